@@ -1,0 +1,58 @@
+/* The HTTP side of one worker: a libmicrohttpd daemon without threads, driven by the worker's loop.
+ *
+ * The worker accepts connections and hands them over; it calls api_run() whenever api_fd() is readable, whenever
+ * api_timeout_ms() has passed, and at the end of every round of its loop in which an answer came. All on the worker's thread. */
+#ifndef API_H
+#define API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "../server/lease.h"
+#include "../server/status.h"
+
+struct api;
+
+struct api_config {
+	struct leases *leases;         /* of this worker; outlives the api */
+	const struct masters *masters; /* of this worker; outlives the api */
+	size_t worker;                 /* 0 …: whose counters */
+	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;
+	uint32_t max_connections;    /* of this worker */
+	uint32_t request_timeout_ms; /* absolute: a request must have arrived whole, an answer must be taken, within it */
+	uint32_t idle_timeout_ms;    /* absolute: between two requests of a connection */
+};
+
+/* Once per process, before the first api_new(): makes the counters of `workers` workers. */
+void api_setup(size_t workers);
+
+/* Makes the daemon. NULL where it cannot be started (memory, descriptors); errno says why. */
+struct api *api_new(const struct api_config *config);
+
+/* A descriptor that becomes readable when api_run() has something to do. */
+int api_fd(const struct api *api);
+
+/* Takes over an accepted, non-blocking socket, also where it cannot be served (then it is answered 429 and closed). */
+void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len);
+
+/* Does all that can be done now, until nothing more is ready. */
+void api_run(struct api *api);
+
+/* After how many ms api_run() wants to be called even if nothing is readable; -1: never. */
+int api_timeout_ms(const struct api *api);
+
+/* From now on: /readyz says 503, answers close their connection, idle connections are closed. */
+void api_drain(struct api *api);
+
+/* Connections that are in the middle of a request or an answer, or that wait for a lease. */
+size_t api_busy(const struct api *api);
+
+/* Ends what is left: suspended requests are answered 503 `draining`. Frees all. */
+void api_free(struct api *api);
+
+/* What a start-up line should say of the libmicrohttpd at hand, or NULL: known defects of its version and what is done about them. */
+const char *api_library_note(void);
+
+#endif

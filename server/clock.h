@@ -1,0 +1,18 @@
+/* The clock of everything that measures time here: CLOCK_BOOTTIME. It cannot be set, and it counts the sleep of a
+ * suspended machine, as the masters' clocks do. The time of day is used for nothing but the log. */
+#ifndef CLOCK_H
+#define CLOCK_H
+
+#include <assert.h>
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t clock_now_us(void)
+{
+	struct timespec now;
+	int failed = clock_gettime(CLOCK_BOOTTIME, &now);
+	assert(!failed);
+	return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* From the core's result to the answer that the HTTP side gets: µs become ms, holders become owners. Pure.
+ *
+ * A value in Redis is token:hold_until_ms:owner (server/scripts/acquire.lua). Two masters name the same holder if the
+ * token is the same: hold_until_ms is in each master's own time. A value of another library is its own identity. */
+#include <assert.h>
+#include <string.h>
+
+#include "lease_internal.h"
+
+enum { FOREIGN_TYPE_ID = 1 }; /* a key that is not a string: all such keys of one name count as one holder */
+
+static uint64_t hash_bytes(const char *bytes, size_t len)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN])
+{
+	return hash_bytes(token, LEASE_TOKEN_LEN);
+}
+
+/* Our own values: 40 hex digits, a colon, digits, a colon, the owner. Returns the owner, or NULL for somebody else's value. */
+static const char *find_owner(const char *value, size_t len)
+{
+	if (len < LEASE_TOKEN_LEN + 3 || value[LEASE_TOKEN_LEN] != ':')
+		return NULL;
+	for (size_t i = 0; i < LEASE_TOKEN_LEN; i++)
+		if (!memchr("0123456789abcdef", value[i], 16))
+			return NULL;
+	const char *digits = value + LEASE_TOKEN_LEN + 1;
+	const char *colon = memchr(digits, ':', len - LEASE_TOKEN_LEN - 1);
+	for (const char *at = digits; colon && at < colon; at++)
+		if (*at < '0' || *at > '9')
+			return NULL;
+	return colon && colon > digits ? colon + 1 : NULL;
+}
+
+/* Reads who holds a key from its value (NULL: another type); returns the holder's identity for the core. */
+uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder)
+{
+	memset(ret_holder, 0, sizeof *ret_holder);
+	if (!value)
+		return FOREIGN_TYPE_ID;
+	const char *owner = find_owner(value, len);
+	if (!owner)
+		return hash_bytes(value, len);
+	size_t owner_len = (size_t)(value + len - owner);
+	ret_holder->known = owner_len <= LEASE_OWNER_MAX;
+	if (ret_holder->known) {
+		memcpy(ret_holder->owner, owner, owner_len);
+		ret_holder->owner_len = (uint16_t)owner_len;
+	}
+	return lease_token_id(value);
+}
+
+static enum lease_status status_of(enum redlock_outcome outcome)
+{
+	switch (outcome) {
+	case REDLOCK_OK: return LEASE_OK;
+	case REDLOCK_LOCKED: return LEASE_LOCKED;
+	case REDLOCK_NOT_OWNER: return LEASE_NOT_OWNER;
+	case REDLOCK_EXPIRED: return LEASE_EXPIRED;
+	case REDLOCK_SPLIT: return LEASE_SPLIT_VOTE;
+	case REDLOCK_NO_QUORUM:
+	case REDLOCK_CANCELLED: break; /* nobody waits for the answer to a cancelled operation */
+	}
+	return LEASE_NO_QUORUM;
+}
+
+static uint32_t ms_up(uint64_t us)
+{
+	uint64_t ms = us / 1000 + (us % 1000 != 0);
+	return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
+}
+
+/* The owner of the holder that the core chose, as one of the masters told it. */
+static void find_holder(const struct lease_op *op, uint64_t id, struct lease_holder *ret_holder)
+{
+	for (unsigned i = 0; i < op->core.params.masters; i++) {
+		if (op->seen[i].id != id)
+			continue;
+		*ret_holder = op->seen[i].holder;
+		return;
+	}
+}
+
+static void fill_lease(const struct lease_op *op, const struct redlock_result *result, struct lease_answer *answer)
+{
+	memcpy(answer->token, op->token, sizeof answer->token);
+	answer->ttl_ms = (uint32_t)(result->ttl_us / 1000);
+	answer->validity_ms = (uint32_t)(result->validity_us / 1000);
+	answer->drift_ms = ms_up(op->core.params.drift_us);
+	if (op->request.call == LEASE_EXTEND)
+		find_holder(op, lease_token_id(op->token), &answer->holder);
+}
+
+void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us, struct lease_answer *ret_answer)
+{
+	const struct redlock_votes *votes = &result->votes;
+	memset(ret_answer, 0, sizeof *ret_answer);
+	ret_answer->status = status_of(result->outcome);
+	ret_answer->votes = (struct lease_votes){ votes->needed, votes->granted, votes->refused, votes->failed, votes->barred, votes->masters };
+	ret_answer->too_late = result->outcome == REDLOCK_NO_QUORUM && votes->granted >= votes->needed;
+	ret_answer->waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
+	ret_answer->retry_after_ms = ms_up(result->retry_after_us);
+	if (result->outcome == REDLOCK_OK && (op->request.call == LEASE_ACQUIRE || op->request.call == LEASE_EXTEND))
+		fill_lease(op, result, ret_answer);
+	if (result->has_holder)
+		find_holder(op, result->holder, &ret_answer->holder);
+	ret_answer->held = result->held;
+	ret_answer->expires = result->held && result->remaining_us != REDLOCK_NEVER;
+	ret_answer->remaining_ms = ret_answer->expires ? result->remaining_us / 1000 : 0;
+}

@@ -1,0 +1,108 @@
+/* The commands that go to a master: EVALSHA of a script with the key and the arguments that its file describes, EVAL where
+ * the master has forgotten it, and SCAN for listings. */
+#include <assert.h>
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lease_internal.h"
+#include "scripts.h"
+
+enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2 };
+
+static size_t key_write(const struct options *options, const char *resource, size_t resource_len, char ret_key[KEY_MAX])
+{
+	size_t prefix_len = strlen(options->key_prefix);
+	assert(prefix_len + resource_len <= KEY_MAX);
+	memcpy(ret_key, options->key_prefix, prefix_len);
+	memcpy(ret_key + prefix_len, resource, resource_len);
+	return prefix_len + resource_len;
+}
+
+struct arguments {
+	int count;
+	const char *values[8];
+	size_t lens[8];
+};
+
+static void add(struct arguments *arguments, const char *value, size_t len)
+{
+	assert(arguments->count < 8);
+	arguments->values[arguments->count] = value;
+	arguments->lens[arguments->count++] = len;
+}
+
+static void add_text(struct arguments *arguments, const char *value)
+{
+	add(arguments, value, strlen(value));
+}
+
+static char *format(const struct arguments *arguments, size_t *ret_len)
+{
+	char *command = NULL;
+	int len = redisFormatCommandArgv(&command, arguments->count, (const char **)(uintptr_t)arguments->values, arguments->lens);
+	if (len < 0)
+		return NULL;
+	*ret_len = (size_t)len;
+	return command;
+}
+
+char *lease_command_format(const struct options *options, const struct lease_request *request, const char token[LEASE_TOKEN_LEN],
+			   enum redlock_script script, bool with_source, size_t *ret_len)
+{
+	assert(script != REDLOCK_SCRIPT_NONE);
+	char key[KEY_MAX], ttl_ms[24], hold_ms[24];
+	size_t key_len = key_write(options, request->resource, request->resource_len, key);
+	struct arguments arguments = { .count = 0 };
+	snprintf(ttl_ms, sizeof ttl_ms, "%u", request->ttl_ms);
+	snprintf(hold_ms, sizeof hold_ms, "%llu", (unsigned long long)options->max_hold_ms);
+	add_text(&arguments, with_source ? "EVAL" : "EVALSHA");
+	add_text(&arguments, with_source ? scripts[script].source : scripts[script].sha1);
+	add_text(&arguments, "1");
+	add(&arguments, key, key_len);
+	if (script != REDLOCK_SCRIPT_INSPECT)
+		add(&arguments, token, LEASE_TOKEN_LEN);
+	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_EXTEND)
+		add_text(&arguments, ttl_ms);
+	if (script == REDLOCK_SCRIPT_ACQUIRE) {
+		add_text(&arguments, hold_ms);
+		add(&arguments, request->owner, request->owner_len);
+	}
+	return format(&arguments, ret_len);
+}
+
+/* The characters that mean something in a Redis pattern stand for themselves. */
+static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTERN_MAX])
+{
+	size_t at = 0;
+	for (size_t i = 0; i < len; i++) {
+		if (memchr("*?[]^\\-", key[i], 7))
+			ret_pattern[at++] = '\\';
+		ret_pattern[at++] = key[i];
+	}
+	ret_pattern[at++] = '*';
+	return at;
+}
+
+char *lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, size_t *ret_len)
+{
+	char key[KEY_MAX], pattern[PATTERN_MAX], from[24], count[8];
+	size_t key_len = key_write(options, request->prefix, request->prefix_len, key);
+	struct arguments arguments = { .count = 0 };
+	snprintf(from, sizeof from, "%llu", (unsigned long long)cursor);
+	snprintf(count, sizeof count, "%u", request->limit);
+	add_text(&arguments, "SCAN");
+	add_text(&arguments, from);
+	add_text(&arguments, "MATCH");
+	add(&arguments, pattern, pattern_write(key, key_len, pattern));
+	add_text(&arguments, "COUNT");
+	add_text(&arguments, count);
+	add_text(&arguments, "TYPE");
+	add_text(&arguments, "string");
+	return format(&arguments, ret_len);
+}
+
+void lease_command_free(char *command)
+{
+	redisFreeCommand(command);
+}

@@ -1,0 +1,80 @@
+/* What lease.c, lease_command.c, lease_answer.c and lease_list.c share; nobody else includes it. */
+#ifndef LEASE_INTERNAL_H
+#define LEASE_INTERNAL_H
+
+#include "leases.h"
+#include "redlock/redlock.h"
+
+/* What one master said about who holds the resource. */
+struct lease_sight {
+	uint64_t id; /* of the token, or of the foreign value */
+	struct lease_holder holder;
+};
+
+/* One operation. Kept for reuse when it is finished, with its timer. */
+struct lease_op {
+	struct leases *leases;
+	struct lease_op *next; /* in the list of those done, or of the spare ones */
+	struct lease_op *all_next;
+	uv_timer_t timer;
+	struct redlock core;
+	struct lease_request request;
+	lease_done_fn *done; /* NULL: nobody waits for the answer */
+	void *arg;
+	uint64_t began_us;
+	uint16_t attempt; /* whose token `token` is */
+	char token[LEASE_TOKEN_LEN];
+	bool queued;   /* its answer waits in the list of those done */
+	bool finished; /* the core is done with it */
+	struct lease_answer answer;
+	uint64_t holder_id; /* of the result */
+	struct lease_sight seen[REDLOCK_MASTERS_MAX];
+	uint16_t reached; /* bit i: a command of this attempt was handed to master i */
+	size_t unsent_count;
+	struct redlock_event unsent[2 * REDLOCK_MASTERS_MAX]; /* votes of masters that could not be asked, to be given to the core */
+};
+
+/* One command under way: says to the callback what was asked. */
+struct lease_ref {
+	struct lease_ref *next; /* in the list of spare ones */
+	struct lease_op *op;
+	uint16_t attempt;
+	enum redlock_script script;
+	uint8_t master;
+	char token[LEASE_TOKEN_LEN]; /* of that attempt */
+};
+
+struct leases {
+	uv_loop_t *loop;
+	const struct options *options;
+	struct masters *masters;
+	struct metrics *metrics;
+	struct lease_op *spare, *all;
+	struct lease_ref *spare_refs;
+	struct lease_op *done_first, *done_last;
+	struct lease_listing *new_listings;
+	size_t waiting;
+	bool draining;
+};
+
+/* lease_command.c: the bytes that go to a master. Allocated by hiredis: redisFreeCommand() them; NULL where memory is short. */
+char *lease_command_format(const struct options *options, const struct lease_request *request, const char token[LEASE_TOKEN_LEN],
+			   enum redlock_script script, bool with_source, size_t *ret_len);
+/* SCAN cursor MATCH {prefix}{resource prefix}* COUNT count TYPE string. */
+char *lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, size_t *ret_len);
+void lease_command_free(char *command);
+
+/* lease.c: lease_submit(), but for an inspection that waits until every master has answered. */
+struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg);
+/* True if the operation, an inspection that is answered, found the same holder as the majority's on one of these masters. */
+bool lease_op_seen_on(const struct lease_op *op, uint16_t masters);
+
+/* lease_list.c: begins what lease_list() took in since the last call; true if there was any. */
+bool lease_list_begin_new(struct leases *leases);
+
+/* lease_answer.c: pure. */
+uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN]);
+uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder);
+void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us, struct lease_answer *ret_answer);
+
+#endif

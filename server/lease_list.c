@@ -1,0 +1,285 @@
+/* A page of the locks that are held, for operators.
+ *
+ * A held lock lies on a majority of the masters, so it lies on one of any N−Q+1: that many are scanned (SCAN), one after
+ * the other, and every key found is inspected on all masters, since a majority alone says what is held. A lock that a master
+ * scanned before also has was listed there already. The cursor carries all of this, so a page may be asked of any replica:
+ *
+ *     scanned.master.position.skip     hex set of masters done · master under way · its SCAN cursor · keys of that step done
+ *
+ * As with SCAN itself, what is held all the time of the walk is listed; what comes or goes meanwhile may or may not be. */
+#include <assert.h>
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_internal.h"
+
+enum { SCANS_PER_PAGE = 50 };
+
+struct position {
+	uint16_t scanned;
+	uint8_t master;
+	uint64_t cursor;
+	uint32_t skip;
+};
+
+struct lease_listing {
+	struct lease_listing *next_new; /* in the list of those that have not begun */
+	struct leases *leases;
+	struct lease_list_request request;
+	lease_list_done_fn *done; /* NULL: nobody waits */
+	void *arg;
+	struct position at;   /* of the step whose keys are being inspected */
+	struct position next; /* where the next page begins */
+	bool last;            /* there is no next page */
+	unsigned scans;
+	size_t awaited; /* inspections under way */
+	size_t count;
+	struct lease_state *states; /* LEASE_LIST_MAX at most: request.limit */
+	struct listing_item {
+		struct lease_listing *listing;
+		struct lease_op *op;
+		struct lease_state state;
+		bool listed;
+	} *items;
+	size_t item_count;
+};
+
+static void scan(struct lease_listing *listing);
+
+/* ---- cursors ---- */
+
+static bool position_parse(const char *cursor, size_t masters, struct position *ret)
+{
+	struct position at = { 0 };
+	unsigned scanned = 0, master = 0, skip = 0;
+	unsigned long long position = 0;
+	int end = 0;
+	char again[LEASE_CURSOR_MAX];
+	if (sscanf(cursor, "%4x.%2u.%20llu.%6u%n", &scanned, &master, &position, &skip, &end) != 4 || cursor[end] != '\0')
+		return false;
+	snprintf(again, sizeof again, "%x.%u.%llu.%u", scanned, master, position, skip);
+	if (strcmp(again, cursor) != 0 || master >= masters || scanned >> masters != 0)
+		return false;
+	at.scanned = (uint16_t)scanned;
+	at.master = (uint8_t)master;
+	at.cursor = position;
+	at.skip = skip;
+	*ret = at;
+	return true;
+}
+
+static void position_print(const struct position *at, char ret[LEASE_CURSOR_MAX])
+{
+	snprintf(ret, LEASE_CURSOR_MAX, "%x.%u.%llu.%u", at->scanned, at->master, (unsigned long long)at->cursor, at->skip);
+}
+
+bool lease_cursor_valid(const struct leases *leases, const char *cursor)
+{
+	struct position at;
+	return position_parse(cursor, masters_count(leases->masters), &at);
+}
+
+/* ---- the end of a page ---- */
+
+static void listing_free(struct lease_listing *listing)
+{
+	free(listing->states);
+	free(listing->items);
+	free(listing);
+}
+
+static void finish(struct lease_listing *listing, enum lease_status status)
+{
+	struct quorum_status quorum;
+	masters_quorum(listing->leases->masters, &quorum);
+	struct lease_list_answer answer = { .status = status, .count = listing->count, .states = listing->states };
+	answer.votes = (struct lease_votes){ .needed = quorum.needed,
+					     .granted = quorum.voting,
+					     .failed = (uint8_t)(quorum.masters - quorum.voting),
+					     .masters = quorum.masters };
+	answer.retry_after_ms = status == LEASE_OK ? 0 : listing->leases->options->retry_max_ms;
+	if (!listing->last)
+		position_print(&listing->next, answer.next);
+	if (listing->done)
+		listing->done(listing->arg, &answer);
+	listing_free(listing);
+}
+
+/* ---- inspecting what a step found ---- */
+
+static void gather(struct lease_listing *listing)
+{
+	for (size_t i = 0; i < listing->item_count; i++)
+		if (listing->items[i].listed)
+			listing->states[listing->count++] = listing->items[i].state;
+	listing->item_count = 0;
+	if (listing->count == 0 && !listing->last && listing->done && listing->scans < SCANS_PER_PAGE) {
+		listing->at = listing->next;
+		scan(listing);
+		return;
+	}
+	finish(listing, LEASE_OK);
+}
+
+static void on_inspected(void *arg, const struct lease_answer *answer)
+{
+	struct listing_item *item = arg;
+	struct lease_listing *listing = item->listing;
+	item->state.answer = *answer;
+	item->listed = answer->status == LEASE_OK && answer->held && !lease_op_seen_on(item->op, listing->at.scanned);
+	if (--listing->awaited == 0)
+		gather(listing);
+}
+
+static bool take_key(struct lease_listing *listing, const redisReply *key)
+{
+	size_t prefix_len = strlen(listing->leases->options->key_prefix);
+	if (key->type != REDIS_REPLY_STRING || (size_t)key->len <= prefix_len || (size_t)key->len - prefix_len > LEASE_RESOURCE_MAX)
+		return false;
+	struct listing_item *item = &listing->items[listing->item_count];
+	const char *resource = key->str + prefix_len;
+	*item = (struct listing_item){ .listing = listing };
+	item->state.resource_len = (uint16_t)((size_t)key->len - prefix_len);
+	memcpy(item->state.resource, resource, item->state.resource_len);
+	static const char reserved[] = "redlockd:";
+	if (item->state.resource_len >= sizeof reserved - 1 && memcmp(resource, reserved, sizeof reserved - 1) == 0)
+		return false;
+	listing->item_count++;
+	return true;
+}
+
+static void inspect_items(struct lease_listing *listing)
+{
+	struct lease_request request = { .call = LEASE_INSPECT };
+	listing->awaited = 1; /* ours, until all are under way */
+	for (size_t i = 0; i < listing->item_count; i++) {
+		struct listing_item *item = &listing->items[i];
+		request.resource_len = item->state.resource_len;
+		memcpy(request.resource, item->state.resource, item->state.resource_len);
+		item->op = lease_submit_thorough(listing->leases, &request, on_inspected, item);
+		if (item->op)
+			listing->awaited++;
+	}
+	if (--listing->awaited == 0)
+		gather(listing);
+}
+
+/* ---- scanning ---- */
+
+static unsigned masters_to_scan(const struct leases *leases)
+{
+	size_t masters = masters_count(leases->masters);
+	return (unsigned)(masters - redlock_majority((uint8_t)masters) + 1U);
+}
+
+/* The step after one whose SCAN gave `cursor`: further on this master, or the next one, or none. */
+static void advance(struct lease_listing *listing, uint64_t cursor)
+{
+	struct position *next = &listing->next;
+	*next = listing->at;
+	next->skip = 0;
+	next->cursor = cursor;
+	if (cursor != 0)
+		return;
+	next->scanned |= (uint16_t)(1U << next->master);
+	listing->last = (unsigned)__builtin_popcount(next->scanned) >= masters_to_scan(listing->leases);
+	while (!listing->last && (next->scanned >> next->master & 1U))
+		next->master = (uint8_t)((next->master + 1U) % masters_count(listing->leases->masters));
+}
+
+static void take_step(struct lease_listing *listing, uint64_t cursor, const redisReply *keys)
+{
+	size_t end = (size_t)listing->at.skip + listing->request.limit;
+	for (size_t i = listing->at.skip; i < keys->elements && i < end; i++)
+		(void)take_key(listing, keys->element[i]);
+	if (keys->elements > end) {
+		listing->next = listing->at;
+		listing->next.skip = (uint32_t)end;
+	} else {
+		advance(listing, cursor);
+	}
+	inspect_items(listing);
+}
+
+/* A master that cannot be scanned is passed over; another takes its place as long as there is one. */
+static void pass_over(struct lease_listing *listing)
+{
+	struct position *at = &listing->at;
+	size_t masters = masters_count(listing->leases->masters);
+	for (at->master++; at->master < masters && (at->scanned >> at->master & 1U); at->master++)
+		;
+	at->cursor = 0;
+	at->skip = 0;
+	if (at->master >= masters) {
+		listing->last = true;
+		finish(listing, LEASE_NO_QUORUM);
+		return;
+	}
+	scan(listing);
+}
+
+static void on_scanned(void *arg, const struct redisReply *reply)
+{
+	struct lease_listing *listing = arg;
+	bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_STRING &&
+		    reply->element[1]->type == REDIS_REPLY_ARRAY;
+	if (good)
+		take_step(listing, strtoull(reply->element[0]->str, NULL, 10), reply->element[1]);
+	else
+		pass_over(listing);
+}
+
+static void scan(struct lease_listing *listing)
+{
+	struct leases *leases = listing->leases;
+	size_t len = 0;
+	listing->scans++;
+	char *command = lease_command_scan(leases->options, &listing->request, listing->at.cursor, &len);
+	enum master_sent sent = command ? masters_send_raw(leases->masters, listing->at.master, command, len, on_scanned, listing) : MASTER_UNSENT;
+	if (command)
+		lease_command_free(command);
+	if (sent != MASTER_SENT)
+		pass_over(listing);
+}
+
+struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request, lease_list_done_fn *done, void *arg)
+{
+	assert(request->limit >= 1 && request->limit <= LEASE_LIST_MAX);
+	struct lease_listing *listing = calloc(1, sizeof *listing);
+	if (!listing)
+		return NULL;
+	listing->states = calloc(request->limit, sizeof *listing->states);
+	listing->items = calloc(request->limit, sizeof *listing->items);
+	if (!listing->states || !listing->items) {
+		listing_free(listing);
+		return NULL;
+	}
+	listing->leases = leases;
+	listing->request = *request;
+	listing->done = done;
+	listing->arg = arg;
+	if (request->cursor[0] && !position_parse(request->cursor, masters_count(leases->masters), &listing->at))
+		assert(!"a cursor that lease_cursor_valid() refuses");
+	listing->next_new = leases->new_listings;
+	leases->new_listings = listing;
+	return listing;
+}
+
+bool lease_list_begin_new(struct leases *leases)
+{
+	bool any = leases->new_listings != NULL;
+	while (leases->new_listings) {
+		struct lease_listing *listing = leases->new_listings;
+		leases->new_listings = listing->next_new;
+		scan(listing);
+	}
+	return any;
+}
+
+void lease_list_cancel(struct lease_listing *listing)
+{
+	assert(listing->done);
+	listing->done = NULL;
+}

@@ -1,0 +1,276 @@
+/* The program: options, private masters for --dev, listening sockets, workers; then it waits for signals.
+ *
+ * The main thread owns all that outlives the workers (options, sockets, metrics) and does nothing while they run.
+ * Exit status: 0 after SIGTERM or SIGINT, 2 for a mistake in the configuration, 1 for another failure at the start. */
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "../api/api.h"
+#include "../api/route.h"
+#include "dev_masters.h"
+#include "listen.h"
+#include "log.h"
+#include "metrics.h"
+#include "options.h"
+#include "status.h"
+#include "worker.h"
+
+extern char **environ;
+
+enum { EXIT_MISCONFIGURED = 2, MESSAGE_MAX = 1024, QUIET_MS = 1000 };
+
+struct program {
+	struct options options;
+	struct dev_masters dev;
+	int (*listeners)[OPTIONS_LISTEN_MAX]; /* per worker */
+	struct worker **workers;
+	size_t running;
+};
+
+static void complain(const char *message)
+{
+	fprintf(stderr, "redlockd: %s\n", message);
+}
+
+/* ---- before the workers ---- */
+
+/* Signals are taken by sigwait() in the main thread alone; a closed connection is an error value, not a signal. */
+static void set_up_signals(sigset_t *ret_waited)
+{
+	sigemptyset(ret_waited);
+	sigaddset(ret_waited, SIGTERM);
+	sigaddset(ret_waited, SIGINT);
+	int failed = pthread_sigmask(SIG_BLOCK, ret_waited, NULL);
+	assert(!failed);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* As many descriptors as we may have: --max-connections is the bound that counts. */
+static void raise_descriptor_limit(const struct options *options)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_cur >= options->max_connections + 64U + 32U * options->workers)
+		return;
+	log_begin(LOG_WARN, "few-descriptors");
+	log_num("limit", (int64_t)limit.rlim_cur);
+	log_num("max_connections", options->max_connections);
+	log_end();
+}
+
+static void set_up_metrics(const struct options *options)
+{
+	const char *addresses[OPTIONS_MASTERS_MAX];
+	for (size_t i = 0; i < options->master_count; i++)
+		addresses[i] = options->masters[i].shown;
+	metrics_init(options->workers, options->master_count, addresses);
+	api_setup(options->workers);
+}
+
+static void log_start(const struct options *options)
+{
+	log_begin(LOG_INFO, "start");
+	log_text("version", build_version);
+	log_text("commit", build_commit);
+	log_num("pid", getpid());
+	log_num("masters", (int64_t)options->master_count);
+	log_num("workers", options->workers);
+	log_end();
+	if (api_library_note()) {
+		log_begin(LOG_WARN, "library");
+		log_text("note", api_library_note());
+		log_end();
+	}
+	if (options->master_count % 2 == 0) {
+		log_begin(LOG_WARN, "even-masters");
+		log_num("masters", (int64_t)options->master_count);
+		log_text("note", "an even number of masters survives no more failures than one master less");
+		log_end();
+	}
+	log_flush();
+}
+
+/* Each worker has a listener of its own for TCP, so that the kernel spreads connections; a Unix socket is one for all. */
+static bool open_listeners(struct program *program, char *message, size_t size)
+{
+	struct options *options = &program->options;
+	program->listeners = calloc(options->workers, sizeof *program->listeners);
+	if (!program->listeners) {
+		snprintf(message, size, "out of memory");
+		return false;
+	}
+	for (size_t i = 0; i < options->listen_count; i++) {
+		struct listen_address *address = &options->listen[i];
+		for (size_t w = 0; w < options->workers; w++) {
+			bool shared = w > 0 && address->is_unix;
+			int fd = shared ? program->listeners[0][i] : listen_open(address, options->workers > 1, message, size);
+			if (fd < 0)
+				return false;
+			program->listeners[w][i] = fd;
+			if (!address->is_unix)
+				address->port = listen_port(fd); /* port 0: all workers take the one that the first was given */
+		}
+	}
+	return true;
+}
+
+static void close_listeners(struct program *program)
+{
+	const struct options *options = &program->options;
+	for (size_t i = 0; program->listeners && i < options->listen_count; i++)
+		for (size_t w = 0; w < options->workers; w++)
+			if (program->listeners[w][i] > 0 && (w == 0 || !options->listen[i].is_unix))
+				listen_close(&options->listen[i], program->listeners[w][i]);
+	free(program->listeners);
+}
+
+/* ---- workers ---- */
+
+static void drain_workers(struct program *program, uint32_t quiet_ms)
+{
+	for (size_t i = 0; i < program->running; i++)
+		worker_drain(program->workers[i], quiet_ms);
+}
+
+/* Starts all and waits until they serve. Returns an exit status, 0 if they do. */
+static int start_workers(struct program *program)
+{
+	const struct options *options = &program->options;
+	program->workers = calloc(options->workers, sizeof *program->workers);
+	for (size_t i = 0; program->workers && i < options->workers; i++) {
+		program->workers[i] = worker_start(i, options, program->listeners[i]);
+		if (!program->workers[i])
+			break;
+		program->running++;
+	}
+	int status = program->running == options->workers ? EXIT_SUCCESS : EXIT_FAILURE;
+	for (size_t i = 0; i < program->running; i++) {
+		enum worker_state state = worker_wait_started(program->workers[i]);
+		if (state == WORKER_MISCONFIGURED)
+			status = EXIT_MISCONFIGURED;
+		else if (state != WORKER_SERVING && status == EXIT_SUCCESS)
+			status = EXIT_FAILURE;
+	}
+	return status;
+}
+
+static void join_workers(struct program *program)
+{
+	for (size_t i = 0; i < program->running; i++)
+		worker_join(program->workers[i]);
+	free(program->workers);
+}
+
+static void tell_addresses(const struct program *program)
+{
+	const struct options *options = &program->options;
+	for (size_t i = 0; i < options->listen_count; i++) {
+		char shown[300];
+		listen_shown(program->listeners[0][i], shown, sizeof shown);
+		log_begin(LOG_INFO, "listening");
+		log_text("address", shown);
+		log_end();
+	}
+	log_flush();
+}
+
+/* --dev is for a first look: three lines to paste. */
+static void tell_first_steps(const struct program *program)
+{
+	const struct listen_address *address = &program->options.listen[0];
+	char to[400];
+	if (address->is_unix)
+		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
+	else
+		snprintf(to, sizeof to, strchr(address->host, ':') ? "http://[%s]:%u" : "http://%s:%u", address->host, address->port);
+	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", program->options.dev);
+	printf("  curl -i %s/locks -d '{\"resource\":\"orders/42\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
+	printf("  curl -i %s/locks/orders/42\n", to);
+	printf("  curl -i %s/masters\n\n", to);
+	printf("Ctrl-C ends it all.\n\n");
+	fflush(stdout);
+}
+
+/* SIGTERM: be seen at 503 for a while, then end. SIGINT: end as soon as nothing is in flight. */
+static void wait_for_the_end(struct program *program, const sigset_t *waited)
+{
+	uint32_t drain_ms = program->options.drain_ms;
+	int number = 0;
+	while (sigwait(waited, &number) != 0)
+		;
+	log_begin(LOG_INFO, "draining");
+	log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT");
+	log_num("drain_ms", drain_ms);
+	log_end();
+	log_flush();
+	drain_workers(program, number == SIGTERM ? (drain_ms < QUIET_MS ? drain_ms : QUIET_MS) : 0);
+}
+
+static int serve(struct program *program, const sigset_t *waited)
+{
+	int status = start_workers(program);
+	if (status == EXIT_SUCCESS) {
+		tell_addresses(program);
+		if (program->options.dev)
+			tell_first_steps(program);
+		wait_for_the_end(program, waited);
+	} else {
+		drain_workers(program, 0);
+	}
+	join_workers(program);
+	return status;
+}
+
+static int run(struct program *program)
+{
+	char message[MESSAGE_MAX];
+	sigset_t waited;
+	struct options *options = &program->options;
+	log_setup(options->log_level, options->log_format);
+	if (options->dev && !dev_masters_start(&program->dev, options->dev, options, message, sizeof message)) {
+		complain(message);
+		return EXIT_FAILURE;
+	}
+	set_up_signals(&waited);
+	raise_descriptor_limit(options);
+	set_up_metrics(options);
+	log_start(options);
+	int status = EXIT_FAILURE;
+	if (open_listeners(program, message, sizeof message))
+		status = serve(program, &waited);
+	else
+		complain(message);
+	close_listeners(program);
+	if (options->dev)
+		dev_masters_stop(&program->dev);
+	log_begin(status ? LOG_ERROR : LOG_INFO, "end");
+	log_num("status", status);
+	log_end();
+	log_fini();
+	return status;
+}
+
+int main(int argc, char *argv[])
+{
+	static struct program program;
+	char message[MESSAGE_MAX];
+	enum options_action action;
+	if (argc == 2 && strcmp(argv[1], "--help=routes") == 0) { /* for the test that compares openapi.yaml with the code */
+		route_print(stdout);
+		return EXIT_SUCCESS;
+	}
+	if (!options_load(argc, argv, environ, &program.options, &action, message, sizeof message)) {
+		complain(message);
+		return EXIT_MISCONFIGURED;
+	}
+	return action == OPTIONS_SHOWN ? EXIT_SUCCESS : run(&program);
+}

@@ -1,0 +1,70 @@
+/* The masters of one worker: one asynchronous connection to each, kept up by itself.
+ *
+ * Commands go out in order over the one connection and every command gets exactly one reply callback, whatever
+ * becomes of it. A master that is down, hung or barred is not asked (masters_send() says so at once), so that nobody
+ * waits for it. All on the worker's thread. server/status.h shows the masters to the outside. */
+#ifndef MASTER_H
+#define MASTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "metrics.h"
+#include "options.h"
+#include "redlock/redlock.h"
+#include "status.h"
+
+/* What a master answered to a script, as the core wants to know it. */
+struct master_reply {
+	enum redlock_vote vote;  /* GRANTED, HELD, GONE or FAILED */
+	enum master_error error; /* FAILED: why */
+	bool lost;               /* FAILED: the connection went away; it may have been carried out or not */
+	bool no_script;          /* FAILED: the master has forgotten the script; nothing was carried out */
+	uint64_t ttl_us;         /* GRANTED, extend */
+	uint64_t remaining_us;   /* HELD; REDLOCK_NEVER: no expiry */
+	const char *value;       /* HELD; GRANTED, extend: the key's value; NULL for a key of another type. Valid during the call */
+	size_t value_len;
+};
+
+typedef void master_reply_fn(void *arg, const struct master_reply *reply);
+
+enum master_sent {
+	MASTER_SENT,   /* the callback will be called, later */
+	MASTER_UNSENT, /* down or hung: nothing was sent and the callback will not be called */
+	MASTER_REFUSED /* barred: likewise */
+};
+
+/* Starts to connect to all. NULL where memory is short. `metrics` are this worker's. */
+struct masters *masters_new(uv_loop_t *loop, const struct options *options, struct metrics *metrics);
+/* Begins to close all connections; pending callbacks are called with FAILED now. Run the loop until it is empty, then masters_free(). */
+void masters_close(struct masters *masters);
+void masters_free(struct masters *masters);
+
+/* True when each master has been reached or has failed once: the state to start listening in. */
+bool masters_settled(const struct masters *masters);
+/* True if two configured addresses turned out to be one server (same run_id); which ones. */
+bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
+
+/* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script`, to master i. */
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, const char *command, size_t len, master_reply_fn *reply,
+			      void *arg);
+
+/* A release that could not be sent or may have been lost, because master i was not reachable: it is kept for as long as a lease can
+ * live (bounded in number too) and sent behind everything that went before, as soon as the master is there. Copies the command. */
+void masters_owe_release(struct masters *masters, size_t i, const char *command, size_t len);
+
+/* Call it when master i let an attempt run out: if it is behind with its answers it counts as hung from now on. */
+void masters_note_silence(struct masters *masters, size_t i);
+
+/* Writes out all that was sent since the last call: once per round of the loop, so that commands of concurrent
+ * operations leave in one write. */
+void masters_flush(struct masters *masters);
+
+/* A command that is not a script of ours, for listings: SCAN. As masters_send(); the reply is hiredis's own, NULL if lost. */
+struct redisReply;
+typedef void master_raw_fn(void *arg, const struct redisReply *reply);
+enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len, master_raw_fn *reply, void *arg);
+
+#endif

@@ -1,0 +1,313 @@
+/* One connection to one master: resolve the name off the loop, connect, keep hiredis going in the libuv loop, and when
+ * it ends try again after a random, growing pause.
+ *
+ * Writing: hiredis asks for the writable event whenever a command is appended. Instead of going round through epoll for
+ * each, the request is noted and all that was appended in a round leaves in one write at its end (master_link_flush);
+ * only where the socket does not take it all is the writable event waited for.
+ *
+ * A process that is merely stopped keeps its connection: its kernel goes on acknowledging. TCP_USER_TIMEOUT ends
+ * connections whose path is gone. hiredis frees a context by itself on errors; `cleanup` is the one way out that it
+ * always takes, so the master learns there that its connection is gone. */
+#include <assert.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "log.h"
+#include "master_internal.h"
+#include "token.h"
+
+static void on_timer(uv_timer_t *timer);
+static void connect_to(struct master *master, const char *host);
+
+/* ---- hiredis in libuv ---- */
+
+static void on_io_closed(uv_handle_t *handle)
+{
+	free(handle->data);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct master_io *io = poll->data;
+	if (io->context && (status < 0 || events & UV_READABLE))
+		redisAsyncHandleRead(io->context);
+	if (io->context && (events & UV_WRITABLE)) {
+		io->flushing = true;
+		redisAsyncHandleWrite(io->context);
+		io->flushing = false;
+	}
+}
+
+static void poll_for(struct master_io *io, int events)
+{
+	if (io->events == events || !io->context)
+		return;
+	io->events = events;
+	if (events)
+		uv_poll_start(&io->poll, events, on_poll);
+	else
+		uv_poll_stop(&io->poll);
+}
+
+static void hook_add_read(void *arg)
+{
+	struct master_io *io = arg;
+	poll_for(io, io->events | UV_READABLE);
+}
+
+static void hook_del_read(void *arg)
+{
+	struct master_io *io = arg;
+	poll_for(io, io->events & ~UV_READABLE);
+}
+
+static void hook_add_write(void *arg)
+{
+	struct master_io *io = arg;
+	bool connected = io->context && io->context->c.flags & REDIS_CONNECTED;
+	if (connected && !io->flushing)
+		io->want_write = true;
+	else
+		poll_for(io, io->events | UV_WRITABLE);
+}
+
+static void hook_del_write(void *arg)
+{
+	struct master_io *io = arg;
+	io->want_write = false;
+	poll_for(io, io->events & ~UV_WRITABLE);
+}
+
+/* hiredis is about to free the context: all pending callbacks have been called. */
+static void hook_cleanup(void *arg)
+{
+	struct master_io *io = arg;
+	struct master *master = io->master;
+	char why[STATUS_REASON_MAX];
+	snprintf(why, sizeof why, "connection: %.120s", io->context->c.errstr[0] ? io->context->c.errstr : "closed");
+	io->context = NULL;
+	io->master = NULL;
+	uv_poll_stop(&io->poll);
+	uv_close((uv_handle_t *)&io->poll, on_io_closed);
+	if (!master)
+		return;
+	master->io = NULL;
+	if (master->link != LINK_DOWN && master->link != LINK_CLOSED)
+		master_link_fail(master, why);
+}
+
+static struct master_io *io_attach(struct master *master, redisAsyncContext *context)
+{
+	struct master_io *io = calloc(1, sizeof *io);
+	if (!io)
+		return NULL;
+	if (uv_poll_init(master->all->loop, &io->poll, context->c.fd) != 0) {
+		free(io);
+		return NULL;
+	}
+	io->poll.data = io;
+	io->master = master;
+	io->context = context;
+	context->ev.data = io;
+	context->ev.addRead = hook_add_read;
+	context->ev.delRead = hook_del_read;
+	context->ev.addWrite = hook_add_write;
+	context->ev.delWrite = hook_del_write;
+	context->ev.cleanup = hook_cleanup;
+	return io;
+}
+
+void master_link_flush(struct master *master)
+{
+	struct master_io *io = master->io;
+	if (!io || !io->want_write || !io->context)
+		return;
+	io->want_write = false;
+	io->flushing = true;
+	redisAsyncHandleWrite(io->context);
+	io->flushing = false; /* io lives on: libuv frees it in its own round */
+}
+
+/* ---- connecting ---- */
+
+static void set_socket_options(int fd, bool is_unix)
+{
+	if (is_unix)
+		return;
+	int on = 1, timeout_ms = MASTER_TCP_TIMEOUT_MS, idle_s = 2, interval_s = 1, probes = 3;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+}
+
+/* Called by hiredis; nothing may be freed from here. On failure its cleanup comes next. */
+static void on_connect(const redisAsyncContext *context, int status)
+{
+	struct master_io *io = context->ev.data;
+	struct master *master = io->master;
+	if (status != REDIS_OK || !master)
+		return;
+	set_socket_options(context->c.fd, master->address->is_unix);
+	master->link = LINK_GREETING;
+	master_greet(master);
+}
+
+/* `host` is numeric, so hiredis has no name to look up. */
+static void connect_to(struct master *master, const char *host)
+{
+	const struct master_address *address = master->address;
+	redisAsyncContext *context = address->is_unix ? redisAsyncConnectUnix(address->host) : redisAsyncConnect(host, address->port);
+	if (!context || context->err) {
+		char why[STATUS_REASON_MAX];
+		snprintf(why, sizeof why, "connection: %.120s", context ? context->errstr : "out of memory");
+		if (context)
+			redisAsyncFree(context);
+		master_link_fail(master, why);
+		return;
+	}
+	struct master_io *io = io_attach(master, context);
+	if (!io) {
+		redisAsyncFree(context);
+		master_link_fail(master, "connection: out of memory");
+		return;
+	}
+	master->io = io;
+	master->link = LINK_CONNECTING;
+	master_link_timer(master, MASTER_GREETING_MS);
+	redisAsyncSetConnectCallback(context, on_connect);
+}
+
+static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+{
+	struct master *master = request->data;
+	char host[NI_MAXHOST];
+	if (master->link != LINK_RESOLVING) {
+		uv_freeaddrinfo(found);
+		return;
+	}
+	uint32_t count = 0;
+	for (struct addrinfo *a = found; a; a = a->ai_next)
+		count++;
+	if (status < 0 || count == 0) {
+		uv_freeaddrinfo(found);
+		char why[STATUS_REASON_MAX];
+		snprintf(why, sizeof why, "resolve: %.120s", status < 0 ? uv_strerror(status) : "no address");
+		master_link_fail(master, why);
+		return;
+	}
+	struct addrinfo *chosen = found; /* another one each time, so that one dead address of a name does not block it */
+	for (uint32_t skip = master->attempts % count; skip > 0; skip--)
+		chosen = chosen->ai_next;
+	int failed = getnameinfo(chosen->ai_addr, chosen->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
+	uv_freeaddrinfo(found);
+	if (failed)
+		master_link_fail(master, "resolve: no usable address");
+	else
+		connect_to(master, host);
+}
+
+static bool is_numeric(const char *host)
+{
+	unsigned char buffer[sizeof(struct in6_addr)];
+	return uv_inet_pton(AF_INET, host, buffer) == 0 || uv_inet_pton(AF_INET6, host, buffer) == 0;
+}
+
+static void begin_connecting(struct master *master)
+{
+	const struct master_address *address = master->address;
+	if (address->is_unix || is_numeric(address->host)) {
+		connect_to(master, address->host);
+		return;
+	}
+	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+	master->link = LINK_RESOLVING;
+	master->resolve.data = master;
+	int failed = uv_getaddrinfo(master->all->loop, &master->resolve, on_resolved, address->host, NULL, &hints);
+	if (failed)
+		master_link_fail(master, "resolve: cannot start");
+}
+
+/* ---- the life of the link ---- */
+
+void master_link_timer(struct master *master, uint64_t delay_ms)
+{
+	if (!master->closing)
+		uv_timer_start(&master->timer, on_timer, delay_ms, 0);
+}
+
+static uint64_t backoff_ms(const struct master *master)
+{
+	uint32_t doublings = master->attempts < 8 ? master->attempts : 8;
+	uint64_t ceiling_ms = (uint64_t)MASTER_BACKOFF_MIN_MS << doublings;
+	if (ceiling_ms > MASTER_BACKOFF_MAX_MS)
+		ceiling_ms = MASTER_BACKOFF_MAX_MS;
+	return ceiling_ms / 2 + token_random() % (ceiling_ms / 2 + 1);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct master *master = timer->data;
+	switch (master->link) {
+	case LINK_DOWN: begin_connecting(master); break;
+	case LINK_CONNECTING:
+	case LINK_GREETING: master_link_fail(master, "timeout: no answer to the greeting"); break;
+	case LINK_UP: master_heartbeat_tick(master); break;
+	case LINK_RESOLVING:
+	case LINK_CLOSED: break;
+	}
+}
+
+void master_link_start(struct master *master)
+{
+	uv_timer_init(master->all->loop, &master->timer);
+	master->timer.data = master;
+	master->link = LINK_DOWN;
+	master_link_timer(master, 0);
+}
+
+static void drop_connection(struct master *master)
+{
+	if (!master->io)
+		return;
+	redisAsyncContext *context = master->io->context;
+	if (context)
+		redisAsyncFree(context); /* from within a callback hiredis does it afterwards */
+}
+
+void master_link_fail(struct master *master, const char *reason)
+{
+	if (master->link == LINK_CLOSED || master->link == LINK_DOWN)
+		return;
+	master->link = LINK_DOWN;
+	master->hung = false;
+	master->heartbeat_out = false;
+	master->tried = true;
+	master->has_rtt = false;
+	master->soft_reason[0] = '\0';
+	snprintf(master->reason, sizeof master->reason, "%s", reason);
+	master_state_changed(master);
+	metrics_add(&master->all->metrics->masters[master->index].reconnects, 1);
+	drop_connection(master);
+	master_link_timer(master, backoff_ms(master));
+	if (master->attempts < UINT32_MAX)
+		master->attempts++;
+}
+
+void master_link_close(struct master *master)
+{
+	master->closing = true;
+	if (master->link == LINK_RESOLVING)
+		uv_cancel((uv_req_t *)&master->resolve);
+	master->link = LINK_CLOSED;
+	drop_connection(master);
+	uv_timer_stop(&master->timer);
+	uv_close((uv_handle_t *)&master->timer, NULL);
+}

@@ -1,0 +1,107 @@
+/* From what hiredis read to what the core wants to know. Pure: no state, no I/O, so that it can be fuzzed. A reply of a
+ * shape that our scripts never give counts as a failure, whatever server sent it. */
+#include <assert.h>
+#include <string.h>
+
+#include "master_internal.h"
+
+static const struct { const char *code; enum master_error error; } error_codes[] = {
+	{ "LOADING", MASTER_ERROR_LOADING }, { "READONLY", MASTER_ERROR_READONLY }, { "OOM", MASTER_ERROR_OOM },
+	{ "NOAUTH", MASTER_ERROR_AUTH }, { "WRONGPASS", MASTER_ERROR_AUTH }, { "NOPERM", MASTER_ERROR_AUTH },
+	{ "MOVED", MASTER_ERROR_CLUSTER }, { "ASK", MASTER_ERROR_CLUSTER }, { "CLUSTERDOWN", MASTER_ERROR_CLUSTER },
+	{ "CROSSSLOT", MASTER_ERROR_CLUSTER }, { "BUSY", MASTER_ERROR_BUSY },
+};
+
+static bool begins_with(const char *text, size_t len, const char *word)
+{
+	size_t word_len = strlen(word);
+	return len >= word_len && memcmp(text, word, word_len) == 0 && (len == word_len || text[word_len] == ' ');
+}
+
+/* The code is the first word; Redis 6.2 puts an error from within a script behind "@user_script: 12: -CODE". */
+enum master_error master_error_classify(const char *text, size_t len)
+{
+	static const char marker[] = "@user_script:";
+	const char *inner = memmem(text, len, marker, sizeof marker - 1);
+	const char *dash = inner ? memchr(inner, '-', len - (size_t)(inner - text)) : NULL;
+	const char *code = dash ? dash + 1 : text;
+	size_t code_len = len - (size_t)(code - text);
+	for (size_t i = 0; i < sizeof error_codes / sizeof *error_codes; i++)
+		if (begins_with(text, len, error_codes[i].code) || begins_with(code, code_len, error_codes[i].code))
+			return error_codes[i].error;
+	return MASTER_ERROR_OTHER;
+}
+
+static void map_failure(enum master_error error, struct master_reply *ret)
+{
+	ret->vote = REDLOCK_VOTE_FAILED;
+	ret->error = error;
+}
+
+/* The identity of a holder is made by whoever reads the value; here it is only taken over. */
+static bool map_value(const redisReply *element, struct master_reply *ret)
+{
+	if (element->type == REDIS_REPLY_NIL)
+		return true;
+	if (element->type != REDIS_REPLY_STRING)
+		return false;
+	ret->value = element->str;
+	ret->value_len = (size_t)element->len;
+	return true;
+}
+
+static bool map_held(const redisReply *reply, struct master_reply *ret)
+{
+	if (reply->elements != 3 || reply->element[1]->type != REDIS_REPLY_INTEGER)
+		return false;
+	long long remaining_ms = reply->element[1]->integer;
+	ret->vote = REDLOCK_VOTE_HELD;
+	ret->remaining_us = remaining_ms < 0 || remaining_ms > INT64_MAX / 1000 ? REDLOCK_NEVER : (uint64_t)remaining_ms * 1000U;
+	return map_value(reply->element[2], ret);
+}
+
+static bool map_granted(enum redlock_script script, const redisReply *reply, struct master_reply *ret)
+{
+	ret->vote = REDLOCK_VOTE_GRANTED;
+	if (script != REDLOCK_SCRIPT_EXTEND)
+		return reply->elements == 1 && script != REDLOCK_SCRIPT_INSPECT;
+	if (reply->elements != 3 || reply->element[1]->type != REDIS_REPLY_INTEGER)
+		return false;
+	long long ttl_ms = reply->element[1]->integer;
+	ret->ttl_us = ttl_ms <= 0 || ttl_ms > INT64_MAX / 1000 ? 0 : (uint64_t)ttl_ms * 1000U;
+	return map_value(reply->element[2], ret);
+}
+
+static bool map_array(enum redlock_script script, const redisReply *reply, struct master_reply *ret)
+{
+	if (reply->elements < 1 || reply->element[0]->type != REDIS_REPLY_INTEGER)
+		return false;
+	switch (reply->element[0]->integer) {
+	case 1: return map_granted(script, reply, ret);
+	case 0: return map_held(reply, ret);
+	case -1:
+		ret->vote = REDLOCK_VOTE_GONE;
+		return reply->elements == 1 && script != REDLOCK_SCRIPT_ACQUIRE;
+	default: return false;
+	}
+}
+
+void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply)
+{
+	assert(script != REDLOCK_SCRIPT_NONE);
+	memset(ret_reply, 0, sizeof *ret_reply);
+	if (!reply) {
+		map_failure(MASTER_ERROR_LOST, ret_reply);
+		ret_reply->lost = true;
+		return;
+	}
+	if (reply->type == REDIS_REPLY_ERROR) {
+		map_failure(master_error_classify(reply->str, (size_t)reply->len), ret_reply);
+		ret_reply->no_script = begins_with(reply->str, (size_t)reply->len, "NOSCRIPT");
+		return;
+	}
+	if (reply->type == REDIS_REPLY_ARRAY && map_array(script, reply, ret_reply))
+		return;
+	memset(ret_reply, 0, sizeof *ret_reply);
+	map_failure(MASTER_ERROR_OTHER, ret_reply);
+}

@@ -1,0 +1,68 @@
+/* Counters and histograms of the lease side. Each worker has one `struct metrics` that it alone writes (relaxed atomics);
+ * metrics_render() adds up all workers', from any thread, as Prometheus text. */
+#ifndef METRICS_H
+#define METRICS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lease.h"
+#include "status.h"
+#include "text.h"
+
+enum { METRICS_BUCKETS = 16, METRICS_MASTERS_MAX = 15, METRICS_WORKERS_MAX = 64 };
+
+/* Why a command to a master failed. The names are in metrics.c. */
+enum master_error {
+	MASTER_ERROR_TIMEOUT,
+	MASTER_ERROR_LOST, /* connection closed or reset with the command under way */
+	MASTER_ERROR_DOWN, /* not sent: no connection */
+	MASTER_ERROR_LOADING,
+	MASTER_ERROR_READONLY,
+	MASTER_ERROR_OOM,
+	MASTER_ERROR_AUTH,
+	MASTER_ERROR_CLUSTER,
+	MASTER_ERROR_BUSY,
+	MASTER_ERROR_OTHER,
+	MASTER_ERROR_COUNT
+};
+const char *master_error_name(enum master_error error);
+
+struct histogram {
+	_Atomic uint64_t buckets[METRICS_BUCKETS + 1]; /* not cumulative; the last is +Inf */
+	_Atomic uint64_t sum_us;
+};
+void histogram_observe(struct histogram *histogram, uint64_t us);
+/* Appends the _bucket, _sum and _count lines (seconds) of one histogram; `labels` as in `op="acquire"`, or "". */
+void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[], size_t count);
+
+struct metrics {
+	_Atomic uint64_t outcomes[4][LEASE_STATUS_COUNT]; /* by lease_call and lease_status */
+	struct histogram latency[4];                      /* by lease_call */
+	_Atomic uint64_t split_retries;                   /* tries after a split vote */
+	_Atomic uint64_t given_back;                      /* leases whose client was gone */
+	_Atomic uint64_t in_flight;                       /* operations under way, a gauge */
+	struct {
+		_Atomic uint64_t up; /* 0 or 1: may vote, as seen by this worker */
+		_Atomic uint64_t errors[MASTER_ERROR_COUNT];
+		_Atomic uint64_t reconnects;
+		_Atomic uint64_t warnings;
+		struct histogram rtt;
+	} masters[METRICS_MASTERS_MAX];
+};
+
+/* Adds one to a counter that only this thread writes. */
+static inline void metrics_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+/* Makes the metrics of `workers` workers; `addresses` (shown ones, `masters` of them) are copied. Once, at start. */
+void metrics_init(size_t workers, size_t masters, const char *const addresses[]);
+/* Those of worker i. Lives until the program ends. */
+struct metrics *metrics_worker(size_t i);
+/* Appends all of it: leases, masters, build and process. */
+void metrics_render(struct text *text);
+
+#endif

@@ -1,0 +1,76 @@
+/* The one table of options behind flags, environment, --config FILE, --help, the man page and docs/configuration.md.
+ *
+ * Precedence: flag, environment variable, key of the configuration file, default. `--master-timeout-ms` is
+ * REDLOCKD_MASTER_TIMEOUT_MS is "master_timeout_ms". Anything unknown or out of bounds stops the program. */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "log.h"
+
+enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = 15 };
+
+/* Where to listen. */
+struct listen_address {
+	bool is_unix;
+	char host[256]; /* without brackets; or the path of a Unix socket */
+	uint16_t port;  /* 0: any free one (the log says which) */
+};
+
+/* Where a master is. */
+struct master_address {
+	bool is_unix;
+	char host[256]; /* name or address, without brackets; or the path of a Unix socket */
+	uint16_t port;
+	uint16_t db;
+	char user[128]; /* "": none */
+	char password[256]; /* "": none */
+	char shown[256]; /* the address without user and password, for the log, /masters and metrics */
+};
+
+struct options {
+	size_t listen_count;
+	struct listen_address listen[OPTIONS_LISTEN_MAX];
+	size_t master_count;
+	struct master_address masters[OPTIONS_MASTERS_MAX];
+	uint32_t dev; /* 0: off; else how many private masters */
+	char key_prefix[129];
+	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;
+	uint64_t max_hold_ms; /* 0: no bound */
+	uint32_t master_timeout_ms;
+	uint32_t retry_min_ms, retry_max_ms, retry_count;
+	double drift_factor;
+	uint32_t drift_ms;
+	uint32_t workers;
+	uint32_t max_connections;    /* over all workers */
+	uint32_t request_timeout_ms; /* until a request has arrived whole, and until an answer is taken */
+	uint32_t idle_timeout_ms;    /* between the requests of a connection */
+	uint32_t drain_ms;
+	enum log_format log_format;
+	enum log_level log_level;
+};
+
+enum options_action {
+	OPTIONS_RUN,  /* go on */
+	OPTIONS_SHOWN /* --help or --version was asked for and printed to standard output: exit 0 */
+};
+
+/* Fills *ret_options from the command line, `environment` ("NAME=value" strings, NULL at the end) and the configuration file. Returns false
+ * and writes one line into `message` that names the option (as it was given: flag, variable, or key and file), the value and what is
+ * allowed. Passwords are not repeated in the message. */
+bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action, char *message,
+		  size_t message_size) __attribute__((warn_unused_result));
+
+/* The pieces, for tests and the fuzzer: parse one address; false and a reason (a static string) if it is not one. */
+bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason) __attribute__((warn_unused_result));
+bool options_parse_master(const char *text, struct master_address *ret_address, const char **ret_reason) __attribute__((warn_unused_result));
+
+/* --help, --help=man (roff, section 8) and --help=markdown (the table of docs/configuration.md). */
+enum options_help { OPTIONS_HELP_TEXT, OPTIONS_HELP_MAN, OPTIONS_HELP_MARKDOWN };
+void options_print_help(FILE *to, enum options_help form);
+
+#endif

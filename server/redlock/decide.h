@@ -1,0 +1,16 @@
+/* When the votes of an attempt decide it, and what they mean. Private to the core. */
+#ifndef REDLOCK_DECIDE_H
+#define REDLOCK_DECIDE_H
+
+#include "redlock.h"
+
+enum redlock_verdict {
+	REDLOCK_UNDECIDED, /* wait for more votes or the deadline */
+	REDLOCK_RETRY,     /* acquire: nobody won and there are tries left */
+	REDLOCK_DECISION   /* *ret_result is the answer */
+};
+
+/* Looks at the ballots that are in. *ret_result is written only with REDLOCK_DECISION. */
+enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result);
+
+#endif

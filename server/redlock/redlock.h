@@ -1,0 +1,154 @@
+/* The core of redlockd: Redlock as a pure state machine.
+ *
+ * One `struct redlock` is one operation (acquire, extend, release or inspect) on one resource over N
+ * independent masters. Events go in, actions come out; there is no clock, no I/O and no heap in here. Time
+ * is a field of the event, randomness a seed given at the start, so that a test can play every order of replies.
+ *
+ * The caller's duties:
+ *   - START once, first. Then one REPLY for each master named in `out->to`, exactly one, whatever happens to it
+ *     (a reply, an error, a lost connection, "not sent at all"), even long after `out->done`.
+ *   - TIMER when redlock_deadline_us() has passed. CANCEL when nobody wants the answer any more.
+ *   - `out->attempt` changes with each new try: a new token must be drawn for each (never reuse one).
+ *   - Commands to one master must be carried out in the order in which they were asked for.
+ *
+ * `out->done` comes as soon as the votes that are in decide; replies that come later are still counted, and
+ * `out->finished` says that none is outstanding and the operation may be thrown away.
+ *
+ * Sources: the Redlock specification ("The Redlock algorithm", "Retry on failure", "Releasing the lock",
+ * "Extending the lock"), and the project's own rules in docs/architecture.md. All times are microseconds. */
+#ifndef REDLOCK_H
+#define REDLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { REDLOCK_MASTERS_MAX = 15 };
+
+#define REDLOCK_NEVER UINT64_MAX
+
+enum redlock_kind { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT };
+
+/* What a master is asked to do. The value says which script of server/scripts/ is meant. */
+enum redlock_script {
+	REDLOCK_SCRIPT_NONE,
+	REDLOCK_SCRIPT_ACQUIRE,
+	REDLOCK_SCRIPT_EXTEND,
+	REDLOCK_SCRIPT_RELEASE,
+	REDLOCK_SCRIPT_INSPECT
+};
+
+/* What one master said, or what became of the question. */
+enum redlock_vote {
+	REDLOCK_VOTE_GRANTED, /* acquired, extended or released here; never for an inspection */
+	REDLOCK_VOTE_HELD,    /* another token holds it here (inspection: a token holds it here) */
+	REDLOCK_VOTE_GONE,    /* nobody holds it here; never for an acquisition */
+	REDLOCK_VOTE_FAILED,  /* error or lost connection: it may or may not have been carried out */
+	REDLOCK_VOTE_UNSENT,  /* the master is down: nothing was sent, nothing can have happened there */
+	REDLOCK_VOTE_BARRED   /* the master may not vote: nothing was sent */
+};
+
+enum redlock_event_kind { REDLOCK_START, REDLOCK_REPLY, REDLOCK_TIMER, REDLOCK_CANCEL };
+
+struct redlock_event {
+	enum redlock_event_kind kind;
+	uint64_t now_us; /* never goes backwards */
+	/* REPLY only: */
+	uint8_t master;             /* 0 … masters−1 */
+	uint16_t attempt;           /* as in the output that asked */
+	enum redlock_script script; /* as in the output that asked */
+	enum redlock_vote vote;
+	uint64_t ttl_us;       /* GRANTED by extend: the ttl that the master gave, which may be shorter than asked for */
+	uint64_t remaining_us; /* HELD: until the key expires here; REDLOCK_NEVER: it has no expiry */
+	uint64_t holder;       /* HELD: identity of the token that holds it here; equal tokens, equal numbers */
+};
+
+struct redlock_params {
+	enum redlock_kind kind;
+	uint8_t masters;            /* N, the configured masters: 1 … REDLOCK_MASTERS_MAX */
+	uint16_t tries;             /* acquire: at least 1; the others always make one try */
+	uint64_t ttl_us;            /* acquire, extend: > 0 */
+	uint64_t drift_us;          /* ttl × factor + constant, computed by the caller */
+	uint64_t master_timeout_us; /* a master that is silent for longer counts as failed */
+	uint64_t retry_min_us;      /* bounds of the random pause between tries, min <= max */
+	uint64_t retry_max_us;
+	bool wait_for_all;          /* inspect: decide only when every master has answered or its time is up */
+};
+
+enum redlock_outcome {
+	REDLOCK_OK,        /* granted, extended, released, or inspected */
+	REDLOCK_LOCKED,    /* acquire: another holder has, or may have, a majority */
+	REDLOCK_NOT_OWNER, /* extend, release: another holder has, or may have, a majority */
+	REDLOCK_EXPIRED,   /* extend, release: the lease has no majority any more and nobody else has */
+	REDLOCK_NO_QUORUM, /* too few masters answered, or a majority only too late for any validity to be left */
+	REDLOCK_SPLIT,     /* acquire: nobody won, tries used up */
+	REDLOCK_CANCELLED  /* CANCEL came before the decision */
+};
+
+/* Votes as counted when the decision fell. A master that had not answered by then is in none of the four. */
+struct redlock_votes {
+	uint8_t needed;  /* the majority: masters/2 + 1 */
+	uint8_t granted; /* inspection: masters on which the holder with the most votes lies */
+	uint8_t refused; /* answered otherwise */
+	uint8_t failed;  /* error, lost, unsent or silent for too long */
+	uint8_t barred;
+	uint8_t masters;
+};
+
+struct redlock_result {
+	enum redlock_outcome outcome;
+	struct redlock_votes votes;
+	uint16_t tries;          /* tries made */
+	uint64_t ttl_us;         /* acquire, extend: the shortest ttl that the majority gave */
+	uint64_t validity_us;    /* acquire, extend, when OK: ttl − (now − start of this try) − drift, always > 0 */
+	uint64_t retry_after_us; /* LOCKED: when a majority may be free; SPLIT, NO_QUORUM: the longest pause */
+	bool held;               /* inspection: a holder has, or may have, a majority */
+	bool has_holder;         /* LOCKED, NOT_OWNER, held: `holder` is set */
+	uint64_t holder;         /* the other token with the most votes */
+	uint64_t remaining_us;   /* held: how long the holder keeps its majority; REDLOCK_NEVER: no expiry */
+};
+
+struct redlock_output {
+	enum redlock_script script; /* NONE: nothing to send */
+	uint16_t to;                /* bit i: send the script to master i, and report its REPLY */
+	uint16_t attempt;           /* whose token the script carries: counts from 1 */
+	bool done;                  /* set once: `result` holds the answer */
+	bool finished;              /* done, and no reply outstanding */
+	struct redlock_result result;
+};
+
+enum redlock_state { REDLOCK_IDLE, REDLOCK_VOTING, REDLOCK_PAUSING, REDLOCK_DECIDED };
+
+/* One operation. The members belong to the core; the caller only owns the memory. */
+struct redlock {
+	struct redlock_params params;
+	enum redlock_state state;
+	uint64_t random;      /* state of the generator */
+	uint64_t start_us;    /* of this attempt */
+	uint64_t deadline_us; /* when a TIMER event is wanted */
+	uint16_t attempt;
+	uint16_t sent;        /* bit i: this attempt's script may have reached master i */
+	uint16_t answered;    /* bit i: `votes[i]` holds this attempt's vote of master i */
+	uint16_t outstanding; /* replies that are still to come, of all attempts */
+	struct redlock_ballot {
+		enum redlock_vote vote;
+		uint64_t ttl_us, remaining_us, holder;
+	} ballots[REDLOCK_MASTERS_MAX];
+};
+
+/* Makes *op ready for START. `seed` drives the random pauses: any number, another one for each operation.
+ * Takes a copy of *params; asserts that they are within their bounds. */
+void redlock_init(struct redlock *op, const struct redlock_params *params, uint64_t seed);
+
+/* Carries out one event and writes what is to be done about it into *out (all of it, every time). */
+void redlock_step(struct redlock *op, const struct redlock_event *event, struct redlock_output *out);
+
+/* When the operation next wants a TIMER event, or REDLOCK_NEVER. */
+uint64_t redlock_deadline_us(const struct redlock *op);
+
+/* True while votes of this attempt still count: a command of it that was not carried out is worth sending again. */
+bool redlock_voting(const struct redlock *op, uint16_t attempt);
+
+/* The majority of `masters`: ⌊N/2⌋ + 1 of the configured ones, never of those that can be reached. */
+uint8_t redlock_majority(uint8_t masters);
+
+#endif

@@ -1,0 +1,127 @@
+/* Counting the ballots of one attempt: see tally.h. Majorities are whole numbers of the configured masters; there is
+ * no floating point in here, and no notion of "reachable" masters (mistakes 6 and 7 of the list in the design). */
+#include "tally.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+uint8_t redlock_majority(uint8_t masters)
+{
+	assert(masters >= 1 && masters <= REDLOCK_MASTERS_MAX);
+	return (uint8_t)(masters / 2 + 1);
+}
+
+static bool has_ballot(const struct redlock *op, unsigned i)
+{
+	return (op->answered >> i & 1U) != 0;
+}
+
+static bool names_holder(const struct redlock *op, unsigned i)
+{
+	return has_ballot(op, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD;
+}
+
+/* How many masters name the same holder as master i does. */
+static uint8_t count_holder(const struct redlock *op, unsigned i)
+{
+	uint8_t votes = 0;
+	for (unsigned j = 0; j < op->params.masters; j++)
+		if (names_holder(op, j) && op->ballots[j].holder == op->ballots[i].holder)
+			votes++;
+	return votes;
+}
+
+static void find_best_holder(const struct redlock *op, struct redlock_tally *tally)
+{
+	for (unsigned i = 0; i < op->params.masters; i++) {
+		if (!names_holder(op, i))
+			continue;
+		uint8_t votes = count_holder(op, i);
+		if (votes > tally->best_votes) {
+			tally->best_votes = votes;
+			tally->best = op->ballots[i].holder;
+		}
+	}
+}
+
+struct redlock_tally redlock_tally_count(const struct redlock *op)
+{
+	struct redlock_tally tally = { .needed = redlock_majority(op->params.masters) };
+	for (unsigned i = 0; i < op->params.masters; i++) {
+		if (!has_ballot(op, i)) {
+			tally.pending++;
+			continue;
+		}
+		switch (op->ballots[i].vote) {
+		case REDLOCK_VOTE_GRANTED: tally.granted++; break;
+		case REDLOCK_VOTE_HELD: tally.held++; break;
+		case REDLOCK_VOTE_GONE: tally.gone++; break;
+		case REDLOCK_VOTE_FAILED:
+		case REDLOCK_VOTE_UNSENT: tally.failed++; break;
+		case REDLOCK_VOTE_BARRED: tally.barred++; break;
+		}
+	}
+	if (tally.held > 0)
+		find_best_holder(op, &tally);
+	assert(tally.granted + tally.held + tally.gone + tally.failed + tally.barred + tally.pending == op->params.masters);
+	assert(tally.best_votes <= tally.held);
+	return tally;
+}
+
+uint8_t redlock_tally_answered(const struct redlock_tally *tally)
+{
+	return (uint8_t)(tally->granted + tally->held + tally->gone);
+}
+
+uint8_t redlock_tally_unknown(const struct redlock_tally *tally)
+{
+	return (uint8_t)(tally->failed + tally->barred + tally->pending);
+}
+
+uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op)
+{
+	uint64_t shortest = op->params.ttl_us;
+	for (unsigned i = 0; i < op->params.masters; i++) {
+		const struct redlock_ballot *ballot = &op->ballots[i];
+		if (has_ballot(op, i) && ballot->vote == REDLOCK_VOTE_GRANTED && ballot->ttl_us < shortest)
+			shortest = ballot->ttl_us;
+	}
+	return shortest;
+}
+
+/* Puts `value` into the ascending list of `count` values. */
+static void insert_sorted(uint64_t *values, size_t count, uint64_t value)
+{
+	assert(count < REDLOCK_MASTERS_MAX);
+	size_t at = count;
+	for (; at > 0 && values[at - 1] > value; at--)
+		values[at] = values[at - 1];
+	values[at] = value;
+}
+
+uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally)
+{
+	uint64_t remaining[REDLOCK_MASTERS_MAX];
+	size_t count = 0;
+	for (unsigned i = 0; i < op->params.masters; i++) {
+		if (!names_holder(op, i))
+			continue;
+		uint64_t us = op->ballots[i].remaining_us;
+		insert_sorted(remaining, count++, us == REDLOCK_NEVER ? op->params.ttl_us : us);
+	}
+	if (count == 0)
+		return 0;
+	size_t missing = tally->granted < tally->needed ? (size_t)(tally->needed - tally->granted) : 1;
+	return remaining[missing <= count ? missing - 1 : count - 1];
+}
+
+uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally)
+{
+	assert(tally->best_votes > 0);
+	uint64_t remaining[REDLOCK_MASTERS_MAX];
+	size_t count = 0;
+	for (unsigned i = 0; i < op->params.masters; i++)
+		if (names_holder(op, i) && op->ballots[i].holder == tally->best)
+			insert_sorted(remaining, count++, op->ballots[i].remaining_us);
+	return remaining[count > tally->needed ? count - tally->needed : 0];
+}

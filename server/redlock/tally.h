@@ -1,0 +1,38 @@
+/* Counting the ballots of one attempt. Private to the core: pure functions over `struct redlock`. */
+#ifndef REDLOCK_TALLY_H
+#define REDLOCK_TALLY_H
+
+#include "redlock.h"
+
+struct redlock_tally {
+	uint8_t needed;
+	uint8_t granted;
+	uint8_t held;    /* refused: another token holds it */
+	uint8_t gone;    /* refused: nobody holds it */
+	uint8_t failed;  /* error, lost or unsent */
+	uint8_t barred;
+	uint8_t pending; /* no answer yet */
+	uint64_t best;      /* the holder that the most masters named; of equals the one named first */
+	uint8_t best_votes; /* 0: no master named any */
+};
+
+/* Counts what is in so far. */
+struct redlock_tally redlock_tally_count(const struct redlock *op);
+
+/* Masters that answered: granted, held or gone. */
+uint8_t redlock_tally_answered(const struct redlock_tally *tally);
+/* Masters that gave no opinion and could be on anybody's side. */
+uint8_t redlock_tally_unknown(const struct redlock_tally *tally);
+
+/* The shortest ttl among the masters that granted. Only if one did. */
+uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op);
+
+/* How many µs until enough of the keys that refused us have run out for a majority to be free (acquire): after
+ * `needed − granted` more masters, or after the last that refused if that is not enough. */
+uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally);
+
+/* How many µs the best holder keeps its majority: the needed-th longest remaining time of its keys, or the shortest
+ * where fewer are known. Only if there is a holder. */
+uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally);
+
+#endif

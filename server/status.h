@@ -1,0 +1,48 @@
+/* What the service says about itself, as plain structs: for /masters, /readyz, /version and the metrics.
+ * Like server/lease.h this is a header that api/ may include. */
+#ifndef STATUS_H
+#define STATUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { STATUS_ADDRESS_MAX = 256, STATUS_REASON_MAX = 160, STATUS_WARNINGS_MAX = 4 };
+
+enum master_state { MASTER_VOTING, MASTER_BARRED, MASTER_DOWN };
+
+/* One master as this worker sees it. */
+struct master_status {
+	char address[STATUS_ADDRESS_MAX]; /* never with a password */
+	enum master_state state;
+	char reason[STATUS_REASON_MAX]; /* "" while voting; else a code, then ": " and words where there are any */
+	bool has_rtt;
+	uint64_t rtt_us; /* smoothed */
+	char version[32]; /* "" as long as it is not known */
+	char run_id[48];
+	size_t warning_count;
+	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
+};
+
+struct quorum_status {
+	uint8_t needed, voting, masters;
+};
+
+struct masters; /* the masters of one worker */
+
+/* How many masters are configured. */
+size_t masters_count(const struct masters *masters);
+/* The state of master i. */
+void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status);
+void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum);
+
+/* "voting", "barred", "down" */
+const char *master_state_name(enum master_state state);
+
+/* Name and version of the program and its libraries; `count` receives how many. Static memory. */
+struct build_library { const char *name, *version; };
+extern const char build_version[]; /* SemVer */
+extern const char build_commit[];  /* "unknown" outside a git checkout */
+const struct build_library *build_libraries(size_t *ret_count);
+
+#endif

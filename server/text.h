@@ -1,0 +1,19 @@
+/* A text that grows: used for the metrics and for whole files. All of it belongs to whoever called text_init(). */
+#ifndef TEXT_H
+#define TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct text {
+	char *bytes; /* always terminated, never NULL after the first append */
+	size_t len, size;
+	bool failed; /* memory was short once: what is in it is not whole */
+};
+
+void text_init(struct text *text);
+void text_fini(struct text *text);
+void text_append(struct text *text, const char *bytes, size_t len);
+void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,364 @@
+/* The loop of one worker: see worker.h. This file and main.c are where the HTTP side and the lock side meet.
+ *
+ * A round of the loop: descriptors and timers are served first (replies become events, events answers); then on_round()
+ * hands out answers, lets the HTTP side work until nothing is ready, and writes what was appended to the masters'
+ * connections and to the log, each in one go. So commands of concurrent requests leave together. */
+#include "worker.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "../api/api.h"
+#include "clock.h"
+#include "leases.h"
+#include "log.h"
+#include "master.h"
+#include "metrics.h"
+
+enum {
+	SETTLE_MS = 1000,       /* how long the masters may take before serving starts without them */
+	DRAIN_LOOK_MS = 10,     /* how often a drain looks whether it is over */
+	ACCEPTS_PER_ROUND = 64,
+	ACCEPT_PAUSE_MS = 100   /* out of descriptors: look again after this */
+};
+
+struct worker {
+	size_t index;
+	const struct options *options;
+	pthread_t thread;
+	uv_loop_t loop;
+	uv_prepare_t round;
+	uv_async_t wake;  /* worker_drain() from another thread */
+	uv_poll_t api_poll;
+	uv_timer_t api_timer, settle_timer, drain_timer, accept_timer;
+	uv_poll_t listener_polls[OPTIONS_LISTEN_MAX];
+	int listeners[OPTIONS_LISTEN_MAX];
+	struct masters *masters;
+	struct leases *leases;
+	struct api *api;
+	bool api_ready; /* api_run() has something to do */
+	bool serving, draining, ending;
+	uint64_t drain_began_us;
+
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t changed;
+	enum worker_state state;
+	uint32_t quiet_ms;
+};
+
+static void set_state(struct worker *worker, enum worker_state state)
+{
+	pthread_mutex_lock(&worker->lock);
+	worker->state = state;
+	pthread_cond_broadcast(&worker->changed);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+/* ---- accepting ---- */
+
+static void on_connection(uv_poll_t *poll, int status, int events);
+
+static void poll_listeners(struct worker *worker, bool on)
+{
+	for (size_t i = 0; i < worker->options->listen_count; i++) {
+		if (on)
+			uv_poll_start(&worker->listener_polls[i], UV_READABLE, on_connection);
+		else
+			uv_poll_stop(&worker->listener_polls[i]);
+	}
+}
+
+static void on_accept_timer(uv_timer_t *timer)
+{
+	struct worker *worker = timer->data;
+	poll_listeners(worker, true);
+}
+
+/* Out of descriptors or memory: the listener stays readable, so looking at it again at once would burn the processor. */
+static void pause_accepting(struct worker *worker, int error)
+{
+	log_begin(LOG_WARN, "accept-failed");
+	log_text("reason", strerror(error));
+	log_end();
+	poll_listeners(worker, false);
+	uv_timer_start(&worker->accept_timer, on_accept_timer, ACCEPT_PAUSE_MS, 0);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+	struct worker *worker = poll->data;
+	int listener = worker->listeners[poll - worker->listener_polls];
+	(void)status;
+	(void)events;
+	for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
+		struct sockaddr_storage address;
+		socklen_t len = sizeof address;
+		int fd = accept4(listener, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd >= 0) {
+			api_accept(worker->api, fd, (struct sockaddr *)&address, len);
+			worker->api_ready = true;
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+			pause_accepting(worker, errno);
+		if (errno != EINTR && errno != ECONNABORTED)
+			return;
+	}
+}
+
+/* ---- the round ---- */
+
+static void on_api_ready(uv_poll_t *poll, int status, int events)
+{
+	struct worker *worker = poll->data;
+	(void)status;
+	(void)events;
+	worker->api_ready = true;
+}
+
+static void on_api_timer(uv_timer_t *timer)
+{
+	struct worker *worker = timer->data;
+	worker->api_ready = true;
+}
+
+static void run_api(struct worker *worker)
+{
+	worker->api_ready = false;
+	api_run(worker->api);
+	int timeout_ms = api_timeout_ms(worker->api);
+	if (timeout_ms < 0)
+		uv_timer_stop(&worker->api_timer);
+	else
+		uv_timer_start(&worker->api_timer, on_api_timer, (uint64_t)timeout_ms, 0);
+}
+
+static void start_serving(struct worker *worker);
+
+static void on_round(uv_prepare_t *prepare)
+{
+	struct worker *worker = prepare->data;
+	if (worker->ending)
+		return;
+	if (!worker->serving && masters_settled(worker->masters))
+		start_serving(worker);
+	while (leases_pump(worker->leases) || worker->api_ready)
+		run_api(worker);
+	masters_flush(worker->masters);
+	log_flush();
+}
+
+/* ---- starting ---- */
+
+static bool check_duplicates(struct worker *worker)
+{
+	size_t first, second;
+	if (!masters_find_duplicate(worker->masters, &first, &second))
+		return true;
+	log_begin(LOG_ERROR, "same-master-twice");
+	log_text("first", worker->options->masters[first].shown);
+	log_text("second", worker->options->masters[second].shown);
+	log_text("message", "--masters: two addresses lead to one server; each master must be a server of its own");
+	log_end();
+	return false;
+}
+
+static void begin_end(struct worker *worker);
+
+static void start_serving(struct worker *worker)
+{
+	worker->serving = true;
+	uv_timer_stop(&worker->settle_timer);
+	if (!check_duplicates(worker)) {
+		set_state(worker, WORKER_MISCONFIGURED);
+		begin_end(worker);
+		return;
+	}
+	poll_listeners(worker, true);
+	set_state(worker, WORKER_SERVING);
+}
+
+static void on_settle_timer(uv_timer_t *timer)
+{
+	start_serving(timer->data);
+}
+
+/* ---- ending ---- */
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+	(void)arg;
+	if (!uv_is_closing(handle) && handle->data)
+		uv_close(handle, NULL);
+}
+
+/* What is still there is answered, what was granted to nobody is given back, and all that was sent leaves. */
+static void begin_end(struct worker *worker)
+{
+	if (worker->ending)
+		return;
+	worker->ending = true;
+	uv_poll_stop(&worker->api_poll);
+	api_free(worker->api);
+	worker->api = NULL;
+	masters_flush(worker->masters);
+	masters_close(worker->masters);
+	leases_close(worker->leases);
+	uv_walk(&worker->loop, close_handle, NULL); /* ours: those of the masters are closing already */
+}
+
+static void look_at_drain(struct worker *worker)
+{
+	pthread_mutex_lock(&worker->lock);
+	uint64_t quiet_us = worker->quiet_ms * UINT64_C(1000);
+	pthread_mutex_unlock(&worker->lock);
+	uint64_t for_us = clock_now_us() - worker->drain_began_us;
+	bool idle = api_busy(worker->api) == 0 && leases_waiting(worker->leases) == 0;
+	if ((idle && for_us >= quiet_us) || for_us >= worker->options->drain_ms * UINT64_C(1000))
+		begin_end(worker);
+}
+
+static void on_drain_timer(uv_timer_t *timer)
+{
+	look_at_drain(timer->data);
+}
+
+static void on_wake(uv_async_t *wake)
+{
+	struct worker *worker = wake->data;
+	if (worker->ending || worker->draining)
+		return; /* a second signal has only shortened quiet_ms */
+	worker->draining = true;
+	worker->drain_began_us = clock_now_us();
+	api_drain(worker->api);
+	leases_drain(worker->leases);
+	worker->api_ready = true;
+	uv_timer_start(&worker->drain_timer, on_drain_timer, 0, DRAIN_LOOK_MS);
+}
+
+void worker_drain(struct worker *worker, uint32_t quiet_ms)
+{
+	pthread_mutex_lock(&worker->lock);
+	worker->quiet_ms = quiet_ms;
+	bool running = worker->state == WORKER_STARTING || worker->state == WORKER_SERVING;
+	if (running)
+		uv_async_send(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+/* ---- the thread ---- */
+
+static bool make_parts(struct worker *worker)
+{
+	const struct options *options = worker->options;
+	struct metrics *metrics = metrics_worker(worker->index);
+	worker->masters = masters_new(&worker->loop, options, metrics);
+	worker->leases = worker->masters ? leases_new(&worker->loop, options, worker->masters, metrics) : NULL;
+	if (!worker->leases)
+		return false;
+	struct api_config config = {
+		.leases = worker->leases,
+		.masters = worker->masters,
+		.worker = worker->index,
+		.default_ttl_ms = options->default_ttl_ms,
+		.min_ttl_ms = options->min_ttl_ms,
+		.max_ttl_ms = options->max_ttl_ms,
+		.max_connections = (options->max_connections + options->workers - 1) / options->workers,
+		.request_timeout_ms = options->request_timeout_ms,
+		.idle_timeout_ms = options->idle_timeout_ms,
+	};
+	worker->api = api_new(&config);
+	return worker->api != NULL;
+}
+
+static void init_handles(struct worker *worker)
+{
+	uv_loop_t *loop = &worker->loop;
+	uv_timer_t *const timers[] = { &worker->api_timer, &worker->settle_timer, &worker->drain_timer, &worker->accept_timer };
+	for (size_t i = 0; i < sizeof timers / sizeof *timers; i++) {
+		uv_timer_init(loop, timers[i]);
+		timers[i]->data = worker;
+	}
+	uv_prepare_init(loop, &worker->round);
+	worker->round.data = worker;
+	uv_prepare_start(&worker->round, on_round);
+	uv_poll_init(loop, &worker->api_poll, api_fd(worker->api));
+	worker->api_poll.data = worker;
+	uv_poll_start(&worker->api_poll, UV_READABLE, on_api_ready);
+	for (size_t i = 0; i < worker->options->listen_count; i++) {
+		uv_poll_init(loop, &worker->listener_polls[i], worker->listeners[i]);
+		worker->listener_polls[i].data = worker;
+	}
+	uv_timer_start(&worker->settle_timer, on_settle_timer, SETTLE_MS, 0);
+}
+
+static void *run(void *arg)
+{
+	struct worker *worker = arg;
+	if (make_parts(worker)) {
+		init_handles(worker);
+		uv_run(&worker->loop, UV_RUN_DEFAULT);
+		leases_free(worker->leases);
+		masters_free(worker->masters);
+	} else {
+		log_begin(LOG_ERROR, "start-failed");
+		log_text("reason", strerror(errno));
+		log_end();
+		set_state(worker, WORKER_FAILED);
+	}
+	pthread_mutex_lock(&worker->lock);
+	if (worker->state == WORKER_STARTING || worker->state == WORKER_SERVING)
+		worker->state = WORKER_ENDED;
+	pthread_cond_broadcast(&worker->changed);
+	pthread_mutex_unlock(&worker->lock);
+	log_fini();
+	return NULL;
+}
+
+struct worker *worker_start(size_t index, const struct options *options, const int listeners[])
+{
+	struct worker *worker = calloc(1, sizeof *worker);
+	if (!worker)
+		return NULL;
+	worker->index = index;
+	worker->options = options;
+	memcpy(worker->listeners, listeners, options->listen_count * sizeof *listeners);
+	pthread_mutex_init(&worker->lock, NULL);
+	pthread_cond_init(&worker->changed, NULL);
+	if (uv_loop_init(&worker->loop) != 0) {
+		free(worker);
+		return NULL;
+	}
+	uv_async_init(&worker->loop, &worker->wake, on_wake);
+	worker->wake.data = worker;
+	if (pthread_create(&worker->thread, NULL, run, worker) != 0) {
+		free(worker); /* the program ends */
+		return NULL;
+	}
+	return worker;
+}
+
+enum worker_state worker_wait_started(struct worker *worker)
+{
+	pthread_mutex_lock(&worker->lock);
+	while (worker->state == WORKER_STARTING)
+		pthread_cond_wait(&worker->changed, &worker->lock);
+	enum worker_state state = worker->state;
+	pthread_mutex_unlock(&worker->lock);
+	return state;
+}
+
+void worker_join(struct worker *worker)
+{
+	pthread_join(worker->thread, NULL);
+	uv_loop_close(&worker->loop);
+	pthread_cond_destroy(&worker->changed);
+	pthread_mutex_destroy(&worker->lock);
+	free(worker);
+}

@@ -1,0 +1,34 @@
+/* One worker: a thread with one libuv loop, in which live one HTTP daemon, one connection to each master, and the
+ * timers. Workers share nothing but counters: a second worker is to the first what a second replica is. */
+#ifndef WORKER_H
+#define WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "options.h"
+
+struct worker;
+
+enum worker_state {
+	WORKER_STARTING, /* trying all masters once */
+	WORKER_SERVING,
+	WORKER_FAILED,        /* could not start (see the log) */
+	WORKER_MISCONFIGURED, /* two addresses turned out to be one master (see the log) */
+	WORKER_ENDED
+};
+
+/* Starts worker `index`'s thread. `listeners` are its own descriptors, in the order of options->listen; they stay the
+ * caller's to close, after worker_join(). NULL where memory or threads are short. *options outlives the worker. */
+struct worker *worker_start(size_t index, const struct options *options, const int listeners[]);
+
+/* Waits until it is no longer WORKER_STARTING. */
+enum worker_state worker_wait_started(struct worker *worker);
+
+/* From any thread: drain, then end. `quiet_ms`: for how long to go on answering at least, so that load balancers see /readyz at 503. */
+void worker_drain(struct worker *worker, uint32_t quiet_ms);
+
+/* Waits for the thread's end and frees the worker. */
+void worker_join(struct worker *worker);
+
+#endif
