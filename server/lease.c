@@ -97,7 +97,7 @@ static void note_unsent(struct lease_op *op, uint8_t master, uint16_t attempt, e
 /* A release that cannot be sent now, for a key that may be there: it is sent when the master is back. */
 static bool is_owed(const struct lease_op *op, uint8_t master, enum redlock_script script)
 {
-	return script == REDLOCK_SCRIPT_RELEASE && (op->request.call == LEASE_RELEASE || (op->reached >> master & 1U));
+	return script == REDLOCK_SCRIPT_RELEASE && (op->request.call == LEASE_RELEASE || redlock_has(op->reached, master));
 }
 
 static enum master_sent send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master, const char *command, size_t len)
@@ -132,7 +132,7 @@ static void send_out(struct lease_op *op, const struct redlock_output *out)
 	size_t len = 0;
 	char *command = lease_command_format(leases->options, &op->request, op->token, out->script, false, &len);
 	for (uint8_t i = 0; i < op->core.params.masters; i++) {
-		if (!(out->to >> i & 1U))
+		if (!redlock_has(out->to, i))
 			continue;
 		enum master_sent sent = send_to(op, out, i, command, len);
 		if (sent != MASTER_SENT)
@@ -364,7 +364,7 @@ struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease
 bool lease_op_seen_on(const struct lease_op *op, uint16_t masters)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++)
-		if ((masters >> i & 1U) && (op->core.answered >> i & 1U) && op->core.ballots[i].vote == REDLOCK_VOTE_HELD &&
+		if (redlock_has(masters, i) && redlock_has(op->core.answered, i) && op->core.ballots[i].vote == REDLOCK_VOTE_HELD &&
 		    op->core.ballots[i].holder == op->holder_id)
 			return true;
 	return false;

@@ -109,13 +109,19 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 
 /* ---- inspecting what a step found ---- */
 
+/* How many more locks the page may hold. */
+static size_t room(const struct lease_listing *listing)
+{
+	return listing->request.limit - listing->count;
+}
+
 static void gather(struct lease_listing *listing)
 {
 	for (size_t i = 0; i < listing->item_count; i++)
 		if (listing->items[i].listed)
 			listing->states[listing->count++] = listing->items[i].state;
 	listing->item_count = 0;
-	if (listing->count == 0 && !listing->last && listing->done && listing->scans < SCANS_PER_PAGE) {
+	if (room(listing) > 0 && !listing->last && listing->done && listing->scans < SCANS_PER_PAGE) {
 		listing->at = listing->next;
 		scan(listing);
 		return;
@@ -185,13 +191,13 @@ static void advance(struct lease_listing *listing, uint64_t cursor)
 		return;
 	next->scanned |= (uint16_t)(1U << next->master);
 	listing->last = (unsigned)__builtin_popcount(next->scanned) >= masters_to_scan(listing->leases);
-	while (!listing->last && (next->scanned >> next->master & 1U))
+	while (!listing->last && redlock_has(next->scanned, next->master))
 		next->master = (uint8_t)((next->master + 1U) % masters_count(listing->leases->masters));
 }
 
 static void take_step(struct lease_listing *listing, uint64_t cursor, const redisReply *keys)
 {
-	size_t end = (size_t)listing->at.skip + listing->request.limit;
+	size_t end = listing->at.skip + room(listing);
 	for (size_t i = listing->at.skip; i < keys->elements && i < end; i++)
 		(void)take_key(listing, keys->element[i]);
 	if (keys->elements > end) {
@@ -208,7 +214,7 @@ static void pass_over(struct lease_listing *listing)
 {
 	struct position *at = &listing->at;
 	size_t masters = masters_count(listing->leases->masters);
-	for (at->master++; at->master < masters && (at->scanned >> at->master & 1U); at->master++)
+	for (at->master++; at->master < masters && redlock_has(at->scanned, at->master); at->master++)
 		;
 	at->cursor = 0;
 	at->skip = 0;
@@ -260,8 +266,8 @@ struct lease_listing *lease_list(struct leases *leases, const struct lease_list_
 	listing->request = *request;
 	listing->done = done;
 	listing->arg = arg;
-	if (request->cursor[0] && !position_parse(request->cursor, masters_count(leases->masters), &listing->at))
-		assert(!"a cursor that lease_cursor_valid() refuses");
+	bool good = !request->cursor[0] || position_parse(request->cursor, masters_count(leases->masters), &listing->at);
+	assert(good);
 	listing->next_new = leases->new_listings;
 	leases->new_listings = listing;
 	return listing;

@@ -154,7 +154,7 @@ static void take_reply(struct redlock *op, const struct redlock_event *event, st
 	assert(op->outstanding > 0);
 	op->outstanding--;
 	bool current = op->state == REDLOCK_VOTING && event->attempt == op->attempt && event->script == first_script(op->params.kind);
-	if (!current || (op->answered >> event->master & 1U))
+	if (!current || redlock_has(op->answered, event->master))
 		return; /* of an older attempt, of a release, or after the decision: its release is already on the way behind it */
 	uint16_t bit = (uint16_t)(1U << event->master);
 	op->answered |= bit;
@@ -168,7 +168,7 @@ static void take_reply(struct redlock *op, const struct redlock_event *event, st
 static void close_voting(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	for (unsigned i = 0; i < op->params.masters; i++) {
-		if (op->answered >> i & 1U)
+		if (redlock_has(op->answered, i))
 			continue;
 		op->answered |= (uint16_t)(1U << i);
 		op->ballots[i] = (struct redlock_ballot){ .vote = REDLOCK_VOTE_FAILED };

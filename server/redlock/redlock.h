@@ -135,6 +135,12 @@ struct redlock {
 	} ballots[REDLOCK_MASTERS_MAX];
 };
 
+/* True if master i is in the set. */
+static inline bool redlock_has(uint16_t set, unsigned i)
+{
+	return (set & (1U << i)) != 0;
+}
+
 /* Makes *op ready for START. `seed` drives the random pauses: any number, another one for each operation.
  * Takes a copy of *params; asserts that they are within their bounds. */
 void redlock_init(struct redlock *op, const struct redlock_params *params, uint64_t seed);

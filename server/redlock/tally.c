@@ -11,14 +11,9 @@ uint8_t redlock_majority(uint8_t masters)
 	return (uint8_t)(masters / 2 + 1);
 }
 
-static bool has_ballot(const struct redlock *op, unsigned i)
-{
-	return (op->answered >> i & 1U) != 0;
-}
-
 static bool names_holder(const struct redlock *op, unsigned i)
 {
-	return has_ballot(op, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD;
+	return redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD;
 }
 
 /* How many masters name the same holder as master i does. */
@@ -48,7 +43,7 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 {
 	struct redlock_tally tally = { .needed = redlock_majority(op->params.masters) };
 	for (unsigned i = 0; i < op->params.masters; i++) {
-		if (!has_ballot(op, i)) {
+		if (!redlock_has(op->answered, i)) {
 			tally.pending++;
 			continue;
 		}
@@ -83,7 +78,7 @@ uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op)
 	uint64_t shortest = op->params.ttl_us;
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		const struct redlock_ballot *ballot = &op->ballots[i];
-		if (has_ballot(op, i) && ballot->vote == REDLOCK_VOTE_GRANTED && ballot->ttl_us < shortest)
+		if (redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED && ballot->ttl_us < shortest)
 			shortest = ballot->ttl_us;
 	}
 	return shortest;

@@ -1,0 +1,32 @@
+/* The private masters of --dev: redis-server (else valkey-server) processes on Unix sockets in a temporary folder.
+ *
+ * They and the folder are gone soon after redlockd, however it ends, kill -9 included: a small supervisor process
+ * watches over them. For the main thread, and dev_masters_start() for the time before there is another one. */
+#ifndef DEV_MASTERS_H
+#define DEV_MASTERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "options.h"
+
+enum { DEV_MASTERS_FOLDER_MAX = 96 };
+
+struct dev_masters {
+	pid_t supervisor;
+	int life_fd;   /* open as long as the masters are wanted */
+	int report_fd; /* what the supervisor says; ends when it has ended everything */
+	char folder[DEV_MASTERS_FOLDER_MAX];
+};
+
+/* Starts `count` (1 … OPTIONS_MASTERS_MAX) masters, waits until each answers, at most 5 s, and writes their addresses into options->masters[].
+ * False and a message if that fails; then nothing is left. Before any other thread exists: it forks. */
+bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
+
+/* Ends the masters and waits, at most some 3 s, until they and the folder are gone. */
+void dev_masters_stop(struct dev_masters *dev);
+
+#endif

@@ -1,0 +1,181 @@
+/* Listening sockets. Nothing is kept here: the descriptor is all there is, and it belongs to the caller.
+ *
+ * A Unix socket leaves a file behind when its program is killed. Whether a file is such a remnant is found out by
+ * connecting to it: refused means that nobody listens. Anything that is not a socket is left alone. */
+#include "listen.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { LISTEN_BACKLOG = 4096, LISTEN_MODE = 0660 };
+
+/* Writes "<address>: <reason>". Always -1. */
+static int listen_complain(const struct listen_address *address, const char *reason, char *message, size_t size)
+{
+	bool v6 = strchr(address->host, ':') != NULL;
+
+	if (address->is_unix)
+		snprintf(message, size, "cannot listen on unix:%s: %s", address->host, reason);
+	else
+		snprintf(message, size, "cannot listen on %s%s%s:%u: %s", v6 ? "[" : "", address->host, v6 ? "]" : "", address->port, reason);
+	return -1;
+}
+
+/* Closes `fd` and returns -1 with errno as it was. */
+static int listen_give_up(int fd)
+{
+	int error = errno;
+
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+/* ---- TCP ---- */
+
+static int listen_open_one(const struct addrinfo *info, bool reuse_port)
+{
+	int on = 1, fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0) ||
+	    (info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
+	    bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, LISTEN_BACKLOG) != 0)
+		return listen_give_up(fd);
+	return fd;
+}
+
+static int listen_open_tcp(const struct listen_address *address, bool reuse_port, char *message, size_t size)
+{
+	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *infos;
+	char port[8];
+	int fd = -1;
+
+	snprintf(port, sizeof(port), "%u", address->port);
+	int error = getaddrinfo(address->host, port, &hints, &infos);
+	if (error != 0)
+		return listen_complain(address, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error), message, size);
+	for (const struct addrinfo *info = infos; info != NULL && fd < 0; info = info->ai_next)
+		fd = listen_open_one(info, reuse_port);
+	error = errno;
+	freeaddrinfo(infos);
+	return fd >= 0 ? fd : listen_complain(address, strerror(error), message, size);
+}
+
+/* ---- Unix sockets ---- */
+
+static struct sockaddr_un listen_path(const struct listen_address *address)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+
+	assert(strlen(address->host) < sizeof(name.sun_path));
+	strcpy(name.sun_path, address->host);
+	return name;
+}
+
+/* Makes way for a new socket file. NULL, or why there is no way. */
+static const char *listen_clear_path(const struct sockaddr_un *name)
+{
+	struct stat status;
+
+	if (lstat(name->sun_path, &status) != 0)
+		return errno == ENOENT ? NULL : strerror(errno);
+	if (!S_ISSOCK(status.st_mode))
+		return "there is a file of that name, and it is not a socket";
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return strerror(errno);
+	int error = connect(fd, (const struct sockaddr *)name, sizeof(*name)) == 0 ? 0 : errno;
+	close(fd);
+	if (error == 0 || error == EAGAIN)
+		return "another program listens there";
+	if (error != ECONNREFUSED)
+		return strerror(error);
+	return unlink(name->sun_path) == 0 ? NULL : strerror(errno);
+}
+
+static int listen_open_unix(const struct listen_address *address, char *message, size_t size)
+{
+	struct sockaddr_un name = listen_path(address);
+	const char *reason = listen_clear_path(&name);
+
+	if (reason != NULL)
+		return listen_complain(address, reason, message, size);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return listen_complain(address, strerror(errno), message, size);
+	if (bind(fd, (const struct sockaddr *)&name, sizeof(name)) != 0) {
+		listen_give_up(fd);
+		return listen_complain(address, strerror(errno), message, size);
+	}
+	/* The mode comes before listen(): until then nobody can connect. */
+	if (chmod(name.sun_path, LISTEN_MODE) != 0 || listen(fd, LISTEN_BACKLOG) != 0) {
+		listen_give_up(fd);
+		listen_complain(address, strerror(errno), message, size);
+		unlink(name.sun_path);
+		return -1;
+	}
+	return fd;
+}
+
+int listen_open(const struct listen_address *address, bool reuse_port, char *message, size_t size)
+{
+	assert(address != NULL && size > 0);
+	return address->is_unix ? listen_open_unix(address, message, size) : listen_open_tcp(address, reuse_port, message, size);
+}
+
+/* ---- what became of it ---- */
+
+uint16_t listen_port(int fd)
+{
+	struct sockaddr_storage name;
+	socklen_t len = sizeof(name);
+
+	if (getsockname(fd, (struct sockaddr *)&name, &len) != 0)
+		return 0;
+	if (name.ss_family == AF_INET)
+		return ntohs(((const struct sockaddr_in *)&name)->sin_port);
+	return name.ss_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)&name)->sin6_port) : 0;
+}
+
+void listen_shown(int fd, char *shown, size_t size)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+		struct sockaddr_un path;
+	} name = {0};
+	socklen_t len = sizeof(name) - 1; /* so that a path is terminated */
+	char text[INET6_ADDRSTRLEN] = "";
+
+	assert(size > 0);
+	if (getsockname(fd, &name.any, &len) != 0)
+		snprintf(shown, size, "unknown");
+	else if (name.any.sa_family == AF_UNIX)
+		snprintf(shown, size, "unix:%s", name.path.sun_path);
+	else if (name.any.sa_family == AF_INET)
+		snprintf(shown, size, "%s:%u", inet_ntop(AF_INET, &name.v4.sin_addr, text, sizeof(text)), listen_port(fd));
+	else
+		snprintf(shown, size, "[%s]:%u", inet_ntop(AF_INET6, &name.v6.sin6_addr, text, sizeof(text)), listen_port(fd));
+}
+
+void listen_close(const struct listen_address *address, int fd)
+{
+	assert(fd >= 0);
+	/* The file goes first: once the socket is closed, another program may put its own there. */
+	if (address->is_unix)
+		unlink(address->host);
+	close(fd);
+}

@@ -1,0 +1,496 @@
+/* The three places where the values of the options come from, and the checks that concern several options.
+ *
+ * options_load() goes from low to high: defaults, then the configuration file, the environment, the command line; each overrides
+ * what was there. Before that it walks the command line once to find --help, --version and --config, and the environment
+ * for REDLOCKD_CONFIG. A value that a higher place overrides must be right all the same: any mistake stops the program.
+ *
+ * `struct options_loader` lives on the stack of options_load(). Nothing is kept from the arguments but copies. */
+#include "options_table.h"
+#include "status.h"
+#include "text.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_ITEM_MAX = 2048, OPTIONS_SHOWN_MAX = 200 };
+
+struct options_loader {
+	struct options *options;
+	enum options_source source;                 /* being read */
+	enum options_source origins[OPTIONS_COUNT]; /* of the values in *options */
+	bool seen[OPTIONS_COUNT];                   /* in this source */
+	const char *path;                           /* of the configuration file, or NULL */
+	const struct options_entry *path_entry;     /* --config … */
+	enum options_source path_source;            /* … and who gave it */
+	const char *help, *version;                 /* their values, or NULL if not asked for */
+	char *message;
+	size_t message_size;
+};
+
+/* ---- messages ---- */
+
+/* One line, whatever is in the text. */
+static void options_make_plain(char *text)
+{
+	for (; *text != '\0'; text++)
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			*text = '?';
+}
+
+/* Writes "<option as given>=<value>: <reason>; allowed are …" (value NULL: without it). Always false. */
+static bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value, const char *reason)
+{
+	char name[OPTIONS_NAME_MAX], allowed[OPTIONS_ALLOWED_MAX];
+	bool file = loader->source == OPTIONS_FROM_FILE;
+
+	options_spell(entry, loader->source, name);
+	snprintf(loader->message, loader->message_size, "%s%s%s%s%.*s: %s; allowed are %s", file ? loader->path : "", file ? ": " : "", name,
+		 value == NULL ? "" : "=", OPTIONS_SHOWN_MAX, value == NULL ? "" : value, reason, options_allowed(entry, allowed));
+	options_make_plain(loader->message);
+	return false;
+}
+
+/* A mistake that no option of ours can be named for. `given` is shown cut and without what may be a password. Always false. */
+static bool options_complain_unknown(struct options_loader *loader, const char *given, size_t len, const char *reason)
+{
+	char item[OPTIONS_SHOWN_MAX], shown[OPTIONS_SHOWN_MAX];
+	bool file = loader->source == OPTIONS_FROM_FILE;
+
+	snprintf(item, sizeof(item), "%.*s", (int)(len < sizeof(item) ? len : sizeof(item)), given);
+	if (strpbrk(item, "@:") != NULL)
+		options_redact(item, "", shown, sizeof(shown));
+	else
+		memcpy(shown, item, sizeof(shown));
+	snprintf(loader->message, loader->message_size, "%s%s%s: %s; allowed are those that redlockd --help lists", file ? loader->path : "",
+		 file ? ": " : "", shown, reason);
+	options_make_plain(loader->message);
+	return false;
+}
+
+/* ---- one value from one source ---- */
+
+/* Parses one item of a value (all of it, but for lists). `next`: what follows the item, for hiding passwords. */
+static bool options_set_item(struct options_loader *loader, const struct options_entry *entry, const char *item, const char *next)
+{
+	char shown[OPTIONS_SHOWN_MAX];
+	const char *reason;
+
+	if (options_parse_value(entry, item, loader->options, &reason))
+		return true;
+	if (entry->kind != OPTIONS_KIND_MASTERS && strstr(item, "://") == NULL && strchr(item, '@') == NULL)
+		return options_complain(loader, entry, item, reason);
+	options_redact(item, next, shown, sizeof(shown));
+	return options_complain(loader, entry, shown, reason);
+}
+
+static bool options_set_list(struct options_loader *loader, const struct options_entry *entry, const char *list)
+{
+	char item[OPTIONS_ITEM_MAX];
+
+	for (;;) {
+		size_t len = strcspn(list, ",");
+		if (len >= sizeof(item))
+			return options_complain(loader, entry, NULL, "an address is longer than 2047 bytes");
+		memcpy(item, list, len);
+		item[len] = '\0';
+		bool last = list[len] == '\0';
+		if (!options_set_item(loader, entry, item, last ? "" : list + len + 1))
+			return false;
+		if (last)
+			return true;
+		list += len + 1;
+	}
+}
+
+/* Says that the values of an option now come from the source being read: what lower ones gave is forgotten. */
+static void options_override(struct options_loader *loader, const struct options_entry *entry)
+{
+	enum options_source *origin = &loader->origins[entry - options_table];
+
+	assert(*origin <= loader->source);
+	if (*origin == loader->source)
+		return;
+	*origin = loader->source;
+	if (entry->kind == OPTIONS_KIND_LISTEN)
+		loader->options->listen_count = 0;
+	if (entry->kind == OPTIONS_KIND_MASTERS)
+		loader->options->master_count = 0;
+}
+
+static bool options_set(struct options_loader *loader, const struct options_entry *entry, const char *value)
+{
+	options_override(loader, entry);
+	if (entry->kind == OPTIONS_KIND_LISTEN || entry->kind == OPTIONS_KIND_MASTERS)
+		return options_set_list(loader, entry, value);
+	return options_set_item(loader, entry, value, "");
+}
+
+static bool options_set_defaults(struct options_loader *loader)
+{
+	loader->source = OPTIONS_FROM_DEFAULT;
+	for (size_t i = 0; i < OPTIONS_COUNT; i++)
+		if (options_table[i].standard != NULL && !options_set(loader, &options_table[i], options_table[i].standard))
+			return false;
+	return true;
+}
+
+/* True if the option was given in this source before, where that is a mistake. */
+static bool options_is_repeated(struct options_loader *loader, const struct options_entry *entry)
+{
+	bool *seen = &loader->seen[entry - options_table];
+	bool repeated = *seen && !(entry->kind == OPTIONS_KIND_LISTEN && loader->source == OPTIONS_FROM_FLAG);
+
+	*seen = true;
+	return repeated;
+}
+
+/* ---- the command line ---- */
+
+/* Reads the flag at argv[*at], with its value, and steps on. The value of a flag given without one is NULL where it may be left out. */
+static bool options_read_flag(struct options_loader *loader, int argc, char *const argv[], int *at, const struct options_entry **ret_entry,
+			      const char **ret_value)
+{
+	const char *given = argv[(*at)++], *equals = strchr(given, '=');
+	size_t len = equals == NULL ? strlen(given) : (size_t)(equals - given);
+
+	if (given[0] != '-')
+		return options_complain_unknown(loader, given, strlen(given), "not an option");
+	const struct options_entry *entry = options_find(given, len, OPTIONS_FROM_FLAG);
+	if (entry == NULL)
+		return options_complain_unknown(loader, given, len, "unknown option");
+	bool optional = entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_HELP || entry->kind == OPTIONS_KIND_VERSION;
+	const char *value = equals == NULL ? NULL : equals + 1;
+	if (value == NULL && !optional) {
+		/* No value begins with two dashes but a strange prefix, which can be written with =. */
+		if (*at >= argc || strncmp(argv[*at], "--", 2) == 0)
+			return options_complain(loader, entry, NULL, "the value is missing");
+		value = argv[(*at)++];
+	}
+	*ret_entry = entry;
+	*ret_value = value;
+	return true;
+}
+
+/* The first walk over the command line: its shape, and what must be known before the other sources are read. */
+static bool options_scan_flags(struct options_loader *loader, int argc, char *const argv[])
+{
+	const struct options_entry *entry;
+	const char *value;
+
+	loader->source = OPTIONS_FROM_FLAG;
+	memset(loader->seen, 0, sizeof(loader->seen));
+	for (int at = 1; at < argc;) {
+		if (!options_read_flag(loader, argc, argv, &at, &entry, &value))
+			return false;
+		if (options_is_repeated(loader, entry))
+			return options_complain(loader, entry, NULL, "given twice");
+		if (entry->kind == OPTIONS_KIND_VERSION && value != NULL)
+			return options_complain(loader, entry, value, "takes no value");
+		if (entry->kind == OPTIONS_KIND_VERSION)
+			loader->version = "";
+		if (entry->kind == OPTIONS_KIND_HELP)
+			loader->help = value == NULL ? "text" : value;
+		if (entry->kind == OPTIONS_KIND_CONFIG) {
+			loader->path = value;
+			loader->path_entry = entry;
+			loader->path_source = OPTIONS_FROM_FLAG;
+		}
+	}
+	return true;
+}
+
+static bool options_apply_flags(struct options_loader *loader, int argc, char *const argv[])
+{
+	const struct options_entry *entry;
+	const char *value;
+
+	loader->source = OPTIONS_FROM_FLAG;
+	for (int at = 1; at < argc;) {
+		if (!options_read_flag(loader, argc, argv, &at, &entry, &value))
+			return false;
+		if (!options_set(loader, entry, value == NULL ? "true" : value))
+			return false;
+	}
+	return true;
+}
+
+/* Carries out --help or --version. */
+static bool options_show(struct options_loader *loader)
+{
+	const struct options_entry *entry = options_entry_of("help");
+
+	if (loader->help != NULL) {
+		for (int form = 0; entry->choices[form] != NULL; form++)
+			if (strcmp(loader->help, entry->choices[form]) == 0) {
+				options_print_help(stdout, (enum options_help)form);
+				return true;
+			}
+		return options_complain(loader, entry, loader->help, "not known");
+	}
+	printf("redlockd %s (%s)\n", build_version, build_commit);
+	return true;
+}
+
+/* ---- the environment ---- */
+
+/* Goes over the variables that begin with REDLOCKD_: first to find REDLOCKD_CONFIG (`apply` false), then to take the values. */
+static bool options_read_environment(struct options_loader *loader, char *const environment[], bool apply)
+{
+	loader->source = OPTIONS_FROM_ENVIRONMENT;
+	memset(loader->seen, 0, sizeof(loader->seen));
+	for (size_t i = 0; environment[i] != NULL; i++) {
+		const char *name = environment[i], *equals = strchr(name, '=');
+		if (strncmp(name, "REDLOCKD_", 9) != 0 || equals == NULL)
+			continue;
+		size_t len = (size_t)(equals - name);
+		const struct options_entry *entry = options_find(name, len, OPTIONS_FROM_ENVIRONMENT);
+		if (entry == NULL && options_is_service_link(name, len, equals + 1))
+			continue;
+		if (entry == NULL)
+			return options_complain_unknown(loader, name, len, "unknown variable");
+		if (options_is_repeated(loader, entry))
+			return options_complain(loader, entry, NULL, "given twice");
+		if (entry->kind == OPTIONS_KIND_CONFIG && loader->path == NULL) {
+			loader->path = equals + 1;
+			loader->path_entry = entry;
+			loader->path_source = OPTIONS_FROM_ENVIRONMENT;
+		}
+		if (apply && !options_set(loader, entry, equals + 1))
+			return false;
+	}
+	return true;
+}
+
+/* ---- the configuration file ---- */
+
+/* Writes a JSON value as the text that a flag would have; false if its type is none for this option. */
+static bool options_text_of(const struct options_entry *entry, const json_t *value, char text[OPTIONS_ITEM_MAX])
+{
+	bool number = entry->kind == OPTIONS_KIND_U32 || entry->kind == OPTIONS_KIND_U64 || entry->kind == OPTIONS_KIND_FRACTION ||
+		      entry->kind == OPTIONS_KIND_DEV;
+
+	text[0] = '\0';
+	if (number && json_is_integer(value))
+		snprintf(text, OPTIONS_ITEM_MAX, "%lld", (long long)json_integer_value(value));
+	else if (entry->kind == OPTIONS_KIND_FRACTION && json_is_real(value))
+		snprintf(text, OPTIONS_ITEM_MAX, "%.15g", json_real_value(value));
+	else if (entry->kind == OPTIONS_KIND_DEV && json_is_boolean(value))
+		snprintf(text, OPTIONS_ITEM_MAX, "%s", json_is_true(value) ? "true" : "false");
+	else if (!number && json_is_string(value) && json_string_length(value) < OPTIONS_ITEM_MAX)
+		snprintf(text, OPTIONS_ITEM_MAX, "%s", json_string_value(value));
+	else
+		return false;
+	return true;
+}
+
+/* A value of a type that the option does not have; shown as JSON unless it may hold a password. Always false. */
+static bool options_complain_type(struct options_loader *loader, const struct options_entry *entry, const json_t *value)
+{
+	char *json = entry->kind == OPTIONS_KIND_MASTERS ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+	bool ok = options_complain(loader, entry, json, "of another type, or too long");
+
+	free(json);
+	return ok;
+}
+
+static bool options_set_json(struct options_loader *loader, const struct options_entry *entry, const json_t *value)
+{
+	bool list = entry->kind == OPTIONS_KIND_LISTEN || entry->kind == OPTIONS_KIND_MASTERS;
+	char text[OPTIONS_ITEM_MAX];
+
+	options_override(loader, entry);
+	if (list && json_is_string(value))
+		return options_set_list(loader, entry, json_string_value(value));
+	if (!list || !json_is_array(value))
+		return options_text_of(entry, value, text) ? options_set_item(loader, entry, text, "") : options_complain_type(loader, entry, value);
+	if (json_array_size(value) == 0)
+		return options_complain(loader, entry, NULL, "the list is empty");
+	for (size_t i = 0; i < json_array_size(value); i++) {
+		if (!options_text_of(entry, json_array_get(value, i), text))
+			return options_complain(loader, entry, NULL, "the list holds something else than addresses");
+		if (!options_set_item(loader, entry, text, ""))
+			return false;
+	}
+	return true;
+}
+
+/* A mistake with the file as a whole. Always false. */
+static bool options_complain_file(struct options_loader *loader, const char *reason)
+{
+	loader->source = loader->path_source;
+	return options_complain(loader, loader->path_entry, loader->path, reason);
+}
+
+static bool options_read_file(struct options_loader *loader, struct text *text)
+{
+	char bytes[4096];
+	ssize_t n;
+	int fd = open(loader->path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return options_complain_file(loader, strerror(errno));
+	while ((n = read(fd, bytes, sizeof(bytes))) > 0 && text->len <= OPTIONS_FILE_MAX)
+		text_append(text, bytes, (size_t)n);
+	int error = errno;
+	close(fd);
+	if (n < 0)
+		return options_complain_file(loader, strerror(error));
+	if (text->failed || text->len > OPTIONS_FILE_MAX)
+		return options_complain_file(loader, text->failed ? "out of memory" : "larger than 1 MiB");
+	return true;
+}
+
+/* Says where the JSON is wrong, but not with what words: they may be a password. Only a key given twice is named. */
+static bool options_complain_json(struct options_loader *loader, const json_error_t *error)
+{
+	const char *near = strstr(error->text, " near ");
+	char reason[JSON_ERROR_TEXT_LENGTH + 64];
+	bool show = near == NULL || json_error_code(error) == json_error_duplicate_key;
+
+	int len = show ? (int)strlen(error->text) : (int)(near - error->text);
+	snprintf(reason, sizeof(reason), "line %d column %d: %.*s", error->line, error->column, len, error->text);
+	return options_complain_file(loader, reason);
+}
+
+static bool options_apply_object(struct options_loader *loader, json_t *object)
+{
+	const char *key;
+	json_t *value;
+
+	loader->source = OPTIONS_FROM_FILE;
+	json_object_foreach(object, key, value) {
+		const struct options_entry *entry = options_find(key, strlen(key), OPTIONS_FROM_FILE);
+		if (entry == NULL)
+			return options_complain_unknown(loader, key, strlen(key), "unknown key");
+		if (!options_set_json(loader, entry, value))
+			return false;
+	}
+	return true;
+}
+
+static bool options_apply_file(struct options_loader *loader)
+{
+	struct text text;
+	json_error_t error;
+	bool ok = false;
+
+	text_init(&text);
+	if (options_read_file(loader, &text)) {
+		json_t *object = json_loadb(text.bytes == NULL ? "" : text.bytes, text.len, JSON_REJECT_DUPLICATES, &error);
+		if (object == NULL)
+			ok = options_complain_json(loader, &error);
+		else if (!json_is_object(object))
+			ok = options_complain_file(loader, "not a JSON object");
+		else
+			ok = options_apply_object(loader, object);
+		json_decref(object);
+	}
+	text_fini(&text);
+	return ok;
+}
+
+/* ---- several options together ---- */
+
+/* Blames the one of several options that was given nearest to the user, since the others may be defaults. */
+static const struct options_entry *options_blame(struct options_loader *loader, const char *const names[], size_t count)
+{
+	const struct options_entry *blamed = options_entry_of(names[0]);
+
+	for (size_t i = 1; i < count; i++) {
+		const struct options_entry *entry = options_entry_of(names[i]);
+		if (loader->origins[entry - options_table] > loader->origins[blamed - options_table])
+			blamed = entry;
+	}
+	loader->source = loader->origins[blamed - options_table];
+	return blamed;
+}
+
+/* Of two numbers the first must not be above the second. */
+static bool options_check_order(struct options_loader *loader, const char *low_name, uint32_t low, const char *high_name, uint32_t high)
+{
+	const char *names[] = {low_name, high_name};
+	char value[16], reason[96 + 2 * OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
+
+	if (low <= high)
+		return true;
+	const struct options_entry *blamed = options_blame(loader, names, 2);
+	bool is_low = strcmp(blamed->name, low_name) == 0;
+	const struct options_entry *second = options_entry_of(is_low ? high_name : low_name);
+	options_spell(second, loader->origins[second - options_table], other);
+	snprintf(value, sizeof(value), "%u", is_low ? low : high);
+	snprintf(reason, sizeof(reason), "%s than %s=%u%s", is_low ? "more" : "less", other, is_low ? high : low,
+		 loader->origins[second - options_table] == OPTIONS_FROM_DEFAULT ? " (the default)" : "");
+	return options_complain(loader, blamed, value, reason);
+}
+
+/* Some validity must be left of the shortest lease. */
+static bool options_check_drift(struct options_loader *loader)
+{
+	const char *names[] = {"drift-ms", "drift-factor", "min-ttl-ms"};
+	const struct options *options = loader->options;
+	char reason[200];
+
+	if (options->min_ttl_ms * options->drift_factor + options->drift_ms < options->min_ttl_ms)
+		return true;
+	snprintf(reason, sizeof(reason),
+		 "no validity is left of the shortest lease: min-ttl-ms %u * drift-factor %g + drift-ms %u must be less than min-ttl-ms",
+		 options->min_ttl_ms, options->drift_factor, options->drift_ms);
+	return options_complain(loader, options_blame(loader, names, 3), NULL, reason);
+}
+
+static bool options_check_masters(struct options_loader *loader)
+{
+	const char *names[] = {"masters", "dev"};
+	bool masters = loader->options->master_count > 0, dev = loader->options->dev > 0;
+
+	if (masters != dev)
+		return true;
+	const struct options_entry *blamed = options_blame(loader, names, masters ? 2 : 1);
+	if (!masters)
+		return options_complain(loader, blamed, NULL, "missing, and --dev is not given either");
+	char reason[64 + OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
+	const struct options_entry *second = options_entry_of(blamed->kind == OPTIONS_KIND_DEV ? "masters" : "dev");
+	options_spell(second, loader->origins[second - options_table], other);
+	snprintf(reason, sizeof(reason), "cannot be used together with %s", other);
+	return options_complain(loader, blamed, NULL, reason);
+}
+
+static bool options_check(struct options_loader *loader)
+{
+	const struct options *options = loader->options;
+
+	return options_check_masters(loader) &&
+	       options_check_order(loader, "min-ttl-ms", options->min_ttl_ms, "default-ttl-ms", options->default_ttl_ms) &&
+	       options_check_order(loader, "default-ttl-ms", options->default_ttl_ms, "max-ttl-ms", options->max_ttl_ms) &&
+	       options_check_order(loader, "retry-min-ms", options->retry_min_ms, "retry-max-ms", options->retry_max_ms) &&
+	       options_check_order(loader, "workers", options->workers, "max-connections", options->max_connections) && options_check_drift(loader);
+}
+
+bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action,
+		  char *message, size_t message_size)
+{
+	struct options options = {0};
+	struct options_loader loader = {.options = &options, .message = message, .message_size = message_size};
+
+	assert(argc >= 0 && message_size > 0);
+	if (!options_scan_flags(&loader, argc, argv))
+		return false;
+	if (loader.help != NULL || loader.version != NULL) {
+		if (!options_show(&loader))
+			return false;
+		*ret_action = OPTIONS_SHOWN;
+		return true;
+	}
+	if (!options_read_environment(&loader, environment, false) || !options_set_defaults(&loader) ||
+	    (loader.path != NULL && !options_apply_file(&loader)) || !options_read_environment(&loader, environment, true) ||
+	    !options_apply_flags(&loader, argc, argv) || !options_check(&loader))
+		return false;
+	*ret_options = options;
+	*ret_action = OPTIONS_RUN;
+	return true;
+}

@@ -1,0 +1,286 @@
+/* The table of options as text for a terminal, as a manual page (mdoc, section 8) and as a table in Markdown. What is
+ * written here by hand is what no option says: the frame of the manual page. Writes to a stream and nothing else. */
+#include "options_table.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { OPTIONS_HELP_WIDTH = 80, OPTIONS_HELP_INDENT = 8 };
+
+/* "--dev[=N]", "--listen=ADDRESS", "--version" */
+static void options_print_flag(FILE *to, const struct options_entry *entry)
+{
+	bool optional = entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_HELP;
+
+	fprintf(to, "--%s", entry->name);
+	if (entry->argument != NULL)
+		fprintf(to, optional ? "[=%s]" : "=%s", entry->argument);
+}
+
+/* The default in words. */
+static const char *options_standard(const struct options_entry *entry)
+{
+	if (entry->kind == OPTIONS_KIND_MASTERS)
+		return "none; needed unless --dev is given";
+	if (entry->standard == NULL)
+		return "none";
+	return entry->standard[0] == '\0' ? "empty" : entry->standard;
+}
+
+/* ---- text ---- */
+
+/* Prints words, broken into indented lines. */
+static void options_print_wrapped(FILE *to, const char *text)
+{
+	int column = 0;
+
+	while (*text != '\0') {
+		int len = (int)strcspn(text, " ");
+		if (column > 0 && column + 1 + len > OPTIONS_HELP_WIDTH) {
+			fputc('\n', to);
+			column = 0;
+		}
+		fprintf(to, "%*s%.*s", column == 0 ? OPTIONS_HELP_INDENT : 1, "", len, text);
+		column += len + (column == 0 ? OPTIONS_HELP_INDENT : 1);
+		text += len;
+		text += strspn(text, " ");
+	}
+	fputc('\n', to);
+}
+
+static void options_print_text(FILE *to)
+{
+	char allowed[OPTIONS_ALLOWED_MAX], line[512];
+
+	fputs("Usage: redlockd --masters LIST [OPTION]...\n"
+	      "       redlockd --dev[=N] [OPTION]...\n"
+	      "\n"
+	      "Leases over HTTP, by Redlock over independent Redis masters.\n"
+	      "\n"
+	      "Every option is also an environment variable and a key of the --config file:\n"
+	      "--max-ttl-ms is REDLOCKD_MAX_TTL_MS is \"max_ttl_ms\". A flag goes before the\n"
+	      "variable, the variable before the file. Any mistake ends the program.\n",
+	      to);
+	for (size_t i = 0; i < OPTIONS_COUNT; i++) {
+		const struct options_entry *entry = &options_table[i];
+		fputs("\n  ", to);
+		options_print_flag(to, entry);
+		fputc('\n', to);
+		options_print_wrapped(to, entry->help);
+		snprintf(line, sizeof(line), "Allowed: %s.", options_allowed(entry, allowed));
+		options_print_wrapped(to, line);
+		snprintf(line, sizeof(line), "Default: %s.", options_standard(entry));
+		if (options_in_environment(entry))
+			options_print_wrapped(to, line);
+	}
+}
+
+/* ---- the manual page ---- */
+
+/* Prints text so that roff takes none of it for a request or an escape. */
+static void options_print_roff(FILE *to, const char *text)
+{
+	if (*text == '.' || *text == '\'')
+		fputs("\\&", to);
+	for (; *text != '\0'; text++) {
+		if (*text == '\\')
+			fputs("\\e", to);
+		else if (*text == '-')
+			fputs("\\-", to);
+		else if (*text == ' ' && text[-1] == '.')
+			fputc('\n', to); /* a new sentence begins on a new line */
+		else
+			fputc(*text, to);
+	}
+	fputc('\n', to);
+}
+
+static void options_print_man_option(FILE *to, const struct options_entry *entry)
+{
+	bool optional = entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_HELP;
+	char allowed[OPTIONS_ALLOWED_MAX], line[512], name[OPTIONS_NAME_MAX];
+
+	fprintf(to, ".It Fl \\-%s", entry->name);
+	if (entry->argument != NULL)
+		fprintf(to, optional ? " Ns Op = Ns Ar %s" : " Ns = Ns Ar %s", entry->argument);
+	fputc('\n', to);
+	options_print_roff(to, entry->help);
+	fputs(".Pp\n", to);
+	snprintf(line, sizeof(line), "Allowed: %s.", options_allowed(entry, allowed));
+	options_print_roff(to, line);
+	if (!options_in_environment(entry))
+		return;
+	snprintf(line, sizeof(line), "Default: %s.", options_standard(entry));
+	options_print_roff(to, line);
+	options_spell(entry, OPTIONS_FROM_ENVIRONMENT, name);
+	fprintf(to, "Variable:\n.Ev %s .\n", name);
+	options_spell(entry, OPTIONS_FROM_FILE, name);
+	if (options_in_file(entry))
+		fprintf(to, "Key of the file:\n.Cm %s .\n", name);
+}
+
+static const char options_man_head[] =
+	".Dd November 21, 2026\n"
+	".Dt REDLOCKD 8\n"
+	".Os\n"
+	".Sh NAME\n"
+	".Nm redlockd\n"
+	".Nd lock service over HTTP, by Redlock over independent Redis masters\n"
+	".Sh SYNOPSIS\n"
+	".Nm\n"
+	".Fl \\-masters Ns = Ns Ar LIST\n"
+	".Op Ar OPTION ...\n"
+	".Nm\n"
+	".Fl \\-dev Ns Op = Ns Ar N\n"
+	".Op Ar OPTION ...\n"
+	".Sh DESCRIPTION\n"
+	".Nm\n"
+	"answers HTTP requests for leases on named resources.\n"
+	"A lease is acquired with POST /locks, extended with PUT and released with DELETE on /locks/NAME.\n"
+	"Each of them is carried out by Redlock: a majority of N independent Redis masters must agree.\n"
+	".Pp\n"
+	"A lease ends by itself when its time is up, so work under a lock must stop, or extend the lease, within the\n"
+	"validity that the answer states.\n"
+	".Sh OPTIONS\n"
+	"A value follows its flag after = or as the next argument.\n"
+	"Every option is also an environment variable and a key of the configuration file.\n"
+	"A flag goes before the variable, the variable before the file, the file before the default.\n"
+	"An unknown option, a bad value or a bad file ends the program with a message; it never starts on a default instead.\n"
+	".Bl -tag -width Ds\n";
+
+static const char options_man_tail[] =
+	".El\n"
+	".Sh ENVIRONMENT\n"
+	"The variable of an option is its name in capitals, with underscores, after\n"
+	".Ev REDLOCKD_ :\n"
+	".Fl \\-max\\-ttl\\-ms\n"
+	"is\n"
+	".Ev REDLOCKD_MAX_TTL_MS .\n"
+	"Other variables that begin so are a mistake, but for those that Kubernetes makes for a service of that name.\n"
+	".Bl -tag -width Ds\n"
+	".It Ev PATH\n"
+	"Where\n"
+	".Fl \\-dev\n"
+	"looks for redis\\-server, else valkey\\-server.\n"
+	".It Ev TMPDIR\n"
+	"Where\n"
+	".Fl \\-dev\n"
+	"makes its temporary folder; /tmp if it is not set.\n"
+	".El\n"
+	".Sh FILES\n"
+	"There is no configuration file but the one named by\n"
+	".Fl \\-config .\n"
+	"An example:\n"
+	".Bd -literal -offset indent\n"
+	"{\n"
+	"  \"listen\": [\"127.0.0.1:8080\", \"unix:/run/redlockd/http.sock\"],\n"
+	"  \"masters\": [\n"
+	"    \"redis://locks:secret@10.0.0.1:6379\",\n"
+	"    \"redis://locks:secret@10.0.0.2:6379\",\n"
+	"    \"redis://locks:secret@10.0.0.3:6379\"\n"
+	"  ],\n"
+	"  \"max_ttl_ms\": 120000,\n"
+	"  \"log_format\": \"json\"\n"
+	"}\n"
+	".Ed\n"
+	".Sh SIGNALS\n"
+	".Bl -tag -width Ds\n"
+	".It Dv SIGTERM\n"
+	"/readyz turns to 503 and new leases are refused; after a second, when what is in flight has been answered, the\n"
+	"program ends, at the latest after\n"
+	".Fl \\-drain\\-ms .\n"
+	".It Dv SIGINT\n"
+	"The same without the second.\n"
+	".El\n"
+	".Sh EXIT STATUS\n"
+	".Bl -tag -width Ds\n"
+	".It 0\n"
+	"Ended by a signal as above, or after\n"
+	".Fl \\-help\n"
+	"or\n"
+	".Fl \\-version .\n"
+	".It 1\n"
+	"It could not start.\n"
+	".It 2\n"
+	"A mistake in the configuration.\n"
+	".El\n"
+	".Sh EXAMPLES\n"
+	"To try it out:\n"
+	".Bd -literal -offset indent\n"
+	"redlockd \\-\\-dev\n"
+	"curl \\-i localhost:8080/locks \\-d '{\"resource\":\"orders/42\"}'\n"
+	".Ed\n"
+	".Pp\n"
+	"Over three masters, with the password kept off the command line:\n"
+	".Bd -literal -offset indent\n"
+	"REDLOCKD_MASTERS=redis://:secret@r1,redis://:secret@r2,redis://:secret@r3 \\e\n"
+	"  redlockd \\-\\-listen=0.0.0.0:8080 \\-\\-workers=2\n"
+	".Ed\n"
+	".Sh SEE ALSO\n"
+	".Xr curl 1 ,\n"
+	".Xr redis-server 1\n"
+	".Pp\n"
+	"The Redlock algorithm:\n"
+	".Lk https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/\n";
+
+static void options_print_man(FILE *to)
+{
+	fputs(options_man_head, to);
+	for (size_t i = 0; i < OPTIONS_COUNT; i++)
+		options_print_man_option(to, &options_table[i]);
+	fputs(options_man_tail, to);
+}
+
+/* ---- Markdown ---- */
+
+/* Prints text for a cell of a table. */
+static void options_print_cell(FILE *to, const char *text)
+{
+	for (; *text != '\0'; text++) {
+		if (strchr("|*_<>\\`", *text) != NULL)
+			fputc('\\', to);
+		fputc(*text, to);
+	}
+}
+
+static void options_print_markdown(FILE *to)
+{
+	char allowed[OPTIONS_ALLOWED_MAX], name[OPTIONS_NAME_MAX];
+
+	fputs("| option, variable, key | default | allowed | meaning |\n|---|---|---|---|\n", to);
+	for (size_t i = 0; i < OPTIONS_COUNT; i++) {
+		const struct options_entry *entry = &options_table[i];
+		fputs("| `", to);
+		options_print_flag(to, entry);
+		fputc('`', to);
+		options_spell(entry, OPTIONS_FROM_ENVIRONMENT, name);
+		if (options_in_environment(entry))
+			fprintf(to, "<br>`%s`", name);
+		options_spell(entry, OPTIONS_FROM_FILE, name);
+		if (options_in_file(entry))
+			fprintf(to, "<br>`%s`", name);
+		bool literal = entry->standard != NULL && entry->standard[0] != '\0';
+		fprintf(to, literal ? " | `%s` | " : " | %s | ", options_standard(entry));
+		options_print_cell(to, options_allowed(entry, allowed));
+		fputs(" | ", to);
+		options_print_cell(to, entry->help);
+		fputs(" |\n", to);
+	}
+}
+
+void options_print_help(FILE *to, enum options_help form)
+{
+	assert(to != NULL);
+	switch (form) {
+	case OPTIONS_HELP_TEXT:
+		options_print_text(to);
+		break;
+	case OPTIONS_HELP_MAN:
+		options_print_man(to);
+		break;
+	case OPTIONS_HELP_MARKDOWN:
+		options_print_markdown(to);
+		break;
+	}
+	fflush(to);
+}

@@ -1,0 +1,149 @@
+/* The one table of options: their names, bounds, defaults and descriptions. Everything else follows from it: flags, environment
+ * variables, keys of the configuration file, --help, the manual page and the table in docs/configuration.md.
+ *
+ * An option that is added here needs a member in struct options, and nothing more unless its kind is new. */
+#include "options_table.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const options_log_formats[] = {[LOG_LOGFMT] = "logfmt", [LOG_JSON] = "json", NULL};
+static const char *const options_log_levels[] = {[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error", NULL};
+static const char *const options_help_forms[] = {
+	[OPTIONS_HELP_TEXT] = "text", [OPTIONS_HELP_MAN] = "man", [OPTIONS_HELP_MARKDOWN] = "markdown", NULL};
+
+static_assert(sizeof(enum log_format) == sizeof(uint32_t) && sizeof(enum log_level) == sizeof(uint32_t), "a choice is stored as uint32_t");
+
+#define OPTIONS_AT(member) offsetof(struct options, member)
+#define OPTIONS_U32(member, least, most, initial) OPTIONS_KIND_U32, OPTIONS_AT(member), least, most, initial, NULL, NULL
+#define OPTIONS_U64(member, least, most, initial) OPTIONS_KIND_U64, OPTIONS_AT(member), least, most, initial, NULL, NULL
+
+const struct options_entry options_table[OPTIONS_COUNT] = {
+	{"listen", "ADDRESS", OPTIONS_KIND_LISTEN, OPTIONS_AT(listen), 0, 0, "127.0.0.1:8080",
+	 "host:port, [v6]:port or unix:/path, at most 16 of them", NULL,
+	 "Where to answer HTTP. May be given more than once; the environment variable takes a list separated by commas, the file also an array. "
+	 "Port 0 takes any free port, and the log says which."},
+	{"masters", "LIST", OPTIONS_KIND_MASTERS, OPTIONS_AT(masters), 0, 0, NULL,
+	 "1 to 15 of redis://[user:pass@]host[:port][/db] or unix:/path, separated by commas", NULL,
+	 "The independent Redis masters. An odd number is advised: an even one survives no more failures than one master less. User and "
+	 "password are percent-encoded; with a password use the environment or the file, since others can read a command line. "
+	 "A Unix socket with a password is unix://user:pass@/path, with a database unix:/path?db=N."},
+	{"dev", "N", OPTIONS_KIND_DEV, OPTIONS_AT(dev), 0, 0, "false", "true, false or 1 to 15", NULL,
+	 "For trying out, in place of --masters: starts N (3 if not said) private redis-server processes on Unix sockets in a temporary folder, and "
+	 "ends them together with redlockd, however it ends."},
+	{"config", "FILE", OPTIONS_KIND_CONFIG, 0, 0, 0, NULL, "the path of a JSON file of at most 1 MiB", NULL,
+	 "A file with one JSON object whose keys are the names of the options with underscores. Unknown and repeated keys are mistakes."},
+	{"key-prefix", "TEXT", OPTIONS_KIND_PREFIX, OPTIONS_AT(key_prefix), 0, 0, "", "at most 128 bytes of UTF-8 without control characters", NULL,
+	 "Put before the name of every Redis key. All replicas that share locks need the same one."},
+	{"default-ttl-ms", "MS", OPTIONS_U32(default_ttl_ms, 1, 86400000, "30000"), "How long a lease lasts whose caller asked for no ttl."},
+	{"min-ttl-ms", "MS", OPTIONS_U32(min_ttl_ms, 1, 86400000, "100"), "The shortest lease that a caller may ask for."},
+	{"max-ttl-ms", "MS", OPTIONS_U32(max_ttl_ms, 1, 86400000, "60000"),
+	 "The longest lease that a caller may ask for. A lease can be extended again and again."},
+	{"max-hold-ms", "MS", OPTIONS_U64(max_hold_ms, 0, UINT64_C(31536000000), "86400000"),
+	 "No lease is extended past this age, so that a caller that hangs and still extends does not lock everybody out for ever. 0: no bound."},
+	{"master-timeout-ms", "MS", OPTIONS_U32(master_timeout_ms, 1, 60000, "50"),
+	 "How long one master may take to answer before it counts as failed. It should be far below the ttl of a lease."},
+	{"retry-min-ms", "MS", OPTIONS_U32(retry_min_ms, 0, 60000, "50"), "The shortest pause before the next try after a split vote. The pause is random."},
+	{"retry-max-ms", "MS", OPTIONS_U32(retry_max_ms, 0, 60000, "250"), "The longest pause before the next try after a split vote."},
+	{"retry-count", "N", OPTIONS_U32(retry_count, 1, 100, "3"), "How many tries a request for a lease makes while votes are split."},
+	{"drift-factor", "NUMBER", OPTIONS_KIND_FRACTION, OPTIONS_AT(drift_factor), 0, 0, "0.01", "0 to 0.5", NULL,
+	 "How much the clocks of masters and callers may differ in speed, as a part of the ttl; it is subtracted from the validity of a lease."},
+	{"drift-ms", "MS", OPTIONS_U32(drift_ms, 0, 60000, "2"),
+	 "A constant that is subtracted from the validity of a lease too: Redis expires keys with a precision of 1 ms."},
+	{"workers", "N", OPTIONS_U32(workers, 1, 64, "1"), "Threads, each with an event loop, a listener and connections to the masters of its own."},
+	{"max-connections", "N", OPTIONS_U32(max_connections, 1, 1000000, "10000"),
+	 "HTTP connections over all workers. Further ones are answered 429 and closed."},
+	{"request-timeout-ms", "MS", OPTIONS_U32(request_timeout_ms, 100, 3600000, "10000"),
+	 "How long a request may take to arrive whole, and its answer to be taken."},
+	{"idle-timeout-ms", "MS", OPTIONS_U32(idle_timeout_ms, 100, 86400000, "60000"), "How long a connection may stay open between two requests."},
+	{"drain-ms", "MS", OPTIONS_U32(drain_ms, 0, 3600000, "10000"),
+	 "How long requests in flight are waited for after SIGTERM. The first second of it redlockd stays up with /readyz at 503, "
+	 "so that load balancers notice."},
+	{"log-format", "FORMAT", OPTIONS_KIND_CHOICE, OPTIONS_AT(log_format), 0, 0, "logfmt", NULL, options_log_formats,
+	 "How lines of the log look. They go to standard error."},
+	{"log-level", "LEVEL", OPTIONS_KIND_CHOICE, OPTIONS_AT(log_level), 0, 0, "info", NULL, options_log_levels,
+	 "The least important lines to be logged."},
+	{"help", "FORM", OPTIONS_KIND_HELP, 0, 0, 0, NULL, NULL, options_help_forms, "Prints this help, the manual page or a table in Markdown, and ends."},
+	{"version", NULL, OPTIONS_KIND_VERSION, 0, 0, 0, NULL, "no value", NULL, "Prints version and commit, and ends."},
+};
+
+bool options_in_environment(const struct options_entry *entry)
+{
+	return entry->kind != OPTIONS_KIND_HELP && entry->kind != OPTIONS_KIND_VERSION;
+}
+
+bool options_in_file(const struct options_entry *entry)
+{
+	return options_in_environment(entry) && entry->kind != OPTIONS_KIND_CONFIG;
+}
+
+void options_spell(const struct options_entry *entry, enum options_source source, char name[OPTIONS_NAME_MAX])
+{
+	bool flag = source == OPTIONS_FROM_FLAG || source == OPTIONS_FROM_DEFAULT;
+	int len = snprintf(name, OPTIONS_NAME_MAX, "%s%s", flag ? "--" : source == OPTIONS_FROM_ENVIRONMENT ? "REDLOCKD_" : "", entry->name);
+
+	assert(len > 0 && len < OPTIONS_NAME_MAX);
+	for (char *c = name; !flag && *c != '\0'; c++) {
+		if (*c == '-')
+			*c = '_';
+		else if (source == OPTIONS_FROM_ENVIRONMENT)
+			*c = (char)toupper((unsigned char)*c);
+	}
+}
+
+const char *options_allowed(const struct options_entry *entry, char buffer[OPTIONS_ALLOWED_MAX])
+{
+	if (entry->allowed != NULL)
+		return entry->allowed;
+	buffer[0] = '\0';
+	for (size_t i = 0, len = 0; entry->choices != NULL && entry->choices[i] != NULL; i++)
+		len += (size_t)snprintf(buffer + len, OPTIONS_ALLOWED_MAX - len, "%s%s", i == 0 ? "" : entry->choices[i + 1] == NULL ? " or " : ", ",
+					entry->choices[i]);
+	if (entry->choices == NULL)
+		snprintf(buffer, OPTIONS_ALLOWED_MAX, "%llu to %llu", (unsigned long long)entry->min, (unsigned long long)entry->max);
+	return buffer;
+}
+
+const struct options_entry *options_find(const char *given, size_t len, enum options_source source)
+{
+	char name[OPTIONS_NAME_MAX];
+
+	for (size_t i = 0; i < OPTIONS_COUNT; i++) {
+		const struct options_entry *entry = &options_table[i];
+		options_spell(entry, source, name);
+		bool known = source == OPTIONS_FROM_FLAG || (source == OPTIONS_FROM_ENVIRONMENT ? options_in_environment(entry) : options_in_file(entry));
+		if (known && strlen(name) == len && memcmp(name, given, len) == 0)
+			return entry;
+	}
+	return NULL;
+}
+
+const struct options_entry *options_entry_of(const char *name)
+{
+	for (size_t i = 0; i < OPTIONS_COUNT; i++)
+		if (strcmp(options_table[i].name, name) == 0)
+			return &options_table[i];
+	abort(); /* a name that is not in the table is a mistake of ours */
+}
+
+bool options_is_service_link(const char *name, size_t len, const char *value)
+{
+	static const char *const inside[] = {"_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"};
+	char text[OPTIONS_NAME_MAX * 2];
+
+	if (len >= sizeof(text))
+		return false;
+	memcpy(text, name, len);
+	text[len] = '\0';
+	const char *at = strstr(text, inside[0]);
+	if (at != NULL)
+		return at[strlen(inside[0])] == '\0';
+	if (strstr(text, inside[1]) != NULL)
+		return true;
+	at = strstr(text, inside[2]);
+	if (at != NULL)
+		return isdigit((unsigned char)at[strlen(inside[2])]);
+	return len > 5 && strcmp(text + len - 5, "_PORT") == 0 && strstr(value, "://") != NULL;
+}

@@ -1,0 +1,82 @@
+/* A text that grows, for the metrics and for whole files.
+ *
+ * The first failure sticks: from then on nothing is appended, `failed` stays true, and what is there remains a
+ * terminated string. So a caller may append a hundred pieces and look once at the end. A text never grows past
+ * TEXT_MAX, so that a mistake elsewhere ends as a failed text and not as a machine without memory.
+ *
+ * Each text belongs to whoever called text_init() and is used by one thread at a time. */
+#include "text.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_FIRST = 256, TEXT_MAX = 64 << 20 };
+
+void text_init(struct text *text)
+{
+	assert(text != NULL);
+	*text = (struct text){0};
+}
+
+void text_fini(struct text *text)
+{
+	assert(text != NULL);
+	free(text->bytes);
+	*text = (struct text){0};
+}
+
+/* Makes room for `more` bytes and the terminator. */
+static bool text_reserve(struct text *text, size_t more)
+{
+	if (text->failed)
+		return false;
+	assert(text->len <= TEXT_MAX);
+	if (more > TEXT_MAX - text->len) {
+		text->failed = true;
+		return false;
+	}
+	size_t wanted = text->len + more + 1;
+	if (wanted <= text->size)
+		return true;
+	size_t size = text->size == 0 ? TEXT_FIRST : text->size;
+	while (size < wanted)
+		size *= 2;
+	char *bytes = realloc(text->bytes, size);
+	if (bytes == NULL) {
+		text->failed = true;
+		return false;
+	}
+	text->bytes = bytes;
+	text->size = size;
+	return true;
+}
+
+void text_append(struct text *text, const char *bytes, size_t len)
+{
+	assert(bytes != NULL || len == 0);
+	if (!text_reserve(text, len))
+		return;
+	if (len > 0)
+		memcpy(text->bytes + text->len, bytes, len);
+	text->len += len;
+	text->bytes[text->len] = '\0';
+}
+
+void text_printf(struct text *text, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	int len = vsnprintf(NULL, 0, format, args);
+	va_end(args);
+	assert(len >= 0);
+	if (!text_reserve(text, (size_t)len))
+		return;
+	va_start(args, format);
+	vsnprintf(text->bytes + text->len, (size_t)len + 1, format, args);
+	va_end(args);
+	text->len += (size_t)len;
+}
