@@ -1,0 +1,248 @@
+/* JSON bodies -> struct lease_request. See body.h.
+ *
+ * Strict: one flat object, no unknown or repeated members, no NUL, no trailing bytes, integers only where integers are
+ * meant. One table says which call knows which member. No state, any thread; what it parses lives only during the call. */
+#include "body.h"
+
+#include <assert.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "path.h"
+
+struct reading {
+	const struct body_limits *limits;
+	struct lease_request *request;
+	struct field_errors *errors;
+	const char *header_token;
+	bool resource, ttl, token; /* seen, right or wrong */
+};
+
+typedef void take_fn(struct reading *reading, const json_t *value);
+
+static void take_resource(struct reading *reading, const json_t *value)
+{
+	const char *reason;
+
+	reading->resource = true;
+	if (!json_is_string(value)) {
+		field_errors_add(reading->errors, "resource", "must be a string");
+		return;
+	}
+	reason = path_check_resource(json_string_value(value), json_string_length(value));
+	if (reason != NULL) {
+		field_errors_add(reading->errors, "resource", "%s", reason);
+		return;
+	}
+	reading->request->resource_len = (uint16_t)json_string_length(value);
+	memcpy(reading->request->resource, json_string_value(value), json_string_length(value));
+}
+
+static void take_ttl(struct reading *reading, const json_t *value)
+{
+	const struct body_limits *limits = reading->limits;
+
+	reading->ttl = true;
+	if (!json_is_integer(value))
+		field_errors_add(reading->errors, "ttl_ms", "must be an integer");
+	else if (json_integer_value(value) < limits->min_ttl_ms || json_integer_value(value) > limits->max_ttl_ms)
+		field_errors_add(reading->errors, "ttl_ms", "must be from %u to %u", limits->min_ttl_ms, limits->max_ttl_ms);
+	else
+		reading->request->ttl_ms = (uint32_t)json_integer_value(value);
+}
+
+static void take_owner(struct reading *reading, const json_t *value)
+{
+	const char *bytes = json_string_value(value);
+	size_t len = json_string_length(value);
+
+	if (!json_is_string(value))
+		field_errors_add(reading->errors, "owner", "must be a string");
+	else if (len > LEASE_OWNER_MAX)
+		field_errors_add(reading->errors, "owner", "must be at most %d bytes", LEASE_OWNER_MAX);
+	else if (path_has_control(bytes, len))
+		field_errors_add(reading->errors, "owner", "must not hold control characters");
+	else {
+		memcpy(reading->request->owner, bytes, len);
+		reading->request->owner_len = (uint16_t)len;
+	}
+}
+
+static void take_token(struct reading *reading, const json_t *value)
+{
+	reading->token = true;
+	if (!json_is_string(value) || !body_is_token(json_string_value(value), json_string_length(value)))
+		field_errors_add(reading->errors, "token", "must be %d lower-case hexadecimal digits", LEASE_TOKEN_LEN);
+	else if (reading->header_token != NULL && memcmp(json_string_value(value), reading->header_token, LEASE_TOKEN_LEN) != 0)
+		field_errors_add(reading->errors, "token", "is not the same as in the header Lock-Token");
+	else
+		memcpy(reading->request->token, json_string_value(value), LEASE_TOKEN_LEN);
+}
+
+static void take_wait(struct reading *reading, const json_t *value)
+{
+	(void)value;
+	field_errors_add(reading->errors, "wait_ms", "not yet supported");
+}
+
+static void take_hold(struct reading *reading, const json_t *value)
+{
+	(void)value;
+	field_errors_add(reading->errors, "hold", "not yet supported");
+}
+
+enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEASE = 1 << LEASE_RELEASE };
+
+/* Which call knows which member. */
+static const struct {
+	const char *name;
+	unsigned calls;
+	take_fn *take;
+} members[] = {
+	{"resource", ON_ACQUIRE, take_resource},
+	{"ttl_ms", ON_ACQUIRE | ON_EXTEND, take_ttl},
+	{"owner", ON_ACQUIRE, take_owner},
+	{"token", ON_EXTEND | ON_RELEASE, take_token},
+	{"wait_ms", ON_ACQUIRE, take_wait},
+	{"hold", ON_ACQUIRE, take_hold},
+};
+enum { MEMBER_COUNT = sizeof(members) / sizeof(members[0]) };
+
+bool body_is_token(const char *bytes, size_t len)
+{
+	if (len != LEASE_TOKEN_LEN)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (!((bytes[i] >= '0' && bytes[i] <= '9') || (bytes[i] >= 'a' && bytes[i] <= 'f')))
+			return false;
+	return true;
+}
+
+static void take_member(struct reading *reading, const char *name, const json_t *value)
+{
+	for (size_t i = 0; i < MEMBER_COUNT; i++)
+		if (strcmp(members[i].name, name) == 0 && (members[i].calls & 1u << reading->request->call) != 0) {
+			members[i].take(reading, value);
+			return;
+		}
+	field_errors_add_name(reading->errors, name, strlen(name), "is not a member of this body");
+}
+
+/* The parser does not say which member is there twice: the first of ours that stands twice in the text. */
+static const char *find_duplicate(const char *bytes, size_t len)
+{
+	for (size_t i = 0; i < MEMBER_COUNT; i++) {
+		size_t name_len = strlen(members[i].name), count = 0;
+		for (const char *at = bytes; (at = memmem(at, len - (size_t)(at - bytes), members[i].name, name_len)) != NULL; at += name_len)
+			count += at > bytes && at[-1] == '"' && at + name_len < bytes + len && at[name_len] == '"';
+		if (count > 1)
+			return members[i].name;
+	}
+	return "body";
+}
+
+/* Says in our words why the parser refused the text. Its own message holds pieces of the body: it goes nowhere. */
+static void add_parse_error(const json_error_t *error, const char *bytes, size_t len, struct field_errors *errors)
+{
+	switch (json_error_code(error)) {
+	case json_error_duplicate_key:
+		field_errors_add(errors, find_duplicate(bytes, len), "must not be given twice");
+		break;
+	case json_error_null_character:
+	case json_error_null_byte_in_key:
+		field_errors_add(errors, "body", "must not hold NUL");
+		break;
+	case json_error_invalid_utf8:
+		field_errors_add(errors, "body", "must be valid UTF-8");
+		break;
+	case json_error_numeric_overflow:
+		field_errors_add(errors, "body", "holds a number that is too large");
+		break;
+	case json_error_end_of_input_expected:
+		field_errors_add(errors, "body", "must end after the object");
+		break;
+	case json_error_stack_overflow:
+		field_errors_add(errors, "body", "is nested too deeply");
+		break;
+	default:
+		field_errors_add(errors, "body", "is not valid JSON (at byte %d)", error->position);
+		break;
+	}
+}
+
+/* The object, or NULL with the reason in `errors`. */
+static json_t *body_load(const char *bytes, size_t len, struct field_errors *errors)
+{
+	json_error_t error;
+
+	if (memchr(bytes, '\0', len) != NULL) {
+		field_errors_add(errors, "body", "must not hold NUL");
+		return NULL;
+	}
+	json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
+	/* Integers beyond 64 bits: read again as reals, so that the error can name their member. */
+	if (root == NULL && json_error_code(&error) == json_error_numeric_overflow)
+		root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+	if (root == NULL)
+		add_parse_error(&error, bytes, len, errors);
+	else if (!json_is_object(root)) {
+		field_errors_add(errors, "body", "must be a JSON object");
+		json_decref(root);
+		root = NULL;
+	}
+	return root;
+}
+
+static void read_members(struct reading *reading, json_t *root)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach(root, name, value)
+		take_member(reading, name, value);
+}
+
+/* What must be there, and what counts where nothing is said. */
+static void complete(struct reading *reading)
+{
+	struct lease_request *request = reading->request;
+
+	if (request->call == LEASE_ACQUIRE && !reading->resource)
+		field_errors_add(reading->errors, "resource", "is required");
+	if (request->call != LEASE_RELEASE && !reading->ttl)
+		request->ttl_ms = reading->limits->default_ttl_ms;
+	if (request->call == LEASE_ACQUIRE || reading->token)
+		return;
+	if (reading->header_token == NULL)
+		field_errors_add(reading->errors, "token", "is required, in the body or in the header Lock-Token");
+	else
+		memcpy(request->token, reading->header_token, LEASE_TOKEN_LEN);
+}
+
+bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits, struct lease_request *ret_request,
+		struct field_errors *errors)
+{
+	struct lease_request request = *ret_request;
+	struct reading reading = {.limits = limits, .request = &request, .errors = errors, .header_token = header_token};
+	size_t errors_before = errors->count;
+
+	assert(len <= BODY_MAX && request.call != LEASE_INSPECT);
+	if (request.call == LEASE_ACQUIRE) /* an extension's or release's comes from the path */
+		request.resource_len = 0;
+	request.owner_len = 0;
+	if (len > 0) {
+		json_t *root = body_load(bytes, len, errors);
+		if (root == NULL)
+			return false;
+		read_members(&reading, root);
+		json_decref(root);
+	} else if (request.call == LEASE_ACQUIRE) {
+		field_errors_add(errors, "body", "must not be empty");
+		return false;
+	}
+	complete(&reading);
+	if (errors->count > errors_before)
+		return false;
+	*ret_request = request;
+	return true;
+}

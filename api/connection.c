@@ -1,0 +1,247 @@
+/* Connections: phases with absolute deadlines, and three ways to end. See connection.h.
+ *
+ * libmicrohttpd's own timeout counts inactivity, so that one byte every ten seconds would keep a connection for ever.
+ * Here each connection lies in the list of its phase, oldest first; a check looks at the heads only. A late
+ * one is shut down; libmicrohttpd hears that from epoll and closes it in its own time.
+ *
+ * The daemon owns the descriptors until it closes them; a socket that must linger is a duplicate of ours. All on the
+ * worker's thread. */
+#include "connection.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { LINGER_MS = 1000, LINGER_POLL_MS = 20, LINGER_BYTES = 1 << 20 };
+
+static uint64_t phase_limit_us(const struct api *api, enum connection_phase phase)
+{
+	switch (phase) {
+	case CONNECTION_RECEIVING:
+	case CONNECTION_ANSWERING:
+		return (uint64_t)api->config.request_timeout_ms * 1000;
+	case CONNECTION_IDLE:
+		return (uint64_t)api->config.idle_timeout_ms * 1000;
+	default:
+		return 0;
+	}
+}
+
+static void list_remove(struct connection *connection)
+{
+	struct connection_list *list = &connection->api->lists[connection->phase];
+
+	assert(list->count > 0);
+	list->count--;
+	*(connection->prev != NULL ? &connection->prev->next : &list->head) = connection->next;
+	*(connection->next != NULL ? &connection->next->prev : &list->tail) = connection->prev;
+}
+
+static void list_append(struct connection *connection, enum connection_phase phase)
+{
+	struct connection_list *list = &connection->api->lists[phase];
+
+	connection->phase = phase;
+	connection->next = NULL;
+	connection->prev = list->tail;
+	*(list->tail != NULL ? &list->tail->next : &list->head) = connection;
+	list->tail = connection;
+	list->count++;
+}
+
+void connection_enter(struct connection *connection, enum connection_phase phase)
+{
+	uint64_t limit_us = phase_limit_us(connection->api, phase);
+
+	if (connection->phase == CONNECTION_ENDING)
+		return; /* nothing brings it back */
+	connection->deadline_us = limit_us > 0 ? api_now_us() + limit_us : UINT64_MAX;
+	list_remove(connection);
+	list_append(connection, phase);
+}
+
+struct connection *connection_new(struct api *api, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct connection *connection = malloc(sizeof(*connection));
+
+	if (connection == NULL)
+		return NULL;
+	assert(info != NULL);
+	connection->api = api;
+	connection->mhd = mhd;
+	connection->fd = info->connect_fd;
+	connection->had_request = connection->linger = connection->late = false;
+	connection->deadline_us = api_now_us() + phase_limit_us(api, CONNECTION_RECEIVING);
+	request_init(&connection->request, connection);
+	list_append(connection, CONNECTION_RECEIVING);
+	api->connections++;
+	http_metrics_connections(api->metrics, api->connections);
+	return connection;
+}
+
+/* True if nothing was ever written to the socket: for a Unix socket, if nothing of it is still unread. */
+static bool nothing_was_sent(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+	int unread = 0;
+
+	memset(&info, 0, sizeof(info));
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0)
+		return info.tcpi_bytes_sent == 0;
+	return ioctl(fd, SIOCOUTQ, &unread) == 0 && unread == 0;
+}
+
+bool connection_is_gone(const struct connection *connection)
+{
+	char byte;
+	ssize_t got = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+void connection_write_raw(struct connection *connection, enum problem problem, const char *detail, const char *request_id)
+{
+	char text[1024];
+	size_t len = problem_write_raw(problem, detail, request_id, text, sizeof(text));
+
+	/* A fresh socket has room for it; where it has none, the client has not read its earlier answers either. */
+	(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	connection->linger = true;
+}
+
+/* Keeps the socket for a moment after its last answer; takes it over. */
+static void linger(struct api *api, int fd)
+{
+	if (fd < 0)
+		return;
+	shutdown(fd, SHUT_WR);
+	if (api->lingering_count == LINGER_MAX) {
+		close(fd);
+		return;
+	}
+	api->lingering[api->lingering_count++] =
+		(struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
+}
+
+void connection_free(struct connection *connection)
+{
+	struct api *api = connection->api;
+
+	assert(connection->request.state == REQUEST_NONE);
+	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. */
+	if (!connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping && !connection_is_gone(connection) &&
+	    nothing_was_sent(connection->fd)) {
+		connection_write_raw(connection, PROBLEM_INVALID_REQUEST, "The request line is malformed.", "none");
+		http_metrics_request(api->metrics, ROUTE_NONE, HTTP_OTHER, 400);
+	}
+	if (connection->linger && !api->stopping)
+		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
+	list_remove(connection);
+	free(connection);
+	assert(api->connections > 0);
+	api->connections--;
+	http_metrics_connections(api->metrics, api->connections);
+}
+
+void connection_end(struct connection *connection)
+{
+	assert(connection->phase != CONNECTION_WORKING);
+	connection_enter(connection, CONNECTION_ENDING);
+	shutdown(connection->fd, SHUT_RDWR);
+}
+
+static void check_list(struct api *api, enum connection_phase phase, enum http_timeout timeout, uint64_t now_us)
+{
+	struct connection *connection;
+
+	while ((connection = api->lists[phase].head) != NULL && connection->deadline_us <= now_us) {
+		connection->late = true;
+		http_metrics_timeout(api->metrics, timeout);
+		connection_end(connection);
+	}
+}
+
+void connection_check_deadlines(struct api *api, uint64_t now_us)
+{
+	check_list(api, CONNECTION_RECEIVING, HTTP_TIMEOUT_REQUEST, now_us);
+	check_list(api, CONNECTION_ANSWERING, HTTP_TIMEOUT_ANSWER, now_us);
+	check_list(api, CONNECTION_IDLE, HTTP_TIMEOUT_IDLE, now_us);
+}
+
+void connection_end_idle(struct api *api)
+{
+	struct connection *connection = api->lists[CONNECTION_IDLE].head, *next;
+	char byte;
+
+	for (; connection != NULL; connection = next) {
+		next = connection->next;
+		/* A request that has arrived and waits to be read is still answered. */
+		if (recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
+			connection_end(connection);
+	}
+}
+
+uint64_t connection_next_deadline_us(const struct api *api)
+{
+	uint64_t next_us = UINT64_MAX;
+
+	for (enum connection_phase phase = 0; phase < CONNECTION_PHASE_COUNT; phase++) {
+		const struct connection *head = api->lists[phase].head;
+		if (head != NULL && head->deadline_us < next_us)
+			next_us = head->deadline_us;
+	}
+	if (api->lingering_count > 0) {
+		uint64_t soon_us = api_now_us() + LINGER_POLL_MS * 1000;
+		next_us = soon_us < next_us ? soon_us : next_us;
+	}
+	return next_us;
+}
+
+void connection_refuse(struct api *api, int fd)
+{
+	char text[1024];
+	size_t len = problem_write_raw(PROBLEM_TOO_MANY_REQUESTS, "Too many connections are open.", "none", text, sizeof(text));
+
+	(void)!send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	http_metrics_refused(api->metrics);
+	http_metrics_request(api->metrics, ROUTE_NONE, HTTP_OTHER, 429);
+	linger(api, fd);
+}
+
+/* Reads away what has come; true as long as the socket is worth keeping. */
+static bool linger_on(struct lingering *lingering, uint64_t now_us)
+{
+	char waste[4096];
+	ssize_t got;
+
+	if (lingering->until_ms <= now_us / 1000)
+		return false;
+	while ((got = recv(lingering->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0) {
+		if ((size_t)got > lingering->bytes_left)
+			return false;
+		lingering->bytes_left -= (size_t)got;
+	}
+	return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
+void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all)
+{
+	for (size_t i = api->lingering_count; i-- > 0;) {
+		if (!all && linger_on(&api->lingering[i], now_us))
+			continue;
+		close(api->lingering[i].fd);
+		api->lingering[i] = api->lingering[--api->lingering_count];
+	}
+}

@@ -1,0 +1,12 @@
+/* Files that are part of the program: their bytes are put into it at build time. */
+#ifndef EMBEDDED_H
+#define EMBEDDED_H
+
+#include <stddef.h>
+
+extern const char embedded_openapi_yaml[];
+extern const size_t embedded_openapi_yaml_len;
+extern const char embedded_page_html[];
+extern const size_t embedded_page_html_len;
+
+#endif

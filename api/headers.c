@@ -1,0 +1,215 @@
+/* Checks the framing of a request by itself, since libmicrohttpd before 1.0.5 does not, and picks out the headers that
+ * redlockd uses. See headers.h.
+ *
+ * Two requests where a proxy saw one (smuggling) come from framing that two programs read differently: two
+ * Content-Lengths, Content-Length beside Transfer-Encoding, folded lines, NULs, bare line feeds, blanks in names. The
+ * 0.9 series of libmicrohttpd takes all of them in its stride: it ends the header section at a line that begins with NUL,
+ * cuts values at NUL, and appends a folded line to the *name* of its header. But it parses in place and hands out
+ * pointers into its buffer, so it can be shown that every byte of the section lies where a well-formed one would have it:
+ *
+ *     GET·/locks·HTTP/1.1··Host··a··        (each · one byte that the parser overwrote or that is fixed)
+ *     ^method ^url ^version ^name ^value    and the last value plus four bytes is the end of the section
+ *
+ * Any byte that the parser skipped makes a gap. The 1.0 series refuses all of this by itself.
+ * One call per request, on the worker's thread; nothing is kept. */
+#include "headers.h"
+
+#include <assert.h>
+#include <string.h>
+#include <strings.h>
+
+#include "body.h"
+
+struct walk {
+	struct headers *headers;
+	size_t count, bytes;
+	size_t hosts, lengths, encodings, tokens, ids, types;
+	bool json;
+	const char *expected; /* 0.9 series: where the next name must begin */
+};
+
+static bool is_token_char(unsigned char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
+}
+
+static bool is_token_text(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!is_token_char((unsigned char)text[i]))
+			return false;
+	return len > 0;
+}
+
+static bool has_bad_byte(const char *value, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f)
+			return true;
+	return false;
+}
+
+static void broken(struct headers *headers, const char *why)
+{
+	if (headers->broken == NULL)
+		headers->broken = why;
+}
+
+/* Digits only, and no number that could overflow. */
+static void take_content_length(struct headers *headers, const char *value, size_t len)
+{
+	uint64_t number = 0;
+
+	if (len == 0 || len > 18)
+		broken(headers, "Content-Length is not a number.");
+	for (size_t i = 0; i < len; i++) {
+		if (value[i] < '0' || value[i] > '9') {
+			broken(headers, "Content-Length is not a number.");
+			return;
+		}
+		number = number * 10 + (uint64_t)(value[i] - '0');
+	}
+	headers->content_length = number;
+}
+
+static void take_request_id(struct headers *headers, const char *value, size_t len)
+{
+	if (len == 0 || len > HEADERS_REQUEST_ID_MAX)
+		return;
+	for (size_t i = 0; i < len; i++)
+		if (!((value[i] >= 'a' && value[i] <= 'z') || (value[i] >= 'A' && value[i] <= 'Z') || (value[i] >= '0' && value[i] <= '9') ||
+		      value[i] == '.' || value[i] == '_' || value[i] == '-'))
+			return;
+	memcpy(headers->request_id, value, len);
+	headers->request_id[len] = '\0';
+}
+
+static void take_token(struct headers *headers, const char *value, size_t len)
+{
+	headers->has_token = true;
+	if (headers->token_bad || !body_is_token(value, len))
+		headers->token_bad = true;
+	else
+		memcpy(headers->token, value, LEASE_TOKEN_LEN);
+}
+
+static bool is_json(const char *value, size_t len)
+{
+	static const char json[] = "application/json";
+	size_t json_len = sizeof(json) - 1;
+
+	if (len < json_len || strncasecmp(value, json, json_len) != 0)
+		return false;
+	return len == json_len || value[json_len] == ';' || value[json_len] == ' ' || value[json_len] == '\t';
+}
+
+static bool is(const char *key, size_t key_len, const char *name)
+{
+	return strlen(name) == key_len && strncasecmp(key, name, key_len) == 0;
+}
+
+/* Keeps what is used of one header. */
+static void take_header(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
+{
+	struct headers *headers = walk->headers;
+
+	if (is(key, key_len, "Host")) {
+		walk->hosts++;
+	} else if (is(key, key_len, "Content-Length")) {
+		walk->lengths++;
+		take_content_length(headers, value, len);
+	} else if (is(key, key_len, "Transfer-Encoding")) {
+		walk->encodings++;
+		headers->chunked = len == 7 && strncasecmp(value, "chunked", 7) == 0;
+	} else if (is(key, key_len, "Origin")) {
+		headers->has_origin = true;
+	} else if (is(key, key_len, "Content-Type")) {
+		headers->has_json = walk->types++ == 0 && is_json(value, len);
+	} else if (is(key, key_len, "Lock-Token")) {
+		headers->token_bad = headers->token_bad || walk->tokens++ > 0;
+		take_token(headers, value, len);
+	} else if (is(key, key_len, "X-Request-Id")) {
+		if (walk->ids++ == 0)
+			take_request_id(headers, value, len);
+	}
+}
+
+/* 0.9 series: the name begins where the line before ended, and only blanks lie between its colon and its value. */
+static bool lies_well(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
+{
+	const char *at = key + key_len + 1;
+
+	if (walk->expected == NULL)
+		return true;
+	if (key != walk->expected)
+		return false;
+	while (at < value && (*at == ' ' || *at == '\t'))
+		at++;
+	walk->expected = value + len + 2;
+	return at == value;
+}
+
+static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len, const char *value, size_t len)
+{
+	struct walk *walk = arg;
+
+	(void)kind;
+	walk->count++;
+	walk->bytes += key_len + len + 4;
+	if (value == NULL || !is_token_text(key, key_len) || has_bad_byte(value, len) || !lies_well(walk, key, key_len, value, len)) {
+		broken(walk->headers, "A header is malformed.");
+		return MHD_NO;
+	}
+	take_header(walk, key, key_len, value, len);
+	return MHD_YES;
+}
+
+/* 0.9 series: the parts of the first line lie as `METHOD target HTTP/1.1\r\n` has them. Returns where headers begin, or NULL. */
+static const char *first_line_end(const char *url, const char *method, const char *version, size_t target_len)
+{
+	if (method + strlen(method) + 1 != url || url + target_len + 1 != version)
+		return NULL;
+	return version + sizeof("HTTP/1.1") - 1 + 2;
+}
+
+static void check_framing(const struct walk *walk, bool http_1_0)
+{
+	struct headers *headers = walk->headers;
+
+	if (walk->lengths > 1)
+		broken(headers, "There is more than one Content-Length.");
+	if (walk->lengths > 0 && walk->encodings > 0)
+		broken(headers, "There is a Content-Length beside a Transfer-Encoding.");
+	if (walk->encodings > 1 || (walk->encodings == 1 && !headers->chunked))
+		broken(headers, "The only Transfer-Encoding that is understood is chunked, once.");
+	if (walk->encodings > 0 && http_1_0)
+		broken(headers, "HTTP/1.0 has no Transfer-Encoding.");
+	if (walk->hosts > 1 || (walk->hosts == 0 && !http_1_0))
+		broken(headers, "There must be exactly one Host.");
+}
+
+void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len,
+		  struct headers *ret_headers)
+{
+	struct walk walk = {.headers = ret_headers};
+	bool parses_in_place = strncmp(MHD_get_version(), "0.", 2) == 0;
+
+	assert(url != NULL && method != NULL && version != NULL);
+	memset(ret_headers, 0, sizeof(*ret_headers));
+	if (!is_token_text(method, strlen(method)))
+		broken(ret_headers, "The method is malformed.");
+	if (parses_in_place) {
+		walk.expected = first_line_end(url, method, version, target_len);
+		if (walk.expected == NULL)
+			broken(ret_headers, "The request line is malformed.");
+	}
+	MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, visit, &walk);
+	if (parses_in_place && ret_headers->broken == NULL) {
+		const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+		if (info == NULL || walk.expected + 2 != method + info->header_size)
+			broken(ret_headers, "The header section is malformed.");
+	}
+	check_framing(&walk, strcmp(version, "HTTP/1.0") == 0);
+	ret_headers->too_large = walk.count > HEADERS_COUNT_MAX || walk.bytes > HEADERS_BYTES_MAX;
+	ret_headers->has_body = ret_headers->chunked || ret_headers->content_length > 0;
+}

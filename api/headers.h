@@ -1,0 +1,32 @@
+/* The header section of a request: is its framing beyond doubt, and what of it does redlockd use. */
+#ifndef HEADERS_H
+#define HEADERS_H
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../server/lease.h"
+
+enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_REQUEST_ID_MAX = 64 };
+
+struct headers {
+	const char *broken; /* NULL, or why the request cannot be trusted and the connection must end (static) */
+	bool too_large;     /* more than HEADERS_BYTES_MAX or HEADERS_COUNT_MAX */
+	bool has_body;
+	bool chunked;
+	uint64_t content_length; /* unless chunked */
+	bool has_origin, has_json; /* an Origin; a Content-Type of application/json */
+	bool token_bad;            /* Lock-Token: not 40 hex digits, or there twice */
+	bool has_token;
+	char token[LEASE_TOKEN_LEN];
+	char request_id[HEADERS_REQUEST_ID_MAX + 1]; /* "": none that could be used */
+};
+
+/* Reads the headers of `mhd` in the first call of its access handler; `url`, `method` and `version` as given to it,
+ * `target_len` the length of the raw target. Copies what it keeps. */
+void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len,
+		  struct headers *ret_headers);
+
+#endif

@@ -1,0 +1,144 @@
+/* Counters of the HTTP side: requests by route, method and status, connections, deadlines. See http_metrics.h.
+ *
+ * The labels come from closed lists, so that no client can make up a time series. */
+#include "http_metrics.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../server/metrics.h"
+#include "route.h"
+
+static const uint16_t statuses[] = {200, 201, 204, 400, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};
+enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]), STATUS_ABORTED = STATUS_COUNT, STATUS_OTHER, STATUS_SLOTS };
+
+struct http_metrics {
+	_Atomic uint64_t requests[ROUTE_NONE + 1][HTTP_METHOD_COUNT][STATUS_SLOTS];
+	_Atomic uint64_t connections;
+	_Atomic uint64_t refused;
+	_Atomic uint64_t timeouts[HTTP_TIMEOUT_COUNT];
+};
+
+static struct http_metrics *all;
+static size_t all_count;
+
+static const char *const method_names[HTTP_METHOD_COUNT] = {"GET", "HEAD", "POST", "PUT", "DELETE", "other"};
+static const char *const timeout_names[HTTP_TIMEOUT_COUNT] = {"request", "answer", "idle"};
+
+enum http_method http_method_parse(const char *text)
+{
+	for (enum http_method method = HTTP_GET; method < HTTP_OTHER; method++)
+		if (strcmp(method_names[method], text) == 0)
+			return method;
+	return HTTP_OTHER;
+}
+
+const char *http_method_name(enum http_method method)
+{
+	assert(method < HTTP_METHOD_COUNT);
+	return method_names[method];
+}
+
+void http_metrics_setup(size_t workers)
+{
+	assert(workers > 0 && all == NULL);
+	all = calloc(workers, sizeof(*all));
+	if (all == NULL)
+		abort(); /* at start, before anything is promised to anybody */
+	all_count = workers;
+}
+
+struct http_metrics *http_metrics_worker(size_t worker)
+{
+	assert(worker < all_count);
+	return &all[worker];
+}
+
+static size_t status_slot(unsigned status)
+{
+	if (status == 0)
+		return STATUS_ABORTED;
+	for (size_t i = 0; i < STATUS_COUNT; i++)
+		if (statuses[i] == status)
+			return i;
+	return STATUS_OTHER;
+}
+
+void http_metrics_request(struct http_metrics *metrics, size_t route, enum http_method method, unsigned status)
+{
+	assert(route <= ROUTE_NONE && method < HTTP_METHOD_COUNT);
+	metrics_add(&metrics->requests[route][method][status_slot(status)], 1);
+}
+
+void http_metrics_connections(struct http_metrics *metrics, size_t connections)
+{
+	atomic_store_explicit(&metrics->connections, connections, memory_order_relaxed);
+}
+
+void http_metrics_refused(struct http_metrics *metrics)
+{
+	metrics_add(&metrics->refused, 1);
+}
+
+void http_metrics_timeout(struct http_metrics *metrics, enum http_timeout timeout)
+{
+	assert(timeout < HTTP_TIMEOUT_COUNT);
+	metrics_add(&metrics->timeouts[timeout], 1);
+}
+
+/* The sum over all workers of the counter that lies `offset` bytes into each one's struct. */
+static uint64_t sum_at(size_t offset)
+{
+	uint64_t sum = 0;
+
+	assert(offset + sizeof(uint64_t) <= sizeof(struct http_metrics));
+	for (size_t i = 0; i < all_count; i++)
+		sum += atomic_load_explicit((_Atomic uint64_t *)(void *)((char *)&all[i] + offset), memory_order_relaxed);
+	return sum;
+}
+
+static void render_status(struct text *text, size_t route, enum http_method method, size_t slot)
+{
+	size_t index = (route * HTTP_METHOD_COUNT + method) * STATUS_SLOTS + slot;
+	uint64_t sum = sum_at(offsetof(struct http_metrics, requests) + index * sizeof(uint64_t));
+
+	if (sum == 0)
+		return;
+	text_printf(text, "redlockd_http_requests_total{route=\"%s\",method=\"%s\",status=\"", route_name(route), method_names[method]);
+	if (slot < STATUS_COUNT)
+		text_printf(text, "%u", (unsigned)statuses[slot]);
+	else
+		text_printf(text, "%s", slot == STATUS_ABORTED ? "aborted" : "other");
+	text_printf(text, "\"} %" PRIu64 "\n", sum);
+}
+
+static void render_requests(struct text *text)
+{
+	text_printf(text, "# HELP redlockd_http_requests_total Requests by route, method and status of the answer.\n"
+			  "# TYPE redlockd_http_requests_total counter\n");
+	for (size_t route = 0; route <= ROUTE_NONE; route++)
+		for (enum http_method method = 0; method < HTTP_METHOD_COUNT; method++)
+			for (size_t slot = 0; slot < STATUS_SLOTS; slot++)
+				render_status(text, route, method, slot);
+}
+
+void http_metrics_render(struct text *text)
+{
+	render_requests(text);
+	text_printf(text,
+		    "# HELP redlockd_http_connections Open HTTP connections.\n"
+		    "# TYPE redlockd_http_connections gauge\n"
+		    "redlockd_http_connections %" PRIu64 "\n"
+		    "# HELP redlockd_http_connections_refused_total Connections answered 429 because too many were open.\n"
+		    "# TYPE redlockd_http_connections_refused_total counter\n"
+		    "redlockd_http_connections_refused_total %" PRIu64 "\n"
+		    "# HELP redlockd_http_timeouts_total Connections ended at a deadline, by what they were late with.\n"
+		    "# TYPE redlockd_http_timeouts_total counter\n",
+		    sum_at(offsetof(struct http_metrics, connections)), sum_at(offsetof(struct http_metrics, refused)));
+	for (size_t i = 0; i < HTTP_TIMEOUT_COUNT; i++)
+		text_printf(text, "redlockd_http_timeouts_total{phase=\"%s\"} %" PRIu64 "\n", timeout_names[i],
+			    sum_at(offsetof(struct http_metrics, timeouts) + i * sizeof(uint64_t)));
+}

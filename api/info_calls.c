@@ -1,0 +1,150 @@
+/* What the service says about itself: health, metrics, masters, its own description, version, and the page for people. See calls.h.
+ *
+ * All of it is answered at once, from what this worker knows. Worker's thread. */
+#include "calls.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "../server/metrics.h"
+#include "embedded.h"
+#include "internal.h"
+
+static json_t *quorum_new(const struct quorum_status *quorum)
+{
+	return json_pack("{s:i, s:i, s:i}", "needed", (int)quorum->needed, "voting", (int)quorum->voting, "masters", (int)quorum->masters);
+}
+
+void info_call_healthz(struct request *request)
+{
+	static const char ok[] = "{\"status\":\"ok\"}";
+
+	reply_static(request, 200, "application/json", ok, sizeof(ok) - 1);
+}
+
+void info_call_readyz(struct request *request)
+{
+	const struct api *api = request->connection->api;
+	struct quorum_status quorum;
+	char detail[96];
+
+	masters_quorum(api->config.masters, &quorum);
+	if (api_is_draining(api)) {
+		reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.", json_pack("{s:o}", "quorum", quorum_new(&quorum)));
+	} else if (quorum.voting < quorum.needed) {
+		snprintf(detail, sizeof(detail), "%u of %u masters may vote, %u are needed.", (unsigned)quorum.voting, (unsigned)quorum.masters,
+			 (unsigned)quorum.needed);
+		reply_problem(request, PROBLEM_NO_QUORUM, detail, json_pack("{s:o}", "quorum", quorum_new(&quorum)));
+	} else {
+		reply_json(request, 200, json_pack("{s:s, s:o}", "status", "ready", "quorum", quorum_new(&quorum)));
+	}
+}
+
+void info_call_metrics(struct request *request)
+{
+	struct text text;
+
+	text_init(&text);
+	metrics_render(&text);
+	http_metrics_render(&text);
+	if (text.failed) {
+		text_fini(&text);
+		request_fail(request);
+		return;
+	}
+	reply_owned(request, 200, "text/plain; version=0.0.4; charset=utf-8", text.bytes, text.len);
+}
+
+/* null for "not known" */
+static json_t *known_text(const char *text)
+{
+	json_t *string = text[0] != '\0' ? json_string(text) : NULL;
+
+	return string != NULL ? string : json_null();
+}
+
+static json_t *master_new(const struct master_status *status)
+{
+	json_t *warnings = json_array();
+
+	assert(status->warning_count <= STATUS_WARNINGS_MAX);
+	for (size_t i = 0; i < status->warning_count; i++)
+		json_array_append_new(warnings, known_text(status->warnings[i]));
+	return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address), "state", master_state_name(status->state),
+			 "reason", known_text(status->reason), "rtt_us",
+			 status->has_rtt ? json_integer((json_int_t)status->rtt_us) : json_null(), "version", known_text(status->version), "run_id",
+			 known_text(status->run_id), "warnings", warnings);
+}
+
+void info_call_masters(struct request *request)
+{
+	const struct masters *masters = request->connection->api->config.masters;
+	json_t *list = json_array();
+	struct quorum_status quorum;
+	struct master_status status;
+
+	masters_quorum(masters, &quorum);
+	for (size_t i = 0; i < masters_count(masters); i++) {
+		masters_status(masters, i, &status);
+		json_array_append_new(list, master_new(&status));
+	}
+	reply_json(request, 200, json_pack("{s:o, s:o}", "masters", list, "quorum", quorum_new(&quorum)));
+}
+
+void info_call_openapi(struct request *request)
+{
+	reply_static(request, 200, "application/yaml", embedded_openapi_yaml, embedded_openapi_yaml_len);
+}
+
+void info_call_version(struct request *request)
+{
+	size_t count = 0;
+	const struct build_library *libraries = build_libraries(&count);
+	json_t *versions = json_object();
+
+	for (size_t i = 0; i < count; i++)
+		json_object_set_new(versions, libraries[i].name, json_string(libraries[i].version));
+	reply_json(request, 200, json_pack("{s:s, s:s, s:o}", "version", build_version, "commit", build_commit, "libraries", versions));
+}
+
+/* A number used once: only the styles and scripts that carry it may run. */
+static bool make_nonce(char ret_nonce[REPLY_NONCE_LEN + 1])
+{
+	unsigned char bytes[REPLY_NONCE_LEN / 2];
+
+	if (getrandom(bytes, sizeof(bytes), GRND_NONBLOCK) != (ssize_t)sizeof(bytes))
+		return false;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(ret_nonce + 2 * i, 3, "%02x", bytes[i]);
+	return true;
+}
+
+void info_call_page(struct request *request)
+{
+	static const char mark[] = "@NONCE@";
+	const char *at = embedded_page_html, *end = embedded_page_html + embedded_page_html_len, *next;
+	char nonce[REPLY_NONCE_LEN + 1];
+	struct text text;
+
+	if (!make_nonce(nonce)) {
+		request_fail(request);
+		return;
+	}
+	text_init(&text);
+	while ((next = memmem(at, (size_t)(end - at), mark, sizeof(mark) - 1)) != NULL) {
+		text_append(&text, at, (size_t)(next - at));
+		text_append(&text, nonce, REPLY_NONCE_LEN);
+		at = next + sizeof(mark) - 1;
+	}
+	text_append(&text, at, (size_t)(end - at));
+	if (text.failed) {
+		text_fini(&text);
+		request_fail(request);
+		return;
+	}
+	reply_owned(request, 200, "text/html; charset=utf-8", text.bytes, text.len);
+	memcpy(request->reply.nonce, nonce, sizeof(nonce));
+}

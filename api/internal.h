@@ -1,0 +1,42 @@
+/* What the files of api/ share: the HTTP side of one worker. Everything in it belongs to that worker's thread. */
+#ifndef INTERNAL_H
+#define INTERNAL_H
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api.h"
+#include "connection.h"
+#include "http_metrics.h"
+
+enum { LINGER_MAX = 64 };
+
+/* A socket of ours that has been answered for the last time: what the client still sends is read away for a moment, as
+ * closing with unread bytes would reset the connection under the answer. */
+struct lingering {
+	int fd;
+	uint64_t until_ms;
+	size_t bytes_left; /* how much is read away at most */
+};
+
+struct api {
+	struct api_config config;
+	struct MHD_Daemon *daemon;
+	struct http_metrics *metrics;
+	size_t connections; /* open ones, libmicrohttpd's */
+	bool draining;
+	bool stopping; /* within api_free() */
+	struct connection_list lists[CONNECTION_PHASE_COUNT];
+	size_t lingering_count;
+	struct lingering lingering[LINGER_MAX];
+};
+
+/* CLOCK_BOOTTIME, which cannot be set and counts a suspended machine's sleep. */
+uint64_t api_now_us(void);
+
+/* True from SIGTERM on. */
+bool api_is_draining(const struct api *api);
+
+#endif

@@ -1,0 +1,227 @@
+/* Strict decoding of the path and the query of a request, and the rule for resources. See path.h.
+ *
+ * Pure functions: no allocation, no state, any thread. Which path belongs to which call is the business of route.c. */
+#include "path.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "../server/lease.h"
+
+/* The bytes that follow a lead byte, and the smallest code point that may be written with so many: 0 for no lead byte. */
+static size_t utf8_followers(unsigned char lead, uint32_t *ret_bits, uint32_t *ret_smallest)
+{
+	if (lead >= 0xc2 && lead <= 0xdf) {
+		*ret_bits = lead & 0x1fu;
+		*ret_smallest = 0x80;
+		return 1;
+	}
+	if (lead >= 0xe0 && lead <= 0xef) {
+		*ret_bits = lead & 0x0fu;
+		*ret_smallest = 0x800;
+		return 2;
+	}
+	if (lead >= 0xf0 && lead <= 0xf4) {
+		*ret_bits = lead & 0x07u;
+		*ret_smallest = 0x10000;
+		return 3;
+	}
+	return 0;
+}
+
+/* The length in bytes of the code point at `bytes`, 0 if there is no valid one. */
+static size_t utf8_next(const unsigned char *bytes, size_t len, uint32_t *ret_point)
+{
+	uint32_t point = 0, smallest = 0;
+
+	assert(len > 0);
+	if (bytes[0] < 0x80) {
+		*ret_point = bytes[0];
+		return 1;
+	}
+	size_t followers = utf8_followers(bytes[0], &point, &smallest);
+	if (followers == 0 || followers >= len)
+		return 0;
+	for (size_t i = 1; i <= followers; i++) {
+		if ((bytes[i] & 0xc0) != 0x80)
+			return 0;
+		point = point << 6 | (bytes[i] & 0x3fu);
+	}
+	if (point < smallest || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
+		return 0;
+	*ret_point = point;
+	return followers + 1;
+}
+
+bool path_is_utf8(const char *bytes, size_t len)
+{
+	const unsigned char *at = (const unsigned char *)bytes;
+	uint32_t point;
+
+	for (size_t i = 0, step; i < len; i += step) {
+		step = utf8_next(at + i, len - i, &point);
+		if (step == 0)
+			return false;
+	}
+	return true;
+}
+
+bool path_has_control(const char *bytes, size_t len)
+{
+	const unsigned char *at = (const unsigned char *)bytes;
+	uint32_t point = 0;
+
+	for (size_t i = 0, step; i < len; i += step) {
+		step = utf8_next(at + i, len - i, &point);
+		assert(step > 0); /* the caller has checked that it is UTF-8 */
+		if (point < 0x20 || (point >= 0x7f && point <= 0x9f))
+			return true;
+	}
+	return false;
+}
+
+bool path_is_target(const char *target, size_t len)
+{
+	if (len == 0 || target[0] != '/')
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (target[i] <= 0x20 || target[i] >= 0x7f || target[i] == '#')
+			return false;
+	return true;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
+{
+	size_t len = 0;
+
+	for (size_t i = 0; i < raw_len; i++) {
+		char c = raw[i];
+		if (c == '%') {
+			int high = i + 2 < raw_len ? hex_digit(raw[i + 1]) : -1;
+			int low = i + 2 < raw_len ? hex_digit(raw[i + 2]) : -1;
+			if (high < 0 || low < 0)
+				return "has a % that is not followed by two hexadecimal digits";
+			c = (char)(high << 4 | low);
+			i += 2;
+		} else if (c == '+' && plus) {
+			c = ' ';
+		}
+		if (len == size)
+			return "is too long";
+		ret_bytes[len++] = c;
+	}
+	*ret_len = len;
+	return NULL;
+}
+
+const char *path_check_resource(const char *bytes, size_t len)
+{
+	static const char reserved[] = "redlockd:";
+
+	if (len == 0)
+		return "must not be empty";
+	if (len > LEASE_RESOURCE_MAX)
+		return "must be at most 256 bytes";
+	if (!path_is_utf8(bytes, len))
+		return "must be valid UTF-8";
+	if (path_has_control(bytes, len))
+		return "must not hold control characters";
+	if (len >= sizeof(reserved) - 1 && memcmp(bytes, reserved, sizeof(reserved) - 1) == 0)
+		return "must not begin with \"redlockd:\"";
+	return NULL;
+}
+
+static bool needs_no_encoding(unsigned char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c != 0 && strchr("-._~/", c) != NULL);
+}
+
+void path_encode(const char *bytes, size_t len, char *ret_text)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	char *to = ret_text;
+
+	assert(len <= LEASE_RESOURCE_MAX);
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)bytes[i];
+		if (needs_no_encoding(c)) {
+			*to++ = (char)c;
+			continue;
+		}
+		*to++ = '%';
+		*to++ = digits[c >> 4];
+		*to++ = digits[c & 15];
+	}
+	*to = '\0';
+}
+
+/* Decodes one value into its place. */
+static void query_take(struct path_param *param, const char *name, const char *raw, size_t raw_len, struct field_errors *errors)
+{
+	const char *reason;
+
+	if (param->given) {
+		field_errors_add(errors, name, "must not be given twice");
+		return;
+	}
+	param->given = true;
+	reason = path_decode(raw, raw_len, true, param->value, PATH_VALUE_MAX, &param->len);
+	if (reason == NULL && !path_is_utf8(param->value, param->len))
+		reason = "must be valid UTF-8";
+	if (reason == NULL && path_has_control(param->value, param->len))
+		reason = "must not hold control characters";
+	if (reason != NULL) {
+		param->len = 0;
+		field_errors_add(errors, name, "%s", reason);
+	}
+	param->value[param->len] = '\0';
+}
+
+/* One `name=value` of a query. Names are compared as they stand: those that are known need no encoding. */
+static void query_parse_part(const char *part, size_t part_len, const char *const names[], struct path_param *params,
+			     struct field_errors *errors)
+{
+	const char *equals = memchr(part, '=', part_len);
+	size_t name_len = equals != NULL ? (size_t)(equals - part) : part_len;
+
+	for (size_t i = 0; names[i] != NULL; i++) {
+		if (strlen(names[i]) != name_len || memcmp(names[i], part, name_len) != 0)
+			continue;
+		if (equals == NULL)
+			field_errors_add(errors, names[i], "has no value");
+		else
+			query_take(&params[i], names[i], equals + 1, part_len - name_len - 1, errors);
+		return;
+	}
+	if (name_len == 5 && memcmp(part, "token", 5) == 0)
+		field_errors_add(errors, "token", "must not travel in the URL: send it in the body or in the header Lock-Token");
+	else
+		field_errors_add_name(errors, part, name_len, "is not a parameter of this call");
+}
+
+void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX], struct field_errors *errors)
+{
+	for (size_t i = 0; i < PATH_PARAMS_MAX; i++) {
+		params[i].given = false;
+		params[i].len = 0;
+		params[i].value[0] = '\0';
+	}
+	while (query != NULL && *query != '\0') {
+		const char *end = strchr(query, '&');
+		size_t len = end != NULL ? (size_t)(end - query) : strlen(query);
+		query_parse_part(query, len, names, params, errors);
+		query = end != NULL ? end + 1 : NULL;
+	}
+}

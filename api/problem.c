@@ -1,0 +1,122 @@
+/* Errors as problem+json: the table of codes and titles, and the making of the objects. See problem.h.
+ *
+ * No state, any thread. Which problem a call answers with is decided where the call is. */
+#include "problem.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+	uint16_t status;
+	const char *code, *phrase, *title;
+} problems[PROBLEM_COUNT] = {
+	[PROBLEM_INVALID_REQUEST] = {400, "invalid-request", "Bad Request", "The request is not valid"},
+	[PROBLEM_NOT_FOUND] = {404, "not-found", "Not Found", "There is nothing at this path"},
+	[PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "Method Not Allowed", "This path does not take this method"},
+	[PROBLEM_LOCKED] = {409, "locked", "Conflict", "Somebody else holds the lock"},
+	[PROBLEM_NOT_OWNER] = {409, "not-owner", "Conflict", "The lock belongs to another holder now"},
+	[PROBLEM_LEASE_EXPIRED] = {410, "lease-expired", "Gone", "The lease has run out"},
+	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Content Too Large", "The body is too large"},
+	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URI Too Long", "The URL is too long"},
+	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Request Header Fields Too Large", "The headers are too large"},
+	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too Many Requests", "Too many connections"},
+	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "Service Unavailable", "Too few masters can be counted on"},
+	[PROBLEM_SPLIT_VOTE] = {503, "split-vote", "Service Unavailable", "Nobody won the vote"},
+	[PROBLEM_DRAINING] = {503, "draining", "Service Unavailable", "The service is shutting down"},
+};
+
+unsigned problem_status(enum problem problem)
+{
+	assert(problem < PROBLEM_COUNT);
+	return problems[problem].status;
+}
+
+const char *problem_code(enum problem problem)
+{
+	assert(problem < PROBLEM_COUNT);
+	return problems[problem].code;
+}
+
+const char *problem_title(enum problem problem)
+{
+	assert(problem < PROBLEM_COUNT);
+	return problems[problem].title;
+}
+
+void field_errors_add(struct field_errors *errors, const char *field, const char *format, ...)
+{
+	va_list arguments;
+
+	assert(strlen(field) <= FIELD_NAME_MAX);
+	if (errors->count == FIELD_ERRORS_MAX)
+		return;
+	struct field_error *error = &errors->items[errors->count++];
+	snprintf(error->field, sizeof(error->field), "%s", field);
+	va_start(arguments, format);
+	vsnprintf(error->reason, sizeof(error->reason), format, arguments);
+	va_end(arguments);
+}
+
+void field_errors_add_name(struct field_errors *errors, const char *name, size_t name_len, const char *reason)
+{
+	char shown[FIELD_NAME_MAX + 1] = "?";
+	bool plain = name_len > 0 && name_len <= FIELD_NAME_MAX;
+
+	for (size_t i = 0; plain && i < name_len; i++)
+		plain = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') || (name[i] >= '0' && name[i] <= '9') ||
+			name[i] == '_' || name[i] == '-' || name[i] == '.';
+	if (plain) {
+		memcpy(shown, name, name_len);
+		shown[name_len] = '\0';
+	}
+	field_errors_add(errors, shown, "%s", reason);
+}
+
+static json_t *errors_new(const struct field_errors *errors)
+{
+	json_t *list = json_array();
+
+	assert(errors->count <= FIELD_ERRORS_MAX);
+	for (size_t i = 0; i < errors->count; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s}", "field", errors->items[i].field, "reason", errors->items[i].reason));
+	return list;
+}
+
+json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors)
+{
+	char type[64];
+
+	assert(problem < PROBLEM_COUNT);
+	snprintf(type, sizeof(type), "urn:redlockd:problem:%s", problems[problem].code);
+	json_t *object = json_pack("{s:s, s:s, s:i, s:s, s:s}", "type", type, "title", problems[problem].title, "status",
+				   (int)problems[problem].status, "detail", detail, "code", problems[problem].code);
+	if (members != NULL) {
+		json_object_update(object, members);
+		json_decref(members);
+	}
+	if (errors != NULL)
+		json_object_set_new(object, "errors", errors_new(errors));
+	return object;
+}
+
+size_t problem_write_raw(enum problem problem, const char *detail, const char *request_id, char *text, size_t size)
+{
+	char body[512];
+
+	assert(problem < PROBLEM_COUNT && size >= 1024);
+	/* `detail` is a literal of ours: nothing in it needs escaping. */
+	int body_len = snprintf(body, sizeof(body),
+				"{\"type\":\"urn:redlockd:problem:%s\",\"title\":\"%s\",\"status\":%u,\"detail\":\"%s\",\"code\":\"%s\"}",
+				problems[problem].code, problems[problem].title, (unsigned)problems[problem].status, detail,
+				problems[problem].code);
+	assert(body_len > 0 && (size_t)body_len < sizeof(body));
+	int len = snprintf(text, size,
+			   "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: " PROBLEM_CONTENT_TYPE "\r\nContent-Length: %d\r\n"
+			   "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n%s\r\n%s",
+			   (unsigned)problems[problem].status, problems[problem].phrase, body_len, request_id,
+			   problem == PROBLEM_TOO_MANY_REQUESTS ? "Retry-After: 1\r\n" : "", body);
+	assert(len > 0 && (size_t)len < size);
+	return (size_t)len;
+}

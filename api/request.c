@@ -1,0 +1,305 @@
+/* One request: its headers are checked, its body collected, its call carried out, its answer queued, its line logged.
+ *
+ * libmicrohttpd calls request_step() once when the headers are in, for each piece of the body, when all is in, and
+ * again after a resume. An error that is known early is noted and answered when the body has been read away, so
+ * that the connection can be kept; but what casts doubt on the framing, and what is too large, is answered at once
+ * and ends the connection.
+ *
+ * A grant that the client can no longer be given is given back: when it has closed its side before the answer is queued, and when the
+ * connection breaks before the answer is sent. All on the worker's thread. */
+#include "request.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "../server/log.h"
+#include "internal.h"
+
+void request_init(struct request *request, struct connection *connection)
+{
+	/* All but the two buffers at the end, which are written before they are read. */
+	memset(request, 0, offsetof(struct request, target));
+	request->connection = connection;
+	request->body_len = 0;
+}
+
+static void make_id(char *ret_id, size_t size)
+{
+	uint64_t number = 0;
+
+	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number))
+		number = api_now_us(); /* only a name: need not be secret */
+	snprintf(ret_id, size, "%016" PRIx64, number);
+}
+
+void request_begin(struct request *request, const char *target)
+{
+	struct connection *connection = request->connection;
+
+	assert(request->state == REQUEST_NONE);
+	request_init(request, connection);
+	request->state = REQUEST_BEGUN;
+	request->method = HTTP_OTHER;
+	request->started_us = api_now_us();
+	request->target_len = strlen(target);
+	request->target[0] = '\0';
+	if (request->target_len <= REQUEST_TARGET_MAX)
+		memcpy(request->target, target, request->target_len + 1);
+	connection->had_request = true;
+	if (connection->phase == CONNECTION_IDLE) /* a new connection's time runs from its accept */
+		connection_enter(connection, CONNECTION_RECEIVING);
+}
+
+/* Answers that end the connection at once. */
+static void refuse(struct request *request, enum problem problem, const char *detail)
+{
+	reply_problem(request, problem, detail, NULL);
+	request->reply.close = true;
+	request->connection->linger = true;
+}
+
+static void find_route(struct request *request, const char *method)
+{
+	const char *rest = NULL;
+	char allow[REPLY_ALLOW_MAX];
+
+	switch (route_find(method, request->target, &request->route, &rest, allow, sizeof(allow))) {
+	case ROUTE_NO_PATH:
+		reply_problem(request, PROBLEM_NOT_FOUND, "There is no such path.", NULL);
+		return;
+	case ROUTE_NO_METHOD:
+		reply_problem(request, PROBLEM_METHOD_NOT_ALLOWED, "The header Allow says which methods this path takes.", NULL);
+		memcpy(request->reply.allow, allow, sizeof(allow));
+		return;
+	case ROUTE_FOUND:
+		break;
+	}
+	if (strstr(request->route->pattern, "{resource}") == NULL)
+		return;
+	size_t len = 0;
+	const char *reason = path_decode(rest, strlen(rest), false, request->lease.resource, LEASE_RESOURCE_MAX, &len);
+	if (reason == NULL)
+		reason = path_check_resource(request->lease.resource, len);
+	if (reason != NULL) {
+		struct field_errors errors = {.count = 0};
+		field_errors_add(&errors, "resource", "%s", reason);
+		reply_invalid(request, "The path names no resource.", &errors);
+		return;
+	}
+	request->lease.resource_len = (uint16_t)len;
+	request->has_resource = true;
+}
+
+/* What the route does not allow: parameters, a body, a body from a page of another type. */
+static void check_route(struct request *request, const char *query)
+{
+	struct field_errors errors = {.count = 0};
+	const struct headers *headers = &request->headers;
+
+	path_parse_query(query, request->route->params, request->params, &errors);
+	if (headers->has_body && !request->route->takes_body)
+		field_errors_add(&errors, "body", "must not be there");
+	if (headers->has_body && headers->has_origin && !headers->has_json)
+		field_errors_add(&errors, "Content-Type", "must be application/json where there is an Origin");
+	if (headers->token_bad && request->route->takes_body)
+		field_errors_add(&errors, "Lock-Token", "must be %d lower-case hexadecimal digits, given once", LEASE_TOKEN_LEN);
+	if (errors.count > 0)
+		reply_invalid(request, "The request does not fit the call.", &errors);
+}
+
+/* The whole of the headers is there. Notes an answer where they do not lead to a call. */
+static void take_headers(struct request *request, const char *url, const char *method, const char *version)
+{
+	struct headers *headers = &request->headers;
+
+	headers_read(request->connection->mhd, url, method, version, request->target_len, headers);
+	request->method = http_method_parse(method);
+	if (headers->request_id[0] != '\0')
+		memcpy(request->id, headers->request_id, sizeof(request->id));
+	else
+		make_id(request->id, sizeof(request->id));
+	if (request->target_len > REQUEST_TARGET_MAX) {
+		refuse(request, PROBLEM_URL_TOO_LONG, "The URL is longer than 2048 bytes.");
+	} else if (headers->too_large) {
+		refuse(request, PROBLEM_HEADERS_TOO_LARGE, "The headers are larger than 8192 bytes, or there are more than 64.");
+	} else if (headers->broken != NULL) {
+		refuse(request, PROBLEM_INVALID_REQUEST, headers->broken);
+	} else if (!path_is_target(request->target, request->target_len)) {
+		refuse(request, PROBLEM_INVALID_REQUEST, "The URL must begin with a slash and hold visible ASCII characters only.");
+	} else if (headers->content_length > BODY_MAX) {
+		refuse(request, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.");
+	}
+	if (request->reply.status != 0 || request->failed)
+		return;
+	char *query = strchr(request->target, '?');
+	if (query != NULL)
+		*query++ = '\0';
+	find_route(request, method);
+	if (request->reply.status == 0 && !request->failed)
+		check_route(request, query);
+}
+
+void request_fail(struct request *request)
+{
+	log_begin(LOG_ERROR, "out-of-memory");
+	log_text("id", request->id);
+	log_end();
+	request->failed = true;
+}
+
+/* Queues the noted answer. */
+static enum MHD_Result answer(struct request *request)
+{
+	struct connection *connection = request->connection;
+
+	if (request->failed)
+		return MHD_NO;
+	assert(route_may_answer(request->route, request->reply.status, request->reply.code));
+	if (request->granted && connection_is_gone(connection))
+		return MHD_NO; /* request_end() gives the grant back */
+	if (!reply_queue(request)) {
+		request_fail(request);
+		return MHD_NO;
+	}
+	request->state = REQUEST_ANSWERED;
+	connection_enter(connection, CONNECTION_ANSWERING);
+	return MHD_YES;
+}
+
+/* A piece of the body. */
+static enum MHD_Result take_body(struct request *request, const char *data, size_t *data_len)
+{
+	if (request->body_len + *data_len > BODY_MAX) {
+		/* Only a chunked one comes this far. libmicrohttpd takes no answer in the middle of a body. */
+		reply_clear(&request->reply);
+		reply_problem(request, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.", NULL);
+		connection_write_raw(request->connection, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.", request->id);
+		request->written_raw = true;
+		return MHD_NO;
+	}
+	memcpy(request->body + request->body_len, data, *data_len);
+	request->body_len += *data_len;
+	*data_len = 0;
+	return MHD_YES;
+}
+
+/* The request is whole: carries out its call, unless an answer is known already. */
+static enum MHD_Result run(struct request *request)
+{
+	if (request->reply.status == 0 && !request->failed)
+		request->route->handle(request);
+	if (request->reply.status != 0 || request->failed)
+		return answer(request);
+	assert(request->op != NULL || request->listing != NULL);
+	request->state = REQUEST_RUNNING;
+	connection_enter(request->connection, CONNECTION_WORKING);
+	MHD_suspend_connection(request->connection->mhd);
+	return MHD_YES;
+}
+
+enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version, const char *data, size_t *data_len)
+{
+	switch (request->state) {
+	case REQUEST_BEGUN:
+		take_headers(request, url, method, version);
+		request->state = REQUEST_BODY;
+		return request->reply.close || request->failed ? answer(request) : MHD_YES;
+	case REQUEST_BODY:
+		return *data_len > 0 ? take_body(request, data, data_len) : run(request);
+	case REQUEST_RUNNING:
+		return answer(request);
+	default:
+		return MHD_YES; /* already answered: what still comes of the request is of no interest */
+	}
+}
+
+void request_resume(struct request *request)
+{
+	assert(request->state == REQUEST_RUNNING && request->op == NULL && request->listing == NULL);
+	assert(request->reply.status != 0 || request->failed);
+	MHD_resume_connection(request->connection->mhd);
+}
+
+static void cancel(struct request *request)
+{
+	if (request->op != NULL)
+		lease_cancel(request->op);
+	if (request->listing != NULL)
+		lease_list_cancel(request->listing);
+	request->op = NULL;
+	request->listing = NULL;
+}
+
+void request_abort(struct request *request)
+{
+	if (request->op == NULL && request->listing == NULL)
+		return; /* answered and resumed already */
+	cancel(request);
+	reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.", NULL);
+	request_resume(request);
+}
+
+/* The status that the client was given: libmicrohttpd answers some mistakes by itself. */
+static unsigned final_status(const struct request *request)
+{
+	const union MHD_ConnectionInfo *info;
+
+	if (request->written_raw || request->state == REQUEST_ANSWERED)
+		return request->reply.status;
+	info = MHD_get_connection_info(request->connection->mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
+	return info != NULL ? info->http_status : 0;
+}
+
+/* The health of the service is asked for every few seconds. */
+static bool is_quiet(const struct route *route)
+{
+	static const char *const quiet[] = {"healthz", "readyz", "metrics"};
+
+	for (size_t i = 0; route != NULL && i < sizeof(quiet) / sizeof(quiet[0]); i++)
+		if (strcmp(route->name, quiet[i]) == 0)
+			return true;
+	return false;
+}
+
+static void log_request(const struct request *request, unsigned status, const char *ended)
+{
+	enum log_level level = is_quiet(request->route) ? LOG_DEBUG : LOG_INFO;
+
+	if (!log_wants(level))
+		return;
+	log_begin(level, "request");
+	log_text("id", request->id[0] != '\0' ? request->id : NULL);
+	log_text("method", http_method_name(request->method));
+	log_text("route", route_name(route_index(request->route)));
+	if (request->has_resource)
+		log_str("resource", request->lease.resource, request->lease.resource_len);
+	if (status != 0)
+		log_num("status", status);
+	log_text("code", status != 0 ? request->reply.code : NULL);
+	log_text("ended", ended);
+	log_num("us", (int64_t)(api_now_us() - request->started_us));
+	log_end();
+}
+
+void request_end(struct request *request, enum MHD_RequestTerminationCode how)
+{
+	struct connection *connection = request->connection;
+	unsigned status = final_status(request);
+	const char *ended = NULL;
+
+	assert(request->state != REQUEST_NONE);
+	cancel(request);
+	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)
+		ended = connection->late ? "late" : status == 0 || request->state == REQUEST_ANSWERED ? "client-gone" : NULL;
+	if (request->granted && (how != MHD_REQUEST_TERMINATED_COMPLETED_OK || request->state != REQUEST_ANSWERED))
+		lease_give_back(connection->api->config.leases, request->lease.resource, request->lease.resource_len, request->lease.token);
+	log_request(request, status, request->failed ? "out-of-memory" : ended);
+	http_metrics_request(connection->api->metrics, route_index(request->route), request->method, status);
+	reply_clear(&request->reply);
+	request->state = REQUEST_NONE;
+	request->granted = false;
+	connection_enter(connection, CONNECTION_IDLE);
+}

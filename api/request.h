@@ -1,0 +1,72 @@
+/* One request of a connection, from its first line to the last byte of its answer. A connection has one struct for all of its requests. */
+#ifndef REQUEST_H
+#define REQUEST_H
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../server/lease.h"
+#include "body.h"
+#include "headers.h"
+#include "http_metrics.h"
+#include "path.h"
+#include "reply.h"
+#include "route.h"
+
+struct connection;
+
+enum { REQUEST_TARGET_MAX = 2048 };
+
+/*                 first line        headers         whole: no answer yet        answer
+ *     NONE ──────► BEGUN ─────────► BODY ─────────► RUNNING (suspended) ───────► ANSWERED ──► NONE
+ *                                    └───────────── answer known ──────────────────┘
+ * From everywhere to NONE when the connection ends. */
+enum request_state { REQUEST_NONE, REQUEST_BEGUN, REQUEST_BODY, REQUEST_RUNNING, REQUEST_ANSWERED };
+
+struct request {
+	struct connection *connection;
+	enum request_state state;
+	uint64_t started_us;
+	const struct route *route; /* NULL: none found (yet) */
+	enum http_method method;
+	bool failed;               /* memory was short: the connection is closed without an answer */
+	bool written_raw;          /* the answer went past libmicrohttpd */
+	bool has_resource;         /* lease.resource is valid */
+	bool granted;              /* lease.token is a grant that the client does not have yet */
+	char id[HEADERS_REQUEST_ID_MAX + 1];
+	struct headers headers;
+	struct path_param params[PATH_PARAMS_MAX]; /* as route->params */
+	struct lease_request lease;
+	struct lease_op *op;           /* under way, or NULL */
+	struct lease_listing *listing; /* the same for GET /locks */
+	struct reply reply;
+	size_t target_len; /* may be more than REQUEST_TARGET_MAX: then `target` is empty */
+	char target[REQUEST_TARGET_MAX + 1];
+	size_t body_len;
+	char body[BODY_MAX];
+};
+
+/* Makes the struct of a new connection ready for its first request. */
+void request_init(struct request *request, struct connection *connection);
+
+/* The first line has come. `target` is its raw target, terminated. */
+void request_begin(struct request *request, const char *target);
+
+/* The access handler of libmicrohttpd. */
+enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version, const char *data, size_t *data_len);
+
+/* An operation under way has answered (the answer is noted): goes on in the next MHD_run(). */
+void request_resume(struct request *request);
+
+/* Memory is short: the connection will be closed instead of an answer. */
+void request_fail(struct request *request);
+
+/* Takes back what is under way and notes 503 `draining` as the answer; resumes the connection. */
+void request_abort(struct request *request);
+
+/* The answer has been sent, or the connection has ended before. */
+void request_end(struct request *request, enum MHD_RequestTerminationCode how);
+
+#endif
