@@ -1,0 +1,183 @@
+/* From the core's result to the answer of a call, and who holds a key by its value. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_internal.h"
+
+#define TOKEN "0123456789abcdef0123456789abcdef01234567"
+#define OTHER "1123456789abcdef0123456789abcdef01234567"
+
+static uint64_t read_value(const char *value, struct lease_holder *ret)
+{
+	return lease_sight_read(value, strlen(value), ret);
+}
+
+START_TEST(owners_are_read_from_our_own_values)
+{
+	struct lease_holder holder;
+	read_value(TOKEN ":1795215206922:worker-7", &holder);
+	ck_assert(holder.known);
+	ck_assert_uint_eq(holder.owner_len, 8);
+	ck_assert_mem_eq(holder.owner, "worker-7", 8);
+	read_value(TOKEN ":0:", &holder);
+	ck_assert(holder.known);
+	ck_assert_uint_eq(holder.owner_len, 0);
+	read_value(TOKEN ":0:a:b:c", &holder);
+	ck_assert_mem_eq(holder.owner, "a:b:c", 5);
+}
+END_TEST
+
+static const char *const foreign[] = {
+	"", "x", "ZGVhZGJlZWY=", TOKEN, TOKEN ":", TOKEN ":12", TOKEN "::x", TOKEN ":1a:x", "0123456789ABCDEF0123456789abcdef01234567:1:x", " " TOKEN ":1:x",
+};
+
+START_TEST(foreign_values_have_no_owner)
+{
+	struct lease_holder holder;
+	read_value(foreign[_i], &holder);
+	ck_assert_msg(!holder.known, "%s", foreign[_i]);
+	ck_assert_uint_eq(holder.owner_len, 0);
+}
+END_TEST
+
+START_TEST(an_owner_that_is_too_long_is_not_read)
+{
+	char value[LEASE_TOKEN_LEN + 3 + LEASE_OWNER_MAX + 2] = TOKEN ":0:";
+	memset(value + strlen(value), 'o', LEASE_OWNER_MAX + 1);
+	struct lease_holder holder;
+	read_value(value, &holder);
+	ck_assert(!holder.known);
+}
+END_TEST
+
+/* hold_until_ms is in each master's own time: the token alone says who it is. */
+START_TEST(holders_are_told_apart_by_token)
+{
+	struct lease_holder holder;
+	uint64_t id = read_value(TOKEN ":1:a", &holder);
+	ck_assert_uint_eq(id, read_value(TOKEN ":2:a", &holder));
+	ck_assert_uint_eq(id, lease_token_id(TOKEN));
+	ck_assert_uint_ne(id, read_value(OTHER ":1:a", &holder));
+	ck_assert_uint_eq(read_value("redsync-value", &holder), read_value("redsync-value", &holder));
+	ck_assert_uint_ne(read_value("redsync-value", &holder), read_value("another-value", &holder));
+	ck_assert_uint_eq(lease_sight_read(NULL, 0, &holder), lease_sight_read(NULL, 0, &holder));
+	ck_assert(!holder.known);
+}
+END_TEST
+
+static struct lease_op op;
+
+static void make_op(enum lease_call call)
+{
+	memset(&op, 0, sizeof op);
+	op.request.call = call;
+	op.core.params.masters = 3;
+	op.core.params.drift_us = 302000;
+	op.began_us = 1000000;
+	memcpy(op.token, TOKEN, LEASE_TOKEN_LEN);
+}
+
+/* Never a millisecond more than there is: validity is rounded down, drift and waits are rounded up. */
+START_TEST(times_are_rounded_to_the_safe_side)
+{
+	struct lease_answer answer;
+	make_op(LEASE_ACQUIRE);
+	struct redlock_result result = { .outcome = REDLOCK_OK, .ttl_us = 30000000, .validity_us = 29696999 };
+	op.core.params.drift_us = 301001;
+	lease_answer_make(&op, &result, 1002999, &answer);
+	ck_assert_int_eq(answer.status, LEASE_OK);
+	ck_assert_uint_eq(answer.validity_ms, 29696);
+	ck_assert_uint_eq(answer.drift_ms, 302);
+	ck_assert_uint_eq(answer.ttl_ms, 30000);
+	ck_assert_uint_eq(answer.waited_ms, 2);
+	ck_assert_mem_eq(answer.token, TOKEN, LEASE_TOKEN_LEN);
+	make_op(LEASE_ACQUIRE);
+	result = (struct redlock_result){ .outcome = REDLOCK_LOCKED, .retry_after_us = 1001 };
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert_uint_eq(answer.retry_after_ms, 2);
+}
+END_TEST
+
+static const struct { enum redlock_outcome outcome; enum lease_status status; } outcomes[] = {
+	{ REDLOCK_OK, LEASE_OK }, { REDLOCK_LOCKED, LEASE_LOCKED }, { REDLOCK_NOT_OWNER, LEASE_NOT_OWNER }, { REDLOCK_EXPIRED, LEASE_EXPIRED },
+	{ REDLOCK_NO_QUORUM, LEASE_NO_QUORUM }, { REDLOCK_SPLIT, LEASE_SPLIT_VOTE },
+};
+
+/* A token leaves only with a lease. */
+START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
+{
+	struct lease_answer answer;
+	make_op(LEASE_ACQUIRE);
+	struct redlock_result result = { .outcome = outcomes[_i].outcome };
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert_int_eq(answer.status, outcomes[_i].status);
+	if (answer.status != LEASE_OK)
+		ck_assert_int_eq(answer.token[0], '\0');
+}
+END_TEST
+
+START_TEST(too_late_is_told_from_too_few)
+{
+	struct lease_answer answer;
+	make_op(LEASE_ACQUIRE);
+	struct redlock_result result = { .outcome = REDLOCK_NO_QUORUM, .votes = { .needed = 2, .granted = 2, .masters = 3 } };
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert(answer.too_late);
+	result.votes.granted = 1;
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert(!answer.too_late);
+}
+END_TEST
+
+START_TEST(the_holder_is_the_one_that_the_core_chose)
+{
+	struct lease_answer answer;
+	make_op(LEASE_INSPECT);
+	op.seen[0].id = read_value(OTHER ":1:stale", &op.seen[0].holder);
+	op.seen[1].id = read_value(TOKEN ":1:worker", &op.seen[1].holder);
+	struct redlock_result result = { .outcome = REDLOCK_OK, .held = true, .has_holder = true, .holder = op.seen[1].id, .remaining_us = 5999 };
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert(answer.held && answer.expires && answer.holder.known);
+	ck_assert_mem_eq(answer.holder.owner, "worker", 6);
+	ck_assert_uint_eq(answer.remaining_ms, 5);
+	result.remaining_us = REDLOCK_NEVER;
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert(answer.held && !answer.expires);
+}
+END_TEST
+
+START_TEST(an_extended_lease_shows_its_own_owner)
+{
+	struct lease_answer answer;
+	make_op(LEASE_EXTEND);
+	op.seen[0].id = read_value(OTHER ":1:another", &op.seen[0].holder);
+	op.seen[2].id = read_value(TOKEN ":9:me", &op.seen[2].holder);
+	struct redlock_result result = { .outcome = REDLOCK_OK, .ttl_us = 5000000, .validity_us = 1000 };
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert_uint_eq(answer.holder.owner_len, 2);
+	ck_assert_mem_eq(answer.holder.owner, "me", 2);
+	ck_assert_uint_eq(answer.ttl_ms, 5000);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("lease_answer");
+	TCase *tests = tcase_create("lease_answer");
+	tcase_add_test(tests, owners_are_read_from_our_own_values);
+	tcase_add_loop_test(tests, foreign_values_have_no_owner, 0, sizeof foreign / sizeof *foreign);
+	tcase_add_test(tests, an_owner_that_is_too_long_is_not_read);
+	tcase_add_test(tests, holders_are_told_apart_by_token);
+	tcase_add_test(tests, times_are_rounded_to_the_safe_side);
+	tcase_add_loop_test(tests, outcomes_become_statuses_and_only_leases_have_tokens, 0, sizeof outcomes / sizeof *outcomes);
+	tcase_add_test(tests, too_late_is_told_from_too_few);
+	tcase_add_test(tests, the_holder_is_the_one_that_the_core_chose);
+	tcase_add_test(tests, an_extended_lease_shows_its_own_owner);
+	suite_add_tcase(suite, tests);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

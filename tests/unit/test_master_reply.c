@@ -1,0 +1,185 @@
+/* From Redis's answers to votes. The answers are parsed by hiredis's own reader, so they have the shapes that a real
+ * connection gives; also those that only a broken or a foreign server sends. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "master_internal.h"
+
+static struct master_reply map(enum redlock_script script, const char *bytes, redisReply **ret_raw)
+{
+	redisReader *reader = redisReaderCreate();
+	void *raw = NULL;
+	redisReaderFeed(reader, bytes, strlen(bytes));
+	ck_assert_int_eq(redisReaderGetReply(reader, &raw), REDIS_OK);
+	ck_assert_ptr_nonnull(raw);
+	struct master_reply reply;
+	master_reply_map(script, raw, &reply);
+	redisReaderFree(reader);
+	*ret_raw = raw;
+	return reply;
+}
+
+struct row {
+	enum redlock_script script;
+	const char *bytes;
+	enum redlock_vote vote;
+};
+
+static const struct row rows[] = {
+	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:1\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:1\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_EXTEND, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_INSPECT, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:-1\r\n$-1\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:0\r\n:1\r\n$0\r\n\r\n", REDLOCK_VOTE_HELD },
+	/* what no script of ours says */
+	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:2\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*0\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*-1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n$1\r\n1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "+OK\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, ":1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "$-1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:0\r\n:500\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:5\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "-ERR whatever\r\n", REDLOCK_VOTE_FAILED },
+};
+
+START_TEST(replies_become_votes)
+{
+	redisReply *raw;
+	struct master_reply reply = map(rows[_i].script, rows[_i].bytes, &raw);
+	ck_assert_int_eq(reply.vote, rows[_i].vote);
+	ck_assert(!reply.lost && !reply.no_script);
+	freeReplyObject(raw);
+}
+END_TEST
+
+START_TEST(a_lost_connection_is_a_failure_that_may_have_happened)
+{
+	struct master_reply reply;
+	master_reply_map(REDLOCK_SCRIPT_ACQUIRE, NULL, &reply);
+	ck_assert_int_eq(reply.vote, REDLOCK_VOTE_FAILED);
+	ck_assert_int_eq(reply.error, MASTER_ERROR_LOST);
+	ck_assert(reply.lost);
+}
+END_TEST
+
+START_TEST(times_and_values_are_taken_over)
+{
+	redisReply *raw;
+	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:1234\r\n$4\r\na\nbc\r\n", &raw);
+	ck_assert_uint_eq(reply.remaining_us, 1234000);
+	ck_assert_uint_eq(reply.value_len, 4);
+	ck_assert_mem_eq(reply.value, "a\nbc", 4);
+	freeReplyObject(raw);
+	reply = map(REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:77\r\n$1\r\nv\r\n", &raw);
+	ck_assert_uint_eq(reply.ttl_us, 77000);
+	freeReplyObject(raw);
+	reply = map(REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:-5\r\n$1\r\nv\r\n", &raw);
+	ck_assert_uint_eq(reply.ttl_us, 0); /* at the bound of --max-hold-ms: no validity comes of it */
+	freeReplyObject(raw);
+	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:-1\r\n$-1\r\n", &raw);
+	ck_assert_uint_eq(reply.remaining_us, REDLOCK_NEVER);
+	ck_assert_ptr_null(reply.value);
+	freeReplyObject(raw);
+	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:9223372036854775807\r\n$-1\r\n", &raw);
+	ck_assert_uint_eq(reply.remaining_us, REDLOCK_NEVER);
+	freeReplyObject(raw);
+}
+END_TEST
+
+static const struct { const char *text; enum master_error error; } errors[] = {
+	{ "LOADING Redis is loading the dataset in memory", MASTER_ERROR_LOADING },
+	{ "READONLY You can't write against a read only replica.", MASTER_ERROR_READONLY },
+	{ "READONLY You can't write against a read only replica. script: 0123, on @user_script:7.", MASTER_ERROR_READONLY },
+	{ "ERR Error running script (call to f_0123): @user_script:18: -READONLY You can't write against a read only replica.", MASTER_ERROR_READONLY },
+	{ "OOM command not allowed when used memory > 'maxmemory'.", MASTER_ERROR_OOM },
+	{ "ERR Error running script (call to f_0123): @user_script: 18: -OOM command not allowed", MASTER_ERROR_OOM },
+	{ "NOAUTH Authentication required.", MASTER_ERROR_AUTH },
+	{ "WRONGPASS invalid username-password pair or user is disabled.", MASTER_ERROR_AUTH },
+	{ "NOPERM this user has no permissions to run the 'evalsha' command", MASTER_ERROR_AUTH },
+	{ "MOVED 3999 127.0.0.1:6381", MASTER_ERROR_CLUSTER },
+	{ "CLUSTERDOWN Hash slot not served", MASTER_ERROR_CLUSTER },
+	{ "BUSY Redis is busy running a script.", MASTER_ERROR_BUSY },
+	{ "BUSYGROUP Consumer Group name already exists", MASTER_ERROR_OTHER },
+	{ "ERR unknown command", MASTER_ERROR_OTHER },
+	{ "ASKING", MASTER_ERROR_OTHER },
+	{ "", MASTER_ERROR_OTHER },
+	{ "@user_script:", MASTER_ERROR_OTHER },
+	{ "@user_script: 1: -", MASTER_ERROR_OTHER },
+};
+
+START_TEST(errors_have_reasons)
+{
+	ck_assert_int_eq(master_error_classify(errors[_i].text, strlen(errors[_i].text)), errors[_i].error);
+}
+END_TEST
+
+START_TEST(noscript_is_told_apart)
+{
+	redisReply *raw;
+	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "-NOSCRIPT No matching script. Please use EVAL.\r\n", &raw);
+	ck_assert(reply.no_script && !reply.lost);
+	freeReplyObject(raw);
+}
+END_TEST
+
+START_TEST(info_is_read)
+{
+	static const char text[] = "# Server\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n# Memory\r\nused_memory:17\r\n"
+				   "used_memory_rss:99\r\nmaxmemory:2000000000000\r\nmaxmemory_policy:allkeys-lru\r\nloading:0\r\nrole:master\r\ncluster_enabled:1\r\n";
+	struct master_info info;
+	ck_assert(master_info_parse(text, sizeof text - 1, &info));
+	ck_assert_str_eq(info.version, "7.0.15");
+	ck_assert_str_eq(info.run_id, "0123456789012345678901234567890123456789");
+	ck_assert_str_eq(info.role, "master");
+	ck_assert_str_eq(info.policy, "allkeys-lru");
+	ck_assert_uint_eq(info.maxmemory, UINT64_C(2000000000000));
+	ck_assert_uint_eq(info.used_memory, 17);
+	ck_assert(info.cluster && !info.loading);
+}
+END_TEST
+
+START_TEST(what_is_not_info_is_refused)
+{
+	static const char *const texts[] = {
+		"", "\r\n", "redis_version:7.0.15\r\nrole:master\r\n", "run_id:\r\nredis_version:7\r\nrole:master\r\n", "HTTP/1.1 400 Bad Request\r\n",
+		"run_id:012345678901234567890123456789012345678901234567890123456789\r\nredis_version:7.0.15\r\nrole:master\r\n",
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		struct master_info info;
+		ck_assert_msg(!master_info_parse(texts[i], strlen(texts[i]), &info), "%s", texts[i]);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("master_reply");
+	TCase *tests = tcase_create("master_reply");
+	tcase_add_loop_test(tests, replies_become_votes, 0, sizeof rows / sizeof *rows);
+	tcase_add_test(tests, a_lost_connection_is_a_failure_that_may_have_happened);
+	tcase_add_test(tests, times_and_values_are_taken_over);
+	tcase_add_loop_test(tests, errors_have_reasons, 0, sizeof errors / sizeof *errors);
+	tcase_add_test(tests, noscript_is_told_apart);
+	tcase_add_test(tests, info_is_read);
+	tcase_add_test(tests, what_is_not_info_is_refused);
+	suite_add_tcase(suite, tests);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
