@@ -40,7 +40,7 @@ static void add_text(struct arguments *arguments, const char *value)
 static char *format(const struct arguments *arguments, size_t *ret_len)
 {
 	char *command = NULL;
-	int len = redisFormatCommandArgv(&command, arguments->count, (const char **)(uintptr_t)arguments->values, arguments->lens);
+	long long len = redisFormatCommandArgv(&command, arguments->count, (const char **)(uintptr_t)arguments->values, arguments->lens);
 	if (len < 0)
 		return NULL;
 	*ret_len = (size_t)len;

@@ -85,11 +85,13 @@ static void log_start(const struct options *options)
 	log_num("masters", (int64_t)options->master_count);
 	log_num("workers", options->workers);
 	log_end();
-	if (api_library_note()) {
-		log_begin(LOG_WARN, "library");
-		log_text("note", api_library_note());
-		log_end();
-	}
+	size_t count;
+	const struct build_library *libraries = build_libraries(&count);
+	log_begin(LOG_INFO, "libraries");
+	for (size_t i = 0; i < count; i++)
+		log_text(libraries[i].name, libraries[i].version);
+	log_text("libmicrohttpd_note", api_library_note());
+	log_end();
 	if (options->master_count % 2 == 0) {
 		log_begin(LOG_WARN, "even-masters");
 		log_num("masters", (int64_t)options->master_count);

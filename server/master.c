@@ -235,7 +235,7 @@ struct master_call *master_call_push(struct master *master, enum redlock_script 
 bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[])
 {
 	char *command = NULL;
-	int len = redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, NULL);
+	long long len = redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, NULL);
 	if (len < 0)
 		return false;
 	struct master_call *call = master_call_push(master, REDLOCK_SCRIPT_NONE, command, (size_t)len);
