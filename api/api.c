@@ -74,7 +74,9 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code)
 {
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-		*context = connection_new(arg, mhd);
+		struct api *api = arg;
+		api->accepted -= api->accepted > 0;
+		*context = connection_new(api, mhd);
 	} else if (*context != NULL) {
 		connection_free(*context);
 		*context = NULL;
@@ -160,13 +162,15 @@ int api_fd(const struct api *api)
 
 void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len)
 {
-	if (api->connections >= api->config.max_connections) {
+	if (api->connections + api->accepted >= api->config.max_connections) {
 		connection_refuse(api, fd);
 		return;
 	}
+	api->accepted++;
 	if (MHD_add_connection(api->daemon, fd, address, address_len) == MHD_YES)
 		return;
 	/* It has closed the socket. */
+	api->accepted -= api->accepted > 0;
 	http_metrics_refused(api->metrics);
 	log_begin(LOG_WARN, "connection-refused");
 	log_text("reason", strerror(errno));
@@ -191,6 +195,7 @@ void api_run(struct api *api)
 		if (!more_to_do(api))
 			break;
 	}
+	api->accepted = 0;
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
 }

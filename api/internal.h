@@ -26,6 +26,7 @@ struct api {
 	struct MHD_Daemon *daemon;
 	struct http_metrics *metrics;
 	size_t connections; /* open ones, libmicrohttpd's */
+	size_t accepted;    /* handed over, but not taken up before the next run (the 1.0 series) */
 	bool draining;
 	bool stopping; /* within api_free() */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];

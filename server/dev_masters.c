@@ -254,6 +254,7 @@ static bool dev_take_signals(struct dev_supervisor *self)
 	signal(SIGQUIT, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGCHLD, SIG_DFL); /* may be inherited as ignored, and then nobody could be waited for */
+	signal(SIGTERM, SIG_DFL); /* a server may get it before it has become one */
 	sigemptyset(&wanted);
 	sigaddset(&wanted, SIGTERM);
 	sigaddset(&wanted, SIGCHLD);

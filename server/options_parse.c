@@ -377,7 +377,7 @@ static size_t options_plain_host_len(const char *host)
 {
 	const char *bracket = host[0] == '[' ? strchr(host, ']') : NULL;
 	const char *colon = strchr(bracket == NULL ? host : bracket, ':');
-	size_t len = strcspn(host, "?#");
+	size_t len = strcspn(host, "?#,");
 
 	if (colon == NULL || colon >= host + len)
 		return len;

@@ -1,0 +1,168 @@
+"""Malformed requests: each is answered with the 4xx that its row says, and nothing of it reaches Redis.
+
+The rows are in malformed/*.txt, one a line: a name, the status expected, the bytes to send.
+
+    \\r \\n \\t \\0 \\xNN \\\\   as in C
+    \\{N*TEXT}             TEXT, N times (TEXT ends at the first brace)
+    $L                    the length of what follows the first empty line
+
+    after the status:     *  the HTTP library may answer by itself, without a problem document
+                          !  it is not HTTP, or far beyond all bounds: closing without an answer will do as well
+                          @  413 will do as well as 400: a number without bounds
+
+One row is answered 505, by the library: HTTP of another major version.
+"""
+
+import pathlib
+import re
+import time
+
+import pytest
+
+from harness import SLOW, Lab, read_response
+
+CODES = {400: "invalid-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large", 414: "too-large", 431: "too-large"}
+
+# What redlockd asks its masters on its own account. Everything else would be a request that came through.
+BACKGROUND = {"ping", "info", "hello", "auth", "select", "time", "role", "client", "client|setname", "client|setinfo", "client|id", "config|get",
+              "command", "script|load", "echo"}
+
+ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|\{(\d+)\*([^}]*)\}|([rnt0\\]))")
+PLAIN = {"r": b"\r", "n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+
+def to_bytes(text):
+    """The bytes that a row stands for."""
+    parts, at = [], 0
+    for match in ESCAPE.finditer(text):
+        parts.append(text[at:match.start()].encode("ascii"))
+        digits, times, repeated, plain = match.groups()
+        if digits:
+            parts.append(bytes([int(digits, 16)]))
+        elif times:
+            parts.append(to_bytes(repeated) * int(times))
+        else:
+            parts.append(PLAIN[plain])
+        at = match.end()
+    parts.append(text[at:].encode("ascii"))
+    whole = b"".join(parts)
+    return whole.replace(b"$L", str(len(whole.partition(b"\r\n\r\n")[2])).encode(), 1)
+
+
+def rows():
+    for path in sorted(pathlib.Path(__file__).with_name("malformed").glob("*.txt")):
+        for line in path.read_text("ascii").splitlines():
+            if line and not line.startswith("#"):
+                name, expected, sent = re.fullmatch(r"(\S+) +(\d{3}[*!@]*) {1,5}(.*)", line).groups()
+                yield pytest.param(expected, sent, id=name)
+
+
+ROWS = list(rows())
+
+
+@pytest.fixture(scope="module")
+def target():
+    """A service of its own: nothing but these requests may make it speak to its masters."""
+    with Lab() as lab:
+        service = lab.service(3, "--request-timeout-ms", "2000")
+        service.release(service.acquire("warm-up"))
+        yield service
+
+
+def foreground_calls(service):
+    return [{name: count for name, count in master.calls().items() if name not in BACKGROUND} for master in service.masters]
+
+
+def send(service, content):
+    """Sends the bytes and reads one answer; None where the connection was closed without one."""
+    plain = service.connect(10)
+    try:
+        try:
+            plain.sendall(content)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it need not read to the end what it has refused; its answer can still be read
+        return read_response(plain)
+    finally:
+        plain.close()
+
+
+def test_there_are_rows_enough():
+    names = [row.id for row in ROWS]
+    assert len(names) >= 200 and len(set(names)) == len(names), [name for name in names if names.count(name) > 1]
+
+
+@pytest.mark.parametrize("expected, sent", ROWS)
+def test_malformed(target, expected, sent):
+    status, marks = int(expected[:3]), expected[3:]
+    before = foreground_calls(target)
+    start = time.monotonic()
+    answer = send(target, to_bytes(sent))
+    assert time.monotonic() - start < 5 * SLOW
+    if answer is None:
+        assert "!" in marks, "closed without an answer"
+    else:
+        assert answer.status == status or ("@" in marks and answer.status == 413), answer
+        if "*" not in marks or answer.headers.get("content-type", "").startswith("application/problem+json"):
+            assert answer.code == CODES[answer.status], answer
+        if answer.status == 405:
+            assert answer.headers["allow"]
+    healthy = send(target, b"GET /readyz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    assert healthy.status == 200
+    assert foreground_calls(target) == before, "something reached Redis"
+
+
+def test_the_witness_sees_what_does_reach_redis(target):
+    """Otherwise the test above could not fail."""
+    before = foreground_calls(target)
+    target.release(target.acquire("witness"))
+    after = foreground_calls(target)
+    assert all(new != old for new, old in zip(after, before)), (before, after)
+
+
+def test_errors_name_the_field(target):
+    cases = [('{"resource":"x","ttl_ms":"1"}', "ttl_ms"), ('{"ttl_ms":1000}', "resource"), ('{"resource":"x","colour":1}', "colour"),
+             ('{"resource":"x","wait_ms":1}', "wait_ms"), ('{"resource":"x","hold":true}', "hold"), ('{"resource":"x","owner":1}', "owner"),
+             ('{"resource":"x","resource":"x"}', "resource")]
+    for body, field in cases:
+        answer = target.curl("POST", "/locks", body=body)
+        assert answer.status == 400 and answer.code == "invalid-request"
+        errors = answer.json["errors"]
+        assert [set(error) for error in errors] == [{"field", "reason"}] * len(errors)
+        assert field in [error["field"] for error in errors], (body, errors)
+    answer = target.curl("POST", "/locks", body='{"resource":"","ttl_ms":0,"owner":1}')
+    assert {error["field"] for error in answer.json["errors"]} == {"resource", "ttl_ms", "owner"}
+    for member in ("wait_ms", "hold"):
+        answer = target.curl("POST", "/locks", body=f'{{"resource":"x","{member}":1}}')
+        assert "not yet supported" in answer.json["errors"][0]["reason"]
+
+
+def test_a_malformed_request_does_not_end_the_connection_where_its_end_is_known(target):
+    """Mistakes within well-framed requests leave the connection open for the next one."""
+    client = target.client()
+    for body in ('{"resource":1}', "", "{}", "[]", "x" * 16384):
+        client.connection.request("POST", "/locks", body, {})
+        answer = client.connection.getresponse()
+        answer.read()
+        assert answer.status == 400 and answer.getheader("connection") != "close", body[:20]
+    assert client.call("GET", "/healthz").status == 200
+    client.close()
+
+
+def test_nothing_after_a_doubtful_request_is_carried_out(target):
+    """Where the framing is in doubt, what follows may be a smuggled request: the connection ends."""
+    before = foreground_calls(target)
+    body = b'{"resource":"smuggled"}'
+    follow = b"POST /locks HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    for headers in (b"Content-Length: 0\r\nContent-Length: %d" % len(follow), b"Content-Length: 5\r\nTransfer-Encoding: chunked",
+                    b"X-A: b\r\n c", b"X A: b"):
+        plain = target.connect(10)
+        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: t\r\n" + headers + b"\r\n\r\n0\r\n\r\n" + follow)
+        content = b""
+        try:
+            while piece := plain.recv(65536):
+                content += piece
+        except ConnectionResetError:
+            pass
+        plain.close()
+        assert content.count(b"HTTP/1.1 ") == 1 and b" 400 " in content.split(b"\r\n")[0], content
+    assert foreground_calls(target) == before

@@ -1,0 +1,133 @@
+/* Leases and masters that answer as a test tells them. See fake_lease.h. */
+#include "fake_lease.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char fake_token[] = "0123456789abcdef0123456789abcdef01234567";
+
+void fake_leases_init(struct leases *leases)
+{
+	memset(leases, 0, sizeof(*leases));
+	leases->answer.status = LEASE_OK;
+	leases->answer.votes = (struct lease_votes){.needed = 2, .granted = 3, .masters = 3};
+	memcpy(leases->answer.token, fake_token, LEASE_TOKEN_LEN);
+	leases->answer.ttl_ms = 30000;
+	leases->answer.validity_ms = 29690;
+	leases->answer.drift_ms = 302;
+}
+
+void fake_masters_init(struct masters *masters)
+{
+	memset(masters, 0, sizeof(*masters));
+	masters->count = 3;
+	masters->quorum = (struct quorum_status){.needed = 2, .voting = 3, .masters = 3};
+	for (size_t i = 0; i < masters->count; i++) {
+		snprintf(masters->status[i].address, sizeof(masters->status[i].address), "127.0.0.1:%zu", 6379 + i);
+		masters->status[i].state = MASTER_VOTING;
+	}
+}
+
+struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
+{
+	if (leases->short_of_memory)
+		return NULL;
+	leases->submitted++;
+	leases->last = *request;
+	for (size_t i = 0; i < FAKE_OPS_MAX; i++)
+		if (!leases->ops[i].used) {
+			leases->ops[i] = (struct lease_op){true, *request, done, arg};
+			return &leases->ops[i];
+		}
+	return NULL;
+}
+
+static struct leases *leases_of_cancelled;
+
+void lease_cancel(struct lease_op *op)
+{
+	assert(op->used);
+	op->used = false;
+	if (leases_of_cancelled != NULL)
+		leases_of_cancelled->cancelled++;
+}
+
+void lease_give_back(struct leases *leases, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])
+{
+	leases->given_back++;
+	snprintf(leases->last_resource, sizeof(leases->last_resource), "%.*s", (int)resource_len, resource);
+	snprintf(leases->last_token, sizeof(leases->last_token), "%.*s", LEASE_TOKEN_LEN, token);
+}
+
+bool lease_draining(const struct leases *leases)
+{
+	return leases->draining;
+}
+
+bool lease_cursor_valid(const struct leases *leases, const char *cursor)
+{
+	(void)leases;
+	return strncmp(cursor, "page-", 5) == 0;
+}
+
+struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request, lease_list_done_fn *done, void *arg)
+{
+	leases->listed++;
+	leases->last_list = *request;
+	for (size_t i = 0; i < FAKE_OPS_MAX; i++)
+		if (!leases->listings[i].used) {
+			leases->listings[i] = (struct lease_listing){true, *request, done, arg};
+			return &leases->listings[i];
+		}
+	return NULL;
+}
+
+void lease_list_cancel(struct lease_listing *listing)
+{
+	assert(listing->used);
+	listing->used = false;
+	if (leases_of_cancelled != NULL)
+		leases_of_cancelled->cancelled++;
+}
+
+unsigned fake_leases_pump(struct leases *leases)
+{
+	unsigned count = 0;
+
+	leases_of_cancelled = leases;
+	for (size_t i = 0; i < FAKE_OPS_MAX && !leases->hold; i++) {
+		if (leases->ops[i].used) {
+			leases->ops[i].used = false;
+			leases->ops[i].done(leases->ops[i].arg, &leases->answer);
+			count++;
+		}
+		if (leases->listings[i].used) {
+			leases->listings[i].used = false;
+			leases->listings[i].done(leases->listings[i].arg, &leases->list);
+			count++;
+		}
+	}
+	return count;
+}
+
+size_t masters_count(const struct masters *masters)
+{
+	return masters->count;
+}
+
+void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status)
+{
+	assert(i < masters->count);
+	*ret_status = masters->status[i];
+}
+
+void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
+{
+	*ret_quorum = masters->quorum;
+}
+
+const char *master_state_name(enum master_state state)
+{
+	return state == MASTER_VOTING ? "voting" : state == MASTER_BARRED ? "barred" : "down";
+}

@@ -1,0 +1,52 @@
+/* Leases and masters for tests of the HTTP side: they keep what they are asked for and answer what a test tells them to. */
+#ifndef FAKE_LEASE_H
+#define FAKE_LEASE_H
+
+#include "lease.h"
+#include "status.h"
+
+enum { FAKE_OPS_MAX = 256 };
+
+struct lease_op {
+	bool used;
+	struct lease_request request;
+	lease_done_fn *done;
+	void *arg;
+};
+
+struct lease_listing {
+	bool used;
+	struct lease_list_request request;
+	lease_list_done_fn *done;
+	void *arg;
+};
+
+/* All members may be read and set by a test. */
+struct leases {
+	struct lease_op ops[FAKE_OPS_MAX];
+	struct lease_listing listings[FAKE_OPS_MAX];
+	struct lease_answer answer;          /* what each operation is answered */
+	struct lease_list_answer list;       /* what each listing is answered */
+	bool hold;                           /* answer nothing for the time being */
+	bool short_of_memory;                /* refuse to take anything */
+	bool draining;
+	unsigned submitted, listed, cancelled, given_back;
+	struct lease_request last;           /* asked for last */
+	struct lease_list_request last_list;
+	char last_resource[LEASE_RESOURCE_MAX + 1], last_token[LEASE_TOKEN_LEN + 1]; /* given back last */
+};
+
+struct masters {
+	size_t count;
+	struct master_status status[3];
+	struct quorum_status quorum;
+};
+
+/* Both as they are when all is well: three masters that vote, every lease granted. */
+void fake_leases_init(struct leases *leases);
+void fake_masters_init(struct masters *masters);
+
+/* Answers all that is under way, unless held. Returns how many answers were given. */
+unsigned fake_leases_pump(struct leases *leases);
+
+#endif

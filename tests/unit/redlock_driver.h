@@ -1,0 +1,231 @@
+/* Drives one operation of the core and keeps its books, for all tests of the core.
+ *
+ * The driver is what the daemon is to the core, without a network: it remembers every question that the core asked
+ * and that has no reply yet, feeds events, and after each step checks what must always hold, whatever the votes
+ * are. A rule that is broken ends the test with a message. Single-threaded; owns nothing. */
+#ifndef REDLOCK_DRIVER_H
+#define REDLOCK_DRIVER_H
+
+#include "redlock/redlock.h"
+
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DRIVER_ASKS_MAX = 512 };
+
+/* Which of many cases is being played, for the message. */
+static uint64_t must_case;
+
+/* Check's own assertions write to a pipe each time, which is too slow for millions of them. */
+#define MUST(condition, ...) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "case %" PRIu64 ": ", must_case); \
+			ck_abort_msg(__VA_ARGS__); \
+		} \
+	} while (0)
+
+struct driver_ask {
+	enum redlock_script script;
+	uint16_t attempt;
+	uint8_t master;
+};
+
+struct driver {
+	struct redlock op;
+	struct redlock_params params;
+	struct redlock_output out;    /* of the last step */
+	struct redlock_result result; /* once done */
+	uint64_t now_us, start_us;    /* start of this attempt */
+	bool started, done, finished;
+	uint16_t tries;    /* attempts begun */
+	uint16_t released; /* the last attempt that was released */
+	uint16_t reached;  /* masters to which the script of this attempt may have got */
+	unsigned granted;  /* replies of this attempt that granted, before the decision */
+	unsigned asks_len;
+	struct driver_ask asks[DRIVER_ASKS_MAX]; /* questions without a reply, oldest first */
+};
+
+static inline void driver_init(struct driver *driver, const struct redlock_params *params, uint64_t seed)
+{
+	memset(driver, 0, sizeof *driver);
+	driver->params = *params;
+	redlock_init(&driver->op, params, seed);
+	MUST(redlock_deadline_us(&driver->op) == REDLOCK_NEVER, "a deadline before the start");
+}
+
+static inline void driver_check_try(struct driver *driver)
+{
+	static const enum redlock_script scripts[] = {
+		[REDLOCK_ACQUIRE] = REDLOCK_SCRIPT_ACQUIRE,
+		[REDLOCK_EXTEND] = REDLOCK_SCRIPT_EXTEND,
+		[REDLOCK_RELEASE] = REDLOCK_SCRIPT_RELEASE,
+		[REDLOCK_INSPECT] = REDLOCK_SCRIPT_INSPECT,
+	};
+	unsigned limit = driver->params.kind == REDLOCK_ACQUIRE ? driver->params.tries : 1;
+
+	MUST(driver->out.script == scripts[driver->params.kind], "script %d for kind %d", driver->out.script, driver->params.kind);
+	MUST(driver->out.to == (1u << driver->params.masters) - 1, "a try goes to %x, not to all masters", driver->out.to);
+	MUST(driver->out.attempt == driver->tries + 1, "try %u is called %u", driver->tries + 1u, driver->out.attempt);
+	MUST(driver->tries < limit, "more than %u tries", limit);
+	MUST(driver->tries == 0 || driver->released == driver->tries, "a try begins and the one before was not released");
+	driver->tries++;
+	driver->reached = driver->out.to;
+	driver->granted = 0;
+	driver->start_us = driver->now_us;
+}
+
+static inline void driver_check_release(struct driver *driver)
+{
+	MUST(driver->out.attempt == driver->tries, "a release with the token of attempt %u", driver->out.attempt);
+	MUST(driver->released < driver->tries, "attempt %u is released twice", driver->tries);
+	MUST(driver->out.to == driver->reached, "a release to %x, the acquire may be on %x", driver->out.to, driver->reached);
+	driver->released = driver->tries;
+}
+
+static inline void driver_check_sent(struct driver *driver)
+{
+	struct redlock_output *out = &driver->out;
+
+	MUST((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0), "script %d to %x", out->script, out->to);
+	MUST(out->to >> driver->params.masters == 0, "a script to masters that do not exist: %x", out->to);
+	if (out->script == REDLOCK_SCRIPT_RELEASE && driver->params.kind == REDLOCK_ACQUIRE)
+		driver_check_release(driver);
+	else if (out->script != REDLOCK_SCRIPT_NONE)
+		driver_check_try(driver);
+	for (unsigned i = 0; i < driver->params.masters; i++) {
+		if ((out->to >> i & 1) == 0)
+			continue;
+		MUST(driver->asks_len < DRIVER_ASKS_MAX, "too many questions");
+		driver->asks[driver->asks_len++] = (struct driver_ask) { out->script, out->attempt, (uint8_t)i };
+	}
+}
+
+/* What the answer itself must satisfy, whatever the rules of the count are. */
+static inline void driver_check_result(struct driver *driver)
+{
+	struct redlock_result *result = &driver->out.result;
+	struct redlock_votes *votes = &result->votes;
+	bool leased = driver->params.kind == REDLOCK_ACQUIRE || driver->params.kind == REDLOCK_EXTEND;
+	unsigned majority = driver->params.masters / 2u + 1;
+
+	MUST(votes->masters == driver->params.masters && votes->needed == majority, "votes of other masters");
+	MUST(votes->granted + votes->refused + votes->failed + votes->barred <= votes->masters, "more votes than masters");
+	if (driver->params.kind != REDLOCK_INSPECT && result->outcome != REDLOCK_CANCELLED)
+		MUST(votes->granted == driver->granted, "%u votes granted, %u counted", driver->granted, votes->granted);
+	MUST(result->tries == driver->tries, "%u tries made, %u counted", driver->tries, result->tries);
+	if (result->outcome == REDLOCK_OK && leased) {
+		MUST(driver->granted >= majority && votes->granted >= majority, "OK with %u of %u votes", driver->granted, majority);
+		MUST(result->validity_us > 0 && result->validity_us <= driver->params.ttl_us, "OK without validity");
+		MUST(result->ttl_us > 0 && result->ttl_us <= driver->params.ttl_us, "OK with another ttl");
+		MUST(result->validity_us + (driver->now_us - driver->start_us) + driver->params.drift_us == result->ttl_us,
+			"validity is not ttl - elapsed - drift");
+	}
+	if (driver->params.kind == REDLOCK_ACQUIRE) {
+		bool ok = result->outcome == REDLOCK_OK;
+
+		MUST(ok == (driver->released < driver->tries) || driver->reached == 0, "outcome %d, released up to %u", result->outcome,
+			driver->released);
+	}
+}
+
+static inline void driver_step(struct driver *driver, const struct redlock_event *event)
+{
+	struct redlock_output *out = &driver->out;
+
+	MUST(event->now_us >= driver->now_us, "the test's own clock goes backwards");
+	driver->now_us = event->now_us;
+	memset(out, 0xa5, sizeof *out); /* all of it must be written */
+	redlock_step(&driver->op, event, out);
+	if (event->kind == REDLOCK_START)
+		driver->started = true;
+	driver_check_sent(driver);
+	MUST(!(out->done && driver->done), "done twice");
+	if (out->done) {
+		driver_check_result(driver);
+		driver->done = true;
+		driver->result = out->result;
+	}
+	MUST(out->finished == (driver->done && driver->asks_len == 0), "finished is %d with %u questions open", out->finished, driver->asks_len);
+	MUST((redlock_deadline_us(&driver->op) == REDLOCK_NEVER) == driver->done, "a deadline is wanted exactly until done");
+	driver->finished = out->finished;
+}
+
+static inline void driver_start(struct driver *driver, uint64_t now_us)
+{
+	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_START, .now_us = now_us });
+}
+
+static inline void driver_timer(struct driver *driver, uint64_t now_us)
+{
+	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_TIMER, .now_us = now_us });
+}
+
+static inline void driver_cancel(struct driver *driver, uint64_t now_us)
+{
+	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_CANCEL, .now_us = now_us });
+}
+
+/* The oldest open question to a master, or −1. */
+static inline int driver_find(const struct driver *driver, unsigned master)
+{
+	for (unsigned i = 0; i < driver->asks_len; i++) {
+		if (driver->asks[i].master == master)
+			return (int)i;
+	}
+	return -1;
+}
+
+/* Answers the oldest open question to event->master; script and attempt are filled in from it. */
+static inline void driver_reply(struct driver *driver, struct redlock_event *event)
+{
+	int at = driver_find(driver, event->master);
+	struct driver_ask ask;
+
+	MUST(at >= 0, "the test answers master %u, which was not asked", event->master);
+	ask = driver->asks[at];
+	driver->asks_len--;
+	memmove(&driver->asks[at], &driver->asks[at + 1], (driver->asks_len - (unsigned)at) * sizeof ask);
+	event->kind = REDLOCK_REPLY;
+	event->script = ask.script;
+	event->attempt = ask.attempt;
+	if (ask.attempt == driver->tries && !driver->done && driver->released < driver->tries) {
+		driver->granted += event->vote == REDLOCK_VOTE_GRANTED;
+		if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_BARRED)
+			driver->reached &= (uint16_t)~(1u << event->master);
+	}
+	driver_step(driver, event);
+}
+
+/* A reply without anything but the vote; grants give the ttl that was asked for. */
+static inline void driver_vote(struct driver *driver, uint64_t now_us, unsigned master, enum redlock_vote vote)
+{
+	struct redlock_event event = { .now_us = now_us, .master = (uint8_t)master, .vote = vote, .ttl_us = driver->params.ttl_us };
+
+	driver_reply(driver, &event);
+}
+
+static inline void driver_held(struct driver *driver, uint64_t now_us, unsigned master, uint64_t holder, uint64_t remaining_us)
+{
+	struct redlock_event event = { .now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_HELD };
+
+	event.holder = holder;
+	event.remaining_us = remaining_us;
+	driver_reply(driver, &event);
+}
+
+/* Answers whatever is still open, until the operation is finished. */
+static inline void driver_finish(struct driver *driver, enum redlock_vote vote)
+{
+	MUST(driver->done, "the test finishes an operation that is not done");
+	while (driver->asks_len > 0) {
+		MUST(!driver->finished, "finished too early");
+		driver_vote(driver, driver->now_us, driver->asks[0].master, vote);
+		MUST(driver->out.script == REDLOCK_SCRIPT_NONE, "a script after the operation was done");
+	}
+	MUST(driver->finished, "not finished with no question open");
+}
+
+#endif

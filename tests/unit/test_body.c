@@ -1,0 +1,280 @@
+/* body.c: what the bodies of the lease calls may say, and which field an error names. */
+#include "body.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define S(literal) literal, sizeof(literal) - 1
+#define TOKEN "0123456789abcdef0123456789abcdef01234567"
+#define OTHER "f123456789abcdef0123456789abcdef01234567"
+
+static const struct body_limits limits = {.default_ttl_ms = 30000, .min_ttl_ms = 100, .max_ttl_ms = 60000};
+
+static const struct {
+	enum lease_call call;
+	const char *body;
+	size_t len;
+	const char *header; /* Lock-Token */
+	const char *error;  /* field of the first error; NULL: the body is good */
+} bodies[] = {
+	/* acquire: good */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}"), NULL, NULL},
+	{LEASE_ACQUIRE, S(" {\t\"resource\" :\r\n\"a\" } \n"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":100}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":60000,\"owner\":\"me\"}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"owner\":\"\"}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"\\u00e9\\ud83d\\udd12\"}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"\xc3\xa9\"}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}"), TOKEN, NULL}, /* a token is of no use here, and does no harm */
+	{LEASE_ACQUIRE, S("{\"res\\u006furce\":\"a\"}"), NULL, NULL},
+	/* acquire: not an object */
+	{LEASE_ACQUIRE, S(""), NULL, "body"},
+	{LEASE_ACQUIRE, S(" "), NULL, "body"},
+	{LEASE_ACQUIRE, S("[]"), NULL, "body"},
+	{LEASE_ACQUIRE, S("\"resource\""), NULL, "body"},
+	{LEASE_ACQUIRE, S("null"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\""), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{'resource':'a'}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{resource:\"a\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("resource=a"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}x"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}{}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}\0"), NULL, "body"},
+	{LEASE_ACQUIRE, S("\0{\"resource\":\"a\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\0b\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\\u0000b\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\nb\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"\xff\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"\xc0\xaf\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"\\ud800\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"\\x41\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("\xef\xbb\xbf{\"resource\":\"a\"}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\"} // mine"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":NaN}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":0100}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":+100}"), NULL, "body"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1e999}"), NULL, "body"},
+	/* acquire: resource */
+	{LEASE_ACQUIRE, S("{}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"ttl_ms\":1000}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"\"}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":1}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":null}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":true}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":[\"a\"]}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":{\"name\":\"a\"}}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"redlockd:x\"}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\\n\"}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"\\u0085\"}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\\u007f\"}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"resource\":\"b\"}"), NULL, "resource"},
+	{LEASE_ACQUIRE, S("{\"Resource\":\"a\"}"), NULL, "Resource"},
+	/* acquire: ttl_ms */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":99}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":60001}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":0}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":-1}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":-0}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1000.5}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1000.0}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1e3}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":\"1000\"}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":true}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":null}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":[1000]}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":4294968296}"), NULL, "ttl_ms"}, /* 1000 in 32 bits */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":18446744073709552616}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1000,\"ttl_ms\":1000}"), NULL, "ttl_ms"},
+	/* acquire: owner */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"owner\":1}"), NULL, "owner"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"owner\":null}"), NULL, "owner"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"owner\":\"a\\tb\"}"), NULL, "owner"},
+	/* acquire: the rest */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":0}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":false}"), NULL, "hold"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"token\":\"" TOKEN "\"}"), NULL, "token"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"x\":1}"), NULL, "x"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"\":1}"), NULL, "?"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"" TOKEN "\":1}"), NULL, "?"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"x\":1,\"x\":2}"), NULL, "body"},
+	/* extend */
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\"}"), NULL, NULL},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"ttl_ms\":500}"), NULL, NULL},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\"}"), TOKEN, NULL},
+	{LEASE_EXTEND, S("{\"ttl_ms\":500}"), TOKEN, NULL},
+	{LEASE_EXTEND, S("{}"), TOKEN, NULL},
+	{LEASE_EXTEND, S(""), TOKEN, NULL},
+	{LEASE_EXTEND, S(""), NULL, "token"},
+	{LEASE_EXTEND, S("{}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"ttl_ms\":500}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\"}"), OTHER, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"0123456789ABCDEF0123456789abcdef01234567\"}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"0123456789abcdef0123456789abcdef0123456\"}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"0123456789abcdef0123456789abcdef012345678\"}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"g123456789abcdef0123456789abcdef01234567\"}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"\"}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"\"}"), TOKEN, "token"},
+	{LEASE_EXTEND, S("{\"token\":null}"), TOKEN, "token"},
+	{LEASE_EXTEND, S("{\"token\":1}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"token\":\"" TOKEN "\"}"), NULL, "token"},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"ttl_ms\":99}"), NULL, "ttl_ms"},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"resource\":\"a\"}"), NULL, "resource"},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"owner\":\"a\"}"), NULL, "owner"},
+	{LEASE_EXTEND, S("[]"), TOKEN, "body"},
+	/* release */
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}"), NULL, NULL},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}"), TOKEN, NULL},
+	{LEASE_RELEASE, S(""), TOKEN, NULL},
+	{LEASE_RELEASE, S("{}"), TOKEN, NULL},
+	{LEASE_RELEASE, S(""), NULL, "token"},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}"), OTHER, "token"},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"ttl_ms\":1000}"), NULL, "ttl_ms"},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}x"), NULL, "body"},
+};
+
+START_TEST(test_bodies)
+{
+	struct lease_request request, before;
+	struct field_errors errors = {.count = 0};
+
+	memset(&request, 0x5a, sizeof(request));
+	request.call = bodies[_i].call;
+	request.resource_len = 1;
+	before = request;
+	bool good = body_parse(bodies[_i].body, bodies[_i].len, bodies[_i].header, &limits, &request, &errors);
+	ck_assert_int_eq(good, bodies[_i].error == NULL);
+	ck_assert_int_eq(good, errors.count == 0);
+	if (!good) {
+		ck_assert_str_eq(errors.items[0].field, bodies[_i].error);
+		ck_assert_mem_eq(&request, &before, sizeof(request));
+		for (size_t i = 0; i < errors.count; i++) { /* no error repeats what is secret */
+			ck_assert_ptr_null(strstr(errors.items[i].reason, TOKEN));
+			ck_assert_ptr_null(strstr(errors.items[i].field, TOKEN));
+		}
+	} else if (request.call != LEASE_ACQUIRE) {
+		ck_assert_mem_eq(request.token, TOKEN, LEASE_TOKEN_LEN);
+	}
+}
+END_TEST
+
+START_TEST(test_values)
+{
+	static const char text[] = "{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234}";
+	struct lease_request request = {.call = LEASE_ACQUIRE};
+	struct field_errors errors = {.count = 0};
+
+	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
+	ck_assert_uint_eq(request.ttl_ms, 1234);
+	ck_assert_uint_eq(request.resource_len, 9);
+	ck_assert_mem_eq(request.resource, "orders/\xc3\xa9", 9);
+	ck_assert_uint_eq(request.owner_len, 8);
+	ck_assert_mem_eq(request.owner, "worker-7", 8);
+}
+END_TEST
+
+START_TEST(test_defaults)
+{
+	struct lease_request request = {.call = LEASE_EXTEND, .resource_len = 1, .resource = "r"};
+	struct field_errors errors = {.count = 0};
+
+	ck_assert(body_parse("", 0, TOKEN, &limits, &request, &errors));
+	ck_assert_uint_eq(request.ttl_ms, 30000);
+	ck_assert_uint_eq(request.resource_len, 1);
+	ck_assert_int_eq(request.resource[0], 'r');
+}
+END_TEST
+
+/* Several mistakes are told at once. */
+START_TEST(test_several)
+{
+	static const char text[] = "{\"resource\":1,\"ttl_ms\":\"x\",\"owner\":2,\"wait_ms\":5,\"foo\":0}";
+	struct lease_request request = {.call = LEASE_ACQUIRE};
+	struct field_errors errors = {.count = 0};
+	static const char *const fields[] = {"resource", "ttl_ms", "owner", "wait_ms", "foo"};
+
+	ck_assert(!body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
+	ck_assert_uint_eq(errors.count, 5);
+	for (size_t i = 0; i < 5; i++) {
+		bool found = false;
+		for (size_t j = 0; j < errors.count; j++)
+			found = found || strcmp(errors.items[j].field, fields[i]) == 0;
+		ck_assert(found);
+	}
+}
+END_TEST
+
+/* The bounds in bytes: 256 of a resource, 128 of an owner. */
+START_TEST(test_lengths)
+{
+	static const struct {
+		size_t resource, owner;
+		bool good;
+	} lengths[] = {{256, 128, true}, {257, 128, false}, {256, 129, false}};
+
+	for (size_t i = 0; i < 3; i++) {
+		char text[512], resource[300], owner[300];
+		struct lease_request request = {.call = LEASE_ACQUIRE};
+		struct field_errors errors = {.count = 0};
+		memset(resource, 'r', sizeof(resource));
+		memset(owner, 'o', sizeof(owner));
+		int len = snprintf(text, sizeof(text), "{\"resource\":\"%.*s\",\"owner\":\"%.*s\"}", (int)lengths[i].resource, resource,
+				   (int)lengths[i].owner, owner);
+		ck_assert_int_eq(body_parse(text, (size_t)len, NULL, &limits, &request, &errors), lengths[i].good);
+	}
+}
+END_TEST
+
+/* As deep as a body can be: no crash, and 400. */
+START_TEST(test_depth)
+{
+	static char text[BODY_MAX];
+	struct lease_request request = {.call = LEASE_ACQUIRE};
+	struct field_errors errors = {.count = 0};
+
+	memset(text, '[', sizeof(text));
+	ck_assert(!body_parse(text, sizeof(text), NULL, &limits, &request, &errors));
+	ck_assert_str_eq(errors.items[0].field, "body");
+	errors.count = 0;
+	for (size_t i = 0; i + 5 <= sizeof(text); i += 5)
+		memcpy(text + i, "{\"a\":", 5);
+	ck_assert(!body_parse(text, sizeof(text), NULL, &limits, &request, &errors));
+	ck_assert_str_eq(errors.items[0].field, "body");
+}
+END_TEST
+
+START_TEST(test_token)
+{
+	ck_assert(body_is_token(TOKEN, 40));
+	ck_assert(!body_is_token(TOKEN, 39));
+	ck_assert(!body_is_token(TOKEN "0", 41));
+	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456\0", 40));
+	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456/", 40));
+	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456:", 40));
+	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456`", 40));
+	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456g", 40));
+	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456F", 40));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("body");
+	TCase *tests = tcase_create("body");
+	SRunner *runner = srunner_create(suite);
+
+	suite_add_tcase(suite, tests);
+	tcase_add_loop_test(tests, test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]));
+	tcase_add_test(tests, test_values);
+	tcase_add_test(tests, test_defaults);
+	tcase_add_test(tests, test_several);
+	tcase_add_test(tests, test_lengths);
+	tcase_add_test(tests, test_depth);
+	tcase_add_test(tests, test_token);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,396 @@
+/* The private masters of --dev, with real servers: that they answer, are set up as locks need it, and are gone, folder and all, however
+ * the program that started them ends. What "gone" means is looked up in /proc: no process has the folder in its command line. */
+#include "dev_masters.h"
+
+#include <check.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct options options;
+static struct dev_masters dev;
+static char message[600];
+
+/* How many processes have `text` in their command line; the first of them in *ret_pid. */
+static int count_processes(const char *text, pid_t *ret_pid)
+{
+	DIR *proc = opendir("/proc");
+	int count = 0;
+
+	for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
+		char path[300], line[4096];
+		if (!isdigit((unsigned char)entry->d_name[0]))
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/cmdline", entry->d_name);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t len = fd < 0 ? 0 : read(fd, line, sizeof(line));
+		if (fd >= 0)
+			close(fd);
+		if (len <= 0 || memmem(line, (size_t)len, text, strlen(text)) == NULL)
+			continue;
+		if (count++ == 0 && ret_pid != NULL)
+			*ret_pid = atoi(entry->d_name);
+	}
+	closedir(proc);
+	return count;
+}
+
+static bool exists(const char *path)
+{
+	struct stat status;
+
+	return lstat(path, &status) == 0;
+}
+
+/* Waits, at most 5 s, until neither servers nor folder are left. */
+static void assert_gone(const char *folder)
+{
+	time_t end = time(NULL) + 5;
+
+	while ((exists(folder) || count_processes(folder, NULL) > 0) && time(NULL) < end)
+		poll(NULL, 0, 10);
+	ck_assert_msg(!exists(folder), "%s is left", folder);
+	ck_assert_int_eq(count_processes(folder, NULL), 0);
+}
+
+static void start(uint32_t count)
+{
+	memset(&options, 0, sizeof(options));
+	bool ok = dev_masters_start(&dev, count, &options, message, sizeof(message));
+	ck_assert_msg(ok, "%s", message);
+	ck_assert_uint_eq(options.master_count, count);
+}
+
+static int connect_to(const struct master_address *address)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	ck_assert(address->is_unix);
+	strcpy(name.sun_path, address->host);
+	if (connect(fd, (struct sockaddr *)&name, sizeof(name)) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* Sends an inline command and returns the start of the answer. */
+static const char *ask(const struct master_address *address, const char *command)
+{
+	static char answer[4096];
+	struct timeval wait = {.tv_sec = 5};
+	int fd = connect_to(address);
+
+	ck_assert_int_ge(fd, 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	dprintf(fd, "%s\r\n", command);
+	ssize_t len = recv(fd, answer, sizeof(answer) - 1, 0);
+	ck_assert_int_gt(len, 0);
+	answer[len] = '\0';
+	close(fd);
+	return answer;
+}
+
+START_TEST(they_answer_and_are_set_up_for_locks)
+{
+	start((uint32_t)_i);
+	for (int i = 0; i < _i; i++) {
+		struct master_address *master = &options.masters[i];
+		char expected[400];
+		snprintf(expected, sizeof(expected), "unix:%s", master->host);
+		ck_assert_str_eq(master->shown, expected);
+		ck_assert_str_eq(master->user, "");
+		ck_assert_str_eq(ask(master, "PING"), "+PONG\r\n");
+		ck_assert_ptr_nonnull(strstr(ask(master, "CONFIG GET maxmemory-policy"), "\r\nnoeviction\r\n"));
+		ck_assert_ptr_nonnull(strstr(ask(master, "CONFIG GET appendonly"), "\r\nno\r\n"));
+		ck_assert_ptr_nonnull(strstr(ask(master, "CONFIG GET save"), "\r\n$0\r\n"));
+		ck_assert_ptr_nonnull(strstr(ask(master, "CONFIG GET port"), "\r\n$1\r\n0\r\n"));
+	}
+	struct stat status;
+	char folder[DEV_MASTERS_FOLDER_MAX];
+	strcpy(folder, dev.folder);
+	ck_assert_int_eq(stat(folder, &status), 0);
+	ck_assert_int_eq(status.st_mode & 07777, 0700);
+	ck_assert_int_eq(count_processes(folder, NULL), _i);
+	dev_masters_stop(&dev);
+	ck_assert_msg(!exists(folder), "stop() returned before the folder was gone");
+	ck_assert_int_eq(count_processes(folder, NULL), 0);
+}
+END_TEST
+
+START_TEST(the_folder_is_made_in_tmpdir)
+{
+	char base[] = "/tmp/dev-masters-test-XXXXXX", longer[200];
+
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	setenv("TMPDIR", base, 1);
+	start(1);
+	ck_assert_int_eq(strncmp(dev.folder, base, strlen(base)), 0);
+	dev_masters_stop(&dev);
+	/* one that leaves no room for the path of a socket is passed over */
+	snprintf(longer, sizeof(longer), "%s/%0100d", base, 0);
+	ck_assert_int_eq(mkdir(longer, 0700), 0);
+	setenv("TMPDIR", longer, 1);
+	start(1);
+	ck_assert_int_eq(strncmp(dev.folder, "/tmp/redlockd-dev-", 18), 0);
+	dev_masters_stop(&dev);
+	rmdir(longer);
+	ck_assert_int_eq(rmdir(base), 0);
+}
+END_TEST
+
+/* A program that starts masters, as redlockd does, writes their folder and the supervisor's process id to `out`, and waits. */
+static _Noreturn void be_parent(int out)
+{
+	for (int number = 1; number < 32; number++)
+		signal(number, SIG_DFL); /* not those of the test runner or a sanitizer */
+	setpgid(0, 0);
+	if (!dev_masters_start(&dev, 3, &options, message, sizeof(message)))
+		_exit(1);
+	dprintf(out, "%s %d\n", dev.folder, (int)dev.supervisor);
+	for (;;)
+		pause();
+}
+
+/* Forks one. Returns its process id. */
+static pid_t fork_parent(char folder[DEV_MASTERS_FOLDER_MAX], pid_t *ret_supervisor)
+{
+	char line[200] = "";
+	int fds[2], supervisor;
+
+	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	if (pid == 0)
+		be_parent(fds[1]);
+	close(fds[1]);
+	ck_assert_int_gt(read(fds[0], line, sizeof(line) - 1), 0);
+	ck_assert_int_eq(sscanf(line, "%95s %d", folder, &supervisor), 2);
+	/* Nobody but the parent has the pipe: its supervisor and servers must not keep it open, or a reader of ours would hang. */
+	struct pollfd end = {.fd = fds[0]};
+	ck_assert_int_eq(count_processes(folder, NULL), 3);
+	ck_assert_int_eq(poll(&end, 1, 0), 0);
+	*ret_supervisor = supervisor;
+	close(fds[0]);
+	return pid;
+}
+
+START_TEST(they_go_with_a_parent_that_is_killed)
+{
+	static const struct {
+		int signal;
+		bool group;
+	} cases[] = {{SIGKILL, false}, {SIGKILL, true}, {SIGTERM, false}, {SIGSEGV, false}, {SIGHUP, true}};
+	char folder[DEV_MASTERS_FOLDER_MAX];
+	pid_t supervisor, parent = fork_parent(folder, &supervisor);
+
+	ck_assert_int_eq(kill(cases[_i].group ? -parent : parent, cases[_i].signal), 0);
+	ck_assert_int_eq(waitpid(parent, NULL, 0), parent);
+	assert_gone(folder);
+}
+END_TEST
+
+START_TEST(also_one_that_is_stopped_goes)
+{
+	char folder[DEV_MASTERS_FOLDER_MAX];
+	pid_t supervisor, server = 0, parent = fork_parent(folder, &supervisor);
+
+	count_processes(folder, &server);
+	ck_assert_int_eq(kill(server, SIGSTOP), 0);
+	kill(parent, SIGKILL);
+	ck_assert_int_eq(waitpid(parent, NULL, 0), parent);
+	assert_gone(folder);
+}
+END_TEST
+
+START_TEST(ctrl_c_is_for_the_parent_alone)
+{
+	char folder[DEV_MASTERS_FOLDER_MAX];
+
+	start(2);
+	strcpy(folder, dev.folder);
+	kill(dev.supervisor, SIGINT);
+	kill(dev.supervisor, SIGHUP);
+	ck_assert_int_ne(getpgid(dev.supervisor), getpgrp());
+	ck_assert_int_ne(getsid(dev.supervisor), getsid(0));
+	ck_assert_str_eq(ask(&options.masters[1], "PING"), "+PONG\r\n");
+	ck_assert_int_eq(count_processes(folder, NULL), 2);
+	dev_masters_stop(&dev);
+	assert_gone(folder);
+}
+END_TEST
+
+START_TEST(sigterm_to_the_supervisor_ends_them)
+{
+	char folder[DEV_MASTERS_FOLDER_MAX];
+
+	start(2);
+	strcpy(folder, dev.folder);
+	kill(dev.supervisor, SIGTERM);
+	assert_gone(folder);
+	dev_masters_stop(&dev); /* has nothing left to do, and does not mind */
+}
+END_TEST
+
+START_TEST(a_killed_supervisor_takes_the_servers_along)
+{
+	char folder[DEV_MASTERS_FOLDER_MAX];
+
+	start(2);
+	strcpy(folder, dev.folder);
+	kill(dev.supervisor, SIGKILL);
+	for (time_t end = time(NULL) + 5; count_processes(folder, NULL) > 0 && time(NULL) < end;)
+		poll(NULL, 0, 10);
+	ck_assert_int_eq(count_processes(folder, NULL), 0);
+	dev_masters_stop(&dev);
+	ck_assert(!exists(folder));
+}
+END_TEST
+
+START_TEST(one_that_dies_leaves_the_others)
+{
+	char folder[DEV_MASTERS_FOLDER_MAX];
+	pid_t server = 0;
+
+	start(3);
+	strcpy(folder, dev.folder);
+	ck_assert_int_eq(count_processes(folder, &server), 3);
+	kill(server, SIGKILL);
+	for (time_t end = time(NULL) + 5; count_processes(folder, NULL) > 2 && time(NULL) < end;)
+		poll(NULL, 0, 10);
+	size_t alive = 0;
+	for (int i = 0; i < 3; i++) {
+		int fd = connect_to(&options.masters[i]);
+		alive += fd >= 0;
+		if (fd >= 0)
+			close(fd);
+	}
+	ck_assert_uint_eq(alive, 2);
+	dev_masters_stop(&dev);
+	assert_gone(folder);
+}
+END_TEST
+
+START_TEST(nothing_of_the_parent_stays_open_in_them)
+{
+	int fds[2];
+	struct pollfd end;
+
+	ck_assert_int_eq(pipe(fds), 0); /* inheritable on purpose */
+	start(1);
+	close(fds[1]);
+	end = (struct pollfd){.fd = fds[0], .events = POLLIN};
+	ck_assert_int_eq(poll(&end, 1, 1000), 1);
+	ck_assert(end.revents & POLLHUP);
+	dev_masters_stop(&dev);
+	close(fds[0]);
+}
+END_TEST
+
+/* A folder for PATH with a file of this name and content. */
+static void make_program(char folder[64], const char *name, const char *content)
+{
+	char path[128];
+
+	strcpy(folder, "/tmp/dev-masters-test-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+	ck_assert_int_eq(write(fd, content, strlen(content)), (ssize_t)strlen(content));
+	close(fd);
+	setenv("PATH", folder, 1);
+}
+
+static void remove_program(const char *folder, const char *name)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	unlink(path);
+	rmdir(folder);
+}
+
+START_TEST(without_a_server_it_says_what_to_install)
+{
+	setenv("PATH", "/nowhere:", 1);
+	ck_assert(!dev_masters_start(&dev, 3, &options, message, sizeof(message)));
+	ck_assert_str_eq(message, "--dev needs redis-server: install it with: apt-get install redis-server");
+}
+END_TEST
+
+START_TEST(a_server_that_ends_at_once_is_reported)
+{
+	char folder[64];
+	time_t begin = time(NULL);
+
+	make_program(folder, "redis-server", "#!/bin/sh\necho first\necho it is broken >&2\nexit 7\n");
+	ck_assert(!dev_masters_start(&dev, 3, &options, message, sizeof(message)));
+	remove_program(folder, "redis-server");
+	ck_assert_msg(strstr(message, folder) != NULL && strstr(message, "status 7: it is broken") != NULL, "%s", message);
+	ck_assert_int_le(time(NULL) - begin, 2);
+	ck_assert_uint_eq(options.master_count, 0);
+}
+END_TEST
+
+START_TEST(a_server_that_cannot_be_run_is_reported)
+{
+	char folder[64];
+
+	make_program(folder, "valkey-server", "#!/no/such/interpreter\n");
+	ck_assert(!dev_masters_start(&dev, 1, &options, message, sizeof(message)));
+	remove_program(folder, "valkey-server");
+	ck_assert_msg(strstr(message, "valkey-server ended with status 127") != NULL && strstr(message, "No such file") != NULL, "%s", message);
+}
+END_TEST
+
+START_TEST(a_server_that_never_answers_is_given_up)
+{
+	char folder[64], base[] = "/tmp/dev-masters-test-XXXXXX";
+
+	make_program(folder, "redis-server", "#!/bin/sh\nexec /bin/sleep 60\n");
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	setenv("TMPDIR", base, 1);
+	ck_assert(!dev_masters_start(&dev, 2, &options, message, sizeof(message)));
+	remove_program(folder, "redis-server");
+	ck_assert_msg(strstr(message, "did not answer within 5 s") != NULL, "%s", message);
+	ck_assert_msg(rmdir(base) == 0, "a folder is left in %s", base);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("dev_masters");
+	TCase *all = tcase_create("all");
+
+	tcase_set_timeout(all, 60);
+	tcase_add_loop_test(all, they_answer_and_are_set_up_for_locks, 1, 4);
+	tcase_add_test(all, the_folder_is_made_in_tmpdir);
+	tcase_add_loop_test(all, they_go_with_a_parent_that_is_killed, 0, 5);
+	tcase_add_test(all, also_one_that_is_stopped_goes);
+	tcase_add_test(all, ctrl_c_is_for_the_parent_alone);
+	tcase_add_test(all, sigterm_to_the_supervisor_ends_them);
+	tcase_add_test(all, a_killed_supervisor_takes_the_servers_along);
+	tcase_add_test(all, one_that_dies_leaves_the_others);
+	tcase_add_test(all, nothing_of_the_parent_stays_open_in_them);
+	tcase_add_test(all, without_a_server_it_says_what_to_install);
+	tcase_add_test(all, a_server_that_ends_at_once_is_reported);
+	tcase_add_test(all, a_server_that_cannot_be_run_is_reported);
+	tcase_add_test(all, a_server_that_never_answers_is_given_up);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_set_fork_status(runner, CK_FORK); /* PATH and TMPDIR are changed */
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,253 @@
+/* The metrics: that the figures of all workers come together rightly, and that Prometheus' own tool has no complaint. */
+#include "metrics.h"
+
+#include "log.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const addresses[] = {"redis://10.0.0.1:6379", "unix:/tmp/a\"b\\c\nd", "redis://[::1]:7"};
+
+/* Two workers, three masters, nothing counted yet. Each test is a process of its own. */
+static void set_up(void)
+{
+	metrics_init(2, 3, addresses);
+}
+
+/* Renders all; to be freed. */
+static char *render(void)
+{
+	struct text text;
+
+	text_init(&text);
+	metrics_render(&text);
+	ck_assert(!text.failed);
+	ck_assert_uint_eq(strlen(text.bytes), text.len);
+	return text.bytes;
+}
+
+/* Demands that a line is there, exactly and once. */
+static void assert_line(const char *line)
+{
+	char *text = render(), wanted[300];
+
+	snprintf(wanted, sizeof(wanted), "\n%s\n", line);
+	const char *at = strstr(text, wanted);
+	ck_assert_msg(at != NULL, "no line %s in\n%s", line, text);
+	ck_assert_ptr_null(strstr(at + 1, wanted));
+	free(text);
+}
+
+static double value_of(const char *name)
+{
+	char *text = render(), start[100];
+
+	snprintf(start, sizeof(start), "\n%s ", name);
+	const char *at = strstr(text, start);
+	ck_assert_msg(at != NULL, "no %s", name);
+	double value = strtod(at + strlen(start), NULL);
+	free(text);
+	return value;
+}
+
+START_TEST(counters_are_summed_over_workers)
+{
+	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
+
+	ck_assert_ptr_ne(first, second);
+	metrics_add(&first->outcomes[LEASE_ACQUIRE][LEASE_OK], 3);
+	metrics_add(&second->outcomes[LEASE_ACQUIRE][LEASE_OK], 4);
+	metrics_add(&second->outcomes[LEASE_RELEASE][LEASE_DRAINING], 1);
+	metrics_add(&first->outcomes[LEASE_EXTEND][LEASE_NOT_OWNER], 2);
+	metrics_add(&first->split_retries, 5);
+	metrics_add(&second->given_back, 6);
+	metrics_add(&first->in_flight, 7);
+	metrics_add(&second->in_flight, 1);
+	assert_line("redlockd_lease_requests_total{op=\"acquire\",outcome=\"ok\"} 7");
+	assert_line("redlockd_lease_requests_total{op=\"acquire\",outcome=\"locked\"} 0");
+	assert_line("redlockd_lease_requests_total{op=\"release\",outcome=\"draining\"} 1");
+	assert_line("redlockd_lease_requests_total{op=\"extend\",outcome=\"not-owner\"} 2");
+	assert_line("redlockd_lease_requests_total{op=\"inspect\",outcome=\"no-quorum\"} 0");
+	assert_line("redlockd_lease_requests_total{op=\"inspect\",outcome=\"split-vote\"} 0");
+	assert_line("redlockd_lease_requests_total{op=\"inspect\",outcome=\"lease-expired\"} 0");
+	assert_line("redlockd_split_retries_total 5");
+	assert_line("redlockd_leases_given_back_total 6");
+	assert_line("redlockd_operations_in_flight 8");
+	/* a gauge goes down again */
+	metrics_add(&first->in_flight, (uint64_t)-7);
+	assert_line("redlockd_operations_in_flight 1");
+}
+END_TEST
+
+START_TEST(masters_are_up_if_all_workers_say_so)
+{
+	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
+
+	first->masters[0].up = 1;
+	second->masters[0].up = 1;
+	first->masters[1].up = 1;
+	first->masters[0].warnings = 1;
+	second->masters[0].warnings = 3;
+	metrics_add(&first->masters[2].reconnects, 2);
+	metrics_add(&second->masters[2].reconnects, 2);
+	metrics_add(&second->masters[2].errors[MASTER_ERROR_OOM], 9);
+	metrics_add(&first->masters[0].errors[MASTER_ERROR_TIMEOUT], 1);
+	metrics_add(&first->masters[0].errors[MASTER_ERROR_OTHER], 8);
+	assert_line("redlockd_master_up{master=\"redis://10.0.0.1:6379\"} 1");
+	assert_line("redlockd_master_up{master=\"unix:/tmp/a\\\"b\\\\c\\nd\"} 0");
+	assert_line("redlockd_master_up{master=\"redis://[::1]:7\"} 0");
+	assert_line("redlockd_master_warnings{master=\"redis://10.0.0.1:6379\"} 3");
+	assert_line("redlockd_master_reconnects_total{master=\"redis://[::1]:7\"} 4");
+	assert_line("redlockd_master_errors_total{master=\"redis://[::1]:7\",reason=\"oom\"} 9");
+	assert_line("redlockd_master_errors_total{master=\"redis://10.0.0.1:6379\",reason=\"timeout\"} 1");
+	assert_line("redlockd_master_errors_total{master=\"redis://10.0.0.1:6379\",reason=\"other\"} 8");
+}
+END_TEST
+
+START_TEST(every_error_has_a_name_of_its_own)
+{
+	for (enum master_error a = 0; a < MASTER_ERROR_COUNT; a++)
+		for (enum master_error b = 0; b < a; b++)
+			ck_assert_str_ne(master_error_name(a), master_error_name(b));
+}
+END_TEST
+
+START_TEST(histograms_put_each_time_where_it_belongs)
+{
+	static const struct {
+		uint64_t us;
+		const char *le;
+	} cases[] = {{0, "0.0001"},   {100, "0.0001"}, {101, "0.0002"},	   {300, "0.0003"},  {500, "0.0005"},	 {501, "0.001"},   {1000, "0.001"},
+		     {2000, "0.002"}, {4999, "0.005"}, {10000, "0.01"},	   {20000, "0.02"},  {50000, "0.05"},	 {100000, "0.1"},  {200000, "0.2"},
+		     {500000, "0.5"}, {1000000, "1"},  {1000001, "2"},	   {5000000, "5"},   {5000001, "+Inf"}, {1u << 31, "+Inf"}};
+	char wanted[64], line[100];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct histogram histogram = {0};
+		const struct histogram *one[] = {&histogram};
+		struct text text;
+		histogram_observe(&histogram, cases[i].us);
+		text_init(&text);
+		histogram_render(&text, "h", "", one, 1);
+		snprintf(wanted, sizeof(wanted), "h_bucket{le=\"%s\"} 1\n", cases[i].le);
+		const char *first = strstr(text.bytes, "} 1\n");
+		ck_assert_ptr_nonnull(first);
+		size_t start = (size_t)(first - text.bytes);
+		while (start > 0 && text.bytes[start - 1] != '\n')
+			start--;
+		snprintf(line, sizeof(line), "%.*s", (int)strcspn(text.bytes + start, "\n") + 1, text.bytes + start);
+		ck_assert_str_eq(line, wanted);
+		ck_assert_ptr_nonnull(strstr(text.bytes, "h_bucket{le=\"+Inf\"} 1\n"));
+		ck_assert_ptr_nonnull(strstr(text.bytes, "h_count 1\n"));
+		text_fini(&text);
+	}
+}
+END_TEST
+
+START_TEST(histograms_are_summed_and_their_sum_is_exact)
+{
+	for (int i = 0; i < 10; i++)
+		histogram_observe(&metrics_worker(0)->latency[LEASE_EXTEND], 150);
+	histogram_observe(&metrics_worker(1)->latency[LEASE_EXTEND], 10000001);
+	histogram_observe(&metrics_worker(1)->masters[2].rtt, 3000000);
+	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"0.0001\"} 0");
+	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"0.0002\"} 10");
+	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"5\"} 10");
+	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"+Inf\"} 11");
+	assert_line("redlockd_lease_duration_seconds_sum{op=\"extend\"} 10.001501");
+	assert_line("redlockd_lease_duration_seconds_count{op=\"extend\"} 11");
+	assert_line("redlockd_lease_duration_seconds_sum{op=\"acquire\"} 0");
+	assert_line("redlockd_master_rtt_seconds_sum{master=\"redis://[::1]:7\"} 3");
+	assert_line("redlockd_master_rtt_seconds_bucket{master=\"redis://[::1]:7\",le=\"2\"} 0");
+	assert_line("redlockd_master_rtt_seconds_count{master=\"redis://[::1]:7\"} 1");
+}
+END_TEST
+
+START_TEST(the_process_is_described)
+{
+	double now = (double)time(NULL), fds = value_of("process_open_fds"), cpu = value_of("process_cpu_seconds_total");
+	int more[10];
+
+	ck_assert_double_ge(value_of("process_start_time_seconds"), now - 600);
+	ck_assert_double_le(value_of("process_start_time_seconds"), now + 2);
+	ck_assert_double_ge(value_of("process_resident_memory_bytes"), 1 << 19);
+	ck_assert_double_ge(value_of("process_virtual_memory_bytes"), value_of("process_resident_memory_bytes"));
+	ck_assert_double_eq(value_of("process_threads"), 1);
+	ck_assert_double_ge(value_of("process_max_fds"), fds);
+	for (int i = 0; i < 10; i++)
+		more[i] = dup(2);
+	ck_assert_double_eq(value_of("process_open_fds"), fds + 10);
+	for (int i = 0; i < 10; i++)
+		close(more[i]);
+	for (time_t end = time(NULL) + 5; value_of("process_cpu_seconds_total") <= cpu && time(NULL) < end;)
+		; /* it burns CPU time, and that must be seen */
+	ck_assert_double_gt(value_of("process_cpu_seconds_total"), cpu);
+	ck_assert_double_eq(value_of("redlockd_log_dropped_total"), (double)log_dropped());
+}
+END_TEST
+
+START_TEST(the_build_is_named)
+{
+	char *text = render(), version[100];
+	size_t count;
+	const struct build_library *libraries = build_libraries(&count);
+
+	const char *line = strstr(text, "\nredlockd_build_info{version=\"");
+	ck_assert_ptr_nonnull(line);
+	for (size_t i = 0; i < count; i++) {
+		snprintf(version, sizeof(version), ",%s=\"%s\"", libraries[i].name, libraries[i].version);
+		ck_assert_msg(strstr(line, version) != NULL, "no %s", version);
+	}
+	ck_assert_ptr_null(strstr(line, "unknown\"} 1"));
+	free(text);
+}
+END_TEST
+
+START_TEST(promtool_has_no_complaint)
+{
+	char *text = render(), out[4096];
+	FILE *tool;
+	char path[] = "/tmp/redlockd-metrics-XXXXXX", command[100];
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	snprintf(command, sizeof(command), "promtool check metrics < %s 2>&1", path);
+	tool = popen(command, "r");
+	ck_assert_ptr_nonnull(tool);
+	out[fread(out, 1, sizeof(out) - 1, tool)] = '\0';
+	int status = pclose(tool);
+	unlink(path);
+	ck_assert_msg(status == 0 && out[0] == '\0', "promtool (Debian package prometheus) says: %s", out);
+	free(text);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("metrics");
+	TCase *all = tcase_create("all");
+
+	tcase_set_timeout(all, 60);
+	tcase_add_checked_fixture(all, set_up, NULL);
+	tcase_add_test(all, counters_are_summed_over_workers);
+	tcase_add_test(all, masters_are_up_if_all_workers_say_so);
+	tcase_add_test(all, every_error_has_a_name_of_its_own);
+	tcase_add_test(all, histograms_put_each_time_where_it_belongs);
+	tcase_add_test(all, histograms_are_summed_and_their_sum_is_exact);
+	tcase_add_test(all, the_process_is_described);
+	tcase_add_test(all, the_build_is_named);
+	tcase_add_test(all, promtool_has_no_complaint);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_set_fork_status(runner, CK_FORK); /* metrics_init() is for once per process */
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,442 @@
+/* Each option by flag, variable and file: good, too low, too high and garbage; precedence; lists. What is expected is written down
+ * here once more, on purpose: a changed bound or default must be changed in two places. The sources themselves: test_options_sources.c;
+ * addresses: test_options_address.c; help, manual page and docs: test_options_help.c. */
+#include "options_given.h"
+
+/* ---- numbers ---- */
+
+#define MEMBER(m) offsetof(struct options, m), sizeof(((struct options *)NULL)->m)
+
+static const struct number {
+	const char *name;
+	size_t offset, size;
+	uint64_t low, high, standard;
+	const char *companions; /* other flags with which all of low to high passes the checks over several options */
+} numbers[] = {
+	{"default-ttl-ms", MEMBER(default_ttl_ms), 1, 86400000, 30000, "--min-ttl-ms=1 --drift-ms=0 --max-ttl-ms=86400000"},
+	{"min-ttl-ms", MEMBER(min_ttl_ms), 1, 86400000, 100, "--drift-ms=0 --default-ttl-ms=86400000 --max-ttl-ms=86400000"},
+	{"max-ttl-ms", MEMBER(max_ttl_ms), 1, 86400000, 60000, "--drift-ms=0 --min-ttl-ms=1 --default-ttl-ms=1"},
+	{"max-hold-ms", MEMBER(max_hold_ms), 0, UINT64_C(31536000000), 86400000, ""},
+	{"master-timeout-ms", MEMBER(master_timeout_ms), 1, 60000, 50, ""},
+	{"retry-min-ms", MEMBER(retry_min_ms), 0, 60000, 50, "--retry-max-ms=60000"},
+	{"retry-max-ms", MEMBER(retry_max_ms), 0, 60000, 250, "--retry-min-ms=0"},
+	{"retry-count", MEMBER(retry_count), 1, 100, 3, ""},
+	{"drift-ms", MEMBER(drift_ms), 0, 60000, 2, "--min-ttl-ms=70000 --default-ttl-ms=70000 --max-ttl-ms=70000"},
+	{"workers", MEMBER(workers), 1, 64, 1, ""},
+	{"max-connections", MEMBER(max_connections), 1, 1000000, 10000, ""},
+	{"request-timeout-ms", MEMBER(request_timeout_ms), 100, 3600000, 10000, ""},
+	{"idle-timeout-ms", MEMBER(idle_timeout_ms), 100, 86400000, 60000, ""},
+	{"drain-ms", MEMBER(drain_ms), 0, 3600000, 10000, ""},
+};
+enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
+
+static uint64_t value_of(const struct number *number)
+{
+	const char *place = (const char *)&options + number->offset;
+	uint32_t narrow;
+	uint64_t wide;
+
+	memcpy(&narrow, place, sizeof(narrow));
+	memcpy(&wide, place, sizeof(wide));
+	return number->size == sizeof(wide) ? wide : narrow;
+}
+
+static void give_companions(const struct number *number)
+{
+	char words[200];
+
+	strcpy(words, number->companions);
+	for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " "))
+		give_flag("%s", word);
+	give_flag("--dev");
+}
+
+static void give_number(const struct number *number, int source, uint64_t value)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	give(number->name, source, text);
+	give_companions(number);
+}
+
+START_TEST(numbers_within_their_bounds_are_taken)
+{
+	const struct number *number = &numbers[_i / SOURCES];
+	uint64_t values[] = {number->low, number->low + 1, number->high - 1, number->high};
+
+	for (int i = 0; i < 4; i++) {
+		give_number(number, _i % SOURCES, values[i]);
+		assert_loads();
+		ck_assert_uint_eq(value_of(number), values[i]);
+	}
+}
+END_TEST
+
+START_TEST(numbers_out_of_their_bounds_are_mistakes)
+{
+	const struct number *number = &numbers[_i / SOURCES];
+	int source = _i % SOURCES;
+	char named[300], allowed[300];
+
+	snprintf(allowed, sizeof(allowed), "; allowed are %llu to %llu", (unsigned long long)number->low, (unsigned long long)number->high);
+	snprintf(named, sizeof(named), "%s=%llu: too high", spell(number->name, source), (unsigned long long)number->high + 1);
+	give_number(number, source, number->high + 1);
+	assert_mistake(named, allowed, source == 2 ? file_path : named, NULL);
+	if (number->low > 0) {
+		snprintf(named, sizeof(named), "%s=%llu: too low", spell(number->name, source), (unsigned long long)number->low - 1);
+		give_number(number, source, number->low - 1);
+		assert_mistake(named, allowed, NULL);
+	}
+	snprintf(named, sizeof(named), "%s=-1: too low", spell(number->name, source));
+	give(number->name, source, "-1");
+	assert_mistake(named, allowed, NULL);
+}
+END_TEST
+
+START_TEST(what_is_not_a_whole_number_is_a_mistake)
+{
+	static const char *const texts[] = {"", "abc", "1.5", "0x10", " 1", "1 ", "+1", "1e3", "--1", "-", "1,000", "\xd9\xa1", "1\n", "NaN"};
+	static const char *const jsons[] = {"\"100\"", "100.0", "1e2", "true", "null", "[300]", "{}", "\"\""};
+	const struct number *number = &numbers[_i];
+	char named[300];
+
+	for (int source = 0; source < 2; source++)
+		for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+			snprintf(named, sizeof(named), "%s=", spell(number->name, source));
+			give(number->name, source, texts[i]);
+			assert_mistake(named, "not a whole number", "; allowed are ", NULL);
+		}
+	for (size_t i = 0; i < sizeof(jsons) / sizeof(jsons[0]); i++) {
+		snprintf(named, sizeof(named), "%s: %s=", file_path, spell(number->name, 2));
+		give(number->name, 2, jsons[i]);
+		assert_mistake(named, i == 0 ? "=\"100\": " : ": ", "of another type", "; allowed are ", NULL);
+	}
+	for (int source = 0; source < 2; source++) { /* more than 64 bits */
+		give(number->name, source, "184467440737095516160000000000001");
+		assert_mistake("too high", NULL);
+		give(number->name, source, "18446744073709551617");
+		assert_mistake("too high", NULL);
+	}
+}
+END_TEST
+
+START_TEST(flag_before_variable_before_file_before_default)
+{
+	const struct number *number = &numbers[_i];
+	uint64_t low = number->low;
+
+	for (int given = 0; given < 8; given++) { /* a bit for each source */
+		give_companions(number);
+		if (given & 1)
+			give_flag("--%s=%llu", number->name, (unsigned long long)low + 7);
+		if (given & 2)
+			give_variable("%s=%llu", spell(number->name, 1), (unsigned long long)low + 8);
+		if (given & 4)
+			snprintf(json, sizeof(json), "{\"%s\":%llu}", spell(number->name, 2), (unsigned long long)low + 9);
+		uint64_t expected = given & 1 ? low + 7 : given & 2 ? low + 8 : given & 4 ? low + 9 : number->standard;
+		assert_loads();
+		ck_assert_uint_eq(value_of(number), expected);
+	}
+}
+END_TEST
+
+START_TEST(an_overridden_mistake_is_a_mistake_all_the_same)
+{
+	give_flag("--dev");
+	give_flag("--workers=2");
+	give_variable("REDLOCKD_WORKERS=many");
+	assert_mistake("REDLOCKD_WORKERS=many", NULL);
+	give_flag("--dev");
+	give_flag("--workers=2");
+	strcpy(json, "{\"workers\":65}");
+	assert_mistake("workers=65: too high", file_path, NULL);
+}
+END_TEST
+
+START_TEST(the_drift_factor_is_a_fraction)
+{
+	static const char *const good[] = {"0", "0.0", "0.01", "0.5", "1e-3", "0.49999"}, *const bad[] = {
+		"0.51", "1", "5e-1x", "-0.1", "nan", "inf", "0x0p1", " 0.1", "0,1", ".1", "", "1e", "0.1.1"};
+
+	for (int source = 0; source < SOURCES; source++) {
+		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+			give("drift-factor", source, good[i]);
+			give_flag("--dev");
+			assert_loads();
+			ck_assert_double_eq(options.drift_factor, strtod(good[i], NULL));
+		}
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+			give("drift-factor", source, source == 2 ? quoted(bad[i]) : bad[i]);
+			give_flag("--dev");
+			assert_mistake(spell("drift-factor", source), bad[i], "; allowed are 0 to 0.5", NULL);
+		}
+	}
+	give("drift-factor", 2, "0.51");
+	assert_mistake("drift_factor=0.51: too high", NULL);
+	give_flag("--dev");
+	assert_loads();
+	ck_assert_double_eq(options.drift_factor, 0.01);
+}
+END_TEST
+
+/* ---- words ---- */
+
+START_TEST(choices_are_taken_by_name)
+{
+	static const char *const levels[] = {"debug", "info", "warn", "error"}, *const formats[] = {"logfmt", "json"}, *const bad[] = {
+		"", "INFO", "trace", "inf", "info ", "1"};
+	int source = _i;
+
+	for (unsigned i = 0; i < 4; i++) {
+		give("log-level", source, source == 2 ? quoted(levels[i]) : levels[i]);
+		give_flag("--dev");
+		assert_loads();
+		ck_assert_uint_eq(options.log_level, i);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		give("log-format", source, source == 2 ? quoted(formats[i]) : formats[i]);
+		give_flag("--dev");
+		assert_loads();
+		ck_assert_uint_eq(options.log_format, i);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		give("log-level", source, source == 2 ? quoted(bad[i]) : bad[i]);
+		assert_mistake(spell("log-level", source), bad[i], "; allowed are debug, info, warn or error", NULL);
+		give("log-format", source, source == 2 ? quoted(bad[i]) : bad[i]);
+		assert_mistake(spell("log-format", source), bad[i], "; allowed are logfmt or json", NULL);
+	}
+	give("log-level", 2, "1");
+	assert_mistake("log_level=1: of another type", NULL);
+}
+END_TEST
+
+START_TEST(the_key_prefix_is_plain_text)
+{
+	static const char *const good[] = {"", "app:", "{x}", "a b", "\xc3\xa9", "\xf0\x9f\x94\x92/", "%s"}, *const bad[] = {
+		"\x01", "a\x1b[m", "\x7f", "\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xc2\x85", "\xf5\x80\x80\x80"};
+	char text[131];
+
+	for (int source = 0; source < SOURCES; source++)
+		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+			give("key-prefix", source, source == 2 ? quoted(good[i]) : good[i]);
+			give_flag("--dev");
+			assert_loads();
+			ck_assert_str_eq(options.key_prefix, good[i]);
+		}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		give("key-prefix", (int)i % 2, bad[i]);
+		assert_mistake(spell("key-prefix", (int)i % 2), "not plain text; allowed are at most 128 bytes", NULL);
+	}
+	give("key-prefix", 2, "\"a\\u0007\"");
+	assert_mistake("key_prefix=a?: not plain text", NULL);
+	give("key-prefix", 2, "\"a\\u0000\"");
+	assert_mistake("--config=", "line 1", NULL);
+	memset(text, 'x', 129);
+	text[128] = '\0';
+	give("key-prefix", 0, text);
+	give_flag("--dev");
+	assert_loads();
+	ck_assert_str_eq(options.key_prefix, text);
+	strcpy(text + 128, "x");
+	give("key-prefix", 0, text);
+	assert_mistake("too long", NULL);
+}
+END_TEST
+
+START_TEST(dev_is_a_switch_or_a_number)
+{
+	static const struct {
+		const char *value;
+		uint32_t count;
+	} good[] = {{"true", 3}, {"1", 1}, {"3", 3}, {"15", 15}};
+	static const char *const bad[] = {"0", "16", "-1", "yes", "on", "TRUE", "", "3.0"};
+
+	give_flag("--dev");
+	assert_loads();
+	ck_assert_uint_eq(options.dev, 3);
+	for (int source = 0; source < SOURCES; source++) {
+		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+			give("dev", source, good[i].value);
+			assert_loads();
+			ck_assert_uint_eq(options.dev, good[i].count);
+			ck_assert_uint_eq(options.master_count, 0);
+		}
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+			give("dev", source, source == 2 ? quoted(bad[i]) : bad[i]);
+			assert_mistake(spell("dev", source), bad[i], "; allowed are true, false or 1 to 15", NULL);
+		}
+		give("dev", source, "false");
+		give_flag("--masters=redis://h");
+		assert_loads();
+		ck_assert_uint_eq(options.dev, 0);
+	}
+	give("dev", 2, "16");
+	assert_mistake("dev=16: too high", NULL);
+	give("dev", 2, "2.5");
+	assert_mistake("dev=2.5: of another type", NULL);
+}
+END_TEST
+
+/* ---- lists ---- */
+
+START_TEST(listen_may_be_a_list_in_every_source)
+{
+	give_flag("--dev");
+	assert_loads();
+	ck_assert_uint_eq(options.listen_count, 1);
+	ck_assert_str_eq(options.listen[0].host, "127.0.0.1");
+	ck_assert_uint_eq(options.listen[0].port, 8080);
+
+	give_flag("--dev");
+	give_flag("--listen=a:1");
+	give_flag("--listen");
+	give_flag("unix:/b");
+	give_variable("REDLOCKD_LISTEN=c:3,d:4,e:5");
+	strcpy(json, "{\"listen\":[\"f:6\"]}");
+	assert_loads();
+	ck_assert_uint_eq(options.listen_count, 2);
+	ck_assert_str_eq(options.listen[0].host, "a");
+	ck_assert_str_eq(options.listen[1].host, "/b");
+
+	give_variable("REDLOCKD_DEV=true");
+	give_variable("REDLOCKD_LISTEN=c:3,d:4,[::1]:5");
+	strcpy(json, "{\"listen\":[\"f:6\"]}");
+	assert_loads();
+	ck_assert_uint_eq(options.listen_count, 3);
+	ck_assert_str_eq(options.listen[2].host, "::1");
+
+	strcpy(json, "{\"dev\":true,\"listen\":[\"f:6\",\"g:7\"]}");
+	assert_loads();
+	ck_assert_uint_eq(options.listen_count, 2);
+	strcpy(json, "{\"dev\":true,\"listen\":\"f:6,g:7,h:8\"}");
+	assert_loads();
+	ck_assert_uint_eq(options.listen_count, 3);
+}
+END_TEST
+
+START_TEST(masters_may_be_a_list_in_every_source)
+{
+	const char *list = "redis://a:1,unix:/b,redis://:p%2Cw@[::1]/2";
+
+	for (int source = 0; source < SOURCES; source++) {
+		give("masters", source, source == 2 ? quoted(list) : list);
+		assert_loads();
+		ck_assert_uint_eq(options.master_count, 3);
+		ck_assert_str_eq(options.masters[2].shown, "redis://[::1]:6379/2");
+		ck_assert_str_eq(options.masters[2].password, "p,w");
+	}
+	strcpy(json, "{\"masters\":[\"redis://a:1\",\"redis://:p,w@b\"]}"); /* a comma is none of the list's in an array */
+	assert_loads();
+	ck_assert_uint_eq(options.master_count, 2);
+	ck_assert_str_eq(options.masters[1].password, "p,w");
+
+	give_flag("--masters=redis://a");
+	give_variable("REDLOCKD_MASTERS=redis://b,redis://c");
+	assert_loads();
+	ck_assert_uint_eq(options.master_count, 1);
+	ck_assert_str_eq(options.masters[0].host, "a");
+}
+END_TEST
+
+START_TEST(lists_have_bounds)
+{
+	char list[2000];
+
+	for (int masters = 0; masters < 2; masters++) {
+		int most = masters ? 15 : 16;
+		for (int count = 1; count <= most + 1; count++) {
+			list[0] = '\0';
+			for (int i = 0; i < count; i++)
+				sprintf(list + strlen(list), "%s%sh:%d", i > 0 ? "," : "", masters ? "redis://" : "", i + 1);
+			give(masters ? "masters" : "listen", 1, list);
+			if (!masters)
+				give_flag("--dev=1");
+			if (count > most) {
+				assert_mistake(masters ? "more than 15 masters" : "more than 16 addresses", NULL);
+				continue;
+			}
+			assert_loads();
+			ck_assert_uint_eq(masters ? options.master_count : options.listen_count, (size_t)count);
+		}
+	}
+}
+END_TEST
+
+START_TEST(bad_lists_are_mistakes)
+{
+	static const char *const masters[] = {"", ",", "redis://a,", ",redis://a", "redis://a,,redis://b", "redis://a redis://b", "redis://a;redis://b"},
+				 *const listens[] = {"", ",", "a:1,", ",a:1", "a:1,,b:2", "a:1 b:2"};
+
+	for (int source = 0; source < SOURCES; source++) {
+		for (size_t i = 0; i < sizeof(masters) / sizeof(masters[0]); i++) {
+			give("masters", source, source == 2 ? quoted(masters[i]) : masters[i]);
+			assert_mistake(spell("masters", source), "; allowed are 1 to 15 of redis://", NULL);
+		}
+		for (size_t i = 0; i < sizeof(listens) / sizeof(listens[0]); i++) {
+			give("listen", source, source == 2 ? quoted(listens[i]) : listens[i]);
+			give_flag("--dev");
+			assert_mistake(spell("listen", source), "; allowed are host:port", NULL);
+		}
+	}
+	static const char *const jsons[] = {"[]", "[1]", "[\"a:1\",null]", "[[\"a:1\"]]", "8080", "{}", "true"};
+	for (size_t i = 0; i < sizeof(jsons) / sizeof(jsons[0]); i++) {
+		give("listen", 2, jsons[i]);
+		assert_mistake(file_path, "listen", "; allowed are host:port", NULL);
+		give("masters", 2, jsons[i]);
+		assert_mistake(file_path, "masters", "; allowed are 1 to 15", NULL);
+	}
+}
+END_TEST
+
+START_TEST(the_same_address_twice_is_a_mistake)
+{
+	static const char *const masters[] = {"redis://a,redis://a", "redis://a,redis://A:6379", "redis://a/1,redis://a/2", "redis://:x@a,redis://b,redis://a",
+					      "unix:/a,unix:///a", "unix:/a?db=1,unix:/a", "redis://[::1],redis://[::1]:6379"};
+
+	for (size_t i = 0; i < sizeof(masters) / sizeof(masters[0]); i++) {
+		give("masters", (int)i % 2, masters[i]);
+		assert_mistake("the same master twice", NULL);
+	}
+	give_flag("--masters=redis://a:1,redis://a:2,unix:/a,unix:/A");
+	assert_loads();
+	give("listen", 1, "a:1,b:1,A:1");
+	assert_mistake("REDLOCKD_LISTEN=A:1: given twice", NULL);
+	give_flag("--dev");
+	give_flag("--listen=unix:/a");
+	give_flag("--listen=unix:/a");
+	assert_mistake("--listen=unix:/a: given twice", NULL);
+	give_flag("--dev");
+	give_flag("--listen=a:0,a:0,a:1,b:1");
+	assert_loads();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("options");
+	TCase *all = tcase_create("all");
+
+	tcase_set_timeout(all, 60);
+	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
+	tcase_add_loop_test(all, numbers_within_their_bounds_are_taken, 0, NUMBERS * SOURCES);
+	tcase_add_loop_test(all, numbers_out_of_their_bounds_are_mistakes, 0, NUMBERS * SOURCES);
+	tcase_add_loop_test(all, what_is_not_a_whole_number_is_a_mistake, 0, NUMBERS);
+	tcase_add_loop_test(all, flag_before_variable_before_file_before_default, 0, NUMBERS);
+	tcase_add_test(all, an_overridden_mistake_is_a_mistake_all_the_same);
+	tcase_add_test(all, the_drift_factor_is_a_fraction);
+	tcase_add_loop_test(all, choices_are_taken_by_name, 0, SOURCES);
+	tcase_add_test(all, the_key_prefix_is_plain_text);
+	tcase_add_test(all, dev_is_a_switch_or_a_number);
+	tcase_add_test(all, listen_may_be_a_list_in_every_source);
+	tcase_add_test(all, masters_may_be_a_list_in_every_source);
+	tcase_add_test(all, lists_have_bounds);
+	tcase_add_test(all, bad_lists_are_mistakes);
+	tcase_add_test(all, the_same_address_twice_is_a_mistake);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

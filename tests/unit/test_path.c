@@ -1,0 +1,368 @@
+/* path.c: strict decoding, UTF-8, the rule for resources, encoding, queries. Vectors: what goes in, what must come out. */
+#include "path.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A literal with its length, NULs included. */
+#define S(literal) literal, sizeof(literal) - 1
+#define BAD NULL, 0
+
+static const struct {
+	const char *raw;
+	size_t raw_len;
+	bool plus;
+	const char *decoded; /* NULL: refused */
+	size_t decoded_len;
+} decodings[] = {
+	{S(""), false, S("")},
+	{S("a"), false, S("a")},
+	{S("orders/42"), false, S("orders/42")},
+	{S("%61"), false, S("a")},
+	{S("%41%62"), false, S("Ab")},
+	{S("a%2Fb"), false, S("a/b")},
+	{S("a%2fb"), false, S("a/b")},
+	{S("%25"), false, S("%")},
+	{S("%2525"), false, S("%25")},
+	{S("%00"), false, S("\0")},
+	{S("a%00b"), false, S("a\0b")},
+	{S("%C3%A9"), false, S("\xc3\xa9")},
+	{S("%c3%a9"), false, S("\xc3\xa9")},
+	{S("%FF"), false, S("\xff")},
+	{S("%20"), false, S(" ")},
+	{S("a+b"), false, S("a+b")},
+	{S("a+b"), true, S("a b")},
+	{S("a%2Bb"), true, S("a+b")},
+	{S("a%2Bb"), false, S("a+b")},
+	{S("~-._"), false, S("~-._")},
+	{S("a;b:c@d"), false, S("a;b:c@d")},
+	{S(".."), false, S("..")},
+	{S("%2e%2e"), false, S("..")},
+	{S("%"), false, BAD},
+	{S("%%"), false, BAD},
+	{S("%4"), false, BAD},
+	{S("%4g"), false, BAD},
+	{S("%g4"), false, BAD},
+	{S("%zz"), false, BAD},
+	{S("a%"), false, BAD},
+	{S("a%2"), false, BAD},
+	{S("%%41"), false, BAD},
+	{S("% 41"), false, BAD},
+	{S("%-1"), false, BAD},
+	{S("%+1"), false, BAD},
+	{S("%0x"), false, BAD},
+	{S("%u0041"), false, BAD},
+	{S("%4\0"), false, BAD},
+	{S("0123456789abcdef"), false, S("0123456789abcdef")},
+	{S("0123456789abcdefg"), false, BAD}, /* more than there is room for */
+	{S("%30123456789abcdef"), false, S("0123456789abcdef")},
+	{S("0123456789abcdef%67"), false, BAD},
+};
+
+START_TEST(test_decode)
+{
+	char bytes[16];
+	size_t len = 99;
+	const char *reason = path_decode(decodings[_i].raw, decodings[_i].raw_len, decodings[_i].plus, bytes, sizeof(bytes), &len);
+
+	if (decodings[_i].decoded == NULL) {
+		ck_assert_ptr_nonnull(reason);
+		ck_assert_uint_eq(len, 99);
+		return;
+	}
+	ck_assert_ptr_null(reason);
+	ck_assert_uint_eq(len, decodings[_i].decoded_len);
+	ck_assert_mem_eq(bytes, decodings[_i].decoded, len);
+}
+END_TEST
+
+static const struct {
+	const char *bytes;
+	size_t len;
+	bool utf8, control; /* control only where it is UTF-8 */
+} texts[] = {
+	{S(""), true, false},
+	{S("plain"), true, false},
+	{S("\xc3\xa9"), true, false},
+	{S("\xe2\x82\xac"), true, false},
+	{S("\xf0\x9f\x94\x92"), true, false},
+	{S("\xf4\x8f\xbf\xbf"), true, false},     /* U+10FFFF */
+	{S("\xef\xbf\xbd"), true, false},         /* U+FFFD */
+	{S("\xed\x9f\xbf"), true, false},         /* U+D7FF */
+	{S("\xee\x80\x80"), true, false},         /* U+E000 */
+	{S("\xc2\xa0"), true, false},             /* U+00A0 */
+	{S("\xdf\xbf"), true, false},             /* U+07FF */
+	{S("\xe0\xa0\x80"), true, false},         /* U+0800 */
+	{S("\xf0\x90\x80\x80"), true, false},     /* U+10000 */
+	{S(" "), true, false},
+	{S("~"), true, false},
+	{S("\0"), true, true},
+	{S("a\0b"), true, true},
+	{S("\x01"), true, true},
+	{S("\t"), true, true},
+	{S("\n"), true, true},
+	{S("\r"), true, true},
+	{S("a\x1f"), true, true},
+	{S("\x7f"), true, true},
+	{S("\xc2\x80"), true, true},              /* U+0080 */
+	{S("\xc2\x85"), true, true},              /* U+0085: next line */
+	{S("\xc2\x9f"), true, true},              /* U+009F */
+	{S("\x80"), false, false},
+	{S("\xbf"), false, false},
+	{S("\xc0\x80"), false, false},            /* overlong NUL */
+	{S("\xc0\xaf"), false, false},            /* overlong slash */
+	{S("\xc1\xbf"), false, false},
+	{S("\xe0\x80\x80"), false, false},
+	{S("\xe0\x9f\xbf"), false, false},        /* overlong U+07FF */
+	{S("\xf0\x80\x80\x80"), false, false},
+	{S("\xf0\x8f\xbf\xbf"), false, false},    /* overlong U+FFFF */
+	{S("\xed\xa0\x80"), false, false},        /* U+D800 */
+	{S("\xed\xbf\xbf"), false, false},        /* U+DFFF */
+	{S("\xf4\x90\x80\x80"), false, false},    /* U+110000 */
+	{S("\xf5\x80\x80\x80"), false, false},
+	{S("\xff"), false, false},
+	{S("\xfe"), false, false},
+	{S("\xf8\x88\x80\x80\x80"), false, false},
+	{S("\xc3"), false, false},                /* cut off */
+	{S("\xe2\x82"), false, false},
+	{S("\xf0\x9f\x94"), false, false},
+	{S("\xc3("), false, false},
+	{S("\xe2(\xac"), false, false},
+	{S("\xe2\x82("), false, false},
+	{S("a\xc3\xa9\xff"), false, false},
+};
+
+START_TEST(test_utf8)
+{
+	ck_assert_int_eq(path_is_utf8(texts[_i].bytes, texts[_i].len), texts[_i].utf8);
+	if (texts[_i].utf8)
+		ck_assert_int_eq(path_has_control(texts[_i].bytes, texts[_i].len), texts[_i].control);
+}
+END_TEST
+
+static const struct {
+	const char *bytes;
+	size_t len;
+	bool good;
+} resources[] = {
+	{S("a"), true},
+	{S("orders/42"), true},
+	{S("/"), true},
+	{S("//"), true},
+	{S(" "), true},
+	{S("../x"), true},
+	{S("\xf0\x9f\x94\x92"), true},
+	{S("redlock"), true},
+	{S("redlockd"), true},
+	{S("Redlockd:x"), true},
+	{S("my-redlockd:x"), true},
+	{S("redlockd;x"), true},
+	{S(""), false},
+	{S("redlockd:"), false},
+	{S("redlockd:master"), false},
+	{S("a\0"), false},
+	{S("\0"), false},
+	{S("a\nb"), false},
+	{S("a\x7f"), false},
+	{S("\xc2\x85"), false},
+	{S("\xff"), false},
+	{S("\xc0\xaf"), false},
+};
+
+START_TEST(test_resource)
+{
+	ck_assert_int_eq(path_check_resource(resources[_i].bytes, resources[_i].len) == NULL, resources[_i].good);
+}
+END_TEST
+
+START_TEST(test_resource_length)
+{
+	char bytes[257];
+
+	memset(bytes, 'x', sizeof(bytes));
+	ck_assert_ptr_null(path_check_resource(bytes, 256));
+	ck_assert_ptr_nonnull(path_check_resource(bytes, 257));
+	memcpy(bytes + 255, "\xc3\xa9", 2); /* the bytes count, and a character must be whole */
+	ck_assert_ptr_nonnull(path_check_resource(bytes, 256));
+	ck_assert_ptr_nonnull(path_check_resource(bytes, 257));
+	ck_assert_ptr_null(path_check_resource(bytes, 255));
+}
+END_TEST
+
+static const struct {
+	const char *target;
+	size_t len;
+	bool good;
+} targets[] = {
+	{S("/"), true},
+	{S("/locks/a?b=c&d"), true},
+	{S("/%00"), true}, /* the target is fine, the resource is not */
+	{S("/{}|\\^`\"<>"), true},
+	{S("//host/x"), true},
+	{S(""), false},
+	{S("*"), false},
+	{S("locks"), false},
+	{S("http://host/locks"), false},
+	{S("/a b"), false},
+	{S("/a\tb"), false},
+	{S("/a\0b"), false},
+	{S("/a\x01"), false},
+	{S("/a\x7f"), false},
+	{S("/\xc3\xa9"), false},
+	{S("/\x80"), false},
+	{S("/\xff"), false},
+	{S("/a#b"), false},
+	{S("/a\r"), false},
+	{S("/a\n"), false},
+};
+
+START_TEST(test_target)
+{
+	ck_assert_int_eq(path_is_target(targets[_i].target, targets[_i].len), targets[_i].good);
+}
+END_TEST
+
+static const struct {
+	const char *bytes;
+	size_t len;
+	const char *text;
+} encodings[] = {
+	{S(""), ""},
+	{S("orders/42"), "orders/42"},
+	{S("a b"), "a%20b"},
+	{S("~-._A9"), "~-._A9"},
+	{S("%"), "%25"},
+	{S("a?b#c"), "a%3Fb%23c"},
+	{S("\xc3\xa9"), "%C3%A9"},
+	{S("a+b&c=d"), "a%2Bb%26c%3Dd"},
+	{S("\0"), "%00"},
+	{S("\r\nX: y"), "%0D%0AX%3A%20y"},
+};
+
+START_TEST(test_encode)
+{
+	char text[PATH_ENCODED_MAX + 1], back[256];
+	size_t len = 0;
+
+	path_encode(encodings[_i].bytes, encodings[_i].len, text);
+	ck_assert_str_eq(text, encodings[_i].text);
+	ck_assert_ptr_null(path_decode(text, strlen(text), false, back, sizeof(back), &len));
+	ck_assert_uint_eq(len, encodings[_i].len);
+	ck_assert_mem_eq(back, encodings[_i].bytes, len);
+}
+END_TEST
+
+/* Every byte there is, 256 at a time: as long as it can become. */
+START_TEST(test_encode_all)
+{
+	char bytes[256], text[PATH_ENCODED_MAX + 1], back[256];
+	size_t len = 0;
+
+	for (size_t i = 0; i < 256; i++)
+		bytes[i] = (char)i;
+	path_encode(bytes, 256, text);
+	ck_assert(strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/%") == strlen(text));
+	ck_assert_ptr_null(path_decode(text, strlen(text), false, back, sizeof(back), &len));
+	ck_assert_uint_eq(len, 256);
+	ck_assert_mem_eq(back, bytes, 256);
+	memset(bytes, ' ', 256);
+	path_encode(bytes, 256, text);
+	ck_assert_uint_eq(strlen(text), PATH_ENCODED_MAX);
+}
+END_TEST
+
+static const struct {
+	const char *query;
+	const char *prefix; /* what must come out; NULL: not given */
+	const char *limit;
+	const char *error; /* field of the first error; NULL: none */
+} queries[] = {
+	{NULL, NULL, NULL, NULL},
+	{"", NULL, NULL, NULL},
+	{"prefix=a", "a", NULL, NULL},
+	{"prefix=", "", NULL, NULL},
+	{"prefix=a%2Fb&limit=5", "a/b", "5", NULL},
+	{"limit=5&prefix=a", "a", "5", NULL},
+	{"prefix=a=b", "a=b", NULL, NULL},
+	{"prefix=a+b", "a b", NULL, NULL},
+	{"prefix=%C3%A9", "\xc3\xa9", NULL, NULL},
+	{"prefix=a&", "a", NULL, NULL},
+	{"prefix", NULL, NULL, "prefix"},
+	{"prefix=a&prefix=a", "a", NULL, "prefix"},
+	{"prefix=%00", "", NULL, "prefix"},
+	{"prefix=a%", "", NULL, "prefix"},
+	{"prefix=%0A", "", NULL, "prefix"},
+	{"prefix=%FF", "", NULL, "prefix"},
+	{"Prefix=a", NULL, NULL, "Prefix"},
+	{"prefi%78=a", NULL, NULL, "?"},
+	{"=a", NULL, NULL, "?"},
+	{"&", NULL, NULL, "?"},
+	{"prefix=a&&limit=1", "a", "1", "?"},
+	{"token=0123456789abcdef0123456789abcdef01234567", NULL, NULL, "token"},
+	{"x=1", NULL, NULL, "x"},
+	{"%", NULL, NULL, "?"},
+};
+
+START_TEST(test_query)
+{
+	static const char *const names[] = {"prefix", "limit", NULL};
+	struct path_param params[PATH_PARAMS_MAX];
+	struct field_errors errors = {.count = 0};
+	const char *expected[] = {queries[_i].prefix, queries[_i].limit};
+
+	path_parse_query(queries[_i].query, names, params, &errors);
+	for (size_t i = 0; i < 2; i++) {
+		ck_assert_int_eq(params[i].given, expected[i] != NULL);
+		ck_assert_str_eq(params[i].value, expected[i] != NULL ? expected[i] : "");
+		ck_assert_uint_eq(params[i].len, strlen(params[i].value));
+	}
+	ck_assert(!params[2].given);
+	ck_assert_int_eq(errors.count > 0, queries[_i].error != NULL);
+	if (queries[_i].error != NULL)
+		ck_assert_str_eq(errors.items[0].field, queries[_i].error);
+}
+END_TEST
+
+START_TEST(test_query_length)
+{
+	static const char *const names[] = {"prefix", NULL};
+	struct path_param params[PATH_PARAMS_MAX];
+	struct field_errors errors = {.count = 0};
+	char query[7 + 257 + 1] = "prefix=";
+
+	memset(query + 7, 'x', 257);
+	query[7 + 257] = '\0';
+	path_parse_query(query, names, params, &errors);
+	ck_assert_uint_eq(errors.count, 1);
+	query[7 + 256] = '\0';
+	errors.count = 0;
+	path_parse_query(query, names, params, &errors);
+	ck_assert_uint_eq(errors.count, 0);
+	ck_assert_uint_eq(params[0].len, 256);
+}
+END_TEST
+
+#define COUNT(array) (int)(sizeof(array) / sizeof((array)[0]))
+
+int main(void)
+{
+	Suite *suite = suite_create("path");
+	TCase *tests = tcase_create("path");
+	SRunner *runner = srunner_create(suite);
+
+	suite_add_tcase(suite, tests);
+	tcase_add_loop_test(tests, test_decode, 0, COUNT(decodings));
+	tcase_add_loop_test(tests, test_utf8, 0, COUNT(texts));
+	tcase_add_loop_test(tests, test_resource, 0, COUNT(resources));
+	tcase_add_test(tests, test_resource_length);
+	tcase_add_loop_test(tests, test_target, 0, COUNT(targets));
+	tcase_add_loop_test(tests, test_encode, 0, COUNT(encodings));
+	tcase_add_test(tests, test_encode_all);
+	tcase_add_loop_test(tests, test_query, 0, COUNT(queries));
+	tcase_add_test(tests, test_query_length);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

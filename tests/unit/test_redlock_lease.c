@@ -1,0 +1,346 @@
+/* The core, rule by rule: extend, release and inspect, cancels, what the caller must not do, and two callers at one time.
+ *
+ * See test_redlock.c. The last tests walk through every interleaving of two acquires on three masters. */
+#include "redlock_cases.h"
+#include "redlock_world.h"
+
+#include <signal.h>
+
+static void granted(struct driver *driver, uint64_t now_us, unsigned master, uint64_t ttl_us)
+{
+	struct redlock_event event = { .now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_GRANTED, .ttl_us = ttl_us };
+
+	driver_reply(driver, &event);
+}
+
+/* --- extend ---------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_extend_checks_validity)
+{
+	struct driver driver = started(REDLOCK_EXTEND, 3, 1);
+
+	granted(&driver, T + 10, 0, TTL);
+	quiet(&driver);
+	granted(&driver, T + 100, 1, DRIFT + 101); /* near the longest age: a shorter ttl than asked for */
+	decided(&driver, REDLOCK_OK, 0);
+	ck_assert_uint_eq(driver.result.validity_us, 1);
+	ck_assert_uint_eq(driver.result.ttl_us, DRIFT + 101);
+	driver_finish(&driver, FAILED);
+
+	driver = started(REDLOCK_EXTEND, 3, 1);
+	granted(&driver, T + 10, 0, DRIFT + 100);
+	granted(&driver, T + 100, 1, TTL);
+	decided(&driver, REDLOCK_NO_QUORUM, 0);
+	driver_finish(&driver, GRANTED);
+}
+END_TEST
+
+START_TEST(test_extend_too_late_is_no_lease)
+{
+	struct redlock_params params = params_of(REDLOCK_EXTEND, 3, 1);
+	struct driver driver;
+
+	params.master_timeout_us = 2 * TTL;
+	driver_init(&driver, &params, 1);
+	driver_start(&driver, T);
+	ck_assert_uint_eq(redlock_deadline_us(&driver.op), T + TTL - DRIFT);
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_vote(&driver, T + TTL - DRIFT, 1, GRANTED);
+	decided(&driver, REDLOCK_NO_QUORUM, 0);
+}
+END_TEST
+
+/* A lease that is gone stays gone: the only script of an extension is extend, and it is sent once. */
+START_TEST(test_extend_does_not_revive_an_expired_lease)
+{
+	struct driver driver = started(REDLOCK_EXTEND, 3, 5);
+
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_EXTEND);
+	driver_vote(&driver, T, 0, GONE);
+	quiet(&driver);
+	driver_vote(&driver, T, 2, GONE);
+	decided(&driver, REDLOCK_EXPIRED, 0);
+	votes(&driver, 0, 2, 0, 0);
+	driver_vote(&driver, T, 1, GRANTED);
+	quiet(&driver);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+START_TEST(test_extend_against_another_holder)
+{
+	struct driver driver = started(REDLOCK_EXTEND, 3, 1);
+
+	driver_held(&driver, T, 0, A, 9000);
+	quiet(&driver);
+	driver_held(&driver, T, 2, B, 9000);
+	decided(&driver, REDLOCK_NOT_OWNER, 0);
+	ck_assert(driver.result.has_holder);
+	driver = started(REDLOCK_EXTEND, 3, 1);
+	driver_held(&driver, T, 0, A, 9000);
+	driver_vote(&driver, T, 1, GONE);
+	driver_vote(&driver, T, 2, FAILED); /* it may hold A's majority */
+	decided(&driver, REDLOCK_NOT_OWNER, 0);
+	driver = started(REDLOCK_EXTEND, 3, 1);
+	driver_held(&driver, T, 0, A, 9000);
+	driver_vote(&driver, T, 1, GONE);
+	driver_vote(&driver, T, 2, GRANTED);
+	decided(&driver, REDLOCK_EXPIRED, 0);
+}
+END_TEST
+
+START_TEST(test_extend_that_may_have_a_majority_is_not_called_expired)
+{
+	struct driver driver = started(REDLOCK_EXTEND, 3, 1);
+
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_vote(&driver, T, 1, GONE);
+	quiet(&driver);
+	driver_timer(&driver, T + TIMEOUT);
+	decided(&driver, REDLOCK_NO_QUORUM, 0);
+	votes(&driver, 1, 1, 1, 0);
+	ck_assert_uint_eq(driver.result.retry_after_us, PAUSE_MAX);
+}
+END_TEST
+
+/* --- release --------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_release_outcomes)
+{
+	struct driver driver = started(REDLOCK_RELEASE, 3, 4);
+
+	driver_vote(&driver, T, 0, GRANTED);
+	quiet(&driver);
+	driver_vote(&driver, T, 1, GRANTED);
+	decided(&driver, REDLOCK_OK, 0);
+	driver = started(REDLOCK_RELEASE, 3, 4);
+	driver_held(&driver, T, 0, A, 9000);
+	driver_held(&driver, T, 1, A, 9000);
+	decided(&driver, REDLOCK_NOT_OWNER, 0);
+	ck_assert_uint_eq(driver.result.holder, A);
+	driver = started(REDLOCK_RELEASE, 3, 4);
+	driver_vote(&driver, T, 0, GONE);
+	driver_vote(&driver, T, 1, GONE);
+	decided(&driver, REDLOCK_EXPIRED, 0); /* an answer and no error: it is not tried again */
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+START_TEST(test_release_of_what_may_have_been_a_majority)
+{
+	struct driver driver = started(REDLOCK_RELEASE, 3, 1);
+
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_vote(&driver, T, 1, GONE);
+	driver_vote(&driver, T, 2, FAILED);
+	decided(&driver, REDLOCK_OK, 0);
+	driver = started(REDLOCK_RELEASE, 3, 1);
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_vote(&driver, T, 1, FAILED);
+	driver_vote(&driver, T, 2, FAILED);
+	decided(&driver, REDLOCK_NO_QUORUM, 0);
+	driver = started(REDLOCK_RELEASE, 3, 1);
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_vote(&driver, T, 1, GONE);
+	driver_held(&driver, T, 2, A, 9000);
+	decided(&driver, REDLOCK_EXPIRED, 0);
+}
+END_TEST
+
+/* Too little time for a lease is no reason not to give one back. */
+START_TEST(test_release_waits_for_the_whole_master_timeout)
+{
+	struct redlock_params params = params_of(_i ? REDLOCK_RELEASE : REDLOCK_INSPECT, 3, 0);
+	struct driver driver;
+
+	params.ttl_us = 0;
+	driver_init(&driver, &params, 1);
+	driver_start(&driver, T);
+	ck_assert_uint_eq(redlock_deadline_us(&driver.op), T + TIMEOUT);
+	driver_timer(&driver, T + TIMEOUT);
+	decided(&driver, REDLOCK_NO_QUORUM, 0);
+	driver_finish(&driver, FAILED);
+}
+END_TEST
+
+/* --- inspect --------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_inspect_tells_how_long_the_majority_stays)
+{
+	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
+
+	driver_held(&driver, T, 0, A, 1000);
+	driver_held(&driver, T, 1, B, 99000);
+	driver_held(&driver, T, 2, A, 7000);
+	quiet(&driver);
+	driver_held(&driver, T, 3, A, REDLOCK_NEVER);
+	decided(&driver, REDLOCK_OK, 0);
+	ck_assert(driver.result.held && driver.result.has_holder);
+	ck_assert_uint_eq(driver.result.holder, A);
+	ck_assert_uint_eq(driver.result.remaining_us, 1000);
+	votes(&driver, 3, 1, 0, 0);
+	driver = started(REDLOCK_INSPECT, 1, 1);
+	driver_held(&driver, T, 0, B, REDLOCK_NEVER);
+	ck_assert_uint_eq(driver.result.remaining_us, REDLOCK_NEVER);
+}
+END_TEST
+
+START_TEST(test_inspect_of_free_and_of_doubtful_locks)
+{
+	struct driver driver = started(REDLOCK_INSPECT, 3, 1);
+
+	driver_vote(&driver, T, 0, GONE);
+	driver_vote(&driver, T, 1, GONE);
+	decided(&driver, REDLOCK_OK, 0);
+	ck_assert(!driver.result.held);
+	driver = started(REDLOCK_INSPECT, 3, 1);
+	driver_held(&driver, T, 0, A, 1000);
+	driver_vote(&driver, T, 1, GONE);
+	quiet(&driver);
+	driver_vote(&driver, T, 2, FAILED); /* it may have a majority */
+	decided(&driver, REDLOCK_OK, 0);
+	ck_assert(driver.result.held);
+	ck_assert_uint_eq(driver.result.remaining_us, 1000);
+	driver = started(REDLOCK_INSPECT, 3, 1);
+	driver_held(&driver, T, 0, A, 1000);
+	driver_vote(&driver, T, 1, UNSENT);
+	driver_vote(&driver, T, 2, FAILED);
+	decided(&driver, REDLOCK_NO_QUORUM, 0);
+}
+END_TEST
+
+/* The answer must not hang on whether a master has failed or has not answered yet. */
+START_TEST(test_inspect_counts_pending_masters_as_unknown)
+{
+	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
+
+	driver_held(&driver, T, 0, A, 1000);
+	driver_vote(&driver, T, 1, GONE);
+	driver_vote(&driver, T, 2, GONE);
+	quiet(&driver);
+	driver_vote(&driver, T, 3, FAILED);
+	decided(&driver, REDLOCK_OK, 0);
+	ck_assert(driver.result.held);
+}
+END_TEST
+
+START_TEST(test_cancel_after_the_answer_does_nothing)
+{
+	struct driver driver = started((enum redlock_kind)_i, 1, 1);
+
+	driver_vote(&driver, T, 0, _i == REDLOCK_INSPECT ? GONE : GRANTED);
+	decided(&driver, REDLOCK_OK, 0);
+	ck_assert(driver.finished);
+	driver_cancel(&driver, T);
+	quiet(&driver);
+}
+END_TEST
+
+START_TEST(test_cancel_of_others_sends_nothing)
+{
+	struct driver driver = started((enum redlock_kind)_i, 3, 1);
+
+	driver_vote(&driver, T, 0, GONE);
+	driver_cancel(&driver, T);
+	decided(&driver, REDLOCK_CANCELLED, 0);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+/* --- programmer errors ----------------------------------------------------------------------------------------------- */
+
+START_TEST(test_bad_parameters_are_asserted)
+{
+	struct redlock_params params = params_of(REDLOCK_ACQUIRE, 3, 1);
+	struct redlock op;
+
+	switch (_i) {
+	case 0: params.masters = 0; break;
+	case 1: params.masters = REDLOCK_MASTERS_MAX + 1; break;
+	case 2: params.tries = 0; break;
+	case 3: params.ttl_us = 0; break;
+	case 4: params.retry_min_us = params.retry_max_us + 1; break;
+	}
+	redlock_init(&op, &params, 1);
+}
+END_TEST
+
+START_TEST(test_replies_that_were_not_asked_for_are_asserted)
+{
+	struct redlock_event event = { .kind = REDLOCK_REPLY, .now_us = T, .attempt = 1, .vote = REDLOCK_VOTE_GRANTED };
+	struct driver driver = started(REDLOCK_ACQUIRE, 1, 1);
+
+	event.script = REDLOCK_SCRIPT_ACQUIRE;
+	event.master = (uint8_t)_i;
+	if (_i == 0)
+		driver_vote(&driver, T, 0, GRANTED);
+	redlock_step(&driver.op, &event, &driver.out);
+}
+END_TEST
+
+/* --- two callers, three masters, every interleaving ------------------------------------------------------------------- */
+
+/* Nothing is lost and no time passes: exactly one of the two wins, whatever the order. */
+START_TEST(test_interleavings_one_winner)
+{
+	struct world_search search = world_search(0, 0, false);
+
+	ck_assert_uint_gt(search.states, 1000);
+	ck_assert_uint_gt(search.ok[1], 0);
+	ck_assert_uint_eq(search.ok[0] + search.ok[2], 0);
+}
+END_TEST
+
+START_TEST(test_interleavings_with_lost_replies)
+{
+	struct world_search search = world_search(0, 1, false);
+
+	ck_assert_uint_gt(search.ok[0], 0);
+	ck_assert_uint_gt(search.ok[1], 0);
+	ck_assert_uint_eq(search.ok[2], 0);
+	search = world_search(1, 2, true);
+	ck_assert_uint_gt(search.states, 100000);
+}
+END_TEST
+
+/* Two ticks are more than a lease: now the second caller can win after the first one's lease has run out, never before. */
+START_TEST(test_interleavings_with_time)
+{
+	struct world_search search = world_search(2, 0, true);
+
+	ck_assert_uint_gt(search.ok[2], 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("redlock_lease");
+	TCase *tcase = tcase_create("lease");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, test_extend_checks_validity);
+	tcase_add_test(tcase, test_extend_too_late_is_no_lease);
+	tcase_add_test(tcase, test_extend_does_not_revive_an_expired_lease);
+	tcase_add_test(tcase, test_extend_against_another_holder);
+	tcase_add_test(tcase, test_extend_that_may_have_a_majority_is_not_called_expired);
+	tcase_add_test(tcase, test_release_outcomes);
+	tcase_add_test(tcase, test_release_of_what_may_have_been_a_majority);
+	tcase_add_loop_test(tcase, test_release_waits_for_the_whole_master_timeout, 0, 2);
+	tcase_add_test(tcase, test_inspect_tells_how_long_the_majority_stays);
+	tcase_add_test(tcase, test_inspect_of_free_and_of_doubtful_locks);
+	tcase_add_test(tcase, test_inspect_counts_pending_masters_as_unknown);
+	tcase_add_loop_test(tcase, test_cancel_after_the_answer_does_nothing, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
+	tcase_add_loop_test(tcase, test_cancel_of_others_sends_nothing, REDLOCK_EXTEND, REDLOCK_INSPECT + 1);
+	tcase_add_loop_test_raise_signal(tcase, test_bad_parameters_are_asserted, SIGABRT, 0, 5);
+	tcase_add_loop_test_raise_signal(tcase, test_replies_that_were_not_asked_for_are_asserted, SIGABRT, 0, 2);
+	tcase_add_test(tcase, test_interleavings_one_winner);
+	tcase_add_test(tcase, test_interleavings_with_lost_replies);
+	tcase_add_test(tcase, test_interleavings_with_time);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,188 @@
+/* Random walks over the core: any number of masters, any kind, any votes in any order, late and early timers, cancels.
+ *
+ * There is no oracle here, only what must hold whatever happens: what the driver checks after each step, and the bounds
+ * below. Each walk has a number, which a failure prints as its case, and which alone decides what happens in it. */
+#include "redlock_driver.h"
+
+enum { WALKS = 30000, BATCHES = 20 };
+
+struct walk {
+	uint64_t random;
+	struct driver driver;
+	unsigned weights[6]; /* how often each vote comes up in this walk */
+	unsigned cancel_in;  /* chance of a cancel at each step: 1 in so many; 0: never */
+};
+
+static uint64_t draw(struct walk *walk)
+{
+	uint64_t mixed = walk->random += UINT64_C(0x9e3779b97f4a7c15);
+
+	mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+	return mixed ^ mixed >> 31;
+}
+
+static unsigned draw_below(struct walk *walk, unsigned limit)
+{
+	return (unsigned)(draw(walk) % limit);
+}
+
+static struct redlock_params walk_params(struct walk *walk)
+{
+	struct redlock_params params = {
+		.kind = (enum redlock_kind)(draw_below(walk, 8) < 5 ? REDLOCK_ACQUIRE : draw_below(walk, 4)),
+		.masters = (uint8_t)(1 + draw_below(walk, REDLOCK_MASTERS_MAX)),
+		.tries = (uint16_t)(1 + draw_below(walk, 5)),
+		.drift_us = draw_below(walk, 500),
+		.master_timeout_us = 1 + draw_below(walk, 5000),
+		.retry_min_us = draw_below(walk, 1000),
+	};
+
+	params.ttl_us = params.drift_us + 1 + draw_below(walk, 10000);
+	params.retry_max_us = params.retry_min_us + draw_below(walk, 3) * draw_below(walk, 1000);
+	return params;
+}
+
+static void walk_init(struct walk *walk, uint64_t number)
+{
+	struct redlock_params params;
+
+	memset(walk, 0, sizeof *walk);
+	walk->random = number;
+	params = walk_params(walk);
+	for (unsigned i = 0; i < 6; i++)
+		walk->weights[i] = draw_below(walk, 3) * draw_below(walk, 20);
+	walk->weights[REDLOCK_VOTE_GRANTED] += draw_below(walk, 40);
+	walk->weights[REDLOCK_VOTE_HELD] += 1;
+	walk->cancel_in = draw_below(walk, 4) ? 0 : 20 + draw_below(walk, 50);
+	driver_init(&walk->driver, &params, draw(walk));
+}
+
+static enum redlock_vote walk_vote(struct walk *walk)
+{
+	unsigned sum = 0, at;
+
+	for (unsigned i = 0; i < 6; i++)
+		sum += walk->weights[i];
+	at = draw_below(walk, sum);
+	for (unsigned i = 0; i < 6; i++) {
+		if (at < walk->weights[i])
+			return (enum redlock_vote)i;
+		at -= walk->weights[i];
+	}
+	return REDLOCK_VOTE_HELD;
+}
+
+/* A vote that this script can get. */
+static enum redlock_vote legal_vote(enum redlock_script script, enum redlock_vote vote)
+{
+	if (script == REDLOCK_SCRIPT_ACQUIRE && vote == REDLOCK_VOTE_GONE)
+		return REDLOCK_VOTE_GRANTED;
+	if (script == REDLOCK_SCRIPT_INSPECT && vote == REDLOCK_VOTE_GRANTED)
+		return REDLOCK_VOTE_GONE;
+	return vote;
+}
+
+static void walk_reply(struct walk *walk, uint64_t now_us)
+{
+	struct driver *driver = &walk->driver;
+	uint8_t master = driver->asks[draw_below(walk, driver->asks_len)].master;
+	enum redlock_script script = driver->asks[driver_find(driver, master)].script;
+	struct redlock_event event = { .now_us = now_us, .master = master, .vote = legal_vote(script, walk_vote(walk)) };
+
+	event.ttl_us = driver->params.ttl_us;
+	if (draw_below(walk, 8) == 0)
+		event.ttl_us = draw(walk) % (driver->params.ttl_us + 1);
+	event.holder = draw_below(walk, 3);
+	event.remaining_us = draw_below(walk, 10) ? draw_below(walk, 20000) : REDLOCK_NEVER;
+	driver_reply(driver, &event);
+}
+
+/* What an answer must be by its own numbers. */
+static void check_answer(const struct driver *driver)
+{
+	const struct redlock_result *result = &driver->result;
+	const struct redlock_votes *votes = &result->votes;
+	unsigned answered = votes->granted + votes->refused, limit = driver->params.kind == REDLOCK_ACQUIRE ? driver->params.tries : 1;
+
+	MUST(result->tries >= 1 && result->tries <= limit, "%u tries of %u", result->tries, limit);
+	switch (result->outcome) {
+	case REDLOCK_OK: MUST(answered >= votes->needed, "OK with %u answers", answered); break;
+	case REDLOCK_LOCKED:
+	case REDLOCK_NOT_OWNER: MUST(result->has_holder && votes->refused > 0, "a holder that nobody named"); break;
+	case REDLOCK_EXPIRED: MUST(votes->refused > 0 && answered >= votes->needed, "expired, says nobody"); break;
+	case REDLOCK_SPLIT: MUST(result->tries == limit && answered >= votes->needed, "split after %u tries", result->tries); break;
+	case REDLOCK_NO_QUORUM:
+		MUST(answered < votes->needed || votes->granted >= votes->needed || driver->params.kind == REDLOCK_EXTEND, "a quorum answered");
+		MUST(result->retry_after_us == driver->params.retry_max_us, "retry after %" PRIu64, result->retry_after_us);
+		break;
+	case REDLOCK_CANCELLED: break;
+	}
+	MUST(result->outcome != REDLOCK_LOCKED || driver->params.kind == REDLOCK_ACQUIRE, "LOCKED for kind %d", driver->params.kind);
+	MUST(result->outcome != REDLOCK_LOCKED || result->retry_after_us <= 20000, "retry after %" PRIu64, result->retry_after_us);
+	MUST(!result->held || (driver->params.kind == REDLOCK_INSPECT && result->has_holder), "held by nobody");
+}
+
+static void walk_step(struct walk *walk)
+{
+	struct driver *driver = &walk->driver;
+	uint64_t deadline_us = redlock_deadline_us(&driver->op), now_us = driver->now_us + draw_below(walk, 3) * draw_below(walk, 200);
+	bool was_done = driver->done;
+
+	if (walk->cancel_in > 0 && draw_below(walk, walk->cancel_in) == 0)
+		driver_cancel(driver, now_us);
+	else if (driver->asks_len == 0 && deadline_us > driver->now_us)
+		driver_timer(driver, deadline_us + draw_below(walk, 2) * draw_below(walk, 100));
+	else if (driver->asks_len == 0 || draw_below(walk, 8) == 0)
+		driver_timer(driver, now_us);
+	else
+		walk_reply(walk, now_us);
+	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE, "a script after the answer");
+	MUST(driver->done || driver->asks_len > 0 || driver->op.state == REDLOCK_PAUSING || driver->out.to != 0, "stuck: nothing open, not done");
+	MUST(driver->done || deadline_us == redlock_deadline_us(&driver->op) || driver->out.to != 0, "the deadline moved by itself");
+	if (driver->done && !was_done)
+		check_answer(driver);
+}
+
+static void walk_all(uint64_t number)
+{
+	struct walk walk;
+	unsigned bound;
+
+	walk_init(&walk, number);
+	bound = 100u * (walk.driver.params.tries * walk.driver.params.masters * 2u + 20u);
+	driver_start(&walk.driver, draw(&walk) % 1000000000);
+	for (unsigned steps = 0; !walk.driver.finished; steps++) {
+		MUST(steps < bound, "no end after %u steps", steps);
+		walk_step(&walk);
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		driver_timer(&walk.driver, walk.driver.now_us + i);
+		MUST(walk.driver.out.to == 0 && walk.driver.finished, "life after the end");
+	}
+}
+
+START_TEST(test_random_walks)
+{
+	for (unsigned i = 0; i < WALKS; i++) {
+		must_case = (uint64_t)_i * WALKS + i;
+		walk_all(must_case);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("redlock_random");
+	TCase *tcase = tcase_create("walks");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_loop_test(tcase, test_random_walks, 0, BATCHES);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? 0 : 1;
+}

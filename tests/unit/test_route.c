@@ -1,0 +1,154 @@
+/* route.c: which method on which path is which call, and the table of answers. */
+#include "route.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem.h"
+
+static const struct {
+	const char *method, *path;
+	const char *name;  /* NULL: none */
+	const char *rest;  /* what stands for {resource} */
+	const char *allow; /* NULL: 404 */
+} finds[] = {
+	{"POST", "/locks", "acquire", "", NULL},
+	{"GET", "/locks", "list", "", NULL},
+	{"HEAD", "/locks", "list", "", NULL},
+	{"PUT", "/locks", NULL, NULL, "POST, GET, HEAD"},
+	{"DELETE", "/locks", NULL, NULL, "POST, GET, HEAD"},
+	{"PUT", "/locks/a", "extend", "a", NULL},
+	{"DELETE", "/locks/a/b/c", "release", "a/b/c", NULL},
+	{"GET", "/locks/a%2Fb", "inspect", "a%2Fb", NULL},
+	{"HEAD", "/locks/a", "inspect", "a", NULL},
+	{"GET", "/locks/", "inspect", "", NULL},
+	{"GET", "/locks//", "inspect", "/", NULL},
+	{"POST", "/locks/a", NULL, NULL, "PUT, DELETE, GET, HEAD"},
+	{"OPTIONS", "/locks/a", NULL, NULL, "PUT, DELETE, GET, HEAD"},
+	{"get", "/locks", NULL, NULL, "POST, GET, HEAD"},
+	{"GET", "/healthz", "healthz", "", NULL},
+	{"HEAD", "/healthz", "healthz", "", NULL},
+	{"POST", "/healthz", NULL, NULL, "GET, HEAD"},
+	{"GET", "/healthz/", NULL, NULL, NULL},
+	{"GET", "/readyz", "readyz", "", NULL},
+	{"GET", "/metrics", "metrics", "", NULL},
+	{"GET", "/masters", "masters", "", NULL},
+	{"GET", "/openapi.yaml", "openapi", "", NULL},
+	{"GET", "/version", "version", "", NULL},
+	{"GET", "/", "page", "", NULL},
+	{"DELETE", "/", NULL, NULL, "GET, HEAD"},
+	{"GET", "", NULL, NULL, NULL},
+	{"GET", "//", NULL, NULL, NULL},
+	{"GET", "/lock", NULL, NULL, NULL},
+	{"GET", "/locksmith", NULL, NULL, NULL},
+	{"GET", "/Locks", NULL, NULL, NULL},
+	{"GET", "/%6Cocks", NULL, NULL, NULL},
+	{"GET", "/locks/{resource}", "inspect", "{resource}", NULL},
+	{"GET", "/favicon.ico", NULL, NULL, NULL},
+};
+
+START_TEST(test_find)
+{
+	const struct route *route = NULL;
+	const char *rest = NULL;
+	char allow[64];
+	enum route_match match = route_find(finds[_i].method, finds[_i].path, &route, &rest, allow, sizeof(allow));
+
+	if (finds[_i].name != NULL) {
+		ck_assert_int_eq(match, ROUTE_FOUND);
+		ck_assert_str_eq(route->name, finds[_i].name);
+		ck_assert_str_eq(rest, finds[_i].rest);
+	} else if (finds[_i].allow != NULL) {
+		ck_assert_int_eq(match, ROUTE_NO_METHOD);
+		ck_assert_str_eq(allow, finds[_i].allow);
+	} else {
+		ck_assert_int_eq(match, ROUTE_NO_PATH);
+	}
+}
+END_TEST
+
+START_TEST(test_table)
+{
+	for (size_t i = 0; i < ROUTE_NONE; i++) {
+		const struct route *route = route_get(i);
+		ck_assert_uint_eq(route_index(route), i);
+		ck_assert_str_eq(route_name(i), route->name);
+		ck_assert_ptr_nonnull(route->handle);
+		ck_assert(route->answers[0].status >= 200 && route->answers[0].status < 300);
+		for (size_t j = 0; j < i; j++) {
+			ck_assert_str_ne(route_get(j)->name, route->name);
+			ck_assert(strcmp(route_get(j)->method, route->method) != 0 || strcmp(route_get(j)->pattern, route->pattern) != 0);
+		}
+	}
+	ck_assert_uint_eq(route_index(NULL), ROUTE_NONE);
+	ck_assert_str_eq(route_name(ROUTE_NONE), "none");
+}
+END_TEST
+
+/* Every error that the table names is one of the contract, with its status. */
+START_TEST(test_codes)
+{
+	for (size_t i = 0; i < ROUTE_NONE; i++)
+		for (size_t j = 0; j < ROUTE_ANSWERS_MAX && route_get(i)->answers[j].status != 0; j++) {
+			const struct route_answer *answer = &route_get(i)->answers[j];
+			bool known = answer->status < 300 && answer->code == NULL;
+			for (enum problem problem = 0; problem < PROBLEM_COUNT && answer->code != NULL; problem++)
+				known = known || (problem_status(problem) == answer->status && strcmp(problem_code(problem), answer->code) == 0);
+			ck_assert(known);
+		}
+}
+END_TEST
+
+START_TEST(test_may_answer)
+{
+	const struct route *acquire = route_get(0);
+
+	ck_assert(route_may_answer(acquire, 201, NULL));
+	ck_assert(route_may_answer(acquire, 409, "locked"));
+	ck_assert(route_may_answer(acquire, 400, "invalid-request"));
+	ck_assert(!route_may_answer(acquire, 200, NULL));
+	ck_assert(!route_may_answer(acquire, 409, "not-owner"));
+	ck_assert(!route_may_answer(acquire, 409, NULL));
+	ck_assert(!route_may_answer(acquire, 201, "locked"));
+	ck_assert(!route_may_answer(acquire, 404, "not-found"));
+	ck_assert(route_may_answer(NULL, 404, "not-found"));
+	ck_assert(route_may_answer(NULL, 431, "too-large"));
+	ck_assert(!route_may_answer(NULL, 200, NULL));
+}
+END_TEST
+
+START_TEST(test_print)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *to = open_memstream(&text, &len);
+
+	route_print(to);
+	fclose(to);
+	ck_assert_ptr_nonnull(strstr(text, "POST /locks 201 -\n"));
+	ck_assert_ptr_nonnull(strstr(text, "POST /locks 409 locked\n"));
+	ck_assert_ptr_nonnull(strstr(text, "DELETE /locks/{resource} 410 lease-expired\n"));
+	ck_assert_ptr_nonnull(strstr(text, "GET / 400 invalid-request\n"));
+	ck_assert_ptr_nonnull(strstr(text, "* * 404 not-found\n"));
+	free(text);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("route");
+	TCase *tests = tcase_create("route");
+	SRunner *runner = srunner_create(suite);
+
+	suite_add_tcase(suite, tests);
+	tcase_add_loop_test(tests, test_find, 0, sizeof(finds) / sizeof(finds[0]));
+	tcase_add_test(tests, test_table);
+	tcase_add_test(tests, test_codes);
+	tcase_add_test(tests, test_may_answer);
+	tcase_add_test(tests, test_print);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,100 @@
+/* The growing text: what is appended is there, always terminated, and a failure sticks. */
+#include "text.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+START_TEST(an_empty_text_needs_no_memory)
+{
+	struct text text;
+
+	text_init(&text);
+	ck_assert_ptr_null(text.bytes);
+	ck_assert_uint_eq(text.len, 0);
+	text_append(&text, NULL, 0);
+	ck_assert_str_eq(text.bytes, "");
+	text_fini(&text);
+	ck_assert_ptr_null(text.bytes);
+}
+END_TEST
+
+START_TEST(pieces_follow_each_other)
+{
+	struct text text;
+
+	text_init(&text);
+	text_append(&text, "abcdef", 3);
+	ck_assert_str_eq(text.bytes, "abc");
+	text_printf(&text, "-%d-%s", 42, "x");
+	ck_assert_str_eq(text.bytes, "abc-42-x");
+	text_append(&text, "\0y", 2);
+	ck_assert_uint_eq(text.len, 10);
+	ck_assert_mem_eq(text.bytes, "abc-42-x\0y", 11);
+	text_fini(&text);
+}
+END_TEST
+
+START_TEST(it_grows_by_bytes_and_by_blocks)
+{
+	char block[3000], *expected = malloc(200000);
+	struct text text;
+	size_t len = 0;
+
+	text_init(&text);
+	for (int i = 0; i < 60; i++) {
+		memset(block, 'a' + i % 26, sizeof(block));
+		text_append(&text, block, sizeof(block));
+		text_printf(&text, "%*d", i + 1, i);
+		memcpy(expected + len, block, sizeof(block));
+		len += sizeof(block);
+		len += (size_t)snprintf(expected + len, 100, "%*d", i + 1, i);
+		ck_assert_uint_eq(text.len, len);
+		ck_assert_uint_gt(text.size, text.len);
+	}
+	ck_assert_mem_eq(text.bytes, expected, len + 1);
+	ck_assert(!text.failed);
+	text_fini(&text);
+	free(expected);
+}
+END_TEST
+
+START_TEST(past_its_bound_it_fails_and_stays_failed)
+{
+	size_t size = 40 << 20;
+	char *block = calloc(1, size);
+	struct text text;
+
+	text_init(&text);
+	text_append(&text, block, size);
+	ck_assert(!text.failed);
+	text_append(&text, block, size);
+	ck_assert(text.failed);
+	ck_assert_uint_eq(text.len, size);
+	text_append(&text, "x", 1);
+	text_printf(&text, "y");
+	ck_assert_uint_eq(text.len, size);
+	ck_assert_int_eq(text.bytes[size], '\0');
+	text_fini(&text);
+	ck_assert(!text.failed);
+	free(block);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("text");
+	TCase *all = tcase_create("all");
+
+	tcase_add_test(all, an_empty_text_needs_no_memory);
+	tcase_add_test(all, pieces_follow_each_other);
+	tcase_add_test(all, it_grows_by_bytes_and_by_blocks);
+	tcase_add_test(all, past_its_bound_it_fails_and_stays_failed);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
