@@ -397,7 +397,8 @@ void lease_cancel(struct lease_op *op)
 
 bool leases_pump(struct leases *leases)
 {
-	bool any = lease_list_begin_new(leases) || leases->done_first;
+	bool any = lease_list_begin_new(leases) || leases->done_first || leases->list_answered;
+	leases->list_answered = false;
 	while (leases->done_first) {
 		struct lease_op *op = leases->done_first;
 		leases->done_first = op->next;

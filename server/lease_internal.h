@@ -53,6 +53,7 @@ struct leases {
 	struct lease_ref *spare_refs;
 	struct lease_op *done_first, *done_last;
 	struct lease_listing *new_listings;
+	bool list_answered; /* since the last pump: the HTTP side has something to write */
 	size_t waiting;
 	bool draining;
 };

@@ -104,6 +104,7 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 		position_print(&listing->next, answer.next);
 	if (listing->done)
 		listing->done(listing->arg, &answer);
+	listing->leases->list_answered = true;
 	listing_free(listing);
 }
 

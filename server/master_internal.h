@@ -18,6 +18,7 @@ enum {
 	MASTER_BACKOFF_MIN_MS = 50,
 	MASTER_BACKOFF_MAX_MS = 1000,
 	MASTER_OWED_MAX = 10000,     /* releases kept for one master */
+	MASTER_ELEMENTS_MAX = 100000, /* of a reply */
 	MASTER_TCP_TIMEOUT_MS = 5000 /* data that the peer's kernel does not acknowledge: the path is gone, not just the process stopped */
 };
 

@@ -12,6 +12,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,40 @@ static void hook_cleanup(void *arg)
 		master_link_fail(master, why);
 }
 
+/* A server that is no Redis of ours may announce a list of a thousand million elements; hiredis 0.14 would make room for
+ * it and walk through it. None of our replies has more than a page of SCAN. */
+static redisReplyObjectFunctions bounded_functions;
+static pthread_once_t bounded_once = PTHREAD_ONCE_INIT;
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t element_count;
+#else
+typedef int element_count;
+#endif
+static void *(*unbounded_array)(const redisReadTask *task, element_count elements);
+
+static void *create_bounded_array(const redisReadTask *task, element_count elements)
+{
+	return elements > MASTER_ELEMENTS_MAX ? NULL : unbounded_array(task, elements);
+}
+
+static void make_bounded_functions(void)
+{
+	redisReader *reader = redisReaderCreate();
+	if (!reader)
+		abort();
+	bounded_functions = *reader->fn;
+	unbounded_array = bounded_functions.createArray;
+	bounded_functions.createArray = create_bounded_array;
+	redisReaderFree(reader);
+}
+
+static void bound_replies(redisAsyncContext *context)
+{
+	pthread_once(&bounded_once, make_bounded_functions);
+	context->c.reader->fn = &bounded_functions;
+}
+
 static struct master_io *io_attach(struct master *master, redisAsyncContext *context)
 {
 	struct master_io *io = calloc(1, sizeof *io);
@@ -113,6 +148,7 @@ static struct master_io *io_attach(struct master *master, redisAsyncContext *con
 	io->poll.data = io;
 	io->master = master;
 	io->context = context;
+	bound_replies(context);
 	context->ev.data = io;
 	context->ev.addRead = hook_add_read;
 	context->ev.delRead = hook_del_read;
@@ -164,6 +200,7 @@ static void on_connect(const redisAsyncContext *context, int status)
 static void connect_to(struct master *master, const char *host)
 {
 	const struct master_address *address = master->address;
+	master->link = LINK_CONNECTING;
 	redisAsyncContext *context = address->is_unix ? redisAsyncConnectUnix(address->host) : redisAsyncConnect(host, address->port);
 	if (!context || context->err) {
 		char why[STATUS_REASON_MAX];
@@ -180,7 +217,6 @@ static void connect_to(struct master *master, const char *host)
 		return;
 	}
 	master->io = io;
-	master->link = LINK_CONNECTING;
 	master_link_timer(master, MASTER_GREETING_MS);
 	redisAsyncSetConnectCallback(context, on_connect);
 }

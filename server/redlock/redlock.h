@@ -57,7 +57,7 @@ struct redlock_event {
 	uint16_t attempt;           /* as in the output that asked */
 	enum redlock_script script; /* as in the output that asked */
 	enum redlock_vote vote;
-	uint64_t ttl_us;       /* GRANTED by extend: the ttl that the master gave, which may be shorter than asked for */
+	uint64_t ttl_us;       /* GRANTED, acquire and extend: the ttl that the master gave, which may be shorter than asked for */
 	uint64_t remaining_us; /* HELD: until the key expires here; REDLOCK_NEVER: it has no expiry */
 	uint64_t holder;       /* HELD: identity of the token that holds it here; equal tokens, equal numbers */
 };
@@ -66,7 +66,7 @@ struct redlock_params {
 	enum redlock_kind kind;
 	uint8_t masters;            /* N, the configured masters: 1 … REDLOCK_MASTERS_MAX */
 	uint16_t tries;             /* acquire: at least 1; the others always make one try */
-	uint64_t ttl_us;            /* acquire, extend: > 0 */
+	uint64_t ttl_us;            /* acquire, extend: > drift_us */
 	uint64_t drift_us;          /* ttl × factor + constant, computed by the caller */
 	uint64_t master_timeout_us; /* a master that is silent for longer counts as failed */
 	uint64_t retry_min_us;      /* bounds of the random pause between tries, min <= max */
@@ -84,7 +84,7 @@ enum redlock_outcome {
 	REDLOCK_CANCELLED  /* CANCEL came before the decision */
 };
 
-/* Votes as counted when the decision fell. A master that had not answered by then is in none of the four. */
+/* Votes as counted when the decision fell (CANCELLED: none). A master that had not answered by then is in none of the four. */
 struct redlock_votes {
 	uint8_t needed;  /* the majority: masters/2 + 1 */
 	uint8_t granted; /* inspection: masters on which the holder with the most votes lies */
@@ -102,7 +102,7 @@ struct redlock_result {
 	uint64_t validity_us;    /* acquire, extend, when OK: ttl − (now − start of this try) − drift, always > 0 */
 	uint64_t retry_after_us; /* LOCKED: when a majority may be free; SPLIT, NO_QUORUM: the longest pause */
 	bool held;               /* inspection: a holder has, or may have, a majority */
-	bool has_holder;         /* LOCKED, NOT_OWNER, held: `holder` is set */
+	bool has_holder;         /* not OK, or held: a master named another holder */
 	uint64_t holder;         /* the other token with the most votes */
 	uint64_t remaining_us;   /* held: how long the holder keeps its majority; REDLOCK_NEVER: no expiry */
 };

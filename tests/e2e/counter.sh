@@ -17,14 +17,14 @@ call() {
 *}
 }
 
-# Waits for a random part of the advised time, 20 to 620 ms.
+# Waits for a random part of the advised time, 20 to 920 ms.
 pause() {
 	advised=${body##*\"retry_after_ms\":}
 	case $advised in
 	[0-9]*) advised=${advised%%[!0-9]*} ;;
-	*) advised=600 ;;
+	*) advised=900 ;;
 	esac
-	[ "$advised" -le 600 ] || advised=600
+	[ "$advised" -le 900 ] || advised=900
 	seed=$(((seed * 1103515245 + 12345) % 2147483648))
 	ms=$((1020 + seed / 65536 % (advised + 1)))
 	sleep "0.${ms#1}"

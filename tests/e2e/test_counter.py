@@ -4,7 +4,7 @@ import os
 import pathlib
 import subprocess
 
-from harness import DIES_WITH_US, SCALE, end_process, wait_until
+from harness import DIES_WITH_US, SCALE, SLOW, end_process, wait_until
 
 SCRIPT = os.path.join(os.path.dirname(__file__), "counter.sh")
 PROCESSES = 20
@@ -22,10 +22,10 @@ def test_two_thousand_increments_by_twenty_processes(lab):
             def number():
                 text = file.read_text()
                 return int(text) if text.endswith("\n") else 0
-            wait_until(lambda: number() >= PROCESSES * TIMES // 2, 60, "half of the work")
+            wait_until(lambda: number() >= PROCESSES * TIMES // 2, 120, "half of the work")
             service.masters[1].kill()
             for process in processes:
-                assert process.wait(60) == 0, pathlib.Path(errors.name).read_text()
+                assert process.wait(120 * SLOW) == 0, pathlib.Path(errors.name).read_text()
         finally:
             for process in processes:
                 end_process(process)

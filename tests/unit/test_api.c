@@ -312,6 +312,24 @@ START_TEST(test_head)
 }
 END_TEST
 
+/* Resumed once and run once, the answer is out: nothing waits for another wake-up. */
+START_TEST(test_answered_in_one_run)
+{
+	int client = connect_tcp();
+
+	for (int i = 0; i < 3; i++) {
+		forget();
+		put(client, post_a, sizeof(post_a) - 1);
+		api_run(world.api);
+		ck_assert_uint_eq(fake_leases_pump(&world.leases), 1);
+		api_run(world.api);
+		receive(client);
+		ck_assert_uint_eq(count_answers(false), 1);
+	}
+	close(client);
+}
+END_TEST
+
 START_TEST(test_one_byte_at_a_time)
 {
 	int client = connect_unix();
@@ -402,6 +420,8 @@ END_TEST
 
 /* ---- rubbish, limits, smuggling ---- */
 
+/* A body that would be granted a lease if it were read as chunked. */
+#define CHUNKED "10\r\n{\"resource\":\"a\"}\r\n0\r\n\r\n"
 #define REPEAT8(x) x x x x x x x x
 #define S(literal) literal, sizeof(literal) - 1
 
@@ -490,16 +510,16 @@ static const struct {
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: \r\n\r\n{\"resource\":\"a\"}"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 99999999999999999999\r\n\r\n{}"), 413},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16385\r\n\r\n{}"), 413},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nContent-Length: 26\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked, chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n" CHUNKED), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: identity\r\n\r\n"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\x0b\r\n\r\n0\r\n\r\n"), 400},
-	{S("POST /locks HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: xchunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding : chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\x0b\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nxyz\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n-1\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n2\r\n{}x\r\n0\r\n\r\n"), 400},
@@ -582,7 +602,8 @@ START_TEST(test_smuggling_ends_connection)
 {
 	static const char *const heads[] = {
 		"Content-Length: 5\r\nContent-Length: 0\r\n\r\n",
-		"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"Content-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED,
+		"Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" CHUNKED,
 		"Transfer-Encoding: chunked, identity\r\n\r\n",
 		"Transfer-Encoding: identity\r\n\r\n",
 		"Name: x\0 y\r\n\r\n",
@@ -1436,6 +1457,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, test_keep_alive);
 	tcase_add_test(tests, test_pipelining);
 	tcase_add_test(tests, test_head);
+	tcase_add_test(tests, test_answered_in_one_run);
 	tcase_add_test(tests, test_one_byte_at_a_time);
 	tcase_add_test(tests, test_http_1_0);
 	tcase_add_test(tests, test_request_id);

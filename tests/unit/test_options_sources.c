@@ -60,8 +60,8 @@ END_TEST
 
 START_TEST(unknown_variables_are_mistakes)
 {
-	static const char *const bad[] = {"REDLOCKD_=1", "REDLOCKD_WORKER=1", "REDLOCKD_workers=1", "REDLOCKD_HELP=1", "REDLOCKD_VERSION=1", "REDLOCKD_MAX-TTL-MS=1",
-					  "REDLOCKD_PORT=8080", "REDLOCKD_SERVICE=x"};
+	static const char *const bad[] = {"REDLOCKD_=1", "REDLOCKD_WORKER=1", "REDLOCKD_workers=1", "REDLOCKD_HELP=1", "REDLOCKD_VERSION=1",
+					  "REDLOCKD_MAX-TTL-MS=1", "REDLOCKD_PORT=8080", "REDLOCKD_SERVICE=x"};
 	static const char *const good[] = {"REDLOCKDX=1", "redlockd_workers=9", "REDLOCKD=1", "XREDLOCKD_WORKERS=9", "PATH=/bin", "nonsense",
 					   /* what Kubernetes makes for a service called redlockd */
 					   "REDLOCKD_SERVICE_HOST=10.0.0.1", "REDLOCKD_SERVICE_PORT=80", "REDLOCKD_SERVICE_PORT_HTTP=80", "REDLOCKD_PORT=tcp://10.0.0.1:80",
