@@ -1,16 +1,17 @@
 /* The private masters of --dev, and the supervisor process that ends them.
  *
  *   redlockd ── life pipe ──►  supervisor ── fork ──► redis-server × N
- *            ◄─ report pipe ──   (own session)          (PR_SET_PDEATHSIG)
+ *            ◄─ report pipe ──     (setsid)             (PR_SET_PDEATHSIG)
  *
  * redlockd holds the write end of the life pipe and never writes. When redlockd ends, in whatever way, the kernel closes that end, and
  * the supervisor sees it: it ends the servers by their process ids (SIGTERM, after 500 ms SIGKILL), waits for them, removes the folder, and
  * ends. Should the supervisor itself be killed, the kernel kills the servers (PR_SET_PDEATHSIG); only the folder then stays.
  *
- * The supervisor is in a session of its own, under another name than redlockd: a Ctrl-C, or a kill -9 to the whole process group or by name,
- * does not reach it or the servers before redlockd had its time to drain. It makes the folder too, so that at no moment somebody who may be killed
- * is answerable for it. Through the report pipe it sends one `struct dev_report` when the servers were started, and another when
- * one ends; the end of file of that pipe means that everything is gone.
+ * The supervisor has left the process group and the terminal (setsid), and has another name than redlockd: a Ctrl-C, or a
+ * kill -9 to the whole process group or by name, does not reach it or the servers before redlockd had its time to drain. It makes
+ * the folder too, so that at no moment somebody who may be killed is answerable for it. Through the report pipe it sends one
+ * `struct dev_report` when the servers were started, and another when one ends; the end of file of that pipe means that
+ * everything is gone.
  *
  * The supervisor is forked before there are threads, so it may use all of the C library. */
 #include "dev_masters.h"

@@ -101,6 +101,18 @@ static void log_start(const struct options *options)
 	log_flush();
 }
 
+/* SO_REUSEPORT lets several workers listen on one port, but it would also let in a second redlockd that nobody meant to
+ * start there. So the port is first opened without. */
+static bool check_port_is_free(const struct options *options, const struct listen_address *address, char *message, size_t size)
+{
+	if (options->workers == 1 || address->is_unix || address->port == 0)
+		return true;
+	int fd = listen_open(address, false, message, size);
+	if (fd >= 0)
+		listen_close(address, fd);
+	return fd >= 0;
+}
+
 /* Each worker has a listener of its own for TCP, so that the kernel spreads connections; a Unix socket is one for all. */
 static bool open_listeners(struct program *program, char *message, size_t size)
 {
@@ -112,6 +124,8 @@ static bool open_listeners(struct program *program, char *message, size_t size)
 	}
 	for (size_t i = 0; i < options->listen_count; i++) {
 		struct listen_address *address = &options->listen[i];
+		if (!check_port_is_free(options, address, message, size))
+			return false;
 		for (size_t w = 0; w < options->workers; w++) {
 			bool shared = w > 0 && address->is_unix;
 			int fd = shared ? program->listeners[0][i] : listen_open(address, options->workers > 1, message, size);

@@ -324,15 +324,36 @@ def parse_logfmt(line):
     return fields
 
 
+def sanitizer_environment():
+    return {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
+
+
+def clean_environment(more=None):
+    """Nothing of our own environment but what a program needs: redlockd refuses variables of its own that it does not know."""
+    return {"PATH": os.environ["PATH"], **sanitizer_environment(), **(more or {})}
+
+
 def run_redlockd(*args, env=None, timeout=20):
-    """Runs the program to its end, with nothing of our own environment but PATH, and returns what came of it."""
-    environment = {"PATH": os.environ["PATH"], **sanitizer_environment(), **(env or {})}
-    return subprocess.run([*DIES_WITH_US, BINARY, *args], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    """Runs the program to its end and returns what came of it."""
+    return subprocess.run([*DIES_WITH_US, BINARY, *args], env=clean_environment(env), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=timeout * SLOW, check=False)
 
 
-def sanitizer_environment():
-    return {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
+@contextlib.contextmanager
+def bare_redlockd(*args, listens_at):
+    """Starts the program by hand, without looking into its log, on a Unix socket; its stderr is a pipe. Yields the process when it is ready."""
+    process = subprocess.Popen([*DIES_WITH_US, BINARY, *args], env=clean_environment(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def listens():
+        assert process.poll() is None, process.stderr.read()
+        return os.path.exists(listens_at)
+    try:
+        wait_until(listens, 20, "redlockd listens")
+        wait_until(lambda: curl(f"unix:{listens_at}", "GET", "/readyz").status == 200, 20, "ready")
+        yield process
+    finally:
+        end_process(process)
+        process.stderr.close()
 
 
 class Redlockd:
@@ -353,7 +374,7 @@ class Redlockd:
         if json_log:
             command += ["--log-format", "json"]
         self.command = [*command, *options]
-        environment = {"PATH": os.environ["PATH"], "TMPDIR": self.folder, **sanitizer_environment(), **(env or {})}
+        environment = clean_environment({"TMPDIR": self.folder, **(env or {})})
         with open(self.stderr_path, "wb") as stderr, open(os.path.join(self.folder, "stdout"), "wb") as stdout:
             self.process = subprocess.Popen([*DIES_WITH_US, *self.command], env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
         try:

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from harness import BINARY, DIES_WITH_US, SLOW, children_of, curl, parse_logfmt, process_state, read_response, run_redlockd, wait_until
+from harness import SLOW, bare_redlockd, children_of, connect_to, curl, parse_logfmt, process_state, read_response, run_redlockd, wait_until
 from proxy import Proxy
 
 
@@ -159,16 +159,11 @@ def test_all_of_it_from_a_file(lab, tmp_path):
     path = tmp_path / "redlockd.json"
     path.write_text(json.dumps({"masters": [master.url for master in masters], "listen": [f"unix:{lab.folder}/http"], "log_format": "logfmt",
                                 "workers": 2, "master_timeout_ms": 1000, "dev": False}))
-    command = [*DIES_WITH_US, BINARY, "--config", str(path)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: os.path.exists(f"{lab.folder}/http"), 20)
-        address = f"unix:{lab.folder}/http"
-        wait_until(lambda: curl(address, "GET", "/readyz").status == 200)
-        assert curl(address, "POST", "/locks", body={"resource": "x"}).status == 201
-    finally:
+    with bare_redlockd("--config", str(path), listens_at=f"{lab.folder}/http") as process:
+        assert curl(f"unix:{lab.folder}/http", "POST", "/locks", body={"resource": "x"}).status == 201
         process.terminate()
-        assert process.wait(20 * SLOW) == 0
+        stderr = process.communicate(timeout=20 * SLOW)[1]
+        assert process.returncode == 0, stderr
     assert not os.path.exists(f"{lab.folder}/http")
 
 
@@ -359,42 +354,29 @@ def test_every_answer_has_a_request_id(service):
 
 
 def test_the_level_of_the_log(lab):
-    service = lab.service(1, "--log-level", "debug")
-    service.acquire("x")
-    service.stop()
-    quiet = subprocess.Popen([*DIES_WITH_US, BINARY, "--log-level", "error", "--listen", f"unix:{lab.folder}/q", "--masters", service.masters[0].url],
-                             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: os.path.exists(f"{lab.folder}/q"), 20)
-    wait_until(lambda: curl(f"unix:{lab.folder}/q", "GET", "/readyz").status == 200)
-    curl(f"unix:{lab.folder}/q", "POST", "/locks", body={"resource": "y"})
-    quiet.terminate()
-    assert quiet.communicate(timeout=20 * SLOW)[1] == ""
-    assert quiet.returncode == 0
+    path, master = f"{lab.folder}/http", lab.redis()
+    with bare_redlockd("--log-level", "error", "--listen", f"unix:{path}", "--masters", master.url, listens_at=path) as process:
+        assert curl(f"unix:{path}", "POST", "/locks", body={"resource": "y"}).status == 201
+        process.terminate()
+        assert process.communicate(timeout=20 * SLOW)[1] == b""
+        assert process.returncode == 0
 
 
 def test_a_log_that_nobody_reads_stops_nothing(lab):
     """The other end of the pipe is full: lines are dropped and counted, requests go on."""
-    master = lab.redis()
-    process = subprocess.Popen([*DIES_WITH_US, BINARY, "--listen", f"unix:{lab.folder}/q", "--masters", master.url, "--log-level", "debug"],
-                               stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    address = f"unix:{lab.folder}/q"
-    try:
-        wait_until(lambda: os.path.exists(f"{lab.folder}/q"), 20)
-        wait_until(lambda: curl(address, "GET", "/readyz").status == 200)
-        plain = socket.socket(socket.AF_UNIX)
-        plain.settimeout(20 * SLOW)
-        plain.connect(f"{lab.folder}/q")
+    path, master = f"{lab.folder}/http", lab.redis()
+    with bare_redlockd("--log-level", "debug", "--listen", f"unix:{path}", "--masters", master.url, listens_at=path) as process:
+        plain = connect_to(f"unix:{path}")
         for _ in range(2000):
             plain.sendall(b"GET /locks/" + b"a" * 200 + b" HTTP/1.1\r\nHost: t\r\n\r\n")
             assert read_response(plain).status == 200
         plain.close()
-        metrics = curl(address, "GET", "/metrics").body.decode()
+        metrics = curl(f"unix:{path}", "GET", "/metrics").body.decode()
         assert float(re.search(r"^redlockd_log_dropped_total (\S+)$", metrics, re.M)[1]) > 0
-    finally:
         process.terminate()
-        stderr = process.communicate(timeout=20 * SLOW)[1]
-    assert process.returncode == 0
-    for line in stderr.decode().splitlines():
+        lines = process.communicate(timeout=20 * SLOW)[1].decode().splitlines()
+        assert process.returncode == 0
+    for line in lines:
         parse_logfmt(line)
 
 

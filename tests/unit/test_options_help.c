@@ -24,7 +24,8 @@ static char *print(enum options_help form)
 
 START_TEST(every_option_is_in_every_form)
 {
-	char *help = print(OPTIONS_HELP_TEXT), *man = print(OPTIONS_HELP_MAN), *markdown = print(OPTIONS_HELP_MARKDOWN), name[OPTIONS_NAME_MAX], wanted[100];
+	char *help = print(OPTIONS_HELP_TEXT), *man = print(OPTIONS_HELP_MAN), *markdown = print(OPTIONS_HELP_MARKDOWN);
+	char name[OPTIONS_NAME_MAX], wanted[100];
 
 	for (size_t i = 0; i < OPTIONS_COUNT; i++) {
 		snprintf(wanted, sizeof(wanted), "\n  --%s%s", options_table[i].name, options_table[i].argument == NULL ? "\n" : "");
@@ -72,7 +73,8 @@ END_TEST
 START_TEST(the_manual_page_is_clean)
 {
 	char *man = print(OPTIONS_HELP_MAN), path[] = "/tmp/redlockd-man-XXXXXX", command[200], out[4096];
-	static const char *const sections[] = {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "FILES", "SIGNALS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"};
+	static const char *const sections[] = {"NAME",	"SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT",
+					       "FILES", "SIGNALS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"};
 	int fd = mkstemp(path);
 
 	ck_assert_int_eq(write(fd, man, strlen(man)), (ssize_t)strlen(man));
