@@ -74,22 +74,23 @@ static struct lease_ref *ref_new(struct lease_op *op, const struct redlock_outpu
 		leases->spare_refs = ref->next;
 	else if (!(ref = malloc(sizeof *ref)))
 		return NULL;
-	*ref = (struct lease_ref){ .op = op, .attempt = out->attempt, .script = out->script, .master = master };
+	*ref = (struct lease_ref){ .op = op, .attempt = out->attempt, .round = out->round, .script = out->script, .master = master, .fence = out->fence };
 	memcpy(ref->token, op->token, sizeof ref->token);
 	return ref;
 }
 
 /* ---- what the core wants sent ---- */
 
-static void note_unsent(struct lease_op *op, uint8_t master, uint16_t attempt, enum redlock_script script, enum master_sent sent)
+static void note_unsent(struct lease_op *op, uint8_t master, const struct redlock_output *out, enum master_sent sent)
 {
 	assert(sent != MASTER_SENT);
 	assert(op->unsent_count < sizeof op->unsent / sizeof *op->unsent);
 	op->unsent[op->unsent_count++] = (struct redlock_event){
 		.kind = REDLOCK_REPLY,
 		.master = master,
-		.attempt = attempt,
-		.script = script,
+		.attempt = out->attempt,
+		.round = out->round,
+		.script = out->script,
 		.vote = sent == MASTER_REFUSED ? REDLOCK_VOTE_BARRED : REDLOCK_VOTE_UNSENT,
 	};
 }
@@ -130,13 +131,14 @@ static void send_out(struct lease_op *op, const struct redlock_output *out)
 			metrics_add(&leases->metrics->split_retries, 1);
 	}
 	size_t len = 0;
-	char *command = lease_command_format(leases->options, &op->request, op->token, out->script, false, &len);
+	struct lease_command what = { .script = out->script, .token = op->token, .fence = out->fence };
+	char *command = lease_command_format(leases->options, &op->request, &what, &len);
 	for (uint8_t i = 0; i < op->core.params.masters; i++) {
 		if (!redlock_has(out->to, i))
 			continue;
 		enum master_sent sent = send_to(op, out, i, command, len);
 		if (sent != MASTER_SENT)
-			note_unsent(op, i, out->attempt, out->script, sent);
+			note_unsent(op, i, out, sent);
 	}
 	if (command)
 		lease_command_free(command);
@@ -164,6 +166,7 @@ static void take_result(struct lease_op *op, const struct redlock_result *result
 	if (result->outcome == REDLOCK_CANCELLED)
 		return;
 	lease_answer_make(op, result, now_us, &op->answer);
+	metrics_add(&op->leases->metrics->fence_rounds, result->rounds);
 	op->holder_id = result->holder;
 	queue_answer(op, now_us);
 }
@@ -213,8 +216,8 @@ static void note_silent_masters(struct lease_op *op)
 static void on_timer(uv_timer_t *timer)
 {
 	struct lease_op *op = timer->data;
-	struct redlock_event event = { .kind = REDLOCK_TIMER, .now_us = clock_now_us() };
-	if (redlock_voting(&op->core, op->attempt))
+	struct redlock_event event = { .kind = REDLOCK_TIMER, .now_us = clock_now_us(), .fence = lease_fence_guess(op->leases) };
+	if (redlock_wants(&op->core, op->attempt, 0))
 		note_silent_masters(op);
 	if (event.now_us < redlock_deadline_us(&op->core))
 		arm_timer(op, event.now_us); /* libuv's clock is a little ahead of ours */
@@ -229,10 +232,11 @@ static bool send_again(struct lease_ref *ref)
 {
 	struct lease_op *op = ref->op;
 	struct leases *leases = op->leases;
-	if (ref->script != REDLOCK_SCRIPT_RELEASE && !redlock_voting(&op->core, ref->attempt))
+	if (ref->script != REDLOCK_SCRIPT_RELEASE && !redlock_wants(&op->core, ref->attempt, ref->round))
 		return false;
 	size_t len = 0;
-	char *command = lease_command_format(leases->options, &op->request, ref->token, ref->script, true, &len);
+	struct lease_command what = { .script = ref->script, .token = ref->token, .fence = ref->fence, .with_source = true };
+	char *command = lease_command_format(leases->options, &op->request, &what, &len);
 	if (!command)
 		return false;
 	enum master_sent sent = masters_send(leases->masters, ref->master, ref->script, command, len, on_reply, ref);
@@ -245,7 +249,8 @@ static void owe_lost_release(const struct lease_ref *ref)
 {
 	struct leases *leases = ref->op->leases;
 	size_t len = 0;
-	char *command = lease_command_format(leases->options, &ref->op->request, ref->token, REDLOCK_SCRIPT_RELEASE, false, &len);
+	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = ref->token };
+	char *command = lease_command_format(leases->options, &ref->op->request, &what, &len);
 	if (!command)
 		return;
 	masters_owe_release(leases->masters, ref->master, command, len);
@@ -256,10 +261,11 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 {
 	struct lease_sight *sight = &op->seen[ref->master];
 	bool tells = reply->vote == REDLOCK_VOTE_HELD || (reply->vote == REDLOCK_VOTE_GRANTED && ref->script == REDLOCK_SCRIPT_EXTEND);
-	if (!tells || !redlock_voting(&op->core, ref->attempt))
+	if (!tells || !redlock_wants(&op->core, ref->attempt, 0))
 		return;
 	sight->id = lease_sight_read(reply->value, reply->value_len, &sight->holder);
 	event->holder = sight->id;
+	event->fence = sight->holder.fence;
 }
 
 static void on_reply(void *arg, const struct master_reply *reply)
@@ -275,11 +281,14 @@ static void on_reply(void *arg, const struct master_reply *reply)
 		.now_us = clock_now_us(),
 		.master = ref->master,
 		.attempt = ref->attempt,
+		.round = ref->round,
 		.script = ref->script,
 		.vote = reply->vote,
+		.fence = reply->fence,
 		.ttl_us = ref->script == REDLOCK_SCRIPT_EXTEND ? reply->ttl_us : op->core.params.ttl_us,
 		.remaining_us = reply->remaining_us,
 	};
+	lease_fence_learn(op->leases, reply->fence);
 	note_sight(op, ref, reply, &event);
 	ref_recycle(op->leases, ref);
 	op_drive(op, &event);
@@ -345,7 +354,7 @@ static struct lease_op *submit(struct leases *leases, const struct lease_request
 		refuse_draining(op);
 		return op;
 	}
-	struct redlock_event start = { .kind = REDLOCK_START, .now_us = op->began_us };
+	struct redlock_event start = { .kind = REDLOCK_START, .now_us = op->began_us, .fence = lease_fence_guess(leases) };
 	op_drive(op, &start);
 	return op;
 }

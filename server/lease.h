@@ -50,6 +50,7 @@ struct lease_votes {
 /* Who holds a resource, as far as the masters told. */
 struct lease_holder {
 	bool known;         /* false: held by a key that redlockd did not write (another library, another type) */
+	uint64_t fence;     /* 0: not known */
 	uint16_t owner_len; /* 0: the holder gave no owner */
 	char owner[LEASE_OWNER_MAX];
 };
@@ -62,6 +63,7 @@ struct lease_answer {
 
 	/* acquire, extend, when OK: the lease */
 	char token[LEASE_TOKEN_LEN];
+	uint64_t fence;       /* grows with every new holder of a resource; stays over extensions; below 2^53 */
 	uint32_t ttl_ms;      /* extend: may be shorter than asked for, at the bound of --max-hold-ms */
 	uint32_t validity_ms; /* ttl − elapsed − drift, rounded down */
 	uint32_t drift_ms;    /* rounded up */

@@ -1,6 +1,6 @@
 /* From the core's result to the answer that the HTTP side gets: µs become ms, holders become owners. Pure.
  *
- * A value in Redis is token:hold_until_ms:owner (server/scripts/acquire.lua). Two masters name the same holder if the
+ * A value in Redis is token:hold_until_ms:fence:owner (server/scripts/acquire.lua). Two masters name the same holder if the
  * token is the same: hold_until_ms is in each master's own time. A value of another library is its own identity. */
 #include <assert.h>
 #include <string.h>
@@ -22,29 +22,37 @@ uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN])
 	return hash_bytes(token, LEASE_TOKEN_LEN);
 }
 
-/* Our own values: 40 hex digits, a colon, digits, a colon, the owner. Returns the owner, or NULL for somebody else's value. */
-static const char *find_owner(const char *value, size_t len)
+/* Digits up to a colon; returns what follows it, NULL if that is not what stands there. */
+static const char *skip_number(const char *at, const char *end, uint64_t *ret_number)
 {
-	if (len < LEASE_TOKEN_LEN + 3 || value[LEASE_TOKEN_LEN] != ':')
+	uint64_t number = 0;
+	const char *start = at;
+	for (; at < end && *at >= '0' && *at <= '9' && number < REDLOCK_FENCE_LIMIT; at++)
+		number = number * 10 + (uint64_t)(*at - '0');
+	*ret_number = number;
+	return at > start && at < end && *at == ':' ? at + 1 : NULL;
+}
+
+/* Our own values: 40 hex digits, a colon, digits, a colon, digits, a colon, the owner. Returns the owner, or NULL for somebody else's. */
+static const char *find_owner(const char *value, size_t len, uint64_t *ret_fence)
+{
+	uint64_t hold_until_ms;
+	if (len < LEASE_TOKEN_LEN + 1 || value[LEASE_TOKEN_LEN] != ':')
 		return NULL;
 	for (size_t i = 0; i < LEASE_TOKEN_LEN; i++)
 		if (!memchr("0123456789abcdef", value[i], 16))
 			return NULL;
-	const char *digits = value + LEASE_TOKEN_LEN + 1;
-	const char *colon = memchr(digits, ':', len - LEASE_TOKEN_LEN - 1);
-	for (const char *at = digits; colon && at < colon; at++)
-		if (*at < '0' || *at > '9')
-			return NULL;
-	return colon && colon > digits ? colon + 1 : NULL;
+	const char *at = skip_number(value + LEASE_TOKEN_LEN + 1, value + len, &hold_until_ms);
+	return at ? skip_number(at, value + len, ret_fence) : NULL;
 }
 
-/* Reads who holds a key from its value (NULL: another type); returns the holder's identity for the core. */
 uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder)
 {
+	uint64_t fence = 0;
 	memset(ret_holder, 0, sizeof *ret_holder);
 	if (!value)
 		return FOREIGN_TYPE_ID;
-	const char *owner = find_owner(value, len);
+	const char *owner = find_owner(value, len, &fence);
 	if (!owner)
 		return hash_bytes(value, len);
 	size_t owner_len = (size_t)(value + len - owner);
@@ -52,6 +60,7 @@ uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *re
 	if (ret_holder->known) {
 		memcpy(ret_holder->owner, owner, owner_len);
 		ret_holder->owner_len = (uint16_t)owner_len;
+		ret_holder->fence = fence;
 	}
 	return lease_token_id(value);
 }
@@ -93,6 +102,7 @@ static void fill_lease(const struct lease_op *op, const struct redlock_result *r
 	answer->ttl_ms = (uint32_t)(result->ttl_us / 1000);
 	answer->validity_ms = (uint32_t)(result->validity_us / 1000);
 	answer->drift_ms = ms_up(op->core.params.drift_us);
+	answer->fence = result->fence;
 	if (op->request.call == LEASE_EXTEND)
 		find_holder(op, lease_token_id(op->token), &answer->holder);
 }
@@ -108,8 +118,10 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	ret_answer->retry_after_ms = ms_up(result->retry_after_us);
 	if (result->outcome == REDLOCK_OK && (op->request.call == LEASE_ACQUIRE || op->request.call == LEASE_EXTEND))
 		fill_lease(op, result, ret_answer);
-	if (result->has_holder)
+	if (result->has_holder) {
 		find_holder(op, result->holder, &ret_answer->holder);
+		ret_answer->holder.fence = result->holder_fence;
+	}
 	ret_answer->held = result->held;
 	ret_answer->expires = result->held && result->remaining_us != REDLOCK_NEVER;
 	ret_answer->remaining_ms = ret_answer->expires ? result->remaining_us / 1000 : 0;

@@ -8,7 +8,7 @@
 #include "lease_internal.h"
 #include "scripts.h"
 
-enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2 };
+enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, ARGUMENTS_MAX = 11, LEASE_BUCKETS = 16384 };
 
 static size_t key_write(const struct options *options, const char *resource, size_t resource_len, char ret_key[KEY_MAX])
 {
@@ -21,13 +21,13 @@ static size_t key_write(const struct options *options, const char *resource, siz
 
 struct arguments {
 	int count;
-	const char *values[8];
-	size_t lens[8];
+	const char *values[ARGUMENTS_MAX];
+	size_t lens[ARGUMENTS_MAX];
 };
 
 static void add(struct arguments *arguments, const char *value, size_t len)
 {
-	assert(arguments->count < 8);
+	assert(arguments->count < ARGUMENTS_MAX);
 	arguments->values[arguments->count] = value;
 	arguments->lens[arguments->count++] = len;
 }
@@ -47,26 +47,48 @@ static char *format(const struct arguments *arguments, size_t *ret_len)
 	return command;
 }
 
-char *lease_command_format(const struct options *options, const struct lease_request *request, const char token[LEASE_TOKEN_LEN],
-			   enum redlock_script script, bool with_source, size_t *ret_len)
+unsigned lease_command_bucket(const char *resource, size_t len)
 {
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, folded: what all replicas must agree on */
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ (unsigned char)resource[i]) * UINT64_C(0x100000001b3);
+	return (unsigned)((hash ^ hash >> 32) % LEASE_BUCKETS);
+}
+
+static bool is_fenced(enum redlock_script script)
+{
+	return script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RAISE;
+}
+
+char *lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, size_t *ret_len)
+{
+	enum redlock_script script = command->script;
 	assert(script != REDLOCK_SCRIPT_NONE);
-	char key[KEY_MAX], ttl_ms[24], hold_ms[24];
+	char key[KEY_MAX], master_key[KEY_MAX], ttl_ms[24], hold_ms[24], bucket[8], fence[24];
+	static const char master[] = "redlockd:master";
 	size_t key_len = key_write(options, request->resource, request->resource_len, key);
 	struct arguments arguments = { .count = 0 };
 	snprintf(ttl_ms, sizeof ttl_ms, "%u", request->ttl_ms);
 	snprintf(hold_ms, sizeof hold_ms, "%llu", (unsigned long long)options->max_hold_ms);
-	add_text(&arguments, with_source ? "EVAL" : "EVALSHA");
-	add_text(&arguments, with_source ? scripts[script].source : scripts[script].sha1);
-	add_text(&arguments, "1");
+	snprintf(fence, sizeof fence, "%llu", (unsigned long long)command->fence);
+	snprintf(bucket, sizeof bucket, "%u", lease_command_bucket(request->resource, request->resource_len));
+	add_text(&arguments, command->with_source ? "EVAL" : "EVALSHA");
+	add_text(&arguments, command->with_source ? scripts[script].source : scripts[script].sha1);
+	add_text(&arguments, is_fenced(script) ? "2" : "1");
 	add(&arguments, key, key_len);
+	if (is_fenced(script))
+		add(&arguments, master_key, key_write(options, master, sizeof master - 1, master_key));
 	if (script != REDLOCK_SCRIPT_INSPECT)
-		add(&arguments, token, LEASE_TOKEN_LEN);
+		add(&arguments, command->token, LEASE_TOKEN_LEN);
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_EXTEND)
 		add_text(&arguments, ttl_ms);
 	if (script == REDLOCK_SCRIPT_ACQUIRE) {
 		add_text(&arguments, hold_ms);
 		add(&arguments, request->owner, request->owner_len);
+	}
+	if (is_fenced(script)) {
+		add_text(&arguments, bucket);
+		add_text(&arguments, fence);
 	}
 	return format(&arguments, ret_len);
 }

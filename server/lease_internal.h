@@ -7,7 +7,7 @@
 
 /* What one master said about who holds the resource. */
 struct lease_sight {
-	uint64_t id; /* of the token, or of the foreign value */
+	uint64_t id;    /* of the token, or of the foreign value */
 	struct lease_holder holder;
 };
 
@@ -38,9 +38,10 @@ struct lease_op {
 struct lease_ref {
 	struct lease_ref *next; /* in the list of spare ones */
 	struct lease_op *op;
-	uint16_t attempt;
+	uint16_t attempt, round;
 	enum redlock_script script;
 	uint8_t master;
+	uint64_t fence;
 	char token[LEASE_TOKEN_LEN]; /* of that attempt */
 };
 
@@ -56,11 +57,19 @@ struct leases {
 	bool list_answered; /* since the last pump: the HTTP side has something to write */
 	size_t waiting;
 	bool draining;
+	uint64_t fence_clock; /* hybrid logical clock: the last guess, or the largest number seen, in µs of the day's time */
 };
 
 /* lease_command.c: the bytes that go to a master. Allocated by hiredis: redisFreeCommand() them; NULL where memory is short. */
-char *lease_command_format(const struct options *options, const struct lease_request *request, const char token[LEASE_TOKEN_LEN],
-			   enum redlock_script script, bool with_source, size_t *ret_len);
+struct lease_command {
+	enum redlock_script script;
+	const char *token; /* LEASE_TOKEN_LEN */
+	uint64_t fence;    /* acquire, raise */
+	bool with_source;  /* EVAL instead of EVALSHA */
+};
+char *lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, size_t *ret_len);
+/* The bucket of a resource, 0 … LEASE_BUCKETS−1: the same on every redlockd. */
+unsigned lease_command_bucket(const char *resource, size_t len);
 /* SCAN cursor MATCH {prefix}{resource prefix}* COUNT count TYPE string. */
 char *lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, size_t *ret_len);
 void lease_command_free(char *command);
@@ -75,7 +84,11 @@ bool lease_list_begin_new(struct leases *leases);
 
 /* lease_answer.c: pure. */
 uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN]);
+/* Reads who holds a key from its value (NULL: another type); returns the holder's identity for the core. */
 uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder);
+/* lease_fence.c: a guess for the next fence of any resource, and what to learn from a number seen. */
+uint64_t lease_fence_guess(struct leases *leases);
+void lease_fence_learn(struct leases *leases, uint64_t fence);
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us, struct lease_answer *ret_answer);
 
 #endif

@@ -18,11 +18,12 @@
 
 /* What a master answered to a script, as the core wants to know it. */
 struct master_reply {
-	enum redlock_vote vote;  /* GRANTED, HELD, GONE or FAILED */
+	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, GONE or FAILED */
 	enum master_error error; /* FAILED: why */
 	bool lost;               /* FAILED: the connection went away; it may have been carried out or not */
 	bool no_script;          /* FAILED: the master has forgotten the script; nothing was carried out */
 	uint64_t ttl_us;         /* GRANTED, extend */
+	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */
 	uint64_t remaining_us;   /* HELD; REDLOCK_NEVER: no expiry */
 	const char *value;       /* HELD; GRANTED, extend: the key's value; NULL for a key of another type. Valid during the call */
 	size_t value_len;

@@ -60,9 +60,20 @@ static bool map_held(const redisReply *reply, struct master_reply *ret)
 	return map_value(reply->element[2], ret);
 }
 
+/* The number of a bucket. */
+static bool map_number(const redisReply *reply, struct master_reply *ret)
+{
+	if (reply->elements != 2 || reply->element[1]->type != REDIS_REPLY_INTEGER || reply->element[1]->integer < 0)
+		return false;
+	ret->fence = (uint64_t)reply->element[1]->integer;
+	return ret->fence < REDLOCK_FENCE_LIMIT;
+}
+
 static bool map_granted(enum redlock_script script, const redisReply *reply, struct master_reply *ret)
 {
 	ret->vote = REDLOCK_VOTE_GRANTED;
+	if (script == REDLOCK_SCRIPT_ACQUIRE)
+		return map_number(reply, ret);
 	if (script != REDLOCK_SCRIPT_EXTEND)
 		return reply->elements == 1 && script != REDLOCK_SCRIPT_INSPECT;
 	if (reply->elements != 3 || reply->element[1]->type != REDIS_REPLY_INTEGER)
@@ -78,6 +89,9 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 		return false;
 	switch (reply->element[0]->integer) {
 	case 1: return map_granted(script, reply, ret);
+	case 2:
+		ret->vote = REDLOCK_VOTE_BEHIND;
+		return script == REDLOCK_SCRIPT_RAISE && map_number(reply, ret);
 	case 0: return map_held(reply, ret);
 	case -1:
 		ret->vote = REDLOCK_VOTE_GONE;

@@ -201,6 +201,7 @@ static void metrics_render_leases(struct text *text)
 		histogram_render(text, "redlockd_lease_duration_seconds", labels, latencies, metrics_all.workers);
 	}
 	metrics_render_sum(text, "redlockd_split_retries_total", "counter", "Tries made again after a split vote.", offsetof(struct metrics, split_retries));
+	metrics_render_sum(text, "redlockd_fence_second_rounds_total", "counter", "Rounds of RAISE: the guess for a fence was too low.", offsetof(struct metrics, fence_rounds));
 	metrics_render_sum(text, "redlockd_leases_given_back_total", "counter", "Leases released because their client was gone.",
 			   offsetof(struct metrics, given_back));
 	metrics_render_sum(text, "redlockd_operations_in_flight", "gauge", "Operations under way.", offsetof(struct metrics, in_flight));

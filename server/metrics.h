@@ -41,6 +41,7 @@ struct metrics {
 	_Atomic uint64_t outcomes[4][LEASE_STATUS_COUNT]; /* by lease_call and lease_status */
 	struct histogram latency[4];                      /* by lease_call */
 	_Atomic uint64_t split_retries;                   /* tries after a split vote */
+	_Atomic uint64_t fence_rounds;                    /* rounds of RAISE: a guess for a fence was too low */
 	_Atomic uint64_t given_back;                      /* leases whose client was gone */
 	_Atomic uint64_t in_flight;                       /* operations under way, a gauge */
 	struct {

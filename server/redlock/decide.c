@@ -53,6 +53,8 @@ static enum redlock_verdict conclude(const struct redlock *op, const struct redl
 	ret->ttl_us = op->params.ttl_us;
 	ret->has_holder = outcome != REDLOCK_OK && tally->best_votes > 0;
 	ret->holder = tally->best;
+	ret->holder_fence = redlock_tally_holder_fence(op, tally);
+	ret->rounds = op->round;
 	if (outcome == REDLOCK_LOCKED)
 		ret->retry_after_us = redlock_tally_free_after_us(op, tally);
 	else if (outcome == REDLOCK_SPLIT || outcome == REDLOCK_NO_QUORUM)
@@ -73,6 +75,7 @@ static enum redlock_verdict conclude_majority(const struct redlock *op, const st
 	conclude(op, tally, REDLOCK_OK, ret);
 	ret->ttl_us = ttl_us;
 	ret->validity_us = ttl_us - spent_us;
+	ret->fence = op->params.kind == REDLOCK_EXTEND ? redlock_tally_lease_fence(op) : op->fence;
 	return REDLOCK_DECISION;
 }
 
@@ -143,6 +146,18 @@ static enum redlock_verdict decide_inspect(const struct redlock *op, const struc
 	if (ret->held)
 		ret->remaining_us = redlock_tally_kept_for_us(op, tally);
 	return REDLOCK_DECISION;
+}
+
+void redlock_decide_fenced(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result)
+{
+	struct redlock_tally tally = redlock_tally_count(op);
+	conclude_majority(op, &tally, now_us, ret_result);
+}
+
+void redlock_decide_unfenced(const struct redlock *op, struct redlock_result *ret_result)
+{
+	struct redlock_tally tally = redlock_tally_count(op);
+	conclude(op, &tally, REDLOCK_NO_QUORUM, ret_result);
 }
 
 enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result)

@@ -13,4 +13,9 @@ enum redlock_verdict {
 /* Looks at the ballots that are in. *ret_result is written only with REDLOCK_DECISION. */
 enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result);
 
+/* The answers of an acquisition whose fence was settled by RAISE: OK if validity is left, NO_QUORUM if not. */
+void redlock_decide_fenced(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result);
+/* … and of one whose fence could not be settled, tries used up: NO_QUORUM. */
+void redlock_decide_unfenced(const struct redlock *op, struct redlock_result *ret_result);
+
 #endif

@@ -9,6 +9,8 @@
  *     (a reply, an error, a lost connection, "not sent at all"), even long after `out->done`.
  *   - TIMER when redlock_deadline_us() has passed. CANCEL when nobody wants the answer any more.
  *   - `out->attempt` changes with each new try: a new token must be drawn for each (never reuse one).
+ *   - START and TIMER carry a guess for the fence of an attempt that may begin with them: a number that is likely to be larger
+ *     than any given so far. A bad guess costs a round trip, never safety.
  *   - Commands to one master must be carried out in the order in which they were asked for.
  *
  * `out->done` comes as soon as the votes that are in decide; replies that come later are still counted, and
@@ -25,6 +27,7 @@
 enum { REDLOCK_MASTERS_MAX = 15 };
 
 #define REDLOCK_NEVER UINT64_MAX
+#define REDLOCK_FENCE_LIMIT (UINT64_C(1) << 53) /* fences stay below: Lua and JavaScript count exactly so far */
 
 enum redlock_kind { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT };
 
@@ -32,6 +35,7 @@ enum redlock_kind { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_IN
 enum redlock_script {
 	REDLOCK_SCRIPT_NONE,
 	REDLOCK_SCRIPT_ACQUIRE,
+	REDLOCK_SCRIPT_RAISE,
 	REDLOCK_SCRIPT_EXTEND,
 	REDLOCK_SCRIPT_RELEASE,
 	REDLOCK_SCRIPT_INSPECT
@@ -39,12 +43,13 @@ enum redlock_script {
 
 /* What one master said, or what became of the question. */
 enum redlock_vote {
-	REDLOCK_VOTE_GRANTED, /* acquired, extended or released here; never for an inspection */
+	REDLOCK_VOTE_GRANTED, /* acquired, raised, extended or released here; never for an inspection */
 	REDLOCK_VOTE_HELD,    /* another token holds it here (inspection: a token holds it here) */
 	REDLOCK_VOTE_GONE,    /* nobody holds it here; never for an acquisition */
 	REDLOCK_VOTE_FAILED,  /* error or lost connection: it may or may not have been carried out */
 	REDLOCK_VOTE_UNSENT,  /* the master is down: nothing was sent, nothing can have happened there */
-	REDLOCK_VOTE_BARRED   /* the master may not vote: nothing was sent */
+	REDLOCK_VOTE_BARRED,  /* the master may not vote: nothing was sent */
+	REDLOCK_VOTE_BEHIND   /* raise alone: the token holds it here, but the bucket is not below the number */
 };
 
 enum redlock_event_kind { REDLOCK_START, REDLOCK_REPLY, REDLOCK_TIMER, REDLOCK_CANCEL };
@@ -52,14 +57,18 @@ enum redlock_event_kind { REDLOCK_START, REDLOCK_REPLY, REDLOCK_TIMER, REDLOCK_C
 struct redlock_event {
 	enum redlock_event_kind kind;
 	uint64_t now_us; /* never goes backwards */
+	uint64_t fence;  /* START, TIMER: the guess, > 0, below REDLOCK_FENCE_LIMIT. REPLY: see below */
 	/* REPLY only: */
 	uint8_t master;             /* 0 … masters−1 */
 	uint16_t attempt;           /* as in the output that asked */
+	uint16_t round;             /* likewise */
 	enum redlock_script script; /* as in the output that asked */
 	enum redlock_vote vote;
 	uint64_t ttl_us;       /* GRANTED, acquire and extend: the ttl that the master gave, which may be shorter than asked for */
 	uint64_t remaining_us; /* HELD: until the key expires here; REDLOCK_NEVER: it has no expiry */
 	uint64_t holder;       /* HELD: identity of the token that holds it here; equal tokens, equal numbers */
+	/* `fence` of a REPLY. Acquire GRANTED: the largest number that the bucket or the floor held before. BEHIND: the bucket's number.
+	 * Extend GRANTED: the lease's own, as this master knows it. HELD: the holder's, as this master knows it; 0: unknown. */
 };
 
 struct redlock_params {
@@ -98,6 +107,9 @@ struct redlock_result {
 	enum redlock_outcome outcome;
 	struct redlock_votes votes;
 	uint16_t tries;          /* tries made */
+	uint16_t rounds;         /* acquire: RAISE rounds of the last try; 0: the guess was good */
+	uint64_t fence;          /* acquire, extend, when OK: the lease's */
+	uint64_t holder_fence;   /* has_holder: the largest that a master named; 0: unknown */
 	uint64_t ttl_us;         /* acquire, extend: the shortest ttl that the majority gave */
 	uint64_t validity_us;    /* acquire, extend, when OK: ttl − (now − start of this try) − drift, always > 0 */
 	uint64_t retry_after_us; /* LOCKED: when a majority may be free; SPLIT, NO_QUORUM: the longest pause */
@@ -111,12 +123,14 @@ struct redlock_output {
 	enum redlock_script script; /* NONE: nothing to send */
 	uint16_t to;                /* bit i: send the script to master i, and report its REPLY */
 	uint16_t attempt;           /* whose token the script carries: counts from 1 */
+	uint16_t round;             /* RAISE: which one of this attempt, counts from 1; else 0 */
+	uint64_t fence;             /* ACQUIRE: the guess; RAISE: the number to raise the bucket to */
 	bool done;                  /* set once: `result` holds the answer */
 	bool finished;              /* done, and no reply outstanding */
 	struct redlock_result result;
 };
 
-enum redlock_state { REDLOCK_IDLE, REDLOCK_VOTING, REDLOCK_PAUSING, REDLOCK_DECIDED };
+enum redlock_state { REDLOCK_IDLE, REDLOCK_VOTING, REDLOCK_RAISING, REDLOCK_PAUSING, REDLOCK_DECIDED };
 
 /* One operation. The members belong to the core; the caller only owns the memory. */
 struct redlock {
@@ -129,9 +143,16 @@ struct redlock {
 	uint16_t sent;        /* bit i: this attempt's script may have reached master i */
 	uint16_t answered;    /* bit i: `votes[i]` holds this attempt's vote of master i */
 	uint16_t outstanding; /* replies that are still to come, of all attempts */
+	uint16_t round;       /* of RAISE, in this attempt */
+	uint16_t asked;       /* bit i: this round's RAISE went to master i */
+	uint16_t raised;      /* bit i: master i carried it out */
+	uint16_t behind;      /* bit i: master i's bucket was not below it */
+	uint16_t failed;      /* bit i: master i lost the token, or nobody knows */
+	uint64_t fence;       /* the number of this attempt: the guess, or the last RAISE's */
+	uint64_t highest;     /* the largest number seen in this attempt */
 	struct redlock_ballot {
 		enum redlock_vote vote;
-		uint64_t ttl_us, remaining_us, holder;
+		uint64_t ttl_us, remaining_us, holder, fence;
 	} ballots[REDLOCK_MASTERS_MAX];
 };
 
@@ -151,8 +172,8 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 /* When the operation next wants a TIMER event, or REDLOCK_NEVER. */
 uint64_t redlock_deadline_us(const struct redlock *op);
 
-/* True while votes of this attempt still count: a command of it that was not carried out is worth sending again. */
-bool redlock_voting(const struct redlock *op, uint16_t attempt);
+/* True while votes of this attempt and round still count: a command of it that was not carried out is worth sending again. */
+bool redlock_wants(const struct redlock *op, uint16_t attempt, uint16_t round);
 
 /* The majority of `masters`: ⌊N/2⌋ + 1 of the configured ones, never of those that can be reached. */
 uint8_t redlock_majority(uint8_t masters);

@@ -49,6 +49,7 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 		}
 		switch (op->ballots[i].vote) {
 		case REDLOCK_VOTE_GRANTED: tally.granted++; break;
+		case REDLOCK_VOTE_BEHIND: break; /* never a ballot: the answer to a RAISE */
 		case REDLOCK_VOTE_HELD: tally.held++; break;
 		case REDLOCK_VOTE_GONE: tally.gone++; break;
 		case REDLOCK_VOTE_FAILED:
@@ -119,4 +120,22 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 		if (names_holder(op, i) && op->ballots[i].holder == tally->best)
 			insert_sorted(remaining, count++, op->ballots[i].remaining_us);
 	return remaining[count > tally->needed ? count - tally->needed : 0];
+}
+
+uint64_t redlock_tally_holder_fence(const struct redlock *op, const struct redlock_tally *tally)
+{
+	uint64_t fence = 0;
+	for (unsigned i = 0; i < op->params.masters && tally->best_votes > 0; i++)
+		if (names_holder(op, i) && op->ballots[i].holder == tally->best && op->ballots[i].fence > fence)
+			fence = op->ballots[i].fence;
+	return fence;
+}
+
+uint64_t redlock_tally_lease_fence(const struct redlock *op)
+{
+	uint64_t fence = 0;
+	for (unsigned i = 0; i < op->params.masters; i++)
+		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_GRANTED && op->ballots[i].fence > fence)
+			fence = op->ballots[i].fence;
+	return fence;
 }

@@ -35,4 +35,10 @@ uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redl
  * where fewer are known. Only if there is a holder. */
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally);
 
+/* The number of the best holder: the largest that a master named, since a RAISE may not have reached all; 0: unknown. */
+uint64_t redlock_tally_holder_fence(const struct redlock *op, const struct redlock_tally *tally);
+/* The number of a lease that was extended: the largest among the masters that extended it. A majority knows the number that was
+ * settled, so a majority of extensions names it, and no larger one was ever tried by the attempt that won. */
+uint64_t redlock_tally_lease_fence(const struct redlock *op);
+
 #endif

@@ -27,9 +27,11 @@ static uint64_t must_case;
 		} \
 	} while (0)
 
+enum { DRIVER_GUESS = 1000 }; /* for every attempt */
+
 struct driver_ask {
 	enum redlock_script script;
-	uint16_t attempt;
+	uint16_t attempt, round;
 	uint8_t master;
 };
 
@@ -44,6 +46,10 @@ struct driver {
 	uint16_t released; /* the last attempt that was released */
 	uint16_t reached;  /* masters to which the script of this attempt may have got */
 	unsigned granted;  /* replies of this attempt that granted, before the decision */
+	unsigned increased; /* … and increased their bucket to the guess */
+	uint16_t round;    /* of RAISE in this attempt */
+	unsigned raised;   /* masters that carried out this round's RAISE */
+	uint64_t fence, highest; /* the number of this round; the largest number that a reply of this attempt named */
 	unsigned asks_len;
 	struct driver_ask asks[DRIVER_ASKS_MAX]; /* questions without a reply, oldest first */
 };
@@ -73,7 +79,10 @@ static inline void driver_check_try(struct driver *driver)
 	MUST(driver->tries == 0 || driver->released == driver->tries, "a try begins and the one before was not released");
 	driver->tries++;
 	driver->reached = driver->out.to;
-	driver->granted = 0;
+	driver->granted = driver->increased = driver->raised = driver->round = 0;
+	driver->fence = DRIVER_GUESS;
+	driver->highest = 0;
+	MUST(driver->params.kind != REDLOCK_ACQUIRE || driver->out.fence == DRIVER_GUESS, "the guess is not sent");
 	driver->start_us = driver->now_us;
 }
 
@@ -85,6 +94,19 @@ static inline void driver_check_release(struct driver *driver)
 	driver->released = driver->tries;
 }
 
+/* A round asks for more than was ever seen or asked for, of this attempt's token, while it is not given up. */
+static inline void driver_check_raise(struct driver *driver)
+{
+	MUST(driver->params.kind == REDLOCK_ACQUIRE && driver->out.attempt == driver->tries, "RAISE for attempt %u", driver->out.attempt);
+	MUST(driver->released < driver->tries, "RAISE after the release");
+	MUST(driver->out.round == driver->round + 1, "round %u after %u", driver->out.round, driver->round);
+	MUST(driver->out.fence > driver->fence && driver->out.fence > driver->highest, "RAISE to a number that was seen");
+	MUST((driver->out.to & ~driver->reached) == 0, "RAISE where nothing was acquired");
+	driver->round = driver->out.round;
+	driver->fence = driver->out.fence;
+	driver->raised = 0;
+}
+
 static inline void driver_check_sent(struct driver *driver)
 {
 	struct redlock_output *out = &driver->out;
@@ -93,13 +115,15 @@ static inline void driver_check_sent(struct driver *driver)
 	MUST(out->to >> driver->params.masters == 0, "a script to masters that do not exist: %x", out->to);
 	if (out->script == REDLOCK_SCRIPT_RELEASE && driver->params.kind == REDLOCK_ACQUIRE)
 		driver_check_release(driver);
+	else if (out->script == REDLOCK_SCRIPT_RAISE)
+		driver_check_raise(driver);
 	else if (out->script != REDLOCK_SCRIPT_NONE)
 		driver_check_try(driver);
 	for (unsigned i = 0; i < driver->params.masters; i++) {
 		if ((out->to >> i & 1) == 0)
 			continue;
 		MUST(driver->asks_len < DRIVER_ASKS_MAX, "too many questions");
-		driver->asks[driver->asks_len++] = (struct driver_ask) { out->script, out->attempt, (uint8_t)i };
+		driver->asks[driver->asks_len++] = (struct driver_ask) { out->script, out->attempt, out->round, (uint8_t)i };
 	}
 }
 
@@ -125,6 +149,11 @@ static inline void driver_check_result(struct driver *driver)
 	}
 	if (driver->params.kind == REDLOCK_ACQUIRE) {
 		bool ok = result->outcome == REDLOCK_OK;
+		unsigned strict = driver->round == 0 ? driver->increased : driver->raised;
+
+		MUST(!ok || strict >= majority, "a fence with %u strict increases of %u", strict, majority);
+		MUST(!ok || result->fence == driver->fence, "fence %" PRIu64 " instead of %" PRIu64, result->fence, driver->fence);
+		MUST(!ok || result->rounds == driver->round, "%u rounds instead of %u", result->rounds, driver->round);
 
 		MUST(ok == (driver->released < driver->tries) || driver->reached == 0, "outcome %d, released up to %u", result->outcome,
 			driver->released);
@@ -155,12 +184,12 @@ static inline void driver_step(struct driver *driver, const struct redlock_event
 
 static inline void driver_start(struct driver *driver, uint64_t now_us)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_START, .now_us = now_us });
+	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_START, .now_us = now_us, .fence = DRIVER_GUESS });
 }
 
 static inline void driver_timer(struct driver *driver, uint64_t now_us)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_TIMER, .now_us = now_us });
+	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_TIMER, .now_us = now_us, .fence = DRIVER_GUESS });
 }
 
 static inline void driver_cancel(struct driver *driver, uint64_t now_us)
@@ -191,7 +220,16 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 	event->kind = REDLOCK_REPLY;
 	event->script = ask.script;
 	event->attempt = ask.attempt;
-	if (ask.attempt == driver->tries && !driver->done && driver->released < driver->tries) {
+	event->round = ask.round;
+	if (ask.attempt == driver->tries && !driver->done && driver->released < driver->tries && ask.script == REDLOCK_SCRIPT_RAISE) {
+		driver->raised += event->vote == REDLOCK_VOTE_GRANTED && ask.round == driver->round;
+		if (event->vote == REDLOCK_VOTE_BEHIND && event->fence > driver->highest)
+			driver->highest = event->fence;
+	} else if (ask.attempt == driver->tries && !driver->done && driver->released < driver->tries) {
+		if (ask.script == REDLOCK_SCRIPT_ACQUIRE && event->vote == REDLOCK_VOTE_GRANTED) {
+			driver->increased += event->fence < DRIVER_GUESS && driver->round == 0;
+			driver->highest = event->fence > driver->highest ? event->fence : driver->highest;
+		}
 		driver->granted += event->vote == REDLOCK_VOTE_GRANTED;
 		if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_BARRED)
 			driver->reached &= (uint16_t)~(1u << event->master);

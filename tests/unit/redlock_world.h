@@ -236,7 +236,7 @@ static inline unsigned world_walk_wire(struct world_search *search, const struct
 /* The operation's own events: its start, and its timer when it is due. */
 static inline unsigned world_walk_op(struct world_search *search, const struct world *world, unsigned o)
 {
-	struct redlock_event event = { .kind = world->started[o] ? REDLOCK_TIMER : REDLOCK_START };
+	struct redlock_event event = { .kind = world->started[o] ? REDLOCK_TIMER : REDLOCK_START, .fence = 1000 };
 	struct world next = *world;
 
 	if (world->started[o] && redlock_deadline_us(&world->ops[o]) > world->now_us)

@@ -90,6 +90,9 @@ static void walk_reply(struct walk *walk, uint64_t now_us)
 	enum redlock_script script = driver->asks[driver_find(driver, master)].script;
 	struct redlock_event event = { .now_us = now_us, .master = master, .vote = legal_vote(script, walk_vote(walk)) };
 
+	if (script == REDLOCK_SCRIPT_RAISE && draw_below(walk, 3) == 0)
+		event.vote = REDLOCK_VOTE_BEHIND;
+	event.fence = draw_below(walk, 4) == 0 ? DRIVER_GUESS - 3 + draw_below(walk, 8) : 0;
 	event.ttl_us = driver->params.ttl_us;
 	if (draw_below(walk, 8) == 0)
 		event.ttl_us = draw(walk) % (driver->params.ttl_us + 1);
