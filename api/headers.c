@@ -134,19 +134,13 @@ static void take_header(struct walk *walk, const char *key, size_t key_len, cons
 	}
 }
 
-/* 0.9 series: the name begins where the line before ended, and only blanks lie between its colon and its value. */
-static bool lies_well(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
+/* 0.9 series: the name begins where the line before ended. What lies between it and its value is a colon and blanks. */
+static bool lies_well(struct walk *walk, const char *key, const char *value, size_t len)
 {
-	const char *at = key + key_len + 1;
+	bool well = walk->expected == NULL || walk->expected == key;
 
-	if (walk->expected == NULL)
-		return true;
-	if (key != walk->expected)
-		return false;
-	while (at < value && (*at == ' ' || *at == '\t'))
-		at++;
-	walk->expected = value + len + 2;
-	return at == value;
+	walk->expected = walk->expected != NULL ? value + len + 2 : NULL;
+	return well;
 }
 
 static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len, const char *value, size_t len)
@@ -156,7 +150,7 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 	(void)kind;
 	walk->count++;
 	walk->bytes += key_len + len + 4;
-	if (value == NULL || !is_token_text(key, key_len) || has_bad_byte(value, len) || !lies_well(walk, key, key_len, value, len)) {
+	if (value == NULL || !is_token_text(key, key_len) || has_bad_byte(value, len) || !lies_well(walk, key, value, len)) {
 		broken(walk->headers, "A header is malformed.");
 		return MHD_NO;
 	}

@@ -103,14 +103,16 @@ json_t *problem_new(enum problem problem, const char *detail, json_t *members, c
 
 size_t problem_write_raw(enum problem problem, const char *detail, const char *request_id, char *text, size_t size)
 {
-	char body[512];
+	char body[512], errors[160] = "";
 
 	assert(problem < PROBLEM_COUNT && size >= 1024);
+	if (problem == PROBLEM_INVALID_REQUEST)
+		snprintf(errors, sizeof(errors), ",\"errors\":[{\"field\":\"request\",\"reason\":\"%s\"}]", detail);
 	/* `detail` is a literal of ours: nothing in it needs escaping. */
 	int body_len = snprintf(body, sizeof(body),
-				"{\"type\":\"urn:redlockd:problem:%s\",\"title\":\"%s\",\"status\":%u,\"detail\":\"%s\",\"code\":\"%s\"}",
+				"{\"type\":\"urn:redlockd:problem:%s\",\"title\":\"%s\",\"status\":%u,\"detail\":\"%s\",\"code\":\"%s\"%s}",
 				problems[problem].code, problems[problem].title, (unsigned)problems[problem].status, detail,
-				problems[problem].code);
+				problems[problem].code, errors);
 	assert(body_len > 0 && (size_t)body_len < sizeof(body));
 	int len = snprintf(text, size,
 			   "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: " PROBLEM_CONTENT_TYPE "\r\nContent-Length: %d\r\n"

@@ -56,7 +56,13 @@ void request_begin(struct request *request, const char *target)
 /* Answers that end the connection at once. */
 static void refuse(struct request *request, enum problem problem, const char *detail)
 {
-	reply_problem(request, problem, detail, NULL);
+	if (problem == PROBLEM_INVALID_REQUEST) {
+		struct field_errors errors = {.count = 0};
+		field_errors_add(&errors, "request", "%s", detail);
+		reply_invalid(request, detail, &errors);
+	} else {
+		reply_problem(request, problem, detail, NULL);
+	}
 	request->reply.close = true;
 	request->connection->linger = true;
 }

@@ -37,9 +37,9 @@ def split_the_vote(servers, resource, hold_ms):
 
 
 def test_one_token_over_several_tries(lab):
-    pause_ms = round(1000 * SLOW)
+    pause_ms = round(1500 + 250 * SLOW)
     service, servers, proxies = with_proxies(lab, "--retry-min-ms", str(pause_ms), "--retry-max-ms", str(pause_ms))
-    split_the_vote(servers, "x", pause_ms // 2)
+    split_the_vote(servers, "x", pause_ms - 200)
     lease = service.acquire("x", 60000)
     for proxy in proxies:
         tokens = tokens_sent(proxy, "x")
@@ -91,7 +91,7 @@ def test_a_timed_out_acquire_whose_replies_came_late(lab):
 
 def test_an_extension_that_recreates_an_expired_key(lab):
     service = lab.service(3)
-    lease = service.acquire("x", 100)
+    lease = service.acquire("x", 300)
     wait_until(lambda: not any(server.cli("EXISTS", "x") for server in service.masters), what="expired")
     answer = service.curl("PUT", "/locks/x", body={"token": lease["token"], "ttl_ms": 60000})
     assert answer.status == 410, answer
@@ -111,7 +111,7 @@ def test_an_extension_that_recreates_a_key_on_one_master(lab):
 def test_an_extension_that_takes_over_anothers_lock(lab):
     """The lease ran out and somebody else has it: the old holder neither extends nor releases it."""
     service = lab.service(3)
-    old = service.acquire("x", 100)
+    old = service.acquire("x", 300)
     wait_until(lambda: not any(server.cli("EXISTS", "x") for server in service.masters), what="expired")
     new = service.acquire("x", 60000)
     wait_until(lambda: all(server.cli("EXISTS", "x") for server in service.masters), what="acquired on all")
@@ -141,9 +141,9 @@ def test_a_majority_that_came_too_late_is_released(lab):
 
 
 def test_validity_counted_from_the_first_of_many_tries(lab):
-    pause_ms = round(1000 * SLOW)
+    pause_ms = round(1500 + 250 * SLOW)
     service, servers, _ = with_proxies(lab, "--retry-min-ms", str(pause_ms), "--retry-max-ms", str(pause_ms))
-    split_the_vote(servers, "x", pause_ms // 2)
+    split_the_vote(servers, "x", pause_ms - 200)
     start = time.monotonic()
     lease = service.acquire("x", 20000)
     assert time.monotonic() - start > pause_ms / 1000, "there was a pause"
@@ -201,7 +201,7 @@ def test_one_masters_error_reported_as_failure(lab):
 
 def test_release_of_an_expired_lease_treated_as_an_error_and_retried(lab):
     service, servers, proxies = with_proxies(lab)
-    lease = service.acquire("x", 100)
+    lease = service.acquire("x", 300)
     wait_until(lambda: not any(server.cli("EXISTS", "x") for server in servers), what="expired")
     wait_until(lambda: all(tokens_sent(proxy, "x") == [lease["token"]] for proxy in proxies), what="the acquire was sent")
     answer = service.release(lease)

@@ -93,7 +93,10 @@ START_TEST(test_raw)
 		const char *body = strstr(text, "\r\n\r\n") + 4;
 		ck_assert_int_eq(atoi(strstr(text, "Content-Length: ") + 16), (int)strlen(body));
 		ck_assert_uint_eq((unsigned)atoi(text + 9), problem_status(problem));
-		json_t *raw = json_loads(body, 0, NULL), *made = problem_new(problem, "Because.", NULL, NULL);
+		struct field_errors errors = {.count = 0};
+		field_errors_add(&errors, "request", "Because.");
+		bool invalid = problem == PROBLEM_INVALID_REQUEST;
+		json_t *raw = json_loads(body, 0, NULL), *made = problem_new(problem, "Because.", NULL, invalid ? &errors : NULL);
 		ck_assert_ptr_nonnull(raw);
 		ck_assert(json_equal(raw, made));
 		json_decref(raw);

@@ -1,0 +1,256 @@
+/* The lease calls over HTTP: what they hand to the leases, and what each outcome looks like to the client. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "api_world.h"
+
+START_TEST(test_acquire)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"orders/4 2\",\"ttl_ms\":1000,\"owner\":\"me\"}"), 201);
+	HAS("Location: /locks/orders/4%202\r\n");
+	HAS("Content-Type: application/json\r\n");
+	json_t *lease = answer_json();
+	json_t *expected = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i}", "resource", "orders/4 2", "token", TOKEN, "owner", "me", "ttl_ms", 30000,
+				     "validity_ms", 29690, "drift_ms", 302);
+	ck_assert(json_equal(lease, expected));
+	json_decref(lease);
+	json_decref(expected);
+	ck_assert_int_eq(world.leases.last.call, LEASE_ACQUIRE);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 1000);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_int_eq(ask(client, post_a), 201);
+	lease = answer_json();
+	ck_assert_ptr_null(json_object_get(lease, "owner"));
+	json_decref(lease);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 30000);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+}
+END_TEST
+
+START_TEST(test_extend)
+{
+	int client = connect_tcp();
+
+	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "me"};
+	ck_assert_int_eq(ask_body(client, "PUT /locks/orders/4%202 HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\",\"ttl_ms\":1000}"), 200);
+	HAS_NOT("Location");
+	json_t *lease = answer_json();
+	ck_assert_str_eq(json_string_value(json_object_get(lease, "resource")), "orders/4 2");
+	ck_assert_str_eq(json_string_value(json_object_get(lease, "owner")), "me");
+	json_decref(lease);
+	ck_assert_int_eq(world.leases.last.call, LEASE_EXTEND);
+	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
+	ck_assert_int_eq(ask(client, "PUT /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\n\r\n"), 200);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 30000);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+}
+END_TEST
+
+START_TEST(test_release)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "DELETE /locks/a/b HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\"}"), 204);
+	ck_assert_str_eq(strstr(answer.text, "\r\n\r\n"), "\r\n\r\n");
+	ck_assert_int_eq(world.leases.last.call, LEASE_RELEASE);
+	ck_assert_uint_eq(world.leases.last.resource_len, 3);
+	ck_assert_int_eq(ask(client, "DELETE /locks/a HTTP/1.1\r\n" HOST "lock-token:" TOKEN "\r\n\r\n"), 204);
+	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	close(client);
+}
+END_TEST
+
+START_TEST(test_inspect)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, "GET /locks/%F0%9F%94%92 HTTP/1.1\r\n" HOST "\r\n"), 200);
+	json_t *state = answer_json();
+	ck_assert_str_eq(json_string_value(json_object_get(state, "resource")), "\xf0\x9f\x94\x92");
+	ck_assert(json_is_false(json_object_get(state, "held")));
+	ck_assert_uint_eq(json_object_size(state), 3);
+	json_decref(state);
+	world.leases.answer.held = world.leases.answer.expires = true;
+	world.leases.answer.remaining_ms = 4321;
+	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "me"};
+	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "\r\n"), 200);
+	state = answer_json();
+	ck_assert(json_is_true(json_object_get(state, "held")));
+	ck_assert_str_eq(json_string_value(json_object_get(state, "owner")), "me");
+	ck_assert_int_eq(json_integer_value(json_object_get(state, "remaining_ms")), 4321);
+	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(state, "votes"), "needed")), 2);
+	json_decref(state);
+	HAS_NOT(TOKEN);
+	/* held by another program's key, whose bytes are no text */
+	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "\xff\xfe"};
+	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "\r\n"), 200);
+	HAS("\"owner\":null");
+	close(client);
+}
+END_TEST
+
+/* Every outcome of a lease call, as the contract has it. */
+static const struct {
+	enum lease_status outcome;
+	const char *call; /* "POST", "PUT", … */
+	int status;
+	const char *code;
+	const char *retry_after; /* NULL: no such header */
+} outcomes[] = {
+	{LEASE_LOCKED, "POST", 409, "locked", "2"},
+	{LEASE_NO_QUORUM, "POST", 503, "no-quorum", "2"},
+	{LEASE_SPLIT_VOTE, "POST", 503, "split-vote", "2"},
+	{LEASE_DRAINING, "POST", 503, "draining", "1"},
+	{LEASE_NOT_OWNER, "PUT", 409, "not-owner", NULL},
+	{LEASE_EXPIRED, "PUT", 410, "lease-expired", NULL},
+	{LEASE_NO_QUORUM, "PUT", 503, "no-quorum", "2"},
+	{LEASE_NOT_OWNER, "DELETE", 409, "not-owner", NULL},
+	{LEASE_EXPIRED, "DELETE", 410, "lease-expired", NULL},
+	{LEASE_NO_QUORUM, "DELETE", 503, "no-quorum", "2"},
+	{LEASE_NO_QUORUM, "GET", 503, "no-quorum", "2"},
+};
+
+START_TEST(test_outcomes)
+{
+	int client = connect_tcp(), status;
+	char head[64], line[64];
+	bool post = strcmp(outcomes[_i].call, "POST") == 0, get = strcmp(outcomes[_i].call, "GET") == 0;
+
+	world.leases.answer.status = outcomes[_i].outcome;
+	world.leases.answer.retry_after_ms = 1001;
+	snprintf(head, sizeof(head), "%s /locks%s HTTP/1.1\r\n", outcomes[_i].call, post ? "" : "/a");
+	status = ask_body(client, head, post ? "{\"resource\":\"a\"}" : get ? "" : "{\"token\":\"" TOKEN "\"}");
+	ck_assert_int_eq(status, outcomes[_i].status);
+	assert_code(outcomes[_i].code);
+	snprintf(line, sizeof(line), "Retry-After: %s\r\n", outcomes[_i].retry_after != NULL ? outcomes[_i].retry_after : "");
+	ck_assert_int_eq(strstr(answer.text, outcomes[_i].retry_after != NULL ? line : "Retry-After") != NULL, outcomes[_i].retry_after != NULL);
+	if (strcmp(outcomes[_i].code, "draining") != 0)
+		HAS("\"votes\":{\"needed\":2,");
+	HAS_NOT(TOKEN);
+	close(client);
+}
+END_TEST
+
+START_TEST(test_locked_members)
+{
+	int client = connect_tcp();
+
+	world.leases.answer.status = LEASE_LOCKED;
+	world.leases.answer.retry_after_ms = 0;
+	world.leases.answer.waited_ms = 7;
+	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "me"};
+	ck_assert_int_eq(ask(client, post_a), 409);
+	HAS("Retry-After: 1\r\n");
+	HAS("\"holder\":{\"owner\":\"me\"}");
+	HAS("\"waited_ms\":7");
+	HAS("\"retry_after_ms\":0");
+	world.leases.answer.holder.owner_len = 0;
+	ck_assert_int_eq(ask(client, post_a), 409);
+	HAS("\"holder\":{\"owner\":null}");
+	world.leases.answer.holder.known = false;
+	ck_assert_int_eq(ask(client, post_a), 409);
+	HAS_NOT("holder\":");
+	close(client);
+}
+END_TEST
+
+START_TEST(test_errors_name_fields)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":1,\"wait_ms\":5}"), 400);
+	assert_code("invalid-request");
+	HAS("{\"field\":\"ttl_ms\",\"reason\":\"must be from 100 to 60000\"}");
+	HAS("{\"field\":\"wait_ms\",\"reason\":\"not yet supported\"}");
+	ck_assert_int_eq(ask(client, "GET /locks?limit=x&cursor=y HTTP/1.1\r\n" HOST "\r\n"), 400);
+	HAS("\"field\":\"limit\"");
+	HAS("\"field\":\"cursor\"");
+	close(client);
+}
+END_TEST
+
+START_TEST(test_origin)
+{
+	int client = connect_tcp();
+	static const char *const good[] = {"Origin: http://x\r\nContent-Type: application/json\r\n",
+					   "Origin: http://x\r\nContent-Type: Application/JSON; charset=utf-8\r\n", "Content-Type: text/plain\r\n",
+					   "Content-Type: application/x-www-form-urlencoded\r\n"};
+	char head[256];
+
+	for (size_t i = 0; i < COUNT(good); i++) {
+		snprintf(head, sizeof(head), "POST /locks HTTP/1.1\r\n%s", good[i]);
+		ck_assert_int_eq(ask_body(client, head, "{\"resource\":\"a\"}"), 201);
+	}
+	ck_assert_int_eq(ask(client, "GET /healthz HTTP/1.1\r\n" HOST "Origin: http://x\r\n\r\n"), 200);
+	HAS_NOT("Access-Control");
+	close(client);
+}
+END_TEST
+
+START_TEST(test_list)
+{
+	static struct lease_state states[3];
+	int client = connect_tcp();
+
+	states[0] = (struct lease_state){.resource_len = 3, .resource = "a/b"};
+	states[0].answer.held = states[0].answer.expires = true;
+	states[0].answer.remaining_ms = 5;
+	states[1] = (struct lease_state){.resource_len = 2, .resource = "\xff\xfe"}; /* somebody else's key */
+	states[2] = (struct lease_state){.resource_len = 1, .resource = "c"};
+	states[2].answer.held = true;
+	world.leases.list = (struct lease_list_answer){.status = LEASE_OK, .count = 3, .states = states, .next = "page-2"};
+	ck_assert_int_eq(ask(client, "GET /locks?prefix=a%2F&limit=1000&cursor=page-1 HTTP/1.1\r\n" HOST "\r\n"), 200);
+	json_t *page = answer_json();
+	ck_assert_uint_eq(json_array_size(json_object_get(page, "locks")), 2);
+	ck_assert_str_eq(json_string_value(json_object_get(page, "cursor")), "page-2");
+	json_decref(page);
+	ck_assert_uint_eq(world.leases.last_list.limit, 1000);
+	ck_assert_uint_eq(world.leases.last_list.prefix_len, 2);
+	ck_assert_str_eq(world.leases.last_list.cursor, "page-1");
+	world.leases.list = (struct lease_list_answer){.status = LEASE_OK};
+	ck_assert_int_eq(ask(client, "GET /locks HTTP/1.1\r\n" HOST "\r\n"), 200);
+	HAS("{\"locks\":[],\"cursor\":null}");
+	ck_assert_uint_eq(world.leases.last_list.limit, 100);
+	world.leases.list.status = LEASE_NO_QUORUM;
+	ck_assert_int_eq(ask(client, "GET /locks HTTP/1.1\r\n" HOST "\r\n"), 503);
+	assert_code("no-quorum");
+	close(client);
+}
+END_TEST
+
+START_TEST(test_out_of_memory)
+{
+	int client = connect_tcp();
+
+	world.leases.short_of_memory = true;
+	ck_assert_int_eq(ask(client, post_a), 0);
+	ck_assert(answer.closed);
+	close(client);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, test_acquire);
+	tcase_add_test(tests, test_extend);
+	tcase_add_test(tests, test_release);
+	tcase_add_test(tests, test_inspect);
+	tcase_add_loop_test(tests, test_outcomes, 0, COUNT(outcomes));
+	tcase_add_test(tests, test_locked_members);
+	tcase_add_test(tests, test_errors_name_fields);
+	tcase_add_test(tests, test_origin);
+	tcase_add_test(tests, test_list);
+	tcase_add_test(tests, test_out_of_memory);
+}
+
+int main(void)
+{
+	return run_suite("api_calls", add_all);
+}

@@ -1,0 +1,427 @@
+/* How connections end: deadlines, clients that go away, too many of them, draining and the end of the api. */
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api_world.h"
+#include "log.h"
+
+/* ---- deadlines ---- */
+
+static void set_timeouts(uint32_t request_ms, uint32_t idle_ms)
+{
+	world.config.request_timeout_ms = request_ms;
+	world.config.idle_timeout_ms = idle_ms;
+	reopen_world();
+}
+
+static uint64_t timeouts(enum http_timeout which)
+{
+	static const char *const names[] = {"request", "answer", "idle"};
+	char line[96];
+	struct text text;
+	uint64_t value;
+
+	text_init(&text);
+	http_metrics_render(&text);
+	snprintf(line, sizeof(line), "redlockd_http_timeouts_total{phase=\"%s\"} ", names[which]);
+	value = strtoull(strstr(text.bytes, line) + strlen(line), NULL, 10);
+	text_fini(&text);
+	return value;
+}
+
+/* Silent, or one byte every few milliseconds: at the deadline it is over. The worker wakes by api_timeout_ms() alone. */
+static void dribble(int client, const char *bytes)
+{
+	uint64_t start_ms = now_ms();
+
+	set_nonblocking(client);
+	forget();
+	for (size_t i = 0; !answer.closed; i++) {
+		ck_assert_msg(now_ms() < start_ms + PATIENCE_MS, "still open");
+		if (bytes[0] != '\0')
+			(void)!send(client, &bytes[i < strlen(bytes) ? i : strlen(bytes) - 1], 1, MSG_NOSIGNAL);
+		if (bytes[0] != '\0')
+			poll(NULL, 0, 5);
+		turn(client, bytes[0] != '\0' ? 0 : PATIENCE_MS);
+		receive(client);
+	}
+	ck_assert_uint_ge(now_ms() - start_ms, 49);
+	ck_assert_uint_lt(now_ms() - start_ms, 1500);
+	ck_assert_uint_eq(answer.len, 0);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+}
+
+START_TEST(test_request_deadline)
+{
+	static const char *const kinds[] = {"", "GET /healthz HTTP/1.1\r\nHost: xxxxxxxxxxxxxxxx", "GET /healthzzzzzzzzz",
+					    "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n    "};
+
+	set_timeouts(50, 60000);
+	for (unsigned i = 0; i < 4; i++) {
+		dribble(connect_tcp(), kinds[i]);
+		dribble(connect_unix(), kinds[i]);
+		ck_assert_uint_eq(timeouts(HTTP_TIMEOUT_REQUEST), 2 * i + 2);
+	}
+}
+END_TEST
+
+START_TEST(test_idle_deadline)
+{
+	set_timeouts(5000, 50);
+	int client = connect_tcp();
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	dribble(client, "");
+	ck_assert_uint_eq(timeouts(HTTP_TIMEOUT_IDLE), 1);
+}
+END_TEST
+
+/* The wait for the masters is no fault of the client's. */
+START_TEST(test_no_deadline_while_working)
+{
+	set_timeouts(50, 50);
+	int client = connect_tcp();
+	world.leases.hold = true;
+	forget();
+	put(client, post_a, post_a_len);
+	uint64_t end_ms = now_ms() + 150;
+	while (now_ms() < end_ms)
+		turn(client, 10);
+	ck_assert_uint_eq(api_busy(world.api), 1);
+	world.leases.hold = false;
+	await(client, 1, false);
+	HAS("HTTP/1.1 201 ");
+	close(client);
+}
+END_TEST
+
+/* Fills what the kernel keeps for the client, so that no answer fits any more. */
+static void stuff(int fd)
+{
+	static const char waste[4096];
+	int size = 4096;
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	while (send(fd, waste, sizeof(waste), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+	while (send(fd, waste, 1, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+}
+
+/* An answer that is not taken: the connection ends at the deadline, and a lease in it is given back. */
+START_TEST(test_answer_deadline)
+{
+	set_timeouts(80, 60000);
+	int client = connect_unix();
+	stuff(world.served);
+	put(client, post_a, post_a_len);
+	RUN_UNTIL(world.leases.submitted == 1);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(timeouts(HTTP_TIMEOUT_ANSWER), 1);
+	ck_assert_uint_eq(world.leases.given_back, 1);
+	ck_assert_str_eq(world.leases.last_resource, "a");
+	ck_assert_str_eq(world.leases.last_token, TOKEN);
+	close(client);
+}
+END_TEST
+
+/* ---- clients that go away ---- */
+
+static void leave_before_grant(int client, bool half)
+{
+	world.leases.hold = true;
+	put(client, post_a, post_a_len);
+	unsigned submitted = world.leases.submitted;
+	RUN_UNTIL(world.leases.submitted == submitted + 1);
+	if (half)
+		shutdown(client, SHUT_WR);
+	else
+		close(client);
+	turn(-1, 0);
+	world.leases.hold = false;
+	RUN_UNTIL(world.api->connections == 0);
+	if (half)
+		close(client);
+}
+
+START_TEST(test_gone_before_grant)
+{
+	leave_before_grant(connect_tcp(), false);
+	ck_assert_uint_eq(world.leases.given_back, 1);
+	ck_assert_str_eq(world.leases.last_resource, "a");
+	ck_assert_str_eq(world.leases.last_token, TOKEN);
+	leave_before_grant(connect_tcp(), true);
+	ck_assert_uint_eq(world.leases.given_back, 2);
+	leave_before_grant(connect_unix(), false);
+	ck_assert_uint_eq(world.leases.given_back, 3);
+}
+END_TEST
+
+/* Nothing was granted, so there is nothing to give back. */
+START_TEST(test_gone_before_refusal)
+{
+	world.leases.answer.status = LEASE_LOCKED;
+	leave_before_grant(connect_tcp(), false);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+}
+END_TEST
+
+/* It left while its answer was stuck half-way. */
+START_TEST(test_gone_before_answer_was_sent)
+{
+	int client = connect_unix();
+
+	stuff(world.served);
+	put(client, post_a, post_a_len);
+	RUN_UNTIL(api_busy(world.api) == 1 && world.leases.submitted == 1);
+	turn(-1, 0);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.given_back, 1);
+}
+END_TEST
+
+START_TEST(test_gone_in_body)
+{
+	int client = connect_tcp();
+
+	put(client, post_a, post_a_len - 4);
+	RUN_UNTIL(api_busy(world.api) == 1);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.submitted, 0);
+}
+END_TEST
+
+/* ---- bounds and the end ---- */
+
+START_TEST(test_too_many_connections)
+{
+	world.config.max_connections = 2;
+	reopen_world();
+	int one = connect_tcp(), two = connect_tcp();
+	ck_assert_int_eq(ask(one, get_healthz), 200);
+	int three = connect_tcp();
+	ck_assert_int_eq(ask(three, get_healthz), 429);
+	assert_code("too-many-requests");
+	HAS("Retry-After: 1\r\n");
+	RUN_UNTIL((receive(three), answer.closed));
+	close(three);
+	RUN_UNTIL(world.api->lingering_count == 0);
+	ck_assert_int_eq(ask(two, get_healthz), 200);
+	close(one);
+	RUN_UNTIL(world.api->connections == 1);
+	three = connect_tcp();
+	ck_assert_int_eq(ask(three, get_healthz), 200);
+	close(two);
+	close(three);
+}
+END_TEST
+
+/* Whoever holds refused sockets open holds a bounded number of them for a bounded time. */
+START_TEST(test_lingering_bound)
+{
+	int clients[LINGER_MAX + 20];
+
+	world.config.max_connections = 1;
+	reopen_world();
+	int first = connect_unix();
+	for (size_t i = 0; i < LINGER_MAX + 20; i++)
+		clients[i] = connect_unix();
+	ck_assert_uint_eq(world.api->lingering_count, LINGER_MAX);
+	RUN_UNTIL(world.api->lingering_count == 0);
+	for (size_t i = 0; i < LINGER_MAX + 20; i++)
+		close(clients[i]);
+	close(first);
+}
+END_TEST
+
+START_TEST(test_drain)
+{
+	int idle = connect_tcp(), busy = connect_tcp(), fresh = connect_tcp();
+
+	ck_assert_int_eq(ask(idle, get_healthz), 200);
+	world.leases.hold = true;
+	put(busy, post_a, post_a_len);
+	RUN_UNTIL(world.leases.submitted == 1);
+	ck_assert_uint_eq(api_busy(world.api), 1);
+	world.leases.draining = true;
+	api_drain(world.api);
+	forget();
+	RUN_UNTIL((receive(idle), answer.closed));
+	ck_assert_int_eq(ask(fresh, "GET /readyz HTTP/1.1\r\n" HOST "\r\n"), 503);
+	assert_code("draining");
+	HAS("Connection: close\r\n");
+	HAS("\"quorum\":");
+	int more = connect_tcp();
+	ck_assert_int_eq(ask(more, post_a), 503);
+	assert_code("draining");
+	ck_assert_uint_eq(world.leases.submitted, 1);
+	world.leases.hold = false;
+	forget();
+	await(busy, 1, false);
+	HAS("HTTP/1.1 201 ");
+	HAS("Connection: close\r\n");
+	int release = connect_tcp();
+	ck_assert_int_eq(ask(release, "DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\n\r\n"), 204);
+	ck_assert_uint_eq(api_busy(world.api), 0);
+	close(idle);
+	close(busy);
+	close(fresh);
+	close(more);
+	close(release);
+}
+END_TEST
+
+/* An idle connection whose next request is already there is still answered. */
+START_TEST(test_drain_spares_what_has_arrived)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	RUN_UNTIL(world.api->lists[CONNECTION_IDLE].count == 1);
+	put(client, get_healthz, get_healthz_len);
+	api_drain(world.api);
+	forget();
+	await(client, 1, false);
+	HAS("HTTP/1.1 200 ");
+	HAS("Connection: close\r\n");
+	close(client);
+}
+END_TEST
+
+START_TEST(test_end_answers_the_suspended)
+{
+	int clients[3];
+
+	world.leases.hold = true;
+	for (int i = 0; i < 3; i++) {
+		clients[i] = i == 2 ? connect_unix() : connect_tcp();
+		put(clients[i], post_a, post_a_len);
+	}
+	int listing = connect_tcp();
+	put(listing, S("GET /locks HTTP/1.1\r\n" HOST "\r\n"));
+	RUN_UNTIL(world.leases.submitted == 3 && world.leases.listed == 1);
+	fake_leases_pump(&world.leases); /* held: only tells the fake who is asking */
+	reopen_world();
+	ck_assert_uint_eq(world.leases.cancelled, 4);
+	for (int i = 0; i < 4; i++) {
+		forget();
+		receive(i < 3 ? clients[i] : listing);
+		HAS("HTTP/1.1 503 ");
+		assert_code("draining");
+		close(i < 3 ? clients[i] : listing);
+	}
+}
+END_TEST
+
+START_TEST(test_end_in_every_phase)
+{
+	int fresh = connect_tcp(), idle = connect_tcp(), half = connect_tcp(), stuck = connect_unix();
+
+	ck_assert_int_eq(ask(idle, get_healthz), 200);
+	put(half, post_a, post_a_len - 4);
+	stuff(world.served);
+	put(stuck, post_a, post_a_len);
+	RUN_UNTIL(world.leases.submitted == 1);
+	turn(-1, 0);
+	reopen_world();
+	ck_assert_uint_eq(world.leases.given_back, 1);
+	close(fresh);
+	close(idle);
+	close(half);
+	close(stuck);
+}
+END_TEST
+
+/* Many connections that are suspended, answered and idle by turns: none is passed over. */
+START_TEST(test_no_stall)
+{
+	enum { CLIENTS = 60, ROUNDS = 30 };
+	int clients[CLIENTS];
+
+	for (int i = 0; i < CLIENTS; i++)
+		clients[i] = i % 2 ? connect_tcp() : connect_unix();
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < CLIENTS; i++) {
+			bool lease = (i + round) % 3 != 0;
+			put(clients[i], lease ? post_a : get_healthz, lease ? post_a_len : get_healthz_len);
+			if (i % 7 == 0)
+				turn(-1, 0);
+		}
+		turn(-1, 0);
+		turn(-1, 0);
+		for (int i = 0; i < CLIENTS; i++) {
+			forget();
+			receive(clients[i]);
+			ck_assert_msg(count_answers(false) == 1, "client %d in round %d: %s", i, round, answer.text);
+		}
+	}
+	for (int i = 0; i < CLIENTS; i++)
+		close(clients[i]);
+}
+END_TEST
+
+/* At the lowest level of the log, with tokens in bodies, headers and URLs: none is in it. */
+START_TEST(test_log_has_no_tokens)
+{
+	static char text[256 * 1024];
+	char path[] = "/tmp/redlockd-test-log-XXXXXX";
+	int file = mkstemp(path), saved = dup(2);
+	ssize_t len;
+
+	unlink(path);
+	log_setup(LOG_DEBUG, LOG_LOGFMT);
+	dup2(file, 2);
+	int client = connect_tcp();
+	ask(client, post_a);
+	ask_body(client, "PUT /locks/a HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\"}");
+	ask_body(client, "PUT /locks/a HTTP/1.1\r\n", "{\"" TOKEN "\":\"" TOKEN "\"}");
+	ask(client, "DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\n\r\n");
+	ask(client, "GET /locks/a?token=" TOKEN " HTTP/1.1\r\n" HOST "\r\n");
+	ask(client, "GET /locks/a?" TOKEN "=1 HTTP/1.1\r\n" HOST "\r\n");
+	ask(client, "GET /" TOKEN " HTTP/1.1\r\n" HOST "\r\n");
+	ask(client, TOKEN " / HTTP/1.1\r\n" HOST "\r\n");
+	exchange(client, S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\0\r\n\r\n"), 1);
+	close(client);
+	leave_before_grant(connect_tcp(), false);
+	log_flush();
+	dup2(saved, 2);
+	len = pread(file, text, sizeof(text) - 1, 0);
+	ck_assert_int_gt(len, 0);
+	text[len] = '\0';
+	ck_assert_ptr_nonnull(strstr(text, "request"));
+	ck_assert_ptr_nonnull(strstr(text, "acquire"));
+	ck_assert_msg(strstr(text, "0123456789abcdef") == NULL, "%s", text);
+	close(file);
+	close(saved);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, test_request_deadline);
+	tcase_add_test(tests, test_idle_deadline);
+	tcase_add_test(tests, test_no_deadline_while_working);
+	tcase_add_test(tests, test_answer_deadline);
+	tcase_add_test(tests, test_gone_before_grant);
+	tcase_add_test(tests, test_gone_before_refusal);
+	tcase_add_test(tests, test_gone_before_answer_was_sent);
+	tcase_add_test(tests, test_gone_in_body);
+	tcase_add_test(tests, test_too_many_connections);
+	tcase_add_test(tests, test_lingering_bound);
+	tcase_add_test(tests, test_drain);
+	tcase_add_test(tests, test_drain_spares_what_has_arrived);
+	tcase_add_test(tests, test_end_answers_the_suspended);
+	tcase_add_test(tests, test_end_in_every_phase);
+	tcase_add_test(tests, test_no_stall);
+	tcase_add_test(tests, test_log_has_no_tokens);
+}
+
+int main(void)
+{
+	return run_suite("api_end", add_all);
+}

@@ -1,0 +1,341 @@
+/* Malformed, contradictory and oversized requests: bytes sent, status expected, and nothing reaches the leases. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "api_world.h"
+
+/* ---- rubbish, limits, smuggling ---- */
+
+/* A body that would be granted a lease if it were read as chunked. */
+#define CHUNKED "10\r\n{\"resource\":\"a\"}\r\n0\r\n\r\n"
+#define REPEAT8(x) x x x x x x x x
+
+static const struct {
+	const char *bytes;
+	size_t len;
+	int status;
+} rubbish[] = {
+	/* first lines */
+	{S("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n"), 400},
+	{S("GARBAGE\r\n\r\n"), 400},
+	{S(" GET /healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET\r\n\r\n"), 400},
+	{S("GET \r\n\r\n"), 400},
+	{S("GET /healthz\r\n\r\n"), 400},
+	{S("GET  /healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz  HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz HTTP/1.1 \r\n" HOST "\r\n"), 400},
+	{S("GET\t/healthz\tHTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("G\tET /healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("G\"ET /healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("G\0ET /healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("\0GET /healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("G\xc3\xa9T /healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /health z HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz\0 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz\0x HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /\0healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET \0/healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a\x01 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a\x1f HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a\x7f HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a\t HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a\r HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/\x80 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/\xc3\xa9 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/\xff HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a?\0 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?prefix=a\0b HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?prefix=\xff HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a#b HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET http://test/healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("OPTIONS * HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("CONNECT test:80 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\n" HOST "\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\n\n"), 400},
+	{S("GET /healthz HTTP/1\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz http/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz HTTP/1.1x\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz HTTP/2.0\r\n" HOST "\r\n"), 505},
+	{S("GET /healthz HTTP/0.9\r\n" HOST "\r\n"), 505},
+	/* headers */
+	{S("GET /healthz HTTP/1.1\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST HOST "\r\n"), 400},
+	{S("GET /healthz HTTP/1.0\r\n" HOST HOST "\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "no colon\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST ": no name\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Na me: x\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name : x\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Na\0me: x\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "\0Name: x\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n\0Name: x\r\n" HOST "\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "\0\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name: x\0y\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name: x\0\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name: x\x01\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name: x\ry\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name: x\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name: x\r\n\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name: x\r\n folded\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Name: x\r\n\tfolded\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST " folded: x\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n " HOST "\r\n"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Leng: 16\r\n th\r\n\r\n{\"resource\":\"a\"}"), 400},
+	/* framing */
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nContent-Length: 0\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 0\r\ncontent-length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16, 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: +16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: -16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 0x10\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16x\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 1 6\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: \r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 99999999999999999999\r\n\r\n{}"), 413},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16385\r\n\r\n{}"), 413},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nContent-Length: 26\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked, chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: identity\r\n\r\n"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: xchunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding : chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\x0b\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nxyz\r\n"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n-1\r\n"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n2\r\n{}x\r\n0\r\n\r\n"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n\r\n"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"), 413},
+	/* what the routes do not take */
+	{S("GET /healthz HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\n{}"), 400},
+	{S("GET /locks/a HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"), 400},
+	{S("GET /healthz?x=1 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a?token=" TOKEN " HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("DELETE /locks/a?token=" TOKEN " HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?limit=0 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?limit=1001 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?limit=-1 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?limit=1x HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?limit= HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?limit=1&limit=1 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?cursor=nonsense HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?cursor=page-" REPEAT8("0123456789") " HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?prefix=%00 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks?prefix=%zz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/ HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/%00 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a%00b HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/a%0Ab HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/%C2%85 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/%FF HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/%C0%AF HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/% HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/%4 HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/redlockd:master HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/%72edlockd:master HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET /locks/" REPEAT8(REPEAT8("abcd")) "x HTTP/1.1\r\n" HOST "\r\n"), 400},
+	/* tokens */
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: \r\n\r\n"), 400},
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: x\r\n\r\n"), 400},
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "0\r\n\r\n"), 400},
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: 0123456789ABCDEF0123456789abcdef01234567\r\n\r\n"), 400},
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\nLock-Token: " TOKEN "\r\n\r\n"), 400},
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\nContent-Length: 52\r\n\r\n"
+	   "{\"token\":\"f123456789abcdef0123456789abcdef01234567\"}"), 400},
+	/* an Origin without JSON */
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://x\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: null\r\nContent-Type: text/plain\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: x\r\nContent-Type: application/jsonx\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: x\r\nContent-Type: application/json\r\nContent-Type: text/plain\r\n"
+	   "Content-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+};
+
+static void try_rubbish(int client, size_t i)
+{
+	exchange(client, rubbish[i].bytes, rubbish[i].len, 1);
+	ck_assert_msg(answer.len > 12 && atoi(answer.text + 9) == rubbish[i].status, "row %zu (%s): %s", i, rubbish[i].bytes, answer.text);
+	ck_assert_ptr_null(strstr(answer.text, TOKEN));
+	ck_assert_uint_eq(world.leases.submitted, 0);
+	ck_assert_uint_eq(world.leases.listed, 0);
+	close(client);
+}
+
+START_TEST(test_rubbish)
+{
+	try_rubbish(connect_tcp(), (size_t)_i);
+	try_rubbish(connect_unix(), (size_t)_i);
+	/* The same behind a request that was fine. Only a line without any blank, or beginning with one, may then end the connection silently. */
+	int client = connect_tcp();
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	exchange(client, rubbish[_i].bytes, rubbish[_i].len, 1);
+	ck_assert(answer.closed || answer.len > 0);
+	if (answer.len > 0)
+		ck_assert_int_eq(atoi(answer.text + 9), rubbish[_i].status);
+	ck_assert_uint_eq(world.leases.submitted, 0);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+}
+END_TEST
+
+/* What casts doubt on where a request ends also ends the connection: nothing behind it is taken for a request. */
+START_TEST(test_smuggling_ends_connection)
+{
+	static const char *const heads[] = {
+		"Content-Length: 5\r\nContent-Length: 0\r\n\r\n",
+		"Content-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED,
+		"Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" CHUNKED,
+		"Transfer-Encoding: chunked, identity\r\n\r\n",
+		"Transfer-Encoding: identity\r\n\r\n",
+		"Name: x\0 y\r\n\r\n",
+		"Content-Leng: 0\r\n th\r\n\r\n",
+	};
+	char request[1024];
+
+	for (size_t i = 0; i < COUNT(heads); i++) {
+		int client = connect_tcp();
+		snprintf(request, sizeof(request), "POST /locks HTTP/1.1\r\n" HOST "%s%s", heads[i], post_a);
+		exchange(client, request, strlen(request), 2);
+		ck_assert(answer.closed);
+		ck_assert_uint_eq(count_answers(false), 1);
+		HAS("HTTP/1.1 400 ");
+		HAS("Connection: close\r\n");
+		ck_assert_uint_eq(world.leases.submitted, 0);
+		close(client);
+	}
+}
+END_TEST
+
+static int ask_url(size_t url_len)
+{
+	static char request[8192];
+	int client = connect_tcp(), status;
+	size_t len = (size_t)sprintf(request, "GET /");
+
+	memset(request + len, 'x', url_len - 1);
+	strcpy(request + len + url_len - 1, " HTTP/1.1\r\n" HOST "\r\n");
+	status = ask(client, request);
+	close(client);
+	return status;
+}
+
+START_TEST(test_url_limit)
+{
+	ck_assert_int_eq(ask_url(2048), 404);
+	ck_assert_int_eq(ask_url(2049), 414);
+	assert_code("too-large");
+	ck_assert_int_eq(ask_url(6000), 414);
+}
+END_TEST
+
+/* `count` headers, the last of them with a value of so many bytes. */
+static int ask_headers(unsigned count, size_t value_len)
+{
+	static char request[128 * 1024];
+	int client = connect_unix(), status;
+	size_t len = (size_t)sprintf(request, "GET /healthz HTTP/1.1\r\n" HOST);
+
+	for (unsigned i = 1; i + 1 < count; i++)
+		len += (size_t)sprintf(request + len, "A: b\r\n");
+	len += (size_t)sprintf(request + len, "A: ");
+	memset(request + len, 'x', value_len);
+	strcpy(request + len + value_len, "\r\n\r\n");
+	status = ask(client, request);
+	close(client);
+	return status;
+}
+
+START_TEST(test_header_limits)
+{
+	ck_assert_int_eq(ask_headers(64, 1), 200);
+	ck_assert_int_eq(ask_headers(65, 1), 431);
+	assert_code("too-large");
+	ck_assert_int_eq(ask_headers(2, 8192 - 12 - 5), 200);
+	ck_assert_int_eq(ask_headers(2, 8192 - 12 - 5 + 1), 431);
+	ck_assert_int_eq(ask_headers(2, 20000), 431);
+	ck_assert_int_eq(ask_headers(2, 100000), 431); /* more than the library's own bound */
+}
+END_TEST
+
+/* A body of so many bytes: an object with blanks behind it. */
+static int ask_body_len(size_t len, bool chunked)
+{
+	static char request[96 * 1024];
+	int client = connect_unix(), status;
+	size_t at = chunked ? (size_t)sprintf(request, "POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%zx\r\n", len) :
+			      (size_t)sprintf(request, "POST /locks HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n", len);
+
+	memset(request + at, ' ', len);
+	memcpy(request + at, "{\"resource\":\"a\"}", 16);
+	strcpy(request + at + len, chunked ? "\r\n0\r\n\r\n" : "");
+	status = ask(client, request);
+	RUN_UNTIL((receive(client), answer.closed || status == 201));
+	close(client);
+	return status;
+}
+
+START_TEST(test_body_limit)
+{
+	ck_assert_int_eq(ask_body_len(16384, false), 201);
+	ck_assert_int_eq(ask_body_len(16385, false), 413);
+	assert_code("too-large");
+	HAS("Connection: close\r\n");
+	ck_assert_int_eq(ask_body_len(16384, true), 201);
+	ck_assert_int_eq(ask_body_len(16385, true), 413);
+	assert_code("too-large");
+	ck_assert_int_eq(ask_body_len(70000, true), 413);
+	ck_assert_uint_eq(world.leases.submitted, 2);
+	RUN_UNTIL(world.api->lingering_count == 0);
+}
+END_TEST
+
+/* At once: the body need not come for it to be refused. */
+START_TEST(test_body_limit_early)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 1000000\r\n\r\n"), 413);
+	close(client);
+}
+END_TEST
+
+/* What the client sends after its refusal is read away, so that nothing resets the connection under the answer. */
+START_TEST(test_refusal_is_not_reset)
+{
+	static char request[40 * 1024];
+	size_t len = (size_t)sprintf(request, "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 100000\r\n\r\n");
+	int client = connect_tcp();
+
+	memset(request + len, ' ', sizeof(request) - len);
+	exchange(client, request, sizeof(request), 2);
+	HAS("HTTP/1.1 413 ");
+	put(client, request, sizeof(request));
+	turn(-1, 30);
+	put(client, request, sizeof(request));
+	forget();
+	receive(client);
+	ck_assert(answer.closed && !answer.reset);
+	close(client);
+	RUN_UNTIL(world.api->lingering_count == 0);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_loop_test(tests, test_rubbish, 0, COUNT(rubbish));
+	tcase_add_test(tests, test_smuggling_ends_connection);
+	tcase_add_test(tests, test_url_limit);
+	tcase_add_test(tests, test_header_limits);
+	tcase_add_test(tests, test_body_limit);
+	tcase_add_test(tests, test_body_limit_early);
+	tcase_add_test(tests, test_refusal_is_not_reset);
+}
+
+int main(void)
+{
+	return run_suite("api_rubbish", add_all);
+}
