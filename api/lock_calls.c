@@ -41,6 +41,7 @@ static void answer_lease(struct request *request, const struct lease_answer *ans
 
 	json_object_set_new(lease, "resource", json_stringn(request->lease.resource, request->lease.resource_len));
 	json_object_set_new(lease, "token", json_stringn(answer->token, LEASE_TOKEN_LEN));
+	json_object_set_new(lease, "fence", json_integer((json_int_t)answer->fence));
 	if (owner_len > 0)
 		json_object_set_new(lease, "owner", text_new(owner, owner_len));
 	json_object_set_new(lease, "ttl_ms", json_integer(answer->ttl_ms));
@@ -63,6 +64,8 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 	json_object_set_new(state, "held", json_boolean(answer->held));
 	if (answer->held && answer->holder.known && answer->holder.owner_len > 0)
 		json_object_set_new(state, "owner", text_new(answer->holder.owner, answer->holder.owner_len));
+	if (answer->held && answer->holder.fence > 0)
+		json_object_set_new(state, "fence", json_integer((json_int_t)answer->holder.fence));
 	if (answer->held && answer->expires)
 		json_object_set_new(state, "remaining_ms", json_integer((json_int_t)answer->remaining_ms));
 	json_object_set_new(state, "votes", votes_new(&answer->votes));
@@ -76,7 +79,8 @@ static void answer_locked(struct request *request, const struct lease_answer *an
 				    (json_int_t)answer->waited_ms, "votes", votes_new(&answer->votes));
 
 	if (answer->holder.known)
-		json_object_set_new(members, "holder", json_pack("{s:o}", "owner", text_new(answer->holder.owner, answer->holder.owner_len)));
+		json_object_set_new(members, "holder", json_pack("{s:o, s:I}", "owner", text_new(answer->holder.owner, answer->holder.owner_len), "fence",
+									(json_int_t)answer->holder.fence));
 	reply_problem(request, PROBLEM_LOCKED, "Another holder has the lock, or may have it.", members);
 	request->reply.retry_after_s = whole_seconds(answer->retry_after_ms);
 }
