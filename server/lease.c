@@ -306,7 +306,7 @@ static void fill_params(const struct leases *leases, const struct lease_request 
 		.masters = (uint8_t)masters_count(leases->masters),
 		.tries = (uint16_t)options->retry_count,
 		.ttl_us = ttl_us,
-		.drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000),
+		.drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) + LEASE_ROUNDING_US,
 		.master_timeout_us = options->master_timeout_ms * UINT64_C(1000),
 		.retry_min_us = options->retry_min_ms * UINT64_C(1000),
 		.retry_max_us = options->retry_max_ms * UINT64_C(1000),

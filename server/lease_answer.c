@@ -100,8 +100,8 @@ static void fill_lease(const struct lease_op *op, const struct redlock_result *r
 {
 	memcpy(answer->token, op->token, sizeof answer->token);
 	answer->ttl_ms = (uint32_t)(result->ttl_us / 1000);
-	answer->validity_ms = (uint32_t)(result->validity_us / 1000);
-	answer->drift_ms = ms_up(op->core.params.drift_us);
+	answer->validity_ms = (uint32_t)((result->validity_us + LEASE_ROUNDING_US) / 1000);
+	answer->drift_ms = ms_up(op->core.params.drift_us - LEASE_ROUNDING_US);
 	answer->fence = result->fence;
 	if (op->request.call == LEASE_EXTEND)
 		find_holder(op, lease_token_id(op->token), &answer->holder);

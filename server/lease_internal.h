@@ -5,6 +5,10 @@
 #include "leases.h"
 #include "redlock/redlock.h"
 
+/* Validity is told in whole ms, rounded down. What that may cost is taken off with the drift beforehand, so that the core
+ * grants nothing of which less than a whole ms is left. */
+enum { LEASE_ROUNDING_US = 999 };
+
 /* What one master said about who holds the resource. */
 struct lease_sight {
 	uint64_t id;    /* of the token, or of the foreign value */

@@ -435,10 +435,10 @@ static bool options_check_drift(struct options_loader *loader)
 	const struct options *options = loader->options;
 	char reason[200];
 
-	if (options->min_ttl_ms * options->drift_factor + options->drift_ms < options->min_ttl_ms)
+	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms) /* a whole ms must be left */
 		return true;
 	snprintf(reason, sizeof(reason),
-		 "no validity is left of the shortest lease: min-ttl-ms %u * drift-factor %g + drift-ms %u must be less than min-ttl-ms",
+		 "no validity is left of the shortest lease: min-ttl-ms %u * drift-factor %g + drift-ms %u must be less than min-ttl-ms by more than 1",
 		 options->min_ttl_ms, options->drift_factor, options->drift_ms);
 	return options_complain(loader, options_blame(loader, names, 3), NULL, reason);
 }

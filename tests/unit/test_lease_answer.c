@@ -73,7 +73,7 @@ static void make_op(enum lease_call call)
 	memset(&op, 0, sizeof op);
 	op.request.call = call;
 	op.core.params.masters = 3;
-	op.core.params.drift_us = 302000;
+	op.core.params.drift_us = 302000 + LEASE_ROUNDING_US;
 	op.began_us = 1000000;
 	memcpy(op.token, TOKEN, LEASE_TOKEN_LEN);
 }
@@ -83,8 +83,8 @@ START_TEST(times_are_rounded_to_the_safe_side)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
-	struct redlock_result result = { .outcome = REDLOCK_OK, .ttl_us = 30000000, .validity_us = 29696999 };
-	op.core.params.drift_us = 301001;
+	struct redlock_result result = { .outcome = REDLOCK_OK, .ttl_us = 30000000, .validity_us = 29696999 - LEASE_ROUNDING_US };
+	op.core.params.drift_us = 301001 + LEASE_ROUNDING_US;
 	lease_answer_make(&op, &result, 1002999, &answer);
 	ck_assert_int_eq(answer.status, LEASE_OK);
 	ck_assert_uint_eq(answer.validity_ms, 29696);
@@ -92,6 +92,9 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	ck_assert_uint_eq(answer.ttl_ms, 30000);
 	ck_assert_uint_eq(answer.waited_ms, 2);
 	ck_assert_mem_eq(answer.token, TOKEN, LEASE_TOKEN_LEN);
+	result.validity_us = 1; /* the least that the core grants */
+	lease_answer_make(&op, &result, 1002999, &answer);
+	ck_assert_uint_eq(answer.validity_ms, 1);
 	make_op(LEASE_ACQUIRE);
 	result = (struct redlock_result){ .outcome = REDLOCK_LOCKED, .retry_after_us = 1001 };
 	lease_answer_make(&op, &result, 1000000, &answer);

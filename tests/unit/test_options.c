@@ -13,9 +13,9 @@ static const struct number {
 	uint64_t low, high, standard;
 	const char *companions; /* other flags with which all of low to high passes the checks over several options */
 } numbers[] = {
-	{"default-ttl-ms", MEMBER(default_ttl_ms), 1, 86400000, 30000, "--min-ttl-ms=1 --drift-ms=0 --max-ttl-ms=86400000"},
-	{"min-ttl-ms", MEMBER(min_ttl_ms), 1, 86400000, 100, "--drift-ms=0 --default-ttl-ms=86400000 --max-ttl-ms=86400000"},
-	{"max-ttl-ms", MEMBER(max_ttl_ms), 1, 86400000, 60000, "--drift-ms=0 --min-ttl-ms=1 --default-ttl-ms=1"},
+	{"default-ttl-ms", MEMBER(default_ttl_ms), 10, 86400000, 30000, "--min-ttl-ms=10 --drift-ms=0 --max-ttl-ms=86400000"},
+	{"min-ttl-ms", MEMBER(min_ttl_ms), 10, 86400000, 100, "--drift-ms=0 --default-ttl-ms=86400000 --max-ttl-ms=86400000"},
+	{"max-ttl-ms", MEMBER(max_ttl_ms), 10, 86400000, 60000, "--drift-ms=0 --min-ttl-ms=10 --default-ttl-ms=10"},
 	{"max-hold-ms", MEMBER(max_hold_ms), 0, UINT64_C(31536000000), 86400000, ""},
 	{"master-timeout-ms", MEMBER(master_timeout_ms), 1, 60000, 50, ""},
 	{"retry-min-ms", MEMBER(retry_min_ms), 0, 60000, 50, "--retry-max-ms=60000"},

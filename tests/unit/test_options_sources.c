@@ -181,8 +181,8 @@ START_TEST(options_that_do_not_go_together_are_mistakes)
 		{{"--dev", "--retry-max-ms=49"}, {"--retry-max-ms=49: less than --retry-min-ms=50"}},
 		{{"--dev", "--workers=4", "--max-connections=3"}, {"--workers=4: more than --max-connections=3"}},
 		{{"--dev", "--drift-ms=99"}, {"--drift-ms: no validity"}},
-		{{"--dev", "--min-ttl-ms=2"}, {"--min-ttl-ms: no validity"}},
-		{{"--dev", "--min-ttl-ms=4", "--drift-factor=0.5"}, {"no validity", "0.5"}},
+		{{"--dev", "--min-ttl-ms=10", "--drift-ms=9"}, {"no validity"}},
+		{{"--dev", "--min-ttl-ms=10", "--drift-ms=4", "--drift-factor=0.5"}, {"no validity", "0.5"}},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -210,10 +210,10 @@ START_TEST(options_at_the_edge_of_going_together_are_taken)
 	give_flag("--retry-max-ms=0");
 	assert_loads();
 	give_flag("--dev");
-	give_flag("--drift-ms=98"); /* 1 + 98 < 100 */
+	give_flag("--drift-ms=97"); /* 1 + 97 + 1 < 100 */
 	assert_loads();
 	give_flag("--dev");
-	give_flag("--min-ttl-ms=3"); /* 0.03 + 2 < 3 */
+	give_flag("--min-ttl-ms=10"); /* 0.1 + 2 + 1 < 10 */
 	assert_loads();
 	give_flag("--masters=redis://a,redis://b"); /* even: the program warns */
 	assert_loads();
