@@ -72,6 +72,16 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 	return state;
 }
 
+static json_t *holder_new(const struct lease_holder *holder)
+{
+	json_t *members = json_object();
+
+	json_object_set_new(members, "owner", text_new(holder->owner, holder->owner_len));
+	if (holder->fence > 0)
+		json_object_set_new(members, "fence", json_integer((json_int_t)holder->fence));
+	return members;
+}
+
 /* 409 locked. */
 static void answer_locked(struct request *request, const struct lease_answer *answer)
 {
@@ -79,15 +89,14 @@ static void answer_locked(struct request *request, const struct lease_answer *an
 				    (json_int_t)answer->waited_ms, "votes", votes_new(&answer->votes));
 
 	if (answer->holder.known)
-		json_object_set_new(members, "holder", json_pack("{s:o, s:I}", "owner", text_new(answer->holder.owner, answer->holder.owner_len), "fence",
-									(json_int_t)answer->holder.fence));
+		json_object_set_new(members, "holder", holder_new(&answer->holder));
 	reply_problem(request, PROBLEM_LOCKED, "Another holder has the lock, or may have it.", members);
 	request->reply.retry_after_s = whole_seconds(answer->retry_after_ms);
 }
 
 static void answer_no_quorum(struct request *request, const struct lease_votes *votes, bool too_late, uint32_t retry_after_ms)
 {
-	const char *detail = too_late ? "A majority granted the lock, but so late that nothing was left of it. It has been given back." :
+	const char *detail = too_late ? "A majority granted the lock, but no lease could be made of it in time. It has been given back." :
 			     request->lease.call == LEASE_ACQUIRE ? "Too few masters answered in time. What was granted has been given back." :
 								    "Too few masters answered in time to tell.";
 

@@ -124,10 +124,14 @@ static void count_error(struct master *master, enum master_error error)
 	metrics_add(&master->all->metrics->masters[master->index].errors[error], 1);
 }
 
-/* A master that answers, but with an error that no question will change, is down as long as it does so. */
-static void note_soft_error(struct master *master, const struct master_reply *reply, const redisReply *raw)
+/* A master that answers, but with an error that no question will change, is down as long as it does so: until it carries out
+ * what it refused (the release that follows a refused acquisition says nothing), or until a heartbeat. */
+static void note_soft_error(struct master *master, enum redlock_script script, const struct master_reply *reply, const redisReply *raw)
 {
+	if (reply->vote != REDLOCK_VOTE_FAILED && script != master->soft_script)
+		return;
 	master->soft_reason[0] = '\0';
+	master->soft_script = script;
 	if (reply->vote == REDLOCK_VOTE_FAILED && !reply->no_script && !reply->lost) {
 		bool told = raw && raw->type == REDIS_REPLY_ERROR;
 		snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %.120s", master_error_name(reply->error),
@@ -204,7 +208,7 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 	if (mapped.vote == REDLOCK_VOTE_FAILED && !mapped.no_script)
 		count_error(master, mapped.error);
 	if (mapped.vote == REDLOCK_VOTE_FAILED || master->soft_reason[0])
-		note_soft_error(master, &mapped, reply);
+		note_soft_error(master, done.script, &mapped, reply);
 	if (done.reply)
 		done.reply(done.arg, &mapped);
 }

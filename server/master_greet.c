@@ -128,6 +128,7 @@ static void judge_warnings(struct master *master)
 static void judge_memory(struct master *master)
 {
 	bool full = master->info.maxmemory > 0 && master->info.used_memory > master->info.maxmemory && strcmp(master->info.policy, "noeviction") == 0;
+	master->soft_script = REDLOCK_SCRIPT_ACQUIRE;
 	if (full)
 		snprintf(master->soft_reason, sizeof master->soft_reason, "%s: used_memory is above maxmemory", master_error_name(MASTER_ERROR_OOM));
 	else

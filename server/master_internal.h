@@ -85,6 +85,7 @@ struct master {
 	char reason[STATUS_REASON_MAX];      /* why the link is down */
 	char bar_reason[STATUS_REASON_MAX];  /* why it may not vote; "": it may */
 	char soft_reason[STATUS_REASON_MAX]; /* it answers, but only with this error */
+	enum redlock_script soft_script;     /* … to this script */
 	enum master_state shown;             /* the state last told to the log */
 	size_t warning_count;
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];

@@ -9,7 +9,7 @@ static const struct { const char *code; enum master_error error; } error_codes[]
 	{ "LOADING", MASTER_ERROR_LOADING }, { "READONLY", MASTER_ERROR_READONLY }, { "OOM", MASTER_ERROR_OOM },
 	{ "NOAUTH", MASTER_ERROR_AUTH }, { "WRONGPASS", MASTER_ERROR_AUTH }, { "NOPERM", MASTER_ERROR_AUTH },
 	{ "MOVED", MASTER_ERROR_CLUSTER }, { "ASK", MASTER_ERROR_CLUSTER }, { "CLUSTERDOWN", MASTER_ERROR_CLUSTER },
-	{ "CROSSSLOT", MASTER_ERROR_CLUSTER }, { "BUSY", MASTER_ERROR_BUSY },
+	{ "CROSSSLOT", MASTER_ERROR_CLUSTER }, { "BUSY", MASTER_ERROR_BUSY }, { "FENCE", MASTER_ERROR_CLOCK },
 };
 
 static bool begins_with(const char *text, size_t len, const char *word)

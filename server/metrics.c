@@ -36,7 +36,7 @@ static const char *const metrics_outcomes[LEASE_STATUS_COUNT] = {
 static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
 	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost", [MASTER_ERROR_DOWN] = "down", [MASTER_ERROR_LOADING] = "loading",
 	[MASTER_ERROR_READONLY] = "readonly", [MASTER_ERROR_OOM] = "oom",   [MASTER_ERROR_AUTH] = "auth", [MASTER_ERROR_CLUSTER] = "cluster",
-	[MASTER_ERROR_BUSY] = "busy",	      [MASTER_ERROR_OTHER] = "other"};
+	[MASTER_ERROR_BUSY] = "busy",	      [MASTER_ERROR_CLOCK] = "clock",   [MASTER_ERROR_OTHER] = "other"};
 
 /* Written by metrics_init() only. The labels are escaped once, there. */
 static struct {

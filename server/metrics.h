@@ -24,6 +24,7 @@ enum master_error {
 	MASTER_ERROR_AUTH,
 	MASTER_ERROR_CLUSTER,
 	MASTER_ERROR_BUSY,
+	MASTER_ERROR_CLOCK, /* refused: our clock is far ahead of its own */
 	MASTER_ERROR_OTHER,
 	MASTER_ERROR_COUNT
 };

@@ -8,6 +8,7 @@
 
 #include <assert.h>
 
+#include "planted.h"
 #include "tally.h"
 
 static unsigned count(uint16_t set)
@@ -23,7 +24,7 @@ bool redlock_fence_guess_holds(const struct redlock *op)
 		const struct redlock_ballot *ballot = &op->ballots[i];
 		increased += redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED && ballot->fence < op->fence;
 	}
-	return increased >= redlock_majority(op->params.masters);
+	return increased >= redlock_majority(op->params.masters) || PLANTED(PLANTED_NO_SECOND_ROUND);
 }
 
 static void note_number(struct redlock *op, const struct redlock_event *event)
@@ -38,7 +39,8 @@ void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 {
 	uint16_t bit = (uint16_t)(1U << event->master);
 	note_number(op, event);
-	if (event->script != REDLOCK_SCRIPT_RAISE || event->round != op->round || !(op->asked & bit))
+	bool current = event->round == op->round || PLANTED(PLANTED_OLD_ROUND);
+	if (event->script != REDLOCK_SCRIPT_RAISE || !current || !(op->asked & bit))
 		return;
 	assert(op->state == REDLOCK_RAISING);
 	if ((op->raised | op->behind | op->failed) & bit)

@@ -17,6 +17,7 @@
 
 #include "decide.h"
 #include "fence.h"
+#include "planted.h"
 #include "tally.h"
 
 void redlock_init(struct redlock *op, const struct redlock_params *params, uint64_t seed)
@@ -127,8 +128,9 @@ static void finish(struct redlock *op, const struct redlock_result *result, stru
  * left out: nothing can have happened there. */
 static void give_back(struct redlock *op, struct redlock_output *out)
 {
-	if (op->params.kind == REDLOCK_ACQUIRE)
-		send_to(op, out, REDLOCK_SCRIPT_RELEASE, op->sent);
+	uint16_t to = PLANTED(PLANTED_RELEASE_ANSWERED) ? op->sent & op->answered : op->sent;
+	if (op->params.kind == REDLOCK_ACQUIRE && !PLANTED(PLANTED_NO_RELEASE))
+		send_to(op, out, REDLOCK_SCRIPT_RELEASE, to);
 }
 
 /* "Retry on failure": after a random delay, to desynchronise clients that try at the same time. */
@@ -239,7 +241,7 @@ static void take_reply(struct redlock *op, const struct redlock_event *event, st
 static void close_voting(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	for (unsigned i = 0; i < op->params.masters; i++) {
-		if (redlock_has(op->answered, i))
+		if (redlock_has(op->answered, i) || PLANTED(PLANTED_SILENCE_IGNORED))
 			continue;
 		op->answered |= (uint16_t)(1U << i);
 		op->ballots[i] = (struct redlock_ballot){ .vote = REDLOCK_VOTE_FAILED };

@@ -5,10 +5,12 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "planted.h"
+
 uint8_t redlock_majority(uint8_t masters)
 {
 	assert(masters >= 1 && masters <= REDLOCK_MASTERS_MAX);
-	return (uint8_t)(masters / 2 + 1);
+	return (uint8_t)(masters / 2 + (PLANTED(PLANTED_QUORUM_HALF) ? 0 : 1));
 }
 
 static bool names_holder(const struct redlock *op, unsigned i)

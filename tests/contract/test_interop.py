@@ -79,7 +79,7 @@ def test_what_the_library_holds_is_refused_here(service, library, resource):
     assert 15000 < answer.json["retry_after_ms"] <= 20000, "told from the key that the library wrote"
     assert "holder" not in answer.json, "nothing is known of it"
     state = service.curl("GET", f"/locks/{quote(resource)}").json
-    assert state["held"] and "owner" not in state and 15000 < state["remaining_ms"] <= 20000
+    assert state["held"] and "owner" not in state and "fence" not in state and 15000 < state["remaining_ms"] <= 20000
     assert library.call(call="release", lock=lock)["ok"]
 
 
@@ -92,11 +92,17 @@ def test_what_is_held_here_is_refused_to_the_library(service, library, resource)
 
 
 def test_what_the_library_releases_is_free_here(service, library, resource):
+    """And the fence goes on from where it was, although the library knows none."""
+    before = service.acquire(resource)
+    assert service.release(before).status == 204
+    wait_for_none(service, resource)
     lock = library.acquire(resource)
     assert post(service, resource).status == 409
     assert library.call(call="release", lock=lock)["ok"]
     wait_for_none(service, resource)
-    assert service.release(service.acquire(resource)).status == 204
+    after = service.acquire(resource)
+    assert after["fence"] > before["fence"]
+    assert service.release(after).status == 204
 
 
 def test_what_is_released_here_is_free_for_the_library(service, library, resource):

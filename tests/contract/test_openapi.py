@@ -368,7 +368,8 @@ def test_validation_would_find_something(tmp_path):
     problem_at = "/components/responses/NotOwner/content/application~1problem+json/schema"
     less = {name: value for name, value in lease.items() if name != "token"}
     good = [(lease_at, lease), (problem_at, problem)]
-    bad = [(lease_at, {**lease, "fence": 1}), (lease_at, less), (lease_at, {**lease, "validity_ms": 0}),
+    bad = [(lease_at, {**lease, "more": 1}), (lease_at, less), (lease_at, {**lease, "fence": 0}),
+           (lease_at, {**lease, "fence": 2**53}), (lease_at, {**lease, "fence": "7"}), (lease_at, {**lease, "validity_ms": 0}),
            (problem_at, {**problem, "more": 1}), (problem_at, {**problem, "code": "locked"}), (problem_at, {**problem, "votes": {}})]
     messages = validate(good + bad, tmp_path)
     assert messages[:2] == ["", ""] and all(messages[2:]), messages

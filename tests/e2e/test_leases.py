@@ -9,7 +9,7 @@ import pytest
 
 from harness import SLOW, curl, quote, wait_until
 
-LEASE = {"resource", "token", "owner", "ttl_ms", "validity_ms", "drift_ms"}
+LEASE = {"resource", "token", "fence", "owner", "ttl_ms", "validity_ms", "drift_ms"}
 TOKEN = re.compile(r"[0-9a-f]{40}")
 
 
@@ -89,13 +89,13 @@ def test_validity_and_drift(service, resource, ttl_ms):
 
 
 def test_refused_acquire(service, resource):
-    service.acquire(resource, 20000, owner="the first")
+    fence = service.acquire(resource, 20000, owner="the first")["fence"]
     answer = service.curl("POST", "/locks", body={"resource": resource, "owner": "the second"})
     assert answer.status == 409 and answer.code == "locked"
     problem = answer.json
     assert 0 < problem["retry_after_ms"] <= 20000
     assert int(answer.headers["retry-after"]) == max(1, math.ceil(problem["retry_after_ms"] / 1000))
-    assert problem["holder"] == {"owner": "the first"}
+    assert problem["holder"] == {"owner": "the first", "fence": fence}
     assert 0 <= problem["waited_ms"] < 5000 * SLOW
     votes = problem["votes"]
     assert votes["needed"] == 2 and votes["masters"] == 3 and votes["refused"] >= 2
@@ -103,9 +103,9 @@ def test_refused_acquire(service, resource):
 
 
 def test_refused_acquire_where_the_holder_has_no_owner(service, resource):
-    service.acquire(resource)
+    fence = service.acquire(resource)["fence"]
     problem = service.curl("POST", "/locks", body={"resource": resource}).json
-    assert problem["code"] == "locked" and problem["holder"] == {"owner": None}
+    assert problem["code"] == "locked" and problem["holder"] == {"owner": None, "fence": fence}
 
 
 def test_a_refused_acquire_leaves_the_holder_alone(service, resource):
@@ -249,10 +249,11 @@ def test_get_shows_the_state(service, resource):
     assert set(free) == {"resource", "held", "votes"} and free["held"] is False
     assert free["votes"]["needed"] == 2 and free["votes"]["masters"] == 3 and free["votes"]["refused"] >= 2
     assert free["votes"]["granted"] == free["votes"]["failed"] == free["votes"]["barred"] == 0
-    service.acquire(resource, 20000, owner="日本 \"x\"")
+    fence = service.acquire(resource, 20000, owner="日本 \"x\"")["fence"]
     wait_for_all(service, resource)
     held = state(service, resource)
-    assert set(held) == {"resource", "held", "owner", "remaining_ms", "votes"}
+    assert set(held) == {"resource", "held", "owner", "fence", "remaining_ms", "votes"}
+    assert held["fence"] == fence
     assert held["resource"] == resource and held["held"] is True and held["owner"] == "日本 \"x\""
     assert 0 < held["remaining_ms"] <= 20000
     assert held["votes"]["granted"] >= 2 and held["votes"]["failed"] == 0
@@ -303,10 +304,10 @@ def test_key_and_value_in_redis(service, resource):
     lease = service.acquire(resource, 20000, owner="o:w:n")
     wait_for_all(service, resource)
     for master in service.masters:
-        token, hold_until_ms, owner = master.cli("GET", resource).split(":", 2)
+        token, hold_until_ms, fence, owner = master.cli("GET", resource).split(":", 3)
         seconds, microseconds = master.cli("TIME")
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-        assert token == lease["token"] and owner == "o:w:n"
+        assert token == lease["token"] and int(fence) == lease["fence"] and owner == "o:w:n"
         assert 0 < int(hold_until_ms) - now_ms <= 86400000
         assert 0 < master.cli("PTTL", resource) <= 20000
 
@@ -316,9 +317,9 @@ def test_a_key_of_another_library_counts_as_held(service, resource):
         master.cli("SET", resource, "7f3ab1", "NX", "PX", 20000)
     answer = service.curl("POST", "/locks", body={"resource": resource})
     assert answer.status == 409 and answer.code == "locked"
-    assert 0 < answer.json["retry_after_ms"] <= 20000
+    assert 0 < answer.json["retry_after_ms"] <= 20000 and "holder" not in answer.json
     seen = state(service, resource)
-    assert seen["held"] is True and "owner" not in seen and 0 < seen["remaining_ms"] <= 20000
+    assert seen["held"] is True and "owner" not in seen and "fence" not in seen and 0 < seen["remaining_ms"] <= 20000
     assert keys(service, resource) == ["7f3ab1"] * 3
 
 
@@ -366,8 +367,11 @@ def test_binary_foreign_value(service, resource):
 def test_listing_walks_over_all_locks_once(lab):
     service = lab.service(3)
     names, client = {f"walk/{number:03}/é" for number in range(500)}, service.client()
+    fences = {}
     for name in names | {f"other/{number}" for number in range(50)}:
-        assert client.call("POST", "/locks", {"resource": name, "ttl_ms": 60000, "owner": "lister"}).status == 201
+        answer = client.call("POST", "/locks", {"resource": name, "ttl_ms": 60000, "owner": "lister"})
+        assert answer.status == 201
+        fences[name] = answer.json["fence"]
     for master in service.masters:
         wait_until(lambda one=master: one.cli("DBSIZE") >= 550, what="all keys")
     for limit in ("", "&limit=7", "&limit=1000"):
@@ -379,6 +383,7 @@ def test_listing_walks_over_all_locks_once(lab):
             assert set(page) <= {"locks", "cursor"}
             for lock in page["locks"]:
                 assert lock["held"] is True and lock["owner"] == "lister" and 0 < lock["remaining_ms"] <= 60000
+                assert lock["fence"] == fences.get(lock["resource"])
             found += [lock["resource"] for lock in page["locks"]]
             pages += 1
             cursor = page.get("cursor")
@@ -540,7 +545,7 @@ def test_two_services_exclude_each_other(lab, resource):
     lease = first.acquire(resource, owner="via the first")
     wait_for_all(first, resource)
     refused = second.curl("POST", "/locks", body={"resource": resource})
-    assert refused.status == 409 and refused.json["holder"] == {"owner": "via the first"}
+    assert refused.status == 409 and refused.json["holder"] == {"owner": "via the first", "fence": lease["fence"]}
     assert put(second, resource, lease["token"]).status == 200
     assert second.release(lease).status == 204
     assert second.acquire(resource)["token"] != lease["token"]

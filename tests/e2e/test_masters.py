@@ -45,7 +45,7 @@ def check_a_majority_serves(service, name):
     assert lease.status == 201, lease
     refused = timed("POST", "/locks", body={"resource": name})
     assert refused.status == 409 and refused.code == "locked", refused
-    assert refused.json["holder"] == {"owner": "me"}
+    assert refused.json["holder"] == {"owner": "me", "fence": lease.json["fence"]}
     seen = timed("GET", f"/locks/{name}")
     assert seen.status == 200 and seen.json["held"] is True
     for votes in (refused.json["votes"], seen.json["votes"]):

@@ -13,6 +13,7 @@ void fake_leases_init(struct leases *leases)
 	leases->answer.status = LEASE_OK;
 	leases->answer.votes = (struct lease_votes){.needed = 2, .granted = 3, .masters = 3};
 	memcpy(leases->answer.token, fake_token, LEASE_TOKEN_LEN);
+	leases->answer.fence = FAKE_FENCE;
 	leases->answer.ttl_ms = 30000;
 	leases->answer.validity_ms = 29690;
 	leases->answer.drift_ms = 302;

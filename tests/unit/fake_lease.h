@@ -7,6 +7,8 @@
 
 enum { FAKE_OPS_MAX = 256 };
 
+#define FAKE_FENCE UINT64_C(9007199254740991) /* of every lease: the largest there is, which a double just holds */
+
 struct lease_op {
 	bool used;
 	struct lease_request request;

@@ -11,9 +11,10 @@ START_TEST(test_acquire)
 	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"orders/4 2\",\"ttl_ms\":1000,\"owner\":\"me\"}"), 201);
 	HAS("Location: /locks/orders/4%202\r\n");
 	HAS("Content-Type: application/json\r\n");
+	HAS("\"fence\":9007199254740991,");
 	json_t *lease = answer_json();
-	json_t *expected = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i}", "resource", "orders/4 2", "token", TOKEN, "owner", "me", "ttl_ms", 30000,
-				     "validity_ms", 29690, "drift_ms", 302);
+	json_t *expected = json_pack("{s:s, s:s, s:I, s:s, s:i, s:i, s:i}", "resource", "orders/4 2", "token", TOKEN, "fence", (json_int_t)FAKE_FENCE,
+				     "owner", "me", "ttl_ms", 30000, "validity_ms", 29690, "drift_ms", 302);
 	ck_assert(json_equal(lease, expected));
 	json_decref(lease);
 	json_decref(expected);
@@ -41,6 +42,7 @@ START_TEST(test_extend)
 	json_t *lease = answer_json();
 	ck_assert_str_eq(json_string_value(json_object_get(lease, "resource")), "orders/4 2");
 	ck_assert_str_eq(json_string_value(json_object_get(lease, "owner")), "me");
+	ck_assert_int_eq(json_integer_value(json_object_get(lease, "fence")), (json_int_t)FAKE_FENCE);
 	json_decref(lease);
 	ck_assert_int_eq(world.leases.last.call, LEASE_EXTEND);
 	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
@@ -79,11 +81,12 @@ START_TEST(test_inspect)
 	json_decref(state);
 	world.leases.answer.held = world.leases.answer.expires = true;
 	world.leases.answer.remaining_ms = 4321;
-	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "me"};
+	world.leases.answer.holder = (struct lease_holder){.known = true, .fence = 7, .owner_len = 2, .owner = "me"};
 	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "\r\n"), 200);
 	state = answer_json();
 	ck_assert(json_is_true(json_object_get(state, "held")));
 	ck_assert_str_eq(json_string_value(json_object_get(state, "owner")), "me");
+	ck_assert_int_eq(json_integer_value(json_object_get(state, "fence")), 7);
 	ck_assert_int_eq(json_integer_value(json_object_get(state, "remaining_ms")), 4321);
 	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(state, "votes"), "needed")), 2);
 	json_decref(state);
@@ -92,6 +95,7 @@ START_TEST(test_inspect)
 	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "\xff\xfe"};
 	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "\r\n"), 200);
 	HAS("\"owner\":null");
+	HAS_NOT("fence"); /* not known */
 	close(client);
 }
 END_TEST
@@ -145,13 +149,14 @@ START_TEST(test_locked_members)
 	world.leases.answer.status = LEASE_LOCKED;
 	world.leases.answer.retry_after_ms = 0;
 	world.leases.answer.waited_ms = 7;
-	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "me"};
+	world.leases.answer.holder = (struct lease_holder){.known = true, .fence = FAKE_FENCE, .owner_len = 2, .owner = "me"};
 	ck_assert_int_eq(ask(client, post_a), 409);
 	HAS("Retry-After: 1\r\n");
-	HAS("\"holder\":{\"owner\":\"me\"}");
+	HAS("\"holder\":{\"owner\":\"me\",\"fence\":9007199254740991}");
 	HAS("\"waited_ms\":7");
 	HAS("\"retry_after_ms\":0");
 	world.leases.answer.holder.owner_len = 0;
+	world.leases.answer.holder.fence = 0; /* not known */
 	ck_assert_int_eq(ask(client, post_a), 409);
 	HAS("\"holder\":{\"owner\":null}");
 	world.leases.answer.holder.known = false;
@@ -202,6 +207,7 @@ START_TEST(test_list)
 	states[0] = (struct lease_state){.resource_len = 3, .resource = "a/b"};
 	states[0].answer.held = states[0].answer.expires = true;
 	states[0].answer.remaining_ms = 5;
+	states[0].answer.holder = (struct lease_holder){.known = true, .fence = 77};
 	states[1] = (struct lease_state){.resource_len = 2, .resource = "\xff\xfe"}; /* somebody else's key */
 	states[2] = (struct lease_state){.resource_len = 1, .resource = "c"};
 	states[2].answer.held = true;
@@ -209,6 +215,7 @@ START_TEST(test_list)
 	ck_assert_int_eq(ask(client, "GET /locks?prefix=a%2F&limit=1000&cursor=page-1 HTTP/1.1\r\n" HOST "\r\n"), 200);
 	json_t *page = answer_json();
 	ck_assert_uint_eq(json_array_size(json_object_get(page, "locks")), 2);
+	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 0), "fence")), 77);
 	ck_assert_str_eq(json_string_value(json_object_get(page, "cursor")), "page-2");
 	json_decref(page);
 	ck_assert_uint_eq(world.leases.last_list.limit, 1000);

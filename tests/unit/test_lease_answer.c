@@ -16,20 +16,24 @@ static uint64_t read_value(const char *value, struct lease_holder *ret)
 START_TEST(owners_are_read_from_our_own_values)
 {
 	struct lease_holder holder;
-	read_value(TOKEN ":1795215206922:worker-7", &holder);
+	read_value(TOKEN ":1795215206922:1795215206922001:worker-7", &holder);
 	ck_assert(holder.known);
+	ck_assert_uint_eq(holder.fence, UINT64_C(1795215206922001));
 	ck_assert_uint_eq(holder.owner_len, 8);
 	ck_assert_mem_eq(holder.owner, "worker-7", 8);
-	read_value(TOKEN ":0:", &holder);
+	read_value(TOKEN ":0:9007199254740991:", &holder);
 	ck_assert(holder.known);
+	ck_assert_uint_eq(holder.fence, REDLOCK_FENCE_LIMIT - 1);
 	ck_assert_uint_eq(holder.owner_len, 0);
-	read_value(TOKEN ":0:a:b:c", &holder);
+	read_value(TOKEN ":0:1:a:b:c", &holder);
 	ck_assert_mem_eq(holder.owner, "a:b:c", 5);
 }
 END_TEST
 
 static const char *const foreign[] = {
-	"", "x", "ZGVhZGJlZWY=", TOKEN, TOKEN ":", TOKEN ":12", TOKEN "::x", TOKEN ":1a:x", "0123456789ABCDEF0123456789abcdef01234567:1:x", " " TOKEN ":1:x",
+	"", "x", "ZGVhZGJlZWY=", TOKEN, TOKEN ":", TOKEN ":12", TOKEN ":12:", TOKEN ":12:34", TOKEN ":12:worker", TOKEN "::34:x", TOKEN ":12::x",
+	TOKEN ":1a:34:x", TOKEN ":12:3a:x", TOKEN ":12:-34:x", TOKEN ":12:99999999999999999999:x", "0123456789ABCDEF0123456789abcdef01234567:1:2:x",
+	" " TOKEN ":1:2:x",
 };
 
 START_TEST(foreign_values_have_no_owner)
@@ -38,12 +42,13 @@ START_TEST(foreign_values_have_no_owner)
 	read_value(foreign[_i], &holder);
 	ck_assert_msg(!holder.known, "%s", foreign[_i]);
 	ck_assert_uint_eq(holder.owner_len, 0);
+	ck_assert_uint_eq(holder.fence, 0);
 }
 END_TEST
 
 START_TEST(an_owner_that_is_too_long_is_not_read)
 {
-	char value[LEASE_TOKEN_LEN + 3 + LEASE_OWNER_MAX + 2] = TOKEN ":0:";
+	char value[LEASE_TOKEN_LEN + 5 + LEASE_OWNER_MAX + 2] = TOKEN ":0:1:";
 	memset(value + strlen(value), 'o', LEASE_OWNER_MAX + 1);
 	struct lease_holder holder;
 	read_value(value, &holder);
@@ -51,14 +56,14 @@ START_TEST(an_owner_that_is_too_long_is_not_read)
 }
 END_TEST
 
-/* hold_until_ms is in each master's own time: the token alone says who it is. */
+/* hold_until_ms is in each master's own time, and not every master has the last number: the token alone says who it is. */
 START_TEST(holders_are_told_apart_by_token)
 {
 	struct lease_holder holder;
-	uint64_t id = read_value(TOKEN ":1:a", &holder);
-	ck_assert_uint_eq(id, read_value(TOKEN ":2:a", &holder));
+	uint64_t id = read_value(TOKEN ":1:7:a", &holder);
+	ck_assert_uint_eq(id, read_value(TOKEN ":2:8:a", &holder));
 	ck_assert_uint_eq(id, lease_token_id(TOKEN));
-	ck_assert_uint_ne(id, read_value(OTHER ":1:a", &holder));
+	ck_assert_uint_ne(id, read_value(OTHER ":1:7:a", &holder));
 	ck_assert_uint_eq(read_value("redsync-value", &holder), read_value("redsync-value", &holder));
 	ck_assert_uint_ne(read_value("redsync-value", &holder), read_value("another-value", &holder));
 	ck_assert_uint_eq(lease_sight_read(NULL, 0, &holder), lease_sight_read(NULL, 0, &holder));
@@ -83,7 +88,9 @@ START_TEST(times_are_rounded_to_the_safe_side)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
-	struct redlock_result result = { .outcome = REDLOCK_OK, .ttl_us = 30000000, .validity_us = 29696999 - LEASE_ROUNDING_US };
+	struct redlock_result result = {
+		.outcome = REDLOCK_OK, .fence = REDLOCK_FENCE_LIMIT - 1, .ttl_us = 30000000, .validity_us = 29696999 - LEASE_ROUNDING_US,
+	};
 	op.core.params.drift_us = 301001 + LEASE_ROUNDING_US;
 	lease_answer_make(&op, &result, 1002999, &answer);
 	ck_assert_int_eq(answer.status, LEASE_OK);
@@ -92,6 +99,7 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	ck_assert_uint_eq(answer.ttl_ms, 30000);
 	ck_assert_uint_eq(answer.waited_ms, 2);
 	ck_assert_mem_eq(answer.token, TOKEN, LEASE_TOKEN_LEN);
+	ck_assert_uint_eq(answer.fence, REDLOCK_FENCE_LIMIT - 1);
 	result.validity_us = 1; /* the least that the core grants */
 	lease_answer_make(&op, &result, 1002999, &answer);
 	ck_assert_uint_eq(answer.validity_ms, 1);
@@ -107,16 +115,18 @@ static const struct { enum redlock_outcome outcome; enum lease_status status; } 
 	{ REDLOCK_NO_QUORUM, LEASE_NO_QUORUM }, { REDLOCK_SPLIT, LEASE_SPLIT_VOTE },
 };
 
-/* A token leaves only with a lease. */
+/* A token and a fence leave only with a lease. */
 START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
-	struct redlock_result result = { .outcome = outcomes[_i].outcome };
+	struct redlock_result result = { .outcome = outcomes[_i].outcome, .fence = 7 };
 	lease_answer_make(&op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status);
-	if (answer.status != LEASE_OK)
+	if (answer.status != LEASE_OK) {
 		ck_assert_int_eq(answer.token[0], '\0');
+		ck_assert_uint_eq(answer.fence, 0);
+	}
 }
 END_TEST
 
@@ -137,12 +147,15 @@ START_TEST(the_holder_is_the_one_that_the_core_chose)
 {
 	struct lease_answer answer;
 	make_op(LEASE_INSPECT);
-	op.seen[0].id = read_value(OTHER ":1:stale", &op.seen[0].holder);
-	op.seen[1].id = read_value(TOKEN ":1:worker", &op.seen[1].holder);
-	struct redlock_result result = { .outcome = REDLOCK_OK, .held = true, .has_holder = true, .holder = op.seen[1].id, .remaining_us = 5999 };
+	op.seen[0].id = read_value(OTHER ":1:99:stale", &op.seen[0].holder);
+	op.seen[1].id = read_value(TOKEN ":1:7:worker", &op.seen[1].holder);
+	struct redlock_result result = {
+		.outcome = REDLOCK_OK, .held = true, .has_holder = true, .holder = op.seen[1].id, .holder_fence = 8, .remaining_us = 5999,
+	};
 	lease_answer_make(&op, &result, 1000000, &answer);
 	ck_assert(answer.held && answer.expires && answer.holder.known);
 	ck_assert_mem_eq(answer.holder.owner, "worker", 6);
+	ck_assert_uint_eq(answer.holder.fence, 8); /* the core knows what all masters said */
 	ck_assert_uint_eq(answer.remaining_ms, 5);
 	result.remaining_us = REDLOCK_NEVER;
 	lease_answer_make(&op, &result, 1000000, &answer);
@@ -154,12 +167,13 @@ START_TEST(an_extended_lease_shows_its_own_owner)
 {
 	struct lease_answer answer;
 	make_op(LEASE_EXTEND);
-	op.seen[0].id = read_value(OTHER ":1:another", &op.seen[0].holder);
-	op.seen[2].id = read_value(TOKEN ":9:me", &op.seen[2].holder);
-	struct redlock_result result = { .outcome = REDLOCK_OK, .ttl_us = 5000000, .validity_us = 1000 };
+	op.seen[0].id = read_value(OTHER ":1:99:another", &op.seen[0].holder);
+	op.seen[2].id = read_value(TOKEN ":9:7:me", &op.seen[2].holder);
+	struct redlock_result result = { .outcome = REDLOCK_OK, .fence = 8, .ttl_us = 5000000, .validity_us = 1000 };
 	lease_answer_make(&op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.holder.owner_len, 2);
 	ck_assert_mem_eq(answer.holder.owner, "me", 2);
+	ck_assert_uint_eq(answer.fence, 8);
 	ck_assert_uint_eq(answer.ttl_ms, 5000);
 }
 END_TEST

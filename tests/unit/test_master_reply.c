@@ -27,7 +27,12 @@ struct row {
 };
 
 static const struct row rows[] = {
-	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:1\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:9007199254740991\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_RAISE, "*1\r\n:1\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:1795215206922001\r\n", REDLOCK_VOTE_BEHIND },
+	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_RAISE, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
 	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:1\r\n", REDLOCK_VOTE_GRANTED },
 	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
 	{ REDLOCK_SCRIPT_EXTEND, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
@@ -39,8 +44,18 @@ static const struct row rows[] = {
 	/* what no script of ours says */
 	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_INSPECT, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:2\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:2\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n$1\r\n1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:9007199254740992\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n:1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*1\r\n:2\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:9007199254740992\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:2\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*0\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*-1\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n$1\r\n1\r\n", REDLOCK_VOTE_FAILED },
@@ -100,6 +115,22 @@ START_TEST(times_and_values_are_taken_over)
 }
 END_TEST
 
+/* All sixteen digits of them; and none is left over from a reply that is refused for its shape. */
+START_TEST(numbers_of_buckets_are_taken_over)
+{
+	redisReply *raw;
+	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:9007199254740991\r\n", &raw);
+	ck_assert_uint_eq(reply.fence, REDLOCK_FENCE_LIMIT - 1);
+	freeReplyObject(raw);
+	reply = map(REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:1795215206922001\r\n", &raw);
+	ck_assert_uint_eq(reply.fence, UINT64_C(1795215206922001));
+	freeReplyObject(raw);
+	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:9007199254740992\r\n", &raw);
+	ck_assert_uint_eq(reply.fence, 0);
+	freeReplyObject(raw);
+}
+END_TEST
+
 static const struct { const char *text; enum master_error error; } errors[] = {
 	{ "LOADING Redis is loading the dataset in memory", MASTER_ERROR_LOADING },
 	{ "READONLY You can't write against a read only replica.", MASTER_ERROR_READONLY },
@@ -113,6 +144,7 @@ static const struct { const char *text; enum master_error error; } errors[] = {
 	{ "MOVED 3999 127.0.0.1:6381", MASTER_ERROR_CLUSTER },
 	{ "CLUSTERDOWN Hash slot not served", MASTER_ERROR_CLUSTER },
 	{ "BUSY Redis is busy running a script.", MASTER_ERROR_BUSY },
+	{ "FENCE the guess is more than a day ahead of this master", MASTER_ERROR_CLOCK },
 	{ "BUSYGROUP Consumer Group name already exists", MASTER_ERROR_OTHER },
 	{ "ERR unknown command", MASTER_ERROR_OTHER },
 	{ "ASKING", MASTER_ERROR_OTHER },
@@ -172,6 +204,7 @@ int main(void)
 	tcase_add_loop_test(tests, replies_become_votes, 0, sizeof rows / sizeof *rows);
 	tcase_add_test(tests, a_lost_connection_is_a_failure_that_may_have_happened);
 	tcase_add_test(tests, times_and_values_are_taken_over);
+	tcase_add_test(tests, numbers_of_buckets_are_taken_over);
 	tcase_add_loop_test(tests, errors_have_reasons, 0, sizeof errors / sizeof *errors);
 	tcase_add_test(tests, noscript_is_told_apart);
 	tcase_add_test(tests, info_is_read);

@@ -1,0 +1,88 @@
+/* What must hold in every state of the world: see the list in sim_world.h. Majorities are counted here anew: nothing of the
+ * core's own counting is relied upon. */
+#include "sim_world.h"
+
+static bool has_lock(const struct sim_op *op)
+{
+	return op->done && op->outcome == REDLOCK_OK;
+}
+
+/* Two numbers given: different, and ordered. */
+static void check_pair(struct sim_world *world, const struct sim_config *config)
+{
+	const struct sim_op *ops = world->ops;
+	if (ops[0].fence == ops[1].fence)
+		world->violated |= SIM_DISTINCT;
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		if (ops[o].other_before && ops[o].fence < ops[1 - o].fence)
+			world->violated |= SIM_REAL_TIME;
+	/* On a master where both made the increase that gave them their numbers, the first to hold the lock has the smaller one. */
+	for (unsigned i = 0; i < SIM_MASTERS && !config->two_resources; i++) {
+		bool shared = ops[0].acquired[i] && ops[1].acquired[i] && ops[0].increased[i] == ops[0].fence && ops[1].increased[i] == ops[1].fence;
+		unsigned first = world->first[i];
+		if (shared && ops[first].fence > ops[1 - first].fence)
+			world->violated |= SIM_HOLDING;
+	}
+	if (config->drops == 0 && !config->two_resources && !ops[0].released && !ops[1].released)
+		world->violated |= SIM_EXCLUSION;
+}
+
+static void check_holder(struct sim_world *world, const struct sim_config *config, unsigned o)
+{
+	const struct sim_op *op = &world->ops[o];
+	unsigned increased = 0, kept = 0;
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		increased += op->increased[i] == op->fence;
+		kept += model_token(&world->masters[i], sim_key(config, o)) == sim_token(o, op->core.attempt);
+	}
+	if (2 * increased <= SIM_MASTERS)
+		world->violated |= SIM_DEFINITION;
+	if (config->drops == 0 && !op->released && 2 * kept <= SIM_MASTERS)
+		world->violated |= SIM_KEPT;
+}
+
+/* Where all that an operation sent has been carried out, no key of it is left. */
+static void check_left_behind(struct sim_world *world, const struct sim_config *config, unsigned o)
+{
+	const struct sim_op *op = &world->ops[o];
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		const struct sim_link *link = &op->links[i];
+		uint64_t token = model_token(&world->masters[i], sim_key(config, o));
+		if (link->excused || link->command_count > 0 || link->stale_count > 0 || token == 0)
+			continue;
+		if (sim_token_op(token) == o)
+			world->violated |= SIM_LEFT_BEHIND;
+	}
+}
+
+void sim_check(struct sim_world *world, const struct sim_config *config)
+{
+	for (unsigned o = 0; o < SIM_OPS; o++) {
+		const struct sim_op *op = &world->ops[o];
+		if (has_lock(op))
+			check_holder(world, config, o);
+		if (op->done && (op->outcome != REDLOCK_OK || op->released))
+			check_left_behind(world, config, o);
+		if (!op->done && op->core.state != REDLOCK_IDLE && redlock_deadline_us(&op->core) == REDLOCK_NEVER)
+			world->violated |= SIM_ONCE;
+	}
+	if (has_lock(&world->ops[0]) && has_lock(&world->ops[1]))
+		check_pair(world, config);
+}
+
+const char *sim_check_name(unsigned check)
+{
+	switch ((enum sim_check)check) {
+	case SIM_DISTINCT: return "distinct: two leases with one number";
+	case SIM_HOLDING: return "holding: who held the lock first on a shared master has the larger number";
+	case SIM_REAL_TIME: return "real time: an attempt that began after an OK got the smaller number";
+	case SIM_DEFINITION: return "definition: no majority made a strict increase to the number given";
+	case SIM_EXCLUSION: return "exclusion: two leases at the same time";
+	case SIM_KEPT: return "kept: a lease without a majority of keys";
+	case SIM_LEFT_BEHIND: return "left behind: a key of a lock that was not given or was given back";
+	case SIM_ONCE: return "once: done or finished not exactly once, or no deadline";
+	case SIM_ASSERT: return "assert: the core's own";
+	case SIM_ALL: break;
+	}
+	return "several";
+}

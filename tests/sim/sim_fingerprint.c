@@ -1,0 +1,180 @@
+/* When two worlds are the same: a canonical form, of which only a 64-bit hash is kept.
+ *
+ * Left out is what no later event looks at: of a decided operation the votes (late replies are only counted), of an operation
+ * without the lock the history of its increases, of a key's value all but the token, of a bucket and the floor all but the larger
+ * one, of an increase all but whether it is to the current number (numbers only grow, an older one can never be given).
+ *
+ * Masters are interchangeable: nothing in the core or in the world depends on their order. So each is hashed with all that
+ * belongs to it, bucket and floor included, and the three hashes are sorted. So are the two operations, which may
+ * make the same guesses: by what they know themselves, and where that is equal the smaller of the two hashes counts. */
+#include "sim_world.h"
+
+#include <assert.h>
+
+enum { RECORD_MAX = 512 };
+
+struct record {
+	unsigned len;
+	union {
+		uint8_t bytes[RECORD_MAX];
+		uint64_t words[RECORD_MAX / 8];
+	} at;
+};
+
+static void put(struct record *record, unsigned value)
+{
+	assert(value <= UINT8_MAX && record->len < RECORD_MAX);
+	record->at.bytes[record->len++] = (uint8_t)value;
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+	unsigned __int128 product = (unsigned __int128)(a ^ UINT64_C(0xa0761d6478bd642f)) * (b ^ UINT64_C(0xe7037ed1a0b428db));
+	return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hash_record(struct record *record)
+{
+	uint64_t hash = mix(record->len, UINT64_C(0x9e3779b97f4a7c15));
+	while (record->len % 8 != 0)
+		put(record, 0);
+	for (unsigned i = 0; i < record->len / 8; i++)
+		hash = mix(hash ^ record->at.words[i], UINT64_C(0x8ebc6af09c88c6e3) + hash);
+	return hash;
+}
+
+/* A token as seen with operation `first` as the first one. */
+static unsigned token_from(uint64_t token, unsigned first)
+{
+	return token == 0 ? 0 : 1 + (sim_token_op(token) ^ first) * 4 + sim_token_attempt(token) - 1;
+}
+
+static bool may_have_lock(const struct sim_op *op)
+{
+	return !op->done || op->outcome == REDLOCK_OK;
+}
+
+static void put_op(struct record *record, const struct sim_op *op)
+{
+	const struct redlock *core = &op->core;
+	put(record, (unsigned)(core->state * 8) + (op->other_before && !op->done) * 4U + op->released * 2U + may_have_lock(op));
+	put(record, core->attempt);
+	if (op->done) {
+		put(record, op->fence);
+		return;
+	}
+	put(record, core->round);
+	put(record, (unsigned)core->fence);
+	put(record, (unsigned)core->highest);
+	put(record, (unsigned)(op->now_us - core->start_us) & 0xffU);
+	put(record, core->state == REDLOCK_IDLE ? 0 : (unsigned)(core->deadline_us - op->now_us) & 0xffU);
+}
+
+/* What the core knows of one master. */
+static void put_core(struct record *record, const struct redlock *core, unsigned master, unsigned first)
+{
+	const struct redlock_ballot *ballot = &core->ballots[master];
+	bool answered = redlock_has(core->answered, master);
+	put(record, (unsigned)(redlock_has(core->sent, master) << 5 | redlock_has(core->asked, master) << 4 | redlock_has(core->raised, master) << 3 |
+			       redlock_has(core->behind, master) << 2 | redlock_has(core->failed, master) << 1 | answered));
+	if (!answered)
+		return;
+	put(record, ballot->vote);
+	if (ballot->vote == REDLOCK_VOTE_HELD)
+		put(record, token_from(ballot->holder, first));
+	else if (ballot->vote == REDLOCK_VOTE_GRANTED && core->state == REDLOCK_VOTING)
+		put(record, (unsigned)ballot->fence);
+}
+
+static void put_commands(struct record *record, const struct sim_command *commands, unsigned count, const struct sim_op *op)
+{
+	put(record, count);
+	for (unsigned i = 0; i < count; i++) {
+		const struct sim_command *command = &commands[i];
+		put(record, command->script + (command->silent && !op->done) * 8U + command->attempt * 16U);
+		put(record, op->done ? 0 : command->round);
+		put(record, command->script == REDLOCK_SCRIPT_RELEASE ? 0 : command->fence);
+	}
+}
+
+static void put_link(struct record *record, const struct sim_op *op, unsigned master, unsigned first)
+{
+	const struct sim_link *link = &op->links[master];
+	bool may_send = may_have_lock(op) && !op->released;
+	put(record, (may_send ? link->state * 2U : 0) + link->excused);
+	put_commands(record, link->commands, link->command_count, op);
+	put_commands(record, link->stale, link->stale_count, op);
+	put(record, link->reply_count);
+	for (unsigned i = 0; i < link->reply_count; i++) {
+		const struct sim_reply *reply = &link->replies[i];
+		put(record, reply->script + reply->vote * 8U);
+		put(record, reply->attempt + reply->round * 4U);
+		put(record, reply->vote == REDLOCK_VOTE_HELD ? token_from(reply->holder, first) : reply->fence);
+	}
+}
+
+/* What this operation did on one master, as far as it may yet matter. */
+static void put_history(struct record *record, const struct sim_world *world, unsigned o, unsigned master)
+{
+	const struct sim_op *op = &world->ops[o];
+	uint64_t number = op->done ? op->fence : op->core.fence;
+	put(record, may_have_lock(op) ? op->acquired[master] * 2U + (op->increased[master] != 0 && op->increased[master] == number) : 0);
+}
+
+static uint64_t hash_master(const struct sim_world *world, const struct sim_config *config, unsigned master, unsigned first)
+{
+	struct record record = { .len = 0 };
+	const struct model_master *redis = &world->masters[master];
+	bool both = world->ops[0].acquired[master] && world->ops[1].acquired[master] && may_have_lock(&world->ops[0]) && may_have_lock(&world->ops[1]);
+	put(&record, (unsigned)model_number(redis, 0));
+	put(&record, both ? 1 + (world->first[master] ^ first) : 0);
+	for (unsigned i = 0; i < SIM_OPS; i++) {
+		unsigned o = i ^ first;
+		const struct sim_op *op = &world->ops[o];
+		if (i == 0 || config->two_resources)
+			put(&record, token_from(model_token(redis, sim_key(config, o)), first));
+		if (!op->done)
+			put_core(&record, &op->core, master, first);
+		put_link(&record, op, master, first);
+		put_history(&record, world, o, master);
+	}
+	return hash_record(&record);
+}
+
+static void sort_two(uint64_t *a, uint64_t *b)
+{
+	uint64_t smaller = *a < *b ? *a : *b;
+	*b = *a < *b ? *b : *a;
+	*a = smaller;
+}
+
+static uint64_t hash_from(const struct sim_world *world, const struct sim_config *config, const uint64_t ops[SIM_OPS], unsigned first)
+{
+	uint64_t masters[SIM_MASTERS];
+	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left), ops[1 - first]);
+	for (unsigned i = 0; i < SIM_MASTERS; i++)
+		masters[i] = hash_master(world, config, i, first);
+	_Static_assert(SIM_MASTERS == 3, "sorts three");
+	sort_two(&masters[0], &masters[1]);
+	sort_two(&masters[1], &masters[2]);
+	sort_two(&masters[0], &masters[1]);
+	for (unsigned i = 0; i < SIM_MASTERS; i++)
+		hash = mix(hash ^ masters[i], UINT64_C(0x589965cc75374cc3) + hash);
+	return hash;
+}
+
+uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config *config)
+{
+	uint64_t ops[SIM_OPS];
+	for (unsigned o = 0; o < SIM_OPS; o++) {
+		struct record record = { .len = 0 };
+		put_op(&record, &world->ops[o]);
+		ops[o] = hash_record(&record);
+	}
+	uint64_t hash = hash_from(world, config, ops, ops[0] > ops[1]);
+	if (ops[0] == ops[1]) {
+		uint64_t swapped = hash_from(world, config, ops, 1);
+		hash = swapped < hash ? swapped : hash;
+	}
+	return hash != 0 ? hash : 1;
+}

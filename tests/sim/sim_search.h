@@ -1,0 +1,31 @@
+/* Depth first through every state that a configuration can reach. */
+#ifndef SIM_SEARCH_H
+#define SIM_SEARCH_H
+
+#include "sim_world.h"
+
+enum { SIM_DEPTH_MAX = 1000 };
+
+struct sim_search {
+	const struct sim_config *config;
+	unsigned checks;     /* of enum sim_check: those that count */
+	uint64_t max_states; /* 0: no bound */
+	bool check_form;     /* does not look for violations, but whether worlds of one fingerprint go on, and go wrong, alike */
+	/* what was found: */
+	uint64_t states, transitions;
+	unsigned depth;    /* the longest way into a new state */
+	double seconds, cpu_seconds;
+	bool bounded;      /* stopped at max_states: not all was seen */
+	unsigned violated; /* 0: nothing; else bits of enum sim_check */
+	uint64_t oks;      /* states in which both have been given a number: 0 would mean that little was checked */
+	uint64_t unlike;   /* check_form: fingerprints too few */
+	unsigned story_len;
+	struct sim_event story[SIM_DEPTH_MAX]; /* how the violation comes about, shortened */
+};
+
+/* Fills in what was found. Not reentrant: the core's asserts lead back into it. */
+void sim_search(struct sim_search *search);
+/* Prints the story, played again from the start. */
+void sim_search_tell(const struct sim_search *search);
+
+#endif

@@ -1,0 +1,387 @@
+/* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/lease.c): it carries out what the
+ * core says and tells it what became of it, never from within a step. */
+#include "sim_world.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "planted.h"
+
+enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000 };
+
+uint8_t sim_token(unsigned op, unsigned attempt)
+{
+	assert(attempt >= 1 && attempt <= 4);
+	if (PLANTED(PLANTED_ONE_TOKEN))
+		attempt = 1;
+	return (uint8_t)(1 + op * 4 + attempt - 1);
+}
+
+void sim_init(struct sim_world *world, const struct sim_config *config)
+{
+	struct redlock_params params = {
+		.kind = REDLOCK_ACQUIRE,
+		.masters = SIM_MASTERS,
+		.tries = config->tries,
+		.ttl_us = (uint64_t)config->useful_ticks + DRIFT_US,
+		.drift_us = DRIFT_US,
+		.master_timeout_us = TIMEOUT_US,
+		.retry_min_us = 1,
+		.retry_max_us = 1,
+	};
+	memset(world, 0, sizeof *world);
+	for (unsigned o = 0; o < SIM_OPS; o++) {
+		redlock_init(&world->ops[o].core, &params, 0);
+		world->ops[o].now_us = START_US;
+	}
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		world->masters[i].floor = config->floors[i];
+		world->masters[i].buckets[0] = config->buckets[i];
+		world->first[i] = SIM_NOBODY;
+	}
+	world->drops_left = config->drops;
+	world->troubles_left = config->troubles;
+}
+
+/* ---- what the core wants sent ---- */
+
+struct sim_told {
+	unsigned count;
+	struct redlock_event events[2 * SIM_QUEUE];
+};
+
+static void tell_later(struct sim_told *told, unsigned master, const struct sim_command *command, enum redlock_vote vote)
+{
+	assert(told->count < sizeof told->events / sizeof *told->events);
+	told->events[told->count++] = (struct redlock_event){
+		.kind = REDLOCK_REPLY,
+		.master = (uint8_t)master,
+		.attempt = command->attempt,
+		.round = command->round,
+		.script = (enum redlock_script)command->script,
+		.vote = vote,
+	};
+}
+
+static void send_command(struct sim_link *link, unsigned master, struct sim_command command, struct sim_told *told)
+{
+	bool is_release = command.script == REDLOCK_SCRIPT_RELEASE;
+	command.silent |= link->state != SIM_UP;
+	if (link->state == SIM_GONE && is_release)
+		link->excused = true;
+	if (link->state == SIM_UP || (link->state == SIM_HUNG && is_release)) {
+		assert(link->command_count < SIM_QUEUE);
+		link->commands[link->command_count++] = command;
+	}
+	if (link->state != SIM_UP)
+		tell_later(told, master, &command, REDLOCK_VOTE_UNSENT);
+}
+
+/* A new try: what the last one held and raised says nothing of this one. */
+static void note_attempt(struct sim_world *world, unsigned o)
+{
+	struct sim_op *op = &world->ops[o], *other = &world->ops[1 - o];
+	op->other_before = other->done && other->outcome == REDLOCK_OK;
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		op->acquired[i] = false;
+		op->increased[i] = 0;
+		if (world->first[i] == o)
+			world->first[i] = other->acquired[i] ? (uint8_t)(1 - o) : SIM_NOBODY;
+	}
+}
+
+static void take_result(struct sim_world *world, struct sim_op *op, const struct redlock_result *result)
+{
+	if (op->done)
+		world->violated |= SIM_ONCE;
+	assert(result->fence < UINT8_MAX);
+	op->done = true;
+	op->outcome = (uint8_t)result->outcome;
+	op->fence = result->outcome == REDLOCK_OK ? (uint8_t)result->fence : 0;
+}
+
+static void step(struct sim_world *world, unsigned o, const struct redlock_event *event, struct sim_told *told)
+{
+	struct sim_op *op = &world->ops[o];
+	struct redlock_output out;
+	uint16_t attempt = op->core.attempt;
+	if (event->kind == REDLOCK_REPLY)
+		op->owed--;
+	redlock_step(&op->core, event, &out);
+	if (op->core.attempt != attempt)
+		note_attempt(world, o);
+	assert(out.script == REDLOCK_SCRIPT_NONE || out.fence < UINT8_MAX);
+	struct sim_command command = { (uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false };
+	for (unsigned i = 0; i < SIM_MASTERS && out.script != REDLOCK_SCRIPT_NONE; i++) {
+		if (!redlock_has(out.to, i))
+			continue;
+		op->owed++;
+		send_command(&op->links[i], i, command, told);
+	}
+	if (out.script == REDLOCK_SCRIPT_RAISE)
+		op->now_us += TICK_US; /* a round takes time: so their number is bounded */
+	if (out.done)
+		take_result(world, op, &out.result);
+	if (out.finished != (op->done && op->owed == 0) || (out.finished && op->finished))
+		world->violated |= SIM_ONCE;
+	op->finished |= out.finished;
+}
+
+/* One event and all that follows from it at once, as op_drive() in server/lease.c. */
+static void drive(struct sim_world *world, unsigned o, struct redlock_event *event)
+{
+	struct sim_told told = { .count = 0 };
+	event->now_us = world->ops[o].now_us;
+	step(world, o, event, &told);
+	for (unsigned i = 0; i < told.count; i++) {
+		told.events[i].now_us = world->ops[o].now_us;
+		step(world, o, &told.events[i], &told);
+	}
+}
+
+/* ---- replies ---- */
+
+static void deliver(struct sim_world *world, unsigned o, unsigned master)
+{
+	struct sim_op *op = &world->ops[o];
+	struct sim_link *link = &op->links[master];
+	assert(link->reply_count > 0);
+	struct sim_reply reply = link->replies[0];
+	memmove(link->replies, link->replies + 1, --link->reply_count * sizeof *link->replies);
+	memset(&link->replies[link->reply_count], 0, sizeof *link->replies);
+	struct redlock_event event = {
+		.kind = REDLOCK_REPLY,
+		.master = (uint8_t)master,
+		.attempt = reply.attempt,
+		.round = reply.round,
+		.script = (enum redlock_script)reply.script,
+		.vote = (enum redlock_vote)reply.vote,
+		.fence = reply.fence,
+		.holder = reply.holder,
+		.ttl_us = op->core.params.ttl_us,
+		.remaining_us = KEY_TTL_MS * 1000,
+	};
+	drive(world, o, &event);
+}
+
+/* Replies that can only be counted are handed over at once: that changes nothing for anybody else, so that other orders need not
+ * be looked at. */
+static void deliver_dead_replies(struct sim_world *world, unsigned o)
+{
+	struct sim_op *op = &world->ops[o];
+	for (unsigned i = 0; i < SIM_MASTERS; i++)
+		while (op->links[i].reply_count > 0 && (!sim_is_open(op) || op->links[i].replies[0].attempt != op->core.attempt))
+			deliver(world, o, i);
+}
+
+/* ---- the masters ---- */
+
+static void note_granted(struct sim_world *world, unsigned o, unsigned master, const struct sim_command *command, const struct model_reply *reply)
+{
+	struct sim_op *op = &world->ops[o];
+	bool acquire = command->script == REDLOCK_SCRIPT_ACQUIRE;
+	if (command->attempt != op->core.attempt || command->script == REDLOCK_SCRIPT_RELEASE)
+		return;
+	if (acquire) {
+		op->acquired[master] = true;
+		if (world->first[master] == SIM_NOBODY)
+			world->first[master] = (uint8_t)o;
+	}
+	if (!acquire || reply->old < command->fence)
+		op->increased[master] = command->fence;
+}
+
+static void execute(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned master, const struct sim_command *command,
+		    struct sim_reply *ret_reply)
+{
+	struct model_command model = { .key = sim_key(config, o), .token = sim_token(o, command->attempt), .ttl_ms = KEY_TTL_MS, .fence = command->fence };
+	struct model_reply reply = { .code = 0 };
+	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
+	switch ((enum redlock_script)command->script) {
+	case REDLOCK_SCRIPT_ACQUIRE: model_acquire(&world->masters[master], &model, &reply); break;
+	case REDLOCK_SCRIPT_RAISE: model_raise(&world->masters[master], &model, &reply); break;
+	default: model_release(&world->masters[master], &model, &reply); break;
+	}
+	assert(!reply.error);
+	switch (reply.code) { /* as master_reply_map() */
+	case 1: vote = REDLOCK_VOTE_GRANTED; break;
+	case 2: vote = REDLOCK_VOTE_BEHIND; break;
+	case 0: vote = REDLOCK_VOTE_HELD; break;
+	case -1: vote = REDLOCK_VOTE_GONE; break;
+	}
+	if (vote == REDLOCK_VOTE_GRANTED)
+		note_granted(world, o, master, command, &reply);
+	*ret_reply = (struct sim_reply){ command->script, command->attempt, command->round, (uint8_t)vote, (uint8_t)reply.old, (uint8_t)reply.value.token };
+}
+
+static struct sim_command shift(struct sim_command *commands, uint8_t *count)
+{
+	assert(*count > 0);
+	struct sim_command command = commands[0];
+	memmove(commands, commands + 1, --*count * sizeof *commands);
+	memset(&commands[*count], 0, sizeof *commands);
+	return command;
+}
+
+static void execute_next(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned master)
+{
+	struct sim_link *link = &world->ops[o].links[master];
+	struct sim_command command = shift(link->commands, &link->command_count);
+	struct sim_reply reply;
+	execute(world, config, o, master, &command, &reply);
+	if (command.silent)
+		return;
+	assert(link->reply_count < SIM_QUEUE);
+	link->replies[link->reply_count++] = reply;
+}
+
+static void execute_stale(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned master)
+{
+	struct sim_link *link = &world->ops[o].links[master];
+	struct sim_command command = shift(link->stale, &link->stale_count);
+	struct sim_reply reply;
+	execute(world, config, o, master, &command, &reply);
+}
+
+/* ---- troubles ---- */
+
+/* The connection is lost with all that is in it; the core is told FAILED for all that it waits for. */
+static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_kind how)
+{
+	struct sim_link *link = &world->ops[o].links[master], old = *link;
+	struct sim_told told = { .count = 0 };
+	link->command_count = link->reply_count = 0;
+	memset(link->commands, 0, sizeof link->commands);
+	memset(link->replies, 0, sizeof link->replies);
+	link->state = how == SIM_LOSE_FOR_GOOD ? SIM_GONE : SIM_UP;
+	link->excused = old.excused || how == SIM_LOSE_LATE;
+	for (unsigned i = 0; i < old.reply_count; i++) {
+		struct sim_command asked = { old.replies[i].script, old.replies[i].attempt, old.replies[i].round, 0, false };
+		tell_later(&told, master, &asked, REDLOCK_VOTE_FAILED);
+	}
+	for (unsigned i = 0; i < old.command_count; i++) {
+		link->excused |= old.commands[i].script == REDLOCK_SCRIPT_RELEASE;
+		if (!old.commands[i].silent)
+			tell_later(&told, master, &old.commands[i], REDLOCK_VOTE_FAILED);
+	}
+	if (how == SIM_LOSE_LATE) {
+		memcpy(link->stale, old.commands, sizeof link->stale);
+		link->stale_count = old.command_count;
+	}
+	for (unsigned i = 0; i < told.count; i++)
+		drive(world, o, &told.events[i]);
+}
+
+/* ---- events ---- */
+
+/* The holder gives its lock back: the real core's release says where to. Nobody needs what it answers. */
+static void release(struct sim_world *world, unsigned o)
+{
+	struct sim_op *op = &world->ops[o];
+	struct redlock core;
+	struct redlock_output out;
+	struct redlock_params params = op->core.params;
+	struct redlock_event event = { .kind = REDLOCK_START, .now_us = op->now_us };
+	struct sim_told unused = { .count = 0 };
+	params.kind = REDLOCK_RELEASE;
+	redlock_init(&core, &params, 0);
+	redlock_step(&core, &event, &out);
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		struct sim_command command = { (uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true };
+		if (redlock_has(out.to, i))
+			send_command(&op->links[i], i, command, &unused);
+	}
+	op->released = true;
+}
+
+static uint64_t useful_until_us(const struct sim_op *op)
+{
+	return op->core.start_us + op->core.params.ttl_us - op->core.params.drift_us;
+}
+
+static bool can_be_troubled(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+{
+	const struct sim_op *op = &world->ops[event->op];
+	const struct sim_link *link = &op->links[event->master];
+	bool open = sim_is_open(op) || op->core.state == REDLOCK_PAUSING;
+	if (world->troubles_left == 0 || link->state == SIM_GONE)
+		return false;
+	switch ((enum sim_kind)event->kind) {
+	case SIM_DOWN: return op->core.state == REDLOCK_IDLE;
+	case SIM_HANG: return open && link->state == SIM_UP;
+	case SIM_LOSE: return open || (op->done && link->command_count > 0);
+	case SIM_LOSE_LATE: return config->linger && link->command_count > 0 && link->stale_count == 0;
+	default: return open;
+	}
+}
+
+bool sim_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+{
+	const struct sim_op *op = &world->ops[event->op];
+	const struct sim_link *link = &op->links[event->master];
+	bool pausing = op->core.state == REDLOCK_PAUSING;
+	switch ((enum sim_kind)event->kind) {
+	case SIM_START: return op->core.state == REDLOCK_IDLE && config->guesses[event->arg] > 0;
+	case SIM_EXECUTE: return link->command_count > 0;
+	case SIM_DELIVER: return link->reply_count > 0;
+	case SIM_STALE: return link->stale_count > 0;
+	case SIM_TIMER: return redlock_deadline_us(&op->core) != REDLOCK_NEVER && (pausing ? config->guesses[event->arg] > 0 : event->arg == 0);
+	case SIM_CANCEL: return sim_is_open(op) || pausing;
+	case SIM_RELEASE: return op->done && op->outcome == REDLOCK_OK && !op->released;
+	case SIM_LATE: return sim_is_open(op) && op->now_us < useful_until_us(op);
+	case SIM_DROP: return world->drops_left > 0 && (config->two_resources || event->arg == 0) && model_token(&world->masters[event->master], event->arg) != 0;
+	case SIM_DOWN:
+	case SIM_HANG:
+	case SIM_LOSE:
+	case SIM_LOSE_FOR_GOOD:
+	case SIM_LOSE_LATE: return can_be_troubled(world, config, event);
+	case SIM_KINDS: break;
+	}
+	return false;
+}
+
+static void apply_timer(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+{
+	struct sim_op *op = &world->ops[event->op];
+	struct redlock_event timer = { .kind = REDLOCK_TIMER, .fence = config->guesses[event->arg] };
+	if (op->now_us < redlock_deadline_us(&op->core))
+		op->now_us = redlock_deadline_us(&op->core);
+	drive(world, event->op, &timer);
+}
+
+static void apply_trouble(struct sim_world *world, const struct sim_event *event)
+{
+	struct sim_link *link = &world->ops[event->op].links[event->master];
+	world->troubles_left--;
+	if (event->kind == SIM_DOWN)
+		link->state = SIM_GONE;
+	else if (event->kind == SIM_HANG)
+		link->state = SIM_HUNG;
+	else
+		lose(world, event->op, event->master, (enum sim_kind)event->kind);
+}
+
+void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+{
+	struct redlock_event start = { .kind = REDLOCK_START, .fence = config->guesses[event->arg] };
+	struct redlock_event cancel = { .kind = REDLOCK_CANCEL };
+	assert(sim_can(world, config, event));
+	switch ((enum sim_kind)event->kind) {
+	case SIM_START: drive(world, event->op, &start); break;
+	case SIM_EXECUTE: execute_next(world, config, event->op, event->master); break;
+	case SIM_DELIVER: deliver(world, event->op, event->master); break;
+	case SIM_STALE: execute_stale(world, config, event->op, event->master); break;
+	case SIM_TIMER: apply_timer(world, config, event); break;
+	case SIM_CANCEL: drive(world, event->op, &cancel); break;
+	case SIM_RELEASE: release(world, event->op); break;
+	case SIM_LATE: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
+	case SIM_DROP:
+		world->drops_left--;
+		model_drop(&world->masters[event->master], event->arg);
+		break;
+	default: apply_trouble(world, event); break;
+	}
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		deliver_dead_replies(world, o);
+	sim_check(world, config);
+}

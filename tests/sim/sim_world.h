@@ -1,0 +1,152 @@
+/* The world that the exhaustive check walks through: two operations, each with the real core, three modelled masters, and a
+ * connection from each operation to each master. No time passes by itself and nothing is random: whatever may happen next is an
+ * event, and sim_apply() makes it happen. A world is plain memory without pointers into itself: to copy it is to fork it.
+ *
+ *   operation ── commands, in order ──► master ── replies, in order ──► operation
+ *
+ * What is checked stands in sim_check.c, what makes two worlds the same in sim_fingerprint.c. */
+#ifndef SIM_WORLD_H
+#define SIM_WORLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model_master.h"
+#include "redlock.h"
+
+enum { SIM_OPS = 2, SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_NOBODY = SIM_OPS };
+
+enum sim_check {
+	SIM_DISTINCT = 1 << 0,   /* two numbers given are different */
+	SIM_HOLDING = 1 << 1,    /* numbers follow the order in which the lock was held */
+	SIM_REAL_TIME = 1 << 2,  /* an attempt that began after another's OK gets the larger number */
+	SIM_DEFINITION = 1 << 3, /* a majority executed a strict increase to exactly the number given */
+	SIM_EXCLUSION = 1 << 4,  /* never two at the same time; only where no lock is dropped */
+	SIM_KEPT = 1 << 5,       /* who has the lock has its key on a majority; only where no lock is dropped */
+	SIM_LEFT_BEHIND = 1 << 6, /* who does not have the lock leaves no key behind */
+	SIM_ONCE = 1 << 7,       /* `done` once, `finished` once and with the last reply; an open operation wants a TIMER */
+	SIM_ASSERT = 1 << 8,     /* the core's own asserts */
+	SIM_ALL = (1 << 9) - 1
+};
+
+struct sim_config {
+	const char *name, *about;
+	uint8_t guesses[SIM_GUESSES]; /* any of them may be the guess of any attempt; 0: no more */
+	uint8_t buckets[SIM_MASTERS], floors[SIM_MASTERS];
+	bool two_resources;   /* of one bucket, one for each operation */
+	uint8_t tries;
+	uint8_t useful_ticks; /* ttl − drift: after that no validity is left; a silent master counts as failed after 2 */
+	uint8_t drops;        /* how many locks masters may drop early */
+	uint8_t troubles;     /* how many connections may be lost, hang or be down from the start */
+	bool linger;          /* a lost connection's commands may still be carried out, behind newer ones */
+	bool large;           /* takes minutes: only when asked for by name */
+};
+
+/* What may happen. `op` and `master` where they say so. */
+enum sim_kind {
+	SIM_START,   /* op; arg: which guess */
+	SIM_EXECUTE, /* op, master: the master carries out the next command of this connection */
+	SIM_DELIVER, /* op, master: the next reply comes in */
+	SIM_TIMER,   /* op; arg: which guess, where a new try begins */
+	SIM_CANCEL,  /* op */
+	SIM_RELEASE, /* op: the holder gives the lock back */
+	SIM_LATE,    /* op: its process stood still until no validity is left */
+	SIM_DROP,    /* master; arg: the key: it is gone early */
+	SIM_DOWN,    /* op, master: not connected from the start: nothing is ever sent */
+	SIM_HANG,    /* op, master: nothing more is sent but the release; the connection lives on */
+	SIM_LOSE,    /* op, master: the connection is lost with all that is in it, and there is a new one */
+	SIM_LOSE_FOR_GOOD, /* op, master: likewise, and there is none */
+	SIM_LOSE_LATE,     /* op, master: there is a new one, and what was on its way may still be carried out */
+	SIM_STALE,   /* op, master: the master carries out the next command of the lost connection */
+	SIM_KINDS
+};
+
+struct sim_event {
+	uint8_t kind, op, master, arg;
+};
+
+struct sim_command {
+	uint8_t script, attempt, round, fence;
+	bool silent; /* the core was told already: no reply */
+};
+
+struct sim_reply {
+	uint8_t script, attempt, round, vote;
+	uint8_t fence;  /* GRANTED to an acquire, BEHIND */
+	uint8_t holder; /* HELD: the token */
+};
+
+enum sim_link_state { SIM_UP, SIM_HUNG, SIM_GONE };
+
+/* One operation's connection to one master. */
+struct sim_link {
+	uint8_t state;
+	bool excused; /* a release was lost, or acquires may come after it: a key may stay until it runs out */
+	uint8_t command_count, reply_count, stale_count;
+	struct sim_command commands[SIM_QUEUE], stale[SIM_QUEUE];
+	struct sim_reply replies[SIM_QUEUE];
+};
+
+struct sim_op {
+	struct redlock core;
+	uint64_t now_us; /* its own clock; one tick is 1 µs */
+	uint16_t owed;   /* replies that the core was promised */
+	bool done, finished;
+	uint8_t outcome;
+	uint8_t fence;     /* OK: the number given */
+	bool released;     /* OK, and the holder gave it back */
+	bool other_before; /* the other one was answered OK before this attempt began */
+	bool acquired[SIM_MASTERS];    /* this attempt's ACQUIRE was granted there */
+	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
+	struct sim_link links[SIM_MASTERS];
+};
+
+struct sim_world {
+	struct sim_op ops[SIM_OPS];
+	struct model_master masters[SIM_MASTERS];
+	uint8_t first[SIM_MASTERS]; /* whose attempt acquired there first, of the two last ones; SIM_NOBODY */
+	uint8_t drops_left, troubles_left;
+	uint16_t violated; /* of enum sim_check */
+};
+
+void sim_init(struct sim_world *world, const struct sim_config *config);
+/* True if the event can happen now. */
+bool sim_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+/* Lets it happen; only if it can. Then world->violated says what is wrong. */
+void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+
+/* sim_check.c: sets bits of world->violated. */
+void sim_check(struct sim_world *world, const struct sim_config *config);
+const char *sim_check_name(unsigned check);
+
+/* sim_fingerprint.c: equal for worlds that can only ever go wrong alike. */
+uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config *config);
+
+/* sim_story.c: one line of what happened, and the world after it. */
+void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event, const struct sim_world *after, const struct sim_config *config);
+
+/* The token of an attempt, and back. */
+uint8_t sim_token(unsigned op, unsigned attempt);
+static inline unsigned sim_token_op(uint64_t token)
+{
+	return (unsigned)((token - 1) >> 2);
+}
+static inline unsigned sim_token_attempt(uint64_t token)
+{
+	return (unsigned)((token - 1) & 3) + 1;
+}
+
+/* The key that an operation locks. */
+static inline unsigned sim_key(const struct sim_config *config, unsigned op)
+{
+	return config->two_resources ? op : 0;
+}
+
+/* True while votes can still change what the operation does. */
+static inline bool sim_is_open(const struct sim_op *op)
+{
+	return op->core.state == REDLOCK_VOTING || op->core.state == REDLOCK_RAISING;
+}
+
+#endif
