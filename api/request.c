@@ -92,7 +92,7 @@ static void find_route(struct request *request, const char *method)
 	if (reason != NULL) {
 		struct field_errors errors = {.count = 0};
 		field_errors_add(&errors, "resource", "%s", reason);
-		reply_invalid(request, "The path names no resource.", &errors);
+		reply_invalid(request, "What the path names cannot be a resource.", &errors);
 		return;
 	}
 	request->lease.resource_len = (uint16_t)len;

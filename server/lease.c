@@ -182,6 +182,7 @@ static void op_step(struct lease_op *op, const struct redlock_event *event)
 static void arm_timer(struct lease_op *op, uint64_t now_us)
 {
 	uint64_t deadline_us = redlock_deadline_us(&op->core);
+	op->timer_due = false;
 	if (deadline_us == REDLOCK_NEVER)
 		uv_timer_stop(&op->timer);
 	else
@@ -213,6 +214,12 @@ static void note_silent_masters(struct lease_op *op)
 static void on_timer(uv_timer_t *timer)
 {
 	struct lease_op *op = timer->data;
+	if (!op->timer_due) { /* libuv runs timers before it reads: once more round, since answers may lie unread if we stood still */
+		op->timer_due = true;
+		uv_timer_start(timer, on_timer, 0, 0);
+		return;
+	}
+	op->timer_due = false;
 	struct redlock_event event = { .kind = REDLOCK_TIMER, .now_us = clock_now_us() };
 	if (redlock_voting(&op->core, op->attempt))
 		note_silent_masters(op);

@@ -28,6 +28,7 @@ struct lease_op {
 	uint64_t began_us;
 	uint16_t attempt; /* whose token `token` is */
 	char token[LEASE_TOKEN_LEN];
+	bool timer_due; /* its timer has fired, but the loop had not looked at its sockets yet */
 	bool queued;   /* its answer waits in the list of those done */
 	bool finished; /* the core is done with it */
 	struct lease_answer answer;

@@ -46,6 +46,7 @@ static void set_up_signals(sigset_t *ret_waited)
 	sigemptyset(ret_waited);
 	sigaddset(ret_waited, SIGTERM);
 	sigaddset(ret_waited, SIGINT);
+	sigaddset(ret_waited, SIGHUP); /* the terminal was closed */
 	int failed = pthread_sigmask(SIG_BLOCK, ret_waited, NULL);
 	assert(!failed);
 	signal(SIGPIPE, SIG_IGN);
@@ -209,14 +210,14 @@ static void tell_first_steps(const struct program *program)
 	else
 		snprintf(to, sizeof to, strchr(address->host, ':') ? "http://[%s]:%u" : "http://%s:%u", address->host, address->port);
 	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", program->options.dev);
-	printf("  curl -i %s/locks -d '{\"resource\":\"orders/42\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
-	printf("  curl -i %s/locks/orders/42\n", to);
+	printf("  curl -i %s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
+	printf("  curl -i %s/locks/hello\n", to);
 	printf("  curl -i %s/masters\n\n", to);
 	printf("Ctrl-C ends it all.\n\n");
 	fflush(stdout);
 }
 
-/* SIGTERM: be seen at 503 for a while, then end. SIGINT: end as soon as nothing is in flight. */
+/* SIGTERM: be seen at 503 for a while, then end. SIGINT, SIGHUP: end as soon as nothing is in flight. */
 static void wait_for_the_end(struct program *program, const sigset_t *waited)
 {
 	uint32_t drain_ms = program->options.drain_ms;
@@ -224,7 +225,7 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 	while (sigwait(waited, &number) != 0)
 		;
 	log_begin(LOG_INFO, "draining");
-	log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT");
+	log_text("signal", number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
 	log_num("drain_ms", drain_ms);
 	log_end();
 	log_flush();

@@ -106,9 +106,11 @@ void master_state_changed(struct master *master)
 {
 	enum master_state state = state_of(master);
 	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING, memory_order_relaxed);
-	if (state == master->shown || master->closing)
+	bool connecting = !master->tried;
+	if ((master->told && state == master->shown) || connecting || master->closing)
 		return;
 	master->shown = state;
+	master->told = true;
 	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN, "master");
 	log_text("master", master->address->shown);
 	log_text("state", master_state_name(state));
@@ -138,14 +140,11 @@ static void note_soft_error(struct master *master, const struct master_reply *re
 
 /* ---- commands under way ---- */
 
-static uint64_t behind_us(const struct master *master)
+/* True if the oldest command had waited for too long at `when_us`. */
+static bool is_behind(const struct master *master, uint64_t when_us)
 {
-	return master->first ? clock_now_us() - master->first->sent_us : 0;
-}
-
-static bool is_behind(const struct master *master)
-{
-	return behind_us(master) >= master->all->options->master_timeout_ms * UINT64_C(1000);
+	const struct master_call *oldest = master->first;
+	return oldest && when_us > oldest->sent_us && when_us - oldest->sent_us >= master->all->options->master_timeout_ms * UINT64_C(1000);
 }
 
 static void become_hung(struct master *master)
@@ -163,7 +162,7 @@ static void note_answer(struct master *master, uint64_t rtt_us)
 	master->rtt_us = master->has_rtt ? (master->rtt_us * 7 + rtt_us) / 8 : rtt_us;
 	master->has_rtt = true;
 	histogram_observe(&master->all->metrics->masters[master->index].rtt, rtt_us);
-	if (!master->hung || is_behind(master))
+	if (!master->hung || is_behind(master, clock_now_us()))
 		return;
 	master->hung = false;
 	master_state_changed(master);
@@ -251,7 +250,7 @@ static enum master_sent sendable(struct master *master)
 {
 	if (master->link != LINK_UP)
 		return MASTER_UNSENT;
-	if (!master->hung && is_behind(master))
+	if (!master->hung && is_behind(master, master->all->looked_us)) /* not now: if we were the ones that stood still, answers may lie unread */
 		become_hung(master);
 	if (master->hung)
 		return MASTER_UNSENT;
@@ -294,7 +293,7 @@ void masters_note_silence(struct masters *masters, size_t i)
 {
 	assert(i < masters->count);
 	struct master *master = &masters->list[i];
-	if (master->link != LINK_UP || !is_behind(master))
+	if (master->link != LINK_UP || !is_behind(master, clock_now_us()))
 		return;
 	count_error(master, MASTER_ERROR_TIMEOUT);
 	become_hung(master);
@@ -302,6 +301,8 @@ void masters_note_silence(struct masters *masters, size_t i)
 
 void masters_flush(struct masters *masters)
 {
+	masters->looked_us = masters->flushed_us; /* between two rounds the loop has read what had arrived by the first */
+	masters->flushed_us = clock_now_us();
 	for (size_t i = 0; i < masters->count; i++)
 		master_link_flush(&masters->list[i]);
 }

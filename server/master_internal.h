@@ -70,8 +70,10 @@ struct master {
 	uv_getaddrinfo_t resolve;
 	uint32_t attempts;    /* to connect, since the last success */
 	bool tried;           /* up or failed once */
+	bool was_up;          /* once at least */
 	bool hung;            /* up, but behind with its answers */
 	bool heartbeat_out;   /* a heartbeat is under way */
+	bool heartbeat_due;   /* … and its time is up, but the loop had not looked at its sockets yet */
 	bool closing;         /* the service ends */
 	int timers_closed;
 	struct master_call *first, *last; /* under way */
@@ -79,6 +81,7 @@ struct master {
 	struct owed_release *owed_first, *owed_last;
 	size_t owed_count;
 	struct master_info info;
+	char last_run_id[48]; /* of the greeting before */
 	bool has_info;
 	bool has_rtt;
 	uint64_t rtt_us;
@@ -86,12 +89,16 @@ struct master {
 	char bar_reason[STATUS_REASON_MAX];  /* why it may not vote; "": it may */
 	char soft_reason[STATUS_REASON_MAX]; /* it answers, but only with this error */
 	enum master_state shown;             /* the state last told to the log */
+	bool told;                           /* … if any was */
+	uint64_t restarted_until_us;         /* until then it may have forgotten leases that are still valid */
 	size_t warning_count;
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
 };
 
 struct masters {
 	uv_loop_t *loop;
+	uint64_t looked_us;  /* all that had arrived by then has been read */
+	uint64_t flushed_us; /* the last masters_flush() */
 	const struct options *options;
 	struct metrics *metrics;
 	size_t count;

@@ -330,7 +330,6 @@ void master_link_fail(struct master *master, const char *reason)
 	master->soft_reason[0] = '\0';
 	snprintf(master->reason, sizeof master->reason, "%s", reason);
 	master_state_changed(master);
-	metrics_add(&master->all->metrics->masters[master->index].reconnects, 1);
 	drop_connection(master);
 	master_link_timer(master, backoff_ms(master));
 	if (master->attempts < UINT32_MAX)
