@@ -200,6 +200,8 @@ static enum MHD_Result run(struct request *request)
 	if (request->reply.status != 0 || request->failed)
 		return answer(request);
 	assert(request->op != NULL || request->listing != NULL);
+	if (request->connection->phase == CONNECTION_ENDING)
+		return MHD_NO; /* too late: request_end() cancels it */
 	request->state = REQUEST_RUNNING;
 	connection_enter(request->connection, CONNECTION_WORKING);
 	MHD_suspend_connection(request->connection->mhd);

@@ -15,6 +15,8 @@
 #include "lease_internal.h"
 #include "token.h"
 
+enum { FLUSH_EVERY = 64 };
+
 static void on_timer(uv_timer_t *timer);
 static void on_reply(void *arg, const struct master_reply *reply);
 
@@ -216,7 +218,7 @@ static void on_timer(uv_timer_t *timer)
 	struct lease_op *op = timer->data;
 	if (!op->timer_due) { /* libuv runs timers before it reads: once more round, since answers may lie unread if we stood still */
 		op->timer_due = true;
-		uv_timer_start(timer, on_timer, 0, 0);
+		uv_timer_start(timer, on_timer, 1, 0); /* 0 would run in this very pass over the timers */
 		return;
 	}
 	op->timer_due = false;
@@ -354,6 +356,10 @@ static struct lease_op *submit(struct leases *leases, const struct lease_request
 	}
 	struct redlock_event start = { .kind = REDLOCK_START, .now_us = op->began_us };
 	op_drive(op, &start);
+	if (++leases->unflushed >= FLUSH_EVERY) { /* a burst must not keep its first commands until its last request is read */
+		leases->unflushed = 0;
+		masters_flush(leases->masters);
+	}
 	return op;
 }
 
@@ -404,6 +410,7 @@ void lease_cancel(struct lease_op *op)
 
 bool leases_pump(struct leases *leases)
 {
+	leases->unflushed = 0;
 	bool any = lease_list_begin_new(leases) || leases->done_first || leases->list_answered;
 	leases->list_answered = false;
 	while (leases->done_first) {

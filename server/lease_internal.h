@@ -60,6 +60,7 @@ struct leases {
 	struct lease_listing *new_listings;
 	bool list_answered; /* since the last pump: the HTTP side has something to write */
 	size_t waiting;
+	unsigned unflushed; /* operations begun since the last flush */
 	bool draining;
 };
 

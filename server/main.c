@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "../api/api.h"
@@ -23,7 +24,7 @@
 
 extern char **environ;
 
-enum { EXIT_MISCONFIGURED = 2, MESSAGE_MAX = 1024, QUIET_MS = 1000 };
+enum { EXIT_MISCONFIGURED = 2, MESSAGE_MAX = 1024, QUIET_MS = 1000, END_MS = 250 /* after --drain-ms, for what is being closed */ };
 
 struct program {
 	struct options options;
@@ -217,6 +218,26 @@ static void tell_first_steps(const struct program *program)
 	fflush(stdout);
 }
 
+/* A second Ctrl-C, or the end of --drain-ms with something that cannot be waited for (a name server that does not answer):
+ * the program ends at once. Keys run out by themselves, private masters end with us. */
+static void end_at_once(int number)
+{
+	_exit(number == SIGALRM ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+static void bound_the_end(const sigset_t *waited, uint32_t drain_ms)
+{
+	uint32_t bound_ms = drain_ms + END_MS;
+	struct sigaction action = { .sa_handler = end_at_once };
+	struct itimerval timer = { .it_value = { .tv_sec = bound_ms / 1000, .tv_usec = (suseconds_t)(bound_ms % 1000) * 1000 } };
+	sigaction(SIGALRM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	signal(SIGTERM, SIG_IGN); /* whoever asks politely twice still means the same */
+	signal(SIGHUP, SIG_IGN);
+	setitimer(ITIMER_REAL, &timer, NULL);
+	pthread_sigmask(SIG_UNBLOCK, waited, NULL);
+}
+
 /* SIGTERM: be seen at 503 for a while, then end. SIGINT, SIGHUP: end as soon as nothing is in flight. */
 static void wait_for_the_end(struct program *program, const sigset_t *waited)
 {
@@ -230,6 +251,7 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 	log_end();
 	log_flush();
 	drain_workers(program, number == SIGTERM ? (drain_ms < QUIET_MS ? drain_ms : QUIET_MS) : 0);
+	bound_the_end(waited, drain_ms);
 }
 
 static int serve(struct program *program, const sigset_t *waited)

@@ -264,9 +264,11 @@ static void on_heartbeat(void *arg, const struct redisReply *reply)
 		reject(master, reply);
 	else if (reply->type == REDIS_REPLY_STRING && master_info_parse(reply->str, (size_t)reply->len, &master->info))
 		master_judge(master);
+	if (master->link == LINK_UP)
+		master_link_timer(master, MASTER_HEARTBEAT_MS);
 }
 
-/* Two ticks a beat: one sends, the next comes when the answer is due. A master hung for as long as a lease can live gets
+/* One tick sends; the answer sets the next one. Where it does not come, a tick is there when it is due. A master hung for as long as a lease can live gets
  * a new connection: nothing that lies in the old one can matter any more. */
 void master_heartbeat_tick(struct master *master)
 {
@@ -280,7 +282,7 @@ void master_heartbeat_tick(struct master *master)
 	}
 	if (!master->heartbeat_due) { /* once more round the loop: its answer may lie unread, if we were the ones that stood still */
 		master->heartbeat_due = true;
-		master_link_timer(master, 0);
+		master_link_timer(master, 1);
 		return;
 	}
 	master->heartbeat_due = false;

@@ -34,6 +34,7 @@ struct master_call {
 	master_reply_fn *reply;
 	master_raw_fn *raw;
 	void *arg;
+	struct owed_release *owed; /* a release that is owed until its answer is here */
 };
 
 struct owed_release {
@@ -79,7 +80,7 @@ struct master {
 	struct master_call *first, *last; /* under way */
 	struct master_call *spare;        /* for reuse */
 	struct owed_release *owed_first, *owed_last;
-	size_t owed_count;
+	size_t owed_count; /* those that lie here and those under way */
 	struct master_info info;
 	char last_run_id[48]; /* of the greeting before */
 	bool has_info;
@@ -98,7 +99,7 @@ struct master {
 struct masters {
 	uv_loop_t *loop;
 	uint64_t looked_us;  /* all that had arrived by then has been read */
-	uint64_t flushed_us; /* the last masters_flush() */
+	uint64_t round_us;  /* the last masters_note_round() */
 	const struct options *options;
 	struct metrics *metrics;
 	size_t count;

@@ -35,6 +35,8 @@ static void on_io_closed(uv_handle_t *handle)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct master_io *io = poll->data;
+	if (status < 0)
+		io->events = 0; /* libuv has stopped watching */
 	if (io->context && (status < 0 || events & UV_READABLE))
 		redisAsyncHandleRead(io->context);
 	if (io->context && (events & UV_WRITABLE)) {
