@@ -235,7 +235,7 @@ void api_free(struct api *api)
 {
 	struct connection *connection, *next;
 
-	api->draining = true;
+	api->draining = api->ending = true;
 	for (connection = api->lists[CONNECTION_WORKING].head; connection != NULL; connection = next) {
 		next = connection->next;
 		request_abort(&connection->request);

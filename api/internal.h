@@ -28,7 +28,8 @@ struct api {
 	size_t connections; /* open ones, libmicrohttpd's */
 	size_t accepted;    /* handed over, but not taken up before the next run (the 1.0 series) */
 	bool draining;
-	bool stopping; /* within api_free() */
+	bool ending;   /* within api_free(): nothing new is begun */
+	bool stopping; /* … and the daemon is being stopped */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];
 	size_t lingering_count;
 	struct lingering lingering[LINGER_MAX];

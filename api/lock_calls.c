@@ -10,6 +10,8 @@
 
 #include "internal.h"
 
+enum { LEASE_MEMBERS = 6 }; /* of a lease without an owner */
+
 static json_t *votes_new(const struct lease_votes *votes)
 {
 	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "needed", (int)votes->needed, "granted", (int)votes->granted, "refused",
@@ -47,6 +49,10 @@ static void answer_lease(struct request *request, const struct lease_answer *ans
 	json_object_set_new(lease, "ttl_ms", json_integer(answer->ttl_ms));
 	json_object_set_new(lease, "validity_ms", json_integer(answer->validity_ms));
 	json_object_set_new(lease, "drift_ms", json_integer(answer->drift_ms));
+	if (json_object_size(lease) != (owner_len > 0 ? LEASE_MEMBERS + 1 : LEASE_MEMBERS)) {
+		json_decref(lease); /* memory was short: half a lease is none */
+		lease = NULL;
+	}
 	reply_json(request, acquired ? 201 : 200, lease);
 	if (!acquired)
 		return;
@@ -168,6 +174,10 @@ static void call_done(void *arg, const struct lease_answer *answer)
 
 static void submit(struct request *request)
 {
+	if (request->connection->api->ending) {
+		answer_draining(request);
+		return;
+	}
 	request->op = lease_submit(request->connection->api->config.leases, &request->lease, call_done, request);
 	if (request->op == NULL)
 		request_fail(request);
@@ -277,6 +287,10 @@ void lock_call_list(struct request *request)
 		memcpy(list.cursor, params[CURSOR].value, params[CURSOR].len + 1);
 	if (errors.count > 0) {
 		reply_invalid(request, "The query does not fit the call.", &errors);
+		return;
+	}
+	if (request->connection->api->ending) {
+		answer_draining(request);
 		return;
 	}
 	request->listing = lease_list(leases, &list, list_done, request);

@@ -92,7 +92,7 @@ static void find_route(struct request *request, const char *method)
 	if (reason != NULL) {
 		struct field_errors errors = {.count = 0};
 		field_errors_add(&errors, "resource", "%s", reason);
-		reply_invalid(request, "The path names no resource.", &errors);
+		reply_invalid(request, "What the path names cannot be a resource.", &errors);
 		return;
 	}
 	request->lease.resource_len = (uint16_t)len;
@@ -200,6 +200,8 @@ static enum MHD_Result run(struct request *request)
 	if (request->reply.status != 0 || request->failed)
 		return answer(request);
 	assert(request->op != NULL || request->listing != NULL);
+	if (request->connection->phase == CONNECTION_ENDING)
+		return MHD_NO; /* too late: request_end() cancels it */
 	request->state = REQUEST_RUNNING;
 	connection_enter(request->connection, CONNECTION_WORKING);
 	MHD_suspend_connection(request->connection->mhd);

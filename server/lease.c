@@ -15,6 +15,8 @@
 #include "lease_internal.h"
 #include "token.h"
 
+enum { FLUSH_EVERY = 64 };
+
 static void on_timer(uv_timer_t *timer);
 static void on_reply(void *arg, const struct master_reply *reply);
 
@@ -186,6 +188,7 @@ static void op_step(struct lease_op *op, const struct redlock_event *event)
 static void arm_timer(struct lease_op *op, uint64_t now_us)
 {
 	uint64_t deadline_us = redlock_deadline_us(&op->core);
+	op->timer_due = false;
 	if (deadline_us == REDLOCK_NEVER)
 		uv_timer_stop(&op->timer);
 	else
@@ -217,8 +220,14 @@ static void note_silent_masters(struct lease_op *op)
 static void on_timer(uv_timer_t *timer)
 {
 	struct lease_op *op = timer->data;
+	if (!op->timer_due) { /* libuv runs timers before it reads: once more round, since answers may lie unread if we stood still */
+		op->timer_due = true;
+		uv_timer_start(timer, on_timer, 1, 0); /* 0 would run in this very pass over the timers */
+		return;
+	}
+	op->timer_due = false;
 	struct redlock_event event = { .kind = REDLOCK_TIMER, .now_us = clock_now_us(), .fence = lease_fence_guess(op->leases) };
-	if (redlock_wants(&op->core, op->attempt, 0))
+	if (redlock_wants(&op->core, op->attempt, op->core.round))
 		note_silent_masters(op);
 	if (event.now_us < redlock_deadline_us(&op->core))
 		arm_timer(op, event.now_us); /* libuv's clock is a little ahead of ours */
@@ -357,6 +366,10 @@ static struct lease_op *submit(struct leases *leases, const struct lease_request
 	}
 	struct redlock_event start = { .kind = REDLOCK_START, .now_us = op->began_us, .fence = lease_fence_guess(leases) };
 	op_drive(op, &start);
+	if (++leases->unflushed >= FLUSH_EVERY) { /* a burst must not keep its first commands until its last request is read */
+		leases->unflushed = 0;
+		masters_flush(leases->masters);
+	}
 	return op;
 }
 
@@ -407,6 +420,7 @@ void lease_cancel(struct lease_op *op)
 
 bool leases_pump(struct leases *leases)
 {
+	leases->unflushed = 0;
 	bool any = lease_list_begin_new(leases) || leases->done_first || leases->list_answered;
 	leases->list_answered = false;
 	while (leases->done_first) {

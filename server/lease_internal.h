@@ -28,6 +28,7 @@ struct lease_op {
 	uint64_t began_us;
 	uint16_t attempt; /* whose token `token` is */
 	char token[LEASE_TOKEN_LEN];
+	bool timer_due; /* its timer has fired, but the loop had not looked at its sockets yet */
 	bool queued;   /* its answer waits in the list of those done */
 	bool finished; /* the core is done with it */
 	struct lease_answer answer;
@@ -60,6 +61,7 @@ struct leases {
 	struct lease_listing *new_listings;
 	bool list_answered; /* since the last pump: the HTTP side has something to write */
 	size_t waiting;
+	unsigned unflushed; /* operations begun since the last flush */
 	bool draining;
 	uint64_t fence_clock; /* hybrid logical clock: the last guess, or the largest number seen, in µs of the day's time */
 };

@@ -15,7 +15,7 @@
 
 #include "lease_internal.h"
 
-enum { SCANS_PER_PAGE = 50 };
+enum { SCANS_PER_PAGE = 50, INSPECTIONS_AT_ONCE = 32 };
 
 struct position {
 	uint16_t scanned;
@@ -33,8 +33,10 @@ struct lease_listing {
 	struct position at;   /* of the step whose keys are being inspected */
 	struct position next; /* where the next page begins */
 	bool last;            /* there is no next page */
+	uint16_t passed_over; /* masters that could not be scanned, in this page */
 	unsigned scans;
-	size_t awaited; /* inspections under way */
+	size_t awaited;   /* inspections under way */
+	size_t inspected; /* items whose inspection was begun */
 	size_t count;
 	struct lease_state *states; /* LEASE_LIST_MAX at most: request.limit */
 	struct listing_item {
@@ -130,14 +132,16 @@ static void gather(struct lease_listing *listing)
 	finish(listing, LEASE_OK);
 }
 
+static void inspect_some(struct lease_listing *listing);
+
 static void on_inspected(void *arg, const struct lease_answer *answer)
 {
 	struct listing_item *item = arg;
 	struct lease_listing *listing = item->listing;
 	item->state.answer = *answer;
 	item->listed = answer->status == LEASE_OK && answer->held && !lease_op_seen_on(item->op, listing->at.scanned);
-	if (--listing->awaited == 0)
-		gather(listing);
+	listing->awaited--;
+	inspect_some(listing);
 }
 
 static bool take_key(struct lease_listing *listing, const redisReply *key)
@@ -157,19 +161,18 @@ static bool take_key(struct lease_listing *listing, const redisReply *key)
 	return true;
 }
 
-static void inspect_items(struct lease_listing *listing)
+/* A few at a time, so that a listing does not stand in the way of leases. */
+static void inspect_some(struct lease_listing *listing)
 {
-	struct lease_request request = { .call = LEASE_INSPECT };
-	listing->awaited = 1; /* ours, until all are under way */
-	for (size_t i = 0; i < listing->item_count; i++) {
-		struct listing_item *item = &listing->items[i];
-		request.resource_len = item->state.resource_len;
+	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->item_count) {
+		struct listing_item *item = &listing->items[listing->inspected++];
+		struct lease_request request = { .call = LEASE_INSPECT, .resource_len = item->state.resource_len };
 		memcpy(request.resource, item->state.resource, item->state.resource_len);
 		item->op = lease_submit_thorough(listing->leases, &request, on_inspected, item);
 		if (item->op)
 			listing->awaited++;
 	}
-	if (--listing->awaited == 0)
+	if (listing->awaited == 0)
 		gather(listing);
 }
 
@@ -207,7 +210,8 @@ static void take_step(struct lease_listing *listing, uint64_t cursor, const redi
 	} else {
 		advance(listing, cursor);
 	}
-	inspect_items(listing);
+	listing->inspected = 0;
+	inspect_some(listing);
 }
 
 /* A master that cannot be scanned is passed over; another takes its place as long as there is one. */
@@ -215,16 +219,18 @@ static void pass_over(struct lease_listing *listing)
 {
 	struct position *at = &listing->at;
 	size_t masters = masters_count(listing->leases->masters);
-	for (at->master++; at->master < masters && redlock_has(at->scanned, at->master); at->master++)
-		;
-	at->cursor = 0;
-	at->skip = 0;
-	if (at->master >= masters) {
-		listing->last = true;
-		finish(listing, LEASE_NO_QUORUM);
+	listing->passed_over |= (uint16_t)(1U << at->master);
+	for (size_t i = 0; i < masters; i++) {
+		at->master = (uint8_t)((at->master + 1U) % masters);
+		at->cursor = 0;
+		at->skip = 0;
+		if (redlock_has(at->scanned | listing->passed_over, at->master))
+			continue;
+		scan(listing);
 		return;
 	}
-	scan(listing);
+	listing->last = true;
+	finish(listing, LEASE_NO_QUORUM);
 }
 
 static void on_scanned(void *arg, const struct redisReply *reply)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "../api/api.h"
@@ -23,7 +24,7 @@
 
 extern char **environ;
 
-enum { EXIT_MISCONFIGURED = 2, MESSAGE_MAX = 1024, QUIET_MS = 1000 };
+enum { EXIT_MISCONFIGURED = 2, MESSAGE_MAX = 1024, QUIET_MS = 1000, END_MS = 250 /* after --drain-ms, for what is being closed */ };
 
 struct program {
 	struct options options;
@@ -46,6 +47,7 @@ static void set_up_signals(sigset_t *ret_waited)
 	sigemptyset(ret_waited);
 	sigaddset(ret_waited, SIGTERM);
 	sigaddset(ret_waited, SIGINT);
+	sigaddset(ret_waited, SIGHUP); /* the terminal was closed */
 	int failed = pthread_sigmask(SIG_BLOCK, ret_waited, NULL);
 	assert(!failed);
 	signal(SIGPIPE, SIG_IGN);
@@ -209,14 +211,34 @@ static void tell_first_steps(const struct program *program)
 	else
 		snprintf(to, sizeof to, strchr(address->host, ':') ? "http://[%s]:%u" : "http://%s:%u", address->host, address->port);
 	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", program->options.dev);
-	printf("  curl -i %s/locks -d '{\"resource\":\"orders/42\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
-	printf("  curl -i %s/locks/orders/42\n", to);
+	printf("  curl -i %s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
+	printf("  curl -i %s/locks/hello\n", to);
 	printf("  curl -i %s/masters\n\n", to);
 	printf("Ctrl-C ends it all.\n\n");
 	fflush(stdout);
 }
 
-/* SIGTERM: be seen at 503 for a while, then end. SIGINT: end as soon as nothing is in flight. */
+/* A second Ctrl-C, or the end of --drain-ms with something that cannot be waited for (a name server that does not answer):
+ * the program ends at once. Keys run out by themselves, private masters end with us. */
+static void end_at_once(int number)
+{
+	_exit(number == SIGALRM ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+static void bound_the_end(const sigset_t *waited, uint32_t drain_ms)
+{
+	uint32_t bound_ms = drain_ms + END_MS;
+	struct sigaction action = { .sa_handler = end_at_once };
+	struct itimerval timer = { .it_value = { .tv_sec = bound_ms / 1000, .tv_usec = (suseconds_t)(bound_ms % 1000) * 1000 } };
+	sigaction(SIGALRM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	signal(SIGTERM, SIG_IGN); /* whoever asks politely twice still means the same */
+	signal(SIGHUP, SIG_IGN);
+	setitimer(ITIMER_REAL, &timer, NULL);
+	pthread_sigmask(SIG_UNBLOCK, waited, NULL);
+}
+
+/* SIGTERM: be seen at 503 for a while, then end. SIGINT, SIGHUP: end as soon as nothing is in flight. */
 static void wait_for_the_end(struct program *program, const sigset_t *waited)
 {
 	uint32_t drain_ms = program->options.drain_ms;
@@ -224,11 +246,12 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 	while (sigwait(waited, &number) != 0)
 		;
 	log_begin(LOG_INFO, "draining");
-	log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT");
+	log_text("signal", number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
 	log_num("drain_ms", drain_ms);
 	log_end();
 	log_flush();
 	drain_workers(program, number == SIGTERM ? (drain_ms < QUIET_MS ? drain_ms : QUIET_MS) : 0);
+	bound_the_end(waited, drain_ms);
 }
 
 static int serve(struct program *program, const sigset_t *waited)

@@ -106,9 +106,11 @@ void master_state_changed(struct master *master)
 {
 	enum master_state state = state_of(master);
 	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING, memory_order_relaxed);
-	if (state == master->shown || master->closing)
+	bool connecting = !master->tried;
+	if ((master->told && state == master->shown) || connecting || master->closing)
 		return;
 	master->shown = state;
+	master->told = true;
 	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN, "master");
 	log_text("master", master->address->shown);
 	log_text("state", master_state_name(state));
@@ -142,14 +144,23 @@ static void note_soft_error(struct master *master, enum redlock_script script, c
 
 /* ---- commands under way ---- */
 
-static uint64_t behind_us(const struct master *master)
+/* True if the oldest command had waited for too long at `when_us`. */
+static bool is_behind(const struct master *master, uint64_t when_us)
 {
-	return master->first ? clock_now_us() - master->first->sent_us : 0;
+	const struct master_call *oldest = master->first;
+	return oldest && when_us > oldest->sent_us && when_us - oldest->sent_us >= master->all->options->master_timeout_ms * UINT64_C(1000);
 }
 
-static bool is_behind(const struct master *master)
+/* Others' raw questions (SCAN) have no deadline of their own: they fail now, and their late answers go nowhere. */
+static void fail_raw_calls(struct master *master)
 {
-	return behind_us(master) >= master->all->options->master_timeout_ms * UINT64_C(1000);
+	for (struct master_call *call = master->first; call; call = call->next) {
+		master_raw_fn *raw = call->arg == master ? NULL : call->raw;
+		if (!raw)
+			continue;
+		call->raw = NULL;
+		raw(call->arg, NULL);
+	}
 }
 
 static void become_hung(struct master *master)
@@ -157,6 +168,7 @@ static void become_hung(struct master *master)
 	if (master->hung)
 		return;
 	master->hung = true;
+	fail_raw_calls(master);
 	snprintf(master->reason, sizeof master->reason, "timeout: no answer for %u ms", master->all->options->master_timeout_ms);
 	master_state_changed(master);
 }
@@ -167,7 +179,7 @@ static void note_answer(struct master *master, uint64_t rtt_us)
 	master->rtt_us = master->has_rtt ? (master->rtt_us * 7 + rtt_us) / 8 : rtt_us;
 	master->has_rtt = true;
 	histogram_observe(&master->all->metrics->masters[master->index].rtt, rtt_us);
-	if (!master->hung || is_behind(master))
+	if (!master->hung || is_behind(master, clock_now_us()))
 		return;
 	master->hung = false;
 	master_state_changed(master);
@@ -188,6 +200,33 @@ static void call_recycle(struct master *master, struct master_call *call)
 	master->spare = call;
 }
 
+static void owed_push(struct master *master, struct owed_release *owed)
+{
+	owed->next = NULL;
+	if (master->owed_last)
+		master->owed_last->next = owed;
+	else
+		master->owed_first = owed;
+	master->owed_last = owed;
+}
+
+static void owed_free(struct master *master, struct owed_release *owed)
+{
+	master->owed_count--;
+	free(owed);
+}
+
+/* The answer to a release that was owed: it is settled, unless the connection broke or the script was forgotten. */
+static void owed_answered(struct master *master, struct owed_release *owed, const redisReply *reply)
+{
+	struct master_reply mapped;
+	master_reply_map(REDLOCK_SCRIPT_RELEASE, reply, &mapped);
+	if ((mapped.lost || mapped.no_script) && !master->closing)
+		owed_push(master, owed); /* the next greeting loads the scripts */
+	else
+		owed_free(master, owed);
+}
+
 static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 {
 	(void)context;
@@ -198,6 +237,10 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 	call_recycle(master, call);
 	if (reply)
 		note_answer(master, clock_now_us() - done.sent_us);
+	if (done.owed) {
+		owed_answered(master, done.owed, reply);
+		return;
+	}
 	if (done.script == REDLOCK_SCRIPT_NONE) {
 		if (done.raw)
 			done.raw(done.arg, reply);
@@ -255,7 +298,7 @@ static enum master_sent sendable(struct master *master)
 {
 	if (master->link != LINK_UP)
 		return MASTER_UNSENT;
-	if (!master->hung && is_behind(master))
+	if (!master->hung && is_behind(master, master->all->looked_us)) /* not now: if we were the ones that stood still, answers may lie unread */
 		become_hung(master);
 	if (master->hung)
 		return MASTER_UNSENT;
@@ -298,10 +341,16 @@ void masters_note_silence(struct masters *masters, size_t i)
 {
 	assert(i < masters->count);
 	struct master *master = &masters->list[i];
-	if (master->link != LINK_UP || !is_behind(master))
+	if (master->link != LINK_UP || !is_behind(master, clock_now_us()))
 		return;
 	count_error(master, MASTER_ERROR_TIMEOUT);
 	become_hung(master);
+}
+
+void masters_note_round(struct masters *masters)
+{
+	masters->looked_us = masters->round_us; /* between two rounds the loop has read what had arrived by the first */
+	masters->round_us = clock_now_us();
 }
 
 void masters_flush(struct masters *masters)
@@ -312,28 +361,29 @@ void masters_flush(struct masters *masters)
 
 /* ---- owed releases ---- */
 
+static bool owed_send(struct master *master, struct owed_release *owed)
+{
+	struct master_call *call = master_call_push(master, REDLOCK_SCRIPT_RELEASE, owed->command, owed->len);
+	if (call)
+		call->owed = owed;
+	return call != NULL;
+}
+
 void masters_owe_release(struct masters *masters, size_t i, const char *command, size_t len)
 {
 	struct master *master = &masters->list[i];
 	if (master->closing || master->owed_count >= MASTER_OWED_MAX)
 		return; /* the key runs out by itself: only time is lost */
-	if (master->link == LINK_UP) { /* hung: behind the acquire that lies in its socket */
-		if (master_call_push(master, REDLOCK_SCRIPT_RELEASE, command, len))
-			return;
-	}
 	struct owed_release *owed = malloc(sizeof *owed + len);
 	if (!owed)
 		return;
-	owed->next = NULL;
 	owed->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 	owed->len = len;
 	memcpy(owed->command, command, len);
-	if (master->owed_last)
-		master->owed_last->next = owed;
-	else
-		master->owed_first = owed;
-	master->owed_last = owed;
 	master->owed_count++;
+	bool sent = master->link == LINK_UP && owed_send(master, owed); /* hung: behind the acquire that lies in its socket */
+	if (!sent)
+		owed_push(master, owed);
 }
 
 static struct owed_release *owed_shift(struct master *master)
@@ -342,7 +392,6 @@ static struct owed_release *owed_shift(struct master *master)
 	master->owed_first = owed->next;
 	if (!master->owed_first)
 		master->owed_last = NULL;
-	master->owed_count--;
 	return owed;
 }
 
@@ -350,18 +399,19 @@ static struct owed_release *owed_shift(struct master *master)
 void master_send_owed(struct master *master)
 {
 	uint64_t now_us = clock_now_us();
-	while (master->owed_first) {
+	for (size_t left = master->owed_count; left > 0 && master->owed_first; left--) {
 		struct owed_release *owed = owed_shift(master);
-		if (owed->until_us > now_us)
-			(void)master_call_push(master, REDLOCK_SCRIPT_RELEASE, owed->command, owed->len);
-		free(owed);
+		if (owed->until_us <= now_us)
+			owed_free(master, owed);
+		else if (!owed_send(master, owed))
+			owed_push(master, owed);
 	}
 }
 
 void master_drop_owed(struct master *master)
 {
 	while (master->owed_first)
-		free(owed_shift(master));
+		owed_free(master, owed_shift(master));
 }
 
 /* ---- what is shown ---- */

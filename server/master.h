@@ -59,7 +59,10 @@ void masters_owe_release(struct masters *masters, size_t i, const char *command,
 /* Call it when master i let an attempt run out: if it is behind with its answers it counts as hung from now on. */
 void masters_note_silence(struct masters *masters, size_t i);
 
-/* Writes out all that was sent since the last call: once per round of the loop, so that commands of concurrent
+/* Once per round of the loop, before it waits for descriptors: a master is only hung if its answer was looked for. */
+void masters_note_round(struct masters *masters);
+
+/* Writes out all that was sent since the last call: at the end of each round of the loop, so that commands of concurrent
  * operations leave in one write. */
 void masters_flush(struct masters *masters);
 

@@ -113,6 +113,8 @@ static void judge_warnings(struct master *master)
 	if (master->info.policy[0] && strcmp(master->info.policy, "noeviction") != 0)
 		add_warning(master, master->info.maxmemory ? "maxmemory-policy: keys may be evicted while they are held; set noeviction" :
 							     "maxmemory-policy: not noeviction; harmless only as long as maxmemory is 0");
+	if (clock_now_us() < master->restarted_until_us)
+		add_warning(master, "restarted: another run_id than before; leases that it granted may be forgotten and given twice");
 	if (master->info.cluster)
 		add_warning(master, "cluster: this server is part of a Redis Cluster; use independent masters");
 	atomic_store_explicit(&master->all->metrics->masters[master->index].warnings, master->warning_count, memory_order_relaxed);
@@ -167,6 +169,16 @@ static void on_greeting_step(void *arg, const struct redisReply *reply)
 		master_link_fail(master, "protocol: an answer that is not Redis's");
 }
 
+/* Another run_id under the same address: the server was restarted, or it is another one. What it had granted may be forgotten. */
+static void note_server(struct master *master)
+{
+	bool restarted = master->has_info && strcmp(master->last_run_id, master->info.run_id) != 0;
+	master->has_info = true;
+	memcpy(master->last_run_id, master->info.run_id, sizeof master->last_run_id);
+	if (restarted)
+		master->restarted_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
+}
+
 static void on_greeting_info(void *arg, const struct redisReply *reply)
 {
 	struct master *master = arg;
@@ -179,7 +191,7 @@ static void on_greeting_info(void *arg, const struct redisReply *reply)
 	else if (master->info.loading)
 		master_link_fail(master, "loading: the server is reading its data");
 	else
-		master->has_info = true;
+		note_server(master);
 }
 
 /* The last answer of the greeting: from now on the master is asked. */
@@ -190,6 +202,9 @@ static void on_greeting_last(void *arg, const struct redisReply *reply)
 	if (!reply || master->link != LINK_GREETING || !master->has_info)
 		return;
 	master->link = LINK_UP;
+	if (master->was_up)
+		metrics_add(&master->all->metrics->masters[master->index].reconnects, 1);
+	master->was_up = true;
 	master->attempts = 0;
 	master->tried = true;
 	master->hung = false;
@@ -250,9 +265,11 @@ static void on_heartbeat(void *arg, const struct redisReply *reply)
 		reject(master, reply);
 	else if (reply->type == REDIS_REPLY_STRING && master_info_parse(reply->str, (size_t)reply->len, &master->info))
 		master_judge(master);
+	if (master->link == LINK_UP)
+		master_link_timer(master, MASTER_HEARTBEAT_MS);
 }
 
-/* Two ticks a beat: one sends, the next comes when the answer is due. A master hung for as long as a lease can live gets
+/* One tick sends; the answer sets the next one. Where it does not come, a tick is there when it is due. A master hung for as long as a lease can live gets
  * a new connection: nothing that lies in the old one can matter any more. */
 void master_heartbeat_tick(struct master *master)
 {
@@ -260,9 +277,16 @@ void master_heartbeat_tick(struct master *master)
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;
 	if (!master->heartbeat_out) {
 		master->heartbeat_out = master_command(master, on_heartbeat, 1, info);
+		master->heartbeat_due = false;
 		master_link_timer(master, timeout_ms + 1);
 		return;
 	}
+	if (!master->heartbeat_due) { /* once more round the loop: its answer may lie unread, if we were the ones that stood still */
+		master->heartbeat_due = true;
+		master_link_timer(master, 1);
+		return;
+	}
+	master->heartbeat_due = false;
 	masters_note_silence(master->all, master->index);
 	uint64_t behind_us = master->first ? clock_now_us() - master->first->sent_us : 0;
 	if (master->hung && behind_us > master->all->options->max_ttl_ms * UINT64_C(1000))

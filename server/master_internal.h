@@ -34,6 +34,7 @@ struct master_call {
 	master_reply_fn *reply;
 	master_raw_fn *raw;
 	void *arg;
+	struct owed_release *owed; /* a release that is owed until its answer is here */
 };
 
 struct owed_release {
@@ -70,15 +71,18 @@ struct master {
 	uv_getaddrinfo_t resolve;
 	uint32_t attempts;    /* to connect, since the last success */
 	bool tried;           /* up or failed once */
+	bool was_up;          /* once at least */
 	bool hung;            /* up, but behind with its answers */
 	bool heartbeat_out;   /* a heartbeat is under way */
+	bool heartbeat_due;   /* … and its time is up, but the loop had not looked at its sockets yet */
 	bool closing;         /* the service ends */
 	int timers_closed;
 	struct master_call *first, *last; /* under way */
 	struct master_call *spare;        /* for reuse */
 	struct owed_release *owed_first, *owed_last;
-	size_t owed_count;
+	size_t owed_count; /* those that lie here and those under way */
 	struct master_info info;
+	char last_run_id[48]; /* of the greeting before */
 	bool has_info;
 	bool has_rtt;
 	uint64_t rtt_us;
@@ -87,12 +91,16 @@ struct master {
 	char soft_reason[STATUS_REASON_MAX]; /* it answers, but only with this error */
 	enum redlock_script soft_script;     /* … to this script */
 	enum master_state shown;             /* the state last told to the log */
+	bool told;                           /* … if any was */
+	uint64_t restarted_until_us;         /* until then it may have forgotten leases that are still valid */
 	size_t warning_count;
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
 };
 
 struct masters {
 	uv_loop_t *loop;
+	uint64_t looked_us;  /* all that had arrived by then has been read */
+	uint64_t round_us;  /* the last masters_note_round() */
 	const struct options *options;
 	struct metrics *metrics;
 	size_t count;

@@ -35,6 +35,8 @@ static void on_io_closed(uv_handle_t *handle)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct master_io *io = poll->data;
+	if (status < 0)
+		io->events = 0; /* libuv has stopped watching */
 	if (io->context && (status < 0 || events & UV_READABLE))
 		redisAsyncHandleRead(io->context);
 	if (io->context && (events & UV_WRITABLE)) {
@@ -330,7 +332,6 @@ void master_link_fail(struct master *master, const char *reason)
 	master->soft_reason[0] = '\0';
 	snprintf(master->reason, sizeof master->reason, "%s", reason);
 	master_state_changed(master);
-	metrics_add(&master->all->metrics->masters[master->index].reconnects, 1);
 	drop_connection(master);
 	master_link_timer(master, backoff_ms(master));
 	if (master->attempts < UINT32_MAX)

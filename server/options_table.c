@@ -54,7 +54,7 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	 "A constant that is subtracted from the validity of a lease too: Redis expires keys with a precision of 1 ms."},
 	{"workers", "N", OPTIONS_U32(workers, 1, 64, "1"), "Threads, each with an event loop, a listener and connections to the masters of its own."},
 	{"max-connections", "N", OPTIONS_U32(max_connections, 1, 1000000, "10000"),
-	 "HTTP connections over all workers. Further ones are answered 429 and closed."},
+	 "HTTP connections, shared out evenly among the workers. Further ones are answered 429 and closed."},
 	{"request-timeout-ms", "MS", OPTIONS_U32(request_timeout_ms, 100, 3600000, "10000"),
 	 "How long a request may take to arrive whole, and its answer to be taken."},
 	{"idle-timeout-ms", "MS", OPTIONS_U32(idle_timeout_ms, 100, 86400000, "60000"), "How long a connection may stay open between two requests."},

@@ -150,6 +150,7 @@ static void on_round(uv_prepare_t *prepare)
 		start_serving(worker);
 	while (leases_pump(worker->leases) || worker->api_ready)
 		run_api(worker);
+	masters_note_round(worker->masters);
 	masters_flush(worker->masters);
 	log_flush();
 }
@@ -233,7 +234,7 @@ static void on_wake(uv_async_t *wake)
 {
 	struct worker *worker = wake->data;
 	if (worker->ending || worker->draining)
-		return; /* a second signal has only shortened quiet_ms */
+		return;
 	worker->draining = true;
 	worker->drain_began_us = clock_now_us();
 	api_drain(worker->api);

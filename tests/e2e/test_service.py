@@ -299,6 +299,7 @@ def test_sigterm_does_not_wait_longer_than_drain_ms(lab):
     answer = read_response(busy)
     assert answer is None or (answer.status == 503 and answer.code == "draining"), answer
     busy.close()
+    wait_until(lambda: all(server.cli("EXISTS", "x") == 0 for server in servers), what="what was granted to nobody is given back")
 
 
 def test_sigint_ends_at_once(lab):
