@@ -225,13 +225,16 @@ static void end_at_once(int number)
 	_exit(number == SIGALRM ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
-static void bound_the_end(const sigset_t *waited, uint32_t drain_ms)
+static void bound_the_end(const sigset_t *waited, int first, uint32_t drain_ms)
 {
 	uint32_t bound_ms = drain_ms + END_MS;
 	struct sigaction action = { .sa_handler = end_at_once };
 	struct itimerval timer = { .it_value = { .tv_sec = bound_ms / 1000, .tv_usec = (suseconds_t)(bound_ms % 1000) * 1000 } };
 	sigaction(SIGALRM, &action, NULL);
-	sigaction(SIGINT, &action, NULL);
+	if (first == SIGINT)
+		sigaction(SIGINT, &action, NULL);
+	else
+		signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN); /* whoever asks politely twice still means the same */
 	signal(SIGHUP, SIG_IGN);
 	setitimer(ITIMER_REAL, &timer, NULL);
@@ -251,7 +254,7 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 	log_end();
 	log_flush();
 	drain_workers(program, number == SIGTERM ? (drain_ms < QUIET_MS ? drain_ms : QUIET_MS) : 0);
-	bound_the_end(waited, drain_ms);
+	bound_the_end(waited, number, drain_ms);
 }
 
 static int serve(struct program *program, const sigset_t *waited)

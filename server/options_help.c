@@ -191,7 +191,7 @@ static const char options_man_tail[] =
 	".Fl \\-drain\\-ms .\n"
 	".It Dv SIGINT , SIGHUP\n"
 	"The same without the second.\n"
-	"A further\n"
+	"A second\n"
 	".Dv SIGINT\n"
 	"ends the program at once, with status 1.\n"
 	".El\n"
