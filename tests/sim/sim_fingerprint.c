@@ -75,8 +75,8 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 {
 	const struct redlock_ballot *ballot = &core->ballots[master];
 	bool answered = redlock_has(core->answered, master);
-	put(record, (unsigned)(redlock_has(core->sent, master) << 5 | redlock_has(core->asked, master) << 4 | redlock_has(core->raised, master) << 3 |
-			       redlock_has(core->behind, master) << 2 | redlock_has(core->failed, master) << 1 | answered));
+	put(record, redlock_has(core->sent, master) * 32U + redlock_has(core->asked, master) * 16U + redlock_has(core->raised, master) * 8U +
+			    redlock_has(core->behind, master) * 4U + redlock_has(core->failed, master) * 2U + answered);
 	if (!answered)
 		return;
 	put(record, ballot->vote);
@@ -125,7 +125,9 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 {
 	struct record record = { .len = 0 };
 	const struct model_master *redis = &world->masters[master];
-	bool both = world->ops[0].acquired[master] && world->ops[1].acquired[master] && may_have_lock(&world->ops[0]) && may_have_lock(&world->ops[1]);
+	bool both = true;
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		both &= world->ops[o].acquired[master] && may_have_lock(&world->ops[o]);
 	put(&record, (unsigned)model_number(redis, 0));
 	put(&record, both ? 1 + (world->first[master] ^ first) : 0);
 	for (unsigned i = 0; i < SIM_OPS; i++) {

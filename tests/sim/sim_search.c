@@ -124,7 +124,8 @@ static uint64_t hash_successors(const struct sim_search *search, const struct si
 
 /* True if the world is new. With `pairs`: worlds of one fingerprint must all have successors of the same fingerprints, so there
  * must be as many pairs of both as there are fingerprints. */
-static bool visit(const struct sim_search *search, const struct sim_world *world, const struct event_list *list, struct state_set *set, struct state_set *pairs)
+static bool visit(const struct sim_search *search, const struct sim_world *world, const struct event_list *list, struct state_set *set,
+		  struct state_set *pairs)
 {
 	uint64_t fingerprint = sim_fingerprint(world, search->config);
 	if (search->check_form)
@@ -132,7 +133,8 @@ static bool visit(const struct sim_search *search, const struct sim_world *world
 	return state_set_add(set, fingerprint);
 }
 
-static void walk(struct sim_search *search, struct state_set *set, struct state_set *pairs, struct frame *frames, const struct event_list *list)
+static void walk(struct sim_search *search, struct state_set *set, struct state_set *pairs, struct frame *frames,
+		 const struct event_list *list)
 {
 	unsigned depth = 0;
 	sim_init(&frames[0].world, search->config);

@@ -55,7 +55,9 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 	case SIM_CANCEL: printf("%c is cancelled", name); break;
 	case SIM_RELEASE: printf("%c gives its lock back", name); break;
 	case SIM_LATE: printf("%c stands still until no validity is left", name); break;
-	case SIM_DROP: printf("master %u drops the lock of %c", master, op_name(sim_token_op(model_token(&before->masters[event->master], event->arg)))); break;
+	case SIM_DROP:
+		printf("master %u drops the lock of %c", master, op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
+		break;
 	case SIM_DOWN: printf("master %u is down for %c", master, name); break;
 	case SIM_HANG: printf("master %u counts as hung for %c", master, name); break;
 	case SIM_LOSE: printf("%c loses its connection to master %u with all that is in it", name, master); break;
@@ -99,7 +101,8 @@ static void tell_world(const struct sim_world *world, const struct sim_config *c
 	printf("\n");
 }
 
-void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event, const struct sim_world *after, const struct sim_config *config)
+void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event, const struct sim_world *after,
+	      const struct sim_config *config)
 {
 	printf("%3u. ", number);
 	tell_event(before, event, config);

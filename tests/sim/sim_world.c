@@ -176,7 +176,8 @@ static void deliver_dead_replies(struct sim_world *world, unsigned o)
 
 /* ---- the masters ---- */
 
-static void note_granted(struct sim_world *world, unsigned o, unsigned master, const struct sim_command *command, const struct model_reply *reply)
+static void note_granted(struct sim_world *world, unsigned o, unsigned master, const struct sim_command *command,
+			 const struct model_reply *reply)
 {
 	struct sim_op *op = &world->ops[o];
 	bool acquire = command->script == REDLOCK_SCRIPT_ACQUIRE;
@@ -191,10 +192,12 @@ static void note_granted(struct sim_world *world, unsigned o, unsigned master, c
 		op->increased[master] = command->fence;
 }
 
-static void execute(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned master, const struct sim_command *command,
-		    struct sim_reply *ret_reply)
+static void execute(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned master,
+		    const struct sim_command *command, struct sim_reply *ret_reply)
 {
-	struct model_command model = { .key = sim_key(config, o), .token = sim_token(o, command->attempt), .ttl_ms = KEY_TTL_MS, .fence = command->fence };
+	struct model_command model = {
+		.key = sim_key(config, o), .token = sim_token(o, command->attempt), .ttl_ms = KEY_TTL_MS, .fence = command->fence
+	};
 	struct model_reply reply = { .code = 0 };
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
 	switch ((enum redlock_script)command->script) {
@@ -211,7 +214,8 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, &reply);
-	*ret_reply = (struct sim_reply){ command->script, command->attempt, command->round, (uint8_t)vote, (uint8_t)reply.old, (uint8_t)reply.value.token };
+	*ret_reply = (struct sim_reply){ command->script, command->attempt,    command->round,
+					 (uint8_t)vote,   (uint8_t)reply.old, (uint8_t)reply.value.token };
 }
 
 static struct sim_command shift(struct sim_command *commands, uint8_t *count)
@@ -328,8 +332,8 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_TIMER: return redlock_deadline_us(&op->core) != REDLOCK_NEVER && (pausing ? config->guesses[event->arg] > 0 : event->arg == 0);
 	case SIM_CANCEL: return sim_is_open(op) || pausing;
 	case SIM_RELEASE: return op->done && op->outcome == REDLOCK_OK && !op->released;
-	case SIM_LATE: return sim_is_open(op) && op->now_us < useful_until_us(op);
-	case SIM_DROP: return world->drops_left > 0 && (config->two_resources || event->arg == 0) && model_token(&world->masters[event->master], event->arg) != 0;
+	case SIM_LATE: return config->late && sim_is_open(op) && op->now_us < useful_until_us(op);
+	case SIM_DROP: return world->drops_left > 0 && model_token(&world->masters[event->master], event->arg) != 0;
 	case SIM_DOWN:
 	case SIM_HANG:
 	case SIM_LOSE:

@@ -34,6 +34,7 @@ struct sim_config {
 	const char *name, *about;
 	uint8_t guesses[SIM_GUESSES]; /* any of them may be the guess of any attempt; 0: no more */
 	uint8_t buckets[SIM_MASTERS], floors[SIM_MASTERS];
+	bool late;            /* a process may stand still until no validity is left */
 	bool two_resources;   /* of one bucket, one for each operation */
 	uint8_t tries;
 	uint8_t useful_ticks; /* ttl − drift: after that no validity is left; a silent master counts as failed after 2 */
@@ -124,7 +125,8 @@ const char *sim_check_name(unsigned check);
 uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config *config);
 
 /* sim_story.c: one line of what happened, and the world after it. */
-void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event, const struct sim_world *after, const struct sim_config *config);
+void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event, const struct sim_world *after,
+	      const struct sim_config *config);
 
 /* The token of an attempt, and back. */
 uint8_t sim_token(unsigned op, unsigned attempt);
