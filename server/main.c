@@ -24,7 +24,7 @@
 
 extern char **environ;
 
-enum { EXIT_MISCONFIGURED = 2, MESSAGE_MAX = 1024, QUIET_MS = 1000, END_MS = 250 /* after --drain-ms, for what is being closed */ };
+enum { EXIT_MISCONFIGURED = 2, MESSAGE_MAX = 1024, QUIET_MS = 1000 };
 
 struct program {
 	struct options options;
@@ -227,7 +227,7 @@ static void end_at_once(int number)
 
 static void bound_the_end(const sigset_t *waited, int first, uint32_t drain_ms)
 {
-	uint32_t bound_ms = drain_ms + END_MS;
+	uint32_t bound_ms = drain_ms > 0 ? drain_ms : 1;
 	struct sigaction action = { .sa_handler = end_at_once };
 	struct itimerval timer = { .it_value = { .tv_sec = bound_ms / 1000, .tv_usec = (suseconds_t)(bound_ms % 1000) * 1000 } };
 	sigaction(SIGALRM, &action, NULL);

@@ -24,6 +24,7 @@
 enum {
 	SETTLE_MS = 1000,       /* how long the masters may take before serving starts without them */
 	DRAIN_LOOK_MS = 10,     /* how often a drain looks whether it is over */
+	CLOSING_MS = 250,       /* for what is still to be closed when a drain is over */
 	ACCEPTS_PER_ROUND = 64,
 	ACCEPT_PAUSE_MS = 100   /* out of descriptors: look again after this */
 };
@@ -221,7 +222,9 @@ static void look_at_drain(struct worker *worker)
 	pthread_mutex_unlock(&worker->lock);
 	uint64_t for_us = clock_now_us() - worker->drain_began_us;
 	bool idle = api_busy(worker->api) == 0 && leases_waiting(worker->leases) == 0;
-	if ((idle && for_us >= quiet_us) || for_us >= worker->options->drain_ms * UINT64_C(1000))
+	uint64_t bound_ms = worker->options->drain_ms;
+	bound_ms -= bound_ms / 4 < CLOSING_MS ? bound_ms / 4 : CLOSING_MS; /* --drain-ms is when the program has ended */
+	if ((idle && for_us >= quiet_us) || for_us >= bound_ms * 1000)
 		begin_end(worker);
 }
 
