@@ -70,6 +70,7 @@ struct master {
 	uv_timer_t timer;     /* back-off, greeting deadline, heartbeat: by the state */
 	uv_getaddrinfo_t resolve;
 	uint32_t attempts;    /* to connect, since the last success */
+	uint32_t addresses;   /* of its name, at the last look; 0: not a name */
 	bool tried;           /* up or failed once */
 	bool was_up;          /* once at least */
 	bool hung;            /* up, but behind with its answers */

@@ -241,6 +241,7 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 		master_link_fail(master, why);
 		return;
 	}
+	master->addresses = count;
 	struct addrinfo *chosen = found; /* another one each time, so that one dead address of a name does not block it */
 	for (uint32_t skip = master->attempts % count; skip > 0; skip--)
 		chosen = chosen->ai_next;
@@ -327,7 +328,7 @@ void master_link_fail(struct master *master, const char *reason)
 	master->link = LINK_DOWN;
 	master->hung = false;
 	master->heartbeat_out = false;
-	master->tried = true;
+	master->tried = master->tried || master->attempts + 1 >= master->addresses; /* localhost may be ::1 first, and 127.0.0.1 next */
 	master->has_rtt = false;
 	master->soft_reason[0] = '\0';
 	snprintf(master->reason, sizeof master->reason, "%s", reason);
