@@ -477,3 +477,22 @@ def test_the_connection_of_a_master_can_be_killed_at_any_time(lab):
         wait_until(lambda: client.call("GET", "/readyz").status == 200, what="ready")
     service.wait_voting(3)
     client.close()
+
+
+def test_a_master_that_came_back_as_another_process_is_warned_of(lab):
+    servers = lab.redises(3)
+    service = lab.redlockd(servers)
+    assert not any("restarted" in warning for master in service.curl("GET", "/masters").json["masters"] for warning in master["warnings"])
+    servers[0].kill()
+    servers[0].restart()
+    wait_until(lambda: any(warning.startswith("restarted:") for warning in master_of(service, servers[0])["warnings"]), what="the warning")
+    assert not master_of(service, servers[1])["warnings"]
+    assert any("restarted" in event["warning"] for event in service.log("master-warning"))
+
+
+def test_a_master_that_never_came_up_is_logged(lab):
+    servers = lab.redises(3)
+    servers[2].kill()
+    service = lab.redlockd(servers)
+    wait_until(lambda: [event for event in service.log("master") if event["state"] == "down"], what="the log line")
+    assert [event for event in service.log("master") if event["state"] == "down"][0]["reason"].startswith("connection: ")
