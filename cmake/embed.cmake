@@ -3,7 +3,7 @@
 set(body "")
 if(MODE STREQUAL "scripts")
 	set(body "#include \"scripts.h\"\n\n")
-	set(table "const struct script scripts[REDLOCK_SCRIPT_INSPECT + 1] = {\n")
+	set(table "const struct script scripts[SCRIPTS_COUNT] = {\n")
 else()
 	set(body "#include \"embedded.h\"\n\n")
 	set(table "")

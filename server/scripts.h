@@ -6,12 +6,21 @@
 
 #include "redlock/redlock.h"
 
+/* The scripts that the core asks for are in enum redlock_script; these are the restart guard's. */
+enum guard_script {
+	REDLOCK_SCRIPT_CERTIFICATE = REDLOCK_SCRIPT_INSPECT + 1,
+	REDLOCK_SCRIPT_BAR,
+	REDLOCK_SCRIPT_FENCES,
+	REDLOCK_SCRIPT_CERTIFY,
+	SCRIPTS_COUNT
+};
+
 struct script {
 	const char *source; /* terminated; NULL for REDLOCK_SCRIPT_NONE */
 	char sha1[41];
 };
 
-/* By enum redlock_script. */
-extern const struct script scripts[REDLOCK_SCRIPT_INSPECT + 1];
+/* By enum redlock_script and enum guard_script. */
+extern const struct script scripts[SCRIPTS_COUNT];
 
 #endif

@@ -3,32 +3,42 @@
 -- what a newer one gave.
 --
 -- KEYS[1]  {prefix}{resource}
+-- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  token
 -- ARGV[2]  ttl_ms
+-- ARGV[3]  certificate  ARGV[4]  deadline_us: as in acquire.lua
 --
--- Returns {1, ttl_ms, value}           it now lives for at least ttl_ms, which is less than asked for near hold_until_ms
---         {0, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1}                         gone
+-- Returns {1, now_us, ttl_ms, value}           it now lives for at least ttl_ms, which is less than asked for near hold_until_ms
+--         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
+--         {-1, now_us}                         gone
+--         {-2, now_us}, {-3, now_us}           too late, another certificate: as in acquire.lua
+local now = redis.call('TIME')
+local now_us = now[1] * 1000000 + now[2]
+if now_us > tonumber(ARGV[4]) then
+	return {-2, now_us}
+end
+if ARGV[3] ~= '----------------' and redis.call('HGET', KEYS[2], 'certificate') ~= ARGV[3] then
+	return {-3, now_us}
+end
 local value = redis.pcall('GET', KEYS[1])
 if not value then
-	return {-1}
+	return {-1, now_us}
 end
 local remaining = redis.call('PTTL', KEYS[1])
 if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then
-	return {0, remaining, type(value) == 'string' and value}
+	return {0, now_us, remaining, type(value) == 'string' and value}
 end
 local asked = tonumber(ARGV[2])
 if remaining < 0 then
-	return {1, asked, value} -- somebody took the expiry away
+	return {1, now_us, asked, value} -- somebody took the expiry away
 end
 local ttl = asked
 local hold_until = tonumber(string.match(value, '^%x+:(%d+):')) or 0
 if hold_until > 0 then
-	local now = redis.call('TIME')
-	ttl = math.min(asked, hold_until - now[1] * 1000 - math.floor(now[2] / 1000))
+	ttl = math.min(asked, hold_until - math.floor(now_us / 1000))
 end
 if ttl > remaining then
 	redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl))
 	remaining = ttl
 end
-return {1, math.min(asked, remaining), value}
+return {1, now_us, math.min(asked, remaining), value}

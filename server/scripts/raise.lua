@@ -7,24 +7,34 @@
 -- ARGV[1]  token
 -- ARGV[2]  bucket
 -- ARGV[3]  fence    in decimal digits
+-- ARGV[4]  certificate  ARGV[5]  deadline_us: as in acquire.lua
 --
--- Returns {1}                          the bucket and the key's value now carry the number
---         {2, old}                     held by the token, but the bucket or the floor is at `old`, not below the number
---         {0, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1}                         gone
+-- Returns {1, now_us}                          the bucket and the key's value now carry the number
+--         {2, now_us, old}                     held by the token, but the bucket or the floor is at `old`, not below the number
+--         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
+--         {-1, now_us}                         gone
+--         {-2, now_us}, {-3, now_us}           too late, another certificate: as in acquire.lua
+local now = redis.call('TIME')
+local now_us = now[1] * 1000000 + now[2]
+if now_us > tonumber(ARGV[5]) then
+	return {-2, now_us}
+end
+local seen = redis.call('HMGET', KEYS[2], 'certificate', 'floor', ARGV[2])
+if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
+	return {-3, now_us}
+end
 local value = redis.pcall('GET', KEYS[1])
 if not value then
-	return {-1}
+	return {-1, now_us}
 end
 if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then
-	return {0, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value}
+	return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value}
 end
-local seen = redis.call('HMGET', KEYS[2], 'floor', ARGV[2])
-local old = math.max(tonumber(seen[1] or 0), tonumber(seen[2] or 0))
+local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0))
 if old >= tonumber(ARGV[3]) then
-	return {2, old}
+	return {2, now_us, old}
 end
 local first, last = string.match(value, '^(%x+:%d+:)%d+(:.*)$')
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
 redis.call('SET', KEYS[1], first .. ARGV[3] .. last, 'KEEPTTL')
-return {1}
+return {1, now_us}

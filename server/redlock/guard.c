@@ -1,0 +1,417 @@
+/* The states of a master and what moves it from one to the next: see guard.h. The clock of a master is in guard_clock.c, the cluster
+ * that it belongs to in guard_cluster.c, what a barred master must know before it votes again in guard_resync.c. */
+#include "guard.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "guard_internal.h"
+#include "planted.h"
+
+#define GAP_US UINT64_C(5000000) /* between two heartbeats: longer, and the wait begins anew */
+
+void guard_init(struct guard *guard, const struct guard_params *params)
+{
+	assert(params->masters >= 1 && params->masters <= REDLOCK_MASTERS_MAX);
+	assert(params->max_ttl_us >= 1000 && params->digest != 0);
+	memset(guard, 0, sizeof *guard);
+	guard->params = *params;
+	guard->random = params->seed;
+	guard->bootstrap_open = params->bootstrap;
+}
+
+/* splitmix64; never 0, which stands for "none". */
+uint64_t guard_draw(struct guard *guard)
+{
+	uint64_t mixed;
+	do {
+		mixed = guard->random += UINT64_C(0x9e3779b97f4a7c15);
+		mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+		mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+		mixed ^= mixed >> 31;
+	} while (mixed == 0);
+	return mixed;
+}
+
+bool guard_is_barred(const struct guard_master *master)
+{
+	return master->state == GUARD_WAITING || master->state == GUARD_RESYNCING || master->state == GUARD_CERTIFYING;
+}
+
+/* ---- how long a bar lasts ---- */
+
+uint64_t guard_longest_us(const struct guard *guard)
+{
+	uint64_t longest_us = guard->params.max_ttl_us;
+	for (unsigned i = 0; i < guard->params.masters; i++)
+		if (guard->masters[i].ttl_us > longest_us)
+			longest_us = guard->masters[i].ttl_us;
+	return longest_us;
+}
+
+/* The longest lease, its drift, 2 s. */
+uint64_t guard_bar_us(const struct guard *guard)
+{
+	uint64_t longest_us = guard_longest_us(guard);
+	if (PLANTED(PLANTED_NO_BAR))
+		return 0;
+	return longest_us + longest_us / 1000 * guard->params.drift_ppm / 1000 + guard->params.margin_us;
+}
+
+/* ---- the certificate ---- */
+
+/* Whether its buckets are all there. */
+static void set_kept(struct guard_master *master, bool kept, uint64_t now_us)
+{
+	if (!kept && !master->lost)
+		master->lost_us = now_us;
+	master->kept = kept;
+	master->lost = !kept;
+}
+
+/* BAR is to be sent. `kept`: its buckets are all there, only locks may be gone. */
+void guard_condemn(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us)
+{
+	master->state = GUARD_CONDEMNED;
+	master->reason = reason;
+	set_kept(master, kept, now_us);
+	master->skip = false;
+	master->again = false;
+}
+
+void guard_condemn_found(struct guard_master *master, uint64_t now_us)
+{
+	assert(master->found != GUARD_NO_REASON);
+	guard_condemn(master, master->found, master->found != GUARD_ROLLED_BACK, now_us);
+}
+
+void guard_refuse(struct guard_master *master, enum guard_reason reason, uint64_t now_us)
+{
+	master->state = GUARD_FOREIGN;
+	master->reason = reason;
+	set_kept(master, false, now_us); /* what it remembers is not ours */
+}
+
+static void admit(struct guard_master *master, uint64_t certificate)
+{
+	master->state = GUARD_VOTING;
+	master->reason = GUARD_NO_REASON;
+	master->certificate = certificate;
+	master->marker = 0;
+	master->lost = master->kept = master->skip = false;
+}
+
+/* From now on the wait counts: nothing before was seen over this connection and under this marker. */
+static void wait_from(struct guard_master *master, uint64_t marker, bool kept, uint64_t now_us)
+{
+	master->state = GUARD_WAITING;
+	master->marker = marker;
+	set_kept(master, kept, now_us);
+	master->since_us = now_us;
+	master->certificate = 0;
+	master->found = GUARD_NO_REASON; /* whatever it was, the wait makes up for it */
+}
+
+/* Barred already, by us or by another redlockd. */
+static void follow_marker(struct guard_master *master, const struct guard_event *event)
+{
+	if (master->marker == event->marker) { /* the wait goes on, also where it was read once more for a doubt */
+		if (!guard_is_barred(master))
+			master->state = GUARD_WAITING;
+		set_kept(master, master->kept && event->kept, event->now_us); /* another redlockd may have found worse */
+		master->found = GUARD_NO_REASON; /* nothing was given here since the marker */
+		return;
+	}
+	if (master->reason == GUARD_NO_REASON)
+		master->reason = GUARD_NO_CERTIFICATE;
+	wait_from(master, event->marker, event->kept, event->now_us);
+}
+
+static enum guard_reason reason_without_fit(const struct guard_master *master, const struct guard_event *event, bool was_voting)
+{
+	if (was_voting || master->reason == GUARD_BAD_CERTIFICATE)
+		return GUARD_BAD_CERTIFICATE;
+	return event->certificate != 0 || event->certificate_run_id != 0 ? GUARD_RESTARTED : GUARD_NO_CERTIFICATE;
+}
+
+/* What the certificate says about the master that it was read from. */
+static void assess(struct guard_master *master, const struct guard_params *params, const struct guard_event *event)
+{
+	bool was_voting = master->state == GUARD_VOTING;
+	bool fits = event->certificate != 0 && event->certificate_run_id == master->run_id;
+	bool refuted = master->state == GUARD_ASKING && master->certificate != 0 && event->certificate == master->certificate;
+	master->void_certificate = event->certificate;
+	if (fits && refuted)
+		master->found = GUARD_ROLLED_BACK; /* it went away and came back */
+	if (event->certificate != 0 && event->digest != params->digest)
+		guard_refuse(master, GUARD_OTHER_DIGEST, event->now_us);
+	else if (master->found == GUARD_ROLLED_BACK || (fits && master->found != GUARD_NO_REASON))
+		guard_condemn_found(master, event->now_us);
+	else if (fits)
+		admit(master, event->certificate);
+	else if (event->certificate == 0 && event->marker != 0 && event->marker_run_id == master->run_id)
+		follow_marker(master, event);
+	else
+		guard_condemn(master, reason_without_fit(master, event, was_voting), false, event->now_us);
+}
+
+/* ---- bootstrap ---- */
+
+/* All masters were seen, over connections that still stand, and none ever had a certificate: new, as we were told. */
+static void try_bootstrap(struct guard *guard)
+{
+	if (!guard->bootstrap_open)
+		return;
+	for (unsigned i = 0; i < guard->params.masters; i++)
+		if (guard->masters[i].state != GUARD_WAITING)
+			return;
+	for (unsigned i = 0; i < guard->params.masters; i++)
+		guard->masters[i].skip = true;
+	guard->bootstrap_open = false;
+}
+
+/* ---- events ---- */
+
+static void take_connected(struct guard_master *master, const struct guard_event *event)
+{
+	bool same = master->seen && master->run_id == event->run_id;
+	if (same && event->client_id <= master->client_id)
+		master->found = GUARD_ROLLED_BACK;
+	if (!same) {
+		master->beat = 0;
+		master->has_clock = false;
+		master->found = GUARD_NO_REASON;
+	}
+	master->seen = true;
+	master->run_id = event->run_id;
+	master->client_id = event->client_id;
+	master->state = GUARD_ASKING;
+	master->reason = GUARD_NO_REASON;
+	master->busy = GUARD_NOTHING;
+	master->certificate = master->marker = 0;
+	master->read = master->again = master->kept = master->skip = false;
+	master->heard_us = event->now_us;
+}
+
+/* When its floor was made of clocks, on our clock: from its own time, at the earliest. */
+static void note_clocked(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
+{
+	uint64_t there_us = guard_master_time_us(guard, event->master, event->now_us);
+	uint64_t ago_us = event->clocked_us != 0 && there_us > event->clocked_us ? there_us - event->clocked_us : UINT64_MAX;
+	if (ago_us < event->now_us && event->now_us - ago_us > master->clocked_us)
+		master->clocked_us = event->now_us - ago_us;
+}
+
+static void take_certificate(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+{
+	if (event->now_us - master->heard_us > GAP_US)
+		master->since_us = event->now_us;
+	if (event->beat <= master->beat && event->cluster != 0) /* a hash that is new begins to count anew */
+		master->found = GUARD_ROLLED_BACK;
+	master->heard_us = event->now_us;
+	master->beat = event->beat;
+	master->read = true;
+	master->again = false;
+	if (event->ttl_us > master->ttl_us)
+		master->ttl_us = event->ttl_us;
+	if (event->certificate != 0 || event->cluster != 0)
+		guard->bootstrap_open = false;
+	if (master->busy == GUARD_BAR || master->busy == GUARD_CERTIFY)
+		return; /* read before, told after: those answers say more */
+	if (master->busy == GUARD_READ)
+		master->busy = GUARD_NOTHING;
+	master->cluster = event->cluster;
+	note_clocked(guard, master, event);
+	assess(master, &guard->params, event);
+	guard_check_clusters(guard, event->now_us);
+}
+
+static void ask_again(struct guard_master *master)
+{
+	master->state = GUARD_ASKING;
+	master->certificate = 0;
+}
+
+static void take_barred(struct guard_master *master, const struct guard_event *event)
+{
+	assert(master->busy == GUARD_BAR);
+	master->busy = GUARD_NOTHING;
+	if (!event->done) {
+		ask_again(master);
+		return;
+	}
+	wait_from(master, event->marker, event->kept, event->now_us);
+}
+
+static void take_certified(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+{
+	assert(master->busy == GUARD_CERTIFY && master->state == GUARD_CERTIFYING);
+	master->busy = GUARD_NOTHING;
+	if (!event->done) {
+		ask_again(master);
+		return;
+	}
+	if (master->found != GUARD_ROLLED_BACK)
+		master->found = GUARD_NO_REASON; /* while it was barred nothing could be lost */
+	guard->bootstrap_open = false;
+	master->cluster = master->chosen_cluster;
+	if (master->clocks)
+		master->clocked_us = event->now_us;
+	admit(master, master->marker);
+	guard_check_clusters(guard, event->now_us);
+}
+
+static void take_failed(struct guard_master *master, enum guard_action_kind action)
+{
+	if (master->busy != action)
+		return; /* a heartbeat, while an action is under way */
+	master->busy = GUARD_NOTHING;
+	master->again = true;
+	if (master->state == GUARD_CERTIFYING)
+		master->state = GUARD_RESYNCING;
+}
+
+/* Read once more before it is barred: another redlockd may have waited and certified it in the meantime. */
+static void take_mismatch(struct guard_master *master, const struct guard_event *event)
+{
+	if (master->state != GUARD_VOTING || event->certificate != master->certificate)
+		return; /* sent under an older one */
+	master->state = GUARD_ASKING;
+	master->reason = GUARD_BAD_CERTIFICATE;
+}
+
+static void take_dropped_keys(struct guard_master *master, uint64_t now_us)
+{
+	if (master->found != GUARD_ROLLED_BACK)
+		master->found = GUARD_EVICTED;
+	if (master->state == GUARD_VOTING) {
+		master->void_certificate = master->certificate;
+		guard_condemn_found(master, now_us);
+	}
+}
+
+static void take_lost(struct guard_master *master)
+{
+	master->state = GUARD_ABSENT;
+	master->reason = GUARD_NO_REASON;
+	master->busy = GUARD_NOTHING;
+	master->read = master->again = master->kept = master->skip = false;
+	master->certificate = 0;
+}
+
+void guard_event(struct guard *guard, const struct guard_event *event)
+{
+	assert(event->master < guard->params.masters);
+	struct guard_master *master = &guard->masters[event->master];
+	if (master->state == GUARD_ABSENT && event->kind != GUARD_CONNECTED)
+		return; /* of a connection that is gone */
+	switch (event->kind) {
+	case GUARD_CONNECTED: take_connected(master, event); break;
+	case GUARD_CERTIFICATE: take_certificate(guard, master, event); break;
+	case GUARD_BARRED: take_barred(master, event); break;
+	case GUARD_FENCES: guard_take_fences(guard, master, event); break;
+	case GUARD_CERTIFIED: take_certified(guard, master, event); break;
+	case GUARD_FAILED: take_failed(master, event->action); break;
+	case GUARD_MISMATCH: take_mismatch(master, event); break;
+	case GUARD_DROPPED_KEYS: take_dropped_keys(master, event->now_us); break;
+	case GUARD_LOST: take_lost(master); break;
+	}
+	try_bootstrap(guard);
+}
+
+/* ---- actions ---- */
+
+static uint64_t bar_end_us(const struct guard *guard, const struct guard_master *master)
+{
+	return master->skip ? 0 : master->since_us + guard_bar_us(guard);
+}
+
+static void certify(struct guard *guard, struct guard_master *master, uint64_t now_us, uint64_t wall_us, struct guard_action *ret)
+{
+	uint64_t cluster = guard_choose_cluster(guard, master, now_us);
+	if (cluster == 0)
+		return;
+	*ret = (struct guard_action){ .kind = GUARD_CERTIFY, .marker = master->marker, .cluster = cluster, .ttl_us = guard_longest_us(guard) };
+	guard_choose_floor(guard, master, now_us, wall_us, ret);
+	master->clocks = ret->clocked;
+	master->chosen_cluster = cluster; /* its own, and an example to the others, when CERTIFY has won */
+	master->state = GUARD_CERTIFYING;
+}
+
+void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action)
+{
+	assert(i < guard->params.masters);
+	struct guard_master *master = &guard->masters[i];
+	*ret_action = (struct guard_action){ .kind = GUARD_NOTHING };
+	if (master->state == GUARD_ABSENT || master->busy != GUARD_NOTHING || master->again)
+		return;
+	if (master->state == GUARD_RESYNCING && now_us < bar_end_us(guard, master))
+		master->state = GUARD_WAITING; /* another master told of longer leases */
+	if (master->state == GUARD_WAITING && now_us >= bar_end_us(guard, master))
+		guard_begin_resync(guard, master, now_us);
+	if (master->state == GUARD_ASKING)
+		ret_action->kind = GUARD_READ;
+	else if (master->state == GUARD_CONDEMNED)
+		*ret_action = (struct guard_action){ .kind = GUARD_BAR, .certificate = master->void_certificate, .marker = guard_draw(guard), .kept = master->kept };
+	else if (guard_wants_survey(guard, i))
+		*ret_action = (struct guard_action){ .kind = GUARD_SURVEY, .certificate = master->kept ? master->marker : master->certificate };
+	else if (master->state == GUARD_RESYNCING && guard_resync_done(guard, i, now_us))
+		certify(guard, master, now_us, wall_us, ret_action);
+	master->busy = ret_action->kind;
+	if (ret_action->kind == GUARD_SURVEY)
+		master->survey_us = now_us;
+}
+
+/* ---- questions ---- */
+
+bool guard_may_vote(const struct guard *guard, unsigned i)
+{
+	assert(i < guard->params.masters);
+	return guard->masters[i].state == GUARD_VOTING;
+}
+
+uint64_t guard_bar_left_us(const struct guard *guard, unsigned i, uint64_t now_us)
+{
+	assert(i < guard->params.masters);
+	const struct guard_master *master = &guard->masters[i];
+	if (master->state == GUARD_CONDEMNED)
+		return guard_bar_us(guard);
+	uint64_t end_us = 0;
+	if (master->state == GUARD_WAITING)
+		end_us = bar_end_us(guard, master) + guard_creation_us(guard);
+	else if (master->state == GUARD_RESYNCING && guard_creation_us(guard) > 0)
+		end_us = master->resync_us + guard_creation_us(guard);
+	return end_us > now_us ? end_us - now_us : 0;
+}
+
+bool guard_in_motion(const struct guard *guard, unsigned i)
+{
+	assert(i < guard->params.masters);
+	const struct guard_master *master = &guard->masters[i];
+	if (master->again)
+		return false;
+	return master->state == GUARD_ASKING || master->state == GUARD_CONDEMNED || master->state == GUARD_CERTIFYING || master->busy == GUARD_SURVEY ||
+	       master->skip || (master->state == GUARD_RESYNCING && guard_resync_done(guard, i, master->resync_us));
+}
+
+uint64_t guard_deadline_us(const struct guard *guard)
+{
+	uint64_t deadline_us = REDLOCK_NEVER;
+	for (unsigned i = 0; i < guard->params.masters; i++) {
+		const struct guard_master *master = &guard->masters[i];
+		uint64_t end_us = master->state == GUARD_WAITING && !master->again ? bar_end_us(guard, master) : REDLOCK_NEVER;
+		if (master->state == GUARD_RESYNCING && !master->again && guard_creation_us(guard) > 0)
+			end_us = master->resync_us + guard_creation_us(guard);
+		if (end_us < deadline_us)
+			deadline_us = end_us;
+	}
+	return deadline_us;
+}
+
+const char *guard_reason_name(enum guard_reason reason)
+{
+	static const char *const names[] = { "", "no-certificate", "restarted", "bad-certificate", "clock-forward", "evicted", "rolled-back", "digest",
+					     "cluster" };
+	assert((unsigned)reason < sizeof names / sizeof *names);
+	return names[reason];
+}

@@ -1,0 +1,136 @@
+/* What a master that forgot its fences must know before it votes again: the largest fence of N−Q+1 others (Q: the majority).
+ *
+ * Any lease that was ever given has its fence on Q masters, and N−Q+1 others share one with each Q. They are asked when the
+ * wait is over and not before: until then leases may be given that this master has no part in. Where so few remember that N−Q+1 can never
+ * tell, the floor rests on clocks, and says so. A master that cannot be reached may remember: it is waited for. */
+#include <assert.h>
+
+#include "guard_internal.h"
+#include "planted.h"
+
+#define SURVEY_PATIENCE_US UINT64_C(2000000)
+
+static unsigned needed(const struct guard *guard)
+{
+	return guard->params.masters - redlock_majority(guard->params.masters) + 1U;
+}
+
+void guard_begin_resync(const struct guard *guard, struct guard_master *master, uint64_t now_us)
+{
+	(void)guard;
+	assert(master->state == GUARD_WAITING);
+	master->state = GUARD_RESYNCING;
+	master->resync_us = now_us;
+	master->surveyed = 0;
+	master->top = 0;
+}
+
+/* True if the master can say what fences it counted to. */
+static bool remembers(const struct guard_master *master)
+{
+	return master->state == GUARD_VOTING || (guard_is_barred(master) && master->kept);
+}
+
+bool guard_wants_survey(const struct guard *guard, unsigned i)
+{
+	if (!remembers(&guard->masters[i]))
+		return false;
+	for (unsigned j = 0; j < guard->params.masters; j++)
+		if (j != i && guard->masters[j].state == GUARD_RESYNCING && !redlock_has(guard->masters[j].surveyed, i))
+			return true;
+	return false;
+}
+
+static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us, uint64_t fence)
+{
+	for (unsigned j = 0; j < guard->params.masters; j++) {
+		struct guard_master *master = &guard->masters[j];
+		if (j == told_by || master->state != GUARD_RESYNCING || master->resync_us > asked_us)
+			continue;
+		master->surveyed |= (uint16_t)(1U << told_by);
+		if (fence > master->top)
+			master->top = fence;
+	}
+}
+
+void guard_take_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+{
+	assert(master->busy == GUARD_SURVEY);
+	master->busy = GUARD_NOTHING;
+	if (event->done) {
+		if (event->ttl_us > master->ttl_us)
+			master->ttl_us = event->ttl_us;
+		note_fences(guard, event->master, master->survey_us, event->fence);
+	} else {
+		if (master->state == GUARD_VOTING)
+			master->reason = GUARD_BAD_CERTIFICATE;
+		master->state = GUARD_ASKING; /* another certificate or marker than we knew when we asked */
+		master->certificate = 0;
+	}
+}
+
+/* Where both lost their memory together, and one of them was given a floor of clocks meanwhile, it knows no more than the other. */
+static bool lost_with(const struct guard_master *master, const struct guard_master *other)
+{
+	return master->lost && other->clocked_us > master->lost_us;
+}
+
+/* Masters other than i that told, and those that may still tell. */
+static void count(const struct guard *guard, unsigned i, unsigned *ret_told, unsigned *ret_may)
+{
+	const struct guard_master *master = &guard->masters[i];
+	*ret_told = *ret_may = 0;
+	for (unsigned j = 0; j < guard->params.masters; j++) {
+		const struct guard_master *other = &guard->masters[j];
+		bool told = redlock_has(master->surveyed, j);
+		if (j == i || lost_with(master, other))
+			continue;
+		*ret_told += told;
+		*ret_may += told || !other->lost;
+	}
+}
+
+/* Too few to be safe by, but the more tell, the better the floor: those that are there are given a moment. */
+static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now_us)
+{
+	const struct guard_master *master = &guard->masters[i];
+	for (unsigned j = 0; j < guard->params.masters; j++)
+		if (j != i && remembers(&guard->masters[j]) && !redlock_has(master->surveyed, j))
+			return now_us - master->resync_us < SURVEY_PATIENCE_US;
+	return false;
+}
+
+bool guard_resync_done(const struct guard *guard, unsigned i, uint64_t now_us)
+{
+	unsigned told, may;
+	if (guard->masters[i].kept)
+		return true; /* it forgot locks at most: its fences are as those of a master that was down for a while */
+	count(guard, i, &told, &may);
+	return told >= needed(guard) || (may < needed(guard) && !is_worth_waiting(guard, i, now_us));
+}
+
+unsigned guard_fences_missing(const struct guard *guard, unsigned i)
+{
+	unsigned told, may;
+	assert(i < guard->params.masters);
+	count(guard, i, &told, &may);
+	bool waits = guard->masters[i].state == GUARD_RESYNCING && !guard->masters[i].kept;
+	return waits && told < needed(guard) && may >= needed(guard) ? needed(guard) - told : 0;
+}
+
+void guard_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action)
+{
+	unsigned told, may;
+	count(guard, (unsigned)(master - guard->masters), &told, &may);
+	ret_action->fence = master->top;
+	if (told >= needed(guard) || master->skip || master->kept)
+		return;
+	ret_action->clocked = true;
+	if (wall_us > ret_action->fence && wall_us < REDLOCK_FENCE_LIMIT)
+		ret_action->fence = wall_us;
+	for (unsigned j = 0; j < guard->params.masters; j++) {
+		uint64_t time_us = guard_master_time_us(guard, j, now_us);
+		if (time_us > ret_action->fence && time_us < REDLOCK_FENCE_LIMIT)
+			ret_action->fence = time_us;
+	}
+}

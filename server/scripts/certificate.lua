@@ -1,0 +1,26 @@
+-- Certificate: reads what this master says about its own memory, and leaves a heartbeat there. Once on each connection and
+-- then every second, by every worker of every redlockd.
+--
+-- KEYS[1]  {prefix}redlockd:master
+-- ARGV[1]  digest    of what all replicas must agree on
+-- ARGV[2]  ttl_ms    the longest lease that the caller gives
+-- ARGV[3]  evicted   this server's evicted_keys, as the caller saw it last; empty: not known
+--
+-- The longest lease is written before any is given: whoever bars this master later waits for as long.
+-- Returns {1, now_us, beat, certificate, run_id, cluster, digest, ttl_ms, marker, marker_run_id, kept, clocked_us, evicted}
+--         strings but for now_us and beat; empty where there is none. beat counts these calls.
+local now = redis.call('TIME')
+local seen = redis.call('HMGET', KEYS[1], 'certificate', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id', 'kept',
+	'clocked_us', 'evicted')
+if seen[1] and seen[4] == ARGV[1] and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then
+	redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
+	seen[5] = ARGV[2]
+end
+if ARGV[3] ~= '' and ARGV[3] ~= seen[10] then
+	redis.call('HSET', KEYS[1], 'evicted', ARGV[3])
+end
+local reply = {1, now[1] * 1000000 + now[2], redis.call('HINCRBY', KEYS[1], 'beat', 1)}
+for i = 1, 10 do
+	reply[i + 3] = seen[i] or ''
+end
+return reply
