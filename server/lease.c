@@ -103,7 +103,7 @@ static bool is_owed(const struct lease_op *op, uint8_t master, enum redlock_scri
 	return script == REDLOCK_SCRIPT_RELEASE && (op->request.call == LEASE_RELEASE || redlock_has(op->reached, master));
 }
 
-static enum master_sent send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master, const char *command, size_t len)
+static enum master_sent send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master, char *command, size_t len)
 {
 	struct leases *leases = op->leases;
 	struct lease_ref *ref = command ? ref_new(op, out, master) : NULL;

@@ -8,7 +8,7 @@
 #include "lease_internal.h"
 #include "scripts.h"
 
-enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, ARGUMENTS_MAX = 11, LEASE_BUCKETS = 16384 };
+enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, ARGUMENTS_MAX = 13, LEASE_BUCKETS = 16384 };
 
 static size_t key_write(const struct options *options, const char *resource, size_t resource_len, char ret_key[KEY_MAX])
 {
@@ -74,10 +74,9 @@ char *lease_command_format(const struct options *options, const struct lease_req
 	snprintf(bucket, sizeof bucket, "%u", lease_command_bucket(request->resource, request->resource_len));
 	add_text(&arguments, command->with_source ? "EVAL" : "EVALSHA");
 	add_text(&arguments, command->with_source ? scripts[script].source : scripts[script].sha1);
-	add_text(&arguments, is_fenced(script) ? "2" : "1");
+	add_text(&arguments, "2");
 	add(&arguments, key, key_len);
-	if (is_fenced(script))
-		add(&arguments, master_key, key_write(options, master, sizeof master - 1, master_key));
+	add(&arguments, master_key, key_write(options, master, sizeof master - 1, master_key));
 	if (script != REDLOCK_SCRIPT_INSPECT)
 		add(&arguments, command->token, LEASE_TOKEN_LEN);
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_EXTEND)
@@ -90,6 +89,8 @@ char *lease_command_format(const struct options *options, const struct lease_req
 		add_text(&arguments, bucket);
 		add_text(&arguments, fence);
 	}
+	add_text(&arguments, "----------------"); /* certificate and deadline: each master's own are written over it (master_guard_stamp) */
+	add_text(&arguments, "9999999999999999");
 	return format(&arguments, ret_len);
 }
 

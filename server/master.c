@@ -1,4 +1,4 @@
-/* The list of masters of one worker: sending, what is under way, releases owed, and what is shown. See master.h; the
+/* The list of masters of one worker: sending, what is under way, and what is shown. See master.h; the
  * connection itself is in master_link.c, its beginning and heartbeat in master_greet.c.
  *
  * Every command under way is a `struct master_call` in the order of its connection. hiredis calls back in that order,
@@ -26,6 +26,8 @@ struct masters *masters_new(uv_loop_t *loop, const struct options *options, stru
 	masters->options = options;
 	masters->metrics = metrics;
 	masters->count = options->master_count;
+	snprintf(masters->hash_key, sizeof masters->hash_key, "%sredlockd:master", options->key_prefix);
+	master_guard_init(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		master->all = masters;
@@ -62,7 +64,7 @@ void masters_free(struct masters *masters)
 bool masters_settled(const struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++)
-		if (!masters->list[i].tried)
+		if (!masters->list[i].tried || !master_guard_is_settled(&masters->list[i]))
 			return false;
 	return true;
 }
@@ -83,6 +85,17 @@ bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, si
 	return false;
 }
 
+bool masters_find_other_digest(const struct masters *masters, size_t *ret_which)
+{
+	for (size_t i = 0; i < masters->count; i++) {
+		if (!master_guard_has_other_digest(&masters->list[i]))
+			continue;
+		*ret_which = i;
+		return true;
+	}
+	return false;
+}
+
 /* ---- state ---- */
 
 static enum master_state state_of(const struct master *master)
@@ -91,14 +104,47 @@ static enum master_state state_of(const struct master *master)
 		return MASTER_DOWN;
 	if (master->bar_reason[0])
 		return MASTER_BARRED;
+	if (master_guard_is_asking(master))
+		return MASTER_DOWN;
+	if (master_guard_is_barred(master))
+		return MASTER_BARRED;
 	return master->soft_reason[0] ? MASTER_DOWN : MASTER_VOTING;
 }
 
-static const char *reason_of(const struct master *master)
+static void reason_write(const struct master *master, char ret_reason[STATUS_REASON_MAX])
 {
+	const char *reason = master->soft_reason;
 	if (master->link != LINK_UP || master->hung)
-		return master->reason;
-	return master->bar_reason[0] ? master->bar_reason : master->soft_reason;
+		reason = master->reason;
+	else if (master->bar_reason[0])
+		reason = master->bar_reason;
+	else if (master_guard_is_asking(master) && !master->soft_reason[0])
+		reason = "connecting: its certificate is being read";
+	else if (master_guard_is_asking(master))
+		reason = master->soft_reason; /* it does not let us read it */
+	else if (master_guard_is_barred(master))
+		reason = NULL;
+	if (reason)
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s", reason);
+	else
+		master_guard_describe(master, ret_reason, STATUS_REASON_MAX);
+}
+
+/* Counts a bar when it begins, whoever found the reason. */
+static void note_bar(struct master *master, enum master_state state)
+{
+	enum bar_reason reason = state != MASTER_BARRED ? BAR_NONE : master->bar_reason[0] ? master->bar_code : master_guard_reason(master);
+	bool begins = reason != BAR_NONE && reason != master->barred_for;
+	metrics_set(&master->all->metrics->masters[master->index].barred, reason);
+	master->barred_for = reason;
+	if (!begins)
+		return;
+	metrics_add(&master->all->metrics->masters[master->index].bars[reason], 1);
+	log_begin(LOG_WARN, "master-barred");
+	log_text("master", master->address->shown);
+	log_text("reason", bar_reason_name(reason));
+	log_num("bar_ms", master->bar_reason[0] ? 0 : (int64_t)master_guard_bar_left_ms(master));
+	log_end();
 }
 
 /* Tells the log and the metrics where a master stands, if that is new. */
@@ -106,18 +152,22 @@ void master_state_changed(struct master *master)
 {
 	enum master_state state = state_of(master);
 	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING, memory_order_relaxed);
-	bool connecting = !master->tried;
+	if (!master->closing)
+		note_bar(master, state);
+	bool connecting = !master->tried || (master->link == LINK_UP && master_guard_is_asking(master) && !master->soft_reason[0]);
 	if ((master->told && state == master->shown) || connecting || master->closing)
 		return;
 	master->shown = state;
 	master->told = true;
+	char reason[STATUS_REASON_MAX];
+	reason_write(master, reason);
 	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN, "master");
 	log_text("master", master->address->shown);
 	log_text("state", master_state_name(state));
 	if (state == MASTER_VOTING)
 		log_text("version", master->info.version);
 	else
-		log_text("reason", reason_of(master));
+		log_text("reason", reason);
 	log_end();
 }
 
@@ -134,11 +184,22 @@ static void note_soft_error(struct master *master, enum redlock_script script, c
 		return;
 	master->soft_reason[0] = '\0';
 	master->soft_script = script;
-	if (reply->vote == REDLOCK_VOTE_FAILED && !reply->no_script && !reply->lost) {
+	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_BARRED;
+	if (reply->vote == REDLOCK_VOTE_FAILED && !one_off) {
 		bool told = raw && raw->type == REDIS_REPLY_ERROR;
 		snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %.120s", master_error_name(reply->error),
-			 told ? raw->str : "an answer that is not Redis's");
+			 told ? raw->str : reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own" : "an answer that is not Redis's");
 	}
+	master_state_changed(master);
+}
+
+void master_soft_error(struct master *master, const redisReply *reply)
+{
+	bool told = reply->type == REDIS_REPLY_ERROR;
+	enum master_error error = told ? master_error_classify(reply->str, (size_t)reply->len) : MASTER_ERROR_OTHER;
+	master->soft_script = REDLOCK_SCRIPT_NONE;
+	snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %.120s", master_error_name(error), told ? reply->str : "an answer that is not Redis's");
+	count_error(master, error);
 	master_state_changed(master);
 }
 
@@ -200,33 +261,6 @@ static void call_recycle(struct master *master, struct master_call *call)
 	master->spare = call;
 }
 
-static void owed_push(struct master *master, struct owed_release *owed)
-{
-	owed->next = NULL;
-	if (master->owed_last)
-		master->owed_last->next = owed;
-	else
-		master->owed_first = owed;
-	master->owed_last = owed;
-}
-
-static void owed_free(struct master *master, struct owed_release *owed)
-{
-	master->owed_count--;
-	free(owed);
-}
-
-/* The answer to a release that was owed: it is settled, unless the connection broke or the script was forgotten. */
-static void owed_answered(struct master *master, struct owed_release *owed, const redisReply *reply)
-{
-	struct master_reply mapped;
-	master_reply_map(REDLOCK_SCRIPT_RELEASE, reply, &mapped);
-	if ((mapped.lost || mapped.no_script) && !master->closing)
-		owed_push(master, owed); /* the next greeting loads the scripts */
-	else
-		owed_free(master, owed);
-}
-
 static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 {
 	(void)context;
@@ -235,12 +269,14 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 	const redisReply *reply = raw;
 	struct master_call done = *call_shift(master, call);
 	call_recycle(master, call);
+	uint64_t now_us = clock_now_us();
 	if (reply)
-		note_answer(master, clock_now_us() - done.sent_us);
+		note_answer(master, now_us - done.sent_us);
 	if (done.owed) {
-		owed_answered(master, done.owed, reply);
+		master_owed_answered(master, done.owed, reply);
 		return;
 	}
+	master->answered_sent_us = done.sent_us;
 	if (done.script == REDLOCK_SCRIPT_NONE) {
 		if (done.raw)
 			done.raw(done.arg, reply);
@@ -248,6 +284,8 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 	}
 	struct master_reply mapped;
 	master_reply_map(done.script, reply, &mapped);
+	if (!mapped.lost)
+		master_guard_judge_reply(master, &done, now_us, &mapped);
 	if (mapped.vote == REDLOCK_VOTE_FAILED && !mapped.no_script)
 		count_error(master, mapped.error);
 	if (mapped.vote == REDLOCK_VOTE_FAILED || master->soft_reason[0])
@@ -302,10 +340,15 @@ static enum master_sent sendable(struct master *master)
 		become_hung(master);
 	if (master->hung)
 		return MASTER_UNSENT;
-	return master->bar_reason[0] ? MASTER_REFUSED : MASTER_SENT;
+	switch (state_of(master)) {
+	case MASTER_BARRED: return MASTER_REFUSED;
+	case MASTER_DOWN: return master_guard_is_asking(master) ? MASTER_UNSENT : MASTER_SENT; /* an error that the next answer may lift */
+	case MASTER_VOTING: break;
+	}
+	return MASTER_SENT;
 }
 
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, const char *command, size_t len, master_reply_fn *reply,
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, master_reply_fn *reply,
 			      void *arg)
 {
 	assert(i < masters->count && script != REDLOCK_SCRIPT_NONE);
@@ -316,9 +359,11 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 			count_error(master, MASTER_ERROR_DOWN);
 		return sent;
 	}
+	uint64_t certificate = master_guard_stamp(master, command, len);
 	struct master_call *call = master_call_push(master, script, command, len);
 	if (!call)
 		return MASTER_UNSENT;
+	call->certificate = certificate;
 	call->reply = reply;
 	call->arg = arg;
 	return MASTER_SENT;
@@ -359,61 +404,6 @@ void masters_flush(struct masters *masters)
 		master_link_flush(&masters->list[i]);
 }
 
-/* ---- owed releases ---- */
-
-static bool owed_send(struct master *master, struct owed_release *owed)
-{
-	struct master_call *call = master_call_push(master, REDLOCK_SCRIPT_RELEASE, owed->command, owed->len);
-	if (call)
-		call->owed = owed;
-	return call != NULL;
-}
-
-void masters_owe_release(struct masters *masters, size_t i, const char *command, size_t len)
-{
-	struct master *master = &masters->list[i];
-	if (master->closing || master->owed_count >= MASTER_OWED_MAX)
-		return; /* the key runs out by itself: only time is lost */
-	struct owed_release *owed = malloc(sizeof *owed + len);
-	if (!owed)
-		return;
-	owed->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
-	owed->len = len;
-	memcpy(owed->command, command, len);
-	master->owed_count++;
-	bool sent = master->link == LINK_UP && owed_send(master, owed); /* hung: behind the acquire that lies in its socket */
-	if (!sent)
-		owed_push(master, owed);
-}
-
-static struct owed_release *owed_shift(struct master *master)
-{
-	struct owed_release *owed = master->owed_first;
-	master->owed_first = owed->next;
-	if (!master->owed_first)
-		master->owed_last = NULL;
-	return owed;
-}
-
-/* First of all on a new connection: before anything is asked of a master it gets the releases that it missed. */
-void master_send_owed(struct master *master)
-{
-	uint64_t now_us = clock_now_us();
-	for (size_t left = master->owed_count; left > 0 && master->owed_first; left--) {
-		struct owed_release *owed = owed_shift(master);
-		if (owed->until_us <= now_us)
-			owed_free(master, owed);
-		else if (!owed_send(master, owed))
-			owed_push(master, owed);
-	}
-}
-
-void master_drop_owed(struct master *master)
-{
-	while (master->owed_first)
-		owed_free(master, owed_shift(master));
-}
-
 /* ---- what is shown ---- */
 
 const char *master_state_name(enum master_state state)
@@ -436,7 +426,11 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	ret_status->state = state_of(master);
 	snprintf(ret_status->address, sizeof ret_status->address, "%s", master->address->shown);
 	if (ret_status->state != MASTER_VOTING)
-		snprintf(ret_status->reason, sizeof ret_status->reason, "%s", reason_of(master));
+		reason_write(master, ret_status->reason);
+	if (ret_status->state == MASTER_BARRED && !master->bar_reason[0]) {
+		ret_status->bar_remaining_ms = master_guard_bar_left_ms(master);
+		ret_status->has_bar = ret_status->bar_remaining_ms > 0;
+	}
 	ret_status->has_rtt = master->has_rtt;
 	ret_status->rtt_us = master->rtt_us;
 	if (master->has_info) {
@@ -447,10 +441,33 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	memcpy(ret_status->warnings, master->warnings, sizeof ret_status->warnings);
 }
 
+/* When so many more masters will vote that there is a majority, if time alone does it. */
+static void fill_wait(const struct masters *masters, struct quorum_status *quorum)
+{
+	uint64_t waits_ms[OPTIONS_MASTERS_MAX];
+	size_t count = 0;
+	for (size_t i = 0; i < masters->count; i++) {
+		struct master_status status;
+		masters_status(masters, i, &status);
+		if (!status.has_bar)
+			continue;
+		size_t at = count++;
+		for (; at > 0 && waits_ms[at - 1] > status.bar_remaining_ms; at--)
+			waits_ms[at] = waits_ms[at - 1];
+		waits_ms[at] = status.bar_remaining_ms;
+	}
+	size_t missing = (size_t)quorum->needed - quorum->voting;
+	quorum->has_wait = missing <= count;
+	if (quorum->has_wait)
+		quorum->wait_ms = waits_ms[missing - 1];
+}
+
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
 {
 	uint8_t voting = 0;
 	for (size_t i = 0; i < masters->count; i++)
 		voting = (uint8_t)(voting + (state_of(&masters->list[i]) == MASTER_VOTING));
-	*ret_quorum = (struct quorum_status){ redlock_majority((uint8_t)masters->count), voting, (uint8_t)masters->count };
+	*ret_quorum = (struct quorum_status){ .needed = redlock_majority((uint8_t)masters->count), .voting = voting, .masters = (uint8_t)masters->count };
+	if (voting < ret_quorum->needed)
+		fill_wait(masters, ret_quorum);
 }

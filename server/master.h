@@ -18,10 +18,13 @@
 
 /* What a master answered to a script, as the core wants to know it. */
 struct master_reply {
-	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, GONE or FAILED */
+	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, GONE, BARRED or FAILED */
 	enum master_error error; /* FAILED: why */
 	bool lost;               /* FAILED: the connection went away; it may have been carried out or not */
 	bool no_script;          /* FAILED: the master has forgotten the script; nothing was carried out */
+	bool late;               /* FAILED: refused, its deadline was over; nothing was carried out */
+	bool bad_certificate;    /* BARRED: the master has another certificate; nothing but a release was carried out */
+	uint64_t time_us;        /* the master's own time; 0: not told */
 	uint64_t ttl_us;         /* GRANTED, extend */
 	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */
 	uint64_t remaining_us;   /* HELD; REDLOCK_NEVER: no expiry */
@@ -43,13 +46,16 @@ struct masters *masters_new(uv_loop_t *loop, const struct options *options, stru
 void masters_close(struct masters *masters);
 void masters_free(struct masters *masters);
 
-/* True when each master has been reached or has failed once: the state to start listening in. */
+/* True when each master has been reached or has failed once, and the guard has its first opinion: the state to start listening in. */
 bool masters_settled(const struct masters *masters);
 /* True if two configured addresses turned out to be one server (same run_id); which ones. */
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
+/* True if a master is certified for a cluster with other settings than ours; which one. */
+bool masters_find_other_digest(const struct masters *masters, size_t *ret_which);
 
-/* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script`, to master i. */
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, const char *command, size_t len, master_reply_fn *reply,
+/* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script` as lease_command_format() makes it, to master i. Writes
+ * that master's certificate and deadline into it. */
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, master_reply_fn *reply,
 			      void *arg);
 
 /* A release that could not be sent or may have been lost, because master i was not reachable: it is kept for as long as a lease can

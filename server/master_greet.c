@@ -60,11 +60,15 @@ bool master_info_parse(const char *text, size_t len, struct master_info *ret_inf
 		return false;
 	(void)info_field(text, len, "maxmemory_policy", info.policy, sizeof info.policy);
 	info.used_memory = info_number(text, len, "used_memory");
+	info.evicted = info_number(text, len, "evicted_keys");
+	info.replicas = info_number(text, len, "connected_slaves");
 	info.loading = info_number(text, len, "loading") != 0;
 	info.cluster = info_number(text, len, "cluster_enabled") != 0;
 	*ret_info = info;
 	return true;
 }
+
+#define CLOCKED_SHOWN_US (24 * UINT64_C(3600000000)) /* for so long the warning stays */
 
 /* ---- judging ---- */
 
@@ -76,28 +80,55 @@ static bool is_too_old(const char *version)
 	return major < 6 || (major == 6 && minor < 2);
 }
 
+/* The one of two that was there first keeps its vote. */
 static const struct master *find_twin(const struct master *master)
 {
-	for (size_t i = 0; i < master->index; i++) {
+	for (size_t i = 0; i < master->all->count; i++) {
 		const struct master *other = &master->all->list[i];
-		if (other->has_info && strcmp(other->info.run_id, master->info.run_id) == 0)
+		bool counts = i != master->index && other->link == LINK_UP && !other->excluded;
+		if (counts && strcmp(other->info.run_id, master->info.run_id) == 0)
 			return other;
 	}
 	return NULL;
 }
 
-static void judge_vote(struct master *master)
+static void bar(struct master *master, enum bar_reason code, const char *why, const char *more)
+{
+	master->bar_code = code;
+	snprintf(master->bar_reason, sizeof master->bar_reason, "%s: %.80s%.60s", bar_reason_name(code), why, more);
+}
+
+/* What no setting can mend: this server is none of our masters. */
+static bool judge_kind(struct master *master)
 {
 	const struct master *twin = find_twin(master);
-	char *why = master->bar_reason;
-	size_t size = sizeof master->bar_reason;
-	why[0] = '\0';
 	if (strcmp(master->info.role, "master") != 0)
-		snprintf(why, size, "replica: this server is a replica; locks need masters");
+		bar(master, BAR_REPLICA, "this server is a replica; locks need masters", "");
 	else if (is_too_old(master->info.version))
-		snprintf(why, size, "version: %s is older than 6.2", master->info.version);
+		bar(master, BAR_VERSION, master->info.version, " is older than 6.2");
+	else if (master->info.cluster)
+		bar(master, BAR_REDIS_CLUSTER, "this server is part of a Redis Cluster; use independent masters", "");
 	else if (twin)
-		snprintf(why, size, "duplicate: the same server as %.100s", twin->address->shown);
+		bar(master, BAR_DUPLICATE, "the same server as ", twin->address->shown);
+	return master->bar_reason[0] != '\0';
+}
+
+static void judge_settings(struct master *master)
+{
+	const struct master_info *info = &master->info;
+	if (info->maxmemory > 0 && info->policy[0] && strcmp(info->policy, "noeviction") != 0)
+		bar(master, BAR_MAXMEMORY_POLICY, info->policy, " may drop keys while they are held; set noeviction");
+	else if (info->replicas > 0 && !master->all->options->allow_replicas)
+		bar(master, BAR_REPLICAS_ATTACHED, "one that takes over has not seen the last locks; see --allow-replicas", "");
+}
+
+static void judge_vote(struct master *master)
+{
+	master->bar_reason[0] = '\0';
+	bool excluded = judge_kind(master);
+	if (!excluded)
+		judge_settings(master);
+	master_guard_exclude(master, excluded);
 }
 
 static void add_warning(struct master *master, const char *warning)
@@ -110,13 +141,17 @@ static void judge_warnings(struct master *master)
 {
 	size_t before = master->warning_count;
 	master->warning_count = 0;
-	if (master->info.policy[0] && strcmp(master->info.policy, "noeviction") != 0)
-		add_warning(master, master->info.maxmemory ? "maxmemory-policy: keys may be evicted while they are held; set noeviction" :
-							     "maxmemory-policy: not noeviction; harmless only as long as maxmemory is 0");
-	if (clock_now_us() < master->restarted_until_us)
+	if (master->info.maxmemory == 0 && master->info.policy[0] && strcmp(master->info.policy, "noeviction") != 0)
+		add_warning(master, "maxmemory-policy: not noeviction; harmless only as long as maxmemory is 0");
+	bool guarded = master->all->options->restart_guard == OPTIONS_GUARD_ON;
+	if (!guarded && clock_now_us() < master->restarted_until_us)
 		add_warning(master, "restarted: another run_id than before; leases that it granted may be forgotten and given twice");
-	if (master->info.cluster)
-		add_warning(master, "cluster: this server is part of a Redis Cluster; use independent masters");
+	if (clock_now_us() < master->clock_back_until_us)
+		add_warning(master, "clock-back: its clock went back; locks on it last longer than they should");
+	bool clocked = master->clocked_us > 0 && master->time_us - master->clocked_us < CLOCKED_SHOWN_US;
+	metrics_set(&master->all->metrics->masters[master->index].clocked, clocked);
+	if (clocked)
+		add_warning(master, "fences: too few masters remembered; their order rests on clocks across that point");
 	atomic_store_explicit(&master->all->metrics->masters[master->index].warnings, master->warning_count, memory_order_relaxed);
 	for (size_t i = before; i < master->warning_count; i++) {
 		log_begin(LOG_WARN, "master-warning");
@@ -130,6 +165,8 @@ static void judge_warnings(struct master *master)
 static void judge_memory(struct master *master)
 {
 	bool full = master->info.maxmemory > 0 && master->info.used_memory > master->info.maxmemory && strcmp(master->info.policy, "noeviction") == 0;
+	if (master->soft_reason[0] && master->soft_script == REDLOCK_SCRIPT_NONE)
+		return; /* the heartbeat was refused: it says itself when that is over */
 	master->soft_script = REDLOCK_SCRIPT_ACQUIRE;
 	if (full)
 		snprintf(master->soft_reason, sizeof master->soft_reason, "%s: used_memory is above maxmemory", master_error_name(MASTER_ERROR_OOM));
@@ -137,7 +174,14 @@ static void judge_memory(struct master *master)
 		master->soft_reason[0] = '\0';
 }
 
-void master_judge(struct master *master)
+/* Keys that it dropped for want of memory since we looked last: locks may be among them. */
+static void judge_evictions(struct master *master, const struct master_info *before)
+{
+	if (master->evicted_known && master->info.evicted > before->evicted)
+		master_guard_tell(master, GUARD_DROPPED_KEYS);
+}
+
+static void judge(struct master *master)
 {
 	assert(master->has_info);
 	judge_vote(master);
@@ -194,6 +238,29 @@ static void on_greeting_info(void *arg, const struct redisReply *reply)
 		note_server(master);
 }
 
+/* CLIENT ID: counts up for as long as the server lives. */
+static void on_greeting_id(void *arg, const struct redisReply *reply)
+{
+	struct master *master = arg;
+	if (!reply || master->link != LINK_GREETING)
+		return;
+	if (reply->type == REDIS_REPLY_ERROR)
+		reject(master, reply);
+	else if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0)
+		master_link_fail(master, "protocol: an answer that is not Redis's");
+	else
+		master->client_id = (uint64_t)reply->integer;
+}
+
+/* Until the next heartbeat: a bar that ends sooner is not waited for longer. */
+static uint64_t heartbeat_ms(const struct master *master)
+{
+	uint64_t left_ms = master_guard_is_barred(master) ? master_guard_bar_left_ms(master) : 0;
+	if (master_guard_is_beginning(master))
+		return MASTER_BEGINNING_MS;
+	return left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS ? left_ms : MASTER_HEARTBEAT_MS;
+}
+
 /* The last answer of the greeting: from now on the master is asked. */
 static void on_greeting_last(void *arg, const struct redisReply *reply)
 {
@@ -204,13 +271,18 @@ static void on_greeting_last(void *arg, const struct redisReply *reply)
 	master->link = LINK_UP;
 	if (master->was_up)
 		metrics_add(&master->all->metrics->masters[master->index].reconnects, 1);
+	master->reconnected = master->was_up;
 	master->was_up = true;
 	master->attempts = 0;
 	master->tried = true;
 	master->hung = false;
-	master_judge(master);
+	master->up_us = clock_now_us();
+	master->evicted_known = false;
+	master->excluded = true; /* until it is judged */
+	master->started = false;
+	judge(master);
 	master_send_owed(master);
-	master_link_timer(master, MASTER_HEARTBEAT_MS);
+	master_link_timer(master, heartbeat_ms(master));
 }
 
 static bool greet_login(struct master *master)
@@ -245,15 +317,26 @@ static bool greet_scripts(struct master *master)
 void master_greet(struct master *master)
 {
 	static const char *const setname[] = { "CLIENT", "SETNAME", "redlockd" };
-	static const char *const info[] = { "INFO" };
+	static const char *const info[] = { "INFO" }, *const id[] = { "CLIENT", "ID" };
 	assert(master->link == LINK_GREETING);
 	bool sent = greet_login(master) && greet_select(master) && master_command(master, NULL, 3, setname) &&
-		    master_command(master, on_greeting_info, 1, info) && greet_scripts(master);
+		    master_command(master, on_greeting_info, 1, info) && master_command(master, on_greeting_id, 2, id) && greet_scripts(master);
 	if (!sent)
 		master_link_timer(master, 0); /* out of memory: the greeting's deadline ends it, since nothing may be freed here */
 }
 
 /* ---- heartbeat ---- */
+
+/* Another server behind the same connection (a proxy): it is greeted as one. */
+static void take_heartbeat(struct master *master, const struct master_info *before)
+{
+	if (strcmp(before->run_id, master->info.run_id) != 0) {
+		master_link_fail(master, "restarted: another run_id on the same connection");
+		return;
+	}
+	judge_evictions(master, before);
+	judge(master);
+}
 
 static void on_heartbeat(void *arg, const struct redisReply *reply)
 {
@@ -261,12 +344,14 @@ static void on_heartbeat(void *arg, const struct redisReply *reply)
 	master->heartbeat_out = false;
 	if (!reply || master->link != LINK_UP)
 		return;
-	if (reply->type == REDIS_REPLY_ERROR)
+	struct master_info before = master->info;
+	if (reply->type == REDIS_REPLY_ERROR) {
 		reject(master, reply);
-	else if (reply->type == REDIS_REPLY_STRING && master_info_parse(reply->str, (size_t)reply->len, &master->info))
-		master_judge(master);
+	} else if (reply->type == REDIS_REPLY_STRING && master_info_parse(reply->str, (size_t)reply->len, &master->info)) {
+		take_heartbeat(master, &before);
+	}
 	if (master->link == LINK_UP)
-		master_link_timer(master, MASTER_HEARTBEAT_MS);
+		master_link_timer(master, heartbeat_ms(master));
 }
 
 /* One tick sends; the answer sets the next one. Where it does not come, a tick is there when it is due. A master hung for as long as a lease can live gets
@@ -276,7 +361,7 @@ void master_heartbeat_tick(struct master *master)
 	static const char *const info[] = { "INFO" };
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;
 	if (!master->heartbeat_out) {
-		master->heartbeat_out = master_command(master, on_heartbeat, 1, info);
+		master->heartbeat_out = master_command(master, on_heartbeat, 1, info) && master_guard_read(master);
 		master->heartbeat_due = false;
 		master_link_timer(master, timeout_ms + 1);
 		return;

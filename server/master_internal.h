@@ -3,6 +3,8 @@
  *   master.c        the list, sending, owed releases, status
  *   master_link.c   resolve, connect, hiredis in the libuv loop, back-off
  *   master_greet.c  what is said first on a connection, the heartbeat, what INFO tells
+ *   master_guard.c  may it vote: the restart guard's way to Redis and back
+ *   master_owed.c   releases that wait for a connection
  *   master_reply.c  from a reply to a vote */
 #ifndef MASTER_INTERNAL_H
 #define MASTER_INTERNAL_H
@@ -11,10 +13,12 @@
 #include <hiredis/hiredis.h>
 
 #include "master.h"
+#include "redlock/guard.h"
 
 enum {
 	MASTER_GREETING_MS = 1000,   /* from connect to the last answer of the greeting */
 	MASTER_HEARTBEAT_MS = 1000,
+	MASTER_BEGINNING_MS = 20,    /* the same while a new cluster begins */
 	MASTER_BACKOFF_MIN_MS = 50,
 	MASTER_BACKOFF_MAX_MS = 1000,
 	MASTER_OWED_MAX = 10000,     /* releases kept for one master */
@@ -31,6 +35,7 @@ struct master_call {
 	struct master_call *next;
 	uint64_t sent_us;
 	enum redlock_script script; /* NONE: not a script */
+	uint64_t certificate;       /* that the script carried */
 	master_reply_fn *reply;
 	master_raw_fn *raw;
 	void *arg;
@@ -57,7 +62,7 @@ struct master_io {
 /* What INFO says, as far as it matters. */
 struct master_info {
 	char run_id[48], version[32], role[16], policy[32];
-	uint64_t maxmemory, used_memory;
+	uint64_t maxmemory, used_memory, evicted, replicas;
 	bool loading, cluster;
 };
 
@@ -73,6 +78,7 @@ struct master {
 	uint32_t addresses;   /* of its name, at the last look; 0: not a name */
 	bool tried;           /* up or failed once */
 	bool was_up;          /* once at least */
+	bool reconnected;     /* this connection is not the first one */
 	bool hung;            /* up, but behind with its answers */
 	bool heartbeat_out;   /* a heartbeat is under way */
 	bool heartbeat_due;   /* … and its time is up, but the loop had not looked at its sockets yet */
@@ -85,10 +91,23 @@ struct master {
 	struct master_info info;
 	char last_run_id[48]; /* of the greeting before */
 	bool has_info;
+	uint64_t client_id;          /* of this connection, as the server counts them */
+	uint64_t up_us;              /* since when the link is up */
+	uint64_t answered_sent_us;   /* when the command was sent whose raw answer is being told */
+	bool read;                   /* its certificate was read on this connection */
+	bool evicted_known;          /* info.evicted was compared with what the master remembers */
+	bool started;                /* the guard was told of this connection */
+	bool excluded;               /* no master of ours: a replica, a twin, … */
+	char refused[STATUS_REASON_MAX]; /* the error with which it refuses what the guard wants; "": none */
+	enum bar_reason barred_for;  /* as last told */
+	uint64_t clocked_us;         /* when its floor was made of clocks, in its own time; 0: never */
+	uint64_t time_us;            /* its own time at the last heartbeat */
+	uint64_t clock_back_until_us; /* its clock went back: until then its locks last longer */
 	bool has_rtt;
 	uint64_t rtt_us;
 	char reason[STATUS_REASON_MAX];      /* why the link is down */
-	char bar_reason[STATUS_REASON_MAX];  /* why it may not vote; "": it may */
+	enum bar_reason bar_code;            /* by INFO: why it may not vote */
+	char bar_reason[STATUS_REASON_MAX];  /* … in words; "": it may */
 	char soft_reason[STATUS_REASON_MAX]; /* it answers, but only with this error */
 	enum redlock_script soft_script;     /* … to this script */
 	enum master_state shown;             /* the state last told to the log */
@@ -104,6 +123,8 @@ struct masters {
 	uint64_t round_us;  /* the last masters_note_round() */
 	const struct options *options;
 	struct metrics *metrics;
+	struct guard guard;
+	char hash_key[sizeof((struct options *)0)->key_prefix + 16]; /* {prefix}redlockd:master */
 	size_t count;
 	struct master list[OPTIONS_MASTERS_MAX];
 };
@@ -119,7 +140,27 @@ void master_link_timer(struct master *master, uint64_t delay_ms);
 void master_greet(struct master *master);       /* link is up: say who we are */
 void master_heartbeat_tick(struct master *master);
 bool master_info_parse(const char *text, size_t len, struct master_info *ret_info);
-void master_judge(struct master *master);       /* bars and warnings from `info` */
+
+/* master_guard.c */
+void master_guard_init(struct masters *masters);
+void master_guard_exclude(struct master *master, bool excluded);              /* by what INFO says */
+void master_guard_start(struct master *master);                              /* the link is up */
+void master_guard_tell(struct master *master, enum guard_event_kind kind);   /* CONNECTED, LOST or DROPPED_KEYS */
+bool master_guard_read(struct master *master);                               /* the heartbeat; false: could not be sent */
+void master_guard_pump(struct masters *masters);                             /* does what is to be done now */
+/* Writes certificate and deadline into a script's command; returns the certificate. */
+uint64_t master_guard_stamp(struct master *master, char *command, size_t len);
+/* What a reply is worth: its TIME, its certificate. May turn its vote into FAILED. */
+void master_guard_judge_reply(struct master *master, const struct master_call *call, uint64_t now_us, struct master_reply *reply);
+/* --bootstrap, and we know it for a moment only: another worker or redlockd that begins too may certify it at any time. */
+bool master_guard_is_beginning(const struct master *master);
+bool master_guard_is_asking(const struct master *master);                    /* too early to say */
+bool master_guard_is_barred(const struct master *master);
+bool master_guard_is_settled(const struct master *master);                   /* nothing that a few round trips will change */
+bool master_guard_has_other_digest(const struct master *master);
+uint64_t master_guard_bar_left_ms(const struct master *master);              /* 0: none, or it is not time that is missing */
+enum bar_reason master_guard_reason(const struct master *master);            /* barred: why */
+void master_guard_describe(const struct master *master, char *ret_reason, size_t size); /* barred: why */
 
 /* master_reply.c */
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);
@@ -129,6 +170,9 @@ enum master_error master_error_classify(const char *text, size_t len);
 struct master_call *master_call_push(struct master *master, enum redlock_script script, const char *command, size_t len);
 bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[]);
 void master_state_changed(struct master *master);
+void master_soft_error(struct master *master, const redisReply *reply); /* it refused what it must be able to do */
+/* master_owed.c */
+void master_owed_answered(struct master *master, struct owed_release *owed, const redisReply *reply);
 void master_send_owed(struct master *master);
 void master_drop_owed(struct master *master);
 

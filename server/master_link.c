@@ -331,6 +331,7 @@ void master_link_fail(struct master *master, const char *reason)
 	master->tried = master->tried || master->attempts + 1 >= master->addresses; /* localhost may be ::1 first, and 127.0.0.1 next */
 	master->has_rtt = false;
 	master->soft_reason[0] = '\0';
+	master_guard_tell(master, GUARD_LOST);
 	snprintf(master->reason, sizeof master->reason, "%s", reason);
 	master_state_changed(master);
 	drop_connection(master);

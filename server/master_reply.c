@@ -9,7 +9,7 @@ static const struct { const char *code; enum master_error error; } error_codes[]
 	{ "LOADING", MASTER_ERROR_LOADING }, { "READONLY", MASTER_ERROR_READONLY }, { "OOM", MASTER_ERROR_OOM },
 	{ "NOAUTH", MASTER_ERROR_AUTH }, { "WRONGPASS", MASTER_ERROR_AUTH }, { "NOPERM", MASTER_ERROR_AUTH },
 	{ "MOVED", MASTER_ERROR_CLUSTER }, { "ASK", MASTER_ERROR_CLUSTER }, { "CLUSTERDOWN", MASTER_ERROR_CLUSTER },
-	{ "CROSSSLOT", MASTER_ERROR_CLUSTER }, { "BUSY", MASTER_ERROR_BUSY }, { "FENCE", MASTER_ERROR_CLOCK },
+	{ "CROSSSLOT", MASTER_ERROR_CLUSTER }, { "BUSY", MASTER_ERROR_BUSY },
 };
 
 static bool begins_with(const char *text, size_t len, const char *word)
@@ -52,20 +52,20 @@ static bool map_value(const redisReply *element, struct master_reply *ret)
 
 static bool map_held(const redisReply *reply, struct master_reply *ret)
 {
-	if (reply->elements != 3 || reply->element[1]->type != REDIS_REPLY_INTEGER)
+	if (reply->elements != 4 || reply->element[2]->type != REDIS_REPLY_INTEGER)
 		return false;
-	long long remaining_ms = reply->element[1]->integer;
+	long long remaining_ms = reply->element[2]->integer;
 	ret->vote = REDLOCK_VOTE_HELD;
 	ret->remaining_us = remaining_ms < 0 || remaining_ms > INT64_MAX / 1000 ? REDLOCK_NEVER : (uint64_t)remaining_ms * 1000U;
-	return map_value(reply->element[2], ret);
+	return map_value(reply->element[3], ret);
 }
 
 /* The number of a bucket. */
 static bool map_number(const redisReply *reply, struct master_reply *ret)
 {
-	if (reply->elements != 2 || reply->element[1]->type != REDIS_REPLY_INTEGER || reply->element[1]->integer < 0)
+	if (reply->elements != 3 || reply->element[2]->type != REDIS_REPLY_INTEGER || reply->element[2]->integer < 0)
 		return false;
-	ret->fence = (uint64_t)reply->element[1]->integer;
+	ret->fence = (uint64_t)reply->element[2]->integer;
 	return ret->fence < REDLOCK_FENCE_LIMIT;
 }
 
@@ -75,18 +75,20 @@ static bool map_granted(enum redlock_script script, const redisReply *reply, str
 	if (script == REDLOCK_SCRIPT_ACQUIRE)
 		return map_number(reply, ret);
 	if (script != REDLOCK_SCRIPT_EXTEND)
-		return reply->elements == 1 && script != REDLOCK_SCRIPT_INSPECT;
-	if (reply->elements != 3 || reply->element[1]->type != REDIS_REPLY_INTEGER)
+		return reply->elements == 2 && script != REDLOCK_SCRIPT_INSPECT;
+	if (reply->elements != 4 || reply->element[2]->type != REDIS_REPLY_INTEGER)
 		return false;
-	long long ttl_ms = reply->element[1]->integer;
+	long long ttl_ms = reply->element[2]->integer;
 	ret->ttl_us = ttl_ms <= 0 || ttl_ms > INT64_MAX / 1000 ? 0 : (uint64_t)ttl_ms * 1000U;
-	return map_value(reply->element[2], ret);
+	return map_value(reply->element[3], ret);
 }
 
 static bool map_array(enum redlock_script script, const redisReply *reply, struct master_reply *ret)
 {
-	if (reply->elements < 1 || reply->element[0]->type != REDIS_REPLY_INTEGER)
+	bool timed = reply->elements >= 2 && reply->element[0]->type == REDIS_REPLY_INTEGER && reply->element[1]->type == REDIS_REPLY_INTEGER;
+	if (!timed || reply->element[1]->integer <= 0)
 		return false;
+	ret->time_us = (uint64_t)reply->element[1]->integer;
 	switch (reply->element[0]->integer) {
 	case 1: return map_granted(script, reply, ret);
 	case 2:
@@ -95,7 +97,18 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 	case 0: return map_held(reply, ret);
 	case -1:
 		ret->vote = REDLOCK_VOTE_GONE;
-		return reply->elements == 1 && script != REDLOCK_SCRIPT_ACQUIRE;
+		return reply->elements == 2 && script != REDLOCK_SCRIPT_ACQUIRE;
+	case -2:
+		ret->late = true;
+		map_failure(MASTER_ERROR_LATE, ret);
+		return reply->elements == 2 && script != REDLOCK_SCRIPT_RELEASE && script != REDLOCK_SCRIPT_INSPECT;
+	case -3:
+		ret->bad_certificate = true;
+		ret->vote = REDLOCK_VOTE_BARRED;
+		return reply->elements == 2;
+	case -4:
+		map_failure(MASTER_ERROR_CLOCK, ret);
+		return reply->elements == 2 && script == REDLOCK_SCRIPT_ACQUIRE;
 	default: return false;
 	}
 }

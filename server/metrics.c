@@ -10,6 +10,7 @@
 #include "metrics.h"
 
 #include "log.h"
+#include "redlock/guard.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -36,7 +37,18 @@ static const char *const metrics_outcomes[LEASE_STATUS_COUNT] = {
 static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
 	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost", [MASTER_ERROR_DOWN] = "down", [MASTER_ERROR_LOADING] = "loading",
 	[MASTER_ERROR_READONLY] = "readonly", [MASTER_ERROR_OOM] = "oom",   [MASTER_ERROR_AUTH] = "auth", [MASTER_ERROR_CLUSTER] = "cluster",
-	[MASTER_ERROR_BUSY] = "busy",	      [MASTER_ERROR_CLOCK] = "clock",   [MASTER_ERROR_OTHER] = "other"};
+	[MASTER_ERROR_BUSY] = "busy",	      [MASTER_ERROR_CLOCK] = "clock", [MASTER_ERROR_LATE] = "late", [MASTER_ERROR_BARRED] = "barred",
+	[MASTER_ERROR_OTHER] = "other"};
+
+static_assert((int)BAR_RESYNC == (int)GUARD_OTHER_CLUSTER + 1, "the guard's reasons come first");
+
+const char *bar_reason_name(enum bar_reason reason)
+{
+	static const char *const names[] = {"resync", "replica", "version", "redis-cluster", "duplicate", "maxmemory-policy", "replicas-attached"};
+
+	assert(reason < BAR_REASON_COUNT);
+	return reason < BAR_RESYNC ? guard_reason_name((enum guard_reason)reason) : names[reason - BAR_RESYNC];
+}
 
 /* Written by metrics_init() only. The labels are escaped once, there. */
 static struct {
@@ -262,6 +274,50 @@ static void metrics_render_masters(struct text *text)
 	metrics_render_warnings(text);
 }
 
+/* ---- the restart guard ---- */
+
+/* A gauge of each master: the largest that any worker has. */
+static uint64_t metrics_most(size_t offset)
+{
+	uint64_t most = 0;
+
+	for (size_t w = 0; w < metrics_all.workers; w++) {
+		uint64_t value = metrics_load((const _Atomic uint64_t *)(const void *)((const char *)metrics_all.of[w] + offset));
+		most = value > most ? value : most;
+	}
+	return most;
+}
+
+static void metrics_render_bars(struct text *text)
+{
+	metrics_head(text, "redlockd_master_barred", "gauge", "1 while the master may not vote though it answers, by reason.");
+	for (size_t m = 0; m < metrics_all.masters; m++)
+		for (enum bar_reason reason = BAR_NONE + 1; reason < BAR_REASON_COUNT; reason++)
+			text_printf(text, "redlockd_master_barred{%s,reason=\"%s\"} %d\n", metrics_all.labels[m], bar_reason_name(reason),
+				    metrics_most(offsetof(struct metrics, masters[m].barred)) == reason);
+	metrics_head(text, "redlockd_master_bars_total", "counter", "How often the master was barred, by reason.");
+	for (size_t m = 0; m < metrics_all.masters; m++)
+		for (enum bar_reason reason = BAR_NONE + 1; reason < BAR_REASON_COUNT; reason++)
+			text_printf(text, "redlockd_master_bars_total{%s,reason=\"%s\"} %" PRIu64 "\n", metrics_all.labels[m], bar_reason_name(reason),
+				    metrics_sum(offsetof(struct metrics, masters[m].bars[reason])));
+}
+
+static void metrics_render_clocks(struct text *text)
+{
+	metrics_head(text, "redlockd_master_clock_jumps_total", "counter", "Jumps of the master's clock, as its answers showed them.");
+	for (size_t m = 0; m < metrics_all.masters; m++)
+		for (size_t direction = 0; direction < 2; direction++)
+			text_printf(text, "redlockd_master_clock_jumps_total{%s,direction=\"%s\"} %" PRIu64 "\n", metrics_all.labels[m],
+				    direction == 0 ? "forward" : "back", metrics_sum(offsetof(struct metrics, masters[m].clock_jumps[direction])));
+	metrics_head(text, "redlockd_late_commands_total", "counter", "Commands that the master refused because their deadline was over.");
+	for (size_t m = 0; m < metrics_all.masters; m++)
+		text_printf(text, "redlockd_late_commands_total{%s} %" PRIu64 "\n", metrics_all.labels[m], metrics_sum(offsetof(struct metrics, masters[m].late)));
+	metrics_head(text, "redlockd_fence_floor_clocked", "gauge", "1 for a day after the order of the master's fences had to rest on clocks.");
+	for (size_t m = 0; m < metrics_all.masters; m++)
+		text_printf(text, "redlockd_fence_floor_clocked{%s} %" PRIu64 "\n", metrics_all.labels[m],
+			    metrics_most(offsetof(struct metrics, masters[m].clocked)));
+}
+
 /* ---- the build and the process ---- */
 
 static const char *metrics_library(const char *name)
@@ -367,6 +423,8 @@ void metrics_render(struct text *text)
 	assert(metrics_all.workers > 0);
 	metrics_render_leases(text);
 	metrics_render_masters(text);
+	metrics_render_bars(text);
+	metrics_render_clocks(text);
 	metrics_render_build(text);
 	metrics_render_process_stat(text);
 	metrics_render_fds(text);

@@ -24,11 +24,27 @@ enum master_error {
 	MASTER_ERROR_AUTH,
 	MASTER_ERROR_CLUSTER,
 	MASTER_ERROR_BUSY,
-	MASTER_ERROR_CLOCK, /* refused: our clock is far ahead of its own */
+	MASTER_ERROR_CLOCK,  /* refused: our clock is far ahead of its own; or its clock jumped */
+	MASTER_ERROR_LATE,   /* refused: the command came after its deadline */
+	MASTER_ERROR_BARRED, /* barred since it was asked: its word does not count */
 	MASTER_ERROR_OTHER,
 	MASTER_ERROR_COUNT
 };
 const char *master_error_name(enum master_error error);
+
+/* Why a master may not vote. The first ones are those of enum guard_reason, in its order; the names are in metrics.c. */
+enum bar_reason {
+	BAR_NONE,
+	BAR_RESYNC = 9, /* the wait is over, fences of others are missing */
+	BAR_REPLICA,
+	BAR_VERSION,
+	BAR_REDIS_CLUSTER,
+	BAR_DUPLICATE,
+	BAR_MAXMEMORY_POLICY,
+	BAR_REPLICAS_ATTACHED,
+	BAR_REASON_COUNT
+};
+const char *bar_reason_name(enum bar_reason reason);
 
 struct histogram {
 	_Atomic uint64_t buckets[METRICS_BUCKETS + 1]; /* not cumulative; the last is +Inf */
@@ -50,6 +66,11 @@ struct metrics {
 		_Atomic uint64_t errors[MASTER_ERROR_COUNT];
 		_Atomic uint64_t reconnects;
 		_Atomic uint64_t warnings;
+		_Atomic uint64_t barred;      /* enum bar_reason, as seen by this worker */
+		_Atomic uint64_t bars[BAR_REASON_COUNT];
+		_Atomic uint64_t clock_jumps[2]; /* forward, back */
+		_Atomic uint64_t late;        /* commands refused by the master */
+		_Atomic uint64_t clocked;     /* 0 or 1: its floor rests on clocks */
 		struct histogram rtt;
 	} masters[METRICS_MASTERS_MAX];
 };
@@ -58,6 +79,12 @@ struct metrics {
 static inline void metrics_add(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+/* Sets a gauge that only this thread writes. */
+static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
+{
+	atomic_store_explicit(gauge, value, memory_order_relaxed);
 }
 
 /* Makes the metrics of `workers` workers; `addresses` (shown ones, `masters` of them) are copied. Once, at start. */

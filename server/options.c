@@ -163,9 +163,8 @@ static bool options_read_flag(struct options_loader *loader, int argc, char *con
 	const struct options_entry *entry = options_find(given, len, OPTIONS_FROM_FLAG);
 	if (entry == NULL)
 		return options_complain_unknown(loader, given, len, "unknown option");
-	bool optional = entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_HELP || entry->kind == OPTIONS_KIND_VERSION;
 	const char *value = equals == NULL ? NULL : equals + 1;
-	if (value == NULL && !optional) {
+	if (value == NULL && !options_value_optional(entry)) {
 		/* No value begins with two dashes but a strange prefix, which can be written with =. */
 		if (*at >= argc || strncmp(argv[*at], "--", 2) == 0)
 			return options_complain(loader, entry, NULL, "the value is missing");
@@ -279,9 +278,9 @@ static bool options_text_of(const struct options_entry *entry, const json_t *val
 		snprintf(text, OPTIONS_ITEM_MAX, "%lld", (long long)json_integer_value(value));
 	else if (entry->kind == OPTIONS_KIND_FRACTION && json_is_real(value))
 		snprintf(text, OPTIONS_ITEM_MAX, "%.15g", json_real_value(value));
-	else if (entry->kind == OPTIONS_KIND_DEV && json_is_boolean(value))
+	else if ((entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_SWITCH) && json_is_boolean(value))
 		snprintf(text, OPTIONS_ITEM_MAX, "%s", json_is_true(value) ? "true" : "false");
-	else if (!number && json_is_string(value) && json_string_length(value) < OPTIONS_ITEM_MAX)
+	else if (!number && entry->kind != OPTIONS_KIND_SWITCH && json_is_string(value) && json_string_length(value) < OPTIONS_ITEM_MAX)
 		snprintf(text, OPTIONS_ITEM_MAX, "%s", json_string_value(value));
 	else
 		return false;

@@ -14,6 +14,8 @@
 
 enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = 15 };
 
+enum options_guard { OPTIONS_GUARD_ON, OPTIONS_GUARD_OFF };
+
 /* Where to listen. */
 struct listen_address {
 	bool is_unix;
@@ -45,6 +47,9 @@ struct options {
 	uint32_t retry_min_ms, retry_max_ms, retry_count;
 	double drift_factor;
 	uint32_t drift_ms;
+	uint32_t restart_guard; /* enum options_guard */
+	uint32_t bootstrap;     /* 0 or 1 */
+	uint32_t allow_replicas;
 	uint32_t workers;
 	uint32_t max_connections;    /* over all workers */
 	uint32_t request_timeout_ms; /* until a request has arrived whole, and until an answer is taken */

@@ -10,7 +10,7 @@ enum { OPTIONS_HELP_WIDTH = 80, OPTIONS_HELP_INDENT = 8 };
 /* "--dev[=N]", "--listen=ADDRESS", "--version" */
 static void options_print_flag(FILE *to, const struct options_entry *entry)
 {
-	bool optional = entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_HELP;
+	bool optional = options_value_optional(entry);
 
 	fprintf(to, "--%s", entry->name);
 	if (entry->argument != NULL)
@@ -97,7 +97,7 @@ static void options_print_roff(FILE *to, const char *text)
 
 static void options_print_man_option(FILE *to, const struct options_entry *entry)
 {
-	bool optional = entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_HELP;
+	bool optional = options_value_optional(entry);
 	char allowed[OPTIONS_ALLOWED_MAX], line[512], name[OPTIONS_NAME_MAX];
 
 	fprintf(to, ".It Fl \\-%s", entry->name);

@@ -476,6 +476,7 @@ bool options_parse_value(const struct options_entry *entry, const char *text, st
 		return options_parse_prefix(text, place, ret_reason);
 	case OPTIONS_KIND_FRACTION:
 		return options_parse_fraction(text, place, ret_reason);
+	case OPTIONS_KIND_SWITCH: /* false or true: 0 or 1 */
 	case OPTIONS_KIND_CHOICE: /* an enum of ours has the size of uint32_t */
 		return options_parse_choice(entry->choices, text, place, ret_reason);
 	case OPTIONS_KIND_U32:

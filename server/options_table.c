@@ -14,6 +14,9 @@ static const char *const options_log_levels[] = {[LOG_DEBUG] = "debug", [LOG_INF
 static const char *const options_help_forms[] = {
 	[OPTIONS_HELP_TEXT] = "text", [OPTIONS_HELP_MAN] = "man", [OPTIONS_HELP_MARKDOWN] = "markdown", NULL};
 
+static const char *const options_guards[] = {[OPTIONS_GUARD_ON] = "on", [OPTIONS_GUARD_OFF] = "off", NULL};
+static const char *const options_truths[] = {"false", "true", NULL};
+
 static_assert(sizeof(enum log_format) == sizeof(uint32_t) && sizeof(enum log_level) == sizeof(uint32_t), "a choice is stored as uint32_t");
 
 #define OPTIONS_AT(member) offsetof(struct options, member)
@@ -52,6 +55,14 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	 "How much the clocks of masters and callers may differ in speed, as a part of the ttl; it is subtracted from the validity of a lease."},
 	{"drift-ms", "MS", OPTIONS_U32(drift_ms, 0, 60000, "2"),
 	 "A constant that is subtracted from the validity of a lease too: Redis expires keys with a precision of 1 ms."},
+	{"restart-guard", "WHEN", OPTIONS_KIND_CHOICE, OPTIONS_AT(restart_guard), 0, 0, "on", NULL, options_guards,
+	 "Keeps a master that may have forgotten locks from voting until the longest lease has run out. Off is for tests alone: then a "
+	 "restarted master can give away a lock that somebody holds."},
+	{"bootstrap", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(bootstrap), 0, 0, "false", NULL, options_truths,
+	 "Says that masters none of which has a certificate are new, so that there is nothing to wait for. Without it redlockd cannot tell them from "
+	 "masters that lost everything, and waits out the longest lease. Where a master has a certificate it does nothing. --dev implies it."},
+	{"allow-replicas", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(allow_replicas), 0, 0, "false", NULL, options_truths,
+	 "Lets masters vote that have replicas. A replica that takes over has not seen the last locks, so see that none ever does."},
 	{"workers", "N", OPTIONS_U32(workers, 1, 64, "1"), "Threads, each with an event loop, a listener and connections to the masters of its own."},
 	{"max-connections", "N", OPTIONS_U32(max_connections, 1, 1000000, "10000"),
 	 "HTTP connections, shared out evenly among the workers. Further ones are answered 429 and closed."},
@@ -68,6 +79,12 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	{"help", "FORM", OPTIONS_KIND_HELP, 0, 0, 0, NULL, NULL, options_help_forms, "Prints this help, the manual page or a table in Markdown, and ends."},
 	{"version", NULL, OPTIONS_KIND_VERSION, 0, 0, 0, NULL, "no value", NULL, "Prints version and commit, and ends."},
 };
+
+bool options_value_optional(const struct options_entry *entry)
+{
+	return entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_SWITCH || entry->kind == OPTIONS_KIND_HELP ||
+	       entry->kind == OPTIONS_KIND_VERSION;
+}
 
 bool options_in_environment(const struct options_entry *entry)
 {

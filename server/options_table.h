@@ -15,6 +15,7 @@ enum options_kind {
 	OPTIONS_KIND_U32,      /* whole numbers, with bounds */
 	OPTIONS_KIND_U64,
 	OPTIONS_KIND_FRACTION, /* a number from 0 to 0.5 */
+	OPTIONS_KIND_SWITCH,   /* true or false; a flag may leave the value out */
 	OPTIONS_KIND_CHOICE,   /* one of `choices`, stored as its index */
 	OPTIONS_KIND_CONFIG,   /* the three below stand for themselves: nothing is stored */
 	OPTIONS_KIND_HELP,
@@ -33,7 +34,7 @@ struct options_entry {
 	const char *help;     /* a sentence or more */
 };
 
-enum { OPTIONS_COUNT = 24, OPTIONS_NAME_MAX = 64, OPTIONS_ALLOWED_MAX = 160 };
+enum { OPTIONS_COUNT = 27, OPTIONS_NAME_MAX = 64, OPTIONS_ALLOWED_MAX = 160 };
 extern const struct options_entry options_table[OPTIONS_COUNT];
 
 /* Where a value came from, in rising precedence. */
@@ -48,6 +49,8 @@ const struct options_entry *options_entry_of(const char *name);
  * REDLOCKD_PORT=tcp://… and REDLOCKD_PORT_8080_TCP_ADDR. They are nobody's mistake. */
 bool options_is_service_link(const char *name, size_t len, const char *value);
 
+/* True if a flag may leave the value out. */
+bool options_value_optional(const struct options_entry *entry);
 /* True if the option has an environment variable; all but --help and --version have. */
 bool options_in_environment(const struct options_entry *entry);
 /* True if the option is a key of the configuration file; --config is not. */

@@ -15,6 +15,8 @@ enum master_state { MASTER_VOTING, MASTER_BARRED, MASTER_DOWN };
 struct master_status {
 	char address[STATUS_ADDRESS_MAX]; /* never with a password */
 	enum master_state state;
+	bool has_bar;               /* barred, and time alone will end it */
+	uint64_t bar_remaining_ms;  /* has_bar */
 	char reason[STATUS_REASON_MAX]; /* "" while voting; else a code, then ": " and words where there are any */
 	bool has_rtt;
 	uint64_t rtt_us; /* smoothed */
@@ -26,6 +28,8 @@ struct master_status {
 
 struct quorum_status {
 	uint8_t needed, voting, masters;
+	bool has_wait;      /* too few vote, and time alone will mend it */
+	uint64_t wait_ms;   /* has_wait: until a majority may vote */
 };
 
 struct masters; /* the masters of one worker */

@@ -171,13 +171,26 @@ static bool check_duplicates(struct worker *worker)
 	return false;
 }
 
+static bool check_digests(struct worker *worker)
+{
+	size_t which;
+	if (!masters_find_other_digest(worker->masters, &which))
+		return true;
+	log_begin(LOG_ERROR, "other-digest");
+	log_text("master", worker->options->masters[which].shown);
+	log_text("message", "--masters: this master is certified for another number of masters, or by another version; all replicas must agree. "
+		 "How to change the number: docs/safety.md");
+	log_end();
+	return false;
+}
+
 static void begin_end(struct worker *worker);
 
 static void start_serving(struct worker *worker)
 {
 	worker->serving = true;
 	uv_timer_stop(&worker->settle_timer);
-	if (!check_duplicates(worker)) {
+	if (!check_duplicates(worker) || !check_digests(worker)) {
 		set_state(worker, WORKER_MISCONFIGURED);
 		begin_end(worker);
 		return;

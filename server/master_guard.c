@@ -1,0 +1,488 @@
+/* The restart guard at work: carries out what server/redlock/guard.c says, over the connections of the masters, and tells the
+ * log and the metrics. The state machine is there; here is only the way to Redis and back.
+ *
+ * The guard's scripts are sent with their source: once a second that costs nothing, and no NOSCRIPT has to be thought of. Text of
+ * Redis becomes numbers here: 16 hex digits, of a run_id the first 16. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "log.h"
+#include "master_internal.h"
+#include "scripts.h"
+#include "token.h"
+
+enum { BUCKETS = 16384, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46 };
+#define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
+static const char no_certificate[] = "----------------";
+
+static bool is_on(const struct masters *masters)
+{
+	return masters->options->restart_guard == OPTIONS_GUARD_ON;
+}
+
+uint64_t master_guard_digest(size_t masters)
+{
+	return (uint64_t)LAYOUT << 48 | (uint64_t)masters << 32 | BUCKETS;
+}
+
+void master_guard_init(struct masters *masters)
+{
+	const struct options *options = masters->options;
+	uint64_t ttl_us = options->max_ttl_ms * UINT64_C(1000);
+	struct guard_params params = {
+		.masters = (uint8_t)masters->count,
+		.max_ttl_us = ttl_us,
+		.drift_ppm = (uint32_t)(options->drift_factor * 1e6 + 1),
+		.margin_us = (options->drift_ms + (uint64_t)BAR_EXTRA_MS) * 1000,
+		.digest = master_guard_digest(masters->count),
+		.bootstrap = options->bootstrap || options->dev,
+		.seed = token_random(),
+	};
+	guard_init(&masters->guard, &params);
+}
+
+/* ---- text and numbers ---- */
+
+static uint64_t hex_number(const char *text, size_t len)
+{
+	char digits[17];
+	size_t count = len < 16 ? len : 16;
+	memcpy(digits, text, count);
+	digits[count] = '\0';
+	return strtoull(digits, NULL, 16);
+}
+
+static uint64_t run_id_number(const struct master *master)
+{
+	return hex_number(master->info.run_id, strlen(master->info.run_id));
+}
+
+static const redisReply *element(const redisReply *reply, size_t i)
+{
+	static const redisReply none = { .type = REDIS_REPLY_NIL };
+	return i < reply->elements ? reply->element[i] : &none;
+}
+
+static uint64_t integer_at(const redisReply *reply, size_t i)
+{
+	const redisReply *at = element(reply, i);
+	return at->type == REDIS_REPLY_INTEGER && at->integer > 0 ? (uint64_t)at->integer : 0;
+}
+
+static uint64_t hex_at(const redisReply *reply, size_t i)
+{
+	const redisReply *at = element(reply, i);
+	return at->type == REDIS_REPLY_STRING ? hex_number(at->str, (size_t)at->len) : 0;
+}
+
+static uint64_t decimal_at(const redisReply *reply, size_t i)
+{
+	const redisReply *at = element(reply, i);
+	return at->type == REDIS_REPLY_STRING ? strtoull(at->str, NULL, 10) : 0;
+}
+
+/* ---- what is told ---- */
+
+bool master_guard_is_beginning(const struct master *master)
+{
+	const struct options *options = master->all->options;
+	bool young = master->link == LINK_UP && !master->reconnected && clock_now_us() - master->up_us < MASTER_GREETING_MS * UINT64_C(1000);
+	bool votes = guard_may_vote(&master->all->guard, (unsigned)master->index);
+	return young && !votes && !master->excluded && is_on(master->all) && (options->bootstrap || options->dev);
+}
+
+/* The few round trips until a new cluster's masters are certified are no bar worth telling. */
+static bool is_bootstrapping(const struct master *master)
+{
+	return master_guard_is_beginning(master) && master->all->guard.masters[master->index].reason == GUARD_NO_CERTIFICATE;
+}
+
+/* What one master says may change what the guard thinks of another: each master is looked at. */
+static void look(struct masters *masters)
+{
+	for (size_t i = 0; i < masters->count; i++)
+		if (masters->list[i].link == LINK_UP)
+			master_state_changed(&masters->list[i]);
+}
+
+static void note_jump(struct master *master, enum guard_clock clock)
+{
+	bool forward = clock == GUARD_CLOCK_JUMPED_FORWARD;
+	int64_t jump_us = master->all->guard.masters[master->index].jump_us;
+	if (!forward)
+		master->clock_back_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
+	metrics_add(&master->all->metrics->masters[master->index].clock_jumps[forward ? 0 : 1], 1);
+	log_begin(LOG_WARN, "clock-jump");
+	log_text("master", master->address->shown);
+	log_text("direction", forward ? "forward" : "back");
+	log_num("jump_ms", jump_us / 1000);
+	log_end();
+}
+
+static bool take_time(struct master *master, uint64_t sent_us, uint64_t now_us, uint64_t time_us)
+{
+	enum guard_clock clock = guard_time(&master->all->guard, (unsigned)master->index, sent_us, now_us, time_us);
+	if (clock != GUARD_CLOCK_STEADY)
+		note_jump(master, clock);
+	return clock != GUARD_CLOCK_JUMPED_FORWARD;
+}
+
+/* ---- answers to the guard's scripts ---- */
+
+static void fill_certificate(const redisReply *reply, struct guard_event *event)
+{
+	event->beat = integer_at(reply, 2);
+	event->certificate = hex_at(reply, 3);
+	event->certificate_run_id = hex_at(reply, 4);
+	event->cluster = hex_at(reply, 5);
+	event->digest = hex_at(reply, 6);
+	event->ttl_us = decimal_at(reply, 7) * 1000;
+	event->marker = hex_at(reply, 8);
+	event->marker_run_id = hex_at(reply, 9);
+	event->kept = decimal_at(reply, 10) == 1;
+	event->clocked_us = decimal_at(reply, 11);
+}
+
+static void fill_event(const redisReply *reply, struct guard_event *event)
+{
+	event->done = integer_at(reply, 0) == 1;
+	if (event->kind == GUARD_CERTIFICATE) {
+		fill_certificate(reply, event);
+	} else if (event->kind == GUARD_BARRED) {
+		event->marker = hex_at(reply, 2);
+		event->kept = decimal_at(reply, 3) == 1;
+	} else if (event->kind == GUARD_FENCES) {
+		event->fence = integer_at(reply, 2);
+		event->ttl_us = integer_at(reply, 3) * 1000;
+	}
+}
+
+/* Keys dropped while nobody was connected: the last count is kept in the hash. */
+static void compare_evicted(struct master *master, const redisReply *reply)
+{
+	const redisReply *stored = element(reply, 12);
+	bool known = stored->type == REDIS_REPLY_STRING && stored->len > 0;
+	if (!master->evicted_known && known && strtoull(stored->str, NULL, 10) < master->info.evicted)
+		master_guard_tell(master, GUARD_DROPPED_KEYS);
+	master->evicted_known = true;
+}
+
+static enum guard_action_kind action_of(enum guard_event_kind answer)
+{
+	switch (answer) {
+	case GUARD_CERTIFICATE: return GUARD_READ;
+	case GUARD_BARRED: return GUARD_BAR;
+	case GUARD_FENCES: return GUARD_SURVEY;
+	case GUARD_CERTIFIED: return GUARD_CERTIFY;
+	default: return GUARD_NOTHING;
+	}
+}
+
+static void take_answer(struct master *master, const redisReply *reply, enum guard_event_kind kind)
+{
+	struct masters *masters = master->all;
+	struct guard_event event = { .kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us() };
+	if (!reply || master->link != LINK_UP || master->excluded)
+		return; /* LOST told the guard */
+	bool good = reply->type == REDIS_REPLY_ARRAY && integer_at(reply, 1) > 0;
+	if (good) {
+		take_time(master, master->answered_sent_us, event.now_us, integer_at(reply, 1));
+		fill_event(reply, &event);
+		if (kind == GUARD_CERTIFICATE)
+			compare_evicted(master, reply); /* first: the certificate is read in its light */
+	} else {
+		event.kind = GUARD_FAILED;
+		event.action = action_of(kind);
+		master_soft_error(master, reply);
+	}
+	if (kind != GUARD_CERTIFICATE) /* the heartbeat's errors come and go with it; these stay until it is carried out */
+		snprintf(master->refused, sizeof master->refused, "%.100s", good ? "" : master->soft_reason);
+	if (is_on(masters))
+		guard_event(&masters->guard, &event);
+	if (good && kind == GUARD_CERTIFICATE) {
+		master->clocked_us = decimal_at(reply, 11);
+		master->time_us = integer_at(reply, 1);
+		if (master->soft_script == REDLOCK_SCRIPT_NONE)
+			master->soft_reason[0] = '\0';
+		master->read = true;
+	}
+	master_guard_pump(masters);
+}
+
+static void on_certificate(void *arg, const struct redisReply *reply)
+{
+	take_answer(arg, reply, GUARD_CERTIFICATE);
+}
+
+static void on_barred(void *arg, const struct redisReply *reply)
+{
+	take_answer(arg, reply, GUARD_BARRED);
+}
+
+static void on_fences(void *arg, const struct redisReply *reply)
+{
+	take_answer(arg, reply, GUARD_FENCES);
+}
+
+static void on_certified(void *arg, const struct redisReply *reply)
+{
+	take_answer(arg, reply, GUARD_CERTIFIED);
+}
+
+/* ---- sending ---- */
+
+static bool send_script(struct master *master, enum guard_script script, master_raw_fn *reply, int count, const char *const arguments[])
+{
+	const char *argv[ARGUMENTS_MAX] = { "EVAL", scripts[script].source, "1", master->all->hash_key };
+	assert(count + 4 <= ARGUMENTS_MAX);
+	for (int i = 0; i < count; i++)
+		argv[4 + i] = arguments[i];
+	return master_command(master, reply, 4 + count, argv);
+}
+
+bool master_guard_read(struct master *master)
+{
+	char digest[17], ttl_ms[16], evicted[24] = "";
+	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)master_guard_digest(master->all->count));
+	snprintf(ttl_ms, sizeof ttl_ms, "%u", master->all->options->max_ttl_ms);
+	if (master->evicted_known)
+		snprintf(evicted, sizeof evicted, "%llu", (unsigned long long)master->info.evicted);
+	const char *arguments[] = { digest, ttl_ms, evicted };
+	return send_script(master, REDLOCK_SCRIPT_CERTIFICATE, on_certificate, 3, arguments);
+}
+
+struct words {
+	char certificate[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24];
+};
+
+static void hex_write(char ret[17], uint64_t number)
+{
+	snprintf(ret, 17, "%016llx", (unsigned long long)number);
+}
+
+static void spell(const struct master *master, const struct guard_action *action, struct words *ret)
+{
+	const struct masters *masters = master->all;
+	uint64_t until_us = clock_now_us() + MASTER_GREETING_MS * UINT64_C(1000);
+	hex_write(ret->certificate, action->certificate);
+	hex_write(ret->marker, action->marker);
+	hex_write(ret->cluster, action->cluster);
+	hex_write(ret->digest, master_guard_digest(masters->count));
+	snprintf(ret->ttl_ms, sizeof ret->ttl_ms, "%llu", (unsigned long long)(action->ttl_us / 1000));
+	snprintf(ret->deadline_us, sizeof ret->deadline_us, "%llu",
+		 (unsigned long long)guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
+	snprintf(ret->fence, sizeof ret->fence, "%llu", (unsigned long long)action->fence);
+}
+
+static bool carry_out(struct master *master, const struct guard_action *action)
+{
+	struct words words;
+	spell(master, action, &words);
+	const char *certificate = action->certificate ? words.certificate : "";
+	const char *bar[] = { certificate, words.marker, master->info.run_id, action->kept ? "1" : "0" };
+	const char *survey[] = { certificate };
+	const char *certify[] = { words.marker, master->info.run_id, words.cluster, words.digest, words.ttl_ms, words.fence, action->clocked ? "1" : "0",
+				  words.deadline_us };
+	switch (action->kind) {
+	case GUARD_READ: return master_guard_read(master);
+	case GUARD_BAR: return send_script(master, REDLOCK_SCRIPT_BAR, on_barred, 4, bar);
+	case GUARD_SURVEY: return send_script(master, REDLOCK_SCRIPT_FENCES, on_fences, 1, survey);
+	case GUARD_CERTIFY: return send_script(master, REDLOCK_SCRIPT_CERTIFY, on_certified, 8, certify);
+	case GUARD_NOTHING: break;
+	}
+	return true;
+}
+
+static uint64_t wall_us(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
+}
+
+static void pump_master(struct masters *masters, unsigned i)
+{
+	struct master *master = &masters->list[i];
+	struct guard_action action;
+	guard_next(&masters->guard, i, clock_now_us(), wall_us(), &action);
+	if (action.kind == GUARD_NOTHING || carry_out(master, &action))
+		return;
+	struct guard_event failed = { .kind = GUARD_FAILED, .action = action.kind, .master = (uint8_t)i, .now_us = clock_now_us() };
+	guard_event(&masters->guard, &failed);
+}
+
+void master_guard_pump(struct masters *masters)
+{
+	for (unsigned i = 0; is_on(masters) && i < masters->count; i++)
+		if (masters->list[i].link == LINK_UP && !masters->list[i].excluded)
+			pump_master(masters, i);
+	look(masters);
+}
+
+/* ---- what happens to a connection ---- */
+
+void master_guard_tell(struct master *master, enum guard_event_kind kind)
+{
+	struct masters *masters = master->all;
+	struct guard_event event = { .kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us() };
+	if (!is_on(masters))
+		return;
+	if (kind == GUARD_CONNECTED) {
+		event.run_id = run_id_number(master);
+		event.client_id = master->client_id;
+	}
+	guard_event(&masters->guard, &event);
+}
+
+/* A replica, a twin and their like have nothing to say about what a master of ours remembers: to the guard they are not there. */
+void master_guard_exclude(struct master *master, bool excluded)
+{
+	if (excluded == master->excluded)
+		return;
+	master->excluded = excluded;
+	if (excluded)
+		master_guard_tell(master, GUARD_LOST);
+	else if (master->started)
+		master_link_fail(master, "connecting: it was no master of ours for a while"); /* nobody knows what it was told meanwhile */
+	else if (master->link == LINK_UP)
+		master_guard_start(master);
+}
+
+void master_guard_start(struct master *master)
+{
+	master->read = false;
+	if (master->excluded)
+		return;
+	master->started = true;
+	master->refused[0] = '\0';
+	master_guard_tell(master, GUARD_CONNECTED);
+	if (is_on(master->all))
+		master_guard_pump(master->all);
+	else
+		master_guard_read(master); /* for the clock alone */
+}
+
+/* ---- the scripts of the core ---- */
+
+/* Sixteen of them: what snprintf() does, where each command needs it. */
+static void write_digits(char *to, uint64_t number, unsigned base)
+{
+	for (int i = 15; i >= 0; i--, number /= base)
+		to[i] = "0123456789abcdef"[number % base];
+}
+
+/* The last two arguments of every script have 16 bytes each, so that they can be put in for each master: see lease_command.c. */
+uint64_t master_guard_stamp(struct master *master, char *command, size_t len)
+{
+	const struct masters *masters = master->all;
+	const struct guard_master *guarded = &masters->guard.masters[master->index];
+	uint64_t until_us = guard_master_time_us(&masters->guard, (unsigned)master->index, clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000));
+	uint64_t certificate = is_on(masters) ? guarded->certificate : 0;
+	assert(len > TAIL_MAX);
+	if (is_on(masters))
+		write_digits(command + len - 41, certificate, 16);
+	else
+		memcpy(command + len - 41, no_certificate, 16);
+	if (until_us == 0 || until_us > LATEST_US)
+		until_us = LATEST_US;
+	write_digits(command + len - 18, until_us, 10);
+	return certificate;
+}
+
+static void fail(struct master_reply *reply, enum master_error error)
+{
+	reply->vote = REDLOCK_VOTE_FAILED;
+	reply->error = error;
+}
+
+void master_guard_judge_reply(struct master *master, const struct master_call *call, uint64_t now_us, struct master_reply *reply)
+{
+	struct masters *masters = master->all;
+	const struct guard_master *guarded = &masters->guard.masters[master->index];
+	if (reply->late)
+		metrics_add(&masters->metrics->masters[master->index].late, 1);
+	if (reply->time_us == 0)
+		return;
+	take_time(master, call->sent_us, now_us, reply->time_us);
+	if (!is_on(masters))
+		return;
+	if (reply->bad_certificate) {
+		struct guard_event event = { .kind = GUARD_MISMATCH, .master = (uint8_t)master->index, .now_us = now_us, .certificate = call->certificate };
+		guard_event(&masters->guard, &event);
+	} else if (guarded->state != GUARD_VOTING || guarded->certificate != call->certificate) {
+		fail(reply, MASTER_ERROR_BARRED); /* since it was asked: its word does not count */
+	}
+	if (guarded->state != GUARD_VOTING)
+		master_guard_pump(masters);
+}
+
+/* ---- what is shown ---- */
+
+bool master_guard_is_asking(const struct master *master)
+{
+	return is_on(master->all) && (master->all->guard.masters[master->index].state <= GUARD_ASKING || is_bootstrapping(master));
+}
+
+bool master_guard_is_barred(const struct master *master)
+{
+	return is_on(master->all) && master->all->guard.masters[master->index].state >= GUARD_CONDEMNED;
+}
+
+bool master_guard_is_settled(const struct master *master)
+{
+	if (master->link != LINK_UP || clock_now_us() - master->up_us > MASTER_GREETING_MS * UINT64_C(1000))
+		return true;
+	bool moves = is_on(master->all) && guard_in_motion(&master->all->guard, (unsigned)master->index);
+	return master->excluded || (master->read && !moves && !is_bootstrapping(master));
+}
+
+uint64_t master_guard_bar_left_ms(const struct master *master)
+{
+	return (guard_bar_left_us(&master->all->guard, (unsigned)master->index, clock_now_us()) + 999) / 1000;
+}
+
+bool master_guard_has_other_digest(const struct master *master)
+{
+	const struct guard_master *guarded = &master->all->guard.masters[master->index];
+	return guarded->state == GUARD_FOREIGN && guarded->reason == GUARD_OTHER_DIGEST;
+}
+
+static const char *words_for(enum guard_reason reason)
+{
+	switch (reason) {
+	case GUARD_NO_CERTIFICATE: return "it never had a certificate, or lost all it had; see --bootstrap";
+	case GUARD_RESTARTED: return "another server than the certified one; it may have forgotten locks";
+	case GUARD_BAD_CERTIFICATE: return "its certificate is gone or another one; it may have forgotten locks";
+	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
+	case GUARD_EVICTED: return "it dropped keys to save memory";
+	case GUARD_ROLLED_BACK: return "an older image of it was put back";
+	case GUARD_OTHER_DIGEST: return "certified for another number of masters or another version";
+	case GUARD_OTHER_CLUSTER: return "certified for another cluster of redlockd";
+	case GUARD_NO_REASON: break;
+	}
+	return "";
+}
+
+enum bar_reason master_guard_reason(const struct master *master)
+{
+	const struct guard *guard = &master->all->guard;
+	bool resync = guard_fences_missing(guard, (unsigned)master->index) > 0;
+	return resync ? BAR_RESYNC : (enum bar_reason)guard->masters[master->index].reason;
+}
+
+void master_guard_describe(const struct master *master, char *ret_reason, size_t size)
+{
+	const struct guard *guard = &master->all->guard;
+	const struct guard_master *guarded = &guard->masters[master->index];
+	unsigned missing = guard_fences_missing(guard, (unsigned)master->index);
+	if (master->refused[0])
+		snprintf(ret_reason, size, "%s: it refuses to be certified: %s", guard_reason_name(guarded->reason), master->refused);
+	else if (missing > 0)
+		snprintf(ret_reason, size, "resync: %s before; waits for the fences of %u more masters", guard_reason_name(guarded->reason), missing);
+	else
+		snprintf(ret_reason, size, "%s: %s", guard_reason_name(guarded->reason), words_for(guarded->reason));
+}
