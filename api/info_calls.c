@@ -25,19 +25,41 @@ void info_call_healthz(struct request *request)
 	reply_static(request, 200, "application/json", ok, sizeof(ok) - 1);
 }
 
+/* Says how many masters are missing, why each of them is, and for how long if time alone will mend it. */
+static void readyz_no_quorum(struct request *request, const struct quorum_status *quorum)
+{
+	const struct masters *masters = request->connection->api->config.masters;
+	struct text detail;
+	struct master_status status;
+	json_t *extra = json_pack("{s:o}", "quorum", quorum_new(quorum));
+
+	text_init(&detail);
+	text_printf(&detail, "%u of %u masters may vote, %u are needed.", (unsigned)quorum->voting, (unsigned)quorum->masters, (unsigned)quorum->needed);
+	if (quorum->has_wait)
+		text_printf(&detail, " In %.1f s enough will.", (double)quorum->wait_ms / 1000);
+	for (size_t i = 0; i < masters_count(masters); i++) {
+		masters_status(masters, i, &status);
+		if (status.state != MASTER_VOTING)
+			text_printf(&detail, " %s is %s: %s.", status.address, master_state_name(status.state), status.reason);
+	}
+	if (quorum->has_wait)
+		json_object_set_new(extra, "retry_after_ms", json_integer((json_int_t)quorum->wait_ms));
+	reply_problem(request, PROBLEM_NO_QUORUM, detail.failed ? "Too few masters may vote." : detail.bytes, extra);
+	if (quorum->has_wait)
+		request->reply.retry_after_s = (uint32_t)((quorum->wait_ms + 999) / 1000);
+	text_fini(&detail);
+}
+
 void info_call_readyz(struct request *request)
 {
 	const struct api *api = request->connection->api;
 	struct quorum_status quorum;
-	char detail[96];
 
 	masters_quorum(api->config.masters, &quorum);
 	if (api_is_draining(api)) {
 		reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.", json_pack("{s:o}", "quorum", quorum_new(&quorum)));
 	} else if (quorum.voting < quorum.needed) {
-		snprintf(detail, sizeof(detail), "%u of %u masters may vote, %u are needed.", (unsigned)quorum.voting, (unsigned)quorum.masters,
-			 (unsigned)quorum.needed);
-		reply_problem(request, PROBLEM_NO_QUORUM, detail, json_pack("{s:o}", "quorum", quorum_new(&quorum)));
+		readyz_no_quorum(request, &quorum);
 	} else {
 		reply_json(request, 200, json_pack("{s:s, s:o}", "status", "ready", "quorum", quorum_new(&quorum)));
 	}
@@ -73,8 +95,9 @@ static json_t *master_new(const struct master_status *status)
 	assert(status->warning_count <= STATUS_WARNINGS_MAX);
 	for (size_t i = 0; i < status->warning_count; i++)
 		json_array_append_new(warnings, known_text(status->warnings[i]));
-	return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address), "state", master_state_name(status->state),
-			 "reason", known_text(status->reason), "rtt_us",
+	return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address), "state", master_state_name(status->state),
+			 "reason", known_text(status->reason), "bar_remaining_ms",
+			 status->has_bar ? json_integer((json_int_t)status->bar_remaining_ms) : json_null(), "rtt_us",
 			 status->has_rtt ? json_integer((json_int_t)status->rtt_us) : json_null(), "version", known_text(status->version), "run_id",
 			 known_text(status->run_id), "warnings", warnings);
 }

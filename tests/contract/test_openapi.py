@@ -253,6 +253,25 @@ def gather_down(lab, answers):
     answers.ask(service, "DELETE", "/locks/held", ONE, 503, body={"token": lease["token"]})
 
 
+def gather_barred(lab, answers):
+    """Two of three have lost their memory, and time alone will mend it."""
+    service = lab.service(3)
+    for master in service.masters[1:]:
+        master.cli("FLUSHALL")
+    wait_until(lambda: service.curl("GET", "/readyz").status == 503, what="not ready")
+
+    def is_measured():
+        answer = service.curl("GET", "/readyz")
+        return answer if "retry_after_ms" in answer.json else None
+    ready = wait_until(is_measured, what="how long it will take")
+    answers.add("GET", "/readyz", ready)
+    assert int(ready.headers["retry-after"]) == -(-ready.json["retry_after_ms"] // 1000) > 50, ready
+    masters = answers.ask(service, "GET", "/masters", "/masters", 200).json["masters"]
+    assert [master["bar_remaining_ms"] is None for master in masters] == [True, False, False], masters
+    for method, path, pattern in (("POST", "/locks", NEW), ("GET", "/locks", NEW), ("GET", "/locks/a", ONE)):
+        answers.ask(service, method, path, pattern, 503, body={"resource": "a"} if method == "POST" else None)
+
+
 def gather_split(lab, answers):
     service = lab.service(3, "--retry-count", "1")
     for i, master in enumerate(service.masters[:2]):
@@ -288,7 +307,8 @@ def gather_drained(lab, answers):
 @pytest.fixture(scope="module")
 def answers():
     found = Answers()
-    for gather in (gather_leases, gather_operation, gather_mistakes, gather_too_many, gather_down, gather_split, gather_draining, gather_drained):
+    for gather in (gather_leases, gather_operation, gather_mistakes, gather_too_many, gather_down, gather_barred, gather_split,
+                   gather_draining, gather_drained):
         with Lab() as lab:
             gather(lab, found)
     return found.rows
