@@ -1,15 +1,27 @@
 /* A Redis master as far as the scripts of server/scripts/ see it: plain memory, no server.
  *
  * Each function does what the script of its name does, line for line; the Lua stands beside it. Time is a member that the
- * caller moves on; a key whose end has passed is gone, as in Redis. What the model leaves out: memory limits, and values of
- * other libraries but for the fact that they are not ours (token 0). */
+ * caller moves on; a key whose end has passed is gone, as in Redis. What happens to a master outside of scripts (it is flushed,
+ * restarted, evicts, its clock is set) are functions too. To copy the struct is to take an image of the machine.
+ *
+ * Text is modelled as numbers, 0 for what is not there: tokens, labels, certificates, markers, run_ids, clusters, digests. What the model
+ * leaves out: memory limits, a hash of another type, and values of other libraries but for the fact that they are not
+ * ours (token 0). sim_compare.c compares all this with the real scripts on a real server. */
 #ifndef MODEL_MASTER_H
 #define MODEL_MASTER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MODEL_KEYS = 2, MODEL_BUCKETS = 1 };
+/* A program may have other numbers of these. */
+#ifndef MODEL_KEYS
+#define MODEL_KEYS 2
+#endif
+#ifndef MODEL_BUCKETS
+#define MODEL_BUCKETS 1
+#endif
+
+#define MODEL_ANY_CERTIFICATE UINT64_MAX /* sixteen dashes: the guard is off */
 
 enum model_type { MODEL_NONE, MODEL_STRING, MODEL_OTHER /* a hash, a list, … */ };
 
@@ -22,15 +34,29 @@ struct model_value {
 };
 
 struct model_key {
-	enum model_type type;
 	struct model_value value; /* STRING */
 	uint64_t expires_ms;      /* 0: never */
+	enum model_type type;
 };
 
 struct model_master {
+	/* The server. */
 	uint64_t now_us;
-	uint64_t floor; /* of the hash redlockd:master, like the buckets; 0: no such member */
+	uint64_t server_run_id;
+	/* The hash {prefix}redlockd:master; 0: no such field. */
+	uint64_t certificate;
+	uint64_t run_id; /* for which the certificate was written: not that of a server restarted since */
+	uint64_t cluster, digest;
+	uint64_t marker, marker_run_id;
+	uint64_t clocked_us;
+	uint64_t floor;
 	uint64_t buckets[MODEL_BUCKETS];
+	uint32_t ttl_ms;
+	uint32_t beat;
+	uint32_t evicted; /* one more than the field says */
+	bool kept;        /* means something only beside a marker: the two come and go together */
+	/* The server again: its evicted_keys. Not more by one. */
+	uint32_t server_evicted;
 	struct model_key keys[MODEL_KEYS];
 };
 
@@ -38,28 +64,68 @@ struct model_master {
 struct model_command {
 	unsigned key, bucket;
 	uint64_t token;
-	uint64_t ttl_ms, max_hold_ms, owner; /* acquire */
-	uint64_t fence;                      /* acquire: the guess; raise: the number */
+	uint64_t ttl_ms;             /* acquire, extend, certificate, certify */
+	uint64_t max_hold_ms, owner; /* acquire */
+	uint64_t fence;              /* acquire: the guess; raise: the number; certify: the floor */
+	uint64_t certificate;        /* lock scripts: it or ANY; bar: as read, or 0; fences: it or a marker */
+	uint64_t deadline_us;        /* acquire, raise, extend, certify: in the master's own time */
+	uint64_t marker;             /* bar, certify */
+	uint64_t run_id;             /* bar, certify */
+	uint64_t cluster;            /* certify */
+	uint64_t digest;             /* certificate, certify */
+	uint32_t evicted;            /* certificate: one more than evicted_keys; 0: not known */
+	bool kept;                   /* bar */
+	bool clocked;                /* certify */
 };
 
 struct model_reply {
-	bool error;   /* an error reply: nothing was done */
-	int code;     /* the first element */
-	uint64_t old; /* acquire 1, raise 2 */
-	int64_t remaining_ms;     /* 0: PTTL, −1: never expires */
-	bool has_value;           /* 0: false for a key of another type */
-	struct model_value value; /* 0 */
+	int code;         /* the first element: 2, 1, 0, -1 and -2 late, -3 another certificate, -4 a guess too far ahead */
+	uint64_t now_us;  /* the second, always */
+	uint64_t old;     /* acquire 1, raise 2 */
+	int64_t remaining_ms;     /* lock scripts 0: PTTL, −1: never expires */
+	bool has_value;           /* 0: false for a key of another type; extend 1: true */
+	struct model_value value; /* 0; extend 1 */
+	uint64_t ttl_ms;          /* extend 1, certificate, fences */
+	uint64_t fence;           /* fences */
+	uint64_t beat, certificate, run_id, cluster, digest, marker_run_id, clocked_us; /* certificate */
+	uint32_t evicted;         /* certificate: as in the master */
+	uint64_t marker;          /* certificate, bar */
+	bool kept;                /* likewise */
 };
 
+/* The lock. */
 void model_acquire(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_raise(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 
-/* The token that holds a key; 0 where it is free or not ours. */
+/* The restart guard. */
+void model_certificate(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_bar(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_fences(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_certify(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+
+/* ---- what happens to a master ---- */
+
+/* FLUSHALL: all keys are gone, the hash too. */
+void model_flushall(struct model_master *master);
+/* Another server starts under the same address, with the data of `data`: NULL, it is empty; the master itself, it has kept all; an older
+ * image, the last writes are lost. Its clock goes on. */
+void model_restart(struct model_master *master, const struct model_master *data, uint64_t run_id);
+/* Dropped for want of memory: evicted_keys grows by one if it was there. */
+void model_evict_key(struct model_master *master, unsigned key);
+void model_evict_hash(struct model_master *master);
+/* The clock is set, either way. What has run out by then is gone, as by the server's own sweep. */
+void model_clock_set(struct model_master *master, uint64_t now_us);
+/* The key is gone, whatever its end was: a clock that jumped there and back. */
+void model_drop(struct model_master *master, unsigned key);
+
+/* ---- for looking at ---- */
+
+/* The token that holds a key now; 0 where it is free or not ours. */
 uint64_t model_token(const struct model_master *master, unsigned key);
 /* The largest of the floor and a bucket: all that the scripts ever look at. */
 uint64_t model_number(const struct model_master *master, unsigned bucket);
-/* The key is gone, whatever its end was: a clock that jumped. */
-void model_drop(struct model_master *master, unsigned key);
 
 #endif

@@ -27,12 +27,16 @@ static const struct sim_config configs[] = {
 	  .guesses = { 5, 6 }, .buckets = { 5, 5, 5 }, .two_resources = true, .late = true, .tries = 1, .useful_ticks = 3 },
 	{ .name = "retry", .about = "two tries each",
 	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 2, .useful_ticks = 3 },
+	{ .name = "wipe", .about = "a master loses its memory, leases run out",
+	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .wipes = 1 },
 	{ .name = "troubles2", .about = "two troubles", .large = true,
 	  .guesses = { 5, 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 6, .troubles = 2 },
 	{ .name = "uneven2", .about = "as uneven, with one trouble", .large = true,
 	  .guesses = { 5, 7 }, .buckets = { 4, 5, 6 }, .floors = { 6, 0, 0 }, .tries = 1, .useful_ticks = 6, .drops = 1, .troubles = 1 },
 	{ .name = "linger2", .about = "as linger, with one lock dropped early", .large = true,
 	  .guesses = { 5, 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 6, .drops = 1, .troubles = 1, .linger = true },
+	{ .name = "wipe2", .about = "as wipe, with more guesses", .large = true,
+	  .guesses = { 6, 7 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .wipes = 1 },
 	{ .name = "bucket2", .about = "as bucket, with one lock dropped early", .large = true,
 	  .guesses = { 4, 5, 6, 7 }, .buckets = { 5, 5, 5 }, .two_resources = true, .tries = 1, .useful_ticks = 4, .drops = 1 },
 	{ .name = "retry2", .about = "as retry, with one trouble as in linger", .large = true,
@@ -61,6 +65,12 @@ static const struct plant {
 	{ "no-release", PLANTED_NO_RELEASE, "plain", SIM_LEFT_BEHIND },
 	{ "release-answered", PLANTED_RELEASE_ANSWERED, "plain", SIM_LEFT_BEHIND },
 	{ "silence-ignored", PLANTED_SILENCE_IGNORED, "plain", SIM_ASSERT },
+	{ "no-bar", PLANTED_NO_BAR, "wipe", SIM_EXCLUSION },
+	{ "certificate-ignored", PLANTED_CERTIFICATE_IGNORED, "wipe", SIM_EXCLUSION },
+	{ "no-resync", PLANTED_NO_RESYNC, "wipe", SIM_DISTINCT },
+	{ "no-resync", PLANTED_NO_RESYNC, "wipe2", SIM_REAL_TIME },
+	{ "resync-early", PLANTED_RESYNC_EARLY, "wipe", SIM_DISTINCT },
+	{ "resync-few", PLANTED_RESYNC_FEW, "wipe", SIM_DISTINCT },
 };
 
 enum { PLANTS = sizeof plants / sizeof *plants };
@@ -134,7 +144,7 @@ static int run_plants(void)
 	for (unsigned i = 0; i < PLANTS; i++) {
 		redlock_planted = plants[i].bug;
 		bool found = !run(config_find(plants[i].config), plants[i].check);
-		printf("%-17s %s in %s after %llu states, a story of %u events: %s\n", plants[i].name, found ? "found" : "NOT FOUND", plants[i].config,
+		printf("%-19s %s in %s after %llu states, a story of %u events: %s\n", plants[i].name, found ? "found" : "NOT FOUND", plants[i].config,
 		       (unsigned long long)search.states, search.story_len, sim_check_name(plants[i].check));
 		fflush(stdout);
 		passed += found;

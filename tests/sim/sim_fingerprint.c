@@ -54,13 +54,15 @@ static bool may_have_lock(const struct sim_op *op)
 	return !op->done || op->outcome == REDLOCK_OK;
 }
 
-static void put_op(struct record *record, const struct sim_op *op)
+static void put_op(struct record *record, const struct sim_op *op, const struct sim_config *config)
 {
 	const struct redlock *core = &op->core;
 	put(record, (unsigned)(core->state * 8) + (op->other_before && !op->done) * 4U + op->released * 2U + may_have_lock(op));
 	put(record, core->attempt);
 	if (op->done) {
 		put(record, op->fence);
+		if (config->wipes > 0)
+			put(record, may_have_lock(op) && !op->released && sim_has_validity(op));
 		return;
 	}
 	put(record, core->round);
@@ -91,9 +93,11 @@ static void put_commands(struct record *record, const struct sim_command *comman
 	put(record, count);
 	for (unsigned i = 0; i < count; i++) {
 		const struct sim_command *command = &commands[i];
-		put(record, command->script + (command->silent && !op->done) * 8U + command->attempt * 16U);
+		bool is_release = command->script == REDLOCK_SCRIPT_RELEASE;
+		unsigned newer = !is_release && command->certificate > 1; /* only of a wiped master is there more than one */
+		put(record, command->script + (command->silent && !op->done) * 8U + command->attempt * 16U + newer * 128U);
 		put(record, op->done ? 0 : command->round);
-		put(record, command->script == REDLOCK_SCRIPT_RELEASE ? 0 : command->fence);
+		put(record, is_release ? 0 : command->fence);
 	}
 }
 
@@ -121,6 +125,17 @@ static void put_history(struct record *record, const struct sim_world *world, un
 	put(record, may_have_lock(op) ? op->acquired[master] * 2U + (op->increased[master] != 0 && op->increased[master] == number) : 0);
 }
 
+/* Whether this master was wiped, and what is to be known of it: whose attempts had which certificate. */
+static void put_memory(struct record *record, const struct sim_world *world, unsigned master, unsigned first)
+{
+	put(record, (unsigned)world->masters[master].certificate);
+	put(record, master == world->wiped ? world->early_floor : 0);
+	for (unsigned i = 0; i < SIM_OPS; i++) {
+		const struct sim_op *op = &world->ops[i ^ first];
+		put(record, may_have_lock(op) && !op->released ? op->certificates[master] : 0);
+	}
+}
+
 static uint64_t hash_master(const struct sim_world *world, const struct sim_config *config, unsigned master, unsigned first)
 {
 	struct record record = { .len = 0 };
@@ -130,6 +145,8 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 		both &= world->ops[o].acquired[master] && may_have_lock(&world->ops[o]);
 	put(&record, (unsigned)model_number(redis, 0));
 	put(&record, both ? 1 + (world->first[master] ^ first) : 0);
+	if (config->wipes > 0)
+		put_memory(&record, world, master, first);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		unsigned o = i ^ first;
 		const struct sim_op *op = &world->ops[o];
@@ -170,7 +187,7 @@ uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config 
 	uint64_t ops[SIM_OPS];
 	for (unsigned o = 0; o < SIM_OPS; o++) {
 		struct record record = { .len = 0 };
-		put_op(&record, &world->ops[o]);
+		put_op(&record, &world->ops[o], config);
 		ops[o] = hash_record(&record);
 	}
 	uint64_t hash = hash_from(world, config, ops, ops[0] > ops[1]);

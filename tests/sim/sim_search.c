@@ -53,7 +53,12 @@ static bool has_guess(enum sim_kind kind)
 
 static bool is_local(enum sim_kind kind)
 {
-	return kind == SIM_CANCEL || kind == SIM_RELEASE || kind == SIM_LATE;
+	return kind == SIM_CANCEL || kind == SIM_RELEASE || kind == SIM_LATE || kind == SIM_RUN_OUT;
+}
+
+static bool is_of_master(enum sim_kind kind)
+{
+	return kind == SIM_WIPE || kind == SIM_CERTIFY;
 }
 
 static void list_events(struct event_list *list)
@@ -68,9 +73,9 @@ static void list_events(struct event_list *list)
 			if (has_guess(kind) || is_local(kind))
 				continue;
 			for (unsigned i = 0; i < SIM_MASTERS; i++)
-				if (kind == SIM_DROP)
+				if (kind == SIM_DROP || kind == SIM_EXPIRE)
 					add(list, kind, 0, i, o); /* the key of that number */
-				else
+				else if (o == 0 || !is_of_master(kind))
 					add(list, kind, o, i, 0);
 		}
 	}

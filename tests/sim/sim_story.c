@@ -67,6 +67,12 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 		printf("master %u carries out, from %c's lost connection, ", master, name);
 		tell_command(&link->stale[0]);
 		break;
+	case SIM_WIPE: printf("master %u loses its memory", master); break;
+	case SIM_RUN_OUT: printf("%c's lease runs out", name); break;
+	case SIM_EXPIRE:
+		printf("on master %u the key of %c runs out", master, op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
+		break;
+	case SIM_CERTIFY: printf("master %u may vote again", master); break;
 	case SIM_KINDS: break;
 	}
 }
@@ -96,7 +102,7 @@ static void tell_world(const struct sim_world *world, const struct sim_config *c
 			if (token != 0 && config->tries > 1)
 				printf("%u", sim_token_attempt(token));
 		}
-		printf(" %u", (unsigned)model_number(&world->masters[i], 0));
+		printf(" %u%s", (unsigned)model_number(&world->masters[i], 0), world->masters[i].certificate == 0 ? " barred" : "");
 	}
 	printf("\n");
 }

@@ -7,7 +7,7 @@
 
 #include "planted.h"
 
-enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000 };
+enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000, CERTIFICATE = 1, NEXT_CERTIFICATE };
 
 uint8_t sim_token(unsigned op, unsigned attempt)
 {
@@ -35,10 +35,12 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 		world->ops[o].now_us = START_US;
 	}
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		world->masters[i].certificate = CERTIFICATE; /* fits, unless the master is wiped */
 		world->masters[i].floor = config->floors[i];
 		world->masters[i].buckets[0] = config->buckets[i];
 		world->first[i] = SIM_NOBODY;
 	}
+	world->wiped = SIM_MASTERS;
 	world->drops_left = config->drops;
 	world->troubles_left = config->troubles;
 }
@@ -66,6 +68,10 @@ static void tell_later(struct sim_told *told, unsigned master, const struct sim_
 static void send_command(struct sim_link *link, unsigned master, struct sim_command command, struct sim_told *told)
 {
 	bool is_release = command.script == REDLOCK_SCRIPT_RELEASE;
+	if (command.certificate == 0) { /* MASTER_REFUSED: there is no key of it */
+		tell_later(told, master, &command, REDLOCK_VOTE_BARRED);
+		return;
+	}
 	command.silent |= link->state != SIM_UP;
 	if (link->state == SIM_GONE && is_release)
 		link->excused = true;
@@ -83,6 +89,7 @@ static void note_attempt(struct sim_world *world, unsigned o)
 	struct sim_op *op = &world->ops[o], *other = &world->ops[1 - o];
 	op->other_before = other->done && other->outcome == REDLOCK_OK;
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		op->certificates[i] = (uint8_t)world->masters[i].certificate;
 		op->acquired[i] = false;
 		op->increased[i] = 0;
 		if (world->first[i] == o)
@@ -111,11 +118,12 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	if (op->core.attempt != attempt)
 		note_attempt(world, o);
 	assert(out.script == REDLOCK_SCRIPT_NONE || out.fence < UINT8_MAX);
-	struct sim_command command = { (uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false };
+	struct sim_command command = { (uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false, 0 };
 	for (unsigned i = 0; i < SIM_MASTERS && out.script != REDLOCK_SCRIPT_NONE; i++) {
 		if (!redlock_has(out.to, i))
 			continue;
 		op->owed++;
+		command.certificate = op->certificates[i];
 		send_command(&op->links[i], i, command, told);
 	}
 	if (out.script == REDLOCK_SCRIPT_RAISE)
@@ -196,21 +204,26 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		    const struct sim_command *command, struct sim_reply *ret_reply)
 {
 	struct model_command model = {
-		.key = sim_key(config, o), .token = sim_token(o, command->attempt), .ttl_ms = KEY_TTL_MS, .fence = command->fence
+		.key = sim_key(config, o),
+		.token = sim_token(o, command->attempt),
+		.ttl_ms = KEY_TTL_MS,
+		.fence = command->fence,
+		.certificate = command->certificate,
+		.deadline_us = UINT64_MAX, /* lateness is not modelled */
 	};
-	struct model_reply reply = { .code = 0 };
+	struct model_reply reply;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
 	switch ((enum redlock_script)command->script) {
 	case REDLOCK_SCRIPT_ACQUIRE: model_acquire(&world->masters[master], &model, &reply); break;
 	case REDLOCK_SCRIPT_RAISE: model_raise(&world->masters[master], &model, &reply); break;
 	default: model_release(&world->masters[master], &model, &reply); break;
 	}
-	assert(!reply.error);
 	switch (reply.code) { /* as master_reply_map() */
 	case 1: vote = REDLOCK_VOTE_GRANTED; break;
 	case 2: vote = REDLOCK_VOTE_BEHIND; break;
 	case 0: vote = REDLOCK_VOTE_HELD; break;
 	case -1: vote = REDLOCK_VOTE_GONE; break;
+	case -3: vote = REDLOCK_VOTE_BARRED; break;
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, &reply);
@@ -247,6 +260,16 @@ static void execute_stale(struct sim_world *world, const struct sim_config *conf
 	execute(world, config, o, master, &command, &reply);
 }
 
+/* What a decided operation sent to a master that was wiped since is refused, and deletes nothing: likewise at once. */
+static void execute_dead_commands(struct sim_world *world, const struct sim_config *config)
+{
+	for (unsigned o = 0; o < SIM_OPS && world->wiped < SIM_MASTERS; o++) {
+		struct sim_link *link = &world->ops[o].links[world->wiped];
+		while (world->ops[o].done && link->command_count > 0 && link->commands[0].certificate == CERTIFICATE)
+			execute_next(world, config, o, world->wiped);
+	}
+}
+
 /* ---- troubles ---- */
 
 /* The connection is lost with all that is in it; the core is told FAILED for all that it waits for. */
@@ -260,7 +283,7 @@ static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_
 	link->state = how == SIM_LOSE_FOR_GOOD ? SIM_GONE : SIM_UP;
 	link->excused = old.excused || how == SIM_LOSE_LATE;
 	for (unsigned i = 0; i < old.reply_count; i++) {
-		struct sim_command asked = { old.replies[i].script, old.replies[i].attempt, old.replies[i].round, 0, false };
+		struct sim_command asked = { old.replies[i].script, old.replies[i].attempt, old.replies[i].round, 0, false, 0 };
 		tell_later(&told, master, &asked, REDLOCK_VOTE_FAILED);
 	}
 	for (unsigned i = 0; i < old.command_count; i++) {
@@ -274,6 +297,77 @@ static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_
 	}
 	for (unsigned i = 0; i < told.count; i++)
 		drive(world, o, &told.events[i]);
+}
+
+/* ---- a master that loses its memory ---- */
+
+/* The largest number of N − Q + 1 others: of three masters, both. */
+static uint8_t fence_of_others(const struct sim_world *world, unsigned master)
+{
+	uint64_t fence = 0, least = UINT8_MAX;
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		uint64_t number = model_number(&world->masters[i], 0);
+		if (i == master)
+			continue;
+		fence = number > fence ? number : fence;
+		least = number < least ? number : least;
+	}
+	return (uint8_t)(PLANTED(PLANTED_RESYNC_FEW) ? least : fence);
+}
+
+static void wipe(struct sim_world *world, unsigned master)
+{
+	world->wiped = (uint8_t)master;
+	if (PLANTED(PLANTED_RESYNC_EARLY))
+		world->early_floor = fence_of_others(world, master);
+	model_flushall(&world->masters[master]);
+}
+
+static bool has_lease(const struct sim_op *op)
+{
+	return op->done && op->outcome == REDLOCK_OK && !op->released;
+}
+
+/* What waiting for the longest lease makes sure of: whoever had the old certificate neither has a lease any more nor can get one.
+ * The keys of later attempts are not there, so there is nothing of them to forget. */
+static bool bar_is_over(const struct sim_world *world, unsigned master)
+{
+	for (unsigned o = 0; o < SIM_OPS && !PLANTED(PLANTED_NO_BAR); o++) {
+		const struct sim_op *op = &world->ops[o];
+		bool lives = (sim_is_open(op) || has_lease(op)) && sim_has_validity(op);
+		if (lives && op->certificates[master] == CERTIFICATE)
+			return false;
+	}
+	return true;
+}
+
+/* The survey and CERTIFY, at one time. */
+static void certify(struct sim_world *world, unsigned master)
+{
+	uint8_t floor = PLANTED(PLANTED_RESYNC_EARLY) ? world->early_floor : fence_of_others(world, master);
+	world->masters[master].floor = PLANTED(PLANTED_NO_RESYNC) ? 0 : floor;
+	world->masters[master].certificate = NEXT_CERTIFICATE;
+}
+
+/* A key lives longer than the validity of its attempt. What has no lease (any more) gives it back: that need not be waited for. */
+static bool can_expire(const struct sim_world *world, unsigned master, unsigned key)
+{
+	uint64_t token = model_token(&world->masters[master], key);
+	if (token == 0)
+		return false;
+	const struct sim_op *op = &world->ops[sim_token_op(token)];
+	return (sim_is_open(op) || has_lease(op)) && sim_token_attempt(token) == op->core.attempt && !sim_has_validity(op);
+}
+
+static bool can_with_wipes(const struct sim_world *world, const struct sim_event *event)
+{
+	const struct sim_op *op = &world->ops[event->op];
+	switch ((enum sim_kind)event->kind) {
+	case SIM_WIPE: return world->wiped == SIM_MASTERS;
+	case SIM_RUN_OUT: return has_lease(op) && sim_has_validity(op);
+	case SIM_EXPIRE: return can_expire(world, event->master, event->arg);
+	default: return world->masters[event->master].certificate == 0 && bar_is_over(world, event->master);
+	}
 }
 
 /* ---- events ---- */
@@ -291,7 +385,7 @@ static void release(struct sim_world *world, unsigned o)
 	redlock_init(&core, &params, 0);
 	redlock_step(&core, &event, &out);
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		struct sim_command command = { (uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true };
+		struct sim_command command = { (uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true, op->certificates[i] };
 		if (redlock_has(out.to, i))
 			send_command(&op->links[i], i, command, &unused);
 	}
@@ -332,13 +426,17 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_TIMER: return redlock_deadline_us(&op->core) != REDLOCK_NEVER && (pausing ? config->guesses[event->arg] > 0 : event->arg == 0);
 	case SIM_CANCEL: return sim_is_open(op) || pausing;
 	case SIM_RELEASE: return op->done && op->outcome == REDLOCK_OK && !op->released;
-	case SIM_LATE: return config->late && sim_is_open(op) && op->now_us < useful_until_us(op);
+	case SIM_LATE: return config->late && sim_is_open(op) && sim_has_validity(op);
 	case SIM_DROP: return world->drops_left > 0 && model_token(&world->masters[event->master], event->arg) != 0;
 	case SIM_DOWN:
 	case SIM_HANG:
 	case SIM_LOSE:
 	case SIM_LOSE_FOR_GOOD:
 	case SIM_LOSE_LATE: return can_be_troubled(world, config, event);
+	case SIM_WIPE:
+	case SIM_RUN_OUT:
+	case SIM_EXPIRE:
+	case SIM_CERTIFY: return config->wipes > 0 && can_with_wipes(world, event);
 	case SIM_KINDS: break;
 	}
 	return false;
@@ -378,13 +476,18 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_TIMER: apply_timer(world, config, event); break;
 	case SIM_CANCEL: drive(world, event->op, &cancel); break;
 	case SIM_RELEASE: release(world, event->op); break;
-	case SIM_LATE: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
+	case SIM_LATE:
+	case SIM_RUN_OUT: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
+	case SIM_EXPIRE: model_drop(&world->masters[event->master], event->arg); break;
+	case SIM_WIPE: wipe(world, event->master); break;
+	case SIM_CERTIFY: certify(world, event->master); break;
 	case SIM_DROP:
 		world->drops_left--;
 		model_drop(&world->masters[event->master], event->arg);
 		break;
 	default: apply_trouble(world, event); break;
 	}
+	execute_dead_commands(world, config);
 	for (unsigned o = 0; o < SIM_OPS; o++)
 		deliver_dead_replies(world, o);
 	sim_check(world, config);

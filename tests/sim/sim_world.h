@@ -22,7 +22,7 @@ enum sim_check {
 	SIM_HOLDING = 1 << 1,    /* numbers follow the order in which the lock was held */
 	SIM_REAL_TIME = 1 << 2,  /* an attempt that began after another's OK gets the larger number */
 	SIM_DEFINITION = 1 << 3, /* a majority executed a strict increase to exactly the number given */
-	SIM_EXCLUSION = 1 << 4,  /* never two at the same time; only where no lock is dropped */
+	SIM_EXCLUSION = 1 << 4,  /* never two valid at the same time; only where no lock is dropped */
 	SIM_KEPT = 1 << 5,       /* who has the lock has its key on a majority; only where no lock is dropped */
 	SIM_LEFT_BEHIND = 1 << 6, /* who does not have the lock leaves no key behind */
 	SIM_ONCE = 1 << 7,       /* `done` once, `finished` once and with the last reply; an open operation wants a TIMER */
@@ -40,6 +40,7 @@ struct sim_config {
 	uint8_t useful_ticks; /* ttl − drift: after that no validity is left; a silent master counts as failed after 2 */
 	uint8_t drops;        /* how many locks masters may drop early */
 	uint8_t troubles;     /* how many connections may be lost, hang or be down from the start */
+	uint8_t wipes;        /* 1: a master may lose its memory; leases then run out */
 	bool linger;          /* a lost connection's commands may still be carried out, behind newer ones */
 	bool large;           /* takes minutes: only when asked for by name */
 };
@@ -60,6 +61,10 @@ enum sim_kind {
 	SIM_LOSE_FOR_GOOD, /* op, master: likewise, and there is none */
 	SIM_LOSE_LATE,     /* op, master: there is a new one, and what was on its way may still be carried out */
 	SIM_STALE,   /* op, master: the master carries out the next command of the lost connection */
+	SIM_WIPE,    /* master: it loses its keys, its numbers and its certificate */
+	SIM_RUN_OUT, /* op: no validity is left of its lease */
+	SIM_EXPIRE,  /* master; arg: the key, of an attempt that has no validity left */
+	SIM_CERTIFY, /* master: its bar is over: a floor and a new certificate */
 	SIM_KINDS
 };
 
@@ -70,6 +75,7 @@ struct sim_event {
 struct sim_command {
 	uint8_t script, attempt, round, fence;
 	bool silent; /* the core was told already: no reply */
+	uint8_t certificate;
 };
 
 struct sim_reply {
@@ -99,6 +105,7 @@ struct sim_op {
 	bool released;     /* OK, and the holder gave it back */
 	bool other_before; /* the other one was answered OK before this attempt began */
 	bool acquired[SIM_MASTERS];    /* this attempt's ACQUIRE was granted there */
+	uint8_t certificates[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was barred */
 	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
 	struct sim_link links[SIM_MASTERS];
 };
@@ -108,6 +115,8 @@ struct sim_world {
 	struct model_master masters[SIM_MASTERS];
 	uint8_t first[SIM_MASTERS]; /* whose attempt acquired there first, of the two last ones; SIM_NOBODY */
 	uint8_t drops_left, troubles_left;
+	uint8_t wiped;       /* which master; SIM_MASTERS: none so far */
+	uint8_t early_floor; /* a planted bug: what the others held when it was wiped */
 	uint16_t violated; /* of enum sim_check */
 };
 
@@ -143,6 +152,13 @@ static inline unsigned sim_token_attempt(uint64_t token)
 static inline unsigned sim_key(const struct sim_config *config, unsigned op)
 {
 	return config->two_resources ? op : 0;
+}
+
+/* True while the validity of the current attempt has not run out, by the operation's own clock. */
+static inline bool sim_has_validity(const struct sim_op *op)
+{
+	const struct redlock *core = &op->core;
+	return op->now_us < core->start_us + core->params.ttl_us - core->params.drift_us;
 }
 
 /* True while votes can still change what the operation does. */

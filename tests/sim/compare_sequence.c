@@ -1,0 +1,146 @@
+/* Steps as commands to the server, as changes of the model, and as a story: see compare_sequence.h. */
+#include "compare_sequence.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool compare_quiet;
+
+/* ---- sending ---- */
+
+/* Two commands for what is no script. */
+static void append_outside(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step)
+{
+	char key[COMPARE_TEXT], hash[COMPARE_TEXT], ttl[COMPARE_TEXT];
+	const char *text = compare_foreign_text((unsigned)step->command.owner);
+	compare_key_name(key, sequence->number, step->command.key);
+	compare_hash_name(hash, sequence->number);
+	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
+	bool keeps_key = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE || step->kind == COMPARE_DROP_HASH;
+	compare_append_words(server, keeps_key ? "PING" : "DEL", keeps_key ? NULL : key, NULL, NULL, NULL);
+	switch (step->kind) {
+	case COMPARE_FOREIGN: compare_append_words(server, "SET", key, text, NULL, NULL); break;
+	case COMPARE_FOREIGN_PX: compare_append_words(server, "SET", key, text, "PX", ttl); break;
+	case COMPARE_HASH_KEY: compare_append_words(server, "HSET", key, "certificate", "1", NULL); break;
+	case COMPARE_LIST_KEY: compare_append_words(server, "RPUSH", key, text, NULL, NULL); break;
+	case COMPARE_PERSIST: compare_append_words(server, "PERSIST", key, NULL, NULL, NULL); break;
+	case COMPARE_PEXPIRE: compare_append_words(server, "PEXPIRE", key, ttl, NULL, NULL); break;
+	case COMPARE_DROP_HASH: compare_append_words(server, "DEL", hash, NULL, NULL, NULL); break;
+	case COMPARE_DROP_ALL:
+		compare_append_words(server, "DEL", hash, NULL, NULL, NULL);
+		for (unsigned i = 0; i < MODEL_KEYS; i++) {
+			compare_key_name(key, sequence->number, i);
+			compare_append_words(server, "DEL", key, NULL, NULL, NULL);
+		}
+		break;
+	default: compare_append_words(server, "PING", NULL, NULL, NULL, NULL); break;
+	}
+}
+
+unsigned compare_outside_replies(const struct compare_step *step)
+{
+	return 2 + (step->kind == COMPARE_DROP_ALL ? MODEL_KEYS : 0);
+}
+
+void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step)
+{
+	struct compare_args args;
+	char key[COMPARE_TEXT];
+	if (compare_is_script(step)) {
+		compare_command(&args, server, (enum compare_script)step->kind, sequence->number, &step->command);
+		compare_append(server, args.count, args.at);
+	} else {
+		append_outside(server, sequence, step);
+	}
+	compare_key_name(key, sequence->number, step->command.key);
+	compare_append_words(server, "PEXPIRETIME", key, NULL, NULL, NULL);
+}
+
+/* ---- what somebody else does, in the model ---- */
+
+void compare_apply_outside(struct model_master *master, const struct compare_step *step)
+{
+	unsigned i = step->command.key;
+	struct model_key *key = &master->keys[i];
+	struct model_value text = { .owner = step->command.owner };
+	uint64_t ends_ms = compare_ms(master->now_us) + step->command.ttl_ms;
+	switch (step->kind) {
+	case COMPARE_FOREIGN: *key = (struct model_key){ text, 0, MODEL_STRING }; break;
+	case COMPARE_FOREIGN_PX: *key = (struct model_key){ text, ends_ms, MODEL_STRING }; break;
+	case COMPARE_HASH_KEY:
+	case COMPARE_LIST_KEY: *key = (struct model_key){ .type = MODEL_OTHER }; break;
+	case COMPARE_PERSIST: key->expires_ms = 0; break;
+	case COMPARE_PEXPIRE: key->expires_ms = key->type != MODEL_NONE ? ends_ms : 0; break;
+	case COMPARE_DROP_KEY: model_evict_key(master, i); break;
+	case COMPARE_DROP_HASH: model_evict_hash(master); break;
+	default: model_flushall(master); break;
+	}
+}
+
+/* ---- the story of a difference ---- */
+
+static void tell_step(const struct compare_sequence *sequence, unsigned i)
+{
+	static const char *const names[COMPARE_STEP_KINDS] = {
+		[COMPARE_FOREIGN] = "another library's SET",
+		[COMPARE_FOREIGN_PX] = "another library's SET, with PX",
+		[COMPARE_HASH_KEY] = "somebody makes a hash of it",
+		[COMPARE_LIST_KEY] = "somebody makes a list of it",
+		[COMPARE_PERSIST] = "somebody takes its expiry away",
+		[COMPARE_PEXPIRE] = "somebody gives it another expiry",
+		[COMPARE_DROP_KEY] = "it is dropped",
+		[COMPARE_DROP_HASH] = "the hash is dropped",
+		[COMPARE_DROP_ALL] = "all is dropped",
+	};
+	const struct compare_step *step = &sequence->steps[i];
+	static const struct compare_server names_only; /* no digests */
+	struct compare_args args;
+	printf("%3u. ", i + 1);
+	if (!compare_is_script(step)) {
+		printf("key%u: %s (ttl %llu, text \"%s\")\n", step->command.key, names[step->kind], (unsigned long long)step->command.ttl_ms,
+		       compare_foreign_text((unsigned)step->command.owner));
+		return;
+	}
+	compare_command(&args, &names_only, (enum compare_script)step->kind, sequence->number, &step->command);
+	args.at[1] = compare_script_names[step->kind];
+	compare_print_args(&args);
+	printf("\n");
+}
+
+static void tell_before(const struct compare_sequence *sequence, unsigned steps)
+{
+	printf("sequence %u:\n", sequence->number);
+	for (unsigned i = 0; i < steps; i++) {
+		struct compare_expected expected;
+		tell_step(sequence, i);
+		if (!compare_is_script(&sequence->steps[i]) || i + 1 == steps)
+			continue;
+		compare_expect(&expected, (enum compare_script)sequence->steps[i].kind, &sequence->steps[i].reply);
+		printf("     both answer ");
+		compare_print_expected(&expected);
+		printf("\n");
+	}
+}
+
+void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected, const redisReply *reply)
+{
+	if (compare_quiet)
+		return;
+	tell_before(sequence, sequence->step_count);
+	printf("     the model answers ");
+	compare_print_expected(expected);
+	printf("\n     redis answers     ");
+	compare_print_reply(reply);
+	printf("\n");
+}
+
+bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text, const redisReply *reply)
+{
+	if (compare_quiet)
+		return false;
+	tell_before(sequence, sequence->step_count);
+	printf("  afterwards, %s:\n     the model has %s\n     redis has     ", where, models_text);
+	compare_print_reply(reply);
+	printf("\n");
+	return false;
+}

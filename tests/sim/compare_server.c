@@ -1,0 +1,147 @@
+/* Starting and ending a redis-server: see compare_server.h. */
+#include "compare_server.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { START_MS = 10000, POLL_MS = 5, SCRIPT_MAX = 16384 };
+
+const char *const compare_script_names[COMPARE_SCRIPTS] = {
+	"acquire", "raise", "extend", "release", "inspect", "certificate", "bar", "fences", "certify",
+};
+
+/* Becomes the server. */
+static _Noreturn void become_server(const struct compare_server *server, const char *program, pid_t parent)
+{
+	const char *names[] = { program ? program : "redis-server", program ? NULL : "valkey-server" };
+	char log[80];
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+		_exit(127);
+	snprintf(log, sizeof log, "%s/log", server->folder);
+	int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
+		_exit(127);
+	for (unsigned i = 0; i < 2 && names[i]; i++)
+		execlp(names[i], names[i], "--port", "0", "--unixsocket", server->socket, "--dir", server->folder, "--daemonize", "no", "--save", "",
+		       "--appendonly", "no", "--maxmemory", "0", "--loglevel", "warning", (char *)NULL);
+	_exit(127);
+}
+
+static bool connect_to(struct compare_server *server)
+{
+	struct timespec pause = { .tv_nsec = POLL_MS * 1000000L };
+	for (unsigned waited_ms = 0; waited_ms < START_MS; waited_ms += POLL_MS) {
+		server->redis = redisConnectUnix(server->socket);
+		if (server->redis && server->redis->err == 0)
+			return true;
+		if (server->redis)
+			redisFree(server->redis);
+		server->redis = NULL;
+		if (waitpid(server->pid, NULL, WNOHANG) != 0) {
+			server->pid = 0;
+			break;
+		}
+		nanosleep(&pause, NULL);
+	}
+	fprintf(stderr, "no redis-server or valkey-server that starts: install one with: apt-get install redis-server\n");
+	return false;
+}
+
+static bool load(struct compare_server *server, enum compare_script script, const char *folder)
+{
+	char path[4096], source[SCRIPT_MAX];
+	snprintf(path, sizeof path, "%s/%s.lua", folder, compare_script_names[script]);
+	FILE *file = fopen(path, "re");
+	if (!file) {
+		fprintf(stderr, "%s: %s\n", path, strerror(errno));
+		return false;
+	}
+	size_t len = fread(source, 1, sizeof source, file);
+	fclose(file);
+	assert(len < sizeof source);
+	redisReply *reply = redisCommand(server->redis, "SCRIPT LOAD %b", source, len);
+	bool ok = reply && reply->type == REDIS_REPLY_STRING && reply->len == 40;
+	if (ok)
+		memcpy(server->sha1[script], reply->str, sizeof server->sha1[script]);
+	else
+		fprintf(stderr, "%s: %s\n", path, reply && reply->str ? reply->str : "no answer");
+	freeReplyObject(reply);
+	return ok;
+}
+
+bool compare_server_start(struct compare_server *server, const char *program, const char *scripts_folder)
+{
+	const char *base = getenv("TMPDIR");
+	memset(server, 0, sizeof *server);
+	if (!base || base[0] != '/' || strlen(base) > 32)
+		base = "/tmp";
+	snprintf(server->folder, sizeof server->folder, "%s/sim-compare-XXXXXX", base);
+	if (!mkdtemp(server->folder)) {
+		perror(server->folder);
+		return false;
+	}
+	snprintf(server->socket, sizeof server->socket, "%s/sock", server->folder);
+	pid_t parent = getpid();
+	fflush(NULL);
+	server->pid = fork();
+	if (server->pid == 0)
+		become_server(server, program, parent);
+	bool ok = server->pid > 0 && connect_to(server);
+	for (unsigned i = 0; i < COMPARE_SCRIPTS && ok; i++)
+		ok = load(server, (enum compare_script)i, scripts_folder);
+	if (!ok)
+		compare_server_stop(server);
+	return ok;
+}
+
+void compare_server_stop(struct compare_server *server)
+{
+	char log[80];
+	if (server->redis)
+		redisFree(server->redis);
+	if (server->pid > 0) {
+		kill(server->pid, SIGKILL);
+		waitpid(server->pid, NULL, 0);
+	}
+	snprintf(log, sizeof log, "%s/log", server->folder);
+	unlink(log);
+	unlink(server->socket);
+	rmdir(server->folder);
+	memset(server, 0, sizeof *server);
+}
+
+void compare_append(struct compare_server *server, int argc, const char **argv)
+{
+	int status = redisAppendCommandArgv(server->redis, argc, argv, NULL);
+	assert(status == REDIS_OK);
+}
+
+void compare_append_words(struct compare_server *server, const char *first, const char *second, const char *third, const char *fourth,
+			  const char *fifth)
+{
+	const char *words[] = { first, second, third, fourth, fifth };
+	int count = 0;
+	while (count < 5 && words[count])
+		count++;
+	compare_append(server, count, words);
+}
+
+redisReply *compare_take(struct compare_server *server)
+{
+	void *reply = NULL;
+	if (redisGetReply(server->redis, &reply) != REDIS_OK) {
+		fprintf(stderr, "the server does not answer any more: %s\n", server->redis->errstr);
+		compare_server_stop(server);
+		exit(2);
+	}
+	return reply;
+}

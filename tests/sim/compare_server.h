@@ -1,0 +1,45 @@
+/* A real redis-server of one's own on a Unix socket in a temporary folder, with the scripts of server/scripts/ loaded. It dies with
+ * this program, however that ends. */
+#ifndef COMPARE_SERVER_H
+#define COMPARE_SERVER_H
+
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum compare_script {
+	COMPARE_ACQUIRE,
+	COMPARE_RAISE,
+	COMPARE_EXTEND,
+	COMPARE_RELEASE,
+	COMPARE_INSPECT,
+	COMPARE_CERTIFICATE,
+	COMPARE_BAR,
+	COMPARE_FENCES,
+	COMPARE_CERTIFY,
+	COMPARE_SCRIPTS
+};
+
+struct compare_server {
+	pid_t pid;
+	char folder[64], socket[80];
+	redisContext *redis;
+	char sha1[COMPARE_SCRIPTS][41];
+};
+
+/* As their files, without ".lua". */
+extern const char *const compare_script_names[COMPARE_SCRIPTS];
+
+/* NULL `program`: redis-server or valkey-server from PATH. False with a message on stderr if there is none or it does not start. */
+bool compare_server_start(struct compare_server *server, const char *program, const char *scripts_folder);
+void compare_server_stop(struct compare_server *server);
+
+/* Sends one command more down the pipeline. */
+void compare_append(struct compare_server *server, int argc, const char **argv);
+/* Up to five words; the first NULL ends them. */
+void compare_append_words(struct compare_server *server, const char *first, const char *second, const char *third, const char *fourth,
+			  const char *fifth);
+/* The next answer; the program ends where there is none. To be freed. */
+redisReply *compare_take(struct compare_server *server);
+
+#endif

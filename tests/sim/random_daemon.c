@@ -1,0 +1,386 @@
+/* A process that stands for redlockd: its clocks, and its operations as server/lease.c and lease_fence.c carry them out. What it
+ * does for one event it does at once; while it is paused nothing reaches it (random_net.c, proc_timer()). */
+#include <assert.h>
+#include <string.h>
+
+#include "planted.h"
+#include "random_world.h"
+
+enum { ROUNDING_US = 999 };
+
+#define FENCE_AHEAD_MAX_US (3600 * SECOND)
+
+/* ---- clocks ---- */
+
+uint64_t proc_now(const struct world *world, const struct proc *proc)
+{
+	uint64_t steady_us = clock_read(&proc->clock, world->now);
+	if (!PLANTED(PLANTED_WALL_CLOCK))
+		return steady_us;
+	uint64_t wall_us = steady_us + (uint64_t)proc->wall_us;
+	return wall_us > proc->latest_us ? wall_us : proc->latest_us;
+}
+
+uint64_t proc_wall(const struct world *world, const struct proc *proc)
+{
+	return clock_read(&proc->clock, world->now) + (uint64_t)proc->wall_us;
+}
+
+uint64_t proc_true_after(const struct proc *proc, uint64_t us)
+{
+	return (uint64_t)((int64_t)us - (int64_t)us * proc->clock.ppm / 1000000);
+}
+
+/* Between two rounds the loop has read what had arrived by the first. */
+void proc_round(struct world *world, struct proc *proc)
+{
+	uint64_t now_us = proc_now(world, proc);
+	if (now_us == proc->round_us)
+		return;
+	proc->looked_us = proc->round_us;
+	proc->round_us = now_us;
+}
+
+/* ---- start and end ---- */
+
+uint64_t drift_of(const struct world *world, uint64_t ttl_us)
+{
+	(void)world;
+	return PLANTED(PLANTED_NO_DRIFT) ? ROUNDING_US : ttl_us / 100 + 2 * MS + ROUNDING_US;
+}
+
+static void guard_start(struct world *world, struct proc *proc, bool bootstrap)
+{
+	const struct config *config = &world->config;
+	struct guard_params params = { .masters = config->nodes, .max_ttl_us = config->max_ttl_us, .drift_ppm = 10001, .margin_us = config->margin_us, .digest = 0xd1,
+				       .bootstrap = bootstrap, .seed = draw(world) };
+	guard_init(&proc->guard, &params);
+	proc->guard_at = NEVER;
+}
+
+void proc_start(struct world *world, unsigned index, bool bootstrap)
+{
+	struct proc *proc = &world->procs[index];
+	proc->up = true;
+	proc->run++;
+	proc->latest_us = 0;
+	proc->paused = false;
+	proc->timers = (struct held){ NONE, NONE };
+	proc->fence_clock = 0;
+	proc->looked_us = proc->round_us = proc_now(world, proc);
+	proc->free_count = 0;
+	for (unsigned i = OPS; i-- > 0;) {
+		proc->ops[i].serial = 0;
+		proc->free_ops[proc->free_count++] = (uint16_t)i;
+	}
+	guard_start(world, proc, bootstrap);
+	for (unsigned i = 0; i < world->config.nodes; i++)
+		link_start(world, index, i);
+	guarding_tick(world, index);
+}
+
+void proc_crash(struct world *world, unsigned index)
+{
+	struct proc *proc = &world->procs[index];
+	proc->up = false;
+	for (uint16_t slot = proc->timers.first; slot != NONE;) {
+		struct event *event = &world->events[slot];
+		slot = event->next;
+		event_free(world, event);
+	}
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		struct link *link = &proc->links[i];
+		if (link->state != LINK_DOWN)
+			net_cut(world, index, i, false);
+		link->state = LINK_DOWN;
+		link->serial = ++world->next_serial;
+		link->timer++;
+	}
+	for (unsigned i = 0; i < OPS; i++) {
+		struct op *op = &proc->ops[i];
+		if (op->serial != 0 && op->wanted && !op->done)
+			client_forsaken(world, op->client);
+		op->serial = 0;
+	}
+}
+
+static void keep_timer(struct world *world, struct proc *proc, struct event *event)
+{
+	uint16_t slot = (uint16_t)(event - world->events);
+	event->next = NONE;
+	if (proc->timers.first == NONE)
+		proc->timers.first = slot;
+	else
+		world->events[proc->timers.last].next = slot;
+	proc->timers.last = slot;
+}
+
+static void run_timer(struct world *world, struct event *event)
+{
+	switch (event->kind) {
+	case EVENT_OP_TIMER: op_timer(world, event->proc, event); break;
+	case EVENT_CONNECT: link_connect(world, event->proc, event->node, event->serial); break;
+	case EVENT_GREETING: link_greeting_over(world, event->proc, event->node, event->serial); break;
+	case EVENT_HEARTBEAT: link_heartbeat(world, event->proc, event->node, event->serial); break;
+	default: assert(event->kind == EVENT_GUARD); guarding_tick(world, event->proc);
+	}
+}
+
+bool proc_timer(struct world *world, struct event *event)
+{
+	struct proc *proc = &world->procs[event->proc];
+	if (!proc->up)
+		return true;
+	if (proc->paused) {
+		keep_timer(world, proc, event);
+		return false;
+	}
+	if (event->kind == EVENT_GUARD && event->serial != proc->run)
+		return true;
+	run_timer(world, event);
+	return true;
+}
+
+/* libuv runs timers before it reads. */
+void proc_continue(struct world *world, unsigned index)
+{
+	struct proc *proc = &world->procs[index];
+	uint16_t slot = proc->timers.first;
+	proc->paused = false;
+	proc->timers = (struct held){ NONE, NONE };
+	proc_round(world, proc);
+	while (slot != NONE) {
+		struct event *event = &world->events[slot];
+		slot = event->next;
+		if (proc_timer(world, event))
+			event_free(world, event);
+	}
+	net_flow_to_proc(world, index);
+}
+
+/* ---- guesses for fences ---- */
+
+static uint64_t fence_guess(struct world *world, struct proc *proc)
+{
+	uint64_t now = proc_wall(world, proc);
+	bool ahead = proc->fence_clock > now && proc->fence_clock - now > FENCE_AHEAD_MAX_US;
+	proc->fence_clock = now > proc->fence_clock || ahead ? now : proc->fence_clock + 1;
+	return proc->fence_clock;
+}
+
+static void fence_learn(struct world *world, struct proc *proc, uint64_t fence)
+{
+	if (fence > proc->fence_clock && fence < proc_wall(world, proc) + FENCE_AHEAD_MAX_US)
+		proc->fence_clock = fence;
+}
+
+/* ---- operations ---- */
+
+static void op_drive(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event);
+
+static uint64_t token_draw(struct world *world, unsigned key)
+{
+	assert(world->next_token + 1 < TOKENS);
+	uint64_t token = ++world->next_token;
+	memset(&world->trails[token], 0, sizeof world->trails[token]);
+	world->trails[token].key = (uint8_t)key;
+	world->trails[token].began = world->now;
+	return token;
+}
+
+static void note_unsent(struct op *op, unsigned node, const struct redlock_output *out, enum sent sent)
+{
+	assert(op->unsent_count < sizeof op->unsent / sizeof *op->unsent);
+	op->unsent[op->unsent_count++] = (struct redlock_event){ .kind = REDLOCK_REPLY, .master = (uint8_t)node, .attempt = out->attempt, .round = out->round,
+		.script = out->script, .vote = sent == SENT_BARRED ? REDLOCK_VOTE_BARRED : REDLOCK_VOTE_UNSENT };
+}
+
+static void new_attempt(struct world *world, struct op *op, const struct redlock_output *out)
+{
+	op->attempt = out->attempt;
+	op->reached = 0;
+	op->began = world->now;
+	if (op->kind != REDLOCK_ACQUIRE || (PLANTED(PLANTED_ONE_TOKEN) && op->token != 0))
+		return;
+	op->token = token_draw(world, op->key);
+}
+
+static void send_out(struct world *world, unsigned proc, struct op *op, const struct redlock_output *out)
+{
+	const struct config *config = &world->config;
+	if (out->attempt != op->attempt)
+		new_attempt(world, op, out);
+	struct call call = { .token = op->token, .op = (uint16_t)(op - world->procs[proc].ops), .attempt = out->attempt, .round = out->round,
+			     .what = (uint8_t)out->script, .key = op->key };
+	struct model_command command = { .key = op->key, .token = op->token, .ttl_ms = op->ttl_ms, .max_hold_ms = config->max_hold_ms, .owner = 1,
+					 .fence = out->fence,
+					 .bucket = config->one_bucket ? 0 : op->key };
+	for (unsigned i = 0; i < config->nodes; i++) {
+		if (!redlock_has(out->to, i))
+			continue;
+		enum sent sent = link_send(world, proc, i, &call, &command);
+		if (sent == SENT)
+			op->reached |= (uint16_t)(1U << i);
+		else
+			note_unsent(op, i, out, sent);
+		bool owed = out->script == REDLOCK_SCRIPT_RELEASE && (op->kind == REDLOCK_RELEASE || redlock_has(op->reached, i));
+		if (sent != SENT && owed)
+			link_owe(world, proc, i, op->token, op->key);
+	}
+}
+
+static void take_result(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result)
+{
+	op->done = true;
+	trace(world, world->now, (uint64_t)result->outcome << 8 | proc, result->fence);
+	world->figures->outcomes[result->outcome]++;
+	world->figures->rounds += result->rounds;
+	if (result->outcome == REDLOCK_CANCELLED)
+		return;
+	fence_learn(world, &world->procs[proc], result->fence);
+	if (result->outcome == REDLOCK_OK && op->kind == REDLOCK_ACQUIRE)
+		check_granted(world, proc, op, result);
+	else if (result->outcome == REDLOCK_OK && op->kind == REDLOCK_EXTEND)
+		check_extended(world, proc, op, result);
+	client_answer(world, proc, op, result);
+}
+
+static void op_step(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event)
+{
+	struct redlock_output out;
+	redlock_step(&op->core, event, &out);
+	if (out.script != REDLOCK_SCRIPT_NONE)
+		send_out(world, proc, op, &out);
+	if (out.done)
+		take_result(world, proc, op, &out.result);
+	op->finished = out.finished;
+}
+
+static void arm_timer(struct world *world, unsigned proc, struct op *op, uint64_t after_us)
+{
+	struct event *event = event_new(world, EVENT_OP_TIMER);
+	event->proc = (uint8_t)proc;
+	event->a = (uint16_t)(op - world->procs[proc].ops);
+	event->serial = op->serial;
+	op->timer_at = world->now + proc_true_after(&world->procs[proc], after_us) + 1;
+	event_push(world, event, op->timer_at);
+}
+
+static void arm_for_deadline(struct world *world, unsigned proc, struct op *op, uint64_t now_us)
+{
+	uint64_t deadline_us = redlock_deadline_us(&op->core);
+	op->timer_due = false;
+	op->timer_at = NEVER;
+	if (deadline_us != REDLOCK_NEVER)
+		arm_timer(world, proc, op, deadline_us > now_us ? deadline_us - now_us + MS : 0);
+}
+
+static void op_drive(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event)
+{
+	uint64_t before_us = redlock_deadline_us(&op->core);
+	op_step(world, proc, op, event);
+	for (unsigned i = 0; i < op->unsent_count; i++) {
+		struct redlock_event unsent = op->unsent[i];
+		unsent.now_us = event->now_us;
+		op_step(world, proc, op, &unsent);
+	}
+	op->unsent_count = 0;
+	if (redlock_deadline_us(&op->core) != before_us)
+		arm_for_deadline(world, proc, op, event->now_us);
+	if (op->finished && op->serial != 0) {
+		struct proc *process = &world->procs[proc];
+		op->serial = 0;
+		process->free_ops[process->free_count++] = (uint16_t)(op - process->ops);
+	}
+}
+
+void op_timer(struct world *world, unsigned proc, struct event *event)
+{
+	struct proc *process = &world->procs[proc];
+	struct op *op = &process->ops[event->a];
+	proc_round(world, process);
+	if (op->serial != event->serial || op->timer_at == NEVER || op->timer_at > world->now)
+		return;
+	if (!op->timer_due) { /* once more round the loop: answers may lie unread */
+		op->timer_due = true;
+		arm_timer(world, proc, op, MS);
+		return;
+	}
+	struct redlock_event timer = { .kind = REDLOCK_TIMER, .now_us = proc_now(world, process), .fence = fence_guess(world, process) };
+	op->timer_due = false;
+	if (redlock_wants(&op->core, op->attempt, op->core.round))
+		for (unsigned i = 0; i < world->config.nodes; i++)
+			link_note_silence(world, proc, i);
+	if (timer.now_us < redlock_deadline_us(&op->core))
+		arm_for_deadline(world, proc, op, timer.now_us);
+	else
+		op_drive(world, proc, op, &timer);
+}
+
+void op_vote(struct world *world, unsigned proc, const struct call *call, unsigned node, enum redlock_vote vote, const struct model_reply *reply)
+{
+	struct proc *process = &world->procs[proc];
+	struct op *op = &process->ops[call->op];
+	struct redlock_event event = { .kind = REDLOCK_REPLY, .now_us = proc_now(world, process), .master = (uint8_t)node, .attempt = call->attempt,
+				       .round = call->round, .script = (enum redlock_script)call->what, .vote = vote, .ttl_us = op->core.params.ttl_us };
+	assert(op->serial != 0);
+	if (vote == REDLOCK_VOTE_HELD) {
+		event.remaining_us = reply->remaining_ms < 0 ? REDLOCK_NEVER : (uint64_t)reply->remaining_ms * MS;
+		event.holder = reply->value.token;
+		event.fence = reply->value.fence;
+	} else if (vote == REDLOCK_VOTE_BEHIND || (vote == REDLOCK_VOTE_GRANTED && call->what == REDLOCK_SCRIPT_ACQUIRE)) {
+		event.fence = reply->old;
+		fence_learn(world, process, reply->old);
+	} else if (vote == REDLOCK_VOTE_GRANTED && call->what == REDLOCK_SCRIPT_EXTEND) {
+		event.fence = reply->value.fence;
+		event.holder = reply->value.token;
+		event.ttl_us = reply->ttl_ms * MS;
+	}
+	op_drive(world, proc, op, &event);
+}
+
+/* ---- calls ---- */
+
+struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t ttl_ms, uint64_t token)
+{
+	const struct config *config = &world->config;
+	struct proc *process = &world->procs[proc];
+	if (process->free_count == 0)
+		return NULL;
+	struct op *op = &process->ops[process->free_ops[--process->free_count]];
+	struct redlock_params params = { .kind = kind, .masters = config->nodes, .tries = (uint16_t)config->tries, .ttl_us = ttl_ms * MS,
+		.drift_us = drift_of(world, ttl_ms * MS), .master_timeout_us = config->timeout_us, .retry_min_us = config->retry_min_us,
+		.retry_max_us = config->retry_max_us };
+	memset((char *)op + sizeof op->core, 0, offsetof(struct op, unsent) - sizeof op->core);
+	redlock_init(&op->core, &params, draw(world));
+	op->serial = ++world->next_serial;
+	op->kind = kind;
+	op->key = (uint8_t)key;
+	op->ttl_ms = ttl_ms;
+	op->token = token;
+	op->lease = NONE;
+	op->client = CLIENTS;
+	op->timer_at = NEVER;
+	world->figures->calls++;
+	world->calls++;
+	uint64_t busy = OPS - (uint64_t)process->free_count;
+	if (busy > world->figures->fullest_ops)
+		world->figures->fullest_ops = busy;
+	return op;
+}
+
+void op_start(struct world *world, unsigned proc, struct op *op)
+{
+	struct proc *process = &world->procs[proc];
+	struct redlock_event start = { .kind = REDLOCK_START, .now_us = proc_now(world, process), .fence = fence_guess(world, process) };
+	proc_round(world, process);
+	op_drive(world, proc, op, &start);
+}
+
+void op_cancel(struct world *world, unsigned proc, struct op *op)
+{
+	struct redlock_event cancel = { .kind = REDLOCK_CANCEL, .now_us = proc_now(world, &world->procs[proc]) };
+	op->wanted = false;
+	if (!op->done)
+		op_drive(world, proc, op, &cancel);
+}

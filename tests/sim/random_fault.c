@@ -1,0 +1,381 @@
+/* The nemesis: what goes wrong, when, and for how long, drawn from the seed; and how it is mended. What kinds of faults a history has at
+ * all is drawn in random_shape.c. */
+#include <assert.h>
+
+#include "random_world.h"
+
+const char *fault_name(enum fault fault)
+{
+	static const char *const names[] = { "connection lost", "partition", "one-way partition", "master stopped", "master crashed, empty",
+					     "master crashed, data kept", "flushed", "key evicted", "hash evicted", "policy changed", "clock forward", "clock back",
+					     "time of day of a redlockd", "redlockd crashed", "redlockd paused", "machine rolled back", "network slow",
+					     "all masters crashed", "key deleted by hand", "restart with attempts under way" };
+	return names[fault];
+}
+
+/* ---- mending ---- */
+
+enum mend { MEND_UNBLOCK, MEND_CONTINUE, MEND_START, MEND_POLICY, MEND_PROC_START, MEND_PROC_CONTINUE, MEND_SLOW, MEND_CRASH };
+
+static void mend_after(struct world *world, enum mend mend, unsigned proc, unsigned node, uint32_t serial, uint64_t after_us)
+{
+	struct event *event = event_new(world, EVENT_MEND);
+	event->a = (uint16_t)mend;
+	event->proc = (uint8_t)proc;
+	event->node = (uint8_t)node;
+	event->serial = serial;
+	event_push(world, event, world->now + after_us);
+}
+
+static void start_node(struct world *world, unsigned index)
+{
+	if (world->nodes[index].up)
+		return;
+	TELL(world, "master %u: up again", index);
+	node_start(world, index);
+}
+
+static void continue_node(struct world *world, unsigned index)
+{
+	if (!world->nodes[index].stopped)
+		return;
+	TELL(world, "master %u: goes on", index);
+	world->nodes[index].stopped = false;
+	net_flow_to_node(world, index);
+}
+
+static void continue_proc(struct world *world, unsigned index)
+{
+	if (!world->procs[index].paused)
+		return;
+	TELL(world, "p%u: goes on", index);
+	proc_continue(world, index);
+}
+
+static void start_proc(struct world *world, unsigned index)
+{
+	if (world->procs[index].up)
+		return;
+	TELL(world, "p%u: started", index);
+	world->figures->proc_restarts++;
+	proc_start(world, index, false);
+}
+
+static void crash(struct world *world, unsigned index, unsigned memory, uint64_t for_us);
+
+void fault_mend(struct world *world, const struct event *event)
+{
+	struct node *node = &world->nodes[event->node];
+	struct proc *proc = &world->procs[event->proc];
+	switch ((enum mend)event->a) {
+	case MEND_UNBLOCK:
+		if (proc->links[event->node].block_serial == event->serial)
+			net_unblock(world, event->proc, event->node);
+		break;
+	case MEND_CONTINUE:
+		if (node->serial == event->serial)
+			continue_node(world, event->node);
+		break;
+	case MEND_START:
+		if (node->serial == event->serial)
+			start_node(world, event->node);
+		break;
+	case MEND_POLICY: node->evicts = false; break;
+	case MEND_PROC_START:
+		if (proc->serial == event->serial)
+			start_proc(world, event->proc);
+		break;
+	case MEND_PROC_CONTINUE:
+		if (proc->serial == event->serial)
+			continue_proc(world, event->proc);
+		break;
+	case MEND_SLOW: world->slow = 1; break;
+	case MEND_CRASH:
+		if (!world->healing)
+			crash(world, event->node, 0, spread(world, MS, 5 * MS));
+		break;
+	}
+}
+
+/* What was set while the clock was ahead lasts for as long as it was ahead, once it is set back: a warning says so to whoever is in charge,
+ * and here that is us. */
+static void drop_lasting(struct world *world, unsigned index)
+{
+	struct model_master *model = &world->nodes[index].model;
+	node_sync(world, index);
+	for (unsigned key = 0; key < MODEL_KEYS; key++)
+		if (model_token(model, key) != 0 && model->keys[key].expires_ms > (model->now_us + world->config.max_ttl_us) / MS + 1)
+			model_drop(model, key);
+}
+
+/* A clock that went back is set right: locks there last longer for as long as it is wrong. One that is ahead may stay so. */
+static void set_right(struct world *world, unsigned index)
+{
+	uint64_t clock_us = clock_read(&world->nodes[index].clock, world->now);
+	uint64_t right_us = DAY_BEGAN_US + world->now;
+	if (clock_us + 100 * MS < right_us) {
+		TELL(world, "master %u: its clock is set right, forward by %llu ms", index, (unsigned long long)((right_us - clock_us) / MS));
+		node_jump(world, index, (int64_t)(right_us - clock_us));
+	}
+	if (world->nodes[index].back_at != 0)
+		drop_lasting(world, index);
+}
+
+/* The second phase: all that is wrong ends now. */
+void fault_heal(struct world *world)
+{
+	world->healing = true;
+	world->healed_at = world->now;
+	world->slow = 1;
+	TELL(world, "everything heals");
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		world->nodes[i].evicts = false;
+		set_right(world, i);
+		start_node(world, i);
+		continue_node(world, i);
+	}
+	for (unsigned p = 0; p < world->config.procs; p++) {
+		start_proc(world, p);
+		continue_proc(world, p);
+		for (unsigned i = 0; i < world->config.nodes; i++)
+			net_unblock(world, p, i);
+	}
+	client_retire(world);
+}
+
+/* ---- faults ---- */
+
+static void block(struct world *world, unsigned proc, unsigned node, bool there, bool back, uint64_t for_us)
+{
+	struct link *link = &world->procs[proc].links[node];
+	link->block_there |= there;
+	link->block_back |= back;
+	link->block_serial = ++world->next_serial;
+	mend_after(world, MEND_UNBLOCK, proc, node, link->block_serial, for_us);
+	TELL(world, "p%u and master %u: %s%s cut for %llu ms", proc, node, there ? "there " : "", back ? "back" : "", (unsigned long long)(for_us / MS));
+}
+
+/* One pair, all of a master or all of a redlockd. */
+static void partition(struct world *world, bool one_way)
+{
+	unsigned proc = (unsigned)below(world, world->config.procs), node = (unsigned)below(world, world->config.victims);
+	uint64_t for_us = spread(world, 5 * MS, 3 * SECOND), how = below(world, 3);
+	bool there = !one_way || one_of(world, 2);
+	for (unsigned p = 0; p < world->config.procs; p++)
+		for (unsigned i = 0; i < world->config.nodes; i++)
+			if ((p == proc || how == 1) && (i == node || how == 2))
+				block(world, p, i, there, !one_way || !there, for_us);
+}
+
+static void stop(struct world *world, unsigned index)
+{
+	struct node *node = &world->nodes[index];
+	uint64_t for_us = spread(world, MS, 3 * SECOND);
+	if (node->stopped || !node->up)
+		return;
+	node->stopped = true;
+	node->serial = ++world->next_serial;
+	mend_after(world, MEND_CONTINUE, 0, index, node->serial, for_us);
+	TELL(world, "master %u: stopped for %llu ms", index, (unsigned long long)(for_us / MS));
+}
+
+static void crash(struct world *world, unsigned index, unsigned memory, uint64_t for_us)
+{
+	struct node *node = &world->nodes[index];
+	static const char *const how[] = { "empty", "with its data", "without the last of its data" };
+	if (!node->up)
+		return;
+	node->stopped = false;
+	TELL(world, "master %u: crashes, and will be back %s in %llu ms", index, how[memory], (unsigned long long)(for_us / MS));
+	node_crash(world, index, memory);
+	node->serial = ++world->next_serial;
+	mend_after(world, MEND_START, 0, index, node->serial, for_us);
+}
+
+static void crash_kept(struct world *world, unsigned index)
+{
+	unsigned memory = 1 + (unsigned)below(world, 2);
+	crash(world, index, memory, spread(world, MS, 800 * MS));
+}
+
+static void crash_all(struct world *world)
+{
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		unsigned memory = one_of(world, 2) ? 0 : 1 + (unsigned)below(world, 2);
+		crash(world, i, memory, spread(world, MS, 400 * MS));
+	}
+}
+
+/* A master comes back empty while attempts have its vote and wait for the next one's, which comes late; the third is cut off until the bar is over. */
+static void crash_in_flight(struct world *world, unsigned index)
+{
+	uint64_t bar_us = world->config.max_ttl_us + world->config.margin_us;
+	uint64_t late_us = 60 * MS + below(world, 120 * MS), cut_us = bar_us + 100 * MS + below(world, 600 * MS);
+	for (unsigned p = 0; p < world->config.procs; p++) {
+		block(world, p, (index + 1) % 3, true, false, late_us);
+		block(world, p, (index + 2) % 3, true, true, cut_us);
+	}
+	mend_after(world, MEND_CRASH, 0, index, 0, 1 + below(world, 15 * MS));
+}
+
+static void flush(struct world *world, unsigned index)
+{
+	if (!world->nodes[index].up)
+		return;
+	TELL(world, "master %u: FLUSHALL", index);
+	node_sync(world, index);
+	model_flushall(&world->nodes[index].model);
+}
+
+static void evict(struct world *world, unsigned index, bool hash)
+{
+	struct node *node = &world->nodes[index];
+	if (!node->up || node->stopped)
+		return;
+	if (!node->evicts) { /* only a server that is set so does it */
+		node->evicts = true;
+		mend_after(world, MEND_POLICY, 0, index, 0, spread(world, MS, 2 * SECOND));
+	}
+	TELL(world, "master %u: evicts %s", index, hash ? "its hash" : "a key");
+	if (!hash) {
+		node_evict(world, index, (unsigned)below(world, world->config.keys));
+		return;
+	}
+	node_sync(world, index);
+	model_evict_hash(&node->model);
+}
+
+static void delete(struct world *world, unsigned index)
+{
+	unsigned key = (unsigned)below(world, world->config.keys);
+	if (world->nodes[index].up)
+		node_delete(world, index, key);
+	TELL(world, "master %u: somebody deletes r%u", index, key);
+}
+
+static void change_policy(struct world *world, unsigned index)
+{
+	TELL(world, "master %u: may evict keys", index);
+	world->nodes[index].evicts = true;
+	mend_after(world, MEND_POLICY, 0, index, 0, spread(world, MS, 3 * SECOND));
+}
+
+static void jump(struct world *world, unsigned index, int sign)
+{
+	uint64_t by_us = one_of(world, 3) ? spread(world, 500, 20 * MS) : spread(world, 5 * MS, 40 * SECOND);
+	TELL(world, "master %u: its clock jumps %s by %llu us", index, sign > 0 ? "forward" : "back", (unsigned long long)by_us);
+	node_jump(world, index, sign * (int64_t)by_us);
+}
+
+static void set_day(struct world *world)
+{
+	struct proc *proc = &world->procs[below(world, world->config.procs)];
+	uint64_t by_us = spread(world, MS, one_of(world, 2) ? 5 * SECOND : 7200 * SECOND);
+	bool forward = one_of(world, 2);
+	proc->latest_us = proc_now(world, proc);
+	proc->wall_us += forward ? (int64_t)by_us : -(int64_t)by_us;
+	world->clocks_wrong = true;
+	TELL(world, "p%u: its time of day is set %s by %llu ms", (unsigned)(proc - world->procs), forward ? "forward" : "back", (unsigned long long)(by_us / MS));
+}
+
+/* From now on all guesses are behind what was given, and by too much to be learned. */
+static void set_day_right(struct world *world)
+{
+	struct proc *proc = &world->procs[0];
+	proc->latest_us = proc_now(world, proc);
+	proc->wall_us -= proc->wall_ahead_us;
+	proc->wall_ahead_us = 0;
+	TELL(world, "p0: its time of day is set right");
+}
+
+static void crash_proc(struct world *world, unsigned index)
+{
+	struct proc *proc = &world->procs[index];
+	if (!proc->up)
+		return;
+	TELL(world, "p%u: crashes", index);
+	proc_crash(world, index);
+	proc->serial = ++world->next_serial;
+	mend_after(world, MEND_PROC_START, index, 0, proc->serial, spread(world, MS, 800 * MS));
+}
+
+static void pause_proc(struct world *world, unsigned index)
+{
+	struct proc *proc = &world->procs[index];
+	uint64_t for_us = spread(world, MS, 2 * SECOND);
+	if (!proc->up || proc->paused)
+		return;
+	TELL(world, "p%u: stands still for %llu ms", index, (unsigned long long)(for_us / MS));
+	proc->paused = true;
+	proc->serial = ++world->next_serial;
+	mend_after(world, MEND_PROC_CONTINUE, index, 0, proc->serial, for_us);
+}
+
+static void roll_back(struct world *world, unsigned index)
+{
+	struct node *node = &world->nodes[index];
+	if (!node->up || node->older_at == 0)
+		return;
+	TELL(world, "master %u: an image of %llu ms ago is put back", index, (unsigned long long)((world->now - node->older_at) / MS));
+	node_roll_back(world, index, one_of(world, 2));
+}
+
+static void go_slow(struct world *world)
+{
+	world->slow = (uint32_t)spread(world, 2, 30);
+	mend_after(world, MEND_SLOW, 0, 0, 0, spread(world, 20 * MS, SECOND));
+	TELL(world, "the network is slow");
+}
+
+static void do_fault(struct world *world, enum fault fault)
+{
+	unsigned proc = (unsigned)below(world, world->config.procs), node = (unsigned)below(world, world->config.victims);
+	world->figures->faults[fault]++;
+	trace(world, world->now, fault, (uint64_t)proc << 8 | node);
+	switch (fault) {
+	case FAULT_LOSE: link_lost(world, proc, node, one_of(world, 3)); break;
+	case FAULT_PARTITION: partition(world, false); break;
+	case FAULT_ONE_WAY: partition(world, true); break;
+	case FAULT_STOP: stop(world, node); break;
+	case FAULT_CRASH: crash(world, node, 0, spread(world, MS, 800 * MS)); break;
+	case FAULT_CRASH_KEPT: crash_kept(world, node); break;
+	case FAULT_FLUSH: flush(world, node); break;
+	case FAULT_EVICT: evict(world, node, false); break;
+	case FAULT_EVICT_HASH: evict(world, node, true); break;
+	case FAULT_POLICY: change_policy(world, node); break;
+	case FAULT_FORWARD: jump(world, node, 1); break;
+	case FAULT_BACK: jump(world, node, -1); break;
+	case FAULT_DAY: set_day(world); break;
+	case FAULT_PROC_CRASH: crash_proc(world, proc); break;
+	case FAULT_PROC_PAUSE: pause_proc(world, proc); break;
+	case FAULT_ROLL_BACK: roll_back(world, node); break;
+	case FAULT_SLOW: go_slow(world); break;
+	case FAULT_ALL_CRASH: crash_all(world); break;
+	case FAULT_DELETE: delete(world, node); break;
+	case FAULT_FLIGHT: crash_in_flight(world, node); break;
+	case FAULTS: assert(false);
+	}
+}
+
+static void one_fault(struct world *world)
+{
+	unsigned left = (unsigned)below(world, (uint64_t)__builtin_popcount(world->config.faults));
+	for (unsigned i = 0; i < FAULTS; i++)
+		if ((world->config.faults & (1U << i)) != 0 && left-- == 0) {
+			do_fault(world, (enum fault)i);
+			return;
+		}
+}
+
+void fault_next(struct world *world)
+{
+	if (world->healing)
+		return;
+	if (world->config.faults != 0)
+		one_fault(world);
+	if (world->procs[0].wall_ahead_us > 0 && world->config.profile == PROFILE_RACE)
+		set_day_right(world);
+	bool at_once = below(world, 8) < world->config.burst;
+	uint64_t after_us = at_once ? spread(world, 100, 20 * MS) : 1 + below(world, 2 * world->config.fault_every_us);
+	event_push(world, event_new(world, EVENT_FAULT), world->now + after_us);
+}

@@ -1,0 +1,364 @@
+/* A process's connections to the masters: what server/master.c, master_link.c and master_greet.c do, without their sockets.
+ *
+ *   greeting   first on a connection; when it is answered the releases that are owed, then whatever the guard wants
+ *   heartbeat  once a second certificate.lua and INFO in one
+ *   hung       the oldest command has waited for longer than the timeout: nothing new is sent but what must stay in order */
+#include <assert.h>
+
+#include "planted.h"
+#include "random_world.h"
+
+enum { BACKOFF_MIN_MS = 50, BACKOFF_MAX_MS = 1000, GREETING_MS = 1000, HEARTBEAT_MS = 1000 };
+
+static struct link *link_of(struct world *world, unsigned proc, unsigned node)
+{
+	return &world->procs[proc].links[node];
+}
+
+static struct event *timer_new(struct world *world, enum event_kind kind, unsigned proc, unsigned node, uint32_t serial)
+{
+	struct event *event = event_new(world, kind);
+	event->proc = (uint8_t)proc;
+	event->node = (uint8_t)node;
+	event->serial = serial;
+	return event;
+}
+
+static void arm_heartbeat(struct world *world, unsigned proc, unsigned node, uint64_t after_us)
+{
+	struct link *link = link_of(world, proc, node);
+	struct event *event = timer_new(world, EVENT_HEARTBEAT, proc, node, ++link->timer);
+	event_push(world, event, world->now + proc_true_after(&world->procs[proc], after_us));
+}
+
+/* ---- connecting ---- */
+
+static void try_later(struct world *world, unsigned proc, unsigned node)
+{
+	struct link *link = link_of(world, proc, node);
+	uint64_t after_us = link->backoff_ms * MS / 2 + below(world, link->backoff_ms * MS / 2);
+	link->backoff_ms = link->backoff_ms * 2 < BACKOFF_MAX_MS ? link->backoff_ms * 2 : BACKOFF_MAX_MS;
+	event_push(world, timer_new(world, EVENT_CONNECT, proc, node, link->serial), world->now + after_us);
+}
+
+void link_start(struct world *world, unsigned proc, unsigned node)
+{
+	struct link *link = link_of(world, proc, node);
+	link->serial = ++world->next_serial;
+	link->state = LINK_DOWN;
+	link->backoff_ms = BACKOFF_MIN_MS;
+	link->clock_since = NEVER;
+	link->seen_run_id = 0;
+	link->saw_rolled = link->hidden_at = 0;
+	link->ahead_unseen = false;
+	link->knows_evicted = false;
+	link->evicts = false;
+	link->owed_count = link->call_count = 0;
+	event_push(world, timer_new(world, EVENT_CONNECT, proc, node, link->serial), world->now + 1 + below(world, 5 * MS));
+}
+
+void link_connect(struct world *world, unsigned proc, unsigned node, uint32_t serial)
+{
+	struct link *link = link_of(world, proc, node);
+	if (link->serial != serial || link->state != LINK_DOWN)
+		return;
+	if (!world->nodes[node].up || link->block_there || link->block_back) {
+		try_later(world, proc, node);
+		return;
+	}
+	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .op = NONE, .what = WHAT_GREET };
+	struct model_command nothing = { .key = 0 };
+	link->serial = ++world->next_serial;
+	link->incarnation = world->nodes[node].incarnation;
+	link->state = LINK_GREETING;
+	link->hung = link->heartbeat_out = link->heartbeat_due = false;
+	link->first_call = link->call_count = 0;
+	link->there_at = link->back_at = world->now;
+	link_push(world, proc, node, &call, &nothing);
+	event_push(world, timer_new(world, EVENT_GREETING, proc, node, link->serial), world->now + GREETING_MS * MS);
+}
+
+void link_greeting_over(struct world *world, unsigned proc, unsigned node, uint32_t serial)
+{
+	struct link *link = link_of(world, proc, node);
+	if (link->serial == serial && link->state == LINK_GREETING)
+		link_lost(world, proc, node, false);
+}
+
+/* ---- what is owed ---- */
+
+static void owed_push(struct link *link, const struct owed *owed)
+{
+	if (link->owed_count < OWED)
+		link->owed[link->owed_count++] = *owed;
+}
+
+static bool owed_send(struct world *world, unsigned proc, unsigned node, const struct owed *owed)
+{
+	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .token = owed->token, .op = NONE, .what = REDLOCK_SCRIPT_RELEASE,
+			     .key = owed->key, .owed = true };
+	struct model_command command = { .key = owed->key, .token = owed->token, .certificate = MODEL_ANY_CERTIFICATE };
+	return link_push(world, proc, node, &call, &command);
+}
+
+void link_owe(struct world *world, unsigned proc, unsigned node, uint64_t token, unsigned key)
+{
+	struct proc *process = &world->procs[proc];
+	struct link *link = &process->links[node];
+	struct owed owed = { token, proc_now(world, process) + world->config.max_ttl_us, (uint8_t)key };
+	if (link->state != LINK_UP || !owed_send(world, proc, node, &owed))
+		owed_push(link, &owed);
+}
+
+static void send_owed(struct world *world, unsigned proc, unsigned node)
+{
+	struct link *link = link_of(world, proc, node);
+	uint64_t now_us = proc_now(world, &world->procs[proc]);
+	unsigned count = link->owed_count;
+	struct owed owed[OWED];
+	for (unsigned i = 0; i < count; i++)
+		owed[i] = link->owed[i];
+	link->owed_count = 0;
+	for (unsigned i = 0; i < count; i++)
+		if (owed[i].until_us > now_us && !owed_send(world, proc, node, &owed[i]))
+			owed_push(link, &owed[i]);
+}
+
+/* ---- the end of a connection ---- */
+
+/* Every command under way is told to be lost, in order. */
+static void drop_calls(struct world *world, unsigned proc, unsigned node)
+{
+	struct link *link = link_of(world, proc, node);
+	while (link->call_count > 0) {
+		struct call call = link->calls[link->first_call];
+		link->first_call = (uint8_t)((link->first_call + 1) % CALLS);
+		link->call_count--;
+		if (call.what == REDLOCK_SCRIPT_RELEASE)
+			link_owe(world, proc, node, call.token, call.key);
+		if (call.op != NONE)
+			op_vote(world, proc, &call, node, REDLOCK_VOTE_FAILED, NULL);
+	}
+}
+
+void link_lost(struct world *world, unsigned proc, unsigned node, bool hard)
+{
+	struct link *link = link_of(world, proc, node);
+	bool was_up = link->state == LINK_UP;
+	if (link->state == LINK_DOWN)
+		return;
+	TELL(world, "p%u: connection to master %u is gone", proc, node);
+	net_cut(world, proc, node, hard);
+	link->state = LINK_DOWN;
+	link->hung = false;
+	link->timer++;
+	if (was_up)
+		guarding_event(world, proc, node, GUARD_LOST);
+	drop_calls(world, proc, node);
+	try_later(world, proc, node);
+}
+
+/* ---- sending ---- */
+
+bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct model_command *command)
+{
+	struct link *link = link_of(world, proc, node);
+	assert(link->state != LINK_DOWN);
+	if (link->call_count == CALLS)
+		return false;
+	link->calls[(link->first_call + link->call_count++) % CALLS] = *call;
+	if (link->call_count > world->figures->fullest_calls)
+		world->figures->fullest_calls = link->call_count;
+	struct event *event = event_new(world, EVENT_COMMAND);
+	event->what = call->what;
+	event->run_at = call->latest;
+	event->u.command = *command;
+	net_send(world, proc, node, event);
+	return true;
+}
+
+static bool is_behind(const struct world *world, const struct link *link, uint64_t when_us)
+{
+	const struct call *oldest = &link->calls[link->first_call];
+	return link->call_count > 0 && when_us > oldest->sent_us && when_us - oldest->sent_us >= world->config.timeout_us;
+}
+
+static enum sent sendable(struct world *world, unsigned proc, unsigned node)
+{
+	struct proc *process = &world->procs[proc];
+	struct link *link = &process->links[node];
+	if (link->state != LINK_UP)
+		return SENT_NOT;
+	if (!link->hung && is_behind(world, link, process->looked_us))
+		link->hung = true;
+	if (link->hung)
+		return SENT_NOT;
+	return guard_may_vote(&process->guard, node) && !link->evicts ? SENT : SENT_BARRED;
+}
+
+/* A lock script: with the certificate, and the master's own time until which anybody cares. */
+enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call, struct model_command *command)
+{
+	struct proc *process = &world->procs[proc];
+	struct call mine = *call;
+	enum sent sent = sendable(world, proc, node);
+	if (sent != SENT)
+		return sent;
+	mine.sent_us = proc_now(world, process);
+	mine.certificate = process->guard.masters[node].certificate;
+	command->certificate = mine.certificate;
+	command->deadline_us = guard_master_time_us(&process->guard, node, mine.sent_us + world->config.timeout_us);
+	uint64_t there_us = clock_read(&world->nodes[node].clock, world->now); /* which nobody knows */
+	mine.latest = world->now + (command->deadline_us > there_us ? command->deadline_us - there_us : 0);
+	return link_push(world, proc, node, &mine, command) ? SENT : SENT_NOT;
+}
+
+void link_note_silence(struct world *world, unsigned proc, unsigned node)
+{
+	struct link *link = link_of(world, proc, node);
+	if (link->state == LINK_UP && is_behind(world, link, proc_now(world, &world->procs[proc])))
+		link->hung = true;
+}
+
+/* ---- heartbeat ---- */
+
+static void send_heartbeat(struct world *world, unsigned proc, unsigned node)
+{
+	struct proc *process = &world->procs[proc];
+	struct link *link = &process->links[node];
+	struct call call = { .sent_us = proc_now(world, process), .op = NONE, .what = WHAT_HEARTBEAT };
+	struct model_command command = { .digest = process->guard.params.digest, .ttl_ms = process->guard.params.max_ttl_us / 1000 };
+	if (link->knows_evicted)
+		command.evicted = link->evicted + 1;
+	link->heartbeat_out = link_push(world, proc, node, &call, &command);
+	link->heartbeat_due = false;
+}
+
+void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t serial)
+{
+	struct proc *process = &world->procs[proc];
+	struct link *link = &process->links[node];
+	if (link->timer != serial || link->state != LINK_UP)
+		return;
+	proc_round(world, process);
+	if (!link->heartbeat_out) {
+		send_heartbeat(world, proc, node);
+		arm_heartbeat(world, proc, node, world->config.timeout_us + MS);
+		return;
+	}
+	if (!link->heartbeat_due) {
+		link->heartbeat_due = true;
+		arm_heartbeat(world, proc, node, MS);
+		return;
+	}
+	link->heartbeat_due = false;
+	link_note_silence(world, proc, node);
+	uint64_t behind_us = link->call_count > 0 ? proc_now(world, process) - link->calls[link->first_call].sent_us : 0;
+	if (link->hung && behind_us > world->config.max_ttl_us)
+		link_lost(world, proc, node, false);
+	else
+		arm_heartbeat(world, proc, node, HEARTBEAT_MS * MS);
+}
+
+/* ---- replies ---- */
+
+/* What INFO says: whether keys may be dropped, and whether some were since we looked last on this connection. */
+static void judge_info(struct world *world, unsigned proc, const struct event *event)
+{
+	struct link *link = link_of(world, proc, event->node);
+	const struct answer *answer = &event->u.answer;
+	bool grew = link->knows_evicted && answer->evicted > link->evicted;
+	link->evicts = answer->evicts;
+	link->evicted = answer->evicted;
+	link->info_at = event->run_at;
+	if (grew)
+		guarding_event(world, proc, event->node, GUARD_DROPPED_KEYS);
+}
+
+static void take_greeting(struct world *world, unsigned proc, const struct event *event)
+{
+	unsigned node = event->node;
+	struct link *link = link_of(world, proc, node);
+	link->state = LINK_UP;
+	link->backoff_ms = BACKOFF_MIN_MS;
+	link->knows_evicted = false;
+	judge_info(world, proc, event);
+	guarding_connected(world, proc, node, &event->u.answer);
+	guarding_pump(world, proc);
+	send_owed(world, proc, node);
+	arm_heartbeat(world, proc, node, HEARTBEAT_MS * MS);
+}
+
+/* From the first element of the reply to a vote. What a master that may not vote any more says does not count, though it was
+ * asked when it might: it may have been carried out after whatever it was that barred it. */
+static enum redlock_vote map_reply(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct model_reply *reply)
+{
+	const struct guard_master *master = &world->procs[proc].guard.masters[node];
+	switch (reply->code) {
+	case -2: world->figures->late++; return REDLOCK_VOTE_FAILED;
+	case -3:
+		world->figures->bad_certificates++;
+		guarding_mismatch(world, proc, node, call->certificate);
+		return REDLOCK_VOTE_BARRED;
+	case -4: return REDLOCK_VOTE_FAILED;
+	default: break;
+	}
+	if (master->state != GUARD_VOTING || master->certificate != call->certificate)
+		return REDLOCK_VOTE_FAILED;
+	switch (reply->code) {
+	case 1: return REDLOCK_VOTE_GRANTED;
+	case 2: return REDLOCK_VOTE_BEHIND;
+	case 0: return REDLOCK_VOTE_HELD;
+	default: return REDLOCK_VOTE_GONE;
+	}
+}
+
+static void take_vote(struct world *world, unsigned proc, const struct call *call, const struct event *event)
+{
+	const struct model_reply *reply = &event->u.answer.script;
+	if (call->op != NONE && reply->code == 1 && call->what != REDLOCK_SCRIPT_RAISE)
+		check_counted(world, proc, event, &world->procs[proc].ops[call->op]);
+	enum guard_clock clock = guarding_time(world, proc, call->sent_us, event);
+	if (call->owed) {
+		if (clock != GUARD_CLOCK_STEADY)
+			guarding_pump(world, proc);
+		return;
+	}
+	enum redlock_vote vote = map_reply(world, proc, event->node, call, reply);
+	if (clock == GUARD_CLOCK_JUMPED_FORWARD)
+		vote = REDLOCK_VOTE_FAILED;
+	if (clock != GUARD_CLOCK_STEADY)
+		guarding_pump(world, proc);
+	op_vote(world, proc, call, event->node, vote, reply);
+}
+
+void link_reply(struct world *world, struct event *event)
+{
+	struct proc *process = &world->procs[event->proc];
+	struct link *link = &process->links[event->node];
+	proc_round(world, process);
+	trace(world, world->now, (uint64_t)event->what << 32 | (uint64_t)event->proc << 16 | event->node, 1);
+	if (event->what == WHAT_RESET) {
+		link_lost(world, event->proc, event->node, true);
+		return;
+	}
+	assert(link->call_count > 0);
+	struct call call = link->calls[link->first_call];
+	assert(call.what == event->what);
+	link->first_call = (uint8_t)((link->first_call + 1) % CALLS);
+	link->call_count--;
+	if (link->hung && !is_behind(world, link, proc_now(world, process)))
+		link->hung = false;
+	if (call.what == WHAT_GREET) {
+		take_greeting(world, event->proc, event);
+	} else if (call.what <= REDLOCK_SCRIPT_INSPECT) {
+		take_vote(world, event->proc, &call, event);
+	} else {
+		if (call.what == WHAT_HEARTBEAT) {
+			link->heartbeat_out = false;
+			judge_info(world, event->proc, event);
+			arm_heartbeat(world, event->proc, event->node, HEARTBEAT_MS * MS);
+		}
+		guarding_answer(world, event->proc, event->node, &call, event);
+	}
+}

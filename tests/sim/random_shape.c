@@ -1,0 +1,121 @@
+/* The shape of a history, drawn from the seed: how many masters and clients, how fast a network, how long leases, which faults.
+ *
+ * Each history has a few kinds of faults of its own, since all at once would drown one another. One in four or so is made for
+ * something that is rare otherwise (enum profile). */
+#include <string.h>
+
+#include "random_world.h"
+
+static void draw_network(struct world *world, struct config *config)
+{
+	static const uint32_t delays[] = { 20, 100, 500, 2000 }, jitters[] = { 50, 300, 1500, 8000 };
+	config->delay_us = delays[below(world, 4)];
+	config->jitter_us = jitters[below(world, 4)];
+	config->straggler = one_of(world, 2) ? 8 : 50;
+	config->straggler_us = (uint32_t)(one_of(world, 2) ? 2 * config->timeout_us : config->timeout_us / 2);
+}
+
+#define FAULT(name) (1U << FAULT_##name)
+
+/* Faults of all kinds, a few in each history. */
+static void draw_any(struct world *world, struct config *config)
+{
+	static const uint8_t nodes[] = { 1, 3, 3, 3, 3, 3, 5, 5 };
+	static const uint32_t ttls_ms[] = { 300, 300, 500, 500, 500, 1000, 1000, 4000 }, timeouts_ms[] = { 50, 50, 100, 200 };
+	config->nodes = nodes[below(world, 8)];
+	config->max_ttl_us = ttls_ms[below(world, 8)] * MS;
+	config->timeout_us = timeouts_ms[below(world, 4)] * MS;
+	config->tries = (uint32_t)(1 + below(world, 3));
+	config->retry_min_us = (uint32_t)(one_of(world, 2) ? MS : 20 * MS);
+	config->think_us = (uint32_t)((150 + below(world, 550)) * MS);
+	config->fault_every_us = (uint32_t)((100 + below(world, 1400)) * MS);
+	config->burst = (uint32_t)below(world, 6);
+	config->fault_time_us = 4 * SECOND + below(world, 6 * SECOND);
+	config->faults = (uint32_t)(draw(world) & draw(world)) & (FAULT(FLIGHT) - 1); /* that one needs three masters */
+	config->victims = config->nodes;
+	if (!one_of(world, 3)) /* the same few each time: the others go on, and there is a majority mostly */
+		config->victims = (uint8_t)(config->nodes / 2 + (config->nodes == 1));
+	draw_network(world, config);
+}
+
+static void make_race(struct world *world, struct config *config)
+{
+	config->nodes = config->victims = 3;
+	config->keys = 1;
+	config->clients = CLIENTS;
+	config->faults = FAULT(DELETE);
+	config->burst = 7;
+	config->fault_every_us = 10 * MS;
+	config->fault_time_us = 700 * MS + below(world, 700 * MS);
+	config->think_us = 20 * MS;
+	config->jitter_us = 8000;
+}
+
+static void make_flight(struct world *world, struct config *config)
+{
+	config->nodes = config->victims = 3;
+	config->clients = CLIENTS;
+	config->one_bucket = false;
+	config->max_ttl_us = 300 * MS;
+	config->timeout_us = 200 * MS;
+	config->fault_every_us = (uint32_t)((1000 + below(world, 2500)) * MS);
+	config->burst = 0;
+	config->faults = FAULT(FLIGHT);
+	config->think_us = 40 * MS;
+	config->fault_time_us = 6 * SECOND + below(world, 4 * SECOND);
+}
+
+static void make_reuse(struct config *config)
+{
+	config->nodes = config->victims = 3;
+	config->keys = 1;
+	config->clients = CLIENTS;
+	config->max_ttl_us = 300 * MS;
+	config->timeout_us = 50 * MS;
+	config->faults = FAULT(LOSE) | FAULT(ONE_WAY);
+	config->burst = 4;
+	config->fault_every_us = 60 * MS;
+	config->fault_time_us = 2 * SECOND;
+	config->think_us = 60 * MS;
+	config->tries = 6;
+	config->retry_min_us = 20 * MS;
+	config->jitter_us = 8000;
+}
+
+static void make_edge(struct world *world, struct config *config)
+{
+	config->nodes = config->victims = 3;
+	config->clients = 3;
+	config->keys = 1;
+	config->max_ttl_us = 2 * SECOND;
+	config->to_the_end = true;
+	config->faults = 0;
+	config->fault_time_us = 5 * SECOND;
+	config->delay_us = 20;
+	config->jitter_us = (uint32_t)(1 + below(world, 100));
+	config->straggler_us = 100;
+}
+
+void config_draw(struct world *world)
+{
+	struct config *config = &world->config;
+	memset(config, 0, sizeof *config);
+	config->profile = (enum profile)(one_of(world, 5) ? below(world, PROFILES) : PROFILE_ANY);
+	config->procs = (uint8_t)(2 + below(world, 2));
+	config->clients = (uint8_t)(3 + below(world, 4));
+	config->keys = (uint8_t)(1 + below(world, MODEL_KEYS));
+	config->one_bucket = one_of(world, 2);
+	config->margin_us = 2 * SECOND + 2 * MS;
+	config->bootstrap = !one_of(world, 8);
+	draw_any(world, config);
+	if (config->profile == PROFILE_RACE)
+		make_race(world, config);
+	else if (config->profile == PROFILE_FLIGHT)
+		make_flight(world, config);
+	else if (config->profile == PROFILE_REUSE)
+		make_reuse(config);
+	else if (config->profile == PROFILE_EDGE)
+		make_edge(world, config);
+	config->retry_max_us = config->retry_min_us * (uint32_t)(1 + below(world, 4));
+	config->max_hold_ms = one_of(world, 3) ? 2 * config->max_ttl_us / MS : 0;
+}

@@ -1,0 +1,343 @@
+/* Compares the modelled master (model_master.c) with the real scripts on a real redis-server: random sequences of commands, few
+ * keys and tokens so that they meet, answer for answer, and at the end of each sequence all that the server has.
+ *
+ *   sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--plant BUG | --plant all]
+ *
+ * Many sequences run side by side, each with keys of its own, one step of each in a round: so commands go down a pipeline, and
+ * time passes in between. The last line says how many; the first difference is told as a story, and the exit status is 1 (2: no server).
+ * With --plant a bug is switched on in the model, and there must be a difference.
+ *
+ * Time: the model is set to the now_us of the answer, and all that follows from it must be exactly equal. The clock by which the
+ * server expires keys is another one: it is read before the script begins, or at each SET. But it lies between the times
+ * known before and after the command (lo_us, hi_us), mostly in the same millisecond. By so much an expiry may differ; then the model takes
+ * over what the server says (PEXPIRETIME, so it must be Redis 7.0 or newer). A key that runs out in that very span may be
+ * there or not; how often that happened is said at the end. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare_sequence.h"
+#include "planted.h"
+
+enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
+
+/* What the server said to one step. */
+struct answer {
+	redisReply *reply, *expiry;
+};
+
+static struct {
+	unsigned sequences;
+	uint64_t seed;
+	const char *server, *plant;
+} options = { .sequences = 20000, .seed = 1 };
+
+enum planted redlock_planted = PLANTED_NONE;
+
+static struct compare_server server;
+static struct compare_sequence batch[BATCH];
+static struct answer answers[BATCH];
+static struct {
+	uint64_t commands, either_way, run_out;
+	uint64_t codes[COMPARE_SCRIPTS][CODES];
+} figures;
+
+typedef void model_function(struct model_master *, const struct model_command *, struct model_reply *);
+
+static model_function *const models[COMPARE_SCRIPTS] = {
+	model_acquire, model_raise, model_extend, model_release, model_inspect, model_certificate, model_bar, model_fences, model_certify,
+};
+
+/* ---- sending ---- */
+
+static uint64_t take_time(void)
+{
+	redisReply *reply = compare_take(&server);
+	assert(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
+	uint64_t now_us = strtoull(reply->element[0]->str, NULL, 10) * 1000000 + strtoull(reply->element[1]->str, NULL, 10);
+	freeReplyObject(reply);
+	return now_us;
+}
+
+static void take_step(const struct compare_step *step, struct answer *ret_answer)
+{
+	for (unsigned i = compare_is_script(step) ? 0 : compare_outside_replies(step); i > 0; i--)
+		freeReplyObject(compare_take(&server));
+	ret_answer->reply = compare_is_script(step) ? compare_take(&server) : NULL;
+	ret_answer->expiry = compare_take(&server);
+	assert(ret_answer->expiry->type == REDIS_REPLY_INTEGER); /* PEXPIRETIME: Redis 7.0 */
+}
+
+/* ---- comparing a step ---- */
+
+static bool try_script(struct compare_sequence *sequence, const redisReply *reply, struct compare_span span, struct compare_expected *expected)
+{
+	struct compare_step *step = &sequence->steps[sequence->step_count - 1];
+	uint64_t now_ms = compare_ms(sequence->master.now_us);
+	models[step->kind](&sequence->master, &step->command, &step->reply);
+	compare_expect(expected, (enum compare_script)step->kind, &step->reply);
+	return compare_is_alike(expected, reply, (long long)(compare_ms(span.hi_us) - now_ms), (long long)(now_ms - compare_ms(span.lo_us)));
+}
+
+/* The other way in which a key that runs out at this very moment can be seen. */
+static void see_otherwise(struct model_master *master, unsigned key)
+{
+	if (compare_ms(master->now_us) > master->keys[key].expires_ms)
+		master->keys[key].expires_ms = compare_ms(master->now_us);
+	else
+		model_drop(master, key);
+}
+
+static bool compare_script(struct compare_sequence *sequence, const redisReply *reply, uint64_t now_us, struct compare_span span)
+{
+	struct compare_step *step = &sequence->steps[sequence->step_count - 1];
+	struct model_master before;
+	struct compare_expected expected, otherwise;
+	sequence->master.now_us = now_us;
+	before = sequence->master;
+	bool alike = try_script(sequence, reply, span, &expected);
+	if (!alike && step->kind <= COMPARE_INSPECT && compare_runs_out(&before.keys[step->command.key], span)) {
+		sequence->master = before;
+		see_otherwise(&sequence->master, step->command.key);
+		alike = try_script(sequence, reply, span, &otherwise);
+		figures.either_way += alike;
+	}
+	if (!alike) {
+		compare_tell_reply(sequence, &expected, reply);
+		return false;
+	}
+	const struct model_key *key = &before.keys[step->command.key];
+	figures.run_out += key->type != MODEL_NONE && key->expires_ms != 0 && key->expires_ms < compare_ms(span.lo_us);
+	figures.codes[step->kind][step->reply.code - CODE_MIN]++;
+	return true;
+}
+
+static bool compare_step(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us, struct compare_span span)
+{
+	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
+	unsigned key = step->command.key;
+	uint64_t was_ms = sequence->master.keys[key].expires_ms;
+	bool may_be_new = !compare_is_script(step) || step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_EXTEND;
+	if (compare_is_script(step)) {
+		figures.commands++;
+		if (!compare_script(sequence, answer->reply, now_us, span))
+			return false;
+	} else {
+		sequence->master.now_us = span.lo_us;
+		compare_apply_outside(&sequence->master, step);
+	}
+	return compare_expiry(sequence, key, was_ms, may_be_new, answer->expiry, span);
+}
+
+/* ---- a round: one step of each sequence ---- */
+
+static bool has_step(const struct compare_sequence *sequence, unsigned round)
+{
+	return round < sequence->planned;
+}
+
+/* The second element, if the answer is one of a script. */
+static uint64_t answer_time(const struct answer *answer)
+{
+	const redisReply *reply = answer->reply;
+	bool has = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 && reply->element[1]->type == REDIS_REPLY_INTEGER;
+	return has ? (uint64_t)reply->element[1]->integer : 0;
+}
+
+/* When the server had done a step: known from the next script's answer, or from the end of the round. */
+static uint64_t time_after(unsigned count, unsigned i, unsigned round, uint64_t end_us)
+{
+	for (unsigned next = i + 1; next < count; next++)
+		if (has_step(&batch[next], round) && answer_time(&answers[next]) != 0)
+			return answer_time(&answers[next]);
+	return end_us;
+}
+
+static bool compare_round(unsigned count, unsigned round, uint64_t begin_us, uint64_t end_us)
+{
+	bool alike = true;
+	uint64_t lo_us = begin_us;
+	for (unsigned i = 0; i < count; i++) {
+		if (!has_step(&batch[i], round))
+			continue;
+		uint64_t now_us = answer_time(&answers[i]);
+		struct compare_span span = { lo_us, time_after(count, i, round, end_us) };
+		alike = alike && compare_step(&batch[i], &answers[i], now_us, span);
+		lo_us = now_us != 0 ? now_us : lo_us;
+		freeReplyObject(answers[i].expiry);
+		if (answers[i].reply)
+			freeReplyObject(answers[i].reply);
+	}
+	return alike;
+}
+
+/* False at the first difference. *now_us: the time before and after. */
+static bool run_round(unsigned count, unsigned round, uint64_t *random, uint64_t *now_us)
+{
+	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	for (unsigned i = 0; i < count; i++) {
+		struct compare_sequence *sequence = &batch[i];
+		if (!has_step(sequence, round))
+			continue;
+		struct compare_step *step = &sequence->steps[sequence->step_count++];
+		compare_draw(step, random, &sequence->master, *now_us);
+		compare_append_step(&server, sequence, step);
+	}
+	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	uint64_t begin_us = take_time();
+	for (unsigned i = 0; i < count; i++)
+		if (has_step(&batch[i], round))
+			take_step(&batch[i].steps[round], &answers[i]);
+	*now_us = take_time();
+	return compare_round(count, round, begin_us, *now_us);
+}
+
+static bool compare_states(unsigned count)
+{
+	static redisReply *replies[BATCH][COMPARE_STATE_REPLIES];
+	struct compare_span span;
+	bool alike = true;
+	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	for (unsigned i = 0; i < count; i++)
+		compare_append_state(&server, &batch[i]);
+	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	span.lo_us = take_time();
+	for (unsigned i = 0; i < count; i++)
+		for (unsigned j = 0; j < COMPARE_STATE_REPLIES; j++)
+			replies[i][j] = compare_take(&server);
+	span.hi_us = take_time();
+	for (unsigned i = 0; i < count; i++) {
+		alike = alike && compare_state(&batch[i], span, replies[i]);
+		for (unsigned j = 0; j < COMPARE_STATE_REPLIES; j++)
+			freeReplyObject(replies[i][j]);
+	}
+	return alike;
+}
+
+/* ---- all of it ---- */
+
+static bool run_batch(unsigned first, unsigned count, uint64_t *random)
+{
+	bool alike = true;
+	compare_append_words(&server, "FLUSHALL", NULL, NULL, NULL, NULL);
+	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	freeReplyObject(compare_take(&server));
+	uint64_t now_us = take_time();
+	for (unsigned i = 0; i < count; i++) {
+		batch[i].number = first + i;
+		batch[i].step_count = 0;
+		batch[i].planned = COMPARE_STEPS_MIN + (unsigned)compare_random(random, COMPARE_STEPS_MAX - COMPARE_STEPS_MIN + 1);
+		memset(&batch[i].master, 0, sizeof batch[i].master);
+	}
+	for (unsigned round = 0; round < COMPARE_STEPS_MAX && alike; round++)
+		alike = run_round(count, round, random, &now_us);
+	return alike && compare_states(count);
+}
+
+/* The number of sequences that were alike before the first difference, rounded to batches; all of them if there is none. */
+static unsigned run(unsigned sequences)
+{
+	uint64_t random = options.seed;
+	memset(&figures, 0, sizeof figures);
+	for (unsigned done = 0; done < sequences; done += BATCH) {
+		unsigned count = sequences - done < BATCH ? sequences - done : BATCH;
+		if (!run_batch(done, count, &random))
+			return done;
+	}
+	return sequences;
+}
+
+/* Every answer that a script has must have been seen, or little was compared. */
+static bool saw_all(void)
+{
+	static const struct {
+		enum compare_script script;
+		const char *codes;
+	} all[] = {
+		{ COMPARE_ACQUIRE, "1 0 -2 -3 -4" }, { COMPARE_RAISE, "2 1 0 -1 -2 -3" }, { COMPARE_EXTEND, "1 0 -1 -2 -3" },
+		{ COMPARE_RELEASE, "1 0 -1 -3" },    { COMPARE_INSPECT, "0 -1 -3" },      { COMPARE_CERTIFICATE, "1" },
+		{ COMPARE_BAR, "1 0" },              { COMPARE_FENCES, "1 -3" },          { COMPARE_CERTIFY, "1 0 -2" },
+	};
+	bool complete = true;
+	for (unsigned i = 0; i < COMPARE_SCRIPTS; i++) {
+		printf("%-12s", compare_script_names[all[i].script]);
+		for (const char *at = all[i].codes; *at; at += strspn(at, " ")) {
+			long code = strtol(at, (char **)&at, 10);
+			uint64_t times = figures.codes[all[i].script][code - CODE_MIN];
+			printf("%3ld: %-8llu", code, (unsigned long long)times);
+			complete = complete && times > 0;
+		}
+		printf("\n");
+	}
+	if (!complete)
+		printf("an answer was never seen: too few sequences, or they do not meet\n");
+	return complete;
+}
+
+static int compare_all(void)
+{
+	if (run(options.sequences) < options.sequences)
+		return 1;
+	bool complete = saw_all() || options.sequences < 1000;
+	printf("a key had run out before %llu commands; at the very millisecond of %llu more (there or gone: either is right)\n",
+	       (unsigned long long)figures.run_out, (unsigned long long)figures.either_way);
+	printf("%u sequences, %llu commands: all alike\n", options.sequences, (unsigned long long)figures.commands);
+	return complete ? 0 : 1;
+}
+
+/* The bugs that a model can have. */
+static int compare_planted(const char *name)
+{
+	static const struct {
+		const char *name;
+		enum planted bug;
+	} plants[] = {
+		{ "raise-not-strict", PLANTED_RAISE_NOT_STRICT }, { "raise-no-token", PLANTED_RAISE_NO_TOKEN },
+		{ "delete-no-compare", PLANTED_DELETE_NO_COMPARE }, { "late-accepted", PLANTED_LATE_ACCEPTED },
+		{ "certificate-ignored", PLANTED_CERTIFICATE_IGNORED }, { "extend-shortens", PLANTED_EXTEND_SHORTENS },
+		{ "extend-recreates", PLANTED_EXTEND_RECREATES },
+	};
+	unsigned passed = 0, failed = 0;
+	compare_quiet = strcmp(name, "all") == 0;
+	for (unsigned i = 0; i < sizeof plants / sizeof *plants; i++) {
+		if (!compare_quiet && strcmp(name, plants[i].name) != 0)
+			continue;
+		redlock_planted = plants[i].bug;
+		bool found = run(options.sequences) < options.sequences;
+		printf("%-20s %s after %llu commands\n", plants[i].name, found ? "found" : "NOT FOUND", (unsigned long long)figures.commands);
+		passed += found;
+		failed += !found;
+	}
+	printf("%u passed, %u failed\n", passed, failed);
+	return passed > 0 && failed == 0 ? 0 : 1;
+}
+
+static void read_arguments(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i += 2) {
+		const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+		if (value && strcmp(argv[i], "--sequences") == 0)
+			options.sequences = (unsigned)strtoul(value, NULL, 10);
+		else if (value && strcmp(argv[i], "--seed") == 0)
+			options.seed = strtoull(value, NULL, 10);
+		else if (value && strcmp(argv[i], "--server") == 0)
+			options.server = value;
+		else if (value && strcmp(argv[i], "--plant") == 0)
+			options.plant = value;
+		else {
+			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--plant BUG | --plant all]\n");
+			exit(2);
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	read_arguments(argc, argv);
+	if (!compare_server_start(&server, options.server, SCRIPTS_FOLDER))
+		return 2;
+	int status = options.plant ? compare_planted(options.plant) : compare_all();
+	compare_server_stop(&server);
+	return status;
+}
