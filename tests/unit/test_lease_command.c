@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "lease_internal.h"
+#include "master_internal.h"
 #include "scripts.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
@@ -51,24 +53,33 @@ END_TEST
 
 /* ---- the commands ---- */
 
+/* Certificate and deadline, as long as each master's own have not been written over them. */
+#define GUARD "----------------", "9999999999999999"
+
 static struct options options = { .key_prefix = "app:", .max_hold_ms = 86400000 };
 static const struct lease_request request = {
 	.ttl_ms = 30000, .resource = "orders/42", .resource_len = 9, .owner = "me:you", .owner_len = 6, .token = "", .call = LEASE_ACQUIRE,
 };
 
-/* The command's words; free with freeReplyObject(). */
+/* The words of a command; free with freeReplyObject(). */
+static redisReply *words_of(const char *command, size_t len)
+{
+	redisReader *reader = redisReaderCreate();
+	void *words = NULL;
+	redisReaderFeed(reader, command, len);
+	ck_assert_int_eq(redisReaderGetReply(reader, &words), REDIS_OK);
+	ck_assert_ptr_nonnull(words);
+	redisReaderFree(reader);
+	return words;
+}
+
 static redisReply *format(enum redlock_script script, uint64_t fence, bool with_source)
 {
 	struct lease_command what = { .script = script, .token = TOKEN, .fence = fence, .with_source = with_source };
 	size_t len = 0;
 	char *command = lease_command_format(&options, &request, &what, &len);
-	redisReader *reader = redisReaderCreate();
-	void *words = NULL;
 	ck_assert_ptr_nonnull(command);
-	redisReaderFeed(reader, command, len);
-	ck_assert_int_eq(redisReaderGetReply(reader, &words), REDIS_OK);
-	ck_assert_ptr_nonnull(words);
-	redisReaderFree(reader);
+	redisReply *words = words_of(command, len);
 	lease_command_free(command);
 	return words;
 }
@@ -90,18 +101,93 @@ static void assert_words(redisReply *words, const char *first, const char *scrip
 START_TEST(commands_are_as_the_scripts_want_them)
 {
 	static const char *const acquire[] = {
-		"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000", "me:you", "14377", "9007199254740991", NULL,
+		"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000", "me:you", "14377", "9007199254740991", GUARD, NULL,
 	};
-	static const char *const raise[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", NULL };
-	static const char *const extend[] = { "1", "app:orders/42", TOKEN, "30000", NULL };
-	static const char *const release[] = { "1", "app:orders/42", TOKEN, NULL };
-	static const char *const inspect[] = { "1", "app:orders/42", NULL };
+	static const char *const raise[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL };
+	static const char *const extend[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", GUARD, NULL };
+	static const char *const release[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, GUARD, NULL };
+	static const char *const inspect[] = { "2", "app:orders/42", "app:redlockd:master", GUARD, NULL };
 	assert_words(format(REDLOCK_SCRIPT_ACQUIRE, REDLOCK_FENCE_LIMIT - 1, false), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE].sha1, acquire);
 	assert_words(format(REDLOCK_SCRIPT_RAISE, UINT64_C(1795215206922001), false), "EVALSHA", scripts[REDLOCK_SCRIPT_RAISE].sha1, raise);
 	assert_words(format(REDLOCK_SCRIPT_RAISE, UINT64_C(1795215206922001), true), "EVAL", scripts[REDLOCK_SCRIPT_RAISE].source, raise);
 	assert_words(format(REDLOCK_SCRIPT_EXTEND, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_EXTEND].sha1, extend);
 	assert_words(format(REDLOCK_SCRIPT_RELEASE, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, release);
 	assert_words(format(REDLOCK_SCRIPT_INSPECT, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_INSPECT].sha1, inspect);
+}
+END_TEST
+
+/* ---- what each master gets written into its copy ---- */
+
+static struct options stamp_options = { .restart_guard = OPTIONS_GUARD_ON, .max_ttl_ms = 60000, .master_timeout_ms = 50 };
+static struct masters masters;
+
+/* The last two words of a command for master 0. */
+static redisReply *stamp(enum redlock_script script, uint64_t certificate, uint64_t *ret_certificate)
+{
+	struct lease_command what = { .script = script, .token = TOKEN, .fence = 1 };
+	size_t len = 0;
+	char *command = lease_command_format(&options, &request, &what, &len);
+	masters.guard.masters[0].certificate = certificate;
+	*ret_certificate = master_guard_stamp(&masters.list[0], command, len);
+	redisReply *words = words_of(command, len);
+	lease_command_free(command);
+	return words;
+}
+
+static void assert_stamp(uint64_t certificate, const char *shown, const char *deadline)
+{
+	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
+		uint64_t carried;
+		redisReply *words = stamp(script, certificate, &carried), *plain = format(script, 1, false);
+		size_t count = words->elements;
+		ck_assert_uint_eq(count, plain->elements);
+		for (size_t i = 0; i < count - 2; i++)
+			ck_assert_str_eq(words->element[i]->str, plain->element[i]->str);
+		ck_assert_str_eq(words->element[count - 2]->str, shown);
+		ck_assert_msg(!deadline || strcmp(words->element[count - 1]->str, deadline) == 0, "deadline %s", words->element[count - 1]->str);
+		ck_assert_uint_eq(carried, shown[0] == '-' ? 0 : certificate);
+		freeReplyObject(words);
+		freeReplyObject(plain);
+	}
+}
+
+static void stamp_set_up(void)
+{
+	masters = (struct masters){ .options = &stamp_options, .count = 1 };
+	masters.list[0].all = &masters;
+	stamp_options.restart_guard = OPTIONS_GUARD_ON;
+	master_guard_init(&masters);
+}
+
+START_TEST(certificate_and_deadline_are_written_into_every_script)
+{
+	assert_stamp(UINT64_C(0xfedcba9876543210), "fedcba9876543210", "9999999999999999"); /* its clock is not known yet */
+	assert_stamp(UINT64_C(0xab), "00000000000000ab", "9999999999999999");
+	stamp_options.restart_guard = OPTIONS_GUARD_OFF;
+	assert_stamp(UINT64_C(0xab), "----------------", "9999999999999999");
+}
+END_TEST
+
+/* In the master's own time, whatever that is: --master-timeout-ms from now, and never too early. */
+START_TEST(the_deadline_is_in_the_masters_own_time)
+{
+	uint64_t now_us = clock_now_us(), its_us = UINT64_C(1795215206922001), carried;
+	guard_time(&masters.guard, 0, now_us - 3000, now_us, its_us);
+	redisReply *words = stamp(REDLOCK_SCRIPT_ACQUIRE, 1, &carried);
+	uint64_t later_us = clock_now_us() - now_us, deadline_us = strtoull(words->element[words->elements - 1]->str, NULL, 10);
+	ck_assert_uint_eq(strlen(words->element[words->elements - 1]->str), 16);
+	ck_assert_uint_ge(deadline_us, its_us + 50000);
+	ck_assert_uint_le(deadline_us, its_us + 50000 + 3000 + 2 * later_us + 1100);
+	freeReplyObject(words);
+}
+END_TEST
+
+/* Sixteen digits hold every time until the year 2286; a clock beyond gets no deadline, and none that is cut off. */
+START_TEST(a_deadline_never_has_more_than_sixteen_digits)
+{
+	uint64_t now_us = clock_now_us();
+	guard_time(&masters.guard, 0, now_us, now_us, UINT64_C(9999999999999999));
+	assert_stamp(1, "0000000000000001", "9999999999999999");
 }
 END_TEST
 
@@ -112,6 +198,12 @@ int main(void)
 	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
 	tcase_add_test(tests, buckets_are_filled_evenly);
 	tcase_add_test(tests, commands_are_as_the_scripts_want_them);
+	suite_add_tcase(suite, tests);
+	tests = tcase_create("stamp");
+	tcase_add_checked_fixture(tests, stamp_set_up, NULL);
+	tcase_add_test(tests, certificate_and_deadline_are_written_into_every_script);
+	tcase_add_test(tests, the_deadline_is_in_the_masters_own_time);
+	tcase_add_test(tests, a_deadline_never_has_more_than_sixteen_digits);
 	suite_add_tcase(suite, tests);
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

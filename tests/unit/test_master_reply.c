@@ -26,49 +26,68 @@ struct row {
 	enum redlock_vote vote;
 };
 
+#define NOW ":1795215206922001\r\n" /* each reply has its master's time */
+
 static const struct row rows[] = {
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:9007199254740991\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_RAISE, "*1\r\n:1\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:1795215206922001\r\n", REDLOCK_VOTE_BEHIND },
-	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_RAISE, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:1\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_EXTEND, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_INSPECT, "*1\r\n:-1\r\n", REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:-1\r\n$-1\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:0\r\n:1\r\n$0\r\n\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":0\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740991\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", REDLOCK_VOTE_BEHIND },
+	{ REDLOCK_SCRIPT_RAISE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n", REDLOCK_VOTE_HELD },
 	/* what no script of ours says */
-	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:2\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:2\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n$1\r\n1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:9007199254740992\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n:1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*1\r\n:2\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:9007199254740992\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:2\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW "$1\r\n1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":-1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740992\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:1\r\n" NOW ":1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":9007199254740992\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*3\r\n:-1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:3\r\n" NOW, REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-5\r\n" NOW, REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*0\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n$1\r\n1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n$1\r\n1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "+OK\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, ":1\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "$-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:0\r\n:500\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:5\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n" NOW ":500\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":5\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n*1\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "-ERR whatever\r\n", REDLOCK_VOTE_FAILED },
+	/* the same words without the time, or with none that a clock can show */
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:1795215206922001\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:-3\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n$16\r\n1795215206922001\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n$-1\r\n", REDLOCK_VOTE_FAILED },
 };
 
 START_TEST(replies_become_votes)
@@ -76,8 +95,75 @@ START_TEST(replies_become_votes)
 	redisReply *raw;
 	struct master_reply reply = map(rows[_i].script, rows[_i].bytes, &raw);
 	ck_assert_int_eq(reply.vote, rows[_i].vote);
-	ck_assert(!reply.lost && !reply.no_script);
+	ck_assert(!reply.lost && !reply.no_script && !reply.late && !reply.bad_certificate);
+	if (reply.vote == REDLOCK_VOTE_FAILED)
+		ck_assert_int_eq(reply.error, MASTER_ERROR_OTHER);
 	freeReplyObject(raw);
+}
+END_TEST
+
+/* What the guard's part of a script says: nothing was done, but for a release under another certificate. */
+static const struct refusal {
+	enum redlock_script script;
+	const char *bytes;
+	enum redlock_vote vote;
+	enum master_error error; /* FAILED */
+	bool late, bad_certificate;
+} refusals[] = {
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
+	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
+	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
+	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_CLOCK, false, false },
+	/* of another shape, or of a script that never says so */
+	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-2\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-3\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n:0\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-3\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-4\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+};
+
+START_TEST(refusals_are_told_apart)
+{
+	const struct refusal *refusal = &refusals[_i];
+	redisReply *raw;
+	struct master_reply reply = map(refusal->script, refusal->bytes, &raw);
+	ck_assert_int_eq(reply.vote, refusal->vote);
+	ck_assert_int_eq(reply.late, refusal->late);
+	ck_assert_int_eq(reply.bad_certificate, refusal->bad_certificate);
+	ck_assert(!reply.lost && !reply.no_script);
+	if (reply.vote == REDLOCK_VOTE_FAILED)
+		ck_assert_int_eq(reply.error, refusal->error);
+	freeReplyObject(raw);
+}
+END_TEST
+
+/* Every answer shows the master's clock, also one that refuses: the guard watches it for jumps. */
+START_TEST(the_time_is_taken_over)
+{
+	static const char *const replies[] = {"*3\r\n:1\r\n" NOW ":0\r\n", "*4\r\n:0\r\n" NOW ":5\r\n$1\r\nv\r\n", "*2\r\n:-2\r\n" NOW,
+					      "*2\r\n:-3\r\n" NOW, "*2\r\n:-4\r\n" NOW};
+	redisReply *raw;
+	struct master_reply reply;
+	for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+		reply = map(REDLOCK_SCRIPT_ACQUIRE, replies[i], &raw);
+		ck_assert_uint_eq(reply.time_us, UINT64_C(1795215206922001));
+		freeReplyObject(raw);
+	}
+	reply = map(REDLOCK_SCRIPT_ACQUIRE, "-OOM command not allowed\r\n", &raw);
+	ck_assert_uint_eq(reply.time_us, 0); /* not told */
+	freeReplyObject(raw);
+	master_reply_map(REDLOCK_SCRIPT_ACQUIRE, NULL, &reply);
+	ck_assert_uint_eq(reply.time_us, 0);
 }
 END_TEST
 
@@ -94,22 +180,22 @@ END_TEST
 START_TEST(times_and_values_are_taken_over)
 {
 	redisReply *raw;
-	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:1234\r\n$4\r\na\nbc\r\n", &raw);
+	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":1234\r\n$4\r\na\nbc\r\n", &raw);
 	ck_assert_uint_eq(reply.remaining_us, 1234000);
 	ck_assert_uint_eq(reply.value_len, 4);
 	ck_assert_mem_eq(reply.value, "a\nbc", 4);
 	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:77\r\n$1\r\nv\r\n", &raw);
+	reply = map(REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":77\r\n$1\r\nv\r\n", &raw);
 	ck_assert_uint_eq(reply.ttl_us, 77000);
 	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:-5\r\n$1\r\nv\r\n", &raw);
+	reply = map(REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":-5\r\n$1\r\nv\r\n", &raw);
 	ck_assert_uint_eq(reply.ttl_us, 0); /* at the bound of --max-hold-ms: no validity comes of it */
 	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:-1\r\n$-1\r\n", &raw);
+	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", &raw);
 	ck_assert_uint_eq(reply.remaining_us, REDLOCK_NEVER);
 	ck_assert_ptr_null(reply.value);
 	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:9223372036854775807\r\n$-1\r\n", &raw);
+	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":9223372036854775807\r\n$-1\r\n", &raw);
 	ck_assert_uint_eq(reply.remaining_us, REDLOCK_NEVER);
 	freeReplyObject(raw);
 }
@@ -119,13 +205,13 @@ END_TEST
 START_TEST(numbers_of_buckets_are_taken_over)
 {
 	redisReply *raw;
-	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:9007199254740991\r\n", &raw);
+	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740991\r\n", &raw);
 	ck_assert_uint_eq(reply.fence, REDLOCK_FENCE_LIMIT - 1);
 	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:1795215206922001\r\n", &raw);
+	reply = map(REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", &raw);
 	ck_assert_uint_eq(reply.fence, UINT64_C(1795215206922001));
 	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:9007199254740992\r\n", &raw);
+	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740992\r\n", &raw);
 	ck_assert_uint_eq(reply.fence, 0);
 	freeReplyObject(raw);
 }
@@ -144,7 +230,6 @@ static const struct { const char *text; enum master_error error; } errors[] = {
 	{ "MOVED 3999 127.0.0.1:6381", MASTER_ERROR_CLUSTER },
 	{ "CLUSTERDOWN Hash slot not served", MASTER_ERROR_CLUSTER },
 	{ "BUSY Redis is busy running a script.", MASTER_ERROR_BUSY },
-	{ "FENCE the guess is more than a day ahead of this master", MASTER_ERROR_CLOCK },
 	{ "BUSYGROUP Consumer Group name already exists", MASTER_ERROR_OTHER },
 	{ "ERR unknown command", MASTER_ERROR_OTHER },
 	{ "ASKING", MASTER_ERROR_OTHER },
@@ -171,7 +256,8 @@ END_TEST
 START_TEST(info_is_read)
 {
 	static const char text[] = "# Server\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n# Memory\r\nused_memory:17\r\n"
-				   "used_memory_rss:99\r\nmaxmemory:2000000000000\r\nmaxmemory_policy:allkeys-lru\r\nloading:0\r\nrole:master\r\ncluster_enabled:1\r\n";
+				   "used_memory_rss:99\r\nmaxmemory:2000000000000\r\nmaxmemory_policy:allkeys-lru\r\nloading:0\r\nevicted_keys:18446744073709551614\r\n"
+				   "role:master\r\nconnected_slaves:2\r\ncluster_enabled:1\r\n";
 	struct master_info info;
 	ck_assert(master_info_parse(text, sizeof text - 1, &info));
 	ck_assert_str_eq(info.version, "7.0.15");
@@ -180,6 +266,8 @@ START_TEST(info_is_read)
 	ck_assert_str_eq(info.policy, "allkeys-lru");
 	ck_assert_uint_eq(info.maxmemory, UINT64_C(2000000000000));
 	ck_assert_uint_eq(info.used_memory, 17);
+	ck_assert_uint_eq(info.evicted, UINT64_MAX - 1);
+	ck_assert_uint_eq(info.replicas, 2);
 	ck_assert(info.cluster && !info.loading);
 }
 END_TEST
@@ -202,6 +290,8 @@ int main(void)
 	Suite *suite = suite_create("master_reply");
 	TCase *tests = tcase_create("master_reply");
 	tcase_add_loop_test(tests, replies_become_votes, 0, sizeof rows / sizeof *rows);
+	tcase_add_loop_test(tests, refusals_are_told_apart, 0, sizeof refusals / sizeof *refusals);
+	tcase_add_test(tests, the_time_is_taken_over);
 	tcase_add_test(tests, a_lost_connection_is_a_failure_that_may_have_happened);
 	tcase_add_test(tests, times_and_values_are_taken_over);
 	tcase_add_test(tests, numbers_of_buckets_are_taken_over);

@@ -109,6 +109,67 @@ START_TEST(masters_are_up_if_all_workers_say_so)
 }
 END_TEST
 
+/* A bar is an opinion: it is shown if one worker has it. What happened is counted by each worker that saw it. */
+START_TEST(bars_are_shown_if_one_worker_has_them)
+{
+	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
+
+	metrics_set(&second->masters[0].barred, BAR_RESYNC);
+	metrics_set(&first->masters[1].barred, BAR_REPLICA);
+	metrics_set(&second->masters[1].barred, BAR_REPLICA);
+	metrics_add(&first->masters[0].bars[BAR_RESYNC], 1);
+	metrics_add(&second->masters[0].bars[BAR_RESYNC], 2);
+	metrics_add(&first->masters[2].bars[1], 4);
+	assert_line("redlockd_master_barred{master=\"redis://10.0.0.1:6379\",reason=\"resync\"} 1");
+	assert_line("redlockd_master_barred{master=\"redis://10.0.0.1:6379\",reason=\"replica\"} 0");
+	assert_line("redlockd_master_barred{master=\"unix:/tmp/a\\\"b\\\\c\\nd\",reason=\"replica\"} 1");
+	assert_line("redlockd_master_barred{master=\"redis://[::1]:7\",reason=\"replica\"} 0");
+	assert_line("redlockd_master_bars_total{master=\"redis://10.0.0.1:6379\",reason=\"resync\"} 3");
+	assert_line("redlockd_master_bars_total{master=\"redis://[::1]:7\",reason=\"no-certificate\"} 4");
+	metrics_set(&second->masters[0].barred, BAR_NONE); /* it goes away again */
+	assert_line("redlockd_master_barred{master=\"redis://10.0.0.1:6379\",reason=\"resync\"} 0");
+	assert_line("redlockd_master_bars_total{master=\"redis://10.0.0.1:6379\",reason=\"resync\"} 3");
+}
+END_TEST
+
+START_TEST(clocks_and_late_commands_are_counted)
+{
+	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
+
+	metrics_add(&first->masters[0].clock_jumps[0], 1);
+	metrics_add(&second->masters[0].clock_jumps[0], 2);
+	metrics_add(&second->masters[0].clock_jumps[1], 5);
+	metrics_add(&first->masters[2].late, 7);
+	metrics_add(&second->masters[2].late, 1);
+	metrics_set(&second->masters[1].clocked, 1);
+	assert_line("redlockd_master_clock_jumps_total{master=\"redis://10.0.0.1:6379\",direction=\"forward\"} 3");
+	assert_line("redlockd_master_clock_jumps_total{master=\"redis://10.0.0.1:6379\",direction=\"back\"} 5");
+	assert_line("redlockd_master_clock_jumps_total{master=\"redis://[::1]:7\",direction=\"back\"} 0");
+	assert_line("redlockd_late_commands_total{master=\"redis://[::1]:7\"} 8");
+	assert_line("redlockd_late_commands_total{master=\"redis://10.0.0.1:6379\"} 0");
+	assert_line("redlockd_fence_floor_clocked{master=\"unix:/tmp/a\\\"b\\\\c\\nd\"} 1");
+	assert_line("redlockd_fence_floor_clocked{master=\"redis://[::1]:7\"} 0");
+}
+END_TEST
+
+/* What the documentation and people's alarms know them by. */
+START_TEST(reasons_of_bars_have_their_names)
+{
+	static const char *const names[] = {"no-certificate", "restarted", "bad-certificate", "clock-forward", "evicted", "rolled-back", "digest", "cluster",
+					    "resync", "replica", "version", "redis-cluster", "duplicate", "maxmemory-policy", "replicas-attached"};
+	char line[120];
+
+	ck_assert_uint_eq(sizeof(names) / sizeof(names[0]), BAR_REASON_COUNT - 1);
+	for (enum bar_reason reason = 1; reason < BAR_REASON_COUNT; reason++) {
+		ck_assert_str_eq(bar_reason_name(reason), names[reason - 1]);
+		snprintf(line, sizeof(line), "redlockd_master_barred{master=\"redis://[::1]:7\",reason=\"%s\"} 0", names[reason - 1]);
+		assert_line(line);
+		snprintf(line, sizeof(line), "redlockd_master_bars_total{master=\"redis://[::1]:7\",reason=\"%s\"} 0", names[reason - 1]);
+		assert_line(line);
+	}
+}
+END_TEST
+
 START_TEST(every_error_has_a_name_of_its_own)
 {
 	for (enum master_error a = 0; a < MASTER_ERROR_COUNT; a++)
@@ -250,6 +311,9 @@ int main(void)
 	tcase_add_checked_fixture(all, set_up, NULL);
 	tcase_add_test(all, counters_are_summed_over_workers);
 	tcase_add_test(all, masters_are_up_if_all_workers_say_so);
+	tcase_add_test(all, bars_are_shown_if_one_worker_has_them);
+	tcase_add_test(all, clocks_and_late_commands_are_counted);
+	tcase_add_test(all, reasons_of_bars_have_their_names);
 	tcase_add_test(all, every_error_has_a_name_of_its_own);
 	tcase_add_test(all, histograms_put_each_time_where_it_belongs);
 	tcase_add_test(all, histograms_are_summed_and_their_sum_is_exact);

@@ -1,6 +1,6 @@
 /* Each option by flag, variable and file: good, too low, too high and garbage; precedence; lists. What is expected is written down
- * here once more, on purpose: a changed bound or default must be changed in two places. The sources themselves: test_options_sources.c;
- * addresses: test_options_address.c; help, manual page and docs: test_options_help.c. */
+ * here once more, on purpose: a changed bound or default must be changed in two places. Words and switches: test_options_words.c; the
+ * sources themselves: test_options_sources.c; addresses: test_options_address.c; help, manual page and docs: test_options_help.c. */
 #include "options_given.h"
 
 /* ---- numbers ---- */
@@ -180,104 +180,6 @@ START_TEST(the_drift_factor_is_a_fraction)
 }
 END_TEST
 
-/* ---- words ---- */
-
-START_TEST(choices_are_taken_by_name)
-{
-	static const char *const levels[] = {"debug", "info", "warn", "error"}, *const formats[] = {"logfmt", "json"}, *const bad[] = {
-		"", "INFO", "trace", "inf", "info ", "1"};
-	int source = _i;
-
-	for (unsigned i = 0; i < 4; i++) {
-		give("log-level", source, source == 2 ? quoted(levels[i]) : levels[i]);
-		give_flag("--dev");
-		assert_loads();
-		ck_assert_uint_eq(options.log_level, i);
-	}
-	for (unsigned i = 0; i < 2; i++) {
-		give("log-format", source, source == 2 ? quoted(formats[i]) : formats[i]);
-		give_flag("--dev");
-		assert_loads();
-		ck_assert_uint_eq(options.log_format, i);
-	}
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		give("log-level", source, source == 2 ? quoted(bad[i]) : bad[i]);
-		assert_mistake(spell("log-level", source), bad[i], "; allowed are debug, info, warn or error", NULL);
-		give("log-format", source, source == 2 ? quoted(bad[i]) : bad[i]);
-		assert_mistake(spell("log-format", source), bad[i], "; allowed are logfmt or json", NULL);
-	}
-	give("log-level", 2, "1");
-	assert_mistake("log_level=1: of another type", NULL);
-}
-END_TEST
-
-START_TEST(the_key_prefix_is_plain_text)
-{
-	static const char *const good[] = {"", "app:", "{x}", "a b", "\xc3\xa9", "\xf0\x9f\x94\x92/", "%s"}, *const bad[] = {
-		"\x01", "a\x1b[m", "\x7f", "\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xc2\x85", "\xf5\x80\x80\x80"};
-	char text[131];
-
-	for (int source = 0; source < SOURCES; source++)
-		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-			give("key-prefix", source, source == 2 ? quoted(good[i]) : good[i]);
-			give_flag("--dev");
-			assert_loads();
-			ck_assert_str_eq(options.key_prefix, good[i]);
-		}
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		give("key-prefix", (int)i % 2, bad[i]);
-		assert_mistake(spell("key-prefix", (int)i % 2), "not plain text; allowed are at most 128 bytes", NULL);
-	}
-	give("key-prefix", 2, "\"a\\u0007\"");
-	assert_mistake("key_prefix=a?: not plain text", NULL);
-	give("key-prefix", 2, "\"a\\u0000\"");
-	assert_mistake("--config=", "line 1", NULL);
-	memset(text, 'x', 129);
-	text[128] = '\0';
-	give("key-prefix", 0, text);
-	give_flag("--dev");
-	assert_loads();
-	ck_assert_str_eq(options.key_prefix, text);
-	strcpy(text + 128, "x");
-	give("key-prefix", 0, text);
-	assert_mistake("too long", NULL);
-}
-END_TEST
-
-START_TEST(dev_is_a_switch_or_a_number)
-{
-	static const struct {
-		const char *value;
-		uint32_t count;
-	} good[] = {{"true", 3}, {"1", 1}, {"3", 3}, {"15", 15}};
-	static const char *const bad[] = {"0", "16", "-1", "yes", "on", "TRUE", "", "3.0"};
-
-	give_flag("--dev");
-	assert_loads();
-	ck_assert_uint_eq(options.dev, 3);
-	for (int source = 0; source < SOURCES; source++) {
-		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-			give("dev", source, good[i].value);
-			assert_loads();
-			ck_assert_uint_eq(options.dev, good[i].count);
-			ck_assert_uint_eq(options.master_count, 0);
-		}
-		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-			give("dev", source, source == 2 ? quoted(bad[i]) : bad[i]);
-			assert_mistake(spell("dev", source), bad[i], "; allowed are true, false or 1 to 15", NULL);
-		}
-		give("dev", source, "false");
-		give_flag("--masters=redis://h");
-		assert_loads();
-		ck_assert_uint_eq(options.dev, 0);
-	}
-	give("dev", 2, "16");
-	assert_mistake("dev=16: too high", NULL);
-	give("dev", 2, "2.5");
-	assert_mistake("dev=2.5: of another type", NULL);
-}
-END_TEST
-
 /* ---- lists ---- */
 
 START_TEST(listen_may_be_a_list_in_every_source)
@@ -425,9 +327,6 @@ int main(void)
 	tcase_add_loop_test(all, flag_before_variable_before_file_before_default, 0, NUMBERS);
 	tcase_add_test(all, an_overridden_mistake_is_a_mistake_all_the_same);
 	tcase_add_test(all, the_drift_factor_is_a_fraction);
-	tcase_add_loop_test(all, choices_are_taken_by_name, 0, SOURCES);
-	tcase_add_test(all, the_key_prefix_is_plain_text);
-	tcase_add_test(all, dev_is_a_switch_or_a_number);
 	tcase_add_test(all, listen_may_be_a_list_in_every_source);
 	tcase_add_test(all, masters_may_be_a_list_in_every_source);
 	tcase_add_test(all, lists_have_bounds);

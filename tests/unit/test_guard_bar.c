@@ -1,0 +1,214 @@
+/* How long the restart guard bars a master: the longest lease of anybody, its drift and 2 s, over one connection and under one
+ * marker. See test_guard.c. */
+#include "guard_cases.h"
+
+/* ---- the bar ---- */
+
+START_TEST(test_bar_to_the_microsecond)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	waits(&cases, 0);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + BAR);
+	pass(&cases, BAR - 1);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), 1);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	pass(&cases, 1);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), 0);
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert_uint_eq(action.marker, MARKER(0));
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), REDLOCK_NEVER);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	is(&cases, 0, GUARD_VOTING, 0);
+	ck_assert_uint_eq(cases.guard.masters[0].certificate, MARKER(0)); /* the marker is the certificate now */
+	wants(&cases, 0, GUARD_NOTHING);
+}
+END_TEST
+
+/* From the answer to BAR, not from its sending; from when a marker of another redlockd was first seen. */
+START_TEST(test_bar_counts_from_what_was_seen)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	condemned(&cases, 0);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	wants(&cases, 0, GUARD_BAR);
+	cases.now_us += 3 * SECOND;
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0));
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + BAR);
+	connects(&cases, 1, RUN(1));
+	cases.now_us += SECOND;
+	ANSWERS(&cases, 1, BARRED_BY(MARKER(1), 1));
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), BAR);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us - SECOND + BAR);
+}
+END_TEST
+
+#define BAR_OF(ttl) ((ttl) + (ttl) / 100 + MARGIN)
+
+START_TEST(test_longest_ttl_of_anybody)
+{
+	struct cases cases;
+	cases_init(&cases, 4, false);
+	votes(&cases, 3);
+	waits(&cases, 0);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(TTL));
+	connects(&cases, 1, RUN(1)); /* another master tells of longer ones */
+	ANSWERS(&cases, 1, .certificate = CERT(1), .certificate_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = 5 * TTL);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+	ANSWERS(&cases, 1, FITS(1)); /* once heard, never forgotten */
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+	loses(&cases, 1);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+	connects(&cases, 2, RUN(2)); /* shorter ones change nothing */
+	ANSWERS(&cases, 2, .certificate = CERT(2), .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = SECOND);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+}
+END_TEST
+
+START_TEST(test_longer_ttl_heard_when_the_wait_was_over)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	others_vote(&cases, 0);
+	resyncs(&cases, 0);
+	uint64_t began_us = cases.now_us - BAR;
+	tells_fence(&cases, 1, 5);
+	wants(&cases, 2, GUARD_SURVEY);
+	TELL(&cases, 2, .kind = GUARD_FENCES, .done = true, .fence = 6, .ttl_us = 2 * TTL);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + BAR_OF(2 * TTL)); /* the wait goes on, not anew */
+	pass(&cases, began_us + BAR_OF(2 * TTL) - cases.now_us);
+	wants(&cases, 0, GUARD_NOTHING); /* and fences are asked for once more */
+	tells_fence(&cases, 1, 50);
+	tells_fence(&cases, 2, 60);
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert_uint_eq(action.fence, 60);
+	ck_assert_uint_eq(action.ttl_us, 2 * TTL);
+}
+END_TEST
+
+START_TEST(test_only_one_unbroken_connection_counts)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	waits(&cases, 0);
+	pass(&cases, BAR - 10);
+	loses(&cases, 0);
+	pass(&cases, 10 * SECOND);
+	wants(&cases, 0, GUARD_NOTHING);
+	connects(&cases, 0, RUN(0));
+	wants(&cases, 0, GUARD_READ);
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+}
+END_TEST
+
+/* Heartbeats up to 5 s apart; the process stood still for longer than that: anew. */
+START_TEST(test_a_gap_begins_anew)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	waits(&cases, 0);
+	pass(&cases, 30 * SECOND + 1);
+	uint64_t left_us = guard_bar_left_us(&cases.guard, 0, cases.now_us);
+	ck_assert_uint_eq(left_us, BAR - 30 * SECOND - 1);
+	cases.now_us += 5 * SECOND - 1;
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), left_us - 5 * SECOND + 1);
+	cases.now_us += 5 * SECOND + 1;
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+}
+END_TEST
+
+/* What was waited for once is over: if the master is barred again, and be it under the same marker, the wait is a new one. */
+START_TEST(test_a_vote_ends_the_wait)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	waits(&cases, 0);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_CERTIFY);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	is(&cases, 0, GUARD_VOTING, 0);
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+}
+END_TEST
+
+/* ---- markers ---- */
+
+START_TEST(test_an_exchanged_marker_begins_anew)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	waits(&cases, 0);
+	pass(&cases, 60 * SECOND);
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(1), 0));
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	pass(&cases, BAR);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).marker, MARKER(1));
+}
+END_TEST
+
+START_TEST(test_a_lost_bar_is_read_again)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	condemned(&cases, 0);
+	wants(&cases, 0, GUARD_BAR);
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = false);
+	is(&cases, 0, GUARD_ASKING, 0);
+	wants(&cases, 0, GUARD_READ);
+	ANSWERS(&cases, 0, FITS(0)); /* another redlockd had certified it */
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+START_TEST(test_a_lost_compare_and_set)
+{
+	struct cases cases;
+	for (unsigned won_by_another = 0; won_by_another < 2; won_by_another++) {
+		cases_init(&cases, 1, false);
+		waits(&cases, 0);
+		pass(&cases, BAR);
+		wants(&cases, 0, GUARD_CERTIFY);
+		TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = false);
+		is(&cases, 0, GUARD_ASKING, 0);
+		wants(&cases, 0, GUARD_READ);
+		if (won_by_another) {
+			ANSWERS(&cases, 0, FITS(0));
+			is(&cases, 0, GUARD_VOTING, 0);
+			continue;
+		}
+		ANSWERS(&cases, 0, BARRED_BY(MARKER(5), 0)); /* it was wiped, and barred by another */
+		is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+		ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	}
+}
+END_TEST
+
+static void add(TCase *tcase)
+{
+	tcase_add_test(tcase, test_bar_to_the_microsecond);
+	tcase_add_test(tcase, test_bar_counts_from_what_was_seen);
+	tcase_add_test(tcase, test_longest_ttl_of_anybody);
+	tcase_add_test(tcase, test_longer_ttl_heard_when_the_wait_was_over);
+	tcase_add_test(tcase, test_only_one_unbroken_connection_counts);
+	tcase_add_test(tcase, test_a_gap_begins_anew);
+	tcase_add_test(tcase, test_a_vote_ends_the_wait);
+	tcase_add_test(tcase, test_an_exchanged_marker_begins_anew);
+	tcase_add_test(tcase, test_a_lost_bar_is_read_again);
+	tcase_add_test(tcase, test_a_lost_compare_and_set);
+}
+
+int main(void)
+{
+	return guard_run("guard_bar", add);
+}

@@ -1,0 +1,402 @@
+/* A master's clock against ours: never a false alarm, and no jump escapes that is larger than what the intervals leave open. See
+ * guard_clock.c for how; here only guard_time() is asked, with networks that delay as they like. */
+#include <math.h>
+
+#include "guard_cases.h"
+
+/* A master's clock, and a network whose ways there and back take random times. */
+struct clock_world {
+	struct guard guard;
+	uint64_t random, now_us;
+	double ahead_us, drift; /* master = ours + ahead + drift × time passed; drift 0.0005: 0.05 % */
+	/* How far "master − ours" can be believed to be above what it is, and below: the least over all answers of the way there (back)
+	 * + what was allowed for and drifted since. */
+	double above_us, below_us;
+};
+
+static uint64_t draw(struct clock_world *world, uint64_t bound)
+{
+	uint64_t word = world->random += UINT64_C(0x9e3779b97f4a7c15);
+	word = (word ^ (word >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	word = (word ^ (word >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return (word ^ (word >> 31)) % bound;
+}
+
+static void clock_init(struct clock_world *world, uint64_t seed)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	memset(world, 0, sizeof *world);
+	world->guard = cases.guard;
+	world->random = seed;
+	world->now_us = START;
+	world->ahead_us = (double)draw(world, 2 * START);
+	world->above_us = world->below_us = 1e18;
+}
+
+static uint64_t master_time(const struct clock_world *world)
+{
+	return (uint64_t)((double)world->now_us + world->ahead_us);
+}
+
+/* 1/1000 is allowed for; what the clock drifts goes away from the one bound and towards the other. */
+static void let_pass(struct clock_world *world, uint64_t us)
+{
+	world->now_us += us;
+	world->ahead_us += world->drift * (double)us;
+	world->above_us += (0.001 - world->drift) * (double)us;
+	world->below_us += (0.001 + world->drift) * (double)us;
+}
+
+/* One command and its answer. */
+static enum guard_clock answer(struct clock_world *world, uint64_t there_us, uint64_t back_us)
+{
+	uint64_t sent_us = world->now_us;
+	double allowed_us = 0.001 * (double)(there_us + back_us), drifted_us = world->drift * (double)back_us; /* since TIME was read */
+	let_pass(world, there_us);
+	uint64_t time_us = master_time(world);
+	let_pass(world, back_us);
+	enum guard_clock found = guard_time(&world->guard, 0, sent_us, world->now_us, time_us);
+	world->above_us = fmin(world->above_us, (double)there_us + allowed_us - drifted_us);
+	world->below_us = fmin(world->below_us, (double)back_us + allowed_us + drifted_us);
+	return found;
+}
+
+/* Mostly quick, sometimes very slow, lopsided as it comes. */
+static uint64_t delay(struct clock_world *world)
+{
+	static const uint64_t bounds[] = { 50, 200, 200, 1000, 5000, 50000, 3000000 };
+	return draw(world, bounds[draw(world, 7)]);
+}
+
+static uint64_t pause_of(struct clock_world *world)
+{
+	static const uint64_t bounds[] = { 1, 3, 100, 1000, 100000, 2000000, 20000000 };
+	return draw(world, bounds[draw(world, 7)]);
+}
+
+/* ck_assert() tells the parent of each check: too slow for millions of them. */
+#define EXPECT(truth)                                                                                                           \
+	do {                                                                                                                    \
+		if (!(truth))                                                                                                   \
+			ck_abort_msg("not true: %s", #truth);                                                                   \
+	} while (0)
+
+/* ---- steady clocks ---- */
+
+/* Drifts up to ±0.05 %; also ±0.1 %, the most that is allowed for. */
+START_TEST(test_a_steady_clock_is_never_called_a_jump)
+{
+	struct clock_world world;
+	for (uint64_t seed = 0; seed < 300; seed++) {
+		clock_init(&world, seed * 1000 + (uint64_t)_i);
+		world.drift = (double)_i * 0.00025;
+		for (unsigned i = 0; i < 3000; i++) {
+			EXPECT(answer(&world, delay(&world), delay(&world)) == GUARD_CLOCK_STEADY);
+			let_pass(&world, pause_of(&world));
+		}
+		if (seed % 10 == 0)
+			let_pass(&world, draw(&world, 30 * 86400 * SECOND)); /* and after a month without an answer */
+		EXPECT(answer(&world, 30, 30) == GUARD_CLOCK_STEADY);
+	}
+}
+END_TEST
+
+/* A million answers, microseconds apart: the rounding must not add up. */
+START_TEST(test_many_answers_in_a_short_time)
+{
+	struct clock_world world;
+	clock_init(&world, 7);
+	world.drift = _i == 0 ? 0.0005 : -0.0005;
+	for (unsigned i = 0; i < 1000000; i++) {
+		EXPECT(answer(&world, draw(&world, 3), draw(&world, 3)) == GUARD_CLOCK_STEADY);
+		let_pass(&world, draw(&world, 20));
+	}
+}
+END_TEST
+
+/* The time of a server that reads its clock once a millisecond. */
+START_TEST(test_a_coarse_clock)
+{
+	struct clock_world world;
+	clock_init(&world, 11);
+	for (unsigned i = 0; i < 100000; i++) {
+		uint64_t sent_us = world.now_us;
+		let_pass(&world, draw(&world, 100));
+		uint64_t time_us = master_time(&world) / 1000 * 1000;
+		let_pass(&world, draw(&world, 100));
+		EXPECT(guard_time(&world.guard, 0, sent_us, world.now_us, time_us) == GUARD_CLOCK_STEADY);
+		let_pass(&world, pause_of(&world));
+	}
+}
+END_TEST
+
+/* ---- jumps ---- */
+
+static void look_for_a_while(struct clock_world *world)
+{
+	for (uint64_t i = draw(world, 50) + 1; i > 0; i--) {
+		answer(world, delay(world), delay(world));
+		let_pass(world, pause_of(world));
+	}
+}
+
+static double some_more(struct clock_world *world)
+{
+	return 5 + (draw(world, 4) == 0 ? (double)draw(world, START / 2) : (double)draw(world, 50));
+}
+
+/* A jump forward is found by the very next answer if it is larger than what was open above before (the quickest way there), that
+ * answer's way back, 1 ms, and the time that two clocks may part. A little larger, since the rounding is on the safe side. */
+START_TEST(test_jumps_forward_are_found)
+{
+	struct clock_world world;
+	for (uint64_t seed = 0; seed < 20000; seed++) {
+		clock_init(&world, seed);
+		world.drift = (double)(_i - 2) * 0.00025;
+		look_for_a_while(&world);
+		uint64_t there_us = delay(&world), back_us = delay(&world);
+		double trip_us = (double)(there_us + back_us), way_back_us = (double)back_us * (1 + world.drift);
+		double jump_us = world.above_us + (0.001 - world.drift) * trip_us + way_back_us + 0.001 * trip_us + 1000 + some_more(&world);
+		world.ahead_us += jump_us;
+		EXPECT(answer(&world, there_us, back_us) == GUARD_CLOCK_JUMPED_FORWARD);
+		int64_t said_us = world.guard.masters[0].jump_us;
+		EXPECT(said_us > 0 && (double)said_us <= jump_us + 1);
+		for (unsigned i = 0; i < 10; i++) /* once: then the new time is the right one */
+			EXPECT(answer(&world, delay(&world), delay(&world)) == GUARD_CLOCK_STEADY);
+	}
+}
+END_TEST
+
+START_TEST(test_jumps_back_are_found)
+{
+	struct clock_world world;
+	for (uint64_t seed = 0; seed < 20000; seed++) {
+		clock_init(&world, seed);
+		world.drift = (double)(_i - 2) * 0.00025;
+		look_for_a_while(&world);
+		uint64_t there_us = delay(&world), back_us = delay(&world);
+		double trip_us = (double)(there_us + back_us), way_there_us = (double)there_us - world.drift * (double)back_us;
+		double jump_us = world.below_us + (0.001 + world.drift) * trip_us + way_there_us + 0.001 * trip_us + 1000 + some_more(&world);
+		world.ahead_us -= jump_us;
+		EXPECT(answer(&world, there_us, back_us) == GUARD_CLOCK_JUMPED_BACK);
+		int64_t said_us = world.guard.masters[0].jump_us;
+		EXPECT(said_us < 0 && (double)said_us >= -jump_us - 1);
+		for (unsigned i = 0; i < 10; i++)
+			EXPECT(answer(&world, delay(&world), delay(&world)) == GUARD_CLOCK_STEADY);
+	}
+}
+END_TEST
+
+/* On an even network: larger than the quickest round trip + 1 ms + 0.1 % of the time since. */
+START_TEST(test_jumps_on_an_even_network)
+{
+	struct clock_world world;
+	for (uint64_t seed = 0; seed < 20000; seed++) {
+		clock_init(&world, seed);
+		uint64_t way_us = 20 + draw(&world, 500), pause_us = draw(&world, 3 * SECOND);
+		for (unsigned i = 0; i < 5; i++)
+			answer(&world, way_us + delay(&world), way_us + delay(&world));
+		answer(&world, way_us, way_us);
+		let_pass(&world, pause_us);
+		double jump_us = 2.0 * (double)way_us + 1000 + (double)(pause_us + 6 * way_us) / 1000 + 5;
+		world.ahead_us += draw(&world, 2) == 0 ? jump_us : -jump_us;
+		EXPECT(answer(&world, way_us, way_us) != GUARD_CLOCK_STEADY);
+	}
+}
+END_TEST
+
+START_TEST(test_jumps_back_are_told_and_no_more)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START), GUARD_CLOCK_STEADY);
+	cases.now_us += SECOND;
+	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START - 10 * SECOND), GUARD_CLOCK_JUMPED_BACK);
+	ck_assert_int_le(cases.guard.masters[0].jump_us, -10 * (int64_t)SECOND);
+	is(&cases, 0, GUARD_VOTING, 0);
+	wants(&cases, 0, GUARD_NOTHING);
+	cases.now_us += SECOND;
+	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START - 9 * SECOND), GUARD_CLOCK_STEADY);
+}
+END_TEST
+
+/* 0.9 ms ten times a second: each is within the tolerance, together they are not. */
+START_TEST(test_small_steps_add_up)
+{
+	struct clock_world world;
+	unsigned steps = 0;
+	clock_init(&world, 3);
+	for (unsigned i = 0; i < 100; i++)
+		ck_assert_int_eq(answer(&world, 50, 50), GUARD_CLOCK_STEADY);
+	do {
+		let_pass(&world, 100 * MS);
+		world.ahead_us += _i == 0 ? 900 : -900;
+		steps++;
+	} while (answer(&world, 50, 50) == GUARD_CLOCK_STEADY && steps < 100);
+	ck_assert_uint_le(steps, 3);
+}
+END_TEST
+
+/* A clock that runs too fast, be the answers many or few: 0.2 % are found within 3 s, 10 % within 0.1 s. */
+START_TEST(test_a_fast_clock_is_found_in_every_rhythm)
+{
+	static const uint64_t pauses_us[] = { 0, 500, 5000, 50000, 500000 };
+	struct clock_world world;
+	for (unsigned i = 0; i < sizeof pauses_us / sizeof *pauses_us; i++) {
+		enum guard_clock found = GUARD_CLOCK_STEADY;
+		clock_init(&world, i);
+		world.drift = _i == 0 ? 0.002 : 0.1;
+		uint64_t until_us = world.now_us + (_i == 0 ? 3 * SECOND : 100 * MS + pauses_us[i]);
+		while (found == GUARD_CLOCK_STEADY && world.now_us < until_us) {
+			found = answer(&world, 100, 100);
+			let_pass(&world, pauses_us[i]);
+		}
+		EXPECT(found == GUARD_CLOCK_JUMPED_FORWARD);
+	}
+}
+END_TEST
+
+/* A slow answer hides a jump; the next quick one does not. */
+START_TEST(test_a_slow_answer_only_puts_it_off)
+{
+	struct clock_world world;
+	clock_init(&world, 5);
+	answer(&world, 50, 50);
+	world.ahead_us += 20000;
+	ck_assert_int_eq(answer(&world, 50, 40000), GUARD_CLOCK_STEADY);
+	ck_assert_int_eq(answer(&world, 50, 50), GUARD_CLOCK_JUMPED_FORWARD);
+}
+END_TEST
+
+/* ---- what follows from a jump forward ---- */
+
+static void jumps_forward(struct cases *cases, unsigned i)
+{
+	guard_time(&cases->guard, i, cases->now_us, cases->now_us + 100, 5 * START);
+	cases->now_us += SECOND;
+	ck_assert_int_eq(guard_time(&cases->guard, i, cases->now_us, cases->now_us + 100, 5 * START + 60 * SECOND), GUARD_CLOCK_JUMPED_FORWARD);
+}
+
+START_TEST(test_a_jump_forward_bars)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	jumps_forward(&cases, 0);
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_CLOCK_FORWARD);
+	struct guard_action action = wants(&cases, 0, GUARD_BAR);
+	ck_assert(action.kept); /* locks ran out early, no number was forgotten */
+	ck_assert_uint_eq(action.certificate, CERT(0));
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = true);
+	cases.answers[0] = (struct guard_event){ BARRED_BY(MARKER(0), 0), .kept = true };
+	is(&cases, 0, GUARD_WAITING, GUARD_CLOCK_FORWARD);
+	pass(&cases, BAR);
+	ck_assert(!wants(&cases, 0, GUARD_CERTIFY).clocked);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* Found in the answer to READ, over a broken connection, and not forgotten until it has been waited out. */
+START_TEST(test_a_jump_forward_is_not_forgotten)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START);
+	loses(&cases, 0);
+	cases.now_us += 60 * SECOND;
+	connects(&cases, 0, RUN(0));
+	wants(&cases, 0, GUARD_READ);
+	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START + 61 * SECOND), GUARD_CLOCK_JUMPED_FORWARD);
+	is(&cases, 0, GUARD_ASKING, 0);
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_CLOCK_FORWARD);
+	wants(&cases, 0, GUARD_BAR);
+	loses(&cases, 0);
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_CLOCK_FORWARD);
+	ANSWERS(&cases, 0, .certificate = 77, .certificate_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_CLOCK_FORWARD);
+}
+END_TEST
+
+/* While it is barred nothing can run out early that is not waited for anyway. */
+START_TEST(test_a_jump_during_the_bar)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	waits(&cases, 0);
+	jumps_forward(&cases, 0);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_CERTIFY);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	ANSWERS(&cases, 0, .certificate = MARKER(0), .certificate_run_id = RUN(0), .cluster = cases.guard.masters[0].cluster, .digest = DIGEST);
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* Another server has another clock. */
+START_TEST(test_another_server_has_another_clock)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START);
+	loses(&cases, 0);
+	connects(&cases, 0, 0x7777);
+	ck_assert_uint_eq(guard_master_time_us(&cases.guard, 0, cases.now_us), 0);
+	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 9 * START), GUARD_CLOCK_STEADY);
+}
+END_TEST
+
+/* ---- deadlines ---- */
+
+/* Never too early: what a master takes for late is late. And not much too late either, after a quick answer. */
+START_TEST(test_master_time_is_never_too_early)
+{
+	struct clock_world world;
+	for (uint64_t seed = 0; seed < 300; seed++) {
+		clock_init(&world, seed);
+		world.drift = (double)(_i - 2) * 0.00025;
+		EXPECT(guard_master_time_us(&world.guard, 0, world.now_us) == 0);
+		for (unsigned i = 0; i < 1000; i++) {
+			answer(&world, delay(&world), delay(&world));
+			uint64_t later_us = draw(&world, 10 * SECOND);
+			double then_us = (double)world.now_us + world.ahead_us + (1 + world.drift) * (double)later_us;
+			EXPECT((double)guard_master_time_us(&world.guard, 0, world.now_us + later_us) >= then_us);
+			let_pass(&world, pause_of(&world));
+		}
+		answer(&world, 20, 20);
+		EXPECT((double)guard_master_time_us(&world.guard, 0, world.now_us) <= (double)world.now_us + world.ahead_us + 20 + 1000 + 3);
+	}
+}
+END_TEST
+
+static void add(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, test_a_steady_clock_is_never_called_a_jump, -4, 5);
+	tcase_add_loop_test(tcase, test_many_answers_in_a_short_time, 0, 2);
+	tcase_add_test(tcase, test_a_coarse_clock);
+	tcase_add_loop_test(tcase, test_jumps_forward_are_found, 0, 5);
+	tcase_add_loop_test(tcase, test_jumps_back_are_found, 0, 5);
+	tcase_add_test(tcase, test_jumps_on_an_even_network);
+	tcase_add_test(tcase, test_jumps_back_are_told_and_no_more);
+	tcase_add_loop_test(tcase, test_small_steps_add_up, 0, 2);
+	tcase_add_loop_test(tcase, test_a_fast_clock_is_found_in_every_rhythm, 0, 2);
+	tcase_add_test(tcase, test_a_slow_answer_only_puts_it_off);
+	tcase_add_test(tcase, test_a_jump_forward_bars);
+	tcase_add_test(tcase, test_a_jump_forward_is_not_forgotten);
+	tcase_add_test(tcase, test_a_jump_during_the_bar);
+	tcase_add_test(tcase, test_another_server_has_another_clock);
+	tcase_add_loop_test(tcase, test_master_time_is_never_too_early, 0, 5);
+}
+
+int main(void)
+{
+	return guard_run("guard_clock", add);
+}

@@ -1,0 +1,314 @@
+/* What the restart guard finds out by itself: keys dropped, an older image of the machine, masters of others. See test_guard.c. */
+#include "guard_cases.h"
+
+/* ---- keys dropped ---- */
+
+/* Only locks are gone: the buckets count on, so that no fences have to be asked for. */
+START_TEST(test_evicted)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0); /* nobody else is there */
+	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_EVICTED);
+	struct guard_action action = next(&cases, 0);
+	ck_assert_int_eq(action.kind, GUARD_BAR);
+	ck_assert_uint_eq(action.certificate, CERT(0));
+	ck_assert(action.kept);
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = action.marker, .kept = true);
+	cases.answers[0] = (struct guard_event){ BARRED_BY(action.marker, 0), .kept = true };
+	is(&cases, 0, GUARD_WAITING, GUARD_EVICTED);
+	pass(&cases, BAR);
+	action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert(!action.clocked);
+	ck_assert_uint_eq(action.cluster, CLUSTER);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	is(&cases, 0, GUARD_VOTING, 0);
+	ANSWERS(&cases, 0, .certificate = action.marker, .certificate_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_VOTING, 0); /* once is enough */
+}
+END_TEST
+
+/* Found before the certificate was read, or the connection broke before BAR: not forgotten. */
+START_TEST(test_evicted_is_not_forgotten)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	connects(&cases, 0, RUN(0));
+	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_EVICTED);
+	loses(&cases, 0);
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_EVICTED);
+	ck_assert(wants(&cases, 0, GUARD_BAR).kept);
+	loses(&cases, 0);
+	connects(&cases, 0, 0x7777); /* another server: what the old one dropped is past */
+	ANSWERS(&cases, 0, .certificate = 5, .certificate_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* ---- an older image of the machine ---- */
+
+START_TEST(test_rolled_back_by_client_id)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	loses(&cases, 0);
+	TELL(&cases, 0, .kind = GUARD_CONNECTED, .run_id = RUN(0), .client_id = cases.client_id); /* as before: not newer */
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+	struct guard_action action = wants(&cases, 0, GUARD_BAR);
+	ck_assert(!action.kept);
+	ck_assert_uint_eq(action.certificate, CERT(0));
+	loses(&cases, 0); /* before the answer: not forgotten */
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+}
+END_TEST
+
+START_TEST(test_client_ids_of_another_server_begin_anew)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	cases.client_id = 1000;
+	votes(&cases, 0);
+	loses(&cases, 0);
+	cases.client_id = 3;
+	cases.beats[0] = 0;
+	connects(&cases, 0, 0x7777);
+	ANSWERS(&cases, 0, .certificate = 5, .certificate_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+START_TEST(test_rolled_back_by_beat)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	pass(&cases, 10 * SECOND);
+	is(&cases, 0, GUARD_VOTING, 0);
+	cases.beats[0] -= 1 + (unsigned)_i; /* the same again, or less */
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+	ck_assert(!wants(&cases, 0, GUARD_BAR).kept);
+}
+END_TEST
+
+START_TEST(test_rolled_back_between_two_connections)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	pass(&cases, 10 * SECOND);
+	loses(&cases, 0);
+	pass(&cases, 10 * SECOND);
+	cases.beats[0] -= 5;
+	connects(&cases, 0, RUN(0)); /* client ids go on: the image is younger than the last connection */
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+}
+END_TEST
+
+/* While the master is barred: what its marker says about its numbers is from the older image, so they count as forgotten. */
+START_TEST(test_rolled_back_during_the_bar)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
+	bar_done(&cases, 0, true);
+	cases.answers[0].cluster = CLUSTER;
+	pass(&cases, 20 * SECOND);
+	cases.beats[0] -= 5;
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = true);
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+	struct guard_action action = wants(&cases, 0, GUARD_BAR);
+	ck_assert_uint_eq(action.certificate, 0);
+	ck_assert(!action.kept);
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = false); /* bar.lua leaves the marker */
+	is(&cases, 0, GUARD_WAITING, GUARD_ROLLED_BACK);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	cases.answers[0].kept = false;
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_RESYNCING, GUARD_ROLLED_BACK);
+}
+END_TEST
+
+START_TEST(test_rolled_back_while_certify_is_under_way)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_CERTIFY);
+	cases.beats[0] -= 5;
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	ANSWERS(&cases, 0, .certificate = MARKER(0), .certificate_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+}
+END_TEST
+
+/* Another redlockd found worse, and said so in the marker. */
+START_TEST(test_what_another_found_is_taken_over)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = true);
+	pass(&cases, 20 * SECOND);
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = false);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR - 20 * SECOND); /* the same bar */
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = true);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_NOTHING); /* others must tell */
+}
+END_TEST
+
+/* It was flushed: the heartbeat begins anew, but there is no certificate either. */
+START_TEST(test_flushed_is_not_called_rolled_back)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	votes(&cases, 0);
+	pass(&cases, 10 * SECOND);
+	cases.beats[0] = 0;
+	ANSWERS(&cases, 0, NOTHING_AT_ALL);
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_BAD_CERTIFICATE);
+	bar_done(&cases, 0, false);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_CERTIFY);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	ANSWERS(&cases, 0, .certificate = MARKER(0), .certificate_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_VOTING, 0); /* the wait made up for all of it */
+}
+END_TEST
+
+/* ---- other settings, another cluster ---- */
+
+START_TEST(test_foreign_digest_is_left_alone)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	others_vote(&cases, 0);
+	connects(&cases, 0, RUN(0));
+	wants(&cases, 0, GUARD_READ);
+	ANSWERS(&cases, 0, .certificate = CERT(0), .certificate_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST + 1);
+	is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_DIGEST); /* also where it was written for another server: not ours to bar */
+	for (unsigned i = 0; i < 100; i++) {
+		pass(&cases, 2 * SECOND);
+		wants(&cases, 0, GUARD_NOTHING);
+	}
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), REDLOCK_NEVER);
+	ck_assert(!guard_in_motion(&cases.guard, 0));
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
+{
+	connects(cases, i, RUN(i));
+	ANSWERS(cases, i, .certificate = CERT(i), .certificate_run_id = RUN(i), .cluster = cluster, .digest = DIGEST, .ttl_us = TTL);
+}
+
+/* Which one is the other says the majority, whatever the order in which they are read, and at once. */
+START_TEST(test_foreign_cluster)
+{
+	static const unsigned orders[][3] = { { 0, 1, 2 }, { 1, 0, 2 }, { 1, 2, 0 } };
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	for (unsigned k = 0; k < 3; k++) {
+		unsigned i = orders[_i / 2][k];
+		votes_in(&cases, i, i != 0 ? CLUSTER : _i % 2 == 0 ? CLUSTER + 1 : CLUSTER - 1);
+	}
+	for (unsigned i = 0; i < 3; i++) /* who was refused at first is asked again */
+		if (next(&cases, i).kind == GUARD_READ)
+			answers(&cases, i, cases.answers[i]);
+	is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_CLUSTER);
+	is(&cases, 1, GUARD_VOTING, 0);
+	is(&cases, 2, GUARD_VOTING, 0);
+	for (unsigned i = 0; i < 100; i++) {
+		pass(&cases, 2 * SECOND);
+		wants(&cases, 0, GUARD_NOTHING);
+	}
+	ANSWERS(&cases, 0, FITS(0)); /* its address leads to the right one again */
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* Everything was lost, and two redlockd that did not see the same masters drew two ids: the fewer are barred anew instead of left alone. */
+START_TEST(test_two_ids_of_one_cluster)
+{
+	struct cases cases;
+	uint64_t clocked_us = 5 * START; /* by the masters' clocks, which are 4 * START ahead of ours */
+	cases_init(&cases, 3, false);
+	for (unsigned i = 0; i < 3; i++) {
+		bool first = i == 0, old = first && _i == 1;
+		connects(&cases, i, RUN(i));
+		guard_time(&cases.guard, i, cases.now_us, cases.now_us + 100, 4 * START + cases.now_us);
+		cases.now_us += 1000;
+		ANSWERS(&cases, i, .certificate = CERT(i), .certificate_run_id = RUN(i), .cluster = first ? CLUSTER + 1 : CLUSTER, .digest = DIGEST,
+			.ttl_us = TTL, .clocked_us = clocked_us - (first ? 2 * SECOND : 0) - (old ? 21 * BAR : 0));
+	}
+	ANSWERS(&cases, 0, .certificate = CERT(0), .certificate_run_id = RUN(0), .cluster = CLUSTER + 1, .digest = DIGEST,
+		.clocked_us = clocked_us - 2 * SECOND - (_i == 1 ? 21 * BAR : 0));
+	if (_i == 1) {
+		is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_CLUSTER);
+		wants(&cases, 0, GUARD_NOTHING);
+		return;
+	}
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_OTHER_CLUSTER);
+	struct guard_action action = wants(&cases, 0, GUARD_BAR);
+	ck_assert_uint_eq(action.certificate, CERT(0));
+	ck_assert(!action.kept);
+	is(&cases, 1, GUARD_VOTING, 0);
+	is(&cases, 2, GUARD_VOTING, 0);
+}
+END_TEST
+
+START_TEST(test_foreign_masters_tell_no_fences)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 1);
+	votes(&cases, 2);
+	connects(&cases, 2, RUN(2));
+	ANSWERS(&cases, 2, .certificate = CERT(2), .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1);
+	resyncs(&cases, 0);
+	wants(&cases, 1, GUARD_SURVEY);
+	wants(&cases, 2, GUARD_NOTHING);
+}
+END_TEST
+
+static void add(TCase *tcase)
+{
+	tcase_add_test(tcase, test_evicted);
+	tcase_add_test(tcase, test_evicted_is_not_forgotten);
+	tcase_add_test(tcase, test_rolled_back_by_client_id);
+	tcase_add_test(tcase, test_client_ids_of_another_server_begin_anew);
+	tcase_add_loop_test(tcase, test_rolled_back_by_beat, 0, 5);
+	tcase_add_test(tcase, test_rolled_back_between_two_connections);
+	tcase_add_test(tcase, test_rolled_back_during_the_bar);
+	tcase_add_test(tcase, test_rolled_back_while_certify_is_under_way);
+	tcase_add_test(tcase, test_what_another_found_is_taken_over);
+	tcase_add_test(tcase, test_flushed_is_not_called_rolled_back);
+	tcase_add_test(tcase, test_foreign_digest_is_left_alone);
+	tcase_add_loop_test(tcase, test_foreign_cluster, 0, 6);
+	tcase_add_loop_test(tcase, test_two_ids_of_one_cluster, 0, 2);
+	tcase_add_test(tcase, test_foreign_masters_tell_no_fences);
+}
+
+int main(void)
+{
+	return guard_run("guard_found", add);
+}

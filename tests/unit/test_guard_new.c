@@ -1,0 +1,254 @@
+/* How a new cluster begins, with and without --bootstrap, and which id it gets. See test_guard.c. */
+#include "guard_cases.h"
+
+/* ---- the cluster id ---- */
+
+/* Everything was lost. The master with the smallest run_id is certified first, so that redlockds that begin at once draw one id. */
+START_TEST(test_one_cluster_id_after_a_total_loss)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	for (unsigned i = 0; i < 3; i++)
+		waits(&cases, i);
+	pass(&cases, BAR);
+	wants(&cases, 2, GUARD_NOTHING);
+	wants(&cases, 1, GUARD_NOTHING);
+	struct guard_action first = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert(first.cluster != 0);
+	wants(&cases, 1, GUARD_NOTHING); /* it has not won yet */
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	for (unsigned i = 1; i < 3; i++) {
+		for (unsigned j = 0; j < i; j++)
+			if (next(&cases, j).kind == GUARD_SURVEY)
+				TELL(&cases, j, .kind = GUARD_FENCES, .done = true, .fence = 5);
+		struct guard_action action = wants(&cases, i, GUARD_CERTIFY);
+		ck_assert_uint_eq(action.cluster, first.cluster);
+		TELL(&cases, i, .kind = GUARD_CERTIFIED, .done = true);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		is(&cases, i, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* A master that cannot be seen: another redlockd may see it, and draw. */
+START_TEST(test_a_cluster_id_is_not_drawn_at_once)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	waits(&cases, 1);
+	waits(&cases, 2);
+	waits(&cases, 0);
+	loses(&cases, 0);
+	pass(&cases, BAR);
+	wants(&cases, 1, GUARD_NOTHING);
+	pass(&cases, 3 * SECOND - 1);
+	wants(&cases, 1, GUARD_NOTHING);
+	pass(&cases, 1);
+	wants(&cases, 1, GUARD_CERTIFY);
+	wants(&cases, 2, GUARD_NOTHING); /* still one after the other */
+}
+END_TEST
+
+/* Another redlockd was faster: its id is taken. */
+START_TEST(test_the_cluster_id_of_the_faster_one)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	for (unsigned i = 0; i < 3; i++)
+		waits(&cases, i);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_CERTIFY);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = false);
+	wants(&cases, 1, GUARD_NOTHING);
+	wants(&cases, 0, GUARD_READ);
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_VOTING, 0);
+	while (next(&cases, 0).kind == GUARD_SURVEY)
+		TELL(&cases, 0, .kind = GUARD_FENCES, .done = true, .fence = 5);
+	ck_assert_uint_eq(wants(&cases, 1, GUARD_CERTIFY).cluster, CLUSTER);
+}
+END_TEST
+
+/* Also a master without certificate says which cluster it belonged to. */
+START_TEST(test_the_cluster_id_is_read_where_the_certificate_is_gone)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
+	pass(&cases, BAR);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).cluster, CLUSTER);
+}
+END_TEST
+
+/* ---- a new cluster ---- */
+
+static void new_cluster(struct cases *cases, unsigned masters)
+{
+	cases_init(cases, masters, true);
+	for (unsigned i = 0; i < masters; i++)
+		waits(cases, i);
+}
+
+START_TEST(test_bootstrap)
+{
+	struct cases cases;
+	unsigned masters = (unsigned)_i;
+	uint64_t cluster = 0;
+	new_cluster(&cases, masters);
+	for (unsigned i = 0; i < masters; i++) {
+		ck_assert(guard_in_motion(&cases.guard, i));
+		ck_assert_uint_eq(guard_bar_left_us(&cases.guard, i, cases.now_us), 0);
+	}
+	for (unsigned i = 0; i < masters; i++) {
+		struct guard_action action = next(&cases, i);
+		for (unsigned j = 0; j < i; j++) /* those that vote already are asked, since they are there */
+			if (next(&cases, j).kind == GUARD_SURVEY)
+				TELL(&cases, j, .kind = GUARD_FENCES, .done = true);
+		if (action.kind == GUARD_NOTHING)
+			action = wants(&cases, i, GUARD_CERTIFY);
+		ck_assert(!action.clocked);
+		ck_assert_uint_eq(action.fence, 0);
+		ck_assert(action.cluster != 0 && (cluster == 0 || action.cluster == cluster));
+		cluster = action.cluster;
+		TELL(&cases, i, .kind = GUARD_CERTIFIED, .done = true);
+		is(&cases, i, GUARD_VOTING, 0);
+	}
+	ck_assert_uint_eq(cases.now_us, START); /* at once */
+}
+END_TEST
+
+START_TEST(test_no_bootstrap_unless_told)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	for (unsigned i = 0; i < 3; i++)
+		waits(&cases, i);
+	for (unsigned i = 0; i < 3; i++)
+		wants(&cases, i, GUARD_NOTHING);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), START + BAR);
+}
+END_TEST
+
+/* As long as one was not seen, it may have a certificate. */
+START_TEST(test_no_bootstrap_before_all_were_seen)
+{
+	struct cases cases;
+	cases_init(&cases, 3, true);
+	waits(&cases, 0);
+	waits(&cases, 1);
+	pass(&cases, 10 * SECOND);
+	wants(&cases, 0, GUARD_NOTHING);
+	condemned(&cases, 2);
+	wants(&cases, 0, GUARD_NOTHING); /* BAR may still find one */
+	loses(&cases, 1);
+	bar_done(&cases, 2, false);
+	wants(&cases, 0, GUARD_NOTHING); /* the connections must all stand */
+	connects(&cases, 1, RUN(1));
+	ANSWERS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1));
+	wants(&cases, 0, GUARD_CERTIFY);
+}
+END_TEST
+
+/* One certificate anywhere, even one that does not fit, even one that is gone by now: not a new cluster. */
+START_TEST(test_no_bootstrap_after_a_certificate)
+{
+	static const struct guard_event seen[] = {
+		{ FITS(2) },
+		{ OF_ANOTHER_SERVER(2) },
+		{ .certificate = CERT(2), .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1 },
+		{ .cluster = CLUSTER },
+	};
+	struct cases cases;
+	cases_init(&cases, 3, true);
+	connects(&cases, 2, RUN(2));
+	answers(&cases, 2, seen[_i]);
+	loses(&cases, 2);
+	cases.beats[2] = 0;
+	connects(&cases, 2, 0x7777);
+	for (unsigned i = 0; i < 2; i++)
+		waits(&cases, i);
+	ANSWERS(&cases, 2, NOTHING_AT_ALL);
+	bar_done(&cases, 2, false);
+	for (unsigned i = 0; i < 3; i++)
+		wants(&cases, i, GUARD_NOTHING);
+	ck_assert_uint_ge(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+}
+END_TEST
+
+/* It counts once: what is lost later is a loss. */
+START_TEST(test_bootstrap_is_for_once)
+{
+	struct cases cases;
+	new_cluster(&cases, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		loses(&cases, i);
+		cases.beats[i] = 0;
+		waits(&cases, i); /* restarted at once, before anything was certified */
+	}
+	for (unsigned i = 0; i < 3; i++)
+		wants(&cases, i, GUARD_NOTHING);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), START + BAR);
+}
+END_TEST
+
+/* Wiped once more between the decision and its certificate: somebody may have been faster, and may have given leases there. */
+START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
+{
+	struct cases cases;
+	new_cluster(&cases, 3);
+	cases.beats[1] = 0;
+	ANSWERS(&cases, 1, NOTHING_AT_ALL);
+	is(&cases, 1, GUARD_CONDEMNED, GUARD_NO_CERTIFICATE);
+	bar_done(&cases, 1, false);
+	wants(&cases, 0, GUARD_CERTIFY);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	wants(&cases, 1, GUARD_NOTHING);
+	is(&cases, 1, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), BAR);
+}
+END_TEST
+
+/* One master was away, so the others waited, and were certified. Now it is no new cluster any more, whatever happens next. */
+START_TEST(test_no_bootstrap_after_one_of_our_own_certificates)
+{
+	struct cases cases;
+	cases_init(&cases, 3, true);
+	waits(&cases, 0);
+	waits(&cases, 1);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_NOTHING);
+	pass(&cases, 3 * SECOND);
+	wants(&cases, 0, GUARD_CERTIFY);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	is(&cases, 0, GUARD_VOTING, 0);
+	for (unsigned i = 0; i < 3; i++) { /* before the next heartbeat: all come up empty */
+		loses(&cases, i);
+		cases.beats[i] = 0;
+		waits(&cases, i);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		wants(&cases, i, GUARD_NOTHING);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+}
+END_TEST
+
+static void add(TCase *tcase)
+{
+	tcase_add_test(tcase, test_one_cluster_id_after_a_total_loss);
+	tcase_add_test(tcase, test_a_cluster_id_is_not_drawn_at_once);
+	tcase_add_test(tcase, test_the_cluster_id_of_the_faster_one);
+	tcase_add_test(tcase, test_the_cluster_id_is_read_where_the_certificate_is_gone);
+	tcase_add_loop_test(tcase, test_bootstrap, 1, 6);
+	tcase_add_test(tcase, test_no_bootstrap_unless_told);
+	tcase_add_test(tcase, test_no_bootstrap_before_all_were_seen);
+	tcase_add_loop_test(tcase, test_no_bootstrap_after_a_certificate, 0, 4);
+	tcase_add_test(tcase, test_bootstrap_is_for_once);
+	tcase_add_test(tcase, test_no_bootstrap_of_a_master_that_was_wiped_meanwhile);
+	tcase_add_test(tcase, test_no_bootstrap_after_one_of_our_own_certificates);
+}
+
+int main(void)
+{
+	return guard_run("guard_new", add);
+}

@@ -1,0 +1,404 @@
+/* What a barred master must know before it votes again: the fences of N−Q+1 others, or clocks where fewer remember. See test_guard.c. */
+#include "guard_cases.h"
+
+static unsigned needed(unsigned masters)
+{
+	return masters - redlock_majority((uint8_t)masters) + 1U;
+}
+
+/* ---- fences of others ---- */
+
+/* N = 3: 2, N = 5: 3, … Whoever tells first; the largest counts. */
+START_TEST(test_the_largest_fence_of_enough_others)
+{
+	unsigned masters = (unsigned)_i;
+	struct cases cases;
+	cases_init(&cases, masters, false);
+	others_vote(&cases, 0);
+	waits(&cases, 0);
+	for (unsigned i = 1; i < masters; i++)
+		wants(&cases, i, GUARD_NOTHING); /* not before the wait is over */
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_NOTHING);
+	for (unsigned told = 0; told < needed(masters); told++) {
+		is(&cases, 0, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+		ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), needed(masters) - told);
+		wants(&cases, 0, GUARD_NOTHING);
+		tells_fence(&cases, masters - 1 - told, 100 - told);
+	}
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 0);
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	is(&cases, 0, GUARD_CERTIFYING, GUARD_NO_CERTIFICATE);
+	ck_assert_uint_eq(action.fence, 100);
+	ck_assert(!action.clocked);
+	ck_assert_uint_eq(action.cluster, CLUSTER);
+	ck_assert_uint_eq(action.ttl_us, TTL);
+	ck_assert_uint_eq(action.marker, MARKER(0));
+}
+END_TEST
+
+START_TEST(test_each_is_asked_with_its_certificate_once)
+{
+	struct cases cases;
+	cases_init(&cases, 5, false);
+	others_vote(&cases, 0);
+	resyncs(&cases, 0);
+	for (unsigned i = 1; i < 5; i++)
+		ck_assert_uint_eq(wants(&cases, i, GUARD_SURVEY).certificate, CERT(i));
+	for (unsigned i = 1; i < 5; i++)
+		wants(&cases, i, GUARD_NOTHING);
+	for (unsigned i = 1; i < 5; i++)
+		TELL(&cases, i, .kind = GUARD_FENCES, .done = true, .fence = i);
+	for (unsigned i = 1; i < 5; i++)
+		wants(&cases, i, GUARD_NOTHING);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).fence, 4);
+}
+END_TEST
+
+/* One restarted, another one down: it may remember what nobody else does. */
+START_TEST(test_an_unreachable_master_is_waited_for)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 1);
+	votes(&cases, 2);
+	loses(&cases, 2);
+	resyncs(&cases, 0);
+	tells_fence(&cases, 1, 11);
+	for (unsigned i = 0; i < 3600; i++) {
+		pass(&cases, SECOND);
+		wants(&cases, 0, GUARD_NOTHING);
+		ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 1);
+	}
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), 0); /* what is missing is not time */
+	votes(&cases, 2);
+	tells_fence(&cases, 2, 22);
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert_uint_eq(action.fence, 22);
+	ck_assert(!action.clocked);
+}
+END_TEST
+
+/* The same, but it comes back empty: now nobody can tell, and the floor rests on clocks. */
+START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 1);
+	resyncs(&cases, 0);
+	tells_fence(&cases, 1, 11);
+	wants(&cases, 0, GUARD_NOTHING);
+	waits(&cases, 2);
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 0);
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert(action.clocked);
+	ck_assert_uint_eq(action.fence, WALL + cases.now_us);
+	loses(&cases, 2); /* it stays known to have forgotten */
+	cases_init(&cases, 3, false);
+	votes(&cases, 1);
+	waits(&cases, 2);
+	loses(&cases, 2);
+	resyncs(&cases, 0);
+	tells_fence(&cases, 1, 11);
+	ck_assert(wants(&cases, 0, GUARD_CERTIFY).clocked);
+}
+END_TEST
+
+START_TEST(test_what_was_told_too_early_does_not_count)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 1);
+	resyncs(&cases, 0);
+	wants(&cases, 1, GUARD_SURVEY); /* for master 0; the answer takes its time */
+	waits(&cases, 2);
+	loses(&cases, 0);
+	pass(&cases, BAR);
+	wants(&cases, 2, GUARD_NOTHING);
+	is(&cases, 2, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 11); /* sent before the wait of master 2 was over */
+	ck_assert_int_eq(cases.guard.masters[2].surveyed, 0);
+	wants(&cases, 2, GUARD_NOTHING);
+	wants(&cases, 1, GUARD_SURVEY);
+	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 12);
+	ck_assert_int_eq(cases.guard.masters[2].surveyed, 2);
+	ck_assert_uint_eq(cases.guard.masters[2].top, 12);
+}
+END_TEST
+
+START_TEST(test_two_at_a_time)
+{
+	struct cases cases;
+	cases_init(&cases, 5, false);
+	for (unsigned i = 2; i < 5; i++)
+		votes(&cases, i);
+	waits(&cases, 0);
+	waits(&cases, 1);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_NOTHING);
+	wants(&cases, 1, GUARD_NOTHING);
+	for (unsigned i = 2; i < 5; i++)
+		tells_fence(&cases, i, 10 * i);
+	for (unsigned i = 0; i < 2; i++) {
+		struct guard_action action = wants(&cases, i, GUARD_CERTIFY);
+		ck_assert_uint_eq(action.fence, 40);
+		ck_assert(!action.clocked);
+	}
+}
+END_TEST
+
+START_TEST(test_a_survey_that_fails_or_misses)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	others_vote(&cases, 0);
+	resyncs(&cases, 0);
+	wants(&cases, 1, GUARD_SURVEY);
+	TELL(&cases, 1, .kind = GUARD_FAILED, .action = GUARD_READ); /* a heartbeat that met a full memory, while the survey is under way */
+	wants(&cases, 1, GUARD_NOTHING);
+	TELL(&cases, 1, .kind = GUARD_FAILED, .action = GUARD_SURVEY);
+	wants(&cases, 1, GUARD_NOTHING);
+	ANSWERS(&cases, 1, FITS(1)); /* the heartbeat: tried again */
+	tells_fence(&cases, 1, 11);
+	wants(&cases, 2, GUARD_SURVEY);
+	TELL(&cases, 2, .kind = GUARD_FENCES, .done = false);
+	is(&cases, 2, GUARD_ASKING, 0);
+	wants(&cases, 2, GUARD_READ);
+	ANSWERS(&cases, 2, NOTHING_AT_ALL);
+	is(&cases, 2, GUARD_CONDEMNED, GUARD_BAD_CERTIFICATE);
+	ck_assert(wants(&cases, 0, GUARD_CERTIFY).clocked); /* it has forgotten: only one of two remembers */
+}
+END_TEST
+
+/* An answer to a question that carried an older certificate says nothing of the one that was read since. */
+START_TEST(test_a_survey_with_an_older_certificate)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	others_vote(&cases, 0);
+	resyncs(&cases, 0);
+	ck_assert_uint_eq(wants(&cases, 1, GUARD_SURVEY).certificate, CERT(1));
+	const struct guard_event newer = { .certificate = 77, .certificate_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST };
+	answers(&cases, 1, newer); /* a heartbeat from before: another redlockd had certified it anew */
+	is(&cases, 1, GUARD_VOTING, 0);
+	TELL(&cases, 1, .kind = GUARD_FENCES, .done = false);
+	while (next(&cases, 1).kind == GUARD_READ)
+		answers(&cases, 1, newer);
+	is(&cases, 1, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* ---- masters that kept their numbers ---- */
+
+START_TEST(test_who_kept_its_numbers_tells_them_while_barred)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	others_vote(&cases, 0);
+	TELL(&cases, 1, .kind = GUARD_DROPPED_KEYS);
+	bar_done(&cases, 1, true);
+	waits(&cases, 0);
+	pass(&cases, BAR - SECOND);
+	pass(&cases, SECOND);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+	struct guard_action action = wants(&cases, 1, GUARD_SURVEY);
+	ck_assert_uint_eq(action.certificate, MARKER(1));
+	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 11);
+	ck_assert_int_eq(wants(&cases, 1, GUARD_CERTIFY).clocked, false); /* and asks nobody itself */
+	tells_fence(&cases, 2, 9);
+	action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert_uint_eq(action.fence, 11);
+	ck_assert(!action.clocked);
+}
+END_TEST
+
+/* The marker of another redlockd says whether they were kept. */
+START_TEST(test_kept_as_the_marker_says)
+{
+	struct cases cases;
+	bool kept = _i == 1;
+	cases_init(&cases, 3, false);
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = kept);
+	pass(&cases, BAR);
+	wants(&cases, 0, kept ? GUARD_CERTIFY : GUARD_NOTHING);
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
+	ck_assert(wants(&cases, 0, GUARD_BAR).kept);
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = kept);
+	cases.answers[0] = (struct guard_event){ BARRED_BY(MARKER(0), 0), .kept = kept };
+	pass(&cases, BAR);
+	wants(&cases, 0, kept ? GUARD_CERTIFY : GUARD_NOTHING);
+}
+END_TEST
+
+/* Another redlockd found worse: the marker is the same, but its numbers do not count any more. The wait goes on. */
+START_TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	waits(&cases, 0);
+	pass(&cases, BAR / 2);
+	votes(&cases, 1);
+	TELL(&cases, 1, .kind = GUARD_DROPPED_KEYS);
+	bar_done(&cases, 1, true);
+	cases.answers[1].cluster = CLUSTER;
+	pass(&cases, BAR - BAR / 2);
+	wants(&cases, 0, GUARD_NOTHING);
+	uint64_t left_us = guard_bar_left_us(&cases.guard, 1, cases.now_us);
+	wants(&cases, 1, GUARD_SURVEY);
+	TELL(&cases, 1, .kind = GUARD_FENCES, .done = false);
+	while (next(&cases, 1).kind == GUARD_READ)
+		ANSWERS(&cases, 1, BARRED_BY(MARKER(1), 1), .kept = false);
+	ANSWERS(&cases, 1, BARRED_BY(MARKER(1), 1), .kept = false);
+	is(&cases, 1, GUARD_WAITING, GUARD_EVICTED);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), left_us);
+	wants(&cases, 1, GUARD_NOTHING);
+}
+END_TEST
+
+/* ---- clocks, where fewer remember ---- */
+
+START_TEST(test_alone)
+{
+	struct cases cases;
+	cases_init(&cases, 1, false);
+	waits(&cases, 0);
+	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 10, 5000 * SECOND);
+	pass(&cases, BAR);
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert(action.clocked);
+	ck_assert_uint_eq(action.fence, WALL + cases.now_us);
+	ck_assert(action.cluster != 0);
+}
+END_TEST
+
+/* The latest of all clocks: ours, its own, those of masters that are away; unless it is beyond the numbers. */
+START_TEST(test_the_latest_clock)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	for (unsigned i = 0; i < 3; i++)
+		waits(&cases, i);
+	uint64_t ahead_us = WALL + 50 * SECOND; /* of our own clock, which is not the time of day */
+	uint64_t wrong_us = _i == 1 ? REDLOCK_FENCE_LIMIT + SECOND : WALL - 10 * SECOND;
+	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 10, cases.now_us + wrong_us);
+	guard_time(&cases.guard, 1, cases.now_us, cases.now_us + 10, cases.now_us + ahead_us);
+	loses(&cases, 1);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_NOTHING); /* see test_a_cluster_id_is_not_drawn_at_once */
+	pass(&cases, 3 * SECOND);
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert(action.clocked);
+	ck_assert_uint_eq(action.fence, guard_master_time_us(&cases.guard, 1, cases.now_us));
+	ck_assert_uint_ge(action.fence, cases.now_us + ahead_us);
+}
+END_TEST
+
+START_TEST(test_survivors_are_asked_before_clocks)
+{
+	struct cases cases;
+	cases_init(&cases, 5, false);
+	votes(&cases, 4);
+	for (unsigned i = 0; i < 4; i++)
+		waits(&cases, i);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_NOTHING); /* one of four can tell: too few, but more than none */
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 0);
+	tells_fence(&cases, 4, WALL * 2);
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert(action.clocked);
+	ck_assert_uint_eq(action.fence, WALL * 2); /* ahead of every clock */
+}
+END_TEST
+
+/* … but not for ever: one that does not answer is given two seconds. */
+START_TEST(test_patience_with_survivors)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 2);
+	waits(&cases, 0);
+	waits(&cases, 1);
+	pass(&cases, BAR);
+	wants(&cases, 0, GUARD_NOTHING);
+	wants(&cases, 2, GUARD_SURVEY);
+	cases.now_us += 2 * SECOND - 1;
+	wants(&cases, 0, GUARD_NOTHING);
+	cases.now_us += 1;
+	ck_assert(wants(&cases, 0, GUARD_CERTIFY).clocked);
+}
+END_TEST
+
+/* Two of three forgot, the third is away: the first gets a floor of clocks. After that it does not count as one that remembers, or the
+ * second would wait for the third for ever. */
+START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 2);
+	loses(&cases, 2);
+	waits(&cases, 0);
+	waits(&cases, 1);
+	pass(&cases, BAR);
+	ck_assert(wants(&cases, 0, GUARD_CERTIFY).clocked);
+	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	wants(&cases, 1, GUARD_NOTHING); /* the first is asked all the same */
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 0);
+	tells_fence(&cases, 0, 3 * WALL);
+	struct guard_action action = wants(&cases, 1, GUARD_CERTIFY);
+	ck_assert(action.clocked);
+	ck_assert_uint_eq(action.fence, 3 * WALL);
+}
+END_TEST
+
+/* The same where another redlockd certified it, as its `clocked_us` says in its own time. A floor from before counts as memory. */
+START_TEST(test_when_a_floor_was_made_of_clocks)
+{
+	struct cases cases;
+	bool before = _i == 0;
+	uint64_t ahead_us = 7 * START;
+	cases_init(&cases, 3, false);
+	waits(&cases, 1);
+	uint64_t clocked_us = cases.now_us + ahead_us + 5 * SECOND - (before ? 3600 * SECOND / 4 : 0);
+	pass(&cases, 10 * SECOND);
+	connects(&cases, 0, RUN(0));
+	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, cases.now_us + ahead_us);
+	ANSWERS(&cases, 0, FITS(0), .clocked_us = clocked_us);
+	pass(&cases, BAR);
+	wants(&cases, 1, GUARD_NOTHING);
+	tells_fence(&cases, 0, 5);
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), before ? 1 : 0);
+	ck_assert_int_eq(next(&cases, 1).kind, before ? GUARD_NOTHING : GUARD_CERTIFY);
+}
+END_TEST
+
+static void add(TCase *tcase)
+{
+	static const int numbers[] = { 3, 4, 5, 7, 15 };
+	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
+		tcase_add_loop_test(tcase, test_the_largest_fence_of_enough_others, numbers[i], numbers[i] + 1);
+	tcase_add_test(tcase, test_each_is_asked_with_its_certificate_once);
+	tcase_add_test(tcase, test_an_unreachable_master_is_waited_for);
+	tcase_add_test(tcase, test_a_master_that_came_back_empty_is_not_waited_for);
+	tcase_add_test(tcase, test_what_was_told_too_early_does_not_count);
+	tcase_add_test(tcase, test_two_at_a_time);
+	tcase_add_test(tcase, test_a_survey_that_fails_or_misses);
+	tcase_add_test(tcase, test_a_survey_with_an_older_certificate);
+	tcase_add_test(tcase, test_who_kept_its_numbers_tells_them_while_barred);
+	tcase_add_loop_test(tcase, test_kept_as_the_marker_says, 0, 2);
+	tcase_add_test(tcase, test_a_survey_of_a_marker_that_is_kept_no_more);
+	tcase_add_test(tcase, test_alone);
+	tcase_add_loop_test(tcase, test_the_latest_clock, 0, 2);
+	tcase_add_test(tcase, test_survivors_are_asked_before_clocks);
+	tcase_add_test(tcase, test_patience_with_survivors);
+	tcase_add_test(tcase, test_who_has_a_floor_of_clocks_remembers_no_more);
+	tcase_add_loop_test(tcase, test_when_a_floor_was_made_of_clocks, 0, 2);
+}
+
+int main(void)
+{
+	return guard_run("guard_resync", add);
+}

@@ -1,0 +1,222 @@
+/* Options that are words: choices, switches, the key prefix, and --dev, which is a switch or a number. Each by flag, variable and file, good
+ * and bad. Numbers and lists: test_options.c. */
+#include "options_given.h"
+
+START_TEST(choices_are_taken_by_name)
+{
+	static const char *const levels[] = {"debug", "info", "warn", "error"}, *const formats[] = {"logfmt", "json"}, *const bad[] = {
+		"", "INFO", "trace", "inf", "info ", "1"};
+	int source = _i;
+
+	for (unsigned i = 0; i < 4; i++) {
+		give("log-level", source, source == 2 ? quoted(levels[i]) : levels[i]);
+		give_flag("--dev");
+		assert_loads();
+		ck_assert_uint_eq(options.log_level, i);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		give("log-format", source, source == 2 ? quoted(formats[i]) : formats[i]);
+		give_flag("--dev");
+		assert_loads();
+		ck_assert_uint_eq(options.log_format, i);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		give("log-level", source, source == 2 ? quoted(bad[i]) : bad[i]);
+		assert_mistake(spell("log-level", source), bad[i], "; allowed are debug, info, warn or error", NULL);
+		give("log-format", source, source == 2 ? quoted(bad[i]) : bad[i]);
+		assert_mistake(spell("log-format", source), bad[i], "; allowed are logfmt or json", NULL);
+	}
+	give("log-level", 2, "1");
+	assert_mistake("log_level=1: of another type", NULL);
+}
+END_TEST
+
+START_TEST(the_restart_guard_is_on_or_off)
+{
+	static const char *const bad[] = {"", "ON", "Off", "true", "false", "1", "0", "no", "of", "off "};
+	static const char *const jsons[] = {"true", "false", "0", "null", "[\"off\"]"};
+
+	give_flag("--dev");
+	assert_loads();
+	ck_assert_uint_eq(options.restart_guard, OPTIONS_GUARD_ON);
+	for (int source = 0; source < SOURCES; source++) {
+		for (unsigned i = 0; i < 2; i++) {
+			const char *value = i == 0 ? "on" : "off";
+			give("restart-guard", source, source == 2 ? quoted(value) : value);
+			give_flag("--dev");
+			assert_loads();
+			ck_assert_uint_eq(options.restart_guard, i == 0 ? OPTIONS_GUARD_ON : OPTIONS_GUARD_OFF);
+		}
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+			give("restart-guard", source, source == 2 ? quoted(bad[i]) : bad[i]);
+			give_flag("--dev");
+			assert_mistake(spell("restart-guard", source), bad[i], "; allowed are on or off", NULL);
+		}
+	}
+	for (size_t i = 0; i < sizeof(jsons) / sizeof(jsons[0]); i++) {
+		give("restart-guard", 2, jsons[i]);
+		assert_mistake(file_path, "restart_guard=", "of another type", "; allowed are on or off", NULL);
+	}
+	give_flag("--restart-guard");
+	give_flag("--dev");
+	assert_mistake("--restart-guard: the value is missing", "; allowed are on or off", NULL);
+}
+END_TEST
+
+START_TEST(the_key_prefix_is_plain_text)
+{
+	static const char *const good[] = {"", "app:", "{x}", "a b", "\xc3\xa9", "\xf0\x9f\x94\x92/", "%s"}, *const bad[] = {
+		"\x01", "a\x1b[m", "\x7f", "\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xc2\x85", "\xf5\x80\x80\x80"};
+	char text[131];
+
+	for (int source = 0; source < SOURCES; source++)
+		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+			give("key-prefix", source, source == 2 ? quoted(good[i]) : good[i]);
+			give_flag("--dev");
+			assert_loads();
+			ck_assert_str_eq(options.key_prefix, good[i]);
+		}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		give("key-prefix", (int)i % 2, bad[i]);
+		assert_mistake(spell("key-prefix", (int)i % 2), "not plain text; allowed are at most 128 bytes", NULL);
+	}
+	give("key-prefix", 2, "\"a\\u0007\"");
+	assert_mistake("key_prefix=a?: not plain text", NULL);
+	give("key-prefix", 2, "\"a\\u0000\"");
+	assert_mistake("--config=", "line 1", NULL);
+	memset(text, 'x', 129);
+	text[128] = '\0';
+	give("key-prefix", 0, text);
+	give_flag("--dev");
+	assert_loads();
+	ck_assert_str_eq(options.key_prefix, text);
+	strcpy(text + 128, "x");
+	give("key-prefix", 0, text);
+	assert_mistake("too long", NULL);
+}
+END_TEST
+
+START_TEST(dev_is_a_switch_or_a_number)
+{
+	static const struct {
+		const char *value;
+		uint32_t count;
+	} good[] = {{"true", 3}, {"1", 1}, {"3", 3}, {"15", 15}};
+	static const char *const bad[] = {"0", "16", "-1", "yes", "on", "TRUE", "", "3.0"};
+
+	give_flag("--dev");
+	assert_loads();
+	ck_assert_uint_eq(options.dev, 3);
+	for (int source = 0; source < SOURCES; source++) {
+		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+			give("dev", source, good[i].value);
+			assert_loads();
+			ck_assert_uint_eq(options.dev, good[i].count);
+			ck_assert_uint_eq(options.master_count, 0);
+		}
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+			give("dev", source, source == 2 ? quoted(bad[i]) : bad[i]);
+			assert_mistake(spell("dev", source), bad[i], "; allowed are true, false or 1 to 15", NULL);
+		}
+		give("dev", source, "false");
+		give_flag("--masters=redis://h");
+		assert_loads();
+		ck_assert_uint_eq(options.dev, 0);
+	}
+	give("dev", 2, "16");
+	assert_mistake("dev=16: too high", NULL);
+	give("dev", 2, "2.5");
+	assert_mistake("dev=2.5: of another type", NULL);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	size_t offset;
+} switches[] = {{"bootstrap", offsetof(struct options, bootstrap)}, {"allow-replicas", offsetof(struct options, allow_replicas)}};
+enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
+
+static void assert_switch(int which, bool expected)
+{
+	uint32_t value;
+
+	assert_loads();
+	memcpy(&value, (const char *)&options + switches[which].offset, sizeof(value));
+	ck_assert_uint_eq(value, expected);
+}
+
+START_TEST(switches_are_true_or_false)
+{
+	const char *name = switches[_i].name;
+
+	give_flag("--masters=redis://a");
+	assert_switch(_i, false);
+	give_flag("--%s", name);
+	give_flag("--masters"); /* what follows is not its value */
+	give_flag("redis://a");
+	assert_switch(_i, true);
+	for (int source = 0; source < SOURCES; source++)
+		for (int value = 0; value < 2; value++) {
+			give(name, source, value ? "true" : "false");
+			give_flag("--masters=redis://a");
+			assert_switch(_i, value);
+		}
+	give_flag("--%s=false", name); /* the flag goes before the others, also when it says no */
+	give_variable("%s=true", spell(name, 1));
+	give("masters", 2, "\"redis://a\"");
+	assert_switch(_i, false);
+	give_variable("%s=false", spell(name, 1));
+	snprintf(json, sizeof(json), "{\"masters\":\"redis://a\",\"%s\":true}", spell(name, 2));
+	assert_switch(_i, false);
+}
+END_TEST
+
+START_TEST(switches_are_nothing_else)
+{
+	static const char *const bad[] = {"", "TRUE", "True", "yes", "on", "off", "1", "0", " true", "true ", "truefalse"};
+	static const char *const jsons[] = {"1", "0", "\"true\"", "\"\"", "null", "[true]", "{}", "1.0"};
+	const char *name = switches[_i].name;
+	char named[300];
+
+	for (int source = 0; source < 2; source++)
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+			snprintf(named, sizeof(named), "%s=%s: ", spell(name, source), bad[i]);
+			give(name, source, bad[i]);
+			give_flag("--dev");
+			assert_mistake(named, "; allowed are false or true", NULL);
+		}
+	for (size_t i = 0; i < sizeof(jsons) / sizeof(jsons[0]); i++) {
+		snprintf(named, sizeof(named), "%s=%s: of another type", spell(name, 2), jsons[i]);
+		give(name, 2, jsons[i]);
+		give_flag("--dev");
+		assert_mistake(file_path, named, "; allowed are false or true", NULL);
+	}
+	give_flag("--%s", name);
+	give_flag("true");
+	give_flag("--dev");
+	assert_mistake("true: not an option", NULL);
+	give_flag("--%s", name);
+	give_flag("--%s=true", name);
+	assert_mistake("given twice", NULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("options_words");
+	TCase *all = tcase_create("all");
+
+	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
+	tcase_add_loop_test(all, choices_are_taken_by_name, 0, SOURCES);
+	tcase_add_test(all, the_restart_guard_is_on_or_off);
+	tcase_add_test(all, the_key_prefix_is_plain_text);
+	tcase_add_test(all, dev_is_a_switch_or_a_number);
+	tcase_add_loop_test(all, switches_are_true_or_false, 0, SWITCHES);
+	tcase_add_loop_test(all, switches_are_nothing_else, 0, SWITCHES);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
