@@ -1,0 +1,202 @@
+"""What must be true of a history, whatever was done to the servers: pure functions over lists of events.
+
+Times are microseconds of CLOCK_BOOTTIME, which all processes of one machine share. An event of a client's history (client.py) is a
+dictionary with `kind` (acquire, extend, release), `client`, `daemon`, `resource`, `token`, `sent`, `received`, `status`, and for a lease
+`fence`, `ttl_ms`, `validity_ms`, `drift_ms`. An entry of the journal of the guarded resource (guarded.py) has `op` (enter, write), `at`,
+`resource`, `fence`, `token`, `taken`, `value`.
+
+The interval in which a client may rely on its lease
+----------------------------------------------------
+It begins when the answer was received: before, the client has nothing to rely on. (Earlier would be wrong: a lease is not in force while
+its attempt is still asking masters, and may well do so while the one before it runs out.)
+
+It ends when the client sent its release. Otherwise validity_ms after the answer was *written*, which is what the answer promises. The
+client does not know when that was; README.md tells it to count from when it *sent* the request, which is never too late. A
+checker that stopped there would let an overlap pass that is shorter than the request took. But validity_ms is ttl − elapsed − drift,
+with `elapsed` from the beginning of the winning attempt, which began after the request was sent. So the promise ends no earlier than at
+
+    sent + elapsed + validity  =  sent + ttl − drift
+
+and that is taken as the end, less 1 ms for the rounding of validity_ms. It is the latest end that can be proved from what the client saw;
+counting validity_ms from `received` would claim time that nobody has promised (the answer may have lain about).
+
+An extension is a further interval of the same kind, from when its answer was received; the interval before it ends as it would have
+without. An extension without an answer, or with a refusal, changes nothing: what was promised stays promised.
+
+So no pause of a client or of a redlockd excuses an overlap: a client that was stopped while it waited for its answer has a shorter
+interval or none, and what a stopped client does after its interval is for the guarded resource to refuse.
+"""
+
+import collections
+
+
+class Lease:
+    """One grant, with the intervals in which its holder may rely on it."""
+
+    def __init__(self, event):
+        self.token, self.resource, self.fence = event["token"], event["resource"], event["fence"]
+        self.client, self.daemon = event["client"], event["daemon"]
+        self.sent, self.received = event["sent"], event["received"]
+        self.intervals = [interval_of(event)]
+        self.released = None      # when the first release was sent
+        self.fences = {self.fence}  # also those that extensions told
+        self.extensions = []
+
+    def extend(self, event):
+        self.intervals.append(interval_of(event))
+        self.fences.add(event["fence"])
+        self.extensions.append(event)
+
+    def release(self, event):
+        self.released = event["sent"] if self.released is None else min(self.released, event["sent"])
+
+    def relied_upon(self):
+        """The intervals up to the release; empty ones are left out."""
+        ends = [(start, end if self.released is None else min(end, self.released)) for start, end in self.intervals]
+        return [(start, end) for start, end in ends if start < end]
+
+    def end(self):
+        """When the last interval ends."""
+        return max(end for _, end in self.intervals) if self.released is None else self.released
+
+    def tell(self, begin=0):
+        """For people: times in ms since `begin`."""
+        def ms(at):
+            return f"{(at - begin) / 1000:.1f}"
+        spans = ", ".join(f"{ms(start)} to {ms(end)}" for start, end in self.relied_upon()) or "never"
+        released = "never" if self.released is None else ms(self.released)
+        return (f"{self.resource} fence {self.fence} client {self.client} redlockd {self.daemon}: "
+                f"sent {ms(self.sent)}, received {ms(self.received)}, relied upon {spans}, "
+                f"extended {len(self.extensions)} times, released {released}, token {self.token}")
+
+
+def interval_of(event):
+    """From the answer until what was promised is over; see the top of the file."""
+    promised_ms = max(event["validity_ms"], event["ttl_ms"] - event["drift_ms"] - 1)
+    return event["received"], event["sent"] + promised_ms * 1000
+
+
+def leases_of(events):
+    """The leases of a history, by token. Raises ValueError where one token was given twice."""
+    leases = {}
+    for event in events:
+        if event["kind"] == "acquire" and event["status"] == 201:
+            if event["token"] in leases:
+                raise ValueError(f"one token for two leases: {leases[event['token']].tell()} and {event}")
+            leases[event["token"]] = Lease(event)
+    for event in events:
+        if event["kind"] == "extend" and event["status"] == 200:
+            leases[event["token"]].extend(event)
+        elif event["kind"] == "release":  # answered or not: the client stopped to rely on it
+            leases[event["token"]].release(event)
+    return leases
+
+
+def by_resource(leases):
+    found = collections.defaultdict(list)
+    for lease in leases:
+        found[lease.resource].append(lease)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------- overlaps
+
+Overlap = collections.namedtuple("Overlap", "first second start end")
+
+
+def find_overlaps(leases):
+    """All pairs of leases on one resource of which intervals overlap, each pair once. `first` had begun when `second` began."""
+    found = {}
+    for ours in by_resource(leases).values():
+        spans = sorted(((start, end, lease) for lease in ours for start, end in lease.relied_upon()), key=lambda span: span[:2])
+        active = []
+        for start, end, lease in spans:
+            active = [span for span in active if span[1] > start]
+            for _, other_end, other in active:
+                pair = frozenset((lease.token, other.token))
+                if other is not lease and pair not in found:
+                    found[pair] = Overlap(other, lease, start, min(end, other_end))
+            active.append((start, end, lease))
+    return sorted(found.values(), key=lambda overlap: overlap.start)
+
+
+# ---------------------------------------------------------------------------------------------------- fences
+
+Inversion = collections.namedtuple("Inversion", "first second")
+
+
+def find_inversions(leases, excuse=lambda inversion: None):
+    """Pairs in which `second` was asked for after `first` had been answered, and has not the larger fence; one for each `second`.
+
+    excuse(inversion) is None, or (reason, since): then `second` is compared again, with leases only that were asked for later than
+    `since`. Returns the pairs without an excuse, and (pair, reason) for the others."""
+    found, excused = [], []
+    for ours in by_resource(leases).values():
+        for second in ours:
+            earlier = [lease for lease in ours if lease.received < second.sent]
+            while earlier:
+                inversion = Inversion(max(earlier, key=lambda lease: lease.fence), second)
+                if inversion.first.fence < second.fence:
+                    break
+                verdict = excuse(inversion)
+                if not verdict:
+                    found.append(inversion)
+                    break
+                excused.append((inversion, verdict[0]))
+                earlier = [lease for lease in earlier if lease.sent > verdict[1]]
+    return found, excused
+
+
+def find_same_fences(leases):
+    """Pairs of leases on one resource with one fence."""
+    found = []
+    for ours in by_resource(leases).values():
+        seen = {}
+        for lease in sorted(ours, key=lambda lease: lease.received):
+            if lease.fence in seen:
+                found.append(Inversion(seen[lease.fence], lease))
+            seen.setdefault(lease.fence, lease)
+    return found
+
+
+def find_changed_fences(leases):
+    """Leases whose extensions told another fence."""
+    return [lease for lease in leases if len(lease.fences) > 1]
+
+
+# ---------------------------------------------------------------------------------------- the guarded resource
+
+
+class Guarded:
+    """What happened at the guarded resource. Whether a write is stale is told from the order of the grants, not from the fences."""
+
+    def __init__(self, journal, leases):
+        self.taken = self.refused = 0  # writes
+        self.stale_taken = []          # a holder that came later had been there already: must be empty
+        self.stale_refused = 0
+        self.late_taken = 0            # after the end of the lease, but nobody else had come
+        self.lost = []                 # writes that do not build on the one before: must be empty
+        newest, values = {}, collections.Counter()
+        for entry in journal:
+            lease, resource = leases[entry["token"]], entry["resource"]
+            last = newest.get(resource)
+            stale = last is not None and last.sent > lease.received
+            if entry["taken"]:
+                self._take(entry, lease, last if stale else None, values)
+                if last is None or lease.sent > last.sent:
+                    newest[resource] = lease
+            elif entry["op"] == "write":
+                self.refused += 1
+                self.stale_refused += stale
+
+    def _take(self, entry, lease, later, values):
+        if later:
+            self.stale_taken.append((entry, lease, later))
+        if entry["op"] != "write":
+            return
+        self.taken += 1
+        self.late_taken += entry["at"] > lease.end() and not later
+        values[entry["resource"]] += 1
+        if entry["value"] != values[entry["resource"]]:
+            self.lost.append((entry, lease))
+            values[entry["resource"]] = entry["value"]

@@ -1,0 +1,164 @@
+"""The figures of a run, its checks, and what a failed check found."""
+
+import collections
+
+import checkers
+import excuses
+
+SHOWN = 5            # findings of one check that are printed in full
+AROUND_US = 5_000_000  # faults so long before a finding belong to its story
+
+
+class Report:
+    def __init__(self, run):
+        self.run, self.log = run, sorted(run.nemesis.log, key=lambda fault: fault["at"])
+        self.events = run.history()
+        self.begin = min((event["sent"] for event in self.events), default=0)
+        self.leases = checkers.leases_of(self.events)
+        leases = list(self.leases.values())
+        self.overlaps, self.excused = self.sort_out(checkers.find_overlaps(leases), self.excuse_overlap)
+        self.inversions, self.excused_inversions = checkers.find_inversions(leases, self.excuse_inversion)
+        self.same, excused = self.sort_out(checkers.find_same_fences(leases), self.excuse_inversion)
+        self.excused_inversions += [(pair, reason) for pair, (reason, _) in excused]
+        self.changed = checkers.find_changed_fences(leases)
+        self.guarded = checkers.Guarded(run.parts.read_lines(run.cluster.journal), self.leases)
+        self.logs = run.observing.Logs(run.cluster.daemons, set(self.leases))
+        self.passed = self.failed = 0
+
+    # ---- sorting ----
+
+    @staticmethod
+    def sort_out(found, excuse):
+        """Those without an excuse, and (finding, reason) for the others."""
+        reasons = [(finding, excuse(finding)) for finding in found]
+        return [finding for finding, reason in reasons if not reason], [(finding, reason) for finding, reason in reasons if reason]
+
+    def excuse_overlap(self, overlap):
+        return excuses.excuse_overlap(overlap, self.log)
+
+    def excuse_inversion(self, inversion):
+        return excuses.excuse_inversion(inversion, self.log, self.run.observer.floors)
+
+    # ---- figures ----
+
+    def print_all(self):
+        """Prints everything; returns whether a check failed."""
+        self.print_head()
+        self.print_leases()
+        self.print_faults()
+        self.print_findings()
+        self.check_all()
+        print(f"{self.passed} passed, {self.failed} failed", flush=True)
+        return self.failed > 0
+
+    def print_head(self):
+        given, parts = self.run.given, self.run.parts
+        threads = sum(client.threads for client in self.run.cluster.clients)
+        print(f"seed {given.seed}, {given.seconds:g} s, {parts.MASTERS} masters ({len(parts.AOF)} with a file), {parts.DAEMONS} redlockd, "
+              f"{threads} clients in {len(self.run.cluster.clients)} processes, {parts.RESOURCES} resources, "
+              f"leases of {parts.TTL_MS[0]} to {parts.TTL_MS[1]} ms" + (f", planted: {given.plant}" if given.plant else ""))
+
+    def print_leases(self):
+        done = collections.Counter((event["kind"], event["status"]) for event in self.events)
+        ran_out = sum(lease.released is None for lease in self.leases.values())
+        print(f"leases: {len(self.leases)} acquired, {done['extend', 200]} extended, {done['release', 204]} released, "
+              f"{ran_out} left to run out")
+        for kind in ("acquire", "extend", "release"):
+            failed = [event for event in self.events if event["kind"] == kind and event["status"] not in (200, 201, 204)]
+            codes = collections.Counter(str(event.get("code")) for event in failed)
+            print(f"{kind} refused or not answered: {self.list_counts(codes)}")
+
+    def print_faults(self):
+        print(f"faults: {sum(self.run.nemesis.counts.values())}: {self.list_counts(self.run.nemesis.counts)}")
+        print(f"bars by reason, as each redlockd saw them: {self.list_counts(self.logs.bars)}")
+        print(f"floors that were taken from clocks: {len(self.run.observer.floors)}")
+        observer = self.run.observer
+        print(f"a majority might vote in {observer.voting_share():.0%} of the answers of /masters; {self.list_counts(observer.totals())}")
+
+    def print_findings(self):
+        print(f"overlaps: {len(self.overlaps)}; excused: {len(self.excused)}")
+        self.print_excused(self.excused)
+        print(f"fences: {len(self.inversions)} inversions, {len(self.same)} given twice, {len(self.changed)} changed by an extension; "
+              f"excused by floors from clocks: {len(self.excused_inversions)} later leases")
+        self.print_excused(self.excused_inversions)
+        guarded = self.guarded
+        print(f"guarded resource: {guarded.taken} writes taken, {guarded.refused} refused; stale writes refused: {guarded.stale_refused}, "
+              f"taken: {len(guarded.stale_taken)}; after the end of the lease but before any other holder: {guarded.late_taken}; "
+              f"lost updates: {len(guarded.lost)}")
+
+    def print_excused(self, excused):
+        """Each reason with how often it was one, and an example."""
+        examples, counts = {}, collections.Counter(reason for _, reason in excused)
+        for pair, reason in excused:
+            examples.setdefault(reason, pair)
+        for reason, pair in examples.items():
+            lasted = f", {(pair.end - pair.start) / 1000:.1f} ms long" if hasattr(pair, "end") else ""
+            print(f"  {counts[reason]} excused{lasted}: {reason}; such as\n{self.tell_leases(*pair[:2])}", end="")
+            if lasted:
+                print(self.tell_faults(pair.first.sent, pair.second.received), end="")
+
+    @staticmethod
+    def list_counts(counts):
+        return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
+
+    # ---- checks ----
+
+    def check_all(self):
+        if self.run.planted:
+            self.check_planted()
+            return
+        self.check("no two leases of a resource overlap", self.overlaps, self.tell_pair)
+        self.check("fences of a resource grow with every holder", self.inversions, self.tell_pair)
+        self.check("no fence is given twice, none changes", self.same + [(lease, lease) for lease in self.changed], self.tell_pair)
+        self.check("the guarded resource took no stale write", self.guarded.stale_taken, self.tell_stale)
+        self.check("no update at the guarded resource was lost", self.guarded.lost, self.tell_lost)
+        self.check("once all is healed, each resource can be taken through each redlockd", [self.run.stuck] if self.run.stuck else [], str)
+        self.check("nothing ended by itself, no sanitizer complained", self.run.nemesis.crashes + self.logs.faults + self.run.ends, str)
+        self.check("no log has a token in it", self.logs.tokens, str)
+        self.check("there was something to check", self.find_idleness(), str)
+
+    def check_planted(self):
+        """The mistake must be seen; and the guarded resource must be safe from it all the same."""
+        self.check("without the restart guard leases overlap", [] if self.overlaps else ["no overlap found"], str)
+        if self.run.cluster.daemons[0].clock:
+            self.check("and with a wrong clock fences are out of order", [] if self.inversions else ["no inversion found"], str)
+        self.check("nothing ended by itself, no sanitizer complained", self.run.nemesis.crashes + self.logs.faults + self.run.ends, str)
+
+    def find_idleness(self):
+        """A run in which hardly anything was granted proves nothing."""
+        least = self.run.given.seconds * 2
+        idle = [] if len(self.leases) >= least else [f"only {len(self.leases)} leases in {self.run.given.seconds:g} s"]
+        unused = {daemon.number for daemon in self.run.cluster.daemons} - {lease.daemon for lease in self.leases.values()}
+        return idle + [f"redlockd {number} never gave a lease" for number in unused]
+
+    def check(self, name, found, tell):
+        self.passed += not found
+        self.failed += bool(found)
+        print(f"{'FAILED' if found else 'passed'}: {name}" + (f": {len(found)} times" if found else ""))
+        for finding in found[:SHOWN]:
+            print("    " + tell(finding))
+
+    # ---- stories ----
+
+    def tell_pair(self, pair):
+        first, second = pair[0], pair[1]
+        times = f"overlap of {(pair.end - pair.start) / 1000:.1f} ms" if hasattr(pair, "end") else "pair"
+        story = self.tell_leases(first, second) + self.tell_faults(first.sent, second.received)
+        return f"{times} (times in ms since the run began)\n{story}"
+
+    def tell_stale(self, found):
+        entry, lease, later = found
+        story = self.tell_leases(lease, later) + self.tell_faults(lease.sent, entry["at"])
+        return f"{entry} although a later holder had been there\n{story}"
+
+    def tell_lost(self, found):
+        return f"{found[0]} does not build on the write before\n{self.tell_leases(found[1])}"
+
+    def tell_leases(self, *leases):
+        return "".join(f"      {lease.tell(self.begin)}\n" for lease in leases)
+
+    def tell_faults(self, start, end):
+        """What went on at that time, and a while before."""
+        around = [fault for fault in self.log if start - AROUND_US <= fault["at"] <= end]
+        lines = (f"      {(fault['at'] - self.begin) / 1000:.1f} {fault['kind']}: {fault['target']}: {fault['what']}\n" for fault in around)
+        return "".join(lines)
