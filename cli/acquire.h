@@ -1,0 +1,34 @@
+/* Getting a lease: asks, waits, fails over. For the commands acquire and run. */
+#ifndef CLI_ACQUIRE_H
+#define CLI_ACQUIRE_H
+
+#include "answer.h"
+#include "http.h"
+#include "options.h"
+
+enum acquire_tell {
+	ACQUIRE_GO_ON,
+	ACQUIRE_HOLD, /* ask nobody until told to go on */
+	ACQUIRE_STOP
+};
+
+struct acquire {
+	struct http *http;
+	const struct options *options;
+	size_t server;        /* whom to ask first; whoever granted it */
+	uint64_t least_us;    /* a lease of which less is left when it comes is given back */
+	struct curl_waitfd *extra; /* NULL: nobody can tell us anything */
+	enum acquire_tell (*told)(void *context); /* called when `extra` is ready */
+	void (*waits)(void *context, const struct answer *answer); /* called once, before the first pause; NULL: nobody wants to know */
+	void *context;
+};
+
+enum acquire_result { ACQUIRE_GRANTED, ACQUIRE_REFUSED, ACQUIRE_STOPPED };
+
+/* ACQUIRE_GRANTED: the lease, and when the request for it was sent. ACQUIRE_REFUSED: ret_answer says why (answer_fini() it). */
+enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, uint64_t *ret_sent_us, struct answer *ret_answer);
+
+/* The exit status for an answer that was no success. */
+int acquire_status(const struct options *options, const struct answer *answer);
+
+#endif

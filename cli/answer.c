@@ -1,0 +1,172 @@
+/* Reading answers: see answer.h.
+ *
+ * The members that matter are checked before they are believed, for at the configured address may be something else: a proxy
+ * with a page of its own, an older or a newer redlockd. A time or a token that is not understood is no lease. */
+#include "answer.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "duration.h"
+#include "options.h"
+
+enum { LEASE_MAX_MS = 86400000 };
+
+/* The members of a problem whose code alone decides; the others follow from the status. */
+static const struct {
+	const char *code;
+	enum outcome outcome;
+} codes[] = {
+	{"locked", OUTCOME_HELD},
+	{"split-vote", OUTCOME_SPLIT},
+	{"not-owner", OUTCOME_LOST},
+	{"lease-expired", OUTCOME_LOST},
+	{"no-quorum", OUTCOME_UNAVAILABLE},
+	{"draining", OUTCOME_UNAVAILABLE},
+	{"too-many-requests", OUTCOME_UNAVAILABLE},
+	{"invalid-request", OUTCOME_INVALID},
+	{"too-large", OUTCOME_INVALID},
+};
+
+void answer_clean(char *text)
+{
+	for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++) {
+		if (*c < 0x20 || *c == 0x7f)
+			*c = '?';
+		else if (*c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
+			*c = c[1] = '?';
+	}
+}
+
+void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail)
+{
+	answer->outcome = outcome;
+	snprintf(answer->code, sizeof(answer->code), "%s", code);
+	snprintf(answer->detail, sizeof(answer->detail), "%s", detail);
+	size_t len = strlen(answer->detail);
+	if (len > 0 && answer->detail[len - 1] == '.')
+		answer->detail[len - 1] = '\0'; /* it becomes a part of a message */
+	answer_clean(answer->code);
+	answer_clean(answer->detail);
+}
+
+static enum outcome outcome_of(const char *code, long status)
+{
+	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+		if (strcmp(code, codes[i].code) == 0)
+			return codes[i].outcome;
+	if (status >= 500 || status == 429)
+		return OUTCOME_UNAVAILABLE;
+	return OUTCOME_STRANGE;
+}
+
+static const char *member(const json_t *object, const char *name)
+{
+	const char *text = json_string_value(json_object_get(object, name));
+	return text == NULL ? "" : text;
+}
+
+/* Of a 400: the first of the places that are wrong. */
+static void answer_say_invalid(struct answer *answer)
+{
+	json_t *first = json_array_get(json_object_get(answer->json, "errors"), 0);
+	if (first != NULL)
+		snprintf(answer->detail, sizeof(answer->detail), "%s: %s", member(first, "field"), member(first, "reason"));
+}
+
+/* Of a 409: who holds it, and for how long at most. */
+static void answer_say_held(struct answer *answer)
+{
+	json_t *holder = json_object_get(answer->json, "holder");
+	const char *owner = member(holder, "owner");
+	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
+
+	char fence_text[32] = "", until[DURATION_TEXT_MAX + 16] = "", left[DURATION_TEXT_MAX];
+
+	if (fence > 0)
+		snprintf(fence_text, sizeof(fence_text), " (fence %" JSON_INTEGER_FORMAT ")", fence);
+	if (answer->retry_after_ms > 0) {
+		duration_format(answer->retry_after_ms, left);
+		snprintf(until, sizeof(until), ", at most %s more", left);
+	}
+	snprintf(answer->detail, sizeof(answer->detail), "held by %.130s%s%s", *owner != '\0' ? owner : "somebody else", fence_text, until);
+}
+
+static void answer_read_problem(struct answer *answer, long status)
+{
+	const char *code = member(answer->json, "code");
+	json_int_t retry_after = json_integer_value(json_object_get(answer->json, "retry_after_ms"));
+	char strange[64];
+
+	if (*code == '\0') {
+		snprintf(strange, sizeof(strange), "HTTP status %ld, and it is not redlockd that says so", status);
+		answer_set(answer, outcome_of("", status), "strange", strange);
+		return;
+	}
+	answer_set(answer, outcome_of(code, status), code, member(answer->json, "detail"));
+	answer->retry_after_ms = retry_after > 0 && retry_after <= LEASE_MAX_MS ? (uint64_t)retry_after : 0;
+	if (answer->outcome == OUTCOME_INVALID)
+		answer_say_invalid(answer);
+	if (answer->outcome == OUTCOME_HELD)
+		answer_say_held(answer);
+	answer_clean(answer->detail);
+}
+
+void answer_read(struct answer *ret_answer, long status, const char *body, size_t len, const char *failure)
+{
+	*ret_answer = (struct answer){.outcome = OUTCOME_DONE};
+	if (status == 0) {
+		answer_set(ret_answer, OUTCOME_UNAVAILABLE, "unreachable", failure);
+		return;
+	}
+	ret_answer->json = len == 0 ? NULL : json_loadb(body, len, JSON_REJECT_DUPLICATES, NULL);
+	if (status < 200 || status > 299)
+		answer_read_problem(ret_answer, status);
+	else if (status != 204 && !json_is_object(ret_answer->json))
+		answer_set(ret_answer, OUTCOME_STRANGE, "strange", "the answer is not JSON");
+}
+
+void answer_fini(struct answer *answer)
+{
+	json_decref(answer->json);
+	answer->json = NULL;
+}
+
+static bool read_number(const json_t *object, const char *name, json_int_t max, uint64_t *ret_number)
+{
+	const json_t *value = json_object_get(object, name);
+	json_int_t number = json_integer_value(value);
+
+	if (!json_is_integer(value) || number < 1 || number > max)
+		return false;
+	*ret_number = (uint64_t)number;
+	return true;
+}
+
+static bool read_lease(const json_t *object, const char *name, const char *token, struct lease *lease)
+{
+	const char *its_token = member(object, "token");
+
+	if (strcmp(member(object, "resource"), name) != 0 || !options_is_token(its_token))
+		return false;
+	if (token != NULL && strcmp(token, its_token) != 0)
+		return false;
+	strcpy(lease->token, its_token);
+	return read_number(object, "fence", INT64_C(9007199254740991), &lease->fence) &&
+	       read_number(object, "ttl_ms", LEASE_MAX_MS, &lease->ttl_ms) &&
+	       read_number(object, "validity_ms", LEASE_MAX_MS, &lease->validity_ms);
+}
+
+bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease)
+{
+	struct lease lease;
+
+	assert(answer->outcome == OUTCOME_DONE);
+	if (!read_lease(answer->json, name, token, &lease)) {
+		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not a lease as redlockd gives it");
+		return false;
+	}
+	*ret_lease = lease;
+	return true;
+}

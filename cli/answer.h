@@ -1,0 +1,48 @@
+/* What an answer of redlockd means to redlockctl. Pure: bytes in, a struct out. */
+#ifndef CLI_ANSWER_H
+#define CLI_ANSWER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum outcome {
+	OUTCOME_DONE,        /* 2xx */
+	OUTCOME_HELD,        /* 409 locked: somebody else has it */
+	OUTCOME_SPLIT,       /* 503 split-vote: several tried at once, none won */
+	OUTCOME_LOST,        /* 409 not-owner, 410 lease-expired: the lease is not ours any more */
+	OUTCOME_UNAVAILABLE, /* no answer, 429, other 5xx: another server, or later */
+	OUTCOME_INVALID,     /* 400, 413, 414, 431: the request is at fault */
+	OUTCOME_STRANGE      /* not from redlockd, or not from one that we know */
+};
+
+enum { ANSWER_CODE_MAX = 40, ANSWER_DETAIL_MAX = 400 };
+
+struct answer {
+	enum outcome outcome;
+	char code[ANSWER_CODE_MAX];     /* the problem's code, "unreachable" or "strange"; empty where it is done */
+	char detail[ANSWER_DETAIL_MAX]; /* for people: one line without control characters */
+	uint64_t retry_after_ms;
+	json_t *json;                   /* the body; NULL where there is none */
+};
+
+struct lease {
+	char token[41];
+	uint64_t fence, ttl_ms, validity_ms;
+};
+
+/* status: 0 where no answer came, then `failure` says why. Give back with answer_fini(). */
+void answer_read(struct answer *ret_answer, long status, const char *body, size_t len, const char *failure);
+void answer_fini(struct answer *answer);
+
+/* Makes one of redlockctl's own, where no server was asked or its answer is of no use. */
+void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail);
+
+/* The lease in an answer to acquire (token NULL) or extend (the token that it must have). False: the answer is made
+ * OUTCOME_STRANGE. */
+bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease) __attribute__((warn_unused_result));
+
+/* Replaces what could steer a terminal: control characters, also those of U+0080 to U+009F. */
+void answer_clean(char *text);
+
+#endif

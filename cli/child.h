@@ -1,0 +1,13 @@
+/* Starting the command. */
+#ifndef CLI_CHILD_H
+#define CLI_CHILD_H
+
+#include <sys/types.h>
+
+#include "answer.h"
+#include "run.h"
+
+/* Starts it in a group of its own. -1: it cannot be run, *ret_error is the errno of it. */
+pid_t child_start(struct run *run, const struct lease *lease, int *ret_error) __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,9 @@
+/* The commands that ask and end: acquire, extend, release, status, list, masters. Each returns the exit status. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "options.h"
+
+int commands_run(const struct options *options);
+
+#endif

@@ -1,0 +1,60 @@
+/* Descriptors: see descriptors.h. What lies above DESCRIPTORS_MAX counts as inherited. */
+#include "descriptors.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { DESCRIPTORS_MAX = 4096 };
+
+static bool inherited[DESCRIPTORS_MAX];
+
+static void for_each_open(void (*act)(int descriptor))
+{
+	DIR *open_ones = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	if (open_ones == NULL)
+		return;
+	while ((entry = readdir(open_ones)) != NULL) {
+		int descriptor = atoi(entry->d_name);
+		if (entry->d_name[0] != '.' && descriptor != dirfd(open_ones) && descriptor < DESCRIPTORS_MAX)
+			act(descriptor);
+	}
+	closedir(open_ones);
+}
+
+static void note(int descriptor)
+{
+	inherited[descriptor] = true;
+}
+
+static void seal(int descriptor)
+{
+	if (!inherited[descriptor] && descriptor > STDERR_FILENO)
+		fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
+void descriptors_note(void)
+{
+	for_each_open(note);
+}
+
+void descriptors_seal(void)
+{
+	for_each_open(seal);
+}
+
+void descriptors_let_go(void)
+{
+	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (nothing < 0)
+		return;
+	dup2(nothing, STDIN_FILENO);
+	dup2(nothing, STDOUT_FILENO);
+	if (nothing > STDERR_FILENO)
+		close(nothing);
+}

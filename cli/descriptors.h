@@ -1,0 +1,15 @@
+/* Which descriptors the command inherits: those that redlockctl itself inherited, and no other. */
+#ifndef CLI_DESCRIPTORS_H
+#define CLI_DESCRIPTORS_H
+
+/* Call at the start: notes what is open. */
+void descriptors_note(void);
+
+/* Call before the command is started: what was opened since is closed when it starts. libcurl does not see to that everywhere. */
+void descriptors_seal(void);
+
+/* Puts /dev/null in the place of stdin and stdout: who reads what the command wrote must see the end when the command closes it,
+ * and not when redlockctl ends. */
+void descriptors_let_go(void);
+
+#endif

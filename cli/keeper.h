@@ -1,0 +1,53 @@
+/* The keeper of `run`: what its two halves share. keeper.c is the loop and the lease, keeper_command.c the command. */
+#ifndef CLI_KEEPER_H
+#define CLI_KEEPER_H
+
+#include "acquire.h"
+#include "answer.h"
+#include "http.h"
+#include "renewal.h"
+#include "report.h"
+#include "run.h"
+
+enum { KEEPER_FRONT, KEEPER_SIGNALS, KEEPER_FDS };
+
+struct keeper {
+	struct run *run;
+	const struct options *options;
+	struct report report;
+	struct http http;
+	struct curl_waitfd fds[KEEPER_FDS]; /* the front's socket, SIGCHLD */
+	struct lease lease;
+	struct renewal renewal;
+	char failure[ANSWER_DETAIL_MAX]; /* why the last extension failed */
+	char failure_code[ANSWER_CODE_MAX];
+	bool lost;                       /* the command was ended because of the lease */
+	bool said;                       /* why it is ended */
+
+	bool held;            /* waiting: asks nobody, because the job is stopped */
+	int told_signal;      /* waiting: end with it; releasing: do not wait any longer */
+	bool front_gone;
+
+	pid_t child;
+	bool child_ended, alone; /* the command; all that it started as well */
+	int child_status;        /* as a shell would say it */
+	bool mirrored;           /* the front was told to stop */
+	bool wants_terminal;     /* it had it, or asked for it */
+	uint64_t left_behind_us; /* when those that it left behind are told to end; 0: not yet known */
+	uint64_t killing_us;     /* since when it is tried to kill them; 0: not yet */
+};
+
+/* Messages of the front while a lease is waited for. */
+enum acquire_tell keeper_told(void *context);
+
+/* Starts the command. False: it cannot be run, and why was said; *ret_status is the exit status for it. */
+bool keeper_start(struct keeper *keeper, int *ret_status) __attribute__((warn_unused_result));
+
+/* What lies on the two descriptors while the command runs. */
+void keeper_on_front(struct keeper *keeper);
+void keeper_on_children(struct keeper *keeper);
+
+/* To the command and all that it started. */
+void keeper_signal_all(struct keeper *keeper, int signal_number);
+
+#endif

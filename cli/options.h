@@ -1,0 +1,56 @@
+/* The command line of redlockctl and its two variables of the environment, as one struct. Parsing is pure: it reads no file,
+ * no clock and no environment of its own, and prints nothing. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server.h"
+
+enum command {
+	COMMAND_ACQUIRE,
+	COMMAND_EXTEND,
+	COMMAND_RELEASE,
+	COMMAND_STATUS,
+	COMMAND_LIST,
+	COMMAND_MASTERS,
+	COMMAND_RUN,
+	COMMAND_HELP,
+	COMMAND_VERSION,
+	COMMAND_COUNT
+};
+
+enum { OPTIONS_MESSAGE_MAX = 512, OPTIONS_OWNER_MAX = 128, OPTIONS_TOKEN_LEN = 40, OPTIONS_RUN_TTL_MIN_MS = 200 };
+
+struct options {
+	enum command command;
+	const char *name;
+	struct server_list servers;
+	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
+	bool wait_given, kill_after_given, json, verbose, wait_all;
+	int held_status;
+	uint64_t limit;         /* of list; 0: all */
+	const char *owner;      /* NULL: none given */
+	const char *prefix;     /* NULL: none given */
+	const char *token;      /* from --token or the environment; NULL: none given */
+	const char *token_file; /* NULL: none given */
+	char **argv;            /* what run is to run; NULL-terminated */
+	char message[OPTIONS_MESSAGE_MAX]; /* what is wrong, where parsing failed */
+};
+
+/* The variables; NULL where one is not set. An empty one counts as not set. */
+struct options_environment {
+	const char *server; /* REDLOCKCTL_SERVER */
+	const char *token;  /* REDLOCK_TOKEN */
+};
+
+/* False: ret_options->message names the argument and says what is wrong with it. A token is never repeated there. */
+bool options_parse(struct options *ret_options, char **argv, const struct options_environment *environment) __attribute__((warn_unused_result));
+
+/* True if the text is a token: 40 digits, 0 to 9 and a to f. */
+bool options_is_token(const char *text);
+
+const char *options_help(void);
+
+#endif

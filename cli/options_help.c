@@ -1,0 +1,36 @@
+/* The text of redlockctl --help. The man page says more. */
+#include "options.h"
+
+const char *options_help(void)
+{
+	return "usage: redlockctl run NAME [OPTION...] -- COMMAND [ARGUMENT...]\n"
+	       "       redlockctl acquire NAME [OPTION...]\n"
+	       "       redlockctl extend|release NAME [OPTION...]   with the token in REDLOCK_TOKEN or --token-file\n"
+	       "       redlockctl status NAME [OPTION...]\n"
+	       "       redlockctl list|masters [OPTION...]\n"
+	       "\n"
+	       "  run       run a command under a lock: renew it meanwhile, end the command before the lock is lost\n"
+	       "  acquire   take a lease; extend, release: go on with it, give it back\n"
+	       "  status    who holds a lock; list: all that are held; masters: the Redis masters\n"
+	       "\n"
+	       "  -s, --server ADDRESS    http://HOST:PORT or unix:/PATH; several times: fail-over. Or REDLOCKCTL_SERVER=A,B\n"
+	       "                          (http://127.0.0.1:8080)\n"
+	       "      --timeout TIME      for one request to one server (5s)\n"
+	       "      --json              JSON for scripts\n"
+	       "  -t, --ttl TIME          how long the lock lasts if it is not renewed (30s)          run, acquire, extend\n"
+	       "  -w, --wait TIME         how long to wait for it (run: 5m, acquire: 0s)              run, acquire\n"
+	       "  -n, --no-wait           do not wait: the same as --wait 0s                          run, acquire\n"
+	       "      --owner TEXT        who says to hold it (host and process)                      run, acquire\n"
+	       "  -E, --conflict-exit-code N\n"
+	       "                          exit status where somebody else holds it (75)               run, acquire\n"
+	       "  -k, --kill-after TIME   from SIGTERM to SIGKILL (5s, or a third of --ttl)           run\n"
+	       "      --wait-all          hold the lock also for what the command leaves running      run\n"
+	       "  -v, --verbose           say what happens                                            run\n"
+	       "      --token-file FILE   the token lies there (- is stdin); acquire writes it there\n"
+	       "      --token TOKEN       the token itself: others can see it in the list of processes\n"
+	       "      --prefix TEXT, --limit N                                                        list\n"
+	       "\n"
+	       "TIME is a whole number and ms, s, m or h. Exit statuses: 0; 64 usage; 69 no server answers; 71 system error;\n"
+	       "75 somebody else holds the lock; 76 not redlockd's answer; 79 the lock is lost; run: otherwise the command's own,\n"
+	       "128+N where signal N ended it, 126 and 127 where it cannot be run.\n";
+}

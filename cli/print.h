@@ -1,0 +1,26 @@
+/* The results of the commands on stdout: for people, or as JSON with --json. Each returns false where stdout takes no more. */
+#ifndef CLI_PRINT_H
+#define CLI_PRINT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "answer.h"
+
+struct print_lease {
+	const char *name, *owner, *server;
+	const struct lease *lease;
+	uint64_t left_ms;   /* as of now */
+	bool without_token; /* it is in a file */
+};
+
+bool print_lease(const struct print_lease *what, bool json) __attribute__((warn_unused_result));
+bool print_state(const json_t *state, bool json) __attribute__((warn_unused_result));
+bool print_locks(const json_t *locks, bool json) __attribute__((warn_unused_result));
+bool print_masters(const json_t *masters, bool json) __attribute__((warn_unused_result));
+
+/* A problem: as JSON on stdout with --json, else nothing. The message for people is not made here. */
+bool print_problem(const struct answer *answer, bool json) __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,73 @@
+/* Messages: see report.h. A line is written by one write(), so that the lines of several processes do not mix; where stderr is
+ * gone or full it is lost, which must not keep anybody from renewing a lease. No token ever comes here. */
+#include "report.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "answer.h"
+
+enum { MESSAGE_MAX_BYTES = 1024, LINE_MAX_BYTES = MESSAGE_MAX_BYTES + 512 };
+
+static void write_line(const char *text)
+{
+	char line[LINE_MAX_BYTES + 2];
+	int len = snprintf(line, sizeof(line), "%s\n", text);
+
+	if (len >= (int)sizeof(line))
+		len = (int)sizeof(line) - 1;
+	line[len - 1] = '\n';
+	ssize_t written = write(STDERR_FILENO, line, (size_t)len);
+	(void)written;
+}
+
+static void write_json(const char *event, const char *name, json_t *fields, const char *message)
+{
+	json_t *object = json_pack("{s:s}", "event", event);
+
+	if (name != NULL)
+		json_object_set_new(object, "resource", json_string(name));
+	if (fields != NULL)
+		json_object_update(object, fields);
+	json_object_set_new(object, "message", json_string(message));
+	char *text = json_dumps(object, JSON_COMPACT);
+	if (text != NULL)
+		write_line(text);
+	free(text);
+	json_decref(object);
+}
+
+void report_event(const struct report *report, enum report_level level, const char *event, json_t *fields, const char *format, ...)
+{
+	char message[MESSAGE_MAX_BYTES], line[LINE_MAX_BYTES];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(message, sizeof(message), format, arguments);
+	va_end(arguments);
+	answer_clean(message);
+	if (report->json) {
+		write_json(event, report->name, fields, message);
+	} else if (level == REPORT_NOTE || report->verbose) {
+		const char *name = report->name == NULL ? "" : report->name;
+		snprintf(line, sizeof(line), "redlockctl: %.300s%s%s", name, *name == '\0' ? "" : ": ", message);
+		write_line(line);
+	}
+	json_decref(fields);
+}
+
+void report_complain(const char *format, ...)
+{
+	char message[MESSAGE_MAX_BYTES], line[LINE_MAX_BYTES];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(message, sizeof(message), format, arguments);
+	va_end(arguments);
+	answer_clean(message);
+	snprintf(line, sizeof(line), "redlockctl: %s", message);
+	write_line(line);
+}

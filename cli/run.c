@@ -1,0 +1,88 @@
+/* Setting up for `run`: signals, the shared page, the socket, the keeper. See run.h.
+ *
+ * All signals are blocked in front and keeper and taken from descriptors, so that nothing is interrupted; how the command finds
+ * signals (blocked, ignored) is as redlockctl itself found them. */
+#include "run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "descriptors.h"
+#include "report.h"
+#include "status.h"
+
+static int run_fail(const char *what)
+{
+	report_complain("%s: %s", what, strerror(errno));
+	return STATUS_SYSTEM;
+}
+
+/* SIGCHLD must not be ignored: the kernel would collect the command, and its exit status with it. */
+static void run_take_signals(struct run *run)
+{
+	sigset_t all;
+	struct sigaction usual = {.sa_handler = SIG_DFL};
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &run->inherited_mask);
+	sigaction(SIGCHLD, &usual, &run->inherited_child);
+}
+
+static struct run_shared *run_share(void)
+{
+	void *page = mmap(NULL, sizeof(struct run_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return page == MAP_FAILED ? NULL : page;
+}
+
+/* The label of those who gave none: enough to find them. */
+static const char *run_owner(char owner[OPTIONS_OWNER_MAX + 1])
+{
+	char host[96] = "";
+
+	if (gethostname(host, sizeof(host) - 1) != 0)
+		strcpy(host, "unknown");
+	snprintf(owner, OPTIONS_OWNER_MAX + 1, "%s:%ld", host, (long)getpid());
+	return owner;
+}
+
+static int run_both(struct run *run, int sockets[2])
+{
+	pid_t keeper = fork();
+
+	if (keeper < 0)
+		return run_fail("fork");
+	run->socket = sockets[keeper == 0];
+	close(sockets[keeper != 0]);
+	return keeper == 0 ? keeper_run(run) : front_run(run, keeper);
+}
+
+int run_command(const struct options *options)
+{
+	char owner[OPTIONS_OWNER_MAX + 1];
+	struct options with_owner = *options;
+	struct run run = {.options = &with_owner, .shared = run_share()};
+	int sockets[2];
+
+	if (run.shared == NULL)
+		return run_fail("mmap");
+	if (options->owner == NULL)
+		with_owner.owner = run_owner(owner);
+	descriptors_note();
+	run_take_signals(&run);
+	terminal_open(&run.terminal);
+	/* What the command leaves behind becomes a child of the keeper, or of the front where the keeper is gone. */
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+		return run_fail("prctl");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
+		return run_fail("socketpair");
+	int status = run_both(&run, sockets);
+	munmap(run.shared, sizeof(*run.shared));
+	return status;
+}

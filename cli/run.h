@@ -1,0 +1,49 @@
+/* The command `run`: a command under a lock. Three processes, each with one thread:
+ *
+ *   front    the process that was started. The shell sees it: it takes the signals, stops and ends as the command does
+ *   keeper   gets the lease, starts the command, extends, ends the command in time, releases. In a group of its own
+ *   command  in a group of its own; with the terminal, where the front had it
+ *
+ * Why a front and a keeper: with Ctrl-Z the shell wants to see its job stopped, while the lease must be extended all the same; and
+ * if one of the two is killed or stopped for good, the other one ends the command before the lease is over. */
+#ifndef CLI_RUN_H
+#define CLI_RUN_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "options.h"
+#include "terminal.h"
+
+/* What front and keeper share: a page that both can see. Written by the keeper alone. */
+struct run_shared {
+	_Atomic uint64_t dead_by_us; /* by then the front kills whatever is left, if the keeper did not; 0: nothing runs */
+	_Atomic pid_t group;         /* of the command */
+	_Atomic int interrupt;       /* SIGINT or SIGQUIT, if one of them was the end of it: the front is to end by it as well */
+	_Atomic bool from_keyboard;  /* ... and the command alone got it, because it had the terminal */
+};
+
+/* What the keeper tells the front over their socket; the front sends numbers of signals. */
+enum {
+	RUN_STOP = 'S', /* stop, as the command did */
+	RUN_GUARD = 'G' /* the command runs: look at dead_by_us from now on */
+};
+
+struct run {
+	const struct options *options;
+	struct run_shared *shared;
+	struct terminal terminal;
+	int socket;                       /* to the other one */
+	sigset_t inherited_mask;          /* the command gets it back */
+	struct sigaction inherited_child; /* what SIGCHLD was */
+};
+
+/* Returns the exit status. */
+int run_command(const struct options *options);
+
+int front_run(struct run *run, pid_t keeper);
+int keeper_run(struct run *run);
+
+#endif

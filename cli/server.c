@@ -1,0 +1,102 @@
+/* Addresses of redlockd: parsing. See server.h. No state, nothing is resolved here.
+ *
+ * The port must be there: the default of the scheme (80) is not the default of redlockd (8080), and either would be a guess. */
+#include "server.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HTTP "http://"
+#define UNIX "unix:"
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+static bool starts_with(const char *text, size_t len, const char *start)
+{
+	return len >= strlen(start) && memcmp(text, start, strlen(start)) == 0;
+}
+
+static const char *server_check_port(const char *port)
+{
+	if (*port == '\0' || strspn(port, "0123456789") != strlen(port) || strlen(port) > 5)
+		return "its port is not a number";
+	long number = strtol(port, NULL, 10);
+	return number < 1 || number > 65535 ? "its port is not in 1 to 65535" : NULL;
+}
+
+/* `base` is the whole address, terminated; its host and port are checked. */
+static const char *server_check_http(const char *base)
+{
+	const char *host = base + strlen(HTTP), *end;
+
+	if (strpbrk(host, "/?#@") != NULL)
+		return "more than http://host:port";
+	if (host[0] == '[') {
+		end = strchr(host, ']');
+		if (end == NULL || end == host + 1 || strspn(host + 1, "0123456789abcdefABCDEF:.") != (size_t)(end - host - 1))
+			return "its host is not an address in brackets";
+		end++;
+	} else {
+		end = host + strspn(host, LETTERS "0123456789.-_");
+		if (end == host || (*end != ':' && *end != '\0'))
+			return "its host is not a name or an address";
+	}
+	return *end == ':' ? server_check_port(end + 1) : "it has no port";
+}
+
+static const char *server_parse_unix(const char *path, size_t len, struct server *server)
+{
+	if (len == 0 || path[0] != '/')
+		return "the path of its socket does not begin with a slash";
+	if (len > SERVER_PATH_MAX)
+		return "the path of its socket is too long";
+	memcpy(server->unix_path, path, len);
+	server->unix_path[len] = '\0';
+	strcpy(server->base, HTTP "localhost");
+	return NULL;
+}
+
+const char *server_parse(const char *text, size_t len, struct server *ret_server)
+{
+	struct server server = {.text = ""};
+	const char *reason;
+
+	if (len == 0)
+		return "it is empty";
+	if (len > SERVER_TEXT_MAX)
+		return "it is too long";
+	memcpy(server.text, text, len);
+	if (starts_with(text, len, UNIX)) {
+		reason = server_parse_unix(text + strlen(UNIX), len - strlen(UNIX), &server);
+	} else if (starts_with(text, len, HTTP)) {
+		memcpy(server.base, text, text[len - 1] == '/' && len > strlen(HTTP) ? len - 1 : len);
+		reason = server_check_http(server.base);
+	} else {
+		reason = "it begins neither with http:// nor with unix:";
+	}
+	if (reason == NULL)
+		*ret_server = server;
+	return reason;
+}
+
+const char *server_list_add(struct server_list *list, const char *text, size_t len)
+{
+	assert(list->count <= SERVERS_MAX);
+	if (list->count == SERVERS_MAX)
+		return "there are too many servers";
+	const char *reason = server_parse(text, len, &list->items[list->count]);
+	if (reason == NULL)
+		list->count++;
+	return reason;
+}
+
+const char *server_list_parse(struct server_list *list, const char *text)
+{
+	for (;;) {
+		size_t len = strcspn(text, ",");
+		const char *reason = server_list_add(list, text, len);
+		if (reason != NULL || text[len] == '\0')
+			return reason;
+		text += len + 1;
+	}
+}

@@ -1,0 +1,21 @@
+/* The terminal, and which group of processes it belongs to. */
+#ifndef CLI_TERMINAL_H
+#define CLI_TERMINAL_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct terminal {
+	int file;   /* the controlling terminal; -1: there is none */
+	pid_t job;  /* the group that the shell knows: the front's */
+	bool eager; /* the command gets the terminal from the start, and not only when it asks for it */
+};
+
+void terminal_open(struct terminal *terminal);
+
+bool terminal_belongs_to(const struct terminal *terminal, pid_t group);
+
+/* Hands it on if it belongs to `from`; also works from the background, where SIGTTOU is blocked. */
+void terminal_pass(const struct terminal *terminal, pid_t from, pid_t to);
+
+#endif

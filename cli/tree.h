@@ -1,0 +1,11 @@
+/* The processes below a process. */
+#ifndef CLI_TREE_H
+#define CLI_TREE_H
+
+#include <sys/types.h>
+
+/* Sends a signal to every descendant of `root` that is no zombie, except those in the group `spared` (0: none). Returns to how many
+ * it was sent. One that forks meanwhile may be missed: who wants all of them calls again until it returns 0. */
+unsigned tree_signal(pid_t root, pid_t spared, int signal_number);
+
+#endif

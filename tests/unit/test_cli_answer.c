@@ -1,0 +1,122 @@
+/* What answers mean: of redlockd, of a proxy in between, of nobody. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer.h"
+
+#define TOKEN "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
+
+static struct answer read_text(long status, const char *body)
+{
+	struct answer answer;
+	answer_read(&answer, status, body, strlen(body), "no answer");
+	return answer;
+}
+
+static const struct {
+	long status;
+	const char *body;
+	enum outcome outcome;
+	const char *code, *detail;
+} cases[] = {
+	{0, "", OUTCOME_UNAVAILABLE, "unreachable", "no answer"},
+	{204, "", OUTCOME_DONE, "", ""},
+	{200, "{}", OUTCOME_DONE, "", ""},
+	{200, "<html>", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
+	{200, "[]", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
+	{200, "{\"a\":1,\"a\":2}", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
+	{200, "", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
+	{302, "", OUTCOME_STRANGE, "strange", "HTTP status 302, and it is not redlockd that says so"},
+	{502, "<html>", OUTCOME_UNAVAILABLE, "strange", "HTTP status 502, and it is not redlockd that says so"},
+	{409, "<html>", OUTCOME_STRANGE, "strange", "HTTP status 409, and it is not redlockd that says so"},
+	{410, "{\"code\":7}", OUTCOME_STRANGE, "strange", "HTTP status 410, and it is not redlockd that says so"},
+	{409, "{\"code\":\"locked\",\"detail\":\"x\"}", OUTCOME_HELD, "locked", "held by somebody else"},
+	{409, "{\"code\":\"locked\",\"retry_after_ms\":12345,\"holder\":{\"owner\":\"w\",\"fence\":7}}", OUTCOME_HELD, "locked", "held by w (fence 7), at most 12.3 s more"},
+	{409, "{\"code\":\"locked\",\"holder\":{\"owner\":\"a\\u001b[2Jb\\u009bc\"}}", OUTCOME_HELD, "locked", "held by a?[2Jb??c"},
+	{409, "{\"code\":\"not-owner\",\"detail\":\"x\"}", OUTCOME_LOST, "not-owner", "x"},
+	{410, "{\"code\":\"lease-expired\",\"detail\":\"x\"}", OUTCOME_LOST, "lease-expired", "x"},
+	{503, "{\"code\":\"no-quorum\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "no-quorum", "x"},
+	{503, "{\"code\":\"split-vote\",\"detail\":\"x\"}", OUTCOME_SPLIT, "split-vote", "x"},
+	{503, "{\"code\":\"draining\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "draining", "x"},
+	{429, "{\"code\":\"too-many-requests\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "too-many-requests", "x"},
+	{503, "{\"code\":\"of-the-future\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "of-the-future", "x"},
+	{400, "{\"code\":\"invalid-request\",\"detail\":\"x\",\"errors\":[{\"field\":\"ttl_ms\",\"reason\":\"too long\"}]}", OUTCOME_INVALID, "invalid-request", "ttl_ms: too long"},
+	{404, "{\"code\":\"not-found\",\"detail\":\"x\"}", OUTCOME_STRANGE, "not-found", "x"},
+};
+
+START_TEST(outcomes)
+{
+	struct answer answer = read_text(cases[_i].status, cases[_i].body);
+	ck_assert_int_eq(answer.outcome, cases[_i].outcome);
+	ck_assert_str_eq(answer.code, cases[_i].code);
+	ck_assert_str_eq(answer.detail, cases[_i].detail);
+	answer_fini(&answer);
+}
+END_TEST
+
+START_TEST(retry_after)
+{
+	struct answer answer = read_text(409, "{\"code\":\"locked\",\"retry_after_ms\":1500}");
+	ck_assert_uint_eq(answer.retry_after_ms, 1500);
+	answer_fini(&answer);
+	answer = read_text(409, "{\"code\":\"locked\",\"retry_after_ms\":-5}");
+	ck_assert_uint_eq(answer.retry_after_ms, 0);
+	answer_fini(&answer);
+}
+END_TEST
+
+START_TEST(a_lease)
+{
+	struct answer answer = read_text(201, "{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"ttl_ms\":30000,\"validity_ms\":29697,\"new\":[1]}");
+	struct lease lease;
+	ck_assert(answer_lease(&answer, "a", NULL, &lease));
+	ck_assert(answer_lease(&answer, "a", TOKEN, &lease));
+	ck_assert_str_eq(lease.token, TOKEN);
+	ck_assert_uint_eq(lease.fence, UINT64_C(9007199254740991));
+	ck_assert_uint_eq(lease.validity_ms, 29697);
+	ck_assert(!answer_lease(&answer, "a", "0000000000000000000000000000000000000000", &lease));
+	answer_fini(&answer);
+}
+END_TEST
+
+static const char *const no_leases[] = {
+	"{}",
+	"{\"resource\":\"b\",\"token\":\"" TOKEN "\",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":29697}",
+	"{\"resource\":\"a\",\"token\":\"short\",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":29697}",
+	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":0,\"ttl_ms\":30000,\"validity_ms\":29697}",
+	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1.5,\"ttl_ms\":30000,\"validity_ms\":29697}",
+	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740992,\"ttl_ms\":30000,\"validity_ms\":29697}",
+	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1,\"ttl_ms\":30000}",
+	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":\"29697\"}",
+	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":-1}",
+	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":9223372036854775807}",
+};
+
+START_TEST(no_lease)
+{
+	struct answer answer = read_text(201, no_leases[_i]);
+	struct lease lease = {.token = "as it was"};
+	ck_assert_int_eq(answer.outcome, OUTCOME_DONE);
+	ck_assert(!answer_lease(&answer, "a", NULL, &lease));
+	ck_assert_int_eq(answer.outcome, OUTCOME_STRANGE);
+	ck_assert_str_eq(lease.token, "as it was");
+	answer_fini(&answer);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cli_answer");
+	TCase *tests = tcase_create("cli_answer");
+	tcase_add_loop_test(tests, outcomes, 0, sizeof(cases) / sizeof(*cases));
+	tcase_add_test(tests, retry_after);
+	tcase_add_test(tests, a_lease);
+	tcase_add_loop_test(tests, no_lease, 0, sizeof(no_leases) / sizeof(*no_leases));
+	suite_add_tcase(suite, tests);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
