@@ -121,12 +121,12 @@ class Resp:
 
 
 class Redis:
-    """A real redis-server on a Unix socket, and on a TCP port too where `tcp` is true."""
+    """A real redis-server on a Unix socket, and on a TCP port too where `tcp` is true. `env`: more for its environment."""
 
-    def __init__(self, folder, *options, tcp=False, auth=(), wait=True):
+    def __init__(self, folder, *options, tcp=False, auth=(), wait=True, env=None):
         self.folder = tempfile.mkdtemp(prefix="r", dir=folder)
         self.path = os.path.join(self.folder, "s")
-        self.options, self.tcp, self.auth, self.port = options, tcp, auth, 0
+        self.options, self.tcp, self.auth, self.env, self.port = options, tcp, auth, env or {}, 0
         self.process = None
         self.start(wait)
 
@@ -143,7 +143,8 @@ class Redis:
             with open(os.path.join(self.folder, "log"), "ab") as log:
                 command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", self.path, "--dir", self.folder]
                 command += ["--save", "", "--appendonly", "no", "--enable-debug-command", "yes", *self.options, *options]
-                self.process = subprocess.Popen([*DIES_WITH_US, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                self.process = subprocess.Popen([*DIES_WITH_US, *command], env={**os.environ, **self.env}, stdin=subprocess.DEVNULL, stdout=log,
+                                                stderr=log)
             if not wait or wait_until(self._answers_or_ended, what="redis-server") == "answers":
                 return
         raise AssertionError("redis-server does not start: " + pathlib.Path(self.folder, "log").read_text()[-500:])
@@ -371,6 +372,8 @@ class Redlockd:
             command += ["--masters", ",".join(master if isinstance(master, str) else master.url for master in masters)]
         if not any(option.startswith("--master-timeout-ms") for option in options):
             command += ["--master-timeout-ms", str(round(min(500 * SLOW, 5000)))]  # a busy machine is not a dead master
+        if masters and not any(option.startswith(("--bootstrap", "--restart-guard", "--config")) for option in options):
+            command += ["--bootstrap"]  # the servers are new
         if json_log:
             command += ["--log-format", "json"]
         self.command = [*command, *options]

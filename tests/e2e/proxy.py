@@ -51,6 +51,10 @@ class Proxy:
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
+    def changed(self, data):
+        """What is handed on in place of a reply; for those that play tricks."""
+        return data
+
     def commands(self, name=None):
         """What redlockd sent so far, as lists of strings; only the commands of one name where it is given."""
         found = [command for stream in list(self.recorded) for command in parse_commands(bytes(stream))]
@@ -98,7 +102,7 @@ class Proxy:
                 if self.reply_delay:
                     time.sleep(self.reply_delay)
                 if not self.swallow:
-                    front.sendall(data)
+                    front.sendall(self.changed(data))
         self._end(front, back)
 
     def _end(self, front, back):

@@ -23,9 +23,10 @@ from harness import SLOW, Lab, read_response
 
 CODES = {400: "invalid-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large", 414: "too-large", 431: "too-large"}
 
-# What redlockd asks its masters on its own account. Everything else would be a request that came through.
+# What redlockd asks its masters on its own account. Everything else would be a request that came through. The guard's scripts are
+# EVAL, and call HMGET, HINCRBY and HSET; a request's scripts are told by their EVALSHA.
 BACKGROUND = {"ping", "info", "hello", "auth", "select", "time", "role", "client", "client|setname", "client|setinfo", "client|id", "config|get",
-              "command", "script|load", "echo"}
+              "command", "script|load", "echo", "eval", "hmget", "hincrby", "hset"}
 
 ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|\{(\d+)\*([^}]*)\}|([rnt0\\]))")
 PLAIN = {"r": b"\r", "n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from fixtures import certified
 from harness import SLOW, read_response, run_redlockd, wait_until
 from proxy import Proxy
 
@@ -183,7 +184,7 @@ def test_a_quorum_of_the_masters_that_happen_to_be_reachable(lab, masters, dead)
 
 
 def test_a_new_service_takes_the_reachable_masters_for_all(lab):
-    servers = lab.redises(5)
+    servers = certified(lab, 5)
     for server in servers[:3]:
         server.kill()
     service = lab.redlockd(servers, wait=False)
@@ -333,7 +334,7 @@ def test_the_same_master_listed_twice_under_two_names(lab):
 
 def test_the_same_master_found_twice_only_later(lab):
     """It was down at the start; when it comes it turns out to be one that is there already: it may not vote."""
-    server, other = lab.redis(tcp=True), lab.redis()
+    server, other, _ = certified(lab, 3)
     late = Proxy(lab.folder, server)
     lab.keep(late)
     late.cut()
@@ -352,16 +353,21 @@ def test_the_same_master_found_twice_only_later(lab):
         wait_until(lambda: service.curl("GET", "/readyz").status == 503, what="one server is not two masters")
 
 
-def test_a_master_that_may_drop_keys_is_warned_of(lab):
+def test_a_master_that_may_drop_keys_may_not_vote(lab):
     servers = [*lab.redises(2), lab.redis("--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl")]
-    service = lab.redlockd(servers)
+    service = lab.redlockd(servers, wait=False)
+    wait_until(lambda: service.curl("GET", "/readyz").status == 200, what="ready")
     masters = service.curl("GET", "/masters").json["masters"]
-    assert [len(master["warnings"]) for master in masters] == [0, 0, 1], masters
-    assert "maxmemory-policy" in masters[2]["warnings"][0]
+    assert [master["state"] for master in masters] == ["voting", "voting", "barred"], masters
+    assert masters[2]["reason"].startswith("maxmemory-policy: volatile-ttl ") and masters[2]["warnings"] == [], masters[2]
+    service.acquire("x")
+    assert service.curl("GET", "/locks/x").json["votes"]["barred"] == 1
+    wait_until(lambda: all(server.cli("EXISTS", "x") for server in servers[:2]), what="the key on the others")
+    assert servers[2].cli("EXISTS", "x") == 0
 
 
 def test_a_replica_may_not_vote(lab):
-    servers = [lab.redis(), *(lab.redis("--replicaof", "127.0.0.1", "1", "--replica-read-only", "no") for _ in range(2))]
+    servers = [certified(lab, 3)[0], *(lab.redis("--replicaof", "127.0.0.1", "1", "--replica-read-only", "no") for _ in range(2))]
     service = lab.redlockd(servers, wait=False)
     wait_until(lambda: [master["state"] for master in service.curl("GET", "/masters").json["masters"]] == ["voting", "barred", "barred"],
                what="replicas barred")

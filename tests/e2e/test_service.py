@@ -158,7 +158,7 @@ def test_all_of_it_from_a_file(lab, tmp_path):
     masters = lab.redises(3)
     path = tmp_path / "redlockd.json"
     path.write_text(json.dumps({"masters": [master.url for master in masters], "listen": [f"unix:{lab.folder}/http"], "log_format": "logfmt",
-                                "workers": 2, "master_timeout_ms": 1000, "dev": False}))
+                                "workers": 2, "master_timeout_ms": 1000, "dev": False, "bootstrap": True}))
     with bare_redlockd("--config", str(path), listens_at=f"{lab.folder}/http") as process:
         assert curl(f"unix:{lab.folder}/http", "POST", "/locks", body={"resource": "x"}).status == 201
         process.terminate()
@@ -169,7 +169,8 @@ def test_all_of_it_from_a_file(lab, tmp_path):
 
 def test_masters_as_list_in_the_environment(lab):
     masters = lab.redises(3)
-    service = lab.redlockd([], env={"REDLOCKD_MASTERS": ",".join(master.url for master in masters)}, wait=False)
+    variables = {"REDLOCKD_MASTERS": ",".join(master.url for master in masters), "REDLOCKD_BOOTSTRAP": "true"}
+    service = lab.redlockd([], env=variables, wait=False)
     service.wait_voting(3)
 
 
@@ -356,7 +357,8 @@ def test_every_answer_has_a_request_id(service):
 
 def test_the_level_of_the_log(lab):
     path, master = f"{lab.folder}/http", lab.redis()
-    with bare_redlockd("--log-level", "error", "--listen", f"unix:{path}", "--masters", master.url, listens_at=path) as process:
+    options = ["--log-level", "error", "--listen", f"unix:{path}", "--masters", master.url, "--bootstrap"]
+    with bare_redlockd(*options, listens_at=path) as process:
         assert curl(f"unix:{path}", "POST", "/locks", body={"resource": "y"}).status == 201
         process.terminate()
         assert process.communicate(timeout=20 * SLOW)[1] == b""
@@ -366,7 +368,8 @@ def test_the_level_of_the_log(lab):
 def test_a_log_that_nobody_reads_stops_nothing(lab):
     """The other end of the pipe is full: lines are dropped and counted, requests go on."""
     path, master = f"{lab.folder}/http", lab.redis()
-    with bare_redlockd("--log-level", "debug", "--listen", f"unix:{path}", "--masters", master.url, listens_at=path) as process:
+    options = ["--log-level", "debug", "--listen", f"unix:{path}", "--masters", master.url, "--bootstrap"]
+    with bare_redlockd(*options, listens_at=path) as process:
         plain = connect_to(f"unix:{path}")
         for _ in range(2000):
             plain.sendall(b"GET /locks/" + b"a" * 200 + b" HTTP/1.1\r\nHost: t\r\n\r\n")

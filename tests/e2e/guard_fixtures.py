@@ -1,0 +1,330 @@
+"""What the tests of the restart guard share.
+
+A Scene is the situation in which a master that forgets does harm: three masters, of which just enough have the lock: one that keeps
+its memory and the victim. The third never got the command (the test deletes the key there). If the victim forgets and goes on voting, it
+and the third are a majority for somebody else. A Rival tries that without a pause through a second redlockd, from before the hazard on.
+
+A Course follows one master from the hazard to its return: what /masters, the metrics and the log say, and that the bar is as long as
+it must be.
+
+Bars last as long as the longest lease and two seconds, so leases are short here.
+"""
+
+import shutil
+import tempfile
+import threading
+import time
+
+import pytest
+
+import redis_clock
+from harness import SLOW, wait_until
+from proxy import Proxy
+
+TTL_MS = round(1500 * max(1.0, SLOW / 2))
+MARGIN_MS = 2000 + 2  # besides the lease itself, and 1 % of it
+HASH = "redlockd:master"
+LOCK = "the/lock"
+SEEN_BY_OTHERS = ("bad-certificate", "no-certificate")  # how one redlockd sees that another one has barred a master
+
+
+def bar_seconds(ttl_ms=TTL_MS):
+    """How long a master is kept from voting, at least."""
+    return (ttl_ms * 1.01 + MARGIN_MS) / 1000
+
+
+def limits(ttl_ms=TTL_MS):
+    """Options for leases that are no longer than this; a try that is lost is not repeated within a request."""
+    return ["--max-ttl-ms", str(ttl_ms), "--default-ttl-ms", str(ttl_ms), "--min-ttl-ms", "100", "--retry-count", "1"]
+
+
+def guarded(lab, masters, *options, ttl_ms=TTL_MS, bootstrap=True, **how):
+    """A redlockd with short leases."""
+    return lab.redlockd(masters, *limits(ttl_ms), *options, *([] if bootstrap else ["--bootstrap=false"]), **how)
+
+
+def take(service, resource=LOCK, ttl_ms=TTL_MS, **members):
+    return service.acquire(resource, ttl_ms, **members)
+
+
+def hold(service, resource=LOCK):
+    """Takes the lock, gives it back, and returns the fence."""
+    lease = take(service, resource)
+    assert service.release(lease).status == 204
+    return lease["fence"]
+
+
+@pytest.fixture(scope="session")
+def clock_library():
+    folder = tempfile.mkdtemp(prefix="rl-clock-")
+    yield redis_clock.build(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def clocked(lab, clock_library):
+    """clocked(): a server whose clock can be moved: .clock.set_offset_ms()."""
+    def start(*options, **how):
+        clock = redis_clock.RedisClock(lab.folder, clock_library)
+        server = lab.redis(*options, env=clock.environment(), **how)
+        server.clock = clock
+        return server
+    return start
+
+
+# ------------------------------------------------------------------------------------------------- what is said
+
+
+def state_of(service, server):
+    """What /masters says of one server (or proxy)."""
+    masters = service.curl("GET", "/masters").json["masters"]
+    return next(master for master in masters if master["address"] == server.url)
+
+
+def wait_state(service, server, state, *codes, seconds=5.0):
+    """Until a master is in this state, with one of these reasons; what is said of it then."""
+    def reached():
+        master = state_of(service, server)
+        return master if master["state"] == state and (not codes or code_of(master) in codes) else None
+    try:
+        return wait_until(reached, seconds, f"{state} {codes}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; now {state_of(service, server)}") from None
+
+
+def code_of(master):
+    return (master["reason"] or "").partition(":")[0]
+
+
+def metric(service, name, server, **labels):
+    """A metric of one master; 0 where there is none."""
+    extra = "".join(f',{label}="{value}"' for label, value in labels.items())
+    return service.metrics().get(f'redlockd_{name}{{master="{server.url}"{extra}}}', 0)
+
+
+def master_lines(service, event, server):
+    return [line for line in service.log(event) if line["master"] == server.url]
+
+
+def number_of(server, field):
+    return int(server.cli("HGET", HASH, field) or 0)
+
+
+# ---------------------------------------------------------------------------------------------------- the bar
+
+
+class Course:
+    """The course of a bar as /masters tells it. Call it right after the hazard: it returns when the master votes again.
+
+    `codes`: the reasons that may be given. `within`: by when it must have stopped voting, in seconds from now; a master that is
+    down for a while has stopped, too. `mend`: what takes the cause away; then there is no bar.
+    """
+
+    def __init__(self, service, server, *codes, since=None, ttl_ms=TTL_MS, within=1.0, mend=None):
+        self.service, self.server, self.codes = service, server, codes
+        self.since = time.monotonic() if since is None else since
+        self.client = service.client()
+        try:
+            self._await(lambda master: master["state"] != "voting", within + 0.3, "stopped voting")
+            self.barred = self._await(lambda master: master["state"] == "barred", 4.0, "barred")
+            self._check_said()
+            if mend:
+                mend()
+                self.mended = time.monotonic()
+                self._await(lambda master: master["state"] == "voting", 2.5, "voting again at once")
+            else:
+                self._follow(ttl_ms)
+        finally:
+            self.client.close()
+        self._check_afterwards()
+
+    def _look(self):
+        masters = self.client.call("GET", "/masters").json["masters"]
+        return next(master for master in masters if master["address"] == self.server.url)
+
+    def _await(self, reached, seconds, what):
+        deadline, start = time.monotonic() + seconds * SLOW, time.monotonic()
+        while True:
+            master = self._look()
+            if reached(master):
+                self.took = time.monotonic() - start
+                return master
+            assert time.monotonic() < deadline, f"{what}: not within {seconds * SLOW:g} s: {master}"
+            time.sleep(0.005)
+
+    def _check_said(self):
+        master, code = self.barred, code_of(self.barred)
+        assert code in self.codes, master
+        words = master["reason"].partition(": ")[2]
+        assert len(words.split()) >= 3, f"no words for people: {master}"
+        self.code = code
+        wait_until(lambda: metric(self.service, "master_barred", self.server, reason=code) == 1, 2, f"the metric for {code}")
+        assert metric(self.service, "master_bars_total", self.server, reason=code) >= 1
+        wait_until(lambda: self._logged("master-barred", code), 2, "the log line of the bar")
+        assert master_lines(self.service, "master", self.server)[-1]["state"] != "voting"
+        votes = self.service.curl("GET", "/locks/free").json["votes"]
+        assert votes["barred"] >= 1, votes
+
+    def _logged(self, event, code):
+        return any(line["reason"].startswith(code) for line in master_lines(self.service, event, self.server))
+
+    def _follow(self, ttl_ms):
+        """To the end of the bar."""
+        said = []
+        while (master := self._look())["state"] != "voting":
+            now = time.monotonic()
+            assert master["state"] == "barred" and code_of(master) in (*self.codes, "resync"), master
+            assert now - self.since < bar_seconds(ttl_ms) + 6 * SLOW, f"barred for too long: {master}"
+            if master["bar_remaining_ms"] is not None:
+                said.append((now, master["bar_remaining_ms"]))
+            time.sleep(0.02)
+        end = time.monotonic()
+        self.seconds = end - self.since
+        assert self.seconds >= bar_seconds(ttl_ms), f"votes again after {self.seconds:.3f} s"
+        assert len(said) >= 10, said
+        assert 0 < said[0][1] <= bar_seconds(ttl_ms) * 1000 + 1, said[0]
+        assert all(later <= earlier + 1 for (_, earlier), (_, later) in zip(said, said[1:])), f"it does not fall: {said}"
+        check_forecasts(said, end)
+
+    def _check_afterwards(self):
+        master = state_of(self.service, self.server)
+        assert master["state"] == "voting" and master["reason"] is None and master["bar_remaining_ms"] is None, master
+        assert metric(self.service, "master_barred", self.server, reason=self.code) == 0
+        wait_until(lambda: master_lines(self.service, "master", self.server)[-1]["state"] == "voting", 2, "the log line of the return")
+
+
+def check_forecasts(said, end, patience=0.0):
+    """[(when, how long still)]: never too long, and too short by a heartbeat and `patience` at most."""
+    for at, remaining in said:
+        late = end - (at + remaining / 1000)
+        assert -0.1 * SLOW < late < 1.0 + 0.2 * SLOW + patience, f"{remaining} ms were said {end - at:.3f} s before the end"
+
+
+def follow_readiness(service, seconds, *codes, patience=0.0):
+    """/readyz says why and for how long it is not ready, until it is. Returns when that was. `patience`: for the word of other masters."""
+    client, said = service.client(), []
+    deadline = time.monotonic() + seconds + 10 * SLOW
+    while (answer := client.call("GET", "/readyz")).status != 200:
+        now = time.monotonic()
+        assert now < deadline, answer
+        assert answer.status == 503 and answer.code == "no-quorum", answer
+        if any(code in answer.json["detail"] for code in codes):
+            said.append((now, answer.json.get("retry_after_ms")))
+            assert int(answer.headers["retry-after"]) >= 1
+        time.sleep(0.02)
+    end = time.monotonic()
+    client.close()
+    assert len(said) >= 10, f"/readyz does not say {codes}"
+    assert all(remaining for at, remaining in said if end - at > 1.2 * SLOW + patience), f"no retry_after_ms: {said}"
+    check_forecasts([(at, remaining) for at, remaining in said if remaining], end, patience)
+    return end
+
+
+# -------------------------------------------------------------------------------------------- who gets the lock
+
+
+class Rival(threading.Thread):
+    """Asks for one lock without a pause until it gets it, and notes when that was."""
+
+    def __init__(self, service, resource=LOCK, ttl_ms=TTL_MS):
+        super().__init__(daemon=True)
+        self.client, self.body = service.client(), {"resource": resource, "ttl_ms": ttl_ms, "owner": "rival"}
+        self.lease = self.got = self.error = None
+        self.tries, self.end = 0, threading.Event()
+        self.start()
+
+    def run(self):
+        try:
+            while not self.end.is_set():
+                answer = self.client.call("POST", "/locks", self.body)
+                self.tries += 1
+                if answer.status == 201:
+                    self.got, self.lease = time.monotonic(), answer.json
+                    return
+                assert answer.status in (409, 503), answer
+                time.sleep(0.003)
+        except BaseException as error:  # shown by the test
+            self.error = error
+        finally:
+            self.client.close()
+
+    def kill(self):
+        self.end.set()
+        self.join(20 * SLOW)
+
+
+class Scene:
+    """See the top of this file. `victim`: the server that is to suffer; .place: what redlockd has in its place (a proxy, or itself)."""
+
+    def __init__(self, lab, *options, servers=None, place=None, ttl_ms=TTL_MS):
+        self.lab, self.ttl_ms = lab, ttl_ms
+        self.servers = servers or lab.redises(3)
+        self.keeper, self.victim, self.third = self.servers
+        self.place = place or self.victim
+        masters = [self.keeper, self.place, self.third]
+        self.first = guarded(lab, masters, *options, ttl_ms=ttl_ms)
+        self.second = guarded(lab, masters, *options, ttl_ms=ttl_ms)
+        self.first.wait_voting(3)
+        self.second.wait_voting(3)
+
+    def hold(self, resource=LOCK):
+        """Takes the lock, has it on two masters, and sends the rival off."""
+        start = time.monotonic()
+        self.lease = self.first.acquire(resource, self.ttl_ms)
+        self.until = start + self.lease["validity_ms"] / 1000
+        wait_until(lambda: all(server.cli("EXISTS", resource) for server in self.servers), what="the key on all masters")
+        assert self.third.cli("DEL", resource) == 1
+        self.rival = self.lab.keep(Rival(self.second, resource, self.ttl_ms))
+        wait_until(lambda: self.rival.tries >= 3, what="the rival tries")
+
+    def caused(self):
+        """Call it when the hazard has happened: the lease must still be valid, or nothing is shown."""
+        assert self.rival.error is None, self.rival.error
+        assert time.monotonic() < self.until, "this machine is too slow: the lease is over before the hazard"
+        return time.monotonic()
+
+    def follow(self, *codes, since, **how):
+        """The course of the bar as the rival's redlockd sees it. Who finds the hazard bars the master; the other one may only see that."""
+        course = Course(self.second, self.place, *codes, *SEEN_BY_OTHERS, since=since, **how)
+        lines = [line for service in (self.first, self.second) for line in master_lines(service, "master-barred", self.place)]
+        assert any(line["reason"].startswith(codes) for line in lines), lines
+        return course
+
+    def check_not_given_twice(self):
+        """The rival got the lock, but not before the lease was over, and with a larger fence."""
+        self.rival.join(10 * SLOW)
+        assert self.rival.error is None, self.rival.error
+        assert self.rival.got, "the rival never got the lock, though the lease is over"
+        assert self.rival.got >= self.until, f"GIVEN TWICE: {self.until - self.rival.got:.3f} s before the first lease was over"
+        assert self.rival.lease["fence"] > self.lease["fence"]
+
+
+class Switch(Proxy):
+    """One address that leads to one server and later to another one, which can pass itself off as the first: with its run_id."""
+
+    def __init__(self, folder, redis):
+        super().__init__(folder, redis)
+        self.disguise = None  # (what the server says, what is handed on), of one length
+
+    def lead_to(self, redis, as_if=None):
+        self.cut()
+        self.disguise = (run_id_of(redis), run_id_of(as_if)) if as_if else None
+        self.redis = redis
+        self.heal()
+
+    def changed(self, data):
+        return data.replace(*self.disguise) if self.disguise else data
+
+
+def run_id_of(server):
+    info = dict(line.split(":", 1) for line in server.cli("INFO", "server").split("\r\n") if ":" in line)
+    return info["run_id"].encode()
+
+
+def reconnect(server):
+    """Ends all connections to a server."""
+    server.cli("CLIENT", "KILL", "TYPE", "normal")
+
+
+def has_lock_on(server, resource=LOCK):
+    return server.cli("EXISTS", resource) == 1

@@ -1,0 +1,84 @@
+"""What the tests of masters that are ill share: what /masters says of one, and that a majority serves without it, or none does."""
+
+import re
+
+from harness import SLOW, wait_until
+
+# A request must not wait for a master that is ill. Far more than it takes, far less than a person would wait.
+FAST_SECONDS = 1.0 * SLOW
+TIMEOUT_MS = str(round(200 * SLOW))
+BAR_TTL_MS = round(2000 + 1500 * SLOW)
+
+
+def short_bars():
+    """Options with which a master that forgot is barred for a little more than BAR_TTL_MS + 2 s."""
+    return ["--max-ttl-ms", str(BAR_TTL_MS), "--default-ttl-ms", str(BAR_TTL_MS), "--min-ttl-ms", "100"]
+
+
+def master_of(service, server):
+    """What /masters says of one server."""
+    address = re.sub("//.*@", "//", server if isinstance(server, str) else server.url)
+    found = [master for master in service.curl("GET", "/masters").json["masters"] if master["address"] == address]
+    assert len(found) == 1, service.curl("GET", "/masters").body
+    assert set(found[0]) == {"address", "state", "reason", "bar_remaining_ms", "rtt_us", "version", "run_id", "warnings"}
+    return found[0]
+
+
+def wait_for_reason(service, server, *words):
+    """Until the master may not vote, for a reason in which one of the words appears; returns what /masters says."""
+    def reached():
+        master = master_of(service, server)
+        return master if master["state"] != "voting" and any(word in (master["reason"] or "").lower() for word in words) else None
+    try:
+        return wait_until(reached, 10, f"a reason with one of {words}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; now {master_of(service, server)}") from None
+
+
+def check_a_majority_serves(service, name):
+    """With one of three masters ill, everything works, fast, and the votes tell that one did not take part."""
+    def timed(*request, **more):
+        answer = service.curl(*request, **more)
+        assert answer.seconds < FAST_SECONDS, answer
+        return answer
+    lease = timed("POST", "/locks", body={"resource": name, "owner": "me"})
+    assert lease.status == 201, lease
+    refused = timed("POST", "/locks", body={"resource": name})
+    assert refused.status == 409 and refused.code == "locked", refused
+    assert refused.json["holder"] == {"owner": "me", "fence": lease.json["fence"]}
+    seen = timed("GET", f"/locks/{name}")
+    assert seen.status == 200 and seen.json["held"] is True
+    for votes in (refused.json["votes"], seen.json["votes"]):
+        assert votes["needed"] == 2 and votes["masters"] == 3, votes
+        assert votes["failed"] + votes["barred"] <= 1, votes
+    extended = timed("PUT", f"/locks/{name}", body={"token": lease.json["token"]})
+    assert extended.status == 200, extended
+    wrong = timed("PUT", f"/locks/{name}", body={"token": "0" * 40})
+    assert wrong.status == 409 and wrong.code == "not-owner", wrong
+    assert timed("DELETE", f"/locks/{name}", body={"token": lease.json["token"]}).status == 204
+    again = timed("DELETE", f"/locks/{name}", body={"token": lease.json["token"]})
+    assert again.status == 410, again
+    assert timed("GET", "/readyz").status == 200
+
+
+def check_votes_without_one(service, name):
+    """Once a master is known to be ill, it is counted as failed or barred, at once."""
+    votes = service.curl("GET", f"/locks/{name}").json["votes"]
+    assert votes["failed"] + votes["barred"] == 1, votes
+
+
+def check_no_quorum(service, name):
+    """With two of three masters ill: 503, which does not look like held by somebody."""
+    calls = [("POST", "/locks", {"resource": name}), ("PUT", f"/locks/{name}", {"token": "0" * 40}),
+             ("DELETE", f"/locks/{name}", {"token": "0" * 40}), ("GET", f"/locks/{name}", None)]
+    for method, path, body in calls:
+        answer = service.curl(method, path, body=body)
+        assert answer.status == 503 and answer.code == "no-quorum", (method, answer)
+        assert int(answer.headers["retry-after"]) >= 1
+        votes = answer.json["votes"]
+        assert votes["needed"] == 2 and votes["masters"] == 3 and votes["failed"] + votes["barred"] == 2, votes
+        assert answer.seconds < FAST_SECONDS, (method, answer.seconds)
+    ready = service.curl("GET", "/readyz")
+    assert ready.status == 503 and ready.code == "no-quorum", ready
+    assert ready.json["quorum"]["needed"] == 2 and ready.json["quorum"]["masters"] == 3 and ready.json["quorum"]["voting"] < 2
+    assert service.curl("GET", "/healthz").status == 200

@@ -1,0 +1,316 @@
+"""The restart guard: masters that drop keys, are set up so that they may, follow or lead others, or are an older image of themselves.
+
+What was dropped or rolled back is barred for the longest lease. A setting that is wrong bars a master until it is mended, and no longer.
+"""
+
+import time
+
+import pytest
+
+from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Scene, Switch, bar_seconds, code_of, guarded, has_lock_on, metric, number_of,
+                            reconnect, run_id_of, state_of, take, wait_state)
+from harness import SLOW, wait_until
+
+
+
+def evicted_keys_of(server):
+    return int(server.cli("INFO", "stats").partition("evicted_keys:")[2].split()[0])
+
+
+def evict(server, policy, restore=True):
+    """Makes a server evict whatever its policy lets it, for real, and gives it its memory back; all in one go. How many keys it dropped."""
+    before = evicted_keys_of(server)
+    commands = [("CONFIG", "SET", "maxmemory-policy", policy), ("CONFIG", "SET", "maxmemory", "1"), ("PING",), ("PING",)]
+    back = [("CONFIG", "SET", "maxmemory", "0"), ("CONFIG", "SET", "maxmemory-policy", "noeviction")]
+    server.pipeline([*commands, *(back if restore else [])])
+    return evicted_keys_of(server) - before
+
+
+# ------------------------------------------------------------------------------------------------- dropped keys
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random"])
+def test_everything_is_evicted(lab, policy):
+    """With the hash goes the certificate: the next command finds it."""
+    scene = Scene(lab)
+    scene.hold()
+    since = time.monotonic()
+    assert evict(scene.victim, policy) >= 2
+    scene.caused()
+    scene.follow("evicted", "bad-certificate", "no-certificate", since=since)
+    scene.check_not_given_twice()
+
+
+def test_locks_are_evicted_and_the_hash_stays(lab):
+    """Only keys that expire may go: the locks and not the hash. No script can see that; evicted_keys does, within a second."""
+    scene = Scene(lab)
+    scene.hold()
+    scene.rival.kill()
+    since = time.monotonic()
+    assert evict(scene.victim, "volatile-lru") >= 1
+    assert scene.victim.cli("HGET", HASH, "certificate") and not has_lock_on(scene.victim)
+    scene.follow("evicted", since=since)
+    # Nothing that it counted was lost, so nothing rests on clocks, and the others need not be asked.
+    assert metric(scene.second, "fence_floor_clocked", scene.victim) == 0
+    assert take(scene.second)["fence"] > scene.lease["fence"]
+
+
+def test_locks_are_evicted_and_somebody_asks_at_once(lab):
+    """The second until the heartbeat is a blind spot of the guard: given twice in it, and only in it, and with a larger fence."""
+    scene = Scene(lab)
+    scene.hold()
+    since = time.monotonic()
+    assert evict(scene.victim, "volatile-lru") >= 1
+    scene.caused()
+    scene.follow("evicted", since=since)
+    scene.rival.join(10 * SLOW)
+    assert scene.rival.got - since < 1.0 + 0.3 * SLOW or scene.rival.got >= scene.until, "GIVEN TWICE"
+    assert scene.rival.lease["fence"] > scene.lease["fence"]
+
+
+def test_evicted_while_nobody_was_connected(lab):
+    """The count of the last heartbeat lies in the hash: whoever connects compares."""
+    servers = lab.redises(3)
+    switch = lab.keep(Switch(lab.folder, servers[1]))
+    scene = Scene(lab, servers=servers, place=switch)
+    beat = number_of(scene.victim, "beat")
+    wait_until(lambda: number_of(scene.victim, "beat") >= beat + 4, what="the count is written down")
+    scene.hold()
+    since = time.monotonic()
+    switch.cut()
+    wait_state(scene.second, switch, "down")
+    assert evict(scene.victim, "volatile-lru") >= 1
+    switch.heal()
+    scene.caused()
+    scene.follow("evicted", since=since)
+    scene.check_not_given_twice()
+
+
+def test_a_count_that_is_set_back(lab):
+    """CONFIG RESETSTAT is no eviction, and does not hide the next one. What was evicted before the master was certified does not matter."""
+    servers = lab.redises(3)
+    servers[0].pipeline([("SET", f"somebody's/{number}", "x", "PX", "60000") for number in range(10)])
+    assert evict(servers[0], "volatile-ttl") == 10
+    service = guarded(lab, servers)
+    beat = number_of(servers[0], "beat")
+    wait_until(lambda: number_of(servers[0], "beat") >= beat + 1, what="a heartbeat")
+    servers[0].cli("CONFIG", "RESETSTAT")
+    wait_until(lambda: number_of(servers[0], "beat") >= beat + 3, what="heartbeats")
+    assert state_of(service, servers[0])["state"] == "voting"
+    since = time.monotonic()
+    servers[0].cli("SET", "somebody's", "x", "PX", "60000")
+    assert evict(servers[0], "volatile-ttl") == 1
+    Course(service, servers[0], "evicted", since=since)
+
+
+# ------------------------------------------------------------------------------------------- settings and roles
+
+
+def no_memory(scene):
+    scene.victim.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
+
+
+def enough_memory(scene):
+    scene.victim.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+def attach_replica(scene):
+    scene.replica = scene.lab.redis("--replicaof", "127.0.0.1", str(scene.victim.port))
+
+
+def detach_replica(scene):
+    scene.replica.kill()
+
+
+def become_replica(scene):
+    scene.victim.cli("REPLICAOF", "127.0.0.1", "1")
+
+
+def become_master(scene):
+    scene.victim.cli("REPLICAOF", "NO", "ONE")
+
+
+SETTINGS = {"maxmemory-policy": (no_memory, enough_memory), "replicas-attached": (attach_replica, detach_replica),
+            "replica": (become_replica, become_master)}
+
+
+@pytest.mark.parametrize("code", SETTINGS)
+def test_a_wrong_setting(lab, code):
+    """No vote until it is mended, and at once then: nothing was forgotten."""
+    cause, mend = SETTINGS[code]
+    servers = [lab.redis(), lab.redis("--repl-diskless-sync", "no", tcp=True), lab.redis()]
+    scene = Scene(lab, servers=servers)
+    scene.hold()
+    since = time.monotonic()
+    cause(scene)
+    scene.caused()
+    within = 3.0 if code == "replicas-attached" else 1.0  # it takes that long to attach
+    course = Course(scene.second, scene.victim, code, since=since, within=within, mend=lambda: mend(scene))
+    assert course.barred["bar_remaining_ms"] is None
+    scene.check_not_given_twice()
+    wait_state(scene.second, scene.victim, "voting")
+    assert number_of(scene.victim, "floor") == 0 and not scene.victim.cli("HGET", HASH, "marker"), "its certificate is the one that it had"
+
+
+def test_wrong_from_the_start(lab):
+    """The same where it is found at the first connection: three masters, of which two may not vote."""
+    evicts = ["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]
+    servers = [lab.redis(), lab.redis(*evicts), lab.redis("--replicaof", "127.0.0.1", "1")]
+    service = guarded(lab, servers, wait=False)
+    wait_state(service, servers[1], "barred", "maxmemory-policy")
+    wait_state(service, servers[2], "barred", "replica")
+    answer = service.curl("GET", "/readyz")
+    assert answer.status == 503 and "maxmemory-policy" in answer.json["detail"] and "replica" in answer.json["detail"], answer
+    servers[1].cli("CONFIG", "SET", "maxmemory", "0")
+    servers[2].cli("REPLICAOF", "NO", "ONE")
+    wait_until(lambda: service.curl("GET", "/readyz").status == 200, bar_seconds() + 5, "ready")
+    service.wait_voting(3)
+    take(service)
+
+
+def test_replicas_that_are_allowed(lab):
+    servers = [lab.redis(), lab.redis("--repl-diskless-sync", "no", tcp=True), lab.redis()]
+    service = guarded(lab, servers, "--allow-replicas")
+    replica = lab.redis("--replicaof", "127.0.0.1", str(servers[1].port))
+    wait_until(lambda: "connected_slaves:1" in servers[1].cli("INFO", "replication"), what="attached")
+    wait_until(lambda: number_of(replica, "beat") > 0, what="replicated")
+    beat = number_of(servers[1], "beat")
+    wait_until(lambda: number_of(servers[1], "beat") >= beat + 2, what="heartbeats")
+    assert state_of(service, servers[1])["state"] == "voting"
+    lease = take(service)
+    wait_until(lambda: has_lock_on(replica), what="replicated")
+    assert service.release(lease).status == 204
+    assert not service.log("master-barred")
+
+
+def test_a_redis_cluster(lab):
+    """One node of a Redis Cluster fails over whenever the cluster sees fit, to a node that has not seen the last locks."""
+    servers, node = lab.redises(3), lab.redis("--cluster-enabled", "yes", tcp=True)
+    switch = lab.keep(Switch(lab.folder, servers[1]))
+    service = guarded(lab, [servers[0], switch, servers[2]])
+    switch.lead_to(node)
+    seen = wait_state(service, switch, "barred", "redis-cluster")
+    assert seen["bar_remaining_ms"] is None
+    assert metric(service, "master_barred", switch, reason="redis-cluster") == 1
+    assert service.curl("GET", "/locks/free").json["votes"]["barred"] == 1
+    take(service)
+    assert node.cli("DBSIZE") == 0
+    switch.lead_to(servers[1])
+    wait_state(service, switch, "voting")
+
+
+def test_an_old_version(lab):
+    """A server that says it is older than 6.2 (a real one that a proxy lets lie)."""
+    servers = lab.redises(3)
+    switch = lab.keep(Switch(lab.folder, servers[1]))
+    switch.disguise = b"redis_version:7.", b"redis_version:5."
+    service = guarded(lab, [servers[0], switch, servers[2]], wait=False)
+    wait_state(service, switch, "barred", "version")
+    assert metric(service, "master_barred", switch, reason="version") == 1
+
+
+# --------------------------------------------------------------------------------------------------- older images
+
+
+def test_a_heartbeat_that_goes_backwards(lab):
+    scene = Scene(lab)
+    scene.hold()
+    wait_until(lambda: number_of(scene.victim, "beat") >= 6, what="heartbeats")
+    since = time.monotonic()
+    scene.victim.cli("HSET", HASH, "beat", "1")
+    Course(scene.second, scene.victim, "rolled-back", "bad-certificate", "no-certificate", since=since, within=1.0)
+    found = [line["reason"] for service in (scene.first, scene.second) for line in service.log("master-barred")]
+    assert "rolled-back" in found
+    scene.check_not_given_twice()
+
+
+@pytest.mark.parametrize("told_by", ["both", "heartbeat", "client-id"])
+def test_an_older_image_of_a_machine(lab, told_by):
+    """A server that was put back to what it was: same run_id, a certificate that fits, and no lock.
+
+    The image is a real server that has read the victim's data of then; a proxy lends it the run_id. Each of the two things that tell it is
+    enough alone.
+    """
+    servers = lab.redises(3)
+    switch = lab.keep(Switch(lab.folder, servers[1]))
+    scene = Scene(lab, servers=servers, place=switch)
+    for _ in range(50 if told_by != "heartbeat" else 0):
+        scene.victim.cli("PING")
+    reconnect(scene.victim)  # with larger client ids
+    scene.first.wait_voting(3)
+    scene.second.wait_voting(3)
+    scene.victim.cli("SAVE")
+    image = image_of(lab, scene.victim)
+    beat = number_of(scene.victim, "beat")
+    wait_until(lambda: number_of(scene.victim, "beat") >= beat + 5, 10, "heartbeats after the image")
+    if told_by == "client-id":
+        image.cli("HINCRBY", HASH, "beat", "1000000")
+    if told_by == "heartbeat":
+        for _ in range(300):
+            image.cli("PING")
+    assert image.cli("HGET", HASH, "certificate") == scene.victim.cli("HGET", HASH, "certificate")
+    scene.hold()
+    since = time.monotonic()
+    switch.lead_to(image, as_if=scene.victim)
+    scene.caused()
+    assert not has_lock_on(image)
+    scene.follow("rolled-back", since=since)
+    scene.check_not_given_twice()
+    wait_until(lambda: run_id_of(scene.victim).decode() == state_of(scene.second, switch)["run_id"], what="it looks like the same server")
+
+
+def image_of(lab, server):
+    """Another server with the data that the first one saved."""
+    return lab.redis("--dir", server.folder)
+
+
+def test_without_the_guard_an_older_image_gives_it_twice(lab):
+    """That the test above sees what the guard prevents."""
+    servers = lab.redises(3)
+    switch = lab.keep(Switch(lab.folder, servers[1]))
+    scene = Scene(lab, "--restart-guard", "off", servers=servers, place=switch, ttl_ms=30000)
+    scene.victim.cli("SAVE")
+    image = image_of(lab, scene.victim)
+    scene.hold()
+    switch.lead_to(image, as_if=scene.victim)
+    scene.rival.join(10 * SLOW)
+    assert scene.rival.got and scene.rival.got < scene.until - 5, "not given twice?"
+
+
+# --------------------------------------------------------------------------------------------- several at once
+
+
+def test_two_of_three(lab):
+    """Both forget: no majority until the bars are over, and then none that overlaps with what was held."""
+    scene = Scene(lab)
+    scene.hold()
+    since = time.monotonic()
+    scene.victim.cli("FLUSHALL")
+    scene.keeper.cli("FLUSHALL")
+    scene.caused()
+    wait_until(lambda: scene.second.curl("GET", "/readyz").status == 503, 2, "not ready")
+    for server in (scene.victim, scene.keeper):
+        assert code_of(wait_state(scene.second, server, "barred")) in ("bad-certificate", "no-certificate")
+    scene.check_not_given_twice()
+    assert scene.rival.got >= since + bar_seconds()
+
+
+def test_one_after_the_other(lab):
+    """Each is flushed as soon as the one before votes again: the lock is never given twice, the fences grow."""
+    servers = lab.redises(3)
+    first, second = guarded(lab, servers), guarded(lab, servers)
+    fences, until = [], 0.0
+    for server in servers[:2]:
+        start = time.monotonic()
+        lease = take(first)
+        assert start + lease["validity_ms"] / 1000 > until
+        until = start + lease["validity_ms"] / 1000
+        server.cli("FLUSHALL")
+        answer = second.curl("POST", "/locks", body={"resource": LOCK, "ttl_ms": TTL_MS})
+        assert answer.status != 201 or time.monotonic() > until, f"GIVEN TWICE: {answer}"
+        assert first.release(lease).status == 204
+        fences += [lease["fence"], take(second)["fence"]]
+        wait_until(lambda: second.curl("GET", f"/locks/{LOCK}").json.get("held") is False, what="it is over")
+        first.wait_voting(3)
+        second.wait_voting(3)
+    assert fences == sorted(set(fences))

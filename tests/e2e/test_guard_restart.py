@@ -1,0 +1,345 @@
+"""The restart guard: masters that lost their memory, or that somebody else has taken the place of.
+
+Each hazard is caused on real servers while a lease is held that the victim knows of and a rival tries to get (guard_fixtures.py): it must
+not get it before the lease is over, the master must say why it does not vote and for how long, and vote again by itself.
+"""
+
+import threading
+import time
+
+import pytest
+
+from guard_fixtures import (HASH, LOCK, SEEN_BY_OTHERS, TTL_MS, Course, Rival, Scene, Switch, bar_seconds, code_of, follow_readiness,
+                            guarded, has_lock_on, metric, number_of, reconnect, state_of, take, wait_state)
+from harness import SLOW, wait_until
+from proxy import Proxy
+
+AOF = ["--appendonly", "yes", "--appendfsync", "always"]
+
+
+def kill_and_start(scene):
+    scene.victim.restart()
+
+
+def flush(scene):
+    scene.victim.cli("FLUSHALL")
+
+
+def delete_hash(scene):
+    scene.victim.cli("DEL", HASH, LOCK)
+
+
+def delete_certificate(scene):
+    scene.victim.cli("HDEL", HASH, "certificate")
+    scene.victim.cli("DEL", LOCK)
+
+
+def exchange(scene):
+    """Another server, a new one, under the same address."""
+    scene.place.lead_to(scene.other)
+
+
+def replicate_and_promote(scene):
+    """The victim follows an empty server for a moment; its run_id stays."""
+    scene.victim.cli("REPLICAOF", "127.0.0.1", scene.other.port)
+    wait_until(lambda: "master_link_status:up" in scene.victim.cli("INFO", "replication"), what="replicated")
+    assert scene.victim.cli("EXISTS", HASH) == 0
+    scene.victim.cli("REPLICAOF", "NO", "ONE")
+
+
+def set_scene(lab, cause, *options, **how):
+    """With the servers that the cause needs."""
+    servers = lab.redises(3)
+    switch = lab.keep(Switch(lab.folder, servers[1])) if cause is exchange else None
+    scene = Scene(lab, *options, servers=servers, place=switch, **how)
+    if cause in (exchange, replicate_and_promote):
+        scene.other = lab.redis("--repl-diskless-sync", "no", tcp=True)
+    return scene
+
+
+FORGETS = {kill_and_start: ("restarted", "no-certificate"), flush: ("bad-certificate",), delete_hash: ("bad-certificate",),
+           delete_certificate: ("bad-certificate",), exchange: ("restarted", "no-certificate"), replicate_and_promote: ("bad-certificate",)}
+
+
+@pytest.mark.parametrize("cause", FORGETS, ids=lambda cause: cause.__name__)
+def test_a_master_that_forgot(lab, cause):
+    """Empty after a crash, flushed, exchanged: it does not vote until every lease that it may have forgotten is over."""
+    scene = set_scene(lab, cause)
+    scene.hold()
+    since = time.monotonic()
+    cause(scene)
+    scene.caused()
+    course = scene.follow(*FORGETS[cause], since=since)
+    assert course.code in FORGETS[cause] or course.code in SEEN_BY_OTHERS
+    scene.check_not_given_twice()
+    wait_state(scene.first, scene.place, "voting")
+    take(scene.second, "another")
+    server = scene.place.redis if isinstance(scene.place, Switch) else scene.victim
+    wait_until(lambda: has_lock_on(server, "another"), what="it takes part again")
+
+
+@pytest.mark.parametrize("cause", [kill_and_start, flush, exchange], ids=lambda cause: cause.__name__)
+def test_without_the_guard_the_lock_is_given_twice(lab, cause):
+    """That these tests see what the guard prevents."""
+    scene = set_scene(lab, cause, "--restart-guard", "off", ttl_ms=30000)
+    scene.hold()
+    cause(scene)
+    scene.rival.join(10 * SLOW)
+    assert scene.rival.got and scene.rival.got < scene.until - 5, "not given twice?"
+    assert state_of(scene.second, scene.place)["state"] == "voting"
+
+
+NEXT_OPERATIONS = {
+    "acquire": lambda service, lease: service.curl("POST", "/locks", body={"resource": LOCK}),
+    "extend": lambda service, lease: service.curl("PUT", f"/locks/{LOCK}", body={"token": lease["token"]}),
+    "inspect": lambda service, lease: service.curl("GET", f"/locks/{LOCK}"),
+    "release": lambda service, lease: service.curl("DELETE", f"/locks/{LOCK}", body={"token": lease["token"]}),
+}
+
+
+@pytest.mark.parametrize("operation", NEXT_OPERATIONS)
+@pytest.mark.parametrize("cause", [flush, delete_certificate], ids=lambda cause: cause.__name__)
+def test_the_very_next_operation_finds_it(lab, cause, operation):
+    """No heartbeat is needed: the command that would have been fooled says so itself."""
+    scene = set_scene(lab, cause)
+    scene.hold()
+    scene.rival.kill()
+    wait_until(lambda: not has_lock_on(scene.third), what="the rival's leavings are gone")
+    cause(scene)
+    answer = NEXT_OPERATIONS[operation](scene.second, scene.lease)
+    assert answer.status != 201
+    assert operation == "release" or answer.json["votes"]["barred"] == 1, answer  # released: one master that had the key is enough
+    assert code_of(wait_state(scene.second, scene.victim, "barred", seconds=0.5)) in SEEN_BY_OTHERS
+
+
+@pytest.mark.parametrize("aof", [False, True], ids=["empty", "aof"])
+def test_held_all_the_time(lab, aof):
+    """A holder that goes on extending keeps the lock: before, during and after the bar, and whatever the rival does."""
+    servers = [lab.redis(*(AOF if aof else [])) for _ in range(3)]
+    scene = Scene(lab, servers=servers)
+    lease = take(scene.first)
+    rival = lab.keep(Rival(scene.second))
+    keeper = Keeper(scene.first, lease)
+    since = time.monotonic()
+    scene.victim.restart()
+    scene.follow("restarted", *([] if aof else ["no-certificate"]), since=since)
+    assert rival.got is None, "GIVEN TWICE"
+    tries = rival.tries
+    wait_until(lambda: rival.tries > tries + 50, what="the rival tries with the master back")
+    assert rival.got is None and rival.error is None, "GIVEN TWICE, after the bar"
+    assert keeper.stop() >= 5
+    assert scene.first.release(lease).status == 204
+    rival.join(10 * SLOW)
+    assert rival.lease["fence"] > lease["fence"]
+
+
+class Keeper(threading.Thread):
+    """Extends a lease again and again, each time before it is over."""
+
+    def __init__(self, service, lease):
+        super().__init__(daemon=True)
+        self.client, self.lease = service.client(), lease
+        self.count, self.error, self.end = 0, None, threading.Event()
+        self.start()
+
+    def run(self):
+        try:
+            while not self.end.wait(TTL_MS / 4000):
+                answer = self.client.call("PUT", f"/locks/{LOCK}", {"token": self.lease["token"], "ttl_ms": TTL_MS})
+                assert answer.status == 200 and answer.json["fence"] == self.lease["fence"], answer
+                self.count += 1
+        except BaseException as error:  # shown by stop()
+            self.error = error
+        finally:
+            self.client.close()
+
+    def stop(self):
+        self.end.set()
+        self.join(20 * SLOW)
+        assert self.error is None, self.error
+        return self.count
+
+
+def test_restarted_with_its_data(lab):
+    """A certificate that was written for another server: the data may be older than the last lease, so it is barred all the same."""
+    scene = Scene(lab, servers=[lab.redis(*AOF) for _ in range(3)])
+    scene.hold()
+    since = time.monotonic()
+    scene.victim.restart()
+    scene.caused()
+    assert has_lock_on(scene.victim)
+    scene.follow("restarted", since=since)
+    scene.check_not_given_twice()
+
+
+def test_a_failover_to_a_replica(lab):
+    """Replication is asynchronous: the lease had not got there when the replica was promoted."""
+    servers = [lab.redis(), lab.redis("--repl-diskless-sync", "no", tcp=True), lab.redis()]
+    scene = Scene(lab, "--allow-replicas", servers=servers, place=lab.keep(Switch(lab.folder, servers[1])))
+    replica = lab.redis("--replicaof", "127.0.0.1", str(scene.victim.port))
+    wait_until(lambda: number_of(replica, "beat") > 0, what="replicated")
+    replica.cli("REPLICAOF", "NO", "ONE")
+    scene.hold()
+    since = time.monotonic()
+    scene.place.lead_to(replica)
+    scene.caused()
+    scene.follow("restarted", since=since)
+    scene.check_not_given_twice()
+
+
+def test_another_connection_begins_the_bar_again(lab):
+    """Only one unbroken connection shows that it is one server all the time."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers)
+    servers[0].restart()
+    wait_state(service, servers[0], "barred")
+    wait_until(lambda: (state_of(service, servers[0])["bar_remaining_ms"] or 9e9) < bar_seconds() * 1000 - 1000, what="a second of the bar")
+    since = time.monotonic()
+    reconnect(servers[0])
+    wait_until(lambda: (state_of(service, servers[0])["bar_remaining_ms"] or 0) > bar_seconds() * 1000 - 900, what="the bar begins again")
+    Course(service, servers[0], "restarted", "no-certificate", since=since)
+
+
+def test_forgotten_again_during_the_bar(lab):
+    """The mark that is left at the beginning is gone at the end: so it begins again."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers)
+    servers[0].cli("FLUSHALL")
+    wait_state(service, servers[0], "barred")
+    wait_until(lambda: (state_of(service, servers[0])["bar_remaining_ms"] or 9e9) < bar_seconds() * 1000 - 1000, what="a second of the bar")
+    since = time.monotonic()
+    servers[0].cli("FLUSHALL")
+    # It is found by the next heartbeat, until which the old bar is shown.
+    wait_until(lambda: (state_of(service, servers[0])["bar_remaining_ms"] or 0) > bar_seconds() * 1000 - 900, 3, "the bar begins again")
+    Course(service, servers[0], "bad-certificate", "no-certificate", since=since)
+
+
+# ------------------------------------------------------------------------------------------------ all at once
+
+
+@pytest.mark.parametrize("aof", [False, True], ids=["empty", "aof"])
+def test_everything_restarted_at_once(lab, aof):
+    """All masters and redlockd: unavailable for the longest lease and a little more, then back without anybody's help."""
+    servers = [lab.redis(*(AOF if aof else [])) for _ in range(3)]
+    before = guarded(lab, servers)
+    lease = take(before)
+    until = time.monotonic() + lease["validity_ms"] / 1000
+    before.kill()
+    for server in servers:
+        server.kill()
+    start = time.monotonic()
+    for server in servers:
+        server.start()
+    after = guarded(lab, servers, bootstrap=False, wait=False)
+    rival = lab.keep(Rival(after))
+    end = follow_readiness(after, bar_seconds(), "restarted" if aof else "no-certificate")
+    assert end - start >= bar_seconds(), f"ready after {end - start:.3f} s"
+    rival.join(10 * SLOW)
+    assert rival.got and rival.got > until and rival.got >= start + bar_seconds(), "GIVEN TWICE"
+    assert rival.lease["fence"] > lease["fence"]
+    after.wait_voting(3)
+    wait_until(lambda: any(metric(after, "fence_floor_clocked", server) for server in servers), 3, "the metric")
+
+
+def test_the_longest_lease_of_anybody_is_waited_for(lab):
+    """Also of a redlockd that is not there any more: the masters remember it."""
+    servers = [lab.redis(*AOF) for _ in range(3)]
+    short = guarded(lab, servers)
+    long_ms = TTL_MS + 1000
+    other = guarded(lab, servers, ttl_ms=long_ms)
+    lease = take(other, ttl_ms=long_ms)
+    until = time.monotonic() + lease["validity_ms"] / 1000
+    for service in (short, other):
+        service.kill()
+    for server in servers:
+        server.kill()
+    start = time.monotonic()
+    for server in servers:
+        server.start()
+    after = guarded(lab, servers, bootstrap=False, wait=False)
+    rival = lab.keep(Rival(after))
+    end = follow_readiness(after, bar_seconds(long_ms), "restarted")
+    assert bar_seconds(long_ms) <= end - start < bar_seconds(long_ms) + 2 * SLOW
+    rival.join(10 * SLOW)
+    assert rival.got and rival.got > until, "GIVEN TWICE"
+
+
+def test_the_longest_lease_of_another_redlockd_is_waited_for_where_one_master_forgot(lab):
+    """The one that waits gives short leases only; it knows of the others' from the masters, also from those that did not forget."""
+    servers = lab.redises(3)
+    long_ms = TTL_MS + 1000
+    short = guarded(lab, servers)
+    guarded(lab, servers, ttl_ms=long_ms).kill()
+    wait_until(lambda: all(number_of(server, "ttl_ms") == long_ms for server in servers), what="the longest lease is written down")
+    beat = number_of(servers[2], "beat")
+    wait_until(lambda: number_of(servers[2], "beat") > beat, what="a heartbeat")
+    since = time.monotonic()
+    servers[0].restart()
+    Course(short, servers[0], "restarted", "no-certificate", since=since, ttl_ms=long_ms)
+
+
+def test_the_longest_lease_is_learned_late(lab):
+    """Only the master that is away knows of another redlockd's long leases. The bar is over when it comes back, and must go on then."""
+    servers = lab.redises(3)
+    long_ms = round(TTL_MS + (bar_seconds() + 1) * 1000 * max(1.0, SLOW / 2))
+    cut_off, wiped, away = (lab.keep(Proxy(lab.folder, server)) for server in servers)
+    short = guarded(lab, [servers[0], wiped, away])
+    for proxy in (cut_off, wiped, away):
+        proxy.cut()  # what the other one writes there is not to be heard
+    short.wait_voting(1)
+    other = guarded(lab, [cut_off, *servers[1:]], ttl_ms=long_ms, wait=False)
+    other.wait_voting(2)
+    wait_until(lambda: number_of(servers[2], "ttl_ms") == long_ms, what="the longest lease is written down")
+    assert number_of(servers[0], "ttl_ms") == TTL_MS
+    start = time.monotonic()
+    lease = take(other, ttl_ms=long_ms)
+    until = start + lease["validity_ms"] / 1000
+    other.kill()
+    servers[1].restart()
+    wiped.heal()
+    rival = lab.keep(Rival(short))
+    wait_state(short, wiped, "barred")
+    wait_state(short, wiped, "barred", "resync", seconds=bar_seconds() + 2)
+    assert time.monotonic() < until, "this machine is too slow"
+    away.heal()
+    rival.join(20 * SLOW)
+    assert rival.got and rival.got > until, f"GIVEN TWICE: {until - rival.got:.3f} s before the first lease was over"
+
+
+def test_a_single_master(lab):
+    """With one master nothing can be asked for what it forgot: unavailable, and then the numbers rest on clocks."""
+    server = lab.redis()
+    service = guarded(lab, [server])
+    lease = take(service)
+    until = time.monotonic() + lease["validity_ms"] / 1000
+    rival = lab.keep(Rival(service))
+    start = time.monotonic()
+    server.restart()
+    end = follow_readiness(service, bar_seconds(), "restarted", "no-certificate")
+    assert end - start >= bar_seconds()
+    rival.join(10 * SLOW)
+    assert rival.got and rival.got > until, "GIVEN TWICE"
+    assert rival.lease["fence"] > lease["fence"]
+    wait_until(lambda: metric(service, "fence_floor_clocked", server) == 1, 3, "the metric")
+    assert any(warning.startswith("fences: ") and "clock" in warning for warning in state_of(service, server)["warnings"])
+
+
+def try_to_take(service):
+    """The lease, or None where there is none."""
+    answer = service.curl("POST", "/locks", body={"resource": LOCK, "ttl_ms": TTL_MS})
+    return answer.json if answer.status == 201 else None
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_redlockd_restarted(lab, workers):
+    """Costs nothing where the masters are as they were: no bar, and the leases are there."""
+    servers = lab.redises(3)
+    before = guarded(lab, servers, "--workers", workers)
+    lease = wait_until(lambda: try_to_take(before), what="a lease")
+    before.kill()
+    start = time.monotonic()
+    after = guarded(lab, servers, "--workers", workers, bootstrap=False)
+    assert time.monotonic() - start < 1.0 * SLOW
+    assert after.curl("POST", "/locks", body={"resource": LOCK}).code == "locked"
+    assert after.release(lease).status == 204
+    assert not after.log("master-barred")

@@ -1,0 +1,392 @@
+"""The restart guard at the beginning and at the end of a bar: new clusters, --bootstrap, what other masters must tell, what is refused.
+
+test_guard_restart.py has the hazards themselves.
+"""
+
+import time
+
+import pytest
+
+from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Rival, Switch, bar_seconds, code_of, follow_readiness, guarded, hold, limits,
+                            metric, number_of, reconnect, state_of, take, wait_state)
+from harness import SLOW, run_redlockd, wait_until
+from test_fences import bucket_of, clock, is_growing  # noqa: F401
+
+HOUR_MS = 3600 * 1000
+AOF = ["--appendonly", "yes", "--appendfsync", "always"]
+
+
+def clusters_of(servers):
+    return {server.cli("HGET", HASH, "cluster") for server in servers}
+
+
+# ------------------------------------------------------------------------------------------------ new clusters
+
+
+@pytest.mark.parametrize("masters", [1, 3])
+def test_new_masters_without_bootstrap(lab, masters):
+    """New, or has everything been lost? Nothing can tell, so the longest lease is waited for, and /readyz says so."""
+    servers = lab.redises(masters)
+    start = time.monotonic()
+    service = guarded(lab, servers, bootstrap=False, wait=False)
+    refused = service.curl("POST", "/locks", body={"resource": LOCK})
+    assert refused.status == 503 and refused.code == "no-quorum", refused
+    end = follow_readiness(service, bar_seconds(), "no-certificate")
+    assert bar_seconds() <= end - start < bar_seconds() + 2 * SLOW
+    service.wait_voting(masters)
+    take(service)
+    assert len(clusters_of(servers)) == 1
+
+
+@pytest.mark.parametrize("masters", [1, 2, 3, 5])
+def test_bootstrap(lab, masters):
+    """It is new, we are told: no bar, and nothing rests on clocks that was ever counted."""
+    servers = lab.redises(masters)
+    start = time.monotonic()
+    service = guarded(lab, servers)
+    assert time.monotonic() - start < 1.0 * SLOW
+    take(service)
+    assert len(clusters_of(servers)) == 1
+    assert len({server.cli("HGET", HASH, "certificate") for server in servers}) == masters
+    assert len({server.cli("HGET", HASH, "digest") for server in servers}) == 1
+    for server in servers:
+        assert metric(service, "fence_floor_clocked", server) == 0 and state_of(service, server)["warnings"] == []
+        assert number_of(server, "ttl_ms") == TTL_MS
+
+
+def wait_all_workers(service, voting):
+    """Until whoever answers sees so many masters voting, which is seen by ten answers in a row."""
+    def reached():
+        return all(service.curl("GET", "/masters").json["quorum"]["voting"] == voting for _ in range(10))
+    wait_until(reached, 5, "all workers")
+
+
+def test_several_bootstrap_at_once(lab):
+    """Whoever comes first: all serve at once, and it is one cluster."""
+    for _ in range(3):
+        servers = lab.redises(3)
+        orders = (servers, servers[::-1], [servers[1], servers[0], servers[2]])
+        services = [guarded(lab, order, "--workers", "2", wait=False) for order in orders]
+        start = time.monotonic()
+        for service in services:
+            wait_all_workers(service, 3)
+        assert time.monotonic() - start < 2.0 * SLOW
+        assert len(clusters_of(servers)) == 1
+        leases = [service.curl("POST", "/locks", body={"resource": LOCK}).status for service in services]
+        assert sorted(leases) == [201, 409, 409], leases
+        for service in services:
+            service.stop()
+
+
+def test_bootstrap_where_one_was_new(lab):
+    """It is no remedy for a master that forgot: where another one has a certificate it is not listened to."""
+    servers = lab.redises(3)
+    guarded(lab, servers).stop()
+    since = time.monotonic()
+    servers[0].restart()
+    service = guarded(lab, servers, wait=False)
+    service.wait_voting(2)
+    Course(service, servers[0], "restarted", "no-certificate", since=since)
+
+
+def test_bootstrap_where_all_have_been_restarted(lab):
+    """With their data: these certificates are others' (run_id), but they show that it is not new."""
+    servers = [lab.redis(*AOF) for _ in range(3)]
+    guarded(lab, servers).kill()
+    for server in servers:
+        server.kill()
+    start = time.monotonic()
+    for server in servers:
+        server.start()
+    service = guarded(lab, servers, wait=False)
+    assert follow_readiness(service, bar_seconds(), "restarted") - start >= bar_seconds()
+
+
+@pytest.mark.parametrize("barred", [False, True], ids=["certificate", "marker"])
+def test_bootstrap_where_the_one_that_remembers_cannot_be_reached(lab, barred):
+    """Two new ones, the third is not there: it may have a certificate, and has."""
+    servers = lab.redises(3)
+    guarded(lab, servers).kill()
+    if barred:
+        servers[2].cli("HDEL", HASH, "certificate")
+    servers[2].stop()
+    start = time.monotonic()
+    for server in servers[:2]:
+        server.restart()
+    service = guarded(lab, servers, wait=False)
+    rival = lab.keep(Rival(service))
+    wait_state(service, servers[0], "barred")
+    wait_state(service, servers[1], "barred")
+    wait_until(lambda: time.monotonic() > start + 1.0, what="it would be there")
+    servers[2].cont()
+    wait_state(service, servers[2], "barred" if barred else "voting")
+    rival.join(bar_seconds() + 10 * SLOW)
+    assert rival.got >= start + bar_seconds()
+
+
+# -------------------------------------------------------------------------------- what other masters must tell
+
+
+def set_back(clock):  # noqa: F811
+    return clock(-2 * HOUR_MS)
+
+
+def test_fences_grow_over_the_loss_of_a_master(lab, resource, clock):  # noqa: F811
+    """The numbers that it counted to come back from the others, not from a clock: this one is two hours behind.
+
+    Two masters have the last number; one of them forgets; the other one goes away. What is left never heard of it but from each other.
+    """
+    servers = lab.redises(3)
+    service = guarded(lab, servers)
+    fences = [hold(service, resource) for _ in range(3)]
+    wait_until(lambda: number_of(servers[2], bucket_of(resource)) == fences[-1], what="all know the number")
+    servers[2].cli("HDEL", HASH, bucket_of(resource))
+    since = time.monotonic()
+    servers[1].restart()
+    Course(service, servers[1], "restarted", "no-certificate", since=since)
+    assert number_of(servers[1], "floor") >= fences[-1]
+    assert metric(service, "fence_floor_clocked", servers[1]) == 0 and not state_of(service, servers[1])["warnings"]
+    behind = guarded(lab, servers, env=set_back(clock))
+    servers[0].kill()
+    behind.wait_voting(2)
+    fences += [hold(behind, resource) for _ in range(3)]
+    assert is_growing(fences), fences
+
+
+def check_clocked(service, servers):
+    """At least one of them had to begin with a clock; the others may have learned from it."""
+    clocked = [server for server in servers if number_of(server, "clocked_us") > 0]
+    wait_until(lambda: clocked == [server for server in servers if metric(service, "fence_floor_clocked", server)], 3, "the metric")
+    assert clocked
+    for server in servers:
+        warnings = state_of(service, server)["warnings"]
+        assert bool(warnings) == (server in clocked)
+        assert not warnings or (warnings[0].startswith("fences: ") and "clock" in warnings[0])
+
+
+def test_fences_after_everything_was_lost(lab, resource, clock):  # noqa: F811
+    """Nobody remembers: the order rests on clocks, and that is said. That redlockd's is behind does not matter, the masters' are right."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers)
+    fences = [hold(service, resource)]
+    service.kill()
+    for server in servers:
+        server.restart()
+    behind = guarded(lab, servers, bootstrap=False, wait=False, env=set_back(clock))
+    follow_readiness(behind, bar_seconds(), "no-certificate")
+    behind.wait_voting(3)
+    fences += [hold(behind, resource) for _ in range(3)]
+    assert is_growing(fences), fences
+    check_clocked(behind, servers)
+    check_clocked(guarded(lab, servers), servers)  # whoever comes later knows it from the masters
+
+
+def test_two_of_three_forgot(lab, resource, clock):  # noqa: F811
+    """One that remembers is too few to know every number, since a lease may have been on the other two alone."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers)
+    fences = [hold(service, resource)]
+    since = time.monotonic()
+    for server in servers[:2]:
+        server.restart()
+    Course(service, servers[0], "restarted", "no-certificate", since=since)
+    service.wait_voting(3)
+    check_clocked(service, servers)
+    assert not number_of(servers[2], "clocked_us")
+    behind = guarded(lab, servers, env=set_back(clock))
+    fences += [hold(behind, resource) for _ in range(3)]
+    assert is_growing(fences), fences
+
+
+def test_two_forgot_and_the_third_is_away(lab):
+    """What they forgot cannot be known for certain any more, whatever the third one says: so they need not wait for it."""
+    servers = lab.redises(3)
+    before = guarded(lab, servers)
+    lease = take(before)
+    before.kill()
+    for server in servers:
+        server.kill()
+    start = time.monotonic()
+    for server in servers[:2]:
+        server.start()
+    service = guarded(lab, servers, bootstrap=False, wait=False)
+    end = follow_readiness(service, bar_seconds(), "no-certificate", patience=2)
+    assert end - start >= bar_seconds()
+    assert hold(service) > lease["fence"]
+    check_clocked(service, servers[:2])
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_new_masters_of_which_one_is_away(lab, bootstrap):
+    """It could have a certificate, so --bootstrap does not help; but the wait does."""
+    servers = lab.redises(3)
+    servers[1].kill()
+    start = time.monotonic()
+    service = guarded(lab, servers, bootstrap=bootstrap, wait=False)
+    assert follow_readiness(service, bar_seconds(), "no-certificate", patience=2) - start >= bar_seconds()
+    hold(service)
+    servers[1].start()
+    service.wait_voting(3)
+    assert len(clusters_of(servers)) == 1
+
+
+@pytest.mark.parametrize("comes_back", ["as-it-was", "empty"])
+def test_one_forgot_and_another_one_is_away(lab, comes_back):
+    """The one that is away may know a number that nobody else does: the other one waits for it, and says so, until it is there."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers)
+    lease = take(service)
+    servers[2].stop()
+    start = time.monotonic()
+    servers[1].restart()
+    wait_state(service, servers[1], "barred", "restarted", "no-certificate")
+    seen = wait_state(service, servers[1], "barred", "resync", seconds=bar_seconds() + 2)
+    assert time.monotonic() - start >= bar_seconds()
+    assert seen["bar_remaining_ms"] is None and len(seen["reason"].split()) > 3, seen
+    answer = service.curl("GET", "/readyz")
+    assert answer.status == 503 and "resync" in answer.json["detail"], answer
+    assert metric(service, "master_barred", servers[1], reason="resync") == 1
+    rival = Rival(service)
+    wait_until(lambda: rival.tries >= 5 and time.monotonic() > start + bar_seconds() + 1.0, what="it stays so")
+    assert rival.got is None and code_of(state_of(service, servers[1])) == "resync"
+    if comes_back == "empty":
+        servers[2].restart()
+        wait_state(service, servers[1], "voting", seconds=4)
+        wait_until(lambda: metric(service, "fence_floor_clocked", servers[1]) == 1, 3, "it is said")
+    else:
+        servers[2].cont()
+        wait_state(service, servers[1], "voting", seconds=4)
+        assert metric(service, "fence_floor_clocked", servers[1]) == 0
+    rival.join(10 * SLOW)
+    assert rival.lease["fence"] > lease["fence"]
+    service.wait_voting(3)
+
+
+# ------------------------------------------------------------------------------------------------- what is refused
+
+
+def refused(masters, *options):
+    """Starts a redlockd that must not start; what it says."""
+    result = run_redlockd("--listen", "127.0.0.1:0", "--masters", ",".join(master.url for master in masters), *limits(), *options)
+    assert result.returncode == 2, result
+    lines = [line for line in result.stderr.splitlines() if "level=error" in line or line.startswith("redlockd: ")]
+    return next(line for line in lines if "event=end" not in line)
+
+
+@pytest.mark.parametrize("bootstrap", [[], ["--bootstrap"]], ids=["", "bootstrap"])
+def test_another_number_of_masters_is_refused(lab, bootstrap):
+    """Two majorities that do not overlap: of three, and of five of which these are three."""
+    servers = lab.redises(5)
+    service = guarded(lab, servers[:3])
+    message = refused(servers, *bootstrap)
+    assert any(server.url in message for server in servers[:3]) and "masters" in message, message
+    assert "3" in message or "number" in message
+    assert not any(server.cli("HGET", HASH, "certificate") for server in servers[3:])
+    assert len({server.cli("HGET", HASH, "digest") for server in servers[:3]}) == 1
+    assert refused(servers[:2], *bootstrap)
+    take(service)
+    service.wait_voting(3)
+    assert not service.log("master-barred")
+
+
+def test_another_number_of_masters_that_is_found_later(lab):
+    """The address leads to a master of others."""
+    servers, alone = lab.redises(3), lab.redis()
+    guarded(lab, [alone]).stop()
+    before = alone.cli("HGETALL", HASH)
+    switch = lab.keep(Switch(lab.folder, servers[0]))
+    service = guarded(lab, [switch, *servers[1:]])
+    switch.lead_to(alone)
+    wait_state(service, switch, "barred", "digest")
+    assert state_of(service, switch)["bar_remaining_ms"] is None
+    assert metric(service, "master_barred", switch, reason="digest") == 1
+    take(service)
+    assert alone.cli("EXISTS", LOCK) == 0
+    after = alone.cli("HGETALL", HASH)
+    assert without_beat(after) == without_beat(before), "it is not ours: nothing is written there"
+    switch.lead_to(servers[0])
+    wait_state(service, switch, "voting")
+
+
+def without_beat(fields):
+    hash_of = dict(zip(fields[::2], fields[1::2]))
+    hash_of.pop("beat")
+    return hash_of
+
+
+def test_a_master_of_another_cluster(lab):
+    """Of as many masters: its certificate is as it should be, but for others' leases."""
+    servers, others = lab.redises(3), lab.redises(3)
+    guarded(lab, others).stop()
+    switch = lab.keep(Switch(lab.folder, servers[0]))
+    service = guarded(lab, [switch, *servers[1:]])
+    switch.lead_to(others[0])
+    wait_state(service, switch, "barred", "cluster")
+    assert metric(service, "master_barred", switch, reason="cluster") == 1
+    take(service)
+    assert others[0].cli("EXISTS", LOCK) == 0
+    switch.lead_to(servers[0])
+    wait_state(service, switch, "voting")
+
+
+def test_two_addresses_of_one_server_are_refused(lab):
+    servers, both = lab.redises(2), lab.redis(tcp=True)
+
+    class Same:
+        url = f"unix:{both.path}"
+    message = refused([servers[0], both, Same])
+    assert both.url in message and Same.url in message, message
+
+
+def test_two_addresses_that_come_to_lead_to_one_server(lab):
+    """It has one vote; with the third master that is still a majority, and with one address put right it is as before, at once."""
+    servers = lab.redises(3)
+    switch = lab.keep(Switch(lab.folder, servers[1]))
+    service = guarded(lab, [servers[0], switch, servers[2]])
+    switch.lead_to(servers[0])
+    wait_until(lambda: "duplicate" in [code_of(state_of(service, one)) for one in (servers[0], switch)], what="found")
+    assert service.curl("GET", "/masters").json["quorum"]["voting"] == 2
+    doubled = next(one for one in (servers[0], switch) if code_of(state_of(service, one)) == "duplicate")
+    assert metric(service, "master_barred", doubled, reason="duplicate") == 1
+    servers[2].stop()
+    answer = service.curl("POST", "/locks", body={"resource": LOCK})
+    assert answer.status == 503 and answer.json["votes"]["granted"] <= 1, f"one server has two votes: {answer}"
+    servers[2].cont()
+    since = time.monotonic()
+    switch.lead_to(servers[1])
+    wait_state(service, doubled, "voting")
+    service.wait_voting(3)
+    assert time.monotonic() - since < bar_seconds() - 0.5
+
+
+def test_two_masters_change_places(lab):
+    """They are the same two as before: each has its memory and a certificate that says so. Nothing is forgotten, nothing given twice."""
+    servers = lab.redises(3)
+    switches = [lab.keep(Switch(lab.folder, server)) for server in servers[:2]]
+    first, second = (guarded(lab, [*switches, servers[2]]) for _ in range(2))
+    start = time.monotonic()
+    lease = take(first)
+    until = start + lease["validity_ms"] / 1000
+    rival = lab.keep(Rival(second))
+    for switch, server in zip(switches, servers[1::-1]):
+        switch.lead_to(server)
+    rival.join(10 * SLOW)
+    assert rival.got and rival.got > until, "GIVEN TWICE"
+    assert rival.lease["fence"] > lease["fence"]
+    second.wait_voting(3)
+
+
+def test_a_hash_of_another_type(lab):
+    """Somebody else's key in the place of ours: errors, no votes, and no harm."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers)
+    servers[0].cli("SET", HASH, "x")
+    answers = [service.curl("POST", "/locks", body={"resource": f"{LOCK}/{number}"}) for number in range(5)]
+    assert [answer.status for answer in answers] == [201] * 5
+    wait_until(lambda: state_of(service, servers[0])["state"] != "voting", 3, "it does not vote")
+    servers[0].cli("DEL", HASH)
+    since = time.monotonic()
+    wait_state(service, servers[0], "voting", seconds=bar_seconds() + 4)
+    assert time.monotonic() - since >= bar_seconds()
+    reconnect(servers[0])
+    service.wait_voting(3)
