@@ -137,13 +137,13 @@ static enum excuse is_excused(const struct world *world, const struct lease *old
 	const struct node *node = &world->nodes[index];
 	const struct trail *trail = &world->trails[old->token];
 	uint64_t set_at = trail->set_at[index];
-	if (sight->run_at <= set_at)
+	if (sight->run_at < set_at) /* in the same microsecond: what came between tells */
 		return EXCUSES;
-	if (trail->evicted_at[index] > set_at && sight->info_at < trail->evicted_at[index])
+	if (trail->evicted_at[index] >= set_at && sight->info_at < trail->evicted_at[index])
 		return EXCUSE_EVICTED_UNSEEN;
-	if (trail->deleted_at[index] > set_at)
+	if (trail->deleted_at[index] >= set_at)
 		return EXCUSE_DELETED;
-	if (node->rolled_at > set_at && sight->saw_rolled < node->rolled_at)
+	if (node->rolled_at >= set_at && sight->saw_rolled < node->rolled_at)
 		return EXCUSE_ROLLED_UNSEEN;
 	if (sight->jumped_us <= trail->jumped_us[index])
 		return EXCUSES;
