@@ -139,7 +139,11 @@ static void assess(struct guard_master *master, const struct guard_params *param
 {
 	bool was_voting = master->state == GUARD_VOTING;
 	bool fits = event->certificate != 0 && event->certificate_run_id == master->run_id;
-	bool refuted = master->state == GUARD_ASKING && master->certificate != 0 && event->certificate == master->certificate;
+	/* One that was trusted and was gone never comes again by right: whoever certifies draws a new one. */
+	if (master->certificate != 0 && event->certificate != master->certificate)
+		master->gone_certificate = master->certificate;
+	bool refuted = event->certificate != 0 && (event->certificate == master->gone_certificate ||
+						   (master->state == GUARD_ASKING && event->certificate == master->certificate));
 	master->void_certificate = event->certificate;
 	if (fits && refuted)
 		master->found = GUARD_ROLLED_BACK; /* it went away and came back */
@@ -179,6 +183,7 @@ static void take_connected(struct guard_master *master, const struct guard_event
 		master->found = GUARD_ROLLED_BACK;
 	if (!same) {
 		master->beat = 0;
+		master->gone_certificate = 0;
 		master->has_clock = false;
 		master->found = GUARD_NO_REASON;
 	}

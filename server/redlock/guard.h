@@ -119,6 +119,7 @@ struct guard_master {
 	bool read;                      /* its certificate was read on this connection */
 	uint64_t run_id, client_id, beat;
 	uint64_t certificate;           /* VOTING: what scripts carry; ASKING: what did not fit, 0: nothing so far */
+	uint64_t gone_certificate;      /* was trusted under this run_id, and was found gone; 0: none */
 	uint64_t chosen_cluster;        /* CERTIFYING: that it is certified for, if it is */
 	uint64_t cluster;               /* as read, also where the certificate is gone; 0: it never had one */
 	uint64_t void_certificate;      /* CONDEMNED: the one that BAR takes away */

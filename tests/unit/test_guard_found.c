@@ -115,6 +115,24 @@ START_TEST(test_rolled_back_between_two_connections)
 }
 END_TEST
 
+/* Its hash was found gone, and the count of heartbeats with it; over the next connection an image from before it went is back. */
+START_TEST(test_certificate_that_was_gone_comes_back)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	votes(&cases, 0);
+	pass(&cases, 10 * SECOND);
+	cases.beats[0] = 0;
+	ANSWERS(&cases, 0, NOTHING_AT_ALL);
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_BAD_CERTIFICATE);
+	loses(&cases, 0);
+	cases.beats[0] = 7;
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+}
+END_TEST
+
 /* While the master is barred: what its marker says about its numbers is from the older image, so they count as forgotten. */
 START_TEST(test_rolled_back_during_the_bar)
 {
@@ -298,6 +316,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_client_ids_of_another_server_begin_anew);
 	tcase_add_loop_test(tcase, test_rolled_back_by_beat, 0, 5);
 	tcase_add_test(tcase, test_rolled_back_between_two_connections);
+	tcase_add_test(tcase, test_certificate_that_was_gone_comes_back);
 	tcase_add_test(tcase, test_rolled_back_during_the_bar);
 	tcase_add_test(tcase, test_rolled_back_while_certify_is_under_way);
 	tcase_add_test(tcase, test_what_another_found_is_taken_over);
