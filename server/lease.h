@@ -24,6 +24,8 @@ enum lease_call { LEASE_ACQUIRE, LEASE_EXTEND, LEASE_RELEASE, LEASE_INSPECT };
 struct lease_request {
 	enum lease_call call;
 	uint32_t ttl_ms;                   /* acquire, extend */
+	uint32_t wait_ms;                  /* acquire: how long to wait in the line; 0: not at all */
+	bool hold;                         /* acquire: the HTTP side will hold the lease (hold.h); of no meaning here */
 	uint16_t resource_len;             /* 1 … LEASE_RESOURCE_MAX */
 	uint16_t owner_len;                /* acquire; 0: none */
 	char resource[LEASE_RESOURCE_MAX]; /* not terminated */
@@ -40,6 +42,7 @@ enum lease_status {
 	LEASE_NO_QUORUM,    /* 503 no-quorum */
 	LEASE_SPLIT_VOTE,   /* 503 split-vote */
 	LEASE_DRAINING,     /* 503 draining: the service is shutting down */
+	LEASE_TOO_MANY,     /* 429 too-many-requests: it would have to wait, but too many do */
 	LEASE_STATUS_COUNT
 };
 
@@ -73,6 +76,7 @@ struct lease_answer {
 
 	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner */
 	struct lease_holder holder;
+	uint32_t waiters;     /* inspect: how many wait for it, over all replicas */
 	bool held;            /* inspect */
 	bool expires;         /* inspect, held: false for a foreign key without an expiry */
 	uint64_t remaining_ms; /* inspect, held and expires */

@@ -34,25 +34,30 @@ static const char *skip_number(const char *at, const char *end, uint64_t *ret_nu
 }
 
 /* Our own values: 40 hex digits, a colon, digits, a colon, digits, a colon, the owner. Returns the owner, or NULL for somebody else's. */
-static const char *find_owner(const char *value, size_t len, uint64_t *ret_fence)
+static const char *find_owner(const char *value, size_t len, uint64_t *ret_hold_until_ms, uint64_t *ret_fence)
 {
-	uint64_t hold_until_ms;
 	if (len < LEASE_TOKEN_LEN + 1 || value[LEASE_TOKEN_LEN] != ':')
 		return NULL;
 	for (size_t i = 0; i < LEASE_TOKEN_LEN; i++)
 		if (!memchr("0123456789abcdef", value[i], 16))
 			return NULL;
-	const char *at = skip_number(value + LEASE_TOKEN_LEN + 1, value + len, &hold_until_ms);
+	const char *at = skip_number(value + LEASE_TOKEN_LEN + 1, value + len, ret_hold_until_ms);
 	return at ? skip_number(at, value + len, ret_fence) : NULL;
+}
+
+uint64_t lease_value_hold_until_ms(const char *value, size_t len)
+{
+	uint64_t hold_until_ms = 0, fence;
+	return value && find_owner(value, len, &hold_until_ms, &fence) ? hold_until_ms : 0;
 }
 
 uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder)
 {
-	uint64_t fence = 0;
+	uint64_t fence = 0, hold_until_ms;
 	memset(ret_holder, 0, sizeof *ret_holder);
 	if (!value)
 		return FOREIGN_TYPE_ID;
-	const char *owner = find_owner(value, len, &fence);
+	const char *owner = find_owner(value, len, &hold_until_ms, &fence);
 	if (!owner)
 		return hash_bytes(value, len);
 	size_t owner_len = (size_t)(value + len - owner);
@@ -122,6 +127,9 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 		find_holder(op, result->holder, &ret_answer->holder);
 		ret_answer->holder.fence = result->holder_fence;
 	}
+	if (op->crowded && ret_answer->status == LEASE_LOCKED)
+		ret_answer->status = LEASE_TOO_MANY;
+	ret_answer->waiters = result->waiters;
 	ret_answer->held = result->held;
 	ret_answer->expires = result->held && result->remaining_us != REDLOCK_NEVER;
 	ret_answer->remaining_ms = ret_answer->expires ? result->remaining_us / 1000 : 0;

@@ -8,7 +8,7 @@
 #include "lease_internal.h"
 #include "scripts.h"
 
-enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, ARGUMENTS_MAX = 13, LEASE_BUCKETS = 16384 };
+enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, ARGUMENTS_MAX = 14, LEASE_BUCKETS = 16384 };
 
 static size_t key_write(const struct options *options, const char *resource, size_t resource_len, char ret_key[KEY_MAX])
 {
@@ -78,7 +78,7 @@ char *lease_command_format(const struct options *options, const struct lease_req
 	add(&arguments, key, key_len);
 	add(&arguments, master_key, key_write(options, master, sizeof master - 1, master_key));
 	if (script != REDLOCK_SCRIPT_INSPECT)
-		add(&arguments, command->token, LEASE_TOKEN_LEN);
+		add(&arguments, command->token, command->token[0] ? LEASE_TOKEN_LEN : 0);
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_EXTEND)
 		add_text(&arguments, ttl_ms);
 	if (script == REDLOCK_SCRIPT_ACQUIRE) {
@@ -89,9 +89,16 @@ char *lease_command_format(const struct options *options, const struct lease_req
 		add_text(&arguments, bucket);
 		add_text(&arguments, fence);
 	}
+	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
+		add_text(&arguments, command->place ? command->place : "");
 	add_text(&arguments, "----------------"); /* certificate and deadline: each master's own are written over it (master_guard_stamp) */
 	add_text(&arguments, "9999999999999999");
 	return format(&arguments, ret_len);
+}
+
+void lease_place_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_place[LEASE_PLACE_MAX])
+{
+	snprintf(ret_place, LEASE_PLACE_MAX, "%s:%016llu %llu", masters_replica(leases->masters), (unsigned long long)arrival, (unsigned long long)wait_ms);
 }
 
 /* The characters that mean something in a Redis pattern stand for themselves. */

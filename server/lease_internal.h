@@ -1,4 +1,4 @@
-/* What lease.c, lease_command.c, lease_answer.c and lease_list.c share; nobody else includes it. */
+/* What the files lease*.c share; nobody else includes it. */
 #ifndef LEASE_INTERNAL_H
 #define LEASE_INTERNAL_H
 
@@ -33,6 +33,12 @@ struct lease_op {
 	bool finished; /* the core is done with it */
 	struct lease_answer answer;
 	uint64_t holder_id; /* of the result */
+	struct lease_line *line; /* it waits, or may have to; NULL: it does not */
+	struct lease_op *line_next, *line_prev;
+	uint64_t lapses;    /* of the lines, when it took its place */
+	uint64_t called_us; /* when a master called it first; 0: none has */
+	bool held_noted;    /* release: the time was told to the metrics */
+	bool crowded;       /* it would wait, but too many do */
 	struct lease_sight seen[REDLOCK_MASTERS_MAX];
 	uint16_t reached; /* bit i: a command of this attempt was handed to master i */
 	size_t unsent_count;
@@ -46,6 +52,8 @@ struct lease_ref {
 	uint16_t attempt, round;
 	enum redlock_script script;
 	uint8_t master;
+	enum redlock_place place;
+	bool tokenless;
 	uint64_t fence;
 	char token[LEASE_TOKEN_LEN]; /* of that attempt */
 };
@@ -60,7 +68,8 @@ struct leases {
 	struct lease_op *done_first, *done_last;
 	struct lease_listing *new_listings;
 	bool list_answered; /* since the last pump: the HTTP side has something to write */
-	size_t waiting;
+	struct lease_lines *lines;
+	size_t waiting; /* operations whose answer somebody waits for */
 	unsigned unflushed; /* operations begun since the last flush */
 	bool draining;
 	uint64_t fence_clock; /* hybrid logical clock: the last guess, or the largest number seen, in µs of the day's time */
@@ -69,10 +78,14 @@ struct leases {
 /* lease_command.c: the bytes that go to a master. Allocated by hiredis: redisFreeCommand() them; NULL where memory is short. */
 struct lease_command {
 	enum redlock_script script;
-	const char *token; /* LEASE_TOKEN_LEN */
+	const char *token; /* LEASE_TOKEN_LEN; release: "" for none */
+	const char *place; /* acquire, release: as lease_place_write() makes it; "" or NULL: none */
 	uint64_t fence;    /* acquire, raise */
 	bool with_source;  /* EVAL instead of EVALSHA */
 };
+enum { LEASE_PLACE_MAX = 64 };
+/* "replica:arrival wait_ms", terminated: a place in the line, and for how long it may be needed; 0: it is given up. */
+void lease_place_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_place[LEASE_PLACE_MAX]);
 char *lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, size_t *ret_len);
 /* The bucket of a resource, 0 … LEASE_BUCKETS−1: the same on every redlockd. */
 unsigned lease_command_bucket(const char *resource, size_t len);
@@ -80,7 +93,29 @@ unsigned lease_command_bucket(const char *resource, size_t len);
 char *lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, size_t *ret_len);
 void lease_command_free(char *command);
 
-/* lease.c: lease_submit(), but for an inspection that waits until every master has answered. */
+/* lease.c: an operation of its own, or a spare one; NULL where memory is short. */
+struct lease_op *lease_op_new(struct leases *leases);
+/* One event and all that follows from it at once. The operation may be over afterwards: do not touch it again. */
+void lease_op_drive(struct lease_op *op, const struct redlock_event *event);
+/* op->answer is made: it will be handed out. */
+void lease_op_answered(struct lease_op *op, uint64_t now_us);
+void lease_op_recycle(struct lease_op *op); /* if it is over */
+
+/* lease_line.c */
+bool lease_lines_init(struct leases *leases);
+void lease_lines_free(struct leases *leases);
+/* True if no more may wait for that resource, or at all. */
+bool lease_line_is_full(struct leases *leases, const struct lease_request *request);
+/* To the end of the line of its resource, before START; false where memory is short. It is the first there if it has no line_prev. */
+bool lease_line_enter(struct lease_op *op);
+/* It is answered or given up, with that result: the next one becomes the first. */
+void lease_line_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us);
+/* Answers all who wait with LEASE_DRAINING. */
+void lease_lines_drain(struct leases *leases);
+
+/* lease_calls.c */
+void lease_op_refuse_draining(struct lease_op *op, uint64_t now_us);
+/* lease_submit(), but for an inspection that waits until every master has answered. */
 struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg);
 /* True if the operation, an inspection that is answered, found the same holder as the majority's on one of these masters. */
 bool lease_op_seen_on(const struct lease_op *op, uint16_t masters);
@@ -90,6 +125,8 @@ bool lease_list_begin_new(struct leases *leases);
 
 /* lease_answer.c: pure. */
 uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN]);
+/* Our own value of a key: until when, in the master's ms, its lease can be extended, --max-hold-ms after it was given. 0: no bound, or not ours. */
+uint64_t lease_value_hold_until_ms(const char *value, size_t len);
 /* Reads who holds a key from its value (NULL: another type); returns the holder's identity for the core. */
 uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder);
 /* lease_fence.c: a guess for the next fence of any resource, and what to learn from a number seen. */

@@ -28,6 +28,7 @@ struct masters *masters_new(uv_loop_t *loop, const struct options *options, stru
 	masters->count = options->master_count;
 	snprintf(masters->hash_key, sizeof masters->hash_key, "%sredlockd:master", options->key_prefix);
 	master_guard_init(masters);
+	master_line_init(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		master->all = masters;
@@ -42,6 +43,7 @@ struct masters *masters_new(uv_loop_t *loop, const struct options *options, stru
 
 void masters_close(struct masters *masters)
 {
+	master_line_close(masters);
 	for (size_t i = 0; i < masters->count; i++)
 		master_link_close(&masters->list[i]);
 }

@@ -18,7 +18,7 @@
 
 /* What a master answered to a script, as the core wants to know it. */
 struct master_reply {
-	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, GONE, BARRED or FAILED */
+	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, QUEUED, GONE, BARRED or FAILED */
 	enum master_error error; /* FAILED: why */
 	bool lost;               /* FAILED: the connection went away; it may have been carried out or not */
 	bool no_script;          /* FAILED: the master has forgotten the script; nothing was carried out */
@@ -27,8 +27,9 @@ struct master_reply {
 	uint64_t time_us;        /* the master's own time; 0: not told */
 	uint64_t ttl_us;         /* GRANTED, extend */
 	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */
-	uint64_t remaining_us;   /* HELD; REDLOCK_NEVER: no expiry */
-	const char *value;       /* HELD; GRANTED, extend: the key's value; NULL for a key of another type. Valid during the call */
+	uint64_t remaining_us;   /* HELD; REDLOCK_NEVER: no expiry. QUEUED: for how long the one whose turn it is counts as alive */
+	uint32_t waiters;        /* inspect: HELD, GONE */
+	const char *value;       /* HELD; GRANTED, extend and release: the key's value; QUEUED: whose turn it is; NULL for a key of another type. Valid during the call */
 	size_t value_len;
 };
 
@@ -71,6 +72,34 @@ void masters_note_round(struct masters *masters);
 /* Writes out all that was sent since the last call: at the end of each round of the loop, so that commands of concurrent
  * operations leave in one write. */
 void masters_flush(struct masters *masters);
+
+/* ---- the lines of those who wait: master_line.c ---- */
+
+enum { MASTER_REPLICA_LEN = 16 };
+
+/* A master calls a waiter: the resource is free there and it is the turn of the one who came at `arrival`. */
+struct line_call {
+	uint8_t master;
+	bool ours; /* it waits at this worker; else at another one or another redlockd */
+	uint64_t arrival;
+	const char *resource; /* not terminated */
+	size_t resource_len;
+};
+
+/* Called from the loop, never from within a call of ours. */
+struct line_events {
+	void (*called)(void *arg, const struct line_call *call);
+	void (*lapsed)(void *arg); /* a master may have dropped our places, or we may have missed its calls */
+	void *arg;
+};
+
+/* Who this worker is in the lines: MASTER_REPLICA_LEN hex digits, drawn at its start; terminated. */
+const char *masters_replica(const struct masters *masters);
+void masters_line_listen(struct masters *masters, const struct line_events *events);
+/* The first request of this worker begins to wait: from now on it says that it lives, ahead of what is sent next, and listens. */
+void masters_line_open(struct masters *masters);
+/* The last one has ended its wait. */
+void masters_line_shut(struct masters *masters);
 
 /* A command that is not a script of ours, for listings: SCAN. As masters_send(); the reply is hiredis's own, NULL if lost. */
 struct redisReply;

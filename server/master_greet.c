@@ -152,6 +152,8 @@ static void judge_warnings(struct master *master)
 	metrics_set(&master->all->metrics->masters[master->index].clocked, clocked);
 	if (clocked)
 		add_warning(master, "fences: too few masters remembered; their order rests on clocks across that point");
+	if (master->line.refused[0])
+		add_warning(master, master->line.refused);
 	atomic_store_explicit(&master->all->metrics->masters[master->index].warnings, master->warning_count, memory_order_relaxed);
 	for (size_t i = before; i < master->warning_count; i++) {
 		log_begin(LOG_WARN, "master-warning");

@@ -5,6 +5,7 @@
  *   master_greet.c  what is said first on a connection, the heartbeat, what INFO tells
  *   master_guard.c  may it vote: the restart guard's way to Redis and back
  *   master_owed.c   releases that wait for a connection
+ *   master_line.c   what is said and heard about the lines of those who wait
  *   master_reply.c  from a reply to a vote */
 #ifndef MASTER_INTERNAL_H
 #define MASTER_INTERNAL_H
@@ -14,6 +15,8 @@
 
 #include "master.h"
 #include "redlock/guard.h"
+
+#define ALIVE_MS_TEXT "1000" /* REDLOCK_ALIVE_US */
 
 enum {
 	MASTER_GREETING_MS = 1000,   /* from connect to the last answer of the greeting */
@@ -52,7 +55,7 @@ struct owed_release {
 /* The descriptor of one connection in the loop; outlives it until libuv has let go. */
 struct master_io {
 	uv_poll_t poll;
-	struct master *master; /* NULL: cut off */
+	struct master *master; /* NULL: cut off, or the connection of master_line.c */
 	redisAsyncContext *context;
 	int events;
 	bool want_write; /* there is something to write at the end of this round */
@@ -86,6 +89,12 @@ struct master {
 	int timers_closed;
 	struct master_call *first, *last; /* under way */
 	struct master_call *spare;        /* for reuse */
+	struct {
+		redisAsyncContext *context; /* subscribed; NULL: not there */
+		uint64_t tried_us;          /* when it was opened last */
+		char refused[STATUS_REASON_MAX]; /* why the master does not let it listen; "": it does */
+		uint64_t beside_us;         /* since when the connection is up beside which it was opened */
+	} line;
 	struct owed_release *owed_first, *owed_last;
 	size_t owed_count; /* those that lie here and those under way */
 	struct master_info info;
@@ -125,6 +134,12 @@ struct masters {
 	struct metrics *metrics;
 	struct guard guard;
 	char hash_key[sizeof((struct options *)0)->key_prefix + 16]; /* {prefix}redlockd:master */
+	char replica[MASTER_REPLICA_LEN + 1]; /* who we are in the lines */
+	char alive_key[sizeof((struct options *)0)->key_prefix + 40];
+	char wake_channel[sizeof((struct options *)0)->key_prefix + 16];
+	uv_timer_t line_timer;
+	bool line_open; /* some request of ours waits */
+	struct line_events line_events;
 	size_t count;
 	struct master list[OPTIONS_MASTERS_MAX];
 };
@@ -135,6 +150,9 @@ void master_link_fail(struct master *master, const char *reason); /* closes and 
 void master_link_close(struct master *master);                    /* closes for good */
 void master_link_flush(struct master *master);
 void master_link_timer(struct master *master, uint64_t delay_ms);
+/* Puts a connection into the loop until hiredis frees its context. `master`: hears of its end, and its writes wait for master_link_flush();
+ * NULL: neither, for a connection beside. NULL where memory is short. */
+struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, struct master *master);
 
 /* master_greet.c */
 void master_greet(struct master *master);       /* link is up: say who we are */
@@ -161,6 +179,10 @@ bool master_guard_has_other_digest(const struct master *master);
 uint64_t master_guard_bar_left_ms(const struct master *master);              /* 0: none, or it is not time that is missing */
 enum bar_reason master_guard_reason(const struct master *master);            /* barred: why */
 void master_guard_describe(const struct master *master, char *ret_reason, size_t size); /* barred: why */
+
+/* master_line.c */
+void master_line_init(struct masters *masters);
+void master_line_close(struct masters *masters);
 
 /* master_reply.c */
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);

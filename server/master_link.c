@@ -73,7 +73,7 @@ static void hook_add_write(void *arg)
 {
 	struct master_io *io = arg;
 	bool connected = io->context && io->context->c.flags & REDIS_CONNECTED;
-	if (connected && !io->flushing)
+	if (connected && !io->flushing && io->master)
 		io->want_write = true;
 	else
 		poll_for(io, io->events | UV_WRITABLE);
@@ -138,12 +138,12 @@ static void bound_replies(redisAsyncContext *context)
 	context->c.reader->fn = &bounded_functions;
 }
 
-static struct master_io *io_attach(struct master *master, redisAsyncContext *context)
+struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, struct master *master)
 {
 	struct master_io *io = calloc(1, sizeof *io);
 	if (!io)
 		return NULL;
-	if (uv_poll_init(master->all->loop, &io->poll, context->c.fd) != 0) {
+	if (uv_poll_init(loop, &io->poll, context->c.fd) != 0) {
 		free(io);
 		return NULL;
 	}
@@ -212,7 +212,7 @@ static void connect_to(struct master *master, const char *host)
 		master_link_fail(master, why);
 		return;
 	}
-	struct master_io *io = io_attach(master, context);
+	struct master_io *io = master_io_attach(master->all->loop, context, master);
 	if (!io) {
 		redisAsyncFree(context);
 		master_link_fail(master, "connection: out of memory");

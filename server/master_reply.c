@@ -52,12 +52,23 @@ static bool map_value(const redisReply *element, struct master_reply *ret)
 
 static bool map_held(const redisReply *reply, struct master_reply *ret)
 {
-	if (reply->elements != 4 || reply->element[2]->type != REDIS_REPLY_INTEGER)
+	if (reply->elements < 4 || reply->element[2]->type != REDIS_REPLY_INTEGER)
 		return false;
 	long long remaining_ms = reply->element[2]->integer;
-	ret->vote = REDLOCK_VOTE_HELD;
 	ret->remaining_us = remaining_ms < 0 || remaining_ms > INT64_MAX / 1000 ? REDLOCK_NEVER : (uint64_t)remaining_ms * 1000U;
 	return map_value(reply->element[3], ret);
+}
+
+/* Inspect alone: how many wait is the last element. */
+static bool map_waiters(enum redlock_script script, const redisReply *reply, size_t elements, struct master_reply *ret)
+{
+	if (script != REDLOCK_SCRIPT_INSPECT)
+		return reply->elements == elements;
+	if (reply->elements != elements + 1 || reply->element[elements]->type != REDIS_REPLY_INTEGER)
+		return false;
+	long long waiters = reply->element[elements]->integer;
+	ret->waiters = waiters < 0 ? 0 : waiters > UINT32_MAX ? UINT32_MAX : (uint32_t)waiters;
+	return true;
 }
 
 /* The number of a bucket. */
@@ -74,6 +85,8 @@ static bool map_granted(enum redlock_script script, const redisReply *reply, str
 	ret->vote = REDLOCK_VOTE_GRANTED;
 	if (script == REDLOCK_SCRIPT_ACQUIRE)
 		return map_number(reply, ret);
+	if (script == REDLOCK_SCRIPT_RELEASE)
+		return reply->elements == 3 && map_value(reply->element[2], ret);
 	if (script != REDLOCK_SCRIPT_EXTEND)
 		return reply->elements == 2 && script != REDLOCK_SCRIPT_INSPECT;
 	if (reply->elements != 4 || reply->element[2]->type != REDIS_REPLY_INTEGER)
@@ -92,12 +105,16 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 	switch (reply->element[0]->integer) {
 	case 1: return map_granted(script, reply, ret);
 	case 2:
-		ret->vote = REDLOCK_VOTE_BEHIND;
+		ret->vote = script == REDLOCK_SCRIPT_ACQUIRE ? REDLOCK_VOTE_QUEUED : REDLOCK_VOTE_BEHIND;
+		if (script == REDLOCK_SCRIPT_ACQUIRE)
+			return reply->elements == 4 && map_held(reply, ret);
 		return script == REDLOCK_SCRIPT_RAISE && map_number(reply, ret);
-	case 0: return map_held(reply, ret);
+	case 0:
+		ret->vote = REDLOCK_VOTE_HELD;
+		return map_waiters(script, reply, 4, ret) && map_held(reply, ret);
 	case -1:
 		ret->vote = REDLOCK_VOTE_GONE;
-		return reply->elements == 2 && script != REDLOCK_SCRIPT_ACQUIRE;
+		return map_waiters(script, reply, 2, ret) && script != REDLOCK_SCRIPT_ACQUIRE;
 	case -2:
 		ret->late = true;
 		map_failure(MASTER_ERROR_LATE, ret);

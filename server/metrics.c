@@ -26,13 +26,19 @@
 /* Upper bounds of the buckets. */
 static const uint64_t metrics_bounds_us[METRICS_BUCKETS] = {100,   200,   300,	  500,	  1000,	  2000,	   5000,    10000,
 							    20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000};
+static const uint64_t metrics_long_bounds_us[METRICS_BUCKETS] = {
+	1000,	 10000,	   50000,    100000,   500000,	  1000000,   2000000,	 5000000,
+	10000000, 20000000, 30000000, 60000000, 300000000, 1800000000, 7200000000, 86400000000};
+
+static const char *const metrics_waits[METRICS_WAITS] = {"granted", "timeout", "gone"};
 
 static const char *const metrics_ops[4] = {
 	[LEASE_ACQUIRE] = "acquire", [LEASE_EXTEND] = "extend", [LEASE_RELEASE] = "release", [LEASE_INSPECT] = "inspect"};
 
 static const char *const metrics_outcomes[LEASE_STATUS_COUNT] = {
 	[LEASE_OK] = "ok",		     [LEASE_LOCKED] = "locked",		[LEASE_NOT_OWNER] = "not-owner", [LEASE_EXPIRED] = "lease-expired",
-	[LEASE_NO_QUORUM] = "no-quorum", [LEASE_SPLIT_VOTE] = "split-vote", [LEASE_DRAINING] = "draining"};
+	[LEASE_NO_QUORUM] = "no-quorum", [LEASE_SPLIT_VOTE] = "split-vote", [LEASE_DRAINING] = "draining",
+	[LEASE_TOO_MANY] = "too-many-requests"};
 
 static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
 	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost", [MASTER_ERROR_DOWN] = "down", [MASTER_ERROR_LOADING] = "loading",
@@ -71,12 +77,17 @@ static uint64_t metrics_load(const _Atomic uint64_t *counter)
 
 /* ---- histograms ---- */
 
+static const uint64_t *metrics_bounds_of(const struct histogram *histogram)
+{
+	return histogram->is_long ? metrics_long_bounds_us : metrics_bounds_us;
+}
+
 void histogram_observe(struct histogram *histogram, uint64_t us)
 {
+	const uint64_t *bounds_us = metrics_bounds_of(histogram);
 	size_t i = 0;
 
-	assert(histogram != NULL);
-	while (i < METRICS_BUCKETS && us > metrics_bounds_us[i])
+	while (i < METRICS_BUCKETS && us > bounds_us[i])
 		i++;
 	metrics_add(&histogram->buckets[i], 1);
 	metrics_add(&histogram->sum_us, us);
@@ -105,7 +116,7 @@ void histogram_render(struct text *text, const char *name, const char *labels, c
 		for (size_t h = 0; h < count; h++)
 			total += metrics_load(&histograms[h]->buckets[i]);
 		if (i < METRICS_BUCKETS)
-			metrics_seconds(seconds, metrics_bounds_us[i]);
+			metrics_seconds(seconds, metrics_bounds_of(histograms[0])[i]);
 		else
 			snprintf(seconds, sizeof(seconds), "+Inf");
 		text_printf(text, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", name, labels, comma, seconds, total);
@@ -153,6 +164,9 @@ void metrics_init(size_t workers, size_t masters, const char *const addresses[])
 		if (metrics == NULL)
 			abort(); /* a few KiB at the start: nothing will work */
 		memset(metrics, 0, size);
+		metrics->held.is_long = true;
+		for (size_t i = 0; i < METRICS_WAITS; i++)
+			metrics->wait[i].is_long = true;
 		metrics_all.of[w] = metrics;
 	}
 	for (size_t m = 0; m < masters; m++) {
@@ -192,6 +206,42 @@ static void metrics_render_sum(struct text *text, const char *name, const char *
 {
 	metrics_head(text, name, type, help);
 	text_printf(text, "%s %" PRIu64 "\n", name, metrics_sum(offset));
+}
+
+uint64_t metrics_waiters(void)
+{
+	return metrics_sum(offsetof(struct metrics, waiters));
+}
+
+static void metrics_render_holds(struct text *text)
+{
+	metrics_render_sum(text, "redlockd_holds", "gauge", "Leases held by an open connection (hold).", offsetof(struct metrics, holds));
+}
+
+/* The histogram at a place of `struct metrics`, over all workers. */
+static void metrics_render_histogram(struct text *text, const char *name, const char *labels, size_t offset)
+{
+	const struct histogram *histograms[METRICS_WORKERS_MAX];
+
+	for (size_t w = 0; w < metrics_all.workers; w++)
+		histograms[w] = (const struct histogram *)(const void *)((const char *)metrics_all.of[w] + offset);
+	histogram_render(text, name, labels, histograms, metrics_all.workers);
+}
+
+static void metrics_render_waits(struct text *text)
+{
+	char labels[64];
+
+	metrics_render_sum(text, "redlockd_waiters", "gauge", "Requests that wait for a lock (wait_ms).", offsetof(struct metrics, waiters));
+	metrics_head(text, "redlockd_wait_seconds", "histogram", "How long requests waited that did not get the lock at once, by how the wait ended.");
+	for (size_t i = 0; i < METRICS_WAITS; i++) {
+		snprintf(labels, sizeof(labels), "result=\"%s\"", metrics_waits[i]);
+		metrics_render_histogram(text, "redlockd_wait_seconds", labels, offsetof(struct metrics, wait) + i * sizeof(struct histogram));
+	}
+	metrics_head(text, "redlockd_handover_seconds", "histogram", "Time from a master's first call to a waiter to its grant.");
+	metrics_render_histogram(text, "redlockd_handover_seconds", "", offsetof(struct metrics, handover));
+	metrics_head(text, "redlockd_hold_seconds", "histogram", "How long released leases had been held, by the clock of a master; unknown with --max-hold-ms 0.");
+	metrics_render_histogram(text, "redlockd_hold_seconds", "", offsetof(struct metrics, held));
 }
 
 static void metrics_render_leases(struct text *text)
@@ -422,6 +472,8 @@ void metrics_render(struct text *text)
 {
 	assert(metrics_all.workers > 0);
 	metrics_render_leases(text);
+	metrics_render_waits(text);
+	metrics_render_holds(text);
 	metrics_render_masters(text);
 	metrics_render_bars(text);
 	metrics_render_clocks(text);

@@ -4,6 +4,7 @@
 #define METRICS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,12 +48,16 @@ enum bar_reason {
 const char *bar_reason_name(enum bar_reason reason);
 
 struct histogram {
+	bool is_long; /* buckets from 1 ms to a day instead of 100 µs to 5 s */
 	_Atomic uint64_t buckets[METRICS_BUCKETS + 1]; /* not cumulative; the last is +Inf */
 	_Atomic uint64_t sum_us;
 };
 void histogram_observe(struct histogram *histogram, uint64_t us);
 /* Appends the _bucket, _sum and _count lines (seconds) of one histogram; `labels` as in `op="acquire"`, or "". */
 void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[], size_t count);
+
+/* How a wait (wait_ms) ended. The names are in metrics.c. */
+enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_GONE, METRICS_WAITS };
 
 struct metrics {
 	_Atomic uint64_t outcomes[4][LEASE_STATUS_COUNT]; /* by lease_call and lease_status */
@@ -61,6 +66,11 @@ struct metrics {
 	_Atomic uint64_t fence_rounds;                    /* rounds of RAISE: a guess for a fence was too low */
 	_Atomic uint64_t given_back;                      /* leases whose client was gone */
 	_Atomic uint64_t in_flight;                       /* operations under way, a gauge */
+	_Atomic uint64_t holds;                           /* leases that are held by a connection (hold), a gauge */
+	_Atomic uint64_t waiters;                         /* requests that wait in the lines of this worker, a gauge */
+	struct histogram wait[METRICS_WAITS];
+	struct histogram handover;                        /* from a master's call to the grant */
+	struct histogram held;                            /* how long leases were held, at their release */
 	struct {
 		_Atomic uint64_t up; /* 0 or 1: may vote, as seen by this worker */
 		_Atomic uint64_t errors[MASTER_ERROR_COUNT];
@@ -89,6 +99,8 @@ static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
 
 /* Makes the metrics of `workers` workers; `addresses` (shown ones, `masters` of them) are copied. Once, at start. */
 void metrics_init(size_t workers, size_t masters, const char *const addresses[]);
+/* Requests that wait, over all workers. */
+uint64_t metrics_waiters(void);
 /* Those of worker i. Lives until the program ends. */
 struct metrics *metrics_worker(size_t i);
 /* Appends all of it: leases, masters, build and process. */

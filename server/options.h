@@ -43,6 +43,8 @@ struct options {
 	char key_prefix[129];
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;
 	uint64_t max_hold_ms; /* 0: no bound */
+	uint32_t max_wait_ms; /* 0: nobody may wait */
+	uint32_t max_waiters, max_waiters_per_resource; /* over all workers; of each worker */
 	uint32_t master_timeout_ms;
 	uint32_t retry_min_ms, retry_max_ms, retry_count;
 	double drift_factor;

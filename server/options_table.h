@@ -34,7 +34,7 @@ struct options_entry {
 	const char *help;     /* a sentence or more */
 };
 
-enum { OPTIONS_COUNT = 27, OPTIONS_NAME_MAX = 64, OPTIONS_ALLOWED_MAX = 160 };
+enum { OPTIONS_COUNT = 30, OPTIONS_NAME_MAX = 64, OPTIONS_ALLOWED_MAX = 160 };
 extern const struct options_entry options_table[OPTIONS_COUNT];
 
 /* Where a value came from, in rising precedence. */

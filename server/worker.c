@@ -16,6 +16,7 @@
 
 #include "../api/api.h"
 #include "clock.h"
+#include "holds.h"
 #include "leases.h"
 #include "log.h"
 #include "master.h"
@@ -36,12 +37,13 @@ struct worker {
 	uv_loop_t loop;
 	uv_prepare_t round;
 	uv_async_t wake;  /* worker_drain() from another thread */
-	uv_poll_t api_poll;
+	uv_poll_t api_poll, gone_poll;
 	uv_timer_t api_timer, settle_timer, drain_timer, accept_timer;
 	uv_poll_t listener_polls[OPTIONS_LISTEN_MAX];
 	int listeners[OPTIONS_LISTEN_MAX];
 	struct masters *masters;
 	struct leases *leases;
+	struct holds *holds;
 	struct api *api;
 	bool api_ready; /* api_run() has something to do */
 	bool serving, draining, ending;
@@ -120,6 +122,15 @@ static void on_api_ready(uv_poll_t *poll, int status, int events)
 	struct worker *worker = poll->data;
 	(void)status;
 	(void)events;
+	worker->api_ready = true;
+}
+
+static void on_gone(uv_poll_t *poll, int status, int events)
+{
+	struct worker *worker = poll->data;
+	(void)status;
+	(void)events;
+	api_notice_gone(worker->api);
 	worker->api_ready = true;
 }
 
@@ -220,10 +231,12 @@ static void begin_end(struct worker *worker)
 		return;
 	worker->ending = true;
 	uv_poll_stop(&worker->api_poll);
+	uv_poll_stop(&worker->gone_poll);
 	api_free(worker->api);
 	worker->api = NULL;
 	masters_flush(worker->masters);
 	masters_close(worker->masters);
+	holds_close(worker->holds);
 	leases_close(worker->leases);
 	uv_walk(&worker->loop, close_handle, NULL); /* ours: those of the masters are closing already */
 }
@@ -255,6 +268,7 @@ static void on_wake(uv_async_t *wake)
 	worker->drain_began_us = clock_now_us();
 	api_drain(worker->api);
 	leases_drain(worker->leases);
+	holds_drain(worker->holds);
 	worker->api_ready = true;
 	uv_timer_start(&worker->drain_timer, on_drain_timer, 0, DRAIN_LOOK_MS);
 }
@@ -277,15 +291,18 @@ static bool make_parts(struct worker *worker)
 	struct metrics *metrics = metrics_worker(worker->index);
 	worker->masters = masters_new(&worker->loop, options, metrics);
 	worker->leases = worker->masters ? leases_new(&worker->loop, options, worker->masters, metrics) : NULL;
-	if (!worker->leases)
+	worker->holds = worker->leases ? holds_new(&worker->loop, worker->leases, metrics) : NULL;
+	if (!worker->holds)
 		return false;
 	struct api_config config = {
 		.leases = worker->leases,
+		.holds = worker->holds,
 		.masters = worker->masters,
 		.worker = worker->index,
 		.default_ttl_ms = options->default_ttl_ms,
 		.min_ttl_ms = options->min_ttl_ms,
 		.max_ttl_ms = options->max_ttl_ms,
+		.max_wait_ms = options->max_wait_ms,
 		.max_connections = (options->max_connections + options->workers - 1) / options->workers,
 		.request_timeout_ms = options->request_timeout_ms,
 		.idle_timeout_ms = options->idle_timeout_ms,
@@ -308,6 +325,9 @@ static void init_handles(struct worker *worker)
 	uv_poll_init(loop, &worker->api_poll, api_fd(worker->api));
 	worker->api_poll.data = worker;
 	uv_poll_start(&worker->api_poll, UV_READABLE, on_api_ready);
+	uv_poll_init(loop, &worker->gone_poll, api_gone_fd(worker->api));
+	worker->gone_poll.data = worker;
+	uv_poll_start(&worker->gone_poll, UV_READABLE, on_gone);
 	for (size_t i = 0; i < worker->options->listen_count; i++) {
 		uv_poll_init(loop, &worker->listener_polls[i], worker->listeners[i]);
 		worker->listener_polls[i].data = worker;
@@ -321,6 +341,7 @@ static void *run(void *arg)
 	if (make_parts(worker)) {
 		init_handles(worker);
 		uv_run(&worker->loop, UV_RUN_DEFAULT);
+		holds_free(worker->holds);
 		leases_free(worker->leases);
 		masters_free(worker->masters);
 	} else {

@@ -9,6 +9,7 @@
  *            one other holder has a majority                     LOCKED
  *            no majority possible, nor for any one holder:
  *              fewer than a majority answered                    NO_QUORUM
+ *              it is somebody else's turn in the line            LOCKED
  *              tries left                                        retry after a random pause
  *              another holder may have a majority                LOCKED
  *              else                                              SPLIT
@@ -32,7 +33,7 @@ static struct redlock_votes count_votes(const struct redlock *op, const struct r
 	struct redlock_votes votes = {
 		.needed = tally->needed,
 		.granted = tally->granted,
-		.refused = (uint8_t)(tally->held + tally->gone),
+		.refused = (uint8_t)(tally->held + tally->queued + tally->gone),
 		.failed = tally->failed,
 		.barred = tally->barred,
 		.masters = op->params.masters,
@@ -89,18 +90,30 @@ static enum redlock_verdict decide_acquire(const struct redlock *op, const struc
 		return conclude(op, tally, REDLOCK_LOCKED, ret);
 	if (tally->granted + tally->pending >= tally->needed)
 		return REDLOCK_UNDECIDED;
-	if (tally->pending > 0 && tally->best_votes + tally->pending >= tally->needed)
+	if (tally->pending > 0 && tally->queued == 0 && tally->best_votes + tally->pending >= tally->needed)
 		return REDLOCK_UNDECIDED; /* locked or merely split: the pending ones will tell */
 	if (redlock_tally_answered(tally) < tally->needed) {
 		if (redlock_tally_answered(tally) + tally->pending >= tally->needed)
 			return REDLOCK_UNDECIDED; /* no quorum or merely split */
 		return conclude(op, tally, REDLOCK_NO_QUORUM, ret);
 	}
-	if (op->attempt < op->params.tries)
+	if (tally->queued > 0)
+		return conclude(op, tally, REDLOCK_LOCKED, ret);
+	bool may_be_held = tally->best_votes > 0 && tally->best_votes + redlock_tally_unknown(tally) >= tally->needed;
+	bool waits = op->params.wait_us > 0;
+	if (waits ? !may_be_held : op->attempt < op->params.tries)
 		return REDLOCK_RETRY;
-	if (tally->best_votes > 0 && tally->best_votes + redlock_tally_unknown(tally) >= tally->needed)
+	if (may_be_held)
 		return conclude(op, tally, REDLOCK_LOCKED, ret);
 	return conclude(op, tally, REDLOCK_SPLIT, ret);
+}
+
+/* The end of a wait: who holds it now? That somebody does, or that it was another one's turn, is known from before. */
+static enum redlock_verdict decide_leaving(const struct redlock *op, const struct redlock_tally *tally, struct redlock_result *ret)
+{
+	if (tally->best_votes < tally->needed && tally->pending > 0)
+		return REDLOCK_UNDECIDED;
+	return conclude(op, tally, redlock_tally_answered(tally) < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_LOCKED, ret);
 }
 
 /* Extend and release with all votes in and no majority of any kind: `ours` masters still had this token. */
@@ -142,6 +155,7 @@ static enum redlock_verdict decide_inspect(const struct redlock *op, const struc
 			return tally->pending > 0 ? REDLOCK_UNDECIDED : conclude(op, tally, REDLOCK_NO_QUORUM, ret);
 	}
 	conclude(op, tally, REDLOCK_OK, ret);
+	ret->waiters = redlock_tally_waiters(op, tally);
 	ret->held = tally->best_votes > 0 && tally->best_votes + redlock_tally_unknown(tally) >= tally->needed;
 	ret->has_holder = ret->held;
 	if (ret->held)
@@ -163,8 +177,10 @@ void redlock_decide_unfenced(const struct redlock *op, struct redlock_result *re
 
 enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result)
 {
-	assert(op->state == REDLOCK_VOTING);
+	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_LEAVING);
 	struct redlock_tally tally = redlock_tally_count(op);
+	if (op->state == REDLOCK_LEAVING)
+		return decide_leaving(op, &tally, ret_result);
 	switch (op->params.kind) {
 	case REDLOCK_ACQUIRE: return decide_acquire(op, &tally, now_us, ret_result);
 	case REDLOCK_EXTEND:

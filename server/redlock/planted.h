@@ -29,6 +29,8 @@ enum planted {
 	PLANTED_RESYNC_EARLY,        /* the other masters' fences are asked for at the restart, not after the wait */
 	PLANTED_NO_RESYNC,           /* a master that lost its memory votes again without a floor */
 	PLANTED_RESYNC_FEW,          /* one other master too few is asked for its fences */
+	PLANTED_WAKE_LOST,           /* a release calls nobody */
+	PLANTED_BARGE,               /* whoever comes to a free lock takes it, whosever turn it is */
 	PLANTED_COUNT
 };
 

@@ -13,6 +13,13 @@
  *     than any given so far. A bad guess costs a round trip, never safety.
  *   - Commands to one master must be carried out in the order in which they were asked for.
  *
+ * Waiting (`wait_us`): a refused attempt stands in the line that each master keeps for the resource, and only whose turn it is may set
+ * the lock there. The operation sleeps until a majority of masters call it (WAKE), or until the holder's time is up: but for
+ * that only the first of those that this process keeps for the resource wakes, so that a dead holder wakes no herd. So the caller:
+ *   - says at START whether another operation of this process waits for the resource before it (`behind`), and FIRST when none does any more;
+ *   - passes on what the masters call out: WAKE to the operation whose arrival is named, PASSED to all others here that wait for the resource.
+ * The order decides who may try. Who has the lock is decided by the majority alone.
+ *
  * `out->done` comes as soon as the votes that are in decide; replies that come later are still counted, and
  * `out->finished` says that none is outstanding and the operation may be thrown away.
  *
@@ -28,6 +35,10 @@ enum { REDLOCK_MASTERS_MAX = 15 };
 
 #define REDLOCK_NEVER UINT64_MAX
 #define REDLOCK_FENCE_LIMIT (UINT64_C(1) << 53) /* fences stay below: Lua and JavaScript count exactly so far */
+
+/* Waiting: a process counts as alive on a master for so long after its last word there, and whoever hears that it is another process's turn gives it
+ * so long before it tries itself. */
+#define REDLOCK_ALIVE_US UINT64_C(1000000)
 
 enum redlock_kind { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT };
 
@@ -49,23 +60,44 @@ enum redlock_vote {
 	REDLOCK_VOTE_FAILED,  /* error or lost connection: it may or may not have been carried out */
 	REDLOCK_VOTE_UNSENT,  /* the master is down: nothing was sent, nothing can have happened there */
 	REDLOCK_VOTE_BARRED,  /* the master may not vote: nothing was sent */
-	REDLOCK_VOTE_BEHIND   /* raise alone: the token holds it here, but the bucket is not below the number */
+	REDLOCK_VOTE_BEHIND,  /* raise alone: the token holds it here, but the bucket is not below the number */
+	REDLOCK_VOTE_QUEUED   /* acquire alone: nobody holds it here, but it is somebody else's turn in the line */
 };
 
-enum redlock_event_kind { REDLOCK_START, REDLOCK_REPLY, REDLOCK_TIMER, REDLOCK_CANCEL };
+enum redlock_event_kind {
+	REDLOCK_START,
+	REDLOCK_REPLY,
+	REDLOCK_TIMER,
+	REDLOCK_CANCEL,
+	/* Waiting only; without effect on an operation that does not wait. */
+	REDLOCK_WAKE,   /* `master` says that it is free there and this operation's turn */
+	REDLOCK_PASSED, /* … another process's turn */
+	REDLOCK_FIRST   /* no operation of this process is before this one any more; the lock may be free in `remaining_us`. Also with 0
+			 * whenever a master may have forgotten this operation's place or its call may have been missed: it tries at once */
+};
+
+/* What a script does about the place in the line. */
+enum redlock_place {
+	REDLOCK_PLACE_NONE, /* the operation does not wait */
+	REDLOCK_PLACE_KEEP, /* acquire: takes it, unless granted; release: takes it again, as an attempt that was granted here gave it up */
+	REDLOCK_PLACE_LEAVE /* release: gives it up */
+};
 
 struct redlock_event {
 	enum redlock_event_kind kind;
 	uint64_t now_us; /* never goes backwards */
-	uint64_t fence;  /* START, TIMER: the guess, > 0, below REDLOCK_FENCE_LIMIT. REPLY: see below */
+	uint64_t fence;  /* START, TIMER, WAKE: the guess, > 0, below REDLOCK_FENCE_LIMIT; START: the arrival too, for one that waits. REPLY: see below */
+	bool behind;     /* START of one that waits: another one of this process waits for the resource before it */
+	uint8_t master;  /* REPLY, WAKE: 0 … masters−1 */
 	/* REPLY only: */
-	uint8_t master;             /* 0 … masters−1 */
 	uint16_t attempt;           /* as in the output that asked */
 	uint16_t round;             /* likewise */
 	enum redlock_script script; /* as in the output that asked */
 	enum redlock_vote vote;
 	uint64_t ttl_us;       /* GRANTED, acquire and extend: the ttl that the master gave, which may be shorter than asked for */
-	uint64_t remaining_us; /* HELD: until the key expires here; REDLOCK_NEVER: it has no expiry */
+	uint64_t remaining_us; /* HELD: until the key expires here; REDLOCK_NEVER: it has no expiry. QUEUED: for how long the one whose turn it is counts
+				* as alive. FIRST: as above */
+	uint32_t waiters;      /* inspect: how many wait here */
 	uint64_t holder;       /* HELD: identity of the token that holds it here; equal tokens, equal numbers */
 	/* `fence` of a REPLY. Acquire GRANTED: the largest number that the bucket or the floor held before. BEHIND: the bucket's number.
 	 * Extend GRANTED: the lease's own, as this master knows it. HELD: the holder's, as this master knows it; 0: unknown. */
@@ -81,6 +113,7 @@ struct redlock_params {
 	uint64_t retry_min_us;      /* bounds of the random pause between tries, min <= max */
 	uint64_t retry_max_us;
 	bool wait_for_all;          /* inspect: decide only when every master has answered or its time is up */
+	uint64_t wait_us;           /* acquire: how long to wait in the line; 0: not at all. `tries` then counts for nothing */
 };
 
 enum redlock_outcome {
@@ -117,20 +150,24 @@ struct redlock_result {
 	bool has_holder;         /* not OK, or held: a master named another holder */
 	uint64_t holder;         /* the other token with the most votes */
 	uint64_t remaining_us;   /* held: how long the holder keeps its majority; REDLOCK_NEVER: no expiry */
+	uint32_t waiters;        /* inspection: as many as a majority knows of */
 };
 
 struct redlock_output {
 	enum redlock_script script; /* NONE: nothing to send */
 	uint16_t to;                /* bit i: send the script to master i, and report its REPLY */
 	uint16_t attempt;           /* whose token the script carries: counts from 1 */
-	uint16_t round;             /* RAISE: which one of this attempt, counts from 1; else 0 */
+	uint16_t round;             /* RAISE: which one of this attempt, counts from 1; RELEASE at the end of a wait: 1; else 0 */
 	uint64_t fence;             /* ACQUIRE: the guess; RAISE: the number to raise the bucket to */
+	enum redlock_place place;   /* ACQUIRE, RELEASE */
+	bool tokenless;             /* RELEASE: nothing but the place is given up, without a token */
+	uint64_t wait_left_us;      /* KEEP: how long this operation waits yet, > 0 */
 	bool done;                  /* set once: `result` holds the answer */
 	bool finished;              /* done, and no reply outstanding */
 	struct redlock_result result;
 };
 
-enum redlock_state { REDLOCK_IDLE, REDLOCK_VOTING, REDLOCK_RAISING, REDLOCK_PAUSING, REDLOCK_DECIDED };
+enum redlock_state { REDLOCK_IDLE, REDLOCK_VOTING, REDLOCK_RAISING, REDLOCK_PAUSING, REDLOCK_WAITING, REDLOCK_LEAVING, REDLOCK_DECIDED };
 
 /* One operation. The members belong to the core; the caller only owns the memory. */
 struct redlock {
@@ -148,11 +185,21 @@ struct redlock {
 	uint16_t raised;      /* bit i: master i carried it out */
 	uint16_t behind;      /* bit i: master i's bucket was not below it */
 	uint16_t failed;      /* bit i: master i lost the token, or nobody knows */
+	bool granted;         /* DECIDED: OK */
+	bool follows;         /* waiting: another one of this process comes first */
+	bool again;           /* FIRST with 0 came while it voted: another attempt is wanted at once */
+	bool paused;          /* WAITING: after a split, to let others try; not for the holder */
+	uint16_t joined;      /* bit i: this operation may have a place in the line of master i */
+	uint16_t woken;       /* bit i: master i has called this operation since the attempt began */
+	uint64_t arrival;     /* its place in the line; 0: it does not wait */
+	uint64_t wait_end_us;
+	uint64_t free_us;     /* WAITING: when the lock may be free, as far as is known; REDLOCK_NEVER: nobody knows */
 	uint64_t fence;       /* the number of this attempt: the guess, or the last RAISE's */
 	uint64_t highest;     /* the largest number seen in this attempt */
 	struct redlock_ballot {
 		enum redlock_vote vote;
 		uint64_t ttl_us, remaining_us, holder, fence;
+		uint32_t waiters;
 	} ballots[REDLOCK_MASTERS_MAX];
 };
 
@@ -171,6 +218,9 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 
 /* When the operation next wants a TIMER event, or REDLOCK_NEVER. */
 uint64_t redlock_deadline_us(const struct redlock *op);
+
+/* When the lock may be free, as far as an operation that waits or waited knows: what FIRST should tell the next one of this process. */
+uint64_t redlock_free_us(const struct redlock *op);
 
 /* True while votes of this attempt and round still count: a command of it that was not carried out is worth sending again. */
 bool redlock_wants(const struct redlock *op, uint16_t attempt, uint16_t round);

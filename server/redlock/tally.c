@@ -52,6 +52,7 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 		switch (op->ballots[i].vote) {
 		case REDLOCK_VOTE_GRANTED: tally.granted++; break;
 		case REDLOCK_VOTE_BEHIND: break; /* never a ballot: the answer to a RAISE */
+		case REDLOCK_VOTE_QUEUED: tally.queued++; break;
 		case REDLOCK_VOTE_HELD: tally.held++; break;
 		case REDLOCK_VOTE_GONE: tally.gone++; break;
 		case REDLOCK_VOTE_FAILED:
@@ -61,14 +62,14 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 	}
 	if (tally.held > 0)
 		find_best_holder(op, &tally);
-	assert(tally.granted + tally.held + tally.gone + tally.failed + tally.barred + tally.pending == op->params.masters);
+	assert(tally.granted + tally.held + tally.queued + tally.gone + tally.failed + tally.barred + tally.pending == op->params.masters);
 	assert(tally.best_votes <= tally.held);
 	return tally;
 }
 
 uint8_t redlock_tally_answered(const struct redlock_tally *tally)
 {
-	return (uint8_t)(tally->granted + tally->held + tally->gone);
+	return (uint8_t)(tally->granted + tally->held + tally->queued + tally->gone);
 }
 
 uint8_t redlock_tally_unknown(const struct redlock_tally *tally)
@@ -102,7 +103,8 @@ uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redl
 	uint64_t remaining[REDLOCK_MASTERS_MAX];
 	size_t count = 0;
 	for (unsigned i = 0; i < op->params.masters; i++) {
-		if (!names_holder(op, i))
+		bool queued = redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_QUEUED;
+		if (!names_holder(op, i) && !queued)
 			continue;
 		uint64_t us = op->ballots[i].remaining_us;
 		insert_sorted(remaining, count++, us == REDLOCK_NEVER ? op->params.ttl_us : us);
@@ -122,6 +124,18 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 		if (names_holder(op, i) && op->ballots[i].holder == tally->best)
 			insert_sorted(remaining, count++, op->ballots[i].remaining_us);
 	return remaining[count > tally->needed ? count - tally->needed : 0];
+}
+
+uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally)
+{
+	uint64_t waiters[REDLOCK_MASTERS_MAX];
+	size_t count = 0;
+	for (unsigned i = 0; i < op->params.masters; i++)
+		if (redlock_has(op->answered, i) && (op->ballots[i].vote == REDLOCK_VOTE_HELD || op->ballots[i].vote == REDLOCK_VOTE_GONE))
+			insert_sorted(waiters, count++, op->ballots[i].waiters);
+	if (count == 0)
+		return 0;
+	return (uint32_t)waiters[count > tally->needed ? count - tally->needed : 0];
 }
 
 uint64_t redlock_tally_holder_fence(const struct redlock *op, const struct redlock_tally *tally)

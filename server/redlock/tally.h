@@ -8,6 +8,7 @@ struct redlock_tally {
 	uint8_t needed;
 	uint8_t granted;
 	uint8_t held;    /* refused: another token holds it */
+	uint8_t queued;  /* refused: it is somebody else's turn */
 	uint8_t gone;    /* refused: nobody holds it */
 	uint8_t failed;  /* error, lost or unsent */
 	uint8_t barred;
@@ -19,7 +20,7 @@ struct redlock_tally {
 /* Counts what is in so far. */
 struct redlock_tally redlock_tally_count(const struct redlock *op);
 
-/* Masters that answered: granted, held or gone. */
+/* Masters that answered: granted, held, queued or gone. */
 uint8_t redlock_tally_answered(const struct redlock_tally *tally);
 /* Masters that gave no opinion and could be on anybody's side. */
 uint8_t redlock_tally_unknown(const struct redlock_tally *tally);
@@ -34,6 +35,9 @@ uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redl
 /* How many µs the best holder keeps its majority: the needed-th longest remaining time of its keys, or the shortest
  * where fewer are known. Only if there is a holder. */
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally);
+
+/* Inspection: as many waiters as a majority knows of, or as the one that knows the fewest where fewer answered. */
+uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally);
 
 /* The number of the best holder: the largest that a master named, since a RAISE may not have reached all; 0: unknown. */
 uint64_t redlock_tally_holder_fence(const struct redlock *op, const struct redlock_tally *tally);

@@ -1,19 +1,29 @@
--- Inspect: who holds it here. Reads only.
+-- Inspect: who holds it here, and how many wait for it. Reads only.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  certificate: as in acquire.lua  ARGV[2]  deadline_us: not looked at
 --
--- Returns {0, now_us, remaining_ms, value}     held; remaining_ms -1: it never expires; value false: a key of another type
---         {-1, now_us}                         free
---         {-3, now_us}                         another certificate
+-- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: a key of another type
+--         {-1, now_us, waiters}                      free
+--         {-3, now_us}                               another certificate
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
-if ARGV[1] ~= '----------------' and redis.call('HGET', KEYS[2], 'certificate') ~= ARGV[1] then
+local seen = redis.call('HMGET', KEYS[2], 'certificate', 'waited')
+if seen[1] ~= ARGV[1] and ARGV[1] ~= '----------------' then
 	return {-3, now_us}
+end
+local waiters = 0
+if tonumber(seen[2] or 0) > now_us then
+	local names, alive = string.sub(KEYS[2], 1, -7), {}
+	for _, place in ipairs(redis.call('ZRANGE', names .. 'queue:' .. KEYS[1], 0, -1)) do
+		local replica = string.sub(place, 1, 16)
+		alive[replica] = alive[replica] or redis.call('EXISTS', names .. 'alive:' .. replica)
+		waiters = waiters + alive[replica]
+	end
 end
 local value = redis.pcall('GET', KEYS[1])
 if not value then
-	return {-1, now_us}
+	return {-1, now_us, waiters}
 end
-return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value}
+return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value, waiters}

@@ -1,28 +1,49 @@
--- Release: compare and delete ("Correct implementation with a single instance").
+-- Release: compare and delete ("Correct implementation with a single instance"), and call the next in the line.
 -- Carried out however late, and whatever certificate this master has: what it deletes can only be the token's own. But
 -- where the certificate is another one its word does not count.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
--- ARGV[1]  token
--- ARGV[2]  certificate: as in acquire.lua  ARGV[3]  deadline_us: not looked at
+-- ARGV[1]  token  empty: nothing to release, only a place to give up
+-- ARGV[2]  place  as in acquire.lua: the caller waits on in that place; its wait_ms 0: it leaves the line; empty: it has no place
+-- ARGV[3]  certificate: as in acquire.lua  ARGV[4]  deadline_us: not looked at
 --
--- Returns {1, now_us}                          it was ours and is deleted
+-- Returns {1, now_us, value}                   it was ours and is deleted
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone
 --         {-3, now_us}                         another certificate; if it was ours it is deleted
+-- Where the resource is free then, whose turn it is is called on the channel {prefix}redlockd:wake: "replica:arrival key".
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
+local seen = redis.call('HMGET', KEYS[2], 'certificate', 'waited')
+local waited = tonumber(seen[2] or 0)
 local value = redis.pcall('GET', KEYS[1])
-local ours = type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1]
+local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1]
 if ours then
 	redis.call('DEL', KEYS[1])
 end
-if ARGV[2] ~= '----------------' and redis.call('HGET', KEYS[2], 'certificate') ~= ARGV[2] then
+if waited > now_us or ARGV[2] ~= '' then
+	local place, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
+	local names = string.sub(KEYS[2], 1, -7)
+	local line, first = names .. 'queue:' .. KEYS[1]
+	local left = 0
+	if wait_ms > 0 then
+--include line_join.lua
+	elseif place ~= '' then
+		left = redis.call('ZREM', line, place)
+	end
+	if ours or (not value and (ARGV[1] ~= '' or left > 0)) then -- who was not in the line changed nothing, and calls nobody
+--include line_first.lua
+		if first and first ~= place then
+			redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1])
+		end
+	end
+end
+if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
 	return {-3, now_us}
 end
 if ours then
-	return {1, now_us}
+	return {1, now_us, value}
 elseif not value then
 	return {-1, now_us}
 end

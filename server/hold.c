@@ -1,0 +1,219 @@
+/* Held leases: carries out what hold_plan.c says, with one timer and at most one extension under way for each. See hold.h and holds.h.
+ *
+ * A hold belongs to whoever made it, until hold_drop(). The structs are kept for reuse with their timers until the worker ends. */
+#include "hold.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "hold_plan.h"
+#include "holds.h"
+
+struct hold {
+	struct holds *holds;
+	struct hold *next; /* in the list of the spare ones */
+	struct hold *all_next;
+	uv_timer_t timer;
+	bool used;
+	bool lost;
+	struct hold_plan plan;
+	struct lease_request request; /* the extension */
+	struct lease_op *op;          /* it is under way, or NULL */
+	hold_event_fn *on_event;
+	void *arg;
+};
+
+struct holds {
+	uv_loop_t *loop;
+	struct leases *leases;
+	struct metrics *metrics;
+	struct hold *all, *spare;
+	size_t count;
+	bool draining;
+};
+
+struct holds *holds_new(uv_loop_t *loop, struct leases *leases, struct metrics *metrics)
+{
+	struct holds *holds = calloc(1, sizeof *holds);
+	if (!holds)
+		return NULL;
+	holds->loop = loop;
+	holds->leases = leases;
+	holds->metrics = metrics;
+	return holds;
+}
+
+static struct hold *take_spare(struct holds *holds)
+{
+	struct hold *hold = holds->spare;
+	if (hold) {
+		holds->spare = hold->next;
+		return hold;
+	}
+	hold = calloc(1, sizeof *hold);
+	if (!hold || uv_timer_init(holds->loop, &hold->timer) != 0) {
+		free(hold);
+		return NULL;
+	}
+	hold->timer.data = hold;
+	hold->holds = holds;
+	hold->all_next = holds->all;
+	holds->all = hold;
+	return hold;
+}
+
+static void note_count(struct holds *holds, size_t count)
+{
+	holds->count = count;
+	metrics_set(&holds->metrics->holds, count);
+}
+
+static void release(const struct hold *hold)
+{
+	struct lease_request request = hold->request;
+	request.call = LEASE_RELEASE;
+	(void)lease_submit(hold->holds->leases, &request, NULL, NULL); /* without memory for it the key runs out by itself */
+}
+
+/* ---- doing ---- */
+
+static void on_timer(uv_timer_t *timer);
+static void on_answer(void *arg, const struct lease_answer *answer);
+
+static void arm_timer(struct hold *hold)
+{
+	uint64_t due_us = hold_plan_due_us(&hold->plan), now_us = clock_now_us();
+	if (due_us == HOLD_NEVER)
+		uv_timer_stop(&hold->timer);
+	else
+		uv_timer_start(&hold->timer, on_timer, due_us > now_us ? (due_us - now_us + 999) / 1000 : 0, 0);
+}
+
+/* It is over: what the masters may still have of it is of no use to anybody, and keeps others waiting. */
+static void note_lost(struct hold *hold)
+{
+	hold->lost = true;
+	if (hold->op)
+		lease_cancel(hold->op);
+	hold->op = NULL;
+	release(hold);
+}
+
+/* Without memory for it: as if no master had answered. */
+static enum hold_deed renew(struct hold *hold, enum lease_status *ret_code)
+{
+	struct lease_answer failed = { .status = LEASE_NO_QUORUM };
+	hold->op = lease_submit(hold->holds->leases, &hold->request, on_answer, hold);
+	return hold->op ? HOLD_DO_NOTHING : hold_plan_answered(&hold->plan, clock_now_us(), &failed, ret_code);
+}
+
+/* The caller's callback comes last: it may drop the hold. */
+static void carry_out(struct hold *hold, enum hold_deed deed, enum lease_status code)
+{
+	static const enum hold_event events[] = { [HOLD_TELL_RENEWED] = HOLD_RENEWED, [HOLD_TELL_LOST] = HOLD_LOST, [HOLD_TELL_DRAINING] = HOLD_DRAINING };
+	if (deed == HOLD_DO_RENEW)
+		deed = renew(hold, &code);
+	if (deed == HOLD_TELL_LOST)
+		note_lost(hold);
+	arm_timer(hold);
+	if (deed == HOLD_TELL_RENEWED || deed == HOLD_TELL_LOST || deed == HOLD_TELL_DRAINING)
+		hold->on_event(hold->arg, events[deed], code);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct hold *hold = timer->data;
+	enum lease_status code = LEASE_OK;
+	assert(hold->used);
+	enum hold_deed deed = hold_plan_timer(&hold->plan, clock_now_us(), &code);
+	carry_out(hold, deed, code);
+}
+
+static void on_answer(void *arg, const struct lease_answer *answer)
+{
+	struct hold *hold = arg;
+	enum lease_status code = LEASE_OK;
+	assert(hold->used && hold->op);
+	hold->op = NULL;
+	if (hold->plan.over) /* a drain did not wait for it */
+		return;
+	enum hold_deed deed = hold_plan_answered(&hold->plan, clock_now_us(), answer, &code);
+	carry_out(hold, deed, code);
+}
+
+/* ---- calls ---- */
+
+struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer, hold_event_fn *on_event, void *arg)
+{
+	assert(request->call == LEASE_ACQUIRE && answer->status == LEASE_OK);
+	struct hold *hold = take_spare(holds);
+	if (!hold)
+		return NULL;
+	uint64_t now_us = clock_now_us();
+	hold->used = true;
+	hold->lost = false;
+	hold->op = NULL;
+	hold->on_event = on_event;
+	hold->arg = arg;
+	hold->request = (struct lease_request){ .call = LEASE_EXTEND, .ttl_ms = request->ttl_ms, .resource_len = request->resource_len };
+	memcpy(hold->request.resource, request->resource, request->resource_len);
+	memcpy(hold->request.token, answer->token, LEASE_TOKEN_LEN);
+	hold_plan_init(&hold->plan, now_us, now_us + answer->validity_ms * UINT64_C(1000), request->ttl_ms * UINT64_C(1000));
+	note_count(holds, holds->count + 1);
+	if (holds->draining)
+		(void)hold_plan_drain(&hold->plan, now_us, true); /* the timer tells it */
+	arm_timer(hold);
+	return hold;
+}
+
+uint32_t hold_validity_ms(const struct hold *hold)
+{
+	uint64_t now_us = clock_now_us(), until_us = hold->plan.until_us;
+	return until_us > now_us ? (uint32_t)((until_us - now_us) / 1000) : 0;
+}
+
+void hold_drop(struct hold *hold, bool releasing)
+{
+	struct holds *holds = hold->holds;
+	assert(hold->used && holds->count > 0);
+	if (hold->op)
+		lease_cancel(hold->op);
+	hold->op = NULL;
+	if (releasing && !hold->lost)
+		release(hold);
+	uv_timer_stop(&hold->timer);
+	hold->used = false;
+	hold->next = holds->spare;
+	holds->spare = hold;
+	note_count(holds, holds->count - 1);
+}
+
+/* ---- the worker's side ---- */
+
+void holds_drain(struct holds *holds)
+{
+	uint64_t now_us = clock_now_us();
+	holds->draining = true;
+	for (struct hold *hold = holds->all; hold; hold = hold->all_next)
+		if (hold->used)
+			carry_out(hold, hold_plan_drain(&hold->plan, now_us, false), LEASE_OK);
+}
+
+void holds_close(struct holds *holds)
+{
+	assert(holds->count == 0);
+	for (struct hold *hold = holds->all; hold; hold = hold->all_next)
+		uv_close((uv_handle_t *)&hold->timer, NULL);
+}
+
+void holds_free(struct holds *holds)
+{
+	while (holds->all) {
+		struct hold *next = holds->all->all_next;
+		free(holds->all);
+		holds->all = next;
+	}
+	free(holds);
+}

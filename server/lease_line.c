@@ -1,0 +1,231 @@
+/* Requests of this worker that wait (wait_ms), by resource and in the order in which they came.
+ *
+ * The order over all replicas is kept by the masters (server/scripts/acquire.lua); here is who of us waits for what, so that a master's call
+ * finds its waiter, and so that only the first of a resource looks after the holder's time. An operation is in a line from START until it is
+ * answered or given up. Lines are made with their first waiter and freed with their last one. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "lease_internal.h"
+
+enum { CHAINS = 1024 }; /* of the table of lines */
+
+struct lease_line {
+	struct lease_line *next; /* in its chain */
+	struct lease_op *first, *last;
+	size_t count;
+	uint16_t resource_len;
+	char resource[LEASE_RESOURCE_MAX];
+};
+
+struct lease_lines {
+	size_t waiters;
+	uint64_t lapses; /* how often a master may have dropped places, or its calls were missed */
+	struct lease_line *chains[CHAINS];
+};
+
+static struct lease_line **find(struct leases *leases, const char *resource, size_t len)
+{
+	struct lease_line **at = &leases->lines->chains[lease_command_bucket(resource, len) % CHAINS];
+	while (*at && ((*at)->resource_len != len || memcmp((*at)->resource, resource, len) != 0))
+		at = &(*at)->next;
+	return at;
+}
+
+/* ---- what the masters say ---- */
+
+static void ignore_reply(void *arg, const struct master_reply *reply)
+{
+	(void)arg;
+	(void)reply;
+}
+
+/* A master calls one of ours who is not here any more: its place has to go, or all behind it wait for nobody. */
+static void drop_ghost(struct leases *leases, const struct line_call *call)
+{
+	struct lease_request request = { .call = LEASE_RELEASE, .resource_len = (uint16_t)call->resource_len };
+	char place[LEASE_PLACE_MAX];
+	size_t len = 0;
+	memcpy(request.resource, call->resource, call->resource_len);
+	lease_place_write(leases, call->arrival, 0, place);
+	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = place };
+	char *command = lease_command_format(leases->options, &request, &what, &len);
+	if (!command)
+		return;
+	masters_send(leases->masters, call->master, REDLOCK_SCRIPT_RELEASE, command, len, ignore_reply, NULL);
+	lease_command_free(command);
+}
+
+static void wake(struct leases *leases, const struct lease_line *line, const struct line_call *call)
+{
+	struct lease_op *op = line ? line->first : NULL;
+	while (op && op->core.arrival != call->arrival)
+		op = op->line_next;
+	if (!op) { /* often a call that comes late; then its place is gone, and the leave finds nothing */
+		drop_ghost(leases, call);
+		return;
+	}
+	struct redlock_event event = { .kind = REDLOCK_WAKE, .now_us = clock_now_us(), .master = call->master, .fence = lease_fence_guess(leases) };
+	if (op->called_us == 0)
+		op->called_us = event.now_us;
+	lease_op_drive(op, &event);
+}
+
+static void on_called(void *arg, const struct line_call *call)
+{
+	struct leases *leases = arg;
+	if (call->resource_len > LEASE_RESOURCE_MAX)
+		return;
+	struct lease_line *line = *find(leases, call->resource, call->resource_len);
+	if (call->ours) {
+		wake(leases, line, call);
+	} else if (line) {
+		struct redlock_event event = { .kind = REDLOCK_PASSED, .now_us = clock_now_us() };
+		lease_op_drive(line->first, &event);
+	}
+}
+
+static void tell_first(struct lease_op *op, uint64_t now_us, uint64_t remaining_us)
+{
+	struct redlock_event event = { .kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us };
+	op->lapses = op->leases->lines->lapses;
+	lease_op_drive(op, &event);
+}
+
+/* The first of each line tries at once, which puts it in its place again; the others do so when they become the first. */
+static void on_lapsed(void *arg)
+{
+	struct leases *leases = arg;
+	leases->lines->lapses++;
+	for (size_t i = 0; i < CHAINS; i++)
+		for (struct lease_line *line = leases->lines->chains[i]; line; line = line->next)
+			tell_first(line->first, clock_now_us(), 0);
+}
+
+/* ---- coming and going ---- */
+
+bool lease_lines_init(struct leases *leases)
+{
+	leases->lines = calloc(1, sizeof *leases->lines);
+	if (!leases->lines)
+		return false;
+	masters_line_listen(leases->masters, &(struct line_events){ .called = on_called, .lapsed = on_lapsed, .arg = leases });
+	return true;
+}
+
+void lease_lines_free(struct leases *leases)
+{
+	if (leases->lines)
+		assert(leases->lines->waiters == 0);
+	free(leases->lines);
+}
+
+bool lease_line_is_full(struct leases *leases, const struct lease_request *request)
+{
+	const struct lease_line *line = *find(leases, request->resource, request->resource_len);
+	return metrics_waiters() >= leases->options->max_waiters || (line && line->count >= leases->options->max_waiters_per_resource);
+}
+
+static struct lease_line *line_new(const struct lease_request *request)
+{
+	struct lease_line *line = calloc(1, sizeof *line);
+	if (!line)
+		return NULL;
+	line->resource_len = request->resource_len;
+	memcpy(line->resource, request->resource, request->resource_len);
+	return line;
+}
+
+static void count_waiter(struct leases *leases, bool more)
+{
+	struct lease_lines *lines = leases->lines;
+	lines->waiters += more ? 1 : (size_t)-1;
+	metrics_set(&leases->metrics->waiters, lines->waiters);
+	if (lines->waiters == 0)
+		masters_line_shut(leases->masters);
+	else if (more && lines->waiters == 1)
+		masters_line_open(leases->masters);
+}
+
+bool lease_line_enter(struct lease_op *op)
+{
+	struct leases *leases = op->leases;
+	struct lease_line **at = find(leases, op->request.resource, op->request.resource_len);
+	struct lease_line *line = *at ? *at : line_new(&op->request);
+	if (!line)
+		return false;
+	*at = line;
+	op->line = line;
+	op->line_next = NULL;
+	op->line_prev = line->last;
+	*(line->last ? &line->last->line_next : &line->first) = op;
+	line->last = op;
+	line->count++;
+	op->lapses = leases->lines->lapses;
+	count_waiter(leases, true);
+	return true;
+}
+
+static void note_wait(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+{
+	struct metrics *metrics = op->leases->metrics;
+	enum metrics_wait how = result->outcome == REDLOCK_OK ? METRICS_WAIT_GRANTED : result->outcome == REDLOCK_CANCELLED ? METRICS_WAIT_GONE : METRICS_WAIT_TIMEOUT;
+	if (result->tries <= 1 && how == METRICS_WAIT_GRANTED)
+		return; /* it was free: nobody waited */
+	histogram_observe(&metrics->wait[how], now_us - op->began_us);
+	if (how == METRICS_WAIT_GRANTED && op->called_us != 0)
+		histogram_observe(&metrics->handover, now_us - op->called_us);
+}
+
+/* When the one behind may try by itself: the lease that was just given runs out, or what the one before it knew. */
+static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *next, const struct redlock_result *result, uint64_t now_us)
+{
+	uint64_t free_us = redlock_free_us(&op->core);
+	if (next->lapses != op->leases->lines->lapses)
+		return 0;
+	if (result->outcome == REDLOCK_OK)
+		return result->ttl_us;
+	return free_us == REDLOCK_NEVER ? REDLOCK_NEVER : free_us > now_us ? free_us - now_us : 0;
+}
+
+void lease_line_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+{
+	struct leases *leases = op->leases;
+	struct lease_line *line = op->line;
+	struct lease_op *next = line->first == op ? op->line_next : NULL;
+	assert(line->count > 0);
+	*(op->line_prev ? &op->line_prev->line_next : &line->first) = op->line_next;
+	*(op->line_next ? &op->line_next->line_prev : &line->last) = op->line_prev;
+	op->line = NULL;
+	note_wait(op, result, now_us);
+	if (--line->count == 0) {
+		struct lease_line **at = find(leases, line->resource, line->resource_len);
+		*at = line->next;
+		free(line);
+	}
+	count_waiter(leases, false);
+	if (next)
+		tell_first(next, now_us, remaining_us(op, next, result, now_us));
+}
+
+static struct lease_op *any_waiter(const struct leases *leases)
+{
+	for (size_t i = 0; i < CHAINS; i++)
+		if (leases->lines->chains[i])
+			return leases->lines->chains[i]->last; /* from behind: nobody becomes the first on the way */
+	return NULL;
+}
+
+void lease_lines_drain(struct leases *leases)
+{
+	struct lease_op *op;
+	while ((op = any_waiter(leases))) {
+		uint64_t now_us = clock_now_us();
+		struct redlock_event cancel = { .kind = REDLOCK_CANCEL, .now_us = now_us };
+		lease_op_refuse_draining(op, now_us);
+		lease_op_drive(op, &cancel);
+		assert(!op->line);
+	}
+}

@@ -1,0 +1,236 @@
+/* What this worker says and hears about the lines in which requests wait (server/scripts/line_*.lua), for as long as any of its own waits:
+ *
+ *   says   "I am alive", a key on each master that runs out after a second, set anew every 300 ms over the master's connection;
+ *   hears  whose turn it is, on the channel {prefix}redlockd:wake, over a second connection to each master, since one that has
+ *          subscribed takes no other commands (RESP2). Opened with the first waiter, kept until the master is lost.
+ *
+ * A master on which the key had run out may have dropped our places, and while the second connection was not there we heard nothing: both
+ * are told as a lapse. All on the worker's thread. */
+#include <arpa/inet.h>
+#include <assert.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "clock.h"
+#include "master_internal.h"
+#include "token.h"
+
+enum { LINE_TICK_MS = 300, LINE_REFUSED_MS = 10000, PLACE_LEN = MASTER_REPLICA_LEN + 1 + 16 };
+
+_Static_assert(3 * LINE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US, "a word may be lost, and we still count as alive");
+
+/* ---- hearing ---- */
+
+static void drop(struct master *master)
+{
+	redisAsyncContext *context = master->line.context;
+	master->line.context = NULL;
+	if (context)
+		redisAsyncFree(context);
+}
+
+/* "message", channel, "replica:arrival key" */
+static void take_call(struct master *master, const char *text, size_t len)
+{
+	const struct masters *masters = master->all;
+	size_t prefix_len = strlen(masters->options->key_prefix), head = PLACE_LEN + 1;
+	if (len <= head + prefix_len || text[MASTER_REPLICA_LEN] != ':' || text[PLACE_LEN] != ' ' || memcmp(text + head, masters->options->key_prefix, prefix_len) != 0)
+		return;
+	struct line_call call = { .master = (uint8_t)master->index, .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0 };
+	for (size_t i = MASTER_REPLICA_LEN + 1; i < PLACE_LEN; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return;
+		call.arrival = call.arrival * 10 + (uint64_t)(text[i] - '0');
+	}
+	call.resource = text + head + prefix_len;
+	call.resource_len = len - head - prefix_len;
+	masters->line_events.called(masters->line_events.arg, &call);
+}
+
+/* hiredis calls it for the answer to SUBSCRIBE, for each message, and with NULL at the end. */
+static void on_word(redisAsyncContext *context, void *raw, void *privdata)
+{
+	struct master *master = context->data;
+	const redisReply *reply = raw;
+	(void)privdata;
+	if (!reply || !master || master->line.context != context)
+		return;
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || reply->element[0]->type != REDIS_REPLY_STRING)
+		return;
+	if (strcmp(reply->element[0]->str, "subscribe") == 0) {
+		master->line.refused[0] = '\0';
+		master->all->line_events.lapsed(master->all->line_events.arg);
+	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
+		take_call(master, reply->element[2]->str, (size_t)reply->element[2]->len);
+}
+
+static void on_disconnect(const redisAsyncContext *context, int status)
+{
+	struct master *master = context->data;
+	(void)status;
+	if (!master || master->line.context != context)
+		return;
+	master->line.context = NULL; /* the next tick opens another one */
+	/* hiredis takes an error in answer to SUBSCRIBE (no right to the channel) for the server's farewell. Then only the timers are left to those who wait. */
+	if (context->err == REDIS_ERR_OTHER)
+		snprintf(master->line.refused, sizeof master->line.refused, "channel: %.120s", context->errstr);
+}
+
+static void on_connect(const redisAsyncContext *context, int status)
+{
+	if (status != REDIS_OK)
+		on_disconnect(context, status);
+}
+
+/* To wherever the first connection leads: its name is resolved already. */
+static redisAsyncContext *connect_beside(const struct master *master)
+{
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof peer;
+	char host[INET6_ADDRSTRLEN];
+	if (master->address->is_unix)
+		return redisAsyncConnectUnix(master->address->host);
+	if (getpeername(master->io->context->c.fd, (struct sockaddr *)&peer, &len) != 0)
+		return NULL;
+	bool v6 = peer.ss_family == AF_INET6;
+	const void *address = v6 ? (const void *)&((struct sockaddr_in6 *)&peer)->sin6_addr : (const void *)&((struct sockaddr_in *)&peer)->sin_addr;
+	if (!inet_ntop(peer.ss_family, address, host, sizeof host))
+		return NULL;
+	return redisAsyncConnect(host, master->address->port);
+}
+
+static bool subscribe(struct master *master, redisAsyncContext *context)
+{
+	const struct master_address *address = master->address;
+	const char *channel = master->all->wake_channel;
+	int sent = REDIS_OK;
+	if (address->password[0] && address->user[0])
+		sent = redisAsyncCommand(context, NULL, NULL, "AUTH %s %s", address->user, address->password);
+	else if (address->password[0])
+		sent = redisAsyncCommand(context, NULL, NULL, "AUTH %s", address->password);
+	return sent == REDIS_OK && redisAsyncCommand(context, on_word, NULL, "SUBSCRIBE %s", channel) == REDIS_OK;
+}
+
+/* Opens the second connection where the first one is up and it is not there, or is still that to a server before. */
+static void listen_to(struct master *master)
+{
+	uint64_t now_us = clock_now_us();
+	if (master->line.context && master->line.beside_us == master->up_us)
+		return;
+	if (master->line.refused[0] && now_us < master->line.tried_us + LINE_REFUSED_MS * UINT64_C(1000))
+		return;
+	drop(master);
+	master->line.tried_us = now_us;
+	redisAsyncContext *context = connect_beside(master);
+	if (!context)
+		return;
+	if (context->err || !master_io_attach(master->all->loop, context, NULL)) {
+		redisAsyncFree(context);
+		return;
+	}
+	context->data = master;
+	master->line.context = context;
+	master->line.beside_us = master->up_us;
+	redisAsyncSetConnectCallback(context, on_connect);
+	redisAsyncSetDisconnectCallback(context, on_disconnect);
+	if (!subscribe(master, context))
+		drop(master);
+}
+
+/* ---- saying ---- */
+
+static void say_alive(struct master *master);
+
+static void on_alive(void *arg, const struct redisReply *reply)
+{
+	struct master *master = arg;
+	struct masters *masters = master->all;
+	if (reply && reply->type == REDIS_REPLY_ERROR)
+		master_soft_error(master, reply);
+	if (!reply || reply->type != REDIS_REPLY_NIL || !masters->line_open)
+		return;
+	say_alive(master); /* it had run out, or the master has forgotten it */
+	masters->line_events.lapsed(masters->line_events.arg);
+}
+
+static void say_alive(struct master *master)
+{
+	const char *set[] = { "SET", master->all->alive_key, "", "PX", ALIVE_MS_TEXT };
+	master_command(master, NULL, 5, set);
+}
+
+static void say_still_alive(struct master *master)
+{
+	const char *set[] = { "SET", master->all->alive_key, "", "XX", "PX", ALIVE_MS_TEXT };
+	master_command(master, on_alive, 6, set);
+}
+
+static bool is_reachable(const struct master *master)
+{
+	return master->link == LINK_UP && !master->hung;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct masters *masters = timer->data;
+	for (size_t i = 0; i < masters->count; i++) {
+		struct master *master = &masters->list[i];
+		if (!is_reachable(master))
+			continue;
+		say_still_alive(master);
+		listen_to(master);
+	}
+}
+
+/* ---- the face ---- */
+
+void master_line_init(struct masters *masters)
+{
+	const char *prefix = masters->options->key_prefix;
+	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)token_random());
+	snprintf(masters->alive_key, sizeof masters->alive_key, "%sredlockd:alive:%s", prefix, masters->replica);
+	snprintf(masters->wake_channel, sizeof masters->wake_channel, "%sredlockd:wake", prefix);
+	uv_timer_init(masters->loop, &masters->line_timer);
+	masters->line_timer.data = masters;
+}
+
+void master_line_close(struct masters *masters)
+{
+	masters->line_open = false;
+	for (size_t i = 0; i < masters->count; i++)
+		drop(&masters->list[i]);
+	if (!uv_is_closing((uv_handle_t *)&masters->line_timer))
+		uv_close((uv_handle_t *)&masters->line_timer, NULL);
+}
+
+const char *masters_replica(const struct masters *masters)
+{
+	return masters->replica;
+}
+
+void masters_line_listen(struct masters *masters, const struct line_events *events)
+{
+	masters->line_events = *events;
+}
+
+void masters_line_open(struct masters *masters)
+{
+	assert(!masters->line_open && masters->line_events.called);
+	masters->line_open = true;
+	for (size_t i = 0; i < masters->count; i++) {
+		struct master *master = &masters->list[i];
+		if (!is_reachable(master))
+			continue;
+		say_alive(master);
+		listen_to(master);
+	}
+	uv_timer_start(&masters->line_timer, on_tick, LINE_TICK_MS, LINE_TICK_MS);
+}
+
+void masters_line_shut(struct masters *masters)
+{
+	masters->line_open = false;
+	uv_timer_stop(&masters->line_timer);
+}

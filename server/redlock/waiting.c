@@ -1,0 +1,48 @@
+/* When an operation that waits in the line tries again: see waiting.h. Nobody polls: an operation sleeps until it is called, and only the
+ * first of a process looks after the holder's time by itself. */
+#include "waiting.h"
+
+#include <assert.h>
+
+uint64_t redlock_after_us(uint64_t now_us, uint64_t for_us)
+{
+	return for_us > REDLOCK_NEVER - now_us ? REDLOCK_NEVER : now_us + for_us;
+}
+
+static uint64_t earlier(uint64_t a_us, uint64_t b_us)
+{
+	return a_us < b_us ? a_us : b_us;
+}
+
+void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us)
+{
+	assert(op->params.wait_us > 0);
+	if (op->state != REDLOCK_WAITING)
+		return;
+	uint64_t due_us = op->paused || !op->follows ? op->free_us : REDLOCK_NEVER;
+	if (op->again || __builtin_popcount(op->woken) >= redlock_majority(op->params.masters))
+		due_us = now_us; /* told or called while it was voting */
+	else if (op->woken != 0)
+		due_us = earlier(due_us, now_us + op->params.master_timeout_us);
+	op->deadline_us = earlier(due_us, op->wait_end_us);
+}
+
+void redlock_waiting_pass(struct redlock *op, uint64_t now_us)
+{
+	if (op->state != REDLOCK_WAITING || op->paused || op->woken != 0)
+		return;
+	op->free_us = redlock_after_us(now_us, REDLOCK_ALIVE_US);
+	redlock_waiting_set_deadline(op, now_us);
+}
+
+void redlock_waiting_be_first(struct redlock *op, const struct redlock_event *event)
+{
+	bool at_once = event->remaining_us == 0;
+	op->follows = false;
+	op->again |= at_once;
+	if (op->state != REDLOCK_WAITING || (op->paused && !at_once))
+		return;
+	if (event->remaining_us != REDLOCK_NEVER) /* then it knows better itself */
+		op->free_us = redlock_after_us(event->now_us, event->remaining_us);
+	redlock_waiting_set_deadline(op, event->now_us);
+}
