@@ -142,9 +142,14 @@ struct api *api_new(const struct api_config *config)
 		return NULL;
 	api->config = *config;
 	api->metrics = http_metrics_worker(config->worker);
+	if (!gone_init(api)) {
+		free(api);
+		return NULL;
+	}
 	api->daemon = daemon_start(api);
 	if (api->daemon == NULL) {
 		int error = errno != 0 ? errno : ENOMEM;
+		gone_fini(api);
 		free(api);
 		errno = error;
 		return NULL;
@@ -158,6 +163,16 @@ int api_fd(const struct api *api)
 
 	assert(info != NULL);
 	return info->epoll_fd;
+}
+
+int api_gone_fd(const struct api *api)
+{
+	return api->gone_fd;
+}
+
+void api_notice_gone(struct api *api)
+{
+	gone_check(api);
 }
 
 void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len)
@@ -236,6 +251,9 @@ void api_free(struct api *api)
 	struct connection *connection, *next;
 
 	api->draining = api->ending = true;
+	for (connection = api->lists[CONNECTION_ANSWERING].head; connection != NULL; connection = connection->next)
+		if (connection->request.stream != NULL)
+			request_abort(&connection->request);
 	for (connection = api->lists[CONNECTION_WORKING].head; connection != NULL; connection = next) {
 		next = connection->next;
 		request_abort(&connection->request);
@@ -245,6 +263,7 @@ void api_free(struct api *api)
 	MHD_stop_daemon(api->daemon);
 	assert(api->connections == 0);
 	connection_sweep_lingering(api, api_now_us(), true);
+	gone_fini(api);
 	free(api);
 }
 

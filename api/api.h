@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "../server/hold.h"
 #include "../server/lease.h"
 #include "../server/status.h"
 
@@ -17,9 +18,11 @@ struct api;
 
 struct api_config {
 	struct leases *leases;         /* of this worker; outlives the api */
+	struct holds *holds;           /* of this worker; outlives the api */
 	const struct masters *masters; /* of this worker; outlives the api */
 	size_t worker;                 /* 0 …: whose counters */
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;
+	uint32_t max_wait_ms;        /* 0: nobody may wait */
 	uint32_t max_connections;    /* of this worker */
 	uint32_t request_timeout_ms; /* absolute: a request must have arrived whole, an answer must be taken, within it */
 	uint32_t idle_timeout_ms;    /* absolute: between two requests of a connection */
@@ -33,6 +36,12 @@ struct api *api_new(const struct api_config *config);
 
 /* A descriptor that becomes readable when api_run() has something to do. */
 int api_fd(const struct api *api);
+
+/* A descriptor that becomes readable when a client has left that waits for a lock or holds one by its connection. */
+int api_gone_fd(const struct api *api);
+
+/* Acts upon that. api_run() is due afterwards. */
+void api_notice_gone(struct api *api);
 
 /* Takes over an accepted, non-blocking socket, also where it cannot be served (then it is answered 429 and closed). */
 void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len);

@@ -81,14 +81,22 @@ static void take_token(struct reading *reading, const json_t *value)
 
 static void take_wait(struct reading *reading, const json_t *value)
 {
-	(void)value;
-	field_errors_add(reading->errors, "wait_ms", "not yet supported");
+	uint32_t max_ms = reading->limits->max_wait_ms;
+
+	if (!json_is_integer(value))
+		field_errors_add(reading->errors, "wait_ms", "must be an integer");
+	else if (json_integer_value(value) < 0 || json_integer_value(value) > max_ms)
+		field_errors_add(reading->errors, "wait_ms", "must be from 0 to %u", max_ms);
+	else
+		reading->request->wait_ms = (uint32_t)json_integer_value(value);
 }
 
 static void take_hold(struct reading *reading, const json_t *value)
 {
-	(void)value;
-	field_errors_add(reading->errors, "hold", "not yet supported");
+	if (!json_is_boolean(value))
+		field_errors_add(reading->errors, "hold", "must be true or false");
+	else
+		reading->request->hold = json_is_true(value);
 }
 
 enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEASE = 1 << LEASE_RELEASE };
@@ -230,6 +238,8 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 	if (request.call == LEASE_ACQUIRE) /* an extension's or release's comes from the path */
 		request.resource_len = 0;
 	request.owner_len = 0;
+	request.wait_ms = 0;
+	request.hold = false;
 	if (len > 0) {
 		json_t *root = body_load(bytes, len, errors);
 		if (root == NULL)

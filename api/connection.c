@@ -14,6 +14,7 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -65,6 +66,7 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 
 	if (connection->phase == CONNECTION_ENDING)
 		return; /* nothing brings it back */
+	gone_unwatch(connection);
 	connection->deadline_us = limit_us > 0 ? api_now_us() + limit_us : UINT64_MAX;
 	list_remove(connection);
 	list_append(connection, phase);
@@ -81,7 +83,7 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd)
 	connection->api = api;
 	connection->mhd = mhd;
 	connection->fd = info->connect_fd;
-	connection->had_request = connection->linger = connection->late = false;
+	connection->had_request = connection->linger = connection->late = connection->watched = false;
 	connection->deadline_us = api_now_us() + phase_limit_us(api, CONNECTION_RECEIVING);
 	request_init(&connection->request, connection);
 	list_append(connection, CONNECTION_RECEIVING);
@@ -111,6 +113,25 @@ bool connection_is_gone(const struct connection *connection)
 	return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+/* Sending into a socket whose other side has closed succeeds; the answer to it is a reset, and what was sent stays unacknowledged. Whoever
+ * read the bytes before he closed has acknowledged them: a reset alone says nothing. */
+enum taken { TAKEN_UNKNOWN, TAKEN_YES, TAKEN_NO };
+
+static enum taken look_at_bytes(int fd)
+{
+	struct pollfd look = {.fd = fd};
+	int unacknowledged = 0;
+
+	if (ioctl(fd, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0)
+		return TAKEN_YES;
+	return poll(&look, 1, 0) > 0 && (look.revents & (POLLERR | POLLHUP)) != 0 ? TAKEN_NO : TAKEN_UNKNOWN;
+}
+
+bool connection_refused_bytes(const struct connection *connection)
+{
+	return look_at_bytes(connection->fd) == TAKEN_NO;
+}
+
 void connection_write_raw(struct connection *connection, enum problem problem, const char *detail, const char *request_id)
 {
 	char text[1024];
@@ -135,11 +156,34 @@ static void linger(struct api *api, int fd)
 		(struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
 }
 
+/* The client has closed, and the reset that says whether it did so before its grant came may be on the way. */
+static void linger_for_grant(struct connection *connection)
+{
+	struct api *api = connection->api;
+	const struct lease_request *lease = &connection->request.lease;
+	size_t before = api->lingering_count;
+
+	if (!connection->request.unproven || look_at_bytes(connection->fd) != TAKEN_UNKNOWN)
+		return;
+	linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
+	if (api->lingering_count == before)
+		return;
+	struct lingering *lingering = &api->lingering[before];
+	lingering->unproven = true;
+	memcpy(lingering->grant.token, lease->token, LEASE_TOKEN_LEN);
+	memcpy(lingering->grant.resource, lease->resource, lease->resource_len);
+	lingering->grant.resource_len = lease->resource_len;
+}
+
 void connection_free(struct connection *connection)
 {
 	struct api *api = connection->api;
 
 	assert(connection->request.state == REQUEST_NONE);
+	gone_unwatch(connection);
+	request_check_taken(&connection->request);
+	if (!api->stopping)
+		linger_for_grant(connection);
 	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. */
 	if (!connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping && !connection_is_gone(connection) &&
 	    nothing_was_sent(connection->fd)) {
@@ -220,14 +264,27 @@ void connection_refuse(struct api *api, int fd)
 	linger(api, fd);
 }
 
+/* True as long as nobody knows whether the client took its grant. Where that never turns out the lock runs out by itself. */
+static bool await_proof(struct api *api, struct lingering *lingering)
+{
+	enum taken taken = look_at_bytes(lingering->fd);
+
+	if (taken == TAKEN_NO)
+		lease_give_back(api->config.leases, lingering->grant.resource, lingering->grant.resource_len, lingering->grant.token);
+	lingering->unproven = taken == TAKEN_UNKNOWN;
+	return lingering->unproven;
+}
+
 /* Reads away what has come; true as long as the socket is worth keeping. */
-static bool linger_on(struct lingering *lingering, uint64_t now_us)
+static bool linger_on(struct api *api, struct lingering *lingering, uint64_t now_us)
 {
 	char waste[4096];
 	ssize_t got;
 
 	if (lingering->until_ms <= now_us / 1000)
 		return false;
+	if (lingering->unproven)
+		return await_proof(api, lingering);
 	while ((got = recv(lingering->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0) {
 		if ((size_t)got > lingering->bytes_left)
 			return false;
@@ -239,7 +296,7 @@ static bool linger_on(struct lingering *lingering, uint64_t now_us)
 void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all)
 {
 	for (size_t i = api->lingering_count; i-- > 0;) {
-		if (!all && linger_on(&api->lingering[i], now_us))
+		if (!all && linger_on(api, &api->lingering[i], now_us))
 			continue;
 		close(api->lingering[i].fd);
 		api->lingering[i] = api->lingering[--api->lingering_count];

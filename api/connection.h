@@ -37,6 +37,7 @@ struct connection {
 	bool had_request; /* at least one request line came: its first bytes were no rubbish */
 	bool linger;   /* its last answer may have left bytes of the client's unread */
 	bool late;     /* a deadline passed */
+	bool watched;  /* gone.c looks whether its client leaves */
 	struct request request;
 };
 
@@ -54,6 +55,9 @@ void connection_end(struct connection *connection);
 
 /* True if the client has closed its side. What it sent before does not hide that, unless it is still unread. */
 bool connection_is_gone(const struct connection *connection);
+
+/* True if the client had closed before the last bytes came that were sent to it. */
+bool connection_refused_bytes(const struct connection *connection);
 
 /* Writes a whole answer past libmicrohttpd, as far as it fits into the socket; the connection must end after it. */
 void connection_write_raw(struct connection *connection, enum problem problem, const char *detail, const char *request_id);

@@ -9,6 +9,7 @@
 
 #include "api.h"
 #include "connection.h"
+#include "gone.h"
 #include "http_metrics.h"
 
 enum { LINGER_MAX = 64 };
@@ -19,6 +20,12 @@ struct lingering {
 	int fd;
 	uint64_t until_ms;
 	size_t bytes_left; /* how much is read away at most */
+	bool unproven;     /* `grant` was sent over it; nobody knows yet whether the client took it */
+	struct {
+		char token[LEASE_TOKEN_LEN];
+		uint16_t resource_len;
+		char resource[LEASE_RESOURCE_MAX];
+	} grant;
 };
 
 struct api {
@@ -30,6 +37,7 @@ struct api {
 	bool draining;
 	bool ending;   /* within api_free(): nothing new is begun */
 	bool stopping; /* … and the daemon is being stopped */
+	int gone_fd;   /* gone.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];
 	size_t lingering_count;
 	struct lingering lingering[LINGER_MAX];

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hold.h"
 #include "internal.h"
 
 enum { LEASE_MEMBERS = 6 }; /* of a lease without an owner */
@@ -33,14 +34,18 @@ static uint32_t whole_seconds(uint32_t ms)
 	return seconds > 0 ? seconds : 1;
 }
 
-/* 200 and 201: the lease. */
-static void answer_lease(struct request *request, const struct lease_answer *answer)
+/* A lease; `event` goes before its members if it is not NULL. NULL where memory is short: half a lease is none. */
+static json_t *lease_new(const struct request *request, const struct lease_answer *answer, const char *event)
 {
 	bool acquired = request->lease.call == LEASE_ACQUIRE;
 	const char *owner = acquired ? request->lease.owner : answer->holder.owner;
 	size_t owner_len = acquired ? request->lease.owner_len : answer->holder.owner_len;
+	bool waited = acquired && request->lease.wait_ms > 0;
+	size_t members = (size_t)LEASE_MEMBERS + (owner_len > 0) + (event != NULL) + waited;
 	json_t *lease = json_object();
 
+	if (event != NULL)
+		json_object_set_new(lease, "event", json_string(event));
 	json_object_set_new(lease, "resource", json_stringn(request->lease.resource, request->lease.resource_len));
 	json_object_set_new(lease, "token", json_stringn(answer->token, LEASE_TOKEN_LEN));
 	json_object_set_new(lease, "fence", json_integer((json_int_t)answer->fence));
@@ -49,11 +54,24 @@ static void answer_lease(struct request *request, const struct lease_answer *ans
 	json_object_set_new(lease, "ttl_ms", json_integer(answer->ttl_ms));
 	json_object_set_new(lease, "validity_ms", json_integer(answer->validity_ms));
 	json_object_set_new(lease, "drift_ms", json_integer(answer->drift_ms));
-	if (json_object_size(lease) != (owner_len > 0 ? LEASE_MEMBERS + 1 : LEASE_MEMBERS)) {
-		json_decref(lease); /* memory was short: half a lease is none */
-		lease = NULL;
+	if (waited) /* so that the caller can tell the wait from the way of the answer */
+		json_object_set_new(lease, "waited_ms", json_integer(answer->waited_ms));
+	if (json_object_size(lease) == members)
+		return lease;
+	json_decref(lease);
+	return NULL;
+}
+
+/* 200 and 201: the lease. */
+static void answer_lease(struct request *request, const struct lease_answer *answer)
+{
+	bool acquired = request->lease.call == LEASE_ACQUIRE;
+
+	if (acquired && request->lease.hold) {
+		hold_stream_open(request, answer, lease_new(request, answer, "acquired"));
+		return;
 	}
-	reply_json(request, acquired ? 201 : 200, lease);
+	reply_json(request, acquired ? 201 : 200, lease_new(request, answer, NULL));
 	if (!acquired)
 		return;
 	request->reply.location = true;
@@ -74,6 +92,7 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 		json_object_set_new(state, "fence", json_integer((json_int_t)answer->holder.fence));
 	if (answer->held && answer->expires)
 		json_object_set_new(state, "remaining_ms", json_integer((json_int_t)answer->remaining_ms));
+	json_object_set_new(state, "waiters", json_integer((json_int_t)answer->waiters));
 	json_object_set_new(state, "votes", votes_new(&answer->votes));
 	return state;
 }
@@ -166,6 +185,10 @@ static void call_done(void *arg, const struct lease_answer *answer)
 	case LEASE_DRAINING:
 		answer_draining(request);
 		break;
+	case LEASE_TOO_MANY:
+		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, "The lock is held, and too many requests wait already.", NULL);
+		request->reply.retry_after_s = whole_seconds(answer->retry_after_ms);
+		break;
 	case LEASE_STATUS_COUNT:
 		assert(false);
 	}
@@ -187,7 +210,7 @@ static void submit(struct request *request)
 static bool read_body(struct request *request)
 {
 	const struct api_config *config = &request->connection->api->config;
-	const struct body_limits limits = {config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms};
+	const struct body_limits limits = {config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms, config->max_wait_ms};
 	const char *header_token = request->headers.has_token ? request->headers.token : NULL;
 	struct field_errors errors = {.count = 0};
 

@@ -21,7 +21,7 @@ static const struct {
 	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Content Too Large", "The body is too large"},
 	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URI Too Long", "The URL is too long"},
 	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Request Header Fields Too Large", "The headers are too large"},
-	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too Many Requests", "Too many connections"},
+	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too Many Requests", "Too many requests, connections or waiters"},
 	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "Service Unavailable", "Too few masters can be counted on"},
 	[PROBLEM_SPLIT_VOTE] = {503, "split-vote", "Service Unavailable", "Nobody won the vote"},
 	[PROBLEM_DRAINING] = {503, "draining", "Service Unavailable", "The service is shutting down"},

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hold.h"
 #include "internal.h"
 #include "path.h"
 
@@ -110,6 +111,8 @@ static bool add_headers(struct MHD_Response *response, const struct request *req
 		ok = ok && add(response, MHD_HTTP_HEADER_ALLOW, reply->allow);
 	if (reply->location)
 		ok = ok && add_location(response, request);
+	if (request->stream != NULL) /* nginx: pass each line on at once */
+		ok = ok && add(response, "X-Accel-Buffering", "no");
 	if (reply->nonce[0] != '\0')
 		ok = ok && add_policy(response, reply->nonce);
 	if (reply->close || api_is_draining(request->connection->api))
@@ -124,7 +127,8 @@ bool reply_queue(struct request *request)
 
 	assert(reply->status != 0);
 	/* The library does not write through the pointer. */
-	struct MHD_Response *response = MHD_create_response_from_buffer(reply->len, (void *)(uintptr_t)reply->bytes, mode);
+	struct MHD_Response *response = request->stream != NULL ? hold_stream_response(request) :
+								  MHD_create_response_from_buffer(reply->len, (void *)(uintptr_t)reply->bytes, mode);
 	if (response == NULL)
 		return false;
 	reply->owned = NULL; /* the response has it now */

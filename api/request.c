@@ -16,6 +16,7 @@
 #include <sys/random.h>
 
 #include "../server/log.h"
+#include "hold.h"
 #include "internal.h"
 
 void request_init(struct request *request, struct connection *connection)
@@ -161,10 +162,10 @@ static enum MHD_Result answer(struct request *request)
 {
 	struct connection *connection = request->connection;
 
-	if (request->failed)
+	if (request->failed || request->gone)
 		return MHD_NO;
 	assert(route_may_answer(request->route, request->reply.status, request->reply.code));
-	if (request->granted && connection_is_gone(connection))
+	if ((request->granted || request->stream != NULL) && connection_is_gone(connection))
 		return MHD_NO; /* request_end() gives the grant back */
 	if (!reply_queue(request)) {
 		request_fail(request);
@@ -205,6 +206,8 @@ static enum MHD_Result run(struct request *request)
 	request->state = REQUEST_RUNNING;
 	connection_enter(request->connection, CONNECTION_WORKING);
 	MHD_suspend_connection(request->connection->mhd);
+	if (request->lease.call == LEASE_ACQUIRE && request->lease.wait_ms > 0)
+		gone_watch(request->connection); /* only what can take longer than a few round trips is worth two system calls */
 	return MHD_YES;
 }
 
@@ -243,11 +246,29 @@ static void cancel(struct request *request)
 
 void request_abort(struct request *request)
 {
+	if (request->stream != NULL) {
+		hold_stream_abort(request);
+		return;
+	}
 	if (request->op == NULL && request->listing == NULL)
 		return; /* answered and resumed already */
 	cancel(request);
 	reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.", NULL);
 	request_resume(request);
+}
+
+void request_leave(struct request *request)
+{
+	assert(request->state == REQUEST_RUNNING || request->stream != NULL);
+	if (request->state == REQUEST_ANSWERED) {
+		hold_stream_leave(request);
+		return;
+	}
+	if (request->op == NULL && request->listing == NULL)
+		return; /* answered and resumed already */
+	cancel(request);
+	request->gone = true;
+	MHD_resume_connection(request->connection->mhd);
 }
 
 /* The status that the client was given: libmicrohttpd answers some mistakes by itself. */
@@ -272,7 +293,7 @@ static bool is_quiet(const struct route *route)
 	return false;
 }
 
-static void log_request(const struct request *request, unsigned status, const char *ended)
+static void log_request(const struct request *request, unsigned status, const char *ended, enum MHD_RequestTerminationCode how)
 {
 	enum log_level level = is_quiet(request->route) ? LOG_DEBUG : LOG_INFO;
 
@@ -288,8 +309,23 @@ static void log_request(const struct request *request, unsigned status, const ch
 		log_num("status", status);
 	log_text("code", status != 0 ? request->reply.code : NULL);
 	log_text("ended", ended);
+	if (request->stream != NULL)
+		hold_stream_log(request, how);
 	log_num("us", (int64_t)(api_now_us() - request->started_us));
 	log_end();
+}
+
+static void give_back(const struct request *request)
+{
+	lease_give_back(request->connection->api->config.leases, request->lease.resource, request->lease.resource_len, request->lease.token);
+}
+
+void request_check_taken(struct request *request)
+{
+	if (!request->unproven || !connection_refused_bytes(request->connection))
+		return;
+	request->unproven = false;
+	give_back(request);
 }
 
 void request_end(struct request *request, enum MHD_RequestTerminationCode how)
@@ -303,8 +339,13 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		ended = connection->late ? "late" : status == 0 || request->state == REQUEST_ANSWERED ? "client-gone" : NULL;
 	if (request->granted && (how != MHD_REQUEST_TERMINATED_COMPLETED_OK || request->state != REQUEST_ANSWERED))
-		lease_give_back(connection->api->config.leases, request->lease.resource, request->lease.resource_len, request->lease.token);
-	log_request(request, status, request->failed ? "out-of-memory" : ended);
+		give_back(request);
+	else if (request->granted)
+		request->unproven = true;
+	request_check_taken(request);
+	log_request(request, status, request->failed ? "out-of-memory" : ended, how);
+	if (request->stream != NULL)
+		hold_stream_close(request, how);
 	http_metrics_request(connection->api->metrics, route_index(request->route), request->method, status);
 	reply_clear(&request->reply);
 	request->state = REQUEST_NONE;

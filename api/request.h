@@ -34,13 +34,16 @@ struct request {
 	bool failed;               /* memory was short: the connection is closed without an answer */
 	bool written_raw;          /* the answer went past libmicrohttpd */
 	bool has_resource;         /* lease.resource is valid */
+	bool gone;                 /* its client left while it was under way: the connection is closed without an answer */
 	bool granted;              /* lease.token is a grant that the client does not have yet */
+	bool unproven;             /* NONE: lease.token is a grant whose answer was sent; nobody knows yet whether the client took it */
 	char id[HEADERS_REQUEST_ID_MAX + 1];
 	struct headers headers;
 	struct path_param params[PATH_PARAMS_MAX]; /* as route->params */
 	struct lease_request lease;
 	struct lease_op *op;           /* under way, or NULL */
 	struct lease_listing *listing; /* the same for GET /locks */
+	struct hold_stream *stream;    /* the lease is held by this connection, or NULL */
 	struct reply reply;
 	size_t target_len; /* may be more than REQUEST_TARGET_MAX: then `target` is empty */
 	char target[REQUEST_TARGET_MAX + 1];
@@ -63,8 +66,14 @@ void request_resume(struct request *request);
 /* Memory is short: the connection will be closed instead of an answer. */
 void request_fail(struct request *request);
 
-/* Takes back what is under way and notes 503 `draining` as the answer; resumes the connection. */
+/* Takes back what is under way and notes 503 `draining` as the answer; resumes the connection. A stream ends with the line `draining`. */
 void request_abort(struct request *request);
+
+/* Its client has left: takes back what is under way, and lets the library close the connection. */
+void request_leave(struct request *request);
+
+/* Gives the last grant back if it turns out that the client had closed before it came. */
+void request_check_taken(struct request *request);
 
 /* The answer has been sent, or the connection has ended before. */
 void request_end(struct request *request, enum MHD_RequestTerminationCode how);
