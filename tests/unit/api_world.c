@@ -26,12 +26,15 @@ static void open_world(void)
 	static const char *const addresses[] = {"127.0.0.1:6379", "127.0.0.1:6380", "127.0.0.1:6381"};
 
 	fake_leases_init(&world.leases);
+	fake_holds_init(&world.holds);
 	fake_masters_init(&world.masters);
 	world.config = (struct api_config){.leases = &world.leases,
+					   .holds = &world.holds,
 					   .masters = &world.masters,
 					   .default_ttl_ms = 30000,
 					   .min_ttl_ms = 100,
 					   .max_ttl_ms = 60000,
+					   .max_wait_ms = 60000,
 					   .max_connections = 100,
 					   .request_timeout_ms = 10000,
 					   .idle_timeout_ms = 60000};
@@ -94,12 +97,15 @@ int connect_tcp(void)
 
 void turn(int client, int at_most_ms)
 {
-	struct pollfd fds[2] = {{.fd = api_fd(world.api), .events = POLLIN}, {.fd = client, .events = POLLIN}};
+	struct pollfd fds[3] = {
+		{.fd = api_fd(world.api), .events = POLLIN}, {.fd = api_gone_fd(world.api), .events = POLLIN}, {.fd = client, .events = POLLIN}};
 	int timeout_ms = api_timeout_ms(world.api);
 
 	if (timeout_ms < 0 || timeout_ms > at_most_ms)
 		timeout_ms = at_most_ms;
-	poll(fds, client >= 0 ? 2 : 1, timeout_ms);
+	poll(fds, client >= 0 ? 3 : 2, timeout_ms);
+	if (fds[1].revents != 0)
+		api_notice_gone(world.api);
 	api_run(world.api);
 	if (fake_leases_pump(&world.leases) > 0)
 		api_run(world.api);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "api.h"
+#include "fake_hold.h"
 #include "fake_lease.h"
 #include "internal.h"
 
@@ -24,6 +25,7 @@ enum { PATIENCE_MS = 5000 };
 struct world {
 	struct api *api;
 	struct leases leases;
+	struct holds holds;
 	struct masters masters;
 	struct api_config config;
 	int served; /* the worker's end of the connection made last */

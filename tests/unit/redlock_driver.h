@@ -33,6 +33,7 @@ struct driver_ask {
 	enum redlock_script script;
 	uint16_t attempt, round;
 	uint8_t master;
+	bool tokenless;
 };
 
 struct driver {
@@ -50,6 +51,13 @@ struct driver {
 	uint16_t round;    /* of RAISE in this attempt */
 	unsigned raised;   /* masters that carried out this round's RAISE */
 	uint64_t fence, highest; /* the number of this round; the largest number that a reply of this attempt named */
+	uint64_t wait_end_us;    /* of one that waits */
+	uint16_t refused;        /* masters that answered this attempt and refused it */
+	uint16_t placed;         /* masters on which the place in the line is, if all that was sent is carried out */
+	struct driver_taker {
+		uint16_t attempt; /* whose command was the last to take it, or to give it up: 0 */
+		bool acquires, before;
+	} takers[REDLOCK_MASTERS_MAX];
 	unsigned asks_len;
 	struct driver_ask asks[DRIVER_ASKS_MAX]; /* questions without a reply, oldest first */
 };
@@ -60,6 +68,17 @@ static inline void driver_init(struct driver *driver, const struct redlock_param
 	driver->params = *params;
 	redlock_init(&driver->op, params, seed);
 	MUST(redlock_deadline_us(&driver->op) == REDLOCK_NEVER, "a deadline before the start");
+}
+
+static inline bool driver_waits(const struct driver *driver)
+{
+	return driver->params.wait_us > 0;
+}
+
+/* Masters that may have this attempt's token: for one that waits, those that refused it need no release. */
+static inline uint16_t driver_ours(const struct driver *driver)
+{
+	return driver_waits(driver) ? driver->reached & (uint16_t)~driver->refused : driver->reached;
 }
 
 static inline void driver_check_try(struct driver *driver)
@@ -75,23 +94,88 @@ static inline void driver_check_try(struct driver *driver)
 	MUST(driver->out.script == scripts[driver->params.kind], "script %d for kind %d", driver->out.script, driver->params.kind);
 	MUST(driver->out.to == (1u << driver->params.masters) - 1, "a try goes to %x, not to all masters", driver->out.to);
 	MUST(driver->out.attempt == driver->tries + 1, "try %u is called %u", driver->tries + 1u, driver->out.attempt);
-	MUST(driver->tries < limit, "more than %u tries", limit);
-	MUST(driver->tries == 0 || driver->released == driver->tries, "a try begins and the one before was not released");
+	MUST(driver->tries < limit || driver_waits(driver), "more than %u tries", limit);
+	MUST(driver->tries == 0 || driver->released == driver->tries || driver_ours(driver) == 0, "a try begins and the one before was not released");
+	MUST(!driver_waits(driver) || driver->out.place == REDLOCK_PLACE_KEEP, "a try without a place");
 	driver->tries++;
 	driver->reached = driver->out.to;
-	driver->granted = driver->increased = driver->raised = driver->round = 0;
+	driver->granted = driver->increased = driver->raised = driver->round = driver->refused = 0;
 	driver->fence = DRIVER_GUESS;
 	driver->highest = 0;
 	MUST(driver->params.kind != REDLOCK_ACQUIRE || driver->out.fence == DRIVER_GUESS, "the guess is not sent");
 	driver->start_us = driver->now_us;
 }
 
+/* Nothing but the place is given up: while nothing is granted, or where it is not. At the end of the wait everywhere, and who holds it is heard again. */
+static inline void driver_check_leave(struct driver *driver)
+{
+	bool is_end = driver->out.round != 0;
+
+	MUST(driver_waits(driver) && driver->out.place == REDLOCK_PLACE_LEAVE, "without a token, and place %d", driver->out.place);
+	MUST(driver->out.round <= 1 && driver->out.attempt == driver->tries, "leaves in round %u", driver->out.round);
+	MUST(!is_end || driver->out.to == (1u << driver->params.masters) - 1, "the wait is over, and %x are told", driver->out.to);
+	if (driver->done || driver->out.done) {
+		MUST(!is_end, "leaves once more");
+		return;
+	}
+	MUST(is_end && (driver->released == driver->tries || driver_ours(driver) == 0), "leaves with an attempt open");
+	driver->released = driver->tries;
+	driver->granted = driver->reached = 0;
+}
+
+/* Another attempt of one that waits on is given back where it may be; one that is the last, wherever its place may be, too. */
 static inline void driver_check_release(struct driver *driver)
 {
+	bool stays = driver_waits(driver) && !driver->out.done;
+	uint16_t to = stays ? driver_ours(driver) : driver->reached | driver->placed;
+
 	MUST(driver->out.attempt == driver->tries, "a release with the token of attempt %u", driver->out.attempt);
 	MUST(driver->released < driver->tries, "attempt %u is released twice", driver->tries);
-	MUST(driver->out.to == driver->reached, "a release to %x, the acquire may be on %x", driver->out.to, driver->reached);
+	MUST((driver->out.to & to) == to, "a release to %x, the acquire or the place may be on %x", driver->out.to, to);
+	MUST(driver->out.to == to || (driver_waits(driver) && !stays), "a release to %x, and it may be on %x alone", driver->out.to, to);
+	if (driver_waits(driver))
+		MUST(driver->out.place == (stays ? REDLOCK_PLACE_KEEP : REDLOCK_PLACE_LEAVE), "a release with place %d", driver->out.place);
 	driver->released = driver->tries;
+}
+
+/* Where the place is once the script is carried out. */
+static inline void driver_note_place(struct driver *driver, unsigned master)
+{
+	struct redlock_output *out = &driver->out;
+	struct driver_taker *taker = &driver->takers[master];
+	uint16_t bit = (uint16_t)(1u << master);
+
+	if (out->place == REDLOCK_PLACE_KEEP) {
+		*taker = (struct driver_taker) { out->attempt, out->script == REDLOCK_SCRIPT_ACQUIRE, (driver->placed & bit) != 0 };
+		driver->placed |= bit;
+	} else if (out->place == REDLOCK_PLACE_LEAVE) {
+		taker->attempt = 0;
+		driver->placed &= (uint16_t)~bit;
+	}
+}
+
+/* A grant gives the place up. What was not sent changed nothing. */
+static inline void driver_hear_place(struct driver *driver, const struct driver_ask *ask, enum redlock_vote vote)
+{
+	const struct driver_taker *taker = &driver->takers[ask->master];
+	uint16_t bit = (uint16_t)(1u << ask->master);
+	bool acquires = ask->script == REDLOCK_SCRIPT_ACQUIRE, unsent = vote == REDLOCK_VOTE_UNSENT || vote == REDLOCK_VOTE_BARRED;
+
+	if (taker->attempt != ask->attempt || taker->acquires != acquires || ask->script == REDLOCK_SCRIPT_RAISE)
+		return;
+	if ((acquires && vote == REDLOCK_VOTE_GRANTED) || (unsent && !taker->before))
+		driver->placed &= (uint16_t)~bit;
+}
+
+static inline void driver_check_place(const struct driver *driver)
+{
+	const struct redlock_output *out = &driver->out;
+	uint64_t left_us = driver->wait_end_us > driver->now_us ? driver->wait_end_us - driver->now_us : 1;
+
+	if (!driver_waits(driver) || out->script == REDLOCK_SCRIPT_RAISE || out->script == REDLOCK_SCRIPT_NONE)
+		MUST(out->place == REDLOCK_PLACE_NONE, "place %d", out->place);
+	MUST(!out->tokenless || out->script == REDLOCK_SCRIPT_RELEASE, "script %d without a token", out->script);
+	MUST(out->place != REDLOCK_PLACE_KEEP || out->wait_left_us == left_us, "%" PRIu64 " left of the wait", out->wait_left_us);
 }
 
 /* A round asks for more than was ever seen or asked for, of this attempt's token, while it is not given up. */
@@ -113,7 +197,10 @@ static inline void driver_check_sent(struct driver *driver)
 
 	MUST((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0), "script %d to %x", out->script, out->to);
 	MUST(out->to >> driver->params.masters == 0, "a script to masters that do not exist: %x", out->to);
-	if (out->script == REDLOCK_SCRIPT_RELEASE && driver->params.kind == REDLOCK_ACQUIRE)
+	driver_check_place(driver);
+	if (out->tokenless)
+		driver_check_leave(driver);
+	else if (out->script == REDLOCK_SCRIPT_RELEASE && driver->params.kind == REDLOCK_ACQUIRE)
 		driver_check_release(driver);
 	else if (out->script == REDLOCK_SCRIPT_RAISE)
 		driver_check_raise(driver);
@@ -123,7 +210,8 @@ static inline void driver_check_sent(struct driver *driver)
 		if ((out->to >> i & 1) == 0)
 			continue;
 		MUST(driver->asks_len < DRIVER_ASKS_MAX, "too many questions");
-		driver->asks[driver->asks_len++] = (struct driver_ask) { out->script, out->attempt, out->round, (uint8_t)i };
+		driver_note_place(driver, i);
+		driver->asks[driver->asks_len++] = (struct driver_ask) { out->script, out->attempt, out->round, (uint8_t)i, out->tokenless };
 	}
 }
 
@@ -155,7 +243,7 @@ static inline void driver_check_result(struct driver *driver)
 		MUST(!ok || result->fence == driver->fence, "fence %" PRIu64 " instead of %" PRIu64, result->fence, driver->fence);
 		MUST(!ok || result->rounds == driver->round, "%u rounds instead of %u", result->rounds, driver->round);
 
-		MUST(ok == (driver->released < driver->tries) || driver->reached == 0, "outcome %d, released up to %u", result->outcome,
+		MUST(ok == (driver->released < driver->tries) || driver_ours(driver) == 0, "outcome %d, released up to %u", result->outcome,
 			driver->released);
 	}
 }
@@ -167,6 +255,8 @@ static inline void driver_step(struct driver *driver, const struct redlock_event
 	MUST(event->now_us >= driver->now_us, "the test's own clock goes backwards");
 	driver->now_us = event->now_us;
 	memset(out, 0xa5, sizeof *out); /* all of it must be written */
+	if (event->kind == REDLOCK_START)
+		driver->wait_end_us = event->now_us + driver->params.wait_us;
 	redlock_step(&driver->op, event, out);
 	if (event->kind == REDLOCK_START)
 		driver->started = true;
@@ -179,6 +269,7 @@ static inline void driver_step(struct driver *driver, const struct redlock_event
 	}
 	MUST(out->finished == (driver->done && driver->asks_len == 0), "finished is %d with %u questions open", out->finished, driver->asks_len);
 	MUST((redlock_deadline_us(&driver->op) == REDLOCK_NEVER) == driver->done, "a deadline is wanted exactly until done");
+	MUST(!out->finished || driver->placed == 0, "finished, and the place is left on %x", driver->placed);
 	driver->finished = out->finished;
 }
 
@@ -233,7 +324,10 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 		driver->granted += event->vote == REDLOCK_VOTE_GRANTED;
 		if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_BARRED)
 			driver->reached &= (uint16_t)~(1u << event->master);
+		if (event->vote == REDLOCK_VOTE_HELD || event->vote == REDLOCK_VOTE_QUEUED)
+			driver->refused |= (uint16_t)(1u << event->master);
 	}
+	driver_hear_place(driver, &ask, event->vote);
 	driver_step(driver, event);
 }
 
@@ -261,7 +355,7 @@ static inline void driver_finish(struct driver *driver, enum redlock_vote vote)
 	while (driver->asks_len > 0) {
 		MUST(!driver->finished, "finished too early");
 		driver_vote(driver, driver->now_us, driver->asks[0].master, vote);
-		MUST(driver->out.script == REDLOCK_SCRIPT_NONE, "a script after the operation was done");
+		MUST(driver->out.script == REDLOCK_SCRIPT_NONE || driver_waits(driver), "a script after the operation was done");
 	}
 	MUST(driver->finished, "not finished with no question open");
 }

@@ -20,6 +20,7 @@ START_TEST(test_acquire)
 	json_decref(expected);
 	ck_assert_int_eq(world.leases.last.call, LEASE_ACQUIRE);
 	ck_assert_uint_eq(world.leases.last.ttl_ms, 1000);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 0);
 	ck_assert_uint_eq(world.leases.given_back, 0);
 	ck_assert_int_eq(ask(client, post_a), 201);
 	lease = answer_json();
@@ -29,6 +30,44 @@ START_TEST(test_acquire)
 	close(client);
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.given_back, 0);
+}
+END_TEST
+
+START_TEST(test_wait)
+{
+	int client = connect_tcp();
+
+	world.leases.answer.waited_ms = 777;
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":1234}"), 201);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 1234);
+	json_t *lease = answer_json();
+	ck_assert_int_eq(json_integer_value(json_object_get(lease, "waited_ms")), 777);
+	ck_assert_uint_eq(json_object_size(lease), 7);
+	json_decref(lease);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":60000}"), 201);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 60000);
+	ck_assert_int_eq(ask(client, post_a), 201); /* the next one on this connection does not wait */
+	ck_assert_uint_eq(world.leases.last.wait_ms, 0);
+	HAS_NOT("waited_ms"); /* only who asked to wait is told */
+	ck_assert_uint_eq(world.leases.submitted, 3);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":60001}"), 400);
+	HAS("{\"field\":\"wait_ms\",\"reason\":\"must be from 0 to 60000\"}");
+	ck_assert_int_eq(ask_body(client, "PUT /locks/a HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\",\"wait_ms\":1}"), 400);
+	HAS("\"field\":\"wait_ms\"");
+	ck_assert_uint_eq(world.leases.submitted, 3);
+	close(client);
+}
+END_TEST
+
+START_TEST(test_wait_bound)
+{
+	world.config.max_wait_ms = 0; /* nobody may wait: 0 is no wait */
+	reopen_world();
+	int client = connect_tcp();
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":0}"), 201);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":1}"), 400);
+	HAS("{\"field\":\"wait_ms\",\"reason\":\"must be from 0 to 0\"}");
+	close(client);
 }
 END_TEST
 
@@ -77,10 +116,13 @@ START_TEST(test_inspect)
 	json_t *state = answer_json();
 	ck_assert_str_eq(json_string_value(json_object_get(state, "resource")), "\xf0\x9f\x94\x92");
 	ck_assert(json_is_false(json_object_get(state, "held")));
-	ck_assert_uint_eq(json_object_size(state), 3);
+	ck_assert_int_eq(json_integer_value(json_object_get(state, "waiters")), 0); /* there in every case */
+	ck_assert(json_is_integer(json_object_get(state, "waiters")));
+	ck_assert_uint_eq(json_object_size(state), 4);
 	json_decref(state);
 	world.leases.answer.held = world.leases.answer.expires = true;
 	world.leases.answer.remaining_ms = 4321;
+	world.leases.answer.waiters = UINT32_MAX;
 	world.leases.answer.holder = (struct lease_holder){.known = true, .fence = 7, .owner_len = 2, .owner = "me"};
 	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "\r\n"), 200);
 	state = answer_json();
@@ -88,6 +130,7 @@ START_TEST(test_inspect)
 	ck_assert_str_eq(json_string_value(json_object_get(state, "owner")), "me");
 	ck_assert_int_eq(json_integer_value(json_object_get(state, "fence")), 7);
 	ck_assert_int_eq(json_integer_value(json_object_get(state, "remaining_ms")), 4321);
+	ck_assert_int_eq(json_integer_value(json_object_get(state, "waiters")), UINT32_MAX);
 	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(state, "votes"), "needed")), 2);
 	json_decref(state);
 	HAS_NOT(TOKEN);
@@ -112,6 +155,7 @@ static const struct {
 	{LEASE_NO_QUORUM, "POST", 503, "no-quorum", "2"},
 	{LEASE_SPLIT_VOTE, "POST", 503, "split-vote", "2"},
 	{LEASE_DRAINING, "POST", 503, "draining", "1"},
+	{LEASE_TOO_MANY, "POST", 429, "too-many-requests", "2"},
 	{LEASE_NOT_OWNER, "PUT", 409, "not-owner", NULL},
 	{LEASE_EXPIRED, "PUT", 410, "lease-expired", NULL},
 	{LEASE_NO_QUORUM, "PUT", 503, "no-quorum", "2"},
@@ -135,7 +179,7 @@ START_TEST(test_outcomes)
 	assert_code(outcomes[_i].code);
 	snprintf(line, sizeof(line), "Retry-After: %s\r\n", outcomes[_i].retry_after != NULL ? outcomes[_i].retry_after : "");
 	ck_assert_int_eq(strstr(answer.text, outcomes[_i].retry_after != NULL ? line : "Retry-After") != NULL, outcomes[_i].retry_after != NULL);
-	if (strcmp(outcomes[_i].code, "draining") != 0)
+	if (outcomes[_i].outcome != LEASE_DRAINING && outcomes[_i].outcome != LEASE_TOO_MANY)
 		HAS("\"votes\":{\"needed\":2,");
 	HAS_NOT(TOKEN);
 	close(client);
@@ -170,10 +214,10 @@ START_TEST(test_errors_name_fields)
 {
 	int client = connect_tcp();
 
-	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":1,\"wait_ms\":5}"), 400);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":1,\"wait_ms\":\"5\"}"), 400);
 	assert_code("invalid-request");
 	HAS("{\"field\":\"ttl_ms\",\"reason\":\"must be from 100 to 60000\"}");
-	HAS("{\"field\":\"wait_ms\",\"reason\":\"not yet supported\"}");
+	HAS("{\"field\":\"wait_ms\",\"reason\":\"must be an integer\"}");
 	ck_assert_int_eq(ask(client, "GET /locks?limit=x&cursor=y HTTP/1.1\r\n" HOST "\r\n"), 400);
 	HAS("\"field\":\"limit\"");
 	HAS("\"field\":\"cursor\"");
@@ -207,6 +251,7 @@ START_TEST(test_list)
 	states[0] = (struct lease_state){.resource_len = 3, .resource = "a/b"};
 	states[0].answer.held = states[0].answer.expires = true;
 	states[0].answer.remaining_ms = 5;
+	states[0].answer.waiters = 12;
 	states[0].answer.holder = (struct lease_holder){.known = true, .fence = 77};
 	states[1] = (struct lease_state){.resource_len = 2, .resource = "\xff\xfe"}; /* somebody else's key */
 	states[2] = (struct lease_state){.resource_len = 1, .resource = "c"};
@@ -216,6 +261,8 @@ START_TEST(test_list)
 	json_t *page = answer_json();
 	ck_assert_uint_eq(json_array_size(json_object_get(page, "locks")), 2);
 	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 0), "fence")), 77);
+	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 0), "waiters")), 12);
+	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 1), "waiters")), 0);
 	ck_assert_str_eq(json_string_value(json_object_get(page, "cursor")), "page-2");
 	json_decref(page);
 	ck_assert_uint_eq(world.leases.last_list.limit, 1000);
@@ -246,6 +293,8 @@ END_TEST
 static void add_all(TCase *tests)
 {
 	tcase_add_test(tests, test_acquire);
+	tcase_add_test(tests, test_wait);
+	tcase_add_test(tests, test_wait_bound);
 	tcase_add_test(tests, test_extend);
 	tcase_add_test(tests, test_release);
 	tcase_add_test(tests, test_inspect);

@@ -9,7 +9,7 @@
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 #define OTHER "f123456789abcdef0123456789abcdef01234567"
 
-static const struct body_limits limits = {.default_ttl_ms = 30000, .min_ttl_ms = 100, .max_ttl_ms = 60000};
+static const struct body_limits limits = {.default_ttl_ms = 30000, .min_ttl_ms = 100, .max_ttl_ms = 60000, .max_wait_ms = 50000};
 
 static const struct {
 	enum lease_call call;
@@ -88,13 +88,38 @@ static const struct {
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":4294968296}"), NULL, "ttl_ms"}, /* 1000 in 32 bits */
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":18446744073709552616}"), NULL, "ttl_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1000,\"ttl_ms\":1000}"), NULL, "ttl_ms"},
+	/* acquire: wait_ms */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":0}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":-0}"), NULL, NULL}, /* JSON's zero has two spellings */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":1}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":50000}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":50001}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":-1}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":0.5}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":1000.0}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":1e3}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":\"1000\"}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":true}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":null}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":[1000]}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":{}}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":4294968296}"), NULL, "wait_ms"}, /* 1000 in 32 bits */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":18446744073709552616}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":1000,\"wait_ms\":1000}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait\":1000}"), NULL, "wait"},
 	/* acquire: owner */
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"owner\":1}"), NULL, "owner"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"owner\":null}"), NULL, "owner"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"owner\":\"a\\tb\"}"), NULL, "owner"},
 	/* acquire: the rest */
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":0}"), NULL, "wait_ms"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":false}"), NULL, "hold"},
+	/* acquire: hold */
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":false}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":true,\"wait_ms\":1}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":null}"), NULL, "hold"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":1}"), NULL, "hold"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":\"true\"}"), NULL, "hold"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":[]}"), NULL, "hold"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"hold\":true,\"hold\":true}"), NULL, "hold"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"token\":\"" TOKEN "\"}"), NULL, "token"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"x\":1}"), NULL, "x"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"\":1}"), NULL, "?"},
@@ -123,6 +148,8 @@ static const struct {
 	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"ttl_ms\":99}"), NULL, "ttl_ms"},
 	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"resource\":\"a\"}"), NULL, "resource"},
 	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"owner\":\"a\"}"), NULL, "owner"},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"wait_ms\":1000}"), NULL, "wait_ms"},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"hold\":true}"), NULL, "hold"},
 	{LEASE_EXTEND, S("[]"), TOKEN, "body"},
 	/* release */
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}"), NULL, NULL},
@@ -132,6 +159,7 @@ static const struct {
 	{LEASE_RELEASE, S(""), NULL, "token"},
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}"), OTHER, "token"},
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"ttl_ms\":1000}"), NULL, "ttl_ms"},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"wait_ms\":0}"), NULL, "wait_ms"},
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}x"), NULL, "body"},
 };
 
@@ -162,16 +190,33 @@ END_TEST
 
 START_TEST(test_values)
 {
-	static const char text[] = "{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234}";
+	static const char text[] = "{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234,\"wait_ms\":4321}";
 	struct lease_request request = {.call = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
 
 	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
 	ck_assert_uint_eq(request.ttl_ms, 1234);
+	ck_assert_uint_eq(request.wait_ms, 4321);
 	ck_assert_uint_eq(request.resource_len, 9);
 	ck_assert_mem_eq(request.resource, "orders/\xc3\xa9", 9);
 	ck_assert_uint_eq(request.owner_len, 8);
 	ck_assert_mem_eq(request.owner, "worker-7", 8);
+}
+END_TEST
+
+START_TEST(test_hold)
+{
+	static const struct {
+		const char *text;
+		bool hold;
+	} holds[] = {{"{\"resource\":\"a\",\"hold\":true}", true}, {"{\"resource\":\"a\",\"hold\":false}", false}, {"{\"resource\":\"a\"}", false}};
+
+	for (size_t i = 0; i < sizeof(holds) / sizeof(holds[0]); i++) {
+		struct lease_request request = {.call = LEASE_ACQUIRE, .hold = true}; /* of the request before */
+		struct field_errors errors = {.count = 0};
+		ck_assert(body_parse(holds[i].text, strlen(holds[i].text), NULL, &limits, &request, &errors));
+		ck_assert_int_eq(request.hold, holds[i].hold);
+	}
 }
 END_TEST
 
@@ -187,10 +232,51 @@ START_TEST(test_defaults)
 }
 END_TEST
 
+/* The request of a connection is used again: nothing of the one before is left in it. */
+START_TEST(test_wait_is_not_inherited)
+{
+	static const char text[] = "{\"resource\":\"a\"}";
+	struct lease_request request = {.call = LEASE_ACQUIRE, .wait_ms = 5, .owner_len = 1};
+	struct field_errors errors = {.count = 0};
+
+	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
+	ck_assert_uint_eq(request.wait_ms, 0);
+	ck_assert_uint_eq(request.owner_len, 0);
+}
+END_TEST
+
+/* What is wrong is said: the type, or the bounds. Where nobody may wait, 0 is the only time that is taken. */
+START_TEST(test_wait_reasons)
+{
+	static const struct {
+		const char *value;
+		uint32_t max_wait_ms;
+		const char *reason; /* NULL: good */
+	} waits[] = {{"\"5\"", 50000, "must be an integer"}, {"5.0", 50000, "must be an integer"},	   {"50001", 50000, "must be from 0 to 50000"},
+		     {"-1", 50000, "must be from 0 to 50000"}, {"1", 0, "must be from 0 to 0"},	   {"0", 0, NULL},
+		     {"86400000", 86400000, NULL},	      {"86400001", 86400000, "must be from 0 to 86400000"}};
+	char text[100];
+
+	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
+		struct body_limits own = limits;
+		struct lease_request request = {.call = LEASE_ACQUIRE};
+		struct field_errors errors = {.count = 0};
+		own.max_wait_ms = waits[i].max_wait_ms;
+		int len = snprintf(text, sizeof(text), "{\"resource\":\"a\",\"wait_ms\":%s}", waits[i].value);
+		ck_assert_int_eq(body_parse(text, (size_t)len, NULL, &own, &request, &errors), waits[i].reason == NULL);
+		ck_assert_uint_eq(errors.count, waits[i].reason != NULL);
+		if (waits[i].reason == NULL)
+			continue;
+		ck_assert_str_eq(errors.items[0].field, "wait_ms");
+		ck_assert_str_eq(errors.items[0].reason, waits[i].reason);
+	}
+}
+END_TEST
+
 /* Several mistakes are told at once. */
 START_TEST(test_several)
 {
-	static const char text[] = "{\"resource\":1,\"ttl_ms\":\"x\",\"owner\":2,\"wait_ms\":5,\"foo\":0}";
+	static const char text[] = "{\"resource\":1,\"ttl_ms\":\"x\",\"owner\":2,\"wait_ms\":\"y\",\"foo\":0}";
 	struct lease_request request = {.call = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
 	static const char *const fields[] = {"resource", "ttl_ms", "owner", "wait_ms", "foo"};
@@ -268,7 +354,10 @@ int main(void)
 	suite_add_tcase(suite, tests);
 	tcase_add_loop_test(tests, test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]));
 	tcase_add_test(tests, test_values);
+	tcase_add_test(tests, test_hold);
 	tcase_add_test(tests, test_defaults);
+	tcase_add_test(tests, test_wait_is_not_inherited);
+	tcase_add_test(tests, test_wait_reasons);
 	tcase_add_test(tests, test_several);
 	tcase_add_test(tests, test_lengths);
 	tcase_add_test(tests, test_depth);

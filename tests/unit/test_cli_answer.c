@@ -1,5 +1,6 @@
 /* What answers mean: of redlockd, of a proxy in between, of nobody. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,73 @@ START_TEST(retry_after)
 }
 END_TEST
 
+static const struct {
+	const char *reason;
+	uint64_t max_ms;
+} bounds[] = {
+	{"must be from 0 to 60000", 60000}, {"must be at most 5000 (--max-wait-ms)", 5000}, {"not yet supported", 0}, {"", 0},
+	{"from 0 to 99999999999999999999999", 0}, {"0", 0},
+};
+
+START_TEST(how_long_a_server_waits)
+{
+	char body[256];
+
+	snprintf(body, sizeof(body), "{\"code\":\"invalid-request\",\"errors\":[{\"field\":\"wait_ms\",\"reason\":\"%s\"}]}", bounds[_i].reason);
+	struct answer answer = read_text(400, body);
+	ck_assert_int_eq(answer.outcome, OUTCOME_INVALID);
+	ck_assert(answer.bounds_wait);
+	ck_assert_uint_eq(answer.wait_max_ms, bounds[_i].max_ms);
+	answer_fini(&answer);
+}
+END_TEST
+
+START_TEST(a_400_for_something_else)
+{
+	struct answer answer = read_text(400, "{\"code\":\"invalid-request\",\"errors\":[{\"field\":\"ttl_ms\",\"reason\":\"from 1 to 5\"}]}");
+	ck_assert(!answer.bounds_wait);
+	answer_fini(&answer);
+}
+END_TEST
+
+START_TEST(busy)
+{
+	struct answer answer = read_text(429, "{\"code\":\"too-many-requests\",\"detail\":\"x\"}");
+	ck_assert(answer.is_busy);
+	answer_fini(&answer);
+	answer = read_text(429, "<html>");
+	ck_assert(answer.is_busy);
+	answer_fini(&answer);
+	answer = read_text(503, "{\"code\":\"draining\",\"detail\":\"x\"}");
+	ck_assert(!answer.is_busy);
+	answer_fini(&answer);
+}
+END_TEST
+
+static const struct {
+	long status;
+	const char *body, *detail;
+} states[] = {
+	{200, "{\"held\":true,\"owner\":\"w\",\"fence\":7,\"remaining_ms\":12345}", "held by w (fence 7), at most 12.3 s more"},
+	{200, "{\"held\":true}", "held by somebody else"},
+	{200, "{\"held\":false,\"waiters\":3}", "others are before us"},
+	{200, "{}", NULL},
+	{503, "{\"code\":\"no-quorum\",\"held\":true}", NULL},
+};
+
+START_TEST(a_state_as_a_refusal)
+{
+	struct answer answer = read_text(states[_i].status, states[_i].body);
+	ck_assert_int_eq(answer_state(&answer), states[_i].detail != NULL);
+	if (states[_i].detail != NULL) {
+		ck_assert_int_eq(answer.outcome, OUTCOME_HELD);
+		ck_assert_str_eq(answer.code, "locked");
+		ck_assert_str_eq(answer.detail, states[_i].detail);
+	}
+	answer_fini(&answer);
+}
+END_TEST
+
 START_TEST(a_lease)
 {
 	struct answer answer = read_text(201, "{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"ttl_ms\":30000,\"validity_ms\":29697,\"new\":[1]}");
@@ -111,6 +179,10 @@ int main(void)
 	TCase *tests = tcase_create("cli_answer");
 	tcase_add_loop_test(tests, outcomes, 0, sizeof(cases) / sizeof(*cases));
 	tcase_add_test(tests, retry_after);
+	tcase_add_loop_test(tests, how_long_a_server_waits, 0, sizeof(bounds) / sizeof(*bounds));
+	tcase_add_test(tests, a_400_for_something_else);
+	tcase_add_test(tests, busy);
+	tcase_add_loop_test(tests, a_state_as_a_refusal, 0, sizeof(states) / sizeof(*states));
 	tcase_add_test(tests, a_lease);
 	tcase_add_loop_test(tests, no_lease, 0, sizeof(no_leases) / sizeof(*no_leases));
 	suite_add_tcase(suite, tests);

@@ -71,6 +71,26 @@ START_TEST(holders_are_told_apart_by_token)
 }
 END_TEST
 
+/* Until when a lease can be extended: only from values of our own, all digits of them. */
+START_TEST(bounds_of_leases_are_read_from_our_own_values)
+{
+	static const struct { const char *value; uint64_t hold_until_ms; } values[] = {
+		{ TOKEN ":1795215206922:1795215206922001:worker-7", UINT64_C(1795215206922) }, { TOKEN ":1:2:", 1 }, { TOKEN ":0:7:worker", 0 },
+		{ TOKEN ":9007199254740991:7:", REDLOCK_FENCE_LIMIT - 1 },
+	};
+	for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+		ck_assert_uint_eq(lease_value_hold_until_ms(values[i].value, strlen(values[i].value)), values[i].hold_until_ms);
+	ck_assert_uint_eq(lease_value_hold_until_ms(NULL, 0), 0);
+	ck_assert_uint_eq(lease_value_hold_until_ms(TOKEN ":12:34:x", LEASE_TOKEN_LEN + 3), 0); /* no further than its length */
+}
+END_TEST
+
+START_TEST(foreign_values_have_no_bound)
+{
+	ck_assert_uint_eq(lease_value_hold_until_ms(foreign[_i], strlen(foreign[_i])), 0);
+}
+END_TEST
+
 static struct lease_op op;
 
 static void make_op(enum lease_call call)
@@ -130,6 +150,37 @@ START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
 }
 END_TEST
 
+/* It would have waited, but too many do: that is told only where it is held, and never instead of a lease. */
+START_TEST(too_many_is_told_only_where_it_would_have_waited)
+{
+	struct lease_answer answer;
+	make_op(LEASE_ACQUIRE);
+	op.crowded = true;
+	struct redlock_result result = { .outcome = outcomes[_i].outcome, .retry_after_us = 1001, .validity_us = 1000 };
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert_int_eq(answer.status, outcomes[_i].status == LEASE_LOCKED ? LEASE_TOO_MANY : outcomes[_i].status);
+	ck_assert_uint_eq(answer.retry_after_ms, 2);
+	op.crowded = false;
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert_int_eq(answer.status, outcomes[_i].status);
+}
+END_TEST
+
+START_TEST(waiters_are_shown_whether_it_is_held_or_free)
+{
+	struct lease_answer answer;
+	make_op(LEASE_INSPECT);
+	struct redlock_result result = { .outcome = REDLOCK_OK, .waiters = UINT32_MAX };
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert(!answer.held);
+	ck_assert_uint_eq(answer.waiters, UINT32_MAX);
+	result.held = true;
+	result.waiters = 7;
+	lease_answer_make(&op, &result, 1000000, &answer);
+	ck_assert_uint_eq(answer.waiters, 7);
+}
+END_TEST
+
 START_TEST(too_late_is_told_from_too_few)
 {
 	struct lease_answer answer;
@@ -186,8 +237,12 @@ int main(void)
 	tcase_add_loop_test(tests, foreign_values_have_no_owner, 0, sizeof foreign / sizeof *foreign);
 	tcase_add_test(tests, an_owner_that_is_too_long_is_not_read);
 	tcase_add_test(tests, holders_are_told_apart_by_token);
+	tcase_add_test(tests, bounds_of_leases_are_read_from_our_own_values);
+	tcase_add_loop_test(tests, foreign_values_have_no_bound, 0, sizeof foreign / sizeof *foreign);
 	tcase_add_test(tests, times_are_rounded_to_the_safe_side);
 	tcase_add_loop_test(tests, outcomes_become_statuses_and_only_leases_have_tokens, 0, sizeof outcomes / sizeof *outcomes);
+	tcase_add_loop_test(tests, too_many_is_told_only_where_it_would_have_waited, 0, sizeof outcomes / sizeof *outcomes);
+	tcase_add_test(tests, waiters_are_shown_whether_it_is_held_or_free);
 	tcase_add_test(tests, too_late_is_told_from_too_few);
 	tcase_add_test(tests, the_holder_is_the_one_that_the_core_chose);
 	tcase_add_test(tests, an_extended_lease_shows_its_own_owner);

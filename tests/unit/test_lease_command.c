@@ -73,15 +73,19 @@ static redisReply *words_of(const char *command, size_t len)
 	return words;
 }
 
-static redisReply *format(enum redlock_script script, uint64_t fence, bool with_source)
+static redisReply *format_command(const struct lease_command *what)
 {
-	struct lease_command what = { .script = script, .token = TOKEN, .fence = fence, .with_source = with_source };
 	size_t len = 0;
-	char *command = lease_command_format(&options, &request, &what, &len);
+	char *command = lease_command_format(&options, &request, what, &len);
 	ck_assert_ptr_nonnull(command);
 	redisReply *words = words_of(command, len);
 	lease_command_free(command);
 	return words;
+}
+
+static redisReply *format(enum redlock_script script, uint64_t fence, bool with_source)
+{
+	return format_command(&(struct lease_command){ .script = script, .token = TOKEN, .fence = fence, .with_source = with_source });
 }
 
 /* Checks all words after the script's name; `expected` ends with NULL. */
@@ -101,11 +105,11 @@ static void assert_words(redisReply *words, const char *first, const char *scrip
 START_TEST(commands_are_as_the_scripts_want_them)
 {
 	static const char *const acquire[] = {
-		"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000", "me:you", "14377", "9007199254740991", GUARD, NULL,
+		"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000", "me:you", "14377", "9007199254740991", "", GUARD, NULL,
 	};
 	static const char *const raise[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL };
 	static const char *const extend[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", GUARD, NULL };
-	static const char *const release[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, GUARD, NULL };
+	static const char *const release[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "", GUARD, NULL };
 	static const char *const inspect[] = { "2", "app:orders/42", "app:redlockd:master", GUARD, NULL };
 	assert_words(format(REDLOCK_SCRIPT_ACQUIRE, REDLOCK_FENCE_LIMIT - 1, false), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE].sha1, acquire);
 	assert_words(format(REDLOCK_SCRIPT_RAISE, UINT64_C(1795215206922001), false), "EVALSHA", scripts[REDLOCK_SCRIPT_RAISE].sha1, raise);
@@ -113,6 +117,114 @@ START_TEST(commands_are_as_the_scripts_want_them)
 	assert_words(format(REDLOCK_SCRIPT_EXTEND, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_EXTEND].sha1, extend);
 	assert_words(format(REDLOCK_SCRIPT_RELEASE, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, release);
 	assert_words(format(REDLOCK_SCRIPT_INSPECT, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_INSPECT].sha1, inspect);
+}
+END_TEST
+
+/* ---- places in the line ---- */
+
+#define PLACE "fedcba9876543210:1795215206922001 60000"
+
+START_TEST(a_place_goes_with_acquire_and_release_alone)
+{
+	static const char *const acquire[] = {
+		"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000", "me:you", "14377", "1", PLACE, GUARD, NULL,
+	};
+	static const char *const release[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, PLACE, GUARD, NULL };
+	struct lease_command what = { .script = REDLOCK_SCRIPT_ACQUIRE, .token = TOKEN, .place = PLACE, .fence = 1 };
+	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE].sha1, acquire);
+	what.script = REDLOCK_SCRIPT_RELEASE;
+	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, release);
+	for (enum redlock_script script = REDLOCK_SCRIPT_RAISE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
+		what.script = script;
+		redisReply *words = format_command(&what);
+		for (size_t i = 0; i < words->elements && script != REDLOCK_SCRIPT_RELEASE; i++)
+			ck_assert_str_ne(words->element[i]->str, PLACE);
+		freeReplyObject(words);
+	}
+}
+END_TEST
+
+/* Who leaves the line has no lock to release: an empty token, never one that a key could begin with. */
+START_TEST(a_release_may_have_no_token)
+{
+	static const char *const leave[] = { "2", "app:orders/42", "app:redlockd:master", "", "fedcba9876543210:1795215206922001 0", GUARD, NULL };
+	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = "fedcba9876543210:1795215206922001 0" };
+	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, leave);
+	what.with_source = true;
+	assert_words(format_command(&what), "EVAL", scripts[REDLOCK_SCRIPT_RELEASE].source, leave);
+}
+END_TEST
+
+static struct masters line_masters = { .replica = "00000000000000ab" };
+static struct leases line_leases = { .masters = &line_masters };
+
+/* The scripts cut it at fixed columns: 16 digits, a colon, 16 digits, a blank, the rest. */
+static const struct { uint64_t arrival, wait_ms; const char *place; } places[] = {
+	{ UINT64_C(1795215206922001), 60000, "00000000000000ab:1795215206922001 60000" },
+	{ 1, 1, "00000000000000ab:0000000000000001 1" },
+	{ REDLOCK_FENCE_LIMIT - 1, 0, "00000000000000ab:9007199254740991 0" },
+	{ UINT64_C(1795215206922001), 86400000, "00000000000000ab:1795215206922001 86400000" },
+	{ UINT64_C(9999999999999999), UINT64_MAX, "00000000000000ab:9999999999999999 18446744073709551615" }, /* the longest there is */
+};
+
+START_TEST(a_place_has_fixed_columns)
+{
+	char place[LEASE_PLACE_MAX];
+	memset(place, 'x', sizeof place);
+	lease_place_write(&line_leases, places[_i].arrival, places[_i].wait_ms, place);
+	ck_assert_str_eq(place, places[_i].place);
+	ck_assert_int_eq(place[MASTER_REPLICA_LEN], ':');
+	ck_assert_int_eq(place[33], ' ');
+}
+END_TEST
+
+/* ---- the scripts' own words ---- */
+
+/* What the head of each script says its arguments are, in this order, each with a value that no other one has here. */
+static const struct { const char *name, *value; } argument_values[] = {
+	{ "token", TOKEN }, { "ttl_ms", "30000" }, { "max_hold_ms", "86400000" }, { "owner", "me:you" }, { "bucket", "14377" }, { "guess", "7" },
+	{ "fence", "7" }, { "place", PLACE }, { "certificate", "----------------" }, { "deadline_us", "9999999999999999" },
+};
+
+static const char *value_of(const char *name, size_t len)
+{
+	for (size_t i = 0; i < sizeof argument_values / sizeof *argument_values; i++)
+		if (strlen(argument_values[i].name) == len && memcmp(argument_values[i].name, name, len) == 0)
+			return argument_values[i].value;
+	ck_abort_msg("the script has an argument %.*s", (int)len, name);
+}
+
+/* In the comment at its top a script names ARGV[1], ARGV[2], … one after the other. */
+START_TEST(arguments_are_in_the_order_of_the_scripts)
+{
+	enum redlock_script script = (enum redlock_script)_i;
+	redisReply *words = format_command(&(struct lease_command){ .script = script, .token = TOKEN, .place = PLACE, .fence = 7 });
+	const char *at = scripts[script].source, *code = strstr(at, "\nlocal ");
+	size_t count = 0;
+	while ((at = strstr(at, "ARGV[")) != NULL && at < code) {
+		ck_assert_uint_eq(strtoul(at + 5, NULL, 10), count + 1);
+		at = strchr(at, ']') + 1;
+		at += strspn(at, " ");
+		size_t len = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+		ck_assert_uint_lt(5 + count, words->elements);
+		ck_assert_str_eq(words->element[5 + count]->str, value_of(at, len));
+		count++;
+	}
+	ck_assert_uint_eq(5 + count, words->elements);
+	freeReplyObject(words);
+}
+END_TEST
+
+/* What the build puts together: no line is left that stands for another file, and both that tell who is first do it alike. */
+START_TEST(included_parts_are_in_the_scripts)
+{
+	static const enum redlock_script with_line[] = { REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_RELEASE };
+	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
+		ck_assert_ptr_null(strstr(scripts[script].source, "--include"));
+	for (size_t i = 0; i < 2; i++) {
+		ck_assert_ptr_nonnull(strstr(scripts[with_line[i]].source, "first = redis.call('ZRANGE', line, 0, 0)[1]"));
+		ck_assert_ptr_nonnull(strstr(scripts[with_line[i]].source, "redis.call('ZADD', line, 'NX', string.sub(place, 18), place)"));
+	}
 }
 END_TEST
 
@@ -198,6 +310,11 @@ int main(void)
 	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
 	tcase_add_test(tests, buckets_are_filled_evenly);
 	tcase_add_test(tests, commands_are_as_the_scripts_want_them);
+	tcase_add_test(tests, a_place_goes_with_acquire_and_release_alone);
+	tcase_add_test(tests, a_release_may_have_no_token);
+	tcase_add_loop_test(tests, a_place_has_fixed_columns, 0, sizeof places / sizeof *places);
+	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_INSPECT + 1);
+	tcase_add_test(tests, included_parts_are_in_the_scripts);
 	suite_add_tcase(suite, tests);
 	tests = tcase_create("stamp");
 	tcase_add_checked_fixture(tests, stamp_set_up, NULL);

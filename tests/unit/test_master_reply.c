@@ -1,6 +1,7 @@
 /* From Redis's answers to votes. The answers are parsed by hiredis's own reader, so they have the shapes that a real
  * connection gives; also those that only a broken or a foreign server sends. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,18 +36,47 @@ static const struct row rows[] = {
 	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", REDLOCK_VOTE_BEHIND },
 	{ REDLOCK_SCRIPT_RAISE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
 	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_GRANTED },
+	{ REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW "$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED },
 	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_RELEASE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
 	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW ":0\r\n", REDLOCK_VOTE_GONE },
+	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW ":7\r\n", REDLOCK_VOTE_GONE },
 	{ REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_QUEUED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":-2\r\n$3\r\nabc\r\n", REDLOCK_VOTE_QUEUED },
+	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n:0\r\n", REDLOCK_VOTE_HELD },
+	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":-1\r\n$-1\r\n:7\r\n", REDLOCK_VOTE_HELD },
 	/* what no script of ours says */
 	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED }, /* as before there were lines */
+	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW "$1\r\n7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW "$-1\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:-1\r\n" NOW ":7\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n$1\r\n7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*6\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n:7\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:-1\r\n" NOW ":7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	/* in the line */
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RAISE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_EXTEND, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED }, /* as before there were lines */
+	{ REDLOCK_SCRIPT_RELEASE, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
@@ -96,8 +126,10 @@ START_TEST(replies_become_votes)
 	struct master_reply reply = map(rows[_i].script, rows[_i].bytes, &raw);
 	ck_assert_int_eq(reply.vote, rows[_i].vote);
 	ck_assert(!reply.lost && !reply.no_script && !reply.late && !reply.bad_certificate);
-	if (reply.vote == REDLOCK_VOTE_FAILED)
+	if (reply.vote == REDLOCK_VOTE_FAILED) { /* nothing of it is left */
 		ck_assert_int_eq(reply.error, MASTER_ERROR_OTHER);
+		ck_assert(!reply.value && reply.fence == 0 && reply.remaining_us == 0 && reply.waiters == 0 && reply.time_us == 0);
+	}
 	freeReplyObject(raw);
 }
 END_TEST
@@ -201,6 +233,48 @@ START_TEST(times_and_values_are_taken_over)
 }
 END_TEST
 
+/* Who is next, for how long that one counts as alive, and what was in a key that a release has deleted. */
+START_TEST(turns_and_released_values_are_taken_over)
+{
+	redisReply *raw;
+	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":987\r\n$33\r\nfedcba9876543210:1795215206922001\r\n", &raw);
+	ck_assert_uint_eq(reply.remaining_us, 987000);
+	ck_assert_uint_eq(reply.value_len, 33);
+	ck_assert_mem_eq(reply.value, "fedcba9876543210:1795215206922001", 33);
+	freeReplyObject(raw);
+	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":0\r\n$1\r\nx\r\n", &raw);
+	ck_assert_uint_eq(reply.remaining_us, 0); /* it has just run out */
+	freeReplyObject(raw);
+	reply = map(REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW "$4\r\na\nbc\r\n", &raw);
+	ck_assert_uint_eq(reply.value_len, 4);
+	ck_assert_mem_eq(reply.value, "a\nbc", 4);
+	freeReplyObject(raw);
+}
+END_TEST
+
+static const struct { const char *digits; uint32_t waiters; } waiters[] = {
+	{ "0", 0 }, { "1", 1 }, { "10000", 10000 }, { "4294967295", UINT32_MAX }, { "4294967296", UINT32_MAX }, { "-1", 0 },
+};
+
+START_TEST(waiters_are_counted_whether_it_is_held_or_free)
+{
+	char bytes[200];
+	redisReply *raw;
+	snprintf(bytes, sizeof bytes, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:%s\r\n", waiters[_i].digits);
+	struct master_reply reply = map(REDLOCK_SCRIPT_INSPECT, bytes, &raw);
+	ck_assert_int_eq(reply.vote, REDLOCK_VOTE_HELD);
+	ck_assert_uint_eq(reply.waiters, waiters[_i].waiters);
+	ck_assert_uint_eq(reply.remaining_us, 500000);
+	ck_assert_uint_eq(reply.value_len, 3);
+	freeReplyObject(raw);
+	snprintf(bytes, sizeof bytes, "*3\r\n:-1\r\n" NOW ":%s\r\n", waiters[_i].digits);
+	reply = map(REDLOCK_SCRIPT_INSPECT, bytes, &raw);
+	ck_assert_int_eq(reply.vote, REDLOCK_VOTE_GONE);
+	ck_assert_uint_eq(reply.waiters, waiters[_i].waiters);
+	freeReplyObject(raw);
+}
+END_TEST
+
 /* All sixteen digits of them; and none is left over from a reply that is refused for its shape. */
 START_TEST(numbers_of_buckets_are_taken_over)
 {
@@ -294,6 +368,8 @@ int main(void)
 	tcase_add_test(tests, the_time_is_taken_over);
 	tcase_add_test(tests, a_lost_connection_is_a_failure_that_may_have_happened);
 	tcase_add_test(tests, times_and_values_are_taken_over);
+	tcase_add_test(tests, turns_and_released_values_are_taken_over);
+	tcase_add_loop_test(tests, waiters_are_counted_whether_it_is_held_or_free, 0, sizeof waiters / sizeof *waiters);
 	tcase_add_test(tests, numbers_of_buckets_are_taken_over);
 	tcase_add_loop_test(tests, errors_have_reasons, 0, sizeof errors / sizeof *errors);
 	tcase_add_test(tests, noscript_is_told_apart);

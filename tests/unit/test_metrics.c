@@ -84,6 +84,51 @@ START_TEST(counters_are_summed_over_workers)
 }
 END_TEST
 
+/* The gauge of all workers together bounds --max-waiters. */
+START_TEST(waiters_are_summed_over_workers)
+{
+	ck_assert_uint_eq(metrics_waiters(), 0);
+	metrics_set(&metrics_worker(0)->waiters, 3);
+	metrics_set(&metrics_worker(1)->waiters, 4);
+	ck_assert_uint_eq(metrics_waiters(), 7);
+	assert_line("redlockd_waiters 7");
+	assert_line("# TYPE redlockd_waiters gauge");
+	metrics_set(&metrics_worker(1)->waiters, 0);
+	assert_line("redlockd_waiters 3");
+	metrics_add(&metrics_worker(0)->outcomes[LEASE_ACQUIRE][LEASE_TOO_MANY], 2);
+	assert_line("redlockd_lease_requests_total{op=\"acquire\",outcome=\"too-many-requests\"} 2");
+}
+END_TEST
+
+START_TEST(ends_of_waits_are_told_apart)
+{
+	histogram_observe(&metrics_worker(0)->wait[METRICS_WAIT_GRANTED], 1000);
+	histogram_observe(&metrics_worker(1)->wait[METRICS_WAIT_GRANTED], 60000001);
+	histogram_observe(&metrics_worker(1)->wait[METRICS_WAIT_TIMEOUT], 2500000);
+	histogram_observe(&metrics_worker(0)->wait[METRICS_WAIT_GONE], 10001);
+	histogram_observe(&metrics_worker(0)->handover, 700);
+	histogram_observe(&metrics_worker(1)->held, UINT64_C(3600000000));
+	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"0.001\"} 1");
+	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"60\"} 1");
+	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"300\"} 2");
+	assert_line("redlockd_wait_seconds_count{result=\"granted\"} 2");
+	assert_line("redlockd_wait_seconds_sum{result=\"timeout\"} 2.5");
+	assert_line("redlockd_wait_seconds_bucket{result=\"timeout\",le=\"2\"} 0");
+	assert_line("redlockd_wait_seconds_bucket{result=\"timeout\",le=\"5\"} 1");
+	assert_line("redlockd_wait_seconds_bucket{result=\"gone\",le=\"0.01\"} 0");
+	assert_line("redlockd_wait_seconds_bucket{result=\"gone\",le=\"0.05\"} 1");
+	assert_line("redlockd_handover_seconds_bucket{le=\"0.0005\"} 0"); /* a handover is a matter of round trips */
+	assert_line("redlockd_handover_seconds_bucket{le=\"0.001\"} 1");
+	assert_line("redlockd_handover_seconds_count 1");
+	assert_line("redlockd_hold_seconds_bucket{le=\"1800\"} 0");
+	assert_line("redlockd_hold_seconds_bucket{le=\"7200\"} 1");
+	assert_line("redlockd_hold_seconds_sum 3600");
+	assert_line("# TYPE redlockd_wait_seconds histogram");
+	assert_line("# TYPE redlockd_handover_seconds histogram");
+	assert_line("# TYPE redlockd_hold_seconds histogram");
+}
+END_TEST
+
 START_TEST(masters_are_up_if_all_workers_say_so)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
@@ -178,35 +223,51 @@ START_TEST(every_error_has_a_name_of_its_own)
 }
 END_TEST
 
-START_TEST(histograms_put_each_time_where_it_belongs)
+/* A time, and the first bucket that has it. */
+struct put {
+	uint64_t us;
+	const char *le;
+};
+
+static const struct put short_puts[] = {{0, "0.0001"},   {100, "0.0001"}, {101, "0.0002"},   {300, "0.0003"},	 {500, "0.0005"},   {501, "0.001"},  {1000, "0.001"},
+				  {2000, "0.002"}, {4999, "0.005"}, {10000, "0.01"},   {20000, "0.02"},	 {50000, "0.05"},   {100000, "0.1"}, {200000, "0.2"},
+				  {500000, "0.5"}, {1000000, "1"},  {1000001, "2"},    {5000000, "5"},	 {5000001, "+Inf"}, {1u << 31, "+Inf"}};
+
+/* Of waits and of holding, which may last as long as --max-wait-ms and --max-hold-ms allow. */
+static const struct put long_puts[] = {{0, "0.001"},	   {1000, "0.001"},   {1001, "0.01"},	 {50000, "0.05"},   {50001, "0.1"},    {500000, "0.5"},
+				       {1000000, "1"},	   {1000001, "2"},    {5000000, "5"},	 {10000000, "10"},  {20000000, "20"},  {30000000, "30"},
+				       {60000000, "60"},   {60000001, "300"}, {UINT64_C(1800000000), "1800"},	   {UINT64_C(7200000000), "7200"},
+				       {UINT64_C(86400000000), "86400"},      {UINT64_C(86400000001), "+Inf"}, {UINT64_C(31536000000000), "+Inf"}};
+
+static void assert_put(const struct put *put, bool is_long)
 {
-	static const struct {
-		uint64_t us;
-		const char *le;
-	} cases[] = {{0, "0.0001"},   {100, "0.0001"}, {101, "0.0002"},	   {300, "0.0003"},  {500, "0.0005"},	 {501, "0.001"},   {1000, "0.001"},
-		     {2000, "0.002"}, {4999, "0.005"}, {10000, "0.01"},	   {20000, "0.02"},  {50000, "0.05"},	 {100000, "0.1"},  {200000, "0.2"},
-		     {500000, "0.5"}, {1000000, "1"},  {1000001, "2"},	   {5000000, "5"},   {5000001, "+Inf"}, {1u << 31, "+Inf"}};
+	struct histogram histogram = {.is_long = is_long};
+	const struct histogram *one[] = {&histogram};
+	struct text text;
 	char wanted[64], line[100];
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct histogram histogram = {0};
-		const struct histogram *one[] = {&histogram};
-		struct text text;
-		histogram_observe(&histogram, cases[i].us);
-		text_init(&text);
-		histogram_render(&text, "h", "", one, 1);
-		snprintf(wanted, sizeof(wanted), "h_bucket{le=\"%s\"} 1\n", cases[i].le);
-		const char *first = strstr(text.bytes, "} 1\n");
-		ck_assert_ptr_nonnull(first);
-		size_t start = (size_t)(first - text.bytes);
-		while (start > 0 && text.bytes[start - 1] != '\n')
-			start--;
-		snprintf(line, sizeof(line), "%.*s", (int)strcspn(text.bytes + start, "\n") + 1, text.bytes + start);
-		ck_assert_str_eq(line, wanted);
-		ck_assert_ptr_nonnull(strstr(text.bytes, "h_bucket{le=\"+Inf\"} 1\n"));
-		ck_assert_ptr_nonnull(strstr(text.bytes, "h_count 1\n"));
-		text_fini(&text);
-	}
+	histogram_observe(&histogram, put->us);
+	text_init(&text);
+	histogram_render(&text, "h", "", one, 1);
+	snprintf(wanted, sizeof(wanted), "h_bucket{le=\"%s\"} 1\n", put->le);
+	const char *first = strstr(text.bytes, "} 1\n");
+	ck_assert_ptr_nonnull(first);
+	size_t start = (size_t)(first - text.bytes);
+	while (start > 0 && text.bytes[start - 1] != '\n')
+		start--;
+	snprintf(line, sizeof(line), "%.*s", (int)strcspn(text.bytes + start, "\n") + 1, text.bytes + start);
+	ck_assert_str_eq(line, wanted);
+	ck_assert_ptr_nonnull(strstr(text.bytes, "h_bucket{le=\"+Inf\"} 1\n"));
+	ck_assert_ptr_nonnull(strstr(text.bytes, "h_count 1\n"));
+	text_fini(&text);
+}
+
+START_TEST(histograms_put_each_time_where_it_belongs)
+{
+	for (size_t i = 0; i < sizeof(short_puts) / sizeof(short_puts[0]); i++)
+		assert_put(&short_puts[i], false);
+	for (size_t i = 0; i < sizeof(long_puts) / sizeof(long_puts[0]); i++)
+		assert_put(&long_puts[i], true);
 }
 END_TEST
 
@@ -310,6 +371,8 @@ int main(void)
 	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, set_up, NULL);
 	tcase_add_test(all, counters_are_summed_over_workers);
+	tcase_add_test(all, waiters_are_summed_over_workers);
+	tcase_add_test(all, ends_of_waits_are_told_apart);
 	tcase_add_test(all, masters_are_up_if_all_workers_say_so);
 	tcase_add_test(all, bars_are_shown_if_one_worker_has_them);
 	tcase_add_test(all, clocks_and_late_commands_are_counted);

@@ -1,15 +1,16 @@
-/* Random walks over the core: any number of masters, any kind, any votes in any order, late and early timers, cancels.
+/* Random walks over the core: any number of masters, any kind, any votes in any order, late and early timers, cancels; and those that
+ * wait in line, with calls at any moment.
  *
  * There is no oracle here, only what must hold whatever happens: what the driver checks after each step, and the bounds
  * below. Each walk has a number, which a failure prints as its case, and which alone decides what happens in it. */
 #include "redlock_driver.h"
 
-enum { WALKS = 30000, BATCHES = 20 };
+enum { WALKS = 30000, BATCHES = 20, VOTES = REDLOCK_VOTE_QUEUED + 1 };
 
 struct walk {
 	uint64_t random;
 	struct driver driver;
-	unsigned weights[6]; /* how often each vote comes up in this walk */
+	unsigned weights[VOTES]; /* how often each vote comes up in this walk */
 	unsigned cancel_in;  /* chance of a cancel at each step: 1 in so many; 0: never */
 };
 
@@ -38,6 +39,8 @@ static struct redlock_params walk_params(struct walk *walk)
 		.retry_min_us = draw_below(walk, 1000),
 	};
 
+	if (params.kind == REDLOCK_ACQUIRE && draw_below(walk, 8) == 0)
+		params.wait_us = 1 + draw_below(walk, 20000);
 	params.ttl_us = params.drift_us + 1 + draw_below(walk, 10000);
 	params.retry_max_us = params.retry_min_us + draw_below(walk, 3) * draw_below(walk, 1000);
 	return params;
@@ -50,8 +53,9 @@ static void walk_init(struct walk *walk, uint64_t number)
 	memset(walk, 0, sizeof *walk);
 	walk->random = number;
 	params = walk_params(walk);
-	for (unsigned i = 0; i < 6; i++)
+	for (unsigned i = 0; i < VOTES; i++)
 		walk->weights[i] = draw_below(walk, 3) * draw_below(walk, 20);
+	walk->weights[REDLOCK_VOTE_BEHIND] = 0;
 	walk->weights[REDLOCK_VOTE_GRANTED] += draw_below(walk, 40);
 	walk->weights[REDLOCK_VOTE_HELD] += 1;
 	walk->cancel_in = draw_below(walk, 4) ? 0 : 20 + draw_below(walk, 50);
@@ -62,10 +66,10 @@ static enum redlock_vote walk_vote(struct walk *walk)
 {
 	unsigned sum = 0, at;
 
-	for (unsigned i = 0; i < 6; i++)
+	for (unsigned i = 0; i < VOTES; i++)
 		sum += walk->weights[i];
 	at = draw_below(walk, sum);
-	for (unsigned i = 0; i < 6; i++) {
+	for (unsigned i = 0; i < VOTES; i++) {
 		if (at < walk->weights[i])
 			return (enum redlock_vote)i;
 		at -= walk->weights[i];
@@ -74,12 +78,18 @@ static enum redlock_vote walk_vote(struct walk *walk)
 }
 
 /* A vote that this script can get. */
-static enum redlock_vote legal_vote(enum redlock_script script, enum redlock_vote vote)
+static enum redlock_vote legal_vote(const struct driver_ask *ask, enum redlock_vote vote)
 {
+	enum redlock_script script = ask->script;
+
+	if (ask->tokenless && vote == REDLOCK_VOTE_GRANTED)
+		return REDLOCK_VOTE_GONE;
 	if (script == REDLOCK_SCRIPT_ACQUIRE && vote == REDLOCK_VOTE_GONE)
 		return REDLOCK_VOTE_GRANTED;
 	if (script == REDLOCK_SCRIPT_INSPECT && vote == REDLOCK_VOTE_GRANTED)
 		return REDLOCK_VOTE_GONE;
+	if (script != REDLOCK_SCRIPT_ACQUIRE && vote == REDLOCK_VOTE_QUEUED)
+		return REDLOCK_VOTE_HELD;
 	return vote;
 }
 
@@ -87,10 +97,10 @@ static void walk_reply(struct walk *walk, uint64_t now_us)
 {
 	struct driver *driver = &walk->driver;
 	uint8_t master = driver->asks[draw_below(walk, driver->asks_len)].master;
-	enum redlock_script script = driver->asks[driver_find(driver, master)].script;
-	struct redlock_event event = { .now_us = now_us, .master = master, .vote = legal_vote(script, walk_vote(walk)) };
+	const struct driver_ask *ask = &driver->asks[driver_find(driver, master)];
+	struct redlock_event event = { .now_us = now_us, .master = master, .vote = legal_vote(ask, walk_vote(walk)) };
 
-	if (script == REDLOCK_SCRIPT_RAISE && draw_below(walk, 3) == 0)
+	if (ask->script == REDLOCK_SCRIPT_RAISE && draw_below(walk, 3) == 0)
 		event.vote = REDLOCK_VOTE_BEHIND;
 	event.fence = draw_below(walk, 4) == 0 ? DRIVER_GUESS - 3 + draw_below(walk, 8) : 0;
 	event.ttl_us = driver->params.ttl_us;
@@ -108,10 +118,11 @@ static void check_answer(const struct driver *driver)
 	const struct redlock_votes *votes = &result->votes;
 	unsigned answered = votes->granted + votes->refused, limit = driver->params.kind == REDLOCK_ACQUIRE ? driver->params.tries : 1;
 
+	limit = driver_waits(driver) ? UINT16_MAX : limit;
 	MUST(result->tries >= 1 && result->tries <= limit, "%u tries of %u", result->tries, limit);
 	switch (result->outcome) {
 	case REDLOCK_OK: MUST(answered >= votes->needed, "OK with %u answers", answered); break;
-	case REDLOCK_LOCKED:
+	case REDLOCK_LOCKED: MUST(votes->refused > 0, "locked, says nobody"); break;
 	case REDLOCK_NOT_OWNER: MUST(result->has_holder && votes->refused > 0, "a holder that nobody named"); break;
 	case REDLOCK_EXPIRED: MUST(votes->refused > 0 && answered >= votes->needed, "expired, says nobody"); break;
 	case REDLOCK_SPLIT: MUST(result->tries == limit && answered >= votes->needed, "split after %u tries", result->tries); break;
@@ -126,23 +137,42 @@ static void check_answer(const struct driver *driver)
 	MUST(!result->held || (driver->params.kind == REDLOCK_INSPECT && result->has_holder), "held by nobody");
 }
 
+/* What the masters and other waiters of the process say to one that waits, or what a cancel is: at any moment. True if there was something. */
+static bool walk_call(struct walk *walk, uint64_t now_us)
+{
+	struct redlock_event event = { .now_us = now_us, .fence = DRIVER_GUESS };
+
+	if (walk->cancel_in > 0 && draw_below(walk, walk->cancel_in) == 0)
+		event.kind = REDLOCK_CANCEL;
+	else if (driver_waits(&walk->driver) && draw_below(walk, 4) == 0)
+		event.kind = (enum redlock_event_kind)(REDLOCK_WAKE + draw_below(walk, 3));
+	else
+		return false;
+	event.master = (uint8_t)draw_below(walk, walk->driver.params.masters);
+	event.remaining_us = draw_below(walk, 3) * draw_below(walk, 5000);
+	driver_step(&walk->driver, &event);
+	return true;
+}
+
 static void walk_step(struct walk *walk)
 {
 	struct driver *driver = &walk->driver;
 	uint64_t deadline_us = redlock_deadline_us(&driver->op), now_us = driver->now_us + draw_below(walk, 3) * draw_below(walk, 200);
 	bool was_done = driver->done;
 
-	if (walk->cancel_in > 0 && draw_below(walk, walk->cancel_in) == 0)
-		driver_cancel(driver, now_us);
+	if (walk_call(walk, now_us))
+		;
 	else if (driver->asks_len == 0 && deadline_us > driver->now_us)
 		driver_timer(driver, deadline_us + draw_below(walk, 2) * draw_below(walk, 100));
 	else if (driver->asks_len == 0 || draw_below(walk, 8) == 0)
 		driver_timer(driver, now_us);
 	else
 		walk_reply(walk, now_us);
-	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE, "a script after the answer");
-	MUST(driver->done || driver->asks_len > 0 || driver->op.state == REDLOCK_PAUSING || driver->out.to != 0, "stuck: nothing open, not done");
-	MUST(driver->done || deadline_us == redlock_deadline_us(&driver->op) || driver->out.to != 0, "the deadline moved by itself");
+	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless, "a script after the answer");
+	MUST(driver->done || driver->asks_len > 0 || driver->op.state == REDLOCK_PAUSING || driver->op.state == REDLOCK_WAITING || driver->out.to != 0,
+		"stuck: nothing open, not done");
+	MUST(driver->done || driver_waits(driver) || deadline_us == redlock_deadline_us(&driver->op) || driver->out.to != 0,
+		"the deadline moved by itself");
 	if (driver->done && !was_done)
 		check_answer(driver);
 }
@@ -153,8 +183,9 @@ static void walk_all(uint64_t number)
 	unsigned bound;
 
 	walk_init(&walk, number);
-	bound = 100u * (walk.driver.params.tries * walk.driver.params.masters * 2u + 20u);
-	driver_start(&walk.driver, draw(&walk) % 1000000000);
+	bound = 100u * (walk.driver.params.tries * walk.driver.params.masters * 2u + 20u) + (unsigned)walk.driver.params.wait_us;
+	driver_step(&walk.driver, &(struct redlock_event) { .kind = REDLOCK_START, .now_us = draw(&walk) % 1000000000, .fence = DRIVER_GUESS,
+		.behind = draw(&walk) % 2 });
 	for (unsigned steps = 0; !walk.driver.finished; steps++) {
 		MUST(steps < bound, "no end after %u steps", steps);
 		walk_step(&walk);

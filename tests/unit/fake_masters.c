@@ -1,0 +1,152 @@
+/* Masters that do nothing but what a test tells them. See fake_masters.h. */
+#include "fake_masters.h"
+
+#include <check.h>
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { KEY_WORD = 3, TOKEN_WORD = 5, RELEASE_PLACE_WORD = 6, ACQUIRE_PLACE_WORD = 11 };
+
+static void copy_word(const redisReply *words, size_t i, char *ret, size_t size)
+{
+	ck_assert_uint_lt(i, words->elements);
+	ck_assert_uint_lt(words->element[i]->len, size);
+	memcpy(ret, words->element[i]->str, words->element[i]->len + 1);
+}
+
+static void read_command(struct fake_command *ret, enum redlock_script script, const char *command, size_t len)
+{
+	redisReader *reader = redisReaderCreate();
+	void *raw = NULL;
+	redisReaderFeed(reader, command, len);
+	ck_assert_int_eq(redisReaderGetReply(reader, &raw), REDIS_OK);
+	ck_assert_ptr_nonnull(raw);
+	ret->script = script;
+	copy_word(raw, KEY_WORD, ret->key, sizeof ret->key);
+	if (script != REDLOCK_SCRIPT_INSPECT)
+		copy_word(raw, TOKEN_WORD, ret->token, sizeof ret->token);
+	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
+		copy_word(raw, script == REDLOCK_SCRIPT_ACQUIRE ? ACQUIRE_PLACE_WORD : RELEASE_PLACE_WORD, ret->place, sizeof ret->place);
+	freeReplyObject(raw);
+	redisReaderFree(reader);
+}
+
+/* ---- what a test calls ---- */
+
+static bool is_meant(const struct fake_command *command, enum redlock_script script, int master)
+{
+	return (script == REDLOCK_SCRIPT_NONE || command->script == script) && (master < 0 || command->master == master);
+}
+
+size_t fake_masters_count(const struct masters *masters, enum redlock_script script, int master, bool open)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < masters->command_count; i++)
+		count += is_meant(&masters->commands[i], script, master) && (!open || masters->commands[i].open);
+	return count;
+}
+
+struct fake_command *fake_masters_last(struct masters *masters, enum redlock_script script, int master)
+{
+	for (size_t i = masters->command_count; i > 0; i--)
+		if (is_meant(&masters->commands[i - 1], script, master))
+			return &masters->commands[i - 1];
+	ck_abort_msg("no such command was sent to master %d", master);
+}
+
+void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply)
+{
+	for (size_t i = 0; i < masters->command_count; i++) {
+		struct fake_command *command = &masters->commands[i];
+		if (!command->open || !is_meant(command, script, -1))
+			continue;
+		command->open = false;
+		command->reply(command->arg, reply);
+	}
+}
+
+void fake_masters_call(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource)
+{
+	struct line_call call = { .master = master, .ours = ours, .arrival = arrival, .resource = resource, .resource_len = strlen(resource) };
+	masters->line_events.called(masters->line_events.arg, &call);
+}
+
+/* ---- what the leases call ---- */
+
+size_t masters_count(const struct masters *masters)
+{
+	(void)masters;
+	return FAKE_MASTERS;
+}
+
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, master_reply_fn *reply, void *arg)
+{
+	if (masters->barred & 1U << i)
+		return MASTER_REFUSED;
+	if (masters->down & 1U << i)
+		return MASTER_UNSENT;
+	ck_assert_uint_lt(masters->command_count, FAKE_COMMANDS_MAX);
+	struct fake_command *kept = &masters->commands[masters->command_count++];
+	*kept = (struct fake_command){ .open = true, .master = (uint8_t)i, .reply = reply, .arg = arg };
+	read_command(kept, script, command, len);
+	return MASTER_SENT;
+}
+
+void masters_owe_release(struct masters *masters, size_t i, const char *command, size_t len)
+{
+	ck_assert_uint_lt(masters->owed_count, FAKE_COMMANDS_MAX);
+	struct fake_command *kept = &masters->owed[masters->owed_count++];
+	*kept = (struct fake_command){ .master = (uint8_t)i };
+	read_command(kept, REDLOCK_SCRIPT_RELEASE, command, len);
+}
+
+const char *masters_replica(const struct masters *masters)
+{
+	(void)masters;
+	return FAKE_REPLICA;
+}
+
+void masters_line_listen(struct masters *masters, const struct line_events *events)
+{
+	masters->line_events = *events;
+}
+
+void masters_line_open(struct masters *masters)
+{
+	ck_assert(!masters->line_open);
+	masters->line_open = true;
+	masters->line_opened++;
+}
+
+void masters_line_shut(struct masters *masters)
+{
+	masters->line_open = false;
+	masters->line_shut++;
+}
+
+void masters_note_silence(struct masters *masters, size_t i)
+{
+	(void)masters;
+	(void)i;
+}
+
+void masters_flush(struct masters *masters)
+{
+	(void)masters;
+}
+
+enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len, master_raw_fn *reply, void *arg)
+{
+	(void)masters;
+	(void)command;
+	(void)reply;
+	(void)arg;
+	ck_abort_msg("%zu bytes for a listing, to master %zu", len, i);
+}
+
+void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
+{
+	(void)masters;
+	*ret_quorum = (struct quorum_status){ .needed = 2, .voting = FAKE_MASTERS, .masters = FAKE_MASTERS };
+}

@@ -1,0 +1,41 @@
+/* Masters for tests of the leases: they keep the commands that are sent to them until a test answers. */
+#ifndef FAKE_MASTERS_H
+#define FAKE_MASTERS_H
+
+#include "master.h"
+
+enum { FAKE_MASTERS = 3, FAKE_COMMANDS_MAX = 512 };
+
+#define FAKE_REPLICA "00000000000000ab"
+
+struct fake_command {
+	bool open; /* its answer is still to come */
+	uint8_t master;
+	enum redlock_script script;
+	char key[LEASE_RESOURCE_MAX + 1], token[LEASE_TOKEN_LEN + 1], place[64]; /* terminated */
+	master_reply_fn *reply;
+	void *arg;
+};
+
+/* All members may be read and set by a test. */
+struct masters {
+	unsigned down, barred; /* bit i: nothing can be sent to master i */
+	struct fake_command commands[FAKE_COMMANDS_MAX];
+	size_t command_count;
+	struct fake_command owed[FAKE_COMMANDS_MAX];
+	size_t owed_count;
+	bool line_open;
+	unsigned line_opened, line_shut; /* how often */
+	struct line_events line_events;
+};
+
+/* How many commands of that script were sent to that master, -1: any; only those that are not answered yet if `open`. */
+size_t fake_masters_count(const struct masters *masters, enum redlock_script script, int master, bool open);
+/* The one sent last; fails if there is none. */
+struct fake_command *fake_masters_last(struct masters *masters, enum redlock_script script, int master);
+/* Answers all that are open, of a script or (REDLOCK_SCRIPT_NONE) all; also those that are sent meanwhile if that is the same script. */
+void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply);
+/* A master calls; `arrival` is ours if `ours`. */
+void fake_masters_call(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource);
+
+#endif

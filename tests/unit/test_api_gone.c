@@ -1,0 +1,183 @@
+/* Clients that leave while they wait: noticed at once, their operation taken back, their connection closed. */
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api_world.h"
+
+static const char wait_a[] = "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 32\r\n\r\n{\"resource\":\"a\",\"wait_ms\":60000}";
+
+/* A client that waits for a lock that nobody gives it. */
+static int wait_for_lock(int client)
+{
+	unsigned before = world.leases.submitted;
+
+	world.leases.hold = true;
+	put(client, S(wait_a));
+	RUN_UNTIL(world.leases.submitted == before + 1);
+	ck_assert_uint_eq(world.api->lists[CONNECTION_WORKING].count, 1);
+	ck_assert(world.api->lists[CONNECTION_WORKING].head->watched);
+	return client;
+}
+
+static void expect_gone(void)
+{
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.cancelled, 1);
+	ck_assert_uint_eq(world.leases.given_back, 0); /* there was no grant yet; the operation sees to one under way */
+	ck_assert_uint_eq(api_busy(world.api), 0);
+}
+
+START_TEST(tcp_client_that_closes)
+{
+	close(wait_for_lock(connect_tcp()));
+	expect_gone();
+}
+END_TEST
+
+START_TEST(unix_client_that_closes)
+{
+	close(wait_for_lock(connect_unix()));
+	expect_gone();
+}
+END_TEST
+
+START_TEST(client_that_resets)
+{
+	struct linger hard = {.l_onoff = 1, .l_linger = 0};
+	int client = wait_for_lock(connect_tcp());
+
+	ck_assert_int_eq(setsockopt(client, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)), 0);
+	close(client);
+	expect_gone();
+}
+END_TEST
+
+START_TEST(half_closed_counts_as_gone)
+{
+	int client = wait_for_lock(connect_tcp());
+
+	shutdown(client, SHUT_WR);
+	expect_gone();
+	forget();
+	receive(client);
+	ck_assert(answer.closed);
+	ck_assert_uint_eq(answer.len, 0); /* no answer was written */
+	close(client);
+}
+END_TEST
+
+START_TEST(next_request_does_not_hide_it)
+{
+	int client = wait_for_lock(connect_tcp());
+
+	put(client, get_healthz, get_healthz_len);
+	turn(-1, 10);
+	ck_assert_uint_eq(world.leases.cancelled, 0);
+	close(client);
+	expect_gone();
+}
+END_TEST
+
+START_TEST(client_gone_before_it_is_watched)
+{
+	int client = connect_tcp();
+
+	world.leases.hold = true;
+	put(client, S(wait_a));
+	close(client);
+	RUN_UNTIL(world.leases.submitted == 1);
+	expect_gone();
+}
+END_TEST
+
+START_TEST(answer_ends_the_watch)
+{
+	int client = wait_for_lock(connect_tcp());
+
+	world.leases.hold = false;
+	forget();
+	await(client, 1, false);
+	HAS("HTTP/1.1 201");
+	ck_assert(!world.api->lists[CONNECTION_IDLE].head->watched);
+	wait_for_lock(client); /* and once more on the same connection */
+	close(client);
+	expect_gone();
+}
+END_TEST
+
+/* The news of one's end lies unread while the answer is already there. */
+START_TEST(client_leaves_as_its_answer_comes)
+{
+	int client = wait_for_lock(connect_tcp());
+
+	close(client);
+	world.leases.hold = false;
+	ck_assert_uint_eq(fake_leases_pump(&world.leases), 1);
+	api_notice_gone(world.api);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.cancelled, 0);
+	ck_assert_uint_eq(world.leases.given_back, 1);
+}
+END_TEST
+
+/* More than one batch of events; every second client stays. */
+START_TEST(many_clients)
+{
+	enum { MANY = 90 };
+	int clients[MANY];
+
+	world.leases.hold = true;
+	for (size_t i = 0; i < MANY; i++) {
+		clients[i] = connect_unix();
+		put(clients[i], S(wait_a));
+		turn(-1, 0);
+	}
+	RUN_UNTIL(world.leases.submitted == MANY);
+	for (size_t i = 0; i < MANY; i += 2)
+		close(clients[i]);
+	RUN_UNTIL(world.api->connections == MANY / 2);
+	ck_assert_uint_eq(world.leases.cancelled, MANY / 2);
+	world.leases.hold = false;
+	for (size_t i = 1; i < MANY; i += 2) {
+		forget();
+		await(clients[i], 1, false);
+		HAS("HTTP/1.1 201");
+		close(clients[i]);
+	}
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+}
+END_TEST
+
+START_TEST(end_of_the_service_with_waiters)
+{
+	int client = wait_for_lock(connect_tcp()), other = connect_unix();
+
+	reopen_world();
+	ck_assert_uint_eq(world.leases.cancelled, 1);
+	forget();
+	receive(client);
+	assert_code("draining");
+	close(client);
+	close(other);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, tcp_client_that_closes);
+	tcase_add_test(tests, unix_client_that_closes);
+	tcase_add_test(tests, client_that_resets);
+	tcase_add_test(tests, half_closed_counts_as_gone);
+	tcase_add_test(tests, next_request_does_not_hide_it);
+	tcase_add_test(tests, client_gone_before_it_is_watched);
+	tcase_add_test(tests, answer_ends_the_watch);
+	tcase_add_test(tests, client_leaves_as_its_answer_comes);
+	tcase_add_test(tests, many_clients);
+	tcase_add_test(tests, end_of_the_service_with_waiters);
+}
+
+int main(void)
+{
+	return run_suite("api_gone", add_all);
+}

@@ -1,0 +1,498 @@
+/* Locks held by a connection: the stream of lines, its end from either side, and clients that do not read. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api_world.h"
+
+#define BODY(text) "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 28\r\n\r\n" text
+
+static const char hold_a[] = BODY("{\"resource\":\"a\",\"hold\":true}");
+static const char first_line[] = "{\"event\":\"acquired\",\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"ttl_ms\":30000,"
+				 "\"validity_ms\":29690,\"drift_ms\":302}\n";
+
+/* Runs the worker until `text` has come. */
+static void await_text(int client, const char *text)
+{
+	uint64_t end_ms = now_ms() + PATIENCE_MS;
+
+	for (receive(client); strstr(answer.text, text) == NULL; receive(client)) {
+		ck_assert_msg(now_ms() < end_ms && !answer.closed, "no %s; so far: %s", text, answer.text);
+		turn(client, 50);
+	}
+}
+
+static void await_end(int client)
+{
+	uint64_t end_ms = now_ms() + PATIENCE_MS;
+
+	for (receive(client); !answer.closed; receive(client)) {
+		ck_assert_msg(now_ms() < end_ms, "not closed; so far: %s", answer.text);
+		turn(client, 50);
+	}
+	ck_assert(!answer.reset);
+}
+
+static int hold(int client)
+{
+	forget();
+	put(client, S(hold_a));
+	await_text(client, first_line);
+	RUN_UNTIL(world.api->lists[CONNECTION_WORKING].count == fake_holds_count(&world.holds)); /* all are suspended */
+	return client;
+}
+
+static void expect_ended(unsigned released, unsigned left)
+{
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.holds.released, released);
+	ck_assert_uint_eq(world.holds.left, left);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(fake_holds_count(&world.holds), 0);
+}
+
+static void tell(enum hold_event event, enum lease_status code)
+{
+	fake_holds_tell(&world.holds, event, code);
+}
+
+START_TEST(head_and_first_line)
+{
+	int client = hold(connect_tcp());
+
+	HAS("HTTP/1.1 201 Created\r\n");
+	HAS("\r\nLocation: /locks/a\r\n");
+	HAS("\r\nContent-Type: application/x-ndjson\r\n");
+	HAS("\r\nCache-Control: no-store\r\n");
+	HAS("\r\nTransfer-Encoding: chunked\r\n");
+	HAS("\r\nConnection: close\r\n");
+	HAS_NOT("Content-Length");
+	ck_assert_uint_eq(world.holds.made, 1);
+	ck_assert_mem_eq(world.holds.items[0].answer.token, TOKEN, LEASE_TOKEN_LEN);
+	ck_assert(world.api->lists[CONNECTION_WORKING].head->watched);
+	ck_assert_uint_eq(api_busy(world.api), 1); /* a drain waits for it */
+	ck_assert_int_eq(api_timeout_ms(world.api), -1); /* no deadline while nothing is to be read */
+	close(client);
+	expect_ended(1, 0);
+}
+END_TEST
+
+START_TEST(lines_in_order)
+{
+	int client = hold(connect_unix());
+
+	tell(HOLD_RENEWED, LEASE_OK);
+	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":29690}\n");
+	world.holds.validity_ms = 1234;
+	forget();
+	tell(HOLD_RENEWED, LEASE_OK);
+	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":1234}\n");
+	forget();
+	tell(HOLD_LOST, LEASE_NOT_OWNER);
+	await_end(client);
+	HAS("\r\n{\"event\":\"lost\",\"code\":\"not-owner\"}\n\r\n0\r\n\r\n");
+	close(client);
+	expect_ended(0, 1);
+}
+END_TEST
+
+static const struct {
+	enum hold_event event;
+	enum lease_status code;
+	const char *line;
+} ends[] = {
+	{HOLD_LOST, LEASE_EXPIRED, "{\"event\":\"lost\",\"code\":\"lease-expired\"}\n"},
+	{HOLD_LOST, LEASE_NOT_OWNER, "{\"event\":\"lost\",\"code\":\"not-owner\"}\n"},
+	{HOLD_LOST, LEASE_NO_QUORUM, "{\"event\":\"lost\",\"code\":\"no-quorum\"}\n"},
+	{HOLD_DRAINING, LEASE_OK, "{\"event\":\"draining\",\"validity_ms\":29690}\n"},
+};
+
+START_TEST(last_lines)
+{
+	int client = hold(connect_tcp());
+
+	tell(HOLD_RENEWED, LEASE_OK); /* not taken yet when the end comes: there is only one last line */
+	tell(ends[_i].event, ends[_i].code);
+	await_end(client);
+	HAS(ends[_i].line);
+	HAS_NOT("renewed");
+	HAS("\r\n0\r\n\r\n");
+	close(client);
+	expect_ended(0, 1);
+}
+END_TEST
+
+START_TEST(http_1_0)
+{
+	static const char request[] = "POST /locks HTTP/1.0\r\nContent-Length: 28\r\n\r\n{\"resource\":\"a\",\"hold\":true}";
+	int client = connect_tcp();
+
+	forget();
+	put(client, S(request));
+	await_text(client, "\r\n\r\n");
+	await_text(client, first_line);
+	RUN_UNTIL(world.api->lists[CONNECTION_WORKING].count == 1);
+	tell(HOLD_RENEWED, LEASE_OK);
+	await_text(client, "\n{\"event\":\"renewed\",\"validity_ms\":29690}\n");
+	RUN_UNTIL(world.api->lists[CONNECTION_WORKING].count == 1);
+	tell(HOLD_LOST, LEASE_EXPIRED);
+	await_end(client);
+	HAS("\n{\"event\":\"lost\",\"code\":\"lease-expired\"}\n");
+	HAS_NOT("chunked");
+	close(client);
+	expect_ended(0, 1);
+}
+END_TEST
+
+START_TEST(not_granted)
+{
+	int client = connect_tcp();
+
+	world.leases.answer.status = LEASE_LOCKED;
+	exchange(client, S(hold_a), 1);
+	HAS("HTTP/1.1 409");
+	assert_code("locked");
+	ck_assert_uint_eq(world.holds.made, 0);
+	world.leases.answer.status = LEASE_OK;
+	hold(client); /* on the same connection */
+	close(client);
+	expect_ended(1, 0);
+}
+END_TEST
+
+START_TEST(false_is_no_stream)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"hold\":false}"), 201);
+	HAS("Content-Type: application/json\r\n");
+	ck_assert_uint_eq(world.holds.made, 0);
+	close(client);
+}
+END_TEST
+
+START_TEST(longest_names)
+{
+	char resource[2 * LEASE_RESOURCE_MAX + 1] = "", owner[2 * LEASE_OWNER_MAX + 1] = "", body[1024], line[2048];
+	int client = connect_tcp();
+
+	for (size_t i = 0; i < LEASE_RESOURCE_MAX; i++)
+		strcat(resource, "\\\"");
+	for (size_t i = 0; i < LEASE_OWNER_MAX; i++)
+		strcat(owner, "\\\\");
+	snprintf(body, sizeof(body), "{\"resource\":\"%s\",\"owner\":\"%s\",\"hold\":true}", resource, owner);
+	snprintf(line, sizeof(line), "POST /locks HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n%s", strlen(body), body);
+	forget();
+	put(client, line, strlen(line));
+	snprintf(line, sizeof(line), "{\"event\":\"acquired\",\"resource\":\"%s\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"owner\":\"%s\",", resource,
+		 owner);
+	await_text(client, line);
+	await_text(client, "\"drift_ms\":302}\n");
+	close(client);
+	expect_ended(1, 0);
+}
+END_TEST
+
+START_TEST(client_leaves_before_its_answer)
+{
+	int client = connect_tcp();
+
+	world.leases.hold = true;
+	put(client, S(hold_a));
+	RUN_UNTIL(world.leases.submitted == 1);
+	close(client);
+	world.leases.hold = false;
+	expect_ended(1, 0);
+}
+END_TEST
+
+/* Between the grant and the first line, and before the stream is suspended for the first time. */
+START_TEST(lost_before_the_first_line)
+{
+	int client = connect_tcp();
+
+	world.leases.hold = true;
+	forget();
+	put(client, S(hold_a));
+	RUN_UNTIL(world.leases.submitted == 1);
+	world.leases.hold = false;
+	ck_assert_uint_eq(fake_leases_pump(&world.leases), 1);
+	tell(HOLD_LOST, LEASE_NO_QUORUM);
+	await_end(client);
+	HAS(first_line);
+	HAS("{\"event\":\"lost\",\"code\":\"no-quorum\"}\n");
+	close(client);
+	expect_ended(0, 1);
+}
+END_TEST
+
+START_TEST(half_closed_client)
+{
+	int client = hold(connect_tcp());
+
+	shutdown(client, SHUT_WR);
+	expect_ended(1, 0);
+	await_end(client);
+	HAS_NOT("\r\n0\r\n\r\n"); /* a stream that was cut, not one that ended */
+	close(client);
+}
+END_TEST
+
+START_TEST(client_leaves_as_it_is_lost)
+{
+	int client = hold(connect_tcp());
+
+	tell(HOLD_LOST, LEASE_EXPIRED);
+	close(client);
+	api_notice_gone(world.api);
+	expect_ended(0, 1);
+}
+END_TEST
+
+/* It will not read that the service ends: then its lock is nobody's, and is released. */
+START_TEST(client_leaves_before_the_drain_is_told)
+{
+	int client = hold(connect_tcp());
+
+	close(client);
+	api_notice_gone(world.api);
+	tell(HOLD_DRAINING, LEASE_OK);
+	expect_ended(1, 0);
+}
+END_TEST
+
+START_TEST(short_of_memory)
+{
+	int client = connect_tcp();
+
+	world.holds.short_of_memory = true;
+	forget();
+	put(client, S(hold_a));
+	RUN_UNTIL(world.leases.given_back == 1);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_str_eq(world.leases.last_token, TOKEN);
+	close(client);
+}
+END_TEST
+
+static void narrow(int client)
+{
+	int size = 1;
+
+	ck_assert_int_eq(setsockopt(world.served, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)), 0);
+	ck_assert_int_eq(setsockopt(client, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
+}
+
+/* Renewals until the client's socket takes no more. */
+static unsigned stuff(void)
+{
+	unsigned lines = 0;
+
+	for (; world.api->lists[CONNECTION_ANSWERING].count == 0; lines++) {
+		tell(HOLD_RENEWED, LEASE_OK);
+		for (int i = 0; i < 3; i++)
+			turn(-1, 0);
+		ck_assert_uint_lt(lines, 100000);
+	}
+	return lines;
+}
+
+/* Its connection is closed when it does not take a line in time, which releases the lock. */
+START_TEST(client_that_does_not_read)
+{
+	world.config.request_timeout_ms = 50;
+	reopen_world();
+	int client = connect_unix();
+
+	narrow(client);
+	hold(client);
+	stuff();
+	for (int i = 0; i < 1000; i++) /* nothing piles up */
+		tell(HOLD_RENEWED, LEASE_OK);
+	expect_ended(1, 0);
+	close(client);
+}
+END_TEST
+
+/* One that reads again in time gets what is true now, once. */
+START_TEST(client_that_reads_late)
+{
+	int client = connect_unix();
+	unsigned lines, seen = 0;
+
+	narrow(client);
+	hold(client);
+	lines = stuff();
+	for (int i = 0; i < 1000; i++)
+		tell(HOLD_RENEWED, LEASE_OK);
+	world.holds.validity_ms = 777;
+	forget();
+	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":777}\n");
+	for (const char *at = answer.text; (at = strstr(at, "renewed")) != NULL; at++)
+		seen++;
+	ck_assert_uint_le(seen, lines + 1);
+	RUN_UNTIL(world.api->lists[CONNECTION_WORKING].count == 1);
+	tell(HOLD_LOST, LEASE_EXPIRED);
+	await_end(client);
+	HAS("{\"event\":\"lost\",\"code\":\"lease-expired\"}\n");
+	close(client);
+	expect_ended(0, 1);
+}
+END_TEST
+
+/* … and one that had the end told but did not read it may be there yet. */
+START_TEST(drain_and_a_client_that_does_not_read)
+{
+	world.config.request_timeout_ms = 50;
+	reopen_world();
+	int client = connect_unix();
+
+	narrow(client);
+	hold(client);
+	stuff();
+	tell(HOLD_DRAINING, LEASE_OK);
+	expect_ended(0, 1);
+	close(client);
+}
+END_TEST
+
+START_TEST(end_of_the_service)
+{
+	int client = hold(connect_tcp()), other = connect_unix();
+
+	hold(other);
+	forget();
+	reopen_world();
+	await_end(client);
+	HAS("{\"event\":\"draining\",\"validity_ms\":29690}\n");
+	HAS("\r\n0\r\n\r\n");
+	forget();
+	await_end(other);
+	HAS("{\"event\":\"draining\",\"validity_ms\":29690}\n");
+	close(client);
+	close(other);
+	expect_ended(0, 2);
+}
+END_TEST
+
+START_TEST(end_of_the_service_with_a_client_that_does_not_read)
+{
+	int client = connect_unix();
+
+	narrow(client);
+	hold(client);
+	stuff();
+	reopen_world();
+	expect_ended(0, 1);
+	close(client);
+}
+END_TEST
+
+/* Granted, but its first line was not written yet. */
+START_TEST(end_of_the_service_with_a_new_grant)
+{
+	int client = connect_tcp();
+
+	world.leases.hold = true;
+	forget();
+	put(client, S(hold_a));
+	RUN_UNTIL(world.leases.submitted == 1);
+	world.leases.hold = false;
+	ck_assert_uint_eq(fake_leases_pump(&world.leases), 1);
+	reopen_world();
+	await_end(client);
+	HAS(first_line);
+	HAS("draining");
+	close(client);
+	expect_ended(0, 1);
+}
+END_TEST
+
+/* What it sent meanwhile is read away, so that the last line is not lost with a reset. */
+START_TEST(client_that_talks_on)
+{
+	int client = hold(connect_tcp());
+
+	put(client, get_healthz, get_healthz_len);
+	tell(HOLD_LOST, LEASE_EXPIRED);
+	await_end(client);
+	HAS("{\"event\":\"lost\",\"code\":\"lease-expired\"}\n");
+	HAS_NOT("200 OK");
+	close(client);
+	expect_ended(0, 1);
+}
+END_TEST
+
+START_TEST(vanished_hosts)
+{
+	unsigned timeout_ms = 0;
+	socklen_t len = sizeof(timeout_ms);
+	int client = hold(connect_tcp());
+
+	ck_assert_int_eq(getsockopt(world.served, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &len), 0);
+	ck_assert_uint_eq(timeout_ms, 30000);
+	close(client);
+	expect_ended(1, 0);
+}
+END_TEST
+
+START_TEST(many_streams)
+{
+	enum { MANY = 60 };
+	int clients[MANY];
+
+	for (size_t i = 0; i < MANY; i++) {
+		clients[i] = connect_unix();
+		put(clients[i], S(hold_a));
+	}
+	RUN_UNTIL(world.api->lists[CONNECTION_WORKING].count == MANY);
+	for (int round = 0; round < 3; round++) {
+		tell(HOLD_RENEWED, LEASE_OK);
+		RUN_UNTIL(world.api->lists[CONNECTION_WORKING].count == MANY);
+	}
+	for (size_t i = 0; i < MANY; i += 2)
+		close(clients[i]);
+	RUN_UNTIL(world.api->connections == MANY / 2);
+	tell(HOLD_LOST, LEASE_EXPIRED);
+	for (size_t i = 1; i < MANY; i += 2) {
+		forget();
+		await_end(clients[i]);
+		HAS("lease-expired");
+		close(clients[i]);
+	}
+	expect_ended(MANY / 2, MANY / 2);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, head_and_first_line);
+	tcase_add_test(tests, lines_in_order);
+	tcase_add_loop_test(tests, last_lines, 0, COUNT(ends));
+	tcase_add_test(tests, http_1_0);
+	tcase_add_test(tests, not_granted);
+	tcase_add_test(tests, false_is_no_stream);
+	tcase_add_test(tests, longest_names);
+	tcase_add_test(tests, client_leaves_before_its_answer);
+	tcase_add_test(tests, lost_before_the_first_line);
+	tcase_add_test(tests, half_closed_client);
+	tcase_add_test(tests, client_leaves_as_it_is_lost);
+	tcase_add_test(tests, client_leaves_before_the_drain_is_told);
+	tcase_add_test(tests, short_of_memory);
+	tcase_add_test(tests, client_that_does_not_read);
+	tcase_add_test(tests, client_that_reads_late);
+	tcase_add_test(tests, drain_and_a_client_that_does_not_read);
+	tcase_add_test(tests, end_of_the_service);
+	tcase_add_test(tests, end_of_the_service_with_a_client_that_does_not_read);
+	tcase_add_test(tests, end_of_the_service_with_a_new_grant);
+	tcase_add_test(tests, client_that_talks_on);
+	tcase_add_test(tests, vanished_hosts);
+	tcase_add_test(tests, many_streams);
+}
+
+int main(void)
+{
+	return run_suite("api_hold", add_all);
+}

@@ -1,0 +1,283 @@
+/* Requests that wait, within one worker: who stands where, who hears what a master says, and who is first. How a wait ends is in
+ * test_lease_line_end.c. */
+#include "lease_line_world.h"
+
+/* ---- coming and going ---- */
+
+START_TEST(who_does_not_wait_stands_in_no_line)
+{
+	struct asked *one = ask("r", 0);
+	ck_assert_ptr_null(one->op->line);
+	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->place, "");
+	answer_acquires(&held);
+	ck_assert(one->answered);
+	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
+	ck_assert_uint_eq(masters.line_opened, 0);
+	ck_assert_uint_eq(metrics_waiters(), 0);
+	ck_assert_uint_eq(waits(METRICS_WAIT_TIMEOUT), 0);
+}
+END_TEST
+
+START_TEST(the_first_waiter_opens_the_line_and_the_last_one_shuts_it)
+{
+	struct asked *first = ask("r", 60000);
+	ck_assert(masters.line_open);
+	struct asked *second = ask("s", 60000);
+	ck_assert_uint_eq(metrics_waiters(), 2);
+	give_up(first);
+	ck_assert(masters.line_open);
+	give_up(second);
+	ck_assert(!masters.line_open);
+	ck_assert_uint_eq(metrics_waiters(), 0);
+	ask("r", 60000);
+	ck_assert(masters.line_open);
+	ck_assert_uint_eq(masters.line_opened, 2);
+	ck_assert_uint_eq(masters.line_shut, 1);
+}
+END_TEST
+
+START_TEST(places_tell_worker_arrival_and_what_is_left_of_the_wait)
+{
+	uint64_t last = 0;
+	for (int i = 0; i < 3; i++) {
+		struct asked *one = ask("r", 60000);
+		char replica[17];
+		unsigned long long arrival, left_ms;
+		for (int master = 0; master < 3; master++) { /* the same for all */
+			const char *place = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, master)->place;
+			ck_assert_int_eq(sscanf(place, "%16[0-9a-f]:%16llu %llu", replica, &arrival, &left_ms), 3);
+			ck_assert_str_eq(replica, FAKE_REPLICA);
+			ck_assert_uint_eq(arrival, arrival_of(one));
+			ck_assert_uint_ge(left_ms, 50000);
+			ck_assert_uint_le(left_ms, 60001);
+		}
+		ck_assert_uint_gt(arrival, last); /* unique, and growing */
+		last = arrival;
+	}
+}
+END_TEST
+
+/* It was free: that is no wait. Where it was refused, the place is given up; where it was granted the script has done so. */
+START_TEST(a_grant_at_once_is_no_wait)
+{
+	struct asked *one = ask("r", 60000);
+	answer_acquires(&granted);
+	ck_assert(one->answered);
+	ck_assert_int_eq(one->answer.status, LEASE_OK);
+	ck_assert_uint_eq(waits(METRICS_WAIT_GRANTED), 0);
+	ck_assert(!masters.line_open);
+	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 0);
+}
+END_TEST
+
+/* ---- what the masters say ---- */
+
+START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_place)
+{
+	struct asked *one = wait_for("r");
+	char token[LEASE_TOKEN_LEN + 1], place[33 + 1];
+	struct fake_command *command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0);
+	strcpy(token, command->token);
+	snprintf(place, sizeof place, "%.33s", command->place);
+	fake_masters_call(&masters, 2, true, arrival_of(one), "r");
+	fake_masters_call(&masters, 2, true, arrival_of(one), "r"); /* one master, however often, is no majority */
+	ck_assert_uint_eq(acquires(), 3);
+	fake_masters_call(&masters, 0, true, arrival_of(one), "r");
+	ck_assert_uint_eq(acquires(), 6);
+	command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0);
+	ck_assert_str_ne(command->token, token);
+	ck_assert_int_eq(strncmp(command->place, place, 33), 0);
+	answer_acquires(&granted);
+	ck_assert_int_eq(one->answer.status, LEASE_OK);
+	ck_assert_mem_eq(one->answer.token, command->token, LEASE_TOKEN_LEN);
+	ck_assert_uint_eq(waits(METRICS_WAIT_GRANTED), 1);
+	ck_assert_uint_eq(metrics_worker(0)->handover.buckets[METRICS_BUCKETS], 0);
+	struct text text;
+	text_init(&text);
+	metrics_render(&text);
+	ck_assert_ptr_nonnull(strstr(text.bytes, "\nredlockd_handover_seconds_count 1\n"));
+	text_fini(&text);
+}
+END_TEST
+
+START_TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
+	call(second, "r"); /* the masters know better than we do who came first */
+	ck_assert_uint_eq(acquires(), 12);
+	ck_assert_int_eq(second->op->core.state, REDLOCK_VOTING);
+	ck_assert_int_eq(first->op->core.state, REDLOCK_WAITING);
+	ck_assert_int_eq(other->op->core.state, REDLOCK_WAITING);
+	ck_assert_uint_eq(first->op->core.woken, 0);
+}
+END_TEST
+
+/* Nobody of ours has come then, or waits for that: its place is given up on the master that called, and only there. */
+static const struct { const char *resource; bool known; } ghosts[] = { { "r", false }, { "s", false }, { "never/asked", false }, { "s", true } };
+
+START_TEST(a_place_without_a_waiter_is_given_up)
+{
+	struct asked *one = wait_for("r");
+	wait_for("s");
+	uint64_t arrival = ghosts[_i].known ? arrival_of(one) : 1795215206922001;
+	size_t before = masters.command_count, releases = fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false);
+	fake_masters_call(&masters, 1, true, arrival, ghosts[_i].resource);
+	ck_assert_uint_eq(masters.command_count, before + 1);
+	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false), releases + 1);
+	struct fake_command *leave = fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, 1);
+	char place[64];
+	snprintf(place, sizeof place, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival);
+	ck_assert_str_eq(leave->place, place);
+	ck_assert_str_eq(leave->token, ""); /* no lock can be released by it */
+	ck_assert_str_eq(leave->key, ghosts[_i].resource);
+	masters.down = 7; /* and where it cannot be sent nothing happens */
+	fake_masters_call(&masters, 2, true, arrival, ghosts[_i].resource);
+	ck_assert_uint_eq(masters.owed_count, 0);
+}
+END_TEST
+
+START_TEST(a_resource_that_cannot_be_one_is_ignored)
+{
+	char resource[LEASE_RESOURCE_MAX + 2];
+	memset(resource, 'r', sizeof resource - 1);
+	resource[sizeof resource - 1] = '\0';
+	wait_for("r");
+	size_t before = masters.command_count;
+	fake_masters_call(&masters, 0, true, 1, resource);
+	fake_masters_call(&masters, 0, false, 1, resource);
+	ck_assert_uint_eq(masters.command_count, before);
+}
+END_TEST
+
+/* Another replica's turn: should that one not come, our first looks for itself a second later. */
+START_TEST(another_ones_turn_is_told_to_our_first)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
+	uint64_t second_us = redlock_deadline_us(&second->op->core), other_us = redlock_deadline_us(&other->op->core), before_us = clock_now_us();
+	fake_masters_call(&masters, 0, false, arrival_of(second), "r"); /* whatever number that one has: it is not ours */
+	uint64_t first_us = redlock_deadline_us(&first->op->core);
+	ck_assert_uint_ge(first_us, before_us + REDLOCK_ALIVE_US);
+	ck_assert_uint_le(first_us, clock_now_us() + REDLOCK_ALIVE_US);
+	ck_assert_uint_eq(redlock_deadline_us(&second->op->core), second_us);
+	ck_assert_uint_eq(redlock_deadline_us(&other->op->core), other_us);
+	fake_masters_call(&masters, 0, false, 1, "nobody/waits");
+	ck_assert_uint_eq(acquires(), 9);
+}
+END_TEST
+
+/* ---- who is first ---- */
+
+/* Only the first looks after the holder's time; the others sleep until they are called or become the first. */
+START_TEST(the_others_sleep_until_they_are_first)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r"), *third = wait_for("r");
+	uint64_t end_us = clock_now_us() + 60000000;
+	ck_assert_uint_le(redlock_deadline_us(&first->op->core), clock_now_us() + 20000000 + 2000);
+	ck_assert_uint_gt(redlock_deadline_us(&second->op->core), end_us - 10000000);
+	give_up(second); /* from the middle: nobody becomes the first */
+	ck_assert_uint_gt(redlock_deadline_us(&third->op->core), end_us - 10000000);
+	give_up(first);
+	ck_assert_uint_le(redlock_deadline_us(&third->op->core), clock_now_us() + 20000000 + 2000);
+}
+END_TEST
+
+START_TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r");
+	struct master_reply reply = granted;
+	call(first, "r");
+	answer_acquires(&reply);
+	ck_assert(first->answered && !second->answered);
+	uint64_t at_us = redlock_deadline_us(&second->op->core);
+	ck_assert_uint_le(at_us, clock_now_us() + 30000000 + 2000);
+	ck_assert_uint_gt(at_us, clock_now_us() + 29000000);
+}
+END_TEST
+
+/* A master may have forgotten places: the first of each line tries at once, the others when they become the first. */
+START_TEST(a_lapse_makes_the_first_of_each_line_try)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
+	masters.line_events.lapsed(masters.line_events.arg);
+	struct asked *later = wait_for("r");
+	ck_assert_uint_le(redlock_deadline_us(&first->op->core), clock_now_us());
+	ck_assert_uint_le(redlock_deadline_us(&other->op->core), clock_now_us());
+	ck_assert_uint_gt(redlock_deadline_us(&second->op->core), clock_now_us() + 30000000);
+	give_up(first);
+	ck_assert_uint_le(redlock_deadline_us(&second->op->core), clock_now_us());
+	give_up(second); /* it has not tried yet, so nobody knows */
+	ck_assert_uint_le(redlock_deadline_us(&later->op->core), clock_now_us());
+	give_up(later);
+}
+END_TEST
+
+/* Whoever came after the lapse has its place, and need not try. */
+START_TEST(a_lapse_is_over_when_the_first_has_tried)
+{
+	struct asked *first = wait_for("r");
+	masters.line_events.lapsed(masters.line_events.arg);
+	struct asked *later = wait_for("r");
+	while (first->op->core.state == REDLOCK_WAITING)
+		uv_run(&loop, UV_RUN_ONCE);
+	answer_acquires(&held);
+	give_up(first);
+	ck_assert_uint_gt(redlock_deadline_us(&later->op->core), clock_now_us() + 10000000);
+}
+END_TEST
+
+START_TEST(a_lapse_with_nobody_waiting_is_nothing)
+{
+	masters.line_events.lapsed(masters.line_events.arg);
+	ck_assert_uint_eq(masters.command_count, 0);
+}
+END_TEST
+
+/* Lines whose resources share a chain of the table are found and taken out, whichever goes first. */
+START_TEST(lines_of_one_chain_are_kept_apart)
+{
+	char names[3][16] = { "c/0" };
+	unsigned chain = lease_command_bucket(names[0], 3) % 1024, found = 1;
+	for (unsigned i = 1; found < 3; i++) {
+		char name[16];
+		int len = snprintf(name, sizeof name, "c/%u", i);
+		if (lease_command_bucket(name, (size_t)len) % 1024 == chain)
+			strcpy(names[found++], name);
+	}
+	struct asked *waiting[3];
+	for (unsigned i = 0; i < 3; i++)
+		waiting[i] = wait_for(names[i]);
+	give_up(waiting[_i]);
+	for (unsigned i = 0; i < 3; i++) {
+		if ((int)i == _i)
+			continue;
+		call(waiting[i], names[i]);
+		ck_assert_int_eq(waiting[i]->op->core.state, REDLOCK_VOTING);
+	}
+	answer_acquires(&granted);
+	ck_assert_uint_eq(metrics_waiters(), 0);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, who_does_not_wait_stands_in_no_line);
+	tcase_add_test(tests, the_first_waiter_opens_the_line_and_the_last_one_shuts_it);
+	tcase_add_test(tests, places_tell_worker_arrival_and_what_is_left_of_the_wait);
+	tcase_add_test(tests, a_grant_at_once_is_no_wait);
+	tcase_add_test(tests, who_is_called_by_a_majority_tries_at_once_with_the_same_place);
+	tcase_add_test(tests, a_call_wakes_the_one_that_it_names_and_nobody_else);
+	tcase_add_loop_test(tests, a_place_without_a_waiter_is_given_up, 0, sizeof ghosts / sizeof *ghosts);
+	tcase_add_test(tests, a_resource_that_cannot_be_one_is_ignored);
+	tcase_add_test(tests, another_ones_turn_is_told_to_our_first);
+	tcase_add_test(tests, the_others_sleep_until_they_are_first);
+	tcase_add_test(tests, after_a_grant_the_next_one_looks_when_that_runs_out);
+	tcase_add_test(tests, a_lapse_makes_the_first_of_each_line_try);
+	tcase_add_test(tests, a_lapse_is_over_when_the_first_has_tried);
+	tcase_add_test(tests, a_lapse_with_nobody_waiting_is_nothing);
+	tcase_add_loop_test(tests, lines_of_one_chain_are_kept_apart, 0, 3);
+}
+
+int main(void)
+{
+	return run_suite("lease_line", add_all);
+}

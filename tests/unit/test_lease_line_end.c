@@ -1,0 +1,155 @@
+/* Requests that wait, within one worker: how each wait ends, and how many may wait. Only the wait that runs out takes time. */
+#include "lease_line_world.h"
+
+/* ---- ends ---- */
+
+START_TEST(a_wait_that_runs_out_gives_up_its_place_everywhere)
+{
+	struct asked *one = ask("r", 30);
+	answer_acquires(&held);
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
+	size_t before = fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false);
+	while (fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false) == before)
+		uv_run(&loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, true), 3);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->token, "");
+		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->place + 33, " 0");
+	}
+	ck_assert(!one->answered);
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
+	leases_pump(leases);
+	ck_assert(one->answered);
+	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
+	ck_assert_uint_ge(one->answer.waited_ms, 30);
+	ck_assert_mem_eq(one->answer.holder.owner, "holder", 6);
+	ck_assert_uint_eq(waits(METRICS_WAIT_TIMEOUT), 1);
+	ck_assert_uint_eq(metrics_waiters(), 0);
+}
+END_TEST
+
+START_TEST(who_leaves_gives_up_its_place_and_the_next_moves_up)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r");
+	char place[64];
+	snprintf(place, sizeof place, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival_of(first));
+	give_up(first);
+	for (int i = 0; i < 3; i++)
+		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->place, place);
+	ck_assert_uint_eq(waits(METRICS_WAIT_GONE), 1);
+	ck_assert(!second->op->core.follows);
+	leases_pump(leases);
+	ck_assert(!first->answered);
+}
+END_TEST
+
+/* Whoever leaves may have a grant under way: that is released, with the token. */
+START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
+{
+	struct asked *one = wait_for("r");
+	call(one, "r");
+	char token[LEASE_TOKEN_LEN + 1];
+	strcpy(token, fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->token);
+	give_up(one);
+	for (int i = 0; i < 3; i++) {
+		struct fake_command *release = fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i);
+		ck_assert_str_eq(release->token, token);
+		ck_assert_str_eq(release->place + 33, " 0");
+	}
+	answer_acquires(&granted);
+	ck_assert(!one->answered);
+	ck_assert_uint_eq(waits(METRICS_WAIT_GONE), 1);
+}
+END_TEST
+
+/* A place on a master that is away now is given up when it is back; where there cannot be one, nothing is owed. */
+START_TEST(places_on_masters_that_are_away_are_owed)
+{
+	masters.down = 1;
+	struct asked *one = ask("r", 60000);
+	answer_acquires(&held);
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
+	masters.down = 7;
+	give_up(one);
+	ck_assert_uint_eq(masters.owed_count, 2);
+	for (size_t i = 0; i < 2; i++) {
+		ck_assert_uint_eq(masters.owed[i].master, i + 1);
+		ck_assert_str_eq(masters.owed[i].place + 33, " 0");
+	}
+}
+END_TEST
+
+/* ---- bounds ---- */
+
+START_TEST(too_many_for_one_resource_are_told_so)
+{
+	for (int i = 0; i < 4; i++)
+		wait_for("r");
+	struct asked *fifth = ask("r", 60000);
+	ck_assert_ptr_null(fifth->op->line);
+	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->place, "");
+	answer_acquires(&held);
+	ck_assert_int_eq(fifth->answer.status, LEASE_TOO_MANY);
+	wait_for("s"); /* for another one there is room */
+	give_up(&asked[2]);
+	wait_for("r"); /* and again for this one */
+	struct asked *at_once = ask("r", 0);
+	answer_acquires(&held);
+	ck_assert_int_eq(at_once->answer.status, LEASE_LOCKED); /* it would not have waited */
+}
+END_TEST
+
+START_TEST(too_many_in_all_are_told_so)
+{
+	static const char *const names[] = { "a", "b", "c", "d" };
+	for (int i = 0; i < 10; i++)
+		wait_for(names[i % 4]);
+	struct asked *one = ask("e", 60000);
+	answer_acquires(&held);
+	ck_assert_int_eq(one->answer.status, LEASE_TOO_MANY);
+	ck_assert_uint_eq(metrics_waiters(), 10);
+	one = ask("e", 60000); /* it is free: nobody has to wait for it */
+	answer_acquires(&granted);
+	ck_assert_int_eq(one->answer.status, LEASE_OK);
+}
+END_TEST
+
+/* ---- the end of the service ---- */
+
+START_TEST(draining_answers_all_who_wait_and_lets_nobody_in)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = ask("s", 60000);
+	leases_drain(leases);
+	ck_assert(!masters.line_open);
+	ck_assert_uint_eq(metrics_waiters(), 0);
+	for (int i = 0; i < 3; i++)
+		ck_assert_uint_ge(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, i, true), 3);
+	answer_acquires(&granted); /* what the last one may still get is given back by then */
+	for (size_t i = 0; i < 3; i++) {
+		ck_assert(asked[i].answered);
+		ck_assert_int_eq(asked[i].answer.status, LEASE_DRAINING);
+		ck_assert_uint_eq(asked[i].answer.retry_after_ms, 1500);
+	}
+	struct asked *late = ask("t", 60000);
+	leases_pump(leases);
+	ck_assert_int_eq(late->answer.status, LEASE_DRAINING);
+	ck_assert(!masters.line_open);
+	ck_assert(first->answered && second->answered && other->answered);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, a_wait_that_runs_out_gives_up_its_place_everywhere);
+	tcase_add_test(tests, who_leaves_gives_up_its_place_and_the_next_moves_up);
+	tcase_add_test(tests, who_leaves_while_it_votes_releases_what_it_may_get);
+	tcase_add_test(tests, places_on_masters_that_are_away_are_owed);
+	tcase_add_test(tests, too_many_for_one_resource_are_told_so);
+	tcase_add_test(tests, too_many_in_all_are_told_so);
+	tcase_add_test(tests, draining_answers_all_who_wait_and_lets_nobody_in);
+}
+
+int main(void)
+{
+	return run_suite("lease_line_end", add_all);
+}

@@ -1,0 +1,476 @@
+/* The core in the line: when one that waits tries again, and when it does not.
+ *
+ * Nobody polls and nobody is forgotten: an attempt follows a majority of calls at once, a call of fewer masters after a while, the end of
+ * the holder's time for the first of a process alone, and another process's turn if nothing more is heard of it. How a wait ends is in
+ * test_redlock_wait_end.c. The driver looks at each place that is taken and given up. */
+#include "redlock_wait_cases.h"
+
+/* --- refused: into the line ------------------------------------------------------------------------------------------ */
+
+START_TEST(test_refused_waiter_stands_in_line_and_sleeps)
+{
+	struct driver driver = waiter(3, false);
+
+	ck_assert_int_eq(driver.out.place, KEEP);
+	ck_assert_uint_eq(driver.out.wait_left_us, WAIT);
+	driver_held(&driver, T + 10, 0, A, LEFT);
+	quiet(&driver);
+	driver_held(&driver, T + 20, 2, A, LEFT);
+	gave_back(&driver, 2); /* the silent one may have granted */
+	ck_assert_uint_eq(driver.out.wait_left_us, WAIT - 20);
+	sleeps_until(&driver, T + 20 + LEFT + ROUNDED);
+	ck_assert_uint_eq(redlock_free_us(&driver.op), T + 20 + LEFT + ROUNDED);
+	driver_vote(&driver, T + 30, 1, GRANTED); /* its release is on the way */
+	quiet(&driver);
+	sleeps_until(&driver, T + 20 + LEFT + ROUNDED);
+}
+END_TEST
+
+START_TEST(test_where_all_refused_nothing_is_given_back)
+{
+	struct driver driver = waiter(3, false);
+
+	driver_queued(&driver, T, 0, ALIVE);
+	quiet(&driver);
+	driver_held(&driver, T, 1, A, LEFT); /* no majority can be had any more: it is somebody else's turn */
+	gave_back(&driver, 4);
+	driver = waiter(1, false);
+	driver_held(&driver, T, 0, A, LEFT);
+	quiet(&driver);
+	sleeps_until(&driver, T + LEFT + ROUNDED);
+}
+END_TEST
+
+START_TEST(test_the_holders_end_is_worth_an_attempt)
+{
+	struct driver driver = refused_waiter(false);
+
+	driver_timer(&driver, T + LEFT + ROUNDED - 1);
+	quiet(&driver);
+	driver_timer(&driver, T + LEFT + ROUNDED);
+	attempts(&driver, 2);
+	ck_assert_uint_eq(driver.out.wait_left_us, WAIT - LEFT - ROUNDED);
+	driver_vote(&driver, T + 40000, 0, GRANTED);
+	driver_vote(&driver, T + 40000, 1, GRANTED);
+	decided(&driver, REDLOCK_OK, 0);
+	ck_assert_uint_eq(driver.result.tries, 2);
+	ck_assert_uint_eq(driver.result.validity_us, TTL - DRIFT - 9000);
+}
+END_TEST
+
+START_TEST(test_a_holder_without_an_end_is_tried_after_a_ttl)
+{
+	struct driver driver = waiter(1, false);
+
+	driver_held(&driver, T, 0, A, REDLOCK_NEVER);
+	sleeps_until(&driver, T + TTL + ROUNDED);
+}
+END_TEST
+
+/* Whose turn it is counts as alive for so long: if it does not take it, it is tried then. */
+START_TEST(test_anothers_turn_is_awaited_while_it_lives)
+{
+	struct driver driver = waiter(3, false);
+
+	driver_queued(&driver, T, 0, 700000);
+	driver_queued(&driver, T, 1, 700000);
+	sleeps_until(&driver, T + 700000 + ROUNDED);
+	driver = waiter(3, false);
+	driver_queued(&driver, T, 0, 900000);
+	driver_queued(&driver, T, 2, 400000);
+	ck_assert_uint_le(redlock_deadline_us(&driver.op), T + 900000 + ROUNDED);
+	ck_assert_uint_ge(redlock_deadline_us(&driver.op), T + 400000 + ROUNDED);
+}
+END_TEST
+
+/* Nobody has a majority: others must get the chance to try. The place is kept where it was granted. */
+START_TEST(test_split_is_followed_by_a_pause)
+{
+	for (unsigned behind = 0; behind < 2; behind++) {
+		struct driver driver = waiter(3, behind);
+
+		driver_vote(&driver, T, 0, GRANTED);
+		driver_held(&driver, T, 1, A, LEFT);
+		driver_held(&driver, T, 2, B, LEFT);
+		gave_back(&driver, 1);
+		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
+		ck_assert_uint_ge(redlock_deadline_us(&driver.op), T + PAUSE_MIN);
+		ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
+		driver_vote(&driver, T, 0, GRANTED); /* the release */
+		driver_timer(&driver, redlock_deadline_us(&driver.op));
+		attempts(&driver, 2);
+	}
+}
+END_TEST
+
+START_TEST(test_pause_ends_at_a_call_and_not_when_passed)
+{
+	struct driver driver = waiter(3, false);
+	uint64_t end_us;
+
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_held(&driver, T, 1, A, LEFT);
+	driver_held(&driver, T, 2, B, LEFT);
+	end_us = redlock_deadline_us(&driver.op);
+	driver_passed(&driver, T + 1);
+	sleeps_until(&driver, end_us);
+	driver_first(&driver, T + 2, LEFT);
+	sleeps_until(&driver, end_us);
+	driver_wake(&driver, T + 3, 0);
+	driver_wake(&driver, T + 4, 1);
+	attempts(&driver, 2);
+}
+END_TEST
+
+/* A holder that may have a majority is waited for, as it calls when it goes; where nobody can have one nobody may ever call. */
+START_TEST(test_tries_count_for_nothing)
+{
+	for (unsigned tries = 1; tries < 9; tries += 7) {
+		struct redlock_params params = waiting_params(3);
+		struct driver driver;
+
+		params.tries = (uint16_t)tries;
+		driver = waiter_of(&params, false);
+		driver_vote(&driver, T, 0, GRANTED);
+		driver_held(&driver, T, 1, A, LEFT);
+		driver_vote(&driver, T, 2, FAILED);
+		gave_back(&driver, 5);
+		sleeps_until(&driver, T + LEFT + ROUNDED);
+		driver = waiter_of(&params, false);
+		driver_vote(&driver, T, 0, GRANTED);
+		driver_held(&driver, T, 1, A, LEFT);
+		driver_held(&driver, T, 2, B, LEFT);
+		gave_back(&driver, 1);
+		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
+		ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
+	}
+}
+END_TEST
+
+/* A lost fence is a lost attempt, as others are. */
+START_TEST(test_lost_fence_is_followed_by_a_pause)
+{
+	struct driver driver = waiter(3, false);
+	struct redlock_event grant = { .now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS + 5 };
+
+	driver_reply(&driver, &grant);
+	grant.master = 1;
+	driver_reply(&driver, &grant);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
+	driver_held(&driver, T, 2, A, LEFT);
+	driver_vote(&driver, T, 0, GONE);
+	driver_vote(&driver, T, 1, GONE);
+	gave_back(&driver, 3);
+	ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
+	ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
+}
+END_TEST
+
+/* --- called ---------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_majority_of_calls_is_an_attempt_at_once)
+{
+	for (unsigned behind = 0; behind < 2; behind++) {
+		struct driver driver = refused_waiter(behind);
+
+		driver_wake(&driver, T + 100, 2);
+		quiet(&driver);
+		driver_wake(&driver, T + 200, 0);
+		attempts(&driver, 2);
+		driver_vote(&driver, T + 300, 0, GRANTED);
+		driver_vote(&driver, T + 300, 2, GRANTED);
+		decided(&driver, REDLOCK_OK, 0);
+	}
+}
+END_TEST
+
+START_TEST(test_calls_are_counted_by_the_configured_masters)
+{
+	unsigned masters = (unsigned)_i, majority = masters / 2 + 1;
+	struct driver driver = waiter(masters, true);
+
+	for (unsigned i = 0; i < majority; i++)
+		driver_held(&driver, T, i, A, LEFT);
+	for (unsigned i = 0; i < majority; i++) {
+		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
+		driver_wake(&driver, T + i, i);
+	}
+	attempts(&driver, 2);
+}
+END_TEST
+
+/* One master may be the only one that lost its holder: it is worth an attempt, but not at once. */
+START_TEST(test_a_single_call_is_an_attempt_after_a_while)
+{
+	for (unsigned behind = 0; behind < 2; behind++) {
+		struct driver driver = refused_waiter(behind);
+
+		driver_wake(&driver, T + 100, 1);
+		quiet(&driver);
+		sleeps_until(&driver, T + 100 + TIMEOUT);
+		driver_wake(&driver, T + 300, 1); /* the same master is no majority, nor a reason to wait longer */
+		quiet(&driver);
+		sleeps_until(&driver, T + 100 + TIMEOUT);
+		driver_timer(&driver, T + 100 + TIMEOUT);
+		attempts(&driver, 2);
+	}
+}
+END_TEST
+
+START_TEST(test_a_single_call_makes_no_waiter_wait_longer)
+{
+	struct driver driver = refused_waiter(false);
+
+	driver_wake(&driver, T + LEFT, 1);
+	sleeps_until(&driver, T + LEFT + ROUNDED);
+}
+END_TEST
+
+/* The master may have refused it before it called. */
+START_TEST(test_calls_while_it_votes_are_not_lost)
+{
+	struct driver driver = waiter(3, true);
+
+	driver_held(&driver, T, 0, A, LEFT);
+	driver_wake(&driver, T + 10, 0);
+	driver_wake(&driver, T + 20, 1);
+	quiet(&driver);
+	driver_held(&driver, T + 30, 1, A, LEFT);
+	gave_back(&driver, 4);
+	sleeps_until(&driver, T + 30);
+	driver_timer(&driver, T + 30);
+	attempts(&driver, 2);
+	driver = waiter(3, true);
+	driver_held(&driver, T, 0, A, LEFT);
+	driver_wake(&driver, T + 10, 0);
+	driver_held(&driver, T + 30, 1, A, LEFT);
+	sleeps_until(&driver, T + 30 + TIMEOUT);
+}
+END_TEST
+
+START_TEST(test_calls_while_it_raises_are_not_lost)
+{
+	struct driver driver = waiter(3, true);
+	struct redlock_event grant = { .now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS };
+
+	driver_reply(&driver, &grant);
+	grant.master = 1;
+	driver_reply(&driver, &grant);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
+	driver_wake(&driver, T + 10, 0);
+	driver_wake(&driver, T + 10, 2);
+	quiet(&driver);
+	driver_vote(&driver, T + 20, 0, GONE);
+	driver_vote(&driver, T + 20, 1, GONE);
+	sleeps_until(&driver, T + 20);
+}
+END_TEST
+
+/* Each attempt answers the calls that came before it. */
+START_TEST(test_older_calls_do_not_count_for_the_next_attempt)
+{
+	struct driver driver = refused_waiter(false);
+
+	driver_wake(&driver, T + 10, 0);
+	driver_wake(&driver, T + 10, 1);
+	attempts(&driver, 2);
+	refuse(&driver, T + 50);
+	sleeps_until(&driver, T + 50 + LEFT + ROUNDED);
+	driver_wake(&driver, T + 60, 2);
+	sleeps_until(&driver, T + 60 + TIMEOUT);
+}
+END_TEST
+
+/* --- passed by ------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_another_process_is_given_its_time)
+{
+	struct driver driver = refused_waiter(false);
+
+	driver_passed(&driver, T + 500);
+	quiet(&driver);
+	sleeps_until(&driver, T + 500 + ALIVE);
+	ck_assert_uint_eq(redlock_free_us(&driver.op), T + 500 + ALIVE);
+	driver_passed(&driver, T + 900000); /* and the next one */
+	sleeps_until(&driver, T + 900000 + ALIVE);
+	driver_timer(&driver, T + 900000 + ALIVE);
+	attempts(&driver, 2);
+	driver_passed(&driver, T + 900000 + ALIVE); /* it hears from the votes what became of that */
+	refuse(&driver, T + 900000 + ALIVE);
+	sleeps_until(&driver, T + 900000 + ALIVE + LEFT + ROUNDED);
+}
+END_TEST
+
+START_TEST(test_a_waiter_that_was_called_does_not_stand_back)
+{
+	struct driver driver = refused_waiter(false);
+
+	driver_wake(&driver, T + 100, 1);
+	driver_passed(&driver, T + 200);
+	sleeps_until(&driver, T + 100 + TIMEOUT);
+}
+END_TEST
+
+START_TEST(test_passed_wakes_none_of_those_behind)
+{
+	struct driver driver = refused_waiter(true);
+
+	driver_passed(&driver, T + 500);
+	sleeps_until(&driver, T + WAIT);
+}
+END_TEST
+
+/* --- the first of a process -------------------------------------------------------------------------------------------- */
+
+START_TEST(test_who_is_behind_has_no_fallback)
+{
+	struct driver driver = refused_waiter(true);
+
+	driver_timer(&driver, T + LEFT + ROUNDED);
+	quiet(&driver);
+	sleeps_until(&driver, T + WAIT);
+}
+END_TEST
+
+START_TEST(test_the_next_first_gets_the_fallback)
+{
+	struct driver driver = refused_waiter(true);
+
+	driver_first(&driver, T + 100, 25000);
+	quiet(&driver);
+	sleeps_until(&driver, T + 100 + 25000);
+	driver_timer(&driver, T + 100 + 25000);
+	attempts(&driver, 2);
+	refuse(&driver, T + 30000);
+	sleeps_until(&driver, T + 30000 + LEFT + ROUNDED);
+}
+END_TEST
+
+START_TEST(test_first_with_nothing_left_tries_at_once)
+{
+	for (unsigned behind = 0; behind < 2; behind++) {
+		struct driver driver = refused_waiter(behind);
+
+		driver_first(&driver, T + 100, 0);
+		sleeps_until(&driver, T + 100);
+		driver_timer(&driver, T + 100);
+		attempts(&driver, 2);
+	}
+}
+END_TEST
+
+/* A pause is for others; a lost place is worth an attempt all the same. */
+START_TEST(test_first_with_nothing_left_ends_a_pause)
+{
+	struct driver driver = waiter(3, true);
+
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_held(&driver, T, 1, A, LEFT);
+	driver_held(&driver, T, 2, B, LEFT);
+	driver_first(&driver, T + 5, 0);
+	sleeps_until(&driver, T + 5);
+}
+END_TEST
+
+START_TEST(test_first_while_it_votes_counts_afterwards)
+{
+	struct driver driver = waiter(3, true);
+
+	driver_first(&driver, T + 5, LEFT);
+	quiet(&driver);
+	refuse(&driver, T + 10);
+	sleeps_until(&driver, T + 10 + LEFT + ROUNDED);
+}
+END_TEST
+
+/* Its place may be forgotten where it has just been taken, and the call that followed may be lost. */
+START_TEST(test_first_with_nothing_left_while_it_votes_is_not_lost)
+{
+	struct driver driver = waiter(3, false);
+
+	driver_held(&driver, T, 0, A, LEFT);
+	driver_first(&driver, T + 5, 0);
+	quiet(&driver);
+	driver_held(&driver, T + 10, 1, A, LEFT);
+	sleeps_until(&driver, T + 10);
+	driver_timer(&driver, T + 10);
+	attempts(&driver, 2);
+}
+END_TEST
+
+/* Who was before it may have known nothing. */
+START_TEST(test_first_of_one_who_knew_nothing_takes_no_knowledge_away)
+{
+	struct driver driver = refused_waiter(true);
+
+	driver_first(&driver, T + 100, REDLOCK_NEVER);
+	sleeps_until(&driver, T + LEFT + ROUNDED);
+}
+END_TEST
+
+/* --- not for others ---------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_who_does_not_wait_hears_nothing)
+{
+	struct driver driver = started(REDLOCK_ACQUIRE, 3, 2);
+	uint64_t end_us;
+
+	driver_wake(&driver, T, 0);
+	driver_wake(&driver, T, 1);
+	driver_passed(&driver, T);
+	driver_first(&driver, T, 0);
+	quiet(&driver);
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_held(&driver, T, 1, A, LEFT);
+	driver_held(&driver, T, 2, B, LEFT);
+	ck_assert_int_eq(driver.op.state, REDLOCK_PAUSING);
+	end_us = redlock_deadline_us(&driver.op);
+	driver_wake(&driver, T, 0);
+	driver_wake(&driver, T, 1);
+	driver_first(&driver, T, 0);
+	driver_passed(&driver, T);
+	quiet(&driver);
+	ck_assert_uint_eq(redlock_deadline_us(&driver.op), end_us);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("redlock_wait");
+	TCase *tcase = tcase_create("waiting");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_add_test(tcase, test_refused_waiter_stands_in_line_and_sleeps);
+	tcase_add_test(tcase, test_where_all_refused_nothing_is_given_back);
+	tcase_add_test(tcase, test_the_holders_end_is_worth_an_attempt);
+	tcase_add_test(tcase, test_a_holder_without_an_end_is_tried_after_a_ttl);
+	tcase_add_test(tcase, test_anothers_turn_is_awaited_while_it_lives);
+	tcase_add_test(tcase, test_split_is_followed_by_a_pause);
+	tcase_add_test(tcase, test_pause_ends_at_a_call_and_not_when_passed);
+	tcase_add_test(tcase, test_tries_count_for_nothing);
+	tcase_add_test(tcase, test_lost_fence_is_followed_by_a_pause);
+	tcase_add_test(tcase, test_majority_of_calls_is_an_attempt_at_once);
+	tcase_add_loop_test(tcase, test_calls_are_counted_by_the_configured_masters, 1, REDLOCK_MASTERS_MAX + 1);
+	tcase_add_test(tcase, test_a_single_call_is_an_attempt_after_a_while);
+	tcase_add_test(tcase, test_a_single_call_makes_no_waiter_wait_longer);
+	tcase_add_test(tcase, test_calls_while_it_votes_are_not_lost);
+	tcase_add_test(tcase, test_calls_while_it_raises_are_not_lost);
+	tcase_add_test(tcase, test_older_calls_do_not_count_for_the_next_attempt);
+	tcase_add_test(tcase, test_another_process_is_given_its_time);
+	tcase_add_test(tcase, test_a_waiter_that_was_called_does_not_stand_back);
+	tcase_add_test(tcase, test_passed_wakes_none_of_those_behind);
+	tcase_add_test(tcase, test_who_is_behind_has_no_fallback);
+	tcase_add_test(tcase, test_the_next_first_gets_the_fallback);
+	tcase_add_test(tcase, test_first_with_nothing_left_tries_at_once);
+	tcase_add_test(tcase, test_first_with_nothing_left_ends_a_pause);
+	tcase_add_test(tcase, test_first_while_it_votes_counts_afterwards);
+	tcase_add_test(tcase, test_first_with_nothing_left_while_it_votes_is_not_lost);
+	tcase_add_test(tcase, test_first_of_one_who_knew_nothing_takes_no_knowledge_away);
+	tcase_add_test(tcase, test_who_does_not_wait_hears_nothing);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,536 @@
+/* The core in the line: how a wait ends, and that no place is left behind.
+ *
+ * A place that stays though its waiter is gone holds up all behind it until somebody notices. So it is given up wherever it may have been
+ * taken: with the grant where the grant did not reach, at the end of the wait, and on CANCEL in any state. The driver keeps the books
+ * of it, and no operation may be finished with a place left. When one that waits tries again is in test_redlock_wait.c. */
+#include "redlock_wait_cases.h"
+
+/* --- granted ----------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_grant_at_once_takes_no_place)
+{
+	struct driver driver = waiter(3, false);
+
+	for (unsigned i = 0; i < 3; i++)
+		driver_vote(&driver, T, i, GRANTED);
+	ck_assert(driver.finished);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
+	ck_assert_int_eq(driver.result.outcome, REDLOCK_OK);
+}
+END_TEST
+
+START_TEST(test_granted_on_two_leaves_the_third)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		struct driver driver = waiter(3, false);
+
+		if (i == 0)
+			driver_held(&driver, T, 2, A, LEFT);
+		else if (i == 1)
+			driver_queued(&driver, T, 2, ALIVE);
+		else
+			driver_vote(&driver, T, 2, FAILED);
+		driver_vote(&driver, T, 0, GRANTED);
+		driver_vote(&driver, T, 1, GRANTED);
+		decided(&driver, REDLOCK_OK, 4);
+		left(&driver, 4);
+		ck_assert(!driver.finished);
+		driver_vote(&driver, T + 10, 2, GONE);
+		ck_assert(driver.finished);
+	}
+}
+END_TEST
+
+START_TEST(test_late_refusal_leaves_that_master)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		struct driver driver = waiter(3, false);
+
+		driver_vote(&driver, T, 0, GRANTED);
+		driver_vote(&driver, T, 1, GRANTED);
+		decided(&driver, REDLOCK_OK, 0);
+		ck_assert(!driver.finished);
+		if (i == 0)
+			driver_held(&driver, T + 5, 2, A, LEFT);
+		else if (i == 1)
+			driver_queued(&driver, T + 5, 2, ALIVE);
+		else
+			driver_vote(&driver, T + 5, 2, FAILED);
+		left(&driver, 4);
+		ck_assert(!driver.out.done && !driver.finished);
+		driver_vote(&driver, T + 10, 2, FAILED);
+		ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
+		ck_assert(driver.finished);
+	}
+}
+END_TEST
+
+START_TEST(test_late_grant_leaves_nothing)
+{
+	struct driver driver = waiter(3, false);
+
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_vote(&driver, T, 1, GRANTED);
+	driver_vote(&driver, T + 5, 2, GRANTED);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+/* It stands in line where it could not ask when it was granted elsewhere. */
+START_TEST(test_grant_leaves_masters_out_of_reach)
+{
+	struct driver driver = refused_waiter(false);
+
+	driver_wake(&driver, T + 10, 0);
+	driver_wake(&driver, T + 10, 1);
+	driver_vote(&driver, T + 20, 2, UNSENT);
+	driver_vote(&driver, T + 20, 0, GRANTED);
+	driver_vote(&driver, T + 20, 1, GRANTED);
+	decided(&driver, REDLOCK_OK, 4);
+	left(&driver, 4);
+	driver_finish(&driver, UNSENT);
+}
+END_TEST
+
+START_TEST(test_grant_after_a_round_leaves_the_third)
+{
+	struct driver driver = waiter(3, false);
+	struct redlock_event grant = { .now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS };
+
+	driver_reply(&driver, &grant);
+	grant.master = 1;
+	driver_reply(&driver, &grant);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
+	driver_held(&driver, T + 1, 2, A, LEFT);
+	driver_vote(&driver, T + 2, 0, GRANTED);
+	driver_vote(&driver, T + 3, 1, GRANTED);
+	decided(&driver, REDLOCK_OK, 4);
+	left(&driver, 4);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+/* --- no quorum ----------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_first_attempt_without_quorum_is_answered_at_once)
+{
+	struct driver driver = waiter(3, false);
+
+	driver_held(&driver, T, 0, A, LEFT);
+	driver_vote(&driver, T, 1, UNSENT);
+	quiet(&driver);
+	driver_vote(&driver, T, 2, FAILED);
+	decided(&driver, REDLOCK_NO_QUORUM, 5);
+	released(&driver, 5);
+	votes(&driver, 0, 1, 2, 0);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+START_TEST(test_later_attempt_without_quorum_is_made_again)
+{
+	struct driver driver = refused_waiter(true);
+	uint64_t now_us = T + 100;
+
+	for (unsigned i = 2; i < 5; i++) {
+		driver_wake(&driver, now_us, 0);
+		driver_wake(&driver, now_us, 1);
+		attempts(&driver, i);
+		driver_timer(&driver, now_us + TIMEOUT); /* nobody answers */
+		gave_back(&driver, 7);
+		now_us += TIMEOUT;
+		ck_assert_uint_ge(redlock_deadline_us(&driver.op), now_us + PAUSE_MIN);
+		ck_assert_uint_le(redlock_deadline_us(&driver.op), now_us + PAUSE_MAX);
+		while (driver.asks_len > 0)
+			driver_vote(&driver, now_us, driver.asks[0].master, FAILED);
+	}
+	driver_timer(&driver, redlock_deadline_us(&driver.op));
+	attempts(&driver, 5);
+}
+END_TEST
+
+/* Granted by all, but too late for any validity: as good as no quorum. */
+START_TEST(test_late_majority_is_given_back)
+{
+	struct driver driver = refused_waiter(false);
+	struct redlock_event short_one = { .vote = GRANTED, .ttl_us = DRIFT };
+
+	driver_wake(&driver, T + 10, 0);
+	driver_wake(&driver, T + 10, 1);
+	for (uint8_t i = 0; i < 2; i++) {
+		short_one.now_us = T + 20;
+		short_one.master = i;
+		driver_reply(&driver, &short_one);
+	}
+	gave_back(&driver, 7);
+	ck_assert_uint_le(redlock_deadline_us(&driver.op), T + 20 + PAUSE_MAX);
+}
+END_TEST
+
+/* --- the wait is over ------------------------------------------------------------------------------------------------------ */
+
+/* A waiter whose wait is over: it gives up its place everywhere, and hears who holds the lock. */
+static struct driver leaving(void)
+{
+	struct driver driver = refused_waiter(true);
+
+	driver_timer(&driver, T + WAIT - 1);
+	quiet(&driver);
+	driver_timer(&driver, T + WAIT);
+	left(&driver, 7);
+	ck_assert_uint_eq(driver.out.round, 1);
+	ck_assert_uint_eq(driver.out.attempt, 1);
+	ck_assert_int_eq(driver.op.state, REDLOCK_LEAVING);
+	ck_assert(!driver.out.done);
+	ck_assert_uint_eq(redlock_deadline_us(&driver.op), T + WAIT + TIMEOUT);
+	return driver;
+}
+
+START_TEST(test_end_tells_who_holds_it_now)
+{
+	struct driver driver = leaving();
+
+	driver_held(&driver, T + WAIT + 10, 2, B, 5000);
+	quiet(&driver);
+	driver_held(&driver, T + WAIT + 20, 0, B, 5000);
+	decided(&driver, REDLOCK_LOCKED, 0);
+	ck_assert(driver.result.has_holder);
+	ck_assert_uint_eq(driver.result.holder, B);
+	ck_assert_uint_eq(driver.result.retry_after_us, 5000);
+	votes(&driver, 0, 2, 0, 0);
+	ck_assert(!driver.finished);
+	driver_vote(&driver, T + WAIT + 30, 1, FAILED);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+/* It was somebody's when the wait began; that it is free now is no reason to say anything else. */
+START_TEST(test_end_with_the_lock_free_is_locked_by_nobody)
+{
+	struct driver driver = leaving();
+
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert(!driver.done);
+		driver_vote(&driver, T + WAIT + i, i, GONE);
+	}
+	decided(&driver, REDLOCK_LOCKED, 0);
+	ck_assert(!driver.result.has_holder);
+	votes(&driver, 0, 3, 0, 0);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+START_TEST(test_end_with_too_few_answers_is_no_quorum)
+{
+	struct driver driver = leaving();
+
+	driver_held(&driver, T + WAIT, 0, A, LEFT);
+	driver_vote(&driver, T + WAIT, 1, BARRED);
+	quiet(&driver);
+	driver_timer(&driver, T + WAIT + TIMEOUT);
+	decided(&driver, REDLOCK_NO_QUORUM, 0);
+	votes(&driver, 0, 1, 1, 1);
+	driver_vote(&driver, T + WAIT + TIMEOUT + 1, 2, GONE);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+START_TEST(test_end_decides_by_its_own_answers)
+{
+	struct driver driver = waiter(3, true);
+
+	driver_held(&driver, T, 0, A, LEFT);
+	driver_held(&driver, T, 1, A, LEFT);
+	gave_back(&driver, 4); /* two questions open on master 2 */
+	driver_timer(&driver, T + WAIT);
+	left(&driver, 7);
+	driver_held(&driver, T + WAIT, 2, A, LEFT); /* of the attempt */
+	driver_held(&driver, T + WAIT, 2, A, LEFT); /* of what was given back */
+	quiet(&driver);
+	driver_vote(&driver, T + WAIT, 0, GONE);
+	driver_vote(&driver, T + WAIT, 1, GONE);
+	quiet(&driver);
+	driver_held(&driver, T + WAIT, 2, B, LEFT);
+	decided(&driver, REDLOCK_LOCKED, 0);
+	ck_assert_uint_eq(driver.result.holder, B);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+START_TEST(test_calls_at_the_end_begin_nothing)
+{
+	struct driver driver = leaving();
+
+	for (unsigned i = 0; i < 3; i++)
+		driver_wake(&driver, T + WAIT + 1, i);
+	driver_first(&driver, T + WAIT + 1, 0);
+	driver_passed(&driver, T + WAIT + 1);
+	quiet(&driver);
+	ck_assert_uint_eq(redlock_deadline_us(&driver.op), T + WAIT + TIMEOUT);
+	driver_timer(&driver, T + WAIT + TIMEOUT);
+	decided(&driver, REDLOCK_NO_QUORUM, 0);
+	for (unsigned i = 0; i < 3; i++)
+		driver_wake(&driver, T + WAIT + TIMEOUT, i);
+	quiet(&driver);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+/* Called in the last moment: the attempt is made, and if it wins that is the answer. */
+START_TEST(test_end_waits_for_the_attempt_under_way)
+{
+	for (unsigned wins = 0; wins < 2; wins++) {
+		struct driver driver = refused_waiter(true);
+
+		driver_wake(&driver, T + WAIT - 100, 0);
+		driver_wake(&driver, T + WAIT - 100, 1);
+		attempts(&driver, 2);
+		ck_assert_uint_eq(driver.out.wait_left_us, 100);
+		driver_timer(&driver, T + WAIT);
+		quiet(&driver);
+		if (wins) {
+			driver_vote(&driver, T + WAIT + 10, 0, GRANTED);
+			driver_vote(&driver, T + WAIT + 10, 1, GRANTED);
+			decided(&driver, REDLOCK_OK, 0);
+			continue;
+		}
+		driver_held(&driver, T + WAIT + 10, 0, A, LEFT);
+		driver_held(&driver, T + WAIT + 10, 1, A, LEFT);
+		gave_back(&driver, 4);
+		ck_assert_uint_eq(driver.out.wait_left_us, 1); /* never none: the script would take that for leaving */
+		ck_assert_uint_le(redlock_deadline_us(&driver.op), T + WAIT + 10);
+		driver_timer(&driver, T + WAIT + 10);
+		left(&driver, 7);
+		ck_assert_int_eq(driver.op.state, REDLOCK_LEAVING);
+	}
+}
+END_TEST
+
+START_TEST(test_calls_after_the_end_are_no_attempt)
+{
+	struct driver driver = refused_waiter(true);
+
+	driver_wake(&driver, T + WAIT, 0);
+	driver_wake(&driver, T + WAIT, 1);
+	left(&driver, 7);
+	ck_assert_int_eq(driver.op.state, REDLOCK_LEAVING);
+}
+END_TEST
+
+START_TEST(test_a_wait_without_end)
+{
+	struct redlock_params params = waiting_params(1);
+	struct driver driver;
+
+	params.wait_us = REDLOCK_NEVER - T;
+	driver = waiter_of(&params, false);
+	driver_held(&driver, T, 0, A, LEFT);
+	sleeps_until(&driver, T + LEFT + ROUNDED);
+}
+END_TEST
+
+/* As many as there can be numbers for; then it is over. */
+START_TEST(test_attempts_are_bounded)
+{
+	struct redlock_params params = waiting_params(1);
+	struct driver driver;
+
+	params.wait_us = UINT64_C(1) << 60;
+	driver = waiter_of(&params, false);
+	for (uint64_t now_us = T; driver.op.state != REDLOCK_LEAVING; now_us++) {
+		driver_held(&driver, now_us, 0, A, LEFT);
+		driver_wake(&driver, now_us, 0);
+		MUST(driver.tries < UINT16_MAX || driver.op.state != REDLOCK_WAITING, "stuck");
+	}
+	ck_assert_uint_eq(driver.tries, UINT16_MAX);
+	driver_held(&driver, driver.now_us, 0, A, LEFT);
+	decided(&driver, REDLOCK_LOCKED, 0);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+/* --- cancelled ------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_cancel_while_it_votes)
+{
+	struct driver driver = waiter(3, false);
+
+	driver_vote(&driver, T, 0, UNSENT);
+	driver_held(&driver, T, 1, A, LEFT);
+	driver_cancel(&driver, T + 1);
+	decided(&driver, REDLOCK_CANCELLED, 6);
+	released(&driver, 6);
+	driver_held(&driver, T + 2, 2, A, LEFT);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+/* Where it stands in line from before, though this attempt did not reach it. */
+START_TEST(test_cancel_of_a_later_attempt)
+{
+	struct driver driver = refused_waiter(false);
+
+	driver_wake(&driver, T, 0);
+	driver_wake(&driver, T, 1);
+	driver_vote(&driver, T + 1, 2, UNSENT);
+	driver_cancel(&driver, T + 2);
+	decided(&driver, REDLOCK_CANCELLED, 7);
+	released(&driver, 7);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+START_TEST(test_cancel_while_it_raises)
+{
+	struct driver driver = refused_waiter(false);
+	struct redlock_event grant = { .now_us = T + 1, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS };
+
+	driver_wake(&driver, T, 0);
+	driver_wake(&driver, T, 1);
+	driver_reply(&driver, &grant);
+	grant.master = 1;
+	driver_reply(&driver, &grant);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
+	driver_cancel(&driver, T + 2);
+	decided(&driver, REDLOCK_CANCELLED, 7);
+	released(&driver, 7);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+START_TEST(test_cancel_while_it_sleeps)
+{
+	struct driver driver = waiter(3, true);
+
+	driver_vote(&driver, T, 1, UNSENT); /* nothing can be there */
+	driver_held(&driver, T, 0, A, LEFT);
+	driver_held(&driver, T, 2, A, LEFT);
+	sleeps_until(&driver, T + WAIT);
+	driver_cancel(&driver, T + 5);
+	decided(&driver, REDLOCK_CANCELLED, 5);
+	left(&driver, 5);
+	driver_cancel(&driver, T + 6);
+	quiet(&driver);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+START_TEST(test_cancel_in_a_pause)
+{
+	struct driver driver = waiter(3, true);
+
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_held(&driver, T, 1, A, LEFT);
+	driver_held(&driver, T, 2, B, LEFT);
+	gave_back(&driver, 1);
+	driver_cancel(&driver, T + 5);
+	decided(&driver, REDLOCK_CANCELLED, 7);
+	left(&driver, 7);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+START_TEST(test_cancel_at_the_end)
+{
+	struct driver driver = leaving();
+
+	driver_held(&driver, T + WAIT, 0, A, LEFT);
+	driver_cancel(&driver, T + WAIT + 1);
+	decided(&driver, REDLOCK_CANCELLED, 0);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+/* --- who does not wait -------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_anothers_turn_is_locked_for_who_does_not_wait)
+{
+	struct driver driver = started(REDLOCK_ACQUIRE, 3, 5);
+
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_queued(&driver, T, 1, 800000);
+	quiet(&driver);
+	driver_queued(&driver, T, 2, 800000);
+	decided(&driver, REDLOCK_LOCKED, 7);
+	ck_assert(!driver.out.tokenless);
+	ck_assert(!driver.result.has_holder);
+	ck_assert_uint_eq(driver.result.tries, 1);
+	votes(&driver, 1, 2, 0, 0);
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+START_TEST(test_anothers_turn_does_not_hinder_a_majority)
+{
+	struct driver driver = started(REDLOCK_ACQUIRE, 3, 1);
+
+	driver_queued(&driver, T, 1, ALIVE);
+	driver_vote(&driver, T, 0, GRANTED);
+	quiet(&driver);
+	driver_vote(&driver, T, 2, GRANTED);
+	decided(&driver, REDLOCK_OK, 0);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+START_TEST(test_inspection_counts_those_that_a_majority_knows_of)
+{
+	static const uint32_t here[] = { 7, 2, 4, 9, 0 };
+	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
+	struct redlock_event reply = { .now_us = T, .vote = GONE };
+
+	for (uint8_t i = 0; i < 5; i++) {
+		if (driver.done)
+			break;
+		reply.master = i;
+		reply.waiters = here[i];
+		driver_reply(&driver, &reply);
+	}
+	ck_assert_int_eq(driver.result.outcome, REDLOCK_OK);
+	ck_assert_uint_eq(driver.result.waiters, 2); /* three answered: 7, 2, 4 */
+	driver_finish(&driver, GONE);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("redlock_wait_end");
+	TCase *tcase = tcase_create("waiting");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_add_test(tcase, test_grant_at_once_takes_no_place);
+	tcase_add_test(tcase, test_granted_on_two_leaves_the_third);
+	tcase_add_test(tcase, test_late_refusal_leaves_that_master);
+	tcase_add_test(tcase, test_late_grant_leaves_nothing);
+	tcase_add_test(tcase, test_grant_leaves_masters_out_of_reach);
+	tcase_add_test(tcase, test_grant_after_a_round_leaves_the_third);
+	tcase_add_test(tcase, test_first_attempt_without_quorum_is_answered_at_once);
+	tcase_add_test(tcase, test_later_attempt_without_quorum_is_made_again);
+	tcase_add_test(tcase, test_late_majority_is_given_back);
+	tcase_add_test(tcase, test_end_tells_who_holds_it_now);
+	tcase_add_test(tcase, test_end_with_the_lock_free_is_locked_by_nobody);
+	tcase_add_test(tcase, test_end_with_too_few_answers_is_no_quorum);
+	tcase_add_test(tcase, test_end_decides_by_its_own_answers);
+	tcase_add_test(tcase, test_calls_at_the_end_begin_nothing);
+	tcase_add_test(tcase, test_end_waits_for_the_attempt_under_way);
+	tcase_add_test(tcase, test_calls_after_the_end_are_no_attempt);
+	tcase_add_test(tcase, test_a_wait_without_end);
+	tcase_add_test(tcase, test_attempts_are_bounded);
+	tcase_add_test(tcase, test_cancel_while_it_votes);
+	tcase_add_test(tcase, test_cancel_of_a_later_attempt);
+	tcase_add_test(tcase, test_cancel_while_it_raises);
+	tcase_add_test(tcase, test_cancel_while_it_sleeps);
+	tcase_add_test(tcase, test_cancel_in_a_pause);
+	tcase_add_test(tcase, test_cancel_at_the_end);
+	tcase_add_test(tcase, test_anothers_turn_is_locked_for_who_does_not_wait);
+	tcase_add_test(tcase, test_anothers_turn_does_not_hinder_a_majority);
+	tcase_add_test(tcase, test_inspection_counts_those_that_a_majority_knows_of);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? 0 : 1;
+}
