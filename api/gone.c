@@ -13,7 +13,7 @@
 #include "../server/log.h"
 #include "internal.h"
 
-enum { EVENTS_MAX = 64 };
+enum { EVENTS_MAX = 64 }; /* in one call: where thousands leave at once, the masters' answers must be read in between */
 
 bool gone_init(struct api *api)
 {
@@ -54,14 +54,11 @@ void gone_unwatch(struct connection *connection)
 void gone_check(struct api *api)
 {
 	struct epoll_event events[EVENTS_MAX];
-	int count;
+	int count = epoll_wait(api->gone_fd, events, EVENTS_MAX, 0);
 
-	do {
-		count = epoll_wait(api->gone_fd, events, EVENTS_MAX, 0);
-		for (int i = 0; i < count; i++) {
-			struct connection *connection = events[i].data.ptr;
-			assert(connection->watched);
-			request_leave(&connection->request);
-		}
-	} while (count == EVENTS_MAX);
+	for (int i = 0; i < count; i++) {
+		struct connection *connection = events[i].data.ptr;
+		assert(connection->watched);
+		request_leave(&connection->request);
+	}
 }

@@ -25,7 +25,8 @@ void gone_watch(struct connection *connection);
 /* Does nothing if it is not watched. */
 void gone_unwatch(struct connection *connection);
 
-/* Ends the requests of all watched clients that have left. Not from within a call of the library. */
+/* Ends the requests of watched clients that have left; where there are many, of some of them, and the descriptor stays readable. Not from within a
+ * call of the library. */
 void gone_check(struct api *api);
 
 #endif

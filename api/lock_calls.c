@@ -187,7 +187,7 @@ static void call_done(void *arg, const struct lease_answer *answer)
 		break;
 	case LEASE_TOO_MANY:
 		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, "The lock is held, and too many requests wait already.", NULL);
-		request->reply.retry_after_s = whole_seconds(answer->retry_after_ms);
+		request->reply.retry_after_s = 1; /* a place may come free at any time, however long the holder stays */
 		break;
 	case LEASE_STATUS_COUNT:
 		assert(false);

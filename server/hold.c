@@ -25,12 +25,18 @@ struct hold {
 	void *arg;
 };
 
+/* Where many are due at once (after the machine slept, at a drain) they go a few in each round of the loop: answers that lie unread too long,
+ * as the loop is busy with asking, would count as missing. */
+enum { RENEWALS_PER_ROUND = 64 };
+
 struct holds {
 	uv_loop_t *loop;
 	struct leases *leases;
 	struct metrics *metrics;
 	struct hold *all, *spare;
 	size_t count;
+	uint64_t round_ms; /* the loop's time of the round … */
+	unsigned due;      /* … and how many were due in it */
 	bool draining;
 };
 
@@ -122,12 +128,28 @@ static void carry_out(struct hold *hold, enum hold_deed deed, enum lease_status 
 		hold->on_event(hold->arg, events[deed], code);
 }
 
+/* 0: now; else after so many ms, one round for each. */
+static uint64_t wait_for_turn_ms(struct holds *holds)
+{
+	uint64_t now_ms = uv_now(holds->loop);
+	if (now_ms != holds->round_ms)
+		holds->due = 0;
+	holds->round_ms = now_ms;
+	return holds->due++ / RENEWALS_PER_ROUND;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
 	struct hold *hold = timer->data;
 	enum lease_status code = LEASE_OK;
+	uint64_t now_us = clock_now_us(), wait_ms = hold_plan_renews(&hold->plan, now_us) ? wait_for_turn_ms(hold->holds) : 0;
 	assert(hold->used);
-	enum hold_deed deed = hold_plan_timer(&hold->plan, clock_now_us(), &code);
+	if (wait_ms > 0) {
+		hold_plan_postpone(&hold->plan, now_us + wait_ms * 1000);
+		arm_timer(hold);
+		return;
+	}
+	enum hold_deed deed = hold_plan_timer(&hold->plan, now_us, &code);
 	carry_out(hold, deed, code);
 }
 
@@ -163,7 +185,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	hold_plan_init(&hold->plan, now_us, now_us + answer->validity_ms * UINT64_C(1000), request->ttl_ms * UINT64_C(1000));
 	note_count(holds, holds->count + 1);
 	if (holds->draining)
-		(void)hold_plan_drain(&hold->plan, now_us, true); /* the timer tells it */
+		hold_plan_drain(&hold->plan, now_us, true); /* the timer tells it */
 	arm_timer(hold);
 	return hold;
 }
@@ -196,9 +218,12 @@ void holds_drain(struct holds *holds)
 {
 	uint64_t now_us = clock_now_us();
 	holds->draining = true;
-	for (struct hold *hold = holds->all; hold; hold = hold->all_next)
-		if (hold->used)
-			carry_out(hold, hold_plan_drain(&hold->plan, now_us, false), LEASE_OK);
+	for (struct hold *hold = holds->all; hold; hold = hold->all_next) {
+		if (!hold->used)
+			continue;
+		hold_plan_drain(&hold->plan, now_us, false);
+		arm_timer(hold);
+	}
 }
 
 void holds_close(struct holds *holds)

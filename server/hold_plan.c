@@ -62,7 +62,19 @@ enum hold_deed hold_plan_timer(struct hold_plan *plan, uint64_t now_us, enum lea
 		return lose(plan, code_at_end(plan), ret_code);
 	if (plan->draining && now_us >= plan->drain_until_us)
 		return end_drain(plan);
-	return !plan->renewing && now_us >= plan->next_us ? renew(plan, now_us) : HOLD_DO_NOTHING;
+	return hold_plan_renews(plan, now_us) ? renew(plan, now_us) : HOLD_DO_NOTHING;
+}
+
+bool hold_plan_renews(const struct hold_plan *plan, uint64_t now_us)
+{
+	bool ends = plan->over || now_us >= end_us(plan) || (plan->draining && now_us >= plan->drain_until_us);
+	return !ends && !plan->renewing && now_us >= plan->next_us;
+}
+
+void hold_plan_postpone(struct hold_plan *plan, uint64_t until_us)
+{
+	assert(!plan->renewing);
+	plan->next_us = until_us;
 }
 
 static uint64_t pause_us(const struct hold_plan *plan)
@@ -105,12 +117,12 @@ enum hold_deed hold_plan_answered(struct hold_plan *plan, uint64_t now_us, const
 	return plan->doubtful ? HOLD_DO_NOTHING : HOLD_TELL_RENEWED;
 }
 
-enum hold_deed hold_plan_drain(struct hold_plan *plan, uint64_t now_us, bool fresh)
+void hold_plan_drain(struct hold_plan *plan, uint64_t now_us, bool fresh)
 {
 	if (plan->over || plan->draining || now_us >= end_us(plan)) /* at its end the timer is due */
-		return HOLD_DO_NOTHING;
+		return;
 	uint64_t half_us = (plan->until_us - now_us) / 2; /* the other half is the holder's, to go on elsewhere */
 	plan->draining = true;
 	plan->drain_until_us = fresh ? now_us : now_us + (half_us < HOLD_DRAIN_PATIENCE_US ? half_us : HOLD_DRAIN_PATIENCE_US);
-	return fresh || plan->renewing ? HOLD_DO_NOTHING : renew(plan, now_us); /* a renewal under way is fresh enough */
+	plan->next_us = now_us; /* a renewal under way is fresh enough */
 }

@@ -58,7 +58,11 @@ uint64_t hold_plan_due_us(const struct hold_plan *plan);
 enum hold_deed hold_plan_timer(struct hold_plan *plan, uint64_t now_us, enum lease_status *ret_code);
 enum hold_deed hold_plan_answered(struct hold_plan *plan, uint64_t now_us, const struct lease_answer *answer, enum lease_status *ret_code);
 
-/* The service is shutting down. `fresh`: the lease was only just granted, so that nothing is gained by renewing it. */
-enum hold_deed hold_plan_drain(struct hold_plan *plan, uint64_t now_us, bool fresh);
+/* The service is shutting down: the timer is due. `fresh`: the lease was only just granted, so that nothing is gained by renewing it. */
+void hold_plan_drain(struct hold_plan *plan, uint64_t now_us, bool fresh);
+
+/* True if hold_plan_timer() would renew now. hold_plan_postpone() puts that off. */
+bool hold_plan_renews(const struct hold_plan *plan, uint64_t now_us);
+void hold_plan_postpone(struct hold_plan *plan, uint64_t until_us);
 
 #endif

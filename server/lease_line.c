@@ -172,8 +172,8 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 {
 	struct metrics *metrics = op->leases->metrics;
 	enum metrics_wait how = result->outcome == REDLOCK_OK ? METRICS_WAIT_GRANTED : result->outcome == REDLOCK_CANCELLED ? METRICS_WAIT_GONE : METRICS_WAIT_TIMEOUT;
-	if (result->tries <= 1 && how == METRICS_WAIT_GRANTED)
-		return; /* it was free: nobody waited */
+	if (result->tries <= 1 && (how == METRICS_WAIT_GRANTED || result->outcome == REDLOCK_NO_QUORUM))
+		return; /* decided at once: nobody waited */
 	histogram_observe(&metrics->wait[how], now_us - op->began_us);
 	if (how == METRICS_WAIT_GRANTED && op->called_us != 0)
 		histogram_observe(&metrics->handover, now_us - op->called_us);

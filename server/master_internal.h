@@ -92,6 +92,7 @@ struct master {
 	struct {
 		redisAsyncContext *context; /* subscribed; NULL: not there */
 		uint64_t tried_us;          /* when it was opened last */
+		bool listening;             /* … and the master has said so */
 		char refused[STATUS_REASON_MAX]; /* why the master does not let it listen; "": it does */
 		uint64_t beside_us;         /* since when the connection is up beside which it was opened */
 	} line;
@@ -150,6 +151,8 @@ void master_link_fail(struct master *master, const char *reason); /* closes and 
 void master_link_close(struct master *master);                    /* closes for good */
 void master_link_flush(struct master *master);
 void master_link_timer(struct master *master, uint64_t delay_ms);
+/* A path that is gone shows within seconds. */
+void master_link_set_options(int fd, bool is_unix);
 /* Puts a connection into the loop until hiredis frees its context. `master`: hears of its end, and its writes wait for master_link_flush();
  * NULL: neither, for a connection beside. NULL where memory is short. */
 struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, struct master *master);

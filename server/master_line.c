@@ -17,7 +17,7 @@
 #include "master_internal.h"
 #include "token.h"
 
-enum { LINE_TICK_MS = 300, LINE_REFUSED_MS = 10000, PLACE_LEN = MASTER_REPLICA_LEN + 1 + 16 };
+enum { LINE_TICK_MS = 300, LINE_OPENING_MS = 1000, LINE_REFUSED_MS = 10000, PLACE_LEN = MASTER_REPLICA_LEN + 1 + 16 };
 
 _Static_assert(3 * LINE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US, "a word may be lost, and we still count as alive");
 
@@ -61,6 +61,7 @@ static void on_word(redisAsyncContext *context, void *raw, void *privdata)
 		return;
 	if (strcmp(reply->element[0]->str, "subscribe") == 0) {
 		master->line.refused[0] = '\0';
+		master->line.listening = true;
 		master->all->line_events.lapsed(master->all->line_events.arg);
 	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
 		take_call(master, reply->element[2]->str, (size_t)reply->element[2]->len);
@@ -80,8 +81,11 @@ static void on_disconnect(const redisAsyncContext *context, int status)
 
 static void on_connect(const redisAsyncContext *context, int status)
 {
+	const struct master *master = context->data;
 	if (status != REDIS_OK)
 		on_disconnect(context, status);
+	else if (master)
+		master_link_set_options(context->c.fd, master->address->is_unix);
 }
 
 /* To wherever the first connection leads: its name is resolved already. */
@@ -117,12 +121,14 @@ static bool subscribe(struct master *master, redisAsyncContext *context)
 static void listen_to(struct master *master)
 {
 	uint64_t now_us = clock_now_us();
-	if (master->line.context && master->line.beside_us == master->up_us)
+	bool in_time = master->line.listening || now_us < master->line.tried_us + LINE_OPENING_MS * UINT64_C(1000);
+	if (master->line.context && in_time && master->line.beside_us == master->up_us)
 		return;
 	if (master->line.refused[0] && now_us < master->line.tried_us + LINE_REFUSED_MS * UINT64_C(1000))
 		return;
 	drop(master);
 	master->line.tried_us = now_us;
+	master->line.listening = false;
 	redisAsyncContext *context = connect_beside(master);
 	if (!context)
 		return;

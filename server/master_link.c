@@ -173,7 +173,7 @@ void master_link_flush(struct master *master)
 
 /* ---- connecting ---- */
 
-static void set_socket_options(int fd, bool is_unix)
+void master_link_set_options(int fd, bool is_unix)
 {
 	if (is_unix)
 		return;
@@ -193,7 +193,7 @@ static void on_connect(const redisAsyncContext *context, int status)
 	struct master *master = io->master;
 	if (status != REDIS_OK || !master)
 		return;
-	set_socket_options(context->c.fd, master->address->is_unix);
+	master_link_set_options(context->c.fd, master->address->is_unix);
 	master->link = LINK_GREETING;
 	master_greet(master);
 }

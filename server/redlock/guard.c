@@ -110,6 +110,8 @@ static void wait_from(struct guard_master *master, uint64_t marker, bool kept, u
 	master->since_us = now_us;
 	master->certificate = 0;
 	master->found = GUARD_NO_REASON; /* whatever it was, the wait makes up for it */
+	if (master->gone_certificate == marker)
+		master->gone_certificate = 0; /* an image from the time of an older bar brought its marker back: whoever waits it out may use it */
 }
 
 /* Barred already, by us or by another redlockd. */

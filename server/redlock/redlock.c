@@ -140,6 +140,7 @@ static void begin_attempt(struct redlock *op, uint64_t now_us, uint64_t guess, s
 	op->highest = 0;
 	op->woken = 0;
 	op->again = false;
+	op->passed_us = 0;
 	send_to(op, out, first_script(op->params.kind), op->sent);
 	keep_place(op, now_us, out);
 }

@@ -39,6 +39,8 @@ enum { REDLOCK_MASTERS_MAX = 15 };
 /* Waiting: a process counts as alive on a master for so long after its last word there, and whoever hears that it is another process's turn gives it
  * so long before it tries itself. */
 #define REDLOCK_ALIVE_US UINT64_C(1000000)
+/* However often it hears so, it tries itself after that long: those calls may not be about its own lock (two clusters that share a channel). */
+#define REDLOCK_PASSED_MAX_US UINT64_C(5000000)
 
 enum redlock_kind { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT };
 
@@ -193,6 +195,7 @@ struct redlock {
 	uint16_t woken;       /* bit i: master i has called this operation since the attempt began */
 	uint64_t arrival;     /* its place in the line; 0: it does not wait */
 	uint64_t wait_end_us;
+	uint64_t passed_us;   /* when it heard first, since its last attempt, that it is another process's turn; 0: not yet */
 	uint64_t free_us;     /* WAITING: when the lock may be free, as far as is known; REDLOCK_NEVER: nobody knows */
 	uint64_t fence;       /* the number of this attempt: the guess, or the last RAISE's */
 	uint64_t highest;     /* the largest number seen in this attempt */

@@ -31,7 +31,9 @@ void redlock_waiting_pass(struct redlock *op, uint64_t now_us)
 {
 	if (op->state != REDLOCK_WAITING || op->paused || op->woken != 0)
 		return;
-	op->free_us = redlock_after_us(now_us, REDLOCK_ALIVE_US);
+	if (op->passed_us == 0)
+		op->passed_us = now_us;
+	op->free_us = earlier(redlock_after_us(now_us, REDLOCK_ALIVE_US), redlock_after_us(op->passed_us, REDLOCK_PASSED_MAX_US));
 	redlock_waiting_set_deadline(op, now_us);
 }
 

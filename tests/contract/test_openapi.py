@@ -7,7 +7,9 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
+import time
 
 import pytest
 import yaml
@@ -17,6 +19,7 @@ from harness import ROOT, Lab, connect_to, read_response, run_redlockd, wait_unt
 HERE = pathlib.Path(__file__).resolve().parent
 FILE = ROOT / "openapi.yaml"
 DESCRIPTION = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+LINES = "application/x-ndjson"
 METHODS = {"get", "put", "post", "delete", "patch", "options", "head", "trace"}
 QUIET = {"REDOCLY_TELEMETRY": "off", "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true", "NO_COLOR": "1"}
 
@@ -70,8 +73,9 @@ def described():
     found = set()
     for (method, pattern, status), (_, response) in RESPONSES.items():
         codes = set()
-        for media in response.get("content", {}).values():
-            codes |= codes_of(media["schema"])
+        for name, media in response.get("content", {}).items():
+            if name != LINES:  # the code in a line is none of the answer's
+                codes |= codes_of(media["schema"])
         assert bool(codes) == (status >= 400), f"{method} {pattern} {status}: an error has a code, and nothing else has"
         found |= {Described(method, pattern, status, code) for code in codes or {"-"}}
     return found
@@ -187,6 +191,57 @@ def gather_leases(lab, answers):
     answers.ask(service, "GET", "/locks", NEW, 200)
 
 
+def gather_waiting(lab, answers):
+    """One waits in a line for one: it is seen in the state, the next one is too many. The first wait runs out; another is granted."""
+    service = lab.service(3, "--max-waiters-per-resource", "1")
+    body = {"resource": "line", "owner": "worker-7", "ttl_ms": 60000}
+    lease = answers.ask(service, "POST", "/locks", NEW, 201, body={**body, "wait_ms": 60000}).json
+    assert lease["waited_ms"] < 20000, "it is free"
+    assert "waited_ms" not in service.acquire("no wait")
+
+    def waits(count):
+        return service.curl("GET", "/locks/line").json["waiters"] == count
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 1500})
+        wait_until(lambda: waits(1), what="one in line")
+        answers.ask(service, "GET", "/locks/line", ONE, 200)
+        assert answers.ask(service, "GET", "/locks?prefix=line", NEW, 200).json["locks"][0]["waiters"] == 1
+        answers.ask(service, "POST", "/locks", NEW, 429, body={**body, "wait_ms": 1000})
+        answers.add("POST", NEW, waiter.result())
+        assert waiter.result().status == 409 and waiter.result().json["waited_ms"] >= 1500, waiter.result()
+        wait_until(lambda: waits(0), what="nobody in line")
+        waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 60000})
+        wait_until(lambda: waits(1), what="one in line")
+        seen = time.monotonic()
+        answers.ask(service, "GET", "/locks/line", ONE, 200)
+        least = (time.monotonic() - seen) * 1000
+        answers.ask(service, "DELETE", "/locks/line", ONE, 204, body={"token": lease["token"]})
+        answers.add("POST", NEW, waiter.result())
+        assert waiter.result().status == 201 and waiter.result().json["fence"] > lease["fence"], waiter.result()
+        assert least * 0.99 - 1 <= waiter.result().json["waited_ms"] <= waiter.result().seconds * 1000 + 1, waiter.result()
+
+
+def gather_holding(lab, answers):
+    """Streams of a lock that is held by its connection, each to its end."""
+    service = lab.service(3)
+
+    def ended(resource, end):
+        plain = service.connect()
+        body = json.dumps({"resource": resource, "owner": "worker-7", "ttl_ms": 300, "hold": True}).encode()
+        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: e2e\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: b'"renewed"' in plain.recv(65536, socket.MSG_PEEK), what="a renewal")
+        end()
+        answer = read_response(plain)
+        plain.close()
+        answers.add("POST", NEW, answer)
+        return json.loads(answer.body.splitlines()[-1])
+
+    assert ended("key deleted", lambda: [master.cli("DEL", "key deleted") for master in service.masters]) == {"event": "lost", "code": "lease-expired"}
+    assert ended("taken", lambda: [master.cli("SET", "taken", "somebody's") for master in service.masters]) == {"event": "lost", "code": "not-owner"}
+    assert ended("drained", lambda: service.process.send_signal(signal.SIGTERM))["event"] == "draining"
+
+
 def gather_operation(lab, answers):
     service = lab.service(3)
     for path in ("/healthz", "/readyz", "/metrics", "/masters", "/openapi.yaml", "/version", "/"):
@@ -208,7 +263,8 @@ def gather_mistakes(lab, answers):
             answers.ask(service, method, path + "?" + "x" * size, pattern, 414)
         for size in (9000, 25000):
             answers.ask(service, method, path, pattern, 431, headers={"X-Long": "x" * size})
-    for body in ("", "{", "[]", '{"resource":"a","resource":"b"}', '{"resource":1}', '{"resource":"a","wait_ms":1}', '{"resource":"a","ttl_ms":0}'):
+    for body in ("", "{", "[]", '{"resource":"a","resource":"b"}', '{"resource":1}', '{"resource":"a","wait_ms":-1}', '{"resource":"a","wait_ms":60001}',
+                 '{"resource":"a","ttl_ms":0}'):
         answers.ask(service, "POST", "/locks", NEW, 400, body=body)
     answers.ask(service, "DELETE", "/locks/a", ONE, 400)
     answers.ask(service, "GET", "/locks?limit=0", NEW, 400)
@@ -280,8 +336,15 @@ def gather_split(lab, answers):
 
 
 def gather_draining(lab, answers):
+    """Those that wait are sent away, too."""
     service = lab.service(1)
-    service.process.send_signal(signal.SIGTERM)
+    service.acquire("held")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(service.curl, "POST", "/locks", body={"resource": "held", "wait_ms": 60000})
+        wait_until(lambda: service.curl("GET", "/locks/held").json["waiters"] == 1, what="one in line")
+        service.process.send_signal(signal.SIGTERM)
+        answers.add("POST", NEW, waiter.result())
+    assert waiter.result().code == "draining", waiter.result()
     wait_until(lambda: service.curl("GET", "/readyz").status == 503, what="draining")
     answers.ask(service, "GET", "/readyz", "/readyz", 503)
     answers.ask(service, "POST", "/locks", NEW, 503, body={"resource": "a"})
@@ -307,7 +370,7 @@ def gather_drained(lab, answers):
 @pytest.fixture(scope="module")
 def answers():
     found = Answers()
-    for gather in (gather_leases, gather_operation, gather_mistakes, gather_too_many, gather_down, gather_barred, gather_split,
+    for gather in (gather_leases, gather_waiting, gather_holding, gather_operation, gather_mistakes, gather_too_many, gather_down, gather_barred, gather_split,
                    gather_draining, gather_drained):
         with Lab() as lab:
             gather(lab, found)
@@ -325,7 +388,7 @@ def validate(checks, folder):
 
 
 # What HTTP itself adds to an answer, and what is described elsewhere in a description: as the media type.
-OF_HTTP = {"date", "connection", "content-length", "content-type", "keep-alive"}
+OF_HTTP = {"date", "connection", "content-length", "content-type", "keep-alive", "transfer-encoding"}
 
 
 def check_headers(name, pointer, response, answer):
@@ -343,13 +406,17 @@ def check_headers(name, pointer, response, answer):
 
 
 def check_body(name, pointer, response, answer):
-    """Yields the check of an answer's body; fails where its media type is not described."""
+    """Yields the check of an answer's body, or of each of its lines; fails where its media type is not described."""
     if "content" not in response:
         assert answer.body == b"" and "content-type" not in answer.headers, f"{name}: {answer}"
         return
     media = answer.headers["content-type"].partition(";")[0]
     assert media in response["content"], f"{name}: {answer}"
-    yield f"{pointer}/content/{escape(media)}/schema", json.loads(answer.body) if media.endswith("json") else answer.body.decode()
+    if media == LINES:
+        assert answer.body.endswith(b"}\n"), f"{name}: {answer}"
+        yield from ((f"{pointer}/content/{escape(media)}/schema", json.loads(line)) for line in answer.body.splitlines())
+    else:
+        yield f"{pointer}/content/{escape(media)}/schema", json.loads(answer.body) if media.endswith("json") else answer.body.decode()
 
 
 def test_real_answers_are_as_described(answers, tmp_path):
@@ -364,6 +431,15 @@ def test_real_answers_are_as_described(answers, tmp_path):
     assert len(checks) > len(answers)
     wrong = [f"{name}: {message}: {check[1]}" for name, check, message in zip(names, checks, validate(checks, tmp_path)) if message]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("schema, option", [("TtlMs", "max-ttl-ms"), ("WaitMs", "max-wait-ms")])
+def test_bounds_are_those_of_the_options(schema, option):
+    """What can be configured can be said; what counts where nothing is configured is told in words."""
+    rows = [line for line in run_redlockd("--help=markdown").stdout.splitlines() if line.startswith(f"| `--{option}=")]
+    default, allowed = [cell.strip(" `") for cell in rows[0].split("|")[2:4]]
+    assert DESCRIPTION["components"]["schemas"][schema]["maximum"] == int(allowed.split(" to ")[1])
+    assert f"`--{option}` ({default})" in DESCRIPTION["components"]["schemas"][schema]["description"]
 
 
 def test_what_the_http_library_refuses_by_itself(service):

@@ -100,7 +100,8 @@ unsigned fake_leases_pump(struct leases *leases)
 	for (size_t i = 0; i < FAKE_OPS_MAX && !leases->hold; i++) {
 		if (leases->ops[i].used) {
 			leases->ops[i].used = false;
-			leases->ops[i].done(leases->ops[i].arg, &leases->answer);
+			if (leases->ops[i].done != NULL)
+				leases->ops[i].done(leases->ops[i].arg, &leases->answer);
 			count++;
 		}
 		if (leases->listings[i].used) {

@@ -124,4 +124,21 @@ static inline struct driver refused_waiter(bool behind)
 	return driver;
 }
 
+/* A waiter whose wait is over: it gives up its place everywhere, and hears who holds the lock. */
+static inline struct driver leaving(void)
+{
+	struct driver driver = refused_waiter(true);
+
+	driver_timer(&driver, T + WAIT - 1);
+	quiet(&driver);
+	driver_timer(&driver, T + WAIT);
+	left(&driver, 7);
+	ck_assert_uint_eq(driver.out.round, 1);
+	ck_assert_uint_eq(driver.out.attempt, 1);
+	ck_assert_int_eq(driver.op.state, REDLOCK_LEAVING);
+	ck_assert(!driver.out.done);
+	ck_assert_uint_eq(redlock_deadline_us(&driver.op), T + WAIT + TIMEOUT);
+	return driver;
+}
+
 #endif

@@ -46,7 +46,8 @@ static enum hold_deed answer(uint64_t ms, enum lease_status status)
 	do { \
 		ck_assert_uint_eq(hold_plan_due_us(&plan), HOLD_NEVER); \
 		ck_assert_int_eq(tick(1000000), HOLD_DO_NOTHING); \
-		ck_assert_int_eq(hold_plan_drain(&plan, at(1000000), false), HOLD_DO_NOTHING); \
+		hold_plan_drain(&plan, at(1000000), false); \
+		ck_assert_uint_eq(hold_plan_due_us(&plan), HOLD_NEVER); \
 	} while (0)
 #define LOST(deed, why) \
 	do { \
@@ -219,8 +220,11 @@ END_TEST
 START_TEST(drain)
 {
 	grant();
-	ck_assert_int_eq(hold_plan_drain(&plan, at(500), false), HOLD_DO_RENEW);
-	ck_assert_int_eq(hold_plan_drain(&plan, at(501), false), HOLD_DO_NOTHING);
+	hold_plan_drain(&plan, at(500), false);
+	DUE(500);
+	ck_assert_int_eq(tick(500), HOLD_DO_RENEW);
+	hold_plan_drain(&plan, at(501), false);
+	ck_assert_int_eq(tick(501), HOLD_DO_NOTHING);
 	ck_assert_int_eq(answer(510, LEASE_OK), HOLD_TELL_DRAINING);
 	ck_assert_uint_eq(plan.until_us, at(500 + VALIDITY_MS));
 	OVER();
@@ -231,7 +235,8 @@ START_TEST(drain_takes_the_renewal_under_way)
 {
 	grant();
 	ck_assert_int_eq(tick(1000), HOLD_DO_RENEW);
-	ck_assert_int_eq(hold_plan_drain(&plan, at(1001), false), HOLD_DO_NOTHING);
+	hold_plan_drain(&plan, at(1001), false);
+	ck_assert_int_eq(tick(1001), HOLD_DO_NOTHING);
 	ck_assert_int_eq(answer(1010, LEASE_OK), HOLD_TELL_DRAINING);
 	OVER();
 }
@@ -240,7 +245,8 @@ END_TEST
 START_TEST(drain_without_quorum)
 {
 	grant();
-	ck_assert_int_eq(hold_plan_drain(&plan, at(500), false), HOLD_DO_RENEW);
+	hold_plan_drain(&plan, at(500), false);
+	ck_assert_int_eq(tick(500), HOLD_DO_RENEW);
 	ck_assert_int_eq(answer(510, LEASE_NO_QUORUM), HOLD_TELL_DRAINING); /* there is validity left to use elsewhere */
 	OVER();
 }
@@ -249,14 +255,16 @@ END_TEST
 START_TEST(drain_is_patient_to_a_point)
 {
 	grant();
-	ck_assert_int_eq(hold_plan_drain(&plan, at(500), false), HOLD_DO_RENEW);
+	hold_plan_drain(&plan, at(500), false);
+	ck_assert_int_eq(tick(500), HOLD_DO_RENEW);
 	DUE(1000);
 	ck_assert_int_eq(tick(999), HOLD_DO_NOTHING);
 	ck_assert_int_eq(tick(1000), HOLD_TELL_DRAINING);
 	OVER();
 	/* Short leases: half of what is left. */
 	grant();
-	ck_assert_int_eq(hold_plan_drain(&plan, at(VALIDITY_MS - 100), false), HOLD_DO_RENEW);
+	hold_plan_drain(&plan, at(VALIDITY_MS - 100), false);
+	ck_assert_int_eq(tick(VALIDITY_MS - 100), HOLD_DO_RENEW);
 	DUE(VALIDITY_MS - 50);
 }
 END_TEST
@@ -264,10 +272,11 @@ END_TEST
 START_TEST(drain_finds_it_lost)
 {
 	grant();
-	ck_assert_int_eq(hold_plan_drain(&plan, at(500), false), HOLD_DO_RENEW);
+	hold_plan_drain(&plan, at(500), false);
+	ck_assert_int_eq(tick(500), HOLD_DO_RENEW);
 	LOST(answer(501, LEASE_NOT_OWNER), LEASE_NOT_OWNER);
 	grant();
-	ck_assert_int_eq(hold_plan_drain(&plan, at(VALIDITY_MS), false), HOLD_DO_NOTHING);
+	hold_plan_drain(&plan, at(VALIDITY_MS), false);
 	LOST(tick(VALIDITY_MS), LEASE_EXPIRED);
 }
 END_TEST
@@ -275,10 +284,27 @@ END_TEST
 START_TEST(drain_of_a_new_one)
 {
 	grant();
-	ck_assert_int_eq(hold_plan_drain(&plan, at(0), true), HOLD_DO_NOTHING);
+	hold_plan_drain(&plan, at(0), true);
 	DUE(0);
 	ck_assert_int_eq(tick(0), HOLD_TELL_DRAINING);
 	OVER();
+}
+END_TEST
+
+/* Where too many are due at once; what ends it does not wait. */
+START_TEST(postponed)
+{
+	grant();
+	ck_assert(!hold_plan_renews(&plan, at(999)));
+	ck_assert(hold_plan_renews(&plan, at(1000)));
+	hold_plan_postpone(&plan, at(1010));
+	DUE(1010);
+	ck_assert(!hold_plan_renews(&plan, at(1009)));
+	ck_assert_int_eq(tick(1009), HOLD_DO_NOTHING);
+	hold_plan_postpone(&plan, at(5000));
+	DUE(VALIDITY_MS - 1);
+	ck_assert(!hold_plan_renews(&plan, at(6000)));
+	LOST(tick(VALIDITY_MS - 1), LEASE_EXPIRED);
 }
 END_TEST
 
@@ -317,6 +343,7 @@ int main(void)
 	tcase_add_test(tests, drain_is_patient_to_a_point);
 	tcase_add_test(tests, drain_finds_it_lost);
 	tcase_add_test(tests, drain_of_a_new_one);
+	tcase_add_test(tests, postponed);
 	tcase_add_test(tests, shortest_lease);
 	srunner_run_all(runner, CK_NORMAL);
 	int failed = srunner_ntests_failed(runner);

@@ -301,6 +301,32 @@ START_TEST(test_another_process_is_given_its_time)
 }
 END_TEST
 
+/* What it hears may be about another lock of the same name: two clusters that share a server's channels. */
+START_TEST(test_being_passed_by_has_an_end)
+{
+	struct redlock_params params = waiting_params(3);
+	uint64_t first_us = T + 500;
+	struct driver driver;
+
+	params.wait_us = 3 * (uint64_t)WAIT;
+	driver = waiter_of(&params, false);
+	refuse(&driver, T);
+	for (unsigned again = 0; again < 2; again++) {
+		uint64_t end_us = first_us + REDLOCK_PASSED_MAX_US;
+
+		for (uint64_t now_us = first_us; now_us < end_us; now_us += ALIVE / 2) {
+			driver_passed(&driver, now_us);
+			sleeps_until(&driver, now_us + ALIVE < end_us ? now_us + ALIVE : end_us);
+		}
+		driver_timer(&driver, end_us);
+		attempts(&driver, again + 2);
+		refuse(&driver, end_us);
+		sleeps_until(&driver, end_us + LEFT + ROUNDED);
+		first_us = end_us + 700; /* it counts anew from the attempt on */
+	}
+}
+END_TEST
+
 START_TEST(test_a_waiter_that_was_called_does_not_stand_back)
 {
 	struct driver driver = refused_waiter(false);
@@ -459,6 +485,7 @@ int main(void)
 	tcase_add_test(tcase, test_calls_while_it_raises_are_not_lost);
 	tcase_add_test(tcase, test_older_calls_do_not_count_for_the_next_attempt);
 	tcase_add_test(tcase, test_another_process_is_given_its_time);
+	tcase_add_test(tcase, test_being_passed_by_has_an_end);
 	tcase_add_test(tcase, test_a_waiter_that_was_called_does_not_stand_back);
 	tcase_add_test(tcase, test_passed_wakes_none_of_those_behind);
 	tcase_add_test(tcase, test_who_is_behind_has_no_fallback);

@@ -1,8 +1,8 @@
 /* The core in the line: how a wait ends, and that no place is left behind.
  *
  * A place that stays though its waiter is gone holds up all behind it until somebody notices. So it is given up wherever it may have been
- * taken: with the grant where the grant did not reach, at the end of the wait, and on CANCEL in any state. The driver keeps the books
- * of it, and no operation may be finished with a place left. When one that waits tries again is in test_redlock_wait.c. */
+ * taken: with the grant where the grant did not reach, and at the end of the wait (and on CANCEL: test_redlock_wait_cancel.c). The driver keeps
+ * the books of it, and no operation may be finished with a place left. When one that waits tries again is in test_redlock_wait.c. */
 #include "redlock_wait_cases.h"
 
 /* --- granted ----------------------------------------------------------------------------------------------------------- */
@@ -170,23 +170,6 @@ END_TEST
 
 /* --- the wait is over ------------------------------------------------------------------------------------------------------ */
 
-/* A waiter whose wait is over: it gives up its place everywhere, and hears who holds the lock. */
-static struct driver leaving(void)
-{
-	struct driver driver = refused_waiter(true);
-
-	driver_timer(&driver, T + WAIT - 1);
-	quiet(&driver);
-	driver_timer(&driver, T + WAIT);
-	left(&driver, 7);
-	ck_assert_uint_eq(driver.out.round, 1);
-	ck_assert_uint_eq(driver.out.attempt, 1);
-	ck_assert_int_eq(driver.op.state, REDLOCK_LEAVING);
-	ck_assert(!driver.out.done);
-	ck_assert_uint_eq(redlock_deadline_us(&driver.op), T + WAIT + TIMEOUT);
-	return driver;
-}
-
 START_TEST(test_end_tells_who_holds_it_now)
 {
 	struct driver driver = leaving();
@@ -350,150 +333,6 @@ START_TEST(test_attempts_are_bounded)
 }
 END_TEST
 
-/* --- cancelled ------------------------------------------------------------------------------------------------------------- */
-
-START_TEST(test_cancel_while_it_votes)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_vote(&driver, T, 0, UNSENT);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_cancel(&driver, T + 1);
-	decided(&driver, REDLOCK_CANCELLED, 6);
-	released(&driver, 6);
-	driver_held(&driver, T + 2, 2, A, LEFT);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-/* Where it stands in line from before, though this attempt did not reach it. */
-START_TEST(test_cancel_of_a_later_attempt)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_wake(&driver, T, 0);
-	driver_wake(&driver, T, 1);
-	driver_vote(&driver, T + 1, 2, UNSENT);
-	driver_cancel(&driver, T + 2);
-	decided(&driver, REDLOCK_CANCELLED, 7);
-	released(&driver, 7);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_cancel_while_it_raises)
-{
-	struct driver driver = refused_waiter(false);
-	struct redlock_event grant = { .now_us = T + 1, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS };
-
-	driver_wake(&driver, T, 0);
-	driver_wake(&driver, T, 1);
-	driver_reply(&driver, &grant);
-	grant.master = 1;
-	driver_reply(&driver, &grant);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
-	driver_cancel(&driver, T + 2);
-	decided(&driver, REDLOCK_CANCELLED, 7);
-	released(&driver, 7);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_cancel_while_it_sleeps)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_vote(&driver, T, 1, UNSENT); /* nothing can be there */
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_held(&driver, T, 2, A, LEFT);
-	sleeps_until(&driver, T + WAIT);
-	driver_cancel(&driver, T + 5);
-	decided(&driver, REDLOCK_CANCELLED, 5);
-	left(&driver, 5);
-	driver_cancel(&driver, T + 6);
-	quiet(&driver);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_cancel_in_a_pause)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_held(&driver, T, 2, B, LEFT);
-	gave_back(&driver, 1);
-	driver_cancel(&driver, T + 5);
-	decided(&driver, REDLOCK_CANCELLED, 7);
-	left(&driver, 7);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_cancel_at_the_end)
-{
-	struct driver driver = leaving();
-
-	driver_held(&driver, T + WAIT, 0, A, LEFT);
-	driver_cancel(&driver, T + WAIT + 1);
-	decided(&driver, REDLOCK_CANCELLED, 0);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-/* --- who does not wait -------------------------------------------------------------------------------------------------------- */
-
-START_TEST(test_anothers_turn_is_locked_for_who_does_not_wait)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 5);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_queued(&driver, T, 1, 800000);
-	quiet(&driver);
-	driver_queued(&driver, T, 2, 800000);
-	decided(&driver, REDLOCK_LOCKED, 7);
-	ck_assert(!driver.out.tokenless);
-	ck_assert(!driver.result.has_holder);
-	ck_assert_uint_eq(driver.result.tries, 1);
-	votes(&driver, 1, 2, 0, 0);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_anothers_turn_does_not_hinder_a_majority)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 1);
-
-	driver_queued(&driver, T, 1, ALIVE);
-	driver_vote(&driver, T, 0, GRANTED);
-	quiet(&driver);
-	driver_vote(&driver, T, 2, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert(driver.finished);
-}
-END_TEST
-
-START_TEST(test_inspection_counts_those_that_a_majority_knows_of)
-{
-	static const uint32_t here[] = { 7, 2, 4, 9, 0 };
-	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
-	struct redlock_event reply = { .now_us = T, .vote = GONE };
-
-	for (uint8_t i = 0; i < 5; i++) {
-		if (driver.done)
-			break;
-		reply.master = i;
-		reply.waiters = here[i];
-		driver_reply(&driver, &reply);
-	}
-	ck_assert_int_eq(driver.result.outcome, REDLOCK_OK);
-	ck_assert_uint_eq(driver.result.waiters, 2); /* three answered: 7, 2, 4 */
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("redlock_wait_end");
@@ -520,15 +359,6 @@ int main(void)
 	tcase_add_test(tcase, test_calls_after_the_end_are_no_attempt);
 	tcase_add_test(tcase, test_a_wait_without_end);
 	tcase_add_test(tcase, test_attempts_are_bounded);
-	tcase_add_test(tcase, test_cancel_while_it_votes);
-	tcase_add_test(tcase, test_cancel_of_a_later_attempt);
-	tcase_add_test(tcase, test_cancel_while_it_raises);
-	tcase_add_test(tcase, test_cancel_while_it_sleeps);
-	tcase_add_test(tcase, test_cancel_in_a_pause);
-	tcase_add_test(tcase, test_cancel_at_the_end);
-	tcase_add_test(tcase, test_anothers_turn_is_locked_for_who_does_not_wait);
-	tcase_add_test(tcase, test_anothers_turn_does_not_hinder_a_majority);
-	tcase_add_test(tcase, test_inspection_counts_those_that_a_majority_knows_of);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

@@ -1,0 +1,83 @@
+"""What the documents name is there: tests, files, metrics, options, headings."""
+
+import re
+
+import pytest
+
+from harness import ROOT, run_redlockd
+
+DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+TESTS = ROOT / "tests"
+
+
+def cells_with_tests():
+    """The last cells of the hazards in docs/safety.md."""
+    rows = [line for line in DOCUMENTS["docs/safety.md"].splitlines() if line.startswith("|") and "`test_" in line]
+    return [row.rstrip("|").rpartition("|")[2] for row in rows if row.count("|") == 5]
+
+
+def named_tests():
+    """(file, test) of each test that docs/safety.md names for a hazard; a test belongs to the files named right before it."""
+    found = set()
+    for cell in cells_with_tests():
+        files, fresh = [], True
+        for name in re.findall(r"`([^`]+)`", cell):
+            if re.fullmatch(r"(e2e|unit|faults|contract|sim)/\w+\.(py|c)", name):
+                files, fresh = [*(files if fresh else []), name], True
+                continue
+            fresh = False
+            if re.fullmatch(r"\w+_\w+", name):
+                found |= {(file, name) for file in files}
+    return sorted(found)
+
+
+def test_tests_of_hazards_exist():
+    tests = named_tests()
+    assert len(tests) > 100
+    missing = [f"{file}: {name}" for file, name in tests if not re.search(rf"\b{name}\b", (TESTS / file).read_text(encoding="utf-8"))]
+    assert not missing, missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_exist(document):
+    """Those that are named with their folder, and the targets of links."""
+    text = DOCUMENTS[document]
+    named = set(re.findall(r"`((?:server|api|cli|tests|docs|cmake)/[\w./]+\.\w+)`", text)) | {f"tests/{name}" for name in re.findall(
+        r"`((?:e2e|unit|faults|contract|sim)/\w+\.(?:py|c))`", text)}
+    assert not sorted(name for name in named if not (ROOT / name).exists())
+
+
+def anchor(heading):
+    """As GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document):
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", DOCUMENTS[document]):
+        path, _, fragment = target.partition("#")
+        if "://" in target:
+            continue
+        file = ((ROOT / document).parent / path).resolve() if path else ROOT / document
+        if not file.exists():
+            broken.append(target)
+        elif fragment and fragment not in {anchor(heading) for heading in re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.M)}:
+            broken.append(target)
+    assert not broken
+
+
+def test_metrics_exist(service):
+    """And those of what is done here are told in the README."""
+    there = {line.split()[2] for line in service.curl("GET", "/metrics").body.decode().splitlines() if line.startswith("# TYPE ")}
+    named = {name for text in DOCUMENTS.values() for name in re.findall(r"`(redlockd_[a-z_]+)\b", text)}
+    assert len(named) > 10
+    assert sorted(named - there) == []
+
+
+def test_options_exist():
+    there = set(re.findall(r"`(--[a-z-]+)", run_redlockd("--help=markdown").stdout))
+    others = {"--ttl", "--wait", "--no-wait"}  # of redlockctl
+    named = {name for text in DOCUMENTS.values() for name in re.findall(r"`(--[a-z][a-z-]+)", text)}
+    ours = {name for name in named if not re.match(r"--(seeds|seconds|include|plant)", name)}
+    assert sorted(ours - there - others) == []

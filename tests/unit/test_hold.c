@@ -1,0 +1,288 @@
+/* Held leases at work: a real loop with real timers, some ms long, over leases that answer as a test tells them. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "fake_lease.h"
+#include "holds.h"
+
+#define TOKEN "0123456789abcdef0123456789abcdef01234567"
+
+enum { TTL_MS = 60, LONG_MS = 60000, PATIENCE_US = 5000000 };
+
+static struct world {
+	uv_loop_t loop;
+	uv_timer_t ticks; /* so that the loop never waits longer */
+	struct leases leases;
+	struct holds *holds;
+	struct metrics *metrics;
+	unsigned renewed, lost, draining;
+	enum lease_status code;
+} world;
+
+static void on_tick(uv_timer_t *timer)
+{
+	(void)timer;
+}
+
+static void open_world(void)
+{
+	static const char *const addresses[] = {"127.0.0.1:6379"};
+
+	memset(&world, 0, sizeof(world));
+	fake_leases_init(&world.leases);
+	world.leases.answer.ttl_ms = TTL_MS;
+	world.leases.answer.validity_ms = TTL_MS;
+	world.leases.answer.drift_ms = 0;
+	metrics_init(1, 1, addresses);
+	world.metrics = metrics_worker(0);
+	ck_assert_int_eq(uv_loop_init(&world.loop), 0);
+	uv_timer_init(&world.loop, &world.ticks);
+	uv_timer_start(&world.ticks, on_tick, 1, 1);
+	world.holds = holds_new(&world.loop, &world.leases, world.metrics);
+	ck_assert_ptr_nonnull(world.holds);
+}
+
+static void close_world(void)
+{
+	ck_assert_uint_eq(world.metrics->holds, 0);
+	holds_close(world.holds);
+	uv_close((uv_handle_t *)&world.ticks, NULL);
+	uv_run(&world.loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&world.loop), 0);
+	holds_free(world.holds);
+}
+
+static void on_event(void *arg, enum hold_event event, enum lease_status code)
+{
+	ck_assert_ptr_eq(arg, &world);
+	ck_assert_int_eq(code == LEASE_OK, event != HOLD_LOST);
+	*(event == HOLD_RENEWED ? &world.renewed : event == HOLD_LOST ? &world.lost : &world.draining) += 1;
+	world.code = code;
+}
+
+static struct hold *hold(uint32_t ttl_ms)
+{
+	struct lease_request request = {.call = LEASE_ACQUIRE, .ttl_ms = ttl_ms, .resource_len = 3, .resource = "a/b", .owner_len = 2, .owner = "me"};
+	struct lease_answer granted = {.status = LEASE_OK, .ttl_ms = ttl_ms, .validity_ms = ttl_ms};
+
+	memcpy(granted.token, TOKEN, LEASE_TOKEN_LEN);
+	return hold_new(world.holds, &request, &granted, on_event, &world);
+}
+
+#define RUN_UNTIL(condition) \
+	do { \
+		uint64_t end_us = clock_now_us() + PATIENCE_US; \
+		while (!(condition)) { \
+			ck_assert_msg(clock_now_us() < end_us, "never came true: %s", #condition); \
+			uv_run(&world.loop, UV_RUN_ONCE); \
+			fake_leases_pump(&world.leases); \
+		} \
+	} while (0)
+
+static void expect_released(unsigned submitted)
+{
+	ck_assert_uint_eq(world.leases.submitted, submitted);
+	ck_assert_int_eq(world.leases.last.call, LEASE_RELEASE);
+	ck_assert_mem_eq(world.leases.last.resource, "a/b", 3);
+	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
+}
+
+START_TEST(renewed_until_dropped)
+{
+	struct hold *one = hold(TTL_MS);
+
+	ck_assert_uint_eq(world.metrics->holds, 1);
+	ck_assert_uint_eq(world.leases.submitted, 0);
+	RUN_UNTIL(world.leases.submitted == 1);
+	ck_assert_int_eq(world.leases.last.call, LEASE_EXTEND);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, TTL_MS);
+	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
+	RUN_UNTIL(world.renewed == 5 || world.lost > 0);
+	if (world.lost > 0) { /* this process did not run for 40 ms */
+		hold_drop(one, true);
+		return;
+	}
+	ck_assert_uint_le(hold_validity_ms(one), TTL_MS);
+	unsigned submitted = world.leases.submitted;
+	hold_drop(one, true);
+	expect_released(submitted + 1);
+}
+END_TEST
+
+START_TEST(dropped_without_release)
+{
+	hold_drop(hold(LONG_MS), false);
+	ck_assert_uint_eq(world.leases.submitted, 0);
+}
+END_TEST
+
+START_TEST(dropped_with_a_renewal_under_way)
+{
+	struct hold *one = hold(TTL_MS);
+
+	fake_leases_pump(&world.leases);
+	world.leases.hold = true;
+	RUN_UNTIL(world.leases.submitted == 1 || world.lost > 0);
+	hold_drop(one, true);
+	ck_assert_uint_eq(world.leases.cancelled, 1);
+	expect_released(2);
+}
+END_TEST
+
+static const enum lease_status ends[] = {LEASE_NOT_OWNER, LEASE_EXPIRED};
+
+/* What a minority may still have is released, and dropping it later does nothing more. */
+START_TEST(lost)
+{
+	struct hold *one = hold(TTL_MS);
+
+	world.leases.answer.status = ends[_i];
+	RUN_UNTIL(world.lost == 1);
+	ck_assert(world.code == ends[_i] || world.leases.submitted == 1); /* or this process did not run for 40 ms */
+	ck_assert_uint_eq(world.renewed, 0);
+	unsigned submitted = world.leases.submitted;
+	expect_released(submitted);
+	hold_drop(one, true);
+	ck_assert_uint_eq(world.leases.submitted, submitted);
+}
+END_TEST
+
+START_TEST(no_quorum_until_the_end)
+{
+	uint64_t began_us = clock_now_us();
+	struct hold *one = hold(200);
+
+	world.leases.answer.status = LEASE_NO_QUORUM;
+	RUN_UNTIL(world.lost == 1);
+	ck_assert_int_eq(world.code, LEASE_NO_QUORUM);
+	ck_assert_uint_ge(clock_now_us() - began_us, 198000);
+	ck_assert_uint_gt(world.leases.submitted, 2); /* tried again, and released in the end */
+	expect_released(world.leases.submitted);
+	hold_drop(one, false);
+}
+END_TEST
+
+START_TEST(no_answer_until_the_end)
+{
+	struct hold *one = hold(TTL_MS);
+
+	fake_leases_pump(&world.leases);
+	world.leases.hold = true;
+	RUN_UNTIL(world.lost == 1);
+	ck_assert_int_eq(world.code, LEASE_NO_QUORUM);
+	ck_assert_uint_eq(world.leases.cancelled, 1);
+	expect_released(2);
+	hold_drop(one, true);
+}
+END_TEST
+
+START_TEST(short_of_memory)
+{
+	struct hold *one = hold(200);
+
+	world.leases.short_of_memory = true;
+	RUN_UNTIL(world.lost == 1);
+	ck_assert_int_eq(world.code, LEASE_NO_QUORUM);
+	hold_drop(one, true);
+	ck_assert_uint_eq(world.leases.submitted, 0);
+}
+END_TEST
+
+START_TEST(drain)
+{
+	struct hold *one = hold(LONG_MS), *other = hold(LONG_MS);
+
+	holds_drain(world.holds);
+	ck_assert_uint_eq(world.draining, 0);
+	RUN_UNTIL(world.leases.submitted == 2);
+	RUN_UNTIL(world.draining == 2);
+	struct hold *late = hold(LONG_MS); /* granted meanwhile: fresh as it is */
+	ck_assert_uint_eq(world.draining, 2); /* not from within the call */
+	RUN_UNTIL(world.draining == 3);
+	ck_assert_uint_eq(world.leases.submitted, 2);
+	hold_drop(one, false);
+	hold_drop(late, false);
+	ck_assert_uint_eq(world.leases.submitted, 2);
+	hold_drop(other, true); /* its client left before it was told */
+	expect_released(3);
+}
+END_TEST
+
+START_TEST(drain_does_not_wait_for_ever)
+{
+	struct hold *one = hold(LONG_MS);
+
+	fake_leases_pump(&world.leases);
+	world.leases.hold = true;
+	holds_drain(world.holds);
+	RUN_UNTIL(world.draining == 1);
+	world.leases.hold = false;
+	fake_leases_pump(&world.leases); /* the answer comes after all: nothing more is said */
+	ck_assert_uint_eq(world.draining + world.renewed + world.lost, 1);
+	hold_drop(one, false);
+}
+END_TEST
+
+/* All at once would keep the loop from reading the answers. */
+START_TEST(many_are_renewed_a_few_at_a_time)
+{
+	enum { MANY = 200, AT_ONCE = 64 };
+	struct hold *all[MANY];
+
+	for (size_t i = 0; i < MANY; i++)
+		all[i] = hold(LONG_MS);
+	holds_drain(world.holds);
+	while (world.draining < MANY) {
+		unsigned before = world.leases.submitted;
+		uv_run(&world.loop, UV_RUN_ONCE);
+		ck_assert_uint_le(world.leases.submitted - before, 2 * AT_ONCE); /* this way of running a loop looks at its timers twice */
+		fake_leases_pump(&world.leases);
+	}
+	ck_assert_uint_eq(world.leases.submitted, MANY);
+	for (size_t i = 0; i < MANY; i++)
+		hold_drop(all[i], false);
+}
+END_TEST
+
+START_TEST(many_are_kept_for_reuse)
+{
+	enum { MANY = 100 };
+	struct hold *all[MANY];
+
+	for (int round = 0; round < 3; round++) {
+		for (size_t i = 0; i < MANY; i++)
+			all[i] = hold(LONG_MS);
+		ck_assert_uint_eq(world.metrics->holds, MANY);
+		for (size_t i = 0; i < MANY; i++)
+			hold_drop(all[i], false);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("hold");
+	TCase *tests = tcase_create("hold");
+	SRunner *runner = srunner_create(suite);
+
+	suite_add_tcase(suite, tests);
+	tcase_add_checked_fixture(tests, open_world, close_world);
+	tcase_set_timeout(tests, 30);
+	tcase_add_test(tests, renewed_until_dropped);
+	tcase_add_test(tests, dropped_without_release);
+	tcase_add_test(tests, dropped_with_a_renewal_under_way);
+	tcase_add_loop_test(tests, lost, 0, sizeof(ends) / sizeof(ends[0]));
+	tcase_add_test(tests, no_quorum_until_the_end);
+	tcase_add_test(tests, no_answer_until_the_end);
+	tcase_add_test(tests, short_of_memory);
+	tcase_add_test(tests, drain);
+	tcase_add_test(tests, drain_does_not_wait_for_ever);
+	tcase_add_test(tests, many_are_renewed_a_few_at_a_time);
+	tcase_add_test(tests, many_are_kept_for_reuse);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
