@@ -104,13 +104,19 @@ static char *command_new(const struct lease_op *op, const struct lease_ref *ref,
 	return lease_command_format(op->leases->options, &op->request, &what, ret_len);
 }
 
+/* A lock set after the attempt's last moment could bring a lease back whose time is over: an extension would find it there. */
+static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script script)
+{
+	return script == REDLOCK_SCRIPT_ACQUIRE ? redlock_deadline_us(&op->core) : REDLOCK_NEVER;
+}
+
 static enum master_sent send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master, char *command, size_t len)
 {
 	struct leases *leases = op->leases;
 	struct lease_ref *ref = command ? ref_new(op, out, master) : NULL;
 	if (!ref)
 		return MASTER_UNSENT;
-	enum master_sent sent = masters_send(leases->masters, master, out->script, command, len, on_reply, ref);
+	enum master_sent sent = masters_send(leases->masters, master, out->script, command, len, useful_until_us(op, out->script), on_reply, ref);
 	if (sent == MASTER_SENT) {
 		op->reached |= (uint16_t)(1U << master);
 		return sent;
@@ -253,7 +259,7 @@ static bool send_again(struct lease_ref *ref)
 	char *command = command_new(op, ref, true, &len);
 	if (!command)
 		return false;
-	enum master_sent sent = masters_send(leases->masters, ref->master, ref->script, command, len, on_reply, ref);
+	enum master_sent sent = masters_send(leases->masters, ref->master, ref->script, command, len, useful_until_us(op, ref->script), on_reply, ref);
 	lease_command_free(command);
 	return sent == MASTER_SENT;
 }

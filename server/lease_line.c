@@ -54,7 +54,7 @@ static void drop_ghost(struct leases *leases, const struct line_call *call)
 	char *command = lease_command_format(leases->options, &request, &what, &len);
 	if (!command)
 		return;
-	masters_send(leases->masters, call->master, REDLOCK_SCRIPT_RELEASE, command, len, ignore_reply, NULL);
+	masters_send(leases->masters, call->master, REDLOCK_SCRIPT_RELEASE, command, len, REDLOCK_NEVER, ignore_reply, NULL);
 	lease_command_free(command);
 }
 
@@ -82,7 +82,7 @@ static void on_called(void *arg, const struct line_call *call)
 	if (call->ours) {
 		wake(leases, line, call);
 	} else if (line) {
-		struct redlock_event event = { .kind = REDLOCK_PASSED, .now_us = clock_now_us() };
+		struct redlock_event event = { .kind = REDLOCK_PASSED, .now_us = clock_now_us(), .master = call->master };
 		lease_op_drive(line->first, &event);
 	}
 }

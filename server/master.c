@@ -350,8 +350,8 @@ static enum master_sent sendable(struct master *master)
 	return MASTER_SENT;
 }
 
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, master_reply_fn *reply,
-			      void *arg)
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
+			      master_reply_fn *reply, void *arg)
 {
 	assert(i < masters->count && script != REDLOCK_SCRIPT_NONE);
 	struct master *master = &masters->list[i];
@@ -361,7 +361,7 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 			count_error(master, MASTER_ERROR_DOWN);
 		return sent;
 	}
-	uint64_t certificate = master_guard_stamp(master, command, len);
+	uint64_t certificate = master_guard_stamp(master, command, len, until_us);
 	struct master_call *call = master_call_push(master, script, command, len);
 	if (!call)
 		return MASTER_UNSENT;

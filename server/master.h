@@ -55,9 +55,9 @@ bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, si
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_which);
 
 /* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script` as lease_command_format() makes it, to master i. Writes
- * that master's certificate and deadline into it. */
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, master_reply_fn *reply,
-			      void *arg);
+ * that master's certificate and deadline into it: it is not carried out after `until_us` of our time, nor later than --master-timeout-ms from now. */
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
+			      master_reply_fn *reply, void *arg);
 
 /* A release that could not be sent or may have been lost, because master i was not reachable: it is kept for as long as a lease can
  * live (bounded in number too) and sent behind everything that went before, as soon as the master is there. Copies the command. */

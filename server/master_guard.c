@@ -376,11 +376,12 @@ static void write_digits(char *to, uint64_t number, unsigned base)
 }
 
 /* The last two arguments of every script have 16 bytes each, so that they can be put in for each master: see lease_command.c. */
-uint64_t master_guard_stamp(struct master *master, char *command, size_t len)
+uint64_t master_guard_stamp(struct master *master, char *command, size_t len, uint64_t until_us)
 {
 	const struct masters *masters = master->all;
 	const struct guard_master *guarded = &masters->guard.masters[master->index];
-	uint64_t until_us = guard_master_time_us(&masters->guard, (unsigned)master->index, clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000));
+	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
+	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index, until_us < patience_us ? until_us : patience_us);
 	uint64_t certificate = is_on(masters) ? guarded->certificate : 0;
 	assert(len > TAIL_MAX);
 	if (is_on(masters))

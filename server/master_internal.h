@@ -170,7 +170,7 @@ void master_guard_tell(struct master *master, enum guard_event_kind kind);   /* 
 bool master_guard_read(struct master *master);                               /* the heartbeat; false: could not be sent */
 void master_guard_pump(struct masters *masters);                             /* does what is to be done now */
 /* Writes certificate and deadline into a script's command; returns the certificate. */
-uint64_t master_guard_stamp(struct master *master, char *command, size_t len);
+uint64_t master_guard_stamp(struct master *master, char *command, size_t len, uint64_t until_us);
 /* What a reply is worth: its TIME, its certificate. May turn its vote into FAILED. */
 void master_guard_judge_reply(struct master *master, const struct master_call *call, uint64_t now_us, struct master_reply *reply);
 /* --bootstrap, and we know it for a moment only: another worker or redlockd that begins too may certify it at any time. */

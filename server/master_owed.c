@@ -35,7 +35,7 @@ void master_owed_answered(struct master *master, struct owed_release *owed, cons
 
 static bool owed_send(struct master *master, struct owed_release *owed)
 {
-	uint64_t certificate = master_guard_stamp(master, owed->command, owed->len);
+	uint64_t certificate = master_guard_stamp(master, owed->command, owed->len, REDLOCK_NEVER);
 	struct master_call *call = master_call_push(master, REDLOCK_SCRIPT_RELEASE, owed->command, owed->len);
 	if (call) {
 		call->certificate = certificate;

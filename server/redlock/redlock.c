@@ -229,14 +229,27 @@ static void pause_attempt(struct redlock *op, uint64_t now_us)
 	op->deadline_us = now_us + draw_pause_us(op);
 }
 
-/* The attempt is lost: back into the line, for `free_after_us` or, after a split, for a random pause. */
-static void wait_on(struct redlock *op, uint64_t now_us, bool paused, uint64_t free_after_us, struct redlock_output *out)
+/* The masters whose calls mean something: where the holder was seen. One that is free while the holder has a majority elsewhere calls at each
+ * try of anybody, and tries would follow from calls for ever. */
+static uint16_t find_held_by(const struct redlock *op, const struct redlock_result *result)
 {
+	uint16_t held_by = 0;
+	for (unsigned i = 0; result && result->has_holder && i < op->params.masters; i++)
+		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD && op->ballots[i].holder == result->holder)
+			held_by |= (uint16_t)(1U << i);
+	return __builtin_popcount(held_by) >= redlock_majority(op->params.masters) ? held_by : all_masters(op);
+}
+
+/* The attempt is lost: back into the line, until the holder that `locked` tells of may be gone or, NULL, for a random pause. */
+static void wait_on(struct redlock *op, uint64_t now_us, const struct redlock_result *locked, struct redlock_output *out)
+{
+	bool paused = !locked;
 	give_back_and_wait(op, now_us, out);
+	op->held_by = find_held_by(op, locked);
 	op->state = REDLOCK_WAITING;
 	op->joined |= op->sent;
 	op->paused = paused;
-	op->free_us = redlock_after_us(now_us, paused ? draw_pause_us(op) : redlock_after_us(free_after_us, WHOLE_MS_US));
+	op->free_us = redlock_after_us(now_us, paused ? draw_pause_us(op) : redlock_after_us(locked->retry_after_us, WHOLE_MS_US));
 	redlock_waiting_set_deadline(op, now_us);
 }
 
@@ -255,7 +268,7 @@ static void begin_leaving(struct redlock *op, uint64_t now_us, struct redlock_ou
 static void lose_fence(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	if (is_waiter(op)) {
-		wait_on(op, now_us, true, 0, out);
+		wait_on(op, now_us, NULL, out);
 		return;
 	}
 	give_back(op, out);
@@ -283,7 +296,7 @@ static void conclude_attempt(struct redlock *op, uint64_t now_us, const struct r
 {
 	bool is_over = op->state == REDLOCK_LEAVING || result->outcome == REDLOCK_OK || (result->outcome == REDLOCK_NO_QUORUM && op->attempt == 1);
 	if (is_waiter(op) && !is_over) {
-		wait_on(op, now_us, result->outcome != REDLOCK_LOCKED, result->retry_after_us, out);
+		wait_on(op, now_us, result->outcome == REDLOCK_LOCKED ? result : NULL, out);
 		return;
 	}
 	if (result->outcome == REDLOCK_OK)
@@ -318,7 +331,7 @@ static void consider(struct redlock *op, uint64_t now_us, struct redlock_output 
 		break;
 	case REDLOCK_RETRY:
 		if (is_waiter(op)) {
-			wait_on(op, now_us, true, 0, out);
+			wait_on(op, now_us, NULL, out);
 			break;
 		}
 		give_back(op, out);
@@ -424,7 +437,7 @@ static void take_timer(struct redlock *op, const struct redlock_event *event, st
 static void take_wake(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
 	assert(event->master < op->params.masters);
-	bool first_call = op->woken == 0;
+	bool first_call = (op->woken & op->held_by) == 0;
 	op->woken |= (uint16_t)(1U << event->master);
 	if (op->state != REDLOCK_WAITING)
 		return;
@@ -468,7 +481,7 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 	case REDLOCK_TIMER: take_timer(op, event, out); break;
 	case REDLOCK_CANCEL: take_cancel(op, out); break;
 	case REDLOCK_WAKE: take_wake(op, event, out); break;
-	case REDLOCK_PASSED: redlock_waiting_pass(op, event->now_us); break;
+	case REDLOCK_PASSED: redlock_waiting_pass(op, event); break;
 	case REDLOCK_FIRST: redlock_waiting_be_first(op, event); break;
 	}
 	out->finished = op->state == REDLOCK_DECIDED && op->outstanding == 0;

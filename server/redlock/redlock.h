@@ -73,7 +73,7 @@ enum redlock_event_kind {
 	REDLOCK_CANCEL,
 	/* Waiting only; without effect on an operation that does not wait. */
 	REDLOCK_WAKE,   /* `master` says that it is free there and this operation's turn */
-	REDLOCK_PASSED, /* … another process's turn */
+	REDLOCK_PASSED, /* … and another process's turn */
 	REDLOCK_FIRST   /* no operation of this process is before this one any more; the lock may be free in `remaining_us`. Also with 0
 			 * whenever a master may have forgotten this operation's place or its call may have been missed: it tries at once */
 };
@@ -90,7 +90,7 @@ struct redlock_event {
 	uint64_t now_us; /* never goes backwards */
 	uint64_t fence;  /* START, TIMER, WAKE: the guess, > 0, below REDLOCK_FENCE_LIMIT; START: the arrival too, for one that waits. REPLY: see below */
 	bool behind;     /* START of one that waits: another one of this process waits for the resource before it */
-	uint8_t master;  /* REPLY, WAKE: 0 … masters−1 */
+	uint8_t master;  /* REPLY, WAKE, PASSED: 0 … masters−1 */
 	/* REPLY only: */
 	uint16_t attempt;           /* as in the output that asked */
 	uint16_t round;             /* likewise */
@@ -192,6 +192,7 @@ struct redlock {
 	bool again;           /* FIRST with 0 came while it voted: another attempt is wanted at once */
 	bool paused;          /* WAITING: after a split, to let others try; not for the holder */
 	uint16_t joined;      /* bit i: this operation may have a place in the line of master i */
+	uint16_t held_by;     /* WAITING: the masters on which the holder was seen; all, where none had a majority. What others call is no news */
 	uint16_t woken;       /* bit i: master i has called this operation since the attempt began */
 	uint64_t arrival;     /* its place in the line; 0: it does not wait */
 	uint64_t wait_end_us;

@@ -22,14 +22,15 @@ void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us)
 	uint64_t due_us = op->paused || !op->follows ? op->free_us : REDLOCK_NEVER;
 	if (op->again || __builtin_popcount(op->woken) >= redlock_majority(op->params.masters))
 		due_us = now_us; /* told or called while it was voting */
-	else if (op->woken != 0)
+	else if ((op->woken & op->held_by) != 0)
 		due_us = earlier(due_us, now_us + op->params.master_timeout_us);
 	op->deadline_us = earlier(due_us, op->wait_end_us);
 }
 
-void redlock_waiting_pass(struct redlock *op, uint64_t now_us)
+void redlock_waiting_pass(struct redlock *op, const struct redlock_event *event)
 {
-	if (op->state != REDLOCK_WAITING || op->paused || op->woken != 0)
+	uint64_t now_us = event->now_us;
+	if (op->state != REDLOCK_WAITING || op->paused || (op->woken & op->held_by) != 0 || !redlock_has(op->held_by, event->master))
 		return;
 	if (op->passed_us == 0)
 		op->passed_us = now_us;

@@ -12,7 +12,7 @@ uint64_t redlock_after_us(uint64_t now_us, uint64_t for_us);
 void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us);
 
 /* The lock goes by, to a waiter of another process: if nothing more is heard of it, that one may be dead. */
-void redlock_waiting_pass(struct redlock *op, uint64_t now_us);
+void redlock_waiting_pass(struct redlock *op, const struct redlock_event *event);
 
 /* FIRST: none of this process is before it any more. */
 void redlock_waiting_be_first(struct redlock *op, const struct redlock_event *event);

@@ -80,8 +80,10 @@ size_t masters_count(const struct masters *masters)
 	return FAKE_MASTERS;
 }
 
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, master_reply_fn *reply, void *arg)
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
+			      master_reply_fn *reply, void *arg)
 {
+	(void)until_us;
 	if (masters->barred & 1U << i)
 		return MASTER_REFUSED;
 	if (masters->down & 1U << i)

@@ -155,7 +155,7 @@ static const struct {
 	{LEASE_NO_QUORUM, "POST", 503, "no-quorum", "2"},
 	{LEASE_SPLIT_VOTE, "POST", 503, "split-vote", "2"},
 	{LEASE_DRAINING, "POST", 503, "draining", "1"},
-	{LEASE_TOO_MANY, "POST", 429, "too-many-requests", "2"},
+	{LEASE_TOO_MANY, "POST", 429, "too-many-requests", "1"},
 	{LEASE_NOT_OWNER, "PUT", 409, "not-owner", NULL},
 	{LEASE_EXPIRED, "PUT", 410, "lease-expired", NULL},
 	{LEASE_NO_QUORUM, "PUT", 503, "no-quorum", "2"},

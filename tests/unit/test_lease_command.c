@@ -232,6 +232,7 @@ END_TEST
 
 static struct options stamp_options = { .restart_guard = OPTIONS_GUARD_ON, .max_ttl_ms = 60000, .master_timeout_ms = 50 };
 static struct masters masters;
+static uint64_t stamp_until_us = REDLOCK_NEVER;
 
 /* The last two words of a command for master 0. */
 static redisReply *stamp(enum redlock_script script, uint64_t certificate, uint64_t *ret_certificate)
@@ -240,7 +241,7 @@ static redisReply *stamp(enum redlock_script script, uint64_t certificate, uint6
 	size_t len = 0;
 	char *command = lease_command_format(&options, &request, &what, &len);
 	masters.guard.masters[0].certificate = certificate;
-	*ret_certificate = master_guard_stamp(&masters.list[0], command, len);
+	*ret_certificate = master_guard_stamp(&masters.list[0], command, len, stamp_until_us);
 	redisReply *words = words_of(command, len);
 	lease_command_free(command);
 	return words;
@@ -294,6 +295,21 @@ START_TEST(the_deadline_is_in_the_masters_own_time)
 }
 END_TEST
 
+/* A ttl shorter than --master-timeout-ms: nothing is set after its attempt is over. */
+START_TEST(the_deadline_is_no_later_than_its_use)
+{
+	uint64_t now_us = clock_now_us(), its_us = UINT64_C(1795215206922001), carried;
+	guard_time(&masters.guard, 0, now_us, now_us, its_us);
+	stamp_until_us = now_us + 20000;
+	redisReply *words = stamp(REDLOCK_SCRIPT_ACQUIRE, 1, &carried);
+	uint64_t deadline_us = strtoull(words->element[words->elements - 1]->str, NULL, 10);
+	ck_assert_uint_ge(deadline_us, its_us + 20000);
+	ck_assert_uint_le(deadline_us, its_us + 20000 + 1100);
+	stamp_until_us = REDLOCK_NEVER;
+	freeReplyObject(words);
+}
+END_TEST
+
 /* Sixteen digits hold every time until the year 2286; a clock beyond gets no deadline, and none that is cut off. */
 START_TEST(a_deadline_never_has_more_than_sixteen_digits)
 {
@@ -320,6 +336,7 @@ int main(void)
 	tcase_add_checked_fixture(tests, stamp_set_up, NULL);
 	tcase_add_test(tests, certificate_and_deadline_are_written_into_every_script);
 	tcase_add_test(tests, the_deadline_is_in_the_masters_own_time);
+	tcase_add_test(tests, the_deadline_is_no_later_than_its_use);
 	tcase_add_test(tests, a_deadline_never_has_more_than_sixteen_digits);
 	suite_add_tcase(suite, tests);
 	SRunner *runner = srunner_create(suite);

@@ -276,8 +276,22 @@ START_TEST(test_older_calls_do_not_count_for_the_next_attempt)
 	attempts(&driver, 2);
 	refuse(&driver, T + 50);
 	sleeps_until(&driver, T + 50 + LEFT + ROUNDED);
-	driver_wake(&driver, T + 60, 2);
+	driver_wake(&driver, T + 60, 0);
 	sleeps_until(&driver, T + 60 + TIMEOUT);
+}
+END_TEST
+
+/* A bare majority has the holder: the third master is free, and calls whenever anybody gives back there what he got. */
+START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
+{
+	struct driver driver = refused_waiter(false);
+	uint64_t before_us = redlock_deadline_us(&driver.op);
+
+	driver_wake(&driver, T + 10, 2);
+	quiet(&driver);
+	sleeps_until(&driver, before_us);
+	driver_wake(&driver, T + 20, 1); /* with one that had him it is a majority */
+	attempts(&driver, 2);
 }
 END_TEST
 
@@ -484,6 +498,7 @@ int main(void)
 	tcase_add_test(tcase, test_calls_while_it_votes_are_not_lost);
 	tcase_add_test(tcase, test_calls_while_it_raises_are_not_lost);
 	tcase_add_test(tcase, test_older_calls_do_not_count_for_the_next_attempt);
+	tcase_add_test(tcase, test_a_master_without_the_holder_has_nothing_to_say);
 	tcase_add_test(tcase, test_another_process_is_given_its_time);
 	tcase_add_test(tcase, test_being_passed_by_has_an_end);
 	tcase_add_test(tcase, test_a_waiter_that_was_called_does_not_stand_back);
