@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "duration.h"
@@ -67,18 +68,39 @@ static const char *member(const json_t *object, const char *name)
 	return text == NULL ? "" : text;
 }
 
-/* Of a 400: the first of the places that are wrong. */
+/* The largest number in a text such as "must be from 0 to 60000"; 0: there is none, or one that is none of ours. */
+static uint64_t largest_number(const char *text)
+{
+	uint64_t largest = 0;
+
+	while (*(text += strcspn(text, "0123456789")) != '\0') {
+		size_t digits = strspn(text, "0123456789");
+		uint64_t number = digits > 15 ? 0 : strtoull(text, NULL, 10);
+		if (number > largest)
+			largest = number;
+		text += digits;
+	}
+	return largest;
+}
+
+/* Of a 400: the first of the places that are wrong, and how long it would wait. */
 static void answer_say_invalid(struct answer *answer)
 {
-	json_t *first = json_array_get(json_object_get(answer->json, "errors"), 0);
+	json_t *errors = json_object_get(answer->json, "errors"), *first = json_array_get(errors, 0), *error;
+	size_t i;
+
 	if (first != NULL)
 		snprintf(answer->detail, sizeof(answer->detail), "%s: %s", member(first, "field"), member(first, "reason"));
+	json_array_foreach(errors, i, error)
+		if (strcmp(member(error, "field"), "wait_ms") == 0) {
+			answer->bounds_wait = true;
+			answer->wait_max_ms = largest_number(member(error, "reason"));
+		}
 }
 
 /* Of a 409: who holds it, and for how long at most. */
-static void answer_say_held(struct answer *answer)
+static void answer_say_held(struct answer *answer, const json_t *holder)
 {
-	json_t *holder = json_object_get(answer->json, "holder");
 	const char *owner = member(holder, "owner");
 	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
 
@@ -109,13 +131,13 @@ static void answer_read_problem(struct answer *answer, long status)
 	if (answer->outcome == OUTCOME_INVALID)
 		answer_say_invalid(answer);
 	if (answer->outcome == OUTCOME_HELD)
-		answer_say_held(answer);
+		answer_say_held(answer, json_object_get(answer->json, "holder"));
 	answer_clean(answer->detail);
 }
 
 void answer_read(struct answer *ret_answer, long status, const char *body, size_t len, const char *failure)
 {
-	*ret_answer = (struct answer){.outcome = OUTCOME_DONE};
+	*ret_answer = (struct answer){.outcome = OUTCOME_DONE, .is_busy = status == 429};
 	if (status == 0) {
 		answer_set(ret_answer, OUTCOME_UNAVAILABLE, "unreachable", failure);
 		return;
@@ -141,6 +163,23 @@ static bool read_number(const json_t *object, const char *name, json_int_t max, 
 	if (!json_is_integer(value) || number < 1 || number > max)
 		return false;
 	*ret_number = (uint64_t)number;
+	return true;
+}
+
+bool answer_state(struct answer *answer)
+{
+	uint64_t left_ms = 0;
+	json_t *held = json_object_get(answer->json, "held");
+
+	if (answer->outcome != OUTCOME_DONE || !json_is_boolean(held))
+		return false;
+	answer_set(answer, OUTCOME_HELD, "locked", "others are before us");
+	if (json_is_false(held))
+		return true; /* it is being handed over */
+	if (read_number(answer->json, "remaining_ms", LEASE_MAX_MS, &left_ms))
+		answer->retry_after_ms = left_ms;
+	answer_say_held(answer, answer->json);
+	answer_clean(answer->detail);
 	return true;
 }
 

@@ -23,6 +23,9 @@ struct answer {
 	char code[ANSWER_CODE_MAX];     /* the problem's code, "unreachable" or "strange"; empty where it is done */
 	char detail[ANSWER_DETAIL_MAX]; /* for people: one line without control characters */
 	uint64_t retry_after_ms;
+	bool is_busy;                   /* 429: it would not like to be asked before retry_after_ms */
+	bool bounds_wait;               /* 400 because of wait_ms ... */
+	uint64_t wait_max_ms;           /* ... which may be this at most; 0 where that is not to be understood */
 	json_t *json;                   /* the body; NULL where there is none */
 };
 
@@ -41,6 +44,9 @@ void answer_set(struct answer *answer, enum outcome outcome, const char *code, c
 /* The lease in an answer to acquire (token NULL) or extend (the token that it must have). False: the answer is made
  * OUTCOME_STRANGE. */
 bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease) __attribute__((warn_unused_result));
+
+/* The state of a lock that somebody waits for, made into the answer that refuses it. False: it is none. */
+bool answer_state(struct answer *answer) __attribute__((warn_unused_result));
 
 /* Replaces what could steer a terminal: control characters, also those of U+0080 to U+009F. */
 void answer_clean(char *text);

@@ -12,6 +12,7 @@
 #include "../server/clock.h"
 #include "acquire.h"
 #include "http.h"
+#include "interrupt.h"
 #include "print.h"
 #include "report.h"
 #include "request.h"
@@ -126,23 +127,48 @@ static int session_give_up(struct session *session, const struct lease *lease, c
 	return STATUS_SYSTEM;
 }
 
+/* The lease, or the exit status for why there is none. Signals meanwhile end us, but not with a place in the line or a lease that
+ * nobody knows of. */
+static bool session_wait_for_lease(struct session *session, struct lease *lease, uint64_t *sent_us, int *ret_status)
+{
+	struct interrupt interrupt;
+	struct answer answer;
+
+	if (!interrupt_begin(&interrupt)) {
+		report_complain("signalfd: %s", strerror(errno));
+		*ret_status = STATUS_SYSTEM;
+		return false;
+	}
+	struct acquire acquire = {.http = &session->http, .options = session->options, .extra = &interrupt.file, .told = interrupt_told,
+				  .context = &interrupt};
+	enum acquire_result result = acquire_lease(&acquire, lease, sent_us, &answer);
+	session->server = acquire.server;
+	if (result == ACQUIRE_GRANTED && interrupt_came(&interrupt)) {
+		acquire_give_back(&acquire, lease);
+		result = ACQUIRE_STOPPED;
+	}
+	interrupt_end(&interrupt);
+	if (result == ACQUIRE_REFUSED)
+		*ret_status = session_fail(session, &answer);
+	if (result == ACQUIRE_STOPPED)
+		*ret_status = STATUS_SIGNALLED + interrupt.number;
+	return result == ACQUIRE_GRANTED;
+}
+
 static int session_acquire(struct session *session, int token_file)
 {
-	struct acquire acquire = {.http = &session->http, .options = session->options};
-	struct answer answer;
 	struct lease lease;
 	uint64_t sent_us;
-	enum acquire_result result = acquire_lease(&acquire, &lease, &sent_us, &answer);
+	int status = STATUS_SYSTEM;
 
-	session->server = acquire.server;
-	if (result == ACQUIRE_REFUSED) {
+	if (!session_wait_for_lease(session, &lease, &sent_us, &status)) {
 		if (token_file >= 0)
 			close(token_file);
-		return session_fail(session, &answer);
+		return status;
 	}
 	if (token_file >= 0 && !secret_write(token_file, lease.token))
 		return session_give_up(session, &lease, "--token-file");
-	int status = session_print_lease(session, &lease, sent_us, session->options->owner, token_file >= 0);
+	status = session_print_lease(session, &lease, sent_us, session->options->owner, token_file >= 0);
 	return status == STATUS_OK ? status : session_give_up(session, &lease, "stdout");
 }
 
@@ -168,7 +194,7 @@ static int command_extend(struct session *session)
 
 	request_extend(&request, session->options->name, session->token, session->options->ttl_ms);
 	session_ask_and_drop(session, &request, &answer);
-	uint64_t sent_us = session->http.sent_us;
+	uint64_t sent_us = session->http.main.sent_us;
 	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, session->options->name, session->token, &lease))
 		return session_fail(session, &answer);
 	char owner[OPTIONS_OWNER_MAX + 1] = "";

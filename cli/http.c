@@ -1,74 +1,147 @@
-/* libcurl: one easy handle in one multi handle. See http.h.
+/* libcurl: two easy handles in one multi handle. See http.h.
  *
  * What is set and why: the path as it is (a lock may be called "a/../b"); no proxy from the environment, no redirection, nothing
  * but HTTP (a token must go to the server that was named, and nowhere else); no signals; and CURLOPT_QUICK_EXIT, because
- * breaking off would otherwise wait for a name server that does not answer, and so for longer than the lease may last. */
+ * breaking off would otherwise wait for a name server that does not answer, and so for longer than the lease may last. A request
+ * that may be granted something has a new connection (on an old one that turns out to be closed libcurl would send it again by
+ * itself), and a time limit that is the caller's affair: libcurl's would close at once. While a request waits TCP looks whether the
+ * other machine is there.
+ *
+ * Hanging up: if we just closed, an answer that is on its way would be lost, and with it a lease that nobody knows of; the server
+ * has written it and believes it delivered. So the connection is shut in one direction. Either the server sees that before it has
+ * granted, and closes as well, or it has answered before, and the answer is read. libcurl has no call for this: its sockets are noted
+ * as it opens and closes them, and all of them are shut; those of idle connections as well, which does no harm. */
 #include "http.h"
 
 #include <assert.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "../server/clock.h"
 
-enum { BODY_MAX = 8 * 1024 * 1024, POLL_MS = 60000 };
+enum { BODY_MAX = 8 * 1024 * 1024, POLL_MS = 60000, ALIVE_AFTER_S = 10, ALIVE_AGAIN_S = 5, ALIVE_TRIES = 3, RETRY_AFTER_MAX_S = 86400, LATER_MS = 5000 };
 
 static size_t on_body(char *bytes, size_t size, size_t count, void *context)
 {
-	struct http *http = context;
+	struct http_exchange *exchange = context;
 	size_t len = size * count;
 
-	if (len > BODY_MAX - http->len)
+	if (len > BODY_MAX - exchange->len)
 		return 0;
-	char *longer = realloc(http->body, http->len + len + 1);
+	char *longer = realloc(exchange->body, exchange->len + len + 1);
 	if (longer == NULL)
 		return 0;
-	memcpy(longer + http->len, bytes, len);
-	http->body = longer;
-	http->len += len;
+	memcpy(longer + exchange->len, bytes, len);
+	exchange->body = longer;
+	exchange->len += len;
 	return len;
 }
+
+/* ---- sockets ---- */
+
+static void http_replace_socket(struct http *http, int from, int to)
+{
+	for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++)
+		if (http->sockets[i] == from) {
+			http->sockets[i] = to;
+			return;
+		}
+}
+
+static int on_open(void *context, curl_socket_t file, curlsocktype purpose)
+{
+	const int after = ALIVE_AFTER_S, again = ALIVE_AGAIN_S, tries = ALIVE_TRIES, on = 1;
+
+	(void)purpose;
+	http_replace_socket(context, -1, file);
+	setsockopt(file, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)); /* these do nothing to a Unix socket */
+	setsockopt(file, IPPROTO_TCP, TCP_KEEPIDLE, &after, sizeof(after));
+	setsockopt(file, IPPROTO_TCP, TCP_KEEPINTVL, &again, sizeof(again));
+	setsockopt(file, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
+	return CURL_SOCKOPT_OK;
+}
+
+static int on_close(void *context, curl_socket_t file)
+{
+	http_replace_socket(context, file, -1);
+	return close(file);
+}
+
+static bool http_shut_sockets(struct http *http)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++)
+		any |= http->sockets[i] >= 0 && shutdown(http->sockets[i], SHUT_WR) == 0;
+	return any;
+}
+
+/* ---- set-up ---- */
 
 bool http_init(struct http *http)
 {
 	*http = (struct http){.timer = -1};
+	for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++)
+		http->sockets[i] = -1;
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
 		return false;
 	http->multi = curl_multi_init();
-	http->easy = curl_easy_init();
+	http->main.easy = curl_easy_init();
+	http->side.easy = curl_easy_init();
 	http->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (http->multi != NULL && http->easy != NULL && http->timer >= 0)
+	if (http->multi != NULL && http->main.easy != NULL && http->side.easy != NULL && http->timer >= 0)
 		return true;
 	http_fini(http);
 	return false;
 }
 
+static void http_end(struct http *http, struct http_exchange *exchange)
+{
+	if (exchange->busy)
+		curl_multi_remove_handle(http->multi, exchange->easy);
+	exchange->busy = exchange->finished = false;
+	curl_slist_free_all(exchange->headers);
+	exchange->headers = NULL;
+}
+
+static void http_fini_exchange(struct http *http, struct http_exchange *exchange)
+{
+	http_end(http, exchange);
+	if (exchange->easy != NULL)
+		curl_easy_cleanup(exchange->easy);
+	free(exchange->body);
+}
+
 void http_fini(struct http *http)
 {
-	http_cancel(http);
-	if (http->easy != NULL)
-		curl_easy_cleanup(http->easy);
+	http_fini_exchange(http, &http->main);
+	http_fini_exchange(http, &http->side);
 	if (http->multi != NULL)
 		curl_multi_cleanup(http->multi);
 	if (http->timer >= 0)
 		close(http->timer);
-	free(http->body);
 	curl_global_cleanup();
 }
 
-static void http_set_bounds(CURL *easy, uint64_t timeout_us)
+/* ---- requests ---- */
+
+static void http_set_bounds(CURL *easy, const struct request *request, uint64_t timeout_us)
 {
 	long timeout_ms = (long)((timeout_us + 999) / 1000);
 
-	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, timeout_ms);
+	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, timeout_ms + (long)request->wait_ms + (request->may_grant ? LATER_MS : 0));
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, timeout_ms);
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(easy, CURLOPT_PROXY, "");
 	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
 	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->may_grant ? 1L : 0L);
 #if LIBCURL_VERSION_NUM >= 0x075500
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http");
 #else
@@ -79,73 +152,102 @@ static void http_set_bounds(CURL *easy, uint64_t timeout_us)
 #endif
 }
 
-static void http_add_header(struct http *http, const char *header)
+static void http_add_header(struct http_exchange *exchange, const char *header)
 {
-	struct curl_slist *longer = curl_slist_append(http->headers, header);
+	struct curl_slist *longer = curl_slist_append(exchange->headers, header);
 	assert(longer != NULL);
-	http->headers = longer;
+	exchange->headers = longer;
 }
 
-static void http_set_headers(struct http *http, const struct request *request)
+static void http_set_headers(struct http_exchange *exchange, const struct request *request)
 {
 	char header[128];
 
-	curl_slist_free_all(http->headers);
-	http->headers = NULL;
-	http_add_header(http, "Accept: application/json, application/problem+json");
+	curl_slist_free_all(exchange->headers);
+	exchange->headers = NULL;
+	http_add_header(exchange, "Accept: application/json, application/problem+json");
 	if (request->body != NULL)
-		http_add_header(http, "Content-Type: application/json");
+		http_add_header(exchange, "Content-Type: application/json");
 	if (request->token != NULL) {
 		snprintf(header, sizeof(header), "Lock-Token: %s", request->token);
-		http_add_header(http, header);
+		http_add_header(exchange, header);
 		explicit_bzero(header, sizeof(header));
 	}
-	curl_easy_setopt(http->easy, CURLOPT_HTTPHEADER, http->headers);
-	curl_easy_setopt(http->easy, CURLOPT_USERAGENT, "redlockctl/" REDLOCKCTL_VERSION);
+	curl_easy_setopt(exchange->easy, CURLOPT_HTTPHEADER, exchange->headers);
+	curl_easy_setopt(exchange->easy, CURLOPT_USERAGENT, "redlockctl/" REDLOCKCTL_VERSION);
 }
 
-static void http_set_request(struct http *http, const struct server *server, const struct request *request)
+static void http_set_request(struct http_exchange *exchange, const struct server *server, const struct request *request)
 {
 	char url[SERVER_TEXT_MAX + REQUEST_PATH_MAX + 1];
 
 	snprintf(url, sizeof(url), "%s%s", server->base, request->path);
-	curl_easy_setopt(http->easy, CURLOPT_URL, url);
+	curl_easy_setopt(exchange->easy, CURLOPT_URL, url);
 	if (server->unix_path[0] != '\0')
-		curl_easy_setopt(http->easy, CURLOPT_UNIX_SOCKET_PATH, server->unix_path);
-	curl_easy_setopt(http->easy, CURLOPT_CUSTOMREQUEST, request->method);
+		curl_easy_setopt(exchange->easy, CURLOPT_UNIX_SOCKET_PATH, server->unix_path);
+	curl_easy_setopt(exchange->easy, CURLOPT_CUSTOMREQUEST, request->method);
 	if (request->body != NULL)
-		curl_easy_setopt(http->easy, CURLOPT_COPYPOSTFIELDS, request->body);
-	curl_easy_setopt(http->easy, CURLOPT_WRITEFUNCTION, on_body);
-	curl_easy_setopt(http->easy, CURLOPT_WRITEDATA, http);
-	curl_easy_setopt(http->easy, CURLOPT_ERRORBUFFER, http->error);
+		curl_easy_setopt(exchange->easy, CURLOPT_COPYPOSTFIELDS, request->body);
+	curl_easy_setopt(exchange->easy, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(exchange->easy, CURLOPT_WRITEDATA, exchange);
+	curl_easy_setopt(exchange->easy, CURLOPT_ERRORBUFFER, exchange->error);
+}
+
+static void http_set_sockets(struct http *http, struct http_exchange *exchange)
+{
+	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTFUNCTION, on_open);
+	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTDATA, http);
+	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETDATA, http);
+}
+
+static void http_start(struct http *http, struct http_exchange *exchange, const struct server *server, const struct request *request,
+		       uint64_t timeout_us)
+{
+	assert(!exchange->busy);
+	curl_easy_reset(exchange->easy);
+	http_set_bounds(exchange->easy, request, timeout_us);
+	http_set_headers(exchange, request);
+	http_set_request(exchange, server, request);
+	http_set_sockets(http, exchange);
+	exchange->len = 0;
+	exchange->status = 0;
+	exchange->retry_after_ms = 0;
+	exchange->error[0] = '\0';
+	exchange->finished = false;
+	exchange->busy = true;
+	exchange->sent_us = clock_now_us();
+	CURLMcode code = curl_multi_add_handle(http->multi, exchange->easy);
+	assert(code == CURLM_OK);
 }
 
 void http_begin(struct http *http, const struct server *server, const struct request *request, uint64_t timeout_us)
 {
-	assert(!http->busy);
-	curl_easy_reset(http->easy);
-	http_set_bounds(http->easy, timeout_us);
-	http_set_headers(http, request);
-	http_set_request(http, server, request);
-	http->len = 0;
-	http->status = 0;
-	http->error[0] = '\0';
-	http->finished = false;
-	http->busy = true;
-	http->sent_us = clock_now_us();
-	CURLMcode code = curl_multi_add_handle(http->multi, http->easy);
-	assert(code == CURLM_OK);
+	http_start(http, &http->main, server, request, timeout_us);
 }
 
-static void http_finish(struct http *http, CURLcode result)
+void http_begin_side(struct http *http, const struct server *server, const struct request *request, uint64_t timeout_us)
 {
-	if (result == CURLE_OK)
-		curl_easy_getinfo(http->easy, CURLINFO_RESPONSE_CODE, &http->status);
-	else if (http->error[0] == '\0')
-		snprintf(http->error, sizeof(http->error), "%s", curl_easy_strerror(result));
-	curl_multi_remove_handle(http->multi, http->easy);
-	http->busy = false;
-	http->finished = true;
+	http_start(http, &http->side, server, request, timeout_us);
+}
+
+/* ---- answers ---- */
+
+static void http_finish(struct http *http, struct http_exchange *exchange, CURLcode result)
+{
+	curl_off_t retry_after_s = 0;
+
+	if (result == CURLE_OK) {
+		curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
+		curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
+	} else if (exchange->error[0] == '\0') {
+		snprintf(exchange->error, sizeof(exchange->error), "%s", curl_easy_strerror(result));
+	}
+	if (retry_after_s > 0 && retry_after_s <= RETRY_AFTER_MAX_S)
+		exchange->retry_after_ms = (uint64_t)retry_after_s * 1000;
+	curl_multi_remove_handle(http->multi, exchange->easy);
+	exchange->busy = false;
+	exchange->finished = true;
 }
 
 /* Lets libcurl do what can be done without waiting. */
@@ -155,9 +257,9 @@ static void http_perform(struct http *http)
 	CURLMsg *message;
 
 	curl_multi_perform(http->multi, &running);
-	while (http->busy && (message = curl_multi_info_read(http->multi, &left)) != NULL)
+	while ((message = curl_multi_info_read(http->multi, &left)) != NULL)
 		if (message->msg == CURLMSG_DONE)
-			http_finish(http, message->data.result);
+			http_finish(http, message->easy_handle == http->main.easy ? &http->main : &http->side, message->data.result);
 }
 
 /* The timer counts the sleep of a suspended machine; the time limit of curl_multi_poll() would not. */
@@ -178,9 +280,11 @@ bool http_wait(struct http *http, uint64_t until_us, struct curl_waitfd *extra, 
 	struct curl_waitfd all[HTTP_EXTRA_MAX + 1] = {{.fd = http->timer, .events = CURL_WAIT_POLLIN}};
 
 	assert(count <= HTTP_EXTRA_MAX);
+	for (unsigned i = 0; i < count; i++)
+		extra[i].revents = 0;
 	http_perform(http);
-	if (http->finished)
-		return true;
+	if (http->main.finished || http->side.finished)
+		return http->main.finished;
 	for (unsigned i = 0; i < count; i++)
 		all[i + 1] = extra[i];
 	http_arm(http, until_us);
@@ -188,22 +292,51 @@ bool http_wait(struct http *http, uint64_t until_us, struct curl_waitfd *extra, 
 	for (unsigned i = 0; i < count; i++)
 		extra[i].revents = all[i + 1].revents;
 	http_perform(http);
-	return http->finished;
+	return http->main.finished;
+}
+
+static void http_take(struct http_exchange *exchange, struct answer *ret_answer)
+{
+	answer_read(ret_answer, exchange->status, exchange->body, exchange->len, exchange->error);
+	if (ret_answer->retry_after_ms == 0)
+		ret_answer->retry_after_ms = exchange->retry_after_ms;
+	exchange->finished = false;
 }
 
 void http_read(struct http *http, struct answer *ret_answer)
 {
-	assert(http->finished);
-	answer_read(ret_answer, http->status, http->body, http->len, http->error);
-	http->finished = false;
+	assert(http->main.finished);
+	http_take(&http->main, ret_answer);
 }
+
+bool http_read_side(struct http *http, struct answer *ret_answer)
+{
+	if (!http->side.finished)
+		return false;
+	http_take(&http->side, ret_answer);
+	return true;
+}
+
+/* ---- the end ---- */
 
 void http_cancel(struct http *http)
 {
-	if (http->busy)
-		curl_multi_remove_handle(http->multi, http->easy);
-	http->busy = http->finished = false;
-	if (http->headers != NULL)
-		curl_slist_free_all(http->headers);
-	http->headers = NULL;
+	http_end(http, &http->main);
+}
+
+void http_end_side(struct http *http)
+{
+	http_end(http, &http->side);
+}
+
+bool http_hang_up(struct http *http, uint64_t until_us)
+{
+	http_end_side(http);
+	if (http->main.busy && http_shut_sockets(http))
+		while (!http->main.finished && clock_now_us() < until_us)
+			http_wait(http, until_us, NULL, 0);
+	if (http->main.finished && http->main.status != 0)
+		return true;
+	http_cancel(http);
+	return false;
 }

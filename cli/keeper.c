@@ -56,12 +56,13 @@ static void keeper_set_guard(struct keeper *keeper)
 
 static void keeper_report_acquired(struct keeper *keeper)
 {
-	char left[DURATION_TEXT_MAX];
-	json_t *fields = json_pack("{s:I, s:I, s:s}", "fence", (json_int_t)keeper->lease.fence, "validity_ms", keeper_left_ms(keeper), "server",
-				   keeper_server(keeper)->text);
+	char left[DURATION_TEXT_MAX], waited[DURATION_TEXT_MAX];
+	json_t *fields = json_pack("{s:I, s:I, s:I, s:s}", "fence", (json_int_t)keeper->lease.fence, "validity_ms", keeper_left_ms(keeper), "waited_ms",
+				   (json_int_t)keeper->waited_ms, "server", keeper_server(keeper)->text);
 
-	report_event(&keeper->report, REPORT_DETAIL, "acquired", fields, "acquired at %s, fence %lld, valid for %s", keeper_server(keeper)->text,
-		     (long long)keeper->lease.fence, keeper_left(keeper, left));
+	duration_format(keeper->waited_ms, waited);
+	report_event(&keeper->report, REPORT_DETAIL, "acquired", fields, "acquired at %s after %s, fence %lld, valid for %s",
+		     keeper_server(keeper)->text, waited, (long long)keeper->lease.fence, keeper_left(keeper, left));
 }
 
 static void keeper_report_waiting(void *context, const struct answer *answer)
@@ -79,11 +80,13 @@ static enum acquire_result keeper_ask_for_lease(struct keeper *keeper, size_t *r
 		.least_us = keeper->options->ttl_ms * 500 + keeper->options->kill_after_ms * 500,
 		.extra = &keeper->fds[KEEPER_FRONT],
 		.told = keeper_told,
-		.waits = keeper_report_waiting,
+		.waits = keeper->report.json || keeper->report.verbose ? keeper_report_waiting : NULL,
 		.context = keeper,
 	};
+	uint64_t begun_us = clock_now_us();
 	enum acquire_result result = acquire_lease(&acquire, &keeper->lease, ret_sent_us, ret_answer);
 
+	keeper->waited_ms = (clock_now_us() - begun_us) / 1000;
 	*ret_server = acquire.server;
 	return result;
 }
@@ -91,7 +94,7 @@ static enum acquire_result keeper_ask_for_lease(struct keeper *keeper, size_t *r
 static int keeper_refused(struct keeper *keeper, size_t server, struct answer *answer)
 {
 	const char *where = keeper->options->servers.items[server].text;
-	json_t *fields = json_pack("{s:s, s:s}", "code", answer->code, "server", where);
+	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms", (json_int_t)keeper->waited_ms);
 	bool others = answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT || answer->outcome == OUTCOME_INVALID;
 
 	report_event(&keeper->report, REPORT_NOTE, "not-acquired", fields, "not acquired: %s%s%s", others ? "" : where, others ? "" : ": ",
@@ -218,7 +221,7 @@ static void keeper_on_extended(struct keeper *keeper, const struct lease *lease)
 	char left[DURATION_TEXT_MAX];
 	unsigned failures = keeper->renewal.failures;
 
-	renewal_extended(&keeper->renewal, keeper->http.sent_us, lease->validity_ms * 1000);
+	renewal_extended(&keeper->renewal, keeper->http.main.sent_us, lease->validity_ms * 1000);
 	keeper_set_guard(keeper);
 	json_t *fields = json_pack("{s:I, s:s}", "validity_ms", keeper_left_ms(keeper), "server", keeper_server(keeper)->text);
 	report_event(&keeper->report, failures > 0 ? REPORT_NOTE : REPORT_DETAIL, "extended", fields, "extended at %s, valid for %s",

@@ -18,6 +18,7 @@ struct keeper {
 	struct http http;
 	struct curl_waitfd fds[KEEPER_FDS]; /* the front's socket, SIGCHLD */
 	struct lease lease;
+	uint64_t waited_ms;              /* for it, or in vain */
 	struct renewal renewal;
 	char failure[ANSWER_DETAIL_MAX]; /* why the last extension failed */
 	char failure_code[ANSWER_CODE_MAX];

@@ -40,9 +40,14 @@ static int keeper_read_front(struct keeper *keeper)
 	return 0;
 }
 
+/* Not what was ignored when redlockctl was started, by nohup for example: it comes here all the same, because it is blocked. */
 static bool ends_the_wait(int number)
 {
-	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+	struct sigaction action;
+
+	if (number != SIGINT && number != SIGTERM && number != SIGHUP && number != SIGQUIT)
+		return false;
+	return sigaction(number, NULL, &action) != 0 || action.sa_handler != SIG_IGN;
 }
 
 /* Shells stop a script only when its program ended by the signal, and not when it says so with its exit status. */

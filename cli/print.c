@@ -83,30 +83,33 @@ bool print_lease(const struct print_lease *what, bool json)
 
 bool print_state(const json_t *state, bool json)
 {
-	char name[CELL_MAX], owner[CELL_MAX], fence[CELL_MAX], left[DURATION_TEXT_MAX];
+	char name[CELL_MAX], owner[CELL_MAX], fence[CELL_MAX], left[DURATION_TEXT_MAX], waiting[CELL_MAX];
 
 	if (json)
 		return print_json(state);
 	cell(state, "resource", name);
 	if (json_is_true(json_object_get(state, "held")))
-		printf("%s: held by %s, fence %s, %s left\n", name, cell(state, "owner", owner), cell(state, "fence", fence),
+		printf("%s: held by %s, fence %s, %s left", name, cell(state, "owner", owner), cell(state, "fence", fence),
 		       cell_duration(state, "remaining_ms", left));
 	else
-		printf("%s: free\n", name);
+		printf("%s: free", name);
+	if (json_integer_value(json_object_get(state, "waiters")) > 0)
+		printf(", %s waiting", cell(state, "waiters", waiting));
+	putchar('\n');
 	return print_flush();
 }
 
 bool print_locks(const json_t *locks, bool json)
 {
-	char name[CELL_MAX], owner[CELL_MAX], fence[CELL_MAX], left[DURATION_TEXT_MAX];
+	char name[CELL_MAX], owner[CELL_MAX], fence[CELL_MAX], left[DURATION_TEXT_MAX], waiting[CELL_MAX];
 	json_t *state;
 	size_t i;
 
 	if (json)
 		return print_json(locks);
 	json_array_foreach(json_object_get(locks, "locks"), i, state)
-		printf("%-32s %-24s %16s  %s\n", cell(state, "resource", name), cell(state, "owner", owner), cell(state, "fence", fence),
-		       cell_duration(state, "remaining_ms", left));
+		printf("%-32s %-24s %16s %12s %6s\n", cell(state, "resource", name), cell(state, "owner", owner), cell(state, "fence", fence),
+		       cell_duration(state, "remaining_ms", left), cell(state, "waiters", waiting));
 	return print_flush();
 }
 

@@ -39,6 +39,8 @@ void request_acquire(struct request *request, const char *name, uint64_t ttl_ms,
 	assert(body != NULL);
 	request_init(request, "POST", NULL);
 	strcpy(request->path, "/locks");
+	request->wait_ms = wait_ms;
+	request->may_grant = true;
 	if (owner != NULL && *owner != '\0')
 		json_object_set_new(body, "owner", json_string(owner));
 	if (wait_ms > 0)
@@ -90,6 +92,12 @@ void request_masters(struct request *request)
 {
 	request_init(request, "GET", NULL);
 	strcpy(request->path, "/masters");
+}
+
+void request_health(struct request *request)
+{
+	request_init(request, "GET", NULL);
+	strcpy(request->path, "/healthz");
 }
 
 void request_fini(struct request *request)

@@ -1,59 +1,121 @@
-/* Waiting for a lock from the outside: ask, pause, ask again. See wait.h.
+/* Waiting for a lock: ask, let the server wait, ask again. See wait.h.
  *
- *   held, split vote   the server is right: pause a random while, at most a second, and ask it again. A holder may give back
- *                      long before its lease is over, so retry_after_ms bounds the pause from above and no more
- *   no answer, 503     the next server at once; when all of them were asked, a pause
+ *   held               while there is time: once more at once where the server has waited as long as it may; where it has not
+ *                      waited, a random pause of at most a second. A holder may give back long before its lease is over, so
+ *                      retry_after_ms bounds that pause from above and no more
+ *   split vote         a short random pause, then the same server
+ *   no answer, 503     this server has a pause of up to a second, and the next one that has none is asked at once
+ *   429                the same, but its pause is as long as it said
+ *   400 for wait_ms    asked again at once with what it said to be its bound; 0 if that is not to be understood, as with
+ *                      servers that do not wait at all
  *   anything else      no use in waiting
  *
- * When the server can wait (wait_ms), wait_ask() is to set ret.wait_ms to what is left, at most the server's bound, and
- * wait_next() to go on at once after WAIT_ASK answered "held" with time left. The callers pass wait_ms on already. */
+ * Whoever waits longer than the server's bound (--max-wait-ms) goes to the end of the line then: a place belongs to a request. */
 #include "wait.h"
 
 #include <assert.h>
 
-enum { PAUSE_MIN_MS = 50, PAUSE_MAX_MS = 1000 };
+enum { PAUSE_MIN_MS = 50, PAUSE_MAX_MS = 1000, PAUSE_SPLIT_MS = 200, WAIT_BOUND_MS = 60000 };
 
 void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_ms, uint64_t now_us)
 {
-	assert(server < servers);
+	assert(server < servers && servers <= SERVERS_MAX);
 	*wait = (struct wait){.servers = servers, .server = server, .none = wait_ms == 0, .end_us = now_us + wait_ms * 1000};
+	for (size_t i = 0; i < servers; i++)
+		wait->at[i].max_ms = WAIT_BOUND_MS;
 }
 
-struct wait_step wait_ask(const struct wait *wait, uint64_t now_us)
+struct wait_step wait_ask(struct wait *wait, uint64_t now_us)
 {
-	(void)wait;
-	(void)now_us;
-	return (struct wait_step){.what = WAIT_ASK, .wait_ms = 0};
+	uint64_t left_ms = now_us < wait->end_us ? (wait->end_us - now_us + 999) / 1000 : 0, max_ms = wait->at[wait->server].max_ms;
+
+	wait->asked_us = now_us;
+	wait->asked_ms = left_ms < max_ms ? left_ms : max_ms;
+	return (struct wait_step){.what = WAIT_ASK, .wait_ms = wait->asked_ms};
 }
 
-/* Between half of the longest pause and all of it; never past the end, so that the last try is there. */
-static struct wait_step wait_pause(const struct wait *wait, uint64_t longest_ms, uint32_t random, uint64_t now_us)
+static bool wait_is_over(const struct wait *wait, uint64_t now_us)
+{
+	return wait->none || now_us >= wait->end_us;
+}
+
+/* Never past the end, so that the last try is there. */
+static struct wait_step wait_until(const struct wait *wait, uint64_t until_us, uint64_t now_us)
+{
+	if (wait_is_over(wait, now_us))
+		return (struct wait_step){.what = WAIT_GIVE_UP};
+	return (struct wait_step){.what = WAIT_PAUSE, .until_us = until_us < wait->end_us ? until_us : wait->end_us};
+}
+
+/* Between half of the longest pause and all of it. */
+static uint64_t draw_pause_us(uint64_t longest_ms, uint32_t random)
 {
 	if (longest_ms > PAUSE_MAX_MS)
 		longest_ms = PAUSE_MAX_MS;
 	if (longest_ms < PAUSE_MIN_MS)
 		longest_ms = PAUSE_MIN_MS;
-	uint64_t pause_us = longest_ms * 500 + longest_ms * 500 * random / UINT32_MAX;
-	if (wait->none || now_us >= wait->end_us)
-		return (struct wait_step){.what = WAIT_GIVE_UP};
-	uint64_t until_us = now_us + pause_us;
-	return (struct wait_step){.what = WAIT_PAUSE, .until_us = until_us < wait->end_us ? until_us : wait->end_us};
+	return longest_ms * 500 + longest_ms * 500 * random / UINT32_MAX;
+}
+
+static struct wait_step wait_next_held(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
+{
+	bool has_waited = wait->asked_ms >= PAUSE_MIN_MS && now_us - wait->asked_us >= wait->asked_ms * 1000 / 2;
+
+	if (has_waited && !wait_is_over(wait, now_us))
+		return wait_ask(wait, now_us);
+	return wait_until(wait, now_us + draw_pause_us(answer->retry_after_ms, random), now_us);
+}
+
+/* How long a server that did not help is left in peace. One that said how long is not asked any earlier; not all at once either. */
+static uint64_t draw_peace_us(const struct answer *answer, uint32_t random)
+{
+	if (!answer->is_busy || answer->retry_after_ms == 0)
+		return draw_pause_us(PAUSE_MAX_MS, random);
+	return answer->retry_after_ms * 1000 + answer->retry_after_ms * 500 * random / UINT32_MAX;
+}
+
+/* The next server, in their order, that may be asked now; otherwise the one whose pause ends first. With --no-wait, and when the
+ * time is up, each is asked once. */
+static struct wait_step wait_next_server(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
+{
+	size_t failed = wait->server, earliest = failed;
+
+	wait->at[failed].not_before_us = now_us + draw_peace_us(answer, random);
+	for (size_t i = 1; i < wait->servers; i++) {
+		size_t server = (failed + i) % wait->servers;
+		if (wait->none ? wait->at[server].not_before_us == 0 : wait->at[server].not_before_us <= now_us) {
+			wait->server = server;
+			return wait_ask(wait, now_us);
+		}
+		if (wait->at[server].not_before_us < wait->at[earliest].not_before_us)
+			earliest = server;
+	}
+	wait->server = earliest;
+	return wait_until(wait, wait->at[earliest].not_before_us, now_us);
+}
+
+/* A bound that is no bound would have it asked for ever: then half. */
+static struct wait_step wait_next_bound(struct wait *wait, const struct answer *answer, uint64_t now_us)
+{
+	bool lower = answer->wait_max_ms < wait->asked_ms;
+
+	wait->at[wait->server].max_ms = lower ? answer->wait_max_ms : wait->asked_ms / 2;
+	return wait_ask(wait, now_us);
 }
 
 struct wait_step wait_next(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	switch (answer->outcome) {
 	case OUTCOME_HELD:
-		wait->unavailable = 0;
-		return wait_pause(wait, answer->retry_after_ms, random, now_us);
+		return wait_next_held(wait, answer, random, now_us);
 	case OUTCOME_SPLIT:
-		wait->unavailable = 0;
-		return wait_pause(wait, 200, random, now_us);
+		return wait_until(wait, now_us + draw_pause_us(PAUSE_SPLIT_MS, random), now_us);
 	case OUTCOME_UNAVAILABLE:
-		wait->server = (wait->server + 1) % wait->servers;
-		if (++wait->unavailable % wait->servers != 0)
-			return wait_ask(wait, now_us);
-		return wait_pause(wait, PAUSE_MAX_MS, random, now_us);
+		return wait_next_server(wait, answer, random, now_us);
+	case OUTCOME_INVALID:
+		if (answer->bounds_wait && wait->asked_ms > 0)
+			return wait_next_bound(wait, answer, now_us);
+		return (struct wait_step){.what = WAIT_GIVE_UP};
 	default:
 		return (struct wait_step){.what = WAIT_GIVE_UP};
 	}

@@ -1,50 +1,112 @@
-# Completion of redlockctl for bash. Names of locks come from the server, if it answers within a second.
+# Completion of redlockctl for bash. Names of locks come from the server, if it answers within a second; others choose them, so they are
+# never expanded (compgen -W would run a $(...) in them), and quoted before they go into the command line.
 
-_redlockctl_names() {
-	redlockctl list --json --timeout 1s --limit 200 --prefix "$1" 2>/dev/null | grep -o '"resource":"[^"\\]*"' | cut -d '"' -f 4
+# words, first: COMP_WORDS up to the cursor, with what bash broke at : and = put together again; where in COMP_WORDS each begins.
+_redlockctl_words() {
+	local line=$COMP_LINE i piece blank
+	words=() first=()
+	for ((i = 0; i <= COMP_CWORD; i++)); do
+		piece=${COMP_WORDS[i]} blank=${line%%[![:blank:]]*}
+		if ((i == 0)) || [[ -n $blank ]]; then
+			words+=("$piece") first+=("$i")
+		else
+			words[-1]+=$piece
+		fi
+		line=${line#"$blank"}
+		line=${line#"$piece"}
+	done
+}
+
+# Adds those of the words that begin like $word.
+_redlockctl_offer() {
+	local offered
+	for offered; do
+		[[ $offered == "$word"* ]] && COMPREPLY+=("$offered")
+	done
+}
+
+_redlockctl_offer_names() {
+	local name plain=${word//\\/}
+	while IFS= read -r name; do
+		[[ $name == "$plain"* ]] && COMPREPLY+=("$(printf %q "$name")")
+	done < <(redlockctl list --json --timeout 1s --limit 200 --prefix "$plain" 2>/dev/null | grep -o '"resource":"[^"\\]*"' | cut -d '"' -f 4)
+}
+
+_redlockctl_offer_files() {
+	compopt -o filenames 2>/dev/null
+	mapfile -t COMPREPLY < <(compgen -f -- "$word")
+}
+
+# What stands behind -- is a command like any other.
+_redlockctl_offer_command() {
+	if declare -F _command_offset >/dev/null; then
+		_command_offset "$1"
+	elif (($1 == COMP_CWORD)); then
+		mapfile -t COMPREPLY < <(compgen -c -- "$word")
+	else
+		_redlockctl_offer_files
+	fi
+}
+
+_redlockctl_offer_options() {
+	_redlockctl_offer --server --timeout --json --help
+	case $command in
+	run) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --kill-after --wait-all --verbose -- ;;
+	acquire) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --token-file ;;
+	extend) _redlockctl_offer --ttl --token-file --token ;;
+	release) _redlockctl_offer --token-file --token ;;
+	list) _redlockctl_offer --prefix --limit ;;
+	"") _redlockctl_offer --version ;;
+	esac
+}
+
+# The value of an option. False: it has none.
+_redlockctl_offer_value() {
+	case $1 in
+	--token-file) _redlockctl_offer_files ;;
+	--server | -s) _redlockctl_offer http://127.0.0.1:8080 unix:/ ;;
+	--ttl | -t | --wait | -w | --kill-after | -k | --timeout) _redlockctl_offer 250ms 5s 30s 1m 5m 1h ;;
+	--owner | --conflict-exit-code | -E | --token | --prefix | --limit) ;;
+	*) return 1 ;;
+	esac
+}
+
+# command: the first word that is no option and no option's value. True: a -- stands before the cursor; at: the word behind it.
+_redlockctl_find_command() {
+	for ((at = 1; at < ${#words[@]} - 1; at++)); do
+		case ${words[at]} in
+		--) ((at++)) && return 0 ;;
+		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file | --owner | --conflict-exit-code | -E | --token | --prefix | --limit) ((at++)) ;;
+		-*) ;;
+		*) [[ -n $command ]] || command=${words[at]} ;;
+		esac
+	done
+	return 1
 }
 
 _redlockctl() {
-	local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} commands="run acquire extend release status list masters help version"
-	local command="" i options="--server --timeout --json --help"
-	for ((i = 1; i < COMP_CWORD; i++)); do
-		if [[ ${COMP_WORDS[i]} == -- && $command == run ]]; then
-			COMP_WORDS=("${COMP_WORDS[@]:i + 1}")
-			COMP_CWORD=$((COMP_CWORD - i - 1))
-			if ((COMP_CWORD == 0)); then
-				mapfile -t COMPREPLY < <(compgen -c -- "$word")
-			elif declare -F _command_offset >/dev/null; then
-				COMP_LINE="${COMP_WORDS[*]}" COMP_POINT=${#COMP_LINE}
-				_command_offset 0
-			else
-				mapfile -t COMPREPLY < <(compgen -f -- "$word")
-			fi
-			return
-		fi
-		[[ -z $command && " $commands " == *" ${COMP_WORDS[i]} "* ]] && command=${COMP_WORDS[i]}
+	local words first at command="" word before cut="" i
+	COMPREPLY=()
+	_redlockctl_words
+	word=${words[-1]} before=${words[-2]}
+	if _redlockctl_find_command && [[ $command == run ]]; then
+		_redlockctl_offer_command "${first[at]}"
+		return
+	fi
+	[[ $word == --*=* ]] && before=${word%%=*} word=${word#*=}
+	if _redlockctl_offer_value "$before"; then
+		:
+	elif [[ $word == -* ]]; then
+		_redlockctl_offer_options
+	elif [[ -z $command ]]; then
+		_redlockctl_offer run acquire extend release status list masters help version
+	elif [[ $command == @(run|acquire|extend|release|status) ]]; then
+		_redlockctl_offer_names
+	fi
+	[[ $word == *[:=]* ]] && cut=${word%"${word##*[:=]}"} # bash replaces only what follows the last of these
+	for i in "${!COMPREPLY[@]}"; do
+		COMPREPLY[i]=${COMPREPLY[i]#"$cut"}
 	done
-	case $command in
-	run) options+=" --ttl --wait --no-wait --owner --conflict-exit-code --kill-after --wait-all --verbose --" ;;
-	acquire) options+=" --ttl --wait --no-wait --owner --conflict-exit-code --token-file" ;;
-	extend) options+=" --ttl --token-file --token" ;;
-	release) options+=" --token-file --token" ;;
-	list) options+=" --prefix --limit" ;;
-	esac
-	case $before in
-	--token-file) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
-	--server | -s) mapfile -t COMPREPLY < <(compgen -W "http://127.0.0.1:8080 unix:/" -- "$word") ;;
-	--ttl | -t | --wait | -w | --kill-after | -k | --timeout) mapfile -t COMPREPLY < <(compgen -W "250ms 5s 30s 1m 5m 1h" -- "$word") ;;
-	--owner | --conflict-exit-code | -E | --token | --prefix | --limit) ;;
-	*)
-		if [[ $word == -* ]]; then
-			mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-		elif [[ -z $command ]]; then
-			mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
-		elif [[ $command == @(run|acquire|extend|release|status) ]]; then
-			mapfile -t COMPREPLY < <(compgen -W "$(_redlockctl_names "$word")" -- "$word")
-		fi
-		;;
-	esac
 }
 
 complete -F _redlockctl redlockctl

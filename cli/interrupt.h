@@ -1,0 +1,30 @@
+/* Signals while the command `acquire` waits: they end it as they always do, but not before the place in the line, or the lease that
+ * has just come, was given back. */
+#ifndef CLI_INTERRUPT_H
+#define CLI_INTERRUPT_H
+
+#include <curl/curl.h>
+#include <signal.h>
+#include <stdbool.h>
+
+#include "acquire.h"
+
+struct interrupt {
+	struct curl_waitfd file; /* ready where there is a signal */
+	sigset_t before;
+	int number;              /* of the signal that came; 0: none */
+};
+
+/* From now on they are kept until asked for. False: errno. */
+bool interrupt_begin(struct interrupt *interrupt) __attribute__((warn_unused_result));
+
+/* For struct acquire: the context is the struct interrupt. */
+enum acquire_tell interrupt_told(void *context);
+
+/* True: one has come. */
+bool interrupt_came(struct interrupt *interrupt) __attribute__((warn_unused_result));
+
+/* As it was before; the one that came ends the process. Returns if none did. */
+void interrupt_end(struct interrupt *interrupt);
+
+#endif

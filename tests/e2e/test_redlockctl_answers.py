@@ -1,0 +1,288 @@
+"""redlockctl against a redlockd that says what the test wants (fake_redlockd.py): how it waits, and that no lease is lost or counted on for too
+long in the moments that a real server shows only by chance."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from ctl import BINARY, HELD, UNREACHABLE, Run, Shell, ctl
+from fake_redlockd import TOKEN, FakeRedlockd
+from harness import DIES_WITH_US, SLOW, clean_environment, wait_until
+
+ANSWERS = {"extend": lambda call: call.lease(200), "release": lambda call: call.answer(204), "health": lambda call: call.answer(200, {}),
+           "state": lambda call: call.answer(200, {"resource": call.server.resource, "held": True, "owner": "worker-7", "fence": 6, "remaining_ms": 9000})}
+
+
+@pytest.fixture
+def fake(lab, resource):
+    """Makes servers. Each behaves as said for each kind of call, and usefully for the others."""
+    def make(**behaviour):
+        return lab.keep(FakeRedlockd(lab.folder, f"fake{len(lab.started)}", resource, lambda call: {**ANSWERS, **behaviour}[call.kind](call)))
+    return make
+
+
+def in_turn(*answers):
+    """The first answer to the first call, and so on; the last one to all others."""
+    left = list(answers)
+
+    def answer(call):
+        (left.pop(0) if len(left) > 1 else left[0])(call)
+    return answer
+
+
+def lease(call):
+    call.lease()
+
+
+def locked(call):
+    call.problem(409, "locked", retry_after_ms=50)
+
+
+def draining(call):
+    call.problem(503, "draining", retry_after_ms=5000)
+
+
+def busy(call):
+    call.problem(429, "too-many-requests")
+
+
+def never(call):
+    """No answer, and no notice of anything."""
+    threading.Event().wait(20 * SLOW)
+
+
+def too_long(reason):
+    return lambda call: call.problem(400, "invalid-request", errors=[{"field": "wait_ms", "reason": reason}])
+
+
+def after(seconds, answer):
+    def later(call):
+        time.sleep(seconds)
+        answer(call)
+    return later
+
+
+def when_hung_up(answer):
+    def later(call):
+        call.until_hung_up()
+        answer(call)
+    return later
+
+
+def acquires(server):
+    return [call.body.get("wait_ms") for call in server.of("acquire")]
+
+
+# -------------------------------------------------------------------------------------------------- wait_ms
+
+
+@pytest.mark.parametrize("options, wait_ms", [(["--wait", "5m"], 60000), (["--wait", "7s"], 7000), (["--no-wait"], None), (["--wait", "0s"], None), ([], 60000)])
+def test_how_long_the_server_is_to_wait(fake, resource, options, wait_ms):
+    server = fake(acquire=lease)
+    assert ctl("run", resource, *options, "--", "true", server=server).returncode == 0
+    [asked] = acquires(server)
+    assert asked == wait_ms or wait_ms - 1000 * SLOW < asked <= wait_ms
+    assert [call.kind for call in server.calls] == ["acquire", "release"]
+
+
+def test_acquire_does_not_wait_unless_told(fake, resource):
+    server = fake(acquire=locked)
+    assert ctl("acquire", resource, server=server).returncode == HELD
+    assert ctl("acquire", resource, "--wait", "300ms", server=server).returncode == HELD
+    assert acquires(server)[0] is None and 0 < acquires(server)[1] <= 300
+
+
+@pytest.mark.parametrize("reason, second", [("must be from 0 to 2500", 2500), ("is not supported", None)])
+def test_bound_of_the_server(fake, resource, reason, second):
+    server = fake(acquire=in_turn(too_long(reason), locked, lease))
+    assert ctl("run", resource, "--", "true", server=server).returncode == 0
+    assert acquires(server)[1:] == [second, second]
+
+
+def test_asked_again_when_it_has_waited(fake, resource):
+    """No pause: others would be served meanwhile."""
+    server = fake(acquire=in_turn(too_long("at most 300"), after(0.3, locked), lease))
+    assert ctl("run", resource, "--", "true", server=server).returncode == 0
+    first, second = server.of("acquire")[1:]
+    assert second.came - first.came < 0.3 + 0.5 * SLOW
+
+
+def test_busy(fake, resource):
+    """Retry-After counts, also where it is a header alone."""
+    server = fake(acquire=in_turn(lambda call: call.answer(429, {"code": "too-many-requests", "detail": "x"}, Retry_After=2), lease))
+    assert ctl("run", resource, "--", "true", server=server).returncode == 0
+    first, second = server.of("acquire")
+    assert second.came - first.came >= 2
+
+
+def test_busy_with_another_server(fake, resource):
+    first, second = fake(acquire=busy), fake(acquire=lease)
+    assert ctl("run", resource, "--no-wait", "--", "true", server=f"{first.address},{second.address}").returncode == 0
+    assert ctl("run", resource, "--no-wait", "--", "true", server=first.address).returncode == UNREACHABLE
+
+
+def test_who_has_it(lab, fake, resource):
+    server = fake(acquire=after(1, lease))
+    run = Run(lab, resource, command="true", servers=[server])
+    waiting = run.event("waiting")
+    assert waiting["code"] == "locked" and "worker-7 (fence 6)" in waiting["message"]
+    assert run.wait() == 0
+    assert run.events("acquired")[0]["waited_ms"] >= 1000
+
+
+# -------------------------------------------------------------------------------------------------- fail-over
+
+
+@pytest.mark.parametrize("how", [draining, lambda call: None], ids=["draining", "closed"])
+def test_server_leaves_while_we_wait(lab, fake, resource, how):
+    first, second = fake(acquire=after(0.3, how)), fake(acquire=lease)
+    run = Run(lab, resource, command="true", servers=[first, second])
+    assert run.wait() == 0
+    assert second.call("acquire").came - first.call("acquire").came < 0.3 + 1 * SLOW
+    assert run.events("acquired")[0]["server"] == second.address
+
+
+def test_server_hangs_while_we_wait(lab, fake, resource):
+    """It would have had a minute."""
+    first, second = fake(acquire=never, health=never, state=never), fake(acquire=lease)
+    run = Run(lab, resource, "--timeout", "500ms", command="true", servers=[first, second])
+    assert run.wait(20) == 0
+    assert run.events("acquired")[0]["server"] == second.address
+
+
+def test_server_that_is_there_is_waited_for(lab, fake, resource):
+    first, second = fake(acquire=after(2, lease)), fake(acquire=lease)
+    run = Run(lab, resource, "--timeout", "500ms", command="true", servers=[first, second])
+    assert run.wait() == 0
+    assert run.events("acquired")[0]["server"] == first.address and not second.calls
+    assert len(first.of("health")) >= 1
+
+
+# ---------------------------------------------------------------------------- a lease that comes as we give up
+
+
+def start_acquire(server, resource, *options):
+    return subprocess.Popen([*DIES_WITH_US, BINARY, "acquire", resource, "--wait", "1m", *options], env=clean_environment({"REDLOCKCTL_SERVER": server.address}),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_granted_as_a_signal_comes(lab, fake, resource, number):
+    """The server grants at the very moment at which we leave: the lease is given back, and the command does not run."""
+    server = fake(acquire=when_hung_up(lease))
+    run = Run(lab, resource, command="echo ran >ran", servers=[server])
+    server.call("acquire")
+    run.process.send_signal(number)
+    assert run.wait() == (-number if number == signal.SIGINT else 128 + number)
+    assert server.call("release").body["token"] == TOKEN and not (run.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_acquire_granted_as_a_signal_comes(fake, resource, number):
+    server = fake(acquire=when_hung_up(lease))
+    process = start_acquire(server, resource)
+    server.call("acquire")
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20 * SLOW)
+    assert (process.returncode, output) == (-number, "")
+    assert server.call("release").body["token"] == TOKEN
+
+
+def test_granted_as_the_time_is_up(fake, resource):
+    server = fake(acquire=when_hung_up(lease))
+    done = ctl("acquire", resource, "--wait", "300ms", "--timeout", "300ms", server=server)
+    assert (done.returncode, done.stdout) == (UNREACHABLE, "")
+    assert len(server.of("release")) == len(server.of("acquire"))
+
+
+def test_granted_as_the_job_is_stopped(lab, fake, resource):
+    """Ctrl-Z while it waits: a job that is stopped cannot use a lock. It asks again when it goes on."""
+    server = fake(acquire=in_turn(when_hung_up(lease), lease))
+    shell = Shell(lab, server)
+    shell.sees("$ ")
+    shell.type(f"{BINARY} run {resource} -- true; echo status-$?\n")
+    server.call("acquire")
+    shell.type("\x1a")
+    shell.sees("Stopped")
+    assert server.call("release").body["token"] == TOKEN
+    shell.type("fg\n")
+    wait_until(lambda: len(server.of("release")) == 2, what="the end")
+    assert [call.kind for call in server.calls] == ["acquire", "release", "acquire", "release"]
+
+
+@pytest.mark.parametrize("command", ["run", "acquire"])
+def test_signal_while_the_server_hangs(lab, fake, resource, command):
+    server = fake(acquire=never, state=never)
+    process = start_acquire(server, resource) if command == "acquire" else Run(lab, resource, command="true", servers=[server]).process
+    server.call("acquire")
+    process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    assert process.wait(20 * SLOW) == -signal.SIGINT
+    assert time.monotonic() - started < 2 * SLOW
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("command", [["run"], ["acquire"]])
+def test_nohup(fake, resource, command):
+    server = fake(acquire=after(1, lease))
+    rest = ["--", "true"] if command == ["run"] else []
+    process = subprocess.Popen([*DIES_WITH_US, "env", "--ignore-signal=HUP", BINARY, *command, resource, "--wait", "1m", *rest], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, env=clean_environment({"REDLOCKCTL_SERVER": server.address}))
+    server.call("acquire")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(20 * SLOW) == 0
+
+
+# ------------------------------------------------------------------------------------- how long a lease counts
+
+
+def test_young_lease_is_taken_as_it_is(fake, resource):
+    server = fake(acquire=lease)
+    assert ctl("run", resource, "--", "true", server=server).returncode == 0
+    assert not server.of("extend")
+
+
+def test_lease_after_a_wait_is_extended_first(lab, fake, resource):
+    """When its answer was written is not known: it may have been at any time of the wait."""
+    server = fake(acquire=after(1, lease))
+    run = Run(lab, resource, "--kill-after", "100ms", command="echo ran >ran", servers=[server], ttl_ms=3000)
+    extend = server.call("extend")
+    assert extend.body == {"token": TOKEN, "ttl_ms": 3000}
+    assert run.wait() == 0 and (run.folder / "ran").exists()
+    assert [call.kind for call in server.calls if call.kind != "state"] == ["acquire", "extend", "release"]
+    assert run.events("acquired")[0]["validity_ms"] > 2000 / SLOW
+
+
+def test_answer_that_was_long_on_its_way(lab, fake, resource):
+    """The server says that the lease is good for three seconds, but the process was stopped and reads it later. Meanwhile it has run out: the
+    command must not run under it."""
+    server = fake(acquire=in_turn(after(0.2, lease), lease), extend=in_turn(lambda call: call.problem(410, "lease-expired")))
+    run = Run(lab, resource, "--kill-after", "100ms", command="echo $REDLOCK_FENCE >ran", servers=[server], ttl_ms=3000)
+    first = server.call("acquire")
+    keeper = run.keeper
+    os.kill(keeper, signal.SIGSTOP)
+    wait_until(lambda: first.answered, what="the answer")
+    expiry = time.monotonic() + 1.5
+    wait_until(lambda: time.monotonic() > expiry, what="half of the lease")
+    assert not (run.folder / "ran").exists()
+    os.kill(keeper, signal.SIGCONT)
+    assert run.wait() == 0
+    assert [call.kind for call in server.calls if call.kind != "state"] == ["acquire", "extend", "acquire", "release"]
+
+
+def test_lease_that_cannot_be_extended_is_given_back(lab, fake, resource):
+    server = fake(acquire=in_turn(after(1.2, lease), lease), extend=draining)
+    run = Run(lab, resource, "--kill-after", "100ms", command="true", servers=[server], ttl_ms=3000)
+    assert run.wait() == 0
+    assert [call.kind for call in server.calls if call.kind != "state"] == ["acquire", "extend", "release", "acquire", "release"]
+
+
+def test_acquire_prints_what_is_surely_left(fake, resource):
+    server = fake(acquire=after(1, lease), extend=lambda call: call.lease(200, validity_ms=2345))
+    printed = json.loads(ctl("acquire", resource, "--wait", "10s", "--ttl", "3s", "--json", server=server).stdout)
+    assert 2345 - 1000 * SLOW < printed["validity_ms"] <= 2345

@@ -1,0 +1,171 @@
+"""redlockctl run where the lock cannot be kept: the command, and all that it started, is ended before the lock is over.
+
+What is shown about time is shown from outside: a command was dead while its lock still lay in Redis, or earlier than the first
+lease, counted from before redlockctl was started, could have been over.
+"""
+
+import os
+import signal
+
+import pytest
+
+from ctl import DAEMON, FOREVER, LOST, STUBBORN, TTL_MS, Run, is_free, lies_in, until_dead, url
+from harness import process_state, quote, wait_until
+
+
+def test_one_master_killed_is_no_loss(lab, resource):
+    daemon = lab.service(3)
+    run = Run(lab, resource, command="echo $$ >pid; until [ -e go ]; do sleep 0.02; done", servers=[daemon])
+    run.event("extended")
+    daemon.masters[0].kill()
+    run.event("extended", len(run.events("extended")) + 2)
+    (run.folder / "go").touch()
+    assert run.wait() == 0
+    assert not run.events("lost")
+
+
+def test_all_masters_killed(lab, resource):
+    daemon = lab.service(3)
+    ttl_ms = TTL_MS * 2  # killed before the first extension: nothing but the first lease counts
+    run = Run(lab, resource, command=FOREVER, servers=[daemon], ttl_ms=ttl_ms)
+    pid = run.file("pid")
+    assert not run.events("extended")
+    for master in daemon.masters:
+        master.kill()
+    validity_ms = run.events("acquired")[0]["validity_ms"]
+    assert until_dead(pid) < run.started + validity_ms / 1000
+    assert (run.wait(), run.events("lost")[0]["code"]) == (LOST, "unreachable")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_server_gone(lab, resource, how):
+    daemon = lab.service(3)
+    run = Run(lab, resource, command=FOREVER, servers=[daemon])
+    run.event("extended", 2)
+    daemon.process.send_signal(how)
+    until_dead(run.file("pid"))
+    assert lies_in(daemon.masters, resource) == 3, "the command lived on without its lock"
+    assert (run.wait(), run.events("lost")[0]["code"]) == (LOST, "unreachable")
+    daemon.kill()
+
+
+def test_stubborn_command_is_killed_in_time(lab, resource):
+    daemon = lab.service(3)
+    run = Run(lab, resource, "--kill-after", f"{TTL_MS // 3}ms", command=STUBBORN, servers=[daemon])
+    run.event("extended")
+    daemon.process.send_signal(signal.SIGSTOP)
+    pid = run.file("pid")
+    assert run.file("term") == "asked"
+    until_dead(pid)
+    assert lies_in(daemon.masters, resource) == 3, "the command lived on without its lock"
+    assert run.wait() == LOST
+    daemon.kill()
+
+
+@pytest.mark.parametrize("taken, code", [(False, "lease-expired"), (True, "not-owner")])
+def test_lock_deleted(lab, resource, taken, code):
+    daemon = lab.service(3)
+    run = Run(lab, resource, command="trap 'echo asked >term; exit 0' TERM; " + FOREVER, servers=[daemon])
+    run.file("pid")
+    for master in daemon.masters:
+        master.cli("SET", resource, "f" * 40, "PX", "60000") if taken else master.cli("DEL", resource)
+    assert (run.wait(), run.file("term")) == (LOST, "asked")
+    assert run.events("lost")[0]["code"] == code
+
+
+def test_lock_lost_before_the_end(lab, resource):
+    """Nobody noticed before the command had ended: then it is said at the release."""
+    daemon = lab.service(3)
+    run = Run(lab, resource, command="echo $$ >pid; until [ -e go ]; do sleep 0.02; done", servers=[daemon], ttl_ms=min(TTL_MS * 10, 60000))
+    run.file("pid")
+    for master in daemon.masters:
+        master.cli("DEL", resource)
+    (run.folder / "go").touch()
+    assert (run.wait(), len(run.events("lost"))) == (LOST, 1)
+
+
+def test_longest_hold(lab, resource):
+    daemon = lab.service(3, f"--max-hold-ms={TTL_MS * 2}")
+    run = Run(lab, resource, command=FOREVER, servers=[daemon])
+    until_dead(run.file("pid"))
+    lost = run.event("lost")  # the server is there, so the lock is given back before anybody could look
+    assert (run.wait(), lost["code"]) == (LOST, "max-hold") and lost["left_ms"] > 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_fail_over(lab, resource, how):
+    masters = lab.redises(3)
+    first, second = lab.redlockd(masters), lab.redlockd(masters)
+    run = Run(lab, resource, command="echo $REDLOCK_TOKEN >pid; until [ -e go ]; do sleep 0.02; done", servers=[first, second])
+    assert run.event("extended")["server"] == url(first)
+    before = second.curl("GET", "/locks/" + quote(resource)).json
+    first.process.send_signal(how)
+    wait_until(lambda: sum(event["server"] == url(second) for event in run.events("extended")) >= 3, what="three extensions at the second")
+    after = second.curl("GET", "/locks/" + quote(resource)).json
+    assert after["held"] and after["fence"] == before["fence"]
+    (run.folder / "go").touch()
+    assert run.wait() == 0
+    assert not run.events("lost") and is_free(second, resource)
+    first.kill()
+
+
+# ----------------------------------------------------------------------------------- what the command leaves
+
+
+def test_double_fork_is_ended_as_well(lab, resource):
+    daemon = lab.service(3)
+    run = Run(lab, resource, command=DAEMON + FOREVER, servers=[daemon])
+    pids = [run.file("daemon"), run.file("pid")]
+    daemon.kill()
+    for pid in pids:
+        until_dead(pid)
+    assert lies_in(daemon.masters, resource) == 3
+    assert run.wait() == LOST
+
+
+def test_what_is_left_behind_is_ended(lab, service, resource):
+    run = Run(lab, resource, command=DAEMON + "until [ -e daemon ]; do sleep 0.02; done; exit 3", servers=[service])
+    assert run.wait() == 3
+    assert not process_state(run.file("daemon")) and is_free(service, resource)
+
+
+def test_wait_all(lab, service, resource):
+    run = Run(lab, resource, "--wait-all", command=DAEMON + "until [ -e daemon ]; do sleep 0.02; done; exit 3", servers=[service])
+    run.event("ended")
+    run.event("extended", len(run.events("extended")) + 2)
+    assert not is_free(service, resource)
+    os.kill(int(run.file("daemon")), signal.SIGKILL)
+    assert run.wait() == 3
+    assert is_free(service, resource)
+
+
+# --------------------------------------------------------------------------------------- redlockctl is killed
+
+
+def test_killed_itself(lab, service, resource):
+    run = Run(lab, resource, command=DAEMON + FOREVER, servers=[service])
+    pids = [run.file("daemon"), run.file("pid"), run.keeper]
+    run.process.kill()
+    for pid in pids:
+        until_dead(pid)
+    assert is_free(service, resource)
+
+
+def test_keeper_killed(lab, service, resource):
+    run = Run(lab, resource, command=DAEMON + FOREVER, servers=[service])
+    pids = [run.file("daemon"), run.file("pid")]
+    os.kill(run.keeper, signal.SIGKILL)
+    for pid in pids:
+        until_dead(pid)
+    assert run.wait() == LOST
+
+
+def test_keeper_stopped(lab, resource):
+    daemon = lab.service(3)
+    run = Run(lab, resource, command=DAEMON + FOREVER, servers=[daemon], ttl_ms=min(TTL_MS * 2, 60000))
+    pids = [run.file("daemon"), run.file("pid")]
+    os.kill(run.keeper, signal.SIGSTOP)
+    for pid in pids:
+        until_dead(pid)
+    assert lies_in(daemon.masters, resource) == 3
+    assert run.wait() == LOST

@@ -1,0 +1,98 @@
+"""redlockctl run on a terminal: Ctrl-C, Ctrl-Z, scripts, pipelines."""
+
+import pathlib
+import time
+
+import pytest
+
+from ctl import BINARY, TTL_MS, Shell, is_free
+from harness import process_state, quote, wait_until
+
+
+def test_ctrl_z_keeps_the_lock(lab, service, resource):
+    shell = Shell(lab, service)
+    shell.sees("$ ")
+    shell.type(f"{BINARY} run {resource} --ttl {TTL_MS}ms -- sh -c 'echo $$ >pid; echo be''gun; read line; echo got-$line'; echo status-$?\n")
+    shell.sees("begun")
+    command = int(pathlib.Path(lab.folder, "pid").read_text())
+    wait_until(lambda: shell.foreground() == command, what="the command has the terminal")
+    shell.type("\x1a")
+    shell.sees("Stopped")
+    wait_until(lambda: shell.foreground() == shell.pid, what="the shell has the terminal")
+    fence = service.curl("GET", "/locks/" + quote(resource)).json["fence"]
+    expiry = time.monotonic() + 1.5 * TTL_MS / 1000
+    wait_until(lambda: time.monotonic() > expiry, what="longer than a lease lasts by itself")
+    assert process_state(command) == "T"
+    assert service.curl("GET", "/locks/" + quote(resource)).json["fence"] == fence
+    shell.type("fg\n")
+    wait_until(lambda: shell.foreground() == command, what="the command has the terminal again")
+    shell.type("hello\n")
+    shell.sees("got-hello")
+    wait_until(lambda: shell.foreground() == shell.pid, what="the shell has the terminal")
+    assert is_free(service, resource)
+
+
+def test_ctrl_c(lab, service, resource):
+    shell = Shell(lab, service)
+    shell.sees("$ ")
+    shell.type(f"{BINARY} run {resource} -- sh -c 'trap \"echo in''terrupted; exit 4\" INT; echo be''gun; while :; do sleep 0.02; done'; echo status-$?\n")
+    shell.sees("begun")
+    shell.type("\x03")
+    shell.sees("interrupted")
+    shell.sees("status-4")
+
+
+def script(lab, resource, command):
+    path = pathlib.Path(lab.folder, "script")
+    path.write_text(f"{BINARY} run {resource} -- sh -c '{command}'\necho after\n")
+    return path
+
+
+@pytest.mark.parametrize("shell_name", ["sh", "bash"])
+def test_ctrl_c_in_a_script(lab, service, resource, shell_name):
+    """The script is interrupted as well, and not only its command."""
+    shell = Shell(lab, service)
+    shell.sees("$ ")
+    shell.type(f"{shell_name} {script(lab, resource, 'echo begun; while :; do sleep 0.02; done')}; echo status-$?\n")
+    shell.sees("begun")
+    shell.type("\x03")
+    shell.sees("$ ")
+    assert "after" not in shell.before
+    assert is_free(service, resource)
+
+
+def test_ctrl_z_in_a_script(lab, service, resource):
+    shell = Shell(lab, service)
+    shell.sees("$ ")
+    shell.type(f"sh {script(lab, resource, 'echo begun; read line; echo got-$line')}\n")
+    shell.sees("begun")
+    shell.type("\x1a")
+    shell.sees("Stopped")
+    shell.type("fg\n")
+    shell.sees("script")
+    shell.type("hello\n")
+    shell.sees("got-hello")
+    shell.sees("after")
+
+
+def test_pipeline_keeps_the_terminal(lab, service, resource):
+    """The other programs of the job need the terminal; the command gets it when it asks."""
+    shell = Shell(lab, service)
+    shell.sees("$ ")
+    shell.type(f"{BINARY} run {resource} -- sh -c 'echo $$ >pid; echo be''gun; read line; echo got-$line' | cat; echo status-${{PIPESTATUS[0]}}\n")
+    shell.sees("begun")
+    command = int(pathlib.Path(lab.folder, "pid").read_text())
+    wait_until(lambda: shell.foreground() == command, what="the command asked for the terminal")
+    shell.type("hello\n")
+    shell.sees("got-hello")
+    shell.sees("status-0")
+
+
+def test_ctrl_c_in_a_pipeline(lab, service, resource):
+    shell = Shell(lab, service)
+    shell.sees("$ ")
+    shell.type(f"{BINARY} run {resource} -- sh -c 'trap \"echo in''terrupted >&2; exit 4\" INT; echo be''gun; while :; do sleep 0.02; done' | (trap '' INT; cat); echo status-${{PIPESTATUS[0]}}\n")
+    shell.sees("begun")
+    shell.type("\x03")
+    shell.sees("interrupted")
+    shell.sees("status-4")

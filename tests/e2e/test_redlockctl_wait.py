@@ -1,0 +1,246 @@
+"""redlockctl waits at a real redlockd, in line: who is served when, what ends a wait, and what is left of it then."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from ctl import BINARY, FOREVER, HELD, TTL_MS, UNREACHABLE, Run, ctl, is_free, url
+from harness import DIES_WITH_US, SLOW, clean_environment, quote, wait_until
+
+
+def waiters(daemon, resource):
+    return daemon.curl("GET", "/locks/" + quote(resource)).json["waiters"]
+
+
+def in_line(daemon, resource, count):
+    wait_until(lambda: waiters(daemon, resource) == count, 20, f"{count} in line")
+
+
+def start_waiting(lab, resource, count, servers_of, *options, command=None, **how):
+    """So many `run`s, the next one only when the one before is in line. Each writes its number into the file `order`."""
+    runs = []
+    for number in range(count):
+        servers = servers_of(number)
+        runs.append(Run(lab, resource, *options, command=command or f"echo {number} >>{lab.folder}/order", servers=servers, **how))
+        in_line(servers[0], resource, number + 1)
+    return runs
+
+
+def order(lab):
+    path = pathlib.Path(lab.folder, "order")
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+# ---------------------------------------------------------------------------------------------------- in line
+
+
+def test_first_come_first_served(lab, service, resource):
+    held = service.acquire(resource, ttl_ms=60000)
+    runs = start_waiting(lab, resource, 8, lambda _: [service])
+    assert service.release(held).status == 204
+    assert [run.wait() for run in runs] == [0] * 8
+    assert order(lab) == list(range(8))
+
+
+def test_first_come_first_served_at_two_servers(lab, resource):
+    masters = lab.redises(3)
+    servers = [lab.redlockd(masters), lab.redlockd(masters)]
+    held = servers[0].acquire(resource, ttl_ms=60000)
+    runs = start_waiting(lab, resource, 6, lambda number: servers if number % 2 == 0 else servers[::-1])
+    assert servers[1].release(held).status == 204
+    assert [run.wait() for run in runs] == [0] * 6
+    assert order(lab) == list(range(6))
+
+
+def test_woken_by_the_release(lab, service, resource):
+    held = service.acquire(resource, ttl_ms=60000)
+    run = Run(lab, resource, command="date +%s.%N >at", servers=[service])
+    in_line(service, resource, 1)
+    released = time.time()
+    service.release(held)
+    assert run.wait() == 0
+    assert float(run.file("at")) - released < 0.3 * SLOW
+
+
+def test_wait_is_longer_than_the_lease(lab, service, resource):
+    """A lease that comes after a wait counts from when it came, more or less, and not from when it was asked for."""
+    held = service.acquire(resource, ttl_ms=60000)
+    run = Run(lab, resource, command="echo $$ >pid; until [ -e go ]; do sleep 0.02; done", servers=[service])
+    in_line(service, resource, 1)
+    expiry = time.monotonic() + 1.3 * TTL_MS / 1000
+    wait_until(lambda: time.monotonic() > expiry, what="longer than a lease")
+    service.release(held)
+    acquired = run.event("acquired")
+    assert 0.75 * TTL_MS < acquired["validity_ms"] < TTL_MS < acquired["waited_ms"]
+    run.event("extended", 2)
+    (run.folder / "go").touch()
+    assert run.wait() == 0 and not run.events("lost")
+
+
+def test_wait_is_longer_than_the_server_lets_wait(lab, resource):
+    daemon = lab.service(3, "--max-wait-ms=700")
+    held = daemon.acquire(resource, ttl_ms=60000)
+    run = Run(lab, resource, command="true", servers=[daemon])
+    expiry = time.monotonic() + 2
+    wait_until(lambda: time.monotonic() > expiry, what="several waits")
+    in_line(daemon, resource, 1)
+    daemon.release(held)
+    assert run.wait() == 0
+    assert run.events("acquired")[0]["waited_ms"] > 1500
+
+
+def test_time_is_up(lab, service, resource):
+    service.acquire(resource, ttl_ms=60000, owner="worker-7")
+    started = time.monotonic()
+    run = Run(lab, resource, "--wait", "700ms", command="echo ran >ran", servers=[service])
+    assert run.wait() == HELD
+    assert time.monotonic() - started < 0.7 + 1.5 * SLOW and not (run.folder / "ran").exists()
+    [refused] = run.events("not-acquired")
+    assert refused["code"] == "locked" and refused["waited_ms"] >= 700 and "worker-7" in refused["message"]
+    assert waiters(service, resource) == 0
+
+
+def test_no_wait_does_not_stand_in_line(lab, service, resource):
+    service.acquire(resource, ttl_ms=60000)
+    Run(lab, resource, command="true", servers=[service])
+    in_line(service, resource, 1)
+    assert ctl("run", resource, "-n", "--", "true", server=service).returncode == HELD
+    assert waiters(service, resource) == 1
+
+
+def test_too_many_wait(lab, resource):
+    """429: it comes again when Retry-After is over, or goes to another server at once."""
+    masters = lab.redises(3)
+    full, other = lab.redlockd(masters, "--max-waiters-per-resource=1"), lab.redlockd(masters)
+    full.acquire(resource, ttl_ms=round(3000 * SLOW))  # Retry-After may be what is left of it
+    first = Run(lab, resource, command="true", servers=[full])
+    in_line(full, resource, 1)
+    second, third = Run(lab, resource, command="true", servers=[full]), Run(lab, resource, command="true", servers=[full, other])
+    assert second.event("waiting")["code"] == "too-many-requests"
+    assert [first.wait(), second.wait(), third.wait()] == [0, 0, 0]
+    assert third.events("acquired")[0]["server"] == url(other)
+
+
+def test_status_says_how_many_wait(lab, service, resource):
+    service.acquire(resource, ttl_ms=60000)
+    Run(lab, resource, command="true", servers=[service])
+    in_line(service, resource, 1)
+    assert ctl("status", resource, server=service).stdout.endswith(", 1 waiting\n")
+    [line] = [line for line in ctl("list", server=service).stdout.splitlines() if resource in line]
+    assert line.split()[-1] == "1"
+
+
+# ------------------------------------------------------------------------------------- a server goes meanwhile
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_server_goes_while_we_wait(lab, resource, how):
+    masters = lab.redises(3)
+    first, second = lab.redlockd(masters), lab.redlockd(masters)
+    held = second.acquire(resource, ttl_ms=60000)
+    run = Run(lab, resource, "--timeout", f"{round(1000 * SLOW)}ms", command="true", servers=[first, second])
+    in_line(second, resource, 1)
+    first.process.send_signal(how)
+    joined = time.monotonic()
+    # until its redlockd counts as dead its old place may be there as well
+    wait_until(lambda: second.metrics().get("redlockd_waiters") == 1, 20, "in line at the second")
+    assert time.monotonic() - joined < (1.5 if how != signal.SIGSTOP else 4) * SLOW
+    second.release(held)
+    assert run.wait() == 0
+    assert run.events("acquired")[0]["server"] == url(second)
+    if how != signal.SIGTERM:
+        first.kill()
+
+
+def test_the_only_server_comes_back(lab, resource):
+    masters = lab.redises(3)
+    path = os.path.join(lab.folder, "one.sock")
+    daemon = lab.redlockd(masters, listen=[f"unix:{path}"])
+    held = daemon.acquire(resource, ttl_ms=60000)
+    run = Run(lab, resource, command="true", servers=[f"unix:{path}"])
+    in_line(daemon, resource, 1)
+    daemon.kill()
+    daemon = lab.redlockd(masters, listen=[f"unix:{path}"])
+    wait_until(lambda: daemon.metrics().get("redlockd_waiters") == 1, 20, "in line again")
+    daemon.release(held)
+    assert run.wait() == 0
+
+
+def test_all_servers_gone(lab, resource):
+    daemon = lab.service(3)
+    daemon.acquire(resource, ttl_ms=60000)
+    run = Run(lab, resource, "--wait", f"{round(3 * SLOW)}s", command="true", servers=[daemon])
+    in_line(daemon, resource, 1)
+    daemon.kill()
+    assert run.wait() == UNREACHABLE
+
+
+# ------------------------------------------------------------------------------------------- a wait is given up
+
+
+@pytest.mark.parametrize("who", ["front", "keeper", "SIGKILL"])
+def test_no_place_is_left(lab, service, resource, who):
+    """However it ends: who comes after it is served at once."""
+    held = service.acquire(resource, ttl_ms=60000)
+    first = Run(lab, resource, command="echo ran >ran", servers=[service])
+    in_line(service, resource, 1)
+    second = Run(lab, resource, command="true", servers=[service])
+    in_line(service, resource, 2)
+    os.kill(first.keeper if who == "keeper" else first.process.pid, signal.SIGINT if who == "front" else signal.SIGKILL)
+    in_line(service, resource, 1)
+    released = time.monotonic()
+    service.release(held)
+    assert second.wait() == 0
+    assert time.monotonic() - released < 1 * SLOW
+    assert first.wait() != 0 and not (first.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "acquire"])
+def test_interrupted_as_it_is_granted(lab, service, resource, command):
+    """The release and the signal at nearly the same time, in any order: either it runs, or nobody has the lock."""
+    rest = ["--", "echo", "ran"] if command == "run" else ["--json"]
+    for _ in range(20):
+        held = service.acquire(resource, ttl_ms=60000)
+        process = subprocess.Popen([*DIES_WITH_US, "env", "--default-signal", BINARY, command, resource, "--wait", "1m", "--ttl", "1m", *rest],
+                                   env=clean_environment({"REDLOCKCTL_SERVER": url(service)}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        in_line(service, resource, 1)
+        client = service.client()
+        time.sleep(random.random() * 0.002)  # not to wait for something: to meet another moment
+        if random.random() < 0.5:
+            client.call("DELETE", "/locks/" + quote(resource), {"token": held["token"]})
+            time.sleep(random.random() * 0.004)
+            process.send_signal(signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGINT)
+            time.sleep(random.random() * 0.002)
+            client.call("DELETE", "/locks/" + quote(resource), {"token": held["token"]})
+        client.close()
+        output, _ = process.communicate(timeout=20 * SLOW)
+        if command == "acquire" and process.returncode == 0:
+            assert ctl("release", resource, server=service, env={"REDLOCK_TOKEN": json.loads(output)["token"]}).returncode == 0
+        wait_until(lambda: is_free(service, resource), 1, f"free after {process.returncode} {output!r}")
+
+
+def test_stopped_while_it_waits(lab, service, resource):
+    """Stopped from outside, with no shell that would tell it: its place stays, and so would its lease, for no longer than one lease lasts. It
+    asks again when it goes on."""
+    held = service.acquire(resource, ttl_ms=60000)
+    run = Run(lab, resource, command=FOREVER, servers=[service])
+    in_line(service, resource, 1)
+    keeper = run.keeper
+    os.kill(keeper, signal.SIGSTOP)
+    service.release(held)
+    wait_until(lambda: not is_free(service, resource), 20, "granted to the one that is stopped")
+    fence = service.curl("GET", "/locks/" + quote(resource)).json["fence"]
+    wait_until(lambda: is_free(service, resource), 20, "its lease is over")
+    os.kill(keeper, signal.SIGCONT)
+    run.file("pid")
+    assert run.events("acquired")[0]["fence"] > fence
+    run.process.terminate()
+    assert run.wait() == 143
