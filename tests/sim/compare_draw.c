@@ -5,9 +5,11 @@
 
 #include "compare_text.h"
 
-enum { TOKENS = 3, CERTIFICATES = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };
+enum { ARRIVALS = 4, TOKENS = 3, CERTIFICATES = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };
 
 #define DAY_US UINT64_C(86400000000)
+
+_Static_assert(MODEL_PLACES >= ARRIVALS * MODEL_REPLICAS, "the line can be full");
 
 uint64_t compare_random(uint64_t *random, uint64_t bound)
 {
@@ -34,15 +36,24 @@ static uint64_t like(uint64_t *random, uint64_t its, unsigned count)
 	return its != 0 && chance(random, 80) ? its : one_of(random, count);
 }
 
-static unsigned draw_kind(uint64_t *random)
+static unsigned draw_kind(uint64_t *random, bool crowded)
 {
-	static const uint8_t weights[COMPARE_STEP_KINDS] = {
-		[COMPARE_ACQUIRE] = 24, [COMPARE_RAISE] = 16, [COMPARE_EXTEND] = 20, [COMPARE_RELEASE] = 10,
+	static const uint8_t all_weights[COMPARE_STEP_KINDS] = {
+		[COMPARE_ACQUIRE] = 28, [COMPARE_RAISE] = 16, [COMPARE_EXTEND] = 20, [COMPARE_RELEASE] = 12,
 		[COMPARE_INSPECT] = 6,  [COMPARE_CERTIFICATE] = 7, [COMPARE_BAR] = 5, [COMPARE_FENCES] = 7,
 		[COMPARE_CERTIFY] = 3,  [COMPARE_FOREIGN] = 2, [COMPARE_FOREIGN_PX] = 2, [COMPARE_HASH_KEY] = 2,
 		[COMPARE_LIST_KEY] = 1, [COMPARE_PERSIST] = 2, [COMPARE_PEXPIRE] = 2, [COMPARE_DROP_KEY] = 2,
 		[COMPARE_DROP_HASH] = 1, [COMPARE_DROP_ALL] = 1,
+		[COMPARE_ALIVE_AGAIN] = 3, [COMPARE_ALIVE] = 4, [COMPARE_DROP_ALIVE] = 1,
+		[COMPARE_LINE_PEXPIRE] = 1, [COMPARE_DROP_LINE] = 1, [COMPARE_WAITED] = 1,
 	};
+	static const uint8_t crowd_weights[COMPARE_STEP_KINDS] = {
+		[COMPARE_ACQUIRE] = 46, [COMPARE_EXTEND] = 3, [COMPARE_RELEASE] = 30, [COMPARE_INSPECT] = 9,
+		[COMPARE_CERTIFICATE] = 2, [COMPARE_FOREIGN_PX] = 1, [COMPARE_LIST_KEY] = 1, [COMPARE_DROP_KEY] = 4,
+		[COMPARE_DROP_HASH] = 1, [COMPARE_ALIVE_AGAIN] = 8, [COMPARE_ALIVE] = 14, [COMPARE_DROP_ALIVE] = 2,
+		[COMPARE_LINE_PEXPIRE] = 3, [COMPARE_DROP_LINE] = 1, [COMPARE_WAITED] = 3,
+	};
+	const uint8_t *weights = crowded ? crowd_weights : all_weights;
 	unsigned sum = 0, kind = 0;
 	for (unsigned i = 0; i < COMPARE_STEP_KINDS; i++)
 		sum += weights[i];
@@ -100,8 +111,29 @@ static void draw_guard(struct model_command *command, unsigned kind, uint64_t *r
 		command->certificate = like(random, chance(random, 50) ? master->certificate : master->marker, CERTIFICATES);
 }
 
+static uint32_t draw_wait(uint64_t *random)
+{
+	return (uint32_t)(chance(random, 50) ? one_of(random, SHORT_MS) : 1000 * one_of(random, 60));
+}
+
+/* More often than not one that is in the line, whatever its replica. */
+static void draw_place(struct model_command *command, unsigned kind, uint64_t *random, const struct model_master *master)
+{
+	static const uint64_t arrivals[ARRIVALS] = { 3, 20, UINT64_C(1795215206922001), (UINT64_C(1) << 53) - 1 };
+	const struct model_line *line = &master->lines[command->key];
+	if (chance(random, 40))
+		return;
+	if (line->count > 0 && chance(random, 60))
+		command->place = line->places[compare_random(random, line->count)];
+	else
+		command->place = (struct model_place){ arrivals[compare_random(random, ARRIVALS)], one_of(random, MODEL_REPLICAS) };
+	command->wait_ms = chance(random, kind == COMPARE_RELEASE ? 50 : 5) ? 0 : draw_wait(random);
+	if (kind == COMPARE_RELEASE && chance(random, 40))
+		command->token = 0;
+}
+
 static void draw_lock(struct model_command *command, unsigned kind, uint64_t *random, const struct model_master *master,
-		      uint64_t now_us)
+		      uint64_t now_us, bool crowded)
 {
 	uint64_t holder = master->keys[command->key].value.token;
 	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
@@ -111,30 +143,49 @@ static void draw_lock(struct model_command *command, unsigned kind, uint64_t *ra
 	command->fence = draw_fence(random, model_number(master, command->bucket), now_us);
 	command->certificate = draw_certificate(random, master);
 	command->deadline_us = draw_deadline(random, now_us);
+	if (kind == COMPARE_ACQUIRE || kind == COMPARE_RELEASE)
+		draw_place(command, kind, random, master);
+	if (crowded && chance(random, 95)) {
+		command->certificate = MODEL_ANY_CERTIFICATE;
+		command->deadline_us = now_us + 3600000000;
+		command->fence = now_us;
+	}
 }
 
 /* Only where it cannot run out at that very moment: what became of it would be anybody's guess. */
-static bool may_set_expiry(const struct model_master *master, unsigned key, uint64_t now_us)
+static bool may_set_expiry(bool is_there, uint64_t expires_ms, uint64_t now_us)
 {
-	const struct model_key *at = &master->keys[key];
-	return at->type == MODEL_NONE || at->expires_ms == 0 || at->expires_ms > now_us / 1000 + 4000;
+	return !is_there || expires_ms == 0 || expires_ms > now_us / 1000 + 4000;
 }
 
-void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us)
+static void draw_outside(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us)
+{
+	struct model_command *command = &step->command;
+	const struct model_key *key = &master->keys[command->key];
+	const struct model_line *line = &master->lines[command->key];
+	bool sets_expiry = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE;
+	command->owner = compare_random(random, COMPARE_FOREIGN_TEXTS);
+	command->place.replica = one_of(random, MODEL_REPLICAS);
+	step->waited_us = chance(random, 30) ? 0 : now_us - SOON_US / 2 + compare_random(random, 2 * SOON_US);
+	if (sets_expiry && !may_set_expiry(key->type != MODEL_NONE, key->expires_ms, now_us))
+		step->kind = COMPARE_DROP_KEY;
+	if (step->kind == COMPARE_LINE_PEXPIRE && !may_set_expiry(line->count > 0, line->expires_ms, now_us))
+		step->kind = COMPARE_DROP_LINE;
+}
+
+void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us, bool crowded)
 {
 	struct model_command *command = &step->command;
 	memset(step, 0, sizeof *step);
-	step->kind = draw_kind(random);
-	if (master->certificate == 0 && chance(random, 40)) /* so that most masters are certified for most of the time */
+	step->kind = draw_kind(random, crowded);
+	if (!crowded && master->certificate == 0 && chance(random, 40)) /* so that most masters are certified for most of the time */
 		step->kind = master->marker == 0 ? COMPARE_BAR : COMPARE_CERTIFY;
-	command->key = chance(random, 50) ? 0 : (unsigned)compare_random(random, MODEL_KEYS);
+	command->key = chance(random, crowded ? 90 : 50) ? 0 : (unsigned)compare_random(random, MODEL_KEYS);
 	command->ttl_ms = draw_ttl(random);
 	if (step->kind <= COMPARE_INSPECT)
-		draw_lock(command, step->kind, random, master, now_us);
+		draw_lock(command, step->kind, random, master, now_us, crowded);
 	else if (compare_is_script(step))
 		draw_guard(command, step->kind, random, master, now_us);
 	else
-		command->owner = compare_random(random, COMPARE_FOREIGN_TEXTS);
-	if ((step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE) && !may_set_expiry(master, command->key, now_us))
-		step->kind = COMPARE_DROP_KEY;
+		draw_outside(step, random, master, now_us);
 }

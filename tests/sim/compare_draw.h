@@ -17,12 +17,19 @@ enum compare_step_kind {
 	COMPARE_DROP_KEY,
 	COMPARE_DROP_HASH,
 	COMPARE_DROP_ALL,
+	COMPARE_ALIVE_AGAIN,  /* SET (alive key of a replica) '' PX ttl XX */
+	COMPARE_ALIVE,        /* … without XX */
+	COMPARE_DROP_ALIVE,
+	COMPARE_LINE_PEXPIRE, /* the line is given another expiry */
+	COMPARE_DROP_LINE,
+	COMPARE_WAITED,       /* the hash says something else about until when somebody waits, or nothing */
 	COMPARE_STEP_KINDS
 };
 
 struct compare_step {
 	unsigned kind;                /* of enum compare_script or of the above */
-	struct model_command command; /* key, ttl_ms, owner (which foreign text) also where it is no script */
+	struct model_command command; /* key, ttl_ms, owner (which foreign text), place.replica also where it is no script */
+	uint64_t waited_us;           /* WAITED: 0: the field is dropped */
 	struct model_reply reply;     /* a script's, filled in when it has been compared */
 };
 
@@ -31,8 +38,20 @@ static inline bool compare_is_script(const struct compare_step *step)
 	return step->kind < COMPARE_SCRIPTS;
 }
 
-/* `now_us`: the server's, a few milliseconds ago. */
-void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us);
+/* What it does it does to a replica's alive key, and to no other. */
+static inline bool compare_is_alive_step(const struct compare_step *step)
+{
+	return step->kind >= COMPARE_ALIVE_AGAIN && step->kind <= COMPARE_DROP_ALIVE;
+}
+
+/* It may change the line of its key. */
+static inline bool compare_touches_line(const struct compare_step *step)
+{
+	return step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_RELEASE || step->kind == COMPARE_LINE_PEXPIRE || step->kind == COMPARE_DROP_LINE;
+}
+
+/* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly those who wait for one key, with nothing in their way. */
+void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us, bool crowded);
 /* Below `bound`. */
 uint64_t compare_random(uint64_t *random, uint64_t bound);
 

@@ -8,15 +8,35 @@ bool compare_quiet;
 
 /* ---- sending ---- */
 
+static void append_drop_all(struct compare_server *server, const struct compare_sequence *sequence)
+{
+	char name[COMPARE_TEXT];
+	compare_hash_name(name, sequence->number);
+	compare_append_words(server, "DEL", name, NULL, NULL, NULL);
+	for (unsigned i = 0; i < MODEL_KEYS; i++) {
+		compare_key_name(name, sequence->number, i);
+		compare_append_words(server, "DEL", name, NULL, NULL, NULL);
+		compare_line_name(name, sequence->number, i);
+		compare_append_words(server, "DEL", name, NULL, NULL, NULL);
+	}
+	for (unsigned i = 1; i <= MODEL_REPLICAS; i++) {
+		compare_alive_name(name, sequence->number, i);
+		compare_append_words(server, "DEL", name, NULL, NULL, NULL);
+	}
+}
+
 /* Two commands for what is no script. */
 static void append_outside(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step)
 {
-	char key[COMPARE_TEXT], hash[COMPARE_TEXT], ttl[COMPARE_TEXT];
+	char key[COMPARE_TEXT], hash[COMPARE_TEXT], line[COMPARE_TEXT], ttl[COMPARE_TEXT], waited[COMPARE_TEXT];
 	const char *text = compare_foreign_text((unsigned)step->command.owner);
 	compare_key_name(key, sequence->number, step->command.key);
 	compare_hash_name(hash, sequence->number);
+	compare_line_name(line, sequence->number, step->command.key);
+	snprintf(waited, sizeof waited, "%llu", (unsigned long long)step->waited_us);
 	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
-	bool keeps_key = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE || step->kind == COMPARE_DROP_HASH;
+	bool keeps_key = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE || step->kind == COMPARE_DROP_HASH ||
+			 step->kind >= COMPARE_LINE_PEXPIRE;
 	compare_append_words(server, keeps_key ? "PING" : "DEL", keeps_key ? NULL : key, NULL, NULL, NULL);
 	switch (step->kind) {
 	case COMPARE_FOREIGN: compare_append_words(server, "SET", key, text, NULL, NULL); break;
@@ -26,12 +46,11 @@ static void append_outside(struct compare_server *server, const struct compare_s
 	case COMPARE_PERSIST: compare_append_words(server, "PERSIST", key, NULL, NULL, NULL); break;
 	case COMPARE_PEXPIRE: compare_append_words(server, "PEXPIRE", key, ttl, NULL, NULL); break;
 	case COMPARE_DROP_HASH: compare_append_words(server, "DEL", hash, NULL, NULL, NULL); break;
-	case COMPARE_DROP_ALL:
-		compare_append_words(server, "DEL", hash, NULL, NULL, NULL);
-		for (unsigned i = 0; i < MODEL_KEYS; i++) {
-			compare_key_name(key, sequence->number, i);
-			compare_append_words(server, "DEL", key, NULL, NULL, NULL);
-		}
+	case COMPARE_DROP_ALL: append_drop_all(server, sequence); break;
+	case COMPARE_LINE_PEXPIRE: compare_append_words(server, "PEXPIRE", line, ttl, NULL, NULL); break;
+	case COMPARE_DROP_LINE: compare_append_words(server, "DEL", line, NULL, NULL, NULL); break;
+	case COMPARE_WAITED:
+		compare_append_words(server, step->waited_us ? "HSET" : "HDEL", hash, "waited", step->waited_us ? waited : NULL, NULL);
 		break;
 	default: compare_append_words(server, "PING", NULL, NULL, NULL, NULL); break;
 	}
@@ -39,7 +58,9 @@ static void append_outside(struct compare_server *server, const struct compare_s
 
 unsigned compare_outside_replies(const struct compare_step *step)
 {
-	return 2 + (step->kind == COMPARE_DROP_ALL ? MODEL_KEYS : 0);
+	if (compare_is_alive_step(step))
+		return 1;
+	return 2 + (step->kind == COMPARE_DROP_ALL ? 2 * MODEL_KEYS + MODEL_REPLICAS : 0);
 }
 
 void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step)
@@ -49,11 +70,18 @@ void compare_append_step(struct compare_server *server, const struct compare_seq
 	if (compare_is_script(step)) {
 		compare_command(&args, server, (enum compare_script)step->kind, sequence->number, &step->command);
 		compare_append(server, args.count, args.at);
+	} else if (compare_is_alive_step(step)) {
+		compare_append_alive(server, sequence, step);
 	} else {
 		append_outside(server, sequence, step);
 	}
-	compare_key_name(key, sequence->number, step->command.key);
+	if (compare_is_alive_step(step))
+		compare_alive_name(key, sequence->number, step->command.place.replica);
+	else
+		compare_key_name(key, sequence->number, step->command.key);
 	compare_append_words(server, "PEXPIRETIME", key, NULL, NULL, NULL);
+	if (compare_touches_line(step))
+		compare_append_line(server, sequence, step->command.key);
 }
 
 /* ---- what somebody else does, in the model ---- */
@@ -73,6 +101,9 @@ void compare_apply_outside(struct model_master *master, const struct compare_ste
 	case COMPARE_PEXPIRE: key->expires_ms = key->type != MODEL_NONE ? ends_ms : 0; break;
 	case COMPARE_DROP_KEY: model_evict_key(master, i); break;
 	case COMPARE_DROP_HASH: model_evict_hash(master); break;
+	case COMPARE_LINE_PEXPIRE: master->lines[i].expires_ms = model_waiting(master, i) ? ends_ms : master->lines[i].expires_ms; break;
+	case COMPARE_DROP_LINE: model_evict_line(master, i); break;
+	case COMPARE_WAITED: master->waited_us = step->waited_us; break;
 	default: model_flushall(master); break;
 	}
 }
@@ -91,11 +122,26 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 		[COMPARE_DROP_KEY] = "it is dropped",
 		[COMPARE_DROP_HASH] = "the hash is dropped",
 		[COMPARE_DROP_ALL] = "all is dropped",
+		[COMPARE_ALIVE_AGAIN] = "says once more that it lives",
+		[COMPARE_ALIVE] = "says that it lives",
+		[COMPARE_DROP_ALIVE] = "its alive key is dropped",
+		[COMPARE_LINE_PEXPIRE] = "somebody gives the line another expiry",
+		[COMPARE_DROP_LINE] = "the line is dropped",
+		[COMPARE_WAITED] = "somebody sets `waited`",
 	};
 	const struct compare_step *step = &sequence->steps[i];
 	static const struct compare_server names_only; /* no digests */
 	struct compare_args args;
 	printf("%3u. ", i + 1);
+	if (compare_is_alive_step(step)) {
+		printf("replica %llu: %s (ttl %llu)\n", (unsigned long long)step->command.place.replica, names[step->kind],
+		       (unsigned long long)step->command.ttl_ms);
+		return;
+	}
+	if (step->kind == COMPARE_WAITED) {
+		printf("%s: %llu\n", names[step->kind], (unsigned long long)step->waited_us);
+		return;
+	}
 	if (!compare_is_script(step)) {
 		printf("key%u: %s (ttl %llu, text \"%s\")\n", step->command.key, names[step->kind], (unsigned long long)step->command.ttl_ms,
 		       compare_foreign_text((unsigned)step->command.owner));
@@ -105,6 +151,15 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 	args.at[1] = compare_script_names[step->kind];
 	compare_print_args(&args);
 	printf("\n");
+}
+
+static void tell_called(const struct compare_sequence *sequence, unsigned i)
+{
+	const struct compare_step *step = &sequence->steps[i];
+	char text[COMPARE_TEXT];
+	compare_place_text(text, step->reply.called);
+	if (step->reply.called.replica != 0)
+		printf(" and call %s", text);
 }
 
 static void tell_before(const struct compare_sequence *sequence, unsigned steps)
@@ -118,8 +173,17 @@ static void tell_before(const struct compare_sequence *sequence, unsigned steps)
 		compare_expect(&expected, (enum compare_script)sequence->steps[i].kind, &sequence->steps[i].reply);
 		printf("     both answer ");
 		compare_print_expected(&expected);
+		tell_called(sequence, i);
 		printf("\n");
 	}
+}
+
+void compare_tell_call(const struct compare_sequence *sequence, const char *models_text, const char *text)
+{
+	if (compare_quiet)
+		return;
+	tell_before(sequence, sequence->step_count);
+	printf("     the model calls \"%s\"\n     redis calls     \"%s\"\n", models_text, text);
 }
 
 void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected, const redisReply *reply)

@@ -2,7 +2,6 @@
 #include "compare_server.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { START_MS = 10000, POLL_MS = 5, SCRIPT_MAX = 16384 };
+#include "scripts.h"
+
+enum { START_MS = 10000, POLL_MS = 5 };
+
+/* The table of scripts has the same order, after one that stands for none. */
+_Static_assert(REDLOCK_SCRIPT_ACQUIRE == COMPARE_ACQUIRE + 1 && REDLOCK_SCRIPT_INSPECT == COMPARE_INSPECT + 1 &&
+	       (int)REDLOCK_SCRIPT_CERTIFY == COMPARE_CERTIFY + 1 && (int)SCRIPTS_COUNT == COMPARE_SCRIPTS + 1, "another order");
 
 const char *const compare_script_names[COMPARE_SCRIPTS] = {
 	"acquire", "raise", "extend", "release", "inspect", "certificate", "bar", "fences", "certify",
@@ -56,29 +61,32 @@ static bool connect_to(struct compare_server *server)
 	return false;
 }
 
-static bool load(struct compare_server *server, enum compare_script script, const char *folder)
+/* As redlockd has it: the whole text, under the name that was computed at build time. */
+static bool load(struct compare_server *server, enum compare_script script)
 {
-	char path[4096], source[SCRIPT_MAX];
-	snprintf(path, sizeof path, "%s/%s.lua", folder, compare_script_names[script]);
-	FILE *file = fopen(path, "re");
-	if (!file) {
-		fprintf(stderr, "%s: %s\n", path, strerror(errno));
-		return false;
-	}
-	size_t len = fread(source, 1, sizeof source, file);
-	fclose(file);
-	assert(len < sizeof source);
-	redisReply *reply = redisCommand(server->redis, "SCRIPT LOAD %b", source, len);
-	bool ok = reply && reply->type == REDIS_REPLY_STRING && reply->len == 40;
+	const struct script *made = &scripts[script + 1];
+	redisReply *reply = redisCommand(server->redis, "SCRIPT LOAD %s", made->source);
+	bool ok = reply && reply->type == REDIS_REPLY_STRING && strcmp(reply->str, made->sha1) == 0;
 	if (ok)
-		memcpy(server->sha1[script], reply->str, sizeof server->sha1[script]);
+		memcpy(server->sha1[script], made->sha1, sizeof server->sha1[script]);
 	else
-		fprintf(stderr, "%s: %s\n", path, reply && reply->str ? reply->str : "no answer");
+		fprintf(stderr, "%s.lua: %s\n", compare_script_names[script], reply && reply->str ? reply->str : "no answer");
 	freeReplyObject(reply);
 	return ok;
 }
 
-bool compare_server_start(struct compare_server *server, const char *program, const char *scripts_folder)
+static bool listen_to_all(struct compare_server *server)
+{
+	server->listener = redisConnectUnix(server->socket);
+	if (!server->listener || server->listener->err != 0)
+		return false;
+	redisReply *reply = redisCommand(server->listener, "PSUBSCRIBE *");
+	bool ok = reply && reply->type == REDIS_REPLY_ARRAY;
+	freeReplyObject(reply);
+	return ok;
+}
+
+bool compare_server_start(struct compare_server *server, const char *program)
 {
 	const char *base = getenv("TMPDIR");
 	memset(server, 0, sizeof *server);
@@ -95,9 +103,9 @@ bool compare_server_start(struct compare_server *server, const char *program, co
 	server->pid = fork();
 	if (server->pid == 0)
 		become_server(server, program, parent);
-	bool ok = server->pid > 0 && connect_to(server);
+	bool ok = server->pid > 0 && connect_to(server) && listen_to_all(server);
 	for (unsigned i = 0; i < COMPARE_SCRIPTS && ok; i++)
-		ok = load(server, (enum compare_script)i, scripts_folder);
+		ok = load(server, (enum compare_script)i);
 	if (!ok)
 		compare_server_stop(server);
 	return ok;
@@ -108,6 +116,8 @@ void compare_server_stop(struct compare_server *server)
 	char log[80];
 	if (server->redis)
 		redisFree(server->redis);
+	if (server->listener)
+		redisFree(server->listener);
 	if (server->pid > 0) {
 		kill(server->pid, SIGKILL);
 		waitpid(server->pid, NULL, 0);
@@ -135,13 +145,25 @@ void compare_append_words(struct compare_server *server, const char *first, cons
 	compare_append(server, count, words);
 }
 
-redisReply *compare_take(struct compare_server *server)
+static redisReply *take_from(struct compare_server *server, redisContext *connection)
 {
 	void *reply = NULL;
-	if (redisGetReply(server->redis, &reply) != REDIS_OK) {
-		fprintf(stderr, "the server does not answer any more: %s\n", server->redis->errstr);
+	if (redisGetReply(connection, &reply) != REDIS_OK) {
+		fprintf(stderr, "the server does not answer any more: %s\n", connection->errstr);
 		compare_server_stop(server);
 		exit(2);
 	}
 	return reply;
+}
+
+redisReply *compare_take(struct compare_server *server)
+{
+	return take_from(server, server->redis);
+}
+
+redisReply *compare_take_message(struct compare_server *server)
+{
+	redisReply *message = take_from(server, server->listener);
+	assert(message->type == REDIS_REPLY_ARRAY && message->elements == 4); /* pmessage, pattern, channel, text */
+	return message;
 }

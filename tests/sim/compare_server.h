@@ -1,5 +1,5 @@
-/* A real redis-server of one's own on a Unix socket in a temporary folder, with the scripts of server/scripts/ loaded. It dies with
- * this program, however that ends. */
+/* A real redis-server of one's own on a Unix socket in a temporary folder, with the scripts that redlockd sends loaded. It dies with
+ * this program, however that ends. A second connection listens to what is published. */
 #ifndef COMPARE_SERVER_H
 #define COMPARE_SERVER_H
 
@@ -23,7 +23,7 @@ enum compare_script {
 struct compare_server {
 	pid_t pid;
 	char folder[64], socket[80];
-	redisContext *redis;
+	redisContext *redis, *listener;
 	char sha1[COMPARE_SCRIPTS][41];
 };
 
@@ -31,7 +31,7 @@ struct compare_server {
 extern const char *const compare_script_names[COMPARE_SCRIPTS];
 
 /* NULL `program`: redis-server or valkey-server from PATH. False with a message on stderr if there is none or it does not start. */
-bool compare_server_start(struct compare_server *server, const char *program, const char *scripts_folder);
+bool compare_server_start(struct compare_server *server, const char *program);
 void compare_server_stop(struct compare_server *server);
 
 /* Sends one command more down the pipeline. */
@@ -41,5 +41,7 @@ void compare_append_words(struct compare_server *server, const char *first, cons
 			  const char *fifth);
 /* The next answer; the program ends where there is none. To be freed. */
 redisReply *compare_take(struct compare_server *server);
+/* The next message on any channel: its last two elements are channel and text. Waits for one. To be freed. */
+redisReply *compare_take_message(struct compare_server *server);
 
 #endif

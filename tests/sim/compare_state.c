@@ -4,24 +4,27 @@
 #include <stdio.h>
 #include <string.h>
 
+bool compare_ends(const struct compare_sequence *sequence, const uint64_t *models_ms, uint64_t was_ms, bool may_be_new, long long its,
+		  struct compare_span span)
+{
+	uint64_t now_ms = compare_ms(sequence->master.now_us), below = now_ms - compare_ms(span.lo_us), above = compare_ms(span.hi_us) - now_ms;
+	if (!models_ms || *models_ms == 0)
+		return its == (models_ms ? -1 : -2);
+	if (its == -2)
+		return *models_ms <= compare_ms(span.hi_us) + below;
+	uint64_t its_ms = (uint64_t)its;
+	bool same = its_ms == *models_ms && (its_ms == was_ms || may_be_new);
+	return its >= 0 && its_ms >= compare_ms(span.lo_us) &&
+	       (same || (may_be_new && its_ms + below >= *models_ms && its_ms <= *models_ms + above));
+}
+
 bool compare_expiry(struct compare_sequence *sequence, unsigned i, uint64_t was_ms, bool may_be_new, const redisReply *reply,
 		    struct compare_span span)
 {
 	struct model_key *key = &sequence->master.keys[i];
-	uint64_t now_ms = compare_ms(sequence->master.now_us), below = now_ms - compare_ms(span.lo_us), above = compare_ms(span.hi_us) - now_ms;
 	char text[COMPARE_TEXT];
-	bool alike;
-	if (key->type == MODEL_NONE || key->expires_ms == 0) {
-		alike = reply->integer == (key->type == MODEL_NONE ? -2 : -1);
-	} else if (reply->integer == -2) {
-		alike = key->expires_ms <= compare_ms(span.hi_us) + below;
-	} else {
-		uint64_t its_ms = (uint64_t)reply->integer;
-		bool same = its_ms == key->expires_ms && (its_ms == was_ms || may_be_new);
-		alike = reply->integer >= 0 && its_ms >= compare_ms(span.lo_us) &&
-			(same || (may_be_new && its_ms + below >= key->expires_ms && its_ms <= key->expires_ms + above));
-	}
-	if (!alike) {
+	const uint64_t *end = key->type == MODEL_NONE ? NULL : &key->expires_ms;
+	if (!compare_ends(sequence, end, was_ms, may_be_new, reply->integer, span)) {
 		snprintf(text, sizeof text, "type %u, expires at %llu (between %llu and %llu)", key->type, (unsigned long long)key->expires_ms,
 			 (unsigned long long)compare_ms(span.lo_us), (unsigned long long)compare_ms(span.hi_us));
 		return compare_tell_state(sequence, "PEXPIRETIME of the key", text, reply);
@@ -42,6 +45,11 @@ void compare_append_state(struct compare_server *server, const struct compare_se
 		compare_key_name(text, sequence->number, i);
 		compare_append_words(server, "GET", text, NULL, NULL, NULL);
 		compare_append_words(server, "PEXPIRETIME", text, NULL, NULL, NULL);
+		compare_append_line(server, sequence, i);
+	}
+	for (unsigned i = 1; i <= MODEL_REPLICAS; i++) {
+		compare_alive_name(text, sequence->number, i);
+		compare_append_words(server, "PEXPIRETIME", text, NULL, NULL, NULL);
 	}
 	compare_hash_name(text, sequence->number);
 	compare_append_words(server, "HGETALL", text, NULL, NULL, NULL);
@@ -55,7 +63,7 @@ static bool compare_value(const struct compare_sequence *sequence, unsigned i, c
 	bool alike;
 	strcpy(text, gone ? "nothing" : "a key of another type");
 	if (reply->type == REDIS_REPLY_NIL)
-		alike = gone || compare_runs_out(key, span);
+		alike = gone || compare_runs_out(key->expires_ms, span);
 	else if (reply->type == REDIS_REPLY_ERROR)
 		alike = !gone && key->type == MODEL_OTHER;
 	else
@@ -81,6 +89,7 @@ static void field_text(const struct model_master *master, const char *name, char
 		{ "marker", master->marker, false },           { "marker_run_id", master->marker_run_id, false },
 		{ "clocked_us", master->clocked_us, true },    { "floor", master->floor, true },
 		{ "ttl_ms", master->ttl_ms, true },            { "beat", master->beat, true },
+		{ "waited", master->waited_us, true },
 	};
 	uint64_t number = 0;
 	text[0] = '\0';
@@ -103,7 +112,8 @@ static void field_text(const struct model_master *master, const char *name, char
 static unsigned count_fields(const struct model_master *master)
 {
 	const uint64_t numbers[] = { master->certificate, master->run_id, master->cluster, master->digest, master->marker, master->marker,
-				     master->marker_run_id, master->clocked_us, master->floor, master->ttl_ms, master->beat, master->evicted };
+				     master->marker_run_id, master->clocked_us, master->floor, master->ttl_ms, master->beat, master->evicted,
+				     master->waited_us };
 	unsigned count = 0;
 	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) /* the marker twice: once for `kept` */
 		count += numbers[i] != 0;
@@ -134,8 +144,12 @@ bool compare_state(struct compare_sequence *sequence, struct compare_span span, 
 	bool alike = true;
 	sequence->master.now_us = span.lo_us;
 	for (unsigned i = 0; i < MODEL_KEYS && alike; i++) {
-		uint64_t was_ms = sequence->master.keys[i].expires_ms;
-		alike = compare_value(sequence, i, replies[2 * i], span) && compare_expiry(sequence, i, was_ms, false, replies[2 * i + 1], span);
+		redisReply **its = &replies[4 * i];
+		uint64_t was_ms = sequence->master.keys[i].expires_ms, line_was_ms = sequence->master.lines[i].expires_ms;
+		alike = compare_value(sequence, i, its[0], span) && compare_expiry(sequence, i, was_ms, false, its[1], span) &&
+			compare_line(sequence, i, line_was_ms, false, its[2], its[3], span);
 	}
-	return alike && compare_hash(sequence, replies[2 * MODEL_KEYS]);
+	for (unsigned i = 1; i <= MODEL_REPLICAS && alike; i++)
+		alike = compare_alive(sequence, i, false, replies[4 * MODEL_KEYS + i - 1], span);
+	return alike && compare_hash(sequence, replies[COMPARE_STATE_REPLIES - 1]);
 }

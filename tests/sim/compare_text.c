@@ -37,6 +37,16 @@ const char *compare_bucket_name(unsigned bucket)
 	return names[bucket];
 }
 
+void compare_line_name(char *text, unsigned sequence, unsigned key)
+{
+	snprintf(text, COMPARE_TEXT, "%u:redlockd:queue:%u:key%u", sequence, sequence, key);
+}
+
+void compare_alive_name(char *text, unsigned sequence, uint64_t replica)
+{
+	snprintf(text, COMPARE_TEXT, "%u:redlockd:alive:%016" PRIx64, sequence, replica);
+}
+
 void compare_number_text(char *text, uint64_t number)
 {
 	if (number == MODEL_ANY_CERTIFICATE)
@@ -56,6 +66,23 @@ void compare_value_text(char *text, const struct model_value *value)
 	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 ":%" PRIu64 ":%" PRIu64 ":%s", value->token, value->hold_until_ms, value->fence,
 			   owners[value->owner]);
 	assert(len > 0 && len < COMPARE_TEXT);
+}
+
+void compare_place_text(char *text, struct model_place place)
+{
+	text[0] = '\0';
+	if (place.replica != 0)
+		snprintf(text, COMPARE_TEXT, "%016" PRIx64 ":%016" PRIu64, place.replica, place.arrival);
+}
+
+void compare_call_text(char *text, unsigned sequence, unsigned key, struct model_place place)
+{
+	char name[COMPARE_TEXT];
+	compare_place_text(text, place);
+	if (place.replica == 0)
+		return;
+	compare_key_name(name, sequence, key);
+	strcat(strcat(text, " "), name);
 }
 
 const char *compare_foreign_text(unsigned i)
@@ -82,8 +109,19 @@ static void add_decimal(struct compare_args *args, uint64_t number)
 
 static void add_token(struct compare_args *args, uint64_t token)
 {
+	char text[COMPARE_TEXT] = "";
+	if (token != 0)
+		print_to(text, "%040" PRIx64, token);
+	compare_add(args, text);
+}
+
+/* replica:arrival wait_ms */
+static void add_place(struct compare_args *args, const struct model_command *command)
+{
 	char text[COMPARE_TEXT];
-	print_to(text, "%040" PRIx64, token);
+	compare_place_text(text, command->place);
+	if (command->place.replica != 0)
+		print_to(text + strlen(text), " %" PRIu64, command->wait_ms);
 	compare_add(args, text);
 }
 
@@ -130,6 +168,7 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		compare_add(args, owners[command->owner]);
 		compare_add(args, compare_bucket_name(command->bucket));
 		add_decimal(args, command->fence);
+		add_place(args, command);
 		add_last(args, command);
 		break;
 	case COMPARE_RAISE:
@@ -145,6 +184,7 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		break;
 	case COMPARE_RELEASE:
 		add_token(args, command->token);
+		add_place(args, command);
 		add_last(args, command);
 		break;
 	case COMPARE_INSPECT: add_last(args, command); break;
@@ -239,6 +279,15 @@ void compare_expect(struct compare_expected *expected, enum compare_script scrip
 	expect(expected, COMPARE_INTEGER, (long long)reply->now_us);
 	if (script <= COMPARE_INSPECT && reply->code == 0) {
 		expect(expected, reply->remaining_ms < 0 ? COMPARE_INTEGER : COMPARE_ABOUT, reply->remaining_ms);
+		expect_value(expected, reply);
+		if (script == COMPARE_INSPECT)
+			expect(expected, COMPARE_INTEGER, reply->waiters);
+	} else if (script == COMPARE_INSPECT && reply->code == -1) {
+		expect(expected, COMPARE_INTEGER, reply->waiters);
+	} else if (script == COMPARE_ACQUIRE && reply->code == 2) {
+		expect(expected, COMPARE_ABOUT, (long long)reply->remaining_ms);
+		compare_place_text(expect(expected, COMPARE_STRING, 0)->text, reply->called);
+	} else if (script == COMPARE_RELEASE && reply->code == 1) {
 		expect_value(expected, reply);
 	} else if ((script == COMPARE_ACQUIRE && reply->code == 1) || (script == COMPARE_RAISE && reply->code == 2)) {
 		expect(expected, COMPARE_INTEGER, (long long)reply->old);

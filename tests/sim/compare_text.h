@@ -39,12 +39,19 @@ struct compare_expected {
 void compare_key_name(char *text, unsigned sequence, unsigned key);
 void compare_hash_name(char *text, unsigned sequence);
 const char *compare_bucket_name(unsigned bucket);
+void compare_line_name(char *text, unsigned sequence, unsigned key);
+void compare_alive_name(char *text, unsigned sequence, uint64_t replica);
 
 /* 16 hex digits; "" for 0. */
 void compare_number_text(char *text, uint64_t number);
 /* What lies under a key; a value without token is the foreign string of number `owner`. */
 void compare_value_text(char *text, const struct model_value *value);
 const char *compare_foreign_text(unsigned i);
+
+/* replica:arrival; "" for none. */
+void compare_place_text(char *text, struct model_place place);
+/* What is published where that place of a key is called; "" for none. */
+void compare_call_text(char *text, unsigned sequence, unsigned key, struct model_place place);
 
 void compare_add(struct compare_args *args, const char *text);
 /* EVALSHA … */

@@ -4,9 +4,13 @@
  * caller moves on; a key whose end has passed is gone, as in Redis. What happens to a master outside of scripts (it is flushed,
  * restarted, evicts, its clock is set) are functions too. To copy the struct is to take an image of the machine.
  *
- * Text is modelled as numbers, 0 for what is not there: tokens, labels, certificates, markers, run_ids, clusters, digests. What the model
- * leaves out: memory limits, a hash of another type, and values of other libraries but for the fact that they are not
- * ours (token 0). sim_compare.c compares all this with the real scripts on a real server. */
+ * Text is modelled as numbers, 0 for what is not there: tokens, labels, certificates, markers, run_ids, clusters, digests, replicas. What the
+ * model leaves out: memory limits, a hash or a line of another type, and values of other libraries but for the fact that they are not
+ * ours (token 0). sim_compare.c compares all this with the real scripts on a real server.
+ *
+ * Nothing is delivered: whom a script calls (PUBLISH) is a member of its reply, and the caller's to pass on.
+ *
+ * Files: model_master.c the scripts of the lock, model_line.c those who wait, model_guard.c the scripts of the restart guard. */
 #ifndef MODEL_MASTER_H
 #define MODEL_MASTER_H
 
@@ -19,6 +23,12 @@
 #endif
 #ifndef MODEL_BUCKETS
 #define MODEL_BUCKETS 1
+#endif
+#ifndef MODEL_PLACES
+#define MODEL_PLACES 8 /* in the line of one key, dead ones too; one more is a failed assert, as are more living replicas than these: */
+#endif
+#ifndef MODEL_REPLICAS
+#define MODEL_REPLICAS 8
 #endif
 
 #define MODEL_ANY_CERTIFICATE UINT64_MAX /* sixteen dashes: the guard is off */
@@ -39,6 +49,25 @@ struct model_key {
 	enum model_type type;
 };
 
+/* replica:arrival. Sorted by arrival, then by replica. */
+struct model_place {
+	uint64_t arrival; /* below 2^53 */
+	uint64_t replica; /* stands for 16 hex digits; 0: no place */
+};
+
+/* The sorted set {prefix}redlockd:queue:{key}. */
+struct model_line {
+	struct model_place places[MODEL_PLACES]; /* sorted; those of dead replicas until somebody meets them in front */
+	uint64_t expires_ms;                     /* means something only where there are places; 0: never */
+	uint32_t count;
+};
+
+/* The key {prefix}redlockd:alive:{replica}. */
+struct model_alive {
+	uint64_t replica; /* 0: no key */
+	uint64_t expires_ms;
+};
+
 struct model_master {
 	/* The server. */
 	uint64_t now_us;
@@ -55,16 +84,21 @@ struct model_master {
 	uint32_t beat;
 	uint32_t evicted; /* one more than the field says */
 	bool kept;        /* means something only beside a marker: the two come and go together */
+	uint64_t waited_us; /* until then some line may not be empty; before that nobody looks for one */
 	/* The server again: its evicted_keys. Not more by one. */
 	uint32_t server_evicted;
 	struct model_key keys[MODEL_KEYS];
+	struct model_line lines[MODEL_KEYS];
+	struct model_alive alive[MODEL_REPLICAS]; /* in no order */
 };
 
 /* KEYS and ARGV. */
 struct model_command {
 	unsigned key, bucket;
-	uint64_t token;
+	uint64_t token;              /* release: 0: nothing to release, only a place to give up */
 	uint64_t ttl_ms;             /* acquire, extend, certificate, certify */
+	struct model_place place;    /* acquire, release: the caller's place in the line, replica 0: it has none */
+	uint32_t wait_ms;            /* with a place: how long it waits yet. Release: 0: it leaves the line, else it keeps (or takes) the place */
 	uint64_t max_hold_ms, owner; /* acquire */
 	uint64_t fence;              /* acquire: the guess; raise: the number; certify: the floor */
 	uint64_t certificate;        /* lock scripts: it or ANY; bar: as read, or 0; fences: it or a marker */
@@ -79,12 +113,15 @@ struct model_command {
 };
 
 struct model_reply {
-	int code;         /* the first element: 2, 1, 0, -1 and -2 late, -3 another certificate, -4 a guess too far ahead */
+	int code;         /* the first element: 2, 1, 0, -1 and -2 late, -3 another certificate, -4 a guess too far ahead; acquire 2: another's turn */
 	uint64_t now_us;  /* the second, always */
 	uint64_t old;     /* acquire 1, raise 2 */
-	int64_t remaining_ms;     /* lock scripts 0: PTTL, −1: never expires */
-	bool has_value;           /* 0: false for a key of another type; extend 1: true */
-	struct model_value value; /* 0; extend 1 */
+	int64_t remaining_ms;     /* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `called` counts as alive */
+	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */
+	struct model_value value; /* 0; extend 1, release 1 */
+	uint32_t waiters;         /* inspect 0, −1: places of replicas that live */
+	struct model_place called; /* acquire, release: whose place is published on {prefix}redlockd:wake for this key, replica 0: nobody's. Whatever
+				    * the code is: a release calls also where it answers −3. Acquire 2: it is the fourth element, too */
 	uint64_t ttl_ms;          /* extend 1, certificate, fences */
 	uint64_t fence;           /* fences */
 	uint64_t beat, certificate, run_id, cluster, digest, marker_run_id, clocked_us; /* certificate */
@@ -99,6 +136,9 @@ void model_raise(struct model_master *master, const struct model_command *comman
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+
+/* Those who wait. SET alive '' PX ttl_ms, with XX where `only_if_there`. True if it was there; where it was not and only_if_there, it is not set. */
+bool model_alive_set(struct model_master *master, uint64_t replica, uint64_t ttl_ms, bool only_if_there);
 
 /* The restart guard. */
 void model_certificate(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
@@ -116,9 +156,11 @@ void model_restart(struct model_master *master, const struct model_master *data,
 /* Dropped for want of memory: evicted_keys grows by one if it was there. */
 void model_evict_key(struct model_master *master, unsigned key);
 void model_evict_hash(struct model_master *master);
+void model_evict_line(struct model_master *master, unsigned key);
+void model_evict_alive(struct model_master *master, uint64_t replica);
 /* The clock is set, either way. What has run out by then is gone, as by the server's own sweep. */
 void model_clock_set(struct model_master *master, uint64_t now_us);
-/* The key is gone, whatever its end was: a clock that jumped there and back. */
+/* The key is gone, whatever its end was: a clock that jumped there and back. Its line stays. */
 void model_drop(struct model_master *master, unsigned key);
 
 /* ---- for looking at ---- */
@@ -127,5 +169,8 @@ void model_drop(struct model_master *master, unsigned key);
 uint64_t model_token(const struct model_master *master, unsigned key);
 /* The largest of the floor and a bucket: all that the scripts ever look at. */
 uint64_t model_number(const struct model_master *master, unsigned bucket);
+/* The line of a key now, its places sorted, dead ones too. NULL: nobody stands there. */
+const struct model_line *model_waiting(const struct model_master *master, unsigned key);
+bool model_is_alive(const struct model_master *master, uint64_t replica);
 
 #endif

@@ -31,9 +31,8 @@ void clients_init(struct world *world)
 }
 
 /* Some redlockd that is there; PROCS: none. */
-static unsigned choose_proc(struct world *world)
+static unsigned choose_proc(struct world *world, unsigned first)
 {
-	unsigned first = (unsigned)below(world, world->config.procs);
 	for (unsigned i = 0; i < world->config.procs; i++) {
 		unsigned proc = (first + i) % world->config.procs;
 		if (world->procs[proc].up && !world->procs[proc].paused)
@@ -52,7 +51,9 @@ static uint64_t choose_ttl_ms(struct world *world)
 static struct op *call(struct world *world, unsigned index, enum redlock_kind kind, uint64_t ttl_ms, unsigned *ret_proc)
 {
 	struct client *client = &world->clients[index];
-	unsigned proc = choose_proc(world);
+	unsigned any = (unsigned)below(world, world->config.procs);
+	/* At the end nothing may be left by a release that overtakes the last of its acquisition. */
+	unsigned proc = choose_proc(world, world->healing && kind == REDLOCK_RELEASE ? world->leases[client->lease].proc : any);
 	uint64_t token = kind == REDLOCK_ACQUIRE ? 0 : world->leases[client->lease].token;
 	struct op *op = proc < PROCS ? op_begin(world, proc, kind, client->key, ttl_ms, token) : NULL;
 	if (!op)
@@ -79,15 +80,18 @@ static void acquire(struct world *world, unsigned index)
 		return;
 	}
 	client->state = CLIENT_ACQUIRES;
-	if (one_of(world, 16)) /* it will not wait for long */
-		step_after(world, index, spread(world, 100, 60 * MS));
+	uint64_t wait_us = below(world, 8) < world->config.waits ? spread(world, 10 * MS, world->config.wait_us) : 0;
+	if (wait_us > 0)
+		op_wait(op, wait_us);
+	if (one_of(world, wait_us > 0 ? 5 : 16)) /* it goes away, sooner or later */
+		step_after(world, index, spread(world, 100, wait_us > 60 * MS ? wait_us : 60 * MS));
 	op_start(world, proc, op);
 }
 
 /* Nobody waits for the answer to this one. */
 static void extend_too(struct world *world, uint16_t lease)
 {
-	unsigned proc = choose_proc(world);
+	unsigned proc = choose_proc(world, (unsigned)below(world, world->config.procs));
 	struct op *op = proc < PROCS ? op_begin(world, proc, REDLOCK_EXTEND, world->leases[lease].key, choose_ttl_ms(world), world->leases[lease].token) : NULL;
 	if (!op)
 		return;
@@ -132,11 +136,15 @@ static void hold(struct world *world, unsigned index)
 	const struct lease *lease = &world->leases[client->lease];
 	uint64_t left_us = lease->until > world->now ? lease->until - world->now : 1;
 	client->state = CLIENT_HOLDS;
+	if (world->healing) {
+		step_after(world, index, 1 + below(world, 50 * MS));
+		return;
+	}
 	switch (world->config.to_the_end ? 1 : below(world, 8)) {
 	case 0: think(world, index, false); break;
 	case 1: step_after(world, index, left_us + spread(world, 1, 300 * MS)); break;
 	case 2: step_after(world, index, left_us); break;
-	default: step_after(world, index, 1 + below(world, left_us)); break;
+	default: step_after(world, index, world->config.waits >= 4 ? spread(world, 100, 100 + left_us) : 1 + below(world, left_us)); break;
 	}
 }
 
@@ -175,7 +183,7 @@ void client_answer(struct world *world, unsigned proc, struct op *op, const stru
 {
 	(void)proc;
 	if (op->client > CLIENTS) {
-		test_answer(world, proc, op, result);
+		trial_answer(world, proc, op, result);
 		return;
 	}
 	if (!op->wanted)
@@ -198,6 +206,14 @@ void client_forsaken(struct world *world, unsigned index)
 {
 	if (index < CLIENTS)
 		think(world, index, false);
+}
+
+bool clients_busy(const struct world *world)
+{
+	for (unsigned i = 0; i < world->config.clients; i++)
+		if (world->clients[i].state != CLIENT_THINKS)
+			return true;
+	return false;
 }
 
 /* The second phase: what is held is given back, nothing new is begun. */

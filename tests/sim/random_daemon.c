@@ -73,6 +73,9 @@ void proc_start(struct world *world, unsigned index, bool bootstrap)
 		proc->ops[i].serial = 0;
 		proc->free_ops[proc->free_count++] = (uint16_t)i;
 	}
+	proc->continued_at = world->now;
+	line_start(world, index);
+	net_flow_to_proc(world, index); /* what was held up for the run before */
 	guard_start(world, proc, bootstrap);
 	for (unsigned i = 0; i < world->config.nodes; i++)
 		link_start(world, index, i);
@@ -95,7 +98,9 @@ void proc_crash(struct world *world, unsigned index)
 		link->state = LINK_DOWN;
 		link->serial = ++world->next_serial;
 		link->timer++;
+		ear_drop(world, index, i);
 	}
+	line_start(world, index);
 	for (unsigned i = 0; i < OPS; i++) {
 		struct op *op = &proc->ops[i];
 		if (op->serial != 0 && op->wanted && !op->done)
@@ -122,6 +127,7 @@ static void run_timer(struct world *world, struct event *event)
 	case EVENT_CONNECT: link_connect(world, event->proc, event->node, event->serial); break;
 	case EVENT_GREETING: link_greeting_over(world, event->proc, event->node, event->serial); break;
 	case EVENT_HEARTBEAT: link_heartbeat(world, event->proc, event->node, event->serial); break;
+	case EVENT_LINE: line_tick(world, event->proc, event->serial); break;
 	default: assert(event->kind == EVENT_GUARD); guarding_tick(world, event->proc);
 	}
 }
@@ -147,6 +153,7 @@ void proc_continue(struct world *world, unsigned index)
 	struct proc *proc = &world->procs[index];
 	uint16_t slot = proc->timers.first;
 	proc->paused = false;
+	proc->continued_at = world->now;
 	proc->timers = (struct held){ NONE, NONE };
 	proc_round(world, proc);
 	while (slot != NONE) {
@@ -160,7 +167,7 @@ void proc_continue(struct world *world, unsigned index)
 
 /* ---- guesses for fences ---- */
 
-static uint64_t fence_guess(struct world *world, struct proc *proc)
+uint64_t fence_guess(struct world *world, struct proc *proc)
 {
 	uint64_t now = proc_wall(world, proc);
 	bool ahead = proc->fence_clock > now && proc->fence_clock - now > FENCE_AHEAD_MAX_US;
@@ -176,15 +183,12 @@ static void fence_learn(struct world *world, struct proc *proc, uint64_t fence)
 
 /* ---- operations ---- */
 
-static void op_drive(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event);
-
-static uint64_t token_draw(struct world *world, unsigned key)
+static uint64_t token_draw(struct world *world, unsigned proc, const struct op *op)
 {
 	assert(world->next_token + 1 < TOKENS);
 	uint64_t token = ++world->next_token;
-	memset(&world->trails[token], 0, sizeof world->trails[token]);
-	world->trails[token].key = (uint8_t)key;
-	world->trails[token].began = world->now;
+	world->trails[token] = (struct trail){ .key = op->key, .proc = (uint8_t)proc, .op = (uint16_t)(op - world->procs[proc].ops), .op_serial = op->serial,
+					       .began = world->now };
 	return token;
 }
 
@@ -195,24 +199,40 @@ static void note_unsent(struct op *op, unsigned node, const struct redlock_outpu
 		.script = out->script, .vote = sent == SENT_BARRED ? REDLOCK_VOTE_BARRED : REDLOCK_VOTE_UNSENT };
 }
 
-static void new_attempt(struct world *world, struct op *op, const struct redlock_output *out)
+static void new_attempt(struct world *world, unsigned proc, struct op *op, const struct redlock_output *out)
 {
 	op->attempt = out->attempt;
 	op->reached = 0;
 	op->began = world->now;
+	if (op->waits)
+		order_attempt(world, proc, op);
 	if (op->kind != REDLOCK_ACQUIRE || (PLANTED(PLANTED_ONE_TOKEN) && op->token != 0))
 		return;
-	op->token = token_draw(world, op->key);
+	op->token = token_draw(world, proc, op);
+}
+
+/* A release that cannot be sent now, for a key or a place that may be there: it is sent when the master is back. */
+static bool is_owed(const struct op *op, unsigned node, const struct redlock_output *out)
+{
+	bool may_be_there = op->kind == REDLOCK_RELEASE || redlock_has(op->reached, node) ||
+			    (out->place == REDLOCK_PLACE_LEAVE && redlock_has(op->core.joined, node));
+	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
 
 static void send_out(struct world *world, unsigned proc, struct op *op, const struct redlock_output *out)
 {
 	const struct config *config = &world->config;
 	if (out->attempt != op->attempt)
-		new_attempt(world, op, out);
-	struct call call = { .token = op->token, .op = (uint16_t)(op - world->procs[proc].ops), .attempt = out->attempt, .round = out->round,
+		new_attempt(world, proc, op, out);
+	if (out->script == REDLOCK_SCRIPT_RAISE)
+		op->raised_at = world->now;
+	struct call call = { .token = out->tokenless ? 0 : op->token, .op = (uint16_t)(op - world->procs[proc].ops), .attempt = out->attempt, .round = out->round,
 			     .what = (uint8_t)out->script, .key = op->key };
-	struct model_command command = { .key = op->key, .token = op->token, .ttl_ms = op->ttl_ms, .max_hold_ms = config->max_hold_ms, .owner = 1,
+	if (out->place != REDLOCK_PLACE_NONE)
+		call.place = (struct model_place){ op->core.arrival, world->procs[proc].replica };
+	if (out->place == REDLOCK_PLACE_KEEP)
+		call.wait_ms = (uint32_t)(out->wait_left_us / MS + 1);
+	struct model_command command = { .key = op->key, .token = call.token, .place = call.place, .wait_ms = call.wait_ms, .ttl_ms = op->ttl_ms, .max_hold_ms = config->max_hold_ms, .owner = 1,
 					 .fence = out->fence,
 					 .bucket = config->one_bucket ? 0 : op->key };
 	for (unsigned i = 0; i < config->nodes; i++) {
@@ -223,9 +243,8 @@ static void send_out(struct world *world, unsigned proc, struct op *op, const st
 			op->reached |= (uint16_t)(1U << i);
 		else
 			note_unsent(op, i, out, sent);
-		bool owed = out->script == REDLOCK_SCRIPT_RELEASE && (op->kind == REDLOCK_RELEASE || redlock_has(op->reached, i));
-		if (sent != SENT && owed)
-			link_owe(world, proc, i, op->token, op->key);
+		if (sent != SENT && is_owed(op, i, out))
+			link_owe(world, proc, i, &call);
 	}
 }
 
@@ -235,19 +254,27 @@ static void take_result(struct world *world, unsigned proc, struct op *op, const
 	trace(world, world->now, (uint64_t)result->outcome << 8 | proc, result->fence);
 	world->figures->outcomes[result->outcome]++;
 	world->figures->rounds += result->rounds;
+	if (result->outcome == REDLOCK_OK && op->kind == REDLOCK_ACQUIRE)
+		order_granted(world, proc, op);
+	if (op->waits) {
+		order_done(world, proc, op, result);
+		line_leave(world, proc, op, result);
+	}
 	if (result->outcome == REDLOCK_CANCELLED)
 		return;
 	fence_learn(world, &world->procs[proc], result->fence);
-	if (result->outcome == REDLOCK_OK && op->kind == REDLOCK_ACQUIRE)
+	if (result->outcome == REDLOCK_OK && op->kind == REDLOCK_ACQUIRE) {
 		check_granted(world, proc, op, result);
-	else if (result->outcome == REDLOCK_OK && op->kind == REDLOCK_EXTEND)
+	} else if (result->outcome == REDLOCK_OK && op->kind == REDLOCK_EXTEND) {
 		check_extended(world, proc, op, result);
+	}
 	client_answer(world, proc, op, result);
 }
 
 static void op_step(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event)
 {
 	struct redlock_output out;
+	op->cause = (uint8_t)event->kind;
 	redlock_step(&op->core, event, &out);
 	if (out.script != REDLOCK_SCRIPT_NONE)
 		send_out(world, proc, op, &out);
@@ -275,7 +302,7 @@ static void arm_for_deadline(struct world *world, unsigned proc, struct op *op, 
 		arm_timer(world, proc, op, deadline_us > now_us ? deadline_us - now_us + MS : 0);
 }
 
-static void op_drive(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event)
+void op_drive(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event)
 {
 	uint64_t before_us = redlock_deadline_us(&op->core);
 	op_step(world, proc, op, event);
@@ -324,7 +351,7 @@ void op_vote(struct world *world, unsigned proc, const struct call *call, unsign
 	struct redlock_event event = { .kind = REDLOCK_REPLY, .now_us = proc_now(world, process), .master = (uint8_t)node, .attempt = call->attempt,
 				       .round = call->round, .script = (enum redlock_script)call->what, .vote = vote, .ttl_us = op->core.params.ttl_us };
 	assert(op->serial != 0);
-	if (vote == REDLOCK_VOTE_HELD) {
+	if (vote == REDLOCK_VOTE_HELD || vote == REDLOCK_VOTE_QUEUED) {
 		event.remaining_us = reply->remaining_ms < 0 ? REDLOCK_NEVER : (uint64_t)reply->remaining_ms * MS;
 		event.holder = reply->value.token;
 		event.fence = reply->value.fence;
@@ -361,6 +388,7 @@ struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, 
 	op->lease = NONE;
 	op->client = CLIENTS;
 	op->timer_at = NEVER;
+	op->called_by = NONE;
 	world->figures->calls++;
 	world->calls++;
 	uint64_t busy = OPS - (uint64_t)process->free_count;
@@ -369,11 +397,23 @@ struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, 
 	return op;
 }
 
+/* Before it starts. */
+void op_wait(struct op *op, uint64_t wait_us)
+{
+	op->core.params.wait_us = wait_us;
+	op->waits = wait_us > 0;
+}
+
 void op_start(struct world *world, unsigned proc, struct op *op)
 {
 	struct proc *process = &world->procs[proc];
 	struct redlock_event start = { .kind = REDLOCK_START, .now_us = proc_now(world, process), .fence = fence_guess(world, process) };
 	proc_round(world, process);
+	op->came_at = world->now;
+	if (op->waits) {
+		order_begin(world, proc, op);
+		line_join(world, proc, op, &start);
+	}
 	op_drive(world, proc, op, &start);
 }
 

@@ -1,6 +1,7 @@
 /* The nemesis: what goes wrong, when, and for how long, drawn from the seed; and how it is mended. What kinds of faults a history has at
  * all is drawn in random_shape.c. */
 #include <assert.h>
+#include <string.h>
 
 #include "random_world.h"
 
@@ -9,7 +10,8 @@ const char *fault_name(enum fault fault)
 	static const char *const names[] = { "connection lost", "partition", "one-way partition", "master stopped", "master crashed, empty",
 					     "master crashed, data kept", "flushed", "key evicted", "hash evicted", "policy changed", "clock forward", "clock back",
 					     "time of day of a redlockd", "redlockd crashed", "redlockd paused", "machine rolled back", "network slow",
-					     "all masters crashed", "key deleted by hand", "restart with attempts under way" };
+					     "all masters crashed", "key deleted by hand", "restart with attempts under way", "second connections lost",
+					     "minority of masters frozen" };
 	return names[fault];
 }
 
@@ -97,6 +99,17 @@ void fault_mend(struct world *world, const struct event *event)
 	}
 }
 
+static void drop_lasting_lines(struct world *world, struct model_master *model)
+{
+	uint64_t longest_ms = (model->now_us + world->config.wait_us + REDLOCK_ALIVE_US) / MS + 1;
+	for (unsigned key = 0; key < MODEL_KEYS; key++)
+		if (model->lines[key].expires_ms > longest_ms)
+			memset(&model->lines[key], 0, sizeof model->lines[key]);
+	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
+		if (model->alive[i].expires_ms > (model->now_us + REDLOCK_ALIVE_US) / MS + 1)
+			memset(&model->alive[i], 0, sizeof model->alive[i]);
+}
+
 /* What was set while the clock was ahead lasts for as long as it was ahead, once it is set back: a warning says so to whoever is in charge,
  * and here that is us. */
 static void drop_lasting(struct world *world, unsigned index)
@@ -106,6 +119,7 @@ static void drop_lasting(struct world *world, unsigned index)
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
 		if (model_token(model, key) != 0 && model->keys[key].expires_ms > (model->now_us + world->config.max_ttl_us) / MS + 1)
 			model_drop(model, key);
+	drop_lasting_lines(world, model);
 }
 
 /* A clock that went back is set right: locks there last longer for as long as it is wrong. One that is ahead may stay so. */
@@ -327,13 +341,45 @@ static void go_slow(struct world *world)
 	TELL(world, "the network is slow");
 }
 
+/* For good. */
+static void freeze(struct world *world)
+{
+	for (unsigned i = 0; i < world->config.nodes / 2U; i++) {
+		TELL(world, "master %u: freezes", i);
+		world->nodes[i].stopped = true;
+	}
+	world->config.faults &= ~(1U << FAULT_FREEZE);
+}
+
+/* Whatever is called until it listens again is missed. */
+static void go_deaf(struct world *world, unsigned proc)
+{
+	for (unsigned i = 0; i < world->config.nodes; i++)
+		ear_reset(world, proc, i);
+}
+
+/* One of the two connections, or both. A process that stands still notices later. */
+static void lose(struct world *world, unsigned proc, unsigned node)
+{
+	uint64_t which = below(world, 4);
+	bool hard = one_of(world, 3);
+	if (which != 0)
+		ear_reset(world, proc, node);
+	if (which == 1)
+		return;
+	if (world->procs[proc].paused && world->procs[proc].links[node].state != LINK_DOWN)
+		net_reset(world, proc, node);
+	else
+		link_lost(world, proc, node, hard);
+}
+
 static void do_fault(struct world *world, enum fault fault)
 {
 	unsigned proc = (unsigned)below(world, world->config.procs), node = (unsigned)below(world, world->config.victims);
 	world->figures->faults[fault]++;
 	trace(world, world->now, fault, (uint64_t)proc << 8 | node);
 	switch (fault) {
-	case FAULT_LOSE: link_lost(world, proc, node, one_of(world, 3)); break;
+	case FAULT_LOSE: lose(world, proc, node); break;
 	case FAULT_PARTITION: partition(world, false); break;
 	case FAULT_ONE_WAY: partition(world, true); break;
 	case FAULT_STOP: stop(world, node); break;
@@ -353,6 +399,8 @@ static void do_fault(struct world *world, enum fault fault)
 	case FAULT_ALL_CRASH: crash_all(world); break;
 	case FAULT_DELETE: delete(world, node); break;
 	case FAULT_FLIGHT: crash_in_flight(world, node); break;
+	case FAULT_DEAF: go_deaf(world, proc); break;
+	case FAULT_FREEZE: freeze(world); break;
 	case FAULTS: assert(false);
 	}
 }
@@ -371,8 +419,11 @@ void fault_next(struct world *world)
 {
 	if (world->healing)
 		return;
-	if (world->config.faults != 0)
+	if (world->config.faults != 0) {
+		if (!world->config.smooth)
+			order_trouble(world);
 		one_fault(world);
+	}
 	if (world->procs[0].wall_ahead_us > 0 && world->config.profile == PROFILE_RACE)
 		set_day_right(world);
 	bool at_once = below(world, 8) < world->config.burst;

@@ -96,16 +96,17 @@ static void owed_push(struct link *link, const struct owed *owed)
 static bool owed_send(struct world *world, unsigned proc, unsigned node, const struct owed *owed)
 {
 	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .token = owed->token, .op = NONE, .what = REDLOCK_SCRIPT_RELEASE,
-			     .key = owed->key, .owed = true };
-	struct model_command command = { .key = owed->key, .token = owed->token, .certificate = MODEL_ANY_CERTIFICATE };
+			     .key = owed->key, .owed = true, .place = owed->place, .wait_ms = owed->wait_ms };
+	struct model_command command = { .key = owed->key, .token = owed->token, .certificate = MODEL_ANY_CERTIFICATE, .place = owed->place,
+					 .wait_ms = owed->wait_ms };
 	return link_push(world, proc, node, &call, &command);
 }
 
-void link_owe(struct world *world, unsigned proc, unsigned node, uint64_t token, unsigned key)
+void link_owe(struct world *world, unsigned proc, unsigned node, const struct call *call)
 {
 	struct proc *process = &world->procs[proc];
 	struct link *link = &process->links[node];
-	struct owed owed = { token, proc_now(world, process) + world->config.max_ttl_us, (uint8_t)key };
+	struct owed owed = { call->token, proc_now(world, process) + world->config.max_ttl_us, call->place, call->wait_ms, call->key };
 	if (link->state != LINK_UP || !owed_send(world, proc, node, &owed))
 		owed_push(link, &owed);
 }
@@ -126,6 +127,17 @@ static void send_owed(struct world *world, unsigned proc, unsigned node)
 
 /* ---- the end of a connection ---- */
 
+/* A place that is to be kept is taken again by the next attempt. */
+static void owe_lost(struct world *world, unsigned proc, unsigned node, struct call call)
+{
+	if (call.wait_ms > 0 && !call.owed) {
+		call.place = (struct model_place){ 0 };
+		call.wait_ms = 0;
+	}
+	if (call.token != 0 || call.place.replica != 0)
+		link_owe(world, proc, node, &call);
+}
+
 /* Every command under way is told to be lost, in order. */
 static void drop_calls(struct world *world, unsigned proc, unsigned node)
 {
@@ -134,8 +146,8 @@ static void drop_calls(struct world *world, unsigned proc, unsigned node)
 		struct call call = link->calls[link->first_call];
 		link->first_call = (uint8_t)((link->first_call + 1) % CALLS);
 		link->call_count--;
-		if (call.what == REDLOCK_SCRIPT_RELEASE)
-			link_owe(world, proc, node, call.token, call.key);
+		if (call.what == REDLOCK_SCRIPT_RELEASE && !call.forgettable)
+			owe_lost(world, proc, node, call);
 		if (call.op != NONE)
 			op_vote(world, proc, &call, node, REDLOCK_VOTE_FAILED, NULL);
 	}
@@ -196,6 +208,20 @@ static enum sent sendable(struct world *world, unsigned proc, unsigned node)
 	return guard_may_vote(&process->guard, node) && !link->evicts ? SENT : SENT_BARRED;
 }
 
+bool link_is_reachable(const struct link *link)
+{
+	return link->state == LINK_UP && !link->hung;
+}
+
+/* What is set when the lease would be over already could bring it back to life. */
+static uint64_t useful_us(const struct world *world, const struct call *call, const struct model_command *command)
+{
+	uint64_t ttl_us = command->ttl_ms * MS, timeout_us = world->config.timeout_us;
+	if (call->what != REDLOCK_SCRIPT_ACQUIRE || ttl_us - drift_of(world, ttl_us) >= timeout_us)
+		return timeout_us;
+	return ttl_us - drift_of(world, ttl_us);
+}
+
 /* A lock script: with the certificate, and the master's own time until which anybody cares. */
 enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call, struct model_command *command)
 {
@@ -207,7 +233,7 @@ enum sent link_send(struct world *world, unsigned proc, unsigned node, const str
 	mine.sent_us = proc_now(world, process);
 	mine.certificate = process->guard.masters[node].certificate;
 	command->certificate = mine.certificate;
-	command->deadline_us = guard_master_time_us(&process->guard, node, mine.sent_us + world->config.timeout_us);
+	command->deadline_us = guard_master_time_us(&process->guard, node, mine.sent_us + useful_us(world, call, command));
 	uint64_t there_us = clock_read(&world->nodes[node].clock, world->now); /* which nobody knows */
 	mine.latest = world->now + (command->deadline_us > there_us ? command->deadline_us - there_us : 0);
 	return link_push(world, proc, node, &mine, command) ? SENT : SENT_NOT;
@@ -307,7 +333,7 @@ static enum redlock_vote map_reply(struct world *world, unsigned proc, unsigned 
 		return REDLOCK_VOTE_FAILED;
 	switch (reply->code) {
 	case 1: return REDLOCK_VOTE_GRANTED;
-	case 2: return REDLOCK_VOTE_BEHIND;
+	case 2: return call->what == REDLOCK_SCRIPT_ACQUIRE ? REDLOCK_VOTE_QUEUED : REDLOCK_VOTE_BEHIND;
 	case 0: return REDLOCK_VOTE_HELD;
 	default: return REDLOCK_VOTE_GONE;
 	}
@@ -340,6 +366,10 @@ void link_reply(struct world *world, struct event *event)
 	trace(world, world->now, (uint64_t)event->what << 32 | (uint64_t)event->proc << 16 | event->node, 1);
 	if (event->what == WHAT_RESET) {
 		link_lost(world, event->proc, event->node, true);
+		return;
+	}
+	if (event->what == WHAT_ALIVE) {
+		line_forgotten(world, event->proc, event->node);
 		return;
 	}
 	assert(link->call_count > 0);

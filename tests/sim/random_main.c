@@ -41,6 +41,8 @@ static const struct plant {
 	{ "wall-clock", PLANTED_WALL_CLOCK, "overlap" },
 	{ "no-release", PLANTED_NO_RELEASE, "left behind" },
 	{ "no-second-round", PLANTED_NO_SECOND_ROUND, "fences" },
+	{ "wake-lost", PLANTED_WAKE_LOST, "wake-up" },
+	{ "barge", PLANTED_BARGE, "overtake" },
 };
 
 enum { PLANTS = sizeof plants / sizeof *plants };
@@ -137,6 +139,11 @@ static void print_figures(uint64_t ms)
 	       (unsigned long long)f->fullest_ops);
 	for (unsigned i = 0; i < FAULTS; i++)
 		printf("%s %s %llu", i ? "," : "", fault_name((enum fault)i), (unsigned long long)f->faults[i]);
+	printf("\nwaiters %llu, granted after waiting %llu, wait ends %llu; called %llu, passed %llu, lapses %llu, ghosts %llu; overtakes %llu, of one at most %llu, outruns %llu, of one at most %llu; "
+	       "slowest wake-up %llu ms",
+	       (unsigned long long)f->waiters, (unsigned long long)f->granted_waiting, (unsigned long long)f->wait_ends, (unsigned long long)f->called,
+	       (unsigned long long)f->passed, (unsigned long long)f->lapses, (unsigned long long)f->ghosts, (unsigned long long)f->overtakes,
+	       (unsigned long long)f->most_overtakes, (unsigned long long)f->outruns, (unsigned long long)f->most_outruns, (unsigned long long)(f->slowest_wake_us / 1000));
 	printf("\nexcused:");
 	for (unsigned i = 0; i < EXCUSES; i++)
 		printf("%s %s %llu", i ? "," : "", excuse_name((enum excuse)i), (unsigned long long)f->excused[i]);

@@ -11,7 +11,7 @@ void net_init(struct world *world)
 {
 	for (unsigned p = 0; p < PROCS; p++)
 		for (unsigned i = 0; i < NODES; i++)
-			world->procs[p].links[i] = (struct link){ .there = { NONE, NONE }, .back = { NONE, NONE } };
+			world->procs[p].links[i] = (struct link){ .there = { NONE, NONE }, .back = { NONE, NONE }, .ear = { .there = { NONE, NONE }, .back = { NONE, NONE } } };
 }
 
 /* How long a message takes. */
@@ -24,7 +24,7 @@ static uint64_t delay(struct world *world)
 	return delay_us;
 }
 
-static uint64_t in_order(struct world *world, uint64_t *last_at)
+uint64_t net_in_order(struct world *world, uint64_t *last_at)
 {
 	uint64_t at = world->now + delay(world);
 	if (at < *last_at)
@@ -41,7 +41,7 @@ void net_send(struct world *world, unsigned proc, unsigned node, struct event *e
 	event->serial = link->serial;
 	event->incarnation = link->incarnation;
 	event->number = ++link->sent;
-	event_push(world, event, in_order(world, &link->there_at));
+	event_push(world, event, net_in_order(world, &link->there_at));
 }
 
 void net_answer(struct world *world, const struct event *command, struct event *reply)
@@ -52,7 +52,7 @@ void net_answer(struct world *world, const struct event *command, struct event *
 	reply->what = command->what;
 	reply->serial = command->serial;
 	reply->run_at = world->now;
-	event_push(world, reply, in_order(world, &link->back_at));
+	event_push(world, reply, net_in_order(world, &link->back_at));
 }
 
 void net_reset(struct world *world, unsigned proc, unsigned node)
@@ -63,7 +63,7 @@ void net_reset(struct world *world, unsigned proc, unsigned node)
 	event->node = (uint8_t)node;
 	event->what = WHAT_RESET;
 	event->serial = link->serial;
-	event_push(world, event, in_order(world, &link->back_at));
+	event_push(world, event, net_in_order(world, &link->back_at));
 }
 
 /* Of what is under way in the connection that is no more, some, all or none is still carried out. */
@@ -91,7 +91,7 @@ static bool was_cut(const struct link *link, const struct event *event)
 
 /* ---- arriving ---- */
 
-static void hold(struct world *world, struct held *held, struct event *event)
+void net_hold(struct world *world, struct held *held, struct event *event)
 {
 	uint16_t slot = (uint16_t)(event - world->events);
 	event->next = NONE;
@@ -124,6 +124,21 @@ static void reach_node(struct world *world, struct event *event)
 	}
 }
 
+/* Over a connection in which nothing is under way, and nothing holds it up. */
+bool net_send_at_once(struct world *world, unsigned proc, unsigned node, struct event *event)
+{
+	struct link *link = &world->procs[proc].links[node];
+	if (world->slow > 1 || link->there_at > world->now || link->there.first != NONE || link->block_there || world->nodes[node].stopped)
+		return false;
+	event->proc = (uint8_t)proc;
+	event->node = (uint8_t)node;
+	event->serial = link->serial;
+	event->incarnation = link->incarnation;
+	event->number = ++link->sent;
+	reach_node(world, event);
+	return true;
+}
+
 static void reach_proc(struct world *world, struct event *event)
 {
 	const struct link *link = &world->procs[event->proc].links[event->node];
@@ -137,11 +152,11 @@ void net_arrive(struct world *world, struct event *event)
 	struct link *link = &world->procs[event->proc].links[event->node];
 	if (event->kind == EVENT_COMMAND) {
 		if (link->block_there || world->nodes[event->node].stopped || link->there.first != NONE)
-			hold(world, &link->there, event);
+			net_hold(world, &link->there, event);
 		else
 			reach_node(world, event);
 	} else if (link->block_back || world->procs[event->proc].paused || link->back.first != NONE) {
-		hold(world, &link->back, event);
+		net_hold(world, &link->back, event);
 	} else {
 		reach_proc(world, event);
 	}
@@ -168,6 +183,7 @@ static void flow(struct world *world, unsigned proc, unsigned node)
 			reach_proc(world, event);
 		}
 	}
+	ear_flow(world, proc, node);
 }
 
 /* Its connections are read in any order. */

@@ -1,9 +1,20 @@
 /* A master of the simulator: the model of the scripts (model_master.c), and a server around it: a clock, connections' numbers, a disk,
  * images of the machine, crashes. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "random_world.h"
+
+static struct model_master *image(struct node *node)
+{
+	return &node->images[node->newer];
+}
+
+static struct model_master *older(struct node *node)
+{
+	return &node->images[node->newer ^ 1];
+}
 
 void node_init(struct world *world, unsigned index)
 {
@@ -76,16 +87,93 @@ static void tell_command(struct world *world, const struct event *event, const s
 					     "certify" };
 	const struct model_command *command = &event->u.command;
 	const char *stale = event->serial != world->procs[event->proc].links[event->node].serial ? " (of a lost connection)" : "";
+	char place[80] = "";
+	if (event->what <= REDLOCK_SCRIPT_RELEASE && command->place.replica != 0)
+		snprintf(place, sizeof place, ", %s %llu", command->wait_ms > 0 ? "waits since" : "leaves the line, waited since",
+			 (unsigned long long)command->place.arrival);
 	if (event->what <= REDLOCK_SCRIPT_INSPECT)
-		tell(world, "master %u: %s r%u token %llu fence %llu from p%u -> %d%s", event->node, names[event->what], command->key,
-		     (unsigned long long)command->token, (unsigned long long)command->fence, event->proc, reply->code, stale);
+		tell(world, "master %u: %s r%u token %llu fence %llu from p%u%s -> %d%s", event->node, names[event->what], command->key,
+		     (unsigned long long)command->token, (unsigned long long)command->fence, event->proc, place, reply->code, stale);
 	else if (event->what != WHAT_HEARTBEAT && event->what != WHAT_READ)
 		tell(world, "master %u: %s from p%u fence %llu%s -> %d%s", event->node, names[event->what], event->proc,
 		     (unsigned long long)(event->what == WHAT_FENCES ? reply->fence : command->fence), command->clocked ? " clocked" : "", reply->code, stale);
 }
 
+/* Whom it calls. A release that ends a lease is the one that may wake somebody. */
+static void after_lock_script(struct world *world, const struct event *event, const struct model_reply *reply)
+{
+	const struct trail *trail = &world->trails[event->u.command.token];
+	struct called called = { .place = reply->called, .key = (uint8_t)event->u.command.key, .lease = NONE };
+	order_after(world, event);
+	if (reply->called.replica == 0)
+		return;
+	if (event->what == REDLOCK_SCRIPT_RELEASE && reply->has_value && trail->leased)
+		called.lease = trail->lease;
+	ear_publish(world, event->node, &called);
+}
+
+static bool is_running(const struct world *world, uint64_t replica)
+{
+	for (unsigned p = 0; p < world->config.procs; p++)
+		if (world->procs[p].replica == replica)
+			return true;
+	return false;
+}
+
+static bool is_waiting(struct world *world, unsigned key, struct model_place place)
+{
+	for (unsigned p = 0; p < world->config.procs; p++)
+		if (world->procs[p].replica == place.replica)
+			return line_find(world, p, key, place.arrival) != NULL;
+	return false;
+}
+
+/* The model has bounds that Redis has not: where a clock that went back keeps the dead for too long, or connections break all the time and
+ * leaves are lost with them, those that nobody waits for go for want of room. */
+static void make_room(struct world *world, struct model_master *model)
+{
+	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
+		if (!is_running(world, model->alive[i].replica))
+			memset(&model->alive[i], 0, sizeof model->alive[i]);
+	for (unsigned key = 0; key < MODEL_KEYS; key++) {
+		struct model_line *line = &model->lines[key];
+		uint32_t kept = 0;
+		for (uint32_t i = 0; i < line->count; i++)
+			if (is_waiting(world, key, line->places[i]))
+				line->places[kept++] = line->places[i];
+		memset(&line->places[kept], 0, (line->count - kept) * sizeof *line->places);
+		line->count = kept;
+	}
+}
+
+static bool is_crowded(const struct model_master *model)
+{
+	bool crowded = model->alive[MODEL_REPLICAS - 1].replica != 0;
+	for (unsigned key = 0; key < MODEL_KEYS; key++)
+		crowded |= model->lines[key].count + 1 >= MODEL_PLACES;
+	return crowded;
+}
+
+/* Answered only where it was not known: see random_line.c. */
+static void hear_alive(struct world *world, const struct event *event)
+{
+	struct node *node = &world->nodes[event->node];
+	bool only_if_there = event->what == WHAT_ALIVE;
+	node_sync(world, event->node);
+	if (is_crowded(&node->model))
+		make_room(world, &node->model);
+	if (model_alive_set(&node->model, event->u.command.place.replica, REDLOCK_ALIVE_US / MS, only_if_there) || !only_if_there)
+		return;
+	TELL(world, "master %u: does not know that p%u lives", event->node, event->proc);
+	net_answer(world, event, event_new(world, EVENT_REPLY));
+}
+
 void node_command(struct world *world, struct event *event)
 {
+	if (event->what >= WHAT_ALIVE) {
+		hear_alive(world, event);
+		return;
+	}
 	struct node *node = &world->nodes[event->node];
 	struct event *reply = event_new(world, EVENT_REPLY);
 	struct answer *answer = &reply->u.answer;
@@ -93,6 +181,9 @@ void node_command(struct world *world, struct event *event)
 	if (event->what == WHAT_GREET) {
 		greet(node, answer);
 	} else {
+		order_before(world, event);
+		if (event->u.command.place.replica != 0 && is_crowded(&node->model))
+			make_room(world, &node->model);
 		run_script(node, event, &answer->script);
 		if (event->what == WHAT_HEARTBEAT)
 			give_info(node, answer);
@@ -103,6 +194,8 @@ void node_command(struct world *world, struct event *event)
 	}
 	if (world->telling)
 		tell_command(world, event, &answer->script);
+	if (event->what == REDLOCK_SCRIPT_ACQUIRE || event->what == REDLOCK_SCRIPT_RELEASE)
+		after_lock_script(world, event, &answer->script);
 	trace(world, world->now, (uint64_t)event->what << 32 | (uint64_t)event->proc << 16 | event->node, (uint64_t)answer->script.code ^ answer->script.old << 8);
 	net_answer(world, event, reply);
 }
@@ -113,10 +206,10 @@ void node_snapshot(struct world *world, unsigned index)
 {
 	struct node *node = &world->nodes[index];
 	node_sync(world, index);
-	node->older = node->image;
+	node->newer ^= 1;
 	node->older_at = node->image_at;
 	node->older_client_id = node->image_client_id;
-	node->image = node->model;
+	*image(node) = node->model;
 	node->image_at = world->now;
 	node->image_client_id = node->next_client_id;
 }
@@ -128,12 +221,14 @@ static void drop_connections(struct world *world, unsigned index)
 	for (unsigned p = 0; p < world->config.procs; p++)
 		if (world->procs[p].up && world->procs[p].links[index].state != LINK_DOWN)
 			net_reset(world, p, index);
+	for (unsigned p = 0; p < world->config.procs; p++)
+		ear_reset(world, p, index);
 }
 
 void node_crash(struct world *world, unsigned index, unsigned memory)
 {
 	struct node *node = &world->nodes[index];
-	const struct model_master data = memory == 2 ? node->image : node->model;
+	const struct model_master data = memory == 2 ? *image(node) : node->model;
 	node_sync(world, index);
 	model_restart(&node->model, memory == 0 ? NULL : &data, ++world->next_run_id * UINT64_C(0x9e3779b97f4a7c15));
 	node_sync(world, index);
@@ -150,6 +245,7 @@ void node_start(struct world *world, unsigned index)
 	node->started_us = node->model.now_us;
 	node_snapshot(world, index); /* an image of the machine from before would have another run_id */
 	node_snapshot(world, index);
+	net_flow_to_node(world, index); /* what was held up for the server before */
 }
 
 static void set_clock_back(struct world *world, struct node *node, uint64_t then_us)
@@ -166,14 +262,14 @@ static void set_clock_back(struct world *world, struct node *node, uint64_t then
 void node_roll_back(struct world *world, unsigned index, bool clock_too)
 {
 	struct node *node = &world->nodes[index];
-	uint64_t then_us = node->older.now_us;
+	uint64_t then_us = older(node)->now_us;
 	node_sync(world, index);
-	node->model = node->older;
+	node->model = *older(node);
 	node->next_client_id = node->older_client_id;
 	if (clock_too)
 		set_clock_back(world, node, then_us);
 	node_sync(world, index);
-	node->image = node->older;
+	*image(node) = *older(node);
 	node->image_at = node->older_at;
 	node->rolled_at = world->now;
 	drop_connections(world, index);

@@ -1,7 +1,7 @@
 /* What is to happen next, numbers drawn from the seed, clocks, the trace and the story of the simulator. See random_world.h.
  *
- * The queue is a heap of small entries; events lie in a fixed array beside it. Events of one time come in the order in which they
- * were pushed, so that nothing hangs on the heap's shape. */
+ * What comes within 16 ms is in a heap of small entries, all else on a wheel, whose spokes go into the heap one after the other; events
+ * lie in a fixed array beside both. Events of one time come in the order in which they were pushed, so that nothing hangs on either's shape. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,12 +9,19 @@
 
 #include "random_world.h"
 
+enum { NUMBER_BITS = 26, SPOKE_BITS = NUMBER_BITS + 14 }; /* of a key; a spoke is 16 ms */
+
 void queue_init(struct world *world)
 {
 	world->heap_count = 0;
 	world->event_number = 0;
 	world->free_event_count = 0;
 	world->used_events = 0;
+	world->spoke = 0;
+	world->on_wheel = 0;
+	memset(world->spokes_used, 0, sizeof world->spokes_used);
+	for (unsigned i = 0; i < SPOKES; i++)
+		world->spokes[i] = NONE;
 }
 
 struct event *event_new(struct world *world, enum event_kind kind)
@@ -37,39 +44,97 @@ void event_free(struct world *world, struct event *event)
 	world->free_events[world->free_event_count++] = (uint16_t)(event - world->events);
 }
 
-/* By time, then in the order of pushing. */
-static uint64_t key_of(uint64_t at, uint32_t number)
+static void heap_push(struct world *world, const struct event *event)
 {
-	assert(at < UINT64_C(1) << 38 && number < 1U << 26);
-	return at << 26 | number;
-}
-
-void event_push(struct world *world, struct event *event, uint64_t at)
-{
-	struct queued entry = { key_of(at, world->event_number++), (uint16_t)(event - world->events) };
-	assert(at >= world->now && world->heap_count < EVENTS);
+	struct queued entry = { event->key, (uint16_t)(event - world->events) };
+	assert(world->heap_count + 1 < EVENTS);
 	uint32_t i = world->heap_count++;
 	for (; i > 0 && entry.key < world->heap[(i - 1) / 2].key; i = (i - 1) / 2)
 		world->heap[i] = world->heap[(i - 1) / 2];
 	world->heap[i] = entry;
 }
 
-struct event *event_pop(struct world *world)
+/* Without branches that nobody could foretell: the hole goes down to the end, to the smaller of two each time, and the last one up from there. */
+static struct queued heap_pop(struct world *world)
 {
-	if (world->heap_count == 0)
-		return NULL;
-	struct queued first = world->heap[0], last = world->heap[--world->heap_count];
+	struct queued *heap = world->heap;
+	struct queued first = heap[0], last = heap[--world->heap_count];
 	uint32_t i = 0, count = world->heap_count;
+	heap[count].key = UINT64_MAX; /* no child to speak of */
 	for (uint32_t child = 1; child < count; child = 2 * i + 1) {
-		child += child + 1 < count && world->heap[child + 1].key < world->heap[child].key;
-		if (last.key <= world->heap[child].key)
-			break;
-		world->heap[i] = world->heap[child];
+		child += heap[child + 1].key < heap[child].key;
+		heap[i] = heap[child];
 		i = child;
 	}
-	world->heap[i] = last;
-	assert(first.key >> 26 >= world->now);
-	world->now = first.key >> 26;
+	for (; i > 0 && last.key < heap[(i - 1) / 2].key; i = (i - 1) / 2)
+		heap[i] = heap[(i - 1) / 2];
+	heap[i] = last;
+	return first;
+}
+
+static void wheel_push(struct world *world, struct event *event)
+{
+	unsigned at = (unsigned)(event->key >> SPOKE_BITS) % SPOKES;
+	event->next = world->spokes[at];
+	world->spokes[at] = (uint16_t)(event - world->events);
+	world->spokes_used[at / 64] |= UINT64_C(1) << at % 64;
+	world->on_wheel++;
+}
+
+/* How many spokes it is to the next one that has something. */
+static unsigned wheel_find(const struct world *world)
+{
+	unsigned from = (unsigned)(world->spoke + 1) % SPOKES, ahead = 0;
+	while (ahead < SPOKES) {
+		unsigned at = (from + ahead) % SPOKES;
+		uint64_t word = world->spokes_used[at / 64] >> at % 64;
+		if (word != 0)
+			return ahead + (unsigned)__builtin_ctzll(word) + 1;
+		ahead += 64 - at % 64;
+	}
+	assert(false);
+	return 0;
+}
+
+/* The next spoke goes into the heap, but for what is due when it comes round again. */
+static void wheel_turn(struct world *world)
+{
+	world->spoke += wheel_find(world);
+	unsigned at = (unsigned)world->spoke % SPOKES;
+	uint16_t slot = world->spokes[at];
+	world->spokes[at] = NONE;
+	world->spokes_used[at / 64] &= ~(UINT64_C(1) << at % 64);
+	while (slot != NONE) {
+		struct event *event = &world->events[slot];
+		slot = event->next;
+		world->on_wheel--;
+		if (event->key >> SPOKE_BITS == world->spoke)
+			heap_push(world, event);
+		else
+			wheel_push(world, event);
+	}
+}
+
+/* By time, then in the order of pushing. */
+void event_push(struct world *world, struct event *event, uint64_t at)
+{
+	assert(at >= world->now && at < UINT64_C(1) << (64 - NUMBER_BITS) && world->event_number < 1U << NUMBER_BITS);
+	event->key = at << NUMBER_BITS | world->event_number++;
+	if (event->key >> SPOKE_BITS <= world->spoke)
+		heap_push(world, event);
+	else
+		wheel_push(world, event);
+}
+
+struct event *event_pop(struct world *world)
+{
+	while (world->heap_count == 0 && world->on_wheel > 0)
+		wheel_turn(world);
+	if (world->heap_count == 0)
+		return NULL;
+	struct queued first = heap_pop(world);
+	assert(first.key >> NUMBER_BITS >= world->now);
+	world->now = first.key >> NUMBER_BITS;
 	return &world->events[first.slot];
 }
 

@@ -2,14 +2,16 @@
  *
  *   faults     clients work, the nemesis works; what random_check.c checks holds throughout
  *   healing    nothing more goes wrong, clients give back what they hold, bars run out
- *   tests      RECOVERY_US after the healing each redlockd has each master voting, and no key is left. Then each resource is acquired, once
- *              alone, once by all redlockd at once; what is not given as a lease must have left nothing behind */
+ *   serving    the bar + SLACK_US after the healing each redlockd has each master voting; who waits yet is granted, one after the other
+ *   trials     no key is left. Then each resource is acquired, once alone, once by all redlockd at once, and one of them by a line of those
+ *              who wait (random_trial.c); nothing may be left behind then, neither keys nor places in a line */
 #include <assert.h>
 #include <string.h>
 
 #include "random_world.h"
 
-enum { TESTER = CLIENTS + 1, FIRST_FAULT_US = 1500000, SNAPSHOT_US = 600000, TEST_US = 250000, CALLS_MIN = 200, MORE_US = 500000 };
+enum { FIRST_FAULT_US = 1500000, SNAPSHOT_US = 600000, TRIAL_US = 250000, TRIAL_LINE_US = 1300000, CALLS_MIN = 200, MORE_US = 250000 };
+enum { SERVING_US = 3000000, SERVING_STEP_US = 200000 };
 
 /* From the healing on, beyond the longest lease + its drift + 2 s: a connection is tried again within 1 s, or the greeting of the
  * last attempt must first time out (1 s); the next heartbeat (1 s) may find what bars; those who remember too little are given
@@ -49,8 +51,8 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	world->now = 0;
 	world->hash = UINT64_C(0xcbf29ce484222325);
 	world->figures = figures;
-	world->healing = world->late_jump = world->testing = world->over = world->clocks_wrong = world->failed = false;
-	world->phase = 0;
+	world->healing = world->late_jump = world->over = world->clocks_wrong = world->failed = false;
+	world->phase = PHASE_FAULTS;
 	world->calls = 0;
 	world->healed_at = world->recovered_at = world->clocked_at = 0;
 	world->next_run_id = 0;
@@ -60,10 +62,12 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	queue_init(world);
 	check_init(world);
 	config_draw(world);
+	order_init(world);
 	net_init(world);
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		node_init(world, i);
-		push_snapshot(world, i);
+		if (world->config.faults & SNAPSHOT_FAULTS)
+			push_snapshot(world, i);
 	}
 	for (unsigned p = 0; p < world->config.procs; p++)
 		init_proc(world, p);
@@ -99,82 +103,84 @@ static void check_voting(struct world *world)
 				     (unsigned long long)((world->now - world->healed_at) / MS));
 }
 
-static void test_acquire(struct world *world, unsigned proc, unsigned key)
+static void check_granted_all(struct world *world)
 {
-	struct op *op = op_begin(world, proc, REDLOCK_ACQUIRE, key, world->config.max_ttl_us / MS, 0);
-	assert(op);
-	op->client = TESTER;
-	op_start(world, proc, op);
+	if (world->tests_ok != world->tests_due)
+		fail(world, "progress: %u of %u that had to be granted were", world->tests_ok, world->tests_due);
 }
 
-/* An answer to one of our own: what is granted is given back at once. */
-void test_answer(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result)
+/* The faults are over when there were calls enough. */
+static void end_faults(struct world *world)
 {
-	if (op->kind != REDLOCK_ACQUIRE || result->outcome != REDLOCK_OK)
+	if (world->calls < CALLS_MIN) {
+		push_phase(world, MORE_US);
 		return;
-	uint64_t token = op->token;
-	unsigned key = op->key;
-	world->tests_ok++;
-	check_released(world, world->trails[token].lease);
-	struct op *release = op_begin(world, proc, REDLOCK_RELEASE, key, 0, token);
-	assert(release);
-	release->client = TESTER;
-	op_start(world, proc, release);
+	}
+	world->phase = PHASE_HEALING;
+	fault_heal(world);
+	push_phase(world, bar_of(world) + SLACK_US);
 }
 
-static void test_alone(struct world *world)
+static void end_healing(struct world *world)
 {
-	TELL(world, "each resource is acquired once");
-	for (unsigned key = 0; key < world->config.keys; key++)
-		test_acquire(world, key % world->config.procs, key);
+	if (!is_recovered(world) && world->late_jump) { /* its bar began late: once more as long */
+		world->late_jump = false;
+		world->figures->late_jumps++;
+		push_phase(world, bar_of(world) + SLACK_US);
+		return;
+	}
+	check_voting(world);
+	world->phase = PHASE_SERVING;
+	order_calm(world, world->config.max_ttl_us + REDLOCK_ALIVE_US + 500 * MS);
+	world->served_by = world->now + world->config.max_ttl_us + SERVING_US;
+	push_phase(world, 1);
 }
 
-static void test_together(struct world *world)
+/* Who waits yet is granted now, one after the other. */
+static void end_serving(struct world *world)
 {
-	TELL(world, "each resource is acquired by all at once");
-	for (unsigned key = 0; key < world->config.keys; key++)
-		for (unsigned p = 0; p < world->config.procs; p++)
-			test_acquire(world, p, key);
+	if (clients_busy(world) && world->now < world->served_by) {
+		push_phase(world, SERVING_STEP_US);
+		return;
+	}
+	if (clients_busy(world))
+		fail(world, "progress: %u wait yet, %llu ms after the healing", order_waiting(world), (unsigned long long)((world->now - world->healed_at) / MS));
+	world->phase = PHASE_SERVED;
+	push_phase(world, SERVING_STEP_US);
 }
 
 static void next_phase(struct world *world)
 {
-	const struct config *config = &world->config;
-	switch (world->phase++) {
-	case 0:
-		if (world->calls < CALLS_MIN) {
-			world->phase--;
-			push_phase(world, MORE_US);
-			return;
-		}
-		fault_heal(world);
-		push_phase(world, bar_of(world) + SLACK_US);
-		return;
-	case 1:
-		if (!is_recovered(world) && world->late_jump) { /* its bar began late: once more as long */
-			world->late_jump = false;
-			world->figures->late_jumps++;
-			world->phase--;
-			push_phase(world, bar_of(world) + SLACK_US);
-			return;
-		}
-		check_voting(world);
+	switch (world->phase) {
+	case PHASE_FAULTS: end_faults(world); return;
+	case PHASE_HEALING: end_healing(world); return;
+	case PHASE_SERVING: end_serving(world); return;
+	case PHASE_SERVED:
 		check_nothing_left(world);
-		world->testing = true;
-		test_alone(world);
+		trial_alone(world);
+		push_phase(world, TRIAL_US);
 		break;
-	case 2:
-		if (world->tests_ok != config->keys)
-			fail(world, "progress: %u of %u resources could be acquired", world->tests_ok, config->keys);
+	case PHASE_ALONE:
+		check_granted_all(world);
 		check_nothing_left(world);
-		test_together(world);
+		trial_together(world);
+		push_phase(world, TRIAL_US);
 		break;
-	default:
+	case PHASE_TOGETHER:
 		check_nothing_left(world);
+		for (unsigned key = 0; key < world->config.keys; key++)
+			order_check_line_empty(world, key);
+		trial_line(world);
+		push_phase(world, TRIAL_LINE_US);
+		break;
+	case PHASE_LINE:
+		check_granted_all(world);
+		check_nothing_left(world);
+		order_check_line_empty(world, world->trial_key);
 		world->over = true;
 		return;
 	}
-	push_phase(world, TEST_US);
+	world->phase++;
 }
 
 /* ---- the loop ---- */
@@ -196,12 +202,17 @@ static bool happen(struct world *world, struct event *event)
 	case EVENT_CONNECT:
 	case EVENT_GREETING:
 	case EVENT_HEARTBEAT:
+	case EVENT_LINE:
 	case EVENT_GUARD: return proc_timer(world, event);
 	case EVENT_CLIENT: client_step(world, event->a, event->serial); break;
 	case EVENT_FAULT: fault_next(world); break;
 	case EVENT_MEND: fault_mend(world, event); break;
 	case EVENT_SNAPSHOT: take_snapshot(world, event); break;
 	case EVENT_PHASE: next_phase(world); break;
+	case EVENT_SUBSCRIBE:
+	case EVENT_HEARD: return ear_arrive(world, event);
+	case EVENT_TRIAL: trial_step(world, event); break;
+	case EVENT_WATCH: order_watch(world); break;
 	}
 	return true;
 }
@@ -231,7 +242,7 @@ bool world_run(struct world *world, uint64_t seed, struct figures *figures, void
 		bool reply = event->kind == EVENT_REPLY;
 		if (happen(world, event))
 			event_free(world, event);
-		if (reply && world->phase == 1)
+		if (reply && world->phase == PHASE_HEALING)
 			note_recovery(world);
 	}
 	if (world->used_events > figures->fullest_events)

@@ -20,17 +20,23 @@ static void draw_network(struct world *world, struct config *config)
 /* Faults of all kinds, a few in each history. */
 static void draw_any(struct world *world, struct config *config)
 {
-	static const uint8_t nodes[] = { 1, 3, 3, 3, 3, 3, 5, 5 };
+	static const uint8_t nodes[] = { 1, 3, 3, 3, 3, 3, 3, 5 };
 	static const uint32_t ttls_ms[] = { 300, 300, 500, 500, 500, 1000, 1000, 4000 }, timeouts_ms[] = { 50, 50, 100, 200 };
+	static const uint32_t waits[] = { 0, 1, 2, 4, 6, 8, 8, 8 };
+	static const uint64_t waits_us[] = { 300 * MS, SECOND, SECOND, 3 * SECOND, 3 * SECOND, 3 * SECOND, 6 * SECOND, 12 * SECOND };
 	config->nodes = nodes[below(world, 8)];
 	config->max_ttl_us = ttls_ms[below(world, 8)] * MS;
 	config->timeout_us = timeouts_ms[below(world, 4)] * MS;
+	config->waits = waits[below(world, 8)];
+	config->wait_us = waits_us[below(world, 8)];
 	config->tries = (uint32_t)(1 + below(world, 3));
 	config->retry_min_us = (uint32_t)(one_of(world, 2) ? MS : 20 * MS);
-	config->think_us = (uint32_t)((150 + below(world, 550)) * MS);
-	config->fault_every_us = (uint32_t)((100 + below(world, 1400)) * MS);
+	if (config->waits > 0 && config->wait_us > SECOND)
+		config->retry_min_us = 20 * MS; /* those who wait and find no quorum try again and again */
+	config->think_us = (uint32_t)((100 + below(world, 350)) * MS);
+	config->fault_every_us = (uint32_t)((80 + below(world, 1100)) * MS);
 	config->burst = (uint32_t)below(world, 6);
-	config->fault_time_us = 4 * SECOND + below(world, 6 * SECOND);
+	config->fault_time_us = 3 * SECOND + below(world, 5 * SECOND);
 	config->faults = (uint32_t)(draw(world) & draw(world)) & (FAULT(FLIGHT) - 1); /* that one needs three masters */
 	config->victims = config->nodes;
 	if (!one_of(world, 3)) /* the same few each time: the others go on, and there is a majority mostly */
@@ -49,6 +55,7 @@ static void make_race(struct world *world, struct config *config)
 	config->fault_time_us = 700 * MS + below(world, 700 * MS);
 	config->think_us = 20 * MS;
 	config->jitter_us = 8000;
+	config->waits = (uint32_t)below(world, 2); /* who waits does not race */
 }
 
 static void make_flight(struct world *world, struct config *config)
@@ -89,11 +96,33 @@ static void make_edge(struct world *world, struct config *config)
 	config->keys = 1;
 	config->max_ttl_us = 2 * SECOND;
 	config->to_the_end = true;
+	config->smooth = true;
 	config->faults = 0;
 	config->fault_time_us = 5 * SECOND;
 	config->delay_us = 20;
 	config->jitter_us = (uint32_t)(1 + below(world, 100));
 	config->straggler_us = 100;
+}
+
+/* A queue, and no faults but of those that it must not mind. */
+static void make_line(struct world *world, struct config *config)
+{
+	config->clients = CLIENTS;
+	config->keys = 1;
+	config->faults = 0;
+	config->fault_time_us = 4 * SECOND;
+	config->think_us = 40 * MS;
+	config->straggler_us = (uint32_t)(config->timeout_us > 80 * MS ? 20 * MS : config->timeout_us / 4);
+	config->waits = 6 + (uint32_t)below(world, 3);
+	config->wait_us = 4 * SECOND;
+	config->smooth = true;
+	if (one_of(world, 4)) {
+		config->faults = FAULT(FREEZE);
+	} else if (one_of(world, 3)) {
+		config->faults = FAULT(DEAF);
+		config->fault_every_us = 300 * MS;
+		config->deaf_us = 400 * MS; /* until the next tick opens another one */
+	}
 }
 
 void config_draw(struct world *world)
@@ -116,6 +145,8 @@ void config_draw(struct world *world)
 		make_reuse(config);
 	else if (config->profile == PROFILE_EDGE)
 		make_edge(world, config);
+	else if (config->profile == PROFILE_LINE)
+		make_line(world, config);
 	config->retry_max_us = config->retry_min_us * (uint32_t)(1 + below(world, 4));
 	config->max_hold_ms = one_of(world, 3) ? 2 * config->max_ttl_us / MS : 0;
 }

@@ -3,8 +3,9 @@
  * any compiler: there are only integers, and one source of numbers (random_queue.c).
  *
  *   random_client.c ─ calls ─► random_daemon.c ─ commands ─► random_net.c ─► random_node.c (model_master.c)
- *        ▲  leases                  │ votes    ◄─ replies ─┘
- *   random_check.c ◄────────────────┘         random_fault.c troubles all of them
+ *        ▲  leases               │ ▲ │ votes   ◄─ replies ─┘                       │
+ *   random_check.c ◄─────────────┘ │ └─ random_line.c ◄──── random_ear.c ◄─ calls ─┘
+ *   random_order.c ◄───────────────┘ those who wait           random_fault.c troubles all of them
  *
  * Times are µs. `world->now` is true time, which nobody in the world can see: each process has a steady clock and a time of day, each
  * master a time of day, all of which run a little fast or slow (CLOCK_PPM). tests/sim/README.md says what is modelled and checked. */
@@ -27,7 +28,8 @@ enum {
 	CALLS = 64,      /* under way on one connection */
 	OWED = 64,       /* releases owed to one master */
 	EVENTS = 8192,   /* that are to come */
-	TOKENS = 8192,   /* drawn in one history */
+	SPOKES = 512,    /* of 16 ms */
+	TOKENS = 16384,   /* drawn in one history */
 	LEASES = 4096,
 	CUTS = 16,       /* connections lost, of which something may still be under way */
 	CLOCK_PPM = 500, /* so two clocks part by 0.1 % at most */
@@ -54,11 +56,17 @@ enum event_kind {
 	EVENT_FAULT,     /* the nemesis */
 	EVENT_MEND,      /* a: what, proc, node: the end of a fault; serial */
 	EVENT_SNAPSHOT,  /* node: an image is taken */
-	EVENT_PHASE
+	EVENT_PHASE,
+	EVENT_LINE,      /* proc: says again that it lives; serial: since it began to */
+	EVENT_SUBSCRIBE, /* arrives at a master, over the second connection */
+	EVENT_HEARD,     /* arrives at a process, over the second connection; what: enum heard */
+	EVENT_TRIAL,     /* a: what the trial of the line does next, serial */
+	EVENT_WATCH      /* whether a free lock is given to whoever waits for it */
 };
 
 /* What a message carries. The first six are those of enum redlock_script. */
-enum what { WHAT_GREET = 6, WHAT_HEARTBEAT, WHAT_READ, WHAT_BAR, WHAT_FENCES, WHAT_CERTIFY, WHAT_RESET };
+enum what { WHAT_GREET = 6, WHAT_HEARTBEAT, WHAT_READ, WHAT_BAR, WHAT_FENCES, WHAT_CERTIFY, WHAT_RESET, WHAT_ALIVE, WHAT_ALIVE_ANEW };
+enum heard { HEARD_SUBSCRIBED, HEARD_CALL, HEARD_RESET };
 
 struct answer {
 	struct model_reply script;
@@ -66,6 +74,13 @@ struct answer {
 	uint32_t client_id; /* greeting */
 	uint32_t evicted;   /* INFO: greeting, heartbeat */
 	bool evicts;        /* likewise: the policy is not noeviction */
+};
+
+/* What a master calls out: whose turn it is. */
+struct called {
+	struct model_place place;
+	uint8_t key;
+	uint16_t lease; /* whose release it was; NONE. For the checks */
 };
 
 struct event {
@@ -76,10 +91,12 @@ struct event {
 	uint16_t a;
 	uint32_t serial;      /* messages: the connection's */
 	uint32_t number;      /* messages: which one of the connection */
+	uint64_t key;         /* its time and its number */
 	uint64_t run_at;      /* true time. Replies: when it was carried out. Commands: when at the latest it should be; 0: no matter */
 	union {
 		struct model_command command;
 		struct answer answer;
+		struct called called;
 	} u;
 };
 
@@ -99,7 +116,8 @@ struct clock {
 
 struct node {
 	struct model_master model;
-	struct model_master image, older; /* what a disk, or an image of the machine, has */
+	struct model_master images[2]; /* what a disk, or an image of the machine, has: image() is the newer one */
+	uint8_t newer;
 	uint64_t image_at, older_at;
 	uint32_t next_client_id, image_client_id, older_client_id;
 	struct clock clock;
@@ -124,17 +142,35 @@ struct call {
 	uint16_t op;      /* NONE: owed, or not an operation's */
 	uint16_t attempt, round;
 	uint8_t what, key;
-	bool owed;
-	uint64_t latest; /* true time: carried out later, it is late; 0: never */
+	bool owed;        /* from an earlier connection */
+	bool forgettable; /* nobody minds if it is lost */
+	uint64_t latest;  /* true time: carried out later, it is late; 0: never */
+	struct model_place place;
+	uint32_t wait_ms;
 };
 
 struct owed {
 	uint64_t token, until_us;
+	struct model_place place;
+	uint32_t wait_ms;
 	uint8_t key;
 };
 
 struct held {
 	uint16_t first, last; /* NONE */
+};
+
+/* The second connection to a master, on which the process hears what it calls. */
+struct ear {
+	bool up;
+	uint32_t serial;     /* of the connection */
+	uint32_t beside;     /* the first connection, beside which it was opened: its serial */
+	bool listening;      /* the process knows that it is subscribed */
+	uint64_t tried_us;   /* when it was opened, by the process's clock */
+	uint32_t subscribed; /* the serial for which the master has subscribed it; 0: none */
+	uint16_t incarnation;
+	uint64_t there_at, back_at;
+	struct held there, back;
 };
 
 struct link {
@@ -164,6 +200,7 @@ struct link {
 	uint64_t seen_run_id;
 	uint32_t seen_beat, seen_client_id;
 	uint64_t saw_rolled;  /* the last roll-back that the process could see; true time */
+	struct ear ear;
 };
 
 /* What a redlockd had seen of a master when it read the master's vote: see random_check.c. */
@@ -180,15 +217,34 @@ struct op {
 	uint8_t key, client;
 	enum redlock_kind kind;
 	bool timer_due, done, finished, wanted;
+	bool waits;
+	uint8_t cause;   /* the event that the core is stepped with */
+	uint32_t lapses; /* as of the process when its place was sure last */
 	uint16_t attempt, reached;
+	uint64_t came_at;  /* true time */
 	uint64_t timer_at; /* true time of the event that was asked for last; NEVER */
 	uint64_t token;
 	uint64_t began;    /* true time: this attempt */
 	uint64_t ttl_ms;
 	uint16_t unsent_count;
 	uint16_t lease;    /* extend, release: which; NONE */
+	/* Of one that waits, for the checks alone; true times. */
+	uint64_t wait_end;         /* when its wait is over */
+	uint64_t raised_at;        /* when it sent a RAISE last */
+	uint64_t joined_at[NODES]; /* since when it stands in the line of a master, or has the lock there; 0: it does not */
+	uint64_t passed_at, passed_first_at; /* when it heard last, and first, that the lock goes by, since its last attempt; 0: it did not */
+	uint32_t overtaken, outrun; /* by how many who came later: while it stood in line; in all */
+	uint16_t called_by;        /* the newest lease whose release called it since its last attempt; NONE */
+	uint16_t called_on;        /* bit i: master i did so, for that release */
+	bool called;               /* by anybody, since its last attempt */
 	struct redlock_event unsent[2 * NODES];
 	struct sight sights[NODES]; /* of those whose votes were read */
+};
+
+/* Those who wait at one process for one resource, as they came. */
+struct waiters {
+	uint16_t ops[OPS];
+	uint8_t count;
 };
 
 struct proc {
@@ -208,6 +264,14 @@ struct proc {
 	struct link links[NODES];
 	struct op ops[OPS];
 	uint16_t free_ops[OPS], free_count;
+	/* Waiting: random_line.c. */
+	uint64_t replica;        /* its id in the lines: a new one after each start */
+	bool line_open;          /* somebody waits here */
+	uint32_t line_serial;    /* which EVENT_LINE is meant */
+	uint16_t waiting;
+	uint32_t lapses;         /* how often a master may have dropped places, or its calls were missed */
+	uint64_t continued_at;   /* true time */
+	struct waiters lines[MODEL_KEYS];
 };
 
 /* ---- clients and leases ---- */
@@ -234,12 +298,15 @@ struct lease {
 	uint16_t quorum;           /* bit i: master i's vote was counted */
 	struct sight sights[NODES]; /* of those votes */
 	bool excused;              /* it overlaps with another one, for a reason that is excused */
+	uint32_t woke;             /* the operation that its release made try at once; 0: none */
 };
 
 /* What is known of a token, for the checks. */
 struct trail {
-	uint8_t key;
+	uint8_t key, proc;
 	bool leased;
+	uint16_t op;
+	uint32_t op_serial;          /* whose attempt it is */
 	uint16_t lease;
 	uint64_t began;              /* true time */
 	uint64_t set_at[NODES];      /* true time; 0: never set there */
@@ -249,6 +316,8 @@ struct trail {
 	uint64_t released_at[NODES]; /* a release of this very token took it away */
 };
 
+enum phase { PHASE_FAULTS, PHASE_HEALING, PHASE_SERVING, PHASE_SERVED, PHASE_ALONE, PHASE_TOGETHER, PHASE_LINE };
+
 /* Kinds of histories. */
 enum profile {
 	PROFILE_ANY,
@@ -256,6 +325,7 @@ enum profile {
 	PROFILE_FLIGHT, /* a master comes back empty while attempts are under way; times of day far apart */
 	PROFILE_REUSE,  /* connections break all the time, calls try often */
 	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
+	PROFILE_LINE,   /* many who wait in one line, and hardly a fault */
 	PROFILES
 };
 
@@ -275,12 +345,19 @@ struct config {
 	uint32_t think_us;
 	uint32_t burst;         /* of 8: faults that follow the last one at once */
 	uint64_t max_hold_ms;
+	uint32_t waits;         /* of 8 acquisitions so many wait */
+	uint64_t wait_us;       /* for so long at most */
+	bool smooth;            /* no message is late by much, and hardly anything ever fails */
+	uint64_t deaf_us;       /* how long a call may be missed then */
 };
 
 enum fault {
 	FAULT_LOSE, FAULT_PARTITION, FAULT_ONE_WAY, FAULT_STOP, FAULT_CRASH, FAULT_CRASH_KEPT, FAULT_FLUSH, FAULT_EVICT, FAULT_EVICT_HASH, FAULT_POLICY,
-	FAULT_FORWARD, FAULT_BACK, FAULT_DAY, FAULT_PROC_CRASH, FAULT_PROC_PAUSE, FAULT_ROLL_BACK, FAULT_SLOW, FAULT_ALL_CRASH, FAULT_DELETE, FAULT_FLIGHT, FAULTS
+	FAULT_FORWARD, FAULT_BACK, FAULT_DAY, FAULT_PROC_CRASH, FAULT_PROC_PAUSE, FAULT_ROLL_BACK, FAULT_SLOW, FAULT_ALL_CRASH, FAULT_DELETE, FAULT_FLIGHT, FAULT_DEAF, FAULT_FREEZE, FAULTS
 };
+
+/* Those that go back to what a server was. */
+#define SNAPSHOT_FAULTS (1U << FAULT_CRASH_KEPT | 1U << FAULT_ROLL_BACK | 1U << FAULT_ALL_CRASH)
 
 enum excuse {
 	EXCUSE_JUMP_UNSEEN, EXCUSE_JUMP_SMALL, EXCUSE_ROLLED_UNSEEN, EXCUSE_EVICTED_UNSEEN, EXCUSE_DELETED, /* overlaps */
@@ -291,6 +368,7 @@ enum excuse {
 struct figures {
 	uint64_t seeds, simulated_us, events, calls, leases, extensions, rounds, bars, certified, clocked, bad_certificates, late, jumps_seen, proc_restarts, late_jumps;
 	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[8];
+	uint64_t waiters, granted_waiting, called, passed, lapses, ghosts, overtakes, most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
 	uint64_t fullest_events, fullest_calls, fullest_ops, slowest_recovery_us;
 };
 
@@ -300,11 +378,11 @@ struct world {
 	struct node nodes[NODES];
 	struct proc procs[PROCS];
 	struct client clients[CLIENTS];
-	bool healing, testing, over, clocks_wrong;
+	bool healing, over, clocks_wrong;
 	bool late_jump;                  /* a small jump of a clock was found only after the healing */
-	unsigned phase;
+	enum phase phase;
 	uint32_t calls;
-	uint64_t healed_at, recovered_at, clocked_at;
+	uint64_t healed_at, recovered_at, clocked_at, served_by;
 	uint64_t next_run_id;
 	uint32_t next_serial, next_token, lease_count;
 	uint16_t newest[MODEL_KEYS];     /* lease of each key; NONE */
@@ -312,7 +390,10 @@ struct world {
 	uint16_t active[MODEL_KEYS][ACTIVE];
 	uint8_t active_count[MODEL_KEYS];
 	uint32_t slow;                   /* the network's delays are so many times as long */
-	uint32_t tests_ok;
+	uint32_t tests_ok, tests_due;
+	uint8_t trial_key;
+	uint64_t calm_at;                /* since then all is well, and fallbacks have had their time; NEVER */
+	uint64_t free_since[MODEL_KEYS]; /* nobody has it on a majority, and somebody waits for it; 0: not so */
 	bool failed;
 	const char *only;                /* what a violation must begin with to count; NULL: all do */
 	char failure[240];
@@ -321,154 +402,15 @@ struct world {
 	void (*tell)(const char *line);
 	/* The queue: random_queue.c. */
 	struct queued heap[EVENTS];
-	uint32_t heap_count, event_number;
+	uint32_t heap_count, event_number, on_wheel;
+	uint64_t spoke, spokes_used[SPOKES / 64];
+	uint16_t spokes[SPOKES];
 	uint16_t free_events[EVENTS], free_event_count, used_events;
 	struct event events[EVENTS];
 	struct lease leases[LEASES];
 	struct trail trails[TOKENS];
 };
 
-/* ---- random_queue.c ---- */
-
-void queue_init(struct world *world);
-/* A new event, all zero but for its kind; to be filled in and pushed. */
-struct event *event_new(struct world *world, enum event_kind kind);
-void event_push(struct world *world, struct event *event, uint64_t at);
-struct event *event_pop(struct world *world); /* moves `now` on; NULL: nothing is to come */
-void event_free(struct world *world, struct event *event);
-/* splitmix64. */
-static inline uint64_t draw(struct world *world)
-{
-	uint64_t z = (world->random += UINT64_C(0x9e3779b97f4a7c15));
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-/* 0 … bound−1; bound > 0. */
-static inline uint64_t below(struct world *world, uint64_t bound)
-{
-	return bound <= UINT32_MAX ? (draw(world) >> 32) * bound >> 32 : draw(world) % bound;
-}
-
-static inline bool one_of(struct world *world, uint32_t chances)
-{
-	return below(world, chances) == 0;
-}
-
-uint64_t spread(struct world *world, uint64_t least, uint64_t most); /* small ones more often: every size has its turn */
-static inline uint64_t clock_read(const struct clock *clock, uint64_t now)
-{
-	int64_t passed = (int64_t)(now - clock->from);
-	return clock->base + (uint64_t)(passed + passed * clock->ppm / 1000000);
-}
-
-void clock_shift(struct clock *clock, uint64_t now, int64_t by_us);
-void trace(struct world *world, uint64_t a, uint64_t b, uint64_t c);
-void tell(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
-#define TELL(world, ...) do { if ((world)->telling) tell((world), __VA_ARGS__); } while (0)
-void fail(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* ---- random_net.c ---- */
-
-void net_init(struct world *world);
-void net_send(struct world *world, unsigned proc, unsigned node, struct event *event);  /* a command, over the present connection */
-void net_answer(struct world *world, const struct event *command, struct event *reply); /* a reply, over the connection of the command */
-void net_reset(struct world *world, unsigned proc, unsigned node);                      /* the master's end of the connection is gone */
-void net_cut(struct world *world, unsigned proc, unsigned node, bool hard);             /* the process's end is gone; hard: with all that is in it */
-void net_arrive(struct world *world, struct event *event);                              /* EVENT_COMMAND, EVENT_REPLY */
-void net_flow_to_node(struct world *world, unsigned node);                              /* it runs again */
-void net_flow_to_proc(struct world *world, unsigned proc);
-void net_unblock(struct world *world, unsigned proc, unsigned node);
-
-/* ---- random_node.c ---- */
-
-void node_init(struct world *world, unsigned node);
-void node_command(struct world *world, struct event *event);
-void node_crash(struct world *world, unsigned node, unsigned memory); /* 0: none; 1: all; 2: but for the last writes */
-void node_start(struct world *world, unsigned node);
-void node_roll_back(struct world *world, unsigned node, bool clock_too);
-void node_snapshot(struct world *world, unsigned node);
-void node_jump(struct world *world, unsigned node, int64_t by_us);
-void node_evict(struct world *world, unsigned node, unsigned key);
-void node_delete(struct world *world, unsigned node, unsigned key); /* by hand */
-void node_sync(struct world *world, unsigned node); /* model.now_us is now */
-
-/* ---- random_daemon.c ---- */
-
-void proc_start(struct world *world, unsigned proc, bool bootstrap);
-void proc_crash(struct world *world, unsigned proc);
-uint64_t proc_now(const struct world *world, const struct proc *proc);
-uint64_t proc_wall(const struct world *world, const struct proc *proc);
-void proc_round(struct world *world, struct proc *proc); /* once more round its loop */
-bool proc_timer(struct world *world, struct event *event); /* false: kept until the pause ends */
-void proc_continue(struct world *world, unsigned proc);
-uint64_t proc_true_after(const struct proc *proc, uint64_t us); /* how long `us` of its clock take */
-struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t ttl_ms, uint64_t token);
-void op_start(struct world *world, unsigned proc, struct op *op);
-void op_cancel(struct world *world, unsigned proc, struct op *op);
-void op_vote(struct world *world, unsigned proc, const struct call *call, unsigned node, enum redlock_vote vote, const struct model_reply *reply);
-void op_timer(struct world *world, unsigned proc, struct event *event);
-uint64_t drift_of(const struct world *world, uint64_t ttl_us);
-
-/* ---- random_link.c ---- */
-
-enum sent { SENT, SENT_NOT, SENT_BARRED };
-void link_start(struct world *world, unsigned proc, unsigned node);
-void link_connect(struct world *world, unsigned proc, unsigned node, uint32_t serial);
-void link_greeting_over(struct world *world, unsigned proc, unsigned node, uint32_t serial);
-void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t serial);
-void link_lost(struct world *world, unsigned proc, unsigned node, bool hard);
-void link_reply(struct world *world, struct event *event);
-void link_note_silence(struct world *world, unsigned proc, unsigned node);
-bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct model_command *command);
-enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call, struct model_command *command);
-void link_owe(struct world *world, unsigned proc, unsigned node, uint64_t token, unsigned key);
-
-/* ---- random_guard.c ---- */
-
-void guarding_pump(struct world *world, unsigned proc);
-void guarding_tick(struct world *world, unsigned proc);
-void guarding_connected(struct world *world, unsigned proc, unsigned node, const struct answer *answer);
-void guarding_event(struct world *world, unsigned proc, unsigned node, enum guard_event_kind kind);
-void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct event *event);
-enum guard_clock guarding_time(struct world *world, unsigned proc, uint64_t sent_us, const struct event *event);
-void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64_t certificate);
-
-/* ---- random_client.c ---- */
-
-void clients_init(struct world *world);
-void client_step(struct world *world, unsigned client, uint32_t serial);
-void client_answer(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
-void client_forsaken(struct world *world, unsigned client); /* its redlockd is gone */
-void client_retire(struct world *world);
-
-/* ---- random_fault.c ---- */
-
-void config_draw(struct world *world);
-void fault_next(struct world *world);
-void fault_mend(struct world *world, const struct event *event);
-void fault_heal(struct world *world);
-const char *fault_name(enum fault fault);
-
-/* ---- random_check.c ---- */
-
-void check_init(struct world *world);
-void check_set(struct world *world, const struct event *event, const struct model_reply *reply);
-void check_looked(struct world *world, unsigned proc, unsigned node, uint64_t run_at); /* an answer that carried the time was read */
-void check_jumped(struct world *world, unsigned node, int64_t by_us);
-void check_jump_seen(struct world *world, unsigned proc, unsigned node, enum guard_clock clock);
-void check_counted(struct world *world, unsigned proc, const struct event *event, struct op *op); /* before guard_time() */
-void test_answer(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
-void check_granted(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
-void check_extended(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
-void check_released(struct world *world, uint16_t lease); /* from now on nobody relies on it */
-void check_nothing_left(struct world *world);
-const char *excuse_name(enum excuse excuse);
-
-/* ---- random_run.c ---- */
-
-/* Plays one seed; true if nothing is violated. `tell`: NULL, or gets the story. */
-bool world_run(struct world *world, uint64_t seed, struct figures *figures, void (*tell)(const char *line));
+#include "random_calls.h"
 
 #endif

@@ -7,10 +7,12 @@
  * time passes in between. The last line says how many; the first difference is told as a story, and the exit status is 1 (2: no server).
  * With --plant a bug is switched on in the model, and there must be a difference.
  *
+ * Whom a script calls (PUBLISH) is heard on a second connection, and compared like the answer.
+ *
  * Time: the model is set to the now_us of the answer, and all that follows from it must be exactly equal. The clock by which the
  * server expires keys is another one: it is read before the script begins, or at each SET. But it lies between the times
  * known before and after the command (lo_us, hi_us), mostly in the same millisecond. By so much an expiry may differ; then the model takes
- * over what the server says (PEXPIRETIME, so it must be Redis 7.0 or newer). A key that runs out in that very span may be
+ * over what the server says (PEXPIRETIME, so it must be Redis 7.0 or newer). What runs out in that very span, a key, a line or a replica, may be
  * there or not; how often that happened is said at the end. */
 #include <assert.h>
 #include <stdio.h>
@@ -22,9 +24,14 @@
 
 enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 
+#define END_CHANNEL "end"
+
 /* What the server said to one step. */
 struct answer {
 	redisReply *reply, *expiry;
+	redisReply *places, *line_expiry; /* a step that may have changed the line */
+	char call[COMPARE_TEXT];          /* whom it called */
+	unsigned calls;
 };
 
 static struct {
@@ -40,6 +47,7 @@ static struct compare_sequence batch[BATCH];
 static struct answer answers[BATCH];
 static struct {
 	uint64_t commands, either_way, run_out;
+	uint64_t acquire_calls, release_calls, counted, left; /* inspections that counted somebody; releases that gave up a place of several */
 	uint64_t codes[COMPARE_SCRIPTS][CODES];
 } figures;
 
@@ -62,72 +70,148 @@ static uint64_t take_time(void)
 
 static void take_step(const struct compare_step *step, struct answer *ret_answer)
 {
-	for (unsigned i = compare_is_script(step) ? 0 : compare_outside_replies(step); i > 0; i--)
+	for (unsigned i = compare_is_script(step) ? 1 : compare_outside_replies(step); i > 1; i--)
 		freeReplyObject(compare_take(&server));
-	ret_answer->reply = compare_is_script(step) ? compare_take(&server) : NULL;
+	ret_answer->reply = compare_take(&server);
 	ret_answer->expiry = compare_take(&server);
 	assert(ret_answer->expiry->type == REDIS_REPLY_INTEGER); /* PEXPIRETIME: Redis 7.0 */
+	ret_answer->places = compare_touches_line(step) ? compare_take(&server) : NULL;
+	ret_answer->line_expiry = compare_touches_line(step) ? compare_take(&server) : NULL;
+	ret_answer->calls = 0;
+	ret_answer->call[0] = '\0';
+}
+
+/* All that was published in the round, whose end a message marks. A channel's name begins with the number of its sequence. */
+static void take_calls(void)
+{
+	for (bool is_end = false; !is_end;) {
+		redisReply *message = compare_take_message(&server);
+		const char *channel = message->element[2]->str, *text = message->element[3]->str;
+		char *rest;
+		unsigned long i = strtoul(channel, &rest, 10) - batch[0].number;
+		is_end = strcmp(channel, END_CHANNEL) == 0;
+		if (!is_end) {
+			assert(i < BATCH);
+			snprintf(answers[i].call, sizeof answers[i].call, "%s", strcmp(rest, ":redlockd:wake") == 0 ? text : channel);
+			answers[i].calls++;
+		}
+		freeReplyObject(message);
+	}
+}
+
+static void free_answer(struct answer *answer)
+{
+	freeReplyObject(answer->reply);
+	freeReplyObject(answer->expiry);
+	if (answer->places)
+		freeReplyObject(answer->places);
+	if (answer->line_expiry)
+		freeReplyObject(answer->line_expiry);
 }
 
 /* ---- comparing a step ---- */
 
-static bool try_script(struct compare_sequence *sequence, const redisReply *reply, struct compare_span span, struct compare_expected *expected)
+/* In which way the model and the server differ, if they do. */
+enum difference { ALIKE, OTHER_REPLY, OTHER_CALL, OTHER_LINE };
+
+static enum difference try_script(struct compare_sequence *sequence, const struct answer *answer, struct compare_span span,
+				  struct compare_expected *expected)
 {
 	struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	uint64_t now_ms = compare_ms(sequence->master.now_us);
+	char call[COMPARE_TEXT];
 	models[step->kind](&sequence->master, &step->command, &step->reply);
 	compare_expect(expected, (enum compare_script)step->kind, &step->reply);
-	return compare_is_alike(expected, reply, (long long)(compare_ms(span.hi_us) - now_ms), (long long)(now_ms - compare_ms(span.lo_us)));
+	compare_call_text(call, sequence->number, step->command.key, step->reply.called);
+	if (!compare_is_alike(expected, answer->reply, (long long)(compare_ms(span.hi_us) - now_ms), (long long)(now_ms - compare_ms(span.lo_us))))
+		return OTHER_REPLY;
+	if (strcmp(call, answer->call) != 0 || answer->calls > 1)
+		return OTHER_CALL;
+	return answer->places && !compare_places_are_alike(sequence, step->command.key, answer->places, span) ? OTHER_LINE : ALIKE;
 }
 
-/* The other way in which a key that runs out at this very moment can be seen. */
-static void see_otherwise(struct model_master *master, unsigned key)
+/* The other way in which what runs out at this very moment can be seen. */
+static void see_otherwise(uint64_t now_ms, uint64_t *expires_ms)
 {
-	if (compare_ms(master->now_us) > master->keys[key].expires_ms)
-		master->keys[key].expires_ms = compare_ms(master->now_us);
-	else
-		model_drop(master, key);
+	*expires_ms = now_ms > *expires_ms ? now_ms : 1;
 }
 
-static bool compare_script(struct compare_sequence *sequence, const redisReply *reply, uint64_t now_us, struct compare_span span)
+/* Tries all ways in which the moment can be seen. What is told is the difference to the first, and what the model then has. */
+static enum difference try_all_ways(struct compare_sequence *sequence, const struct answer *answer, struct compare_span span,
+				    struct compare_expected *expected)
 {
-	struct compare_step *step = &sequence->steps[sequence->step_count - 1];
-	struct model_master before;
-	struct compare_expected expected, otherwise;
-	sequence->master.now_us = now_us;
-	before = sequence->master;
-	bool alike = try_script(sequence, reply, span, &expected);
-	if (!alike && step->kind <= COMPARE_INSPECT && compare_runs_out(&before.keys[step->command.key], span)) {
+	struct model_master before = sequence->master;
+	uint64_t *ends[COMPARE_DOUBTS];
+	unsigned count = compare_doubts(&sequence->master, sequence->steps[sequence->step_count - 1].command.key, span, ends);
+	enum difference difference = OTHER_REPLY;
+	for (unsigned ways = 1U << count; ways > 0 && difference != ALIKE; ways--) {
+		unsigned way = ways & ((1U << count) - 1); /* 0 first, and again where no other fits */
 		sequence->master = before;
-		see_otherwise(&sequence->master, step->command.key);
-		alike = try_script(sequence, reply, span, &otherwise);
-		figures.either_way += alike;
+		for (unsigned i = 0; i < count; i++)
+			if (way & (1U << i))
+				see_otherwise(compare_ms(before.now_us), ends[i]);
+		difference = try_script(sequence, answer, span, expected);
+		figures.either_way += difference == ALIKE && way != 0;
 	}
-	if (!alike) {
-		compare_tell_reply(sequence, &expected, reply);
-		return false;
+	if (difference != ALIKE && count > 0) {
+		sequence->master = before;
+		difference = try_script(sequence, answer, span, expected);
 	}
-	const struct model_key *key = &before.keys[step->command.key];
+	return difference;
+}
+
+static void count_script(const struct compare_step *step, const struct model_master *before, struct compare_span span)
+{
+	const struct model_key *key = &before->keys[step->command.key];
+	bool called = step->reply.called.replica != 0;
 	figures.run_out += key->type != MODEL_NONE && key->expires_ms != 0 && key->expires_ms < compare_ms(span.lo_us);
 	figures.codes[step->kind][step->reply.code - CODE_MIN]++;
-	return true;
+	figures.acquire_calls += step->kind == COMPARE_ACQUIRE && called;
+	figures.release_calls += step->kind == COMPARE_RELEASE && called;
+	figures.counted += step->reply.waiters > 0;
+	figures.left += step->kind == COMPARE_RELEASE && step->command.place.replica != 0 && step->command.wait_ms == 0 &&
+			before->lines[step->command.key].count > 1;
+}
+
+static bool compare_script(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us, struct compare_span span)
+{
+	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
+	struct compare_expected expected;
+	char call[COMPARE_TEXT];
+	sequence->master.now_us = now_us;
+	struct model_master before = sequence->master;
+	switch (try_all_ways(sequence, answer, span, &expected)) {
+	case ALIKE:
+	case OTHER_LINE: /* told where the line is compared once more */
+		count_script(step, &before, span);
+		return true;
+	case OTHER_REPLY: compare_tell_reply(sequence, &expected, answer->reply); break;
+	case OTHER_CALL:
+		compare_call_text(call, sequence->number, step->command.key, step->reply.called);
+		compare_tell_call(sequence, call, answer->call);
+		break;
+	}
+	return false;
 }
 
 static bool compare_step(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us, struct compare_span span)
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	unsigned key = step->command.key;
-	uint64_t was_ms = sequence->master.keys[key].expires_ms;
+	uint64_t was_ms = sequence->master.keys[key].expires_ms, line_was_ms = sequence->master.lines[key].expires_ms;
 	bool may_be_new = !compare_is_script(step) || step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_EXTEND;
+	if (compare_is_alive_step(step))
+		return compare_alive_step(sequence, answer->reply, answer->expiry, span);
 	if (compare_is_script(step)) {
 		figures.commands++;
-		if (!compare_script(sequence, answer->reply, now_us, span))
+		if (!compare_script(sequence, answer, now_us, span))
 			return false;
 	} else {
 		sequence->master.now_us = span.lo_us;
 		compare_apply_outside(&sequence->master, step);
 	}
-	return compare_expiry(sequence, key, was_ms, may_be_new, answer->expiry, span);
+	return compare_expiry(sequence, key, was_ms, may_be_new, answer->expiry, span) &&
+	       (!answer->places || compare_line(sequence, key, line_was_ms, true, answer->places, answer->line_expiry, span));
 }
 
 /* ---- a round: one step of each sequence ---- */
@@ -141,7 +225,7 @@ static bool has_step(const struct compare_sequence *sequence, unsigned round)
 static uint64_t answer_time(const struct answer *answer)
 {
 	const redisReply *reply = answer->reply;
-	bool has = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 && reply->element[1]->type == REDIS_REPLY_INTEGER;
+	bool has = reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 && reply->element[1]->type == REDIS_REPLY_INTEGER;
 	return has ? (uint64_t)reply->element[1]->integer : 0;
 }
 
@@ -165,9 +249,7 @@ static bool compare_round(unsigned count, unsigned round, uint64_t begin_us, uin
 		struct compare_span span = { lo_us, time_after(count, i, round, end_us) };
 		alike = alike && compare_step(&batch[i], &answers[i], now_us, span);
 		lo_us = now_us != 0 ? now_us : lo_us;
-		freeReplyObject(answers[i].expiry);
-		if (answers[i].reply)
-			freeReplyObject(answers[i].reply);
+		free_answer(&answers[i]);
 	}
 	return alike;
 }
@@ -181,15 +263,18 @@ static bool run_round(unsigned count, unsigned round, uint64_t *random, uint64_t
 		if (!has_step(sequence, round))
 			continue;
 		struct compare_step *step = &sequence->steps[sequence->step_count++];
-		compare_draw(step, random, &sequence->master, *now_us);
+		compare_draw(step, random, &sequence->master, *now_us, sequence->crowded);
 		compare_append_step(&server, sequence, step);
 	}
 	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	compare_append_words(&server, "PUBLISH", END_CHANNEL, "", NULL, NULL);
 	uint64_t begin_us = take_time();
 	for (unsigned i = 0; i < count; i++)
 		if (has_step(&batch[i], round))
 			take_step(&batch[i].steps[round], &answers[i]);
 	*now_us = take_time();
+	freeReplyObject(compare_take(&server));
+	take_calls();
 	return compare_round(count, round, begin_us, *now_us);
 }
 
@@ -227,6 +312,7 @@ static bool run_batch(unsigned first, unsigned count, uint64_t *random)
 	for (unsigned i = 0; i < count; i++) {
 		batch[i].number = first + i;
 		batch[i].step_count = 0;
+		batch[i].crowded = compare_random(random, 2) == 0;
 		batch[i].planned = COMPARE_STEPS_MIN + (unsigned)compare_random(random, COMPARE_STEPS_MAX - COMPARE_STEPS_MIN + 1);
 		memset(&batch[i].master, 0, sizeof batch[i].master);
 	}
@@ -255,7 +341,7 @@ static bool saw_all(void)
 		enum compare_script script;
 		const char *codes;
 	} all[] = {
-		{ COMPARE_ACQUIRE, "1 0 -2 -3 -4" }, { COMPARE_RAISE, "2 1 0 -1 -2 -3" }, { COMPARE_EXTEND, "1 0 -1 -2 -3" },
+		{ COMPARE_ACQUIRE, "2 1 0 -2 -3 -4" }, { COMPARE_RAISE, "2 1 0 -1 -2 -3" }, { COMPARE_EXTEND, "1 0 -1 -2 -3" },
 		{ COMPARE_RELEASE, "1 0 -1 -3" },    { COMPARE_INSPECT, "0 -1 -3" },      { COMPARE_CERTIFICATE, "1" },
 		{ COMPARE_BAR, "1 0" },              { COMPARE_FENCES, "1 -3" },          { COMPARE_CERTIFY, "1 0 -2" },
 	};
@@ -270,6 +356,10 @@ static bool saw_all(void)
 		}
 		printf("\n");
 	}
+	printf("called by acquire: %llu, by release: %llu; places given up of several: %llu; inspections that counted somebody: %llu\n",
+	       (unsigned long long)figures.acquire_calls, (unsigned long long)figures.release_calls, (unsigned long long)figures.left,
+	       (unsigned long long)figures.counted);
+	complete = complete && figures.acquire_calls > 0 && figures.release_calls > 0 && figures.left > 0 && figures.counted > 0;
 	if (!complete)
 		printf("an answer was never seen: too few sequences, or they do not meet\n");
 	return complete;
@@ -296,7 +386,7 @@ static int compare_planted(const char *name)
 		{ "raise-not-strict", PLANTED_RAISE_NOT_STRICT }, { "raise-no-token", PLANTED_RAISE_NO_TOKEN },
 		{ "delete-no-compare", PLANTED_DELETE_NO_COMPARE }, { "late-accepted", PLANTED_LATE_ACCEPTED },
 		{ "certificate-ignored", PLANTED_CERTIFICATE_IGNORED }, { "extend-shortens", PLANTED_EXTEND_SHORTENS },
-		{ "extend-recreates", PLANTED_EXTEND_RECREATES },
+		{ "extend-recreates", PLANTED_EXTEND_RECREATES }, { "wake-lost", PLANTED_WAKE_LOST }, { "barge", PLANTED_BARGE },
 	};
 	unsigned passed = 0, failed = 0;
 	compare_quiet = strcmp(name, "all") == 0;
@@ -335,7 +425,7 @@ static void read_arguments(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	read_arguments(argc, argv);
-	if (!compare_server_start(&server, options.server, SCRIPTS_FOLDER))
+	if (!compare_server_start(&server, options.server))
 		return 2;
 	int status = options.plant ? compare_planted(options.plant) : compare_all();
 	compare_server_stop(&server);

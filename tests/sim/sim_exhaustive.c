@@ -29,6 +29,10 @@ static const struct sim_config configs[] = {
 	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 2, .useful_ticks = 3 },
 	{ .name = "wipe", .about = "a master loses its memory, leases run out",
 	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .wipes = 1 },
+	{ .name = "line", .about = "both wait in line, three attempts",
+	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 3, .attempts = 3, .patient = true },
+	{ .name = "leave", .about = "both wait in line, two attempts; the second one's wait ends, is cancelled",
+	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 3, .attempts = 2, .patient = true, .second_leaves = true },
 	{ .name = "troubles2", .about = "two troubles", .large = true,
 	  .guesses = { 5, 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 6, .troubles = 2 },
 	{ .name = "uneven2", .about = "as uneven, with one trouble", .large = true,
@@ -41,6 +45,11 @@ static const struct sim_config configs[] = {
 	  .guesses = { 4, 5, 6, 7 }, .buckets = { 5, 5, 5 }, .two_resources = true, .tries = 1, .useful_ticks = 4, .drops = 1 },
 	{ .name = "retry2", .about = "as retry, with one trouble as in linger", .large = true,
 	  .guesses = { 5 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 2, .useful_ticks = 3, .troubles = 1, .linger = true },
+	{ .name = "lapse2", .about = "as line; a call is lost, or an alive key runs out", .large = true,
+	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 3, .attempts = 3, .patient = true, .lapses = 1 },
+	{ .name = "line2", .about = "as line; waits end, are cancelled, there are one lapse and one trouble as in linger", .large = true,
+	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .attempts = 3, .lapses = 1, .troubles = 1,
+	  .linger = true },
 };
 
 enum { CONFIGS = sizeof configs / sizeof *configs };
@@ -71,6 +80,7 @@ static const struct plant {
 	{ "no-resync", PLANTED_NO_RESYNC, "wipe2", SIM_REAL_TIME },
 	{ "resync-early", PLANTED_RESYNC_EARLY, "wipe", SIM_DISTINCT },
 	{ "resync-few", PLANTED_RESYNC_FEW, "wipe", SIM_DISTINCT },
+	{ "wake-lost", PLANTED_WAKE_LOST, "line", SIM_FORGOTTEN },
 };
 
 enum { PLANTS = sizeof plants / sizeof *plants };

@@ -54,18 +54,33 @@ static bool may_have_lock(const struct sim_op *op)
 	return !op->done || op->outcome == REDLOCK_OK;
 }
 
+/* What an attempt did is of no account once it is lost. */
+static bool has_history(const struct sim_op *op)
+{
+	return may_have_lock(op) && op->core.state != REDLOCK_WAITING && op->core.state != REDLOCK_LEAVING;
+}
+
 static void put_op(struct record *record, const struct sim_op *op, const struct sim_config *config)
 {
 	const struct redlock *core = &op->core;
 	put(record, (unsigned)(core->state * 8) + (op->other_before && !op->done) * 4U + op->released * 2U + may_have_lock(op));
 	put(record, core->attempt);
+	if (config->attempts > 0)
+		put(record, op->arrival);
+	if (core->state == REDLOCK_WAITING) { /* what of its last attempt is left is on its way; all that counts of its sleep is whether it is a short one */
+		uint64_t sleep_us = core->deadline_us - op->now_us;
+		put(record, sleep_us > core->params.master_timeout_us ? UINT8_MAX : (unsigned)sleep_us);
+		return;
+	}
 	if (op->done) {
 		put(record, op->fence);
 		if (config->wipes > 0)
 			put(record, may_have_lock(op) && !op->released && sim_has_validity(op));
 		return;
 	}
-	put(record, core->round);
+	if (core->state == REDLOCK_LEAVING) /* the attempt is over: only votes count, and the time for them */
+		return;
+	put(record, core->round + core->again * 16U);
 	put(record, (unsigned)core->fence);
 	put(record, (unsigned)core->highest);
 	put(record, (unsigned)(op->now_us - core->start_us) & 0xffU);
@@ -77,8 +92,11 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 {
 	const struct redlock_ballot *ballot = &core->ballots[master];
 	bool answered = redlock_has(core->answered, master);
-	put(record, redlock_has(core->sent, master) * 32U + redlock_has(core->asked, master) * 16U + redlock_has(core->raised, master) * 8U +
-			    redlock_has(core->behind, master) * 4U + redlock_has(core->failed, master) * 2U + answered);
+	unsigned round = redlock_has(core->asked, master) * 16U + redlock_has(core->raised, master) * 8U + redlock_has(core->behind, master) * 4U +
+			 redlock_has(core->failed, master) * 2U;
+	bool waits = core->params.wait_us > 0; /* then nothing is left of older rounds */
+	put(record, (core->state != REDLOCK_LEAVING && redlock_has(core->sent, master)) * 32U + (!waits || core->state == REDLOCK_RAISING ? round : 0) +
+			    answered);
 	if (!answered)
 		return;
 	put(record, ballot->vote);
@@ -86,6 +104,26 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 		put(record, token_from(ballot->holder, first));
 	else if (ballot->vote == REDLOCK_VOTE_GRANTED && core->state == REDLOCK_VOTING)
 		put(record, (unsigned)ballot->fence);
+}
+
+/* What belongs to one that waits. */
+static void put_waiter(struct record *record, const struct sim_op *op, unsigned master)
+{
+	const struct redlock *core = &op->core;
+	bool waiting = core->state == REDLOCK_WAITING;
+	put(record, (waiting && redlock_has(core->held_by, master)) * 16U + redlock_has(core->joined, master) * 8U + redlock_has(core->woken, master) * 4U + redlock_has(op->called, master) * 2U +
+			    (op->done && redlock_has(core->sent, master)));
+}
+
+/* The line of the first key: the only one where somebody waits. */
+static void put_line(struct record *record, const struct model_master *redis, unsigned first)
+{
+	const struct model_line *line = model_waiting(redis, 0);
+	put(record, (line ? line->count : 0) * 2U + (redis->waited_us != 0));
+	for (uint32_t i = 0; line && i < line->count; i++)
+		put(record, (unsigned)(line->places[i].replica - 1) ^ first);
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		put(record, model_is_alive(redis, (o ^ first) + 1));
 }
 
 static void put_commands(struct record *record, const struct sim_command *commands, unsigned count, const struct sim_op *op)
@@ -98,13 +136,15 @@ static void put_commands(struct record *record, const struct sim_command *comman
 		put(record, command->script + (command->silent && !op->done) * 8U + command->attempt * 16U + newer * 128U);
 		put(record, op->done ? 0 : command->round);
 		put(record, is_release ? 0 : command->fence);
+		if (op->arrival != 0)
+			put(record, command->place + command->tokenless * 4U + command->silent * 8U);
 	}
 }
 
 static void put_link(struct record *record, const struct sim_op *op, unsigned master, unsigned first)
 {
 	const struct sim_link *link = &op->links[master];
-	bool may_send = may_have_lock(op) && !op->released;
+	bool may_send = (may_have_lock(op) && !op->released) || op->arrival != 0;
 	put(record, (may_send ? link->state * 2U : 0) + link->excused);
 	put_commands(record, link->commands, link->command_count, op);
 	put_commands(record, link->stale, link->stale_count, op);
@@ -122,7 +162,7 @@ static void put_history(struct record *record, const struct sim_world *world, un
 {
 	const struct sim_op *op = &world->ops[o];
 	uint64_t number = op->done ? op->fence : op->core.fence;
-	put(record, may_have_lock(op) ? op->acquired[master] * 2U + (op->increased[master] != 0 && op->increased[master] == number) : 0);
+	put(record, has_history(op) ? op->acquired[master] * 2U + (op->increased[master] != 0 && op->increased[master] == number) : 0);
 }
 
 /* Whether this master was wiped, and what is to be known of it: whose attempts had which certificate. */
@@ -142,17 +182,21 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 	const struct model_master *redis = &world->masters[master];
 	bool both = true;
 	for (unsigned o = 0; o < SIM_OPS; o++)
-		both &= world->ops[o].acquired[master] && may_have_lock(&world->ops[o]);
+		both &= world->ops[o].acquired[master] && has_history(&world->ops[o]);
 	put(&record, (unsigned)model_number(redis, 0));
 	put(&record, both ? 1 + (world->first[master] ^ first) : 0);
 	if (config->wipes > 0)
 		put_memory(&record, world, master, first);
+	if (config->attempts > 0)
+		put_line(&record, redis, first);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		unsigned o = i ^ first;
 		const struct sim_op *op = &world->ops[o];
 		if (i == 0 || config->two_resources)
 			put(&record, token_from(model_token(redis, sim_key(config, o)), first));
-		if (!op->done)
+		if (config->attempts > 0)
+			put_waiter(&record, op, master);
+		if (!op->done && op->core.state != REDLOCK_WAITING)
 			put_core(&record, &op->core, master, first);
 		put_link(&record, op, master, first);
 		put_history(&record, world, o, master);
@@ -170,7 +214,7 @@ static void sort_two(uint64_t *a, uint64_t *b)
 static uint64_t hash_from(const struct sim_world *world, const struct sim_config *config, const uint64_t ops[SIM_OPS], unsigned first)
 {
 	uint64_t masters[SIM_MASTERS];
-	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left), ops[1 - first]);
+	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left + world->lapses_left * 256U + world->call_lost * 4096U), ops[1 - first]);
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		masters[i] = hash_master(world, config, i, first);
 	_Static_assert(SIM_MASTERS == 3, "sorts three");

@@ -21,7 +21,7 @@ struct frame {
 
 struct event_list {
 	unsigned count;
-	struct sim_event events[128];
+	struct sim_event events[192];
 };
 
 static jmp_buf on_assert;
@@ -48,12 +48,12 @@ static void add(struct event_list *list, enum sim_kind kind, unsigned op, unsign
 
 static bool has_guess(enum sim_kind kind)
 {
-	return kind == SIM_START || kind == SIM_TIMER;
+	return kind == SIM_START || kind == SIM_TIMER || kind == SIM_CALL;
 }
 
 static bool is_local(enum sim_kind kind)
 {
-	return kind == SIM_CANCEL || kind == SIM_RELEASE || kind == SIM_LATE || kind == SIM_RUN_OUT;
+	return kind == SIM_CANCEL || kind == SIM_RELEASE || kind == SIM_LATE || kind == SIM_RUN_OUT || kind == SIM_END;
 }
 
 static bool is_of_master(enum sim_kind kind)
@@ -67,7 +67,8 @@ static void list_events(struct event_list *list)
 	for (unsigned kind = 0; kind < SIM_KINDS; kind++) {
 		for (unsigned o = 0; o < SIM_OPS; o++) {
 			for (unsigned arg = 0; arg < SIM_GUESSES && has_guess(kind); arg++)
-				add(list, kind, o, 0, arg);
+				for (unsigned i = 0; i < (kind == SIM_CALL ? SIM_MASTERS : 1); i++)
+					add(list, kind, o, i, arg);
 			if (is_local(kind))
 				add(list, kind, o, 0, 0);
 			if (has_guess(kind) || is_local(kind))

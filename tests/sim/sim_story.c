@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 static const char *const script_names[] = { "nothing", "ACQUIRE", "RAISE", "EXTEND", "RELEASE", "INSPECT" };
-static const char *const vote_names[] = { "GRANTED", "HELD", "GONE", "FAILED", "UNSENT", "BARRED", "BEHIND" };
-static const char *const state_names[] = { "idle", "voting", "raising", "pausing", "decided" };
+static const char *const vote_names[] = { "GRANTED", "HELD", "GONE", "FAILED", "UNSENT", "BARRED", "BEHIND", "QUEUED" };
+static const char *const state_names[] = { "idle", "voting", "raising", "pausing", "waiting", "leaving", "decided" };
 static const char *const outcome_names[] = { "OK", "LOCKED", "NOT_OWNER", "EXPIRED", "NO_QUORUM", "SPLIT", "CANCELLED" };
 
 static char op_name(unsigned o)
@@ -15,7 +15,9 @@ static char op_name(unsigned o)
 
 static void tell_command(const struct sim_command *command)
 {
-	printf("%s", script_names[command->script]);
+	printf("%s%s", script_names[command->script], command->place == REDLOCK_PLACE_LEAVE ? ", leaving the line" : "");
+	if (command->tokenless)
+		printf(" and nothing else");
 	if (command->script != REDLOCK_SCRIPT_RELEASE)
 		printf(" %u", command->fence);
 	if (command->round > 0)
@@ -49,7 +51,7 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 		break;
 	case SIM_TIMER:
 		printf("%c's timer", name);
-		if (op->core.state == REDLOCK_PAUSING)
+		if (sim_is_between(op))
 			printf(": the next try, with the guess %u", config->guesses[event->arg]);
 		break;
 	case SIM_CANCEL: printf("%c is cancelled", name); break;
@@ -73,6 +75,11 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 		printf("on master %u the key of %c runs out", master, op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
 		break;
 	case SIM_CERTIFY: printf("master %u may vote again", master); break;
+	case SIM_CALL: printf("%c hears that master %u called it", name, master); break;
+	case SIM_LOSE_CALL: printf("a call of master %u for %c is lost", master, name); break;
+	case SIM_END: printf("%c's wait is over", name); break;
+	case SIM_LAPSE: printf("%c does not count as alive on master %u any more", name, master); break;
+	case SIM_REVIVE: printf("%c's process hears that it was dead on master %u", name, master); break;
 	case SIM_KINDS: break;
 	}
 }
@@ -102,6 +109,9 @@ static void tell_world(const struct sim_world *world, const struct sim_config *c
 			if (token != 0 && config->tries > 1)
 				printf("%u", sim_token_attempt(token));
 		}
+		const struct model_line *line = model_waiting(&world->masters[i], 0);
+		for (uint32_t k = 0; line && k < line->count; k++)
+			printf("%c%c", k == 0 ? '<' : ',', op_name((unsigned)line->places[k].replica - 1));
 		printf(" %u%s", (unsigned)model_number(&world->masters[i], 0), world->masters[i].certificate == 0 ? " barred" : "");
 	}
 	printf("\n");

@@ -7,7 +7,7 @@
 
 #include "planted.h"
 
-enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000, CERTIFICATE = 1, NEXT_CERTIFICATE };
+enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000, WAIT_US = 1 << 30 };
 
 uint8_t sim_token(unsigned op, unsigned attempt)
 {
@@ -28,6 +28,7 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 		.master_timeout_us = TIMEOUT_US,
 		.retry_min_us = 1,
 		.retry_max_us = 1,
+		.wait_us = config->attempts > 0 ? WAIT_US : 0,
 	};
 	memset(world, 0, sizeof *world);
 	for (unsigned o = 0; o < SIM_OPS; o++) {
@@ -35,7 +36,7 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 		world->ops[o].now_us = START_US;
 	}
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		world->masters[i].certificate = CERTIFICATE; /* fits, unless the master is wiped */
+		world->masters[i].certificate = SIM_CERTIFICATE; /* fits, unless the master is wiped */
 		world->masters[i].floor = config->floors[i];
 		world->masters[i].buckets[0] = config->buckets[i];
 		world->first[i] = SIM_NOBODY;
@@ -43,6 +44,8 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 	world->wiped = SIM_MASTERS;
 	world->drops_left = config->drops;
 	world->troubles_left = config->troubles;
+	if (config->attempts > 0)
+		sim_line_init(world, config);
 }
 
 /* ---- what the core wants sent ---- */
@@ -118,7 +121,8 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	if (op->core.attempt != attempt)
 		note_attempt(world, o);
 	assert(out.script == REDLOCK_SCRIPT_NONE || out.fence < UINT8_MAX);
-	struct sim_command command = { (uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false, 0 };
+	struct sim_command command = { (uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false, 0,
+					(uint8_t)out.place, out.tokenless };
 	for (unsigned i = 0; i < SIM_MASTERS && out.script != REDLOCK_SCRIPT_NONE; i++) {
 		if (!redlock_has(out.to, i))
 			continue;
@@ -136,7 +140,7 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 }
 
 /* One event and all that follows from it at once, as op_drive() in server/lease.c. */
-static void drive(struct sim_world *world, unsigned o, struct redlock_event *event)
+void sim_drive(struct sim_world *world, unsigned o, struct redlock_event *event)
 {
 	struct sim_told told = { .count = 0 };
 	event->now_us = world->ops[o].now_us;
@@ -148,6 +152,12 @@ static void drive(struct sim_world *world, unsigned o, struct redlock_event *eve
 }
 
 /* ---- replies ---- */
+
+void sim_send(struct sim_world *world, unsigned o, unsigned master, const struct sim_command *command)
+{
+	struct sim_told unused = { .count = 0 };
+	send_command(&world->ops[o].links[master], master, *command, &unused);
+}
 
 static void deliver(struct sim_world *world, unsigned o, unsigned master)
 {
@@ -169,7 +179,14 @@ static void deliver(struct sim_world *world, unsigned o, unsigned master)
 		.ttl_us = op->core.params.ttl_us,
 		.remaining_us = KEY_TTL_MS * 1000,
 	};
-	drive(world, o, &event);
+	sim_drive(world, o, &event);
+}
+
+/* Only to be counted. What one that waits hears after its grant may make it leave the line there. */
+static bool is_dead(const struct sim_op *op, const struct sim_reply *reply)
+{
+	bool may_leave = op->arrival != 0 && op->done && op->outcome == REDLOCK_OK && reply->script == REDLOCK_SCRIPT_ACQUIRE;
+	return reply->attempt != op->core.attempt || (!sim_is_open(op) && !may_leave);
 }
 
 /* Replies that can only be counted are handed over at once: that changes nothing for anybody else, so that other orders need not
@@ -178,7 +195,7 @@ static void deliver_dead_replies(struct sim_world *world, unsigned o)
 {
 	struct sim_op *op = &world->ops[o];
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
-		while (op->links[i].reply_count > 0 && (!sim_is_open(op) || op->links[i].replies[0].attempt != op->core.attempt))
+		while (op->links[i].reply_count > 0 && is_dead(op, &op->links[i].replies[0]))
 			deliver(world, o, i);
 }
 
@@ -213,6 +230,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	};
 	struct model_reply reply;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
+	sim_line_place(world, o, command, &model);
 	switch ((enum redlock_script)command->script) {
 	case REDLOCK_SCRIPT_ACQUIRE: model_acquire(&world->masters[master], &model, &reply); break;
 	case REDLOCK_SCRIPT_RAISE: model_raise(&world->masters[master], &model, &reply); break;
@@ -220,13 +238,14 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	}
 	switch (reply.code) { /* as master_reply_map() */
 	case 1: vote = REDLOCK_VOTE_GRANTED; break;
-	case 2: vote = REDLOCK_VOTE_BEHIND; break;
+	case 2: vote = command->script == REDLOCK_SCRIPT_RAISE ? REDLOCK_VOTE_BEHIND : REDLOCK_VOTE_QUEUED; break;
 	case 0: vote = REDLOCK_VOTE_HELD; break;
 	case -1: vote = REDLOCK_VOTE_GONE; break;
 	case -3: vote = REDLOCK_VOTE_BARRED; break;
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, &reply);
+	sim_line_note_call(world, master, &reply);
 	*ret_reply = (struct sim_reply){ command->script, command->attempt,    command->round,
 					 (uint8_t)vote,   (uint8_t)reply.old, (uint8_t)reply.value.token };
 }
@@ -265,7 +284,7 @@ static void execute_dead_commands(struct sim_world *world, const struct sim_conf
 {
 	for (unsigned o = 0; o < SIM_OPS && world->wiped < SIM_MASTERS; o++) {
 		struct sim_link *link = &world->ops[o].links[world->wiped];
-		while (world->ops[o].done && link->command_count > 0 && link->commands[0].certificate == CERTIFICATE)
+		while (world->ops[o].done && link->command_count > 0 && link->commands[0].certificate == SIM_CERTIFICATE)
 			execute_next(world, config, o, world->wiped);
 	}
 }
@@ -283,7 +302,7 @@ static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_
 	link->state = how == SIM_LOSE_FOR_GOOD ? SIM_GONE : SIM_UP;
 	link->excused = old.excused || how == SIM_LOSE_LATE;
 	for (unsigned i = 0; i < old.reply_count; i++) {
-		struct sim_command asked = { old.replies[i].script, old.replies[i].attempt, old.replies[i].round, 0, false, 0 };
+		struct sim_command asked = { old.replies[i].script, old.replies[i].attempt, old.replies[i].round, 0, false, 0, 0, false };
 		tell_later(&told, master, &asked, REDLOCK_VOTE_FAILED);
 	}
 	for (unsigned i = 0; i < old.command_count; i++) {
@@ -296,78 +315,7 @@ static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_
 		link->stale_count = old.command_count;
 	}
 	for (unsigned i = 0; i < told.count; i++)
-		drive(world, o, &told.events[i]);
-}
-
-/* ---- a master that loses its memory ---- */
-
-/* The largest number of N − Q + 1 others: of three masters, both. */
-static uint8_t fence_of_others(const struct sim_world *world, unsigned master)
-{
-	uint64_t fence = 0, least = UINT8_MAX;
-	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		uint64_t number = model_number(&world->masters[i], 0);
-		if (i == master)
-			continue;
-		fence = number > fence ? number : fence;
-		least = number < least ? number : least;
-	}
-	return (uint8_t)(PLANTED(PLANTED_RESYNC_FEW) ? least : fence);
-}
-
-static void wipe(struct sim_world *world, unsigned master)
-{
-	world->wiped = (uint8_t)master;
-	if (PLANTED(PLANTED_RESYNC_EARLY))
-		world->early_floor = fence_of_others(world, master);
-	model_flushall(&world->masters[master]);
-}
-
-static bool has_lease(const struct sim_op *op)
-{
-	return op->done && op->outcome == REDLOCK_OK && !op->released;
-}
-
-/* What waiting for the longest lease makes sure of: whoever had the old certificate neither has a lease any more nor can get one.
- * The keys of later attempts are not there, so there is nothing of them to forget. */
-static bool bar_is_over(const struct sim_world *world, unsigned master)
-{
-	for (unsigned o = 0; o < SIM_OPS && !PLANTED(PLANTED_NO_BAR); o++) {
-		const struct sim_op *op = &world->ops[o];
-		bool lives = (sim_is_open(op) || has_lease(op)) && sim_has_validity(op);
-		if (lives && op->certificates[master] == CERTIFICATE)
-			return false;
-	}
-	return true;
-}
-
-/* The survey and CERTIFY, at one time. */
-static void certify(struct sim_world *world, unsigned master)
-{
-	uint8_t floor = PLANTED(PLANTED_RESYNC_EARLY) ? world->early_floor : fence_of_others(world, master);
-	world->masters[master].floor = PLANTED(PLANTED_NO_RESYNC) ? 0 : floor;
-	world->masters[master].certificate = NEXT_CERTIFICATE;
-}
-
-/* A key lives longer than the validity of its attempt. What has no lease (any more) gives it back: that need not be waited for. */
-static bool can_expire(const struct sim_world *world, unsigned master, unsigned key)
-{
-	uint64_t token = model_token(&world->masters[master], key);
-	if (token == 0)
-		return false;
-	const struct sim_op *op = &world->ops[sim_token_op(token)];
-	return (sim_is_open(op) || has_lease(op)) && sim_token_attempt(token) == op->core.attempt && !sim_has_validity(op);
-}
-
-static bool can_with_wipes(const struct sim_world *world, const struct sim_event *event)
-{
-	const struct sim_op *op = &world->ops[event->op];
-	switch ((enum sim_kind)event->kind) {
-	case SIM_WIPE: return world->wiped == SIM_MASTERS;
-	case SIM_RUN_OUT: return has_lease(op) && sim_has_validity(op);
-	case SIM_EXPIRE: return can_expire(world, event->master, event->arg);
-	default: return world->masters[event->master].certificate == 0 && bar_is_over(world, event->master);
-	}
+		sim_drive(world, o, &told.events[i]);
 }
 
 /* ---- events ---- */
@@ -382,10 +330,11 @@ static void release(struct sim_world *world, unsigned o)
 	struct redlock_event event = { .kind = REDLOCK_START, .now_us = op->now_us };
 	struct sim_told unused = { .count = 0 };
 	params.kind = REDLOCK_RELEASE;
+	params.wait_us = 0;
 	redlock_init(&core, &params, 0);
 	redlock_step(&core, &event, &out);
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		struct sim_command command = { (uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true, op->certificates[i] };
+		struct sim_command command = { (uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true, op->certificates[i], 0, false };
 		if (redlock_has(out.to, i))
 			send_command(&op->links[i], i, command, &unused);
 	}
@@ -401,7 +350,7 @@ static bool can_be_troubled(const struct sim_world *world, const struct sim_conf
 {
 	const struct sim_op *op = &world->ops[event->op];
 	const struct sim_link *link = &op->links[event->master];
-	bool open = sim_is_open(op) || op->core.state == REDLOCK_PAUSING;
+	bool open = sim_is_open(op) || sim_is_between(op);
 	if (world->troubles_left == 0 || link->state == SIM_GONE)
 		return false;
 	switch ((enum sim_kind)event->kind) {
@@ -417,16 +366,19 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 {
 	const struct sim_op *op = &world->ops[event->op];
 	const struct sim_link *link = &op->links[event->master];
-	bool pausing = op->core.state == REDLOCK_PAUSING;
+	bool between = sim_is_between(op);
 	switch ((enum sim_kind)event->kind) {
 	case SIM_START: return op->core.state == REDLOCK_IDLE && config->guesses[event->arg] > 0;
 	case SIM_EXECUTE: return link->command_count > 0;
 	case SIM_DELIVER: return link->reply_count > 0;
 	case SIM_STALE: return link->stale_count > 0;
-	case SIM_TIMER: return redlock_deadline_us(&op->core) != REDLOCK_NEVER && (pausing ? config->guesses[event->arg] > 0 : event->arg == 0);
-	case SIM_CANCEL: return sim_is_open(op) || pausing;
+	case SIM_TIMER:
+		if (op->core.state == REDLOCK_WAITING && !sim_line_can_wake_up(world, config, event->op))
+			return false;
+		return redlock_deadline_us(&op->core) != REDLOCK_NEVER && (between ? config->guesses[event->arg] > 0 : event->arg == 0);
+	case SIM_CANCEL: return (sim_is_open(op) || between) && sim_line_may_leave(config, op);
 	case SIM_RELEASE: return op->done && op->outcome == REDLOCK_OK && !op->released;
-	case SIM_LATE: return config->late && sim_is_open(op) && sim_has_validity(op);
+	case SIM_LATE: return config->late && sim_is_open(op) && op->core.state != REDLOCK_LEAVING && sim_has_validity(op);
 	case SIM_DROP: return world->drops_left > 0 && model_token(&world->masters[event->master], event->arg) != 0;
 	case SIM_DOWN:
 	case SIM_HANG:
@@ -436,7 +388,12 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_WIPE:
 	case SIM_RUN_OUT:
 	case SIM_EXPIRE:
-	case SIM_CERTIFY: return config->wipes > 0 && can_with_wipes(world, event);
+	case SIM_CERTIFY: return config->wipes > 0 && sim_wipe_can(world, event);
+	case SIM_CALL:
+	case SIM_LOSE_CALL:
+	case SIM_END:
+	case SIM_LAPSE:
+	case SIM_REVIVE: return config->attempts > 0 && sim_line_can(world, config, event);
 	case SIM_KINDS: break;
 	}
 	return false;
@@ -448,7 +405,7 @@ static void apply_timer(struct sim_world *world, const struct sim_config *config
 	struct redlock_event timer = { .kind = REDLOCK_TIMER, .fence = config->guesses[event->arg] };
 	if (op->now_us < redlock_deadline_us(&op->core))
 		op->now_us = redlock_deadline_us(&op->core);
-	drive(world, event->op, &timer);
+	sim_drive(world, event->op, &timer);
 }
 
 static void apply_trouble(struct sim_world *world, const struct sim_event *event)
@@ -469,18 +426,26 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	struct redlock_event cancel = { .kind = REDLOCK_CANCEL };
 	assert(sim_can(world, config, event));
 	switch ((enum sim_kind)event->kind) {
-	case SIM_START: drive(world, event->op, &start); break;
+	case SIM_START:
+		sim_line_begin(world, config, event->op, config->guesses[event->arg]);
+		sim_drive(world, event->op, &start);
+		break;
 	case SIM_EXECUTE: execute_next(world, config, event->op, event->master); break;
 	case SIM_DELIVER: deliver(world, event->op, event->master); break;
 	case SIM_STALE: execute_stale(world, config, event->op, event->master); break;
 	case SIM_TIMER: apply_timer(world, config, event); break;
-	case SIM_CANCEL: drive(world, event->op, &cancel); break;
+	case SIM_CANCEL: sim_drive(world, event->op, &cancel); break;
 	case SIM_RELEASE: release(world, event->op); break;
 	case SIM_LATE:
 	case SIM_RUN_OUT: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
 	case SIM_EXPIRE: model_drop(&world->masters[event->master], event->arg); break;
-	case SIM_WIPE: wipe(world, event->master); break;
-	case SIM_CERTIFY: certify(world, event->master); break;
+	case SIM_WIPE: sim_wipe(world, event->master); break;
+	case SIM_CALL:
+	case SIM_LOSE_CALL:
+	case SIM_END:
+	case SIM_LAPSE:
+	case SIM_REVIVE: sim_line_apply(world, config, event); break;
+	case SIM_CERTIFY: sim_wipe_certify(world, event->master); break;
 	case SIM_DROP:
 		world->drops_left--;
 		model_drop(&world->masters[event->master], event->arg);

@@ -15,7 +15,7 @@
 #include "model_master.h"
 #include "redlock.h"
 
-enum { SIM_OPS = 2, SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_NOBODY = SIM_OPS };
+enum { SIM_OPS = 2, SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_NOBODY = SIM_OPS, SIM_CERTIFICATE = 1, SIM_NEXT_CERTIFICATE };
 
 enum sim_check {
 	SIM_DISTINCT = 1 << 0,   /* two numbers given are different */
@@ -27,7 +27,9 @@ enum sim_check {
 	SIM_LEFT_BEHIND = 1 << 6, /* who does not have the lock leaves no key behind */
 	SIM_ONCE = 1 << 7,       /* `done` once, `finished` once and with the last reply; an open operation wants a TIMER */
 	SIM_ASSERT = 1 << 8,     /* the core's own asserts */
-	SIM_ALL = (1 << 9) - 1
+	SIM_PLACE_LEFT = 1 << 9, /* whose wait is over leaves no place in a line behind */
+	SIM_FORGOTTEN = 1 << 10, /* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
+	SIM_ALL = (1 << 11) - 1
 };
 
 struct sim_config {
@@ -42,6 +44,10 @@ struct sim_config {
 	uint8_t troubles;     /* how many connections may be lost, hang or be down from the start */
 	uint8_t wipes;        /* 1: a master may lose its memory; leases then run out */
 	bool linger;          /* a lost connection's commands may still be carried out, behind newer ones */
+	uint8_t attempts;     /* both wait in line, and make so many attempts at most, together; 0: nobody waits */
+	bool patient;         /* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a call was lost */
+	bool second_leaves;   /* … but who began second may be cancelled, and its wait be over */
+	uint8_t lapses;       /* how many calls may be lost, and alive keys run out */
 	bool large;           /* takes minutes: only when asked for by name */
 };
 
@@ -65,6 +71,11 @@ enum sim_kind {
 	SIM_RUN_OUT, /* op: no validity is left of its lease */
 	SIM_EXPIRE,  /* master; arg: the key, of an attempt that has no validity left */
 	SIM_CERTIFY, /* master: its bar is over: a floor and a new certificate */
+	SIM_CALL,    /* op, master: it hears that this master has called it; arg: which guess, where a new attempt begins */
+	SIM_LOSE_CALL, /* op, master: it does not */
+	SIM_END,     /* op: its wait is over */
+	SIM_LAPSE,   /* op, master: its alive key runs out there */
+	SIM_REVIVE,  /* op, master: its process finds that out */
 	SIM_KINDS
 };
 
@@ -76,6 +87,8 @@ struct sim_command {
 	uint8_t script, attempt, round, fence;
 	bool silent; /* the core was told already: no reply */
 	uint8_t certificate;
+	uint8_t place; /* of enum redlock_place */
+	bool tokenless;
 };
 
 struct sim_reply {
@@ -106,6 +119,8 @@ struct sim_op {
 	bool other_before; /* the other one was answered OK before this attempt began */
 	bool acquired[SIM_MASTERS];    /* this attempt's ACQUIRE was granted there */
 	uint8_t certificates[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was barred */
+	uint8_t arrival; /* its place in the line: by its guess, and by who began first where these are equal; 0: it does not wait */
+	uint8_t called;  /* bit i: a call of master i is on its way */
 	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
 	struct sim_link links[SIM_MASTERS];
 };
@@ -114,7 +129,8 @@ struct sim_world {
 	struct sim_op ops[SIM_OPS];
 	struct model_master masters[SIM_MASTERS];
 	uint8_t first[SIM_MASTERS]; /* whose attempt acquired there first, of the two last ones; SIM_NOBODY */
-	uint8_t drops_left, troubles_left;
+	uint8_t drops_left, troubles_left, lapses_left;
+	bool call_lost;
 	uint8_t wiped;       /* which master; SIM_MASTERS: none so far */
 	uint8_t early_floor; /* a planted bug: what the others held when it was wiped */
 	uint16_t violated; /* of enum sim_check */
@@ -125,6 +141,26 @@ void sim_init(struct sim_world *world, const struct sim_config *config);
 bool sim_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 /* Lets it happen; only if it can. Then world->violated says what is wrong. */
 void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+
+/* sim_wipe.c: a master that loses its memory; the events SIM_WIPE, SIM_RUN_OUT, SIM_EXPIRE, SIM_CERTIFY. */
+void sim_wipe(struct sim_world *world, unsigned master);
+void sim_wipe_certify(struct sim_world *world, unsigned master);
+bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event);
+
+/* sim_line.c: those who wait. What they send with their place; whom an answer calls; the events from SIM_CALL on. */
+void sim_line_init(struct sim_world *world, const struct sim_config *config);
+void sim_line_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
+void sim_line_place(const struct sim_world *world, unsigned op, const struct sim_command *command, struct model_command *ret_command);
+void sim_line_note_call(struct sim_world *world, unsigned master, const struct model_reply *reply);
+bool sim_line_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+bool sim_line_may_leave(const struct sim_config *config, const struct sim_op *op);
+bool sim_line_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned op);
+void sim_line_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+void sim_line_check(struct sim_world *world, const struct sim_config *config);
+
+/* sim_world.c: for sim_line.c. The core is given an event, and what it wants is done; a command of its process that no operation answers for. */
+void sim_drive(struct sim_world *world, unsigned op, struct redlock_event *event);
+void sim_send(struct sim_world *world, unsigned op, unsigned master, const struct sim_command *command);
 
 /* sim_check.c: sets bits of world->violated. */
 void sim_check(struct sim_world *world, const struct sim_config *config);
@@ -164,7 +200,13 @@ static inline bool sim_has_validity(const struct sim_op *op)
 /* True while votes can still change what the operation does. */
 static inline bool sim_is_open(const struct sim_op *op)
 {
-	return op->core.state == REDLOCK_VOTING || op->core.state == REDLOCK_RAISING;
+	return op->core.state == REDLOCK_VOTING || op->core.state == REDLOCK_RAISING || op->core.state == REDLOCK_LEAVING;
+}
+
+/* True between two attempts. */
+static inline bool sim_is_between(const struct sim_op *op)
+{
+	return op->core.state == REDLOCK_PAUSING || op->core.state == REDLOCK_WAITING;
 }
 
 #endif

@@ -1,0 +1,96 @@
+/* What the fuzz targets share: an input as a row of decisions or as a text, and a check that ends the run.
+ *
+ * A target is a program with libFuzzer's main(), which calls LLVMFuzzerTestOneInput() with one input after another. Nothing survives a call: an
+ * input alone decides what happens. MUST() is for what has to hold whatever the input is; a crash, a sanitizer's report and a broken assertion of the
+ * code under test end the run just the same, and libFuzzer keeps the input.
+ *
+ * With FUZZ_PLANTED a target is built once more, with a bug planted between it and the code under test: that one must fail (README.md). */
+#ifndef FUZZ_H
+#define FUZZ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MUST(condition, ...) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "%s:%d: broken: %s: ", __FILE__, __LINE__, #condition); \
+			fprintf(stderr, __VA_ARGS__); \
+			fputc('\n', stderr); \
+			abort(); \
+		} \
+	} while (0)
+
+/* The rest of an input. Where it is over, every decision is 0. */
+struct feed {
+	const uint8_t *at;
+	size_t left;
+};
+
+static inline uint8_t feed_u8(struct feed *feed)
+{
+	if (feed->left == 0)
+		return 0;
+	feed->left--;
+	return *feed->at++;
+}
+
+static inline uint16_t feed_u16(struct feed *feed)
+{
+	uint16_t high = feed_u8(feed);
+	return (uint16_t)(high << 8 | feed_u8(feed));
+}
+
+static inline uint64_t feed_u64(struct feed *feed)
+{
+	uint64_t number = 0;
+	for (int i = 0; i < 4; i++)
+		number = number << 16 | feed_u16(feed);
+	return number;
+}
+
+/* 0 … limit−1, from one byte. */
+static inline unsigned feed_below(struct feed *feed, unsigned limit)
+{
+	return feed_u8(feed) % limit;
+}
+
+/* A number of any size, small ones as often as large ones: its first byte says how many bits it has. */
+static inline uint64_t feed_scaled(struct feed *feed, unsigned bits_max)
+{
+	unsigned bits = feed_below(feed, bits_max + 1);
+	uint64_t number = 0;
+	for (unsigned have = 0; have < bits; have += 8)
+		number = number << 8 | feed_u8(feed);
+	return bits == 0 ? 0 : number >> ((8 - bits % 8) % 8);
+}
+
+/* A copy of bytes in memory of exactly that size, so that one byte too many is seen. */
+static inline char *fuzz_copy(const void *bytes, size_t len)
+{
+	char *copy = malloc(len > 0 ? len : 1);
+	MUST(copy != NULL, "out of memory");
+	if (len > 0)
+		memcpy(copy, bytes, len);
+	return copy;
+}
+
+/* The same as a terminated text; ends at the first NUL. */
+static inline char *fuzz_text(const void *bytes, size_t len)
+{
+	size_t text_len = strnlen(bytes != NULL ? bytes : "", len);
+	char *copy = malloc(text_len + 1);
+	MUST(copy != NULL, "out of memory");
+	if (text_len > 0)
+		memcpy(copy, bytes, text_len);
+	copy[text_len] = '\0';
+	return copy;
+}
+
+#endif

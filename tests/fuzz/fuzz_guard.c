@@ -1,0 +1,513 @@
+/* Fuzz target: the restart guard (server/redlock/guard.h) under any events in any order.
+ *
+ * The input decides how many masters there are and every event: connections that come and go, answers and failures in any order, what is changed on a
+ * server behind the guard's back (restarted, flushed, another redlockd's marker, an older image), clocks that jump. A server carries the guard's scripts
+ * out as server/scripts/ do. The caller's duties are kept: each action has one answer, of its kind or FAILED; time does not go back.
+ *
+ * Checked without looking at how the guard does it: who votes has shown a certificate that fits, over this very connection, and nothing has been said
+ * against it since; a bar lasts as long as the longest lease, seen without a gap; a floor is as high as the fences of N-Q+1 others that were asked when
+ * the bar was over, or rests on clocks and says so. When the input is over all is well for a while, and every master must vote again. */
+#include "fuzz.h"
+
+#include "guard.h"
+#include "planted.h"
+
+#define SECOND UINT64_C(1000000)
+#define DIGEST UINT64_C(0xd1)
+#define WALL_US UINT64_C(1700000000000000)
+#define GAP_US (5 * SECOND)
+#define TTL_MAX_US (1000 * SECOND) /* of other redlockd */
+
+enum { STEPS_MAX = 3000, ROUNDS_MAX = 4000 };
+
+struct server {
+	uint64_t run_id, client_id, beat, certificate, certificate_run_id, cluster, digest, ttl_us, marker, marker_run_id, clocked_us, fence;
+	bool kept;
+	int64_t ahead_us; /* its clock */
+	/* what was seen of it, over the connection that stands */
+	bool connected;
+	struct guard_action action; /* under way */
+	uint64_t action_us;
+	uint64_t trusted;   /* the certificate that it may vote by; 0: none */
+	uint64_t seen_marker, since_us, heard_us;
+	bool skips;         /* a new cluster: nothing to wait for … */
+	uint64_t skip_marker; /* … with this marker */
+	uint64_t told_us, told_fence; /* its last answer to SURVEY: when it was asked */
+};
+
+struct world {
+	struct guard guard;
+	struct guard_params params;
+	uint64_t now_us;
+	bool seen_any; /* a certificate, or a cluster id */
+	struct server servers[REDLOCK_MASTERS_MAX];
+};
+
+#ifdef REDLOCK_PLANTED
+enum planted redlock_planted = PLANTED_NO_BAR;
+#endif
+
+static uint64_t bar_us(const struct world *world)
+{
+	uint64_t ttl_us = world->params.max_ttl_us;
+	return ttl_us + ttl_us / 1000 * world->params.drift_ppm / 1000 + world->params.margin_us;
+}
+
+/* ---- what must hold ---- */
+
+static uint16_t voters(const struct world *world)
+{
+	uint16_t set = 0;
+	for (unsigned i = 0; i < world->params.masters; i++)
+		set |= (uint16_t)(guard_may_vote(&world->guard, i) << i);
+	return set;
+}
+
+/* A bar is left out where no master of a new cluster had a certificate, and only this one bar. */
+static void check_skips(struct world *world)
+{
+	for (unsigned i = 0; i < world->params.masters; i++) {
+		struct server *server = &world->servers[i];
+		bool skip = world->guard.masters[i].skip;
+		MUST(!skip || server->skips || (world->params.bootstrap && !world->seen_any), "master %u waits for nothing", i);
+		if (skip && !server->skips)
+			server->skip_marker = server->seen_marker;
+		server->skips = skip;
+	}
+}
+
+/* Nobody but master i may have got a vote by an event of master i, and it only by a certificate. */
+static void check_votes(const struct world *world, uint16_t before, unsigned i, bool fits)
+{
+	uint16_t now = voters(world);
+	MUST((now & ~before & ~(1U << i)) == 0, "%x vote after an event of master %u, %x did", now, i, before);
+	MUST(!redlock_has(now, i) || redlock_has(before, i) || fits, "master %u votes without a certificate", i);
+	for (unsigned j = 0; j < world->params.masters; j++) {
+		const struct server *server = &world->servers[j];
+		bool known = server->connected && server->trusted != 0;
+		MUST(!redlock_has(now, j) || (known && world->guard.masters[j].certificate == server->trusted), "master %u votes by another certificate", j);
+	}
+}
+
+static void check_survey(const struct world *world, unsigned i, const struct guard_action *action)
+{
+	const struct guard_master *guarded = &world->guard.masters[i];
+	unsigned told = 0, needed = world->params.masters - redlock_majority(world->params.masters) + 1U;
+	for (unsigned j = 0; j < world->params.masters; j++) {
+		const struct server *other = &world->servers[j];
+		if (j == i || !redlock_has(guarded->surveyed, j))
+			continue;
+		MUST(other->told_us >= guarded->resync_us, "fences of master %u that it told before the bar was over", j);
+		told++;
+	}
+	MUST(action->clocked || told >= needed, "a floor by %u masters of %u", told, needed);
+	MUST(action->fence < REDLOCK_FENCE_LIMIT, "a floor of %llu", (unsigned long long)action->fence);
+}
+
+static void check_certify(const struct world *world, unsigned i, const struct guard_action *action)
+{
+	const struct server *server = &world->servers[i];
+	const struct guard_master *guarded = &world->guard.masters[i];
+	MUST(action->marker != 0 && action->marker == server->seen_marker && action->cluster != 0, "certified by another marker");
+	MUST(action->ttl_us >= world->params.max_ttl_us, "a longest lease of %llu", (unsigned long long)action->ttl_us);
+	if (guarded->skip) {
+		MUST(action->marker == server->skip_marker, "another bar is left out than the one of the beginning");
+		return;
+	}
+	MUST(world->now_us >= server->since_us + bar_us(world), "a bar of %llu us", (unsigned long long)(world->now_us - server->since_us));
+	MUST(guarded->resync_us >= server->since_us + bar_us(world), "asked %llu us after the bar began", (unsigned long long)(guarded->resync_us - server->since_us));
+	if (!guarded->kept)
+		check_survey(world, i, action);
+}
+
+static void check_action(const struct world *world, unsigned i, const struct guard_action *action)
+{
+	const struct server *server = &world->servers[i];
+	switch (action->kind) {
+	case GUARD_NOTHING:
+	case GUARD_READ: break;
+	case GUARD_BAR: MUST(action->marker != 0 && !guard_may_vote(&world->guard, i), "barred, and votes"); break;
+	case GUARD_SURVEY: MUST(action->certificate != 0 && (action->certificate == server->trusted || action->certificate == server->seen_marker), "asked for fences"); break;
+	case GUARD_CERTIFY: check_certify(world, i, action); break;
+	}
+}
+
+/* ---- events ---- */
+
+static void tell(struct world *world, unsigned i, struct guard_event *event, bool fits)
+{
+	uint16_t before = voters(world);
+	event->master = (uint8_t)i;
+	event->now_us = world->now_us;
+	guard_event(&world->guard, event);
+	check_votes(world, before, i, fits);
+	check_skips(world);
+}
+
+static void lose(struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	server->connected = false;
+	server->trusted = server->seen_marker = 0;
+	server->action.kind = GUARD_NOTHING;
+	tell(world, i, &(struct guard_event){.kind = GUARD_LOST}, false);
+	MUST(!guard_may_vote(&world->guard, i), "votes without a connection");
+}
+
+static void connect_to(struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	if (server->connected)
+		lose(world, i);
+	server->connected = true;
+	server->heard_us = world->now_us;
+	tell(world, i, &(struct guard_event){.kind = GUARD_CONNECTED, .run_id = server->run_id, .client_id = ++server->client_id}, false);
+	MUST(!guard_may_vote(&world->guard, i), "votes before it was asked");
+}
+
+static void see_marker(struct world *world, struct server *server, uint64_t marker)
+{
+	if (marker != server->seen_marker)
+		server->since_us = world->now_us;
+	server->seen_marker = marker;
+}
+
+/* certificate.lua, answered to READ and to the heartbeat. */
+static void answer_read(struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	const struct guard_master *guarded = &world->guard.masters[i];
+	if (server->certificate != 0 && server->digest == DIGEST && world->params.max_ttl_us > server->ttl_us)
+		server->ttl_us = world->params.max_ttl_us;
+	struct guard_event event = {.kind = GUARD_CERTIFICATE, .beat = ++server->beat, .certificate = server->certificate,
+		.certificate_run_id = server->certificate_run_id, .cluster = server->cluster, .digest = server->digest, .ttl_us = server->ttl_us,
+		.marker = server->marker, .marker_run_id = server->marker_run_id, .kept = server->kept, .clocked_us = server->clocked_us};
+	bool told_more = guarded->busy == GUARD_BAR || guarded->busy == GUARD_CERTIFY;
+	bool fits = event.certificate != 0 && event.certificate_run_id == server->run_id && event.digest == DIGEST && !told_more;
+	if (world->now_us - server->heard_us > GAP_US)
+		server->since_us = world->now_us;
+	server->heard_us = world->now_us;
+	if (server->action.kind == GUARD_READ)
+		server->action.kind = GUARD_NOTHING; /* whichever of the two was answered: the other one will be as well */
+	world->seen_any = world->seen_any || event.certificate != 0 || event.cluster != 0;
+	if (!told_more) {
+		server->trusted = fits ? event.certificate : 0;
+		see_marker(world, server, event.certificate == 0 && event.marker_run_id == server->run_id ? event.marker : 0);
+	}
+	tell(world, i, &event, fits);
+	MUST(fits || !guard_may_vote(&world->guard, i), "votes, and its certificate does not fit");
+}
+
+/* bar.lua */
+static void answer_bar(struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	struct guard_event event = {.kind = GUARD_BARRED, .done = server->certificate == server->action.certificate};
+	if (event.done) {
+		bool same = server->marker != 0 && server->marker_run_id == server->run_id;
+		server->kept = server->action.kept && (!same || server->kept);
+		server->marker = same ? server->marker : server->action.marker;
+		server->marker_run_id = server->run_id;
+		server->certificate = 0;
+		event.marker = server->marker;
+		event.kept = server->kept;
+		server->since_us = world->now_us;
+	}
+	server->trusted = 0;
+	server->seen_marker = event.marker;
+	tell(world, i, &event, false);
+}
+
+/* fences.lua */
+static void answer_survey(struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	uint64_t asked = server->action.certificate;
+	struct guard_event event = {.kind = GUARD_FENCES, .done = server->certificate == asked || (server->marker == asked && server->kept)};
+	if (event.done) {
+		event.fence = server->fence;
+		event.ttl_us = server->ttl_us;
+		server->told_us = server->action_us;
+	} else {
+		server->trusted = server->seen_marker = 0;
+	}
+	tell(world, i, &event, false);
+}
+
+/* certify.lua */
+static void answer_certify(struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	const struct guard_action *action = &server->action;
+	struct guard_event event = {.kind = GUARD_CERTIFIED, .done = server->marker == action->marker && server->marker_run_id == server->run_id};
+	if (event.done) {
+		server->certificate = action->marker;
+		server->certificate_run_id = server->run_id;
+		server->cluster = action->cluster;
+		server->digest = DIGEST;
+		server->ttl_us = action->ttl_us > server->ttl_us ? action->ttl_us : server->ttl_us;
+		server->fence = action->fence > server->fence ? action->fence : server->fence;
+		server->clocked_us = action->clocked ? world->now_us + (uint64_t)server->ahead_us : server->clocked_us;
+		server->marker = server->marker_run_id = 0;
+		server->kept = false;
+		world->seen_any = true;
+	}
+	server->trusted = event.done ? server->certificate : 0;
+	server->seen_marker = 0;
+	tell(world, i, &event, event.done);
+}
+
+static void answer(struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	enum guard_action_kind kind = server->action.kind;
+	switch (kind) {
+	case GUARD_NOTHING:
+	case GUARD_READ: answer_read(world, i); return;
+	case GUARD_BAR: answer_bar(world, i); break;
+	case GUARD_SURVEY: answer_survey(world, i); break;
+	case GUARD_CERTIFY: answer_certify(world, i); break;
+	}
+	server->action.kind = GUARD_NOTHING;
+}
+
+static void fail(struct world *world, unsigned i, bool heartbeat)
+{
+	struct server *server = &world->servers[i];
+	enum guard_action_kind kind = heartbeat ? GUARD_READ : server->action.kind;
+	if (kind == GUARD_NOTHING)
+		return;
+	if (!heartbeat || server->action.kind == GUARD_READ)
+		server->action.kind = GUARD_NOTHING;
+	tell(world, i, &(struct guard_event){.kind = GUARD_FAILED, .action = kind}, false);
+}
+
+static void act(struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	struct guard_action action;
+	uint16_t before = voters(world);
+	guard_next(&world->guard, i, world->now_us, WALL_US + world->now_us, &action);
+	MUST(voters(world) == before, "a vote by looking");
+	if (action.kind == GUARD_NOTHING)
+		return;
+	MUST(server->connected && server->action.kind == GUARD_NOTHING, "action %d, %d is under way", (int)action.kind, (int)server->action.kind);
+	check_action(world, i, &action);
+	server->action = action;
+	server->action_us = world->now_us;
+}
+
+/* An answer with the master's time, which took so long. */
+static void look_at_clock(struct world *world, unsigned i, uint64_t flight_us, uint64_t master_us)
+{
+	uint16_t before = voters(world);
+	uint64_t sent_us = flight_us < world->now_us ? world->now_us - flight_us : 0;
+	enum guard_clock clock = guard_time(&world->guard, i, sent_us, world->now_us, master_us);
+	check_votes(world, before, i, false);
+	MUST(clock != GUARD_CLOCK_JUMPED_FORWARD || !guard_may_vote(&world->guard, i), "votes after its clock jumped");
+	if (clock == GUARD_CLOCK_JUMPED_FORWARD)
+		world->servers[i].trusted = 0;
+}
+
+/* ---- what the input decides ---- */
+
+static void draw_world(struct feed *feed, struct world *world)
+{
+	memset(world, 0, sizeof *world);
+	world->now_us = 1000 * SECOND;
+	world->params = (struct guard_params){
+		.masters = (uint8_t)(1 + feed_below(feed, 5)),
+		.max_ttl_us = 1000 + feed_scaled(feed, 28),
+		.drift_ppm = feed_u16(feed),
+		.margin_us = feed_scaled(feed, 22),
+		.digest = DIGEST,
+		.bootstrap = feed_below(feed, 2) == 1,
+		.seed = 1 + feed_u8(feed),
+	};
+	guard_init(&world->guard, &world->params);
+	for (unsigned i = 0; i < world->params.masters; i++)
+		world->servers[i].run_id = 100 + i;
+}
+
+/* Servers that have served for a while. */
+static void certify_all(struct world *world)
+{
+	for (unsigned i = 0; i < world->params.masters; i++) {
+		struct server *server = &world->servers[i];
+		server->certificate = 1000 + i;
+		server->certificate_run_id = server->run_id;
+		server->cluster = 77;
+		server->digest = DIGEST;
+		server->ttl_us = world->params.max_ttl_us;
+		server->fence = 5000 + i;
+	}
+}
+
+/* Restarted, with or without its memory; its clients are counted anew. */
+static void restart(struct world *world, unsigned i, bool empty)
+{
+	struct server *server = &world->servers[i];
+	if (server->connected)
+		lose(world, i);
+	uint64_t run_id = server->run_id + 100;
+	if (empty)
+		*server = (struct server){.ahead_us = server->ahead_us};
+	server->run_id = run_id;
+	server->client_id = 0;
+}
+
+/* Something is done to a server behind the guard's back. */
+static void disturb(struct feed *feed, struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	switch (feed_below(feed, 16)) {
+	case 0: restart(world, i, true); break;
+	case 1: restart(world, i, false); break;
+	case 2: server->certificate = server->marker = server->cluster = server->beat = server->ttl_us = server->fence = 0; break; /* flushed */
+	case 3: server->certificate = feed_below(feed, 4); break;
+	case 4: server->certificate = 0; break;
+	case 5: server->marker = feed_below(feed, 4); break;
+	case 6: server->marker_run_id = feed_below(feed, 2) == 1 ? server->run_id : 99; break;
+	case 7: server->certificate_run_id = feed_below(feed, 2) == 1 ? server->run_id : 99; break;
+	case 8: server->cluster = feed_below(feed, 4); break;
+	case 9: server->digest = feed_below(feed, 4) == 0 ? 0xd2 : DIGEST; break;
+	case 10: server->ttl_us = feed_scaled(feed, 40) % TTL_MAX_US; break;
+	case 11: server->kept = feed_below(feed, 2) == 1; break;
+	case 12: server->fence = feed_scaled(feed, 53) % (REDLOCK_FENCE_LIMIT - 1); break;
+	case 13: server->beat -= server->beat > 3 ? 3 : 0; break;
+	case 14: server->clocked_us = feed_scaled(feed, 50); break;
+	default: server->client_id -= server->client_id > 2 ? 2 : 0; break;
+	}
+}
+
+static void look_at_drawn_clock(struct feed *feed, struct world *world, unsigned i)
+{
+	struct server *server = &world->servers[i];
+	uint64_t flight_us = feed_scaled(feed, 24);
+	unsigned how = feed_below(feed, 8);
+	if (how == 0)
+		server->ahead_us = (int64_t)feed_scaled(feed, 52) - (int64_t)(world->now_us / 2);
+	else if (how == 1)
+		server->ahead_us += (int64_t)feed_scaled(feed, 30) - (1 << 29);
+	uint64_t master_us = world->now_us + (uint64_t)server->ahead_us;
+	if (server->connected && (int64_t)master_us > 0)
+		look_at_clock(world, i, flight_us, master_us);
+}
+
+static void mismatch(struct world *world, unsigned i, bool old)
+{
+	struct server *server = &world->servers[i];
+	uint64_t certificate = old ? 12345 : world->guard.masters[i].certificate;
+	bool trusted = guard_may_vote(&world->guard, i);
+	tell(world, i, &(struct guard_event){.kind = GUARD_MISMATCH, .certificate = certificate}, false);
+	MUST(old || !guard_may_vote(&world->guard, i), "votes after another certificate was found");
+	if (trusted && !old)
+		server->trusted = 0;
+}
+
+static void drop_keys(struct world *world, unsigned i)
+{
+	tell(world, i, &(struct guard_event){.kind = GUARD_DROPPED_KEYS}, false);
+	MUST(!guard_may_vote(&world->guard, i), "votes after it dropped keys");
+	world->servers[i].trusted = 0;
+}
+
+static void step(struct feed *feed, struct world *world)
+{
+	unsigned what = feed_below(feed, 32), i = feed_below(feed, world->params.masters);
+	bool connected = world->servers[i].connected;
+	if (what < 2 || (!connected && what < 20))
+		connect_to(world, i);
+	else if (what == 2)
+		lose(world, i);
+	else if (what < 6)
+		world->now_us += what == 5 ? feed_scaled(feed, 34) : feed_scaled(feed, 23);
+	else if (what < 10)
+		disturb(feed, world, i);
+	else if (what < 12)
+		look_at_drawn_clock(feed, world, i);
+	else if (!connected)
+		;
+	else if (what == 12)
+		mismatch(world, i, feed_below(feed, 4) == 0);
+	else if (what == 13)
+		drop_keys(world, i);
+	else if (what == 14)
+		fail(world, i, feed_below(feed, 2) == 1);
+	else if (what < 18)
+		answer_read(world, i);
+	else if (what < 25)
+		answer(world, i);
+	else
+		act(world, i);
+	(void)guard_deadline_us(&world->guard);
+	(void)guard_bar_left_us(&world->guard, i, world->now_us);
+}
+
+/* ---- the end ---- */
+
+static bool is_well(const struct world *world)
+{
+	return voters(world) == (1U << world->params.masters) - 1;
+}
+
+static void describe(const struct world *world)
+{
+	for (unsigned i = 0; i < world->params.masters; i++) {
+		const struct guard_master *guarded = &world->guard.masters[i];
+		fprintf(stderr, "master %u: state %d, %s, found %d, busy %d, again %d, cluster %llu, bar %llu us, bar left %llu us, fences missing %u\n", i, (int)guarded->state,
+			guard_reason_name(guarded->reason), (int)guarded->found, (int)guarded->busy, guarded->again, (unsigned long long)guarded->cluster,
+			(unsigned long long)bar_us(world), (unsigned long long)guard_bar_left_us(&world->guard, i, world->now_us), guard_fences_missing(&world->guard, i));
+	}
+}
+
+/* How far apart heartbeats may be, so that the longest bar that anybody knows of takes some hundred of them. */
+static uint64_t round_us(const struct world *world)
+{
+	uint64_t longest_us = 0;
+	for (unsigned i = 0; i < world->params.masters; i++) {
+		longest_us = world->servers[i].ttl_us > longest_us ? world->servers[i].ttl_us : longest_us;
+		longest_us = world->guard.masters[i].ttl_us > longest_us ? world->guard.masters[i].ttl_us : longest_us;
+	}
+	longest_us += bar_us(world);
+	return longest_us / 200 > GAP_US - SECOND ? GAP_US - SECOND : longest_us / 200 + 20000;
+}
+
+/* A time at which nothing more happens: heartbeats, answers, the longest bar. Every master must vote in the end, in one cluster. */
+static void heal(struct world *world)
+{
+	for (unsigned i = 0; i < world->params.masters; i++) {
+		struct server *server = &world->servers[i];
+		server->digest = DIGEST;
+		server->cluster = server->cluster == 0 && server->certificate == 0 ? 0 : 7;
+		connect_to(world, i); /* what is under way may carry another cluster */
+	}
+	uint64_t step_us = round_us(world);
+	for (unsigned rounds = 0; !is_well(world); rounds++) {
+		if (rounds == ROUNDS_MAX)
+			describe(world);
+		MUST(rounds < ROUNDS_MAX, "%x of %u masters vote", voters(world), world->params.masters);
+		for (unsigned i = 0; i < world->params.masters; i++) {
+			answer_read(world, i);
+			for (int turn = 0; turn < 2; turn++) {
+				act(world, i);
+				if (world->servers[i].action.kind != GUARD_NOTHING)
+					answer(world, i);
+			}
+		}
+		world->now_us += step_us;
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct world world;
+	struct feed feed = {data, size};
+	draw_world(&feed, &world);
+	if (feed_below(&feed, 2) == 1)
+		certify_all(&world);
+	for (unsigned steps = 0; feed.left > 0 && steps < STEPS_MAX; steps++)
+		step(&feed, &world);
+	heal(&world);
+	return 0;
+}

@@ -1,0 +1,151 @@
+/* Fuzz target: what a master answers, from the bytes on the wire to what the core, the guard and the lines are told.
+ *
+ * Input: one byte, where the bytes are cut in two pieces as a network may do it, and the bytes. Every answer that hiredis makes of them is taken as the
+ * answer to each script of the core, to those of the guard, to INFO, and as a word on the channel of the lines. */
+#include "fuzz_reply.h"
+
+#include "fuzz.h"
+#include "lease_internal.h"
+#include "master_internal.h"
+
+#ifdef FUZZ_PLANTED
+/* One byte too many of a value without an owner. */
+static void planted_map(enum redlock_script script, const redisReply *raw, struct master_reply *ret_reply)
+{
+	master_reply_map(script, raw, ret_reply);
+	if (ret_reply->value != NULL && ret_reply->value_len > 0 && ret_reply->value[ret_reply->value_len - 1] == ':')
+		ret_reply->value_len++;
+}
+#define master_reply_map planted_map
+#endif
+
+/* ---- votes ---- */
+
+static bool is_legal(enum redlock_script script, enum redlock_vote vote)
+{
+	switch (vote) {
+	case REDLOCK_VOTE_GRANTED: return script != REDLOCK_SCRIPT_INSPECT;
+	case REDLOCK_VOTE_GONE: return script != REDLOCK_SCRIPT_ACQUIRE;
+	case REDLOCK_VOTE_BEHIND: return script == REDLOCK_SCRIPT_RAISE;
+	case REDLOCK_VOTE_QUEUED: return script == REDLOCK_SCRIPT_ACQUIRE;
+	case REDLOCK_VOTE_HELD:
+	case REDLOCK_VOTE_FAILED:
+	case REDLOCK_VOTE_BARRED: return true;
+	case REDLOCK_VOTE_UNSENT: break; /* nobody answers that */
+	}
+	return false;
+}
+
+/* The value is one of the elements, whole. */
+static bool is_within(const redisReply *raw, const struct master_reply *reply)
+{
+	if (reply->value == NULL)
+		return reply->value_len == 0;
+	for (size_t i = 0; i < raw->elements; i++)
+		if (raw->element[i]->type == REDIS_REPLY_STRING && raw->element[i]->str == reply->value)
+			return (size_t)raw->element[i]->len == reply->value_len;
+	return false;
+}
+
+static void check_value(const char *value, size_t len)
+{
+	struct lease_holder holder, foreign;
+	char *copy = value != NULL ? fuzz_copy(value, len) : NULL;
+	uint64_t id = lease_sight_read(copy, len, &holder), hold_until_ms = lease_value_hold_until_ms(copy, len);
+	MUST(holder.owner_len <= LEASE_OWNER_MAX && (holder.known || (holder.owner_len == 0 && holder.fence == 0)), "an owner of %u bytes", holder.owner_len);
+	MUST(holder.owner_len == 0 || memcmp(holder.owner, value + len - holder.owner_len, holder.owner_len) == 0, "not the owner");
+	MUST(holder.fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)holder.fence);
+	MUST(hold_until_ms < REDLOCK_FENCE_LIMIT * 10, "hold until %llu", (unsigned long long)hold_until_ms);
+	if (holder.known) {
+		copy[0] = (char)(copy[0] == '0' ? '1' : '0');
+		MUST(lease_sight_read(copy, len, &foreign) != id, "another token, the same holder");
+	}
+	free(copy);
+}
+
+/* What goes with the vote, and nothing else. */
+static void check_vote(enum redlock_script script, const struct master_reply *reply)
+{
+	bool failed = reply->vote == REDLOCK_VOTE_FAILED, held = reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED;
+	MUST(is_legal(script, reply->vote), "vote %d to script %d", (int)reply->vote, (int)script);
+	MUST((unsigned)reply->error < MASTER_ERROR_COUNT, "error %d", (int)reply->error);
+	MUST(failed || (!reply->lost && !reply->no_script && !reply->late && reply->time_us > 0 && reply->time_us <= INT64_MAX), "a vote that came from nowhere");
+	MUST(reply->bad_certificate == (reply->vote == REDLOCK_VOTE_BARRED), "barred: %d", reply->bad_certificate);
+	MUST(reply->fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)reply->fence);
+	MUST(reply->remaining_us == REDLOCK_NEVER || reply->remaining_us <= INT64_MAX, "remaining %llu", (unsigned long long)reply->remaining_us);
+	MUST(held || reply->remaining_us == 0, "time left of nothing");
+	MUST(reply->ttl_us <= INT64_MAX && (reply->ttl_us == 0 || script == REDLOCK_SCRIPT_EXTEND), "ttl %llu", (unsigned long long)reply->ttl_us);
+	MUST(reply->waiters == 0 || script == REDLOCK_SCRIPT_INSPECT, "%u waiters", reply->waiters);
+	MUST(held || reply->vote == REDLOCK_VOTE_GRANTED || reply->value == NULL, "a value with vote %d", (int)reply->vote);
+}
+
+static void check_script(enum redlock_script script, const redisReply *raw)
+{
+	struct master_reply reply;
+	memset(&reply, 0xa5, sizeof reply);
+	master_reply_map(script, raw, &reply);
+	check_vote(script, &reply);
+	MUST(is_within(raw, &reply), "a value of %zu bytes that is not in the answer", reply.value_len);
+	check_value(reply.value, reply.value_len);
+}
+
+/* ---- INFO ---- */
+
+static void check_field(const char *text, size_t len, const char *name, const char *value, size_t size)
+{
+	char line[128];
+	MUST(strnlen(value, size) < size && strchr(value, '\n') == NULL, "%s of %zu bytes", name, strnlen(value, size));
+	int line_len = snprintf(line, sizeof line, "%s:%s", name, value);
+	MUST(strlen(value) == 0 || memmem(text, len, line, (size_t)line_len) != NULL, "%s is not there", line);
+}
+
+static void check_info(const char *text, size_t len)
+{
+	struct master_info info;
+	char *copy = fuzz_copy(text, len);
+	memset(&info, 0xa5, sizeof info);
+	if (master_info_parse(copy, len, &info)) {
+		MUST(info.run_id[0] != '\0', "no run_id");
+		check_field(text, len, "run_id", info.run_id, sizeof info.run_id);
+		check_field(text, len, "redis_version", info.version, sizeof info.version);
+		check_field(text, len, "role", info.role, sizeof info.role);
+		check_field(text, len, "maxmemory_policy", info.policy, sizeof info.policy);
+	} else {
+		MUST((unsigned char)info.run_id[0] == 0xa5 && info.replicas == UINT64_C(0xa5a5a5a5a5a5a5a5), "written without success");
+	}
+	free(copy);
+}
+
+/* ---- all of it ---- */
+
+static void check_answer(const redisReply *raw)
+{
+	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
+		check_script(script, raw);
+	fuzz_check_guard_answer(raw);
+	fuzz_check_word(raw, "");
+	fuzz_check_word(raw, "prefix:");
+	if (raw->type == REDIS_REPLY_STRING) {
+		check_info(raw->str, (size_t)raw->len);
+		check_value(raw->str, (size_t)raw->len);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size == 0)
+		return 0;
+	size_t cut = size - 1 > 0 ? data[0] % size : 0;
+	const char *bytes = (const char *)data + 1;
+	redisReader *reader = fuzz_reader_new();
+	void *raw;
+	for (int piece = 0; piece < 2; piece++) {
+		redisReaderFeed(reader, piece == 0 ? bytes : bytes + cut, piece == 0 ? cut : size - 1 - cut);
+		while (redisReaderGetReply(reader, &raw) == REDIS_OK && raw != NULL) {
+			check_answer(raw);
+			freeReplyObject(raw);
+		}
+	}
+	redisReaderFree(reader);
+	return 0;
+}

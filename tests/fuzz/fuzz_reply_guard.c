@@ -1,0 +1,64 @@
+/* Answers to the scripts of the restart guard: see fuzz_reply.h. All of master_guard.c is built into this file, for its static functions. */
+#include "fuzz_reply.h"
+
+#include "../../server/master_guard.c"
+
+#include "fuzz.h"
+
+/* A bar cannot become shorter by what a master says, and no time so long that it ends never. */
+static void check_guard(struct guard *guard, const struct guard_event *event)
+{
+	uint64_t least_us = guard->params.max_ttl_us + guard->params.margin_us;
+	struct guard_action action;
+	guard_event(guard, event);
+	for (int i = 0; i < 3; i++)
+		guard_next(guard, 0, event->now_us, event->now_us, &action);
+	uint64_t left_us = guard_bar_left_us(guard, 0, event->now_us);
+	MUST(guard->masters[0].state != GUARD_CONDEMNED || left_us >= least_us, "a bar of %llu us", (unsigned long long)left_us);
+}
+
+static void check_event(const redisReply *reply, enum guard_event_kind kind, bool voting)
+{
+	const struct guard_params params = {.masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1};
+	struct guard guard;
+	struct guard_event event = {.kind = GUARD_CONNECTED, .now_us = 1000000000, .run_id = 1, .client_id = 1};
+	guard_init(&guard, &params);
+	guard_event(&guard, &event);
+	event = (struct guard_event){.kind = kind, .now_us = event.now_us};
+	fill_event(reply, &event);
+	MUST(event.kind == kind && event.master == 0, "event %d of master %u", (int)event.kind, event.master);
+	if (kind == GUARD_CERTIFICATE)
+		check_guard(&guard, &event);
+	if (kind == GUARD_CERTIFICATE && voting) {
+		guard.masters[0].state = GUARD_VOTING;
+		check_guard(&guard, &event);
+	}
+}
+
+/* A master's own time, before and after what it says now. */
+static void check_time(const redisReply *reply)
+{
+	const struct guard_params params = {.masters = 1, .max_ttl_us = 60000000, .digest = 1, .seed = 1};
+	static const uint64_t befores_us[] = {1, UINT64_C(1795215206922001)};
+	struct guard guard;
+	uint64_t time_us = integer_at(reply, 1);
+	for (size_t i = 0; i < sizeof befores_us / sizeof *befores_us; i++) {
+		guard_init(&guard, &params);
+		guard_time(&guard, 0, 1000000000, 1000000050, befores_us[i]);
+		guard_time(&guard, 0, 1000001000, 1000001050, time_us);
+		guard_time(&guard, 0, 1000002000, 1000002050, time_us);
+		(void)guard_master_time_us(&guard, 0, 1000003000);
+	}
+}
+
+void fuzz_check_guard_answer(const redisReply *reply)
+{
+	if (reply->type != REDIS_REPLY_ARRAY || integer_at(reply, 1) == 0)
+		return; /* as take_answer() */
+	check_event(reply, GUARD_CERTIFICATE, false);
+	check_event(reply, GUARD_CERTIFICATE, true);
+	check_event(reply, GUARD_BARRED, false);
+	check_event(reply, GUARD_FENCES, false);
+	check_event(reply, GUARD_CERTIFIED, false);
+	check_time(reply);
+}

@@ -1,0 +1,129 @@
+/* The scripts of the restart guard in C, beside their Lua: see model_master.h. */
+#include <assert.h>
+
+#include "model_internal.h"
+
+
+void model_certificate(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+{
+	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id', 'kept',
+	 * 	'clocked_us', 'evicted') */
+	uint32_t evicted = master->evicted;
+	/* if seen[1] and seen[4] == ARGV[1] and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then */
+	if (master->certificate != 0 && master->digest == command->digest && command->ttl_ms > master->ttl_ms)
+		/* redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
+		 * seen[5] = ARGV[2] */
+		master->ttl_ms = (uint32_t)command->ttl_ms;
+	/* if ARGV[3] ~= '' and ARGV[3] ~= seen[10] then */
+	if (command->evicted != 0)
+		/* redis.call('HSET', KEYS[1], 'evicted', ARGV[3]) */
+		master->evicted = command->evicted;
+	/* local reply = {1, now[1] * 1000000 + now[2], redis.call('HINCRBY', KEYS[1], 'beat', 1)}
+	 * for i = 1, 10 do
+	 * 	reply[i + 3] = seen[i] or '' */
+	model_reply_code(master, 1, ret_reply);
+	ret_reply->beat = ++master->beat;
+	ret_reply->certificate = master->certificate;
+	ret_reply->run_id = master->run_id;
+	ret_reply->cluster = master->cluster;
+	ret_reply->digest = master->digest;
+	ret_reply->ttl_ms = master->ttl_ms;
+	ret_reply->marker = master->marker;
+	ret_reply->marker_run_id = master->marker_run_id;
+	ret_reply->kept = master->kept;
+	ret_reply->clocked_us = master->clocked_us;
+	ret_reply->evicted = evicted;
+}
+
+void model_bar(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+{
+	assert(command->marker != 0 && command->run_id != 0);
+	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'marker_run_id', 'kept')
+	 * if (seen[1] or '') ~= ARGV[1] then */
+	if (master->certificate != command->certificate) {
+		/* return {0, now_us} */
+		model_reply_code(master, 0, ret_reply);
+		return;
+	}
+	/* redis.call('HDEL', KEYS[1], 'certificate') */
+	master->certificate = 0;
+	/* local marker, kept = ARGV[2], ARGV[4] */
+	uint64_t marker = command->marker;
+	bool kept = command->kept;
+	/* if seen[2] and seen[3] == ARGV[3] then */
+	if (master->marker != 0 && master->marker_run_id == command->run_id) {
+		/* marker = seen[2]
+		 * kept = seen[4] == '1' and kept or '0' */
+		marker = master->marker;
+		kept = master->kept && kept;
+	}
+	/* redis.call('HSET', KEYS[1], 'marker', marker, 'marker_run_id', ARGV[3], 'kept', kept) */
+	master->marker = marker;
+	master->marker_run_id = command->run_id;
+	master->kept = kept;
+	/* return {1, now_us, marker, kept} */
+	model_reply_code(master, 1, ret_reply);
+	ret_reply->marker = marker;
+	ret_reply->kept = kept;
+}
+
+void model_fences(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+{
+	assert(command->certificate != 0);
+	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'kept', 'ttl_ms')
+	 * if seen[1] ~= ARGV[1] and (seen[2] ~= ARGV[1] or seen[3] ~= '1') then */
+	if (master->certificate != command->certificate && (master->marker != command->certificate || !master->kept)) {
+		/* return {-3, now_us} */
+		model_reply_code(master, -3, ret_reply);
+		return;
+	}
+	/* local all = redis.call('HGETALL', KEYS[1])
+	 * local fence = 0
+	 * for i = 1, #all, 2 do
+	 * 	if all[i] == 'floor' or string.find(all[i], '^%d+$') then
+	 * 		fence = math.max(fence, tonumber(all[i + 1])) */
+	uint64_t fence = master->floor;
+	for (unsigned i = 0; i < MODEL_BUCKETS; i++)
+		fence = model_larger(fence, master->buckets[i]);
+	/* return {1, now_us, fence, tonumber(seen[4] or 0)} */
+	model_reply_code(master, 1, ret_reply);
+	ret_reply->fence = fence;
+	ret_reply->ttl_ms = master->ttl_ms;
+}
+
+void model_certify(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+{
+	assert(command->marker != 0 && command->run_id != 0);
+	/* if now_us > tonumber(ARGV[8]) then */
+	if (model_is_late(master, command)) {
+		/* return {-2, now_us} */
+		model_reply_code(master, -2, ret_reply);
+		return;
+	}
+	/* local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms')
+	 * if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then */
+	if (master->marker != command->marker || master->marker_run_id != command->run_id) {
+		/* return {0, now_us} */
+		model_reply_code(master, 0, ret_reply);
+		return;
+	}
+	/* redis.call('HDEL', KEYS[1], 'marker', 'marker_run_id', 'kept') */
+	master->marker = master->marker_run_id = 0;
+	master->kept = false;
+	/* redis.call('HSET', KEYS[1], 'certificate', ARGV[1], 'run_id', ARGV[2], 'cluster', ARGV[3], 'digest', ARGV[4], … */
+	master->certificate = command->marker;
+	master->run_id = command->run_id;
+	master->cluster = command->cluster;
+	master->digest = command->digest;
+	/* local floor, ttl_ms = ARGV[6], ARGV[5]
+	 * if tonumber(seen[4] or 0) > tonumber(ttl_ms) then ttl_ms = seen[4] … 'ttl_ms', ttl_ms, … */
+	master->ttl_ms = (uint32_t)model_larger(master->ttl_ms, command->ttl_ms);
+	/* if tonumber(seen[3] or 0) > tonumber(floor) then floor = seen[3] … 'floor', floor) */
+	master->floor = model_larger(master->floor, command->fence);
+	/* if ARGV[7] == '1' then */
+	if (command->clocked)
+		/* redis.call('HSET', KEYS[1], 'clocked_us', string.format('%.0f', now_us)) */
+		master->clocked_us = master->now_us;
+	/* return {1, now_us} */
+	model_reply_code(master, 1, ret_reply);
+}

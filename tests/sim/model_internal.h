@@ -1,0 +1,45 @@
+/* What the files of the modelled master share: see model_master.h. */
+#ifndef MODEL_INTERNAL_H
+#define MODEL_INTERNAL_H
+
+#include "model_master.h"
+
+/* ---- model_master.c ---- */
+
+uint64_t model_now_ms(const struct model_master *master);
+/* True where Redis would not show a key with this end (0: none) any more. */
+bool model_has_ended(const struct model_master *master, uint64_t expires_ms);
+/* What Redis does before any command looks at a key: one whose end has passed is not there. */
+struct model_key *model_look_up(struct model_master *master, unsigned key);
+/* return {code, now_us} */
+void model_reply_code(const struct model_master *master, int code, struct model_reply *ret_reply);
+/* now_us > tonumber(ARGV[…]) */
+bool model_is_late(const struct model_master *master, const struct model_command *command);
+/* redis.call('HGET', KEYS[2], 'certificate') ~= ARGV[…] and ARGV[…] ~= '----------------' */
+bool model_is_other_certificate(const struct model_master *master, const struct model_command *command);
+
+static inline uint64_t model_larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- model_line.c ---- */
+
+static inline bool model_same_place(struct model_place a, struct model_place b)
+{
+	return a.replica == b.replica && a.arrival == b.arrival;
+}
+
+/* line_first.lua: who is first in the line and whose redlockd lives; replica 0: nobody. Drops those of dead ones on the way. */
+struct model_place model_line_first(struct model_master *master, unsigned key);
+/* line_join.lua: into the line, which then outlives `wait_ms`. */
+void model_line_join(struct model_master *master, unsigned key, struct model_place place, uint32_t wait_ms);
+/* ZADD … NX, ZREM: true if it was there. */
+void model_line_add(struct model_master *master, unsigned key, struct model_place place);
+bool model_line_remove(struct model_master *master, unsigned key, struct model_place place);
+/* PTTL of a replica's alive key: −2 where there is none. */
+int64_t model_alive_pttl(const struct model_master *master, uint64_t replica);
+/* Forgets lines and alive keys whose end has passed. */
+void model_line_sweep(struct model_master *master);
+
+#endif

@@ -1,0 +1,203 @@
+/* Those who wait at one process, and what it says and hears about them, as server/lease_line.c and server/master_line.c do it: who is the
+ * first for each resource and who follows; "I am alive" on each master every LINE_TICK_US while anybody waits; what a master calls out
+ * (random_ear.c) goes to the one who is named, or to the first of those who see the lock go by. */
+#include <assert.h>
+
+#include "random_world.h"
+
+#define LINE_TICK_US (300 * MS)
+
+/* ---- alive ---- */
+
+/* Half of all events would be these and their answers: mostly they take no time, and only the answer that says something is sent. */
+static void say_alive(struct world *world, unsigned proc, unsigned node, enum what what)
+{
+	struct event *event = event_new(world, EVENT_COMMAND);
+	event->what = (uint8_t)what;
+	event->run_at = 0;
+	event->u.command.place.replica = world->procs[proc].replica;
+	if (!net_send_at_once(world, proc, node, event))
+		net_send(world, proc, node, event);
+}
+
+static void say_everywhere(struct world *world, unsigned proc, enum what what)
+{
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		if (!link_is_reachable(&world->procs[proc].links[i]))
+			continue;
+		say_alive(world, proc, i, what);
+		ear_open(world, proc, i);
+	}
+}
+
+static void arm_tick(struct world *world, unsigned proc)
+{
+	struct proc *process = &world->procs[proc];
+	struct event *event = event_new(world, EVENT_LINE);
+	event->proc = (uint8_t)proc;
+	event->serial = process->line_serial;
+	event_push(world, event, world->now + proc_true_after(process, LINE_TICK_US));
+}
+
+void line_tick(struct world *world, unsigned proc, uint32_t serial)
+{
+	struct proc *process = &world->procs[proc];
+	if (process->line_serial != serial || !process->line_open)
+		return;
+	proc_round(world, process);
+	say_everywhere(world, proc, WHAT_ALIVE);
+	arm_tick(world, proc);
+}
+
+/* It had run out, or the master has forgotten it. */
+void line_forgotten(struct world *world, unsigned proc, unsigned node)
+{
+	if (!world->procs[proc].line_open)
+		return;
+	TELL(world, "p%u: master %u does not know any more that it lives", proc, node);
+	say_alive(world, proc, node, WHAT_ALIVE_ANEW);
+	line_lapsed(world, proc);
+}
+
+/* ---- who waits ---- */
+
+void line_start(struct world *world, unsigned proc)
+{
+	struct proc *process = &world->procs[proc];
+	process->replica = (uint64_t)process->run << 4 | (proc + 1);
+	process->line_open = false;
+	process->line_serial = ++world->next_serial;
+	process->waiting = 0;
+	process->lapses = 0;
+	for (unsigned key = 0; key < MODEL_KEYS; key++)
+		process->lines[key].count = 0;
+}
+
+static void count_waiter(struct world *world, unsigned proc, int by)
+{
+	struct proc *process = &world->procs[proc];
+	process->waiting = (uint16_t)(process->waiting + by);
+	if (process->waiting == 0) {
+		process->line_open = false;
+	} else if (by > 0 && process->waiting == 1) {
+		process->line_open = true;
+		process->line_serial = ++world->next_serial;
+		say_everywhere(world, proc, WHAT_ALIVE_ANEW);
+		arm_tick(world, proc);
+	}
+}
+
+void line_join(struct world *world, unsigned proc, struct op *op, struct redlock_event *start)
+{
+	struct proc *process = &world->procs[proc];
+	struct waiters *line = &process->lines[op->key];
+	assert(line->count < OPS);
+	start->behind = line->count > 0;
+	line->ops[line->count++] = (uint16_t)(op - process->ops);
+	op->lapses = process->lapses;
+	count_waiter(world, proc, 1);
+}
+
+static void tell_first(struct world *world, unsigned proc, struct op *op, uint64_t remaining_us)
+{
+	struct proc *process = &world->procs[proc];
+	struct redlock_event first = { .kind = REDLOCK_FIRST, .now_us = proc_now(world, process), .remaining_us = remaining_us };
+	op->lapses = process->lapses;
+	op->passed_at = 0;
+	op_drive(world, proc, op, &first);
+}
+
+/* The first of each line tries at once, which puts it in its place again; the others do so when they become the first. */
+void line_lapsed(struct world *world, unsigned proc)
+{
+	struct proc *process = &world->procs[proc];
+	process->lapses++;
+	world->figures->lapses++;
+	for (unsigned key = 0; key < world->config.keys; key++)
+		if (process->lines[key].count > 0)
+			tell_first(world, proc, &process->ops[process->lines[key].ops[0]], 0);
+}
+
+/* When the one behind may try by itself: the lease that was just given runs out, or what the one before it knew. */
+static uint64_t remaining_us(const struct world *world, const struct proc *process, const struct op *op, const struct op *next,
+			     const struct redlock_result *result)
+{
+	uint64_t free_us = redlock_free_us(&op->core), now_us = proc_now(world, process);
+	if (next->lapses != process->lapses)
+		return 0;
+	if (result->outcome == REDLOCK_OK)
+		return result->ttl_us;
+	return free_us == REDLOCK_NEVER ? REDLOCK_NEVER : free_us > now_us ? free_us - now_us : 0;
+}
+
+void line_leave(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result)
+{
+	struct proc *process = &world->procs[proc];
+	struct waiters *line = &process->lines[op->key];
+	uint16_t index = (uint16_t)(op - process->ops);
+	unsigned at = 0;
+	while (line->ops[at] != index)
+		at++;
+	assert(at < line->count);
+	line->count--;
+	for (unsigned i = at; i < line->count; i++)
+		line->ops[i] = line->ops[i + 1];
+	count_waiter(world, proc, -1);
+	if (at > 0 || line->count == 0)
+		return;
+	struct op *next = &process->ops[line->ops[0]];
+	tell_first(world, proc, next, remaining_us(world, process, op, next, result));
+}
+
+struct op *line_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival)
+{
+	struct proc *process = &world->procs[proc];
+	const struct waiters *line = &process->lines[key];
+	for (unsigned i = 0; i < line->count; i++)
+		if (process->ops[line->ops[i]].core.arrival == arrival)
+			return &process->ops[line->ops[i]];
+	return NULL;
+}
+
+/* ---- what the masters call ---- */
+
+/* One of ours is called who is not here any more: its place has to go, or all behind it wait for nobody. */
+static void drop_ghost(struct world *world, unsigned proc, unsigned node, const struct called *called)
+{
+	struct call call = { .op = NONE, .what = REDLOCK_SCRIPT_RELEASE, .key = called->key, .owed = true, .forgettable = true };
+	struct model_command command = { .key = called->key, .place = called->place };
+	world->figures->ghosts++;
+	TELL(world, "p%u: nobody waits here for r%u since %llu any more", proc, called->key, (unsigned long long)called->place.arrival);
+	link_send(world, proc, node, &call, &command);
+}
+
+static void wake(struct world *world, unsigned proc, unsigned node, const struct called *called)
+{
+	struct proc *process = &world->procs[proc];
+	struct op *op = line_find(world, proc, called->key, called->place.arrival);
+	if (!op) {
+		drop_ghost(world, proc, node, called);
+		return;
+	}
+	struct redlock_event event = { .kind = REDLOCK_WAKE, .now_us = proc_now(world, process), .master = (uint8_t)node, .fence = fence_guess(world, process) };
+	world->figures->called++;
+	order_called(op, node, called);
+	TELL(world, "p%u: hears from master %u that it is the turn of its %llu for r%u", proc, node, (unsigned long long)called->place.arrival, called->key);
+	op_drive(world, proc, op, &event);
+}
+
+void line_heard(struct world *world, unsigned proc, unsigned node, const struct called *called)
+{
+	struct proc *process = &world->procs[proc];
+	const struct waiters *line = &process->lines[called->key];
+	proc_round(world, process);
+	if (called->place.replica == process->replica) {
+		wake(world, proc, node, called);
+	} else if (line->count > 0) {
+		struct op *op = &process->ops[line->ops[0]];
+		struct redlock_event event = { .kind = REDLOCK_PASSED, .now_us = proc_now(world, process), .master = (uint8_t)node };
+		world->figures->passed++;
+		order_passed(world, op, node);
+		op_drive(world, proc, op, &event);
+	}
+}

@@ -1,0 +1,176 @@
+/* Those who wait in line: what sim_world.c leaves to this file. Each operation is a process of its own, and its place is replica:arrival
+ * with the operation's number + 1 for the replica. All there are live, unless one lapses.
+ *
+ * A call is on its way from when a script names the operation until it hears of it or the call is lost: at any time, in any order. Calls of one
+ * master that are on their way at once count as one. What the other process hears (PASSED) changes only for how long it sleeps; as
+ * its timer may come at any time anyway, it is left out. */
+#include "sim_world.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "planted.h"
+
+enum { ALIVE_MS = 1000000, WAIT_MS = 1000 };
+
+void sim_line_init(struct sim_world *world, const struct sim_config *config)
+{
+	world->lapses_left = config->lapses;
+	for (unsigned i = 0; i < SIM_MASTERS; i++)
+		for (unsigned o = 0; o < SIM_OPS; o++)
+			model_alive_set(&world->masters[i], o + 1, ALIVE_MS, false);
+}
+
+void sim_line_begin(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned guess)
+{
+	if (config->attempts > 0)
+		world->ops[o].arrival = (uint8_t)(2 * guess + (world->ops[1 - o].arrival != 0));
+}
+
+void sim_line_place(const struct sim_world *world, unsigned o, const struct sim_command *command, struct model_command *ret_command)
+{
+	if (command->tokenless)
+		ret_command->token = 0;
+	if (command->place == REDLOCK_PLACE_NONE)
+		return;
+	ret_command->place = (struct model_place){ world->ops[o].arrival, o + 1 };
+	ret_command->wait_ms = command->place == REDLOCK_PLACE_KEEP ? WAIT_MS : 0;
+}
+
+void sim_line_note_call(struct sim_world *world, unsigned master, const struct model_reply *reply)
+{
+	if (reply->called.replica != 0)
+		world->ops[reply->called.replica - 1].called |= (uint8_t)(1U << master);
+}
+
+/* ---- events ---- */
+
+static bool is_majority(uint16_t set)
+{
+	return 2 * __builtin_popcount(set) > SIM_MASTERS;
+}
+
+static bool call_begins_attempt(const struct sim_op *op, unsigned master)
+{
+	return op->core.state == REDLOCK_WAITING && is_majority(op->core.woken | (uint16_t)(1U << master));
+}
+
+static bool may_attempt(const struct sim_world *world, const struct sim_config *config)
+{
+	return world->ops[0].core.attempt + world->ops[1].core.attempt < config->attempts;
+}
+
+/* It sleeps until it is called, or the holder's time is up. */
+static bool sleeps(const struct sim_op *op)
+{
+	return op->core.state == REDLOCK_WAITING && redlock_deadline_us(&op->core) > op->now_us + op->core.params.master_timeout_us;
+}
+
+bool sim_line_may_leave(const struct sim_config *config, const struct sim_op *op)
+{
+	return !config->patient || (config->second_leaves && op->arrival % 2 == 1);
+}
+
+bool sim_line_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned o)
+{
+	return may_attempt(world, config) && (!config->patient || world->call_lost || !sleeps(&world->ops[o]));
+}
+
+bool sim_line_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+{
+	const struct sim_op *op = &world->ops[event->op];
+	bool on_its_way = redlock_has(op->called, event->master), begins = call_begins_attempt(op, event->master);
+	switch ((enum sim_kind)event->kind) {
+	case SIM_CALL:
+		if (!on_its_way || (begins && !may_attempt(world, config)))
+			return false;
+		return begins ? config->guesses[event->arg] > 0 : event->arg == 0;
+	case SIM_LOSE_CALL: return on_its_way && world->lapses_left > 0;
+	case SIM_END: return op->core.state == REDLOCK_WAITING && sim_line_may_leave(config, op);
+	case SIM_LAPSE: return world->lapses_left > 0 && !op->done && model_is_alive(&world->masters[event->master], event->op + 1U);
+	default: return !model_is_alive(&world->masters[event->master], event->op + 1U);
+	}
+}
+
+/* The operation hears it; if it is not there any more its process gives up the place for it. */
+static void hear_call(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+{
+	struct sim_op *op = &world->ops[event->op];
+	struct redlock_event wake = { .kind = REDLOCK_WAKE, .master = event->master, .fence = config->guesses[event->arg] };
+	struct sim_command leave = { REDLOCK_SCRIPT_RELEASE, (uint8_t)op->core.attempt, 0, 0, true, op->certificates[event->master],
+				     REDLOCK_PLACE_LEAVE, true };
+	if (op->done)
+		sim_send(world, event->op, event->master, &leave);
+	else
+		sim_drive(world, event->op, &wake);
+}
+
+/* Its process pings again, and learns that it counted as dead: its place may be gone, a call missed. */
+static void revive(struct sim_world *world, unsigned o, unsigned master)
+{
+	struct redlock_event first = { .kind = REDLOCK_FIRST, .remaining_us = 0 };
+	model_alive_set(&world->masters[master], o + 1, ALIVE_MS, false);
+	if (!world->ops[o].done)
+		sim_drive(world, o, &first);
+}
+
+void sim_line_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+{
+	struct sim_op *op = &world->ops[event->op];
+	struct redlock_event timer = { .kind = REDLOCK_TIMER, .fence = config->guesses[0] };
+	if (event->kind == SIM_CALL || event->kind == SIM_LOSE_CALL)
+		op->called &= (uint8_t)~(1U << event->master);
+	if (event->kind == SIM_LOSE_CALL || event->kind == SIM_LAPSE)
+		world->lapses_left--;
+	world->call_lost |= event->kind == SIM_LOSE_CALL;
+	if (event->kind == SIM_END) {
+		op->now_us = op->core.wait_end_us;
+		sim_drive(world, event->op, &timer);
+	} else if (event->kind == SIM_CALL) {
+		hear_call(world, config, event);
+	} else if (event->kind == SIM_LAPSE) {
+		model_evict_alive(&world->masters[event->master], event->op + 1U);
+	} else if (event->kind == SIM_REVIVE) {
+		revive(world, event->op, event->master);
+	}
+}
+
+/* ---- what must hold ---- */
+
+static void check_place(struct sim_world *world, const struct sim_config *config, unsigned o)
+{
+	const struct sim_op *op = &world->ops[o];
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		const struct model_line *line = model_waiting(&world->masters[i], sim_key(config, o));
+		const struct sim_link *link = &op->links[i];
+		bool all_carried_out = !link->excused && link->command_count == 0 && link->stale_count == 0;
+		for (unsigned k = 0; line && all_carried_out && k < line->count; k++)
+			if (line->places[k].replica == o + 1)
+				world->violated |= SIM_PLACE_LEFT;
+	}
+}
+
+/* Nothing is on its way from or to it, and it will not do anything soon. */
+static bool is_quiet(const struct sim_world *world, unsigned o)
+{
+	const struct sim_op *op = &world->ops[o];
+	bool gone = op->core.state == REDLOCK_IDLE || (op->done && (op->outcome != REDLOCK_OK || op->released));
+	bool quiet = (sleeps(op) || gone) && op->called == 0;
+	for (unsigned i = 0; i < SIM_MASTERS; i++)
+		quiet = quiet && op->links[i].command_count + op->links[i].reply_count + op->links[i].stale_count == 0 &&
+			model_is_alive(&world->masters[i], o + 1);
+	return quiet;
+}
+
+void sim_line_check(struct sim_world *world, const struct sim_config *config)
+{
+	bool all_quiet = true, one_waits = false;
+	for (unsigned o = 0; o < SIM_OPS; o++) {
+		all_quiet = all_quiet && is_quiet(world, o);
+		one_waits = one_waits || world->ops[o].core.state == REDLOCK_WAITING;
+		if (world->ops[o].finished)
+			check_place(world, config, o);
+	}
+	if (all_quiet && one_waits && !world->call_lost && world->troubles_left == config->troubles)
+		world->violated |= SIM_FORGOTTEN;
+}

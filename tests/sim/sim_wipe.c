@@ -1,0 +1,73 @@
+/* A master that loses its memory, once: what sim_world.c leaves to this file. What the guard (server/redlock/guard.c) does about it is modelled by
+ * when the master may vote again and with what floor. */
+#include "planted.h"
+#include "sim_world.h"
+
+/* The largest number of N − Q + 1 others: of three masters, both. */
+static uint8_t fence_of_others(const struct sim_world *world, unsigned master)
+{
+	uint64_t fence = 0, least = UINT8_MAX;
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		uint64_t number = model_number(&world->masters[i], 0);
+		if (i == master)
+			continue;
+		fence = number > fence ? number : fence;
+		least = number < least ? number : least;
+	}
+	return (uint8_t)(PLANTED(PLANTED_RESYNC_FEW) ? least : fence);
+}
+
+void sim_wipe(struct sim_world *world, unsigned master)
+{
+	world->wiped = (uint8_t)master;
+	if (PLANTED(PLANTED_RESYNC_EARLY))
+		world->early_floor = fence_of_others(world, master);
+	model_flushall(&world->masters[master]);
+}
+
+static bool has_lease(const struct sim_op *op)
+{
+	return op->done && op->outcome == REDLOCK_OK && !op->released;
+}
+
+/* What waiting for the longest lease makes sure of: whoever had the old certificate neither has a lease any more nor can get one.
+ * The keys of later attempts are not there, so there is nothing of them to forget. */
+static bool bar_is_over(const struct sim_world *world, unsigned master)
+{
+	for (unsigned o = 0; o < SIM_OPS && !PLANTED(PLANTED_NO_BAR); o++) {
+		const struct sim_op *op = &world->ops[o];
+		bool lives = (sim_is_open(op) || has_lease(op)) && sim_has_validity(op);
+		if (lives && op->certificates[master] == SIM_CERTIFICATE)
+			return false;
+	}
+	return true;
+}
+
+/* The survey and CERTIFY, at one time. */
+void sim_wipe_certify(struct sim_world *world, unsigned master)
+{
+	uint8_t floor = PLANTED(PLANTED_RESYNC_EARLY) ? world->early_floor : fence_of_others(world, master);
+	world->masters[master].floor = PLANTED(PLANTED_NO_RESYNC) ? 0 : floor;
+	world->masters[master].certificate = SIM_NEXT_CERTIFICATE;
+}
+
+/* A key lives longer than the validity of its attempt. What has no lease (any more) gives it back: that need not be waited for. */
+static bool can_expire(const struct sim_world *world, unsigned master, unsigned key)
+{
+	uint64_t token = model_token(&world->masters[master], key);
+	if (token == 0)
+		return false;
+	const struct sim_op *op = &world->ops[sim_token_op(token)];
+	return (sim_is_open(op) || has_lease(op)) && sim_token_attempt(token) == op->core.attempt && !sim_has_validity(op);
+}
+
+bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event)
+{
+	const struct sim_op *op = &world->ops[event->op];
+	switch ((enum sim_kind)event->kind) {
+	case SIM_WIPE: return world->wiped == SIM_MASTERS;
+	case SIM_RUN_OUT: return has_lease(op) && sim_has_validity(op);
+	case SIM_EXPIRE: return can_expire(world, event->master, event->arg);
+	default: return world->masters[event->master].certificate == 0 && bar_is_over(world, event->master);
+	}
+}
