@@ -246,14 +246,14 @@ def test_resources_differ_by_each_byte(service):
 
 def test_get_shows_the_state(service, resource):
     free = state(service, resource)
-    assert set(free) == {"resource", "held", "votes"} and free["held"] is False
+    assert set(free) == {"resource", "held", "waiters", "votes"} and free["held"] is False and free["waiters"] == 0
     assert free["votes"]["needed"] == 2 and free["votes"]["masters"] == 3 and free["votes"]["refused"] >= 2
     assert free["votes"]["granted"] == free["votes"]["failed"] == free["votes"]["barred"] == 0
     fence = service.acquire(resource, 20000, owner="日本 \"x\"")["fence"]
     wait_for_all(service, resource)
     held = state(service, resource)
-    assert set(held) == {"resource", "held", "owner", "fence", "remaining_ms", "votes"}
-    assert held["fence"] == fence
+    assert set(held) == {"resource", "held", "owner", "fence", "remaining_ms", "waiters", "votes"}
+    assert held["fence"] == fence and held["waiters"] == 0
     assert held["resource"] == resource and held["held"] is True and held["owner"] == "日本 \"x\""
     assert 0 < held["remaining_ms"] <= 20000
     assert held["votes"]["granted"] >= 2 and held["votes"]["failed"] == 0

@@ -2,8 +2,9 @@
 
 Times are microseconds of CLOCK_BOOTTIME, which all processes of one machine share. An event of a client's history (client.py) is a
 dictionary with `kind` (acquire, extend, release), `client`, `daemon`, `resource`, `token`, `sent`, `received`, `status`, and for a lease
-`fence`, `ttl_ms`, `validity_ms`, `drift_ms`. An entry of the journal of the guarded resource (guarded.py) has `op` (enter, write), `at`,
-`resource`, `fence`, `token`, `taken`, `value`.
+`fence`, `ttl_ms`, `validity_ms`, `drift_ms`; an acquisition has `wait_ms`, how long it was ready to wait, and where that is not 0 `waited_ms`,
+how long it did. An entry of the journal of the guarded resource (guarded.py) has `op` (enter, write), `at`, `resource`, `fence`, `token`, `taken`,
+`value`.
 
 The interval in which a client may rely on its lease
 ----------------------------------------------------
@@ -19,6 +20,10 @@ with `elapsed` from the beginning of the winning attempt, which began after the 
 
 and that is taken as the end, less 1 ms for the rounding of validity_ms. It is the latest end that can be proved from what the client saw;
 counting validity_ms from `received` would claim time that nobody has promised (the answer may have lain about).
+
+After a wait in the line that is far too early: the winning attempt began when the wait was over. The answer says how long that was, by the
+clock of redlockd, from when it had the request: so the promise ends no earlier than at sent + waited + validity. (A client elsewhere takes
+0.99 of the wait, since its clock may run differently; here all have one clock.)
 
 An extension is a further interval of the same kind, from when its answer was received; the interval before it ends as it would have
 without. An extension without an answer, or with a refusal, changes nothing: what was promised stays promised.
@@ -72,7 +77,7 @@ class Lease:
 
 def interval_of(event):
     """From the answer until what was promised is over; see the top of the file."""
-    promised_ms = max(event["validity_ms"], event["ttl_ms"] - event["drift_ms"] - 1)
+    promised_ms = max(event.get("waited_ms", 0) + event["validity_ms"], event["ttl_ms"] - event["drift_ms"] - 1)
     return event["received"], event["sent"] + promised_ms * 1000
 
 
@@ -162,6 +167,47 @@ def find_same_fences(leases):
 def find_changed_fences(leases):
     """Leases whose extensions told another fence."""
     return [lease for lease in leases if len(lease.fences) > 1]
+
+
+# ----------------------------------------------------------------------------------------------------- waits
+
+
+def pauses(log, targets):
+    """When at least one of these processes was stopped, as (begin, end) without overlaps, from the faults that a nemesis wrote down."""
+    open_since, found = {}, []
+    for fault in log:
+        if "stopped" not in fault["kind"] or fault["target"] not in targets:
+            continue
+        if fault["what"] == "begins":
+            open_since.setdefault(fault["target"], fault["at"])
+        elif fault["target"] in open_since:
+            found.append((open_since.pop(fault["target"]), fault["at"]))
+    found += [(since, float("inf")) for since in open_since.values()]
+    merged = []
+    for start, end in sorted(found):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def time_awake_us(event, log):
+    """How long a request took, without the time in which its redlockd or its client were stopped."""
+    targets = (f"redlockd {event['daemon']}", f"clients {event['client'].partition('.')[0]}")
+    paused = sum(max(0, min(end, event["received"]) - max(start, event["sent"])) for start, end in pauses(log, targets))
+    return event["received"] - event["sent"] - paused
+
+
+def find_hanging(events, log, beyond_us):
+    """Requests that were ready to wait and had no answer, or a late one, so long after their wait was over."""
+    return [event for event in events if event.get("wait_ms") and event["received"] - event["sent"] > event["wait_ms"] * 1000 + beyond_us and
+            time_awake_us(event, log) > event["wait_ms"] * 1000 + beyond_us]
+
+
+def find_impatient(events):
+    """Requests that were told that somebody else holds the lock before the time was over that they were ready to wait."""
+    return [event for event in events if event.get("code") == "locked" and event["received"] - event["sent"] < event.get("wait_ms", 0) * 1000]
 
 
 # ---------------------------------------------------------------------------------------- the guarded resource

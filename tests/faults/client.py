@@ -4,14 +4,15 @@ Started with one argument, a JSON object (see main), and ends when its standard 
 of its own to each redlockd. It takes a lease as README.md says: it counts from when it sent the request, brings its fence to the
 guarded resource before it reads there, and writes only while its deadline is not over. But for the clients that are paused: some sleep
 past the end of their lease and write then without a look at the clock, some processes stop themselves (SIGSTOP) before they write, and
-are continued by the program that started them. The history is one line of JSON for each answer or each failure to get one (checkers.py
-says what is in it).
+are continued by the program that started them. About half of the requests wait in the line (`wait_ms`), and some of those close their
+connection while they do. The history is one line of JSON for each answer or each failure to get one (checkers.py says what is in it).
 """
 
 import http.client
 import json
 import os
 import random
+import select
 import signal
 import socket
 import sys
@@ -32,9 +33,14 @@ class UnixConnection(http.client.HTTPConnection):
         super().__init__("localhost", timeout=HTTP_TIMEOUT_S)
         self.path = path
 
+    def set_patience(self, seconds):
+        self.timeout = seconds
+        if self.sock:
+            self.sock.settimeout(seconds)
+
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(HTTP_TIMEOUT_S)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self.path)
 
 
@@ -50,6 +56,10 @@ class History:
             self.file.write(json.dumps(event) + "\n")
 
 
+class Left(Exception):
+    """The client has closed its connection while it waited."""
+
+
 class Service:
     """All redlockd, as one client sees them."""
 
@@ -57,18 +67,22 @@ class Service:
         self.name, self.history = name, history
         self.connections = [UnixConnection(path) for path in paths]
 
-    def call(self, kind, daemon, method, path, resource, body):
-        """Makes a request and writes down what came of it; returns the event."""
-        event = {"kind": kind, "client": self.name, "daemon": daemon, "resource": resource, "token": body.get("token"), "sent": now_us()}
+    def call(self, kind, daemon, method, path, resource, body, stays_s=None):
+        """Makes a request and writes down what came of it; returns the event. `stays_s`: if there is no answer by then the client leaves."""
+        event = {"kind": kind, "client": self.name, "daemon": daemon, "resource": resource, "token": body.get("token"), "sent": now_us(),
+                 "wait_ms": body.get("wait_ms", 0)}
         connection = self.connections[daemon]
+        connection.set_patience(event["wait_ms"] / 1000 + HTTP_TIMEOUT_S)
         try:
             connection.request(method, path, json.dumps(body))
+            if stays_s is not None and not select.select([connection.sock], [], [], stays_s)[0]:
+                raise Left
             answer = connection.getresponse()
             content = answer.read()
             event["received"] = now_us()
             event["status"] = answer.status
             self._note(event, json.loads(content) if content else {})
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, Left) as error:
             connection.close()
             event.update(received=now_us(), status=None, code=type(error).__name__)
         self.history.write(event)
@@ -76,7 +90,8 @@ class Service:
 
     @staticmethod
     def _note(event, content):
-        members = ("token", "fence", "ttl_ms", "validity_ms", "drift_ms") if event["status"] in (200, 201) else ("code", "retry_after_ms")
+        lease, refusal = ("token", "fence", "ttl_ms", "validity_ms", "drift_ms", "waited_ms"), ("code", "retry_after_ms", "waited_ms")
+        members = lease if event["status"] in (200, 201) else refusal
         event.update({name: content[name] for name in members if name in content})
 
 
@@ -124,11 +139,18 @@ class Client(threading.Thread):
         resource = f"r/{self.random.randrange(self.settings['resources'])}"
         shortest, longest = self.settings["ttl_ms"]
         ttl_ms = self.random.randint(shortest, 3 * shortest) if self.random.random() < 0.5 else self.random.randint(shortest, longest)
-        return self.service.call("acquire", self.any_daemon(), "POST", "/locks", resource, {"resource": resource, "ttl_ms": ttl_ms})
+        body, stays_s = {"resource": resource, "ttl_ms": ttl_ms}, None
+        if self.random.random() < 0.5:
+            body["wait_ms"] = self.random.randint(*self.settings["wait_ms"])
+            stays_s = self.random.random() * body["wait_ms"] / 1000 if self.random.random() < 0.25 else None
+        return self.service.call("acquire", self.any_daemon(), "POST", "/locks", resource, body, stays_s)
 
     def use(self, lease):
-        """The deadline is the client's own, by the rule of the README: from when it sent the request."""
-        deadline = lease["sent"] + lease["validity_ms"] * 1000
+        """The deadline is the client's own, by the rule of the README: from when it sent the request, and, after a wait, from then on plus 0.99
+        of the wait; some extend at once instead."""
+        deadline = lease["sent"] + int(0.99 * lease.get("waited_ms", 0) + lease["validity_ms"]) * 1000
+        if lease.get("waited_ms") and self.random.random() < 0.3:
+            deadline = self.ask_for_more(lease, deadline)
         if now_us() >= deadline:
             return
         entered = self.guarded.call("enter", lease)
@@ -145,9 +167,10 @@ class Client(threading.Thread):
         self.pause(self.random.uniform(0.02, 0.5) * (deadline - now_us()) / 1e6)
 
     def extend(self, lease, deadline):
+        return deadline if now_us() >= deadline else self.ask_for_more(lease, deadline)
+
+    def ask_for_more(self, lease, deadline):
         """Returns the new deadline, which is the old one if the extension failed."""
-        if now_us() >= deadline:
-            return deadline
         body = {"token": lease["token"], "ttl_ms": self.random.randint(*self.settings["ttl_ms"])}
         answer = self.service.call("extend", self.any_daemon(), "PUT", "/locks/" + lease["resource"], lease["resource"], body)
         return max(deadline, answer["sent"] + answer["validity_ms"] * 1000) if answer["status"] == 200 else deadline
@@ -177,8 +200,8 @@ class Client(threading.Thread):
 
 
 def main():
-    """Settings: name, seed, threads, daemons (paths), resources (how many), ttl_ms (shortest, longest), guarded (path), history (path),
-    stops_itself."""
+    """Settings: name, seed, threads, daemons (paths), resources (how many), ttl_ms and wait_ms (shortest, longest), guarded (path),
+    history (path), stops_itself."""
     settings = json.loads(sys.argv[1])
     ending, history = threading.Event(), History(settings["history"])
     clients = [Client(f"{settings['name']}.{i}", settings, history, ending) for i in range(settings["threads"])]
@@ -187,7 +210,7 @@ def main():
     sys.stdin.read()
     ending.set()
     for client in clients:
-        client.join(4 * HTTP_TIMEOUT_S)
+        client.join(4 * HTTP_TIMEOUT_S + settings["wait_ms"][1] / 1000)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ MASTERS, DAEMONS = 5, 3
 AOF = {0, 1, 3}  # these masters keep an append-only file, fsync at every write; the others keep nothing
 AOF_OPTIONS = ("--appendonly", "yes", "--appendfsync", "always")
 TTL_MS = (100, 1500)
+WAIT_MS = (30, 2500)
 MASTER_TIMEOUT_MS = 100
 RESOURCES = 8
 SECOND = 1_000_000  # all times are microseconds where nothing else is said
@@ -135,7 +136,7 @@ class Daemon(Stoppable):
         masters = ",".join("unix:" + network.path((number, master)) for master in range(MASTERS))
         self.command = [harness.BINARY, "--listen", "unix:" + self.address, "--masters", masters, "--min-ttl-ms", str(TTL_MS[0]),
                         "--default-ttl-ms", str(TTL_MS[1]), "--max-ttl-ms", str(TTL_MS[1]), "--master-timeout-ms",
-                        str(round(MASTER_TIMEOUT_MS * harness.SLOW)), *options]
+                        str(round(MASTER_TIMEOUT_MS * harness.SLOW)), "--workers", str(1 + number % 2), *options]
         self.logs, self.process = [], None
 
     def start(self, *options):
@@ -178,7 +179,8 @@ class ClientProcess(Stoppable):
         self.name, self.threads = f"clients {name}", threads
         self.history = os.path.join(folder, f"history.{name}")
         settings = {"name": name, "seed": seed, "threads": threads, "daemons": [daemon.address for daemon in daemons],
-                    "resources": RESOURCES, "ttl_ms": TTL_MS, "guarded": guarded, "history": self.history, "stops_itself": threads == 1}
+                    "resources": RESOURCES, "ttl_ms": TTL_MS, "wait_ms": WAIT_MS, "guarded": guarded, "history": self.history,
+                    "stops_itself": threads == 1}
         self.process = start_python("client.py", json.dumps(settings), stdin=subprocess.PIPE)
 
     def begin_to_end(self):

@@ -5,7 +5,7 @@ misleads whatever it can; then two checkers over the whole history, and one over
     faults.py       this file: a run from its beginning to its end, and the report
     cluster.py      the processes       network.py   proxies between redlockd and masters      guarded.py   the guarded resource
     client.py       who takes leases    nemesis.py   who does harm                             observer.py  what redlockd says of itself
-    traps.py        harm in several steps that aims at one part of the restart guard
+    traps.py        harm in several steps that aims at one part of the restart guard                 waiting.py   the lines of those who wait
     checkers.py     what must be true of a history (test_checkers.py: histories made by hand)  excuses.py   what may explain an exception
 
 The last line is "N passed, N failed", the exit status 1 if anything failed. A failed check prints what it found with the faults around
@@ -49,17 +49,18 @@ class Run:
         import cluster  # harness.py reads REDLOCKD when it is loaded
         import nemesis
         import observer
-        self.given, self.folder, self.parts, self.observing = given, folder, cluster, observer
+        import waiting
+        self.given, self.folder, self.parts, self.observing, self.waiting = given, folder, cluster, observer, waiting
         self.planted = given.plant is not None
         options = ("--restart-guard", "off") if self.planted else ()
         self.cluster = cluster.Cluster(folder, given.seed, options)
         kind = nemesis.WipingNemesis if self.planted else nemesis.Nemesis
         self.nemesis = kind(self.cluster, given.seed)
         self.observer = observer.Observer(self.cluster.daemons, self.cluster.masters)
-        self.stuck, self.ends = None, []
+        self.stuck, self.left, self.deaf, self.ends = None, None, None, []
 
     def play(self):
-        """Faults, then peace; then everything must be free again."""
+        """Faults, then peace; then everything must be free again, and whoever waits must be called."""
         self.cluster.start_daemons(*(() if self.planted else ("--bootstrap",)))
         self.cluster.start_clients(CLIENTS)
         self.observer.start()
@@ -67,7 +68,9 @@ class Run:
         self.cluster.end_clients()
         largest_jump_s = 5  # back; a lock that nobody releases lasts longer by as much
         patience_s = (self.parts.bar_ms() / 1000 + largest_jump_s + 5) * self.parts.harness.SLOW
+        self.left = self.waiting.what_is_left(self.cluster)
         self.stuck = self.observing.can_all_be_taken(self.cluster, patience_s)
+        self.deaf = self.waiting.who_is_not_called(self.cluster, patience_s)
         self.observer.end()
         self.ends = [wrong for wrong in (daemon.end() for daemon in self.cluster.daemons) if wrong]
 

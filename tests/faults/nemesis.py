@@ -38,7 +38,7 @@ class Nemesis(traps.Traps):
         self.quiet_until = 0                    # nothing else strikes
         self.kinds = {self.kill_master: 14, self.stop_master: 8, self.flush: 6, self.evict: 7, self.move_clock: 12, self.hurt_network: 22,
                       self.kill_daemon: 7, self.stop_daemon: 6, self.move_daemon_clock: 3 if cluster.daemons[0].clock else 0,
-                      self.stop_client: 10, self.storm: 2, self.ambush: 9, self.forget_fences: 2}
+                      self.stop_client: 10, self.deafen: 4, self.forget_waiters: 4, self.storm: 2, self.ambush: 9, self.forget_fences: 2}
 
     # ---- the course of a run ----
 
@@ -189,6 +189,28 @@ class Nemesis(traps.Traps):
     def give_memory(master):
         master.cli("CONFIG", "SET", "maxmemory", "0")
         master.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+    # ---- those who wait ----
+
+    def deafen(self):
+        """Ends the connections on which redlockd hears whose turn it is; the others stay."""
+        master = self.pick_master()
+        if master:
+            self.counts["waiters: calls cut off"] += 1
+            self.note("waiters: calls cut off", master.name, f"{master.cli('CLIENT', 'KILL', 'TYPE', 'pubsub')} connections")
+
+    def forget_waiters(self):
+        """A master forgets who waits, or who is alive, or some of both, and nothing else."""
+        master = self.pick_master()
+        if not master:
+            return
+        self.counts["waiters: forgotten"] += 1
+        what = self.random.choice(("queue", "alive", "[qa]*"))
+        keys = sorted(master.cli("KEYS", f"redlockd:{what}:*"))
+        keys = [key for key in keys if not key.startswith("redlockd:master") and self.random.random() < 0.7]
+        if keys:
+            master.cli("DEL", *keys)
+        self.note("waiters: forgotten", master.name, f"{len(keys)} keys of {what}")
 
     # ---- clocks ----
 

@@ -8,10 +8,11 @@ import threading
 
 import harness
 import cluster as parts
+import waiting
 
 TOKEN = re.compile(r"[0-9a-f]{40}")
 METRICS = {"redlockd_late_commands_total": "late commands refused", "redlockd_master_clock_jumps_total": "clock jumps seen",
-           "redlockd_fence_second_rounds_total": "second rounds of a fence"}
+           "redlockd_fence_second_rounds_total": "second rounds of a fence", "redlockd_wait_seconds_count": "waits"}
 
 
 class Observer(threading.Thread):
@@ -24,6 +25,7 @@ class Observer(threading.Thread):
         self.observations = []
         self.counters = {}  # (daemon, which life, metric): the last value seen
         self.clocked = {master.number: (parts.now_us(), None) for master in masters}  # when asked last, and its answer
+        self.heads = waiting.Heads()
         self.floors = []    # when a master was certified with a floor that rests on clocks: between `after` and `before`
 
     def run(self):
@@ -33,6 +35,7 @@ class Observer(threading.Thread):
                 self.look_at_metrics(daemon)
             for master in self.masters:
                 self.look_at_floor(master)
+                self.heads.look_at(master)
 
     def look_at_masters(self, daemon):
         answer = daemon.call("GET", "/masters", timeout=0.5)
@@ -72,8 +75,8 @@ class Observer(threading.Thread):
         """Of all redlockd and all their lives, as far as they were seen: the last half second before a kill is missing."""
         totals = collections.Counter()
         for (_, _, name), value in self.counters.items():
-            direction = re.search(r'direction="(\w+)"', name)
-            totals[METRICS[name.partition("{")[0]] + (f" {direction[1]}" if direction else "")] += round(value)
+            which = re.search(r'(?:direction|result)="(\w+)"', name)
+            totals[METRICS[name.partition("{")[0]] + (f" {which[1]}" if which else "")] += round(value)
         return totals
 
     def voting_share(self):

@@ -4,7 +4,9 @@ import collections
 
 import checkers
 import excuses
+import harness
 
+HANGING_US = round(2_000_000 * harness.SLOW)
 SHOWN = 5            # findings of one check that are printed in full
 AROUND_US = 5_000_000  # faults so long before a finding belong to its story
 
@@ -63,6 +65,10 @@ class Report:
         ran_out = sum(lease.released is None for lease in self.leases.values())
         print(f"leases: {len(self.leases)} acquired, {done['extend', 200]} extended, {done['release', 204]} released, "
               f"{ran_out} left to run out")
+        waits = [event for event in self.events if event.get("wait_ms")]
+        ends = collections.Counter(str(event["status"] if event["status"] == 201 else event.get("code")) for event in waits)
+        first_s = self.run.observer.heads.longest_us / 1e6
+        print(f"waits: {len(waits)}, of which {self.list_counts(ends)}; nobody was seen first in a line for longer than {first_s:.1f} s")
         for kind in ("acquire", "extend", "release"):
             failed = [event for event in self.events if event["kind"] == kind and event["status"] not in (200, 201, 204)]
             codes = collections.Counter(str(event.get("code")) for event in failed)
@@ -113,6 +119,12 @@ class Report:
         self.check("the guarded resource took no stale write", self.guarded.stale_taken, self.tell_stale)
         self.check("no update at the guarded resource was lost", self.guarded.lost, self.tell_lost)
         self.check("once all is healed, each resource can be taken through each redlockd", [self.run.stuck] if self.run.stuck else [], str)
+        self.check("nobody waits for longer than 2 s beyond the wait", checkers.find_hanging(self.events, self.log, HANGING_US), self.tell_wait)
+        self.check("nobody who would wait is refused before the time is over", checkers.find_impatient(self.events), self.tell_wait)
+        heads = list(self.run.observer.heads.findings.values())
+        self.check("no place stays in front of others without its waiter, no line outlives its waits", heads, str)
+        self.check("once nobody waits, nothing of it is left", [self.run.left] if self.run.left else [], str)
+        self.check("once all is healed, whoever waits is called, through each redlockd", [self.run.deaf] if self.run.deaf else [], str)
         self.check("nothing ended by itself, no sanitizer complained", self.run.nemesis.crashes + self.logs.faults + self.run.ends, str)
         self.check("no log has a token in it", self.logs.tokens, str)
         self.check("there was something to check", self.find_idleness(), str)
@@ -150,6 +162,14 @@ class Report:
         entry, lease, later = found
         story = self.tell_leases(lease, later) + self.tell_faults(lease.sent, entry["at"])
         return f"{entry} although a later holder had been there\n{story}"
+
+    def tell_wait(self, event):
+        took_ms = (event["received"] - event["sent"]) / 1000
+        awake_ms = checkers.time_awake_us(event, self.log) / 1000
+        sent_ms = (event["sent"] - self.begin) / 1000
+        return (f"{event['resource']} client {event['client']} redlockd {event['daemon']}: sent {sent_ms:.1f}, would wait {event['wait_ms']} ms, "
+                f"{event['status']} {event.get('code')} after {took_ms:.1f} ms, {awake_ms:.1f} of them without the stops\n"
+                + self.tell_faults(event["sent"], event["received"]))
 
     def tell_lost(self, found):
         return f"{found[0]} does not build on the write before\n{self.tell_leases(found[1])}"

@@ -31,6 +31,10 @@ def release(token, sent, received=None, status=204):
             "received": (received or sent) * MS, "status": status}
 
 
+def fault(at, kind, target, what="begins"):
+    return {"at": at * MS, "kind": kind, "target": target, "what": what}
+
+
 def leases(*events):
     return list(checkers.leases_of(events).values())
 
@@ -72,6 +76,12 @@ def test_an_extension_is_one_more_interval_and_a_refused_one_is_none():
     (lease,) = leases(acquire("a", 0, 10, 1), refused, extend("a", 500, 510, 1))
     assert lease.relied_upon() == [(10 * MS, 987 * MS), (510 * MS, 1487 * MS)]
     assert lease.end() == 1487 * MS
+
+
+def test_a_wait_does_not_eat_the_lease_where_the_answer_says_how_long_it_was():
+    event = acquire("a", 0, 5010, 1, validity_ms=980)
+    assert leases(event)[0].relied_upon() == []
+    assert leases({**event, "waited_ms": 5000})[0].relied_upon() == [(5010 * MS, 5980 * MS)]
 
 
 # ---- overlaps ----
@@ -147,6 +157,52 @@ def test_an_extension_must_tell_the_same_fence():
     assert len(checkers.find_changed_fences(leases(acquire("a", 0, 10, 5), extend("a", 20, 30, 6)))) == 1
 
 
+# ---- waits ----
+
+
+def asked(sent, received, wait_ms, code=None, client="c3.1"):
+    return {"kind": "acquire", "client": client, "daemon": 1, "resource": "r", "token": None, "sent": sent * MS, "received": received * MS,
+            "status": 409 if code else None, "code": code or "TimeoutError", "wait_ms": wait_ms}
+
+
+def hanging(event, *log):
+    return checkers.find_hanging([event], log, 2000 * MS) == [event]
+
+
+def test_who_waits_beyond_the_wait_is_hanging():
+    assert not hanging(asked(0, 3000, 1000))
+    assert hanging(asked(0, 3001, 1000))
+    assert hanging(asked(0, 3001, 1000, "locked"))
+    assert not hanging(asked(0, 9000, 0))
+
+
+def test_stopped_processes_do_not_count_and_not_twice():
+    stops = [fault(500, "redlockd stopped", "redlockd 1"), fault(1500, "redlockd stopped", "redlockd 1", "over")]
+    assert not hanging(asked(0, 4000, 1000), *stops)
+    assert hanging(asked(0, 4001, 1000), *stops)
+    both = sorted([*stops, fault(900, "client stopped in its work", "clients c3"), fault(1600, "client stopped in its work", "clients c3", "over")],
+                  key=lambda one: one["at"])
+    assert not hanging(asked(0, 4100, 1000), *both)
+    assert hanging(asked(0, 4101, 1000), *both)
+    assert not hanging(asked(0, 9000, 1000), stops[0])
+
+
+@pytest.mark.parametrize("log", [
+    [fault(500, "redlockd stopped", "redlockd 2"), fault(2500, "redlockd stopped", "redlockd 2", "over")],
+    [fault(500, "client process stopped", "clients c31"), fault(2500, "client process stopped", "clients c31", "over")],
+    [fault(500, "master stopped", "master 1"), fault(2500, "master stopped", "master 1", "over")],
+    [fault(4000, "redlockd stopped", "redlockd 1"), fault(6000, "redlockd stopped", "redlockd 1", "over")],
+    [fault(500, "network: cut", "pair 1-2"), fault(2500, "network: cut", "pair 1-2", "over")],
+])
+def test_nothing_else_may_keep_a_waiter(log):
+    assert hanging(asked(0, 3500, 1000), *log)
+
+
+def test_who_waits_is_not_sent_away_before():
+    assert checkers.find_impatient([asked(0, 1000, 1000, "locked"), asked(0, 5, 0, "locked"), asked(0, 5, 1000, "no-quorum")]) == []
+    assert len(checkers.find_impatient([asked(0, 999, 1000, "locked")])) == 1
+
+
 # ---- the guarded resource ----
 
 
@@ -193,10 +249,6 @@ def overlap(start=900, first_sent=0, daemon=1):
 
 def clock(at, from_ms, to_ms, target="master 2"):
     return {"at": at * MS, "kind": "clock", "target": target, "what": "", "from_ms": from_ms, "to_ms": to_ms}
-
-
-def fault(at, kind, target, what="begins"):
-    return {"at": at * MS, "kind": kind, "target": target, "what": what}
 
 
 @pytest.mark.parametrize("log", [

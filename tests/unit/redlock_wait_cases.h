@@ -46,9 +46,10 @@ static inline void driver_wake(struct driver *driver, uint64_t now_us, unsigned 
 	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_WAKE, .now_us = now_us, .master = (uint8_t)master, .fence = DRIVER_GUESS });
 }
 
+/* Master 0 calls another process. */
 static inline void driver_passed(struct driver *driver, uint64_t now_us)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_PASSED, .now_us = now_us });
+	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_PASSED, .now_us = now_us, .master = 0 });
 }
 
 static inline void driver_first(struct driver *driver, uint64_t now_us, uint64_t remaining_us)

@@ -1,0 +1,170 @@
+"""The second connection to each master, on which redlockd hears whose turn it is: with a password or a user, in another database, without the
+right to the channel, and with whatever anybody may say on it. What is heard there decides how soon somebody tries, and never who has the lock."""
+
+import pathlib
+import re
+import time
+
+import pytest
+
+from harness import ROOT, SLOW, wait_until
+from master_checks import master_of
+from waiting_fixtures import HANDOVER_SECONDS, crowd, line, wait_for_line  # noqa: F401
+
+TTL_MS = round(3000 * SLOW)  # who is not called comes when it is over: far later than HANDOVER_SECONDS
+
+
+def wait_for_waiters(service, resource, count):
+    wait_until(lambda: service.curl("GET", f"/locks/{resource}").json["waiters"] == count, what=f"{count} waiters")
+
+
+def hand_over(service, crowd, resource):
+    """How long it took from a release to the next one's lease."""
+    lease = service.acquire(resource, TTL_MS)
+    waiter = crowd.wait(service, resource, ttl_ms=TTL_MS)
+    wait_for_waiters(service, resource, 1)
+    start = time.monotonic()
+    assert service.release(lease).status == 204
+    waiter.granted(TTL_MS / 1000 + 10)
+    took = time.monotonic() - start
+    waiter.release()
+    return took
+
+
+def check_calls_are_heard(service, crowd, resource):
+    """The first time the connection may be only just coming up; that must not be needed twice."""
+    took = min(hand_over(service, crowd, resource) for _ in range(2))
+    assert took < HANDOVER_SECONDS, took
+
+
+@pytest.mark.parametrize("url, options, auth", [
+    ("redis://:s3cret@127.0.0.1:{port}", ["--requirepass", "s3cret"], ["s3cret"]),
+    ("redis://locker:p%40ss@127.0.0.1:{port}", ["--user", "locker", "on", ">p@ss", "~*", "&*", "+@all", "--user", "default", "off"], ["locker", "p@ss"]),
+    ("redis://127.0.0.1:{port}/7", [], []),
+    ("redis://localhost:{port}", [], []),
+], ids=["password", "acl-user", "database", "name"])
+def test_it_is_opened_as_the_first_one(lab, crowd, url, options, auth):
+    servers = [lab.redis(*options, tcp=True, auth=auth) for _ in range(3)]
+    service = lab.redlockd([url.format(port=server.port) for server in servers], "--restart-guard", "off")
+    check_calls_are_heard(service, crowd, "x")
+    assert all(server.cli("PUBSUB", "NUMSUB", "redlockd:wake") == ["redlockd:wake", 1] for server in servers)
+    for server in servers:
+        server.restart()
+    wait_until(lambda: service.curl("POST", "/locks", body={"resource": "y"}).status == 201, what="connected again")
+    check_calls_are_heard(service, crowd, "x")
+    service.stop()
+    assert not [secret for secret in ("s3cret", "p@ss") if secret in service.stderr()]
+
+
+def documented_user():
+    """The ACL SETUSER of docs/configuration.md, as arguments."""
+    text = pathlib.Path(ROOT, "docs", "configuration.md").read_text(encoding="utf-8")
+    return re.search(r"^(ACL SETUSER locks .*)$", text, re.M)[1].split()
+
+
+def test_the_documented_rights_are_enough(lab, crowd):
+    servers = [lab.redis(tcp=True) for _ in range(3)]
+    for server in servers:
+        server.cli(*documented_user())
+    service = lab.redlockd([f"redis://locks:secret@127.0.0.1:{server.port}" for server in servers], "--key-prefix", "prod:", "--bootstrap")
+    check_calls_are_heard(service, crowd, "x")
+    lease = service.acquire("x")
+    assert service.curl("PUT", "/locks/x", body={"token": lease["token"]}).status == 200
+    assert [lock["resource"] for lock in service.curl("GET", "/locks").json["locks"]] == ["x"]
+    assert service.release(lease).status == 204
+    servers[0].cli("SCRIPT", "FLUSH")
+    servers[1].restart()  # loses its memory and its user: it is greeted, barred and certified anew with the documented rights alone
+    servers[1].cli(*documented_user())
+    wait_until(lambda: master_of(service, f"redis://127.0.0.1:{servers[1].port}")["state"] == "barred", 20, "barred")
+    assert service.release(service.acquire("x")).status == 204
+    assert [master["warnings"] for master in service.curl("GET", "/masters").json["masters"]] == [[], [], []]
+    service.stop()
+    assert "NOPERM" not in service.stderr() and "permission" not in service.stderr()
+    denied = [entry for server in servers for entry in server.cli("ACL", "LOG") if entry[3] != "auth"]  # "auth": before it had its user again
+    assert denied == []
+
+
+def test_without_the_channel_the_lock_is_had_when_the_lease_is_over(lab, crowd):
+    """Said in /masters; and once the right is there, calls are heard without a restart."""
+    servers = [lab.redis("--user", "mute", "on", ">p", "~*", "resetchannels", "+@all", tcp=True) for _ in range(3)]
+    service = lab.redlockd([f"redis://mute:p@127.0.0.1:{server.port}" for server in servers], "--bootstrap")
+    took = hand_over(service, crowd, "x")
+    assert HANDOVER_SECONDS < took < TTL_MS / 1000 + HANDOVER_SECONDS, took
+
+    def warnings():
+        return [[text for text in master["warnings"] if text.startswith("channel: ")] for master in service.curl("GET", "/masters").json["masters"]]
+    crowd.wait(service, "held", ttl_ms=60000).granted()
+    crowd.wait(service, "held", ttl_ms=60000)  # somebody waits all the time
+    wait_until(lambda: all(len(found) == 1 for found in warnings()), what="a warning of each master")
+    assert "NOPERM" in warnings()[0][0]
+    for server in servers:
+        server.cli("ACL", "SETUSER", "mute", "allchannels")
+    wait_until(lambda: warnings() == [[], [], []], 20, "no warning")  # it is tried again every ten seconds
+    check_calls_are_heard(service, crowd, "x")
+
+
+RUBBISH = [
+    b"", b" ", b"x", b"\0", b"\xff" * 40, b"message", b":", b"0123456789abcdef", b"0123456789abcdef:", b"0123456789abcdef:1795215206922001",
+    b"0123456789abcdef:1795215206922001 ", b"0123456789abcdef:1795215206922001x", b"0123456789abcdef 1795215206922001 wanted",
+    b"0123456789abcdef:179521520692200x wanted", b"0123456789abcdef:-795215206922001 wanted", b"0123456789abcdef:9999999999999999 wanted",
+    b"0123456789ABCDEF:1795215206922001 wanted", b"gggggggggggggggg:1795215206922001 wanted", b"0123456789abcdef:1795215206922001 " + b"x" * 257,
+    b"0123456789abcdef:1795215206922001 " + b"x" * 100_000, b"0123456789abcdef:1795215206922001 \xff\xfe\0\r\n", b"x" * 1_000_000,
+]
+
+
+def test_rubbish_on_the_channel_does_no_harm(lab, crowd):
+    service = lab.service(3)
+    lease = service.acquire("wanted", 60000)
+    waiters = crowd.line_up(service, "wanted", 2, ttl_ms=60000)
+    replica = line(service.masters[0], "wanted")[0].partition(":")[0].encode()
+    heard = 0
+    for server in service.masters:
+        wait_until(lambda one=server: one.cli("PUBSUB", "NUMSUB", "redlockd:wake")[1] == 1, what="subscribed")
+        for word in [*RUBBISH, *(word.replace(b"0123456789abcdef", replica) for word in RUBBISH)]:
+            heard += server.cli("PUBLISH", "redlockd:wake", word)
+    assert heard == 2 * 3 * len(RUBBISH)
+    assert not waiters[0].is_answered() and not waiters[1].is_answered()
+    wait_for_line(service.masters, "wanted", 2)
+    start = time.monotonic()
+    service.release(lease)
+    waiters[0].granted()
+    waiters[0].release()
+    waiters[1].granted()
+    assert time.monotonic() - start < 2 * HANDOVER_SECONDS
+    assert not [log for log in service.log() if log["level"] == "error"]
+
+
+def test_who_calls_falsely_makes_somebody_try_and_no_more(lab, crowd):
+    """A forged call, in due form, for one who waits for a lock that is held: it is refused, and waits on in its place."""
+    service = lab.service(3)
+    lease = service.acquire("wanted", 60000)
+    first, second = crowd.line_up(service, "wanted", 2, ttl_ms=60000)
+    places = line(service.masters[0], "wanted")
+    before = service.masters[0].calls()["evalsha"]
+    for _ in range(20):
+        for server in service.masters:
+            assert server.cli("PUBLISH", "redlockd:wake", f"{places[1]} wanted") == 1
+    wait_until(lambda: service.masters[0].calls()["evalsha"] > before, what="it tries")
+    assert service.masters[0].calls()["evalsha"] - before <= 3 * 20
+    wait_for_line(service.masters, "wanted", 2)
+    assert [line(server, "wanted") for server in service.masters] == [places] * 3
+    assert not first.is_answered() and not second.is_answered()
+    service.release(lease)
+    first.granted()
+    assert not second.is_answered()
+
+
+def test_calls_for_others_keep_nobody_from_looking_for_ever(lab, crowd):
+    """Another one's turn, again and again: a cluster in another database of the same servers shares the channel. The holder has crashed, and its
+    lease runs out without a word: whoever waits looks after some seconds all the same."""
+    service = lab.service(3)
+    service.acquire("x", 1000)
+    waiter = crowd.wait(service, "x", wait_ms=60000)
+
+    def answered_among_calls():
+        for server in service.masters:
+            server.cli("PUBLISH", "redlockd:wake", "feedfeedfeedfeed:1795215206922001 x")
+        time.sleep(0.1)
+        return waiter.is_answered()
+    wait_until(answered_among_calls, 10, "granted")
+    waiter.granted()

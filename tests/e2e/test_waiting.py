@@ -1,0 +1,368 @@
+"""Waiting in line with wait_ms: who gets the lock, when, and what the others are told. One redlockd.
+
+Several redlockd and masters that fail: test_waiting_replicas.py. Bounds and the end: test_waiting_bounds.py. Clients that leave: test_disconnect.py.
+"""
+
+import select
+import threading
+import time
+
+import pytest
+
+from harness import SLOW, quote, wait_until
+from proxy import Proxy
+from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, is_acquire, line, line_up_listening,  # noqa: F401
+                              lines, next_answered, serve_all, signs_of, total, wait_for_key, wait_for_line, when_quiet)
+
+
+def with_proxies(lab, *options):
+    servers = lab.redises(3)
+    proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
+    return lab.redlockd(proxies, *options)
+
+
+def releases(through, lease):
+    """A release() for serve_all()."""
+    def release():
+        assert through.release(lease).status == 204
+    return release
+
+
+# ---- granted ----
+
+
+@pytest.mark.parametrize("wait_ms", [1, 60000])
+def test_a_free_lock_is_granted_at_once(service, resource, wait_ms):
+    answer = service.curl("POST", "/locks", body={"resource": resource, "wait_ms": wait_ms})
+    assert answer.status == 201 and answer.seconds < 1 * SLOW, answer
+    lease = answer.json
+    assert set(lease) >= {"resource", "token", "fence", "ttl_ms", "validity_ms"} and lease["validity_ms"] > 20000
+    assert 0 <= lease["waited_ms"] <= 1000 * answer.seconds
+    assert lines(service.masters, resource) == [[], [], []]
+    assert service.release(lease).status == 204
+
+
+def test_granted_when_released(service, resource, crowd):
+    holder = service.acquire(resource, 60000, owner="before")
+    [waiter] = crowd.line_up(service, resource, 1, owner="next")
+    assert not waiter.is_answered()
+    assert not select.select([waiter], [], [], 0.3)[0]
+    start = time.monotonic()
+    assert service.release(holder).status == 204
+    lease = waiter.granted(HANDOVER_SECONDS / SLOW)
+    assert time.monotonic() - start < HANDOVER_SECONDS
+    # How long it waited as the service saw it: the client counts the end of its lease from when it asked.
+    assert 300 <= lease["waited_ms"] <= 1000 * (time.monotonic() - waiter.since)
+    assert "waited_ms" not in holder
+    assert lease["owner"] == "next" and lease["token"] != holder["token"] and lease["fence"] > holder["fence"]
+    # The validity counts from the attempt that was granted, not from when the wait began.
+    assert 60000 - 602 - 1000 * HANDOVER_SECONDS < lease["validity_ms"] <= 60000 - 602
+    wait_for_key(service.masters, resource, True)
+    assert all(server.cli("GET", resource).startswith(lease["token"]) for server in service.masters)
+    assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"]}).status == 200
+    waiter.release()
+
+
+@pytest.mark.parametrize("masters", [1, 2, 3, 5])
+def test_first_come_first_served(lab, resource, crowd, masters):
+    service = lab.service(masters)
+    holder = service.acquire(resource)
+    waiters = crowd.line_up(service, resource, 8)
+    took = check_served_in_order(releases(service, holder), waiters)
+    print("hand-overs in ms:", [round(1000 * seconds, 1) for seconds in took])
+    check_nothing_is_left(service.masters)
+
+
+def test_first_come_first_served_over_workers(lab, resource, crowd):
+    service = lab.service(3, "--workers", "2")
+    holder = service.acquire(resource)
+    waiters = crowd.line_up(service, resource, 12)
+    replicas = {place[:16] for place in line(service.masters[0], resource)}
+    assert len(replicas) == 2, "the kernel gives some connections to either worker"
+    check_served_in_order(releases(service, holder), waiters)
+
+
+def test_fifty_in_line(service, resource, crowd):
+    holder = service.acquire(resource)
+    waiters = crowd.line_up(service, resource, 50)
+    check_served_in_order(releases(service, holder), waiters)
+
+
+def test_many_come_while_others_are_served(service, resource, crowd):
+    """The line grows at its end while it shrinks at its head."""
+    holder, waiting, served = service.acquire(resource), crowd.line_up(service, resource, 3), []
+    assert service.release(holder).status == 204
+    for number in range(30):
+        waiter = next_answered(waiting)
+        assert waiter is waiting.pop(0), number
+        waiter.granted()
+        waiting += crowd.line_up(service, resource, 1)
+        waiter.release()
+        served.append(waiter)
+    _, took = serve_all(lambda: None, waiting)
+    assert max(took) < 5 * SLOW
+
+
+def test_leases_of_different_lengths(service, resource, crowd):
+    """A short lease ahead or behind changes nothing about the order; one that is not given back makes the next wait for its end."""
+    holder = service.acquire(resource, 30000)
+    waiters = [crowd.line_up(service, resource, 1, ttl_ms=ttl_ms)[0] for ttl_ms in (60000, 800, 60000, 300, 5000)]
+    start = time.monotonic()
+    assert service.release(holder).status == 204
+    for i, waiter in enumerate(waiters):
+        assert next_answered(waiters[i:]) is waiter, i
+        waiter.granted()
+        took, start = time.monotonic() - start, time.monotonic()
+        before = waiters[i - 1].lease["ttl_ms"] / 1000 if i in (2, 4) else 0  # these come after one that is not released
+        assert took < before + HANDOVER_SECONDS + 0.2 * SLOW, (i, took)
+        assert took > before - 0.1, (i, took)
+        if i not in (1, 3):
+            waiter.release()
+
+
+def test_a_lease_that_runs_out(service, resource, crowd):
+    """Nobody releases and nobody calls: the next one comes when the holder's time is up."""
+    lease, start = service.acquire(resource, 1500), time.monotonic()
+    first, second = crowd.line_up(service, resource, 2)
+    assert next_answered([first, second]) is first
+    assert first.granted()["fence"] > lease["fence"]
+    took = time.monotonic() - start
+    assert 1.3 < took < 1.5 + 0.5 * SLOW, took
+    assert service.release(lease).status == 409
+    first.release()
+    second.granted()
+    second.release()
+
+
+def test_a_holder_that_extends(service, resource, crowd):
+    """Those in line go on waiting, and come when it releases after all."""
+    lease, waited = service.acquire(resource, 1000 * max(1, round(SLOW))), 0
+    waiters = crowd.line_up(service, resource, 2)
+    start = time.monotonic()
+    while time.monotonic() - start < 2.5 * max(1, round(SLOW)):
+        assert not select.select(waiters, [], [], 0.2)[0], "a waiter is answered while somebody holds the lock"
+        assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"]}).status == 200
+        waited += 1
+    assert waited > 5
+    served, took = serve_all(releases(service, lease), waiters)
+    assert served == waiters and max(took) < 2 * HANDOVER_SECONDS, took
+
+
+def test_a_lock_of_another_library(service, resource, crowd):
+    """Nobody calls when that one goes: its expiry is what those in line go by. A key that never expires keeps them waiting to the end."""
+    for server in service.masters:
+        assert server.cli("SET", resource, "somebody-elses", "NX", "PX", round(1500 * SLOW)) == "OK"
+    waiters = crowd.line_up(service, resource, 2)
+    served, took = serve_all(lambda: None, waiters)
+    assert served == waiters and took[0] < 2 * SLOW
+    for server in service.masters:
+        server.cli("RPUSH", resource, "a list")
+    answer = crowd.wait(service, resource, wait_ms=500).answer()
+    assert answer.status == 409 and answer.code == "locked" and "holder" not in answer.json, answer
+    for server in service.masters:
+        server.cli("DEL", resource)
+
+
+def test_resources_and_prefixes_do_not_wait_for_each_other(lab, crowd):
+    plain = lab.service(3)
+    prefixed = lab.redlockd(plain.masters, "--key-prefix", "app:")
+    held = [(through, through.acquire(name)) for through in (plain, prefixed) for name in ("a", "b")]
+    waiters = [crowd.wait(through, lease["resource"]) for through, lease in held]
+    for server in plain.masters:
+        for prefix in ("", "app:"):
+            wait_until(lambda s=server, p=prefix: [len(line(s, name, p)) for name in ("a", "b")] == [1, 1], what="in line")
+    for (through, lease), waiter in zip(held, waiters):
+        assert through.release(lease).status == 204
+        assert next_answered(waiters) is waiter
+        waiter.granted()
+        waiters = [other for other in waiters if other is not waiter]
+
+
+# ---- refused ----
+
+
+@pytest.mark.parametrize("wait_ms", [100, 1000])
+def test_a_wait_that_runs_out(service, resource, crowd, wait_ms):
+    holder = service.acquire(resource, 30000, owner="me")
+    waiter = crowd.wait(service, resource, wait_ms=wait_ms)
+    answer = waiter.answer()
+    assert answer.status == 409 and answer.code == "locked", answer
+    assert wait_ms <= answer.json["waited_ms"] < wait_ms + 500 * SLOW, answer
+    assert wait_ms / 1000 <= answer.seconds < wait_ms / 1000 + 0.5 * SLOW, answer.seconds
+    assert answer.json["holder"] == {"owner": "me", "fence": holder["fence"]}
+    votes = answer.json["votes"]
+    assert votes["needed"] == 2 and votes["masters"] == 3 and votes["granted"] == 0 and votes["refused"] >= 2, votes
+    assert 20000 < answer.json["retry_after_ms"] <= 30000 - wait_ms
+    assert abs(int(answer.headers["retry-after"]) - answer.json["retry_after_ms"] / 1000) <= 1
+    wait_for_line(service.masters, resource, 0)
+    # The connection goes on, the lock is untouched, and the next one in that connection may wait again.
+    assert service.curl("GET", f"/locks/{quote(resource)}").json["fence"] == holder["fence"]
+    waiter.send("POST", "/locks", {"resource": resource, "wait_ms": 30000})
+    wait_for_line(service.masters, resource, 1)
+    assert service.release(holder).status == 204
+    waiter.granted()
+    waiter.release()
+
+
+def test_it_tells_the_holder_of_now(service, resource, crowd):
+    first = service.acquire(resource, 60000, owner="first")
+    [next_one] = crowd.line_up(service, resource, 1, owner="second", ttl_ms=40000)
+    late = crowd.wait(service, resource, wait_ms=1500 * max(1, round(SLOW)))
+    wait_for_line(service.masters, resource, 2)
+    assert service.release(first).status == 204
+    second = next_one.granted()
+    assert not late.is_answered(), "the machine is too slow for this test"
+    answer = late.answer()
+    assert answer.status == 409 and answer.json["holder"] == {"owner": "second", "fence": second["fence"]}, answer
+    assert answer.json["retry_after_ms"] <= 40000 and answer.json["waited_ms"] >= 1500
+    next_one.release()
+
+
+def test_a_place_that_is_given_up_does_not_stop_those_behind(service, resource, crowd):
+    holder = service.acquire(resource)
+    first, second, third = (crowd.line_up(service, resource, 1, wait_ms=wait_ms)[0] for wait_ms in (60000, round(1000 * SLOW), 60000))
+    assert second.answer().status == 409
+    wait_for_line(service.masters, resource, 2)
+    check_served_in_order(releases(service, holder), [first, third])
+
+
+def test_no_wait_is_no_place(service, resource, crowd):
+    """wait_ms 0 is as none: refused at once, and no place is taken."""
+    holder = service.acquire(resource)
+    for wait_ms in (0, None):
+        answer = crowd.wait(service, resource, wait_ms=wait_ms).answer()
+        assert answer.status == 409 and answer.code == "locked" and answer.seconds < 1 * SLOW, answer
+        assert answer.json["waited_ms"] < 1000 * SLOW
+        assert lines(service.masters, resource) == [[], [], []]
+    assert service.release(holder).status == 204
+    lease = crowd.wait(service, resource, wait_ms=0).granted()
+    assert service.release(lease).status == 204
+
+
+def test_nobody_barges(lab, resource, crowd):
+    """Four clients without wait_ms try without a pause, through two redlockd, while the lock goes from one to the next: all of them are refused."""
+    service = lab.service(3)
+    other = lab.redlockd(service.masters)
+    holder = service.acquire(resource)
+    waiters = crowd.line_up(service, resource, 60)
+    statuses, over = [], threading.Event()
+
+    def barge(through):
+        client = through.client()
+        while not over.is_set():
+            statuses.append(client.call("POST", "/locks", {"resource": resource}).status)
+        client.close()
+    threads = [threading.Thread(target=barge, args=(through,)) for through in (service, other) * 2]
+    for thread in threads:
+        thread.start()
+    release, fences = releases(service, holder), [holder["fence"]]
+    for waiter in waiters:
+        release()
+        fences.append(waiter.granted()["fence"])
+        release = waiter.release
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert len(statuses) > 60 and set(statuses) == {409}, (len(statuses), statuses.count(201))
+    assert fences == sorted(set(fences))
+    release()
+    assert service.curl("POST", "/locks", body={"resource": resource}).status == 201, "nobody waits any more"
+
+
+# ---- what is shown ----
+
+
+def test_how_many_wait_is_shown(service, resource, crowd):
+    path = f"/locks/{quote(resource)}"
+    assert service.curl("GET", path).json["waiters"] == 0
+    holder = service.acquire(resource, owner="me")
+    for count in range(1, 4):
+        crowd.line_up(service, resource, 1)
+        state = service.curl("GET", path).json
+        assert state["waiters"] == count and state["held"] is True and state["owner"] == "me", state
+    listed = service.curl("GET", f"/locks?prefix={quote(resource)}").json["locks"]
+    assert [(state["resource"], state["waiters"]) for state in listed] == [(resource, 3)]
+    crowd.close()
+    wait_until(lambda: service.curl("GET", path).json["waiters"] == 0, what="nobody waits any more")
+    assert service.curl("GET", f"/locks?prefix={quote(resource)}").json["locks"][0]["waiters"] == 0
+    assert service.release(holder).status == 204
+
+
+def test_metrics(lab, resource, crowd):
+    service = lab.service(3)
+    holder, start = service.acquire(resource), time.monotonic()
+    assert total(service, "redlockd_waiters") == 0
+    granted = crowd.line_up(service, resource, 2)
+    [gone] = crowd.line_up(service, resource, 1)
+    assert total(service, "redlockd_waiters") == 3
+    assert crowd.wait(service, resource, wait_ms=500).answer().status == 409
+    assert total(service, "redlockd_waiters") == 3
+    gone.leave()
+    wait_until(lambda: total(service, "redlockd_waiters") == 2, what="two wait")
+    held = time.monotonic() - start
+    serve_all(releases(service, holder), granted)
+    assert total(service, "redlockd_waiters") == 0
+    waits = {result: total(service, "redlockd_wait_seconds_count", result=result) for result in ("granted", "timeout", "gone")}
+    assert waits == {"granted": 2, "timeout": 1, "gone": 1}
+    assert 0.5 <= total(service, "redlockd_wait_seconds_sum", result="timeout") < 0.5 + 1 * SLOW
+    assert total(service, "redlockd_wait_seconds_bucket", result="granted", le="+Inf") == 2
+    assert total(service, "redlockd_handover_seconds_count") == 2
+    assert 0 < total(service, "redlockd_handover_seconds_sum") < 2 * HANDOVER_SECONDS
+    assert total(service, "redlockd_hold_seconds_count") == 3
+    assert held * 0.9 < total(service, "redlockd_hold_seconds_sum") < time.monotonic() - start
+
+
+# ---- what it costs ----
+
+
+def test_nobody_polls(lab, crowd):
+    """Twenty wait three seconds behind a lock that stays: nothing is asked about it, and what shows that redlockd lives does not depend on how
+    many wait."""
+    service = with_proxies(lab)
+    service.acquire("x", 60000)
+    waiters = line_up_listening(crowd, service, "x", 20)
+    before = when_quiet(service.masters, "x")
+    commands = [len(proxy.commands()) for proxy in service.masters]
+    start = time.monotonic()
+    assert not select.select(waiters, [], [], 3)[0]
+    seconds = time.monotonic() - start
+    assert [len(signs) for signs in signs_of(service.masters, "x")] == before, [signs[-3:] for signs in signs_of(service.masters, "x")]
+    sent = [proxy.commands()[count:] for proxy, count in zip(service.masters, commands)]
+    names = [sorted({command[0].upper() for command in of_one}) for of_one in sent]
+    print(f"in {seconds:.2f} s:", [len(of_one) for of_one in sent], names)
+    # The sign of life every 300 ms or so, and the heartbeat once a second: INFO, TIME and the like.
+    assert all(2 * seconds <= len(of_one) <= 9 * seconds for of_one in sent), sent
+
+
+def test_no_herd(lab, crowd):
+    """One release wakes one waiter: one attempt on each master, and nothing from the other nineteen, then or later. A master that calls it after
+    a majority has granted is told that it does not wait any more."""
+    service = with_proxies(lab)
+    holder = service.acquire("x", 60000)
+    waiters = line_up_listening(crowd, service, "x", 20)
+    before = when_quiet(service.masters, "x")
+
+    def since():
+        return [signs[count:] for signs, count in zip(signs_of(service.masters, "x"), before)]
+    assert service.release(holder).status == 204
+    assert next_answered(waiters) is waiters[0]
+    waiters[0].granted()
+    wait_until(lambda: all(len(signs) >= 2 for signs in since()), what="the third master's part")
+    assert not select.select(waiters[1:], [], [], 2.5)[0]
+    for signs in since():
+        assert [is_acquire(command) for command in signs] in ([False, True], [False, True, False]), signs
+
+
+def test_nothing_is_left_in_redis(lab, crowd):
+    """Neither of waiters that were served nor of those whose time ran out or who left; and what is left of a redlockd that died goes by itself."""
+    service = lab.service(3)
+    holder = service.acquire("x")
+    waiters = crowd.line_up(service, "x", 3)
+    crowd.line_up(service, "x", 1)[0].leave()
+    assert crowd.wait(service, "x", wait_ms=200).answer().status == 409
+    serve_all(releases(service, holder), waiters)
+    check_nothing_is_left(service.masters)
+    service.acquire("x", 1000)
+    crowd.line_up(service, "x", 3, wait_ms=2000, ttl_ms=1000)
+    service.kill()
+    check_nothing_is_left(service.masters, 8)

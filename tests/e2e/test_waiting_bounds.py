@@ -1,0 +1,211 @@
+"""Waiting in line: what is not accepted, how many may wait, and how those that wait are sent away when redlockd ends."""
+
+import select
+import signal
+import time
+
+import pytest
+
+from harness import SLOW, run_redlockd, wait_until
+from proxy import Proxy
+from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, line, lines, next_answered,  # noqa: F401
+                              serve_all, total, wait_for_line)
+
+
+def releases(through, lease):
+    """A release() for serve_all()."""
+    def release():
+        assert through.release(lease).status == 204
+    return release
+
+
+# ---- wait_ms itself ----
+
+
+@pytest.mark.parametrize("value", ["-1", "60001", "4294967296", "99999999999999999999", "1.5", "1e3", '"1000"', '""', "null", "true", "[1000]", "{}"])
+def test_a_bad_wait_is_refused(lab, value):
+    """400 that names wait_ms, and no master hears of it."""
+    server = lab.redis()
+    proxy = lab.keep(Proxy(lab.folder, server))
+    service = lab.redlockd([proxy])
+    answer = service.curl("POST", "/locks", body=f'{{"resource":"x","wait_ms":{value}}}')
+    assert answer.status == 400 and answer.code == "invalid-request", answer
+    errors = answer.json["errors"]
+    assert [error["field"] for error in errors] == ["wait_ms"] and errors[0]["reason"], answer
+    service.stop()
+    assert not [command for command in proxy.commands() if "x" in command]
+
+
+def test_the_bound_of_a_wait(lab):
+    service = lab.service(1, "--max-wait-ms", "1000")
+    service.acquire("x")
+    assert service.curl("POST", "/locks", body={"resource": "x", "wait_ms": 1001}).status == 400
+    answer = service.curl("POST", "/locks", body={"resource": "x", "wait_ms": 1000})
+    assert answer.status == 409 and answer.json["waited_ms"] >= 1000, answer
+
+
+def test_waiting_can_be_forbidden(lab):
+    service = lab.service(1, "--max-wait-ms", "0")
+    service.acquire("x", wait_ms=0)
+    answer = service.curl("POST", "/locks", body={"resource": "y", "wait_ms": 1})
+    assert answer.status == 400 and answer.json["errors"][0]["field"] == "wait_ms", answer
+
+
+@pytest.mark.parametrize("path, body", [("/locks/x", {"token": "0" * 40, "wait_ms": 1000})])
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_only_who_acquires_may_wait(service, method, path, body):
+    answer = service.curl(method, path, body=body)
+    assert answer.status == 400 and answer.json["errors"][0]["field"] == "wait_ms", answer
+
+
+@pytest.mark.parametrize("option, value", [("--max-wait-ms", "-1"), ("--max-wait-ms", "soon"), ("--max-waiters", "0"), ("--max-waiters", "x"),
+                                           ("--max-waiters-per-resource", "1.5")])
+def test_a_bad_bound_is_refused(option, value):
+    result = run_redlockd("--masters", "unix:/nonexistent/a", option, value)
+    assert result.returncode == 2 and option in result.stderr, result
+
+
+# ---- how many may wait ----
+
+
+def check_too_many(answer):
+    assert answer.status == 429 and answer.code == "too-many-requests", answer
+    assert int(answer.headers["retry-after"]) >= 1 and answer.seconds < 1 * SLOW, answer
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_too_many_waiters(lab, crowd, workers):
+    """All workers together. Who is refused leaves no trace; nobody else is affected."""
+    service = lab.service(3, "--max-waiters", "6", "--workers", workers)
+    held = {name: service.acquire(name) for name in ("a", "b", "c")}
+    waiters = {name: crowd.line_up(service, name, 3) for name in ("a", "b")}
+    for name in ("a", "b", "c") * 4:
+        check_too_many(crowd.wait(service, name).answer())
+    assert [len(places) for name in held for places in lines(service.masters, name)] == [3] * 6 + [0] * 3
+    assert total(service, "redlockd_waiters") == 6
+    # Who need not wait is served, and who does not want to wait is told what it always was.
+    free = crowd.wait(service, "free").granted()
+    assert service.release(free).status == 204
+    assert service.curl("POST", "/locks", body={"resource": "a"}).status == 409
+    # A place that is given up can be had again.
+    waiters["b"].pop().leave()
+    wait_for_line(service.masters, "b", 2)
+    waiters["c"] = crowd.line_up(service, "c", 1)
+    check_too_many(crowd.wait(service, "a").answer())
+    for name, lease in held.items():
+        check_served_in_order(releases(service, lease), waiters[name])
+    assert total(service, "redlockd_waiters") == 0
+    check_nothing_is_left(service.masters)
+
+
+def test_too_many_for_one_resource(lab, crowd):
+    service = lab.service(3, "--max-waiters-per-resource", "2")
+    other = lab.redlockd(service.masters)
+    held = {name: service.acquire(name) for name in ("a", "b")}
+    waiters = crowd.line_up(service, "a", 2)
+    for _ in range(5):
+        check_too_many(crowd.wait(service, "a").answer())
+    wait_for_line(service.masters, "a", 2)
+    waiting_for_b = crowd.line_up(service, "b", 2)
+    waiters += crowd.line_up(other, "a", 1)
+    check_served_in_order(releases(service, held["a"]), waiters)
+    check_served_in_order(releases(service, held["b"]), waiting_for_b)
+    check_nothing_is_left(service.masters)
+
+
+def test_a_burst_beyond_the_bound(lab, crowd):
+    """A hundred come at once where ten may wait: ten wait, ninety are refused, at once."""
+    service = lab.service(3, "--max-waiters", "10")
+    holder = service.acquire("x")
+    waiters = [crowd.wait(service, "x") for _ in range(100)]
+    refused = {}
+    while len(refused) < 90:
+        ready = select.select([waiter for waiter in waiters if waiter not in refused], [], [], 5 * SLOW)[0]
+        assert ready, len(refused)
+        refused.update((waiter, waiter.answer()) for waiter in ready)
+    assert all(answer.status == 429 for answer in refused.values())
+    assert len(refused) == 90
+    wait_for_line(service.masters, "x", 10)
+    served, _ = serve_all(releases(service, holder), [waiter for waiter in waiters if waiter not in refused])
+    assert len(served) == 10
+    check_nothing_is_left(service.masters)
+
+
+# ---- the end ----
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sigterm_sends_those_that_wait_away(lab, crowd, workers):
+    """They are told at once, so that they can go to another redlockd, and their places do not stop those who wait there."""
+    drain_ms = 5000
+    service = lab.service(3, "--drain-ms", str(drain_ms), "--workers", workers)
+    other = lab.redlockd(service.masters)
+    held = {name: other.acquire(name) for name in ("a", "b")}
+    sent_away = [waiter for name in held for waiter in crowd.line_up(service, name, 5)]
+    staying = crowd.line_up(other, "a", 2)
+    start = time.monotonic()
+    service.process.send_signal(signal.SIGTERM)
+    for waiter in sent_away:
+        answer = waiter.answer(2)
+        assert answer.status == 503 and answer.code == "draining" and int(answer.headers["retry-after"]) >= 1, answer
+    assert time.monotonic() - start < 1 * SLOW, "at once, not when --drain-ms is over"
+    wait_for_line(service.masters, "a", 2, 1)
+    wait_for_line(service.masters, "b", 0, 1)
+    for waiter in sent_away:
+        waiter.leave()
+    service.stop(signal.SIGTERM, drain_ms / 1000 / SLOW + 2)
+    print(f"ended {time.monotonic() - start:.2f} s after the signal")
+    assert time.monotonic() - start < drain_ms / 1000 + 1 * SLOW
+    _, took = serve_all(releases(other, held["a"]), staying)
+    assert max(took) < HANDOVER_SECONDS, took
+    assert other.release(held["b"]).status == 204
+    check_nothing_is_left(service.masters)
+
+
+def test_while_it_ends_nobody_may_wait(lab, crowd):
+    servers = lab.redises(3)
+    proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
+    service = lab.redlockd(proxies, "--drain-ms", "3000", "--master-timeout-ms", "60000")
+    service.acquire("x")
+    for proxy in proxies:
+        proxy.swallow = True
+    busy = crowd.wait(service, "y", wait_ms=None)  # keeps it from ending
+    wait_until(lambda: all(server.cli("EXISTS", "y") for server in servers), what="granted on all masters")
+    service.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: service.curl("GET", "/readyz").status == 503, what="not ready")
+    answer = crowd.wait(service, "x").answer()
+    assert answer.status == 503 and answer.code == "draining", answer
+    for proxy in proxies:
+        proxy.heal()
+    busy.leave()
+    service.stop(signal.SIGTERM)
+
+
+def test_sigterm_with_the_masters_stopped(lab, crowd):
+    """Their places cannot be given up; it ends in time all the same, and what is left runs out."""
+    service = lab.service(3, "--drain-ms", "2000")
+    service.acquire("x", 2000)
+    waiters = crowd.line_up(service, "x", 3, wait_ms=3000)
+    for server in service.masters:
+        server.stop()
+    start = time.monotonic()
+    service.process.send_signal(signal.SIGTERM)
+    for waiter in waiters:
+        answer = waiter.answer(3)
+        assert answer.status == 503, answer
+    service.stop(signal.SIGTERM)
+    assert time.monotonic() - start < 2 + 1.5 * SLOW
+    for server in service.masters:
+        server.cont()
+    check_nothing_is_left(service.masters, 10)
+
+
+def test_sigint_ends_at_once(lab, crowd):
+    service = lab.service(3)
+    service.acquire("x", 1000)
+    waiters = crowd.line_up(service, "x", 3, wait_ms=2000, ttl_ms=1000)
+    start = time.monotonic()
+    service.stop(signal.SIGINT)
+    assert time.monotonic() - start < 1.5 * SLOW
+    assert all(waiter.is_answered() for waiter in waiters), "an answer or the end of the connection"
+    check_nothing_is_left(service.masters, 8)

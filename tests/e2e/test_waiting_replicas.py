@@ -1,0 +1,404 @@
+"""Waiting in line over several redlockd, and through faults: a redlockd that dies or hangs at the head of the line, masters that die, hang, restart or
+forget, calls that are lost. Whoever waits is served in the end, and soon."""
+
+import contextlib
+import select
+import signal
+import threading
+import time
+
+import pytest
+
+from harness import SLOW, process_state, read_response, wait_until
+from master_checks import TIMEOUT_MS
+from proxy import Proxy
+from waiting_fixtures import (DEAD_SECONDS, HANDOVER_SECONDS, alive_keys, check_nothing_is_left, check_served_in_order, crowd,  # noqa: F401
+                              is_acquire, line_up_listening, next_answered, serve_all, signs_of, wait_for_line,
+                              when_quiet)
+
+
+def replicas(lab, count, *options, masters=None):
+    """Several redlockd over the same masters."""
+    masters = masters or lab.redises(3)
+    return [lab.redlockd(masters, *options) for _ in range(count)]
+
+
+def pause(service):
+    service.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
+
+
+def go_on(service):
+    service.process.send_signal(signal.SIGCONT)
+
+
+def releases(through, lease):
+    """A release() for serve_all()."""
+    def release():
+        assert through.release(lease).status == 204
+    return release
+
+
+# ---- the order over several redlockd ----
+
+
+@pytest.mark.parametrize("count, workers", [(2, "1"), (3, "1"), (2, "2")])
+def test_first_come_first_served(lab, resource, crowd, count, workers):
+    services = replicas(lab, count, "--workers", workers)
+    holder = services[0].acquire(resource)
+    waiters = crowd.line_up(services, resource, 4 * count)
+    check_served_in_order(releases(services[0], holder), waiters)
+    # Another order of arrival: all of one, then all of the next.
+    holder = services[0].acquire(resource)
+    waiters = [waiter for service in reversed(services) for waiter in crowd.line_up(service, resource, 4)]
+    check_served_in_order(releases(services[0], holder), waiters)
+    check_nothing_is_left(services[0].masters)
+
+
+def test_released_through_any_of_them(lab, resource, crowd):
+    """The one that releases need not have heard of the waiters; nor the one that shows how many wait."""
+    services = replicas(lab, 3)
+    holder = services[0].acquire(resource)
+    waiters = crowd.line_up(services[1], resource, 3)
+    assert [service.curl("GET", f"/locks/{resource}").json["waiters"] for service in services] == [3, 3, 3]
+    lease, through = holder, services[0]
+    for i, waiter in enumerate(waiters):
+        start = time.monotonic()
+        assert through.release(lease).status == 204
+        assert next_answered(waiters[i:]) is waiter
+        lease, through = waiter.granted(), services[2 - i % 2 * 2]
+        assert time.monotonic() - start < 2 * HANDOVER_SECONDS
+    assert through.release(lease).status == 204
+
+
+def test_no_herd(lab, crowd):
+    """Each of three redlockd keeps waiters: on the release one of them alone acts. The others look once, when the one that was called had its time.
+    On a master that got the attempt before the release it is not granted: there the place is given up by a command of its own."""
+    servers = lab.redises(3)
+    sides = [[lab.keep(Proxy(lab.folder, server)) for server in servers] for _ in range(3)]
+    services = [lab.redlockd(proxies) for proxies in sides]
+    holder = services[0].acquire("x", 60000)
+    waiters = line_up_listening(crowd, services, "x", 12)
+    before = [when_quiet(proxies, "x") for proxies in sides]
+
+    def since():
+        """What went to each master about it: [of one redlockd][of one master]."""
+        return [[signs[count:] for signs, count in zip(signs_of(proxies, "x"), counts)] for proxies, counts in zip(sides, before)]
+    start = time.monotonic()
+    assert services[1].release(holder).status == 204
+    assert next_answered(waiters) is waiters[0]
+    waiters[0].granted()
+    wait_until(lambda: all(len(signs) >= 1 for signs in since()[0] + since()[1]), what="the third master's part")
+    attempts = [[sum(map(is_acquire, signs)) for signs in of_one] for of_one in since()]
+    if time.monotonic() - start < 0.9:
+        assert attempts == [[1] * 3, [0] * 3, [0] * 3], since()
+    assert not select.select(waiters[1:], [], [], 3)[0]
+    for number, of_one in enumerate(since()):
+        for signs in of_one:
+            assert sum(map(is_acquire, signs)) <= 1, (number, signs)
+
+
+def test_nobody_polls_behind_a_bare_majority(lab, crowd):
+    """The lock is on two masters of three, as when the third one was slow: it is free there, which is no reason to try again and again."""
+    servers = lab.redises(3)
+    sides = [[lab.keep(Proxy(lab.folder, server)) for server in servers] for _ in range(3)]
+    services = [lab.redlockd(proxies) for proxies in sides]
+    holder = services[0].acquire("x", 60000)
+    wait_until(lambda: servers[2].cli("DEL", "x") == 1, what="gone from one master")
+    waiters = line_up_listening(crowd, services, "x", 9)
+    assert not select.select(waiters, [], [], 1.5)[0], "what their coming started is over"
+    before = [[len(signs) for signs in signs_of(proxies, "x")] for proxies in sides]
+    assert not select.select(waiters, [], [], 4)[0]
+    asked = [[sum(map(is_acquire, signs[count:])) for signs, count in zip(signs_of(proxies, "x"), counts)] for proxies, counts in zip(sides, before)]
+    print("attempts in 4 s, of each redlockd on each master:", asked)
+    assert max(map(max, asked)) <= 1, asked
+    check_served_in_order(releases(services[0], holder), waiters)
+
+
+def test_without_a_place_refused_although_it_is_free(lab, resource, crowd):
+    """The first in line cannot come at once, its redlockd hangs: until that counts as dead nobody passes, and then it is anybody's."""
+    services = replicas(lab, 2)
+    client, refused_free = services[1].client(), None
+    for attempt in range(10):
+        name = f"{resource}/{attempt}"
+        holder = services[1].acquire(name)
+        [waiter] = crowd.line_up(services[0], name, 1)
+        pause(services[0])
+        released_at = time.monotonic()
+        assert client.call("DELETE", f"/locks/{name}", {"token": holder["token"]}).status == 204
+        answer = client.call("POST", "/locks", {"resource": name})
+        at_once = time.monotonic() - released_at < 0.3
+        while (later := client.call("POST", "/locks", {"resource": name})).status != 201:
+            assert later.status == 409 and later.code == "locked", later
+            assert time.monotonic() - released_at < DEAD_SECONDS
+        go_on(services[0])
+        services[1].release(later.json)
+        waiter.granted(DEAD_SECONDS)
+        if at_once:
+            refused_free = answer
+            break
+    assert refused_free is not None, "the machine is too slow for this test"
+    assert refused_free.status == 409 and refused_free.code == "locked", refused_free
+    assert "holder" not in refused_free.json and refused_free.json["votes"]["granted"] == 0, refused_free
+    assert refused_free.json["votes"]["refused"] >= 2 and refused_free.json["retry_after_ms"] > 0, refused_free
+    client.close()
+
+
+def test_a_stampede(lab, resource, crowd):
+    """Sixty come at the same moment for a lock that is free, through three redlockd: they may get in each other's way, but all of them are served."""
+    services = replicas(lab, 3)
+    waiters = [crowd.wait(services[i % 3], resource) for i in range(60)]
+    served, took = serve_all(lambda: None, waiters)
+    fences = [waiter.lease["fence"] for waiter in served]
+    assert fences == sorted(set(fences))
+    print(f"served in {sum(took):.2f} s, the longest hand-over {1000 * max(took):.0f} ms")
+    check_nothing_is_left(services[0].masters)
+
+
+# ---- a redlockd that dies or hangs ----
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("when", ["just before", "long before"])
+def test_the_first_in_line_is_dead(lab, resource, crowd, how, when):
+    """Its redlockd dies: the others are delayed by about a second, or not at all where it has been dead for longer than that."""
+    services = replicas(lab, 2)
+    holder = services[1].acquire(resource)
+    lost = crowd.line_up(services[0], resource, 3)
+    waiters = crowd.line_up(services[1], resource, 3)
+    if how == "killed":
+        services[0].kill()
+    else:
+        pause(services[0])
+    if when == "long before":
+        wait_until(lambda: all(len(alive_keys(server)) == 1 for server in services[1].masters), 5, "its sign of life has run out")
+    served, took = serve_all(releases(services[1], holder), waiters)
+    print(f"{how} {when}: {1000 * took[0]:.0f} ms")
+    assert served == waiters
+    assert took[0] < (DEAD_SECONDS if when == "just before" else HANDOVER_SECONDS), took
+    assert max(took[1:]) < HANDOVER_SECONDS, took
+    if how == "stopped":
+        go_on(services[0])
+        served, took = serve_all(lambda: None, lost)
+        assert served == lost and took[0] < DEAD_SECONDS, took
+    check_nothing_is_left(services[1].masters)
+
+
+def test_one_that_hung_finds_its_place_again(lab, resource, crowd):
+    """It missed its turn, and whoever came next has the lock: it goes on waiting, and is served with the others."""
+    services = replicas(lab, 2)
+    holder = services[1].acquire(resource)
+    lost = crowd.line_up(services[0], resource, 2)
+    waiters = crowd.line_up(services[1], resource, 2)
+    pause(services[0])
+    assert services[1].release(holder).status == 204
+    assert next_answered(waiters) is waiters[0]
+    waiters[0].granted()
+    go_on(services[0])
+    wait_for_line(services[1].masters, resource, 2)  # the first of each; a second one takes its place again when it has become the first
+    waiters[0].release()
+    left, start = [*lost, waiters[1]], time.monotonic()
+    for waiter in left:
+        assert next_answered(left[left.index(waiter):]) is waiter, "they came before the last one, and their places say so"
+        waiter.granted()
+        assert time.monotonic() - start < DEAD_SECONDS
+        if waiter is not left[-1]:
+            wait_for_line(services[1].masters, resource, len(left) - 1 - left.index(waiter))
+        start = time.monotonic()
+        waiter.release()
+
+
+def test_one_that_hung_beyond_the_end_of_its_wait(lab, resource, crowd):
+    services = replicas(lab, 2)
+    holder = services[1].acquire(resource)
+    late = crowd.wait(services[0], resource, wait_ms=300)
+    wait_for_line(services[0].masters, resource, 1)
+    pause(services[0])
+    wait_until(lambda: not any(alive_keys(server) for server in services[0].masters), 5, "its sign of life has run out")
+    go_on(services[0])
+    answer = late.answer(2)
+    assert answer.status == 409 and answer.code == "locked" and answer.json["waited_ms"] >= 300, answer
+    assert services[1].release(holder).status == 204
+    lease = services[1].acquire(resource, wait_ms=0)
+    assert services[1].release(lease).status == 204
+
+
+def test_the_holders_redlockd_is_killed(lab, resource, crowd):
+    """What it granted stays until its time is up; then the next one comes."""
+    services = replicas(lab, 2)
+    services[0].acquire(resource, 2000)
+    start = time.monotonic()
+    waiters = crowd.line_up(services[1], resource, 2)
+    services[0].kill()
+    served, _ = serve_all(lambda: None, waiters)
+    assert served == waiters and 1.8 < time.monotonic() - start < 2 + 1 * SLOW
+
+
+# ---- masters ----
+
+
+MASTER_FAULTS = {
+    "killed": (lambda server: server.kill(), lambda server: None),
+    "stopped": (lambda server: server.stop(), lambda server: server.cont()),
+    "restarted": (lambda server: server.restart(), lambda server: None),
+    "flushed": (lambda server: server.cli("FLUSHALL"), lambda server: None),
+    "scripts gone": (lambda server: server.cli("SCRIPT", "FLUSH"), lambda server: None),
+    "busy": (lambda server: Busy(server).start(), lambda server: None),
+}
+
+
+class Busy(threading.Thread):
+    """Keeps a master from answering for a while, as a slow command does."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server = server
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            self.server.cli("DEBUG", "SLEEP", "1", timeout=30)
+
+
+@pytest.mark.parametrize("fault", MASTER_FAULTS)
+def test_a_master_fails_while_ten_wait(lab, resource, crowd, fault):
+    """A majority is left: in the end all are served, and one after the other."""
+    services = replicas(lab, 2, "--master-timeout-ms", TIMEOUT_MS)
+    victim = services[0].masters[1]
+    holder = services[0].acquire(resource)
+    waiters = crowd.line_up(services, resource, 10)
+    strike, heal = MASTER_FAULTS[fault]
+    strike(victim)
+    served, took = serve_all(releases(services[0], holder), waiters[:7], 10)
+    heal(victim)
+    later, more = serve_all(lambda: None, waiters[7:], 10)
+    took += more
+    print(f"{fault}: order {[waiters.index(waiter) for waiter in served + later]}, in ms {[round(1000 * seconds) for seconds in took]}")
+
+
+@pytest.mark.parametrize("fault", ["stopped", "flushed", "restarted"])
+def test_a_majority_fails_while_some_wait(lab, resource, crowd, fault):
+    """Nobody can be served for a while. Nobody is forgotten: when the masters are back so are all that waited."""
+    services = replicas(lab, 2, "--master-timeout-ms", TIMEOUT_MS, "--restart-guard", "off")
+    holder = services[0].acquire(resource)
+    waiters = crowd.line_up(services, resource, 6)
+    strike, heal = MASTER_FAULTS[fault]
+    for server in services[0].masters[:2]:
+        strike(server)
+    services[0].release(holder)
+    for server in services[0].masters[:2]:
+        heal(server)
+    start = time.monotonic()
+    served, took = serve_all(lambda: None, waiters, 10)
+    print(f"{fault}: order {[waiters.index(waiter) for waiter in served]}, in ms {[round(1000 * seconds) for seconds in took]}")
+    assert time.monotonic() - start < 10 * SLOW
+
+
+def test_a_master_is_away_for_all_of_the_wait(lab, resource, crowd):
+    services = replicas(lab, 2, "--master-timeout-ms", TIMEOUT_MS)
+    services[0].masters[2].kill()
+    for service in services:
+        service.wait_voting(2)
+    holder = services[0].acquire(resource)
+    check_served_in_order(releases(services[0], holder), crowd.line_up(services, resource, 6))
+
+
+def test_a_majority_is_away_to_the_end(lab, resource, crowd):
+    """Whether the lock is free nobody can tell: when the wait is over the answer is 503 and not 409."""
+    service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS)
+    service.acquire(resource)
+    waiter = crowd.line_up(service, resource, 1, wait_ms=1500)[0]
+    for server in service.masters[:2]:
+        server.kill()
+    answer = waiter.answer()
+    assert answer.status == 503 and answer.code == "no-quorum" and int(answer.headers["retry-after"]) >= 1, answer
+    assert answer.json["votes"]["failed"] == 2, answer
+    assert answer.seconds < 1.5 + 1.5 * SLOW
+    # And one that comes now is told so at once.
+    answer = crowd.wait(service, resource, wait_ms=20000).answer(2)
+    assert answer.status == 503 and answer.code == "no-quorum", answer
+
+
+# ---- calls that are lost, places that are lost ----
+
+
+@pytest.mark.parametrize("masters", ["one", "all"])
+def test_the_subscription_is_cut_right_before_the_release(lab, resource, crowd, masters):
+    services = replicas(lab, 2)
+    holder = services[0].acquire(resource)
+    waiters = crowd.line_up(services, resource, 4)
+    took, release = [], releases(services[0], holder)
+    for waiter in waiters:
+        for server in services[0].masters[:1 if masters == "one" else 3]:
+            server.cli("CLIENT", "KILL", "TYPE", "pubsub")
+        start = time.monotonic()
+        release()
+        assert next_answered(waiters[waiters.index(waiter):]) is waiter
+        took.append(time.monotonic() - start)
+        waiter.granted()
+        release = waiter.release
+    print(f"subscription to {masters} cut: in ms {[round(1000 * seconds) for seconds in took]}")
+    assert max(took) < (HANDOVER_SECONDS if masters == "one" else DEAD_SECONDS), took
+    release()
+
+
+@pytest.mark.parametrize("what", ["sign of life", "line", "both"])
+def test_a_hand_deletes_what_the_masters_know(lab, resource, crowd, what):
+    """Without its sign of life a redlockd notices. A line that is gone nobody notices before the holder's time is up; then all are served."""
+    services, ttl_ms = replicas(lab, 2), 2000 * max(1, round(SLOW / 2))
+    holder = services[0].acquire(resource, ttl_ms)
+    waiters = crowd.line_up(services, resource, 4, ttl_ms=ttl_ms)
+    took, release, left = [], releases(services[0], holder), list(waiters)
+    while left:
+        for server in services[0].masters:
+            keys = alive_keys(server) if what in ("sign of life", "both") else []
+            keys += [f"redlockd:queue:{resource}"] if what in ("line", "both") else []
+            if keys:
+                server.cli("DEL", *keys)
+        start = time.monotonic()
+        release()
+        waiter = next_answered(left)
+        took.append(time.monotonic() - start)
+        waiter.granted()
+        left.remove(waiter)
+        release = waiter.release
+    release()
+    print(f"{what} deleted: in ms {[round(1000 * seconds) for seconds in took]}")
+    assert max(took) < (ttl_ms / 1000 + 1 * SLOW if what == "line" else DEAD_SECONDS), took
+    check_nothing_is_left(services[0].masters)
+
+
+def test_all_of_it_at_once(lab, crowd):
+    """Six resources, sixty waiters over three redlockd, while masters and a redlockd are struck one after the other: all that can be served are, each
+    resource has one holder at a time, and nothing is left."""
+    services = replicas(lab, 3, "--master-timeout-ms", TIMEOUT_MS)
+    masters = services[0].masters
+    names = [f"all/{i}" for i in range(6)]
+    held = {name: services[0].acquire(name) for name in names}
+    waiters = {name: [crowd.wait(services[i % 2], name) for i in range(10)] for name in names}
+    for name in names:
+        wait_for_line(masters, name, 10)
+    lost = [crowd.wait(services[2], name) for name in names]
+    failures, fences = [], {}
+
+    def serve(name):
+        try:
+            served, _ = serve_all(releases(services[0], held[name]), waiters[name], 15)
+            fences[name] = [waiter.lease["fence"] for waiter in served]
+        except BaseException as failure:  # noqa: BLE001
+            failures.append((name, failure))
+    threads = [threading.Thread(target=serve, args=(name,)) for name in names]
+    services[2].kill()
+    for thread in threads:
+        thread.start()
+    for strike in (lambda: masters[0].cli("CLIENT", "KILL", "TYPE", "pubsub"), lambda: masters[1].cli("SCRIPT", "FLUSH"), masters[2].stop, masters[2].cont):
+        strike()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert all(of_one == sorted(set(of_one)) and len(of_one) == 10 for of_one in fences.values()), fences
+    assert not any(waiter.is_answered() and read_response(waiter.plain) for waiter in lost), "these had no redlockd any more"
+    # The places of the one that died go with the next one who comes, once it counts as dead.
+    wait_until(lambda: not any(alive_keys(server) for server in masters), 5, "no sign of life")
+    for name in names:
+        assert services[0].release(services[0].acquire(name)).status == 204
+    check_nothing_is_left(masters)

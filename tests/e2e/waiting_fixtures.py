@@ -1,0 +1,233 @@
+"""What the tests of waiting share: clients that wait, and what a master knows of them.
+
+A Waiter is one request with wait_ms on a connection of its own; its answer is read when the test asks for it. A Crowd makes them and closes what
+is left of them. Where the order of arrival matters, line_up() lets the next one come only when the one before stands in the line of every
+master: then their order is beyond doubt. serve_all() hands the lock from one to the next and says who came when.
+"""
+
+import json
+import re
+import select
+import statistics
+import time
+
+import pytest
+
+from harness import SLOW, process_state, quote, read_response, wait_until
+
+# A dead redlockd at the head delays the others by about a second.
+DEAD_SECONDS = 2.5 * SLOW
+# From a release to the next holder's answer: far more than it takes, also on a busy machine; far below a lease and any polling.
+HANDOVER_SECONDS = 0.5 * SLOW
+
+
+class Waiter:
+    """One POST /locks that may wait. `through`: the redlockd that it goes to."""
+
+    def __init__(self, through, resource, wait_ms=60000, ttl_ms=60000, **members):
+        self.through, self.resource, self.lease = through, resource, None
+        self.plain = through.connect(90)
+        self.since = time.monotonic()
+        waits = {} if wait_ms is None else {"wait_ms": wait_ms}
+        self.send("POST", "/locks", {"resource": resource, "ttl_ms": ttl_ms, **waits, **members})
+
+    def fileno(self):
+        return self.plain.fileno()
+
+    def send(self, method, path, body):
+        content = json.dumps(body).encode()
+        self.plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: e2e\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+
+    def is_answered(self):
+        return bool(select.select([self], [], [], 0)[0])
+
+    def answer(self, seconds=10.0):
+        """The answer; its `seconds` count from the request on."""
+        assert select.select([self], [], [], seconds * SLOW)[0], f"{self.resource}: no answer within {seconds * SLOW:g} s"
+        response = read_response(self.plain)
+        assert response is not None, "closed without an answer"
+        response.seconds = time.monotonic() - self.since
+        return response
+
+    def granted(self, seconds=10.0):
+        """The lease; fails where it is refused."""
+        answer = self.answer(seconds)
+        assert answer.status == 201, answer
+        self.lease = answer.json
+        return self.lease
+
+    def release(self):
+        self.send("DELETE", f"/locks/{quote(self.resource)}", {"token": self.lease["token"]})
+        answer = read_response(self.plain)
+        assert answer is not None and answer.status == 204, answer
+
+    def leave(self):
+        self.plain.close()
+
+
+class Crowd:
+    """All that wait in one test."""
+
+    def __init__(self):
+        self.made = []
+
+    def wait(self, through, resource, **how):
+        self.made.append(Waiter(through, resource, **how))
+        return self.made[-1]
+
+    def line_up(self, through, resource, count, **how):
+        """`count` waiters, each in the line of every master before the next one comes. `through`: one redlockd, or several that take turns."""
+        through = through if isinstance(through, list) else [through]
+        waiters, before = [], len(line(running(through[0].masters)[0], resource))
+        for i in range(count):
+            waiters.append(self.wait(through[i % len(through)], resource, **how))
+            wait_for_line(through[0].masters, resource, before + i + 1)
+        return waiters
+
+    def close(self):
+        for waiter in self.made:
+            waiter.leave()
+
+
+@pytest.fixture
+def crowd():
+    made = Crowd()
+    yield made
+    made.close()
+
+
+def give_back(through, lease):
+    """What the client of a delivered lease does, that closed the connection on which it came. Over another connection it may go through another
+    worker, and there its release would overtake the acquire of a master that is slow, and the lock would stay there: so it looks first. A master that
+    refused, since the holder's release came to it later, never has it: that is what the bound is for."""
+    until = time.monotonic() + 0.3 * SLOW
+    while time.monotonic() < until and not all((server.cli("GET", lease["resource"]) or "")[:40] == lease["token"] for server in through.masters):
+        pass
+    client = through.client()
+    answer = client.call("DELETE", f"/locks/{lease['resource']}", {"token": lease["token"]})
+    client.close()
+    assert answer.status == 204, f"a lease that was delivered is not its client's any more: {answer}"
+
+
+# ----------------------------------------------------------------------------------------------- the order of grants
+
+
+def next_answered(waiters, seconds=5.0):
+    """The one of them that is answered next; fails where two are."""
+    ready = select.select(waiters, [], [], seconds * SLOW)[0]
+    assert ready, f"none of {len(waiters)} is answered within {seconds * SLOW:g} s"
+    assert len(ready) == 1, f"{len(ready)} are answered at once"
+    return ready[0]
+
+
+def serve_all(release, waiters, seconds=5.0):
+    """Calls release(); from then on each waiter that is granted gives the lock back. Returns them in the order of their grants, and how long each
+    hand-over took."""
+    left, served, took = list(waiters), [], []
+    while left:
+        start = time.monotonic()
+        release()
+        waiter = next_answered(left, seconds)
+        took.append(time.monotonic() - start)
+        waiter.granted()
+        left.remove(waiter)
+        served.append(waiter)
+        release = waiter.release
+    release()
+    return served, took
+
+
+def check_served_in_order(release, waiters, seconds=5.0):
+    """First come, first served; and swiftly at the median."""
+    served, took = serve_all(release, waiters, seconds)
+    assert [waiters.index(waiter) for waiter in served] == list(range(len(waiters)))
+    fences = [waiter.lease["fence"] for waiter in served]
+    assert fences == sorted(set(fences)), fences
+    assert statistics.median(took) < HANDOVER_SECONDS, took
+    return took
+
+
+# ------------------------------------------------------------------------------------------------ what a master knows
+
+
+def running(masters):
+    """Those of them that answer; of a Proxy the server behind it."""
+    servers = [getattr(master, "redis", master) for master in masters]
+    return [server for server in servers if process_state(server.process.pid) not in (None, "T")]
+
+
+def line(server, resource, prefix=""):
+    """The places in one master's line, the first one first: "replica:arrival"."""
+    return server.cli("ZRANGE", f"{prefix}redlockd:queue:{prefix}{resource}", 0, -1)
+
+
+def lines(masters, resource):
+    return [line(server, resource) for server in running(masters)]
+
+
+def wait_for_line(masters, resource, count, seconds=10.0):
+    """Until so many stand in the line of every master that runs."""
+    try:
+        wait_until(lambda: all(len(places) == count for places in lines(masters, resource)), seconds, f"{count} in line")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; now {lines(masters, resource)}") from None
+
+
+def wait_for_key(masters, resource, exists):
+    """Until the lock's key is on every master that runs, or on none: the answer comes as soon as a majority has decided."""
+    wait_until(lambda: all(bool(server.cli("EXISTS", resource)) == exists for server in running(masters)), what=f"{resource}: exists is {exists}")
+
+
+def alive_keys(server, prefix=""):
+    return server.cli("KEYS", f"{prefix}redlockd:alive:*")
+
+
+def check_nothing_is_left(masters, seconds=5.0):
+    """No lock, no line and no sign of life: only the hash that each master has for good."""
+    try:
+        wait_until(lambda: all(server.cli("KEYS", "*") == ["redlockd:master"] for server in running(masters)), seconds, "nothing is left")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; now {[server.cli('KEYS', '*') for server in running(masters)]}") from None
+
+
+def signs_of(proxies, resource):
+    """The commands that went to each master about a resource, so far."""
+    return [[command for command in proxy.commands() if resource in command] for proxy in proxies]
+
+
+def when_quiet(proxies, resource):
+    """How many commands went to each master about a resource, once no more follow: what a decision left to do is done then."""
+    seen = [None, 0.0]
+
+    def unchanged():
+        now = [len(signs) for signs in signs_of(proxies, resource)]
+        if now != seen[0]:
+            seen[:] = now, time.monotonic()
+        return time.monotonic() - seen[1] > 0.3
+    wait_until(unchanged, what="no more commands")
+    return seen[0]
+
+
+def line_up_listening(crowd, services, resource, count):
+    """As line_up(), but the first of each comes before all others, and these come when each redlockd hears what the masters call: whoever stood in line
+    before that looks for himself once."""
+    services = services if isinstance(services, list) else [services]
+    first = crowd.line_up(services, resource, len(services))
+    for master in services[0].masters:
+        wait_until(lambda server=master.redis: server.cli("PUBSUB", "NUMSUB", "redlockd:wake")[1] == len(services), what="all listen")
+    for service in services:
+        when_quiet(service.masters, resource)
+    return first + crowd.line_up(services, resource, count - len(first))
+
+
+def is_acquire(command):
+    """Its script has two keys and nine arguments, more than any other. See server/scripts/acquire.lua."""
+    return command[0].upper() in ("EVAL", "EVALSHA") and len(command) == 3 + 2 + 9
+
+
+def total(service, name, **labels):
+    """The sum of a metric over all its series with these labels."""
+    def counts(series):
+        match = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})?", series)
+        return match and match[1] == name and all(f'{label}="{value}"' in (match[2] or "") for label, value in labels.items())
+    return sum(value for series, value in service.metrics().items() if counts(series))
