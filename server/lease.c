@@ -217,7 +217,7 @@ void lease_op_drive(struct lease_op *op, const struct redlock_event *event)
 		op_step(op, &unsent);
 	}
 	op->unsent_count = 0;
-	if (redlock_deadline_us(&op->core) != before_us)
+	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER) /* the timer is spent, even for the same moment */
 		arm_timer(op, event->now_us);
 	lease_op_recycle(op);
 }

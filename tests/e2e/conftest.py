@@ -1,6 +1,7 @@
 """What the end-to-end tests share. See harness.py."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -9,6 +10,11 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 import harness  # noqa: E402
 from fixtures import lab, resource, service  # noqa: E402, F401
+
+
+# Where the tests are run in the background (nohup, `&` of a script) these are ignored, and so they would be in every program that is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config):

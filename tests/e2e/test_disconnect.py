@@ -17,8 +17,8 @@ import pytest
 
 from harness import SCALE, SLOW, Resp, curl_command, quote, read_response, wait_until
 from proxy import Proxy
-from waiting_fixtures import (HANDOVER_SECONDS, Waiter, check_nothing_is_left, check_served_in_order, crowd, give_back, lines,  # noqa: F401
-                              next_answered, total, wait_for_key, wait_for_line)
+from waiting_fixtures import (Waiter, check_nothing_is_left, check_served_in_order, crowd, give_back, lines,  # noqa: F401
+                              total, wait_for_line)
 
 TRIALS = round(1000 * SCALE)
 THREADS = 8

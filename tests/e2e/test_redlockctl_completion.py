@@ -46,7 +46,8 @@ def completes(shell, typed, shown, rest=""):
     ("redlockctl run a --kill\t", "<run><a><--kill-after>"), ("redlockctl acquire a --confl\t", "<acquire><a><--conflict-exit-code>"),
     ("redlockctl extend a --token-\t", "<extend><a><--token-file>"), ("redlockctl release --token-\t", "<release><--token-file>"),
     ("redlockctl acquire a --ttl 25\t", "<acquire><a><--ttl><250ms>"), ("redlockctl --server unix:/x sta\t", "<--server><unix:/x><status>"),
-    ("redlockctl run a --server htt\t", "<run><a><--server><http://127.0.0.1:8080>"), ("redlockctl acquire a --token-file /etc/hostn\t", "<acquire><a><--token-file></etc/hostname>"),
+    ("redlockctl run a --server htt\t", "<run><a><--server><http://127.0.0.1:8080>"),
+    ("redlockctl acquire a --token-file /etc/hostn\t", "<acquire><a><--token-file></etc/hostname>"),
     ("redlockctl run a -- readlin\t", "<run><a><--><readlink>"), ("redlockctl run a --ttl 30s -- pwd /etc/hostn\t", "<run><a><--ttl><30s><--><pwd></etc/hostname>"),
 ])
 def test_words(shell, typed, shown):

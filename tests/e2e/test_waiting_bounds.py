@@ -8,7 +8,7 @@ import pytest
 
 from harness import SLOW, run_redlockd, wait_until
 from proxy import Proxy
-from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, line, lines, next_answered,  # noqa: F401
+from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, line, lines,  # noqa: F401
                               serve_all, total, wait_for_line)
 
 

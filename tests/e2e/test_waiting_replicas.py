@@ -13,8 +13,7 @@ from harness import SLOW, process_state, read_response, wait_until
 from master_checks import TIMEOUT_MS
 from proxy import Proxy
 from waiting_fixtures import (DEAD_SECONDS, HANDOVER_SECONDS, alive_keys, check_nothing_is_left, check_served_in_order, crowd,  # noqa: F401
-                              is_acquire, line_up_listening, next_answered, serve_all, signs_of, wait_for_line,
-                              when_quiet)
+                              is_acquire, line_up_listening, next_answered, serve_all, signs_of, wait_for_line, when_quiet)
 
 
 def replicas(lab, count, *options, masters=None):

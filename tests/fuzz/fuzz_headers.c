@@ -195,19 +195,6 @@ static bool reference_first_line(const char *line, size_t len)
 	return second != NULL && second > url && url[0] != ' ' && memchr(url, '\0', (size_t)(second - url)) == NULL && line + len - second == 9;
 }
 
-/* What the 0.9 series leaves of NUL LF is what it leaves of CR LF, and at the end of the section four bytes with a NUL among them may look like
- * CR LF CR LF: headers.c takes the one for the other, and so does the rule here. */
-static void make_ends_alike(char *bytes, size_t len)
-{
-	char *end = bytes + len - 4;
-	bool ends_a_value = len >= 4 && (end[0] == '\0' || (end[0] == '\n' && end[1] == '\0') || (end[0] == '\r' && end[1] == '\n'));
-	if (ends_a_value && memchr(end, '\0', 4) != NULL)
-		memcpy(end, "\r\n\r\n", 4);
-	for (size_t i = 1; i < len; i++)
-		if (bytes[i] == '\n' && bytes[i - 1] == '\0')
-			bytes[i - 1] = '\r';
-}
-
 /* False: it must be refused. */
 static bool reference(const char *bytes, size_t len, struct framing *framing)
 {
@@ -269,10 +256,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		struct headers headers;
 		struct framing framing = {0};
 		headers_read(mhd, mhd->url, mhd->bytes, mhd->version, mhd->target_len, &headers);
-		make_ends_alike(untouched, mhd->len);
 		bool good = reference(untouched, mhd->len, &framing);
 		MUST(headers.broken == NULL || !good, "refused: %s", headers.broken);
-		if (in_place)
+		/* The 0.9 series overwrites the ends of lines with NULs: where there were NULs before nobody can tell. Such sections are a matter of test_api_rubbish.c. */
+		if (in_place && memchr(untouched, '\0', mhd->len) == NULL)
 			MUST(headers.broken != NULL || good, "taken, though it is in doubt");
 		check_kept(&headers, &framing, good && headers.broken == NULL);
 	}

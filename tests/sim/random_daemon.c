@@ -312,7 +312,7 @@ void op_drive(struct world *world, unsigned proc, struct op *op, const struct re
 		op_step(world, proc, op, &unsent);
 	}
 	op->unsent_count = 0;
-	if (redlock_deadline_us(&op->core) != before_us)
+	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER) /* that one is used up */
 		arm_for_deadline(world, proc, op, event->now_us);
 	if (op->finished && op->serial != 0) {
 		struct proc *process = &world->procs[proc];

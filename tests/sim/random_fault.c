@@ -118,7 +118,7 @@ static void drop_lasting(struct world *world, unsigned index)
 	node_sync(world, index);
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
 		if (model_token(model, key) != 0 && model->keys[key].expires_ms > (model->now_us + world->config.max_ttl_us) / MS + 1)
-			model_drop(model, key);
+			node_delete(world, index, key);
 	drop_lasting_lines(world, model);
 }
 

@@ -14,7 +14,7 @@
 
 #include "random_world.h"
 
-enum { WATCH_US = 50000, WAKE_US = 300000, OVERTAKEN_MAX = 8, OUTRUN_US = 100000, OUTRUN_MAX = 64 };
+enum { WATCH_US = 50000, WAKE_US = 300000, OVERTAKEN_MAX = 8, OUTRUN_US = 100000, OUTRUN_MAX = 64, SETTLED_US = 1500000 /* each redlockd knows by then what the others have certified */ };
 
 bool is_calm(const struct world *world)
 {
@@ -23,7 +23,7 @@ bool is_calm(const struct world *world)
 
 bool is_smooth(const struct world *world)
 {
-	return is_calm(world) && (world->healing || world->config.smooth);
+	return is_calm(world) && (world->healing || (world->config.smooth && world->now >= SETTLED_US));
 }
 
 static void push_watch(struct world *world, uint64_t after_us)
@@ -334,7 +334,7 @@ static void watch_key(struct world *world, unsigned key)
 
 void order_watch(struct world *world)
 {
-	for (unsigned key = 0; key < world->config.keys; key++) {
+	for (unsigned key = 0; key < world->config.keys && is_smooth(world); key++) {
 		watch_key(world, key);
 		check_places(world, key);
 	}

@@ -117,6 +117,8 @@ static void end_faults(struct world *world)
 		return;
 	}
 	world->phase = PHASE_HEALING;
+	if (world->config.faults != 0 || world->config.profile == PROFILE_LINE)
+		order_trouble(world); /* what was frozen goes on */
 	fault_heal(world);
 	push_phase(world, bar_of(world) + SLACK_US);
 }

@@ -96,7 +96,7 @@ static void make_edge(struct world *world, struct config *config)
 	config->keys = 1;
 	config->max_ttl_us = 2 * SECOND;
 	config->to_the_end = true;
-	config->smooth = true;
+	config->smooth = config->bootstrap = true;
 	config->faults = 0;
 	config->fault_time_us = 5 * SECOND;
 	config->delay_us = 20;
@@ -115,7 +115,7 @@ static void make_line(struct world *world, struct config *config)
 	config->straggler_us = (uint32_t)(config->timeout_us > 80 * MS ? 20 * MS : config->timeout_us / 4);
 	config->waits = 6 + (uint32_t)below(world, 3);
 	config->wait_us = 4 * SECOND;
-	config->smooth = true;
+	config->smooth = config->bootstrap = true;
 	if (one_of(world, 4)) {
 		config->faults = FAULT(FREEZE);
 	} else if (one_of(world, 3)) {

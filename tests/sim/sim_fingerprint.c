@@ -110,8 +110,8 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 static void put_waiter(struct record *record, const struct sim_op *op, unsigned master)
 {
 	const struct redlock *core = &op->core;
-	bool waiting = core->state == REDLOCK_WAITING;
-	put(record, (waiting && redlock_has(core->held_by, master)) * 16U + redlock_has(core->joined, master) * 8U + redlock_has(core->woken, master) * 4U + redlock_has(op->called, master) * 2U +
+	bool held = core->state == REDLOCK_WAITING && redlock_has(core->held_by, master);
+	put(record, held * 16U + redlock_has(core->joined, master) * 8U + redlock_has(core->woken, master) * 4U + redlock_has(op->called, master) * 2U +
 			    (op->done && redlock_has(core->sent, master)));
 }
 

@@ -12,6 +12,7 @@ static const struct answer split = {.outcome = OUTCOME_SPLIT}, gone = {.outcome 
 static const struct answer busy = {.outcome = OUTCOME_UNAVAILABLE, .is_busy = true, .retry_after_ms = 3000};
 static const struct answer no_waiting = {.outcome = OUTCOME_INVALID, .bounds_wait = true};
 static const struct answer bound = {.outcome = OUTCOME_INVALID, .bounds_wait = true, .wait_max_ms = 5000};
+static const struct answer usual_bound = {.outcome = OUTCOME_INVALID, .bounds_wait = true, .wait_max_ms = 60000};
 static const struct answer short_bound = {.outcome = OUTCOME_INVALID, .bounds_wait = true, .wait_max_ms = 1};
 
 static struct wait waiting(size_t servers, uint64_t wait_ms)
@@ -42,9 +43,32 @@ START_TEST(the_server_waits)
 {
 	struct wait wait = waiting(1, 150000);
 	asks(wait_ask(&wait, T0), 60000);
-	asks(wait_next(&wait, &held, 0, T0 + 60001 * MS), 60000);
-	asks(wait_next(&wait, &held, 0, T0 + 120002 * MS), 29998);
+	asks(wait_next(&wait, &usual_bound, 0, T0), 30000); /* nonsense: it is no lower */
+	wait = waiting(1, 150000);
+	asks(wait_ask(&wait, T0), 60000);
+	asks(wait_next(&wait, &held, 0, T0 + 60001 * MS), 89999);
+	asks(wait_next(&wait, &usual_bound, 0, T0 + 60002 * MS), 60000);
+	asks(wait_next(&wait, &held, 0, T0 + 120003 * MS), 29997);
 	gives_up(wait_next(&wait, &held, 0, T0 + 150001 * MS));
+}
+END_TEST
+
+START_TEST(the_server_waits_longer_than_usual)
+{
+	struct wait wait = waiting(1, 150000);
+	asks(wait_ask(&wait, T0), 60000);
+	asks(wait_next(&wait, &held, 0, T0 + 60000 * MS), 90000);
+	gives_up(wait_next(&wait, &held, 0, T0 + 150000 * MS));
+}
+END_TEST
+
+START_TEST(a_bound_that_is_not_understood)
+{
+	struct wait wait = waiting(1, 150000);
+	asks(wait_ask(&wait, T0), 60000);
+	asks(wait_next(&wait, &held, 0, T0 + 60000 * MS), 90000);
+	asks(wait_next(&wait, &no_waiting, 0, T0 + 60000 * MS), 60000);
+	asks(wait_next(&wait, &held, 0, T0 + 120000 * MS), 30000);
 }
 END_TEST
 
@@ -122,7 +146,7 @@ START_TEST(whoever_answered_is_asked_again)
 	struct wait wait = waiting(3, 300000);
 	wait_ask(&wait, T0);
 	asks(wait_next(&wait, &gone, 0, T0), 60000);
-	asks(wait_next(&wait, &held, 0, T0 + 60000 * MS), 60000);
+	asks(wait_next(&wait, &held, 0, T0 + 60000 * MS), 240000);
 	ck_assert_uint_eq(wait.server, 1);
 	asks(wait_next(&wait, &gone, 0, T0 + 60001 * MS), 60000);
 	ck_assert_uint_eq(wait.server, 2);
@@ -184,7 +208,7 @@ END_TEST
 /* Whatever the servers say: it ends when the time is up, nobody is asked in a tight loop, and nobody is asked to wait beyond the end. */
 static void draw_answers(uint32_t seed)
 {
-	static const struct answer *const answers[] = {&held, &nearly, &split, &gone, &busy, &no_waiting, &bound, &short_bound};
+	static const struct answer *const answers[] = {&held, &nearly, &split, &gone, &busy, &no_waiting, &bound, &short_bound, &usual_bound};
 	uint32_t state = seed * 2654435761U + 1;
 	struct wait wait = waiting(1 + (size_t)seed % 4, 20000);
 	uint64_t now_us = T0;
@@ -228,6 +252,8 @@ int main(void)
 	Suite *suite = suite_create("cli_wait");
 	TCase *tests = tcase_create("cli_wait");
 	tcase_add_test(tests, the_server_waits);
+	tcase_add_test(tests, the_server_waits_longer_than_usual);
+	tcase_add_test(tests, a_bound_that_is_not_understood);
 	tcase_add_test(tests, no_longer_than_it_may);
 	tcase_add_test(tests, a_bound_that_is_none);
 	tcase_add_test(tests, a_server_that_cannot_wait);

@@ -28,6 +28,29 @@ START_TEST(a_wait_that_runs_out_gives_up_its_place_everywhere)
 }
 END_TEST
 
+static void answer_one(int master, const struct master_reply *reply)
+{
+	struct fake_command *command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, master);
+	command->open = false;
+	command->reply(command->arg, reply);
+}
+
+/* The votes are closed at the very moment at which the wait ends: the timer that was spent on the one must go off for the other, too. */
+START_TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
+{
+	options.master_timeout_ms = 30;
+	struct asked *one = ask("r", 30);
+	answer_one(0, &granted);
+	answer_one(1, &held);
+	while (one->op->core.state != REDLOCK_LEAVING)
+		uv_run(&loop, UV_RUN_ONCE);
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
+	leases_pump(leases);
+	ck_assert(one->answered);
+	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
+}
+END_TEST
+
 START_TEST(who_leaves_gives_up_its_place_and_the_next_moves_up)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r");
@@ -141,6 +164,7 @@ END_TEST
 static void add_all(TCase *tests)
 {
 	tcase_add_test(tests, a_wait_that_runs_out_gives_up_its_place_everywhere);
+	tcase_add_test(tests, a_wait_as_long_as_a_master_may_take_ends_as_well);
 	tcase_add_test(tests, who_leaves_gives_up_its_place_and_the_next_moves_up);
 	tcase_add_test(tests, who_leaves_while_it_votes_releases_what_it_may_get);
 	tcase_add_test(tests, places_on_masters_that_are_away_are_owed);
