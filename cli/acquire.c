@@ -6,8 +6,8 @@
  * reading on is not safe. After a wait, however, the safe bound is of no use: a request that was sent four minutes ago, for a lease of
  * thirty seconds, would be over before it began. So a lease that may be older than a quarter of its validity is extended once before
  * anything is done under it. PUT is answered at once, which makes the time before it was sent a bound that is both safe and near; and it
- * shows that the lease is still there. (That the server says how long it kept the request would save this one exchange, but would
- * make the bound rest on two clocks that run alike over minutes, and on both machines being awake all the while.)
+ * shows that the lease is still there. (The server says how long it kept the request, waited_ms, which would save this one exchange; but
+ * the bound would then rest on two clocks that run alike over minutes, and an answer that lay on the way would still have to be told.)
  *
  * What is granted to a request that is given up is not lost: see http_hang_up(). Nor is it used: the server may have noticed that we
  * left, and given the lock to the next. It is given back, and so is a lease of which too little is left. */

@@ -128,7 +128,7 @@ static int session_give_up(struct session *session, const struct lease *lease, c
 }
 
 /* The lease, or the exit status for why there is none. Signals meanwhile end us, but not with a place in the line or a lease that
- * nobody knows of. */
+ * nobody knows of: either it is given back, or it is printed and the exit status says so. */
 static bool session_wait_for_lease(struct session *session, struct lease *lease, uint64_t *sent_us, int *ret_status)
 {
 	struct interrupt interrupt;
@@ -147,7 +147,8 @@ static bool session_wait_for_lease(struct session *session, struct lease *lease,
 		acquire_give_back(&acquire, lease);
 		result = ACQUIRE_STOPPED;
 	}
-	interrupt_end(&interrupt);
+	if (result != ACQUIRE_GRANTED)
+		interrupt_end(&interrupt); /* otherwise we end in a moment, and with 0: then the caller has the lease */
 	if (result == ACQUIRE_REFUSED)
 		*ret_status = session_fail(session, &answer);
 	if (result == ACQUIRE_STOPPED)

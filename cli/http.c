@@ -233,6 +233,17 @@ void http_begin_side(struct http *http, const struct server *server, const struc
 
 /* ---- answers ---- */
 
+/* For people. libcurl speaks of port 80 where a Unix socket is meant. */
+static void http_say_failure(struct http_exchange *exchange, CURLcode result)
+{
+	long error = 0;
+
+	if (result == CURLE_COULDNT_CONNECT && curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error) == CURLE_OK && error != 0)
+		snprintf(exchange->error, sizeof(exchange->error), "cannot connect: %s", strerror((int)error));
+	else if (exchange->error[0] == '\0')
+		snprintf(exchange->error, sizeof(exchange->error), "%s", curl_easy_strerror(result));
+}
+
 static void http_finish(struct http *http, struct http_exchange *exchange, CURLcode result)
 {
 	curl_off_t retry_after_s = 0;
@@ -240,8 +251,8 @@ static void http_finish(struct http *http, struct http_exchange *exchange, CURLc
 	if (result == CURLE_OK) {
 		curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
 		curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
-	} else if (exchange->error[0] == '\0') {
-		snprintf(exchange->error, sizeof(exchange->error), "%s", curl_easy_strerror(result));
+	} else {
+		http_say_failure(exchange, result);
 	}
 	if (retry_after_s > 0 && retry_after_s <= RETRY_AFTER_MAX_S)
 		exchange->retry_after_ms = (uint64_t)retry_after_s * 1000;

@@ -24,7 +24,7 @@ enum acquire_tell interrupt_told(void *context);
 /* True: one has come. */
 bool interrupt_came(struct interrupt *interrupt) __attribute__((warn_unused_result));
 
-/* As it was before; the one that came ends the process. Returns if none did. */
+/* As it was before; the one that came ends the process. Returns if none did. Not needed where the process ends anyway. */
 void interrupt_end(struct interrupt *interrupt);
 
 #endif

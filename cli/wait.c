@@ -1,5 +1,8 @@
 /* Waiting for a lock: ask, let the server wait, ask again. See wait.h.
  *
+ * How long a server may wait (--max-wait-ms) it says only when it refuses. So the first request asks for no more than the usual
+ * minute, which hardly any server refuses, and when that is over the next one asks for all the rest.
+ *
  *   held               while there is time: once more at once where the server has waited as long as it may; where it has not
  *                      waited, a random pause of at most a second. A holder may give back long before its lease is over, so
  *                      retry_after_ms bounds that pause from above and no more
@@ -61,6 +64,8 @@ static struct wait_step wait_next_held(struct wait *wait, const struct answer *a
 {
 	bool has_waited = wait->asked_ms >= PAUSE_MIN_MS && now_us - wait->asked_us >= wait->asked_ms * 1000 / 2;
 
+	if (has_waited && !wait->at[wait->server].told)
+		wait->at[wait->server].max_ms = UINT64_MAX;
 	if (has_waited && !wait_is_over(wait, now_us))
 		return wait_ask(wait, now_us);
 	return wait_until(wait, now_us + draw_pause_us(answer->retry_after_ms, random), now_us);
@@ -97,9 +102,12 @@ static struct wait_step wait_next_server(struct wait *wait, const struct answer 
 /* A bound that is no bound would have it asked for ever: then half. */
 static struct wait_step wait_next_bound(struct wait *wait, const struct answer *answer, uint64_t now_us)
 {
-	bool lower = answer->wait_max_ms < wait->asked_ms;
+	uint64_t max_ms = answer->wait_max_ms < wait->asked_ms ? answer->wait_max_ms : wait->asked_ms / 2;
 
-	wait->at[wait->server].max_ms = lower ? answer->wait_max_ms : wait->asked_ms / 2;
+	if (max_ms == 0 && wait->asked_ms > WAIT_BOUND_MS)
+		max_ms = WAIT_BOUND_MS; /* that it has done before */
+	wait->at[wait->server].max_ms = max_ms;
+	wait->at[wait->server].told = true;
 	return wait_ask(wait, now_us);
 }
 

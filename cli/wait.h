@@ -19,7 +19,8 @@ struct wait {
 	uint64_t asked_us, asked_ms;   /* the last request: when, and how long the server was to keep it */
 	struct {
 		uint64_t not_before_us; /* it did not help, and is left in peace until then */
-		uint64_t max_ms;        /* it keeps a request no longer than this */
+		uint64_t max_ms;        /* it keeps a request no longer than this, as far as is known */
+		bool told;              /* ... because it has said so */
 	} at[SERVERS_MAX];
 };
 

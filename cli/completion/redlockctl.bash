@@ -76,7 +76,8 @@ _redlockctl_find_command() {
 	for ((at = 1; at < ${#words[@]} - 1; at++)); do
 		case ${words[at]} in
 		--) ((at++)) && return 0 ;;
-		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file | --owner | --conflict-exit-code | -E | --token | --prefix | --limit) ((at++)) ;;
+		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file) ((at++)) ;;
+		--owner | --conflict-exit-code | -E | --token | --prefix | --limit) ((at++)) ;;
 		-*) ;;
 		*) [[ -n $command ]] || command=${words[at]} ;;
 		esac
