@@ -30,7 +30,7 @@ static const char *skip_number(const char *at, const char *end, uint64_t *ret_nu
 	for (; at < end && *at >= '0' && *at <= '9' && number < REDLOCK_FENCE_LIMIT; at++)
 		number = number * 10 + (uint64_t)(*at - '0');
 	*ret_number = number;
-	return at > start && at < end && *at == ':' ? at + 1 : NULL;
+	return at > start && at < end && *at == ':' && number < REDLOCK_FENCE_LIMIT ? at + 1 : NULL;
 }
 
 /* Our own values: 40 hex digits, a colon, digits, a colon, digits, a colon, the owner. Returns the owner, or NULL for somebody else's. */

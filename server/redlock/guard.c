@@ -109,6 +109,7 @@ static void wait_from(struct guard_master *master, uint64_t marker, bool kept, u
 	set_kept(master, kept, now_us);
 	master->since_us = now_us;
 	master->certificate = 0;
+	master->skip = false;            /* of another wait: leases may have been given since */
 	master->found = GUARD_NO_REASON; /* whatever it was, the wait makes up for it */
 	if (master->gone_certificate == marker)
 		master->gone_certificate = 0; /* an image from the time of an older bar brought its marker back: whoever waits it out may use it */
