@@ -249,10 +249,10 @@ bool master_guard_read(struct master *master)
 	char digest[17], ttl_ms[16], evicted[24] = "";
 	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)master_guard_digest(master->all->count));
 	snprintf(ttl_ms, sizeof ttl_ms, "%u", master->all->options->max_ttl_ms);
-	if (master->evicted_known)
+	if (master->has_info)
 		snprintf(evicted, sizeof evicted, "%llu", (unsigned long long)master->info.evicted);
-	const char *arguments[] = { digest, ttl_ms, evicted };
-	return send_script(master, REDLOCK_SCRIPT_CERTIFICATE, on_certificate, 3, arguments);
+	const char *arguments[] = { digest, ttl_ms, evicted, master->evicted_known ? "1" : "0" };
+	return send_script(master, REDLOCK_SCRIPT_CERTIFICATE, on_certificate, 4, arguments);
 }
 
 struct words {

@@ -5,6 +5,7 @@
 -- ARGV[1]  digest    of what all replicas must agree on
 -- ARGV[2]  ttl_ms    the longest lease that the caller gives
 -- ARGV[3]  evicted   this server's evicted_keys, as the caller saw it last; empty: not known
+-- ARGV[4]  compared  1: the caller has compared it with what is noted here; 0: not yet, so it is only noted where nothing is
 --
 -- The longest lease is written before any is given: whoever bars this master later waits for as long.
 -- Returns {1, now_us, beat, certificate, run_id, cluster, digest, ttl_ms, marker, marker_run_id, kept, clocked_us, evicted}
@@ -16,7 +17,7 @@ if seen[1] and seen[4] == ARGV[1] and tonumber(ARGV[2]) > tonumber(seen[5] or 0)
 	redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
 	seen[5] = ARGV[2]
 end
-if ARGV[3] ~= '' and ARGV[3] ~= seen[10] then
+if ARGV[3] ~= '' and ARGV[3] ~= seen[10] and (ARGV[4] == '1' or not seen[10]) then
 	redis.call('HSET', KEYS[1], 'evicted', ARGV[3])
 end
 local reply = {1, now[1] * 1000000 + now[2], redis.call('HINCRBY', KEYS[1], 'beat', 1)}

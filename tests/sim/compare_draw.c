@@ -101,6 +101,7 @@ static void draw_guard(struct model_command *command, unsigned kind, uint64_t *r
 	command->cluster = one_of(random, CLUSTERS);
 	command->digest = like(random, master->digest, DIGESTS);
 	command->evicted = (uint32_t)compare_random(random, 4);
+	command->compared = chance(random, 60);
 	command->kept = chance(random, 70);
 	command->clocked = chance(random, 40);
 	command->deadline_us = draw_deadline(random, now_us);

@@ -194,6 +194,7 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		if (command->evicted != 0)
 			print_to(text, "%" PRIu64, command->evicted - 1);
 		compare_add(args, text);
+		compare_add(args, command->compared ? "1" : "0");
 		break;
 	case COMPARE_BAR:
 		add_number(args, command->certificate);

@@ -14,8 +14,8 @@ void model_certificate(struct model_master *master, const struct model_command *
 		/* redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
 		 * seen[5] = ARGV[2] */
 		master->ttl_ms = (uint32_t)command->ttl_ms;
-	/* if ARGV[3] ~= '' and ARGV[3] ~= seen[10] then */
-	if (command->evicted != 0)
+	/* if ARGV[3] ~= '' and ARGV[3] ~= seen[10] and (ARGV[4] == '1' or not seen[10]) then */
+	if (command->evicted != 0 && (command->compared || evicted == 0))
 		/* redis.call('HSET', KEYS[1], 'evicted', ARGV[3]) */
 		master->evicted = command->evicted;
 	/* local reply = {1, now[1] * 1000000 + now[2], redis.call('HINCRBY', KEYS[1], 'beat', 1)}

@@ -108,6 +108,7 @@ struct model_command {
 	uint64_t cluster;            /* certify */
 	uint64_t digest;             /* certificate, certify */
 	uint32_t evicted;            /* certificate: one more than evicted_keys; 0: not known */
+	bool compared;               /* certificate: the caller has compared `evicted` with what is noted */
 	bool kept;                   /* bar */
 	bool clocked;                /* certify */
 };

@@ -187,6 +187,10 @@ static bool carry_out(struct world *world, unsigned proc, unsigned node, const s
 		.cluster = action->cluster, .digest = guard->params.digest, .fence = action->fence, .kept = action->kept, .clocked = action->clocked,
 		.deadline_us = guard_master_time_us(guard, node, call.sent_us + SECOND),
 		.ttl_ms = (action->kind == GUARD_READ ? guard->params.max_ttl_us : action->ttl_us) / MS };
+	if (action->kind == GUARD_READ) {
+		command.evicted = process->links[node].evicted + 1;
+		command.compared = process->links[node].knows_evicted;
+	}
 	return process->links[node].state == LINK_UP && link_push(world, proc, node, &call, &command);
 }
 

@@ -254,8 +254,8 @@ static void send_heartbeat(struct world *world, unsigned proc, unsigned node)
 	struct link *link = &process->links[node];
 	struct call call = { .sent_us = proc_now(world, process), .op = NONE, .what = WHAT_HEARTBEAT };
 	struct model_command command = { .digest = process->guard.params.digest, .ttl_ms = process->guard.params.max_ttl_us / 1000 };
-	if (link->knows_evicted)
-		command.evicted = link->evicted + 1;
+	command.evicted = link->evicted + 1;
+	command.compared = link->knows_evicted;
 	link->heartbeat_out = link_push(world, proc, node, &call, &command);
 	link->heartbeat_due = false;
 }
