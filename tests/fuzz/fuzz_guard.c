@@ -18,7 +18,7 @@
 #define GAP_US (5 * SECOND)
 #define TTL_MAX_US (1000 * SECOND) /* of other redlockd */
 
-enum { STEPS_MAX = 3000, ROUNDS_MAX = 4000 };
+enum { STEPS_MAX = 3000, ROUNDS_MAX = 3000 };
 
 struct server {
 	uint64_t run_id, client_id, beat, certificate, certificate_run_id, cluster, digest, ttl_us, marker, marker_run_id, clocked_us, fence;
@@ -480,7 +480,7 @@ static void describe(const struct world *world)
 	}
 }
 
-/* How far apart heartbeats may be, so that the longest bar that anybody knows of takes some hundred of them. */
+/* How far apart heartbeats may be, so that the longest bar that anybody knows of takes some fifty of them, or more. */
 static uint64_t round_us(const struct world *world)
 {
 	uint64_t longest_us = 0;
@@ -489,7 +489,7 @@ static uint64_t round_us(const struct world *world)
 		longest_us = world->guard.masters[i].ttl_us > longest_us ? world->guard.masters[i].ttl_us : longest_us;
 	}
 	longest_us += bar_us(world);
-	return longest_us / 200 > GAP_US - SECOND ? GAP_US - SECOND : longest_us / 200 + 20000;
+	return longest_us / 50 > GAP_US - SECOND ? GAP_US - SECOND : longest_us / 50 + 20000;
 }
 
 /* A time at which nothing more happens: heartbeats, answers, the longest bar. Every master must vote in the end, in one cluster. */

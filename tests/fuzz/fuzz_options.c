@@ -144,24 +144,32 @@ static void check_options(const struct options *options)
 		check_master(options->masters[i].shown);
 }
 
-/* True if the secret is given as a password, wherever; but for the path of the file, which is shown as it is. */
+/* How often it stands there, as a password or as anything else. */
+static void count_secret(const char *text, size_t len, unsigned *passwords, unsigned *others)
+{
+	const char *end = text + len;
+	for (const char *at = text; (at = memmem(at, (size_t)(end - at), secret, SECRET_LEN)) != NULL; at += SECRET_LEN)
+		*(at + SECRET_LEN < end && at[SECRET_LEN] == '@' ? passwords : others) += 1;
+}
+
+/* What is not for a value of ours is shown as it is: the path of the file, a form of the help. */
+static bool shows_itself(const char *word, const char *name)
+{
+	char good[128];
+	snprintf(good, sizeof good, "%s=%s", name, path);
+	return strncmp(word, name, strlen(name)) == 0 && strcmp(word, good) != 0;
+}
+
+/* True if the secret is given as a password, wherever, and nowhere as anything else. */
 static bool has_password(const struct given *given, const char *text, size_t size)
 {
-	char password[SECRET_LEN + 2], whole[sizeof path + 1];
-	bool found = false;
-	snprintf(whole, sizeof whole, "=%s", path);
-	snprintf(password, sizeof password, "%s@", secret);
-	for (int i = 1; i < given->argc; i++) {
-		if (strncmp(given->argv[i], "--config", 8) == 0 && strcmp(given->argv[i] + 8, whole) != 0)
-			return false;
-		found = found || strstr(given->argv[i], password) != NULL;
-	}
-	for (int i = 0; i < given->env_count; i++) {
-		if (strncmp(given->environment[i], "REDLOCKD_CONFIG", 15) == 0)
-			return false;
-		found = found || strstr(given->environment[i], password) != NULL;
-	}
-	return found || memmem(text, size, password, SECRET_LEN + 1) != NULL;
+	unsigned passwords = 0, others = 0;
+	count_secret(text, size, &passwords, &others);
+	for (int i = 1; i < given->argc; i++)
+		others += shows_itself(given->argv[i], "--config") || shows_itself(given->argv[i], "--help") || shows_itself(given->argv[i], "--version");
+	for (int i = 0; i < given->env_count; i++)
+		others += shows_itself(given->environment[i], "REDLOCKD_CONFIG");
+	return passwords > 0 && others == 0;
 }
 
 static void check_message(const char *message, size_t size, bool secret_given)

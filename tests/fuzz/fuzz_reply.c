@@ -55,7 +55,7 @@ static void check_value(const char *value, size_t len)
 	MUST(holder.owner_len <= LEASE_OWNER_MAX && (holder.known || (holder.owner_len == 0 && holder.fence == 0)), "an owner of %u bytes", holder.owner_len);
 	MUST(holder.owner_len == 0 || memcmp(holder.owner, value + len - holder.owner_len, holder.owner_len) == 0, "not the owner");
 	MUST(holder.fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)holder.fence);
-	MUST(hold_until_ms < REDLOCK_FENCE_LIMIT * 10, "hold until %llu", (unsigned long long)hold_until_ms);
+	MUST(hold_until_ms < REDLOCK_FENCE_LIMIT, "hold until %llu", (unsigned long long)hold_until_ms);
 	if (holder.known) {
 		copy[0] = (char)(copy[0] == '0' ? '1' : '0');
 		MUST(lease_sight_read(copy, len, &foreign) != id, "another token, the same holder");

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Runs the fuzz targets of a build (README.md): each for so many seconds, two at a time, beginning with the seeds.
+
+Then, unless --no-planted, the copies with planted bugs, which must fail within --planted-seconds. Ends with "N passed, N failed"; says how many executions
+each target had. An input that a target fails on is kept in --results, and its path is printed. The corpus stays in the build folder, so that the next run
+goes on from there; --merge writes what of it adds anything to the seeds into tests/fuzz/seeds.
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.sax.saxutils
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Name: longest input, bugs that can be planted (FUZZ_PLANT=0 …).
+TARGETS = {"path": (2100, 1), "body": (2048, 1), "headers": (2048, 1), "reply": (2048, 1), "options": (2048, 1), "redlock": (512, 7), "guard": (512, 1)}
+SEED_MAX = 512  # bytes of an input that is kept as a seed by --merge
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=" ".join(TARGETS))
+    parser.add_argument("--build", required=True, help="the folder of a build with REDLOCKD_FUZZ")
+    parser.add_argument("--results", required=True, help="where inputs that fail, logs and fuzz.xml go")
+    parser.add_argument("--seconds", type=int, default=20, help="of each target")
+    parser.add_argument("--runs", type=int, default=-1, help="end a target after so many executions")
+    parser.add_argument("--at-once", type=int, default=2, help="how many targets run side by side")
+    parser.add_argument("--planted-seconds", type=int, default=60)
+    parser.add_argument("--no-planted", action="store_true")
+    parser.add_argument("--merge", action="store_true", help="no fuzzing: add to the seeds what the corpus has more")
+    options = parser.parse_args()
+    unknown = [name for name in options.targets if name not in TARGETS]
+    if unknown:
+        parser.error(f"no such target: {' '.join(unknown)}; there are {' '.join(TARGETS)}")
+    return options
+
+
+def environment(**more):
+    options = {"ASAN_OPTIONS": "detect_leaks=1:allow_addr2line=1:handle_abort=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    return {**os.environ, **options, **more}
+
+
+def seeds_of(name):
+    return os.path.join(HERE, "seeds", name)
+
+
+def command(options, name, corpus, artifacts, seconds, *more):
+    dictionary = os.path.join(HERE, "dict", name + ".dict")
+    program = os.path.join(os.path.abspath(options.build), "fuzz_" + name)
+    flags = [f"-max_total_time={seconds}", f"-runs={options.runs}", f"-max_len={TARGETS[name][0]}", f"-artifact_prefix={artifacts}", "-timeout=10", "-rss_limit_mb=2048",
+             "-print_final_stats=1", "-verbosity=1", *more]
+    if os.path.exists(dictionary):
+        flags.append("-dict=" + dictionary)
+    return [program, *flags, corpus, seeds_of(name)]
+
+
+def figure(log, name):
+    found = re.search(rf"stat::{name}:\s+(\d+)", log)
+    return int(found.group(1)) if found else 0
+
+
+def reason(log):
+    """The line that says what was wrong."""
+    for pattern in (r"broken: .*", r"\S+: Assertion .*", r".*runtime error: .*", r"ERROR: \w+Sanitizer: .*", r"ERROR: libFuzzer: .*"):
+        found = re.search(pattern, log)
+        if found:
+            return found.group(0)
+    return (log.strip().splitlines() or ["nothing was said"])[-1]
+
+
+def fuzz(options, name):
+    corpus = os.path.join(options.build, "corpus", name)
+    os.makedirs(corpus, exist_ok=True)
+    artifacts = os.path.join(options.results, f"fuzz-{name}-")
+    run = subprocess.run(command(options, name, corpus, artifacts, options.seconds), capture_output=True, env=environment(), check=False)
+    log = run.stderr.decode("utf-8", "replace")
+    with open(os.path.join(options.results, f"fuzz-{name}.log"), "w", encoding="utf-8") as file:
+        file.write(log)
+    executions, speed = figure(log, "number_of_executed_units"), figure(log, "average_exec_per_sec")
+    covered = re.findall(r"cov: (\d+)", log)
+    line = f"{name:8} {executions:>11,} executions, {speed:>7,} a second, {covered[-1] if covered else 0:>5} edges, {len(os.listdir(corpus)):>5} inputs"
+    if run.returncode == 0 and executions > 0:
+        return name, None, line
+    kept = re.search(r"Test unit written to (\S+)", log)
+    why = reason(log) + (f"; the input is {kept.group(1)}" if kept else "")
+    return name, why, f"{line}: FAILED: {why}"
+
+
+def fuzz_planted(options, name, number):
+    """Must fail. From the seeds alone, in folders that are thrown away."""
+    label = f"{name} with planted bug {number}"
+    with tempfile.TemporaryDirectory() as folder:
+        flags = command(options, name, folder, folder + "/", options.planted_seconds)
+        flags[0] += "_planted"
+        began = time.monotonic()
+        run = subprocess.run(flags, capture_output=True, env=environment(FUZZ_PLANT=str(number)), check=False)
+    log = run.stderr.decode("utf-8", "replace")
+    if run.returncode != 0 and ("Test unit written" in log or "Sanitizer" in log):
+        return label, None, f"{label}: found after {time.monotonic() - began:.1f} s: {reason(log)[:150]}"
+    return label, "the planted bug was not found", f"{label}: FAILED: not found in {options.planted_seconds} s"
+
+
+def merge(options, name):
+    """Adds to the seeds what reaches something that they do not. Small inputs alone: they say as much, and are read by people."""
+    corpus, seeds = os.path.join(options.build, "corpus", name), seeds_of(name)
+    with tempfile.TemporaryDirectory() as chosen:
+        program = os.path.join(options.build, "fuzz_" + name)
+        subprocess.run([program, "-merge=1", "-use_value_profile=0", f"-max_len={SEED_MAX}", chosen, seeds, corpus], check=True, capture_output=True, env=environment())
+        have = {open(os.path.join(seeds, file), "rb").read() for file in os.listdir(seeds)} if os.path.isdir(seeds) else set()
+        os.makedirs(seeds, exist_ok=True)
+        added = 0
+        for file in os.listdir(chosen):
+            data = open(os.path.join(chosen, file), "rb").read()
+            if data not in have:
+                shutil.copyfile(os.path.join(chosen, file), os.path.join(seeds, file[:16]))
+                added += 1
+    print(f"{name}: {added} inputs added, {len(os.listdir(seeds))} seeds")
+
+
+def write_junit(options, outcomes):
+    def case(name, why):
+        text = f'<testcase classname="fuzz" name={xml.sax.saxutils.quoteattr(name)}>'
+        return text + (f"<failure message={xml.sax.saxutils.quoteattr(why)}/>" if why else "") + "</testcase>"
+
+    failed = sum(why is not None for _, why, _ in outcomes)
+    with open(os.path.join(options.results, "fuzz.xml"), "w", encoding="utf-8") as file:
+        file.write(f'<testsuite name="fuzz" tests="{len(outcomes)}" failures="{failed}">' + "".join(case(name, why) for name, why, _ in outcomes) + "</testsuite>\n")
+    return len(outcomes) - failed, failed
+
+
+def main():
+    options = arguments()
+    names = options.targets or list(TARGETS)
+    os.makedirs(options.results, exist_ok=True)
+    if options.merge:
+        for name in names:
+            merge(options, name)
+        return 0
+    work = [(fuzz, name) for name in names]
+    if not options.no_planted:
+        work += [(fuzz_planted, name, number) for name in names for number in range(TARGETS[name][1])]
+    outcomes = []
+    with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+        for outcome in pool.map(lambda job: job[0](options, *job[1:]), work):
+            print(outcome[2], flush=True)
+            outcomes.append(outcome)
+    passed, failed = write_junit(options, outcomes)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
