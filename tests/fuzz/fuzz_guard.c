@@ -7,41 +7,9 @@
  * Checked without looking at how the guard does it: who votes has shown a certificate that fits, over this very connection, and nothing has been said
  * against it since; a bar lasts as long as the longest lease, seen without a gap; a floor is as high as the fences of N-Q+1 others that were asked when
  * the bar was over, or rests on clocks and says so. When the input is over all is well for a while, and every master must vote again. */
-#include "fuzz.h"
+#include "fuzz_guard.h"
 
-#include "guard.h"
 #include "planted.h"
-
-#define SECOND UINT64_C(1000000)
-#define DIGEST UINT64_C(0xd1)
-#define WALL_US UINT64_C(1700000000000000)
-#define GAP_US (5 * SECOND)
-#define TTL_MAX_US (1000 * SECOND) /* of other redlockd */
-
-enum { STEPS_MAX = 3000, ROUNDS_MAX = 3000 };
-
-struct server {
-	uint64_t run_id, client_id, beat, certificate, certificate_run_id, cluster, digest, ttl_us, marker, marker_run_id, clocked_us, fence;
-	bool kept;
-	int64_t ahead_us; /* its clock */
-	/* what was seen of it, over the connection that stands */
-	bool connected;
-	struct guard_action action; /* under way */
-	uint64_t action_us;
-	uint64_t trusted;   /* the certificate that it may vote by; 0: none */
-	uint64_t seen_marker, marked_us, since_us, heard_us;
-	bool skips;         /* a new cluster: nothing to wait for … */
-	uint64_t skip_marker; /* … with this marker */
-	uint64_t told_us, told_fence; /* its last answer to SURVEY: when it was asked */
-};
-
-struct world {
-	struct guard guard;
-	struct guard_params params;
-	uint64_t now_us;
-	bool seen_any; /* a certificate, or a cluster id */
-	struct server servers[REDLOCK_MASTERS_MAX];
-};
 
 #ifdef REDLOCK_PLANTED
 enum planted redlock_planted = PLANTED_NO_BAR;
@@ -117,7 +85,8 @@ static void check_certify(const struct world *world, unsigned i, const struct gu
 	}
 	MUST(world->now_us >= server->since_us + bar_us(world), "a bar of %llu us", (unsigned long long)(world->now_us - server->since_us));
 	/* A gap in the heartbeats makes the wait begin anew, but what was asked before it still counts: the marker was there all the time. */
-	MUST(guarded->resync_us >= server->marked_us + bar_us(world), "asked %llu us after the bar began", (unsigned long long)(guarded->resync_us - server->marked_us));
+	MUST(guarded->resync_us >= server->marked_us + bar_us(world), "asked %llu us after the bar began",
+	     (unsigned long long)(guarded->resync_us - server->marked_us));
 	if (!guarded->kept)
 		check_survey(world, i, action);
 }
@@ -129,7 +98,9 @@ static void check_action(const struct world *world, unsigned i, const struct gua
 	case GUARD_NOTHING:
 	case GUARD_READ: break;
 	case GUARD_BAR: MUST(action->marker != 0 && !guard_may_vote(&world->guard, i), "barred, and votes"); break;
-	case GUARD_SURVEY: MUST(action->certificate != 0 && (action->certificate == server->trusted || action->certificate == server->seen_marker), "asked for fences"); break;
+	case GUARD_SURVEY:
+		MUST(action->certificate != 0 && (action->certificate == server->trusted || action->certificate == server->seen_marker), "asked for fences");
+		break;
 	case GUARD_CERTIFY: check_certify(world, i, action); break;
 	}
 }
@@ -144,9 +115,9 @@ static void narrate(const struct world *world, unsigned i, const char *what, int
 	if (told < 0)
 		told = getenv("FUZZ_STORY") != NULL;
 	if (told)
-		fprintf(stderr, "%llu master %u: %s %d: state %d busy %d marker %llx certificate %llx skip %d since %llu resync %llu\n", (unsigned long long)world->now_us, i, what,
-			kind, (int)guarded->state, (int)guarded->busy, (unsigned long long)guarded->marker, (unsigned long long)guarded->certificate, guarded->skip,
-			(unsigned long long)guarded->since_us, (unsigned long long)guarded->resync_us);
+		fprintf(stderr, "%llu master %u: %s %d: state %d busy %d marker %llx certificate %llx skip %d since %llu resync %llu\n",
+			(unsigned long long)world->now_us, i, what, kind, (int)guarded->state, (int)guarded->busy, (unsigned long long)guarded->marker,
+			(unsigned long long)guarded->certificate, guarded->skip, (unsigned long long)guarded->since_us, (unsigned long long)guarded->resync_us);
 }
 
 static void tell(struct world *world, unsigned i, struct guard_event *event, bool fits)
@@ -459,8 +430,6 @@ static void step(struct feed *feed, struct world *world)
 		answer(world, i);
 	for (unsigned j = 0; j < world->params.masters; j++)
 		act(world, j);
-	(void)guard_deadline_us(&world->guard);
-	(void)guard_bar_left_us(&world->guard, i, world->now_us);
 }
 
 /* ---- the end ---- */
@@ -474,8 +443,8 @@ static void describe(const struct world *world)
 {
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		const struct guard_master *guarded = &world->guard.masters[i];
-		fprintf(stderr, "master %u: state %d, %s, found %d, busy %d, again %d, cluster %llu, bar %llu us, bar left %llu us, fences missing %u\n", i, (int)guarded->state,
-			guard_reason_name(guarded->reason), (int)guarded->found, (int)guarded->busy, guarded->again, (unsigned long long)guarded->cluster,
+		fprintf(stderr, "master %u: state %d, %s, found %d, busy %d, again %d, cluster %llu, bar %llu us, bar left %llu us, fences missing %u\n", i,
+			(int)guarded->state, guard_reason_name(guarded->reason), (int)guarded->found, (int)guarded->busy, guarded->again, (unsigned long long)guarded->cluster,
 			(unsigned long long)bar_us(world), (unsigned long long)guard_bar_left_us(&world->guard, i, world->now_us), guard_fences_missing(&world->guard, i));
 	}
 }

@@ -3,7 +3,7 @@
 
 Then, unless --no-planted, the copies with planted bugs, which must fail within --planted-seconds. Ends with "N passed, N failed"; says how many executions
 each target had. An input that a target fails on is kept in --results, and its path is printed. The corpus stays in the build folder, so that the next run
-goes on from there; --merge writes what of it adds anything to the seeds into tests/fuzz/seeds.
+goes on from there; --merge makes the seeds anew from it and from those that there are.
 """
 import argparse
 import concurrent.futures
@@ -20,6 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Name: longest input, bugs that can be planted (FUZZ_PLANT=0 …).
 TARGETS = {"path": (2100, 1), "body": (2048, 1), "headers": (2048, 1), "reply": (2048, 1), "options": (2048, 1), "redlock": (512, 7), "guard": (512, 1)}
 SEED_MAX = 512  # bytes of an input that is kept as a seed by --merge
+HAND = re.compile(r"(?![0-9a-f]{16}$)")  # names of seeds that somebody gave; the others are called after what is in them
 
 
 def arguments():
@@ -32,7 +33,7 @@ def arguments():
     parser.add_argument("--at-once", type=int, default=2, help="how many targets run side by side")
     parser.add_argument("--planted-seconds", type=int, default=60)
     parser.add_argument("--no-planted", action="store_true")
-    parser.add_argument("--merge", action="store_true", help="no fuzzing: add to the seeds what the corpus has more")
+    parser.add_argument("--merge", action="store_true", help="no fuzzing: make the seeds anew")
     options = parser.parse_args()
     unknown = [name for name in options.targets if name not in TARGETS]
     if unknown:
@@ -49,11 +50,11 @@ def seeds_of(name):
     return os.path.join(HERE, "seeds", name)
 
 
-def command(options, name, corpus, artifacts, seconds, *more):
+def command(options, name, corpus, artifacts, seconds):
     dictionary = os.path.join(HERE, "dict", name + ".dict")
     program = os.path.join(os.path.abspath(options.build), "fuzz_" + name)
-    flags = [f"-max_total_time={seconds}", f"-runs={options.runs}", f"-max_len={TARGETS[name][0]}", f"-artifact_prefix={artifacts}", "-timeout=10", "-rss_limit_mb=2048",
-             "-print_final_stats=1", "-verbosity=1", *more]
+    flags = [f"-max_total_time={seconds}", f"-runs={options.runs}", f"-max_len={TARGETS[name][0]}", f"-artifact_prefix={artifacts}", "-timeout=10",
+             "-rss_limit_mb=2048", "-print_final_stats=1"]
     if os.path.exists(dictionary):
         flags.append("-dict=" + dictionary)
     return [program, *flags, corpus, seeds_of(name)]
@@ -66,7 +67,8 @@ def figure(log, name):
 
 def reason(log):
     """The line that says what was wrong."""
-    for pattern in (r"broken: .*", r"\S+: Assertion .*", r".*runtime error: .*", r"ERROR: \w+Sanitizer: .*", r"ERROR: libFuzzer: .*"):
+    known = (r"broken: .*", r"\S+: Assertion .*", r".*runtime error: .*", r"ERROR: \w+Sanitizer: .*", r"ERROR: libFuzzer: .*", r"libFuzzer: run interrupted")
+    for pattern in known:
         found = re.search(pattern, log)
         if found:
             return found.group(0)
@@ -106,20 +108,26 @@ def fuzz_planted(options, name, number):
 
 
 def merge(options, name):
-    """Adds to the seeds what reaches something that they do not. Small inputs alone: they say as much, and are read by people."""
-    corpus, seeds = os.path.join(options.build, "corpus", name), seeds_of(name)
-    with tempfile.TemporaryDirectory() as chosen:
+    """Makes the seeds anew: those written by hand, and as few of the others and of the corpus as reach the same. Small inputs alone."""
+    seeds = seeds_of(name)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus, chosen = os.path.join(folder, "corpus"), os.path.join(folder, "chosen")
+        shutil.copytree(os.path.join(options.build, "corpus", name), corpus)
+        os.mkdir(chosen)
         program = os.path.join(options.build, "fuzz_" + name)
-        subprocess.run([program, "-merge=1", "-use_value_profile=0", f"-max_len={SEED_MAX}", chosen, seeds, corpus], check=True, capture_output=True, env=environment())
-        have = {open(os.path.join(seeds, file), "rb").read() for file in os.listdir(seeds)} if os.path.isdir(seeds) else set()
-        os.makedirs(seeds, exist_ok=True)
-        added = 0
+        subprocess.run([program, "-set_cover_merge=1", f"-max_len={SEED_MAX}", chosen, seeds, corpus], check=True, capture_output=True, env=environment())
+        by_hand = set()
+        for file in os.listdir(seeds):
+            path = os.path.join(seeds, file)
+            if HAND.match(file):
+                by_hand.add(open(path, "rb").read())
+            else:
+                os.remove(path)
         for file in os.listdir(chosen):
-            data = open(os.path.join(chosen, file), "rb").read()
-            if data not in have:
+            if open(os.path.join(chosen, file), "rb").read() not in by_hand:
                 shutil.copyfile(os.path.join(chosen, file), os.path.join(seeds, file[:16]))
-                added += 1
-    print(f"{name}: {added} inputs added, {len(os.listdir(seeds))} seeds")
+    sizes = [os.path.getsize(os.path.join(seeds, file)) for file in os.listdir(seeds)]
+    print(f"{name}: {len(sizes)} seeds, {sum(sizes):,} bytes")
 
 
 def write_junit(options, outcomes):
@@ -129,7 +137,8 @@ def write_junit(options, outcomes):
 
     failed = sum(why is not None for _, why, _ in outcomes)
     with open(os.path.join(options.results, "fuzz.xml"), "w", encoding="utf-8") as file:
-        file.write(f'<testsuite name="fuzz" tests="{len(outcomes)}" failures="{failed}">' + "".join(case(name, why) for name, why, _ in outcomes) + "</testsuite>\n")
+        cases = "".join(case(name, why) for name, why, _ in outcomes)
+        file.write(f'<testsuite name="fuzz" tests="{len(outcomes)}" failures="{failed}">{cases}</testsuite>\n')
     return len(outcomes) - failed, failed
 
 

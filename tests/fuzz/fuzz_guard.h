@@ -1,0 +1,39 @@
+/* The world of fuzz_guard.c: one guard, the servers that it looks after, and what was seen of them. */
+#ifndef FUZZ_GUARD_H
+#define FUZZ_GUARD_H
+
+#include "fuzz.h"
+#include "guard.h"
+
+#define SECOND UINT64_C(1000000)
+#define DIGEST UINT64_C(0xd1)
+#define WALL_US UINT64_C(1700000000000000)
+#define GAP_US (5 * SECOND)
+#define TTL_MAX_US (1000 * SECOND) /* of other redlockd */
+
+enum { STEPS_MAX = 3000, ROUNDS_MAX = 3000 };
+
+struct server {
+	uint64_t run_id, client_id, beat, certificate, certificate_run_id, cluster, digest, ttl_us, marker, marker_run_id, clocked_us, fence;
+	bool kept;
+	int64_t ahead_us; /* its clock */
+	/* what was seen of it, over the connection that stands */
+	bool connected;
+	struct guard_action action; /* under way */
+	uint64_t action_us;
+	uint64_t trusted;   /* the certificate that it may vote by; 0: none */
+	uint64_t seen_marker, marked_us, since_us, heard_us;
+	bool skips;         /* a new cluster: nothing to wait for … */
+	uint64_t skip_marker; /* … with this marker */
+	uint64_t told_us, told_fence; /* its last answer to SURVEY: when it was asked */
+};
+
+struct world {
+	struct guard guard;
+	struct guard_params params;
+	uint64_t now_us;
+	bool seen_any; /* a certificate, or a cluster id */
+	struct server servers[REDLOCK_MASTERS_MAX];
+};
+
+#endif
