@@ -6,6 +6,7 @@ import select
 import signal
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -195,6 +196,7 @@ def test_one_that_hung_finds_its_place_again(lab, resource, crowd):
     waiters[0].granted()
     go_on(services[0])
     wait_for_line(services[1].masters, resource, 2)  # the first of each; a second one takes its place again when it has become the first
+    wait_until(lambda: services[1].curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 2, what="both of living ones")
     waiters[0].release()
     left, start = [*lost, waiters[1]], time.monotonic()
     for waiter in left:
