@@ -54,6 +54,16 @@ def test_bootstrap(lab, masters):
         assert number_of(server, "ttl_ms") == TTL_MS
 
 
+def test_the_count_of_evictions_is_noted_at_the_first_look(lab):
+    """Not with the heartbeat a second later: whoever comes next must have something to compare with, also if this one ends before."""
+    servers = lab.redises(3)
+    guarded(lab, servers).stop()
+    for server in servers:
+        server.cli("HDEL", HASH, "evicted")
+    guarded(lab, servers)
+    assert [server.cli("HGET", HASH, "evicted") for server in servers] == ["0"] * 3
+
+
 def wait_all_workers(service, voting):
     """Until whoever answers sees so many masters voting, which is seen by ten answers in a row."""
     def reached():

@@ -83,14 +83,13 @@ size_t masters_count(const struct masters *masters)
 enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
 			      master_reply_fn *reply, void *arg)
 {
-	(void)until_us;
 	if (masters->barred & 1U << i)
 		return MASTER_REFUSED;
 	if (masters->down & 1U << i)
 		return MASTER_UNSENT;
 	ck_assert_uint_lt(masters->command_count, FAKE_COMMANDS_MAX);
 	struct fake_command *kept = &masters->commands[masters->command_count++];
-	*kept = (struct fake_command){ .open = true, .master = (uint8_t)i, .reply = reply, .arg = arg };
+	*kept = (struct fake_command){ .open = true, .master = (uint8_t)i, .until_us = until_us, .reply = reply, .arg = arg };
 	read_command(kept, script, command, len);
 	return MASTER_SENT;
 }

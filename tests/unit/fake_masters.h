@@ -9,6 +9,7 @@ enum { FAKE_MASTERS = 3, FAKE_COMMANDS_MAX = 512 };
 #define FAKE_REPLICA "00000000000000ab"
 
 struct fake_command {
+	uint64_t until_us; /* as masters_send() was told */
 	bool open; /* its answer is still to come */
 	uint8_t master;
 	enum redlock_script script;

@@ -1,6 +1,21 @@
 /* Requests that wait, within one worker: how each wait ends, and how many may wait. Only the wait that runs out takes time. */
 #include "lease_line_world.h"
 
+/* ---- deadlines ---- */
+
+/* Nothing is set after the attempt is over; a release is never too late. */
+START_TEST(an_acquire_has_its_attempts_own_deadline)
+{
+	struct asked *one = ask("r", 60000);
+	uint64_t until_us = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->until_us;
+	ck_assert_uint_eq(until_us, one->op->began_us + one->op->core.params.ttl_us - one->op->core.params.drift_us);
+	ck_assert_uint_lt(until_us, one->op->began_us + options.master_timeout_ms * UINT64_C(1000));
+	answer_acquires(&held);
+	give_up(one);
+	ck_assert_uint_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, 0)->until_us, REDLOCK_NEVER);
+}
+END_TEST
+
 /* ---- ends ---- */
 
 START_TEST(a_wait_that_runs_out_gives_up_its_place_everywhere)
@@ -163,6 +178,7 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
+	tcase_add_test(tests, an_acquire_has_its_attempts_own_deadline);
 	tcase_add_test(tests, a_wait_that_runs_out_gives_up_its_place_everywhere);
 	tcase_add_test(tests, a_wait_as_long_as_a_master_may_take_ends_as_well);
 	tcase_add_test(tests, who_leaves_gives_up_its_place_and_the_next_moves_up);
