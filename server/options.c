@@ -1,11 +1,11 @@
-/* The three places where the values of the options come from, and the checks that concern several options.
+/* The three places where the values of the options come from.
  *
  * options_load() goes from low to high: defaults, then the configuration file, the environment, the command line; each overrides
  * what was there. Before that it walks the command line once to find --help, --version and --config, and the environment
  * for REDLOCKD_CONFIG. A value that a higher place overrides must be right all the same: any mistake stops the program.
  *
  * `struct options_loader` lives on the stack of options_load(). Nothing is kept from the arguments but copies. */
-#include "options_table.h"
+#include "options_loader.h"
 #include "status.h"
 #include "text.h"
 
@@ -19,19 +19,6 @@
 
 enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_ITEM_MAX = 2048, OPTIONS_SHOWN_MAX = 200 };
 
-struct options_loader {
-	struct options *options;
-	enum options_source source;                 /* being read */
-	enum options_source origins[OPTIONS_COUNT]; /* of the values in *options */
-	bool seen[OPTIONS_COUNT];                   /* in this source */
-	const char *path;                           /* of the configuration file, or NULL */
-	const struct options_entry *path_entry;     /* --config … */
-	enum options_source path_source;            /* … and who gave it */
-	const char *help, *version;                 /* their values, or NULL if not asked for */
-	char *message;
-	size_t message_size;
-};
-
 /* ---- messages ---- */
 
 /* One line, whatever is in the text. */
@@ -42,8 +29,7 @@ static void options_make_plain(char *text)
 			*text = '?';
 }
 
-/* Writes "<option as given>=<value>: <reason>; allowed are …" (value NULL: without it). Always false. */
-static bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value, const char *reason)
+bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value, const char *reason)
 {
 	char name[OPTIONS_NAME_MAX], allowed[OPTIONS_ALLOWED_MAX];
 	bool file = loader->source == OPTIONS_FROM_FILE;
@@ -95,7 +81,7 @@ static bool options_set_list(struct options_loader *loader, const struct options
 	for (;;) {
 		size_t len = strcspn(list, ",");
 		if (len >= sizeof(item))
-			return options_complain(loader, entry, NULL, "an address is longer than 2047 bytes");
+			return options_complain(loader, entry, NULL, "an item is longer than 2047 bytes");
 		memcpy(item, list, len);
 		item[len] = '\0';
 		bool last = list[len] == '\0';
@@ -120,12 +106,14 @@ static void options_override(struct options_loader *loader, const struct options
 		loader->options->listen_count = 0;
 	if (entry->kind == OPTIONS_KIND_MASTERS)
 		loader->options->master_count = 0;
+	if (entry->kind == OPTIONS_KIND_HOSTS || entry->kind == OPTIONS_KIND_ORIGINS)
+		((struct options_names *)(void *)((char *)loader->options + entry->offset))->count = 0;
 }
 
 static bool options_set(struct options_loader *loader, const struct options_entry *entry, const char *value)
 {
 	options_override(loader, entry);
-	if (entry->kind == OPTIONS_KIND_LISTEN || entry->kind == OPTIONS_KIND_MASTERS)
+	if (options_is_list(entry))
 		return options_set_list(loader, entry, value);
 	return options_set_item(loader, entry, value, "");
 }
@@ -299,7 +287,7 @@ static bool options_complain_type(struct options_loader *loader, const struct op
 
 static bool options_set_json(struct options_loader *loader, const struct options_entry *entry, const json_t *value)
 {
-	bool list = entry->kind == OPTIONS_KIND_LISTEN || entry->kind == OPTIONS_KIND_MASTERS;
+	bool list = options_is_list(entry);
 	char text[OPTIONS_ITEM_MAX];
 
 	options_override(loader, entry);
@@ -311,7 +299,7 @@ static bool options_set_json(struct options_loader *loader, const struct options
 		return options_complain(loader, entry, NULL, "the list is empty");
 	for (size_t i = 0; i < json_array_size(value); i++) {
 		if (!options_text_of(entry, json_array_get(value, i), text))
-			return options_complain(loader, entry, NULL, "the list holds something else than addresses");
+			return options_complain(loader, entry, NULL, "the list holds something else than texts");
 		if (!options_set_item(loader, entry, text, ""))
 			return false;
 	}
@@ -391,83 +379,6 @@ static bool options_apply_file(struct options_loader *loader)
 	}
 	text_fini(&text);
 	return ok;
-}
-
-/* ---- several options together ---- */
-
-/* Blames the one of several options that was given nearest to the user, since the others may be defaults. */
-static const struct options_entry *options_blame(struct options_loader *loader, const char *const names[], size_t count)
-{
-	const struct options_entry *blamed = options_entry_of(names[0]);
-
-	for (size_t i = 1; i < count; i++) {
-		const struct options_entry *entry = options_entry_of(names[i]);
-		if (loader->origins[entry - options_table] > loader->origins[blamed - options_table])
-			blamed = entry;
-	}
-	loader->source = loader->origins[blamed - options_table];
-	return blamed;
-}
-
-/* Of two numbers the first must not be above the second. */
-static bool options_check_order(struct options_loader *loader, const char *low_name, uint32_t low, const char *high_name, uint32_t high)
-{
-	const char *names[] = {low_name, high_name};
-	char value[16], reason[96 + 2 * OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
-
-	if (low <= high)
-		return true;
-	const struct options_entry *blamed = options_blame(loader, names, 2);
-	bool is_low = strcmp(blamed->name, low_name) == 0;
-	const struct options_entry *second = options_entry_of(is_low ? high_name : low_name);
-	options_spell(second, loader->origins[second - options_table], other);
-	snprintf(value, sizeof(value), "%u", is_low ? low : high);
-	snprintf(reason, sizeof(reason), "%s than %s=%u%s", is_low ? "more" : "less", other, is_low ? high : low,
-		 loader->origins[second - options_table] == OPTIONS_FROM_DEFAULT ? " (the default)" : "");
-	return options_complain(loader, blamed, value, reason);
-}
-
-/* Some validity must be left of the shortest lease. */
-static bool options_check_drift(struct options_loader *loader)
-{
-	const char *names[] = {"drift-ms", "drift-factor", "min-ttl-ms"};
-	const struct options *options = loader->options;
-	char reason[200];
-
-	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms) /* a whole ms must be left */
-		return true;
-	snprintf(reason, sizeof(reason),
-		 "no validity is left of the shortest lease: min-ttl-ms %u * drift-factor %g + drift-ms %u must be less than min-ttl-ms by more than 1",
-		 options->min_ttl_ms, options->drift_factor, options->drift_ms);
-	return options_complain(loader, options_blame(loader, names, 3), NULL, reason);
-}
-
-static bool options_check_masters(struct options_loader *loader)
-{
-	const char *names[] = {"masters", "dev"};
-	bool masters = loader->options->master_count > 0, dev = loader->options->dev > 0;
-
-	if (masters != dev)
-		return true;
-	const struct options_entry *blamed = options_blame(loader, names, masters ? 2 : 1);
-	if (!masters)
-		return options_complain(loader, blamed, NULL, "missing, and --dev is not given either");
-	char reason[64 + OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
-	const struct options_entry *second = options_entry_of(blamed->kind == OPTIONS_KIND_DEV ? "masters" : "dev");
-	options_spell(second, loader->origins[second - options_table], other);
-	snprintf(reason, sizeof(reason), "cannot be used together with %s", other);
-	return options_complain(loader, blamed, NULL, reason);
-}
-
-static bool options_check(struct options_loader *loader)
-{
-	const struct options *options = loader->options;
-
-	return options_check_masters(loader) &&
-	       options_check_order(loader, "min-ttl-ms", options->min_ttl_ms, "default-ttl-ms", options->default_ttl_ms) &&
-	       options_check_order(loader, "default-ttl-ms", options->default_ttl_ms, "max-ttl-ms", options->max_ttl_ms) &&
-	       options_check_order(loader, "retry-min-ms", options->retry_min_ms, "retry-max-ms", options->retry_max_ms) &&
-	       options_check_order(loader, "workers", options->workers, "max-connections", options->max_connections) && options_check_drift(loader);
 }
 
 bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action,

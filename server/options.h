@@ -12,20 +12,35 @@
 
 #include "log.h"
 
-enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = 15 };
+enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = 15, OPTIONS_PATH_MAX = 1024, OPTIONS_NAMES_MAX = 16, OPTIONS_HOST_MAX = 256 };
 
 enum options_guard { OPTIONS_GUARD_ON, OPTIONS_GUARD_OFF };
 
+/* What is spoken at a TCP address. */
+enum listen_scheme {
+	LISTEN_DEFAULT, /* not said: options_load() makes it HTTPS where there is a certificate, else HTTP */
+	LISTEN_HTTP,
+	LISTEN_HTTPS
+};
+
 /* Where to listen. */
 struct listen_address {
-	bool is_unix;
+	bool is_unix; /* always plain HTTP */
+	enum listen_scheme scheme;
 	char host[256]; /* without brackets; or the path of a Unix socket */
 	uint16_t port;  /* 0: any free one (the log says which) */
+};
+
+/* Names of hosts, or origins, as they were given. */
+struct options_names {
+	size_t count;
+	char items[OPTIONS_NAMES_MAX][OPTIONS_HOST_MAX];
 };
 
 /* Where a master is. */
 struct master_address {
 	bool is_unix;
+	bool tls; /* rediss:// */
 	char host[256]; /* name or address, without brackets; or the path of a Unix socket */
 	uint16_t port;
 	uint16_t db;
@@ -56,6 +71,13 @@ struct options {
 	uint32_t max_connections;    /* over all workers */
 	uint32_t request_timeout_ms; /* until a request has arrived whole, and until an answer is taken */
 	uint32_t idle_timeout_ms;    /* between the requests of a connection */
+	uint32_t max_connections_per_address, max_rate_per_address, max_requests_per_connection; /* 0: no bound; the rate is per second */
+	/* paths of files; "": not given */
+	char tls_cert[OPTIONS_PATH_MAX], tls_key[OPTIONS_PATH_MAX], tls_client_ca[OPTIONS_PATH_MAX];
+	char keys[OPTIONS_PATH_MAX];
+	char masters_file[OPTIONS_PATH_MAX], masters_ca[OPTIONS_PATH_MAX], masters_cert[OPTIONS_PATH_MAX], masters_key[OPTIONS_PATH_MAX];
+	uint32_t insecure; /* 0 or 1 */
+	struct options_names allow_hosts, allow_origins;
 	uint32_t drain_ms;
 	enum log_format log_format;
 	enum log_level log_level;

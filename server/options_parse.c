@@ -1,23 +1,20 @@
-/* Text into values: numbers, listen addresses, addresses of masters. Pure functions; no file, no environment.
+/* Text into values: numbers, words, paths, names, and each into its place in struct options. Addresses are in options_address.c. Pure
+ * functions; no file, no environment.
  *
- * An address of a master is
- *   redis://[user:pass@]host[:port][/db]    user and pass percent-decoded; host may be [v6]
- *   unix:/path[?db=N]  or  unix://[user:pass@]/path[?db=N]
  * Parsing is strict: what is not understood to the last byte is refused with a reason, and nothing is guessed. A reason
  * is a static string and so never holds a part of the text, which may hold a password. */
 #include "options_table.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-enum { OPTIONS_UNIX_PATH_MAX = 107, OPTIONS_REDIS_PORT = 6379, OPTIONS_DEV_DEFAULT = 3 };
+enum { OPTIONS_DEV_DEFAULT = 3 };
 
 /* ---- numbers and words ---- */
 
-static bool options_parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret_number, const char **ret_reason)
+bool options_parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret_number, const char **ret_reason)
 {
 	bool negative = text[0] == '-';
 	const char *digits = text + negative;
@@ -80,8 +77,7 @@ static bool options_parse_dev(const char *text, uint32_t *ret_count, const char 
 	return true;
 }
 
-/* True for whole UTF-8 without control characters. */
-static bool options_is_plain_text(const char *text)
+bool options_is_plain_text(const char *text)
 {
 	const unsigned char *c = (const unsigned char *)text;
 
@@ -110,300 +106,69 @@ static bool options_parse_prefix(const char *text, char prefix[129], const char 
 	return true;
 }
 
-/* ---- hosts, ports, paths ---- */
-
-/* Splits "host", "host:port" or "[v6]:port" (len bytes). *ret_port stays as it is where there is none. */
-static const char *options_split_host(const char *text, size_t len, char host[256], const char **ret_port, size_t *ret_port_len)
+/* The path of a file. Whether the file is there is found out when it is read. */
+static bool options_parse_path(const char *text, char path[OPTIONS_PATH_MAX], const char **ret_reason)
 {
-	const char *end = text + len, *host_end;
-	bool bracket = len > 0 && text[0] == '[';
+	size_t len = strlen(text);
 
-	if (bracket) {
-		text++;
-		host_end = memchr(text, ']', (size_t)(end - text));
-		if (host_end == NULL)
-			return "the ] of the IPv6 address is missing";
-	} else {
-		host_end = memchr(text, ':', len);
-		host_end = host_end == NULL ? end : host_end;
+	if (len == 0 || len >= OPTIONS_PATH_MAX || !options_is_plain_text(text)) {
+		*ret_reason = len == 0 ? "empty" : len >= OPTIONS_PATH_MAX ? "too long" : "not plain text";
+		return false;
 	}
-	if (host_end == text || host_end - text > 253)
-		return host_end == text ? "the host is missing" : "the host is too long";
-	memcpy(host, text, (size_t)(host_end - text));
-	host[host_end - text] = '\0';
-	host_end += bracket;
-	if (host_end == end)
-		return NULL;
-	if (*host_end != ':')
-		return "text after the ]";
-	*ret_port = host_end + 1;
-	*ret_port_len = (size_t)(end - host_end - 1);
-	if (memchr(*ret_port, ':', *ret_port_len) != NULL)
-		return "too many colons: an IPv6 address stands in brackets";
-	return NULL;
+	memcpy(path, text, len + 1);
+	return true;
 }
 
-/* NULL, or why it cannot be the name or address of a host. */
-static const char *options_check_host(const char *host, bool bracket)
-{
-	struct in6_addr v6;
-	struct in_addr v4;
+/* ---- names of hosts, origins ---- */
 
-	if (bracket)
-		return inet_pton(AF_INET6, host, &v6) == 1 ? NULL : "not an IPv6 address between the brackets";
-	if (strspn(host, "0123456789.") == strlen(host))
-		return inet_pton(AF_INET, host, &v4) == 1 ? NULL : "not an IPv4 address";
-	if (strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != strlen(host) || host[0] == '.' || host[0] == '-')
-		return "not the name of a host";
-	return NULL;
+/* NULL, or why it is not a host as the header Host has it: a name or an address, without a port. */
+static const char *options_check_host_name(const char *text)
+{
+	size_t len = strlen(text);
+	char inside[OPTIONS_HOST_MAX];
+
+	if (len == 0 || len >= OPTIONS_HOST_MAX)
+		return len == 0 ? "empty" : "too long";
+	if (text[0] != '[')
+		return options_check_host(text, false);
+	if (text[len - 1] != ']')
+		return "the ] of the IPv6 address is missing, or text after it";
+	memcpy(inside, text + 1, len - 2);
+	inside[len - 2] = '\0';
+	return options_check_host(inside, true);
 }
 
-/* Digits up to `max`; NULL or `bad`. */
-static const char *options_check_digits(const char *text, size_t len, uint64_t min, uint64_t max, uint16_t *ret_number, const char *bad)
+/* NULL, or why it is not an origin as a browser sends it: a scheme, a host and perhaps a port, and nothing after them. */
+static const char *options_check_origin(const char *text)
 {
-	char digits[8];
-	const char *reason;
-	uint64_t number;
+	struct listen_address address;
+	const char *host = strstr(text, "://"), *reason;
+	char with_port[OPTIONS_HOST_MAX + 8];
 
-	if (len >= sizeof(digits))
-		return bad;
-	memcpy(digits, text, len);
-	digits[len] = '\0';
-	if (!options_parse_number(digits, min, max, &number, &reason))
-		return bad;
-	*ret_number = (uint16_t)number;
-	return NULL;
+	if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0)
+		return "an origin must begin with http:// or https://";
+	if (strlen(text) >= OPTIONS_HOST_MAX)
+		return "too long";
+	const char *last = strrchr(host, ']') != NULL ? strrchr(host, ']') : host + 3;
+	snprintf(with_port, sizeof(with_port), "%s%s", host + 3, strchr(last, ':') == NULL ? ":80" : "");
+	return options_parse_listen(with_port, &address, &reason) && !address.is_unix ? NULL : "not scheme://host or scheme://host:port";
 }
 
-/* Copies the path of a Unix socket; NULL or a reason. */
-static const char *options_take_path(const char *text, size_t len, char host[256])
+static bool options_add_name(enum options_kind kind, const char *text, struct options_names *names, const char **ret_reason)
 {
-	if (len < 2 || text[0] != '/' || text[1] == '/')
-		return "the path of the socket must begin with one /";
-	if (len > OPTIONS_UNIX_PATH_MAX)
-		return "the path of the socket is longer than 107 bytes";
-	if (text[len - 1] == '/')
-		return "the path names a folder";
-	memcpy(host, text, len);
-	host[len] = '\0';
-	return options_is_plain_text(host) ? NULL : "the path is not plain text";
-}
+	const char *reason = kind == OPTIONS_KIND_HOSTS ? options_check_host_name(text) : options_check_origin(text);
 
-static const char *options_read_listen(const char *text, struct listen_address *address)
-{
-	const char *port = NULL, *reason;
-	size_t port_len = 0;
-
-	if (strncmp(text, "unix:", 5) == 0) {
-		address->is_unix = true;
-		return options_take_path(text + 5, strlen(text + 5), address->host);
-	}
-	reason = options_split_host(text, strlen(text), address->host, &port, &port_len);
-	if (reason == NULL)
-		reason = options_check_host(address->host, text[0] == '[');
-	if (reason == NULL && port == NULL)
-		reason = "the port is missing";
-	return reason != NULL ? reason : options_check_digits(port, port_len, 0, UINT16_MAX, &address->port, "the port is not a number from 0 to 65535");
-}
-
-bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason)
-{
-	struct listen_address address = {0};
-
-	assert(text != NULL);
-	const char *reason = text[0] == '\0' ? "empty" : options_read_listen(text, &address);
+	for (size_t i = 0; reason == NULL && i < names->count; i++)
+		if (strcasecmp(names->items[i], text) == 0)
+			reason = "given twice";
+	if (reason == NULL && names->count == OPTIONS_NAMES_MAX)
+		reason = "more than 16 of them";
 	if (reason != NULL) {
 		*ret_reason = reason;
 		return false;
 	}
-	*ret_address = address;
+	strcpy(names->items[names->count++], text);
 	return true;
-}
-
-/* ---- masters ---- */
-
-static int options_hex(char c)
-{
-	const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c == '\0' ? NULL : strchr(digits, c);
-
-	return at == NULL ? -1 : (int)((at - digits) % 16);
-}
-
-/* Percent-decodes len bytes into `decoded`; NULL or a reason. */
-static const char *options_decode(const char *text, size_t len, char *decoded, size_t size)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		int c = (unsigned char)text[i];
-		if (c <= ' ' || c == 0x7f || c == '@')
-			return "user and password must be percent-encoded (@ is %40)";
-		if (c == '%') {
-			int high = i + 2 < len ? options_hex(text[i + 1]) : -1, low = i + 2 < len ? options_hex(text[i + 2]) : -1;
-			if (high < 0 || low < 0 || (high | low) == 0)
-				return "user or password has a bad percent-encoding";
-			c = high * 16 + low;
-			i += 2;
-		}
-		if (n + 1 >= size)
-			return "user or password is too long";
-		decoded[n++] = (char)c;
-	}
-	decoded[n] = '\0';
-	return NULL;
-}
-
-/* Reads "user:pass" or ":pass". */
-static const char *options_read_userinfo(const char *text, size_t len, struct master_address *address)
-{
-	const char *colon = memchr(text, ':', len);
-
-	if (colon == NULL)
-		return "the password is missing: user:pass@ or :pass@";
-	size_t user_len = (size_t)(colon - text), password_len = len - user_len - 1;
-	if (memchr(colon + 1, ':', password_len) != NULL)
-		return "user and password must be percent-encoded (: is %3A)";
-	if (password_len == 0)
-		return "the password is empty";
-	const char *reason = options_decode(text, user_len, address->user, sizeof(address->user));
-	return reason != NULL ? reason : options_decode(colon + 1, password_len, address->password, sizeof(address->password));
-}
-
-/* The end of the user and password at the start of `text`: its last @ before `end`, or NULL. */
-static const char *options_find_at(const char *text, const char *end)
-{
-	return memrchr(text, '@', (size_t)(end - text));
-}
-
-/* Reads what follows redis:// or rediss://. */
-static const char *options_read_redis(const char *text, struct master_address *address)
-{
-	const char *end = text + strlen(text), *slash = strchr(text, '/'), *port = NULL, *reason = NULL;
-	size_t port_len = 0;
-
-	if (strpbrk(text, "?#") != NULL)
-		return "? and # are not allowed here (in a password: %3F and %23)";
-	const char *authority_end = slash == NULL ? end : slash, *at = options_find_at(text, authority_end);
-	if (at != NULL) {
-		reason = options_read_userinfo(text, (size_t)(at - text), address);
-		text = at + 1;
-	}
-	if (reason == NULL)
-		reason = options_split_host(text, (size_t)(authority_end - text), address->host, &port, &port_len);
-	if (reason == NULL)
-		reason = options_check_host(address->host, text[0] == '[');
-	address->port = OPTIONS_REDIS_PORT;
-	if (reason == NULL && port != NULL)
-		reason = options_check_digits(port, port_len, 1, UINT16_MAX, &address->port, "the port is not a number from 1 to 65535");
-	if (reason == NULL && slash != NULL && slash[1] != '\0')
-		reason = options_check_digits(slash + 1, strlen(slash + 1), 0, UINT16_MAX, &address->db, "the database is not a number from 0 to 65535");
-	return reason;
-}
-
-/* Reads what follows unix: */
-static const char *options_read_unix(const char *text, struct master_address *address)
-{
-	const char *query = strchr(text, '?'), *end = query == NULL ? text + strlen(text) : query, *reason = NULL;
-
-	address->is_unix = true;
-	if (strncmp(text, "//", 2) == 0) {
-		text += 2;
-		const char *slash = memchr(text, '/', (size_t)(end - text));
-		const char *at = options_find_at(text, slash == NULL ? end : slash);
-		if (at != NULL) {
-			reason = options_read_userinfo(text, (size_t)(at - text), address);
-			text = at + 1;
-		}
-	}
-	if (reason == NULL)
-		reason = options_take_path(text, (size_t)(end - text), address->host);
-	if (reason == NULL && query != NULL)
-		reason = strncmp(query, "?db=", 4) != 0 ? "after the path only ?db=N is allowed"
-							: options_check_digits(query + 4, strlen(query + 4), 0, UINT16_MAX, &address->db,
-									       "the database is not a number from 0 to 65535");
-	return reason;
-}
-
-/* Writes the address without user and password, in a form that could be given again. */
-static const char *options_show_master(struct master_address *address)
-{
-	size_t size = sizeof(address->shown);
-	bool v6 = strchr(address->host, ':') != NULL;
-	int len;
-
-	if (address->is_unix)
-		len = snprintf(address->shown, size, address->db == 0 ? "unix:%s" : "unix:%s?db=%u", address->host, address->db);
-	else
-		len = snprintf(address->shown, size, address->db == 0 ? "redis://%s%s%s:%u" : "redis://%s%s%s:%u/%u", v6 ? "[" : "", address->host,
-			       v6 ? "]" : "", address->port, address->db);
-	return len >= 0 && (size_t)len < size ? NULL : "the host is too long";
-}
-
-static const char *options_read_master(const char *text, struct master_address *address)
-{
-	const char *reason;
-
-	if (text[0] == '\0')
-		return "an address is empty";
-	if (strncmp(text, "redis://", 8) == 0)
-		reason = options_read_redis(text + 8, address);
-	else if (strncmp(text, "rediss://", 9) == 0)
-		reason = options_read_redis(text + 9, address);
-	else if (strncmp(text, "unix:", 5) == 0)
-		reason = options_read_unix(text + 5, address);
-	else
-		return "an address must begin with redis:// or unix:";
-	if (reason == NULL && text[5] == 's')
-		reason = "TLS to masters is not supported by this build";
-	return reason != NULL ? reason : options_show_master(address);
-}
-
-bool options_parse_master(const char *text, struct master_address *ret_address, const char **ret_reason)
-{
-	struct master_address address = {0};
-
-	assert(text != NULL);
-	const char *reason = options_read_master(text, &address);
-	if (reason != NULL) {
-		*ret_reason = reason;
-		return false;
-	}
-	*ret_address = address;
-	return true;
-}
-
-/* How much of a host and port can be shown: with its port if that is a number. "user:password" whose host was forgotten looks alike. */
-static size_t options_plain_host_len(const char *host)
-{
-	const char *bracket = host[0] == '[' ? strchr(host, ']') : NULL;
-	const char *colon = strchr(bracket == NULL ? host : bracket, ':');
-	size_t len = strcspn(host, "?#,");
-
-	if (colon == NULL || colon >= host + len)
-		return len;
-	size_t digits = strspn(colon + 1, "0123456789");
-	bool is_port = colon > host && (colon[1 + digits] == '/' || colon[1 + digits] == '\0');
-	return is_port ? len : (size_t)(colon - host) + 1;
-}
-
-void options_redact(const char *text, const char *next, char *shown, size_t size)
-{
-	static const char *const schemes[] = {"redis://", "rediss://", "unix:"};
-	const char *at = strrchr(text, '@');
-	int scheme = 0;
-
-	assert(size > 0);
-	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
-		if (strncmp(text, schemes[i], strlen(schemes[i])) == 0)
-			scheme = (int)strlen(schemes[i]);
-	if (next[0] != '\0' && strncmp(next, "redis", 5) != 0 && strncmp(next, "unix:", 5) != 0) {
-		snprintf(shown, size, "%.*s***", scheme, text);
-		return;
-	}
-	const char *host = at != NULL ? at + 1 : text + scheme;
-	bool is_path = scheme == 5 && host[0] == '/' && (host[1] != '/' || strchr(host, ':') == NULL);
-	size_t len = is_path ? strcspn(host, "?#") : options_plain_host_len(host);
-	snprintf(shown, size, "%.*s%s%.*s%s", scheme, text, at != NULL ? "***@" : "", (int)len, host, host[len] == '\0' ? "" : "***");
 }
 
 /* ---- one value into its place ---- */
@@ -474,6 +239,11 @@ bool options_parse_value(const struct options_entry *entry, const char *text, st
 		return options_parse_dev(text, place, ret_reason);
 	case OPTIONS_KIND_PREFIX:
 		return options_parse_prefix(text, place, ret_reason);
+	case OPTIONS_KIND_PATH:
+		return options_parse_path(text, place, ret_reason);
+	case OPTIONS_KIND_HOSTS:
+	case OPTIONS_KIND_ORIGINS:
+		return options_add_name(entry->kind, text, place, ret_reason);
 	case OPTIONS_KIND_FRACTION:
 		return options_parse_fraction(text, place, ret_reason);
 	case OPTIONS_KIND_SWITCH: /* false or true: 0 or 1 */

@@ -25,14 +25,23 @@ static_assert(sizeof(enum log_format) == sizeof(uint32_t) && sizeof(enum log_lev
 
 const struct options_entry options_table[OPTIONS_COUNT] = {
 	{"listen", "ADDRESS", OPTIONS_KIND_LISTEN, OPTIONS_AT(listen), 0, 0, "127.0.0.1:8080",
-	 "host:port, [v6]:port or unix:/path, at most 16 of them", NULL,
-	 "Where to answer HTTP. May be given more than once; the environment variable takes a list separated by commas, the file also an array. "
+	 "host:port, [v6]:port, http://…, https://… or unix:/path, at most 16 of them", NULL,
+	 "Where to answer. A TCP address without a scheme is https:// where --tls-cert is given, else http://; a Unix socket is always plain HTTP. "
+	 "Beyond loopback it takes --keys, --tls-client-ca or --insecure. May be given more than once; the environment variable takes a list separated by commas, the file also an array. "
 	 "Port 0 takes any free port, and the log says which."},
 	{"masters", "LIST", OPTIONS_KIND_MASTERS, OPTIONS_AT(masters), 0, 0, NULL,
 	 "1 to 15 of redis://[user:pass@]host[:port][/db] or unix:/path, separated by commas", NULL,
 	 "The independent Redis masters. An odd number is advised: an even one survives no more failures than one master less. User and "
 	 "password are percent-encoded; with a password use the environment or the file, since others can read a command line. "
 	 "A Unix socket with a password is unix://user:pass@/path, with a database unix:/path?db=N."},
+	{"masters-file", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_file), 0, 0, NULL, "paths of files that others may not read", NULL,
+	 "The masters in a file, in place of --masters: one or more on each line, # begins a comment. A place for their passwords."},
+	{"masters-ca", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_ca), 0, 0, NULL, "paths of PEM files", NULL,
+	 "The certificate authorities that the certificates of rediss:// masters must come from. Without it: those that the system trusts."},
+	{"masters-cert", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_cert), 0, 0, NULL, "paths of PEM files", NULL,
+	 "The certificate that redlockd shows to rediss:// masters, for those that ask for one."},
+	{"masters-key", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_key), 0, 0, NULL, "paths of PEM files that others may not read", NULL,
+	 "The key of --masters-cert."},
 	{"dev", "N", OPTIONS_KIND_DEV, OPTIONS_AT(dev), 0, 0, "false", "true, false or 1 to 15", NULL,
 	 "For trying out, in place of --masters: starts N (3 if not said) private redis-server processes on Unix sockets in a temporary folder, and "
 	 "ends them together with redlockd, however it ends."},
@@ -74,6 +83,29 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	{"request-timeout-ms", "MS", OPTIONS_U32(request_timeout_ms, 100, 3600000, "10000"),
 	 "How long a request may take to arrive whole, and its answer to be taken."},
 	{"idle-timeout-ms", "MS", OPTIONS_U32(idle_timeout_ms, 100, 86400000, "60000"), "How long a connection may stay open between two requests."},
+	{"max-connections-per-address", "N", OPTIONS_U32(max_connections_per_address, 0, 1000000, "5000"),
+	 "How many of them one client address (of IPv6 the first 64 bits) may have. Further ones are answered 429 and closed. 0: no bound."},
+	{"max-rate-per-address", "N", OPTIONS_U32(max_rate_per_address, 0, 1000000, "0"),
+	 "How many requests a second one client address may make, over all its connections. Further ones are answered 429. 0: no bound."},
+	{"max-requests-per-connection", "N", OPTIONS_U32(max_requests_per_connection, 0, 1000000000, "1000000"),
+	 "After how many requests a connection is closed, so that clients spread anew over the replicas. 0: no bound."},
+	{"tls-cert", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_cert), 0, 0, NULL, "paths of PEM files", NULL,
+	 "The certificate to answer HTTPS with, and those between it and its authority. Read again on SIGHUP."},
+	{"tls-key", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_key), 0, 0, NULL, "paths of PEM files that others may not read", NULL,
+	 "The key of --tls-cert."},
+	{"tls-client-ca", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_client_ca), 0, 0, NULL, "paths of PEM files", NULL,
+	 "The certificate authorities of the clients: whoever calls over HTTPS must show a certificate of theirs, or a key of --keys. Read again on SIGHUP."},
+	{"keys", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(keys), 0, 0, NULL, "paths of JSON files that nobody else may write", NULL,
+	 "Who may do what: keys and names of client certificates with their rights, prefixes and limits (docs/security.md). With it every caller "
+	 "needs one. Read again on SIGHUP."},
+	{"insecure", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(insecure), 0, 0, "false", NULL, options_truths,
+	 "Lets redlockd listen beyond loopback though anybody who reaches it may then take and inspect every lock."},
+	{"allow-host", "LIST", OPTIONS_KIND_HOSTS, OPTIONS_AT(allow_hosts), 0, 0, NULL, "names or addresses of hosts without ports, separated by commas", NULL,
+	 "What a request over a loopback address may name in its header Host, besides localhost and loopback addresses. Anything else is refused, since a "
+	 "web page can have its own name point here."},
+	{"allow-origin", "LIST", OPTIONS_KIND_ORIGINS, OPTIONS_AT(allow_origins), 0, 0, NULL,
+	 "origins as browsers send them, https://host or https://host:port, separated by commas", NULL,
+	 "Whose web pages may call redlockd from a browser (CORS). Without it only its own page may."},
 	{"drain-ms", "MS", OPTIONS_U32(drain_ms, 0, 3600000, "10000"),
 	 "How long requests in flight are waited for after SIGTERM. The first second of it redlockd stays up with /readyz at 503, "
 	 "so that load balancers notice."},
@@ -84,6 +116,12 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	{"help", "FORM", OPTIONS_KIND_HELP, 0, 0, 0, NULL, NULL, options_help_forms, "Prints this help, the manual page or a table in Markdown, and ends."},
 	{"version", NULL, OPTIONS_KIND_VERSION, 0, 0, 0, NULL, "no value", NULL, "Prints version and commit, and ends."},
 };
+
+bool options_is_list(const struct options_entry *entry)
+{
+	return entry->kind == OPTIONS_KIND_LISTEN || entry->kind == OPTIONS_KIND_MASTERS || entry->kind == OPTIONS_KIND_HOSTS ||
+	       entry->kind == OPTIONS_KIND_ORIGINS;
+}
 
 bool options_value_optional(const struct options_entry *entry)
 {

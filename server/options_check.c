@@ -1,0 +1,120 @@
+/* The checks that concern several options. The option that is blamed is the one that was given nearest to the user. See options_loader.h. */
+#include "options_loader.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Blames the one of several options that was given nearest to the user, since the others may be defaults. */
+static const struct options_entry *options_blame(struct options_loader *loader, const char *const names[], size_t count)
+{
+	const struct options_entry *blamed = options_entry_of(names[0]);
+
+	for (size_t i = 1; i < count; i++) {
+		const struct options_entry *entry = options_entry_of(names[i]);
+		if (loader->origins[entry - options_table] > loader->origins[blamed - options_table])
+			blamed = entry;
+	}
+	loader->source = loader->origins[blamed - options_table];
+	return blamed;
+}
+
+/* Of two numbers the first must not be above the second. */
+static bool options_check_order(struct options_loader *loader, const char *low_name, uint32_t low, const char *high_name, uint32_t high)
+{
+	const char *names[] = {low_name, high_name};
+	char value[16], reason[96 + 2 * OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
+
+	if (low <= high)
+		return true;
+	const struct options_entry *blamed = options_blame(loader, names, 2);
+	bool is_low = strcmp(blamed->name, low_name) == 0;
+	const struct options_entry *second = options_entry_of(is_low ? high_name : low_name);
+	options_spell(second, loader->origins[second - options_table], other);
+	snprintf(value, sizeof(value), "%u", is_low ? low : high);
+	snprintf(reason, sizeof(reason), "%s than %s=%u%s", is_low ? "more" : "less", other, is_low ? high : low,
+		 loader->origins[second - options_table] == OPTIONS_FROM_DEFAULT ? " (the default)" : "");
+	return options_complain(loader, blamed, value, reason);
+}
+
+/* Some validity must be left of the shortest lease. */
+static bool options_check_drift(struct options_loader *loader)
+{
+	const char *names[] = {"drift-ms", "drift-factor", "min-ttl-ms"};
+	const struct options *options = loader->options;
+	char reason[200];
+
+	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms) /* a whole ms must be left */
+		return true;
+	snprintf(reason, sizeof(reason),
+		 "no validity is left of the shortest lease: min-ttl-ms %u * drift-factor %g + drift-ms %u must be less than min-ttl-ms by more than 1",
+		 options->min_ttl_ms, options->drift_factor, options->drift_ms);
+	return options_complain(loader, options_blame(loader, names, 3), NULL, reason);
+}
+
+static bool options_check_masters(struct options_loader *loader)
+{
+	const char *names[] = {"masters", "dev"};
+	bool masters = loader->options->master_count > 0, dev = loader->options->dev > 0;
+
+	if (masters != dev)
+		return true;
+	const struct options_entry *blamed = options_blame(loader, names, masters ? 2 : 1);
+	if (!masters)
+		return options_complain(loader, blamed, NULL, "missing, and --dev is not given either");
+	char reason[64 + OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
+	const struct options_entry *second = options_entry_of(blamed->kind == OPTIONS_KIND_DEV ? "masters" : "dev");
+	options_spell(second, loader->origins[second - options_table], other);
+	snprintf(reason, sizeof(reason), "cannot be used together with %s", other);
+	return options_complain(loader, blamed, NULL, reason);
+}
+
+/* Of two options each is of use with the other only. */
+static bool options_check_pair(struct options_loader *loader, const char *name, const char *value, const char *other_name, const char *other_value)
+{
+	const struct options_entry *entry = options_entry_of(value[0] != '\0' ? name : other_name);
+	char reason[64 + OPTIONS_NAME_MAX];
+
+	if ((value[0] == '\0') == (other_value[0] == '\0'))
+		return true;
+	snprintf(reason, sizeof(reason), "--%s is needed with it", value[0] != '\0' ? other_name : name);
+	loader->source = loader->origins[entry - options_table];
+	return options_complain(loader, entry, value[0] != '\0' ? value : other_value, reason);
+}
+
+/* What is said of TLS fits together; addresses without a scheme get theirs. */
+static bool options_check_tls(struct options_loader *loader)
+{
+	struct options *options = loader->options;
+	const struct options_entry *ca = options_entry_of("tls-client-ca"), *listen = options_entry_of("listen");
+	bool tls = options->tls_cert[0] != '\0';
+
+	if (!options_check_pair(loader, "tls-cert", options->tls_cert, "tls-key", options->tls_key) ||
+	    !options_check_pair(loader, "masters-cert", options->masters_cert, "masters-key", options->masters_key))
+		return false;
+	if (options->tls_client_ca[0] != '\0' && !tls) {
+		loader->source = loader->origins[ca - options_table];
+		return options_complain(loader, ca, options->tls_client_ca, "--tls-cert is needed with it");
+	}
+	for (size_t i = 0; i < options->listen_count; i++) {
+		struct listen_address *address = &options->listen[i];
+		if (address->scheme == LISTEN_HTTPS && !tls) {
+			loader->source = loader->origins[listen - options_table];
+			return options_complain(loader, listen, address->host, "https:// needs --tls-cert");
+		}
+		if (address->scheme == LISTEN_DEFAULT)
+			address->scheme = tls && !address->is_unix ? LISTEN_HTTPS : LISTEN_HTTP;
+	}
+	return true;
+}
+
+bool options_check(struct options_loader *loader)
+{
+	const struct options *options = loader->options;
+
+	return options_check_masters(loader) &&
+	       options_check_order(loader, "min-ttl-ms", options->min_ttl_ms, "default-ttl-ms", options->default_ttl_ms) &&
+	       options_check_order(loader, "default-ttl-ms", options->default_ttl_ms, "max-ttl-ms", options->max_ttl_ms) &&
+	       options_check_order(loader, "retry-min-ms", options->retry_min_ms, "retry-max-ms", options->retry_max_ms) &&
+	       options_check_order(loader, "workers", options->workers, "max-connections", options->max_connections) && options_check_drift(loader) &&
+	       options_check_tls(loader);
+}
