@@ -4,12 +4,17 @@
  * connection a `struct connection` of ours (the socket context) and every request the `struct request` in it. Decoding of
  * paths, checks of framing, deadlines and the bound on connections are ours: see headers.c, path.c, connection.c.
  *
+ * There is one daemon for plain HTTP, and a second one where there is TLS: libmicrohttpd knows only one of the two in each. They share all that is ours.
+ *
  * MHD_USE_TURBO keeps the library from shutting a socket down before it tells us of the end, so that a last word can
  * still be said; and it reads a new connection at once instead of asking epoll first. */
 #include "api.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <gnutls/abstract.h>
+#include <gnutls/gnutls.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +24,19 @@
 
 #include "../server/log.h"
 #include "internal.h"
+#include "json_memory.h"
 
 enum {
 	POOL_BYTES = 32 * 1024, /* of each connection: first line, headers and answer headers must fit */
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
-	RUN_ROUNDS_MAX = 100    /* of one api_run(); what is left then is done in the next */
+	RUN_ROUNDS_MAX = 100,   /* of one api_run(); what is left then is done in the next */
+	FLOOD_CONNECTIONS = 1000,
+	RUN_US_MAX = 2000       /* the same in time: while clients keep it busy, the masters' answers to others lie there */
 };
+
+/* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the client's. */
+static char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
+			       "-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
 
 uint64_t api_now_us(void)
 {
@@ -71,12 +83,30 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
 	return info != NULL ? info->socket_context : NULL;
 }
 
+/* Nearly always the newest one. */
+static struct peer *take_arrival(struct api *api, int fd)
+{
+	for (size_t i = api->arrivals_count; i-- > 0;) {
+		if (api->arrivals[i].fd != fd)
+			continue;
+		struct peer *peer = api->arrivals[i].peer;
+		api->arrivals[i] = api->arrivals[--api->arrivals_count];
+		return peer;
+	}
+	return NULL;
+}
+
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code)
 {
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
 		struct api *api = arg;
-		api->accepted -= api->accepted > 0;
-		*context = connection_new(api, mhd);
+		int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+		struct peer *peer = take_arrival(api, fd);
+		*context = connection_new(api, mhd, peer);
+		if (*context == NULL) { /* memory is short: without us nothing would ever end it */
+			peer_leave(peer, api_now_us());
+			shutdown(fd, SHUT_RDWR);
+		}
 	} else if (*context != NULL) {
 		connection_free(*context);
 		*context = NULL;
@@ -91,6 +121,7 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd
 	(void)arg;
 	if (connection == NULL)
 		return NULL;
+	tls_link_identify(&connection->link);
 	request_begin(&connection->request, target != NULL ? target : "");
 	return &connection->request;
 }
@@ -117,11 +148,25 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **context, 
 void api_setup(size_t workers)
 {
 	http_metrics_setup(workers);
+	json_memory_setup();
 }
 
-static struct MHD_Daemon *daemon_start(struct api *api)
+/* gnutls_certificate_retrieve_function2: the library wants a certificate when it starts, but ours come with each connection (tls_attach). */
+static int no_certificate(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count, const gnutls_pk_algorithm_t *algorithms,
+			  int algorithm_count, gnutls_pcert_st **ret_certs, unsigned *ret_cert_count, gnutls_privkey_t *ret_key)
 {
-	const unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
+	(void)session, (void)authorities, (void)authority_count, (void)algorithms, (void)algorithm_count;
+	(void)ret_certs, (void)ret_cert_count, (void)ret_key;
+	return -1;
+}
+
+static struct MHD_Daemon *daemon_start(struct api *api, bool tls)
+{
+	struct MHD_OptionItem plain_options[] = {{MHD_OPTION_END, 0, NULL}};
+	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
+					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
+					       {MHD_OPTION_END, 0, NULL}};
+	const unsigned flags = (tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
 	/* The strictness of the 0.9 series closes connections without an answer; that of 1.0 answers 400. */
 	const int strict = strncmp(MHD_get_version(), "0.", 2) == 0 ? 0 : 1;
 
@@ -130,7 +175,7 @@ static struct MHD_Daemon *daemon_start(struct api *api)
 				MHD_OPTION_URI_LOG_CALLBACK, on_target, api, MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, api,
 				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
 				(unsigned)(api->config.max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT, 0u,
-				MHD_OPTION_STRICT_FOR_CLIENT, strict, MHD_OPTION_END);
+				MHD_OPTION_STRICT_FOR_CLIENT, strict, MHD_OPTION_ARRAY, tls ? tls_options : plain_options, MHD_OPTION_END);
 }
 
 struct api *api_new(const struct api_config *config)
@@ -146,9 +191,16 @@ struct api *api_new(const struct api_config *config)
 		free(api);
 		return NULL;
 	}
-	api->daemon = daemon_start(api);
-	if (api->daemon == NULL) {
+	api->daemon = daemon_start(api, false);
+	if (api->daemon != NULL && config->tls != NULL) {
+		api->tls = tls_ref(config->tls);
+		api->tls_daemon = daemon_start(api, true);
+	}
+	if (api->daemon == NULL || (api->tls != NULL && api->tls_daemon == NULL)) {
 		int error = errno != 0 ? errno : ENOMEM;
+		if (api->daemon != NULL)
+			MHD_stop_daemon(api->daemon);
+		tls_unref(api->tls);
 		gone_fini(api);
 		free(api);
 		errno = error;
@@ -157,12 +209,36 @@ struct api *api_new(const struct api_config *config)
 	return api;
 }
 
-int api_fd(const struct api *api)
+void api_set_keys(struct api *api, struct keys *keys)
 {
-	const union MHD_DaemonInfo *info = MHD_get_daemon_info(api->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+	keys_unref(api->keys);
+	api->keys = keys != NULL ? keys_ref(keys) : NULL;
+}
+
+void api_set_tls(struct api *api, struct tls *tls)
+{
+	assert(api->tls != NULL); /* --tls-cert is there from the start or never */
+	tls_ref(tls);
+	tls_unref(api->tls);
+	api->tls = tls;
+}
+
+static int epoll_of(struct MHD_Daemon *daemon)
+{
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
 
 	assert(info != NULL);
 	return info->epoll_fd;
+}
+
+int api_fd(const struct api *api)
+{
+	return epoll_of(api->daemon);
+}
+
+int api_tls_fd(const struct api *api)
+{
+	return api->tls_daemon != NULL ? epoll_of(api->tls_daemon) : -1;
 }
 
 int api_gone_fd(const struct api *api)
@@ -175,28 +251,55 @@ void api_notice_gone(struct api *api)
 	gone_check(api);
 }
 
-void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len)
+void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls)
 {
-	if (api->connections + api->accepted >= api->config.max_connections) {
-		connection_refuse(api, fd);
+	struct peer *peer;
+
+	assert(!tls || api->tls_daemon != NULL);
+	if (api->connections + api->arrivals_count >= api->config.max_connections || api->arrivals_count == ARRIVALS_MAX) {
+		connection_refuse(api, fd, tls, HTTP_REFUSED_ALL);
 		return;
 	}
-	api->accepted++;
-	if (MHD_add_connection(api->daemon, fd, address, address_len) == MHD_YES)
+	if (!peer_arrive(address, address_len, api->config.max_connections_per_address, api_now_us(), &peer)) {
+		connection_refuse(api, fd, tls, HTTP_REFUSED_ADDRESS);
+		return;
+	}
+	api->arrivals[api->arrivals_count++] = (struct arrival){.fd = fd, .peer = peer};
+	if (MHD_add_connection(tls ? api->tls_daemon : api->daemon, fd, address, address_len) == MHD_YES)
 		return;
 	/* It has closed the socket. */
-	api->accepted -= api->accepted > 0;
-	http_metrics_refused(api->metrics);
+	peer_leave(take_arrival(api, fd), api_now_us());
+	http_metrics_refused(api->metrics, HTTP_REFUSED_ERROR);
 	log_begin(LOG_WARN, "connection-refused");
 	log_text("reason", strerror(errno));
 	log_end();
 }
 
-static bool more_to_do(const struct api *api)
+static bool has_more(struct MHD_Daemon *daemon)
 {
 	MHD_UNSIGNED_LONG_LONG timeout_ms = 1;
 
-	return MHD_get_timeout(api->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
+	return daemon != NULL && MHD_get_timeout(daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
+}
+
+/* Once is not enough: what is resumed in one round is answered in the next. */
+static void run_daemon(struct MHD_Daemon *daemon, uint64_t now_us)
+{
+	for (int i = 0; i < RUN_ROUNDS_MAX; i++) {
+		MHD_run(daemon);
+		if (!has_more(daemon) || (i > 0 && api_now_us() - now_us > RUN_US_MAX))
+			break;
+	}
+}
+
+/* A flood is over: what it took goes back to the kernel. Left to itself the allocator keeps it for good, and as it deals it out anew in other pieces, more
+ * of it with every flood. It takes some ms, so not for a few connections, and not before nearly all have gone. */
+static void give_memory_back(struct api *api)
+{
+	if (api->connections_most < FLOOD_CONNECTIONS || api->connections > api->connections_most / 8)
+		return;
+	api->connections_most = api->connections;
+	malloc_trim(0);
 }
 
 void api_run(struct api *api)
@@ -204,22 +307,21 @@ void api_run(struct api *api)
 	uint64_t now_us = api_now_us();
 
 	connection_check_deadlines(api, now_us);
-	/* Once is not enough: what is resumed in one round is answered in the next. */
-	for (int i = 0; i < RUN_ROUNDS_MAX; i++) {
-		MHD_run(api->daemon);
-		if (!more_to_do(api))
-			break;
-	}
-	api->accepted = 0;
+	run_daemon(api->daemon, now_us);
+	if (api->tls_daemon != NULL)
+		run_daemon(api->tls_daemon, now_us);
+	while (api->arrivals_count > 0) /* the library could not serve them, and has closed them */
+		peer_leave(api->arrivals[--api->arrivals_count].peer, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
+	give_memory_back(api);
 }
 
 int api_timeout_ms(const struct api *api)
 {
 	uint64_t next_us = connection_next_deadline_us(api), now_us;
 
-	if (more_to_do(api))
+	if (has_more(api->daemon) || has_more(api->tls_daemon))
 		return 0;
 	if (next_us == UINT64_MAX)
 		return -1;
@@ -258,12 +360,18 @@ void api_free(struct api *api)
 		next = connection->next;
 		request_abort(&connection->request);
 	}
+	for (connection = api->lists[CONNECTION_RECEIVING].head; connection != NULL; connection = connection->next)
+		tls_link_wake(connection); /* its handshake fails now */
 	api_run(api);
 	api->stopping = true;
 	MHD_stop_daemon(api->daemon);
+	if (api->tls_daemon != NULL)
+		MHD_stop_daemon(api->tls_daemon);
 	assert(api->connections == 0);
 	connection_sweep_lingering(api, api_now_us(), true);
 	gone_fini(api);
+	keys_unref(api->keys);
+	tls_unref(api->tls);
 	free(api);
 }
 

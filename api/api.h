@@ -13,6 +13,9 @@
 #include "../server/hold.h"
 #include "../server/lease.h"
 #include "../server/status.h"
+#include "keys.h"
+#include "origin.h"
+#include "tls.h"
 
 struct api;
 
@@ -26,6 +29,11 @@ struct api_config {
 	uint32_t max_connections;    /* of this worker */
 	uint32_t request_timeout_ms; /* absolute: a request must have arrived whole, an answer must be taken, within it */
 	uint32_t idle_timeout_ms;    /* absolute: between two requests of a connection */
+	uint32_t max_connections_per_address; /* of all workers; 0: no bound */
+	uint32_t max_rate_per_address;        /* requests a second; 0: no bound */
+	uint32_t max_requests_per_connection; /* 0: no bound */
+	struct origin_names allow_hosts, allow_origins;
+	struct tls *tls; /* a reference is taken; NULL: there will be no TLS */
 };
 
 /* Once per process, before the first api_new(): makes the counters of `workers` workers. */
@@ -34,17 +42,26 @@ void api_setup(size_t workers);
 /* Makes the daemon. NULL where it cannot be started (memory, descriptors); errno says why. */
 struct api *api_new(const struct api_config *config);
 
-/* A descriptor that becomes readable when api_run() has something to do. */
-int api_fd(const struct api *api);
+/* From now on these keys count (a reference is taken; NULL: everybody may do everything). Requests under way stay with those before. */
+void api_set_keys(struct api *api, struct keys *keys);
 
-/* A descriptor that becomes readable when a client has left that waits for a lock or holds one by its connection. */
+/* From now on new connections begin with this certificate (a reference is taken); those that are open go on with theirs. Only where there was one from the
+ * start. */
+void api_set_tls(struct api *api, struct tls *tls);
+
+/* A descriptor that becomes readable when api_run() has something to do; the second one is -1 where there is no TLS. */
+int api_fd(const struct api *api);
+int api_tls_fd(const struct api *api);
+
+/* A descriptor that becomes readable when a client has left that waits for a lock or holds one by its connection, or when a TLS handshake can go on. */
 int api_gone_fd(const struct api *api);
 
 /* Acts upon that. api_run() is due afterwards. */
 void api_notice_gone(struct api *api);
 
-/* Takes over an accepted, non-blocking socket, also where it cannot be served (then it is answered 429 and closed). */
-void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len);
+/* Takes over an accepted, non-blocking socket, also where it cannot be served (then it is answered 429 and closed). `tls`: it came to a
+ * listener of https. */
+void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls);
 
 /* Does all that can be done now, until nothing more is ready. */
 void api_run(struct api *api);

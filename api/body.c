@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "json_memory.h"
 #include "path.h"
 
 struct reading {
@@ -178,7 +179,7 @@ static void add_parse_error(const json_error_t *error, const char *bytes, size_t
 	}
 }
 
-/* The object, or NULL with the reason in `errors`. */
+/* The object, or NULL with the reason in `errors`; without one where memory is short. */
 static json_t *body_load(const char *bytes, size_t len, struct field_errors *errors)
 {
 	json_error_t error;
@@ -191,6 +192,10 @@ static json_t *body_load(const char *bytes, size_t len, struct field_errors *err
 	/* Integers beyond 64 bits: read again as reals, so that the error can name their member. */
 	if (root == NULL && json_error_code(&error) == json_error_numeric_overflow)
 		root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+	if (json_memory_failed()) { /* a byte of a string may be missing */
+		json_decref(root);
+		return NULL;
+	}
 	if (root == NULL)
 		add_parse_error(&error, bytes, len, errors);
 	else if (!json_is_object(root)) {

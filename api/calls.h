@@ -2,12 +2,18 @@
 #ifndef CALLS_H
 #define CALLS_H
 
+#include <stdbool.h>
+
 struct request;
 
 /* lock_calls.c */
+/* Reads the body of a call that has one; answers 400 where it is wrong. */
+bool lock_call_read_body(struct request *request);
 void lock_call_acquire(struct request *request);
 void lock_call_extend(struct request *request);
 void lock_call_release(struct request *request);
+/* A forced release is given up before its answer: it may have been carried out, so the log says who asked for it. */
+void lock_call_force_left(const struct request *request);
 void lock_call_inspect(struct request *request);
 void lock_call_list(struct request *request);
 

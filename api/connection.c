@@ -72,7 +72,26 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 	list_append(connection, phase);
 }
 
-struct connection *connection_new(struct api *api, struct MHD_Connection *mhd)
+/* True if the socket's own address is one of loopback. */
+static bool is_loopback(int fd)
+{
+	struct sockaddr_storage address;
+	socklen_t len = sizeof(address);
+
+	if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
+		return false;
+	if (address.ss_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)(const void *)&address)->sin_addr.s_addr) >> 24 == 127;
+	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)&address)->sin6_addr;
+	return address.ss_family == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
+}
+
+const struct tls_peer *connection_tls_peer(const struct connection *connection)
+{
+	return connection->link.peer;
+}
+
+struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, struct peer *peer)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct connection *connection = malloc(sizeof(*connection));
@@ -83,11 +102,17 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd)
 	connection->api = api;
 	connection->mhd = mhd;
 	connection->fd = info->connect_fd;
+	connection->loopback = is_loopback(connection->fd);
+	connection->peer = peer;
+	connection->requests = 0;
+	tls_link_init(connection);
 	connection->had_request = connection->linger = connection->late = connection->watched = false;
 	connection->deadline_us = api_now_us() + phase_limit_us(api, CONNECTION_RECEIVING);
 	request_init(&connection->request, connection);
 	list_append(connection, CONNECTION_RECEIVING);
 	api->connections++;
+	if (api->connections > api->connections_most)
+		api->connections_most = api->connections;
 	http_metrics_connections(api->metrics, api->connections);
 	return connection;
 }
@@ -105,11 +130,22 @@ static bool nothing_was_sent(int fd)
 	return ioctl(fd, SIOCOUTQ, &unread) == 0 && unread == 0;
 }
 
+bool connection_is_spent(const struct connection *connection)
+{
+	uint32_t max = connection->api->config.max_requests_per_connection;
+
+	return max > 0 && connection->requests >= max;
+}
+
 bool connection_is_gone(const struct connection *connection)
 {
+	struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
 	char byte;
-	ssize_t got = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
+	/* The record that says goodbye may lie there unread, before the end. */
+	if (connection->link.tls != NULL)
+		return tls_link_hears_bye(connection) || (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
+	ssize_t got = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 	return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
@@ -138,7 +174,12 @@ void connection_write_raw(struct connection *connection, enum problem problem, c
 	size_t len = problem_write_raw(problem, detail, request_id, text, sizeof(text));
 
 	/* A fresh socket has room for it; where it has none, the client has not read its earlier answers either. */
-	(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (connection->link.tls != NULL) {
+		tls_link_send(&connection->link, text, len);
+		tls_link_bye(&connection->link);
+	} else {
+		(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	}
 	connection->linger = true;
 }
 
@@ -178,30 +219,48 @@ static void linger_for_grant(struct connection *connection)
 void connection_free(struct connection *connection)
 {
 	struct api *api = connection->api;
+	bool tls = connection->link.tls != NULL;
 
 	assert(connection->request.state == REQUEST_NONE);
+	connection->link.session = NULL; /* the library has freed it */
 	gone_unwatch(connection);
 	request_check_taken(&connection->request);
 	if (!api->stopping)
 		linger_for_grant(connection);
-	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. */
-	if (!connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping && !connection_is_gone(connection) &&
+	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. Over TLS it is too late for that. */
+	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping && !connection_is_gone(connection) &&
 	    nothing_was_sent(connection->fd)) {
 		connection_write_raw(connection, PROBLEM_INVALID_REQUEST, "The request line is malformed.", "none");
 		http_metrics_request(api->metrics, ROUTE_NONE, HTTP_OTHER, 400);
 	}
+	tls_link_fini(connection, tls && nothing_was_sent(connection->fd));
 	if (connection->linger && !api->stopping)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	list_remove(connection);
+	peer_leave(connection->peer, api_now_us());
 	free(connection);
 	assert(api->connections > 0);
 	api->connections--;
 	http_metrics_connections(api->metrics, api->connections);
 }
 
+/* Not after a grant, unless the client surely has it (see tls_link.c). */
+static void say_bye(struct connection *connection)
+{
+	struct request *request = &connection->request;
+
+	if (request->unproven && look_at_bytes(connection->fd) != TAKEN_YES)
+		return;
+	request->unproven = false;
+	tls_link_bye(&connection->link);
+}
+
 void connection_end(struct connection *connection)
 {
 	assert(connection->phase != CONNECTION_WORKING);
+	tls_link_wake(connection);
+	if (connection->phase == CONNECTION_IDLE && connection->link.tls != NULL)
+		say_bye(connection);
 	connection_enter(connection, CONNECTION_ENDING);
 	shutdown(connection->fd, SHUT_RDWR);
 }
@@ -253,13 +312,19 @@ uint64_t connection_next_deadline_us(const struct api *api)
 	return next_us;
 }
 
-void connection_refuse(struct api *api, int fd)
+void connection_refuse(struct api *api, int fd, bool tls, enum http_refusal why)
 {
+	const char *detail = why == HTTP_REFUSED_ADDRESS ? "Too many connections are open from this address (--max-connections-per-address)."
+							 : "Too many connections are open (--max-connections).";
 	char text[1024];
-	size_t len = problem_write_raw(PROBLEM_TOO_MANY_REQUESTS, "Too many connections are open.", "none", text, sizeof(text));
+	size_t len = problem_write_raw(PROBLEM_TOO_MANY_REQUESTS, detail, "none", text, sizeof(text));
 
+	http_metrics_refused(api->metrics, why);
+	if (tls) {
+		close(fd); /* a handshake only to say no is what there is no room for */
+		return;
+	}
 	(void)!send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	http_metrics_refused(api->metrics);
 	http_metrics_request(api->metrics, ROUTE_NONE, HTTP_OTHER, 429);
 	linger(api, fd);
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "request.h"
+#include "tls_link.h"
 
 struct api;
 
@@ -38,11 +39,18 @@ struct connection {
 	bool linger;   /* its last answer may have left bytes of the client's unread */
 	bool late;     /* a deadline passed */
 	bool watched;  /* gone.c looks whether its client leaves */
+	bool loopback; /* TCP, and our own address is one of loopback */
+	struct tls_link link;
+	struct peer *peer; /* the client's address; NULL: none */
+	uint32_t requests; /* that have begun */
 	struct request request;
 };
 
-/* Makes the state of a connection that libmicrohttpd has taken over; NULL where memory is short. */
-struct connection *connection_new(struct api *api, struct MHD_Connection *mhd);
+/* What the client's certificate says; NULL: clients are asked for none on this connection. */
+const struct tls_peer *connection_tls_peer(const struct connection *connection);
+
+/* Makes the state of a connection that libmicrohttpd has taken over; connection_free() lets `peer` leave. NULL where memory is short. */
+struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, struct peer *peer);
 
 /* libmicrohttpd is about to close it. */
 void connection_free(struct connection *connection);
@@ -53,7 +61,10 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 /* Shuts it down, whatever it is doing: libmicrohttpd then ends it. Not for suspended ones. */
 void connection_end(struct connection *connection);
 
-/* True if the client has closed its side. What it sent before does not hide that, unless it is still unread. */
+/* True if it may carry no request after the present one (--max-requests-per-connection). */
+bool connection_is_spent(const struct connection *connection);
+
+/* True if the client has closed its side. What it sent before does not hide that, unless it is still unread: over TLS not even then. */
 bool connection_is_gone(const struct connection *connection);
 
 /* True if the client had closed before the last bytes came that were sent to it. */
@@ -71,8 +82,8 @@ void connection_end_idle(struct api *api);
 /* The earliest deadline, UINT64_MAX if there is none. */
 uint64_t connection_next_deadline_us(const struct api *api);
 
-/* Answers 429 to a socket for which there is no room, and closes it. */
-void connection_refuse(struct api *api, int fd);
+/* Answers 429 to a socket for which there is no room, and closes it; over TLS without a word. */
+void connection_refuse(struct api *api, int fd, bool tls, enum http_refusal why);
 
 /* Reads away what came on answered sockets; all of them: closes every one. */
 void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all);

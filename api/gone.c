@@ -27,12 +27,12 @@ void gone_fini(struct api *api)
 	api->gone_fd = -1;
 }
 
-void gone_watch(struct connection *connection)
+/* EPOLLHUP and EPOLLERR are always reported. */
+static void watch(struct connection *connection, uint32_t events)
 {
-	/* EPOLLHUP and EPOLLERR are always reported. */
-	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
+	struct epoll_event event = {.events = events | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
 
-	assert(!connection->watched && connection->phase == CONNECTION_WORKING);
+	assert(!connection->watched);
 	connection->watched = epoll_ctl(connection->api->gone_fd, EPOLL_CTL_ADD, connection->fd, &event) == 0;
 	if (connection->watched)
 		return;
@@ -40,6 +40,18 @@ void gone_watch(struct connection *connection)
 	log_text("id", connection->request.id);
 	log_text("reason", strerror(errno));
 	log_end();
+}
+
+void gone_watch(struct connection *connection)
+{
+	assert(connection->phase == CONNECTION_WORKING);
+	watch(connection, connection->link.tls != NULL ? EPOLLIN : 0);
+}
+
+void gone_watch_input(struct connection *connection)
+{
+	assert(connection->link.waits);
+	watch(connection, EPOLLIN);
 }
 
 void gone_unwatch(struct connection *connection)
@@ -51,6 +63,18 @@ void gone_unwatch(struct connection *connection)
 		assert(false); /* the descriptor was closed behind our back: another connection's may have its number */
 }
 
+/* True if the client has left; a next request that came over TLS is no goodbye, and is not looked at again. */
+static bool has_left(struct connection *connection, uint32_t events)
+{
+	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
+
+	if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 || tls_link_hears_bye(connection))
+		return true;
+	if (epoll_ctl(connection->api->gone_fd, EPOLL_CTL_MOD, connection->fd, &event) != 0)
+		assert(false); /* it was watched a moment ago */
+	return false;
+}
+
 void gone_check(struct api *api)
 {
 	struct epoll_event events[EVENTS_MAX];
@@ -59,6 +83,9 @@ void gone_check(struct api *api)
 	for (int i = 0; i < count; i++) {
 		struct connection *connection = events[i].data.ptr;
 		assert(connection->watched);
-		request_leave(&connection->request);
+		if (connection->link.waits)
+			tls_link_wake(connection);
+		else if (has_left(connection, events[i].events))
+			request_leave(&connection->request);
 	}
 }

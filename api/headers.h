@@ -18,6 +18,12 @@ struct headers {
 	bool chunked;
 	uint64_t content_length; /* unless chunked */
 	bool has_origin, has_json; /* an Origin; a Content-Type of application/json */
+	/* The bytes of the next three lie in the request, and are there until its first access handler call ends. NULL: no such header. */
+	const char *host, *origin, *key;
+	size_t host_len, origin_len, key_len;
+	bool keys_twice;           /* more than one key: which counts is not clear */
+	bool other_scheme;         /* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
+	bool preflight;            /* Access-Control-Request-Method */
 	bool token_bad;            /* Lock-Token: not 40 hex digits, or there twice */
 	bool has_token;
 	char token[LEASE_TOKEN_LEN];

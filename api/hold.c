@@ -23,6 +23,7 @@
 
 #include "../server/log.h"
 #include "internal.h"
+#include "json_memory.h"
 
 enum {
 	LINE_MAX_BYTES = 2048,    /* the longest is the first: a resource and an owner, each of whose bytes may be escaped */
@@ -160,7 +161,7 @@ static struct hold_stream *stream_new(struct request *request, const struct leas
 	stream->request = request;
 	stream->len = json_dumpb(first, stream->line, sizeof(stream->line) - 1, JSON_COMPACT);
 	assert(stream->len < sizeof(stream->line) - 1);
-	if (stream->len > 0)
+	if (stream->len > 0 && !json_memory_failed())
 		stream->hold = hold_new(request->connection->api->config.holds, &request->lease, answer, on_event, stream);
 	if (stream->hold == NULL) {
 		free(stream);
@@ -184,6 +185,7 @@ void hold_stream_open(struct request *request, const struct lease_answer *answer
 	request->stream = stream_new(request, answer, first);
 	json_decref(first);
 	if (request->stream == NULL) {
+		(void)json_memory_failed(); /* it was about this request */
 		lease_give_back(request->connection->api->config.leases, request->lease.resource, request->lease.resource_len, answer->token);
 		request_fail(request);
 		return;

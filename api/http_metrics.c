@@ -12,20 +12,25 @@
 #include "../server/metrics.h"
 #include "route.h"
 
-static const uint16_t statuses[] = {200, 201, 204, 400, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};
+static const uint16_t statuses[] = {200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};
 enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]), STATUS_ABORTED = STATUS_COUNT, STATUS_OTHER, STATUS_SLOTS };
 
 struct http_metrics {
 	_Atomic uint64_t requests[ROUTE_NONE + 1][HTTP_METHOD_COUNT][STATUS_SLOTS];
 	_Atomic uint64_t connections;
-	_Atomic uint64_t refused;
+	_Atomic uint64_t refused[HTTP_REFUSAL_COUNT];
+	_Atomic uint64_t limited[HTTP_LIMIT_COUNT];
+	_Atomic uint64_t handshakes_failed;
 	_Atomic uint64_t timeouts[HTTP_TIMEOUT_COUNT];
 };
 
 static struct http_metrics *all;
 static size_t all_count;
+static _Atomic int64_t certificate_expiry_s; /* 0: there is no TLS */
 
 static const char *const method_names[HTTP_METHOD_COUNT] = {"GET", "HEAD", "POST", "PUT", "DELETE", "other"};
+static const char *const refusal_names[HTTP_REFUSAL_COUNT] = {"all", "address", "error"};
+static const char *const limit_names[HTTP_LIMIT_COUNT] = {"address-rate", "key-rate", "key-waiting"};
 static const char *const timeout_names[HTTP_TIMEOUT_COUNT] = {"request", "answer", "idle"};
 
 enum http_method http_method_parse(const char *text)
@@ -78,15 +83,32 @@ void http_metrics_connections(struct http_metrics *metrics, size_t connections)
 	atomic_store_explicit(&metrics->connections, connections, memory_order_relaxed);
 }
 
-void http_metrics_refused(struct http_metrics *metrics)
+void http_metrics_refused(struct http_metrics *metrics, enum http_refusal why)
 {
-	metrics_add(&metrics->refused, 1);
+	assert(why < HTTP_REFUSAL_COUNT);
+	metrics_add(&metrics->refused[why], 1);
+}
+
+void http_metrics_limited(struct http_metrics *metrics, enum http_limit limit)
+{
+	assert(limit < HTTP_LIMIT_COUNT);
+	metrics_add(&metrics->limited[limit], 1);
 }
 
 void http_metrics_timeout(struct http_metrics *metrics, enum http_timeout timeout)
 {
 	assert(timeout < HTTP_TIMEOUT_COUNT);
 	metrics_add(&metrics->timeouts[timeout], 1);
+}
+
+void http_metrics_handshake_failed(struct http_metrics *metrics)
+{
+	metrics_add(&metrics->handshakes_failed, 1);
+}
+
+void http_metrics_certificate(int64_t expiry_s)
+{
+	atomic_store_explicit(&certificate_expiry_s, expiry_s, memory_order_relaxed);
 }
 
 /* The sum over all workers of the counter that lies `offset` bytes into each one's struct. */
@@ -125,20 +147,44 @@ static void render_requests(struct text *text)
 				render_status(text, route, method, slot);
 }
 
+static void render_tls(struct text *text)
+{
+	int64_t expiry_s = atomic_load_explicit(&certificate_expiry_s, memory_order_relaxed);
+
+	if (expiry_s == 0)
+		return;
+	text_printf(text,
+		    "# HELP redlockd_tls_certificate_expiry_timestamp_seconds When the certificate of --tls-cert expires, in seconds since 1970.\n"
+		    "# TYPE redlockd_tls_certificate_expiry_timestamp_seconds gauge\n"
+		    "redlockd_tls_certificate_expiry_timestamp_seconds %" PRId64 "\n"
+		    "# HELP redlockd_tls_handshakes_failed_total TLS handshakes that clients began and that did not succeed.\n"
+		    "# TYPE redlockd_tls_handshakes_failed_total counter\n"
+		    "redlockd_tls_handshakes_failed_total %" PRIu64 "\n",
+		    expiry_s, sum_at(offsetof(struct http_metrics, handshakes_failed)));
+}
+
+/* A counter that has one label. */
+static void render_counter(struct text *text, const char *name, const char *help, const char *label, const char *const values[], size_t count, size_t offset)
+{
+	text_printf(text, "# HELP %s %s\n# TYPE %s counter\n", name, help, name);
+	for (size_t i = 0; i < count; i++)
+		text_printf(text, "%s{%s=\"%s\"} %" PRIu64 "\n", name, label, values[i], sum_at(offset + i * sizeof(uint64_t)));
+}
+
 void http_metrics_render(struct text *text)
 {
 	render_requests(text);
+	render_tls(text);
 	text_printf(text,
 		    "# HELP redlockd_http_connections Open HTTP connections.\n"
 		    "# TYPE redlockd_http_connections gauge\n"
-		    "redlockd_http_connections %" PRIu64 "\n"
-		    "# HELP redlockd_http_connections_refused_total Connections answered 429 because too many were open.\n"
-		    "# TYPE redlockd_http_connections_refused_total counter\n"
-		    "redlockd_http_connections_refused_total %" PRIu64 "\n"
-		    "# HELP redlockd_http_timeouts_total Connections ended at a deadline, by what they were late with.\n"
-		    "# TYPE redlockd_http_timeouts_total counter\n",
-		    sum_at(offsetof(struct http_metrics, connections)), sum_at(offsetof(struct http_metrics, refused)));
-	for (size_t i = 0; i < HTTP_TIMEOUT_COUNT; i++)
-		text_printf(text, "redlockd_http_timeouts_total{phase=\"%s\"} %" PRIu64 "\n", timeout_names[i],
-			    sum_at(offsetof(struct http_metrics, timeouts) + i * sizeof(uint64_t)));
+		    "redlockd_http_connections %" PRIu64 "\n",
+		    sum_at(offsetof(struct http_metrics, connections)));
+	render_counter(text, "redlockd_http_connections_refused_total",
+		       "Connections refused because too many were open, in all or from one address, or memory was short.", "reason", refusal_names,
+		       HTTP_REFUSAL_COUNT, offsetof(struct http_metrics, refused));
+	render_counter(text, "redlockd_http_requests_limited_total", "Requests answered 429, by the bound of their address or key that they met.", "limit",
+		       limit_names, HTTP_LIMIT_COUNT, offsetof(struct http_metrics, limited));
+	render_counter(text, "redlockd_http_timeouts_total", "Connections ended at a deadline, by what they were late with.", "phase", timeout_names,
+		       HTTP_TIMEOUT_COUNT, offsetof(struct http_metrics, timeouts));
 }

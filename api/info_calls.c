@@ -25,6 +25,12 @@ void info_call_healthz(struct request *request)
 	reply_static(request, 200, "application/json", ok, sizeof(ok) - 1);
 }
 
+/* True if those whom nobody has asked who they are may see the addresses of the masters. */
+static bool shows_masters(const struct request *request)
+{
+	return request->connection->api->keys == NULL && connection_tls_peer(request->connection) == NULL;
+}
+
 /* Says how many masters are missing, why each of them is, and for how long if time alone will mend it. */
 static void readyz_no_quorum(struct request *request, const struct quorum_status *quorum)
 {
@@ -37,7 +43,7 @@ static void readyz_no_quorum(struct request *request, const struct quorum_status
 	text_printf(&detail, "%u of %u masters may vote, %u are needed.", (unsigned)quorum->voting, (unsigned)quorum->masters, (unsigned)quorum->needed);
 	if (quorum->has_wait)
 		text_printf(&detail, " In %.1f s enough will.", (double)quorum->wait_ms / 1000);
-	for (size_t i = 0; i < masters_count(masters); i++) {
+	for (size_t i = 0; shows_masters(request) && i < masters_count(masters); i++) {
 		masters_status(masters, i, &status);
 		if (status.state != MASTER_VOTING)
 			text_printf(&detail, " %s is %s: %s.", status.address, master_state_name(status.state), status.reason);

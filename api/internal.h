@@ -11,8 +11,10 @@
 #include "connection.h"
 #include "gone.h"
 #include "http_metrics.h"
+#include "peers.h"
+#include "tls.h"
 
-enum { LINGER_MAX = 64 };
+enum { LINGER_MAX = 64, ARRIVALS_MAX = 1024 };
 
 /* A socket of ours that has been answered for the last time: what the client still sends is read away for a moment, as
  * closing with unread bytes would reset the connection under the answer. */
@@ -28,14 +30,25 @@ struct lingering {
 	} grant;
 };
 
+/* An accepted socket that was handed to libmicrohttpd, and its client's address. */
+struct arrival {
+	int fd;
+	struct peer *peer;
+};
+
 struct api {
 	struct api_config config;
-	struct MHD_Daemon *daemon;
+	struct MHD_Daemon *daemon;     /* plain HTTP */
+	struct MHD_Daemon *tls_daemon; /* NULL: there is no TLS */
+	struct tls *tls;               /* a reference: for new connections; NULL: there is no TLS */
 	struct http_metrics *metrics;
+	struct keys *keys; /* a reference; NULL: no access control by keys */
 	size_t connections; /* open ones, libmicrohttpd's */
-	size_t accepted;    /* handed over, but not taken up before the next run (the 1.0 series) */
+	size_t connections_most; /* since memory was given back for the last time */
+	size_t arrivals_count; /* handed over, but not taken up before the next run (the 1.0 series) */
+	struct arrival arrivals[ARRIVALS_MAX];
 	bool draining;
-	bool ending;   /* within api_free(): nothing new is begun */
+	bool ending;   /* within api_free(): nothing new is begun, nothing is suspended */
 	bool stopping; /* … and the daemon is being stopped */
 	int gone_fd;   /* gone.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../server/log.h"
+#include "admit.h"
 #include "hold.h"
 #include "internal.h"
 
@@ -137,6 +139,7 @@ static void answer_ok(struct request *request, const struct lease_answer *answer
 		answer_lease(request, answer);
 		break;
 	case LEASE_RELEASE:
+	case LEASE_FORCE:
 		reply_empty(request, 204);
 		break;
 	case LEASE_INSPECT:
@@ -157,12 +160,44 @@ static void answer_draining(struct request *request)
 	reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.", NULL);
 }
 
+static const char *detail_not_owner(const struct request *request, const struct lease_answer *answer)
+{
+	if (request->lease.call != LEASE_FORCE)
+		return "Another holder has the lock now.";
+	return answer->holder.known ? "The holder is gone, and another one came meanwhile. It keeps the lock." :
+				      "It is held by a key that redlockd did not write, and that is not deleted.";
+}
+
+/* One line for each forced release, whatever came of it: whose lease it was, and who took it. `answer` NULL: it was given up before its end. */
+static void log_forced(const struct request *request, const struct lease_answer *answer)
+{
+	log_begin(LOG_WARN, "forced-release");
+	log_text("id", request->id);
+	log_text("caller", request->caller.known ? request->caller.name : NULL);
+	request_log_address(request);
+	log_str("resource", request->lease.resource, request->lease.resource_len);
+	if (answer != NULL && answer->status != LEASE_NOT_OWNER && answer->holder.known) {
+		if (answer->holder.owner_len > 0)
+			log_str("owner", answer->holder.owner, answer->holder.owner_len);
+		log_num("fence", (int64_t)answer->holder.fence);
+	}
+	log_text("outcome", answer == NULL ? "given-up" : answer->status == LEASE_OK ? "released" : request->reply.code);
+	log_end();
+}
+
+void lock_call_force_left(const struct request *request)
+{
+	log_forced(request, NULL);
+}
+
 /* lease_done_fn: the worker has the answer. */
 static void call_done(void *arg, const struct lease_answer *answer)
 {
 	struct request *request = arg;
+	bool forced = request->lease.call == LEASE_FORCE;
 
 	request->op = NULL;
+	admit_wait_end(request);
 	switch (answer->status) {
 	case LEASE_OK:
 		answer_ok(request, answer);
@@ -171,10 +206,10 @@ static void call_done(void *arg, const struct lease_answer *answer)
 		answer_locked(request, answer);
 		break;
 	case LEASE_NOT_OWNER:
-		answer_with_votes(request, PROBLEM_NOT_OWNER, "Another holder has the lock now.", answer);
+		answer_with_votes(request, PROBLEM_NOT_OWNER, detail_not_owner(request, answer), answer);
 		break;
 	case LEASE_EXPIRED:
-		answer_with_votes(request, PROBLEM_LEASE_EXPIRED, "Nobody holds the lock with this token any more.", answer);
+		answer_with_votes(request, PROBLEM_LEASE_EXPIRED, forced ? "Nobody holds the lock." : "Nobody holds the lock with this token any more.", answer);
 		break;
 	case LEASE_NO_QUORUM:
 		answer_no_quorum(request, &answer->votes, answer->too_late, answer->retry_after_ms);
@@ -192,6 +227,8 @@ static void call_done(void *arg, const struct lease_answer *answer)
 	case LEASE_STATUS_COUNT:
 		assert(false);
 	}
+	if (forced)
+		log_forced(request, answer);
 	request_resume(request);
 }
 
@@ -206,26 +243,25 @@ static void submit(struct request *request)
 		request_fail(request);
 }
 
-/* Reads the body of a call that has one; answers 400 where it is wrong. */
-static bool read_body(struct request *request)
+bool lock_call_read_body(struct request *request)
 {
 	const struct api_config *config = &request->connection->api->config;
-	const struct body_limits limits = {config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms, config->max_wait_ms};
+	struct body_limits limits = {config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms, config->max_wait_ms};
 	const char *header_token = request->headers.has_token ? request->headers.token : NULL;
 	struct field_errors errors = {.count = 0};
 
+	admit_limit(request, &limits);
 	if (body_parse(request->body, request->body_len, header_token, &limits, &request->lease, &errors))
 		return true;
-	reply_invalid(request, "The body does not fit the call.", &errors);
+	if (errors.count > 0)
+		reply_invalid(request, "The body does not fit the call.", &errors);
+	else
+		request_fail(request);
 	return false;
 }
 
 void lock_call_acquire(struct request *request)
 {
-	request->lease.call = LEASE_ACQUIRE;
-	if (!read_body(request))
-		return;
-	request->has_resource = true;
 	if (api_is_draining(request->connection->api))
 		answer_draining(request);
 	else
@@ -234,21 +270,26 @@ void lock_call_acquire(struct request *request)
 
 void lock_call_extend(struct request *request)
 {
-	request->lease.call = LEASE_EXTEND;
-	if (read_body(request))
-		submit(request);
+	submit(request);
+}
+
+/* DELETE ?force=true: from whoever holds it, without a token. */
+static void lock_call_force(struct request *request)
+{
+	request->lease.call = LEASE_FORCE;
+	submit(request);
 }
 
 void lock_call_release(struct request *request)
 {
-	request->lease.call = LEASE_RELEASE;
-	if (read_body(request))
+	if (request->force)
+		lock_call_force(request);
+	else
 		submit(request);
 }
 
 void lock_call_inspect(struct request *request)
 {
-	request->lease.call = LEASE_INSPECT;
 	submit(request);
 }
 
@@ -298,7 +339,6 @@ void lock_call_list(struct request *request)
 	struct lease_list_request list = {.limit = LIMIT_DEFAULT, .prefix_len = (uint16_t)params[PREFIX].len};
 	struct field_errors errors = {.count = 0};
 
-	request->lease.call = LEASE_INSPECT;
 	memcpy(list.prefix, params[PREFIX].value, params[PREFIX].len);
 	if (params[LIMIT].given)
 		list.limit = parse_limit(&params[LIMIT]);

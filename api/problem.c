@@ -13,6 +13,8 @@ static const struct {
 	const char *code, *phrase, *title;
 } problems[PROBLEM_COUNT] = {
 	[PROBLEM_INVALID_REQUEST] = {400, "invalid-request", "Bad Request", "The request is not valid"},
+	[PROBLEM_UNAUTHORIZED] = {401, "unauthorized", "Unauthorized", "It is not known who calls"},
+	[PROBLEM_FORBIDDEN] = {403, "forbidden", "Forbidden", "The caller may not do this"},
 	[PROBLEM_NOT_FOUND] = {404, "not-found", "Not Found", "There is nothing at this path"},
 	[PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "Method Not Allowed", "This path does not take this method"},
 	[PROBLEM_LOCKED] = {409, "locked", "Conflict", "Somebody else holds the lock"},

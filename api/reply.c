@@ -12,6 +12,7 @@
 
 #include "hold.h"
 #include "internal.h"
+#include "json_memory.h"
 #include "path.h"
 
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
@@ -40,6 +41,10 @@ void reply_json(struct request *request, unsigned status, json_t *json)
 	char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
 
 	json_decref(json);
+	if (json_memory_failed()) { /* half an answer is none */
+		free(text);
+		text = NULL;
+	}
 	reply_owned(request, status, "application/json", text, text != NULL ? strlen(text) : 0);
 }
 
@@ -94,6 +99,18 @@ static bool add_policy(struct MHD_Response *response, const char *nonce)
 	return add(response, "Content-Security-Policy", text) && add(response, "Referrer-Policy", "no-referrer");
 }
 
+/* What a browser lets a page of another origin do and see. */
+static bool add_cross_origin(struct MHD_Response *response, const struct request *request)
+{
+	bool ok = add(response, "Access-Control-Allow-Origin", request->origin) && add(response, MHD_HTTP_HEADER_VARY, "Origin");
+
+	if (!request->reply.preflight)
+		return ok && add(response, "Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id");
+	return ok && add(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE") &&
+	       add(response, "Access-Control-Allow-Headers", "Authorization, Content-Type, Lock-Token, X-Api-Key, X-Request-Id") &&
+	       add(response, "Access-Control-Max-Age", "600");
+}
+
 static bool add_headers(struct MHD_Response *response, const struct request *request)
 {
 	const struct reply *reply = &request->reply;
@@ -113,9 +130,13 @@ static bool add_headers(struct MHD_Response *response, const struct request *req
 		ok = ok && add_location(response, request);
 	if (request->stream != NULL) /* nginx: pass each line on at once */
 		ok = ok && add(response, "X-Accel-Buffering", "no");
+	if (reply->status == 401)
+		ok = ok && add(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"redlockd\"");
+	if (request->origin != NULL)
+		ok = ok && add_cross_origin(response, request);
 	if (reply->nonce[0] != '\0')
 		ok = ok && add_policy(response, reply->nonce);
-	if (reply->close || api_is_draining(request->connection->api))
+	if (reply->close || connection_is_spent(request->connection) || api_is_draining(request->connection->api))
 		ok = ok && add(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	return ok;
 }

@@ -20,6 +20,7 @@ struct reply {
 	uint32_t retry_after_s;   /* 0: no such header */
 	bool close;               /* the connection must end with it, and need not wait for the body of the request */
 	bool location;            /* of the resource of the request */
+	bool preflight;           /* what a page of the request's origin may send */
 	char allow[REPLY_ALLOW_MAX];     /* "": no such header */
 	char nonce[REPLY_NONCE_LEN + 1]; /* of the styles and scripts of a page; "": none may run */
 	char *owned;              /* body on the heap, or NULL */

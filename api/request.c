@@ -9,13 +9,17 @@
  * connection breaks before the answer is sent. All on the worker's thread. */
 #include "request.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "../server/log.h"
+#include "admit.h"
+#include "calls.h"
 #include "hold.h"
 #include "internal.h"
 
@@ -50,6 +54,8 @@ void request_begin(struct request *request, const char *target)
 	if (request->target_len <= REQUEST_TARGET_MAX)
 		memcpy(request->target, target, request->target_len + 1);
 	connection->had_request = true;
+	connection->requests++;
+	connection->linger = connection_is_spent(connection); /* further ones may have come already, and are not read */
 	if (connection->phase == CONNECTION_IDLE) /* a new connection's time runs from its accept */
 		connection_enter(connection, CONNECTION_RECEIVING);
 }
@@ -68,24 +74,33 @@ static void refuse(struct request *request, enum problem problem, const char *de
 	request->connection->linger = true;
 }
 
-static void find_route(struct request *request, const char *method)
+static bool is_answered(const struct request *request)
 {
-	const char *rest = NULL;
+	return request->reply.status != 0 || request->failed;
+}
+
+static bool find_route(struct request *request, const char *method, const char **ret_rest)
+{
 	char allow[REPLY_ALLOW_MAX];
 
-	switch (route_find(method, request->target, &request->route, &rest, allow, sizeof(allow))) {
+	switch (route_find(method, request->target, &request->route, ret_rest, allow, sizeof(allow))) {
 	case ROUTE_NO_PATH:
 		reply_problem(request, PROBLEM_NOT_FOUND, "There is no such path.", NULL);
-		return;
+		return false;
 	case ROUTE_NO_METHOD:
 		reply_problem(request, PROBLEM_METHOD_NOT_ALLOWED, "The header Allow says which methods this path takes.", NULL);
 		memcpy(request->reply.allow, allow, sizeof(allow));
-		return;
+		return false;
 	case ROUTE_FOUND:
 		break;
 	}
-	if (strstr(request->route->pattern, "{resource}") == NULL)
-		return;
+	request->lease.call = request->route->call;
+	return true;
+}
+
+/* The resource that the path names. */
+static bool take_resource(struct request *request, const char *rest)
+{
 	size_t len = 0;
 	const char *reason = path_decode(rest, strlen(rest), false, request->lease.resource, LEASE_RESOURCE_MAX, &len);
 	if (reason == NULL)
@@ -94,27 +109,62 @@ static void find_route(struct request *request, const char *method)
 		struct field_errors errors = {.count = 0};
 		field_errors_add(&errors, "resource", "%s", reason);
 		reply_invalid(request, "What the path names cannot be a resource.", &errors);
-		return;
+		return false;
 	}
 	request->lease.resource_len = (uint16_t)len;
 	request->has_resource = true;
+	return true;
+}
+
+/* `force` changes what the caller must be allowed to do. */
+static void take_force(struct request *request, struct field_errors *errors)
+{
+	const struct path_param *param = &request->params[0];
+
+	if (request->lease.call != LEASE_RELEASE || !request->route->takes_body || !param->given)
+		return;
+	request->force = true;
+	if (strcmp(param->value, "true") != 0)
+		field_errors_add(errors, "force", "must be true");
+	if (request->headers.has_token)
+		field_errors_add(errors, "Lock-Token", "must not be there with force");
 }
 
 /* What the route does not allow: parameters, a body, a body from a page of another type. */
-static void check_route(struct request *request, const char *query)
+static bool check_route(struct request *request, struct field_errors *errors)
+{
+	const struct headers *headers = &request->headers;
+	bool takes_body = request->route->takes_body && !request->force;
+
+	if (headers->keys_twice)
+		field_errors_add(errors, "Authorization", "a key must come once, in Authorization or in X-Api-Key");
+	if (headers->has_body && !takes_body)
+		field_errors_add(errors, "body", "must not be there");
+	if (headers->has_body && headers->has_origin && !headers->has_json)
+		field_errors_add(errors, "Content-Type", "must be application/json where there is an Origin");
+	if (headers->token_bad && request->route->takes_body)
+		field_errors_add(errors, "Lock-Token", "must be %d lower-case hexadecimal digits, given once", LEASE_TOKEN_LEN);
+	if (errors->count > 0)
+		reply_invalid(request, "The request does not fit the call.", errors);
+	return errors->count == 0;
+}
+
+/* From the route to the handler's door; what stands in a body comes later. */
+static bool enter(struct request *request, const char *method, const char *query)
 {
 	struct field_errors errors = {.count = 0};
-	const struct headers *headers = &request->headers;
+	const char *rest = NULL;
 
+	if (!find_route(request, method, &rest))
+		return false;
+	bool names_resource = strstr(request->route->pattern, "{resource}") != NULL;
 	path_parse_query(query, request->route->params, request->params, &errors);
-	if (headers->has_body && !request->route->takes_body)
-		field_errors_add(&errors, "body", "must not be there");
-	if (headers->has_body && headers->has_origin && !headers->has_json)
-		field_errors_add(&errors, "Content-Type", "must be application/json where there is an Origin");
-	if (headers->token_bad && request->route->takes_body)
-		field_errors_add(&errors, "Lock-Token", "must be %d lower-case hexadecimal digits, given once", LEASE_TOKEN_LEN);
-	if (errors.count > 0)
-		reply_invalid(request, "The request does not fit the call.", &errors);
+	take_force(request, &errors);
+	if (!admit_caller(request) || (names_resource && !take_resource(request, rest)) || !check_route(request, &errors))
+		return false;
+	if (request->has_resource)
+		return admit_resource(request, request->lease.resource, request->lease.resource_len);
+	return request->route->need != ACCESS_LIST || admit_resource(request, request->params[0].value, request->params[0].len);
 }
 
 /* The whole of the headers is there. Notes an answer where they do not lead to a call. */
@@ -139,14 +189,13 @@ static void take_headers(struct request *request, const char *url, const char *m
 	} else if (headers->content_length > BODY_MAX) {
 		refuse(request, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.");
 	}
-	if (request->reply.status != 0 || request->failed)
+	if (is_answered(request))
 		return;
 	char *query = strchr(request->target, '?');
 	if (query != NULL)
 		*query++ = '\0';
-	find_route(request, method);
-	if (request->reply.status == 0 && !request->failed)
-		check_route(request, query);
+	request->admitted = admit_page(request, method) && admit_address(request) && enter(request, method, query);
+	assert(request->admitted != is_answered(request));
 }
 
 void request_fail(struct request *request)
@@ -193,12 +242,23 @@ static enum MHD_Result take_body(struct request *request, const char *data, size
 	return MHD_YES;
 }
 
+/* The resource of an acquisition stands in its body. */
+static bool admit_body(struct request *request)
+{
+	if (!request->route->takes_body || request->force)
+		return true;
+	if (!lock_call_read_body(request))
+		return false;
+	request->has_resource = true;
+	return admit_resource(request, request->lease.resource, request->lease.resource_len) && admit_wait(request);
+}
+
 /* The request is whole: carries out its call, unless an answer is known already. */
 static enum MHD_Result run(struct request *request)
 {
-	if (request->reply.status == 0 && !request->failed)
+	if (request->admitted && admit_body(request))
 		request->route->handle(request);
-	if (request->reply.status != 0 || request->failed)
+	if (is_answered(request))
 		return answer(request);
 	assert(request->op != NULL || request->listing != NULL);
 	if (request->connection->phase == CONNECTION_ENDING)
@@ -236,6 +296,8 @@ void request_resume(struct request *request)
 
 static void cancel(struct request *request)
 {
+	if (request->op != NULL && request->lease.call == LEASE_FORCE)
+		lock_call_force_left(request);
 	if (request->op != NULL)
 		lease_cancel(request->op);
 	if (request->listing != NULL)
@@ -293,6 +355,19 @@ static bool is_quiet(const struct route *route)
 	return false;
 }
 
+void request_log_address(const struct request *request)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(request->connection->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const struct sockaddr *address = info != NULL ? info->client_addr : NULL;
+	char text[INET6_ADDRSTRLEN] = "unix";
+
+	if (address != NULL && address->sa_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, text, sizeof(text));
+	else if (address != NULL && address->sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, text, sizeof(text));
+	log_text("address", text);
+}
+
 static void log_request(const struct request *request, unsigned status, const char *ended, enum MHD_RequestTerminationCode how)
 {
 	enum log_level level = is_quiet(request->route) ? LOG_DEBUG : LOG_INFO;
@@ -305,6 +380,10 @@ static void log_request(const struct request *request, unsigned status, const ch
 	log_text("route", route_name(route_index(request->route)));
 	if (request->has_resource)
 		log_str("resource", request->lease.resource, request->lease.resource_len);
+	if (request->caller.known)
+		log_text("caller", request->caller.name);
+	if (status == 401 || status == 403 || status == 429)
+		request_log_address(request);
 	if (status != 0)
 		log_num("status", status);
 	log_text("code", status != 0 ? request->reply.code : NULL);
@@ -347,7 +426,10 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	if (request->stream != NULL)
 		hold_stream_close(request, how);
 	http_metrics_request(connection->api->metrics, route_index(request->route), request->method, status);
+	if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK && request->reply.close && !request->unproven)
+		tls_link_bye(&connection->link);
 	reply_clear(&request->reply);
+	admit_end(request);
 	request->state = REQUEST_NONE;
 	request->granted = false;
 	connection_enter(connection, CONNECTION_IDLE);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "../server/lease.h"
+#include "access.h"
 #include "body.h"
 #include "headers.h"
 #include "http_metrics.h"
@@ -37,6 +38,12 @@ struct request {
 	bool gone;                 /* its client left while it was under way: the connection is closed without an answer */
 	bool granted;              /* lease.token is a grant that the client does not have yet */
 	bool unproven;             /* NONE: lease.token is a grant whose answer was sent; nobody knows yet whether the client took it */
+	bool admitted;             /* it has passed the door as far as its body is not needed for that */
+	bool force;                /* DELETE ?force=true */
+	bool counted;              /* among those of its key that wait */
+	struct keys *keys;         /* a reference, as long as `caller` is needed; NULL: there is none */
+	struct access_caller caller;
+	const char *origin;        /* of the page that calls, one of --allow-origin; NULL: none, or our own */
 	char id[HEADERS_REQUEST_ID_MAX + 1];
 	struct headers headers;
 	struct path_param params[PATH_PARAMS_MAX]; /* as route->params */
@@ -68,6 +75,9 @@ void request_fail(struct request *request);
 
 /* Takes back what is under way and notes 503 `draining` as the answer; resumes the connection. A stream ends with the line `draining`. */
 void request_abort(struct request *request);
+
+/* Adds the client's address to the line of the log that is being written. */
+void request_log_address(const struct request *request);
 
 /* Its client has left: takes back what is under way, and lets the library close the connection. */
 void request_leave(struct request *request);

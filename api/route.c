@@ -11,36 +11,38 @@
 
 static const char *const no_params[] = {NULL};
 static const char *const list_params[] = {"prefix", "limit", "cursor", NULL};
+static const char *const release_params[] = {"force", NULL};
 
 #define NO_QUORUM {503, "no-quorum"}
 #define DRAINING {503, "draining"}
 #define BODY_TOO_LARGE {413, "too-large"}
+#define UNAUTHORIZED {401, "unauthorized"}
 
 static const struct route routes[] = {
-	{"acquire", "POST", "/locks", lock_call_acquire, true, no_params,
-	 {{201, NULL}, {409, "locked"}, BODY_TOO_LARGE, NO_QUORUM, {503, "split-vote"}, DRAINING}},
-	{"extend", "PUT", "/locks/{resource}", lock_call_extend, true, no_params,
+	{"acquire", "POST", "/locks", ACCESS_ACQUIRE, LEASE_ACQUIRE, lock_call_acquire, true, no_params,
+	 {{201, NULL}, {409, "locked"}, UNAUTHORIZED, BODY_TOO_LARGE, NO_QUORUM, {503, "split-vote"}, DRAINING}},
+	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, LEASE_EXTEND, lock_call_extend, true, no_params,
 	 {{200, NULL}, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, NO_QUORUM, DRAINING}},
-	{"release", "DELETE", "/locks/{resource}", lock_call_release, true, no_params,
-	 {{204, NULL}, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, NO_QUORUM, DRAINING}},
-	{"inspect", "GET", "/locks/{resource}", lock_call_inspect, false, no_params, {{200, NULL}, NO_QUORUM, DRAINING}},
-	{"list", "GET", "/locks", lock_call_list, false, list_params, {{200, NULL}, NO_QUORUM, DRAINING}},
-	{"healthz", "GET", "/healthz", info_call_healthz, false, no_params, {{200, NULL}}},
-	{"readyz", "GET", "/readyz", info_call_readyz, false, no_params, {{200, NULL}, NO_QUORUM, DRAINING}},
-	{"metrics", "GET", "/metrics", info_call_metrics, false, no_params, {{200, NULL}}},
-	{"masters", "GET", "/masters", info_call_masters, false, no_params, {{200, NULL}}},
-	{"openapi", "GET", "/openapi.yaml", info_call_openapi, false, no_params, {{200, NULL}}},
-	{"version", "GET", "/version", info_call_version, false, no_params, {{200, NULL}}},
-	{"page", "GET", "/", info_call_page, false, no_params, {{200, NULL}}},
+	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, LEASE_RELEASE, lock_call_release, true, release_params,
+	 {{204, NULL}, UNAUTHORIZED, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, NO_QUORUM, DRAINING}},
+	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, LEASE_INSPECT, lock_call_inspect, false, no_params, {{200, NULL}, UNAUTHORIZED, NO_QUORUM, DRAINING}},
+	{"list", "GET", "/locks", ACCESS_LIST, LEASE_INSPECT, lock_call_list, false, list_params, {{200, NULL}, UNAUTHORIZED, NO_QUORUM, DRAINING}},
+	{"healthz", "GET", "/healthz", ACCESS_NOTHING, 0, info_call_healthz, false, no_params, {{200, NULL}}},
+	{"readyz", "GET", "/readyz", ACCESS_NOTHING, 0, info_call_readyz, false, no_params, {{200, NULL}, NO_QUORUM, DRAINING}},
+	{"metrics", "GET", "/metrics", ACCESS_KNOWN, 0, info_call_metrics, false, no_params, {{200, NULL}, UNAUTHORIZED}},
+	{"masters", "GET", "/masters", ACCESS_KNOWN, 0, info_call_masters, false, no_params, {{200, NULL}, UNAUTHORIZED}},
+	{"openapi", "GET", "/openapi.yaml", ACCESS_NOTHING, 0, info_call_openapi, false, no_params, {{200, NULL}}},
+	{"version", "GET", "/version", ACCESS_KNOWN, 0, info_call_version, false, no_params, {{200, NULL}, UNAUTHORIZED}},
+	{"page", "GET", "/", ACCESS_NOTHING, 0, info_call_page, false, no_params, {{200, NULL}}},
 };
 _Static_assert(sizeof(routes) / sizeof(routes[0]) == ROUTE_NONE, "ROUTE_NONE is the number of routes");
 
 /* What any request can be answered, whatever its route. */
-static const struct route_answer common[] = {{400, "invalid-request"}, {414, "too-large"}, {429, "too-many-requests"}, {431, "too-large"}};
+static const struct route_answer common[] = {{400, "invalid-request"}, {403, "forbidden"}, {414, "too-large"}, {429, "too-many-requests"}, {431, "too-large"}};
 enum { COMMON_COUNT = sizeof(common) / sizeof(common[0]) };
 
-/* What is answered where no route was found, and a body that passed its bound on a route that is none. */
-static const struct route_answer routeless[] = {{404, "not-found"}, {405, "method-not-allowed"}, BODY_TOO_LARGE};
+/* What is answered where no route was found: a browser's question whether it may call (204), and a body that passed its bound on a route that is none. */
+static const struct route_answer routeless[] = {{204, NULL}, {404, "not-found"}, {405, "method-not-allowed"}, BODY_TOO_LARGE};
 enum { ROUTELESS_COUNT = sizeof(routeless) / sizeof(routeless[0]) };
 
 static const char resource_mark[] = "{resource}";

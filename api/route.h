@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "../server/lease.h"
+#include "access.h"
+
 struct request;
 
 /* Carries out a request: answers it now, or starts an operation whose answer resumes it. */
@@ -24,6 +27,8 @@ struct route {
 	const char *name;    /* in the log and in metrics */
 	const char *method;  /* a route for GET takes HEAD, too */
 	const char *pattern; /* a `{resource}` at its end stands for one or more segments */
+	enum access_need need; /* of its caller */
+	enum lease_call call;  /* of those on /locks */
 	route_handler *handle;
 	bool takes_body;
 	const char *const *params;                      /* of the query; NULL at the end */

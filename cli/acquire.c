@@ -107,20 +107,20 @@ static bool acquire_await(struct acquire *acquire, uint64_t limit_us, enum acqui
 
 void acquire_give_back(struct acquire *acquire, const struct lease *lease)
 {
-	enum outcome outcome = OUTCOME_UNAVAILABLE;
+	bool again = true;
 	struct answer answer;
 	struct request request;
 
 	request_release(&request, acquire->options->name, lease->token);
-	for (int tries = 0; tries < GIVE_BACK_TRIES && outcome == OUTCOME_UNAVAILABLE; tries++) {
+	for (int tries = 0; tries < GIVE_BACK_TRIES && again; tries++) {
 		uint64_t until_us = clock_now_us() + GIVE_BACK_US;
 		http_begin(acquire->http, acquire_server(acquire), &request, GIVE_BACK_US);
 		while (!http_wait(acquire->http, until_us, NULL, 0))
 			continue;
 		http_read(acquire->http, &answer);
-		outcome = answer.outcome;
+		again = answer_is_of_one(&answer);
 		answer_fini(&answer);
-		if (outcome == OUTCOME_UNAVAILABLE)
+		if (again)
 			acquire_next_server(acquire);
 	}
 	request_fini(&request);
@@ -195,7 +195,7 @@ static enum acquire_tell acquire_extend(struct acquire *acquire, const struct le
 		if (tell != ACQUIRE_GO_ON)
 			break;
 		http_read(acquire->http, ret_answer);
-		if (ret_answer->outcome != OUTCOME_UNAVAILABLE || tries == acquire->options->servers.count)
+		if (!answer_is_of_one(ret_answer) || tries == acquire->options->servers.count)
 			break;
 		answer_fini(ret_answer);
 		acquire_next_server(acquire);
@@ -299,6 +299,8 @@ int acquire_status(const struct options *options, const struct answer *answer)
 		return STATUS_LOST;
 	case OUTCOME_UNAVAILABLE:
 		return STATUS_UNREACHABLE;
+	case OUTCOME_FORBIDDEN:
+		return STATUS_FORBIDDEN;
 	case OUTCOME_INVALID:
 		return STATUS_USAGE;
 	default:

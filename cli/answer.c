@@ -26,6 +26,8 @@ static const struct {
 	{"no-quorum", OUTCOME_UNAVAILABLE},
 	{"draining", OUTCOME_UNAVAILABLE},
 	{"too-many-requests", OUTCOME_UNAVAILABLE},
+	{"unauthorized", OUTCOME_FORBIDDEN},
+	{"forbidden", OUTCOME_FORBIDDEN},
 	{"invalid-request", OUTCOME_INVALID},
 	{"too-large", OUTCOME_INVALID},
 };
@@ -52,6 +54,11 @@ void answer_set(struct answer *answer, enum outcome outcome, const char *code, c
 	answer_clean(answer->detail);
 }
 
+bool answer_is_of_one(const struct answer *answer)
+{
+	return answer->outcome == OUTCOME_UNAVAILABLE || answer->outcome == OUTCOME_UNTRUSTED;
+}
+
 static enum outcome outcome_of(const char *code, long status)
 {
 	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
@@ -59,6 +66,8 @@ static enum outcome outcome_of(const char *code, long status)
 			return codes[i].outcome;
 	if (status >= 500 || status == 429)
 		return OUTCOME_UNAVAILABLE;
+	if (status == 401 || status == 403)
+		return OUTCOME_FORBIDDEN; /* also from a proxy in between */
 	return OUTCOME_STRANGE;
 }
 

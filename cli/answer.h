@@ -12,6 +12,8 @@ enum outcome {
 	OUTCOME_SPLIT,       /* 503 split-vote: several tried at once, none won */
 	OUTCOME_LOST,        /* 409 not-owner, 410 lease-expired: the lease is not ours any more */
 	OUTCOME_UNAVAILABLE, /* no answer, 429, other 5xx: another server, or later */
+	OUTCOME_UNTRUSTED,   /* nothing was sent: the server could not show that it is the one that was meant. Another one may */
+	OUTCOME_FORBIDDEN,   /* 401, 403: the key, or the lack of one, is at fault */
 	OUTCOME_INVALID,     /* 400, 413, 414, 431: the request is at fault */
 	OUTCOME_STRANGE      /* not from redlockd, or not from one that we know */
 };
@@ -20,7 +22,7 @@ enum { ANSWER_CODE_MAX = 40, ANSWER_DETAIL_MAX = 400 };
 
 struct answer {
 	enum outcome outcome;
-	char code[ANSWER_CODE_MAX];     /* the problem's code, "unreachable" or "strange"; empty where it is done */
+	char code[ANSWER_CODE_MAX];     /* the problem's code, "unreachable", "untrusted" or "strange"; empty where it is done */
 	char detail[ANSWER_DETAIL_MAX]; /* for people: one line without control characters */
 	uint64_t retry_after_ms;
 	bool is_busy;                   /* 429: it would not like to be asked before retry_after_ms */
@@ -37,6 +39,9 @@ struct lease {
 /* status: 0 where no answer came, then `failure` says why. Give back with answer_fini(). */
 void answer_read(struct answer *ret_answer, long status, const char *body, size_t len, const char *failure);
 void answer_fini(struct answer *answer);
+
+/* True: it is not known that all servers would say so; the next one is to be asked. */
+bool answer_is_of_one(const struct answer *answer);
 
 /* Makes one of redlockctl's own, where no server was asked or its answer is of no use. */
 void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail);

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,10 +48,10 @@ static void session_ask(struct session *session, const struct request *request, 
 		while (!http_wait(&session->http, UINT64_MAX, NULL, 0))
 			continue;
 		http_read(&session->http, ret_answer);
-		if (ret_answer->outcome != OUTCOME_UNAVAILABLE || tries == count)
+		if (!answer_is_of_one(ret_answer) || tries == count)
 			return;
+		session->unanswered += ret_answer->outcome == OUTCOME_UNAVAILABLE;
 		answer_fini(ret_answer);
-		session->unanswered++;
 		session->server = (session->server + 1) % count;
 	}
 }
@@ -70,8 +71,9 @@ static int session_fail(struct session *session, struct answer *answer)
 	const char *name = options->name == NULL ? "" : options->name, *separator = options->name == NULL ? "" : ": ";
 	int status = acquire_status(options, answer);
 
-	if (answer->outcome == OUTCOME_UNAVAILABLE || answer->outcome == OUTCOME_STRANGE)
-		report_complain("%s%s%s: %s", name, separator, session_server(session)->text, answer->detail);
+	if (answer_is_of_one(answer) || answer->outcome == OUTCOME_STRANGE || answer->outcome == OUTCOME_FORBIDDEN)
+		report_complain("%s%s%s: %s%s", name, separator, session_server(session)->text, answer->detail,
+				credentials_hint(&options->credentials, answer));
 	else
 		report_complain("%s%s%s", name, separator, answer->detail);
 	if (!print_problem(answer, options->json))
@@ -80,12 +82,14 @@ static int session_fail(struct session *session, struct answer *answer)
 	return status;
 }
 
+/* Whoever has closed the other end of a pipe wants no more, and knows it. */
 static int session_end(bool printed, struct answer *answer)
 {
 	answer_fini(answer);
 	if (printed)
 		return STATUS_OK;
-	report_complain("stdout: %s", strerror(errno));
+	if (errno != EPIPE)
+		report_complain("stdout: %s", strerror(errno));
 	return STATUS_SYSTEM;
 }
 
@@ -206,6 +210,25 @@ static int command_extend(struct session *session)
 	return session_print_lease(session, &lease, sent_us, *owner == '\0' ? NULL : owner, true);
 }
 
+/* From whoever holds it. That nobody does is what was wanted. */
+static int command_force(struct session *session)
+{
+	const struct options *options = session->options;
+	struct request request;
+	struct answer answer;
+
+	request_force(&request, options->name);
+	session_ask_and_drop(session, &request, &answer);
+	bool free = answer.outcome == OUTCOME_LOST && strcmp(answer.code, "lease-expired") == 0;
+	if (answer.outcome != OUTCOME_DONE && !free)
+		return session_fail(session, &answer);
+	if (options->json)
+		puts(free ? "{\"released\":false}" : "{\"released\":true}");
+	else
+		printf("%s: %s\n", options->name, free ? "nobody held it" : "taken from its holder, and free");
+	return session_end(fflush(stdout) == 0, &answer);
+}
+
 /* "It has run out" after a server that did not answer may well be the work of that server: nobody holds it, which is what was
  * wanted. */
 static int command_release(struct session *session)
@@ -213,6 +236,8 @@ static int command_release(struct session *session)
 	struct request request;
 	struct answer answer;
 
+	if (session->options->force)
+		return command_force(session);
 	request_release(&request, session->options->name, session->token);
 	session_ask_and_drop(session, &request, &answer);
 	if (answer.outcome == OUTCOME_LOST && session->unanswered > 0 && strcmp(answer.code, "lease-expired") == 0)
@@ -339,10 +364,13 @@ int commands_run(const struct options *options)
 {
 	struct session session = {.options = options};
 
+	bool needs_token = options->command == COMMAND_EXTEND || (options->command == COMMAND_RELEASE && !options->force);
+
 	assert(commands[options->command] != NULL);
-	if ((options->command == COMMAND_EXTEND || options->command == COMMAND_RELEASE) && !session_find_token(&session))
+	if (needs_token && !session_find_token(&session))
 		return STATUS_USAGE;
-	if (!http_init(&session.http)) {
+	signal(SIGPIPE, SIG_IGN); /* see http_init(); and a lease that cannot be printed is given back */
+	if (!http_init(&session.http, &options->credentials)) {
 		report_complain("libcurl: cannot be set up: %s", strerror(errno));
 		return STATUS_SYSTEM;
 	}

@@ -1,7 +1,8 @@
 /* libcurl: two easy handles in one multi handle. See http.h.
  *
- * What is set and why: the path as it is (a lock may be called "a/../b"); no proxy from the environment, no redirection, nothing
- * but HTTP (a token must go to the server that was named, and nowhere else); no signals; and CURLOPT_QUICK_EXIT, because
+ * What is set and why: the path as it is (a lock may be called "a/../b"); no proxy from the environment, no redirection, no other
+ * protocol (a token and a key must go to the server that was named, and nowhere else); HTTP/1.1 (over HTTP/2 all requests would share
+ * one connection, and with one of them all would be hung up); no signals; and CURLOPT_QUICK_EXIT, because
  * breaking off would otherwise wait for a name server that does not answer, and so for longer than the lease may last. A request
  * that may be granted something has a new connection (on an old one that turns out to be closed libcurl would send it again by
  * itself), and a time limit that is the caller's affair: libcurl's would close at once. While a request waits TCP looks whether the
@@ -10,7 +11,14 @@
  * Hanging up: if we just closed, an answer that is on its way would be lost, and with it a lease that nobody knows of; the server
  * has written it and believes it delivered. So the connection is shut in one direction. Either the server sees that before it has
  * granted, and closes as well, or it has answered before, and the answer is read. libcurl has no call for this: its sockets are noted
- * as it opens and closes them, and all of them are shut; those of idle connections as well, which does no harm. */
+ * as it opens and closes them, and all of them are shut; those of idle connections as well, which does no harm. Under TLS it is the
+ * same: TCP's end is what the server sees, without the closing message of TLS, for which libcurl has no call either; and what the server
+ * sends is read on. Only what TLS itself would have to write fails then (a new key where the server demands one, after gigabytes).
+ *
+ * TLS: 1.2 and newer; the certificate and its name are always checked, against --cacert alone where that is given (libcurl would take
+ * the system's folder of CAs besides). Sessions are not resumed: they would go on with the certificate that the client had then, also
+ * after that has been renewed or has ended. A private key with a password would make OpenSSL ask at the terminal, in the midst of somebody
+ * else's program: it gets an empty one, and refuses. */
 #include "http.h"
 
 #include <assert.h>
@@ -84,9 +92,9 @@ static bool http_shut_sockets(struct http *http)
 
 /* ---- set-up ---- */
 
-bool http_init(struct http *http)
+bool http_init(struct http *http, const struct credentials *credentials)
 {
-	*http = (struct http){.timer = -1};
+	*http = (struct http){.timer = -1, .credentials = credentials};
 	for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++)
 		http->sockets[i] = -1;
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
@@ -101,13 +109,20 @@ bool http_init(struct http *http)
 	return false;
 }
 
+static void http_drop_headers(struct http_exchange *exchange)
+{
+	for (struct curl_slist *header = exchange->headers; header != NULL; header = header->next)
+		explicit_bzero(header->data, strlen(header->data)); /* a key, a token */
+	curl_slist_free_all(exchange->headers);
+	exchange->headers = NULL;
+}
+
 static void http_end(struct http *http, struct http_exchange *exchange)
 {
 	if (exchange->busy)
 		curl_multi_remove_handle(http->multi, exchange->easy);
 	exchange->busy = exchange->finished = false;
-	curl_slist_free_all(exchange->headers);
-	exchange->headers = NULL;
+	http_drop_headers(exchange);
 }
 
 static void http_fini_exchange(struct http *http, struct http_exchange *exchange)
@@ -141,12 +156,8 @@ static void http_set_bounds(CURL *easy, const struct request *request, uint64_t 
 	curl_easy_setopt(easy, CURLOPT_PROXY, "");
 	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
 	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->may_grant ? 1L : 0L);
-#if LIBCURL_VERSION_NUM >= 0x075500
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http");
-#else
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)CURLPROTO_HTTP);
-#endif
 #if LIBCURL_VERSION_NUM >= 0x075700
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 #endif
@@ -159,22 +170,61 @@ static void http_add_header(struct http_exchange *exchange, const char *header)
 	exchange->headers = longer;
 }
 
-static void http_set_headers(struct http_exchange *exchange, const struct request *request)
+static void http_add_secret(struct http_exchange *exchange, const char *start, const char *secret)
 {
-	char header[128];
+	char header[API_KEY_MAX + 64];
+	int len = snprintf(header, sizeof(header), "%s%s", start, secret);
 
-	curl_slist_free_all(exchange->headers);
-	exchange->headers = NULL;
+	assert(len > 0 && len < (int)sizeof(header));
+	http_add_header(exchange, header);
+	explicit_bzero(header, sizeof(header));
+}
+
+static void http_set_headers(struct http_exchange *exchange, const struct request *request, const char *api_key)
+{
+	http_drop_headers(exchange);
 	http_add_header(exchange, "Accept: application/json, application/problem+json");
 	if (request->body != NULL)
 		http_add_header(exchange, "Content-Type: application/json");
-	if (request->token != NULL) {
-		snprintf(header, sizeof(header), "Lock-Token: %s", request->token);
-		http_add_header(exchange, header);
-		explicit_bzero(header, sizeof(header));
-	}
+	if (request->token != NULL)
+		http_add_secret(exchange, "Lock-Token: ", request->token);
+	if (*api_key != '\0')
+		http_add_secret(exchange, "Authorization: Bearer ", api_key);
 	curl_easy_setopt(exchange->easy, CURLOPT_HTTPHEADER, exchange->headers);
 	curl_easy_setopt(exchange->easy, CURLOPT_USERAGENT, "redlockctl/" REDLOCKCTL_VERSION);
+}
+
+static void http_set_protocol(CURL *easy, bool is_tls)
+{
+#if LIBCURL_VERSION_NUM >= 0x075500
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, is_tls ? "https" : "http");
+#else
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS, is_tls ? (long)CURLPROTO_HTTPS : (long)CURLPROTO_HTTP);
+#endif
+}
+
+/* A libcurl without TLS says so by itself, when it sees the protocol. */
+static void http_set_tls(CURL *easy, const struct credentials *credentials)
+{
+	const char *ca = credentials->ca_file, *cert = credentials->cert_file, *key = credentials->cert_key_file;
+	bool set = true;
+
+	if ((curl_version_info(CURLVERSION_NOW)->features & CURL_VERSION_SSL) == 0)
+		return;
+	set &= curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) == CURLE_OK;
+	set &= curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L) == CURLE_OK;
+	set &= curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK;
+	set &= curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L) == CURLE_OK;
+	if (ca != NULL) {
+		set &= curl_easy_setopt(easy, CURLOPT_CAINFO, ca) == CURLE_OK;
+		set &= curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
+	}
+	if (cert != NULL) {
+		set &= curl_easy_setopt(easy, CURLOPT_SSLCERT, cert) == CURLE_OK;
+		set &= curl_easy_setopt(easy, CURLOPT_SSLKEY, key != NULL ? key : cert) == CURLE_OK;
+		set &= curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK;
+	}
+	assert(set);
 }
 
 static void http_set_request(struct http_exchange *exchange, const struct server *server, const struct request *request)
@@ -207,7 +257,10 @@ static void http_start(struct http *http, struct http_exchange *exchange, const 
 	assert(!exchange->busy);
 	curl_easy_reset(exchange->easy);
 	http_set_bounds(exchange->easy, request, timeout_us);
-	http_set_headers(exchange, request);
+	http_set_protocol(exchange->easy, server->is_tls);
+	if (server->is_tls)
+		http_set_tls(exchange->easy, http->credentials);
+	http_set_headers(exchange, request, http->credentials->api_key);
 	http_set_request(exchange, server, request);
 	http_set_sockets(http, exchange);
 	exchange->len = 0;
@@ -248,6 +301,7 @@ static void http_finish(struct http *http, struct http_exchange *exchange, CURLc
 {
 	curl_off_t retry_after_s = 0;
 
+	exchange->result = result;
 	if (result == CURLE_OK) {
 		curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
 		curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
@@ -306,9 +360,25 @@ bool http_wait(struct http *http, uint64_t until_us, struct curl_waitfd *extra, 
 	return http->main.finished;
 }
 
+/* No answer, and why that is more than a server which is not there. */
+static void http_judge_failure(const struct http_exchange *exchange, struct answer *answer)
+{
+	char text[ANSWER_DETAIL_MAX];
+
+	if (exchange->result == CURLE_PEER_FAILED_VERIFICATION) {
+		snprintf(text, sizeof(text), "its certificate is not trusted: %s", exchange->error);
+		answer_set(answer, OUTCOME_UNTRUSTED, "untrusted", text);
+	} else if (exchange->result == CURLE_SSL_CERTPROBLEM || exchange->result == CURLE_SSL_CACERT_BADFILE) {
+		snprintf(text, sizeof(text), "%s: %s", exchange->result == CURLE_SSL_CERTPROBLEM ? "--cert, --key" : "--cacert", exchange->error);
+		answer_set(answer, OUTCOME_INVALID, "invalid-file", text);
+	}
+}
+
 static void http_take(struct http_exchange *exchange, struct answer *ret_answer)
 {
 	answer_read(ret_answer, exchange->status, exchange->body, exchange->len, exchange->error);
+	if (exchange->status == 0)
+		http_judge_failure(exchange, ret_answer);
 	if (ret_answer->retry_after_ms == 0)
 		ret_answer->retry_after_ms = exchange->retry_after_ms;
 	exchange->finished = false;

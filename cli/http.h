@@ -1,4 +1,4 @@
-/* HTTP requests over libcurl's multi interface, in a loop that can wait for other descriptors and for a moment of CLOCK_BOOTTIME
+/* HTTP and HTTPS requests over libcurl's multi interface, in a loop that can wait for other descriptors and for a moment of CLOCK_BOOTTIME
  * meanwhile. Connections are kept between requests.
  *
  * One request at a time: the main one. Beside it there may be a second one, the side request, on a connection of its own: it looks
@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "answer.h"
+#include "credentials.h"
 #include "request.h"
 #include "server.h"
 
@@ -22,7 +23,8 @@ struct http_exchange {
 	struct curl_slist *headers;
 	bool busy, finished;
 	uint64_t sent_us; /* before the request was sent */
-	long status;      /* 0: no answer, then `error` says why */
+	long status;      /* 0: no answer, then `result` and `error` say why */
+	CURLcode result;
 	uint64_t retry_after_ms;
 	char *body;
 	size_t len;
@@ -31,13 +33,15 @@ struct http_exchange {
 
 struct http {
 	CURLM *multi;
+	const struct credentials *credentials;
 	int timer; /* timerfd */
 	int sockets[HTTP_SOCKETS_MAX]; /* that libcurl has open; -1: none */
 	struct http_exchange main, side;
 };
 
-/* False: errno or libcurl does not let us. */
-bool http_init(struct http *http) __attribute__((warn_unused_result));
+/* The credentials must live as long as this does. The caller has SIGPIPE ignored or blocked: what libcurl's TLS writes when it closes a
+ * connection may meet one that the other side has closed. False: errno or libcurl does not let us. */
+bool http_init(struct http *http, const struct credentials *credentials) __attribute__((warn_unused_result));
 void http_fini(struct http *http);
 
 /* Begins a request; it must not be busy. The request is not needed any more when this returns, the server is. Connecting may

@@ -97,8 +97,8 @@ static int keeper_refused(struct keeper *keeper, size_t server, struct answer *a
 	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms", (json_int_t)keeper->waited_ms);
 	bool others = answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT || answer->outcome == OUTCOME_INVALID;
 
-	report_event(&keeper->report, REPORT_NOTE, "not-acquired", fields, "not acquired: %s%s%s", others ? "" : where, others ? "" : ": ",
-		     answer->detail);
+	report_event(&keeper->report, REPORT_NOTE, "not-acquired", fields, "not acquired: %s%s%s%s", others ? "" : where, others ? "" : ": ",
+		     answer->detail, credentials_hint(&keeper->options->credentials, answer));
 	int status = acquire_status(keeper->options, answer);
 	answer_fini(answer);
 	return status;
@@ -400,7 +400,7 @@ static bool keeper_set_up(struct keeper *keeper)
 	int signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
 	keeper->fds[KEEPER_FRONT] = (struct curl_waitfd){.fd = keeper->run->socket, .events = CURL_WAIT_POLLIN};
 	keeper->fds[KEEPER_SIGNALS] = (struct curl_waitfd){.fd = signals, .events = CURL_WAIT_POLLIN};
-	return signals >= 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && http_init(&keeper->http);
+	return signals >= 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && http_init(&keeper->http, &keeper->options->credentials);
 }
 
 static int keeper_command(struct keeper *keeper)

@@ -1,4 +1,4 @@
-/* The command line: one table of options, one of commands. See options.h.
+/* The command line: the walk over it, and what must go together. The options themselves are in options_table.c. See options.h.
  *
  * Written by hand and not with getopt_long(), because every message must name the argument and none may repeat a token, and
  * because an option that a command does not have must be refused rather than ignored: --ttl with `release` is a mistake. */
@@ -11,192 +11,20 @@
 #include <string.h>
 
 #include "../api/path.h"
-#include "duration.h"
+#include "options_table.h"
 #include "status.h"
 
-#define DURATION_WANTED "not a duration such as 250ms, 30s, 5m or 1h"
-
 enum {
-	IN_ACQUIRE = 1 << COMMAND_ACQUIRE,
-	IN_EXTEND = 1 << COMMAND_EXTEND,
-	IN_RELEASE = 1 << COMMAND_RELEASE,
-	IN_STATUS = 1 << COMMAND_STATUS,
-	IN_LIST = 1 << COMMAND_LIST,
-	IN_MASTERS = 1 << COMMAND_MASTERS,
-	IN_RUN = 1 << COMMAND_RUN,
-	IN_NAMED = IN_ACQUIRE | IN_EXTEND | IN_RELEASE | IN_STATUS | IN_RUN,
-	IN_ALL = IN_NAMED | IN_LIST | IN_MASTERS,
 	DEFAULT_TTL_MS = 30000,
 	DEFAULT_WAIT_MS = 300000,
 	DEFAULT_TIMEOUT_MS = 5000,
-	DEFAULT_KILL_AFTER_MS = 5000,
-	TTL_MAX_MS = 86400000
+	DEFAULT_KILL_AFTER_MS = 5000
 };
 
 static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_ACQUIRE] = "acquire", [COMMAND_EXTEND] = "extend", [COMMAND_RELEASE] = "release", [COMMAND_STATUS] = "status",
-	[COMMAND_LIST] = "list", [COMMAND_MASTERS] = "masters", [COMMAND_RUN] = "run", [COMMAND_HELP] = "help",
-	[COMMAND_VERSION] = "version",
-};
-
-/* ---- what each option does with its value: NULL, or the reason (static) why it is not taken ---- */
-
-static const char *take_duration(const char *value, uint64_t min_ms, uint64_t max_ms, uint64_t *ret_ms)
-{
-	uint64_t ms;
-
-	if (!duration_parse(value, &ms))
-		return DURATION_WANTED;
-	if (ms < min_ms)
-		return "too short";
-	if (ms > max_ms)
-		return "too long";
-	*ret_ms = ms;
-	return NULL;
-}
-
-static const char *take_server(struct options *options, const char *value)
-{
-	return server_list_add(&options->servers, value, strlen(value));
-}
-
-static const char *take_ttl(struct options *options, const char *value)
-{
-	return take_duration(value, 1, TTL_MAX_MS, &options->ttl_ms);
-}
-
-static const char *take_wait(struct options *options, const char *value)
-{
-	if (options->wait_given)
-		return "--wait and --no-wait may be given once only, and not both";
-	options->wait_given = true;
-	return take_duration(value, 0, DURATION_MAX_MS, &options->wait_ms);
-}
-
-static const char *take_no_wait(struct options *options, const char *value)
-{
-	(void)value;
-	return take_wait(options, "0s");
-}
-
-static const char *take_kill_after(struct options *options, const char *value)
-{
-	options->kill_after_given = true;
-	return take_duration(value, 0, TTL_MAX_MS, &options->kill_after_ms);
-}
-
-static const char *take_timeout(struct options *options, const char *value)
-{
-	return take_duration(value, 10, 3600000, &options->timeout_ms);
-}
-
-static const char *take_number(const char *value, uint64_t min, uint64_t max, uint64_t *ret_number)
-{
-	if (*value == '\0' || strspn(value, "0123456789") != strlen(value))
-		return "not a whole number";
-	uint64_t number = strlen(value) > 9 ? UINT64_MAX : strtoull(value, NULL, 10);
-	if (number < min)
-		return "too low";
-	if (number > max)
-		return "too high";
-	*ret_number = number;
-	return NULL;
-}
-
-static const char *take_held_status(struct options *options, const char *value)
-{
-	uint64_t status;
-	const char *reason = take_number(value, 0, 255, &status);
-
-	if (reason == NULL)
-		options->held_status = (int)status;
-	return reason;
-}
-
-static const char *take_limit(struct options *options, const char *value)
-{
-	return take_number(value, 1, 1000000, &options->limit);
-}
-
-static const char *take_plain(const char *value, size_t max, const char **ret_text)
-{
-	size_t len = strlen(value);
-
-	if (len > max)
-		return "too long";
-	if (!path_is_utf8(value, len) || path_has_control(value, len))
-		return "not UTF-8 without control characters";
-	*ret_text = value;
-	return NULL;
-}
-
-static const char *take_owner(struct options *options, const char *value)
-{
-	return take_plain(value, OPTIONS_OWNER_MAX, &options->owner);
-}
-
-static const char *take_prefix(struct options *options, const char *value)
-{
-	return take_plain(value, PATH_VALUE_MAX, &options->prefix);
-}
-
-static const char *take_token(struct options *options, const char *value)
-{
-	if (!options_is_token(value))
-		return "not a token: 40 digits, 0 to 9 and a to f";
-	options->token = value;
-	return NULL;
-}
-
-static const char *take_token_file(struct options *options, const char *value)
-{
-	options->token_file = value;
-	return *value == '\0' ? "empty" : NULL;
-}
-
-static const char *take_json(struct options *options, const char *value)
-{
-	(void)value;
-	options->json = true;
-	return NULL;
-}
-
-static const char *take_verbose(struct options *options, const char *value)
-{
-	(void)value;
-	options->verbose = true;
-	return NULL;
-}
-
-static const char *take_wait_all(struct options *options, const char *value)
-{
-	(void)value;
-	options->wait_all = true;
-	return NULL;
-}
-
-static const struct option_row {
-	const char *name;
-	char letter;
-	bool has_value, secret;
-	unsigned commands;
-	const char *(*take)(struct options *, const char *value);
-} rows[] = {
-	{"server", 's', true, false, IN_ALL, take_server},
-	{"timeout", 0, true, false, IN_ALL, take_timeout},
-	{"json", 0, false, false, IN_ALL, take_json},
-	{"ttl", 't', true, false, IN_ACQUIRE | IN_EXTEND | IN_RUN, take_ttl},
-	{"wait", 'w', true, false, IN_ACQUIRE | IN_RUN, take_wait},
-	{"no-wait", 'n', false, false, IN_ACQUIRE | IN_RUN, take_no_wait},
-	{"owner", 0, true, false, IN_ACQUIRE | IN_RUN, take_owner},
-	{"conflict-exit-code", 'E', true, false, IN_ACQUIRE | IN_RUN, take_held_status},
-	{"kill-after", 'k', true, false, IN_RUN, take_kill_after},
-	{"wait-all", 0, false, false, IN_RUN, take_wait_all},
-	{"verbose", 'v', false, false, IN_RUN, take_verbose},
-	{"token-file", 0, true, false, IN_ACQUIRE | IN_EXTEND | IN_RELEASE, take_token_file},
-	{"token", 0, true, true, IN_EXTEND | IN_RELEASE, take_token},
-	{"prefix", 0, true, false, IN_LIST, take_prefix},
-	{"limit", 0, true, false, IN_LIST, take_limit},
+	[COMMAND_LIST] = "list", [COMMAND_MASTERS] = "masters", [COMMAND_RUN] = "run", [COMMAND_KEY_NEW] = "key new",
+	[COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help", [COMMAND_VERSION] = "version",
 };
 
 /* ---- messages ---- */
@@ -213,10 +41,10 @@ static bool fail(struct options *options, const char *format, ...)
 	return false;
 }
 
-/* An address may hold a password by mistake: such a value is not repeated either. */
+/* An address may hold a password by mistake, and a key may stand where its file should: such a value is not repeated either. */
 static bool fail_value(struct options *options, const struct option_row *row, const char *value, const char *reason)
 {
-	if (!row->has_value || row->secret || strchr(value, '@') != NULL)
+	if (!row->has_value || row->secret || strchr(value, '@') != NULL || options_is_api_key(value))
 		return fail(options, "--%s: %s", row->name, reason);
 	return fail(options, "--%s '%.100s': %s", row->name, value, reason);
 }
@@ -225,43 +53,15 @@ static bool fail_value(struct options *options, const struct option_row *row, co
 
 struct walk {
 	struct options *options;
-	char **at, **command;
+	char **at, **command, **behind; /* behind: what follows the command, which may be two words */
 };
-
-static const struct option_row *find_long(const char *name, size_t len)
-{
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-		if (strlen(rows[i].name) == len && memcmp(rows[i].name, name, len) == 0)
-			return &rows[i];
-	return NULL;
-}
-
-static const struct option_row *find_letter(const char *text)
-{
-	for (size_t i = 0; text[1] == '\0' && i < sizeof(rows) / sizeof(*rows); i++)
-		if (rows[i].letter != 0 && rows[i].letter == text[0])
-			return &rows[i];
-	return NULL;
-}
-
-/* Finds the row for an argument that begins with a dash; *ret_inline is what stands behind "=" in it. */
-static const struct option_row *find_row(const char *argument, const char **ret_inline)
-{
-	*ret_inline = NULL;
-	if (argument[1] != '-')
-		return find_letter(argument + 1);
-	size_t len = strcspn(argument + 2, "=");
-	if (argument[2 + len] == '=')
-		*ret_inline = argument + 2 + len + 1;
-	return find_long(argument + 2, len);
-}
 
 /* Takes the option at walk->at and its value. What stands behind an unknown option's "=" is not repeated. */
 static bool walk_option(struct walk *walk)
 {
 	struct options *options = walk->options;
 	const char *argument = *walk->at, *value;
-	const struct option_row *row = find_row(argument, &value);
+	const struct option_row *row = options_find_row(argument, &value);
 
 	if (row == NULL)
 		return fail(options, "there is no option %.*s", (int)(strcspn(argument, "=") > 100 ? 100 : strcspn(argument, "=")), argument);
@@ -315,7 +115,7 @@ static bool walk_all(struct walk *walk)
 {
 	while (*walk->at != NULL) {
 		if (walk->at == walk->command) {
-			walk->at++;
+			walk->at = walk->behind;
 			continue;
 		}
 		if (strcmp(*walk->at, "--") == 0)
@@ -347,6 +147,10 @@ static bool check_run(struct options *options)
 
 static bool check_token(struct options *options, const char *from_environment)
 {
+	if (options->force && (options->token != NULL || options->token_file != NULL))
+		return fail(options, "--force goes without a token");
+	if (options->force)
+		return true;
 	if (options->token != NULL && options->token_file != NULL)
 		return fail(options, "--token and --token-file: one of them only");
 	if (options->token != NULL || options->token_file != NULL)
@@ -372,10 +176,56 @@ static bool check_servers(struct options *options, const char *from_environment)
 	return reason == NULL || fail(options, "REDLOCKCTL_SERVER: an address is not as it should be: %s", reason);
 }
 
+static const char *or_null(const char *variable)
+{
+	return variable == NULL || *variable == '\0' ? NULL : variable;
+}
+
+/* A variable that names a file. */
+static bool check_file(struct options *options, const char *name, const char *path)
+{
+	return path == NULL || !options_is_api_key(path) || fail(options, "%s: a file with the key in it is wanted, not the key", name);
+}
+
+/* The environment's private key goes with its certificate, and not with one of the command line. */
+static bool check_tls(struct options *options, const struct options_environment *environment)
+{
+	struct credentials *credentials = &options->credentials;
+
+	if (!check_file(options, "REDLOCKCTL_CACERT", environment->cacert) || !check_file(options, "REDLOCKCTL_CERT", environment->cert) ||
+	    !check_file(options, "REDLOCKCTL_KEY", environment->key))
+		return false;
+	if (credentials->ca_file == NULL)
+		credentials->ca_file = or_null(environment->cacert);
+	if (credentials->cert_file == NULL && credentials->cert_key_file == NULL)
+		credentials->cert_key_file = or_null(environment->key);
+	if (credentials->cert_file == NULL)
+		credentials->cert_file = or_null(environment->cert);
+	if (credentials->cert_key_file != NULL && credentials->cert_file == NULL)
+		return fail(options, "--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)");
+	return true;
+}
+
+static bool check_api_key(struct options *options, const struct options_environment *environment)
+{
+	struct credentials *credentials = &options->credentials;
+	const char *key = or_null(environment->api_key), *file = or_null(environment->key_file);
+
+	if (credentials->api_key_file != NULL)
+		return strcmp(credentials->api_key_file, "-") != 0 || fail(options, "--key-file: - (stdin) is for key hash alone");
+	if (key != NULL && file != NULL)
+		return fail(options, "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only");
+	credentials->api_key_file = file;
+	const char *reason = key == NULL ? NULL : api_key_take(key, strlen(key), credentials->api_key);
+	if (reason != NULL)
+		return fail(options, "REDLOCKCTL_API_KEY: %s", reason);
+	return check_file(options, "REDLOCKCTL_KEY_FILE", file);
+}
+
 static bool check_all(struct options *options, const struct options_environment *environment)
 {
-	if (options->command == COMMAND_HELP || options->command == COMMAND_VERSION)
-		return true;
+	if ((IN_ALL & 1U << options->command) == 0)
+		return true; /* no server is asked */
 	if ((IN_NAMED & 1U << options->command) != 0 && options->name == NULL)
 		return fail(options, "%s needs a NAME", command_names[options->command]);
 	if (!options->wait_given)
@@ -388,7 +238,7 @@ static bool check_all(struct options *options, const struct options_environment 
 		return false;
 	if (options->command == COMMAND_ACQUIRE && options->token_file != NULL && strcmp(options->token_file, "-") == 0)
 		return fail(options, "--token-file: acquire writes to a file, not to -");
-	return check_servers(options, environment->server);
+	return check_servers(options, environment->server) && check_tls(options, environment) && check_api_key(options, environment);
 }
 
 /* Where the command is: options with their values may stand before it. */
@@ -396,7 +246,7 @@ static char **find_command(char **at)
 {
 	while (*at != NULL && (*at)[0] == '-' && (*at)[1] != '\0') {
 		const char *value;
-		const struct option_row *row = find_row(*at, &value);
+		const struct option_row *row = options_find_row(*at, &value);
 		if (row == NULL)
 			break;
 		at++;
@@ -406,14 +256,40 @@ static char **find_command(char **at)
 	return at;
 }
 
-static bool take_command(struct options *options, const char *name)
+static const char *command_alias(const char *name)
 {
+	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+		return "help";
+	return strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 ? "version" : name;
+}
+
+/* The commands of two words; the second one follows the first. */
+static bool take_key_command(struct options *options, struct walk *walk)
+{
+	const char *second = walk->command[1] == NULL ? "" : command_alias(walk->command[1]);
+
+	walk->behind = walk->command + 2;
+	if (strcmp(second, "help") == 0)
+		options->command = COMMAND_HELP;
+	else if (strcmp(second, "new") == 0)
+		options->command = COMMAND_KEY_NEW;
+	else if (strcmp(second, "hash") == 0)
+		options->command = COMMAND_KEY_HASH;
+	else
+		return fail(options, "key: new or hash must follow it");
+	return true;
+}
+
+static bool take_command(struct options *options, struct walk *walk)
+{
+	const char *name = *walk->command;
+
 	if (name == NULL)
 		return fail(options, "a command is missing; redlockctl --help lists them");
-	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-		name = "help";
-	if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
-		name = "version";
+	walk->behind = walk->command + 1;
+	if (strcmp(name, "key") == 0)
+		return take_key_command(options, walk);
+	name = command_alias(name);
 	for (int command = 0; command < COMMAND_COUNT; command++)
 		if (strcmp(name, command_names[command]) == 0) {
 			options->command = (enum command)command;
@@ -434,11 +310,8 @@ bool options_parse(struct options *ret_options, char **argv, const struct option
 	ret_options->held_status = STATUS_HELD;
 	if (argv[0] == NULL)
 		return fail(ret_options, "there is not even a name of the program");
-	char **command = find_command(argv + 1);
-	if (!take_command(ret_options, *command))
-		return false;
-	struct walk walk = {ret_options, argv + 1, command};
-	return walk_all(&walk) && check_all(ret_options, environment);
+	struct walk walk = {.options = ret_options, .at = argv + 1, .command = find_command(argv + 1)};
+	return take_command(ret_options, &walk) && walk_all(&walk) && check_all(ret_options, environment);
 }
 
 bool options_is_token(const char *text)

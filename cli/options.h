@@ -1,4 +1,4 @@
-/* The command line of redlockctl and its two variables of the environment, as one struct. Parsing is pure: it reads no file,
+/* The command line of redlockctl and its variables of the environment, as one struct. Parsing is pure: it reads no file,
  * no clock and no environment of its own, and prints nothing. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "credentials.h"
 #include "server.h"
 
 enum command {
@@ -16,6 +17,8 @@ enum command {
 	COMMAND_LIST,
 	COMMAND_MASTERS,
 	COMMAND_RUN,
+	COMMAND_KEY_NEW,
+	COMMAND_KEY_HASH,
 	COMMAND_HELP,
 	COMMAND_VERSION,
 	COMMAND_COUNT
@@ -23,18 +26,25 @@ enum command {
 
 enum { OPTIONS_MESSAGE_MAX = 512, OPTIONS_OWNER_MAX = 128, OPTIONS_TOKEN_LEN = 40, OPTIONS_RUN_TTL_MIN_MS = 200 };
 
+enum { OPTIONS_KEY_NAME_MAX = 64, OPTIONS_PREFIXES_MAX = 64, OPTIONS_RIGHTS = 4 };
+
 struct options {
 	enum command command;
 	const char *name;
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
-	bool wait_given, kill_after_given, json, verbose, wait_all;
+	bool wait_given, kill_after_given, json, verbose, wait_all, force;
+	struct credentials credentials; /* credentials_load() has still to read its files */
 	int held_status;
 	uint64_t limit;         /* of list; 0: all */
 	const char *owner;      /* NULL: none given */
 	const char *prefix;     /* NULL: none given */
 	const char *token;      /* from --token or the environment; NULL: none given */
 	const char *token_file; /* NULL: none given */
+	const char *key_name, *out;                 /* of key new; NULL: none given */
+	const char *prefixes[OPTIONS_PREFIXES_MAX]; /* of key new */
+	size_t prefix_count;
+	unsigned rights;        /* of key new: a bit for each of options_rights; 0: none given */
 	char **argv;            /* what run is to run; NULL-terminated */
 	char message[OPTIONS_MESSAGE_MAX]; /* what is wrong, where parsing failed */
 };
@@ -43,9 +53,12 @@ struct options {
 struct options_environment {
 	const char *server; /* REDLOCKCTL_SERVER */
 	const char *token;  /* REDLOCK_TOKEN */
+	const char *cacert, *cert, *key, *key_file, *api_key; /* REDLOCKCTL_... */
 };
 
-/* False: ret_options->message names the argument and says what is wrong with it. A token is never repeated there. */
+extern const char *const options_rights[OPTIONS_RIGHTS];
+
+/* False: ret_options->message names the argument and says what is wrong with it. A token or a key is never repeated there. */
 bool options_parse(struct options *ret_options, char **argv, const struct options_environment *environment) __attribute__((warn_unused_result));
 
 /* True if the text is a token: 40 digits, 0 to 9 and a to f. */

@@ -147,6 +147,34 @@ bool print_masters(const json_t *masters, bool json)
 	return print_flush();
 }
 
+static bool print_key_json(const char *key, const char *hash, json_t *entry)
+{
+	json_t *object = json_object();
+
+	if (key != NULL)
+		json_object_set_new(object, "key", json_string(key));
+	json_object_set_new(object, "sha256", json_string(hash));
+	if (entry != NULL)
+		json_object_set(object, "entry", entry);
+	bool done = print_json(object);
+	json_decref(object);
+	return done;
+}
+
+bool print_key(const char *key, const char *hash, json_t *entry, bool json)
+{
+	if (json)
+		return print_key_json(key, hash, entry);
+	if (entry == NULL) {
+		puts(hash);
+		return print_flush();
+	}
+	if (key != NULL)
+		printf("key     %s\n", key);
+	printf("sha256  %s\nentry   ", hash);
+	return print_json(entry);
+}
+
 bool print_problem(const struct answer *answer, bool json)
 {
 	if (!json)

@@ -20,6 +20,9 @@ bool print_state(const json_t *state, bool json) __attribute__((warn_unused_resu
 bool print_locks(const json_t *locks, bool json) __attribute__((warn_unused_result));
 bool print_masters(const json_t *masters, bool json) __attribute__((warn_unused_result));
 
+/* A key that was made, or only its hash. key, entry (what the file of keys is to have): may be NULL. */
+bool print_key(const char *key, const char *hash, json_t *entry, bool json) __attribute__((warn_unused_result));
+
 /* A problem: as JSON on stdout with --json, else nothing. The message for people is not made here. */
 bool print_problem(const struct answer *answer, bool json) __attribute__((warn_unused_result));
 

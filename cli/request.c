@@ -61,6 +61,13 @@ void request_release(struct request *request, const char *name, const char *toke
 	request_lock_path(request, name);
 }
 
+void request_force(struct request *request, const char *name)
+{
+	request_init(request, "DELETE", NULL);
+	request_lock_path(request, name);
+	strcat(request->path, "?force=true");
+}
+
 void request_status(struct request *request, const char *name)
 {
 	request_init(request, "GET", NULL);

@@ -20,6 +20,7 @@ struct request {
 void request_acquire(struct request *request, const char *name, uint64_t ttl_ms, const char *owner, uint64_t wait_ms);
 void request_extend(struct request *request, const char *name, const char *token, uint64_t ttl_ms);
 void request_release(struct request *request, const char *name, const char *token);
+void request_force(struct request *request, const char *name); /* takes the lock from whoever holds it */
 void request_status(struct request *request, const char *name);
 void request_list(struct request *request, const char *prefix, uint64_t limit, const char *cursor);
 void request_masters(struct request *request);

@@ -1,13 +1,16 @@
 /* Addresses of redlockd: parsing. See server.h. No state, nothing is resolved here.
  *
- * The port must be there: the default of the scheme (80) is not the default of redlockd (8080), and either would be a guess. */
+ * The port must be there: the default of the scheme (80, 443) is not the default of redlockd (8080), and either would be a guess. */
 #include "server.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define HTTP "http://"
+#define HTTPS "https://"
 #define UNIX "unix:"
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -24,13 +27,30 @@ static const char *server_check_port(const char *port)
 	return number < 1 || number > 65535 ? "its port is not in 1 to 65535" : NULL;
 }
 
-/* `base` is the whole address, terminated; its host and port are checked. */
-static const char *server_check_http(const char *base)
+/* A name counts where it can mean nothing else (RFC 6761); nothing is resolved for it. */
+static bool host_is_loopback(const char *host, size_t len)
 {
-	const char *host = base + strlen(HTTP), *end;
+	static const char name[] = "localhost";
+	char text[INET_ADDRSTRLEN] = "";
+	struct in_addr address;
+	size_t name_len = strlen(name);
+
+	if (len >= name_len && strncasecmp(host + len - name_len, name, name_len) == 0)
+		return len == name_len || host[len - name_len - 1] == '.';
+	if (len == 5 && memcmp(host, "[::1]", 5) == 0)
+		return true;
+	if (len < sizeof(text))
+		memcpy(text, host, len);
+	return inet_pton(AF_INET, text, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+}
+
+/* The whole address is in server->base, with the host at `host`; host and port are checked. */
+static const char *server_check_http(struct server *server, const char *host)
+{
+	const char *end;
 
 	if (strpbrk(host, "/?#@") != NULL)
-		return "more than http://host:port";
+		return "more than scheme://host:port";
 	if (host[0] == '[') {
 		end = strchr(host, ']');
 		if (end == NULL || end == host + 1 || strspn(host + 1, "0123456789abcdefABCDEF:.") != (size_t)(end - host - 1))
@@ -41,6 +61,7 @@ static const char *server_check_http(const char *base)
 		if (end == host || (*end != ':' && *end != '\0'))
 			return "its host is not a name or an address";
 	}
+	server->is_exposed = !server->is_tls && !host_is_loopback(host, (size_t)(end - host));
 	return *end == ':' ? server_check_port(end + 1) : "it has no port";
 }
 
@@ -68,11 +89,13 @@ const char *server_parse(const char *text, size_t len, struct server *ret_server
 	memcpy(server.text, text, len);
 	if (starts_with(text, len, UNIX)) {
 		reason = server_parse_unix(text + strlen(UNIX), len - strlen(UNIX), &server);
-	} else if (starts_with(text, len, HTTP)) {
-		memcpy(server.base, text, text[len - 1] == '/' && len > strlen(HTTP) ? len - 1 : len);
-		reason = server_check_http(server.base);
+	} else if (starts_with(text, len, HTTP) || starts_with(text, len, HTTPS)) {
+		server.is_tls = starts_with(text, len, HTTPS);
+		size_t scheme_len = strlen(server.is_tls ? HTTPS : HTTP);
+		memcpy(server.base, text, text[len - 1] == '/' && len > scheme_len ? len - 1 : len);
+		reason = server_check_http(&server, server.base + scheme_len);
 	} else {
-		reason = "it begins neither with http:// nor with unix:";
+		reason = "it begins neither with https:// nor with http:// nor with unix:";
 	}
 	if (reason == NULL)
 		*ret_server = server;

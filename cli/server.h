@@ -1,4 +1,4 @@
-/* Where redlockd is: http://host:port or unix:/path. Pure functions. */
+/* Where redlockd is: http://host:port, https://host:port or unix:/path. Pure functions. */
 #ifndef CLI_SERVER_H
 #define CLI_SERVER_H
 
@@ -11,6 +11,8 @@ struct server {
 	char text[SERVER_TEXT_MAX + 1];      /* as the user wrote it, for messages */
 	char base[SERVER_TEXT_MAX + 1];      /* what stands before the path of a request: http://host:port */
 	char unix_path[SERVER_PATH_MAX + 1]; /* empty: TCP */
+	bool is_tls;
+	bool is_exposed;                     /* what is sent to it can be read on the way: plain HTTP, to another machine as far as can be told */
 };
 
 struct server_list {

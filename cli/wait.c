@@ -9,6 +9,7 @@
  *   split vote         a short random pause, then the same server
  *   no answer, 503     this server has a pause of up to a second, and the next one that has none is asked at once
  *   429                the same, but its pause is as long as it said
+ *   not trusted        (its certificate) this server is not asked again; the next one at once
  *   400 for wait_ms    asked again at once with what it said to be its bound; 0 if that is not to be understood, as with
  *                      servers that do not wait at all
  *   anything else      no use in waiting
@@ -80,12 +81,12 @@ static uint64_t draw_peace_us(const struct answer *answer, uint32_t random)
 }
 
 /* The next server, in their order, that may be asked now; otherwise the one whose pause ends first. With --no-wait, and when the
- * time is up, each is asked once. */
+ * time is up, each is asked once. A certificate does not become good by waiting. */
 static struct wait_step wait_next_server(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	size_t failed = wait->server, earliest = failed;
 
-	wait->at[failed].not_before_us = now_us + draw_peace_us(answer, random);
+	wait->at[failed].not_before_us = answer->outcome == OUTCOME_UNTRUSTED ? UINT64_MAX : now_us + draw_peace_us(answer, random);
 	for (size_t i = 1; i < wait->servers; i++) {
 		size_t server = (failed + i) % wait->servers;
 		if (wait->none ? wait->at[server].not_before_us == 0 : wait->at[server].not_before_us <= now_us) {
@@ -96,6 +97,8 @@ static struct wait_step wait_next_server(struct wait *wait, const struct answer 
 			earliest = server;
 	}
 	wait->server = earliest;
+	if (wait->at[earliest].not_before_us == UINT64_MAX)
+		return (struct wait_step){.what = WAIT_GIVE_UP};
 	return wait_until(wait, wait->at[earliest].not_before_us, now_us);
 }
 
@@ -119,6 +122,7 @@ struct wait_step wait_next(struct wait *wait, const struct answer *answer, uint3
 	case OUTCOME_SPLIT:
 		return wait_until(wait, now_us + draw_pause_us(PAUSE_SPLIT_MS, random), now_us);
 	case OUTCOME_UNAVAILABLE:
+	case OUTCOME_UNTRUSTED:
 		return wait_next_server(wait, answer, random, now_us);
 	case OUTCOME_INVALID:
 		if (answer->bounds_wait && wait->asked_ms > 0)

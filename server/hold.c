@@ -80,7 +80,7 @@ static void release(const struct hold *hold)
 {
 	struct lease_request request = hold->request;
 	request.call = LEASE_RELEASE;
-	(void)lease_submit(hold->holds->leases, &request, NULL, NULL); /* without memory for it the key runs out by itself */
+	lease_release_unheard(hold->holds->leases, &request);
 }
 
 /* ---- doing ---- */

@@ -15,6 +15,8 @@
 #include "lease_internal.h"
 #include "token.h"
 
+enum { ROUNDS_LATE_MAX = 50 }; /* of the loop, each of which reads some 300 answers of each master */
+
 static void on_timer(uv_timer_t *timer);
 static void on_reply(void *arg, const struct master_reply *reply);
 
@@ -42,7 +44,7 @@ struct lease_op *lease_op_new(struct leases *leases)
 
 void lease_op_recycle(struct lease_op *op)
 {
-	if (!op->finished || op->queued)
+	if (!op->finished || op->queued || op->held_back)
 		return;
 	op->next = op->leases->spare;
 	op->leases->spare = op;
@@ -92,8 +94,8 @@ static bool is_owed(const struct lease_op *op, uint8_t master, const struct redl
 	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
 
-/* The bytes of one command, for all masters alike. NULL where memory is short. */
-static char *command_new(const struct lease_op *op, const struct lease_ref *ref, bool with_source, size_t *ret_len)
+/* The bytes of one command, for all masters alike. Returns their number. */
+static size_t command_write(const struct lease_op *op, const struct lease_ref *ref, bool with_source, char *ret_bytes, size_t size)
 {
 	char place[LEASE_PLACE_MAX] = "";
 	uint64_t now_us = clock_now_us(), end_us = op->core.wait_end_us;
@@ -101,7 +103,7 @@ static char *command_new(const struct lease_op *op, const struct lease_ref *ref,
 	if (ref->place != REDLOCK_PLACE_NONE)
 		lease_place_write(op->leases, op->core.arrival, ref->place == REDLOCK_PLACE_KEEP ? left_ms : 0, place);
 	struct lease_command what = { .script = ref->script, .token = ref->tokenless ? "" : ref->token, .place = place, .fence = ref->fence, .with_source = with_source };
-	return lease_command_format(op->leases->options, &op->request, &what, ret_len);
+	return lease_command_format(op->leases->options, &op->request, &what, ret_bytes, size);
 }
 
 /* A lock set after the attempt's last moment could bring a lease back whose time is over: an extension would find it there. */
@@ -113,22 +115,24 @@ static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script s
 static enum master_sent send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master, char *command, size_t len)
 {
 	struct leases *leases = op->leases;
-	struct lease_ref *ref = command ? ref_new(op, out, master) : NULL;
-	if (!ref)
-		return MASTER_UNSENT;
-	enum master_sent sent = masters_send(leases->masters, master, out->script, command, len, useful_until_us(op, out->script), on_reply, ref);
+	struct lease_ref *ref = ref_new(op, out, master);
+	enum master_sent sent = MASTER_UNSENT;
+	if (ref)
+		sent = masters_send(leases->masters, master, out->script, command, len, useful_until_us(op, out->script), on_reply, ref);
 	if (sent == MASTER_SENT) {
 		op->reached |= (uint16_t)(1U << master);
 		return sent;
 	}
-	ref_recycle(leases, ref);
+	if (ref)
+		ref_recycle(leases, ref);
 	if (is_owed(op, master, out))
 		masters_owe_release(leases->masters, master, command, len);
 	return sent;
 }
 
-/* One command, the same bytes for all masters; a new token for each new attempt to acquire. */
-static void send_out(struct lease_op *op, const struct redlock_output *out)
+/* One command, the same bytes for all masters; a new token for each new attempt to acquire. Its bytes must not lie on the stack where one waiter's end
+ * is the next one's beginning: it stays a function of its own. */
+static __attribute__((noinline)) void send_out(struct lease_op *op, const struct redlock_output *out)
 {
 	struct leases *leases = op->leases;
 	if (out->attempt != op->attempt) {
@@ -139,10 +143,10 @@ static void send_out(struct lease_op *op, const struct redlock_output *out)
 		if (out->attempt > 1)
 			metrics_add(&leases->metrics->split_retries, 1);
 	}
-	size_t len = 0;
+	char command[LEASE_COMMAND_MAX];
 	struct lease_ref what = { .script = out->script, .place = out->place, .tokenless = out->tokenless, .fence = out->fence };
 	memcpy(what.token, op->token, sizeof what.token);
-	char *command = command_new(op, &what, false, &len);
+	size_t len = command_write(op, &what, false, command, sizeof command);
 	for (uint8_t i = 0; i < op->core.params.masters; i++) {
 		if (!redlock_has(out->to, i))
 			continue;
@@ -150,8 +154,6 @@ static void send_out(struct lease_op *op, const struct redlock_output *out)
 		if (sent != MASTER_SENT)
 			note_unsent(op, i, out, sent);
 	}
-	if (command)
-		lease_command_free(command);
 }
 
 /* ---- driving the core ---- */
@@ -199,11 +201,20 @@ static void op_step(struct lease_op *op, const struct redlock_event *event)
 static void arm_timer(struct lease_op *op, uint64_t now_us)
 {
 	uint64_t deadline_us = redlock_deadline_us(&op->core);
-	op->timer_due = false;
+	op->rounds_late = 0;
 	if (deadline_us == REDLOCK_NEVER)
 		uv_timer_stop(&op->timer);
 	else
 		uv_timer_start(&op->timer, on_timer, deadline_us > now_us ? (deadline_us - now_us) / 1000 + 1 : 0, 0);
+}
+
+static void note_busy(struct lease_op *op)
+{
+	enum redlock_state state = op->core.state;
+	bool busy = state == REDLOCK_VOTING || state == REDLOCK_RAISING || state == REDLOCK_LEAVING;
+	if (busy != op->busy)
+		op->leases->busy += busy ? 1 : (size_t)-1;
+	op->busy = busy;
 }
 
 /* One event and all that follows from it at once. The operation may be over afterwards: do not touch it again. */
@@ -219,6 +230,7 @@ void lease_op_drive(struct lease_op *op, const struct redlock_event *event)
 	op->unsent_count = 0;
 	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER) /* the timer is spent, even for the same moment */
 		arm_timer(op, event->now_us);
+	note_busy(op);
 	lease_op_recycle(op);
 }
 
@@ -228,15 +240,26 @@ static void note_silent_masters(struct lease_op *op)
 		masters_note_silence(op->leases->masters, i);
 }
 
+/* If we stood still, answers lie unread: libuv runs timers before it reads, and a round reads no more than 16 KiB of each master. */
+static bool may_be_unread(const struct lease_op *op)
+{
+	const struct redlock *core = &op->core;
+	unsigned known = core->state == REDLOCK_RAISING ? core->raised | core->behind | core->failed | (unsigned)~core->asked : core->answered;
+	bool unread = op->rounds_late == 0;
+	for (unsigned i = 0; i < core->params.masters && op->busy && op->rounds_late < ROUNDS_LATE_MAX && !unread; i++)
+		unread = !(known & 1U << i) && masters_have_unread(op->leases->masters, i);
+	return unread;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
 	struct lease_op *op = timer->data;
-	if (!op->timer_due) { /* libuv runs timers before it reads: once more round, since answers may lie unread if we stood still */
-		op->timer_due = true;
+	if (may_be_unread(op)) {
+		op->rounds_late++;
 		uv_timer_start(timer, on_timer, 1, 0); /* 0 would run in this very pass over the timers */
 		return;
 	}
-	op->timer_due = false;
+	op->rounds_late = 0;
 	struct redlock_event event = { .kind = REDLOCK_TIMER, .now_us = clock_now_us(), .fence = lease_fence_guess(op->leases) };
 	if (redlock_wants(&op->core, op->attempt, op->core.round))
 		note_silent_masters(op);
@@ -255,28 +278,21 @@ static bool send_again(struct lease_ref *ref)
 	struct leases *leases = op->leases;
 	if (ref->script != REDLOCK_SCRIPT_RELEASE && !redlock_wants(&op->core, ref->attempt, ref->round))
 		return false;
-	size_t len = 0;
-	char *command = command_new(op, ref, true, &len);
-	if (!command)
-		return false;
-	enum master_sent sent = masters_send(leases->masters, ref->master, ref->script, command, len, useful_until_us(op, ref->script), on_reply, ref);
-	lease_command_free(command);
-	return sent == MASTER_SENT;
+	char command[LEASE_COMMAND_SOURCE_MAX];
+	size_t len = command_write(op, ref, true, command, sizeof command);
+	return masters_send(leases->masters, ref->master, ref->script, command, len, useful_until_us(op, ref->script), on_reply, ref) == MASTER_SENT;
 }
 
-/* The connection went away with a release under way: it is owed. A place that is to be kept is taken again by the next attempt. */
+/* The connection went away with a release under way, or it could not be sent again: it is owed. A place that is to be kept is taken again by the next attempt. */
 static void owe_lost_release(const struct lease_ref *ref)
 {
 	struct leases *leases = ref->op->leases;
-	size_t len = 0;
+	char command[LEASE_COMMAND_MAX];
 	struct lease_ref what = *ref;
 	if (what.place == REDLOCK_PLACE_KEEP)
 		what.place = REDLOCK_PLACE_NONE;
-	char *command = command_new(ref->op, &what, false, &len);
-	if (!command)
-		return;
+	size_t len = command_write(ref->op, &what, false, command, sizeof command);
 	masters_owe_release(leases->masters, ref->master, command, len);
-	lease_command_free(command);
 }
 
 static void note_sight(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply, struct redlock_event *event)
@@ -286,6 +302,8 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 	if (!tells || !redlock_wants(&op->core, ref->attempt, ref->script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round))
 		return;
 	sight->id = lease_sight_read(reply->value, reply->value_len, &sight->holder);
+	if (sight->holder.known)
+		memcpy(sight->token, reply->value, sizeof sight->token);
 	event->holder = sight->id;
 	event->fence = sight->holder.fence;
 }
@@ -309,7 +327,7 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	struct lease_op *op = ref->op;
 	if (reply->no_script && send_again(ref))
 		return;
-	if (reply->lost && ref->script == REDLOCK_SCRIPT_RELEASE)
+	if ((reply->lost || reply->no_script) && ref->script == REDLOCK_SCRIPT_RELEASE)
 		owe_lost_release(ref);
 	struct redlock_event event = {
 		.kind = REDLOCK_REPLY,

@@ -18,7 +18,9 @@ enum {
 	LEASE_CURSOR_MAX = 64
 };
 
-enum lease_call { LEASE_ACQUIRE, LEASE_EXTEND, LEASE_RELEASE, LEASE_INSPECT };
+/* FORCE: release without a token, whoever holds it (an operator's call). */
+enum lease_call { LEASE_ACQUIRE, LEASE_EXTEND, LEASE_RELEASE, LEASE_INSPECT, LEASE_FORCE };
+enum { LEASE_CALLS = LEASE_FORCE + 1 };
 
 /* A call, already checked by whoever fills it in: lengths and ttl within their bounds, token well-formed. */
 struct lease_request {
@@ -37,8 +39,8 @@ struct lease_request {
 enum lease_status {
 	LEASE_OK,
 	LEASE_LOCKED,       /* 409 locked */
-	LEASE_NOT_OWNER,    /* 409 not-owner */
-	LEASE_EXPIRED,      /* 410 lease-expired */
+	LEASE_NOT_OWNER,    /* 409 not-owner; force: a key that redlockd did not write (then the holder is not known), or a newcomer: neither is deleted */
+	LEASE_EXPIRED,      /* 410 lease-expired; force: nobody holds it */
 	LEASE_NO_QUORUM,    /* 503 no-quorum */
 	LEASE_SPLIT_VOTE,   /* 503 split-vote */
 	LEASE_DRAINING,     /* 503 draining: the service is shutting down */
@@ -74,7 +76,8 @@ struct lease_answer {
 	/* not OK */
 	uint32_t retry_after_ms;
 
-	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner */
+	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner; force: whose lease was
+	 * released, or may have been (NO_QUORUM); NOT_OWNER: who has it */
 	struct lease_holder holder;
 	uint32_t waiters;     /* inspect: how many wait for it, over all replicas */
 	bool held;            /* inspect */
@@ -93,6 +96,9 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 
 /* Forgets the caller of `op`: `done` is not called any more, and what was or will be granted is given back. */
 void lease_cancel(struct lease_op *op);
+
+/* Releases without anybody waiting for the answer; also where memory is short. Copies *request. */
+void lease_release_unheard(struct leases *leases, const struct lease_request *request);
 
 /* Gives a lease back for a client that went away before its grant could be written to it. Copies its arguments. */
 void lease_give_back(struct leases *leases, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN]);

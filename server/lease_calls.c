@@ -8,7 +8,11 @@
 #include "lease_internal.h"
 #include "token.h"
 
-enum { FLUSH_EVERY = 64 };
+enum {
+	FLUSH_EVERY = 64,
+	BUSY_PER_MS = 2, /* operations for each ms of --master-timeout-ms: a tenth of what a machine of our day does */
+	BUSY_MIN = 64
+};
 
 struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct masters *masters, struct metrics *metrics)
 {
@@ -25,11 +29,11 @@ struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct
 	return NULL;
 }
 
-/* ---- calls ---- */
+/* ---- beginning ---- */
 
 static void fill_params(const struct leases *leases, const struct lease_request *request, struct redlock_params *ret_params)
 {
-	static const enum redlock_kind kinds[] = { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT };
+	static const enum redlock_kind kinds[LEASE_CALLS] = { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT, REDLOCK_INSPECT };
 	const struct options *options = leases->options;
 	uint64_t ttl_us = request->ttl_ms * UINT64_C(1000);
 	*ret_params = (struct redlock_params){
@@ -45,7 +49,7 @@ static void fill_params(const struct leases *leases, const struct lease_request 
 	};
 }
 
-static struct lease_op *op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
+struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
 {
 	struct lease_op *op = lease_op_new(leases);
 	if (!op)
@@ -62,7 +66,8 @@ static struct lease_op *op_begin(struct leases *leases, const struct lease_reque
 	op->queued = false;
 	op->finished = false;
 	op->called_us = 0;
-	op->crowded = op->held_noted = false;
+	op->crowded = op->held_noted = op->held_back = op->busy = false;
+	op->force = NULL;
 	memcpy(op->token, request->token, sizeof op->token);
 	if (done)
 		leases->waiting++;
@@ -75,21 +80,83 @@ void lease_op_refuse_draining(struct lease_op *op, uint64_t now_us)
 	lease_op_answered(op, now_us);
 }
 
-/* One that may have to wait goes into the line, or does not wait at all where too many do. */
-static void line_up(struct lease_op *op)
+/* One that may have to wait goes into the line, or does not wait at all where too many do. False where memory is short. */
+static bool line_up(struct lease_op *op)
 {
 	if (op->core.params.wait_us == 0)
-		return;
-	op->crowded = lease_line_is_full(op->leases, &op->request) || !lease_line_enter(op);
-	if (op->crowded)
-		op->core.params.wait_us = 0;
+		return true;
+	op->crowded = lease_line_is_full(op->leases, &op->request);
+	if (!op->crowded)
+		return lease_line_enter(op);
+	op->core.params.wait_us = 0;
+	return true;
 }
+
+/* Nothing was sent, and nobody will be told. */
+static void op_forget(struct lease_op *op)
+{
+	op->leases->waiting -= op->done != NULL;
+	op->done = NULL;
+	op->finished = true;
+	lease_op_recycle(op);
+}
+
+static void start(struct lease_op *op, uint64_t now_us)
+{
+	struct leases *leases = op->leases;
+	struct redlock_event start = { .kind = REDLOCK_START, .now_us = now_us, .fence = lease_fence_guess(leases) };
+	uint64_t held_us = now_us - op->began_us, *wait_us = &op->core.params.wait_us;
+	if (*wait_us > 0)
+		*wait_us = *wait_us > held_us ? *wait_us - held_us : 1;
+	start.behind = op->line && op->line_prev;
+	lease_op_drive(op, &start);
+	if (++leases->unflushed >= FLUSH_EVERY) { /* a burst must not keep its first commands until its last request is read */
+		leases->unflushed = 0;
+		masters_flush(leases->masters);
+	}
+}
+
+/* ---- bursts ---- */
+
+/* Thousands of operations that go to the masters at once run into --master-timeout-ms, and make the masters count as hung: the time of each counts
+ * from its start, however many lie before it in the sockets, the masters' or ours. So no more are under way than are surely answered within that time. */
+static bool may_start(const struct leases *leases)
+{
+	size_t bound = leases->options->master_timeout_ms * (size_t)BUSY_PER_MS;
+	return leases->busy < (bound > BUSY_MIN ? bound : BUSY_MIN);
+}
+
+static void hold_back(struct lease_op *op)
+{
+	struct leases *leases = op->leases;
+	op->held_back = true;
+	op->held_next = NULL;
+	*(leases->held_last ? &leases->held_last->held_next : &leases->held_first) = op;
+	leases->held_last = op;
+}
+
+static void start_held_back(struct leases *leases)
+{
+	while (leases->held_first && may_start(leases)) {
+		struct lease_op *op = leases->held_first;
+		leases->held_first = op->held_next;
+		if (!leases->held_first)
+			leases->held_last = NULL;
+		op->held_back = false;
+		if (op->finished) /* given up meanwhile */
+			lease_op_recycle(op);
+		else
+			start(op, clock_now_us());
+	}
+}
+
+/* ---- calls ---- */
 
 static struct lease_op *submit(struct leases *leases, const struct lease_request *request, bool thorough, lease_done_fn *done, void *arg)
 {
 	assert(request->resource_len >= 1 && request->resource_len <= LEASE_RESOURCE_MAX);
 	assert(request->owner_len <= LEASE_OWNER_MAX);
-	struct lease_op *op = op_begin(leases, request, done, arg);
+	struct lease_op *op = lease_op_begin(leases, request, done, arg);
 	if (!op)
 		return NULL;
 	op->core.params.wait_for_all = thorough;
@@ -98,20 +165,20 @@ static struct lease_op *submit(struct leases *leases, const struct lease_request
 		lease_op_refuse_draining(op, op->began_us);
 		return op;
 	}
-	line_up(op);
-	struct redlock_event start = { .kind = REDLOCK_START, .now_us = op->began_us, .fence = lease_fence_guess(leases) };
-	start.behind = op->line && op->line_prev;
-	lease_op_drive(op, &start);
-	if (++leases->unflushed >= FLUSH_EVERY) { /* a burst must not keep its first commands until its last request is read */
-		leases->unflushed = 0;
-		masters_flush(leases->masters);
+	if (!line_up(op)) {
+		op_forget(op);
+		return NULL;
 	}
+	if (leases->held_first || !may_start(leases))
+		hold_back(op);
+	else
+		start(op, op->began_us);
 	return op;
 }
 
 struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
 {
-	return submit(leases, request, false, done, arg);
+	return request->call == LEASE_FORCE ? lease_force_submit(leases, request, done, arg) : submit(leases, request, false, done, arg);
 }
 
 struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
@@ -129,6 +196,20 @@ bool lease_op_seen_on(const struct lease_op *op, uint16_t masters)
 	return false;
 }
 
+/* Without memory for an operation the masters get the release, each as soon as it takes it, and nobody counts the votes. */
+void lease_release_unheard(struct leases *leases, const struct lease_request *request)
+{
+	assert(request->call == LEASE_RELEASE);
+	if (lease_submit(leases, request, NULL, NULL))
+		return;
+	char command[LEASE_COMMAND_MAX], token[LEASE_TOKEN_LEN + 1] = "";
+	memcpy(token, request->token, LEASE_TOKEN_LEN);
+	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = token };
+	size_t len = lease_command_format(leases->options, request, &what, command, sizeof command);
+	for (size_t i = 0; i < masters_count(leases->masters); i++)
+		masters_owe_release(leases->masters, i, command, len);
+}
+
 void lease_give_back(struct leases *leases, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])
 {
 	struct lease_request request = { .call = LEASE_RELEASE, .resource_len = (uint16_t)resource_len };
@@ -136,7 +217,7 @@ void lease_give_back(struct leases *leases, const char *resource, size_t resourc
 	memcpy(request.resource, resource, resource_len);
 	memcpy(request.token, token, sizeof request.token);
 	metrics_add(&leases->metrics->given_back, 1);
-	(void)lease_submit(leases, &request, NULL, NULL); /* without memory for it the key runs out by itself */
+	lease_release_unheard(leases, &request);
 }
 
 void lease_cancel(struct lease_op *op)
@@ -144,7 +225,11 @@ void lease_cancel(struct lease_op *op)
 	assert(op->done);
 	op->done = NULL;
 	op->leases->waiting--;
-	if (!op->queued) {
+	if (op->force) {
+		lease_force_cancel(op);
+	} else if (op->held_back && op->request.call == LEASE_RELEASE) {
+		return; /* it is carried out, whoever hears of it: as if it were on its way */
+	} else if (!op->queued) {
 		struct redlock_event cancel = { .kind = REDLOCK_CANCEL, .now_us = clock_now_us() };
 		lease_op_drive(op, &cancel);
 	} else if (op->request.call == LEASE_ACQUIRE && op->answer.status == LEASE_OK) {
@@ -157,6 +242,7 @@ void lease_cancel(struct lease_op *op)
 bool leases_pump(struct leases *leases)
 {
 	leases->unflushed = 0;
+	start_held_back(leases);
 	bool any = lease_list_begin_new(leases) || leases->done_first || leases->list_answered;
 	leases->list_answered = false;
 	while (leases->done_first) {

@@ -1,7 +1,6 @@
 /* The commands that go to a master: EVALSHA of a script with the key and the arguments that its file describes, EVAL where
- * the master has forgotten it, and SCAN for listings. */
+ * the master has forgotten it, and SCAN for listings. They are written into a buffer of the caller's: a release must not be lost for want of memory. */
 #include <assert.h>
-#include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,14 +36,19 @@ static void add_text(struct arguments *arguments, const char *value)
 	add(arguments, value, strlen(value));
 }
 
-static char *format(const struct arguments *arguments, size_t *ret_len)
+/* In the Redis protocol. */
+static size_t format(const struct arguments *arguments, char *ret_bytes, size_t size)
 {
-	char *command = NULL;
-	long long len = redisFormatCommandArgv(&command, arguments->count, (const char **)(uintptr_t)arguments->values, arguments->lens);
-	if (len < 0)
-		return NULL;
-	*ret_len = (size_t)len;
-	return command;
+	size_t at = (size_t)snprintf(ret_bytes, size, "*%d\r\n", arguments->count);
+	for (int i = 0; i < arguments->count; i++) {
+		size_t len = arguments->lens[i];
+		assert(at + len + sizeof "$12345\r\n\r\n" <= size && len < 100000);
+		at += (size_t)sprintf(ret_bytes + at, "$%zu\r\n", len);
+		memcpy(ret_bytes + at, arguments->values[i], len);
+		memcpy(ret_bytes + at + len, "\r\n", 2);
+		at += len + 2;
+	}
+	return at;
 }
 
 unsigned lease_command_bucket(const char *resource, size_t len)
@@ -60,7 +64,7 @@ static bool is_fenced(enum redlock_script script)
 	return script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RAISE;
 }
 
-char *lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, size_t *ret_len)
+size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, char *ret_bytes, size_t size)
 {
 	enum redlock_script script = command->script;
 	assert(script != REDLOCK_SCRIPT_NONE);
@@ -93,7 +97,7 @@ char *lease_command_format(const struct options *options, const struct lease_req
 		add_text(&arguments, command->place ? command->place : "");
 	add_text(&arguments, "----------------"); /* certificate and deadline: each master's own are written over it (master_guard_stamp) */
 	add_text(&arguments, "9999999999999999");
-	return format(&arguments, ret_len);
+	return format(&arguments, ret_bytes, size);
 }
 
 void lease_place_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_place[LEASE_PLACE_MAX])
@@ -114,7 +118,7 @@ static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTER
 	return at;
 }
 
-char *lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, size_t *ret_len)
+size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, char ret_bytes[LEASE_COMMAND_MAX])
 {
 	char key[KEY_MAX], pattern[PATTERN_MAX], from[24], count[8];
 	size_t key_len = key_write(options, request->prefix, request->prefix_len, key);
@@ -129,10 +133,5 @@ char *lease_command_scan(const struct options *options, const struct lease_list_
 	add_text(&arguments, count);
 	add_text(&arguments, "TYPE");
 	add_text(&arguments, "string");
-	return format(&arguments, ret_len);
-}
-
-void lease_command_free(char *command)
-{
-	redisFreeCommand(command);
+	return format(&arguments, ret_bytes, LEASE_COMMAND_MAX);
 }

@@ -13,6 +13,7 @@ enum { LEASE_ROUNDING_US = 999 };
 struct lease_sight {
 	uint64_t id;    /* of the token, or of the foreign value */
 	struct lease_holder holder;
+	char token[LEASE_TOKEN_LEN]; /* holder.known: for a forced release, and for nobody else */
 };
 
 /* One operation. Kept for reuse when it is finished, with its timer. */
@@ -28,7 +29,7 @@ struct lease_op {
 	uint64_t began_us;
 	uint16_t attempt; /* whose token `token` is */
 	char token[LEASE_TOKEN_LEN];
-	bool timer_due; /* its timer has fired, but the loop had not looked at its sockets yet */
+	unsigned rounds_late; /* its timer has fired, but so many rounds of the loop ago there were answers that the loop had not read */
 	bool queued;   /* its answer waits in the list of those done */
 	bool finished; /* the core is done with it */
 	struct lease_answer answer;
@@ -39,6 +40,10 @@ struct lease_op {
 	uint64_t called_us; /* when a master called it first; 0: none has */
 	bool held_noted;    /* release: the time was told to the metrics */
 	bool crowded;       /* it would wait, but too many do */
+	bool held_back;     /* it has not started: enough others wait for masters */
+	struct lease_op *held_next;
+	bool busy;          /* masters owe it answers that it waits for */
+	struct lease_force *force; /* LEASE_FORCE, until it is answered: those that do the work */
 	struct lease_sight seen[REDLOCK_MASTERS_MAX];
 	uint16_t reached; /* bit i: a command of this attempt was handed to master i */
 	size_t unsent_count;
@@ -70,12 +75,14 @@ struct leases {
 	bool list_answered; /* since the last pump: the HTTP side has something to write */
 	struct lease_lines *lines;
 	size_t waiting; /* operations whose answer somebody waits for */
+	size_t busy;    /* operations that wait for masters */
+	struct lease_op *held_first, *held_last; /* those held back, in the order in which they came */
 	unsigned unflushed; /* operations begun since the last flush */
 	bool draining;
 	uint64_t fence_clock; /* hybrid logical clock: the last guess, or the largest number seen, in µs of the day's time */
 };
 
-/* lease_command.c: the bytes that go to a master. Allocated by hiredis: redisFreeCommand() them; NULL where memory is short. */
+/* lease_command.c: the bytes that go to a master. */
 struct lease_command {
 	enum redlock_script script;
 	const char *token; /* LEASE_TOKEN_LEN; release: "" for none */
@@ -83,15 +90,15 @@ struct lease_command {
 	uint64_t fence;    /* acquire, raise */
 	bool with_source;  /* EVAL instead of EVALSHA */
 };
-enum { LEASE_PLACE_MAX = 64 };
+enum { LEASE_PLACE_MAX = 64, LEASE_COMMAND_MAX = 2048, LEASE_COMMAND_SOURCE_MAX = 12288 }; /* bytes of a command; of one with its source */
 /* "replica:arrival wait_ms", terminated: a place in the line, and for how long it may be needed; 0: it is given up. */
 void lease_place_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_place[LEASE_PLACE_MAX]);
-char *lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, size_t *ret_len);
+/* Returns its length. `size`: LEASE_COMMAND_MAX, or LEASE_COMMAND_SOURCE_MAX for one with its source. */
+size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, char *ret_bytes, size_t size);
 /* The bucket of a resource, 0 … LEASE_BUCKETS−1: the same on every redlockd. */
 unsigned lease_command_bucket(const char *resource, size_t len);
 /* SCAN cursor MATCH {prefix}{resource prefix}* COUNT count TYPE string. */
-char *lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, size_t *ret_len);
-void lease_command_free(char *command);
+size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, char ret_bytes[LEASE_COMMAND_MAX]);
 
 /* lease.c: an operation of its own, or a spare one; NULL where memory is short. */
 struct lease_op *lease_op_new(struct leases *leases);
@@ -114,11 +121,17 @@ void lease_line_exit(struct lease_op *op, const struct redlock_result *result, u
 void lease_lines_drain(struct leases *leases);
 
 /* lease_calls.c */
+/* An operation of a caller's that has not started; NULL where memory is short. */
+struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg);
 void lease_op_refuse_draining(struct lease_op *op, uint64_t now_us);
 /* lease_submit(), but for an inspection that waits until every master has answered. */
 struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg);
 /* True if the operation, an inspection that is answered, found the same holder as the majority's on one of these masters. */
 bool lease_op_seen_on(const struct lease_op *op, uint16_t masters);
+
+/* lease_force.c: lease_submit() and lease_cancel() of LEASE_FORCE; the latter before it is answered. */
+struct lease_op *lease_force_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg);
+void lease_force_cancel(struct lease_op *op);
 
 /* lease_list.c: begins what lease_list() took in since the last call; true if there was any. */
 bool lease_list_begin_new(struct leases *leases);

@@ -46,16 +46,12 @@ static void ignore_reply(void *arg, const struct master_reply *reply)
 static void drop_ghost(struct leases *leases, const struct line_call *call)
 {
 	struct lease_request request = { .call = LEASE_RELEASE, .resource_len = (uint16_t)call->resource_len };
-	char place[LEASE_PLACE_MAX];
-	size_t len = 0;
+	char place[LEASE_PLACE_MAX], command[LEASE_COMMAND_MAX];
 	memcpy(request.resource, call->resource, call->resource_len);
 	lease_place_write(leases, call->arrival, 0, place);
 	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = place };
-	char *command = lease_command_format(leases->options, &request, &what, &len);
-	if (!command)
-		return;
+	size_t len = lease_command_format(leases->options, &request, &what, command, sizeof command);
 	masters_send(leases->masters, call->master, REDLOCK_SCRIPT_RELEASE, command, len, REDLOCK_NEVER, ignore_reply, NULL);
-	lease_command_free(command);
 }
 
 static void wake(struct leases *leases, const struct lease_line *line, const struct line_call *call)

@@ -33,6 +33,7 @@ struct lease_listing {
 	struct position at;   /* of the step whose keys are being inspected */
 	struct position next; /* where the next page begins */
 	bool last;            /* there is no next page */
+	bool failed;          /* a lock was found of which too few masters could tell: the page would lack it */
 	uint16_t passed_over; /* masters that could not be scanned, in this page */
 	unsigned scans;
 	size_t awaited;   /* inspections under way */
@@ -124,6 +125,10 @@ static void gather(struct lease_listing *listing)
 		if (listing->items[i].listed)
 			listing->states[listing->count++] = listing->items[i].state;
 	listing->item_count = 0;
+	if (listing->failed) {
+		finish(listing, LEASE_NO_QUORUM);
+		return;
+	}
 	if (room(listing) > 0 && !listing->last && listing->done && listing->scans < SCANS_PER_PAGE) {
 		listing->at = listing->next;
 		scan(listing);
@@ -139,6 +144,7 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 	struct listing_item *item = arg;
 	struct lease_listing *listing = item->listing;
 	item->state.answer = *answer;
+	listing->failed = listing->failed || answer->status != LEASE_OK;
 	item->listed = answer->status == LEASE_OK && answer->held && !lease_op_seen_on(item->op, listing->at.scanned);
 	listing->awaited--;
 	inspect_some(listing);
@@ -171,6 +177,8 @@ static void inspect_some(struct lease_listing *listing)
 		item->op = lease_submit_thorough(listing->leases, &request, on_inspected, item);
 		if (item->op)
 			listing->awaited++;
+		else
+			listing->failed = true;
 	}
 	if (listing->awaited == 0)
 		gather(listing);
@@ -247,12 +255,10 @@ static void on_scanned(void *arg, const struct redisReply *reply)
 static void scan(struct lease_listing *listing)
 {
 	struct leases *leases = listing->leases;
-	size_t len = 0;
+	char command[LEASE_COMMAND_MAX];
 	listing->scans++;
-	char *command = lease_command_scan(leases->options, &listing->request, listing->at.cursor, &len);
-	enum master_sent sent = command ? masters_send_raw(leases->masters, listing->at.master, command, len, on_scanned, listing) : MASTER_UNSENT;
-	if (command)
-		lease_command_free(command);
+	size_t len = lease_command_scan(leases->options, &listing->request, listing->at.cursor, command);
+	enum master_sent sent = masters_send_raw(leases->masters, listing->at.master, command, len, on_scanned, listing);
 	if (sent != MASTER_SENT)
 		pass_over(listing);
 }

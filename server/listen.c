@@ -42,6 +42,16 @@ static int listen_give_up(int fd)
 
 /* ---- TCP ---- */
 
+/* What the kernel keeps for each connection taken here. Left to itself it lets a client that does not read have some MB of answers, of which
+ * thousands of clients would make GB; the largest answers are some hundred KB, and nearly all below one. */
+static bool listen_bound_buffers(int fd)
+{
+	const int answers = 64 * 1024, requests = 32 * 1024;
+
+	return setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &answers, sizeof(answers)) == 0 &&
+	       setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &requests, sizeof(requests)) == 0;
+}
+
 static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 {
 	int on = 1, fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -51,26 +61,72 @@ static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
 	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0) ||
 	    (info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
-	    bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, LISTEN_BACKLOG) != 0)
+	    !listen_bound_buffers(fd) || bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, LISTEN_BACKLOG) != 0)
 		return listen_give_up(fd);
 	return fd;
 }
 
-static int listen_open_tcp(const struct listen_address *address, bool reuse_port, char *message, size_t size)
+/* NULL and a message where the name leads nowhere. */
+static struct addrinfo *listen_resolve(const struct listen_address *address, char *message, size_t size)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *infos;
 	char port[8];
-	int fd = -1;
 
 	snprintf(port, sizeof(port), "%u", address->port);
 	int error = getaddrinfo(address->host, port, &hints, &infos);
-	if (error != 0)
-		return listen_complain(address, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error), message, size);
+	if (error == 0)
+		return infos;
+	listen_complain(address, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error), message, size);
+	return NULL;
+}
+
+static int listen_open_tcp(const struct listen_address *address, bool reuse_port, char *message, size_t size)
+{
+	struct addrinfo *infos = listen_resolve(address, message, size);
+	int fd = -1, error;
+
+	if (infos == NULL)
+		return -1;
 	for (const struct addrinfo *info = infos; info != NULL && fd < 0; info = info->ai_next)
 		fd = listen_open_one(info, reuse_port);
 	error = errno;
 	freeaddrinfo(infos);
 	return fd >= 0 ? fd : listen_complain(address, strerror(error), message, size);
+}
+
+static bool listen_is_loopback(const struct sockaddr *address)
+{
+	if (address->sa_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	if (address->sa_family != AF_INET6)
+		return false;
+	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+	return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
+}
+
+bool listen_find_local(const struct listen_address *address, bool *ret_local, char *message, size_t size)
+{
+	bool local = true;
+
+	if (!address->is_unix) {
+		struct addrinfo *infos = listen_resolve(address, message, size);
+		if (infos == NULL)
+			return false;
+		for (const struct addrinfo *info = infos; info != NULL; info = info->ai_next)
+			local = local && listen_is_loopback(info->ai_addr);
+		freeaddrinfo(infos);
+	}
+	*ret_local = local;
+	return true;
+}
+
+enum listen_danger listen_danger(bool local, bool tls, bool has_keys, bool has_client_ca)
+{
+	if (local)
+		return LISTEN_SAFE;
+	if (!has_keys && !(tls && has_client_ca))
+		return LISTEN_OPEN;
+	return tls ? LISTEN_SAFE : LISTEN_READABLE;
 }
 
 /* ---- Unix sockets ---- */

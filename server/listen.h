@@ -17,6 +17,18 @@ int listen_open(const struct listen_address *address, bool reuse_port, char *mes
 /* Writes where it really listens: "127.0.0.1:43211", "[::1]:8080", "unix:/path". */
 void listen_shown(int fd, char *shown, size_t size);
 
+/* Finds out whether only this machine can reach the address: a Unix socket, or a name of which all addresses are those of loopback. Asks the resolver
+ * (blocking). False: a message that names the address. */
+bool listen_find_local(const struct listen_address *address, bool *ret_local, char *message, size_t size) __attribute__((warn_unused_result));
+
+/* What may happen to those who use a listener. */
+enum listen_danger {
+	LISTEN_SAFE,
+	LISTEN_READABLE, /* other machines can reach it, and keys go there in the clear */
+	LISTEN_OPEN      /* other machines can reach it, and nobody is asked who he is */
+};
+enum listen_danger listen_danger(bool local, bool tls, bool has_keys, bool has_client_ca);
+
 /* The port in use; 0 for a Unix socket. */
 uint16_t listen_port(int fd);
 

@@ -1,13 +1,16 @@
 /* The program: options, private masters for --dev, listening sockets, workers; then it waits for signals.
  *
- * The main thread owns all that outlives the workers (options, sockets, metrics) and does nothing while they run.
+ * The main thread owns all that outlives the workers (options, sockets, metrics) and does nothing while they run but read certificate and keys anew
+ * on SIGHUP.
  * Exit status: 0 after SIGTERM or SIGINT, 2 for a mistake in the configuration, 1 for another failure at the start. */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -17,9 +20,13 @@
 #include "dev_masters.h"
 #include "listen.h"
 #include "log.h"
+#include "master_tls.h"
 #include "metrics.h"
+#include "notify.h"
 #include "options.h"
+#include "reload.h"
 #include "status.h"
+#include "watch.h"
 #include "worker.h"
 
 extern char **environ;
@@ -29,10 +36,23 @@ enum { EXIT_MISCONFIGURED = 2, MESSAGE_MAX = 1024, QUIET_MS = 1000 };
 struct program {
 	struct options options;
 	struct dev_masters dev;
+	struct reload reload;
+	struct notify notify;
+	struct watch watch;
+	bool had_terminal; /* at the start */
 	int (*listeners)[OPTIONS_LISTEN_MAX]; /* per worker */
 	struct worker **workers;
 	size_t running;
 };
+
+/* Keys, certificates and passwords are in our memory and some in our environment: no core dump of them, and no other process of the same user may look
+ * into us (ptrace, /proc/PID/mem, environ, fd). */
+static void keep_secrets(void)
+{
+	const struct rlimit none = {0, 0};
+	prctl(PR_SET_DUMPABLE, 0);
+	setrlimit(RLIMIT_CORE, &none);
+}
 
 static void complain(const char *message)
 {
@@ -47,7 +67,7 @@ static void set_up_signals(sigset_t *ret_waited)
 	sigemptyset(ret_waited);
 	sigaddset(ret_waited, SIGTERM);
 	sigaddset(ret_waited, SIGINT);
-	sigaddset(ret_waited, SIGHUP); /* the terminal was closed */
+	sigaddset(ret_waited, SIGHUP); /* the terminal was closed, or: read the files anew */
 	int failed = pthread_sigmask(SIG_BLOCK, ret_waited, NULL);
 	assert(!failed);
 	signal(SIGPIPE, SIG_IGN);
@@ -101,6 +121,42 @@ static void log_start(const struct options *options)
 		log_end();
 	}
 	log_flush();
+}
+
+static void warn_of_listener(const struct listen_address *address, const char *event, const char *note)
+{
+	log_begin(LOG_WARN, event);
+	log_text("host", address->host);
+	log_num("port", address->port);
+	log_text("note", note);
+	log_end();
+}
+
+/* Nobody shall find out by an accident that his locks were open to the network. Returns an exit status, 0 if it may start. */
+static int check_danger(const struct options *options, char *message, size_t size)
+{
+	for (size_t i = 0; i < options->listen_count; i++) {
+		const struct listen_address *address = &options->listen[i];
+		bool local;
+		if (!listen_find_local(address, &local, message, size))
+			return EXIT_FAILURE;
+		switch (listen_danger(local, address->scheme == LISTEN_HTTPS, options->keys[0], options->tls_client_ca[0])) {
+		case LISTEN_OPEN:
+			if (!options->insecure) {
+				snprintf(message, size, "--listen: %s is not a loopback address, and whoever reaches it could take and break locks: give --keys, or --tls-cert "
+					 "with --tls-client-ca; --insecure starts without", address->host);
+				return EXIT_MISCONFIGURED;
+			}
+			warn_of_listener(address, "listener-open", "--insecure: whoever reaches this address may take and break locks");
+			break;
+		case LISTEN_READABLE:
+			warn_of_listener(address, "keys-in-the-clear", "keys and tokens go over the network without encryption: give --tls-cert");
+			break;
+		case LISTEN_SAFE:
+			break;
+		}
+	}
+	return EXIT_SUCCESS;
 }
 
 /* SO_REUSEPORT lets several workers listen on one port, but it would also let in a second redlockd that nobody meant to
@@ -165,7 +221,7 @@ static int start_workers(struct program *program)
 	const struct options *options = &program->options;
 	program->workers = calloc(options->workers, sizeof *program->workers);
 	for (size_t i = 0; program->workers && i < options->workers; i++) {
-		program->workers[i] = worker_start(i, options, program->listeners[i]);
+		program->workers[i] = worker_start(i, options, program->listeners[i], program->reload.tls, program->reload.keys);
 		if (!program->workers[i])
 			break;
 		program->running++;
@@ -192,8 +248,9 @@ static void tell_addresses(const struct program *program)
 {
 	const struct options *options = &program->options;
 	for (size_t i = 0; i < options->listen_count; i++) {
-		char shown[300];
-		listen_shown(program->listeners[0][i], shown, sizeof shown);
+		char shown[300] = "https://";
+		size_t len = options->listen[i].scheme == LISTEN_HTTPS ? strlen(shown) : 0;
+		listen_shown(program->listeners[0][i], shown + len, sizeof shown - len);
 		log_begin(LOG_INFO, "listening");
 		log_text("address", shown);
 		log_end();
@@ -205,11 +262,16 @@ static void tell_addresses(const struct program *program)
 static void tell_first_steps(const struct program *program)
 {
 	const struct listen_address *address = &program->options.listen[0];
-	char to[400];
+	char to[OPTIONS_PATH_MAX + 400];
+	int len = 0;
+	if (address->scheme == LISTEN_HTTPS)
+		len = snprintf(to, sizeof to, "--cacert %s https", program->options.tls_cert);
+	else if (!address->is_unix)
+		len = snprintf(to, sizeof to, "http");
 	if (address->is_unix)
 		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
 	else
-		snprintf(to, sizeof to, strchr(address->host, ':') ? "http://[%s]:%u" : "http://%s:%u", address->host, address->port);
+		snprintf(to + len, sizeof to - (size_t)len, strchr(address->host, ':') ? "://[%s]:%u" : "://%s:%u", address->host, address->port);
 	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", program->options.dev);
 	printf("  curl -i %s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
 	printf("  curl -i %s/locks/hello\n", to);
@@ -241,13 +303,31 @@ static void bound_the_end(const sigset_t *waited, int first, uint32_t drain_ms)
 	pthread_sigmask(SIG_UNBLOCK, waited, NULL);
 }
 
-/* SIGTERM: be seen at 503 for a while, then end. SIGINT, SIGHUP: end as soon as nothing is in flight. */
+static bool has_terminal(void)
+{
+	int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+/* SIGHUP has two meanings: the terminal has been closed, and whoever ran a program in it wants it gone with it; or an operator says that files have changed. */
+static bool is_hangup(const struct program *program)
+{
+	return program->options.dev || (program->had_terminal && !has_terminal());
+}
+
+/* SIGTERM: be seen at 503 for a while, then end. SIGINT, or the end of the terminal: end as soon as nothing is in flight. */
 static void wait_for_the_end(struct program *program, const sigset_t *waited)
 {
 	uint32_t drain_ms = program->options.drain_ms;
-	int number = 0;
-	while (sigwait(waited, &number) != 0)
-		;
+	int number;
+	while ((number = watch_wait(&program->watch, waited)) == SIGHUP && !is_hangup(program)) {
+		watch_reloading(&program->watch);
+		reload_again(&program->reload, &program->options, program->workers, program->running);
+		watch_reloaded(&program->watch);
+	}
+	watch_end(&program->watch);
 	log_begin(LOG_INFO, "draining");
 	log_text("signal", number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
 	log_num("drain_ms", drain_ms);
@@ -264,6 +344,7 @@ static int serve(struct program *program, const sigset_t *waited)
 		tell_addresses(program);
 		if (program->options.dev)
 			tell_first_steps(program);
+		watch_begin(&program->watch, &program->notify, program->workers, program->running, program->options.master_count);
 		wait_for_the_end(program, waited);
 	} else {
 		drain_workers(program, 0);
@@ -278,6 +359,17 @@ static int run(struct program *program)
 	sigset_t waited;
 	struct options *options = &program->options;
 	log_setup(options->log_level, options->log_format);
+	notify_init(&program->notify);
+	program->had_terminal = has_terminal();
+	int status = check_danger(options, message, sizeof message);
+	if (status != EXIT_SUCCESS) {
+		complain(message);
+		return status;
+	}
+	if (!master_tls_load(options, message, sizeof message) || !reload_init(&program->reload, options, message, sizeof message)) {
+		complain(message);
+		return EXIT_MISCONFIGURED;
+	}
 	if (options->dev && !dev_masters_start(&program->dev, options->dev, options, message, sizeof message)) {
 		complain(message);
 		return EXIT_FAILURE;
@@ -286,12 +378,14 @@ static int run(struct program *program)
 	raise_descriptor_limit(options);
 	set_up_metrics(options);
 	log_start(options);
-	int status = EXIT_FAILURE;
+	status = EXIT_FAILURE;
 	if (open_listeners(program, message, sizeof message))
 		status = serve(program, &waited);
 	else
 		complain(message);
 	close_listeners(program);
+	reload_fini(&program->reload);
+	master_tls_unload();
 	if (options->dev)
 		dev_masters_stop(&program->dev);
 	log_begin(status ? LOG_ERROR : LOG_INFO, "end");
@@ -306,6 +400,7 @@ int main(int argc, char *argv[])
 	static struct program program;
 	char message[MESSAGE_MAX];
 	enum options_action action;
+	keep_secrets();
 	if (argc == 2 && strcmp(argv[1], "--help=routes") == 0) { /* for the test that compares openapi.yaml with the code */
 		route_print(stdout);
 		return EXIT_SUCCESS;

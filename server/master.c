@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "clock.h"
 #include "log.h"
@@ -296,6 +297,18 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 		done.reply(done.arg, &mapped);
 }
 
+/* hiredis 0.14 sends a command also where it had no memory to note whom the answer is for, and each later answer would go to the wrong one: then the
+ * connection must end before anything of it is written. An error in it does that, with the next step. */
+static bool is_noted(redisAsyncContext *context, const struct master_call *call)
+{
+	const redisCallback *last = context->replies.tail;
+	if (last && last->privdata == call)
+		return true;
+	context->c.err = REDIS_ERR_OOM;
+	snprintf(context->c.errstr, sizeof context->c.errstr, "out of memory");
+	return false;
+}
+
 /* Appends a command to the connection. NULL where it cannot be (memory, or the connection is being dropped). */
 struct master_call *master_call_push(struct master *master, enum redlock_script script, const char *command, size_t len)
 {
@@ -306,7 +319,8 @@ struct master_call *master_call_push(struct master *master, enum redlock_script 
 	else if (!(call = malloc(sizeof *call)))
 		return NULL;
 	*call = (struct master_call){ .master = master, .sent_us = clock_now_us(), .script = script };
-	if (redisAsyncFormattedCommand(master->io->context, on_reply, call, command, len) != REDIS_OK) {
+	redisAsyncContext *context = master->io->context;
+	if (redisAsyncFormattedCommand(context, on_reply, call, command, len) != REDIS_OK || !is_noted(context, call)) {
 		call_recycle(master, call);
 		return NULL;
 	}
@@ -392,6 +406,14 @@ void masters_note_silence(struct masters *masters, size_t i)
 		return;
 	count_error(master, MASTER_ERROR_TIMEOUT);
 	become_hung(master);
+}
+
+bool masters_have_unread(const struct masters *masters, size_t i)
+{
+	assert(i < masters->count);
+	const struct master_io *io = masters->list[i].io;
+	int count = 0;
+	return io && io->context && ioctl(io->context->c.fd, FIONREAD, &count) == 0 && count > 0;
 }
 
 void masters_note_round(struct masters *masters)

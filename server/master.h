@@ -66,6 +66,9 @@ void masters_owe_release(struct masters *masters, size_t i, const char *command,
 /* Call it when master i let an attempt run out: if it is behind with its answers it counts as hung from now on. */
 void masters_note_silence(struct masters *masters, size_t i);
 
+/* True if bytes of master i have arrived that were not read yet: an answer that is missed may be among them. */
+bool masters_have_unread(const struct masters *masters, size_t i);
+
 /* Once per round of the loop, before it waits for descriptors: a master is only hung if its answer was looked for. */
 void masters_note_round(struct masters *masters);
 

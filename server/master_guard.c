@@ -15,7 +15,7 @@
 #include "scripts.h"
 #include "token.h"
 
-enum { BUCKETS = 16384, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46 };
+enum { BUCKETS = 16384, LAYOUT = 1, BAR_EXTRA_MS = 2000, LONGEST_TTL_MS = 86400000, ARGUMENTS_MAX = 12, TAIL_MAX = 46 };
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
 static const char no_certificate[] = "----------------";
 
@@ -85,6 +85,12 @@ static uint64_t decimal_at(const redisReply *reply, size_t i)
 	return at->type == REDIS_REPLY_STRING ? strtoull(at->str, NULL, 10) : 0;
 }
 
+/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a slip of somebody's, and would bar a master for ever. */
+static uint64_t ttl_us(uint64_t ttl_ms)
+{
+	return (ttl_ms < LONGEST_TTL_MS ? ttl_ms : LONGEST_TTL_MS) * UINT64_C(1000);
+}
+
 /* ---- what is told ---- */
 
 bool master_guard_is_beginning(const struct master *master)
@@ -140,7 +146,7 @@ static void fill_certificate(const redisReply *reply, struct guard_event *event)
 	event->certificate_run_id = hex_at(reply, 4);
 	event->cluster = hex_at(reply, 5);
 	event->digest = hex_at(reply, 6);
-	event->ttl_us = decimal_at(reply, 7) * 1000;
+	event->ttl_us = ttl_us(decimal_at(reply, 7));
 	event->marker = hex_at(reply, 8);
 	event->marker_run_id = hex_at(reply, 9);
 	event->kept = decimal_at(reply, 10) == 1;
@@ -157,7 +163,7 @@ static void fill_event(const redisReply *reply, struct guard_event *event)
 		event->kept = decimal_at(reply, 3) == 1;
 	} else if (event->kind == GUARD_FENCES) {
 		event->fence = integer_at(reply, 2);
-		event->ttl_us = integer_at(reply, 3) * 1000;
+		event->ttl_us = ttl_us(integer_at(reply, 3));
 	}
 }
 

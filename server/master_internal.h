@@ -6,7 +6,8 @@
  *   master_guard.c  may it vote: the restart guard's way to Redis and back
  *   master_owed.c   releases that wait for a connection
  *   master_line.c   what is said and heard about the lines of those who wait
- *   master_reply.c  from a reply to a vote */
+ *   master_reply.c  from a reply to a vote
+ *   master_tls.c    rediss:// */
 #ifndef MASTER_INTERNAL_H
 #define MASTER_INTERNAL_H
 
@@ -57,6 +58,7 @@ struct master_io {
 	uv_poll_t poll;
 	struct master *master; /* NULL: cut off, or the connection of master_line.c */
 	redisAsyncContext *context;
+	struct ssl_st *ssl; /* NULL: not over TLS */
 	int events;
 	bool want_write; /* there is something to write at the end of this round */
 	bool flushing;
@@ -153,9 +155,10 @@ void master_link_flush(struct master *master);
 void master_link_timer(struct master *master, uint64_t delay_ms);
 /* A path that is gone shows within seconds. */
 void master_link_set_options(int fd, bool is_unix);
-/* Puts a connection into the loop until hiredis frees its context. `master`: hears of its end, and its writes wait for master_link_flush();
- * NULL: neither, for a connection beside. NULL where memory is short. */
-struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, struct master *master);
+/* Puts a connection to `address` into the loop until hiredis frees its context, and begins TLS on it where that is asked for. `master`: hears of its end, and
+ * its writes wait for master_link_flush(); NULL: neither, for a connection beside. NULL: ret_reason says why not; the context is still the caller's. */
+struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address, struct master *master,
+				   char ret_reason[STATUS_REASON_MAX]);
 
 /* master_greet.c */
 void master_greet(struct master *master);       /* link is up: say who we are */

@@ -132,7 +132,8 @@ static void listen_to(struct master *master)
 	redisAsyncContext *context = connect_beside(master);
 	if (!context)
 		return;
-	if (context->err || !master_io_attach(master->all->loop, context, NULL)) {
+	char why[STATUS_REASON_MAX]; /* the same as the first connection's will be, which tells it */
+	if (context->err || !master_io_attach(master->all->loop, context, master->address, NULL, why)) {
 		redisAsyncFree(context);
 		return;
 	}

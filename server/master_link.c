@@ -5,10 +5,18 @@
  * each, the request is noted and all that was appended in a round leaves in one write at its end (master_link_flush);
  * only where the socket does not take it all is the writable event waited for.
  *
+ * Over TLS a read may have to write first and a write to read. hiredis follows that up, but for one case: where a read has found nothing, it takes every
+ * write that is not done for one that waits for a read, also one that the socket has no room for; what is left then lay there until the master
+ * speaks, which it may not do before it has got the rest. So after each step it is looked at what the connection itself waits for.
+ *
  * A process that is merely stopped keeps its connection: its kernel goes on acknowledging. TCP_USER_TIMEOUT ends
  * connections whose path is gone. hiredis frees a context by itself on errors; `cleanup` is the one way out that it
  * always takes, so the master learns there that its connection is gone. */
 #include <assert.h>
+#include <hiredis/hiredis.h>
+#if HIREDIS_MAJOR < 1
+#include <hiredis/sds.h>
+#endif
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,33 +25,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "log.h"
 #include "master_internal.h"
+#include "master_tls.h"
 #include "token.h"
 
 static void on_timer(uv_timer_t *timer);
+static void on_poll(uv_poll_t *poll, int status, int events);
 static void connect_to(struct master *master, const char *host);
 
 /* ---- hiredis in libuv ---- */
 
 static void on_io_closed(uv_handle_t *handle)
 {
-	free(handle->data);
-}
-
-static void on_poll(uv_poll_t *poll, int status, int events)
-{
-	struct master_io *io = poll->data;
-	if (status < 0)
-		io->events = 0; /* libuv has stopped watching */
-	if (io->context && (status < 0 || events & UV_READABLE))
-		redisAsyncHandleRead(io->context);
-	if (io->context && (events & UV_WRITABLE)) {
-		io->flushing = true;
-		redisAsyncHandleWrite(io->context);
-		io->flushing = false;
-	}
+	struct master_io *io = handle->data;
+	master_tls_free(io->ssl);
+	free(io);
 }
 
 static void poll_for(struct master_io *io, int events)
@@ -55,6 +54,75 @@ static void poll_for(struct master_io *io, int events)
 		uv_poll_start(&io->poll, events, on_poll);
 	else
 		uv_poll_stop(&io->poll);
+}
+
+static void step_read(struct master_io *io)
+{
+	if (!io->ssl) {
+		redisAsyncHandleRead(io->context);
+		return;
+	}
+	do { /* a record is never larger than what hiredis reads at once; should that change, the rest of it is not to lie there */
+		master_tls_clear_errors();
+		redisAsyncHandleRead(io->context);
+	} while (io->context && master_tls_has_more(io->ssl));
+	if (io->context && master_tls_wants_write(io->ssl))
+		poll_for(io, io->events | UV_WRITABLE);
+}
+
+#if HIREDIS_MAJOR < 1
+/* hiredis 0.14 takes a new buffer after each write that took all, and crashes where there is no memory for it. So the bytes are written here and the buffer is
+ * kept; all else that is to be done then, or where a write fails, hiredis does when it finds nothing left to write, or meets the same error. */
+static void write_all(struct master_io *io)
+{
+	if (!(io->context->c.flags & REDIS_CONNECTED))
+		redisAsyncHandleRead(io->context); /* learns that it is connected, as a write would, and writes nothing */
+	redisContext *context = io->context ? &io->context->c : NULL;
+	if (!context || context->err || !(context->flags & REDIS_CONNECTED))
+		return;
+	ssize_t wrote = 0;
+	while (sdslen(context->obuf) > 0 && wrote >= 0) {
+		wrote = write(context->fd, context->obuf, sdslen(context->obuf));
+		if (wrote == (ssize_t)sdslen(context->obuf))
+			sdsclear(context->obuf);
+		else if (wrote > 0)
+			sdsrange(context->obuf, (int)wrote, -1);
+	}
+}
+#else
+static void write_all(struct master_io *io)
+{
+	(void)io;
+}
+#endif
+
+/* io lives on, whatever happens: libuv frees it in its own round. */
+static void step_write(struct master_io *io)
+{
+	if (io->ssl)
+		master_tls_clear_errors();
+	io->flushing = true;
+	write_all(io);
+	if (io->context)
+		redisAsyncHandleWrite(io->context);
+	io->flushing = false;
+	if (!io->ssl || !io->context)
+		return;
+	bool left = io->context->c.obuf[0] != '\0'; /* commands begin with a * */
+	if (left && !master_tls_wants_read(io->ssl))
+		poll_for(io, io->events | UV_WRITABLE);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct master_io *io = poll->data;
+	int reads = io->ssl ? UV_READABLE | UV_WRITABLE : UV_READABLE; /* over TLS a read may have waited for room */
+	if (status < 0)
+		io->events = 0; /* libuv has stopped watching */
+	if (io->context && (status < 0 || events & reads))
+		step_read(io);
+	if (io->context && events & UV_WRITABLE)
+		step_write(io);
 }
 
 static void hook_add_read(void *arg)
@@ -86,13 +154,25 @@ static void hook_del_write(void *arg)
 	poll_for(io, io->events & ~UV_WRITABLE);
 }
 
+static void explain_end(const struct master_io *io, char ret_why[STATUS_REASON_MAX])
+{
+	const redisContext *context = &io->context->c;
+	const char *told = context->errstr[0] ? context->errstr : "closed";
+	if (io->ssl && context->flags & REDIS_CONNECTED)
+		master_tls_explain(io->ssl, told, ret_why, STATUS_REASON_MAX);
+	else if (strstr(told, "got \"\\x15\" as")) /* a record of TLS that is an alert */
+		snprintf(ret_why, STATUS_REASON_MAX, "connection: it speaks TLS: rediss:// is needed");
+	else
+		snprintf(ret_why, STATUS_REASON_MAX, "connection: %.120s", told);
+}
+
 /* hiredis is about to free the context: all pending callbacks have been called. */
 static void hook_cleanup(void *arg)
 {
 	struct master_io *io = arg;
 	struct master *master = io->master;
 	char why[STATUS_REASON_MAX];
-	snprintf(why, sizeof why, "connection: %.120s", io->context->c.errstr[0] ? io->context->c.errstr : "closed");
+	explain_end(io, why);
 	io->context = NULL;
 	io->master = NULL;
 	uv_poll_stop(&io->poll);
@@ -138,15 +218,31 @@ static void bound_replies(redisAsyncContext *context)
 	context->c.reader->fn = &bounded_functions;
 }
 
-struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, struct master *master)
+/* The parts of a connection in the loop; NULL, with nothing left of them, and why. */
+static struct master_io *make_io(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address, char ret_reason[STATUS_REASON_MAX])
 {
 	struct master_io *io = calloc(1, sizeof *io);
+	snprintf(ret_reason, STATUS_REASON_MAX, "connection: out of memory");
 	if (!io)
 		return NULL;
-	if (uv_poll_init(loop, &io->poll, context->c.fd) != 0) {
+	if (address->tls && !(io->ssl = master_tls_begin(context, address, ret_reason, STATUS_REASON_MAX))) {
 		free(io);
 		return NULL;
 	}
+	if (uv_poll_init(loop, &io->poll, context->c.fd) != 0) {
+		master_tls_free(io->ssl);
+		free(io);
+		return NULL;
+	}
+	return io;
+}
+
+struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address, struct master *master,
+				   char ret_reason[STATUS_REASON_MAX])
+{
+	struct master_io *io = make_io(loop, context, address, ret_reason);
+	if (!io)
+		return NULL;
 	io->poll.data = io;
 	io->master = master;
 	io->context = context;
@@ -166,9 +262,7 @@ void master_link_flush(struct master *master)
 	if (!io || !io->want_write || !io->context)
 		return;
 	io->want_write = false;
-	io->flushing = true;
-	redisAsyncHandleWrite(io->context);
-	io->flushing = false; /* io lives on: libuv frees it in its own round */
+	step_write(io);
 }
 
 /* ---- connecting ---- */
@@ -203,19 +297,19 @@ static void connect_to(struct master *master, const char *host)
 {
 	const struct master_address *address = master->address;
 	master->link = LINK_CONNECTING;
+	char why[STATUS_REASON_MAX];
 	redisAsyncContext *context = address->is_unix ? redisAsyncConnectUnix(address->host) : redisAsyncConnect(host, address->port);
 	if (!context || context->err) {
-		char why[STATUS_REASON_MAX];
 		snprintf(why, sizeof why, "connection: %.120s", context ? context->errstr : "out of memory");
 		if (context)
 			redisAsyncFree(context);
 		master_link_fail(master, why);
 		return;
 	}
-	struct master_io *io = master_io_attach(master->all->loop, context, master);
+	struct master_io *io = master_io_attach(master->all->loop, context, address, master, why);
 	if (!io) {
 		redisAsyncFree(context);
-		master_link_fail(master, "connection: out of memory");
+		master_link_fail(master, why);
 		return;
 	}
 	master->io = io;
@@ -291,13 +385,19 @@ static uint64_t backoff_ms(const struct master *master)
 	return ceiling_ms / 2 + token_random() % (ceiling_ms / 2 + 1);
 }
 
+static bool is_shaking_hands(const struct master *master)
+{
+	const struct master_io *io = master->io;
+	return master->link == LINK_GREETING && io && io->ssl && master_tls_is_shaking_hands(io->ssl);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
 	struct master *master = timer->data;
 	switch (master->link) {
 	case LINK_DOWN: begin_connecting(master); break;
 	case LINK_CONNECTING:
-	case LINK_GREETING: master_link_fail(master, "timeout: no answer to the greeting"); break;
+	case LINK_GREETING: master_link_fail(master, is_shaking_hands(master) ? "tls: no end of the handshake" : "timeout: no answer to the greeting"); break;
 	case LINK_UP: master_heartbeat_tick(master); break;
 	case LINK_RESOLVING:
 	case LINK_CLOSED: break;

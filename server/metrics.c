@@ -14,6 +14,8 @@
 
 #include <assert.h>
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +34,8 @@ static const uint64_t metrics_long_bounds_us[METRICS_BUCKETS] = {
 
 static const char *const metrics_waits[METRICS_WAITS] = {"granted", "timeout", "gone"};
 
-static const char *const metrics_ops[4] = {
-	[LEASE_ACQUIRE] = "acquire", [LEASE_EXTEND] = "extend", [LEASE_RELEASE] = "release", [LEASE_INSPECT] = "inspect"};
+static const char *const metrics_ops[LEASE_CALLS] = {
+	[LEASE_ACQUIRE] = "acquire", [LEASE_EXTEND] = "extend", [LEASE_RELEASE] = "release", [LEASE_INSPECT] = "inspect", [LEASE_FORCE] = "force"};
 
 static const char *const metrics_outcomes[LEASE_STATUS_COUNT] = {
 	[LEASE_OK] = "ok",		     [LEASE_LOCKED] = "locked",		[LEASE_NOT_OWNER] = "not-owner", [LEASE_EXPIRED] = "lease-expired",
@@ -250,13 +252,13 @@ static void metrics_render_leases(struct text *text)
 	char labels[64];
 
 	metrics_head(text, "redlockd_lease_requests_total", "counter", "Calls for a lease, by operation and outcome.");
-	for (size_t op = 0; op < 4; op++)
+	for (size_t op = 0; op < LEASE_CALLS; op++)
 		for (size_t outcome = 0; outcome < LEASE_STATUS_COUNT; outcome++)
 			text_printf(text, "redlockd_lease_requests_total{op=\"%s\",outcome=\"%s\"} %" PRIu64 "\n", metrics_ops[op], metrics_outcomes[outcome],
 				    metrics_sum(offsetof(struct metrics, outcomes) + (op * LEASE_STATUS_COUNT + outcome) * sizeof(uint64_t)));
 
 	metrics_head(text, "redlockd_lease_duration_seconds", "histogram", "Time from a call for a lease to its answer.");
-	for (size_t op = 0; op < 4; op++) {
+	for (size_t op = 0; op < LEASE_CALLS; op++) {
 		for (size_t w = 0; w < metrics_all.workers; w++)
 			latencies[w] = &metrics_all.of[w]->latency[op];
 		snprintf(labels, sizeof(labels), "op=\"%s\"", metrics_ops[op]);
@@ -400,16 +402,16 @@ static void metrics_render_build(struct text *text)
 	text_printf(text, "redlockd_log_dropped_total %" PRIu64 "\n", log_dropped());
 }
 
-/* Reads the start of a file of /proc into `bytes`, terminated. */
+/* Reads the start of a file of /proc into `bytes`, terminated. Takes no memory: what is shown must not depend on it. */
 static bool metrics_read_proc(const char *path, char *bytes, size_t size)
 {
-	FILE *file = fopen(path, "re");
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	if (file == NULL)
+	if (fd < 0)
 		return false;
-	size_t len = fread(bytes, 1, size - 1, file);
-	bytes[len] = '\0';
-	fclose(file);
+	ssize_t len = read(fd, bytes, size - 1);
+	bytes[len > 0 ? len : 0] = '\0';
+	close(fd);
 	return len > 0;
 }
 
@@ -440,7 +442,7 @@ static void metrics_render_process_stat(struct text *text)
 }
 
 /* How many descriptors are open. Newer kernels say so at once; else they are counted. */
-static size_t metrics_open_fds(void)
+static size_t metrics_open_fds(struct text *text)
 {
 	struct stat status;
 	size_t count = 0;
@@ -448,8 +450,10 @@ static size_t metrics_open_fds(void)
 	if (stat("/proc/self/fd", &status) == 0 && status.st_size > 0)
 		return (size_t)status.st_size;
 	DIR *folder = opendir("/proc/self/fd");
-	if (folder == NULL)
+	if (folder == NULL) {
+		text->failed = text->failed || errno == ENOMEM;
 		return 0;
+	}
 	while (readdir(folder) != NULL)
 		count++;
 	closedir(folder);
@@ -461,7 +465,7 @@ static void metrics_render_fds(struct text *text)
 	struct rlimit limit;
 
 	metrics_head(text, "process_open_fds", "gauge", "Number of open file descriptors.");
-	text_printf(text, "process_open_fds %zu\n", metrics_open_fds());
+	text_printf(text, "process_open_fds %zu\n", metrics_open_fds(text));
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
 		return;
 	metrics_head(text, "process_max_fds", "gauge", "Maximum number of open file descriptors.");

@@ -60,8 +60,8 @@ void histogram_render(struct text *text, const char *name, const char *labels, c
 enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_GONE, METRICS_WAITS };
 
 struct metrics {
-	_Atomic uint64_t outcomes[4][LEASE_STATUS_COUNT]; /* by lease_call and lease_status */
-	struct histogram latency[4];                      /* by lease_call */
+	_Atomic uint64_t outcomes[LEASE_CALLS][LEASE_STATUS_COUNT]; /* by lease_call and lease_status */
+	struct histogram latency[LEASE_CALLS];            /* by lease_call */
 	_Atomic uint64_t split_retries;                   /* tries after a split vote */
 	_Atomic uint64_t fence_rounds;                    /* rounds of RAISE: a guess for a fence was too low */
 	_Atomic uint64_t given_back;                      /* leases whose client was gone */

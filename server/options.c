@@ -6,6 +6,7 @@
  *
  * `struct options_loader` lives on the stack of options_load(). Nothing is kept from the arguments but copies. */
 #include "options_loader.h"
+#include "secret_file.h"
 #include "status.h"
 #include "text.h"
 
@@ -13,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,6 +41,16 @@ bool options_complain(struct options_loader *loader, const struct options_entry 
 		 value == NULL ? "" : "=", OPTIONS_SHOWN_MAX, value == NULL ? "" : value, reason, options_allowed(entry, allowed));
 	options_make_plain(loader->message);
 	return false;
+}
+
+void options_say(struct options_loader *loader, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(loader->message, loader->message_size, format, args);
+	va_end(args);
+	options_make_plain(loader->message);
 }
 
 /* A mistake that no option of ours can be named for. `given` is shown cut and without what may be a password. Always false. */
@@ -323,9 +335,9 @@ static bool options_read_file(struct options_loader *loader, struct text *text)
 		return options_complain_file(loader, strerror(errno));
 	while ((n = read(fd, bytes, sizeof(bytes))) > 0 && text->len <= OPTIONS_FILE_MAX)
 		text_append(text, bytes, (size_t)n);
-	int error = errno;
+	int error = n < 0 || fstat(fd, &loader->file) != 0 ? errno : 0;
 	close(fd);
-	if (n < 0)
+	if (error != 0)
 		return options_complain_file(loader, strerror(error));
 	if (text->failed || text->len > OPTIONS_FILE_MAX)
 		return options_complain_file(loader, text->failed ? "out of memory" : "larger than 1 MiB");
@@ -360,6 +372,18 @@ static bool options_apply_object(struct options_loader *loader, json_t *object)
 	return true;
 }
 
+/* With a password in it the file is a secret. */
+static bool options_check_file(struct options_loader *loader)
+{
+	const char *fault = secret_file_check(&loader->file, SECRET_FILE_SECRET);
+	char reason[200];
+
+	if (fault == NULL || !options_have_password(loader->options))
+		return true;
+	snprintf(reason, sizeof(reason), "holds a password, and so %s", fault);
+	return options_complain_file(loader, reason);
+}
+
 static bool options_apply_file(struct options_loader *loader)
 {
 	struct text text;
@@ -374,7 +398,7 @@ static bool options_apply_file(struct options_loader *loader)
 		else if (!json_is_object(object))
 			ok = options_complain_file(loader, "not a JSON object");
 		else
-			ok = options_apply_object(loader, object);
+			ok = options_apply_object(loader, object) && options_check_file(loader);
 		json_decref(object);
 	}
 	text_fini(&text);

@@ -13,6 +13,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "master_tls.h"
+
 enum { OPTIONS_UNIX_PATH_MAX = 107, OPTIONS_REDIS_PORT = 6379 };
 
 /* ---- hosts, ports, paths ---- */
@@ -245,8 +247,8 @@ static const char *options_show_master(struct master_address *address)
 	if (address->is_unix)
 		len = snprintf(address->shown, size, address->db == 0 ? "unix:%s" : "unix:%s?db=%u", address->host, address->db);
 	else
-		len = snprintf(address->shown, size, address->db == 0 ? "redis://%s%s%s:%u" : "redis://%s%s%s:%u/%u", v6 ? "[" : "", address->host,
-			       v6 ? "]" : "", address->port, address->db);
+		len = snprintf(address->shown, size, address->db == 0 ? "redis%s://%s%s%s:%u" : "redis%s://%s%s%s:%u/%u", address->tls ? "s" : "", v6 ? "[" : "",
+			       address->host, v6 ? "]" : "", address->port, address->db);
 	return len >= 0 && (size_t)len < size ? NULL : "the host is too long";
 }
 
@@ -263,9 +265,10 @@ static const char *options_read_master(const char *text, struct master_address *
 	else if (strncmp(text, "unix:", 5) == 0)
 		reason = options_read_unix(text + 5, address);
 	else
-		return "an address must begin with redis:// or unix:";
-	if (reason == NULL && text[5] == 's')
-		reason = "TLS to masters is not supported by this build";
+		return "an address must begin with redis://, rediss:// or unix:";
+	address->tls = text[5] == 's';
+	if (reason == NULL && address->tls && !master_tls_is_built())
+		reason = MASTER_TLS_MISSING;
 	return reason != NULL ? reason : options_show_master(address);
 }
 

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "masters_file.h"
+
 /* Blames the one of several options that was given nearest to the user, since the others may be defaults. */
 static const struct options_entry *options_blame(struct options_loader *loader, const char *const names[], size_t count)
 {
@@ -51,21 +53,56 @@ static bool options_check_drift(struct options_loader *loader)
 	return options_complain(loader, options_blame(loader, names, 3), NULL, reason);
 }
 
-static bool options_check_masters(struct options_loader *loader)
+/* The masters come from one place. */
+static bool options_check_one_source(struct options_loader *loader)
 {
-	const char *names[] = {"masters", "dev"};
-	bool masters = loader->options->master_count > 0, dev = loader->options->dev > 0;
+	const struct options *options = loader->options;
+	const char *given[3];
+	size_t count = 0;
 
-	if (masters != dev)
+	if (options->master_count > 0)
+		given[count++] = "masters";
+	if (options->masters_file[0] != '\0')
+		given[count++] = "masters-file";
+	if (options->dev > 0)
+		given[count++] = "dev";
+	if (count == 1)
 		return true;
-	const struct options_entry *blamed = options_blame(loader, names, masters ? 2 : 1);
-	if (!masters)
-		return options_complain(loader, blamed, NULL, "missing, and --dev is not given either");
+	if (count == 0)
+		return options_complain(loader, options_entry_of("masters"), NULL, "missing, and neither --masters-file nor --dev is given");
 	char reason[64 + OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
-	const struct options_entry *second = options_entry_of(blamed->kind == OPTIONS_KIND_DEV ? "masters" : "dev");
+	const struct options_entry *blamed = options_blame(loader, given, count);
+	const struct options_entry *second = options_entry_of(strcmp(blamed->name, given[0]) == 0 ? given[1] : given[0]);
 	options_spell(second, loader->origins[second - options_table], other);
 	snprintf(reason, sizeof(reason), "cannot be used together with %s", other);
 	return options_complain(loader, blamed, NULL, reason);
+}
+
+bool options_have_password(const struct options *options)
+{
+	for (size_t i = 0; i < options->master_count; i++)
+		if (options->masters[i].password[0] != '\0')
+			return true;
+	return false;
+}
+
+static bool options_check_masters(struct options_loader *loader)
+{
+	const struct options_entry *masters = options_entry_of("masters"), *file = options_entry_of("masters-file");
+	char name[OPTIONS_NAME_MAX], fault[OPTIONS_PATH_MAX + 256];
+
+	if (!options_check_one_source(loader))
+		return false;
+	if (loader->origins[masters - options_table] == OPTIONS_FROM_FLAG && options_have_password(loader->options)) {
+		loader->source = OPTIONS_FROM_FLAG;
+		return options_complain(loader, masters, NULL, "a password on the command line can be seen by everybody on this host (ps): "
+					"give the masters by --masters-file, --config or the variable REDLOCKD_MASTERS");
+	}
+	if (loader->options->masters_file[0] == '\0' || masters_file_load(loader->options, fault, sizeof(fault)))
+		return true;
+	options_spell(file, loader->origins[file - options_table], name);
+	options_say(loader, "%s: %s", name, fault);
+	return false;
 }
 
 /* Of two options each is of use with the other only. */

@@ -36,8 +36,8 @@ struct worker {
 	pthread_t thread;
 	uv_loop_t loop;
 	uv_prepare_t round;
-	uv_async_t wake;  /* worker_drain() from another thread */
-	uv_poll_t api_poll, gone_poll;
+	uv_async_t wake;  /* worker_drain(), worker_reload() or worker_poke() from another thread */
+	uv_poll_t api_poll, tls_poll, gone_poll;
 	uv_timer_t api_timer, settle_timer, drain_timer, accept_timer;
 	uv_poll_t listener_polls[OPTIONS_LISTEN_MAX];
 	int listeners[OPTIONS_LISTEN_MAX];
@@ -52,7 +52,11 @@ struct worker {
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t changed;
 	enum worker_state state;
+	bool drain_wanted;
 	uint32_t quiet_ms;
+	uint64_t turns; /* how often the loop answered `wake` */
+	struct tls *tls;   /* references, to be taken up by the worker's thread; NULL: nothing new */
+	struct keys *keys;
 };
 
 static void set_state(struct worker *worker, enum worker_state state)
@@ -96,7 +100,9 @@ static void pause_accepting(struct worker *worker, int error)
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
 	struct worker *worker = poll->data;
-	int listener = worker->listeners[poll - worker->listener_polls];
+	size_t index = (size_t)(poll - worker->listener_polls);
+	int listener = worker->listeners[index];
+	bool tls = worker->options->listen[index].scheme == LISTEN_HTTPS;
 	(void)status;
 	(void)events;
 	for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
@@ -104,7 +110,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 		socklen_t len = sizeof address;
 		int fd = accept4(listener, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
-			api_accept(worker->api, fd, (struct sockaddr *)&address, len);
+			api_accept(worker->api, fd, (struct sockaddr *)&address, len, tls);
 			worker->api_ready = true;
 			continue;
 		}
@@ -231,6 +237,8 @@ static void begin_end(struct worker *worker)
 		return;
 	worker->ending = true;
 	uv_poll_stop(&worker->api_poll);
+	if (worker->tls_poll.data)
+		uv_poll_stop(&worker->tls_poll);
 	uv_poll_stop(&worker->gone_poll);
 	api_free(worker->api);
 	worker->api = NULL;
@@ -259,11 +267,8 @@ static void on_drain_timer(uv_timer_t *timer)
 	look_at_drain(timer->data);
 }
 
-static void on_wake(uv_async_t *wake)
+static void begin_drain(struct worker *worker)
 {
-	struct worker *worker = wake->data;
-	if (worker->ending || worker->draining)
-		return;
 	worker->draining = true;
 	worker->drain_began_us = clock_now_us();
 	api_drain(worker->api);
@@ -273,17 +278,85 @@ static void on_wake(uv_async_t *wake)
 	uv_timer_start(&worker->drain_timer, on_drain_timer, 0, DRAIN_LOOK_MS);
 }
 
+/* Also of use to one that drains: it still answers. */
+static void take_up(struct worker *worker, struct tls *tls, struct keys *keys)
+{
+	if (tls && !worker->ending)
+		api_set_tls(worker->api, tls);
+	if (keys && !worker->ending)
+		api_set_keys(worker->api, keys);
+	tls_unref(tls);
+	keys_unref(keys);
+}
+
+static void on_wake(uv_async_t *wake)
+{
+	struct worker *worker = wake->data;
+	pthread_mutex_lock(&worker->lock);
+	worker->turns++;
+	bool drain = worker->drain_wanted;
+	struct tls *tls = worker->tls;
+	struct keys *keys = worker->keys;
+	worker->tls = NULL;
+	worker->keys = NULL;
+	pthread_mutex_unlock(&worker->lock);
+	take_up(worker, tls, keys);
+	if (drain && !worker->draining && !worker->ending)
+		begin_drain(worker);
+}
+
 void worker_drain(struct worker *worker, uint32_t quiet_ms)
 {
 	pthread_mutex_lock(&worker->lock);
 	worker->quiet_ms = quiet_ms;
+	worker->drain_wanted = true;
 	bool running = worker->state == WORKER_STARTING || worker->state == WORKER_SERVING;
 	if (running)
 		uv_async_send(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }
 
+void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys)
+{
+	pthread_mutex_lock(&worker->lock);
+	bool running = worker->state == WORKER_STARTING || worker->state == WORKER_SERVING;
+	if (running && tls) {
+		tls_unref(worker->tls);
+		worker->tls = tls_ref(tls);
+	}
+	if (running && keys) {
+		keys_unref(worker->keys);
+		worker->keys = keys_ref(keys);
+	}
+	if (running)
+		uv_async_send(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+void worker_poke(struct worker *worker)
+{
+	pthread_mutex_lock(&worker->lock);
+	if (worker->state == WORKER_SERVING)
+		uv_async_send(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+uint64_t worker_turns(struct worker *worker)
+{
+	pthread_mutex_lock(&worker->lock);
+	uint64_t turns = worker->turns;
+	pthread_mutex_unlock(&worker->lock);
+	return turns;
+}
+
 /* ---- the thread ---- */
+
+static void take_names(const struct options_names *names, struct origin_names *ret_names)
+{
+	ret_names->count = names->count;
+	for (size_t i = 0; i < names->count; i++)
+		ret_names->items[i] = names->items[i];
+}
 
 static bool make_parts(struct worker *worker)
 {
@@ -306,8 +379,18 @@ static bool make_parts(struct worker *worker)
 		.max_connections = (options->max_connections + options->workers - 1) / options->workers,
 		.request_timeout_ms = options->request_timeout_ms,
 		.idle_timeout_ms = options->idle_timeout_ms,
+		.max_connections_per_address = options->max_connections_per_address,
+		.max_rate_per_address = options->max_rate_per_address,
+		.max_requests_per_connection = options->max_requests_per_connection,
 	};
+	take_names(&options->allow_hosts, &config.allow_hosts);
+	take_names(&options->allow_origins, &config.allow_origins);
+	pthread_mutex_lock(&worker->lock);
+	config.tls = worker->tls;
 	worker->api = api_new(&config);
+	if (worker->api)
+		api_set_keys(worker->api, worker->keys);
+	pthread_mutex_unlock(&worker->lock); /* on_wake() takes both up once more, and drops the references */
 	return worker->api != NULL;
 }
 
@@ -325,6 +408,11 @@ static void init_handles(struct worker *worker)
 	uv_poll_init(loop, &worker->api_poll, api_fd(worker->api));
 	worker->api_poll.data = worker;
 	uv_poll_start(&worker->api_poll, UV_READABLE, on_api_ready);
+	if (api_tls_fd(worker->api) >= 0) {
+		uv_poll_init(loop, &worker->tls_poll, api_tls_fd(worker->api));
+		worker->tls_poll.data = worker;
+		uv_poll_start(&worker->tls_poll, UV_READABLE, on_api_ready);
+	}
 	uv_poll_init(loop, &worker->gone_poll, api_gone_fd(worker->api));
 	worker->gone_poll.data = worker;
 	uv_poll_start(&worker->gone_poll, UV_READABLE, on_gone);
@@ -359,13 +447,15 @@ static void *run(void *arg)
 	return NULL;
 }
 
-struct worker *worker_start(size_t index, const struct options *options, const int listeners[])
+struct worker *worker_start(size_t index, const struct options *options, const int listeners[], struct tls *tls, struct keys *keys)
 {
 	struct worker *worker = calloc(1, sizeof *worker);
 	if (!worker)
 		return NULL;
 	worker->index = index;
 	worker->options = options;
+	worker->tls = tls ? tls_ref(tls) : NULL;
+	worker->keys = keys ? keys_ref(keys) : NULL;
 	memcpy(worker->listeners, listeners, options->listen_count * sizeof *listeners);
 	pthread_mutex_init(&worker->lock, NULL);
 	pthread_cond_init(&worker->changed, NULL);
@@ -396,6 +486,8 @@ void worker_join(struct worker *worker)
 {
 	pthread_join(worker->thread, NULL);
 	uv_loop_close(&worker->loop);
+	tls_unref(worker->tls);
+	keys_unref(worker->keys);
 	pthread_cond_destroy(&worker->changed);
 	pthread_mutex_destroy(&worker->lock);
 	free(worker);

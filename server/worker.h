@@ -8,6 +8,8 @@
 
 #include "options.h"
 
+struct keys;
+struct tls;
 struct worker;
 
 enum worker_state {
@@ -19,14 +21,22 @@ enum worker_state {
 };
 
 /* Starts worker `index`'s thread. `listeners` are its own descriptors, in the order of options->listen; they stay the
- * caller's to close, after worker_join(). NULL where memory or threads are short. *options outlives the worker. */
-struct worker *worker_start(size_t index, const struct options *options, const int listeners[]);
+ * caller's to close, after worker_join(). References to `tls` and `keys` are taken; NULL: there are none. NULL where memory or threads are
+ * short. *options outlives the worker. */
+struct worker *worker_start(size_t index, const struct options *options, const int listeners[], struct tls *tls, struct keys *keys);
 
 /* Waits until it is no longer WORKER_STARTING. */
 enum worker_state worker_wait_started(struct worker *worker);
 
 /* From any thread: drain, then end. `quiet_ms`: for how long to go on answering at least, so that load balancers see /readyz at 503. */
 void worker_drain(struct worker *worker, uint32_t quiet_ms);
+
+/* From any thread: new connections get this certificate, new requests these keys (references are taken). NULL: those that it has stay. */
+void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys);
+
+/* From any thread: has the loop turn once more, and how often it did so when asked. A loop that hangs does not. */
+void worker_poke(struct worker *worker);
+uint64_t worker_turns(struct worker *worker);
 
 /* Waits for the thread's end and frees the worker. */
 void worker_join(struct worker *worker);

@@ -49,44 +49,55 @@ _redlockctl_offer_command() {
 }
 
 _redlockctl_offer_options() {
-	_redlockctl_offer --server --timeout --json --help
+	[[ $command == key ]] || _redlockctl_offer --server --timeout --cacert --cert --key --key-file
+	_redlockctl_offer --json --help
 	case $command in
 	run) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --kill-after --wait-all --verbose -- ;;
 	acquire) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --token-file ;;
 	extend) _redlockctl_offer --ttl --token-file --token ;;
-	release) _redlockctl_offer --token-file --token ;;
+	release) _redlockctl_offer --token-file --token --force ;;
+	key) _redlockctl_offer_key_options ;;
 	list) _redlockctl_offer --prefix --limit ;;
 	"") _redlockctl_offer --version ;;
+	esac
+}
+
+_redlockctl_offer_key_options() {
+	case $second in
+	new) _redlockctl_offer --name --prefix --right --out ;;
+	hash) _redlockctl_offer --key-file ;;
 	esac
 }
 
 # The value of an option. False: it has none.
 _redlockctl_offer_value() {
 	case $1 in
-	--token-file) _redlockctl_offer_files ;;
+	--token-file | --cacert | --cert | --key | --key-file | --out) _redlockctl_offer_files ;;
+	--right) _redlockctl_offer acquire inspect list admin ;;
 	--server | -s) _redlockctl_offer http://127.0.0.1:8080 unix:/ ;;
 	--ttl | -t | --wait | -w | --kill-after | -k | --timeout) _redlockctl_offer 250ms 5s 30s 1m 5m 1h ;;
-	--owner | --conflict-exit-code | -E | --token | --prefix | --limit) ;;
+	--owner | --conflict-exit-code | -E | --token | --prefix | --limit | --name) ;;
 	*) return 1 ;;
 	esac
 }
 
-# command: the first word that is no option and no option's value. True: a -- stands before the cursor; at: the word behind it.
+# command, second: the first words that are no option and no option's value. True: a -- stands before the cursor; at: the word behind it.
 _redlockctl_find_command() {
 	for ((at = 1; at < ${#words[@]} - 1; at++)); do
 		case ${words[at]} in
 		--) ((at++)) && return 0 ;;
 		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file) ((at++)) ;;
+		--cacert | --cert | --key | --key-file | --out | --right | --name) ((at++)) ;;
 		--owner | --conflict-exit-code | -E | --token | --prefix | --limit) ((at++)) ;;
 		-*) ;;
-		*) [[ -n $command ]] || command=${words[at]} ;;
+		*) if [[ -z $command ]]; then command=${words[at]}; elif [[ -z $second ]]; then second=${words[at]}; fi ;;
 		esac
 	done
 	return 1
 }
 
 _redlockctl() {
-	local words first at command="" word before cut="" i
+	local words first at command="" second="" word before cut="" i
 	COMPREPLY=()
 	_redlockctl_words
 	word=${words[-1]} before=${words[-2]}
@@ -100,7 +111,9 @@ _redlockctl() {
 	elif [[ $word == -* ]]; then
 		_redlockctl_offer_options
 	elif [[ -z $command ]]; then
-		_redlockctl_offer run acquire extend release status list masters help version
+		_redlockctl_offer run acquire extend release status list masters key help version
+	elif [[ $command == key && -z $second ]]; then
+		_redlockctl_offer new hash
 	elif [[ $command == @(run|acquire|extend|release|status) ]]; then
 		_redlockctl_offer_names
 	fi

@@ -137,9 +137,9 @@ void http_send(struct http *http, const char *method, const char *path, const ch
 
 	assert(http->len == 0);
 	if (body == NULL)
-		len = snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: bench\r\n\r\n", method, path);
+		len = snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n", method, path);
 	else
-		len = snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", method,
+		len = snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", method,
 			path, strlen(body), body);
 	assert(len > 0 && len < (int)sizeof(request));
 	uv_buf_t buf = uv_buf_init(request, (unsigned)len);

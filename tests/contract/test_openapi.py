@@ -3,6 +3,7 @@ everything described exists, and everything that exists is described."""
 
 import collections
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -55,7 +56,7 @@ def described_responses():
             for status, response in item[method]["responses"].items():
                 pointer = response.get("$ref", f"#/paths/{escape(pattern)}/{method}/responses/{status}")
                 found[method.upper(), pattern, int(status)] = pointer.removeprefix("#"), resolve(response)
-    for name, status in (("unknown-path", 404), ("unknown-method", 405), ("too-large-a-body", 413)):
+    for name, status in (("preflight", 204), ("unknown-path", 404), ("unknown-method", 405), ("too-large-a-body", 413)):
         response = DESCRIPTION["x-other-requests"][name]
         found["*", "*", status] = response["$ref"].removeprefix("#"), resolve(response)
     return found
@@ -229,7 +230,7 @@ def gather_holding(lab, answers):
     def ended(resource, end):
         plain = service.connect()
         body = json.dumps({"resource": resource, "owner": "worker-7", "ttl_ms": 300, "hold": True}).encode()
-        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: e2e\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: b'"renewed"' in plain.recv(65536, socket.MSG_PEEK), what="a renewal")
         end()
         answer = read_response(plain)
@@ -275,6 +276,46 @@ def gather_mistakes(lab, answers):
         assert "GET" in answers.rows[-1][2].headers["allow"].split(", "), pattern
 
 
+# The keys of tests/contract: what their SHA-256 stands for is `test-key-of-NAME`.
+def write_keys(folder):
+    def entry(name, rights):
+        digest = hashlib.sha256(f"test-key-of-{name}".encode()).hexdigest()
+        return {"name": name, "sha256": digest, "prefixes": ["mine/"], "rights": rights}
+    path = pathlib.Path(folder) / "keys.json"
+    path.write_text(json.dumps({"keys": [entry("all", ["acquire", "inspect", "list", "admin"]), entry("least", ["acquire"])]}), encoding="utf-8")
+    return path
+
+
+def with_key(name):
+    return {"Authorization": f"Bearer test-key-of-{name}"}
+
+
+def gather_access(lab, answers):
+    """Nobody, a stranger, and somebody without the right; a page that may call, and one that may not."""
+    service = lab.service(3, "--keys", str(write_keys(lab.folder)), "--allow-origin", "https://ops.example", wait=False)
+    wait_until(lambda: service.curl("GET", "/readyz").status == 200, what="ready")
+    for method, pattern in OPERATIONS:
+        if (method, pattern, 401) not in RESPONSES:
+            continue
+        path = PATHS[pattern] + ("?force=true" if method == "DELETE" else "")
+        body = {"resource": "mine/a"} if method == "POST" else None
+        answers.ask(service, method, path, pattern, 401, body=body)
+        answers.ask(service, method, path, pattern, 401, body=body, headers=with_key("nobody"))
+        if pattern in (NEW, ONE):
+            answers.ask(service, method, path, pattern, 403, body={"resource": "a"} if body else None, headers=with_key("least"))
+    for method, pattern in OPERATIONS:
+        answers.ask(service, method, PATHS[pattern], pattern, 403, headers={"Origin": "https://evil.example"})
+    lease = answers.ask(service, "POST", "/locks", NEW, 201, body={"resource": "mine/a"}, headers=with_key("least")).json
+    answers.ask(service, "GET", "/locks/mine/a", ONE, 200, headers=with_key("all"))
+    answers.ask(service, "GET", "/locks?prefix=mine/", NEW, 200, headers={"X-Api-Key": "test-key-of-all"})
+    answers.ask(service, "PUT", "/locks/mine/a", ONE, 200, body={"token": lease["token"]})
+    answers.ask(service, "DELETE", "/locks/mine/a?force=true", ONE, 204, headers=with_key("all"))
+    answers.ask(service, "DELETE", "/locks/mine/a?force=true", ONE, 410, headers=with_key("all"))
+    page = {"Origin": "https://ops.example"}
+    answers.ask(service, "OPTIONS", "/locks", "*", 204, headers={**page, "Access-Control-Request-Method": "POST"})
+    assert answers.rows[-1][2].headers["access-control-allow-origin"] == "https://ops.example"
+
+
 def gather_too_many(lab, answers):
     service = lab.service(1, "--max-connections", "4", wait=False)
     wait_until(lambda: service.curl("GET", "/masters").json["quorum"]["voting"] == 1, what="one master voting")
@@ -283,7 +324,7 @@ def gather_too_many(lab, answers):
     def full():
         """Takes connections until one more is refused: those of the requests before may still be about to go."""
         taken.append(connect_to(service.address))
-        taken[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        taken[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return read_response(taken[-1]).status == 429
 
     wait_until(full, what="--max-connections connections")
@@ -370,7 +411,7 @@ def gather_drained(lab, answers):
 @pytest.fixture(scope="module")
 def answers():
     found = Answers()
-    for gather in (gather_leases, gather_waiting, gather_holding, gather_operation, gather_mistakes, gather_too_many, gather_down, gather_barred, gather_split,
+    for gather in (gather_leases, gather_waiting, gather_holding, gather_operation, gather_mistakes, gather_access, gather_too_many, gather_down, gather_barred, gather_split,
                    gather_draining, gather_drained):
         with Lab() as lab:
             gather(lab, found)
@@ -388,7 +429,8 @@ def validate(checks, folder):
 
 
 # What HTTP itself adds to an answer, and what is described elsewhere in a description: as the media type.
-OF_HTTP = {"date", "connection", "content-length", "content-type", "keep-alive", "transfer-encoding"}
+OF_HTTP = {"date", "connection", "content-length", "content-type", "keep-alive", "transfer-encoding",
+           "access-control-allow-origin", "access-control-allow-methods", "access-control-allow-headers", "access-control-max-age", "vary"}
 
 
 def check_headers(name, pointer, response, answer):

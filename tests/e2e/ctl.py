@@ -23,7 +23,7 @@ HELD, UNREACHABLE, LOST, USAGE = 75, 69, 79, 64
 
 
 def url(daemon):
-    return daemon.address if daemon.address.startswith("unix:") else f"http://{daemon.address}"
+    return daemon.address if daemon.address.startswith(("unix:", "http://", "https://")) else f"http://{daemon.address}"
 
 
 def ctl(*args, server=None, env=None, stdin="", seconds=20):

@@ -2,6 +2,8 @@
 
 A test gives a function behave(call). It is called for each request, on a thread of the request's connection; it answers, or waits for
 something first. A test's failure in there is kept, and raised at the end.
+
+It listens on a Unix socket, on a port of 127.0.0.1 where `port` is true, or with TLS on such a port where it gets an ssl.SSLContext.
 """
 
 import json
@@ -11,6 +13,8 @@ import socket
 import threading
 import time
 
+import pytest
+
 from harness import SLOW, wait_until
 
 TOKEN = "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
@@ -19,8 +23,9 @@ TOKEN = "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
 class Call:
     """One request and its connection."""
 
-    def __init__(self, server, connection, method, path, body):
-        self.server, self.connection, self.method, self.path, self.body = server, connection, method, path, body
+    def __init__(self, server, connection, method, path, headers, body):
+        self.server, self.connection, self.method, self.path, self.headers, self.body = server, connection, method, path, headers, body
+        self.certificate = connection.getpeercert() if server.tls else None  # the client's
         self.came = time.monotonic()
         self.answered = None
 
@@ -48,13 +53,20 @@ class Call:
 
 
 class FakeRedlockd:
-    def __init__(self, folder, name, resource, behave):
-        self.path, self.resource, self.behave = os.path.join(folder, name), resource, behave
+    def __init__(self, folder, name, resource, behave, tls=None, port=False):
+        self.resource, self.behave, self.tls = resource, behave, tls
         self.calls, self.failures, self.threads, self.connections = [], [], [], []
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
-        self.listener.listen(64)
-        self.address = f"unix:{self.path}"
+        self.refused = []  # handshakes that failed
+        if tls or port:
+            self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+            self.port = self.listener.getsockname()[1]
+            self.address = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        else:
+            path = os.path.join(folder, name)
+            self.listener = socket.socket(socket.AF_UNIX)
+            self.listener.bind(path)
+            self.listener.listen(64)
+            self.address = f"unix:{path}"
         self.start(self.accept)
 
     def start(self, target, *args):
@@ -87,10 +99,21 @@ class FakeRedlockd:
             body += connection.recv(65536)
         method, path, _ = request.split()
         content = json.loads(body) if body else {}
-        return Call(self, connection, method, path, {**content, **({"token": headers["lock-token"]} if "lock-token" in headers else {})})
+        return Call(self, connection, method, path, headers, {**content, **({"token": headers["lock-token"]} if "lock-token" in headers else {})})
+
+    def shake_hands(self, connection):
+        try:
+            secured = self.tls.wrap_socket(connection, server_side=True)
+        except OSError as error:
+            self.refused.append(error)
+            raise
+        self.connections.append(secured)
+        return secured
 
     def serve(self, connection):
         try:
+            if self.tls:
+                connection = self.shake_hands(connection)
             while (call := self.read(connection)) is not None:
                 self.calls.append(call)
                 self.behave(call)
@@ -116,3 +139,16 @@ class FakeRedlockd:
             connection.close()
         if self.failures:
             raise AssertionError(f"the fake redlockd: {self.failures[0]!r}") from self.failures[0]
+
+
+ANSWERS = {"acquire": lambda call: call.lease(), "extend": lambda call: call.lease(200), "release": lambda call: call.answer(204),
+           "health": lambda call: call.answer(200, {}),
+           "state": lambda call: call.answer(200, {"resource": call.server.resource, "held": True, "owner": "worker-7", "fence": 6, "remaining_ms": 9000})}
+
+
+@pytest.fixture
+def fake(lab, resource):
+    """Makes servers. Each behaves as said for each kind of call, and usefully for the others."""
+    def make(tls=None, port=False, **behaviour):
+        return lab.keep(FakeRedlockd(lab.folder, f"fake{len(lab.started)}", resource, lambda call: {**ANSWERS, **behaviour}[call.kind](call), tls, port))
+    return make

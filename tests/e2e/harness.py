@@ -20,6 +20,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -135,13 +136,17 @@ class Redis:
         """As in --masters."""
         return f"redis://127.0.0.1:{self.port}" if self.tcp else f"unix:{self.path}"
 
+    def listens(self, port):
+        """Its options for a TCP port; another kind of server may have others."""
+        return ["--port", str(port)]
+
     def start(self, wait=True, options=()):
         """Starts the server; again on the port that it had. `wait`: until it answers."""
         ports = [self.port] if self.port or not self.tcp else random.sample(range(15000, 32000), 20)
         for port in ports:
             self.port = port
             with open(os.path.join(self.folder, "log"), "ab") as log:
-                command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", self.path, "--dir", self.folder]
+                command = ["redis-server", *self.listens(port), "--bind", "127.0.0.1", "--unixsocket", self.path, "--dir", self.folder]
                 command += ["--save", "", "--appendonly", "no", "--enable-debug-command", "yes", *self.options, *options]
                 self.process = subprocess.Popen([*DIES_WITH_US, *command], env={**os.environ, **self.env}, stdin=subprocess.DEVNULL, stdout=log,
                                                 stderr=log)
@@ -233,7 +238,7 @@ class Response:
 
 
 def curl_command(address, method, path, *extra, body=None, headers=None):
-    """The curl command for one request to where redlockd listens ("host:port" or "unix:/path")."""
+    """The curl command for one request to where redlockd listens ("host:port", "https://host:port" or "unix:/path")."""
     command = ["curl", "-sS", "--path-as-is", "--globoff", "--noproxy", "*", "--max-time", str(20 * SLOW)]
     if address.startswith("unix:"):
         command += ["--unix-socket", address[5:]]
@@ -243,7 +248,7 @@ def curl_command(address, method, path, *extra, body=None, headers=None):
         command += ["-d", body if isinstance(body, str) else json.dumps(body)]
     for name, value in (headers or {}).items():
         command += ["-H", f"{name}: {value}"]
-    return [*command, *extra, f"http://{address}{path}"]
+    return [*command, *extra, address + path if address.startswith("https://") else f"http://{address}{path}"]
 
 
 def curl(address, method, path, *extra, body=None, headers=None):
@@ -261,25 +266,25 @@ def curl(address, method, path, *extra, body=None, headers=None):
     return Response(int(status_line.split()[1]), {name.lower(): value.strip() for name, _, value in fields}, rest, seconds)
 
 
-def connect_to(address, timeout=20.0):
-    """A plain socket to where redlockd listens."""
+def connect_to(address, timeout=20.0, tls=None):
+    """A socket to where redlockd listens; `tls`: the context of Python's ssl where that is https://, None for a plain socket nevertheless."""
     if address.startswith("unix:"):
         plain = socket.socket(socket.AF_UNIX)
         plain.settimeout(timeout * SLOW)
         plain.connect(address[5:])
         return plain
-    host, _, port = address.rpartition(":")
+    host, _, port = address.removeprefix("https://").rpartition(":")
     plain = socket.create_connection((host.strip("[]"), int(port)), timeout * SLOW)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return plain
+    return tls.wrap_socket(plain, server_hostname=host.strip("[]")) if tls else plain
 
 
 class Client:
     """One keep-alive connection, for tests that make many requests."""
 
-    def __init__(self, address):
+    def __init__(self, address, tls=None):
         self.connection = http.client.HTTPConnection("localhost")
-        self.connection.sock = connect_to(address)
+        self.connection.sock = connect_to(address, tls=tls)
         self.connection.auto_open = 0
 
     def call(self, method, path, body=None, headers=None):
@@ -358,9 +363,12 @@ def bare_redlockd(*args, listens_at):
 
 
 class Redlockd:
-    """A real redlockd. `masters`: Redis or Proxy objects, or addresses. Waits until it listens, and is ready unless `wait` is false."""
+    """A real redlockd. `masters`: Redis or Proxy objects, or addresses. Waits until it listens, and is ready unless `wait` is false. `trust`: the file of
+    the authority that its https:// is checked against."""
 
-    def __init__(self, folder, masters, *options, listen=("127.0.0.1:0",), env=None, wait=True, json_log=False):
+    def __init__(self, folder, masters, *options, listen=("127.0.0.1:0",), env=None, wait=True, json_log=False, trust=None):
+        self.tls = ssl.create_default_context(cafile=trust) if trust else None
+        self.curl_options = ("--cacert", trust) if trust else ()
         self.folder = tempfile.mkdtemp(prefix="d", dir=folder)
         self.stderr_path = os.path.join(self.folder, "stderr")
         self.json_log = json_log
@@ -368,8 +376,11 @@ class Redlockd:
         command = [BINARY]
         for address in listen:
             command += ["--listen", address]
-        if masters:
-            command += ["--masters", ",".join(master if isinstance(master, str) else master.url for master in masters)]
+        addresses = ",".join(master if isinstance(master, str) else master.url for master in masters)
+        if "@" in addresses:  # a password: none is taken from the command line
+            env = {"REDLOCKD_MASTERS": addresses, **(env or {})}
+        elif masters:
+            command += ["--masters", addresses]
         if not any(option.startswith("--master-timeout-ms") for option in options):
             command += ["--master-timeout-ms", str(round(min(500 * SLOW, 5000)))]  # a busy machine is not a dead master
         if masters and not any(option.startswith(("--bootstrap", "--restart-guard", "--config")) for option in options):
@@ -421,13 +432,13 @@ class Redlockd:
         wait_until(reached, 30, f"{count} masters voting")
 
     def curl(self, method, path, *extra, body=None, headers=None):
-        return curl(self.address, method, path, *extra, body=body, headers=headers)
+        return curl(self.address, method, path, *self.curl_options, *extra, body=body, headers=headers)
 
     def client(self):
-        return Client(self.address)
+        return Client(self.address, self.tls)
 
     def connect(self, timeout=20.0):
-        return connect_to(self.address, timeout)
+        return connect_to(self.address, timeout, self.tls)
 
     def acquire(self, resource, ttl_ms=30000, **members):
         """Acquires with curl and returns the lease; fails if it is refused."""

@@ -94,7 +94,7 @@ def test_what_a_client_sends_behind_its_request_does_not_hide_that_it_left(servi
     holder = service.acquire(resource)
     waiter = crowd.line_up(service, resource, 1)[0]
     waiter.send("GET", f"/locks/{quote(resource)}", {})
-    waiter.plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: e2e\r\n\r\n" * 10)
+    waiter.plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
     waiter.leave()
     wait_for_line(service.masters, resource, 0, LIMIT_SECONDS / SLOW)
     assert service.release(holder).status == 204
@@ -104,7 +104,7 @@ def test_a_client_that_stays_and_sends_more_keeps_its_place(service, resource, c
     """Requests behind the one that waits are answered after it."""
     holder = service.acquire(resource)
     waiter = crowd.line_up(service, resource, 1)[0]
-    waiter.plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: e2e\r\n\r\n")
+    waiter.plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert not select.select([waiter], [], [], 0.5)[0]
     assert [len(places) for places in lines(service.masters, resource)] == [1, 1, 1]
     assert service.release(holder).status == 204

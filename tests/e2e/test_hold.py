@@ -246,7 +246,7 @@ def test_the_next_in_line_has_it_at_once(service, hold, resource):
 def test_a_client_that_closes_its_sending_half_has_left(service, resource):
     plain = service.connect()
     body = json.dumps({"resource": resource, "hold": True}).encode()
-    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: e2e\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     assert b"201 Created" in plain.recv(4096)
     plain.shutdown(socket.SHUT_WR)
     wait_free(service, resource, 2)
@@ -261,7 +261,7 @@ def test_what_the_client_sends_meanwhile_is_not_answered(lab, hold):
     for leaves in (True, False):
         plain = service.connect()
         body = json.dumps({"resource": "a", "hold": True, "ttl_ms": 900}).encode()
-        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: e2e\r\nContent-Length: %d\r\n\r\n" % len(body) + body + b"GET /healthz HTTP/1.1\r\nHost: e2e\r\n\r\n" * 2)
+        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
         assert b"201 Created" in plain.recv(4096)
         if leaves:
             plain.close()
@@ -425,7 +425,7 @@ def test_a_drain_ends_in_time_with_many_streams(lab, hold):
     for i in range(150):
         plain = service.connect()
         body = json.dumps({"resource": f"r{i}", "hold": True, "ttl_ms": 20000}).encode()
-        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: e2e\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         plains.append(plain)
     for plain in plains:
         got = b""
@@ -529,7 +529,7 @@ def test_a_client_that_does_not_read_is_given_up(lab):
     host, _, port = service.address.rpartition(":")
     plain.connect((host, int(port)))
     body = json.dumps({"resource": "a", "hold": True, "ttl_ms": max(600, round(300 * SLOW))}).encode()
-    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: e2e\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     wait_until(lambda: service.metrics().get("redlockd_holds") == 1, what="held")
     before = service.metrics()["process_resident_memory_bytes"]
     wait_until(lambda: service.metrics()["redlockd_holds"] == 0, 30, "given up")
@@ -544,7 +544,7 @@ def test_the_connection_is_closed_after_the_stream(service, resource):
     """The last answer of its connection, whatever the client asked for."""
     plain = service.connect()
     body = json.dumps({"resource": resource, "hold": True, "ttl_ms": 600}).encode()
-    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: e2e\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     wait_until(lambda: None not in keys(service, resource), what="held")
     for master in service.masters:
         master.cli("DEL", resource)

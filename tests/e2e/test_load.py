@@ -20,7 +20,7 @@ def test_a_burst_is_not_blamed_on_the_masters(lab):
     sockets = [service.connect() for _ in range(BURST)]
     for i, plain in enumerate(sockets):
         body = json.dumps({"resource": f"burst/{i}"}).encode()
-        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     statuses = [read_response(plain).status for plain in sockets]
     for plain in sockets:
         plain.close()

@@ -107,7 +107,7 @@ def test_malformed(target, expected, sent):
             assert answer.code == CODES[answer.status], answer
         if answer.status == 405:
             assert answer.headers["allow"]
-    healthy = send(target, b"GET /readyz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    healthy = send(target, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert healthy.status == 200
     assert foreground_calls(target) == before, "something reached Redis"
 
@@ -153,11 +153,11 @@ def test_nothing_after_a_doubtful_request_is_carried_out(target):
     """Where the framing is in doubt, what follows may be a smuggled request: the connection ends."""
     before = foreground_calls(target)
     body = b'{"resource":"smuggled"}'
-    follow = b"POST /locks HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    follow = b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     for headers in (b"Content-Length: 0\r\nContent-Length: %d" % len(follow), b"Content-Length: 5\r\nTransfer-Encoding: chunked",
                     b"X-A: b\r\n c", b"X A: b"):
         plain = target.connect(10)
-        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: t\r\n" + headers + b"\r\n\r\n0\r\n\r\n" + follow)
+        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n\r\n0\r\n\r\n" + follow)
         content = b""
         try:
             while piece := plain.recv(65536):

@@ -274,7 +274,7 @@ def test_wall_clock_time_in_the_client(lab, jump_seconds):
             proxy.reply_delay = 1.0 * SLOW
         content = json.dumps(body).encode()
         plain = service.connect()
-        plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+        plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
         wait_until(arrived, what="the call is with the masters")
         with open(jump_file, "w") as file:
             file.write(str(seconds))
@@ -306,7 +306,7 @@ def test_a_lock_granted_to_somebody_whose_connection_is_gone(lab, how):
         proxy.reply_delay = 0.5
     body = b'{"resource":"x","ttl_ms":60000}'
     plain = service.connect()
-    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: e2e\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     wait_until(lambda: all(server.cli("EXISTS", "x") for server in servers), what="granted on all masters")
     if how == "half-closed":
         # The client may still read, but nobody can tell: it counts as gone, or it gets its lease.

@@ -11,20 +11,8 @@ import time
 import pytest
 
 from ctl import BINARY, HELD, UNREACHABLE, Run, Shell, ctl
-from fake_redlockd import TOKEN, FakeRedlockd
+from fake_redlockd import TOKEN, fake  # noqa: F401
 from harness import DIES_WITH_US, SLOW, clean_environment, wait_until
-
-ANSWERS = {"extend": lambda call: call.lease(200), "release": lambda call: call.answer(204), "health": lambda call: call.answer(200, {}),
-           "state": lambda call: call.answer(200, {"resource": call.server.resource, "held": True, "owner": "worker-7", "fence": 6, "remaining_ms": 9000})}
-
-
-@pytest.fixture
-def fake(lab, resource):
-    """Makes servers. Each behaves as said for each kind of call, and usefully for the others."""
-    def make(**behaviour):
-        return lab.keep(FakeRedlockd(lab.folder, f"fake{len(lab.started)}", resource, lambda call: {**ANSWERS, **behaviour}[call.kind](call)))
-    return make
-
 
 def in_turn(*answers):
     """The first answer to the first call, and so on; the last one to all others."""

@@ -48,6 +48,11 @@ def completes(shell, typed, shown, rest=""):
     ("redlockctl acquire a --ttl 25\t", "<acquire><a><--ttl><250ms>"), ("redlockctl --server unix:/x sta\t", "<--server><unix:/x><status>"),
     ("redlockctl run a --server htt\t", "<run><a><--server><http://127.0.0.1:8080>"),
     ("redlockctl acquire a --token-file /etc/hostn\t", "<acquire><a><--token-file></etc/hostname>"),
+    ("redlockctl release a --forc\t", "<release><a><--force>"), ("redlockctl ke\t", "<key>"), ("redlockctl key ha\t", "<key><hash>"),
+    ("redlockctl key new --pref\t", "<key><new><--prefix>"), ("redlockctl key new --right insp\t", "<key><new><--right><inspect>"),
+    ("redlockctl key new --prefix a --na\t", "<key><new><--prefix><a><--name>"), ("redlockctl key hash --key-file /etc/hostn\t", "<key><hash><--key-file></etc/hostname>"),
+    ("redlockctl status a --cac\t", "<status><a><--cacert>"), ("redlockctl --key /etc/hostn\t", "<--key></etc/hostname>"),
+    ("redlockctl --cert /x sta\t", "<--cert></x><status>"),
     ("redlockctl run a -- readlin\t", "<run><a><--><readlink>"), ("redlockctl run a --ttl 30s -- pwd /etc/hostn\t", "<run><a><--ttl><30s><--><pwd></etc/hostname>"),
 ])
 def test_words(shell, typed, shown):

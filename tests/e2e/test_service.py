@@ -260,7 +260,7 @@ def test_sigterm_drains(lab):
     for proxy in proxies:
         proxy.reply_delay = 0.4
     body = b'{"resource":"in-flight"}'
-    busy.sendall(b"POST /locks HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    busy.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     wait_until(lambda: servers[0].cli("EXISTS", "in-flight"), what="in flight")
     start = time.monotonic()
     service.process.send_signal(signal.SIGTERM)
@@ -292,7 +292,7 @@ def test_sigterm_does_not_wait_longer_than_drain_ms(lab):
         proxy.swallow = True
     busy = service.connect()
     body = b'{"resource":"x"}'
-    busy.sendall(b"POST /locks HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    busy.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     wait_until(lambda: servers[0].cli("EXISTS", "x"), what="in flight")
     start = time.monotonic()
     service.stop(signal.SIGTERM)
@@ -372,7 +372,7 @@ def test_a_log_that_nobody_reads_stops_nothing(lab):
     with bare_redlockd(*options, listens_at=path) as process:
         plain = connect_to(f"unix:{path}")
         for _ in range(2000):
-            plain.sendall(b"GET /locks/" + b"a" * 200 + b" HTTP/1.1\r\nHost: t\r\n\r\n")
+            plain.sendall(b"GET /locks/" + b"a" * 200 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert read_response(plain).status == 200
         plain.close()
         metrics = curl(f"unix:{path}", "GET", "/metrics").body.decode()
@@ -451,9 +451,9 @@ def test_the_other_pages(service):
 
 
 @pytest.mark.parametrize("sent", [
-    b"", b"GET", b"GET /healthz HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nHost: t\r\nX-A: ",
-    b"POST /locks HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n{",
-    b"POST /locks HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n{",
+    b"", b"GET", b"GET /healthz HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ",
+    b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+    b"POST /locks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n{",
 ], ids=["nothing", "word", "line", "header", "body", "chunk"])
 def test_a_slow_client_is_closed_after_an_absolute_deadline(lab, sent):
     """One byte every 100 ms keeps it busy, but not for ever."""
@@ -486,7 +486,7 @@ def test_a_client_that_does_not_take_its_answer_is_closed(lab):
     plain.settimeout(0.2)
     try:
         for _ in range(100):
-            plain.sendall(b"GET /openapi.yaml HTTP/1.1\r\nHost: t\r\n\r\n" * 200)
+            plain.sendall(b"GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
     except OSError:
         pass
     gauge = "redlockd_http_connections"
@@ -497,7 +497,7 @@ def test_a_client_that_does_not_take_its_answer_is_closed(lab):
 def test_an_idle_connection_is_closed(lab):
     service = lab.service(1, "--idle-timeout-ms", "500")
     plain = service.connect()
-    plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n")
+    plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert read_response(plain).status == 200
     start = time.monotonic()
     assert plain.recv(100) == b""
@@ -509,7 +509,7 @@ def test_slow_clients_do_not_disturb_the_others(lab):
     service = lab.service(3)
     slow = [service.connect() for _ in range(200)]
     for plain in slow:
-        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n{")
+        plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
     answer = service.curl("POST", "/locks", body={"resource": "x"})
     assert answer.status == 201 and answer.seconds < 1 * SLOW
     for plain in slow:
@@ -522,14 +522,14 @@ def test_connections_above_the_bound_are_refused(lab):
     wait_until(lambda: b"\nredlockd_http_connections 1\n" in first.call("GET", "/metrics").body, what="the others are gone")
     kept = [first.connection.sock, *(service.connect() for _ in range(4))]
     for plain in kept:
-        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n")
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_response(plain).status == 200
     extra = service.connect()
-    extra.sendall(b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n")
+    extra.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     answer = read_response(extra)
     assert answer.status == 429 and answer.code == "too-many-requests" and answer.headers["retry-after"] == "1"
     extra.close()
-    kept[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n")
+    kept[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert read_response(kept[0]).status == 200
     kept.pop().close()
     wait_until(lambda: service.curl("GET", "/healthz").status == 200, what="room for one more")
@@ -541,7 +541,7 @@ def test_pipelined_requests_are_answered_in_order(service, resource):
     plain = service.connect()
     names = [f"{resource}/{number}" for number in range(20)]
     bodies = [json.dumps({"resource": name}).encode() for name in names]
-    plain.sendall(b"".join(b"POST /locks HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body) for body in bodies))
+    plain.sendall(b"".join(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body) for body in bodies))
     received = b""
     while received.count(b'"drift_ms"') < 20:
         piece = plain.recv(65536)
@@ -553,7 +553,7 @@ def test_pipelined_requests_are_answered_in_order(service, resource):
 
 
 def test_http_1_0_and_connection_close(service):
-    for request in (b"GET /healthz HTTP/1.0\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"):
+    for request in (b"GET /healthz HTTP/1.0\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"):
         plain = service.connect()
         plain.sendall(request)
         received = b""

@@ -36,7 +36,7 @@ class Waiter:
 
     def send(self, method, path, body):
         content = json.dumps(body).encode()
-        self.plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: e2e\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+        self.plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
 
     def is_answered(self):
         return bool(select.select([self], [], [], 0)[0])

@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fuzz.h"
@@ -30,7 +31,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argc;
 	(void)argv;
 	file = memfd_create("configuration", MFD_CLOEXEC);
-	MUST(file >= 0 && freopen("/dev/null", "w", stdout) != NULL, "no file");
+	MUST(file >= 0 && fchmod(file, 0600) == 0 && freopen("/dev/null", "w", stdout) != NULL, "no file");
 	snprintf(path, sizeof path, "/proc/self/fd/%d", file);
 	return 0;
 }
@@ -152,7 +153,7 @@ static void count_secret(const char *text, size_t len, unsigned *passwords, unsi
 		*(at + SECRET_LEN < end && at[SECRET_LEN] == '@' ? passwords : others) += 1;
 }
 
-/* What is not for a value of ours is shown as it is: the path of the file, a form of the help. */
+/* What is not for a value of ours is shown as it is: the path of a file, a form of the help. */
 static bool shows_itself(const char *word, const char *name)
 {
 	char good[128];
@@ -166,9 +167,10 @@ static bool has_password(const struct given *given, const char *text, size_t siz
 	unsigned passwords = 0, others = 0;
 	count_secret(text, size, &passwords, &others);
 	for (int i = 1; i < given->argc; i++)
-		others += shows_itself(given->argv[i], "--config") || shows_itself(given->argv[i], "--help") || shows_itself(given->argv[i], "--version");
+		others += shows_itself(given->argv[i], "--config") || shows_itself(given->argv[i], "--masters-file") ||
+			  shows_itself(given->argv[i], "--help") || shows_itself(given->argv[i], "--version");
 	for (int i = 0; i < given->env_count; i++)
-		others += shows_itself(given->environment[i], "REDLOCKD_CONFIG");
+		others += shows_itself(given->environment[i], "REDLOCKD_CONFIG") || shows_itself(given->environment[i], "REDLOCKD_MASTERS_FILE");
 	return passwords > 0 && others == 0;
 }
 

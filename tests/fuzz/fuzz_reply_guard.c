@@ -9,12 +9,14 @@
 static void check_guard(struct guard *guard, const struct guard_event *event)
 {
 	uint64_t least_us = guard->params.max_ttl_us + guard->params.margin_us;
+	uint64_t most_us = UINT64_C(86400000000) * 102 / 100 + guard->params.margin_us; /* the longest lease there can be, and its drift */
 	struct guard_action action;
 	guard_event(guard, event);
 	for (int i = 0; i < 3; i++)
 		guard_next(guard, 0, event->now_us, event->now_us, &action);
 	uint64_t left_us = guard_bar_left_us(guard, 0, event->now_us);
 	MUST(guard->masters[0].state != GUARD_CONDEMNED || left_us >= least_us, "a bar of %llu us", (unsigned long long)left_us);
+	MUST(left_us <= most_us, "a bar of %llu us", (unsigned long long)left_us);
 }
 
 static void check_event(const redisReply *reply, enum guard_event_kind kind, bool voting)

@@ -72,7 +72,7 @@ int connect_unix(void)
 	set_nonblocking(pair[0]);
 	set_nonblocking(pair[1]);
 	world.served = pair[1];
-	api_accept(world.api, pair[1], (struct sockaddr *)&address, sizeof(address.sun_family));
+	api_accept(world.api, pair[1], (struct sockaddr *)&address, sizeof(address.sun_family), false);
 	return pair[0];
 }
 
@@ -91,7 +91,7 @@ int connect_tcp(void)
 	close(listener);
 	set_nonblocking(client);
 	set_nonblocking(world.served);
-	api_accept(world.api, world.served, (struct sockaddr *)&address, len);
+	api_accept(world.api, world.served, (struct sockaddr *)&address, len, false);
 	return client;
 }
 

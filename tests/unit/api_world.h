@@ -16,7 +16,7 @@
 #include "internal.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
-#define HOST "Host: test\r\n"
+#define HOST "Host: localhost\r\n"
 #define S(literal) literal, sizeof(literal) - 1
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -54,6 +54,11 @@ void lease_cancel(struct lease_op *op)
 		leases_of_cancelled->cancelled++;
 }
 
+void lease_release_unheard(struct leases *leases, const struct lease_request *request)
+{
+	(void)lease_submit(leases, request, NULL, NULL);
+}
+
 void lease_give_back(struct leases *leases, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])
 {
 	leases->given_back++;

@@ -128,8 +128,12 @@ void masters_line_shut(struct masters *masters)
 
 void masters_note_silence(struct masters *masters, size_t i)
 {
-	(void)masters;
-	(void)i;
+	masters->silent |= 1U << i;
+}
+
+bool masters_have_unread(const struct masters *masters, size_t i)
+{
+	return (masters->unread & 1U << i) != 0;
 }
 
 void masters_flush(struct masters *masters)

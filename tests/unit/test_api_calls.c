@@ -228,8 +228,8 @@ END_TEST
 START_TEST(test_origin)
 {
 	int client = connect_tcp();
-	static const char *const good[] = {"Origin: http://x\r\nContent-Type: application/json\r\n",
-					   "Origin: http://x\r\nContent-Type: Application/JSON; charset=utf-8\r\n", "Content-Type: text/plain\r\n",
+	static const char *const good[] = {"Origin: http://localhost\r\nContent-Type: application/json\r\n",
+					   "Origin: http://localhost\r\nContent-Type: Application/JSON; charset=utf-8\r\n", "Content-Type: text/plain\r\n",
 					   "Content-Type: application/x-www-form-urlencoded\r\n"};
 	char head[256];
 
@@ -237,8 +237,12 @@ START_TEST(test_origin)
 		snprintf(head, sizeof(head), "POST /locks HTTP/1.1\r\n%s", good[i]);
 		ck_assert_int_eq(ask_body(client, head, "{\"resource\":\"a\"}"), 201);
 	}
-	ck_assert_int_eq(ask(client, "GET /healthz HTTP/1.1\r\n" HOST "Origin: http://x\r\n\r\n"), 200);
+	ck_assert_int_eq(ask(client, "GET /healthz HTTP/1.1\r\n" HOST "Origin: http://localhost\r\n\r\n"), 200);
 	HAS_NOT("Access-Control");
+	ck_assert_int_eq(ask(client, "GET /healthz HTTP/1.1\r\n" HOST "Origin: http://x\r\n\r\n"), 403);
+	assert_code("forbidden");
+	HAS_NOT("Access-Control");
+	ck_assert_int_eq(ask(client, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), 403);
 	close(client);
 }
 END_TEST

@@ -82,6 +82,14 @@ static const struct {
 	{S("GET /healthz HTTP/1.1\r\n" HOST " folded: x\r\n\r\n"), 400},
 	{S("GET /healthz HTTP/1.1\r\n " HOST "\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Leng: 16\r\n th\r\n\r\n{\"resource\":\"a\"}"), 400},
+	/* NUL LF, which looks like CR LF to us with the 0.9 series: the framing of what comes of it is checked like any other. */
+	{S("POST /locks HTTP/1.1\r\n" HOST "X: a\0\nContent-Length: 16\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "X: a\0\nContent-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 26\0\nTransfer-Encoding: chunked\0\n\0\n" CHUNKED), 400},
+	{S("GET /healthz HTTP/1.1\r\nHost: a\0\nHost: a\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "X: a\0\n folded\r\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "X: a\0\0\n\r\n"), 400},
+	{S("GET /healthz HTTP/1.1\r\n" HOST "X: a\0\r\n\r\n"), 400},
 	/* framing */
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nContent-Length: 0\r\n\r\n{\"resource\":\"a\"}"), 400},
@@ -148,10 +156,10 @@ static const struct {
 	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\nContent-Length: 52\r\n\r\n"
 	   "{\"token\":\"f123456789abcdef0123456789abcdef01234567\"}"), 400},
 	/* an Origin without JSON */
-	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://x\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: null\r\nContent-Type: text/plain\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: x\r\nContent-Type: application/jsonx\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: x\r\nContent-Type: application/json\r\nContent-Type: text/plain\r\n"
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Type: text/plain\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Type: application/jsonx\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Type: application/json\r\nContent-Type: text/plain\r\n"
 	   "Content-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
 };
 
@@ -254,8 +262,8 @@ START_TEST(test_header_limits)
 	ck_assert_int_eq(ask_headers(64, 1), 200);
 	ck_assert_int_eq(ask_headers(65, 1), 431);
 	assert_code("too-large");
-	ck_assert_int_eq(ask_headers(2, 8192 - 12 - 5), 200);
-	ck_assert_int_eq(ask_headers(2, 8192 - 12 - 5 + 1), 431);
+	ck_assert_int_eq(ask_headers(2, 8192 - (int)sizeof("Host: localhost") - 1 - 5), 200);
+	ck_assert_int_eq(ask_headers(2, 8192 - (int)sizeof("Host: localhost") - 1 - 5 + 1), 431);
 	ck_assert_int_eq(ask_headers(2, 20000), 431);
 	ck_assert_int_eq(ask_headers(2, 100000), 431); /* more than the library's own bound */
 }

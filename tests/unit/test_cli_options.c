@@ -7,10 +7,11 @@
 #include "status.h"
 
 #define TOKEN "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
+#define KEY "rlk_pqmVK0dQq5ZqTQx9h5s1xG2b9bqv8s1kq2bC3dE4fG5"
 #define ARGS(...) ((char *[]){"redlockctl", __VA_ARGS__, NULL})
 
 static struct options options;
-static const struct options_environment nothing = {NULL, NULL};
+static const struct options_environment nothing = {.server = NULL};
 
 static void good(char **argv)
 {
@@ -110,6 +111,141 @@ START_TEST(secrets_are_not_repeated)
 }
 END_TEST
 
+START_TEST(credentials_of_the_command_line)
+{
+	good(ARGS("status", "a", "--cacert", "ca", "--cert", "c", "--key", "k", "--key-file", "f"));
+	ck_assert_str_eq(options.credentials.ca_file, "ca");
+	ck_assert_str_eq(options.credentials.cert_file, "c");
+	ck_assert_str_eq(options.credentials.cert_key_file, "k");
+	ck_assert_str_eq(options.credentials.api_key_file, "f");
+	ck_assert_str_eq(options.credentials.api_key, "");
+	good(ARGS("--key-file=f", "run", "a", "--cert", "both", "--", "c", "--key", "x"));
+	ck_assert_ptr_null(options.credentials.cert_key_file);
+	bad(ARGS("list", "--key", "k"), "--cert");
+	bad(ARGS("list", "--key-file", ""), "--key-file");
+	bad(ARGS("list", "--key-file", "-"), "--key-file");
+	bad(ARGS("key", "new", "--cacert", "x"), "--cacert");
+}
+END_TEST
+
+START_TEST(credentials_of_the_environment)
+{
+	struct options_environment environment = {.cacert = "ca", .cert = "c", .key = "k", .key_file = "f"};
+	ck_assert(options_parse(&options, ARGS("status", "a"), &environment));
+	ck_assert_str_eq(options.credentials.ca_file, "ca");
+	ck_assert_str_eq(options.credentials.cert_key_file, "k");
+	ck_assert_str_eq(options.credentials.api_key_file, "f");
+	ck_assert(options_parse(&options, ARGS("status", "a", "--cert", "mine"), &environment));
+	ck_assert_str_eq(options.credentials.cert_file, "mine");
+	ck_assert_ptr_null(options.credentials.cert_key_file); /* the environment's belongs to another certificate */
+	ck_assert(options_parse(&options, ARGS("status", "a", "--key", "mine"), &environment));
+	ck_assert_str_eq(options.credentials.cert_file, "c");
+	ck_assert_str_eq(options.credentials.cert_key_file, "mine");
+	environment.api_key = KEY;
+	ck_assert(!options_parse(&options, ARGS("status", "a"), &environment));
+	ck_assert_ptr_nonnull(strstr(options.message, "REDLOCKCTL_KEY_FILE"));
+	ck_assert(options_parse(&options, ARGS("status", "a", "--key-file", "g"), &environment));
+	ck_assert_str_eq(options.credentials.api_key_file, "g");
+	ck_assert_str_eq(options.credentials.api_key, "");
+	environment = (struct options_environment){.cacert = "", .cert = "", .key = "", .key_file = "", .api_key = KEY "\n"};
+	ck_assert(options_parse(&options, ARGS("status", "a"), &environment));
+	ck_assert_str_eq(options.credentials.api_key, KEY);
+	ck_assert_ptr_null(options.credentials.api_key_file);
+	ck_assert_ptr_null(options.credentials.ca_file);
+	ck_assert_ptr_null(options.credentials.cert_key_file);
+	ck_assert(options_parse(&options, ARGS("key", "new"), &environment));
+	environment = (struct options_environment){.key = "k"};
+	ck_assert(!options_parse(&options, ARGS("status", "a"), &environment));
+	ck_assert_ptr_nonnull(strstr(options.message, "REDLOCKCTL_KEY"));
+}
+END_TEST
+
+static void is_silent(char **argv, const struct options_environment *environment, const char *named)
+{
+	ck_assert(!options_parse(&options, argv, environment));
+	ck_assert_msg(strstr(options.message, named) != NULL, "%s", options.message);
+	ck_assert_ptr_null(strstr(options.message, "rlk_"));
+	ck_assert_ptr_null(strstr(options.message, "too-short"));
+}
+
+/* A key that stands where its file should is not used, and not shown. */
+START_TEST(keys_are_not_repeated)
+{
+	static const char *const with_files[] = {"--cacert", "--cert", "--key", "--key-file"};
+	for (size_t i = 0; i < sizeof(with_files) / sizeof(*with_files); i++)
+		is_silent(ARGS("status", "a", (char *)with_files[i], KEY), &nothing, with_files[i]);
+	is_silent(ARGS("key", "new", "--out", KEY), &nothing, "--out");
+	is_silent(ARGS("list"), &(struct options_environment){.cacert = KEY}, "REDLOCKCTL_CACERT");
+	is_silent(ARGS("list"), &(struct options_environment){.cert = KEY}, "REDLOCKCTL_CERT");
+	is_silent(ARGS("list"), &(struct options_environment){.cert = "c", .key = KEY}, "REDLOCKCTL_KEY:");
+	is_silent(ARGS("list"), &(struct options_environment){.key_file = KEY}, "REDLOCKCTL_KEY_FILE");
+	is_silent(ARGS("list"), &(struct options_environment){.api_key = "too-short"}, "REDLOCKCTL_API_KEY");
+	is_silent(ARGS("list", "--api-key=" KEY), &nothing, "--api-key");
+}
+END_TEST
+
+START_TEST(keys)
+{
+	good(ARGS("key", "new"));
+	ck_assert_int_eq(options.command, COMMAND_KEY_NEW);
+	ck_assert_uint_eq(options.prefix_count, 0);
+	ck_assert_uint_eq(options.rights, 0);
+	good(ARGS("--json", "key", "new", "--name", "a.B_1-", "--prefix", "x/", "--prefix", "", "--right", "admin", "--right=acquire", "--out", "f"));
+	ck_assert_str_eq(options.key_name, "a.B_1-");
+	ck_assert_uint_eq(options.prefix_count, 2);
+	ck_assert_str_eq(options.prefixes[0], "x/");
+	ck_assert_str_eq(options.prefixes[1], "");
+	ck_assert_uint_eq(options.rights, 9);
+	ck_assert_str_eq(options.out, "f");
+	good(ARGS("key", "hash", "--key-file", "-"));
+	ck_assert_int_eq(options.command, COMMAND_KEY_HASH);
+	good(ARGS("key", "--help"));
+	ck_assert_int_eq(options.command, COMMAND_HELP);
+	bad(ARGS("key"), "new or hash");
+	bad(ARGS("key", "--json", "new"), "new or hash");
+	bad(ARGS("key", "new", "x"), "NAME");
+	bad(ARGS("key", "new", "--name", ""), "--name");
+	bad(ARGS("key", "new", "--name", "a b"), "--name");
+	bad(ARGS("key", "new", "--right", "all"), "--right");
+	bad(ARGS("key", "new", "--prefix", "\x1b"), "--prefix");
+	bad(ARGS("key", "new", "--key-file", "f"), "--key-file");
+	bad(ARGS("key", "hash", "--out", "f"), "--out");
+}
+END_TEST
+
+START_TEST(bounds_of_keys)
+{
+	char name[OPTIONS_KEY_NAME_MAX + 2], *many[3 + 2 * OPTIONS_PREFIXES_MAX + 3] = {"redlockctl", "key", "new"};
+	memset(name, 'x', sizeof(name));
+	name[OPTIONS_KEY_NAME_MAX] = '\0';
+	good(ARGS("key", "new", "--name", name));
+	name[OPTIONS_KEY_NAME_MAX] = 'x';
+	name[OPTIONS_KEY_NAME_MAX + 1] = '\0';
+	bad(ARGS("key", "new", "--name", name), "--name");
+	for (size_t i = 3; i < 3 + 2 * OPTIONS_PREFIXES_MAX; i++)
+		many[i] = i % 2 == 1 ? "--prefix" : "p";
+	good(many);
+	ck_assert_uint_eq(options.prefix_count, OPTIONS_PREFIXES_MAX);
+	many[3 + 2 * OPTIONS_PREFIXES_MAX] = "--prefix";
+	many[3 + 2 * OPTIONS_PREFIXES_MAX + 1] = "p";
+	bad(many, "--prefix");
+}
+END_TEST
+
+START_TEST(force)
+{
+	struct options_environment environment = {.token = TOKEN};
+	good(ARGS("release", "a", "--force"));
+	ck_assert(options.force);
+	ck_assert_ptr_null(options.token);
+	ck_assert(options_parse(&options, ARGS("release", "a", "--force"), &environment));
+	ck_assert_ptr_null(options.token);
+	bad(ARGS("release", "a", "--force", "--token", TOKEN), "--force");
+	bad(ARGS("release", "a", "--force", "--token-file", "f"), "--force");
+	bad(ARGS("extend", "a", "--force"), "--force");
+}
+END_TEST
+
 START_TEST(bounds)
 {
 	bad(ARGS("run", "a", "--ttl", "199ms", "--", "c"), "--ttl");
@@ -158,6 +294,12 @@ int main(void)
 	tcase_add_test(tests, help_and_version);
 	tcase_add_test(tests, from_the_environment);
 	tcase_add_test(tests, secrets_are_not_repeated);
+	tcase_add_test(tests, credentials_of_the_command_line);
+	tcase_add_test(tests, credentials_of_the_environment);
+	tcase_add_test(tests, keys_are_not_repeated);
+	tcase_add_test(tests, keys);
+	tcase_add_test(tests, bounds_of_keys);
+	tcase_add_test(tests, force);
 	tcase_add_test(tests, bounds);
 	tcase_add_test(tests, names);
 	suite_add_tcase(suite, tests);

@@ -7,16 +7,30 @@
 
 static const struct {
 	const char *text, *base, *unix_path;
+	bool is_tls, is_exposed;
 } good[] = {
-	{"http://127.0.0.1:8080", "http://127.0.0.1:8080", ""},
-	{"http://127.0.0.1:8080/", "http://127.0.0.1:8080", ""},
-	{"http://lock-1.example_net:1", "http://lock-1.example_net:1", ""},
-	{"http://[::1]:65535", "http://[::1]:65535", ""},
-	{"unix:/run/redlockd.sock", "http://localhost", "/run/redlockd.sock"},
+	{"http://127.0.0.1:8080", "http://127.0.0.1:8080", "", false, false},
+	{"http://127.0.0.1:8080/", "http://127.0.0.1:8080", "", false, false},
+	{"http://lock-1.example_net:1", "http://lock-1.example_net:1", "", false, true},
+	{"http://[::1]:65535", "http://[::1]:65535", "", false, false},
+	{"unix:/run/redlockd.sock", "http://localhost", "/run/redlockd.sock", false, false},
+	{"https://lock-1.example_net:1", "https://lock-1.example_net:1", "", true, false},
+	{"https://127.0.0.1:8080/", "https://127.0.0.1:8080", "", true, false},
+	{"https://[2001:db8::1]:443", "https://[2001:db8::1]:443", "", true, false},
+	{"http://localhost:1", "http://localhost:1", "", false, false},
+	{"http://a.LocalHost:1", "http://a.LocalHost:1", "", false, false},
+	{"http://notlocalhost:1", "http://notlocalhost:1", "", false, true},
+	{"http://localhost.example:1", "http://localhost.example:1", "", false, true},
+	{"http://127.255.255.254:1", "http://127.255.255.254:1", "", false, false},
+	{"http://128.0.0.1:1", "http://128.0.0.1:1", "", false, true},
+	{"http://127.0.0.1.example:1", "http://127.0.0.1.example:1", "", false, true},
+	{"http://127.0.0.1x:1", "http://127.0.0.1x:1", "", false, true},
+	{"http://[::2]:1", "http://[::2]:1", "", false, true},
+	{"http://[::]:1", "http://[::]:1", "", false, true},
 };
 
 static const char *const bad[] = {
-	"", "127.0.0.1:8080", "https://x:1", "HTTP://x:1", "http://", "http://:1", "http:///", "http://x", "http://x:", "http://x:0", "http://x:65536", "http://x:1a", "http://x:+1",
+	"", "127.0.0.1:8080", "https://", "https:///", "https://x", "https://x:0", "https://x:1/y", "https://u:p@x:1", "httpss://x:1", "HTTP://x:1", "http://", "http://:1", "http:///", "http://x", "http://x:", "http://x:0", "http://x:65536", "http://x:1a", "http://x:+1",
 	"http://x:000001", "http://x:1/path", "http://x:1?q", "http://x:1#f", "http://u:p@x:1", "http://x y:1", "http://x\n:1", "http://[]:1", "http://[::1:1", "http://[::1]",
 	"http://[x]:1", "http://x:1//", "unix:", "unix:relative"
 };
@@ -29,6 +43,8 @@ START_TEST(good_ones)
 	ck_assert_str_eq(server.text, good[_i].text);
 	ck_assert_str_eq(server.base, good[_i].base);
 	ck_assert_str_eq(server.unix_path, good[_i].unix_path);
+	ck_assert_int_eq(server.is_tls, good[_i].is_tls);
+	ck_assert_int_eq(server.is_exposed, good[_i].is_exposed);
 }
 END_TEST
 

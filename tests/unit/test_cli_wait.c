@@ -9,6 +9,7 @@
 
 static const struct answer held = {.outcome = OUTCOME_HELD, .retry_after_ms = 60000}, nearly = {.outcome = OUTCOME_HELD, .retry_after_ms = 120};
 static const struct answer split = {.outcome = OUTCOME_SPLIT}, gone = {.outcome = OUTCOME_UNAVAILABLE}, invalid = {.outcome = OUTCOME_INVALID};
+static const struct answer untrusted = {.outcome = OUTCOME_UNTRUSTED}, forbidden = {.outcome = OUTCOME_FORBIDDEN};
 static const struct answer busy = {.outcome = OUTCOME_UNAVAILABLE, .is_busy = true, .retry_after_ms = 3000};
 static const struct answer no_waiting = {.outcome = OUTCOME_INVALID, .bounds_wait = true};
 static const struct answer bound = {.outcome = OUTCOME_INVALID, .bounds_wait = true, .wait_max_ms = 5000};
@@ -202,13 +203,34 @@ START_TEST(no_use_in_waiting)
 	struct wait wait = waiting(2, 300000);
 	wait_ask(&wait, T0);
 	gives_up(wait_next(&wait, &invalid, 0, T0));
+	wait = waiting(2, 300000);
+	wait_ask(&wait, T0);
+	gives_up(wait_next(&wait, &forbidden, 0, T0));
+}
+END_TEST
+
+/* A certificate that is not trusted: the others are asked, that one never again; with none left there is no use in waiting. */
+START_TEST(a_server_that_is_not_trusted)
+{
+	struct wait wait = waiting(2, 300000);
+	wait_ask(&wait, T0);
+	asks(wait_next(&wait, &untrusted, 0, T0), 60000);
+	ck_assert_uint_eq(wait.server, 1);
+	pauses(wait_next(&wait, &gone, UINT32_MAX, T0), T0 + 1000 * MS);
+	ck_assert_uint_eq(wait.server, 1);
+	wait_ask(&wait, T0 + 1000 * MS);
+	gives_up(wait_next(&wait, &untrusted, 0, T0 + 1000 * MS));
+	wait = waiting(2, 0);
+	wait_ask(&wait, T0);
+	asks(wait_next(&wait, &untrusted, 0, T0), 0);
+	gives_up(wait_next(&wait, &untrusted, 0, T0));
 }
 END_TEST
 
 /* Whatever the servers say: it ends when the time is up, nobody is asked in a tight loop, and nobody is asked to wait beyond the end. */
 static void draw_answers(uint32_t seed)
 {
-	static const struct answer *const answers[] = {&held, &nearly, &split, &gone, &busy, &no_waiting, &bound, &short_bound, &usual_bound};
+	static const struct answer *const answers[] = {&held, &nearly, &split, &gone, &busy, &untrusted, &no_waiting, &bound, &short_bound, &usual_bound};
 	uint32_t state = seed * 2654435761U + 1;
 	struct wait wait = waiting(1 + (size_t)seed % 4, 20000);
 	uint64_t now_us = T0;
@@ -265,6 +287,7 @@ int main(void)
 	tcase_add_test(tests, no_wait);
 	tcase_add_test(tests, the_last_try_is_at_the_end);
 	tcase_add_test(tests, no_use_in_waiting);
+	tcase_add_test(tests, a_server_that_is_not_trusted);
 	tcase_add_test(tests, a_bound_of_nearly_nothing);
 	tcase_add_test(tests, any_answers);
 	suite_add_tcase(suite, tests);

@@ -75,12 +75,9 @@ static redisReply *words_of(const char *command, size_t len)
 
 static redisReply *format_command(const struct lease_command *what)
 {
-	size_t len = 0;
-	char *command = lease_command_format(&options, &request, what, &len);
-	ck_assert_ptr_nonnull(command);
-	redisReply *words = words_of(command, len);
-	lease_command_free(command);
-	return words;
+	char command[LEASE_COMMAND_SOURCE_MAX];
+	size_t len = lease_command_format(&options, &request, what, command, what->with_source ? sizeof command : LEASE_COMMAND_MAX);
+	return words_of(command, len);
 }
 
 static redisReply *format(enum redlock_script script, uint64_t fence, bool with_source)
@@ -238,13 +235,11 @@ static uint64_t stamp_until_us = REDLOCK_NEVER;
 static redisReply *stamp(enum redlock_script script, uint64_t certificate, uint64_t *ret_certificate)
 {
 	struct lease_command what = { .script = script, .token = TOKEN, .fence = 1 };
-	size_t len = 0;
-	char *command = lease_command_format(&options, &request, &what, &len);
+	char command[LEASE_COMMAND_MAX];
+	size_t len = lease_command_format(&options, &request, &what, command, sizeof command);
 	masters.guard.masters[0].certificate = certificate;
 	*ret_certificate = master_guard_stamp(&masters.list[0], command, len, stamp_until_us);
-	redisReply *words = words_of(command, len);
-	lease_command_free(command);
-	return words;
+	return words_of(command, len);
 }
 
 static void assert_stamp(uint64_t certificate, const char *shown, const char *deadline)

@@ -260,6 +260,50 @@ START_TEST(other_files_are_left_alone)
 }
 END_TEST
 
+static bool is_local(const struct listen_address *address)
+{
+	bool local = false;
+
+	ck_assert_msg(listen_find_local(address, &local, message, sizeof(message)), "%s", message);
+	return local;
+}
+
+START_TEST(who_can_reach_an_address)
+{
+	static const char *const local[] = {"127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"};
+	static const char *const open[] = {"0.0.0.0", "::", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1", "255.255.255.255"};
+	struct listen_address address = unix_path("a.sock");
+
+	ck_assert(is_local(&address));
+	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++) {
+		address = tcp(local[i], 1);
+		ck_assert_msg(is_local(&address), "%s", local[i]);
+	}
+	for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++) {
+		address = tcp(open[i], 1);
+		ck_assert_msg(!is_local(&address), "%s", open[i]);
+	}
+	bool found;
+	address = tcp("no-such-name.invalid", 1);
+	ck_assert(!listen_find_local(&address, &found, message, sizeof(message)));
+	ck_assert_msg(strstr(message, "no-such-name.invalid") != NULL, "%s", message);
+}
+END_TEST
+
+START_TEST(danger)
+{
+	for (unsigned i = 0; i < 16; i++) {
+		bool local = i & 1, tls = i & 2, keys = i & 4, authorities = i & 8;
+		bool asked = keys || (tls && authorities);
+		enum listen_danger expected = local ? LISTEN_SAFE : !asked ? LISTEN_OPEN : tls ? LISTEN_SAFE : LISTEN_READABLE;
+		ck_assert_int_eq(listen_danger(local, tls, keys, authorities), expected);
+	}
+	ck_assert_int_eq(listen_danger(false, false, false, true), LISTEN_OPEN);
+	ck_assert_int_eq(listen_danger(false, true, false, false), LISTEN_OPEN);
+	ck_assert_int_eq(listen_danger(false, false, true, false), LISTEN_READABLE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("listen");
@@ -267,6 +311,8 @@ int main(void)
 
 	tcase_add_checked_fixture(all, make_folder, remove_folder);
 	tcase_add_test(all, any_port_is_shown);
+	tcase_add_test(all, who_can_reach_an_address);
+	tcase_add_test(all, danger);
 	tcase_add_test(all, it_does_not_block_and_is_not_inherited);
 	tcase_add_test(all, names_are_resolved);
 	tcase_add_test(all, ipv6_is_for_ipv6_only);

@@ -224,7 +224,7 @@ START_TEST(masters_may_be_a_list_in_every_source)
 {
 	const char *list = "redis://a:1,unix:/b,redis://:p%2Cw@[::1]/2";
 
-	for (int source = 0; source < SOURCES; source++) {
+	for (int source = 1; source < SOURCES; source++) { /* not as a flag: there is a password in it */
 		give("masters", source, source == 2 ? quoted(list) : list);
 		assert_loads();
 		ck_assert_uint_eq(options.master_count, 3);

@@ -1,5 +1,6 @@
 /* Addresses of listeners and masters: every form that is allowed, with all its parts, and many that are not. */
 #include "options.h"
+#include "master_tls.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -138,16 +139,26 @@ START_TEST(bad_masters_are_refused)
 }
 END_TEST
 
-START_TEST(tls_is_understood_and_refused)
+/* Understood in any build, and refused in one that cannot speak it. */
+START_TEST(tls_is_understood)
 {
 	static const char *const urls[] = {"rediss://h", "rediss://u:p@h:6380/1", "rediss://[::1]:7"};
+	static const char *const shown[] = {"rediss://h:6379", "rediss://h:6380/1", "rediss://[::1]:7"};
 	struct master_address address;
 	const char *reason;
 
 	for (size_t i = 0; i < 3; i++) {
-		ck_assert(!options_parse_master(urls[i], &address, &reason));
-		ck_assert_str_eq(reason, "TLS to masters is not supported by this build");
+		bool taken = options_parse_master(urls[i], &address, &reason);
+		ck_assert(taken == master_tls_is_built());
+		if (taken) {
+			ck_assert(address.tls);
+			ck_assert_str_eq(address.shown, shown[i]);
+		} else {
+			ck_assert_str_eq(reason, MASTER_TLS_MISSING);
+		}
 	}
+	ck_assert(options_parse_master("redis://h", &address, &reason) && !address.tls);
+	ck_assert(options_parse_master("unix:/s", &address, &reason) && !address.tls);
 	/* a mistake in it is told first */
 	ck_assert(!options_parse_master("rediss://h:x", &address, &reason));
 	ck_assert_ptr_nonnull(strstr(reason, "port"));
@@ -199,7 +210,7 @@ int main(void)
 	tcase_add_loop_test(all, bad_listen_addresses_are_refused, 0, BAD_LISTENS);
 	tcase_add_loop_test(all, good_masters_are_understood, 0, MASTERS);
 	tcase_add_loop_test(all, bad_masters_are_refused, 0, BAD_MASTERS);
-	tcase_add_test(all, tls_is_understood_and_refused);
+	tcase_add_test(all, tls_is_understood);
 	tcase_add_test(all, parts_have_their_longest);
 	suite_add_tcase(suite, all);
 	SRunner *runner = srunner_create(suite);

@@ -1,0 +1,92 @@
+/* The decision itself, without a request and without a reply: see access.h. Any thread. */
+#include "access.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "headers.h"
+#include "tls.h"
+
+/* Every right but admin: what a certificate of the authority gives where there is no keys file. */
+enum { CERTIFICATE_RIGHTS = KEY_ACQUIRE | KEY_INSPECT | KEY_LIST };
+
+/* The right that a need asks for; 0: none. */
+static unsigned right_of(enum access_need need)
+{
+	static const unsigned rights[ACCESS_NEED_COUNT] = {
+		[ACCESS_ACQUIRE] = KEY_ACQUIRE,
+		[ACCESS_INSPECT] = KEY_INSPECT,
+		[ACCESS_LIST] = KEY_LIST,
+		[ACCESS_ADMIN] = KEY_ADMIN,
+	};
+
+	assert(need < ACCESS_NEED_COUNT);
+	return rights[need];
+}
+
+const char *access_right_name(enum access_need need)
+{
+	unsigned right = right_of(need);
+
+	return right != 0 ? key_right_name((enum key_right)right) : NULL;
+}
+
+static void identify_by_key(const struct keys *keys, const struct headers *headers, struct access_caller *caller)
+{
+	caller->key = keys != NULL ? keys_find(keys, headers->key, headers->key_len) : NULL;
+	if (caller->key != NULL)
+		caller->name = caller->key->name;
+	else
+		caller->reason = "The key is not known.";
+}
+
+static void identify_by_certificate(const struct keys *keys, const struct tls_peer *peer, struct access_caller *caller)
+{
+	if (peer->state == TLS_PEER_BAD) {
+		caller->reason = peer->reason;
+		return;
+	}
+	if (keys == NULL) {
+		caller->name = peer->count > 0 ? peer->names[0] : "certificate";
+		return;
+	}
+	caller->key = keys_find_certificate(keys, peer->names, peer->count);
+	if (caller->key != NULL)
+		caller->name = caller->key->name;
+	else
+		caller->reason = "No name in the client certificate is in the keys file.";
+}
+
+void access_identify(const struct keys *keys, const struct headers *headers, const struct tls_peer *peer, struct access_caller *ret_caller)
+{
+	*ret_caller = (struct access_caller){.controlled = keys != NULL || peer != NULL};
+	if (!ret_caller->controlled)
+		return;
+	if (headers->key != NULL && (keys != NULL || peer == NULL || peer->state == TLS_PEER_NONE))
+		identify_by_key(keys, headers, ret_caller);
+	else if (peer != NULL && peer->state != TLS_PEER_NONE)
+		identify_by_certificate(keys, peer, ret_caller);
+	else if (headers->other_scheme)
+		ret_caller->reason = "The only Authorization that is understood is Bearer.";
+	else
+		ret_caller->reason = keys != NULL ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY." : "A client certificate is needed.";
+	ret_caller->known = ret_caller->name != NULL;
+}
+
+enum access_verdict access_decide(enum access_need need, const struct access_caller *caller, const char *bytes, size_t len)
+{
+	unsigned right = right_of(need);
+
+	if (!caller->controlled || need == ACCESS_NOTHING || need == ACCESS_TOKEN)
+		return ACCESS_ALLOWED;
+	if (!caller->known)
+		return ACCESS_UNKNOWN;
+	if (need == ACCESS_KNOWN)
+		return ACCESS_ALLOWED;
+	assert(right != 0);
+	if (((caller->key != NULL ? caller->key->rights : CERTIFICATE_RIGHTS) & right) == 0)
+		return ACCESS_NO_RIGHT;
+	if (bytes == NULL || caller->key == NULL)
+		return ACCESS_ALLOWED;
+	return key_allows_prefix(caller->key, bytes, len) ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+}

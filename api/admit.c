@@ -1,0 +1,153 @@
+/* What a request must pass before its handler runs. See admit.h. */
+#include "admit.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "internal.h"
+
+bool admit_page(struct request *request, const char *method)
+{
+	const struct api_config *config = &request->connection->api->config;
+	const struct headers *headers = &request->headers;
+
+	if (request->connection->loopback && headers->host != NULL && !origin_is_local_host(headers->host, headers->host_len, &config->allow_hosts)) {
+		reply_problem(request, PROBLEM_FORBIDDEN, "The header Host names no address of this machine; --allow-host lists further names.", NULL);
+		return false;
+	}
+	if (!headers->has_origin)
+		return true;
+	request->origin = origin_find(headers->origin, headers->origin_len, &config->allow_origins);
+	if (request->origin == NULL && (headers->host == NULL || !origin_is_same(headers->origin, headers->origin_len, headers->host, headers->host_len))) {
+		reply_problem(request, PROBLEM_FORBIDDEN, "Pages of this Origin may not call; --allow-origin lists those that may.", NULL);
+		return false;
+	}
+	if (request->origin != NULL && headers->preflight && strcmp(method, "OPTIONS") == 0) {
+		reply_empty(request, 204);
+		request->reply.preflight = true;
+		return false;
+	}
+	return true;
+}
+
+static void refuse_rate(struct request *request, enum http_limit limit, const char *detail, uint32_t retry_ms)
+{
+	http_metrics_limited(request->connection->api->metrics, limit);
+	reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, detail, NULL);
+	request->reply.retry_after_s = retry_ms / 1000 + (retry_ms % 1000 > 0);
+}
+
+bool admit_address(struct request *request)
+{
+	const struct connection *connection = request->connection;
+	uint32_t retry_ms;
+
+	if (peer_take(connection->peer, connection->api->config.max_rate_per_address, api_now_us(), &retry_ms))
+		return true;
+	refuse_rate(request, HTTP_LIMIT_ADDRESS_RATE, "This address makes too many requests (--max-rate-per-address).", retry_ms);
+	return false;
+}
+
+static enum access_need need_of(const struct request *request)
+{
+	return request->force ? ACCESS_ADMIN : request->route->need;
+}
+
+/* Notes 401 or 403. */
+static bool refuse(struct request *request, enum access_verdict verdict)
+{
+	char detail[160];
+
+	switch (verdict) {
+	case ACCESS_ALLOWED:
+		return true;
+	case ACCESS_UNKNOWN:
+		reply_problem(request, PROBLEM_UNAUTHORIZED, request->caller.reason, NULL);
+		break;
+	case ACCESS_NO_RIGHT:
+		snprintf(detail, sizeof(detail), "The caller has no right to %s.", access_right_name(need_of(request)));
+		reply_problem(request, PROBLEM_FORBIDDEN, detail, NULL);
+		break;
+	case ACCESS_NO_PREFIX:
+		reply_problem(request, PROBLEM_FORBIDDEN,
+			      need_of(request) == ACCESS_LIST ? "The caller may list only what begins with one of its prefixes: ask with ?prefix=." :
+								"The resource begins with none of the caller's prefixes.",
+			      NULL);
+		break;
+	}
+	return false;
+}
+
+static bool take_rate(struct request *request)
+{
+	const struct key *key = request->caller.key;
+	uint32_t retry_ms;
+
+	if (key == NULL || rate_take(&key->usage->rate, key->rate, api_now_us(), &retry_ms))
+		return true;
+	refuse_rate(request, HTTP_LIMIT_KEY_RATE, "This key makes too many requests.", retry_ms);
+	return false;
+}
+
+bool admit_caller(struct request *request)
+{
+	const struct connection *connection = request->connection;
+	struct keys *keys = connection->api->keys;
+	enum access_need need = need_of(request);
+
+	if (need == ACCESS_NOTHING || need == ACCESS_TOKEN)
+		return true;
+	if (keys != NULL) /* the caller's key stays what it is until the request is over */
+		request->keys = keys_ref(keys);
+	access_identify(keys, &request->headers, connection_tls_peer(connection), &request->caller);
+	return refuse(request, access_decide(need, &request->caller, NULL, 0)) && take_rate(request);
+}
+
+bool admit_resource(struct request *request, const char *bytes, size_t len)
+{
+	return refuse(request, access_decide(need_of(request), &request->caller, bytes, len));
+}
+
+void admit_limit(const struct request *request, struct body_limits *limits)
+{
+	const struct key *key = request->caller.key;
+
+	if (key == NULL || key->max_ttl_ms == 0 || key->max_ttl_ms >= limits->max_ttl_ms)
+		return;
+	limits->max_ttl_ms = key->max_ttl_ms > limits->min_ttl_ms ? key->max_ttl_ms : limits->min_ttl_ms;
+	if (limits->default_ttl_ms > limits->max_ttl_ms)
+		limits->default_ttl_ms = limits->max_ttl_ms;
+}
+
+bool admit_wait(struct request *request)
+{
+	const struct key *key = request->caller.key;
+
+	assert(!request->counted);
+	if (key == NULL || request->lease.call != LEASE_ACQUIRE || request->lease.wait_ms == 0)
+		return true;
+	if (!key_wait_begin(key)) {
+		http_metrics_limited(request->connection->api->metrics, HTTP_LIMIT_KEY_WAITING);
+		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, "As many requests of this key wait already as may.", NULL);
+		request->reply.retry_after_s = 1;
+		return false;
+	}
+	request->counted = true;
+	return true;
+}
+
+void admit_wait_end(struct request *request)
+{
+	if (request->counted)
+		key_wait_end(request->caller.key);
+	request->counted = false;
+}
+
+void admit_end(struct request *request)
+{
+	admit_wait_end(request);
+	keys_unref(request->keys);
+	request->keys = NULL;
+	request->caller = (struct access_caller){0};
+}

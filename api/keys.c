@@ -1,0 +1,217 @@
+/* Keys: who is behind a key or a certificate, and what lives on over a reload. See keys.h; keys_parse.c reads the file.
+ *
+ * A key is found by the SHA-256 of what the caller shows. All hashes are gone through, each compared as a whole (no branch before its last word), and
+ * without leaving when one fits: so nothing can be learned from how long an answer takes. A hash table would leak where it looked, and the list is short:
+ * 2 µs for a thousand keys. gnutls_memcmp() does the same byte by byte, in 54.
+ *
+ * `usages` is the one thing that changes: the usage of every key that any living `struct keys` has, by name. A file that is loaded while the old one still
+ * counts finds the old usage there and goes on with it; with its last reference a usage is forgotten. Its lock is taken on loading and freeing alone: what
+ * requests do with a usage is atomic. Any thread. */
+#include "keys.h"
+
+#include <assert.h>
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../server/secret_file.h"
+#include "keys_internal.h"
+
+/* ---- usage, which outlives a reload ---- */
+
+static pthread_mutex_t usages_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct key_usage *usages;
+
+static struct key_usage *usage_find(const char *name)
+{
+	struct key_usage *usage = usages;
+
+	while (usage != NULL && strcmp(usage->name, name) != 0)
+		usage = usage->next;
+	return usage;
+}
+
+struct key_usage *keys_usage_get(const char *name)
+{
+	assert(strlen(name) <= KEY_NAME_MAX);
+	pthread_mutex_lock(&usages_lock);
+	struct key_usage *usage = usage_find(name);
+	if (usage == NULL && (usage = calloc(1, sizeof(*usage))) != NULL) {
+		strcpy(usage->name, name);
+		usage->next = usages;
+		usages = usage;
+	}
+	if (usage != NULL)
+		usage->references++;
+	pthread_mutex_unlock(&usages_lock);
+	return usage;
+}
+
+static void usage_put(struct key_usage *usage)
+{
+	pthread_mutex_lock(&usages_lock);
+	assert(usage->references > 0);
+	if (--usage->references == 0) {
+		struct key_usage **link = &usages;
+		while (*link != usage)
+			link = &(*link)->next;
+		*link = usage->next;
+		assert(atomic_load(&usage->waiting) == 0);
+		free(usage);
+	}
+	pthread_mutex_unlock(&usages_lock);
+}
+
+bool key_wait_begin(const struct key *key)
+{
+	uint32_t waiting = atomic_load_explicit(&key->usage->waiting, memory_order_relaxed);
+
+	do {
+		if (key->max_waiting > 0 && waiting >= key->max_waiting)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(&key->usage->waiting, &waiting, waiting + 1, memory_order_relaxed, memory_order_relaxed));
+	return true;
+}
+
+void key_wait_end(const struct key *key)
+{
+	uint32_t before = atomic_fetch_sub_explicit(&key->usage->waiting, 1, memory_order_relaxed);
+	assert(before > 0);
+}
+
+/* ---- life ---- */
+
+struct keys *keys_load(const char *path, char *message, size_t message_size)
+{
+	char wrong[KEYS_MESSAGE_MAX];
+	struct keys *keys = NULL;
+	struct text text;
+
+	text_init(&text);
+	if (secret_file_read(path, SECRET_FILE_TRUSTED, KEYS_FILE_MAX, &text, message, message_size)) {
+		keys = keys_parse(text.bytes, text.len, wrong, sizeof(wrong));
+		if (keys == NULL)
+			snprintf(message, message_size, "%s: %s", path, wrong);
+	}
+	text_fini(&text);
+	return keys;
+}
+
+struct keys *keys_ref(struct keys *keys)
+{
+	unsigned before = atomic_fetch_add_explicit(&keys->references, 1, memory_order_relaxed);
+	assert(before > 0);
+	return keys;
+}
+
+void keys_unref(struct keys *keys)
+{
+	if (keys == NULL)
+		return;
+	unsigned before = atomic_fetch_sub_explicit(&keys->references, 1, memory_order_acq_rel);
+	assert(before > 0);
+	if (before > 1)
+		return;
+	for (size_t i = 0; i < keys->count; i++) {
+		if (keys->keys[i].usage != NULL)
+			usage_put(keys->keys[i].usage);
+		free(keys->keys[i].prefixes);
+	}
+	free(keys->keys);
+	json_decref(keys->root);
+	free(keys);
+}
+
+size_t keys_count(const struct keys *keys)
+{
+	return keys->count;
+}
+
+/* ---- who it is ---- */
+
+/* A key is made of visible ASCII. Anything else is none, whatever its hash. */
+static bool is_secret(const char *secret, size_t len)
+{
+	if (len < KEY_SECRET_MIN || len > KEY_SECRET_MAX)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (secret[i] <= 0x20 || secret[i] >= 0x7f)
+			return false;
+	return true;
+}
+
+/* 0 if all the words are the same. The empty asm keeps the compiler from finding out that it might stop earlier. */
+static uint64_t hash_difference(const unsigned char *hash, const unsigned char *other)
+{
+	uint64_t left[KEY_HASH_LEN / sizeof(uint64_t)], right[KEY_HASH_LEN / sizeof(uint64_t)], difference = 0;
+
+	memcpy(left, hash, KEY_HASH_LEN);
+	memcpy(right, other, KEY_HASH_LEN);
+	for (size_t i = 0; i < KEY_HASH_LEN / sizeof(uint64_t); i++)
+		difference |= left[i] ^ right[i];
+	__asm__("" : "+r"(difference));
+	return difference;
+}
+
+const struct key *keys_find(const struct keys *keys, const char *secret, size_t len)
+{
+	const struct key *found = NULL;
+	unsigned char hash[KEY_HASH_LEN];
+
+	if (!is_secret(secret, len) || gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, len, hash) != 0)
+		return NULL;
+	for (size_t i = 0; i < keys->count; i++)
+		for (size_t j = 0; j < keys->keys[i].hash_count; j++)
+			if (hash_difference(hash, keys->keys[i].hashes[j]) == 0)
+				found = &keys->keys[i]; /* no hash is there twice */
+	return found;
+}
+
+static bool has_certificate(const struct key *key, const char *name)
+{
+	for (size_t i = 0; i < key->certificate_count; i++)
+		if (strcmp(key->certificates[i], name) == 0)
+			return true;
+	return false;
+}
+
+const struct key *keys_find_certificate(const struct keys *keys, const char *const names[], size_t count)
+{
+	for (size_t n = 0; n < count; n++)
+		for (size_t i = 0; i < keys->count; i++)
+			if (has_certificate(&keys->keys[i], names[n]))
+				return &keys->keys[i];
+	return NULL;
+}
+
+/* ---- what it may ---- */
+
+bool key_allows_prefix(const struct key *key, const char *bytes, size_t len)
+{
+	assert(bytes != NULL);
+	for (size_t i = 0; i < key->prefix_count; i++) {
+		const struct key_prefix *prefix = &key->prefixes[i];
+		if (prefix->len <= len && memcmp(bytes, prefix->bytes, prefix->len) == 0)
+			return true;
+	}
+	return false;
+}
+
+const char *key_right_name(enum key_right right)
+{
+	switch (right) {
+	case KEY_ACQUIRE:
+		return "acquire";
+	case KEY_INSPECT:
+		return "inspect";
+	case KEY_LIST:
+		return "list";
+	case KEY_ADMIN:
+		return "admin";
+	}
+	assert(false);
+	return "";
+}

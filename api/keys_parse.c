@@ -1,0 +1,387 @@
+/* The keys file: JSON -> struct keys. See keys.h.
+ *
+ * Strict: {"keys": [{…}, …]} and nothing else; no unknown or repeated member, no NUL, no trailing bytes, integers only where integers are meant. The first
+ * mistake in the order of the text ends it, with a message that says where it is: "line 3, column 7: …" where the text is not JSON, else
+ * "keys[2].prefixes[0]: …". A message never holds a piece of the file but the name of a member that is short and plain, as somebody may have put a key or a
+ * hash where it does not belong.
+ *
+ * The texts of the result are those of the parsed JSON, which it keeps. No state; any thread. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json_memory.h"
+#include "keys.h"
+#include "keys_internal.h"
+#include "path.h"
+
+enum { MEMBER_NAME_MAX = 20 }; /* what may be shown of a name: far shorter than a hash or a key */
+
+/* A key being read, and where messages go. */
+struct reading {
+	struct keys *keys;
+	struct key *key;
+	size_t index; /* keys[index] */
+	char *message;
+	size_t message_size;
+};
+
+/* Reads one member of a key. False: the message is written. */
+typedef bool take_fn(struct reading *reading, const json_t *value);
+
+/* "keys[3].rights: reason", and false. `member` is "" or begins with a full stop. */
+__attribute__((format(printf, 3, 4))) static bool refuse(struct reading *reading, const char *member, const char *format, ...)
+{
+	char reason[128];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(reason, sizeof(reason), format, args);
+	va_end(args);
+	snprintf(reading->message, reading->message_size, "keys[%zu]%s: %s", reading->index, member, reason);
+	return false;
+}
+
+static bool refuse_item(struct reading *reading, const char *member, size_t item, const char *reason)
+{
+	char place[48];
+
+	snprintf(place, sizeof(place), ".%s[%zu]", member, item);
+	return refuse(reading, place, "%s", reason);
+}
+
+/* ---- members ---- */
+
+static bool is_name(const char *text, size_t len, size_t max)
+{
+	return len > 0 && len <= max && strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
+}
+
+static bool take_name(struct reading *reading, const json_t *value)
+{
+	if (!json_is_string(value) || !is_name(json_string_value(value), json_string_length(value), KEY_NAME_MAX))
+		return refuse(reading, ".name", "must be a string of 1 to %d letters, digits, full stops, underscores and hyphens", KEY_NAME_MAX);
+	for (size_t i = 0; i < reading->index; i++)
+		if (strcmp(reading->keys->keys[i].name, json_string_value(value)) == 0)
+			return refuse(reading, ".name", "is that of keys[%zu] too", i);
+	reading->key->name = json_string_value(value);
+	return true;
+}
+
+static int hex_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static bool read_hash(const json_t *value, unsigned char ret_hash[KEY_HASH_LEN])
+{
+	const char *text = json_string_value(value);
+
+	if (text == NULL || json_string_length(value) != 2 * KEY_HASH_LEN)
+		return false;
+	for (size_t i = 0; i < KEY_HASH_LEN; i++) {
+		int high = hex_value(text[2 * i]), low = hex_value(text[2 * i + 1]);
+		if (high < 0 || low < 0)
+			return false;
+		ret_hash[i] = (unsigned char)(high << 4 | low);
+	}
+	return true;
+}
+
+/* The reason (static) why it is no hash that this key may have, or NULL. */
+static const char *take_hash(struct reading *reading, const json_t *value)
+{
+	struct key *key = reading->key;
+
+	if (!read_hash(value, key->hashes[key->hash_count]))
+		return "must be a string of 64 hexadecimal digits";
+	for (const struct key *other = reading->keys->keys; other <= key; other++)
+		for (size_t i = 0; i < other->hash_count; i++)
+			if (memcmp(other->hashes[i], key->hashes[key->hash_count], KEY_HASH_LEN) == 0)
+				return "is in the file already";
+	key->hash_count++;
+	return NULL;
+}
+
+static const char *take_certificate(struct reading *reading, const json_t *value)
+{
+	const char *text = json_string_value(value);
+	struct key *key = reading->key;
+
+	if (text == NULL || json_string_length(value) == 0 || json_string_length(value) > KEY_CERTIFICATE_MAX ||
+	    path_has_control(text, json_string_length(value)))
+		return "must be a string of 1 to 1024 bytes without control characters";
+	for (const struct key *other = reading->keys->keys; other <= key; other++)
+		for (size_t i = 0; i < other->certificate_count; i++)
+			if (strcmp(other->certificates[i], text) == 0)
+				return "is in the file already";
+	key->certificates[key->certificate_count++] = text;
+	return NULL;
+}
+
+/* One text or a list of at most `max`. */
+static bool take_texts(struct reading *reading, const char *member, const json_t *value, size_t max,
+		       const char *(*take)(struct reading *reading, const json_t *value))
+{
+	char place[32];
+
+	snprintf(place, sizeof(place), ".%s", member);
+	if (!json_is_array(value)) {
+		const char *reason = json_is_string(value) ? take(reading, value) : "must be a string or a list of strings";
+		return reason == NULL || refuse(reading, place, "%s", reason);
+	}
+	if (json_array_size(value) == 0 || json_array_size(value) > max)
+		return refuse(reading, place, "must have 1 to %zu items", max);
+	for (size_t i = 0; i < json_array_size(value); i++) {
+		const char *reason = take(reading, json_array_get(value, i));
+		if (reason != NULL)
+			return refuse_item(reading, member, i, reason);
+	}
+	return true;
+}
+
+static bool take_sha256(struct reading *reading, const json_t *value)
+{
+	return take_texts(reading, "sha256", value, KEY_HASHES_MAX, take_hash);
+}
+
+static bool take_certificates(struct reading *reading, const json_t *value)
+{
+	return take_texts(reading, "certificates", value, KEY_CERTIFICATES_MAX, take_certificate);
+}
+
+static bool take_prefixes(struct reading *reading, const json_t *value)
+{
+	struct key *key = reading->key;
+	size_t count = json_array_size(value); /* 0 where it is no list */
+
+	if (count == 0 || count > KEY_PREFIXES_MAX)
+		return refuse(reading, ".prefixes", "must be a list of 1 to %d strings", KEY_PREFIXES_MAX);
+	key->prefixes = calloc(count, sizeof(*key->prefixes));
+	if (key->prefixes == NULL)
+		return refuse(reading, ".prefixes", "out of memory");
+	for (size_t i = 0; i < count; i++) {
+		const json_t *item = json_array_get(value, i);
+		size_t len = json_string_length(item);
+		if (!json_is_string(item) || len > KEY_PREFIX_MAX || path_has_control(json_string_value(item), len))
+			return refuse_item(reading, "prefixes", i, "must be a string of at most 256 bytes without control characters");
+		key->prefixes[key->prefix_count++] = (struct key_prefix){.bytes = json_string_value(item), .len = len};
+	}
+	return true;
+}
+
+/* The bit of a right, 0 where it is none. */
+static unsigned right_of(const json_t *value)
+{
+	for (unsigned bit = 0; json_is_string(value) && bit < KEY_RIGHT_COUNT; bit++)
+		if (strcmp(json_string_value(value), key_right_name((enum key_right)(1u << bit))) == 0)
+			return 1u << bit;
+	return 0;
+}
+
+static bool take_rights(struct reading *reading, const json_t *value)
+{
+	size_t count = json_array_size(value);
+
+	if (count == 0)
+		return refuse(reading, ".rights", "must be a list with at least one right");
+	for (size_t i = 0; i < count; i++) {
+		unsigned right = right_of(json_array_get(value, i));
+		if (right == 0)
+			return refuse_item(reading, "rights", i, "must be \"acquire\", \"inspect\", \"list\" or \"admin\"");
+		if (reading->key->rights & right)
+			return refuse_item(reading, "rights", i, "is given twice");
+		reading->key->rights |= right;
+	}
+	return true;
+}
+
+static bool take_bound(struct reading *reading, const char *place, const json_t *value, int max, uint32_t *ret_bound)
+{
+	if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > max)
+		return refuse(reading, place, "must be a whole number from 1 to %d", max);
+	*ret_bound = (uint32_t)json_integer_value(value);
+	return true;
+}
+
+static bool take_max_ttl(struct reading *reading, const json_t *value)
+{
+	return take_bound(reading, ".max_ttl_ms", value, KEY_TTL_MAX, &reading->key->max_ttl_ms);
+}
+
+static bool take_rate(struct reading *reading, const json_t *value)
+{
+	return take_bound(reading, ".rate", value, KEY_RATE_MAX, &reading->key->rate);
+}
+
+static bool take_max_waiting(struct reading *reading, const json_t *value)
+{
+	return take_bound(reading, ".max_waiting", value, KEY_WAITING_MAX, &reading->key->max_waiting);
+}
+
+static const struct {
+	const char *name;
+	take_fn *take;
+} members[] = {
+	{"name", take_name},
+	{"sha256", take_sha256},
+	{"certificates", take_certificates},
+	{"prefixes", take_prefixes},
+	{"rights", take_rights},
+	{"max_ttl_ms", take_max_ttl},
+	{"rate", take_rate},
+	{"max_waiting", take_max_waiting},
+};
+enum { MEMBER_COUNT = sizeof(members) / sizeof(members[0]) };
+
+/* ---- one key ---- */
+
+static bool take_member(struct reading *reading, const char *name, const json_t *value)
+{
+	for (size_t i = 0; i < MEMBER_COUNT; i++)
+		if (strcmp(members[i].name, name) == 0)
+			return members[i].take(reading, value);
+	if (is_name(name, strlen(name), MEMBER_NAME_MAX))
+		return refuse(reading, "", "has a member \"%s\", which there is not", name);
+	return refuse(reading, "", "has a member that there is not");
+}
+
+/* What must be there. */
+static bool check_whole(struct reading *reading)
+{
+	const struct key *key = reading->key;
+
+	if (key->name == NULL)
+		return refuse(reading, ".name", "is required");
+	if (key->hash_count == 0 && key->certificate_count == 0)
+		return refuse(reading, "", "needs \"sha256\" or \"certificates\"");
+	if (key->prefix_count == 0)
+		return refuse(reading, ".prefixes", "is required (\"\" stands for every resource)");
+	if (key->rights == 0)
+		return refuse(reading, ".rights", "is required");
+	return true;
+}
+
+static bool read_key(struct reading *reading, json_t *object)
+{
+	const char *name;
+	json_t *value;
+
+	if (!json_is_object(object))
+		return refuse(reading, "", "must be a JSON object");
+	json_object_foreach(object, name, value)
+		if (!take_member(reading, name, value))
+			return false;
+	if (!check_whole(reading))
+		return false;
+	reading->key->usage = keys_usage_get(reading->key->name);
+	return reading->key->usage != NULL || refuse(reading, "", "out of memory");
+}
+
+/* ---- the file ---- */
+
+/* Why the parser refused the text, in our words: its own message holds pieces of the text. */
+static const char *parse_reason(const json_error_t *error)
+{
+	switch (json_error_code(error)) {
+	case json_error_duplicate_key:
+		return "a member is given twice";
+	case json_error_null_character:
+	case json_error_null_byte_in_key:
+		return "NUL is not allowed";
+	case json_error_invalid_utf8:
+		return "not valid UTF-8";
+	case json_error_numeric_overflow:
+		return "a number that is too large";
+	case json_error_end_of_input_expected:
+		return "text after the end of the object";
+	case json_error_stack_overflow:
+		return "nested too deeply";
+	case json_error_out_of_memory:
+		return "out of memory";
+	default:
+		return "not valid JSON";
+	}
+}
+
+/* The list {"keys": …} holds, borrowed from `root`; NULL: the message is written. */
+static json_t *list_of(json_t *root, char *message, size_t message_size)
+{
+	json_t *list = json_object_get(root, "keys");
+
+	if (!json_is_object(root) || json_object_size(root) != 1 || list == NULL)
+		snprintf(message, message_size, "line 1: must be a JSON object with the one member \"keys\"");
+	else if (!json_is_array(list))
+		snprintf(message, message_size, "keys: must be a list");
+	else if (json_array_size(list) > KEYS_MAX)
+		snprintf(message, message_size, "keys: must have at most %d items", KEYS_MAX);
+	else
+		return list;
+	return NULL;
+}
+
+/* Takes over `root`. */
+static struct keys *keys_new(json_t *root, char *message, size_t message_size)
+{
+	json_t *list = list_of(root, message, message_size);
+	struct keys *keys = list != NULL ? calloc(1, sizeof(*keys)) : NULL;
+	struct key *array = list != NULL ? calloc(json_array_size(list) + 1, sizeof(*array)) : NULL; /* + 1: never of no bytes */
+
+	if (keys == NULL || array == NULL) {
+		if (list != NULL)
+			snprintf(message, message_size, "keys: out of memory");
+		free(keys);
+		free(array);
+		json_decref(root);
+		return NULL;
+	}
+	atomic_init(&keys->references, 1);
+	keys->keys = array;
+	keys->root = root;
+	return keys;
+}
+
+static json_t *parse(const char *bytes, size_t len, char *message, size_t message_size)
+{
+	json_error_t error;
+	json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
+
+	if (json_memory_failed()) { /* "orders/" could have become "" */
+		snprintf(message, message_size, "keys: out of memory");
+		json_decref(root);
+		return NULL;
+	}
+	if (root == NULL)
+		snprintf(message, message_size, "line %d, column %d: %s", error.line, error.column, parse_reason(&error));
+	return root;
+}
+
+struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t message_size)
+{
+	struct reading reading = {.message = message, .message_size = message_size};
+
+	assert(len <= KEYS_FILE_MAX && message_size > 0);
+	json_t *root = parse(bytes, len, message, message_size);
+	if (root == NULL)
+		return NULL;
+	struct keys *keys = keys_new(root, message, message_size);
+	if (keys == NULL)
+		return NULL;
+	json_t *list = json_object_get(root, "keys");
+	reading.keys = keys;
+	for (; reading.index < json_array_size(list); reading.index++) {
+		reading.key = &keys->keys[reading.index];
+		keys->count++; /* before it is whole: what it has so far is freed with the others */
+		if (!read_key(&reading, json_array_get(list, reading.index))) {
+			keys_unref(keys);
+			return NULL;
+		}
+	}
+	return keys;
+}

@@ -1,0 +1,26 @@
+/* Which page a request comes from and under which name it was sent: the headers Origin and Host. Pure functions. */
+#ifndef ORIGIN_H
+#define ORIGIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { ORIGIN_NAMES_MAX = 16 };
+
+/* Names of hosts, or origins, from the options; the texts belong to somebody who outlives this. */
+struct origin_names {
+	size_t count;
+	const char *items[ORIGIN_NAMES_MAX];
+};
+
+/* True if a request that came over a loopback address may name this host (the value of Host, with or without a port): localhost and names
+ * below it, loopback addresses, and `allowed`. Anything else may be a page that has had its own name point here (DNS rebinding). */
+bool origin_is_local_host(const char *host, size_t len, const struct origin_names *allowed);
+
+/* True if an Origin is that of the service itself, as the request's Host has it. The scheme does not count: a proxy may have ended TLS. */
+bool origin_is_same(const char *origin, size_t origin_len, const char *host, size_t host_len);
+
+/* The item of `allowed` that the Origin is, or NULL. */
+const char *origin_find(const char *origin, size_t len, const struct origin_names *allowed);
+
+#endif

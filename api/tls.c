@@ -1,0 +1,358 @@
+/* Certificates. See tls.h.
+ *
+ * The credentials of GnuTLS may be shared by any number of sessions and threads as long as nobody changes them: here nobody does.
+ *
+ * The handshake asks for a client's certificate but takes any, also none: an expired one is answered 401 with the reason, which a client
+ * whose handshake was broken off would never learn. That the client has the private key is proved in the handshake itself. */
+#include "tls.h"
+
+#include <assert.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../server/log.h"
+#include "../server/secret_file.h"
+#include "http_metrics.h"
+
+enum { DAY_S = 24 * 60 * 60 };
+
+struct tls {
+	atomic_uint references;
+	gnutls_certificate_credentials_t credentials;
+	bool asks;
+	time_t activation, expiry; /* of the certificate itself */
+	char *cert;                /* its file */
+};
+
+/* ---- loading ---- */
+
+/* "--tls-cert /path: reason" */
+static void complain(const char *option, const char *path, const char *reason, char *message, size_t size)
+{
+	snprintf(message, size, "%s %s: %s", option, path, reason);
+}
+
+/* Reads a file; false and a message. `text` must be wiped in any case. */
+static bool read_file(const char *option, const char *path, enum secret_file_kind kind, struct text *text, char *message, size_t size)
+{
+	char reason[512];
+
+	text_init(text);
+	if (secret_file_read(path, kind, TLS_FILE_MAX, text, reason, sizeof(reason)))
+		return true;
+	snprintf(message, size, "%s: %s", option, reason);
+	return false;
+}
+
+static gnutls_datum_t datum_of(const struct text *text)
+{
+	return (gnutls_datum_t){.data = (unsigned char *)text->bytes, .size = (unsigned)text->len};
+}
+
+static bool parse_cert(const char *path, const struct text *text, gnutls_x509_crt_t **ret_chain, unsigned *ret_count, char *message, size_t size)
+{
+	gnutls_datum_t pem = datum_of(text);
+	int error = gnutls_x509_crt_list_import2(ret_chain, ret_count, &pem, GNUTLS_X509_FMT_PEM, 0);
+
+	if (error >= 0 && *ret_count > 0)
+		return true;
+	complain("--tls-cert", path, error == GNUTLS_E_NO_CERTIFICATE_FOUND || error >= 0 ? "holds no certificate in PEM" : gnutls_strerror(error), message,
+		 size);
+	return false;
+}
+
+static bool parse_key(const char *path, const struct text *text, gnutls_x509_privkey_t key, char *message, size_t size)
+{
+	gnutls_datum_t pem = datum_of(text);
+	int error = gnutls_x509_privkey_import2(key, &pem, GNUTLS_X509_FMT_PEM, NULL, 0);
+
+	if (error >= 0)
+		return true;
+	if (error == GNUTLS_E_DECRYPTION_FAILED)
+		complain("--tls-key", path, "is protected by a password; it must not be", message, size);
+	else
+		complain("--tls-key", path, "holds no private key in PEM", message, size);
+	return false;
+}
+
+static void note_dates(struct tls *tls, gnutls_x509_crt_t cert)
+{
+	tls->activation = gnutls_x509_crt_get_activation_time(cert);
+	tls->expiry = gnutls_x509_crt_get_expiration_time(cert);
+}
+
+static bool take_pair(struct tls *tls, const char *cert_path, const struct text *cert_text, const char *key_path, const struct text *key_text, char *message,
+		      size_t size)
+{
+	gnutls_x509_crt_t *chain = NULL;
+	gnutls_x509_privkey_t key = NULL;
+	unsigned count = 0;
+	int error = gnutls_x509_privkey_init(&key);
+	bool taken = false;
+
+	if (error < 0) {
+		complain("--tls-key", key_path, gnutls_strerror(error), message, size);
+		return false;
+	}
+	if (parse_cert(cert_path, cert_text, &chain, &count, message, size) && parse_key(key_path, key_text, key, message, size)) {
+		note_dates(tls, chain[0]);
+		error = gnutls_certificate_set_x509_key(tls->credentials, chain, (int)count, key);
+		taken = error >= 0;
+		if (error == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
+			snprintf(message, size, "--tls-key %s: does not belong to the certificate of --tls-cert %s", key_path, cert_path);
+		else if (!taken)
+			complain("--tls-cert", cert_path, gnutls_strerror(error), message, size);
+	}
+	for (unsigned i = 0; i < count; i++)
+		gnutls_x509_crt_deinit(chain[i]);
+	gnutls_free(chain);
+	gnutls_x509_privkey_deinit(key);
+	return taken;
+}
+
+static bool load_pair(struct tls *tls, const char *cert, const char *key, char *message, size_t size)
+{
+	struct text cert_text, key_text;
+	bool taken;
+
+	text_init(&key_text);
+	taken = read_file("--tls-cert", cert, SECRET_FILE_TRUSTED, &cert_text, message, size) &&
+		read_file("--tls-key", key, SECRET_FILE_SECRET, &key_text, message, size) &&
+		take_pair(tls, cert, &cert_text, key, &key_text, message, size);
+	secret_file_wipe(&key_text);
+	text_fini(&key_text);
+	text_fini(&cert_text);
+	return taken;
+}
+
+static bool load_authorities(struct tls *tls, const char *path, char *message, size_t size)
+{
+	struct text text;
+	int count = 0;
+
+	if (path[0] == '\0')
+		return true;
+	if (read_file("--tls-client-ca", path, SECRET_FILE_TRUSTED, &text, message, size)) {
+		gnutls_datum_t pem = datum_of(&text);
+		count = gnutls_certificate_set_x509_trust_mem(tls->credentials, &pem, GNUTLS_X509_FMT_PEM);
+		if (count <= 0)
+			complain("--tls-client-ca", path,
+				 count == 0 || count == GNUTLS_E_NO_CERTIFICATE_FOUND ? "holds no certificate in PEM" : gnutls_strerror(count), message, size);
+	}
+	text_fini(&text);
+	tls->asks = count > 0;
+	return tls->asks;
+}
+
+static struct tls *tls_new(const char *cert)
+{
+	struct tls *tls = calloc(1, sizeof(*tls));
+
+	if (tls == NULL)
+		return NULL;
+	atomic_init(&tls->references, 1);
+	tls->cert = strdup(cert);
+	if (tls->cert == NULL || gnutls_certificate_allocate_credentials(&tls->credentials) < 0) {
+		free(tls->cert);
+		free(tls);
+		return NULL;
+	}
+	return tls;
+}
+
+struct tls *tls_load(const char *cert, const char *key, const char *client_ca, char *message, size_t size)
+{
+	assert(cert[0] != '\0' && key[0] != '\0' && size > 0);
+	struct tls *tls = tls_new(cert);
+
+	if (tls == NULL) {
+		complain("--tls-cert", cert, "memory is short", message, size);
+		return NULL;
+	}
+	if (!load_pair(tls, cert, key, message, size) || !load_authorities(tls, client_ca, message, size)) {
+		tls_unref(tls);
+		return NULL;
+	}
+	return tls;
+}
+
+struct tls *tls_ref(struct tls *tls)
+{
+	unsigned before = atomic_fetch_add_explicit(&tls->references, 1, memory_order_relaxed);
+
+	assert(before > 0);
+	return tls;
+}
+
+void tls_unref(struct tls *tls)
+{
+	if (tls == NULL || atomic_fetch_sub_explicit(&tls->references, 1, memory_order_acq_rel) > 1)
+		return;
+	gnutls_certificate_free_credentials(tls->credentials);
+	free(tls->cert);
+	free(tls);
+}
+
+bool tls_asks(const struct tls *tls)
+{
+	return tls->asks;
+}
+
+/* Dates in certificates are those of the calendar, and so is the clock here. */
+void tls_announce(const struct tls *tls)
+{
+	time_t now = time(NULL);
+	const char *event = NULL;
+
+	http_metrics_certificate(tls->expiry);
+	if (tls->expiry <= now)
+		event = "tls-certificate-expired";
+	else if (tls->expiry - now < TLS_WARN_DAYS * DAY_S)
+		event = "tls-certificate-expires-soon";
+	else if (tls->activation > now)
+		event = "tls-certificate-not-valid-yet";
+	if (event == NULL)
+		return;
+	log_begin(LOG_WARN, event);
+	log_text("certificate", tls->cert);
+	log_num("hours_left", (int64_t)(tls->expiry - now) / 3600);
+	log_end();
+}
+
+bool tls_attach(const struct tls *tls, gnutls_session_t session)
+{
+	if (gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, tls->credentials) < 0)
+		return false;
+	if (tls->asks)
+		gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
+	return true;
+}
+
+/* ---- the client's certificate ---- */
+
+/* Takes a name in, unless there is no room or it has a byte that a name should not have: a NUL above all, at which others would stop reading. */
+static void add_name(struct tls_peer *peer, size_t *used, const char *name, size_t len)
+{
+	if (peer->count == TLS_PEER_NAMES_MAX || len == 0 || len >= sizeof(peer->bytes) - *used)
+		return;
+	for (size_t i = 0; i < len; i++)
+		if (name[i] < '!' || name[i] > '~')
+			return;
+	char *copy = peer->bytes + *used;
+	memcpy(copy, name, len);
+	copy[len] = '\0';
+	*used += len + 1;
+	peer->names[peer->count++] = copy;
+}
+
+/* True if it has any alternative name at all. */
+static bool take_alternative_names(gnutls_x509_crt_t cert, struct tls_peer *peer, size_t *used)
+{
+	for (unsigned i = 0;; i++) {
+		char name[1024];
+		size_t len = sizeof(name);
+		unsigned type = 0;
+		int got = gnutls_x509_crt_get_subject_alt_name2(cert, i, name, &len, &type, NULL);
+		if (got == GNUTLS_E_SHORT_MEMORY_BUFFER)
+			continue; /* longer than any name of ours */
+		if (got < 0) /* the end, or something that cannot be read and must not be taken for none */
+			return i > 0 || got != GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE;
+		if (got == GNUTLS_SAN_DNSNAME || got == GNUTLS_SAN_URI)
+			add_name(peer, used, name, len);
+	}
+}
+
+/* Only where there is just one: of two, others might take the other. */
+static void take_common_name(gnutls_x509_crt_t cert, struct tls_peer *peer, size_t *used)
+{
+	char name[256], second[256];
+	size_t len = sizeof(name), second_len = sizeof(second);
+
+	if (gnutls_x509_crt_get_dn_by_oid(cert, GNUTLS_OID_X520_COMMON_NAME, 1, 0, second, &second_len) != GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+		return;
+	if (gnutls_x509_crt_get_dn_by_oid(cert, GNUTLS_OID_X520_COMMON_NAME, 0, 0, name, &len) >= 0)
+		add_name(peer, used, name, len);
+}
+
+bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer)
+{
+	gnutls_datum_t raw = {.data = (unsigned char *)(uintptr_t)der, .size = (unsigned)len};
+	gnutls_x509_crt_t cert;
+	size_t used = 0;
+
+	peer->count = 0;
+	if (gnutls_x509_crt_init(&cert) < 0)
+		return false;
+	bool read = gnutls_x509_crt_import(cert, &raw, GNUTLS_X509_FMT_DER) >= 0;
+	if (read && !take_alternative_names(cert, peer, &used))
+		take_common_name(cert, peer, &used);
+	gnutls_x509_crt_deinit(cert);
+	return read;
+}
+
+/* Why a certificate with this status cannot be trusted; the first that fits is the one to mend first. */
+static const char *reason_of(unsigned status)
+{
+	static const struct {
+		unsigned bit;
+		const char *reason;
+	} reasons[] = {
+		{GNUTLS_CERT_SIGNER_NOT_FOUND, "The client certificate is not signed by an authority of --tls-client-ca."},
+		{GNUTLS_CERT_SIGNER_NOT_CA, "The client certificate is signed by one that is no authority."},
+		{GNUTLS_CERT_SIGNATURE_FAILURE, "The signature of the client certificate is wrong."},
+		{GNUTLS_CERT_INSECURE_ALGORITHM, "The client certificate is signed with an algorithm that is not secure."},
+		{GNUTLS_CERT_REVOKED, "The client certificate has been revoked."},
+		{GNUTLS_CERT_EXPIRED, "The client certificate has expired."},
+		{GNUTLS_CERT_NOT_ACTIVATED, "The client certificate is not valid yet."},
+		{GNUTLS_CERT_PURPOSE_MISMATCH, "The client certificate is not meant for clients (extended key usage)."},
+	};
+
+	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+		if ((status & reasons[i].bit) != 0)
+			return reasons[i].reason;
+	return "The client certificate cannot be trusted.";
+}
+
+static void look_at(gnutls_session_t session, const gnutls_datum_t *cert, struct tls_peer *peer)
+{
+	gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID, .data = (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT};
+	unsigned status = 0;
+
+	peer->state = TLS_PEER_BAD;
+	if (gnutls_certificate_verify_peers(session, &purpose, 1, &status) < 0)
+		peer->reason = "The client certificate could not be checked.";
+	else if (status != 0)
+		peer->reason = reason_of(status);
+	else if (!tls_peer_read_names(cert->data, cert->size, peer))
+		peer->reason = "The client certificate cannot be read.";
+	else
+		peer->state = TLS_PEER_KNOWN;
+}
+
+static const struct tls_peer no_memory = {.state = TLS_PEER_BAD, .reason = "Memory is short; the client certificate was not checked."};
+static const struct tls_peer no_certificate = {.state = TLS_PEER_NONE};
+
+const struct tls_peer *tls_peer_new(gnutls_session_t session)
+{
+	unsigned count = 0;
+	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
+
+	if (certs == NULL || count == 0)
+		return &no_certificate;
+	struct tls_peer *peer = calloc(1, sizeof(*peer));
+	if (peer == NULL)
+		return &no_memory;
+	look_at(session, &certs[0], peer);
+	return peer;
+}
+
+void tls_peer_free(const struct tls_peer *peer)
+{
+	if (peer != &no_memory && peer != &no_certificate)
+		free((void *)(uintptr_t)peer);
+}

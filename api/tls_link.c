@@ -1,0 +1,198 @@
+/* TLS of one connection. See tls_link.h.
+ *
+ *     accepted ─► handshake ⇄ suspended, watched for input ─► up ─► requests … ─► the session is freed ─► tls_link_fini()
+ *
+ * libmicrohttpd frees the session before it tells us of the end, so the last word can only be said earlier: close_notify when the last answer has
+ * been sent, and nothing to a client that sends rubbish after its handshake (the 0.9 series closes then without asking anybody). HTTP says by itself where
+ * an answer ends; close_notify is a courtesy. After a grant it is left out: a client that has read its grant and gone would answer it with a reset, and
+ * would look like one that had gone before (see connection_refused_bytes()). */
+#include "tls_link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "../server/log.h"
+#include "internal.h"
+
+enum { RECORD_HEAD = 5, RECORD_ALERT = 21, RECORD_DATA = 23, ALERT_13_MAX = 2 + 1 + 16 /* alert, type of content, tag */ };
+
+bool tls_link_is_up(const struct tls_link *link)
+{
+	return link->told && link->heard;
+}
+
+/* ---- handshake ---- */
+
+static void wait_for_client(struct connection *connection)
+{
+	MHD_suspend_connection(connection->mhd);
+	connection->link.waits = true;
+	gone_watch_input(connection);
+}
+
+void tls_link_wake(struct connection *connection)
+{
+	if (!connection->link.waits)
+		return;
+	connection->link.waits = false;
+	gone_unwatch(connection);
+	MHD_resume_connection(connection->mhd);
+}
+
+/* The first record of TLS begins with a byte that no method of HTTP does. */
+static bool is_plain_http(const void *bytes)
+{
+	unsigned char first = *(const unsigned char *)bytes;
+
+	return first >= 'A' && first <= 'Z';
+}
+
+static void answer_plain(struct connection *connection)
+{
+	char text[1024];
+	size_t len = problem_write_raw(PROBLEM_INVALID_REQUEST, "This port speaks TLS: use https:// in the URL.", "none", text, sizeof(text));
+
+	(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	connection->link.spoke_plain = connection->linger = true;
+	http_metrics_request(connection->api->metrics, ROUTE_NONE, HTTP_OTHER, 400);
+}
+
+/* gnutls_pull_func: within a call of libmicrohttpd, which takes EAGAIN for "later" and would ask again at once. */
+static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
+{
+	struct connection *connection = arg;
+	struct tls_link *link = &connection->link;
+	ssize_t got = recv(connection->fd, bytes, size, MSG_DONTWAIT);
+
+	if (tls_link_is_up(link))
+		return got;
+	if (got > 0 && !link->begun) {
+		link->begun = true;
+		if (is_plain_http(bytes)) {
+			answer_plain(connection);
+			return 0; /* as if the client had left: the handshake fails */
+		}
+	}
+	if (got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+		return got;
+	if (connection->api->ending) {
+		errno = ECONNABORTED; /* nothing may be suspended any more */
+		return -1;
+	}
+	wait_for_client(connection);
+	errno = EAGAIN;
+	return -1;
+}
+
+/* gnutls_pull_timeout_func: GnuTLS wants it to fit `pull`. */
+static int pull_timeout(gnutls_transport_ptr_t arg, unsigned ms)
+{
+	struct pollfd look = {.fd = ((const struct connection *)arg)->fd, .events = POLLIN};
+
+	return poll(&look, 1, ms == GNUTLS_INDEFINITE_TIMEOUT ? -1 : (int)ms);
+}
+
+/* gnutls_handshake_hook_func, after each message "finished": TLS 1.3 ends with the client's, TLS 1.2 with ours. */
+static int on_finished(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming, const gnutls_datum_t *message)
+{
+	struct connection *connection = gnutls_transport_get_ptr(session);
+
+	(void)type;
+	(void)when;
+	(void)message;
+	*(incoming ? &connection->link.heard : &connection->link.told) = true;
+	return 0;
+}
+
+void tls_link_init(struct connection *connection)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+	struct tls_link *link = &connection->link;
+
+	*link = (struct tls_link){.session = NULL};
+	if (info == NULL)
+		return;
+	gnutls_session_t session = info->tls_session;
+	link->session = session;
+	link->tls = tls_ref(connection->api->tls);
+	gnutls_transport_set_ptr2(session, connection, (gnutls_transport_ptr_t)(intptr_t)connection->fd);
+	gnutls_transport_set_pull_function(session, pull);
+	gnutls_transport_set_pull_timeout_function(session, pull_timeout);
+	gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, on_finished);
+	if (!tls_attach(link->tls, session))
+		gnutls_credentials_clear(session); /* the daemon's own hold no certificate */
+}
+
+/* ---- the last word ---- */
+
+void tls_link_send(struct tls_link *link, const char *bytes, size_t len)
+{
+	if (link->session == NULL || !tls_link_is_up(link))
+		return;
+	(void)gnutls_record_send(link->session, bytes, len); /* where there is no room, the client has not read its earlier answers either */
+}
+
+void tls_link_bye(struct tls_link *link)
+{
+	if (link->session != NULL && tls_link_is_up(link))
+		(void)gnutls_bye(link->session, GNUTLS_SHUT_WR);
+}
+
+bool tls_link_hears_bye(const struct connection *connection)
+{
+	const struct tls_link *link = &connection->link;
+	unsigned char head[RECORD_HEAD];
+
+	if (link->session == NULL || recv(connection->fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT) != RECORD_HEAD)
+		return false;
+	if (head[0] == RECORD_ALERT)
+		return true;
+	/* TLS 1.3 hides the kind of a record, but not that it is too short for anything else. */
+	return head[0] == RECORD_DATA && head[3] == 0 && head[4] <= ALERT_13_MAX && gnutls_protocol_get_version(link->session) == GNUTLS_TLS1_3;
+}
+
+/* So that the client can say more than that it was cut off: for one that shares no version or cipher with us. */
+static void send_alert(struct connection *connection)
+{
+	static const unsigned char handshake_failure[] = {RECORD_ALERT, 3, 3, 0, 2, 2 /* fatal */, 40};
+
+	(void)!send(connection->fd, handshake_failure, sizeof(handshake_failure), MSG_DONTWAIT | MSG_NOSIGNAL);
+	connection->linger = true;
+}
+
+static void note_failure(const struct connection *connection)
+{
+	http_metrics_handshake_failed(connection->api->metrics);
+	log_begin(LOG_DEBUG, "tls-handshake-failed");
+	log_text("reason", connection->link.spoke_plain ? "plain HTTP" : connection->late ? "late" : NULL);
+	log_end();
+}
+
+void tls_link_fini(struct connection *connection, bool nothing_was_sent)
+{
+	struct tls_link *link = &connection->link;
+
+	if (link->tls == NULL)
+		return;
+	assert(!link->waits);
+	if (!tls_link_is_up(link) && link->begun && !connection->api->stopping) {
+		note_failure(connection);
+		if (nothing_was_sent && connection->phase != CONNECTION_ENDING && !connection_is_gone(connection))
+			send_alert(connection);
+	}
+	tls_peer_free(link->peer);
+	tls_unref(link->tls);
+	*link = (struct tls_link){.session = NULL};
+}
+
+/* ---- who is it ---- */
+
+void tls_link_identify(struct tls_link *link)
+{
+	if (link->session != NULL && link->peer == NULL && tls_asks(link->tls))
+		link->peer = tls_peer_new(link->session);
+}

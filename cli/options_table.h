@@ -1,0 +1,35 @@
+/* The table of options, for options.c alone. */
+#ifndef CLI_OPTIONS_TABLE_H
+#define CLI_OPTIONS_TABLE_H
+
+#include "options.h"
+
+enum {
+	IN_ACQUIRE = 1 << COMMAND_ACQUIRE,
+	IN_EXTEND = 1 << COMMAND_EXTEND,
+	IN_RELEASE = 1 << COMMAND_RELEASE,
+	IN_STATUS = 1 << COMMAND_STATUS,
+	IN_LIST = 1 << COMMAND_LIST,
+	IN_MASTERS = 1 << COMMAND_MASTERS,
+	IN_RUN = 1 << COMMAND_RUN,
+	IN_KEY_NEW = 1 << COMMAND_KEY_NEW,
+	IN_KEY_HASH = 1 << COMMAND_KEY_HASH,
+	IN_NAMED = IN_ACQUIRE | IN_EXTEND | IN_RELEASE | IN_STATUS | IN_RUN,
+	IN_ALL = IN_NAMED | IN_LIST | IN_MASTERS /* that ask a server */
+};
+
+struct option_row {
+	const char *name;
+	char letter; /* 0: none */
+	bool has_value, secret;
+	unsigned commands;
+	const char *(*take)(struct options *, const char *value); /* NULL, or the reason (static) why the value is not taken */
+};
+
+/* The row for an argument that begins with a dash, or NULL; *ret_inline is what stands behind "=" in it, or NULL. */
+const struct option_row *options_find_row(const char *argument, const char **ret_inline);
+
+/* True if the text looks like a key as redlockctl makes them: it must not stand on a command line, and not in a message. */
+bool options_is_api_key(const char *text);
+
+#endif

@@ -1,0 +1,258 @@
+/* TLS to masters. See master_tls.h; built where hiredis has its TLS part.
+ *
+ * hiredis carries the records, but the connection (SSL) is made here: what hiredis would make checks that an authority has signed the certificate and not whose
+ * it is, so that any certificate of the same authority could stand in for a master. TLS 1.2 and newer; the name or the IP address of --masters must be in the
+ * certificate (the CN counts where it names no host otherwise); a name is also sent (SNI).
+ *
+ * The context is made by master_tls_load() before there are threads, and only read from then on; each connection belongs to one worker, and hiredis and
+ * struct master_io hold one reference to it each. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <hiredis/async.h>
+#include <hiredis/hiredis_ssl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include "master_tls.h"
+#include "secret_file.h"
+
+enum { MASTER_TLS_FILE_MAX = 1 << 20 };
+
+static SSL_CTX *tls_context; /* NULL: no master is rediss:// */
+
+bool master_tls_is_built(void)
+{
+	return true;
+}
+
+/* ---- files ---- */
+
+static const char *first_error(void)
+{
+	const char *reason = ERR_reason_error_string(ERR_peek_error());
+	return reason ? reason : "out of memory";
+}
+
+/* A key with a passphrase would ask at the terminal for it. */
+static int no_passphrase(char *passphrase, int size, int writing, void *arg)
+{
+	(void)passphrase;
+	(void)size;
+	(void)writing;
+	(void)arg;
+	return -1;
+}
+
+/* Reads all certificates of a PEM text: each goes to `take`, and `count` says how many there were. False: see first_error(). */
+static bool each_certificate(BIO *pem, bool (*take)(SSL_CTX *context, X509 *certificate, size_t i), SSL_CTX *context, size_t *ret_count)
+{
+	X509 *certificate;
+	size_t count = 0;
+	bool taken = true;
+
+	ERR_clear_error();
+	while (taken && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
+		taken = take(context, certificate, count++);
+		X509_free(certificate);
+	}
+	if (taken && ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
+		return false; /* not the end: one that is broken */
+	*ret_count = count;
+	return taken;
+}
+
+static bool take_authority(SSL_CTX *context, X509 *certificate, size_t i)
+{
+	(void)i;
+	return X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
+}
+
+/* The first is ours, the others lead from it to the authority. */
+static bool take_own(SSL_CTX *context, X509 *certificate, size_t i)
+{
+	return (i == 0 ? SSL_CTX_use_certificate(context, certificate) : (int)SSL_CTX_add1_chain_cert(context, certificate)) == 1;
+}
+
+static const char *read_authorities(SSL_CTX *context, BIO *pem)
+{
+	size_t count = 0;
+	if (!each_certificate(pem, take_authority, context, &count))
+		return first_error();
+	return count > 0 ? NULL : "there is no certificate in it";
+}
+
+static const char *read_certificate(SSL_CTX *context, BIO *pem)
+{
+	size_t count = 0;
+	if (!each_certificate(pem, take_own, context, &count))
+		return first_error();
+	return count > 0 ? NULL : "there is no certificate in it";
+}
+
+/* After the certificate: that they belong together is found here. */
+static const char *read_key(SSL_CTX *context, BIO *pem)
+{
+	ERR_clear_error();
+	EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
+	if (!key)
+		return "there is no key in it that can be read without a passphrase";
+	bool fits = SSL_CTX_use_PrivateKey(context, key) == 1 && SSL_CTX_check_private_key(context) == 1;
+	EVP_PKEY_free(key);
+	return fits ? NULL : "it is not the key of --masters-cert";
+}
+
+typedef const char *read_fn(SSL_CTX *context, BIO *pem);
+
+static bool read_file(const char *option, const char *path, enum secret_file_kind kind, read_fn *read, char *message, size_t message_size)
+{
+	char refused[512];
+	struct text text;
+	text_init(&text);
+	bool is_read = secret_file_read(path, kind, MASTER_TLS_FILE_MAX, &text, refused, sizeof refused);
+	if (!is_read)
+		snprintf(message, message_size, "%s: %s", option, refused);
+	BIO *pem = is_read ? BIO_new_mem_buf(text.bytes ? text.bytes : "", (int)text.len) : NULL;
+	const char *reason = !is_read ? NULL : !pem ? "out of memory" : read(tls_context, pem);
+	if (reason)
+		snprintf(message, message_size, "%s: %s: %s", option, path, reason);
+	BIO_free(pem);
+	secret_file_wipe(&text);
+	text_fini(&text);
+	ERR_clear_error();
+	return is_read && !reason;
+}
+
+static bool read_files(const struct options *options, char *message, size_t message_size)
+{
+	if (options->masters_ca[0]) {
+		if (!read_file("--masters-ca", options->masters_ca, SECRET_FILE_TRUSTED, read_authorities, message, message_size))
+			return false;
+	} else if (SSL_CTX_set_default_verify_paths(tls_context) != 1) {
+		snprintf(message, message_size, "--masters: the system's certificate authorities cannot be read: %s", first_error());
+		return false;
+	}
+	if (!options->masters_cert[0])
+		return true;
+	return read_file("--masters-cert", options->masters_cert, SECRET_FILE_TRUSTED, read_certificate, message, message_size) &&
+	       read_file("--masters-key", options->masters_key, SECRET_FILE_SECRET, read_key, message, message_size);
+}
+
+bool master_tls_load(const struct options *options, char *message, size_t message_size)
+{
+	bool wanted = false;
+	assert(!tls_context);
+	for (size_t i = 0; i < options->master_count; i++)
+		wanted = wanted || options->masters[i].tls;
+	if (!wanted) {
+		const char *useless = options->masters_ca[0] ? "--masters-ca" : options->masters_cert[0] ? "--masters-cert" : NULL;
+		if (useless)
+			snprintf(message, message_size, "%s: no master is rediss://", useless);
+		return !useless;
+	}
+	tls_context = SSL_CTX_new(TLS_client_method());
+	if (!tls_context || SSL_CTX_set_min_proto_version(tls_context, TLS1_2_VERSION) != 1) {
+		snprintf(message, message_size, "--masters: TLS cannot be set up: %s", first_error());
+		master_tls_unload();
+		return false;
+	}
+	SSL_CTX_set_verify(tls_context, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_options(tls_context, SSL_OP_NO_RENEGOTIATION);
+	SSL_CTX_set_session_cache_mode(tls_context, SSL_SESS_CACHE_OFF);
+	if (read_files(options, message, message_size))
+		return true;
+	master_tls_unload();
+	return false;
+}
+
+void master_tls_unload(void)
+{
+	SSL_CTX_free(tls_context);
+	tls_context = NULL;
+}
+
+/* ---- one connection ---- */
+
+/* Whose certificate it must be. */
+static bool expect_host(SSL *ssl, const char *given)
+{
+	X509_VERIFY_PARAM *expected = SSL_get0_param(ssl);
+	char host[sizeof((struct master_address *)0)->host];
+	size_t len = strlen(given);
+	if (X509_VERIFY_PARAM_set1_ip_asc(expected, given) == 1)
+		return true;
+	memcpy(host, given, len + 1);
+	if (host[len - 1] == '.')
+		host[len - 1] = '\0'; /* the root's dot is in no certificate */
+	X509_VERIFY_PARAM_set_hostflags(expected, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	return host[0] && X509_VERIFY_PARAM_set1_host(expected, host, 0) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
+}
+
+struct ssl_st *master_tls_begin(struct redisAsyncContext *context, const struct master_address *address, char *ret_reason, size_t size)
+{
+	assert(tls_context && address->tls && address->host[0]);
+	ERR_clear_error();
+	SSL *ssl = SSL_new(tls_context);
+	if (!ssl || !expect_host(ssl, address->host)) {
+		snprintf(ret_reason, size, "tls: %s", first_error());
+		SSL_free(ssl);
+		return NULL;
+	}
+	if (redisInitiateSSL(&context->c, ssl) != REDIS_OK) { /* then hiredis does not keep it */
+		master_tls_explain(ssl, context->c.errstr, ret_reason, size);
+		SSL_free(ssl);
+		return NULL;
+	}
+	SSL_up_ref(ssl);
+	return ssl;
+}
+
+void master_tls_free(struct ssl_st *ssl)
+{
+	SSL_free(ssl);
+}
+
+void master_tls_clear_errors(void)
+{
+	ERR_clear_error();
+}
+
+bool master_tls_wants_write(const struct ssl_st *ssl)
+{
+	return SSL_want_write(ssl);
+}
+
+bool master_tls_wants_read(const struct ssl_st *ssl)
+{
+	return SSL_want_read(ssl);
+}
+
+bool master_tls_has_more(const struct ssl_st *ssl)
+{
+	return SSL_pending(ssl) > 0;
+}
+
+bool master_tls_is_shaking_hands(const struct ssl_st *ssl)
+{
+	return !SSL_is_init_finished(ssl);
+}
+
+void master_tls_explain(const struct ssl_st *ssl, const char *otherwise, char *ret_reason, size_t size)
+{
+	long verified = SSL_get_verify_result(ssl);
+	unsigned long error = ERR_peek_error();
+	int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
+	if (verified != X509_V_OK)
+		snprintf(ret_reason, size, "tls: certificate verify failed: %.100s", X509_verify_cert_error_string(verified));
+	else if (reason == SSL_R_WRONG_VERSION_NUMBER)
+		snprintf(ret_reason, size, "tls: what it answers is not TLS");
+	else if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
+		snprintf(ret_reason, size, master_tls_is_shaking_hands(ssl) ? "tls: closed during the handshake" : "connection: closed");
+	else if (reason)
+		snprintf(ret_reason, size, "tls: %.120s", ERR_reason_error_string(error));
+	else
+		snprintf(ret_reason, size, "connection: %.120s", otherwise);
+}

@@ -1,0 +1,107 @@
+/* See notify.h. */
+#include "notify.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "log.h"
+
+enum { NOTIFY_MAX = 512, NOTIFY_SEND_S = 1 };
+
+/* "/path", or "@name" of the abstract kind; anything else is no socket of ours. */
+static void notify_take_socket(struct notify *notify, const char *name)
+{
+	size_t len = strlen(name);
+
+	if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof(notify->to.sun_path))
+		return;
+	notify->to.sun_family = AF_UNIX;
+	memcpy(notify->to.sun_path, name, len);
+	if (name[0] == '@')
+		notify->to.sun_path[0] = '\0';
+	notify->to_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
+}
+
+/* A whole number, or 0. */
+static uint64_t notify_number(const char *text)
+{
+	char *end;
+
+	if (text == NULL || text[0] < '0' || text[0] > '9')
+		return 0;
+	errno = 0;
+	unsigned long long number = strtoull(text, &end, 10);
+	return *end == '\0' && errno == 0 ? number : 0;
+}
+
+void notify_init(struct notify *notify)
+{
+	const char *name = getenv("NOTIFY_SOCKET"), *pid = getenv("WATCHDOG_PID");
+
+	*notify = (struct notify){0};
+	if (name != NULL)
+		notify_take_socket(notify, name);
+	if (notify->to_len > 0 && (pid == NULL || notify_number(pid) == (uint64_t)getpid()))
+		notify->watchdog_us = notify_number(getenv("WATCHDOG_USEC"));
+	unsetenv("NOTIFY_SOCKET");
+	unsetenv("WATCHDOG_USEC");
+	unsetenv("WATCHDOG_PID");
+}
+
+bool notify_is_on(const struct notify *notify)
+{
+	return notify->to_len > 0;
+}
+
+/* 0 or errno. */
+static int notify_deliver(const struct notify *notify, const char *text, size_t len)
+{
+	const struct timeval bound = {.tv_sec = NOTIFY_SEND_S};
+	int error = 0, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return errno;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound));
+	if (sendto(fd, text, len, MSG_NOSIGNAL, (const struct sockaddr *)&notify->to, notify->to_len) < 0)
+		error = errno;
+	close(fd);
+	return error;
+}
+
+void notify_send(const struct notify *notify, const char *format, ...)
+{
+	char text[NOTIFY_MAX];
+	va_list args;
+
+	if (!notify_is_on(notify))
+		return;
+	va_start(args, format);
+	int len = vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	assert(len > 0 && (size_t)len < sizeof(text));
+	int error = notify_deliver(notify, text, (size_t)len);
+	if (error == 0)
+		return;
+	log_begin(LOG_WARN, "notify-failed");
+	log_str("text", text, strcspn(text, "\n"));
+	log_text("reason", strerror(error));
+	log_end();
+	log_flush();
+}
+
+void notify_reloading(const struct notify *notify)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	notify_send(notify, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+}

@@ -1,0 +1,94 @@
+/* Files whose contents decide who may do what. See secret_file.h.
+ *
+ * A file is opened once, and what is asked of it is asked of the descriptor: so neither a link that is turned round in between nor another file under
+ * the same name can get past the rules. Links are followed, since Kubernetes shows a secret as a link to a link; what counts is the file at the end.
+ * O_NONBLOCK, so that a pipe without a writer cannot hold up the start. The bytes go through one buffer that is overwritten afterwards, and are appended
+ * in one piece, so that no shorter copy of them stays behind where a text has grown. No state; any thread; blocking. */
+#include "secret_file.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *secret_file_check(const struct stat *file, enum secret_file_kind kind)
+{
+	if (!S_ISREG(file->st_mode))
+		return "is not a regular file";
+	if (file->st_uid != 0 && file->st_uid != geteuid())
+		return "must belong to root or to the user that runs this program";
+	if (file->st_mode & (S_IWGRP | S_IWOTH))
+		return "must not be writable by its group or by others (chmod go-w)";
+	if (kind == SECRET_FILE_SECRET && file->st_mode & S_IROTH)
+		return "must not be readable by others (chmod o-r)";
+	return NULL;
+}
+
+/* Reads until the end or until `size` bytes are there. False: errno. */
+static bool secret_file_fill(int fd, char *bytes, size_t size, size_t *ret_len)
+{
+	size_t len = 0;
+
+	while (len < size) {
+		ssize_t n = read(fd, bytes + len, size - len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return false;
+		if (n == 0)
+			break;
+		len += (size_t)n;
+	}
+	*ret_len = len;
+	return true;
+}
+
+/* The reason why it cannot be read (static, or strerror's), NULL where it was. */
+static const char *secret_file_take(int fd, enum secret_file_kind kind, size_t max, struct text *text)
+{
+	struct stat file;
+	size_t len = 0;
+
+	if (fstat(fd, &file) != 0)
+		return strerror(errno);
+	const char *reason = secret_file_check(&file, kind);
+	if (reason != NULL)
+		return reason;
+	char *bytes = malloc(max + 1);
+	if (bytes == NULL)
+		return strerror(ENOMEM);
+	if (!secret_file_fill(fd, bytes, max + 1, &len)) /* one more than is taken: then it is too large */
+		reason = strerror(errno);
+	else if (len > max)
+		reason = "is too large";
+	else
+		text_append(text, bytes, len);
+	explicit_bzero(bytes, max + 1);
+	free(bytes);
+	return reason == NULL && text->failed ? strerror(ENOMEM) : reason;
+}
+
+bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, struct text *text, char *message, size_t message_size)
+{
+	assert(path != NULL && text->len == 0 && !text->failed && max > 0 && message_size > 0);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	const char *reason = fd < 0 ? strerror(errno) : secret_file_take(fd, kind, max, text);
+
+	if (reason != NULL)
+		snprintf(message, message_size, "%s: %s", path, reason);
+	if (fd >= 0)
+		close(fd);
+	return reason == NULL;
+}
+
+void secret_file_wipe(struct text *text)
+{
+	assert(text != NULL);
+	if (text->bytes != NULL)
+		explicit_bzero(text->bytes, text->size);
+	text->len = 0;
+}

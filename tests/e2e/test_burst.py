@@ -1,0 +1,67 @@
+"""Thousands of requests at the same moment: they are answered one after another, and nobody is told that the masters are silent."""
+
+import collections
+import json
+import resource
+import select
+import signal
+
+import pytest
+
+from harness import SLOW, connect_to, process_state, wait_until
+
+COUNT = 2000
+BURSTS = 3  # the best of them counts: on a machine that stands still for 50 ms a master does too
+
+
+@pytest.fixture
+def many_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < 2 * COUNT:
+        pytest.skip("too few descriptors are allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * COUNT), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def request(name):
+    body = json.dumps({"resource": name, "ttl_ms": 1000}).encode()
+    return b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def all_at_once(service, burst):
+    """One request on each of COUNT connections, all there before redlockd reads the first: how many got which status."""
+    connections = {plain.fileno(): plain for plain in (connect_to(service.address) for _ in range(COUNT))}
+    statuses, waited_for = collections.Counter(), select.epoll()
+    try:
+        service.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
+        for i, plain in enumerate(connections.values()):
+            waited_for.register(plain, select.EPOLLIN)
+            plain.sendall(request(f"burst/{burst}/{i}"))
+        service.process.send_signal(signal.SIGCONT)
+        left = set(connections)
+        while left:
+            ready = waited_for.poll(30 * SLOW)
+            assert ready, f"{len(left)} have no answer; {statuses}"
+            for descriptor, _ in ready:
+                statuses[connections[descriptor].recv(65536)[9:12].decode()] += 1
+                waited_for.unregister(descriptor)
+                left.remove(descriptor)
+    finally:
+        service.process.send_signal(signal.SIGCONT)
+        waited_for.close()
+        for plain in connections.values():
+            plain.close()
+    return statuses
+
+
+def test_a_burst_of_acquisitions_is_granted(lab, many_descriptors):
+    service = lab.service(3, f"--master-timeout-ms={round(50 * SLOW)}")
+    seen = []
+    for burst in range(BURSTS):
+        seen.append(all_at_once(service, burst))
+        assert sum(seen[-1].values()) == COUNT and set(seen[-1]) <= {"201", "503"}, seen
+        if seen[-1]["201"] > 0.95 * COUNT:
+            return
+    raise AssertionError(f"refused in each of {BURSTS} bursts: {seen}")

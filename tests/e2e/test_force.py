@@ -1,0 +1,390 @@
+"""A forced release: DELETE /locks/{resource}?force=true takes a lock from whoever holds it, without a token.
+
+Where a test needs the moment between the two steps (looking who holds it, and releasing that one's token), it stops one master: the look waits for its
+answer until --master-timeout-ms, while the other two, a majority, serve everybody else.
+"""
+
+import contextlib
+import json
+import signal
+import threading
+import time
+
+import pytest
+
+from fixtures import certified
+from harness import SLOW, quote, read_response, wait_until
+from waiting_fixtures import HANDOVER_SECONDS, check_nothing_is_left, crowd, next_answered  # noqa: F401
+
+LOOK_MS = round(min(1500 * SLOW, 5000))  # how long the look waits for a stopped master
+TOKENS = [digit * 40 for digit in "abcdef"]
+
+
+def force(service, resource):
+    return service.curl("DELETE", f"/locks/{quote(resource)}?force=true")
+
+
+def lines(service):
+    return service.log("forced-release")
+
+
+def extend(service, lease):
+    return service.curl("PUT", "/locks/" + quote(lease["resource"]), body={"token": lease["token"]})
+
+
+def state(service, resource):
+    return service.curl("GET", "/locks/" + quote(resource)).json
+
+
+class Forced:
+    """A forced release that is under way: its answer is read when the test asks for it."""
+
+    def __init__(self, service, resource):
+        self.service = service
+        before = [server.calls().get("evalsha", 0) for server in service.masters[:2]]
+        self.plain = service.connect(30)
+        self.plain.sendall(f"DELETE /locks/{quote(resource)}?force=true HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        wait_until(lambda: all(server.calls()["evalsha"] > count for server, count in zip(service.masters, before, strict=False)), what="the look")
+
+    def answer(self):
+        try:
+            return read_response(self.plain)
+        finally:
+            self.plain.close()
+
+
+@contextlib.contextmanager
+def stopped(server):
+    server.stop()
+    try:
+        yield
+    finally:
+        server.cont()
+
+
+# --------------------------------------------------------------------------------------------------- held, or not
+
+
+def test_a_held_lock_is_free_at_once(service, resource):
+    lease = service.acquire(resource, owner="worker-7")
+    answer = force(service, resource)
+    assert (answer.status, answer.body) == (204, b"")
+    assert state(service, resource)["held"] is False
+    assert all(server.cli("EXISTS", resource) == 0 for server in service.masters)
+
+    # the old holder hears of it
+    assert (extend(service, lease).status, service.release(lease).status) == (410, 410)
+    after = service.acquire(resource)
+    assert after["fence"] > lease["fence"]
+    assert [extend(service, lease).code, service.release(lease).code] == ["not-owner", "not-owner"]
+    assert service.release(after).status == 204
+
+    line, = [line for line in lines(service) if line["resource"] == resource]
+    assert line["level"] == "warn" and line["outcome"] == "released"
+    assert (line["owner"], int(line["fence"])) == ("worker-7", lease["fence"])
+    assert line["address"].startswith("127.0.0.1") and line["id"]
+    assert lease["token"] not in service.stderr() and after["token"] not in service.stderr()
+
+
+def test_nobody_holds_it(service, resource):
+    answer = force(service, resource)
+    assert answer.code == "lease-expired" and answer.status == 410
+    assert answer.json["votes"]["granted"] == 0 and answer.json["votes"]["refused"] == 3
+    line, = [line for line in lines(service) if line["resource"] == resource]
+    assert line["outcome"] == "lease-expired" and "fence" not in line and "owner" not in line
+
+
+def test_what_is_asked_for_wrongly_takes_nothing(service, resource):
+    lease = service.acquire(resource)
+    path = "/locks/" + quote(resource)
+    wrong = [("?force=false", None, {}, "force"), ("?force=", None, {}, "force"), ("?force=1", None, {}, "force"), ("?force=TRUE", None, {}, "force"),
+             ("?force=true&force=true", None, {}, "force"), ("?force=true", {"token": lease["token"]}, {}, "body"),
+             ("?force=true", None, {"Lock-Token": lease["token"]}, "Lock-Token"), ("?Force=true", None, {}, "Force")]
+    for query, body, headers, field in wrong:
+        answer = service.curl("DELETE", path + query, body=body, headers=headers)
+        assert answer.status == 400 and [error["field"] for error in answer.json["errors"]] == [field], (query, answer)
+    assert extend(service, lease).status == 200
+    assert service.release(lease).status == 204
+    assert not [line for line in lines(service) if line["resource"] == resource]
+
+
+# The keys of other programs: of another library, of another type, and one that begins as ours do.
+FOREIGN = [("SET", "somebody-else's"), ("SET", TOKENS[0]), ("HSET", "field", "value"), ("RPUSH", "one", "two"), ("SET", "")]
+
+
+def dump(server, resource):
+    return server.cli("TYPE", resource), server.cli("PTTL", resource), server.cli("OBJECT", "ENCODING", resource)
+
+
+@pytest.mark.parametrize("command", FOREIGN, ids=lambda command: "-".join(command)[:16])
+def test_a_key_of_another_program_is_left_alone(service, resource, command):
+    for server in service.masters:
+        server.cli(command[0], resource, *command[1:])
+    before = [dump(server, resource) for server in service.masters]
+    answer = force(service, resource)
+    assert (answer.status, answer.code) == (409, "not-owner") and "did not write" in answer.json["detail"]
+    assert [dump(server, resource) for server in service.masters] == before
+    line, = [line for line in lines(service) if line["resource"] == resource]
+    assert line["outcome"] == "not-owner"
+    for server in service.masters:
+        server.cli("DEL", resource)
+
+
+def test_a_key_of_another_program_on_one_master_keeps_nobody_from_it(service, resource):
+    other = service.masters[2]
+    other.cli("HSET", resource, "field", "value")
+    service.acquire(resource)
+    assert force(service, resource).status == 204
+    assert [server.cli("EXISTS", resource) for server in service.masters] == [0, 0, 1]
+    assert force(service, resource).status == 410  # nobody holds it with one master
+    other.cli("DEL", resource)
+
+
+# --------------------------------------------------------------------------------------------------- who waits
+
+
+def test_the_first_that_waits_has_it(lab, crowd):  # noqa: F811
+    service = lab.service(3)
+    lease = service.acquire("wanted")
+    waiters = crowd.line_up(service, "wanted", 3)
+    start = time.monotonic()
+    assert force(service, "wanted").status == 204
+    assert next_answered(waiters) is waiters[0]
+    assert time.monotonic() - start < HANDOVER_SECONDS
+    assert waiters[0].granted()["fence"] > lease["fence"]
+    assert not any(waiter.is_answered() for waiter in waiters[1:])
+    assert extend(service, lease).code == "not-owner"
+
+    # and the next one likewise; the last one is served as ever
+    assert force(service, "wanted").status == 204
+    assert next_answered(waiters[1:]) is waiters[1]
+    assert waiters[1].granted()["fence"] > waiters[0].lease["fence"]
+    waiters[1].release()
+    waiters[2].granted()
+    waiters[2].release()
+    check_nothing_is_left(service.masters)
+
+
+def test_a_waiter_of_another_redlockd_has_it(lab, crowd):  # noqa: F811
+    service = lab.service(3)
+    other = lab.redlockd(service.masters, "--bootstrap=false")
+    service.acquire("wanted")
+    waiter, = crowd.line_up(other, "wanted", 1)
+    assert force(service, "wanted").status == 204
+    waiter.granted(HANDOVER_SECONDS)
+    assert force(other, "wanted").status == 204
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_connection_that_holds_it_hears_of_it(service, resource, taken):
+    plain = service.connect(30)
+    content = json.dumps({"resource": resource, "ttl_ms": 6000, "hold": True}).encode()
+    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
+    reader = plain.makefile("rb")
+
+    def event():
+        while not (line := reader.readline()).startswith(b"{"):
+            assert line, "the stream ended"
+        return json.loads(line)
+    lease = event()
+    assert lease["event"] == "acquired"
+    assert force(service, resource).status == 204
+    after = service.acquire(resource) if taken else None
+    while (said := event())["event"] == "renewed":  # one was on its way
+        pass
+    assert (said["event"], said["code"]) == ("lost", "not-owner" if taken else "lease-expired")
+    plain.close()
+    if taken:
+        assert after["fence"] > lease["fence"]
+        assert service.release(after).status == 204
+
+
+# --------------------------------------------------------------------------------------------------- masters that are away
+
+
+def test_one_master_is_down(lab):
+    service = lab.service(3)
+    service.acquire("kept")
+    service.masters[1].kill()
+    assert force(service, "kept").status == 204
+    assert service.release(service.acquire("kept")).status == 204
+
+
+def test_a_master_that_hangs_does_as_it_was_told(lab):
+    service = lab.service(3)
+    service.acquire("kept")
+    with stopped(service.masters[1]):
+        assert force(service, "kept").status == 204
+        assert force(service, "kept").status == 410
+    check_nothing_is_left(service.masters)
+
+
+def test_two_masters_are_down(lab):
+    service = lab.service(3)
+    lease = service.acquire("kept", 60000)
+    service.masters[0].kill()
+    service.masters[1].kill()
+    service.wait_voting(1)
+    answer = force(service, "kept")
+    assert (answer.status, answer.code) == (503, "no-quorum") and int(answer.headers["retry-after"]) >= 1
+    assert answer.json["votes"]["failed"] == 2
+    assert service.masters[2].cli("GET", "kept")[:40] == lease["token"]
+    line, = lines(service)
+    assert line["outcome"] == "no-quorum"
+
+
+# --------------------------------------------------------------------------------------------------- between the two steps
+
+
+@pytest.fixture
+def slow_look(lab):
+    """A redlockd whose look takes LOOK_MS while a master is stopped."""
+    return lab.redlockd(certified(lab, 3), "--bootstrap=false", f"--master-timeout-ms={LOOK_MS}", "--drain-ms", str(4 * LOOK_MS))
+
+
+def test_a_newcomer_is_not_harmed(slow_look):
+    old = slow_look.acquire("wanted", owner="old")
+    with stopped(slow_look.masters[2]):
+        forced = Forced(slow_look, "wanted")
+        assert slow_look.release(old).status == 204
+        new = slow_look.acquire("wanted", owner="new")
+        answer = forced.answer()
+        assert (answer.status, answer.code) == (409, "not-owner") and "another one came" in answer.json["detail"], answer
+        assert extend(slow_look, new).status == 200
+    line, = lines(slow_look)
+    assert line["outcome"] == "not-owner" and "owner" not in line and "fence" not in line
+    assert state(slow_look, "wanted")["owner"] == "new"
+    assert slow_look.release(new).status == 204
+
+
+def test_a_waiter_that_came_in_between_is_not_harmed(slow_look, crowd):  # noqa: F811
+    old = slow_look.acquire("wanted")
+    waiter, = crowd.line_up(slow_look, "wanted", 1)
+    with stopped(slow_look.masters[2]):
+        forced = Forced(slow_look, "wanted")
+        assert slow_look.release(old).status == 204
+        waiter.granted()
+        assert forced.answer().status == 409
+        assert extend(slow_look, waiter.lease).status == 200
+    waiter.release()
+
+
+def test_it_is_released_in_between(slow_look):
+    old = slow_look.acquire("wanted")
+    with stopped(slow_look.masters[2]):
+        forced = Forced(slow_look, "wanted")
+        assert slow_look.release(old).status == 204
+        answer = forced.answer()
+        assert (answer.status, answer.code) == (410, "lease-expired")
+
+
+def test_redlockd_is_killed_between_the_steps(lab, slow_look):
+    lease = slow_look.acquire("wanted", 60000, owner="me")
+    with stopped(slow_look.masters[2]):
+        forced = Forced(slow_look, "wanted")
+        slow_look.process.send_signal(signal.SIGKILL)
+        slow_look.process.wait()
+        assert forced.answer() is None
+    after = lab.redlockd(slow_look.masters, "--bootstrap=false")
+    seen = state(after, "wanted")
+    assert (seen["held"], seen["owner"], seen["fence"]) == (True, "me", lease["fence"])
+    assert extend(after, lease).status == 200
+    assert force(after, "wanted").status == 204
+    check_nothing_is_left(slow_look.masters)
+
+
+def test_a_client_that_leaves_changes_nothing(slow_look):
+    slow_look.acquire("wanted")
+    with stopped(slow_look.masters[2]):
+        Forced(slow_look, "wanted").plain.close()
+        line, = wait_until(lambda: lines(slow_look), what="the line")
+        assert line["outcome"] == "released"
+    check_nothing_is_left(slow_look.masters)
+
+
+def test_a_drain_waits_for_it(slow_look):
+    slow_look.acquire("wanted")
+    with stopped(slow_look.masters[2]):
+        forced = Forced(slow_look, "wanted")
+        slow_look.process.send_signal(signal.SIGTERM)
+        assert forced.answer().status == 204
+        assert slow_look.process.wait(20 * SLOW) == 0
+
+
+# --------------------------------------------------------------------------------------------------- left-overs
+
+
+def leave(service, resource, tokens, ttl_ms=60000):
+    """What redlockds that were killed leave: a token on each of those masters that nobody extends nor releases."""
+    for server, token in zip(service.masters, tokens, strict=False):
+        if token:
+            server.cli("SET", resource, f"{token}:0:7:dead", "PX", ttl_ms)
+
+
+def test_left_overs_that_keep_everybody_out_are_deleted(lab):
+    service = lab.service(3, "--retry-count=1")
+    leave(service, "stuck", TOKENS)
+    refused = service.curl("POST", "/locks", body={"resource": "stuck"})
+    assert refused.status in (409, 503), refused
+    assert state(service, "stuck")["held"] is False
+    assert force(service, "stuck").status == 204
+    assert service.release(service.acquire("stuck")).status == 204
+    line, = lines(service)
+    assert (line["outcome"], line["owner"], line["fence"]) == ("released", "dead", "7")
+    check_nothing_is_left(service.masters)
+
+
+def test_a_left_over_on_one_master_is_deleted(lab):
+    service = lab.service(3)
+    leave(service, "stuck", [None, TOKENS[0]])
+    assert force(service, "stuck").status == 204
+    assert force(service, "stuck").status == 410
+    check_nothing_is_left(service.masters)
+
+
+def test_what_comes_during_the_pause_is_not_harmed(lab):
+    """The pause is twice --master-timeout-ms: time enough to take the lock."""
+    service = lab.service(3, f"--master-timeout-ms={LOOK_MS}")
+    leave(service, "stuck", [TOKENS[0]])
+    forced = Forced(service, "stuck")
+    lease = service.acquire("stuck")
+    answer = forced.answer()
+    assert (answer.status, answer.code) == (410, "lease-expired"), answer
+    assert extend(service, lease).status == 200
+
+
+# --------------------------------------------------------------------------------------------------- under load
+
+
+def test_forced_and_contended(service, resource):
+    """Everybody takes and releases; one forces. Nobody is told anything odd, fences grow, and nothing is left."""
+    seen, fences, until = set(), [], time.monotonic() + 2
+
+    def work():
+        client = service.client()
+        while time.monotonic() < until:
+            answer = client.call("POST", "/locks", {"resource": resource, "ttl_ms": 5000, "wait_ms": 2000})
+            seen.add(("POST", answer.status))
+            if answer.status != 201:
+                continue
+            lease = answer.json
+            fences.append(lease["fence"])
+            answer = client.call("DELETE", f"/locks/{quote(resource)}", {"token": lease["token"]})
+            seen.add(("DELETE", answer.status))
+        client.close()
+
+    def take_away():
+        client = service.client()
+        while time.monotonic() < until:
+            seen.add(("force", client.call("DELETE", f"/locks/{quote(resource)}?force=true").status))
+        client.close()
+    threads = [threading.Thread(target=work) for _ in range(4)] + [threading.Thread(target=take_away)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fences) == len(set(fences))
+    allowed = {"POST": {201, 409, 503}, "DELETE": {204, 409, 410}, "force": {204, 409, 410}}
+    assert all(status in allowed[call] for call, status in seen), seen
+    assert ("force", 204) in seen
+    wait_until(lambda: all(server.cli("EXISTS", resource) == 0 for server in service.masters), what="nothing is left")

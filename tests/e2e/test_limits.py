@@ -1,0 +1,224 @@
+"""The bounds of an address and of a connection: connections open, requests a second, requests per connection; each over one worker and over two,
+which share what they count. The clients come from several addresses of loopback; the harness itself asks over a Unix socket, which has none."""
+
+import os
+import socket
+import time
+
+import pytest
+
+from harness import SLOW, Client, read_response, wait_until
+
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(params=[1, 2], ids=["one-worker", "two-workers"])
+def start(lab, request):
+    """To start a redlockd on a Unix socket (what the harness asks) and on TCP; its member `tcp` is (host, port)."""
+    def started(*options):
+        path = f"unix:{os.path.join(lab.folder, 'l')}"
+        service = lab.service(1, "--workers", str(request.param), *options, listen=(path, "127.0.0.1:0"))
+        assert service.address == path
+        host, _, port = service.addresses[1].rpartition(":")
+        service.tcp = (host, int(port))
+        return service
+    return started
+
+
+def connect_from(service, source):
+    plain = socket.create_connection(service.tcp, 20 * SLOW, (source, 0))
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return plain
+
+
+def ask(plain, request=REQUEST):
+    plain.sendall(request)
+    return read_response(plain)
+
+
+def client_from(service, source):
+    client = Client(service.address)
+    client.connection.close()
+    client.connection.sock = connect_from(service, source)
+    return client
+
+
+def reads_to_the_end(plain):
+    """All that comes until the other side closes; a reset fails the test."""
+    content = b""
+    while piece := plain.recv(65536):
+        content += piece
+    return content
+
+
+# ---- connections per address ----
+
+
+def test_an_address_has_so_many_connections_and_no_more(start):
+    service = start("--max-connections-per-address", "3")
+    kept = [connect_from(service, "127.0.0.2") for _ in range(3)]
+    for plain in kept:
+        assert ask(plain).status == 200
+    for _ in range(4):
+        plain = connect_from(service, "127.0.0.2")
+        answer = read_response(plain)
+        assert answer.status == 429 and answer.code == "too-many-requests" and answer.headers["retry-after"] == "1", answer
+        assert "--max-connections-per-address" in answer.json["detail"] and answer.headers["connection"] == "close"
+        assert plain.recv(1) == b""
+        plain.close()
+    others = [connect_from(service, "127.0.0.3") for _ in range(3)]
+    for plain in [*kept, *others]:
+        assert ask(plain).status == 200
+    metrics = service.metrics()
+    assert metrics['redlockd_http_connections_refused_total{reason="address"}'] == 4
+    assert metrics['redlockd_http_connections_refused_total{reason="all"}'] == 0
+    for plain in [*kept, *others]:
+        plain.close()
+
+
+def test_who_closes_a_connection_may_open_another(start):
+    """At the latest when the deadline of its request passes: the library may not see an end that comes together with half a request."""
+    service = start("--max-connections-per-address", "2", "--request-timeout-ms", "500")
+    kept = [connect_from(service, "127.0.0.2") for _ in range(2)]
+    for plain in kept:
+        assert ask(plain).status == 200
+    for turn in range(30):
+        plain = kept.pop(0)
+        if turn % 3 == 0:  # in the middle of a request, after rubbish, in peace
+            plain.sendall(REQUEST[:-4])
+        elif turn % 3 == 1:
+            plain.sendall(b"GARBAGE\r\n\r\n")
+            read_response(plain)
+        plain.close()
+
+        def served():
+            again = connect_from(service, "127.0.0.2")
+            answer = ask(again)
+            if answer is not None and answer.status == 200:
+                return again
+            again.close()
+            return None
+        kept.append(wait_until(served, what="a place of the one that closed"))
+    third = connect_from(service, "127.0.0.2")
+    assert read_response(third).status == 429
+    for plain in [*kept, third]:
+        plain.close()
+
+
+def test_unix_sockets_are_not_counted(start):
+    service = start("--max-connections-per-address", "1", "--max-rate-per-address", "1")
+    clients = [service.client() for _ in range(20)]
+    for client in clients:
+        assert client.call("GET", "/healthz").status == 200
+    for client in clients:
+        client.close()
+
+
+def test_no_bound_on_the_connections_of_an_address(start):
+    service = start("--max-connections-per-address", "0")
+    kept = [connect_from(service, "127.0.0.2") for _ in range(50)]
+    for plain in kept:
+        assert ask(plain).status == 200
+    for plain in kept:
+        plain.close()
+
+
+def test_one_address_does_not_use_up_what_others_need(start):
+    """The bound on all is met by another address only once its own lets it."""
+    service = start("--max-connections-per-address", "4", "--max-connections", "64")
+    flood = [connect_from(service, "127.0.0.2") for _ in range(100)]
+    client = client_from(service, "127.0.0.3")
+    assert client.call("POST", "/locks", {"resource": "x"}).status == 201
+    assert service.metrics()['redlockd_http_connections_refused_total{reason="address"}'] == 96
+    client.close()
+    for plain in flood:
+        plain.close()
+
+
+# ---- requests a second ----
+
+
+def test_an_address_has_so_many_requests_a_second(start):
+    rate = 20
+    service = start("--max-rate-per-address", str(rate))
+    clients = [client_from(service, "127.0.0.2") for _ in range(4)]
+    began = time.monotonic()
+    answers = [clients[i % 4].call("GET", "/version") for i in range(rate * 5)]
+    taken = sum(answer.status == 200 for answer in answers)
+    assert taken <= rate * (time.monotonic() - began) + rate
+    assert taken >= rate
+    refused = [answer for answer in answers if answer.status != 200]
+    if SLOW == 1:
+        assert refused, "100 requests took 4 s"
+    for answer in refused:
+        assert answer.status == 429 and answer.code == "too-many-requests" and answer.headers["retry-after"] == "1", answer
+        assert "connection" not in answer.headers and "--max-rate-per-address" in answer.json["detail"]
+    # Nobody else is concerned; and a refusal ends neither the connection nor the address for longer than it says.
+    other = client_from(service, "127.0.0.3")
+    assert other.call("GET", "/version").status == 200
+    assert service.metrics()['redlockd_http_requests_limited_total{limit="address-rate"}'] == len(refused)
+    wait_until(lambda: clients[0].call("GET", "/version").status == 200, 2, "it may ask again")
+    for client in [*clients, other]:
+        client.close()
+
+
+def test_what_is_refused_for_its_rate_does_nothing(start):
+    service = start("--max-rate-per-address", "1")
+    client = client_from(service, "127.0.0.2")
+    answers = [client.call("POST", "/locks", {"resource": f"r{i}"}) for i in range(5)]
+    granted = [f"r{i}" for i, answer in enumerate(answers) if answer.status == 201]
+    assert "r0" in granted and len(granted) < 5 and {answer.status for answer in answers} == {201, 429}
+    held = service.curl("GET", "/locks").json["locks"]
+    assert sorted(lock["resource"] for lock in held) == granted
+    client.close()
+
+
+def test_coming_again_is_no_way_round_the_rate(start):
+    """The rate belongs to the address: new connections have no burst of their own."""
+    service = start("--max-rate-per-address", "5")
+    began, statuses = time.monotonic(), []
+    for _ in range(40):
+        plain = connect_from(service, "127.0.0.2")
+        statuses.append(ask(plain).status)
+        plain.close()
+    assert statuses.count(200) <= 5 * (time.monotonic() - began) + 5 and set(statuses) <= {200, 429}
+
+
+# ---- requests per connection ----
+
+
+def test_the_last_request_of_a_connection_says_so(start):
+    service = start("--max-requests-per-connection", "3")
+    for _ in range(3):
+        plain = connect_from(service, "127.0.0.2")
+        assert [ask(plain).headers.get("connection") for _ in range(3)] == [None, None, "close"]
+        assert plain.recv(1) == b""
+        plain.close()
+    plain = connect_from(service, "127.0.0.2")
+    assert ask(plain, b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 404
+    lease = ask(plain, b'POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n{"resource":"a"}')
+    assert lease.status == 201 and "connection" not in lease.headers
+    released = ask(plain, b"DELETE /locks/a HTTP/1.1\r\nHost: localhost\r\nLock-Token: %s\r\n\r\n" % lease.json["token"].encode())
+    assert released.status == 204 and released.headers["connection"] == "close"
+    plain.close()
+
+
+def test_what_was_sent_after_the_last_request_is_not_carried_out_and_cuts_nothing(start):
+    service = start("--max-requests-per-connection", "3")
+    for _ in range(5):
+        plain = connect_from(service, "127.0.0.2")
+        plain.sendall(REQUEST * 3 + b'POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n{"resource":"a"}' + REQUEST * 50)
+        content = reads_to_the_end(plain)
+        assert content.count(b"HTTP/1.1 200 ") == content.count(b"HTTP/1.1 ") == 3, content
+        assert content.lower().count(b"connection: close\r\n") == 1
+        plain.close()
+    assert service.curl("GET", "/locks").json["locks"] == []
+
+
+def test_no_bound_on_the_requests_of_a_connection(start):
+    service = start("--max-requests-per-connection", "0")
+    client = client_from(service, "127.0.0.2")
+    for _ in range(300):
+        answer = client.call("GET", "/healthz")
+        assert answer.status == 200 and "connection" not in answer.headers
+    client.close()

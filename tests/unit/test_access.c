@@ -1,0 +1,218 @@
+/* Who may do what: every need × every kind of caller × every set of rights × every relation of a prefix to a resource, against a rule
+ * written a second time, and every route of the table against what the documentation says of it. */
+#include <check.h>
+#include <gnutls/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "access.h"
+#include "headers.h"
+#include "keys.h"
+#include "route.h"
+#include "tls.h"
+
+static const char secret[] = "rlk_a-key-for-these-tests-alone";
+
+/* A prefix and a resource (or the prefix of a listing), and whether the one allows the other: by bytes, nothing else. */
+static const struct {
+	const char *prefix, *resource;
+	bool within;
+} relations[] = {
+	{"orders/", "orders/1", true},
+	{"orders/", "orders/", true},
+	{"orders/", "orders", false},
+	{"orders/", "orders2/1", false},
+	{"orders", "orders2", true},
+	{"orders/1", "orders/1", true},
+	{"orders/1", "orders/12", true},
+	{"orders/12", "orders/1", false},
+	{"orders/", "Orders/1", false},
+	{"orders/", "/orders/1", false},
+	{"orders/", "orders/../invoices/1", true},
+	{"orders/", "invoices/1", false},
+	{"orders/", "orders%2f1", false},
+	{"orders/", "", false},
+	{"", "", true},
+	{"", "anything at all", true},
+	{"caf\\u00e9/", "caf\xc3\xa9/1", true},
+	{"caf\\u00e9/", "cafe\xcc\x81/1", false},
+};
+enum { RELATIONS = sizeof(relations) / sizeof(relations[0]) };
+
+static const enum access_need needs[] = {ACCESS_NOTHING, ACCESS_TOKEN, ACCESS_KNOWN, ACCESS_ACQUIRE, ACCESS_INSPECT, ACCESS_LIST, ACCESS_ADMIN};
+enum { NEEDS = sizeof(needs) / sizeof(needs[0]) };
+
+static struct keys *make_keys(const char *prefix, unsigned rights)
+{
+	static const char *const names[] = {"acquire", "inspect", "list", "admin"};
+	char text[1024], list[128] = "", hash[2 * KEY_HASH_LEN + 1], message[KEYS_MESSAGE_MAX];
+	unsigned char digest[KEY_HASH_LEN];
+
+	ck_assert_int_eq(gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, strlen(secret), digest), 0);
+	for (size_t i = 0; i < sizeof(digest); i++)
+		snprintf(hash + 2 * i, 3, "%02x", digest[i]);
+	for (size_t i = 0; i < 4; i++)
+		if (rights & 1U << i)
+			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s\"%s\"", list[0] != '\0' ? "," : "", names[i]);
+	snprintf(text, sizeof(text), "{\"keys\":[{\"name\":\"k\",\"sha256\":\"%s\",\"certificates\":[\"a.example\"],\"prefixes\":[\"%s\"],\"rights\":[%s]}]}", hash,
+		 prefix, list);
+	struct keys *keys = keys_parse(text, strlen(text), message, sizeof(message));
+	ck_assert_msg(keys != NULL, "%s", message);
+	return keys;
+}
+
+/* The rule once more, from the documentation. */
+static enum access_verdict expected(enum access_need need, bool known, unsigned rights, bool within)
+{
+	switch (need) {
+	case ACCESS_NOTHING:
+	case ACCESS_TOKEN:
+		return ACCESS_ALLOWED;
+	case ACCESS_KNOWN:
+		return known ? ACCESS_ALLOWED : ACCESS_UNKNOWN;
+	case ACCESS_ACQUIRE:
+		return !known ? ACCESS_UNKNOWN : (rights & 1) == 0 ? ACCESS_NO_RIGHT : within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+	case ACCESS_INSPECT:
+		return !known ? ACCESS_UNKNOWN : (rights & 2) == 0 ? ACCESS_NO_RIGHT : within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+	case ACCESS_LIST:
+		return !known ? ACCESS_UNKNOWN : (rights & 4) == 0 ? ACCESS_NO_RIGHT : within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+	case ACCESS_ADMIN:
+		return !known ? ACCESS_UNKNOWN : (rights & 8) == 0 ? ACCESS_NO_RIGHT : within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+	case ACCESS_NEED_COUNT:
+		break;
+	}
+	ck_abort();
+}
+
+static void check_needs(const struct access_caller *caller, bool known, unsigned rights, const char *resource, bool within, unsigned *cases)
+{
+	for (size_t n = 0; n < NEEDS; n++, ++*cases) {
+		enum access_verdict verdict = access_decide(needs[n], caller, resource, strlen(resource));
+		ck_assert_msg(verdict == expected(needs[n], known, rights, within), "need %d, rights %u, %s: %d", (int)needs[n], rights, resource, (int)verdict);
+		/* What the right alone decides is the same before the resource is known. */
+		verdict = access_decide(needs[n], caller, NULL, 0);
+		ck_assert_int_eq(verdict, expected(needs[n], known, rights, true));
+	}
+}
+
+START_TEST(every_need_right_and_prefix)
+{
+	struct headers with_key = {.key = secret, .key_len = strlen(secret)}, without = {0};
+	struct headers wrong = {.key = "rlk_a-key-that-nobody-has", .key_len = 25}, cut = {.key = secret, .key_len = strlen(secret) - 1};
+	struct tls_peer known = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"a.example"}}, other = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"b.example"}},
+			bad = {.state = TLS_PEER_BAD, .reason = "The client certificate has expired."}, none = {.state = TLS_PEER_NONE};
+	const struct {
+		const struct headers *headers;
+		const struct tls_peer *peer;
+		bool known;
+	} callers[] = {
+		{&with_key, NULL, true}, {&with_key, &none, true}, {&with_key, &bad, true}, {&without, &known, true}, {&without, NULL, false}, {&without, &none, false},
+		{&without, &other, false}, {&without, &bad, false}, {&wrong, NULL, false}, {&wrong, &known, false}, {&cut, NULL, false},
+	};
+	struct access_caller caller;
+	unsigned cases = 0;
+
+	for (unsigned rights = 1; rights < 16; rights++)
+		for (size_t r = 0; r < RELATIONS; r++) {
+			struct keys *keys = make_keys(relations[r].prefix, rights);
+			for (size_t c = 0; c < sizeof(callers) / sizeof(callers[0]); c++) {
+				access_identify(keys, callers[c].headers, callers[c].peer, &caller);
+				ck_assert(caller.controlled && caller.known == callers[c].known);
+				ck_assert(caller.known ? strcmp(caller.name, "k") == 0 : caller.reason != NULL);
+				check_needs(&caller, callers[c].known, rights, relations[r].resource, relations[r].within, &cases);
+			}
+			keys_unref(keys);
+		}
+	printf("%u cases\n", cases);
+	ck_assert_uint_eq(cases, 15 * RELATIONS * 11 * NEEDS);
+}
+END_TEST
+
+/* --tls-client-ca alone: its certificates may do all but what an operator does. */
+START_TEST(a_certificate_without_a_keys_file)
+{
+	struct headers without = {0}, with_key = {.key = secret, .key_len = strlen(secret)};
+	struct tls_peer known = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"a.example"}}, nameless = {.state = TLS_PEER_KNOWN}, none = {.state = TLS_PEER_NONE};
+	struct access_caller caller;
+	unsigned cases = 0;
+
+	access_identify(NULL, &without, &known, &caller);
+	ck_assert_str_eq(caller.name, "a.example");
+	check_needs(&caller, true, 1 | 2 | 4, "anything", true, &cases);
+	access_identify(NULL, &with_key, &known, &caller); /* there are no keys: the certificate is what counts */
+	ck_assert(caller.known);
+	access_identify(NULL, &without, &nameless, &caller);
+	check_needs(&caller, true, 1 | 2 | 4, "anything", true, &cases);
+	access_identify(NULL, &without, &none, &caller);
+	check_needs(&caller, false, 0, "anything", true, &cases);
+	access_identify(NULL, &with_key, &none, &caller);
+	check_needs(&caller, false, 0, "anything", true, &cases);
+}
+END_TEST
+
+START_TEST(nobody_is_asked_without_keys_and_certificates)
+{
+	struct headers wrong = {.key = "whatever-it-is-16", .key_len = 17};
+	struct access_caller caller;
+
+	access_identify(NULL, &wrong, NULL, &caller);
+	ck_assert(!caller.controlled);
+	for (size_t n = 0; n < NEEDS; n++)
+		ck_assert_int_eq(access_decide(needs[n], &caller, "x", 1), ACCESS_ALLOWED);
+}
+END_TEST
+
+/* What each route needs, as README and openapi.yaml have it. A route that is added has to be added here. */
+START_TEST(what_the_routes_need)
+{
+	static const struct {
+		const char *name;
+		enum access_need need;
+	} documented[] = {
+		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN}, {"release", ACCESS_TOKEN}, {"inspect", ACCESS_INSPECT}, {"list", ACCESS_LIST},
+		{"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING}, {"metrics", ACCESS_KNOWN}, {"masters", ACCESS_KNOWN}, {"openapi", ACCESS_NOTHING},
+		{"version", ACCESS_KNOWN}, {"page", ACCESS_NOTHING},
+	};
+
+	ck_assert_uint_eq(sizeof(documented) / sizeof(documented[0]), ROUTE_NONE);
+	for (size_t i = 0; i < ROUTE_NONE; i++) {
+		ck_assert_str_eq(route_get(i)->name, documented[i].name);
+		ck_assert_int_eq(route_get(i)->need, documented[i].need);
+		bool can_be_refused = documented[i].need != ACCESS_NOTHING && (documented[i].need != ACCESS_TOKEN || strcmp(documented[i].name, "release") == 0);
+		ck_assert_int_eq(route_may_answer(route_get(i), 401, "unauthorized"), can_be_refused);
+		ck_assert(route_may_answer(route_get(i), 403, "forbidden"));
+	}
+}
+END_TEST
+
+START_TEST(rights_have_names)
+{
+	ck_assert_str_eq(access_right_name(ACCESS_ACQUIRE), "acquire");
+	ck_assert_str_eq(access_right_name(ACCESS_INSPECT), "inspect");
+	ck_assert_str_eq(access_right_name(ACCESS_LIST), "list");
+	ck_assert_str_eq(access_right_name(ACCESS_ADMIN), "admin");
+	ck_assert_ptr_null(access_right_name(ACCESS_NOTHING));
+	ck_assert_ptr_null(access_right_name(ACCESS_TOKEN));
+	ck_assert_ptr_null(access_right_name(ACCESS_KNOWN));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("access");
+	TCase *all = tcase_create("all");
+
+	tcase_set_timeout(all, 60);
+	tcase_add_test(all, every_need_right_and_prefix);
+	tcase_add_test(all, a_certificate_without_a_keys_file);
+	tcase_add_test(all, nobody_is_asked_without_keys_and_certificates);
+	tcase_add_test(all, what_the_routes_need);
+	tcase_add_test(all, rights_have_names);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

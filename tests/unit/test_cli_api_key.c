@@ -1,0 +1,177 @@
+/* API keys: what counts as one, how they are made, hashed, saved and read. */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api_key.h"
+
+static char folder[] = "/tmp/test_cli_api_key.XXXXXX", path[sizeof(folder) + 8];
+
+static void set_up(void)
+{
+	memcpy(folder + sizeof(folder) - 7, "XXXXXX", 6);
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/key", folder);
+}
+
+static void tear_down(void)
+{
+	unlink(path);
+	rmdir(folder);
+}
+
+static void put(const char *text, size_t len, mode_t mode)
+{
+	FILE *file = fopen(path, "we");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_uint_eq(fwrite(text, 1, len, file), len);
+	ck_assert_int_eq(fclose(file), 0);
+	ck_assert_int_eq(chmod(path, mode), 0);
+}
+
+#define SIXTEEN "0123456789abcdef"
+
+static const struct {
+	const char *text;
+	size_t len;
+	const char *key; /* NULL: none */
+} texts[] = {
+	{SIXTEEN, 16, SIXTEEN},
+	{" \t" SIXTEEN "\r\n\n", 21, SIXTEEN},
+	{"!~[]{}\"'\\,;:=+-_", 16, "!~[]{}\"'\\,;:=+-_"},
+	{"", 0, NULL},
+	{"\n", 1, NULL},
+	{"0123456789abcde", 15, NULL},
+	{SIXTEEN "\n" SIXTEEN, 33, NULL},
+	{SIXTEEN " x", 18, NULL},
+	{SIXTEEN "\0", 17, NULL},
+	{"0123456\0789abcdef", 16, NULL},
+	{SIXTEEN "\x7f", 17, NULL},
+	{SIXTEEN "\xc3\xa9", 18, NULL},
+};
+
+START_TEST(what_a_key_is)
+{
+	char key[API_KEY_MAX + 1] = "as it was";
+	const char *reason = api_key_take(texts[_i].text, texts[_i].len, key);
+	ck_assert_msg((reason == NULL) == (texts[_i].key != NULL), "%s: %s", texts[_i].text, reason);
+	ck_assert_str_eq(key, texts[_i].key == NULL ? "as it was" : texts[_i].key);
+	ck_assert(reason == NULL || strstr(reason, "0123") == NULL);
+}
+END_TEST
+
+START_TEST(lengths)
+{
+	char text[API_KEY_MAX + 1], key[API_KEY_MAX + 1];
+	memset(text, 'x', sizeof(text));
+	ck_assert_ptr_null(api_key_take(text, API_KEY_MAX, key));
+	ck_assert_uint_eq(strlen(key), API_KEY_MAX);
+	ck_assert_ptr_nonnull(api_key_take(text, API_KEY_MAX + 1, key));
+}
+END_TEST
+
+/* As sha256sum has them. */
+START_TEST(hashes)
+{
+	char hex[API_KEY_HEX_LEN + 1];
+	ck_assert(api_key_hash("abc", hex));
+	ck_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+	ck_assert(api_key_hash("", hex));
+	ck_assert_str_eq(hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+END_TEST
+
+/* A key is what it says, none comes twice, and every digit comes at every place but the last, which has four bits alone. */
+START_TEST(new_keys)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+	static char keys[1500][API_KEY_MAX + 1];
+	bool seen[43][128] = {{false}};
+	size_t count = sizeof(keys) / sizeof(*keys);
+
+	for (size_t i = 0; i < count; i++) {
+		ck_assert(api_key_make(keys[i]));
+		ck_assert_uint_eq(strlen(keys[i]), 47);
+		ck_assert(strncmp(keys[i], "rlk_", 4) == 0);
+		ck_assert_uint_eq(strspn(keys[i] + 4, digits), 43);
+		for (size_t place = 0; place < 43; place++)
+			seen[place][(unsigned char)keys[i][4 + place]] = true;
+		for (size_t j = 0; j < i; j++)
+			if (strcmp(keys[i], keys[j]) == 0)
+				ck_abort_msg("%s twice", keys[i]);
+	}
+	for (size_t place = 0; place < 43; place++)
+		for (size_t digit = 0; digit < 64; digit += place == 42 ? 4 : 1)
+			if (!seen[place][(unsigned char)digits[digit]])
+				ck_abort_msg("no %c at %zu", digits[digit], place);
+}
+END_TEST
+
+START_TEST(saved_and_read)
+{
+	char key[API_KEY_MAX + 1], read[API_KEY_MAX + 1], message[API_KEY_MESSAGE_MAX];
+	struct stat file;
+	umask(0);
+	ck_assert(api_key_make(key));
+	ck_assert(api_key_save(path, key));
+	ck_assert_int_eq(stat(path, &file), 0);
+	ck_assert_uint_eq(file.st_mode & 0777, 0600);
+	ck_assert_int_eq(file.st_size, 48);
+	ck_assert_msg(api_key_read(path, read, message), "%s", message);
+	ck_assert_str_eq(read, key);
+	ck_assert(!api_key_save(path, SIXTEEN));
+	ck_assert_int_eq(errno, EEXIST);
+	ck_assert(api_key_read(path, read, message));
+	ck_assert_str_eq(read, key);
+}
+END_TEST
+
+static void refused(const char *named)
+{
+	char key[API_KEY_MAX + 1] = "as it was", message[API_KEY_MESSAGE_MAX] = "";
+	ck_assert(!api_key_read(path, key, message));
+	ck_assert_str_eq(key, "as it was");
+	ck_assert_msg(strstr(message, path) != NULL && strstr(message, named) != NULL, "%s", message);
+	ck_assert_ptr_null(strstr(message, "0123"));
+}
+
+START_TEST(files_that_will_not_do)
+{
+	refused("No such file");
+	put(SIXTEEN "\n", 17, 0644);
+	refused("others");
+	put(SIXTEEN "\n", 17, 0620);
+	refused("writable");
+	put(SIXTEEN "\n" SIXTEEN, 33, 0600);
+	refused("more");
+	put("", 0, 0600);
+	refused("no key");
+	static char large[API_KEY_FILE_MAX + 1];
+	memset(large, ' ', sizeof(large));
+	put(large, sizeof(large), 0600);
+	refused("large");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cli_api_key");
+	TCase *tests = tcase_create("cli_api_key");
+	tcase_add_checked_fixture(tests, set_up, tear_down);
+	tcase_add_loop_test(tests, what_a_key_is, 0, sizeof(texts) / sizeof(*texts));
+	tcase_add_test(tests, lengths);
+	tcase_add_test(tests, hashes);
+	tcase_add_test(tests, new_keys);
+	tcase_add_test(tests, saved_and_read);
+	tcase_add_test(tests, files_that_will_not_do);
+	suite_add_tcase(suite, tests);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

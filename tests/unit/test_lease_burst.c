@@ -1,0 +1,294 @@
+/* A burst: no more operations are under way at once than the masters surely answer within --master-timeout-ms; the others start in their order. And
+ * what the masters have answered is read before anybody's time is up, however long the loop stood still. */
+#include "lease_line_world.h"
+
+enum { ROOM = 64, BURST = 100 }; /* with the timeout that set_room() sets */
+
+static struct asked burst[BURST];
+
+static void set_room(void)
+{
+	options.master_timeout_ms = 1; /* no loop runs here, so nothing runs out */
+	memset(burst, 0, sizeof burst);
+}
+
+static void begin(size_t i, enum lease_call call, uint32_t wait_ms)
+{
+	struct lease_request request = { .call = call, .ttl_ms = 30000, .wait_ms = wait_ms };
+	request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "r%zu", i);
+	memset(request.token, 'a', sizeof request.token);
+	burst[i].op = lease_submit(leases, &request, on_done, &burst[i]);
+	ck_assert_ptr_nonnull(burst[i].op);
+}
+
+static void begin_some(size_t from, size_t to)
+{
+	for (size_t i = from; i < to; i++)
+		begin(i, LEASE_ACQUIRE, 0);
+}
+
+/* All commands to master 0 about r{i}. */
+static size_t asked_about(size_t i)
+{
+	char key[16];
+	size_t count = 0;
+	snprintf(key, sizeof key, "r%zu", i);
+	for (size_t j = 0; j < masters.command_count; j++)
+		count += masters.commands[j].master == 0 && strcmp(masters.commands[j].key, key) == 0;
+	return count;
+}
+
+/* The first `count` that are open at all masters are granted. */
+static void grant(size_t count)
+{
+	for (uint8_t master = 0; master < FAKE_MASTERS; master++) {
+		size_t left = count;
+		for (size_t i = 0; i < masters.command_count && left > 0; i++) {
+			struct fake_command *command = &masters.commands[i];
+			if (!command->open || command->master != master)
+				continue;
+			command->open = false;
+			left--;
+			command->reply(command->arg, &granted);
+		}
+	}
+	leases_pump(leases);
+}
+
+START_TEST(what_is_too_much_starts_when_there_is_room)
+{
+	set_room();
+	begin_some(0, BURST);
+	ck_assert_uint_eq(acquires(), ROOM * FAKE_MASTERS);
+	ck_assert_uint_eq(asked_about(ROOM - 1), 1);
+	ck_assert_uint_eq(asked_about(ROOM), 0);
+	leases_pump(leases);
+	ck_assert_uint_eq(acquires(), ROOM * FAKE_MASTERS); /* nobody has answered */
+	grant(10);
+	leases_pump(leases);
+	ck_assert_uint_eq(acquires(), (ROOM + 10) * FAKE_MASTERS);
+	ck_assert_uint_eq(asked_about(ROOM + 9), 1);
+	ck_assert_uint_eq(asked_about(ROOM + 10), 0);
+	ck_assert(burst[9].answered && !burst[10].answered);
+	grant(ROOM);
+	leases_pump(leases);
+	grant(BURST);
+	for (size_t i = 0; i < BURST; i++) {
+		ck_assert(burst[i].answered);
+		ck_assert_int_eq(burst[i].answer.status, LEASE_OK);
+	}
+	ck_assert_uint_eq(leases_waiting(leases), 0);
+	masters.command_count = 0;
+	begin_some(0, 1); /* there is room again */
+	ck_assert_uint_eq(acquires(), FAKE_MASTERS);
+}
+END_TEST
+
+START_TEST(nobody_overtakes)
+{
+	set_room();
+	begin_some(0, ROOM + 1);
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_ACQUIRE, &granted); /* room, but the one held back has not started yet */
+	begin(ROOM + 1, LEASE_RELEASE, 0);
+	ck_assert_uint_eq(asked_about(ROOM + 1), 0);
+	leases_pump(leases);
+	ck_assert_uint_eq(asked_about(ROOM), 1);
+	ck_assert_uint_eq(asked_about(ROOM + 1), 1);
+}
+END_TEST
+
+/* Who waits in the line does not keep the masters busy, however many they are. */
+START_TEST(waiters_take_no_room)
+{
+	set_room();
+	options.max_waiters = BURST;
+	for (size_t i = 0; i < ROOM; i++)
+		begin(i, LEASE_ACQUIRE, 60000);
+	answer_acquires(&held);
+	ck_assert_int_eq(burst[ROOM - 1].op->core.state, REDLOCK_WAITING);
+	begin_some(ROOM, ROOM + 1);
+	ck_assert_uint_eq(asked_about(ROOM), 1);
+}
+END_TEST
+
+START_TEST(given_up_before_it_started)
+{
+	set_room();
+	begin_some(0, ROOM + 3);
+	begin(ROOM + 3, LEASE_ACQUIRE, 60000);
+	give_up(&burst[ROOM + 1]);
+	give_up(&burst[ROOM + 3]);
+	ck_assert_uint_eq(metrics_waiters(), 0);
+	grant(ROOM);
+	leases_pump(leases);
+	ck_assert_uint_eq(asked_about(ROOM), 1);
+	ck_assert_uint_eq(asked_about(ROOM + 1), 0);
+	ck_assert_uint_eq(asked_about(ROOM + 2), 1);
+	ck_assert_uint_eq(asked_about(ROOM + 3), 0);
+	grant(2);
+	ck_assert(burst[ROOM + 2].answered && !burst[ROOM + 1].answered && !burst[ROOM + 3].answered);
+	ck_assert_uint_eq(leases_waiting(leases), 0);
+}
+END_TEST
+
+/* The client of a release may leave at once: what it gave back is given back. */
+START_TEST(a_release_is_carried_out_whoever_hears_of_it)
+{
+	set_room();
+	begin_some(0, ROOM);
+	begin(ROOM, LEASE_RELEASE, 0);
+	give_up(&burst[ROOM]);
+	lease_give_back(leases, "back", 4, "0123456789abcdef0123456789abcdef01234567");
+	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 0);
+	grant(2);
+	leases_pump(leases);
+	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, true), 2 * FAKE_MASTERS);
+	ck_assert_uint_eq(asked_about(ROOM), 1);
+	ck_assert_uint_eq(leases_waiting(leases), ROOM - 2);
+}
+END_TEST
+
+START_TEST(a_wait_is_no_longer_for_it)
+{
+	set_room();
+	begin_some(0, ROOM);
+	begin(ROOM, LEASE_ACQUIRE, 60000);
+	burst[ROOM].op->began_us -= 1000000;
+	begin(ROOM + 1, LEASE_ACQUIRE, 500);
+	burst[ROOM + 1].op->began_us -= 1000000;
+	grant(2);
+	leases_pump(leases);
+	ck_assert_uint_le(burst[ROOM].op->core.params.wait_us, 59000000);
+	ck_assert_uint_gt(burst[ROOM].op->core.params.wait_us, 50000000);
+	ck_assert_uint_eq(burst[ROOM + 1].op->core.params.wait_us, 1);
+	grant(ROOM); /* and still it may have what is free */
+	ck_assert(burst[ROOM + 1].answered);
+	ck_assert_int_eq(burst[ROOM + 1].answer.status, LEASE_OK);
+}
+END_TEST
+
+/* What was taken in before the drain is carried out; what would have to wait is not. */
+START_TEST(a_drain_answers_those_held_back)
+{
+	set_room();
+	begin_some(0, ROOM + 1);
+	begin(ROOM + 1, LEASE_ACQUIRE, 60000);
+	leases_drain(leases);
+	leases_pump(leases);
+	ck_assert(burst[ROOM + 1].answered);
+	ck_assert_int_eq(burst[ROOM + 1].answer.status, LEASE_DRAINING);
+	grant(ROOM);
+	leases_pump(leases);
+	ck_assert_uint_eq(asked_about(ROOM), 1);
+	ck_assert_uint_eq(asked_about(ROOM + 1), 0);
+	grant(1);
+	ck_assert_int_eq(burst[ROOM].answer.status, LEASE_OK);
+	ck_assert_uint_eq(leases_waiting(leases), 0);
+}
+END_TEST
+
+START_TEST(the_end_answers_those_held_back)
+{
+	set_room();
+	begin_some(0, BURST);
+	masters.down = 7;
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_ACQUIRE, &lost); /* as masters_close() */
+	while (leases_pump(leases))
+		;
+	ck_assert_uint_eq(leases_waiting(leases), 0);
+	ck_assert(burst[BURST - 1].answered);
+	ck_assert_int_eq(burst[BURST - 1].answer.status, LEASE_NO_QUORUM);
+}
+END_TEST
+
+/* ---- answers that nobody has read ---- */
+
+/* Runs the loop until the timer of the first one has fired so many times in vain. */
+static void run_late(unsigned rounds)
+{
+	while (burst[0].op->rounds_late < rounds)
+		ck_assert_int_ne(uv_run(&loop, UV_RUN_ONCE), 0);
+}
+
+static void run_until_answered(void)
+{
+	bool runs = true;
+	while (!burst[0].answered) {
+		ck_assert(runs);
+		runs = uv_run(&loop, UV_RUN_ONCE) != 0;
+		leases_pump(leases);
+	}
+}
+
+START_TEST(what_lies_unread_is_no_silence)
+{
+	set_room();
+	begin_some(0, 1);
+	masters.unread = 1;
+	run_late(5);
+	leases_pump(leases);
+	ck_assert(!burst[0].answered);
+	ck_assert_uint_eq(masters.silent, 0);
+	grant(1);
+	ck_assert_int_eq(burst[0].answer.status, LEASE_OK);
+}
+END_TEST
+
+START_TEST(silence_is_noticed_in_the_second_round)
+{
+	set_room();
+	begin_some(0, 1);
+	run_late(1);
+	run_until_answered();
+	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
+	ck_assert_uint_eq(masters.silent, 7);
+}
+END_TEST
+
+/* One that was heard already has nothing to say that is missed. */
+START_TEST(what_others_answer_is_of_no_interest)
+{
+	set_room();
+	begin_some(0, 1);
+	masters.commands[0].open = false;
+	masters.commands[0].reply(masters.commands[0].arg, &granted);
+	masters.unread = 1;
+	run_late(1);
+	uv_run(&loop, UV_RUN_ONCE); /* the second time is the last */
+	leases_pump(leases);
+	ck_assert(burst[0].answered);
+	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
+}
+END_TEST
+
+/* A master that sends and sends, and never what it was asked for. */
+START_TEST(it_is_not_waited_for_ever)
+{
+	set_room();
+	begin_some(0, 1);
+	masters.unread = 7;
+	run_until_answered();
+	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, what_is_too_much_starts_when_there_is_room);
+	tcase_add_test(tests, nobody_overtakes);
+	tcase_add_test(tests, waiters_take_no_room);
+	tcase_add_test(tests, given_up_before_it_started);
+	tcase_add_test(tests, a_release_is_carried_out_whoever_hears_of_it);
+	tcase_add_test(tests, a_wait_is_no_longer_for_it);
+	tcase_add_test(tests, a_drain_answers_those_held_back);
+	tcase_add_test(tests, the_end_answers_those_held_back);
+	tcase_add_test(tests, what_lies_unread_is_no_silence);
+	tcase_add_test(tests, silence_is_noticed_in_the_second_round);
+	tcase_add_test(tests, what_others_answer_is_of_no_interest);
+	tcase_add_test(tests, it_is_not_waited_for_ever);
+}
+
+int main(void)
+{
+	return run_suite("lease_burst", add_all);
+}

@@ -1,0 +1,230 @@
+/* Where the passwords of masters may stand: in --masters-file, in a --config that others cannot read, in the environment; never on the command
+ * line. And that no message repeats one. */
+#include "options_given.h"
+
+#include <sys/stat.h>
+
+static char masters_path[64];
+
+static void set_up(void)
+{
+	options_set_up();
+	strcpy(masters_path, "/tmp/redlockd-masters-XXXXXX");
+	int fd = mkstemp(masters_path);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+}
+
+static void tear_down(void)
+{
+	unlink(masters_path);
+	options_tear_down();
+}
+
+static void write_masters(const char *bytes, size_t len)
+{
+	FILE *file = fopen(masters_path, "we");
+
+	ck_assert_ptr_nonnull(file);
+	ck_assert_uint_eq(fwrite(bytes, 1, len, file), len);
+	fclose(file);
+}
+
+/* Loads with a masters file of this content. */
+static bool load_masters(const char *content)
+{
+	write_masters(content, strlen(content));
+	give_flag("--masters-file=%s", masters_path);
+	return load();
+}
+
+/* ---- the file ---- */
+
+START_TEST(a_file_of_masters_is_read)
+{
+	static const char *const contents[] = {
+		"redis://u:p%2Cw@a:1\nunix:/b\nredis://c/2",
+		"redis://u:p%2Cw@a:1\nunix:/b\nredis://c/2\n",
+		"redis://u:p%2Cw@a:1,unix:/b,redis://c/2\n",
+		"redis://u:p%2Cw@a:1, unix:/b,\n\tredis://c/2\r\n\r\n",
+		"# three of them\n\nredis://u:p%2Cw@a:1 # the first, redis://x\n  # no more\nunix:/b,redis://c/2#",
+	};
+
+	for (size_t i = 0; i + 1 < sizeof(contents) / sizeof(contents[0]); i++) {
+		ck_assert_msg(load_masters(contents[i]), "%zu: %s", i, message);
+		ck_assert_uint_eq(options.master_count, 3);
+		ck_assert_str_eq(options.masters[0].password, "p,w");
+		ck_assert_str_eq(options.masters[1].shown, "unix:/b");
+		ck_assert_str_eq(options.masters[2].shown, "redis://c:6379/2");
+	}
+	ck_assert(!load_masters(contents[4])); /* a # within a word begins no comment */
+	ck_assert_ptr_nonnull(strstr(message, "line 5: "));
+}
+END_TEST
+
+START_TEST(it_may_be_given_by_every_source)
+{
+	write_masters("redis://a", 9);
+	for (int source = 0; source < SOURCES; source++) {
+		give("masters-file", source, source == 2 ? quoted(masters_path) : masters_path);
+		assert_loads();
+		ck_assert_uint_eq(options.master_count, 1);
+		ck_assert_str_eq(options.masters[0].host, "a");
+	}
+}
+END_TEST
+
+START_TEST(a_bad_file_of_masters_is_a_mistake)
+{
+	static const struct {
+		const char *content, *reason;
+	} cases[] = {
+		{"", ": holds no address"},
+		{"# none\n , \n", ": holds no address"},
+		{"redis://a\nredis://:s3cret@h:x\n", ": line 2: "},
+		{"redis://a\n\n\nhttp://:s3cret@h\n", ": line 4: an address must begin with "},
+		{"redis://a\nredis://:s3cret@a\n", ": line 2: the same master twice"},
+		{"redis://:a s3cret@h\n", ": line 1: "},
+		{"redis://:a,s3cret@h\n", ": line 1: "},
+		{"redis://:a #s3cret@h\n", ": line 1: "},
+		{"{\"masters\":[\"redis://:s3cret@h\"]}", ": line 1: "},
+	};
+	char named[100];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ck_assert_msg(!load_masters(cases[i].content), "%s", cases[i].content);
+		snprintf(named, sizeof(named), "--masters-file: %s%s", masters_path, cases[i].reason);
+		ck_assert_msg(strncmp(message, named, strlen(named)) == 0, "no \"%s\" in: %s", named, message);
+		ck_assert_msg(strstr(message, "s3cret") == NULL, "%s", message);
+	}
+	write_masters("redis://a\0redis://b", 19);
+	give_flag("--masters-file=%s", masters_path);
+	assert_mistake(masters_path, "holds a NUL", NULL);
+	give_variable("REDLOCKD_MASTERS_FILE=/no/such/file");
+	assert_mistake("REDLOCKD_MASTERS_FILE: /no/such/file: No such file", NULL);
+}
+END_TEST
+
+START_TEST(it_is_bounded)
+{
+	char *content = malloc((1 << 16) + 2);
+
+	memset(content, '\n', (1 << 16) + 1);
+	memcpy(content, "redis://a", 9);
+	content[1 << 16] = '\0';
+	ck_assert_msg(load_masters(content), "%s", message);
+	content[1 << 16] = '\n';
+	content[(1 << 16) + 1] = '\0';
+	ck_assert(!load_masters(content));
+	ck_assert_ptr_nonnull(strstr(message, "too large"));
+	free(content);
+	char list[400] = "";
+	for (int i = 0; i < 16; i++)
+		snprintf(list + strlen(list), sizeof(list) - strlen(list), "redis://h%d\n", i);
+	ck_assert(!load_masters(list));
+	ck_assert_ptr_nonnull(strstr(message, "line 16: "));
+}
+END_TEST
+
+START_TEST(others_may_not_read_it)
+{
+	static const mode_t good[] = {0600, 0400, 0640, 0440}, bad[] = {0644, 0604, 0660, 0602, 0666};
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		ck_assert_int_eq(chmod(masters_path, 0600), 0);
+		write_masters("redis://a", 9);
+		ck_assert_int_eq(chmod(masters_path, good[i]), 0);
+		give_flag("--masters-file=%s", masters_path);
+		assert_loads();
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		ck_assert_int_eq(chmod(masters_path, bad[i]), 0);
+		give_flag("--masters-file=%s", masters_path);
+		assert_mistake("--masters-file: ", masters_path, ": must not be ", NULL);
+	}
+}
+END_TEST
+
+START_TEST(the_masters_come_from_one_place)
+{
+	write_masters("redis://a", 9);
+	give_flag("--masters-file=%s", masters_path);
+	give_flag("--masters=redis://b");
+	assert_mistake("cannot be used together with --masters", NULL);
+	give_flag("--masters-file=%s", masters_path);
+	give_flag("--dev");
+	assert_mistake("cannot be used together with --", NULL);
+	give_variable("REDLOCKD_MASTERS_FILE=%s", masters_path);
+	give_flag("--masters=redis://b");
+	assert_mistake("--masters: cannot be used together with REDLOCKD_MASTERS_FILE", NULL);
+	give_flag("--masters-file=%s", masters_path);
+	give_flag("--dev=false");
+	assert_loads();
+	assert_mistake("--masters: missing, and neither --masters-file nor --dev is given", NULL);
+}
+END_TEST
+
+/* ---- the command line, the configuration file ---- */
+
+START_TEST(no_password_on_the_command_line)
+{
+	static const char *const lists[] = {"redis://u:s3cret@h", "redis://:s3cret@h", "redis://a,unix://u:s3cret@/b,redis://c"};
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		give_flag("--masters=%s", lists[i]);
+		ck_assert(!load());
+		ck_assert_int_eq(strncmp(message, "--masters: a password on the command line can be seen by everybody", 66), 0);
+		ck_assert_msg(strstr(message, "s3cret") == NULL, "%s", message);
+		ck_assert_ptr_nonnull(strstr(message, "--masters-file, --config or the variable REDLOCKD_MASTERS"));
+		give_variable("REDLOCKD_MASTERS=%s", lists[i]);
+		assert_loads();
+	}
+	give_variable("REDLOCKD_MASTERS=redis://:s3cret@h"); /* what a flag overrides is not on the command line */
+	give_flag("--masters=redis://h");
+	assert_loads();
+}
+END_TEST
+
+START_TEST(a_configuration_file_with_a_password_is_a_secret)
+{
+	static const mode_t bad[] = {0644, 0604, 0660, 0606};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		ck_assert_int_eq(chmod(file_path, bad[i]), 0);
+		strcpy(json, "{\"masters\":[\"redis://a\",\"redis://:s3cret@b\"]}");
+		ck_assert(!load());
+		ck_assert_msg(strstr(message, file_path) != NULL && strstr(message, "holds a password, and so must not be ") != NULL, "%s", message);
+		ck_assert_msg(strstr(message, "s3cret") == NULL, "%s", message);
+		strcpy(json, "{\"masters\":\"redis://:s3cret@b\"}"); /* also where something else overrides it */
+		give_variable("REDLOCKD_MASTERS=redis://h");
+		assert_mistake("holds a password", NULL);
+		strcpy(json, "{\"masters\":\"redis://a\"}");
+		assert_loads();
+	}
+	ck_assert_int_eq(chmod(file_path, 0640), 0);
+	strcpy(json, "{\"masters\":\"redis://:s3cret@b\"}");
+	assert_loads();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("masters_file");
+	TCase *all = tcase_create("all");
+
+	tcase_add_checked_fixture(all, set_up, tear_down);
+	tcase_add_test(all, a_file_of_masters_is_read);
+	tcase_add_test(all, it_may_be_given_by_every_source);
+	tcase_add_test(all, a_bad_file_of_masters_is_a_mistake);
+	tcase_add_test(all, it_is_bounded);
+	tcase_add_test(all, others_may_not_read_it);
+	tcase_add_test(all, the_masters_come_from_one_place);
+	tcase_add_test(all, no_password_on_the_command_line);
+	tcase_add_test(all, a_configuration_file_with_a_password_is_a_secret);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,227 @@
+/* The bound per second: what comes at once, what comes in the long run, when to come again; with a made-up clock, and with threads. */
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "rate.h"
+
+enum { S = 1000000, THREADS = 4 };
+
+static const uint64_t start_us = UINT64_C(123456) * S;
+static uint32_t retry_ms;
+
+static uint32_t take_all(struct rate *rate, uint32_t per_second, uint64_t now_us)
+{
+	uint32_t count = 0;
+
+	while (rate_take(rate, per_second, now_us, &retry_ms))
+		count++;
+	return count;
+}
+
+START_TEST(a_second_s_worth_comes_at_once)
+{
+	static const uint32_t bounds[] = {1, 2, 3, 7, 100, 999, 1000, 30011, 300007};
+
+	for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+		struct rate rate = {0};
+		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us), bounds[i]);
+		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us), 0);
+		/* A share is rounded up to whole ns: a second's worth of shares may be a little longer than the second. */
+		ck_assert_uint_ge(take_all(&rate, bounds[i], start_us + S), bounds[i] - 1 - bounds[i] / 1000);
+		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us + 10 * S), bounds[i]);
+	}
+}
+END_TEST
+
+START_TEST(no_bound_takes_nothing)
+{
+	struct rate rate = {0};
+
+	for (int i = 0; i < 1000; i++)
+		ck_assert(rate_take(&rate, 0, start_us, &retry_ms));
+	ck_assert(rate_is_rested(&rate, 0));
+}
+END_TEST
+
+/* Whatever the pattern: in any stretch of time no more than rate × time + one burst; who keeps asking gets nearly all of it. */
+START_TEST(the_long_run_is_bounded)
+{
+	static const uint32_t bounds[] = {1, 3, 10, 333, 4000};
+	unsigned seed = 1;
+
+	for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+		for (uint64_t longest_us = 100; longest_us <= 10 * S; longest_us *= 10) {
+			struct rate rate = {0};
+			uint64_t taken = 0, now_us = start_us, asked = 0;
+			while (asked < 20000) {
+				now_us += (uint64_t)rand_r(&seed) % longest_us;
+				for (int n = rand_r(&seed) % 20; n >= 0; n--, asked++)
+					taken += rate_take(&rate, bounds[i], now_us, &retry_ms);
+				ck_assert_uint_le(taken, (now_us - start_us) * bounds[i] / S + bounds[i]);
+			}
+			if (longest_us <= 10000 && asked * S > (now_us - start_us) * bounds[i] * 4) /* it asked all the time, for far more than it may have */
+				ck_assert_uint_ge(taken, (now_us - start_us) * bounds[i] / S * 9 / 10);
+		}
+}
+END_TEST
+
+START_TEST(the_bound_holds_within_any_stretch)
+{
+	enum { BOUND = 50, ROUNDS = 4000 };
+	static uint64_t at_us[ROUNDS];
+	struct rate rate = {0};
+	uint64_t now_us = start_us;
+	size_t count = 0;
+
+	for (int i = 0; i < ROUNDS; i++, now_us += i % 1000 < 500 ? 100 : 40000) /* greedy for a while, modest for a while */
+		if (rate_take(&rate, BOUND, now_us, &retry_ms))
+			at_us[count++] = now_us;
+	for (size_t first = 0; first < count; first++)
+		for (size_t last = first; last < count; last++)
+			ck_assert_uint_le(last - first + 1, (at_us[last] - at_us[first]) * BOUND / S + BOUND + 1);
+	ck_assert_uint_gt(count, BOUND);
+}
+END_TEST
+
+START_TEST(retry_is_when_one_is_to_be_had)
+{
+	static const uint32_t bounds[] = {1, 3, 100, 999, 5000};
+
+	for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+		struct rate rate = {0};
+		take_all(&rate, bounds[i], start_us);
+		uint32_t ms = retry_ms;
+		ck_assert_uint_ge(ms, 1);
+		ck_assert_uint_le(ms, 1000 / bounds[i] + 1);
+		ck_assert(!rate_take(&rate, bounds[i], start_us + (ms - 1) * UINT64_C(1000), &retry_ms));
+		ck_assert(rate_take(&rate, bounds[i], start_us + ms * UINT64_C(1000), &retry_ms));
+	}
+}
+END_TEST
+
+START_TEST(what_is_refused_costs_nothing)
+{
+	struct rate rate = {0};
+
+	take_all(&rate, 10, start_us);
+	uint64_t next_ns = rate.next_ns;
+	for (int i = 0; i < 1000; i++)
+		ck_assert(!rate_take(&rate, 10, start_us, &retry_ms));
+	ck_assert_uint_eq(rate.next_ns, next_ns);
+}
+END_TEST
+
+START_TEST(a_clock_that_is_behind_gets_no_more)
+{
+	struct rate rate = {0};
+
+	ck_assert_uint_eq(take_all(&rate, 100, start_us), 100);
+	ck_assert_uint_eq(take_all(&rate, 100, start_us - 50000), 0);
+	ck_assert_uint_ge(retry_ms, 50);
+	/* After half a second half a burst; nothing of it for who still lives half a second earlier. */
+	ck_assert_uint_eq(take_all(&rate, 100, start_us), 0);
+	ck_assert_uint_eq(take_all(&rate, 100, start_us + S / 2), 50);
+}
+END_TEST
+
+START_TEST(extremes)
+{
+	struct rate rate = {0};
+	const uint64_t late_us = UINT64_C(499) * 366 * 86400 * S;
+
+	ck_assert_uint_eq(take_all(&rate, 5, 0), 5);
+	ck_assert_uint_eq(take_all(&rate, 5, late_us), 5);
+	ck_assert(!rate_take(&rate, 5, 0, &retry_ms)); /* as far behind as can be: only the answer's range matters */
+	ck_assert_uint_eq(retry_ms, UINT32_MAX);
+	rate = (struct rate){0};
+	for (int i = 0; i < 1000; i++)
+		ck_assert(rate_take(&rate, UINT32_MAX, late_us, &retry_ms));
+	ck_assert_uint_gt(rate.next_ns, late_us * 1000);
+	ck_assert_uint_le(rate.next_ns, late_us * 1000 + UINT32_MAX);
+}
+END_TEST
+
+START_TEST(rested_after_a_second)
+{
+	struct rate rate = {0};
+
+	ck_assert(rate_is_rested(&rate, start_us));
+	take_all(&rate, 7, start_us);
+	ck_assert(!rate_is_rested(&rate, start_us + S - 1));
+	ck_assert(rate_is_rested(&rate, start_us + S + 1));
+}
+END_TEST
+
+/* A reload changes the bound: what was taken under the old one counts for a second at most. */
+START_TEST(another_bound)
+{
+	struct rate rate = {0};
+
+	take_all(&rate, 1, start_us);
+	ck_assert_uint_eq(take_all(&rate, 1000, start_us), 0);
+	ck_assert_uint_eq(take_all(&rate, 1000, start_us + S), 1000);
+	ck_assert_uint_eq(take_all(&rate, 2, start_us + S), 0);
+	ck_assert_uint_eq(take_all(&rate, 2, start_us + 2 * S), 2);
+}
+END_TEST
+
+struct taker {
+	struct rate *rate;
+	uint32_t taken;
+	pthread_t thread;
+};
+
+/* Each thread's clock runs over the same second, in steps of its own. */
+static void *take_for_a_second(void *arg)
+{
+	struct taker *taker = arg;
+	uint32_t ms;
+
+	for (uint64_t at_us = 0; at_us < S; at_us += 5)
+		taker->taken += rate_take(taker->rate, 20000, start_us + at_us, &ms);
+	return NULL;
+}
+
+START_TEST(threads_share_one_bound)
+{
+	struct rate rate = {0};
+	struct taker takers[THREADS] = {{0}};
+	uint64_t taken = 0;
+
+	for (int i = 0; i < THREADS; i++) {
+		takers[i].rate = &rate;
+		ck_assert_int_eq(pthread_create(&takers[i].thread, NULL, take_for_a_second, &takers[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(takers[i].thread, NULL);
+		taken += takers[i].taken;
+	}
+	/* Nothing is lost between two of them: the second and the burst, to the last one. */
+	ck_assert_uint_le(taken, 40000);
+	ck_assert_uint_ge(taken, 39998);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("rate");
+	TCase *tests = tcase_create("rate");
+	tcase_add_test(tests, a_second_s_worth_comes_at_once);
+	tcase_add_test(tests, no_bound_takes_nothing);
+	tcase_add_test(tests, the_long_run_is_bounded);
+	tcase_add_test(tests, the_bound_holds_within_any_stretch);
+	tcase_add_test(tests, retry_is_when_one_is_to_be_had);
+	tcase_add_test(tests, what_is_refused_costs_nothing);
+	tcase_add_test(tests, a_clock_that_is_behind_gets_no_more);
+	tcase_add_test(tests, extremes);
+	tcase_add_test(tests, rested_after_a_second);
+	tcase_add_test(tests, another_bound);
+	tcase_add_test(tests, threads_share_one_bound);
+	suite_add_tcase(suite, tests);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
