@@ -190,9 +190,15 @@ static void linger(struct api *api, int fd)
 		return;
 	shutdown(fd, SHUT_WR);
 	if (api->lingering_count == LINGER_MAX) {
+		api->lingering_look_us = 0;
+		connection_sweep_lingering(api, api_now_us(), false);
+	}
+	if (api->lingering_count == LINGER_MAX) {
 		close(fd);
 		return;
 	}
+	if (api->lingering_count == 0)
+		api->lingering_look_us = api_now_us() + LINGER_POLL_MS * 1000;
 	api->lingering[api->lingering_count++] =
 		(struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
 }
@@ -305,10 +311,8 @@ uint64_t connection_next_deadline_us(const struct api *api)
 		if (head != NULL && head->deadline_us < next_us)
 			next_us = head->deadline_us;
 	}
-	if (api->lingering_count > 0) {
-		uint64_t soon_us = api_now_us() + LINGER_POLL_MS * 1000;
-		next_us = soon_us < next_us ? soon_us : next_us;
-	}
+	if (api->lingering_count > 0 && api->lingering_look_us < next_us)
+		next_us = api->lingering_look_us;
 	return next_us;
 }
 
@@ -360,6 +364,9 @@ static bool linger_on(struct api *api, struct lingering *lingering, uint64_t now
 
 void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all)
 {
+	if (!all && now_us < api->lingering_look_us)
+		return;
+	api->lingering_look_us = now_us + LINGER_POLL_MS * 1000;
 	for (size_t i = api->lingering_count; i-- > 0;) {
 		if (!all && linger_on(api, &api->lingering[i], now_us))
 			continue;

@@ -85,7 +85,7 @@ uint64_t connection_next_deadline_us(const struct api *api);
 /* Answers 429 to a socket for which there is no room, and closes it; over TLS without a word. */
 void connection_refuse(struct api *api, int fd, bool tls, enum http_refusal why);
 
-/* Reads away what came on answered sockets; all of them: closes every one. */
+/* Reads away what came on answered sockets, unless it was done just before; all of them: closes every one. */
 void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all);
 
 #endif

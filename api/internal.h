@@ -53,6 +53,7 @@ struct api {
 	int gone_fd;   /* gone.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];
 	size_t lingering_count;
+	uint64_t lingering_look_us; /* when they are looked at next: not in every round, each costs a system call */
 	struct lingering lingering[LINGER_MAX];
 };
 

@@ -1,4 +1,4 @@
-/* The keys file: which caller has which rights on which resources (JSON; its members are listed in docs/configuration.md).
+/* The keys file: which caller has which rights on which resources (JSON; its members are listed in docs/security.md).
  *
  * What was loaded never changes: a reload makes another `struct keys`, and whoever still uses the old one keeps a reference to it. Only the usage of a key,
  * its rate and how many of its requests wait, lives on from one to the next. All of this may be called from any thread. */

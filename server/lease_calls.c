@@ -101,6 +101,12 @@ static void op_forget(struct lease_op *op)
 	lease_op_recycle(op);
 }
 
+static void flush(struct leases *leases)
+{
+	leases->unflushed = 0;
+	masters_flush(leases->masters);
+}
+
 static void start(struct lease_op *op, uint64_t now_us)
 {
 	struct leases *leases = op->leases;
@@ -110,10 +116,8 @@ static void start(struct lease_op *op, uint64_t now_us)
 		*wait_us = *wait_us > held_us ? *wait_us - held_us : 1;
 	start.behind = op->line && op->line_prev;
 	lease_op_drive(op, &start);
-	if (++leases->unflushed >= FLUSH_EVERY) { /* a burst must not keep its first commands until its last request is read */
-		leases->unflushed = 0;
-		masters_flush(leases->masters);
-	}
+	if (++leases->unflushed >= FLUSH_EVERY) /* a burst must not keep its first commands until its last request is read */
+		flush(leases);
 }
 
 /* ---- bursts ---- */
@@ -129,6 +133,8 @@ static bool may_start(const struct leases *leases)
 static void hold_back(struct lease_op *op)
 {
 	struct leases *leases = op->leases;
+	if (!leases->held_first)
+		flush(leases); /* those under way: many requests may be read before the round is over */
 	op->held_back = true;
 	op->held_next = NULL;
 	*(leases->held_last ? &leases->held_last->held_next : &leases->held_first) = op;
@@ -137,6 +143,7 @@ static void hold_back(struct lease_op *op)
 
 static void start_held_back(struct leases *leases)
 {
+	bool any = leases->held_first != NULL;
 	while (leases->held_first && may_start(leases)) {
 		struct lease_op *op = leases->held_first;
 		leases->held_first = op->held_next;
@@ -148,6 +155,8 @@ static void start_held_back(struct leases *leases)
 		else
 			start(op, clock_now_us());
 	}
+	if (any)
+		flush(leases);
 }
 
 /* ---- calls ---- */

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 #include "clock.h"
 #include "log.h"
@@ -215,6 +214,12 @@ static bool is_behind(const struct master *master, uint64_t when_us)
 	return oldest && when_us > oldest->sent_us && when_us - oldest->sent_us >= master->all->options->master_timeout_ms * UINT64_C(1000);
 }
 
+/* Behind, and not because we stood still or had more to read than a round does. */
+static bool is_silent(const struct master *master, uint64_t when_us)
+{
+	return is_behind(master, when_us) && !masters_have_unread(master->all, master->index);
+}
+
 /* Others' raw questions (SCAN) have no deadline of their own: they fail now, and their late answers go nowhere. */
 static void fail_raw_calls(struct master *master)
 {
@@ -352,7 +357,7 @@ static enum master_sent sendable(struct master *master)
 {
 	if (master->link != LINK_UP)
 		return MASTER_UNSENT;
-	if (!master->hung && is_behind(master, master->all->looked_us)) /* not now: if we were the ones that stood still, answers may lie unread */
+	if (!master->hung && is_silent(master, master->all->looked_us)) /* not now: what has come since then may be on its way to us */
 		become_hung(master);
 	if (master->hung)
 		return MASTER_UNSENT;
@@ -402,18 +407,10 @@ void masters_note_silence(struct masters *masters, size_t i)
 {
 	assert(i < masters->count);
 	struct master *master = &masters->list[i];
-	if (master->link != LINK_UP || !is_behind(master, clock_now_us()))
+	if (master->link != LINK_UP || !is_silent(master, clock_now_us()))
 		return;
 	count_error(master, MASTER_ERROR_TIMEOUT);
 	become_hung(master);
-}
-
-bool masters_have_unread(const struct masters *masters, size_t i)
-{
-	assert(i < masters->count);
-	const struct master_io *io = masters->list[i].io;
-	int count = 0;
-	return io && io->context && ioctl(io->context->c.fd, FIONREAD, &count) == 0 && count > 0;
 }
 
 void masters_note_round(struct masters *masters)

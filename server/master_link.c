@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -160,8 +161,6 @@ static void explain_end(const struct master_io *io, char ret_why[STATUS_REASON_M
 	const char *told = context->errstr[0] ? context->errstr : "closed";
 	if (io->ssl && context->flags & REDIS_CONNECTED)
 		master_tls_explain(io->ssl, told, ret_why, STATUS_REASON_MAX);
-	else if (strstr(told, "got \"\\x15\" as")) /* a record of TLS that is an alert */
-		snprintf(ret_why, STATUS_REASON_MAX, "connection: it speaks TLS: rediss:// is needed");
 	else
 		snprintf(ret_why, STATUS_REASON_MAX, "connection: %.120s", told);
 }
@@ -263,6 +262,14 @@ void master_link_flush(struct master *master)
 		return;
 	io->want_write = false;
 	step_write(io);
+}
+
+bool masters_have_unread(const struct masters *masters, size_t i)
+{
+	assert(i < masters->count);
+	const struct master_io *io = masters->list[i].io;
+	int count = 0;
+	return io && io->context && ioctl(io->context->c.fd, FIONREAD, &count) == 0 && count > 0;
 }
 
 /* ---- connecting ---- */

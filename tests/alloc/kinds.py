@@ -113,7 +113,7 @@ def stay_in_line(world, what):
     """What goes on beside a request that waits: its replica says that it lives."""
     lease, plain = what
     with plain:
-        until_failed(world, 0.7)
+        until_failed(world, 0.4)
         world.release(lease)
         return [read_answer(plain)]
 

@@ -48,16 +48,17 @@ def test_request_without_masters(alone, kind):
 @pytest.mark.parametrize("kind", by_name("acquire", "wait-granted", "hold", "release", "list"), ids=repr)
 def test_first_request(kind):
     """Nothing is there yet that could be used again."""
-    with World() as world:
+    with World(masters=1) as world:
         sweep_cold(world, kind).check()
 
 
 @pytest.mark.parametrize("kind", BACKGROUND, ids=repr)
 @pytest.mark.parametrize("tcp", [False, True], ids=["socket", "name"])
 def test_what_goes_on_by_itself(kind, tcp):
-    with World(alone=True, tcp=tcp) as world:
+    with World(masters=1, alone=True, tcp=tcp) as world:
         sweep(world, kind).check()
 
 
-def test_what_goes_on_while_somebody_waits(world):
-    sweep(world, IN_LINE).check()
+def test_what_goes_on_while_somebody_waits():
+    with World(masters=1) as world:
+        sweep(world, IN_LINE).check()

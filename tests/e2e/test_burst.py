@@ -10,16 +10,16 @@ import pytest
 
 from harness import SLOW, connect_to, process_state, wait_until
 
-COUNT = 2000
-BURSTS = 3  # the best of them counts: on a machine that stands still for 50 ms a master does too
+COUNT = 3000
+BURSTS = 5  # the best of them counts: where a machine stands still for a moment its masters do too
 
 
 @pytest.fixture
 def many_descriptors():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= hard < 2 * COUNT:
+    if 0 <= hard < COUNT + 1000:
         pytest.skip("too few descriptors are allowed here")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * COUNT), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, COUNT + 1000), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -57,11 +57,11 @@ def all_at_once(service, burst):
 
 
 def test_a_burst_of_acquisitions_is_granted(lab, many_descriptors):
-    service = lab.service(3, f"--master-timeout-ms={round(50 * SLOW)}")
+    service = lab.service(3, f"--master-timeout-ms={round(100 * SLOW)}")
     seen = []
     for burst in range(BURSTS):
         seen.append(all_at_once(service, burst))
         assert sum(seen[-1].values()) == COUNT and set(seen[-1]) <= {"201", "503"}, seen
-        if seen[-1]["201"] > 0.95 * COUNT:
+        if seen[-1]["201"] > 0.9 * COUNT:
             return
     raise AssertionError(f"refused in each of {BURSTS} bursts: {seen}")

@@ -3,10 +3,12 @@ which share what they count. The clients come from several addresses of loopback
 
 import os
 import socket
+import ssl
 import time
 
 import pytest
 
+from certificates import Authority
 from harness import SLOW, Client, read_response, wait_until
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -34,6 +36,16 @@ def connect_from(service, source):
 def ask(plain, request=REQUEST):
     plain.sendall(request)
     return read_response(plain)
+
+
+def served(connect):
+    """A new connection whose first request is answered 200; None where it is refused."""
+    plain = connect()
+    answer = ask(plain)
+    if answer is not None and answer.status == 200:
+        return plain
+    plain.close()
+    return None
 
 
 def client_from(service, source):
@@ -90,15 +102,7 @@ def test_who_closes_a_connection_may_open_another(start):
             plain.sendall(b"GARBAGE\r\n\r\n")
             read_response(plain)
         plain.close()
-
-        def served():
-            again = connect_from(service, "127.0.0.2")
-            answer = ask(again)
-            if answer is not None and answer.status == 200:
-                return again
-            again.close()
-            return None
-        kept.append(wait_until(served, what="a place of the one that closed"))
+        kept.append(wait_until(lambda: served(lambda: connect_from(service, "127.0.0.2")), what="a place of the one that closed"))
     third = connect_from(service, "127.0.0.2")
     assert read_response(third).status == 429
     for plain in [*kept, third]:
@@ -133,6 +137,30 @@ def test_one_address_does_not_use_up_what_others_need(start):
     client.close()
     for plain in flood:
         plain.close()
+
+
+def test_over_tls_who_is_one_too_many_is_just_closed(lab):
+    """No handshake is made only to say no. Plain and TLS connections of an address count together."""
+    server = Authority(lab.folder).issue("server", "IP:127.0.0.1")
+    listen = ("unix:" + os.path.join(lab.folder, "l"), "http://127.0.0.1:0", "https://127.0.0.1:0")
+    service = lab.service(1, "--tls-cert", server.certificate, "--tls-key", server.key, "--max-connections-per-address", "2", listen=listen)
+    plain_at, tls_at = (("127.0.0.1", int(address.rpartition(":")[2])) for address in service.addresses[1:])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    def connect(address):
+        return socket.create_connection(address, 20 * SLOW, ("127.0.0.2", 0))
+    plain, secured = connect(plain_at), context.wrap_socket(connect(tls_at))
+    assert ask(plain).status == ask(secured).status == 200
+    with connect(tls_at) as extra:
+        assert extra.recv(1) == b""
+    with connect(plain_at) as extra:
+        assert read_response(extra).status == 429
+    assert service.metrics()['redlockd_http_connections_refused_total{reason="address"}'] == 2
+    secured.close()
+    again = wait_until(lambda: served(lambda: connect(plain_at)), what="a place of the one that closed")
+    again.close()
+    plain.close()
 
 
 # ---- requests a second ----

@@ -10,7 +10,8 @@ import subprocess
 import pytest
 
 import harness
-from ctl import LOST, USAGE, ctl, is_free
+from ctl import BINARY, LOST, USAGE, ctl, is_free, url
+from harness import DIES_WITH_US, SLOW, clean_environment
 
 
 def test_acquire_extend_release(lab, service, resource):
@@ -53,12 +54,25 @@ def test_server_refuses_the_ttl(service, resource):
     assert done.returncode == USAGE and "ttl_ms" in done.stderr
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_lease_that_nobody_reads_is_given_back(service, resource, options):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([*DIES_WITH_US, "env", "--default-signal", BINARY, "acquire", resource, *options], env=clean_environment({"REDLOCKCTL_SERVER": url(service)}),
+                          stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=20 * SLOW, check=False)
+    os.close(writing)
+    assert done.returncode == 71 and done.stderr == "redlockctl: stdout: Broken pipe\n"
+    assert is_free(service, resource)
+
+
 @pytest.mark.parametrize("args, named", [
     ([], "command"), (["fly"], "fly"), (["status"], "NAME"), (["status", "a", "b"], "b"), (["status", "redlockd:a"], "NAME"), (["status", ""], "NAME"),
     (["list", "a"], "NAME"), (["acquire", "a", "--ttl", "5"], "--ttl '5'"), (["acquire", "a", "--ttl=1d"], "--ttl"), (["acquire", "a", "--ttl"], "--ttl"),
     (["acquire", "a", "--wait", "1s", "--no-wait"], "--no-wait"), (["acquire", "a", "--json=1"], "--json"), (["acquire", "a", "--owner", "x\n"], "--owner"),
     (["acquire", "a", "-E", "256"], "--conflict-exit-code"), (["acquire", "a", "--nope"], "--nope"), (["acquire", "a", "--server", "ftp://x:1"], "--server"),
-    (["acquire", "a", "--server", "http://x"], "port"), (["status", "a", "--ttl", "1s"], "--ttl"), (["release", "a"], "REDLOCK_TOKEN"),
+    (["acquire", "a", "--server", "http://x"], "port"), (["status", "a", "--ttl", "1s"], "--ttl"), (["release", "a"], "REDLOCK_TOKEN"), (["status", "a", "--key", "x"], "--cert"),
+    (["status", "a", "--key-file", "/nowhere"], "/nowhere"), (["status", "a", "--cacert", "/nowhere"], "/nowhere"), (["key"], "new or hash"), (["key", "old"], "new or hash"),
+    (["key", "new", "--right", "root"], "--right 'root'"), (["key", "new", "-s", "http://x:1"], "--server"), (["status", "a", "--server", "https://x"], "port"),
     (["release", "a", "--token", "deadbeef"], "--token"), (["release", "a", "--token-file", "/nowhere"], "--token-file"), (["run", "a"], "command"),
     (["run", "a", "--"], "command"), (["run", "a", "true"], "--"), (["run", "a", "--ttl", "10ms", "--", "true"], "--ttl"),
     (["run", "a", "--kill-after", "20s", "--", "true"], "--kill-after"), (["run", "a", "--token", "x", "--", "true"], "--token"),

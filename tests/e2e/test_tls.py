@@ -57,10 +57,13 @@ def descriptors(daemon):
     return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
 
 
-def processor_seconds(daemon):
-    with open(f"/proc/{daemon.process.pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def busy_seconds(daemon):
+    """For how long its threads have run, or would have if there had been a processor for them."""
+    total = 0
+    for task in os.listdir(f"/proc/{daemon.process.pid}/task"):
+        with open(f"/proc/{daemon.process.pid}/task/{task}/schedstat", encoding="ascii") as stat:
+            total += sum(int(field) for field in stat.read().split()[:2])
+    return total / 1e9
 
 
 def is_held(daemon, resource):
@@ -278,7 +281,7 @@ def client_hello():
 def test_a_handshake_that_never_ends(service, sent):
     """It costs no processor while it waits, and is cut at the deadline of a request."""
     hello = client_hello()
-    before = processor_seconds(service)
+    before = busy_seconds(service)
     start = time.monotonic()
     plains = [connect_to(service.address) for _ in range(20)]
     for plain in plains:
@@ -289,8 +292,8 @@ def test_a_handshake_that_never_ends(service, sent):
         plain.close()
     seconds = time.monotonic() - start
     assert 0.9 * SLOW < seconds < 4 * SLOW, seconds
-    used = processor_seconds(service) - before
-    assert used < seconds / 2, f"{used} s of processor in {seconds} s"
+    busy = busy_seconds(service) - before
+    assert busy < 0.7 * seconds, f"busy for {busy} of {seconds} s"
 
 
 def test_a_handshake_byte_by_byte(service):
@@ -417,8 +420,11 @@ def test_who_left_before_his_grant_does_not_keep_it(service, resource):
         time.sleep(0.0001 * (i % 10))
         if i % 2:
             client.say_goodbye()
-        client.plain.shutdown(socket.SHUT_RDWR)  # what had arrived before can still be read, and it can only be the grant
-        granted = len(client.plain.recv(65536)) > 0
+        try:
+            client.plain.shutdown(socket.SHUT_RDWR)  # what had arrived before can still be read, and it can only be the grant
+            granted = len(client.plain.recv(65536)) > 0
+        except OSError:  # the reset with which a goodbye is answered
+            granted = False
         assert holder.connection.getresponse().status == 204
         lost += not granted
         if not granted:

@@ -11,20 +11,34 @@ import hashlib
 import json
 import os
 import pathlib
+import resource
 import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 import harness  # noqa: E402
+from harness import Lab  # noqa: E402
 from certificates import Authority  # noqa: E402
 from crowd import Crowd  # noqa: E402
 from good import GoodClient, connect, read_answer  # noqa: E402
 from loads import LOADS  # noqa: E402
 from meter import Span, descriptors, resident_mib  # noqa: E402
 
+DESCRIPTORS = 8000  # that this program needs
+CONNECTIONS = 5000  # open at the same time, at most
+CONNECTION_KIB = 96  # of redlockd's memory, at most; over TLS
+KEEPS_MIB = 64      # what it may keep after a flood
+KERNEL_KIB = 256    # for the buffers of one connection, at most
 SLACK_SECONDS = 3.0  # a deadline is looked at when something happens; a busy machine may be late
 KEY = "rlk_" + "a" * 43
+
+
+def raise_limit():
+    """As many descriptors as may be; what we start inherits that."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard == resource.RLIM_INFINITY or hard >= DESCRIPTORS, f"the hard limit of descriptors is {hard}: at least {DESCRIPTORS} are needed"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Service:
@@ -32,6 +46,7 @@ class Service:
 
     def __init__(self, lab, guarded, request_seconds, idle_seconds):
         self.credentials = (b"Authorization: Bearer " + KEY.encode(),) if guarded else ()
+        raise_limit()
         options = ["--request-timeout-ms", str(round(request_seconds * 1000)), "--idle-timeout-ms", str(round(idle_seconds * 1000))]
         listen = ["unix:" + os.path.join(lab.folder, f"l{guarded}"), "http://127.0.0.1:0"]
         if guarded:
@@ -135,6 +150,21 @@ class Result:
             self.wrong.append(f"the good client saw {during.mistakes} mistakes")
         if descriptors_after > descriptors_before:
             self.wrong.append(f"{descriptors_before} descriptors before, {descriptors_after} after")
+        connections = min(len(stage.crowd.all), CONNECTIONS)
+        self._bound("memory", mib_before, during.peak_mib, connections * CONNECTION_KIB / 1024 + KEEPS_MIB)
+        self._bound("memory that is kept", mib_before, mib_after, KEEPS_MIB)
+        self._bound("kernel memory", 0, during.peak_kernel_mib, connections * KERNEL_KIB / 1024 + KEEPS_MIB)
+
+    def _bound(self, what, before, now, most):
+        if now - before > most:
+            self.wrong.append(f"{what}: {before:.0f} MiB became {now:.0f} MiB; {most:.0f} MiB more would be all right")
+
+    def row(self):
+        """Of the table (see HEAD)."""
+        before, during = self.before, self.during
+        return (f"| {self.load.title} | {before.rate:,.0f}/s | {during.rate:,.0f}/s | {self.share:.2f} | {during.longest_ms:.0f} ms | "
+                f"{before.processor:.0%} | {during.processor:.0%} | {self.mib_before:.0f} | {during.peak_mib:.0f} | {self.mib_after:.0f} | "
+                f"{during.peak_kernel_mib:.0f} | {self.descriptors_before} | {self.descriptors_after} | {self.ended()} |")
 
     def ended(self):
         """How they ended, in few words."""
@@ -173,15 +203,9 @@ def run_load(service, load, seconds, request_seconds, idle_seconds):
     return result
 
 
+SHARE = 0.5  # of its rate that the good client must keep
 HEAD = ("| load | good client before | during | share | longest answer | CPU before | during | MiB before | peak | after | peak in the kernel | descriptors before | after | how they ended |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
-
-
-def row_of(result):
-    before, during = result.before, result.during
-    return (f"| {result.load.title} | {before.rate:,.0f}/s | {during.rate:,.0f}/s | {result.share:.2f} | {during.longest_ms:.0f} ms | "
-            f"{before.processor:.0%} | {during.processor:.0%} | {result.mib_before:.0f} | {during.peak_mib:.0f} | {result.mib_after:.0f} | {during.peak_kernel_mib:.0f} | "
-            f"{result.descriptors_before} | {result.descriptors_after} | {result.ended()} |")
 
 
 def arguments():
@@ -210,17 +234,18 @@ def main():
         of_kind = [load for load in wanted if load.service == kind]
         if not of_kind:
             continue
-        with contextlib.redirect_stdout(None), harness.Lab() as lab:
+        with contextlib.redirect_stdout(None), Lab() as lab:
             service = Service(lab, kind == "guarded", options.request_seconds, options.idle_seconds)
             for load in of_kind:
                 result = run_load(service, load, options.seconds, options.request_seconds, options.idle_seconds)
-                print(row_of(result), file=sys.__stdout__, flush=True)
+                print(result.row(), file=sys.__stdout__, flush=True)
                 wrong += [f"{load.name}: {what}" for what in result.wrong]
-                if result.share < 0.5:
+                if result.share < SHARE:
                     wrong.append(f"{load.name}: the good client kept {result.share:.2f} of its rate")
     for what in wrong:
         print("wrong:", what)
-    print(f"{len(wanted) - len({what.split(':')[0] for what in wrong})} loads held up under, {len({what.split(':')[0] for what in wrong})} not")
+    failed = len({what.partition(":")[0] for what in wrong})
+    print(f"{len(wanted) - failed} loads held up under, {failed} not")
     return 1 if wrong else 0
 
 
