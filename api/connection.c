@@ -157,10 +157,12 @@ static enum taken look_at_bytes(int fd)
 {
 	struct pollfd look = {.fd = fd};
 	int unacknowledged = 0;
+	/* The end first: one who reads and closes between the two looks has taken the bytes. */
+	bool closed = poll(&look, 1, 0) > 0 && (look.revents & (POLLERR | POLLHUP)) != 0;
 
 	if (ioctl(fd, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0)
 		return TAKEN_YES;
-	return poll(&look, 1, 0) > 0 && (look.revents & (POLLERR | POLLHUP)) != 0 ? TAKEN_NO : TAKEN_UNKNOWN;
+	return closed ? TAKEN_NO : TAKEN_UNKNOWN;
 }
 
 bool connection_refused_bytes(const struct connection *connection)

@@ -64,7 +64,8 @@ static bool is_fenced(enum redlock_script script)
 	return script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RAISE;
 }
 
-size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, char *ret_bytes, size_t size)
+size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, char *ret_bytes,
+			    size_t size)
 {
 	enum redlock_script script = command->script;
 	assert(script != REDLOCK_SCRIPT_NONE);

@@ -372,20 +372,10 @@ static void metrics_render_clocks(struct text *text)
 
 /* ---- the build and the process ---- */
 
-static const char *metrics_library(const char *name)
+static void metrics_render_build(struct text *text)
 {
 	size_t count;
 	const struct build_library *libraries = build_libraries(&count);
-
-	for (size_t i = 0; i < count; i++)
-		if (strcmp(libraries[i].name, name) == 0)
-			return libraries[i].version;
-	return "unknown";
-}
-
-static void metrics_render_build(struct text *text)
-{
-	static const char *const libraries[] = {"libmicrohttpd", "hiredis", "jansson", "libuv"};
 	char escaped[128];
 
 	metrics_head(text, "redlockd_build_info", "gauge", "Always 1; the labels name the program and its libraries.");
@@ -393,9 +383,9 @@ static void metrics_render_build(struct text *text)
 	text_printf(text, "redlockd_build_info{version=\"%s\"", escaped);
 	metrics_escape(escaped, sizeof(escaped), build_commit);
 	text_printf(text, ",commit=\"%s\"", escaped);
-	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
-		metrics_escape(escaped, sizeof(escaped), metrics_library(libraries[i]));
-		text_printf(text, ",%s=\"%s\"", libraries[i], escaped);
+	for (size_t i = 0; i < count; i++) {
+		metrics_escape(escaped, sizeof(escaped), libraries[i].version);
+		text_printf(text, ",%s=\"%s\"", libraries[i].name, escaped);
 	}
 	text_printf(text, "} 1\n");
 	metrics_head(text, "redlockd_log_dropped_total", "counter", "Lines of the log dropped because its reader did not keep up.");

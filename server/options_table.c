@@ -30,7 +30,7 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	 "Beyond loopback it takes --keys, --tls-client-ca or --insecure. May be given more than once; the environment variable takes a list separated by commas, the file also an array. "
 	 "Port 0 takes any free port, and the log says which."},
 	{"masters", "LIST", OPTIONS_KIND_MASTERS, OPTIONS_AT(masters), 0, 0, NULL,
-	 "1 to 15 of redis://[user:pass@]host[:port][/db] or unix:/path, separated by commas", NULL,
+	 "1 to 15 of redis:// or rediss://[user:pass@]host[:port][/db] or unix:/path, separated by commas", NULL,
 	 "The independent Redis masters. An odd number is advised: an even one survives no more failures than one master less. User and "
 	 "password are percent-encoded; with a password use the environment or the file, since others can read a command line. "
 	 "A Unix socket with a password is unix://user:pass@/path, with a database unix:/path?db=N."},

@@ -101,6 +101,9 @@ static bool find_real(void)
 	return true;
 }
 
+void __lsan_disable(void) __attribute__((weak));
+void __lsan_enable(void) __attribute__((weak));
+
 __attribute__((constructor)) static void begin(void)
 {
 	const char *path = getenv("ALLOC_CONTROL");
@@ -109,7 +112,11 @@ __attribute__((constructor)) static void begin(void)
 	if (path == NULL)
 		return;
 	inside = true;
-	(void)backtrace(frames, FRAMES_MAX); /* loads what it needs */
+	if (__lsan_disable)
+		__lsan_disable();
+	(void)backtrace(frames, FRAMES_MAX); /* loads what it needs, and keeps it */
+	if (__lsan_enable)
+		__lsan_enable();
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	void *map = fd >= 0 ? mmap(NULL, sizeof(struct control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
 	if (map == MAP_FAILED)

@@ -40,10 +40,11 @@ def come_back(world, _):
 
 
 def give_back(world, what, got):
-    """What the client really got it gives back."""
+    """What the client really got it gives back, to whom it got it from: an acquisition may still be on the way to a master, and nothing overtakes it there."""
     for answer in got:
         if isinstance(answer, Answer) and answer.status == 201:
-            world.release(answer.json)
+            lease = answer.json
+            world.call("DELETE", "/locks/" + lease["resource"], {"token": lease["token"]})
 
 
 def acquire(world, _):
@@ -199,8 +200,12 @@ def list_rest(world, what):
     leases, before = what
     answer = world.call("GET", f"/locks?prefix=alloc/&limit=3&cursor={before['cursor']}")
     if isinstance(answer, Answer) and answer.status == 200:
-        names = {lock["resource"] for lock in [*before["locks"], *answer.json["locks"]]}
-        answer.body = json.dumps({"complete": names == {lease["resource"] for lease in leases}, "last": shape(answer.json["locks"])[-1]}).encode()
+        pages = [before, answer.json]
+        while "cursor" in pages[-1]:  # a page may hold less than it might
+            pages.append(world.others_call("GET", f"/locks?prefix=alloc/&limit=3&cursor={pages[-1]['cursor']}").json)
+        listed = [lock for page in pages for lock in page["locks"]]
+        missing = {lease["resource"] for lease in leases} - {lock["resource"] for lock in listed}
+        answer.body = json.dumps({"complete": not missing, "last": shape(listed[-1])}).encode()
     return [answer]
 
 

@@ -167,11 +167,10 @@ def request_bytes(method, path, body=None, headers=()):
     return "\r\n".join([*lines, "", ""]).encode() + content
 
 
-# What differs from answer to answer: only its type counts. The first group may be null as well.
-VARYING = {"rtt_us", "reason", "bar_remaining_ms", "version", "run_id"}
-VARYING |= {"token", "fence", "validity_ms", "waited_ms", "retry_after_ms", "remaining_ms", "resource", "granted", "refused", "failed", "barred", "cursor", "voting",
-            "state", "detail", "waiters"}
-NULLABLE = {"rtt_us", "reason", "bar_remaining_ms", "version", "run_id"}
+# What differs from answer to answer: only its type counts, and of some not even that.
+NULLABLE = {"rtt_us", "bar_remaining_ms", "reason"}
+VARYING = {"token", "fence", "validity_ms", "waited_ms", "retry_after_ms", "remaining_ms", "resource", "granted", "refused", "failed", "barred", "cursor",
+           "voting", "state", "detail", "waiters", "version", "run_id"}
 
 
 def shape(value, name=None):

@@ -1,10 +1,13 @@
 """What the documents name is there: tests, files, metrics, options, headings."""
 
+import pathlib
 import re
+import subprocess
 
 import pytest
 
-from harness import ROOT, run_redlockd
+from certificates import Authority
+from harness import BINARY, ROOT, run_redlockd
 
 DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 TESTS = ROOT / "tests"
@@ -67,8 +70,10 @@ def test_links_lead_somewhere(document):
     assert not broken
 
 
-def test_metrics_exist(service):
-    """And those of what is done here are told in the README."""
+def test_metrics_exist(lab, tmp_path):
+    """With all that can be switched on."""
+    certificate = Authority(tmp_path).issue("localhost", "DNS:localhost")
+    service = lab.service(3, "--tls-cert", certificate.certificate, "--tls-key", certificate.key, listen=[f"unix:{lab.folder}/metrics"])
     there = {line.split()[2] for line in service.curl("GET", "/metrics").body.decode().splitlines() if line.startswith("# TYPE ")}
     named = {name for text in DOCUMENTS.values() for name in re.findall(r"`(redlockd_[a-z_]+)\b", text)}
     assert len(named) > 10
@@ -77,7 +82,7 @@ def test_metrics_exist(service):
 
 def test_options_exist():
     there = set(re.findall(r"`(--[a-z-]+)", run_redlockd("--help=markdown").stdout))
-    others = {"--ttl", "--wait", "--no-wait"}  # of redlockctl
+    others = set(re.findall(r"(--[a-z-]+)", subprocess.run([pathlib.Path(BINARY).with_name("redlockctl"), "--help"], capture_output=True, text=True, check=True).stdout))
     named = {name for text in DOCUMENTS.values() for name in re.findall(r"`(--[a-z][a-z-]+)", text)}
     ours = {name for name in named if not re.match(r"--(seeds|seconds|include|plant)", name)}
     assert sorted(ours - there - others) == []

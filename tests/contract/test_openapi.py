@@ -276,10 +276,10 @@ def gather_mistakes(lab, answers):
         assert "GET" in answers.rows[-1][2].headers["allow"].split(", "), pattern
 
 
-# The keys of tests/contract: what their SHA-256 stands for is `test-key-of-NAME`.
+# The keys of tests/contract: what their SHA-256 stands for is `a-test-key-of-NAME`.
 def write_keys(folder):
     def entry(name, rights):
-        digest = hashlib.sha256(f"test-key-of-{name}".encode()).hexdigest()
+        digest = hashlib.sha256(f"a-test-key-of-{name}".encode()).hexdigest()
         return {"name": name, "sha256": digest, "prefixes": ["mine/"], "rights": rights}
     path = pathlib.Path(folder) / "keys.json"
     path.write_text(json.dumps({"keys": [entry("all", ["acquire", "inspect", "list", "admin"]), entry("least", ["acquire"])]}), encoding="utf-8")
@@ -287,7 +287,7 @@ def write_keys(folder):
 
 
 def with_key(name):
-    return {"Authorization": f"Bearer test-key-of-{name}"}
+    return {"Authorization": f"Bearer a-test-key-of-{name}"}
 
 
 def gather_access(lab, answers):
@@ -307,7 +307,7 @@ def gather_access(lab, answers):
         answers.ask(service, method, PATHS[pattern], pattern, 403, headers={"Origin": "https://evil.example"})
     lease = answers.ask(service, "POST", "/locks", NEW, 201, body={"resource": "mine/a"}, headers=with_key("least")).json
     answers.ask(service, "GET", "/locks/mine/a", ONE, 200, headers=with_key("all"))
-    answers.ask(service, "GET", "/locks?prefix=mine/", NEW, 200, headers={"X-Api-Key": "test-key-of-all"})
+    answers.ask(service, "GET", "/locks?prefix=mine/", NEW, 200, headers={"X-Api-Key": "a-test-key-of-all"})
     answers.ask(service, "PUT", "/locks/mine/a", ONE, 200, body={"token": lease["token"]})
     answers.ask(service, "DELETE", "/locks/mine/a?force=true", ONE, 204, headers=with_key("all"))
     answers.ask(service, "DELETE", "/locks/mine/a?force=true", ONE, 410, headers=with_key("all"))

@@ -6,7 +6,7 @@
 # Makes a Debian 13 with debootstrap in build/debian13, from the mirror that this machine's own apt uses (kept from run to run; ./dev clean removes it),
 # installs the packages there, copies the sources into it, builds them with warnings as errors, and runs the unit tests and the end-to-end tests of all
 # that has to do with masters and TLS; these a second time with Valkey. JUnit files go to RESULTS. Ends with 77, and a line that says why, where such a
-# tree cannot be made: that takes root, and a Debian.
+# tree cannot be made: that takes root, a Debian and its mirror.
 #
 # Everything in the tree runs in a mount and a process namespace of its own. Both end with the first process there, however this script ends: nothing
 # stays mounted, and nobody goes on running.
@@ -82,7 +82,7 @@ install_packages() {
 copy_sources() {
 	rm -rf --one-file-system "$tree/src"
 	mkdir "$tree/src"
-	tar --exclude=./build --exclude=./.git --exclude=node_modules --exclude=__pycache__ -cf - . | tar -C "$tree/src" -xf -
+	tar --exclude=./build --exclude=./.git --exclude=node_modules --exclude=__pycache__ -cf - . | tar -C "$tree/src" -xmf - # -m: all is new, and all is built
 }
 
 # ---- the tests ----
@@ -122,8 +122,9 @@ valkey=PATH=/valkey:/usr/sbin:/usr/bin:/sbin:/bin # a folder in which redis-serv
 
 begun=$(date +%s)
 : >"$log"
-[ -x "$tree/bin/sh" ] || make_tree || { tail -5 "$log"; exit 1; }
-install_packages "$@" || { tail -5 "$log"; exit 1; }
+# Mirrors come and go: that is no fault of what is tested.
+[ -x "$tree/bin/sh" ] || make_tree || cannot "no Debian 13 could be made: $(tail -1 "$log" | tr -d '"<>&')"
+install_packages "$@" || cannot "its packages could not be installed: $(tail -1 "$log" | tr -d '"<>&')"
 took "$begun"
 mkdir -p "$tree/valkey"
 ln -sf /usr/bin/valkey-server "$tree/valkey/redis-server"

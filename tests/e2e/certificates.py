@@ -66,8 +66,8 @@ class Authority(Certificate):
         os.chmod(self.key, 0o600)
 
     def issue(self, common_name, *names, usage=None, ended=False, future=False, authority=False):
-        """A certificate for these subjectAltNames ("DNS:a", "IP:1.2.3.4", "URI:spiffe://x/y"); none: only the common name. `usage`: extendedKeyUsage, such as "serverAuth".
-        `ended`: it was good until a minute ago. `future`: it will be good in an hour. `authority`: it may sign others."""
+        """A certificate for these subjectAltNames ("DNS:a", "IP:1.2.3.4", "URI:spiffe://x/y"); none: only the common name. `usage`: extendedKeyUsage,
+        such as "serverAuth". `ended`: it was good until a minute ago. `future`: it will be good in an hour. `authority`: it may sign others."""
         made = Certificate(self.folder, common_name.replace("/", "_"))
         request, extensions = made.certificate + ".request", made.certificate + ".extensions"
         lines = [f"basicConstraints=critical,CA:{'true' if authority else 'false'}", "authorityKeyIdentifier=keyid"]

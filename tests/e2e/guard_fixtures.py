@@ -126,7 +126,8 @@ class Course:
         self.client = service.client()
         try:
             self._await(lambda master: master["state"] != "voting", within + 0.3, "stopped voting")
-            self.barred = self._await(lambda master: master["state"] == "barred", 4.0, "barred")
+            # One that was a replica for a moment may be seen as such first.
+            self.barred = self._await(lambda master: master["state"] == "barred" and (code_of(master) != "replica" or "replica" in codes), 4.0, "barred")
             self._check_said()
             if mend:
                 mend()

@@ -18,7 +18,8 @@ needs_none = pytest.mark.skipif(IS_BUILT, reason="this redlockd is built with TL
 
 
 class TlsRedis(Redis):
-    """A redis-server whose TCP port speaks TLS and nothing else; its Unix socket, for the tests, is plain. It demands no certificate of its clients unless the options say so."""
+    """A redis-server whose TCP port speaks TLS and nothing else; its Unix socket, for the tests, is plain. It demands no certificate of its clients unless the
+    options say so."""
 
     def __init__(self, folder, certificate, authority, *options, host="127.0.0.1", **how):
         self.host = host

@@ -11,7 +11,7 @@ import pytest
 from harness import SLOW, connect_to, process_state, wait_until
 
 COUNT = 3000
-BURSTS = 5  # the best of them counts: where a machine stands still for a moment its masters do too
+BURSTS = 4
 
 
 @pytest.fixture
@@ -56,12 +56,9 @@ def all_at_once(service, burst):
     return statuses
 
 
-def test_a_burst_of_acquisitions_is_granted(lab, many_descriptors):
-    service = lab.service(3, f"--master-timeout-ms={round(100 * SLOW)}")
-    seen = []
-    for burst in range(BURSTS):
-        seen.append(all_at_once(service, burst))
-        assert sum(seen[-1].values()) == COUNT and set(seen[-1]) <= {"201", "503"}, seen
-        if seen[-1]["201"] > 0.9 * COUNT:
-            return
-    raise AssertionError(f"refused in each of {BURSTS} bursts: {seen}")
+def test_bursts_are_granted(lab, many_descriptors):
+    """Without a bound on what is under way at once fewer than half of them are."""
+    service = lab.service(3, f"--master-timeout-ms={round(50 * SLOW)}")
+    seen = [all_at_once(service, burst) for burst in range(BURSTS)]
+    assert all(sum(statuses.values()) == COUNT and set(statuses) <= {"201", "503"} for statuses in seen), seen
+    assert sum(statuses["201"] for statuses in seen) > 0.7 * BURSTS * COUNT, seen

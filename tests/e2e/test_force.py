@@ -44,7 +44,7 @@ class Forced:
         before = [server.calls().get("evalsha", 0) for server in service.masters[:2]]
         self.plain = service.connect(30)
         self.plain.sendall(f"DELETE /locks/{quote(resource)}?force=true HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        wait_until(lambda: all(server.calls()["evalsha"] > count for server, count in zip(service.masters, before, strict=False)), what="the look")
+        wait_until(lambda: all(server.calls().get("evalsha", 0) > count for server, count in zip(service.masters, before, strict=False)), what="the look")
 
     def answer(self):
         try:

@@ -68,7 +68,7 @@ def test_content_type_does_not_matter(service, resource):
 
 
 def test_a_browser_needs_the_content_type(service, resource):
-    origin = {"Origin": "http://example.org"}
+    origin = {"Origin": f"http://{service.address}"}
     answer = service.curl("POST", "/locks", body={"resource": resource}, headers=origin)
     assert 400 <= answer.status < 500, answer
     assert not any(keys(service, resource))

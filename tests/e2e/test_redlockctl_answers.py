@@ -12,7 +12,8 @@ import pytest
 
 from ctl import BINARY, HELD, UNREACHABLE, Run, Shell, ctl
 from fake_redlockd import TOKEN, fake  # noqa: F401
-from harness import DIES_WITH_US, SLOW, clean_environment, wait_until
+from harness import DIES_WITH_US, SLOW, clean_environment, process_state, wait_until
+
 
 def in_turn(*answers):
     """The first answer to the first call, and so on; the last one to all others."""
@@ -249,11 +250,14 @@ def test_lease_after_a_wait_is_extended_first(lab, fake, resource):
 def test_answer_that_was_long_on_its_way(lab, fake, resource):
     """The server says that the lease is good for three seconds, but the process was stopped and reads it later. Meanwhile it has run out: the
     command must not run under it."""
-    server = fake(acquire=in_turn(after(0.2, lease), lease), extend=in_turn(lambda call: call.problem(410, "lease-expired")))
+    stopped = threading.Event()
+    server = fake(acquire=in_turn(lambda call: (stopped.wait(30 * SLOW), call.lease()), lease), extend=in_turn(lambda call: call.problem(410, "lease-expired")))
     run = Run(lab, resource, "--kill-after", "100ms", command="echo $REDLOCK_FENCE >ran", servers=[server], ttl_ms=3000)
     first = server.call("acquire")
     keeper = run.keeper
     os.kill(keeper, signal.SIGSTOP)
+    wait_until(lambda: process_state(keeper) == "T", what="stopped")
+    stopped.set()
     wait_until(lambda: first.answered, what="the answer")
     expiry = time.monotonic() + 1.5
     wait_until(lambda: time.monotonic() > expiry, what="half of the lease")

@@ -3,7 +3,7 @@ checked each time; its rate is compared with its own of just before, up to three
 
 import pytest
 
-from hostile import SHARE, Lab, Service, run_load
+from hostile import SHARE, Lab, Service, before_others, run_load
 from loads import LOADS, RUBBISH
 
 REQUEST_SECONDS, IDLE_SECONDS, SECONDS, TRIES = 4, 3, 2, 3
@@ -13,7 +13,7 @@ REQUEST_SECONDS, IDLE_SECONDS, SECONDS, TRIES = 4, 3, 2, 3
 def services():
     """Made when they are needed: {"plain": …, "guarded": …}."""
     made = {}
-    with Lab() as lab:
+    with before_others(), Lab() as lab:
         def service(kind):
             if kind not in made:
                 made[kind] = Service(lab, kind == "guarded", REQUEST_SECONDS, IDLE_SECONDS)

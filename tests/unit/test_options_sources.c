@@ -228,7 +228,7 @@ START_TEST(passwords_are_not_repeated)
 		"redis://u:s3cret@",	      "redis://u:s3cret@:1",	     "redis://u:s3cret@h:x",	   "redis://u:s3cret@h/x",	"redis://u:s3cret@h?x",
 		"redis://u:s3cret@h:1:2",     "redis://u:a@s3cret@h",	     "redis://u:%s3cret@h",	   "redis://u:x/s3cret@h",	"redis://u:x,s3cret@h",
 		"redis://u:x@y,s3cret@h",     "redis://:s3cret,x@h",	     "redis://u:s3cret",	   "redis://:s3cret",		"redis://u:x?s3cret@h",
-		"redis://u:x#s3cret",	      "redis://h?password=s3cret",   "rediss://u:s3cret@h",	   "rediss://u:s3cret@h:x",	"http://u:s3cret@h",
+		"redis://u:x#s3cret",	      "redis://h?password=s3cret",   "rediss://u:s3cret@",	   "rediss://u:s3cret@h:x",	"http://u:s3cret@h",
 		"u:s3cret@h:1",		      "redis:u:s3cret@h",	     "redis:/u:s3cret@h",	   "redis//u:s3cret@h",		"REDIS://u:s3cret@h",
 		"unix://u:s3cret/path",	      "unix://u:s3cret@path",	     "unix://u:s3cret@/path?x=1",  "unix://u:s3cret@/path/",	"unix:u:s3cret@/path",
 		"redis://a,redis://u:s3cret@h:x,redis://b", "redis://u:s3cret@h,redis://u:s3cret@h", "redis:// u:s3cret@h", "redis://u:s3:cret@h,s3cret",
