@@ -31,6 +31,7 @@ enum {
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	RUN_ROUNDS_MAX = 100,   /* of one api_run(); what is left then is done in the next */
 	FLOOD_CONNECTIONS = 1000,
+	TRIM_AFTER_US = 500000,
 	RUN_US_MAX = 2000       /* the same in time: while clients keep it busy, the masters' answers to others lie there */
 };
 
@@ -293,13 +294,19 @@ static void run_daemon(struct MHD_Daemon *daemon, uint64_t now_us)
 }
 
 /* A flood is over: what it took goes back to the kernel. Left to itself the allocator keeps it for good, and as it deals it out anew in other pieces, more
- * of it with every flood. It takes some ms, so not for a few connections, and not before nearly all have gone. */
-static void give_memory_back(struct api *api)
+ * of it with every flood. It takes some ms, so not for a few connections, not before nearly all have gone, and some time after that: the library frees
+ * them later than it tells of their end. */
+static void give_memory_back(struct api *api, uint64_t now_us)
 {
-	if (api->connections_most < FLOOD_CONNECTIONS || api->connections > api->connections_most / 8)
-		return;
-	api->connections_most = api->connections;
-	malloc_trim(0);
+	if (api->connections_most < FLOOD_CONNECTIONS || api->connections > api->connections_most / 8) {
+		api->trim_us = 0;
+	} else if (api->trim_us == 0) {
+		api->trim_us = now_us + TRIM_AFTER_US;
+	} else if (now_us >= api->trim_us) {
+		api->trim_us = 0;
+		api->connections_most = api->connections;
+		malloc_trim(0);
+	}
 }
 
 void api_run(struct api *api)
@@ -314,7 +321,7 @@ void api_run(struct api *api)
 		peer_leave(api->arrivals[--api->arrivals_count].peer, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
-	give_memory_back(api);
+	give_memory_back(api, now_us);
 }
 
 int api_timeout_ms(const struct api *api)
@@ -323,6 +330,8 @@ int api_timeout_ms(const struct api *api)
 
 	if (has_more(api->daemon) || has_more(api->tls_daemon))
 		return 0;
+	if (api->trim_us != 0 && api->trim_us < next_us)
+		next_us = api->trim_us;
 	if (next_us == UINT64_MAX)
 		return -1;
 	now_us = api_now_us();

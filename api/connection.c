@@ -267,7 +267,7 @@ void connection_end(struct connection *connection)
 {
 	assert(connection->phase != CONNECTION_WORKING);
 	tls_link_wake(connection);
-	if (connection->phase == CONNECTION_IDLE && connection->link.tls != NULL)
+	if (connection->request.state == REQUEST_NONE && connection->link.tls != NULL)
 		say_bye(connection);
 	connection_enter(connection, CONNECTION_ENDING);
 	shutdown(connection->fd, SHUT_RDWR);

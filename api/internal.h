@@ -45,6 +45,7 @@ struct api {
 	struct keys *keys; /* a reference; NULL: no access control by keys */
 	size_t connections; /* open ones, libmicrohttpd's */
 	size_t connections_most; /* since memory was given back for the last time */
+	uint64_t trim_us;        /* when to give memory back; 0: not now */
 	size_t arrivals_count; /* handed over, but not taken up before the next run (the 1.0 series) */
 	struct arrival arrivals[ARRIVALS_MAX];
 	bool draining;

@@ -4,9 +4,9 @@
  * burst each time. Those that wait only for that stand in a queue, oldest first, and its head is looked at whenever somebody comes or leaves; a rate rests
  * within a second or so, so the queue is in order well enough.
  *
- * All records lie in one array of PEERS_MAX. It is not touched, and costs nothing, before it is used; and no memory is asked for when a connection comes. Where all
- * are in use, further addresses share one record more. They could also be refused: but then whoever owns 65,536 addresses (an IPv6 /48) would shut out
- * everybody else by holding one connection from each, while the shared record, which has the bounds of a single address, keeps a door for
+ * All records lie in one array of PEERS_MAX. It is not touched, and costs nothing, before it is used; and no memory is asked for when a connection
+ * comes. Where all are in use, further addresses share one record more. They could also be refused: but then whoever owns 65,536 addresses (an IPv6 /48)
+ * would shut out everybody else by holding one connection from each, while the shared record, which has the bounds of a single address, keeps a door for
  * some. It never lets in more than refusing nobody would.
  *
  * One mutex guards all but the rates; it is held for some steps at accept and at close, never during a request. A connection keeps a pointer to its record,

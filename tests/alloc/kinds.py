@@ -201,7 +201,7 @@ def list_rest(world, what):
     answer = world.call("GET", f"/locks?prefix=alloc/&limit=3&cursor={before['cursor']}")
     if isinstance(answer, Answer) and answer.status == 200:
         pages = [before, answer.json]
-        while "cursor" in pages[-1]:  # a page may hold less than it might
+        while pages[-1]["cursor"]:  # a page may hold less than it might
             pages.append(world.others_call("GET", f"/locks?prefix=alloc/&limit=3&cursor={pages[-1]['cursor']}").json)
         listed = [lock for page in pages for lock in page["locks"]]
         missing = {lease["resource"] for lease in leases} - {lock["resource"] for lock in listed}

@@ -31,11 +31,11 @@ def server(authority):
 
 @pytest.fixture(scope="module")
 def service(authority, server):
-    """HTTPS, plain HTTP beside it, and a Unix socket; short deadlines."""
+    """HTTPS, plain HTTP beside it, and a Unix socket."""
     with harness.Lab() as lab:
         path = os.path.join(lab.folder, "socket")
-        daemon = lab.service(3, *tls_options(server), "--request-timeout-ms", str(round(1000 * SLOW)),
-                             listen=("127.0.0.1:0", "http://127.0.0.1:0", f"unix:{path}"), trust=authority.certificate)
+        daemon = lab.service(3, *tls_options(server), "--request-timeout-ms", "60000", listen=("127.0.0.1:0", "http://127.0.0.1:0", f"unix:{path}"),
+                             trust=authority.certificate)
         assert daemon.addresses[0].startswith("https://") and not daemon.addresses[1].startswith("https://")
         yield daemon
 
@@ -54,7 +54,7 @@ def connections(daemon):
 
 
 def descriptors(daemon):
-    return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    return daemon.metrics()["process_open_fds"]
 
 
 def busy_seconds(daemon):
@@ -278,8 +278,10 @@ def client_hello():
 
 
 @pytest.mark.parametrize("sent", ["nothing", "half", "hello"])
-def test_a_handshake_that_never_ends(service, sent):
+def test_a_handshake_that_never_ends(lab, authority, server, sent):
     """It costs no processor while it waits, and is cut at the deadline of a request."""
+    service = lab.service(1, *tls_options(server), "--request-timeout-ms", str(round(2000 * SLOW)), trust=authority.certificate,
+                          listen=("127.0.0.1:0", "http://127.0.0.1:0"))
     hello = client_hello()
     before = busy_seconds(service)
     start = time.monotonic()
@@ -291,7 +293,7 @@ def test_a_handshake_that_never_ends(service, sent):
         cut(plain)
         plain.close()
     seconds = time.monotonic() - start
-    assert 0.9 * SLOW < seconds < 4 * SLOW, seconds
+    assert 1.9 * SLOW < seconds < 8 * SLOW, seconds
     busy = busy_seconds(service) - before
     assert busy < 0.7 * seconds, f"busy for {busy} of {seconds} s"
 
@@ -440,7 +442,7 @@ def test_who_left_before_his_grant_does_not_keep_it(service, resource):
 
 
 def test_nothing_is_left_behind(lab, authority, server):
-    daemon = lab.service(1, *tls_options(server), "--workers", "2", trust=authority.certificate)
+    daemon = lab.service(1, *tls_options(server), "--workers", "2", "--request-timeout-ms", "60000", trust=authority.certificate)
     assert daemon.curl("GET", "/healthz").status == 200
     wait_until(lambda: connections(daemon) == 1, what="it is at rest")
     before = descriptors(daemon)

@@ -216,20 +216,23 @@ def run_load(service, load, seconds, request_seconds, idle_seconds):
     load.run(stage)
     during = stage.span.end()
     with contextlib.suppress(AssertionError):
-        harness.wait_until(lambda: descriptors(service.pid) <= descriptors_before, 5, "the descriptors are closed")
+        harness.wait_until(lambda: descriptors(service.pid) <= descriptors_before and resident_mib(service.pid) <= mib_before + KEEPS_MIB, 5,
+                           "the descriptors are closed, the memory given back")
     result = Result(load, before, during, stage, descriptors_before, descriptors(service.pid), mib_before, resident_mib(service.pid))
     stage.crowd.leave_all()
     return result
 
 
 SHARE = 0.5  # of its rate that the good client must keep
-HEAD = ("| load | good client before | during | share | longest answer | CPU before | during | MiB before | peak | after | peak in the kernel | descriptors before | after | how they ended |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+COLUMNS = ("load", "good client before", "during", "share", "longest answer", "CPU before", "during", "MiB before", "peak", "after", "peak in the kernel",
+           "descriptors before", "after", "how they ended")
+HEAD = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--seconds", type=float, default=10, help="how long the good client is measured before each load, and how long a load without an end of its own goes on")
+    parser.add_argument("--seconds", type=float, default=10,
+                        help="how long the good client is measured before each load, and how long a load without an end of its own goes on")
     parser.add_argument("--request-seconds", type=float, default=10, help="--request-timeout-ms of redlockd (default: its own)")
     parser.add_argument("--idle-seconds", type=float, default=60, help="--idle-timeout-ms of redlockd (default: its own)")
     parser.add_argument("--list", action="store_true", help="names of the loads")

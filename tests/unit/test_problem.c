@@ -28,7 +28,8 @@ START_TEST(test_contract)
 		unsigned status;
 		const char *code;
 	} expected[] = {
-		{PROBLEM_INVALID_REQUEST, 400, "invalid-request"}, {PROBLEM_NOT_FOUND, 404, "not-found"},
+		{PROBLEM_INVALID_REQUEST, 400, "invalid-request"}, {PROBLEM_UNAUTHORIZED, 401, "unauthorized"},
+		{PROBLEM_FORBIDDEN, 403, "forbidden"}, {PROBLEM_NOT_FOUND, 404, "not-found"},
 		{PROBLEM_METHOD_NOT_ALLOWED, 405, "method-not-allowed"}, {PROBLEM_LOCKED, 409, "locked"},
 		{PROBLEM_NOT_OWNER, 409, "not-owner"}, {PROBLEM_LEASE_EXPIRED, 410, "lease-expired"},
 		{PROBLEM_BODY_TOO_LARGE, 413, "too-large"}, {PROBLEM_URL_TOO_LONG, 414, "too-large"},
