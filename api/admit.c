@@ -66,7 +66,7 @@ static bool refuse(struct request *request, enum access_verdict verdict)
 		reply_problem(request, PROBLEM_UNAUTHORIZED, request->caller.reason, NULL);
 		break;
 	case ACCESS_NO_RIGHT:
-		snprintf(detail, sizeof(detail), "The caller has no right to %s.", access_right_name(need_of(request)));
+		snprintf(detail, sizeof(detail), "The caller does not have the right %s.", access_right_name(need_of(request)));
 		reply_problem(request, PROBLEM_FORBIDDEN, detail, NULL);
 		break;
 	case ACCESS_NO_PREFIX:

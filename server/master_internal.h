@@ -50,6 +50,7 @@ struct owed_release {
 	struct owed_release *next;
 	uint64_t until_us; /* by then the key has run out */
 	size_t len;
+	bool reloaded; /* the master was given its script anew */
 	char command[];
 };
 

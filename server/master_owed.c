@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "master_internal.h"
+#include "scripts.h"
 
 static void owed_push(struct master *master, struct owed_release *owed)
 {
@@ -22,17 +23,6 @@ static void owed_free(struct master *master, struct owed_release *owed)
 	free(owed);
 }
 
-/* The answer to a release that was owed: it is settled, unless the connection broke or the script was forgotten. */
-void master_owed_answered(struct master *master, struct owed_release *owed, const redisReply *reply)
-{
-	struct master_reply mapped;
-	master_reply_map(REDLOCK_SCRIPT_RELEASE, reply, &mapped);
-	if ((mapped.lost || mapped.no_script) && !master->closing)
-		owed_push(master, owed); /* the next greeting loads the scripts */
-	else
-		owed_free(master, owed);
-}
-
 static bool owed_send(struct master *master, struct owed_release *owed)
 {
 	uint64_t certificate = master_guard_stamp(master, owed->command, owed->len, REDLOCK_NEVER);
@@ -42,6 +32,28 @@ static bool owed_send(struct master *master, struct owed_release *owed)
 		call->owed = owed;
 	}
 	return call != NULL;
+}
+
+/* The master has forgotten the script: it gets it, and the release once more. */
+static bool owed_send_again(struct master *master, struct owed_release *owed)
+{
+	const char *load[] = { "SCRIPT", "LOAD", scripts[REDLOCK_SCRIPT_RELEASE].source };
+	bool first = !owed->reloaded; /* one that takes no scripts is not asked for ever */
+	owed->reloaded = true;
+	return first && master->link == LINK_UP && master_command(master, NULL, 3, load) && owed_send(master, owed);
+}
+
+/* The answer to a release that was owed: it is settled, unless the connection broke or the script was forgotten. */
+void master_owed_answered(struct master *master, struct owed_release *owed, const redisReply *reply)
+{
+	struct master_reply mapped;
+	master_reply_map(REDLOCK_SCRIPT_RELEASE, reply, &mapped);
+	if (mapped.no_script && !master->closing && owed_send_again(master, owed))
+		return;
+	if ((mapped.lost || mapped.no_script) && !master->closing)
+		owed_push(master, owed); /* the next greeting loads the scripts */
+	else
+		owed_free(master, owed);
 }
 
 void masters_owe_release(struct masters *masters, size_t i, const char *command, size_t len)
@@ -54,6 +66,7 @@ void masters_owe_release(struct masters *masters, size_t i, const char *command,
 		return;
 	owed->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 	owed->len = len;
+	owed->reloaded = false;
 	memcpy(owed->command, command, len);
 	master->owed_count++;
 	bool sent = master->link == LINK_UP && owed_send(master, owed); /* hung: behind the acquire that lies in its socket */

@@ -160,7 +160,7 @@ def stream_of(data):
 
 def hold_stream(world, _):
     with world.connect() as plain:
-        send(plain, request_bytes("POST", "/locks", {"resource": world.resource(), "ttl_ms": 30000, "hold": True}))
+        send(plain, request_bytes("POST", "/locks", {"resource": world.resource(), "ttl_ms": 30000, "hold": True}, ("Connection: close",)))
         return [stream_of(Stream.read(plain, 1))]
 
 
@@ -212,18 +212,25 @@ def list_rest(world, what):
 # ---- connections ----
 
 
+def until_quiet(world):
+    """Until nothing has been allocated for a moment."""
+    counted, since, end = 0, time.monotonic(), time.monotonic() + 0.3
+    while time.monotonic() < end and (counted == 0 or time.monotonic() < since + 0.01):
+        if world.control.counted != counted:
+            counted, since = world.control.counted, time.monotonic()
+        time.sleep(0.0005)
+
+
 def come_and_go(world, _):
-    before = world.descriptors()
     with world.connect():
-        end = time.monotonic() + 0.2
-        while world.descriptors() <= before and time.monotonic() < end:
-            time.sleep(0.0005)
+        until_quiet(world)
     return []
 
 
 def half_a_request(world, _):
     with world.connect() as plain:
-        send(plain, b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"reso")
+        send(plain, b'POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"reso')
+        until_quiet(world)
     return []
 
 
@@ -295,10 +302,8 @@ KINDS = [
 ]
 
 # On masters that only it talks to.
-BACKGROUND = [
-    Kind("heartbeat", lambda world, _: until_failed(world, 1.3)),
-    Kind("reconnect", come_back, least=30),
-]
+RECONNECT = Kind("reconnect", come_back, least=30)
+BACKGROUND = [Kind("heartbeat", lambda world, _: until_failed(world, 5)), RECONNECT]
 
 # With a second redlockd.
 IN_LINE = Kind("stay-in-line", stay_in_line, in_line, give_back)

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from kinds import ALONE, BACKGROUND, IN_LINE, KEYED, KINDS, by_name
+from kinds import ALONE, BACKGROUND, IN_LINE, KEYED, KINDS, RECONNECT, by_name
 from world import World, sweep, sweep_cold
 
 KEY = "a-key-of-this-test-0123456789"
@@ -53,10 +53,14 @@ def test_first_request(kind):
 
 
 @pytest.mark.parametrize("kind", BACKGROUND, ids=repr)
-@pytest.mark.parametrize("tcp", [False, True], ids=["socket", "name"])
-def test_what_goes_on_by_itself(kind, tcp):
-    with World(masters=1, alone=True, tcp=tcp) as world:
+def test_what_goes_on_by_itself(kind):
+    with World(masters=1, alone=True) as world:
         sweep(world, kind).check()
+
+
+def test_reconnect_to_a_name():
+    with World(masters=1, alone=True, tcp=True) as world:
+        sweep(world, RECONNECT).check()
 
 
 def test_what_goes_on_while_somebody_waits():

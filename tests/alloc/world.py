@@ -26,6 +26,7 @@ SHIM = os.path.join(os.path.dirname(os.path.abspath(harness.BINARY)), "libfailin
 NEVER = 1 << 60
 SLACK = 8  # blocks that may be kept for reuse after a sweep
 PATIENCE_S = 5
+PATIENT = ("--master-timeout-ms", "3000")  # a busy machine is not a failed allocation
 
 PLANTED_NONE, PLANTED_CRASH, PLANTED_LEAK, PLANTED_DESCRIPTOR, PLANTED_HANG = range(5)
 
@@ -259,14 +260,14 @@ class World:
             self.options = ["--keys", path]
         self.masters = self.lab.redises(self.master_count, tcp=self.tcp)
         self.addresses = [f"redis://localhost:{one.port}" if self.tcp else one.url for one in self.masters]
-        self.other = None if self.alone else self.lab.redlockd(self.masters, listen=(f"unix:{self.lab.folder}/o",))
+        self.other = None if self.alone else self.lab.redlockd(self.masters, *PATIENT, listen=(f"unix:{self.lab.folder}/o",))
         self.start()
 
     def start(self):
         sanitizer = "verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", "")
         env = {"LD_PRELOAD": SHIM, "ALLOC_CONTROL": self.control.path, "ASAN_OPTIONS": sanitizer}
         masters = self.addresses or [f"unix:{self.lab.folder}/none{i}" for i in range(3)]
-        options = [*self.options, "--bootstrap"] if self.masters else self.options
+        options = [*self.options, *PATIENT, "--bootstrap"] if self.masters else self.options
         self.swept = self.lab.redlockd(masters, *options, listen=(f"unix:{self.socket}",), env=env, wait=False)
         self.pid = self.swept.process.pid
         self.maps = read_maps(self.pid)

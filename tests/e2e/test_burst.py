@@ -61,4 +61,4 @@ def test_bursts_are_granted(lab, many_descriptors):
     service = lab.service(3, f"--master-timeout-ms={round(50 * SLOW)}")
     seen = [all_at_once(service, burst) for burst in range(BURSTS)]
     assert all(sum(statuses.values()) == COUNT and set(statuses) <= {"201", "503"} for statuses in seen), seen
-    assert sum(statuses["201"] for statuses in seen) > 0.7 * BURSTS * COUNT, seen
+    assert sum(statuses["201"] for statuses in seen) > 0.6 * BURSTS * COUNT, seen

@@ -12,7 +12,7 @@ import pytest
 
 import harness
 from certificates import Authority, openssl
-from harness import DIES_WITH_US, SLOW, connect_to, curl, curl_command, end_process, quote, read_response, run_redlockd, wait_until
+from harness import DIES_WITH_US, SLOW, connect_to, curl, curl_command, end_process, process_state, quote, read_response, run_redlockd, wait_until
 
 def tls_options(server, authority=None):
     options = ["--tls-cert", server.certificate, "--tls-key", server.key]
@@ -436,6 +436,23 @@ def test_who_left_before_his_grant_does_not_keep_it(service, resource):
         client.plain.close()
         holder.close()
     print(f"{lost} of 100 left before their grant")
+
+
+@pytest.mark.parametrize("goodbye", [False, True], ids=["cut", "goodbye"])
+def test_who_is_gone_when_his_grant_is_there_is_not_answered(service, resource, goodbye):
+    """What lies unread in the socket, close_notify above all, does not hide the end behind it."""
+    client = Hand(service)
+    service.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
+    client.send(acquire_bytes(resource))
+    if goodbye:
+        client.say_goodbye()
+    client.plain.close()
+    service.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: [line for line in service.log("request") if line.get("resource") == resource], what="its line in the log")
+    line = [line for line in service.log("request") if line.get("resource") == resource][0]
+    assert line["ended"] == "client-gone" and "status" not in line, line
+    wait_until(lambda: not is_held(service, resource), 1, "the lock is free")
 
 
 # ---- the program ----
