@@ -54,7 +54,7 @@ def test_first_request(kind):
 
 @pytest.mark.parametrize("kind", BACKGROUND, ids=repr)
 def test_what_goes_on_by_itself(kind):
-    with World(masters=1, alone=True) as world:
+    with World(masters=1, alone=True, timeout_ms=1000) as world:
         sweep(world, kind).check()
 
 

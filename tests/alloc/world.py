@@ -26,7 +26,6 @@ SHIM = os.path.join(os.path.dirname(os.path.abspath(harness.BINARY)), "libfailin
 NEVER = 1 << 60
 SLACK = 8  # blocks that may be kept for reuse after a sweep
 PATIENCE_S = 5
-PATIENT = ("--master-timeout-ms", "3000")  # a busy machine is not a failed allocation
 
 PLANTED_NONE, PLANTED_CRASH, PLANTED_LEAK, PLANTED_DESCRIPTOR, PLANTED_HANG = range(5)
 
@@ -229,12 +228,13 @@ def differences_503(answer):
 
 class World:
     """`masters`: how many; none: redlockd is given three that are not there. `alone`: without a second redlockd. `tcp`: the masters by name and port.
-    `keys`: as in a file of --keys; `key`: what the requests carry."""
+    `keys`: as in a file of --keys; `key`: what the requests carry. `timeout_ms`: how long a master may take; a busy machine is not a failed allocation."""
 
-    def __init__(self, masters=3, alone=False, tcp=False, keys=None, key=None):
+    def __init__(self, masters=3, alone=False, tcp=False, keys=None, key=None, timeout_ms=3000):
         self.lab = harness.Lab()
         self.master_count, self.alone, self.tcp, self.keys = masters, alone, tcp, keys
         self.headers = (f"Authorization: Bearer {key}",) if key else ()
+        self.patience = ("--master-timeout-ms", str(timeout_ms))
         self.options, self.number = [], 0
 
     def __enter__(self):
@@ -260,14 +260,14 @@ class World:
             self.options = ["--keys", path]
         self.masters = self.lab.redises(self.master_count, tcp=self.tcp)
         self.addresses = [f"redis://localhost:{one.port}" if self.tcp else one.url for one in self.masters]
-        self.other = None if self.alone else self.lab.redlockd(self.masters, *PATIENT, listen=(f"unix:{self.lab.folder}/o",))
+        self.other = None if self.alone else self.lab.redlockd(self.masters, *self.patience, listen=(f"unix:{self.lab.folder}/o",))
         self.start()
 
     def start(self):
         sanitizer = "verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", "")
         env = {"LD_PRELOAD": SHIM, "ALLOC_CONTROL": self.control.path, "ASAN_OPTIONS": sanitizer}
         masters = self.addresses or [f"unix:{self.lab.folder}/none{i}" for i in range(3)]
-        options = [*self.options, *PATIENT, "--bootstrap"] if self.masters else self.options
+        options = [*self.options, *self.patience, "--bootstrap"] if self.masters else self.options
         self.swept = self.lab.redlockd(masters, *options, listen=(f"unix:{self.socket}",), env=env, wait=False)
         self.pid = self.swept.process.pid
         self.maps = read_maps(self.pid)

@@ -95,7 +95,7 @@ def test_no_herd(lab, crowd):
     assert not select.select(waiters[1:], [], [], 3)[0]
     for number, of_one in enumerate(since()):
         for signs in of_one:
-            assert sum(map(is_acquire, signs)) <= 1, (number, signs)
+            assert sum(map(is_acquire, signs)) <= (1 if SLOW == 1 else 2), (number, signs)  # one that had no processor for a second looks once more
 
 
 def test_nobody_polls_behind_a_bare_majority(lab, crowd):

@@ -18,6 +18,7 @@ static struct world {
 	struct holds *holds;
 	struct metrics *metrics;
 	unsigned renewed, lost, draining;
+	bool dropped; /* by starved() */
 	enum lease_status code;
 } world;
 
@@ -89,6 +90,17 @@ static void expect_released(unsigned submitted)
 	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
 }
 
+/* True if this process did not run for 40 ms, so that the lease is lost: then `one` is dropped, and the test cannot go on. */
+static bool starved(struct hold *one)
+{
+	if (world.lost == 0)
+		return false;
+	if (!world.dropped)
+		hold_drop(one, true);
+	world.dropped = true;
+	return true;
+}
+
 START_TEST(renewed_until_dropped)
 {
 	struct hold *one = hold(TTL_MS);
@@ -96,14 +108,14 @@ START_TEST(renewed_until_dropped)
 	ck_assert_uint_eq(world.metrics->holds, 1);
 	ck_assert_uint_eq(world.leases.submitted, 0);
 	RUN_UNTIL(world.leases.submitted == 1);
-	ck_assert_int_eq(world.leases.last.call, LEASE_EXTEND);
-	ck_assert_uint_eq(world.leases.last.ttl_ms, TTL_MS);
-	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
-	RUN_UNTIL(world.renewed == 5 || world.lost > 0);
-	if (world.lost > 0) { /* this process did not run for 40 ms */
-		hold_drop(one, true);
-		return;
+	if (!starved(one)) {
+		ck_assert_int_eq(world.leases.last.call, LEASE_EXTEND);
+		ck_assert_uint_eq(world.leases.last.ttl_ms, TTL_MS);
+		ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
+		RUN_UNTIL(world.renewed == 5 || world.lost > 0);
 	}
+	if (starved(one))
+		return;
 	ck_assert_uint_le(hold_validity_ms(one), TTL_MS);
 	unsigned submitted = world.leases.submitted;
 	hold_drop(one, true);
@@ -125,6 +137,8 @@ START_TEST(dropped_with_a_renewal_under_way)
 	fake_leases_pump(&world.leases);
 	world.leases.hold = true;
 	RUN_UNTIL(world.leases.submitted == 1 || world.lost > 0);
+	if (starved(one))
+		return;
 	hold_drop(one, true);
 	ck_assert_uint_eq(world.leases.cancelled, 1);
 	expect_released(2);
