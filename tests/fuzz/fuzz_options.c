@@ -72,7 +72,9 @@ static void check_listen(const char *text)
 	bool v6 = !address.is_unix && strchr(address.host, ':') != NULL;
 	size_t len = strnlen(address.host, sizeof address.host);
 	MUST(len > 0 && len < sizeof address.host && path_is_utf8(address.host, len) && !path_has_control(address.host, len), "host of %zu bytes", len);
-	snprintf(again, sizeof again, address.is_unix ? "unix:%s" : v6 ? "[%s]:%u" : "%s:%u", address.host, address.port);
+	const char *scheme = address.scheme == LISTEN_HTTP ? "http://" : address.scheme == LISTEN_HTTPS ? "https://" : "";
+	MUST(!address.is_unix || address.scheme == LISTEN_DEFAULT, "a Unix socket with a scheme");
+	snprintf(again, sizeof again, address.is_unix ? "%sunix:%s" : v6 ? "%s[%s]:%u" : "%s%s:%u", scheme, address.host, address.port);
 	memset(&before, 0, sizeof before);
 	MUST(options_parse_listen(again, &before, &reason) && memcmp(&before, &address, sizeof before) == 0, "%s is not %s", again, text);
 }

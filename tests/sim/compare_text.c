@@ -120,8 +120,11 @@ static void add_place(struct compare_args *args, const struct model_command *com
 {
 	char text[COMPARE_TEXT];
 	compare_place_text(text, command->place);
-	if (command->place.replica != 0)
-		print_to(text + strlen(text), " %" PRIu64, command->wait_ms);
+	if (command->place.replica != 0) {
+		size_t len = strlen(text);
+		int more = snprintf(text + len, sizeof text - len, " %u", command->wait_ms);
+		assert(more > 0 && (size_t)more < sizeof text - len);
+	}
 	compare_add(args, text);
 }
 
