@@ -15,7 +15,7 @@
 
 #include "master_tls.h"
 
-enum { OPTIONS_UNIX_PATH_MAX = 107, OPTIONS_REDIS_PORT = 6379 };
+enum { OPTIONS_UNIX_PATH_MAX = 107, OPTIONS_REDIS_PORT = 6379, OPTIONS_DB_SHOWN_MAX = 8 };
 
 /* ---- hosts, ports, paths ---- */
 
@@ -296,8 +296,12 @@ static size_t options_plain_host_len(const char *host)
 	if (colon == NULL || colon >= host + len)
 		return len;
 	size_t digits = strspn(colon + 1, "0123456789");
-	bool is_port = colon > host && (colon[1 + digits] == '/' || colon[1 + digits] == '\0');
-	return is_port ? len : (size_t)(colon - host) + 1;
+	bool is_port = colon > host && digits > 0 && (colon[1 + digits] == '/' || colon[1 + digits] == '\0');
+	if (!is_port)
+		return (size_t)(colon - host) + 1;
+	/* What follows the port is short, or it is no database. */
+	size_t end = (size_t)(colon - host) + 1 + digits;
+	return len - end <= 1 + OPTIONS_DB_SHOWN_MAX && memchr(host + end, ':', len - end) == NULL ? len : end;
 }
 
 void options_redact(const char *text, const char *next, char *shown, size_t size)
