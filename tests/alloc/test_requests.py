@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from kinds import ALONE, BACKGROUND, IN_LINE, KEYED, KINDS, RECONNECT, by_name
+from kinds import ALONE, HEARTBEAT, IN_LINE, KEYED, KINDS, RECONNECT, by_name
 from world import World, sweep, sweep_cold
 
 KEY = "a-key-of-this-test-0123456789"
@@ -52,14 +52,14 @@ def test_first_request(kind):
         sweep_cold(world, kind).check()
 
 
-@pytest.mark.parametrize("kind", BACKGROUND, ids=repr)
-def test_what_goes_on_by_itself(kind):
+def test_heartbeat():
     with World(masters=1, alone=True, timeout_ms=1000) as world:
-        sweep(world, kind).check()
+        sweep(world, HEARTBEAT, most=40).check()  # each has about 31
 
 
-def test_reconnect_to_a_name():
-    with World(masters=1, alone=True, tcp=True) as world:
+@pytest.mark.parametrize("tcp", [False, True], ids=["socket", "name"])
+def test_reconnect(tcp):
+    with World(masters=1, alone=True, tcp=tcp) as world:
         sweep(world, RECONNECT).check()
 
 
