@@ -314,6 +314,9 @@ void options_redact(const char *text, const char *next, char *shown, size_t size
 	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
 		if (strncmp(text, schemes[i], strlen(schemes[i])) == 0)
 			scheme = (int)strlen(schemes[i]);
+	size_t letters = strspn(text, "abcdefghijklmnopqrstuvwxyz");
+	if (scheme == 0 && at == NULL && letters > 0 && strncmp(text + letters, "://", 3) == 0)
+		scheme = (int)letters + 3; /* one that is not ours */
 	if (next[0] != '\0' && strncmp(next, "redis", 5) != 0 && strncmp(next, "unix:", 5) != 0) {
 		snprintf(shown, size, "%.*s***", scheme, text);
 		return;

@@ -303,7 +303,7 @@ KINDS = [
 
 # On masters that only it talks to.
 RECONNECT = Kind("reconnect", come_back, least=30)
-BACKGROUND = [Kind("heartbeat", lambda world, _: until_failed(world, 1.5)), RECONNECT]  # one heartbeat a second: all of one, and some of the next
+HEARTBEAT = Kind("heartbeat", lambda world, _: until_failed(world, 1.5))  # one a second: all of one, and some of the next
 
 # With a second redlockd.
 IN_LINE = Kind("stay-in-line", stay_in_line, in_line, give_back)

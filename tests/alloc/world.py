@@ -464,7 +464,7 @@ class Result:
 def sweep(world, kind, most=1000):
     """Makes every allocation of this kind of request fail, one after the other. What is kept for reuse grows once, a leak does it again."""
     result = sweep_once(world, kind, most)
-    return sweep_once(world, kind, most) if result.grown > SLACK and not result.problems else result
+    return sweep_once(world, kind, most) if result.grown > SLACK + kind.keeps * result.count and not result.problems else result
 
 
 def sweep_once(world, kind, most):
@@ -493,11 +493,11 @@ def sweep_cold(world, kind, most=1000):
     for k in range(1, most + 1):
         world.end()
         world.start()
-        descriptors = world.settled_descriptors()
+        descriptors = world.settled_descriptors() + len(world.masters)  # the second connection to each may come with a waiter
         got, reached = run_once(world, kind, k, descriptors)
         result.count += reached
         result.closed += any(isinstance(one, Closed) for one in got)
-        problem = judge(world, kind, k, got, usual, descriptors + len(world.masters))  # and the second connection to each
+        problem = judge(world, kind, k, got, usual, descriptors)
         if problem:
             result.problems.append(problem)
         if not world.alive():

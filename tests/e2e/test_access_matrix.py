@@ -233,7 +233,7 @@ def check_refusal(call, answer, secrets):
     if call.method != "HEAD":
         assert answer.code == code, answer
         if answer.status == 403 and call.need in RIGHTS:
-            assert ("prefix" in answer.json["detail"]) != (f"right to {call.need}" in answer.json["detail"]), answer
+            assert ("prefix" in answer.json["detail"]) != (f"the right {call.need}" in answer.json["detail"]), answer
     assert not any(secret.encode() in answer.body for secret in secrets), answer
 
 
