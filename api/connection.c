@@ -205,17 +205,6 @@ static void linger(struct api *api, int fd)
 		(struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
 }
 
-/* A descriptor of our own for the same socket; -1 where there is none left. By dup(), whose meaning ThreadSanitizer knows; no program is started while
- * workers run, so that nothing can inherit it in between. */
-static int duplicate(int fd)
-{
-	int copy = dup(fd);
-
-	if (copy >= 0)
-		(void)fcntl(copy, F_SETFD, FD_CLOEXEC);
-	return copy;
-}
-
 /* The client has closed, and the reset that says whether it did so before its grant came may be on the way. */
 static void linger_for_grant(struct connection *connection)
 {
@@ -225,7 +214,7 @@ static void linger_for_grant(struct connection *connection)
 
 	if (!connection->request.unproven || look_at_bytes(connection->fd) != TAKEN_UNKNOWN)
 		return;
-	linger(api, duplicate(connection->fd));
+	linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	if (api->lingering_count == before)
 		return;
 	struct lingering *lingering = &api->lingering[before];
@@ -254,7 +243,7 @@ void connection_free(struct connection *connection)
 	}
 	tls_link_fini(connection, tls && nothing_was_sent(connection->fd));
 	if (connection->linger && !api->stopping)
-		linger(api, duplicate(connection->fd));
+		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	list_remove(connection);
 	peer_leave(connection->peer, api_now_us());
 	free(connection);

@@ -241,6 +241,8 @@ static void join_workers(struct program *program)
 {
 	for (size_t i = 0; i < program->running; i++)
 		worker_join(program->workers[i]);
+	for (size_t i = 0; i < program->running; i++)
+		worker_free(program->workers[i]);
 	free(program->workers);
 }
 

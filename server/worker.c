@@ -236,10 +236,11 @@ static void begin_end(struct worker *worker)
 	if (worker->ending)
 		return;
 	worker->ending = true;
-	uv_poll_stop(&worker->api_poll);
+	/* Before their descriptors are closed: libuv takes the numbers out of its epoll, and they may be another thread's then. */
+	uv_close((uv_handle_t *)&worker->api_poll, NULL);
 	if (worker->tls_poll.data)
-		uv_poll_stop(&worker->tls_poll);
-	uv_poll_stop(&worker->gone_poll);
+		uv_close((uv_handle_t *)&worker->tls_poll, NULL);
+	uv_close((uv_handle_t *)&worker->gone_poll, NULL);
 	api_free(worker->api);
 	worker->api = NULL;
 	masters_flush(worker->masters);
@@ -485,6 +486,10 @@ enum worker_state worker_wait_started(struct worker *worker)
 void worker_join(struct worker *worker)
 {
 	pthread_join(worker->thread, NULL);
+}
+
+void worker_free(struct worker *worker)
+{
 	uv_loop_close(&worker->loop);
 	tls_unref(worker->tls);
 	keys_unref(worker->keys);

@@ -38,7 +38,10 @@ void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys);
 void worker_poke(struct worker *worker);
 uint64_t worker_turns(struct worker *worker);
 
-/* Waits for the thread's end and frees the worker. */
+/* Waits for the thread's end. */
 void worker_join(struct worker *worker);
+
+/* Frees it, after worker_join() of every worker: what it closes are descriptors, whose numbers another thread could get at once. */
+void worker_free(struct worker *worker);
 
 #endif
