@@ -60,8 +60,8 @@ static bool options_complain_unknown(struct options_loader *loader, const char *
 	bool file = loader->source == OPTIONS_FROM_FILE;
 
 	snprintf(item, sizeof(item), "%.*s", (int)(len < sizeof(item) ? len : sizeof(item)), given);
-	if (strpbrk(item, "@:") != NULL)
-		options_redact(item, "", shown, sizeof(shown));
+	if (strpbrk(item, "@:") != NULL) /* it may be an address, whatever is wrong with it */
+		snprintf(shown, sizeof(shown), "%.*s***", strchr(item, '@') != NULL ? 0 : (int)strcspn(item, ":") + 1, item);
 	else
 		memcpy(shown, item, sizeof(shown));
 	snprintf(loader->message, loader->message_size, "%s%s%s: %s; allowed are those that redlockd --help lists", file ? loader->path : "",

@@ -323,6 +323,6 @@ void options_redact(const char *text, const char *next, char *shown, size_t size
 	}
 	const char *host = at != NULL ? at + 1 : text + scheme;
 	bool is_path = scheme == 5 && host[0] == '/' && (host[1] != '/' || strchr(host, ':') == NULL);
-	size_t len = is_path ? strcspn(host, "?#") : options_plain_host_len(host);
+	size_t len = is_path ? strcspn(host, "?#:") : options_plain_host_len(host);
 	snprintf(shown, size, "%.*s%s%.*s%s", scheme, text, at != NULL ? "***@" : "", (int)len, host, host[len] == '\0' ? "" : "***");
 }
