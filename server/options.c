@@ -291,7 +291,8 @@ static bool options_text_of(const struct options_entry *entry, const json_t *val
 static bool options_complain_type(struct options_loader *loader, const struct options_entry *entry, const json_t *value)
 {
 	char *json = entry->kind == OPTIONS_KIND_MASTERS ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-	bool ok = options_complain(loader, entry, json, "of another type, or too long");
+	bool plain = json != NULL && strpbrk(json, "@:") == NULL; /* else it may be an address that was put into the wrong place */
+	bool ok = options_complain(loader, entry, plain ? json : NULL, "of another type, or too long");
 
 	free(json);
 	return ok;
