@@ -82,7 +82,10 @@ static bool options_set_item(struct options_loader *loader, const struct options
 		return true;
 	if (entry->kind != OPTIONS_KIND_MASTERS && strstr(item, "://") == NULL && strchr(item, '@') == NULL)
 		return options_complain(loader, entry, item, reason);
-	options_redact(item, next, shown, sizeof(shown));
+	if (entry->kind != OPTIONS_KIND_MASTERS && strchr(item, '@') != NULL) /* an address in the wrong place: nobody knows where its password begins */
+		snprintf(shown, sizeof(shown), "***");
+	else
+		options_redact(item, next, shown, sizeof(shown));
 	return options_complain(loader, entry, shown, reason);
 }
 
