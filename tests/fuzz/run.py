@@ -31,6 +31,7 @@ def arguments():
     parser.add_argument("--results", required=True, help="where inputs that fail, logs and fuzz.xml go")
     parser.add_argument("--seconds", type=int, default=20, help="of each target")
     parser.add_argument("--runs", type=int, default=-1, help="end a target after so many executions")
+    parser.add_argument("--seed", type=int, default=0, help="of the random numbers; 0: another one each time")
     parser.add_argument("--at-once", type=int, default=2, help="how many targets run side by side")
     parser.add_argument("--planted-seconds", type=int, default=60)
     parser.add_argument("--no-planted", action="store_true")
@@ -54,7 +55,8 @@ def seeds_of(name):
 def command(options, name, corpus, artifacts, seconds):
     dictionary = os.path.join(HERE, "dict", name + ".dict")
     program = os.path.join(os.path.abspath(options.build), "fuzz_" + name)
-    flags = [f"-max_total_time={seconds}", f"-runs={options.runs}", f"-max_len={TARGETS[name][0]}", f"-artifact_prefix={artifacts}", "-timeout=10",
+    flags = [f"-max_total_time={seconds}", f"-runs={options.runs}", f"-seed={options.seed}", f"-max_len={TARGETS[name][0]}",
+             f"-artifact_prefix={artifacts}", "-timeout=10",
              "-rss_limit_mb=2048", "-print_final_stats=1"]
     if os.path.exists(dictionary):
         flags.append("-dict=" + dictionary)
