@@ -1,5 +1,7 @@
 /* JSON bodies -> struct lease_request. See body.h.
  *
+ * The bodies that callers really send are read in place (body_flat.c); whatever that leaves is parsed by jansson, which also finds out what is wrong.
+ *
  * Strict: one flat object, no unknown or repeated members, no NUL, no trailing bytes, integers only where integers are
  * meant. One table says which call knows which member. No state, any thread; what it parses lives only during the call. */
 #include "body.h"
@@ -8,6 +10,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "body_flat.h"
 #include "json_memory.h"
 #include "path.h"
 
@@ -19,85 +22,82 @@ struct reading {
 	bool resource, ttl, token; /* seen, right or wrong */
 };
 
-typedef void take_fn(struct reading *reading, const json_t *value);
+typedef void take_fn(struct reading *reading, const struct body_value *value);
 
-static void take_resource(struct reading *reading, const json_t *value)
+static void take_resource(struct reading *reading, const struct body_value *value)
 {
 	const char *reason;
 
 	reading->resource = true;
-	if (!json_is_string(value)) {
+	if (value->kind != BODY_STRING) {
 		field_errors_add(reading->errors, "resource", "must be a string");
 		return;
 	}
-	reason = path_check_resource(json_string_value(value), json_string_length(value));
+	reason = path_check_resource(value->bytes, value->len);
 	if (reason != NULL) {
 		field_errors_add(reading->errors, "resource", "%s", reason);
 		return;
 	}
-	reading->request->resource_len = (uint16_t)json_string_length(value);
-	memcpy(reading->request->resource, json_string_value(value), json_string_length(value));
+	reading->request->resource_len = (uint16_t)value->len;
+	memcpy(reading->request->resource, value->bytes, value->len);
 }
 
-static void take_ttl(struct reading *reading, const json_t *value)
+static void take_ttl(struct reading *reading, const struct body_value *value)
 {
 	const struct body_limits *limits = reading->limits;
 
 	reading->ttl = true;
-	if (!json_is_integer(value))
+	if (value->kind != BODY_INTEGER)
 		field_errors_add(reading->errors, "ttl_ms", "must be an integer");
-	else if (json_integer_value(value) < limits->min_ttl_ms || json_integer_value(value) > limits->max_ttl_ms)
+	else if (value->integer < limits->min_ttl_ms || value->integer > limits->max_ttl_ms)
 		field_errors_add(reading->errors, "ttl_ms", "must be from %u to %u", limits->min_ttl_ms, limits->max_ttl_ms);
 	else
-		reading->request->ttl_ms = (uint32_t)json_integer_value(value);
+		reading->request->ttl_ms = (uint32_t)value->integer;
 }
 
-static void take_owner(struct reading *reading, const json_t *value)
+static void take_owner(struct reading *reading, const struct body_value *value)
 {
-	const char *bytes = json_string_value(value);
-	size_t len = json_string_length(value);
-
-	if (!json_is_string(value))
+	if (value->kind != BODY_STRING)
 		field_errors_add(reading->errors, "owner", "must be a string");
-	else if (len > LEASE_OWNER_MAX)
+	else if (value->len > LEASE_OWNER_MAX)
 		field_errors_add(reading->errors, "owner", "must be at most %d bytes", LEASE_OWNER_MAX);
-	else if (path_has_control(bytes, len))
+	else if (path_has_control(value->bytes, value->len))
 		field_errors_add(reading->errors, "owner", "must not hold control characters");
 	else {
-		memcpy(reading->request->owner, bytes, len);
-		reading->request->owner_len = (uint16_t)len;
+		memcpy(reading->request->owner, value->bytes, value->len);
+		reading->request->owner_len = (uint16_t)value->len;
 	}
 }
 
-static void take_token(struct reading *reading, const json_t *value)
+static void take_token(struct reading *reading, const struct body_value *value)
 {
 	reading->token = true;
-	if (!json_is_string(value) || !body_is_token(json_string_value(value), json_string_length(value)))
+	if (value->kind != BODY_STRING || !body_is_token(value->bytes, value->len))
 		field_errors_add(reading->errors, "token", "must be %d lower-case hexadecimal digits", LEASE_TOKEN_LEN);
-	else if (reading->header_token != NULL && memcmp(json_string_value(value), reading->header_token, LEASE_TOKEN_LEN) != 0)
+	else if (reading->header_token != NULL && memcmp(value->bytes, reading->header_token, LEASE_TOKEN_LEN) != 0)
 		field_errors_add(reading->errors, "token", "is not the same as in the header Lock-Token");
 	else
-		memcpy(reading->request->token, json_string_value(value), LEASE_TOKEN_LEN);
+		memcpy(reading->request->token, value->bytes, LEASE_TOKEN_LEN);
 }
 
-static void take_wait(struct reading *reading, const json_t *value)
+static void take_wait(struct reading *reading, const struct body_value *value)
 {
 	uint32_t max_ms = reading->limits->max_wait_ms;
 
-	if (!json_is_integer(value))
+	if (value->kind != BODY_INTEGER)
 		field_errors_add(reading->errors, "wait_ms", "must be an integer");
-	else if (json_integer_value(value) < 0 || json_integer_value(value) > max_ms)
+	else if (value->integer < 0 || value->integer > max_ms)
 		field_errors_add(reading->errors, "wait_ms", "must be from 0 to %u", max_ms);
 	else
-		reading->request->wait_ms = (uint32_t)json_integer_value(value);
+		reading->request->wait_ms = (uint32_t)value->integer;
 }
 
-static void take_hold(struct reading *reading, const json_t *value)
+static void take_hold(struct reading *reading, const struct body_value *value)
 {
-	if (!json_is_boolean(value))
+	if (value->kind != BODY_BOOLEAN)
 		field_errors_add(reading->errors, "hold", "must be true or false");
 	else
-		reading->request->hold = json_is_true(value);
+		reading->request->hold = value->boolean;
 }
 
 enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEASE = 1 << LEASE_RELEASE };
@@ -127,14 +127,15 @@ bool body_is_token(const char *bytes, size_t len)
 	return true;
 }
 
-static void take_member(struct reading *reading, const char *name, const json_t *value)
+static void take_member(struct reading *reading, const char *name, size_t name_len, const struct body_value *value)
 {
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
-		if (strcmp(members[i].name, name) == 0 && (members[i].calls & 1u << reading->request->call) != 0) {
+		if (strncmp(members[i].name, name, name_len) == 0 && members[i].name[name_len] == '\0' &&
+		    (members[i].calls & 1u << reading->request->call) != 0) {
 			members[i].take(reading, value);
 			return;
 		}
-	field_errors_add_name(reading->errors, name, strlen(name), "is not a member of this body");
+	field_errors_add_name(reading->errors, name, name_len, "is not a member of this body");
 }
 
 /* The parser does not say which member is there twice: the first of ours that stands twice in the text. */
@@ -206,13 +207,51 @@ static json_t *body_load(const char *bytes, size_t len, struct field_errors *err
 	return root;
 }
 
-static void read_members(struct reading *reading, json_t *root)
+static struct body_value value_of(const json_t *json)
 {
-	const char *name;
-	json_t *value;
+	struct body_value value = {.kind = BODY_OTHER};
 
-	json_object_foreach(root, name, value)
-		take_member(reading, name, value);
+	if (json_is_string(json)) {
+		value.kind = BODY_STRING;
+		value.bytes = json_string_value(json);
+		value.len = json_string_length(json);
+	} else if (json_is_integer(json)) {
+		value.kind = BODY_INTEGER;
+		value.integer = json_integer_value(json);
+	} else if (json_is_boolean(json)) {
+		value.kind = BODY_BOOLEAN;
+		value.boolean = json_is_true(json);
+	}
+	return value;
+}
+
+/* By the library: all of JSON, and in words what is wrong with it. */
+static bool read_whole(struct reading *reading, const char *bytes, size_t len)
+{
+	json_t *root = body_load(bytes, len, reading->errors), *json;
+	const char *name;
+
+	if (root == NULL)
+		return false;
+	json_object_foreach(root, name, json)
+	{
+		struct body_value value = value_of(json);
+		take_member(reading, name, strlen(name), &value);
+	}
+	json_decref(root);
+	return true;
+}
+
+static bool read_members(struct reading *reading, const char *bytes, size_t len)
+{
+	struct body_member found[BODY_FLAT_MAX];
+	size_t count;
+
+	if (!body_flat_scan(bytes, len, found, &count))
+		return read_whole(reading, bytes, len);
+	for (size_t i = 0; i < count; i++)
+		take_member(reading, found[i].name, found[i].name_len, &found[i].value);
+	return true;
 }
 
 /* What must be there, and what counts where nothing is said. */
@@ -246,11 +285,8 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 	request.wait_ms = 0;
 	request.hold = false;
 	if (len > 0) {
-		json_t *root = body_load(bytes, len, errors);
-		if (root == NULL)
+		if (!read_members(&reading, bytes, len))
 			return false;
-		read_members(&reading, root);
-		json_decref(root);
 	} else if (request.call == LEASE_ACQUIRE) {
 		field_errors_add(errors, "body", "must not be empty");
 		return false;

@@ -23,12 +23,12 @@
 
 #include "../server/log.h"
 #include "internal.h"
-#include "json_memory.h"
+#include "lease_text.h"
 
 enum {
-	LINE_MAX_BYTES = 2048,    /* the longest is the first: a resource and an owner, each of whose bytes may be escaped */
-	BLOCK_BYTES = 4096,       /* what the library asks for at once */
-	VANISHED_LEAST_MS = 1000  /* a lost packet or two must not cost a lock, however short its lease */
+	LINE_MAX_BYTES = LEASE_TEXT_MAX + 1, /* the longest is the first */
+	BLOCK_BYTES = 4096, /* what the library asks for at once */
+	VANISHED_LEAST_MS = 1000 /* a lost packet or two must not cost a lock, however short its lease */
 };
 
 struct hold_stream {
@@ -152,22 +152,20 @@ static ssize_t read_stream(void *arg, uint64_t position, char *bytes, size_t siz
 
 /* ---- calls ---- */
 
-static struct hold_stream *stream_new(struct request *request, const struct lease_answer *answer, json_t *first)
+static struct hold_stream *stream_new(struct request *request, const struct lease_answer *answer)
 {
-	struct hold_stream *stream = first != NULL ? calloc(1, sizeof(*stream)) : NULL;
+	struct hold_stream *stream = calloc(1, sizeof(*stream));
 
 	if (stream == NULL)
 		return NULL;
 	stream->request = request;
-	stream->len = json_dumpb(first, stream->line, sizeof(stream->line) - 1, JSON_COMPACT);
-	assert(stream->len < sizeof(stream->line) - 1);
-	if (stream->len > 0 && !json_memory_failed())
-		stream->hold = hold_new(request->connection->api->config.holds, &request->lease, answer, on_event, stream);
+	stream->len = lease_text_write(&request->lease, answer, "acquired", stream->line);
+	stream->line[stream->len++] = '\n';
+	stream->hold = hold_new(request->connection->api->config.holds, &request->lease, answer, on_event, stream);
 	if (stream->hold == NULL) {
 		free(stream);
 		return NULL;
 	}
-	stream->line[stream->len++] = '\n';
 	return stream;
 }
 
@@ -179,13 +177,11 @@ static void notice_vanished_host(const struct connection *connection, uint32_t t
 	(void)setsockopt(connection->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
 }
 
-void hold_stream_open(struct request *request, const struct lease_answer *answer, json_t *first)
+void hold_stream_open(struct request *request, const struct lease_answer *answer)
 {
 	assert(request->stream == NULL);
-	request->stream = stream_new(request, answer, first);
-	json_decref(first);
+	request->stream = stream_new(request, answer);
 	if (request->stream == NULL) {
-		(void)json_memory_failed(); /* it was about this request */
 		lease_give_back(request->connection->api->config.leases, request->lease.resource, request->lease.resource_len, answer->token);
 		request_fail(request);
 		return;

@@ -3,7 +3,6 @@
 #ifndef API_HOLD_H
 #define API_HOLD_H
 
-#include <jansson.h>
 #include <microhttpd.h>
 #include <stdbool.h>
 
@@ -14,9 +13,9 @@ struct hold_stream;
 
 #define HOLD_CONTENT_TYPE "application/x-ndjson"
 
-/* The lock is granted: begins to hold it, and notes the answer, whose first line is `first` (its reference is taken over; NULL: memory is short).
+/* The lock is granted: begins to hold it, and notes the answer, whose first line is the lease.
  * Where there is no memory for it, the lease is given back and the request fails. */
-void hold_stream_open(struct request *request, const struct lease_answer *answer, json_t *first);
+void hold_stream_open(struct request *request, const struct lease_answer *answer);
 
 /* The response whose body is the stream; NULL where memory is short. */
 struct MHD_Response *hold_stream_response(struct request *request);

@@ -12,8 +12,7 @@
 #include "admit.h"
 #include "hold.h"
 #include "internal.h"
-
-enum { LEASE_MEMBERS = 6 }; /* of a lease without an owner */
+#include "lease_text.h"
 
 static json_t *votes_new(const struct lease_votes *votes)
 {
@@ -36,44 +35,17 @@ static uint32_t whole_seconds(uint32_t ms)
 	return seconds > 0 ? seconds : 1;
 }
 
-/* A lease; `event` goes before its members if it is not NULL. NULL where memory is short: half a lease is none. */
-static json_t *lease_new(const struct request *request, const struct lease_answer *answer, const char *event)
-{
-	bool acquired = request->lease.call == LEASE_ACQUIRE;
-	const char *owner = acquired ? request->lease.owner : answer->holder.owner;
-	size_t owner_len = acquired ? request->lease.owner_len : answer->holder.owner_len;
-	bool waited = acquired && request->lease.wait_ms > 0;
-	size_t members = (size_t)LEASE_MEMBERS + (owner_len > 0) + (event != NULL) + waited;
-	json_t *lease = json_object();
-
-	if (event != NULL)
-		json_object_set_new(lease, "event", json_string(event));
-	json_object_set_new(lease, "resource", json_stringn(request->lease.resource, request->lease.resource_len));
-	json_object_set_new(lease, "token", json_stringn(answer->token, LEASE_TOKEN_LEN));
-	json_object_set_new(lease, "fence", json_integer((json_int_t)answer->fence));
-	if (owner_len > 0)
-		json_object_set_new(lease, "owner", text_new(owner, owner_len));
-	json_object_set_new(lease, "ttl_ms", json_integer(answer->ttl_ms));
-	json_object_set_new(lease, "validity_ms", json_integer(answer->validity_ms));
-	json_object_set_new(lease, "drift_ms", json_integer(answer->drift_ms));
-	if (waited) /* so that the caller can tell the wait from the way of the answer */
-		json_object_set_new(lease, "waited_ms", json_integer(answer->waited_ms));
-	if (json_object_size(lease) == members)
-		return lease;
-	json_decref(lease);
-	return NULL;
-}
-
 /* 200 and 201: the lease. */
 static void answer_lease(struct request *request, const struct lease_answer *answer)
 {
 	bool acquired = request->lease.call == LEASE_ACQUIRE;
+	char text[LEASE_TEXT_MAX];
 
 	if (acquired && request->lease.hold) {
-		hold_stream_open(request, answer, lease_new(request, answer, "acquired"));
+		hold_stream_open(request, answer);
 		return;
 	}
-	reply_json(request, acquired ? 201 : 200, lease_new(request, answer, NULL));
+	reply_copy(request, acquired ? 201 : 200, "application/json", text, lease_text_write(&request->lease, answer, NULL, text));
 	if (!acquired)
 		return;
 	request->reply.location = true;

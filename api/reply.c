@@ -36,6 +36,15 @@ void reply_owned(struct request *request, unsigned status, const char *type, cha
 	request->reply.owned = bytes;
 }
 
+void reply_copy(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
+{
+	char *copy = malloc(len);
+
+	if (copy != NULL)
+		memcpy(copy, bytes, len);
+	reply_owned(request, status, type, copy, len);
+}
+
 void reply_json(struct request *request, unsigned status, json_t *json)
 {
 	char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;

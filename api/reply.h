@@ -34,6 +34,9 @@ void reply_static(struct request *request, unsigned status, const char *type, co
 /* The same for a body that malloc() made; takes it over. NULL: memory was short, and the connection is closed. */
 void reply_owned(struct request *request, unsigned status, const char *type, char *bytes, size_t len);
 
+/* The same for a body that is copied; where memory is short the connection is closed. */
+void reply_copy(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
+
 /* The same for JSON; takes over the reference. */
 void reply_json(struct request *request, unsigned status, json_t *json);
 

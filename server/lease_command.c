@@ -6,8 +6,10 @@
 
 #include "lease_internal.h"
 #include "scripts.h"
+#include "text.h"
 
-enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, ARGUMENTS_MAX = 14, LEASE_BUCKETS = 16384 };
+enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, LEASE_BUCKETS = 16384,
+       ARGUMENT_ROOM = 2 + TEXT_DECIMAL_MAX + 3 /* of an argument, without its bytes */ };
 
 static size_t key_write(const struct options *options, const char *resource, size_t resource_len, char ret_key[KEY_MAX])
 {
@@ -18,37 +20,45 @@ static size_t key_write(const struct options *options, const char *resource, siz
 	return prefix_len + resource_len;
 }
 
-struct arguments {
-	int count;
-	const char *values[ARGUMENTS_MAX];
-	size_t lens[ARGUMENTS_MAX];
+/* A command as it grows, in the Redis protocol. */
+struct command {
+	char *bytes;
+	size_t len, size;
 };
 
-static void add(struct arguments *arguments, const char *value, size_t len)
+static void put_number(struct command *command, char kind, size_t number)
 {
-	assert(arguments->count < ARGUMENTS_MAX);
-	arguments->values[arguments->count] = value;
-	arguments->lens[arguments->count++] = len;
+	command->bytes[command->len++] = kind;
+	command->len += text_decimal(number, command->bytes + command->len);
+	memcpy(command->bytes + command->len, "\r\n", 2);
+	command->len += 2;
 }
 
-static void add_text(struct arguments *arguments, const char *value)
+static void begin(struct command *command, char *bytes, size_t size, size_t arguments)
 {
-	add(arguments, value, strlen(value));
+	assert(size > ARGUMENT_ROOM);
+	*command = (struct command){ .bytes = bytes, .size = size };
+	put_number(command, '*', arguments);
 }
 
-/* In the Redis protocol. */
-static size_t format(const struct arguments *arguments, char *ret_bytes, size_t size)
+static void add(struct command *command, const char *value, size_t len)
 {
-	size_t at = (size_t)snprintf(ret_bytes, size, "*%d\r\n", arguments->count);
-	for (int i = 0; i < arguments->count; i++) {
-		size_t len = arguments->lens[i];
-		assert(at + len + sizeof "$12345\r\n\r\n" <= size && len < 100000);
-		at += (size_t)sprintf(ret_bytes + at, "$%zu\r\n", len);
-		memcpy(ret_bytes + at, arguments->values[i], len);
-		memcpy(ret_bytes + at + len, "\r\n", 2);
-		at += len + 2;
-	}
-	return at;
+	assert(len + ARGUMENT_ROOM <= command->size - command->len);
+	put_number(command, '$', len);
+	memcpy(command->bytes + command->len, value, len);
+	memcpy(command->bytes + command->len + len, "\r\n", 2);
+	command->len += len + 2;
+}
+
+static void add_text(struct command *command, const char *value)
+{
+	add(command, value, strlen(value));
+}
+
+static void add_number(struct command *command, uint64_t number)
+{
+	char digits[TEXT_DECIMAL_MAX];
+	add(command, digits, text_decimal(number, digits));
 }
 
 unsigned lease_command_bucket(const char *resource, size_t len)
@@ -64,41 +74,62 @@ static bool is_fenced(enum redlock_script script)
 	return script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RAISE;
 }
 
-size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, char *ret_bytes,
-			    size_t size)
+/* How many arguments a command of the script has, its own name among them. */
+static size_t argument_count(enum redlock_script script)
 {
-	enum redlock_script script = command->script;
-	assert(script != REDLOCK_SCRIPT_NONE);
-	char key[KEY_MAX], master_key[KEY_MAX], ttl_ms[24], hold_ms[24], bucket[8], fence[24];
+	switch (script) {
+	case REDLOCK_SCRIPT_ACQUIRE:
+		return 14;
+	case REDLOCK_SCRIPT_RAISE:
+		return 10;
+	case REDLOCK_SCRIPT_EXTEND:
+	case REDLOCK_SCRIPT_RELEASE:
+		return 9;
+	case REDLOCK_SCRIPT_INSPECT:
+		return 7;
+	case REDLOCK_SCRIPT_NONE:
+		break;
+	}
+	assert(false);
+	return 0;
+}
+
+/* EVALSHA sha1 2 key master-key, and what all scripts have; or EVAL with its source. */
+static void begin_script(struct command *command, const struct options *options, const struct lease_request *request, const struct lease_command *what)
+{
 	static const char master[] = "redlockd:master";
-	size_t key_len = key_write(options, request->resource, request->resource_len, key);
-	struct arguments arguments = { .count = 0 };
-	snprintf(ttl_ms, sizeof ttl_ms, "%u", request->ttl_ms);
-	snprintf(hold_ms, sizeof hold_ms, "%llu", (unsigned long long)options->max_hold_ms);
-	snprintf(fence, sizeof fence, "%llu", (unsigned long long)command->fence);
-	snprintf(bucket, sizeof bucket, "%u", lease_command_bucket(request->resource, request->resource_len));
-	add_text(&arguments, command->with_source ? "EVAL" : "EVALSHA");
-	add_text(&arguments, command->with_source ? scripts[script].source : scripts[script].sha1);
-	add_text(&arguments, "2");
-	add(&arguments, key, key_len);
-	add(&arguments, master_key, key_write(options, master, sizeof master - 1, master_key));
-	if (script != REDLOCK_SCRIPT_INSPECT)
-		add(&arguments, command->token, command->token[0] ? LEASE_TOKEN_LEN : 0);
+	char key[KEY_MAX];
+	add_text(command, what->with_source ? "EVAL" : "EVALSHA");
+	add_text(command, what->with_source ? scripts[what->script].source : scripts[what->script].sha1);
+	add(command, "2", 1);
+	add(command, key, key_write(options, request->resource, request->resource_len, key));
+	add(command, key, key_write(options, master, sizeof master - 1, key));
+	if (what->script != REDLOCK_SCRIPT_INSPECT)
+		add(command, what->token, what->token[0] ? LEASE_TOKEN_LEN : 0);
+}
+
+size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *what, char *ret_bytes, size_t size)
+{
+	enum redlock_script script = what->script;
+	struct command command;
+	assert(script != REDLOCK_SCRIPT_NONE);
+	begin(&command, ret_bytes, size, argument_count(script));
+	begin_script(&command, options, request, what);
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_EXTEND)
-		add_text(&arguments, ttl_ms);
+		add_number(&command, request->ttl_ms);
 	if (script == REDLOCK_SCRIPT_ACQUIRE) {
-		add_text(&arguments, hold_ms);
-		add(&arguments, request->owner, request->owner_len);
+		add_number(&command, options->max_hold_ms);
+		add(&command, request->owner, request->owner_len);
 	}
 	if (is_fenced(script)) {
-		add_text(&arguments, bucket);
-		add_text(&arguments, fence);
+		add_number(&command, lease_command_bucket(request->resource, request->resource_len));
+		add_number(&command, what->fence);
 	}
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
-		add_text(&arguments, command->place ? command->place : "");
-	add_text(&arguments, "----------------"); /* certificate and deadline: each master's own are written over it (master_guard_stamp) */
-	add_text(&arguments, "9999999999999999");
-	return format(&arguments, ret_bytes, size);
+		add_text(&command, what->place ? what->place : "");
+	add(&command, "----------------", 16); /* certificate and deadline: each master's own are written over it (master_guard_stamp) */
+	add(&command, "9999999999999999", 16);
+	return command.len;
 }
 
 void lease_place_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_place[LEASE_PLACE_MAX])
@@ -121,18 +152,17 @@ static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTER
 
 size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, char ret_bytes[LEASE_COMMAND_MAX])
 {
-	char key[KEY_MAX], pattern[PATTERN_MAX], from[24], count[8];
+	char key[KEY_MAX], pattern[PATTERN_MAX];
 	size_t key_len = key_write(options, request->prefix, request->prefix_len, key);
-	struct arguments arguments = { .count = 0 };
-	snprintf(from, sizeof from, "%llu", (unsigned long long)cursor);
-	snprintf(count, sizeof count, "%u", request->limit);
-	add_text(&arguments, "SCAN");
-	add_text(&arguments, from);
-	add_text(&arguments, "MATCH");
-	add(&arguments, pattern, pattern_write(key, key_len, pattern));
-	add_text(&arguments, "COUNT");
-	add_text(&arguments, count);
-	add_text(&arguments, "TYPE");
-	add_text(&arguments, "string");
-	return format(&arguments, ret_bytes, LEASE_COMMAND_MAX);
+	struct command command;
+	begin(&command, ret_bytes, LEASE_COMMAND_MAX, 8);
+	add_text(&command, "SCAN");
+	add_number(&command, cursor);
+	add_text(&command, "MATCH");
+	add(&command, pattern, pattern_write(key, key_len, pattern));
+	add_text(&command, "COUNT");
+	add_number(&command, request->limit);
+	add_text(&command, "TYPE");
+	add_text(&command, "string");
+	return command.len;
 }

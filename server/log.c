@@ -29,6 +29,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "text.h"
+
 enum {
 	LOG_LINE_MAX = 4000, /* with its newline; below PIPE_BUF */
 	LOG_TAIL = 16,       /* kept free in each line for `cut`, the closing brace and the newline */
@@ -141,6 +143,10 @@ static bool log_is_bare(const char *value, size_t len)
 	char escape[8];
 
 	for (size_t i = 0; i < len;) {
+		if (bytes[i] > ' ' && bytes[i] < 0x7f && bytes[i] != '=' && bytes[i] != '"' && bytes[i] != '\\') { /* nearly all that is ever logged */
+			i++;
+			continue;
+		}
 		size_t n = log_utf8_len(bytes + i, len - i);
 		if (bytes[i] == ' ' || bytes[i] == '=' || log_escape(bytes + i, n, escape) > 0)
 			return false;
@@ -206,8 +212,15 @@ static void log_put_time(void)
 		strftime(log_state.clock, sizeof(log_state.clock), "%Y-%m-%dT%H:%M:%S", &tm);
 		log_state.second = now.tv_sec;
 	}
-	int len = snprintf(text, sizeof(text), "%s.%03dZ", log_state.clock, (int)(now.tv_nsec / 1000000));
-	log_put_field("ts", text, (size_t)len, false);
+	unsigned ms = (unsigned)(now.tv_nsec / 1000000);
+	size_t len = strlen(log_state.clock);
+	memcpy(text, log_state.clock, len);
+	text[len++] = '.';
+	text[len++] = (char)('0' + ms / 100);
+	text[len++] = (char)('0' + ms / 10 % 10);
+	text[len++] = (char)('0' + ms % 10);
+	text[len++] = 'Z';
+	log_put_field("ts", text, len, false);
 }
 
 void log_begin(enum log_level level, const char *event)
@@ -240,13 +253,14 @@ void log_text(const char *key, const char *value)
 
 void log_num(const char *key, int64_t value)
 {
-	char text[24];
+	char text[1 + TEXT_DECIMAL_MAX] = "-";
+	size_t sign = value < 0;
 
 	assert(key != NULL);
 	if (!log_state.open)
 		return;
-	int len = snprintf(text, sizeof(text), "%lld", (long long)value);
-	log_put_field(key, text, (size_t)len, true);
+	size_t len = text_decimal(value < 0 ? -(uint64_t)value : (uint64_t)value, text + sign);
+	log_put_field(key, text, sign + len, true);
 }
 
 /* Closes the line with what LOG_TAIL kept room for. */

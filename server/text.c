@@ -80,3 +80,15 @@ void text_printf(struct text *text, const char *format, ...)
 	va_end(args);
 	text->len += (size_t)len;
 }
+
+size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX])
+{
+	char digits[TEXT_DECIMAL_MAX];
+	size_t at = TEXT_DECIMAL_MAX;
+
+	do
+		digits[--at] = (char)('0' + number % 10);
+	while ((number /= 10) > 0);
+	memcpy(ret_digits, digits + at, TEXT_DECIMAL_MAX - at);
+	return TEXT_DECIMAL_MAX - at;
+}

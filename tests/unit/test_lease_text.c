@@ -1,0 +1,126 @@
+/* A lease as text: the very bytes that jansson makes of it, whatever is in its strings. */
+#include <check.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_text.h"
+
+#define TOKEN "0123456789abcdef0123456789abcdef01234567"
+
+static json_t *text_or_null(const char *bytes, size_t len)
+{
+	json_t *text = json_stringn(bytes, len);
+	return text != NULL ? text : json_null();
+}
+
+/* The same lease by the library. */
+static char *by_library(const struct lease_request *lease, const struct lease_answer *answer, const char *event)
+{
+	bool acquired = lease->call == LEASE_ACQUIRE;
+	const char *owner = acquired ? lease->owner : answer->holder.owner;
+	size_t owner_len = acquired ? lease->owner_len : answer->holder.owner_len;
+	json_t *object = json_object();
+
+	if (event != NULL)
+		json_object_set_new(object, "event", json_string(event));
+	json_object_set_new(object, "resource", json_stringn(lease->resource, lease->resource_len));
+	json_object_set_new(object, "token", json_stringn(answer->token, LEASE_TOKEN_LEN));
+	json_object_set_new(object, "fence", json_integer((json_int_t)answer->fence));
+	if (owner_len > 0)
+		json_object_set_new(object, "owner", text_or_null(owner, owner_len));
+	json_object_set_new(object, "ttl_ms", json_integer(answer->ttl_ms));
+	json_object_set_new(object, "validity_ms", json_integer(answer->validity_ms));
+	json_object_set_new(object, "drift_ms", json_integer(answer->drift_ms));
+	if (acquired && lease->wait_ms > 0)
+		json_object_set_new(object, "waited_ms", json_integer(answer->waited_ms));
+	char *text = json_dumps(object, JSON_COMPACT);
+	json_decref(object);
+	return text;
+}
+
+static void check_same(const struct lease_request *lease, const struct lease_answer *answer, const char *event)
+{
+	char text[LEASE_TEXT_MAX + 1];
+	size_t len = lease_text_write(lease, answer, event, text);
+	char *wanted = by_library(lease, answer, event);
+
+	ck_assert_uint_le(len, LEASE_TEXT_MAX);
+	text[len] = '\0';
+	ck_assert_str_eq(text, wanted);
+	free(wanted);
+}
+
+static void fill(struct lease_request *lease, struct lease_answer *answer, const char *resource, const char *owner, size_t owner_len)
+{
+	memset(lease, 0, sizeof(*lease));
+	memset(answer, 0, sizeof(*answer));
+	memcpy(answer->token, TOKEN, LEASE_TOKEN_LEN);
+	answer->fence = UINT64_C(9007199254740991);
+	answer->ttl_ms = 30000;
+	answer->validity_ms = 29697;
+	answer->drift_ms = 302;
+	answer->waited_ms = 0;
+	lease->resource_len = (uint16_t)strlen(resource);
+	memcpy(lease->resource, resource, lease->resource_len);
+	lease->owner_len = answer->holder.owner_len = (uint16_t)owner_len;
+	memcpy(lease->owner, owner, owner_len);
+	memcpy(answer->holder.owner, owner, owner_len);
+}
+
+static const struct {
+	const char *owner;
+	size_t len;
+} owners[] = {{"", 0}, {"worker-7", 8}, {"\"\\/", 3}, {"\x01\x08\t\n\x0b\f\r\x1f\x7f", 9}, {"gr\xc3\xbc\xc3\x9f \xe2\x9c\x93 \xf0\x9f\x94\x92", 15}, {"\xff\xfe", 2}, {"a\0b", 3}, {"\xc2\x85", 2}};
+
+START_TEST(test_same_as_library)
+{
+	static const char *const resources[] = {"a", "orders/42", "\"quoted\\\"", "na\xc3\xafve/\xe2\x82\xac"};
+	struct lease_request lease;
+	struct lease_answer answer;
+
+	for (size_t i = 0; i < sizeof(resources) / sizeof(resources[0]); i++) {
+		fill(&lease, &answer, resources[i], owners[_i].owner, owners[_i].len);
+		check_same(&lease, &answer, NULL);
+		check_same(&lease, &answer, "acquired");
+		lease.wait_ms = 5000;
+		answer.waited_ms = 4294967295;
+		check_same(&lease, &answer, NULL);
+		lease.call = LEASE_EXTEND;
+		check_same(&lease, &answer, NULL);
+	}
+}
+END_TEST
+
+/* Every byte of both strings escaped, every number as long as can be. */
+START_TEST(test_longest_fits)
+{
+	struct lease_request lease;
+	struct lease_answer answer;
+
+	fill(&lease, &answer, "x", "", 0);
+	lease.resource_len = LEASE_RESOURCE_MAX;
+	lease.owner_len = LEASE_OWNER_MAX;
+	memset(lease.resource, '\x01', sizeof(lease.resource));
+	memset(lease.owner, '\x02', sizeof(lease.owner));
+	lease.wait_ms = 1;
+	answer.fence = UINT64_C(9223372036854775807);
+	answer.ttl_ms = answer.validity_ms = answer.drift_ms = answer.waited_ms = UINT32_MAX;
+	check_same(&lease, &answer, "acquired");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("lease_text");
+	TCase *tcase = tcase_create("lease_text");
+
+	tcase_add_loop_test(tcase, test_same_as_library, 0, sizeof(owners) / sizeof(owners[0]));
+	tcase_add_test(tcase, test_longest_fits);
+	suite_add_tcase(suite, tcase);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
