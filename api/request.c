@@ -11,17 +11,18 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
-#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "../server/log.h"
+#include "../server/token.h"
 #include "admit.h"
 #include "calls.h"
 #include "hold.h"
 #include "internal.h"
+
+enum { MADE_ID_LEN = 16 };
 
 void request_init(struct request *request, struct connection *connection)
 {
@@ -31,13 +32,14 @@ void request_init(struct request *request, struct connection *connection)
 	request->body_len = 0;
 }
 
-static void make_id(char *ret_id, size_t size)
+/* 64 random bits in hexadecimal: only a name, but that of no other request. */
+static void make_id(char ret_id[MADE_ID_LEN + 1])
 {
-	uint64_t number = 0;
+	uint64_t number = token_random();
 
-	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number))
-		number = api_now_us(); /* only a name: need not be secret */
-	snprintf(ret_id, size, "%016" PRIx64, number);
+	for (int i = MADE_ID_LEN - 1; i >= 0; i--, number >>= 4)
+		ret_id[i] = "0123456789abcdef"[number & 15];
+	ret_id[MADE_ID_LEN] = '\0';
 }
 
 void request_begin(struct request *request, const char *target)
@@ -177,7 +179,7 @@ static void take_headers(struct request *request, const char *url, const char *m
 	if (headers->request_id[0] != '\0')
 		memcpy(request->id, headers->request_id, sizeof(request->id));
 	else
-		make_id(request->id, sizeof(request->id));
+		make_id(request->id);
 	if (request->target_len > REQUEST_TARGET_MAX) {
 		refuse(request, PROBLEM_URL_TOO_LONG, "The URL is longer than 2048 bytes.");
 	} else if (headers->too_large) {
