@@ -188,6 +188,7 @@ struct api *api_new(const struct api_config *config)
 		return NULL;
 	api->config = *config;
 	api->metrics = http_metrics_worker(config->worker);
+	http_metrics_limit(api->metrics, config->max_connections);
 	if (!gone_init(api)) {
 		free(api);
 		return NULL;

@@ -26,4 +26,7 @@ void info_call_openapi(struct request *request);
 void info_call_version(struct request *request);
 void info_call_page(struct request *request);
 
+/* stats_calls.c */
+void info_call_stats(struct request *request);
+
 #endif

@@ -18,6 +18,7 @@ enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]), STATUS_ABORTED = S
 struct http_metrics {
 	_Atomic uint64_t requests[ROUTE_NONE + 1][HTTP_METHOD_COUNT][STATUS_SLOTS];
 	_Atomic uint64_t connections;
+	_Atomic uint64_t connections_limit;
 	_Atomic uint64_t refused[HTTP_REFUSAL_COUNT];
 	_Atomic uint64_t limited[HTTP_LIMIT_COUNT];
 	_Atomic uint64_t handshakes_failed;
@@ -83,6 +84,11 @@ void http_metrics_connections(struct http_metrics *metrics, size_t connections)
 	atomic_store_explicit(&metrics->connections, connections, memory_order_relaxed);
 }
 
+void http_metrics_limit(struct http_metrics *metrics, size_t connections)
+{
+	metrics_set(&metrics->connections_limit, connections);
+}
+
 void http_metrics_refused(struct http_metrics *metrics, enum http_refusal why)
 {
 	assert(why < HTTP_REFUSAL_COUNT);
@@ -122,69 +128,76 @@ static uint64_t sum_at(size_t offset)
 	return sum;
 }
 
-static void render_status(struct text *text, size_t route, enum http_method method, size_t slot)
+uint64_t http_metrics_open(void)
+{
+	return sum_at(offsetof(struct http_metrics, connections));
+}
+
+static void render_status(struct exposition *page, size_t route, enum http_method method, size_t slot)
 {
 	size_t index = (route * HTTP_METHOD_COUNT + method) * STATUS_SLOTS + slot;
 	uint64_t sum = sum_at(offsetof(struct http_metrics, requests) + index * sizeof(uint64_t));
 
 	if (sum == 0)
 		return;
-	text_printf(text, "redlockd_http_requests_total{route=\"%s\",method=\"%s\",status=\"", route_name(route), method_names[method]);
+	text_printf(&page->text, "redlockd_http_requests_total{route=\"%s\",method=\"%s\",status=\"", route_name(route), method_names[method]);
 	if (slot < STATUS_COUNT)
-		text_printf(text, "%u", (unsigned)statuses[slot]);
+		text_printf(&page->text, "%u", (unsigned)statuses[slot]);
 	else
-		text_printf(text, "%s", slot == STATUS_ABORTED ? "aborted" : "other");
-	text_printf(text, "\"} %" PRIu64 "\n", sum);
+		text_printf(&page->text, "%s", slot == STATUS_ABORTED ? "aborted" : "other");
+	text_printf(&page->text, "\"} %" PRIu64 "\n", sum);
 }
 
-static void render_requests(struct text *text)
+static void render_requests(struct exposition *page)
 {
-	text_printf(text, "# HELP redlockd_http_requests_total Requests by route, method and status of the answer.\n"
-			  "# TYPE redlockd_http_requests_total counter\n");
+	exposition_head(page, "redlockd_http_requests_total", "counter", "Requests by route, method and status of the answer.");
 	for (size_t route = 0; route <= ROUTE_NONE; route++)
 		for (enum http_method method = 0; method < HTTP_METHOD_COUNT; method++)
 			for (size_t slot = 0; slot < STATUS_SLOTS; slot++)
-				render_status(text, route, method, slot);
+				render_status(page, route, method, slot);
 }
 
-static void render_tls(struct text *text)
+static void render_tls(struct exposition *page)
 {
 	int64_t expiry_s = atomic_load_explicit(&certificate_expiry_s, memory_order_relaxed);
 
 	if (expiry_s == 0)
 		return;
-	text_printf(text,
-		    "# HELP redlockd_tls_certificate_expiry_timestamp_seconds When the certificate of --tls-cert expires, in seconds since 1970.\n"
-		    "# TYPE redlockd_tls_certificate_expiry_timestamp_seconds gauge\n"
-		    "redlockd_tls_certificate_expiry_timestamp_seconds %" PRId64 "\n"
-		    "# HELP redlockd_tls_handshakes_failed_total TLS handshakes that clients began and that did not succeed.\n"
-		    "# TYPE redlockd_tls_handshakes_failed_total counter\n"
-		    "redlockd_tls_handshakes_failed_total %" PRIu64 "\n",
-		    expiry_s, sum_at(offsetof(struct http_metrics, handshakes_failed)));
+	exposition_head(page, "redlockd_tls_certificate_expiry_timestamp_seconds", "gauge",
+			"When the certificate of --tls-cert expires, in seconds since 1970.");
+	text_printf(&page->text, "redlockd_tls_certificate_expiry_timestamp_seconds %" PRId64 "\n", expiry_s);
+	exposition_head(page, "redlockd_tls_handshakes_failed_total", "counter", "TLS handshakes that clients began and that did not succeed.");
+	text_printf(&page->text, "redlockd_tls_handshakes_failed_total %" PRIu64 "\n", sum_at(offsetof(struct http_metrics, handshakes_failed)));
 }
 
 /* A counter that has one label. */
-static void render_counter(struct text *text, const char *name, const char *help, const char *label, const char *const values[], size_t count, size_t offset)
+static void render_counter(struct exposition *page, const char *name, const char *help, const char *label, const char *const values[], size_t count,
+			   size_t offset)
 {
-	text_printf(text, "# HELP %s %s\n# TYPE %s counter\n", name, help, name);
+	exposition_head(page, name, "counter", help);
 	for (size_t i = 0; i < count; i++)
-		text_printf(text, "%s{%s=\"%s\"} %" PRIu64 "\n", name, label, values[i], sum_at(offset + i * sizeof(uint64_t)));
+		text_printf(&page->text, "%s{%s=\"%s\"} %" PRIu64 "\n", name, label, values[i], sum_at(offset + i * sizeof(uint64_t)));
 }
 
-void http_metrics_render(struct text *text)
+static void render_gauge(struct exposition *page, const char *name, const char *help, size_t offset)
 {
-	render_requests(text);
-	render_tls(text);
-	text_printf(text,
-		    "# HELP redlockd_http_connections Open HTTP connections.\n"
-		    "# TYPE redlockd_http_connections gauge\n"
-		    "redlockd_http_connections %" PRIu64 "\n",
-		    sum_at(offsetof(struct http_metrics, connections)));
-	render_counter(text, "redlockd_http_connections_refused_total",
+	exposition_head(page, name, "gauge", help);
+	text_printf(&page->text, "%s %" PRIu64 "\n", name, sum_at(offset));
+}
+
+void http_metrics_render(struct exposition *page)
+{
+	render_requests(page);
+	render_tls(page);
+	render_gauge(page, "redlockd_http_connections", "Open HTTP connections.", offsetof(struct http_metrics, connections));
+	render_gauge(page, "redlockd_http_connections_limit",
+		     "How many HTTP connections may be open at a time (--max-connections, rounded up to a multiple of --workers).",
+		     offsetof(struct http_metrics, connections_limit));
+	render_counter(page, "redlockd_http_connections_refused_total",
 		       "Connections refused because too many were open, in all or from one address, or memory was short.", "reason", refusal_names,
 		       HTTP_REFUSAL_COUNT, offsetof(struct http_metrics, refused));
-	render_counter(text, "redlockd_http_requests_limited_total", "Requests answered 429, by the bound of their address or key that they met.", "limit",
+	render_counter(page, "redlockd_http_requests_limited_total", "Requests answered 429, by the bound of their address or key that they met.", "limit",
 		       limit_names, HTTP_LIMIT_COUNT, offsetof(struct http_metrics, limited));
-	render_counter(text, "redlockd_http_timeouts_total", "Connections ended at a deadline, by what they were late with.", "phase", timeout_names,
+	render_counter(page, "redlockd_http_timeouts_total", "Connections ended at a deadline, by what they were late with.", "phase", timeout_names,
 		       HTTP_TIMEOUT_COUNT, offsetof(struct http_metrics, timeouts));
 }

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../server/text.h"
+struct exposition; /* server/metrics.h */
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OTHER, HTTP_METHOD_COUNT };
 
@@ -31,6 +31,10 @@ struct http_metrics *http_metrics_worker(size_t worker);
 /* `route` is an index of the route table or ROUTE_NONE; status 0: the connection ended before an answer was there. */
 void http_metrics_request(struct http_metrics *metrics, size_t route, enum http_method method, unsigned status);
 void http_metrics_connections(struct http_metrics *metrics, size_t connections);
+/* Open connections of all workers. Any thread. */
+uint64_t http_metrics_open(void);
+/* How many connections may be open at a time. */
+void http_metrics_limit(struct http_metrics *metrics, size_t connections);
 void http_metrics_refused(struct http_metrics *metrics, enum http_refusal why);
 void http_metrics_limited(struct http_metrics *metrics, enum http_limit limit);
 void http_metrics_timeout(struct http_metrics *metrics, enum http_timeout timeout);
@@ -39,7 +43,7 @@ void http_metrics_handshake_failed(struct http_metrics *metrics);
 /* When the certificate in use expires, in seconds since 1970; for all workers. Before the first call there is no TLS, and no metric of it. */
 void http_metrics_certificate(int64_t expiry_s);
 
-/* Appends all of it as Prometheus text. */
-void http_metrics_render(struct text *text);
+/* Appends all of it. */
+void http_metrics_render(struct exposition *page);
 
 #endif

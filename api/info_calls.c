@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 
 #include "../server/metrics.h"
+#include "accept.h"
 #include "embedded.h"
 #include "internal.h"
 
@@ -71,19 +73,31 @@ void info_call_readyz(struct request *request)
 	}
 }
 
+static enum MHD_Result visit_header(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len, const char *value, size_t len)
+{
+	(void)kind;
+	if (key_len == strlen(MHD_HTTP_HEADER_ACCEPT) && strncasecmp(key, MHD_HTTP_HEADER_ACCEPT, key_len) == 0)
+		accept_read(arg, value, len);
+	return MHD_YES;
+}
+
 void info_call_metrics(struct request *request)
 {
-	struct text text;
+	struct accept accept = ACCEPT_NOTHING;
+	struct exposition page;
 
-	text_init(&text);
-	metrics_render(&text);
-	http_metrics_render(&text);
-	if (text.failed) {
-		text_fini(&text);
+	MHD_get_connection_values_n(request->connection->mhd, MHD_HEADER_KIND, visit_header, &accept);
+	page.format = accept_prefers_openmetrics(&accept) ? EXPOSITION_OPENMETRICS : EXPOSITION_PROMETHEUS;
+	text_init(&page.text);
+	metrics_render(&page);
+	http_metrics_render(&page);
+	exposition_end(&page);
+	if (page.text.failed) {
+		text_fini(&page.text);
 		request_fail(request);
 		return;
 	}
-	reply_owned(request, 200, "text/plain; version=0.0.4; charset=utf-8", text.bytes, text.len);
+	reply_owned(request, 200, exposition_type(page.format), page.text.bytes, page.text.len);
 }
 
 /* null for "not known" */

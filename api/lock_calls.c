@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../server/log.h"
+#include "../server/stats.h"
 #include "admit.h"
 #include "hold.h"
 #include "internal.h"
@@ -170,6 +171,7 @@ static void call_done(void *arg, const struct lease_answer *answer)
 
 	request->op = NULL;
 	admit_wait_end(request);
+	stats_note_answer(stats_worker(request->connection->api->config.worker), &request->lease, answer->status);
 	switch (answer->status) {
 	case LEASE_OK:
 		answer_ok(request, answer);

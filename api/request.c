@@ -346,10 +346,10 @@ static unsigned final_status(const struct request *request)
 	return info != NULL ? info->http_status : 0;
 }
 
-/* The health of the service is asked for every few seconds. */
+/* The health of the service is asked for every few seconds, and so are its figures while somebody looks at the page. */
 static bool is_quiet(const struct route *route)
 {
-	static const char *const quiet[] = {"healthz", "readyz", "metrics"};
+	static const char *const quiet[] = {"healthz", "readyz", "metrics", "stats"};
 
 	for (size_t i = 0; route != NULL && i < sizeof(quiet) / sizeof(quiet[0]); i++)
 		if (strcmp(route->name, quiet[i]) == 0)

@@ -31,6 +31,7 @@ static const struct route routes[] = {
 	{"readyz", "GET", "/readyz", ACCESS_NOTHING, 0, info_call_readyz, false, no_params, {{200, NULL}, NO_QUORUM, DRAINING}},
 	{"metrics", "GET", "/metrics", ACCESS_KNOWN, 0, info_call_metrics, false, no_params, {{200, NULL}, UNAUTHORIZED}},
 	{"masters", "GET", "/masters", ACCESS_KNOWN, 0, info_call_masters, false, no_params, {{200, NULL}, UNAUTHORIZED}},
+	{"stats", "GET", "/stats", ACCESS_KNOWN, 0, info_call_stats, false, no_params, {{200, NULL}, UNAUTHORIZED}},
 	{"openapi", "GET", "/openapi.yaml", ACCESS_NOTHING, 0, info_call_openapi, false, no_params, {{200, NULL}}},
 	{"version", "GET", "/version", ACCESS_KNOWN, 0, info_call_version, false, no_params, {{200, NULL}, UNAUTHORIZED}},
 	{"page", "GET", "/", ACCESS_NOTHING, 0, info_call_page, false, no_params, {{200, NULL}}},

@@ -98,9 +98,10 @@ static void arm_timer(struct hold *hold)
 }
 
 /* It is over: what the masters may still have of it is of no use to anybody, and keeps others waiting. */
-static void note_lost(struct hold *hold)
+static void note_lost(struct hold *hold, enum lease_status code)
 {
 	hold->lost = true;
+	metrics_add(&hold->holds->metrics->holds_lost[code], 1);
 	if (hold->op)
 		lease_cancel(hold->op);
 	hold->op = NULL;
@@ -122,7 +123,7 @@ static void carry_out(struct hold *hold, enum hold_deed deed, enum lease_status 
 	if (deed == HOLD_DO_RENEW)
 		deed = renew(hold, &code);
 	if (deed == HOLD_TELL_LOST)
-		note_lost(hold);
+		note_lost(hold, code);
 	arm_timer(hold);
 	if (deed == HOLD_TELL_RENEWED || deed == HOLD_TELL_LOST || deed == HOLD_TELL_DRAINING)
 		hold->on_event(hold->arg, events[deed], code);

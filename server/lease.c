@@ -158,12 +158,19 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 
 /* ---- driving the core ---- */
 
+/* A wait has figures of its own (lease_line.c); what would have waited, and was decided by its first attempt, is none. */
+static bool was_decided_at_once(const struct lease_op *op)
+{
+	enum lease_status status = op->answer.status;
+	return op->core.params.wait_us == 0 || (op->attempt <= 1 && (status == LEASE_OK || status == LEASE_NO_QUORUM || status == LEASE_TOO_MANY));
+}
+
 void lease_op_answered(struct lease_op *op, uint64_t now_us)
 {
 	struct leases *leases = op->leases;
 	struct metrics *metrics = leases->metrics;
 	metrics_add(&metrics->outcomes[op->request.call][op->answer.status], 1);
-	if (op->core.params.wait_us == 0 || op->attempt <= 1) /* a wait has figures of its own */
+	if (was_decided_at_once(op))
 		histogram_observe(&metrics->latency[op->request.call], now_us - op->began_us);
 	op->queued = true;
 	op->next = NULL;

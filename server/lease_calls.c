@@ -23,6 +23,7 @@ struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct
 	leases->options = options;
 	leases->masters = masters;
 	leases->metrics = metrics;
+	metrics_set(&metrics->waiters_limit, options->max_waiters);
 	if (lease_lines_init(leases))
 		return leases;
 	free(leases);
@@ -139,6 +140,7 @@ static void hold_back(struct lease_op *op)
 	op->held_next = NULL;
 	*(leases->held_last ? &leases->held_last->held_next : &leases->held_first) = op;
 	leases->held_last = op;
+	metrics_add(&leases->metrics->queued, 1);
 }
 
 static void start_held_back(struct leases *leases)
@@ -150,6 +152,7 @@ static void start_held_back(struct leases *leases)
 		if (!leases->held_first)
 			leases->held_last = NULL;
 		op->held_back = false;
+		metrics_add(&leases->metrics->queued, (uint64_t)-1);
 		if (op->finished) /* given up meanwhile */
 			lease_op_recycle(op);
 		else
@@ -252,6 +255,7 @@ bool leases_pump(struct leases *leases)
 {
 	leases->unflushed = 0;
 	start_held_back(leases);
+	lease_lines_publish(leases);
 	bool any = lease_list_begin_new(leases) || leases->done_first || leases->list_answered;
 	leases->list_answered = false;
 	while (leases->done_first) {
@@ -280,6 +284,7 @@ bool lease_draining(const struct leases *leases)
 void leases_drain(struct leases *leases)
 {
 	leases->draining = true;
+	metrics_set(&leases->metrics->draining, 1);
 	lease_lines_drain(leases);
 }
 

@@ -36,6 +36,7 @@ struct lease_op {
 	uint64_t holder_id; /* of the result */
 	struct lease_line *line; /* it waits, or may have to; NULL: it does not */
 	struct lease_op *line_next, *line_prev;
+	struct lease_op *older, *newer; /* of all that wait at this worker, whatever for */
 	uint64_t lapses;    /* of the lines, when it took its place */
 	uint64_t called_us; /* when a master called it first; 0: none has */
 	bool held_noted;    /* release: the time was told to the metrics */
@@ -117,6 +118,8 @@ bool lease_line_is_full(struct leases *leases, const struct lease_request *reque
 bool lease_line_enter(struct lease_op *op);
 /* It is answered or given up, with that result: the next one becomes the first. */
 void lease_line_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us);
+/* Tells /stats of the longest lines if they have changed, but not too often. Once per round of the loop: what was too soon is told within a heartbeat. */
+void lease_lines_publish(struct leases *leases);
 /* Answers all who wait with LEASE_DRAINING. */
 void lease_lines_drain(struct leases *leases);
 

@@ -9,8 +9,12 @@
 
 #include "clock.h"
 #include "lease_internal.h"
+#include "stats.h"
 
-enum { CHAINS = 1024 }; /* of the table of lines */
+enum {
+	CHAINS = 1024,    /* of the table of lines */
+	PUBLISH_MS = 250 /* how often /stats gets to know of changes at most */
+};
 
 struct lease_line {
 	struct lease_line *next; /* in its chain */
@@ -22,7 +26,11 @@ struct lease_line {
 
 struct lease_lines {
 	size_t waiters;
+	struct lease_op *oldest, *newest; /* of all that wait */
 	uint64_t lapses; /* how often a master may have dropped places, or its calls were missed */
+	struct stats_worker *stats;
+	bool changed; /* since they were told to it … */
+	uint64_t published_ms; /* … at this time of the loop */
 	struct lease_line *chains[CHAINS];
 };
 
@@ -107,6 +115,7 @@ bool lease_lines_init(struct leases *leases)
 	leases->lines = calloc(1, sizeof *leases->lines);
 	if (!leases->lines)
 		return false;
+	leases->lines->stats = stats_worker_of(leases->metrics);
 	masters_line_listen(leases->masters, &(struct line_events){ .called = on_called, .lapsed = on_lapsed, .arg = leases });
 	return true;
 }
@@ -134,11 +143,29 @@ static struct lease_line *line_new(const struct lease_request *request)
 	return line;
 }
 
+/* In the order in which they came: so the first one has waited longest. */
+static void age_enter(struct lease_lines *lines, struct lease_op *op)
+{
+	assert(!lines->newest || lines->newest->began_us <= op->began_us);
+	op->older = lines->newest;
+	op->newer = NULL;
+	*(lines->newest ? &lines->newest->newer : &lines->oldest) = op;
+	lines->newest = op;
+}
+
+static void age_exit(struct lease_lines *lines, struct lease_op *op)
+{
+	*(op->older ? &op->older->newer : &lines->oldest) = op->newer;
+	*(op->newer ? &op->newer->older : &lines->newest) = op->older;
+}
+
 static void count_waiter(struct leases *leases, bool more)
 {
 	struct lease_lines *lines = leases->lines;
 	lines->waiters += more ? 1 : (size_t)-1;
+	lines->changed = true;
 	metrics_set(&leases->metrics->waiters, lines->waiters);
+	metrics_set(&leases->metrics->waiting_since_us, lines->oldest ? lines->oldest->began_us : 0);
 	if (lines->waiters == 0)
 		masters_line_shut(leases->masters);
 	else if (more && lines->waiters == 1)
@@ -160,6 +187,7 @@ bool lease_line_enter(struct lease_op *op)
 	line->last = op;
 	line->count++;
 	op->lapses = leases->lines->lapses;
+	age_enter(leases->lines, op);
 	count_waiter(leases, true);
 	return true;
 }
@@ -201,6 +229,7 @@ void lease_line_exit(struct lease_op *op, const struct redlock_result *result, u
 		*at = line->next;
 		free(line);
 	}
+	age_exit(leases->lines, op);
 	count_waiter(leases, false);
 	if (next)
 		tell_first(next, now_us, remaining_us(op, next, result, now_us));
@@ -224,4 +253,46 @@ void lease_lines_drain(struct leases *leases)
 		lease_op_drive(op, &cancel);
 		assert(!op->line);
 	}
+}
+
+/* ---- for /stats ---- */
+
+/* Puts a line to its place among those with most waiters, of which there are `count` so far. Returns how many there are now. */
+static size_t insert_by_count(const struct lease_line *top[STATS_TOP], size_t count, const struct lease_line *line)
+{
+	size_t at = count;
+	while (at > 0 && top[at - 1]->count < line->count)
+		at--;
+	if (at == STATS_TOP)
+		return count;
+	size_t last = count < STATS_TOP ? count : STATS_TOP - 1;
+	memmove(top + at + 1, top + at, (last - at) * sizeof *top);
+	top[at] = line;
+	return last + 1;
+}
+
+static size_t find_longest(const struct lease_lines *lines, const struct lease_line *ret_top[STATS_TOP])
+{
+	size_t count = 0;
+	for (size_t i = 0; i < CHAINS; i++)
+		for (const struct lease_line *line = lines->chains[i]; line; line = line->next)
+			count = insert_by_count(ret_top, count, line);
+	return count;
+}
+
+void lease_lines_publish(struct leases *leases)
+{
+	struct lease_lines *lines = leases->lines;
+	if (!lines->changed || uv_now(leases->loop) - lines->published_ms < PUBLISH_MS)
+		return;
+	const struct lease_line *top[STATS_TOP];
+	struct stats_resource list[STATS_TOP];
+	size_t count = find_longest(lines, top);
+	for (size_t i = 0; i < count; i++) {
+		list[i] = (struct stats_resource){ .len = top[i]->resource_len, .count = (uint32_t)top[i]->count, .oldest_us = top[i]->first->began_us };
+		memcpy(list[i].name, top[i]->resource, top[i]->resource_len);
+	}
+	stats_note_lines(lines->stats, list, count);
+	lines->changed = false;
+	lines->published_ms = uv_now(leases->loop);
 }

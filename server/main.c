@@ -1,7 +1,7 @@
 /* The program: options, private masters for --dev, listening sockets, workers; then it waits for signals.
  *
  * The main thread owns all that outlives the workers (options, sockets, metrics) and does nothing while they run but read certificate and keys anew
- * on SIGHUP.
+ * on SIGHUP, and what watch.h says.
  * Exit status: 0 after SIGTERM or SIGINT, 2 for a mistake in the configuration, 1 for another failure at the start. */
 #include <assert.h>
 #include <errno.h>
@@ -17,6 +17,7 @@
 
 #include "../api/api.h"
 #include "../api/route.h"
+#include "clock.h"
 #include "dev_masters.h"
 #include "listen.h"
 #include "log.h"
@@ -25,6 +26,7 @@
 #include "notify.h"
 #include "options.h"
 #include "reload.h"
+#include "stats.h"
 #include "status.h"
 #include "watch.h"
 #include "worker.h"
@@ -95,6 +97,7 @@ static void set_up_metrics(const struct options *options)
 	for (size_t i = 0; i < options->master_count; i++)
 		addresses[i] = options->masters[i].shown;
 	metrics_init(options->workers, options->master_count, addresses);
+	stats_init(options->master_count, clock_now_us());
 	api_setup(options->workers);
 }
 

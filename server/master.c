@@ -1,5 +1,5 @@
-/* The list of masters of one worker: sending, what is under way, and what is shown. See master.h; the
- * connection itself is in master_link.c, its beginning and heartbeat in master_greet.c.
+/* The list of masters of one worker: sending, what is under way, and in which state each is. See master.h; the
+ * connection itself is in master_link.c, its beginning and heartbeat in master_greet.c, what is shown of it in master_status.c.
  *
  * Every command under way is a `struct master_call` in the order of its connection. hiredis calls back in that order,
  * also when it drops a connection (then with NULL). A master that lets its oldest command wait for longer than
@@ -100,7 +100,7 @@ bool masters_find_other_digest(const struct masters *masters, size_t *ret_which)
 
 /* ---- state ---- */
 
-static enum master_state state_of(const struct master *master)
+enum master_state master_state_of(const struct master *master)
 {
 	if (master->link != LINK_UP || master->hung)
 		return MASTER_DOWN;
@@ -113,7 +113,7 @@ static enum master_state state_of(const struct master *master)
 	return master->soft_reason[0] ? MASTER_DOWN : MASTER_VOTING;
 }
 
-static void reason_write(const struct master *master, char ret_reason[STATUS_REASON_MAX])
+void master_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX])
 {
 	const char *reason = master->soft_reason;
 	if (master->link != LINK_UP || master->hung)
@@ -138,6 +138,8 @@ static void note_bar(struct master *master, enum master_state state)
 	enum bar_reason reason = state != MASTER_BARRED ? BAR_NONE : master->bar_reason[0] ? master->bar_code : master_guard_reason(master);
 	bool begins = reason != BAR_NONE && reason != master->barred_for;
 	metrics_set(&master->all->metrics->masters[master->index].barred, reason);
+	uint64_t left_ms = master_bar_left_ms(master);
+	metrics_set(&master->all->metrics->masters[master->index].bar_until_us, left_ms > 0 ? clock_now_us() + left_ms * 1000 : 0);
 	master->barred_for = reason;
 	if (!begins)
 		return;
@@ -145,14 +147,14 @@ static void note_bar(struct master *master, enum master_state state)
 	log_begin(LOG_WARN, "master-barred");
 	log_text("master", master->address->shown);
 	log_text("reason", bar_reason_name(reason));
-	log_num("bar_ms", master->bar_reason[0] ? 0 : (int64_t)master_guard_bar_left_ms(master));
+	log_num("bar_ms", (int64_t)left_ms);
 	log_end();
 }
 
 /* Tells the log and the metrics where a master stands, if that is new. */
 void master_state_changed(struct master *master)
 {
-	enum master_state state = state_of(master);
+	enum master_state state = master_state_of(master);
 	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING, memory_order_relaxed);
 	if (!master->closing)
 		note_bar(master, state);
@@ -162,7 +164,7 @@ void master_state_changed(struct master *master)
 	master->shown = state;
 	master->told = true;
 	char reason[STATUS_REASON_MAX];
-	reason_write(master, reason);
+	master_write_reason(master, reason);
 	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN, "master");
 	log_text("master", master->address->shown);
 	log_text("state", master_state_name(state));
@@ -260,6 +262,7 @@ static struct master_call *call_shift(struct master *master, struct master_call 
 	master->first = call->next;
 	if (!master->first)
 		master->last = NULL;
+	metrics_add(&master->all->metrics->masters[master->index].in_flight, (uint64_t)-1);
 	return call;
 }
 
@@ -334,6 +337,7 @@ struct master_call *master_call_push(struct master *master, enum redlock_script 
 	else
 		master->first = call;
 	master->last = call;
+	metrics_add(&master->all->metrics->masters[master->index].in_flight, 1);
 	return call;
 }
 
@@ -361,7 +365,7 @@ static enum master_sent sendable(struct master *master)
 		become_hung(master);
 	if (master->hung)
 		return MASTER_UNSENT;
-	switch (state_of(master)) {
+	switch (master_state_of(master)) {
 	case MASTER_BARRED: return MASTER_REFUSED;
 	case MASTER_DOWN: return master_guard_is_asking(master) ? MASTER_UNSENT : MASTER_SENT; /* an error that the next answer may lift */
 	case MASTER_VOTING: break;
@@ -423,72 +427,4 @@ void masters_flush(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++)
 		master_link_flush(&masters->list[i]);
-}
-
-/* ---- what is shown ---- */
-
-const char *master_state_name(enum master_state state)
-{
-	static const char *const names[] = { "voting", "barred", "down" };
-	assert((size_t)state < sizeof names / sizeof *names);
-	return names[state];
-}
-
-size_t masters_count(const struct masters *masters)
-{
-	return masters->count;
-}
-
-void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status)
-{
-	assert(i < masters->count);
-	const struct master *master = &masters->list[i];
-	memset(ret_status, 0, sizeof *ret_status);
-	ret_status->state = state_of(master);
-	snprintf(ret_status->address, sizeof ret_status->address, "%s", master->address->shown);
-	if (ret_status->state != MASTER_VOTING)
-		reason_write(master, ret_status->reason);
-	if (ret_status->state == MASTER_BARRED && !master->bar_reason[0]) {
-		ret_status->bar_remaining_ms = master_guard_bar_left_ms(master);
-		ret_status->has_bar = ret_status->bar_remaining_ms > 0;
-	}
-	ret_status->has_rtt = master->has_rtt;
-	ret_status->rtt_us = master->rtt_us;
-	if (master->has_info) {
-		memcpy(ret_status->version, master->info.version, sizeof ret_status->version);
-		memcpy(ret_status->run_id, master->info.run_id, sizeof ret_status->run_id);
-	}
-	ret_status->warning_count = master->warning_count;
-	memcpy(ret_status->warnings, master->warnings, sizeof ret_status->warnings);
-}
-
-/* When so many more masters will vote that there is a majority, if time alone does it. */
-static void fill_wait(const struct masters *masters, struct quorum_status *quorum)
-{
-	uint64_t waits_ms[OPTIONS_MASTERS_MAX];
-	size_t count = 0;
-	for (size_t i = 0; i < masters->count; i++) {
-		struct master_status status;
-		masters_status(masters, i, &status);
-		if (!status.has_bar)
-			continue;
-		size_t at = count++;
-		for (; at > 0 && waits_ms[at - 1] > status.bar_remaining_ms; at--)
-			waits_ms[at] = waits_ms[at - 1];
-		waits_ms[at] = status.bar_remaining_ms;
-	}
-	size_t missing = (size_t)quorum->needed - quorum->voting;
-	quorum->has_wait = missing <= count;
-	if (quorum->has_wait)
-		quorum->wait_ms = waits_ms[missing - 1];
-}
-
-void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
-{
-	uint8_t voting = 0;
-	for (size_t i = 0; i < masters->count; i++)
-		voting = (uint8_t)(voting + (state_of(&masters->list[i]) == MASTER_VOTING));
-	*ret_quorum = (struct quorum_status){ .needed = redlock_majority((uint8_t)masters->count), .voting = voting, .masters = (uint8_t)masters->count };
-	if (voting < ret_quorum->needed)
-		fill_wait(masters, ret_quorum);
 }

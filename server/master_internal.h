@@ -7,6 +7,7 @@
  *   master_owed.c   releases that wait for a connection
  *   master_line.c   what is said and heard about the lines of those who wait
  *   master_reply.c  from a reply to a vote
+ *   master_status.c what is shown of them
  *   master_tls.c    rediss:// */
 #ifndef MASTER_INTERNAL_H
 #define MASTER_INTERNAL_H
@@ -195,7 +196,12 @@ void master_line_close(struct masters *masters);
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);
 enum master_error master_error_classify(const char *text, size_t len);
 
+/* master_status.c */
+uint64_t master_bar_left_ms(const struct master *master); /* 0: it is not barred, or time alone does not end its bar */
+
 /* master.c */
+enum master_state master_state_of(const struct master *master);
+void master_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX]); /* not voting: why */
 struct master_call *master_call_push(struct master *master, enum redlock_script script, const char *command, size_t len);
 bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[]);
 void master_state_changed(struct master *master);

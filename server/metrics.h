@@ -1,5 +1,5 @@
-/* Counters and histograms of the lease side. Each worker has one `struct metrics` that it alone writes (relaxed atomics);
- * metrics_render() adds up all workers', from any thread, as Prometheus text. */
+/* Counters, gauges and histograms of the lease side. Each worker has one `struct metrics` that it alone writes (relaxed atomics);
+ * metrics_render() adds up all workers', from any thread, as Prometheus text or OpenMetrics. docs/metrics.md says what each one means. */
 #ifndef METRICS_H
 #define METRICS_H
 
@@ -56,6 +56,22 @@ void histogram_observe(struct histogram *histogram, uint64_t us);
 /* Appends the _bucket, _sum and _count lines (seconds) of one histogram; `labels` as in `op="acquire"`, or "". */
 void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[], size_t count);
 
+/* Prometheus text 0.0.4, or OpenMetrics 1.0: the same samples, but in OpenMetrics a family of counters is named without _total, and the end is marked. */
+enum exposition_format { EXPOSITION_PROMETHEUS, EXPOSITION_OPENMETRICS };
+
+/* A page of metrics that is being written. `text` belongs to whoever made it; if it failed, the page is not whole. */
+struct exposition {
+	struct text text;
+	enum exposition_format format;
+};
+/* Appends HELP and TYPE of a metric, ahead of its samples. `type`: "counter", "gauge" or "histogram"; a counter's name ends with _total. `help`
+ * is without quotes, backslashes and line breaks. */
+void exposition_head(struct exposition *page, const char *name, const char *type, const char *help);
+/* Appends what the format wants after the last metric. */
+void exposition_end(struct exposition *page);
+/* The Content-Type. Static memory. */
+const char *exposition_type(enum exposition_format format);
+
 /* How a wait (wait_ms) ended. The names are in metrics.c. */
 enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_GONE, METRICS_WAITS };
 
@@ -67,7 +83,12 @@ struct metrics {
 	_Atomic uint64_t given_back;                      /* leases whose client was gone */
 	_Atomic uint64_t in_flight;                       /* operations under way, a gauge */
 	_Atomic uint64_t holds;                           /* leases that are held by a connection (hold), a gauge */
+	_Atomic uint64_t holds_lost[LEASE_STATUS_COUNT];  /* of them, those that ended as lost, by why: NOT_OWNER, EXPIRED, NO_QUORUM */
+	_Atomic uint64_t queued;                          /* operations held back until fewer wait for masters, a gauge */
+	_Atomic uint64_t draining;                        /* 0 or 1: the worker takes no new leases */
 	_Atomic uint64_t waiters;                         /* requests that wait in the lines of this worker, a gauge */
+	_Atomic uint64_t waiters_limit;                   /* how many may wait in all lines of the process */
+	_Atomic uint64_t waiting_since_us;                /* when the one that has waited longest came (clock.h); 0: nobody waits */
 	struct histogram wait[METRICS_WAITS];
 	struct histogram handover;                        /* from a master's call to the grant */
 	struct histogram held;                            /* how long leases were held, at their release */
@@ -76,7 +97,9 @@ struct metrics {
 		_Atomic uint64_t errors[MASTER_ERROR_COUNT];
 		_Atomic uint64_t reconnects;
 		_Atomic uint64_t warnings;
+		_Atomic uint64_t in_flight;   /* commands sent and not answered, a gauge */
 		_Atomic uint64_t barred;      /* enum bar_reason, as seen by this worker */
+		_Atomic uint64_t bar_until_us; /* when the bar is over by time alone (clock.h); 0: no bar, or time alone does not end it */
 		_Atomic uint64_t bars[BAR_REASON_COUNT];
 		_Atomic uint64_t clock_jumps[2]; /* forward, back */
 		_Atomic uint64_t late;        /* commands refused by the master */
@@ -99,11 +122,25 @@ static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
 
 /* Makes the metrics of `workers` workers; `addresses` (shown ones, `masters` of them) are copied. Once, at start. */
 void metrics_init(size_t workers, size_t masters, const char *const addresses[]);
-/* Requests that wait, over all workers. */
-uint64_t metrics_waiters(void);
 /* Those of worker i. Lives until the program ends. */
 struct metrics *metrics_worker(size_t i);
+
+/* What follows may be called from any thread. `offset` is that of a counter or gauge (a uint64_t) in `struct metrics`. */
+
+/* How many workers metrics_init() was told of; 0 before it. */
+size_t metrics_workers(void);
+/* The figure summed over all workers; the largest that any of them has. */
+uint64_t metrics_sum_at(size_t offset);
+uint64_t metrics_most_at(size_t offset);
+/* The upper bound of bucket i of a histogram that is not is_long; UINT64_MAX for the last one, METRICS_BUCKETS. */
+uint64_t metrics_bound_us(size_t i);
+/* Requests that wait, over all workers. */
+uint64_t metrics_waiters(void);
+/* How many masters may vote, as the worker sees it that sees the fewest. */
+size_t metrics_voting(void);
+/* Certificates and keys were read: all well, or what was read before stays in use. The main thread alone; may come before metrics_init(). */
+void metrics_note_reload(bool successful);
 /* Appends all of it: leases, masters, build and process. */
-void metrics_render(struct text *text);
+void metrics_render(struct exposition *page);
 
 #endif

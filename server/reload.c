@@ -5,6 +5,7 @@
 #include "../api/keys.h"
 #include "../api/tls.h"
 #include "log.h"
+#include "metrics.h"
 #include "worker.h"
 
 enum { MESSAGE_MAX = 1024 };
@@ -32,6 +33,7 @@ bool reload_init(struct reload *reload, const struct options *options, char *mes
 	}
 	if (reload->tls)
 		tls_announce(reload->tls);
+	metrics_note_reload(true);
 	return true;
 }
 
@@ -93,6 +95,7 @@ void reload_again(struct reload *reload, const struct options *options, struct w
 		log_text("note", "SIGHUP reads --tls-cert, --tls-key, --tls-client-ca and --keys anew; none of them is given");
 		log_end();
 	}
+	metrics_note_reload(tls == (options->tls_cert[0] != '\0') && keys == (options->keys[0] != '\0'));
 	for (size_t i = 0; i < count; i++)
 		worker_reload(workers[i], tls ? reload->tls : NULL, keys ? reload->keys : NULL);
 	log_flush();

@@ -46,7 +46,7 @@ const char *master_state_name(enum master_state state);
 /* Name and version of the program and its libraries; `count` receives how many. Static memory. */
 struct build_library { const char *name, *version; };
 extern const char build_version[]; /* SemVer */
-extern const char build_commit[];  /* "unknown" outside a git checkout */
+extern const char build_commit[];  /* "…-dirty" where files were changed; "unknown": cmake/commit.cmake found none */
 const struct build_library *build_libraries(size_t *ret_count);
 
 #endif

@@ -1,11 +1,13 @@
-/* See watch.h. Times are CLOCK_MONOTONIC's, by which systemd measures too. */
+/* See watch.h. Times are CLOCK_MONOTONIC's, by which systemd measures too, but for those of the figures (clock.h). */
 #include "watch.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <time.h>
 
+#include "clock.h"
 #include "log.h"
+#include "stats.h"
 
 enum { WATCH_STATUS_US = 1000000, WATCH_ALIVE_PART = 2, WATCH_STUCK_PART = 16 };
 
@@ -19,25 +21,10 @@ static uint64_t watch_now_us(void)
 
 /* ---- the masters ---- */
 
-/* As the worker sees it that sees the fewest. */
-static size_t watch_count_voting(const struct watch *watch)
-{
-	size_t least = watch->master_count;
-
-	for (size_t w = 0; w < watch->worker_count; w++) {
-		const struct metrics *metrics = metrics_worker(w);
-		size_t voting = 0;
-		for (size_t i = 0; i < watch->master_count; i++)
-			voting += atomic_load_explicit(&metrics->masters[i].up, memory_order_relaxed) != 0;
-		least = voting < least ? voting : least;
-	}
-	return least;
-}
-
 /* `before`: lines to send with the status; "": only if it is another than the last. */
 static void watch_tell_status(struct watch *watch, const char *before)
 {
-	size_t voting = watch_count_voting(watch), needed = watch->master_count / 2 + 1;
+	size_t voting = metrics_voting(), needed = watch->master_count / 2 + 1;
 
 	if (before[0] == '\0' && voting == watch->voting)
 		return;
@@ -111,11 +98,13 @@ void watch_begin(struct watch *watch, const struct notify *notify, struct worker
 	watch_ask_loops(watch, watch_now_us());
 }
 
-/* How long nothing is to be done; a second at most. */
+/* How long nothing is to be done; where a service manager listens, a second at most. */
 static struct timespec watch_pause(const struct watch *watch)
 {
-	uint64_t now_us = watch_now_us(), pause_us = WATCH_STATUS_US;
+	uint64_t now_us = watch_now_us(), pause_us = stats_pause_us(clock_now_us());
 
+	if (notify_is_on(watch->notify) && pause_us > WATCH_STATUS_US)
+		pause_us = WATCH_STATUS_US;
 	if (watch->notify->watchdog_us > 0 && watch->look_at_us < now_us + pause_us)
 		pause_us = watch->look_at_us > now_us ? watch->look_at_us - now_us : 0;
 	return (struct timespec){.tv_sec = (time_t)(pause_us / 1000000), .tv_nsec = (long)(pause_us % 1000000) * 1000};
@@ -125,12 +114,13 @@ int watch_wait(struct watch *watch, const sigset_t *waited)
 {
 	for (;;) {
 		struct timespec pause = watch_pause(watch);
-		int number = notify_is_on(watch->notify) ? sigtimedwait(waited, NULL, &pause) : sigwaitinfo(waited, NULL);
+		int number = sigtimedwait(waited, NULL, &pause);
 		if (number > 0)
 			return number;
 		assert(errno == EAGAIN || errno == EINTR);
 		if (errno == EINTR)
 			continue;
+		stats_tick(clock_now_us());
 		watch_tell_status(watch, "");
 		watch_look_at_loops(watch);
 	}

@@ -1,6 +1,6 @@
-/* What the main thread does while the workers serve: it waits for signals. Where a service manager listens (notify.h) it wakes in between, to say how
- * many masters vote, and that the program is alive: but only if the loop of every worker has turned since it last said so, so that a loop that hangs
- * gets the program restarted. */
+/* What the main thread does while the workers serve: it waits for signals, and adds up every two seconds what GET /stats shows (stats.h). Where a service
+ * manager listens (notify.h) it wakes in between, to say how many masters vote, and that the program is alive: but only if the loop of every worker has
+ * turned since it last said so, so that a loop that hangs gets the program restarted. */
 #ifndef WATCH_H
 #define WATCH_H
 

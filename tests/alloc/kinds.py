@@ -277,6 +277,7 @@ KINDS = [
     simple("readyz", "GET", "/readyz"),
     simple("metrics", "GET", "/metrics"),
     simple("masters", "GET", "/masters"),
+    simple("stats", "GET", "/stats"),
     simple("openapi", "GET", "/openapi.yaml"),
     simple("version", "GET", "/version"),
     simple("page", "GET", "/"),

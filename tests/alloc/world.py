@@ -170,10 +170,16 @@ def request_bytes(method, path, body=None, headers=()):
 # What differs from answer to answer: only its type counts, and of some not even that.
 NULLABLE = {"rtt_us", "bar_remaining_ms", "reason"}
 VARYING = {"token", "fence", "validity_ms", "waited_ms", "retry_after_ms", "remaining_ms", "resource", "granted", "refused", "failed", "barred", "cursor",
-           "voting", "state", "detail", "waiters", "version", "run_id"}
+           "voting", "state", "detail", "waiters", "version", "run_id", "uptime_ms", "in_flight", "connections"}
 
 
 def shape(value, name=None):
+    if name == "series":  # they grow, all together
+        return sorted(value), len({len(numbers) for numbers in value.values()})
+    if name in ("hottest", "waiting"):  # some or none, each of them whole
+        return all(len(one) == 3 for one in value)
+    if name in ("rtt_us", "voting") and isinstance(value, list):
+        return "numbers"
     if isinstance(value, dict):
         return {key: shape(inner, key) for key, inner in value.items()}
     if isinstance(value, list):

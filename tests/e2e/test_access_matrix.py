@@ -9,12 +9,13 @@ import re
 import pytest
 
 import harness
-from harness import SCALE, read_response, run_redlockd
+from harness import SCALE, read_response, run_redlockd, wait_until
 from key_fixtures import RIGHTS, Key, Keyed, new_secret
 
 SUBSETS = [[right for bit, right in enumerate(RIGHTS) if number >> bit & 1] for number in range(1, 16)]
 PREFIXES = {"orders": ["orders/"], "all": [""], "cafe": ["caf\u00e9/"], "two": ["a/", "orders/4"]}
 NAME_MAX = 256
+NUMBERS = itertools.count(1)
 TOKEN = "0123456789abcdef0123456789abcdef01234567"
 
 # How a resource can be spelt in a path or a query. What is meant is told by decode() below, not here.
@@ -70,7 +71,7 @@ def is_within(name, prefixes):
 
 # What each call needs: None: nothing; "known": any caller; "token": the token in the request; else a right and a prefix.
 NEEDS = {("GET", "/healthz"): None, ("GET", "/readyz"): None, ("GET", "/openapi.yaml"): None, ("GET", "/"): None,
-         ("GET", "/metrics"): "known", ("GET", "/masters"): "known", ("GET", "/version"): "known",
+         ("GET", "/metrics"): "known", ("GET", "/masters"): "known", ("GET", "/stats"): "known", ("GET", "/version"): "known",
          ("POST", "/locks"): "acquire", ("GET", "/locks/{resource}"): "inspect", ("GET", "/locks"): "list",
          ("PUT", "/locks/{resource}"): "token", ("DELETE", "/locks/{resource}"): "token"}
 # What an allowed and proper request is answered. Nobody holds anything, and the token is nobody's.
@@ -294,6 +295,14 @@ def check_nothing_stays(keyed):
         assert not [name for name in master.cli("KEYS", "*") if not name.startswith("redlockd:")]
 
 
+def whole_log(keyed):
+    """The log with the lines of all requests so far: a line is written a moment after its answer, but in order."""
+    mark = f"mark-{next(NUMBERS)}"
+    keyed.call(None, "GET", "/openapi.yaml", headers={"X-Request-Id": mark})
+    wait_until(lambda: any(line.get("id") == mark for line in keyed.redlockd.log()), what="the last line")
+    return keyed.redlockd.log()
+
+
 def check_log(keyed, matrix, lines):
     """Who called is in the line of each call that asks for it, and a key in none."""
     for secret in keyed.all_secrets():
@@ -316,11 +325,11 @@ def test_every_right_on_every_resource(keyed, record_property):
     """Each key of the file, and nobody, with each request."""
     callers = [Caller(one.name, [f"Authorization: Bearer {one.secret}"], one) for one in keyed.keys.values() if one is not keyed.operator]
     callers += [Caller("nobody", []), Caller("wrong key", [f"Authorization: Bearer {new_secret()}"])]
-    before = len(keyed.redlockd.log())
+    before = len(whole_log(keyed))
     matrix = run_matrix(keyed, callers, list(all_calls()), record_property)
     for name in matrix.named:
-        matrix.named[name] -= 2  # /metrics, GET and HEAD: logged at debug alone
-    check_log(keyed, matrix, keyed.redlockd.log()[before:])
+        matrix.named[name] -= 4  # /metrics and /stats, GET and HEAD: logged at debug alone
+    check_log(keyed, matrix, whole_log(keyed)[before:])
 
 
 def test_every_way_to_say_who_calls(keyed, record_property):

@@ -9,7 +9,8 @@ import pytest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 CLOCKS_HEAP_IO = {"time.h", "stdlib.h", "stdio.h", "unistd.h", "pthread.h", "uv.h", "sys/time.h", "sys/socket.h", "malloc.h"}
-SERVER_HEADERS_FOR_API = {"hold.h", "lease.h", "status.h", "log.h", "text.h", "metrics.h", "clock.h", "token.h", "secret_file.h"}
+SERVER_HEADERS_FOR_API = {"hold.h", "lease.h", "status.h", "log.h", "text.h", "metrics.h", "clock.h", "token.h", "secret_file.h", "stats.h", "stats_hot.h",
+                          "stats_series.h"}
 
 
 def files(folder):

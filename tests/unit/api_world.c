@@ -12,6 +12,7 @@
 
 #include "log.h"
 #include "metrics.h"
+#include "stats.h"
 
 struct world world;
 struct answer answer;
@@ -40,6 +41,7 @@ static void open_world(void)
 					   .idle_timeout_ms = 60000};
 	log_setup(LOG_ERROR, LOG_LOGFMT);
 	metrics_init(1, 3, addresses);
+	stats_init(3, 0);
 	api_setup(1);
 	world.api = api_new(&world.config);
 	ck_assert_ptr_nonnull(world.api);

@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "fake_masters.h"
 #include "lease_internal.h"
+#include "stats.h"
 
 #define HOLDER "0123456789abcdef0123456789abcdef01234567:0:7:holder"
 
@@ -47,6 +48,7 @@ static inline void set_up(void)
 	memset(&masters, 0, sizeof masters);
 	asked_count = 0;
 	metrics_init(1, 3, addresses);
+	stats_init(3, 0);
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
 	leases = leases_new(&loop, &options, &masters, metrics_worker(0));
 	ck_assert_ptr_nonnull(leases);
@@ -122,6 +124,15 @@ static inline uint64_t waits(enum metrics_wait how)
 	uint64_t count = 0;
 	for (size_t i = 0; i <= METRICS_BUCKETS; i++)
 		count += metrics_worker(0)->wait[how].buckets[i];
+	return count;
+}
+
+/* Acquisitions that were decided at once, in the histogram of their time. */
+static inline uint64_t decided_at_once(void)
+{
+	uint64_t count = 0;
+	for (size_t i = 0; i <= METRICS_BUCKETS; i++)
+		count += metrics_worker(0)->latency[LEASE_ACQUIRE].buckets[i];
 	return count;
 }
 

@@ -171,8 +171,8 @@ START_TEST(what_the_routes_need)
 		enum access_need need;
 	} documented[] = {
 		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN}, {"release", ACCESS_TOKEN}, {"inspect", ACCESS_INSPECT}, {"list", ACCESS_LIST},
-		{"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING}, {"metrics", ACCESS_KNOWN}, {"masters", ACCESS_KNOWN}, {"openapi", ACCESS_NOTHING},
-		{"version", ACCESS_KNOWN}, {"page", ACCESS_NOTHING},
+		{"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING}, {"metrics", ACCESS_KNOWN}, {"masters", ACCESS_KNOWN}, {"stats", ACCESS_KNOWN},
+		{"openapi", ACCESS_NOTHING}, {"version", ACCESS_KNOWN}, {"page", ACCESS_NOTHING},
 	};
 
 	ck_assert_uint_eq(sizeof(documented) / sizeof(documented[0]), ROUTE_NONE);

@@ -6,6 +6,7 @@
 
 #include "api_world.h"
 #include "log.h"
+#include "metrics.h"
 
 /* ---- deadlines ---- */
 
@@ -20,14 +21,14 @@ static uint64_t timeouts(enum http_timeout which)
 {
 	static const char *const names[] = {"request", "answer", "idle"};
 	char line[96];
-	struct text text;
+	struct exposition page = {.format = EXPOSITION_PROMETHEUS};
 	uint64_t value;
 
-	text_init(&text);
-	http_metrics_render(&text);
+	text_init(&page.text);
+	http_metrics_render(&page);
 	snprintf(line, sizeof(line), "redlockd_http_timeouts_total{phase=\"%s\"} ", names[which]);
-	value = strtoull(strstr(text.bytes, line) + strlen(line), NULL, 10);
-	text_fini(&text);
+	value = strtoull(strstr(page.text.bytes, line) + strlen(line), NULL, 10);
+	text_fini(&page.text);
 	return value;
 }
 

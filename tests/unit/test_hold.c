@@ -154,6 +154,7 @@ START_TEST(lost)
 
 	world.leases.answer.status = ends[_i];
 	RUN_UNTIL(world.lost == 1);
+	ck_assert_uint_eq(metrics_worker(0)->holds_lost[world.code], 1);
 	ck_assert(world.code == ends[_i] || world.leases.submitted == 1); /* or this process did not run for 40 ms */
 	ck_assert_uint_eq(world.renewed, 0);
 	unsigned submitted = world.leases.submitted;
@@ -170,6 +171,7 @@ START_TEST(no_quorum_until_the_end)
 
 	world.leases.answer.status = LEASE_NO_QUORUM;
 	RUN_UNTIL(world.lost == 1);
+	ck_assert_uint_eq(metrics_worker(0)->holds_lost[LEASE_NO_QUORUM], 1);
 	ck_assert_int_eq(world.code, LEASE_NO_QUORUM);
 	ck_assert_uint_ge(clock_now_us() - began_us, 198000);
 	ck_assert_uint_gt(world.leases.submitted, 2); /* tried again, and released in the end */
@@ -185,6 +187,7 @@ START_TEST(no_answer_until_the_end)
 	fake_leases_pump(&world.leases);
 	world.leases.hold = true;
 	RUN_UNTIL(world.lost == 1);
+	ck_assert_uint_eq(metrics_worker(0)->holds_lost[LEASE_NO_QUORUM], 1);
 	ck_assert_int_eq(world.code, LEASE_NO_QUORUM);
 	ck_assert_uint_eq(world.leases.cancelled, 1);
 	expect_released(2);

@@ -62,6 +62,7 @@ START_TEST(what_is_too_much_starts_when_there_is_room)
 	ck_assert_uint_eq(acquires(), ROOM * FAKE_MASTERS);
 	ck_assert_uint_eq(asked_about(ROOM - 1), 1);
 	ck_assert_uint_eq(asked_about(ROOM), 0);
+	ck_assert_uint_eq(metrics_worker(0)->queued, BURST - ROOM);
 	leases_pump(leases);
 	ck_assert_uint_eq(acquires(), ROOM * FAKE_MASTERS); /* nobody has answered */
 	grant(10);
@@ -70,6 +71,7 @@ START_TEST(what_is_too_much_starts_when_there_is_room)
 	ck_assert_uint_eq(asked_about(ROOM + 9), 1);
 	ck_assert_uint_eq(asked_about(ROOM + 10), 0);
 	ck_assert(burst[9].answered && !burst[10].answered);
+	ck_assert_uint_eq(metrics_worker(0)->queued, BURST - ROOM - 10);
 	grant(ROOM);
 	leases_pump(leases);
 	grant(BURST);
@@ -78,6 +80,7 @@ START_TEST(what_is_too_much_starts_when_there_is_room)
 		ck_assert_int_eq(burst[i].answer.status, LEASE_OK);
 	}
 	ck_assert_uint_eq(leases_waiting(leases), 0);
+	ck_assert_uint_eq(metrics_worker(0)->queued, 0);
 	masters.command_count = 0;
 	begin_some(0, 1); /* there is room again */
 	ck_assert_uint_eq(acquires(), FAKE_MASTERS);

@@ -36,6 +36,31 @@ START_TEST(the_first_waiter_opens_the_line_and_the_last_one_shuts_it)
 }
 END_TEST
 
+/* Whatever they wait for, and in whatever order they go. */
+START_TEST(who_has_waited_longest_is_known)
+{
+	const _Atomic uint64_t *since_us = &metrics_worker(0)->waiting_since_us;
+	ck_assert_uint_eq(metrics_worker(0)->waiters_limit, options.max_waiters);
+	ck_assert_uint_eq(*since_us, 0);
+	struct asked *one = ask("r", 60000), *two = ask("s", 60000), *three = ask("r", 60000), *four = ask("t", 60000);
+	one->op->began_us -= 4000; /* as if time had gone by */
+	two->op->began_us -= 3000;
+	three->op->began_us -= 2000;
+	give_up(two);
+	ck_assert_uint_eq(*since_us, one->op->began_us);
+	give_up(one);
+	ck_assert_uint_eq(*since_us, three->op->began_us);
+	give_up(four);
+	ck_assert_uint_eq(*since_us, three->op->began_us);
+	struct asked *five = ask("u", 60000);
+	ck_assert_uint_eq(*since_us, three->op->began_us);
+	give_up(three);
+	ck_assert_uint_eq(*since_us, five->op->began_us);
+	give_up(five);
+	ck_assert_uint_eq(*since_us, 0);
+}
+END_TEST
+
 START_TEST(places_tell_worker_arrival_and_what_is_left_of_the_wait)
 {
 	uint64_t last = 0;
@@ -65,6 +90,7 @@ START_TEST(a_grant_at_once_is_no_wait)
 	ck_assert(one->answered);
 	ck_assert_int_eq(one->answer.status, LEASE_OK);
 	ck_assert_uint_eq(waits(METRICS_WAIT_GRANTED), 0);
+	ck_assert_uint_eq(decided_at_once(), 1);
 	ck_assert(!masters.line_open);
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 0);
 }
@@ -92,11 +118,11 @@ START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_place)
 	ck_assert_mem_eq(one->answer.token, command->token, LEASE_TOKEN_LEN);
 	ck_assert_uint_eq(waits(METRICS_WAIT_GRANTED), 1);
 	ck_assert_uint_eq(metrics_worker(0)->handover.buckets[METRICS_BUCKETS], 0);
-	struct text text;
-	text_init(&text);
-	metrics_render(&text);
-	ck_assert_ptr_nonnull(strstr(text.bytes, "\nredlockd_handover_seconds_count 1\n"));
-	text_fini(&text);
+	struct exposition page = { .format = EXPOSITION_PROMETHEUS };
+	text_init(&page.text);
+	metrics_render(&page);
+	ck_assert_ptr_nonnull(strstr(page.text.bytes, "\nredlockd_handover_seconds_count 1\n"));
+	text_fini(&page.text);
 }
 END_TEST
 
@@ -262,6 +288,7 @@ static void add_all(TCase *tests)
 {
 	tcase_add_test(tests, who_does_not_wait_stands_in_no_line);
 	tcase_add_test(tests, the_first_waiter_opens_the_line_and_the_last_one_shuts_it);
+	tcase_add_test(tests, who_has_waited_longest_is_known);
 	tcase_add_test(tests, places_tell_worker_arrival_and_what_is_left_of_the_wait);
 	tcase_add_test(tests, a_grant_at_once_is_no_wait);
 	tcase_add_test(tests, who_is_called_by_a_majority_tries_at_once_with_the_same_place);

@@ -39,6 +39,7 @@ START_TEST(a_wait_that_runs_out_gives_up_its_place_everywhere)
 	ck_assert_uint_ge(one->answer.waited_ms, 30);
 	ck_assert_mem_eq(one->answer.holder.owner, "holder", 6);
 	ck_assert_uint_eq(waits(METRICS_WAIT_TIMEOUT), 1);
+	ck_assert_uint_eq(decided_at_once(), 0);
 	ck_assert_uint_eq(metrics_waiters(), 0);
 }
 END_TEST

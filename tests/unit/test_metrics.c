@@ -1,7 +1,6 @@
 /* The metrics: that the figures of all workers come together rightly, and that Prometheus' own tool has no complaint. */
-#include "metrics.h"
-
 #include "log.h"
+#include "metrics_world.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -10,50 +9,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static const char *const addresses[] = {"redis://10.0.0.1:6379", "unix:/tmp/a\"b\\c\nd", "redis://[::1]:7"};
-
-/* Two workers, three masters, nothing counted yet. Each test is a process of its own. */
-static void set_up(void)
-{
-	metrics_init(2, 3, addresses);
-}
-
-/* Renders all; to be freed. */
-static char *render(void)
-{
-	struct text text;
-
-	text_init(&text);
-	metrics_render(&text);
-	ck_assert(!text.failed);
-	ck_assert_uint_eq(strlen(text.bytes), text.len);
-	return text.bytes;
-}
-
-/* Demands that a line is there, exactly and once. */
-static void assert_line(const char *line)
-{
-	char *text = render(), wanted[300];
-
-	snprintf(wanted, sizeof(wanted), "\n%s\n", line);
-	const char *at = strstr(text, wanted);
-	ck_assert_msg(at != NULL, "no line %s in\n%s", line, text);
-	ck_assert_ptr_null(strstr(at + 1, wanted));
-	free(text);
-}
-
-static double value_of(const char *name)
-{
-	char *text = render(), start[100];
-
-	snprintf(start, sizeof(start), "\n%s ", name);
-	const char *at = strstr(text, start);
-	ck_assert_msg(at != NULL, "no %s", name);
-	double value = strtod(at + strlen(start), NULL);
-	free(text);
-	return value;
-}
 
 START_TEST(counters_are_summed_over_workers)
 {
@@ -109,19 +64,19 @@ START_TEST(ends_of_waits_are_told_apart)
 	histogram_observe(&metrics_worker(0)->handover, 700);
 	histogram_observe(&metrics_worker(1)->held, UINT64_C(3600000000));
 	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"0.001\"} 1");
-	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"60\"} 1");
-	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"300\"} 2");
+	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"60.0\"} 1");
+	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"300.0\"} 2");
 	assert_line("redlockd_wait_seconds_count{result=\"granted\"} 2");
 	assert_line("redlockd_wait_seconds_sum{result=\"timeout\"} 2.5");
-	assert_line("redlockd_wait_seconds_bucket{result=\"timeout\",le=\"2\"} 0");
-	assert_line("redlockd_wait_seconds_bucket{result=\"timeout\",le=\"5\"} 1");
+	assert_line("redlockd_wait_seconds_bucket{result=\"timeout\",le=\"2.0\"} 0");
+	assert_line("redlockd_wait_seconds_bucket{result=\"timeout\",le=\"5.0\"} 1");
 	assert_line("redlockd_wait_seconds_bucket{result=\"gone\",le=\"0.01\"} 0");
 	assert_line("redlockd_wait_seconds_bucket{result=\"gone\",le=\"0.05\"} 1");
 	assert_line("redlockd_handover_seconds_bucket{le=\"0.0005\"} 0"); /* a handover is a matter of round trips */
 	assert_line("redlockd_handover_seconds_bucket{le=\"0.001\"} 1");
 	assert_line("redlockd_handover_seconds_count 1");
-	assert_line("redlockd_hold_seconds_bucket{le=\"1800\"} 0");
-	assert_line("redlockd_hold_seconds_bucket{le=\"7200\"} 1");
+	assert_line("redlockd_hold_seconds_bucket{le=\"1800.0\"} 0");
+	assert_line("redlockd_hold_seconds_bucket{le=\"7200.0\"} 1");
 	assert_line("redlockd_hold_seconds_sum 3600");
 	assert_line("# TYPE redlockd_wait_seconds histogram");
 	assert_line("# TYPE redlockd_handover_seconds histogram");
@@ -232,13 +187,13 @@ struct put {
 static const struct put short_puts[] = {
 	{0, "0.0001"},	 {100, "0.0001"}, {101, "0.0002"}, {300, "0.0003"}, {500, "0.0005"}, {501, "0.001"},  {1000, "0.001"},
 	{2000, "0.002"}, {4999, "0.005"}, {10000, "0.01"}, {20000, "0.02"}, {50000, "0.05"}, {100000, "0.1"}, {200000, "0.2"},
-	{500000, "0.5"}, {1000000, "1"},  {1000001, "2"},  {5000000, "5"},  {5000001, "+Inf"}, {1u << 31, "+Inf"}};
+	{500000, "0.5"}, {1000000, "1.0"},  {1000001, "2.0"},  {5000000, "5.0"},  {5000001, "+Inf"}, {1u << 31, "+Inf"}};
 
 /* Of waits and of holding, which may last as long as --max-wait-ms and --max-hold-ms allow. */
 static const struct put long_puts[] = {{0, "0.001"},	   {1000, "0.001"},   {1001, "0.01"},	 {50000, "0.05"},   {50001, "0.1"},    {500000, "0.5"},
-				       {1000000, "1"},	   {1000001, "2"},    {5000000, "5"},	 {10000000, "10"},  {20000000, "20"},  {30000000, "30"},
-				       {60000000, "60"},   {60000001, "300"}, {UINT64_C(1800000000), "1800"},	   {UINT64_C(7200000000), "7200"},
-				       {UINT64_C(86400000000), "86400"},      {UINT64_C(86400000001), "+Inf"}, {UINT64_C(31536000000000), "+Inf"}};
+				       {1000000, "1.0"},	   {1000001, "2.0"},    {5000000, "5.0"},	 {10000000, "10.0"},  {20000000, "20.0"},  {30000000, "30.0"},
+				       {60000000, "60.0"},   {60000001, "300.0"}, {UINT64_C(1800000000), "1800.0"},	   {UINT64_C(7200000000), "7200.0"},
+				       {UINT64_C(86400000000), "86400.0"},      {UINT64_C(86400000001), "+Inf"}, {UINT64_C(31536000000000), "+Inf"}};
 
 static void assert_put(const struct put *put, bool is_long)
 {
@@ -280,13 +235,13 @@ START_TEST(histograms_are_summed_and_their_sum_is_exact)
 	histogram_observe(&metrics_worker(1)->masters[2].rtt, 3000000);
 	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"0.0001\"} 0");
 	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"0.0002\"} 10");
-	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"5\"} 10");
+	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"5.0\"} 10");
 	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"+Inf\"} 11");
 	assert_line("redlockd_lease_duration_seconds_sum{op=\"extend\"} 10.001501");
 	assert_line("redlockd_lease_duration_seconds_count{op=\"extend\"} 11");
 	assert_line("redlockd_lease_duration_seconds_sum{op=\"acquire\"} 0");
 	assert_line("redlockd_master_rtt_seconds_sum{master=\"redis://[::1]:7\"} 3");
-	assert_line("redlockd_master_rtt_seconds_bucket{master=\"redis://[::1]:7\",le=\"2\"} 0");
+	assert_line("redlockd_master_rtt_seconds_bucket{master=\"redis://[::1]:7\",le=\"2.0\"} 0");
 	assert_line("redlockd_master_rtt_seconds_count{master=\"redis://[::1]:7\"} 1");
 }
 END_TEST
@@ -370,7 +325,7 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_set_timeout(all, 60);
-	tcase_add_checked_fixture(all, set_up, NULL);
+	tcase_add_checked_fixture(all, metrics_set_up, NULL);
 	tcase_add_test(all, counters_are_summed_over_workers);
 	tcase_add_test(all, waiters_are_summed_over_workers);
 	tcase_add_test(all, ends_of_waits_are_told_apart);

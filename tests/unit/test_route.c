@@ -34,6 +34,8 @@ static const struct {
 	{"GET", "/readyz", "readyz", "", NULL},
 	{"GET", "/metrics", "metrics", "", NULL},
 	{"GET", "/masters", "masters", "", NULL},
+	{"GET", "/stats", "stats", "", NULL},
+	{"GET", "/stats/", NULL, NULL, NULL},
 	{"GET", "/openapi.yaml", "openapi", "", NULL},
 	{"GET", "/version", "version", "", NULL},
 	{"GET", "/", "page", "", NULL},

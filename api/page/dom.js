@@ -1,0 +1,99 @@
+/* Small tools: elements, words for numbers, rows that stay where they are.
+ *
+ * Nothing here or anywhere in this page makes HTML from text: names of resources and owners are whatever somebody chose. Text becomes text
+ * nodes, and the policy of the page (trusted types, none allowed) has the browser refuse anything else. */
+
+const by = id => document.getElementById(id);
+
+/* An element with attributes (`class`, `aria-label`, …) and children: nodes or text. */
+function make(name, attributes = {}, ...children) {
+	const element = document.createElement(name);
+	for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+	element.append(...children);
+	return element;
+}
+
+function makeSvg(name, attributes = {}, ...children) {
+	const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+	for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+	element.append(...children);
+	return element;
+}
+
+/* Writes only what changed: a screen reader, a selection and the browser's own work are left alone. */
+function say(element, text) {
+	if (element.textContent !== text) element.textContent = text;
+}
+
+function setClass(element, name) {
+	if (element.getAttribute("class") !== name) element.setAttribute("class", name);
+}
+
+/* Characters that cannot be seen, or that turn the text around them, are shown by their number. Isolated, so that no name writes into another. */
+function nameNodes(text) {
+	return text.split(/([\p{Cf}\p{Cc}\p{Zl}\p{Zp}\u115f\u1160\u3164])/u).filter(Boolean).map((part, i, parts) =>
+		/^[\p{Cf}\p{Cc}\p{Zl}\p{Zp}\u115f\u1160\u3164]$/u.test(part)
+			? make("span", { class: "code-point" }, "U+" + part.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")) : part);
+}
+
+function sayName(element, text) {
+	if (element.dataset.name === text) return;
+	element.dataset.name = text;
+	element.replaceChildren(make("bdi", { class: "name" }, ...nameNodes(text)));
+}
+
+/* ---- words for numbers ---- */
+
+function wordsForSeconds(seconds) {
+	if (seconds < 60) return `${seconds.toFixed(1)} s`;
+	const whole = Math.floor(seconds), two = number => String(number).padStart(2, "0");
+	if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+	return whole < 86400 ? `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min` : `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
+}
+
+/* Three digits that mean something. */
+function wordsForNumber(value) {
+	if (value === 0) return "0";
+	if (value >= 1e6) return `${(value / 1e6).toPrecision(3)} M`;
+	if (value >= 1e4) return `${(value / 1e3).toPrecision(3)} k`;
+	return value >= 100 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
+}
+
+const wordsForMs = us => us === null || us === undefined ? "–" : `${(us / 1000).toFixed(us < 100000 ? 2 : 0)} ms`;
+
+/* ---- tables ---- */
+
+const rowCell = (className = "", title = "") => make("td", { role: "cell", class: className, ...(title && { "data-title": title }) });
+const rowHead = () => make("th", { role: "rowheader", scope: "row" });
+
+/* Where the focus goes when the row that has it goes away. */
+function leaveFocus(body, row) {
+	const next = row.nextElementSibling || row.previousElementSibling;
+	const target = (next && next.querySelector("button")) || document.getElementById(body.id + "-title");
+	target.focus();
+}
+
+/* Makes the rows of `body` those of `items`, in their order. A row that stays is the same element, so that focus and selection stay with it.
+ * `keyOf` tells items apart; `create` makes a row, with its cells as its member `cells_`; `update` fills it. */
+function syncRows(body, items, keyOf, create, update) {
+	const before = new Map([...body.children].map(row => [row.dataset.key, row]));
+	const rows = items.map(item => {
+		const key = keyOf(item), row = before.get(key) || create(item);
+		before.delete(key);
+		row.dataset.key = key;
+		update(row, item);
+		return row;
+	});
+	for (const row of before.values()) {
+		if (row.contains(document.activeElement)) leaveFocus(body, row);
+		row.remove();
+	}
+	rows.forEach((row, i) => {
+		if (body.children[i] !== row) body.insertBefore(row, body.children[i] || null);
+	});
+	body.parentElement.hidden = items.length === 0;
+}
+
+function clearRows(body) {
+	syncRows(body, [], String, null, null);
+}

@@ -1,0 +1,217 @@
+/* What is asked when, and what the page looks like when no answer comes.
+ *
+ * /masters is asked most often, since it costs the masters nothing: it says whether the service is there at all. While it is away nothing else
+ * is asked. Nothing is asked while the page is hidden, or while a key is missing. */
+
+const MASTERS_MS = 500, STATS_MS = 1000, LOCKS_MS = 2000, TICK_MS = 100, CALM_TICK_MS = 1000;
+const STALE_MS = 2500, LOCKS_STALE_MS = 6000; /* older than this looks old */
+
+let locked_out = false; /* a key is needed */
+let there = false;      /* /masters was answered */
+let away = null;        /* … or was not, and why */
+let resumed = -Infinity;        /* when the page was shown last: what is old then is not late */
+
+const mayAsk = () => !document.hidden && !locked_out;
+
+const pollers = {
+	masters: new Poller({ path: () => "/masters", every_ms: MASTERS_MS, may: mayAsk, refused: refuseMasters, taken: body => { arrive(); takeMasters(body); } }),
+	stats: new Poller({ path: () => "/stats", every_ms: STATS_MS, may: () => mayAsk() && there, refused: refusal => refuse(refusal, forgetStats, "stats-note"), taken: takeStats }),
+	locks: new Poller({ path: locksPath, every_ms: LOCKS_MS, may: () => mayAsk() && there, refused: refuseListing, taken: takeLocks }),
+};
+
+function kickAll() {
+	for (const poller of Object.values(pollers)) poller.kick();
+}
+
+/* ---- there, away ---- */
+
+function arrive() {
+	if (there) return;
+	if (away !== null) announce("redlockd answers again.");
+	away = null;
+	there = true;
+	pollers.stats.kick();
+	pollers.locks.kick();
+}
+
+function refuseMasters(refusal) {
+	if (refusal.status === 401) {
+		needKey(refusal);
+		return;
+	}
+	if (away === null) announce(`${refusal.message} What is shown is old.`);
+	away = refusal;
+	there = false;
+	if (pollers.masters.answered === null) forgetMasters(refusal.message);
+}
+
+function refuse(refusal, forget, note) {
+	if (refusal.status === 401) needKey(refusal);
+	else if (refusal.status === 403) forget(`Refused: ${refusal.message}`);
+	else say(by(note), refusal.message);
+}
+
+function refuseListing(refusal) {
+	if (refusal.status === 401) needKey(refusal);
+	else refuseLocks(refusal);
+}
+
+/* ---- the key ---- */
+
+/* Nothing that was shown to another caller stays on the page. */
+function forgetAll(words) {
+	for (const poller of Object.values(pollers)) poller.forget();
+	there = false;
+	forgetMasters(words);
+	forgetStats(words);
+	forgetLocks(words);
+	view.cursor = "";
+}
+
+function showKeyCard(wanted) {
+	by("key").hidden = !wanted;
+	by("all").hidden = by("nav").hidden = wanted;
+}
+
+function showKeyForm(title, why, wrong) {
+	showKeyCard(true);
+	say(by("key-title"), title);
+	say(by("key-why"), why);
+	setClass(by("key-why"), wrong ? "bad-text" : "");
+	by("key-input").setAttribute("aria-invalid", String(wrong));
+	by("forget").hidden = key.get() === null;
+}
+
+function needKey(refusal) {
+	const wrong = key.get() !== null;
+	if (locked_out) return;
+	locked_out = true;
+	away = null;
+	if (by("force").open) by("force").close();
+	forgetAll("A key is needed.");
+	showKeyForm(wrong ? "The key is not accepted" : "A key is needed", refusal.message, wrong);
+	announce(`${by("key-title").textContent}. ${refusal.message}`);
+	by("key-input").focus();
+}
+
+function useKey(event) {
+	event.preventDefault();
+	const value = by("key-input").value.trim();
+	by("key-input").value = "";
+	if (!/^[\x21-\x7e]+$/.test(value)) {
+		showKeyForm("This cannot be a key", "A key is made of letters, digits and signs, without spaces.", true);
+		return;
+	}
+	key.set(value);
+	showKeyCard(false);
+	by("forget").hidden = false;
+	locked_out = false;
+	by("main").focus();
+	kickAll();
+	askVersion();
+}
+
+function forgetKey() {
+	key.forget();
+	by("forget").hidden = true;
+	locked_out = false;
+	showKeyCard(false);
+	say(by("version"), "");
+	forgetAll("Asking…");
+	by("main").focus();
+	kickAll();
+}
+
+/* ---- what looks old ---- */
+
+function showAge(poller, id, stale_ms) {
+	const age_ms = poller.age_ms(), stale = age_ms !== null && age_ms > stale_ms;
+	say(by(id), stale ? `as of ${wordsForSeconds(Math.floor(age_ms / 1000)).replace(".0", "")} ago` : "");
+	const section = by(id).closest("section");
+	if (section.classList.contains("stale") !== stale) section.classList.toggle("stale", stale);
+	return stale;
+}
+
+function liveWords(stale) {
+	if (locked_out) return ["Waits for a key", "wait"];
+	if (document.hidden) return ["Paused", "wait"];
+	if (away !== null) {
+		const left = Math.max(0, Math.ceil((pollers.masters.due - performance.now()) / 1000));
+		return [`${away.message} ${pollers.masters.running ? "Trying…" : `Next try in ${left} s.`}`, "away"];
+	}
+	if (stale) return ["No answer: what is shown is old", "away"];
+	return pollers.masters.answered === null ? ["Asking…", "wait"] : ["Live", "on"];
+}
+
+function showLive() {
+	const stale = showAge(pollers.masters, "masters-age", STALE_MS), [words, look] = liveWords(stale);
+	say(by("live-text"), words);
+	setClass(by("live"), `live ${look}`);
+	by("retry").hidden = away === null && document.activeElement !== by("retry");
+	if (stale) showOldQuorum(pollers.masters.age_ms());
+	by("queues").classList.toggle("stale", showAge(pollers.stats, "stats-age", STALE_MS));
+	showAge(pollers.locks, "locks-age", LOCKS_STALE_MS);
+}
+
+/* Nobody knows whether there is a quorum now: the last words stay, and say how old they are. */
+function showOldQuorum(age_ms) {
+	setClass(by("quorum"), "quorum unknown stale");
+	say(by("quorum-mark"), "?");
+	if (!by("quorum-text").textContent.startsWith("Last known: ")) say(by("quorum-text"), `Last known: ${by("quorum-text").textContent}`);
+	by("mini").hidden = true;
+	say(by("quorum-title"), `Not known: no answer for ${wordsForSeconds(Math.floor(age_ms / 1000)).replace(".0", "")}`);
+	document.title = "? no answer · redlockd";
+}
+
+/* ---- the clock: numbers that run between answers ---- */
+
+function tick() {
+	const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+	if (!document.hidden) {
+		if (performance.now() - resumed > 1000) showLive();
+		for (const row of by("masters").children) tickMaster(row);
+		for (const row of by("waiting").children) tickWaiting(row);
+		for (const row of by("locks").children) tickLock(row);
+	}
+	setTimeout(tick, calm ? CALM_TICK_MS : TICK_MS);
+}
+
+async function askVersion() {
+	try {
+		const { version, commit } = await ask("/version");
+		say(by("version"), `redlockd ${version} (${commit.slice(0, 12)})`);
+	} catch (refusal) {
+		if (!(refusal instanceof Refusal)) throw refusal; /* the page does without */
+	}
+}
+
+function wire() {
+	let typed = 0;
+	by("prefix").addEventListener("input", () => {
+		clearTimeout(typed);
+		typed = setTimeout(() => setPrefix(by("prefix").value), 200);
+	});
+	by("filter").addEventListener("submit", event => {
+		event.preventDefault();
+		setPrefix(by("prefix").value);
+	});
+	by("first").addEventListener("click", () => turnPage(""));
+	by("next").addEventListener("click", () => turnPage(view.next));
+	by("retry").addEventListener("click", () => pollers.masters.kick());
+	by("key-form").addEventListener("submit", useKey);
+	by("forget").addEventListener("click", forgetKey);
+	document.addEventListener("visibilitychange", () => {
+		resumed = performance.now();
+		kickAll();
+	});
+	wireForce();
+}
+
+buildStats();
+for (const id of ["masters", "waiting", "hottest", "locks"]) clearRows(by(id));
+by("plots").hidden = by("now").hidden = true;
+by("forget").hidden = key.get() === null;
+wire();
+kickAll();
+askVersion();
+tick();

@@ -1,0 +1,117 @@
+/* The quorum at a glance and the masters, from GET /masters. */
+
+const STATE_MARKS = { voting: "✓", barred: "!", down: "✗" };
+const stateLook = state => ({ voting: "good", barred: "warn", down: "bad" }[state] || "bad");
+
+const shown = { quorum: null, states: new Map() }; /* what was announced last */
+
+/* ---- the quorum ---- */
+
+function showQuorum({ voting, needed, masters }) {
+	const enough = voting >= needed;
+	setClass(by("quorum"), enough ? (voting < masters ? "quorum good thin" : "quorum good") : "quorum bad");
+	say(by("quorum-mark"), enough ? "✓" : "✗");
+	say(by("quorum-title"), enough ? "Quorum" : "No quorum");
+	say(by("quorum-text"), quorumWords({ voting, needed, masters }));
+	setClass(by("mini"), enough ? (voting < masters ? "pill warn" : "pill good") : "pill bad");
+	say(by("mini"), `${enough ? "✓" : "✗ no quorum"} ${voting}/${masters}`);
+	by("mini").hidden = false;
+	document.title = enough ? `✓ ${voting}/${masters} · redlockd` : `✗ NO QUORUM ${voting}/${masters} · redlockd`;
+}
+
+function quorumWords({ voting, needed, masters }) {
+	const left = voting - needed;
+	const end = left < 0 ? "no lock can be taken." : left === 0 ? "locks can be taken, but no other master may fail." : "locks can be taken.";
+	return `${voting} of ${masters} masters ${voting === 1 ? "votes" : "vote"}, ${needed} ${needed === 1 ? "is" : "are"} needed: ${end}`;
+}
+
+function showSeats(masters) {
+	const seats = by("seats");
+	while (seats.children.length > masters.length) seats.lastElementChild.remove();
+	while (seats.children.length < masters.length) seats.append(make("li"));
+	masters.forEach((master, i) => {
+		setClass(seats.children[i], stateLook(master.state));
+		say(seats.children[i], STATE_MARKS[master.state] || "?");
+	});
+}
+
+/* ---- the table ---- */
+
+function createMaster() {
+	const head = rowHead(), address = make("span", { class: "address" }), version = make("span", { class: "soft" });
+	const state = make("span", {}), mark = make("span", { "aria-hidden": "true" }), word = make("span", { class: "state" });
+	const reason = make("span", {}), bar = make("span", { class: "bar-left" }), warnings = make("ul", { class: "warnings" });
+	const spark = makeSpark(), rtt = rowCell("number", "Round trip");
+	const cells = [rowCell("", "State"), rowCell("", "Reason"), rtt, rowCell("spark-cell", "Lately")];
+	state.append(mark, " ", word);
+	head.append(address, version);
+	cells[0].append(state);
+	cells[1].append(reason, bar, warnings);
+	cells[3].append(spark.drawing);
+	const row = make("tr", { role: "row" }, head, ...cells);
+	row.cells_ = { address, version, state, mark, word, reason, bar, warnings, rtt, spark, reason_cell: cells[1] };
+	return row;
+}
+
+function updateMaster(row, master) {
+	const cells = row.cells_, look = stateLook(master.state);
+	setClass(row, `master ${look}`);
+	say(cells.address, master.address);
+	say(cells.version, master.version || "");
+	setClass(cells.state, `pill ${look}`);
+	say(cells.mark, STATE_MARKS[master.state] || "?");
+	say(cells.word, master.state);
+	say(cells.reason, master.reason || "");
+	say(cells.rtt, wordsForMs(master.rtt_us));
+	row.bar_ends = master.bar_remaining_ms === null ? null : performance.now() + master.bar_remaining_ms;
+	cells.warnings.hidden = master.warnings.length === 0;
+	if (cells.warnings.dataset.all !== String(master.warnings)) cells.warnings.replaceChildren(...master.warnings.map(warning => make("li", {}, `Warning: ${warning}`)));
+	cells.warnings.dataset.all = String(master.warnings);
+	setClass(cells.reason_cell, master.reason || master.warnings.length ? "" : "nothing");
+	tickMaster(row);
+}
+
+function tickMaster(row) {
+	const left_ms = row.bar_ends === null ? null : Math.max(0, row.bar_ends - performance.now());
+	row.cells_.bar.hidden = left_ms === null;
+	if (left_ms !== null) say(row.cells_.bar, `${wordsForSeconds(left_ms / 1000)} left`);
+}
+
+/* ---- announcing: only what changed, in one sentence ---- */
+
+function announce(text) {
+	by("announce").textContent = text;
+}
+
+function announceChanges({ masters, quorum }) {
+	const words = [], first = shown.quorum === null, enough = quorum.voting >= quorum.needed;
+	for (const { address, state, reason } of masters) {
+		if (!first && shown.states.get(address) !== state) words.push(`${address} is ${state}${reason ? `: ${reason}` : ""}.`);
+		shown.states.set(address, state);
+	}
+	if (words.length > 0 || shown.quorum !== enough) announce([...words, `${enough ? "Quorum" : "No quorum"}: ${quorumWords(quorum)}`].join(" "));
+	if (enough && shown.quorum === false) pollers.locks.kick(); /* they can be listed again */
+	shown.quorum = enough;
+}
+
+function takeMasters(body) {
+	showQuorum(body.quorum);
+	showSeats(body.masters);
+	syncRows(by("masters"), body.masters, master => master.address, createMaster, updateMaster);
+	say(by("masters-note"), "");
+	announceChanges(body);
+}
+
+function forgetMasters(words) {
+	setClass(by("quorum"), "quorum unknown");
+	say(by("quorum-mark"), "?");
+	say(by("quorum-title"), "Quorum: not known");
+	say(by("quorum-text"), words);
+	by("mini").hidden = true;
+	by("seats").replaceChildren();
+	clearRows(by("masters"));
+	say(by("masters-note"), words);
+	document.title = "? redlockd";
+	shown.quorum = null;
+	shown.states.clear();
+}

@@ -1,0 +1,87 @@
+/* Activity, who waits and the hottest resources, from GET /stats: this process alone. */
+
+const TILES = [["in_flight", "In flight"], ["queued", "Queued"], ["waiters", "Waiters"], ["holds", "Held by connection"], ["connections", "Connections"], ["workers", "Workers"]];
+
+const sum = (...lists) => lists[0].map((value, i) => lists.reduce((total, list) => total + list[i], 0));
+const perSecond = (list, interval_ms) => list.map(count => count * 1000 / interval_ms);
+const inMs = list => list.map(us => us === null ? null : us / 1000);
+
+/* What each plot shows, of `series` and the length of an interval. */
+const PLOTS = [
+	{ id: "plot-answers", title: "Locks asked for", unit: "answers per second", series: [["granted", "one"], ["locked", "two"], ["failed", "three"]],
+	  lists: (s, ms) => [s.granted, s.locked, sum(s.split_vote, s.no_quorum, s.other)].map(list => perSecond(list, ms)) },
+	{ id: "plot-latency", title: "Time to answer", unit: "milliseconds", series: [["p50", "one"], ["p99", "two"]],
+	  lists: s => [inMs(s.p50_us), inMs(s.p99_us)] },
+	{ id: "plot-leases", title: "Leases", unit: "per second", series: [["extended", "one"], ["released", "two"], ["lost", "three"]],
+	  lists: (s, ms) => [s.extended, s.released, s.lost].map(list => perSecond(list, ms)) },
+	{ id: "plot-waiters", title: "Waiters", unit: "requests that wait", series: [["waiting", "one"]], lists: s => [s.waiters] },
+];
+
+function buildStats() {
+	for (const plot of PLOTS) {
+		const { figure, update } = makePlot(plot.id, plot.title, plot.unit, plot.series);
+		plot.update = update;
+		by("plots").append(figure);
+	}
+	for (const [id, name] of [...TILES, ["uptime", "Uptime"]])
+		by("now").append(make("div", {}, make("dt", {}, name), make("dd", { id: `now-${id}` }, "–")));
+}
+
+function showNow({ now, uptime_ms }) {
+	for (const [id] of TILES) say(by(`now-${id}`), wordsForNumber(now[id]));
+	say(by("now-uptime"), uptime_ms < 60000 ? `${Math.floor(uptime_ms / 1000)} s` : wordsForSeconds(uptime_ms / 1000));
+}
+
+function showSparks({ masters, interval_ms }) {
+	const rows = new Map([...by("masters").children].map(row => [row.dataset.key, row]));
+	for (const master of masters)
+		if (rows.has(master.address)) updateSpark(rows.get(master.address).cells_.spark, master, interval_ms);
+}
+
+/* ---- tables of resources ---- */
+
+/* A row whose name is a button: it shows the locks that begin with it. */
+function createResource({ resource }) {
+	const head = rowHead(), cells = [rowCell("number"), rowCell("number")];
+	const button = make("button", { type: "button", class: "link", title: "Show among the locks" });
+	sayName(button, resource);
+	button.addEventListener("click", () => showPrefix(resource));
+	head.append(button);
+	const row = make("tr", { role: "row" }, head, ...cells);
+	row.cells_ = cells;
+	return row;
+}
+
+function updateWaiting(row, { waiters, oldest_ms }) {
+	say(row.cells_[0], String(waiters));
+	row.began = performance.now() - oldest_ms;
+	tickWaiting(row);
+}
+
+function tickWaiting(row) {
+	say(row.cells_[1], wordsForSeconds((performance.now() - row.began) / 1000));
+}
+
+function updateHottest(row, { acquires, refused }) {
+	say(row.cells_[0], wordsForNumber(acquires));
+	say(row.cells_[1], wordsForNumber(refused));
+}
+
+function takeStats(body) {
+	by("plots").hidden = by("now").hidden = false;
+	showNow(body);
+	showSparks(body);
+	for (const plot of PLOTS) plot.update(plot.lists(body.series, body.interval_ms), body.interval_ms);
+	syncRows(by("waiting"), body.waiting, item => item.resource, createResource, updateWaiting);
+	syncRows(by("hottest"), body.hottest, item => item.resource, createResource, updateHottest);
+	say(by("stats-note"), "");
+	say(by("waiting-note"), body.waiting.length ? "" : "Nobody waits here.");
+	say(by("hottest-note"), body.hottest.length ? "" : "Nothing has been asked for in the last minute.");
+}
+
+function forgetStats(words) {
+	by("plots").hidden = by("now").hidden = true;
+	clearRows(by("waiting"));
+	clearRows(by("hottest"));
+	for (const id of ["stats-note", "waiting-note", "hottest-note"]) say(by(id), words);
+}

@@ -1,0 +1,75 @@
+/* What is shown of the masters of one worker: server/status.h. All of it is looked up when somebody asks; the worker's thread. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "master_internal.h"
+
+const char *master_state_name(enum master_state state)
+{
+	static const char *const names[] = { "voting", "barred", "down" };
+	assert((size_t)state < sizeof names / sizeof *names);
+	return names[state];
+}
+
+size_t masters_count(const struct masters *masters)
+{
+	return masters->count;
+}
+
+uint64_t master_bar_left_ms(const struct master *master)
+{
+	return master_state_of(master) == MASTER_BARRED && !master->bar_reason[0] ? master_guard_bar_left_ms(master) : 0;
+}
+
+void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status)
+{
+	assert(i < masters->count);
+	const struct master *master = &masters->list[i];
+	memset(ret_status, 0, sizeof *ret_status);
+	ret_status->state = master_state_of(master);
+	snprintf(ret_status->address, sizeof ret_status->address, "%s", master->address->shown);
+	if (ret_status->state != MASTER_VOTING)
+		master_write_reason(master, ret_status->reason);
+	ret_status->bar_remaining_ms = master_bar_left_ms(master);
+	ret_status->has_bar = ret_status->bar_remaining_ms > 0;
+	ret_status->has_rtt = master->has_rtt;
+	ret_status->rtt_us = master->rtt_us;
+	if (master->has_info) {
+		memcpy(ret_status->version, master->info.version, sizeof ret_status->version);
+		memcpy(ret_status->run_id, master->info.run_id, sizeof ret_status->run_id);
+	}
+	ret_status->warning_count = master->warning_count;
+	memcpy(ret_status->warnings, master->warnings, sizeof ret_status->warnings);
+}
+
+/* When so many more masters will vote that there is a majority, if time alone does it. */
+static void fill_wait(const struct masters *masters, struct quorum_status *quorum)
+{
+	uint64_t waits_ms[OPTIONS_MASTERS_MAX];
+	size_t count = 0;
+	for (size_t i = 0; i < masters->count; i++) {
+		struct master_status status;
+		masters_status(masters, i, &status);
+		if (!status.has_bar)
+			continue;
+		size_t at = count++;
+		for (; at > 0 && waits_ms[at - 1] > status.bar_remaining_ms; at--)
+			waits_ms[at] = waits_ms[at - 1];
+		waits_ms[at] = status.bar_remaining_ms;
+	}
+	size_t missing = (size_t)quorum->needed - quorum->voting;
+	quorum->has_wait = missing <= count;
+	if (quorum->has_wait)
+		quorum->wait_ms = waits_ms[missing - 1];
+}
+
+void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
+{
+	uint8_t voting = 0;
+	for (size_t i = 0; i < masters->count; i++)
+		voting = (uint8_t)(voting + (master_state_of(&masters->list[i]) == MASTER_VOTING));
+	*ret_quorum = (struct quorum_status){ .needed = redlock_majority((uint8_t)masters->count), .voting = voting, .masters = (uint8_t)masters->count };
+	if (voting < ret_quorum->needed)
+		fill_wait(masters, ret_quorum);
+}

@@ -1,0 +1,142 @@
+/* GET /stats over HTTP with a full ring of points: its whole form, and that it stays one answer of a moment. */
+#include "api_world.h"
+
+#include <unistd.h>
+
+#include "metrics.h"
+#include "stats.h"
+
+enum { MASTERS = 3 };
+#define INTERVAL_US (STATS_INTERVAL_MS * UINT64_C(1000))
+
+static json_t *body;
+
+static void get_stats(int client)
+{
+	json_decref(body);
+	ck_assert_int_eq(ask(client, "GET /stats HTTP/1.1\r\n" HOST "\r\n"), 200);
+	body = answer_json();
+}
+
+static json_t *numbers(const char *name)
+{
+	return json_object_get(json_object_get(body, "series"), name);
+}
+
+static json_int_t number_now(const char *name)
+{
+	return json_integer_value(json_object_get(json_object_get(body, "now"), name));
+}
+
+static void assert_lengths(size_t length)
+{
+	const char *name;
+	json_t *array;
+	size_t m;
+
+	ck_assert_uint_eq(json_object_size(json_object_get(body, "series")), STATS_COUNTS + 3);
+	json_object_foreach(json_object_get(body, "series"), name, array)
+		ck_assert_uint_eq(json_array_size(array), length);
+	ck_assert_uint_eq(json_array_size(json_object_get(body, "masters")), MASTERS);
+	json_array_foreach(json_object_get(body, "masters"), m, array) {
+		ck_assert_uint_eq(json_array_size(json_object_get(array, "rtt_us")), length);
+		ck_assert_uint_eq(json_array_size(json_object_get(array, "voting")), length);
+	}
+}
+
+START_TEST(before_the_first_point)
+{
+	int client = connect_tcp();
+
+	get_stats(client);
+	assert_lengths(0);
+	ck_assert_int_eq(json_integer_value(json_object_get(body, "interval_ms")), 2000);
+	ck_assert_int_eq(number_now("connections"), 1);
+	ck_assert_int_eq(number_now("workers"), 1);
+	ck_assert_uint_eq(json_array_size(json_object_get(body, "hottest")), 0);
+	ck_assert_uint_eq(json_array_size(json_object_get(body, "waiting")), 0);
+	close(client);
+}
+END_TEST
+
+/* Longer than the ring, so that its oldest points are gone. */
+START_TEST(a_full_ring)
+{
+	int client = connect_tcp();
+	struct metrics *metrics = metrics_worker(0);
+
+	for (unsigned n = 1; n <= STATS_POINTS + 50; n++) {
+		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_OK], n);
+		if (n % 2 == 0)
+			histogram_observe(&metrics->latency[LEASE_ACQUIRE], 700);
+		histogram_observe(&metrics->masters[2].rtt, 150);
+		metrics_set(&metrics->masters[1].up, n > STATS_POINTS);
+		stats_tick(n * INTERVAL_US);
+	}
+	metrics_set(&metrics->queued, 4);
+	metrics_set(&metrics->holds, 5);
+	get_stats(client);
+	assert_lengths(STATS_POINTS);
+	for (size_t i = 0; i < STATS_POINTS; i++) {
+		json_t *p50 = json_array_get(numbers("p50_us"), i), *second = json_array_get(json_object_get(body, "masters"), 1);
+		ck_assert_int_eq(json_integer_value(json_array_get(numbers("granted"), i)), (json_int_t)i + 51);
+		ck_assert(i % 2 == 0 ? json_is_null(p50) : json_integer_value(p50) == 750);
+		ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(second, "voting"), i)), i >= STATS_POINTS - 50);
+		ck_assert(json_is_null(json_array_get(json_object_get(second, "rtt_us"), i)));
+		ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(json_array_get(json_object_get(body, "masters"), 2), "rtt_us"), i)), 150);
+	}
+	ck_assert_int_eq(number_now("queued"), 4);
+	ck_assert_int_eq(number_now("holds"), 5);
+	close(client);
+}
+END_TEST
+
+START_TEST(resources_as_they_are_told)
+{
+	int client = connect_tcp();
+	struct lease_request request = {.call = LEASE_ACQUIRE, .resource_len = 3, .resource = "a\"\n"}; /* the escape is json's */
+	struct stats_resource line = {.len = 1, .name = "b", .count = 2, .oldest_us = api_now_us() - 5000000};
+
+	stats_note_answer(stats_worker(0), &request, LEASE_LOCKED);
+	stats_note_answer(stats_worker(0), &request, LEASE_OK);
+	stats_note_lines(stats_worker(0), &line, 1);
+	get_stats(client);
+	json_t *hot = json_array_get(json_object_get(body, "hottest"), 0), *waiting = json_array_get(json_object_get(body, "waiting"), 0);
+	ck_assert_str_eq(json_string_value(json_object_get(hot, "resource")), "a\"\n");
+	ck_assert_int_eq(json_integer_value(json_object_get(hot, "acquires")), 2);
+	ck_assert_int_eq(json_integer_value(json_object_get(hot, "refused")), 1);
+	ck_assert_str_eq(json_string_value(json_object_get(waiting, "resource")), "b");
+	ck_assert_int_eq(json_integer_value(json_object_get(waiting, "waiters")), 2);
+	ck_assert_int_ge(json_integer_value(json_object_get(waiting, "oldest_ms")), 5000);
+	ck_assert_int_lt(json_integer_value(json_object_get(waiting, "oldest_ms")), 5000 + PATIENCE_MS);
+	close(client);
+}
+END_TEST
+
+/* An acquisition over HTTP is counted by its handler; one that never got that far is not. */
+START_TEST(acquisitions_are_counted)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\"}"), 201);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":1}"), 400);
+	get_stats(client);
+	json_t *hot = json_object_get(body, "hottest");
+	ck_assert_uint_eq(json_array_size(hot), 1);
+	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(hot, 0), "acquires")), 1);
+	close(client);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, before_the_first_point);
+	tcase_add_test(tests, a_full_ring);
+	tcase_add_test(tests, resources_as_they_are_told);
+	tcase_add_test(tests, acquisitions_are_counted);
+}
+
+int main(void)
+{
+	return run_suite("api_stats", add_all);
+}

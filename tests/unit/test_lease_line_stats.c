@@ -1,0 +1,116 @@
+/* What a worker tells of its lines for GET /stats: the longest ones, and not too often. */
+#include "lease_line_world.h"
+
+static struct stats_resource list[STATS_TOP];
+static size_t listed;
+
+static bool all_pass(void *arg, const char *resource, size_t len)
+{
+	(void)arg;
+	(void)resource;
+	return len > 0;
+}
+
+/* Runs the worker until it has told of so many lines, in its own time. */
+static void await_lines(size_t count)
+{
+	uint64_t end_us = clock_now_us() + 5000000;
+
+	do {
+		ck_assert_uint_lt(clock_now_us(), end_us);
+		uv_update_time(&loop);
+		leases_pump(leases);
+		ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+	} while (listed != count);
+}
+
+static void assert_place(size_t place, const char *name, uint32_t count)
+{
+	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s", (int)list[place].len, list[place].name);
+	ck_assert_uint_eq(list[place].count, count);
+}
+
+START_TEST(lines_by_their_length)
+{
+	struct asked *a = wait_for("a"), *first = wait_for("b"), *second;
+
+	second = wait_for("b");
+	wait_for("c");
+	wait_for("b");
+	uint64_t first_us = first->op->began_us, second_us = second->op->began_us;
+	await_lines(3);
+	assert_place(0, "b", 3);
+	assert_place(1, "a", 1);
+	assert_place(2, "c", 1);
+	ck_assert_uint_eq(list[0].oldest_us, first_us);
+	give_up(first);
+	give_up(a);
+	await_lines(2);
+	assert_place(0, "b", 2);
+	assert_place(1, "c", 1);
+	ck_assert_uint_eq(list[0].oldest_us, second_us);
+}
+END_TEST
+
+START_TEST(the_last_one_goes)
+{
+	struct asked *only = wait_for("a");
+
+	await_lines(1);
+	give_up(only);
+	await_lines(0);
+}
+END_TEST
+
+/* More lines than are told of: none of the longest is left out, wherever in the table they are. */
+START_TEST(only_the_longest)
+{
+	enum { LINES = 60, LONG = 25 };
+	static struct asked waiting[LINES + LONG];
+	size_t count = 0;
+
+	options.max_waiters = LINES + LONG;
+	for (unsigned n = 0; n < LINES + LONG; n++) {
+		struct lease_request request = { .call = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000 };
+		request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "n/%02u", n % LINES);
+		ck_assert_ptr_nonnull(lease_submit(leases, &request, on_done, &waiting[count++]));
+		answer_acquires(&held);
+	}
+	uint64_t end_us = clock_now_us() + 5000000;
+	do {
+		ck_assert_uint_lt(clock_now_us(), end_us);
+		await_lines(STATS_TOP);
+	} while (list[STATS_TOP - 1].count != 2);
+	for (size_t i = 0; i < STATS_TOP; i++)
+		ck_assert_uint_eq(list[i].count, 2); /* 25 lines have two: any 20 of these */
+}
+END_TEST
+
+/* The time of the loop stands still: what comes a moment later is not told yet. */
+START_TEST(not_too_often)
+{
+	wait_for("a");
+	uv_update_time(&loop);
+	leases_pump(leases);
+	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+	ck_assert_uint_eq(listed, 1);
+	wait_for("b");
+	leases_pump(leases);
+	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+	ck_assert_uint_eq(listed, 1);
+	await_lines(2);
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, lines_by_their_length);
+	tcase_add_test(tests, the_last_one_goes);
+	tcase_add_test(tests, only_the_longest);
+	tcase_add_test(tests, not_too_often);
+}
+
+int main(void)
+{
+	return run_suite("lease_line_stats", add_all);
+}

@@ -1,0 +1,172 @@
+/* Gauges that are made of what several workers see, what is told of reloads, and the two formats. test_metrics.c has the rest. */
+#include "clock.h"
+#include "metrics_world.h"
+
+#include <time.h>
+#include <unistd.h>
+
+/* Three masters: two must vote. The worker counts that sees the fewest, not what each master is for all of them. */
+START_TEST(a_quorum_is_one_in_every_worker)
+{
+	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
+
+	assert_line("redlockd_masters 3");
+	assert_line("redlockd_masters_needed 2");
+	ck_assert_uint_eq(metrics_voting(), 0);
+	assert_line("redlockd_quorum 0");
+	for (size_t m = 0; m < 3; m++)
+		metrics_set(&first->masters[m].up, 1);
+	metrics_set(&second->masters[1].up, 1);
+	assert_line("redlockd_masters_voting 1");
+	assert_line("redlockd_quorum 0");
+	metrics_set(&second->masters[2].up, 1);
+	assert_line("redlockd_masters_voting 2");
+	assert_line("redlockd_quorum 1");
+	metrics_set(&first->masters[1].up, 0); /* each has two, though only one of them is the same */
+	assert_line("redlockd_masters_voting 2");
+	assert_line("redlockd_quorum 1");
+}
+END_TEST
+
+START_TEST(bars_are_counted_down)
+{
+	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
+	const char *name = "redlockd_master_bar_remaining_seconds{master=\"redis://[::1]:7\"}";
+	uint64_t now_us = clock_now_us();
+
+	assert_line("redlockd_master_bar_remaining_seconds{master=\"redis://[::1]:7\"} 0");
+	metrics_set(&first->masters[2].bar_until_us, now_us + 50000000);
+	metrics_set(&second->masters[2].bar_until_us, now_us + 100000000); /* the last one to end counts */
+	double before = value_of(name);
+	ck_assert_double_gt(before, 60);
+	ck_assert_double_le(before, 100);
+	usleep(1000);
+	ck_assert_double_lt(value_of(name), before);
+	metrics_set(&second->masters[2].bar_until_us, now_us - 1); /* over, but not yet noticed */
+	metrics_set(&first->masters[2].bar_until_us, 0);
+	assert_line("redlockd_master_bar_remaining_seconds{master=\"redis://[::1]:7\"} 0");
+}
+END_TEST
+
+START_TEST(the_oldest_wait_is_the_oldest_of_all_workers)
+{
+	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
+	uint64_t now_us = clock_now_us();
+
+	assert_line("redlockd_wait_oldest_seconds 0");
+	metrics_set(&second->waiting_since_us, now_us - 5000000);
+	ck_assert_double_ge(value_of("redlockd_wait_oldest_seconds"), 5);
+	ck_assert_double_lt(value_of("redlockd_wait_oldest_seconds"), 65);
+	metrics_set(&first->waiting_since_us, now_us - 70000000);
+	ck_assert_double_ge(value_of("redlockd_wait_oldest_seconds"), 70);
+	metrics_set(&first->waiting_since_us, 0);
+	ck_assert_double_lt(value_of("redlockd_wait_oldest_seconds"), 65);
+	metrics_set(&second->waiting_since_us, clock_now_us() + 1000000); /* as if read between two looks at the clock */
+	assert_line("redlockd_wait_oldest_seconds 0");
+}
+END_TEST
+
+START_TEST(what_is_under_way_is_summed_and_limits_are_not)
+{
+	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
+
+	metrics_add(&first->masters[1].in_flight, 3);
+	metrics_add(&second->masters[1].in_flight, 4);
+	metrics_add(&second->masters[1].in_flight, (uint64_t)-1);
+	metrics_add(&first->queued, 10);
+	metrics_add(&second->queued, 1);
+	metrics_set(&first->waiters_limit, 8000); /* of the process, not of a worker */
+	metrics_set(&second->waiters_limit, 8000);
+	metrics_add(&first->holds_lost[LEASE_NOT_OWNER], 1);
+	metrics_add(&second->holds_lost[LEASE_NOT_OWNER], 1);
+	metrics_add(&second->holds_lost[LEASE_EXPIRED], 5);
+	assert_line("redlockd_master_commands_in_flight{master=\"unix:/tmp/a\\\"b\\\\c\\nd\"} 6");
+	assert_line("redlockd_master_commands_in_flight{master=\"redis://[::1]:7\"} 0");
+	assert_line("redlockd_operations_queued 11");
+	assert_line("redlockd_waiters_limit 8000");
+	assert_line("redlockd_holds_lost_total{code=\"not-owner\"} 2");
+	assert_line("redlockd_holds_lost_total{code=\"lease-expired\"} 5");
+	assert_line("redlockd_holds_lost_total{code=\"no-quorum\"} 0");
+	assert_line("redlockd_draining 0");
+	metrics_set(&second->draining, 1);
+	assert_line("redlockd_draining 1");
+}
+END_TEST
+
+START_TEST(reloads_are_remembered)
+{
+	double start = (double)time(NULL);
+
+	metrics_note_reload(true);
+	double read = value_of("redlockd_config_reload_timestamp_seconds");
+	ck_assert_double_ge(read, start);
+	ck_assert_double_le(read, (double)time(NULL) + 1);
+	assert_line("redlockd_config_reload_successful 1");
+	assert_line("redlockd_config_reload_failures_total 0");
+	metrics_note_reload(false);
+	metrics_note_reload(false);
+	assert_line("redlockd_config_reload_successful 0");
+	assert_line("redlockd_config_reload_failures_total 2");
+	ck_assert_double_eq(value_of("redlockd_config_reload_timestamp_seconds"), read);
+	metrics_note_reload(true);
+	assert_line("redlockd_config_reload_successful 1");
+	assert_line("redlockd_config_reload_failures_total 2");
+	ck_assert_double_gt(value_of("redlockd_config_reload_timestamp_seconds"), read);
+}
+END_TEST
+
+START_TEST(heads_name_what_the_format_wants)
+{
+	char *text = render(), *open = render_as(EXPOSITION_OPENMETRICS);
+
+	ck_assert_ptr_nonnull(strstr(text, "# HELP redlockd_split_retries_total Tries made again"));
+	ck_assert_ptr_nonnull(strstr(text, "# TYPE redlockd_split_retries_total counter\n"));
+	ck_assert_ptr_null(strstr(text, "# EOF"));
+	ck_assert_ptr_nonnull(strstr(open, "# HELP redlockd_split_retries Tries made again"));
+	ck_assert_ptr_nonnull(strstr(open, "# TYPE redlockd_split_retries counter\nredlockd_split_retries_total 0\n"));
+	ck_assert_ptr_null(strstr(open, "# TYPE redlockd_split_retries_total"));
+	ck_assert_ptr_nonnull(strstr(open, "# TYPE redlockd_quorum gauge\n"));
+	ck_assert_str_eq(open + strlen(open) - 7, "\n# EOF\n");
+	ck_assert_str_eq(exposition_type(EXPOSITION_PROMETHEUS), "text/plain; version=0.0.4; charset=utf-8");
+	ck_assert_str_eq(exposition_type(EXPOSITION_OPENMETRICS), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+	free(text);
+	free(open);
+}
+END_TEST
+
+/* The bounds that others compute with are those that are shown. */
+START_TEST(bounds_are_told)
+{
+	struct histogram histogram = {.is_long = false};
+
+	for (size_t i = 0; i < METRICS_BUCKETS; i++) {
+		histogram_observe(&histogram, metrics_bound_us(i));
+		ck_assert_uint_eq(histogram.buckets[i], 1);
+	}
+	ck_assert_uint_eq(metrics_bound_us(METRICS_BUCKETS), UINT64_MAX);
+	ck_assert_uint_eq(metrics_workers(), 2);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("metrics_gauges");
+	TCase *all = tcase_create("all");
+
+	tcase_set_timeout(all, 60);
+	tcase_add_checked_fixture(all, metrics_set_up, NULL);
+	tcase_add_test(all, a_quorum_is_one_in_every_worker);
+	tcase_add_test(all, bars_are_counted_down);
+	tcase_add_test(all, the_oldest_wait_is_the_oldest_of_all_workers);
+	tcase_add_test(all, what_is_under_way_is_summed_and_limits_are_not);
+	tcase_add_test(all, reloads_are_remembered);
+	tcase_add_test(all, heads_name_what_the_format_wants);
+	tcase_add_test(all, bounds_are_told);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_set_fork_status(runner, CK_FORK); /* metrics_init() is for once per process */
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

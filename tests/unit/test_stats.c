@@ -1,0 +1,303 @@
+/* What GET /stats shows, over several workers and with the time as the test says: sums, the two lists, and whom they are shown to. */
+#include "stats.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORKERS = 4, MASTERS = 15 };
+#define START_US UINT64_C(1000000000)
+#define INTERVAL_US (STATS_INTERVAL_MS * UINT64_C(1000))
+
+static struct stats_point points[STATS_POINTS];
+static struct stats_resource list[STATS_TOP];
+static size_t listed;
+
+/* Each test is a process of its own. */
+static void set_up(void)
+{
+	static const char *const addresses[MASTERS] = {"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"};
+
+	metrics_init(WORKERS, MASTERS, addresses);
+	stats_init(MASTERS, START_US);
+}
+
+static void answer(size_t worker, enum lease_call call, const char *resource, enum lease_status status)
+{
+	struct lease_request request = {.call = call, .resource_len = (uint16_t)strlen(resource)};
+
+	memcpy(request.resource, resource, request.resource_len);
+	stats_note_answer(stats_worker(worker), &request, status);
+}
+
+static bool all_pass(void *arg, const char *resource, size_t len)
+{
+	(void)arg;
+	(void)resource;
+	return len > 0;
+}
+
+static bool begins_with(void *arg, const char *resource, size_t len)
+{
+	const char *prefix = arg;
+
+	return len >= strlen(prefix) && memcmp(resource, prefix, strlen(prefix)) == 0;
+}
+
+static void assert_place(size_t place, const char *name, uint32_t count)
+{
+	ck_assert_uint_lt(place, listed);
+	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s", (int)list[place].len, list[place].name);
+	ck_assert_uint_eq(list[place].count, count);
+}
+
+static struct stats_resource line_of(const char *name, uint32_t count, uint64_t oldest_us)
+{
+	struct stats_resource line = {.len = (uint16_t)strlen(name), .count = count, .oldest_us = oldest_us};
+
+	memcpy(line.name, name, line.len);
+	return line;
+}
+
+/* ---- the series ---- */
+
+START_TEST(counters_of_all_workers_are_summed)
+{
+	for (size_t w = 0; w < WORKERS; w++) {
+		struct metrics *metrics = metrics_worker(w);
+		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_OK], 1);
+		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_LOCKED], 2);
+		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_SPLIT_VOTE], 3);
+		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_NO_QUORUM], 4);
+		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_DRAINING], 5);
+		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_TOO_MANY], 6);
+		metrics_add(&metrics->outcomes[LEASE_EXTEND][LEASE_OK], 7);
+		metrics_add(&metrics->outcomes[LEASE_RELEASE][LEASE_OK], 8);
+		metrics_add(&metrics->outcomes[LEASE_FORCE][LEASE_OK], 9);
+		metrics_add(&metrics->outcomes[LEASE_INSPECT][LEASE_OK], 1000);
+		metrics_add(&metrics->outcomes[LEASE_EXTEND][LEASE_NOT_OWNER], 1000); /* also of those that hold: it is the answers that count */
+		metrics_add(&metrics->holds_lost[LEASE_NO_QUORUM], 10);
+		metrics_add(&metrics->holds_lost[LEASE_EXPIRED], 20);
+		metrics_set(&metrics->waiters, 11);
+		histogram_observe(&metrics->latency[LEASE_ACQUIRE], 700);
+		histogram_observe(&metrics->latency[LEASE_EXTEND], 7);
+		answer(w, LEASE_EXTEND, "a", LEASE_NOT_OWNER);
+		answer(w, LEASE_RELEASE, "a", LEASE_EXPIRED);
+		answer(w, LEASE_EXTEND, "a", LEASE_NO_QUORUM);
+		answer(w, LEASE_FORCE, "a", LEASE_EXPIRED);
+		answer(w, LEASE_INSPECT, "a", LEASE_OK);
+	}
+	stats_tick(START_US + INTERVAL_US);
+	ck_assert_uint_eq(stats_read_series(points), 1);
+	static const uint32_t wanted[STATS_COUNTS] = {[STATS_GRANTED] = 4, [STATS_LOCKED] = 8, [STATS_SPLIT_VOTE] = 12, [STATS_NO_QUORUM] = 16,
+						      [STATS_OTHER] = 44, [STATS_EXTENDED] = 28, [STATS_RELEASED] = 32, [STATS_LOST] = 128};
+	for (size_t c = 0; c < STATS_COUNTS; c++)
+		ck_assert_msg(points[0].counts[c] == wanted[c], "%zu: %u", c, points[0].counts[c]);
+	ck_assert_uint_eq(points[0].waiters, 44);
+	ck_assert_uint_eq(points[0].p50_us, 750);
+	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+	ck_assert_uint_eq(listed, 0); /* none of these was an acquisition */
+}
+END_TEST
+
+START_TEST(a_master_votes_if_every_worker_says_so)
+{
+	for (size_t w = 0; w < WORKERS; w++)
+		for (size_t m = 0; m < MASTERS; m++)
+			metrics_set(&metrics_worker(w)->masters[m].up, m < 14 || w != 2);
+	histogram_observe(&metrics_worker(3)->masters[14].rtt, 150);
+	stats_tick(START_US + INTERVAL_US);
+	stats_read_series(points);
+	for (size_t m = 0; m < MASTERS; m++) {
+		ck_assert_int_eq(points[0].voting[m], m < 14);
+		ck_assert_uint_eq(points[0].rtt_us[m], m < 14 ? STATS_NONE : 150);
+	}
+}
+END_TEST
+
+/* Not too early; late by itself, the next one comes when it would have; and after a long sleep there is one, not hundreds. */
+START_TEST(ticks_keep_their_grid)
+{
+	uint64_t due_us = START_US + INTERVAL_US;
+
+	ck_assert_uint_eq(stats_pause_us(START_US), INTERVAL_US);
+	stats_tick(due_us - 1);
+	ck_assert_uint_eq(stats_read_series(points), 0);
+	ck_assert_uint_eq(stats_pause_us(due_us - 1), 1);
+	ck_assert_uint_eq(stats_pause_us(due_us), 0);
+	stats_tick(due_us + 300000);
+	ck_assert_uint_eq(stats_read_series(points), 1);
+	ck_assert_uint_eq(stats_pause_us(due_us + 300000), INTERVAL_US - 300000);
+	stats_tick(due_us + 300001);
+	ck_assert_uint_eq(stats_read_series(points), 1);
+	stats_tick(due_us + 1000 * INTERVAL_US);
+	ck_assert_uint_eq(stats_read_series(points), 2);
+	ck_assert_uint_eq(stats_pause_us(due_us + 1000 * INTERVAL_US), INTERVAL_US);
+	ck_assert_uint_eq(stats_uptime_ms(START_US + 1234567), 1234);
+}
+END_TEST
+
+/* ---- resources ---- */
+
+START_TEST(hottest_of_all_workers)
+{
+	char name[16];
+
+	for (size_t w = 0; w < WORKERS; w++) {
+		for (unsigned i = 0; i < 10; i++)
+			answer(w, LEASE_ACQUIRE, "everywhere", i < 3 ? LEASE_OK : i < 5 ? LEASE_LOCKED : i < 6 ? LEASE_TOO_MANY : LEASE_NO_QUORUM);
+		for (unsigned i = 0; i < 12 + w; i++) {
+			snprintf(name, sizeof(name), "of/%zu", w);
+			answer(w, LEASE_ACQUIRE, name, LEASE_OK);
+		}
+		for (unsigned i = 0; i < 10; i++) {
+			snprintf(name, sizeof(name), "once/%zu%u", w, i);
+			answer(w, LEASE_ACQUIRE, name, LEASE_OK);
+		}
+	}
+	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+	ck_assert_uint_eq(listed, STATS_TOP);
+	assert_place(0, "everywhere", 40);
+	ck_assert_uint_eq(list[0].refused, 12);
+	assert_place(1, "of/3", 15);
+	assert_place(4, "of/0", 12);
+	assert_place(5, "once/00", 1); /* equal ones by name */
+	assert_place(19, "once/14", 1);
+}
+END_TEST
+
+/* What the caller may not see takes no place away from what he may. */
+START_TEST(others_names_are_not_told)
+{
+	char name[16];
+
+	for (unsigned n = 0; n < 40; n++)
+		for (unsigned i = 0; i <= n; i++) {
+			snprintf(name, sizeof(name), "theirs/%u", n);
+			answer(0, LEASE_ACQUIRE, name, LEASE_OK);
+		}
+	answer(0, LEASE_ACQUIRE, "mine/1", LEASE_OK);
+	answer(3, LEASE_ACQUIRE, "mine/1", LEASE_LOCKED);
+	answer(3, LEASE_ACQUIRE, "mine/2", LEASE_LOCKED);
+	static char mine[] = "mine/", nobodys[] = "nobody's/";
+	ck_assert(stats_read_hottest(begins_with, mine, list, &listed));
+	ck_assert_uint_eq(listed, 2);
+	assert_place(0, "mine/1", 2);
+	assert_place(1, "mine/2", 1);
+	ck_assert(stats_read_hottest(begins_with, nobodys, list, &listed));
+	ck_assert_uint_eq(listed, 0);
+}
+END_TEST
+
+/* Ten seconds are five ticks; a minute later nothing is left. */
+START_TEST(hottest_are_of_the_last_minute)
+{
+	uint64_t now_us = START_US;
+
+	answer(1, LEASE_ACQUIRE, "a", LEASE_OK);
+	for (unsigned tick = 1; tick < 30; tick++) {
+		stats_tick(now_us += INTERVAL_US);
+		ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+		ck_assert_uint_eq(listed, 1);
+	}
+	stats_tick(now_us += INTERVAL_US);
+	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+	ck_assert_uint_eq(listed, 0);
+}
+END_TEST
+
+START_TEST(lines_of_all_workers)
+{
+	struct stats_resource first[] = {line_of("a", 5, 700), line_of("b", 3, 100)}, second[] = {line_of("b", 4, 50), line_of("c", 1, 20)};
+	static char a[] = "a";
+
+	stats_note_lines(stats_worker(0), first, 2);
+	stats_note_lines(stats_worker_of(metrics_worker(2)), second, 2);
+	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+	ck_assert_uint_eq(listed, 3);
+	assert_place(0, "b", 7);
+	ck_assert_uint_eq(list[0].oldest_us, 50);
+	assert_place(1, "a", 5);
+	ck_assert_uint_eq(list[1].oldest_us, 700);
+	assert_place(2, "c", 1);
+	ck_assert(stats_read_waiting(begins_with, a, list, &listed));
+	ck_assert_uint_eq(listed, 1);
+	stats_note_lines(stats_worker(0), first, 0);
+	stats_note_lines(stats_worker(2), second, 1);
+	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+	ck_assert_uint_eq(listed, 1);
+	assert_place(0, "b", 4);
+}
+END_TEST
+
+/* ---- threads ---- */
+
+enum { THREAD_ROUNDS = 20000 };
+
+static void *run_worker(void *arg)
+{
+	size_t worker = (size_t)(uintptr_t)arg;
+	struct stats_resource line = line_of("line", 1, 1);
+
+	for (unsigned i = 0; i < THREAD_ROUNDS; i++) {
+		answer(worker, LEASE_ACQUIRE, "shared", i % 2 == 0 ? LEASE_OK : LEASE_LOCKED);
+		answer(worker, LEASE_EXTEND, "shared", LEASE_EXPIRED);
+		if (i % 16 == 0)
+			stats_note_lines(stats_worker(worker), &line, i % 32 == 0);
+	}
+	return NULL;
+}
+
+/* Workers count, the main thread ticks, somebody reads: for ThreadSanitizer, and nothing is lost. */
+START_TEST(all_threads_at_once)
+{
+	pthread_t threads[WORKERS];
+	uint32_t lost = 0;
+	uint64_t now_us = START_US;
+
+	for (size_t w = 0; w < WORKERS; w++)
+		ck_assert_int_eq(pthread_create(&threads[w], NULL, run_worker, (void *)(uintptr_t)w), 0);
+	for (unsigned i = 0; i < 20; i++) { /* less than a minute */
+		stats_tick(now_us += INTERVAL_US);
+		stats_read_series(points);
+		ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+		ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+	}
+	for (size_t w = 0; w < WORKERS; w++)
+		pthread_join(threads[w], NULL);
+	stats_tick(now_us + INTERVAL_US);
+	size_t count = stats_read_series(points);
+	for (size_t i = 0; i < count; i++)
+		lost += points[i].counts[STATS_LOST];
+	ck_assert_uint_eq(lost, WORKERS * THREAD_ROUNDS);
+	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+	assert_place(0, "shared", WORKERS * THREAD_ROUNDS);
+	ck_assert_uint_eq(list[0].refused, WORKERS * THREAD_ROUNDS / 2);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("stats");
+	TCase *all = tcase_create("all");
+
+	tcase_set_timeout(all, 60);
+	tcase_add_checked_fixture(all, set_up, NULL);
+	tcase_add_test(all, counters_of_all_workers_are_summed);
+	tcase_add_test(all, a_master_votes_if_every_worker_says_so);
+	tcase_add_test(all, ticks_keep_their_grid);
+	tcase_add_test(all, hottest_of_all_workers);
+	tcase_add_test(all, others_names_are_not_told);
+	tcase_add_test(all, hottest_are_of_the_last_minute);
+	tcase_add_test(all, lines_of_all_workers);
+	tcase_add_test(all, all_threads_at_once);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_set_fork_status(runner, CK_FORK); /* metrics_init() is for once per process */
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,239 @@
+/* The space-saving counters, against exact counts of the same stream. */
+#include "stats_hot.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES = 5000, ROUNDS = 100000, HOT = 20 };
+
+static struct stats_hot hot;
+static struct stats_resource list[STATS_HOT_COUNTERS];
+static uint32_t exact[NAMES], state;
+
+static void set_up(void)
+{
+	memset(&hot, 0, sizeof(hot));
+	memset(exact, 0, sizeof(exact));
+	state = 1;
+}
+
+static void count(const char *name, unsigned times, bool refused)
+{
+	for (unsigned i = 0; i < times; i++)
+		stats_hot_count(&hot, name, strlen(name), refused);
+}
+
+/* What is told of a name; zeros where nothing is. */
+static struct stats_resource told(const char *name)
+{
+	size_t n = stats_hot_read(&hot, list);
+
+	for (size_t i = 0; i < n; i++)
+		if (list[i].len == strlen(name) && memcmp(list[i].name, name, list[i].len) == 0)
+			return list[i];
+	return (struct stats_resource){.len = 0};
+}
+
+static uint32_t draw(uint32_t below)
+{
+	state ^= state << 13; /* xorshift: the same numbers each time */
+	state ^= state >> 17;
+	state ^= state << 5;
+	return state % below;
+}
+
+/* A number by Zipf's law, about: k comes as often as 1 ÷ (k + 1). */
+static unsigned draw_skewed(void)
+{
+	return draw(1U << draw(13));
+}
+
+static void count_number(unsigned number, bool refused)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "name/%u", number);
+	count(name, 1, refused);
+	exact[number]++;
+}
+
+static struct stats_resource told_number(unsigned number)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "name/%u", number);
+	return told(name);
+}
+
+START_TEST(empty)
+{
+	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
+	stats_hot_turn(&hot);
+	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
+}
+END_TEST
+
+START_TEST(few_are_counted_exactly)
+{
+	char longest[LEASE_RESOURCE_MAX];
+
+	memset(longest, 'x', sizeof(longest));
+	count("a", 120, true);
+	count("a", 20, false);
+	count("b", 3, false);
+	count("ab", 1, true); /* begins as another one does */
+	stats_hot_count(&hot, longest, sizeof(longest), false);
+	stats_hot_count(&hot, longest, sizeof(longest) - 1, false);
+	ck_assert_uint_eq(stats_hot_read(&hot, list), 5);
+	ck_assert_uint_eq(told("a").count, 140);
+	ck_assert_uint_eq(told("a").refused, 120);
+	ck_assert_uint_eq(told("b").count, 3);
+	ck_assert_uint_eq(told("b").refused, 0);
+	ck_assert_uint_eq(told("ab").count, 1);
+	ck_assert_uint_eq(told("ab").refused, 1);
+	ck_assert_uint_eq(list[3].len, LEASE_RESOURCE_MAX);
+	ck_assert_mem_eq(list[3].name, longest, sizeof(longest));
+}
+END_TEST
+
+/* 64 of them are exact, with none left over. */
+START_TEST(as_many_as_there_are_counters)
+{
+	for (unsigned round = 0; round < 50; round++)
+		for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
+			count_number(n, n % 2 == 0);
+	ck_assert_uint_eq(stats_hot_read(&hot, list), STATS_HOT_COUNTERS);
+	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++) {
+		ck_assert_uint_eq(told_number(n).count, 50);
+		ck_assert_uint_eq(told_number(n).refused, n % 2 == 0 ? 50 : 0);
+	}
+}
+END_TEST
+
+/* The promise of the algorithm: never too much, at most rounds ÷ 64 too little, and who has more than that is there. */
+START_TEST(a_skewed_stream_keeps_the_bounds)
+{
+	unsigned large = 0;
+
+	for (unsigned i = 0; i < ROUNDS; i++)
+		count_number(draw_skewed(), i % 3 == 0);
+	for (unsigned n = 0; n < NAMES; n++) {
+		struct stats_resource got = told_number(n);
+		ck_assert_uint_le(got.count, exact[n]);
+		ck_assert_uint_le(got.refused, got.count);
+		ck_assert_uint_le(exact[n] - got.count, ROUNDS / STATS_HOT_COUNTERS);
+		large += exact[n] > ROUNDS / STATS_HOT_COUNTERS;
+		if (exact[n] > ROUNDS / STATS_HOT_COUNTERS)
+			ck_assert_uint_gt(got.count, 0);
+	}
+	ck_assert_uint_ge(large, 5); /* else nothing was asked */
+}
+END_TEST
+
+static int compare_exact(const void *a, const void *b)
+{
+	uint32_t one = exact[*(const unsigned *)a], other = exact[*(const unsigned *)b];
+
+	return one < other ? 1 : one > other ? -1 : 0;
+}
+
+/* Hot ones under a flood of names that come once each, over several turns: all are found, at their places, and nearly exact. */
+START_TEST(the_hot_ones_are_found_in_a_flood)
+{
+	unsigned order[NAMES];
+
+	for (unsigned i = 0, once = HOT; i < ROUNDS; i++) {
+		if (i % (ROUNDS / 4) == ROUNDS / 4 - 1)
+			stats_hot_turn(&hot);
+		if (draw(2) == 0)
+			count_number(HOT + once++ % (NAMES - HOT), false);
+		else
+			count_number(draw(HOT) * draw(HOT) / HOT, true);
+	}
+	for (unsigned n = 0; n < NAMES; n++)
+		order[n] = n;
+	qsort(order, NAMES, sizeof(order[0]), compare_exact);
+	for (unsigned k = 0; k < 10; k++) {
+		struct stats_resource got = told_number(order[k]);
+		ck_assert_uint_le(got.count, exact[order[k]]);
+		ck_assert_msg(got.count >= exact[order[k]] * 9 / 10, "place %u: %u of %u", k, got.count, exact[order[k]]);
+	}
+}
+END_TEST
+
+/* A name that was pushed out and comes back begins anew: what it had before is not told twice. */
+START_TEST(pushed_out_and_back)
+{
+	char name[32];
+
+	count("a", 1, true);
+	for (unsigned n = 0; n < 3 * STATS_HOT_COUNTERS; n++) {
+		snprintf(name, sizeof(name), "%u", n);
+		count(name, 2, false);
+	}
+	ck_assert_uint_eq(told("a").count, 0);
+	count("a", 1, false);
+	ck_assert_uint_eq(told("a").count, 1);
+	ck_assert_uint_eq(told("a").refused, 0);
+	ck_assert_uint_eq(stats_hot_read(&hot, list), STATS_HOT_COUNTERS);
+}
+END_TEST
+
+/* Each ten seconds are forgotten by themselves, sixty later at most. */
+START_TEST(what_is_old_is_forgotten)
+{
+	for (unsigned part = 0; part < STATS_HOT_PARTS; part++) {
+		count("a", 1U << part, true);
+		if (part < STATS_HOT_PARTS - 1)
+			stats_hot_turn(&hot);
+	}
+	ck_assert_uint_eq(told("a").count, (1U << STATS_HOT_PARTS) - 1);
+	for (unsigned part = 0; part < STATS_HOT_PARTS; part++) {
+		stats_hot_turn(&hot);
+		unsigned left = (1U << STATS_HOT_PARTS) - (2U << part);
+		ck_assert_uint_eq(told("a").count, left);
+		ck_assert_uint_eq(told("a").refused, left);
+	}
+	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
+}
+END_TEST
+
+/* What was once hot does not keep its counter from others. */
+START_TEST(a_new_minute_has_room_for_all)
+{
+	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
+		for (unsigned i = 0; i < 1000; i++)
+			count_number(n, false);
+	for (unsigned part = 0; part < STATS_HOT_PARTS; part++)
+		stats_hot_turn(&hot);
+	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
+		count_number(1000 + n, false);
+	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
+		ck_assert_uint_eq(told_number(1000 + n).count, 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("stats_hot");
+	TCase *all = tcase_create("all");
+
+	tcase_set_timeout(all, 60);
+	tcase_add_checked_fixture(all, set_up, NULL);
+	tcase_add_test(all, empty);
+	tcase_add_test(all, few_are_counted_exactly);
+	tcase_add_test(all, as_many_as_there_are_counters);
+	tcase_add_test(all, a_skewed_stream_keeps_the_bounds);
+	tcase_add_test(all, the_hot_ones_are_found_in_a_flood);
+	tcase_add_test(all, pushed_out_and_back);
+	tcase_add_test(all, what_is_old_is_forgotten);
+	tcase_add_test(all, a_new_minute_has_room_for_all);
+	suite_add_tcase(suite, all);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
