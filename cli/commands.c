@@ -338,6 +338,25 @@ static int command_masters(struct session *session)
 	return status != STATUS_OK ? status : quorate ? STATUS_OK : STATUS_UNREACHABLE;
 }
 
+/* Silent where all is well, as whoever watches over a service wants it. A "status" must be there: a 200 may come from anybody. */
+static int command_health(struct session *session)
+{
+	struct request request;
+	struct answer answer;
+
+	if (session->options->ready)
+		request_ready(&request);
+	else
+		request_health(&request);
+	session_ask_and_drop(session, &request, &answer);
+	if (answer.outcome != OUTCOME_DONE)
+		return session_fail(session, &answer);
+	const char *status = json_string_value(json_object_get(answer.json, "status"));
+	if (status == NULL || strcmp(status, session->options->ready ? "ready" : "ok") != 0)
+		return session_strange(session, &answer);
+	return session_end(print_health(answer.json, session->options->json), &answer);
+}
+
 /* ---- */
 
 /* The token, before anything is sent. */
@@ -358,6 +377,7 @@ static bool session_find_token(struct session *session)
 static int (*const commands[COMMAND_COUNT])(struct session *) = {
 	[COMMAND_ACQUIRE] = command_acquire, [COMMAND_EXTEND] = command_extend, [COMMAND_RELEASE] = command_release,
 	[COMMAND_STATUS] = command_status,   [COMMAND_LIST] = command_list,     [COMMAND_MASTERS] = command_masters,
+	[COMMAND_HEALTH] = command_health,
 };
 
 int commands_run(const struct options *options)

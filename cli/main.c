@@ -10,6 +10,8 @@
 #include "run.h"
 #include "status.h"
 
+extern const char build_commit[]; /* made by cmake/commit.cmake */
+
 /* A key that came as a variable: not for the command of run, and not for whoever looks into /proc/PID/environ later. */
 static void forget_api_key(char *value)
 {
@@ -32,12 +34,20 @@ static void warn_of_exposed_key(const struct options *options)
 			     "warning: the key goes to %s without TLS, and can be read on the way there: better use https://", exposed->text);
 }
 
+static void forget_credentials(struct options *options)
+{
+	options->credentials.api_key_file = NULL;
+	explicit_bzero(options->credentials.api_key, sizeof(options->credentials.api_key));
+}
+
 static int run(struct options *options)
 {
 	char message[CREDENTIALS_MESSAGE_MAX];
 
 	if (options->command == COMMAND_KEY_NEW || options->command == COMMAND_KEY_HASH)
 		return options->command == COMMAND_KEY_NEW ? key_command_new(options) : key_command_hash(options);
+	if (options->command == COMMAND_HEALTH)
+		forget_credentials(options); /* none is needed, and a health check goes on where a key is to be exchanged */
 	if (!credentials_load(&options->credentials, message)) {
 		report_complain("%s", message);
 		return STATUS_USAGE;
@@ -67,6 +77,6 @@ int main(int argc, char **argv)
 	if (options.command == COMMAND_HELP)
 		fputs(options_help(), stdout);
 	else
-		puts("redlockctl " REDLOCKCTL_VERSION);
+		printf("redlockctl " REDLOCKCTL_VERSION " (%s)\n", build_commit);
 	return fflush(stdout) == 0 ? STATUS_OK : STATUS_SYSTEM;
 }

@@ -18,13 +18,14 @@ enum {
 	DEFAULT_TTL_MS = 30000,
 	DEFAULT_WAIT_MS = 300000,
 	DEFAULT_TIMEOUT_MS = 5000,
+	DEFAULT_HEALTH_TIMEOUT_MS = 2000, /* whoever looks after a container gives such a command few seconds */
 	DEFAULT_KILL_AFTER_MS = 5000
 };
 
 static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_ACQUIRE] = "acquire", [COMMAND_EXTEND] = "extend", [COMMAND_RELEASE] = "release", [COMMAND_STATUS] = "status",
-	[COMMAND_LIST] = "list", [COMMAND_MASTERS] = "masters", [COMMAND_RUN] = "run", [COMMAND_KEY_NEW] = "key new",
-	[COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help", [COMMAND_VERSION] = "version",
+	[COMMAND_LIST] = "list", [COMMAND_MASTERS] = "masters", [COMMAND_HEALTH] = "health", [COMMAND_RUN] = "run",
+	[COMMAND_KEY_NEW] = "key new", [COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help", [COMMAND_VERSION] = "version",
 };
 
 /* ---- messages ---- */
@@ -230,6 +231,8 @@ static bool check_all(struct options *options, const struct options_environment 
 		return fail(options, "%s needs a NAME", command_names[options->command]);
 	if (!options->wait_given)
 		options->wait_ms = options->command == COMMAND_RUN ? DEFAULT_WAIT_MS : 0;
+	if (options->command == COMMAND_HEALTH && !options->timeout_given)
+		options->timeout_ms = DEFAULT_HEALTH_TIMEOUT_MS;
 	if (!options->kill_after_given)
 		options->kill_after_ms = options->ttl_ms / 3 < DEFAULT_KILL_AFTER_MS ? options->ttl_ms / 3 : DEFAULT_KILL_AFTER_MS;
 	if ((options->command == COMMAND_EXTEND || options->command == COMMAND_RELEASE) && !check_token(options, environment->token))

@@ -16,6 +16,7 @@ enum command {
 	COMMAND_STATUS,
 	COMMAND_LIST,
 	COMMAND_MASTERS,
+	COMMAND_HEALTH,
 	COMMAND_RUN,
 	COMMAND_KEY_NEW,
 	COMMAND_KEY_HASH,
@@ -33,7 +34,7 @@ struct options {
 	const char *name;
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
-	bool wait_given, kill_after_given, json, verbose, wait_all, force;
+	bool wait_given, kill_after_given, timeout_given, json, verbose, wait_all, force, ready;
 	struct credentials credentials; /* credentials_load() has still to read its files */
 	int held_status;
 	uint64_t limit;         /* of list; 0: all */

@@ -65,6 +65,7 @@ static const char *take_kill_after(struct options *options, const char *value)
 
 static const char *take_timeout(struct options *options, const char *value)
 {
+	options->timeout_given = true;
 	return take_duration(value, 10, 3600000, &options->timeout_ms);
 }
 
@@ -208,6 +209,13 @@ static const char *take_force(struct options *options, const char *value)
 	return NULL;
 }
 
+static const char *take_ready(struct options *options, const char *value)
+{
+	(void)value;
+	options->ready = true;
+	return NULL;
+}
+
 static const char *take_verbose(struct options *options, const char *value)
 {
 	(void)value;
@@ -241,6 +249,7 @@ static const struct option_row rows[] = {
 	{"token-file", 0, true, false, IN_ACQUIRE | IN_EXTEND | IN_RELEASE, take_token_file},
 	{"token", 0, true, true, IN_EXTEND | IN_RELEASE, take_token},
 	{"force", 0, false, false, IN_RELEASE, take_force},
+	{"ready", 0, false, false, IN_HEALTH, take_ready},
 	{"prefix", 0, true, false, IN_LIST | IN_KEY_NEW, take_prefix},
 	{"limit", 0, true, false, IN_LIST, take_limit},
 	{"name", 0, true, false, IN_KEY_NEW, take_key_name},

@@ -113,6 +113,11 @@ bool print_locks(const json_t *locks, bool json)
 	return print_flush();
 }
 
+bool print_health(const json_t *health, bool json)
+{
+	return !json || print_json(health);
+}
+
 static void print_warnings(const json_t *master)
 {
 	json_t *warning;

@@ -18,6 +18,7 @@ struct print_lease {
 bool print_lease(const struct print_lease *what, bool json) __attribute__((warn_unused_result));
 bool print_state(const json_t *state, bool json) __attribute__((warn_unused_result));
 bool print_locks(const json_t *locks, bool json) __attribute__((warn_unused_result));
+bool print_health(const json_t *health, bool json) __attribute__((warn_unused_result)); /* without --json nothing */
 bool print_masters(const json_t *masters, bool json) __attribute__((warn_unused_result));
 
 /* A key that was made, or only its hash. key, entry (what the file of keys is to have): may be NULL. */

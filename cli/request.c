@@ -107,6 +107,12 @@ void request_health(struct request *request)
 	strcpy(request->path, "/healthz");
 }
 
+void request_ready(struct request *request)
+{
+	request_init(request, "GET", NULL);
+	strcpy(request->path, "/readyz");
+}
+
 void request_fini(struct request *request)
 {
 	free(request->body);

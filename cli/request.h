@@ -25,6 +25,7 @@ void request_status(struct request *request, const char *name);
 void request_list(struct request *request, const char *prefix, uint64_t limit, const char *cursor);
 void request_masters(struct request *request);
 void request_health(struct request *request);
+void request_ready(struct request *request);
 void request_fini(struct request *request);
 
 #endif

@@ -58,6 +58,7 @@ _redlockctl_offer_options() {
 	release) _redlockctl_offer --token-file --token --force ;;
 	key) _redlockctl_offer_key_options ;;
 	list) _redlockctl_offer --prefix --limit ;;
+	health) _redlockctl_offer --ready ;;
 	"") _redlockctl_offer --version ;;
 	esac
 }
@@ -111,7 +112,7 @@ _redlockctl() {
 	elif [[ $word == -* ]]; then
 		_redlockctl_offer_options
 	elif [[ -z $command ]]; then
-		_redlockctl_offer run acquire extend release status list masters key help version
+		_redlockctl_offer run acquire extend release status list masters health key help version
 	elif [[ $command == key && -z $second ]]; then
 		_redlockctl_offer new hash
 	elif [[ $command == @(run|acquire|extend|release|status) ]]; then

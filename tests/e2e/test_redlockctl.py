@@ -73,6 +73,7 @@ def test_lease_that_nobody_reads_is_given_back(service, resource, options):
     (["acquire", "a", "--server", "http://x"], "port"), (["status", "a", "--ttl", "1s"], "--ttl"), (["release", "a"], "REDLOCK_TOKEN"), (["status", "a", "--key", "x"], "--cert"),
     (["status", "a", "--key-file", "/nowhere"], "/nowhere"), (["status", "a", "--cacert", "/nowhere"], "/nowhere"), (["key"], "new or hash"), (["key", "old"], "new or hash"),
     (["key", "new", "--right", "root"], "--right 'root'"), (["key", "new", "-s", "http://x:1"], "--server"), (["status", "a", "--server", "https://x"], "port"),
+    (["health", "a"], "NAME"), (["masters", "--ready"], "--ready"), (["health", "--key", "x"], "--cert"),
     (["release", "a", "--token", "deadbeef"], "--token"), (["release", "a", "--token-file", "/nowhere"], "--token-file"), (["run", "a"], "command"),
     (["run", "a", "--"], "command"), (["run", "a", "true"], "--"), (["run", "a", "--ttl", "10ms", "--", "true"], "--ttl"),
     (["run", "a", "--kill-after", "20s", "--", "true"], "--kill-after"), (["run", "a", "--token", "x", "--", "true"], "--token"),
