@@ -1,5 +1,5 @@
 /* One worker: a thread with one libuv loop, in which live one HTTP daemon, one connection to each master, and the
- * timers. Workers share nothing but counters: a second worker is to the first what a second replica is. */
+ * timers. Workers share nothing but counters and what /stats shows: a second worker is to the first what a second replica is. */
 #ifndef WORKER_H
 #define WORKER_H
 

@@ -320,6 +320,17 @@ def test_the_oldest_wait(lab, crowd):  # noqa: F811
     assert value(service, "waiters") == 0
 
 
+@pytest.mark.parametrize("wait_ms", [1, 300])
+def test_a_wait_is_no_slow_answer(lab, crowd, wait_ms):  # noqa: F811
+    """Also one that runs out without a call: it is in the figures of waits and not in those of answers."""
+    service = lab.service(3)
+    service.acquire("x", 60000)
+    answers, waits = 'lease_duration_seconds_count{op="acquire"}', 'wait_seconds_count{result="timeout"}'
+    assert (value(service, answers), value(service, waits)) == (1, 0)
+    assert crowd.wait(service, "x", wait_ms=wait_ms).answer().status == 409
+    assert (value(service, answers), value(service, waits)) == (1, 1)
+
+
 def test_holds_that_are_lost(lab, crowd):  # noqa: F811
     service = lab.service(3)
 
