@@ -1,0 +1,42 @@
+// A caller by the types that openapi-typescript makes from openapi.yaml: takes a lock, is refused a second time, extends, looks, releases.
+// Prints one word for each step; test_generated.py reads them. The types are part of the test: a comment @ts-expect-error is an error where there is none.
+import createClient from "openapi-fetch";
+import type { components, paths } from "./schema.js";
+
+type Lease = components["schemas"]["Lease"];
+
+const [baseUrl = "", resource = ""] = process.argv.slice(2);
+const redlockd = createClient<paths>({ baseUrl });
+const path = { resource };
+
+const acquired = await redlockd.POST("/locks", { body: { resource, ttl_ms: 30000, wait_ms: 0, hold: false } });
+if (acquired.error) throw new Error(acquired.error.detail);
+const lease: Lease = acquired.data as Lease; // the other one is a line of a stream, with hold: true
+console.log("acquired", acquired.response.status, lease.fence > 0 && lease.validity_ms < 30000);
+
+const refused = await redlockd.POST("/locks", { body: { resource, wait_ms: 0, hold: false } });
+if (refused.error?.code !== "locked") throw new Error("not refused");
+// @ts-expect-error a locked problem has no list of errors
+refused.error.errors;
+const { retry_after_ms, holder, votes } = refused.error;
+console.log("refused", refused.response.status, true, refused.error.code, retry_after_ms > 0, holder?.fence === lease.fence, votes.needed);
+
+const header = { "Lock-Token": lease.token };
+const extended = await redlockd.PUT("/locks/{resource}", { params: { path, header }, body: { ttl_ms: 60000 } });
+if (extended.error) throw new Error(extended.error.detail);
+console.log("extended", extended.response.status, extended.data.validity_ms > 30000, extended.data.fence === lease.fence);
+
+const held = await redlockd.GET("/locks/{resource}", { params: { path } });
+if (held.error) throw new Error(held.error.detail);
+console.log("inspected", held.data.held, held.data.fence === lease.fence);
+
+const released = await redlockd.DELETE("/locks/{resource}", { params: { path, header } });
+console.log("released", released.response.status);
+
+const again = await redlockd.DELETE("/locks/{resource}", { params: { path, header } });
+if (again.error?.code !== "lease-expired") throw new Error("not expired");
+console.log("expired", again.response.status, true, again.error.code);
+
+const masters = await redlockd.GET("/masters");
+if (masters.error) throw new Error(masters.error.detail);
+console.log("masters", masters.data.quorum.voting, masters.data.masters[0]?.reason === null, typeof masters.data.masters[0]?.version === "string");
