@@ -349,7 +349,7 @@ static unsigned final_status(const struct request *request)
 /* The health of the service is asked for every few seconds, and so are its figures while somebody looks at the page. */
 static bool is_quiet(const struct route *route)
 {
-	static const char *const quiet[] = {"healthz", "readyz", "metrics", "stats"};
+	static const char *const quiet[] = {"healthz", "readyz", "metrics", "stats", "masters"};
 
 	for (size_t i = 0; route != NULL && i < sizeof(quiet) / sizeof(quiet[0]); i++)
 		if (strcmp(route->name, quiet[i]) == 0)

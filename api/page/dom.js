@@ -48,7 +48,8 @@ function wordsForSeconds(seconds) {
 	if (seconds < 60) return `${seconds.toFixed(1)} s`;
 	const whole = Math.floor(seconds), two = number => String(number).padStart(2, "0");
 	if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
-	return whole < 86400 ? `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min` : `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
+	if (whole >= 86400) return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
+	return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
 }
 
 /* Three digits that mean something. */

@@ -14,9 +14,9 @@ let resumed = -Infinity;        /* when the page was shown last: what is old the
 const mayAsk = () => !document.hidden && !locked_out;
 
 const pollers = {
-	masters: new Poller({ path: () => "/masters", every_ms: MASTERS_MS, may: mayAsk, refused: refuseMasters, taken: body => { arrive(); takeMasters(body); } }),
-	stats: new Poller({ path: () => "/stats", every_ms: STATS_MS, may: () => mayAsk() && there, refused: refusal => refuse(refusal, forgetStats, "stats-note"), taken: takeStats }),
-	locks: new Poller({ path: locksPath, every_ms: LOCKS_MS, may: () => mayAsk() && there, refused: refuseListing, taken: takeLocks }),
+	masters: new Poller({ path: () => "/masters", every_ms: MASTERS_MS, may: mayAsk, taken: arrive, refused: refuseMasters }),
+	stats: new Poller({ path: () => "/stats", every_ms: STATS_MS, may: () => mayAsk() && there, taken: takeStats, refused: refuseStats }),
+	locks: new Poller({ path: locksPath, every_ms: LOCKS_MS, may: () => mayAsk() && there, taken: takeLocks, refused: refuseListing }),
 };
 
 function kickAll() {
@@ -25,8 +25,12 @@ function kickAll() {
 
 /* ---- there, away ---- */
 
-function arrive() {
-	if (there) return;
+function arrive(body) {
+	if (!there) returnFromAway();
+	takeMasters(body);
+}
+
+function returnFromAway() {
 	if (away !== null) announce("redlockd answers again.");
 	away = null;
 	there = true;
@@ -45,10 +49,10 @@ function refuseMasters(refusal) {
 	if (pollers.masters.answered === null) forgetMasters(refusal.message);
 }
 
-function refuse(refusal, forget, note) {
+function refuseStats(refusal) {
 	if (refusal.status === 401) needKey(refusal);
-	else if (refusal.status === 403) forget(`Refused: ${refusal.message}`);
-	else say(by(note), refusal.message);
+	else if (refusal.status === 403) forgetStats(`Refused: ${refusal.message}`);
+	else say(by("stats-note"), refusal.message);
 }
 
 function refuseListing(refusal) {

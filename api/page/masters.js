@@ -65,7 +65,8 @@ function updateMaster(row, master) {
 	say(cells.rtt, wordsForMs(master.rtt_us));
 	row.bar_ends = master.bar_remaining_ms === null ? null : performance.now() + master.bar_remaining_ms;
 	cells.warnings.hidden = master.warnings.length === 0;
-	if (cells.warnings.dataset.all !== String(master.warnings)) cells.warnings.replaceChildren(...master.warnings.map(warning => make("li", {}, `Warning: ${warning}`)));
+	if (cells.warnings.dataset.all !== String(master.warnings))
+		cells.warnings.replaceChildren(...master.warnings.map(warning => make("li", {}, `Warning: ${warning}`)));
 	cells.warnings.dataset.all = String(master.warnings);
 	setClass(cells.reason_cell, master.reason || master.warnings.length ? "" : "nothing");
 	tickMaster(row);

@@ -65,7 +65,14 @@ class Poller {
 		if (!this.may()) return; /* whoever changes that kicks */
 		const start = performance.now();
 		this.running = true;
-		await this.once();
+		try {
+			await this.once();
+		} finally {
+			this.next(start);
+		}
+	}
+
+	next(start) {
 		this.running = false;
 		const pause = this.again ? 0 : Math.max(this.failures ? this.pause_ms() : 50, this.pause_ms() - (performance.now() - start));
 		this.again = false;

@@ -41,16 +41,18 @@ function summary(values) {
 }
 
 function makeLegendRow(look, name) {
-	const swatch = makeSvg("svg", { class: "swatch", viewBox: "0 0 24 8", "aria-hidden": "true" }, makeSvg("path", { class: `line ${look}`, d: "M0 4H24" }));
+	const line = makeSvg("path", { class: `line ${look}`, d: "M0 4H24" });
+	const swatch = makeSvg("svg", { class: "swatch", viewBox: "0 0 24 8", "aria-hidden": "true" }, line);
 	const cells = [rowCell("number"), rowCell("number"), rowCell("number")];
 	const row = make("tr", { role: "row" }, make("th", { role: "rowheader", scope: "row" }, swatch, name), ...cells);
 	return { row, cells };
 }
 
 function makeLegend(id, lines) {
-	const heads = ["", "now", "mean", "most"].map((name, i) => i === 0 ? make("td", { role: "cell" }) : make("th", { role: "columnheader", scope: "col", class: "number" }, name));
+	const heads = ["now", "mean", "most"].map(name => make("th", { role: "columnheader", scope: "col", class: "number" }, name));
+	const head = make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, rowCell(), ...heads));
 	const body = make("tbody", { role: "rowgroup" }, ...lines.map(line => line.row));
-	return make("table", { role: "table", class: "legend", "aria-labelledby": id }, make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...heads)), body);
+	return make("table", { role: "table", class: "legend", "aria-labelledby": id }, head, body);
 }
 
 /* A plot of some series. `series`: [[name, look], …]. Its update(lists) takes one list of numbers and nulls for each. */
@@ -59,9 +61,9 @@ function makePlot(id, title, unit, series) {
 	const legends = series.map(([name, look]) => makeLegendRow(look, name));
 	const top = make("span", { class: "plot-most" }), label = make("span", { class: "unseen" }), began = make("span");
 	const grid = makeSvg("path", { class: "grid", d: `M0 1H${PLOT_WIDTH}M0 ${PLOT_HEIGHT / 2}H${PLOT_WIDTH}M0 ${PLOT_HEIGHT - 1}H${PLOT_WIDTH}` });
-	const drawing = makeSvg("svg", { class: "plot", viewBox: `0 0 ${PLOT_WIDTH} ${PLOT_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-labelledby": `${id}-title ${id}-words` },
-		grid, ...paths.reverse());
-	paths.reverse();
+	const box = { viewBox: `0 0 ${PLOT_WIDTH} ${PLOT_HEIGHT}`, preserveAspectRatio: "none" };
+	const words = { role: "img", "aria-labelledby": `${id}-title ${id}-words` };
+	const drawing = makeSvg("svg", { class: "plot", ...box, ...words }, grid, ...[...paths].reverse()); /* the first line lies on top */
 	label.id = `${id}-words`;
 	const figure = make("figure", { id, class: "card" },
 		make("figcaption", {}, make("h3", { id: `${id}-title` }, title), make("span", { class: "soft" }, unit)),
@@ -92,7 +94,8 @@ const SPARK_WIDTH = 300, SPARK_HEIGHT = 32, SPARK_STRIP = 5;
 function makeSpark() {
 	const line = makeSvg("path", { class: "line one" }), gaps = makeSvg("path", { class: "gap" });
 	const floor = makeSvg("path", { class: "floor" });
-	const drawing = makeSvg("svg", { class: "spark", viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": "nothing measured yet" }, floor, gaps, line);
+	const box = { viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, preserveAspectRatio: "none" };
+	const drawing = makeSvg("svg", { class: "spark", ...box, role: "img", "aria-label": "nothing measured yet" }, floor, gaps, line);
 	return { drawing, line, gaps, floor };
 }
 

@@ -1,6 +1,9 @@
 /* Activity, who waits and the hottest resources, from GET /stats: this process alone. */
 
-const TILES = [["in_flight", "In flight"], ["queued", "Queued"], ["waiters", "Waiters"], ["holds", "Held by connection"], ["connections", "Connections"], ["workers", "Workers"]];
+const TILES = [
+	["in_flight", "In flight"], ["queued", "Queued"], ["waiters", "Waiters"], ["holds", "Held by connection"], ["connections", "Connections"],
+	["workers", "Workers"],
+];
 
 const sum = (...lists) => lists[0].map((value, i) => lists.reduce((total, list) => total + list[i], 0));
 const perSecond = (list, interval_ms) => list.map(count => count * 1000 / interval_ms);
@@ -8,7 +11,7 @@ const inMs = list => list.map(us => us === null ? null : us / 1000);
 
 /* What each plot shows, of `series` and the length of an interval. */
 const PLOTS = [
-	{ id: "plot-answers", title: "Locks asked for", unit: "answers per second", series: [["granted", "one"], ["locked", "two"], ["failed", "three"]],
+	{ id: "plot-answers", title: "Locks asked for", unit: "per second", series: [["granted", "one"], ["locked", "two"], ["failed", "three"]],
 	  lists: (s, ms) => [s.granted, s.locked, sum(s.split_vote, s.no_quorum, s.other)].map(list => perSecond(list, ms)) },
 	{ id: "plot-latency", title: "Time to answer", unit: "milliseconds", series: [["p50", "one"], ["p99", "two"]],
 	  lists: s => [inMs(s.p50_us), inMs(s.p99_us)] },

@@ -214,6 +214,12 @@ def gather_waiting(lab, answers):
         wait_until(lambda: waits(0), what="nobody in line")
         waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 60000})
         wait_until(lambda: waits(1), what="one in line")
+
+        def has_figures():
+            stats = service.curl("GET", "/stats").json
+            return sum(stats["series"]["granted"]) and stats["hottest"] and stats["waiting"]
+        wait_until(has_figures, what="figures of all kinds")
+        answers.ask(service, "GET", "/stats", "/stats", 200)
         seen = time.monotonic()
         answers.ask(service, "GET", "/locks/line", ONE, 200)
         least = (time.monotonic() - seen) * 1000
@@ -245,10 +251,12 @@ def gather_holding(lab, answers):
 
 def gather_operation(lab, answers):
     service = lab.service(3)
-    for path in ("/healthz", "/readyz", "/metrics", "/masters", "/openapi.yaml", "/version", "/"):
+    for path in ("/healthz", "/readyz", "/metrics", "/masters", "/stats", "/openapi.yaml", "/version", "/"):
         answers.ask(service, "GET", path, path, 200)
         head = service.curl("HEAD", path)
         assert head.status == 200 and head.body == b""
+    other = answers.ask(service, "GET", "/metrics", "/metrics", 200, headers={"Accept": "application/openmetrics-text"})
+    assert other.headers["content-type"].startswith("application/openmetrics-text;")
 
 
 def gather_mistakes(lab, answers):
