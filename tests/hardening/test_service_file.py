@@ -60,12 +60,14 @@ def test_the_program_is_where_it_is_installed():
 
 
 def test_the_options_of_the_unit_exist(tmp_path):
-    """A start with the unit's own command: only the file of the credential is another."""
+    """A start with the unit's own command: only the files of the credentials are others."""
     command = shlex.split(re.search(r"^ExecStart=(.*)", UNIT.read_text(), re.M)[1].replace("%d", str(tmp_path)))
     config = tmp_path / "redlockd.json"
     config.write_text("{}")
+    masters = tmp_path / "masters"
+    masters.touch(mode=0o600)
     done = subprocess.run([BINARY, *command[1:]], env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "--masters: missing" in done.stderr, done
+    assert done.returncode == 2 and "masters: holds no address" in done.stderr, done
 
 
 # ---- the system calls ----

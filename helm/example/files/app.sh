@@ -1,0 +1,16 @@
+# One of all replicas at a time. What the answers mean, and how long one may work: docs/clients.md.
+locks() { curl -sS --max-time 10 $REDLOCKD_CURL -w '\n%{http_code}' "$@"; }
+while :; do
+  answer=$(locks "$REDLOCKD_URL/locks" -d '{"resource":"example/minutely","ttl_ms":30000}')
+  case "$answer" in
+  *201)
+    token=$(printf %s "$answer" | sed -n 's/.*"token": *"\([0-9a-f]*\)".*/\1/p')
+    echo "it is my turn"
+    sleep "${WORK_S:-5}"
+    locks -X DELETE -H "Lock-Token: $token" "$REDLOCKD_URL/locks/example/minutely"
+    ;;
+  *409) echo "somebody else is at it" ;;
+  *) echo "not now: $answer" ;;
+  esac
+  sleep "$EVERY_S"
+done

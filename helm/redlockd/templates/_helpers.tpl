@@ -1,0 +1,177 @@
+{{- define "redlockd.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* At most 40 characters: what is put behind it must still be the name of a pod. */}}
+{{- define "redlockd.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- default $full .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Of a part (server, masters, bootstrap, test): call with (list . "server"). */}}
+{{- define "redlockd.selector" -}}
+{{- $ := index . 0 -}}
+app.kubernetes.io/name: {{ include "redlockd.name" $ }}
+app.kubernetes.io/instance: {{ $.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "redlockd.labels" -}}
+{{- $ := index . 0 -}}
+{{ include "redlockd.selector" . }}
+app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $.Release.Service }}
+app.kubernetes.io/part-of: redlockd
+helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "redlockd.serviceAccount" -}}
+{{- $own := ternary (include "redlockd.fullname" .) "default" .Values.serviceAccount.create }}
+{{- default $own .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "redlockd.image" -}}
+{{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}{{ end }}
+{{- end }}
+
+{{/* ---- names of Secrets: of those that are there, or of the chart's own ---- */}}
+{{- define "redlockd.keysSecret" -}}
+{{- if .Values.access.keysSecret }}{{ .Values.access.keysSecret }}{{ else if .Values.access.keys }}{{ include "redlockd.fullname" . }}-keys{{ end }}
+{{- end }}
+{{- define "redlockd.tlsSecret" -}}{{ .Values.tls.secret | default (printf "%s-tls" (include "redlockd.fullname" .)) }}{{- end }}
+{{- define "redlockd.clientCaSecret" -}}{{ .Values.tls.clientCaSecret | default (printf "%s-client-ca" (include "redlockd.fullname" .)) }}{{- end }}
+{{- define "redlockd.mastersSecret" -}}{{ .Values.masters.external.secret | default (printf "%s-masters" (include "redlockd.fullname" .)) }}{{- end }}
+{{- define "redlockd.passwordSecret" -}}
+{{ .Values.masters.bundled.passwordSecret | default (printf "%s-masters-password" (include "redlockd.fullname" .)) }}{{- end }}
+
+{{- define "redlockd.scheme" -}}{{ ternary "https" "http" .Values.tls.enabled }}{{- end }}
+{{- define "redlockd.url" -}}
+{{ include "redlockd.scheme" . }}://{{ include "redlockd.fullname" . }}.{{ .Release.Namespace }}.svc:{{ .Values.service.port }}
+{{- end }}
+
+{{/* ---- times ---- */}}
+{{/* How long a master that was restarted does not vote (docs/safety.md: the longest lease, its drift and 2 s), and 10 s for redlockd to find it. */}}
+{{- define "redlockd.barSeconds" -}}
+{{- $ttl := .Values.options.max_ttl_ms | default 60000 | float64 -}}
+{{- $drift := .Values.options.drift_factor | default 0.01 | float64 -}}
+{{- addf (divf (mulf $ttl (addf 1 $drift)) 1000) 12 | ceil | int64 }}
+{{- end }}
+{{- define "redlockd.preStopSeconds" -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}5{{ else }}0{{ end }}
+{{- end }}
+{{- define "redlockd.graceSeconds" -}}
+{{- $drain := ternary .Values.options.drain_ms 10000 (hasKey .Values.options "drain_ms") | float64 -}}
+{{- addf (divf $drain 1000) (include "redlockd.preStopSeconds" . | float64) 5 | ceil | int64 }}
+{{- end }}
+
+{{/* ---- the container ---- */}}
+{{/* A number of a values file is a float: 31536000000 would be written 3.1536e+10. */}}
+{{- define "redlockd.optionText" -}}
+{{- if kindIs "slice" . }}{{ join "," . }}
+{{- else if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}
+{{- else }}{{ . }}{{ end }}
+{{- end }}
+
+{{/* What every redlockd of this chart is told, wherever it listens. */}}
+{{- define "redlockd.commonArgs" -}}
+{{- $external := .Values.masters.external }}
+{{- if not .Values.masters.bundled.enabled }}
+- --masters-file=/etc/redlockd/masters/masters
+{{- end }}
+{{- if $external.caSecret }}
+- --masters-ca=/etc/redlockd/masters-ca/ca.crt
+{{- end }}
+{{- if $external.certificateSecret }}
+- --masters-cert=/etc/redlockd/masters-cert/tls.crt
+- --masters-key=/etc/redlockd/masters-cert/tls.key
+{{- end }}
+{{- range $name, $value := .Values.options }}
+- {{ printf "--%s=%s" ($name | replace "_" "-") (include "redlockd.optionText" $value) | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The password is expanded by the kubelet, so that it stands in the Secret alone. */}}
+{{- define "redlockd.env" -}}
+{{- if .Values.masters.bundled.enabled }}
+{{- $masters := printf "%s-masters" (include "redlockd.fullname" .) }}
+{{- $addresses := list }}
+{{- range $i := until (int .Values.masters.bundled.count) }}
+{{- $addresses = append $addresses (printf "redis://:$(MASTERS_PASSWORD)@%s-%d.%s.%s.svc:6379" $masters $i $masters $.Release.Namespace) }}
+{{- end }}
+env:
+  - name: MASTERS_PASSWORD
+    valueFrom:
+      secretKeyRef: {name: {{ include "redlockd.passwordSecret" . }}, key: password}
+  - name: REDLOCKD_MASTERS
+    value: {{ join "," $addresses | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Volumes: (list . true) with what the server needs, (list . false) with what any redlockd needs to reach the masters.
+     0440, since redlockd refuses Secrets that others may read; fsGroup makes the group its own. */}}
+{{- define "redlockd.secretVolumes" -}}
+{{- $ := index . 0 -}}
+{{- $volumes := dict -}}
+{{- if not $.Values.masters.bundled.enabled }}{{ $_ := set $volumes "masters" (include "redlockd.mastersSecret" $) }}{{ end -}}
+{{- with $.Values.masters.external.caSecret }}{{ $_ := set $volumes "masters-ca" . }}{{ end -}}
+{{- with $.Values.masters.external.certificateSecret }}{{ $_ := set $volumes "masters-cert" . }}{{ end -}}
+{{- if index . 1 -}}
+{{- with include "redlockd.keysSecret" $ }}{{ $_ := set $volumes "keys" . }}{{ end -}}
+{{- if $.Values.tls.enabled }}{{ $_ := set $volumes "tls" (include "redlockd.tlsSecret" $) }}{{ end -}}
+{{- if $.Values.access.mtls }}{{ $_ := set $volumes "client-ca" (include "redlockd.clientCaSecret" $) }}{{ end -}}
+{{- end -}}
+{{ toJson $volumes }}
+{{- end }}
+
+{{- define "redlockd.volumeMounts" -}}
+{{- with include "redlockd.secretVolumes" . | fromJson }}
+volumeMounts:
+{{- range $name, $_ := . }}
+  - {name: {{ $name }}, mountPath: /etc/redlockd/{{ $name }}, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "redlockd.volumes" -}}
+{{- with include "redlockd.secretVolumes" . | fromJson }}
+volumes:
+{{- range $name, $secret := . }}
+  - name: {{ $name }}
+    secret: {secretName: {{ $secret }}, defaultMode: 0440}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "redlockd.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 64801
+runAsGroup: 64801
+fsGroup: 64801
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "redlockd.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* What pods of redlockd have in common besides their containers. */}}
+{{- define "redlockd.podCommon" -}}
+serviceAccountName: {{ include "redlockd.serviceAccount" . }}
+automountServiceAccountToken: false
+enableServiceLinks: false # redlockd reads variables that begin with REDLOCKD_
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toJson . }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}

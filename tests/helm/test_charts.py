@@ -1,0 +1,387 @@
+"""The charts as text: what helm makes of them is what Kubernetes takes, and values that will not do are refused in words that help.
+
+Looked at by the real helm, by kubeconform with the schemas of the oldest and the newest Kubernetes at hand (strictly: nothing that is not known), by the
+decoder of Kubernetes itself and its Pod Security policy (podsecurity/). The verdicts of the whole matrix are left in build/results/helm_matrix.txt.
+"""
+
+import concurrent.futures
+import json
+import re
+import shutil
+import tarfile
+
+import pytest
+import yaml
+
+import matrix
+from charts import CHARTS, NEWEST, OLDEST, ROOT, Refused, chart, containers, helm, kubeconform, one_of, parse, pod_of, podsecurity, render, template
+from harness import run_redlockd
+
+INSECURE = {"access": {"insecure": True}}
+BUNDLED = {"masters": {"bundled": {"enabled": True, "password": "0123456789abcdef"}}}
+EXTERNAL = {"masters": {"external": {"secret": "their-masters"}}}
+SIMPLE = matrix.merged([INSECURE, BUNDLED])
+
+
+def ci_values():
+    return sorted((CHARTS / "redlockd" / "ci").glob("*.yaml"))
+
+
+# ---- what is rendered ----
+
+def check_references(objects):
+    """What no schema sees: names that must lead somewhere within the release."""
+    wrong = []
+    workloads = [(one, pod_of(one)) for one in objects if pod_of(one)]
+    for one, pod in workloads:
+        volumes = {volume["name"] for volume in pod.get("volumes", [])}
+        mounts = [mount["name"] for container in containers(pod) for mount in container.get("volumeMounts", [])]
+        claims = {claim["metadata"]["name"] for claim in one["spec"].get("volumeClaimTemplates", [])}
+        if set(mounts) != volumes | claims:
+            wrong.append(f"{one['metadata']['name']}: mounts {sorted(mounts)} of volumes {sorted(volumes | claims)}")
+        if "selector" in one["spec"] and not matches(one["spec"]["selector"]["matchLabels"], one["spec"]["template"]["metadata"]["labels"]):
+            wrong.append(f"{one['metadata']['name']}: its selector does not match its pods")
+        if len(one["metadata"]["name"]) > 57:  # -NN and more come behind it
+            wrong.append(f"{one['metadata']['name']}: a long name")
+    labels = [(one["spec"]["template"]["metadata"]["labels"], pod) for one, pod in workloads if one["kind"] != "Pod"]
+    for one in objects:
+        selector = {"Service": lambda o: o["spec"]["selector"], "PodDisruptionBudget": lambda o: o["spec"]["selector"]["matchLabels"]}.get(one["kind"])
+        if selector and sum(matches(selector(one), those) for those, _ in labels) != 1:
+            wrong.append(f"{one['kind']} {one['metadata']['name']}: does not select one kind of pods")
+    wrong += [f"{one['metadata']['name']}: a replica is told to bootstrap" for one, pod in workloads
+              if one["kind"] == "Deployment" and "--bootstrap" in json.dumps(pod)]
+    return wrong + check_secrets(objects, workloads)
+
+
+def matches(selector, labels):
+    return selector.items() <= labels.items()
+
+
+THEIRS = {"their-keys", "their-ca", "their-tls", "their-masters", "their-password", "masters-ca", "masters-cert", "some-secret", "test-certificate"}
+
+
+def check_secrets(objects, workloads):
+    """Each Secret that a pod takes is one of the chart's with that member, or one that the values name."""
+    made = {one["metadata"]["name"]: set(one["stringData"]) for one in objects if one["kind"] == "Secret"}
+    used = {(volume["secret"]["secretName"], None) for _, pod in workloads for volume in pod.get("volumes", []) if "secret" in volume}
+    used |= {(env["valueFrom"]["secretKeyRef"]["name"], env["valueFrom"]["secretKeyRef"]["key"])
+             for _, pod in workloads for container in containers(pod) for env in container.get("env", []) if "valueFrom" in env}
+    wrong = [f"Secret {name}: {key} is not there" for name, key in sorted(used, key=str)
+             if name not in THEIRS and (name not in made or key and key not in made[name])]
+    return wrong + [f"Secret {name}: made and not used" for name in sorted(made.keys() - {name for name, _ in used})]
+
+
+def judged(name, values, version, folder):
+    """Renders one case and says what is wrong but for kubeconform, which is asked for all at once: (file, lines of podsecurity, mistakes)."""
+    text = render("redlockd", values, version=version)
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    good, lines = podsecurity(text)
+    return path, lines, ([] if good else [line for line in lines if line.startswith("bad")]) + check_references(parse(text))
+
+
+def test_matrix(tmp_path):
+    """Each pair of settings, on both versions: every object is valid, every pod restricted, every reference leads somewhere."""
+    report, wrong = [], []
+    cases = list(matrix.cases())
+    for version in (OLDEST, NEWEST):
+        folder = tmp_path / version
+        folder.mkdir()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(lambda case: judged(*case, version, folder), cases))  # noqa: B023
+        verdicts = {}
+        for verdict in kubeconform(version, *(path for path, _, _ in results)):
+            verdicts.setdefault(verdict["filename"], []).append(verdict)
+        for (name, _), (path, lines, mistakes) in zip(cases, results):
+            mistakes += [f"{verdict['kind']} {verdict['name']}: {verdict['status']} {verdict['msg']}" for verdict in verdicts[str(path)]
+                         if verdict["status"] != "statusValid"]
+            if len(verdicts[str(path)]) != len(lines):
+                mistakes.append(f"{len(lines)} objects, of which kubeconform saw {len(verdicts[str(path)])}")
+            pods = sum(line.endswith(" restricted") for line in lines)
+            report.append(f"{version}  {'ok ' if not mistakes else 'BAD'}  {len(lines):2} objects valid, {pods} pods restricted  {name}")
+            wrong += [f"{version} {name}: {mistake}" for mistake in mistakes]
+    results = ROOT / "build" / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "helm_matrix.txt").write_text("\n".join([*versions(), *report, *wrong]) + "\n")
+    assert not wrong, "\n".join(wrong)
+    assert len(cases) >= 20
+
+
+def versions():
+    """What looked at it, for the file with the verdicts."""
+    modules = (ROOT / "tests" / "helm" / "podsecurity" / "go.mod").read_text()
+    named = [f"{name} {re.search(rf'{name} (v[0-9.]+)', modules)[1]}"
+             for name in ("helm.sh/helm/v3", "github.com/yannh/kubeconform", "k8s.io/api", "k8s.io/pod-security-admission")]
+    return ["tools: " + ", ".join(named), f"schemas: Kubernetes {OLDEST} and {NEWEST}, strict"]
+
+
+@pytest.mark.parametrize("path", ci_values(), ids=lambda path: path.stem)
+def test_lint(path):
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHARTS / "redlockd", "-f", path)
+
+
+@pytest.mark.parametrize("name", ["redlockd-sidecar", "example"])
+def test_lint_others(name):
+    assert "0 chart(s) failed" in helm("lint", "--strict", chart(name))
+
+
+@pytest.mark.parametrize("path", ci_values(), ids=lambda path: path.stem)
+def test_values_for_checks(path, tmp_path):
+    rendered = tmp_path / "all.yaml"
+    rendered.write_text(render("redlockd", yaml.safe_load(path.read_text())))
+    assert podsecurity(rendered.read_text())[0]
+    assert {verdict["status"] for verdict in kubeconform(NEWEST, rendered)} == {"statusValid"}
+
+
+@pytest.mark.parametrize("version,ca", [(OLDEST, ""), (NEWEST, "masters-ca")])
+def test_example(version, ca, tmp_path):
+    """The chart that has redlockd in its pods, in both ways; with rediss:// and without."""
+    text = render("example", {"redlockd": {"mastersCaSecret": ca}}, version=version)
+    good, lines = podsecurity(text)
+    assert good and len(lines) == 2, lines
+    (tmp_path / "example.yaml").write_text(text)
+    verdicts = kubeconform(version, tmp_path / "example.yaml")
+    assert [verdict["status"] for verdict in verdicts] == ["statusValid"] * 2, verdicts
+    for one in parse(text):
+        sidecar = pod_of(one)["initContainers"][0]
+        assert sidecar["restartPolicy"] == "Always"
+        assert {mount["name"] for mount in sidecar.get("volumeMounts", [])} == {volume["name"] for volume in pod_of(one).get("volumes", [])}
+        assert ("--masters-ca=/etc/redlockd/masters-ca/ca.crt" in sidecar["args"]) == bool(ca)
+
+
+def test_the_checks_can_fail(tmp_path):
+    """Each of them on an object that is spoilt in its way."""
+    text = render("redlockd", SIMPLE)
+    privileged = text.replace("allowPrivilegeEscalation: false", "allowPrivilegeEscalation: true")
+    assert not podsecurity(privileged)[0]
+    misspelt = text.replace("automountServiceAccountToken", "automountServiceAccountTokn")
+    assert any("unknown field" in line for line in podsecurity(misspelt)[1])
+    (tmp_path / "misspelt.yaml").write_text(misspelt)
+    assert "statusInvalid" in {verdict["status"] for verdict in kubeconform(OLDEST, tmp_path / "misspelt.yaml")}
+    monitor = render("redlockd", matrix.merged([SIMPLE, {"serviceMonitor": {"enabled": True}}]))
+    (tmp_path / "monitor.yaml").write_text(monitor.replace("interval: 15s", "intervl: 15s"))
+    assert "statusInvalid" in {verdict["status"] for verdict in kubeconform(OLDEST, tmp_path / "monitor.yaml")}
+    objects = parse(text)
+    one_of(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"] = "other"
+    assert len(check_references(objects)) >= 3
+
+
+# ---- values that will not do ----
+
+REFUSED = {
+    "nothing": ({}, ["who may call", "access.keysSecret", "access.mtls", "access.insecure: true", "where are they", "masters.bundled.enabled"]),
+    "nobody may call": (BUNDLED, ["who may call"]),
+    "no masters": (INSECURE, ["where are they", "0 of them"]),
+    "both kinds of masters": ([SIMPLE, EXTERNAL], ["exactly one", "2 of them"]),
+    "insecure with keys": ([SIMPLE, {"access": {"keysSecret": "a"}}], ["access.insecure", "neither"]),
+    "two kinds of keys": ([BUNDLED, {"access": {"keysSecret": "a", "keys": [matrix.ENTRY]}}], ["keysSecret or keys"]),
+    "mtls without tls": ([BUNDLED, {"access": {"mtls": True}, "tls": {"clientCaSecret": "a"}}], ["access.mtls", "tls.enabled"]),
+    "mtls without authorities": ([BUNDLED, {"access": {"mtls": True}, "tls": {"enabled": True, "secret": "a"}}], ["tls.clientCaSecret"]),
+    "authorities without mtls": ([SIMPLE, {"tls": {"clientCaSecret": "a"}}], ["tls.clientCa", "access.mtls"]),
+    "tls without certificate": ([SIMPLE, {"tls": {"enabled": True}}], ["tls.secret", "tls.certificate"]),
+    "certificate without tls": ([SIMPLE, {"tls": {"secret": "a"}}], ["tls.enabled is false"]),
+    "bundled without password": ([INSECURE, {"masters": {"bundled": {"enabled": True}}}], ["masters.bundled", "passwordSecret"]),
+    "bundled with rediss": ([SIMPLE, {"masters": {"external": {"caSecret": "a"}}}], ["masters.external"]),
+    "policy without masters": ([INSECURE, EXTERNAL, {"networkPolicy": {"enabled": True}}], ["networkPolicy.masters"]),
+    "monitor without key": ([BUNDLED, {"access": {"keysSecret": "a"}, "serviceMonitor": {"enabled": True}}], ["serviceMonitor.keySecret"]),
+    "monitor without certificate": ([BUNDLED, {"access": {"mtls": True}, "tls": {"enabled": True, "secret": "a", "clientCaSecret": "b"},
+                                               "serviceMonitor": {"enabled": True}}], ["serviceMonitor.tlsConfig.cert"]),
+    "fewer than fewest": ([SIMPLE, {"autoscaling": {"enabled": True, "minReplicas": 7}}], ["minReplicas"]),
+    "even masters": ([SIMPLE, {"masters": {"bundled": {"count": 4}}}], ["count", "1, 3, 5"]),
+    "short password": ([INSECURE, {"masters": {"bundled": {"enabled": True, "password": "short"}}}], ["password"]),
+    "password that is no part of an address": ([INSECURE, {"masters": {"bundled": {"enabled": True, "password": "0123456789abcdef@x"}}}], ["password"]),
+    "unknown value": ([SIMPLE, {"replicaCount": 3}], ["replicaCount"]),
+    "unknown value below": ([SIMPLE, {"masters": {"bundled": {"replicas": 3}}}], ["bundled", "replicas"]),
+    "unknown option": ([SIMPLE, {"options": {"max_tll_ms": 1}}], ["options", "max_tll_ms"]),
+    "option with dashes": ([SIMPLE, {"options": {"max-ttl-ms": 60000}}], ["options", "max-ttl-ms"]),
+    "option of the chart's": ([SIMPLE, {"options": {"bootstrap": True}}], ["options", "bootstrap"]),
+    "option too large": ([SIMPLE, {"options": {"max_ttl_ms": 86400001}}], ["max_ttl_ms", "maximum"]),
+    "option of another type": ([SIMPLE, {"options": {"workers": "two"}}], ["workers", "integer"]),
+    "no replicas": ([SIMPLE, {"replicas": 0}], ["replicas"]),
+    "address without scheme": ([INSECURE, {"masters": {"external": {"addresses": ["10.0.0.1:6379"]}}}], ["addresses"]),
+    "key without rights": ([BUNDLED, {"access": {"keys": [{"name": "a", "prefixes": [""]}]}}], ["access", "keys", "rights"]),
+    "a right that is none": ([BUNDLED, {"access": {"keys": [{**matrix.ENTRY, "rights": ["write"]}]}}], ["rights", "acquire"]),
+    "a hash that is none": ([BUNDLED, {"access": {"keys": [{**matrix.ENTRY, "sha256": "secret"}]}}], ["sha256"]),
+    "a certificate that is none": ([SIMPLE, {"tls": {"enabled": True, "certificate": "/etc/tls.crt", "key": matrix.KEY}}], ["certificate"]),
+    "a digest that is none": ([SIMPLE, {"image": {"digest": "latest"}}], ["digest"]),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    values, words = REFUSED[what]
+    with pytest.raises(Refused) as refused:
+        render("redlockd", matrix.merged(values if isinstance(values, list) else [values]))
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(Refused) as refused:
+        render("redlockd", {"tls": {"enabled": True}, "networkPolicy": {"enabled": True}})
+    assert len(re.findall(r"^  - ", str(refused.value), re.M)) == 4, refused.value
+
+
+@pytest.mark.parametrize("values,word", [({"mastersSecret": ""}, "mastersSecret is missing"), ({"mastersSecrets": "a"}, "mastersSecrets is not known"),
+                                         ({"options": {"listen": "0.0.0.0:1"}}, "options.listen"), ({"options": {"bootstrap": True}}, "options.bootstrap"),
+                                         ({"port": 8081}, "socket or port, not both")])
+def test_a_sidecar_refused(values, word):
+    with pytest.raises(Refused, match=re.escape(word)):
+        render("example", {"redlockd": values})
+
+
+def test_an_older_kubernetes_is_refused():
+    """No sidecar containers before 1.29."""
+    with pytest.raises(Refused, match="kubeVersion"):
+        render("redlockd", SIMPLE, version="1.28.0")
+
+
+# ---- what must stay the same elsewhere ----
+
+def test_options_are_those_of_the_program():
+    """Names, ranges and choices in values.schema.json against redlockd --help; what is not there is the chart's own to set."""
+    own = {"listen", "masters", "masters_file", "masters_ca", "masters_cert", "masters_key", "dev", "config", "bootstrap", "restart_guard", "tls_cert",
+           "tls_key", "tls_client_ca", "keys", "insecure", "help", "version"}
+    table = run_redlockd("--help=markdown").stdout
+    rows = dict(re.findall(r"^\| `--([a-z-]+)[^|]*\|[^|]*\| ([^|]+) \|", table, re.M))
+    allowed = {name.replace("-", "_"): text for name, text in rows.items()}
+    assert own <= allowed.keys() and len(allowed) > len(own) + 20
+    schema = json.loads((CHARTS / "redlockd" / "values.schema.json").read_text())["properties"]["options"]["properties"]
+    assert schema.keys() == allowed.keys() - own
+    for name, rule in schema.items():
+        if "minimum" in rule:
+            assert f"{rule['minimum']} to {rule['maximum']}" == allowed[name], name
+        for choice in rule.get("enum", []):
+            assert choice in allowed[name], name
+
+
+def test_the_schema_allows_every_default_and_nothing_else():
+    """values.yaml and values.schema.json name the same values, all the way down."""
+    def names(schema, path=""):
+        for name, rule in schema.get("properties", {}).items():
+            yield f"{path}{name}"
+            if path + name not in ("options", "resources", "masters.bundled.resources"):
+                yield from names(rule, f"{path}{name}.")
+
+    def given(values, path=""):
+        for name, value in values.items():
+            yield f"{path}{name}"
+            if isinstance(value, dict) and path + name not in ("options", "resources", "masters.bundled.resources"):
+                yield from given(value, f"{path}{name}.")
+    schema = json.loads((CHARTS / "redlockd" / "values.schema.json").read_text())
+    assert set(names(schema)) - {"global"} == set(given(yaml.safe_load((CHARTS / "redlockd" / "values.yaml").read_text())))
+
+
+@pytest.mark.parametrize("copy,original", [("redlockd.rules.yml", "docker/prometheus/redlockd.rules.yml"), ("redlockd.json", "docker/grafana/redlockd.json")])
+def test_copies(copy, original):
+    """A chart can hold no file from outside its folder: after a change, cp."""
+    assert (CHARTS / "redlockd" / "files" / copy).read_bytes() == (ROOT / original).read_bytes()
+
+
+def test_rules_and_dashboard_arrive_whole():
+    objects = template("redlockd", matrix.merged([SIMPLE, {"prometheusRule": {"enabled": True}, "dashboard": {"enabled": True}}]))
+    assert one_of(objects, "PrometheusRule")["spec"] == yaml.safe_load((ROOT / "docker/prometheus/redlockd.rules.yml").read_text())
+    dashboard = one_of(objects, "ConfigMap", "locks-redlockd-dashboard")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(dashboard["data"]["redlockd.json"]) == json.loads((ROOT / "docker/grafana/redlockd.json").read_text())
+
+
+def test_versions():
+    """Of the charts, of the program, and of the image that a sidecar takes by itself."""
+    version = re.search(r"redlockd (\S+)", run_redlockd("--version").stdout)[1]
+    for name in ("redlockd", "redlockd-sidecar"):
+        assert yaml.safe_load((CHARTS / name / "Chart.yaml").read_text())["appVersion"] == version
+    assert one_of(template("redlockd", SIMPLE), "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"] == f"redlockd:{version}"
+    objects = template("example", {"redlockd": {"image": ""}})
+    assert {pod_of(one)["initContainers"][0]["image"] for one in objects} == {f"redlockd:{version}"}
+
+
+@pytest.mark.parametrize("name", ["redlockd", "redlockd-sidecar", "example"])
+def test_package(name, tmp_path):
+    helm("package", chart(name), "--destination", tmp_path)
+    with tarfile.open(next(tmp_path.glob("*.tgz"))) as archive:
+        names = archive.getnames()
+    assert f"{name}/Chart.yaml" in names and not [one for one in names if "/ci/" in one]
+    if name == "redlockd":
+        assert {f"redlockd/{one}" for one in ("values.schema.json", "files/redlockd.json", "files/redlockd.rules.yml", "templates/NOTES.txt")} <= set(names)
+        text = helm("template", "x", next(tmp_path.glob("*.tgz")), "--values", "-", stdin=json.dumps(SIMPLE))
+        assert one_of(parse(text), "Deployment")
+
+
+# ---- what has been thought about ----
+
+def test_the_job_is_of_the_first_installation_alone():
+    def job(values, *args):
+        return one_of(template("redlockd", matrix.merged([INSECURE, values]), *args), "Job")
+    assert job(BUNDLED) and not job(BUNDLED, "--is-upgrade")
+    assert not job(EXTERNAL)
+    assert job(matrix.merged([EXTERNAL, {"masters": {"external": {"bootstrap": True}}}]))
+    assert not job(matrix.merged([BUNDLED, {"masters": {"bundled": {"bootstrap": False}}}]))
+
+
+def test_times():
+    """Of the end of a pod, and until a master is taken for one that votes."""
+    def of(options, version=NEWEST):
+        objects = template("redlockd", matrix.merged([SIMPLE, {"options": options}]), version=version)
+        return pod_of(one_of(objects, "Deployment")), pod_of(one_of(objects, "StatefulSet"))["containers"][0]["readinessProbe"]["initialDelaySeconds"]
+    pod, delay = of({})
+    assert pod["terminationGracePeriodSeconds"] == 20 and pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] == 5
+    assert delay == 73  # 62.6 and 10
+    pod, delay = of({"drain_ms": 0, "max_ttl_ms": 300000, "drift_factor": 0.1}, OLDEST)
+    assert pod["terminationGracePeriodSeconds"] == 5 and "lifecycle" not in pod["containers"][0]  # 1.29 has no sleep
+    assert delay == 342
+
+
+def test_secrets_that_change_restart_the_pods():
+    def checksum(values):
+        return one_of(template("redlockd", matrix.merged([BUNDLED, values])), "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/secrets"]
+    one = {"access": {"keys": [matrix.ENTRY]}}
+    assert checksum(one) == checksum({**one, "replicas": 5})
+    assert checksum(one) != checksum({"access": {"keys": [{**matrix.ENTRY, "sha256": "1" * 64}]}})
+
+
+def test_no_secret_outside_secrets():
+    """The password of the masters and their addresses stand in Secrets, and in nothing else."""
+    for values in (SIMPLE, matrix.merged([INSECURE, {"masters": {"external": {"addresses": ["redis://:0123456789abcdef@10.0.0.1"]}}}])):
+        holders = {one["kind"] for one in template("redlockd", values) if "0123456789abcdef" in json.dumps(one)}
+        assert holders == {"Secret"}
+
+
+DOCUMENT = (ROOT / "docs" / "kubernetes.md").read_text()
+NOTES = {"insecure": SIMPLE, "keys": matrix.merged([BUNDLED, {"access": {"keysSecret": "a"}}]),
+         "mtls": matrix.merged([BUNDLED, matrix.AXES["access"]["mtls"], matrix.AXES["tls"]["tls-secret"]])}
+
+
+@pytest.mark.parametrize("how", NOTES)
+def test_notes(how, tmp_path):
+    """helm shows them only where it has a cluster: here they are made the text of an object, by a copy of the chart."""
+    copy = tmp_path / "redlockd"
+    shutil.copytree(chart("redlockd"), copy)
+    (copy / "templates" / "NOTES.txt").rename(copy / "notes.txt")
+    (copy / "templates" / "notes.yaml").write_text('kind: Notes\nmetadata: {name: notes}\ntext: |\n{{ tpl (.Files.Get "notes.txt") . | indent 2 }}\n')
+    objects = parse(helm("template", "locks", copy, "--namespace", "shop", "--values", "-", stdin=json.dumps(NOTES[how])))
+    text = one_of(objects, "Notes")["text"]
+    assert ("Authorization: Bearer" in text) == (how == "keys")
+    assert ("--cert client.crt" in text) == (how == "mtls") and ("https://localhost" in text) == (how == "mtls")
+    assert "curl" in text and ("access.insecure is set" in text) == (how == "insecure") and "-n shop" in text
+
+
+def documented():
+    """The commands of helm in docs/kubernetes.md, but for those with a file of the reader's."""
+    text = DOCUMENT.replace("\\\n", " ")
+    return [line for line in re.findall(r"^helm (?:install|upgrade) .*$", text, re.M) if "values.yaml" not in line]
+
+
+@pytest.mark.parametrize("command", documented())
+def test_documented_commands(command):
+    """Each is tried: as helm template, with the same values."""
+    _, _, release, path, *rest = command.split()
+    assert helm("template", release, chart(path.removeprefix("helm/")), *rest)
+
+
+@pytest.mark.parametrize("block", re.findall(r"^```yaml\n# values.yaml\n(.*?)^```", DOCUMENT, re.M | re.S))
+def test_documented_values(block):
+    """Each block of values in the document, together with what it leaves to others."""
+    values = yaml.safe_load(block)
+    rest = [{} if "access" in values else INSECURE, {} if "masters" in values else BUNDLED]
+    assert template("redlockd", matrix.merged([*rest, values]))
