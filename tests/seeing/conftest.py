@@ -1,4 +1,5 @@
-"""Dashboard, alert rules and runbook: alone, and with a real Prometheus over running redlockds. See test_files.py and test_live.py. One at a time: they share a stage."""
+"""Dashboard, alert rules and runbook: alone (test_files.py), and with a real Prometheus over running redlockds (test_live.py). One at a time: they share a
+stage."""
 
 import os
 import pathlib

@@ -29,12 +29,13 @@ def rules():
 
 def queries():
     """All of the dashboard's: (title of the panel, expression, whether it is asked for one moment)."""
-    found = [(f"{panel['title']} {target['refId']}", target["expr"], target["instant"]) for panel in dashboard()["panels"] for target in panel.get("targets", [])]
+    found = [(f"{panel['title']} {target['refId']}", target["expr"], target["instant"])
+             for panel in dashboard()["panels"] for target in panel.get("targets", [])]
     return found + [(f"annotation: {one['name']}", one["expr"], False) for one in dashboard()["annotations"]["list"] if "expr" in one]
 
 
 def grafana_regex(values):
-    """Chosen values of a variable that may have several, as Grafana writes them into a query of Prometheus, within quotes; of All it takes each one that there is."""
+    """Chosen values of a variable that may have several, as Grafana writes them into a query of Prometheus, within quotes; All is each one that there is."""
     escaped = [re.sub(r"[$^*{}\[\]'+?.()|]", lambda c: "\\\\" + c.group(), value) for value in values]
     return escaped[0] if len(escaped) == 1 else "(" + "|".join(escaped) + ")"
 

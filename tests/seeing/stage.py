@@ -1,8 +1,8 @@
 """Everything that metrics tell about, made to happen under the eyes of a real Prometheus.
 
-Three masters (the clock of the second can be moved) and two redlockds over them: `secured` has HTTPS and keys, `plain` has neither and two workers. Prometheus scrapes both each
-second, and a third address where nobody is. Stage.play() runs the scenes one after the other; Traffic goes on all the while. A scene ends when Prometheus has the
-alert, or the value, that it is about. Leases are short, so that bars are.
+Three masters (the clock of the second can be moved) and two redlockds over them: `secured` has HTTPS and keys, `plain` has neither and two workers.
+Prometheus scrapes both each second, and a third address where nobody is. Stage.play() runs the scenes one after the other; Traffic goes on all the while.
+A scene ends when Prometheus has the alert, or the value, that it is about. Leases are short, so that bars are.
 """
 
 import contextlib

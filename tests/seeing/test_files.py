@@ -10,7 +10,8 @@ import yaml
 from seeing_files import DASHBOARD, PROMETHEUS, PROVISIONING, ROOT, RULES, RULES_TEST, RUNBOOK, dashboard, queries, rules, selectors
 
 SEVERITIES = {"critical", "warning", "info"}
-UNITS = {"none", "s", "ops", "reqps", "percentunit", "bytes", "dateTimeFromNow"}  # of Grafana's many those that are meant here; another one is perhaps misspelled
+# Of Grafana's many units those that are meant here; another one is perhaps misspelled.
+UNITS = {"none", "s", "ops", "reqps", "percentunit", "bytes", "dateTimeFromNow"}
 
 
 def promtool(*args):
@@ -30,7 +31,8 @@ def test_the_configuration_is_good():
     promtool("check", "config", PROMETHEUS)
     config = yaml.safe_load(PROMETHEUS.read_text())
     assert config["rule_files"] == [RULES.name]
-    assert [target for job in config["scrape_configs"] for static in job["static_configs"] for target in static["targets"]] == ["redlockd-1:8080", "redlockd-2:8080"]
+    [job] = config["scrape_configs"]
+    assert [static["targets"] for static in job["static_configs"]] == [["redlockd-1:8080", "redlockd-2:8080"]]
 
 
 def test_the_unit_tests_of_the_rules_pass():

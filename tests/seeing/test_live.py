@@ -30,7 +30,7 @@ def stage():
 def variables(stage, jobs, instances):
     """As Grafana has them for a panel over the time of the play, with these values chosen: a second between points, scraped each second."""
     seconds = math.ceil(stage.ended - stage.began)
-    return {"job": grafana_regex(jobs), "instance": grafana_regex(instances), "__rate_interval": f"{round(4 * SLOW)}s", "__range": f"{seconds}s", "__interval": "1s"}
+    return {"job": grafana_regex(jobs), "instance": grafana_regex(instances), "__rate_interval": f"{round(4 * SLOW)}s", "__range": f"{seconds}s"}
 
 
 def numbers_of(stage, expression, instant):
