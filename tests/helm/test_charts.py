@@ -286,6 +286,15 @@ def test_rules_and_dashboard_arrive_whole():
     assert json.loads(dashboard["data"]["redlockd.json"]) == json.loads((ROOT / "docker/grafana/redlockd.json").read_text())
 
 
+def test_alerts_and_dashboard_link_to_the_runbook_that_is_published():
+    url = "https://wiki.example.org/redlockd"
+    objects = template("redlockd", matrix.merged([SIMPLE, {"prometheusRule": {"enabled": True}, "dashboard": {"enabled": True}, "runbookUrl": url}]))
+    rules = [rule for group in one_of(objects, "PrometheusRule", "locks-redlockd")["spec"]["groups"] for rule in group["rules"]]
+    assert rules and all(rule["annotations"]["runbook_url"].startswith(url + "#") for rule in rules)
+    dashboard = one_of(objects, "ConfigMap", "locks-redlockd-dashboard")["data"]["redlockd.json"]
+    assert json.loads(dashboard)["links"][0]["url"] == url
+
+
 def test_versions():
     """Of the charts, of the program, and of the image that a sidecar takes by itself."""
     version = re.search(r"redlockd (\S+)", run_redlockd("--version").stdout)[1]
