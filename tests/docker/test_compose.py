@@ -9,8 +9,8 @@ import urllib.parse
 import pytest
 
 import harness
-from conftest import COMPOSE_FILE, VERSION_BUILT, read_compose
 from harness import wait_until
+from world import COMPOSE_FILE, VERSION_BUILT, read_compose
 
 CTL = str(pathlib.Path(harness.BINARY).parent / "redlockctl")
 
@@ -166,7 +166,8 @@ def test_prometheus_takes_its_command_line(world):
     world.start_redlockd("redlockd-1")
     service = world.compose["services"]["prometheus"]
     targets = {volume["target"]: volume["source"] for volume in service["volumes"] if volume["type"] == "bind"}
-    options = [option.replace("/etc/prometheus", targets["/etc/prometheus"]).replace("=/prometheus", f"={world.folder}/prometheus") for option in service["command"]]
+    moved = [("/etc/prometheus", targets["/etc/prometheus"]), ("=/prometheus", f"={world.folder}/prometheus")]
+    options = [option.replace(*moved[0]).replace(*moved[1]) for option in service["command"]]
     world.start("prometheus", ["prometheus", *options], cwd=world.folder)
     wait_until(lambda: world.healthy("prometheus", shutil.which("wget")) == 0, 30, "prometheus is healthy")
 

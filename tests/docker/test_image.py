@@ -12,10 +12,9 @@ import pytest
 
 import harness
 from certificates import Authority
-from conftest import COMPOSE_FILE, VERSION_BUILT, read_compose
 from harness import wait_until
 from key_fixtures import Key
-from world import World
+from world import COMPOSE_FILE, VERSION_BUILT, World, read_compose
 
 USER = 64801
 SIZE_MAX = 32_000_000  # docs/docker.md: 25 MB

@@ -1,4 +1,4 @@
-"""What the image says of itself (docker/assemble.sh): the SBOM by the published schema, and it and the entries of dpkg beside the files that are really there."""
+"""What the image says of itself (docker/assemble.sh): the SBOM by the published schema; it and the entries of dpkg beside the files that are there."""
 
 import hashlib
 import json
@@ -9,8 +9,8 @@ import zipfile
 import jsonschema
 import pytest
 
-from conftest import BUILT, VERSION_BUILT
 from harness import ROOT
+from world import BUILT, VERSION_BUILT
 
 SBOM = "/usr/share/redlockd/sbom.cdx.json"
 STATUS = "var/lib/dpkg/status.d"
@@ -79,7 +79,7 @@ def test_the_schema_does_look(sbom, validator, break_it):
 
 
 def test_each_file_of_the_image_once(sbom, image):
-    """Nothing is in the image that the SBOM does not name, with the same content, and nothing else is named. It cannot name itself; status.d is what it is made of."""
+    """Nothing is in the image that the SBOM does not name, with the same content, and nothing else is named. It cannot name itself, and is made of status.d."""
     named = [name for component in sbom["components"] for name in files_of(component)]
     assert len(named) == len(set(named)) > 60
     assert set(named) == {name for name in every_file(image) if name != SBOM and not name.startswith(f"/{STATUS}/")}

@@ -1,8 +1,8 @@
 """docker/compose.yaml without a container engine: its command lines and variables, its names and its ports, in a network of their own.
 
-A World is a network namespace with no device but lo, and a mount namespace with an /etc/hosts of its own, in which each service of the compose file has an
-address: one for documentation (RFC 5737), since redlockd is stricter with those of loopback. So every service can be started with the very command line that stands in the compose file. All of them share that
-network: two that listen on 0.0.0.0 with the same port cannot run at once.
+A World is a network namespace with no device but lo, and a mount namespace with an /etc/hosts of its own, in which each service of the compose file has
+an address: one for documentation (RFC 5737), since redlockd is stricter with those of loopback. So every service can be started with the very command line
+that stands in the compose file. All of them share that network: two that listen on 0.0.0.0 with the same port cannot run at once.
 
 Masters are the redis-server (or valkey-server) of this machine. redlockd is the one that was built, or the one in the image: then as a container has it, with
 the root of the image, read-only, as the image's user, without capabilities, as process 1 of a process namespace.
@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,17 @@ import pytest
 import harness
 from harness import DIES_WITH_US, SLOW, children_of, end_process, wait_until
 
-PREPARE = 'hosts=$1; shift; ip link set lo up && for one; do ip address add "$one" dev lo; done && mount --bind "$hosts" /etc/hosts && echo ready && exec sleep infinity'
+BUILT = harness.ROOT / "build" / "docker"
+COMPOSE_TOOL = harness.ROOT / "build" / "tools" / "compose"
+VERSION_BUILT = re.search(r"^project\(redlockd VERSION (\S+)", (harness.ROOT / "CMakeLists.txt").read_text(), re.M).group(1)
+COMPOSE_FILE = harness.ROOT / "docker" / "compose.yaml"
+
+PREPARE = '''set -e; hosts=$1; shift
+ip link set lo up
+for one; do ip address add "$one" dev lo; done
+mount --bind "$hosts" /etc/hosts
+echo ready
+exec sleep infinity'''
 # A container: the root of the image under a layer in which mount points are made, as container runtimes do it, and all of it read-only. "$1": the root, "$2":
 # an empty folder, "$3": a folder for /run; what is behind them is run inside.
 CONTAIN = '''set -e; image=$1 layer=$2 run=$3; shift 3
@@ -37,6 +48,12 @@ mount -t proc proc "$root/proc"
 for one in etc/hosts run; do mount -o remount,bind,ro "$root/$one"; done
 mount -o remount,ro "$root"
 exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+sys_chroot,+setuid,+setgid chroot --userspec="$IMAGE_USER" --groups= "$root" "$@"'''
+
+
+def read_compose(*files):
+    """The whole project as `docker compose` understands the files, or what it says against them."""
+    done = subprocess.run([COMPOSE_TOOL, *map(str, files)], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
 
 class Service:
@@ -76,8 +93,8 @@ class World:
         hosts = self.folder / "hosts"
         hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in self.addresses.items()))
         mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        self.process = subprocess.Popen([*DIES_WITH_US, "unshare", *mapped, "--net", "--mount", "sh", "-c", PREPARE, "sh", str(hosts), *self.addresses.values()],
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        command = ["unshare", *mapped, "--net", "--mount", "sh", "-c", PREPARE, "sh", str(hosts), *self.addresses.values()]
+        self.process = subprocess.Popen([*DIES_WITH_US, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "ready\n", "no network of our own"
         user = ["--user", "--preserve-credentials"] if mapped else []
         self.enter = [*DIES_WITH_US, "nsenter", f"--target={self.process.pid}", "--net", "--mount", *user, "--"]
