@@ -7,12 +7,25 @@
 
 #include "internal.h"
 
+/* False where Host is the name of somebody else's page. Beyond loopback nobody knows our names but --allow-host; an address in Host is no page's name. */
+static bool is_for_us(const struct request *request)
+{
+	const struct origin_names *allowed = &request->connection->api->config.allow_hosts;
+	const struct headers *headers = &request->headers;
+
+	if (headers->host == NULL || request->connection->reach == CONNECTION_UNIX)
+		return true;
+	if (request->connection->reach == CONNECTION_NETWORK && (allowed->count == 0 || origin_is_address(headers->host, headers->host_len)))
+		return true;
+	return origin_is_local_host(headers->host, headers->host_len, allowed);
+}
+
 bool admit_page(struct request *request, const char *method)
 {
 	const struct api_config *config = &request->connection->api->config;
 	const struct headers *headers = &request->headers;
 
-	if (request->connection->loopback && headers->host != NULL && !origin_is_local_host(headers->host, headers->host_len, &config->allow_hosts)) {
+	if (!is_for_us(request)) {
 		reply_problem(request, PROBLEM_FORBIDDEN, "The header Host names no address of this machine; --allow-host lists further names.", NULL);
 		return false;
 	}

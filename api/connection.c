@@ -72,18 +72,21 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 	list_append(connection, phase);
 }
 
-/* True if the socket's own address is one of loopback. */
-static bool is_loopback(int fd)
+/* By the socket's own address. */
+static enum connection_reach reach_of(int fd)
 {
 	struct sockaddr_storage address;
 	socklen_t len = sizeof(address);
 
 	if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
-		return false;
+		return CONNECTION_NETWORK;
+	if (address.ss_family == AF_UNIX)
+		return CONNECTION_UNIX;
 	if (address.ss_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)(const void *)&address)->sin_addr.s_addr) >> 24 == 127;
+		return ntohl(((const struct sockaddr_in *)(const void *)&address)->sin_addr.s_addr) >> 24 == 127 ? CONNECTION_LOOPBACK : CONNECTION_NETWORK;
 	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)&address)->sin6_addr;
-	return address.ss_family == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
+	bool loopback = IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
+	return address.ss_family == AF_INET6 && loopback ? CONNECTION_LOOPBACK : CONNECTION_NETWORK;
 }
 
 const struct tls_peer *connection_tls_peer(const struct connection *connection)
@@ -102,7 +105,7 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, s
 	connection->api = api;
 	connection->mhd = mhd;
 	connection->fd = info->connect_fd;
-	connection->loopback = is_loopback(connection->fd);
+	connection->reach = reach_of(connection->fd);
 	connection->peer = peer;
 	connection->requests = 0;
 	tls_link_init(connection);

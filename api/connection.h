@@ -28,6 +28,9 @@ struct connection_list {
 	size_t count;
 };
 
+/* From where others can come over it, as our own address tells. */
+enum connection_reach { CONNECTION_UNIX, CONNECTION_LOOPBACK, CONNECTION_NETWORK };
+
 struct connection {
 	struct api *api;
 	struct MHD_Connection *mhd;
@@ -39,7 +42,7 @@ struct connection {
 	bool linger;   /* its last answer may have left bytes of the client's unread */
 	bool late;     /* a deadline passed */
 	bool watched;  /* gone.c looks whether its client leaves */
-	bool loopback; /* TCP, and our own address is one of loopback */
+	enum connection_reach reach;
 	struct tls_link link;
 	struct peer *peer; /* the client's address; NULL: none */
 	uint32_t requests; /* that have begun */

@@ -22,30 +22,36 @@ static size_t host_len(const char *host, size_t len)
 	return end != NULL ? (size_t)(end - host) : len;
 }
 
-static bool is_loopback_v6(const char *host, size_t len)
+static bool parse_v6(const char *host, size_t len, struct in6_addr *ret_address)
 {
 	char text[INET6_ADDRSTRLEN];
-	struct in6_addr address;
 
 	if (len < 3 || host[0] != '[' || len - 2 >= sizeof(text))
 		return false;
 	memcpy(text, host + 1, len - 2);
 	text[len - 2] = '\0';
-	if (inet_pton(AF_INET6, text, &address) != 1)
-		return false;
-	return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+	return inet_pton(AF_INET6, text, ret_address) == 1;
 }
 
-static bool is_loopback_v4(const char *host, size_t len)
+static bool parse_v4(const char *host, size_t len, struct in_addr *ret_address)
 {
 	char text[INET_ADDRSTRLEN];
-	struct in_addr address;
 
 	if (len >= sizeof(text))
 		return false;
 	memcpy(text, host, len);
 	text[len] = '\0';
-	return inet_pton(AF_INET, text, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+	return inet_pton(AF_INET, text, ret_address) == 1;
+}
+
+static bool is_loopback(const char *host, size_t len)
+{
+	struct in6_addr v6;
+	struct in_addr v4;
+
+	if (parse_v6(host, len, &v6))
+		return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+	return parse_v4(host, len, &v4) && ntohl(v4.s_addr) >> 24 == 127;
 }
 
 static bool is(const char *text, size_t len, const char *word)
@@ -68,12 +74,21 @@ bool origin_is_local_host(const char *host, size_t len, const struct origin_name
 		len--;
 	if (len == 0 || len > HOST_MAX)
 		return false;
-	if (is_localhost(host, len) || is_loopback_v4(host, len) || is_loopback_v6(host, len))
+	if (is_localhost(host, len) || is_loopback(host, len))
 		return true;
 	for (size_t i = 0; i < allowed->count; i++)
 		if (is(host, len, allowed->items[i]))
 			return true;
 	return false;
+}
+
+bool origin_is_address(const char *host, size_t len)
+{
+	struct in6_addr v6;
+	struct in_addr v4;
+
+	len = host_len(host, len);
+	return parse_v6(host, len, &v6) || parse_v4(host, len, &v4);
 }
 
 /* Cuts the port that a scheme has anyway off an authority. */

@@ -101,8 +101,8 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	{"insecure", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(insecure), 0, 0, "false", NULL, options_truths,
 	 "Lets redlockd listen beyond loopback though anybody who reaches it may then take and inspect every lock."},
 	{"allow-host", "LIST", OPTIONS_KIND_HOSTS, OPTIONS_AT(allow_hosts), 0, 0, NULL, "names or addresses of hosts without ports, separated by commas", NULL,
-	 "What a request over a loopback address may name in its header Host, besides localhost and loopback addresses. Anything else is refused, since a "
-	 "web page can have its own name point here."},
+	 "What a request may name in its header Host, besides localhost and loopback addresses; beyond loopback, any address. Anything else is refused, since a "
+	 "web page can have its own name point here. Without this option that is looked at over loopback addresses alone."},
 	{"allow-origin", "LIST", OPTIONS_KIND_ORIGINS, OPTIONS_AT(allow_origins), 0, 0, NULL,
 	 "origins as browsers send them, https://host or https://host:port, separated by commas", NULL,
 	 "Whose web pages may call redlockd from a browser (CORS). Without it only its own page may."},

@@ -119,6 +119,14 @@ def test_both_redlockd_over_the_five_masters(world):
         assert not daemon.lines("insecure") or world.compose["services"][name]["command"][1] == "--insecure"
 
 
+@pytest.mark.parametrize("host,status", [("evil.example", 403), ("evil.example:8080", 403), ("redlockd-2:8080", 200), ("localhost:8080", 200), ("192.0.2.1", 200)])
+def test_a_page_with_a_name_of_its_own_does_not_get_in(world, host, status):
+    """DNS rebinding: its name is made to point to a port that is published on this machine, where redlockd sees no loopback address."""
+    world.start_redlockd("redlockd-1")
+    assert wait_until(lambda: world.curl("redlockd-1", "GET", "/healthz")).status == 200
+    assert world.curl("redlockd-1", "GET", "/masters", headers={"Host": host}).status == status
+
+
 def test_redlockd_is_told_to_be_insecure(world):
     """Without it the command line would be refused: it listens beyond loopback."""
     command = world.compose["services"]["redlockd-1"]["command"]

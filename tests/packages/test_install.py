@@ -11,7 +11,7 @@ import pytest
 
 import installed
 from ctl import Shell
-from harness import BINARY, ROOT, clean_environment
+from harness import BINARY, ROOT, clean_environment, run_redlockd
 
 
 def files_below(folder):
@@ -90,9 +90,19 @@ def test_bash_completes(typed, offered):
     assert sorted(done.stdout.split()) == offered, done
 
 
+def test_zsh_knows_the_values_of_the_table():
+    """They are written out in _redlockd."""
+    allowed = dict(re.findall(r"^\| `--[a-z-]+\[?=([A-Z]+)\]?`[^|]*\|[^|]*\| ([a-z, ]+) \|", run_redlockd("--help=markdown").stdout, re.M))
+    offered = re.findall(r"'\*=([A-Z]+)\*:\w+:\(([^)]*)\)'", (COMPLETION / "_redlockd").read_text(encoding="utf-8"))
+    assert len(offered) == 5
+    for argument, values in offered:
+        assert sorted(values.split()) == sorted(re.split(r", | or ", allowed[argument])), argument
+
+
 def test_zsh_completes(lab):
     shell = Shell(lab, types.SimpleNamespace(address="127.0.0.1:1"), "zsh", "-f", "-i")
-    for line in (f"PATH={pathlib.Path(BINARY).parent}:$PATH\n", f"PS1='$ '; fpath=({COMPLETION} $fpath); autoload -Uz compinit; compinit -D -u; unsetopt beep prompt_sp\n",
+    for line in (f"PATH={pathlib.Path(BINARY).parent}:$PATH\n",
+                 f"PS1='$ '; fpath=({COMPLETION} $fpath); autoload -Uz compinit; compinit -D -u; unsetopt beep prompt_sp\n",
                  'redlockd() { if [ "$1" = --help ]; then command redlockd "$@"; else printf "<%s>" "$@"; echo .; fi; }\n', "echo rea''dy\n"):
         shell.type(line)
     shell.sees("ready")

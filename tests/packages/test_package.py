@@ -113,4 +113,7 @@ def test_the_same_sources_make_the_same_bytes(package, unpacked, tmp_path):
     output("cmake", "-S", source, "-B", build, *options, "-DREDLOCKD_TESTS=OFF", f"-DREDLOCKD_COMMIT={commit}", env=environment, umask=0o022)
     output("cmake", "--build", build, "-j2", env=environment, umask=0o022)
     output("cpack", cwd=build, env=environment, umask=0o022)
-    assert (build / package.name).read_bytes() == package.read_bytes()
+    if (build / package.name).read_bytes() != package.read_bytes():
+        output("dpkg-deb", "--raw-extract", build / package.name, tmp_path / "again")
+        differs = subprocess.run(["diff", "-rq", unpacked, tmp_path / "again"], capture_output=True, text=True, check=False).stdout
+        raise AssertionError("were the sources changed since the package was made?\n" + differs)

@@ -39,7 +39,8 @@ def test_the_package_has_it(package):
 def git(folder, *args):
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
     names = ["-c", "user.name=somebody", "-c", "user.email=somebody"]
-    return subprocess.run(["git", "-C", folder, *names, *args], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout.strip()
+    done = subprocess.run(["git", "-C", folder, *names, *args], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def commit_of(folder, given=""):

@@ -37,7 +37,8 @@ unshare --mount --pid --fork --kill-child sh -c '
 	shift
 	mount -t proc proc "$tree/proc" && mount -t tmpfs -o mode=1777 tmpfs "$tree/tmp" || exit 1
 	exec chroot "$tree" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"
-' sh "$tree.new" $(env | grep -i '^[a-z]*_proxy=' || true) sh -c "apt-get update -qq && apt-get install -y -qq --no-install-recommends $* && apt-get clean" </dev/null ||
+' sh "$tree.new" $(env | grep -i '^[a-z]*_proxy=' || true) \
+	sh -c "apt-get update -qq && apt-get install -y -qq --no-install-recommends $* && apt-get clean" </dev/null ||
 	cannot "its packages could not be installed"
 rm "$tree.new/usr/sbin/policy-rc.d"
 echo "$VERSION_CODENAME $*" >"$tree.new/packages"

@@ -43,6 +43,18 @@ START_TEST(listed_names_are_taken)
 }
 END_TEST
 
+START_TEST(addresses_are_told_from_names)
+{
+	static const char *const addresses[] = {"10.0.0.1", "10.0.0.1:8080", "127.0.0.1", "0.0.0.0", "[::]", "[2001:db8::1]:8080", "[::ffff:10.0.0.1]"};
+	static const char *const names[] = {"", ":80", "evil.example", "10.0.0.1.evil.example", "10.0.0", "0x0a.0.0.1", "2001:db8::1", "[2001:db8::1", "[]", "[10.0.0.1]", "localhost"};
+
+	for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++)
+		ck_assert_msg(origin_is_address(addresses[i], strlen(addresses[i])), "%s", addresses[i]);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		ck_assert_msg(!origin_is_address(names[i], strlen(names[i])), "%s", names[i]);
+}
+END_TEST
+
 START_TEST(names_of_any_length_are_safe)
 {
 	char name[2000];
@@ -113,6 +125,7 @@ int main(void)
 	tcase_add_loop_test(all, other_names_are_not, 0, (int)(sizeof(foreign) / sizeof(foreign[0])));
 	tcase_add_test(all, listed_names_are_taken);
 	tcase_add_test(all, names_of_any_length_are_safe);
+	tcase_add_test(all, addresses_are_told_from_names);
 	tcase_add_loop_test(all, the_page_of_the_service_is_its_own, 0, (int)(sizeof(pairs) / sizeof(pairs[0])));
 	tcase_add_test(all, listed_origins_are_found_byte_by_byte);
 	suite_add_tcase(suite, all);
