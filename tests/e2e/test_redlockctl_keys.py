@@ -142,6 +142,7 @@ def test_not_shown_to_the_command(lab, fake, resource):
         process = subprocess.Popen([*DIES_WITH_US, BINARY, "run", resource, "-v", "--", "sh", "-c", "env; cat; exit 3"], env=clean_environment(credentials(server, **environment)),
                                    stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
     server.call("acquire")
+    wait_until(lambda: "OTHER=kept" in path.read_text(), 20, "the command runs")  # and nobody comes or goes any more
     for pid in [process.pid, *children_of(process.pid)]:
         assert KEY not in environment_of(pid)
     process.communicate(timeout=20 * SLOW)
