@@ -1,0 +1,132 @@
+"""From single measurements to medians with their spread, a table, plots and the aims."""
+
+import statistics
+
+AIM_CONNECTIONS = 64
+
+
+class Figures:
+    """What was measured, by part, stack, load and connections: one value a round."""
+
+    def __init__(self, measurements):
+        self.found = measurements
+
+    def values(self, figure, part, stack, what, connections):
+        return [one["figures"][figure] for one in self.found
+                if (one["part"], one["stack"], one["what"], one["connections"]) == (part, stack, what, connections) and figure in one["figures"]]
+
+    def keys(self):
+        return list(dict.fromkeys((one["part"], one["stack"], one["what"], one["connections"]) for one in self.found))
+
+    def ratio(self, figure, first, second):
+        """first / second, round by round; None where one of them is missing."""
+        pairs = list(zip(self.values(figure, *first), self.values(figure, *second)))
+        return [a / b for a, b in pairs if b] or None
+
+
+def spread(values, digits=0):
+    if not values:
+        return "–"
+    median = statistics.median(values)
+    if len(values) == 1:
+        return f"{median:.{digits}f}"
+    return f"{median:.{digits}f} ({min(values):.{digits}f}…{max(values):.{digits}f})"
+
+
+def median(values):
+    return statistics.median(values) if values else None
+
+
+HEAD = ["part", "stack", "load", "connections", "a second", "p50 µs", "p99 µs", "p99.9 µs", "CPU µs: service", "CPU µs: masters", "errors"]
+
+
+def rows(figures):
+    for key in figures.keys():
+        def of(figure, digits=0, key=key):
+            return spread(figures.values(figure, *key), digits)
+        yield [key[0], key[1], key[2], str(key[3]), of("per_s"), of("p50_us"), of("p99_us"), of("p999_us"), of("cpu_us_service", 1), of("cpu_us_masters", 1),
+               str(sum(figures.values("errors", *key)))]
+
+
+def table(head, lines):
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines]) + "\n"
+
+
+# ---- aims: (what, reached(value), the value of each round)
+
+
+def aims(figures):
+    at = AIM_CONNECTIONS
+    ours = ("masters", "redlockd, 3 masters", "acquire", at)
+    health = ("masters", "redlockd, 3 masters", "healthz", at)
+    peer = ("peers", "redlockd", "acquire", at)
+
+    def other(name):
+        return ("peers", name, "acquire", at)
+
+    def fault(name):
+        return ("faults", f"one of five {name}", "acquire", at)
+    yield "CPU of redlockd per acquire: at most 2.0 times GET /healthz", lambda value: value <= 2.0, figures.ratio("cpu_us_service", ours, health)
+    yield "acquires a second: at least 0.33 of GET /healthz", lambda value: value >= 0.33, figures.ratio("per_s", ours, health)
+    yield "median at one connection, over GET /healthz plus 1.5 round trips of the script: at most 1", lambda value: value <= 1, alone(figures)
+    yield "at least 7 times etcd with three members", lambda value: value >= 7, figures.ratio("per_s", peer, other("etcd, 3 members"))
+    yield "at least 1.6 times the Node service", lambda value: value >= 1.6, figures.ratio("per_s", peer, other("redlock in Node"))
+    yield "at least 1.3 times the Go service", lambda value: value >= 1.3, figures.ratio("per_s", peer, other("redsync in Go"))
+    yield "CPU per acquire: at most half of the Node service's", lambda value: value <= 0.5, figures.ratio("cpu_us_service", peer, other("redlock in Node"))
+    yield "CPU per acquire: below the Go service's", lambda value: value < 1, figures.ratio("cpu_us_service", peer, other("redsync in Go"))
+    yield "one of five masters stopped: at least 0.9 of the healthy throughput", lambda value: value >= 0.9, figures.ratio("per_s", fault("stopped"), fault("healthy"))
+    yield "one of five masters stopped: p99 at most 1.3 times", lambda value: value <= 1.3, figures.ratio("p99_us", fault("stopped"), fault("healthy"))
+    yield "two workers: at least 1.6 times one", lambda value: value >= 1.6, figures.ratio("per_s", ("workers", "redlockd, 2 workers", "acquire", at),
+                                                                                   ("workers", "redlockd, 1 workers", "acquire", at))
+
+
+def alone(figures):
+    """Round by round: the median of an acquisition at one connection, by that of GET /healthz and one and a half round trips of the script."""
+    acquire = figures.values("p50_us", "masters", "redlockd, 3 masters", "acquire", 1)
+    health = figures.values("p50_us", "masters", "redlockd, 3 masters", "healthz", 1)
+    trip = figures.values("p50_us", "script", "one master", "script, one client", 1)
+    return [a / (h + 1.5 * t) for a, h, t in zip(acquire, health, trip)] or None
+
+
+def aim_lines(figures):
+    for what, reached, values in aims(figures):
+        if values:
+            yield [what, spread(values, 2), "yes" if reached(statistics.median(values)) else "**no**"]
+
+
+# ---- plots
+
+
+def plot(figures, folder):
+    import matplotlib
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+    for part, what, title in (("masters", "acquire", "Acquisitions a second, by masters and connections"), ("peers", "acquire", "Acquisitions a second, beside others"),
+                              ("faults", "acquire", "One of five masters")):
+        keys = [key for key in figures.keys() if key[0] == part and key[2] == what]
+        if not keys:
+            continue
+        picture, axes = pyplot.subplots(figsize=(8, 0.45 * len(keys) + 1.2))
+        names = [f"{key[1]}, {key[3]} conn." for key in keys]
+        values = [figures.values("per_s", *key) for key in keys]
+        middles = [statistics.median(one) for one in values]
+        axes.barh(names, middles, xerr=[[m - min(one) for m, one in zip(middles, values)], [max(one) - m for m, one in zip(middles, values)]], color="#4477aa", ecolor="#333333", capsize=3)
+        axes.invert_yaxis()
+        axes.set_xlabel("a second")
+        axes.set_title(title)
+        picture.tight_layout()
+        picture.savefig(folder / f"{part}.svg", metadata={"Date": None})
+        pyplot.close(picture)
+
+
+def growth_lines(growth):
+    return [[one["what"], str(one["count"]), f"{one['redlockd_mb']:.1f}", f"{one['masters_mb']:.1f}", one.get("note", "")] for one in growth or []]
+
+
+def write(result, folder):
+    figures = Figures(result["measurements"])
+    text = ["## Aims\n", table(["aim", "median (lowest…highest of the rounds)", "reached"], aim_lines(figures)), "## Growth\n",
+            table(["what", "how many", "redlockd, MB resident", "a master, MB used", ""], growth_lines(result["growth"])), "## All\n", table(HEAD, rows(figures))]
+    (folder / "bench.md").write_text("\n".join(text))
+    plot(figures, folder)
+    print("\n".join(text))
