@@ -14,7 +14,7 @@ from harness import ROOT, curl, process_state, quote, wait_until
 from key_fixtures import Key, Keyed
 from programs import FILES, Store
 
-TTL_MS = 3000  # long enough for a slow machine to renew it; programs renew it after a second
+TTL_MS = 6000  # long enough for a machine that is slow and builds beside them; programs renew it after two seconds
 
 
 @pytest.fixture(params=sorted(FILES))
@@ -59,12 +59,12 @@ def enter(store, fence):
 def test_it_renews_past_the_first_ttl_and_releases(service, resource, start, store):
     """Under a name that must be escaped both in JSON and in a path."""
     name = resource + ' "é" + 100%/?#'
-    run = start(url_of(service), name, steps=6, step_ms=1000, ttl_ms=TTL_MS)
+    run = start(url_of(service), name, steps=8, step_ms=1000, ttl_ms=TTL_MS)
     run.wait_for("wrote 1")
     assert state(service, name)["fence"] == run.fence
     assert run.end() == 0 and run.error() == ""
-    assert run.lines()[-1] == "released" and run.lines().count("renewed") >= 3
-    assert [(amount, fence) for _, amount, fence in store.writes()] == [(n, run.fence) for n in range(1, 7)]
+    assert run.lines()[-1] == "released" and run.lines().count("renewed") >= 2
+    assert [(amount, fence) for _, amount, fence in store.writes()] == [(n, run.fence) for n in range(1, 9)]
     assert not state(service, name)["held"]
 
 

@@ -36,7 +36,7 @@ static const char *const open_metrics[] = {
 	OPEN ";q=0.5,text/plain;q=0.1,*/*", /* the star is not for what is named */
 	"text/html;x=\",\\\";" OPEN "\"," OPEN,
 	OPEN ";q=0.1," OPEN ";q=0.9,text/plain;q=0.5",
-	",,;," OPEN,
+	(",,;," OPEN),
 };
 
 static const char *const plain[] = {
