@@ -94,11 +94,21 @@ static void answer_locked(struct request *request, const struct lease_answer *an
 	request->reply.retry_after_s = whole_seconds(answer->retry_after_ms);
 }
 
+/* Masters that are barred were not asked, and time alone mends that. */
+static const char *detail_no_quorum(const struct request *request, const struct lease_votes *votes, bool too_late)
+{
+	if (too_late)
+		return "A majority granted the lock, but no lease could be made of it in time. It has been given back.";
+	if (votes->barred > votes->masters - votes->needed)
+		return "Too few masters may vote. /readyz says which are missing, and for how long.";
+	if (request->lease.call == LEASE_ACQUIRE)
+		return "Too few masters answered in time. What was granted has been given back.";
+	return "Too few masters answered in time to tell.";
+}
+
 static void answer_no_quorum(struct request *request, const struct lease_votes *votes, bool too_late, uint32_t retry_after_ms)
 {
-	const char *detail = too_late ? "A majority granted the lock, but no lease could be made of it in time. It has been given back." :
-			     request->lease.call == LEASE_ACQUIRE ? "Too few masters answered in time. What was granted has been given back." :
-								    "Too few masters answered in time to tell.";
+	const char *detail = detail_no_quorum(request, votes, too_late);
 
 	reply_problem(request, PROBLEM_NO_QUORUM, detail, json_pack("{s:o}", "votes", votes_new(votes)));
 	request->reply.retry_after_s = whole_seconds(retry_after_ms);

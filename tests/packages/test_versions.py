@@ -29,6 +29,20 @@ def test_the_version_is_the_same(where, found):
     assert found() == VERSION, where
 
 
+@pytest.mark.parametrize("where, pattern", [
+    ("docker/compose.yaml", r"redlockd:(\d[\d.]*\d)"),
+    ("docs/docker.md", r"redlockd:(\d[\d.]*\d)"),
+    ("docs/kubernetes.md", r"(?:redlockd:|version: )(\d[\d.]*\d)"),
+    ("helm/redlockd-sidecar/templates/_sidecar.tpl", r"redlockd:(\d[\d.]*\d)"),
+    ("helm/example/values.yaml", r"redlockd:(\d[\d.]*\d)"),
+    ("helm/example/Chart.yaml", r'ersion: "?(\d[\d.]*\d)'),
+    ("helm/example/Chart.lock", r"version: (\d[\d.]*\d)"),
+    ("openapi.yaml", r"^ +version: (0\.\d+\.\d+|1\.\d+\.\d+)$"),
+])
+def test_the_version_is_the_same_wherever_it_stands(where, pattern):
+    assert set(re.findall(pattern, read(where), re.M)) == {VERSION}
+
+
 def test_the_package_has_it(package):
     assert subprocess.run(["dpkg-deb", "-f", package, "Version"], capture_output=True, text=True, check=True).stdout.startswith(VERSION + "-")
 
