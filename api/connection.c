@@ -189,10 +189,12 @@ void connection_write_raw(struct connection *connection, enum problem problem, c
 }
 
 /* Keeps the socket for a moment after its last answer; takes it over. */
-static void linger(struct api *api, int fd)
+static struct lingering *linger(struct api *api, int fd)
 {
+	struct lingering *lingering;
+
 	if (fd < 0)
-		return;
+		return NULL;
 	shutdown(fd, SHUT_WR);
 	if (api->lingering_count == LINGER_MAX) {
 		api->lingering_look_us = 0;
@@ -200,31 +202,40 @@ static void linger(struct api *api, int fd)
 	}
 	if (api->lingering_count == LINGER_MAX) {
 		close(fd);
-		return;
+		return NULL;
 	}
 	if (api->lingering_count == 0)
 		api->lingering_look_us = api_now_us() + LINGER_POLL_MS * 1000;
-	api->lingering[api->lingering_count++] =
-		(struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
+	lingering = &api->lingering[api->lingering_count++];
+	*lingering = (struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
+	return lingering;
 }
 
 /* The client has closed, and the reset that says whether it did so before its grant came may be on the way. */
 static void linger_for_grant(struct connection *connection)
 {
-	struct api *api = connection->api;
 	const struct lease_request *lease = &connection->request.lease;
-	size_t before = api->lingering_count;
+	struct lingering *lingering = linger(connection->api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 
-	if (!connection->request.unproven || look_at_bytes(connection->fd) != TAKEN_UNKNOWN)
+	if (lingering == NULL)
 		return;
-	linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
-	if (api->lingering_count == before)
-		return;
-	struct lingering *lingering = &api->lingering[before];
 	lingering->unproven = true;
 	memcpy(lingering->grant.token, lease->token, LEASE_TOKEN_LEN);
 	memcpy(lingering->grant.resource, lease->resource, lease->resource_len);
 	lingering->grant.resource_len = lease->resource_len;
+}
+
+/* The connection ends, and it is not known yet whether the client took its grant. One look decides: the reset may come between two. */
+static void settle_grant(struct connection *connection)
+{
+	if (!connection->request.unproven)
+		return;
+	enum taken taken = look_at_bytes(connection->fd);
+	if (taken == TAKEN_NO)
+		request_give_back(&connection->request);
+	else if (taken == TAKEN_UNKNOWN && !connection->api->stopping)
+		linger_for_grant(connection);
+	connection->request.unproven = false;
 }
 
 void connection_free(struct connection *connection)
@@ -235,9 +246,7 @@ void connection_free(struct connection *connection)
 	assert(connection->request.state == REQUEST_NONE);
 	connection->link.session = NULL; /* the library has freed it */
 	gone_unwatch(connection);
-	request_check_taken(&connection->request);
-	if (!api->stopping)
-		linger_for_grant(connection);
+	settle_grant(connection);
 	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. Over TLS it is too late for that. */
 	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping && !connection_is_gone(connection) &&
 	    nothing_was_sent(connection->fd)) {

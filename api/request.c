@@ -396,17 +396,18 @@ static void log_request(const struct request *request, unsigned status, const ch
 	log_end();
 }
 
-static void give_back(const struct request *request)
+void request_give_back(const struct request *request)
 {
 	lease_give_back(request->connection->api->config.leases, request->lease.resource, request->lease.resource_len, request->lease.token);
 }
 
-void request_check_taken(struct request *request)
+/* Where it is known already that the client did not take its grant. */
+static void request_check_taken(struct request *request)
 {
 	if (!request->unproven || !connection_refused_bytes(request->connection))
 		return;
 	request->unproven = false;
-	give_back(request);
+	request_give_back(request);
 }
 
 void request_end(struct request *request, enum MHD_RequestTerminationCode how)
@@ -420,7 +421,7 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		ended = connection->late ? "late" : status == 0 || request->state == REQUEST_ANSWERED ? "client-gone" : NULL;
 	if (request->granted && (how != MHD_REQUEST_TERMINATED_COMPLETED_OK || request->state != REQUEST_ANSWERED))
-		give_back(request);
+		request_give_back(request);
 	else if (request->granted)
 		request->unproven = true;
 	request_check_taken(request);

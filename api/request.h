@@ -82,8 +82,8 @@ void request_log_address(const struct request *request);
 /* Its client has left: takes back what is under way, and lets the library close the connection. */
 void request_leave(struct request *request);
 
-/* Gives the last grant back if it turns out that the client had closed before it came. */
-void request_check_taken(struct request *request);
+/* Its lease has been granted, and the client cannot have it: releases it. */
+void request_give_back(const struct request *request);
 
 /* The answer has been sent, or the connection has ended before. */
 void request_end(struct request *request, enum MHD_RequestTerminationCode how);
