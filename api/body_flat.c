@@ -1,7 +1,7 @@
 /* A small part of JSON, in place. See body_flat.h.
  *
  * It must never take a text that jansson refuses, nor see another value in it; what it leaves to jansson costs only time. tests/fuzz/fuzz_body.c
- * and tests/unit/test_body.c compare the two. Pure; any thread. */
+ * and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
 #include "body_flat.h"
 
 #include <string.h>
@@ -29,6 +29,7 @@ static bool take_mark(struct rest *rest, char mark)
 	return true;
 }
 
+/* Each of the next three leaves *rest as it was where it does not find what it takes: another one may. */
 static bool take_word(struct rest *rest, const char *word, size_t len)
 {
 	if ((size_t)(rest->end - rest->at) < len || memcmp(rest->at, word, len) != 0)
@@ -55,13 +56,14 @@ static bool take_string(struct rest *rest, const char **ret_bytes, size_t *ret_l
 
 static bool take_integer(struct rest *rest, int64_t *ret_integer)
 {
-	const char *from = rest->at;
+	const char *at = rest->at;
 	int64_t integer = 0;
 
-	while (rest->at < rest->end && *rest->at >= '0' && *rest->at <= '9' && rest->at - from < DIGITS_MAX)
-		integer = integer * 10 + (*rest->at++ - '0');
-	if (rest->at == from || (*from == '0' && rest->at - from > 1))
+	while (at < rest->end && *at >= '0' && *at <= '9' && at - rest->at < DIGITS_MAX)
+		integer = integer * 10 + (*at++ - '0');
+	if (at == rest->at || (*rest->at == '0' && at - rest->at > 1))
 		return false;
+	rest->at = at;
 	*ret_integer = integer;
 	return true;
 }

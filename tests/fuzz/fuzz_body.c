@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "body.h"
+#include "body_flat.h"
 #include "fuzz_words.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
@@ -109,6 +110,41 @@ static void check(enum lease_call call, unsigned flags, const char *bytes, size_
 	check_again(&request, &before, limits);
 }
 
+static bool is_same(const struct body_value *value, const json_t *json)
+{
+	switch (value->kind) {
+	case BODY_STRING:
+		return json_is_string(json) && json_string_length(json) == value->len && memcmp(json_string_value(json), value->bytes, value->len) == 0;
+	case BODY_INTEGER:
+		return json_is_integer(json) && json_integer_value(json) == value->integer;
+	case BODY_BOOLEAN:
+		return json_is_boolean(json) && json_is_true(json) == value->boolean;
+	case BODY_OTHER:
+		break;
+	}
+	return false;
+}
+
+/* What is read in place jansson takes as well, and sees the same in it, in the same order. */
+static void check_flat(const char *bytes, size_t len)
+{
+	struct body_member members[BODY_FLAT_MAX];
+	size_t count, i = 0;
+	const char *name;
+	json_t *json;
+	if (!body_flat_scan(bytes, len, members, &count))
+		return;
+	json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, NULL);
+	MUST(json_is_object(root) && json_object_size(root) == count, "read in place, %zu members, and jansson does not", count);
+	json_object_foreach(root, name, json)
+	{
+		MUST(strlen(name) == members[i].name_len && memcmp(name, members[i].name, members[i].name_len) == 0, "another name: %s", name);
+		MUST(is_same(&members[i].value, json), "another value of %s", name);
+		i++;
+	}
+	json_decref(root);
+}
+
 static void check_token(const char *bytes, size_t len)
 {
 	char *text = fuzz_text(bytes, len);
@@ -124,6 +160,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	char *body = fuzz_copy(data + 2, size - 2);
 	check(calls[data[0] % 3], data[1] % 8U, body, size - 2);
+	check_flat(body, size - 2);
 	check_token(body, size - 2);
 	free(body);
 	return 0;
