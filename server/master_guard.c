@@ -15,7 +15,7 @@
 #include "scripts.h"
 #include "token.h"
 
-enum { BUCKETS = 16384, LAYOUT = 1, BAR_EXTRA_MS = 2000, LONGEST_TTL_MS = 86400000, ARGUMENTS_MAX = 12, TAIL_MAX = 46 };
+enum { BUCKETS = 16384, LAYOUT = 1, BAR_EXTRA_MS = 2000, LONGEST_TTL_MS = 86400000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
 static const char no_certificate[] = "----------------";
 
@@ -394,8 +394,10 @@ uint64_t master_guard_stamp(struct master *master, char *command, size_t len, ui
 		write_digits(command + len - 41, certificate, 16);
 	else
 		memcpy(command + len - 41, no_certificate, 16);
-	if (until_us == 0 || until_us > LATEST_US)
+	if (until_us == 0 || until_us >= LATEST_US)
 		until_us = LATEST_US;
+	else
+		until_us -= until_us % DEADLINE_STEP_US; /* so that those of one moment are the same, and read once (acquire.lua) */
 	write_digits(command + len - 18, until_us, 10);
 	return certificate;
 }

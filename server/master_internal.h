@@ -4,6 +4,7 @@
  *   master_link.c   resolve, connect, hiredis in the libuv loop, back-off
  *   master_greet.c  what is said first on a connection, the heartbeat, what INFO tells
  *   master_guard.c  may it vote: the restart guard's way to Redis and back
+ *   master_batch.c  acquisitions that leave as one command
  *   master_owed.c   releases that wait for a connection
  *   master_line.c   what is said and heard about the lines of those who wait
  *   master_reply.c  from a reply to a vote
@@ -28,6 +29,10 @@ enum {
 	MASTER_BACKOFF_MAX_MS = 1000,
 	MASTER_OWED_MAX = 10000,     /* releases kept for one master */
 	MASTER_ELEMENTS_MAX = 100000, /* of a reply */
+	MASTER_ACQUIRE_ARGUMENTS = 9, /* of acquire.lua, for each resource */
+	MASTER_BATCH_MAX = 32,        /* resources in one command: a master does nothing else meanwhile, for some 150 µs */
+	MASTER_BATCH_HALF = 8 * 1024, /* bytes of keys, and of arguments: more than what the longest command has */
+	MASTER_BATCH_BYTES = 2 * MASTER_BATCH_HALF + 512,
 	MASTER_TCP_TIMEOUT_MS = 5000 /* data that the peer's kernel does not acknowledge: the path is gone, not just the process stopped */
 };
 
@@ -38,6 +43,7 @@ enum link_state { LINK_DOWN, LINK_RESOLVING, LINK_CONNECTING, LINK_GREETING, LIN
 struct master_call {
 	struct master *master;
 	struct master_call *next;
+	struct master_call *also; /* acquisitions: the next one that went in the same command */
 	uint64_t sent_us;
 	enum redlock_script script; /* NONE: not a script */
 	uint64_t certificate;       /* that the script carried */
@@ -45,6 +51,13 @@ struct master_call {
 	master_raw_fn *raw;
 	void *arg;
 	struct owed_release *owed; /* a release that is owed until its answer is here */
+};
+
+/* Acquisitions of this round of the loop, in the Redis protocol. */
+struct master_batch {
+	unsigned count;
+	size_t keys_len, arguments_len;
+	char keys[MASTER_BATCH_HALF], arguments[MASTER_BATCH_HALF];
 };
 
 struct owed_release {
@@ -93,6 +106,8 @@ struct master {
 	int timers_closed;
 	struct master_call *first, *last; /* under way */
 	struct master_call *spare;        /* for reuse */
+	struct master_batch batch;        /* not sent yet … */
+	struct master_call *batch_first, *batch_last; /* … and who waits for it */
 	struct {
 		redisAsyncContext *context; /* subscribed; NULL: not there */
 		uint64_t tried_us;          /* when it was opened last */
@@ -192,8 +207,18 @@ void master_guard_describe(const struct master *master, char *ret_reason, size_t
 void master_line_init(struct masters *masters);
 void master_line_close(struct masters *masters);
 
+/* master_batch.c: pure */
+/* True of a command that names its script; one that brings the source of it goes by itself. */
+bool master_batch_suits(const char *command);
+/* Takes in an ACQUIRE as lease_command_format() makes it. False where there is no room: then the batch has to go first. */
+bool master_batch_add(struct master_batch *batch, const char *command, size_t len);
+/* The command for all that the batch has, one at least; the batch is empty then. Returns its length. */
+size_t master_batch_take(struct master_batch *batch, const char *hash_key, char ret_command[MASTER_BATCH_BYTES]);
+
 /* master_reply.c */
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);
+/* The answer to acquisition `i` of `count` that went in one command. */
+void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply);
 enum master_error master_error_classify(const char *text, size_t len);
 
 /* master_status.c */
@@ -203,6 +228,7 @@ uint64_t master_bar_left_ms(const struct master *master); /* 0: it is not barred
 enum master_state master_state_of(const struct master *master);
 void master_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX]); /* not voting: why */
 struct master_call *master_call_push(struct master *master, enum redlock_script script, const char *command, size_t len);
+void master_batch_lost(struct master *master); /* the connection is gone: who waits for the batch is told */
 bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[]);
 void master_state_changed(struct master *master);
 void master_soft_error(struct master *master, const redisReply *reply); /* it refused what it must be able to do */

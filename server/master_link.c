@@ -181,6 +181,7 @@ static void hook_cleanup(void *arg)
 	master->io = NULL;
 	if (master->link != LINK_DOWN && master->link != LINK_CLOSED)
 		master_link_fail(master, why);
+	master_batch_lost(master);
 }
 
 /* A server that is no Redis of ours may announce a list of a thousand million elements; hiredis 0.14 would make room for

@@ -130,21 +130,54 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 	}
 }
 
+/* What is true of any answer; false: it is one of a script's own. */
+static bool map_foreign(const redisReply *reply, struct master_reply *ret)
+{
+	if (!reply) {
+		map_failure(MASTER_ERROR_LOST, ret);
+		ret->lost = true;
+	} else if (reply->type == REDIS_REPLY_ERROR) {
+		map_failure(master_error_classify(reply->str, (size_t)reply->len), ret);
+		ret->no_script = begins_with(reply->str, (size_t)reply->len, "NOSCRIPT");
+	}
+	return !reply || reply->type == REDIS_REPLY_ERROR;
+}
+
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply)
 {
 	assert(script != REDLOCK_SCRIPT_NONE);
 	memset(ret_reply, 0, sizeof *ret_reply);
-	if (!reply) {
-		map_failure(MASTER_ERROR_LOST, ret_reply);
-		ret_reply->lost = true;
+	if (map_foreign(reply, ret_reply) || (reply->type == REDIS_REPLY_ARRAY && map_array(script, reply, ret_reply)))
+		return;
+	memset(ret_reply, 0, sizeof *ret_reply);
+	map_failure(MASTER_ERROR_OTHER, ret_reply);
+}
+
+/* {now_us, answer, …}, an answer being the bucket's old number alone where the lock was set. */
+static bool map_granted_part(const redisReply *now, const redisReply *old, struct master_reply *ret)
+{
+	if (old->type != REDIS_REPLY_INTEGER || old->integer < 0)
+		return false;
+	ret->vote = REDLOCK_VOTE_GRANTED;
+	ret->time_us = (uint64_t)now->integer;
+	ret->fence = (uint64_t)old->integer;
+	return ret->fence < REDLOCK_FENCE_LIMIT;
+}
+
+void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply)
+{
+	assert(i < count);
+	memset(ret_reply, 0, sizeof *ret_reply);
+	if (map_foreign(reply, ret_reply))
+		return;
+	bool timed = reply->type == REDIS_REPLY_ARRAY && reply->elements == count + 1 && reply->element[0]->type == REDIS_REPLY_INTEGER &&
+		     reply->element[0]->integer > 0;
+	const redisReply *part = timed ? reply->element[i + 1] : NULL;
+	if (part && part->type != REDIS_REPLY_INTEGER) {
+		master_reply_map(REDLOCK_SCRIPT_ACQUIRE, part, ret_reply);
 		return;
 	}
-	if (reply->type == REDIS_REPLY_ERROR) {
-		map_failure(master_error_classify(reply->str, (size_t)reply->len), ret_reply);
-		ret_reply->no_script = begins_with(reply->str, (size_t)reply->len, "NOSCRIPT");
-		return;
-	}
-	if (reply->type == REDIS_REPLY_ARRAY && map_array(script, reply, ret_reply))
+	if (part && map_granted_part(reply->element[0], part, ret_reply))
 		return;
 	memset(ret_reply, 0, sizeof *ret_reply);
 	map_failure(MASTER_ERROR_OTHER, ret_reply);

@@ -5,5 +5,6 @@
 		redis.call('PEXPIRE', line, keep_ms)
 	end
 	if now_us + keep_ms * 1000 > waited then
-		redis.call('HSET', KEYS[2], 'waited', string.format('%.0f', now_us + keep_ms * 1000))
+		waited = now_us + keep_ms * 1000
+		redis.call('HSET', hash, 'waited', string.format('%.0f', waited))
 	end

@@ -23,8 +23,8 @@ if ours then
 	redis.call('DEL', KEYS[1])
 end
 if waited > now_us or ARGV[2] ~= '' then
-	local place, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
-	local names = string.sub(KEYS[2], 1, -7)
+	local hash, place, wait_ms = KEYS[2], string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
+	local names = string.sub(hash, 1, -7)
 	local line, first = names .. 'queue:' .. KEYS[1]
 	local left = 0
 	if wait_ms > 0 then

@@ -89,6 +89,24 @@ static void check_script(enum redlock_script script, const redisReply *raw)
 	check_value(reply.value, reply.value_len);
 }
 
+/* As the answer to as many acquisitions as it may be for, one fewer, and one more. */
+static void check_parts(const redisReply *raw)
+{
+	size_t most = raw->elements > 0 ? raw->elements : 1;
+	for (size_t count = most > 1 ? most - 1 : 1; count <= most; count++) {
+		for (size_t i = 0; i < count; i++) {
+			const redisReply *part = raw->type == REDIS_REPLY_ARRAY && i + 1 < raw->elements ? raw->element[i + 1] : raw;
+			struct master_reply reply;
+			memset(&reply, 0xa5, sizeof reply);
+			master_reply_map_part(raw, i, count, &reply);
+			check_vote(REDLOCK_SCRIPT_ACQUIRE, &reply);
+			MUST(reply.vote == REDLOCK_VOTE_FAILED || raw->elements == count + 1, "a vote of %zu elements for %zu", raw->elements, count);
+			MUST(is_within(part, &reply), "a value of %zu bytes that is not in its part", reply.value_len);
+			check_value(reply.value, reply.value_len);
+		}
+	}
+}
+
 /* ---- INFO ---- */
 
 static void check_field(const char *text, size_t len, const char *name, const char *value, size_t size)
@@ -122,6 +140,7 @@ static void check_answer(const redisReply *raw)
 {
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
 		check_script(script, raw);
+	check_parts(raw);
 	fuzz_check_guard_answer(raw);
 	fuzz_check_word(raw, "");
 	fuzz_check_word(raw, "prefix:");

@@ -327,6 +327,71 @@ START_TEST(noscript_is_told_apart)
 }
 END_TEST
 
+/* ---- several acquisitions in one command ---- */
+
+static struct master_reply map_part(const char *bytes, size_t i, size_t count, redisReply **ret_raw)
+{
+	redisReader *reader = redisReaderCreate();
+	void *raw = NULL;
+	redisReaderFeed(reader, bytes, strlen(bytes));
+	ck_assert_int_eq(redisReaderGetReply(reader, &raw), REDIS_OK);
+	ck_assert_ptr_nonnull(raw);
+	struct master_reply reply;
+	master_reply_map_part(raw, i, count, &reply);
+	redisReaderFree(reader);
+	*ret_raw = raw;
+	return reply;
+}
+
+START_TEST(each_part_has_its_vote)
+{
+	static const char bytes[] = "*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW ":500\r\n$1\r\nx\r\n"
+				    "-WRONGTYPE no line\r\n*2\r\n:-3\r\n" NOW ":9007199254740991\r\n";
+	static const enum redlock_vote votes[] = { REDLOCK_VOTE_GRANTED, REDLOCK_VOTE_HELD, REDLOCK_VOTE_QUEUED, REDLOCK_VOTE_FAILED, REDLOCK_VOTE_BARRED,
+						   REDLOCK_VOTE_GRANTED };
+	for (size_t i = 0; i < 6; i++) {
+		redisReply *raw;
+		struct master_reply reply = map_part(bytes, i, 6, &raw);
+		ck_assert_int_eq(reply.vote, votes[i]);
+		ck_assert_uint_eq(reply.time_us, votes[i] == REDLOCK_VOTE_FAILED ? 0 : UINT64_C(1795215206922001));
+		ck_assert_uint_eq(reply.fence, i == 0 ? 5 : i == 5 ? UINT64_C(9007199254740991) : 0);
+		ck_assert(!reply.value == (votes[i] != REDLOCK_VOTE_HELD && votes[i] != REDLOCK_VOTE_QUEUED));
+		freeReplyObject(raw);
+	}
+}
+END_TEST
+
+static const struct { const char *bytes; enum master_error error; bool no_script; } broken_batches[] = {
+	{ "*2\r\n" NOW ":5\r\n", MASTER_ERROR_OTHER, false }, /* one answer for two */
+	{ "*4\r\n" NOW ":5\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false },
+	{ "*3\r\n:0\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false }, /* no time */
+	{ "*3\r\n$1\r\n1\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false },
+	{ "*3\r\n" NOW ":-1\r\n:-1\r\n", MASTER_ERROR_OTHER, false },
+	{ "*3\r\n" NOW ":9007199254740992\r\n:9007199254740992\r\n", MASTER_ERROR_OTHER, false },
+	{ "*3\r\n" NOW "$1\r\n5\r\n+OK\r\n", MASTER_ERROR_OTHER, false },
+	{ "*3\r\n" NOW "$-1\r\n*-1\r\n", MASTER_ERROR_OTHER, false },
+	{ "*3\r\n" NOW "*1\r\n:1\r\n*3\r\n:1\r\n:0\r\n:1\r\n", MASTER_ERROR_OTHER, false },
+	{ "*0\r\n", MASTER_ERROR_OTHER, false },
+	{ ":5\r\n", MASTER_ERROR_OTHER, false },
+	{ "-OOM command not allowed\r\n", MASTER_ERROR_OOM, false },
+	{ "-NOSCRIPT No matching script. Please use EVAL.\r\n", MASTER_ERROR_OTHER, true },
+};
+
+/* Also the first part of an answer that has too few is not taken: nobody knows whose it is. */
+START_TEST(what_is_no_batch_fails_all_of_it)
+{
+	for (size_t i = 0; i < 2; i++) {
+		redisReply *raw;
+		struct master_reply reply = map_part(broken_batches[_i].bytes, i, 2, &raw);
+		ck_assert_int_eq(reply.vote, REDLOCK_VOTE_FAILED);
+		ck_assert_int_eq(reply.error, broken_batches[_i].error);
+		ck_assert_int_eq(reply.no_script, broken_batches[_i].no_script);
+		ck_assert(!reply.lost && reply.fence == 0 && reply.time_us == 0);
+		freeReplyObject(raw);
+	}
+}
+END_TEST
+
 START_TEST(info_is_read)
 {
 	static const char text[] = "# Server\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n# Memory\r\nused_memory:17\r\n"
@@ -373,6 +438,8 @@ int main(void)
 	tcase_add_test(tests, numbers_of_buckets_are_taken_over);
 	tcase_add_loop_test(tests, errors_have_reasons, 0, sizeof errors / sizeof *errors);
 	tcase_add_test(tests, noscript_is_told_apart);
+	tcase_add_test(tests, each_part_has_its_vote);
+	tcase_add_loop_test(tests, what_is_no_batch_fails_all_of_it, 0, sizeof broken_batches / sizeof *broken_batches);
 	tcase_add_test(tests, info_is_read);
 	tcase_add_test(tests, what_is_not_info_is_refused);
 	suite_add_tcase(suite, tests);

@@ -1,0 +1,200 @@
+"""Acquisitions that come in the same moment go to a master as one command: each is answered as if it had come alone."""
+
+import itertools
+import json
+import pathlib
+import random
+import re
+import signal
+import time
+
+import pytest
+
+from harness import Resp, RedisError, process_state, read_response, wait_until
+from test_fences import bucket_of
+
+SCRIPTS = pathlib.Path(__file__).parents[2] / "server" / "scripts"
+HASH = "redlockd:master"
+DAY_US = 86400 * 10**6
+NOW, LATER = 0, 3600 * 10**6  # from the time of the test
+REPLICAS = ["a" * 16, "b" * 16]
+ROUNDS, MOST = 60, 8
+
+
+def script_text(name):
+    """As it is built into redlockd: with the parts that it includes."""
+    text = (SCRIPTS / name).read_text()
+    return re.sub(r"^--include (\S+)\n", lambda found: (SCRIPTS / found[1]).read_text(), text, flags=re.M)
+
+
+class Parts(Resp):
+    """A connection on which an error is an answer, also within one."""
+
+    def receive(self):
+        try:
+            return super().receive()
+        except RedisError as error:
+            return error
+
+    def call(self, *command):
+        self.send(*command)
+        return self.receive()
+
+
+@pytest.fixture
+def pair(lab):
+    """Two new servers, a connection to each, and the name of the script there."""
+    connections = [Parts(server.path, 20) for server in lab.redises(2)]
+    names = [connection.call("SCRIPT", "LOAD", script_text("acquire.lua")) for connection in connections]
+    assert names[0] == names[1]
+    yield (*connections, names[0])
+    for connection in connections:
+        connection.close()
+
+
+def draw_outside(draw, names):
+    """What others may have done before: commands for both servers."""
+    name, now_us = draw.choice(names), int(time.time() * 1e6)
+    queue, place = f"redlockd:queue:{name}", f"{draw.choice(REPLICAS)}:{now_us + draw.randrange(1000):016d}"
+    return draw.choice([
+        [("DEL", name)], [("DEL", name)], [("DEL", name, queue)], [("DEL", name), ("HSET", name, "a", "b")],
+        [("HSET", HASH, "certificate", draw.choice(["c" * 16, "d" * 16]))], [("HDEL", HASH, "certificate")],
+        [("HSET", HASH, "floor", now_us + draw.randrange(-1000, 1000))], [("HSET", HASH, str(bucket_of(name)), now_us + draw.randrange(10**7))],
+        [("HSET", HASH, "waited", now_us + LATER), ("DEL", queue), ("ZADD", queue, now_us, place)], [("HSET", HASH, "waited", now_us + LATER)],
+        [("SET", f"redlockd:alive:{draw.choice(REPLICAS)}", "", "PX", "600000")], [("DEL", f"redlockd:alive:{draw.choice(REPLICAS)}")],
+        [("HSET", HASH, "waited", now_us + LATER), ("DEL", queue), ("SET", queue, "no line")],
+        [("DEL", HASH)],
+    ])
+
+
+def draw_request(draw, names, numbers):
+    """A resource and nine arguments. The largest of the fences are beyond what a master takes."""
+    name, now_us, number = draw.choice(names), int(time.time() * 1e6), next(numbers)
+    guess = now_us + draw.choice([-10**6, 0, number, number, number, 10**6, 2 * DAY_US])
+    place = draw.choice(["", "", f"{draw.choice(REPLICAS)}:{now_us + number:016d} {draw.choice([1, 60000])}"])
+    deadline = now_us + draw.choice([-LATER, LATER, LATER, LATER, 2 * LATER])
+    return name, [f"{number:040x}", "600000", "0", draw.choice(["", "me"]), str(bucket_of(name)), str(guess), place,
+                  draw.choice(["c" * 16, "c" * 16, "c" * 16, "-" * 16]), f"{deadline:016d}"]
+
+
+def without_times(answer, one):
+    """An answer to one request in the form that it has in a batch, with the time that is left rounded to some minutes and the error to its first words."""
+    if isinstance(answer, RedisError):
+        return "error " + " ".join(str(answer).split()[:3])
+    if isinstance(answer, int):
+        return answer
+    if one and answer[0] == 1:
+        return answer[2]
+    return [answer[0], *(round(part / 300000) if isinstance(part, int) else part for part in answer[2:])]
+
+
+def state_of(connection):
+    """All that a server has; times to the minute."""
+    state = {}
+    for key in sorted(connection.call("KEYS", "*")):
+        kind = connection.call("TYPE", key)
+        read = {"string": ("GET", key), "hash": ("HGETALL", key), "zset": ("ZRANGE", key, "0", "-1", "WITHSCORES")}[kind]
+        content = connection.call(*read)
+        if kind == "hash":
+            content = dict(zip(content[::2], content[1::2], strict=True))
+            content["waited"] = round(int(content.get("waited", 0)) / 60e6)
+        state[key] = (kind, content, round(connection.call("PTTL", key) / 300000))
+    return state
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_batch_does_what_its_parts_do_one_after_another(pair, seed):
+    """Few names, so that they meet in a batch, also in one bucket."""
+    together, alone, script = pair
+    draw, numbers = random.Random(seed), itertools.count(1)
+    names = ["r1", "r2", "r3", "app:r 4"]
+    seen = set()
+    for _ in range(ROUNDS):
+        for command in itertools.chain.from_iterable(draw_outside(draw, names) for _ in range(draw.randrange(3))):
+            assert together.call(*command) == alone.call(*command)
+        requests = [draw_request(draw, names, numbers) for _ in range(draw.randrange(2, MOST + 1))]
+        keys, arguments = [name for name, _ in requests], itertools.chain.from_iterable(words for _, words in requests)
+        now_us, *parts = together.call("EVALSHA", script, len(keys) + 1, *keys, HASH, *arguments)
+        assert abs(now_us / 1e6 - time.time()) < 60
+        expected = [alone.call("EVALSHA", script, 2, name, HASH, *words) for name, words in requests]
+        got = [without_times(part, False) for part in parts]
+        assert got == [without_times(answer, True) for answer in expected], requests
+        seen |= {part if isinstance(part, str) else "set" if isinstance(part, int) else part[0] for part in got}
+        assert state_of(together) == state_of(alone), requests
+    assert {"set", 0, -2, -3, -4} <= seen, seen
+
+
+def test_buckets_that_meet_in_a_batch_are_raised_one_after_another(pair):
+    """The second of two resources of one bucket is told the number of the first, or the largest so far."""
+    together, _, script = pair
+    requests = [("r1", 500), ("r2", 700), ("r3", 600)]
+    arguments = [[f"{i:040x}", "60000", "0", "", "77", str(guess), "", "-" * 16, "9" * 16] for i, (_, guess) in enumerate(requests)]
+    answer = together.call("EVALSHA", script, 4, *(name for name, _ in requests), HASH, *itertools.chain.from_iterable(arguments))
+    assert answer[1:] == [0, 500, 700]
+    assert together.call("HGET", HASH, "77") == "700"
+
+
+# ---------------------------------------------------------------------------------------------------- through redlockd
+
+def ask_at_once(service, names, **members):
+    """A request for each name, all there before redlockd reads the first: the answers, in this order."""
+    connections = [service.connect() for _ in names]
+    service.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
+        for plain, name in zip(connections, names, strict=True):
+            body = json.dumps({"resource": name, "ttl_ms": 60000, **members}).encode()
+            plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    finally:
+        service.process.send_signal(signal.SIGCONT)
+    answers = [read_response(plain) for plain in connections]
+    for plain in connections:
+        plain.close()
+    return answers
+
+
+def test_requests_of_one_moment_share_their_commands(lab):
+    """A hundred in a few commands, each with a lease of its own."""
+    service = lab.service(3)
+    before = [master.calls().get("evalsha", 0) for master in service.masters]
+    answers = ask_at_once(service, [f"shared/{i}" for i in range(100)])
+    assert [answer.status for answer in answers] == [201] * 100
+    leases = [answer.json for answer in answers]
+    assert [lease["resource"] for lease in leases] == [f"shared/{i}" for i in range(100)]
+    assert len({lease["fence"] for lease in leases}) == len({lease["token"] for lease in leases}) == 100
+    for master, calls in zip(service.masters, before, strict=True):
+        wait_until(lambda master=master: len(master.cli("KEYS", "shared/*")) == 100, what="all are set")
+        for lease in leases:
+            assert master.cli("GET", lease["resource"]).startswith(f"{lease['token']}:")
+        assert master.calls()["evalsha"] - calls <= 30
+    for lease in leases:
+        assert service.release(lease).status == 204
+
+
+def test_the_same_name_in_one_moment_has_one_holder(lab):
+    service = lab.service(3)
+    answers = ask_at_once(service, ["one"] * 40)
+    assert sorted(answer.status for answer in answers) == [201] + [409] * 39
+    held = next(answer.json for answer in answers if answer.status == 201)
+    assert {answer.json["fence"] for answer in answers if answer.status == 409 and "fence" in answer.json} <= {held["fence"]}
+
+
+def test_what_is_wrong_with_one_is_nothing_to_the_others(lab):
+    """Somebody has put another kind of key where the line of a resource is to be."""
+    service = lab.service(3)
+    for master in service.masters:
+        master.cli("HSET", HASH, "waited", int(time.time() * 1e6) + LATER)
+        master.cli("SET", "redlockd:queue:bad", "no line")
+    answers = ask_at_once(service, ["good/1", "bad", "good/2", "good/3"])
+    assert [answer.status for answer in answers] == [201, 503, 201, 201]
+    for master in service.masters:
+        wait_until(lambda master=master: len(master.cli("KEYS", "good/*")) == 3, what="all are set")
+        assert master.cli("KEYS", "bad") == []
+
+
+def test_a_script_that_is_forgotten_is_sent_again_to_all(lab):
+    service = lab.service(3)
+    for master in service.masters:
+        master.cli("SCRIPT", "FLUSH")
+    answers = ask_at_once(service, [f"again/{i}" for i in range(20)])
+    assert [answer.status for answer in answers] == [201] * 20
