@@ -27,7 +27,7 @@
 #include "json_memory.h"
 
 enum {
-	POOL_BYTES = 32 * 1024, /* of each connection: first line, headers and answer headers must fit */
+	POOL_BYTES = 16 * 1024, /* of each connection: first line, headers and answer headers must fit */
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	RUN_ROUNDS_MAX = 100,   /* of one api_run(); what is left then is done in the next */
 	FLOOD_CONNECTIONS = 1000,

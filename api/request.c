@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../server/log.h"
@@ -26,9 +27,20 @@ enum { MADE_ID_LEN = 16 };
 
 void request_init(struct request *request, struct connection *connection)
 {
-	/* All but the two buffers at the end, which are written before they are read. */
-	memset(request, 0, offsetof(struct request, target));
+	memset(request, 0, sizeof(*request));
 	request->connection = connection;
+}
+
+static void forget_target(struct request *request)
+{
+	free(request->target);
+	request->target = NULL;
+}
+
+static void forget_body(struct request *request)
+{
+	free(request->body);
+	request->body = NULL;
 	request->body_len = 0;
 }
 
@@ -52,8 +64,7 @@ void request_begin(struct request *request, const char *target)
 	request->method = HTTP_OTHER;
 	request->started_us = api_now_us();
 	request->target_len = strlen(target);
-	request->target[0] = '\0';
-	if (request->target_len <= REQUEST_TARGET_MAX)
+	if (request->target_len <= REQUEST_TARGET_MAX && (request->target = malloc(request->target_len + 1)) != NULL)
 		memcpy(request->target, target, request->target_len + 1);
 	connection->had_request = true;
 	connection->requests++;
@@ -182,6 +193,8 @@ static void take_headers(struct request *request, const char *url, const char *m
 		make_id(request->id);
 	if (request->target_len > REQUEST_TARGET_MAX) {
 		refuse(request, PROBLEM_URL_TOO_LONG, "The URL is longer than 2048 bytes.");
+	} else if (request->target == NULL) {
+		request_fail(request);
 	} else if (headers->too_large) {
 		refuse(request, PROBLEM_HEADERS_TOO_LARGE, "The headers are larger than 8192 bytes, or there are more than 64.");
 	} else if (headers->broken != NULL) {
@@ -227,7 +240,20 @@ static enum MHD_Result answer(struct request *request)
 	return MHD_YES;
 }
 
-/* A piece of the body. */
+static bool keep_body(struct request *request, const char *data, size_t len)
+{
+	size_t room = request->headers.chunked ? BODY_MAX : (size_t)request->headers.content_length;
+
+	if (request->body == NULL)
+		request->body = malloc(room);
+	if (request->body == NULL)
+		return false;
+	assert(request->body_len + len <= room);
+	memcpy(request->body + request->body_len, data, len);
+	return true;
+}
+
+/* A piece of the body. What nobody will read is only counted. */
 static enum MHD_Result take_body(struct request *request, const char *data, size_t *data_len)
 {
 	if (request->body_len + *data_len > BODY_MAX) {
@@ -238,7 +264,10 @@ static enum MHD_Result take_body(struct request *request, const char *data, size
 		request->written_raw = true;
 		return MHD_NO;
 	}
-	memcpy(request->body + request->body_len, data, *data_len);
+	if (request->admitted && !keep_body(request, data, *data_len)) {
+		request_fail(request);
+		return MHD_NO;
+	}
 	request->body_len += *data_len;
 	*data_len = 0;
 	return MHD_YES;
@@ -258,7 +287,10 @@ static bool admit_body(struct request *request)
 /* The request is whole: carries out its call, unless an answer is known already. */
 static enum MHD_Result run(struct request *request)
 {
-	if (request->admitted && admit_body(request))
+	bool admitted = request->admitted && admit_body(request);
+
+	forget_body(request);
+	if (admitted)
 		request->route->handle(request);
 	if (is_answered(request))
 		return answer(request);
@@ -278,6 +310,7 @@ enum MHD_Result request_step(struct request *request, const char *url, const cha
 	switch (request->state) {
 	case REQUEST_BEGUN:
 		take_headers(request, url, method, version);
+		forget_target(request);
 		request->state = REQUEST_BODY;
 		return request->reply.close || request->failed ? answer(request) : MHD_YES;
 	case REQUEST_BODY:
@@ -433,6 +466,8 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 		tls_link_bye(&connection->link);
 	reply_clear(&request->reply);
 	admit_end(request);
+	forget_target(request);
+	forget_body(request);
 	request->state = REQUEST_NONE;
 	request->granted = false;
 	connection_enter(connection, CONNECTION_IDLE);

@@ -52,10 +52,10 @@ struct request {
 	struct lease_listing *listing; /* the same for GET /locks */
 	struct hold_stream *stream;    /* the lease is held by this connection, or NULL */
 	struct reply reply;
-	size_t target_len; /* may be more than REQUEST_TARGET_MAX: then `target` is empty */
-	char target[REQUEST_TARGET_MAX + 1];
+	size_t target_len; /* may be more than REQUEST_TARGET_MAX: then there is no `target` */
+	char *target;      /* terminated; until the headers are read */
 	size_t body_len;
-	char body[BODY_MAX];
+	char *body;        /* what has come of it, with room for all; until it is read. NULL: nothing has come */
 };
 
 /* Makes the struct of a new connection ready for its first request. */

@@ -30,7 +30,7 @@ struct lease_op *lease_op_new(struct leases *leases)
 		op->next = NULL;
 		return op;
 	}
-	op = calloc(1, sizeof *op);
+	op = calloc(1, sizeof *op + masters_count(leases->masters) * sizeof *op->seen);
 	if (!op || uv_timer_init(leases->loop, &op->timer) != 0) {
 		free(op);
 		return NULL;
@@ -76,12 +76,11 @@ static void note_unsent(struct lease_op *op, uint8_t master, const struct redloc
 {
 	assert(sent != MASTER_SENT);
 	assert(op->unsent_count < sizeof op->unsent / sizeof *op->unsent);
-	op->unsent[op->unsent_count++] = (struct redlock_event){
-		.kind = REDLOCK_REPLY,
+	op->unsent[op->unsent_count++] = (struct lease_unsent){
 		.master = master,
 		.attempt = out->attempt,
 		.round = out->round,
-		.script = out->script,
+		.script = (uint8_t)out->script,
 		.vote = sent == MASTER_REFUSED ? REDLOCK_VOTE_BARRED : REDLOCK_VOTE_UNSENT,
 	};
 }
@@ -230,9 +229,10 @@ void lease_op_drive(struct lease_op *op, const struct redlock_event *event)
 	uint64_t before_us = redlock_deadline_us(&op->core);
 	op_step(op, event);
 	for (size_t i = 0; i < op->unsent_count; i++) {
-		struct redlock_event unsent = op->unsent[i];
-		unsent.now_us = event->now_us;
-		op_step(op, &unsent);
+		const struct lease_unsent *unsent = &op->unsent[i];
+		struct redlock_event vote = { .kind = REDLOCK_REPLY, .now_us = event->now_us, .master = unsent->master, .attempt = unsent->attempt,
+			.round = unsent->round, .script = (enum redlock_script)unsent->script, .vote = (enum redlock_vote)unsent->vote };
+		op_step(op, &vote);
 	}
 	op->unsent_count = 0;
 	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER) /* the timer is spent, even for the same moment */

@@ -16,6 +16,13 @@ struct lease_sight {
 	char token[LEASE_TOKEN_LEN]; /* holder.known: for a forced release, and for nobody else */
 };
 
+/* A master that could not be asked, and what that counts as. */
+struct lease_unsent {
+	uint16_t attempt, round;
+	uint8_t master;
+	uint8_t script, vote; /* enum redlock_script, enum redlock_vote */
+};
+
 /* One operation. Kept for reuse when it is finished, with its timer. */
 struct lease_op {
 	struct leases *leases;
@@ -45,10 +52,10 @@ struct lease_op {
 	struct lease_op *held_next;
 	bool busy;          /* masters owe it answers that it waits for */
 	struct lease_force *force; /* LEASE_FORCE, until it is answered: those that do the work */
-	struct lease_sight seen[REDLOCK_MASTERS_MAX];
 	uint16_t reached; /* bit i: a command of this attempt was handed to master i */
 	size_t unsent_count;
-	struct redlock_event unsent[2 * REDLOCK_MASTERS_MAX]; /* votes of masters that could not be asked, to be given to the core */
+	struct lease_unsent unsent[2 * REDLOCK_MASTERS_MAX]; /* votes of masters that could not be asked, to be given to the core */
+	struct lease_sight seen[]; /* for each master */
 };
 
 /* One command under way: says to the callback what was asked. */

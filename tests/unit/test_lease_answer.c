@@ -91,16 +91,18 @@ START_TEST(foreign_values_have_no_bound)
 }
 END_TEST
 
-static struct lease_op op;
+/* With room for what three masters say. */
+static union { uint64_t aligned; char bytes[sizeof(struct lease_op) + 3 * sizeof(struct lease_sight)]; } op_room;
+static struct lease_op *const op = (void *)&op_room;
 
 static void make_op(enum lease_call call)
 {
-	memset(&op, 0, sizeof op);
-	op.request.call = call;
-	op.core.params.masters = 3;
-	op.core.params.drift_us = 302000 + LEASE_ROUNDING_US;
-	op.began_us = 1000000;
-	memcpy(op.token, TOKEN, LEASE_TOKEN_LEN);
+	memset(&op_room, 0, sizeof op_room);
+	op->request.call = call;
+	op->core.params.masters = 3;
+	op->core.params.drift_us = 302000 + LEASE_ROUNDING_US;
+	op->began_us = 1000000;
+	memcpy(op->token, TOKEN, LEASE_TOKEN_LEN);
 }
 
 /* Never a millisecond more than there is: validity is rounded down, drift and waits are rounded up. */
@@ -111,8 +113,8 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	struct redlock_result result = {
 		.outcome = REDLOCK_OK, .fence = REDLOCK_FENCE_LIMIT - 1, .ttl_us = 30000000, .validity_us = 29696999 - LEASE_ROUNDING_US,
 	};
-	op.core.params.drift_us = 301001 + LEASE_ROUNDING_US;
-	lease_answer_make(&op, &result, 1002999, &answer);
+	op->core.params.drift_us = 301001 + LEASE_ROUNDING_US;
+	lease_answer_make(op, &result, 1002999, &answer);
 	ck_assert_int_eq(answer.status, LEASE_OK);
 	ck_assert_uint_eq(answer.validity_ms, 29696);
 	ck_assert_uint_eq(answer.drift_ms, 302);
@@ -121,11 +123,11 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	ck_assert_mem_eq(answer.token, TOKEN, LEASE_TOKEN_LEN);
 	ck_assert_uint_eq(answer.fence, REDLOCK_FENCE_LIMIT - 1);
 	result.validity_us = 1; /* the least that the core grants */
-	lease_answer_make(&op, &result, 1002999, &answer);
+	lease_answer_make(op, &result, 1002999, &answer);
 	ck_assert_uint_eq(answer.validity_ms, 1);
 	make_op(LEASE_ACQUIRE);
 	result = (struct redlock_result){ .outcome = REDLOCK_LOCKED, .retry_after_us = 1001 };
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.retry_after_ms, 2);
 }
 END_TEST
@@ -141,7 +143,7 @@ START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
 	struct redlock_result result = { .outcome = outcomes[_i].outcome, .fence = 7 };
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status);
 	if (answer.status != LEASE_OK) {
 		ck_assert_int_eq(answer.token[0], '\0');
@@ -155,13 +157,13 @@ START_TEST(too_many_is_told_only_where_it_would_have_waited)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
-	op.crowded = true;
+	op->crowded = true;
 	struct redlock_result result = { .outcome = outcomes[_i].outcome, .retry_after_us = 1001, .validity_us = 1000 };
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status == LEASE_LOCKED ? LEASE_TOO_MANY : outcomes[_i].status);
 	ck_assert_uint_eq(answer.retry_after_ms, 2);
-	op.crowded = false;
-	lease_answer_make(&op, &result, 1000000, &answer);
+	op->crowded = false;
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status);
 }
 END_TEST
@@ -171,12 +173,12 @@ START_TEST(waiters_are_shown_whether_it_is_held_or_free)
 	struct lease_answer answer;
 	make_op(LEASE_INSPECT);
 	struct redlock_result result = { .outcome = REDLOCK_OK, .waiters = UINT32_MAX };
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(!answer.held);
 	ck_assert_uint_eq(answer.waiters, UINT32_MAX);
 	result.held = true;
 	result.waiters = 7;
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.waiters, 7);
 }
 END_TEST
@@ -186,10 +188,10 @@ START_TEST(too_late_is_told_from_too_few)
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
 	struct redlock_result result = { .outcome = REDLOCK_NO_QUORUM, .votes = { .needed = 2, .granted = 2, .masters = 3 } };
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(answer.too_late);
 	result.votes.granted = 1;
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(!answer.too_late);
 }
 END_TEST
@@ -198,18 +200,18 @@ START_TEST(the_holder_is_the_one_that_the_core_chose)
 {
 	struct lease_answer answer;
 	make_op(LEASE_INSPECT);
-	op.seen[0].id = read_value(OTHER ":1:99:stale", &op.seen[0].holder);
-	op.seen[1].id = read_value(TOKEN ":1:7:worker", &op.seen[1].holder);
+	op->seen[0].id = read_value(OTHER ":1:99:stale", &op->seen[0].holder);
+	op->seen[1].id = read_value(TOKEN ":1:7:worker", &op->seen[1].holder);
 	struct redlock_result result = {
-		.outcome = REDLOCK_OK, .held = true, .has_holder = true, .holder = op.seen[1].id, .holder_fence = 8, .remaining_us = 5999,
+		.outcome = REDLOCK_OK, .held = true, .has_holder = true, .holder = op->seen[1].id, .holder_fence = 8, .remaining_us = 5999,
 	};
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(answer.held && answer.expires && answer.holder.known);
 	ck_assert_mem_eq(answer.holder.owner, "worker", 6);
 	ck_assert_uint_eq(answer.holder.fence, 8); /* the core knows what all masters said */
 	ck_assert_uint_eq(answer.remaining_ms, 5);
 	result.remaining_us = REDLOCK_NEVER;
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(answer.held && !answer.expires);
 }
 END_TEST
@@ -218,10 +220,10 @@ START_TEST(an_extended_lease_shows_its_own_owner)
 {
 	struct lease_answer answer;
 	make_op(LEASE_EXTEND);
-	op.seen[0].id = read_value(OTHER ":1:99:another", &op.seen[0].holder);
-	op.seen[2].id = read_value(TOKEN ":9:7:me", &op.seen[2].holder);
+	op->seen[0].id = read_value(OTHER ":1:99:another", &op->seen[0].holder);
+	op->seen[2].id = read_value(TOKEN ":9:7:me", &op->seen[2].holder);
 	struct redlock_result result = { .outcome = REDLOCK_OK, .fence = 8, .ttl_us = 5000000, .validity_us = 1000 };
-	lease_answer_make(&op, &result, 1000000, &answer);
+	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.holder.owner_len, 2);
 	ck_assert_mem_eq(answer.holder.owner, "me", 2);
 	ck_assert_uint_eq(answer.fence, 8);
