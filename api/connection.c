@@ -168,11 +168,6 @@ static enum taken look_at_bytes(int fd)
 	return closed ? TAKEN_NO : TAKEN_UNKNOWN;
 }
 
-bool connection_refused_bytes(const struct connection *connection)
-{
-	return look_at_bytes(connection->fd) == TAKEN_NO;
-}
-
 void connection_write_raw(struct connection *connection, enum problem problem, const char *detail, const char *request_id)
 {
 	char text[1024];

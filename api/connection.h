@@ -70,9 +70,6 @@ bool connection_is_spent(const struct connection *connection);
 /* True if the client has closed its side. What it sent before does not hide that, unless it is still unread: over TLS not even then. */
 bool connection_is_gone(const struct connection *connection);
 
-/* True if the client had closed before the last bytes came that were sent to it. */
-bool connection_refused_bytes(const struct connection *connection);
-
 /* Writes a whole answer past libmicrohttpd, as far as it fits into the socket; the connection must end after it. */
 void connection_write_raw(struct connection *connection, enum problem problem, const char *detail, const char *request_id);
 

@@ -434,15 +434,6 @@ void request_give_back(const struct request *request)
 	lease_give_back(request->connection->api->config.leases, request->lease.resource, request->lease.resource_len, request->lease.token);
 }
 
-/* Where it is known already that the client did not take its grant. */
-static void request_check_taken(struct request *request)
-{
-	if (!request->unproven || !connection_refused_bytes(request->connection))
-		return;
-	request->unproven = false;
-	request_give_back(request);
-}
-
 void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 {
 	struct connection *connection = request->connection;
@@ -456,8 +447,7 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	if (request->granted && (how != MHD_REQUEST_TERMINATED_COMPLETED_OK || request->state != REQUEST_ANSWERED))
 		request_give_back(request);
 	else if (request->granted)
-		request->unproven = true;
-	request_check_taken(request);
+		request->unproven = true; /* the end of the connection settles it, or its next request */
 	log_request(request, status, request->failed ? "out-of-memory" : ended, how);
 	if (request->stream != NULL)
 		hold_stream_close(request, how);
