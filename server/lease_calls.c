@@ -9,7 +9,7 @@
 #include "token.h"
 
 enum {
-	FLUSH_EVERY = 64,
+	FLUSH_EVERY = 16,
 	BUSY_PER_MS = 2, /* operations for each ms of --master-timeout-ms: a tenth of what a machine of our day does */
 	BUSY_MIN = 64
 };
