@@ -374,11 +374,16 @@ void master_guard_start(struct master *master)
 
 /* ---- the scripts of the core ---- */
 
-/* Sixteen of them: what snprintf() does, where each command needs it. */
-static void write_digits(char *to, uint64_t number, unsigned base)
+/* Sixteen of them: what snprintf() does, where each command needs it. As a rule it is the number of the command before. */
+static void write_digits(struct master_digits *last, char *to, uint64_t number, unsigned base)
 {
-	for (int i = 15; i >= 0; i--, number /= base)
-		to[i] = "0123456789abcdef"[number % base];
+	if (!last->known || number != last->number) {
+		last->known = true;
+		last->number = number;
+		for (int i = 15; i >= 0; i--, number /= base)
+			last->digits[i] = "0123456789abcdef"[number % base];
+	}
+	memcpy(to, last->digits, 16);
 }
 
 /* The last two arguments of every script have 16 bytes each, so that they can be put in for each master: see lease_command.c. */
@@ -391,14 +396,14 @@ uint64_t master_guard_stamp(struct master *master, char *command, size_t len, ui
 	uint64_t certificate = is_on(masters) ? guarded->certificate : 0;
 	assert(len > TAIL_MAX);
 	if (is_on(masters))
-		write_digits(command + len - 41, certificate, 16);
+		write_digits(&master->certificate_sent, command + len - 41, certificate, 16);
 	else
 		memcpy(command + len - 41, no_certificate, 16);
 	if (until_us == 0 || until_us >= LATEST_US)
 		until_us = LATEST_US;
 	else
 		until_us -= until_us % DEADLINE_STEP_US; /* so that those of one moment are the same, and read once (acquire.lua) */
-	write_digits(command + len - 18, until_us, 10);
+	write_digits(&master->deadline_sent, command + len - 18, until_us, 10);
 	return certificate;
 }
 

@@ -79,6 +79,13 @@ struct master_io {
 	bool flushing;
 };
 
+/* A number as its sixteen digits. */
+struct master_digits {
+	bool known;
+	char digits[16];
+	uint64_t number;
+};
+
 /* What INFO says, as far as it matters. */
 struct master_info {
 	char run_id[48], version[32], role[16], policy[32];
@@ -106,6 +113,7 @@ struct master {
 	int timers_closed;
 	struct master_call *first, *last; /* under way */
 	struct master_call *spare;        /* for reuse */
+	struct master_digits certificate_sent, deadline_sent; /* in the last command */
 	struct master_batch batch;        /* not sent yet … */
 	struct master_call *batch_first, *batch_last; /* … and who waits for it */
 	struct {

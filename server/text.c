@@ -86,6 +86,15 @@ size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX])
 	char digits[TEXT_DECIMAL_MAX];
 	size_t at = TEXT_DECIMAL_MAX;
 
+	if (number < 10) {
+		ret_digits[0] = (char)('0' + number);
+		return 1;
+	}
+	if (number < 100) {
+		ret_digits[0] = (char)('0' + number / 10);
+		ret_digits[1] = (char)('0' + number % 10);
+		return 2;
+	}
 	do
 		digits[--at] = (char)('0' + number % 10);
 	while ((number /= 10) > 0);
