@@ -32,6 +32,10 @@ def service_loads(connections):
     return [("acquire", count, lambda stack, seconds, count=count: load.wrk(stack, stack.load, count, seconds)) for count in connections]
 
 
+def rate_loads(rates):
+    return [(f"{rate} a second", 64, lambda stack, seconds, rate=rate: load.at_rate(stack, rate, seconds)) for rate in rates]
+
+
 def direct_loads(connections):
     return [("direct", count, lambda stack, seconds, count=count: load.direct(stack, count, seconds)) for count in connections]
 
@@ -54,6 +58,8 @@ def parts(given):
                   ("redlock in Node", stacks.NodeRedlock, [*service_loads(several), *direct_loads(most)]),
                   ("etcd, 1 member", lambda: stacks.Etcd(1), service_loads(several)),
                   ("etcd, 3 members", lambda: stacks.Etcd(3), service_loads(several))],
+        "rate": [(name, start, rate_loads(given.rates)) for name, start in
+                 (("redlockd", stacks.Redlockd), ("redsync in Go", stacks.Redsync), ("redlock in Node", stacks.NodeRedlock), ("etcd, 3 members", lambda: stacks.Etcd(3)))],
         "faults": [(f"one of five {words}", lambda fault=fault: stacks.Redlockd(masters=5, fault=fault), service_loads(most))
                    for words, fault in (("healthy", None), ("stopped", "stop"), ("killed", "kill"), ("20 ms away", "delay"))],
     }
@@ -83,10 +89,12 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=3, help="how long each measurement lasts")
     parser.add_argument("--connections", default="1,16,64,256", help="comma list")
-    parser.add_argument("--parts", default="masters,script,workers,peers,faults,growth", help="comma list")
+    parser.add_argument("--rates", default="2000,10000,20000", help="comma list: acquisitions a second, of the part rate")
+    parser.add_argument("--parts", default="masters,script,workers,peers,rate,faults,growth", help="comma list")
     parser.add_argument("--output", default="build/results/bench", help="folder: bench.json, bench.md and the plots")
     given = parser.parse_args()
     given.connections = [int(number) for number in given.connections.split(",")]
+    given.rates = [int(number) for number in given.rates.split(",")]
     given.parts = given.parts.split(",")
     unknown = set(given.parts) - {"growth"} - set(parts(given))
     if unknown:

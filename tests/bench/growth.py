@@ -48,9 +48,13 @@ def gauge(stack, name):
 
 def idle(stack):
     for count in CONNECTIONS:
-        opened = connect(stack, count, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        opened = connect(stack, count)
+        harness.wait_until(lambda count=count: gauge(stack, "redlockd_http_connections") > count, 60)
+        yield {"what": "connections that have not spoken yet", "count": count, **sizes(stack)}
         for one in opened:
-            one.recv(4096)
+            one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for one in opened:
+            assert one.recv(4096), "it was closed"
         yield {"what": "idle connections, each after one request", "count": count, **sizes(stack)}
         close(opened)
         harness.wait_until(lambda: gauge(stack, "redlockd_http_connections") < 10, 60)
@@ -68,7 +72,7 @@ def waiting(stack):
         harness.wait_until(lambda count=count: gauge(stack, "redlockd_waiters") >= count, 60)
         found = sizes(stack)
         beside = load.wrk(stack, "acquire", 16, 3)["per_s"]
-        yield {"what": "waiters, on 100 locks", "count": count, **found, "note": f"others: {beside:.0f} acquisitions a second, {beside / before:.2f} of without"}
+        yield {"what": "waiters, on 100 locks", "count": count, **found, "others": round(beside / before, 3), "note": f"others: {beside:.0f} acquisitions a second, {beside / before:.2f} of without"}
         close(opened)
         harness.wait_until(lambda: gauge(stack, "redlockd_waiters") == 0, 60)
     for lease in held:

@@ -24,7 +24,10 @@ static void redlockd_acquire(struct client *client)
 {
 	char body[BODY_MAX];
 
-	snprintf(body, sizeof(body), "{\"resource\":\"%s\",\"wait_ms\":%d}", client->resource, WAIT_MS);
+	if (client->waits)
+		snprintf(body, sizeof(body), "{\"resource\":\"%s\",\"wait_ms\":%d}", client->resource, WAIT_MS);
+	else
+		snprintf(body, sizeof(body), "{\"resource\":\"%s\",\"ttl_ms\":10000}", client->resource);
 	http_send(&client->http, "POST", "/locks", body);
 }
 
@@ -174,6 +177,7 @@ void client_open(struct client *client, uv_loop_t *loop, const struct service *s
 {
 	client->service = service;
 	client->on_event = on_event;
+	client->waits = true;
 	uv_timer_init(loop, &client->pause);
 	client->pause.data = client;
 	http_open(&client->http, loop, address, client_on_answer);

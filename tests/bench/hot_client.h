@@ -27,6 +27,7 @@ struct client {
 	client_event_cb *on_event;
 	void *owner;
 	unsigned number, server;
+	bool waits; /* redlockd: in the line, where somebody has the lock */
 	enum client_state state, was; /* was: what the event is the answer to */
 	char resource[64];
 	char key[128]; /* what releases the lock: a token, or etcd's key in base64 */

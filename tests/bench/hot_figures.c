@@ -52,6 +52,7 @@ json_t *figures_json(struct figures *figures)
 	json_object_set_new(json, "median", figures_at(figures, 0.5));
 	json_object_set_new(json, "p90", figures_at(figures, 0.9));
 	json_object_set_new(json, "p99", figures_at(figures, 0.99));
+	json_object_set_new(json, "p999", figures_at(figures, 0.999));
 	json_object_set_new(json, "max", figures_at(figures, 1));
 	return json;
 }

@@ -3,6 +3,7 @@
  *
  *   hot_lock loop  --service S --servers A[,A…] --waiters N [--seconds T] [--warmup T]   many want one lock       (hot_loop.c)
  *   hot_lock alone --service S --servers A                   [--seconds T] [--warmup T]   one wants many locks     (hot_alone.c)
+ *   hot_lock rate  --service S --servers A --waiters N --rate R [--seconds T] [--warmup T]   R a second over N connections (hot_rate.c)
  *   hot_lock order --service S --servers A[,A…] --waiters N [--repeats N]                is the order kept        (hot_order.c)
  *
  * S is redlockd or etcd, A a host:port. The result is one JSON object on stdout. The exit status is 0 if it ran to its end. */
@@ -54,7 +55,7 @@ static void parse(struct bench *bench, int argc, char **argv)
 	static const struct option options[] = {
 		{"service", required_argument, NULL, 's'}, {"servers", required_argument, NULL, 'a'}, {"waiters", required_argument, NULL, 'n'},
 		{"seconds", required_argument, NULL, 't'}, {"warmup", required_argument, NULL, 'w'}, {"repeats", required_argument, NULL, 'r'},
-		{"resource", required_argument, NULL, 'o'}, {NULL, 0, NULL, 0},
+		{"resource", required_argument, NULL, 'o'}, {"rate", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0},
 	};
 
 	for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;)
@@ -66,6 +67,7 @@ static void parse(struct bench *bench, int argc, char **argv)
 		case 'w': bench->warmup_s = strtod(optarg, NULL); break;
 		case 'r': bench->repeats = (unsigned)strtoul(optarg, NULL, 10); break;
 		case 'o': bench->resource = optarg; break;
+		case 'p': bench->per_second = strtod(optarg, NULL); break;
 		default: exit(2);
 		}
 	if (optind + 1 != argc || bench->service == NULL || bench->server_count == 0 || bench->waiters == 0 || bench->waiters >= BENCH_CLIENTS_MAX ||
@@ -85,9 +87,9 @@ static double own_cpu_s(void)
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*run)(struct bench *bench, json_t *result); } modes[] = {
-		{"loop", hot_loop}, {"alone", hot_alone}, {"order", hot_order},
+		{"loop", hot_loop}, {"alone", hot_alone}, {"order", hot_order}, {"rate", hot_rate},
 	};
-	struct bench bench = {.waiters = 1, .repeats = 1, .warmup_s = 0.5, .seconds = 2, .resource = "hot"};
+	struct bench bench = {.waiters = 1, .repeats = 1, .warmup_s = 0.5, .seconds = 2, .per_second = 1000, .resource = "hot"};
 	json_t *result = json_object();
 
 	parse(&bench, argc, argv);

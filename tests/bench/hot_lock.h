@@ -14,7 +14,7 @@ struct bench {
 	const struct service *service;
 	const char *servers[BENCH_SERVERS_MAX];
 	unsigned server_count, waiters, repeats;
-	double warmup_s, seconds;
+	double warmup_s, seconds, per_second;
 	const char *resource;
 
 	uv_loop_t loop;
@@ -31,4 +31,5 @@ void bench_client_ready(struct bench *bench);
 /* Each adds its figures to `result`. */
 void hot_loop(struct bench *bench, json_t *result);
 void hot_alone(struct bench *bench, json_t *result);
+void hot_rate(struct bench *bench, json_t *result);
 void hot_order(struct bench *bench, json_t *result);

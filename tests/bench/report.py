@@ -76,6 +76,7 @@ def aims(figures):
     yield "CPU per acquire: below the Go service's", lambda value: value < 1, figures.ratio("cpu_us_service", peer, other("redsync in Go"))
     yield "one of five masters stopped: at least 0.9 of the healthy throughput", lambda value: value >= 0.9, figures.ratio("per_s", fault("stopped"), fault("healthy"))
     yield "one of five masters stopped: p99 at most 1.3 times", lambda value: value <= 1.3, figures.ratio("p99_us", fault("stopped"), fault("healthy"))
+    yield "one of five masters 20 ms away: at least 0.9 of the healthy throughput", lambda value: value >= 0.9, figures.ratio("per_s", fault("20 ms away"), fault("healthy"))
     yield "two workers: at least 1.6 times one", lambda value: value >= 1.6, figures.ratio("per_s", ("workers", "redlockd, 2 workers", "acquire", at),
                                                                                    ("workers", "redlockd, 1 workers", "acquire", at))
 
@@ -88,8 +89,17 @@ def alone(figures):
     return [a / (h + 1.5 * t) for a, h, t in zip(acquire, health, trip)] or None
 
 
-def aim_lines(figures):
-    for what, reached, values in aims(figures):
+def growth_aims(growth):
+    def of(what, count, figure):
+        return [one[figure] for one in growth or [] if one["count"] == count and one["what"].startswith(what)]
+    yield "10,000 connections that have not spoken yet: at most 40 MB resident", lambda value: value <= 40, of("connections that", 10000, "redlockd_mb")
+    yield "10,000 idle connections, each after one request: at most 40 MB resident", lambda value: value <= 40, of("idle connections", 10000, "redlockd_mb")
+    yield "10,000 waiters: at most 100 MB resident", lambda value: value <= 100, of("waiters", 10000, "redlockd_mb")
+    yield "10,000 waiters: at least 0.8 of the throughput for others", lambda value: value >= 0.8, of("waiters", 10000, "others")
+
+
+def aim_lines(figures, growth):
+    for what, reached, values in [*aims(figures), *growth_aims(growth)]:
         if values:
             yield [what, spread(values, 2), "yes" if reached(statistics.median(values)) else "**no**"]
 
@@ -125,7 +135,7 @@ def growth_lines(growth):
 
 def write(result, folder):
     figures = Figures(result["measurements"])
-    text = ["## Aims\n", table(["aim", "median (lowest…highest of the rounds)", "reached"], aim_lines(figures)), "## Growth\n",
+    text = ["## Aims\n", table(["aim", "median (lowest…highest of the rounds)", "reached"], aim_lines(figures, result["growth"])), "## Growth\n",
             table(["what", "how many", "redlockd, MB resident", "a master, MB used", ""], growth_lines(result["growth"])), "## All\n", table(HEAD, rows(figures))]
     (folder / "bench.md").write_text("\n".join(text))
     plot(figures, folder)
