@@ -4,7 +4,8 @@
  * connection a `struct connection` of ours (the socket context) and every request the `struct request` in it. Decoding of
  * paths, checks of framing, deadlines and the bound on connections are ours: see headers.c, path.c, connection.c.
  *
- * There is one daemon for plain HTTP, and a second one where there is TLS: libmicrohttpd knows only one of the two in each. They share all that is ours.
+ * There is one daemon for plain HTTP, and a second one where there is TLS: libmicrohttpd knows only one of the two in each; and more of them where there are many
+ * connections (house.h). They share all that is ours.
  *
  * MHD_USE_TURBO keeps the library from shutting a socket down before it tells us of the end, so that a last word can
  * still be said; and it reads a new connection at once instead of asking epoll first. */
@@ -29,10 +30,8 @@
 enum {
 	POOL_BYTES = 16 * 1024, /* of each connection: first line, headers and answer headers must fit */
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
-	RUN_ROUNDS_MAX = 100,   /* of one api_run(); what is left then is done in the next */
 	FLOOD_CONNECTIONS = 1000,
-	TRIM_AFTER_US = 500000,
-	RUN_US_MAX = 2000       /* the same in time: while clients keep it busy, the masters' answers to others lie there */
+	TRIM_AFTER_US = 500000
 };
 
 /* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the client's. */
@@ -161,7 +160,7 @@ static int no_certificate(gnutls_session_t session, const gnutls_datum_t *author
 	return -1;
 }
 
-static struct MHD_Daemon *daemon_start(struct api *api, bool tls)
+struct MHD_Daemon *api_daemon_start(struct api *api, bool tls)
 {
 	struct MHD_OptionItem plain_options[] = {{MHD_OPTION_END, 0, NULL}};
 	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
@@ -193,15 +192,9 @@ struct api *api_new(const struct api_config *config)
 		free(api);
 		return NULL;
 	}
-	api->daemon = daemon_start(api, false);
-	if (api->daemon != NULL && config->tls != NULL) {
-		api->tls = tls_ref(config->tls);
-		api->tls_daemon = daemon_start(api, true);
-	}
-	if (api->daemon == NULL || (api->tls != NULL && api->tls_daemon == NULL)) {
-		int error = errno != 0 ? errno : ENOMEM;
-		if (api->daemon != NULL)
-			MHD_stop_daemon(api->daemon);
+	api->tls = config->tls != NULL ? tls_ref(config->tls) : NULL;
+	if (!houses_init(api, config->tls != NULL)) {
+		int error = errno;
 		tls_unref(api->tls);
 		gone_fini(api);
 		free(api);
@@ -225,22 +218,9 @@ void api_set_tls(struct api *api, struct tls *tls)
 	api->tls = tls;
 }
 
-static int epoll_of(struct MHD_Daemon *daemon)
-{
-	const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
-
-	assert(info != NULL);
-	return info->epoll_fd;
-}
-
 int api_fd(const struct api *api)
 {
-	return epoll_of(api->daemon);
-}
-
-int api_tls_fd(const struct api *api)
-{
-	return api->tls_daemon != NULL ? epoll_of(api->tls_daemon) : -1;
+	return api->houses.epoll_fd;
 }
 
 int api_gone_fd(const struct api *api)
@@ -257,7 +237,7 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 {
 	struct peer *peer;
 
-	assert(!tls || api->tls_daemon != NULL);
+	assert(!tls || api->tls != NULL);
 	if (api->connections + api->arrivals_count >= api->config.max_connections || api->arrivals_count == ARRIVALS_MAX) {
 		connection_refuse(api, fd, tls, HTTP_REFUSED_ALL);
 		return;
@@ -267,7 +247,9 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 		return;
 	}
 	api->arrivals[api->arrivals_count++] = (struct arrival){.fd = fd, .peer = peer};
-	if (MHD_add_connection(tls ? api->tls_daemon : api->daemon, fd, address, address_len) == MHD_YES)
+	struct house *house = house_choose(api, tls);
+	house->due = true;
+	if (MHD_add_connection(house->daemon, fd, address, address_len) == MHD_YES)
 		return;
 	/* It has closed the socket. */
 	peer_leave(take_arrival(api, fd), api_now_us());
@@ -275,23 +257,6 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 	log_begin(LOG_WARN, "connection-refused");
 	log_text("reason", strerror(errno));
 	log_end();
-}
-
-static bool has_more(struct MHD_Daemon *daemon)
-{
-	MHD_UNSIGNED_LONG_LONG timeout_ms = 1;
-
-	return daemon != NULL && MHD_get_timeout(daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
-}
-
-/* Once is not enough: what is resumed in one round is answered in the next. */
-static void run_daemon(struct MHD_Daemon *daemon, uint64_t now_us)
-{
-	for (int i = 0; i < RUN_ROUNDS_MAX; i++) {
-		MHD_run(daemon);
-		if (!has_more(daemon) || (i > 0 && api_now_us() - now_us > RUN_US_MAX))
-			break;
-	}
 }
 
 /* A flood is over: what it took goes back to the kernel. Left to itself the allocator keeps it for good, and as it deals it out anew in other pieces, more
@@ -315,9 +280,7 @@ void api_run(struct api *api)
 	uint64_t now_us = api_now_us();
 
 	connection_check_deadlines(api, now_us);
-	run_daemon(api->daemon, now_us);
-	if (api->tls_daemon != NULL)
-		run_daemon(api->tls_daemon, now_us);
+	houses_run(api, now_us);
 	while (api->arrivals_count > 0) /* the library could not serve them, and has closed them */
 		peer_leave(api->arrivals[--api->arrivals_count].peer, now_us);
 	if (api->lingering_count > 0)
@@ -329,7 +292,7 @@ int api_timeout_ms(const struct api *api)
 {
 	uint64_t next_us = connection_next_deadline_us(api), now_us;
 
-	if (has_more(api->daemon) || has_more(api->tls_daemon))
+	if (houses_have_more(api))
 		return 0;
 	if (api->trim_us != 0 && api->trim_us < next_us)
 		next_us = api->trim_us;
@@ -374,9 +337,7 @@ void api_free(struct api *api)
 		tls_link_wake(connection); /* its handshake fails now */
 	api_run(api);
 	api->stopping = true;
-	MHD_stop_daemon(api->daemon);
-	if (api->tls_daemon != NULL)
-		MHD_stop_daemon(api->tls_daemon);
+	houses_stop(api);
 	assert(api->connections == 0);
 	connection_sweep_lingering(api, api_now_us(), true);
 	gone_fini(api);

@@ -49,9 +49,8 @@ void api_set_keys(struct api *api, struct keys *keys);
  * start. */
 void api_set_tls(struct api *api, struct tls *tls);
 
-/* A descriptor that becomes readable when api_run() has something to do; the second one is -1 where there is no TLS. */
+/* A descriptor that becomes readable when api_run() has something to do. */
 int api_fd(const struct api *api);
-int api_tls_fd(const struct api *api);
 
 /* A descriptor that becomes readable when a client has left that waits for a lock or holds one by its connection, or when a TLS handshake can go on. */
 int api_gone_fd(const struct api *api);

@@ -104,6 +104,8 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, s
 	assert(info != NULL);
 	connection->api = api;
 	connection->mhd = mhd;
+	connection->house = house_of(api, mhd);
+	connection->house->connections++;
 	connection->fd = info->connect_fd;
 	connection->reach = reach_of(connection->fd);
 	connection->peer = peer;
@@ -252,6 +254,7 @@ void connection_free(struct connection *connection)
 	if (connection->linger && !api->stopping)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	list_remove(connection);
+	connection->house->connections--;
 	peer_leave(connection->peer, api_now_us());
 	free(connection);
 	assert(api->connections > 0);

@@ -10,6 +10,7 @@
 #include "api.h"
 #include "connection.h"
 #include "gone.h"
+#include "house.h"
 #include "http_metrics.h"
 #include "peers.h"
 #include "tls.h"
@@ -38,8 +39,7 @@ struct arrival {
 
 struct api {
 	struct api_config config;
-	struct MHD_Daemon *daemon;     /* plain HTTP */
-	struct MHD_Daemon *tls_daemon; /* NULL: there is no TLS */
+	struct houses houses;
 	struct tls *tls;               /* a reference: for new connections; NULL: there is no TLS */
 	struct http_metrics *metrics;
 	struct keys *keys; /* a reference; NULL: no access control by keys */

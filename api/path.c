@@ -213,7 +213,7 @@ static void query_parse_part(const char *part, size_t part_len, const char *cons
 
 void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX], struct field_errors *errors)
 {
-	for (size_t i = 0; i < PATH_PARAMS_MAX; i++) {
+	for (size_t i = 0; names[i] != NULL; i++) {
 		params[i].given = false;
 		params[i].len = 0;
 		params[i].value[0] = '\0';

@@ -46,7 +46,8 @@ struct path_param {
 };
 
 /* Parses a raw query (NULL: none) against the names that the route knows (NULL at the end, at most PATH_PARAMS_MAX).
- * Every unknown, repeated or ill-formed parameter is added to `errors`. Fills params[i] for names[i]. */
+ * Every unknown, repeated or ill-formed parameter is added to `errors`. Fills params[i] for names[i], and no other; NULL
+ * where there are no names. */
 void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX], struct field_errors *errors);
 
 #endif

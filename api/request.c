@@ -132,9 +132,9 @@ static bool take_resource(struct request *request, const char *rest)
 /* `force` changes what the caller must be allowed to do. */
 static void take_force(struct request *request, struct field_errors *errors)
 {
-	const struct path_param *param = &request->params[0];
+	const struct path_param *param = request->params;
 
-	if (request->lease.call != LEASE_RELEASE || !request->route->takes_body || !param->given)
+	if (param == NULL || request->lease.call != LEASE_RELEASE || !param->given)
 		return;
 	request->force = true;
 	if (strcmp(param->value, "true") != 0)
@@ -171,6 +171,10 @@ static bool enter(struct request *request, const char *method, const char *query
 	if (!find_route(request, method, &rest))
 		return false;
 	bool names_resource = strstr(request->route->pattern, "{resource}") != NULL;
+	if (request->route->params[0] != NULL && (request->params = calloc(PATH_PARAMS_MAX, sizeof(*request->params))) == NULL) {
+		request_fail(request);
+		return false;
+	}
 	path_parse_query(query, request->route->params, request->params, &errors);
 	take_force(request, &errors);
 	if (!admit_caller(request) || (names_resource && !take_resource(request, rest)) || !check_route(request, &errors))
@@ -327,6 +331,7 @@ void request_resume(struct request *request)
 	assert(request->state == REQUEST_RUNNING && request->op == NULL && request->listing == NULL);
 	assert(request->reply.status != 0 || request->failed);
 	MHD_resume_connection(request->connection->mhd);
+	request->connection->house->due = true;
 }
 
 static void cancel(struct request *request)
@@ -458,6 +463,8 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	admit_end(request);
 	forget_target(request);
 	forget_body(request);
+	free(request->params);
+	request->params = NULL;
 	request->state = REQUEST_NONE;
 	request->granted = false;
 	connection_enter(connection, CONNECTION_IDLE);

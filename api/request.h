@@ -46,7 +46,7 @@ struct request {
 	const char *origin;        /* of the page that calls, one of --allow-origin; NULL: none, or our own */
 	char id[HEADERS_REQUEST_ID_MAX + 1];
 	struct headers headers;
-	struct path_param params[PATH_PARAMS_MAX]; /* as route->params */
+	struct path_param *params; /* as route->params; NULL: the route has none */
 	struct lease_request lease;
 	struct lease_op *op;           /* under way, or NULL */
 	struct lease_listing *listing; /* the same for GET /locks */

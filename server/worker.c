@@ -37,7 +37,7 @@ struct worker {
 	uv_loop_t loop;
 	uv_prepare_t round;
 	uv_async_t wake;  /* worker_drain(), worker_reload() or worker_poke() from another thread */
-	uv_poll_t api_poll, tls_poll, gone_poll;
+	uv_poll_t api_poll, gone_poll;
 	uv_timer_t api_timer, settle_timer, drain_timer, accept_timer;
 	uv_poll_t listener_polls[OPTIONS_LISTEN_MAX];
 	int listeners[OPTIONS_LISTEN_MAX];
@@ -238,8 +238,6 @@ static void begin_end(struct worker *worker)
 	worker->ending = true;
 	/* Before their descriptors are closed: libuv takes the numbers out of its epoll, and they may be another thread's then. */
 	uv_close((uv_handle_t *)&worker->api_poll, NULL);
-	if (worker->tls_poll.data)
-		uv_close((uv_handle_t *)&worker->tls_poll, NULL);
 	uv_close((uv_handle_t *)&worker->gone_poll, NULL);
 	api_free(worker->api);
 	worker->api = NULL;
@@ -409,11 +407,6 @@ static void init_handles(struct worker *worker)
 	uv_poll_init(loop, &worker->api_poll, api_fd(worker->api));
 	worker->api_poll.data = worker;
 	uv_poll_start(&worker->api_poll, UV_READABLE, on_api_ready);
-	if (api_tls_fd(worker->api) >= 0) {
-		uv_poll_init(loop, &worker->tls_poll, api_tls_fd(worker->api));
-		worker->tls_poll.data = worker;
-		uv_poll_start(&worker->tls_poll, UV_READABLE, on_api_ready);
-	}
 	uv_poll_init(loop, &worker->gone_poll, api_gone_fd(worker->api));
 	worker->gone_poll.data = worker;
 	uv_poll_start(&worker->gone_poll, UV_READABLE, on_gone);

@@ -124,7 +124,7 @@ static void check_query(const char *query, const struct route *route)
 	words_check_errors(&errors, 0);
 	while (route->params[known] != NULL)
 		known++;
-	for (size_t i = 0; i < PATH_PARAMS_MAX; i++) {
+	for (size_t i = 0; i < known; i++) {
 		const struct path_param *param = &params[i];
 		MUST(param->len <= PATH_VALUE_MAX && strlen(param->value) == param->len, "a value of %zu bytes", param->len);
 		MUST(words_are_plain(param->value, param->len), "a value that is not plain");
