@@ -374,15 +374,13 @@ void master_guard_start(struct master *master)
 
 /* ---- the scripts of the core ---- */
 
-/* Sixteen of them: what snprintf() does, where each command needs it. As a rule it is the number of the command before. */
+/* Sixteen of them, as a rule those of the command before. */
 static void write_digits(struct master_digits *last, char *to, uint64_t number, unsigned base)
 {
-	if (!last->known || number != last->number) {
-		last->known = true;
-		last->number = number;
-		for (int i = 15; i >= 0; i--, number /= base)
-			last->digits[i] = "0123456789abcdef"[number % base];
-	}
+	uint64_t rest = number;
+	for (int i = last->digits[0] && number == last->number ? -1 : 15; i >= 0; i--, rest /= base)
+		last->digits[i] = "0123456789abcdef"[rest % base];
+	last->number = number;
 	memcpy(to, last->digits, 16);
 }
 

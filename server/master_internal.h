@@ -4,6 +4,7 @@
  *   master_link.c   resolve, connect, hiredis in the libuv loop, back-off
  *   master_greet.c  what is said first on a connection, the heartbeat, what INFO tells
  *   master_guard.c  may it vote: the restart guard's way to Redis and back
+ *   master_call.c   commands under way
  *   master_batch.c  acquisitions that leave as one command
  *   master_owed.c   releases that wait for a connection
  *   master_line.c   what is said and heard about the lines of those who wait
@@ -79,11 +80,10 @@ struct master_io {
 	bool flushing;
 };
 
-/* A number as its sixteen digits. */
+/* A number and its sixteen digits; digits[0] is NUL as long as there is none. */
 struct master_digits {
-	bool known;
-	char digits[16];
 	uint64_t number;
+	char digits[16];
 };
 
 /* What INFO says, as far as it matters. */
@@ -235,11 +235,18 @@ uint64_t master_bar_left_ms(const struct master *master); /* 0: it is not barred
 /* master.c */
 enum master_state master_state_of(const struct master *master);
 void master_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX]); /* not voting: why */
-struct master_call *master_call_push(struct master *master, enum redlock_script script, const char *command, size_t len);
-void master_batch_lost(struct master *master); /* the connection is gone: who waits for the batch is told */
-bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[]);
 void master_state_changed(struct master *master);
 void master_soft_error(struct master *master, const redisReply *reply); /* it refused what it must be able to do */
+void master_count_error(struct master *master, enum master_error error);
+void master_note_soft_error(struct master *master, enum redlock_script script, const struct master_reply *reply, const redisReply *raw);
+void master_note_answer(struct master *master, uint64_t rtt_us);
+
+/* master_call.c */
+struct master_call *master_call_push(struct master *master, enum redlock_script script, const char *command, size_t len);
+struct master_call *master_call_join(struct master *master, const char *command, size_t len); /* an acquisition: it may wait for others until the end of this round */
+void master_call_send_batch(struct master *master);
+void master_batch_lost(struct master *master); /* the connection is gone: who waits for the batch is told */
+bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[]);
 /* master_owed.c */
 void master_owed_answered(struct master *master, struct owed_release *owed, const redisReply *reply);
 void master_send_owed(struct master *master);
