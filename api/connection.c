@@ -72,6 +72,12 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 	list_append(connection, phase);
 }
 
+void connection_resume(struct connection *connection)
+{
+	MHD_resume_connection(connection->mhd);
+	connection->house->due = true;
+}
+
 /* By the socket's own address. */
 static enum connection_reach reach_of(int fd)
 {

@@ -62,6 +62,9 @@ void connection_free(struct connection *connection);
 /* Moves it into a phase; the deadline begins anew. */
 void connection_enter(struct connection *connection, enum connection_phase phase);
 
+/* It is suspended, and goes on in the next api_run(). */
+void connection_resume(struct connection *connection);
+
 /* Shuts it down, whatever it is doing: libmicrohttpd then ends it. Not for suspended ones. */
 void connection_end(struct connection *connection);
 

@@ -53,7 +53,7 @@ static void wake(struct hold_stream *stream)
 	if (stream->request->state != REQUEST_ANSWERED || connection->phase != CONNECTION_WORKING)
 		return;
 	connection_enter(connection, CONNECTION_ANSWERING);
-	MHD_resume_connection(connection->mhd);
+	connection_resume(connection);
 }
 
 /* hold_event_fn */

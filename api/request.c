@@ -330,8 +330,7 @@ void request_resume(struct request *request)
 {
 	assert(request->state == REQUEST_RUNNING && request->op == NULL && request->listing == NULL);
 	assert(request->reply.status != 0 || request->failed);
-	MHD_resume_connection(request->connection->mhd);
-	request->connection->house->due = true;
+	connection_resume(request->connection);
 }
 
 static void cancel(struct request *request)
@@ -370,7 +369,7 @@ void request_leave(struct request *request)
 		return; /* answered and resumed already */
 	cancel(request);
 	request->gone = true;
-	MHD_resume_connection(request->connection->mhd);
+	connection_resume(request->connection);
 }
 
 /* The status that the client was given: libmicrohttpd answers some mistakes by itself. */

@@ -40,7 +40,7 @@ void tls_link_wake(struct connection *connection)
 		return;
 	connection->link.waits = false;
 	gone_unwatch(connection);
-	MHD_resume_connection(connection->mhd);
+	connection_resume(connection);
 }
 
 /* The first record of TLS begins with a byte that no method of HTTP does. */

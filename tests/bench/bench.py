@@ -60,9 +60,16 @@ def parts(given):
                   ("etcd, 3 members", lambda: stacks.Etcd(3), service_loads(several))],
         "rate": [(name, start, rate_loads(given.rates)) for name, start in
                  (("redlockd", stacks.Redlockd), ("redsync in Go", stacks.Redsync), ("redlock in Node", stacks.NodeRedlock), ("etcd, 3 members", lambda: stacks.Etcd(3)))],
+        **({"before": before_part(given)} if given.before else {}),
         "faults": [(f"one of five {words}", lambda fault=fault: stacks.Redlockd(masters=5, fault=fault), service_loads(most))
                    for words, fault in (("healthy", None), ("stopped", "stop"), ("killed", "kill"), ("20 ms away", "delay"))],
     }
+
+
+def before_part(given):
+    """This redlockd and another one."""
+    loads = redlockd_loads([1, 64] if 64 in given.connections else given.connections)
+    return [("this redlockd", stacks.Redlockd, loads), ("redlockd before", lambda: stacks.Redlockd(binary=given.before), loads)]
 
 
 def measure(given, part, entries, round_number, found):
@@ -91,11 +98,12 @@ def parse_arguments():
     parser.add_argument("--connections", default="1,16,64,256", help="comma list")
     parser.add_argument("--rates", default="2000,10000,20000", help="comma list: acquisitions a second, of the part rate")
     parser.add_argument("--parts", default="masters,script,workers,peers,rate,faults,growth", help="comma list")
+    parser.add_argument("--before", help="another redlockd, built before a change: measured in turns with this one")
     parser.add_argument("--output", default="build/results/bench", help="folder: bench.json, bench.md and the plots")
     given = parser.parse_args()
     given.connections = [int(number) for number in given.connections.split(",")]
     given.rates = [int(number) for number in given.rates.split(",")]
-    given.parts = given.parts.split(",")
+    given.parts = given.parts.split(",") + (["before"] if given.before else [])
     unknown = set(given.parts) - {"growth"} - set(parts(given))
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")

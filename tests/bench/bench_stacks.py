@@ -64,9 +64,9 @@ class Stack:
 
 
 class Redlockd(Stack):
-    """All defaults, as in ./dev run. `fault`: what is done to the last master once all of them vote: "stop", "kill", or "delay" (20 ms before each reply)."""
+    """All defaults, as in ./dev run. `binary`: another redlockd. `fault`: what is done to the last master once all of them vote: "stop", "kill", or "delay" (20 ms before each reply)."""
 
-    def __init__(self, masters=3, workers=1, fault=None, options=()):
+    def __init__(self, masters=3, workers=1, fault=None, options=(), binary=harness.BINARY):
         super().__init__(masters)
         self.proxy = None
         try:
@@ -74,6 +74,7 @@ class Redlockd(Stack):
             if fault == "delay":
                 self.proxy = proxy.Proxy(self.folder, given[-1])
                 given[-1] = self.proxy
+            harness.BINARY = binary
             self.daemon = harness.Redlockd(self.folder, given, "--master-timeout-ms", "50", "--workers", str(workers), *options)
             self.processes, self.addresses = [self.daemon.process], [self.daemon.address]
             self.spoil(fault)

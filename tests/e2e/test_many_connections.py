@@ -1,0 +1,77 @@
+"""More connections than one daemon of libmicrohttpd has (api/house.h): whoever comes after them is served as all others."""
+
+import json
+
+import pytest
+
+from harness import SLOW, connect_to, read_response
+
+MANY = 1100  # the third daemon
+
+
+def ask(plain, method, path, body=None):
+    text = json.dumps(body).encode() if body is not None else b""
+    plain.sendall(b"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (method.encode(), path.encode(), len(text), text))
+
+
+def read_line(stream):
+    line = stream.readline()
+    assert line, "the stream has ended"
+    return line
+
+
+@pytest.fixture
+def crowded(lab):
+    service = lab.service(3)
+    connections = [connect_to(service.address) for _ in range(MANY)]
+    for plain in connections:
+        ask(plain, "GET", "/healthz")
+    for plain in connections:
+        assert read_response(plain).status == 200
+    yield service, connections
+    for plain in connections:
+        plain.close()
+
+
+def test_acquire_wait_and_release_on_each_of_them(crowded):
+    """One holds; the first, one in the middle and the last of all connections wait, and are granted in turn."""
+    service, connections = crowded
+    lease = service.acquire("many")
+    waiting = [connections[i] for i in (0, 600, MANY - 1)]
+    for number, plain in enumerate(waiting, 1):
+        ask(plain, "POST", "/locks", {"resource": "many", "ttl_ms": 30000, "wait_ms": 20000})
+        while service.curl("GET", "/locks/many").json["waiters"] < number:
+            pass
+    for plain in waiting:
+        assert service.release(lease).status == 204
+        plain.settimeout(10 * SLOW)
+        granted = read_response(plain)
+        assert granted.status == 201, granted
+        lease = granted.json
+    assert service.release(lease).status == 204
+
+
+def test_a_lock_that_is_held_by_the_last_connection(crowded):
+    service, connections = crowded
+    plain = connections[-1]
+    plain.settimeout(10 * SLOW)
+    ask(plain, "POST", "/locks", {"resource": "held", "ttl_ms": 1500, "hold": True})
+    with plain.makefile("rb") as stream:
+        while b'"acquired"' not in read_line(stream):
+            pass
+        while b'"renewed"' not in read_line(stream):
+            pass
+    assert service.curl("GET", "/locks/held").json["held"]
+
+
+def test_who_leaves_makes_room(crowded):
+    """The places of the first daemon are taken again; and all that were in use end with redlockd (the fixture checks how it ends)."""
+    service, connections = crowded
+    for plain in connections[:MANY // 2]:
+        plain.close()
+    del connections[:MANY // 2]
+    fresh = [connect_to(service.address) for _ in range(100)]
+    for number, plain in enumerate(fresh):
+        ask(plain, "POST", "/locks", {"resource": f"room/{number}"})
+    assert [read_response(plain).status for plain in fresh] == [201] * len(fresh)
+    connections += fresh
