@@ -194,8 +194,8 @@ def evals_of(server):
 
 
 def asked_of(proxy):
-    """The resources of the locks that were asked for, one entry for each command."""
-    return [command[3] for command in proxy.commands("EVALSHA") if command[2] == "2" and re.fullmatch("zombie/[0-9]+", command[3])]
+    """The resources of the locks that were asked for or given back, one entry for each time; a command may ask for several."""
+    return [key for command in proxy.commands("EVALSHA") for key in command[3:3 + int(command[2])] if re.fullmatch("zombie/[0-9]+", key)]
 
 
 def leave_commands(lab, server, round_of, count=5):
