@@ -221,8 +221,11 @@ def line_up_listening(crowd, services, resource, count):
 
 
 def is_acquire(command):
-    """Its script has two keys and nine arguments, more than any other. See server/scripts/acquire.lua."""
-    return command[0].upper() in ("EVAL", "EVALSHA") and len(command) == 3 + 2 + 9
+    """Its script has nine arguments for each resource, more than any other. See server/scripts/acquire.lua."""
+    if command[0].upper() not in ("EVAL", "EVALSHA"):
+        return False
+    resources = int(command[2]) - 1
+    return resources > 0 and len(command) == 3 + resources + 1 + 9 * resources
 
 
 def total(service, name, **labels):
