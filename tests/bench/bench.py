@@ -12,13 +12,16 @@ import json
 import os
 import pathlib
 import platform
+import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "e2e"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
 
 import bench_stacks as stacks  # noqa: E402
 import growth  # noqa: E402
+import harness  # noqa: E402
 import load  # noqa: E402
 import report  # noqa: E402
 
@@ -97,14 +100,14 @@ def parse_arguments():
     parser.add_argument("--seconds", type=int, default=3, help="how long each measurement lasts")
     parser.add_argument("--connections", default="1,16,64,256", help="comma list")
     parser.add_argument("--rates", default="2000,10000,20000", help="comma list: acquisitions a second, of the part rate")
-    parser.add_argument("--parts", default="masters,script,workers,peers,rate,faults,growth", help="comma list")
+    parser.add_argument("--parts", default="masters,script,workers,peers,rate,faults,growth,hot", help="comma list")
     parser.add_argument("--before", help="another redlockd, built before a change: measured in turns with this one")
     parser.add_argument("--output", default="build/results/bench", help="folder: bench.json, bench.md and the plots")
     given = parser.parse_args()
     given.connections = [int(number) for number in given.connections.split(",")]
     given.rates = [int(number) for number in given.rates.split(",")]
     given.parts = given.parts.split(",") + (["before"] if given.before else [])
-    unknown = set(given.parts) - {"growth"} - set(parts(given))
+    unknown = set(given.parts) - {"growth", "hot"} - set(parts(given))
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     return given
@@ -120,7 +123,14 @@ def main():
             if part in given.parts:
                 print(f"round {round_number + 1} of {given.rounds}: {part}", flush=True)
                 measure(given, part, entries, round_number, found)
-    result.update(measurements=found, growth=growth.measure() if "growth" in given.parts else None)
+    result.update(measurements=found, growth=None)
+    (folder / "bench.json").write_text(json.dumps(result, indent=1))
+    if "growth" in given.parts:
+        result["growth"] = growth.measure()
+    if "hot" in given.parts:  # it has a table of its own
+        generator = harness.ROOT / "build" / "release" / "hot_lock"
+        subprocess.run([sys.executable, str(HERE / "hot_lock.py"), "--generator", str(generator), "--output", str(folder / "hot_lock.json"), "--rounds", str(given.rounds)],
+                       check=True)
     (folder / "bench.json").write_text(json.dumps(result, indent=1))
     report.write(result, folder)
 

@@ -69,7 +69,7 @@ def waiting(stack):
         for number in range(count):
             body = b'{"resource":"waited/%d","wait_ms":60000}' % (number % 100)
             opened += connect(stack, 1, b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-        harness.wait_until(lambda count=count: gauge(stack, "redlockd_waiters") >= count, 60)
+        harness.wait_until(lambda count=count: gauge(stack, "redlockd_waiters") >= 0.99 * count, 60)  # one may have met a master that stood still
         found = sizes(stack)
         beside = load.wrk(stack, "acquire", 16, 3)["per_s"]
         yield {"what": "waiters, on 100 locks", "count": count, **found, "others": round(beside / before, 3), "note": f"others: {beside:.0f} acquisitions a second, {beside / before:.2f} of without"}
