@@ -46,6 +46,14 @@ else
 	seen = call(unpack(fields))
 end
 local certificate, floor, waited = seen[1], tonumber(seen[2] or 0), tonumber(seen[3] or 0)
+local waits = waited > now_us -- somebody may wait for one of these
+if waits and count > 1 then
+	local lines = {'EXISTS'}
+	for i = 1, count do
+		lines[i + 1] = string.sub(hash, 1, -7) .. 'queue:' .. KEYS[i]
+	end
+	waits = call(unpack(lines)) > 0
+end
 local given = {} -- by buckets: what is raised here, since the hash was read
 local deadline, late, max_hold, hold_until -- of the resource before, as a rule the same
 
@@ -69,7 +77,7 @@ local function acquire(i)
 	if args[at + 7] ~= '' then
 		place, wait_ms = string.sub(args[at + 7], 1, 33), tonumber(string.sub(args[at + 7], 35))
 	end
-	if waited > now_us then
+	if waits then
 		names = string.sub(hash, 1, -7)
 		line = names .. 'queue:' .. key
 		if place then
@@ -101,6 +109,7 @@ local function acquire(i)
 		names = string.sub(hash, 1, -7)
 		line = names .. 'queue:' .. key
 --include line_join.lua
+		waits = true
 	end
 	local holder = redis.pcall('GET', key)
 	if not holder then -- whose turn it is may have missed that
