@@ -53,7 +53,7 @@ def master_loads():
 def parts(given):
     several, most = given.connections, [max(given.connections)] if 64 not in given.connections else [64]
     return {
-        "masters": [(f"redlockd, {n} masters", lambda n=n: stacks.Redlockd(masters=n), redlockd_loads(several if n == 3 else most)) for n in (1, 3, 5, 7)],
+        "masters": [(f"redlockd, {n} masters", lambda n=n: stacks.Redlockd(masters=n), redlockd_loads(several)) for n in (1, 3, 5, 7)],
         "script": [("one master", lambda: stacks.Redlockd(masters=1), master_loads())],
         "workers": [(f"redlockd, {n} workers", lambda n=n: stacks.Redlockd(workers=n), redlockd_loads(most)) for n in (1, 2)],
         "peers": [("redlockd", stacks.Redlockd, [*service_loads(several)]),
