@@ -28,7 +28,7 @@
 #include "json_memory.h"
 
 enum {
-	POOL_BYTES = 16 * 1024, /* of each connection: first line, headers and answer headers must fit */
+	POOL_BYTES = 24 * 1024, /* of each connection: first line, headers (8 KiB, cookies twice) and answer headers must fit; all of it is cleared after a request */
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	FLOOD_CONNECTIONS = 1000,
 	TRIM_AFTER_US = 500000
@@ -279,6 +279,7 @@ void api_run(struct api *api)
 {
 	uint64_t now_us = api_now_us();
 
+	api->runs++;
 	connection_check_deadlines(api, now_us);
 	houses_run(api, now_us);
 	while (api->arrivals_count > 0) /* the library could not serve them, and has closed them */

@@ -110,9 +110,9 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, s
 	assert(info != NULL);
 	connection->api = api;
 	connection->mhd = mhd;
-	connection->house = house_of(api, mhd);
-	connection->house->connections++;
 	connection->fd = info->connect_fd;
+	connection->house = house_of(api, mhd); /* in the 1.0 series it overwrites what `info` points to */
+	connection->house->connections++;
 	connection->reach = reach_of(connection->fd);
 	connection->peer = peer;
 	connection->requests = 0;
@@ -266,6 +266,15 @@ void connection_free(struct connection *connection)
 	assert(api->connections > 0);
 	api->connections--;
 	http_metrics_connections(api->metrics, api->connections);
+}
+
+void connection_check_grant(struct connection *connection)
+{
+	struct request *request = &connection->request;
+
+	if (request->unproven && request->ended_in_run == connection->api->runs && look_at_bytes(connection->fd) == TAKEN_NO)
+		request_give_back(request);
+	request->unproven = false;
 }
 
 /* Not after a grant, unless the client surely has it (see tls_link.c). */

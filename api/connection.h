@@ -62,6 +62,10 @@ void connection_free(struct connection *connection);
 /* Moves it into a phase; the deadline begins anew. */
 void connection_enter(struct connection *connection, enum connection_phase phase);
 
+/* Its next request begins. If that came together with the one before, whose answer was a grant, it does not say that the client has it: gives the grant back where
+ * the client is known to have gone. */
+void connection_check_grant(struct connection *connection);
+
 /* It is suspended, and goes on in the next api_run(). */
 void connection_resume(struct connection *connection);
 

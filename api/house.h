@@ -38,7 +38,7 @@ struct house *house_choose(struct api *api, bool tls);
 /* Whose connection it is. */
 struct house *house_of(struct api *api, struct MHD_Connection *mhd);
 
-/* Runs those that have something to do, each until it has nothing more or for 2 ms. */
+/* Runs those that have something to do, each until it has nothing more, or twice where 2 ms have passed since `now_us`. */
 void houses_run(struct api *api, uint64_t now_us);
 
 /* True if one of them has something to do that its descriptor does not show. */

@@ -43,6 +43,7 @@ struct api {
 	struct tls *tls;               /* a reference: for new connections; NULL: there is no TLS */
 	struct http_metrics *metrics;
 	struct keys *keys; /* a reference; NULL: no access control by keys */
+	uint64_t runs; /* api_run() so far */
 	size_t connections; /* open ones, libmicrohttpd's */
 	size_t connections_most; /* since memory was given back for the last time */
 	uint64_t trim_us;        /* when to give memory back; 0: not now */

@@ -59,6 +59,7 @@ void request_begin(struct request *request, const char *target)
 	struct connection *connection = request->connection;
 
 	assert(request->state == REQUEST_NONE);
+	connection_check_grant(connection);
 	request_init(request, connection);
 	request->state = REQUEST_BEGUN;
 	request->method = HTTP_OTHER;
@@ -452,6 +453,7 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 		request_give_back(request);
 	else if (request->granted)
 		request->unproven = true; /* the end of the connection settles it, or its next request */
+	request->ended_in_run = connection->api->runs;
 	log_request(request, status, request->failed ? "out-of-memory" : ended, how);
 	if (request->stream != NULL)
 		hold_stream_close(request, how);

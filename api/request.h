@@ -38,6 +38,7 @@ struct request {
 	bool gone;                 /* its client left while it was under way: the connection is closed without an answer */
 	bool granted;              /* lease.token is a grant that the client does not have yet */
 	bool unproven;             /* NONE: lease.token is a grant whose answer was sent; nobody knows yet whether the client took it */
+	uint64_t ended_in_run;     /* unproven: in which api_run() its answer had been sent */
 	bool admitted;             /* it has passed the door as far as its body is not needed for that */
 	bool force;                /* DELETE ?force=true */
 	bool counted;              /* among those of its key that wait */

@@ -83,7 +83,7 @@ static void raise_descriptor_limit(const struct options *options)
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	if (limit.rlim_cur >= options->max_connections + 64U + 32U * options->workers)
+	if (limit.rlim_cur >= options->max_connections + options->max_connections / 256U + 64U + 32U * options->workers) /* two for each daemon of 512 (api/house.h) */
 		return;
 	log_begin(LOG_WARN, "few-descriptors");
 	log_num("limit", (int64_t)limit.rlim_cur);

@@ -256,10 +256,12 @@ struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, 
 	return io;
 }
 
+/* Not from within a callback of this very connection, where hiredis must not be asked to write: an error would free it under the callback. What was appended
+ * there leaves at the end of the round. */
 void master_link_flush(struct master *master)
 {
 	struct master_io *io = master->io;
-	if (!io || !io->want_write || !io->context)
+	if (!io || !io->want_write || !io->context || io->context->c.flags & REDIS_IN_CALLBACK)
 		return;
 	io->want_write = false;
 	step_write(io);
