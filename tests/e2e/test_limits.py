@@ -250,3 +250,25 @@ def test_no_bound_on_the_requests_of_a_connection(start):
         answer = client.call("GET", "/healthz")
         assert answer.status == 200 and "connection" not in answer.headers
     client.close()
+
+
+def test_headers_within_the_bounds_have_room(service, resource):
+    """8 KiB in few or many lines, and in cookies, which libmicrohttpd keeps twice; beside them a long URL and a body."""
+    cookies = "; ".join(f"name{i}={'v' * 115}" for i in range(62))
+    assert 7600 < len(cookies) < 7800
+    lease = service.curl("POST", "/locks", body={"resource": resource, "ttl_ms": 60000, "owner": "o" * 100}, headers={"Cookie": cookies})
+    assert lease.status == 201, lease
+    lines = {f"X-Line-{i}": "v" * 100 for i in range(55)}
+    assert service.curl("PUT", f"/locks/{resource}", body={"token": lease.json["token"], "ttl_ms": 60000}, headers=lines).status == 200
+    listed = service.curl("GET", f"/locks?prefix={resource}&cursor={'0' * 1800}", headers={"Cookie": cookies})
+    assert (listed.status, listed.code) == (400, "invalid-request"), listed
+    assert service.release(lease.json).status == 204
+
+
+def test_a_listing_of_many_locks(lab):
+    """Each is looked up on the masters while the answer to SCAN is being read."""
+    service = lab.service(3)
+    leases = [service.acquire(f"many/{i:02}", ttl_ms=60000) for i in range(70)]
+    listed = service.curl("GET", "/locks?prefix=many/&limit=100").json
+    assert sorted(lock["resource"] for lock in listed["locks"]) == [lease["resource"] for lease in leases]
+    assert {lock["fence"] for lock in listed["locks"]} == {lease["fence"] for lease in leases}

@@ -77,6 +77,43 @@ START_TEST(taken_at_any_look)
 }
 END_TEST
 
+/* Two requests in one packet: the second one was there before the first one's answer, so it does not say that the client has that. */
+START_TEST(a_pipelined_request_proves_nothing)
+{
+	static const char next[] = "GET /healthz HTTP/1.1\r\n" HOST "\r\n";
+	char both[1024];
+	int client = connect_tcp();
+
+	ck_assert_uint_lt(post_a_len + sizeof(next), sizeof(both));
+	memcpy(both, post_a, post_a_len);
+	memcpy(both + post_a_len, next, sizeof(next));
+	script.reset_at = 1;
+	exchange(client, both, post_a_len + sizeof(next) - 1, 2);
+	HAS("HTTP/1.1 201");
+	HAS("HTTP/1.1 200");
+	ck_assert_uint_eq(world.leases.given_back, 1);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.given_back, 1);
+}
+END_TEST
+
+/* One that comes later says that the client has read the answer before. */
+START_TEST(a_later_request_proves_it)
+{
+	int client = connect_tcp();
+
+	script.reset_at = 1;
+	exchange(client, post_a, post_a_len, 1);
+	HAS("HTTP/1.1 201");
+	ck_assert_int_eq(ask(client, "GET /healthz HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.given_back, 0);
+}
+END_TEST
+
 /* More at once than there is room for: those that find none are let go, nobody else's is touched. */
 START_TEST(more_than_there_is_room_for)
 {
@@ -94,6 +131,8 @@ static void add_all(TCase *tests)
 {
 	tcase_add_loop_test(tests, reset_at_any_look, 1, 7);
 	tcase_add_loop_test(tests, taken_at_any_look, 1, 7);
+	tcase_add_test(tests, a_pipelined_request_proves_nothing);
+	tcase_add_test(tests, a_later_request_proves_it);
 	tcase_add_test(tests, more_than_there_is_room_for);
 }
 
