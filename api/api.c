@@ -271,6 +271,7 @@ static void give_memory_back(struct api *api, uint64_t now_us)
 	} else if (now_us >= api->trim_us) {
 		api->trim_us = 0;
 		api->connections_most = api->connections;
+		houses_trim(api);
 		malloc_trim(0);
 	}
 }

@@ -74,6 +74,15 @@ struct house *house_choose(struct api *api, bool tls)
 	return made != NULL ? made : emptiest;
 }
 
+void houses_trim(struct api *api)
+{
+	struct houses *houses = &api->houses;
+	size_t first_ones = api->tls != NULL ? 2 : 1;
+
+	while (houses->count > first_ones && houses->list[houses->count - 1].connections == 0)
+		MHD_stop_daemon(houses->list[--houses->count].daemon);
+}
+
 struct house *house_of(struct api *api, struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_DAEMON);

@@ -35,6 +35,9 @@ void houses_stop(struct api *api);
 /* Where a new connection goes: the first one that has room, or a new one, or the one with the fewest. */
 struct house *house_choose(struct api *api, bool tls);
 
+/* Ends those at the end of the list that are empty, but for the first of each kind. Not from within a callback of the library. */
+void houses_trim(struct api *api);
+
 /* Whose connection it is. */
 struct house *house_of(struct api *api, struct MHD_Connection *mhd);
 
