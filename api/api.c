@@ -271,7 +271,6 @@ static void give_memory_back(struct api *api, uint64_t now_us)
 	} else if (now_us >= api->trim_us) {
 		api->trim_us = 0;
 		api->connections_most = api->connections;
-		houses_trim(api);
 		malloc_trim(0);
 	}
 }
@@ -287,6 +286,8 @@ void api_run(struct api *api)
 		peer_leave(api->arrivals[--api->arrivals_count].peer, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
+	if (api->connections < HOUSE_CONNECTIONS / 2)
+		houses_trim(api);
 	give_memory_back(api, now_us);
 }
 
