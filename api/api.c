@@ -279,7 +279,6 @@ void api_run(struct api *api)
 {
 	uint64_t now_us = api_now_us();
 
-	api->runs++;
 	connection_check_deadlines(api, now_us);
 	houses_run(api, now_us);
 	while (api->arrivals_count > 0) /* the library could not serve them, and has closed them */

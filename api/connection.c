@@ -151,29 +151,9 @@ bool connection_is_spent(const struct connection *connection)
 bool connection_is_gone(const struct connection *connection)
 {
 	struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
-	char byte;
 
-	/* The record that says goodbye may lie there unread, before the end. */
-	if (connection->link.tls != NULL)
-		return tls_link_hears_bye(connection) || (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
-	ssize_t got = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
-
-/* Sending into a socket whose other side has closed succeeds; the answer to it is a reset, and what was sent stays unacknowledged. Whoever
- * read the bytes before he closed has acknowledged them: a reset alone says nothing. */
-enum taken { TAKEN_UNKNOWN, TAKEN_YES, TAKEN_NO };
-
-static enum taken look_at_bytes(int fd)
-{
-	struct pollfd look = {.fd = fd};
-	int unacknowledged = 0;
-	/* The end first: one who reads and closes between the two looks has taken the bytes. */
-	bool closed = poll(&look, 1, 0) > 0 && (look.revents & (POLLERR | POLLHUP)) != 0;
-
-	if (ioctl(fd, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0)
-		return TAKEN_YES;
-	return closed ? TAKEN_NO : TAKEN_UNKNOWN;
+	/* A close_notify may lie there unread, before the end. */
+	return tls_link_hears_bye(connection) || (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
 }
 
 void connection_write_raw(struct connection *connection, enum problem problem, const char *detail, const char *request_id)
@@ -192,12 +172,10 @@ void connection_write_raw(struct connection *connection, enum problem problem, c
 }
 
 /* Keeps the socket for a moment after its last answer; takes it over. */
-static struct lingering *linger(struct api *api, int fd)
+static void linger(struct api *api, int fd)
 {
-	struct lingering *lingering;
-
 	if (fd < 0)
-		return NULL;
+		return;
 	shutdown(fd, SHUT_WR);
 	if (api->lingering_count == LINGER_MAX) {
 		api->lingering_look_us = 0;
@@ -205,40 +183,12 @@ static struct lingering *linger(struct api *api, int fd)
 	}
 	if (api->lingering_count == LINGER_MAX) {
 		close(fd);
-		return NULL;
+		return;
 	}
 	if (api->lingering_count == 0)
 		api->lingering_look_us = api_now_us() + LINGER_POLL_MS * 1000;
-	lingering = &api->lingering[api->lingering_count++];
-	*lingering = (struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
-	return lingering;
-}
-
-/* The client has closed, and the reset that says whether it did so before its grant came may be on the way. */
-static void linger_for_grant(struct connection *connection)
-{
-	const struct lease_request *lease = &connection->request.lease;
-	struct lingering *lingering = linger(connection->api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
-
-	if (lingering == NULL)
-		return;
-	lingering->unproven = true;
-	memcpy(lingering->grant.token, lease->token, LEASE_TOKEN_LEN);
-	memcpy(lingering->grant.resource, lease->resource, lease->resource_len);
-	lingering->grant.resource_len = lease->resource_len;
-}
-
-/* The connection ends, and it is not known yet whether the client took its grant. One look decides: the reset may come between two. */
-static void settle_grant(struct connection *connection)
-{
-	if (!connection->request.unproven)
-		return;
-	enum taken taken = look_at_bytes(connection->fd);
-	if (taken == TAKEN_NO)
-		request_give_back(&connection->request);
-	else if (taken == TAKEN_UNKNOWN && !connection->api->stopping)
-		linger_for_grant(connection);
-	connection->request.unproven = false;
+	api->lingering[api->lingering_count++] =
+		(struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
 }
 
 void connection_free(struct connection *connection)
@@ -249,7 +199,6 @@ void connection_free(struct connection *connection)
 	assert(connection->request.state == REQUEST_NONE);
 	connection->link.session = NULL; /* the library has freed it */
 	gone_unwatch(connection);
-	settle_grant(connection);
 	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. Over TLS it is too late for that. */
 	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping && !connection_is_gone(connection) &&
 	    nothing_was_sent(connection->fd)) {
@@ -268,32 +217,12 @@ void connection_free(struct connection *connection)
 	http_metrics_connections(api->metrics, api->connections);
 }
 
-void connection_check_grant(struct connection *connection)
-{
-	struct request *request = &connection->request;
-
-	if (request->unproven && request->ended_in_run == connection->api->runs && look_at_bytes(connection->fd) == TAKEN_NO)
-		request_give_back(request);
-	request->unproven = false;
-}
-
-/* Not after a grant, unless the client surely has it (see tls_link.c). */
-static void say_bye(struct connection *connection)
-{
-	struct request *request = &connection->request;
-
-	if (request->unproven && look_at_bytes(connection->fd) != TAKEN_YES)
-		return;
-	request->unproven = false;
-	tls_link_bye(&connection->link);
-}
-
 void connection_end(struct connection *connection)
 {
 	assert(connection->phase != CONNECTION_WORKING);
 	tls_link_wake(connection);
-	if (connection->request.state == REQUEST_NONE && connection->link.tls != NULL)
-		say_bye(connection);
+	if (connection->request.state == REQUEST_NONE)
+		tls_link_bye(&connection->link);
 	connection_enter(connection, CONNECTION_ENDING);
 	shutdown(connection->fd, SHUT_RDWR);
 }
@@ -360,27 +289,14 @@ void connection_refuse(struct api *api, int fd, bool tls, enum http_refusal why)
 	linger(api, fd);
 }
 
-/* True as long as nobody knows whether the client took its grant. Where that never turns out the lock runs out by itself. */
-static bool await_proof(struct api *api, struct lingering *lingering)
-{
-	enum taken taken = look_at_bytes(lingering->fd);
-
-	if (taken == TAKEN_NO)
-		lease_give_back(api->config.leases, lingering->grant.resource, lingering->grant.resource_len, lingering->grant.token);
-	lingering->unproven = taken == TAKEN_UNKNOWN;
-	return lingering->unproven;
-}
-
 /* Reads away what has come; true as long as the socket is worth keeping. */
-static bool linger_on(struct api *api, struct lingering *lingering, uint64_t now_us)
+static bool linger_on(struct lingering *lingering, uint64_t now_us)
 {
 	char waste[4096];
 	ssize_t got;
 
 	if (lingering->until_ms <= now_us / 1000)
 		return false;
-	if (lingering->unproven)
-		return await_proof(api, lingering);
 	while ((got = recv(lingering->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0) {
 		if ((size_t)got > lingering->bytes_left)
 			return false;
@@ -395,7 +311,7 @@ void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all)
 		return;
 	api->lingering_look_us = now_us + LINGER_POLL_MS * 1000;
 	for (size_t i = api->lingering_count; i-- > 0;) {
-		if (!all && linger_on(api, &api->lingering[i], now_us))
+		if (!all && linger_on(&api->lingering[i], now_us))
 			continue;
 		close(api->lingering[i].fd);
 		api->lingering[i] = api->lingering[--api->lingering_count];

@@ -62,10 +62,6 @@ void connection_free(struct connection *connection);
 /* Moves it into a phase; the deadline begins anew. */
 void connection_enter(struct connection *connection, enum connection_phase phase);
 
-/* Its next request begins. If that came together with the one before, whose answer was a grant, it does not say that the client has it: gives the grant back where
- * the client is known to have gone. */
-void connection_check_grant(struct connection *connection);
-
 /* It is suspended, and goes on in the next api_run(). */
 void connection_resume(struct connection *connection);
 
@@ -75,7 +71,7 @@ void connection_end(struct connection *connection);
 /* True if it may carry no request after the present one (--max-requests-per-connection). */
 bool connection_is_spent(const struct connection *connection);
 
-/* True if the client has closed its side. What it sent before does not hide that, unless it is still unread: over TLS not even then. */
+/* True if the client has closed its side, whatever it sent before. It says nothing once we have shut the socket down ourselves. */
 bool connection_is_gone(const struct connection *connection);
 
 /* Writes a whole answer past libmicrohttpd, as far as it fits into the socket; the connection must end after it. */

@@ -23,12 +23,6 @@ struct lingering {
 	int fd;
 	uint64_t until_ms;
 	size_t bytes_left; /* how much is read away at most */
-	bool unproven;     /* `grant` was sent over it; nobody knows yet whether the client took it */
-	struct {
-		char token[LEASE_TOKEN_LEN];
-		uint16_t resource_len;
-		char resource[LEASE_RESOURCE_MAX];
-	} grant;
 };
 
 /* An accepted socket that was handed to libmicrohttpd, and its client's address. */
@@ -43,7 +37,6 @@ struct api {
 	struct tls *tls;               /* a reference: for new connections; NULL: there is no TLS */
 	struct http_metrics *metrics;
 	struct keys *keys; /* a reference; NULL: no access control by keys */
-	uint64_t runs; /* api_run() so far */
 	size_t connections; /* open ones, libmicrohttpd's */
 	size_t connections_most; /* since memory was given back for the last time */
 	uint64_t trim_us;        /* when to give memory back; 0: not now */

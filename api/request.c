@@ -5,8 +5,9 @@
  * that the connection can be kept; but what casts doubt on the framing, and what is too large, is answered at once
  * and ends the connection.
  *
- * A grant that the client can no longer be given is given back: when it has closed its side before the answer is queued, and when the
- * connection breaks before the answer is sent. All on the worker's thread. */
+ * A grant is given back only if none of its answer can have reached the client: the client has closed its side before the answer is queued, or the
+ * answer cannot be queued. From then on the lease outlives the connection: the kernel's view of the socket (unacknowledged bytes, resets)
+ * cannot tell whether the client has read the token. All on the worker's thread. */
 #include "request.h"
 
 #include <arpa/inet.h>
@@ -59,7 +60,6 @@ void request_begin(struct request *request, const char *target)
 	struct connection *connection = request->connection;
 
 	assert(request->state == REQUEST_NONE);
-	connection_check_grant(connection);
 	request_init(request, connection);
 	request->state = REQUEST_BEGUN;
 	request->method = HTTP_OTHER;
@@ -434,11 +434,6 @@ static void log_request(const struct request *request, unsigned status, const ch
 	log_end();
 }
 
-void request_give_back(const struct request *request)
-{
-	lease_give_back(request->connection->api->config.leases, request->lease.resource, request->lease.resource_len, request->lease.token);
-}
-
 void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 {
 	struct connection *connection = request->connection;
@@ -449,16 +444,13 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	cancel(request);
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		ended = connection->late ? "late" : status == 0 || request->state == REQUEST_ANSWERED ? "client-gone" : NULL;
-	if (request->granted && (how != MHD_REQUEST_TERMINATED_COMPLETED_OK || request->state != REQUEST_ANSWERED))
-		request_give_back(request);
-	else if (request->granted)
-		request->unproven = true; /* the end of the connection settles it, or its next request */
-	request->ended_in_run = connection->api->runs;
+	if (request->granted && request->state != REQUEST_ANSWERED)
+		lease_give_back(connection->api->config.leases, request->lease.resource, request->lease.resource_len, request->lease.token);
 	log_request(request, status, request->failed ? "out-of-memory" : ended, how);
 	if (request->stream != NULL)
 		hold_stream_close(request, how);
 	http_metrics_request(connection->api->metrics, route_index(request->route), request->method, status);
-	if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK && request->reply.close && !request->unproven)
+	if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK && request->reply.close)
 		tls_link_bye(&connection->link);
 	reply_clear(&request->reply);
 	admit_end(request);

@@ -36,9 +36,7 @@ struct request {
 	bool written_raw;          /* the answer went past libmicrohttpd */
 	bool has_resource;         /* lease.resource is valid */
 	bool gone;                 /* its client left while it was under way: the connection is closed without an answer */
-	bool granted;              /* lease.token is a grant that the client does not have yet */
-	bool unproven;             /* NONE: lease.token is a grant whose answer was sent; nobody knows yet whether the client took it */
-	uint64_t ended_in_run;     /* unproven: in which api_run() its answer had been sent */
+	bool granted;              /* lease.token is a grant, whose answer is noted; see request_end() */
 	bool admitted;             /* it has passed the door as far as its body is not needed for that */
 	bool force;                /* DELETE ?force=true */
 	bool counted;              /* among those of its key that wait */
@@ -83,10 +81,8 @@ void request_log_address(const struct request *request);
 /* Its client has left: takes back what is under way, and lets the library close the connection. */
 void request_leave(struct request *request);
 
-/* Its lease has been granted, and the client cannot have it: releases it. */
-void request_give_back(const struct request *request);
-
-/* The answer has been sent, or the connection has ended before. */
+/* The answer has been sent, or the connection has ended before. A grant whose answer was never queued is released; any other stays, however the connection
+ * ended: nothing tells whether the client has read it. */
 void request_end(struct request *request, enum MHD_RequestTerminationCode how);
 
 #endif

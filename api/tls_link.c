@@ -4,8 +4,7 @@
  *
  * libmicrohttpd frees the session before it tells us of the end, so the last word can only be said earlier: close_notify when the last answer has
  * been sent, and nothing to a client that sends rubbish after its handshake (the 0.9 series closes then without asking anybody). HTTP says by itself where
- * an answer ends; close_notify is a courtesy. After a grant it is left out: a client that has read its grant and gone would answer it with a reset, and
- * would look like one that had gone before (see settle_grant() in connection.c). */
+ * an answer ends; close_notify is a courtesy. */
 #include "tls_link.h"
 
 #include <assert.h>
