@@ -113,17 +113,30 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 	}
 }
 
-/* The first line has been read; `target` is what stood in it, before the library takes it to pieces. */
+/* Leaves the library no query to split. It puts each parameter into the connection's pool, and the 0.9 series falls apart when the pool is full: it parks the
+ * connection, or ends it without on_completed(). `target` lies in the library's read buffer, and both series parse it only after this call: from the
+ * question mark, which must stay, up to the next NUL. */
+static void cut_query(const char *target)
+{
+	char *query = strchr(target, '?');
+
+	if (query != NULL && query[1] != '\0')
+		query[1] = '\0';
+}
+
+/* The first line has been read; `target` is what stood in it, before the library takes it to pieces. The request keeps a copy of it. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
 {
 	struct connection *connection = connection_of(mhd);
 
 	(void)arg;
-	if (connection == NULL)
-		return NULL;
-	tls_link_identify(&connection->link);
-	request_begin(&connection->request, target != NULL ? target : "");
-	return &connection->request;
+	if (connection != NULL) {
+		tls_link_identify(&connection->link);
+		request_begin(&connection->request, target != NULL ? target : "");
+	}
+	if (target != NULL)
+		cut_query(target);
+	return connection != NULL ? &connection->request : NULL;
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *method, const char *version, const char *data,

@@ -196,8 +196,8 @@ void connection_free(struct connection *connection)
 	struct api *api = connection->api;
 	bool tls = connection->link.tls != NULL;
 
-	assert(connection->request.state == REQUEST_NONE);
 	connection->link.session = NULL; /* the library has freed it */
+	request_end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR); /* after some errors the library does not call on_completed() */
 	gone_unwatch(connection);
 	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. Over TLS it is too late for that. */
 	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping && !connection_is_gone(connection) &&

@@ -59,7 +59,7 @@ void request_begin(struct request *request, const char *target)
 {
 	struct connection *connection = request->connection;
 
-	assert(request->state == REQUEST_NONE);
+	request_end(request, MHD_REQUEST_TERMINATED_WITH_ERROR); /* the one before, should the library not have told of its end */
 	request_init(request, connection);
 	request->state = REQUEST_BEGUN;
 	request->method = HTTP_OTHER;
@@ -437,10 +437,11 @@ static void log_request(const struct request *request, unsigned status, const ch
 void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 {
 	struct connection *connection = request->connection;
-	unsigned status = final_status(request);
 	const char *ended = NULL;
 
-	assert(request->state != REQUEST_NONE);
+	if (request->state == REQUEST_NONE)
+		return;
+	unsigned status = final_status(request);
 	cancel(request);
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		ended = connection->late ? "late" : status == 0 || request->state == REQUEST_ANSWERED ? "client-gone" : NULL;

@@ -81,8 +81,8 @@ void request_log_address(const struct request *request);
 /* Its client has left: takes back what is under way, and lets the library close the connection. */
 void request_leave(struct request *request);
 
-/* The answer has been sent, or the connection has ended before. A grant whose answer was never queued is released; any other stays, however the connection
- * ended: nothing tells whether the client has read it. */
+/* The answer has been sent, or the connection has ended before. Takes back whatever is still under way, in every state; does nothing if there is no request. A
+ * grant whose answer was never queued is released; any other stays, however the connection ended: nothing tells whether the client has read it. */
 void request_end(struct request *request, enum MHD_RequestTerminationCode how);
 
 #endif

@@ -177,7 +177,6 @@ void tls_link_fini(struct connection *connection, bool nothing_was_sent)
 
 	if (link->tls == NULL)
 		return;
-	assert(!link->waits);
 	if (!tls_link_is_up(link) && link->begun && !connection->api->stopping) {
 		note_failure(connection);
 		if (nothing_was_sent && connection->phase != CONNECTION_ENDING && !connection_is_gone(connection))
