@@ -15,7 +15,7 @@
 #include "scripts.h"
 #include "token.h"
 
-enum { BUCKETS = 16384, LAYOUT = 1, BAR_EXTRA_MS = 2000, LONGEST_TTL_MS = 86400000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
+enum { BUCKETS = 16384, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
 static const char no_certificate[] = "----------------";
 
@@ -88,7 +88,7 @@ static uint64_t decimal_at(const redisReply *reply, size_t i)
 /* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a slip of somebody's, and would bar a master for ever. */
 static uint64_t ttl_us(uint64_t ttl_ms)
 {
-	return (ttl_ms < LONGEST_TTL_MS ? ttl_ms : LONGEST_TTL_MS) * UINT64_C(1000);
+	return ttl_ms < GUARD_TTL_MAX_US / 1000 ? ttl_ms * 1000 : GUARD_TTL_MAX_US;
 }
 
 /* ---- what is told ---- */
@@ -161,6 +161,7 @@ static void fill_event(const redisReply *reply, struct guard_event *event)
 	} else if (event->kind == GUARD_BARRED) {
 		event->marker = hex_at(reply, 2);
 		event->kept = decimal_at(reply, 3) == 1;
+		event->ttl_us = ttl_us(decimal_at(reply, 4));
 	} else if (event->kind == GUARD_FENCES) {
 		event->fence = integer_at(reply, 2);
 		event->ttl_us = ttl_us(integer_at(reply, 3));
@@ -252,9 +253,9 @@ static bool send_script(struct master *master, enum guard_script script, master_
 
 bool master_guard_read(struct master *master)
 {
-	char digest[17], ttl_ms[16], evicted[24] = "";
+	char digest[17], ttl_ms[24], evicted[24] = "";
 	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)master_guard_digest(master->all->count));
-	snprintf(ttl_ms, sizeof ttl_ms, "%u", master->all->options->max_ttl_ms);
+	snprintf(ttl_ms, sizeof ttl_ms, "%llu", (unsigned long long)(guard_longest_us(&master->all->guard) / 1000));
 	if (master->has_info)
 		snprintf(evicted, sizeof evicted, "%llu", (unsigned long long)master->info.evicted);
 	const char *arguments[] = { digest, ttl_ms, evicted, master->evicted_known ? "1" : "0" };
@@ -289,13 +290,13 @@ static bool carry_out(struct master *master, const struct guard_action *action)
 	struct words words;
 	spell(master, action, &words);
 	const char *certificate = action->certificate ? words.certificate : "";
-	const char *bar[] = { certificate, words.marker, master->info.run_id, action->kept ? "1" : "0" };
+	const char *bar[] = { certificate, words.marker, master->info.run_id, action->kept ? "1" : "0", words.ttl_ms };
 	const char *survey[] = { certificate };
 	const char *certify[] = { words.marker, master->info.run_id, words.cluster, words.digest, words.ttl_ms, words.fence, action->clocked ? "1" : "0",
 				  words.deadline_us };
 	switch (action->kind) {
 	case GUARD_READ: return master_guard_read(master);
-	case GUARD_BAR: return send_script(master, REDLOCK_SCRIPT_BAR, on_barred, 4, bar);
+	case GUARD_BAR: return send_script(master, REDLOCK_SCRIPT_BAR, on_barred, 5, bar);
 	case GUARD_SURVEY: return send_script(master, REDLOCK_SCRIPT_FENCES, on_fences, 1, survey);
 	case GUARD_CERTIFY: return send_script(master, REDLOCK_SCRIPT_CERTIFY, on_certified, 8, certify);
 	case GUARD_NOTHING: break;

@@ -50,12 +50,29 @@ uint64_t guard_longest_us(const struct guard *guard)
 }
 
 /* The longest lease, its drift, 2 s. */
-uint64_t guard_bar_us(const struct guard *guard)
+static uint64_t bar_for_us(const struct guard *guard, uint64_t longest_us)
 {
-	uint64_t longest_us = guard_longest_us(guard);
 	if (PLANTED(PLANTED_NO_BAR))
 		return 0;
 	return longest_us + longest_us / 1000 * guard->params.drift_ppm / 1000 + guard->params.margin_us;
+}
+
+uint64_t guard_bar_us(const struct guard *guard)
+{
+	return bar_for_us(guard, guard_longest_us(guard));
+}
+
+/* A marker that says nothing of leases is waited out by itself for the longest that there can be: it says nothing of other masters. */
+static uint64_t bar_end_us(const struct guard *guard, const struct guard_master *master)
+{
+	return master->skip ? 0 : master->since_us + bar_for_us(guard, master->ttl_unknown ? GUARD_TTL_MAX_US : guard_longest_us(guard));
+}
+
+static void note_ttl(struct guard_master *master, const struct guard_event *event)
+{
+	if (event->ttl_us > master->ttl_us)
+		master->ttl_us = event->ttl_us;
+	master->ttl_unknown = event->marker != 0 && event->ttl_us == 0;
 }
 
 /* ---- the certificate ---- */
@@ -220,8 +237,7 @@ static void take_certificate(struct guard *guard, struct guard_master *master, c
 	master->beat = event->beat;
 	master->read = true;
 	master->again = false;
-	if (event->ttl_us > master->ttl_us)
-		master->ttl_us = event->ttl_us;
+	note_ttl(master, event);
 	if (event->certificate != 0 || event->cluster != 0)
 		guard->bootstrap_open = false;
 	if (master->busy == GUARD_BAR || master->busy == GUARD_CERTIFY)
@@ -248,6 +264,7 @@ static void take_barred(struct guard_master *master, const struct guard_event *e
 		ask_again(master);
 		return;
 	}
+	note_ttl(master, event);
 	wait_from(master, event->marker, event->kept, event->now_us);
 }
 
@@ -329,11 +346,6 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 
 /* ---- actions ---- */
 
-static uint64_t bar_end_us(const struct guard *guard, const struct guard_master *master)
-{
-	return master->skip ? 0 : master->since_us + guard_bar_us(guard);
-}
-
 static void certify(struct guard *guard, struct guard_master *master, uint64_t now_us, uint64_t wall_us, struct guard_action *ret)
 {
 	uint64_t cluster = guard_choose_cluster(guard, master, now_us);
@@ -360,7 +372,8 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 	if (master->state == GUARD_ASKING)
 		ret_action->kind = GUARD_READ;
 	else if (master->state == GUARD_CONDEMNED)
-		*ret_action = (struct guard_action){ .kind = GUARD_BAR, .certificate = master->void_certificate, .marker = guard_draw(guard), .kept = master->kept };
+		*ret_action = (struct guard_action){ .kind = GUARD_BAR, .certificate = master->void_certificate, .marker = guard_draw(guard), .kept = master->kept,
+						  .ttl_us = guard_longest_us(guard) };
 	else if (guard_wants_survey(guard, i))
 		*ret_action = (struct guard_action){ .kind = GUARD_SURVEY, .certificate = master->kept ? master->marker : master->certificate };
 	else if (master->state == GUARD_RESYNCING && guard_resync_done(guard, i, now_us))

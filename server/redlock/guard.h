@@ -64,7 +64,7 @@ struct guard_params {
 enum guard_event_kind {
 	GUARD_CONNECTED,   /* run_id, client_id: a new connection, all of its server said */
 	GUARD_CERTIFICATE, /* the answer to READ, or of the heartbeat: the certificate's members */
-	GUARD_BARRED,      /* the answer to BAR: done; if so marker, kept */
+	GUARD_BARRED,      /* the answer to BAR: done; if so marker, kept, ttl_us */
 	GUARD_FENCES,      /* the answer to SURVEY: done (false: another certificate); if so fence, ttl_us */
 	GUARD_CERTIFIED,   /* the answer to CERTIFY: done */
 	GUARD_FAILED,      /* action: it was answered by an error, or could not be sent: tried again at the next heartbeat */
@@ -76,12 +76,15 @@ enum guard_event_kind {
 enum guard_action_kind {
 	GUARD_NOTHING,
 	GUARD_READ,    /* certificate.lua */
-	GUARD_BAR,     /* bar.lua: certificate (as read; 0: none), marker, kept */
+	GUARD_BAR,     /* bar.lua: certificate (as read; 0: none), marker, kept, ttl_us */
 	GUARD_SURVEY,  /* fences.lua: certificate (or the marker) */
 	GUARD_CERTIFY  /* certify.lua: marker, cluster, ttl_us, fence (the floor), clocked */
 };
 
-/* 0 stands for "none" in certificate, cluster, marker and marker_run_id. */
+/* No lease is longer. What is waited for where a marker does not say how long leases are: one of an older version. */
+#define GUARD_TTL_MAX_US UINT64_C(86400000000)
+
+/* 0 stands for "none" in certificate, cluster, marker and marker_run_id, and for "not known" in ttl_us. */
 struct guard_event {
 	enum guard_event_kind kind;
 	uint8_t master;
@@ -125,6 +128,7 @@ struct guard_master {
 	uint64_t void_certificate;      /* CONDEMNED: the one that BAR takes away */
 	uint64_t marker;
 	uint64_t ttl_us;                /* the longest lease, as it says */
+	bool ttl_unknown;               /* it has a marker, and says nothing beside it */
 	uint64_t since_us;              /* WAITING: from when the wait counts */
 	uint64_t heard_us;              /* the last answer to READ */
 	uint64_t resync_us;             /* RESYNCING: since when */
@@ -155,6 +159,9 @@ void guard_event(struct guard *guard, const struct guard_event *event);
 /* What is to be sent to master i now; it counts as under way from then on. `wall_us`: the time of day, for a floor that must
  * rest on clocks. Writes all of *ret_action. */
 void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action);
+
+/* The longest lease that anybody gives, as far as is known: what READ and the heartbeat carry. */
+uint64_t guard_longest_us(const struct guard *guard);
 
 /* Compares the TIME that an answer of master i carried with all before it. The command was sent at sent_us, the answer read at now_us.
  * Forward: what the answer says must not count, and the master is condemned. */

@@ -7,10 +7,9 @@
 /* guard.c */
 bool guard_is_barred(const struct guard_master *master);
 void guard_condemn_found(struct guard_master *master, uint64_t now_us); /* for `found`; void_certificate is set */
-uint64_t guard_longest_us(const struct guard *guard);  /* the longest lease that anybody gives, as far as is known */
 
 uint64_t guard_draw(struct guard *guard);              /* a random number, never 0 */
-uint64_t guard_bar_us(const struct guard *guard);      /* how long a bar lasts: the longest lease, its drift, 2 s */
+uint64_t guard_bar_us(const struct guard *guard);      /* how long a bar lasts: the longest lease known, its drift, 2 s */
 void guard_condemn(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us); /* BAR is to be sent */
 void guard_refuse(struct guard_master *master, enum guard_reason reason, uint64_t now_us);             /* FOREIGN */
 

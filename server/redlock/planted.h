@@ -25,6 +25,8 @@ enum planted {
 	PLANTED_EXTEND_RECREATES,    /* an extension brings a lease back that had run out */
 	PLANTED_NO_DRIFT,            /* nothing is taken off for clocks that run unlike */
 	PLANTED_WALL_CLOCK,          /* the time of day instead of the steady clock */
+	PLANTED_MARKER_NO_TTL,       /* the longest lease is not kept beside a marker, but with a certificate alone */
+	PLANTED_CERTIFY_EARLY,       /* a marker beside which longer leases are noted than were waited for becomes a certificate */
 	PLANTED_BAR_BY_UPTIME,       /* a restarted master's word for how long it has been up */
 	PLANTED_RESYNC_EARLY,        /* the other masters' fences are asked for at the restart, not after the wait */
 	PLANTED_NO_RESYNC,           /* a master that lost its memory votes again without a floor */

@@ -1,17 +1,20 @@
 -- Bar: takes the certificate away, so that no redlockd lets this master vote, and leaves a marker. If the marker is still there
--- when the bar is over, nothing was granted or forgotten here in the meantime (certify.lua).
+-- when the bar is over, nothing was granted or forgotten here in the meantime (certify.lua). The longest ttl lies beside it: a redlockd
+-- that gives short leases, and is started when all else was forgotten, must wait for those of others.
 --
 -- KEYS[1]  {prefix}redlockd:master
 -- ARGV[1]  certificate    as the caller read it, empty: none. Another one by now: nothing is done
 -- ARGV[2]  marker         a new random number, in 16 hex digits
 -- ARGV[3]  run_id         of this server
 -- ARGV[4]  kept           1: the numbers of the buckets are all there, 0: some may be forgotten
+-- ARGV[5]  ttl_ms         the longest lease of anybody, as far as the caller knows
 --
--- Returns {1, now_us, marker, kept}            barred; the marker is an older one if this very server had one already
+-- Returns {1, now_us, marker, kept, ttl_ms}    barred; the marker is an older one if this very server had one already. ttl_ms is empty
+--                                              beside a marker of a version that did not write it: it stays unknown
 --         {0, now_us}                          another certificate: read it again
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
-local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'marker_run_id', 'kept')
+local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'marker_run_id', 'kept', 'ttl_ms')
 if (seen[1] or '') ~= ARGV[1] then
 	return {0, now_us}
 end
@@ -22,4 +25,9 @@ if seen[2] and seen[3] == ARGV[3] then
 	kept = seen[4] == '1' and kept or '0'
 end
 redis.call('HSET', KEYS[1], 'marker', marker, 'marker_run_id', ARGV[3], 'kept', kept)
-return {1, now_us, marker, kept}
+local ttl_ms = seen[5]
+if (ttl_ms or not seen[2]) and tonumber(ARGV[5]) > tonumber(ttl_ms or 0) then
+	ttl_ms = ARGV[5]
+	redis.call('HSET', KEYS[1], 'ttl_ms', ttl_ms)
+end
+return {1, now_us, marker, kept, ttl_ms or ''}

@@ -4,13 +4,14 @@ Each hazard is caused on real servers while a lease is held that the victim know
 not get it before the lease is over, the master must say why it does not vote and for how long, and vote again by itself.
 """
 
+import signal
 import threading
 import time
 
 import pytest
 
 from guard_fixtures import (HASH, LOCK, SEEN_BY_OTHERS, TTL_MS, Course, Rival, Scene, Switch, bar_seconds, code_of, follow_readiness,
-                            guarded, has_lock_on, metric, number_of, reconnect, state_of, take, wait_state)
+                            guarded, has_lock_on, metric, number_of, reconnect, run_id_of, state_of, take, wait_state)
 from harness import SLOW, wait_until
 from proxy import Proxy
 
@@ -262,6 +263,59 @@ def test_the_longest_lease_of_anybody_is_waited_for(lab):
     assert bar_seconds(long_ms) <= end - start < bar_seconds(long_ms) + 2 * SLOW
     rival.join(10 * SLOW)
     assert rival.got and rival.got > until, "GIVEN TWICE"
+
+
+def forget(servers, by):
+    """All at once: nothing is stored any more, and nothing is left but what running redlockd know."""
+    for server in servers:
+        if by == "flush":
+            server.cli("FLUSHALL")
+        else:
+            server.kill()
+    for server in servers if by == "restart" else []:
+        server.start()
+
+
+@pytest.mark.parametrize("first", ["long", "short"])
+@pytest.mark.parametrize("by", ["restart", "flush"])
+def test_all_masters_forgot_and_the_longest_lease_is_that_of_a_running_redlockd(lab, by, first):
+    """One that gives short leases is started after the loss. `first`: who writes the markers; the other one finds them there."""
+    servers = lab.redises(3)
+    long_ms = round(TTL_MS + (bar_seconds() + 2) * 1000)
+    long = guarded(lab, servers, ttl_ms=long_ms)
+    long.wait_voting(3)
+    start = time.monotonic()
+    lease = take(long, ttl_ms=long_ms)
+    until = start + lease["validity_ms"] / 1000
+    if first == "short":
+        long.process.send_signal(signal.SIGSTOP)
+    forget(servers, by)
+    if first == "long":
+        wait_until(lambda: all(server.cli("HGET", HASH, "marker") for server in servers), what="the markers of the running one")
+    short = guarded(lab, servers, bootstrap=False, wait=False)
+    rival = lab.keep(Rival(short))
+    if first == "short":
+        wait_until(lambda: all(server.cli("HGET", HASH, "marker") for server in servers), what="the markers of the other one")
+        long.process.send_signal(signal.SIGCONT)
+    rival.join(bar_seconds(long_ms) + 10 * SLOW)
+    assert rival.error is None and rival.got, rival.error
+    assert rival.got >= until, f"GIVEN TWICE: {until - rival.got:.3f} s before the first lease was over"
+    assert rival.lease["fence"] > lease["fence"]
+    assert all(number_of(server, "ttl_ms") == long_ms for server in servers)
+
+
+def test_a_marker_without_a_longest_lease(lab):
+    """As a version left it that did not write any: how long the leases of its writer are is not known, so a day is waited for."""
+    servers = lab.redises(3)
+    for server in servers:
+        server.cli("HSET", HASH, "marker", "0123456789abcdef", "marker_run_id", run_id_of(server).decode(), "kept", "0")
+    service = guarded(lab, servers, bootstrap=False, wait=False)
+    left_ms = [wait_state(service, server, "barred")["bar_remaining_ms"] for server in servers]
+    assert all(86_400_000 < left < 88_000_000 for left in left_ms), left_ms
+    assert not any(number_of(server, "ttl_ms") for server in servers)
+    for server in servers:
+        server.cli("DEL", HASH)  # what the manual says for those who know that all leases are over
+    wait_until(lambda: service.curl("GET", "/masters").json["quorum"]["voting"] == 3, bar_seconds() + 5 * SLOW, "all vote")
 
 
 def test_the_longest_lease_of_another_redlockd_is_waited_for_where_one_master_forgot(lab):

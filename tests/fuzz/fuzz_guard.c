@@ -164,8 +164,9 @@ static void answer_read(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
 	const struct guard_master *guarded = &world->guard.masters[i];
-	if (server->certificate != 0 && server->digest == DIGEST && world->params.max_ttl_us > server->ttl_us)
-		server->ttl_us = world->params.max_ttl_us;
+	bool ours = server->certificate != 0 ? server->digest == DIGEST : server->marker != 0 && server->ttl_us != 0;
+	if (ours && guard_longest_us(&world->guard) > server->ttl_us)
+		server->ttl_us = guard_longest_us(&world->guard);
 	struct guard_event event = {.kind = GUARD_CERTIFICATE, .beat = ++server->beat, .certificate = server->certificate,
 		.certificate_run_id = server->certificate_run_id, .cluster = server->cluster, .digest = server->digest, .ttl_us = server->ttl_us,
 		.marker = server->marker, .marker_run_id = server->marker_run_id, .kept = server->kept, .clocked_us = server->clocked_us};
@@ -193,12 +194,15 @@ static void answer_bar(struct world *world, unsigned i)
 	struct guard_event event = {.kind = GUARD_BARRED, .done = server->certificate == server->action.certificate};
 	if (event.done) {
 		bool same = server->marker != 0 && server->marker_run_id == server->run_id;
+		if ((server->ttl_us != 0 || server->marker == 0) && server->action.ttl_us > server->ttl_us)
+			server->ttl_us = server->action.ttl_us;
 		server->kept = server->action.kept && (!same || server->kept);
 		server->marker = same ? server->marker : server->action.marker;
 		server->marker_run_id = server->run_id;
 		server->certificate = 0;
 		event.marker = server->marker;
 		event.kept = server->kept;
+		event.ttl_us = server->ttl_us;
 		server->since_us = server->marked_us = world->now_us;
 	}
 	server->trusted = 0;
@@ -228,13 +232,14 @@ static void answer_certify(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
 	const struct guard_action *action = &server->action;
-	struct guard_event event = {.kind = GUARD_CERTIFIED, .done = server->marker == action->marker && server->marker_run_id == server->run_id};
+	struct guard_event event = {.kind = GUARD_CERTIFIED, .done = server->marker == action->marker && server->marker_run_id == server->run_id &&
+								  server->ttl_us <= action->ttl_us};
 	if (event.done) {
 		server->certificate = action->marker;
 		server->certificate_run_id = server->run_id;
 		server->cluster = action->cluster;
 		server->digest = DIGEST;
-		server->ttl_us = action->ttl_us > server->ttl_us ? action->ttl_us : server->ttl_us;
+		server->ttl_us = action->ttl_us;
 		server->fence = action->fence > server->fence ? action->fence : server->fence;
 		server->clocked_us = action->clocked ? world->now_us + (uint64_t)server->ahead_us : server->clocked_us;
 		server->marker = server->marker_run_id = 0;
@@ -467,6 +472,7 @@ static void heal(struct world *world)
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		struct server *server = &world->servers[i];
 		server->digest = DIGEST;
+		server->ttl_us = server->ttl_us == 0 ? world->params.max_ttl_us : server->ttl_us; /* a marker without any is waited for a day */
 		server->cluster = server->cluster == 0 && server->certificate == 0 ? 0 : 7;
 		connect_to(world, i); /* what is under way may carry another cluster */
 	}

@@ -204,6 +204,7 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		add_number(args, command->marker);
 		add_number(args, command->run_id);
 		compare_add(args, command->kept ? "1" : "0");
+		add_decimal(args, command->ttl_ms);
 		break;
 	case COMPARE_FENCES: add_number(args, command->certificate); break;
 	case COMPARE_CERTIFY:
@@ -303,6 +304,7 @@ void compare_expect(struct compare_expected *expected, enum compare_script scrip
 	} else if (script == COMPARE_BAR && reply->code == 1) {
 		expect_number(expected, reply->marker);
 		expect_kept(expected, reply);
+		expect_decimal(expected, reply->ttl_ms);
 	} else if (script == COMPARE_FENCES && reply->code == 1) {
 		expect(expected, COMPARE_INTEGER, (long long)reply->fence);
 		expect(expected, COMPARE_INTEGER, (long long)reply->ttl_ms);

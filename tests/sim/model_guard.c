@@ -2,15 +2,18 @@
 #include <assert.h>
 
 #include "model_internal.h"
-
+#include "planted.h"
 
 void model_certificate(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id', 'kept',
 	 * 	'clocked_us', 'evicted') */
 	uint32_t evicted = master->evicted;
-	/* if seen[1] and seen[4] == ARGV[1] and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then */
-	if (master->certificate != 0 && master->digest == command->digest && command->ttl_ms > master->ttl_ms)
+	/* local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5] */
+	bool marked = master->certificate == 0 && master->marker != 0 && master->ttl_ms != 0 && !PLANTED(PLANTED_MARKER_NO_TTL);
+	bool ours = (master->certificate != 0 && master->digest == command->digest) || marked;
+	/* if ours and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then */
+	if (ours && command->ttl_ms > master->ttl_ms)
 		/* redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
 		 * seen[5] = ARGV[2] */
 		master->ttl_ms = (uint32_t)command->ttl_ms;
@@ -38,7 +41,7 @@ void model_certificate(struct model_master *master, const struct model_command *
 void model_bar(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->marker != 0 && command->run_id != 0);
-	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'marker_run_id', 'kept')
+	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'marker_run_id', 'kept', 'ttl_ms')
 	 * if (seen[1] or '') ~= ARGV[1] then */
 	if (master->certificate != command->certificate) {
 		/* return {0, now_us} */
@@ -49,7 +52,7 @@ void model_bar(struct model_master *master, const struct model_command *command,
 	master->certificate = 0;
 	/* local marker, kept = ARGV[2], ARGV[4] */
 	uint64_t marker = command->marker;
-	bool kept = command->kept;
+	bool kept = command->kept, has_marker = master->marker != 0;
 	/* if seen[2] and seen[3] == ARGV[3] then */
 	if (master->marker != 0 && master->marker_run_id == command->run_id) {
 		/* marker = seen[2]
@@ -61,10 +64,17 @@ void model_bar(struct model_master *master, const struct model_command *command,
 	master->marker = marker;
 	master->marker_run_id = command->run_id;
 	master->kept = kept;
-	/* return {1, now_us, marker, kept} */
+	/* local ttl_ms = seen[5]
+	 * if (ttl_ms or not seen[2]) and tonumber(ARGV[5]) > tonumber(ttl_ms or 0) then */
+	if ((master->ttl_ms != 0 || !has_marker) && command->ttl_ms > master->ttl_ms && !PLANTED(PLANTED_MARKER_NO_TTL))
+		/* ttl_ms = ARGV[5]
+		 * redis.call('HSET', KEYS[1], 'ttl_ms', ttl_ms) */
+		master->ttl_ms = (uint32_t)command->ttl_ms;
+	/* return {1, now_us, marker, kept, ttl_ms or ''} */
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->marker = marker;
 	ret_reply->kept = kept;
+	ret_reply->ttl_ms = master->ttl_ms;
 }
 
 void model_fences(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
@@ -107,6 +117,12 @@ void model_certify(struct model_master *master, const struct model_command *comm
 		model_reply_code(master, 0, ret_reply);
 		return;
 	}
+	/* if math.min(tonumber(seen[4] or 0), 86400000) > tonumber(ARGV[5]) then */
+	if (master->ttl_ms > command->ttl_ms && !PLANTED(PLANTED_CERTIFY_EARLY)) {
+		/* return {0, now_us} */
+		model_reply_code(master, 0, ret_reply);
+		return;
+	}
 	/* redis.call('HDEL', KEYS[1], 'marker', 'marker_run_id', 'kept') */
 	master->marker = master->marker_run_id = 0;
 	master->kept = false;
@@ -115,10 +131,10 @@ void model_certify(struct model_master *master, const struct model_command *comm
 	master->run_id = command->run_id;
 	master->cluster = command->cluster;
 	master->digest = command->digest;
-	/* local floor, ttl_ms = ARGV[6], ARGV[5]
-	 * if tonumber(seen[4] or 0) > tonumber(ttl_ms) then ttl_ms = seen[4] … 'ttl_ms', ttl_ms, … */
-	master->ttl_ms = (uint32_t)model_larger(master->ttl_ms, command->ttl_ms);
-	/* if tonumber(seen[3] or 0) > tonumber(floor) then floor = seen[3] … 'floor', floor) */
+	/* 'ttl_ms', ARGV[5], … */
+	master->ttl_ms = (uint32_t)command->ttl_ms;
+	/* local floor = ARGV[6]
+	 * if tonumber(seen[3] or 0) > tonumber(floor) then floor = seen[3] … 'floor', floor) */
 	master->floor = model_larger(master->floor, command->fence);
 	/* if ARGV[7] == '1' then */
 	if (command->clocked)

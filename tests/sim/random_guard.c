@@ -159,6 +159,7 @@ void guarding_answer(struct world *world, unsigned proc, unsigned node, const st
 		told.kind = GUARD_BARRED;
 		told.marker = reply->marker;
 		told.kept = reply->kept;
+		told.ttl_us = reply->ttl_ms * MS;
 		take(world, proc, &told);
 		break;
 	case WHAT_FENCES:
@@ -186,7 +187,7 @@ static bool carry_out(struct world *world, unsigned proc, unsigned node, const s
 	struct model_command command = { .certificate = action->certificate, .marker = action->marker, .run_id = guard->masters[node].run_id,
 		.cluster = action->cluster, .digest = guard->params.digest, .fence = action->fence, .kept = action->kept, .clocked = action->clocked,
 		.deadline_us = guard_master_time_us(guard, node, call.sent_us + SECOND),
-		.ttl_ms = (action->kind == GUARD_READ ? guard->params.max_ttl_us : action->ttl_us) / MS };
+		.ttl_ms = (action->kind == GUARD_READ ? guard_longest_us(guard) : action->ttl_us) / MS };
 	if (action->kind == GUARD_READ) {
 		command.evicted = process->links[node].evicted + 1;
 		command.compared = process->links[node].knows_evicted;

@@ -253,7 +253,7 @@ static void send_heartbeat(struct world *world, unsigned proc, unsigned node)
 	struct proc *process = &world->procs[proc];
 	struct link *link = &process->links[node];
 	struct call call = { .sent_us = proc_now(world, process), .op = NONE, .what = WHAT_HEARTBEAT };
-	struct model_command command = { .digest = process->guard.params.digest, .ttl_ms = process->guard.params.max_ttl_us / 1000 };
+	struct model_command command = { .digest = process->guard.params.digest, .ttl_ms = guard_longest_us(&process->guard) / 1000 };
 	command.evicted = link->evicted + 1;
 	command.compared = link->knows_evicted;
 	link->heartbeat_out = link_push(world, proc, node, &call, &command);

@@ -387,6 +387,7 @@ static int compare_planted(const char *name)
 		{ "delete-no-compare", PLANTED_DELETE_NO_COMPARE }, { "late-accepted", PLANTED_LATE_ACCEPTED },
 		{ "certificate-ignored", PLANTED_CERTIFICATE_IGNORED }, { "extend-shortens", PLANTED_EXTEND_SHORTENS },
 		{ "extend-recreates", PLANTED_EXTEND_RECREATES }, { "wake-lost", PLANTED_WAKE_LOST }, { "barge", PLANTED_BARGE },
+		{ "marker-no-ttl", PLANTED_MARKER_NO_TTL }, { "certify-early", PLANTED_CERTIFY_EARLY },
 	};
 	unsigned passed = 0, failed = 0;
 	compare_quiet = strcmp(name, "all") == 0;

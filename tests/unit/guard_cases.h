@@ -149,8 +149,8 @@ static inline void condemned(struct cases *cases, unsigned i)
 static inline void bar_done(struct cases *cases, unsigned i, bool kept)
 {
 	wants(cases, i, GUARD_BAR);
-	TELL(cases, i, .kind = GUARD_BARRED, .done = true, .marker = MARKER(i), .kept = kept);
-	cases->answers[i] = (struct guard_event){ .marker = MARKER(i), .marker_run_id = RUN(i), .kept = kept };
+	TELL(cases, i, .kind = GUARD_BARRED, .done = true, .marker = MARKER(i), .kept = kept, .ttl_us = TTL);
+	cases->answers[i] = (struct guard_event){ .marker = MARKER(i), .marker_run_id = RUN(i), .kept = kept, .ttl_us = TTL };
 }
 
 static inline void waits(struct cases *cases, unsigned i)

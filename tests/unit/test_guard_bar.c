@@ -36,7 +36,7 @@ START_TEST(test_bar_counts_from_what_was_seen)
 	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
 	wants(&cases, 0, GUARD_BAR);
 	cases.now_us += 3 * SECOND;
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0));
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .ttl_us = TTL);
 	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + BAR);
 	connects(&cases, 1, RUN(1));
 	cases.now_us += SECOND;
@@ -65,6 +65,78 @@ START_TEST(test_longest_ttl_of_anybody)
 	connects(&cases, 2, RUN(2)); /* shorter ones change nothing */
 	ANSWERS(&cases, 2, .certificate = CERT(2), .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = SECOND);
 	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+}
+END_TEST
+
+#define MARKED(i, ttl) .marker = MARKER(i), .marker_run_id = RUN(i), .cluster = CLUSTER, .ttl_us = (ttl)
+
+/* Nothing but markers is left: those who gave longer leases than this process have written so there. */
+START_TEST(test_longest_ttl_beside_a_marker)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	connects(&cases, 0, RUN(0));
+	ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(2 * TTL));
+	connects(&cases, 1, RUN(1));
+	ANSWERS(&cases, 1, MARKED(1, 5 * TTL)); /* of several the longest */
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), BAR_OF(5 * TTL));
+	condemned(&cases, 2); /* no marker here: it gets what is known from the others */
+	ck_assert_uint_eq(wants(&cases, 2, GUARD_BAR).ttl_us, 5 * TTL);
+	TELL(&cases, 2, .kind = GUARD_BARRED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL); /* there was one by then */
+	ck_assert_uint_eq(guard_longest_us(&cases.guard), 7 * TTL);
+	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(7 * TTL));
+}
+END_TEST
+
+/* Another redlockd notes its longer leases beside our marker while we wait: heard with a heartbeat, or when CERTIFY is refused. */
+START_TEST(test_marker_raised_by_another)
+{
+	struct cases cases;
+	for (int late = 0; late < 2; late++) {
+		cases_init(&cases, 1, false);
+		waits(&cases, 0);
+		uint64_t began_us = cases.now_us;
+		pass(&cases, late ? BAR : TTL / 2);
+		if (late) {
+			wants(&cases, 0, GUARD_CERTIFY);
+			TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = false);
+			wants(&cases, 0, GUARD_READ);
+		}
+		ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
+		is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+		ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + BAR_OF(2 * TTL)); /* the wait goes on, not anew */
+		pass(&cases, began_us + BAR_OF(2 * TTL) - cases.now_us - 1);
+		wants(&cases, 0, GUARD_NOTHING);
+		pass(&cases, 1);
+		ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).ttl_us, 2 * TTL);
+	}
+}
+END_TEST
+
+/* The marker of a version that wrote no longest lease: the longest that there can be, on this master alone, unless who left it certifies. */
+START_TEST(test_marker_that_says_no_ttl)
+{
+	struct cases cases;
+	for (int by_bar = 0; by_bar < 2; by_bar++) {
+		cases_init(&cases, 3, false);
+		votes(&cases, 2);
+		waits(&cases, 1);
+		if (by_bar) {
+			condemned(&cases, 0);
+			wants(&cases, 0, GUARD_BAR);
+			TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0));
+		} else {
+			connects(&cases, 0, RUN(0));
+			ANSWERS(&cases, 0, MARKED(0, 0));
+		}
+		ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(GUARD_TTL_MAX_US));
+		ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), BAR);
+		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL); /* what is not known is not passed on */
+		ANSWERS(&cases, 0, FITS(0));
+		is(&cases, 0, GUARD_VOTING, 0);
+	}
 }
 END_TEST
 
@@ -199,6 +271,9 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_bar_to_the_microsecond);
 	tcase_add_test(tcase, test_bar_counts_from_what_was_seen);
 	tcase_add_test(tcase, test_longest_ttl_of_anybody);
+	tcase_add_test(tcase, test_longest_ttl_beside_a_marker);
+	tcase_add_test(tcase, test_marker_raised_by_another);
+	tcase_add_test(tcase, test_marker_that_says_no_ttl);
 	tcase_add_test(tcase, test_longer_ttl_heard_when_the_wait_was_over);
 	tcase_add_test(tcase, test_only_one_unbroken_connection_counts);
 	tcase_add_test(tcase, test_a_gap_begins_anew);

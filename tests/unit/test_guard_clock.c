@@ -289,7 +289,7 @@ START_TEST(test_a_jump_forward_bars)
 	struct guard_action action = wants(&cases, 0, GUARD_BAR);
 	ck_assert(action.kept); /* locks ran out early, no number was forgotten */
 	ck_assert_uint_eq(action.certificate, CERT(0));
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = true);
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = true, .ttl_us = TTL);
 	cases.answers[0] = (struct guard_event){ BARRED_BY(MARKER(0), 0), .kept = true };
 	is(&cases, 0, GUARD_WAITING, GUARD_CLOCK_FORWARD);
 	pass(&cases, BAR);

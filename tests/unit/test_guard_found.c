@@ -15,7 +15,7 @@ START_TEST(test_evicted)
 	ck_assert_int_eq(action.kind, GUARD_BAR);
 	ck_assert_uint_eq(action.certificate, CERT(0));
 	ck_assert(action.kept);
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = action.marker, .kept = true);
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = action.marker, .kept = true, .ttl_us = TTL);
 	cases.answers[0] = (struct guard_event){ BARRED_BY(action.marker, 0), .kept = true };
 	is(&cases, 0, GUARD_WAITING, GUARD_EVICTED);
 	pass(&cases, BAR);
@@ -149,7 +149,7 @@ START_TEST(test_rolled_back_during_the_bar)
 	struct guard_action action = wants(&cases, 0, GUARD_BAR);
 	ck_assert_uint_eq(action.certificate, 0);
 	ck_assert(!action.kept);
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = false); /* bar.lua leaves the marker */
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = false, .ttl_us = TTL); /* bar.lua leaves the marker */
 	is(&cases, 0, GUARD_WAITING, GUARD_ROLLED_BACK);
 	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
 	cases.answers[0].kept = false;

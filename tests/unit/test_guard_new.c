@@ -145,7 +145,7 @@ START_TEST(test_no_bootstrap_before_all_were_seen)
 	bar_done(&cases, 2, false);
 	wants(&cases, 0, GUARD_NOTHING); /* the connections must all stand */
 	connects(&cases, 1, RUN(1));
-	ANSWERS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1));
+	ANSWERS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1), .ttl_us = TTL);
 	wants(&cases, 0, GUARD_CERTIFY);
 }
 END_TEST

@@ -227,7 +227,7 @@ START_TEST(test_kept_as_the_marker_says)
 	votes(&cases, 0);
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
 	ck_assert(wants(&cases, 0, GUARD_BAR).kept);
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = kept);
+	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = kept, .ttl_us = TTL);
 	cases.answers[0] = (struct guard_event){ BARRED_BY(MARKER(0), 0), .kept = kept };
 	pass(&cases, BAR);
 	wants(&cases, 0, kept ? GUARD_CERTIFY : GUARD_NOTHING);
