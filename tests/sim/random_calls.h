@@ -76,6 +76,7 @@ void node_start(struct world *world, unsigned node);
 void node_roll_back(struct world *world, unsigned node, bool clock_too);
 void node_snapshot(struct world *world, unsigned node);
 void node_jump(struct world *world, unsigned node, int64_t by_us);
+void node_forget(struct world *world, unsigned node); /* before its memory goes: whatever anybody told it */
 void node_evict(struct world *world, unsigned node, unsigned key);
 void node_delete(struct world *world, unsigned node, unsigned key); /* by hand */
 void node_sync(struct world *world, unsigned node); /* model.now_us is now */

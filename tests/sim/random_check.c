@@ -20,7 +20,7 @@
 const char *excuse_name(enum excuse excuse)
 {
 	static const char *const names[] = { "jump not to be seen", "jump too small to be seen", "roll-back not to be seen",
-					     "eviction before the next heartbeat", "key deleted by hand", "order of fences over a floor from wrong clocks",
+					     "eviction before the next heartbeat", "key deleted by hand", "longest lease known to nobody that was there", "order of fences over a floor from wrong clocks",
 					     "order of fences over a roll-back not to be seen" };
 	return names[excuse];
 }
@@ -145,6 +145,8 @@ static enum excuse is_excused(const struct world *world, const struct lease *old
 		return EXCUSE_DELETED;
 	if (node->rolled_at >= set_at && sight->saw_rolled < node->rolled_at)
 		return EXCUSE_ROLLED_UNSEEN;
+	if (node->short_at >= set_at && node->short_ttl_us < old->ttl_us)
+		return EXCUSE_TTL_UNKNOWN;
 	if (sight->jumped_us <= trail->jumped_us[index])
 		return EXCUSES;
 	if (sight->clock_since > set_at || sight->hidden_at > set_at)
@@ -289,6 +291,7 @@ void check_granted(struct world *world, unsigned proc, struct op *op, const stru
 	*lease = (struct lease){ .token = op->token, .fence = result->fence, .began = op->began, .ok = world->now, .key = op->key, .proc = (uint8_t)proc,
 		.until = end_of(world, result->validity_us), .quorum = counted(op, world), .next = world->newest[op->key] };
 	memcpy(lease->sights, op->sights, sizeof lease->sights);
+	lease->ttl_us = op->ttl_ms * MS;
 	lease->allowance_us = op->ttl_ms * MS / 100 + MS - op->ttl_ms;
 	world->newest[op->key] = index;
 	world->trails[op->token].leased = true;
@@ -333,6 +336,8 @@ void check_extended(struct world *world, unsigned proc, struct op *op, const str
 	if (until <= lease->until)
 		return; /* says less than an older one */
 	lease->until = until;
+	if (op->ttl_ms * MS > lease->ttl_us)
+		lease->ttl_us = op->ttl_ms * MS;
 	check_alone(world, lease, quorum, op->sights);
 	make_active(world, op->lease);
 }

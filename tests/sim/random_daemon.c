@@ -51,8 +51,10 @@ uint64_t drift_of(const struct world *world, uint64_t ttl_us)
 
 static void guard_start(struct world *world, struct proc *proc, bool bootstrap)
 {
+	static const uint64_t bounds_us[] = { 300 * MS, SECOND };
 	const struct config *config = &world->config;
-	struct guard_params params = { .masters = config->nodes, .max_ttl_us = config->max_ttl_us, .drift_ppm = 10001, .margin_us = config->margin_us, .digest = 0xd1,
+	proc->max_ttl_us = config->unlike && !one_of(world, 3) ? bounds_us[below(world, 2)] : config->max_ttl_us;
+	struct guard_params params = { .masters = config->nodes, .max_ttl_us = proc->max_ttl_us, .drift_ppm = 10001, .margin_us = config->margin_us, .digest = 0xd1,
 				       .bootstrap = bootstrap, .seed = draw(world) };
 	guard_init(&proc->guard, &params);
 	proc->guard_at = NEVER;
@@ -375,6 +377,8 @@ struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, 
 	if (process->free_count == 0)
 		return NULL;
 	struct op *op = &process->ops[process->free_ops[--process->free_count]];
+	if (ttl_ms * MS > process->max_ttl_us)
+		ttl_ms = process->max_ttl_us / MS;
 	struct redlock_params params = { .kind = kind, .masters = config->nodes, .tries = (uint16_t)config->tries, .ttl_us = ttl_ms * MS,
 		.drift_us = drift_of(world, ttl_ms * MS), .master_timeout_us = config->timeout_us, .retry_min_us = config->retry_min_us,
 		.retry_max_us = config->retry_max_us };

@@ -10,7 +10,7 @@ const char *fault_name(enum fault fault)
 	static const char *const names[] = { "connection lost", "partition", "one-way partition", "master stopped", "master crashed, empty",
 					     "master crashed, data kept", "flushed", "key evicted", "hash evicted", "policy changed", "clock forward", "clock back",
 					     "time of day of a redlockd", "redlockd crashed", "redlockd paused", "machine rolled back", "network slow",
-					     "all masters crashed", "key deleted by hand", "restart with attempts under way", "second connections lost",
+					     "all masters crashed", "key deleted by hand", "all masters forgot", "restart with attempts under way", "second connections lost",
 					     "minority of masters frozen" };
 	return names[fault];
 }
@@ -238,7 +238,35 @@ static void flush(struct world *world, unsigned index)
 		return;
 	TELL(world, "master %u: FLUSHALL", index);
 	node_sync(world, index);
+	node_forget(world, index);
 	model_flushall(&world->nodes[index].model);
+}
+
+static void crash_proc(struct world *world, unsigned index);
+static void pause_proc(struct world *world, unsigned index);
+
+/* All but one redlockd forget, too, and that one may say late what it knows. */
+static void leave_one(struct world *world)
+{
+	unsigned knows = (unsigned)below(world, world->config.procs);
+	for (unsigned p = 0; p < world->config.procs; p++)
+		if (p != knows)
+			crash_proc(world, p);
+	if (one_of(world, 2))
+		pause_proc(world, knows);
+}
+
+/* At about the same time; nothing is stored any more. */
+static void forget_all(struct world *world)
+{
+	bool flushes = one_of(world, 2);
+	if (world->config.unlike && one_of(world, 2))
+		leave_one(world);
+	for (unsigned i = 0; i < world->config.nodes; i++)
+		if (flushes)
+			flush(world, i);
+		else
+			crash(world, i, 0, spread(world, MS, 200 * MS));
 }
 
 static void evict(struct world *world, unsigned index, bool hash)
@@ -256,6 +284,7 @@ static void evict(struct world *world, unsigned index, bool hash)
 		return;
 	}
 	node_sync(world, index);
+	node_forget(world, index);
 	model_evict_hash(&node->model);
 }
 
@@ -316,7 +345,7 @@ static void crash_proc(struct world *world, unsigned index)
 static void pause_proc(struct world *world, unsigned index)
 {
 	struct proc *proc = &world->procs[index];
-	uint64_t for_us = spread(world, MS, 2 * SECOND);
+	uint64_t for_us = world->config.profile == PROFILE_BOUNDS ? SECOND + below(world, 4 * SECOND) : spread(world, MS, 2 * SECOND);
 	if (!proc->up || proc->paused)
 		return;
 	TELL(world, "p%u: stands still for %llu ms", index, (unsigned long long)(for_us / MS));
@@ -398,6 +427,7 @@ static void do_fault(struct world *world, enum fault fault)
 	case FAULT_SLOW: go_slow(world); break;
 	case FAULT_ALL_CRASH: crash_all(world); break;
 	case FAULT_DELETE: delete(world, node); break;
+	case FAULT_FORGET: forget_all(world); break;
 	case FAULT_FLIGHT: crash_in_flight(world, node); break;
 	case FAULT_DEAF: go_deaf(world, proc); break;
 	case FAULT_FREEZE: freeze(world); break;

@@ -28,6 +28,7 @@ static const struct plant {
 	{ "no-validity-check", PLANTED_NO_VALIDITY_CHECK, "overlap" },
 	{ "delete-no-compare", PLANTED_DELETE_NO_COMPARE, "overlap" },
 	{ "no-bar", PLANTED_NO_BAR, "overlap" },
+	{ "marker-no-ttl", PLANTED_MARKER_NO_TTL, "overlap" },
 	{ "bar-by-uptime", PLANTED_BAR_BY_UPTIME, "overlap" },
 	{ "raise-not-strict", PLANTED_RAISE_NOT_STRICT, "fences" },
 	{ "one-token", PLANTED_ONE_TOKEN, "kept" },

@@ -59,11 +59,26 @@ static void run_script(struct node *node, const struct event *event, struct mode
 
 static void note_certified(struct world *world, const struct event *event)
 {
+	struct node *node = &world->nodes[event->node];
 	world->figures->certified++;
 	if (!event->u.command.clocked)
 		return;
+	if (node->told_ttl_us < world->config.max_ttl_us) {
+		node->short_at = world->now;
+		node->short_ttl_us = node->told_ttl_us;
+	}
 	world->clocked_at = world->now;
 	world->figures->clocked++;
+}
+
+/* Each of these carries the longest lease that its sender knows of: where it is kept, nobody waits for less. */
+static void note_told(struct world *world, const struct event *event, const struct model_reply *reply)
+{
+	struct node *node = &world->nodes[event->node];
+	bool reads = event->what == WHAT_HEARTBEAT || event->what == WHAT_READ, writes = event->what == WHAT_BAR || event->what == WHAT_CERTIFY;
+	bool kept = reads ? reply->certificate != 0 || reply->marker != 0 : writes && reply->code == 1;
+	if (kept && event->u.command.ttl_ms * MS > node->told_ttl_us)
+		node->told_ttl_us = event->u.command.ttl_ms * MS;
 }
 
 static void give_info(const struct node *node, struct answer *answer)
@@ -185,6 +200,7 @@ void node_command(struct world *world, struct event *event)
 		if (event->u.command.place.replica != 0 && is_crowded(&node->model))
 			make_room(world, &node->model);
 		run_script(node, event, &answer->script);
+		note_told(world, event, &answer->script);
 		if (event->what == WHAT_HEARTBEAT)
 			give_info(node, answer);
 		else if (event->what == WHAT_CERTIFY && answer->script.code == 1)
@@ -225,11 +241,18 @@ static void drop_connections(struct world *world, unsigned index)
 		ear_reset(world, p, index);
 }
 
+void node_forget(struct world *world, unsigned index)
+{
+	world->nodes[index].told_ttl_us = 0;
+}
+
 void node_crash(struct world *world, unsigned index, unsigned memory)
 {
 	struct node *node = &world->nodes[index];
 	const struct model_master data = memory == 2 ? *image(node) : node->model;
 	node_sync(world, index);
+	if (memory != 1)
+		node_forget(world, index);
 	model_restart(&node->model, memory == 0 ? NULL : &data, ++world->next_run_id * UINT64_C(0x9e3779b97f4a7c15));
 	node_sync(world, index);
 	node->up = false;
@@ -264,6 +287,7 @@ void node_roll_back(struct world *world, unsigned index, bool clock_too)
 	struct node *node = &world->nodes[index];
 	uint64_t then_us = older(node)->now_us;
 	node_sync(world, index);
+	node_forget(world, index);
 	node->model = *older(node);
 	node->next_client_id = node->older_client_id;
 	if (clock_too)

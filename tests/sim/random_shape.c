@@ -104,6 +104,19 @@ static void make_edge(struct world *world, struct config *config)
 	config->straggler_us = 100;
 }
 
+/* Long leases of some, short ones of others, and nothing but the running redlockd to know of the long ones. */
+static void make_bounds(struct world *world, struct config *config)
+{
+	config->keys = 1;
+	config->max_ttl_us = 5 * SECOND;
+	config->faults = FAULT(FORGET) | FAULT(PROC_CRASH) | FAULT(PROC_PAUSE) | (one_of(world, 2) ? FAULT(LOSE) | FAULT(CRASH) | FAULT(STOP) : 0);
+	config->fault_every_us = (uint32_t)((200 + below(world, 1500)) * MS);
+	config->fault_time_us = 8 * SECOND + below(world, 8 * SECOND);
+	config->think_us = 100 * MS;
+	config->waits = (uint32_t)below(world, 4);
+	config->wait_us = 3 * SECOND;
+}
+
 /* A queue, and no faults but of those that it must not mind. */
 static void make_line(struct world *world, struct config *config)
 {
@@ -145,8 +158,11 @@ void config_draw(struct world *world)
 		make_reuse(config);
 	else if (config->profile == PROFILE_EDGE)
 		make_edge(world, config);
+	else if (config->profile == PROFILE_BOUNDS)
+		make_bounds(world, config);
 	else if (config->profile == PROFILE_LINE)
 		make_line(world, config);
+	config->unlike = config->profile == PROFILE_BOUNDS || (config->max_ttl_us > 3 * SECOND && one_of(world, 4));
 	config->retry_max_us = config->retry_min_us * (uint32_t)(1 + below(world, 4));
 	config->max_hold_ms = one_of(world, 3) ? 2 * config->max_ttl_us / MS : 0;
 }

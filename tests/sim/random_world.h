@@ -127,6 +127,8 @@ struct node {
 	uint64_t started_us;  /* by its own clock: its uptime counts from there */
 	uint64_t jumped_us;   /* sum of the jumps forward */
 	uint64_t jumped_back_us;
+	uint64_t told_ttl_us;      /* the longest lease that anybody told it of since it lost its memory */
+	uint64_t short_at, short_ttl_us; /* true time when it was certified last without anybody's word of the longest lease, and what was known then */
 	uint64_t jump_at, back_at; /* true time of the last jump, of the last one back; 0: none */
 	uint64_t rolled_at;   /* true time of the last roll-back; 0: none */
 };
@@ -257,6 +259,7 @@ struct proc {
 	int64_t wall_ahead_us; /* by so much it is wrong from the beginning */
 	uint64_t looked_us, round_us;
 	uint64_t fence_clock;
+	uint64_t max_ttl_us; /* the longest lease that it gives */
 	struct guard guard;
 	uint64_t guard_at; /* the event that was asked for; NEVER */
 	uint64_t early[NODES][NODES]; /* planted: the fences at the restart */
@@ -292,6 +295,7 @@ struct client {
 struct lease {
 	uint64_t token, fence;
 	uint64_t began, ok, until; /* true time; `until`: the latest on any clock within its bounds; cut by a release */
+	uint64_t ttl_us;           /* the longest that it was given or extended for */
 	uint64_t allowance_us;     /* what its validity had taken off for clocks that part and jump */
 	uint16_t next;             /* of the same key, older; NONE */
 	uint8_t key, proc;
@@ -325,6 +329,7 @@ enum profile {
 	PROFILE_FLIGHT, /* a master comes back empty while attempts are under way; times of day far apart */
 	PROFILE_REUSE,  /* connections break all the time, calls try often */
 	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
+	PROFILE_BOUNDS, /* redlockd that give leases of different lengths, masters that all forget */
 	PROFILE_LINE,   /* many who wait in one line, and hardly a fault */
 	PROFILES
 };
@@ -335,7 +340,7 @@ struct config {
 	bool one_bucket, to_the_end;
 	uint8_t victims;        /* the first so many masters are what faults of masters hit */
 	uint64_t max_ttl_us, timeout_us, margin_us;
-	bool bootstrap;
+	bool bootstrap, unlike; /* unlike: each redlockd has another --max-ttl-ms, and a new one each time that it starts */
 	uint32_t tries, retry_min_us, retry_max_us;
 	uint32_t delay_us, jitter_us, straggler; /* the network: least, spread, one of `straggler` is late */
 	uint32_t straggler_us;
@@ -353,14 +358,14 @@ struct config {
 
 enum fault {
 	FAULT_LOSE, FAULT_PARTITION, FAULT_ONE_WAY, FAULT_STOP, FAULT_CRASH, FAULT_CRASH_KEPT, FAULT_FLUSH, FAULT_EVICT, FAULT_EVICT_HASH, FAULT_POLICY,
-	FAULT_FORWARD, FAULT_BACK, FAULT_DAY, FAULT_PROC_CRASH, FAULT_PROC_PAUSE, FAULT_ROLL_BACK, FAULT_SLOW, FAULT_ALL_CRASH, FAULT_DELETE, FAULT_FLIGHT, FAULT_DEAF, FAULT_FREEZE, FAULTS
+	FAULT_FORWARD, FAULT_BACK, FAULT_DAY, FAULT_PROC_CRASH, FAULT_PROC_PAUSE, FAULT_ROLL_BACK, FAULT_SLOW, FAULT_ALL_CRASH, FAULT_DELETE, FAULT_FORGET, FAULT_FLIGHT, FAULT_DEAF, FAULT_FREEZE, FAULTS
 };
 
 /* Those that go back to what a server was. */
 #define SNAPSHOT_FAULTS (1U << FAULT_CRASH_KEPT | 1U << FAULT_ROLL_BACK | 1U << FAULT_ALL_CRASH)
 
 enum excuse {
-	EXCUSE_JUMP_UNSEEN, EXCUSE_JUMP_SMALL, EXCUSE_ROLLED_UNSEEN, EXCUSE_EVICTED_UNSEEN, EXCUSE_DELETED, /* overlaps */
+	EXCUSE_JUMP_UNSEEN, EXCUSE_JUMP_SMALL, EXCUSE_ROLLED_UNSEEN, EXCUSE_EVICTED_UNSEEN, EXCUSE_DELETED, EXCUSE_TTL_UNKNOWN, /* overlaps */
 	EXCUSE_FENCE_CLOCKED, EXCUSE_FENCE_ROLLED, /* order of fences */
 	EXCUSES
 };
