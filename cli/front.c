@@ -134,18 +134,21 @@ static void front_on_socket(struct front *front)
 		front->fds[FRONT_SOCKET].fd = -1; /* the keeper ends: SIGCHLD follows */
 }
 
-/* Everything below this process, until nothing is left. */
-static void front_kill_all(struct front *front)
+/* Everything below this process, until nothing is left. False: something lives on. */
+static bool front_kill_all(struct front *front)
 {
-	for (int tries = 0; tries < KILL_TRIES; tries++) {
+	bool left = true;
+
+	for (int tries = 0; left && tries < KILL_TRIES; tries++) {
 		tree_signal(getpid(), 0, SIGKILL);
-		if (!front_collect(front))
-			break;
-		poll(NULL, 0, KILL_AGAIN_MS);
+		left = front_collect(front);
+		if (left)
+			poll(NULL, 0, KILL_AGAIN_MS);
 	}
 	pid_t group = atomic_load(&front->run->shared->group);
 	if (group != 0)
 		terminal_pass(&front->run->terminal, group, front->run->terminal.job);
+	return !left;
 }
 
 static bool front_must_step_in(const struct front *front)
@@ -159,10 +162,10 @@ static int front_step_in(struct front *front, const char *why)
 	bool ran = atomic_load(&front->run->shared->dead_by_us) != 0;
 	struct report report = {.json = front->run->options->json, .name = front->run->options->name};
 
-	front_kill_all(front);
+	bool ended = front_kill_all(front);
 	if (ran)
-		report_event(&report, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "keeper"),
-			     "%s: the command was killed, and the lock runs out by itself", why);
+		report_event(&report, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "keeper"), "%s: %s, and the lock runs out by itself", why,
+			     ended ? "the command was killed" : "processes of the command still run and cannot be killed");
 	else
 		report_event(&report, REPORT_NOTE, "failed", NULL, "%s", why);
 	return ran ? STATUS_LOST : STATUS_SYSTEM;

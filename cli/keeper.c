@@ -18,7 +18,8 @@
 #include "duration.h"
 #include "status.h"
 
-enum { LEFT_BEHIND_US = 500000, RELEASE_MAX_US = 10000000, RELEASE_PAUSE_US = 100000, RELEASE_TIMEOUT_MIN_US = 100000, UNKILLABLE_US = 10000000 };
+enum { LEFT_BEHIND_US = 500000, RELEASE_MAX_US = 10000000, RELEASE_PAUSE_US = 100000, RELEASE_TIMEOUT_MIN_US = 100000 };
+enum { UNKILLABLE_US = 10000000, KILL_GUARD_US = 1000000 };
 
 static uint32_t keeper_random(void)
 {
@@ -194,7 +195,11 @@ static void keeper_terminate(struct keeper *keeper)
 
 static void keeper_kill(struct keeper *keeper)
 {
+	uint64_t guarded_us = clock_now_us() + KILL_GUARD_US;
+
 	keeper_signal_all(keeper, SIGKILL);
+	if (atomic_load(&keeper->run->shared->dead_by_us) < guarded_us)
+		atomic_store(&keeper->run->shared->dead_by_us, guarded_us); /* the keeper is at it: the front could do no more */
 	if (keeper->killing_us != 0)
 		return;
 	keeper->killing_us = clock_now_us();
@@ -271,14 +276,14 @@ static void keeper_on_left_behind(struct keeper *keeper)
 		keeper_act(keeper, renewal_end(&keeper->renewal, now_us));
 }
 
-static bool keeper_is_done(struct keeper *keeper)
+static bool keeper_all_ended(const struct keeper *keeper)
 {
-	if (keeper->child_ended && keeper->alone)
-		return true;
-	if (keeper->killing_us == 0 || clock_now_us() < keeper->killing_us + UNKILLABLE_US)
-		return false;
-	report_event(&keeper->report, REPORT_NOTE, "unkillable", NULL, "some of its processes cannot be killed, and live on without the lock");
-	return true;
+	return keeper->child_ended && keeper->alone;
+}
+
+static bool keeper_is_done(const struct keeper *keeper)
+{
+	return keeper_all_ended(keeper) || (keeper->killing_us != 0 && clock_now_us() >= keeper->killing_us + UNKILLABLE_US);
 }
 
 static uint64_t keeper_next_us(const struct keeper *keeper)
@@ -388,6 +393,24 @@ static int keeper_finish(struct keeper *keeper, int status)
 	return keeper->lost ? STATUS_LOST : status;
 }
 
+/* Processes of the command still run, and nothing ends them: to release the lock would give it to somebody else beside them. Returns the exit status. */
+static int keeper_abandon(struct keeper *keeper)
+{
+	char left[DURATION_TEXT_MAX];
+	bool lost = keeper->lost && keeper->renewal.why == RENEWAL_WHY_LOST;
+	json_int_t left_ms = lost ? 0 : keeper_left_ms(keeper);
+
+	atomic_store(&keeper->run->shared->dead_by_us, 0);
+	http_cancel(&keeper->http);
+	if (left_ms > 0)
+		report_event(&keeper->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
+			     "processes of the command still run and cannot be killed: the lock is not released, it runs out in %s", keeper_left(keeper, left));
+	else
+		report_event(&keeper->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
+			     "processes of the command still run and cannot be killed: they run on without the lock");
+	return STATUS_LOST;
+}
+
 /* ---- */
 
 static bool keeper_set_up(struct keeper *keeper)
@@ -412,7 +435,7 @@ static int keeper_command(struct keeper *keeper)
 	descriptors_let_go();
 	while (!keeper_is_done(keeper))
 		keeper_round(keeper);
-	return keeper_finish(keeper, keeper->child_status);
+	return keeper_all_ended(keeper) ? keeper_finish(keeper, keeper->child_status) : keeper_abandon(keeper);
 }
 
 int keeper_run(struct run *run)
