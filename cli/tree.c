@@ -1,34 +1,47 @@
-/* Finds descendants in /proc. See tree.h.
+/* Signals to all descendants, found in /proc. See tree.h.
  *
- * Where the root is a subreaper all that it started stay below it, also those that forked twice and made a session of their own; only
- * what was started by somebody else on their behalf (a service manager, a container engine) is not there. */
+ * Where the caller is a subreaper, all that it started stay below it, also those that forked twice and made a session of their own; only what
+ * was started by somebody else on their behalf (a service manager, a container engine) is not there.
+ *
+ * A pid that was read in /proc may belong to somebody else a moment later. So a signal goes through a pidfd, and only after /proc, read again
+ * with the pidfd open, still shows the same process (parent and start time) in the tree: if it ended meanwhile the pidfd sends to nobody. Where the
+ * system has no pidfds (before Linux 5.3, or a filter of system calls), only children of the caller are signalled: nobody gets their pids before the
+ * caller has waited for them, and what they leave behind becomes children of the caller. */
 #include "tree.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
+
+enum { STAT_MAX = 1024 };
 
 struct process {
 	pid_t pid, parent, group;
+	unsigned long long started; /* clock ticks since the machine was started */
 	char state;
 	bool below;
 };
 
 struct tree {
-	struct process *items;
+	struct process *items; /* ordered by pid */
 	size_t count, room;
 };
 
-/* The name in parentheses may hold anything, also parentheses and spaces: what counts begins behind the last one. */
-static bool process_parse(struct process *process, char *line)
+/* The name in parentheses may hold anything, also parentheses, blanks and line feeds: what counts begins after the last one. */
+static bool process_parse(struct process *process, const char *text)
 {
-	char *rest = strrchr(line, ')');
+	const char *rest = strrchr(text, ')');
 	int pid, parent, group;
 
-	if (rest == NULL || sscanf(line, "%d", &pid) != 1 || sscanf(rest + 1, " %c %d %d", &process->state, &parent, &group) != 3)
+	if (rest == NULL || sscanf(text, "%d", &pid) != 1 ||
+	    sscanf(rest + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &process->state, &parent, &group, &process->started) != 4)
 		return false;
 	process->pid = pid;
 	process->parent = parent;
@@ -39,15 +52,18 @@ static bool process_parse(struct process *process, char *line)
 
 static bool process_read(struct process *process, const char *pid)
 {
-	char path[64], line[512];
+	char path[64], text[STAT_MAX];
 
 	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
-	FILE *file = fopen(path, "re");
-	if (file == NULL)
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
 		return false;
-	bool read = fgets(line, sizeof(line), file) != NULL && process_parse(process, line);
-	fclose(file);
-	return read;
+	ssize_t len = read(file, text, sizeof(text) - 1); /* comes whole, or not at all */
+	close(file);
+	if (len <= 0)
+		return false;
+	text[len] = '\0';
+	return process_parse(process, text);
 }
 
 static void tree_add(struct tree *tree, const char *pid)
@@ -67,19 +83,6 @@ static void tree_add(struct tree *tree, const char *pid)
 	tree->items[tree->count++] = process;
 }
 
-static void tree_read(struct tree *tree)
-{
-	DIR *all = opendir("/proc");
-	struct dirent *entry;
-
-	if (all == NULL)
-		return;
-	while ((entry = readdir(all)) != NULL)
-		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
-			tree_add(tree, entry->d_name);
-	closedir(all);
-}
-
 static int compare_pids(const void *a, const void *b)
 {
 	const struct process *left = a, *right = b;
@@ -96,8 +99,6 @@ static bool tree_has(const struct tree *tree, pid_t pid)
 /* Marks level by level, until nothing is new. */
 static void tree_mark(struct tree *tree, pid_t root)
 {
-	if (tree->count > 0)
-		qsort(tree->items, tree->count, sizeof(*tree->items), compare_pids);
 	for (bool more = true; more;) {
 		more = false;
 		for (size_t i = 0; i < tree->count; i++) {
@@ -108,17 +109,54 @@ static void tree_mark(struct tree *tree, pid_t root)
 	}
 }
 
-unsigned tree_signal(pid_t root, pid_t spared, int signal_number)
+static struct tree tree_read(pid_t root)
 {
 	struct tree tree = {.items = NULL};
+	DIR *all = opendir("/proc");
+	struct dirent *entry;
+
+	if (all == NULL)
+		return tree;
+	while ((entry = readdir(all)) != NULL)
+		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
+			tree_add(&tree, entry->d_name);
+	closedir(all);
+	if (tree.count > 0)
+		qsort(tree.items, tree.count, sizeof(*tree.items), compare_pids);
+	tree_mark(&tree, root);
+	return tree;
+}
+
+/* Read anew: is it still the one in the tree? */
+static bool process_is_same(const struct tree *tree, const struct process *process, pid_t root)
+{
+	struct process now;
+	char pid[16];
+
+	snprintf(pid, sizeof(pid), "%d", (int)process->pid);
+	return process_read(&now, pid) && now.started == process->started && (now.parent == root || tree_has(tree, now.parent));
+}
+
+static bool process_signal(const struct tree *tree, const struct process *process, pid_t root, int signal_number)
+{
+	int file = pidfd_open(process->pid, 0);
+
+	if (file < 0)
+		return errno != ESRCH && process->parent == getpid() && kill(process->pid, signal_number) == 0;
+	bool sent = process_is_same(tree, process, root) && pidfd_send_signal(file, signal_number, NULL, 0) == 0;
+	close(file);
+	return sent;
+}
+
+unsigned tree_signal(pid_t root, pid_t spared, int signal_number)
+{
+	struct tree tree = tree_read(root);
 	unsigned count = 0;
 
-	tree_read(&tree);
-	tree_mark(&tree, root);
 	for (size_t i = 0; i < tree.count; i++) {
 		const struct process *process = &tree.items[i];
 		if (process->below && process->state != 'Z' && process->state != 'X' && (spared == 0 || process->group != spared))
-			count += kill(process->pid, signal_number) == 0;
+			count += process_signal(&tree, process, root, signal_number);
 	}
 	free(tree.items);
 	return count;

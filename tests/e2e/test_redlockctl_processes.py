@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from ctl import FOREVER, LOST, TTL_MS, Run
+from ctl import FOREVER, LOST, TTL_MS, Run, lies_in, until_dead
 from harness import SLOW, process_state, quote, wait_until
 
 MINE, OTHER = 54321, 54322
@@ -113,3 +113,41 @@ def test_a_killed_keeper_does_not_claim_what_is_not_so(lab, resource, become_oth
     message = run.events("lost")[0]["message"]
     assert "cannot be killed" in message and "was killed:" not in message.replace("the keeper of the lock was killed:", "")
     assert holder(daemon, resource)
+
+
+NAMES = ["a\nb", "\n", "a)\nb", ") Z 0 0", "\n1 (x) Z 0 0 0", "))((", " ", ")"]
+NAMED = """
+import ctypes, os, sys
+for name in sys.argv[1:]:
+    if os.fork() == 0:  # and forks once more: nothing but its name tells of it
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        ctypes.CDLL(None).prctl(15, name.encode())
+        if os.fork() == 0:
+            os.setsid()
+        with open("pids", "a") as file:
+            file.write(f"{os.getpid()}\\n")
+        break
+import time
+while True:
+    time.sleep(60)
+"""
+
+
+def test_no_name_hides_a_process(lab, resource):
+    """Names that a program gives itself, line feeds and parentheses included: also what these start is ended, before the lock is over."""
+    daemon, ended = lab.service(3), lab.keep(Ended())
+    run = Run(lab, resource, command=["python3", "-c", NAMED, *NAMES], servers=[daemon])
+
+    def pids():
+        path = run.folder / "pids"
+        return path.read_text().split() if path.exists() else []
+
+    wait_until(lambda: len(pids()) == 2 * len(NAMES), what="all processes")
+    ended.pids = [int(pid) for pid in pids()]
+    daemon.kill()
+    for pid in ended.pids:
+        until_dead(pid)
+    assert lies_in(daemon.masters, resource) == 3, "a process lived on without the lock"
+    assert run.wait() == LOST
