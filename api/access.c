@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "headers.h"
 #include "tls.h"
@@ -31,9 +32,10 @@ const char *access_right_name(enum access_need need)
 	return right != 0 ? key_right_name((enum key_right)right) : NULL;
 }
 
-static void identify_by_key(const struct keys *keys, const struct headers *headers, struct access_caller *caller)
+static void identify_by_key(const struct key *key, struct access_caller *caller)
 {
-	caller->key = keys != NULL ? keys_find(keys, headers->key, headers->key_len) : NULL;
+	caller->by_key = true;
+	caller->key = key;
 	if (caller->key != NULL)
 		caller->name = caller->key->name;
 	else
@@ -63,13 +65,27 @@ void access_identify(const struct keys *keys, const struct headers *headers, con
 	if (!ret_caller->controlled)
 		return;
 	if (headers->key != NULL && (keys != NULL || peer == NULL || peer->state == TLS_PEER_NONE))
-		identify_by_key(keys, headers, ret_caller);
+		identify_by_key(keys != NULL ? keys_find(keys, headers->key, headers->key_len, ret_caller->hash) : NULL, ret_caller);
 	else if (peer != NULL && peer->state != TLS_PEER_NONE)
 		identify_by_certificate(keys, peer, ret_caller);
 	else if (headers->other_scheme)
 		ret_caller->reason = "The only Authorization that is understood is Bearer.";
 	else
 		ret_caller->reason = keys != NULL ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY." : "A client certificate is needed.";
+	ret_caller->known = ret_caller->name != NULL;
+}
+
+void access_identify_again(const struct keys *keys, const struct access_caller *before, const struct tls_peer *peer, struct access_caller *ret_caller)
+{
+	assert(!before->controlled || before->known);
+	assert(!before->by_key || keys != NULL); /* --keys is there from the start or never */
+	*ret_caller = (struct access_caller){.controlled = before->controlled};
+	if (before->by_key) {
+		memcpy(ret_caller->hash, before->hash, KEY_HASH_LEN);
+		identify_by_key(keys_find_hash(keys, before->hash), ret_caller);
+	} else if (before->controlled) {
+		identify_by_certificate(keys, peer, ret_caller);
+	}
 	ret_caller->known = ret_caller->name != NULL;
 }
 

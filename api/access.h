@@ -31,12 +31,17 @@ struct access_caller {
 	const struct key *key; /* of --keys; NULL: known by a certificate of the authority alone, which gives every right but admin, everywhere */
 	const char *name;      /* known: for the log; as long as `key`, or the connection, lives */
 	const char *reason;    /* not known: why (static) */
+	bool by_key;           /* `hash` is that of the key that was shown; false: a certificate was */
+	unsigned char hash[KEY_HASH_LEN];
 };
 
 enum access_verdict { ACCESS_ALLOWED, ACCESS_UNKNOWN, ACCESS_NO_RIGHT, ACCESS_NO_PREFIX };
 
 /* Finds out who calls. `keys` NULL: there is no --keys; `peer` NULL: not over TLS with --tls-client-ca. A key goes before a certificate. */
 void access_identify(const struct keys *keys, const struct headers *headers, const struct tls_peer *peer, struct access_caller *ret_caller);
+
+/* The same after a reload, for a caller that was known before: by the hash of the key that it showed then, or by its certificate. */
+void access_identify_again(const struct keys *keys, const struct access_caller *before, const struct tls_peer *peer, struct access_caller *ret_caller);
 
 /* Decides. `bytes` is the resource or the prefix of a listing; NULL: not known yet, and only the right counts. */
 enum access_verdict access_decide(enum access_need need, const struct access_caller *caller, const char *bytes, size_t len)

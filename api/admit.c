@@ -67,8 +67,7 @@ static enum access_need need_of(const struct request *request)
 	return request->force ? ACCESS_ADMIN : request->route->need;
 }
 
-/* Notes 401 or 403. */
-static bool refuse(struct request *request, enum access_verdict verdict)
+bool admit_refuse(struct request *request, enum access_verdict verdict)
 {
 	char detail[160];
 
@@ -114,12 +113,42 @@ bool admit_caller(struct request *request)
 	if (keys != NULL) /* the caller's key stays what it is until the request is over */
 		request->keys = keys_ref(keys);
 	access_identify(keys, &request->headers, connection_tls_peer(connection), &request->caller);
-	return refuse(request, access_decide(need, &request->caller, NULL, 0)) && take_rate(request);
+	return admit_refuse(request, access_decide(need, &request->caller, NULL, 0)) && take_rate(request);
 }
 
 bool admit_resource(struct request *request, const char *bytes, size_t len)
 {
-	return refuse(request, access_decide(need_of(request), &request->caller, bytes, len));
+	return admit_refuse(request, access_decide(need_of(request), &request->caller, bytes, len));
+}
+
+/* What the caller's right is about, as far as it is known. */
+static enum access_verdict decide_again(const struct request *request, const struct access_caller *caller)
+{
+	enum access_need need = need_of(request);
+
+	if (need == ACCESS_LIST)
+		return access_decide(need, caller, request->params[0].value, request->params[0].len);
+	return access_decide(need, caller, request->has_resource ? request->lease.resource : NULL, request->lease.resource_len);
+}
+
+enum access_verdict admit_again(struct request *request)
+{
+	struct keys *keys = request->connection->api->keys;
+	struct access_caller caller;
+
+	access_identify_again(keys, &request->caller, connection_tls_peer(request->connection), &caller);
+	enum access_verdict verdict = decide_again(request, &caller);
+	if (verdict != ACCESS_ALLOWED) {
+		request->caller.reason = caller.reason;
+		return verdict;
+	}
+	if (request->counted)
+		key_wait_move(request->caller.key, caller.key);
+	struct keys *before = request->keys;
+	request->keys = before != NULL ? keys_ref(keys) : NULL;
+	request->caller = caller;
+	keys_unref(before);
+	return verdict;
 }
 
 void admit_limit(const struct request *request, struct body_limits *limits)

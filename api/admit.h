@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "access.h"
+
 struct request;
 struct body_limits;
 
@@ -23,6 +25,12 @@ bool admit_caller(struct request *request) __attribute__((warn_unused_result));
 
 /* Whether he may do so to this resource, or list what begins with these bytes: 403. */
 bool admit_resource(struct request *request, const char *bytes, size_t len) __attribute__((warn_unused_result));
+
+/* Keys or authorities have been read again: finds out anew who calls, and returns what that caller may. A request that is refused stays with who called before. */
+enum access_verdict admit_again(struct request *request) __attribute__((warn_unused_result));
+
+/* Notes 401 or 403, as the verdict says; false unless that is ACCESS_ALLOWED. */
+bool admit_refuse(struct request *request, enum access_verdict verdict);
 
 /* Lowers the bounds of a body to those of the caller. */
 void admit_limit(const struct request *request, struct body_limits *limits);

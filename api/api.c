@@ -217,10 +217,27 @@ struct api *api_new(const struct api_config *config)
 	return api;
 }
 
+/* Those that answer come first: a stream that is woken moves behind them. */
+static void review_requests(struct api *api)
+{
+	static const enum connection_phase phases[] = {CONNECTION_ANSWERING, CONNECTION_WORKING, CONNECTION_RECEIVING};
+	struct connection *connection, *next;
+
+	for (size_t i = 0; i < sizeof(phases) / sizeof(*phases); i++)
+		for (connection = api->lists[phases[i]].head; connection != NULL; connection = next) {
+			next = connection->next;
+			request_review(&connection->request);
+		}
+}
+
 void api_set_keys(struct api *api, struct keys *keys)
 {
-	keys_unref(api->keys);
+	struct keys *before = api->keys;
+
 	api->keys = keys != NULL ? keys_ref(keys) : NULL;
+	if (before != NULL)
+		review_requests(api);
+	keys_unref(before);
 }
 
 void api_set_tls(struct api *api, struct tls *tls)

@@ -42,7 +42,7 @@ void api_setup(size_t workers);
 /* Makes the daemon. NULL where it cannot be started (memory, descriptors); errno says why. */
 struct api *api_new(const struct api_config *config);
 
-/* From now on these keys count (a reference is taken; NULL: everybody may do everything). Requests under way stay with those before. */
+/* From now on these keys count (a reference is taken; NULL: everybody may do everything), also for requests under way: see request_review(). */
 void api_set_keys(struct api *api, struct keys *keys);
 
 /* From now on new connections begin with this certificate (a reference is taken); those that are open go on with theirs. Only where there was one from the

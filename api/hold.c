@@ -33,13 +33,13 @@ enum {
 
 struct hold_stream {
 	struct request *request;
-	struct hold *hold;
+	struct hold *hold; /* NULL: the lease has been released already */
 	bool renewed; /* to be told */
 	bool over;    /* `last` is to be told, and nothing after it */
 	bool told;    /* the library has taken it */
 	bool left;    /* the client has gone */
 	enum hold_event last;
-	enum lease_status code; /* of HOLD_LOST */
+	enum problem code; /* of HOLD_LOST */
 	unsigned renewals;
 	size_t len, at; /* of the line, and how much of it the library has taken */
 	char line[LINE_MAX_BYTES];
@@ -56,6 +56,12 @@ static void wake(struct hold_stream *stream)
 	connection_resume(connection);
 }
 
+static enum problem problem_of(enum lease_status code)
+{
+	assert(code == LEASE_NOT_OWNER || code == LEASE_NO_QUORUM || code == LEASE_EXPIRED);
+	return code == LEASE_NOT_OWNER ? PROBLEM_NOT_OWNER : code == LEASE_NO_QUORUM ? PROBLEM_NO_QUORUM : PROBLEM_LEASE_EXPIRED;
+}
+
 /* hold_event_fn */
 static void on_event(void *arg, enum hold_event event, enum lease_status code)
 {
@@ -69,18 +75,13 @@ static void on_event(void *arg, enum hold_event event, enum lease_status code)
 	} else {
 		stream->over = true;
 		stream->last = event;
-		stream->code = code;
+		if (event == HOLD_LOST)
+			stream->code = problem_of(code);
 	}
 	wake(stream);
 }
 
 /* ---- lines ---- */
-
-static const char *code_name(enum lease_status code)
-{
-	assert(code == LEASE_NOT_OWNER || code == LEASE_NO_QUORUM || code == LEASE_EXPIRED);
-	return problem_code(code == LEASE_NOT_OWNER ? PROBLEM_NOT_OWNER : code == LEASE_NO_QUORUM ? PROBLEM_NO_QUORUM : PROBLEM_LEASE_EXPIRED);
-}
 
 static void write_line(struct hold_stream *stream, const char *event, const char *member)
 {
@@ -97,7 +98,7 @@ static void next_line(struct hold_stream *stream)
 	char member[64];
 
 	if (stream->over && stream->last == HOLD_LOST) {
-		snprintf(member, sizeof(member), "\"code\":\"%s\"", code_name(stream->code));
+		snprintf(member, sizeof(member), "\"code\":\"%s\"", problem_code(stream->code));
 		write_line(stream, "lost", member);
 	} else if (stream->over || stream->renewed) {
 		snprintf(member, sizeof(member), "\"validity_ms\":%u", hold_validity_ms(stream->hold));
@@ -211,6 +212,20 @@ void hold_stream_abort(struct request *request)
 		on_event(stream, HOLD_DRAINING, LEASE_OK);
 }
 
+void hold_stream_revoke(struct request *request, enum problem code)
+{
+	struct hold_stream *stream = request->stream;
+
+	if (stream->over)
+		return;
+	hold_drop(stream->hold, true); /* the client may take its time to read of it */
+	stream->hold = NULL;
+	stream->over = true;
+	stream->last = HOLD_LOST;
+	stream->code = code;
+	wake(stream);
+}
+
 static bool is_lost(const struct hold_stream *stream)
 {
 	return stream->over && stream->last == HOLD_LOST;
@@ -227,7 +242,7 @@ void hold_stream_log(const struct request *request, enum MHD_RequestTerminationC
 {
 	const struct hold_stream *stream = request->stream;
 
-	log_text("hold", is_lost(stream) ? code_name(stream->code) : is_handed_over(stream, how) ? "draining" : "released");
+	log_text("hold", is_lost(stream) ? problem_code(stream->code) : is_handed_over(stream, how) ? "draining" : "released");
 	log_num("renewals", stream->renewals);
 }
 
@@ -235,7 +250,8 @@ void hold_stream_close(struct request *request, enum MHD_RequestTerminationCode 
 {
 	struct hold_stream *stream = request->stream;
 
-	hold_drop(stream->hold, !is_lost(stream) && !is_handed_over(stream, how));
+	if (stream->hold != NULL)
+		hold_drop(stream->hold, !is_lost(stream) && !is_handed_over(stream, how));
 	request->stream = NULL;
 	free(stream);
 }

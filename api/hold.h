@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "../server/hold.h"
+#include "problem.h"
 
 struct request;
 struct hold_stream;
@@ -25,6 +26,9 @@ void hold_stream_leave(struct request *request);
 
 /* The service ends: the last line is `draining`, without another renewal. */
 void hold_stream_abort(struct request *request);
+
+/* Its caller may not hold it any more: the lease is released, and the last line is `lost` with this code. Does nothing to a stream that ends already. */
+void hold_stream_revoke(struct request *request, enum problem code);
 
 /* The request is over: adds to its line in the log how the stream ended. */
 void hold_stream_log(const struct request *request, enum MHD_RequestTerminationCode how);

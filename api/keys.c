@@ -82,6 +82,12 @@ void key_wait_end(const struct key *key)
 	assert(before > 0);
 }
 
+void key_wait_move(const struct key *from, const struct key *to)
+{
+	atomic_fetch_add_explicit(&to->usage->waiting, 1, memory_order_relaxed);
+	key_wait_end(from);
+}
+
 /* ---- life ---- */
 
 struct keys *keys_load(const char *path, char *message, size_t message_size)
@@ -156,13 +162,17 @@ static uint64_t hash_difference(const unsigned char *hash, const unsigned char *
 	return difference;
 }
 
-const struct key *keys_find(const struct keys *keys, const char *secret, size_t len)
+const struct key *keys_find(const struct keys *keys, const char *secret, size_t len, unsigned char ret_hash[KEY_HASH_LEN])
+{
+	if (!is_secret(secret, len) || gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, len, ret_hash) != 0)
+		return NULL;
+	return keys_find_hash(keys, ret_hash);
+}
+
+const struct key *keys_find_hash(const struct keys *keys, const unsigned char hash[KEY_HASH_LEN])
 {
 	const struct key *found = NULL;
-	unsigned char hash[KEY_HASH_LEN];
 
-	if (!is_secret(secret, len) || gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, len, hash) != 0)
-		return NULL;
 	for (size_t i = 0; i < keys->count; i++)
 		for (size_t j = 0; j < keys->keys[i].hash_count; j++)
 			if (hash_difference(hash, keys->keys[i].hashes[j]) == 0)

@@ -82,8 +82,11 @@ void keys_unref(struct keys *keys);
 size_t keys_count(const struct keys *keys);
 
 /* The key whose text the caller shows, or NULL. Its SHA-256 is compared with every one in the file, in the same time wherever it stands and however much of
- * it fits. What is found lives as long as a reference to `keys`. */
-const struct key *keys_find(const struct keys *keys, const char *secret, size_t len);
+ * it fits. What is found lives as long as a reference to `keys`; *ret_hash is for keys_find_hash(). */
+const struct key *keys_find(const struct keys *keys, const char *secret, size_t len, unsigned char ret_hash[KEY_HASH_LEN]);
+
+/* The same by the hash that keys_find() gave, in other keys: those of a reload. */
+const struct key *keys_find_hash(const struct keys *keys, const unsigned char hash[KEY_HASH_LEN]);
 
 /* The key of a client certificate: that of the first of its names (terminated, compared byte by byte) which is in the file; or NULL. A name with a NUL in
  * it must have been left out by who took the certificate apart. */
@@ -99,5 +102,8 @@ const char *key_right_name(enum key_right right);
  * the caller keeps its reference to the keys. */
 bool key_wait_begin(const struct key *key) __attribute__((warn_unused_result));
 void key_wait_end(const struct key *key);
+
+/* After a reload: one that was counted with `from` is counted with `to` from now on, however many `to` may have. */
+void key_wait_move(const struct key *from, const struct key *to);
 
 #endif

@@ -359,6 +359,26 @@ void request_abort(struct request *request)
 	request_resume(request);
 }
 
+void request_review(struct request *request)
+{
+	bool receiving = request->state == REQUEST_BODY && request->admitted, under_way = request->op != NULL || request->listing != NULL;
+
+	if (!receiving && !under_way && request->stream == NULL)
+		return; /* it has not asked for anything yet, or has its answer */
+	enum access_verdict verdict = admit_again(request);
+	if (verdict == ACCESS_ALLOWED)
+		return;
+	if (request->stream != NULL) {
+		hold_stream_revoke(request, verdict == ACCESS_UNKNOWN ? PROBLEM_UNAUTHORIZED : PROBLEM_FORBIDDEN);
+		return;
+	}
+	cancel(request);
+	admit_refuse(request, verdict);
+	request->admitted = false;
+	if (under_way)
+		request_resume(request);
+}
+
 void request_leave(struct request *request)
 {
 	assert(request->state == REQUEST_RUNNING || request->stream != NULL);

@@ -75,6 +75,10 @@ void request_fail(struct request *request);
 /* Takes back what is under way and notes 503 `draining` as the answer; resumes the connection. A stream ends with the line `draining`. */
 void request_abort(struct request *request);
 
+/* Keys or authorities have been read again. What its caller may not do any more is taken back: what is under way is answered 401 or 403, a stream ends
+ * with the line `lost`, a body that still comes is not acted upon. */
+void request_review(struct request *request);
+
 /* Adds the client's address to the line of the log that is being written. */
 void request_log_address(const struct request *request);
 

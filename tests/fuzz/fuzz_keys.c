@@ -191,11 +191,13 @@ static void check_prefixes(const struct key *key, const struct key *other)
 
 static void check_found(const struct keys *keys, const struct key *key)
 {
+	unsigned char hash[KEY_HASH_LEN];
+
 	for (size_t i = 0; i < key->certificate_count; i++)
 		MUST(keys_find_certificate(keys, &key->certificates[i], 1) == key, "%s: not found by its certificate", key->name);
 	for (size_t i = 0; i < key->hash_count; i++)
 		if (memcmp(key->hashes[i], SECRET_HASH, KEY_HASH_LEN) == 0)
-			MUST(keys_find(keys, SECRET, strlen(SECRET)) == key, "%s: not found by its hash", key->name);
+			MUST(keys_find(keys, SECRET, strlen(SECRET), hash) == key, "%s: not found by its hash", key->name);
 }
 
 static void check_keys(const struct keys *keys)

@@ -330,19 +330,24 @@ static struct keys *keys_with(const char *before, const char *secret, size_t len
 	return keys;
 }
 
+static unsigned char its_hash[KEY_HASH_LEN]; /* of what was looked for last */
+
 START_TEST(a_key_is_found_by_its_hash)
 {
 	/* known from elsewhere: printf %s abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq | sha256sum (FIPS 180) */
 	static const char known[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
 	struct keys *keys = good(S("{\"keys\":[" KEY("a", A) "," KEY("k", "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1") "," KEY("b", B) "]}"));
 
-	ck_assert_str_eq(keys_find(keys, known, strlen(known))->name, "k");
-	ck_assert_ptr_null(keys_find(keys, known, strlen(known) - 1));
-	ck_assert_ptr_null(keys_find(keys, S(A))); /* the hash is not the key */
-	ck_assert_ptr_null(keys_find(keys, S("")));
+	ck_assert_str_eq(keys_find(keys, known, strlen(known), its_hash)->name, "k");
+	ck_assert_str_eq(keys_find_hash(keys, its_hash)->name, "k");
+	its_hash[31] ^= 1;
+	ck_assert_ptr_null(keys_find_hash(keys, its_hash));
+	ck_assert_ptr_null(keys_find(keys, known, strlen(known) - 1, its_hash));
+	ck_assert_ptr_null(keys_find(keys, S(A), its_hash)); /* the hash is not the key */
+	ck_assert_ptr_null(keys_find(keys, S(""), its_hash));
 	keys_unref(keys);
 	keys = good(S("{\"keys\":[]}"));
-	ck_assert_ptr_null(keys_find(keys, known, strlen(known)));
+	ck_assert_ptr_null(keys_find(keys, known, strlen(known), its_hash));
 	keys_unref(keys);
 }
 END_TEST
@@ -354,10 +359,10 @@ START_TEST(every_bit_of_the_hash_counts)
 	for (size_t bit = 0; bit < 8 * KEY_HASH_LEN; bit++) {
 		unsigned char *byte = &keys->keys[0].hashes[0][bit / 8];
 		*byte ^= (unsigned char)(1 << bit % 8);
-		ck_assert_ptr_null(keys_find(keys, S(SECRET)));
+		ck_assert_ptr_null(keys_find(keys, S(SECRET), its_hash));
 		*byte ^= (unsigned char)(1 << bit % 8);
 	}
-	ck_assert_ptr_eq(keys_find(keys, S(SECRET)), &keys->keys[0]);
+	ck_assert_ptr_eq(keys_find(keys, S(SECRET), its_hash), &keys->keys[0]);
 	keys_unref(keys);
 }
 END_TEST
@@ -376,7 +381,7 @@ START_TEST(each_of_its_hashes_will_do)
 	text_printf(&text, "\"]" REST "}]}");
 	struct keys *keys = good(text.bytes, text.len);
 	for (int i = 0; i < 4; i++)
-		ck_assert_str_eq(keys_find(keys, secrets[i], strlen(secrets[i]))->name, "mine");
+		ck_assert_str_eq(keys_find(keys, secrets[i], strlen(secrets[i]), its_hash)->name, "mine");
 	keys_unref(keys);
 	text_fini(&text);
 }
@@ -403,7 +408,7 @@ START_TEST(a_key_is_visible_ascii_whatever_its_hash)
 {
 	struct keys *keys = keys_with("", secrets[_i].secret, secrets[_i].len);
 
-	ck_assert_int_eq(keys_find(keys, secrets[_i].secret, secrets[_i].len) != NULL, secrets[_i].is_key);
+	ck_assert_int_eq(keys_find(keys, secrets[_i].secret, secrets[_i].len, its_hash) != NULL, secrets[_i].is_key);
 	keys_unref(keys);
 }
 END_TEST
@@ -532,7 +537,7 @@ START_TEST(references_keep_them)
 
 	ck_assert_ptr_eq(keys_ref(keys), keys);
 	keys_unref(keys);
-	ck_assert_ptr_nonnull(keys_find(keys, S(SECRET)));
+	ck_assert_ptr_nonnull(keys_find(keys, S(SECRET), its_hash));
 	keys_unref(keys);
 	keys_unref(NULL);
 }
@@ -559,10 +564,11 @@ static struct keys *shared_ref(void)
 
 static void *find_often(void *unused)
 {
+	unsigned char found[KEY_HASH_LEN];
 	(void)unused;
 	while (!atomic_load(&shared.end)) {
 		struct keys *keys = shared_ref();
-		const struct key *key = keys_find(keys, S(SECRET));
+		const struct key *key = keys_find(keys, S(SECRET), found);
 		uint32_t retry_ms;
 		ck_assert(key != NULL && strcmp(key->name, "mine") == 0 && key_allows_prefix(key, S("x")));
 		if (!rate_take(&key->usage->rate, KEY_RATE_MAX, 1000000, &retry_ms))
