@@ -41,7 +41,7 @@ struct program {
 	struct reload reload;
 	struct notify notify;
 	struct watch watch;
-	bool had_terminal; /* at the start */
+	bool had_terminal, hangups_ignored; /* at the start */
 	int (*listeners)[OPTIONS_LISTEN_MAX]; /* per worker */
 	struct worker **workers;
 	size_t running;
@@ -316,18 +316,32 @@ static bool has_terminal(void)
 	return fd >= 0;
 }
 
-/* SIGHUP has two meanings: the terminal has been closed, and whoever ran a program in it wants it gone with it; or an operator says that files have changed. */
-static bool is_hangup(const struct program *program)
+static bool ignores_hangups(void)
 {
-	return program->options.dev || (program->had_terminal && !has_terminal());
+	struct sigaction action;
+	return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/* SIGHUP has two meanings: the terminal has been closed, and whoever ran a program in it wants it gone with it; or an operator says that files have changed.
+ * The rule is in the manual page (SIGNALS). Of a closed terminal the kernel tells, or the leader of the session, a shell, passes it on to its jobs; everybody else
+ * means the files. */
+static bool is_hangup(const struct program *program, const siginfo_t *info)
+{
+	if (program->hangups_ignored)
+		return false;
+	if (program->options.dev)
+		return true;
+	bool from_terminal = info->si_code == SI_KERNEL || (info->si_code == SI_USER && info->si_pid == getsid(0));
+	return from_terminal && program->had_terminal && !has_terminal();
 }
 
 /* SIGTERM: be seen at 503 for a while, then end. SIGINT, or the end of the terminal: end as soon as nothing is in flight. */
 static void wait_for_the_end(struct program *program, const sigset_t *waited)
 {
 	uint32_t drain_ms = program->options.drain_ms;
+	siginfo_t info;
 	int number;
-	while ((number = watch_wait(&program->watch, waited)) == SIGHUP && !is_hangup(program)) {
+	while ((number = watch_wait(&program->watch, waited, &info)) == SIGHUP && !is_hangup(program, &info)) {
 		watch_reloading(&program->watch);
 		reload_again(&program->reload, &program->options, program->workers, program->running);
 		watch_reloaded(&program->watch);
@@ -366,6 +380,7 @@ static int run(struct program *program)
 	log_setup(options->log_level, options->log_format);
 	notify_init(&program->notify);
 	program->had_terminal = has_terminal();
+	program->hangups_ignored = ignores_hangups();
 	int status = check_danger(options, message, sizeof message);
 	if (status != EXIT_SUCCESS) {
 		complain(message);

@@ -110,11 +110,11 @@ static struct timespec watch_pause(const struct watch *watch)
 	return (struct timespec){.tv_sec = (time_t)(pause_us / 1000000), .tv_nsec = (long)(pause_us % 1000000) * 1000};
 }
 
-int watch_wait(struct watch *watch, const sigset_t *waited)
+int watch_wait(struct watch *watch, const sigset_t *waited, siginfo_t *ret_info)
 {
 	for (;;) {
 		struct timespec pause = watch_pause(watch);
-		int number = sigtimedwait(waited, NULL, &pause);
+		int number = sigtimedwait(waited, ret_info, &pause);
 		if (number > 0)
 			return number;
 		assert(errno == EAGAIN || errno == EINTR);

@@ -27,8 +27,8 @@ struct watch {
 /* Says that we serve. All that is given outlives the watch. */
 void watch_begin(struct watch *watch, const struct notify *notify, struct worker *const workers[], size_t worker_count, size_t master_count);
 
-/* Waits for one of the signals in *waited, which are blocked, and returns its number. */
-int watch_wait(struct watch *watch, const sigset_t *waited);
+/* Waits for one of the signals in *waited, which are blocked, and returns its number; *ret_info says who sent it. */
+int watch_wait(struct watch *watch, const sigset_t *waited, siginfo_t *ret_info);
 
 /* Around a reload: SIGHUP was taken, and has been acted upon. */
 void watch_reloading(struct watch *watch);

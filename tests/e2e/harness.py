@@ -364,16 +364,16 @@ def bare_redlockd(*args, listens_at):
 
 class Redlockd:
     """A real redlockd. `masters`: Redis or Proxy objects, or addresses. Waits until it listens, and is ready unless `wait` is false. `trust`: the file of
-    the authority that its https:// is checked against."""
+    the authority that its https:// is checked against. `prefix`: a command that becomes redlockd."""
 
-    def __init__(self, folder, masters, *options, listen=("127.0.0.1:0",), env=None, wait=True, json_log=False, trust=None):
+    def __init__(self, folder, masters, *options, listen=("127.0.0.1:0",), env=None, wait=True, json_log=False, trust=None, prefix=()):
         self.tls = ssl.create_default_context(cafile=trust) if trust else None
         self.curl_options = ("--cacert", trust) if trust else ()
         self.folder = tempfile.mkdtemp(prefix="d", dir=folder)
         self.stderr_path = os.path.join(self.folder, "stderr")
         self.json_log = json_log
         self.masters = masters
-        command = [BINARY]
+        command = [*prefix, BINARY]
         for address in listen:
             command += ["--listen", address]
         addresses = ",".join(master if isinstance(master, str) else master.url for master in masters)

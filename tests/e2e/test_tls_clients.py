@@ -1,22 +1,18 @@
-"""Client certificates (--tls-client-ca), and what SIGHUP reads anew: certificate, key, authorities, keys file."""
+"""Client certificates (--tls-client-ca), and what SIGHUP reads anew: certificate, key, authorities, keys file. Terminals: test_terminal.py."""
 
-import fcntl
 import hashlib
 import json
 import os
-import pty
 import shutil
 import signal
 import ssl
-import subprocess
-import termios
 import threading
 
 import pytest
 
 import harness
 from certificates import Authority
-from harness import DIES_WITH_US, SLOW, clean_environment, connect_to, curl, end_process, quote, read_response, wait_until
+from harness import connect_to, curl, quote, read_response, wait_until
 
 KEY = "rlk_" + "k" * 43
 OTHER_KEY = "rlk_" + "o" * 43
@@ -305,43 +301,3 @@ def test_many_reloads_leave_nothing_behind(lab, authority, server):
     hang_up(daemon, "tls-reloaded")
     for client in clients:
         client.close()
-
-
-# ---- the terminal ----
-
-
-def start_in_terminal(folder, *options):
-    """redlockd as the leader of a session with a terminal of its own. Yields nothing: returns the process and our end of the terminal."""
-    ours, theirs = pty.openpty()
-
-    def take_terminal():
-        os.setsid()
-        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-    with open(os.path.join(folder, "terminal.log"), "wb") as log:
-        process = subprocess.Popen([*DIES_WITH_US, harness.BINARY, "--listen", f"unix:{folder}/s", *options], stdin=theirs, stdout=log, stderr=log,
-                                   env=clean_environment({"TMPDIR": folder}), preexec_fn=take_terminal)  # noqa: PLW1509
-    os.close(theirs)
-    return process, ours
-
-
-def test_the_end_of_the_terminal_is_the_end(lab):
-    """SIGHUP while the terminal is there reads files anew; when it has been closed, the program ends."""
-    masters = lab.redises(1)
-    process, terminal = start_in_terminal(lab.folder, "--masters", masters[0].url, "--bootstrap")
-    try:
-        def log():
-            with open(os.path.join(lab.folder, "terminal.log"), encoding="utf-8") as lines:
-                return lines.read()
-        wait_until(lambda: "event=listening" in log(), 20, "it listens")
-        process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "event=nothing-to-reload" in log(), what="it stays")
-        os.close(terminal)
-        assert process.wait(10 * SLOW) == 0
-        assert "event=draining signal=SIGHUP" in log()
-    finally:
-        end_process(process)
-
-
-def test_dev_ends_on_a_hangup(lab):
-    daemon = lab.redlockd([], "--dev", wait=False)
-    daemon.stop(signal.SIGHUP)
