@@ -139,7 +139,7 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 		op->reached = 0;
 		if (op->request.call == LEASE_ACQUIRE)
 			token_draw(op->token);
-		if (out->attempt > 1)
+		if (out->attempt > 1 && op->core.params.wait_us == 0) /* a waiter tries again for other reasons */
 			metrics_add(&leases->metrics->split_retries, 1);
 	}
 	char command[LEASE_COMMAND_MAX];
@@ -313,6 +313,7 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 		memcpy(sight->token, reply->value, sizeof sight->token);
 	event->holder = sight->id;
 	event->fence = sight->holder.fence;
+	event->foreign = !sight->holder.known;
 }
 
 /* Released: for how long the lease was held, by the master's own clock. Once for each release, whichever master tells it first. */

@@ -240,16 +240,19 @@ static uint16_t find_held_by(const struct redlock *op, const struct redlock_resu
 	return __builtin_popcount(held_by) >= redlock_majority(op->params.masters) ? held_by : all_masters(op);
 }
 
-/* The attempt is lost: back into the line, until the holder that `locked` tells of may be gone or, NULL, for a random pause. */
+/* The attempt is lost: back into the line, until the holder that `locked` tells of may be gone or, NULL, for a random pause. Where a holder is not
+ * redlockd's the first of this process looks again before that, and nobody pauses: it is no contender of ours that has to get its chance. */
 static void wait_on(struct redlock *op, uint64_t now_us, const struct redlock_result *locked, struct redlock_output *out)
 {
-	bool paused = !locked;
+	bool foreign = redlock_tally_is_foreign(op), paused = !locked && !foreign;
 	give_back_and_wait(op, now_us, out);
 	op->held_by = find_held_by(op, locked);
 	op->state = REDLOCK_WAITING;
 	op->joined |= op->sent;
 	op->paused = paused;
-	op->free_us = redlock_after_us(now_us, paused ? draw_pause_us(op) : redlock_after_us(locked->retry_after_us, WHOLE_MS_US));
+	op->free_us = redlock_after_us(now_us, paused ? draw_pause_us(op) : !locked ? REDLOCK_NEVER : redlock_after_us(locked->retry_after_us, WHOLE_MS_US));
+	if (foreign)
+		redlock_waiting_look_again(op, now_us);
 	redlock_waiting_set_deadline(op, now_us);
 }
 
@@ -356,7 +359,8 @@ static void take_vote(struct redlock *op, const struct redlock_event *event, str
 	op->answered |= bit;
 	if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_BARRED)
 		op->sent &= (uint16_t)~bit;
-	op->ballots[event->master] = (struct redlock_ballot){ event->vote, event->ttl_us, event->remaining_us, event->holder, event->fence, event->waiters };
+	op->ballots[event->master] = (struct redlock_ballot){ event->vote, event->ttl_us, event->remaining_us, event->holder, event->fence, event->waiters,
+		event->foreign };
 	redlock_fence_note(op, event);
 	if (op->state != REDLOCK_RAISING)
 		consider(op, event->now_us, out);

@@ -17,6 +17,8 @@
  * the lock there. The operation sleeps until a majority of masters call it (WAKE), or until the holder's time is up: but for
  * that only the first of those that this process keeps for the resource wakes, so that a dead holder wakes no herd. So the caller:
  *   - says at START whether another operation of this process waits for the resource before it (`behind`), and FIRST when none does any more;
+ *   - says of each refusal whether the holder is another library's (`foreign`): its release notifies nobody, so the first of this process looks
+ *     again every REDLOCK_LOOK_AGAIN_US for as long as such a holder is in the way;
  *   - passes on what the masters call out: WAKE to the operation whose arrival is named, PASSED to all others here that wait for the resource.
  * The order decides who may try. Who has the lock is decided by the majority alone.
  *
@@ -41,6 +43,10 @@ enum { REDLOCK_MASTERS_MAX = 15 };
 #define REDLOCK_ALIVE_US UINT64_C(1000000)
 /* However often it hears so, it tries itself after that long: those calls may not be about its own lock (two clusters that share a channel). */
 #define REDLOCK_PASSED_MAX_US UINT64_C(5000000)
+/* Nobody notifies us when a holder that is not redlockd's releases: the first waiter of a process looks again after that long, and at most
+ * REDLOCK_LOOKS_MAX times in one wait, so that the longest wait has attempts left for its own turn. */
+#define REDLOCK_LOOK_AGAIN_US UINT64_C(250000)
+enum { REDLOCK_LOOKS_MAX = 32768 };
 
 enum redlock_kind { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT };
 
@@ -101,6 +107,7 @@ struct redlock_event {
 				* as alive. FIRST: as above */
 	uint32_t waiters;      /* inspect: how many wait here */
 	uint64_t holder;       /* HELD: identity of the token that holds it here; equal tokens, equal numbers */
+	bool foreign;          /* HELD: the holder is none of redlockd's */
 	/* `fence` of a REPLY. Acquire GRANTED: the largest number that the bucket or the floor held before. BEHIND: the bucket's number.
 	 * Extend GRANTED: the lease's own, as this master knows it. HELD: the holder's, as this master knows it; 0: unknown. */
 };
@@ -204,6 +211,7 @@ struct redlock {
 		enum redlock_vote vote;
 		uint64_t ttl_us, remaining_us, holder, fence;
 		uint32_t waiters;
+		bool foreign;
 	} ballots[REDLOCK_MASTERS_MAX];
 };
 

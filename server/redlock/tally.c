@@ -115,6 +115,19 @@ uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redl
 	return remaining[missing <= count ? missing - 1 : count - 1];
 }
 
+bool redlock_tally_is_foreign(const struct redlock *op)
+{
+	struct redlock_tally tally = redlock_tally_count(op);
+	bool foreign = false, ours = false;
+	for (unsigned i = 0; i < op->params.masters; i++) {
+		if (!names_holder(op, i))
+			continue;
+		foreign |= op->ballots[i].foreign;
+		ours |= !op->ballots[i].foreign && op->ballots[i].holder == tally.best;
+	}
+	return foreign && !(ours && tally.best_votes >= tally.needed);
+}
+
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(tally->best_votes > 0);

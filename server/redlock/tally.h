@@ -32,6 +32,9 @@ uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op);
  * `needed − granted` more masters, or after the last that refused if that is not enough. */
 uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally);
 
+/* True if a holder that is not redlockd's may be what is in the way: its release notifies nobody. False where a majority names one of ours. */
+bool redlock_tally_is_foreign(const struct redlock *op);
+
 /* How many µs the best holder keeps its majority: the needed-th longest remaining time of its keys, or the shortest
  * where fewer are known. Only if there is a holder. */
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally);

@@ -1,5 +1,5 @@
 /* When an operation that waits in the line tries again: see waiting.h. Nobody polls: an operation sleeps until it is called, and only the
- * first of a process looks after the holder's time by itself. */
+ * first of a process looks after the holder's time by itself. The one exception is a holder that is not redlockd's and so calls nobody. */
 #include "waiting.h"
 
 #include <assert.h>
@@ -25,6 +25,16 @@ void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us)
 	else if ((op->woken & op->held_by) != 0)
 		due_us = earlier(due_us, now_us + op->params.master_timeout_us);
 	op->deadline_us = earlier(due_us, op->wait_end_us);
+}
+
+void redlock_waiting_look_again(struct redlock *op, uint64_t now_us)
+{
+	uint64_t share_us = op->params.wait_us / REDLOCK_LOOKS_MAX;
+	uint64_t after_us = share_us > REDLOCK_LOOK_AGAIN_US ? share_us : REDLOCK_LOOK_AGAIN_US;
+	for (unsigned i = 0; i < op->params.masters; i++) /* a key without an end: for it `free_us` is a guess */
+		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD && op->ballots[i].remaining_us == REDLOCK_NEVER)
+			op->free_us = REDLOCK_NEVER;
+	op->free_us = earlier(op->free_us, redlock_after_us(now_us, after_us));
 }
 
 void redlock_waiting_pass(struct redlock *op, const struct redlock_event *event)

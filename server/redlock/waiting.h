@@ -11,6 +11,9 @@ uint64_t redlock_after_us(uint64_t now_us, uint64_t for_us);
  * has stood for long enough; and at the end of the wait. Without effect in other states. */
 void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us);
 
+/* The holder is not redlockd's: it looks again in REDLOCK_LOOK_AGAIN_US, or when the holder's time is up if that is sooner. */
+void redlock_waiting_look_again(struct redlock *op, uint64_t now_us);
+
 /* The lock goes by, to a waiter of another process: if nothing more is heard of it, that one may be dead. */
 void redlock_waiting_pass(struct redlock *op, const struct redlock_event *event);
 

@@ -149,7 +149,8 @@ def test_a_holder_that_extends(service, resource, crowd):
 
 
 def test_a_lock_of_another_library(service, resource, crowd):
-    """Nobody calls when that one goes: its expiry is what those in line go by. A key that never expires keeps them waiting to the end."""
+    """Its expiry is one thing that those in line go by; what it does not tell is in test_waiting_foreign.py. A key that never expires keeps them waiting
+    to the end."""
     for server in service.masters:
         assert server.cli("SET", resource, "somebody-elses", "NX", "PX", round(1500 * SLOW)) == "OK"
     waiters = crowd.line_up(service, resource, 2)

@@ -1,0 +1,91 @@
+"""Waiting behind a holder that is not redlockd's: another Redlock library, or a key of another type. Its release notifies nobody, so the first waiter
+of each worker looks again about every 250 ms; nobody else does, and behind a holder of ours nobody (test_waiting.py: test_nobody_polls)."""
+
+import select
+import time
+
+import pytest
+
+from harness import SLOW, wait_until
+from waiting_fixtures import (check_nothing_is_left, crowd, is_acquire, line_up_listening, serve_all, signs_of, wait_for_line,  # noqa: F401
+                              when_quiet)
+from test_waiting import with_proxies
+
+# As the libraries set their locks, some with an expiry and some without; and what is held by something else altogether.
+HOLDERS = {
+    "redlock (npm), redsync": [("SET", "9f86d081884c7d65", "NX", "PX", "600000")],
+    "without an expiry": [("SET", "somebody's own", "NX")],
+    "Redisson": [("HSET", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"), ("PEXPIRE", "600000")],
+    "a list": [("RPUSH", "one", "two")],
+}
+# A look every quarter of a second, and what a busy machine takes.
+FOUND_SECONDS = 1.0 * SLOW
+
+
+def hold(masters, resource, how):
+    for server in masters:
+        for name, *rest in HOLDERS[how]:
+            assert server.cli(name, resource, *rest) in ("OK", 1, 2)
+
+
+def let_go(masters, resource):
+    for server in masters:
+        assert server.cli("DEL", resource) == 1
+
+
+@pytest.mark.parametrize("how", HOLDERS)
+def test_a_release_is_found(service, resource, crowd, how):
+    """While there is a wait to go by, and not at the end of the key's time."""
+    hold(service.masters, resource, how)
+    waiters = crowd.line_up(service, resource, 3, wait_ms=60000)
+    assert not select.select(waiters, [], [], 0.6)[0]
+    served, took = serve_all(lambda: let_go(service.masters, resource), waiters)
+    assert served == waiters and took[0] < FOUND_SECONDS, took
+    check_nothing_is_left(service.masters)
+
+
+def test_several_holders(service, resource, crowd):
+    """Three applications, each of which locks one master alone: none has a majority, and nobody else can get one."""
+    for number, server in enumerate(service.masters):
+        assert server.cli("SET", resource, f"application-{number}", "NX", "PX", "600000") == "OK"
+    waiters = crowd.line_up(service, resource, 2, wait_ms=60000)
+    served, took = serve_all(lambda: let_go(service.masters[:2], resource), waiters)
+    assert served == waiters and took[0] < FOUND_SECONDS, took
+    let_go(service.masters[2:], resource)
+    check_nothing_is_left(service.masters)
+
+
+def test_over_replicas_and_workers(lab, resource, crowd):
+    """Whoever looks, the one who came first is served first."""
+    first = lab.service(3, "--workers", "2")
+    second = lab.redlockd(first.masters)
+    hold(first.masters, resource, "Redisson")
+    waiters = crowd.line_up([first, second], resource, 6, wait_ms=60000)
+    served, took = serve_all(lambda: let_go(first.masters, resource), waiters)
+    assert served == waiters and took[0] < 2 * FOUND_SECONDS, took
+    check_nothing_is_left(first.masters)
+
+
+def attempts(service, resource):
+    return [sum(is_acquire(command) for command in signs) for signs in signs_of(service.masters, resource)]
+
+
+def test_only_the_first_looks(lab, crowd):
+    """Twenty in line cost what one costs; and once a holder of ours has the lock nothing at all."""
+    service = with_proxies(lab)
+    servers = [proxy.redis for proxy in service.masters]
+    hold(servers, "x", "without an expiry")
+    crowd.line_up(service, "x", 20, wait_ms=60000)
+    before, start = attempts(service, "x"), time.monotonic()
+    wait_until(lambda: min(attempts(service, "x")) >= min(before) + 8, 20, "looks")
+    looks, seconds = attempts(service, "x"), time.monotonic() - start
+    print(f"in {seconds:.2f} s:", before, looks)
+    assert all(after - already <= seconds / 0.25 + 2 for already, after in zip(before, looks)), (before, looks, seconds)
+    let_go(servers, "x")
+    waiters = list(crowd.made)
+    ready = select.select(waiters, [], [], 5 * SLOW)[0]
+    assert ready == [waiters[0]], ready
+    waiters[0].granted()
+    quiet = when_quiet(service.masters, "x")
+    assert not select.select(waiters[1:], [], [], 1)[0]
+    assert [len(signs) for signs in signs_of(service.masters, "x")] == quiet
