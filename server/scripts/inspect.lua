@@ -1,4 +1,5 @@
--- Inspect: who holds it here, and how many wait for it. Reads only.
+-- Inspect: who holds it here, and how many wait for it. Reads only. Its cost does not depend on how many wait, since anybody may ask as often as
+-- they like: the places in the line are counted, not read, so those of a dead redlockd count until they are dropped.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
@@ -15,12 +16,7 @@ if seen[1] ~= ARGV[1] and ARGV[1] ~= '----------------' then
 end
 local waiters = 0
 if tonumber(seen[2] or 0) > now_us then
-	local names, alive = string.sub(KEYS[2], 1, -7), {}
-	for _, place in ipairs(redis.call('ZRANGE', names .. 'queue:' .. KEYS[1], 0, -1)) do
-		local replica = string.sub(place, 1, 16)
-		alive[replica] = alive[replica] or redis.call('EXISTS', names .. 'alive:' .. replica)
-		waiters = waiters + alive[replica]
-	end
+	waiters = redis.call('ZCARD', string.sub(KEYS[2], 1, -7) .. 'queue:' .. KEYS[1])
 end
 local value = redis.pcall('GET', KEYS[1])
 if not value then

@@ -1,12 +1,13 @@
-"""Waiting in line: what is not accepted, how many may wait, and how those that wait are sent away when redlockd ends."""
+"""Waiting in line: what is not accepted, how many may wait, how those that wait are sent away when redlockd ends, and what it costs to ask for them."""
 
+import re
 import select
 import signal
 import time
 
 import pytest
 
-from harness import SLOW, run_redlockd, wait_until
+from harness import SLOW, Resp, run_redlockd, wait_until
 from proxy import Proxy
 from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, line, lines,  # noqa: F401
                               serve_all, total, wait_for_line)
@@ -209,3 +210,67 @@ def test_sigint_ends_at_once(lab, crowd):
     assert time.monotonic() - start < 1.5 * SLOW
     assert all(waiter.is_answered() for waiter in waiters), "an answer or the end of the connection"
     check_nothing_is_left(service.masters, 8)
+
+
+# ---- what an inspection costs ----
+
+# Commands whose cost does not depend on how much lies under a key.
+CONSTANT = {"TIME", "HMGET", "GET", "PTTL", "ZCARD", "EXISTS"}
+
+
+def commands_of_scripts(server, resource, work):
+    """What scripts do about a resource on a master while work() is done."""
+    watching = Resp(server.path, 10 * SLOW)
+    watching.send("MONITOR")
+    assert watching.receive() == "OK"
+    work()
+    server.cli("ECHO", "done")
+    seen = []
+    while not (seen and '"ECHO" "done"' in seen[-1]):
+        seen.append(watching.receive())
+    watching.close()
+    return [re.search(r'\[\d+ lua\] "(\w+)"', told)[1].upper() for told in seen if " lua] " in told and resource in told]
+
+
+def test_an_inspection_costs_the_same_however_many_wait(lab, crowd):
+    """Anybody may ask for a state as often as they like: no master reads who waits to tell how many do."""
+    service = lab.service(1)
+    service.acquire("x", 60000)
+    [server], seen = service.masters, []
+    for count in (1, 60):
+        while len(crowd.made) < count:
+            crowd.wait(service, "x")
+        wait_for_line(service.masters, "x", count)
+        # The first one looks for itself once more when it can be called; that is no part of an inspection.
+        seen.append(wait_until(lambda count=count: inspection(server, service, count), what="an inspection and nothing else"))
+    print(seen)
+    assert seen[0] == seen[1] and set(seen[0]) <= CONSTANT, seen
+
+
+def inspection(server, service, count):
+    seen = commands_of_scripts(server, "x", lambda: waiters_are(service, "x", count))
+    return None if {"SET", "ZADD"} & set(seen) else seen
+
+
+def waiters_are(service, resource, count):
+    state = service.curl("GET", f"/locks/{resource}").json
+    assert state["waiters"] == count and state["held"] is True, state
+
+
+def test_waiters_of_a_redlockd_that_was_killed(lab, crowd):
+    """They count until they come first, where whoever asks for the lock drops them."""
+    first = lab.service(3)
+    second = lab.redlockd(first.masters)
+    holder = first.acquire("x", 60000)
+    [living] = crowd.line_up(second, "x", 1)
+    crowd.line_up(first, "x", 4)
+    waiters_are(second, "x", 5)
+    first.kill()
+    waiters_are(second, "x", 5)
+    assert second.release(holder).status == 204
+    lease = living.granted()
+    wait_until(lambda: not any(server.cli("KEYS", "redlockd:alive:*") for server in second.masters), what="nobody lives who waits")
+    assert second.curl("POST", "/locks", body={"resource": "x"}).status == 409
+    wait_until(lambda: second.curl("GET", "/locks/x").json["waiters"] == 0, what="they are dropped")
+    assert lease["fence"] > holder["fence"]
+    living.release()

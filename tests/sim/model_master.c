@@ -360,10 +360,9 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 	 * if tonumber(seen[2] or 0) > now_us then */
 	uint32_t waiters = 0;
 	const struct model_line *line = master->waited_us > master->now_us ? model_waiting(master, command->key) : NULL;
-	/* for _, place in ipairs(redis.call('ZRANGE', names .. 'queue:' .. KEYS[1], 0, -1)) do …
-	 * 	waiters = waiters + alive[replica] */
-	for (uint32_t i = 0; line && i < line->count; i++)
-		waiters += model_is_alive(master, line->places[i].replica);
+	/* waiters = redis.call('ZCARD', string.sub(KEYS[2], 1, -7) .. 'queue:' .. KEYS[1]) */
+	if (line)
+		waiters = line->count;
 	/* local value = redis.pcall('GET', KEYS[1]) */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */

@@ -120,7 +120,7 @@ struct model_reply {
 	int64_t remaining_ms;     /* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `called` counts as alive */
 	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */
 	struct model_value value; /* 0; extend 1, release 1 */
-	uint32_t waiters;         /* inspect 0, −1: places of replicas that live */
+	uint32_t waiters;         /* inspect 0, −1: places in the line, dead ones too */
 	struct model_place called; /* acquire, release: whose place is published on {prefix}redlockd:wake for this key, replica 0: nobody's. Whatever
 				    * the code is: a release calls also where it answers −3. Acquire 2: it is the fourth element, too */
 	uint64_t ttl_ms;          /* extend 1, certificate, fences */
