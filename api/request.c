@@ -305,7 +305,7 @@ static enum MHD_Result run(struct request *request)
 	request->state = REQUEST_RUNNING;
 	connection_enter(request->connection, CONNECTION_WORKING);
 	MHD_suspend_connection(request->connection->mhd);
-	if (request->lease.call == LEASE_ACQUIRE && request->lease.wait_ms > 0)
+	if (request->listing != NULL || (request->lease.call == LEASE_ACQUIRE && request->lease.wait_ms > 0))
 		gone_watch(request->connection); /* only what can take longer than a few round trips is worth two system calls */
 	return MHD_YES;
 }

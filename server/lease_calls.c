@@ -24,7 +24,7 @@ struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct
 	leases->masters = masters;
 	leases->metrics = metrics;
 	metrics_set(&metrics->waiters_limit, options->max_waiters);
-	if (lease_lines_init(leases))
+	if (lease_list_init(leases) && lease_lines_init(leases))
 		return leases;
 	free(leases);
 	return NULL;
@@ -298,6 +298,7 @@ void leases_close(struct leases *leases)
 	lease_lines_drain(leases);
 	while (leases_pump(leases))
 		;
+	lease_list_close(leases);
 	for (struct lease_op *op = leases->all; op; op = op->all_next)
 		uv_close((uv_handle_t *)&op->timer, NULL);
 }

@@ -150,6 +150,11 @@ static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTER
 	return at;
 }
 
+unsigned lease_scan_keys(const struct lease_list_request *request)
+{
+	return request->limit < LEASE_SCAN_KEYS ? request->limit : LEASE_SCAN_KEYS;
+}
+
 size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, char ret_bytes[LEASE_COMMAND_MAX])
 {
 	char key[KEY_MAX], pattern[PATTERN_MAX];
@@ -161,7 +166,7 @@ size_t lease_command_scan(const struct options *options, const struct lease_list
 	add_text(&command, "MATCH");
 	add(&command, pattern, pattern_write(key, key_len, pattern));
 	add_text(&command, "COUNT");
-	add_number(&command, request->limit);
+	add_number(&command, lease_scan_keys(request));
 	add_text(&command, "TYPE");
 	add_text(&command, "string");
 	return command.len;

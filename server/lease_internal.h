@@ -71,6 +71,13 @@ struct lease_ref {
 	char token[LEASE_TOKEN_LEN]; /* of that attempt */
 };
 
+/* A listing under way. */
+enum { LEASE_LISTINGS = 2 };
+struct lease_list_slot {
+	struct lease_listing *listing; /* NULL: free */
+	uv_timer_t timer;              /* for the answer to its SCAN */
+};
+
 struct leases {
 	uv_loop_t *loop;
 	const struct options *options;
@@ -79,7 +86,8 @@ struct leases {
 	struct lease_op *spare, *all;
 	struct lease_ref *spare_refs;
 	struct lease_op *done_first, *done_last;
-	struct lease_listing *new_listings;
+	struct lease_listing *list_first, *list_last; /* listings that have not begun, in the order in which they came */
+	struct lease_list_slot list_slots[LEASE_LISTINGS];
 	bool list_answered; /* since the last pump: the HTTP side has something to write */
 	struct lease_lines *lines;
 	size_t waiting; /* operations whose answer somebody waits for */
@@ -105,7 +113,10 @@ void lease_place_write(const struct leases *leases, uint64_t arrival, uint64_t w
 size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, char *ret_bytes, size_t size);
 /* The bucket of a resource, 0 … LEASE_BUCKETS−1: the same on every redlockd. */
 unsigned lease_command_bucket(const char *resource, size_t len);
-/* SCAN cursor MATCH {prefix}{resource prefix}* COUNT count TYPE string. */
+/* How many keys one SCAN of a listing looks at: a master does nothing else meanwhile, about 50 µs. */
+enum { LEASE_SCAN_KEYS = 100 };
+unsigned lease_scan_keys(const struct lease_list_request *request);
+/* SCAN cursor MATCH {prefix}{resource prefix}* COUNT keys TYPE string. */
 size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, char ret_bytes[LEASE_COMMAND_MAX]);
 
 /* lease.c: an operation of its own, or a spare one; NULL where memory is short. */
@@ -143,8 +154,11 @@ bool lease_op_seen_on(const struct lease_op *op, uint16_t masters);
 struct lease_op *lease_force_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg);
 void lease_force_cancel(struct lease_op *op);
 
-/* lease_list.c: begins what lease_list() took in since the last call; true if there was any. */
+/* lease_list.c: begins what lease_list() took in, as far as it may; true if there was any. */
 bool lease_list_begin_new(struct leases *leases);
+bool lease_list_init(struct leases *leases);
+/* When all that was under way has ended. */
+void lease_list_close(struct leases *leases);
 
 /* lease_answer.c: pure. */
 uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN]);

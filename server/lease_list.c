@@ -6,7 +6,11 @@
  *
  *     scanned.master.position.skip     hex set of masters done · master under way · its SCAN cursor · keys of that step done
  *
- * As with SCAN itself, what is held all the time of the walk is listed; what comes or goes meanwhile may or may not be. */
+ * As with SCAN itself, what is held all the time of the walk is listed; what comes or goes meanwhile may or may not be.
+ *
+ * A listing must not keep masters and the loop from leases: of each worker LEASE_LISTINGS are under way, each in a slot, and has one SCAN of
+ * LEASE_SCAN_KEYS keys, or INSPECTIONS_AT_ONCE inspections, at a time. The others wait in the order in which they came, without memory for a page.
+ * So that a master which hangs keeps no slot for long, a SCAN has a deadline: its answer is then nobody's (`struct listing_scan`). */
 #include <assert.h>
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -15,7 +19,12 @@
 
 #include "lease_internal.h"
 
-enum { SCANS_PER_PAGE = 50, INSPECTIONS_AT_ONCE = 32 };
+enum {
+	INSPECTIONS_AT_ONCE = 16,
+	LOOKS_PER_LOCK = 50, /* keys that a page may look at for each lock that it may hold: a prefix that is hardly used must not walk over all keys */
+	SCANS_MIN = 50,
+	SCAN_MS_MIN = 1000 /* for its answer: also after a stall of our own */
+};
 
 struct position {
 	uint16_t scanned;
@@ -25,8 +34,10 @@ struct position {
 };
 
 struct lease_listing {
-	struct lease_listing *next_new; /* in the list of those that have not begun */
+	struct lease_listing *queue_next; /* of those that have not begun */
 	struct leases *leases;
+	struct lease_list_slot *slot; /* NULL: it has not begun */
+	struct listing_scan *scan;    /* under way, or NULL */
 	struct lease_list_request request;
 	lease_list_done_fn *done; /* NULL: nobody waits */
 	void *arg;
@@ -35,11 +46,11 @@ struct lease_listing {
 	bool last;            /* there is no next page */
 	bool failed;          /* a lock was found of which too few masters could tell: the page would lack it */
 	uint16_t passed_over; /* masters that could not be scanned, in this page */
-	unsigned scans;
+	unsigned scans, scans_max;
 	size_t awaited;   /* inspections under way */
 	size_t inspected; /* items whose inspection was begun */
 	size_t count;
-	struct lease_state *states; /* LEASE_LIST_MAX at most: request.limit */
+	struct lease_state *states; /* request.limit of them, and as many items; NULL until it begins */
 	struct listing_item {
 		struct lease_listing *listing;
 		struct lease_op *op;
@@ -47,6 +58,11 @@ struct lease_listing {
 		bool listed;
 	} *items;
 	size_t item_count;
+};
+
+/* One SCAN under way. */
+struct listing_scan {
+	struct lease_listing *listing; /* NULL: too late, nobody waits for it any more */
 };
 
 static void scan(struct lease_listing *listing);
@@ -108,6 +124,7 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 	if (listing->done)
 		listing->done(listing->arg, &answer);
 	listing->leases->list_answered = true;
+	listing->slot->listing = NULL;
 	listing_free(listing);
 }
 
@@ -129,7 +146,7 @@ static void gather(struct lease_listing *listing)
 		finish(listing, LEASE_NO_QUORUM);
 		return;
 	}
-	if (room(listing) > 0 && !listing->last && listing->done && listing->scans < SCANS_PER_PAGE) {
+	if (room(listing) > 0 && !listing->last && listing->done && listing->scans < listing->scans_max) {
 		listing->at = listing->next;
 		scan(listing);
 		return;
@@ -243,7 +260,13 @@ static void pass_over(struct lease_listing *listing)
 
 static void on_scanned(void *arg, const struct redisReply *reply)
 {
-	struct lease_listing *listing = arg;
+	struct listing_scan *under_way = arg;
+	struct lease_listing *listing = under_way->listing;
+	free(under_way);
+	if (!listing)
+		return;
+	listing->scan = NULL;
+	uv_timer_stop(&listing->slot->timer);
 	bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_STRING &&
 		    reply->element[1]->type == REDIS_REPLY_ARRAY;
 	if (good)
@@ -252,15 +275,37 @@ static void on_scanned(void *arg, const struct redisReply *reply)
 		pass_over(listing);
 }
 
+static void on_scan_late(uv_timer_t *timer)
+{
+	struct lease_list_slot *slot = timer->data;
+	struct lease_listing *listing = slot->listing;
+	assert(listing && listing->scan);
+	listing->scan->listing = NULL;
+	listing->scan = NULL;
+	pass_over(listing);
+}
+
+static uint64_t scan_time_ms(const struct leases *leases)
+{
+	uint64_t time_ms = UINT64_C(4) * leases->options->master_timeout_ms;
+	return time_ms > SCAN_MS_MIN ? time_ms : SCAN_MS_MIN;
+}
+
 static void scan(struct lease_listing *listing)
 {
 	struct leases *leases = listing->leases;
 	char command[LEASE_COMMAND_MAX];
 	listing->scans++;
 	size_t len = lease_command_scan(leases->options, &listing->request, listing->at.cursor, command);
-	enum master_sent sent = masters_send_raw(leases->masters, listing->at.master, command, len, on_scanned, listing);
-	if (sent != MASTER_SENT)
-		pass_over(listing);
+	struct listing_scan *under_way = malloc(sizeof *under_way);
+	if (under_way && masters_send_raw(leases->masters, listing->at.master, command, len, on_scanned, under_way) == MASTER_SENT) {
+		under_way->listing = listing;
+		listing->scan = under_way;
+		uv_timer_start(&listing->slot->timer, on_scan_late, scan_time_ms(leases), 0);
+		return;
+	}
+	free(under_way);
+	pass_over(listing);
 }
 
 struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request, lease_list_done_fn *done, void *arg)
@@ -269,30 +314,53 @@ struct lease_listing *lease_list(struct leases *leases, const struct lease_list_
 	struct lease_listing *listing = calloc(1, sizeof *listing);
 	if (!listing)
 		return NULL;
-	listing->states = calloc(request->limit, sizeof *listing->states);
-	listing->items = calloc(request->limit, sizeof *listing->items);
-	if (!listing->states || !listing->items) {
-		listing_free(listing);
-		return NULL;
-	}
 	listing->leases = leases;
 	listing->request = *request;
 	listing->done = done;
 	listing->arg = arg;
 	bool good = !request->cursor[0] || position_parse(request->cursor, masters_count(leases->masters), &listing->at);
 	assert(good);
-	listing->next_new = leases->new_listings;
-	leases->new_listings = listing;
+	unsigned scans = (unsigned)request->limit * LOOKS_PER_LOCK / lease_scan_keys(request);
+	listing->scans_max = scans > SCANS_MIN ? scans : SCANS_MIN;
+	*(leases->list_last ? &leases->list_last->queue_next : &leases->list_first) = listing;
+	leases->list_last = listing;
 	return listing;
+}
+
+static struct lease_list_slot *find_slot(struct leases *leases)
+{
+	for (size_t i = 0; i < LEASE_LISTINGS; i++)
+		if (!leases->list_slots[i].listing)
+			return &leases->list_slots[i];
+	return NULL;
+}
+
+static void begin(struct lease_listing *listing, struct lease_list_slot *slot)
+{
+	slot->listing = listing;
+	listing->slot = slot;
+	listing->states = calloc(listing->request.limit, sizeof *listing->states);
+	listing->items = calloc(listing->request.limit, sizeof *listing->items);
+	if (listing->states && listing->items)
+		scan(listing);
+	else
+		finish(listing, LEASE_NO_QUORUM); /* memory is short: to be asked again */
 }
 
 bool lease_list_begin_new(struct leases *leases)
 {
-	bool any = leases->new_listings != NULL;
-	while (leases->new_listings) {
-		struct lease_listing *listing = leases->new_listings;
-		leases->new_listings = listing->next_new;
-		scan(listing);
+	bool any = false;
+	struct lease_list_slot *slot;
+	while (leases->list_first && (slot = find_slot(leases))) {
+		struct lease_listing *listing = leases->list_first;
+		leases->list_first = listing->queue_next;
+		if (!leases->list_first)
+			leases->list_last = NULL;
+		any = true;
+		if (listing->done)
+			begin(listing, slot);
+		else
+			listing_free(listing); /* its client left */
 	}
 	return any;
 }
@@ -301,4 +369,22 @@ void lease_list_cancel(struct lease_listing *listing)
 {
 	assert(listing->done);
 	listing->done = NULL;
+}
+
+bool lease_list_init(struct leases *leases)
+{
+	for (size_t i = 0; i < LEASE_LISTINGS; i++) {
+		struct lease_list_slot *slot = &leases->list_slots[i];
+		if (uv_timer_init(leases->loop, &slot->timer) != 0)
+			return false;
+		slot->timer.data = slot;
+	}
+	return true;
+}
+
+void lease_list_close(struct leases *leases)
+{
+	assert(!leases->list_first);
+	for (size_t i = 0; i < LEASE_LISTINGS; i++)
+		uv_close((uv_handle_t *)&leases->list_slots[i].timer, NULL);
 }

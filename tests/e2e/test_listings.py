@@ -1,0 +1,126 @@
+"""Many listings at once (GET /locks): a few of each worker are under way, the others wait for them. What a listing shows: test_leases.py."""
+
+import json
+import select
+
+import pytest
+
+from harness import SLOW, read_response, wait_until
+from proxy import Proxy
+
+KEYS, CROWD = 250, 30
+# What the masters may be asked at a time by one worker: see server/lease_list.c.
+SCANS, INSPECTIONS = 2, 32
+
+
+class Stage:
+    """Three masters behind proxies, with locks of strangers on all of them, and clients that ask for a listing and read its answer later."""
+
+    def __init__(self, lab):
+        self.servers = lab.redises(3)
+        self.proxies = [lab.keep(Proxy(lab.folder, server)) for server in self.servers]
+        self.service = lab.redlockd(self.proxies, "--master-timeout-ms", "10000", "--drain-ms", "1000")
+        self.names = [f"many/{number:03}" for number in range(KEYS)]
+        for server in self.servers:
+            server.pipeline([("SET", name, "somebody-elses") for name in self.names])
+
+    def ask(self, count):
+        """On connections of their own; redlockd has read it all when it has answered some more."""
+        clients = [self.service.connect(60) for _ in range(count)]
+        for plain in clients:
+            plain.sendall(b"GET /locks?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for _ in range(3):
+            assert self.service.curl("GET", "/healthz").status == 200
+        return clients
+
+    def scans(self):
+        return [len(proxy.commands("SCAN")) for proxy in self.proxies]
+
+    def inspections(self):
+        return [sum("many/" in " ".join(command) for command in proxy.commands("EVALSHA")) for proxy in self.proxies]
+
+    def check(self, plain):
+        answer = read_response(plain)
+        assert answer is not None and answer.status == 200, answer
+        page = json.loads(answer.body)
+        assert sorted(lock["resource"] for lock in page["locks"]) == self.names and page["cursor"] is None
+
+
+@pytest.fixture
+def stage(lab):
+    return Stage(lab)
+
+
+def test_few_are_under_way_at_a_time(stage):
+    """The masters see a few SCANs and inspections, however many ask; and everybody gets all there is."""
+    for server in stage.servers[1:]:
+        server.stop()
+    try:
+        clients = stage.ask(CROWD)
+        wait_until(lambda: stage.inspections()[1] > 0, what="inspections that two masters do not answer")
+        for _ in range(3):
+            assert stage.service.curl("GET", "/healthz").status == 200
+        scans, inspections = stage.scans(), stage.inspections()
+    finally:
+        for server in stage.servers[1:]:
+            server.cont()
+    print(scans, inspections)
+    for plain in clients:
+        stage.check(plain)
+        plain.close()
+    assert scans[0] <= SCANS and scans[1:] == [0, 0] and max(inspections) <= INSPECTIONS, (scans, inspections)
+
+
+def test_those_that_left_are_not_served(stage):
+    """Each listing asks the masters the same; whoever left before it was his turn adds nothing."""
+    [plain] = stage.ask(1)
+    stage.check(plain)
+    plain.close()
+    alone = sum(stage.scans())
+    for server in stage.servers[1:]:
+        server.stop()
+    try:
+        clients = stage.ask(CROWD)
+        for plain in clients[2:-5]:
+            plain.close()
+        connected = len(clients[:2] + clients[-5:])
+        wait_until(lambda: stage.service.metrics()["redlockd_http_connections"] <= connected + 1, what="they are noticed")
+    finally:
+        for server in stage.servers[1:]:
+            server.cont()
+    for plain in clients[:2] + clients[-5:]:
+        stage.check(plain)
+        plain.close()
+    # Of those that were under way some may have left, too, with one SCAN done.
+    assert alone * 8 <= sum(stage.scans()) <= alone * 8 + SCANS, (alone, stage.scans())
+
+
+def test_a_scan_that_is_not_answered_stops_nobody(lab):
+    """The reply is lost, the connection stays: the next master is asked after a while, and those who wait get their turn."""
+    servers = lab.redises(3)
+    proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
+    service = lab.redlockd(proxies)
+    service.acquire("there", 60000)
+    proxies[0].swallow = True
+    clients = [service.connect(60) for _ in range(8)]
+    for plain in clients:
+        plain.sendall(b"GET /locks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for plain in clients:
+        assert select.select([plain], [], [], 20 * SLOW)[0], "a listing waits for a reply that never comes"
+        answer = read_response(plain)
+        assert answer.status == 200 and [lock["resource"] for lock in answer.json["locks"]] == ["there"], answer
+        plain.close()
+
+
+def test_the_end_with_listings_under_way(stage):
+    """Those that wait for their turn are ended with redlockd; nothing is left (the sanitizers look)."""
+    stage.servers[0].stop()
+    try:
+        clients = stage.ask(CROWD)
+        for plain in clients[::2]:
+            plain.close()
+        stage.service.stop()
+    finally:
+        stage.servers[0].cont()
+    for plain in clients[1::2]:
+        plain.close()
