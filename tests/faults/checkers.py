@@ -43,12 +43,14 @@ class Lease:
         self.client, self.daemon = event["client"], event["daemon"]
         self.sent, self.received = event["sent"], event["received"]
         self.intervals = [interval_of(event)]
+        self.asked = [event["sent"]]  # for each interval
         self.released = None      # when the first release was sent
         self.fences = {self.fence}  # also those that extensions told
         self.extensions = []
 
     def extend(self, event):
         self.intervals.append(interval_of(event))
+        self.asked.append(event["sent"])
         self.fences.add(event["fence"])
         self.extensions.append(event)
 
@@ -73,6 +75,17 @@ class Lease:
         return (f"{self.resource} fence {self.fence} client {self.client} redlockd {self.daemon}: "
                 f"sent {ms(self.sent)}, received {ms(self.received)}, relied upon {spans}, "
                 f"extended {len(self.extensions)} times, released {released}, token {self.token}")
+
+
+class Job(Lease):
+    """What a command under `redlockctl run` wrote (job.py). It relied on the lock from its first line to its last."""
+
+    def __init__(self, lines):
+        head = lines[0]
+        end = max([line["lives"] for line in lines[1:]], default=head["begin"])
+        super().__init__({**head, "client": f"job {head['job']}", "daemon": None, "sent": head["asked"], "received": head["begin"],
+                          "ttl_ms": 0, "validity_ms": 0, "drift_ms": 0})
+        self.intervals = [(head["begin"], end)]
 
 
 def interval_of(event):

@@ -1,98 +1,23 @@
 """One client process: some threads, each of which takes leases, works under them, and writes down what it saw.
 
-Started with one argument, a JSON object (see main), and ends when its standard input ends. A thread is one client, with a connection
-of its own to each redlockd. It takes a lease as README.md says: it counts from when it sent the request, brings its fence to the
-guarded resource before it reads there, and writes only while its deadline is not over. But for the clients that are paused: some sleep
-past the end of their lease and write then without a look at the clock, some processes stop themselves (SIGSTOP) before they write, and
-are continued by the program that started them. About half of the requests wait in the line (`wait_ms`), and some of those close their
+Started with one argument, a JSON object (see main), and ends when its standard input ends. A thread is one client, with connections
+of its own to each replica over several ways (client_connection.py). Each request goes over any of them, so most leases are extended and
+released over another connection, and through another replica, than they were acquired on. A client takes a lease as README.md says: it
+counts from when it sent the request, brings its fence to the guarded resource before it reads there, and writes only while its deadline is
+not over. Except for the clients that are paused: some sleep past the end of their lease and write then without a look at the clock, some
+processes stop themselves (SIGSTOP) before they write, and are continued by the program that started them. About half of the requests wait in the line (`wait_ms`), and some of those close their
 connection while they do. The history is one line of JSON for each answer or each failure to get one (checkers.py says what is in it).
 """
 
-import http.client
 import json
 import os
 import random
-import select
 import signal
 import socket
 import sys
 import threading
-import time
 
-HTTP_TIMEOUT_S = 3.0
-
-
-def now_us():
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP, kept alive, over a Unix socket."""
-
-    def __init__(self, path):
-        super().__init__("localhost", timeout=HTTP_TIMEOUT_S)
-        self.path = path
-
-    def set_patience(self, seconds):
-        self.timeout = seconds
-        if self.sock:
-            self.sock.settimeout(seconds)
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
-class History:
-    """The file that all threads of a process write to."""
-
-    def __init__(self, path):
-        self.file = open(path, "a", encoding="utf-8", buffering=1)  # pylint: disable=consider-using-with
-        self.lock = threading.Lock()
-
-    def write(self, event):
-        with self.lock:
-            self.file.write(json.dumps(event) + "\n")
-
-
-class Left(Exception):
-    """The client has closed its connection while it waited."""
-
-
-class Service:
-    """All redlockd, as one client sees them."""
-
-    def __init__(self, name, paths, history):
-        self.name, self.history = name, history
-        self.connections = [UnixConnection(path) for path in paths]
-
-    def call(self, kind, daemon, method, path, resource, body, stays_s=None):
-        """Makes a request and writes down what came of it; returns the event. `stays_s`: if there is no answer by then the client leaves."""
-        event = {"kind": kind, "client": self.name, "daemon": daemon, "resource": resource, "token": body.get("token"), "sent": now_us(),
-                 "wait_ms": body.get("wait_ms", 0)}
-        connection = self.connections[daemon]
-        connection.set_patience(event["wait_ms"] / 1000 + HTTP_TIMEOUT_S)
-        try:
-            connection.request(method, path, json.dumps(body))
-            if stays_s is not None and not select.select([connection.sock], [], [], stays_s)[0]:
-                raise Left
-            answer = connection.getresponse()
-            content = answer.read()
-            event["received"] = now_us()
-            event["status"] = answer.status
-            self._note(event, json.loads(content) if content else {})
-        except (OSError, http.client.HTTPException, Left) as error:
-            connection.close()
-            event.update(received=now_us(), status=None, code=type(error).__name__)
-        self.history.write(event)
-        return event
-
-    @staticmethod
-    def _note(event, content):
-        lease, refusal = ("token", "fence", "ttl_ms", "validity_ms", "drift_ms", "waited_ms"), ("code", "retry_after_ms", "waited_ms")
-        members = lease if event["status"] in (200, 201) else refusal
-        event.update({name: content[name] for name in members if name in content})
+from client_connection import AFTERS, HTTP_TIMEOUT_S, History, Service, now_us
 
 
 class Guarded:
@@ -115,11 +40,14 @@ class Client(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.random = random.Random(f"{settings['seed']} {name}")
         self.settings, self.ending = settings, ending
-        self.service = Service(name, settings["daemons"], history)
+        first, *others = settings["ways"]
+        self.ways = [first, *self.random.sample(others, min(2, len(others)))]
+        self.service = Service(name, self.ways, history)
         self.guarded = Guarded(settings["guarded"])
 
     def run(self):
         while not self.ending.is_set():
+            self.service.end_idle()
             lease = self.acquire()
             if lease["status"] == 201:
                 self.use(lease)
@@ -128,22 +56,30 @@ class Client(threading.Thread):
                 self.pause(min(lease["retry_after_ms"] / 1000, 0.5))  # to the moment at which the holder's lease runs out
             else:
                 self.pause(self.random.uniform(0.03, 0.2))
+        self.service.end_idle(everything=True)
 
     def pause(self, seconds):
         self.ending.wait(max(0.0, seconds))
 
     def any_daemon(self):
-        return self.random.randrange(len(self.settings["daemons"]))
+        return self.random.randrange(len(self.settings["max_ttl_ms"]))
+
+    def any_ttl_ms(self, daemon, short=0.0):
+        """Within what this replica allows."""
+        shortest, longest = self.settings["ttl_ms"]
+        longest = 3 * shortest if self.random.random() < short else longest
+        return min(self.random.randint(shortest, longest), self.settings["max_ttl_ms"][daemon])
 
     def acquire(self):
-        resource = f"r/{self.random.randrange(self.settings['resources'])}"
-        shortest, longest = self.settings["ttl_ms"]
-        ttl_ms = self.random.randint(shortest, 3 * shortest) if self.random.random() < 0.5 else self.random.randint(shortest, longest)
-        body, stays_s = {"resource": resource, "ttl_ms": ttl_ms}, None
+        resource, daemon = f"r/{self.random.randrange(self.settings['resources'])}", self.any_daemon()
+        after = self.random.choices(list(AFTERS), list(AFTERS.values()))[0]
+        is_idle = after == "idle"  # long enough that an idle timeout of a second ends before it
+        body, stays_s = {"resource": resource, "ttl_ms": self.settings["max_ttl_ms"][daemon] if is_idle else self.any_ttl_ms(daemon, 0.5)}, None
         if self.random.random() < 0.5:
             body["wait_ms"] = self.random.randint(*self.settings["wait_ms"])
             stays_s = self.random.random() * body["wait_ms"] / 1000 if self.random.random() < 0.25 else None
-        return self.service.call("acquire", self.any_daemon(), "POST", "/locks", resource, body, stays_s)
+        return self.service.call("acquire", self.random.choice(self.ways), daemon, "POST", "/locks", body, stays_s, after,
+                                 self.random.random() < 0.5)
 
     def use(self, lease):
         """The deadline is the client's own, by the rule of the README: from when it sent the request, and, after a wait, from then on plus 0.99
@@ -154,7 +90,9 @@ class Client(threading.Thread):
         if now_us() >= deadline:
             return
         entered = self.guarded.call("enter", lease)
-        quick = self.random.random() < 0.5
+        quick = lease["after"] == "keep" and self.random.random() < 0.5
+        if lease["after"] == "idle":
+            self.pause(self.random.uniform(0.4, 0.9) * (deadline - now_us()) / 1e6)
         for _ in range(0 if quick else self.random.choice((0, 0, 1, 3))):
             self.wait_part(deadline)
             deadline = self.extend(lease, deadline)
@@ -171,8 +109,9 @@ class Client(threading.Thread):
 
     def ask_for_more(self, lease, deadline):
         """Returns the new deadline, which is the old one if the extension failed."""
-        body = {"token": lease["token"], "ttl_ms": self.random.randint(*self.settings["ttl_ms"])}
-        answer = self.service.call("extend", self.any_daemon(), "PUT", "/locks/" + lease["resource"], lease["resource"], body)
+        daemon = self.any_daemon()
+        body = {"token": lease["token"], "ttl_ms": self.any_ttl_ms(daemon)}
+        answer = self.service.call("extend", self.random.choice(self.ways), daemon, "PUT", "/locks/" + lease["resource"], body)
         return max(deadline, answer["sent"] + answer["validity_ms"] * 1000) if answer["status"] == 200 else deadline
 
     def work(self, lease, deadline, value, quick):
@@ -195,15 +134,15 @@ class Client(threading.Thread):
             self.pause((deadline - now_us()) / 1e6)
 
     def release(self, lease):
-        resource = lease["resource"]
-        self.service.call("release", self.any_daemon(), "DELETE", "/locks/" + resource, resource, {"token": lease["token"]})
+        body = {"token": lease["token"]}
+        self.service.call("release", self.random.choice(self.ways), self.any_daemon(), "DELETE", "/locks/" + lease["resource"], body)
 
 
 def main():
-    """Settings: name, seed, threads, daemons (paths), resources (how many), ttl_ms and wait_ms (shortest, longest), guarded (path),
-    history (path), stops_itself."""
+    """Settings: name, seed, threads, ways (client_connection.py), max_ttl_ms (of each replica), resources (how many), ttl_ms and wait_ms
+    (shortest, longest), guarded (path), history (path), stops_itself."""
     settings = json.loads(sys.argv[1])
-    ending, history = threading.Event(), History(settings["history"])
+    ending, history = threading.Event(), History(settings["history"], threading.Lock())
     clients = [Client(f"{settings['name']}.{i}", settings, history, ending) for i in range(settings["threads"])]
     for client in clients:
         client.start()

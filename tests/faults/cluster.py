@@ -1,4 +1,4 @@
-"""The processes of a run: redis-servers, the network between, redlockd, the guarded resource, clients. All in one folder.
+"""The processes of a run: redis-servers, the network between, redlockd, proxies, the guarded resource, clients, jobs. All in one folder.
 
 Everything is started by the main thread, since the kernel kills what was started when the *thread* that started it ends
 (DIES_WITH_US), and is ended by its pid. Nothing here decides anything: see nemesis.py. What a class cannot do because its process is
@@ -15,15 +15,17 @@ import subprocess
 import sys
 import time
 
+import deployment
 import harness
 import redis_clock
 
 HERE = pathlib.Path(__file__).resolve().parent
-MASTERS, DAEMONS = 5, 3
+MASTERS, DAEMONS = 5, deployment.REPLICAS
 AOF = {0, 1, 3}  # these masters keep an append-only file, fsync at every write; the others keep nothing
 AOF_OPTIONS = ("--appendonly", "yes", "--appendfsync", "always")
 TTL_MS = (100, 1500)
 WAIT_MS = (30, 2500)
+LONG_TTL_MS = 6000  # what one replica allows in the end, see restarts.py
 MASTER_TIMEOUT_MS = 100
 RESOURCES = 8
 SECOND = 1_000_000  # all times are microseconds where nothing else is said
@@ -33,9 +35,9 @@ def now_us():
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
-def bar_ms():
+def bar_ms(ttl_ms=TTL_MS[1]):
     """How long a master is barred: the longest lease, its drift, 2 s."""
-    return TTL_MS[1] * 1.01 + 2 + 2000
+    return ttl_ms * 1.01 + 2 + 2000
 
 
 def start(command, **how):
@@ -127,23 +129,33 @@ class Network:
 
 
 class Daemon(Stoppable):
-    """A redlockd. Each life has a log of its own; the address stays."""
+    """A redlockd. Each life has a log of its own; the addresses stay."""
 
-    def __init__(self, folder, number, network, options, clock):
-        self.folder, self.number, self.clock = folder, number, clock
+    def __init__(self, number, network, cluster, clock):
+        self.folder, self.number, self.clock = cluster.folder, number, clock
         self.name = f"redlockd {number}"
-        self.address = os.path.join(folder, f"d{number}")
+        self.address = cluster.ways.addresses["unix"][number]
         masters = ",".join("unix:" + network.path((number, master)) for master in range(MASTERS))
-        self.command = [harness.BINARY, "--listen", "unix:" + self.address, "--masters", masters, "--min-ttl-ms", str(TTL_MS[0]),
-                        "--default-ttl-ms", str(TTL_MS[1]), "--max-ttl-ms", str(TTL_MS[1]), "--master-timeout-ms",
-                        str(round(MASTER_TIMEOUT_MS * harness.SLOW)), "--workers", str(1 + number % 2), *options]
+        self.command = [harness.BINARY, *cluster.ways.options(number), "--masters", masters, "--min-ttl-ms", str(TTL_MS[0]),
+                        "--default-ttl-ms", str(deployment.NARROW_MAX_TTL_MS), "--master-timeout-ms",
+                        str(round(MASTER_TIMEOUT_MS * harness.SLOW)), *cluster.options]
+        self.options = dict(cluster.shape.options[number])
         self.logs, self.process = [], None
 
     def start(self, *options):
         self.logs.append(os.path.join(self.folder, f"log{self.number}.{len(self.logs)}"))
         environment = harness.clean_environment(self.clock.environment() if self.clock else None)
+        shaped = [word for name, value in self.options.items() for word in (f"--{name}", str(value))]
         with open(self.logs[-1], "wb") as log:
-            self.process = start([*self.command, *options], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = start([*self.command, *shaped, *options], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def begin_to_end(self):
+        """As an operator does; see has_ended()."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def drain_s(self):
+        """How long it may take to end after SIGTERM."""
+        return (1 + self.options["drain-ms"] / 1000 + 5) * harness.SLOW
 
     def kill(self):
         harness.end_process(self.process)
@@ -151,7 +163,7 @@ class Daemon(Stoppable):
     def call(self, method, path, body=None, timeout=5.0):
         """One request; None where there is no answer."""
         try:
-            with harness.connect_to("unix:" + self.address, timeout) as plain:
+            with harness.connect_to(self.address, timeout) as plain:
                 data = b"" if body is None else json.dumps(body).encode()
                 head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
                 plain.sendall(head.encode() + data)
@@ -163,9 +175,9 @@ class Daemon(Stoppable):
         """Ends it as an operator would; returns what was wrong about that, or None."""
         if self.process.poll() is not None:
             return f"{self.name} had ended with {self.process.returncode} by itself"
-        self.process.send_signal(signal.SIGTERM)
+        self.begin_to_end()
         try:
-            self.process.wait(15 * harness.SLOW)
+            self.process.wait(self.drain_s())
         except subprocess.TimeoutExpired:
             self.kill()
             return f"{self.name} does not end on SIGTERM"
@@ -175,11 +187,11 @@ class Daemon(Stoppable):
 class ClientProcess(Stoppable):
     """See client.py."""
 
-    def __init__(self, folder, name, threads, seed, daemons, guarded):
+    def __init__(self, cluster, name, threads):
         self.name, self.threads = f"clients {name}", threads
-        self.history = os.path.join(folder, f"history.{name}")
-        settings = {"name": name, "seed": seed, "threads": threads, "daemons": [daemon.address for daemon in daemons],
-                    "resources": RESOURCES, "ttl_ms": TTL_MS, "wait_ms": WAIT_MS, "guarded": guarded, "history": self.history,
+        self.history = os.path.join(cluster.folder, f"history.{name}")
+        settings = {"name": name, "seed": cluster.seed, "threads": threads, "ways": cluster.ways.ways, "max_ttl_ms": cluster.shape.max_ttl_ms,
+                    "resources": RESOURCES, "ttl_ms": TTL_MS, "wait_ms": WAIT_MS, "guarded": cluster.guarded_path, "history": self.history,
                     "stops_itself": threads == 1}
         self.process = start_python("client.py", json.dumps(settings), stdin=subprocess.PIPE)
 
@@ -191,12 +203,33 @@ class ClientProcess(Stoppable):
         return self.process.poll() is not None
 
 
+class Jobs:
+    """See jobs.py. They use the replicas that allow the longest lease: another one would refuse to extend it."""
+
+    name = "jobs"
+
+    def __init__(self, cluster, threads):
+        self.folder = os.path.join(cluster.folder, "jobs")
+        os.mkdir(self.folder)
+        wide = [number for number in range(DAEMONS) if number != cluster.shape.narrow]
+        servers = {way: [cluster.ways.url(way, number) for number in wide] for way in ("tcp", "tls", "unix", "nginx", "haproxy-never")}
+        settings = {"seed": cluster.seed, "threads": threads, "redlockctl": os.path.join(os.path.dirname(harness.BINARY), "redlockctl"),
+                    "servers": servers, "ca": cluster.ways.ca, "resources": RESOURCES, "ttl_ms": TTL_MS[1], "wait_ms": WAIT_MS[1], "folder": self.folder}
+        self.process = start_python("jobs.py", json.dumps(settings), stdin=subprocess.PIPE)
+
+    def read(self):
+        """The lines of each job, and how each redlockctl ended."""
+        paths = sorted(pathlib.Path(self.folder).glob("job.*"))
+        return [lines for lines in map(read_lines, paths) if lines], read_lines(os.path.join(self.folder, "ends.jsonl"))
+
+
 class Cluster:
-    """All of them."""
+    """All of them. `options`: for every redlockd."""
 
     def __init__(self, folder, seed, options):
-        self.folder = folder
-        self.everything = []
+        self.folder, self.seed, self.options = folder, seed, options
+        self.everything, self.clients, self.jobs = [], [], None
+        self.shape, self.ways = deployment.Shape(seed, TTL_MS[1]), deployment.Ways(folder)
         library = redis_clock.build(folder)
         self.masters = [self.keep(Master(folder, number, library)) for number in range(MASTERS)]
         for master in self.masters:
@@ -206,10 +239,12 @@ class Cluster:
         self.daemons = []
         for number in range(DAEMONS):
             clock = redis_clock.RedisClock(folder, library) if clocked else None
-            self.daemons.append(self.keep(Daemon(folder, number, self.network, options, clock)))
+            self.daemons.append(self.keep(Daemon(number, self.network, self, clock)))
+        self.proxies = [self.keep(proxy) for proxy in deployment.start_proxies(self.ways)]
         self.guarded_path, self.journal = os.path.join(folder, "g"), os.path.join(folder, "journal")
         self.guarded = start_python("guarded.py", self.guarded_path, self.journal, stdin=subprocess.PIPE)
-        self.clients, self.seed = [], seed
+        self.looks, self.long_history = os.path.join(folder, "looks"), os.path.join(folder, "history.long")
+        self.witness = start_python("witness.py", json.dumps([master.redis.path for master in self.masters]), self.looks, stdin=subprocess.PIPE)
 
     def keep(self, thing):
         self.everything.append(thing)
@@ -221,25 +256,29 @@ class Cluster:
         for daemon in self.daemons:
             harness.wait_until(lambda one=daemon: is_ready(one), bar_ms() / 1000 + 20, f"{daemon.name} ready")
 
-    def start_clients(self, counts):
-        """A process for each of `counts`, with as many threads."""
+    def start_clients(self, counts, jobs):
+        """A process for each of `counts`, with as many threads, and so many threads that run jobs."""
         harness.wait_until(lambda: os.path.exists(self.guarded_path), what="the guarded resource")
         for number, threads in enumerate(counts):
-            self.clients.append(self.keep(ClientProcess(self.folder, f"c{number}", threads, self.seed, self.daemons, self.guarded_path)))
+            self.clients.append(self.keep(ClientProcess(self, f"c{number}", threads)))
+        self.jobs = self.keep(Jobs(self, jobs))
 
     def end_clients(self):
+        self.jobs.process.stdin.close()
         for client in self.clients:
             client.begin_to_end()
         for client in self.clients:
             harness.wait_until(lambda one=client: one.has_ended(), 60, f"the end of {client.name}")
-        self.guarded.stdin.close()  # it writes its journal out
-        self.guarded.wait(20 * harness.SLOW)
+        for process in (self.jobs.process, self.guarded, self.witness):
+            process.stdin.close()  # it writes out what it has
+            process.wait(60 * harness.SLOW)
 
     def kill_all(self):
         for thing in self.everything:
             if thing.process:
                 harness.end_process(thing.process)
         harness.end_process(self.guarded)
+        harness.end_process(self.witness)
 
 
 def is_ready(daemon):

@@ -52,7 +52,7 @@ def _excuse_clock(overlap, jump, later):
         if fault["kind"] == "clock" and fault["target"] == jump["target"] and fault["to_ms"] < fault["from_ms"]:
             return f"the clock of {jump['target']} went forward by {by_ms} ms and came back"
     daemon = f"redlockd {overlap.second.daemon}"
-    started = any(fault["kind"] == "redlockd killed" and fault["target"] == daemon and fault["what"] == "over" and
+    started = any(fault["kind"] in ("redlockd killed", "redlockd restarted") and fault["target"] == daemon and fault["what"] == "over" and
                   fault["at"] <= overlap.second.received for fault in later)
     if started and overlap.second.received - jump["at"] < FOUND_US:
         return f"the clock of {jump['target']} went forward by {by_ms} ms while {daemon} was starting"

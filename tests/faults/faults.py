@@ -1,12 +1,18 @@
-"""Real faults: five redis-servers, three redlockd and 32 clients, of which a seeded nemesis kills, stops, cuts off, flushes and
-misleads whatever it can; then two checkers over the whole history, and one over what a guarded resource took.
-`./dev faults --seconds S [--seed X]`.
+"""Real faults: five redis-servers, three redlockd, nginx and HAProxy, 32 clients and some jobs under `redlockctl run`; a seeded nemesis kills,
+stops, restarts, cuts off, flushes and misleads whatever it can; then checkers over the whole history, over what lay on the
+masters, and over what a guarded resource took. `./dev faults --seconds S [--seed X]`.
 
-    faults.py       this file: a run from its beginning to its end, and the report
-    cluster.py      the processes       network.py   proxies between redlockd and masters      guarded.py   the guarded resource
-    client.py       who takes leases    nemesis.py   who does harm                             observer.py  what redlockd says of itself
-    traps.py        harm in several steps that aims at one part of the restart guard                 waiting.py   the lines of those who wait
-    checkers.py     what must be true of a history (test_checkers.py: histories made by hand)  excuses.py   what may explain an exception
+    faults.py      a run from its beginning to its end           report.py       figures and findings
+    cluster.py     the processes                                 deployment.py   options of the replicas, ways to them, proxies
+    network.py     proxies between redlockd and masters          guarded.py      the guarded resource
+    client.py      who takes leases                              client_connection.py  and over which connections
+    jobs.py        runs redlockctl, job.py: its command          witness.py      whose token lies on the masters
+    nemesis.py     who does harm                                 traps.py        harm in several steps
+    restarts.py    redlockd in turn; the loss of everything      observer.py     what redlockd says of itself
+    waiting.py     the lines of those who wait                   excuses.py      what may explain an exception
+    checkers.py    what must be true of a history                losses.py       leases that were lost early
+
+test_checkers.py and test_losses.py try the checkers on histories made by hand. The same seed draws the same deployment, faults and clients.
 
 The last line is "N passed, N failed", the exit status 1 if anything failed. A failed check prints what it found with the faults around
 it, and the folder with all logs and histories stays. --plant guard-off runs redlockd without its restart guard and wipes masters:
@@ -14,6 +20,7 @@ then the checkers must find overlaps, and the run fails if they do not.
 """
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -25,6 +32,7 @@ import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "e2e"))
 
 CLIENTS = (1,) * 8 + (6,) * 4  # threads in each client process
+JOBS = 3                       # how many at once
 
 
 def parse_arguments():
@@ -62,20 +70,23 @@ class Run:
     def play(self):
         """Faults, then peace; then everything must be free again, and whoever waits must be called."""
         self.cluster.start_daemons(*(() if self.planted else ("--bootstrap",)))
-        self.cluster.start_clients(CLIENTS)
+        self.cluster.start_clients(CLIENTS, JOBS)
         self.observer.start()
         self.nemesis.run(self.given.seconds)
         self.cluster.end_clients()
         largest_jump_s = 5  # back; a lock that nobody releases lasts longer by as much
-        patience_s = (self.parts.bar_ms() / 1000 + largest_jump_s + 5) * self.parts.harness.SLOW
+        patience_s = (self.parts.bar_ms(self.parts.LONG_TTL_MS) / 1000 + largest_jump_s + 5) * self.parts.harness.SLOW
         self.left = self.waiting.what_is_left(self.cluster)
         self.stuck = self.observing.can_all_be_taken(self.cluster, patience_s)
         self.deaf = self.waiting.who_is_not_called(self.cluster, patience_s)
         self.observer.end()
-        self.ends = [wrong for wrong in (daemon.end() for daemon in self.cluster.daemons) if wrong]
+        with open(os.path.join(self.folder, "faults"), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(fault) + "\n" for fault in self.nemesis.log)
+        self.ends = [*self.nemesis.slow_ends, *(wrong for wrong in (daemon.end() for daemon in self.cluster.daemons) if wrong)]
 
     def history(self):
-        return [event for client in self.cluster.clients for event in self.parts.read_lines(client.history)]
+        paths = [client.history for client in self.cluster.clients] + [self.cluster.long_history]
+        return [event for path in paths if os.path.exists(path) for event in self.parts.read_lines(path)]
 
 
 def main():

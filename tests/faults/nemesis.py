@@ -10,6 +10,8 @@ before them are in traps.py.
 
 Clocks of masters are not moved back by more than a few seconds: a lock that nobody releases lasts longer there by as much, and the
 run must see that all locks can be taken again. What went far ahead stays there until the server is restarted empty.
+
+Beside all that redlockd are restarted in turn again and again, and in the end everything is forgotten at once: restarts.py.
 """
 
 import collections
@@ -18,6 +20,7 @@ import random
 import time
 
 import cluster as parts
+import restarts
 import traps
 
 Wound = collections.namedtuple("Wound", "due kind target heal")
@@ -25,7 +28,7 @@ Wound = collections.namedtuple("Wound", "due kind target heal")
 SECOND = parts.SECOND
 
 
-class Nemesis(traps.Traps):
+class Nemesis(traps.Traps, restarts.Restarts):
     def __init__(self, cluster, seed):
         self.cluster, self.random = cluster, random.Random(f"nemesis {seed}")
         self.log, self.counts = [], collections.Counter()
@@ -36,27 +39,38 @@ class Nemesis(traps.Traps):
         self.limit = 2
         self.trap = None                        # a trap that waits until all is well: nothing else strikes
         self.quiet_until = 0                    # nothing else strikes
+        self.is_deployed = True                 # redlockd are restarted
         self.kinds = {self.kill_master: 14, self.stop_master: 8, self.flush: 6, self.evict: 7, self.move_clock: 12, self.hurt_network: 22,
-                      self.kill_daemon: 7, self.stop_daemon: 6, self.move_daemon_clock: 3 if cluster.daemons[0].clock else 0,
+                      self.kill_daemon: 7, self.stop_daemon: 6, self.restart_one: 4, self.move_daemon_clock: 3 if cluster.daemons[0].clock else 0,
                       self.stop_client: 10, self.deafen: 4, self.forget_waiters: 4, self.storm: 2, self.ambush: 9, self.forget_fences: 2}
 
     # ---- the course of a run ----
 
     def run(self, seconds):
         """Strikes and heals until the time is over; then heals everything."""
-        end = parts.now_us() + seconds * SECOND
-        strike_at = look_at = parts.now_us()
+        begin = parts.now_us()
+        end = begin + seconds * SECOND
+        if self.is_deployed:
+            end -= min(0.3 * seconds, restarts.LOSS_S + 6) * SECOND
+        self.roll_at = begin + self.seconds(1, 3)
+        strike_at = look_at = begin
         while parts.now_us() < end:
             now = parts.now_us()
             if now >= look_at:
                 self.look_after()
+                if self.is_deployed:
+                    self.go_on_rolling()
                 look_at = now + SECOND // 10
             self.heal_until(now)
             if now >= strike_at:
                 self.strike()
                 strike_at = now + self.seconds(0.1, 1.2)
             time.sleep(0.01)
+        self.finish_restart()
         self.heal_all()
+        if self.is_deployed:
+            self.lose_everything()
+            self.heal_all()
 
     def strike(self):
         """One fault; or none where nothing is there to be hurt: the next strike comes soon."""
@@ -89,7 +103,8 @@ class Nemesis(traps.Traps):
             if client.name not in self.busy and client.state() == "T":
                 self.counts["client stopped in its work"] += 1
                 self.wound("client stopped in its work", client.name, self.seconds(0.05, 2.2 * parts.TTL_MS[1] / 1000), client.cont)
-        for thing in (*self.cluster.daemons, *self.cluster.masters, *self.cluster.clients, self.cluster.network):
+        cluster = self.cluster
+        for thing in (*cluster.daemons, *cluster.masters, *cluster.clients, *cluster.proxies, cluster.jobs, cluster.network):
             name = getattr(thing, "name", "network")
             if name not in self.busy and thing.process.poll() is not None and name not in self.crashes:
                 self.crashes.append(name)
@@ -316,7 +331,7 @@ class WipingNemesis(Nemesis):
 
     def __init__(self, cluster, seed):
         super().__init__(cluster, seed)
-        self.kinds = {self.wipe: 1}
+        self.kinds, self.is_deployed = {self.wipe: 1}, False
         if cluster.daemons[0].clock:
             self.set_clock(cluster.daemons[0], 7_200_000)
 

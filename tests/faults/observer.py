@@ -112,7 +112,7 @@ def can_all_be_taken(cluster, seconds):
     last = None
     while todo and parts.now_us() < deadline:
         daemon, resource = todo.pop(0)
-        answer = daemon.call("POST", "/locks", {"resource": resource, "ttl_ms": 1000})
+        answer = daemon.call("POST", "/locks", {"resource": resource, "ttl_ms": min(1000, daemon.options["max-ttl-ms"])})
         if answer is not None and answer.status == 201:
             daemon.call("DELETE", "/locks/" + resource, {"token": answer.json["token"]})
             continue

@@ -5,6 +5,9 @@ import collections
 import checkers
 import excuses
 import harness
+import idleness
+import losses
+import restarts
 
 HANGING_US = round(2_000_000 * harness.SLOW)
 SHOWN = 5            # findings of one check that are printed in full
@@ -17,15 +20,24 @@ class Report:
         self.events = run.history()
         self.begin = min((event["sent"] for event in self.events), default=0)
         self.leases = checkers.leases_of(self.events)
+        self.read_jobs()
         leases = list(self.leases.values())
         self.overlaps, self.excused = self.sort_out(checkers.find_overlaps(leases), self.excuse_overlap)
         self.inversions, self.excused_inversions = checkers.find_inversions(leases, self.excuse_inversion)
         self.same, excused = self.sort_out(checkers.find_same_fences(leases), self.excuse_inversion)
         self.excused_inversions += [(pair, reason) for pair, (reason, _) in excused]
         self.changed = checkers.find_changed_fences(leases)
+        finder = losses.Finder(run.parts.MASTERS, self.log, run.parts.read_lines(run.cluster.looks))
+        self.looks, self.lost_early = finder.looks.count, finder.find(leases, self.events)
         self.guarded = checkers.Guarded(run.parts.read_lines(run.cluster.journal), self.leases)
         self.logs = run.observing.Logs(run.cluster.daemons, set(self.leases))
         self.passed = self.failed = 0
+
+    def read_jobs(self):
+        """A job is a lease like all others."""
+        jobs, self.job_ends = self.run.cluster.jobs.read()
+        self.jobs = [checkers.Job(lines) for lines in jobs]
+        self.leases.update({job.token: job for job in self.jobs})
 
     # ---- sorting ----
 
@@ -49,6 +61,7 @@ class Report:
         self.print_leases()
         self.print_faults()
         self.print_findings()
+        self.print_table()
         self.check_all()
         print(f"{self.passed} passed, {self.failed} failed", flush=True)
         return self.failed > 0
@@ -59,6 +72,7 @@ class Report:
         print(f"seed {given.seed}, {given.seconds:g} s, {parts.MASTERS} masters ({len(parts.AOF)} with a file), {parts.DAEMONS} redlockd, "
               f"{threads} clients in {len(self.run.cluster.clients)} processes, {parts.RESOURCES} resources, "
               f"leases of {parts.TTL_MS[0]} to {parts.TTL_MS[1]} ms" + (f", planted: {given.plant}" if given.plant else ""))
+        print(f"replicas: {self.run.cluster.shape.tell()}")
 
     def print_leases(self):
         done = collections.Counter((event["kind"], event["status"]) for event in self.events)
@@ -92,6 +106,13 @@ class Report:
               f"taken: {len(guarded.stale_taken)}; after the end of the lease but before any other holder: {guarded.late_taken}; "
               f"lost updates: {len(guarded.lost)}")
 
+    def print_table(self):
+        rows = idleness.count(self.events, self.jobs, self.run.nemesis.counts)
+        rows = [("leases", len(self.leases)), *rows, ("looks at masters", self.looks), ("overlaps", len(self.overlaps)),
+                ("fences out of order", len(self.inversions) + len(self.same) + len(self.changed)), ("leases lost early", len(self.lost_early))]
+        for name, number in rows:
+            print(f"| {name:45} | {number:7} |")
+
     def print_excused(self, excused):
         """Each reason with how often it was one, and an example."""
         examples, counts = {}, collections.Counter(reason for _, reason in excused)
@@ -113,9 +134,12 @@ class Report:
         if self.run.planted:
             self.check_planted()
             return
-        self.check("no two leases of a resource overlap", self.overlaps, self.tell_pair)
+        self.check("no two leases of a resource overlap", [pair for pair in self.overlaps if pair.first.client != restarts.LONG], self.tell_pair)
+        self.check("none overlaps one that all masters forgot while replicas had different --max-ttl-ms",
+                   [pair for pair in self.overlaps if pair.first.client == restarts.LONG], self.tell_pair)
         self.check("fences of a resource grow with every holder", self.inversions, self.tell_pair)
         self.check("no fence is given twice, none changes", self.same + [(lease, lease) for lease in self.changed], self.tell_pair)
+        self.check("no lease was lost early", self.lost_early, self.tell_loss)
         self.check("the guarded resource took no stale write", self.guarded.stale_taken, self.tell_stale)
         self.check("no update at the guarded resource was lost", self.guarded.lost, self.tell_lost)
         self.check("once all is healed, each resource can be taken through each redlockd", [self.run.stuck] if self.run.stuck else [], str)
@@ -127,6 +151,8 @@ class Report:
         self.check("once all is healed, whoever waits is called, through each redlockd", [self.run.deaf] if self.run.deaf else [], str)
         self.check("nothing ended by itself, no sanitizer complained", self.run.nemesis.crashes + self.logs.faults + self.run.ends, str)
         self.check("no log has a token in it", self.logs.tokens, str)
+        self.check("redlockctl ends as it should", idleness.find_odd_ends(self.job_ends), str)
+        self.check("no request was refused as invalid", idleness.find_invalid(self.events), str)
         self.check("there was something to check", self.find_idleness(), str)
 
     def check_planted(self):
@@ -141,7 +167,8 @@ class Report:
         least = self.run.given.seconds * 2
         idle = [] if len(self.leases) >= least else [f"only {len(self.leases)} leases in {self.run.given.seconds:g} s"]
         unused = {daemon.number for daemon in self.run.cluster.daemons} - {lease.daemon for lease in self.leases.values()}
-        return idle + [f"redlockd {number} never gave a lease" for number in unused]
+        idle += [f"redlockd {number} never gave a lease" for number in unused]
+        return idle + idleness.find_missing(idleness.count(self.events, self.jobs, self.run.nemesis.counts), self.looks, self.run.given.seconds)
 
     def check(self, name, found, tell):
         self.passed += not found
@@ -157,6 +184,17 @@ class Report:
         times = f"overlap of {(pair.end - pair.start) / 1000:.1f} ms" if hasattr(pair, "end") else "pair"
         story = self.tell_leases(first, second) + self.tell_faults(first.sent, second.received)
         return f"{times} (times in ms since the run began)\n{story}"
+
+    def tell_loss(self, loss):
+        """With what happened to the connection that it came over: what the client did, and the last of its redlockd."""
+        lease, way = loss.lease, "redlockctl run"
+        for event in self.events:
+            if event["kind"] == "acquire" and event.get("token") == lease.token:
+                way = f"{event['way']}, afterwards: {event['after']}"
+        after_ms = (loss.at - lease.received) / 1000
+        left_ms = (lease.end() - loss.at) / 1000
+        return (f"{after_ms:.1f} ms after its answer, {left_ms:.1f} ms too early: {loss.what}; over {way}\n"
+                + self.tell_leases(lease) + self.tell_faults(lease.sent, loss.at))
 
     def tell_stale(self, found):
         entry, lease, later = found

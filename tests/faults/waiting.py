@@ -84,9 +84,9 @@ def what_is_left(cluster):
 class Waiter:
     """One request that waits, on a connection of its own."""
 
-    def __init__(self, daemon, resource, wait_ms):
-        body = json.dumps({"resource": resource, "ttl_ms": parts.TTL_MS[1], "wait_ms": wait_ms}).encode()
-        self.plain = harness.connect_to("unix:" + daemon.address, wait_ms / 1000 + 3)
+    def __init__(self, daemon, resource, ttl_ms, wait_ms):
+        body = json.dumps({"resource": resource, "ttl_ms": ttl_ms, "wait_ms": wait_ms}).encode()
+        self.plain = harness.connect_to(daemon.address, wait_ms / 1000 + 3)
         self.plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     def answer(self):
@@ -97,12 +97,13 @@ class Waiter:
 def hand_over(giver, taker, resource):
     """Takes a lock through one redlockd, waits for it through another, and gives it back. None if the waiter was called: it had the lock before
     the first lease would have run out. Else what happened."""
-    begin, lease = parts.now_us(), giver.call("POST", "/locks", {"resource": resource, "ttl_ms": parts.TTL_MS[1]})
+    ttl_ms = min(parts.TTL_MS[1], giver.options["max-ttl-ms"], taker.options["max-ttl-ms"])
+    begin, lease = parts.now_us(), giver.call("POST", "/locks", {"resource": resource, "ttl_ms": ttl_ms})
     if lease is None or lease.status != 201:
         return f"not taken: {lease}"
-    waiter = Waiter(taker, resource, 2 * parts.TTL_MS[1])
+    waiter = Waiter(taker, resource, ttl_ms, 2 * parts.TTL_MS[1])
     try:
-        harness.wait_until(lambda: giver.call("GET", "/locks/" + resource).json.get("waiters") == 1, parts.TTL_MS[1] / 3000, "a place in the line")
+        harness.wait_until(lambda: giver.call("GET", "/locks/" + resource).json.get("waiters") == 1, ttl_ms / 3000, "a place in the line")
     except AssertionError as error:
         waiter.plain.close()
         return str(error)
@@ -110,7 +111,7 @@ def hand_over(giver, taker, resource):
     answer, took_ms = waiter.answer(), (parts.now_us() - begin) / 1000
     if answer is not None and answer.status == 201:
         taker.call("DELETE", "/locks/" + resource, {"token": answer.json["token"]})
-    if released is not None and released.status == 204 and answer is not None and answer.status == 201 and took_ms < 0.9 * parts.TTL_MS[1]:
+    if released is not None and released.status == 204 and answer is not None and answer.status == 201 and took_ms < 0.9 * ttl_ms:
         return None
     return f"released: {released}, the waiter after {took_ms:.0f} ms: {answer}"
 
