@@ -156,17 +156,19 @@ static ssize_t read_stream(void *arg, uint64_t position, char *bytes, size_t siz
 static struct hold_stream *stream_new(struct request *request, const struct lease_answer *answer)
 {
 	struct hold_stream *stream = calloc(1, sizeof(*stream));
+	struct lease_answer first = *answer;
 
 	if (stream == NULL)
 		return NULL;
 	stream->request = request;
-	stream->len = lease_text_write(&request->lease, answer, "acquired", stream->line);
-	stream->line[stream->len++] = '\n';
 	stream->hold = hold_new(request->connection->api->config.holds, &request->lease, answer, on_event, stream);
 	if (stream->hold == NULL) {
 		free(stream);
 		return NULL;
 	}
+	first.validity_ms = hold_validity_ms(stream->hold); /* as in every line: what is left now */
+	stream->len = lease_text_write(&request->lease, &first, "acquired", stream->line);
+	stream->line[stream->len++] = '\n';
 	return stream;
 }
 

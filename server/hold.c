@@ -183,7 +183,9 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	hold->request = (struct lease_request){ .call = LEASE_EXTEND, .ttl_ms = request->ttl_ms, .resource_len = request->resource_len };
 	memcpy(hold->request.resource, request->resource, request->resource_len);
 	memcpy(hold->request.token, answer->token, LEASE_TOKEN_LEN);
-	hold_plan_init(&hold->plan, now_us, now_us + answer->validity_ms * UINT64_C(1000), request->ttl_ms * UINT64_C(1000));
+	/* Both counted from the decision: this process may have been stopped since then. */
+	uint64_t granted_us = answer->until_us - answer->validity_ms * UINT64_C(1000);
+	hold_plan_init(&hold->plan, granted_us, answer->until_us, request->ttl_ms * UINT64_C(1000));
 	note_count(holds, holds->count + 1);
 	if (holds->draining)
 		hold_plan_drain(&hold->plan, now_us, true); /* the timer tells it */

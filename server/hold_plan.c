@@ -3,10 +3,10 @@
 
 #include <assert.h>
 
-void hold_plan_init(struct hold_plan *plan, uint64_t now_us, uint64_t until_us, uint64_t ttl_us)
+void hold_plan_init(struct hold_plan *plan, uint64_t granted_us, uint64_t until_us, uint64_t ttl_us)
 {
 	assert(ttl_us > 0);
-	*plan = (struct hold_plan){ .ttl_us = ttl_us, .until_us = until_us, .next_us = now_us + ttl_us / HOLD_RENEWALS_PER_TTL };
+	*plan = (struct hold_plan){ .ttl_us = ttl_us, .until_us = until_us, .next_us = granted_us + ttl_us / HOLD_RENEWALS_PER_TTL };
 }
 
 /* When the holder must have heard that its lease is lost. */

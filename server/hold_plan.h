@@ -48,8 +48,8 @@ enum hold_deed {
 	HOLD_TELL_DRAINING    /* over; the lease goes on without being renewed */
 };
 
-/* The lease was granted and is valid until `until_us`. */
-void hold_plan_init(struct hold_plan *plan, uint64_t now_us, uint64_t until_us, uint64_t ttl_us);
+/* The lease was granted at `granted_us` and is valid until `until_us`; both may be past. */
+void hold_plan_init(struct hold_plan *plan, uint64_t granted_us, uint64_t until_us, uint64_t ttl_us);
 
 /* When hold_plan_timer() is due; HOLD_NEVER when it is over. */
 uint64_t hold_plan_due_us(const struct hold_plan *plan);

@@ -70,7 +70,8 @@ struct lease_answer {
 	char token[LEASE_TOKEN_LEN];
 	uint64_t fence;       /* grows with every new holder of a resource; stays over extensions; below 2^53 */
 	uint32_t ttl_ms;      /* extend: may be shorter than asked for, at the bound of --max-hold-ms */
-	uint32_t validity_ms; /* ttl − elapsed − drift, rounded down */
+	uint32_t validity_ms; /* ttl − elapsed − drift, rounded down: what was left when the votes were decided */
+	uint64_t until_us;    /* when it ends, by clock_now_us() */
 	uint32_t drift_ms;    /* rounded up */
 
 	/* not OK */

@@ -101,11 +101,12 @@ static void find_holder(const struct lease_op *op, uint64_t id, struct lease_hol
 	}
 }
 
-static void fill_lease(const struct lease_op *op, const struct redlock_result *result, struct lease_answer *answer)
+static void fill_lease(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us, struct lease_answer *answer)
 {
 	memcpy(answer->token, op->token, sizeof answer->token);
 	answer->ttl_ms = (uint32_t)(result->ttl_us / 1000);
 	answer->validity_ms = (uint32_t)((result->validity_us + LEASE_ROUNDING_US) / 1000);
+	answer->until_us = now_us + answer->validity_ms * UINT64_C(1000);
 	answer->drift_ms = ms_up(op->core.params.drift_us - LEASE_ROUNDING_US);
 	answer->fence = result->fence;
 	if (op->request.call == LEASE_EXTEND)
@@ -122,7 +123,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	ret_answer->waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 	ret_answer->retry_after_ms = ms_up(result->retry_after_us);
 	if (result->outcome == REDLOCK_OK && (op->request.call == LEASE_ACQUIRE || op->request.call == LEASE_EXTEND))
-		fill_lease(op, result, ret_answer);
+		fill_lease(op, result, now_us, ret_answer);
 	if (result->has_holder) {
 		find_holder(op, result->holder, &ret_answer->holder);
 		ret_answer->holder.fence = result->holder_fence;

@@ -63,13 +63,20 @@ static void on_event(void *arg, enum hold_event event, enum lease_status code)
 	world.code = code;
 }
 
-static struct hold *hold(uint32_t ttl_ms)
+/* A lease that was granted `age_ms` ago. */
+static struct hold *hold_of_age(uint32_t ttl_ms, uint32_t age_ms)
 {
 	struct lease_request request = {.call = LEASE_ACQUIRE, .ttl_ms = ttl_ms, .resource_len = 3, .resource = "a/b", .owner_len = 2, .owner = "me"};
-	struct lease_answer granted = {.status = LEASE_OK, .ttl_ms = ttl_ms, .validity_ms = ttl_ms};
+	struct lease_answer granted = {.status = LEASE_OK, .ttl_ms = ttl_ms, .validity_ms = ttl_ms,
+				       .until_us = clock_now_us() + ttl_ms * UINT64_C(1000) - age_ms * UINT64_C(1000)};
 
 	memcpy(granted.token, TOKEN, LEASE_TOKEN_LEN);
 	return hold_new(world.holds, &request, &granted, on_event, &world);
+}
+
+static struct hold *hold(uint32_t ttl_ms)
+{
+	return hold_of_age(ttl_ms, 0);
 }
 
 #define RUN_UNTIL(condition) \
@@ -120,6 +127,23 @@ START_TEST(renewed_until_dropped)
 	unsigned submitted = world.leases.submitted;
 	hold_drop(one, true);
 	expect_released(submitted + 1);
+}
+END_TEST
+
+/* The process was stopped between the decision and the hold: the stop is part of the lease's time. */
+START_TEST(begun_late)
+{
+	struct hold *one = hold_of_age(LONG_MS, LONG_MS / 2);
+
+	ck_assert_uint_le(hold_validity_ms(one), LONG_MS / 2);
+	RUN_UNTIL(world.renewed == 1); /* a third of it is over: at once */
+	ck_assert_uint_eq(world.leases.submitted, 1);
+	hold_drop(one, false);
+	one = hold_of_age(LONG_MS, LONG_MS + 1);
+	ck_assert_uint_eq(hold_validity_ms(one), 0);
+	RUN_UNTIL(world.lost == 1);
+	ck_assert_int_eq(world.code, LEASE_EXPIRED);
+	hold_drop(one, true);
 }
 END_TEST
 
@@ -288,6 +312,7 @@ int main(void)
 	tcase_add_checked_fixture(tests, open_world, close_world);
 	tcase_set_timeout(tests, 30);
 	tcase_add_test(tests, renewed_until_dropped);
+	tcase_add_test(tests, begun_late);
 	tcase_add_test(tests, dropped_without_release);
 	tcase_add_test(tests, dropped_with_a_renewal_under_way);
 	tcase_add_loop_test(tests, lost, 0, sizeof(ends) / sizeof(ends[0]));

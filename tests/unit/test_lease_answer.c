@@ -117,6 +117,7 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	lease_answer_make(op, &result, 1002999, &answer);
 	ck_assert_int_eq(answer.status, LEASE_OK);
 	ck_assert_uint_eq(answer.validity_ms, 29696);
+	ck_assert_uint_eq(answer.until_us, 1002999 + 29696000); /* from the decision, however long the answer lies */
 	ck_assert_uint_eq(answer.drift_ms, 302);
 	ck_assert_uint_eq(answer.ttl_ms, 30000);
 	ck_assert_uint_eq(answer.waited_ms, 2);
