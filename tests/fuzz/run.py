@@ -19,7 +19,7 @@ import xml.sax.saxutils
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Name: longest input, bugs that can be planted (FUZZ_PLANT=0 …).
 TARGETS = {"path": (2100, 1), "body": (2048, 1), "headers": (2048, 1), "reply": (2048, 1), "options": (2048, 1), "keys": (2048, 1),
-           "redlock": (512, 7), "guard": (512, 1)}
+           "http": (4096, 3), "redlock": (512, 7), "guard": (512, 1)}
 SEED_MAX = 512  # bytes of an input that is kept as a seed by --merge
 HAND = re.compile(r"(?![0-9a-f]{16}$)")  # names of seeds that somebody gave; the others are called after what is in them
 
@@ -44,7 +44,7 @@ def arguments():
 
 
 def environment(**more):
-    options = {"ASAN_OPTIONS": "detect_leaks=1:allow_addr2line=1:handle_abort=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    options = {"ASAN_OPTIONS": "detect_leaks=1:allow_addr2line=1:handle_abort=1:quarantine_size_mb=16", "UBSAN_OPTIONS": "print_stacktrace=1"}
     return {**os.environ, **options, **more}
 
 

@@ -1,0 +1,284 @@
+/* Leases, holds and masters as the HTTP side sees them, for fuzz_http.c: they keep what they are asked for until the input says what the answer is, and look
+ * whether all of it is as the headers of server/ demand. Every granted lease has a token of its own, by which it is found again. */
+#include <arpa/inet.h>
+
+#include "fuzz_http.h"
+#include "fuzz_words.h"
+#include "hold.h"
+#include "internal.h"
+#include "status.h"
+
+#define TOKEN_HEAD "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0"
+
+struct leases leases;
+
+struct holds {
+	size_t count;
+};
+
+struct hold {
+	struct hold *next;
+	int grant;
+	bool lost, over;
+	hold_event_fn *on_event;
+	void *arg;
+};
+static struct hold *all_holds;
+
+static const struct lease_votes good_votes = {.needed = 2, .granted = 3, .masters = 3}, bad_votes = {.needed = 2, .granted = 1, .failed = 2, .masters = 3};
+
+/* ---- operations ---- */
+
+static void check_request(const struct lease_request *request)
+{
+	bool by_token = request->call == LEASE_EXTEND || request->call == LEASE_RELEASE;
+	MUST(words_name_resource(request->resource, request->resource_len), "a resource of %u bytes", request->resource_len);
+	MUST(!by_token || strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
+	if (request->call == LEASE_ACQUIRE) {
+		MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len), "an owner of %u bytes", request->owner_len);
+		MUST(request->wait_ms <= 60000, "waits for %u ms", request->wait_ms);
+	}
+	if (request->call == LEASE_ACQUIRE || request->call == LEASE_EXTEND)
+		MUST(request->ttl_ms >= 100 && request->ttl_ms <= 60000, "a ttl of %u ms", request->ttl_ms);
+}
+
+struct lease_op *lease_submit(struct leases *ours, const struct lease_request *request, lease_done_fn *done, void *arg)
+{
+	const struct request *of = arg;
+	MUST(ours == &leases && done != NULL, "nobody to answer to");
+	check_request(request);
+	for (size_t i = 0; i < OPS_MAX; i++)
+		if (!leases.ops[i].used) {
+			leases.ops[i] = (struct lease_op){true, of->connection->fd, *request, done, arg};
+			leases.under_way++;
+			return &leases.ops[i];
+		}
+	MUST(false, "more operations than connections");
+}
+
+void lease_cancel(struct lease_op *op)
+{
+	MUST(op->used, "cancelled twice, or after its answer");
+	op->used = false;
+	leases.under_way--;
+}
+
+void lease_release_unheard(struct leases *ours, const struct lease_request *request)
+{
+	MUST(ours == &leases, "other leases");
+	check_request(request);
+}
+
+void lease_give_back(struct leases *ours, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])
+{
+	int grant = leases_grant_of(token);
+	MUST(ours == &leases && words_name_resource(resource, resource_len), "given back: a resource of %zu bytes", resource_len);
+	MUST(grant >= 0 && !leases.grants[grant].given_back, "given back: grant %d, not granted or given back already", grant);
+	leases.grants[grant].given_back = true;
+}
+
+bool lease_draining(const struct leases *ours)
+{
+	return ours->draining;
+}
+
+bool lease_cursor_valid(const struct leases *ours, const char *cursor)
+{
+	(void)ours;
+	return strncmp(cursor, "page-", 5) == 0;
+}
+
+struct lease_listing *lease_list(struct leases *ours, const struct lease_list_request *request, lease_list_done_fn *done, void *arg)
+{
+	MUST(ours == &leases && done != NULL, "nobody to answer to");
+	MUST(request->limit >= 1 && request->limit <= LEASE_LIST_MAX && words_are_plain(request->prefix, request->prefix_len), "limit %u", request->limit);
+	for (size_t i = 0; i < OPS_MAX; i++)
+		if (!leases.listings[i].used) {
+			leases.listings[i] = (struct lease_listing){true, done, arg};
+			leases.under_way++;
+			return &leases.listings[i];
+		}
+	MUST(false, "more listings than connections");
+}
+
+void lease_list_cancel(struct lease_listing *listing)
+{
+	MUST(listing->used, "cancelled twice, or after its answer");
+	listing->used = false;
+	leases.under_way--;
+}
+
+/* ---- answers ---- */
+
+int leases_grant_of(const char *token)
+{
+	unsigned number;
+	if (strncmp(token, TOKEN_HEAD, sizeof(TOKEN_HEAD) - 1) != 0 || sscanf(token + sizeof(TOKEN_HEAD) - 1, "%8x", &number) != 1)
+		return -1;
+	return number < leases.grant_count ? (int)number : -1;
+}
+
+static void grant(const struct lease_op *op, struct lease_answer *answer)
+{
+	char token[LEASE_TOKEN_LEN + 1];
+	MUST(leases.grant_count < GRANTS_MAX, "more grants than an input can ask for");
+	snprintf(token, sizeof token, TOKEN_HEAD "%08zx", leases.grant_count);
+	memcpy(answer->token, token, LEASE_TOKEN_LEN);
+	leases.grants[leases.grant_count++] = (struct grant){.fd = op->fd};
+}
+
+/* What each call may be answered (lease.h). */
+static enum lease_status choose_status(enum lease_call call, uint8_t choice)
+{
+	static const enum lease_status acquire[] = {LEASE_OK, LEASE_LOCKED, LEASE_NO_QUORUM, LEASE_SPLIT_VOTE, LEASE_DRAINING, LEASE_TOO_MANY},
+				       owned[] = {LEASE_OK, LEASE_NOT_OWNER, LEASE_EXPIRED, LEASE_NO_QUORUM}, inspect[] = {LEASE_OK, LEASE_NO_QUORUM};
+	switch (call) {
+	case LEASE_ACQUIRE:
+		return acquire[choice % 6];
+	case LEASE_INSPECT:
+		return inspect[choice % 2];
+	default:
+		return owned[choice % 4];
+	}
+}
+
+static void answer_op(struct lease_op *op, uint8_t choice)
+{
+	struct lease_op was = *op;
+	struct lease_answer answer = {.status = choose_status(op->request.call, choice), .votes = good_votes, .fence = 42, .ttl_ms = 30000,
+				      .validity_ms = 29690, .drift_ms = 302, .retry_after_ms = choice * 40U, .waiters = choice, .held = choice & 4,
+				      .expires = choice & 8, .remaining_ms = 29000, .too_late = choice & 16};
+	answer.holder = (struct lease_holder){.known = choice & 32, .fence = choice & 64 ? 41 : 0, .owner_len = 3};
+	memcpy(answer.holder.owner, choice & 128 ? "x\xffy" : "me!", 3); /* another program's value need not be text */
+	if (answer.status == LEASE_NO_QUORUM || answer.status == LEASE_SPLIT_VOTE || answer.status == LEASE_DRAINING) {
+		answer.votes = bad_votes;
+		leases.troubled = true;
+	}
+	if (op->request.call == LEASE_ACQUIRE && answer.status == LEASE_OK)
+		grant(op, &answer);
+	op->used = false;
+	leases.under_way--;
+	was.done(was.arg, &answer);
+}
+
+static void answer_listing(struct lease_listing *listing, uint8_t choice)
+{
+	static struct lease_state states[2];
+	struct lease_list_answer answer = {.status = choice % 2 == 0 ? LEASE_OK : LEASE_NO_QUORUM, .votes = good_votes, .retry_after_ms = 100};
+	if (answer.status == LEASE_OK) {
+		for (size_t i = 0; i < 2; i++) {
+			states[i] = (struct lease_state){.resource_len = 1, .answer = {.held = true, .expires = true, .remaining_ms = 9, .votes = good_votes}};
+			states[i].resource[0] = i == 0 ? 'a' : '\x01'; /* another program's key need not be one that can be asked for */
+		}
+		answer.states = states;
+		answer.count = choice / 2 % 3;
+		memcpy(answer.next, choice & 8 ? "page-2" : "", choice & 8 ? 7 : 1);
+	} else {
+		answer.votes = bad_votes;
+		leases.troubled = true;
+	}
+	listing->used = false;
+	leases.under_way--;
+	listing->done(listing->arg, &answer);
+}
+
+bool leases_answer_one(uint8_t choice)
+{
+	for (size_t i = 0; i < OPS_MAX && leases.under_way > 0; i++) {
+		if (leases.ops[i].used) {
+			answer_op(&leases.ops[i], choice);
+			return true;
+		}
+		if (leases.listings[i].used) {
+			answer_listing(&leases.listings[i], choice);
+			return true;
+		}
+	}
+	return false;
+}
+
+void leases_check_end(void)
+{
+	MUST(leases.under_way == 0, "%zu operations neither answered nor cancelled", leases.under_way);
+	MUST(leases.holds == 0 && all_holds == NULL, "%zu leases are still held", leases.holds);
+	for (size_t i = 0; i < leases.grant_count; i++)
+		MUST(!leases.grants[i].held || leases.grants[i].given_back, "grant %zu was held, and is not dropped", i);
+}
+
+/* ---- holds ---- */
+
+struct hold *hold_new(struct holds *ours, const struct lease_request *request, const struct lease_answer *answer, hold_event_fn *on_event, void *arg)
+{
+	struct hold *hold = calloc(1, sizeof *hold);
+	(void)ours;
+	MUST(hold != NULL && request->hold && on_event != NULL, "no hold was asked for");
+	hold->grant = leases_grant_of(answer->token);
+	MUST(hold->grant >= 0 && !leases.grants[hold->grant].held, "holds a grant that is none");
+	leases.grants[hold->grant].held = true;
+	hold->on_event = on_event;
+	hold->arg = arg;
+	hold->next = all_holds;
+	all_holds = hold;
+	leases.holds++;
+	return hold;
+}
+
+uint32_t hold_validity_ms(const struct hold *hold)
+{
+	MUST(!hold->lost, "asks how long a lost lease is valid");
+	return 12345;
+}
+
+void hold_drop(struct hold *hold, bool release)
+{
+	struct hold **at = &all_holds;
+	(void)release;
+	while (*at != NULL && *at != hold)
+		at = &(*at)->next;
+	MUST(*at == hold, "drops a hold that is none");
+	*at = hold->next;
+	leases.grants[hold->grant].given_back = true;
+	leases.holds--;
+	free(hold);
+}
+
+void leases_tell_holds(uint8_t choice)
+{
+	static const enum hold_event events[] = {HOLD_RENEWED, HOLD_LOST, HOLD_DRAINING};
+	static const enum lease_status codes[] = {LEASE_EXPIRED, LEASE_NOT_OWNER, LEASE_NO_QUORUM};
+	enum hold_event event = events[choice % 3];
+	for (struct hold *hold = all_holds, *next; hold != NULL; hold = next) {
+		next = hold->next;
+		if (hold->over)
+			continue;
+		hold->over = event != HOLD_RENEWED;
+		hold->lost = event == HOLD_LOST;
+		hold->on_event(hold->arg, event, event == HOLD_LOST ? codes[choice / 3 % 3] : LEASE_OK);
+	}
+}
+
+/* ---- masters: all is well ---- */
+
+size_t masters_count(const struct masters *masters)
+{
+	(void)masters;
+	return 3;
+}
+
+void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status)
+{
+	(void)masters;
+	*ret_status = (struct master_status){.state = MASTER_VOTING};
+	snprintf(ret_status->address, sizeof ret_status->address, "127.0.0.1:%zu", 6379 + i);
+}
+
+void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
+{
+	(void)masters;
+	*ret_quorum = (struct quorum_status){.needed = 2, .voting = 3, .masters = 3};
+}
+
+const char *master_state_name(enum master_state state)
+{
+	return state == MASTER_VOTING ? "voting" : state == MASTER_BARRED ? "barred" : "down";
+}
