@@ -201,6 +201,7 @@ static void reject(struct master *master, const redisReply *reply)
 	snprintf(why, sizeof why, "%s: %.120s", master_error_name(error), reply->str);
 	metrics_add(&master->all->metrics->masters[master->index].errors[error], 1);
 	master_link_fail(master, why);
+	master_unusable_refused(master, error);
 }
 
 /* AUTH, SELECT, SCRIPT LOAD: only errors matter. */
@@ -283,6 +284,8 @@ static void on_greeting_last(void *arg, const struct redisReply *reply)
 	master->excluded = true; /* until it is judged */
 	master->started = false;
 	judge(master);
+	if (master->excluded)
+		master_unusable_look(master);
 	master_send_owed(master);
 	master_link_timer(master, heartbeat_ms(master));
 }

@@ -205,6 +205,8 @@ static void take_answer(struct master *master, const redisReply *reply, enum gua
 		event.kind = GUARD_FAILED;
 		event.action = action_of(kind);
 		master_soft_error(master, reply);
+		if (kind == GUARD_CERTIFICATE)
+			master_unusable_look(master);
 	}
 	if (kind != GUARD_CERTIFICATE) /* the heartbeat's errors come and go with it; these stay until it is carried out */
 		snprintf(master->refused, sizeof master->refused, "%.100s", good ? "" : master->soft_reason);

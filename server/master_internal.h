@@ -211,6 +211,10 @@ uint64_t master_guard_bar_left_ms(const struct master *master);              /* 
 enum bar_reason master_guard_reason(const struct master *master);            /* barred: why */
 void master_guard_describe(const struct master *master, char *ret_reason, size_t size); /* barred: why */
 
+/* master_unusable.c: --bootstrap, and a master that answers but cannot be used */
+void master_unusable_refused(struct master *master, enum master_error error); /* it refused the greeting */
+void master_unusable_look(struct master *master);                             /* it cannot vote, or refuses the guard's script: does its hash show an epoch? */
+
 /* master_line.c */
 void master_line_init(struct masters *masters);
 void master_line_close(struct masters *masters);

@@ -181,16 +181,23 @@ static void assess(struct guard_master *master, const struct guard_params *param
 
 /* ---- bootstrap ---- */
 
-/* All masters were seen, over connections that still stand, and none ever had a certificate: new, as we were told. */
+/* All masters were seen, over connections that still stand, and none ever had a certificate: new, as we were told. A minority may answer
+ * without being of any use; one that does not answer may have a certificate. */
 static void try_bootstrap(struct guard *guard)
 {
+	unsigned ready = 0;
 	if (!guard->bootstrap_open)
 		return;
-	for (unsigned i = 0; i < guard->params.masters; i++)
-		if (guard->masters[i].state != GUARD_WAITING)
+	for (unsigned i = 0; i < guard->params.masters; i++) {
+		bool waits = guard->masters[i].state == GUARD_WAITING;
+		if (!waits && !guard->masters[i].unusable)
 			return;
+		ready += waits;
+	}
+	if (ready < redlock_majority(guard->params.masters))
+		return;
 	for (unsigned i = 0; i < guard->params.masters; i++)
-		guard->masters[i].skip = true;
+		guard->masters[i].skip = guard->masters[i].state == GUARD_WAITING;
 	guard->bootstrap_open = false;
 }
 
@@ -214,7 +221,7 @@ static void take_connected(struct guard_master *master, const struct guard_event
 	master->reason = GUARD_NO_REASON;
 	master->busy = GUARD_NOTHING;
 	master->certificate = master->marker = 0;
-	master->read = master->again = master->kept = master->skip = false;
+	master->read = master->again = master->kept = master->skip = master->unusable = false;
 	master->heard_us = event->now_us;
 }
 
@@ -236,7 +243,7 @@ static void take_certificate(struct guard *guard, struct guard_master *master, c
 	master->heard_us = event->now_us;
 	master->beat = event->beat;
 	master->read = true;
-	master->again = false;
+	master->again = master->unusable = false;
 	note_ttl(master, event);
 	if (event->certificate != 0 || event->cluster != 0)
 		guard->bootstrap_open = false;
@@ -328,7 +335,7 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 {
 	assert(event->master < guard->params.masters);
 	struct guard_master *master = &guard->masters[event->master];
-	if (master->state == GUARD_ABSENT && event->kind != GUARD_CONNECTED)
+	if (master->state == GUARD_ABSENT && event->kind != GUARD_CONNECTED && event->kind != GUARD_UNUSABLE)
 		return; /* of a connection that is gone */
 	switch (event->kind) {
 	case GUARD_CONNECTED: take_connected(master, event); break;
@@ -339,6 +346,7 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 	case GUARD_FAILED: take_failed(master, event->action); break;
 	case GUARD_MISMATCH: take_mismatch(master, event); break;
 	case GUARD_DROPPED_KEYS: take_dropped_keys(master, event->now_us); break;
+	case GUARD_UNUSABLE: master->unusable = true; break;
 	case GUARD_LOST: take_lost(master); break;
 	}
 	try_bootstrap(guard);

@@ -70,6 +70,7 @@ enum guard_event_kind {
 	GUARD_FAILED,      /* action: it was answered by an error, or could not be sent: tried again at the next heartbeat */
 	GUARD_MISMATCH,    /* a script said: another certificate than `certificate`, which it carried */
 	GUARD_DROPPED_KEYS, /* evicted_keys grew */
+	GUARD_UNUSABLE,    /* it answers, but cannot be used, and no certificate was seen there. Also without a connection */
 	GUARD_LOST         /* the connection is gone */
 };
 
@@ -119,6 +120,7 @@ struct guard_master {
 	bool kept;                      /* its buckets are all there though it is barred */
 	bool clocks;                    /* CERTIFYING: its floor rests on clocks */
 	bool skip;                      /* bootstrap: nothing to wait for */
+	bool unusable;                  /* UNUSABLE, and neither connected nor read since: a new cluster begins without it */
 	bool read;                      /* its certificate was read on this connection */
 	uint64_t run_id, client_id, beat;
 	uint64_t certificate;           /* VOTING: what scripts carry; ASKING: what did not fit, 0: nothing so far */

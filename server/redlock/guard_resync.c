@@ -103,8 +103,8 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 bool guard_resync_done(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	unsigned told, may;
-	if (guard->masters[i].kept)
-		return true; /* it forgot locks at most: its fences are as those of a master that was down for a while */
+	if (guard->masters[i].kept || guard->masters[i].skip)
+		return true; /* it forgot locks at most, or nothing was ever counted: its fences are as those of a master that was down for a while */
 	count(guard, i, &told, &may);
 	return told >= needed(guard) || (may < needed(guard) && !is_worth_waiting(guard, i, now_us));
 }
@@ -114,7 +114,7 @@ unsigned guard_fences_missing(const struct guard *guard, unsigned i)
 	unsigned told, may;
 	assert(i < guard->params.masters);
 	count(guard, i, &told, &may);
-	bool waits = guard->masters[i].state == GUARD_RESYNCING && !guard->masters[i].kept;
+	bool waits = guard->masters[i].state == GUARD_RESYNCING && !guard->masters[i].kept && !guard->masters[i].skip;
 	return waits && told < needed(guard) && may >= needed(guard) ? needed(guard) - told : 0;
 }
 

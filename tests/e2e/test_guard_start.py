@@ -134,6 +134,54 @@ def test_bootstrap_where_the_one_that_remembers_cannot_be_reached(lab, barred):
     assert rival.got >= start + bar_seconds()
 
 
+def with_a_password(lab, server):
+    server.cli("CONFIG", "SET", "requirepass", "secret")
+
+
+def as_a_replica(lab, server):
+    server.cli("REPLICAOF", "127.0.0.1", "1")
+
+
+def with_another_hash(lab, server):
+    server.cli("SET", HASH, "somebody else's")
+
+
+def without_scripts(lab, server):
+    server.cli("ACL", "SETUSER", "default", "-eval", "-evalsha")
+
+
+UNUSABLE = {with_a_password: "NOAUTH", as_a_replica: "replica", with_another_hash: "WRONGTYPE", without_scripts: "NOPERM"}
+
+
+@pytest.mark.parametrize("unusable", UNUSABLE, ids=lambda how: how.__name__)
+def test_bootstrap_where_one_cannot_be_used(lab, unusable):
+    """A mistake in the setting up of one master: the others serve without any quarantine, and what is wrong is said."""
+    servers = lab.redises(3)
+    unusable(lab, servers[1])
+    service = guarded(lab, servers, wait=False)
+    wait_until(lambda: service.curl("POST", "/locks", body={"resource": LOCK}).status == 201, 2, "a lock")
+    assert len(clusters_of([servers[0], servers[2]])) == 1
+    assert not service.log("master-barred") or all(line["master"] == servers[1].url for line in service.log("master-barred"))
+    said = state_of(service, servers[1])
+    assert said["state"] != "voting" and UNUSABLE[unusable] in said["reason"], said
+
+
+def test_bootstrap_where_one_that_cannot_vote_remembers(lab):
+    """A replica by now, but its hash shows that the cluster is not new: the other two have lost their memory."""
+    servers = lab.redises(3)
+    first = guarded(lab, servers)
+    start = time.monotonic()
+    take(first)
+    first.kill()
+    as_a_replica(lab, servers[1])
+    for server in (servers[0], servers[2]):
+        server.restart()
+    service = guarded(lab, servers, wait=False)
+    rival = lab.keep(Rival(service))
+    rival.join(bar_seconds() + 10 * SLOW)
+    assert rival.got >= start + bar_seconds()
+
+
 # -------------------------------------------------------------------------------- what other masters must tell
 
 

@@ -130,6 +130,37 @@ START_TEST(test_no_bootstrap_unless_told)
 }
 END_TEST
 
+/* One that answers and is of no use is not waited for, but a majority must be new, and over connections that stand. */
+START_TEST(test_bootstrap_without_one_that_is_unusable)
+{
+	struct cases cases;
+	cases_init(&cases, 3, true);
+	waits(&cases, 0);
+	TELL(&cases, 2, .kind = GUARD_UNUSABLE);
+	wants(&cases, 0, GUARD_NOTHING);
+	if (_i == 1)
+		TELL(&cases, 1, .kind = GUARD_UNUSABLE);
+	else
+		waits(&cases, 1);
+	if (_i == 2) { /* somebody mended it, and it has to be asked first */
+		cases_init(&cases, 3, true);
+		waits(&cases, 0);
+		TELL(&cases, 2, .kind = GUARD_UNUSABLE);
+		connects(&cases, 2, RUN(2));
+		waits(&cases, 1);
+	}
+	if (_i > 0) {
+		pass(&cases, 10 * SECOND);
+		wants(&cases, 0, GUARD_NOTHING);
+		is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+		return;
+	}
+	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert(!action.clocked && action.cluster != 0);
+	ck_assert_uint_eq(cases.now_us, START);
+}
+END_TEST
+
 /* As long as one was not seen, it may have a certificate. */
 START_TEST(test_no_bootstrap_before_all_were_seen)
 {
@@ -240,6 +271,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_the_cluster_id_of_the_faster_one);
 	tcase_add_test(tcase, test_the_cluster_id_is_read_where_the_certificate_is_gone);
 	tcase_add_loop_test(tcase, test_bootstrap, 1, 6);
+	tcase_add_loop_test(tcase, test_bootstrap_without_one_that_is_unusable, 0, 3);
 	tcase_add_test(tcase, test_no_bootstrap_unless_told);
 	tcase_add_test(tcase, test_no_bootstrap_before_all_were_seen);
 	tcase_add_loop_test(tcase, test_no_bootstrap_after_a_certificate, 0, 4);
