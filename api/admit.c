@@ -136,6 +136,7 @@ enum access_verdict admit_again(struct request *request)
 	struct keys *keys = request->connection->api->keys;
 	struct access_caller caller;
 
+	tls_link_identify(request->connection);
 	access_identify_again(keys, &request->caller, connection_tls_peer(request->connection), &caller);
 	enum access_verdict verdict = decide_again(request, &caller);
 	if (verdict != ACCESS_ALLOWED) {

@@ -131,7 +131,7 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd
 
 	(void)arg;
 	if (connection != NULL) {
-		tls_link_identify(&connection->link);
+		tls_link_identify(connection);
 		request_begin(&connection->request, target != NULL ? target : "");
 	}
 	if (target != NULL)
@@ -242,10 +242,13 @@ void api_set_keys(struct api *api, struct keys *keys)
 
 void api_set_tls(struct api *api, struct tls *tls)
 {
-	assert(api->tls != NULL); /* --tls-cert is there from the start or never */
-	tls_ref(tls);
-	tls_unref(api->tls);
-	api->tls = tls;
+	struct tls *before = api->tls;
+
+	assert(before != NULL); /* --tls-cert is there from the start or never */
+	api->tls = tls_ref(tls);
+	if (tls_asks(tls) && !tls_same_authorities(tls, before))
+		review_requests(api);
+	tls_unref(before);
 }
 
 int api_fd(const struct api *api)

@@ -45,8 +45,8 @@ struct api *api_new(const struct api_config *config);
 /* From now on these keys count (a reference is taken; NULL: everybody may do everything), also for requests under way: see request_review(). */
 void api_set_keys(struct api *api, struct keys *keys);
 
-/* From now on new connections begin with this certificate (a reference is taken); those that are open go on with theirs. Only where there was one from the
- * start. */
+/* From now on new connections begin with this certificate (a reference is taken); those that are open go on with theirs, but their clients' certificates are
+ * measured by its authorities, also for requests under way. Only where there was one from the start. */
 void api_set_tls(struct api *api, struct tls *tls);
 
 /* A descriptor that becomes readable when api_run() has something to do. */

@@ -7,6 +7,7 @@
 #include "tls.h"
 
 #include <assert.h>
+#include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #include <stdatomic.h>
@@ -19,12 +20,13 @@
 #include "../server/secret_file.h"
 #include "http_metrics.h"
 
-enum { DAY_S = 24 * 60 * 60 };
+enum { DAY_S = 24 * 60 * 60, HASH_LEN = 32 };
 
 struct tls {
 	atomic_uint references;
 	gnutls_certificate_credentials_t credentials;
 	bool asks;
+	unsigned char authorities[HASH_LEN]; /* SHA-256 of their file, if it asks */
 	time_t activation, expiry; /* of the certificate itself */
 	char *cert;                /* its file */
 };
@@ -140,6 +142,8 @@ static bool load_authorities(struct tls *tls, const char *path, char *message, s
 	if (read_file("--tls-client-ca", path, SECRET_FILE_TRUSTED, &text, message, size)) {
 		gnutls_datum_t pem = datum_of(&text);
 		count = gnutls_certificate_set_x509_trust_mem(tls->credentials, &pem, GNUTLS_X509_FMT_PEM);
+		if (count > 0 && gnutls_hash_fast(GNUTLS_DIG_SHA256, text.bytes, text.len, tls->authorities) < 0)
+			count = GNUTLS_E_HASH_FAILED;
 		if (count <= 0)
 			complain("--tls-client-ca", path,
 				 count == 0 || count == GNUTLS_E_NO_CERTIFICATE_FOUND ? "holds no certificate in PEM" : gnutls_strerror(count), message, size);
@@ -201,6 +205,11 @@ void tls_unref(struct tls *tls)
 bool tls_asks(const struct tls *tls)
 {
 	return tls->asks;
+}
+
+bool tls_same_authorities(const struct tls *tls, const struct tls *other)
+{
+	return tls->asks == other->asks && memcmp(tls->authorities, other->authorities, HASH_LEN) == 0;
 }
 
 /* Dates in certificates are those of the calendar, and so is the clock here. */
@@ -349,6 +358,15 @@ const struct tls_peer *tls_peer_new(gnutls_session_t session)
 		return &no_memory;
 	look_at(session, &certs[0], peer);
 	return peer;
+}
+
+void tls_peer_check(gnutls_session_t session, const struct tls_peer *peer)
+{
+	unsigned count = 0;
+	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
+
+	if (peer != &no_memory && peer != &no_certificate && certs != NULL && count > 0)
+		look_at(session, &certs[0], (struct tls_peer *)(uintptr_t)peer);
 }
 
 void tls_peer_free(const struct tls_peer *peer)

@@ -44,15 +44,21 @@ void tls_unref(struct tls *tls);
 /* True if clients are asked for a certificate. */
 bool tls_asks(const struct tls *tls);
 
+/* True if both trust the same authorities of clients. */
+bool tls_same_authorities(const struct tls *tls, const struct tls *other);
+
 /* From now on it is in use: sets the metric of its expiry; writes a warning into the log where it has expired, or soon will. */
 void tls_announce(const struct tls *tls);
 
-/* Gives it to a session whose handshake has not begun. The session must end before the reference does. False where memory is short. */
+/* Gives it to a session whose handshake has not begun, or is over: then only its authorities matter. The session must end before the reference does. False where memory is short. */
 bool tls_attach(const struct tls *tls, struct gnutls_session_int *session) __attribute__((warn_unused_result));
 
 /* Looks at the certificate of a client, after the handshake. Never NULL: where memory is short the certificate counts as bad. */
 const struct tls_peer *tls_peer_new(struct gnutls_session_int *session);
 void tls_peer_free(const struct tls_peer *peer);
+
+/* Looks at it again, by the authorities that the session has been given since. Its names stay what and where they are. */
+void tls_peer_check(struct gnutls_session_int *session, const struct tls_peer *peer);
 
 /* The names in a certificate (DER): its DNS and URI alternative names; its common name only where it has no alternative name of any kind. Those with other
  * bytes than visible ASCII, and those for which there is no room, are left out. False if it is no certificate. For tls_peer_new() and its tests. */

@@ -189,8 +189,25 @@ void tls_link_fini(struct connection *connection, bool nothing_was_sent)
 
 /* ---- who is it ---- */
 
-void tls_link_identify(struct tls_link *link)
+static void take_authorities(struct tls_link *link, struct tls *tls)
 {
-	if (link->session != NULL && link->peer == NULL && tls_asks(link->tls))
+	if (tls_same_authorities(tls, link->tls) || !tls_attach(tls, link->session))
+		return;
+	tls_ref(tls);
+	tls_unref(link->tls);
+	link->tls = tls;
+	if (link->peer != NULL)
+		tls_peer_check(link->session, link->peer);
+}
+
+void tls_link_identify(struct connection *connection)
+{
+	struct tls_link *link = &connection->link;
+
+	if (link->session == NULL || !tls_asks(link->tls))
+		return;
+	if (link->tls != connection->api->tls)
+		take_authorities(link, connection->api->tls);
+	if (link->peer == NULL)
 		link->peer = tls_peer_new(link->session);
 }

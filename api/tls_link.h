@@ -18,7 +18,7 @@ struct connection;
 
 struct tls_link {
 	struct gnutls_session_int *session; /* libmicrohttpd's; NULL: plain HTTP, or the connection is about to be freed */
-	struct tls *tls;                    /* a reference: what it began with; NULL: plain HTTP */
+	struct tls *tls;                    /* a reference: what it began with, or what has brought other authorities since; NULL: plain HTTP */
 	const struct tls_peer *peer;        /* NULL: not looked at yet, or not asked for */
 	bool begun;          /* bytes have come */
 	bool told, heard;    /* our last message of the handshake has been sent, the client's has come: it is over after both */
@@ -38,8 +38,8 @@ bool tls_link_is_up(const struct tls_link *link);
 /* Goes on with a handshake that waits; else it does nothing. Not from within a call of the library. */
 void tls_link_wake(struct connection *connection);
 
-/* The first request is there: looks at the client's certificate, unless it has been looked at. */
-void tls_link_identify(struct tls_link *link);
+/* A request is there, or goes on after a reload: looks at the client's certificate, unless it has been looked at with the present authorities. */
+void tls_link_identify(struct connection *connection);
 
 /* Sends as much as fits into the socket, past libmicrohttpd; nothing may be sent after it but tls_link_bye(). */
 void tls_link_send(struct tls_link *link, const char *bytes, size_t len);

@@ -1,7 +1,7 @@
 /* What can be read anew while the program runs, on SIGHUP: the certificate of --tls-cert with its key and authorities, and the keys file.
  *
  * Each kind is taken whole or not at all: where a file is bad the old ones stay, and the log says so. No connection is dropped: one that is open goes on
- * with the certificate with which it began; the keys count at once, also for requests under way. All on the main thread. */
+ * with the certificate with which it began; the authorities and the keys count at once, also for requests under way. All on the main thread. */
 #ifndef RELOAD_H
 #define RELOAD_H
 

@@ -3,6 +3,8 @@ once and on every worker, and disturbs nobody else."""
 
 import concurrent.futures
 import json
+import os
+import signal
 
 import pytest
 
@@ -19,6 +21,12 @@ LONG_MS = min(round(30000 * SLOW), 60000)  # nothing is renewed or runs out mean
 def fixture_pool():
     with concurrent.futures.ThreadPoolExecutor(4 * MANY) as pool:
         yield pool
+
+
+def goes_on(stream):
+    """Nothing but renewals has come."""
+    lines = [stream.lines.get_nowait()[1] for _ in range(stream.lines.qsize())]
+    return all(line is not None and json.loads(line)["event"] == "renewed" for line in lines)
 
 
 class Scene:
@@ -72,7 +80,7 @@ class Scene:
 
     def undisturbed(self, streams, waiters):
         """They hold as before; and wait, in the same order, until they get it."""
-        assert all(stream.lines.empty() and self.state(stream.resource)["fence"] == stream.lease["fence"] for stream in streams)
+        assert all(goes_on(stream) and self.state(stream.resource)["fence"] == stream.lease["fence"] for stream in streams)
         assert not any(waiter.done() for waiter in waiters)
         wait_until(lambda: self.state("a/line")["waiters"] == len(waiters), what="nobody else waits")
         self.keyed.redlockd.release(self.lease)
@@ -225,4 +233,51 @@ def test_a_certificate_is_taken_out_of_the_file(lab, pool, tmp_path):
     for waiter in waiting:
         assert waiter.result(20 * SLOW).code == "unauthorized"
     for stream in kept:
-        assert stream.lines.empty() and guarded.keys.call("operator", "GET", f"/locks/{stream.resource}").json["fence"] == stream.lease["fence"]
+        assert goes_on(stream) and guarded.keys.call("operator", "GET", f"/locks/{stream.resource}").json["fence"] == stream.lease["fence"]
+
+
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_an_authority_is_taken_away(lab, pool, tmp_path, with_keys):
+    """Certificates that it signed count no more, also where a name is in the keys file; those of one that stays are not disturbed."""
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    trusted = os.path.join(lab.folder, "authorities.pem")
+
+    def trust(*authorities):
+        with open(trusted + ".new", "wb") as out:
+            for authority in authorities:
+                with open(authority.certificate, "rb") as certificate:
+                    out.write(certificate.read())
+        os.rename(trusted + ".new", trusted)
+    trust(old, new)
+    server, gone, stays = new.issue("server", "IP:127.0.0.1", usage="serverAuth"), old.issue("gone", "DNS:gone.example"), new.issue("stays", "DNS:stays.example")
+    options = ["--workers", "2", "--tls-cert", server.certificate, "--tls-key", server.key, "--tls-client-ca", trusted]
+    if with_keys:
+        entries = [by_certificate("gone", "gone.example"), by_certificate("stays", "stays.example")]
+        daemon = Keyed(lab, [], *options, trust=new.certificate, entries=entries).wait_ready().redlockd
+    else:
+        daemon = lab.service(3, *options, trust=new.certificate, wait=False)
+        wait_until(lambda: daemon.curl("GET", "/readyz").status == 200, what="ready")
+
+    def shown(client):
+        return ["--cert", client.certificate, "--key", client.key]
+
+    def streams(client, name):
+        made = [lab.keep(Stream(daemon, f"{name}-{i}", "--cacert", new.certificate, *shown(client), ttl_ms=LONG_MS)) for i in range(MANY)]
+        return [(stream, stream.acquired()) for stream in made]
+
+    def free(resource):
+        return all(master.cli("GET", resource) is None for master in daemon.masters)
+    held, kept = streams(gone, "gone"), streams(stays, "stays")
+    waiting = [pool.submit(daemon.curl, "POST", "/locks", *shown(gone), "--max-time", "600", body={"resource": "stays-0", "wait_ms": 60000}) for _ in range(MANY)]
+    wait_until(lambda: sum(master.cli("ZCARD", "redlockd:queue:stays-0") for master in daemon.masters) == 3 * MANY, what="they wait")
+    trust(new)
+    daemon.process.send_signal(signal.SIGHUP)
+    for stream, _ in held:
+        event, _ = stream.last()
+        assert (event["event"], event["code"]) == ("lost", "unauthorized")
+        wait_until(lambda resource=stream.resource: free(resource), what="the lock is free")
+    for waiter in waiting:
+        answer = waiter.result(20 * SLOW)
+        assert answer.code == "unauthorized" and "authority" in answer.json["detail"]
+    for stream, lease in kept:
+        assert goes_on(stream) and all(master.cli("GET", stream.resource).startswith(lease["token"]) for master in daemon.masters)
