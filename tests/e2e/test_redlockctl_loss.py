@@ -109,6 +109,59 @@ def test_fail_over(lab, resource, how):
     first.kill()
 
 
+HELD = "echo $REDLOCK_FENCE >fence; until [ -e go ]; do sleep 0.02; done"
+
+
+def test_restarts_of_the_only_server(lab, resource):
+    """Down for longer than until the next extension, but not for as long as the lock is valid."""
+    masters, address = lab.redises(3), f"unix:{lab.folder}/only"
+    daemon = lab.redlockd(masters, listen=(address,))
+    run = Run(lab, resource, command=HELD, servers=[daemon])
+    for restarts in range(1, 4):
+        run.event("extended", len(run.events("extended")) + 1)
+        daemon.stop()
+        run.event("not-extended", restarts)
+        daemon = lab.redlockd(masters, listen=(address,))
+        run.event("extended", len(run.events("extended")) + 1)
+        assert str(daemon.curl("GET", "/locks/" + quote(resource)).json["fence"]) == run.file("fence")
+    (run.folder / "go").touch()
+    assert run.wait() == 0
+    assert not run.events("lost") and is_free(daemon, resource)
+
+
+def test_rolling_restarts(lab, resource):
+    """One after the other, each when the lock was extended at the other one."""
+    masters, addresses = lab.redises(3), [f"unix:{lab.folder}/{name}" for name in ("first", "second")]
+    daemons = [lab.redlockd(masters, listen=(address,)) for address in addresses]
+    run = Run(lab, resource, command=HELD, servers=daemons)
+    run.event("extended")
+    for i in (0, 1, 0, 1):
+        before = len(run.events("extended"))
+        daemons[i].stop()
+        wait_until(lambda n=before, other=addresses[1 - i]: any(event["server"] == other for event in run.events("extended")[n:]), what="extended at the other one")
+        daemons[i] = lab.redlockd(masters, listen=(addresses[i],))
+    assert str(daemons[0].curl("GET", "/locks/" + quote(resource)).json["fence"]) == run.file("fence")
+    (run.folder / "go").touch()
+    assert run.wait() == 0
+    assert not run.events("lost") and is_free(daemons[0], resource)
+
+
+def test_a_lock_that_was_lost_during_a_restart(lab, resource):
+    """It is noticed as soon as a server is there again, not when the lock would be over."""
+    masters, address = lab.redises(3), f"unix:{lab.folder}/only"
+    daemon = lab.redlockd(masters, listen=(address,))
+    run = Run(lab, resource, command="trap 'echo asked >term; exit 0' TERM; " + FOREVER, servers=[daemon], ttl_ms=min(TTL_MS * 3, 60000))
+    run.event("extended")
+    daemon.stop()
+    for master in masters:
+        master.cli("DEL", resource)
+    run.event("not-extended")
+    lab.redlockd(masters, listen=(address,))
+    assert (run.wait(), run.file("term")) == (LOST, "asked")
+    [lost] = run.events("lost")
+    assert lost["code"] == "lease-expired" and lost["left_ms"] > 0
+
+
 # ----------------------------------------------------------------------------------- what the command leaves
 
 
