@@ -189,7 +189,6 @@ static void take_result(struct lease_op *op, const struct redlock_result *result
 	lease_answer_make(op, result, now_us, &op->answer);
 	metrics_add(&op->leases->metrics->fence_rounds, result->rounds);
 	lease_fence_learn(op->leases, result->fence); /* given by RAISE: the next guess is beyond it */
-	op->holder_id = result->holder;
 	lease_op_answered(op, now_us);
 }
 

@@ -202,8 +202,7 @@ struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease
 bool lease_op_seen_on(const struct lease_op *op, uint16_t masters)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++)
-		if (redlock_has(masters, i) && redlock_has(op->core.answered, i) && op->core.ballots[i].vote == REDLOCK_VOTE_HELD &&
-		    op->core.ballots[i].holder == op->holder_id)
+		if (redlock_has(masters, i) && redlock_has(op->core.answered, i) && op->core.ballots[i].vote == REDLOCK_VOTE_HELD)
 			return true;
 	return false;
 }

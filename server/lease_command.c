@@ -160,14 +160,12 @@ size_t lease_command_scan(const struct options *options, const struct lease_list
 	char key[KEY_MAX], pattern[PATTERN_MAX];
 	size_t key_len = key_write(options, request->prefix, request->prefix_len, key);
 	struct command command;
-	begin(&command, ret_bytes, LEASE_COMMAND_MAX, 8);
+	begin(&command, ret_bytes, LEASE_COMMAND_MAX, 6);
 	add_text(&command, "SCAN");
 	add_number(&command, cursor);
 	add_text(&command, "MATCH");
 	add(&command, pattern, pattern_write(key, key_len, pattern));
 	add_text(&command, "COUNT");
 	add_number(&command, lease_scan_keys(request));
-	add_text(&command, "TYPE");
-	add_text(&command, "string");
 	return command.len;
 }

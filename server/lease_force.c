@@ -191,6 +191,13 @@ static void keep_seen(struct lease_force *force, const struct lease_op *look)
 
 /* ---- looking ---- */
 
+/* Whether one holder has a majority, or may have one with those that did not answer: several that are in each other's way do not. */
+static bool may_have_majority(const struct lease_answer *look)
+{
+	const struct lease_votes *votes = &look->votes;
+	return look->held && votes->granted + votes->failed + votes->barred >= votes->needed;
+}
+
 static void look_again(uv_timer_t *timer);
 
 static void take_first_look(struct lease_force *force, const struct lease_op *look, const struct lease_answer *answer)
@@ -201,10 +208,10 @@ static void take_first_look(struct lease_force *force, const struct lease_op *lo
 		return;
 	}
 	gather(force, look, true);
-	if (answer->held) { /* by no token of ours */
+	if (may_have_majority(answer)) { /* by no token of ours */
 		refuse(force, answer, LEASE_NOT_OWNER);
 	} else if (force->count == 0) {
-		refuse(force, answer, LEASE_EXPIRED);
+		refuse(force, answer, answer->held ? LEASE_NOT_OWNER : LEASE_EXPIRED);
 	} else {
 		force->left_over = true;
 		uv_timer_start(&force->op->timer, look_again, UINT64_C(2) * force->op->leases->options->master_timeout_ms + PAUSE_EXTRA_MS, 0);
@@ -215,7 +222,7 @@ static void take_first_look(struct lease_force *force, const struct lease_op *lo
 static void take_second_look(struct lease_force *force, const struct lease_op *look, const struct lease_answer *answer)
 {
 	keep_seen(force, look);
-	if (answer->held || force->count == 0)
+	if (may_have_majority(answer) || force->count == 0)
 		refuse(force, answer, LEASE_EXPIRED);
 	else
 		release(force);

@@ -40,7 +40,6 @@ struct lease_op {
 	bool queued;   /* its answer waits in the list of those done */
 	bool finished; /* the core is done with it */
 	struct lease_answer answer;
-	uint64_t holder_id; /* of the result */
 	struct lease_line *line; /* it waits, or may have to; NULL: it does not */
 	struct lease_op *line_next, *line_prev;
 	struct lease_op *older, *newer; /* of all that wait at this worker, whatever for */
@@ -116,7 +115,7 @@ unsigned lease_command_bucket(const char *resource, size_t len);
 /* How many keys one SCAN of a listing looks at: a master does nothing else meanwhile, about 50 µs. */
 enum { LEASE_SCAN_KEYS = 100 };
 unsigned lease_scan_keys(const struct lease_list_request *request);
-/* SCAN cursor MATCH {prefix}{resource prefix}* COUNT keys TYPE string. */
+/* SCAN cursor MATCH {prefix}{resource prefix}* COUNT keys. */
 size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, char ret_bytes[LEASE_COMMAND_MAX]);
 
 /* lease.c: an operation of its own, or a spare one; NULL where memory is short. */
@@ -147,7 +146,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 void lease_op_refuse_draining(struct lease_op *op, uint64_t now_us);
 /* lease_submit(), but for an inspection that waits until every master has answered. */
 struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg);
-/* True if the operation, an inspection that is answered, found the same holder as the majority's on one of these masters. */
+/* True if the operation, an inspection that is answered, found a holder on one of these masters. */
 bool lease_op_seen_on(const struct lease_op *op, uint16_t masters);
 
 /* lease_force.c: lease_submit() and lease_cancel() of LEASE_FORCE; the latter before it is answered. */

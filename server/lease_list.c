@@ -1,7 +1,7 @@
 /* A page of the locks that are held, for operators.
  *
- * A held lock lies on a majority of the masters, so it lies on one of any N−Q+1: that many are scanned (SCAN), one after
- * the other, and every key found is inspected on all masters, since a majority alone says what is held. A lock that a master
+ * A held lock leaves fewer than Q masters free, so it lies on one of any Q: that many are scanned (SCAN), one after
+ * the other, and every key found, whoever's and of whatever type, is inspected on all masters as by GET /locks/{resource}. A lock that a master
  * scanned before also has was listed there already. The cursor carries all of this, so a page may be asked of any replica:
  *
  *     scanned.master.position.skip     hex set of masters done · master under way · its SCAN cursor · keys of that step done
@@ -205,8 +205,7 @@ static void inspect_some(struct lease_listing *listing)
 
 static unsigned masters_to_scan(const struct leases *leases)
 {
-	size_t masters = masters_count(leases->masters);
-	return (unsigned)(masters - redlock_majority((uint8_t)masters) + 1U);
+	return redlock_majority((uint8_t)masters_count(leases->masters));
 }
 
 /* The step after one whose SCAN gave `cursor`: further on this master, or the next one, or none. */

@@ -18,8 +18,10 @@
  *   both     a majority says another has it                      NOT_OWNER
  *            a majority says nobody has it                       EXPIRED
  *            all answers are in: see decide_rest()
- *   inspect  a holder has, or in the end may have, a majority    OK, held
- *            else                                                OK, free; NO_QUORUM if too few answered */
+ *   inspect  a majority names one holder                         OK, held
+ *            a majority is free                                  OK, free
+ *            all answers are in: fewer than a majority are free  OK, held; NO_QUORUM if too few answered
+ *            So held is what an acquisition would find: whoever holds it, and however many they are, no majority is to be had. */
 #include "decide.h"
 
 #include <assert.h>
@@ -146,17 +148,14 @@ static enum redlock_verdict decide_owned(const struct redlock *op, const struct 
 
 static enum redlock_verdict decide_inspect(const struct redlock *op, const struct redlock_tally *tally, struct redlock_result *ret)
 {
-	if (op->params.wait_for_all && tally->pending > 0)
+	bool is_clear = tally->best_votes >= tally->needed || tally->gone >= tally->needed;
+	if (tally->pending > 0 && (op->params.wait_for_all || !is_clear))
 		return REDLOCK_UNDECIDED;
-	if (tally->best_votes < tally->needed) {
-		if (tally->pending > 0 && tally->best_votes + tally->pending >= tally->needed)
-			return REDLOCK_UNDECIDED;
-		if (redlock_tally_answered(tally) < tally->needed)
-			return tally->pending > 0 ? REDLOCK_UNDECIDED : conclude(op, tally, REDLOCK_NO_QUORUM, ret);
-	}
+	if (redlock_tally_answered(tally) < tally->needed)
+		return conclude(op, tally, REDLOCK_NO_QUORUM, ret);
 	conclude(op, tally, REDLOCK_OK, ret);
 	ret->waiters = redlock_tally_waiters(op, tally);
-	ret->held = tally->best_votes > 0 && tally->best_votes + redlock_tally_unknown(tally) >= tally->needed;
+	ret->held = tally->held > 0 && tally->gone < tally->needed;
 	ret->has_holder = ret->held;
 	if (ret->held)
 		ret->remaining_us = redlock_tally_kept_for_us(op, tally);

@@ -155,10 +155,10 @@ struct redlock_result {
 	uint64_t ttl_us;         /* acquire, extend: the shortest ttl that the majority gave */
 	uint64_t validity_us;    /* acquire, extend, when OK: ttl − (now − start of this try) − drift, always > 0 */
 	uint64_t retry_after_us; /* LOCKED: when a majority may be free; SPLIT, NO_QUORUM: the longest pause */
-	bool held;               /* inspection: a holder has, or may have, a majority */
+	bool held;               /* inspection: some master holds it, and too few are known to be free for an acquisition */
 	bool has_holder;         /* not OK, or held: a master named another holder */
 	uint64_t holder;         /* the other token with the most votes */
-	uint64_t remaining_us;   /* held: how long the holder keeps its majority; REDLOCK_NEVER: no expiry */
+	uint64_t remaining_us;   /* held: for how long it stays so; REDLOCK_NEVER: no expiry */
 	uint32_t waiters;        /* inspection: as many as a majority knows of */
 };
 

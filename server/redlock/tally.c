@@ -130,13 +130,13 @@ bool redlock_tally_is_foreign(const struct redlock *op)
 
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally)
 {
-	assert(tally->best_votes > 0);
+	assert(tally->held > 0);
 	uint64_t remaining[REDLOCK_MASTERS_MAX];
-	size_t count = 0;
+	size_t count = 0, blocking = (size_t)(op->params.masters - tally->needed + 1);
 	for (unsigned i = 0; i < op->params.masters; i++)
-		if (names_holder(op, i) && op->ballots[i].holder == tally->best)
+		if (names_holder(op, i))
 			insert_sorted(remaining, count++, op->ballots[i].remaining_us);
-	return remaining[count > tally->needed ? count - tally->needed : 0];
+	return remaining[count > blocking ? count - blocking : 0];
 }
 
 uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally)

@@ -35,8 +35,8 @@ uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redl
 /* True if a holder that is not redlockd's may be what is in the way: its release notifies nobody. False where a majority names one of ours. */
 bool redlock_tally_is_foreign(const struct redlock *op);
 
-/* How many µs the best holder keeps its majority: the needed-th longest remaining time of its keys, or the shortest
- * where fewer are known. Only if there is a holder. */
+/* How many µs until a majority may be free, whoever holds the others (inspection). Masters of which nothing is known may be free
+ * before that. Only if one holds it. */
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally);
 
 /* Inspection: as many waiters as a majority knows of, or as the one that knows the fewest where fewer answered. */

@@ -1,4 +1,4 @@
-"""Many listings at once (GET /locks): a few of each worker are under way, the others wait for them. What a listing shows: test_leases.py."""
+"""GET /locks: many at once, of which a few of each worker are under way and the others wait for them; and what counts as held. The walk itself: test_leases.py."""
 
 import json
 import select
@@ -124,3 +124,51 @@ def test_the_end_with_listings_under_way(stage):
         stage.servers[0].cont()
     for plain in clients[1::2]:
         plain.close()
+
+
+# ---- what counts as held ----
+
+STRANGE = {
+    "a value": ("SET", "somebody-elses"),
+    "a hash": ("HSET", "8743c9c0:1", "1"),
+    "a list": ("RPUSH", "one"),
+    "a set": ("SADD", "one"),
+    "a sorted set": ("ZADD", "1", "one"),
+    "a stream": ("XADD", "*", "one", "1"),
+}
+
+
+def listed(service, prefix):
+    found, cursor = [], ""
+    while cursor is not None:
+        page = service.curl("GET", f"/locks?prefix={prefix}&limit=3" + (f"&cursor={cursor}" if cursor else "")).json
+        found += page["locks"]
+        cursor = page["cursor"]
+    return {lock["resource"]: lock for lock in found}, [lock["resource"] for lock in found]
+
+
+@pytest.mark.parametrize("masters", [1, 2, 3, 4, 5])
+def test_a_listing_and_an_inspection_agree(lab, masters):
+    """Keys of every kind, on every number of masters, of one holder or each of its own: what one call says is held the other does, once; and it
+    is what cannot be acquired."""
+    service = lab.service(masters, "--retry-count", "2")
+    names = []
+    for how, (command, *rest) in STRANGE.items():
+        for count in range(1, masters + 1):
+            names.append(f"held/{how.replace(' ', '-')}/{count}")
+            for server in service.masters[-count:]:
+                server.cli(command, names[-1], *rest)
+    for count in range(1, masters + 1):  # several applications, each with a lock on one master
+        names.append(f"held/several/{count}")
+        for number, server in enumerate(service.masters[:count]):
+            server.cli("SET", names[-1], f"application-{number}", "PX", "600000")
+    states, order = listed(service, "held/")
+    assert len(order) == len(states), sorted(order)
+    held = {}
+    for name in names:
+        state = service.curl("GET", f"/locks/{name}").json
+        held[name] = state["held"]
+        assert state["held"] == (name in states), (name, state)
+    acquired = {name: service.curl("POST", "/locks", body={"resource": name, "ttl_ms": 60000}).status == 201 for name in names}
+    assert acquired == {name: not is_held for name, is_held in held.items()}
+    assert {int(name.rpartition("/")[2]) for name in names if not held[name]} == set(range(1, masters - masters // 2))

@@ -11,8 +11,8 @@
  * extend   granted >= Q as above. Held >= Q is NOT_OWNER, gone >= Q is EXPIRED. With none pending: answered < Q is
  *          NO_QUORUM; so is granted + unknown >= Q; held + unknown >= Q is NOT_OWNER; else EXPIRED.
  * release  granted >= Q is OK, then as extend, but granted + unknown >= Q is OK if anything was granted.
- * inspect  a holder with Q votes is held. While pending ones could give some holder Q votes, or fewer than Q answered
- *          and some are pending: wait. Then answered < Q is NO_QUORUM, else OK, and held if the best holder may have a majority.
+ * inspect  a holder with Q votes is held, gone >= Q is free. With none pending: answered < Q is NO_QUORUM, else OK, and held
+ *          if anybody holds it anywhere, since gone < Q: nobody could acquire it.
  *
  * Two of these lines have a reason that is easy to lose. A lost acquire does not call it NO_QUORUM while the
  * pending masters could still make a majority of answers: two masters of five down and two callers in contention would
@@ -263,13 +263,15 @@ static void judge_inspect(const struct sheet *sheet, struct oracle_verdict *verd
 	if (best >= sheet->majority) {
 		decide(verdict, REDLOCK_OK);
 		verdict->result.held = true;
-	} else if (sheet_may_be_held(sheet) || (answered < sheet->majority && sheet_count_pending(sheet) > 0)) {
+	} else if (sheet_count(sheet, REDLOCK_VOTE_GONE) >= sheet->majority) {
+		decide(verdict, REDLOCK_OK);
+	} else if (sheet_count_pending(sheet) > 0) {
 		return;
 	} else if (answered < sheet->majority) {
 		decide(verdict, REDLOCK_NO_QUORUM);
 	} else {
 		decide(verdict, REDLOCK_OK);
-		verdict->result.held = sheet_may_have_holder(sheet);
+		verdict->result.held = best > 0;
 	}
 }
 
@@ -287,25 +289,33 @@ static void write_votes(const struct sheet *sheet, struct redlock_votes *votes)
 	votes->masters = (uint8_t)sheet->masters;
 }
 
-/* The holders with the most votes, and until when each keeps its majority. */
+/* When an acquisition may find a majority free: those that hold it, but for as many as would still leave one. */
+static uint64_t held_for_us(const struct sheet *sheet)
+{
+	uint64_t times_us[REDLOCK_MASTERS_MAX];
+	unsigned len = 0, blocking = sheet->masters + 1 - sheet->majority;
+
+	for (unsigned i = 0; i < sheet->masters; i++) {
+		if (!sheet->pending[i] && sheet->rows[i].vote == REDLOCK_VOTE_HELD)
+			times_us[len++] = sheet->rows[i].remaining_us;
+	}
+	qsort(times_us, len, sizeof times_us[0], compare_up);
+	return times_us[len < blocking ? 0 : len - blocking];
+}
+
+/* The holders with the most votes, and for how long it is held. */
 static void write_holders(const struct sheet *sheet, struct oracle_verdict *verdict)
 {
 	for (unsigned i = 0; i < sheet->masters; i++) {
-		uint64_t times_us[REDLOCK_MASTERS_MAX], holder = sheet->rows[i].holder;
-		unsigned len = 0;
+		uint64_t holder = sheet->rows[i].holder;
 		bool known = sheet->pending[i] || sheet->rows[i].vote != REDLOCK_VOTE_HELD;
 
 		for (unsigned k = 0; k < verdict->holders_len; k++)
 			known = known || verdict->holders[k].holder == holder;
 		if (known || sheet_count_holder(sheet, holder) < sheet_count_best(sheet))
 			continue;
-		for (unsigned k = 0; k < sheet->masters; k++) {
-			if (!sheet->pending[k] && sheet->rows[k].vote == REDLOCK_VOTE_HELD && sheet->rows[k].holder == holder)
-				times_us[len++] = sheet->rows[k].remaining_us;
-		}
-		qsort(times_us, len, sizeof times_us[0], compare_up);
 		verdict->holders[verdict->holders_len].holder = holder;
-		verdict->holders[verdict->holders_len].remaining_us = times_us[len > sheet->majority ? len - sheet->majority : 0];
+		verdict->holders[verdict->holders_len].remaining_us = held_for_us(sheet);
 		verdict->holders_len++;
 	}
 }

@@ -165,7 +165,7 @@ END_TEST
 
 /* --- inspect --------------------------------------------------------------------------------------------------------- */
 
-START_TEST(test_inspect_tells_how_long_the_majority_stays)
+START_TEST(test_inspect_tells_how_long_it_is_held)
 {
 	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
 
@@ -177,7 +177,7 @@ START_TEST(test_inspect_tells_how_long_the_majority_stays)
 	decided(&driver, REDLOCK_OK, 0);
 	ck_assert(driver.result.held && driver.result.has_holder);
 	ck_assert_uint_eq(driver.result.holder, A);
-	ck_assert_uint_eq(driver.result.remaining_us, 1000);
+	ck_assert_uint_eq(driver.result.remaining_us, 7000); /* then two are free, and the silent one may be */
 	votes(&driver, 3, 1, 0, 0);
 	driver = started(REDLOCK_INSPECT, 1, 1);
 	driver_held(&driver, T, 0, B, REDLOCK_NEVER);
@@ -209,18 +209,50 @@ START_TEST(test_inspect_of_free_and_of_doubtful_locks)
 }
 END_TEST
 
-/* The answer must not hang on whether a master has failed or has not answered yet. */
-START_TEST(test_inspect_counts_pending_masters_as_unknown)
+/* Whoever they are: held is what leaves an acquisition no majority, and the answer does not hang on the order of the votes. */
+START_TEST(test_inspect_of_several_holders)
 {
-	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
+	static const struct { unsigned masters, held[5]; bool is_held; } cases[] = { /* 0: free */
+		{ 3, { A, B, A + 1 }, true }, { 3, { A, B, 0 }, true }, { 3, { A, 0, 0 }, false }, { 5, { A, B, A + 1, 0, 0 }, true },
+		{ 5, { A, A, 0, 0, 0 }, false }, { 5, { A, B, 0, 0, 0 }, false }, { 4, { A, A, 0, 0 }, true }, { 4, { A, B, 0, 0 }, true },
+		{ 4, { A, 0, 0, 0 }, false }, { 2, { A, 0 }, true }, { 2, { A, B }, true },
+	};
 
-	driver_held(&driver, T, 0, A, 1000);
-	driver_vote(&driver, T, 1, GONE);
-	driver_vote(&driver, T, 2, GONE);
-	quiet(&driver);
-	driver_vote(&driver, T, 3, FAILED);
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert(driver.result.held);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (unsigned turn = 0; turn < cases[i].masters; turn++) {
+			struct driver driver = started(REDLOCK_INSPECT, cases[i].masters, 1);
+
+			for (unsigned k = 0; k < cases[i].masters && !driver.done; k++) {
+				unsigned master = (turn + k) % cases[i].masters;
+
+				if (cases[i].held[master] != 0)
+					driver_held(&driver, T, master, cases[i].held[master], 1000);
+				else
+					driver_vote(&driver, T, master, GONE);
+			}
+			decided(&driver, REDLOCK_OK, 0);
+			ck_assert_msg(driver.result.held == cases[i].is_held, "case %zu, turn %u", i, turn);
+		}
+}
+END_TEST
+
+/* One that is silent may make it free, or not: until its time is up nobody knows. */
+START_TEST(test_inspect_waits_for_the_one_that_tells)
+{
+	static const enum redlock_vote last[] = { GONE, FAILED };
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct driver driver = started(REDLOCK_INSPECT, 5, 1);
+
+		driver_held(&driver, T, 0, A, 1000);
+		driver_vote(&driver, T, 1, GONE);
+		driver_vote(&driver, T, 2, GONE);
+		driver_vote(&driver, T, 3, FAILED);
+		quiet(&driver);
+		driver_vote(&driver, T, 4, last[i]);
+		decided(&driver, REDLOCK_OK, 0);
+		ck_assert(driver.result.held == (last[i] == FAILED));
+	}
 }
 END_TEST
 
@@ -329,9 +361,10 @@ int main(void)
 	tcase_add_test(tcase, test_release_outcomes);
 	tcase_add_test(tcase, test_release_of_what_may_have_been_a_majority);
 	tcase_add_loop_test(tcase, test_release_waits_for_the_whole_master_timeout, 0, 2);
-	tcase_add_test(tcase, test_inspect_tells_how_long_the_majority_stays);
+	tcase_add_test(tcase, test_inspect_tells_how_long_it_is_held);
+	tcase_add_test(tcase, test_inspect_of_several_holders);
 	tcase_add_test(tcase, test_inspect_of_free_and_of_doubtful_locks);
-	tcase_add_test(tcase, test_inspect_counts_pending_masters_as_unknown);
+	tcase_add_test(tcase, test_inspect_waits_for_the_one_that_tells);
 	tcase_add_loop_test(tcase, test_cancel_after_the_answer_does_nothing, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test(tcase, test_cancel_of_others_sends_nothing, REDLOCK_EXTEND, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test_raise_signal(tcase, test_bad_parameters_are_asserted, SIGABRT, 0, 5);
