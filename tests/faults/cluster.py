@@ -218,9 +218,10 @@ class Jobs:
         self.process = start_python("jobs.py", json.dumps(settings), stdin=subprocess.PIPE)
 
     def read(self):
-        """The lines of each job, and how each redlockctl ended."""
+        """The lines of each job, how each redlockctl ended, and stalls of the machine."""
         paths = sorted(pathlib.Path(self.folder).glob("job.*"))
-        return [lines for lines in map(read_lines, paths) if lines], read_lines(os.path.join(self.folder, "ends.jsonl"))
+        others = [read_lines(os.path.join(self.folder, name)) for name in ("ends.jsonl", "stalls.jsonl")]
+        return [lines for lines in map(read_lines, paths) if lines], *others
 
 
 class Cluster:

@@ -8,7 +8,9 @@ lease, between its request and the answer to the second:
   - a master's clock went forward and came back before anybody had to look (a second);
   - a master's clock went forward while the redlockd of the second lease was down or just starting, so it had nothing to compare with,
     and no other one had a second to find it;
-  - a master dropped keys of its own accord (maxmemory), less than a second before: it says so in INFO, which is asked once a second.
+  - a master dropped keys of its own accord (maxmemory), less than a second before: it says so in INFO, which is asked once a second;
+  - the first lease is a job under redlockctl, and the machine did not schedule a process for so long that redlockctl may have ended the job too
+    late. It begins to do so about half a second before the lease is over.
 
 Each of them is no more than what may have happened: a finding that is excused is printed with its leases, to be looked at.
 
@@ -22,6 +24,7 @@ import harness
 
 SECOND = 1_000_000
 UNSEEN_MS = 20 * harness.SLOW  # round trips through the proxies of a busy machine are some ms
+STALLED_US = 2 * SECOND
 FOUND_US = round(1.5 * SECOND * harness.SLOW)  # a second, and the machine is busy
 
 
@@ -35,6 +38,8 @@ def excuse_overlap(overlap, log):
             reason = _excuse_clock(overlap, fault, log[index + 1:])
         elif fault["kind"].startswith("master with maxmemory") and fault["what"] == "begins" and second.received - fault["at"] < FOUND_US:
             reason = f"{fault['target']} may have dropped keys"
+        elif fault["kind"] == "stall" and first.client.startswith("job") and second.received - fault["at"] < STALLED_US:
+            reason = f"the machine stalled for {fault['what']}"
         else:
             reason = None
         if reason:

@@ -1,8 +1,8 @@
 """Runs jobs under `redlockctl run`, one after the other in each thread, on the same resources as the clients.
 
 Started with a JSON object: seed, threads, redlockctl (the program), servers (for each way the addresses of replicas), ca, resources (how many),
-ttl_ms, wait_ms, folder. When its standard input ends it waits for the jobs under way and ends. It leaves a file for each job (job.py), and
-ends.jsonl: how each redlockctl ended.
+ttl_ms, wait_ms, folder. When its standard input ends it waits for the jobs under way and ends. It leaves a file for each job (job.py), how
+each redlockctl ended (ends.jsonl), and when the machine stalled (stalls.jsonl).
 """
 
 import json
@@ -20,6 +20,18 @@ from client_connection import now_us  # noqa: E402
 
 JOB = str(pathlib.Path(__file__).with_name("job.py"))
 PATIENCE_S = 30
+STEP_S, STALL_US = 0.02, 250_000
+
+
+def watch_stalls(path, ending):
+    """Writes down when this process was not scheduled for long: redlockctl beside it may have been as late."""
+    with open(path, "w", encoding="utf-8", buffering=1) as stalls:
+        before = now_us()
+        while not ending.wait(STEP_S):
+            now = now_us()
+            if now - before > STALL_US:
+                stalls.write(json.dumps({"at": before, "kind": "stall", "target": "machine", "what": f"{(now - before) / 1000:.0f} ms"}) + "\n")
+            before = now
 
 
 class Runner(threading.Thread):
@@ -57,6 +69,7 @@ class Runner(threading.Thread):
 def main():
     settings, ending = json.loads(sys.argv[1]), threading.Event()
     with open(os.path.join(settings["folder"], "ends.jsonl"), "w", encoding="utf-8", buffering=1) as ends:
+        threading.Thread(target=watch_stalls, args=(os.path.join(settings["folder"], "stalls.jsonl"), ending), daemon=True).start()
         runners = [Runner(number, settings, ending, ends) for number in range(settings["threads"])]
         for runner in runners:
             runner.start()

@@ -16,11 +16,13 @@ AROUND_US = 5_000_000  # faults so long before a finding belong to its story
 
 class Report:
     def __init__(self, run):
-        self.run, self.log = run, sorted(run.nemesis.log, key=lambda fault: fault["at"])
+        jobs, self.job_ends, stalls = run.cluster.jobs.read()
+        self.run, self.log = run, sorted([*run.nemesis.log, *stalls], key=lambda fault: fault["at"])
         self.events = run.history()
         self.begin = min((event["sent"] for event in self.events), default=0)
         self.leases = checkers.leases_of(self.events)
-        self.read_jobs()
+        self.jobs = [checkers.Job(lines) for lines in jobs]  # each is a lease like all others
+        self.leases.update({job.token: job for job in self.jobs})
         leases = list(self.leases.values())
         self.overlaps, self.excused = self.sort_out(checkers.find_overlaps(leases), self.excuse_overlap)
         self.inversions, self.excused_inversions = checkers.find_inversions(leases, self.excuse_inversion)
@@ -32,12 +34,6 @@ class Report:
         self.guarded = checkers.Guarded(run.parts.read_lines(run.cluster.journal), self.leases)
         self.logs = run.observing.Logs(run.cluster.daemons, set(self.leases))
         self.passed = self.failed = 0
-
-    def read_jobs(self):
-        """A job is a lease like all others."""
-        jobs, self.job_ends = self.run.cluster.jobs.read()
-        self.jobs = [checkers.Job(lines) for lines in jobs]
-        self.leases.update({job.token: job for job in self.jobs})
 
     # ---- sorting ----
 
@@ -108,7 +104,8 @@ class Report:
 
     def print_table(self):
         rows = idleness.count(self.events, self.jobs, self.run.nemesis.counts)
-        rows = [("leases", len(self.leases)), *rows, ("looks at masters", self.looks), ("overlaps", len(self.overlaps)),
+        rows = [("leases", len(self.leases)), *rows, ("looks at masters", self.looks),
+                ("stalls of the machine", sum(fault["kind"] == "stall" for fault in self.log)), ("overlaps", len(self.overlaps)),
                 ("fences out of order", len(self.inversions) + len(self.same) + len(self.changed)), ("leases lost early", len(self.lost_early))]
         for name, number in rows:
             print(f"| {name:45} | {number:7} |")

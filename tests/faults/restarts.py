@@ -20,6 +20,7 @@ class Restarts:
     rolling = None  # the replicas that are still to be restarted; the first one is being so
     ending = None   # what is done with that one: it "ends", it "starts", or not begun
     patience_until = roll_at = 0
+    kill_at = None  # some restarts are not waited for
     slow_ends = ()  # findings: replicas that did not end as they should
 
     # ---- restarts ----
@@ -70,12 +71,16 @@ class Restarts:
         self.note("redlockd restarted", daemon.name, "begins")
         daemon.begin_to_end()
         self.ending, self.patience_until = "ends", parts.now_us() + round(daemon.drain_s() * SECOND)
+        self.kill_at = parts.now_us() + self.seconds(0, 1) if self.random.random() < 0.15 else None
 
     def look_whether_ended(self, daemon):
         if daemon.process.poll() is None:
-            if parts.now_us() < self.patience_until:
+            is_late = parts.now_us() >= self.patience_until
+            if not is_late and not (self.kill_at and parts.now_us() >= self.kill_at):
                 return
-            self.slow_ends = (*self.slow_ends, f"{daemon.name} does not end within {daemon.drain_s():g} s of SIGTERM")
+            self.counts["redlockd killed while it drains"] += 1
+            if is_late:
+                self.slow_ends = (*self.slow_ends, f"{daemon.name} does not end within {daemon.drain_s():g} s of SIGTERM")
             daemon.kill()
         elif daemon.process.returncode:
             self.slow_ends = (*self.slow_ends, f"{daemon.name} ended with {daemon.process.returncode} on SIGTERM")

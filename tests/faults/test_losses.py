@@ -10,6 +10,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "e2e")]
 
 import checkers  # noqa: E402
 import deployment  # noqa: E402
+import excuses  # noqa: E402
 import idleness  # noqa: E402
 import losses  # noqa: E402
 from test_checkers import MS, acquire, clock, extend, fault, inversions, overlaps, release  # noqa: E402
@@ -191,6 +192,16 @@ def test_a_job_overlaps_and_is_lost_like_any_lease():
     finder = losses.Finder(MASTERS, [], looks(3000, None, None, None, "j", "j"))
     assert [loss.lease.token for loss in finder.find([job(0, 10, 3011)], [])] == ["j"]
     assert finder.find([job(0, 10, 2999)], []) == []
+
+
+def test_a_stall_of_the_machine_excuses_a_job_that_ended_late_and_nothing_else():
+    second = acquire("b", 3000, 3010, 6)
+    stall = {"at": 2000 * MS, "kind": "stall", "target": "machine", "what": "400 ms"}
+    (late,) = checkers.find_overlaps([job(0, 10, 3011), *checkers.leases_of([second]).values()])
+    (early,) = checkers.find_overlaps(checkers.leases_of([acquire("a", 2000, 2100, 5, ttl_ms=2000), second]).values())
+    assert excuses.excuse_overlap(late, [stall]) and not excuses.excuse_overlap(late, [])
+    assert not excuses.excuse_overlap(late, [{**stall, "at": 900 * MS}])
+    assert not excuses.excuse_overlap(early, [stall])
 
 
 # ---- runs that prove nothing ----
