@@ -57,8 +57,10 @@ class Run:
         import cluster  # harness.py reads REDLOCKD when it is loaded
         import nemesis
         import observer
+        import report
         import waiting
         self.given, self.folder, self.parts, self.observing, self.waiting = given, folder, cluster, observer, waiting
+        self.reporting = report
         self.planted = given.plant is not None
         options = ("--restart-guard", "off") if self.planted else ()
         self.cluster = cluster.Cluster(folder, given.seed, options)
@@ -97,8 +99,7 @@ def main():
     try:
         run = Run(given, folder)
         run.play()
-        import report
-        failed = report.Report(run).print_all()
+        failed = run.reporting.Report(run).print_all()
     except Exception:  # pylint: disable=broad-except
         traceback.print_exc()
         print("the run itself failed\n0 passed, 1 failed", flush=True)
