@@ -109,26 +109,24 @@ enum master_state master_state_of(const struct master *master)
 		return MASTER_DOWN;
 	if (master_guard_is_barred(master))
 		return MASTER_BARRED;
-	return master->soft_reason[0] ? MASTER_DOWN : MASTER_VOTING;
+	return master->check.passed ? MASTER_VOTING : MASTER_DOWN;
 }
 
 void master_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX])
 {
-	const char *reason = master->soft_reason;
+	const char *refused = master->soft_reason;
 	if (master->link != LINK_UP || master->hung)
-		reason = master->reason;
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s", master->reason);
 	else if (master->bar_reason[0])
-		reason = master->bar_reason;
-	else if (master_guard_is_asking(master) && !master->soft_reason[0])
-		reason = "connecting: its certificate is being read";
-	else if (master_guard_is_asking(master))
-		reason = master->soft_reason; /* it does not let us read it */
-	else if (master_guard_is_barred(master))
-		reason = NULL;
-	if (reason)
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s", reason);
-	else
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s", master->bar_reason);
+	else if (master_guard_is_barred(master) && !master_guard_is_asking(master))
 		master_guard_describe(master, ret_reason, STATUS_REASON_MAX);
+	else
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s", refused[0] ? refused : master_guard_is_asking(master) ? "connecting: its certificate is being read"
+														     : "connecting: its commands are being tried");
+	size_t len = strlen(ret_reason);
+	if (refused[0] && master_state_of(master) == MASTER_BARRED)
+		snprintf(ret_reason + len, STATUS_REASON_MAX - len, "; also refused: %s", refused);
 }
 
 /* Counts a bar when it begins, whoever found the reason. */
@@ -157,10 +155,14 @@ void master_state_changed(struct master *master)
 	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING, memory_order_relaxed);
 	if (!master->closing)
 		note_bar(master, state);
-	bool connecting = !master->tried || (master->link == LINK_UP && master_guard_is_asking(master) && !master->soft_reason[0]);
-	if ((master->told && state == master->shown) || connecting || master->closing)
+	bool asking = master_guard_is_asking(master) || (state == MASTER_DOWN && !master->hung && !master->check.ended);
+	bool connecting = !master->tried || (master->link == LINK_UP && asking && !master->soft_reason[0]);
+	uint64_t refused = atomic_load_explicit(&master->all->metrics->masters[master->index].refused, memory_order_relaxed);
+	bool same = master->told && state == master->shown && refused == master->told_refused;
+	if (same || connecting || master->closing)
 		return;
 	master->shown = state;
+	master->told_refused = refused;
 	master->told = true;
 	char reason[STATUS_REASON_MAX];
 	master_write_reason(master, reason);
@@ -179,31 +181,35 @@ void master_count_error(struct master *master, enum master_error error)
 	metrics_add(&master->all->metrics->masters[master->index].errors[error], 1);
 }
 
-/* A master that answers, but with an error that no question will change, is down as long as it does so: until it carries out
- * what it refused (the release that follows a refused acquisition says nothing), or until a heartbeat. */
-void master_note_soft_error(struct master *master, enum redlock_script script, const struct master_reply *reply, const redisReply *raw)
+/* It refused what it must be able to do: it has no vote until it is seen to do all of it again (master_check.c). What that finds says more than this one
+ * error, so it is not written over. */
+void master_doubt(struct master *master, enum master_error error, const char *text, size_t len)
 {
-	if (reply->vote != REDLOCK_VOTE_FAILED && script != master->soft_script)
+	char words[MASTER_WORDS_MAX];
+	if (!master->check.passed)
 		return;
-	master->soft_reason[0] = '\0';
-	master->soft_script = script;
-	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_BARRED;
-	if (reply->vote == REDLOCK_VOTE_FAILED && !one_off) {
-		bool told = raw && raw->type == REDIS_REPLY_ERROR;
-		snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %.120s", master_error_name(reply->error),
-			 told ? raw->str : reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own" : "an answer that is not Redis's");
-	}
+	master_error_words(text, len, words);
+	master->check.passed = false;
+	snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %s", master_error_name(error), words);
 	master_state_changed(master);
+}
+
+void master_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw)
+{
+	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_BARRED;
+	bool told = raw && raw->type == REDIS_REPLY_ERROR;
+	const char *text = told ? raw->str : reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own" : "an answer that is not Redis's";
+	if (!one_off)
+		master_doubt(master, reply->error, text, told ? (size_t)raw->len : strlen(text));
 }
 
 void master_soft_error(struct master *master, const redisReply *reply)
 {
+	static const char strange[] = "an answer that is not Redis's";
 	bool told = reply->type == REDIS_REPLY_ERROR;
 	enum master_error error = told ? master_error_classify(reply->str, (size_t)reply->len) : MASTER_ERROR_OTHER;
-	master->soft_script = REDLOCK_SCRIPT_NONE;
-	snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %.120s", master_error_name(error), told ? reply->str : "an answer that is not Redis's");
 	master_count_error(master, error);
-	master_state_changed(master);
+	master_doubt(master, error, told ? reply->str : strange, told ? (size_t)reply->len : sizeof strange - 1);
 }
 
 /* ---- commands under way ---- */
@@ -265,7 +271,7 @@ static enum master_sent sendable(struct master *master)
 		return MASTER_UNSENT;
 	switch (master_state_of(master)) {
 	case MASTER_BARRED: return MASTER_REFUSED;
-	case MASTER_DOWN: return master_guard_is_asking(master) ? MASTER_UNSENT : MASTER_SENT; /* an error that the next answer may lift */
+	case MASTER_DOWN: return master_guard_is_asking(master) || !master->check.known ? MASTER_UNSENT : MASTER_SENT; /* some things it may still do */
 	case MASTER_VOTING: break;
 	}
 	return MASTER_SENT;

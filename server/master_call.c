@@ -33,8 +33,8 @@ static void settle(struct master *master, const struct master_call *done, uint64
 		master_guard_judge_reply(master, done, now_us, mapped);
 	if (mapped->vote == REDLOCK_VOTE_FAILED && !mapped->no_script)
 		master_count_error(master, mapped->error);
-	if (mapped->vote == REDLOCK_VOTE_FAILED || master->soft_reason[0])
-		master_note_soft_error(master, done->script, mapped, reply);
+	if (mapped->vote == REDLOCK_VOTE_FAILED)
+		master_note_failure(master, mapped, reply);
 	if (done->reply)
 		done->reply(done->arg, mapped);
 }
@@ -94,6 +94,9 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 	}
 	master->answered_sent_us = done.sent_us;
 	if (done.script == REDLOCK_SCRIPT_NONE) {
+		bool of_others = done.arg != master;
+		if (of_others && reply && reply->type == REDIS_REPLY_ERROR)
+			master_soft_error(master, reply);
 		if (done.raw)
 			done.raw(done.arg, reply);
 		return;

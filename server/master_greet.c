@@ -152,8 +152,6 @@ static void judge_warnings(struct master *master)
 	metrics_set(&master->all->metrics->masters[master->index].clocked, clocked);
 	if (clocked)
 		add_warning(master, "fences: too few masters remembered; their order rests on clocks across that point");
-	if (master->line.refused[0])
-		add_warning(master, master->line.refused);
 	atomic_store_explicit(&master->all->metrics->masters[master->index].warnings, master->warning_count, memory_order_relaxed);
 	for (size_t i = before; i < master->warning_count; i++) {
 		log_begin(LOG_WARN, "master-warning");
@@ -161,19 +159,6 @@ static void judge_warnings(struct master *master)
 		log_text("warning", master->warnings[i]);
 		log_end();
 	}
-}
-
-/* Out of memory shows before anybody asks for a lock. */
-static void judge_memory(struct master *master)
-{
-	bool full = master->info.maxmemory > 0 && master->info.used_memory > master->info.maxmemory && strcmp(master->info.policy, "noeviction") == 0;
-	if (master->soft_reason[0] && master->soft_script == REDLOCK_SCRIPT_NONE)
-		return; /* the heartbeat was refused: it says itself when that is over */
-	master->soft_script = REDLOCK_SCRIPT_ACQUIRE;
-	if (full)
-		snprintf(master->soft_reason, sizeof master->soft_reason, "%s: used_memory is above maxmemory", master_error_name(MASTER_ERROR_OOM));
-	else
-		master->soft_reason[0] = '\0';
 }
 
 /* Keys that it dropped for want of memory since we looked last: locks may be among them. */
@@ -188,32 +173,55 @@ static void judge(struct master *master)
 	assert(master->has_info);
 	judge_vote(master);
 	judge_warnings(master);
-	judge_memory(master);
+	master_check(master);
 	master_state_changed(master);
 }
 
 /* ---- greeting ---- */
 
-static void reject(struct master *master, const redisReply *reply)
+static void end_refused(struct master *master)
 {
 	char why[STATUS_REASON_MAX];
-	enum master_error error = master_error_classify(reply->str, (size_t)reply->len);
-	snprintf(why, sizeof why, "%s: %.120s", master_error_name(error), reply->str);
-	metrics_add(&master->all->metrics->masters[master->index].errors[error], 1);
+	enum master_error error = master->check.error;
+	master_check_write(master, why);
+	master_count_error(master, error);
 	master_link_fail(master, why);
 	master_unusable_refused(master, error);
 }
 
-/* AUTH, SELECT, SCRIPT LOAD: only errors matter. */
-static void on_greeting_step(void *arg, const struct redisReply *reply)
+/* AUTH, SELECT, SCRIPT LOAD: only errors matter. The greeting goes on to its end, so that the reason names all that is refused. */
+static void take_step(struct master *master, const redisReply *reply, enum master_command command)
 {
-	struct master *master = arg;
 	if (!reply || master->link != LINK_GREETING)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
-		reject(master, reply);
+		master_check_note(master, command, reply);
 	else if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_STRING)
 		master_link_fail(master, "protocol: an answer that is not Redis's");
+}
+
+static void on_auth(void *arg, const struct redisReply *reply)
+{
+	take_step(arg, reply, MASTER_COMMAND_AUTH);
+}
+
+/* The name is for people: it may be refused. But what a server says before it hangs up comes as the answer to whatever was asked first. */
+static void on_setname(void *arg, const struct redisReply *reply)
+{
+	struct master *master = arg;
+	bool refused = reply && reply->type == REDIS_REPLY_ERROR && master->link == LINK_GREETING;
+	if (refused && (strncmp(reply->str, "DENIED", 6) == 0 || strncmp(reply->str, "ERR max number", 14) == 0))
+		master_check_note(master, MASTER_COMMAND_COUNT, reply);
+}
+
+static void on_select(void *arg, const struct redisReply *reply)
+{
+	take_step(arg, reply, MASTER_COMMAND_SELECT);
+}
+
+static void on_script(void *arg, const struct redisReply *reply)
+{
+	take_step(arg, reply, MASTER_COMMAND_SCRIPT_LOAD);
 }
 
 /* Another run_id under the same address: the server was restarted, or it is another one. What it had granted may be forgotten. */
@@ -232,7 +240,7 @@ static void on_greeting_info(void *arg, const struct redisReply *reply)
 	if (!reply || master->link != LINK_GREETING)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
-		reject(master, reply);
+		master_check_note(master, MASTER_COMMAND_INFO, reply);
 	else if (reply->type != REDIS_REPLY_STRING || !master_info_parse(reply->str, (size_t)reply->len, &master->info))
 		master_link_fail(master, "protocol: INFO does not say what a Redis server says");
 	else if (master->info.loading)
@@ -248,7 +256,7 @@ static void on_greeting_id(void *arg, const struct redisReply *reply)
 	if (!reply || master->link != LINK_GREETING)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
-		reject(master, reply);
+		master_check_note(master, MASTER_COMMAND_CLIENT_ID, reply);
 	else if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0)
 		master_link_fail(master, "protocol: an answer that is not Redis's");
 	else
@@ -268,9 +276,14 @@ static uint64_t heartbeat_ms(const struct master *master)
 static void on_greeting_last(void *arg, const struct redisReply *reply)
 {
 	struct master *master = arg;
-	on_greeting_step(master, reply);
-	if (!reply || master->link != LINK_GREETING || !master->has_info)
+	on_script(master, reply);
+	if (!reply || master->link != LINK_GREETING)
 		return;
+	if (master->check.words[0]) {
+		end_refused(master);
+		return;
+	}
+	assert(master->has_info);
 	master->link = LINK_UP;
 	if (master->was_up)
 		metrics_add(&master->all->metrics->masters[master->index].reconnects, 1);
@@ -297,7 +310,7 @@ static bool greet_login(struct master *master)
 	const char *without[] = { "AUTH", address->password };
 	if (!address->password[0])
 		return true;
-	return address->user[0] ? master_command(master, on_greeting_step, 3, with_user) : master_command(master, on_greeting_step, 2, without);
+	return address->user[0] ? master_command(master, on_auth, 3, with_user) : master_command(master, on_auth, 2, without);
 }
 
 static bool greet_select(struct master *master)
@@ -305,7 +318,7 @@ static bool greet_select(struct master *master)
 	char db[8];
 	snprintf(db, sizeof db, "%u", master->address->db);
 	const char *select[] = { "SELECT", db };
-	return master->address->db == 0 || master_command(master, on_greeting_step, 2, select);
+	return master->address->db == 0 || master_command(master, on_select, 2, select);
 }
 
 static bool greet_scripts(struct master *master)
@@ -313,7 +326,7 @@ static bool greet_scripts(struct master *master)
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
 		const char *load[] = { "SCRIPT", "LOAD", scripts[script].source };
 		bool last = script == REDLOCK_SCRIPT_INSPECT;
-		if (!master_command(master, last ? on_greeting_last : on_greeting_step, 3, load))
+		if (!master_command(master, last ? on_greeting_last : on_script, 3, load))
 			return false;
 	}
 	return true;
@@ -324,7 +337,7 @@ void master_greet(struct master *master)
 	static const char *const setname[] = { "CLIENT", "SETNAME", "redlockd" };
 	static const char *const info[] = { "INFO" }, *const id[] = { "CLIENT", "ID" };
 	assert(master->link == LINK_GREETING);
-	bool sent = greet_login(master) && greet_select(master) && master_command(master, NULL, 3, setname) &&
+	bool sent = greet_login(master) && greet_select(master) && master_command(master, on_setname, 3, setname) &&
 		    master_command(master, on_greeting_info, 1, info) && master_command(master, on_greeting_id, 2, id) && greet_scripts(master);
 	if (!sent)
 		master_link_timer(master, 0); /* out of memory: the greeting's deadline ends it, since nothing may be freed here */
@@ -351,7 +364,10 @@ static void on_heartbeat(void *arg, const struct redisReply *reply)
 		return;
 	struct master_info before = master->info;
 	if (reply->type == REDIS_REPLY_ERROR) {
-		reject(master, reply);
+		master->check.words[0] = '\0'; /* of the last run */
+		master->check.found = 0;
+		master_check_note(master, MASTER_COMMAND_INFO, reply);
+		end_refused(master);
 	} else if (reply->type == REDIS_REPLY_STRING && master_info_parse(reply->str, (size_t)reply->len, &master->info)) {
 		take_heartbeat(master, &before);
 	}

@@ -208,15 +208,11 @@ static void take_answer(struct master *master, const redisReply *reply, enum gua
 		if (kind == GUARD_CERTIFICATE)
 			master_unusable_look(master);
 	}
-	if (kind != GUARD_CERTIFICATE) /* the heartbeat's errors come and go with it; these stay until it is carried out */
-		snprintf(master->refused, sizeof master->refused, "%.100s", good ? "" : master->soft_reason);
 	if (is_on(masters))
 		guard_event(&masters->guard, &event);
 	if (good && kind == GUARD_CERTIFICATE) {
 		master->clocked_us = decimal_at(reply, 11);
 		master->time_us = integer_at(reply, 1);
-		if (master->soft_script == REDLOCK_SCRIPT_NONE)
-			master->soft_reason[0] = '\0';
 		master->read = true;
 	}
 	master_guard_pump(masters);
@@ -367,7 +363,6 @@ void master_guard_start(struct master *master)
 	if (master->excluded)
 		return;
 	master->started = true;
-	master->refused[0] = '\0';
 	master_guard_tell(master, GUARD_CONNECTED);
 	if (is_on(master->all))
 		master_guard_pump(master->all);
@@ -452,7 +447,7 @@ bool master_guard_is_settled(const struct master *master)
 	if (master->link != LINK_UP || clock_now_us() - master->up_us > MASTER_GREETING_MS * UINT64_C(1000))
 		return true;
 	bool moves = is_on(master->all) && guard_in_motion(&master->all->guard, (unsigned)master->index);
-	return master->excluded || (master->read && !moves && !is_bootstrapping(master));
+	return master->excluded || (master->read && master->check.ended && !moves && !is_bootstrapping(master));
 }
 
 uint64_t master_guard_bar_left_ms(const struct master *master)
@@ -494,9 +489,7 @@ void master_guard_describe(const struct master *master, char *ret_reason, size_t
 	const struct guard *guard = &master->all->guard;
 	const struct guard_master *guarded = &guard->masters[master->index];
 	unsigned missing = guard_fences_missing(guard, (unsigned)master->index);
-	if (master->refused[0])
-		snprintf(ret_reason, size, "%s: it refuses to be certified: %s", guard_reason_name(guarded->reason), master->refused);
-	else if (missing > 0)
+	if (missing > 0)
 		snprintf(ret_reason, size, "resync: %s before; waits for the fences of %u more masters", guard_reason_name(guarded->reason), missing);
 	else
 		snprintf(ret_reason, size, "%s: %s", guard_reason_name(guarded->reason), words_for(guarded->reason));

@@ -7,6 +7,7 @@
  *   master_call.c   commands under way
  *   master_batch.c  acquisitions that leave as one command
  *   master_owed.c   releases that wait for a connection
+ *   master_check.c  can it do all that locks need?
  *   master_line.c   what is said and heard about the lines of those who wait
  *   master_reply.c  from a reply to a vote
  *   master_status.c what is shown of them
@@ -34,6 +35,7 @@ enum {
 	MASTER_BATCH_MAX = 32,        /* resources in one command: a master does nothing else meanwhile, for some 150 µs */
 	MASTER_BATCH_HALF = 8 * 1024, /* bytes of keys, and of arguments: more than what the longest command has */
 	MASTER_BATCH_BYTES = 2 * MASTER_BATCH_HALF + 512,
+	MASTER_WORDS_MAX = 160,       /* of what a master says in an error */
 	MASTER_TCP_TIMEOUT_MS = 5000 /* data that the peer's kernel does not acknowledge: the path is gone, not just the process stopped */
 };
 
@@ -120,7 +122,6 @@ struct master {
 		redisAsyncContext *context; /* subscribed; NULL: not there */
 		uint64_t tried_us;          /* when it was opened last */
 		bool listening;             /* … and the master has said so */
-		char refused[STATUS_REASON_MAX]; /* why the master does not let it listen; "": it does */
 		uint64_t beside_us;         /* since when the connection is up beside which it was opened */
 	} line;
 	struct owed_release *owed_first, *owed_last;
@@ -135,7 +136,6 @@ struct master {
 	bool evicted_known;          /* info.evicted was compared with what the master remembers */
 	bool started;                /* the guard was told of this connection */
 	bool excluded;               /* no master of ours: a replica, a twin, … */
-	char refused[STATUS_REASON_MAX]; /* the error with which it refuses what the guard wants; "": none */
 	enum bar_reason barred_for;  /* as last told */
 	uint64_t clocked_us;         /* when its floor was made of clocks, in its own time; 0: never */
 	uint64_t time_us;            /* its own time at the last heartbeat */
@@ -145,8 +145,18 @@ struct master {
 	char reason[STATUS_REASON_MAX];      /* why the link is down */
 	enum bar_reason bar_code;            /* by INFO: why it may not vote */
 	char bar_reason[STATUS_REASON_MAX];  /* … in words; "": it may */
-	char soft_reason[STATUS_REASON_MAX]; /* it answers, but only with this error */
-	enum redlock_script soft_script;     /* … to this script */
+	struct {                             /* master_check.c; of this connection */
+		bool passed;                 /* the last run, and nothing was refused since */
+		bool known;                  /* one run at least: what it answers counts, whatever it refuses */
+		bool ended;                  /* one run at least */
+		bool listening;              /* this run waits for SUBSCRIBE */
+		unsigned left, at;           /* answers that this run waits for; the step whose answer is next */
+		uint64_t began_us, found;    /* found: bits of enum master_command */
+		enum master_error error;     /* of the first that was refused … */
+		char words[MASTER_WORDS_MAX]; /* … and what was said to it; "": nothing was refused */
+	} check;
+	uint64_t told_refused;               /* commands, as last told to the log */
+	char soft_reason[STATUS_REASON_MAX]; /* it answers, but refuses what it must be able to do; "" while the check has not ended, or has passed */
 	enum master_state shown;             /* the state last told to the log */
 	bool told;                           /* … if any was */
 	uint64_t restarted_until_us;         /* until then it may have forgotten leases that are still valid */
@@ -215,7 +225,16 @@ void master_guard_describe(const struct master *master, char *ret_reason, size_t
 void master_unusable_refused(struct master *master, enum master_error error); /* it refused the greeting */
 void master_unusable_look(struct master *master);                             /* it cannot vote, or refuses the guard's script: does its hash show an epoch? */
 
+/* master_check.c */
+void master_check(struct master *master);     /* with each INFO: begins a run where one is due */
+void master_check_end(struct master *master); /* the connection is about to be dropped */
+void master_check_heard(struct master *master, enum master_error error, const char *refused); /* the answer to SUBSCRIBE; NULL: it listens */
+/* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but what it says may explain the end of the connection. */
+void master_check_note(struct master *master, enum master_command command, const redisReply *reply);
+void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]); /* what was noted since the run or the greeting began */
+
 /* master_line.c */
+void master_line_check(struct master *master); /* may it be listened to? master_check_heard() is told, later as a rule */
 void master_line_init(struct masters *masters);
 void master_line_close(struct masters *masters);
 
@@ -232,6 +251,8 @@ void master_reply_map(enum redlock_script script, const redisReply *reply, struc
 /* The answer to acquisition `i` of `count` that went in one command. */
 void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply);
 enum master_error master_error_classify(const char *text, size_t len);
+/* What a master said in an error, for people: one line of printable ASCII, never empty, without what only repeats our command. */
+void master_error_words(const char *text, size_t len, char ret_words[MASTER_WORDS_MAX]);
 
 /* master_status.c */
 uint64_t master_bar_left_ms(const struct master *master); /* 0: it is not barred, or time alone does not end its bar */
@@ -241,8 +262,9 @@ enum master_state master_state_of(const struct master *master);
 void master_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX]); /* not voting: why */
 void master_state_changed(struct master *master);
 void master_soft_error(struct master *master, const redisReply *reply); /* it refused what it must be able to do */
+void master_doubt(struct master *master, enum master_error error, const char *text, size_t len); /* the same, in its words */
 void master_count_error(struct master *master, enum master_error error);
-void master_note_soft_error(struct master *master, enum redlock_script script, const struct master_reply *reply, const redisReply *raw);
+void master_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw); /* a vote that is FAILED */
 void master_note_answer(struct master *master, uint64_t rtt_us);
 
 /* master_call.c */

@@ -2,7 +2,8 @@
  *
  *   says   "I am alive", a key on each master that runs out after a second, set anew every 300 ms over the master's connection;
  *   hears  whose turn it is, on the channel {prefix}redlockd:wake, over a second connection to each master, since one that has
- *          subscribed takes no other commands (RESP2). Opened with the first waiter, kept until the master is lost.
+ *          subscribed takes no other commands (RESP2). Opened with the first waiter, kept until the master is lost. Before the master's first
+ *          vote it is opened, too, to see whether the channel may be had (master_check.c), and closed again.
  *
  * A master on which the key had run out may have dropped our places, and while the second connection was not there we heard nothing: both
  * are told as a lapse. All on the worker's thread. */
@@ -17,7 +18,7 @@
 #include "master_internal.h"
 #include "token.h"
 
-enum { LINE_TICK_MS = 300, LINE_OPENING_MS = 1000, LINE_REFUSED_MS = 10000, PLACE_LEN = MASTER_REPLICA_LEN + 1 + 16 };
+enum { LINE_TICK_MS = 300, LINE_OPENING_MS = 1000, PLACE_LEN = MASTER_REPLICA_LEN + 1 + 16 };
 
 _Static_assert(3 * LINE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US, "a word may be lost, and we still count as alive");
 
@@ -60,9 +61,12 @@ static void on_word(redisAsyncContext *context, void *raw, void *privdata)
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || reply->element[0]->type != REDIS_REPLY_STRING)
 		return;
 	if (strcmp(reply->element[0]->str, "subscribe") == 0) {
-		master->line.refused[0] = '\0';
 		master->line.listening = true;
-		master->all->line_events.lapsed(master->all->line_events.arg);
+		master_check_heard(master, MASTER_ERROR_OTHER, NULL);
+		if (master->all->line_open)
+			master->all->line_events.lapsed(master->all->line_events.arg);
+		else
+			drop(master); /* it was to be seen whether it may be had */
 	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
 		take_call(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }
@@ -75,8 +79,12 @@ static void on_disconnect(const redisAsyncContext *context, int status)
 		return;
 	master->line.context = NULL; /* the next tick opens another one */
 	/* hiredis takes an error in answer to SUBSCRIBE (no right to the channel) for the server's farewell. Then only the timers are left to those who wait. */
-	if (context->err == REDIS_ERR_OTHER)
-		snprintf(master->line.refused, sizeof master->line.refused, "channel: %.120s", context->errstr);
+	bool told = context->err == REDIS_ERR_OTHER;
+	const char *why = context->errstr[0] ? context->errstr : "the second connection was closed";
+	enum master_error error = told ? master_error_classify(why, strlen(why)) : MASTER_ERROR_LOST;
+	if (told)
+		master_doubt(master, error, why, strlen(why));
+	master_check_heard(master, error, why);
 }
 
 static void on_connect(const redisAsyncContext *context, int status)
@@ -124,8 +132,6 @@ static void listen_to(struct master *master)
 	bool in_time = master->line.listening || now_us < master->line.tried_us + LINE_OPENING_MS * UINT64_C(1000);
 	if (master->line.context && in_time && master->line.beside_us == master->up_us)
 		return;
-	if (master->line.refused[0] && now_us < master->line.tried_us + LINE_REFUSED_MS * UINT64_C(1000))
-		return;
 	drop(master);
 	master->line.tried_us = now_us;
 	master->line.listening = false;
@@ -144,6 +150,14 @@ static void listen_to(struct master *master)
 	redisAsyncSetDisconnectCallback(context, on_disconnect);
 	if (!subscribe(master, context))
 		drop(master);
+}
+
+void master_line_check(struct master *master)
+{
+	if (master->line.context && master->line.listening && master->line.beside_us == master->up_us)
+		master_check_heard(master, MASTER_ERROR_OTHER, NULL);
+	else
+		listen_to(master);
 }
 
 /* ---- saying ---- */
@@ -187,7 +201,8 @@ static void on_tick(uv_timer_t *timer)
 		if (!is_reachable(master))
 			continue;
 		say_still_alive(master);
-		listen_to(master);
+		if (master->check.passed) /* else master_check() tries */
+			listen_to(master);
 	}
 }
 

@@ -159,7 +159,9 @@ static void explain_end(const struct master_io *io, char ret_why[STATUS_REASON_M
 {
 	const redisContext *context = &io->context->c;
 	const char *told = context->errstr[0] ? context->errstr : "closed";
-	if (io->ssl && context->flags & REDIS_CONNECTED)
+	if (io->master && io->master->link == LINK_GREETING && io->master->check.words[0]) /* the server has said why */
+		master_check_write(io->master, ret_why);
+	else if (io->ssl && context->flags & REDIS_CONNECTED)
 		master_tls_explain(io->ssl, told, ret_why, STATUS_REASON_MAX);
 	else
 		snprintf(ret_why, STATUS_REASON_MAX, "connection: %.120s", told);
@@ -435,6 +437,7 @@ void master_link_fail(struct master *master, const char *reason)
 {
 	if (master->link == LINK_CLOSED || master->link == LINK_DOWN)
 		return;
+	master_check_end(master);
 	master->link = LINK_DOWN;
 	master->hung = false;
 	master->heartbeat_out = false;

@@ -1,6 +1,7 @@
 /* From what hiredis read to what the core wants to know. Pure: no state, no I/O, so that it can be fuzzed. A reply of a
  * shape that our scripts never give counts as a failure, whatever server sent it. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "master_internal.h"
@@ -9,7 +10,9 @@ static const struct { const char *code; enum master_error error; } error_codes[]
 	{ "LOADING", MASTER_ERROR_LOADING }, { "READONLY", MASTER_ERROR_READONLY }, { "OOM", MASTER_ERROR_OOM },
 	{ "NOAUTH", MASTER_ERROR_AUTH }, { "WRONGPASS", MASTER_ERROR_AUTH }, { "NOPERM", MASTER_ERROR_AUTH },
 	{ "MOVED", MASTER_ERROR_CLUSTER }, { "ASK", MASTER_ERROR_CLUSTER }, { "CLUSTERDOWN", MASTER_ERROR_CLUSTER },
-	{ "CROSSSLOT", MASTER_ERROR_CLUSTER }, { "BUSY", MASTER_ERROR_BUSY },
+	{ "CROSSSLOT", MASTER_ERROR_CLUSTER }, { "BUSY", MASTER_ERROR_BUSY }, { "DENIED", MASTER_ERROR_AUTH },
+	{ "ERR unknown command", MASTER_ERROR_COMMAND }, { "ERR Unknown Redis command", MASTER_ERROR_COMMAND },
+	{ "ERR ACL failure in script:", MASTER_ERROR_AUTH }, { "ERR The user executing the script", MASTER_ERROR_AUTH },
 };
 
 static bool begins_with(const char *text, size_t len, const char *word)
@@ -30,6 +33,23 @@ enum master_error master_error_classify(const char *text, size_t len)
 		if (begins_with(text, len, error_codes[i].code) || begins_with(code, code_len, error_codes[i].code))
 			return error_codes[i].error;
 	return MASTER_ERROR_OTHER;
+}
+
+void master_error_words(const char *text, size_t len, char ret_words[MASTER_WORDS_MAX])
+{
+	static const char *const rests[] = { ", with args beginning with", " script: ", ". " };
+	for (size_t i = 0; i < sizeof rests / sizeof *rests; i++) {
+		const char *rest = memmem(text, len, rests[i], strlen(rests[i]));
+		if (rest)
+			len = (size_t)(rest - text);
+	}
+	if (len > MASTER_WORDS_MAX - 1)
+		len = MASTER_WORDS_MAX - 1;
+	for (size_t i = 0; i < len; i++)
+		ret_words[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+	ret_words[len] = '\0';
+	if (len == 0)
+		snprintf(ret_words, MASTER_WORDS_MAX, "an error without words");
 }
 
 static void map_failure(enum master_error error, struct master_reply *ret)

@@ -31,7 +31,11 @@ static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
 	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost", [MASTER_ERROR_DOWN] = "down", [MASTER_ERROR_LOADING] = "loading",
 	[MASTER_ERROR_READONLY] = "readonly", [MASTER_ERROR_OOM] = "oom",   [MASTER_ERROR_AUTH] = "auth", [MASTER_ERROR_CLUSTER] = "cluster",
 	[MASTER_ERROR_BUSY] = "busy",	      [MASTER_ERROR_CLOCK] = "clock", [MASTER_ERROR_LATE] = "late", [MASTER_ERROR_BARRED] = "barred",
-	[MASTER_ERROR_OTHER] = "other"};
+	[MASTER_ERROR_COMMAND] = "command",   [MASTER_ERROR_OTHER] = "other"};
+
+static const char *const metrics_commands[MASTER_COMMAND_COUNT] = {
+	"AUTH", "SELECT", "INFO", "CLIENT ID", "SCRIPT LOAD", "EVAL", "EVALSHA", "TIME", "GET",	   "SET",  "DEL",    "EXISTS",  "PTTL",
+	"PEXPIRE", "SCAN", "HGET", "HGETALL",	"HMGET",       "HSET", "HDEL",	  "HINCRBY", "ZADD", "ZCARD", "ZRANGE", "ZREM", "PUBLISH", "SUBSCRIBE"};
 
 static_assert((int)BAR_RESYNC == (int)GUARD_OTHER_CLUSTER + 1, "the guard's reasons come first");
 
@@ -59,6 +63,12 @@ const char *master_error_name(enum master_error error)
 {
 	assert(error < MASTER_ERROR_COUNT);
 	return metrics_errors[error];
+}
+
+const char *master_command_name(enum master_command command)
+{
+	assert(command < MASTER_COMMAND_COUNT);
+	return metrics_commands[command];
 }
 
 uint64_t metrics_load(const _Atomic uint64_t *counter)

@@ -28,10 +28,44 @@ enum master_error {
 	MASTER_ERROR_CLOCK,  /* refused: our clock is far ahead of its own; or its clock jumped */
 	MASTER_ERROR_LATE,   /* refused: the command came after its deadline */
 	MASTER_ERROR_BARRED, /* barred since it was asked: its word does not count */
+	MASTER_ERROR_COMMAND, /* it does not know a command */
 	MASTER_ERROR_OTHER,
 	MASTER_ERROR_COUNT
 };
 const char *master_error_name(enum master_error error);
+
+/* What a master must be able to carry out. The names are in metrics.c. */
+enum master_command {
+	MASTER_COMMAND_AUTH,
+	MASTER_COMMAND_SELECT,
+	MASTER_COMMAND_INFO,
+	MASTER_COMMAND_CLIENT_ID,
+	MASTER_COMMAND_SCRIPT_LOAD,
+	MASTER_COMMAND_EVAL,
+	MASTER_COMMAND_EVALSHA,
+	MASTER_COMMAND_TIME,
+	MASTER_COMMAND_GET,
+	MASTER_COMMAND_SET,
+	MASTER_COMMAND_DEL,
+	MASTER_COMMAND_EXISTS,
+	MASTER_COMMAND_PTTL,
+	MASTER_COMMAND_PEXPIRE,
+	MASTER_COMMAND_SCAN,
+	MASTER_COMMAND_HGET,
+	MASTER_COMMAND_HGETALL,
+	MASTER_COMMAND_HMGET,
+	MASTER_COMMAND_HSET,
+	MASTER_COMMAND_HDEL,
+	MASTER_COMMAND_HINCRBY,
+	MASTER_COMMAND_ZADD,
+	MASTER_COMMAND_ZCARD,
+	MASTER_COMMAND_ZRANGE,
+	MASTER_COMMAND_ZREM,
+	MASTER_COMMAND_PUBLISH,
+	MASTER_COMMAND_SUBSCRIBE,
+	MASTER_COMMAND_COUNT
+};
+const char *master_command_name(enum master_command command);
 
 /* Why a master may not vote. The first ones are those of enum guard_reason, in its order; the names are in metrics.c. */
 enum bar_reason {
@@ -97,6 +131,7 @@ struct metrics {
 		_Atomic uint64_t errors[MASTER_ERROR_COUNT];
 		_Atomic uint64_t reconnects;
 		_Atomic uint64_t warnings;
+		_Atomic uint64_t refused;     /* bits of enum master_command */
 		_Atomic uint64_t in_flight;   /* commands sent and not answered, a gauge */
 		_Atomic uint64_t barred;      /* enum bar_reason, as seen by this worker */
 		_Atomic uint64_t bar_until_us; /* when the bar is over by time alone (clock.h); 0: no bar, or time alone does not end it */

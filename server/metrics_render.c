@@ -241,6 +241,21 @@ static void metrics_render_bar_ends(struct exposition *page)
 	}
 }
 
+static void metrics_render_refused(struct exposition *page)
+{
+	exposition_head(page, "redlockd_master_command_refused", "gauge", "1 for each command that locks need and the master refuses.");
+	for (size_t m = 0; m < metrics_masters(); m++)
+		for (unsigned command = 0; command < MASTER_COMMAND_COUNT; command++) {
+			bool refused = false;
+
+			for (size_t w = 0; w < metrics_workers(); w++)
+				refused = refused || (metrics_load(&metrics_worker(w)->masters[m].refused) >> command & 1);
+			if (refused)
+				text_printf(&page->text, "redlockd_master_command_refused{%s,command=\"%s\"} 1\n", metrics_master_label(m),
+					    master_command_name(command));
+		}
+}
+
 static void metrics_render_bars(struct exposition *page)
 {
 	exposition_head(page, "redlockd_master_barred", "gauge", "1 while the master may not vote though it answers, by reason.");
@@ -297,6 +312,7 @@ void metrics_render(struct exposition *page)
 	metrics_render_waits(page);
 	metrics_render_holds(page);
 	metrics_render_masters(page);
+	metrics_render_refused(page);
 	metrics_render_bars(page);
 	metrics_render_bar_ends(page);
 	metrics_render_clocks(page);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STATUS_ADDRESS_MAX = 256, STATUS_REASON_MAX = 160, STATUS_WARNINGS_MAX = 5 };
+enum { STATUS_ADDRESS_MAX = 256, STATUS_REASON_MAX = 480, STATUS_WARNINGS_MAX = 4 };
 
 enum master_state { MASTER_VOTING, MASTER_BARRED, MASTER_DOWN };
 

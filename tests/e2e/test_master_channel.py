@@ -84,25 +84,6 @@ def test_the_documented_rights_are_enough(lab, crowd):
     assert denied == []
 
 
-def test_without_the_channel_the_lock_is_had_when_the_lease_is_over(lab, crowd):
-    """Said in /masters; and once the right is there, calls are heard without a restart."""
-    servers = [lab.redis("--user", "mute", "on", ">p", "~*", "resetchannels", "+@all", tcp=True) for _ in range(3)]
-    service = lab.redlockd([f"redis://mute:p@127.0.0.1:{server.port}" for server in servers], "--bootstrap")
-    took = hand_over(service, crowd, "x")
-    assert HANDOVER_SECONDS < took < TTL_MS / 1000 + HANDOVER_SECONDS, took
-
-    def warnings():
-        return [[text for text in master["warnings"] if text.startswith("channel: ")] for master in service.curl("GET", "/masters").json["masters"]]
-    crowd.wait(service, "held", ttl_ms=60000).granted()
-    crowd.wait(service, "held", ttl_ms=60000)  # somebody waits all the time
-    wait_until(lambda: all(len(found) == 1 for found in warnings()), what="a warning of each master")
-    assert "NOPERM" in warnings()[0][0]
-    for server in servers:
-        server.cli("ACL", "SETUSER", "mute", "allchannels")
-    wait_until(lambda: warnings() == [[], [], []], 20, "no warning")  # it is tried again every ten seconds
-    check_calls_are_heard(service, crowd, "x")
-
-
 RUBBISH = [
     b"", b" ", b"x", b"\0", b"\xff" * 40, b"message", b":", b"0123456789abcdef", b"0123456789abcdef:", b"0123456789abcdef:1795215206922001",
     b"0123456789abcdef:1795215206922001 ", b"0123456789abcdef:1795215206922001x", b"0123456789abcdef 1795215206922001 wanted",

@@ -305,7 +305,12 @@ static const struct { const char *text; enum master_error error; } errors[] = {
 	{ "CLUSTERDOWN Hash slot not served", MASTER_ERROR_CLUSTER },
 	{ "BUSY Redis is busy running a script.", MASTER_ERROR_BUSY },
 	{ "BUSYGROUP Consumer Group name already exists", MASTER_ERROR_OTHER },
-	{ "ERR unknown command", MASTER_ERROR_OTHER },
+	{ "ERR unknown command", MASTER_ERROR_COMMAND },
+	{ "ERR unknown command 'HSET', with args beginning with: 'a' ", MASTER_ERROR_COMMAND },
+	{ "ERR Unknown Redis command called from script script: 0123, on @user_script:7.", MASTER_ERROR_COMMAND },
+	{ "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:7.", MASTER_ERROR_AUTH },
+	{ "ERR ACL failure in script: User poor has no permissions to run the 'hset' command script: 0123", MASTER_ERROR_AUTH },
+	{ "DENIED Redis is running in protected mode because", MASTER_ERROR_AUTH },
 	{ "ASKING", MASTER_ERROR_OTHER },
 	{ "", MASTER_ERROR_OTHER },
 	{ "@user_script:", MASTER_ERROR_OTHER },
@@ -315,6 +320,38 @@ static const struct { const char *text; enum master_error error; } errors[] = {
 START_TEST(errors_have_reasons)
 {
 	ck_assert_int_eq(master_error_classify(errors[_i].text, strlen(errors[_i].text)), errors[_i].error);
+}
+END_TEST
+
+static const struct { const char *text, *words; } told[] = {
+	{ "NOPERM this user has no permissions to run the 'hset' command", "NOPERM this user has no permissions to run the 'hset' command" },
+	{ "ERR unknown command 'EVALSHA', with args beginning with: '0123' '2' 'secret-name' ", "ERR unknown command 'EVALSHA'" },
+	{ "ERR Unknown Redis command called from script script: 0123, on @user_script:7.", "ERR Unknown Redis command called from script" },
+	{ "DENIED Redis is running in protected mode because no password is set. In this mode only loopback. 1) Just", "DENIED Redis is running in protected mode because no password is set" },
+	{ "OOM command not allowed when used memory > 'maxmemory'.", "OOM command not allowed when used memory > 'maxmemory'." },
+	{ "ERR a\nb\tc\x1b[31m\x7f\xff", "ERR a?b?c?[31m??" },
+	{ "", "an error without words" },
+	{ ". x", "an error without words" },
+};
+
+START_TEST(words_are_one_line)
+{
+	char words[MASTER_WORDS_MAX];
+	master_error_words(told[_i].text, strlen(told[_i].text), words);
+	ck_assert_str_eq(words, told[_i].words);
+}
+END_TEST
+
+START_TEST(words_are_bounded)
+{
+	char words[MASTER_WORDS_MAX + 1], text[4096];
+	for (size_t len = 1; len < sizeof text; len++) {
+		memset(text, 'x', len);
+		memset(words, '#', sizeof words);
+		master_error_words(text, len, words);
+		ck_assert_uint_eq(strlen(words), len < MASTER_WORDS_MAX ? len : MASTER_WORDS_MAX - 1);
+		ck_assert_int_eq(words[MASTER_WORDS_MAX], '#');
+	}
 }
 END_TEST
 
@@ -437,6 +474,8 @@ int main(void)
 	tcase_add_loop_test(tests, waiters_are_counted_whether_it_is_held_or_free, 0, sizeof waiters / sizeof *waiters);
 	tcase_add_test(tests, numbers_of_buckets_are_taken_over);
 	tcase_add_loop_test(tests, errors_have_reasons, 0, sizeof errors / sizeof *errors);
+	tcase_add_loop_test(tests, words_are_one_line, 0, sizeof told / sizeof *told);
+	tcase_add_test(tests, words_are_bounded);
 	tcase_add_test(tests, noscript_is_told_apart);
 	tcase_add_test(tests, each_part_has_its_vote);
 	tcase_add_loop_test(tests, what_is_no_batch_fails_all_of_it, 0, sizeof broken_batches / sizeof *broken_batches);

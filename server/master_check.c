@@ -1,0 +1,277 @@
+/* Can this master do all that locks need? It is asked once on each connection, before its vote counts, and again with each heartbeat for as long as the
+ * answer is no or an answer to something else has cast doubt on it.
+ *
+ *   probes   each command that the scripts and redlockd itself use, with arguments that change nothing: on a name that nobody has, with XX, or so
+ *            wrong that Redis refuses them after all that it has to refuse (rights, memory, the role). All at once, so that the reason names all
+ *            that is missing. SUBSCRIBE among them, on the second connection (master_line.c).
+ *   trials   each script, on keys of our own that are deleted at once and run out by themselves; its answer is compared. Only where the probes
+ *            found nothing, so that nothing is left behind by a server that refuses to delete.
+ *
+ * What has been refused is the reason until all of it is carried out: neither a heartbeat nor the success of a script that needs less takes it
+ * away. The worker's thread. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "master_internal.h"
+#include "scripts.h"
+#include "token.h"
+
+enum { WORDS_MAX = 12, KEY_MAX = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900, NO_SCRIPT = REDLOCK_SCRIPT_NONE };
+
+/* Arguments that begin with $ stand for what names_make() makes. */
+struct step {
+	enum master_command command;
+	unsigned script;               /* its source comes first */
+	const char *words[WORDS_MAX];
+	const char *harmless;          /* the error that it meets where it is allowed */
+	long long answer;              /* of the script: its first number */
+};
+
+#define TOKEN "00000000000000000000000000000000000000"
+#define LATEST "9999999999999999"
+#define MARK "0000000000000001"
+
+static const struct step steps[] = {
+	{ MASTER_COMMAND_TIME, NO_SCRIPT, { NULL }, NULL, 0 },
+	{ MASTER_COMMAND_GET, NO_SCRIPT, { "$nobody" }, NULL, 0 },
+	{ MASTER_COMMAND_SET, NO_SCRIPT, { "$nobody", "", "XX", "PX", "1000" }, NULL, 0 },
+	{ MASTER_COMMAND_DEL, NO_SCRIPT, { "$nobody" }, NULL, 0 },
+	{ MASTER_COMMAND_EXISTS, NO_SCRIPT, { "$nobody" }, NULL, 0 },
+	{ MASTER_COMMAND_PTTL, NO_SCRIPT, { "$nobody" }, NULL, 0 },
+	{ MASTER_COMMAND_PEXPIRE, NO_SCRIPT, { "$nobody", "1000" }, NULL, 0 },
+	{ MASTER_COMMAND_HGET, NO_SCRIPT, { "$master", "certificate" }, NULL, 0 },
+	{ MASTER_COMMAND_HGETALL, NO_SCRIPT, { "$nobody" }, NULL, 0 },
+	{ MASTER_COMMAND_HMGET, NO_SCRIPT, { "$master", "certificate" }, NULL, 0 },
+	{ MASTER_COMMAND_HSET, NO_SCRIPT, { "$master", "a", "b", "c" }, "ERR wrong number of arguments", 0 },
+	{ MASTER_COMMAND_HDEL, NO_SCRIPT, { "$nobody", "a" }, NULL, 0 },
+	{ MASTER_COMMAND_HINCRBY, NO_SCRIPT, { "$master", "a", "b" }, "ERR value is not an integer", 0 },
+	{ MASTER_COMMAND_ZADD, NO_SCRIPT, { "$nobody", "XX", "0", "a" }, NULL, 0 },
+	{ MASTER_COMMAND_ZCARD, NO_SCRIPT, { "$nobody" }, NULL, 0 },
+	{ MASTER_COMMAND_ZRANGE, NO_SCRIPT, { "$nobody", "0", "0" }, NULL, 0 },
+	{ MASTER_COMMAND_ZREM, NO_SCRIPT, { "$nobody", "a" }, NULL, 0 },
+	{ MASTER_COMMAND_SCAN, NO_SCRIPT, { "0", "COUNT", "1" }, NULL, 0 },
+	{ MASTER_COMMAND_PUBLISH, NO_SCRIPT, { "$channel", "" }, NULL, 0 }, /* too short for a call: nobody takes it for one */
+	{ MASTER_COMMAND_EVAL, NO_SCRIPT, { "return 1", "0" }, NULL, 0 },
+	{ MASTER_COMMAND_EVALSHA, NO_SCRIPT, { TOKEN "00", "0" }, "NOSCRIPT", 0 },
+
+	{ MASTER_COMMAND_DEL, NO_SCRIPT, { "$lock", "$hash", "$line" }, NULL, 0 }, /* of a connection before that broke in the middle */
+	{ MASTER_COMMAND_EVAL, NO_SCRIPT, { "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", "$hash" }, NULL, 0 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_CERTIFICATE, { "1", "$hash", MARK, "0", "1", "1" }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_BAR, { "1", "$hash", "", MARK, MARK, "1", "1" }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_CERTIFY, { "1", "$hash", MARK, MARK, MARK, MARK, "1", "0", "0", LATEST }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_FENCES, { "1", "$hash", MARK }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_ACQUIRE, { "2", "$lock", "$hash", TOKEN "01", "10000", "0", "", "0", "$guess", "", MARK, LATEST }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_ACQUIRE, { "2", "$lock", "$hash", TOKEN "02", "10000", "0", "", "0", "$guess", "$place", MARK, LATEST }, NULL, 0 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_RAISE, { "2", "$lock", "$hash", TOKEN "01", "0", "$above", MARK, LATEST }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_INSPECT, { "2", "$lock", "$hash", MARK, LATEST }, NULL, 0 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_EXTEND, { "2", "$lock", "$hash", TOKEN "01", "20000", MARK, LATEST }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_RELEASE, { "2", "$lock", "$hash", TOKEN "01", "$leave", MARK, LATEST }, NULL, 1 },
+	{ MASTER_COMMAND_DEL, NO_SCRIPT, { "$lock", "$hash", "$line" }, NULL, 0 },
+};
+
+enum { STEPS = sizeof steps / sizeof *steps, PROBES = 21 };
+
+static const char *const script_names[SCRIPTS_COUNT] = {
+	[REDLOCK_SCRIPT_ACQUIRE] = "acquire", [REDLOCK_SCRIPT_RAISE] = "raise",     [REDLOCK_SCRIPT_EXTEND] = "extend",
+	[REDLOCK_SCRIPT_RELEASE] = "release", [REDLOCK_SCRIPT_INSPECT] = "inspect", [REDLOCK_SCRIPT_CERTIFICATE] = "certificate",
+	[REDLOCK_SCRIPT_BAR] = "bar",	      [REDLOCK_SCRIPT_FENCES] = "fences",   [REDLOCK_SCRIPT_CERTIFY] = "certify",
+};
+
+/* ---- what is said ---- */
+
+struct names {
+	char nobody[KEY_MAX], lock[KEY_MAX], hash[KEY_MAX], line[KEY_MAX], place[64], leave[64], guess[24], above[24];
+};
+
+/* `nobody` is not below redlockd: on purpose: the rights must cover the names of locks. */
+static void names_make(const struct masters *masters, struct names *ret)
+{
+	const char *prefix = masters->options->key_prefix, *replica = masters->replica;
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	unsigned long long guess = (unsigned long long)now.tv_sec * 1000000U + (unsigned long long)now.tv_nsec / 1000U;
+	snprintf(ret->nobody, sizeof ret->nobody, "%s%016llx%016llx", prefix, (unsigned long long)token_random(), (unsigned long long)token_random());
+	snprintf(ret->lock, sizeof ret->lock, "%sredlockd:check:%s", prefix, replica);
+	snprintf(ret->hash, sizeof ret->hash, "%sredlockd:check:%s:master", prefix, replica);
+	snprintf(ret->line, sizeof ret->line, "%sredlockd:check:%s:queue:%sredlockd:check:%s", prefix, replica, prefix, replica);
+	snprintf(ret->place, sizeof ret->place, "%s:" MARK " 1000", replica);
+	snprintf(ret->leave, sizeof ret->leave, "%s:" MARK " 0", replica);
+	snprintf(ret->guess, sizeof ret->guess, "%llu", guess);
+	snprintf(ret->above, sizeof ret->above, "%llu", guess + 1);
+}
+
+static const char *word_of(const struct masters *masters, const struct names *names, const char *word)
+{
+	const struct { const char *name, *means; } all[] = {
+		{ "$nobody", names->nobody }, { "$lock", names->lock },	  { "$hash", names->hash },   { "$line", names->line },		  { "$place", names->place },
+		{ "$leave", names->leave },   { "$guess", names->guess }, { "$above", names->above }, { "$master", masters->hash_key }, { "$channel", masters->wake_channel },
+	};
+	for (size_t i = 0; *word == '$' && i < sizeof all / sizeof *all; i++)
+		if (strcmp(word, all[i].name) == 0)
+			return all[i].means;
+	assert(*word != '$');
+	return word;
+}
+
+static void on_step(void *arg, const struct redisReply *reply);
+
+/* False: it cannot be said, and the connection is at its end or memory is. */
+static bool say(struct master *master, size_t from, size_t to)
+{
+	struct names names;
+	names_make(master->all, &names);
+	for (size_t i = from; i < to; i++) {
+		const char *argv[WORDS_MAX + 2] = { master_command_name(steps[i].command) };
+		int argc = 1;
+		if (steps[i].script != NO_SCRIPT)
+			argv[argc++] = scripts[steps[i].script].source;
+		for (size_t w = 0; w < WORDS_MAX && steps[i].words[w]; w++)
+			argv[argc++] = word_of(master->all, &names, steps[i].words[w]);
+		if (!master_command(master, on_step, argc, argv))
+			return false;
+		master->check.left++;
+	}
+	return true;
+}
+
+/* ---- what is answered ---- */
+
+/* What is wrong in general is not the command's fault. */
+static bool is_about_all(const char *words)
+{
+	static const char *const all[] = { "NOAUTH", "DENIED", "LOADING", "BUSY", "ERR max number of clients" };
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		if (strncmp(words, all[i], strlen(all[i])) == 0)
+			return true;
+	return false;
+}
+
+static void note(struct master *master, enum master_command command, enum master_error error, const char *words, size_t len)
+{
+	if (!master->check.words[0]) {
+		master_error_words(words, len, master->check.words);
+		master->check.error = error;
+	}
+	if (command < MASTER_COMMAND_COUNT && !is_about_all(words) && !(master->check.found >> MASTER_COMMAND_AUTH & 1))
+		master->check.found |= UINT64_C(1) << command;
+}
+
+void master_check_note(struct master *master, enum master_command command, const struct redisReply *reply)
+{
+	note(master, command, master_error_classify(reply->str, (size_t)reply->len), reply->str, (size_t)reply->len);
+}
+
+/* "auth: HSET, ZADD: NOPERM …": all that is refused, and what was said to the first. */
+void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX])
+{
+	size_t at = (size_t)snprintf(ret_reason, STATUS_REASON_MAX, "%s: ", master_error_name(master->check.error));
+	const char *comma = "";
+	for (unsigned i = 0; i < MASTER_COMMAND_COUNT; i++) {
+		if (!(master->check.found >> i & 1))
+			continue;
+		at += (size_t)snprintf(ret_reason + at, STATUS_REASON_MAX - at, "%s%s", comma, master_command_name(i));
+		comma = ", ";
+	}
+	snprintf(ret_reason + at, STATUS_REASON_MAX - at, "%s%s", comma[0] ? ": " : "", master->check.words);
+}
+
+static void show_refused(struct master *master, uint64_t refused)
+{
+	metrics_set(&master->all->metrics->masters[master->index].refused, refused);
+}
+
+static void finish(struct master *master)
+{
+	if (master->check.left > 0)
+		return;
+	bool passed = !master->check.words[0];
+	show_refused(master, master->check.found);
+	master->check.passed = passed;
+	master->check.known = master->check.known || passed;
+	master->check.ended = true;
+	master->soft_reason[0] = '\0';
+	if (!passed) {
+		master_check_write(master, master->soft_reason);
+		master_count_error(master, master->check.error);
+	}
+	master_state_changed(master);
+}
+
+static void note_answer(struct master *master, const struct step *step, const struct redisReply *reply)
+{
+	char words[MASTER_WORDS_MAX];
+	const char *harmless = step->harmless;
+	if (reply->type == REDIS_REPLY_ERROR) {
+		if (!harmless || strncmp(reply->str, harmless, strlen(harmless)) != 0)
+			master_check_note(master, step->command, reply);
+		return;
+	}
+	if (step->script == NO_SCRIPT)
+		return;
+	bool told = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 && reply->element[0]->type == REDIS_REPLY_INTEGER;
+	if (told && reply->element[0]->integer == step->answer)
+		return;
+	bool ahead = told && step->script == REDLOCK_SCRIPT_ACQUIRE && reply->element[0]->integer == -4;
+	snprintf(words, sizeof words, ahead ? "our clock is more than a day ahead of its own" : "%s.lua does not answer as it should", script_names[step->script]);
+	note(master, step->command, ahead ? MASTER_ERROR_CLOCK : MASTER_ERROR_OTHER, words, strlen(words));
+}
+
+static void on_step(void *arg, const struct redisReply *reply)
+{
+	struct master *master = arg;
+	if (!reply || master->link != LINK_UP)
+		return;
+	assert(master->check.at < STEPS && master->check.left > 0);
+	note_answer(master, &steps[master->check.at++], reply);
+	master->check.left--;
+	if (master->check.at == PROBES && !master->check.words[0] && !say(master, PROBES, STEPS))
+		return; /* the connection ends */
+	finish(master);
+}
+
+/* ---- the face ---- */
+
+void master_check_heard(struct master *master, enum master_error error, const char *refused)
+{
+	if (!master->check.listening)
+		return;
+	master->check.listening = false;
+	master->check.left--;
+	if (refused)
+		note(master, MASTER_COMMAND_SUBSCRIBE, error, refused, strlen(refused));
+	finish(master);
+}
+
+static void begin(struct master *master)
+{
+	master->check.found = 0;
+	master->check.words[0] = '\0';
+	master->check.at = 0;
+	master->check.began_us = clock_now_us();
+	master->check.listening = true;
+	master->check.left = 1;
+	if (say(master, 0, PROBES))
+		master_line_check(master);
+}
+
+void master_check(struct master *master)
+{
+	const struct master_info *info = &master->info;
+	bool is_full = info->maxmemory > 0 && info->used_memory > info->maxmemory; /* out of memory shows before anybody asks for a lock */
+	bool again = clock_now_us() - master->check.began_us >= AGAIN_MS * UINT64_C(1000);
+	if (master->link != LINK_UP || master->excluded)
+		return;
+	if (master->check.left == 0 && (!master->check.ended || (again && (!master->check.passed || is_full))))
+		begin(master);
+	else if (master->check.left == 1 && master->check.listening && again)
+		master_check_heard(master, MASTER_ERROR_TIMEOUT, "no answer on the second connection");
+}
+
+void master_check_end(struct master *master)
+{
+	show_refused(master, master->link == LINK_GREETING ? master->check.found : 0);
+	memset(&master->check, 0, sizeof master->check);
+}
