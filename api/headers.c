@@ -15,7 +15,8 @@
  * One thing cannot be told any more: the parser writes NULs over the ends of lines, so NUL LF looks afterwards like CR LF, in front of a header as well as
  * in the place of the empty line. It is then read as the bare LF that it holds, the NUL is nobody's, and all checks apply to the lines that
  * come of it. Whoever stands between (a proxy) would have to let a NUL through and not see a line's end in the LF, to read another request.
- * One call per request, on the worker's thread; nothing is kept. */
+ * Nothing can be told of what lies between chunks, where the 0.9 series takes a bare line feed for the end of a line: a connection ends with its first chunked
+ * request (reply.c). One call per request, on the worker's thread; nothing is kept. */
 #include "headers.h"
 
 #include <assert.h>
@@ -161,6 +162,8 @@ static void take_header(struct walk *walk, const char *key, size_t key_len, cons
 		headers->preflight = true;
 	} else if (is(key, key_len, "Content-Type")) {
 		headers->has_json = walk->types++ == 0 && is_json(value, len);
+	} else if (is(key, key_len, "Content-Encoding")) {
+		headers->is_encoded = headers->is_encoded || !is(value, len, "identity");
 	} else if (is(key, key_len, "Lock-Token")) {
 		headers->token_bad = headers->token_bad || walk->tokens++ > 0;
 		take_token(headers, value, len);
@@ -190,7 +193,9 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 		broken(walk->headers, "A header is malformed.");
 		return MHD_NO;
 	}
-	while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t')) /* blanks at the end are none of the value's; the 0.9 series leaves them */
+	/* Blanks at the end are not part of the value; the 0.9 series leaves them there. It also compares the whole with "chunked": such a body would have no end
+	 * for it, and the next request would be taken for a part of it. */
+	while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t') && !is(key, key_len, "Transfer-Encoding"))
 		len--;
 	take_header(walk, key, key_len, value, len);
 	return MHD_YES;

@@ -17,6 +17,7 @@ struct headers {
 	bool has_body;
 	bool chunked;
 	uint64_t content_length; /* unless chunked */
+	bool is_encoded;         /* a Content-Encoding other than identity */
 	bool has_origin, has_json; /* an Origin; a Content-Type of application/json */
 	/* The bytes of the next three lie in the request, and are there until its first access handler call ends. NULL: no such header. */
 	const char *host, *origin, *key;

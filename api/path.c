@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 #include "../server/lease.h"
 
@@ -81,14 +82,31 @@ bool path_has_control(const char *bytes, size_t len)
 	return false;
 }
 
-bool path_is_target(const char *target, size_t len)
+static bool is_visible(const char *target, size_t len)
 {
-	if (len == 0 || target[0] != '/')
-		return false;
 	for (size_t i = 0; i < len; i++)
 		if (target[i] <= 0x20 || target[i] >= 0x7f || target[i] == '#')
 			return false;
 	return true;
+}
+
+bool path_is_target(const char *target, size_t len)
+{
+	return len > 0 && target[0] == '/' && is_visible(target, len);
+}
+
+const char *path_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len)
+{
+	size_t scheme_len = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+	const char *host = target + scheme_len;
+	size_t host_len = strcspn(host, "/?");
+
+	/* Who calls is never said in a URL. */
+	if (scheme_len == 0 || host_len == 0 || memchr(host, '@', host_len) != NULL || !is_visible(target, len))
+		return NULL;
+	*ret_host = host;
+	*ret_host_len = host_len;
+	return host + host_len;
 }
 
 static int hex_digit(char c)

@@ -22,6 +22,7 @@ static const struct {
 	[PROBLEM_LEASE_EXPIRED] = {410, "lease-expired", "Gone", "The lease has run out"},
 	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Content Too Large", "The body is too large"},
 	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URI Too Long", "The URL is too long"},
+	[PROBLEM_BODY_ENCODED] = {415, "invalid-request", "Unsupported Media Type", "Unsupported content encoding"},
 	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Request Header Fields Too Large", "The headers are too large"},
 	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too Many Requests", "Too many requests, connections or waiters"},
 	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "Service Unavailable", "Too few masters can be counted on"},

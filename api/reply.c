@@ -145,7 +145,7 @@ static bool add_headers(struct MHD_Response *response, const struct request *req
 		ok = ok && add_cross_origin(response, request);
 	if (reply->nonce[0] != '\0')
 		ok = ok && add_policy(response, reply->nonce);
-	if (reply->close || connection_is_spent(request->connection) || api_is_draining(request->connection->api))
+	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) || api_is_draining(request->connection->api))
 		ok = ok && add(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	return ok;
 }

@@ -93,11 +93,16 @@ static bool is_answered(const struct request *request)
 	return request->reply.status != 0 || request->failed;
 }
 
-static bool find_route(struct request *request, const char *method, const char **ret_rest)
+static bool find_route(struct request *request, const char *method, const char *path, const char **ret_rest)
 {
 	char allow[REPLY_ALLOW_MAX];
 
-	switch (route_find(method, request->target, &request->route, ret_rest, allow, sizeof(allow))) {
+	if (strcmp(path, "*") == 0) { /* OPTIONS: what the server can do as a whole (RFC 9110, 9.3.7) */
+		reply_empty(request, 204);
+		snprintf(request->reply.allow, sizeof(request->reply.allow), "GET, HEAD, POST, PUT, DELETE, OPTIONS");
+		return false;
+	}
+	switch (route_find(method, path, &request->route, ret_rest, allow, sizeof(allow))) {
 	case ROUTE_NO_PATH:
 		reply_problem(request, PROBLEM_NOT_FOUND, "There is no such path.", NULL);
 		return false;
@@ -160,16 +165,19 @@ static bool check_route(struct request *request, struct field_errors *errors)
 		field_errors_add(errors, "Lock-Token", "must be %d lower-case hexadecimal digits, given once", LEASE_TOKEN_LEN);
 	if (errors->count > 0)
 		reply_invalid(request, "The request does not fit the call.", errors);
-	return errors->count == 0;
+	else if (headers->has_body && headers->is_encoded)
+		reply_problem(request, PROBLEM_BODY_ENCODED, "Send the body as it is, without Content-Encoding.",
+			      json_pack("{s:[{s:s, s:s}]}", "errors", "field", "Content-Encoding", "reason", "must be identity, or not be there"));
+	return !is_answered(request);
 }
 
 /* From the route to the handler's door; what stands in a body comes later. */
-static bool enter(struct request *request, const char *method, const char *query)
+static bool enter(struct request *request, const char *method, const char *path, const char *query)
 {
 	struct field_errors errors = {.count = 0};
 	const char *rest = NULL;
 
-	if (!find_route(request, method, &rest))
+	if (!find_route(request, method, path, &rest))
 		return false;
 	bool names_resource = strstr(request->route->pattern, "{resource}") != NULL;
 	if (request->route->params[0] != NULL && (request->params = calloc(PATH_PARAMS_MAX, sizeof(*request->params))) == NULL) {
@@ -185,10 +193,28 @@ static bool enter(struct request *request, const char *method, const char *query
 	return request->route->need != ACCESS_LIST || admit_resource(request, request->params[0].value, request->params[0].len);
 }
 
+/* The path of the target, or NULL where it is none that we take; the authority of one in absolute form takes the place of Host, for all checks. */
+static const char *open_target(struct request *request, const char *method, const char **ret_query)
+{
+	const char *path = request->target;
+
+	if (strcmp(path, "*") == 0 && strcmp(method, "OPTIONS") == 0)
+		return path;
+	if (!path_is_target(path, request->target_len) &&
+	    (path = path_after_authority(path, request->target_len, &request->headers.host, &request->headers.host_len)) == NULL)
+		return NULL;
+	char *query = strchr(request->target, '?');
+	if (query != NULL)
+		*query++ = '\0';
+	*ret_query = query;
+	return path[0] != '\0' ? path : "/";
+}
+
 /* The whole of the headers is there. Notes an answer where they do not lead to a call. */
 static void take_headers(struct request *request, const char *url, const char *method, const char *version)
 {
 	struct headers *headers = &request->headers;
+	const char *path = NULL, *query = NULL;
 
 	headers_read(request->connection->mhd, url, method, version, request->target_len, headers);
 	request->method = http_method_parse(method);
@@ -204,17 +230,16 @@ static void take_headers(struct request *request, const char *url, const char *m
 		refuse(request, PROBLEM_HEADERS_TOO_LARGE, "The headers are larger than 8192 bytes, or there are more than 64.");
 	} else if (headers->broken != NULL) {
 		refuse(request, PROBLEM_INVALID_REQUEST, headers->broken);
-	} else if (!path_is_target(request->target, request->target_len)) {
-		refuse(request, PROBLEM_INVALID_REQUEST, "The URL must begin with a slash and hold visible ASCII characters only.");
+	} else if ((path = open_target(request, method, &query)) == NULL) {
+		refuse(request, PROBLEM_INVALID_REQUEST, "The URL must begin with a slash, or with http:// and a host, and hold visible ASCII characters only.");
 	} else if (headers->content_length > BODY_MAX) {
 		refuse(request, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.");
 	}
+	if (headers->chunked) /* the connection ends with the answer (headers.c) */
+		request->connection->linger = true;
 	if (is_answered(request))
 		return;
-	char *query = strchr(request->target, '?');
-	if (query != NULL)
-		*query++ = '\0';
-	request->admitted = admit_page(request, method) && admit_address(request) && enter(request, method, query);
+	request->admitted = admit_page(request, method) && admit_address(request) && enter(request, method, path, query);
 	assert(request->admitted != is_answered(request));
 }
 

@@ -16,15 +16,16 @@ static const char *const release_params[] = {"force", NULL};
 #define NO_QUORUM {503, "no-quorum"}
 #define DRAINING {503, "draining"}
 #define BODY_TOO_LARGE {413, "too-large"}
+#define BODY_ENCODED {415, "invalid-request"}
 #define UNAUTHORIZED {401, "unauthorized"}
 
 static const struct route routes[] = {
 	{"acquire", "POST", "/locks", ACCESS_ACQUIRE, LEASE_ACQUIRE, lock_call_acquire, true, no_params,
-	 {{201, NULL}, {409, "locked"}, UNAUTHORIZED, BODY_TOO_LARGE, NO_QUORUM, {503, "split-vote"}, DRAINING}},
+	 {{201, NULL}, {409, "locked"}, UNAUTHORIZED, BODY_TOO_LARGE, BODY_ENCODED, NO_QUORUM, {503, "split-vote"}, DRAINING}},
 	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, LEASE_EXTEND, lock_call_extend, true, no_params,
-	 {{200, NULL}, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, NO_QUORUM, DRAINING}},
+	 {{200, NULL}, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, BODY_ENCODED, NO_QUORUM, DRAINING}},
 	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, LEASE_RELEASE, lock_call_release, true, release_params,
-	 {{204, NULL}, UNAUTHORIZED, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, NO_QUORUM, DRAINING}},
+	 {{204, NULL}, UNAUTHORIZED, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, BODY_ENCODED, NO_QUORUM, DRAINING}},
 	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, LEASE_INSPECT, lock_call_inspect, false, no_params, {{200, NULL}, UNAUTHORIZED, NO_QUORUM, DRAINING}},
 	{"list", "GET", "/locks", ACCESS_LIST, LEASE_INSPECT, lock_call_list, false, list_params, {{200, NULL}, UNAUTHORIZED, NO_QUORUM, DRAINING}},
 	{"healthz", "GET", "/healthz", ACCESS_NOTHING, 0, info_call_healthz, false, no_params, {{200, NULL}}},

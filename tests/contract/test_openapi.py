@@ -266,6 +266,7 @@ def gather_mistakes(lab, answers):
         answers.ask(service, method, path + "?surprise=1", pattern, 400, headers={"Lock-Token": TOKEN})
         if (method, pattern, 413) in RESPONSES:
             answers.ask(service, method, path, pattern, 413, body="x" * 20000)
+            answers.ask(service, method, path, pattern, 415, body="x", headers={"Content-Encoding": "gzip"})
         else:
             answers.ask(service, method, path, pattern, 400, body="x")
         for size in (3000, 12000):

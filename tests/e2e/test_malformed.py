@@ -13,6 +13,7 @@ The rows are in malformed/*.txt, one a line: a name, the status expected, the by
 One row is answered 505, by the library: HTTP of another major version.
 """
 
+import json
 import pathlib
 import re
 import time
@@ -21,7 +22,7 @@ import pytest
 
 from harness import SLOW, Lab, read_response
 
-CODES = {400: "invalid-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large", 414: "too-large", 431: "too-large"}
+CODES = {400: "invalid-request", 403: "forbidden", 415: "invalid-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large", 414: "too-large", 431: "too-large"}
 
 # What redlockd asks its masters on its own account. Everything else would be a request that came through. The guard's scripts are
 # EVAL, and call HMGET, HINCRBY and HSET; a request's scripts are told by their EVALSHA.
@@ -167,3 +168,27 @@ def test_nothing_after_a_doubtful_request_is_carried_out(target):
         plain.close()
         assert content.count(b"HTTP/1.1 ") == 1 and b" 400 " in content.split(b"\r\n")[0], content
     assert foreground_calls(target) == before
+
+
+@pytest.mark.parametrize("blanks", [b" ", b"\t", b" \t "])
+def test_blanks_behind_chunked(target, blanks):
+    """RFC 9112 allows them. Before 1.0 libmicrohttpd does not know the word any more: then it is refused, and nothing behind it is a request."""
+    body = b'{"resource":"blanks"}'
+    plain = target.connect(10)
+    plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked" + blanks + b"\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) +
+                  b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    content = b""
+    while piece := plain.recv(65536):
+        content += piece
+    plain.close()
+    assert content.count(b"HTTP/1.1 ") == 1 and b"Connection: close" in content, content
+    assert content.split()[1] in (b"201", b"400"), content
+    if content.split()[1] == b"201":
+        target.release(json.loads(content.partition(b"\r\n\r\n")[2]))
+
+
+def test_other_forms_of_a_target(target):
+    """The authority of an absolute target takes the place of Host; OPTIONS * tells of the server as a whole."""
+    assert send(target, b"GET http://localhost:1/healthz HTTP/1.1\r\nHost: evil.test\r\n\r\n").status == 200
+    answer = send(target, b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answer.status == 204 and "POST" in answer.headers["allow"]

@@ -181,7 +181,8 @@ static bool reference_line(struct framing *framing, const char *line, size_t len
 	for (const char *c = value; c < end; c++)
 		if (iscntrl((unsigned char)*c) && *c != '\t')
 			return false;
-	while (end > value && (end[-1] == ' ' || end[-1] == '\t')) /* blanks on either side are none of the value's */
+	/* Blanks on either side are none of the value's. (Behind "chunked" the 0.9 series of libmicrohttpd does not know that: it is refused.) */
+	while (end > value && (end[-1] == ' ' || end[-1] == '\t') && !is_header(line, (size_t)(colon - line), "Transfer-Encoding"))
 		end--;
 	count_header(framing, line, (size_t)(colon - line), value, (size_t)(end - value));
 	return true;

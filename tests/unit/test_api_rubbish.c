@@ -49,8 +49,12 @@ static const struct {
 	{S("GET /locks?prefix=\xff HTTP/1.1\r\n" HOST "\r\n"), 400},
 	{S("GET /locks/a#b HTTP/1.1\r\n" HOST "\r\n"), 400},
 	{S("GET healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
-	{S("GET http://test/healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
-	{S("OPTIONS * HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET http:///healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET http://me@localhost/healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET ftp://localhost/healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("GET http://localhost/healthz HTTP/1.1\r\n\r\n"), 400}, /* there must be a Host all the same */
+	{S("GET * HTTP/1.1\r\n" HOST "\r\n"), 400},
+	{S("OPTIONS *x HTTP/1.1\r\n" HOST "\r\n"), 400},
 	{S("CONNECT test:80 HTTP/1.1\r\n" HOST "\r\n"), 400},
 	{S("GET /healthz HTTP/1.1\n" HOST "\r\n"), 400},
 	{S("GET /healthz HTTP/1.1\n\n"), 400},
@@ -118,6 +122,9 @@ static const struct {
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n2\r\n{}x\r\n0\r\n\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"), 413},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Encoding: gzip\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 415},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Encoding: identity\r\nContent-Encoding: br\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 415},
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Content-Encoding: x-gzip\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 415},
 	/* what the routes do not take */
 	{S("GET /healthz HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\n{}"), 400},
 	{S("GET /locks/a HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"), 400},
@@ -215,6 +222,79 @@ START_TEST(test_smuggling_ends_connection)
 		ck_assert_uint_eq(world.leases.submitted, 0);
 		close(client);
 	}
+}
+END_TEST
+
+/* Blanks behind "chunked" (RFC 9112 allows them): the 0.9 series does not understand it then, and would wait for a body until the connection ends. Either it is
+ * refused, and nothing behind it is carried out, or it is understood. */
+START_TEST(test_blanks_behind_chunked)
+{
+	static const char *const blanks[] = {" ", "\t", "  ", " \t "};
+	char request[1024];
+
+	for (size_t i = 0; i < COUNT(blanks); i++) {
+		unsigned before = world.leases.submitted;
+		int client = connect_tcp();
+		snprintf(request, sizeof(request), "POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked%s\r\n\r\n" CHUNKED "%s", blanks[i], post_a);
+		exchange(client, request, strlen(request), 2);
+		ck_assert(answer.closed);
+		ck_assert_uint_eq(count_answers(false), 1);
+		HAS("Connection: close\r\n");
+		bool refused = strncmp(answer.text, "HTTP/1.1 400 ", 13) == 0;
+		ck_assert_msg(refused || strncmp(answer.text, "HTTP/1.1 201 ", 13) == 0, "%s", answer.text);
+		ck_assert_uint_eq(world.leases.submitted - before, refused ? 0 : 1);
+		close(client);
+	}
+}
+END_TEST
+
+/* The 0.9 series takes a bare LF between chunks for a line's end, which others may not: what lies behind a chunked request is not looked at. */
+START_TEST(test_chunked_ends_the_connection)
+{
+	static const char *const bodies[] = {CHUNKED, "10\n{\"resource\":\"a\"}\n0\n\n", "10;x=\n{\"resource\":\"a\"}\r\n0\r\n\r\n", "0\r\n\r\n"};
+	static const char *const lines[] = {"POST /locks", "GET /locks/a", "DELETE /locks/a", "GET /nothing"};
+	char request[1024];
+
+	for (size_t i = 0; i < COUNT(bodies) * COUNT(lines); i++) {
+		unsigned before = world.leases.submitted;
+		int client = connect_tcp();
+		snprintf(request, sizeof(request), "%s HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%s%s", lines[i / COUNT(bodies)],
+			 bodies[i % COUNT(bodies)], post_a);
+		exchange(client, request, strlen(request), 2);
+		ck_assert(answer.closed && !answer.reset);
+		ck_assert_uint_eq(count_answers(false), 1);
+		HAS("Connection: close\r\n");
+		ck_assert_uint_le(world.leases.submitted - before, 1);
+		close(client);
+	}
+	RUN_UNTIL(world.api->connections == 0);
+}
+END_TEST
+
+/* RFC 9112, 3.2.2 and 3.2.4. */
+START_TEST(test_other_forms_of_a_target)
+{
+	int client = connect_tcp(), foreign = connect_tcp();
+
+	ck_assert_int_eq(ask(client, "GET http://localhost/healthz HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert_int_eq(ask(client, "GET HTTPS://127.0.0.1:1/healthz HTTP/1.1\r\nHost: evil.test\r\n\r\n"), 200); /* the authority counts */
+	ck_assert_int_eq(ask(client, "GET http://localhost HTTP/1.1\r\n" HOST "\r\n"), 200);
+	HAS("Content-Type: text/html");
+	ck_assert_int_eq(ask(client, "GET http://localhost?a=b HTTP/1.1\r\n" HOST "\r\n"), 400);
+	ck_assert_int_eq(ask(client, "GET http://[::1]/locks?limit=7&prefix=x HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert_uint_eq(world.leases.last_list.limit, 7);
+	ck_assert_int_eq(ask(client, "GET http://localhost/locks/a%2Fb HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert_int_eq(memcmp(world.leases.last.resource, "a/b", 3), 0);
+	ck_assert_int_eq(ask(client, "GET http://localhost/healthz HTTP/1.1\r\n" HOST "Origin: http://localhost\r\n\r\n"), 200);
+	ck_assert_int_eq(ask(client, "GET http://127.0.0.1/healthz HTTP/1.1\r\n" HOST "Origin: http://localhost\r\n\r\n"), 403);
+	ck_assert_int_eq(ask(foreign, "GET http://evil.test/healthz HTTP/1.1\r\n" HOST "\r\n"), 403);
+	assert_code("forbidden");
+	exchange(client, S("OPTIONS * HTTP/1.1\r\n" HOST "\r\n"), 1);
+	HAS("HTTP/1.1 204 ");
+	HAS("Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS\r\n");
+	ck_assert_int_eq(ask(client, "OPTIONS * HTTP/1.1\r\nHost: evil.test\r\n\r\n"), 403);
+	close(client);
+	close(foreign);
 }
 END_TEST
 
@@ -336,6 +416,9 @@ static void add_all(TCase *tests)
 {
 	tcase_add_loop_test(tests, test_rubbish, 0, COUNT(rubbish));
 	tcase_add_test(tests, test_smuggling_ends_connection);
+	tcase_add_test(tests, test_blanks_behind_chunked);
+	tcase_add_test(tests, test_chunked_ends_the_connection);
+	tcase_add_test(tests, test_other_forms_of_a_target);
 	tcase_add_test(tests, test_url_limit);
 	tcase_add_test(tests, test_header_limits);
 	tcase_add_test(tests, test_body_limit);

@@ -217,6 +217,42 @@ static const struct {
 	{S("/a\n"), false},
 };
 
+static const struct {
+	const char *target;
+	const char *host, *rest; /* NULL: it has no authority */
+} absolutes[] = {
+	{"http://localhost/locks?a", "localhost", "/locks?a"},
+	{"HTTP://LocalHost:80", "LocalHost:80", ""},
+	{"https://[::1]:8443?a/b", "[::1]:8443", "?a/b"},
+	{"http://a//b", "a", "//b"},
+	{"/locks", NULL, NULL},
+	{"//host/x", NULL, NULL},
+	{"http:///x", NULL, NULL},
+	{"http://", NULL, NULL},
+	{"http:/host", NULL, NULL},
+	{"ftp://host/x", NULL, NULL},
+	{"http://me@host/x", NULL, NULL},
+	{"http://me:secret@host/x", NULL, NULL},
+	{"http://host/a#b", NULL, NULL},
+	{"http://ho\x80st/", NULL, NULL},
+	{"host:80", NULL, NULL},
+	{"*", NULL, NULL},
+	{"", NULL, NULL},
+};
+
+START_TEST(test_after_authority)
+{
+	const char *target = absolutes[_i].target, *host = NULL;
+	size_t len = 0;
+	const char *rest = path_after_authority(target, strlen(target), &host, &len);
+
+	ck_assert_pstr_eq(rest, absolutes[_i].rest);
+	ck_assert((host != NULL) == (rest != NULL));
+	if (rest != NULL)
+		ck_assert(len == strlen(absolutes[_i].host) && memcmp(host, absolutes[_i].host, len) == 0);
+}
+END_TEST
+
 START_TEST(test_target)
 {
 	ck_assert_int_eq(path_is_target(targets[_i].target, targets[_i].len), targets[_i].good);
@@ -358,6 +394,7 @@ int main(void)
 	tcase_add_loop_test(tests, test_resource, 0, COUNT(resources));
 	tcase_add_test(tests, test_resource_length);
 	tcase_add_loop_test(tests, test_target, 0, COUNT(targets));
+	tcase_add_loop_test(tests, test_after_authority, 0, COUNT(absolutes));
 	tcase_add_loop_test(tests, test_encode, 0, COUNT(encodings));
 	tcase_add_test(tests, test_encode_all);
 	tcase_add_loop_test(tests, test_query, 0, COUNT(queries));

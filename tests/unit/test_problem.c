@@ -33,6 +33,7 @@ START_TEST(test_contract)
 		{PROBLEM_METHOD_NOT_ALLOWED, 405, "method-not-allowed"}, {PROBLEM_LOCKED, 409, "locked"},
 		{PROBLEM_NOT_OWNER, 409, "not-owner"}, {PROBLEM_LEASE_EXPIRED, 410, "lease-expired"},
 		{PROBLEM_BODY_TOO_LARGE, 413, "too-large"}, {PROBLEM_URL_TOO_LONG, 414, "too-large"},
+		{PROBLEM_BODY_ENCODED, 415, "invalid-request"},
 		{PROBLEM_HEADERS_TOO_LARGE, 431, "too-large"}, {PROBLEM_TOO_MANY_REQUESTS, 429, "too-many-requests"},
 		{PROBLEM_NO_QUORUM, 503, "no-quorum"}, {PROBLEM_SPLIT_VOTE, 503, "split-vote"}, {PROBLEM_DRAINING, 503, "draining"},
 	};
