@@ -1,5 +1,6 @@
 /* The clock of everything that measures time here: CLOCK_BOOTTIME. It cannot be set, and it counts the sleep of a
- * suspended machine, as the masters' clocks do. The time of day is used for nothing but the log. */
+ * suspended machine, as the masters' clocks do. The time of day is used for nothing but the log and for guesses of
+ * fences. */
 #ifndef CLOCK_H
 #define CLOCK_H
 
@@ -12,6 +13,14 @@ static inline uint64_t clock_now_us(void)
 	struct timespec now;
 	int failed = clock_gettime(CLOCK_BOOTTIME, &now);
 	assert(!failed);
+	return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
+}
+
+/* The time of day. */
+static inline uint64_t clock_wall_us(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
 	return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
 }
 

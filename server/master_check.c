@@ -43,7 +43,6 @@ static const struct step steps[] = {
 	{ MASTER_COMMAND_PTTL, NO_SCRIPT, { "$nobody" }, NULL, 0 },
 	{ MASTER_COMMAND_PEXPIRE, NO_SCRIPT, { "$nobody", "1000" }, NULL, 0 },
 	{ MASTER_COMMAND_HGET, NO_SCRIPT, { "$master", "certificate" }, NULL, 0 },
-	{ MASTER_COMMAND_HGETALL, NO_SCRIPT, { "$nobody" }, NULL, 0 },
 	{ MASTER_COMMAND_HMGET, NO_SCRIPT, { "$master", "certificate" }, NULL, 0 },
 	{ MASTER_COMMAND_HSET, NO_SCRIPT, { "$master", "a", "b", "c" }, "ERR wrong number of arguments", 0 },
 	{ MASTER_COMMAND_HDEL, NO_SCRIPT, { "$nobody", "a" }, NULL, 0 },
@@ -62,7 +61,7 @@ static const struct step steps[] = {
 	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_CERTIFICATE, { "1", "$hash", MARK, "0", "1", "1" }, NULL, 1 },
 	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_BAR, { "1", "$hash", "", MARK, MARK, "1", "1" }, NULL, 1 },
 	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_CERTIFY, { "1", "$hash", MARK, MARK, MARK, MARK, "1", "0", "0", LATEST }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_FENCES, { "1", "$hash", MARK }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_FENCES, { "1", "$hash", MARK, "0", "1" }, NULL, 1 },
 	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_ACQUIRE, { "2", "$lock", "$hash", TOKEN "01", "10000", "0", "", "0", "$guess", "", MARK, LATEST }, NULL, 1 },
 	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_ACQUIRE, { "2", "$lock", "$hash", TOKEN "02", "10000", "0", "", "0", "$guess", "$place", MARK, LATEST }, NULL, 0 },
 	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_RAISE, { "2", "$lock", "$hash", TOKEN "01", "0", "$above", MARK, LATEST }, NULL, 1 },
@@ -72,7 +71,7 @@ static const struct step steps[] = {
 	{ MASTER_COMMAND_DEL, NO_SCRIPT, { "$lock", "$hash", "$line" }, NULL, 0 },
 };
 
-enum { STEPS = sizeof steps / sizeof *steps, PROBES = 21 };
+enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };
 
 static const char *const script_names[SCRIPTS_COUNT] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = "acquire", [REDLOCK_SCRIPT_RAISE] = "raise",     [REDLOCK_SCRIPT_EXTEND] = "extend",

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "clock.h"
 #include "log.h"
@@ -15,7 +14,7 @@
 #include "scripts.h"
 #include "token.h"
 
-enum { BUCKETS = 16384, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
+enum { BUCKETS = 16384, SLICE = 256, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
 static const char no_certificate[] = "----------------";
 
@@ -38,6 +37,7 @@ void master_guard_init(struct masters *masters)
 		.max_ttl_us = ttl_us,
 		.drift_ppm = (uint32_t)(options->drift_factor * 1e6 + 1),
 		.margin_us = (options->drift_ms + (uint64_t)BAR_EXTRA_MS) * 1000,
+		.slices = BUCKETS / SLICE,
 		.digest = master_guard_digest(masters->count),
 		.bootstrap = options->bootstrap || options->dev,
 		.seed = token_random(),
@@ -261,7 +261,7 @@ bool master_guard_read(struct master *master)
 }
 
 struct words {
-	char certificate[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24];
+	char certificate[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24], first[12], last[12];
 };
 
 static void hex_write(char ret[17], uint64_t number)
@@ -280,6 +280,8 @@ static void spell(const struct master *master, const struct guard_action *action
 	snprintf(ret->ttl_ms, sizeof ret->ttl_ms, "%llu", (unsigned long long)(action->ttl_us / 1000));
 	snprintf(ret->deadline_us, sizeof ret->deadline_us, "%llu",
 		 (unsigned long long)guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
+	snprintf(ret->first, sizeof ret->first, "%u", (unsigned)action->slice * SLICE);
+	snprintf(ret->last, sizeof ret->last, "%u", (unsigned)action->slice * SLICE + SLICE - 1);
 	snprintf(ret->fence, sizeof ret->fence, "%llu", (unsigned long long)action->fence);
 }
 
@@ -289,31 +291,24 @@ static bool carry_out(struct master *master, const struct guard_action *action)
 	spell(master, action, &words);
 	const char *certificate = action->certificate ? words.certificate : "";
 	const char *bar[] = { certificate, words.marker, master->info.run_id, action->kept ? "1" : "0", words.ttl_ms };
-	const char *survey[] = { certificate };
+	const char *survey[] = { certificate, words.first, words.last };
 	const char *certify[] = { words.marker, master->info.run_id, words.cluster, words.digest, words.ttl_ms, words.fence, action->clocked ? "1" : "0",
 				  words.deadline_us };
 	switch (action->kind) {
 	case GUARD_READ: return master_guard_read(master);
 	case GUARD_BAR: return send_script(master, REDLOCK_SCRIPT_BAR, on_barred, 5, bar);
-	case GUARD_SURVEY: return send_script(master, REDLOCK_SCRIPT_FENCES, on_fences, 1, survey);
+	case GUARD_SURVEY: return send_script(master, REDLOCK_SCRIPT_FENCES, on_fences, 3, survey);
 	case GUARD_CERTIFY: return send_script(master, REDLOCK_SCRIPT_CERTIFY, on_certified, 8, certify);
 	case GUARD_NOTHING: break;
 	}
 	return true;
 }
 
-static uint64_t wall_us(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
-}
-
 static void pump_master(struct masters *masters, unsigned i)
 {
 	struct master *master = &masters->list[i];
 	struct guard_action action;
-	guard_next(&masters->guard, i, clock_now_us(), wall_us(), &action);
+	guard_next(&masters->guard, i, clock_now_us(), clock_wall_us(), &action);
 	if (action.kind == GUARD_NOTHING || carry_out(master, &action))
 		return;
 	struct guard_event failed = { .kind = GUARD_FAILED, .action = action.kind, .master = (uint8_t)i, .now_us = clock_now_us() };

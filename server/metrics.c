@@ -35,7 +35,7 @@ static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
 
 static const char *const metrics_commands[MASTER_COMMAND_COUNT] = {
 	"AUTH", "SELECT", "INFO", "CLIENT ID", "SCRIPT LOAD", "EVAL", "EVALSHA", "TIME", "GET",	   "SET",  "DEL",    "EXISTS",  "PTTL",
-	"PEXPIRE", "SCAN", "HGET", "HGETALL",	"HMGET",       "HSET", "HDEL",	  "HINCRBY", "ZADD", "ZCARD", "ZRANGE", "ZREM", "PUBLISH", "SUBSCRIBE"};
+	"PEXPIRE", "SCAN", "HGET", "HMGET", "HSET", "HDEL",	  "HINCRBY", "ZADD", "ZCARD", "ZRANGE", "ZREM", "PUBLISH", "SUBSCRIBE"};
 
 static_assert((int)BAR_RESYNC == (int)GUARD_OTHER_CLUSTER + 1, "the guard's reasons come first");
 

@@ -221,6 +221,7 @@ static void take_connected(struct guard_master *master, const struct guard_event
 	master->reason = GUARD_NO_REASON;
 	master->busy = GUARD_NOTHING;
 	master->certificate = master->marker = 0;
+	master->slice = 0;
 	master->read = master->again = master->kept = master->skip = master->unusable = false;
 	master->heard_us = event->now_us;
 }
@@ -383,12 +384,10 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 		*ret_action = (struct guard_action){ .kind = GUARD_BAR, .certificate = master->void_certificate, .marker = guard_draw(guard), .kept = master->kept,
 						  .ttl_us = guard_longest_us(guard) };
 	else if (guard_wants_survey(guard, i))
-		*ret_action = (struct guard_action){ .kind = GUARD_SURVEY, .certificate = master->kept ? master->marker : master->certificate };
+		guard_ask_fences(guard, i, now_us, ret_action);
 	else if (master->state == GUARD_RESYNCING && guard_resync_done(guard, i, now_us))
 		certify(guard, master, now_us, wall_us, ret_action);
 	master->busy = ret_action->kind;
-	if (ret_action->kind == GUARD_SURVEY)
-		master->survey_us = now_us;
 }
 
 /* ---- questions ---- */

@@ -56,6 +56,7 @@ struct guard_params {
 	uint64_t max_ttl_us;   /* the longest lease that this process gives */
 	uint32_t drift_ppm;    /* of the longest lease, added when it is waited out: its drift, as far as it grows with the lease */
 	uint64_t margin_us;    /* … and the rest: the constant part of the drift + 2 s */
+	uint16_t slices;       /* in so many SURVEYs a master tells its fences; 0: one */
 	uint64_t digest;       /* of what all replicas must agree on */
 	bool bootstrap;        /* where no master has a certificate the cluster is new: nothing to wait for */
 	uint64_t seed;         /* for markers and the cluster id: random, different in every process and worker */
@@ -78,7 +79,7 @@ enum guard_action_kind {
 	GUARD_NOTHING,
 	GUARD_READ,    /* certificate.lua */
 	GUARD_BAR,     /* bar.lua: certificate (as read; 0: none), marker, kept, ttl_us */
-	GUARD_SURVEY,  /* fences.lua: certificate (or the marker) */
+	GUARD_SURVEY,  /* fences.lua: certificate (or the marker), slice: which one of params.slices */
 	GUARD_CERTIFY  /* certify.lua: marker, cluster, ttl_us, fence (the floor), clocked */
 };
 
@@ -104,6 +105,7 @@ struct guard_event {
 struct guard_action {
 	enum guard_action_kind kind;
 	uint64_t certificate, marker, cluster, ttl_us, fence;
+	uint16_t slice;
 	bool kept, clocked;
 };
 
@@ -134,7 +136,11 @@ struct guard_master {
 	uint64_t since_us;              /* WAITING: from when the wait counts */
 	uint64_t heard_us;              /* the last answer to READ */
 	uint64_t resync_us;             /* RESYNCING: since when */
-	uint64_t survey_us;             /* when SURVEY was sent to it */
+	uint64_t survey_us;             /* when the first SURVEY of all slices was sent to it … */
+	uint64_t survey_certificate;    /* … and with which certificate or marker: with another one it begins anew */
+	uint64_t survey_top;            /* the largest fence of the slices told so far */
+	uint64_t told_us;               /* when it told a slice last */
+	uint16_t slice;                 /* which one is next */
 	uint16_t surveyed;              /* RESYNCING: bit j: master j told its fences since resync_us */
 	uint64_t lost_us;               /* lost: since when, as far as we know */
 	uint64_t clocked_us;            /* when its floor was last made of clocks, on our clock; 0: never, or before we knew it */

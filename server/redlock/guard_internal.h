@@ -21,6 +21,7 @@ uint64_t guard_choose_cluster(struct guard *guard, const struct guard_master *ma
 /* guard_resync.c */
 void guard_begin_resync(const struct guard *guard, struct guard_master *master, uint64_t now_us);
 bool guard_wants_survey(const struct guard *guard, unsigned i); /* somebody waits for the fences of master i */
+void guard_ask_fences(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action); /* SURVEY of the next slice */
 void guard_take_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event);
 bool guard_resync_done(const struct guard *guard, unsigned i, uint64_t now_us);
 void guard_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action);

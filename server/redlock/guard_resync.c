@@ -6,7 +6,6 @@
 #include <assert.h>
 
 #include "guard_internal.h"
-#include "planted.h"
 
 #define SURVEY_PATIENCE_US UINT64_C(2000000)
 
@@ -31,14 +30,20 @@ static bool remembers(const struct guard_master *master)
 	return master->state == GUARD_VOTING || (guard_is_barred(master) && master->kept);
 }
 
+/* Somebody waits for the fences of master i, and takes those of a survey that began at survey_us. */
+static bool is_of_use(const struct guard *guard, unsigned i, uint64_t survey_us)
+{
+	for (unsigned j = 0; j < guard->params.masters; j++) {
+		const struct guard_master *master = &guard->masters[j];
+		if (j != i && master->state == GUARD_RESYNCING && !redlock_has(master->surveyed, i) && master->resync_us <= survey_us)
+			return true;
+	}
+	return false;
+}
+
 bool guard_wants_survey(const struct guard *guard, unsigned i)
 {
-	if (!remembers(&guard->masters[i]))
-		return false;
-	for (unsigned j = 0; j < guard->params.masters; j++)
-		if (j != i && guard->masters[j].state == GUARD_RESYNCING && !redlock_has(guard->masters[j].surveyed, i))
-			return true;
-	return false;
+	return remembers(&guard->masters[i]) && is_of_use(guard, i, UINT64_MAX);
 }
 
 static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us, uint64_t fence)
@@ -53,15 +58,42 @@ static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us
 	}
 }
 
+void guard_ask_fences(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action)
+{
+	struct guard_master *master = &guard->masters[i];
+	uint64_t certificate = master->kept ? master->marker : master->certificate;
+	bool same = certificate == master->survey_certificate; /* what it told under another one it may have forgotten since */
+	if (master->slice == 0 || !same || !is_of_use(guard, i, master->survey_us)) {
+		master->slice = 0;
+		master->survey_top = 0;
+		master->survey_us = now_us;
+		master->survey_certificate = certificate;
+	}
+	*ret_action = (struct guard_action){ .kind = GUARD_SURVEY, .certificate = certificate, .slice = master->slice };
+}
+
+/* The slices of one survey are all told under one certificate, after survey_us: a fence of before is among them, since numbers only grow. */
+static void take_slice(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+{
+	if (event->ttl_us > master->ttl_us)
+		master->ttl_us = event->ttl_us;
+	if (event->fence > master->survey_top)
+		master->survey_top = event->fence;
+	master->told_us = event->now_us;
+	if (++master->slice < guard->params.slices)
+		return;
+	master->slice = 0;
+	note_fences(guard, event->master, master->survey_us, master->survey_top);
+}
+
 void guard_take_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(master->busy == GUARD_SURVEY);
 	master->busy = GUARD_NOTHING;
 	if (event->done) {
-		if (event->ttl_us > master->ttl_us)
-			master->ttl_us = event->ttl_us;
-		note_fences(guard, event->master, master->survey_us, event->fence);
+		take_slice(guard, master, event);
 	} else {
+		master->slice = 0;
 		if (master->state == GUARD_VOTING)
 			master->reason = GUARD_BAD_CERTIFICATE;
 		master->state = GUARD_ASKING; /* another certificate or marker than we knew when we asked */
@@ -94,9 +126,13 @@ static void count(const struct guard *guard, unsigned i, unsigned *ret_told, uns
 static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	const struct guard_master *master = &guard->masters[i];
-	for (unsigned j = 0; j < guard->params.masters; j++)
-		if (j != i && remembers(&guard->masters[j]) && !redlock_has(master->surveyed, j))
-			return now_us - master->resync_us < SURVEY_PATIENCE_US;
+	for (unsigned j = 0; j < guard->params.masters; j++) {
+		const struct guard_master *other = &guard->masters[j];
+		uint64_t since_us = other->told_us > master->resync_us ? other->told_us : master->resync_us;
+		bool may_tell = j != i && remembers(other) && !redlock_has(master->surveyed, j);
+		if (may_tell && now_us - since_us < SURVEY_PATIENCE_US)
+			return true;
+	}
 	return false;
 }
 

@@ -219,8 +219,11 @@ static void answer_survey(struct world *world, unsigned i)
 	if (event.done) {
 		event.fence = server->fence;
 		event.ttl_us = server->ttl_us;
-		server->told_us = server->action_us;
-		server->told_fence = event.fence;
+		if (server->action.slice == 0) { /* a survey counts from its first slice */
+			server->told_us = server->action_us;
+			server->told_fence = 0;
+		}
+		server->told_fence = event.fence > server->told_fence ? event.fence : server->told_fence;
 	} else {
 		server->trusted = 0;
 	}
@@ -315,6 +318,7 @@ static void draw_world(struct feed *feed, struct world *world)
 		.max_ttl_us = 1000 + feed_scaled(feed, 28),
 		.drift_ppm = feed_u16(feed),
 		.margin_us = feed_scaled(feed, 22),
+		.slices = 3,
 		.digest = DIGEST,
 		.bootstrap = feed_below(feed, 2) == 1,
 		.seed = 1 + feed_u8(feed),

@@ -100,6 +100,8 @@ static void draw_guard(struct model_command *command, unsigned kind, uint64_t *r
 	command->run_id = like(random, master->marker_run_id, RUN_IDS);
 	command->cluster = one_of(random, CLUSTERS);
 	command->digest = like(random, master->digest, DIGESTS);
+	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
+	command->last_bucket = command->bucket + (unsigned)compare_random(random, MODEL_BUCKETS - command->bucket);
 	if (kind == COMPARE_BAR && chance(random, 20))
 		command->ttl_ms = 0; /* leaves a marker as an older version did */
 	command->evicted = (uint32_t)compare_random(random, 4);

@@ -32,7 +32,7 @@ void compare_hash_name(char *text, unsigned sequence)
 
 const char *compare_bucket_name(unsigned bucket)
 {
-	static const char *const names[] = { "0", "16383", "7", "100" };
+	static const char *const names[] = { "0", "255", "7", "100" };
 	assert(bucket < MODEL_BUCKETS && bucket < sizeof names / sizeof *names);
 	return names[bucket];
 }
@@ -206,7 +206,11 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		compare_add(args, command->kept ? "1" : "0");
 		add_decimal(args, command->ttl_ms);
 		break;
-	case COMPARE_FENCES: add_number(args, command->certificate); break;
+	case COMPARE_FENCES:
+		add_number(args, command->certificate);
+		compare_add(args, compare_bucket_name(command->bucket));
+		compare_add(args, compare_bucket_name(command->last_bucket));
+		break;
 	case COMPARE_CERTIFY:
 		add_number(args, command->marker);
 		add_number(args, command->run_id);

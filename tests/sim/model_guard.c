@@ -79,7 +79,7 @@ void model_bar(struct model_master *master, const struct model_command *command,
 
 void model_fences(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
-	assert(command->certificate != 0);
+	assert(command->certificate != 0 && command->last_bucket < MODEL_BUCKETS);
 	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'kept', 'ttl_ms')
 	 * if seen[1] ~= ARGV[1] and (seen[2] ~= ARGV[1] or seen[3] ~= '1') then */
 	if (master->certificate != command->certificate && (master->marker != command->certificate || !master->kept)) {
@@ -87,13 +87,13 @@ void model_fences(struct model_master *master, const struct model_command *comma
 		model_reply_code(master, -3, ret_reply);
 		return;
 	}
-	/* local all = redis.call('HGETALL', KEYS[1])
+	/* for bucket = ARGV[2], ARGV[3] do
+	 * 	slice[#slice + 1] = bucket
 	 * local fence = 0
-	 * for i = 1, #all, 2 do
-	 * 	if all[i] == 'floor' or string.find(all[i], '^%d+$') then
-	 * 		fence = math.max(fence, tonumber(all[i + 1])) */
+	 * for _, number in ipairs(redis.call('HMGET', KEYS[1], 'floor', unpack(slice))) do
+	 * 	fence = math.max(fence, tonumber(number or 0)) */
 	uint64_t fence = master->floor;
-	for (unsigned i = 0; i < MODEL_BUCKETS; i++)
+	for (unsigned i = command->bucket; i <= command->last_bucket; i++)
 		fence = model_larger(fence, master->buckets[i]);
 	/* return {1, now_us, fence, tonumber(seen[4] or 0)} */
 	model_reply_code(master, 1, ret_reply);

@@ -95,6 +95,7 @@ struct model_master {
 /* KEYS and ARGV. */
 struct model_command {
 	unsigned key, bucket;
+	unsigned last_bucket;        /* fences: from `bucket` to this one */
 	uint64_t token;              /* release: 0: nothing to release, only a place to give up */
 	uint64_t ttl_ms;             /* acquire, extend, certificate, certify */
 	struct model_place place;    /* acquire, release: the caller's place in the line, replica 0: it has none */

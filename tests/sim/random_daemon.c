@@ -54,7 +54,7 @@ static void guard_start(struct world *world, struct proc *proc, bool bootstrap)
 	static const uint64_t bounds_us[] = { 300 * MS, SECOND };
 	const struct config *config = &world->config;
 	proc->max_ttl_us = config->unlike && !one_of(world, 3) ? bounds_us[below(world, 2)] : config->max_ttl_us;
-	struct guard_params params = { .masters = config->nodes, .max_ttl_us = proc->max_ttl_us, .drift_ppm = 10001, .margin_us = config->margin_us, .digest = 0xd1,
+	struct guard_params params = { .masters = config->nodes, .max_ttl_us = proc->max_ttl_us, .drift_ppm = 10001, .margin_us = config->margin_us, .slices = MODEL_BUCKETS, .digest = 0xd1,
 				       .bootstrap = bootstrap, .seed = draw(world) };
 	guard_init(&proc->guard, &params);
 	proc->guard_at = NEVER;

@@ -188,6 +188,8 @@ static bool carry_out(struct world *world, unsigned proc, unsigned node, const s
 		.cluster = action->cluster, .digest = guard->params.digest, .fence = action->fence, .kept = action->kept, .clocked = action->clocked,
 		.deadline_us = guard_master_time_us(guard, node, call.sent_us + SECOND),
 		.ttl_ms = (action->kind == GUARD_READ ? guard_longest_us(guard) : action->ttl_us) / MS };
+	if (action->kind == GUARD_SURVEY)
+		command.bucket = command.last_bucket = action->slice;
 	if (action->kind == GUARD_READ) {
 		command.evicted = process->links[node].evicted + 1;
 		command.compared = process->links[node].knows_evicted;

@@ -148,7 +148,7 @@ static struct guard_event carry_out(struct play *play, unsigned i, const struct 
 	struct model_command command = {
 		.certificate = action->certificate, .marker = action->marker, .run_id = master->server_run_id, .cluster = action->cluster,
 		.digest = DIGEST, .ttl_ms = action->kind == GUARD_READ ? TTL_MS : action->ttl_us / 1000, .fence = action->fence,
-		.kept = action->kept, .clocked = action->clocked, .deadline_us = UINT64_MAX,
+		.last_bucket = MODEL_BUCKETS - 1, .kept = action->kept, .clocked = action->clocked, .deadline_us = UINT64_MAX,
 	};
 	struct model_reply reply;
 	master->now_us = WALL + play->now_us;

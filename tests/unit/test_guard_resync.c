@@ -55,6 +55,93 @@ START_TEST(test_each_is_asked_with_its_certificate_once)
 }
 END_TEST
 
+static void tells_slice(struct cases *cases, unsigned j, unsigned slice, uint64_t fence)
+{
+	ck_assert_uint_eq(wants(cases, j, GUARD_SURVEY).slice, slice);
+	TELL(cases, j, .kind = GUARD_FENCES, .done = true, .fence = fence, .ttl_us = TTL);
+}
+
+/* All slices are told after the wait and under one certificate, or the survey begins anew. */
+START_TEST(test_fences_in_slices)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	cases.guard.params.slices = 3;
+	others_vote(&cases, 0);
+	resyncs(&cases, 0);
+	tells_slice(&cases, 1, 0, 5);
+	tells_slice(&cases, 1, 1, 70);
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 2);
+	tells_slice(&cases, 1, 2, 6);
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 1);
+	wants(&cases, 1, GUARD_NOTHING);
+	tells_slice(&cases, 2, 0, 300);
+	if (_i == 1) { /* its memory is gone */
+		ck_assert_uint_eq(wants(&cases, 2, GUARD_SURVEY).slice, 1);
+		TELL(&cases, 2, .kind = GUARD_FENCES, .done = false);
+		ANSWERS(&cases, 2, .certificate = 77, .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL);
+	} else if (_i == 2) { /* the same, found by the heartbeat */
+		ANSWERS(&cases, 2, .certificate = 77, .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL);
+	} else if (_i == 3) { /* another connection */
+		loses(&cases, 2);
+		votes(&cases, 2);
+	} else if (_i == 4) { /* an error: it goes on where it was */
+		ck_assert_uint_eq(wants(&cases, 2, GUARD_SURVEY).slice, 1);
+		TELL(&cases, 2, .kind = GUARD_FAILED, .action = GUARD_SURVEY);
+		pass(&cases, 2 * SECOND);
+	}
+	bool anew = _i >= 1 && _i <= 3;
+	if (anew)
+		tells_slice(&cases, 2, 0, 10);
+	tells_slice(&cases, 2, 1, 20);
+	wants(&cases, 0, GUARD_NOTHING);
+	tells_slice(&cases, 2, 2, 30);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).fence, anew ? 70 : 300);
+}
+END_TEST
+
+/* The rest of a survey that nobody waits for any more is not read. */
+START_TEST(test_slices_that_nobody_waits_for)
+{
+	struct cases cases;
+	cases_init(&cases, 3, false);
+	cases.guard.params.slices = 3;
+	others_vote(&cases, 0);
+	resyncs(&cases, 0);
+	tells_slice(&cases, 1, 0, 5);
+	loses(&cases, 0);
+	wants(&cases, 1, GUARD_NOTHING);
+	resyncs(&cases, 0);
+	tells_slice(&cases, 1, 0, 6);
+}
+END_TEST
+
+/* A survey that began before the wait was over does not count, however late its last slice is told. */
+START_TEST(test_slices_of_an_older_survey)
+{
+	struct cases cases;
+	cases_init(&cases, 5, false);
+	cases.guard.params.slices = 2;
+	for (unsigned i = 2; i < 5; i++)
+		votes(&cases, i);
+	waits(&cases, 0);
+	pass(&cases, SECOND);
+	waits(&cases, 1);
+	pass(&cases, BAR - SECOND);
+	wants(&cases, 0, GUARD_NOTHING);
+	tells_slice(&cases, 2, 0, 5); /* for master 0 */
+	pass(&cases, SECOND);
+	wants(&cases, 1, GUARD_NOTHING);
+	is(&cases, 1, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+	tells_slice(&cases, 2, 1, 6);
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 2);
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 3);
+	tells_slice(&cases, 2, 0, 5);
+	tells_slice(&cases, 2, 1, 6);
+	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 2);
+}
+END_TEST
+
 /* One restarted, another one down: it may remember what nobody else does. */
 START_TEST(test_an_unreachable_master_is_waited_for)
 {
@@ -380,6 +467,9 @@ static void add(TCase *tcase)
 	static const int numbers[] = { 3, 4, 5, 7, 15 };
 	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		tcase_add_loop_test(tcase, test_the_largest_fence_of_enough_others, numbers[i], numbers[i] + 1);
+	tcase_add_loop_test(tcase, test_fences_in_slices, 0, 5);
+	tcase_add_test(tcase, test_slices_that_nobody_waits_for);
+	tcase_add_test(tcase, test_slices_of_an_older_survey);
 	tcase_add_test(tcase, test_each_is_asked_with_its_certificate_once);
 	tcase_add_test(tcase, test_an_unreachable_master_is_waited_for);
 	tcase_add_test(tcase, test_a_master_that_came_back_empty_is_not_waited_for);
