@@ -110,7 +110,7 @@ step() { # NAME COMMAND [NAME=value…]
 	cp "$tree/result.xml" "$results/$name.xml"
 }
 
-files="test_rediss test_leases test_masters test_master_addresses test_master_channel test_guard_restart test_waiting"
+files="test_rediss test_leases test_delivered test_masters test_master_addresses test_master_channel test_guard_restart test_waiting"
 for file in tests/e2e/test_tls*.py; do
 	[ ! -e "$file" ] || files="$files $(basename "$file" .py)"
 done

@@ -138,7 +138,7 @@ def pipelined(stage):
 
 def come_and_go(stage):
     """Connections that send a whole request for a lock, and leave at once, without waiting for the answer. What they were granted is given back, but for
-    those that were held up on their way out: their machine may have taken the answer."""
+    those that were held up on their way out: their answer may have been written."""
     count = 0
     while count < MANY:
         for _ in range(20):
