@@ -14,6 +14,8 @@
 #include "json_memory.h"
 #include "path.h"
 
+#define WHOLE_MAX 9007199254740992.0 /* 2^53: every whole number up to it is a double, and no other number becomes one of them */
+
 struct reading {
 	const struct body_limits *limits;
 	struct lease_request *request;
@@ -207,6 +209,12 @@ static json_t *body_load(const char *bytes, size_t len, struct field_errors *err
 	return root;
 }
 
+/* 6331.0 and 1e3 are integers for JSON Schema, and some clients write all numbers so. */
+static bool is_whole(double number)
+{
+	return number >= -WHOLE_MAX && number <= WHOLE_MAX && number == (double)(int64_t)number;
+}
+
 static struct body_value value_of(const json_t *json)
 {
 	struct body_value value = {.kind = BODY_OTHER};
@@ -218,6 +226,9 @@ static struct body_value value_of(const json_t *json)
 	} else if (json_is_integer(json)) {
 		value.kind = BODY_INTEGER;
 		value.integer = json_integer_value(json);
+	} else if (json_is_real(json) && is_whole(json_real_value(json))) {
+		value.kind = BODY_INTEGER;
+		value.integer = (int64_t)json_real_value(json);
 	} else if (json_is_boolean(json)) {
 		value.kind = BODY_BOOLEAN;
 		value.boolean = json_is_true(json);
@@ -271,6 +282,20 @@ static void complete(struct reading *reading)
 		memcpy(request->token, reading->header_token, LEASE_TOKEN_LEN);
 }
 
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+bool body_is_nothing(const char *bytes, size_t len)
+{
+	for (; len > 0 && is_blank(bytes[0]); len--)
+		bytes++;
+	while (len > 0 && is_blank(bytes[len - 1]))
+		len--;
+	return len == 0 || (len == 4 && memcmp(bytes, "null", 4) == 0);
+}
+
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits, struct lease_request *ret_request,
 		struct field_errors *errors)
 {
@@ -284,6 +309,8 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 	request.owner_len = 0;
 	request.wait_ms = 0;
 	request.hold = false;
+	if (request.call == LEASE_RELEASE && body_is_nothing(bytes, len))
+		len = 0;
 	if (len > 0) {
 		if (!read_members(&reading, bytes, len))
 			return false;

@@ -26,4 +26,7 @@ bool body_is_token(const char *bytes, size_t len);
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits, struct lease_request *ret_request,
 		struct field_errors *errors) __attribute__((warn_unused_result));
 
+/* True if it says nothing: empty, blanks, or null, which is what some clients send with a DELETE that has no body (Go: json.Marshal(nil)). */
+bool body_is_nothing(const char *bytes, size_t len);
+
 #endif

@@ -234,6 +234,13 @@ bool lock_call_read_body(struct request *request)
 	const char *header_token = request->headers.has_token ? request->headers.token : NULL;
 	struct field_errors errors = {.count = 0};
 
+	if (request->force && body_is_nothing(request->body, request->body_len))
+		return true;
+	if (request->force) {
+		field_errors_add(&errors, "body", "must not be there");
+		reply_invalid(request, "A forced release takes no body.", &errors);
+		return false;
+	}
 	admit_limit(request, &limits);
 	if (body_parse(request->body, request->body_len, header_token, &limits, &request->lease, &errors))
 		return true;

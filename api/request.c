@@ -153,11 +153,9 @@ static void take_force(struct request *request, struct field_errors *errors)
 static bool check_route(struct request *request, struct field_errors *errors)
 {
 	const struct headers *headers = &request->headers;
-	bool takes_body = request->route->takes_body && !request->force;
-
 	if (headers->keys_twice)
 		field_errors_add(errors, "Authorization", "a key must come once, in Authorization or in X-Api-Key");
-	if (headers->has_body && !takes_body)
+	if (headers->has_body && !request->route->takes_body)
 		field_errors_add(errors, "body", "must not be there");
 	if (headers->has_body && headers->has_origin && !headers->has_json)
 		field_errors_add(errors, "Content-Type", "must be application/json where there is an Origin");
@@ -306,10 +304,12 @@ static enum MHD_Result take_body(struct request *request, const char *data, size
 /* The resource of an acquisition stands in its body. */
 static bool admit_body(struct request *request)
 {
-	if (!request->route->takes_body || request->force)
+	if (!request->route->takes_body)
 		return true;
 	if (!lock_call_read_body(request))
 		return false;
+	if (request->force) /* it was admitted with its headers */
+		return true;
 	request->has_resource = true;
 	return admit_resource(request, request->lease.resource, request->lease.resource_len) && admit_wait(request);
 }

@@ -294,8 +294,44 @@ START_TEST(test_out_of_memory)
 }
 END_TEST
 
+/* What Go's json.Marshal(nil) makes of no body. */
+START_TEST(test_null_is_no_body)
+{
+	static const char release[] = "DELETE /locks/a HTTP/1.1\r\nLock-Token: " TOKEN "\r\n", force[] = "DELETE /locks/a?force=true HTTP/1.1\r\n";
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, release, "null"), 204);
+	ck_assert_int_eq(ask_body(client, release, " null\n"), 204);
+	ck_assert_int_eq(memcmp(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN), 0);
+	ck_assert_int_eq(ask_body(client, force, "null"), 204);
+	ck_assert_int_eq(world.leases.last.call, LEASE_FORCE);
+	ck_assert_uint_eq(world.leases.submitted, 3);
+	ck_assert_int_eq(ask_body(client, force, "{}"), 400);
+	HAS("\"field\":\"body\"");
+	ck_assert_int_eq(ask_body(client, "DELETE /locks/a HTTP/1.1\r\n", "null"), 400);
+	HAS("\"field\":\"token\"");
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "null"), 400);
+	ck_assert_uint_eq(world.leases.submitted, 3);
+	close(client);
+}
+END_TEST
+
+START_TEST(test_whole_numbers_of_any_form)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":6331.0,\"wait_ms\":2e3}"), 201);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 6331);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 2000);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":6331.5}"), 400);
+	close(client);
+}
+END_TEST
+
 static void add_all(TCase *tests)
 {
+	tcase_add_test(tests, test_null_is_no_body);
+	tcase_add_test(tests, test_whole_numbers_of_any_form);
 	tcase_add_test(tests, test_acquire);
 	tcase_add_test(tests, test_wait);
 	tcase_add_test(tests, test_wait_bound);

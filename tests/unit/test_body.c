@@ -28,6 +28,8 @@ static const struct {
 	{LEASE_ACQUIRE, S("{\"resource\":\"\xc3\xa9\"}"), NULL, NULL},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}"), TOKEN, NULL}, /* a token is of no use here, and does no harm */
 	{LEASE_ACQUIRE, S("{\"res\\u006furce\":\"a\"}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":6331.0,\"wait_ms\":0.0}"), NULL, NULL},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1e3,\"wait_ms\":-0.0}"), NULL, NULL},
 	/* acquire: not an object */
 	{LEASE_ACQUIRE, S(""), NULL, "body"},
 	{LEASE_ACQUIRE, S(" "), NULL, "body"},
@@ -79,8 +81,11 @@ static const struct {
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":-1}"), NULL, "ttl_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":-0}"), NULL, "ttl_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1000.5}"), NULL, "ttl_ms"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1000.0}"), NULL, "ttl_ms"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1e3}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1000.5}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1e5}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1000.0000001}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1e19}"), NULL, "ttl_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":-1e308}"), NULL, "ttl_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":\"1000\"}"), NULL, "ttl_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":true}"), NULL, "ttl_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":null}"), NULL, "ttl_ms"},
@@ -96,8 +101,8 @@ static const struct {
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":50001}"), NULL, "wait_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":-1}"), NULL, "wait_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":0.5}"), NULL, "wait_ms"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":1000.0}"), NULL, "wait_ms"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":1e3}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":1000.5}"), NULL, "wait_ms"},
+	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":1e-3}"), NULL, "wait_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":\"1000\"}"), NULL, "wait_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":true}"), NULL, "wait_ms"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"wait_ms\":null}"), NULL, "wait_ms"},
@@ -133,6 +138,15 @@ static const struct {
 	{LEASE_EXTEND, S("{}"), TOKEN, NULL},
 	{LEASE_EXTEND, S(""), TOKEN, NULL},
 	{LEASE_EXTEND, S(""), NULL, "token"},
+	{LEASE_EXTEND, S("null"), TOKEN, "body"},
+	{LEASE_RELEASE, S("null"), TOKEN, NULL},
+	{LEASE_RELEASE, S(" \tnull\r\n"), TOKEN, NULL},
+	{LEASE_RELEASE, S(" "), TOKEN, NULL},
+	{LEASE_RELEASE, S("null"), NULL, "token"},
+	{LEASE_RELEASE, S("nulll"), TOKEN, "body"},
+	{LEASE_RELEASE, S("null\0"), TOKEN, "body"},
+	{LEASE_RELEASE, S("[]"), TOKEN, "body"},
+	{LEASE_RELEASE, S("false"), TOKEN, "body"},
 	{LEASE_EXTEND, S("{}"), NULL, "token"},
 	{LEASE_EXTEND, S("{\"ttl_ms\":500}"), NULL, "token"},
 	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\"}"), OTHER, "token"},
@@ -252,7 +266,7 @@ START_TEST(test_wait_reasons)
 		const char *value;
 		uint32_t max_wait_ms;
 		const char *reason; /* NULL: good */
-	} waits[] = {{"\"5\"", 50000, "must be an integer"}, {"5.0", 50000, "must be an integer"},	   {"50001", 50000, "must be from 0 to 50000"},
+	} waits[] = {{"\"5\"", 50000, "must be an integer"}, {"5.5", 50000, "must be an integer"},	   {"50001", 50000, "must be from 0 to 50000"},
 		     {"-1", 50000, "must be from 0 to 50000"}, {"1", 0, "must be from 0 to 0"},	   {"0", 0, NULL},
 		     {"86400000", 86400000, NULL},	      {"86400001", 86400000, "must be from 0 to 86400000"}};
 	char text[100];
