@@ -46,8 +46,8 @@ static bool options_parse_fraction(const char *text, double *ret_number, const c
 		return false;
 	}
 	double number = strtod(text, &end);
-	if (*end != '\0' || number > 0.5) {
-		*ret_reason = *end != '\0' ? "not a number" : "too high";
+	if (*end != '\0' || number < 0.001 || number > 0.5) { /* below, two leases could be valid at once: docs/safety.md, "The sum" */
+		*ret_reason = *end != '\0' ? "not a number" : number > 0.5 ? "too high" : "too low";
 		return false;
 	}
 	*ret_number = number;

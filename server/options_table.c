@@ -65,9 +65,9 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	{"retry-min-ms", "MS", OPTIONS_U32(retry_min_ms, 0, 60000, "50"), "The shortest pause before the next try after a split vote. The pause is random."},
 	{"retry-max-ms", "MS", OPTIONS_U32(retry_max_ms, 0, 60000, "250"), "The longest pause before the next try after a split vote."},
 	{"retry-count", "N", OPTIONS_U32(retry_count, 1, 100, "3"), "How many tries a request for a lease makes while votes are split."},
-	{"drift-factor", "NUMBER", OPTIONS_KIND_FRACTION, OPTIONS_AT(drift_factor), 0, 0, "0.01", "0 to 0.5", NULL,
+	{"drift-factor", "NUMBER", OPTIONS_KIND_FRACTION, OPTIONS_AT(drift_factor), 0, 0, "0.01", "0.001 to 0.5", NULL,
 	 "How much the clocks of masters and callers may differ in speed, as a part of the ttl; it is subtracted from the validity of a lease."},
-	{"drift-ms", "MS", OPTIONS_U32(drift_ms, 0, 60000, "2"),
+	{"drift-ms", "MS", OPTIONS_U32(drift_ms, 2, 60000, "2"),
 	 "A constant that is subtracted from the validity of a lease too: Redis expires keys with a precision of 1 ms."},
 	{"restart-guard", "WHEN", OPTIONS_KIND_CHOICE, OPTIONS_AT(restart_guard), 0, 0, "on", NULL, options_guards,
 	 "Keeps a master that may have forgotten locks from voting until the longest lease has run out. Off is for tests alone: then a "

@@ -89,6 +89,8 @@ MASTERS = ["--masters", "unix:/nonexistent/a"]
     (["--retry-min-ms", "300", "--retry-max-ms", "200", *MASTERS], ["--retry-m"]),
     (["--retry-count", "0", *MASTERS], ["--retry-count", "0"]),
     (["--drift-factor", "0.9", *MASTERS], ["--drift-factor", "0.9"]),
+    (["--drift-factor", "0.0009", *MASTERS], ["--drift-factor", "0.0009"]),
+    (["--drift-ms", "1", *MASTERS], ["--drift-ms", "1"]),
     (["--drift-factor", "nan", *MASTERS], ["--drift-factor", "nan"]),
     (["--drift-factor", "-0.1", *MASTERS], ["--drift-factor", "-0.1"]),
     (["--workers", "0", *MASTERS], ["--workers", "0"]),

@@ -134,7 +134,7 @@ static void check_options(const struct options *options)
 	MUST(options->master_count <= OPTIONS_MASTERS_MAX && options->dev <= OPTIONS_MASTERS_MAX, "%zu masters", options->master_count);
 	MUST((options->master_count > 0) != (options->dev > 0), "%zu masters, %u of our own", options->master_count, options->dev);
 	MUST(prefix < sizeof options->key_prefix && path_is_utf8(options->key_prefix, prefix) && !path_has_control(options->key_prefix, prefix), "the prefix");
-	MUST(options->drift_factor >= 0 && options->drift_factor <= 0.5, "drift %g", options->drift_factor);
+	MUST(options->drift_factor >= 0.001 && options->drift_ms >= 2 && options->drift_factor <= 0.5, "drift %g", options->drift_factor);
 	MUST(options->min_ttl_ms <= options->default_ttl_ms && options->default_ttl_ms <= options->max_ttl_ms, "ttl");
 	MUST(options->retry_min_ms <= options->retry_max_ms && options->workers <= options->max_connections, "pauses, workers");
 	for (uint64_t ttl_us = options->min_ttl_ms * UINT64_C(1000);; ttl_us = options->max_ttl_ms * UINT64_C(1000)) {

@@ -13,9 +13,9 @@ static const struct number {
 	uint64_t low, high, standard;
 	const char *companions; /* other flags with which all of low to high passes the checks over several options */
 } numbers[] = {
-	{"default-ttl-ms", MEMBER(default_ttl_ms), 10, 86400000, 30000, "--min-ttl-ms=10 --drift-ms=0 --max-ttl-ms=86400000"},
-	{"min-ttl-ms", MEMBER(min_ttl_ms), 10, 86400000, 100, "--drift-ms=0 --default-ttl-ms=86400000 --max-ttl-ms=86400000"},
-	{"max-ttl-ms", MEMBER(max_ttl_ms), 10, 86400000, 60000, "--drift-ms=0 --min-ttl-ms=10 --default-ttl-ms=10"},
+	{"default-ttl-ms", MEMBER(default_ttl_ms), 10, 86400000, 30000, "--min-ttl-ms=10 --max-ttl-ms=86400000"},
+	{"min-ttl-ms", MEMBER(min_ttl_ms), 10, 86400000, 100, "--default-ttl-ms=86400000 --max-ttl-ms=86400000"},
+	{"max-ttl-ms", MEMBER(max_ttl_ms), 10, 86400000, 60000, "--min-ttl-ms=10 --default-ttl-ms=10"},
 	{"max-wait-ms", MEMBER(max_wait_ms), 0, 86400000, 60000, ""},
 	{"max-waiters", MEMBER(max_waiters), 1, 1000000, 8000, ""},
 	{"max-waiters-per-resource", MEMBER(max_waiters_per_resource), 1, 1000000, 1000, ""},
@@ -24,7 +24,7 @@ static const struct number {
 	{"retry-min-ms", MEMBER(retry_min_ms), 0, 60000, 50, "--retry-max-ms=60000"},
 	{"retry-max-ms", MEMBER(retry_max_ms), 0, 60000, 250, "--retry-min-ms=0"},
 	{"retry-count", MEMBER(retry_count), 1, 100, 3, ""},
-	{"drift-ms", MEMBER(drift_ms), 0, 60000, 2, "--min-ttl-ms=70000 --default-ttl-ms=70000 --max-ttl-ms=70000"},
+	{"drift-ms", MEMBER(drift_ms), 2, 60000, 2, "--min-ttl-ms=70000 --default-ttl-ms=70000 --max-ttl-ms=70000"},
 	{"workers", MEMBER(workers), 1, 64, 1, ""},
 	{"max-connections", MEMBER(max_connections), 1, 1000000, 10000, ""},
 	{"request-timeout-ms", MEMBER(request_timeout_ms), 100, 3600000, 10000, ""},
@@ -159,8 +159,8 @@ END_TEST
 
 START_TEST(the_drift_factor_is_a_fraction)
 {
-	static const char *const good[] = {"0", "0.0", "0.01", "0.5", "1e-3", "0.49999"}, *const bad[] = {
-		"0.51", "1", "5e-1x", "-0.1", "nan", "inf", "0x0p1", " 0.1", "0,1", ".1", "", "1e", "0.1.1"};
+	static const char *const good[] = {"0.001", "0.01", "0.5", "1e-3", "0.49999"}, *const bad[] = {
+		"0", "0.0", "0.00099", "0.51", "1", "5e-1x", "-0.1", "nan", "inf", "0x0p1", " 0.1", "0,1", ".1", "", "1e", "0.1.1"};
 
 	for (int source = 0; source < SOURCES; source++) {
 		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -172,7 +172,7 @@ START_TEST(the_drift_factor_is_a_fraction)
 		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 			give("drift-factor", source, source == 2 ? quoted(bad[i]) : bad[i]);
 			give_flag("--dev");
-			assert_mistake(spell("drift-factor", source), bad[i], "; allowed are 0 to 0.5", NULL);
+			assert_mistake(spell("drift-factor", source), bad[i], "; allowed are 0.001 to 0.5", NULL);
 		}
 	}
 	give("drift-factor", 2, "0.51");
