@@ -161,10 +161,11 @@ static void judge_warnings(struct master *master)
 	}
 }
 
-/* Keys that it dropped for want of memory since we looked last: locks may be among them. */
+/* Keys that it dropped for want of memory since we looked last: locks may be among them. A count that was set back and has grown since is
+ * another one, too, also where it is smaller. */
 static void judge_evictions(struct master *master, const struct master_info *before)
 {
-	if (master->evicted_known && master->info.evicted > before->evicted)
+	if (master->evicted_known && master->info.evicted != before->evicted && master->info.evicted > 0)
 		master_guard_tell(master, GUARD_DROPPED_KEYS);
 }
 

@@ -168,12 +168,13 @@ static void fill_event(const redisReply *reply, struct guard_event *event)
 	}
 }
 
-/* Keys dropped while nobody was connected: the last count is kept in the hash. */
+/* Keys dropped while nobody was connected: the last count is kept in the hash. A smaller one now: it was set back (CONFIG RESETSTAT), and
+ * nobody knows how far it had grown before. */
 static void compare_evicted(struct master *master, const redisReply *reply)
 {
 	const redisReply *stored = element(reply, 12);
 	bool known = stored->type == REDIS_REPLY_STRING && stored->len > 0;
-	if (!master->evicted_known && known && strtoull(stored->str, NULL, 10) < master->info.evicted)
+	if (!master->evicted_known && known && strtoull(stored->str, NULL, 10) != master->info.evicted)
 		master_guard_tell(master, GUARD_DROPPED_KEYS);
 	master->evicted_known = true;
 }
