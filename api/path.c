@@ -156,8 +156,8 @@ const char *path_check_resource(const char *bytes, size_t len)
 		return "must be valid UTF-8";
 	if (path_has_control(bytes, len))
 		return "must not hold control characters";
-	if (len >= sizeof(reserved) - 1 && memcmp(bytes, reserved, sizeof(reserved) - 1) == 0)
-		return "must not begin with \"redlockd:\"";
+	if (memmem(bytes, len, reserved, sizeof(reserved) - 1) != NULL) /* anywhere: another cluster's --key-prefix may come before it */
+		return "must not contain \"redlockd:\", which names redlockd's own keys";
 	return NULL;
 }
 

@@ -34,7 +34,7 @@ const char *path_after_authority(const char *target, size_t len, const char **re
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 	__attribute__((warn_unused_result));
 
-/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, not beginning with `redlockd:`.
+/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:` anywhere.
  * Returns NULL or the reason (static) why the bytes are none. */
 const char *path_check_resource(const char *bytes, size_t len) __attribute__((warn_unused_result));
 

@@ -178,7 +178,7 @@ static bool take_key(struct lease_listing *listing, const redisReply *key)
 	item->state.resource_len = (uint16_t)((size_t)key->len - prefix_len);
 	memcpy(item->state.resource, resource, item->state.resource_len);
 	static const char reserved[] = "redlockd:";
-	if (item->state.resource_len >= sizeof reserved - 1 && memcmp(resource, reserved, sizeof reserved - 1) == 0)
+	if (memmem(resource, item->state.resource_len, reserved, sizeof reserved - 1))
 		return false;
 	listing->item_count++;
 	return true;

@@ -96,10 +96,28 @@ bool options_is_plain_text(const char *text)
 	return true;
 }
 
+/* Nested prefixes must not make a lock's key one of redlockd's own: a prefix neither holds `redlockd:` nor leaves it to a resource to complete it. */
+static bool options_is_reserved(const char *prefix)
+{
+	static const char reserved[] = "redlockd:";
+	enum { WORD_MIN = 4 }; /* fewer letters end ordinary words */
+	size_t len = strlen(prefix);
+	if (strstr(prefix, reserved) != NULL)
+		return true;
+	for (size_t part = WORD_MIN; part < sizeof reserved - 1; part++)
+		if (len >= part && memcmp(prefix + len - part, reserved, part) == 0)
+			return true;
+	return false;
+}
+
 static bool options_parse_prefix(const char *text, char prefix[129], const char **ret_reason)
 {
 	if (strlen(text) > 128 || !options_is_plain_text(text)) {
 		*ret_reason = strlen(text) > 128 ? "too long" : "not plain text";
+		return false;
+	}
+	if (options_is_reserved(text)) {
+		*ret_reason = "redlockd: begins the names of redlockd's own keys; end the prefix in another way, such as with a colon";
 		return false;
 	}
 	strcpy(prefix, text);

@@ -47,7 +47,7 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	 "ends them together with redlockd, however it ends."},
 	{"config", "FILE", OPTIONS_KIND_CONFIG, 0, 0, 0, NULL, "the path of a JSON file of at most 1 MiB", NULL,
 	 "A file with one JSON object whose keys are the names of the options with underscores. Unknown and repeated keys are mistakes."},
-	{"key-prefix", "TEXT", OPTIONS_KIND_PREFIX, OPTIONS_AT(key_prefix), 0, 0, "", "at most 128 bytes of UTF-8 without control characters", NULL,
+	{"key-prefix", "TEXT", OPTIONS_KIND_PREFIX, OPTIONS_AT(key_prefix), 0, 0, "", "at most 128 bytes of UTF-8 without control characters, without redlockd:", NULL,
 	 "Put before the name of every Redis key. All replicas that share locks need the same one."},
 	{"default-ttl-ms", "MS", OPTIONS_U32(default_ttl_ms, 10, 86400000, "30000"), "How long a lease lasts whose caller asked for no ttl."},
 	{"min-ttl-ms", "MS", OPTIONS_U32(min_ttl_ms, 10, 86400000, "100"), "The shortest lease that a caller may ask for."},

@@ -62,7 +62,7 @@ def is_text(name):
 
 
 def is_resource(name):
-    return name is not None and 1 <= len(name) and is_text(name) and not name.startswith(b"redlockd:")
+    return name is not None and 1 <= len(name) and is_text(name) and b"redlockd:" not in name
 
 
 def is_within(name, prefixes):

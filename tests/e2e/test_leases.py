@@ -461,6 +461,27 @@ def test_key_prefix(lab):
     assert [lock["resource"] for lock in service.curl("GET", "/locks?limit=1000").json["locks"]] == ["x"]
 
 
+def test_nested_prefixes_reach_no_keys_of_others(lab):
+    """One cluster without a prefix, another with one, on the same masters: no name that is asked of the first is a key of the second's own."""
+    outer = lab.service(3)
+    inner = lab.redlockd(outer.masters, "--key-prefix", "app:")
+    inner.acquire("x", 60000)
+    with inner.connect() as waiter:
+        body = b'{"resource":"x","wait_ms":60000}'
+        waiter.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        wait_until(lambda: all(len(master.cli("KEYS", "app:redlockd:*")) == 3 for master in inner.masters), what="all that a cluster keeps")
+        names = outer.masters[0].cli("KEYS", "app:redlockd:*") + ["app:redlockd:wake", "app:redlockd:queue:app:y", "redlockd:master"]
+        for name in names:
+            body = {"resource": name}
+            answers = [outer.curl("POST", "/locks", body=body), outer.curl("GET", f"/locks/{quote(name)}"), put(outer, name, "0" * 40),
+                       outer.curl("DELETE", f"/locks/{quote(name)}?force=true")]
+            for answer in answers:
+                assert answer.status == 400 and answer.code == "invalid-request", (name, answer)
+                [error] = answer.json["errors"]
+                assert error["field"] == "resource" and "redlockd:" in error["reason"], error
+        assert [lock["resource"] for lock in outer.curl("GET", "/locks?limit=1000").json["locks"]] == ["app:x"]
+
+
 def test_bounds_of_ttl_are_options(lab):
     service = lab.service(1, "--default-ttl-ms", "700", "--min-ttl-ms", "600", "--max-ttl-ms", "900")
     assert service.curl("POST", "/locks", body={"resource": "x"}).json["ttl_ms"] == 700

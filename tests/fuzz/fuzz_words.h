@@ -42,10 +42,20 @@ static inline bool words_are_plain(const char *bytes, size_t len)
 	return true;
 }
 
+/* Whether `word` is anywhere in the bytes. */
+static inline bool words_hold(const char *bytes, size_t len, const char *word)
+{
+	size_t word_len = strlen(word);
+	for (size_t at = 0; at + word_len <= len; at++)
+		if (memcmp(bytes + at, word, word_len) == 0)
+			return true;
+	return false;
+}
+
 /* The rule for resources. */
 static inline bool words_name_resource(const char *bytes, size_t len)
 {
-	return len >= 1 && len <= 256 && words_are_plain(bytes, len) && !(len >= 9 && memcmp(bytes, "redlockd:", 9) == 0);
+	return len >= 1 && len <= 256 && words_are_plain(bytes, len) && !words_hold(bytes, len, "redlockd:");
 }
 
 /* Each error since `before` names a field and gives a reason, both short and fit to be shown. */

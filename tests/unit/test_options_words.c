@@ -80,6 +80,14 @@ START_TEST(the_key_prefix_is_plain_text)
 		give("key-prefix", (int)i % 2, bad[i]);
 		assert_mistake(spell("key-prefix", (int)i % 2), "not plain text; allowed are at most 128 bytes", NULL);
 	}
+	static const char *const reserved[] = {"redlockd:", "a:redlockd:b", "redlockd", "my-redlock", "redl"}, *const near[] = {"redlock:", "redlockd-", "Redlockd:", "red", "server"};
+	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
+		give("key-prefix", (int)i % 2, reserved[i]);
+		assert_mistake(spell("key-prefix", (int)i % 2), "redlockd: begins the names of redlockd's own keys", NULL);
+		give("key-prefix", 0, near[i]);
+		give_flag("--dev");
+		assert_loads();
+	}
 	give("key-prefix", 2, "\"a\\u0007\"");
 	assert_mistake("key_prefix=a?: not plain text", NULL);
 	give("key-prefix", 2, "\"a\\u0000\"");
