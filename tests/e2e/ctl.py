@@ -38,7 +38,7 @@ class Run:
     """`redlockctl run` in the background, with --json. Its messages lie in a file; the command writes files into `folder`.
     `prefix` is a command that becomes redlockctl, as another user for example."""
 
-    def __init__(self, lab, resource, *options, command, servers, ttl_ms=TTL_MS, prefix=()):
+    def __init__(self, lab, resource, *options, command, servers, ttl_ms=TTL_MS, prefix=(), binary=BINARY):
         self.folder = pathlib.Path(lab.folder, f"run{len(lab.started)}")
         self.folder.mkdir()
         self.errors = self.folder / "stderr"
@@ -46,7 +46,7 @@ class Run:
         args = ["run", resource, "--json", "--ttl", f"{ttl_ms}ms", *options, "--", *(["sh", "-c", command] if isinstance(command, str) else command)]
         self.started = time.monotonic()
         with open(self.errors, "wb") as errors:
-            self.process = subprocess.Popen([*DIES_WITH_US, "env", "--default-signal", *prefix, BINARY, *args], env=clean_environment({"REDLOCKCTL_SERVER": addresses}), cwd=self.folder,
+            self.process = subprocess.Popen([*DIES_WITH_US, "env", "--default-signal", *prefix, binary, *args], env=clean_environment({"REDLOCKCTL_SERVER": addresses}), cwd=self.folder,
                                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
         lab.keep(self)
 

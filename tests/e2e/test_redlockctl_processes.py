@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from ctl import FOREVER, LOST, TTL_MS, Run, lies_in, until_dead
+from ctl import BINARY, FOREVER, LOST, TTL_MS, Run, lies_in, until_dead
 from harness import SLOW, process_state, quote, wait_until
 
 MINE, OTHER = 54321, 54322
@@ -60,7 +60,8 @@ def start_as_mine(lab, daemon, resource, *options, command, ttl_ms):
     script = os.path.join(lab.folder, "command")
     with open(script, "w", encoding="utf-8") as file:
         file.write(command)
-    run = Run(lab, resource, *options, command=["sh", "-c", f"umask 0; exec sh {script}"], servers=[daemon], ttl_ms=ttl_ms, prefix=as_user(MINE))
+    binary = shutil.copy(BINARY, lab.folder)  # where it was built others may not read
+    run = Run(lab, resource, *options, command=["sh", "-c", f"umask 0; exec sh {script}"], servers=[daemon], ttl_ms=ttl_ms, prefix=as_user(MINE), binary=binary)
     os.chmod(run.folder, 0o777)
     return run
 
