@@ -11,7 +11,7 @@ import termios
 import pytest
 
 import harness
-from harness import DIES_WITH_US, SLOW, clean_environment, curl, end_process, parse_logfmt, process_state, wait_until
+from harness import DIES_WITH_US, SLOW, children_of, clean_environment, curl, end_process, parse_logfmt, process_state, wait_until
 
 RELOADED = "nothing-to-reload"  # what the log says of a reload without files
 
@@ -72,9 +72,9 @@ class Session:
     def kill(self):
         if self.terminal is not None:
             os.close(self.terminal)
-        if self.pid is not None:
+        for pid in {*children_of(self.process.pid), self.pid} - {None}:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         end_process(self.process)
 
 
