@@ -127,6 +127,9 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us);
 void lease_op_recycle(struct lease_op *op); /* if it is over */
 
 /* lease_line.c */
+enum { LEASE_LINE_CHAINS = 1024 };
+/* In which chain of the table the line of a resource is. */
+unsigned lease_line_chain(const struct leases *leases, const char *resource, size_t len);
 bool lease_lines_init(struct leases *leases);
 void lease_lines_free(struct leases *leases);
 /* True if no more may wait for that resource, or at all. */

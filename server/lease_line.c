@@ -9,10 +9,12 @@
 
 #include "clock.h"
 #include "lease_internal.h"
+#include "siphash.h"
 #include "stats.h"
+#include "token.h"
 
 enum {
-	CHAINS = 1024,    /* of the table of lines */
+	CHAINS = LEASE_LINE_CHAINS, /* of the table of lines */
 	PUBLISH_MS = 250 /* how often /stats gets to know of changes at most */
 };
 
@@ -31,12 +33,18 @@ struct lease_lines {
 	struct stats_worker *stats;
 	bool changed; /* since they were told to it … */
 	uint64_t published_ms; /* … at this time of the loop */
+	struct siphash_key key; /* whoever asks chooses the names, and must not choose all in one chain */
 	struct lease_line *chains[CHAINS];
 };
 
+unsigned lease_line_chain(const struct leases *leases, const char *resource, size_t len)
+{
+	return (unsigned)(siphash(&leases->lines->key, resource, len) % CHAINS);
+}
+
 static struct lease_line **find(struct leases *leases, const char *resource, size_t len)
 {
-	struct lease_line **at = &leases->lines->chains[lease_command_bucket(resource, len) % CHAINS];
+	struct lease_line **at = &leases->lines->chains[lease_line_chain(leases, resource, len)];
 	while (*at && ((*at)->resource_len != len || memcmp((*at)->resource, resource, len) != 0))
 		at = &(*at)->next;
 	return at;
@@ -116,6 +124,7 @@ bool lease_lines_init(struct leases *leases)
 	if (!leases->lines)
 		return false;
 	leases->lines->stats = stats_worker_of(leases->metrics);
+	leases->lines->key = (struct siphash_key){ token_random(), token_random() };
 	masters_line_listen(leases->masters, &(struct line_events){ .called = on_called, .lapsed = on_lapsed, .arg = leases });
 	return true;
 }

@@ -258,17 +258,20 @@ START_TEST(a_lapse_with_nobody_waiting_is_nothing)
 }
 END_TEST
 
+static unsigned chain_of(const char *name)
+{
+	return lease_line_chain(leases, name, strlen(name));
+}
+
 /* Lines whose resources share a chain of the table are found and taken out, whichever goes first. */
 START_TEST(lines_of_one_chain_are_kept_apart)
 {
-	char names[3][16] = { "c/0" };
-	unsigned chain = lease_command_bucket(names[0], 3) % 1024, found = 1;
-	for (unsigned i = 1; found < 3; i++) {
-		char name[16];
-		int len = snprintf(name, sizeof name, "c/%u", i);
-		if (lease_command_bucket(name, (size_t)len) % 1024 == chain)
-			strcpy(names[found++], name);
-	}
+	char names[3][16] = { "r0" };
+	unsigned number = 1;
+	for (unsigned i = 1; i < 3; i++)
+		do
+			snprintf(names[i], sizeof names[i], "r%u", number++);
+		while (chain_of(names[i]) != chain_of(names[0]));
 	struct asked *waiting[3];
 	for (unsigned i = 0; i < 3; i++)
 		waiting[i] = wait_for(names[i]);
@@ -284,8 +287,47 @@ START_TEST(lines_of_one_chain_are_kept_apart)
 }
 END_TEST
 
+/* Names that anybody can find, since all redlockd agree on the buckets of fences: in the table of lines they do not meet. */
+START_TEST(chosen_names_do_not_share_a_chain)
+{
+	bool used[LEASE_LINE_CHAINS] = { false };
+	unsigned chains = 0, bucket = lease_command_bucket("r0", 2) % LEASE_LINE_CHAINS, names = 0;
+	char name[16];
+	for (unsigned number = 0; names < 64; number++) {
+		snprintf(name, sizeof name, "r%u", number);
+		if (lease_command_bucket(name, strlen(name)) % LEASE_LINE_CHAINS != bucket)
+			continue;
+		names++;
+		chains += !used[chain_of(name)];
+		used[chain_of(name)] = true;
+	}
+	ck_assert_uint_ge(chains, 45); /* 62 as a rule */
+}
+END_TEST
+
+/* What is learned of one says nothing about another. */
+START_TEST(each_worker_has_a_key_of_its_own)
+{
+	unsigned before[64], same = 0;
+	char name[16];
+	for (unsigned i = 0; i < 64; i++) {
+		snprintf(name, sizeof name, "r%u", i);
+		before[i] = chain_of(name);
+	}
+	lease_lines_free(leases);
+	ck_assert(lease_lines_init(leases));
+	for (unsigned i = 0; i < 64; i++) {
+		snprintf(name, sizeof name, "r%u", i);
+		same += chain_of(name) == before[i];
+	}
+	ck_assert_uint_le(same, 10);
+}
+END_TEST
+
 static void add_all(TCase *tests)
 {
+	tcase_add_test(tests, chosen_names_do_not_share_a_chain);
+	tcase_add_test(tests, each_worker_has_a_key_of_its_own);
 	tcase_add_test(tests, who_does_not_wait_stands_in_no_line);
 	tcase_add_test(tests, the_first_waiter_opens_the_line_and_the_last_one_shuts_it);
 	tcase_add_test(tests, who_has_waited_longest_is_known);

@@ -1,0 +1,59 @@
+/* See siphash.h. The names are those of the paper. */
+#include "siphash.h"
+
+enum { WORD = 8, ROUNDS = 2, FINAL_ROUNDS = 4 };
+
+static uint64_t rotate(uint64_t value, unsigned bits)
+{
+	return value << bits | value >> (64 - bits);
+}
+
+static void mix(uint64_t v[4], unsigned rounds)
+{
+	for (; rounds > 0; rounds--) {
+		v[0] += v[1];
+		v[2] += v[3];
+		v[1] = rotate(v[1], 13) ^ v[0];
+		v[3] = rotate(v[3], 16) ^ v[2];
+		v[0] = rotate(v[0], 32);
+		v[2] += v[1];
+		v[0] += v[3];
+		v[1] = rotate(v[1], 17) ^ v[2];
+		v[3] = rotate(v[3], 21) ^ v[0];
+		v[2] = rotate(v[2], 32);
+	}
+}
+
+/* Up to eight bytes, the first one lowest. */
+static uint64_t load(const unsigned char *bytes, size_t len)
+{
+	uint64_t word = 0;
+	for (size_t i = 0; i < len; i++)
+		word |= (uint64_t)bytes[i] << 8 * i;
+	return word;
+}
+
+static void take(uint64_t v[4], uint64_t word)
+{
+	v[3] ^= word;
+	mix(v, ROUNDS);
+	v[0] ^= word;
+}
+
+uint64_t siphash(const struct siphash_key *key, const void *bytes, size_t len)
+{
+	const unsigned char *at = bytes;
+	uint64_t v[4] = {
+		key->low ^ UINT64_C(0x736f6d6570736575),
+		key->high ^ UINT64_C(0x646f72616e646f6d),
+		key->low ^ UINT64_C(0x6c7967656e657261),
+		key->high ^ UINT64_C(0x7465646279746573),
+	};
+	size_t left = len;
+	for (; left >= WORD; left -= WORD, at += WORD)
+		take(v, load(at, WORD));
+	take(v, load(at, left) | (uint64_t)len << 56);
+	v[2] ^= 0xff;
+	mix(v, FINAL_ROUNDS);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}

@@ -1,0 +1,15 @@
+/* SipHash-2-4 (Aumasson, Bernstein): a keyed hash for tables whose keys come from outside. Without the key nobody can choose keys that collide.
+ * Pure; any thread. Not for what replicas must agree on. */
+#ifndef SIPHASH_H
+#define SIPHASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct siphash_key {
+	uint64_t low, high;
+};
+
+uint64_t siphash(const struct siphash_key *key, const void *bytes, size_t len);
+
+#endif
