@@ -29,7 +29,7 @@ class Restarts:
         """Begins to restart each redlockd in turn, the next one when this one is ready again."""
         if self.rolling is None:
             self.counts["rolling restart of redlockd"] += 1
-            self.rolling = self.random.sample(self.cluster.daemons, parts.DAEMONS)
+            self.rolling = self.random.sample(self.cluster.daemons, len(self.cluster.daemons))
             self.ending = None
 
     def restart_one(self):
