@@ -5,8 +5,9 @@ of its own to each replica over several ways (client_connection.py). Each reques
 released over another connection, and through another replica, than they were acquired on. A client takes a lease as README.md says: it
 counts from when it sent the request, brings its fence to the guarded resource before it reads there, and writes only while its deadline is
 not over. Except for the clients that are paused: some sleep past the end of their lease and write then without a look at the clock, some
-processes stop themselves (SIGSTOP) before they write, and are continued by the program that started them. About half of the requests wait in the line (`wait_ms`), and some of those close their
-connection while they do. The history is one line of JSON for each answer or each failure to get one (checkers.py says what is in it).
+processes stop themselves (SIGSTOP) before they write, and are continued by the program that started them. About half of the requests wait in
+the queue (`wait_ms`), and some of those close their connection while they do. The history is one line of JSON for each answer or each failure
+to get one (checkers.py says what is in it).
 """
 
 import json
