@@ -27,10 +27,8 @@ class Restarts:
 
     def roll(self):
         """Begins to restart each redlockd in turn, the next one when this one is ready again."""
-        if self.rolling is None:
-            self.counts["rolling restart of redlockd"] += 1
-            self.rolling = self.random.sample(self.cluster.daemons, len(self.cluster.daemons))
-            self.ending = None
+        self.counts["rolling restart of redlockd"] += 1
+        self.rolling, self.ending = self.random.sample(self.cluster.daemons, len(self.cluster.daemons)), None
 
     def restart_one(self):
         """Begins to restart one redlockd."""
@@ -41,7 +39,7 @@ class Restarts:
     def go_on_rolling(self):
         """One step; called about ten times a second."""
         now = parts.now_us()
-        if now >= self.roll_at:
+        if now >= self.roll_at and self.rolling is None:
             self.roll()
             self.roll_at = now + self.seconds(8, 14)
         if self.rolling:
