@@ -112,6 +112,7 @@ static void answer_no_quorum(struct request *request, const struct lease_votes *
 
 	reply_problem(request, PROBLEM_NO_QUORUM, detail, json_pack("{s:o}", "votes", votes_new(votes)));
 	request->reply.retry_after_s = whole_seconds(retry_after_ms);
+	request->reply.votes = *votes;
 }
 
 static void answer_ok(struct request *request, const struct lease_answer *answer)

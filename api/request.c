@@ -453,9 +453,21 @@ void request_log_address(const struct request *request)
 	log_text("address", text);
 }
 
+static void log_votes(const struct lease_votes *votes)
+{
+	log_num("needed", votes->needed);
+	log_num("granted", votes->granted);
+	log_num("refused", votes->refused);
+	log_num("failed", votes->failed);
+	log_num("barred", votes->barred);
+	log_num("masters", votes->masters);
+}
+
 static void log_request(const struct request *request, unsigned status, const char *ended, enum MHD_RequestTerminationCode how)
 {
-	enum log_level level = is_quiet(request->route) ? LOG_DEBUG : LOG_INFO;
+	const struct lease_votes *votes = &request->reply.votes;
+	bool no_quorum = status != 0 && votes->needed > 0;
+	enum log_level level = is_quiet(request->route) ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
 
 	if (!log_wants(level))
 		return;
@@ -472,6 +484,8 @@ static void log_request(const struct request *request, unsigned status, const ch
 	if (status != 0)
 		log_num("status", status);
 	log_text("code", status != 0 ? request->reply.code : NULL);
+	if (no_quorum)
+		log_votes(votes);
 	log_text("ended", ended);
 	if (request->stream != NULL)
 		hold_stream_log(request, how);

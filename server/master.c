@@ -129,22 +129,46 @@ void master_write_reason(const struct master *master, char ret_reason[STATUS_REA
 		snprintf(ret_reason + len, STATUS_REASON_MAX - len, "; also refused: %s", refused);
 }
 
-/* Counts a bar when it begins, whoever found the reason. */
+static void log_bar(const struct master *master)
+{
+	char reason[STATUS_REASON_MAX];
+	master_write_reason(master, reason);
+	log_begin(LOG_WARN, "master-barred");
+	log_text("master", master->address->shown);
+	log_text("state", master_state_name(MASTER_BARRED));
+	log_text("reason", reason);
+	log_num("bar_ms", (int64_t)master_bar_left_ms(master));
+	log_end();
+}
+
+/* Counts a bar when it begins, whoever found the reason, and tells the log; again only for another hazard. That the fences of others are waited for at its
+ * end is part of it. */
 static void note_bar(struct master *master, enum master_state state)
 {
 	enum bar_reason reason = state != MASTER_BARRED ? BAR_NONE : master->bar_reason[0] ? master->bar_code : master_guard_reason(master);
-	bool begins = reason != BAR_NONE && reason != master->barred_for;
+	bool first = master->barred_for == 0, counted = master->barred_for >> reason & 1;
 	metrics_set(&master->all->metrics->masters[master->index].barred, reason);
 	uint64_t left_ms = master_bar_left_ms(master);
 	metrics_set(&master->all->metrics->masters[master->index].bar_until_us, left_ms > 0 ? clock_now_us() + left_ms * 1000 : 0);
-	master->barred_for = reason;
-	if (!begins)
+	master->barred_for = reason == BAR_NONE ? 0 : master->barred_for | UINT32_C(1) << reason;
+	if (reason == BAR_NONE || counted)
 		return;
 	metrics_add(&master->all->metrics->masters[master->index].bars[reason], 1);
-	log_begin(LOG_WARN, "master-barred");
+	if (first || reason != BAR_RESYNC)
+		log_bar(master);
+}
+
+static void log_state(const struct master *master, enum master_state state)
+{
+	char reason[STATUS_REASON_MAX];
+	master_write_reason(master, reason);
+	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN, "master");
 	log_text("master", master->address->shown);
-	log_text("reason", bar_reason_name(reason));
-	log_num("bar_ms", (int64_t)left_ms);
+	log_text("state", master_state_name(state));
+	if (state == MASTER_VOTING)
+		log_text("version", master->info.product);
+	else
+		log_text("reason", reason);
 	log_end();
 }
 
@@ -161,19 +185,14 @@ void master_state_changed(struct master *master)
 	bool same = master->told && state == master->shown && refused == master->told_refused;
 	if (same || connecting || master->closing)
 		return;
+	bool bar_told = state == MASTER_BARRED && master->shown != MASTER_BARRED; /* by note_bar() */
 	master->shown = state;
 	master->told_refused = refused;
 	master->told = true;
-	char reason[STATUS_REASON_MAX];
-	master_write_reason(master, reason);
-	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN, "master");
-	log_text("master", master->address->shown);
-	log_text("state", master_state_name(state));
-	if (state == MASTER_VOTING)
-		log_text("version", master->info.version);
-	else
-		log_text("reason", reason);
-	log_end();
+	if (state != MASTER_BARRED)
+		log_state(master, state);
+	else if (!bar_told)
+		log_bar(master); /* what it refuses is new */
 }
 
 void master_count_error(struct master *master, enum master_error error)

@@ -59,6 +59,9 @@ bool master_info_parse(const char *text, size_t len, struct master_info *ret_inf
 	if (!known || !info.run_id[0])
 		return false;
 	(void)info_field(text, len, "maxmemory_policy", info.policy, sizeof info.policy);
+	char valkey[32];
+	bool is_valkey = info_field(text, len, "valkey_version", valkey, sizeof valkey);
+	snprintf(info.product, sizeof info.product, "%s%s", is_valkey ? "valkey " : "", is_valkey ? valkey : info.version);
 	info.used_memory = info_number(text, len, "used_memory");
 	info.evicted = info_number(text, len, "evicted_keys");
 	info.replicas = info_number(text, len, "connected_slaves");
@@ -225,6 +228,12 @@ static void on_script(void *arg, const struct redisReply *reply)
 	take_step(arg, reply, MASTER_COMMAND_SCRIPT_LOAD);
 }
 
+static bool is_sentinel(const redisReply *reply)
+{
+	char mode[16];
+	return reply->type == REDIS_REPLY_STRING && info_field(reply->str, (size_t)reply->len, "redis_mode", mode, sizeof mode) && strcmp(mode, "sentinel") == 0;
+}
+
 /* Another run_id under the same address: the server was restarted, or it is another one. What it had granted may be forgotten. */
 static void note_server(struct master *master)
 {
@@ -242,6 +251,8 @@ static void on_greeting_info(void *arg, const struct redisReply *reply)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
 		master_check_note(master, MASTER_COMMAND_INFO, reply);
+	else if (is_sentinel(reply))
+		master_link_fail(master, "sentinel: this is a Sentinel, not a master; name the masters themselves");
 	else if (reply->type != REDIS_REPLY_STRING || !master_info_parse(reply->str, (size_t)reply->len, &master->info))
 		master_link_fail(master, "protocol: INFO does not say what a Redis server says");
 	else if (master->info.loading)

@@ -91,6 +91,7 @@ struct master_digits {
 /* What INFO says, as far as it matters. */
 struct master_info {
 	char run_id[48], version[32], role[16], policy[32];
+	char product[40]; /* the version, for people: Valkey has one of its own beside that of Redis which it stands for */
 	uint64_t maxmemory, used_memory, evicted, replicas;
 	bool loading, cluster;
 };
@@ -136,7 +137,7 @@ struct master {
 	bool evicted_known;          /* info.evicted was compared with what the master remembers */
 	bool started;                /* the guard was told of this connection */
 	bool excluded;               /* no master of ours: a replica, a twin, … */
-	enum bar_reason barred_for;  /* as last told */
+	uint32_t barred_for;         /* bits of enum bar_reason: of this bar, as far as counted */
 	uint64_t clocked_us;         /* when its floor was made of clocks, in its own time; 0: never */
 	uint64_t time_us;            /* its own time at the last heartbeat */
 	uint64_t clock_back_until_us; /* its clock went back: until then its locks last longer */

@@ -155,16 +155,27 @@ static void hook_del_write(void *arg)
 	poll_for(io, io->events & ~UV_WRITABLE);
 }
 
+/* What answers is no Redis: hiredis names the first byte that is wrong. */
+static void explain_protocol(const char *told, char ret_why[STATUS_REASON_MAX])
+{
+	const char *guess = strstr(told, "got \"H\"") ? "; is it an HTTP server?" : strstr(told, "got \"\\x15\"") ? "; if it is TLS, the address begins with rediss://" : "";
+	snprintf(ret_why, STATUS_REASON_MAX, "protocol: this is no Redis server: %.120s%s", told, guess);
+}
+
 static void explain_end(const struct master_io *io, char ret_why[STATUS_REASON_MAX])
 {
 	const redisContext *context = &io->context->c;
 	const char *told = context->errstr[0] ? context->errstr : "closed";
-	if (io->master && io->master->link == LINK_GREETING && io->master->check.words[0]) /* the server has said why */
+	bool greeting = io->master && io->master->link == LINK_GREETING;
+	if (greeting && io->master->check.words[0]) /* the server has said why */
 		master_check_write(io->master, ret_why);
 	else if (io->ssl && context->flags & REDIS_CONNECTED)
 		master_tls_explain(io->ssl, told, ret_why, STATUS_REASON_MAX);
+	else if (context->err == REDIS_ERR_PROTOCOL)
+		explain_protocol(told, ret_why);
 	else
-		snprintf(ret_why, STATUS_REASON_MAX, "connection: %.120s", told);
+		snprintf(ret_why, STATUS_REASON_MAX, "connection: %.120s%s", told,
+			 greeting && !io->master->address->is_unix ? "; it was closed during the greeting: if the port speaks TLS, the address begins with rediss://" : "");
 }
 
 /* hiredis is about to free the context: all pending callbacks have been called. */
@@ -403,13 +414,20 @@ static bool is_shaking_hands(const struct master *master)
 	return master->link == LINK_GREETING && io && io->ssl && master_tls_is_shaking_hands(io->ssl);
 }
 
+static const char *late_words(const struct master *master)
+{
+	if (is_shaking_hands(master))
+		return "tls: no end of the handshake; without TLS on that port the address begins with redis://";
+	return master->link == LINK_CONNECTING ? "timeout: no connection" : "timeout: no answer to the greeting; is it a Redis server, without TLS?";
+}
+
 static void on_timer(uv_timer_t *timer)
 {
 	struct master *master = timer->data;
 	switch (master->link) {
 	case LINK_DOWN: begin_connecting(master); break;
 	case LINK_CONNECTING:
-	case LINK_GREETING: master_link_fail(master, is_shaking_hands(master) ? "tls: no end of the handshake" : "timeout: no answer to the greeting"); break;
+	case LINK_GREETING: master_link_fail(master, late_words(master)); break;
 	case LINK_UP: master_heartbeat_tick(master); break;
 	case LINK_RESOLVING:
 	case LINK_CLOSED: break;

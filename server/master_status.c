@@ -36,7 +36,7 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	ret_status->has_rtt = master->has_rtt;
 	ret_status->rtt_us = master->rtt_us;
 	if (master->has_info) {
-		memcpy(ret_status->version, master->info.version, sizeof ret_status->version);
+		memcpy(ret_status->version, master->info.product, sizeof ret_status->version);
 		memcpy(ret_status->run_id, master->info.run_id, sizeof ret_status->run_id);
 	}
 	ret_status->warning_count = master->warning_count;

@@ -248,7 +248,7 @@ void master_tls_explain(const struct ssl_st *ssl, const char *otherwise, char *r
 	if (verified != X509_V_OK)
 		snprintf(ret_reason, size, "tls: certificate verify failed: %.100s", X509_verify_cert_error_string(verified));
 	else if (reason == SSL_R_WRONG_VERSION_NUMBER)
-		snprintf(ret_reason, size, "tls: what it answers is not TLS");
+		snprintf(ret_reason, size, "tls: what it answers is not TLS; without TLS on that port the address begins with redis://");
 	else if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
 		snprintf(ret_reason, size, master_tls_is_shaking_hands(ssl) ? "tls: closed during the handshake" : "connection: closed");
 	else if (reason)

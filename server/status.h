@@ -20,7 +20,7 @@ struct master_status {
 	char reason[STATUS_REASON_MAX]; /* "" while voting; else a code, then ": " and words where there are any */
 	bool has_rtt;
 	uint64_t rtt_us; /* smoothed */
-	char version[32]; /* "" as long as it is not known */
+	char version[40]; /* "7.0.15", "valkey 8.1.1"; "" as long as it is not known */
 	char run_id[48];
 	size_t warning_count;
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];

@@ -50,7 +50,7 @@ def wait_refused(service, server, *commands):
     seen = master(service, server)
     assert seen["state"] in ("down", "barred"), seen
     wait_until(lambda: refused(service) == set(commands), 10, f"{commands} in the metrics")
-    wait_until(lambda: any(f": {listed}: " in line["reason"] for line in service.log("master") if line["state"] != "voting"), 10, "the log")
+    wait_until(lambda: any(f": {listed}: " in line["reason"] for line in [*service.log("master"), *service.log("master-barred")] if line["state"] != "voting"), 10, "the log")
     return seen
 
 

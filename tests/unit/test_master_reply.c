@@ -445,6 +445,18 @@ START_TEST(info_is_read)
 	ck_assert_uint_eq(info.evicted, UINT64_MAX - 1);
 	ck_assert_uint_eq(info.replicas, 2);
 	ck_assert(info.cluster && !info.loading);
+	ck_assert_str_eq(info.product, "7.0.15");
+}
+END_TEST
+
+/* What Valkey calls redis_version is the Redis that it stands for: the rules go by that, people want its own. */
+START_TEST(valkey_has_a_version_of_its_own)
+{
+	static const char text[] = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\nrun_id:0123\r\nrole:master\r\n";
+	struct master_info info;
+	ck_assert(master_info_parse(text, sizeof text - 1, &info));
+	ck_assert_str_eq(info.version, "7.2.4");
+	ck_assert_str_eq(info.product, "valkey 8.1.1");
 }
 END_TEST
 
@@ -480,6 +492,7 @@ int main(void)
 	tcase_add_test(tests, each_part_has_its_vote);
 	tcase_add_loop_test(tests, what_is_no_batch_fails_all_of_it, 0, sizeof broken_batches / sizeof *broken_batches);
 	tcase_add_test(tests, info_is_read);
+	tcase_add_test(tests, valkey_has_a_version_of_its_own);
 	tcase_add_test(tests, what_is_not_info_is_refused);
 	suite_add_tcase(suite, tests);
 	SRunner *runner = srunner_create(suite);
