@@ -28,7 +28,7 @@
 #include "json_memory.h"
 
 enum {
-	POOL_BYTES = 24 * 1024, /* of each connection: first line, headers (8 KiB, cookies twice) and answer headers must fit; all of it is cleared after a request */
+	POOL_BYTES = 26 * 1024, /* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must fit; all of it is cleared after a request */
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	FLOOD_CONNECTIONS = 1000,
 	TRIM_AFTER_US = 500000

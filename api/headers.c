@@ -248,5 +248,6 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 	}
 	check_framing(&walk, strcmp(version, "HTTP/1.0") == 0);
 	ret_headers->too_large = walk.count > HEADERS_COUNT_MAX || walk.bytes > HEADERS_BYTES_MAX;
+	ret_headers->many_cookies = MHD_get_connection_values_n(mhd, MHD_COOKIE_KIND, NULL, NULL) > HEADERS_COOKIES_MAX;
 	ret_headers->has_body = ret_headers->chunked || ret_headers->content_length > 0;
 }

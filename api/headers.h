@@ -9,11 +9,12 @@
 
 #include "../server/lease.h"
 
-enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_REQUEST_ID_MAX = 64 };
+enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_COOKIES_MAX = 50, HEADERS_REQUEST_ID_MAX = 64 };
 
 struct headers {
 	const char *broken; /* NULL, or why the request cannot be trusted and the connection must end (static) */
 	bool too_large;     /* more than HEADERS_BYTES_MAX or HEADERS_COUNT_MAX */
+	bool many_cookies;  /* more than HEADERS_COOKIES_MAX: the library has made a copy of each, and may have no room left for an answer */
 	bool has_body;
 	bool chunked;
 	uint64_t content_length; /* unless chunked */

@@ -109,6 +109,22 @@ const char *path_after_authority(const char *target, size_t len, const char **re
 	return host + host_len;
 }
 
+const char *path_open_target(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len, const char **ret_query)
+{
+	const char *path = target;
+
+	*ret_query = NULL;
+	if (options && strcmp(target, "*") == 0)
+		return path;
+	if (!path_is_target(target, len) && (path = path_after_authority(target, len, ret_host, ret_host_len)) == NULL)
+		return NULL;
+	char *query = strchr(target, '?');
+	if (query != NULL)
+		*query++ = '\0';
+	*ret_query = query;
+	return path[0] != '\0' ? path : "/";
+}
+
 static int hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')

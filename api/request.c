@@ -88,6 +88,16 @@ static void refuse(struct request *request, enum problem problem, const char *de
 	request->connection->linger = true;
 }
 
+/* The same past the library, where that takes no answer or has no room for one. */
+static enum MHD_Result refuse_raw(struct request *request, enum problem problem, const char *detail)
+{
+	reply_clear(&request->reply);
+	reply_problem(request, problem, detail, NULL);
+	connection_write_raw(request->connection, problem, detail, request->id);
+	request->written_raw = true;
+	return MHD_NO;
+}
+
 static bool is_answered(const struct request *request)
 {
 	return request->reply.status != 0 || request->failed;
@@ -191,28 +201,12 @@ static bool enter(struct request *request, const char *method, const char *path,
 	return request->route->need != ACCESS_LIST || admit_resource(request, request->params[0].value, request->params[0].len);
 }
 
-/* The path of the target, or NULL where it is none that we take; the authority of one in absolute form takes the place of Host, for all checks. */
-static const char *open_target(struct request *request, const char *method, const char **ret_query)
-{
-	const char *path = request->target;
-
-	if (strcmp(path, "*") == 0 && strcmp(method, "OPTIONS") == 0)
-		return path;
-	if (!path_is_target(path, request->target_len) &&
-	    (path = path_after_authority(path, request->target_len, &request->headers.host, &request->headers.host_len)) == NULL)
-		return NULL;
-	char *query = strchr(request->target, '?');
-	if (query != NULL)
-		*query++ = '\0';
-	*ret_query = query;
-	return path[0] != '\0' ? path : "/";
-}
-
 /* The whole of the headers is there. Notes an answer where they do not lead to a call. */
 static void take_headers(struct request *request, const char *url, const char *method, const char *version)
 {
 	struct headers *headers = &request->headers;
 	const char *path = NULL, *query = NULL;
+	bool options = strcmp(method, "OPTIONS") == 0;
 
 	headers_read(request->connection->mhd, url, method, version, request->target_len, headers);
 	request->method = http_method_parse(method);
@@ -220,7 +214,9 @@ static void take_headers(struct request *request, const char *url, const char *m
 		memcpy(request->id, headers->request_id, sizeof(request->id));
 	else
 		make_id(request->id);
-	if (request->target_len > REQUEST_TARGET_MAX) {
+	if (headers->many_cookies) {
+		refuse_raw(request, PROBLEM_HEADERS_TOO_LARGE, "There are more than 50 cookies.");
+	} else if (request->target_len > REQUEST_TARGET_MAX) {
 		refuse(request, PROBLEM_URL_TOO_LONG, "The URL is longer than 2048 bytes.");
 	} else if (request->target == NULL) {
 		request_fail(request);
@@ -228,7 +224,7 @@ static void take_headers(struct request *request, const char *url, const char *m
 		refuse(request, PROBLEM_HEADERS_TOO_LARGE, "The headers are larger than 8192 bytes, or there are more than 64.");
 	} else if (headers->broken != NULL) {
 		refuse(request, PROBLEM_INVALID_REQUEST, headers->broken);
-	} else if ((path = open_target(request, method, &query)) == NULL) {
+	} else if ((path = path_open_target(request->target, request->target_len, options, &headers->host, &headers->host_len, &query)) == NULL) {
 		refuse(request, PROBLEM_INVALID_REQUEST, "The URL must begin with a slash, or with http:// and a host, and hold visible ASCII characters only.");
 	} else if (headers->content_length > BODY_MAX) {
 		refuse(request, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.");
@@ -286,11 +282,7 @@ static enum MHD_Result take_body(struct request *request, const char *data, size
 {
 	if (request->body_len + *data_len > BODY_MAX) {
 		/* Only a chunked one comes this far. libmicrohttpd takes no answer in the middle of a body. */
-		reply_clear(&request->reply);
-		reply_problem(request, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.", NULL);
-		connection_write_raw(request->connection, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.", request->id);
-		request->written_raw = true;
-		return MHD_NO;
+		return refuse_raw(request, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.");
 	}
 	if (request->admitted && !keep_body(request, data, *data_len)) {
 		request_fail(request);
@@ -342,6 +334,8 @@ enum MHD_Result request_step(struct request *request, const char *url, const cha
 		take_headers(request, url, method, version);
 		forget_target(request);
 		request->state = REQUEST_BODY;
+		if (request->written_raw)
+			return MHD_NO;
 		return request->reply.close || request->failed ? answer(request) : MHD_YES;
 	case REQUEST_BODY:
 		return *data_len > 0 ? take_body(request, data, data_len) : run(request);
