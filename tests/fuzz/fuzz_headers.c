@@ -43,6 +43,8 @@ const union MHD_ConnectionInfo *MHD_get_connection_info(struct MHD_Connection *c
 
 int MHD_get_connection_values_n(struct MHD_Connection *connection, enum MHD_ValueKind kind, MHD_KeyValueIteratorN iterator, void *arg)
 {
+	if (kind == MHD_COOKIE_KIND)
+		return 0;
 	MUST(kind == MHD_HEADER_KIND, "kind %d", (int)kind);
 	for (size_t i = 0; i < connection->count; i++) {
 		const struct line *line = &connection->lines[i];

@@ -349,6 +349,45 @@ START_TEST(test_header_limits)
 }
 END_TEST
 
+/* The status of a request whose target and headers are as large as they may be, with so many cookies among them, and whose answer has the longest head. */
+static int ask_cookies(unsigned count, unsigned lines)
+{
+	static char request[16 * 1024];
+	static const char fixed[] = "Origin: http://page.test\r\nContent-Type: application/json\r\nContent-Length: 271\r\n";
+	int client = connect_unix(), status;
+	size_t len = (size_t)sprintf(request, "POST /locks?"), room = 8192 - sizeof(HOST) - sizeof(fixed) - 20 - lines * 6;
+
+	memset(request + len, '&', lines % 2 == 0 ? 0 : 2000); /* then it is answered 400 */
+	len += lines % 2 == 0 ? 0 : 2000;
+	len += (size_t)sprintf(request + len, " HTTP/1.1\r\n" HOST "%s", fixed);
+	for (unsigned i = 0; i < lines; i++)
+		len += (size_t)sprintf(request + len, "Nm: \r\n");
+	len += (size_t)sprintf(request + len, "Cookie: a=");
+	for (unsigned i = 0; i < count; i++)
+		len += (size_t)sprintf(request + len, "%s%0*u", i > 0 ? "; a=" : "", (int)(room / count) - 4, i);
+	len += (size_t)sprintf(request + len, "\r\n\r\n{\"resource\":\"");
+	memset(request + len, ' ', 256); /* three bytes each in Location */
+	strcpy(request + len + 256, "\"}");
+	status = ask(client, request);
+	close(client);
+	return status;
+}
+
+/* The library copies each cookie into the pool of the connection, from which the head of our answer is made as well. */
+START_TEST(test_many_cookies)
+{
+	static const unsigned lines[] = {0, 1, 20, 58, 59};
+
+	world.config.allow_origins = (struct origin_names){.count = 1, .items = {"http://page.test"}};
+	reopen_world();
+	for (unsigned i = 0; i < COUNT(lines); i++)
+		for (unsigned count = 1; count <= 320; count++) {
+			int status = ask_cookies(count, lines[i]), good = lines[i] % 2 == 0 ? 201 : 400;
+			ck_assert_msg(status == (count <= 50 ? good : 431), "%u cookies, %u lines: %d", count, lines[i], status);
+		}
+}
+END_TEST
+
 /* A body of so many bytes: an object with blanks behind it. */
 static int ask_body_len(size_t len, bool chunked)
 {
@@ -421,6 +460,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, test_other_forms_of_a_target);
 	tcase_add_test(tests, test_url_limit);
 	tcase_add_test(tests, test_header_limits);
+	tcase_add_test(tests, test_many_cookies);
 	tcase_add_test(tests, test_body_limit);
 	tcase_add_test(tests, test_body_limit_early);
 	tcase_add_test(tests, test_refusal_is_not_reset);
