@@ -44,6 +44,7 @@ static void expect_all_released(void)
 	int client = connect_tcp();
 	ck_assert_int_eq(ask(client, get_healthz), 200);
 	close(client);
+	RUN_UNTIL(world.api->connections == 0);
 }
 
 START_TEST(test_end_while_receiving)
@@ -55,7 +56,8 @@ START_TEST(test_end_while_receiving)
 		int client = connect_tcp();
 		swallow_next_end();
 		put(client, parts[i], strlen(parts[i]));
-		RUN_UNTIL(world.api->connections == 1 && world.api->lists[CONNECTION_RECEIVING].head->had_request);
+		const struct connection_list *receiving = &world.api->lists[CONNECTION_RECEIVING];
+		RUN_UNTIL(receiving->head != NULL && receiving->head->had_request);
 		close(client);
 		expect_all_released();
 	}
@@ -144,7 +146,7 @@ static void try_query(int client, unsigned count, const char *headers, int statu
 
 	exchange(client, request, write_query(request, "/healthz?", count, headers), 1);
 	ck_assert_msg(answer.len > 12 && atoi(answer.text + 9) == status, "%u: %s", count, answer.text);
-	if (status != 200)
+	if (status != 200 && strstr(headers, "Host") != NULL) /* the 1.0 series answers by itself where there is none */
 		assert_code(status == 400 ? "invalid-request" : "forbidden");
 }
 
