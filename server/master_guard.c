@@ -14,7 +14,7 @@
 #include "scripts.h"
 #include "token.h"
 
-enum { BUCKETS = 16384, SLICE = 256, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
+enum { BUCKETS = 16384, SLICE = 128, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
 static const char no_certificate[] = "----------------";
 
