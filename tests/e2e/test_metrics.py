@@ -180,7 +180,7 @@ def test_as_many_series_as_documented(lab):
         method, pattern, status, _ = line.split()
         statuses[method, pattern].add(status)
     routes = sum((len(found) + 1) * (2 if method == "GET" else 1) for (method, _), found in statuses.items() if method != "*")  # `aborted`, and HEAD
-    no_route = 6 * 18
+    no_route = 6 * 18  # a request of no route: methods × statuses
     bound = int(re.search(r"^\| `redlockd_http_requests_total`, at most \| (\d+) \|", text, re.M)[1])
     assert bound * 0.8 < routes + no_route <= bound
 
