@@ -13,6 +13,7 @@
 #include "admit.h"
 #include "hold.h"
 #include "internal.h"
+#include "request_log.h"
 #include "lease_text.h"
 
 static json_t *votes_new(const struct lease_votes *votes)

@@ -79,9 +79,6 @@ void request_abort(struct request *request);
  * with the line `lost`, a body that still comes is not acted upon. */
 void request_review(struct request *request);
 
-/* Adds the client's address to the line of the log that is being written. */
-void request_log_address(const struct request *request);
-
 /* Its client has left: takes back what is under way, and lets the library close the connection. */
 void request_leave(struct request *request);
 
