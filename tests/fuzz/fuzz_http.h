@@ -63,7 +63,7 @@ int leases_grant_of(const char *token);
 
 struct client {
 	int fd;     /* −1: none */
-	int served; /* the number that the api's end has or had */
+	int served; /* the number of the connection, of all there were; −1: none yet */
 	bool tcp;
 	bool deaf;     /* does not read */
 	bool lossy;    /* it may miss bytes that were sent to it: nothing follows from what it has not seen */
@@ -74,6 +74,9 @@ struct client {
 struct api;
 
 void client_open(struct api *api, struct client *client);
+
+/* The number of the connection whose end at the api has this descriptor now: descriptors are used again. */
+int client_serving(int fd);
 void client_send(struct client *client, const char *bytes, size_t len);
 void client_read(struct client *client);
 

@@ -34,6 +34,13 @@ static bool tcp_pair(int pair[2])
 	return true;
 }
 
+static int serving[256]; /* by descriptor */
+
+int client_serving(int fd)
+{
+	return fd >= 0 && fd < 256 ? serving[fd] : -1;
+}
+
 void client_open(struct api *api, struct client *client)
 {
 	struct sockaddr_un unix_address = {.sun_family = AF_UNIX};
@@ -44,7 +51,9 @@ void client_open(struct api *api, struct client *client)
 	fcntl(pair[0], F_SETFL, O_NONBLOCK | O_RDWR);
 	fcntl(pair[1], F_SETFL, O_NONBLOCK | O_RDWR);
 	client->fd = pair[0];
-	client->served = pair[1];
+	static int connections;
+	MUST(pair[1] >= 0 && pair[1] < 256, "descriptor %d", pair[1]);
+	serving[pair[1]] = client->served = connections++;
 	client->lossy = client->deaf;
 	client->len = 0;
 	if (client->deaf) {

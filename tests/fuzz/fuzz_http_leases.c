@@ -49,7 +49,7 @@ struct lease_op *lease_submit(struct leases *ours, const struct lease_request *r
 	check_request(request);
 	for (size_t i = 0; i < OPS_MAX; i++)
 		if (!leases.ops[i].used) {
-			leases.ops[i] = (struct lease_op){true, of->connection->fd, *request, done, arg};
+			leases.ops[i] = (struct lease_op){true, client_serving(of->connection->fd), *request, done, arg};
 			leases.under_way++;
 			return &leases.ops[i];
 		}
