@@ -71,7 +71,8 @@ def check_steady(service, server, heartbeats=3, ask=True):
 def mend(service, server, *rights):
     server.cli("ACL", "SETUSER", "locks", *rights)
     wait_until(lambda: master(service, server)["state"] == "voting", 5, "a vote, without a restart")
-    assert refused(service) == set() and master(service, server)["reason"] is None
+    wait_until(lambda: refused(service) == set(), 5, "nothing refused by any master")
+    assert master(service, server)["reason"] is None
 
 
 def test_the_commands_of_the_scripts_are_documented():
