@@ -70,11 +70,11 @@ void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode
 void __real_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len, struct headers *headers);
 void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len, struct headers *headers);
 
-/* 0: a request that ends in an error leaves behind what it has begun; 1: a grant that cannot be written is forgotten. */
+/* 0: the end of a connection does not end what it holds; 1: a grant that cannot be written is forgotten. */
 void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode how)
 {
-	if (planted == 0 && how == MHD_REQUEST_TERMINATED_WITH_ERROR)
-		request->op = NULL;
+	if (planted == 0)
+		request->stream = NULL;
 	if (planted == 1)
 		request->granted = false;
 	__real_request_end(request, how);
