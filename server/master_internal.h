@@ -134,6 +134,7 @@ struct master {
 	uint64_t up_us;              /* since when the link is up */
 	uint64_t answered_sent_us;   /* when the command was sent whose raw answer is being told */
 	bool read;                   /* its certificate was read on this connection */
+	bool left_out;               /* a new cluster may begin without it, and the log says so */
 	bool evicted_known;          /* info.evicted was compared with what the master remembers */
 	bool started;                /* the guard was told of this connection */
 	bool excluded;               /* no master of ours: a replica, a twin, … */

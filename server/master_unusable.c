@@ -3,13 +3,15 @@
  * not even look, the operator's word counts. A master that does not answer may have an epoch, and is waited for (guard.c).
  *
  * The hash is read without a script, since a replica and a server that is too old refuse those. The worker's thread. */
-#include "clock.h"
+#include <string.h>
+
+#include "log.h"
 #include "master_internal.h"
 
-/* These come and go, and what the server remembers is there all the while. */
-static bool is_passing(enum master_error error)
+/* What only an operator can mend. All other errors come and go, and what the server remembers is there all the while. */
+static bool is_lasting(enum master_error error)
 {
-	return error == MASTER_ERROR_LOADING || error == MASTER_ERROR_BUSY || error == MASTER_ERROR_OOM || error == MASTER_ERROR_READONLY;
+	return error == MASTER_ERROR_AUTH || error == MASTER_ERROR_COMMAND;
 }
 
 static void tell(struct master *master)
@@ -17,12 +19,18 @@ static void tell(struct master *master)
 	if (!master->all->guard.bootstrap_open)
 		return;
 	master_guard_tell(master, GUARD_UNUSABLE);
+	if (!master->left_out) {
+		log_begin(LOG_WARN, "bootstrap-without");
+		log_text("master", master->address->shown);
+		log_end();
+	}
+	master->left_out = true;
 	master_guard_pump(master->all);
 }
 
 void master_unusable_refused(struct master *master, enum master_error error)
 {
-	if (!is_passing(error))
+	if (is_lasting(error))
 		tell(master);
 }
 
@@ -32,7 +40,8 @@ static void on_looked(void *arg, const struct redisReply *reply)
 	if (!reply || master->link != LINK_UP)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR) {
-		master_unusable_refused(master, master_error_classify(reply->str, (size_t)reply->len));
+		bool other_type = strncmp(reply->str, "WRONGTYPE", 9) == 0;
+		master_unusable_refused(master, other_type ? MASTER_ERROR_COMMAND : master_error_classify(reply->str, (size_t)reply->len));
 		return;
 	}
 	bool empty = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_NIL &&

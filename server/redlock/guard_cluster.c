@@ -67,7 +67,7 @@ uint64_t guard_creation_us(const struct guard *guard)
 {
 	bool all_there = true;
 	for (unsigned i = 0; i < guard->params.masters; i++)
-		all_there = all_there && (is_there(&guard->masters[i]) || guard->masters[i].unusable);
+		all_there = all_there && is_there(&guard->masters[i]); /* also one that is unusable to us: another may have the right password */
 	return all_there || common_cluster(guard) != 0 ? 0 : CREATION_PATIENCE_US;
 }
 

@@ -155,9 +155,11 @@ START_TEST(test_bootstrap_without_one_that_is_unusable)
 		is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
 		return;
 	}
+	/* Another redlockd may have the right password, and draw a cluster id there. */
+	wants(&cases, 0, GUARD_NOTHING);
+	pass(&cases, 3 * SECOND);
 	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
 	ck_assert(!action.clocked && action.cluster != 0);
-	ck_assert_uint_eq(cases.now_us, START);
 }
 END_TEST
 
