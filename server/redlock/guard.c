@@ -256,6 +256,8 @@ static void take_certificate(struct guard *guard, struct guard_master *master, c
 	note_clocked(guard, master, event);
 	assess(master, &guard->params, event);
 	guard_check_clusters(guard, event->now_us);
+	if (master->state == GUARD_FOREIGN)
+		master->ttl_us = 0; /* others' leases: what is noted here would be told to all our masters */
 }
 
 static void ask_again(struct guard_master *master)

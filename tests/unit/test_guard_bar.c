@@ -68,6 +68,25 @@ START_TEST(test_longest_ttl_of_anybody)
 }
 END_TEST
 
+/* A master of others: how long their leases are concerns nobody here, also when it is out of reach again. */
+START_TEST(test_ttl_of_a_foreign_master)
+{
+	struct cases cases;
+	cases_init(&cases, 4, false);
+	votes(&cases, 2);
+	votes(&cases, 3);
+	connects(&cases, 1, RUN(1));
+	for (int beats = 0; beats < 2; beats++) {
+		ANSWERS(&cases, 1, .certificate = CERT(1), .certificate_run_id = RUN(1), .cluster = _i == 0 ? CLUSTER : CLUSTER + 1,
+			.digest = _i == 0 ? DIGEST + 1 : DIGEST, .ttl_us = 50 * TTL);
+		ck_assert_int_eq(cases.guard.masters[1].state, GUARD_FOREIGN);
+		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL);
+	}
+	loses(&cases, 1);
+	ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL);
+}
+END_TEST
+
 #define MARKED(i, ttl) .marker = MARKER(i), .marker_run_id = RUN(i), .cluster = CLUSTER, .ttl_us = (ttl)
 
 /* Nothing but markers is left: those who gave longer leases than this process have written so there. */
@@ -271,6 +290,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_bar_to_the_microsecond);
 	tcase_add_test(tcase, test_bar_counts_from_what_was_seen);
 	tcase_add_test(tcase, test_longest_ttl_of_anybody);
+	tcase_add_loop_test(tcase, test_ttl_of_a_foreign_master, 0, 2);
 	tcase_add_test(tcase, test_longest_ttl_beside_a_marker);
 	tcase_add_test(tcase, test_marker_raised_by_another);
 	tcase_add_test(tcase, test_marker_that_says_no_ttl);
