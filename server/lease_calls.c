@@ -24,7 +24,7 @@ struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct
 	leases->masters = masters;
 	leases->metrics = metrics;
 	metrics_set(&metrics->waiters_limit, options->max_waiters);
-	if (lease_list_init(leases) && lease_lines_init(leases))
+	if (lease_lines_init(leases) && lease_list_init(leases)) /* the timers of listings belong to the loop from then on */
 		return leases;
 	free(leases);
 	return NULL;
