@@ -453,6 +453,6 @@ int keeper_run(struct run *run)
 	http_fini(&keeper.http);
 	explicit_bzero(&keeper.lease, sizeof(keeper.lease));
 	if (keeper.mirrored)
-		kill(getppid(), SIGCONT); /* it stopped because the command did */
+		keeper_continue_front(&keeper); /* it stopped because the command did */
 	return status;
 }

@@ -48,6 +48,9 @@ bool keeper_start(struct keeper *keeper, int *ret_status) __attribute__((warn_un
 void keeper_on_front(struct keeper *keeper);
 void keeper_on_children(struct keeper *keeper);
 
+/* The front stopped as the command did, and goes on. */
+void keeper_continue_front(const struct keeper *keeper);
+
 /* To the command and all that it started. */
 void keeper_signal_all(struct keeper *keeper, int signal_number);
 

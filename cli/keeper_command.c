@@ -184,12 +184,19 @@ static void keeper_on_end(struct keeper *keeper, const siginfo_t *info)
 		     keeper->child_status);
 }
 
+/* Nobody else: if the front was killed, the parent is whoever took the keeper over. */
+void keeper_continue_front(const struct keeper *keeper)
+{
+	if (getppid() == keeper->run->front)
+		kill(keeper->run->front, SIGCONT);
+}
+
 static void keeper_on_child(struct keeper *keeper, const siginfo_t *info)
 {
 	if (info->si_code == CLD_STOPPED)
 		keeper_on_stop(keeper, info->si_status);
 	else if (info->si_code == CLD_CONTINUED && keeper->mirrored)
-		kill(getppid(), SIGCONT); /* somebody else continued it */
+		keeper_continue_front(keeper); /* somebody else continued it */
 	else if (info->si_code != CLD_CONTINUED)
 		keeper_on_end(keeper, info);
 }

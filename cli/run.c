@@ -67,7 +67,7 @@ int run_command(const struct options *options)
 {
 	char owner[OPTIONS_OWNER_MAX + 1];
 	struct options with_owner = *options;
-	struct run run = {.options = &with_owner, .shared = run_share()};
+	struct run run = {.options = &with_owner, .shared = run_share(), .front = getpid()};
 	int sockets[2];
 
 	if (run.shared == NULL)

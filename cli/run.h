@@ -36,6 +36,7 @@ struct run {
 	struct run_shared *shared;
 	struct terminal terminal;
 	int socket;                       /* to the other one */
+	pid_t front;
 	sigset_t inherited_mask;          /* the command gets it back */
 	struct sigaction inherited_child; /* what SIGCHLD was */
 };

@@ -25,7 +25,6 @@ enum { STAT_MAX = 1024 };
 struct process {
 	pid_t pid, parent, group;
 	unsigned long long started; /* clock ticks since the machine was started */
-	char state;
 	bool below;
 };
 
@@ -41,7 +40,7 @@ static bool process_parse(struct process *process, const char *text)
 	int pid, parent, group;
 
 	if (rest == NULL || sscanf(text, "%d", &pid) != 1 ||
-	    sscanf(rest + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &process->state, &parent, &group, &process->started) != 4)
+	    sscanf(rest + 1, " %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &parent, &group, &process->started) != 3)
 		return false;
 	process->pid = pid;
 	process->parent = parent;
@@ -155,7 +154,7 @@ unsigned tree_signal(pid_t root, pid_t spared, int signal_number)
 
 	for (size_t i = 0; i < tree.count; i++) {
 		const struct process *process = &tree.items[i];
-		if (process->below && process->state != 'Z' && process->state != 'X' && (spared == 0 || process->group != spared))
+		if (process->below && (spared == 0 || process->group != spared))
 			count += process_signal(&tree, process, root, signal_number);
 	}
 	free(tree.items);

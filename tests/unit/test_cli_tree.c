@@ -2,6 +2,7 @@
 #include <check.h>
 #include <errno.h>
 #include <linux/sched.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -155,6 +156,44 @@ START_TEST(any_name)
 }
 END_TEST
 
+static void *sleeper(void *arg)
+{
+	(void)arg;
+	sleep_for_ever();
+	return NULL;
+}
+
+static bool looks_ended(pid_t pid)
+{
+	char path[64], text[512] = "";
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	FILE *file = fopen(path, "re");
+	ck_assert_ptr_nonnull(file);
+	(void)!fread(text, 1, sizeof(text) - 1, file);
+	fclose(file);
+	return strstr(text, ") Z ") != NULL;
+}
+
+/* To the kernel it is a zombie, and it works on. */
+START_TEST(one_whose_first_thread_has_ended)
+{
+	block();
+	pid_t threaded = child();
+	if (threaded == 0) {
+		pthread_t thread;
+		pthread_create(&thread, NULL, sleeper, NULL);
+		tell();
+		pthread_exit(NULL);
+	}
+	be_told();
+	while (!looks_ended(threaded))
+		sched_yield();
+	ck_assert_uint_eq(tree_signal(getpid(), 0, SIGKILL), 1);
+	ck_assert_int_eq(waitpid(threaded, NULL, 0), threaded);
+}
+END_TEST
+
 /* ---- pids that are used again ---- */
 
 static pid_t victim, stranger;
@@ -279,6 +318,7 @@ int main(void)
 	TCase *tests = tcase_create("cli_tree");
 	tcase_set_timeout(tests, HYDRA_SECONDS * 2);
 	tcase_add_loop_test(tests, any_name, 0, sizeof(names) / sizeof(*names));
+	tcase_add_test(tests, one_whose_first_thread_has_ended);
 	tcase_add_loop_test(tests, no_stranger_is_hit, 0, 2);
 	tcase_add_test(tests, without_pidfds_children_alone);
 	tcase_add_test(tests, faster_than_a_hydra);
