@@ -8,7 +8,7 @@
  *     ~1 … ~4  the client that goes on (a closed one connects anew)     ~T  it connects by TCP     ~D  … and reads nothing     ~E  it reads from now on
  *     ~C  it closes     ~R  it resets     ~H  it closes its side
  *     ~Ax  the operation that waits longest is answered, x says how     ~Ux  something happens to the held leases     ~Wx  time passes
- *     ~S  the service drains     ~K  keys are asked for from now on, or no longer     ~X  the api ends and a new one begins
+ *     ~S  the service drains     ~K  keys are asked for from now on, then others     ~X  the api ends and a new one begins
  *     ~P  somebody else asks for /healthz and must be answered
  *
  * When the input is over all operations are answered and all clients leave; then nothing may be left of any of it: connections, operations, holds,
@@ -27,13 +27,20 @@
 
 enum { TEXT_MAX = 1 << 16, OPS_OF_AN_INPUT = 300, ROUNDS_MAX = 40, HOUR_MS = 3600000 };
 
-/* Its key is fuzz-key-0123456789. */
-static const char keys_text[] = "{\"keys\":[{\"name\":\"one\",\"sha256\":\"c909b0944eac32e3fd8baaa345bedcda2891bfa1eb459cb0be85272c3bdf15b5\","
-				"\"prefixes\":[\"a\"],\"rights\":[\"acquire\",\"inspect\",\"list\",\"admin\"],\"max_waiting\":1}]}";
+/* The files of keys that follow one another: with the key fuzz-key-0123456789, without it, and with it for other resources. */
+enum { KEY_FILES = 3 };
+#define KEY_FILE(sha256, prefix)                                                                                                                             \
+	"{\"keys\":[{\"name\":\"one\",\"sha256\":\"" sha256 "\",\"prefixes\":[\"" prefix "\"],\"rights\":[\"acquire\",\"inspect\",\"list\",\"admin\"],\"max_waiting\":1}]}"
+static const char *const key_files[KEY_FILES] = {
+	KEY_FILE("c909b0944eac32e3fd8baaa345bedcda2891bfa1eb459cb0be85272c3bdf15b5", "a"),
+	KEY_FILE("0000000000000000000000000000000000000000000000000000000000000001", "a"),
+	KEY_FILE("c909b0944eac32e3fd8baaa345bedcda2891bfa1eb459cb0be85272c3bdf15b5", "b"),
+};
 
 static struct api *api;
 static struct api_config config;
-static struct keys *keys;
+static struct keys *keys[KEY_FILES];
+static unsigned key_file; /* the next one */
 static struct client clients[CLIENTS], other;
 static bool tells; /* FUZZ_STORY: what each client was sent */
 
@@ -262,7 +269,7 @@ static void happen(struct feed *feed, uint8_t op)
 		api_drain(api);
 		break;
 	case 'K':
-		api_set_keys(api, api->keys == NULL ? keys : NULL);
+		api_set_keys(api, keys[key_file++ % KEY_FILES]);
 		break;
 	case 'X':
 		end_api();
@@ -380,7 +387,8 @@ static void check_nothing_left(void)
 	leases_check_end();
 	for (size_t i = 0; i < CLIENTS; i++)
 		check_client(&clients[i]);
-	MUST(keys->keys[0].usage->waiting == 0, "%u requests of the key wait", keys->keys[0].usage->waiting);
+	for (size_t i = 0; i < KEY_FILES; i++)
+		MUST(keys[i]->keys[0].usage->waiting == 0, "%u requests of the key wait", keys[i]->keys[0].usage->waiting);
 }
 
 static void begin_again(void)
@@ -390,6 +398,7 @@ static void begin_again(void)
 	leases.draining = leases.troubled = false;
 	api->draining = false;
 	api_set_keys(api, NULL);
+	key_file = 0;
 	time_us += UINT64_C(1000) * HOUR_MS; /* rates, and all else that has a memory */
 	for (size_t i = 0; i < CLIENTS; i++) {
 		char *text = clients[i].text;
@@ -418,8 +427,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	metrics_init(1, 3, addresses);
 	stats_init(3, 0);
 	api_setup(1);
-	keys = keys_parse(keys_text, sizeof keys_text - 1, message, sizeof message);
-	MUST(keys != NULL, "%s", message);
+	for (size_t i = 0; i < KEY_FILES; i++) {
+		keys[i] = keys_parse(key_files[i], strlen(key_files[i]), message, sizeof message);
+		MUST(keys[i] != NULL, "%s", message);
+	}
 	for (size_t i = 0; i < CLIENTS; i++)
 		clients[i].text = malloc(ANSWERS_MAX + 1);
 	other.text = malloc(ANSWERS_MAX + 1);
