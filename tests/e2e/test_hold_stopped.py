@@ -1,5 +1,6 @@
 """A hold whose redlockd stood still right after the grant: the time that it lost is part of the lease's time."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -36,12 +37,20 @@ def events(plain):
                 yield json.loads(line)
 
 
+def warm_up(service):
+    """Several operations at once: each that is used next has its timer, also if the last answers of the one before are still to come."""
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        leases = list(pool.map(lambda number: service.acquire(f"warm/{number}"), range(8)))
+    for lease in leases:
+        assert service.release(lease).status == 204
+
+
 @pytest.mark.parametrize("left", ["a third", "nothing"])
 def test_a_stop_between_the_grant_and_the_hold(lab, library, stop, left):
     servers = lab.redises(3)
     asan = "verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", "")
     service = lab.redlockd(servers, env={"LD_PRELOAD": library, "STOP_FILE": str(stop), "ASAN_OPTIONS": asan})
-    assert service.release(service.acquire("warm")).status == 204  # the operation that is used next has its timer
+    warm_up(service)
     stop.touch()
     plain = connect_to(service.address, 60)
     body = json.dumps({"resource": "x", "ttl_ms": TTL_MS, "hold": True})
