@@ -115,7 +115,8 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 
 /* Leaves the library no query to split. It puts each parameter into the connection's pool, and the 0.9 series falls apart when the pool is full: it parks the
  * connection, or ends it without on_completed(). `target` lies in the library's read buffer, and both series parse it only after this call: from the
- * question mark, which must stay, up to the next NUL. */
+ * question mark, which must stay, up to the next NUL. A NUL before the question mark hides the query from us and not from the 0.9 series: then the end of the connection
+ * ends its request, and nothing more. */
 static void cut_query(const char *target)
 {
 	char *query = strchr(target, '?');
