@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness import SLOW, wait_until
-from waiting_fixtures import (crowd, is_acquire, line_up_listening, serve_all, signs_of, wait_for_line,  # noqa: F401
+from waiting_fixtures import (check_nothing_is_left, crowd, is_acquire, line_up_listening, serve_all, signs_of, wait_for_line,  # noqa: F401
                               when_quiet)
 from test_waiting import with_proxies
 
