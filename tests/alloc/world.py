@@ -30,6 +30,10 @@ PATIENCE_S = 5
 PLANTED_NONE, PLANTED_CRASH, PLANTED_LEAK, PLANTED_DESCRIPTOR, PLANTED_HANG = range(5)
 
 
+# What redlockd keeps for itself, or leaves for some seconds (a handshake that broke off).
+OWN_KEYS = ("redlockd:master", "redlockd:alive:", "redlockd:check:")
+
+
 class Fields(ctypes.Structure):
     """struct control of failing_alloc.c"""
     _fields_ = [(name, ctypes.c_int64) for name in ("fail_at", "counted", "failed", "living", "planted", "frame_count", "excused")]
@@ -344,13 +348,13 @@ class World:
 
     def left_keys(self):
         """What lies on the masters besides their certificates and who is alive."""
-        return {key for master in self.masters for key in master.cli("KEYS", "*") if not key.startswith(("redlockd:master", "redlockd:alive:"))}
+        return {key for master in self.masters for key in master.cli("KEYS", "*") if not key.startswith(OWN_KEYS)}
 
     def wipe(self):
         """What one run has left behind is not held against the next."""
         for master in self.masters:
             for key in master.cli("KEYS", "*"):
-                if not key.startswith(("redlockd:master", "redlockd:alive:")):
+                if not key.startswith(OWN_KEYS):
                     master.cli("DEL", key)
 
     def all_vote(self):
