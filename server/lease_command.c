@@ -152,7 +152,8 @@ static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTER
 
 unsigned lease_scan_keys(const struct lease_list_request *request)
 {
-	return request->limit < LEASE_SCAN_KEYS ? request->limit : LEASE_SCAN_KEYS;
+	unsigned half = (request->limit + 1U) / 2; /* SCAN may find more than it is asked for, and a step has to fit into a page */
+	return half < LEASE_SCAN_KEYS ? half : LEASE_SCAN_KEYS;
 }
 
 size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, char ret_bytes[LEASE_COMMAND_MAX])

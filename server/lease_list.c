@@ -6,7 +6,9 @@
  *
  *     scanned.master.position.skip     hex set of masters done · master under way · its SCAN cursor · keys of that step done
  *
- * As with SCAN itself, what is held all the time of the walk is listed; what comes or goes meanwhile may or may not be.
+ * As with SCAN itself, what is held all the time of the walk is listed; what comes or goes meanwhile may or may not be. So a step that does not fit into
+ * the page is left to the next one, whole: `skip` counts keys in an order that holds only until the master resizes its table. It is used for a step that is
+ * larger than a page alone, which takes many keys in one bucket.
  *
  * A listing must not keep masters and the loop from leases: of each worker LEASE_LISTINGS are under way, each in a slot, and has one SCAN of
  * LEASE_SCAN_KEYS keys, or INSPECTIONS_AT_ONCE inspections, at a time. The others wait in the order in which they came, without memory for a page.
@@ -226,6 +228,11 @@ static void advance(struct lease_listing *listing, uint64_t cursor)
 static void take_step(struct lease_listing *listing, uint64_t cursor, const redisReply *keys)
 {
 	size_t end = listing->at.skip + room(listing);
+	if (keys->elements > end && listing->count > 0) {
+		listing->next = listing->at;
+		finish(listing, LEASE_OK);
+		return;
+	}
 	for (size_t i = listing->at.skip; i < keys->elements && i < end; i++)
 		(void)take_key(listing, keys->element[i]);
 	if (keys->elements > end) {

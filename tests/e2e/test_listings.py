@@ -126,6 +126,21 @@ def test_the_end_with_listings_under_way(stage):
         plain.close()
 
 
+def test_a_walk_over_tables_that_are_resized(lab):
+    """What is held all the time is listed, however the masters rearrange their keys between two pages."""
+    service, added = lab.service(3), [0]
+    names = {f"held/{number}" for number in range(90)}
+    for name in names:
+        service.acquire(name, 60000)
+
+    def add():
+        if added[0] < 3000:
+            added[0] += 60
+            for server in service.masters:
+                server.pipeline([("SET", f"others/{added[0] + number}", "x") for number in range(60)])
+    assert listed(service, "held/", add) == names
+
+
 # ---- what counts as held ----
 
 STRANGE = {
@@ -138,9 +153,10 @@ STRANGE = {
 }
 
 
-def listed(service, prefix):
+def listed(service, prefix, between=lambda: None):
     found, cursor = [], ""
     while cursor is not None:
+        between()
         page = service.curl("GET", f"/locks?prefix={prefix}&limit=3" + (f"&cursor={cursor}" if cursor else "")).json
         found += page["locks"]
         cursor = page["cursor"]
