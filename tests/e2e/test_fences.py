@@ -185,7 +185,7 @@ def test_clocks_that_differ(lab, resource, clock, offset_ms):
     assert is_growing(fences)
     assert rounds_of(ahead) == 0
     if abs(offset_ms) > 1000 * SLOW:  # else the holders may have taken turns more slowly than that
-        assert rounds_of(behind) >= 12
+        assert rounds_of(behind) >= 9  # of twelve turns after the other one; a machine may stand still during some of them
 
 
 def test_what_was_learned_saves_the_second_round(lab, resource):
