@@ -19,7 +19,8 @@ def test_masters_that_are_well(service):
         master = master_of(service, server)
         info = dict(line.split(":", 1) for line in server.cli("INFO", "server").split("\r\n") if ":" in line)
         assert master["state"] == "voting" and master["reason"] is None and master["warnings"] == []
-        assert master["version"] == info["redis_version"] and master["run_id"] == info["run_id"]
+        version = f"valkey {info['valkey_version']}" if "valkey_version" in info else info["redis_version"]
+        assert master["version"] == version and master["run_id"] == info["run_id"]
         assert 0 < master["rtt_us"] < 5e6 * SLOW
     assert service.curl("GET", "/readyz").json == {"status": "ready", "quorum": seen["quorum"]}
 
