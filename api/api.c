@@ -31,7 +31,8 @@ enum {
 	POOL_BYTES = 26 * 1024, /* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must fit; all of it is cleared after a request */
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	FLOOD_CONNECTIONS = 1000,
-	TRIM_AFTER_US = 500000
+	TRIM_AFTER_US = 500000,
+	LAST_WORDS_US = 200000
 };
 
 /* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the client's. */
@@ -359,6 +360,7 @@ size_t api_busy(const struct api *api)
 
 void api_free(struct api *api)
 {
+	uint64_t until_us = api_now_us() + LAST_WORDS_US;
 	struct connection *connection, *next;
 
 	api->draining = api->ending = true;
@@ -371,7 +373,9 @@ void api_free(struct api *api)
 	}
 	for (connection = api->lists[CONNECTION_RECEIVING].head; connection != NULL; connection = connection->next)
 		tls_link_wake(connection); /* its handshake fails now */
-	api_run(api);
+	do /* one call ends after a few ms even if more is ready: the last words to be written */
+		api_run(api);
+	while (houses_have_more(api) && api_now_us() < until_us);
 	api->stopping = true;
 	houses_stop(api);
 	assert(api->connections == 0);

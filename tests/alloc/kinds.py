@@ -271,7 +271,7 @@ KINDS = [
     simple("release-by-header", "DELETE", "/locks/alloc/none", headers=(f"Lock-Token: {NOBODYS}",)),
     Kind("inspect", on_held("GET"), held, release_held),
     simple("inspect-free", "GET", "/locks/alloc/none"),
-    Kind("list", lambda world, _: [world.call("GET", "/locks?prefix=alloc/&limit=2")], three_held, release_three),
+    Kind("list", lambda world, _: [world.call("GET", "/locks?prefix=alloc/&limit=100")], three_held, release_three),
     Kind("list-second-page", list_rest, first_page, lambda world, what, got: release_three(world, what[0], got)),
     simple("healthz", "GET", "/healthz"),
     simple("readyz", "GET", "/readyz"),
