@@ -79,7 +79,7 @@ def test_a_held_lock_is_free_at_once(service, resource):
     assert [extend(service, lease).code, service.release(lease).code] == ["not-owner", "not-owner"]
     assert service.release(after).status == 204
 
-    line, = [line for line in lines(service) if line["resource"] == resource]
+    line, = wait_until(lambda: [line for line in lines(service) if line["resource"] == resource], what="its line in the log")
     assert line["level"] == "warn" and line["outcome"] == "released"
     assert (line["owner"], int(line["fence"])) == ("worker-7", lease["fence"])
     assert line["address"].startswith("127.0.0.1") and line["id"]
@@ -90,7 +90,7 @@ def test_nobody_holds_it(service, resource):
     answer = force(service, resource)
     assert answer.code == "lease-expired" and answer.status == 410
     assert answer.json["votes"]["granted"] == 0 and answer.json["votes"]["refused"] == 3
-    line, = [line for line in lines(service) if line["resource"] == resource]
+    line, = wait_until(lambda: [line for line in lines(service) if line["resource"] == resource], what="its line in the log")
     assert line["outcome"] == "lease-expired" and "fence" not in line and "owner" not in line
 
 
@@ -124,7 +124,7 @@ def test_a_key_of_another_program_is_left_alone(service, resource, command):
     answer = force(service, resource)
     assert (answer.status, answer.code) == (409, "not-owner") and "did not write" in answer.json["detail"]
     assert [dump(server, resource) for server in service.masters] == before
-    line, = [line for line in lines(service) if line["resource"] == resource]
+    line, = wait_until(lambda: [line for line in lines(service) if line["resource"] == resource], what="its line in the log")
     assert line["outcome"] == "not-owner"
     for server in service.masters:
         server.cli("DEL", resource)
@@ -229,7 +229,7 @@ def test_two_masters_are_down(lab):
     assert (answer.status, answer.code) == (503, "no-quorum") and int(answer.headers["retry-after"]) >= 1
     assert answer.json["votes"]["failed"] == 2
     assert service.masters[2].cli("GET", "kept")[:40] == lease["token"]
-    line, = lines(service)
+    line, = wait_until(lambda: lines(service), what="its line in the log")
     assert line["outcome"] == "no-quorum"
 
 
@@ -251,7 +251,7 @@ def test_a_newcomer_is_not_harmed(slow_look):
         answer = forced.answer()
         assert (answer.status, answer.code) == (409, "not-owner") and "another one came" in answer.json["detail"], answer
         assert extend(slow_look, new).status == 200
-    line, = lines(slow_look)
+    line, = wait_until(lambda: lines(slow_look), what="its line in the log")
     assert line["outcome"] == "not-owner" and "owner" not in line and "fence" not in line
     assert state(slow_look, "wanted")["owner"] == "new"
     assert slow_look.release(new).status == 204
@@ -329,7 +329,7 @@ def test_left_overs_that_keep_everybody_out_are_deleted(lab):
     assert state(service, "stuck")["held"] is True  # by nobody who counts on it, but nobody else can have it
     assert force(service, "stuck").status == 204
     assert service.release(service.acquire("stuck")).status == 204
-    line, = lines(service)
+    line, = wait_until(lambda: lines(service), what="its line in the log")
     assert (line["outcome"], line["owner"], line["fence"]) == ("released", "dead", "7")
     check_nothing_is_left(service.masters)
 

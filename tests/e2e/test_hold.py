@@ -405,6 +405,7 @@ def test_draining_without_a_quorum(lab, hold):
     service = lab.service(3, "--master-timeout-ms", "100")
     stream = hold(service, "a", ttl_ms=30000)
     lease = stream.acquired()
+    wait_until(lambda: None not in keys(service, "a"), what="granted by all masters, also the one that is not needed")
     for master in service.masters[:2]:
         master.stop()
     start = time.monotonic()
