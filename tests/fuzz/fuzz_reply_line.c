@@ -42,6 +42,7 @@ void fuzz_check_word(const redisReply *reply, const char *key_prefix)
 	redisAsyncContext context = {.data = master};
 	snprintf(options.key_prefix, sizeof options.key_prefix, "%s", key_prefix);
 	masters.options = &options;
+	masters.line_open = true; /* somebody waits: the connection stays */
 	masters.line_events = (struct line_events){.called = hear_call, .lapsed = hear_lapse, .arg = &heard};
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;
