@@ -2,7 +2,7 @@
  *
  * Written by hand and not with getopt_long(), because every message must name the argument and none may repeat a token, and
  * because an option that a command does not have must be refused rather than ignored: --ttl with `release` is a mistake. */
-#include "options.h"
+#include "arguments.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../api/path.h"
-#include "options_table.h"
-#include "status.h"
+#include "api/calls/path.h"
+#include "arguments_table.h"
+#include "exit_status.h"
 
 enum {
 	DEFAULT_TTL_MS = 30000,

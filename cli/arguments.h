@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "credentials.h"
-#include "server.h"
+#include "cli/http/credentials.h"
+#include "cli/http/server.h"
 
 enum command {
 	COMMAND_ACQUIRE,

@@ -1,5 +1,5 @@
 /* The text of redlockctl --help. The man page says more. */
-#include "options.h"
+#include "arguments.h"
 
 const char *options_help(void)
 {

@@ -1,10 +1,10 @@
 /* The options of redlockctl: what each is called, which commands have it, what it does with its value. See options_table.h. */
-#include "options_table.h"
+#include "arguments_table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../api/path.h"
+#include "api/calls/path.h"
 #include "duration.h"
 
 #define DURATION_WANTED "not a duration such as 250ms, 30s, 5m or 1h"

@@ -2,7 +2,7 @@
 #ifndef CLI_OPTIONS_TABLE_H
 #define CLI_OPTIONS_TABLE_H
 
-#include "options.h"
+#include "arguments.h"
 
 enum {
 	IN_ACQUIRE = 1 << COMMAND_ACQUIRE,

@@ -10,15 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../server/clock.h"
-#include "acquire.h"
-#include "http.h"
+#include "server/base/base.h"
+#include "cli/http/acquire.h"
+#include "cli/http/client.h"
 #include "interrupt.h"
 #include "print.h"
 #include "report.h"
-#include "request.h"
+#include "cli/http/client_request.h"
 #include "secret.h"
-#include "status.h"
+#include "exit_status.h"
 
 enum { PAGE_MAX = 1000 };
 

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include "acquire.h"
+#include "cli/http/acquire.h"
 
 struct interrupt {
 	struct curl_waitfd file; /* ready where there is a signal */

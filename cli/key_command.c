@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api_key.h"
+#include "cli/http/api_key.h"
 #include "print.h"
 #include "report.h"
-#include "status.h"
+#include "exit_status.h"
 
 /* Enough to take locks and to see who has them. */
 enum { RIGHTS_USUAL = 1 << 0 | 1 << 1, NAME_HEX = 8 };

@@ -2,7 +2,7 @@
 #ifndef CLI_KEY_COMMAND_H
 #define CLI_KEY_COMMAND_H
 
-#include "options.h"
+#include "arguments.h"
 
 int key_command_new(const struct options *options);
 int key_command_hash(const struct options *options);

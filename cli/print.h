@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "answer.h"
+#include "cli/http/answer.h"
 
 struct print_lease {
 	const char *name, *owner, *server;

@@ -5,10 +5,10 @@
 
 #include "commands.h"
 #include "key_command.h"
-#include "options.h"
+#include "arguments.h"
 #include "report.h"
-#include "run.h"
-#include "status.h"
+#include "cli/run/run.h"
+#include "exit_status.h"
 
 extern const char build_commit[]; /* made by cmake/commit.cmake */
 

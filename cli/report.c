@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer.h"
+#include "cli/http/answer.h"
 
 enum { MESSAGE_MAX_BYTES = 1024, LINE_MAX_BYTES = MESSAGE_MAX_BYTES + 512 };
 

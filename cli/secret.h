@@ -2,7 +2,7 @@
 #ifndef CLI_SECRET_H
 #define CLI_SECRET_H
 
-#include "options.h"
+#include "arguments.h"
 
 /* Reads the token from `path` ("-": stdin); white space around it is allowed. NULL, or the reason why there is none. */
 const char *secret_read(const char *path, char ret_token[OPTIONS_TOKEN_LEN + 1]) __attribute__((warn_unused_result));

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "headers.h"
-#include "tls.h"
+#include "api/http/headers.h"
+#include "api/http/tls.h"
 
 /* Every right but admin: what a certificate of the authority gives where there is no keys file. */
 enum { CERTIFICATE_RIGHTS = KEY_ACQUIRE | KEY_INSPECT | KEY_LIST };

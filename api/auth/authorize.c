@@ -1,11 +1,11 @@
 /* What a request must pass before its handler runs. See admit.h. */
-#include "admit.h"
+#include "authorize.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
+#include "api/http/http_internal.h"
 
 /* False where Host is the name of somebody else's page. Beyond loopback nobody knows our names but --allow-host; an address in Host is no page's name. */
 static bool is_for_us(const struct request *request)

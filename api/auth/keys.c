@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../server/secret_file.h"
+#include "server/base/base.h"
 #include "keys_internal.h"
 
 /* ---- usage, which outlives a reload ---- */

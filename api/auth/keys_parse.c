@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_memory.h"
+#include "api/calls/json_memory.h"
 #include "keys.h"
 #include "keys_internal.h"
-#include "path.h"
+#include "api/calls/path.h"
 
 enum { MEMBER_NAME_MAX = 20 }; /* what may be shown of a name: far shorter than a hash or a key */
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../server/lease.h"
+#include "server/leases/leases.h"
 #include "problem.h"
 
 enum { BODY_MAX = 16384 }; /* bytes */

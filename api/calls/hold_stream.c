@@ -11,7 +11,7 @@
  *
  * A client whose host vanishes without a word answers no more packets: the system gives the connection up when lines have not been
  * acknowledged for as long as the lease lasts, as by then the client cannot know itself to be the holder any more. */
-#include "hold.h"
+#include "hold_stream.h"
 
 #include <assert.h>
 #include <netinet/in.h>
@@ -21,8 +21,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "../server/log.h"
-#include "internal.h"
+#include "server/base/base.h"
+#include "api/http/http_internal.h"
 #include "lease_text.h"
 
 enum {

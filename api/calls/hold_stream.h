@@ -1,12 +1,12 @@
 /* Locks held by a connection (`hold: true`): the answer is a stream of lines (NDJSON) that ends when the lease does, and the lease ends when the
- * connection does. See hold.c for how; the lease itself is kept by ../server/hold.h. All on the worker's thread. */
+ * connection does. See hold.c for how; the lease itself is kept by server/leases/hold.h. All on the worker's thread. */
 #ifndef API_HOLD_H
 #define API_HOLD_H
 
 #include <microhttpd.h>
 #include <stdbool.h>
 
-#include "../server/hold.h"
+#include "server/leases/leases.h"
 #include "problem.h"
 
 struct request;

@@ -10,10 +10,10 @@
 #include <strings.h>
 #include <sys/random.h>
 
-#include "../server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "accept.h"
-#include "embedded.h"
-#include "internal.h"
+#include "api/page/embedded.h"
+#include "api/http/http_internal.h"
 
 static json_t *quorum_new(const struct quorum_status *quorum)
 {

@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "../server/text.h"
+#include "server/base/base.h"
 #include "path.h"
 
 static char *put(char *at, const char *bytes, size_t len)

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "../server/lease.h"
+#include "server/leases/leases.h"
 
 /* The longest: a resource and an owner, each of whose bytes may be escaped by five others, and the members around them. */
 enum { LEASE_TEXT_MAX = 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + LEASE_TOKEN_LEN + 320 };

@@ -1,6 +1,6 @@
 /* The lease calls: POST, PUT, DELETE and GET on /locks. See calls.h.
  *
- * Each handler checks its body, hands a plain struct to server/lease.h and returns; the answer comes later, from the worker's
+ * Each handler checks its body, hands a plain struct to server/leases/lease.h and returns; the answer comes later, from the worker's
  * loop, and is turned into HTTP here. What Redlock does in between is not known here. Tokens go out in a lease and nowhere else. */
 #include "calls.h"
 
@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../server/log.h"
-#include "../server/stats.h"
-#include "admit.h"
-#include "hold.h"
-#include "internal.h"
-#include "request_log.h"
+#include "server/base/base.h"
+#include "server/metrics/metrics.h"
+#include "api/auth/authorize.h"
+#include "hold_stream.h"
+#include "api/http/http_internal.h"
+#include "api/http/request_log.h"
 #include "lease_text.h"
 
 static json_t *votes_new(const struct lease_votes *votes)

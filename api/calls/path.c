@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "../server/lease.h"
+#include "server/leases/leases.h"
 
 /* The bytes that follow a lead byte, and the smallest code point that may be written with so many: 0 for no lead byte. */
 static size_t utf8_followers(unsigned char lead, uint32_t *ret_bits, uint32_t *ret_smallest)

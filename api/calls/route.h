@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "../server/lease.h"
-#include "access.h"
+#include "server/leases/leases.h"
+#include "api/auth/access.h"
 
 struct request;
 

@@ -6,9 +6,8 @@
 
 #include <stdlib.h>
 
-#include "../server/metrics.h"
-#include "../server/stats.h"
-#include "internal.h"
+#include "server/metrics/metrics.h"
+#include "api/http/http_internal.h"
 
 static const char *const count_names[STATS_COUNTS] = {
 	[STATS_GRANTED] = "granted", [STATS_LOCKED] = "locked",	    [STATS_SPLIT_VOTE] = "split_vote", [STATS_NO_QUORUM] = "no_quorum",
@@ -40,7 +39,7 @@ static json_t *series_new(const struct stats_point points[], size_t count)
 	return series;
 }
 
-static json_t *masters_new(const struct masters *masters, const struct stats_point points[], size_t count)
+static json_t *masters_json(const struct masters *masters, const struct stats_point points[], size_t count)
 {
 	json_t *list = json_array();
 	struct master_status status;
@@ -126,7 +125,7 @@ static json_t *stats_new(struct request *request, const struct stats_point point
 		return NULL;
 	}
 	return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms", (json_int_t)stats_uptime_ms(now_us), "interval_ms", STATS_INTERVAL_MS, "series",
-			 series_new(points, count), "masters", masters_new(request->connection->api->config.masters, points, count), "now", now_new(), "hottest",
+			 series_new(points, count), "masters", masters_json(request->connection->api->config.masters, points, count), "now", now_new(), "hottest",
 			 hottest, "waiting", waiting);
 }
 

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "http_internal.h"
 
 enum { LINGER_MS = 1000, LINGER_POLL_MS = 20, LINGER_BYTES = 1 << 20 };
 

@@ -1,12 +1,12 @@
 /* Several libmicrohttpd daemons in one worker: see house.h. */
-#include "house.h"
+#include "daemon_pool.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "http_internal.h"
 
 enum {
 	RUN_ROUNDS_MAX = 100, /* of one daemon; what is left then is done in the next run */

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "body.h"
+#include "api/calls/body.h"
 
 struct walk {
 	struct headers *headers;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../server/lease.h"
+#include "server/leases/leases.h"
 
 enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_COOKIES_MAX = 50, HEADERS_REQUEST_ID_MAX = 64 };
 

@@ -9,7 +9,7 @@
  *
  * MHD_USE_TURBO keeps the library from shutting a socket down before it tells us of the end, so that a last word can
  * still be said; and it reads a new connection at once instead of asking epoll first. */
-#include "api.h"
+#include "http.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,9 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../server/log.h"
-#include "internal.h"
-#include "json_memory.h"
+#include "server/base/base.h"
+#include "http_internal.h"
+#include "api/calls/json_memory.h"
 
 enum {
 	POOL_BYTES = 26 * 1024, /* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must fit; all of it is cleared after a request */

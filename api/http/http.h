@@ -10,11 +10,10 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "../server/hold.h"
-#include "../server/lease.h"
-#include "../server/status.h"
-#include "keys.h"
-#include "origin.h"
+#include "server/leases/leases.h"
+#include "server/masters/masters.h"
+#include "api/auth/keys.h"
+#include "api/auth/origin.h"
 #include "tls.h"
 
 struct api;

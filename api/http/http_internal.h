@@ -7,12 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "api.h"
+#include "http.h"
 #include "connection.h"
-#include "gone.h"
-#include "house.h"
+#include "disconnect.h"
+#include "daemon_pool.h"
 #include "http_metrics.h"
-#include "peers.h"
+#include "api/auth/peers.h"
 #include "tls.h"
 
 enum { LINGER_MAX = 64, ARRIVALS_MAX = 1024 };

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../server/metrics.h"
-#include "route.h"
+#include "server/metrics/metrics.h"
+#include "api/calls/route.h"
 
 static const uint16_t statuses[] = {200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};
 enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]), STATUS_ABORTED = STATUS_COUNT, STATUS_OTHER, STATUS_SLOTS };

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct exposition; /* server/metrics.h */
+struct exposition; /* server/metrics/metrics_counters.h */
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OTHER, HTTP_METHOD_COUNT };
 

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hold.h"
-#include "internal.h"
-#include "json_memory.h"
-#include "path.h"
+#include "api/calls/hold_stream.h"
+#include "http_internal.h"
+#include "api/calls/json_memory.h"
+#include "api/calls/path.h"
 
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
 {

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../server/lease.h"
-#include "problem.h"
+#include "server/leases/leases.h"
+#include "api/calls/problem.h"
 
 struct request;
 

@@ -15,12 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../server/log.h"
-#include "../server/token.h"
-#include "admit.h"
-#include "calls.h"
-#include "hold.h"
-#include "internal.h"
+#include "server/base/base.h"
+#include "api/auth/authorize.h"
+#include "api/calls/calls.h"
+#include "api/calls/hold_stream.h"
+#include "http_internal.h"
 #include "request_log.h"
 
 enum { MADE_ID_LEN = 16 };

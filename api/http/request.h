@@ -7,14 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../server/lease.h"
-#include "access.h"
-#include "body.h"
+#include "server/leases/leases.h"
+#include "api/auth/access.h"
+#include "api/calls/body.h"
 #include "headers.h"
 #include "http_metrics.h"
-#include "path.h"
+#include "api/calls/path.h"
 #include "reply.h"
-#include "route.h"
+#include "api/calls/route.h"
 
 struct connection;
 

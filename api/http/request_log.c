@@ -5,9 +5,9 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#include "../server/log.h"
-#include "hold.h"
-#include "internal.h"
+#include "server/base/base.h"
+#include "api/calls/hold_stream.h"
+#include "http_internal.h"
 
 /* The health of the service is asked for every few seconds, and so are its figures while somebody looks at the page. */
 static bool is_quiet(const struct route *route)

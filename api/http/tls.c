@@ -16,8 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../server/log.h"
-#include "../server/secret_file.h"
+#include "server/base/base.h"
 #include "http_metrics.h"
 
 enum { DAY_S = 24 * 60 * 60, HASH_LEN = 32 };

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "../server/log.h"
-#include "internal.h"
+#include "server/base/base.h"
+#include "http_internal.h"
 
 enum { RECORD_HEAD = 5, RECORD_ALERT = 21, RECORD_DATA = 23, ALERT_13_MAX = 2 + 1 + 16 /* alert, type of content, tag */ };
 

@@ -16,8 +16,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "../server/clock.h"
-#include "status.h"
+#include "server/base/base.h"
+#include "cli/exit_status.h"
 #include "wait.h"
 
 enum { HANG_UP_US = 500000, GIVE_BACK_US = 500000, GIVE_BACK_TRIES = 3 };

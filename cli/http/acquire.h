@@ -3,9 +3,9 @@
 #define CLI_ACQUIRE_H
 
 #include "answer.h"
-#include "http.h"
-#include "options.h"
-#include "watch.h"
+#include "client.h"
+#include "cli/arguments.h"
+#include "health_check.h"
 
 enum acquire_tell {
 	ACQUIRE_GO_ON,

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "duration.h"
-#include "options.h"
+#include "cli/duration.h"
+#include "cli/arguments.h"
 
 enum { LEASE_MAX_MS = 86400000 };
 

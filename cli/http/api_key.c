@@ -1,4 +1,4 @@
-/* API keys: see api_key.h. The rules for files are those of the daemon's own secrets (server/secret_file.h). */
+/* API keys: see api_key.h. The rules for files are those of the daemon's own secrets (server/base/secret_file.h). */
 #include "api_key.h"
 
 #include <assert.h>
@@ -12,8 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "../server/secret_file.h"
-#include "../server/text.h"
+#include "server/base/base.h"
 
 enum { RANDOM_BYTES = 32, HASH_BYTES = 32 };
 

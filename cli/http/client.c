@@ -19,7 +19,7 @@
  * the system's folder of CAs besides). Sessions are not resumed: they would go on with the certificate that the client had then, also
  * after that has been renewed or has ended. A private key with a password would make OpenSSL ask at the terminal, in the midst of somebody
  * else's program: it gets an empty one, and refuses. */
-#include "http.h"
+#include "client.h"
 
 #include <assert.h>
 #include <netinet/in.h>
@@ -31,7 +31,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "../server/clock.h"
+#include "server/base/base.h"
 
 enum { BODY_MAX = 8 * 1024 * 1024, POLL_MS = 60000, ALIVE_AFTER_S = 10, ALIVE_AGAIN_S = 5, ALIVE_TRIES = 3, RETRY_AFTER_MAX_S = 86400, LATER_MS = 5000 };
 

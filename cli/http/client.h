@@ -13,7 +13,7 @@
 
 #include "answer.h"
 #include "credentials.h"
-#include "request.h"
+#include "client_request.h"
 #include "server.h"
 
 enum { HTTP_EXTRA_MAX = 4, HTTP_SOCKETS_MAX = 16 };

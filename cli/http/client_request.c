@@ -1,6 +1,6 @@
 /* Requests: see request.h. Names were checked when the command line was read. The token travels in a header: some proxies
  * drop the body of a DELETE. */
-#include "request.h"
+#include "client_request.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../api/path.h"
+#include "api/calls/path.h"
 
 static void request_init(struct request *request, const char *method, const char *token)
 {

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../server/secret_file.h"
-#include "../server/text.h"
+#include "server/base/base.h"
 
 enum { PEM_MAX = 4 * 1024 * 1024 };
 

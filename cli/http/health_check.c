@@ -1,5 +1,5 @@
 /* Side requests: see watch.h. First who has the lock, if that is wanted; then /healthz each --timeout, if there is another server. */
-#include "watch.h"
+#include "health_check.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "answer.h"
-#include "http.h"
-#include "options.h"
+#include "client.h"
+#include "cli/arguments.h"
 
 struct watch {
 	struct http *http;

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "answer.h"
+#include "cli/http/answer.h"
 #include "run.h"
 
 /* Starts it in a group of its own. -1: it cannot be run, *ret_error is the errno of it. */

@@ -12,12 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../server/clock.h"
+#include "server/base/base.h"
 #include "descriptors.h"
-#include "report.h"
+#include "cli/report.h"
 #include "run.h"
-#include "status.h"
-#include "tree.h"
+#include "cli/exit_status.h"
+#include "process_tree.h"
 
 enum { FRONT_SIGNALS, FRONT_SOCKET, FRONT_TIMER, FRONT_FDS };
 enum { KILL_AGAIN_MS = 10, KILL_TRIES = 500 };

@@ -7,7 +7,7 @@
  * with the pidfd open, still shows the same process (parent and start time) in the tree: if it ended meanwhile the pidfd sends to nobody. Where the
  * system has no pidfds (before Linux 5.3, or a filter of system calls), only children of the caller are signalled: nobody gets their pids before the
  * caller has waited for them, and what they leave behind becomes children of the caller. */
-#include "tree.h"
+#include "process_tree.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "descriptors.h"
-#include "report.h"
-#include "status.h"
+#include "cli/report.h"
+#include "cli/exit_status.h"
 
 static int run_fail(const char *what)
 {

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "options.h"
+#include "cli/arguments.h"
 #include "terminal.h"
 
 /* What front and keeper share: a page that both can see. Written by the keeper alone. */

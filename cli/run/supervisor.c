@@ -2,7 +2,7 @@
  *
  * renewal.c decides, this file carries out: its actions become requests and signals, answers and the time become its events. After
  * each wake-up come first the answers, then the time: a machine that slept wakes up here, and kills before it does anything else. */
-#include "keeper.h"
+#include "supervisor.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,10 +13,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "../server/clock.h"
+#include "server/base/base.h"
 #include "descriptors.h"
-#include "duration.h"
-#include "status.h"
+#include "cli/duration.h"
+#include "cli/exit_status.h"
 
 enum { LEFT_BEHIND_US = 500000, RELEASE_MAX_US = 10000000, RELEASE_PAUSE_US = 100000, RELEASE_TIMEOUT_MIN_US = 100000 };
 enum { UNKILLABLE_US = 10000000, KILL_GUARD_US = 1000000 };

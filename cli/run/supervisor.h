@@ -2,11 +2,11 @@
 #ifndef CLI_KEEPER_H
 #define CLI_KEEPER_H
 
-#include "acquire.h"
-#include "answer.h"
-#include "http.h"
+#include "cli/http/acquire.h"
+#include "cli/http/answer.h"
+#include "cli/http/client.h"
 #include "renewal.h"
-#include "report.h"
+#include "cli/report.h"
 #include "run.h"
 
 enum { KEEPER_FRONT, KEEPER_SIGNALS, KEEPER_FDS };

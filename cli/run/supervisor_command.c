@@ -10,11 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../server/clock.h"
+#include "server/base/base.h"
 #include "child.h"
-#include "keeper.h"
-#include "status.h"
-#include "tree.h"
+#include "supervisor.h"
+#include "cli/exit_status.h"
+#include "process_tree.h"
 
 /* ---- the front ---- */
 

@@ -1,5 +1,5 @@
-/* See token.h. Bytes are drawn from the kernel 4 KiB at a time, per thread, and wiped as they are used. */
-#include "token.h"
+/* See random.h. Bytes are drawn from the kernel 4 KiB at a time, per thread, and wiped as they are used. */
+#include "random.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -40,10 +40,10 @@ static void take_bytes(unsigned char *ret, size_t len)
 	reserve_left -= len;
 }
 
-void token_draw(char ret_token[LEASE_TOKEN_LEN])
+void token_draw(char ret_token[TOKEN_LEN])
 {
 	static const char digits[] = "0123456789abcdef";
-	unsigned char bytes[LEASE_TOKEN_LEN / 2];
+	unsigned char bytes[TOKEN_LEN / 2];
 	take_bytes(bytes, sizeof bytes);
 	for (size_t i = 0; i < sizeof bytes; i++) {
 		ret_token[2 * i] = digits[bytes[i] >> 4];

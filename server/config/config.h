@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "log.h"
+#include "server/base/base.h"
 
 enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = 15, OPTIONS_PATH_MAX = 1024, OPTIONS_NAMES_MAX = 16, OPTIONS_HOST_MAX = 256 };
 
@@ -94,6 +94,10 @@ enum options_action {
 bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action, char *message,
 		  size_t message_size) __attribute__((warn_unused_result));
 
+/* Whether this build can speak TLS to masters, and what is said where it is wanted and cannot be had. */
+bool options_have_tls(void);
+#define OPTIONS_TLS_MISSING "TLS to masters (rediss://) needs a redlockd that was built with hiredis 1.0 or newer and its TLS part (libhiredis_ssl)"
+
 /* The pieces, for tests and the fuzzer: parse one address; false and a reason (a static string) if it is not one. */
 bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason) __attribute__((warn_unused_result));
 bool options_parse_master(const char *text, struct master_address *ret_address, const char **ret_reason) __attribute__((warn_unused_result));
@@ -101,5 +105,7 @@ bool options_parse_master(const char *text, struct master_address *ret_address, 
 /* --help, --help=man (roff, section 8) and --help=markdown (the table of docs/configuration.md). */
 enum options_help { OPTIONS_HELP_TEXT, OPTIONS_HELP_MAN, OPTIONS_HELP_MARKDOWN };
 void options_print_help(FILE *to, enum options_help form);
+
+#include "masters_file.h"
 
 #endif

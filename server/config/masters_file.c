@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "options_table.h"
-#include "secret_file.h"
-#include "text.h"
+#include "server/base/base.h"
 
 enum { MASTERS_FILE_MAX = 1 << 16 };
 

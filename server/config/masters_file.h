@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "options.h"
+#include "config.h"
 
 /* Reads options->masters_file, by the rules for secrets of secret_file.h, and puts the masters in it into *options, which has none yet. False:
  * one line that names the file, the line and what is wrong there, but never repeats a word of it. */

@@ -6,9 +6,8 @@
  *
  * `struct options_loader` lives on the stack of options_load(). Nothing is kept from the arguments but copies. */
 #include "options_loader.h"
-#include "secret_file.h"
-#include "status.h"
-#include "text.h"
+#include "server/base/base.h"
+#include "server/masters/masters.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -13,7 +13,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "master_tls.h"
+#include "config.h"
 
 enum { OPTIONS_UNIX_PATH_MAX = 107, OPTIONS_REDIS_PORT = 6379, OPTIONS_DB_SHOWN_MAX = 8 };
 
@@ -267,9 +267,18 @@ static const char *options_read_master(const char *text, struct master_address *
 	else
 		return "an address must begin with redis://, rediss:// or unix:";
 	address->tls = text[5] == 's';
-	if (reason == NULL && address->tls && !master_tls_is_built())
-		reason = MASTER_TLS_MISSING;
+	if (reason == NULL && address->tls && !options_have_tls())
+		reason = OPTIONS_TLS_MISSING;
 	return reason != NULL ? reason : options_show_master(address);
+}
+
+bool options_have_tls(void)
+{
+#ifdef REDLOCKD_MASTER_TLS
+	return true;
+#else
+	return false;
+#endif
 }
 
 bool options_parse_master(const char *text, struct master_address *ret_address, const char **ret_reason)

@@ -5,7 +5,7 @@
 #ifndef OPTIONS_TABLE_H
 #define OPTIONS_TABLE_H
 
-#include "options.h"
+#include "config.h"
 
 enum options_kind {
 	OPTIONS_KIND_LISTEN,   /* a list of listen addresses */

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "options.h"
+#include "server/config/config.h"
 
 enum { DEV_MASTERS_FOLDER_MAX = 96 };
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "options.h"
+#include "server/config/config.h"
 
 /* Opens a listening socket, non-blocking and close-on-exec. With `reuse_port` several may listen on one TCP port (a worker each); a
  * Unix socket has no such thing. Of the addresses that a name has, the first that can be had is taken. A Unix socket file that nobody

@@ -15,20 +15,17 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "../api/api.h"
-#include "../api/route.h"
-#include "clock.h"
+#include "api/http/http.h"
+#include "api/calls/route.h"
+#include "server/base/base.h"
 #include "dev_masters.h"
 #include "listen.h"
-#include "log.h"
-#include "master_tls.h"
-#include "metrics.h"
-#include "notify.h"
-#include "options.h"
+#include "server/masters/masters.h"
+#include "server/metrics/metrics.h"
+#include "systemd.h"
+#include "server/config/config.h"
 #include "reload.h"
-#include "stats.h"
-#include "status.h"
-#include "watch.h"
+#include "watchdog.h"
 #include "worker.h"
 
 extern char **environ;
@@ -83,7 +80,7 @@ static void raise_descriptor_limit(const struct options *options)
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	if (limit.rlim_cur >= options->max_connections + options->max_connections / 256U + 64U + 32U * options->workers) /* two for each daemon of 512 (api/house.h) */
+	if (limit.rlim_cur >= options->max_connections + options->max_connections / 256U + 64U + 32U * options->workers) /* two for each daemon of 512 (api/http/daemon_pool.h) */
 		return;
 	log_begin(LOG_WARN, "few-descriptors");
 	log_num("limit", (int64_t)limit.rlim_cur);

@@ -1,11 +1,11 @@
 /* Reading certificate and keys, at the start and on SIGHUP. See reload.h. */
 #include "reload.h"
 
-#include "../api/json_memory.h"
-#include "../api/keys.h"
-#include "../api/tls.h"
-#include "log.h"
-#include "metrics.h"
+#include "api/calls/json_memory.h"
+#include "api/auth/keys.h"
+#include "api/http/tls.h"
+#include "server/base/base.h"
+#include "server/metrics/metrics.h"
 #include "worker.h"
 
 enum { MESSAGE_MAX = 1024 };

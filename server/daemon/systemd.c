@@ -1,5 +1,5 @@
 /* See notify.h. */
-#include "notify.h"
+#include "systemd.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "server/base/base.h"
 
 enum { NOTIFY_MAX = 512, NOTIFY_SEND_S = 1 };
 

@@ -1,13 +1,12 @@
 /* See watch.h. Times are CLOCK_MONOTONIC's, by which systemd measures too, but for those of the figures (clock.h). */
-#include "watch.h"
+#include "watchdog.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <time.h>
 
-#include "clock.h"
-#include "log.h"
-#include "stats.h"
+#include "server/base/base.h"
+#include "server/metrics/metrics.h"
 
 enum { WATCH_STATUS_US = 1000000, WATCH_ALIVE_PART = 2, WATCH_STUCK_PART = 16 };
 

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "metrics.h"
-#include "notify.h"
+#include "server/metrics/metrics.h"
+#include "systemd.h"
 #include "worker.h"
 
 struct watch {

@@ -14,13 +14,11 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "../api/api.h"
-#include "clock.h"
-#include "holds.h"
-#include "leases.h"
-#include "log.h"
-#include "master.h"
-#include "metrics.h"
+#include "api/http/http.h"
+#include "server/base/base.h"
+#include "server/leases/leases.h"
+#include "server/masters/masters.h"
+#include "server/metrics/metrics.h"
 
 enum {
 	SETTLE_MS = 1000,       /* how long the masters may take before serving starts without them */

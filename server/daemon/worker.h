@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "options.h"
+#include "server/config/config.h"
 
 struct keys;
 struct tls;

@@ -6,8 +6,9 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "hold_plan.h"
 #include "holds.h"
 

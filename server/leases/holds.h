@@ -2,13 +2,13 @@
 #ifndef HOLDS_H
 #define HOLDS_H
 
-#include <uv.h>
-
 #include "hold.h"
-#include "metrics.h"
+#include "server/metrics/metrics.h"
+
+struct uv_loop_s;
 
 /* NULL where memory is short. All arguments outlive it. */
-struct holds *holds_new(uv_loop_t *loop, struct leases *leases, struct metrics *metrics);
+struct holds *holds_new(struct uv_loop_s *loop, struct leases *leases, struct metrics *metrics);
 
 /* From now on every hold, also one that is made yet, is renewed once more and ends with HOLD_DRAINING. */
 void holds_drain(struct holds *holds);

@@ -11,9 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "lease_internal.h"
-#include "token.h"
 
 enum { ROUNDS_LATE_MAX = 50 }; /* of the loop, each of which reads some 300 answers of each master */
 

@@ -10,10 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/base/base.h"
+
 enum {
 	LEASE_RESOURCE_MAX = 256, /* bytes of UTF-8 */
 	LEASE_OWNER_MAX = 128,
-	LEASE_TOKEN_LEN = 40, /* 20 bytes of getrandom in lower-case hex */
+	LEASE_TOKEN_LEN = TOKEN_LEN,
 	LEASE_LIST_MAX = 1000,
 	LEASE_CURSOR_MAX = 64
 };

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "lease_internal.h"
-#include "scripts.h"
-#include "text.h"
+#include "server/scripts/scripts.h"
+#include "server/base/base.h"
 
 enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, LEASE_BUCKETS = 16384,
        ARGUMENT_ROOM = 2 + TEXT_DECIMAL_MAX + 3 /* of an argument, without its bytes */ };

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "lease_internal.h"
 
 enum { PAUSE_EXTRA_MS = 100 }; /* clocks are not that far apart, nor is the loop's time that old */

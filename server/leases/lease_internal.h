@@ -2,8 +2,10 @@
 #ifndef LEASE_INTERNAL_H
 #define LEASE_INTERNAL_H
 
+#include <uv.h>
+
 #include "leases.h"
-#include "redlock/redlock.h"
+#include "server/redlock/redlock.h"
 
 /* Validity is told in whole ms, rounded down. What that may cost is taken off with the drift beforehand, so that the core
  * grants nothing of which less than a whole ms is left. */

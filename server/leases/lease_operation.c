@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "lease_internal.h"
-#include "token.h"
 
 enum {
 	FLUSH_EVERY = 16,

@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "lease_internal.h"
-#include "siphash.h"
-#include "stats.h"
-#include "token.h"
+#include "server/metrics/metrics.h"
 
 enum {
 	CHAINS = LEASE_LINE_CHAINS, /* of the table of lines */

@@ -2,15 +2,17 @@
 #ifndef LEASES_H
 #define LEASES_H
 
-#include <uv.h>
-
+#include "hold.h"
+#include "holds.h"
 #include "lease.h"
-#include "master.h"
-#include "metrics.h"
-#include "options.h"
+#include "server/config/config.h"
+#include "server/masters/masters.h"
+#include "server/metrics/metrics.h"
+
+struct uv_loop_s;
 
 /* NULL where memory is short. All arguments outlive it. */
-struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct masters *masters, struct metrics *metrics);
+struct leases *leases_new(struct uv_loop_s *loop, const struct options *options, struct masters *masters, struct metrics *metrics);
 
 /* Hands out the answers that have come since the last call; true if there were any. Once per round of the loop. */
 bool leases_pump(struct leases *leases);

@@ -4,15 +4,14 @@
  * A master that lets its oldest command wait for longer than
  * --master-timeout-ms is hung: it gets no new questions, but it keeps its connection, so that releases still go down
  * the same road as the acquires that lie in its socket, and in order. Its next answer makes it voting again. */
-#include "master.h"
+#include "masters.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
+#include "server/base/base.h"
 #include "master_internal.h"
 
 struct masters *masters_new(uv_loop_t *loop, const struct options *options, struct metrics *metrics)

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "master_internal.h"
-#include "scripts.h"
-#include "text.h"
+#include "server/scripts/scripts.h"
+#include "server/base/base.h"
 
 enum { WORDS_BEFORE_KEY = 3 /* EVALSHA, the script's name, how many keys */, WORDS_BEFORE_ARGUMENTS = 5 };
 

@@ -13,10 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "master_internal.h"
-#include "scripts.h"
-#include "token.h"
+#include "server/scripts/scripts.h"
 
 enum { WORDS_MAX = 12, KEY_MAX = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900, NO_SCRIPT = REDLOCK_SCRIPT_NONE };
 
@@ -57,9 +56,9 @@ static const struct step steps[] = {
 
 	{ MASTER_COMMAND_DEL, NO_SCRIPT, { "$lock", "$hash", "$line" }, NULL, 0 }, /* of a connection before that broke in the middle */
 	{ MASTER_COMMAND_EVAL, NO_SCRIPT, { "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", "$hash" }, NULL, 0 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_CERTIFICATE, { "1", "$hash", MARK, "0", "1", "1" }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_BAR, { "1", "$hash", "", MARK, MARK, "1", "1" }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_CERTIFY, { "1", "$hash", MARK, MARK, MARK, MARK, "1", "0", "0", LATEST }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_EPOCH, { "1", "$hash", MARK, "0", "1", "1" }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_QUARANTINE, { "1", "$hash", "", MARK, MARK, "1", "1" }, NULL, 1 },
+	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_EPOCH_WRITE, { "1", "$hash", MARK, MARK, MARK, MARK, "1", "0", "0", LATEST }, NULL, 1 },
 	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_FENCES, { "1", "$hash", MARK, "0", "1" }, NULL, 1 },
 	/* The guess of the fence is 1: a redlockd whose own clock is wrong can still extend and release. */
 	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_ACQUIRE, { "2", "$lock", "$hash", TOKEN "01", "10000", "0", "", "0", "1", "", MARK, LATEST }, NULL, 1 },
@@ -75,8 +74,8 @@ enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };
 
 static const char *const script_names[SCRIPTS_COUNT] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = "acquire", [REDLOCK_SCRIPT_RAISE] = "raise",     [REDLOCK_SCRIPT_EXTEND] = "extend",
-	[REDLOCK_SCRIPT_RELEASE] = "release", [REDLOCK_SCRIPT_INSPECT] = "inspect", [REDLOCK_SCRIPT_CERTIFICATE] = "certificate",
-	[REDLOCK_SCRIPT_BAR] = "bar",	      [REDLOCK_SCRIPT_FENCES] = "fences",   [REDLOCK_SCRIPT_CERTIFY] = "certify",
+	[REDLOCK_SCRIPT_RELEASE] = "release", [REDLOCK_SCRIPT_INSPECT] = "inspect", [REDLOCK_SCRIPT_EPOCH] = "certificate",
+	[REDLOCK_SCRIPT_QUARANTINE] = "bar",	      [REDLOCK_SCRIPT_FENCES] = "fences",   [REDLOCK_SCRIPT_EPOCH_WRITE] = "certify",
 };
 
 /* ---- what is said ---- */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "master_internal.h"
 
 static struct master_call *call_shift(struct master *master, struct master_call *call)

@@ -1,4 +1,4 @@
-/* The restart guard at work: carries out what server/redlock/guard.c says, over the connections of the masters, and tells the
+/* The restart guard at work: carries out what server/redlock/guard/guard.c says, over the connections of the masters, and tells the
  * log and the metrics. The state machine is there; here is only the way to Redis and back.
  *
  * The guard's scripts are sent with their source: once a second that costs nothing, and no NOSCRIPT has to be thought of. Text of
@@ -8,11 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
+#include "server/base/base.h"
 #include "master_internal.h"
-#include "scripts.h"
-#include "token.h"
+#include "server/scripts/scripts.h"
 
 enum { BUCKETS = 16384, SLICE = 128, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
@@ -258,7 +256,7 @@ bool master_guard_read(struct master *master)
 	if (master->has_info)
 		snprintf(evicted, sizeof evicted, "%llu", (unsigned long long)master->info.evicted);
 	const char *arguments[] = { digest, ttl_ms, evicted, master->evicted_known ? "1" : "0" };
-	return send_script(master, REDLOCK_SCRIPT_CERTIFICATE, on_certificate, 4, arguments);
+	return send_script(master, REDLOCK_SCRIPT_EPOCH, on_certificate, 4, arguments);
 }
 
 struct words {
@@ -297,9 +295,9 @@ static bool carry_out(struct master *master, const struct guard_action *action)
 				  words.deadline_us };
 	switch (action->kind) {
 	case GUARD_READ: return master_guard_read(master);
-	case GUARD_BAR: return send_script(master, REDLOCK_SCRIPT_BAR, on_barred, 5, bar);
+	case GUARD_BAR: return send_script(master, REDLOCK_SCRIPT_QUARANTINE, on_barred, 5, bar);
 	case GUARD_SURVEY: return send_script(master, REDLOCK_SCRIPT_FENCES, on_fences, 3, survey);
-	case GUARD_CERTIFY: return send_script(master, REDLOCK_SCRIPT_CERTIFY, on_certified, 8, certify);
+	case GUARD_CERTIFY: return send_script(master, REDLOCK_SCRIPT_EPOCH_WRITE, on_certified, 8, certify);
 	case GUARD_NOTHING: break;
 	}
 	return true;

@@ -11,10 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
+#include "server/base/base.h"
 #include "master_internal.h"
-#include "scripts.h"
+#include "server/scripts/scripts.h"
 
 /* ---- INFO ---- */
 

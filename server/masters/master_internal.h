@@ -17,9 +17,10 @@
 
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
+#include <uv.h>
 
-#include "master.h"
-#include "redlock/guard.h"
+#include "masters.h"
+#include "server/redlock/guard/guard.h"
 
 #define ALIVE_MS_TEXT "1000" /* REDLOCK_ALIVE_US */
 

@@ -28,10 +28,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "server/base/base.h"
 #include "master_internal.h"
 #include "master_tls.h"
-#include "token.h"
 
 static void on_timer(uv_timer_t *timer);
 static void on_poll(uv_poll_t *poll, int status, int events);

@@ -14,9 +14,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "master_internal.h"
-#include "token.h"
 
 enum { LINE_TICK_MS = 300, LINE_OPENING_MS = 1000, PLACE_LEN = MASTER_REPLICA_LEN + 1 + 16 };
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "server/base/base.h"
 #include "master_internal.h"
-#include "scripts.h"
+#include "server/scripts/scripts.h"
 
 static void owed_push(struct master *master, struct owed_release *owed)
 {

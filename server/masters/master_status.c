@@ -1,4 +1,4 @@
-/* What is shown of the masters of one worker: server/status.h. All of it is looked up when somebody asks; the worker's thread. */
+/* What is shown of the masters of one worker: server/masters/master_status.h. All of it is looked up when somebody asks; the worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What the service says about itself, as plain structs: for /masters, /readyz, /version and the metrics.
- * Like server/lease.h this is a header that api/ may include. */
+ * Like server/leases/lease.h this is a header that api/ may include. */
 #ifndef STATUS_H
 #define STATUS_H
 
@@ -42,11 +42,5 @@ void masters_quorum(const struct masters *masters, struct quorum_status *ret_quo
 
 /* "voting", "barred", "down" */
 const char *master_state_name(enum master_state state);
-
-/* Name and version of the program and its libraries; `count` receives how many. Static memory. */
-struct build_library { const char *name, *version; };
-extern const char build_version[]; /* SemVer */
-extern const char build_commit[];  /* "…-dirty" where files were changed; "unknown": cmake/commit.cmake found none */
-const struct build_library *build_libraries(size_t *ret_count);
 
 #endif

@@ -18,16 +18,11 @@
 #include <openssl/x509v3.h>
 
 #include "master_tls.h"
-#include "secret_file.h"
+#include "server/base/base.h"
 
 enum { MASTER_TLS_FILE_MAX = 1 << 20 };
 
 static SSL_CTX *tls_context; /* NULL: no master is rediss:// */
-
-bool master_tls_is_built(void)
-{
-	return true;
-}
 
 /* ---- files ---- */
 

@@ -8,21 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "options.h"
+#include "masters.h"
 
 struct redisAsyncContext;
 struct ssl_st;
-
-/* What is said where it is wanted and not there. */
-#define MASTER_TLS_MISSING "TLS to masters (rediss://) needs a redlockd that was built with hiredis 1.0 or newer and its TLS part (libhiredis_ssl)"
-
-/* Whether rediss:// can be spoken. */
-bool master_tls_is_built(void);
-
-/* Reads what the options name. False: a message that names the option and the file, also where
- * they name any and no master is rediss://. Blocking: for the start alone. */
-bool master_tls_load(const struct options *options, char *message, size_t message_size) __attribute__((warn_unused_result));
-void master_tls_unload(void);
 
 /* Makes a new connection, which may still be connecting, one over TLS: whatever is written to it leaves only after the other side has shown a certificate
  * that is good for `address`. NULL: ret_reason says why not, and nothing but redisAsyncFree() may be done with the context. The caller ends the TLS with

@@ -6,18 +6,13 @@
 
 #include "master_tls.h"
 
-bool master_tls_is_built(void)
-{
-	return false;
-}
-
 bool master_tls_load(const struct options *options, char *message, size_t message_size)
 {
 	const char *useless = options->masters_ca[0] ? "--masters-ca" : options->masters_cert[0] ? "--masters-cert" : NULL;
 	for (size_t i = 0; i < options->master_count; i++)
 		assert(!options->masters[i].tls);
 	if (useless)
-		snprintf(message, message_size, "%s: " MASTER_TLS_MISSING, useless);
+		snprintf(message, message_size, "%s: " OPTIONS_TLS_MISSING, useless);
 	return !useless;
 }
 

@@ -5,7 +5,7 @@
  * The hash is read without a script, since a replica and a server that is too old refuse those. The worker's thread. */
 #include <string.h>
 
-#include "log.h"
+#include "server/base/base.h"
 #include "master_internal.h"
 
 /* What only an operator can mend. All other errors come and go, and what the server remembers is there all the while. */

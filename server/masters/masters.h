@@ -2,19 +2,19 @@
  *
  * Commands go out in order over the one connection and every command gets exactly one reply callback, whatever
  * becomes of it. A master that is down, hung or barred is not asked (masters_send() says so at once), so that nobody
- * waits for it. All on the worker's thread. server/status.h shows the masters to the outside. */
-#ifndef MASTER_H
-#define MASTER_H
+ * waits for it. All on the worker's thread. server/masters/master_status.h shows the masters to the outside. */
+#ifndef MASTERS_H
+#define MASTERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <uv.h>
+#include "master_status.h"
+#include "server/config/config.h"
+#include "server/metrics/metrics.h"
+#include "server/redlock/redlock.h"
 
-#include "metrics.h"
-#include "options.h"
-#include "redlock/redlock.h"
-#include "status.h"
+struct uv_loop_s;
 
 /* What a master answered to a script, as the core wants to know it. */
 struct master_reply {
@@ -41,8 +41,13 @@ enum master_sent {
 	MASTER_REFUSED /* barred: likewise */
 };
 
+/* TLS to masters: reads what the options name, once, before there are threads. False: a message that names the option and the file, also where
+ * they name any and no master is rediss://. Blocking: for the start alone. */
+bool master_tls_load(const struct options *options, char *message, size_t message_size) __attribute__((warn_unused_result));
+void master_tls_unload(void);
+
 /* Starts to connect to all. NULL where memory is short. `metrics` are this worker's. */
-struct masters *masters_new(uv_loop_t *loop, const struct options *options, struct metrics *metrics);
+struct masters *masters_new(struct uv_loop_s *loop, const struct options *options, struct metrics *metrics);
 /* Begins to close all connections; pending callbacks are called with FAILED now. Run the loop until it is empty, then masters_free(). */
 void masters_close(struct masters *masters);
 void masters_free(struct masters *masters);

@@ -8,10 +8,10 @@
  *
  * What is shown over several workers: counters and histograms are sums; a master is up when every worker may use it
  * (the minimum); its warnings are the most that any worker has. The requests by route and status belong to api/. */
-#include "metrics.h"
+#include "metrics_counters.h"
 
 #include "metrics_internal.h"
-#include "redlock/guard.h"
+#include "server/redlock/guard/guard.h"
 
 #include <assert.h>
 #include <inttypes.h>

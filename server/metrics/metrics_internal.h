@@ -2,7 +2,7 @@
 #ifndef METRICS_INTERNAL_H
 #define METRICS_INTERNAL_H
 
-#include "metrics.h"
+#include "metrics_counters.h"
 
 /* metrics.c */
 size_t metrics_masters(void);

@@ -2,8 +2,8 @@
  * clients use. What the kernel says under /proc is read anew for each page. See metrics.c. */
 #include "metrics_internal.h"
 
-#include "log.h"
-#include "status.h"
+#include "server/base/base.h"
+#include "server/masters/master_status.h"
 
 #include <assert.h>
 #include <dirent.h>

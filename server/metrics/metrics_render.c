@@ -5,8 +5,8 @@
  * --masters), so that nobody can make up a time series: docs/metrics.md says how many there are. Any thread. */
 #include "metrics_internal.h"
 
-#include "clock.h"
-#include "redlock/redlock.h"
+#include "server/base/base.h"
+#include "server/redlock/redlock.h"
 
 #include <assert.h>
 #include <inttypes.h>

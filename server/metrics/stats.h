@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lease.h"
-#include "metrics.h"
+#include "server/leases/lease.h"
+#include "metrics_counters.h"
 #include "stats_hot.h"
 #include "stats_series.h"
 

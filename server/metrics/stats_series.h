@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "metrics.h"
+#include "metrics_counters.h"
 
 enum { STATS_POINTS = 300, STATS_INTERVAL_MS = 2000 };
 

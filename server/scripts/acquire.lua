@@ -83,7 +83,7 @@ local function acquire(i)
 		if place then
 			call('ZADD', line, 'NX', string.sub(place, 18), place)
 		end
---include line_first.lua
+--include queue_first.lua
 	end
 	if args[at + 3] ~= max_hold then
 		max_hold = args[at + 3]
@@ -108,7 +108,7 @@ local function acquire(i)
 	if place then
 		names = string.sub(hash, 1, -7)
 		line = names .. 'queue:' .. key
---include line_join.lua
+--include queue_join.lua
 		waits = true
 	end
 	local holder = redis.pcall('GET', key)

@@ -28,12 +28,12 @@ if waited > now_us or ARGV[2] ~= '' then
 	local line, first = names .. 'queue:' .. KEYS[1]
 	local left = 0
 	if wait_ms > 0 then
---include line_join.lua
+--include queue_join.lua
 	elseif place ~= '' then
 		left = redis.call('ZREM', line, place)
 	end
 	if ours or (not value and (ARGV[1] ~= '' or left > 0)) then -- who was not in the line changed nothing, and calls nobody
---include line_first.lua
+--include queue_first.lua
 		if first and first ~= place then
 			redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1])
 		end

@@ -4,14 +4,14 @@
 
 #include <stddef.h>
 
-#include "redlock/redlock.h"
+#include "server/redlock/redlock.h"
 
 /* The scripts that the core asks for are in enum redlock_script; these are the restart guard's. */
 enum guard_script {
-	REDLOCK_SCRIPT_CERTIFICATE = REDLOCK_SCRIPT_INSPECT + 1,
-	REDLOCK_SCRIPT_BAR,
+	REDLOCK_SCRIPT_EPOCH = REDLOCK_SCRIPT_INSPECT + 1,
+	REDLOCK_SCRIPT_QUARANTINE,
 	REDLOCK_SCRIPT_FENCES,
-	REDLOCK_SCRIPT_CERTIFY,
+	REDLOCK_SCRIPT_EPOCH_WRITE,
 	SCRIPTS_COUNT
 };
 

@@ -9,7 +9,7 @@ from harness import SLOW, read_response, wait_until
 from proxy import Proxy
 
 KEYS, CROWD = 250, 30
-# What the masters may be asked at a time by one worker: see server/lease_list.c.
+# What the masters may be asked at a time by one worker: see server/leases/lease_list.c.
 SCANS, INSPECTIONS = 2, 32
 
 

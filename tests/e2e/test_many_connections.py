@@ -1,4 +1,4 @@
-"""More connections than one daemon of libmicrohttpd has (api/house.h): whoever comes after them is served as all others."""
+"""More connections than one daemon of libmicrohttpd has (api/http/daemon_pool.h): whoever comes after them is served as all others."""
 
 import json
 

@@ -75,10 +75,10 @@ def mend(service, server, *rights):
 
 
 def test_the_commands_of_the_scripts_are_documented():
-    """So that none is left out of the ACL, nor of what is tried (server/master_check.c), when a script takes a new one."""
+    """So that none is left out of the ACL, nor of what is tried (server/masters/master_check.c), when a script takes a new one."""
     sources = {path.name: path.read_text(encoding="utf-8") for path in pathlib.Path(ROOT, "server", "scripts").glob("*.lua")}
     used = {name.lower() for source in sources.values() for name in re.findall(r"call\('([A-Z]+)'|local \w+ = \{'([A-Z]{4,})'", source) for name in name if name}
-    check = pathlib.Path(ROOT, "server", "master_check.c").read_text(encoding="utf-8")
+    check = pathlib.Path(ROOT, "server", "masters", "master_check.c").read_text(encoding="utf-8")
     probed = {name.lower() for name in re.findall(r"MASTER_COMMAND_([A-Z_]+), NO_SCRIPT", check)}
     tried = {name.lower() for name in re.findall(r"MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_([A-Z]+)", check)}
     assert len(used) >= 15 and used <= set(COMMANDS) and used <= probed, (used - set(COMMANDS), used - probed)

@@ -1,11 +1,11 @@
-/* Fuzz target: the bodies of the lease calls, beside the header Lock-Token (api/body.h).
+/* Fuzz target: the bodies of the lease calls, beside the header Lock-Token (api/calls/body.h).
  *
  * Input: a letter for the call (a: acquire, e: extend, r: release), a digit, and the body. The digit's bits: 1: there is a token in the header;
  * 2: another one; 4: narrow limits. */
 #include <jansson.h>
 
-#include "body.h"
-#include "body_flat.h"
+#include "api/calls/body.h"
+#include "api/calls/body_flat.h"
 #include "fuzz_words.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"

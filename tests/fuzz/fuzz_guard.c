@@ -1,4 +1,4 @@
-/* Fuzz target: the restart guard (server/redlock/guard.h) under any events in any order.
+/* Fuzz target: the restart guard (server/redlock/guard/guard.h) under any events in any order.
  *
  * The input decides how many masters there are and every event: connections that come and go, answers and failures in any order, what is changed on a
  * server behind the guard's back (restarted, flushed, another redlockd's marker, an older image), clocks that jump. A server carries the guard's scripts
@@ -9,7 +9,7 @@
  * the bar was over, or rests on clocks and says so. When the input is over all is well for a while, and every master must vote again. */
 #include "fuzz_guard.h"
 
-#include "planted.h"
+#include "server/redlock/planted.h"
 
 #ifdef REDLOCK_PLANTED
 enum planted redlock_planted = PLANTED_NO_BAR;

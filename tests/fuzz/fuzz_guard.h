@@ -3,7 +3,7 @@
 #define FUZZ_GUARD_H
 
 #include "fuzz.h"
-#include "guard.h"
+#include "server/redlock/guard/guard.h"
 
 #define SECOND UINT64_C(1000000)
 #define DIGEST UINT64_C(0xd1)

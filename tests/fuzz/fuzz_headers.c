@@ -1,14 +1,14 @@
-/* Fuzz target: the header section of a request (api/headers.h), Lock-Token among it.
+/* Fuzz target: the header section of a request (api/http/headers.h), Lock-Token among it.
  *
  * Input: a request as it comes over the wire, up to the empty line. It is taken apart here in the way of libmicrohttpd 0.9: in place, names and values
  * being pointers into the bytes, and as leniently: blanks around names, NULs, bare LFs, folded lines. The functions of libmicrohttpd that
  * headers.c calls are the ones below. Whether the bytes are beyond doubt is told a second time by reference(), from the bytes alone. */
-#include "headers.h"
+#include "api/http/headers.h"
 
 #include <ctype.h>
 #include <strings.h>
 
-#include "body.h"
+#include "api/calls/body.h"
 #include "fuzz_words.h"
 
 enum { SECTION_MAX = 16384, LINES_MAX = 128 };

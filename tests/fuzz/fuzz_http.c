@@ -18,12 +18,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api.h"
+#include "api/http/http.h"
 #include "fuzz_http.h"
-#include "internal.h"
-#include "log.h"
-#include "metrics.h"
-#include "stats.h"
+#include "api/http/http_internal.h"
+#include "server/base/log.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/stats.h"
 
 enum { TEXT_MAX = 1 << 16, OPS_OF_AN_INPUT = 300, ROUNDS_MAX = 40, HOUR_MS = 3600000 };
 

@@ -3,7 +3,7 @@
 #define FUZZ_HTTP_H
 
 #include "fuzz.h"
-#include "lease.h"
+#include "server/leases/lease.h"
 
 enum {
 	CLIENTS = 4,         /* of an input; the api takes one less, so that one is refused */

@@ -6,7 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "api.h"
+#include "api/http/http.h"
 #include "fuzz_http.h"
 
 enum { DEAF_BYTES = 2304 }; /* about the least that the kernel keeps for a socket */

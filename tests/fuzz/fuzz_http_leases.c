@@ -4,9 +4,9 @@
 
 #include "fuzz_http.h"
 #include "fuzz_words.h"
-#include "hold.h"
-#include "internal.h"
-#include "status.h"
+#include "server/leases/hold.h"
+#include "api/http/http_internal.h"
+#include "server/masters/master_status.h"
 
 #define TOKEN_HEAD "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0"
 

@@ -1,9 +1,9 @@
-/* Fuzz target: the keys file (api/keys.h). Input: the file. */
+/* Fuzz target: the keys file (api/auth/keys.h). Input: the file. */
 #include <ctype.h>
 #include <jansson.h>
 
 #include "fuzz_words.h"
-#include "keys.h"
+#include "api/auth/keys.h"
 
 #define SECRET "correct-horse-battery"
 #define SECRET_HASH "\x62\x24\x93\x69\x38\x90\x75\x49\x05\x55\xa7\x58\x35\x3a\xec\x61\x50\x0c\x62\x18\xfa\x59\x72\x52\xd5\x2d\xc4\xbd\x01\x48\xf1\x2d"

@@ -1,4 +1,4 @@
-/* Fuzz target: everything that is configured: command line, environment, configuration file, addresses (server/options.h).
+/* Fuzz target: everything that is configured: command line, environment, configuration file, addresses (server/config/config.h).
  *
  * Input: the configuration file, then, each after a NUL, words of the command line (beginning with `-` or, as the value of the one before, anything
  * else) and variables of the environment (beginning with `REDLOCKD_`). Without any NUL there is a file alone. `<FILE>` in a word stands for its path.
@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "options_table.h"
-#include "path.h"
+#include "server/config/options_table.h"
+#include "api/calls/path.h"
 
 enum { WORDS_MAX = 24, SECRET_LEN = 13 };
 
@@ -138,7 +138,7 @@ static void check_options(const struct options *options)
 	MUST(options->min_ttl_ms <= options->default_ttl_ms && options->default_ttl_ms <= options->max_ttl_ms, "ttl");
 	MUST(options->retry_min_ms <= options->retry_max_ms && options->workers <= options->max_connections, "pauses, workers");
 	for (uint64_t ttl_us = options->min_ttl_ms * UINT64_C(1000);; ttl_us = options->max_ttl_ms * UINT64_C(1000)) {
-		uint64_t drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) + 999; /* as server/lease_calls.c */
+		uint64_t drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) + 999; /* as server/leases/lease_operation.c */
 		MUST(ttl_us > drift_us, "no validity is left of a lease of %llu us", (unsigned long long)ttl_us);
 		if (ttl_us == options->max_ttl_ms * UINT64_C(1000))
 			break;

@@ -1,4 +1,4 @@
-/* Fuzz target: the first line of a request (api/path.h, api/route.h) and the cursor of a listing.
+/* Fuzz target: the first line of a request (api/calls/path.h, api/calls/route.h) and the cursor of a listing.
  *
  * Input: `METHOD target`, as in a request. The raw bytes also go through the decoder alone, with rooms of all sizes. */
 #include "fuzz_path.h"
@@ -6,8 +6,8 @@
 #include <ctype.h>
 
 #include "fuzz_words.h"
-#include "path.h"
-#include "route.h"
+#include "api/calls/path.h"
+#include "api/calls/route.h"
 
 enum { TARGET_MAX = 2048, ALLOW_MAX = 64 };
 

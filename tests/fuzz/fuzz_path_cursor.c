@@ -1,7 +1,7 @@
 /* The cursor of a listing: see fuzz_path.h. All of lease_list.c is built into this file, for its static functions. */
 #include "fuzz_path.h"
 
-#include "../../server/lease_list.c"
+#include "server/leases/lease_list.c"
 
 #include "fuzz.h"
 

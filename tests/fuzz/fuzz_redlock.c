@@ -7,12 +7,12 @@
 #include "fuzz.h"
 
 #undef MUST /* the driver has the same */
-#include "redlock_driver.h"
+#include "../unit/redlock_driver.h"
 
 enum { VOTES = REDLOCK_VOTE_QUEUED + 1, STEPS_MAX = 2000, ASKS_HIGH = DRIVER_ASKS_MAX - 4 * REDLOCK_MASTERS_MAX, HOLDERS = 3 };
 
 #ifdef REDLOCK_PLANTED
-#include "planted.h"
+#include "server/redlock/planted.h"
 
 enum planted redlock_planted = PLANTED_NO_VALIDITY_CHECK;
 
@@ -52,7 +52,7 @@ static struct redlock_params draw_params(struct feed *feed)
 
 /* ---- events ---- */
 
-/* A vote that this script can get, as server/master_reply.c makes them. */
+/* A vote that this script can get, as server/masters/master_reply.c makes them. */
 static enum redlock_vote legal_vote(const struct driver_ask *ask, enum redlock_vote vote)
 {
 	enum redlock_script script = ask->script;

@@ -5,8 +5,8 @@
 #include "fuzz_reply.h"
 
 #include "fuzz.h"
-#include "lease_internal.h"
-#include "master_internal.h"
+#include "server/leases/lease_internal.h"
+#include "server/masters/master_internal.h"
 
 #ifdef FUZZ_PLANTED
 /* One byte too many of a value without an owner. */

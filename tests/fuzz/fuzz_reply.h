@@ -4,7 +4,7 @@
 
 #include <hiredis/hiredis.h>
 
-/* fuzz_reply_reader.c: a reader as a connection has it, bounded by server/master_link.c. */
+/* fuzz_reply_reader.c: a reader as a connection has it, bounded by server/masters/master_link.c. */
 redisReader *fuzz_reader_new(void);
 
 /* fuzz_reply_guard.c: as the answer to each of the guard's scripts. */

@@ -1,7 +1,7 @@
 /* Answers to the scripts of the restart guard: see fuzz_reply.h. All of master_guard.c is built into this file, for its static functions. */
 #include "fuzz_reply.h"
 
-#include "../../server/master_guard.c"
+#include "server/masters/master_guard.c"
 
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* Words on the channel on which waiters are called: see fuzz_reply.h. All of master_line.c is built into this file, for its static functions. */
 #include "fuzz_reply.h"
 
-#include "../../server/master_line.c"
+#include "server/masters/master_notification.c"
 
 #include "fuzz.h"
 

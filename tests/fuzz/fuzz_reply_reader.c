@@ -1,7 +1,7 @@
 /* A reader as a connection has it: see fuzz_reply.h. All of master_link.c is built into this file, for its static functions. */
 #include "fuzz_reply.h"
 
-#include "../../server/master_link.c"
+#include "server/masters/master_link.c"
 
 #include "fuzz.h"
 

@@ -3,7 +3,7 @@
 #define FUZZ_WORDS_H
 
 #include "fuzz.h"
-#include "problem.h"
+#include "api/calls/problem.h"
 
 /* Writes a code point as UTF-8; returns its length. */
 static inline size_t words_encode_point(uint32_t point, uint8_t ret[4])

@@ -27,7 +27,7 @@ def written_includes(path):
 def read_by_compiler(path):
     """Every file that the preprocessor opens for `path`, below the root as relative paths."""
     flags = shlex.split(subprocess.run(["pkg-config", "--cflags", "libuv", "hiredis", "jansson", "libmicrohttpd"], capture_output=True, text=True, check=True).stdout)
-    # -MG: what is not there is named all the same (server/master_tls.c where hiredis has no TLS).
+    # -MG: what is not there is named all the same (server/masters/master_tls.c where hiredis has no TLS).
     listing = subprocess.run(["cc", "-std=gnu11", "-D_GNU_SOURCE", "-M", "-MG", *flags, path], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = listing.replace("\\\n", " ").split()[1:]
     return {os.path.relpath(os.path.join(ROOT, name), ROOT) if not name.startswith("/usr") else name for name in names}
@@ -45,7 +45,7 @@ def test_the_core_knows_nothing(path):
     assert all(name.startswith("server/redlock/") for name in ours), ours
 
 
-@pytest.mark.parametrize("path", [name for name in files("server") if name not in ("server/worker.c", "server/main.c", "server/reload.c", "server/scripts.h")])
+@pytest.mark.parametrize("path", [name for name in files("server") if name not in ("server/daemon/worker.c", "server/daemon/main.c", "server/daemon/reload.c", "server/scripts/scripts.h")])
 def test_the_server_knows_no_http(path):
     assert not reads(path, "microhttpd")
     assert not [name for name in read_by_compiler(path) if name.startswith("api/")]

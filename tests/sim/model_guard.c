@@ -2,7 +2,7 @@
 #include <assert.h>
 
 #include "model_internal.h"
-#include "planted.h"
+#include "server/redlock/planted.h"
 
 void model_certificate(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {

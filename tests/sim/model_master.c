@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "model_internal.h"
-#include "planted.h"
+#include "server/redlock/planted.h"
 
 uint64_t model_now_ms(const struct model_master *master)
 {

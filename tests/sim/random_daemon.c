@@ -1,9 +1,9 @@
-/* A process that stands for redlockd: its clocks, and its operations as server/lease.c and lease_fence.c carry them out. What it
+/* A process that stands for redlockd: its clocks, and its operations as server/leases/lease.c and lease_fence.c carry them out. What it
  * does for one event it does at once; while it is paused nothing reaches it (random_net.c, proc_timer()). */
 #include <assert.h>
 #include <string.h>
 
-#include "planted.h"
+#include "server/redlock/planted.h"
 #include "random_world.h"
 
 enum { ROUNDING_US = 999 };

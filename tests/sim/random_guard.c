@@ -1,7 +1,7 @@
 /* What stands between the guard and the network: carries out its actions, tells it what came of them. */
 #include <assert.h>
 
-#include "planted.h"
+#include "server/redlock/planted.h"
 #include "random_world.h"
 
 /* ---- bugs planted here ---- */

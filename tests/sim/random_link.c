@@ -1,11 +1,11 @@
-/* A process's connections to the masters: what server/master.c, master_link.c and master_greet.c do, without their sockets.
+/* A process's connections to the masters: what server/masters/master.c, master_link.c and master_greet.c do, without their sockets.
  *
  *   greeting   first on a connection; when it is answered the releases that are owed, then whatever the guard wants
  *   heartbeat  once a second certificate.lua and INFO in one
  *   hung       the oldest command has waited for longer than the timeout: nothing new is sent but what must stay in order */
 #include <assert.h>
 
-#include "planted.h"
+#include "server/redlock/planted.h"
 #include "random_world.h"
 
 enum { BACKOFF_MIN_MS = 50, BACKOFF_MAX_MS = 1000, GREETING_MS = 1000, HEARTBEAT_MS = 1000 };

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "planted.h"
+#include "server/redlock/planted.h"
 #include "random_world.h"
 
 enum planted redlock_planted = PLANTED_NONE;

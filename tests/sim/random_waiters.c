@@ -1,4 +1,4 @@
-/* Those who wait at one process, and what it says and hears about them, as server/lease_line.c and server/master_line.c do it: who is the
+/* Those who wait at one process, and what it says and hears about them, as server/leases/lease_queue.c and server/masters/master_notification.c do it: who is the
  * first for each resource and who follows; "I am alive" on each master every LINE_TICK_US while anybody waits; what a master calls out
  * (random_ear.c) goes to the one who is named, or to the first of those who see the lock go by. */
 #include <assert.h>

@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "guard.h"
+#include "server/redlock/guard/guard.h"
 #include "model_master.h"
-#include "redlock.h"
+#include "server/redlock/redlock.h"
 
 enum {
 	PROCS = 3,

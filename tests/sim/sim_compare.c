@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "compare_sequence.h"
-#include "planted.h"
+#include "server/redlock/planted.h"
 
 enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 

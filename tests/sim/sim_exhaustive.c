@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planted.h"
+#include "server/redlock/planted.h"
 #include "sim_search.h"
 
 enum planted redlock_planted = PLANTED_NONE;

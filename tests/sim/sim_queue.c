@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "planted.h"
+#include "server/redlock/planted.h"
 
 enum { ALIVE_MS = 1000000, WAIT_MS = 1000 };
 

@@ -1,6 +1,6 @@
-/* A master that loses its memory, once: what sim_world.c leaves to this file. What the guard (server/redlock/guard.c) does about it is modelled by
+/* A master that loses its memory, once: what sim_world.c leaves to this file. What the guard (server/redlock/guard/guard.c) does about it is modelled by
  * when the master may vote again and with what floor. */
-#include "planted.h"
+#include "server/redlock/planted.h"
 #include "sim_world.h"
 
 /* The largest number of N − Q + 1 others: of three masters, both. */

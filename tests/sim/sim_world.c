@@ -1,11 +1,11 @@
-/* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/lease.c): it carries out what the
+/* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease.c): it carries out what the
  * core says and tells it what became of it, never from within a step. */
 #include "sim_world.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "planted.h"
+#include "server/redlock/planted.h"
 
 enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000, WAIT_US = 1 << 30 };
 
@@ -139,7 +139,7 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	op->finished |= out.finished;
 }
 
-/* One event and all that follows from it at once, as op_drive() in server/lease.c. */
+/* One event and all that follows from it at once, as op_drive() in server/leases/lease.c. */
 void sim_drive(struct sim_world *world, unsigned o, struct redlock_event *event)
 {
 	struct sim_told told = { .count = 0 };

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "model_master.h"
-#include "redlock.h"
+#include "server/redlock/redlock.h"
 
 enum { SIM_OPS = 2, SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_NOBODY = SIM_OPS, SIM_CERTIFICATE = 1, SIM_NEXT_CERTIFICATE };
 

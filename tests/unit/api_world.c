@@ -10,9 +10,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "metrics.h"
-#include "stats.h"
+#include "server/base/log.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/stats.h"
 
 struct world world;
 struct answer answer;

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api.h"
+#include "api/http/http.h"
 #include "fake_hold.h"
 #include "fake_lease.h"
-#include "internal.h"
+#include "api/http/http_internal.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 #define HOST "Host: localhost\r\n"

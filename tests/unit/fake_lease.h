@@ -2,8 +2,8 @@
 #ifndef FAKE_LEASE_H
 #define FAKE_LEASE_H
 
-#include "lease.h"
-#include "status.h"
+#include "server/leases/lease.h"
+#include "server/masters/master_status.h"
 
 enum { FAKE_OPS_MAX = 256 };
 

@@ -6,7 +6,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "guard.h"
+#include "server/redlock/guard/guard.h"
 
 #define MS UINT64_C(1000)
 #define SECOND UINT64_C(1000000)

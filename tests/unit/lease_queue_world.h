@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "server/base/clock.h"
 #include "fake_masters.h"
-#include "lease_internal.h"
-#include "stats.h"
+#include "server/leases/lease_internal.h"
+#include "server/metrics/stats.h"
 
 #define HOLDER "0123456789abcdef0123456789abcdef01234567:0:7:holder"
 

@@ -2,7 +2,7 @@
 #ifndef METRICS_WORLD_H
 #define METRICS_WORLD_H
 
-#include "metrics.h"
+#include "server/metrics/metrics.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef OPTIONS_GIVEN_H
 #define OPTIONS_GIVEN_H
 
-#include "options.h"
+#include "server/config/config.h"
 
 #include <check.h>
 #include <stdarg.h>

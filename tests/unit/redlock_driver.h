@@ -6,7 +6,7 @@
 #ifndef REDLOCK_DRIVER_H
 #define REDLOCK_DRIVER_H
 
-#include "redlock/redlock.h"
+#include "server/redlock/redlock.h"
 
 #include <check.h>
 #include <inttypes.h>

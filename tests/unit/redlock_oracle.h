@@ -7,7 +7,7 @@
 #ifndef REDLOCK_ORACLE_H
 #define REDLOCK_ORACLE_H
 
-#include "redlock/redlock.h"
+#include "server/redlock/redlock.h"
 
 /* A reply to the script of this attempt, or the timer. Replies to older attempts have no place in here. */
 struct oracle_event {

@@ -1,5 +1,5 @@
 /* Which format /metrics is asked for. The long values are what Prometheus and others really send. */
-#include "accept.h"
+#include "api/calls/accept.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "access.h"
-#include "headers.h"
-#include "keys.h"
-#include "route.h"
-#include "tls.h"
+#include "api/auth/access.h"
+#include "api/http/headers.h"
+#include "api/auth/keys.h"
+#include "api/calls/route.h"
+#include "api/http/tls.h"
 
 static const char secret[] = "rlk_a-key-for-these-tests-alone";
 

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "api_world.h"
-#include "log.h"
-#include "metrics.h"
+#include "server/base/log.h"
+#include "server/metrics/metrics.h"
 
 /* ---- deadlines ---- */
 

@@ -3,8 +3,8 @@
 
 #include <unistd.h>
 
-#include "metrics.h"
-#include "stats.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/stats.h"
 
 enum { MASTERS = 3 };
 #define INTERVAL_US (STATS_INTERVAL_MS * UINT64_C(1000))

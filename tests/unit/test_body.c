@@ -1,5 +1,5 @@
 /* body.c: what the bodies of the lease calls may say, and which field an error names. */
-#include "body.h"
+#include "api/calls/body.h"
 
 #include <check.h>
 #include <stdlib.h>

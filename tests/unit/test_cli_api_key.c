@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api_key.h"
+#include "cli/http/api_key.h"
 
 static char folder[] = "/tmp/test_cli_api_key.XXXXXX", path[sizeof(folder) + 8];
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "options.h"
-#include "status.h"
+#include "cli/arguments.h"
+#include "cli/exit_status.h"
 
 #define TOKEN "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
 #define KEY "rlk_pqmVK0dQq5ZqTQx9h5s1xG2b9bqv8s1kq2bC3dE4fG5"

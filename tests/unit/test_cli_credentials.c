@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "credentials.h"
+#include "cli/http/credentials.h"
 
 #define KEY "0123456789abcdef"
 

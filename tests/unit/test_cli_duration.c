@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "duration.h"
+#include "cli/duration.h"
 
 static const struct {
 	const char *text;

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tree.h"
+#include "cli/run/process_tree.h"
 
 /* ---- system calls that the linker leads through here ---- */
 

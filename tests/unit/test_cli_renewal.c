@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "renewal.h"
+#include "cli/run/renewal.h"
 
 #define SECOND UINT64_C(1000000)
 #define T0 (1000 * SECOND)

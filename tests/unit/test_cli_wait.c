@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "wait.h"
+#include "cli/http/wait.h"
 
 #define MS UINT64_C(1000)
 #define T0 (1000000 * MS)

@@ -1,6 +1,6 @@
 /* The private masters of --dev, with real servers: that they answer, are set up as locks need it, and are gone, folder and all, however
  * the program that started them ends. What "gone" means is looked up in /proc: no process has the folder in its command line. */
-#include "dev_masters.h"
+#include "server/daemon/dev_masters.h"
 
 #include <check.h>
 #include <ctype.h>

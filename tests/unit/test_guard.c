@@ -1,4 +1,4 @@
-/* The restart guard, state by state: server/redlock/guard.h is what is tested here, guard.c is not looked at.
+/* The restart guard, state by state: server/redlock/guard/guard.h is what is tested here, guard.c is not looked at.
  *
  * How long a master is barred is in test_guard_bar.c, the hazards that are found by themselves in test_guard_found.c, what a barred
  * master must know before it votes again in test_guard_resync.c, how a new cluster begins in test_guard_new.c, the clocks in

@@ -1,6 +1,6 @@
 /* What a master says of the longest lease, in its certificate and with its fences: bounded by what any redlockd gives, so that a number that somebody
  * else wrote into its hash cannot bar it for ever. All of master_guard.c is built into this file, for its static functions. */
-#include "../../server/master_guard.c"
+#include "server/masters/master_guard.c"
 
 #include <check.h>
 

@@ -1,11 +1,12 @@
 /* Held leases at work: a real loop with real timers, some ms long, over leases that answer as a test tells them. */
 #include <check.h>
+#include <uv.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "server/base/clock.h"
 #include "fake_lease.h"
-#include "holds.h"
+#include "server/leases/holds.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 

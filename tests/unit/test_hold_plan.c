@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "hold_plan.h"
+#include "server/leases/hold_plan.h"
 
 #define MS UINT64_C(1000)
 

@@ -1,5 +1,5 @@
 /* The keys file: what is refused and with which words, who is found, what a prefix covers, what lives on over a reload. */
-#include "keys.h"
+#include "api/auth/keys.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "text.h"
+#include "server/base/text.h"
 
 #define S(literal) literal, sizeof(literal) - 1
 /* Four hashes. */

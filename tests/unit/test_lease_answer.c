@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_internal.h"
+#include "server/leases/lease_internal.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 #define OTHER "1123456789abcdef0123456789abcdef01234567"

@@ -1,6 +1,6 @@
 /* A burst: no more operations are under way at once than the masters surely answer within --master-timeout-ms; the others start in their order. And
  * what the masters have answered is read before anybody's time is up, however long the loop stood still. */
-#include "lease_line_world.h"
+#include "lease_queue_world.h"
 
 enum { ROOM = 64, BURST = 100 }; /* with the timeout that set_room() sets */
 

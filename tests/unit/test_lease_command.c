@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "lease_internal.h"
-#include "master_internal.h"
-#include "scripts.h"
+#include "server/base/clock.h"
+#include "server/leases/lease_internal.h"
+#include "server/masters/master_internal.h"
+#include "server/scripts/scripts.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 #define X16 "xxxxxxxxxxxxxxxx"

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lease_internal.h"
+#include "server/leases/lease_internal.h"
 
 #define SECOND UINT64_C(1000000)
 #define HOUR (3600 * SECOND)
@@ -14,7 +14,7 @@
 static uint64_t day_us;
 static struct leases leases;
 
-/* In place of the C library's, for server/lease_fence.c. Check measures its tests with the other clocks. */
+/* In place of the C library's, for server/leases/lease_fence.c. Check measures its tests with the other clocks. */
 int clock_gettime(clockid_t clock, struct timespec *ret_now)
 {
 	if (clock != CLOCK_REALTIME)

@@ -1,5 +1,5 @@
 /* A forced release: what is looked at, what is released, and what is left alone. Masters A, B and C say what a test tells them to. */
-#include "lease_line_world.h"
+#include "lease_queue_world.h"
 
 #define TOKEN_1 "0123456789abcdef0123456789abcdef01234567"
 #define TOKEN_2 "fedcba9876543210fedcba9876543210fedcba98"

@@ -1,5 +1,5 @@
 /* redlockd_hold_seconds: how long a lease had been held is told at its release, by the clock of the master that released it, once. */
-#include "lease_line_world.h"
+#include "lease_queue_world.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 

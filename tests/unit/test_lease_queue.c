@@ -1,6 +1,6 @@
 /* Requests that wait, within one worker: who stands where, who hears what a master says, and who is first. How a wait ends is in
  * test_lease_line_end.c. */
-#include "lease_line_world.h"
+#include "lease_queue_world.h"
 
 /* ---- coming and going ---- */
 

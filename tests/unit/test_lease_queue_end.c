@@ -1,5 +1,5 @@
 /* Requests that wait, within one worker: how each wait ends, and how many may wait. Only the wait that runs out takes time. */
-#include "lease_line_world.h"
+#include "lease_queue_world.h"
 
 /* ---- deadlines ---- */
 

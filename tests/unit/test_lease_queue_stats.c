@@ -1,5 +1,5 @@
 /* What a worker tells of its lines for GET /stats: the longest ones, and not too often. */
-#include "lease_line_world.h"
+#include "lease_queue_world.h"
 
 static struct stats_resource list[STATS_TOP];
 static size_t listed;

@@ -1,5 +1,5 @@
 /* Listening sockets: TCP v4 and v6, names, shared ports, and the care for files of Unix sockets. Loopback only. */
-#include "listen.h"
+#include "server/daemon/listen.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,5 +1,5 @@
 /* The log: what a line looks like, that no value can break it, and that it never blocks. Standard error is turned to a pipe of ours. */
-#include "log.h"
+#include "server/base/log.h"
 
 #include <check.h>
 #include <fcntl.h>

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_internal.h"
-#include "master_internal.h"
-#include "scripts.h"
+#include "server/leases/lease_internal.h"
+#include "server/masters/master_internal.h"
+#include "server/scripts/scripts.h"
 
 #define HASH_KEY "app:redlockd:master"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "master_internal.h"
+#include "server/masters/master_internal.h"
 
 static struct master_reply map(enum redlock_script script, const char *bytes, redisReply **ret_raw)
 {

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "master_internal.h"
-#include "master_tls.h"
+#include "server/masters/master_internal.h"
+#include "server/masters/master_tls.h"
 
 enum { LARGE = 4 << 20, PATIENCE_MS = 10000, PIECE = 5000 };
 

@@ -1,5 +1,5 @@
 /* The metrics: that the figures of all workers come together rightly, and that Prometheus' own tool has no complaint. */
-#include "log.h"
+#include "server/base/log.h"
 #include "metrics_world.h"
 
 #include <check.h>

@@ -1,5 +1,5 @@
 /* Gauges that are made of what several workers see, what is told of reloads, and the two formats. test_metrics.c has the rest. */
-#include "clock.h"
+#include "server/base/clock.h"
 #include "metrics_world.h"
 
 #include <time.h>

@@ -1,6 +1,6 @@
 /* Addresses of listeners and masters: every form that is allowed, with all its parts, and many that are not. */
-#include "options.h"
-#include "master_tls.h"
+#include "server/config/config.h"
+#include "server/masters/master_tls.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -149,12 +149,12 @@ START_TEST(tls_is_understood)
 
 	for (size_t i = 0; i < 3; i++) {
 		bool taken = options_parse_master(urls[i], &address, &reason);
-		ck_assert(taken == master_tls_is_built());
+		ck_assert(taken == options_have_tls());
 		if (taken) {
 			ck_assert(address.tls);
 			ck_assert_str_eq(address.shown, shown[i]);
 		} else {
-			ck_assert_str_eq(reason, MASTER_TLS_MISSING);
+			ck_assert_str_eq(reason, OPTIONS_TLS_MISSING);
 		}
 	}
 	ck_assert(options_parse_master("redis://h", &address, &reason) && !address.tls);

@@ -1,6 +1,6 @@
 /* Help, manual page and the table in the docs: that every option is in them, that mandoc has no complaint, and that docs/configuration.md is
  * what --help=markdown prints today. And the sanity of the table itself. */
-#include "options_table.h"
+#include "server/config/options_table.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin.h"
+#include "api/auth/origin.h"
 
 static const struct origin_names none = {.count = 0};
 static const struct origin_names hosts = {.count = 2, .items = {"locks.internal", "[2001:db8::1]"}};

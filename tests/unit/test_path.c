@@ -1,5 +1,5 @@
 /* path.c: strict decoding, UTF-8, the rule for resources, encoding, queries. Vectors: what goes in, what must come out. */
-#include "path.h"
+#include "api/calls/path.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "peers.h"
+#include "api/auth/peers.h"
 
 enum { S = 1000000, THREADS = 4, ROUNDS = 20000 };
 

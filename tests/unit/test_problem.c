@@ -1,5 +1,5 @@
 /* problem.c: the members of a problem, the list of what is wrong with which field, answers written past the library. */
-#include "problem.h"
+#include "api/calls/problem.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "rate.h"
+#include "api/auth/rate.h"
 
 enum { S = 1000000, THREADS = 4 };
 

@@ -1,11 +1,11 @@
 /* route.c: which method on which path is which call, and the table of answers. */
-#include "route.h"
+#include "api/calls/route.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem.h"
+#include "api/calls/problem.h"
 
 static const struct {
 	const char *method, *path;

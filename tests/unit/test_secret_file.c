@@ -1,5 +1,5 @@
 /* Files that decide who may do what: read whole, or refused with a message that names the file and the rule. */
-#include "secret_file.h"
+#include "server/base/secret_file.h"
 
 #include <check.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SipHash-2-4 against the vectors of its authors: the key 00 01 … 0f, the first n bytes of 00 01 02 …. */
-#include "siphash.h"
+#include "server/base/siphash.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* What GET /stats shows, over several workers and with the time as the test says: sums, the two lists, and whom they are shown to. */
-#include "stats.h"
+#include "server/metrics/stats.h"
 
 #include <check.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* The space-saving counters, against exact counts of the same stream. */
-#include "stats_hot.h"
+#include "server/metrics/stats_hot.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The row of points behind GET /stats: differences, the ring, and percentiles from buckets. */
-#include "stats_series.h"
+#include "server/metrics/stats_series.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The growing text: what is appended is there, always terminated, and a failure sticks. */
-#include "text.h"
+#include "server/base/text.h"
 
 #include <check.h>
 #include <stdio.h>

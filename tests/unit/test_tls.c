@@ -1,5 +1,5 @@
 /* Names in client certificates, and the files of a certificate; over a connection: tests/e2e/test_tls.py and test_tls_clients.py. */
-#include "tls.h"
+#include "api/http/tls.h"
 
 #include <check.h>
 #include <gnutls/gnutls.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "server/base/log.h"
 
 #define S(literal) literal, sizeof(literal) - 1
 

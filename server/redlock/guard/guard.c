@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "guard_internal.h"
-#include "planted.h"
+#include "server/redlock/planted.h"
 
 #define GAP_US UINT64_C(5000000) /* between two heartbeats: longer, and the wait begins anew */
 

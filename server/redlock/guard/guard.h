@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "redlock.h"
+#include "server/redlock/redlock.h"
 
 enum guard_state {
 	GUARD_ABSENT,     /* no connection */

@@ -1,0 +1,15 @@
+/* What every other part stands on: version, clock, log, random numbers and tokens, files that hold secrets, hashes, growing texts. It knows nothing of locks.
+ *
+ * The one header of this folder for the others; the parts are described in their own headers. */
+#ifndef BASE_H
+#define BASE_H
+
+#include "build.h"
+#include "clock.h"
+#include "log.h"
+#include "random.h"
+#include "secret_file.h"
+#include "siphash.h"
+#include "text.h"
+
+#endif
