@@ -20,7 +20,7 @@ static bool is_for_us(const struct request *request)
 	return origin_is_local_host(headers->host, headers->host_len, allowed);
 }
 
-bool admit_page(struct request *request, const char *method)
+bool authorize_page(struct request *request, const char *method)
 {
 	const struct api_config *config = &request->connection->api->config;
 	const struct headers *headers = &request->headers;
@@ -51,7 +51,7 @@ static void refuse_rate(struct request *request, enum http_limit limit, const ch
 	request->reply.retry_after_s = retry_ms / 1000 + (retry_ms % 1000 > 0);
 }
 
-bool admit_address(struct request *request)
+bool authorize_address(struct request *request)
 {
 	const struct connection *connection = request->connection;
 	uint32_t retry_ms;
@@ -67,7 +67,7 @@ static enum access_need need_of(const struct request *request)
 	return request->force ? ACCESS_ADMIN : request->route->need;
 }
 
-bool admit_refuse(struct request *request, enum access_verdict verdict)
+bool authorize_refuse(struct request *request, enum access_verdict verdict)
 {
 	char detail[160];
 
@@ -102,7 +102,7 @@ static bool take_rate(struct request *request)
 	return false;
 }
 
-bool admit_caller(struct request *request)
+bool authorize_caller(struct request *request)
 {
 	const struct connection *connection = request->connection;
 	struct keys *keys = connection->api->keys;
@@ -113,12 +113,12 @@ bool admit_caller(struct request *request)
 	if (keys != NULL) /* the caller's key stays what it is until the request is over */
 		request->keys = keys_ref(keys);
 	access_identify(keys, &request->headers, connection_tls_peer(connection), &request->caller);
-	return admit_refuse(request, access_decide(need, &request->caller, NULL, 0)) && take_rate(request);
+	return authorize_refuse(request, access_decide(need, &request->caller, NULL, 0)) && take_rate(request);
 }
 
-bool admit_resource(struct request *request, const char *bytes, size_t len)
+bool authorize_resource(struct request *request, const char *bytes, size_t len)
 {
-	return admit_refuse(request, access_decide(need_of(request), &request->caller, bytes, len));
+	return authorize_refuse(request, access_decide(need_of(request), &request->caller, bytes, len));
 }
 
 /* What the caller's right is about, as far as it is known. */
@@ -131,7 +131,7 @@ static enum access_verdict decide_again(const struct request *request, const str
 	return access_decide(need, caller, request->has_resource ? request->lease.resource : NULL, request->lease.resource_len);
 }
 
-enum access_verdict admit_again(struct request *request)
+enum access_verdict authorize_again(struct request *request)
 {
 	struct keys *keys = request->connection->api->keys;
 	struct access_caller caller;
@@ -152,7 +152,7 @@ enum access_verdict admit_again(struct request *request)
 	return verdict;
 }
 
-void admit_limit(const struct request *request, struct body_limits *limits)
+void authorize_limit(const struct request *request, struct body_limits *limits)
 {
 	const struct key *key = request->caller.key;
 
@@ -163,7 +163,7 @@ void admit_limit(const struct request *request, struct body_limits *limits)
 		limits->default_ttl_ms = limits->max_ttl_ms;
 }
 
-bool admit_wait(struct request *request)
+bool authorize_wait(struct request *request)
 {
 	const struct key *key = request->caller.key;
 
@@ -180,16 +180,16 @@ bool admit_wait(struct request *request)
 	return true;
 }
 
-void admit_wait_end(struct request *request)
+void authorize_wait_end(struct request *request)
 {
 	if (request->counted)
 		key_wait_end(request->caller.key);
 	request->counted = false;
 }
 
-void admit_end(struct request *request)
+void authorize_end(struct request *request)
 {
-	admit_wait_end(request);
+	authorize_wait_end(request);
 	keys_unref(request->keys);
 	request->keys = NULL;
 	request->caller = (struct access_caller){0};

@@ -116,8 +116,8 @@ static json_t *master_new(const struct master_status *status)
 	for (size_t i = 0; i < status->warning_count; i++)
 		json_array_append_new(warnings, known_text(status->warnings[i]));
 	return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address), "state", master_state_name(status->state),
-			 "reason", known_text(status->reason), "bar_remaining_ms",
-			 status->has_bar ? json_integer((json_int_t)status->bar_remaining_ms) : json_null(), "rtt_us",
+			 "reason", known_text(status->reason), "quarantine_remaining_ms",
+			 status->has_quarantine ? json_integer((json_int_t)status->quarantine_remaining_ms) : json_null(), "rtt_us",
 			 status->has_rtt ? json_integer((json_int_t)status->rtt_us) : json_null(), "version", known_text(status->version), "run_id",
 			 known_text(status->run_id), "warnings", warnings);
 }

@@ -19,7 +19,7 @@
 static json_t *votes_new(const struct lease_votes *votes)
 {
 	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "needed", (int)votes->needed, "granted", (int)votes->granted, "refused",
-			 (int)votes->refused, "failed", (int)votes->failed, "barred", (int)votes->barred, "masters", (int)votes->masters);
+			 (int)votes->refused, "failed", (int)votes->failed, "quarantined", (int)votes->quarantined, "masters", (int)votes->masters);
 }
 
 /* A name that another program may have written: null where it is no text. */
@@ -95,12 +95,12 @@ static void answer_locked(struct request *request, const struct lease_answer *an
 	request->reply.retry_after_s = whole_seconds(answer->retry_after_ms);
 }
 
-/* Masters that are barred were not asked, and time alone mends that. */
+/* Masters that are quarantined were not asked, and time alone mends that. */
 static const char *detail_no_quorum(const struct request *request, const struct lease_votes *votes, bool too_late)
 {
 	if (too_late)
 		return "A majority granted the lock, but no lease could be made of it in time. It has been given back.";
-	if (votes->barred > votes->masters - votes->needed)
+	if (votes->quarantined > votes->masters - votes->needed)
 		return "Too few masters may vote. /readyz says which are missing, and for how long.";
 	if (request->lease.call == LEASE_ACQUIRE)
 		return "Too few masters answered in time. What was granted has been given back.";
@@ -182,7 +182,7 @@ static void call_done(void *arg, const struct lease_answer *answer)
 	bool forced = request->lease.call == LEASE_FORCE;
 
 	request->op = NULL;
-	admit_wait_end(request);
+	authorize_wait_end(request);
 	stats_note_answer(stats_worker(request->connection->api->config.worker), &request->lease, answer->status);
 	switch (answer->status) {
 	case LEASE_OK:
@@ -243,7 +243,7 @@ bool lock_call_read_body(struct request *request)
 		reply_invalid(request, "A forced release takes no body.", &errors);
 		return false;
 	}
-	admit_limit(request, &limits);
+	authorize_limit(request, &limits);
 	if (body_parse(request->body, request->body_len, header_token, &limits, &request->lease, &errors))
 		return true;
 	if (errors.count > 0)

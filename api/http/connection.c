@@ -75,7 +75,7 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 void connection_resume(struct connection *connection)
 {
 	MHD_resume_connection(connection->mhd);
-	connection->house->due = true;
+	connection->mhd_daemon->due = true;
 }
 
 /* By the socket's own address. */
@@ -111,8 +111,8 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, s
 	connection->api = api;
 	connection->mhd = mhd;
 	connection->fd = info->connect_fd;
-	connection->house = house_of(api, mhd); /* in the 1.0 series it overwrites what `info` points to */
-	connection->house->connections++;
+	connection->mhd_daemon = mhd_daemon_of(api, mhd); /* in the 1.0 series it overwrites what `info` points to */
+	connection->mhd_daemon->connections++;
 	connection->reach = reach_of(connection->fd);
 	connection->peer = peer;
 	connection->requests = 0;
@@ -209,7 +209,7 @@ void connection_free(struct connection *connection)
 	if (connection->linger && !api->stopping)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	list_remove(connection);
-	connection->house->connections--;
+	connection->mhd_daemon->connections--;
 	peer_leave(connection->peer, api_now_us());
 	free(connection);
 	assert(api->connections > 0);

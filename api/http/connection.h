@@ -34,7 +34,7 @@ enum connection_reach { CONNECTION_UNIX, CONNECTION_LOOPBACK, CONNECTION_NETWORK
 struct connection {
 	struct api *api;
 	struct MHD_Connection *mhd;
-	struct house *house; /* whose connection it is for libmicrohttpd */
+	struct mhd_daemon *mhd_daemon; /* whose connection it is for libmicrohttpd */
 	int fd;
 	enum connection_phase phase;
 	uint64_t deadline_us; /* of the phase; UINT64_MAX: none */

@@ -1,4 +1,4 @@
-/* Several libmicrohttpd daemons in one worker: see house.h. */
+/* Several libmicrohttpd daemons in one worker: see daemon_pool.h. */
 #include "daemon_pool.h"
 
 #include <assert.h>
@@ -14,136 +14,136 @@ enum {
 };
 
 /* NULL where it cannot be started. */
-static struct house *house_new(struct api *api, bool tls)
+static struct mhd_daemon *mhd_daemon_new(struct api *api, bool tls)
 {
-	struct houses *houses = &api->houses;
+	struct daemon_pool *daemon_pool = &api->daemon_pool;
 
-	if (houses->count == HOUSES_MAX)
+	if (daemon_pool->count == DAEMON_POOL_MAX)
 		return NULL;
-	struct house *house = &houses->list[houses->count];
-	*house = (struct house){.daemon = api_daemon_start(api, tls), .tls = tls};
-	if (house->daemon == NULL)
+	struct mhd_daemon *mhd_daemon = &daemon_pool->list[daemon_pool->count];
+	*mhd_daemon = (struct mhd_daemon){.daemon = api_daemon_start(api, tls), .tls = tls};
+	if (mhd_daemon->daemon == NULL)
 		return NULL;
-	const union MHD_DaemonInfo *info = MHD_get_daemon_info(house->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-	struct epoll_event watch = {.events = EPOLLIN, .data.ptr = house};
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(mhd_daemon->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+	struct epoll_event watch = {.events = EPOLLIN, .data.ptr = mhd_daemon};
 	assert(info != NULL);
-	if (epoll_ctl(houses->epoll_fd, EPOLL_CTL_ADD, info->epoll_fd, &watch) != 0) {
-		MHD_stop_daemon(house->daemon);
+	if (epoll_ctl(daemon_pool->epoll_fd, EPOLL_CTL_ADD, info->epoll_fd, &watch) != 0) {
+		MHD_stop_daemon(mhd_daemon->daemon);
 		return NULL;
 	}
-	houses->count++;
-	return house;
+	daemon_pool->count++;
+	return mhd_daemon;
 }
 
-bool houses_init(struct api *api, bool tls)
+bool daemon_pool_init(struct api *api, bool tls)
 {
-	api->houses.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (api->houses.epoll_fd < 0)
+	api->daemon_pool.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (api->daemon_pool.epoll_fd < 0)
 		return false;
-	if (house_new(api, false) != NULL && (!tls || house_new(api, true) != NULL))
+	if (mhd_daemon_new(api, false) != NULL && (!tls || mhd_daemon_new(api, true) != NULL))
 		return true;
 	int error = errno != 0 ? errno : ENOMEM;
-	houses_stop(api);
+	daemon_pool_stop(api);
 	errno = error;
 	return false;
 }
 
-void houses_stop(struct api *api)
+void daemon_pool_stop(struct api *api)
 {
-	struct houses *houses = &api->houses;
+	struct daemon_pool *daemon_pool = &api->daemon_pool;
 
-	while (houses->count > 0)
-		MHD_stop_daemon(houses->list[--houses->count].daemon);
-	close(houses->epoll_fd);
+	while (daemon_pool->count > 0)
+		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
+	close(daemon_pool->epoll_fd);
 }
 
-struct house *house_choose(struct api *api, bool tls)
+struct mhd_daemon *mhd_daemon_choose(struct api *api, bool tls)
 {
-	struct houses *houses = &api->houses;
-	struct house *emptiest = NULL;
+	struct daemon_pool *daemon_pool = &api->daemon_pool;
+	struct mhd_daemon *emptiest = NULL;
 
-	for (struct house *house = houses->list; house < houses->list + houses->count; house++) {
-		if (house->tls != tls)
+	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count; mhd_daemon++) {
+		if (mhd_daemon->tls != tls)
 			continue;
-		if (house->connections < HOUSE_CONNECTIONS)
-			return house;
-		if (emptiest == NULL || house->connections < emptiest->connections)
-			emptiest = house;
+		if (mhd_daemon->connections < MHD_DAEMON_CONNECTIONS)
+			return mhd_daemon;
+		if (emptiest == NULL || mhd_daemon->connections < emptiest->connections)
+			emptiest = mhd_daemon;
 	}
-	struct house *made = house_new(api, tls);
+	struct mhd_daemon *made = mhd_daemon_new(api, tls);
 	return made != NULL ? made : emptiest;
 }
 
-void houses_trim(struct api *api)
+void daemon_pool_trim(struct api *api)
 {
-	struct houses *houses = &api->houses;
+	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	size_t first_ones = api->tls != NULL ? 2 : 1;
 
-	while (houses->count > first_ones && houses->list[houses->count - 1].connections == 0)
-		MHD_stop_daemon(houses->list[--houses->count].daemon);
+	while (daemon_pool->count > first_ones && daemon_pool->list[daemon_pool->count - 1].connections == 0)
+		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
 }
 
-struct house *house_of(struct api *api, struct MHD_Connection *mhd)
+struct mhd_daemon *mhd_daemon_of(struct api *api, struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_DAEMON);
-	struct houses *houses = &api->houses;
+	struct daemon_pool *daemon_pool = &api->daemon_pool;
 
 	assert(info != NULL);
-	for (struct house *house = houses->list; house < houses->list + houses->count; house++)
-		if (house->daemon == info->daemon)
-			return house;
+	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count; mhd_daemon++)
+		if (mhd_daemon->daemon == info->daemon)
+			return mhd_daemon;
 	assert(false);
 	return NULL;
 }
 
-static bool has_more(const struct house *house)
+static bool has_more(const struct mhd_daemon *mhd_daemon)
 {
 	MHD_UNSIGNED_LONG_LONG timeout_ms = 1;
 
-	return MHD_get_timeout(house->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
+	return MHD_get_timeout(mhd_daemon->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
 }
 
-bool houses_have_more(const struct api *api)
+bool daemon_pool_have_more(const struct api *api)
 {
-	const struct houses *houses = &api->houses;
+	const struct daemon_pool *daemon_pool = &api->daemon_pool;
 	bool more = false;
 
-	for (size_t i = 0; i < houses->count && !more; i++)
-		more = houses->list[i].due || has_more(&houses->list[i]);
+	for (size_t i = 0; i < daemon_pool->count && !more; i++)
+		more = daemon_pool->list[i].due || has_more(&daemon_pool->list[i]);
 	return more;
 }
 
 /* Once is not enough: what is resumed in one round is answered in the next. */
-static void house_run(struct house *house, uint64_t now_us)
+static void mhd_daemon_run(struct mhd_daemon *mhd_daemon, uint64_t now_us)
 {
-	house->due = false;
+	mhd_daemon->due = false;
 	for (int i = 0; i < RUN_ROUNDS_MAX; i++) {
-		MHD_run(house->daemon);
-		if (!has_more(house) || (i > 0 && api_now_us() - now_us > RUN_US_MAX))
+		MHD_run(mhd_daemon->daemon);
+		if (!has_more(mhd_daemon) || (i > 0 && api_now_us() - now_us > RUN_US_MAX))
 			break;
 	}
 }
 
 /* One alone is simply run. */
-static void look_who_is_due(struct houses *houses)
+static void look_who_is_due(struct daemon_pool *daemon_pool)
 {
-	struct epoll_event ready[HOUSES_MAX];
+	struct epoll_event ready[DAEMON_POOL_MAX];
 
-	if (houses->count == 1) {
-		houses->list[0].due = true;
+	if (daemon_pool->count == 1) {
+		daemon_pool->list[0].due = true;
 		return;
 	}
-	int count = epoll_wait(houses->epoll_fd, ready, HOUSES_MAX, 0);
+	int count = epoll_wait(daemon_pool->epoll_fd, ready, DAEMON_POOL_MAX, 0);
 	for (int i = 0; i < count; i++)
-		((struct house *)ready[i].data.ptr)->due = true;
+		((struct mhd_daemon *)ready[i].data.ptr)->due = true;
 }
 
-void houses_run(struct api *api, uint64_t now_us)
+void daemon_pool_run(struct api *api, uint64_t now_us)
 {
-	struct houses *houses = &api->houses;
+	struct daemon_pool *daemon_pool = &api->daemon_pool;
 
-	look_who_is_due(houses);
-	for (size_t i = 0; i < houses->count; i++)
-		if (houses->list[i].due || has_more(&houses->list[i]))
-			house_run(&houses->list[i], now_us);
+	look_who_is_due(daemon_pool);
+	for (size_t i = 0; i < daemon_pool->count; i++)
+		if (daemon_pool->list[i].due || has_more(&daemon_pool->list[i]))
+			mhd_daemon_run(&daemon_pool->list[i], now_us);
 }

@@ -5,7 +5,7 @@
  * paths, checks of framing, deadlines and the bound on connections are ours: see headers.c, path.c, connection.c.
  *
  * There is one daemon for plain HTTP, and a second one where there is TLS: libmicrohttpd knows only one of the two in each; and more of them where there are many
- * connections (house.h). They share all that is ours.
+ * connections (daemon_pool.h). They share all that is ours.
  *
  * MHD_USE_TURBO keeps the library from shutting a socket down before it tells us of the end, so that a last word can
  * still be said; and it reads a new connection at once instead of asking epoll first. */
@@ -208,7 +208,7 @@ struct api *api_new(const struct api_config *config)
 		return NULL;
 	}
 	api->tls = config->tls != NULL ? tls_ref(config->tls) : NULL;
-	if (!houses_init(api, config->tls != NULL)) {
+	if (!daemon_pool_init(api, config->tls != NULL)) {
 		int error = errno;
 		tls_unref(api->tls);
 		gone_fini(api);
@@ -255,7 +255,7 @@ void api_set_tls(struct api *api, struct tls *tls)
 
 int api_fd(const struct api *api)
 {
-	return api->houses.epoll_fd;
+	return api->daemon_pool.epoll_fd;
 }
 
 int api_gone_fd(const struct api *api)
@@ -282,9 +282,9 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 		return;
 	}
 	api->arrivals[api->arrivals_count++] = (struct arrival){.fd = fd, .peer = peer};
-	struct house *house = house_choose(api, tls);
-	house->due = true;
-	if (MHD_add_connection(house->daemon, fd, address, address_len) == MHD_YES)
+	struct mhd_daemon *mhd_daemon = mhd_daemon_choose(api, tls);
+	mhd_daemon->due = true;
+	if (MHD_add_connection(mhd_daemon->daemon, fd, address, address_len) == MHD_YES)
 		return;
 	/* It has closed the socket. */
 	peer_leave(take_arrival(api, fd), api_now_us());
@@ -315,13 +315,13 @@ void api_run(struct api *api)
 	uint64_t now_us = api_now_us();
 
 	connection_check_deadlines(api, now_us);
-	houses_run(api, now_us);
+	daemon_pool_run(api, now_us);
 	while (api->arrivals_count > 0) /* the library could not serve them, and has closed them */
 		peer_leave(api->arrivals[--api->arrivals_count].peer, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
-	if (api->connections < HOUSE_CONNECTIONS / 2)
-		houses_trim(api);
+	if (api->connections < MHD_DAEMON_CONNECTIONS / 2)
+		daemon_pool_trim(api);
 	give_memory_back(api, now_us);
 }
 
@@ -329,7 +329,7 @@ int api_timeout_ms(const struct api *api)
 {
 	uint64_t next_us = connection_next_deadline_us(api), now_us;
 
-	if (houses_have_more(api))
+	if (daemon_pool_have_more(api))
 		return 0;
 	if (api->trim_us != 0 && api->trim_us < next_us)
 		next_us = api->trim_us;
@@ -375,9 +375,9 @@ void api_free(struct api *api)
 		tls_link_wake(connection); /* its handshake fails now */
 	do /* one call ends after a few ms even if more is ready: the last words to be written */
 		api_run(api);
-	while (houses_have_more(api) && api_now_us() < until_us);
+	while (daemon_pool_have_more(api) && api_now_us() < until_us);
 	api->stopping = true;
-	houses_stop(api);
+	daemon_pool_stop(api);
 	assert(api->connections == 0);
 	connection_sweep_lingering(api, api_now_us(), true);
 	gone_fini(api);

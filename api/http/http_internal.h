@@ -33,7 +33,7 @@ struct arrival {
 
 struct api {
 	struct api_config config;
-	struct houses houses;
+	struct daemon_pool daemon_pool;
 	struct tls *tls;               /* a reference: for new connections; NULL: there is no TLS */
 	struct http_metrics *metrics;
 	struct keys *keys; /* a reference; NULL: no access control by keys */

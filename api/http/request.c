@@ -192,11 +192,11 @@ static bool enter(struct request *request, const char *method, const char *path,
 	}
 	path_parse_query(query, request->route->params, request->params, &errors);
 	take_force(request, &errors);
-	if (!admit_caller(request) || (names_resource && !take_resource(request, rest)) || !check_route(request, &errors))
+	if (!authorize_caller(request) || (names_resource && !take_resource(request, rest)) || !check_route(request, &errors))
 		return false;
 	if (request->has_resource)
-		return admit_resource(request, request->lease.resource, request->lease.resource_len);
-	return request->route->need != ACCESS_LIST || admit_resource(request, request->params[0].value, request->params[0].len);
+		return authorize_resource(request, request->lease.resource, request->lease.resource_len);
+	return request->route->need != ACCESS_LIST || authorize_resource(request, request->params[0].value, request->params[0].len);
 }
 
 /* The whole of the headers is there. Notes an answer where they do not lead to a call. */
@@ -231,7 +231,7 @@ static void take_headers(struct request *request, const char *url, const char *m
 		request->connection->linger = true;
 	if (is_answered(request))
 		return;
-	request->admitted = admit_page(request, method) && admit_address(request) && enter(request, method, path, query);
+	request->admitted = authorize_page(request, method) && authorize_address(request) && enter(request, method, path, query);
 	assert(request->admitted != is_answered(request));
 }
 
@@ -292,7 +292,7 @@ static enum MHD_Result take_body(struct request *request, const char *data, size
 }
 
 /* The resource of an acquisition stands in its body. */
-static bool admit_body(struct request *request)
+static bool authorize_body(struct request *request)
 {
 	if (!request->route->takes_body)
 		return true;
@@ -301,13 +301,13 @@ static bool admit_body(struct request *request)
 	if (request->force) /* it was admitted with its headers */
 		return true;
 	request->has_resource = true;
-	return admit_resource(request, request->lease.resource, request->lease.resource_len) && admit_wait(request);
+	return authorize_resource(request, request->lease.resource, request->lease.resource_len) && authorize_wait(request);
 }
 
 /* The request is whole: carries out its call, unless an answer is known already. */
 static enum MHD_Result run(struct request *request)
 {
-	bool admitted = request->admitted && admit_body(request);
+	bool admitted = request->admitted && authorize_body(request);
 
 	forget_body(request);
 	if (admitted)
@@ -382,7 +382,7 @@ void request_review(struct request *request)
 
 	if (!receiving && !under_way && request->stream == NULL)
 		return; /* it has not asked for anything yet, or has its answer */
-	enum access_verdict verdict = admit_again(request);
+	enum access_verdict verdict = authorize_again(request);
 	if (verdict == ACCESS_ALLOWED)
 		return;
 	if (request->stream != NULL) {
@@ -390,7 +390,7 @@ void request_review(struct request *request)
 		return;
 	}
 	cancel(request);
-	admit_refuse(request, verdict);
+	authorize_refuse(request, verdict);
 	request->admitted = false;
 	if (under_way)
 		request_resume(request);
@@ -441,7 +441,7 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK && request->reply.close)
 		tls_link_bye(&connection->link);
 	reply_clear(&request->reply);
-	admit_end(request);
+	authorize_end(request);
 	forget_target(request);
 	forget_body(request);
 	free(request->params);

@@ -39,7 +39,7 @@ static void log_votes(const struct lease_votes *votes)
 	log_num("granted", votes->granted);
 	log_num("refused", votes->refused);
 	log_num("failed", votes->failed);
-	log_num("barred", votes->barred);
+	log_num("quarantined", votes->quarantined);
 	log_num("masters", votes->masters);
 }
 

@@ -1,7 +1,7 @@
 /* The quorum at a glance and the masters, from GET /masters. */
 
-const STATE_MARKS = { voting: "✓", barred: "!", down: "✗" };
-const stateLook = state => ({ voting: "good", barred: "warn", down: "bad" }[state] || "bad");
+const STATE_MARKS = { voting: "✓", quarantined: "!", down: "✗" };
+const stateLook = state => ({ voting: "good", quarantined: "warn", down: "bad" }[state] || "bad");
 
 const shown = { quorum: null, states: new Map() }; /* what was announced last */
 
@@ -40,16 +40,16 @@ function showSeats(masters) {
 function createMaster() {
 	const head = rowHead(), address = make("span", { class: "address" }), version = make("span", { class: "soft" });
 	const state = make("span", {}), mark = make("span", { "aria-hidden": "true" }), word = make("span", { class: "state" });
-	const reason = make("span", {}), bar = make("span", { class: "bar-left" }), warnings = make("ul", { class: "warnings" });
+	const reason = make("span", {}), quarantine = make("span", { class: "quarantine-left" }), warnings = make("ul", { class: "warnings" });
 	const spark = makeSpark(), rtt = rowCell("number", "Round trip");
 	const cells = [rowCell("", "State"), rowCell("", "Reason"), rtt, rowCell("spark-cell", "Lately")];
 	state.append(mark, " ", word);
 	head.append(address, version);
 	cells[0].append(state);
-	cells[1].append(reason, bar, warnings);
+	cells[1].append(reason, quarantine, warnings);
 	cells[3].append(spark.drawing);
 	const row = make("tr", { role: "row" }, head, ...cells);
-	row.cells_ = { address, version, state, mark, word, reason, bar, warnings, rtt, spark, reason_cell: cells[1] };
+	row.cells_ = { address, version, state, mark, word, reason, quarantine, warnings, rtt, spark, reason_cell: cells[1] };
 	return row;
 }
 
@@ -63,7 +63,7 @@ function updateMaster(row, master) {
 	say(cells.word, master.state);
 	say(cells.reason, master.reason || "");
 	say(cells.rtt, wordsForMs(master.rtt_us));
-	row.bar_ends = master.bar_remaining_ms === null ? null : performance.now() + master.bar_remaining_ms;
+	row.quarantine_ends = master.quarantine_remaining_ms === null ? null : performance.now() + master.quarantine_remaining_ms;
 	cells.warnings.hidden = master.warnings.length === 0;
 	if (cells.warnings.dataset.all !== String(master.warnings))
 		cells.warnings.replaceChildren(...master.warnings.map(warning => make("li", {}, `Warning: ${warning}`)));
@@ -73,9 +73,9 @@ function updateMaster(row, master) {
 }
 
 function tickMaster(row) {
-	const left_ms = row.bar_ends === null ? null : Math.max(0, row.bar_ends - performance.now());
-	row.cells_.bar.hidden = left_ms === null;
-	if (left_ms !== null) say(row.cells_.bar, `${wordsForSeconds(left_ms / 1000)} left`);
+	const left_ms = row.quarantine_ends === null ? null : Math.max(0, row.quarantine_ends - performance.now());
+	row.cells_.quarantine.hidden = left_ms === null;
+	if (left_ms !== null) say(row.cells_.quarantine, `${wordsForSeconds(left_ms / 1000)} left`);
 }
 
 /* ---- announcing: only what changed, in one sentence ---- */

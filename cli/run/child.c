@@ -1,7 +1,7 @@
 /* From fork() to exec(). See child.h.
  *
  * The command finds everything as redlockctl found it: signals, descriptors, folder, environment, and REDLOCK_* besides. It is
- * killed by the kernel when the keeper dies; its own children are not, they are the front's business then. */
+ * killed by the kernel when the supervisor dies; its own children are not, they are the foreground process's business then. */
 #include "child.h"
 
 #include <assert.h>
@@ -25,14 +25,14 @@ static bool child_set_environment(const struct run *run, const struct lease *lea
 }
 
 /* In the new process. Returns only where it failed, with errno. */
-static void child_become(struct run *run, const struct lease *lease, pid_t keeper)
+static void child_become(struct run *run, const struct lease *lease, pid_t supervisor)
 {
 	setpgid(0, 0);
 	if (run->terminal.eager)
 		terminal_pass(&run->terminal, run->terminal.job, getpid());
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || !child_set_environment(run, lease))
 		return;
-	if (getppid() != keeper)
+	if (getppid() != supervisor)
 		_exit(0); /* it died before the kernel knew */
 	sigaction(SIGCHLD, &run->inherited_child, NULL);
 	sigprocmask(SIG_SETMASK, &run->inherited_mask, NULL);
@@ -63,7 +63,7 @@ static void child_tell_error(int file)
 pid_t child_start(struct run *run, const struct lease *lease, int *ret_error)
 {
 	int ends[2];
-	pid_t keeper = getpid();
+	pid_t supervisor = getpid();
 
 	*ret_error = 0;
 	if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -73,7 +73,7 @@ pid_t child_start(struct run *run, const struct lease *lease, int *ret_error)
 	descriptors_seal();
 	pid_t child = fork();
 	if (child == 0) {
-		child_become(run, lease, keeper);
+		child_become(run, lease, supervisor);
 		child_tell_error(ends[1]);
 	}
 	int error = errno;

@@ -1,7 +1,7 @@
 /* The front of `run`: the process that the shell knows. See run.h.
  *
- * It passes signals on, stops when the command has stopped, and ends as the keeper says. It asks no server. If the keeper dies, or
- * lets the moment pass at which all should have been dead, the front kills everything below itself, the keeper included. */
+ * It passes signals on, stops when the command has stopped, and ends as the supervisor says. It asks no server. If the supervisor dies, or
+ * lets the moment pass at which all should have been dead, the foreground process kills everything below itself, the supervisor included. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -19,18 +19,18 @@
 #include "cli/exit_status.h"
 #include "process_tree.h"
 
-enum { FRONT_SIGNALS, FRONT_SOCKET, FRONT_TIMER, FRONT_FDS };
+enum { FOREGROUND_SIGNALS, FOREGROUND_SOCKET, FOREGROUND_TIMER, FOREGROUND_FDS };
 enum { KILL_AGAIN_MS = 10, KILL_TRIES = 500 };
 
-struct front {
+struct foreground {
 	struct run *run;
-	pid_t keeper;
-	struct pollfd fds[FRONT_FDS];
-	bool keeper_gone;
-	int keeper_status; /* of waitpid() */
+	pid_t supervisor;
+	struct pollfd fds[FOREGROUND_FDS];
+	bool supervisor_gone;
+	int supervisor_status; /* of waitpid() */
 };
 
-static bool front_set_up(struct front *front)
+static bool foreground_set_up(struct foreground *foreground)
 {
 	static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD};
 	sigset_t signals;
@@ -38,50 +38,50 @@ static bool front_set_up(struct front *front)
 	sigemptyset(&signals);
 	for (size_t i = 0; i < sizeof(passed) / sizeof(*passed); i++)
 		sigaddset(&signals, passed[i]);
-	front->fds[FRONT_SIGNALS].fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	front->fds[FRONT_TIMER].fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-	front->fds[FRONT_SOCKET].fd = front->run->socket;
-	for (int i = 0; i < FRONT_FDS; i++)
-		front->fds[i].events = POLLIN;
-	return front->fds[FRONT_SIGNALS].fd >= 0 && front->fds[FRONT_TIMER].fd >= 0;
+	foreground->fds[FOREGROUND_SIGNALS].fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	foreground->fds[FOREGROUND_TIMER].fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+	foreground->fds[FOREGROUND_SOCKET].fd = foreground->run->socket;
+	for (int i = 0; i < FOREGROUND_FDS; i++)
+		foreground->fds[i].events = POLLIN;
+	return foreground->fds[FOREGROUND_SIGNALS].fd >= 0 && foreground->fds[FOREGROUND_TIMER].fd >= 0;
 }
 
-static void front_send(struct front *front, int signal_number)
+static void foreground_send(struct foreground *foreground, int signal_number)
 {
 	unsigned char number = (unsigned char)signal_number;
-	ssize_t sent = send(front->run->socket, &number, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+	ssize_t sent = send(foreground->run->socket, &number, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 	(void)sent;
 }
 
-/* Collects the keeper, and whatever else came down to us. False: there are no children. */
-static bool front_collect(struct front *front)
+/* Collects the supervisor, and whatever else came down to us. False: there are no children. */
+static bool foreground_collect(struct foreground *foreground)
 {
 	int status;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		if (pid == front->keeper) {
-			front->keeper_gone = true;
-			front->keeper_status = status;
+		if (pid == foreground->supervisor) {
+			foreground->supervisor_gone = true;
+			foreground->supervisor_status = status;
 		}
 	return pid == 0;
 }
 
-static void front_on_signals(struct front *front)
+static void foreground_on_signals(struct foreground *foreground)
 {
 	struct signalfd_siginfo info;
 
-	while (read(front->fds[FRONT_SIGNALS].fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+	while (read(foreground->fds[FOREGROUND_SIGNALS].fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGCHLD)
-			front_collect(front);
+			foreground_collect(foreground);
 		else
-			front_send(front, (int)info.ssi_signo);
+			foreground_send(foreground, (int)info.ssi_signo);
 	}
 }
 
 /* Lets one signal do what it does by default; `to` as for kill(). */
-static void front_suffer(int signal_number, pid_t to)
+static void foreground_suffer(int signal_number, pid_t to)
 {
 	sigset_t one;
 
@@ -94,102 +94,102 @@ static void front_suffer(int signal_number, pid_t to)
 
 /* The whole job stops, as with any other program: a script around redlockctl, too, or the shell would not see a stopped job. Comes
  * back when it is continued, or at once where nobody could continue it (the kernel does not stop an orphaned group). */
-static void front_stop(struct front *front)
+static void foreground_stop(struct foreground *foreground)
 {
-	front_suffer(SIGTSTP, 0);
-	front_send(front, SIGCONT);
+	foreground_suffer(SIGTSTP, 0);
+	foreground_send(foreground, SIGCONT);
 }
 
 /* Ends by the signal that ended the command, if it was one of those that interrupt scripts; without a core of ours. Returns where it
  * is ignored. */
-static int front_end(struct front *front, int status)
+static int foreground_end(struct foreground *foreground, int status)
 {
-	int number = atomic_load(&front->run->shared->interrupt);
+	int number = atomic_load(&foreground->run->shared->interrupt);
 
 	if (number != 0 && status == STATUS_SIGNALLED + number) {
 		prctl(PR_SET_DUMPABLE, 0);
-		front_suffer(number, atomic_load(&front->run->shared->from_keyboard) ? 0 : getpid());
+		foreground_suffer(number, atomic_load(&foreground->run->shared->from_keyboard) ? 0 : getpid());
 	}
 	return status;
 }
 
-static void front_arm(struct front *front)
+static void foreground_arm(struct foreground *foreground)
 {
-	uint64_t when_us = atomic_load(&front->run->shared->dead_by_us);
+	uint64_t when_us = atomic_load(&foreground->run->shared->dead_by_us);
 	struct itimerspec when = {.it_value = {(time_t)(when_us / 1000000), (long)(when_us % 1000000 * 1000)}};
 
-	timerfd_settime(front->fds[FRONT_TIMER].fd, TFD_TIMER_ABSTIME, &when, NULL);
+	timerfd_settime(foreground->fds[FOREGROUND_TIMER].fd, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-static void front_on_socket(struct front *front)
+static void foreground_on_socket(struct foreground *foreground)
 {
 	char what;
-	ssize_t got = recv(front->run->socket, &what, 1, MSG_DONTWAIT);
+	ssize_t got = recv(foreground->run->socket, &what, 1, MSG_DONTWAIT);
 
 	if (got == 1 && what == RUN_STOP)
-		front_stop(front);
+		foreground_stop(foreground);
 	else if (got == 1 && what == RUN_GUARD)
-		front_arm(front);
+		foreground_arm(foreground);
 	else if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-		front->fds[FRONT_SOCKET].fd = -1; /* the keeper ends: SIGCHLD follows */
+		foreground->fds[FOREGROUND_SOCKET].fd = -1; /* the supervisor ends: SIGCHLD follows */
 }
 
 /* Everything below this process, until nothing is left. False: something lives on. */
-static bool front_kill_all(struct front *front)
+static bool foreground_kill_all(struct foreground *foreground)
 {
 	bool left = true;
 
 	for (int tries = 0; left && tries < KILL_TRIES; tries++) {
 		tree_signal(getpid(), 0, SIGKILL);
-		left = front_collect(front);
+		left = foreground_collect(foreground);
 		if (left)
 			poll(NULL, 0, KILL_AGAIN_MS);
 	}
-	pid_t group = atomic_load(&front->run->shared->group);
+	pid_t group = atomic_load(&foreground->run->shared->group);
 	if (group != 0)
-		terminal_pass(&front->run->terminal, group, front->run->terminal.job);
+		terminal_pass(&foreground->run->terminal, group, foreground->run->terminal.job);
 	return !left;
 }
 
-static bool front_must_step_in(const struct front *front)
+static bool foreground_must_step_in(const struct foreground *foreground)
 {
-	uint64_t dead_by_us = atomic_load(&front->run->shared->dead_by_us);
+	uint64_t dead_by_us = atomic_load(&foreground->run->shared->dead_by_us);
 	return dead_by_us != 0 && clock_now_us() >= dead_by_us;
 }
 
-static int front_step_in(struct front *front, const char *why)
+static int foreground_step_in(struct foreground *foreground, const char *why)
 {
-	bool ran = atomic_load(&front->run->shared->dead_by_us) != 0;
-	struct report report = {.json = front->run->options->json, .name = front->run->options->name};
+	bool ran = atomic_load(&foreground->run->shared->dead_by_us) != 0;
+	struct report report = {.json = foreground->run->options->json, .name = foreground->run->options->name};
 
-	bool ended = front_kill_all(front);
+	bool ended = foreground_kill_all(foreground);
 	if (ran)
-		report_event(&report, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "keeper"), "%s: %s, and the lock runs out by itself", why,
+		report_event(&report, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "supervisor"), "%s: %s, and the lock runs out by itself", why,
 			     ended ? "the command was killed" : "processes of the command still run and cannot be killed");
 	else
 		report_event(&report, REPORT_NOTE, "failed", NULL, "%s", why);
 	return ran ? STATUS_LOST : STATUS_SYSTEM;
 }
 
-int front_run(struct run *run, pid_t keeper)
+int foreground_run(struct run *run, pid_t supervisor)
 {
-	struct front front = {.run = run, .keeper = keeper};
+	struct foreground foreground = {.run = run, .supervisor = supervisor};
 
-	if (!front_set_up(&front))
-		return front_step_in(&front, "no descriptors are left");
+	if (!foreground_set_up(&foreground))
+		return foreground_step_in(&foreground, "no descriptors are left");
 	descriptors_let_go();
-	while (!front.keeper_gone) {
-		poll(front.fds, FRONT_FDS, -1);
-		front_on_signals(&front);
-		if (front.fds[FRONT_SOCKET].revents != 0)
-			front_on_socket(&front);
-		if (front.fds[FRONT_TIMER].revents == 0)
+	while (!foreground.supervisor_gone) {
+		poll(foreground.fds, FOREGROUND_FDS, -1);
+		foreground_on_signals(&foreground);
+		if (foreground.fds[FOREGROUND_SOCKET].revents != 0)
+			foreground_on_socket(&foreground);
+		if (foreground.fds[FOREGROUND_TIMER].revents == 0)
 			continue;
-		if (!front.keeper_gone && front_must_step_in(&front))
-			return front_step_in(&front, "the keeper of the lock hung");
-		front_arm(&front);
+		if (!foreground.supervisor_gone && foreground_must_step_in(&foreground))
+			return foreground_step_in(&foreground, "the supervisor of the lock hung");
+		foreground_arm(&foreground);
 	}
-	if (!WIFEXITED(front.keeper_status))
-		return front_step_in(&front, "the keeper of the lock was killed");
-	return front_end(&front, WEXITSTATUS(front.keeper_status));
+	if (!WIFEXITED(foreground.supervisor_status))
+		return foreground_step_in(&foreground, "the supervisor of the lock was killed");
+	return foreground_end(&foreground, WEXITSTATUS(foreground.supervisor_status));
 }

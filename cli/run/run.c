@@ -1,6 +1,6 @@
-/* Setting up for `run`: signals, the shared page, the socket, the keeper. See run.h.
+/* Setting up for `run`: signals, the shared page, the socket, the supervisor. See run.h.
  *
- * All signals are blocked in front and keeper and taken from descriptors, so that nothing is interrupted; how the command finds
+ * All signals are blocked in foreground process and supervisor and taken from descriptors, so that nothing is interrupted; how the command finds
  * signals (blocked, ignored) is as redlockctl itself found them. */
 #include "run.h"
 
@@ -54,20 +54,20 @@ static const char *run_owner(char owner[OPTIONS_OWNER_MAX + 1])
 
 static int run_both(struct run *run, int sockets[2])
 {
-	pid_t keeper = fork();
+	pid_t supervisor = fork();
 
-	if (keeper < 0)
+	if (supervisor < 0)
 		return run_fail("fork");
-	run->socket = sockets[keeper == 0];
-	close(sockets[keeper != 0]);
-	return keeper == 0 ? keeper_run(run) : front_run(run, keeper);
+	run->socket = sockets[supervisor == 0];
+	close(sockets[supervisor != 0]);
+	return supervisor == 0 ? supervisor_run(run) : foreground_run(run, supervisor);
 }
 
 int run_command(const struct options *options)
 {
 	char owner[OPTIONS_OWNER_MAX + 1];
 	struct options with_owner = *options;
-	struct run run = {.options = &with_owner, .shared = run_share(), .front = getpid()};
+	struct run run = {.options = &with_owner, .shared = run_share(), .foreground = getpid()};
 	int sockets[2];
 
 	if (run.shared == NULL)
@@ -77,7 +77,7 @@ int run_command(const struct options *options)
 	descriptors_note();
 	run_take_signals(&run);
 	terminal_open(&run.terminal);
-	/* What the command leaves behind becomes a child of the keeper, or of the front where the keeper is gone. */
+	/* What the command leaves behind becomes a child of the supervisor, or of the foreground process where the supervisor is gone. */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
 		return run_fail("prctl");
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)

@@ -1,10 +1,10 @@
 /* The command `run`: a command under a lock. Three processes, each with one thread:
  *
  *   front    the process that was started. The shell sees it: it takes the signals, stops and ends as the command does
- *   keeper   gets the lease, starts the command, extends, ends the command in time, releases. In a group of its own
- *   command  in a group of its own; with the terminal, where the front had it
+ *   supervisor   gets the lease, starts the command, extends, ends the command in time, releases. In a group of its own
+ *   command  in a group of its own; with the terminal, where the foreground process had it
  *
- * Why a front and a keeper: with Ctrl-Z the shell wants to see its job stopped, while the lease must be extended all the same; and
+ * Why a front and a supervisor: with Ctrl-Z the shell wants to see its job stopped, while the lease must be extended all the same; and
  * if one of the two is killed or stopped for good, the other one ends the command before the lease is over. */
 #ifndef CLI_RUN_H
 #define CLI_RUN_H
@@ -17,15 +17,15 @@
 #include "cli/arguments.h"
 #include "terminal.h"
 
-/* What front and keeper share: a page that both can see. Written by the keeper alone. */
+/* What foreground process and supervisor share: a page that both can see. Written by the supervisor alone. */
 struct run_shared {
-	_Atomic uint64_t dead_by_us; /* by then the front kills whatever is left, if the keeper did not; 0: nothing runs */
+	_Atomic uint64_t dead_by_us; /* by then the foreground process kills whatever is left, if the supervisor did not; 0: nothing runs */
 	_Atomic pid_t group;         /* of the command */
-	_Atomic int interrupt;       /* SIGINT or SIGQUIT, if one of them was the end of it: the front is to end by it as well */
+	_Atomic int interrupt;       /* SIGINT or SIGQUIT, if one of them was the end of it: the foreground process is to end by it as well */
 	_Atomic bool from_keyboard;  /* ... and the command alone got it, because it had the terminal */
 };
 
-/* What the keeper tells the front over their socket; the front sends numbers of signals. */
+/* What the supervisor tells the foreground process over their socket; the foreground process sends numbers of signals. */
 enum {
 	RUN_STOP = 'S', /* stop, as the command did */
 	RUN_GUARD = 'G' /* the command runs: look at dead_by_us from now on */
@@ -36,7 +36,7 @@ struct run {
 	struct run_shared *shared;
 	struct terminal terminal;
 	int socket;                       /* to the other one */
-	pid_t front;
+	pid_t foreground;
 	sigset_t inherited_mask;          /* the command gets it back */
 	struct sigaction inherited_child; /* what SIGCHLD was */
 };
@@ -44,7 +44,7 @@ struct run {
 /* Returns the exit status. */
 int run_command(const struct options *options);
 
-int front_run(struct run *run, pid_t keeper);
-int keeper_run(struct run *run);
+int foreground_run(struct run *run, pid_t supervisor);
+int supervisor_run(struct run *run);
 
 #endif

@@ -1,6 +1,6 @@
-/* The keeper of `run`: what its two halves share. keeper.c is the loop and the lease, keeper_command.c the command. */
-#ifndef CLI_KEEPER_H
-#define CLI_KEEPER_H
+/* The supervisor of `run`: what its two halves share. supervisor.c is the loop and the lease, supervisor_command.c the command. */
+#ifndef CLI_SUPERVISOR_H
+#define CLI_SUPERVISOR_H
 
 #include "cli/http/acquire.h"
 #include "cli/http/answer.h"
@@ -9,14 +9,14 @@
 #include "cli/report.h"
 #include "run.h"
 
-enum { KEEPER_FRONT, KEEPER_SIGNALS, KEEPER_FDS };
+enum { SUPERVISOR_FOREGROUND, SUPERVISOR_SIGNALS, SUPERVISOR_FDS };
 
-struct keeper {
+struct supervisor {
 	struct run *run;
 	const struct options *options;
 	struct report report;
 	struct http http;
-	struct curl_waitfd fds[KEEPER_FDS]; /* the front's socket, SIGCHLD */
+	struct curl_waitfd fds[SUPERVISOR_FDS]; /* the foreground process's socket, SIGCHLD */
 	struct lease lease;
 	uint64_t waited_ms;              /* for it, or in vain */
 	struct renewal renewal;
@@ -27,31 +27,31 @@ struct keeper {
 
 	bool held;            /* waiting: asks nobody, because the job is stopped */
 	int told_signal;      /* waiting: end with it; releasing: do not wait any longer */
-	bool front_gone;
+	bool foreground_gone;
 
 	pid_t child;
 	bool child_ended, alone; /* the command; all that it started as well */
 	int child_status;        /* as a shell would say it */
-	bool mirrored;           /* the front was told to stop */
+	bool mirrored;           /* the foreground process was told to stop */
 	bool wants_terminal;     /* it had it, or asked for it */
 	uint64_t left_behind_us; /* when those that it left behind are told to end; 0: not yet known */
 	uint64_t killing_us;     /* since when it is tried to kill them; 0: not yet */
 };
 
-/* Messages of the front while a lease is waited for. */
-enum acquire_tell keeper_told(void *context);
+/* Messages of the foreground process while a lease is waited for. */
+enum acquire_tell supervisor_told(void *context);
 
 /* Starts the command. False: it cannot be run, and why was said; *ret_status is the exit status for it. */
-bool keeper_start(struct keeper *keeper, int *ret_status) __attribute__((warn_unused_result));
+bool supervisor_start(struct supervisor *supervisor, int *ret_status) __attribute__((warn_unused_result));
 
 /* What lies on the two descriptors while the command runs. */
-void keeper_on_front(struct keeper *keeper);
-void keeper_on_children(struct keeper *keeper);
+void supervisor_on_foreground(struct supervisor *supervisor);
+void supervisor_on_children(struct supervisor *supervisor);
 
-/* The front stopped as the command did, and goes on. */
-void keeper_continue_front(const struct keeper *keeper);
+/* The foreground process stopped as the command did, and goes on. */
+void supervisor_continue_foreground(const struct supervisor *supervisor);
 
 /* To the command and all that it started. */
-void keeper_signal_all(struct keeper *keeper, int signal_number);
+void supervisor_signal_all(struct supervisor *supervisor, int signal_number);
 
 #endif

@@ -1,7 +1,7 @@
-/* The keeper's side towards the command and the front: start, signals, stops, ends. See run.h and keeper.h.
+/* The supervisor's side towards the command and the foreground process: start, signals, stops, ends. See run.h and supervisor.h.
  *
- * Ctrl-Z: the command stops; the keeper sees it, gives the terminal back to the job and tells the front to stop; the shell sees that.
- * On fg or bg the shell continues the front, that says so here, and the command is continued, with the terminal if the job has it.
+ * Ctrl-Z: the command stops; the supervisor sees it, gives the terminal back to the job and tells the foreground process to stop; the shell sees that.
+ * On fg or bg the shell continues the foreground process, that says so here, and the command is continued, with the terminal if the job has it.
  * The lease is extended all the while. */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,26 +16,26 @@
 #include "cli/exit_status.h"
 #include "process_tree.h"
 
-/* ---- the front ---- */
+/* ---- the foreground process ---- */
 
-static void keeper_tell_front(struct keeper *keeper, char what)
+static void supervisor_tell_foreground(struct supervisor *supervisor, char what)
 {
-	ssize_t sent = send(keeper->run->socket, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+	ssize_t sent = send(supervisor->run->socket, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	(void)sent;
 }
 
 /* The next message: the number of a signal, 0 where there is none. */
-static int keeper_read_front(struct keeper *keeper)
+static int supervisor_read_foreground(struct supervisor *supervisor)
 {
 	unsigned char number = 0;
-	ssize_t got = recv(keeper->run->socket, &number, 1, MSG_DONTWAIT);
+	ssize_t got = recv(supervisor->run->socket, &number, 1, MSG_DONTWAIT);
 
 	if (got == 1)
 		return number;
 	if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-		keeper->front_gone = true;
-		keeper->fds[KEEPER_FRONT].events = 0; /* an end of file is there for ever */
-		keeper->fds[KEEPER_FRONT].fd = keeper->fds[KEEPER_SIGNALS].fd;
+		supervisor->foreground_gone = true;
+		supervisor->fds[SUPERVISOR_FOREGROUND].events = 0; /* an end of file is there for ever */
+		supervisor->fds[SUPERVISOR_FOREGROUND].fd = supervisor->fds[SUPERVISOR_SIGNALS].fd;
 	}
 	return 0;
 }
@@ -51,157 +51,157 @@ static bool ends_the_wait(int number)
 }
 
 /* Shells stop a script only when its program ended by the signal, and not when it says so with its exit status. */
-static void keeper_note_interrupt(struct keeper *keeper, int number, bool from_keyboard)
+static void supervisor_note_interrupt(struct supervisor *supervisor, int number, bool from_keyboard)
 {
 	if (number != SIGINT && number != SIGQUIT)
 		return;
-	atomic_store(&keeper->run->shared->from_keyboard, from_keyboard);
-	atomic_store(&keeper->run->shared->interrupt, number);
+	atomic_store(&supervisor->run->shared->from_keyboard, from_keyboard);
+	atomic_store(&supervisor->run->shared->interrupt, number);
 }
 
-static void keeper_note_end(struct keeper *keeper, int number)
+static void supervisor_note_end(struct supervisor *supervisor, int number)
 {
-	keeper->told_signal = number;
-	if (keeper->child == 0)
-		keeper_note_interrupt(keeper, number, false);
+	supervisor->told_signal = number;
+	if (supervisor->child == 0)
+		supervisor_note_interrupt(supervisor, number, false);
 }
 
-enum acquire_tell keeper_told(void *context)
+enum acquire_tell supervisor_told(void *context)
 {
-	struct keeper *keeper = context;
+	struct supervisor *supervisor = context;
 
-	for (int number; (number = keeper_read_front(keeper)) != 0;) {
+	for (int number; (number = supervisor_read_foreground(supervisor)) != 0;) {
 		if (ends_the_wait(number))
-			keeper_note_end(keeper, number);
+			supervisor_note_end(supervisor, number);
 		if (number == SIGTSTP) {
-			keeper->held = true;
-			keeper_tell_front(keeper, RUN_STOP);
+			supervisor->held = true;
+			supervisor_tell_foreground(supervisor, RUN_STOP);
 		}
 		if (number == SIGCONT)
-			keeper->held = false;
+			supervisor->held = false;
 	}
-	if (keeper->told_signal != 0 || keeper->front_gone)
+	if (supervisor->told_signal != 0 || supervisor->foreground_gone)
 		return ACQUIRE_STOP;
-	return keeper->held ? ACQUIRE_HOLD : ACQUIRE_GO_ON;
+	return supervisor->held ? ACQUIRE_HOLD : ACQUIRE_GO_ON;
 }
 
 /* ---- the command ---- */
 
-static int keeper_cannot_start(struct keeper *keeper, int error)
+static int supervisor_cannot_start(struct supervisor *supervisor, int error)
 {
-	const char *command = keeper->options->argv[0];
+	const char *command = supervisor->options->argv[0];
 	json_t *fields = json_pack("{s:s*}", "command", command);
 
-	report_event(&keeper->report, REPORT_NOTE, "not-run", fields, "%s: %s", command, strerror(error));
+	report_event(&supervisor->report, REPORT_NOTE, "not-run", fields, "%s: %s", command, strerror(error));
 	if (error == EAGAIN || error == ENOMEM)
 		return STATUS_SYSTEM;
 	return error == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
 }
 
-bool keeper_start(struct keeper *keeper, int *ret_status)
+bool supervisor_start(struct supervisor *supervisor, int *ret_status)
 {
 	int error;
 
-	keeper->child = child_start(keeper->run, &keeper->lease, &error);
-	if (keeper->child < 0) {
-		*ret_status = keeper_cannot_start(keeper, error);
+	supervisor->child = child_start(supervisor->run, &supervisor->lease, &error);
+	if (supervisor->child < 0) {
+		*ret_status = supervisor_cannot_start(supervisor, error);
 		return false;
 	}
-	keeper->wants_terminal = keeper->run->terminal.eager;
-	atomic_store(&keeper->run->shared->group, keeper->child);
-	keeper_tell_front(keeper, RUN_GUARD);
+	supervisor->wants_terminal = supervisor->run->terminal.eager;
+	atomic_store(&supervisor->run->shared->group, supervisor->child);
+	supervisor_tell_foreground(supervisor, RUN_GUARD);
 	return true;
 }
 
-void keeper_signal_all(struct keeper *keeper, int signal_number)
+void supervisor_signal_all(struct supervisor *supervisor, int signal_number)
 {
-	if (!keeper->child_ended)
-		kill(-keeper->child, signal_number);
-	tree_signal(getpid(), keeper->child_ended ? 0 : keeper->child, signal_number);
+	if (!supervisor->child_ended)
+		kill(-supervisor->child, signal_number);
+	tree_signal(getpid(), supervisor->child_ended ? 0 : supervisor->child, signal_number);
 }
 
-static void keeper_continue(struct keeper *keeper)
+static void supervisor_continue(struct supervisor *supervisor)
 {
-	keeper->mirrored = false;
-	if (keeper->child_ended)
+	supervisor->mirrored = false;
+	if (supervisor->child_ended)
 		return;
-	if (keeper->wants_terminal)
-		terminal_pass(&keeper->run->terminal, keeper->run->terminal.job, keeper->child);
-	kill(-keeper->child, SIGCONT);
+	if (supervisor->wants_terminal)
+		terminal_pass(&supervisor->run->terminal, supervisor->run->terminal.job, supervisor->child);
+	kill(-supervisor->child, SIGCONT);
 }
 
 /* What a terminal would send goes to the group, as a terminal does it; SIGTERM, too, or a shell would wait for the program that it
  * has started. SIGUSR1 and SIGUSR2 mean something to the command alone: they would end what does not know them. */
-static void keeper_pass_on(struct keeper *keeper, int number)
+static void supervisor_pass_on(struct supervisor *supervisor, int number)
 {
 	if (number == SIGCONT)
-		keeper_continue(keeper);
-	else if (keeper->child_ended)
+		supervisor_continue(supervisor);
+	else if (supervisor->child_ended)
 		tree_signal(getpid(), 0, number);
 	else
-		kill(number == SIGUSR1 || number == SIGUSR2 ? keeper->child : -keeper->child, number);
+		kill(number == SIGUSR1 || number == SIGUSR2 ? supervisor->child : -supervisor->child, number);
 }
 
-void keeper_on_front(struct keeper *keeper)
+void supervisor_on_foreground(struct supervisor *supervisor)
 {
-	for (int number; (number = keeper_read_front(keeper)) != 0;) {
+	for (int number; (number = supervisor_read_foreground(supervisor)) != 0;) {
 		if (ends_the_wait(number))
-			keeper->told_signal = number;
-		keeper_pass_on(keeper, number);
+			supervisor->told_signal = number;
+		supervisor_pass_on(supervisor, number);
 	}
 }
 
 /* ---- what became of it ---- */
 
-static void keeper_on_stop(struct keeper *keeper, int number)
+static void supervisor_on_stop(struct supervisor *supervisor, int number)
 {
-	const struct terminal *terminal = &keeper->run->terminal;
+	const struct terminal *terminal = &supervisor->run->terminal;
 	bool asks = number == SIGTTIN || number == SIGTTOU;
 
 	if (terminal->file < 0 || (number != SIGTSTP && !asks))
 		return; /* no shell that would want to know */
 	if (asks)
-		keeper->wants_terminal = true;
+		supervisor->wants_terminal = true;
 	if (asks && terminal_belongs_to(terminal, terminal->job)) {
-		keeper_continue(keeper);
+		supervisor_continue(supervisor);
 		return;
 	}
-	terminal_pass(terminal, keeper->child, terminal->job);
-	keeper->mirrored = true;
-	keeper_tell_front(keeper, RUN_STOP);
+	terminal_pass(terminal, supervisor->child, terminal->job);
+	supervisor->mirrored = true;
+	supervisor_tell_foreground(supervisor, RUN_STOP);
 }
 
-static void keeper_on_end(struct keeper *keeper, const siginfo_t *info)
+static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *info)
 {
-	const struct terminal *terminal = &keeper->run->terminal;
+	const struct terminal *terminal = &supervisor->run->terminal;
 
 	if (info->si_code != CLD_EXITED)
-		keeper_note_interrupt(keeper, info->si_status, terminal_belongs_to(terminal, keeper->child));
-	terminal_pass(terminal, keeper->child, terminal->job);
-	keeper->child_ended = true;
-	keeper->child_status = info->si_code == CLD_EXITED ? info->si_status : STATUS_SIGNALLED + info->si_status;
-	report_event(&keeper->report, REPORT_DETAIL, "ended", json_pack("{s:i}", "status", keeper->child_status), "the command ended with status %d",
-		     keeper->child_status);
+		supervisor_note_interrupt(supervisor, info->si_status, terminal_belongs_to(terminal, supervisor->child));
+	terminal_pass(terminal, supervisor->child, terminal->job);
+	supervisor->child_ended = true;
+	supervisor->child_status = info->si_code == CLD_EXITED ? info->si_status : STATUS_SIGNALLED + info->si_status;
+	report_event(&supervisor->report, REPORT_DETAIL, "ended", json_pack("{s:i}", "status", supervisor->child_status), "the command ended with status %d",
+		     supervisor->child_status);
 }
 
-/* Nobody else: if the front was killed, the parent is whoever took the keeper over. */
-void keeper_continue_front(const struct keeper *keeper)
+/* Nobody else: if the foreground process was killed, the parent is whoever took the supervisor over. */
+void supervisor_continue_foreground(const struct supervisor *supervisor)
 {
-	if (getppid() == keeper->run->front)
-		kill(keeper->run->front, SIGCONT);
+	if (getppid() == supervisor->run->foreground)
+		kill(supervisor->run->foreground, SIGCONT);
 }
 
-static void keeper_on_child(struct keeper *keeper, const siginfo_t *info)
+static void supervisor_on_child(struct supervisor *supervisor, const siginfo_t *info)
 {
 	if (info->si_code == CLD_STOPPED)
-		keeper_on_stop(keeper, info->si_status);
-	else if (info->si_code == CLD_CONTINUED && keeper->mirrored)
-		keeper_continue_front(keeper); /* somebody else continued it */
+		supervisor_on_stop(supervisor, info->si_status);
+	else if (info->si_code == CLD_CONTINUED && supervisor->mirrored)
+		supervisor_continue_foreground(supervisor); /* somebody else continued it */
 	else if (info->si_code != CLD_CONTINUED)
-		keeper_on_end(keeper, info);
+		supervisor_on_end(supervisor, info);
 }
 
-void keeper_on_children(struct keeper *keeper)
+void supervisor_on_children(struct supervisor *supervisor)
 {
 	siginfo_t info;
 
@@ -211,10 +211,10 @@ void keeper_on_children(struct keeper *keeper)
 		if (failed && errno == EINTR)
 			continue;
 		if (failed)
-			keeper->alone = true; /* ECHILD: nothing is left, also nothing that became ours */
+			supervisor->alone = true; /* ECHILD: nothing is left, also nothing that became ours */
 		if (failed || info.si_pid == 0)
 			return;
-		if (info.si_pid == keeper->child)
-			keeper_on_child(keeper, &info);
+		if (info.si_pid == supervisor->child)
+			supervisor_on_child(supervisor, &info);
 	}
 }

@@ -7,7 +7,7 @@
 
 struct terminal {
 	int file;   /* the controlling terminal; -1: there is none */
-	pid_t job;  /* the group that the shell knows: the front's */
+	pid_t job;  /* the group that the shell knows: the foreground process's */
 	bool eager; /* the command gets the terminal from the start, and not only when it asks for it */
 };
 

@@ -62,7 +62,7 @@ public class Lock {
 		final long ttl, margin, fence;
 		final String path, token;
 		final CountDownLatch lost = new CountDownLatch(1), ended = new CountDownLatch(1);
-		final Thread keeper = new Thread(this::keep);
+		final Thread supervisor = new Thread(this::keep);
 		volatile long stopAt;
 		volatile String why = "it could not be renewed in time";
 
@@ -91,8 +91,8 @@ public class Lock {
 				Thread.sleep(Math.min(left, answer.pause));
 			}
 			System.out.println("acquired fence=" + fence);
-			keeper.setDaemon(true);
-			keeper.start();
+			supervisor.setDaemon(true);
+			supervisor.start();
 		}
 
 		private void keep() {
@@ -116,7 +116,7 @@ public class Lock {
 			}
 		}
 
-		/** Looks at the clock itself: a keeper that hangs in a request must not keep the work going. */
+		/** Looks at the clock itself: a supervisor that hangs in a request must not keep the work going. */
 		void check() throws Failure {
 			if (lost.getCount() == 0 || clock() >= stopAt) throw new Failure(79, "lease lost: " + why);
 		}
@@ -132,7 +132,7 @@ public class Lock {
 
 		void release() throws InterruptedException {
 			ended.countDown();
-			keeper.join(); // a renewal that comes after the release would look like a loss
+			supervisor.join(); // a renewal that comes after the release would look like a loss
 			var answer = call("DELETE", path, "{\"token\":\"%s\"}".formatted(token), 2000);
 			System.out.println(answer.status == 204 ? "released" : "not released: " + answer.detail());
 		}

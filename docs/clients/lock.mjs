@@ -47,7 +47,7 @@ class Lease {
 				Object.assign(this, { path: `/locks/${encodeURIComponent(resource)}`, token: answer.token, fence: answer.fence, ttl, margin: ttl / 5 });
 				console.log(`acquired fence=${this.fence}`);
 				this.#until(sent + answer.validity_ms + 0.99 * (answer.waited_ms ?? 0));
-				this.keeper = this.#keep();
+				this.supervisor = this.#keep();
 				return;
 			}
 			if (![0, 409, 429, 503].includes(status)) throw new Failure([401, 403].includes(status) ? 77 : 64, answer.detail);
@@ -99,7 +99,7 @@ class Lease {
 
 	async release() {
 		this.#ended.abort();
-		await this.keeper; // a renewal that comes after the release would look like a loss
+		await this.supervisor; // a renewal that comes after the release would look like a loss
 		clearTimeout(this.alarm);
 		const { status, answer } = await call("DELETE", this.path, { token: this.token }, 2000);
 		console.log(status === 204 ? "released" : `not released: ${answer.detail}`);

@@ -59,8 +59,8 @@ class Lease:
         self.ttl_ms, self.ttl, self.margin = ttl_ms, ttl_ms / 1000, ttl_ms / 5000
         self.why, self.lost, self.ended = "", threading.Event(), threading.Event()
         self.acquire(resource, time.monotonic() + wait_ms / 1000)
-        self.keeper = threading.Thread(target=self.keep, daemon=True)
-        self.keeper.start()
+        self.supervisor = threading.Thread(target=self.keep, daemon=True)
+        self.supervisor.start()
 
     def acquire(self, resource, until):
         while True:
@@ -96,7 +96,7 @@ class Lease:
             pause = self.ttl / (3 if status == 200 else 10)  # no answer, 429, 503: the old end holds, ask again soon
 
     def check(self):
-        """Looks at the clock itself: a keeper that hangs in a request must not keep the work going."""
+        """Looks at the clock itself: a supervisor that hangs in a request must not keep the work going."""
         if self.lost.is_set() or time.monotonic() >= self.stop_at:
             raise Failure(79, "lease lost: " + (self.why or "it could not be renewed in time"))
 
@@ -110,7 +110,7 @@ class Lease:
 
     def release(self):
         self.ended.set()
-        self.keeper.join()  # a renewal that comes after the release would look like a loss
+        self.supervisor.join()  # a renewal that comes after the release would look like a loss
         status, _, answer = call("DELETE", self.path, {"token": self.token}, 2)
         print("released" if status == 204 else "not released: " + answer["detail"], flush=True)
 

@@ -73,8 +73,8 @@ const struct options_entry options_table[OPTIONS_COUNT] = {
 	 "Keeps a master that may have forgotten locks from voting until the longest lease has run out. Off is for tests alone: then a "
 	 "restarted master can give away a lock that somebody holds."},
 	{"bootstrap", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(bootstrap), 0, 0, "false", NULL, options_truths,
-	 "Says that masters none of which has a certificate are new, so that there is nothing to wait for. Without it redlockd cannot tell them from "
-	 "masters that lost everything, and waits out the longest lease. Where a master has a certificate it does nothing. A minority of "
+	 "Says that masters none of which has an epoch are new, so that there is nothing to wait for. Without it redlockd cannot tell them from "
+	 "masters that lost everything, and waits out the longest lease. Where a master has an epoch it does nothing. A minority of "
 	 "masters that answer but cannot be used (wrong password, replica) is left out; one that does not answer is waited for. --dev implies it."},
 	{"allow-replicas", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(allow_replicas), 0, 0, "false", NULL, options_truths,
 	 "Lets masters vote that have replicas. A replica that takes over has not seen the last locks, so see that none ever does."},

@@ -193,7 +193,7 @@ static bool check_digests(struct worker *worker)
 		return true;
 	log_begin(LOG_ERROR, "other-digest");
 	log_text("master", worker->options->masters[which].shown);
-	log_text("message", "--masters: this master is certified for another number of masters, or by another version; all replicas must agree. "
+	log_text("message", "--masters: this master is with the epoch of another number of masters, or by another version; all replicas must agree. "
 		 "How to change the number: docs/safety.md");
 	log_end();
 	return false;

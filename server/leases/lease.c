@@ -80,12 +80,12 @@ static void note_unsent(struct lease_op *op, uint8_t master, const struct redloc
 		.attempt = out->attempt,
 		.round = out->round,
 		.script = (uint8_t)out->script,
-		.vote = sent == MASTER_REFUSED ? REDLOCK_VOTE_BARRED : REDLOCK_VOTE_UNSENT,
+		.vote = sent == MASTER_REFUSED ? REDLOCK_VOTE_QUARANTINED : REDLOCK_VOTE_UNSENT,
 	};
 }
 
 /* A release that cannot be sent now, for a key or a place that may be there: it is sent when the master is back. */
-static bool is_owed(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
+static bool is_pending(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
 {
 	bool may_be_there = op->request.call == LEASE_RELEASE || redlock_has(op->reached, master) ||
 			    (out->place == REDLOCK_PLACE_LEAVE && redlock_has(op->core.joined, master));
@@ -123,8 +123,8 @@ static enum master_sent send_to(struct lease_op *op, const struct redlock_output
 	}
 	if (ref)
 		ref_recycle(leases, ref);
-	if (is_owed(op, master, out))
-		masters_owe_release(leases->masters, master, command, len);
+	if (is_pending(op, master, out))
+		masters_pend_release(leases->masters, master, command, len);
 	return sent;
 }
 
@@ -289,7 +289,7 @@ static bool send_again(struct lease_ref *ref)
 }
 
 /* The connection went away with a release under way, or it could not be sent again: it is owed. A place that is to be kept is taken again by the next attempt. */
-static void owe_lost_release(const struct lease_ref *ref)
+static void pend_lost_release(const struct lease_ref *ref)
 {
 	struct leases *leases = ref->op->leases;
 	char command[LEASE_COMMAND_MAX];
@@ -297,7 +297,7 @@ static void owe_lost_release(const struct lease_ref *ref)
 	if (what.place == REDLOCK_PLACE_KEEP)
 		what.place = REDLOCK_PLACE_NONE;
 	size_t len = command_write(ref->op, &what, false, command, sizeof command);
-	masters_owe_release(leases->masters, ref->master, command, len);
+	masters_pend_release(leases->masters, ref->master, command, len);
 }
 
 static void note_sight(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply, struct redlock_event *event)
@@ -334,7 +334,7 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	if (reply->no_script && send_again(ref))
 		return;
 	if ((reply->lost || reply->no_script) && ref->script == REDLOCK_SCRIPT_RELEASE)
-		owe_lost_release(ref);
+		pend_lost_release(ref);
 	struct redlock_event event = {
 		.kind = REDLOCK_REPLY,
 		.now_us = clock_now_us(),

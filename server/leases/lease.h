@@ -51,7 +51,7 @@ enum lease_status {
 };
 
 struct lease_votes {
-	uint8_t needed, granted, refused, failed, barred, masters;
+	uint8_t needed, granted, refused, failed, quarantined, masters;
 };
 
 /* Who holds a resource, as far as the masters told. */

@@ -118,7 +118,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	const struct redlock_votes *votes = &result->votes;
 	memset(ret_answer, 0, sizeof *ret_answer);
 	ret_answer->status = status_of(result->outcome);
-	ret_answer->votes = (struct lease_votes){ votes->needed, votes->granted, votes->refused, votes->failed, votes->barred, votes->masters };
+	ret_answer->votes = (struct lease_votes){ votes->needed, votes->granted, votes->refused, votes->failed, votes->quarantined, votes->masters };
 	ret_answer->too_late = result->outcome == REDLOCK_NO_QUORUM && votes->granted >= votes->needed;
 	ret_answer->waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 	ret_answer->retry_after_ms = ms_up(result->retry_after_us);

@@ -127,7 +127,7 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 	}
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
 		add_text(&command, what->place ? what->place : "");
-	add(&command, "----------------", 16); /* certificate and deadline: each master's own are written over it (master_guard_stamp) */
+	add(&command, "----------------", 16); /* epoch and deadline: each master's own are written over it (master_guard_stamp) */
 	add(&command, "9999999999999999", 16);
 	return command.len;
 }

@@ -195,7 +195,7 @@ static void keep_seen(struct lease_force *force, const struct lease_op *look)
 static bool may_have_majority(const struct lease_answer *look)
 {
 	const struct lease_votes *votes = &look->votes;
-	return look->held && votes->granted + votes->failed + votes->barred >= votes->needed;
+	return look->held && votes->granted + votes->failed + votes->quarantined >= votes->needed;
 }
 
 static void look_again(uv_timer_t *timer);

@@ -45,7 +45,7 @@ struct lease_op {
 	struct lease_line *line; /* it waits, or may have to; NULL: it does not */
 	struct lease_op *line_next, *line_prev;
 	struct lease_op *older, *newer; /* of all that wait at this worker, whatever for */
-	uint64_t lapses;    /* of the lines, when it took its place */
+	uint64_t missed_notifications;    /* of the lines, when it took its place */
 	uint64_t called_us; /* when a master called it first; 0: none has */
 	bool held_noted;    /* release: the time was told to the metrics */
 	bool crowded;       /* it would wait, but too many do */

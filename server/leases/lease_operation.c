@@ -217,7 +217,7 @@ void lease_release_unheard(struct leases *leases, const struct lease_request *re
 	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = token };
 	size_t len = lease_command_format(leases->options, request, &what, command, sizeof command);
 	for (size_t i = 0; i < masters_count(leases->masters); i++)
-		masters_owe_release(leases->masters, i, command, len);
+		masters_pend_release(leases->masters, i, command, len);
 }
 
 void lease_give_back(struct leases *leases, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])

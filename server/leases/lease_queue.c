@@ -27,7 +27,7 @@ struct lease_line {
 struct lease_lines {
 	size_t waiters;
 	struct lease_op *oldest, *newest; /* of all that wait */
-	uint64_t lapses; /* how often a master may have dropped places, or its calls were missed */
+	uint64_t missed_notifications; /* how often a master may have dropped places, or its calls were missed */
 	struct stats_worker *stats;
 	bool changed; /* since they were told to it … */
 	uint64_t published_ms; /* … at this time of the loop */
@@ -57,7 +57,7 @@ static void ignore_reply(void *arg, const struct master_reply *reply)
 }
 
 /* A master calls one of ours who is not here any more: its place has to go, or all behind it wait for nobody. */
-static void drop_ghost(struct leases *leases, const struct line_call *call)
+static void drop_stale_entry(struct leases *leases, const struct line_call *call)
 {
 	struct lease_request request = { .call = LEASE_RELEASE, .resource_len = (uint16_t)call->resource_len };
 	char place[LEASE_PLACE_MAX], command[LEASE_COMMAND_MAX];
@@ -74,7 +74,7 @@ static void wake(struct leases *leases, const struct lease_line *line, const str
 	while (op && op->core.arrival != call->arrival)
 		op = op->line_next;
 	if (!op) { /* often a call that comes late; then its place is gone, and the leave finds nothing */
-		drop_ghost(leases, call);
+		drop_stale_entry(leases, call);
 		return;
 	}
 	struct redlock_event event = { .kind = REDLOCK_WAKE, .now_us = clock_now_us(), .master = call->master, .fence = lease_fence_guess(leases) };
@@ -100,15 +100,15 @@ static void on_called(void *arg, const struct line_call *call)
 static void tell_first(struct lease_op *op, uint64_t now_us, uint64_t remaining_us)
 {
 	struct redlock_event event = { .kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us };
-	op->lapses = op->leases->lines->lapses;
+	op->missed_notifications = op->leases->lines->missed_notifications;
 	lease_op_drive(op, &event);
 }
 
 /* The first of each line tries at once, which puts it in its place again; the others do so when they become the first. */
-static void on_lapsed(void *arg)
+static void on_missed(void *arg)
 {
 	struct leases *leases = arg;
-	leases->lines->lapses++;
+	leases->lines->missed_notifications++;
 	for (size_t i = 0; i < CHAINS; i++)
 		for (struct lease_line *line = leases->lines->chains[i]; line; line = line->next)
 			tell_first(line->first, clock_now_us(), 0);
@@ -123,7 +123,7 @@ bool lease_lines_init(struct leases *leases)
 		return false;
 	leases->lines->stats = stats_worker_of(leases->metrics);
 	leases->lines->key = (struct siphash_key){ token_random(), token_random() };
-	masters_line_listen(leases->masters, &(struct line_events){ .called = on_called, .lapsed = on_lapsed, .arg = leases });
+	masters_line_listen(leases->masters, &(struct line_events){ .called = on_called, .missed = on_missed, .arg = leases });
 	return true;
 }
 
@@ -193,7 +193,7 @@ bool lease_line_enter(struct lease_op *op)
 	*(line->last ? &line->last->line_next : &line->first) = op;
 	line->last = op;
 	line->count++;
-	op->lapses = leases->lines->lapses;
+	op->missed_notifications = leases->lines->missed_notifications;
 	age_enter(leases->lines, op);
 	count_waiter(leases, true);
 	return true;
@@ -214,7 +214,7 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *next, const struct redlock_result *result, uint64_t now_us)
 {
 	uint64_t free_us = redlock_free_us(&op->core);
-	if (next->lapses != op->leases->lines->lapses)
+	if (next->missed_notifications != op->leases->lines->missed_notifications)
 		return 0;
 	if (result->outcome == REDLOCK_OK)
 		return result->ttl_us;

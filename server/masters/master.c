@@ -1,5 +1,5 @@
 /* The list of masters of one worker: in which state each is, and whether it is asked. See master.h; what is under way is in master_call.c, the
- * connection itself in master_link.c, its beginning and heartbeat in master_greet.c, what is shown of it in master_status.c.
+ * connection itself in master_link.c, its beginning and heartbeat in master_handshake.c, what is shown of it in master_status.c.
  *
  * A master that lets its oldest command wait for longer than
  * --master-timeout-ms is hung: it gets no new questions, but it keeps its connection, so that releases still go down
@@ -51,7 +51,7 @@ void masters_free(struct masters *masters)
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		assert(!master->first && !master->io && !master->batch_first);
-		master_drop_owed(master);
+		master_drop_pending(master);
 		while (master->spare) {
 			struct master_call *next = master->spare->next;
 			free(master->spare);
@@ -102,12 +102,12 @@ enum master_state master_state_of(const struct master *master)
 {
 	if (master->link != LINK_UP || master->hung)
 		return MASTER_DOWN;
-	if (master->bar_reason[0])
-		return MASTER_BARRED;
+	if (master->quarantine_reason[0])
+		return MASTER_QUARANTINED;
 	if (master_guard_is_asking(master))
 		return MASTER_DOWN;
-	if (master_guard_is_barred(master))
-		return MASTER_BARRED;
+	if (master_guard_is_quarantined(master))
+		return MASTER_QUARANTINED;
 	return master->check.passed ? MASTER_VOTING : MASTER_DOWN;
 }
 
@@ -116,45 +116,45 @@ void master_write_reason(const struct master *master, char ret_reason[STATUS_REA
 	const char *refused = master->soft_reason;
 	if (master->link != LINK_UP || master->hung)
 		snprintf(ret_reason, STATUS_REASON_MAX, "%s", master->reason);
-	else if (master->bar_reason[0])
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s", master->bar_reason);
-	else if (master_guard_is_barred(master) && !master_guard_is_asking(master))
+	else if (master->quarantine_reason[0])
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s", master->quarantine_reason);
+	else if (master_guard_is_quarantined(master) && !master_guard_is_asking(master))
 		master_guard_describe(master, ret_reason, STATUS_REASON_MAX);
 	else
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s", refused[0] ? refused : master_guard_is_asking(master) ? "connecting: its certificate is being read"
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s", refused[0] ? refused : master_guard_is_asking(master) ? "connecting: its epoch is being read"
 														     : "connecting: its commands are being tried");
 	size_t len = strlen(ret_reason);
-	if (refused[0] && master_state_of(master) == MASTER_BARRED)
+	if (refused[0] && master_state_of(master) == MASTER_QUARANTINED)
 		snprintf(ret_reason + len, STATUS_REASON_MAX - len, "; also refused: %s", refused);
 }
 
-static void log_bar(const struct master *master)
+static void log_quarantine(const struct master *master)
 {
 	char reason[STATUS_REASON_MAX];
 	master_write_reason(master, reason);
-	log_begin(LOG_WARN, "master-barred");
+	log_begin(LOG_WARN, "master-quarantined");
 	log_text("master", master->address->shown);
-	log_text("state", master_state_name(MASTER_BARRED));
+	log_text("state", master_state_name(MASTER_QUARANTINED));
 	log_text("reason", reason);
-	log_num("bar_ms", (int64_t)master_bar_left_ms(master));
+	log_num("quarantine_ms", (int64_t)master_quarantine_left_ms(master));
 	log_end();
 }
 
-/* Counts a bar when it begins, whoever found the reason, and tells the log; again only for another hazard. That the fences of others are waited for at its
+/* Counts a quarantine when it begins, whoever found the reason, and tells the log; again only for another hazard. That the fences of others are waited for at its
  * end is part of it. */
-static void note_bar(struct master *master, enum master_state state)
+static void note_quarantine(struct master *master, enum master_state state)
 {
-	enum bar_reason reason = state != MASTER_BARRED ? BAR_NONE : master->bar_reason[0] ? master->bar_code : master_guard_reason(master);
-	bool first = master->barred_for == 0, counted = master->barred_for >> reason & 1;
-	metrics_set(&master->all->metrics->masters[master->index].barred, reason);
-	uint64_t left_ms = master_bar_left_ms(master);
-	metrics_set(&master->all->metrics->masters[master->index].bar_until_us, left_ms > 0 ? clock_now_us() + left_ms * 1000 : 0);
-	master->barred_for = reason == BAR_NONE ? 0 : master->barred_for | UINT32_C(1) << reason;
-	if (reason == BAR_NONE || counted)
+	enum quarantine_reason reason = state != MASTER_QUARANTINED ? QUARANTINE_NONE : master->quarantine_reason[0] ? master->quarantine_code : master_guard_reason(master);
+	bool first = master->quarantined_for == 0, counted = master->quarantined_for >> reason & 1;
+	metrics_set(&master->all->metrics->masters[master->index].quarantined, reason);
+	uint64_t left_ms = master_quarantine_left_ms(master);
+	metrics_set(&master->all->metrics->masters[master->index].quarantine_until_us, left_ms > 0 ? clock_now_us() + left_ms * 1000 : 0);
+	master->quarantined_for = reason == QUARANTINE_NONE ? 0 : master->quarantined_for | UINT32_C(1) << reason;
+	if (reason == QUARANTINE_NONE || counted)
 		return;
-	metrics_add(&master->all->metrics->masters[master->index].bars[reason], 1);
-	if (first || reason != BAR_RESYNC)
-		log_bar(master);
+	metrics_add(&master->all->metrics->masters[master->index].quarantines[reason], 1);
+	if (first || reason != QUARANTINE_RECOVERY)
+		log_quarantine(master);
 }
 
 static void log_state(const struct master *master, enum master_state state)
@@ -177,21 +177,21 @@ void master_state_changed(struct master *master)
 	enum master_state state = master_state_of(master);
 	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING, memory_order_relaxed);
 	if (!master->closing)
-		note_bar(master, state);
+		note_quarantine(master, state);
 	bool asking = master_guard_is_asking(master) || (state == MASTER_DOWN && !master->hung && !master->check.ended);
 	bool connecting = !master->tried || (master->link == LINK_UP && asking && !master->soft_reason[0]);
 	uint64_t refused = atomic_load_explicit(&master->all->metrics->masters[master->index].refused, memory_order_relaxed);
 	bool same = master->told && state == master->shown && refused == master->told_refused;
 	if (same || connecting || master->closing)
 		return;
-	bool bar_told = state == MASTER_BARRED && master->shown != MASTER_BARRED; /* by note_bar() */
+	bool quarantine_told = state == MASTER_QUARANTINED && master->shown != MASTER_QUARANTINED; /* by note_quarantine() */
 	master->shown = state;
 	master->told_refused = refused;
 	master->told = true;
-	if (state != MASTER_BARRED)
+	if (state != MASTER_QUARANTINED)
 		log_state(master, state);
-	else if (!bar_told)
-		log_bar(master); /* what it refuses is new */
+	else if (!quarantine_told)
+		log_quarantine(master); /* what it refuses is new */
 }
 
 void master_count_error(struct master *master, enum master_error error)
@@ -214,7 +214,7 @@ void master_doubt(struct master *master, enum master_error error, const char *te
 
 void master_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw)
 {
-	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_BARRED;
+	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_QUARANTINED;
 	bool told = raw && raw->type == REDIS_REPLY_ERROR;
 	const char *text = told ? raw->str : reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own" : "an answer that is not Redis's";
 	if (!one_off)
@@ -288,7 +288,7 @@ static enum master_sent sendable(struct master *master)
 	if (master->hung)
 		return MASTER_UNSENT;
 	switch (master_state_of(master)) {
-	case MASTER_BARRED: return MASTER_REFUSED;
+	case MASTER_QUARANTINED: return MASTER_REFUSED;
 	case MASTER_DOWN: return master_guard_is_asking(master) || !master->check.known ? MASTER_UNSENT : MASTER_SENT; /* some things it may still do */
 	case MASTER_VOTING: break;
 	}
@@ -306,12 +306,12 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 			master_count_error(master, MASTER_ERROR_DOWN);
 		return sent;
 	}
-	uint64_t certificate = master_guard_stamp(master, command, len, until_us);
+	uint64_t epoch = master_guard_stamp(master, command, len, until_us);
 	bool joins = script == REDLOCK_SCRIPT_ACQUIRE && master_batch_suits(command);
 	struct master_call *call = joins ? master_call_join(master, command, len) : master_call_push(master, script, command, len);
 	if (!call)
 		return MASTER_UNSENT;
-	call->certificate = certificate;
+	call->epoch = epoch;
 	call->reply = reply;
 	call->arg = arg;
 	return MASTER_SENT;

@@ -40,8 +40,8 @@ static const struct step steps[] = {
 	{ MASTER_COMMAND_EXISTS, NO_SCRIPT, { "$nobody" }, NULL, 0 },
 	{ MASTER_COMMAND_PTTL, NO_SCRIPT, { "$nobody" }, NULL, 0 },
 	{ MASTER_COMMAND_PEXPIRE, NO_SCRIPT, { "$nobody", "1000" }, NULL, 0 },
-	{ MASTER_COMMAND_HGET, NO_SCRIPT, { "$master", "certificate" }, NULL, 0 },
-	{ MASTER_COMMAND_HMGET, NO_SCRIPT, { "$master", "certificate" }, NULL, 0 },
+	{ MASTER_COMMAND_HGET, NO_SCRIPT, { "$master", "epoch" }, NULL, 0 },
+	{ MASTER_COMMAND_HMGET, NO_SCRIPT, { "$master", "epoch" }, NULL, 0 },
 	{ MASTER_COMMAND_HSET, NO_SCRIPT, { "$master", "a", "b", "c" }, "ERR wrong number of arguments", 0 },
 	{ MASTER_COMMAND_HDEL, NO_SCRIPT, { "$nobody", "a" }, NULL, 0 },
 	{ MASTER_COMMAND_HINCRBY, NO_SCRIPT, { "$master", "a", "b" }, "ERR value is not an integer", 0 },
@@ -74,8 +74,8 @@ enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };
 
 static const char *const script_names[SCRIPTS_COUNT] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = "acquire", [REDLOCK_SCRIPT_RAISE] = "raise",     [REDLOCK_SCRIPT_EXTEND] = "extend",
-	[REDLOCK_SCRIPT_RELEASE] = "release", [REDLOCK_SCRIPT_INSPECT] = "inspect", [REDLOCK_SCRIPT_EPOCH] = "certificate",
-	[REDLOCK_SCRIPT_QUARANTINE] = "bar",	      [REDLOCK_SCRIPT_FENCES] = "fences",   [REDLOCK_SCRIPT_EPOCH_WRITE] = "certify",
+	[REDLOCK_SCRIPT_RELEASE] = "release", [REDLOCK_SCRIPT_INSPECT] = "inspect", [REDLOCK_SCRIPT_EPOCH] = "epoch",
+	[REDLOCK_SCRIPT_QUARANTINE] = "bar",	      [REDLOCK_SCRIPT_FENCES] = "fences",   [REDLOCK_SCRIPT_EPOCH_WRITE] = "write_epoch",
 };
 
 /* ---- what is said ---- */
@@ -264,6 +264,6 @@ void master_check(struct master *master)
 
 void master_check_end(struct master *master)
 {
-	show_refused(master, master->link == LINK_GREETING ? master->check.found : 0);
+	show_refused(master, master->link == LINK_HANDSHAKE ? master->check.found : 0);
 	memset(&master->check, 0, sizeof master->check);
 }

@@ -88,8 +88,8 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 	}
 	struct master_call done = *call;
 	call_recycle(master, call);
-	if (done.owed) {
-		master_owed_answered(master, done.owed, reply);
+	if (done.pending) {
+		master_pending_answered(master, done.pending, reply);
 		return;
 	}
 	master->answered_sent_us = done.sent_us;
@@ -211,7 +211,7 @@ struct master_call *master_call_push(struct master *master, enum redlock_script 
 	return NULL;
 }
 
-/* A command of our own (greeting, heartbeat). */
+/* A command of our own (handshake, heartbeat). */
 bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[])
 {
 	char *command = NULL;

@@ -12,9 +12,9 @@
 #include "master_internal.h"
 #include "server/scripts/scripts.h"
 
-enum { BUCKETS = 16384, SLICE = 128, LAYOUT = 1, BAR_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
+enum { BUCKETS = 16384, SLICE = 128, LAYOUT = 1, QUARANTINE_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
-static const char no_certificate[] = "----------------";
+static const char no_epoch[] = "----------------";
 
 static bool is_on(const struct masters *masters)
 {
@@ -34,7 +34,7 @@ void master_guard_init(struct masters *masters)
 		.masters = (uint8_t)masters->count,
 		.max_ttl_us = ttl_us,
 		.drift_ppm = (uint32_t)(options->drift_factor * 1e6 + 1),
-		.margin_us = (options->drift_ms + (uint64_t)BAR_EXTRA_MS) * 1000,
+		.margin_us = (options->drift_ms + (uint64_t)QUARANTINE_EXTRA_MS) * 1000,
 		.slices = BUCKETS / SLICE,
 		.digest = master_guard_digest(masters->count),
 		.bootstrap = options->bootstrap || options->dev,
@@ -83,7 +83,7 @@ static uint64_t decimal_at(const redisReply *reply, size_t i)
 	return at->type == REDIS_REPLY_STRING ? strtoull(at->str, NULL, 10) : 0;
 }
 
-/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a slip of somebody's, and would bar a master for ever. */
+/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a slip of somebody's, and would quarantine a master for ever. */
 static uint64_t ttl_us(uint64_t ttl_ms)
 {
 	return ttl_ms < GUARD_TTL_MAX_US / 1000 ? ttl_ms * 1000 : GUARD_TTL_MAX_US;
@@ -94,15 +94,15 @@ static uint64_t ttl_us(uint64_t ttl_ms)
 bool master_guard_is_beginning(const struct master *master)
 {
 	const struct options *options = master->all->options;
-	bool young = master->link == LINK_UP && !master->reconnected && clock_now_us() - master->up_us < MASTER_GREETING_MS * UINT64_C(1000);
+	bool young = master->link == LINK_UP && !master->reconnected && clock_now_us() - master->up_us < MASTER_HANDSHAKE_MS * UINT64_C(1000);
 	bool votes = guard_may_vote(&master->all->guard, (unsigned)master->index);
 	return young && !votes && !master->excluded && is_on(master->all) && (options->bootstrap || options->dev);
 }
 
-/* The few round trips until a new cluster's masters are certified are no bar worth telling. */
+/* The few round trips until a new cluster's masters have their epochs are no quarantine worth telling. */
 static bool is_bootstrapping(const struct master *master)
 {
-	return master_guard_is_beginning(master) && master->all->guard.masters[master->index].reason == GUARD_NO_CERTIFICATE;
+	return master_guard_is_beginning(master) && master->all->guard.masters[master->index].reason == GUARD_NO_EPOCH;
 }
 
 /* What one master says may change what the guard thinks of another: each master is looked at. */
@@ -137,11 +137,11 @@ static bool take_time(struct master *master, uint64_t sent_us, uint64_t now_us, 
 
 /* ---- answers to the guard's scripts ---- */
 
-static void fill_certificate(const redisReply *reply, struct guard_event *event)
+static void fill_epoch(const redisReply *reply, struct guard_event *event)
 {
 	event->beat = integer_at(reply, 2);
-	event->certificate = hex_at(reply, 3);
-	event->certificate_run_id = hex_at(reply, 4);
+	event->epoch = hex_at(reply, 3);
+	event->epoch_run_id = hex_at(reply, 4);
 	event->cluster = hex_at(reply, 5);
 	event->digest = hex_at(reply, 6);
 	event->ttl_us = ttl_us(decimal_at(reply, 7));
@@ -154,9 +154,9 @@ static void fill_certificate(const redisReply *reply, struct guard_event *event)
 static void fill_event(const redisReply *reply, struct guard_event *event)
 {
 	event->done = integer_at(reply, 0) == 1;
-	if (event->kind == GUARD_CERTIFICATE) {
-		fill_certificate(reply, event);
-	} else if (event->kind == GUARD_BARRED) {
+	if (event->kind == GUARD_EPOCH) {
+		fill_epoch(reply, event);
+	} else if (event->kind == GUARD_QUARANTINED) {
 		event->marker = hex_at(reply, 2);
 		event->kept = decimal_at(reply, 3) == 1;
 		event->ttl_us = ttl_us(decimal_at(reply, 4));
@@ -180,10 +180,10 @@ static void compare_evicted(struct master *master, const redisReply *reply)
 static enum guard_action_kind action_of(enum guard_event_kind answer)
 {
 	switch (answer) {
-	case GUARD_CERTIFICATE: return GUARD_READ;
-	case GUARD_BARRED: return GUARD_BAR;
+	case GUARD_EPOCH: return GUARD_READ;
+	case GUARD_QUARANTINED: return GUARD_QUARANTINE;
 	case GUARD_FENCES: return GUARD_SURVEY;
-	case GUARD_CERTIFIED: return GUARD_CERTIFY;
+	case GUARD_EPOCH_WRITTEN: return GUARD_WRITE_EPOCH;
 	default: return GUARD_NOTHING;
 	}
 }
@@ -198,18 +198,18 @@ static void take_answer(struct master *master, const redisReply *reply, enum gua
 	if (good) {
 		take_time(master, master->answered_sent_us, event.now_us, integer_at(reply, 1));
 		fill_event(reply, &event);
-		if (kind == GUARD_CERTIFICATE)
-			compare_evicted(master, reply); /* first: the certificate is read in its light */
+		if (kind == GUARD_EPOCH)
+			compare_evicted(master, reply); /* first: the epoch is read in its light */
 	} else {
 		event.kind = GUARD_FAILED;
 		event.action = action_of(kind);
 		master_soft_error(master, reply);
-		if (kind == GUARD_CERTIFICATE)
+		if (kind == GUARD_EPOCH)
 			master_unusable_look(master);
 	}
 	if (is_on(masters))
 		guard_event(&masters->guard, &event);
-	if (good && kind == GUARD_CERTIFICATE) {
+	if (good && kind == GUARD_EPOCH) {
 		master->clocked_us = decimal_at(reply, 11);
 		master->time_us = integer_at(reply, 1);
 		master->read = true;
@@ -217,14 +217,14 @@ static void take_answer(struct master *master, const redisReply *reply, enum gua
 	master_guard_pump(masters);
 }
 
-static void on_certificate(void *arg, const struct redisReply *reply)
+static void on_epoch(void *arg, const struct redisReply *reply)
 {
-	take_answer(arg, reply, GUARD_CERTIFICATE);
+	take_answer(arg, reply, GUARD_EPOCH);
 }
 
-static void on_barred(void *arg, const struct redisReply *reply)
+static void on_quarantined(void *arg, const struct redisReply *reply)
 {
-	take_answer(arg, reply, GUARD_BARRED);
+	take_answer(arg, reply, GUARD_QUARANTINED);
 }
 
 static void on_fences(void *arg, const struct redisReply *reply)
@@ -232,9 +232,9 @@ static void on_fences(void *arg, const struct redisReply *reply)
 	take_answer(arg, reply, GUARD_FENCES);
 }
 
-static void on_certified(void *arg, const struct redisReply *reply)
+static void on_epoch_written(void *arg, const struct redisReply *reply)
 {
-	take_answer(arg, reply, GUARD_CERTIFIED);
+	take_answer(arg, reply, GUARD_EPOCH_WRITTEN);
 }
 
 /* ---- sending ---- */
@@ -256,11 +256,11 @@ bool master_guard_read(struct master *master)
 	if (master->has_info)
 		snprintf(evicted, sizeof evicted, "%llu", (unsigned long long)master->info.evicted);
 	const char *arguments[] = { digest, ttl_ms, evicted, master->evicted_known ? "1" : "0" };
-	return send_script(master, REDLOCK_SCRIPT_EPOCH, on_certificate, 4, arguments);
+	return send_script(master, REDLOCK_SCRIPT_EPOCH, on_epoch, 4, arguments);
 }
 
 struct words {
-	char certificate[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24], first[12], last[12];
+	char epoch[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24], first[12], last[12];
 };
 
 static void hex_write(char ret[17], uint64_t number)
@@ -271,8 +271,8 @@ static void hex_write(char ret[17], uint64_t number)
 static void spell(const struct master *master, const struct guard_action *action, struct words *ret)
 {
 	const struct masters *masters = master->all;
-	uint64_t until_us = clock_now_us() + MASTER_GREETING_MS * UINT64_C(1000);
-	hex_write(ret->certificate, action->certificate);
+	uint64_t until_us = clock_now_us() + MASTER_HANDSHAKE_MS * UINT64_C(1000);
+	hex_write(ret->epoch, action->epoch);
 	hex_write(ret->marker, action->marker);
 	hex_write(ret->cluster, action->cluster);
 	hex_write(ret->digest, master_guard_digest(masters->count));
@@ -288,16 +288,16 @@ static bool carry_out(struct master *master, const struct guard_action *action)
 {
 	struct words words;
 	spell(master, action, &words);
-	const char *certificate = action->certificate ? words.certificate : "";
-	const char *bar[] = { certificate, words.marker, master->info.run_id, action->kept ? "1" : "0", words.ttl_ms };
-	const char *survey[] = { certificate, words.first, words.last };
-	const char *certify[] = { words.marker, master->info.run_id, words.cluster, words.digest, words.ttl_ms, words.fence, action->clocked ? "1" : "0",
+	const char *epoch = action->epoch ? words.epoch : "";
+	const char *quarantine[] = { epoch, words.marker, master->info.run_id, action->kept ? "1" : "0", words.ttl_ms };
+	const char *survey[] = { epoch, words.first, words.last };
+	const char *write_epoch[] = { words.marker, master->info.run_id, words.cluster, words.digest, words.ttl_ms, words.fence, action->clocked ? "1" : "0",
 				  words.deadline_us };
 	switch (action->kind) {
 	case GUARD_READ: return master_guard_read(master);
-	case GUARD_BAR: return send_script(master, REDLOCK_SCRIPT_QUARANTINE, on_barred, 5, bar);
+	case GUARD_QUARANTINE: return send_script(master, REDLOCK_SCRIPT_QUARANTINE, on_quarantined, 5, quarantine);
 	case GUARD_SURVEY: return send_script(master, REDLOCK_SCRIPT_FENCES, on_fences, 3, survey);
-	case GUARD_CERTIFY: return send_script(master, REDLOCK_SCRIPT_EPOCH_WRITE, on_certified, 8, certify);
+	case GUARD_WRITE_EPOCH: return send_script(master, REDLOCK_SCRIPT_EPOCH_WRITE, on_epoch_written, 8, write_epoch);
 	case GUARD_NOTHING: break;
 	}
 	return true;
@@ -383,18 +383,18 @@ uint64_t master_guard_stamp(struct master *master, char *command, size_t len, ui
 	const struct guard_master *guarded = &masters->guard.masters[master->index];
 	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
 	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index, until_us < patience_us ? until_us : patience_us);
-	uint64_t certificate = is_on(masters) ? guarded->certificate : 0;
+	uint64_t epoch = is_on(masters) ? guarded->epoch : 0;
 	assert(len > TAIL_MAX);
 	if (is_on(masters))
-		write_digits(&master->certificate_sent, command + len - 41, certificate, 16);
+		write_digits(&master->epoch_sent, command + len - 41, epoch, 16);
 	else
-		memcpy(command + len - 41, no_certificate, 16);
+		memcpy(command + len - 41, no_epoch, 16);
 	if (until_us == 0 || until_us >= LATEST_US)
 		until_us = LATEST_US;
 	else
 		until_us -= until_us % DEADLINE_STEP_US; /* so that those of one moment are the same, and read once (acquire.lua) */
 	write_digits(&master->deadline_sent, command + len - 18, until_us, 10);
-	return certificate;
+	return epoch;
 }
 
 static void fail(struct master_reply *reply, enum master_error error)
@@ -414,11 +414,11 @@ void master_guard_judge_reply(struct master *master, const struct master_call *c
 	take_time(master, call->sent_us, now_us, reply->time_us);
 	if (!is_on(masters))
 		return;
-	if (reply->bad_certificate) {
-		struct guard_event event = { .kind = GUARD_MISMATCH, .master = (uint8_t)master->index, .now_us = now_us, .certificate = call->certificate };
+	if (reply->bad_epoch) {
+		struct guard_event event = { .kind = GUARD_MISMATCH, .master = (uint8_t)master->index, .now_us = now_us, .epoch = call->epoch };
 		guard_event(&masters->guard, &event);
-	} else if (guarded->state != GUARD_VOTING || guarded->certificate != call->certificate) {
-		fail(reply, MASTER_ERROR_BARRED); /* since it was asked: its word does not count */
+	} else if (guarded->state != GUARD_VOTING || guarded->epoch != call->epoch) {
+		fail(reply, MASTER_ERROR_QUARANTINED); /* since it was asked: its word does not count */
 	}
 	if (guarded->state != GUARD_VOTING)
 		master_guard_pump(masters);
@@ -431,22 +431,22 @@ bool master_guard_is_asking(const struct master *master)
 	return is_on(master->all) && (master->all->guard.masters[master->index].state <= GUARD_ASKING || is_bootstrapping(master));
 }
 
-bool master_guard_is_barred(const struct master *master)
+bool master_guard_is_quarantined(const struct master *master)
 {
-	return is_on(master->all) && master->all->guard.masters[master->index].state >= GUARD_CONDEMNED;
+	return is_on(master->all) && master->all->guard.masters[master->index].state >= GUARD_MARKING;
 }
 
 bool master_guard_is_settled(const struct master *master)
 {
-	if (master->link != LINK_UP || clock_now_us() - master->up_us > MASTER_GREETING_MS * UINT64_C(1000))
+	if (master->link != LINK_UP || clock_now_us() - master->up_us > MASTER_HANDSHAKE_MS * UINT64_C(1000))
 		return true;
 	bool moves = is_on(master->all) && guard_in_motion(&master->all->guard, (unsigned)master->index);
 	return master->excluded || (master->read && master->check.ended && !moves && !is_bootstrapping(master));
 }
 
-uint64_t master_guard_bar_left_ms(const struct master *master)
+uint64_t master_guard_quarantine_left_ms(const struct master *master)
 {
-	return (guard_bar_left_us(&master->all->guard, (unsigned)master->index, clock_now_us()) + 999) / 1000;
+	return (guard_quarantine_left_us(&master->all->guard, (unsigned)master->index, clock_now_us()) + 999) / 1000;
 }
 
 bool master_guard_has_other_digest(const struct master *master)
@@ -458,24 +458,24 @@ bool master_guard_has_other_digest(const struct master *master)
 static const char *words_for(enum guard_reason reason)
 {
 	switch (reason) {
-	case GUARD_NO_CERTIFICATE: return "it never had a certificate, or lost all it had; see --bootstrap";
-	case GUARD_RESTARTED: return "another server than the certified one; it may have forgotten locks";
-	case GUARD_BAD_CERTIFICATE: return "its certificate is gone or another one; it may have forgotten locks";
+	case GUARD_NO_EPOCH: return "it never had an epoch, or lost all it had; see --bootstrap";
+	case GUARD_RESTARTED: return "another server than the epoch_written one; it may have forgotten locks";
+	case GUARD_BAD_EPOCH: return "its epoch is gone or another one; it may have forgotten locks";
 	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
 	case GUARD_EVICTED: return "it dropped keys to save memory";
 	case GUARD_ROLLED_BACK: return "an older image of it was put back";
-	case GUARD_OTHER_DIGEST: return "certified for another number of masters or another version";
-	case GUARD_OTHER_CLUSTER: return "certified for another cluster of redlockd";
+	case GUARD_OTHER_DIGEST: return "epoch_written for another number of masters or another version";
+	case GUARD_OTHER_CLUSTER: return "epoch_written for another cluster of redlockd";
 	case GUARD_NO_REASON: break;
 	}
 	return "";
 }
 
-enum bar_reason master_guard_reason(const struct master *master)
+enum quarantine_reason master_guard_reason(const struct master *master)
 {
 	const struct guard *guard = &master->all->guard;
-	bool resync = guard_fences_missing(guard, (unsigned)master->index) > 0;
-	return resync ? BAR_RESYNC : (enum bar_reason)guard->masters[master->index].reason;
+	bool recovery = guard_fences_missing(guard, (unsigned)master->index) > 0;
+	return recovery ? QUARANTINE_RECOVERY : (enum quarantine_reason)guard->masters[master->index].reason;
 }
 
 void master_guard_describe(const struct master *master, char *ret_reason, size_t size)
@@ -484,7 +484,7 @@ void master_guard_describe(const struct master *master, char *ret_reason, size_t
 	const struct guard_master *guarded = &guard->masters[master->index];
 	unsigned missing = guard_fences_missing(guard, (unsigned)master->index);
 	if (missing > 0)
-		snprintf(ret_reason, size, "resync: %s before; waits for the fences of %u more masters", guard_reason_name(guarded->reason), missing);
+		snprintf(ret_reason, size, "fence-recovery: %s before; waits for the fences of %u more masters", guard_reason_name(guarded->reason), missing);
 	else
 		snprintf(ret_reason, size, "%s: %s", guard_reason_name(guarded->reason), words_for(guarded->reason));
 }

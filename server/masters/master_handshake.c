@@ -1,6 +1,6 @@
 /* What is said first on a new connection, the heartbeat, and what INFO tells.
  *
- *   greeting   AUTH, SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD of each script: all in one write. Any error but that of
+ *   handshake   AUTH, SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD of each script: all in one write. Any error but that of
  *              SETNAME closes the connection and becomes the reason in /masters.
  *   heartbeat  once a second INFO, so that a master that hangs, changes its role or its settings is found also when
  *              nobody asks for locks.
@@ -94,10 +94,10 @@ static const struct master *find_twin(const struct master *master)
 	return NULL;
 }
 
-static void bar(struct master *master, enum bar_reason code, const char *why, const char *more)
+static void quarantine(struct master *master, enum quarantine_reason code, const char *why, const char *more)
 {
-	master->bar_code = code;
-	snprintf(master->bar_reason, sizeof master->bar_reason, "%s: %.80s%.60s", bar_reason_name(code), why, more);
+	master->quarantine_code = code;
+	snprintf(master->quarantine_reason, sizeof master->quarantine_reason, "%s: %.80s%.60s", quarantine_reason_name(code), why, more);
 }
 
 /* What no setting can mend: this server is none of our masters. */
@@ -105,28 +105,28 @@ static bool judge_kind(struct master *master)
 {
 	const struct master *twin = find_twin(master);
 	if (strcmp(master->info.role, "master") != 0)
-		bar(master, BAR_REPLICA, "this server is a replica; locks need masters", "");
+		quarantine(master, QUARANTINE_REPLICA, "this server is a replica; locks need masters", "");
 	else if (is_too_old(master->info.version))
-		bar(master, BAR_VERSION, master->info.version, " is older than 6.2");
+		quarantine(master, QUARANTINE_VERSION, master->info.version, " is older than 6.2");
 	else if (master->info.cluster)
-		bar(master, BAR_REDIS_CLUSTER, "this server is part of a Redis Cluster; use independent masters", "");
+		quarantine(master, QUARANTINE_REDIS_CLUSTER, "this server is part of a Redis Cluster; use independent masters", "");
 	else if (twin)
-		bar(master, BAR_DUPLICATE, "the same server as ", twin->address->shown);
-	return master->bar_reason[0] != '\0';
+		quarantine(master, QUARANTINE_DUPLICATE, "the same server as ", twin->address->shown);
+	return master->quarantine_reason[0] != '\0';
 }
 
 static void judge_settings(struct master *master)
 {
 	const struct master_info *info = &master->info;
 	if (info->maxmemory > 0 && info->policy[0] && strcmp(info->policy, "noeviction") != 0)
-		bar(master, BAR_MAXMEMORY_POLICY, info->policy, " may drop keys while they are held; set noeviction");
+		quarantine(master, QUARANTINE_MAXMEMORY_POLICY, info->policy, " may drop keys while they are held; set noeviction");
 	else if (info->replicas > 0 && !master->all->options->allow_replicas)
-		bar(master, BAR_REPLICAS_ATTACHED, "one that takes over has not seen the last locks; see --allow-replicas", "");
+		quarantine(master, QUARANTINE_REPLICAS_ATTACHED, "one that takes over has not seen the last locks; see --allow-replicas", "");
 }
 
 static void judge_vote(struct master *master)
 {
-	master->bar_reason[0] = '\0';
+	master->quarantine_reason[0] = '\0';
 	bool excluded = judge_kind(master);
 	if (!excluded)
 		judge_settings(master);
@@ -180,7 +180,7 @@ static void judge(struct master *master)
 	master_state_changed(master);
 }
 
-/* ---- greeting ---- */
+/* ---- handshake ---- */
 
 static void end_refused(struct master *master)
 {
@@ -192,10 +192,10 @@ static void end_refused(struct master *master)
 	master_unusable_refused(master, error);
 }
 
-/* AUTH, SELECT, SCRIPT LOAD: only errors matter. The greeting goes on to its end, so that the reason names all that is refused. */
+/* AUTH, SELECT, SCRIPT LOAD: only errors matter. The handshake goes on to its end, so that the reason names all that is refused. */
 static void take_step(struct master *master, const redisReply *reply, enum master_command command)
 {
-	if (!reply || master->link != LINK_GREETING)
+	if (!reply || master->link != LINK_HANDSHAKE)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
 		master_check_note(master, command, reply);
@@ -212,7 +212,7 @@ static void on_auth(void *arg, const struct redisReply *reply)
 static void on_setname(void *arg, const struct redisReply *reply)
 {
 	struct master *master = arg;
-	bool refused = reply && reply->type == REDIS_REPLY_ERROR && master->link == LINK_GREETING;
+	bool refused = reply && reply->type == REDIS_REPLY_ERROR && master->link == LINK_HANDSHAKE;
 	if (refused && (strncmp(reply->str, "DENIED", 6) == 0 || strncmp(reply->str, "ERR max number", 14) == 0))
 		master_check_note(master, MASTER_COMMAND_COUNT, reply);
 }
@@ -243,10 +243,10 @@ static void note_server(struct master *master)
 		master->restarted_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 }
 
-static void on_greeting_info(void *arg, const struct redisReply *reply)
+static void on_handshake_info(void *arg, const struct redisReply *reply)
 {
 	struct master *master = arg;
-	if (!reply || master->link != LINK_GREETING)
+	if (!reply || master->link != LINK_HANDSHAKE)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
 		master_check_note(master, MASTER_COMMAND_INFO, reply);
@@ -261,10 +261,10 @@ static void on_greeting_info(void *arg, const struct redisReply *reply)
 }
 
 /* CLIENT ID: counts up for as long as the server lives. */
-static void on_greeting_id(void *arg, const struct redisReply *reply)
+static void on_handshake_id(void *arg, const struct redisReply *reply)
 {
 	struct master *master = arg;
-	if (!reply || master->link != LINK_GREETING)
+	if (!reply || master->link != LINK_HANDSHAKE)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
 		master_check_note(master, MASTER_COMMAND_CLIENT_ID, reply);
@@ -274,21 +274,21 @@ static void on_greeting_id(void *arg, const struct redisReply *reply)
 		master->client_id = (uint64_t)reply->integer;
 }
 
-/* Until the next heartbeat: a bar that ends sooner is not waited for longer. */
+/* Until the next heartbeat: a quarantine that ends sooner is not waited for longer. */
 static uint64_t heartbeat_ms(const struct master *master)
 {
-	uint64_t left_ms = master_guard_is_barred(master) ? master_guard_bar_left_ms(master) : 0;
+	uint64_t left_ms = master_guard_is_quarantined(master) ? master_guard_quarantine_left_ms(master) : 0;
 	if (master_guard_is_beginning(master))
 		return MASTER_BEGINNING_MS;
 	return left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS ? left_ms : MASTER_HEARTBEAT_MS;
 }
 
-/* The last answer of the greeting: from now on the master is asked. */
-static void on_greeting_last(void *arg, const struct redisReply *reply)
+/* The last answer of the handshake: from now on the master is asked. */
+static void on_handshake_last(void *arg, const struct redisReply *reply)
 {
 	struct master *master = arg;
 	on_script(master, reply);
-	if (!reply || master->link != LINK_GREETING)
+	if (!reply || master->link != LINK_HANDSHAKE)
 		return;
 	if (master->check.words[0]) {
 		end_refused(master);
@@ -310,11 +310,11 @@ static void on_greeting_last(void *arg, const struct redisReply *reply)
 	judge(master);
 	if (master->excluded)
 		master_unusable_look(master);
-	master_send_owed(master);
+	master_send_pending(master);
 	master_link_timer(master, heartbeat_ms(master));
 }
 
-static bool greet_login(struct master *master)
+static bool handshake_login(struct master *master)
 {
 	const struct master_address *address = master->address;
 	const char *with_user[] = { "AUTH", address->user, address->password };
@@ -324,7 +324,7 @@ static bool greet_login(struct master *master)
 	return address->user[0] ? master_command(master, on_auth, 3, with_user) : master_command(master, on_auth, 2, without);
 }
 
-static bool greet_select(struct master *master)
+static bool handshake_select(struct master *master)
 {
 	char db[8];
 	snprintf(db, sizeof db, "%u", master->address->db);
@@ -332,26 +332,26 @@ static bool greet_select(struct master *master)
 	return master->address->db == 0 || master_command(master, on_select, 2, select);
 }
 
-static bool greet_scripts(struct master *master)
+static bool handshake_scripts(struct master *master)
 {
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
 		const char *load[] = { "SCRIPT", "LOAD", scripts[script].source };
 		bool last = script == REDLOCK_SCRIPT_INSPECT;
-		if (!master_command(master, last ? on_greeting_last : on_script, 3, load))
+		if (!master_command(master, last ? on_handshake_last : on_script, 3, load))
 			return false;
 	}
 	return true;
 }
 
-void master_greet(struct master *master)
+void master_handshake(struct master *master)
 {
 	static const char *const setname[] = { "CLIENT", "SETNAME", "redlockd" };
 	static const char *const info[] = { "INFO" }, *const id[] = { "CLIENT", "ID" };
-	assert(master->link == LINK_GREETING);
-	bool sent = greet_login(master) && greet_select(master) && master_command(master, on_setname, 3, setname) &&
-		    master_command(master, on_greeting_info, 1, info) && master_command(master, on_greeting_id, 2, id) && greet_scripts(master);
+	assert(master->link == LINK_HANDSHAKE);
+	bool sent = handshake_login(master) && handshake_select(master) && master_command(master, on_setname, 3, setname) &&
+		    master_command(master, on_handshake_info, 1, info) && master_command(master, on_handshake_id, 2, id) && handshake_scripts(master);
 	if (!sent)
-		master_link_timer(master, 0); /* out of memory: the greeting's deadline ends it, since nothing may be freed here */
+		master_link_timer(master, 0); /* out of memory: the handshake's deadline ends it, since nothing may be freed here */
 }
 
 /* ---- heartbeat ---- */

@@ -2,11 +2,11 @@
  *
  *   master.c        the list, sending, owed releases, status
  *   master_link.c   resolve, connect, hiredis in the libuv loop, back-off
- *   master_greet.c  what is said first on a connection, the heartbeat, what INFO tells
+ *   master_handshake.c  what is said first on a connection, the heartbeat, what INFO tells
  *   master_guard.c  may it vote: the restart guard's way to Redis and back
  *   master_call.c   commands under way
  *   master_batch.c  acquisitions that leave as one command
- *   master_owed.c   releases that wait for a connection
+ *   master_pending.c   releases that wait for a connection
  *   master_check.c  can it do all that locks need?
  *   master_line.c   what is said and heard about the lines of those who wait
  *   master_reply.c  from a reply to a vote
@@ -25,12 +25,12 @@
 #define ALIVE_MS_TEXT "1000" /* REDLOCK_ALIVE_US */
 
 enum {
-	MASTER_GREETING_MS = 1000,   /* from connect to the last answer of the greeting */
+	MASTER_HANDSHAKE_MS = 1000,   /* from connect to the last answer of the handshake */
 	MASTER_HEARTBEAT_MS = 1000,
 	MASTER_BEGINNING_MS = 20,    /* the same while a new cluster begins */
 	MASTER_BACKOFF_MIN_MS = 50,
 	MASTER_BACKOFF_MAX_MS = 1000,
-	MASTER_OWED_MAX = 10000,     /* releases kept for one master */
+	MASTER_PENDING_MAX = 10000,     /* releases kept for one master */
 	MASTER_ELEMENTS_MAX = 100000, /* of a reply */
 	MASTER_ACQUIRE_ARGUMENTS = 9, /* of acquire.lua, for each resource */
 	MASTER_BATCH_MAX = 32,        /* resources in one command: a master does nothing else meanwhile, for some 150 µs */
@@ -40,8 +40,8 @@ enum {
 	MASTER_TCP_TIMEOUT_MS = 5000 /* data that the peer's kernel does not acknowledge: the path is gone, not just the process stopped */
 };
 
-/* down ─► resolving ─► connecting ─► greeting ─► up ─► down … */
-enum link_state { LINK_DOWN, LINK_RESOLVING, LINK_CONNECTING, LINK_GREETING, LINK_UP, LINK_CLOSED };
+/* down ─► resolving ─► connecting ─► handshake ─► up ─► down … */
+enum link_state { LINK_DOWN, LINK_RESOLVING, LINK_CONNECTING, LINK_HANDSHAKE, LINK_UP, LINK_CLOSED };
 
 /* One command under way. In the order of the connection; the head is the oldest. */
 struct master_call {
@@ -50,11 +50,11 @@ struct master_call {
 	struct master_call *also; /* acquisitions: the next one that went in the same command */
 	uint64_t sent_us;
 	enum redlock_script script; /* NONE: not a script */
-	uint64_t certificate;       /* that the script carried */
+	uint64_t epoch;       /* that the script carried */
 	master_reply_fn *reply;
 	master_raw_fn *raw;
 	void *arg;
-	struct owed_release *owed; /* a release that is owed until its answer is here */
+	struct pending_release *pending; /* a release that is owed until its answer is here */
 };
 
 /* Acquisitions of this round of the loop, in the Redis protocol. */
@@ -64,8 +64,8 @@ struct master_batch {
 	char keys[MASTER_BATCH_HALF], arguments[MASTER_BATCH_HALF];
 };
 
-struct owed_release {
-	struct owed_release *next;
+struct pending_release {
+	struct pending_release *next;
 	uint64_t until_us; /* by then the key has run out */
 	size_t len;
 	bool reloaded; /* the master was given its script anew */
@@ -102,8 +102,8 @@ struct master {
 	size_t index;
 	const struct master_address *address;
 	enum link_state link;
-	struct master_io *io; /* while connecting, greeting, up */
-	uv_timer_t timer;     /* back-off, greeting deadline, heartbeat: by the state */
+	struct master_io *io; /* while connecting, handshake, up */
+	uv_timer_t timer;     /* back-off, handshake deadline, heartbeat: by the state */
 	uv_getaddrinfo_t resolve;
 	uint32_t attempts;    /* to connect, since the last success */
 	uint32_t addresses;   /* of its name, at the last look; 0: not a name */
@@ -117,7 +117,7 @@ struct master {
 	int timers_closed;
 	struct master_call *first, *last; /* under way */
 	struct master_call *spare;        /* for reuse */
-	struct master_digits certificate_sent, deadline_sent; /* in the last command */
+	struct master_digits epoch_sent, deadline_sent; /* in the last command */
 	struct master_batch batch;        /* not sent yet … */
 	struct master_call *batch_first, *batch_last; /* … and who waits for it */
 	struct {
@@ -126,28 +126,28 @@ struct master {
 		bool listening;             /* … and the master has said so */
 		uint64_t beside_us;         /* since when the connection is up beside which it was opened */
 	} line;
-	struct owed_release *owed_first, *owed_last;
-	size_t owed_count; /* those that lie here and those under way */
+	struct pending_release *pending_first, *pending_last;
+	size_t pending_count; /* those that lie here and those under way */
 	struct master_info info;
-	char last_run_id[48]; /* of the greeting before */
+	char last_run_id[48]; /* of the handshake before */
 	bool has_info;
 	uint64_t client_id;          /* of this connection, as the server counts them */
 	uint64_t up_us;              /* since when the link is up */
 	uint64_t answered_sent_us;   /* when the command was sent whose raw answer is being told */
-	bool read;                   /* its certificate was read on this connection */
+	bool read;                   /* its epoch was read on this connection */
 	bool left_out;               /* a new cluster may begin without it, and the log says so */
 	bool evicted_known;          /* info.evicted was compared with what the master remembers */
 	bool started;                /* the guard was told of this connection */
 	bool excluded;               /* no master of ours: a replica, a twin, … */
-	uint32_t barred_for;         /* bits of enum bar_reason: of this bar, as far as counted */
+	uint32_t quarantined_for;         /* bits of enum quarantine_reason: of this quarantine, as far as counted */
 	uint64_t clocked_us;         /* when its floor was made of clocks, in its own time; 0: never */
 	uint64_t time_us;            /* its own time at the last heartbeat */
 	uint64_t clock_back_until_us; /* its clock went back: until then its locks last longer */
 	bool has_rtt;
 	uint64_t rtt_us;
 	char reason[STATUS_REASON_MAX];      /* why the link is down */
-	enum bar_reason bar_code;            /* by INFO: why it may not vote */
-	char bar_reason[STATUS_REASON_MAX];  /* … in words; "": it may */
+	enum quarantine_reason quarantine_code;            /* by INFO: why it may not vote */
+	char quarantine_reason[STATUS_REASON_MAX];  /* … in words; "": it may */
 	struct {                             /* master_check.c; of this connection */
 		bool passed;                 /* the last run, and nothing was refused since */
 		bool known;                  /* one run at least: what it answers counts, whatever it refuses */
@@ -198,8 +198,8 @@ void master_link_set_options(int fd, bool is_unix);
 struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address, struct master *master,
 				   char ret_reason[STATUS_REASON_MAX]);
 
-/* master_greet.c */
-void master_greet(struct master *master);       /* link is up: say who we are */
+/* master_handshake.c */
+void master_handshake(struct master *master);       /* link is up: say who we are */
 void master_heartbeat_tick(struct master *master);
 bool master_info_parse(const char *text, size_t len, struct master_info *ret_info);
 
@@ -210,22 +210,22 @@ void master_guard_start(struct master *master);                              /* 
 void master_guard_tell(struct master *master, enum guard_event_kind kind);   /* CONNECTED, LOST or DROPPED_KEYS */
 bool master_guard_read(struct master *master);                               /* the heartbeat; false: could not be sent */
 void master_guard_pump(struct masters *masters);                             /* does what is to be done now */
-/* Writes certificate and deadline into a script's command; returns the certificate. */
+/* Writes epoch and deadline into a script's command; returns the epoch. */
 uint64_t master_guard_stamp(struct master *master, char *command, size_t len, uint64_t until_us);
-/* What a reply is worth: its TIME, its certificate. May turn its vote into FAILED. */
+/* What a reply is worth: its TIME, its epoch. May turn its vote into FAILED. */
 void master_guard_judge_reply(struct master *master, const struct master_call *call, uint64_t now_us, struct master_reply *reply);
-/* --bootstrap, and we know it for a moment only: another worker or redlockd that begins too may certify it at any time. */
+/* --bootstrap, and we know it for a moment only: another worker or redlockd that begins too may write one at any time. */
 bool master_guard_is_beginning(const struct master *master);
 bool master_guard_is_asking(const struct master *master);                    /* too early to say */
-bool master_guard_is_barred(const struct master *master);
+bool master_guard_is_quarantined(const struct master *master);
 bool master_guard_is_settled(const struct master *master);                   /* nothing that a few round trips will change */
 bool master_guard_has_other_digest(const struct master *master);
-uint64_t master_guard_bar_left_ms(const struct master *master);              /* 0: none, or it is not time that is missing */
-enum bar_reason master_guard_reason(const struct master *master);            /* barred: why */
-void master_guard_describe(const struct master *master, char *ret_reason, size_t size); /* barred: why */
+uint64_t master_guard_quarantine_left_ms(const struct master *master);              /* 0: none, or it is not time that is missing */
+enum quarantine_reason master_guard_reason(const struct master *master);            /* quarantined: why */
+void master_guard_describe(const struct master *master, char *ret_reason, size_t size); /* quarantined: why */
 
 /* master_unusable.c: --bootstrap, and a master that answers but cannot be used */
-void master_unusable_refused(struct master *master, enum master_error error); /* it refused the greeting */
+void master_unusable_refused(struct master *master, enum master_error error); /* it refused the handshake */
 void master_unusable_look(struct master *master);                             /* it cannot vote, or refuses the guard's script: does its hash show an epoch? */
 
 /* master_check.c */
@@ -234,7 +234,7 @@ void master_check_end(struct master *master); /* the connection is about to be d
 void master_check_heard(struct master *master, enum master_error error, const char *refused); /* the answer to SUBSCRIBE; NULL: it listens */
 /* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but what it says may explain the end of the connection. */
 void master_check_note(struct master *master, enum master_command command, const redisReply *reply);
-void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]); /* what was noted since the run or the greeting began */
+void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]); /* what was noted since the run or the handshake began */
 
 /* master_line.c */
 void master_line_check(struct master *master); /* may it be listened to? master_check_heard() is told, later as a rule */
@@ -258,7 +258,7 @@ enum master_error master_error_classify(const char *text, size_t len);
 void master_error_words(const char *text, size_t len, char ret_words[MASTER_WORDS_MAX]);
 
 /* master_status.c */
-uint64_t master_bar_left_ms(const struct master *master); /* 0: it is not barred, or time alone does not end its bar */
+uint64_t master_quarantine_left_ms(const struct master *master); /* 0: it is not quarantined, or time alone does not end its quarantine */
 
 /* master.c */
 enum master_state master_state_of(const struct master *master);
@@ -276,9 +276,9 @@ struct master_call *master_call_join(struct master *master, const char *command,
 void master_call_send_batch(struct master *master);
 void master_batch_lost(struct master *master); /* the connection is gone: who waits for the batch is told */
 bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[]);
-/* master_owed.c */
-void master_owed_answered(struct master *master, struct owed_release *owed, const redisReply *reply);
-void master_send_owed(struct master *master);
-void master_drop_owed(struct master *master);
+/* master_pending.c */
+void master_pending_answered(struct master *master, struct pending_release *pending, const redisReply *reply);
+void master_send_pending(struct master *master);
+void master_drop_pending(struct master *master);
 
 #endif

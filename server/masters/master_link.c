@@ -165,8 +165,8 @@ static void explain_end(const struct master_io *io, char ret_why[STATUS_REASON_M
 {
 	const redisContext *context = &io->context->c;
 	const char *told = context->errstr[0] ? context->errstr : "closed";
-	bool greeting = io->master && io->master->link == LINK_GREETING;
-	if (greeting && io->master->check.words[0]) /* the server has said why */
+	bool handshake = io->master && io->master->link == LINK_HANDSHAKE;
+	if (handshake && io->master->check.words[0]) /* the server has said why */
 		master_check_write(io->master, ret_why);
 	else if (io->ssl && context->flags & REDIS_CONNECTED)
 		master_tls_explain(io->ssl, told, ret_why, STATUS_REASON_MAX);
@@ -174,7 +174,7 @@ static void explain_end(const struct master_io *io, char ret_why[STATUS_REASON_M
 		explain_protocol(told, ret_why);
 	else
 		snprintf(ret_why, STATUS_REASON_MAX, "connection: %.120s%s", told,
-			 greeting && !io->master->address->is_unix ? "; it was closed during the greeting: if the port speaks TLS, the address begins with rediss://" : "");
+			 handshake && !io->master->address->is_unix ? "; it was closed during the handshake: if the port speaks TLS, the address begins with rediss://" : "");
 }
 
 /* hiredis is about to free the context: all pending callbacks have been called. */
@@ -310,8 +310,8 @@ static void on_connect(const redisAsyncContext *context, int status)
 	if (status != REDIS_OK || !master)
 		return;
 	master_link_set_options(context->c.fd, master->address->is_unix);
-	master->link = LINK_GREETING;
-	master_greet(master);
+	master->link = LINK_HANDSHAKE;
+	master_handshake(master);
 }
 
 /* `host` is numeric, so hiredis has no name to look up. */
@@ -335,7 +335,7 @@ static void connect_to(struct master *master, const char *host)
 		return;
 	}
 	master->io = io;
-	master_link_timer(master, MASTER_GREETING_MS);
+	master_link_timer(master, MASTER_HANDSHAKE_MS);
 	redisAsyncSetConnectCallback(context, on_connect);
 }
 
@@ -410,14 +410,14 @@ static uint64_t backoff_ms(const struct master *master)
 static bool is_shaking_hands(const struct master *master)
 {
 	const struct master_io *io = master->io;
-	return master->link == LINK_GREETING && io && io->ssl && master_tls_is_shaking_hands(io->ssl);
+	return master->link == LINK_HANDSHAKE && io && io->ssl && master_tls_is_shaking_hands(io->ssl);
 }
 
 static const char *late_words(const struct master *master)
 {
 	if (is_shaking_hands(master))
 		return "tls: no end of the handshake; without TLS on that port the address begins with redis://";
-	return master->link == LINK_CONNECTING ? "timeout: no connection" : "timeout: no answer to the greeting; is it a Redis server, without TLS?";
+	return master->link == LINK_CONNECTING ? "timeout: no connection" : "timeout: no answer to the handshake; is it a Redis server, without TLS?";
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -426,7 +426,7 @@ static void on_timer(uv_timer_t *timer)
 	switch (master->link) {
 	case LINK_DOWN: begin_connecting(master); break;
 	case LINK_CONNECTING:
-	case LINK_GREETING: master_link_fail(master, late_words(master)); break;
+	case LINK_HANDSHAKE: master_link_fail(master, late_words(master)); break;
 	case LINK_UP: master_heartbeat_tick(master); break;
 	case LINK_RESOLVING:
 	case LINK_CLOSED: break;

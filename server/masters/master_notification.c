@@ -6,7 +6,7 @@
  *          vote it is opened, too, to see whether the channel may be had (master_check.c), and closed again.
  *
  * A master on which the key had run out may have dropped our places, and while the second connection was not there we heard nothing: both
- * are told as a lapse. All on the worker's thread. */
+ * are told as a missed notification. All on the worker's thread. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
@@ -63,7 +63,7 @@ static void on_word(redisAsyncContext *context, void *raw, void *privdata)
 		master->line.listening = true;
 		master_check_heard(master, MASTER_ERROR_OTHER, NULL);
 		if (master->all->line_open)
-			master->all->line_events.lapsed(master->all->line_events.arg);
+			master->all->line_events.missed(master->all->line_events.arg);
 		else
 			drop(master); /* it was to be seen whether it may be had */
 	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
@@ -172,7 +172,7 @@ static void on_alive(void *arg, const struct redisReply *reply)
 	if (!reply || reply->type != REDIS_REPLY_NIL || !masters->line_open)
 		return;
 	say_alive(master); /* it had run out, or the master has forgotten it */
-	masters->line_events.lapsed(masters->line_events.arg);
+	masters->line_events.missed(masters->line_events.arg);
 }
 
 static void say_alive(struct master *master)

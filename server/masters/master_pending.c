@@ -7,97 +7,97 @@
 #include "master_internal.h"
 #include "server/scripts/scripts.h"
 
-static void owed_push(struct master *master, struct owed_release *owed)
+static void pending_push(struct master *master, struct pending_release *pending)
 {
-	owed->next = NULL;
-	if (master->owed_last)
-		master->owed_last->next = owed;
+	pending->next = NULL;
+	if (master->pending_last)
+		master->pending_last->next = pending;
 	else
-		master->owed_first = owed;
-	master->owed_last = owed;
+		master->pending_first = pending;
+	master->pending_last = pending;
 }
 
-static void owed_free(struct master *master, struct owed_release *owed)
+static void pending_free(struct master *master, struct pending_release *pending)
 {
-	master->owed_count--;
-	free(owed);
+	master->pending_count--;
+	free(pending);
 }
 
-static bool owed_send(struct master *master, struct owed_release *owed)
+static bool pending_send(struct master *master, struct pending_release *pending)
 {
-	uint64_t certificate = master_guard_stamp(master, owed->command, owed->len, REDLOCK_NEVER);
-	struct master_call *call = master_call_push(master, REDLOCK_SCRIPT_RELEASE, owed->command, owed->len);
+	uint64_t epoch = master_guard_stamp(master, pending->command, pending->len, REDLOCK_NEVER);
+	struct master_call *call = master_call_push(master, REDLOCK_SCRIPT_RELEASE, pending->command, pending->len);
 	if (call) {
-		call->certificate = certificate;
-		call->owed = owed;
+		call->epoch = epoch;
+		call->pending = pending;
 	}
 	return call != NULL;
 }
 
 /* The master has forgotten the script: it gets it, and the release once more. */
-static bool owed_send_again(struct master *master, struct owed_release *owed)
+static bool pending_send_again(struct master *master, struct pending_release *pending)
 {
 	const char *load[] = { "SCRIPT", "LOAD", scripts[REDLOCK_SCRIPT_RELEASE].source };
-	bool first = !owed->reloaded; /* one that takes no scripts is not asked for ever */
-	owed->reloaded = true;
-	return first && master->link == LINK_UP && master_command(master, NULL, 3, load) && owed_send(master, owed);
+	bool first = !pending->reloaded; /* one that takes no scripts is not asked for ever */
+	pending->reloaded = true;
+	return first && master->link == LINK_UP && master_command(master, NULL, 3, load) && pending_send(master, pending);
 }
 
 /* The answer to a release that was owed: it is settled, unless the connection broke or the script was forgotten. */
-void master_owed_answered(struct master *master, struct owed_release *owed, const redisReply *reply)
+void master_pending_answered(struct master *master, struct pending_release *pending, const redisReply *reply)
 {
 	struct master_reply mapped;
 	master_reply_map(REDLOCK_SCRIPT_RELEASE, reply, &mapped);
-	if (mapped.no_script && !master->closing && owed_send_again(master, owed))
+	if (mapped.no_script && !master->closing && pending_send_again(master, pending))
 		return;
 	if ((mapped.lost || mapped.no_script) && !master->closing)
-		owed_push(master, owed); /* the next greeting loads the scripts */
+		pending_push(master, pending); /* the next handshake loads the scripts */
 	else
-		owed_free(master, owed);
+		pending_free(master, pending);
 }
 
-void masters_owe_release(struct masters *masters, size_t i, const char *command, size_t len)
+void masters_pend_release(struct masters *masters, size_t i, const char *command, size_t len)
 {
 	struct master *master = &masters->list[i];
-	if (master->closing || master->owed_count >= MASTER_OWED_MAX)
+	if (master->closing || master->pending_count >= MASTER_PENDING_MAX)
 		return; /* the key runs out by itself: only time is lost */
-	struct owed_release *owed = malloc(sizeof *owed + len);
-	if (!owed)
+	struct pending_release *pending = malloc(sizeof *pending + len);
+	if (!pending)
 		return;
-	owed->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
-	owed->len = len;
-	owed->reloaded = false;
-	memcpy(owed->command, command, len);
-	master->owed_count++;
-	bool sent = master->link == LINK_UP && owed_send(master, owed); /* hung: behind the acquire that lies in its socket */
+	pending->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
+	pending->len = len;
+	pending->reloaded = false;
+	memcpy(pending->command, command, len);
+	master->pending_count++;
+	bool sent = master->link == LINK_UP && pending_send(master, pending); /* hung: behind the acquire that lies in its socket */
 	if (!sent)
-		owed_push(master, owed);
+		pending_push(master, pending);
 }
 
-static struct owed_release *owed_shift(struct master *master)
+static struct pending_release *pending_shift(struct master *master)
 {
-	struct owed_release *owed = master->owed_first;
-	master->owed_first = owed->next;
-	if (!master->owed_first)
-		master->owed_last = NULL;
-	return owed;
+	struct pending_release *pending = master->pending_first;
+	master->pending_first = pending->next;
+	if (!master->pending_first)
+		master->pending_last = NULL;
+	return pending;
 }
 
 /* First of all on a new connection: before anything is asked of a master it gets the releases that it missed. */
-void master_send_owed(struct master *master)
+void master_send_pending(struct master *master)
 {
 	uint64_t now_us = clock_now_us();
-	for (size_t left = master->owed_count; left > 0 && master->owed_first; left--) {
-		struct owed_release *owed = owed_shift(master);
-		if (owed->until_us <= now_us)
-			owed_free(master, owed);
-		else if (!owed_send(master, owed))
-			owed_push(master, owed);
+	for (size_t left = master->pending_count; left > 0 && master->pending_first; left--) {
+		struct pending_release *pending = pending_shift(master);
+		if (pending->until_us <= now_us)
+			pending_free(master, pending);
+		else if (!pending_send(master, pending))
+			pending_push(master, pending);
 	}
 }
 
-void master_drop_owed(struct master *master)
+void master_drop_pending(struct master *master)
 {
-	while (master->owed_first)
-		owed_free(master, owed_shift(master));
+	while (master->pending_first)
+		pending_free(master, pending_shift(master));
 }

@@ -140,8 +140,8 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 		map_failure(MASTER_ERROR_LATE, ret);
 		return reply->elements == 2 && script != REDLOCK_SCRIPT_RELEASE && script != REDLOCK_SCRIPT_INSPECT;
 	case -3:
-		ret->bad_certificate = true;
-		ret->vote = REDLOCK_VOTE_BARRED;
+		ret->bad_epoch = true;
+		ret->vote = REDLOCK_VOTE_QUARANTINED;
 		return reply->elements == 2;
 	case -4:
 		map_failure(MASTER_ERROR_CLOCK, ret);

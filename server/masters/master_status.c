@@ -7,7 +7,7 @@
 
 const char *master_state_name(enum master_state state)
 {
-	static const char *const names[] = { "voting", "barred", "down" };
+	static const char *const names[] = { "voting", "quarantined", "down" };
 	assert((size_t)state < sizeof names / sizeof *names);
 	return names[state];
 }
@@ -17,9 +17,9 @@ size_t masters_count(const struct masters *masters)
 	return masters->count;
 }
 
-uint64_t master_bar_left_ms(const struct master *master)
+uint64_t master_quarantine_left_ms(const struct master *master)
 {
-	return master_state_of(master) == MASTER_BARRED && !master->bar_reason[0] ? master_guard_bar_left_ms(master) : 0;
+	return master_state_of(master) == MASTER_QUARANTINED && !master->quarantine_reason[0] ? master_guard_quarantine_left_ms(master) : 0;
 }
 
 void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status)
@@ -31,8 +31,8 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	snprintf(ret_status->address, sizeof ret_status->address, "%s", master->address->shown);
 	if (ret_status->state != MASTER_VOTING)
 		master_write_reason(master, ret_status->reason);
-	ret_status->bar_remaining_ms = master_bar_left_ms(master);
-	ret_status->has_bar = ret_status->bar_remaining_ms > 0;
+	ret_status->quarantine_remaining_ms = master_quarantine_left_ms(master);
+	ret_status->has_quarantine = ret_status->quarantine_remaining_ms > 0;
 	ret_status->has_rtt = master->has_rtt;
 	ret_status->rtt_us = master->rtt_us;
 	if (master->has_info) {
@@ -51,12 +51,12 @@ static void fill_wait(const struct masters *masters, struct quorum_status *quoru
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master_status status;
 		masters_status(masters, i, &status);
-		if (!status.has_bar)
+		if (!status.has_quarantine)
 			continue;
 		size_t at = count++;
-		for (; at > 0 && waits_ms[at - 1] > status.bar_remaining_ms; at--)
+		for (; at > 0 && waits_ms[at - 1] > status.quarantine_remaining_ms; at--)
 			waits_ms[at] = waits_ms[at - 1];
-		waits_ms[at] = status.bar_remaining_ms;
+		waits_ms[at] = status.quarantine_remaining_ms;
 	}
 	size_t missing = (size_t)quorum->needed - quorum->voting;
 	quorum->has_wait = missing <= count;

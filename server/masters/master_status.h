@@ -9,14 +9,14 @@
 
 enum { STATUS_ADDRESS_MAX = 256, STATUS_REASON_MAX = 480, STATUS_WARNINGS_MAX = 4 };
 
-enum master_state { MASTER_VOTING, MASTER_BARRED, MASTER_DOWN };
+enum master_state { MASTER_VOTING, MASTER_QUARANTINED, MASTER_DOWN };
 
 /* One master as this worker sees it. */
 struct master_status {
 	char address[STATUS_ADDRESS_MAX]; /* never with a password */
 	enum master_state state;
-	bool has_bar;               /* barred, and time alone will end it */
-	uint64_t bar_remaining_ms;  /* has_bar */
+	bool has_quarantine;               /* quarantined, and time alone will end it */
+	uint64_t quarantine_remaining_ms;  /* has_quarantine */
 	char reason[STATUS_REASON_MAX]; /* "" while voting; else a code, then ": " and words where there are any */
 	bool has_rtt;
 	uint64_t rtt_us; /* smoothed */
@@ -40,7 +40,7 @@ size_t masters_count(const struct masters *masters);
 void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status);
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum);
 
-/* "voting", "barred", "down" */
+/* "voting", "quarantined", "down" */
 const char *master_state_name(enum master_state state);
 
 #endif

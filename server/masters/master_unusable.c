@@ -52,7 +52,7 @@ static void on_looked(void *arg, const struct redisReply *reply)
 
 void master_unusable_look(struct master *master)
 {
-	const char *look[] = { "HMGET", master->all->hash_key, "certificate", "cluster" };
+	const char *look[] = { "HMGET", master->all->hash_key, "epoch", "cluster" };
 	if (master->all->guard.bootstrap_open)
 		(void)master_command(master, on_looked, 4, look);
 }

@@ -1,7 +1,7 @@
 /* The masters of one worker: one asynchronous connection to each, kept up by itself.
  *
  * Commands go out in order over the one connection and every command gets exactly one reply callback, whatever
- * becomes of it. A master that is down, hung or barred is not asked (masters_send() says so at once), so that nobody
+ * becomes of it. A master that is down, hung or quarantined is not asked (masters_send() says so at once), so that nobody
  * waits for it. All on the worker's thread. server/masters/master_status.h shows the masters to the outside. */
 #ifndef MASTERS_H
 #define MASTERS_H
@@ -18,12 +18,12 @@ struct uv_loop_s;
 
 /* What a master answered to a script, as the core wants to know it. */
 struct master_reply {
-	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, QUEUED, GONE, BARRED or FAILED */
+	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, QUEUED, GONE, QUARANTINED or FAILED */
 	enum master_error error; /* FAILED: why */
 	bool lost;               /* FAILED: the connection went away; it may have been carried out or not */
 	bool no_script;          /* FAILED: the master has forgotten the script; nothing was carried out */
 	bool late;               /* FAILED: refused, its deadline was over; nothing was carried out */
-	bool bad_certificate;    /* BARRED: the master has another certificate; nothing but a release was carried out */
+	bool bad_epoch;    /* QUARANTINED: the master has another epoch; nothing but a release was carried out */
 	uint64_t time_us;        /* the master's own time; 0: not told */
 	uint64_t ttl_us;         /* GRANTED, extend */
 	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */
@@ -38,7 +38,7 @@ typedef void master_reply_fn(void *arg, const struct master_reply *reply);
 enum master_sent {
 	MASTER_SENT,   /* the callback will be called, later */
 	MASTER_UNSENT, /* down or hung: nothing was sent and the callback will not be called */
-	MASTER_REFUSED /* barred: likewise */
+	MASTER_REFUSED /* quarantined: likewise */
 };
 
 /* TLS to masters: reads what the options name, once, before there are threads. False: a message that names the option and the file, also where
@@ -56,17 +56,17 @@ void masters_free(struct masters *masters);
 bool masters_settled(const struct masters *masters);
 /* True if two configured addresses turned out to be one server (same run_id); which ones. */
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
-/* True if a master is certified for a cluster with other settings than ours; which one. */
+/* True if a master is with the epoch of a cluster with other settings than ours; which one. */
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_which);
 
 /* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script` as lease_command_format() makes it, to master i. Writes
- * that master's certificate and deadline into it: it is not carried out after `until_us` of our time, nor later than --master-timeout-ms from now. */
+ * that master's epoch and deadline into it: it is not carried out after `until_us` of our time, nor later than --master-timeout-ms from now. */
 enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
 			      master_reply_fn *reply, void *arg);
 
 /* A release that could not be sent or may have been lost, because master i was not reachable: it is kept for as long as a lease can
  * live (bounded in number too) and sent behind everything that went before, as soon as the master is there. Copies the command. */
-void masters_owe_release(struct masters *masters, size_t i, const char *command, size_t len);
+void masters_pend_release(struct masters *masters, size_t i, const char *command, size_t len);
 
 /* Call it when master i let an attempt run out: if it is behind with its answers it counts as hung from now on. */
 void masters_note_silence(struct masters *masters, size_t i);
@@ -97,7 +97,7 @@ struct line_call {
 /* Called from the loop, never from within a call of ours. */
 struct line_events {
 	void (*called)(void *arg, const struct line_call *call);
-	void (*lapsed)(void *arg); /* a master may have dropped our places, or we may have missed its calls */
+	void (*missed)(void *arg); /* a master may have dropped our places, or we may have missed its calls */
 	void *arg;
 };
 

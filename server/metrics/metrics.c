@@ -30,21 +30,21 @@ static const uint64_t metrics_long_bounds_us[METRICS_BUCKETS] = {
 static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
 	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost", [MASTER_ERROR_DOWN] = "down", [MASTER_ERROR_LOADING] = "loading",
 	[MASTER_ERROR_READONLY] = "readonly", [MASTER_ERROR_OOM] = "oom",   [MASTER_ERROR_AUTH] = "auth", [MASTER_ERROR_CLUSTER] = "cluster",
-	[MASTER_ERROR_BUSY] = "busy",	      [MASTER_ERROR_CLOCK] = "clock", [MASTER_ERROR_LATE] = "late", [MASTER_ERROR_BARRED] = "barred",
+	[MASTER_ERROR_BUSY] = "busy",	      [MASTER_ERROR_CLOCK] = "clock", [MASTER_ERROR_LATE] = "late", [MASTER_ERROR_QUARANTINED] = "quarantined",
 	[MASTER_ERROR_COMMAND] = "command",   [MASTER_ERROR_OTHER] = "other"};
 
 static const char *const metrics_commands[MASTER_COMMAND_COUNT] = {
 	"AUTH", "SELECT", "INFO", "CLIENT ID", "SCRIPT LOAD", "EVAL", "EVALSHA", "TIME", "GET",	   "SET",  "DEL",    "EXISTS",  "PTTL",
 	"PEXPIRE", "SCAN", "HGET", "HMGET", "HSET", "HDEL",	  "HINCRBY", "ZADD", "ZCARD", "ZRANGE", "ZREM", "PUBLISH", "SUBSCRIBE"};
 
-static_assert((int)BAR_RESYNC == (int)GUARD_OTHER_CLUSTER + 1, "the guard's reasons come first");
+static_assert((int)QUARANTINE_RECOVERY == (int)GUARD_OTHER_CLUSTER + 1, "the guard's reasons come first");
 
-const char *bar_reason_name(enum bar_reason reason)
+const char *quarantine_reason_name(enum quarantine_reason reason)
 {
-	static const char *const names[] = {"resync", "replica", "version", "redis-cluster", "duplicate", "maxmemory-policy", "replicas-attached"};
+	static const char *const names[] = {"fence-recovery", "replica", "version", "redis-cluster", "duplicate", "maxmemory-policy", "replicas-attached"};
 
-	assert(reason < BAR_REASON_COUNT);
-	return reason < BAR_RESYNC ? guard_reason_name((enum guard_reason)reason) : names[reason - BAR_RESYNC];
+	assert(reason < QUARANTINE_REASON_COUNT);
+	return reason < QUARANTINE_RECOVERY ? guard_reason_name((enum guard_reason)reason) : names[reason - QUARANTINE_RECOVERY];
 }
 
 /* Written by metrics_init() only. The labels are escaped once, there. */
@@ -249,7 +249,7 @@ const char *metrics_master_label(size_t m)
 	return metrics_all.labels[m];
 }
 
-/* ---- keys and certificates ---- */
+/* ---- keys and epochs ---- */
 
 void metrics_note_reload(bool successful)
 {

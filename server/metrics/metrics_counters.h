@@ -27,7 +27,7 @@ enum master_error {
 	MASTER_ERROR_BUSY,
 	MASTER_ERROR_CLOCK,  /* refused: our clock is far ahead of its own; or its clock jumped */
 	MASTER_ERROR_LATE,   /* refused: the command came after its deadline */
-	MASTER_ERROR_BARRED, /* barred since it was asked: its word does not count */
+	MASTER_ERROR_QUARANTINED, /* quarantined since it was asked: its word does not count */
 	MASTER_ERROR_COMMAND, /* it does not know a command */
 	MASTER_ERROR_OTHER,
 	MASTER_ERROR_COUNT
@@ -67,18 +67,18 @@ enum master_command {
 const char *master_command_name(enum master_command command);
 
 /* Why a master may not vote. The first ones are those of enum guard_reason, in its order; the names are in metrics.c. */
-enum bar_reason {
-	BAR_NONE,
-	BAR_RESYNC = 9, /* the wait is over, fences of others are missing */
-	BAR_REPLICA,
-	BAR_VERSION,
-	BAR_REDIS_CLUSTER,
-	BAR_DUPLICATE,
-	BAR_MAXMEMORY_POLICY,
-	BAR_REPLICAS_ATTACHED,
-	BAR_REASON_COUNT
+enum quarantine_reason {
+	QUARANTINE_NONE,
+	QUARANTINE_RECOVERY = 9, /* the wait is over, fences of others are missing */
+	QUARANTINE_REPLICA,
+	QUARANTINE_VERSION,
+	QUARANTINE_REDIS_CLUSTER,
+	QUARANTINE_DUPLICATE,
+	QUARANTINE_MAXMEMORY_POLICY,
+	QUARANTINE_REPLICAS_ATTACHED,
+	QUARANTINE_REASON_COUNT
 };
-const char *bar_reason_name(enum bar_reason reason);
+const char *quarantine_reason_name(enum quarantine_reason reason);
 
 struct histogram {
 	bool is_long; /* buckets from 1 ms to a day instead of 100 µs to 5 s */
@@ -132,9 +132,9 @@ struct metrics {
 		_Atomic uint64_t warnings;
 		_Atomic uint64_t refused;     /* bits of enum master_command */
 		_Atomic uint64_t in_flight;   /* commands sent and not answered, a gauge */
-		_Atomic uint64_t barred;      /* enum bar_reason, as seen by this worker */
-		_Atomic uint64_t bar_until_us; /* when the bar is over by time alone (clock.h); 0: no bar, or time alone does not end it */
-		_Atomic uint64_t bars[BAR_REASON_COUNT];
+		_Atomic uint64_t quarantined;      /* enum quarantine_reason, as seen by this worker */
+		_Atomic uint64_t quarantine_until_us; /* when the quarantine is over by time alone (clock.h); 0: no quarantine, or time alone does not end it */
+		_Atomic uint64_t quarantines[QUARANTINE_REASON_COUNT];
 		_Atomic uint64_t clock_jumps[2]; /* forward, back */
 		_Atomic uint64_t late;        /* commands refused by the master */
 		_Atomic uint64_t clocked;     /* 0 or 1: its floor rests on clocks */
@@ -172,7 +172,7 @@ uint64_t metrics_bound_us(size_t i);
 uint64_t metrics_waiters(void);
 /* How many masters may vote, as the worker sees it that sees the fewest. */
 size_t metrics_voting(void);
-/* Certificates and keys were read: all well, or what was read before stays in use. The main thread alone; may come before metrics_init(). */
+/* Epochs and keys were read: all well, or what was read before stays in use. The main thread alone; may come before metrics_init(). */
 void metrics_note_reload(bool successful);
 /* Appends all of it: leases, masters, build and process. */
 void metrics_render(struct exposition *page);

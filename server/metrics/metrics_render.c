@@ -143,7 +143,7 @@ static void metrics_render_leases(struct exposition *page)
 	metrics_render_sum(page, "redlockd_split_retries_total", "counter", "Tries made again after a split vote.", offsetof(struct metrics, split_retries));
 	metrics_render_sum(page, "redlockd_fence_second_rounds_total", "counter", "Rounds of RAISE: the guess for a fence was too low.",
 			   offsetof(struct metrics, fence_rounds));
-	metrics_render_sum(page, "redlockd_leases_given_back_total", "counter", "Leases released because their client was gone.",
+	metrics_render_sum(page, "redlockd_leases_abandoned_total", "counter", "Leases released because their client was gone.",
 			   offsetof(struct metrics, given_back));
 	metrics_render_sum(page, "redlockd_operations_in_flight", "gauge", "Operations under way.", offsetof(struct metrics, in_flight));
 	metrics_render_sum(page, "redlockd_operations_queued", "gauge", "Operations that wait for their turn before masters are asked.",
@@ -227,17 +227,17 @@ static void metrics_render_masters(struct exposition *page)
 
 /* ---- the restart guard ---- */
 
-static void metrics_render_bar_ends(struct exposition *page)
+static void metrics_render_quarantine_ends(struct exposition *page)
 {
 	uint64_t now_us = clock_now_us();
 	char seconds[32];
 
-	exposition_head(page, "redlockd_master_bar_remaining_seconds", "gauge",
-			"How long until the master may vote again by time alone; 0 where it is not barred, or where time alone does not end its bar.");
+	exposition_head(page, "redlockd_master_quarantine_remaining_seconds", "gauge",
+			"How long until the master may vote again by time alone; 0 where it is not quarantined, or where time alone does not end its quarantine.");
 	for (size_t m = 0; m < metrics_masters(); m++) {
-		uint64_t until_us = metrics_most_at(metrics_of_master(offsetof(struct metrics, masters[0].bar_until_us), m));
+		uint64_t until_us = metrics_most_at(metrics_of_master(offsetof(struct metrics, masters[0].quarantine_until_us), m));
 		metrics_seconds(seconds, until_us > now_us ? until_us - now_us : 0);
-		text_printf(&page->text, "redlockd_master_bar_remaining_seconds{%s} %s\n", metrics_master_label(m), seconds);
+		text_printf(&page->text, "redlockd_master_quarantine_remaining_seconds{%s} %s\n", metrics_master_label(m), seconds);
 	}
 }
 
@@ -256,18 +256,18 @@ static void metrics_render_refused(struct exposition *page)
 		}
 }
 
-static void metrics_render_bars(struct exposition *page)
+static void metrics_render_quarantines(struct exposition *page)
 {
-	exposition_head(page, "redlockd_master_barred", "gauge", "1 while the master may not vote though it answers, by reason.");
+	exposition_head(page, "redlockd_master_quarantined", "gauge", "1 while the master may not vote though it answers, by reason.");
 	for (size_t m = 0; m < metrics_masters(); m++)
-		for (enum bar_reason reason = BAR_NONE + 1; reason < BAR_REASON_COUNT; reason++)
-			text_printf(&page->text, "redlockd_master_barred{%s,reason=\"%s\"} %d\n", metrics_master_label(m), bar_reason_name(reason),
-				    metrics_most_at(metrics_of_master(offsetof(struct metrics, masters[0].barred), m)) == reason);
-	exposition_head(page, "redlockd_master_bars_total", "counter", "How often the master was barred, by reason.");
+		for (enum quarantine_reason reason = QUARANTINE_NONE + 1; reason < QUARANTINE_REASON_COUNT; reason++)
+			text_printf(&page->text, "redlockd_master_quarantined{%s,reason=\"%s\"} %d\n", metrics_master_label(m), quarantine_reason_name(reason),
+				    metrics_most_at(metrics_of_master(offsetof(struct metrics, masters[0].quarantined), m)) == reason);
+	exposition_head(page, "redlockd_master_quarantines_total", "counter", "How often the master was quarantined, by reason.");
 	for (size_t m = 0; m < metrics_masters(); m++)
-		for (enum bar_reason reason = BAR_NONE + 1; reason < BAR_REASON_COUNT; reason++)
-			text_printf(&page->text, "redlockd_master_bars_total{%s,reason=\"%s\"} %" PRIu64 "\n", metrics_master_label(m), bar_reason_name(reason),
-				    metrics_sum_at(metrics_of_master(offsetof(struct metrics, masters[0].bars), m) + reason * sizeof(uint64_t)));
+		for (enum quarantine_reason reason = QUARANTINE_NONE + 1; reason < QUARANTINE_REASON_COUNT; reason++)
+			text_printf(&page->text, "redlockd_master_quarantines_total{%s,reason=\"%s\"} %" PRIu64 "\n", metrics_master_label(m), quarantine_reason_name(reason),
+				    metrics_sum_at(metrics_of_master(offsetof(struct metrics, masters[0].quarantines), m) + reason * sizeof(uint64_t)));
 }
 
 static void metrics_render_clocks(struct exposition *page)
@@ -295,11 +295,11 @@ static void metrics_render_service(struct exposition *page)
 	metrics_render_gauge(page, "redlockd_draining", "1 while the service shuts down: it gives no new leases.",
 			     metrics_most_at(offsetof(struct metrics, draining)));
 	metrics_render_gauge(page, "redlockd_config_reload_successful",
-			     "1 if keys and certificates could be read when that was last tried, at the start or on SIGHUP.", reload.successful);
+			     "1 if keys and epochs could be read when that was last tried, at the start or on SIGHUP.", reload.successful);
 	metrics_seconds(seconds, reload.time_us);
-	exposition_head(page, "redlockd_config_reload_timestamp_seconds", "gauge", "When keys and certificates were last read successfully, in seconds since 1970.");
+	exposition_head(page, "redlockd_config_reload_timestamp_seconds", "gauge", "When keys and epochs were last read successfully, in seconds since 1970.");
 	text_printf(&page->text, "redlockd_config_reload_timestamp_seconds %s\n", seconds);
-	exposition_head(page, "redlockd_config_reload_failures_total", "counter", "How often keys or certificates could not be read on SIGHUP.");
+	exposition_head(page, "redlockd_config_reload_failures_total", "counter", "How often keys or epochs could not be read on SIGHUP.");
 	text_printf(&page->text, "redlockd_config_reload_failures_total %" PRIu64 "\n", reload.failures);
 }
 
@@ -313,8 +313,8 @@ void metrics_render(struct exposition *page)
 	metrics_render_holds(page);
 	metrics_render_masters(page);
 	metrics_render_refused(page);
-	metrics_render_bars(page);
-	metrics_render_bar_ends(page);
+	metrics_render_quarantines(page);
+	metrics_render_quarantine_ends(page);
 	metrics_render_clocks(page);
 	metrics_render_service(page);
 	metrics_render_process(page);

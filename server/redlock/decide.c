@@ -1,7 +1,7 @@
 /* The decision over one attempt.
  *
  * An attempt is decided as soon as the votes that are in leave only one answer; nobody waits for a hung master whose
- * vote could not change it. "May have" below means: together with the masters that gave no opinion (failed, barred)
+ * vote could not change it. "May have" below means: together with the masters that gave no opinion (failed, quarantined)
  * it would be a majority. What cannot be ruled out is never answered with "nobody has it".
  *
  *   acquire  majority granted, validity > 0                      OK (step 3 and 4)
@@ -27,7 +27,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "planted.h"
+#include "mutations.h"
 #include "tally.h"
 
 static struct redlock_votes count_votes(const struct redlock *op, const struct redlock_tally *tally)
@@ -37,7 +37,7 @@ static struct redlock_votes count_votes(const struct redlock *op, const struct r
 		.granted = tally->granted,
 		.refused = (uint8_t)(tally->held + tally->queued + tally->gone),
 		.failed = tally->failed,
-		.barred = tally->barred,
+		.quarantined = tally->quarantined,
 		.masters = op->params.masters,
 	};
 	if (op->params.kind == REDLOCK_INSPECT) {
@@ -73,7 +73,7 @@ static enum redlock_verdict conclude_majority(const struct redlock *op, const st
 	assert(tally->granted >= tally->needed);
 	assert(now_us >= op->start_us);
 	uint64_t ttl_us = redlock_tally_shortest_ttl_us(op);
-	uint64_t spent_us = (PLANTED(PLANTED_NO_VALIDITY_CHECK) ? 0 : now_us - op->start_us) + op->params.drift_us;
+	uint64_t spent_us = (MUTATED(MUTATION_NO_VALIDITY_CHECK) ? 0 : now_us - op->start_us) + op->params.drift_us;
 	if (spent_us >= ttl_us)
 		return conclude(op, tally, REDLOCK_NO_QUORUM, ret);
 	conclude(op, tally, REDLOCK_OK, ret);

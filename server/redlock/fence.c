@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-#include "planted.h"
+#include "mutations.h"
 #include "tally.h"
 
 static unsigned count(uint16_t set)
@@ -24,7 +24,7 @@ bool redlock_fence_guess_holds(const struct redlock *op)
 		const struct redlock_ballot *ballot = &op->ballots[i];
 		increased += redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED && ballot->fence < op->fence;
 	}
-	return increased >= redlock_majority(op->params.masters) || PLANTED(PLANTED_NO_SECOND_ROUND);
+	return increased >= redlock_majority(op->params.masters) || MUTATED(MUTATION_NO_SECOND_ROUND);
 }
 
 static void note_number(struct redlock *op, const struct redlock_event *event)
@@ -39,7 +39,7 @@ void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 {
 	uint16_t bit = (uint16_t)(1U << event->master);
 	note_number(op, event);
-	bool current = event->round == op->round || PLANTED(PLANTED_OLD_ROUND);
+	bool current = event->round == op->round || MUTATED(MUTATION_OLD_ROUND);
 	if (event->script != REDLOCK_SCRIPT_RAISE || !current || !(op->asked & bit))
 		return;
 	assert(op->state == REDLOCK_RAISING);

@@ -21,7 +21,7 @@
 
 #include "decide.h"
 #include "fence.h"
-#include "planted.h"
+#include "mutations.h"
 #include "tally.h"
 #include "waiting.h"
 
@@ -160,8 +160,8 @@ static void finish(struct redlock *op, const struct redlock_result *result, stru
  * left out: nothing can have happened there. The place in the line is given up with it, wherever there may be one. */
 static void give_back(struct redlock *op, struct redlock_output *out)
 {
-	uint16_t to = PLANTED(PLANTED_RELEASE_ANSWERED) ? op->sent & op->answered : op->sent;
-	if (op->params.kind != REDLOCK_ACQUIRE || PLANTED(PLANTED_NO_RELEASE))
+	uint16_t to = MUTATED(MUTATION_RELEASE_ANSWERED) ? op->sent & op->answered : op->sent;
+	if (op->params.kind != REDLOCK_ACQUIRE || MUTATED(MUTATION_NO_RELEASE))
 		return;
 	send_to(op, out, REDLOCK_SCRIPT_RELEASE, to | op->joined);
 	if (is_waiter(op) && out->script != REDLOCK_SCRIPT_NONE)
@@ -187,9 +187,9 @@ static uint16_t refused_by(const struct redlock *op)
 static void give_back_and_wait(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	uint16_t to = op->sent & (uint16_t)~refused_by(op);
-	if (PLANTED(PLANTED_RELEASE_ANSWERED))
+	if (MUTATED(MUTATION_RELEASE_ANSWERED))
 		to &= op->answered;
-	if (PLANTED(PLANTED_NO_RELEASE))
+	if (MUTATED(MUTATION_NO_RELEASE))
 		return;
 	send_to(op, out, REDLOCK_SCRIPT_RELEASE, to);
 	keep_place(op, now_us, out);
@@ -357,7 +357,7 @@ static void take_vote(struct redlock *op, const struct redlock_event *event, str
 		return;
 	uint16_t bit = (uint16_t)(1U << event->master);
 	op->answered |= bit;
-	if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_BARRED)
+	if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_QUARANTINED)
 		op->sent &= (uint16_t)~bit;
 	op->ballots[event->master] = (struct redlock_ballot){ event->vote, event->ttl_us, event->remaining_us, event->holder, event->fence, event->waiters,
 		event->foreign };
@@ -402,7 +402,7 @@ static void take_reply(struct redlock *op, const struct redlock_event *event, st
 static void close_voting(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	for (unsigned i = 0; i < op->params.masters; i++) {
-		if (redlock_has(op->answered, i) || PLANTED(PLANTED_SILENCE_IGNORED))
+		if (redlock_has(op->answered, i) || MUTATED(MUTATION_SILENCE_IGNORED))
 			continue;
 		op->answered |= (uint16_t)(1U << i);
 		op->ballots[i] = (struct redlock_ballot){ .vote = REDLOCK_VOTE_FAILED };

@@ -67,7 +67,7 @@ enum redlock_vote {
 	REDLOCK_VOTE_GONE,    /* nobody holds it here; never for an acquisition */
 	REDLOCK_VOTE_FAILED,  /* error or lost connection: it may or may not have been carried out */
 	REDLOCK_VOTE_UNSENT,  /* the master is down: nothing was sent, nothing can have happened there */
-	REDLOCK_VOTE_BARRED,  /* the master may not vote: nothing was sent */
+	REDLOCK_VOTE_QUARANTINED,  /* the master may not vote: nothing was sent */
 	REDLOCK_VOTE_BEHIND,  /* raise alone: the token holds it here, but the bucket is not below the number */
 	REDLOCK_VOTE_QUEUED   /* acquire alone: nobody holds it here, but it is somebody else's turn in the line */
 };
@@ -141,7 +141,7 @@ struct redlock_votes {
 	uint8_t granted; /* inspection: masters on which the holder with the most votes lies */
 	uint8_t refused; /* answered otherwise */
 	uint8_t failed;  /* error, lost, unsent or silent for too long */
-	uint8_t barred;
+	uint8_t quarantined;
 	uint8_t masters;
 };
 

@@ -5,12 +5,12 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "planted.h"
+#include "mutations.h"
 
 uint8_t redlock_majority(uint8_t masters)
 {
 	assert(masters >= 1 && masters <= REDLOCK_MASTERS_MAX);
-	return (uint8_t)(masters / 2 + (PLANTED(PLANTED_QUORUM_HALF) ? 0 : 1));
+	return (uint8_t)(masters / 2 + (MUTATED(MUTATION_QUORUM_HALF) ? 0 : 1));
 }
 
 static bool names_holder(const struct redlock *op, unsigned i)
@@ -57,12 +57,12 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 		case REDLOCK_VOTE_GONE: tally.gone++; break;
 		case REDLOCK_VOTE_FAILED:
 		case REDLOCK_VOTE_UNSENT: tally.failed++; break;
-		case REDLOCK_VOTE_BARRED: tally.barred++; break;
+		case REDLOCK_VOTE_QUARANTINED: tally.quarantined++; break;
 		}
 	}
 	if (tally.held > 0)
 		find_best_holder(op, &tally);
-	assert(tally.granted + tally.held + tally.queued + tally.gone + tally.failed + tally.barred + tally.pending == op->params.masters);
+	assert(tally.granted + tally.held + tally.queued + tally.gone + tally.failed + tally.quarantined + tally.pending == op->params.masters);
 	assert(tally.best_votes <= tally.held);
 	return tally;
 }
@@ -74,7 +74,7 @@ uint8_t redlock_tally_answered(const struct redlock_tally *tally)
 
 uint8_t redlock_tally_unknown(const struct redlock_tally *tally)
 {
-	return (uint8_t)(tally->failed + tally->barred + tally->pending);
+	return (uint8_t)(tally->failed + tally->quarantined + tally->pending);
 }
 
 uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op)

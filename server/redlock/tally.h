@@ -11,7 +11,7 @@ struct redlock_tally {
 	uint8_t queued;  /* refused: it is somebody else's turn */
 	uint8_t gone;    /* refused: nobody holds it */
 	uint8_t failed;  /* error, lost or unsent */
-	uint8_t barred;
+	uint8_t quarantined;
 	uint8_t pending; /* no answer yet */
 	uint64_t best;      /* the holder that the most masters named; of equals the one named first */
 	uint8_t best_votes; /* 0: no master named any */

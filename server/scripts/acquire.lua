@@ -1,9 +1,9 @@
 -- Acquire: SET key value NX PX ttl, as in the specification ("Correct implementation with a single instance"), the
 -- first round of the fence, and the line of those who wait for the resource. For one resource, or for several at once: requests
--- that come in the same moment share the time, the certificate and what a command costs, and nothing else.
+-- that come in the same moment share the time, the epoch and what a command costs, and nothing else.
 --
 -- KEYS[1]  {prefix}{resource}      … and as many more as there are resources
--- KEYS[n]  {prefix}redlockd:master  the last one. A hash: certificate, floor, and a bucket for every 16384th resource
+-- KEYS[n]  {prefix}redlockd:master  the last one. A hash: epoch, floor, and a bucket for every 16384th resource
 -- ARGV[1]  token    40 hex digits, new for every attempt
 -- ARGV[2]  ttl_ms
 -- ARGV[3]  max_hold_ms  0: no bound
@@ -11,7 +11,7 @@
 -- ARGV[5]  bucket   of the resource
 -- ARGV[6]  guess    for the fence, in decimal digits
 -- ARGV[7]  place    in the line: "replica:arrival wait_ms" (16 hex digits, 16 decimal digits, what is left of the wait); empty: waits for nobody
--- ARGV[8]  certificate  that this master must have; sixteen dashes: any (--restart-guard off)
+-- ARGV[8]  epoch  that this master must have; sixteen dashes: any (--restart-guard off)
 -- ARGV[9]  deadline_us  in this master's own time: later than that nobody waits for the answer, nor releases
 -- … and nine more for each further resource.
 --
@@ -23,7 +23,7 @@
 --         {0, now_us, remaining_ms, false}     held by a key of another type
 --         {2, now_us, alive_ms, first}         free, but it is the turn of `first` in the line, whose redlockd counts as alive for alive_ms
 --         {-2, now_us}                         too late: nothing was done
---         {-3, now_us}                         another certificate or none: this master may have forgotten locks; nothing was done
+--         {-3, now_us}                         another epoch or none: this master may have forgotten locks; nothing was done
 --         {-4, now_us}                         the guess is more than a day ahead of this master's clock: nothing was done
 -- and for several {now_us, answer, …}: old alone where it is set, else as above, or the error that this one met.
 -- Where it is not set the place is taken in the line; where it is set the place is given up.
@@ -37,15 +37,15 @@ local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen
 if count == 1 then
-	seen = call('HMGET', hash, 'certificate', 'floor', 'waited', args[5])
+	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', args[5])
 else
-	local fields = {'HMGET', hash, 'certificate', 'floor', 'waited'}
+	local fields = {'HMGET', hash, 'epoch', 'floor', 'waited'}
 	for i = 1, count do
 		fields[i + 5] = args[9 * i - 4]
 	end
 	seen = call(unpack(fields))
 end
-local certificate, floor, waited = seen[1], tonumber(seen[2] or 0), tonumber(seen[3] or 0)
+local epoch, floor, waited = seen[1], tonumber(seen[2] or 0), tonumber(seen[3] or 0)
 local waits = waited > now_us -- somebody may wait for one of these
 if waits and count > 1 then
 	local lines = {'EXISTS'}
@@ -66,7 +66,7 @@ local function acquire(i)
 	if late then
 		return {-2, now_us}
 	end
-	if certificate ~= args[at + 8] and args[at + 8] ~= '----------------' then
+	if epoch ~= args[at + 8] and args[at + 8] ~= '----------------' then
 		return {-3, now_us}
 	end
 	local bucket, guess = args[at + 5], tonumber(args[at + 6])

@@ -1,5 +1,5 @@
--- Certify: the bar is over, this master may vote again. Compare-and-set: only if the marker that the caller watched is still
--- there, so that nothing can have been granted and forgotten since. The marker becomes the certificate.
+-- Certify: the quarantine is over, this master may vote again. Compare-and-set: only if the marker that the caller watched is still
+-- there, so that nothing can have been granted and forgotten since. The marker becomes the epoch.
 --
 -- KEYS[1]  {prefix}redlockd:master
 -- ARGV[1]  marker      ARGV[2]  run_id     of this server
@@ -9,7 +9,7 @@
 -- ARGV[7]  clocked     1: the floor rests on clocks, since too few masters remembered
 -- ARGV[8]  deadline_us in this master's own time: later than that others have decided without this answer
 --
--- Returns {1, now_us}                          certified
+-- Returns {1, now_us}                          written
 --         {0, now_us}                          another marker, another server or none, or somebody told of longer leases: read it again
 --         {-2, now_us}                         too late: nothing was done
 local now = redis.call('TIME')
@@ -29,7 +29,7 @@ if tonumber(seen[3] or 0) > tonumber(floor) then
 	floor = seen[3]
 end
 redis.call('HDEL', KEYS[1], 'marker', 'marker_run_id', 'kept')
-redis.call('HSET', KEYS[1], 'certificate', ARGV[1], 'run_id', ARGV[2], 'cluster', ARGV[3], 'digest', ARGV[4], 'ttl_ms', ARGV[5], 'floor', floor)
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'run_id', ARGV[2], 'cluster', ARGV[3], 'digest', ARGV[4], 'ttl_ms', ARGV[5], 'floor', floor)
 if ARGV[7] == '1' then
 	redis.call('HSET', KEYS[1], 'clocked_us', string.format('%.0f', now_us))
 end

@@ -6,18 +6,18 @@
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  token
 -- ARGV[2]  ttl_ms
--- ARGV[3]  certificate  ARGV[4]  deadline_us: as in acquire.lua
+-- ARGV[3]  epoch  ARGV[4]  deadline_us: as in acquire.lua
 --
 -- Returns {1, now_us, ttl_ms, value}           it now lives for at least ttl_ms, which is less than asked for near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone
---         {-2, now_us}, {-3, now_us}           too late, another certificate: as in acquire.lua
+--         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[4]) then
 	return {-2, now_us}
 end
-if ARGV[3] ~= '----------------' and redis.call('HGET', KEYS[2], 'certificate') ~= ARGV[3] then
+if ARGV[3] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[3] then
 	return {-3, now_us}
 end
 local value = redis.pcall('GET', KEYS[1])

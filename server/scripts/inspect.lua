@@ -3,14 +3,14 @@
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
--- ARGV[1]  certificate: as in acquire.lua  ARGV[2]  deadline_us: not looked at
+-- ARGV[1]  epoch: as in acquire.lua  ARGV[2]  deadline_us: not looked at
 --
 -- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: a key of another type
 --         {-1, now_us, waiters}                      free
---         {-3, now_us}                               another certificate
+--         {-3, now_us}                               another epoch
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
-local seen = redis.call('HMGET', KEYS[2], 'certificate', 'waited')
+local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
 if seen[1] ~= ARGV[1] and ARGV[1] ~= '----------------' then
 	return {-3, now_us}
 end

@@ -1,24 +1,24 @@
--- Bar: takes the certificate away, so that no redlockd lets this master vote, and leaves a marker. If the marker is still there
--- when the bar is over, nothing was granted or forgotten here in the meantime (certify.lua). The longest ttl lies beside it: a redlockd
+-- Quarantine: takes the epoch away, so that no redlockd lets this master vote, and leaves a marker. If the marker is still there
+-- when the quarantine is over, nothing was granted or forgotten here in the meantime (epoch_write.lua). The longest ttl lies beside it: a redlockd
 -- that gives short leases, and is started when all else was forgotten, must wait for those of others.
 --
 -- KEYS[1]  {prefix}redlockd:master
--- ARGV[1]  certificate    as the caller read it, empty: none. Another one by now: nothing is done
+-- ARGV[1]  epoch    as the caller read it, empty: none. Another one by now: nothing is done
 -- ARGV[2]  marker         a new random number, in 16 hex digits
 -- ARGV[3]  run_id         of this server
 -- ARGV[4]  kept           1: the numbers of the buckets are all there, 0: some may be forgotten
 -- ARGV[5]  ttl_ms         the longest lease of anybody, as far as the caller knows
 --
--- Returns {1, now_us, marker, kept, ttl_ms}    barred; the marker is an older one if this very server had one already. ttl_ms is empty
+-- Returns {1, now_us, marker, kept, ttl_ms}    quarantined; the marker is an older one if this very server had one already. ttl_ms is empty
 --                                              beside a marker of a version that did not write it: it stays unknown
---         {0, now_us}                          another certificate: read it again
+--         {0, now_us}                          another epoch: read it again
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
-local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'marker_run_id', 'kept', 'ttl_ms')
+local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'marker_run_id', 'kept', 'ttl_ms')
 if (seen[1] or '') ~= ARGV[1] then
 	return {0, now_us}
 end
-redis.call('HDEL', KEYS[1], 'certificate')
+redis.call('HDEL', KEYS[1], 'epoch')
 local marker, kept = ARGV[2], ARGV[4]
 if seen[2] and seen[3] == ARGV[3] then
 	marker = seen[2]

@@ -7,19 +7,19 @@
 -- ARGV[1]  token
 -- ARGV[2]  bucket
 -- ARGV[3]  fence    in decimal digits
--- ARGV[4]  certificate  ARGV[5]  deadline_us: as in acquire.lua
+-- ARGV[4]  epoch  ARGV[5]  deadline_us: as in acquire.lua
 --
 -- Returns {1, now_us}                          the bucket and the key's value now carry the number
 --         {2, now_us, old}                     held by the token, but the bucket or the floor is at `old`, not below the number
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone
---         {-2, now_us}, {-3, now_us}           too late, another certificate: as in acquire.lua
+--         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[5]) then
 	return {-2, now_us}
 end
-local seen = redis.call('HMGET', KEYS[2], 'certificate', 'floor', ARGV[2])
+local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[2])
 if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
 	return {-3, now_us}
 end

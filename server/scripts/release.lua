@@ -1,21 +1,21 @@
 -- Release: compare and delete ("Correct implementation with a single instance"), and call the next in the line.
--- Carried out however late, and whatever certificate this master has: what it deletes can only be the token's own. But
--- where the certificate is another one its word does not count.
+-- Carried out however late, and whatever epoch this master has: what it deletes can only be the token's own. But
+-- where the epoch is another one its word does not count.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  token  empty: nothing to release, only a place to give up
 -- ARGV[2]  place  as in acquire.lua: the caller waits on in that place; its wait_ms 0: it leaves the line; empty: it has no place
--- ARGV[3]  certificate: as in acquire.lua  ARGV[4]  deadline_us: not looked at
+-- ARGV[3]  epoch: as in acquire.lua  ARGV[4]  deadline_us: not looked at
 --
 -- Returns {1, now_us, value}                   it was ours and is deleted
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone
---         {-3, now_us}                         another certificate; if it was ours it is deleted
+--         {-3, now_us}                         another epoch; if it was ours it is deleted
 -- Where the resource is free then, whose turn it is is called on the channel {prefix}redlockd:wake: "replica:arrival key".
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
-local seen = redis.call('HMGET', KEYS[2], 'certificate', 'waited')
+local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
 local waited = tonumber(seen[2] or 0)
 local value = redis.pcall('GET', KEYS[1])
 local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1]

@@ -27,7 +27,7 @@
 
 enum { FRAMES_MAX = 24, EARLY_BYTES = 16384 };
 
-enum planted { PLANTED_NONE, PLANTED_CRASH, PLANTED_LEAK, PLANTED_DESCRIPTOR, PLANTED_HANG };
+enum mutated { MUTATION_NONE, MUTATION_CRASH, MUTATION_LEAK, MUTATION_DESCRIPTOR, MUTATION_HANG };
 
 /* alloc_lab.py knows it too. */
 struct control {
@@ -35,7 +35,7 @@ struct control {
 	_Atomic uint64_t counted;
 	_Atomic uint64_t failed;
 	_Atomic int64_t living;
-	_Atomic uint64_t planted;
+	_Atomic uint64_t mutated;
 	_Atomic uint64_t frame_count;
 	_Atomic uint64_t excused;
 	uint64_t frames[FRAMES_MAX];
@@ -202,20 +202,20 @@ int uv_poll_start(uv_poll_t *poll, int events, uv_poll_cb callback)
 
 static void harm(void)
 {
-	switch ((enum planted)control->planted) {
-	case PLANTED_CRASH:
+	switch ((enum mutated)control->mutated) {
+	case MUTATION_CRASH:
 		abort();
-	case PLANTED_LEAK:
+	case MUTATION_LEAK:
 		(void)!real_malloc(100);
 		control->living++;
 		break;
-	case PLANTED_DESCRIPTOR:
+	case MUTATION_DESCRIPTOR:
 		(void)!dup(2);
 		break;
-	case PLANTED_HANG:
+	case MUTATION_HANG:
 		for (;;)
 			pause();
-	case PLANTED_NONE:
+	case MUTATION_NONE:
 		break;
 	}
 }

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from kinds import by_name
-from world import (CLOSED, PLANTED_CRASH, PLANTED_DESCRIPTOR, PLANTED_HANG, PLANTED_LEAK, SLACK, Answer, Broken, Kind, World, differences, sweep)
+from world import (CLOSED, MUTATION_CRASH, MUTATION_DESCRIPTOR, MUTATION_HANG, MUTATION_LEAK, SLACK, Answer, Broken, Kind, World, differences, sweep)
 
 
 @pytest.fixture
@@ -15,22 +15,22 @@ def world():
         yield made
 
 
-@pytest.mark.parametrize(("planted", "told"), [(PLANTED_CRASH, "the process ended with -6"), (PLANTED_DESCRIPTOR, "descriptors are closed"),
-                                               (PLANTED_HANG, "timed out")], ids=["crash", "descriptor", "hang"])
-def test_harm_is_seen(world, planted, told):
+@pytest.mark.parametrize(("mutated", "told"), [(MUTATION_CRASH, "the process ended with -6"), (MUTATION_DESCRIPTOR, "descriptors are closed"),
+                                               (MUTATION_HANG, "timed out")], ids=["crash", "descriptor", "hang"])
+def test_harm_is_seen(world, mutated, told):
     (kind,) = by_name("healthz")
-    world.control.fields.planted = planted
+    world.control.fields.mutated = mutated
     result = sweep(world, kind, most=2)
-    world.control.fields.planted = 0
+    world.control.fields.mutated = 0
     world.restart()
     assert len(result.problems) == 2 and all(told in problem for problem in result.problems), result.problems
 
 
 def test_a_leak_is_seen(world):
     (kind,) = by_name("version")
-    world.control.fields.planted = PLANTED_LEAK
+    world.control.fields.mutated = MUTATION_LEAK
     result = sweep(world, kind)
-    world.control.fields.planted = 0
+    world.control.fields.mutated = 0
     world.restart()  # without a look for leaks at its end
     assert result.grown >= result.count - SLACK > SLACK, result.grown
     with pytest.raises(AssertionError, match="blocks more"):

@@ -27,7 +27,7 @@ NEVER = 1 << 60
 SLACK = 8  # blocks that may be kept for reuse after a sweep
 PATIENCE_S = 5
 
-PLANTED_NONE, PLANTED_CRASH, PLANTED_LEAK, PLANTED_DESCRIPTOR, PLANTED_HANG = range(5)
+MUTATION_NONE, MUTATION_CRASH, MUTATION_LEAK, MUTATION_DESCRIPTOR, MUTATION_HANG = range(5)
 
 
 # What redlockd keeps for itself, or leaves for some seconds (a handshake that broke off).
@@ -36,7 +36,7 @@ OWN_KEYS = ("redlockd:master", "redlockd:alive:", "redlockd:check:")
 
 class Fields(ctypes.Structure):
     """struct control of failing_alloc.c"""
-    _fields_ = [(name, ctypes.c_int64) for name in ("fail_at", "counted", "failed", "living", "planted", "frame_count", "excused")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("fail_at", "counted", "failed", "living", "mutated", "frame_count", "excused")]
     _fields_ += [("frames", ctypes.c_uint64 * 24)]
 
 
@@ -172,8 +172,8 @@ def request_bytes(method, path, body=None, headers=()):
 
 
 # What differs from answer to answer: only its type counts, and of some not even that.
-NULLABLE = {"rtt_us", "bar_remaining_ms", "reason"}
-VARYING = {"token", "fence", "validity_ms", "waited_ms", "retry_after_ms", "remaining_ms", "resource", "granted", "refused", "failed", "barred", "cursor",
+NULLABLE = {"rtt_us", "quarantine_remaining_ms", "reason"}
+VARYING = {"token", "fence", "validity_ms", "waited_ms", "retry_after_ms", "remaining_ms", "resource", "granted", "refused", "failed", "quarantined", "cursor",
            "voting", "state", "detail", "waiters", "version", "run_id", "uptime_ms", "in_flight", "connections"}
 
 
@@ -347,7 +347,7 @@ class World:
         return least
 
     def left_keys(self):
-        """What lies on the masters besides their certificates and who is alive."""
+        """What lies on the masters besides their epochs and who is alive."""
         return {key for master in self.masters for key in master.cli("KEYS", "*") if not key.startswith(OWN_KEYS)}
 
     def wipe(self):

@@ -236,17 +236,17 @@ def test_a_stopped_master_is_red_within_two_seconds(page, lab):
     assert page.run("return document.querySelectorAll('#masters > tr')[1].className") == "master good"
 
 
-def test_a_barred_master_says_how_long(page, lab):
+def test_a_quarantined_master_says_how_long(page, lab):
     service = lab.service(3, f"--master-timeout-ms={TIMEOUT_MS}")
     ready(page, service)
     service.masters[0].restart()
-    row = page.wait(lambda: page.rows("masters")[0] if page.rows("masters")[0][1] == "! barred" else None, 30)
+    row = page.wait(lambda: page.rows("masters")[0] if page.rows("masters")[0][1] == "! quarantined" else None, 30)
     said = service.curl("GET", "/masters").json["masters"][0]
     assert said["reason"] in row[2], (row, said)
-    page.wait(lambda: page.text("#masters .bar-left"))
-    left = page.text("#masters .bar-left")
-    assert abs(seconds_left(left.removesuffix(" left")) - service.curl("GET", "/masters").json["masters"][0]["bar_remaining_ms"] / 1000) < 2 * SLOW
-    page.wait(lambda: seconds_left(page.text("#masters .bar-left").removesuffix(" left")) < seconds_left(left.removesuffix(" left")) - 1)
+    page.wait(lambda: page.text("#masters .quarantine-left"))
+    left = page.text("#masters .quarantine-left")
+    assert abs(seconds_left(left.removesuffix(" left")) - service.curl("GET", "/masters").json["masters"][0]["quarantine_remaining_ms"] / 1000) < 2 * SLOW
+    page.wait(lambda: seconds_left(page.text("#masters .quarantine-left").removesuffix(" left")) < seconds_left(left.removesuffix(" left")) - 1)
 
 
 def test_announcements_do_not_chatter(page, three):
@@ -617,7 +617,7 @@ def test_accessibility_and_screenshots(page, lab):
             ready(page, service)
             page.wait(lambda: len(page.rows("waiting")) == 2)
             service.masters[2].restart()
-            page.wait(lambda: "barred" in page.rows("masters")[2][1], 30)
+            page.wait(lambda: "quarantined" in page.rows("masters")[2][1], 30)
             service.masters[4].stop()
             page.wait(lambda: "down" in page.rows("masters")[4][1])
             page.wait(lambda: len(plotted(page)) >= 4, 30, "some points in the plot")

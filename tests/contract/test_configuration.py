@@ -18,7 +18,7 @@ class AsUser:
 
 
 def test_the_guard_with_the_documented_rights(lab):
-    """The scripts that are rarely needed: another round of the fence, a bar, and a master that learns the fences again."""
+    """The scripts that are rarely needed: another round of the fence, a quarantine, and a master that learns the fences again."""
     servers = lab.redises(3)
     for server in servers:
         server.cli(*shlex.split(SETUSER))

@@ -359,7 +359,7 @@ def gather_down(lab, answers):
     answers.ask(service, "DELETE", "/locks/held", ONE, 503, body={"token": lease["token"]})
 
 
-def gather_barred(lab, answers):
+def gather_quarantined(lab, answers):
     """Two of three have lost their memory, and time alone will mend it."""
     service = lab.service(3)
     for master in service.masters[1:]:
@@ -373,7 +373,7 @@ def gather_barred(lab, answers):
     answers.add("GET", "/readyz", ready)
     assert int(ready.headers["retry-after"]) == -(-ready.json["retry_after_ms"] // 1000) > 50, ready
     masters = answers.ask(service, "GET", "/masters", "/masters", 200).json["masters"]
-    assert [master["bar_remaining_ms"] is None for master in masters] == [True, False, False], masters
+    assert [master["quarantine_remaining_ms"] is None for master in masters] == [True, False, False], masters
     for method, path, pattern in (("POST", "/locks", NEW), ("GET", "/locks", NEW), ("GET", "/locks/a", ONE)):
         answers.ask(service, method, path, pattern, 503, body={"resource": "a"} if method == "POST" else None)
 
@@ -420,7 +420,7 @@ def gather_drained(lab, answers):
 @pytest.fixture(scope="module")
 def answers():
     found = Answers()
-    for gather in (gather_leases, gather_waiting, gather_holding, gather_operation, gather_mistakes, gather_access, gather_too_many, gather_down, gather_barred, gather_split,
+    for gather in (gather_leases, gather_waiting, gather_holding, gather_operation, gather_mistakes, gather_access, gather_too_many, gather_down, gather_quarantined, gather_split,
                    gather_draining, gather_drained):
         with Lab() as lab:
             gather(lab, found)

@@ -138,8 +138,8 @@ def test_nobody_has_said_that_the_masters_are_new(world):
     """Without REDLOCKD_BOOTSTRAP the first start waits out the longest lease; the health check is content meanwhile, so that `up --wait` ends."""
     world.start_masters()
     daemon = world.start_redlockd("redlockd-1")
-    states = world.wait_barred("redlockd-1", "no-certificate")
-    assert all(0 < one["bar_remaining_ms"] <= 63000 for one in states)
+    states = world.wait_quarantined("redlockd-1", "no-epoch")
+    assert all(0 < one["quarantine_remaining_ms"] <= 63000 for one in states)
     assert world.curl("redlockd-1", "GET", "/readyz").status == 503
     assert world.healthy("redlockd-1", CTL) == 0
     daemon.signal(signal.SIGINT)
@@ -147,7 +147,7 @@ def test_nobody_has_said_that_the_masters_are_new(world):
 
 
 def test_the_fences_outlast_all_masters(world):
-    """What the volumes are for. All masters are killed at once and come back: barred as restarted, not as new ones, and with the numbers that they had."""
+    """What the volumes are for. All masters are killed at once and come back: quarantined as restarted, not as new ones, and with the numbers that they had."""
     masters = world.start_masters()
     daemon = world.start_redlockd("redlockd-1", {"REDLOCKD_BOOTSTRAP": "true"})
     world.wait_voting("redlockd-1", 5)
@@ -164,7 +164,7 @@ def test_the_fences_outlast_all_masters(world):
     world.start_masters()
     assert {name: world.cli(name, "HGETALL", "redlockd:master") for name in before} == before
     world.start_redlockd("redlockd-2")
-    world.wait_barred("redlockd-2", "restarted")
+    world.wait_quarantined("redlockd-2", "restarted")
 
 
 def test_prometheus_takes_its_command_line(world):

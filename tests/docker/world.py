@@ -189,10 +189,10 @@ class World:
             return answer is not None and answer.status == 200 and answer.json["quorum"]["voting"] == count and answer.json
         return wait_until(voting, 30, f"{count} masters vote for {name}")
 
-    def wait_barred(self, name, code):
-        """Until all masters are barred for this reason."""
-        def barred():
+    def wait_quarantined(self, name, code):
+        """Until all masters are quarantined for this reason."""
+        def quarantined():
             answer = self.curl(name, "GET", "/masters")
             masters = answer.json["masters"] if answer is not None else []
-            return masters if {(one["state"], one["reason"] and one["reason"].partition(":")[0]) for one in masters} == {("barred", code)} else None
-        return wait_until(barred, 30, f"all masters barred for {name}: {code}")
+            return masters if {(one["state"], one["reason"] and one["reason"].partition(":")[0]) for one in masters} == {("quarantined", code)} else None
+        return wait_until(quarantined, 30, f"all masters quarantined for {name}: {code}")

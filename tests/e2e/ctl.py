@@ -70,8 +70,8 @@ class Run:
         return path.read_text().strip()
 
     @property
-    def keeper(self):
-        return wait_until(lambda: children_of(self.process.pid), what="the keeper")[0]
+    def supervisor(self):
+        return wait_until(lambda: children_of(self.process.pid), what="the supervisor")[0]
 
     def wait(self, seconds=30):
         return self.process.wait(seconds * SLOW)

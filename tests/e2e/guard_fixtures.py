@@ -4,10 +4,10 @@ A Scene is the situation in which a master that forgets does harm: three masters
 its memory and the victim. The third never got the command (the test deletes the key there). If the victim forgets and goes on voting, it
 and the third are a majority for somebody else. A Rival tries that without a pause through a second redlockd, from before the hazard on.
 
-A Course follows one master from the hazard to its return: what /masters, the metrics and the log say, and that the bar is as long as
+A Course follows one master from the hazard to its return: what /masters, the metrics and the log say, and that the quarantine is as long as
 it must be.
 
-Bars last as long as the longest lease and two seconds, so leases are short here.
+Quarantines last as long as the longest lease and two seconds, so leases are short here.
 """
 
 import shutil
@@ -25,10 +25,10 @@ TTL_MS = round(1500 * max(1.0, SLOW / 2))
 MARGIN_MS = 2000 + 2  # besides the lease itself, and 1 % of it
 HASH = "redlockd:master"
 LOCK = "the/lock"
-SEEN_BY_OTHERS = ("bad-certificate", "no-certificate")  # how one redlockd sees that another one has barred a master
+SEEN_BY_OTHERS = ("bad-epoch", "no-epoch")  # how one redlockd sees that another one has quarantined a master
 
 
-def bar_seconds(ttl_ms=TTL_MS):
+def quarantine_seconds(ttl_ms=TTL_MS):
     """How long a master is kept from voting, at least."""
     return (ttl_ms * 1.01 + MARGIN_MS) / 1000
 
@@ -110,14 +110,14 @@ def number_of(server, field):
     return int(server.cli("HGET", HASH, field) or 0)
 
 
-# ---------------------------------------------------------------------------------------------------- the bar
+# ---------------------------------------------------------------------------------------------------- the quarantine
 
 
 class Course:
-    """The course of a bar as /masters tells it. Call it right after the hazard: it returns when the master votes again.
+    """The course of a quarantine as /masters tells it. Call it right after the hazard: it returns when the master votes again.
 
     `codes`: the reasons that may be given. `within`: by when it must have stopped voting, in seconds from now; a master that is
-    down for a while has stopped, too. `mend`: what takes the cause away; then there is no bar.
+    down for a while has stopped, too. `mend`: what takes the cause away; then there is no quarantine.
     """
 
     def __init__(self, service, server, *codes, since=None, ttl_ms=TTL_MS, within=1.0, mend=None):
@@ -127,7 +127,7 @@ class Course:
         try:
             self._await(lambda master: master["state"] != "voting", within + 0.3, "stopped voting")
             # One that was a replica for a moment may be seen as such first.
-            self.barred = self._await(lambda master: master["state"] == "barred" and (code_of(master) != "replica" or "replica" in codes), 4.0, "barred")
+            self.quarantined = self._await(lambda master: master["state"] == "quarantined" and (code_of(master) != "replica" or "replica" in codes), 4.0, "quarantined")
             self._check_said()
             if mend:
                 mend()
@@ -154,47 +154,47 @@ class Course:
             time.sleep(0.005)
 
     def _check_said(self):
-        master, code = self.barred, code_of(self.barred)
+        master, code = self.quarantined, code_of(self.quarantined)
         assert code in self.codes, master
         words = master["reason"].partition(": ")[2]
         assert len(words.split()) >= 3, f"no words for people: {master}"
         self.code = code
-        wait_until(lambda: metric(self.service, "master_barred", self.server, reason=code) == 1, 2, f"the metric for {code}")
-        assert metric(self.service, "master_bars_total", self.server, reason=code) >= 1
-        wait_until(lambda: self._logged("master-barred", code), 2, "the log line of the bar")
-        assert "barred" not in [line["state"] for line in master_lines(self.service, "master", self.server)], "told twice"
+        wait_until(lambda: metric(self.service, "master_quarantined", self.server, reason=code) == 1, 2, f"the metric for {code}")
+        assert metric(self.service, "master_quarantines_total", self.server, reason=code) >= 1
+        wait_until(lambda: self._logged("master-quarantined", code), 2, "the log line of the quarantine")
+        assert "quarantined" not in [line["state"] for line in master_lines(self.service, "master", self.server)], "told twice"
         votes = self.service.curl("GET", "/locks/free").json["votes"]
-        assert votes["barred"] >= 1, votes
+        assert votes["quarantined"] >= 1, votes
 
     def _logged(self, event, code):
         return any(line["reason"].startswith(code) for line in master_lines(self.service, event, self.server))
 
     def _follow(self, ttl_ms):
-        """To the end of the bar."""
+        """To the end of the quarantine."""
         said = []
         while (master := self._look())["state"] != "voting":
             now = time.monotonic()
-            if master["state"] == "down" and "certificate is being read" in master["reason"]:
-                time.sleep(0.005)  # once more: the other redlockd was quicker to bar it
-                assert now - self.since < bar_seconds(ttl_ms) + 6 * SLOW, f"barred for too long: {master}"
+            if master["state"] == "down" and "epoch is being read" in master["reason"]:
+                time.sleep(0.005)  # once more: the other redlockd was quicker to quarantine it
+                assert now - self.since < quarantine_seconds(ttl_ms) + 6 * SLOW, f"quarantined for too long: {master}"
                 continue
-            assert master["state"] == "barred" and code_of(master) in (*self.codes, "resync"), master
-            assert now - self.since < bar_seconds(ttl_ms) + 6 * SLOW, f"barred for too long: {master}"
-            if master["bar_remaining_ms"] is not None:
-                said.append((now, master["bar_remaining_ms"]))
+            assert master["state"] == "quarantined" and code_of(master) in (*self.codes, "fence-recovery"), master
+            assert now - self.since < quarantine_seconds(ttl_ms) + 6 * SLOW, f"quarantined for too long: {master}"
+            if master["quarantine_remaining_ms"] is not None:
+                said.append((now, master["quarantine_remaining_ms"]))
             time.sleep(0.02)
         end = time.monotonic()
         self.seconds = end - self.since
-        assert self.seconds >= bar_seconds(ttl_ms), f"votes again after {self.seconds:.3f} s"
+        assert self.seconds >= quarantine_seconds(ttl_ms), f"votes again after {self.seconds:.3f} s"
         assert len(said) >= 10, said
-        assert 0 < said[0][1] <= bar_seconds(ttl_ms) * 1000 + 1, said[0]
+        assert 0 < said[0][1] <= quarantine_seconds(ttl_ms) * 1000 + 1, said[0]
         assert all(later <= earlier + 1 for (_, earlier), (_, later) in zip(said, said[1:])), f"it does not fall: {said}"
         check_forecasts(said, end)
 
     def _check_afterwards(self):
         master = state_of(self.service, self.server)
-        assert master["state"] == "voting" and master["reason"] is None and master["bar_remaining_ms"] is None, master
-        assert metric(self.service, "master_barred", self.server, reason=self.code) == 0
+        assert master["state"] == "voting" and master["reason"] is None and master["quarantine_remaining_ms"] is None, master
+        assert metric(self.service, "master_quarantined", self.server, reason=self.code) == 0
         wait_until(lambda: master_lines(self.service, "master", self.server)[-1]["state"] == "voting", 2, "the log line of the return")
 
 
@@ -220,7 +220,7 @@ def follow_readiness(service, seconds, *codes, patience=0.0):
     end = time.monotonic()
     client.close()
     assert len(said) >= 10, f"/readyz does not say {codes}"
-    begun = said[0][0] + 0.25 * SLOW  # between a master's first word and the beginning of its bar nobody knows how long that will be
+    begun = said[0][0] + 0.25 * SLOW  # between a master's first word and the beginning of its quarantine nobody knows how long that will be
     assert all(remaining for at, remaining in said if at > begun and end - at > 1.2 * SLOW + patience), f"no retry_after_ms: {said}"
     check_forecasts([(at, remaining) for at, remaining in said if remaining], end, patience)
     return end
@@ -265,9 +265,9 @@ class Scene:
     def __init__(self, lab, *options, servers=None, place=None, ttl_ms=TTL_MS):
         self.lab, self.ttl_ms = lab, ttl_ms
         self.servers = servers or lab.redises(3)
-        self.keeper, self.victim, self.third = self.servers
+        self.supervisor, self.victim, self.third = self.servers
         self.place = place or self.victim
-        masters = [self.keeper, self.place, self.third]
+        masters = [self.supervisor, self.place, self.third]
         self.first = guarded(lab, masters, *options, ttl_ms=ttl_ms)
         self.second = guarded(lab, masters, *options, ttl_ms=ttl_ms)
         self.first.wait_voting(3)
@@ -290,9 +290,9 @@ class Scene:
         return time.monotonic()
 
     def follow(self, *codes, since, **how):
-        """The course of the bar as the rival's redlockd sees it. Who finds the hazard bars the master; the other one may only see that."""
+        """The course of the quarantine as the rival's redlockd sees it. Who finds the hazard quarantines the master; the other one may only see that."""
         course = Course(self.second, self.place, *codes, *SEEN_BY_OTHERS, since=since, **how)
-        lines = [line for service in (self.first, self.second) for line in master_lines(service, "master-barred", self.place)]
+        lines = [line for service in (self.first, self.second) for line in master_lines(service, "master-quarantined", self.place)]
         assert any(line["reason"].startswith(codes) for line in lines), lines
         return course
 

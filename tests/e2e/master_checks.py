@@ -7,12 +7,12 @@ from harness import SLOW, wait_until
 # A request must not wait for a master that is ill. Far more than it takes, far less than a person would wait.
 FAST_SECONDS = 1.0 * SLOW
 TIMEOUT_MS = str(round(200 * SLOW))
-BAR_TTL_MS = round(2000 + 1500 * SLOW)
+QUARANTINE_TTL_MS = round(2000 + 1500 * SLOW)
 
 
-def short_bars():
-    """Options with which a master that forgot is barred for a little more than BAR_TTL_MS + 2 s."""
-    return ["--max-ttl-ms", str(BAR_TTL_MS), "--default-ttl-ms", str(BAR_TTL_MS), "--min-ttl-ms", "100"]
+def short_quarantines():
+    """Options with which a master that forgot is quarantined for a little more than QUARANTINE_TTL_MS + 2 s."""
+    return ["--max-ttl-ms", str(QUARANTINE_TTL_MS), "--default-ttl-ms", str(QUARANTINE_TTL_MS), "--min-ttl-ms", "100"]
 
 
 def master_of(service, server):
@@ -20,7 +20,7 @@ def master_of(service, server):
     address = re.sub("//.*@", "//", server if isinstance(server, str) else server.url)
     found = [master for master in service.curl("GET", "/masters").json["masters"] if master["address"] == address]
     assert len(found) == 1, service.curl("GET", "/masters").body
-    assert set(found[0]) == {"address", "state", "reason", "bar_remaining_ms", "rtt_us", "version", "run_id", "warnings"}
+    assert set(found[0]) == {"address", "state", "reason", "quarantine_remaining_ms", "rtt_us", "version", "run_id", "warnings"}
     return found[0]
 
 
@@ -50,7 +50,7 @@ def check_a_majority_serves(service, name):
     assert seen.status == 200 and seen.json["held"] is True
     for votes in (refused.json["votes"], seen.json["votes"]):
         assert votes["needed"] == 2 and votes["masters"] == 3, votes
-        assert votes["failed"] + votes["barred"] <= 1, votes
+        assert votes["failed"] + votes["quarantined"] <= 1, votes
     extended = timed("PUT", f"/locks/{name}", body={"token": lease.json["token"]})
     assert extended.status == 200, extended
     wrong = timed("PUT", f"/locks/{name}", body={"token": "0" * 40})
@@ -62,9 +62,9 @@ def check_a_majority_serves(service, name):
 
 
 def check_votes_without_one(service, name):
-    """Once a master is known to be ill, it is counted as failed or barred, at once."""
+    """Once a master is known to be ill, it is counted as failed or quarantined, at once."""
     votes = service.curl("GET", f"/locks/{name}").json["votes"]
-    assert votes["failed"] + votes["barred"] == 1, votes
+    assert votes["failed"] + votes["quarantined"] == 1, votes
 
 
 def check_no_quorum(service, name):
@@ -76,7 +76,7 @@ def check_no_quorum(service, name):
         assert answer.status == 503 and answer.code == "no-quorum", (method, answer)
         assert int(answer.headers["retry-after"]) >= 1
         votes = answer.json["votes"]
-        assert votes["needed"] == 2 and votes["masters"] == 3 and votes["failed"] + votes["barred"] == 2, votes
+        assert votes["needed"] == 2 and votes["masters"] == 3 and votes["failed"] + votes["quarantined"] == 2, votes
         assert answer.seconds < FAST_SECONDS, (method, answer.seconds)
     ready = service.curl("GET", "/readyz")
     assert ready.status == 503 and ready.code == "no-quorum", ready

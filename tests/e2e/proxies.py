@@ -17,7 +17,7 @@ def documented(language):
     return blocks[0]
 
 
-class Front:
+class Foreground:
     """A proxy on a port of its own, before a redlockd on TCP. `edit`: {text: replacement} in what the document says."""
 
     def __init__(self, lab, service, edit=None):
@@ -68,7 +68,7 @@ class Front:
         print(f"--- {self.language}\n{self.log()[-3000:]}")
 
 
-class Haproxy(Front):
+class Haproxy(Foreground):
     language, listens = "haproxy", "bind :8080"
 
     def complete(self, text):
@@ -78,7 +78,7 @@ class Haproxy(Front):
         return ["/usr/sbin/haproxy", "-db", "-f", path]
 
 
-class Nginx(Front):
+class Nginx(Foreground):
     language, listens = "nginx", "listen 8080"
 
     def complete(self, text):
@@ -89,4 +89,4 @@ class Nginx(Front):
         return ["/usr/sbin/nginx", "-e", "stderr", "-p", self.folder, "-c", path]
 
 
-FRONTS = {"haproxy": Haproxy, "nginx": Nginx}
+FOREGROUNDS = {"haproxy": Haproxy, "nginx": Nginx}

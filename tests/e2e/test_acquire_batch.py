@@ -58,7 +58,7 @@ def draw_outside(draw, names):
     queue, place = f"redlockd:queue:{name}", f"{draw.choice(REPLICAS)}:{now_us + draw.randrange(1000):016d}"
     return draw.choice([
         [("DEL", name)], [("DEL", name)], [("DEL", name, queue)], [("DEL", name), ("HSET", name, "a", "b")],
-        [("HSET", HASH, "certificate", draw.choice(["c" * 16, "d" * 16]))], [("HDEL", HASH, "certificate")],
+        [("HSET", HASH, "epoch", draw.choice(["c" * 16, "d" * 16]))], [("HDEL", HASH, "epoch")],
         [("HSET", HASH, "floor", now_us + draw.randrange(-1000, 1000))], [("HSET", HASH, str(bucket_of(name)), now_us + draw.randrange(10**7))],
         [("HSET", HASH, "waited", now_us + LATER), ("DEL", queue), ("ZADD", queue, now_us, place)], [("HSET", HASH, "waited", now_us + LATER)],
         [("SET", f"redlockd:alive:{draw.choice(REPLICAS)}", "", "PX", "600000")], [("DEL", f"redlockd:alive:{draw.choice(REPLICAS)}")],

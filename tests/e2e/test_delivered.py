@@ -310,7 +310,7 @@ def test_a_grant_for_nobody_is_given_back(lab, authority, resource, transport, b
     wait_until(lambda: all(server.cli("EXISTS", *names) == 0 for server in servers), what="all are given back")
     for name in names:
         assert "status" not in site.log_of(name) and site.log_of(name)["ended"] == "client-gone"
-    assert site.service.metrics()["redlockd_leases_given_back_total"] == len(names)
+    assert site.service.metrics()["redlockd_leases_abandoned_total"] == len(names)
     for plain, _ in clients:
         plain.close()
 

@@ -1,6 +1,6 @@
 """Fence recovery reads the buckets of other masters in slices, so that no command holds up the callers of a master that votes."""
 
-from guard_fixtures import HASH, bar_seconds, guarded, hold, number_of
+from guard_fixtures import HASH, quarantine_seconds, guarded, hold, number_of
 from harness import SLOW, wait_until
 
 BUCKETS, SLICE = 16384, 128
@@ -32,7 +32,7 @@ def test_fence_recovery_reads_in_slices(lab):
         server.cli("CONFIG", "SET", "slowlog-max-len", "100000")
         server.cli("CONFIG", "SET", "slowlog-log-slower-than", "0")
     servers[0].restart()
-    wait_until(lambda: number_of(servers[0], "floor") == TOP - 1, bar_seconds() + 5 * SLOW, "the floor")
+    wait_until(lambda: number_of(servers[0], "floor") == TOP - 1, quarantine_seconds() + 5 * SLOW, "the floor")
     for server in servers[1:]:
         slices = slices_of(server)
         assert {last - first + 1 for first, last in slices} == {SLICE}, slices

@@ -80,8 +80,8 @@ def test_the_very_answer_that_grants_shows_it(scene):
     scene.caused()
     assert answer.status in (409, 503), f"GIVEN TWICE: {answer}"
     votes = answer.json["votes"]
-    assert votes["granted"] <= 1 and votes["barred"] + votes["failed"] >= 1, answer
-    assert code_of(wait_state(scene.second, scene.victim, "barred", seconds=0.5)) in ("clock-forward", "bad-certificate")
+    assert votes["granted"] <= 1 and votes["quarantined"] + votes["failed"] >= 1, answer
+    assert code_of(wait_state(scene.second, scene.victim, "quarantined", seconds=0.5)) in ("clock-forward", "bad-epoch")
     wait_until(lambda: not has_lock_on(scene.victim) and not has_lock_on(scene.third), what="given back")
 
 
@@ -102,7 +102,7 @@ def test_an_extension_on_a_master_that_jumped(lab, clocked):  # noqa: F811
     servers[1].clock.set_offset_ms(3000)
     answer = service.curl("PUT", f"/locks/{LOCK}", body={"token": lease["token"], "ttl_ms": TTL_MS * 20})
     assert answer.status == 503, answer
-    wait_state(service, servers[1], "barred", "clock-forward", seconds=0.5)
+    wait_state(service, servers[1], "quarantined", "clock-forward", seconds=0.5)
 
 
 def test_forward_while_nobody_was_connected(lab, clocked):  # noqa: F811
@@ -124,7 +124,7 @@ def test_forward_while_nobody_was_connected(lab, clocked):  # noqa: F811
 
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "away"])
 def test_back(lab, clocked, connected):  # noqa: F811
-    """An alarm, no bar. The fences go on growing, and locks there last longer: no longer than the rest of the cluster lets them."""
+    """An alarm, no quarantine. The fences go on growing, and locks there last longer: no longer than the rest of the cluster lets them."""
     servers = [lab.redis(), clocked(), lab.redis()]
     proxy = lab.keep(Proxy(lab.folder, servers[1]))
     scene = Scene(lab, servers=servers, place=proxy)
@@ -142,22 +142,22 @@ def test_back(lab, clocked, connected):  # noqa: F811
         check_jump_is_told(service, proxy, "back", -MINUTE_MS)
     seen = wait_state(scene.second, proxy, "voting")
     wait_until(lambda: any(warning.startswith("clock-back: ") for warning in state_of(scene.second, proxy)["warnings"]), 3, "the warning")
-    assert seen["bar_remaining_ms"] is None
+    assert seen["quarantine_remaining_ms"] is None
     scene.check_not_given_twice()
     assert has_lock_on(scene.victim), "it should have it for a minute"
     fences += [hold(scene.second, "another") for _ in range(3)]
     assert is_growing(fences)
-    assert not scene.first.log("master-barred") and not scene.second.log("master-barred")
+    assert not scene.first.log("master-quarantined") and not scene.second.log("master-quarantined")
     # No lease that was given before the jump is left by now: the warning goes away, the lock of the past stays until its time has come.
     wait_until(lambda: not state_of(scene.second, proxy)["warnings"], 5 + TTL_MS / 1000, "the warning ends")
 
 
 def test_forward_and_back(scene):
-    """Back to where it was, or further: still barred, since the locks are gone all the same."""
+    """Back to where it was, or further: still quarantined, since the locks are gone all the same."""
     scene.hold()
     since = time.monotonic()
     jump(scene, MINUTE_MS)
-    wait_state(scene.second, scene.victim, "barred", seconds=1.3)
+    wait_state(scene.second, scene.victim, "quarantined", seconds=1.3)
     scene.victim.clock.set_offset_ms(0)
     scene.caused()
     scene.follow("clock-forward", since=since)
@@ -165,7 +165,7 @@ def test_forward_and_back(scene):
 
 
 def test_a_pause_is_no_jump(lab):
-    """Of a master, or of redlockd itself, whose answers then lie unread: no bar, no alarm."""
+    """Of a master, or of redlockd itself, whose answers then lie unread: no quarantine, no alarm."""
     servers = lab.redises(3)
     service = guarded(lab, servers)
     client = service.client()
@@ -180,7 +180,7 @@ def test_a_pause_is_no_jump(lab):
         asked.join()
         service.wait_voting(3)
     client.close()
-    assert not service.log("master-barred") and not service.log("clock-jump")
+    assert not service.log("master-quarantined") and not service.log("clock-jump")
 
 
 # ---------------------------------------------------------------------------------------------- late commands
@@ -253,7 +253,7 @@ def test_late_commands_are_counted(lab):
     assert not has_lock_on(servers[1])
     service.wait_voting(3)
     assert metric(service, "late_commands_total", servers[0]) == 0
-    assert not service.log("master-barred") and not service.log("clock-jump")
+    assert not service.log("master-quarantined") and not service.log("clock-jump")
     extended = service.curl("PUT", f"/locks/{LOCK}", body={"token": lease["token"], "ttl_ms": TTL_MS})
     assert extended.status == 200, extended
     assert service.release(lease).status == 204

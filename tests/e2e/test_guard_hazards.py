@@ -1,13 +1,13 @@
 """The restart guard: masters that drop keys, are set up so that they may, follow or lead others, or are an older image of themselves.
 
-What was dropped or rolled back is barred for the longest lease. A setting that is wrong bars a master until it is mended, and no longer.
+What was dropped or rolled back is quarantined for the longest lease. A setting that is wrong quarantines a master until it is mended, and no longer.
 """
 
 import time
 
 import pytest
 
-from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Scene, Switch, bar_seconds, code_of, guarded, has_lock_on, metric, number_of,
+from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Scene, Switch, quarantine_seconds, code_of, guarded, has_lock_on, metric, number_of,
                             reconnect, run_id_of, state_of, take, wait_state)
 from harness import SLOW, wait_until
 
@@ -31,13 +31,13 @@ def evict(server, policy, restore=True):
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random"])
 def test_everything_is_evicted(lab, policy):
-    """With the hash goes the certificate: the next command finds it."""
+    """With the hash goes the epoch: the next command finds it."""
     scene = Scene(lab)
     scene.hold()
     since = time.monotonic()
     assert evict(scene.victim, policy) >= 2
     scene.caused()
-    scene.follow("evicted", "bad-certificate", "no-certificate", since=since)
+    scene.follow("evicted", "bad-epoch", "no-epoch", since=since)
     scene.check_not_given_twice()
 
 
@@ -48,7 +48,7 @@ def test_locks_are_evicted_and_the_hash_stays(lab):
     scene.rival.kill()
     since = time.monotonic()
     assert evict(scene.victim, "volatile-lru") >= 1
-    assert scene.victim.cli("HGET", HASH, "certificate") and not has_lock_on(scene.victim)
+    assert scene.victim.cli("HGET", HASH, "epoch") and not has_lock_on(scene.victim)
     scene.follow("evicted", since=since)
     # Nothing that it counted was lost, so nothing rests on clocks, and the others need not be asked.
     assert metric(scene.second, "fence_floor_clocked", scene.victim) == 0
@@ -87,7 +87,7 @@ def test_evicted_while_nobody_was_connected(lab):
 
 
 def test_a_count_that_is_set_back(lab):
-    """CONFIG RESETSTAT is no eviction, and does not hide the next one. What was evicted before the master was certified does not matter."""
+    """CONFIG RESETSTAT is no eviction, and does not hide the next one. What was evicted before the master was with an epoch does not matter."""
     servers = lab.redises(3)
     servers[0].pipeline([("SET", f"somebody's/{number}", "x", "PX", "60000") for number in range(10)])
     assert evict(servers[0], "volatile-ttl") == 10
@@ -180,10 +180,10 @@ def test_a_wrong_setting(lab, code):
     scene.caused()
     within = 3.0 if code == "replicas-attached" else 1.0  # it takes that long to attach
     course = Course(scene.second, scene.victim, code, since=since, within=within, mend=lambda: mend(scene))
-    assert course.barred["bar_remaining_ms"] is None
+    assert course.quarantined["quarantine_remaining_ms"] is None
     scene.check_not_given_twice()
     wait_state(scene.second, scene.victim, "voting")
-    assert number_of(scene.victim, "floor") == 0 and not scene.victim.cli("HGET", HASH, "marker"), "its certificate is the one that it had"
+    assert number_of(scene.victim, "floor") == 0 and not scene.victim.cli("HGET", HASH, "marker"), "its epoch is the one that it had"
 
 
 def test_wrong_from_the_start(lab):
@@ -191,13 +191,13 @@ def test_wrong_from_the_start(lab):
     evicts = ["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]
     servers = [lab.redis(), lab.redis(*evicts), lab.redis("--replicaof", "127.0.0.1", "1")]
     service = guarded(lab, servers, wait=False)
-    wait_state(service, servers[1], "barred", "maxmemory-policy")
-    wait_state(service, servers[2], "barred", "replica")
+    wait_state(service, servers[1], "quarantined", "maxmemory-policy")
+    wait_state(service, servers[2], "quarantined", "replica")
     answer = service.curl("GET", "/readyz")
     assert answer.status == 503 and "maxmemory-policy" in answer.json["detail"] and "replica" in answer.json["detail"], answer
     servers[1].cli("CONFIG", "SET", "maxmemory", "0")
     servers[2].cli("REPLICAOF", "NO", "ONE")
-    wait_until(lambda: service.curl("GET", "/readyz").status == 200, bar_seconds() + 5, "ready")
+    wait_until(lambda: service.curl("GET", "/readyz").status == 200, quarantine_seconds() + 5, "ready")
     service.wait_voting(3)
     take(service)
 
@@ -214,7 +214,7 @@ def test_replicas_that_are_allowed(lab):
     lease = take(service)
     wait_until(lambda: has_lock_on(replica), what="replicated")
     assert service.release(lease).status == 204
-    assert not service.log("master-barred")
+    assert not service.log("master-quarantined")
 
 
 def test_a_redis_cluster(lab):
@@ -223,10 +223,10 @@ def test_a_redis_cluster(lab):
     switch = lab.keep(Switch(lab.folder, servers[1]))
     service = guarded(lab, [servers[0], switch, servers[2]])
     switch.lead_to(node)
-    seen = wait_state(service, switch, "barred", "redis-cluster")
-    assert seen["bar_remaining_ms"] is None
-    assert metric(service, "master_barred", switch, reason="redis-cluster") == 1
-    assert service.curl("GET", "/locks/free").json["votes"]["barred"] == 1
+    seen = wait_state(service, switch, "quarantined", "redis-cluster")
+    assert seen["quarantine_remaining_ms"] is None
+    assert metric(service, "master_quarantined", switch, reason="redis-cluster") == 1
+    assert service.curl("GET", "/locks/free").json["votes"]["quarantined"] == 1
     take(service)
     assert node.cli("DBSIZE") == 0
     switch.lead_to(servers[1])
@@ -239,8 +239,8 @@ def test_an_old_version(lab):
     switch = lab.keep(Switch(lab.folder, servers[1]))
     switch.disguise = b"redis_version:7.", b"redis_version:5."
     service = guarded(lab, [servers[0], switch, servers[2]], wait=False)
-    wait_state(service, switch, "barred", "version")
-    assert metric(service, "master_barred", switch, reason="version") == 1
+    wait_state(service, switch, "quarantined", "version")
+    assert metric(service, "master_quarantined", switch, reason="version") == 1
 
 
 # --------------------------------------------------------------------------------------------------- older images
@@ -252,8 +252,8 @@ def test_a_heartbeat_that_goes_backwards(lab):
     wait_until(lambda: number_of(scene.victim, "beat") >= 6, what="heartbeats")
     since = time.monotonic()
     scene.victim.cli("HSET", HASH, "beat", "1")
-    Course(scene.second, scene.victim, "rolled-back", "bad-certificate", "no-certificate", since=since, within=1.0)
-    found = [line["reason"].partition(":")[0] for service in (scene.first, scene.second) for line in service.log("master-barred")]
+    Course(scene.second, scene.victim, "rolled-back", "bad-epoch", "no-epoch", since=since, within=1.0)
+    found = [line["reason"].partition(":")[0] for service in (scene.first, scene.second) for line in service.log("master-quarantined")]
     assert "rolled-back" in found
     scene.check_not_given_twice()
 
@@ -278,7 +278,7 @@ def test_an_older_image_behind_connections_that_stand(lab):
 
 @pytest.mark.parametrize("told_by", ["both", "heartbeat", "client-id"])
 def test_an_older_image_of_a_machine(lab, told_by):
-    """A server that was put back to what it was: same run_id, a certificate that fits, and no lock.
+    """A server that was put back to what it was: same run_id, an epoch that fits, and no lock.
 
     The image is a real server that has read the victim's data of then; a proxy lends it the run_id. Each of the two things that tell it is
     enough alone.
@@ -300,7 +300,7 @@ def test_an_older_image_of_a_machine(lab, told_by):
     if told_by == "heartbeat":
         for _ in range(300):
             image.cli("PING")
-    assert image.cli("HGET", HASH, "certificate") == scene.victim.cli("HGET", HASH, "certificate")
+    assert image.cli("HGET", HASH, "epoch") == scene.victim.cli("HGET", HASH, "epoch")
     scene.hold()
     since = time.monotonic()
     switch.lead_to(image, as_if=scene.victim)
@@ -333,18 +333,18 @@ def test_without_the_guard_an_older_image_gives_it_twice(lab):
 
 
 def test_two_of_three(lab):
-    """Both forget: no majority until the bars are over, and then none that overlaps with what was held."""
+    """Both forget: no majority until the quarantines are over, and then none that overlaps with what was held."""
     scene = Scene(lab)
     scene.hold()
     since = time.monotonic()
     scene.victim.cli("FLUSHALL")
-    scene.keeper.cli("FLUSHALL")
+    scene.supervisor.cli("FLUSHALL")
     scene.caused()
     wait_until(lambda: scene.second.curl("GET", "/readyz").status == 503, 2, "not ready")
-    for server in (scene.victim, scene.keeper):
-        assert code_of(wait_state(scene.second, server, "barred")) in ("bad-certificate", "no-certificate")
+    for server in (scene.victim, scene.supervisor):
+        assert code_of(wait_state(scene.second, server, "quarantined")) in ("bad-epoch", "no-epoch")
     scene.check_not_given_twice()
-    assert scene.rival.got >= since + bar_seconds()
+    assert scene.rival.got >= since + quarantine_seconds()
 
 
 def test_one_after_the_other(lab):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from guard_fixtures import (HASH, LOCK, SEEN_BY_OTHERS, TTL_MS, Course, Rival, Scene, Switch, bar_seconds, code_of, follow_readiness,
+from guard_fixtures import (HASH, LOCK, SEEN_BY_OTHERS, TTL_MS, Course, Rival, Scene, Switch, quarantine_seconds, code_of, follow_readiness,
                             guarded, has_lock_on, metric, number_of, reconnect, run_id_of, state_of, take, wait_state)
 from harness import SLOW, wait_until
 from proxy import Proxy
@@ -30,8 +30,8 @@ def delete_hash(scene):
     scene.victim.cli("DEL", HASH, LOCK)
 
 
-def delete_certificate(scene):
-    scene.victim.cli("HDEL", HASH, "certificate")
+def delete_epoch(scene):
+    scene.victim.cli("HDEL", HASH, "epoch")
     scene.victim.cli("DEL", LOCK)
 
 
@@ -58,8 +58,8 @@ def set_scene(lab, cause, *options, **how):
     return scene
 
 
-FORGETS = {kill_and_start: ("restarted", "no-certificate"), flush: ("bad-certificate",), delete_hash: ("bad-certificate",),
-           delete_certificate: ("bad-certificate",), exchange: ("restarted", "no-certificate"), replicate_and_promote: ("bad-certificate",)}
+FORGETS = {kill_and_start: ("restarted", "no-epoch"), flush: ("bad-epoch",), delete_hash: ("bad-epoch",),
+           delete_epoch: ("bad-epoch",), exchange: ("restarted", "no-epoch"), replicate_and_promote: ("bad-epoch",)}
 
 
 @pytest.mark.parametrize("cause", FORGETS, ids=lambda cause: cause.__name__)
@@ -99,7 +99,7 @@ NEXT_OPERATIONS = {
 
 
 @pytest.mark.parametrize("operation", NEXT_OPERATIONS)
-@pytest.mark.parametrize("cause", [flush, delete_certificate], ids=lambda cause: cause.__name__)
+@pytest.mark.parametrize("cause", [flush, delete_epoch], ids=lambda cause: cause.__name__)
 def test_the_very_next_operation_finds_it(lab, cause, operation):
     """No heartbeat is needed: the command that would have been fooled says so itself."""
     scene = set_scene(lab, cause)
@@ -109,32 +109,32 @@ def test_the_very_next_operation_finds_it(lab, cause, operation):
     cause(scene)
     answer = NEXT_OPERATIONS[operation](scene.second, scene.lease)
     assert answer.status != 201
-    assert operation == "release" or answer.json["votes"]["barred"] == 1, answer  # released: one master that had the key is enough
-    assert code_of(wait_state(scene.second, scene.victim, "barred", seconds=0.5)) in SEEN_BY_OTHERS
+    assert operation == "release" or answer.json["votes"]["quarantined"] == 1, answer  # released: one master that had the key is enough
+    assert code_of(wait_state(scene.second, scene.victim, "quarantined", seconds=0.5)) in SEEN_BY_OTHERS
 
 
 @pytest.mark.parametrize("aof", [False, True], ids=["empty", "aof"])
 def test_held_all_the_time(lab, aof):
-    """A holder that goes on extending keeps the lock: before, during and after the bar, and whatever the rival does."""
+    """A holder that goes on extending keeps the lock: before, during and after the quarantine, and whatever the rival does."""
     servers = [lab.redis(*(AOF if aof else [])) for _ in range(3)]
     scene = Scene(lab, servers=servers)
     lease = take(scene.first)
     rival = lab.keep(Rival(scene.second))
-    keeper = Keeper(scene.first, lease)
+    supervisor = Supervisor(scene.first, lease)
     since = time.monotonic()
     scene.victim.restart()
-    scene.follow("restarted", *([] if aof else ["no-certificate"]), since=since)
+    scene.follow("restarted", *([] if aof else ["no-epoch"]), since=since)
     assert rival.got is None, "GIVEN TWICE"
     tries = rival.tries
     wait_until(lambda: rival.tries > tries + 50, what="the rival tries with the master back")
-    assert rival.got is None and rival.error is None, "GIVEN TWICE, after the bar"
-    assert keeper.stop() >= 5
+    assert rival.got is None and rival.error is None, "GIVEN TWICE, after the quarantine"
+    assert supervisor.stop() >= 5
     assert scene.first.release(lease).status == 204
     rival.join(10 * SLOW)
     assert rival.lease["fence"] > lease["fence"]
 
 
-class Keeper(threading.Thread):
+class Supervisor(threading.Thread):
     """Extends a lease again and again, each time before it is over."""
 
     def __init__(self, service, lease):
@@ -162,7 +162,7 @@ class Keeper(threading.Thread):
 
 
 def test_restarted_with_its_data(lab):
-    """A certificate that was written for another server: the data may be older than the last lease, so it is barred all the same."""
+    """An epoch that was written for another server: the data may be older than the last lease, so it is quarantined all the same."""
     scene = Scene(lab, servers=[lab.redis(*AOF) for _ in range(3)])
     scene.hold()
     since = time.monotonic()
@@ -188,31 +188,31 @@ def test_a_failover_to_a_replica(lab):
     scene.check_not_given_twice()
 
 
-def test_another_connection_begins_the_bar_again(lab):
+def test_another_connection_begins_the_quarantine_again(lab):
     """Only one unbroken connection shows that it is one server all the time."""
     servers = lab.redises(3)
     service = guarded(lab, servers)
     servers[0].restart()
-    wait_state(service, servers[0], "barred")
-    wait_until(lambda: (state_of(service, servers[0])["bar_remaining_ms"] or 9e9) < bar_seconds() * 1000 - 1000, what="a second of the bar")
+    wait_state(service, servers[0], "quarantined")
+    wait_until(lambda: (state_of(service, servers[0])["quarantine_remaining_ms"] or 9e9) < quarantine_seconds() * 1000 - 1000, what="a second of the quarantine")
     since = time.monotonic()
     reconnect(servers[0])
-    wait_until(lambda: (state_of(service, servers[0])["bar_remaining_ms"] or 0) > bar_seconds() * 1000 - 900, what="the bar begins again")
-    Course(service, servers[0], "restarted", "no-certificate", since=since)
+    wait_until(lambda: (state_of(service, servers[0])["quarantine_remaining_ms"] or 0) > quarantine_seconds() * 1000 - 900, what="the quarantine begins again")
+    Course(service, servers[0], "restarted", "no-epoch", since=since)
 
 
-def test_forgotten_again_during_the_bar(lab):
+def test_forgotten_again_during_the_quarantine(lab):
     """The mark that is left at the beginning is gone at the end: so it begins again."""
     servers = lab.redises(3)
     service = guarded(lab, servers)
     servers[0].cli("FLUSHALL")
-    wait_state(service, servers[0], "barred")
-    wait_until(lambda: (state_of(service, servers[0])["bar_remaining_ms"] or 9e9) < bar_seconds() * 1000 - 1000, what="a second of the bar")
+    wait_state(service, servers[0], "quarantined")
+    wait_until(lambda: (state_of(service, servers[0])["quarantine_remaining_ms"] or 9e9) < quarantine_seconds() * 1000 - 1000, what="a second of the quarantine")
     since = time.monotonic()
     servers[0].cli("FLUSHALL")
-    # It is found by the next heartbeat, until which the old bar is shown.
-    wait_until(lambda: (state_of(service, servers[0])["bar_remaining_ms"] or 0) > bar_seconds() * 1000 - 900, 3, "the bar begins again")
-    Course(service, servers[0], "bad-certificate", "no-certificate", since=since)
+    # It is found by the next heartbeat, until which the old quarantine is shown.
+    wait_until(lambda: (state_of(service, servers[0])["quarantine_remaining_ms"] or 0) > quarantine_seconds() * 1000 - 900, 3, "the quarantine begins again")
+    Course(service, servers[0], "bad-epoch", "no-epoch", since=since)
 
 
 # ------------------------------------------------------------------------------------------------ all at once
@@ -233,10 +233,10 @@ def test_everything_restarted_at_once(lab, aof):
         server.start()
     after = guarded(lab, servers, bootstrap=False, wait=False)
     rival = lab.keep(Rival(after))
-    end = follow_readiness(after, bar_seconds(), "restarted" if aof else "no-certificate")
-    assert end - start >= bar_seconds(), f"ready after {end - start:.3f} s"
+    end = follow_readiness(after, quarantine_seconds(), "restarted" if aof else "no-epoch")
+    assert end - start >= quarantine_seconds(), f"ready after {end - start:.3f} s"
     rival.join(10 * SLOW)
-    assert rival.got and rival.got > until and rival.got >= start + bar_seconds(), "GIVEN TWICE"
+    assert rival.got and rival.got > until and rival.got >= start + quarantine_seconds(), "GIVEN TWICE"
     assert rival.lease["fence"] > lease["fence"]
     after.wait_voting(3)
     wait_until(lambda: any(metric(after, "fence_floor_clocked", server) for server in servers), 3, "the metric")
@@ -259,8 +259,8 @@ def test_the_longest_lease_of_anybody_is_waited_for(lab):
         server.start()
     after = guarded(lab, servers, bootstrap=False, wait=False)
     rival = lab.keep(Rival(after))
-    end = follow_readiness(after, bar_seconds(long_ms), "restarted")
-    assert bar_seconds(long_ms) <= end - start < bar_seconds(long_ms) + 2 * SLOW
+    end = follow_readiness(after, quarantine_seconds(long_ms), "restarted")
+    assert quarantine_seconds(long_ms) <= end - start < quarantine_seconds(long_ms) + 2 * SLOW
     rival.join(10 * SLOW)
     assert rival.got and rival.got > until, "GIVEN TWICE"
 
@@ -281,7 +281,7 @@ def forget(servers, by):
 def test_all_masters_forgot_and_the_longest_lease_is_that_of_a_running_redlockd(lab, by, first):
     """One that gives short leases is started after the loss. `first`: who writes the markers; the other one finds them there."""
     servers = lab.redises(3)
-    long_ms = round(TTL_MS + (bar_seconds() + 2) * 1000)
+    long_ms = round(TTL_MS + (quarantine_seconds() + 2) * 1000)
     long = guarded(lab, servers, ttl_ms=long_ms)
     long.wait_voting(3)
     start = time.monotonic()
@@ -297,7 +297,7 @@ def test_all_masters_forgot_and_the_longest_lease_is_that_of_a_running_redlockd(
     if first == "short":
         wait_until(lambda: all(server.cli("HGET", HASH, "marker") for server in servers), what="the markers of the other one")
         long.process.send_signal(signal.SIGCONT)
-    rival.join(bar_seconds(long_ms) + 10 * SLOW)
+    rival.join(quarantine_seconds(long_ms) + 10 * SLOW)
     assert rival.error is None and rival.got, rival.error
     assert rival.got >= until, f"GIVEN TWICE: {until - rival.got:.3f} s before the first lease was over"
     assert rival.lease["fence"] > lease["fence"]
@@ -310,12 +310,12 @@ def test_a_marker_without_a_longest_lease(lab):
     for server in servers:
         server.cli("HSET", HASH, "marker", "0123456789abcdef", "marker_run_id", run_id_of(server).decode(), "kept", "0")
     service = guarded(lab, servers, bootstrap=False, wait=False)
-    left_ms = [wait_state(service, server, "barred")["bar_remaining_ms"] for server in servers]
+    left_ms = [wait_state(service, server, "quarantined")["quarantine_remaining_ms"] for server in servers]
     assert all(86_400_000 < left < 88_000_000 for left in left_ms), left_ms
     assert not any(number_of(server, "ttl_ms") for server in servers)
     for server in servers:
         server.cli("DEL", HASH)  # what the manual says for those who know that all leases are over
-    wait_until(lambda: service.curl("GET", "/masters").json["quorum"]["voting"] == 3, bar_seconds() + 5 * SLOW, "all vote")
+    wait_until(lambda: service.curl("GET", "/masters").json["quorum"]["voting"] == 3, quarantine_seconds() + 5 * SLOW, "all vote")
 
 
 def test_the_longest_lease_of_another_redlockd_is_waited_for_where_one_master_forgot(lab):
@@ -329,13 +329,13 @@ def test_the_longest_lease_of_another_redlockd_is_waited_for_where_one_master_fo
     wait_until(lambda: number_of(servers[2], "beat") > beat, what="a heartbeat")
     since = time.monotonic()
     servers[0].restart()
-    Course(short, servers[0], "restarted", "no-certificate", since=since, ttl_ms=long_ms)
+    Course(short, servers[0], "restarted", "no-epoch", since=since, ttl_ms=long_ms)
 
 
 def test_the_longest_lease_is_learned_late(lab):
-    """Only the master that is away knows of another redlockd's long leases. The bar is over when it comes back, and must go on then."""
+    """Only the master that is away knows of another redlockd's long leases. The quarantine is over when it comes back, and must go on then."""
     servers = lab.redises(3)
-    long_ms = round(TTL_MS + (bar_seconds() + 1) * 1000 * max(1.0, SLOW / 2))
+    long_ms = round(TTL_MS + (quarantine_seconds() + 1) * 1000 * max(1.0, SLOW / 2))
     cut_off, wiped, away = (lab.keep(Proxy(lab.folder, server)) for server in servers)
     short = guarded(lab, [servers[0], wiped, away])
     for proxy in (cut_off, wiped, away):
@@ -352,8 +352,8 @@ def test_the_longest_lease_is_learned_late(lab):
     servers[1].restart()
     wiped.heal()
     rival = lab.keep(Rival(short))
-    wait_state(short, wiped, "barred")
-    wait_state(short, wiped, "barred", "resync", seconds=bar_seconds() + 2)
+    wait_state(short, wiped, "quarantined")
+    wait_state(short, wiped, "quarantined", "fence-recovery", seconds=quarantine_seconds() + 2)
     assert time.monotonic() < until, "this machine is too slow"
     away.heal()
     rival.join(20 * SLOW)
@@ -369,8 +369,8 @@ def test_a_single_master(lab):
     rival = lab.keep(Rival(service))
     start = time.monotonic()
     server.restart()
-    end = follow_readiness(service, bar_seconds(), "restarted", "no-certificate")
-    assert end - start >= bar_seconds()
+    end = follow_readiness(service, quarantine_seconds(), "restarted", "no-epoch")
+    assert end - start >= quarantine_seconds()
     rival.join(10 * SLOW)
     assert rival.got and rival.got > until, "GIVEN TWICE"
     assert rival.lease["fence"] > lease["fence"]
@@ -386,7 +386,7 @@ def try_to_take(service):
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_redlockd_restarted(lab, workers):
-    """Costs nothing where the masters are as they were: no bar, and the leases are there."""
+    """Costs nothing where the masters are as they were: no quarantine, and the leases are there."""
     servers = lab.redises(3)
     before = guarded(lab, servers, "--workers", workers)
     lease = wait_until(lambda: try_to_take(before), what="a lease")
@@ -396,4 +396,4 @@ def test_redlockd_restarted(lab, workers):
     assert time.monotonic() - start < 1.0 * SLOW
     assert after.curl("POST", "/locks", body={"resource": LOCK}).code == "locked"
     assert after.release(lease).status == 204
-    assert not after.log("master-barred")
+    assert not after.log("master-quarantined")

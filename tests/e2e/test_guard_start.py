@@ -1,4 +1,4 @@
-"""The restart guard at the beginning and at the end of a bar: new clusters, --bootstrap, what other masters must tell, what is refused.
+"""The restart guard at the beginning and at the end of a quarantine: new clusters, --bootstrap, what other masters must tell, what is refused.
 
 test_guard_restart.py has the hazards themselves.
 """
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Rival, Switch, bar_seconds, code_of, follow_readiness, guarded, hold, limits,
+from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Rival, Switch, quarantine_seconds, code_of, follow_readiness, guarded, hold, limits,
                             metric, number_of, reconnect, state_of, take, wait_state)
 from harness import SLOW, run_redlockd, wait_until
 from test_fences import bucket_of, clock, is_growing  # noqa: F401
@@ -31,8 +31,8 @@ def test_new_masters_without_bootstrap(lab, masters):
     service = guarded(lab, servers, bootstrap=False, wait=False)
     refused = service.curl("POST", "/locks", body={"resource": LOCK})
     assert refused.status == 503 and refused.code == "no-quorum", refused
-    end = follow_readiness(service, bar_seconds(), "no-certificate")
-    assert bar_seconds() <= end - start < bar_seconds() + 2 * SLOW
+    end = follow_readiness(service, quarantine_seconds(), "no-epoch")
+    assert quarantine_seconds() <= end - start < quarantine_seconds() + 2 * SLOW
     service.wait_voting(masters)
     take(service)
     assert len(clusters_of(servers)) == 1
@@ -40,14 +40,14 @@ def test_new_masters_without_bootstrap(lab, masters):
 
 @pytest.mark.parametrize("masters", [1, 2, 3, 5])
 def test_bootstrap(lab, masters):
-    """It is new, we are told: no bar, and nothing rests on clocks that was ever counted."""
+    """It is new, we are told: no quarantine, and nothing rests on clocks that was ever counted."""
     servers = lab.redises(masters)
     start = time.monotonic()
     service = guarded(lab, servers)
     assert time.monotonic() - start < 1.0 * SLOW
     take(service)
     assert len(clusters_of(servers)) == 1
-    assert len({server.cli("HGET", HASH, "certificate") for server in servers}) == masters
+    assert len({server.cli("HGET", HASH, "epoch") for server in servers}) == masters
     assert len({server.cli("HGET", HASH, "digest") for server in servers}) == 1
     for server in servers:
         assert metric(service, "fence_floor_clocked", server) == 0 and state_of(service, server)["warnings"] == []
@@ -89,18 +89,18 @@ def test_several_bootstrap_at_once(lab):
 
 
 def test_bootstrap_where_one_was_new(lab):
-    """It is no remedy for a master that forgot: where another one has a certificate it is not listened to."""
+    """It is no remedy for a master that forgot: where another one has an epoch it is not listened to."""
     servers = lab.redises(3)
     guarded(lab, servers).stop()
     since = time.monotonic()
     servers[0].restart()
     service = guarded(lab, servers, wait=False)
     service.wait_voting(2)
-    Course(service, servers[0], "restarted", "no-certificate", since=since)
+    Course(service, servers[0], "restarted", "no-epoch", since=since)
 
 
 def test_bootstrap_where_all_have_been_restarted(lab):
-    """With their data: these certificates are others' (run_id), but they show that it is not new."""
+    """With their data: these epochs are others' (run_id), but they show that it is not new."""
     servers = [lab.redis(*AOF) for _ in range(3)]
     guarded(lab, servers).kill()
     for server in servers:
@@ -109,29 +109,29 @@ def test_bootstrap_where_all_have_been_restarted(lab):
     for server in servers:
         server.start()
     service = guarded(lab, servers, wait=False)
-    assert follow_readiness(service, bar_seconds(), "restarted") - start >= bar_seconds()
+    assert follow_readiness(service, quarantine_seconds(), "restarted") - start >= quarantine_seconds()
 
 
-@pytest.mark.parametrize("barred", [False, True], ids=["certificate", "marker"])
-def test_bootstrap_where_the_one_that_remembers_cannot_be_reached(lab, barred):
-    """Two new ones, the third is not there: it may have a certificate, and has."""
+@pytest.mark.parametrize("quarantined", [False, True], ids=["epoch", "marker"])
+def test_bootstrap_where_the_one_that_remembers_cannot_be_reached(lab, quarantined):
+    """Two new ones, the third is not there: it may have an epoch, and has."""
     servers = lab.redises(3)
     guarded(lab, servers).kill()
-    if barred:
-        servers[2].cli("HDEL", HASH, "certificate")
+    if quarantined:
+        servers[2].cli("HDEL", HASH, "epoch")
     servers[2].stop()
     start = time.monotonic()
     for server in servers[:2]:
         server.restart()
     service = guarded(lab, servers, wait=False)
     rival = lab.keep(Rival(service))
-    wait_state(service, servers[0], "barred")
-    wait_state(service, servers[1], "barred")
+    wait_state(service, servers[0], "quarantined")
+    wait_state(service, servers[1], "quarantined")
     wait_until(lambda: time.monotonic() > start + 1.0, what="it would be there")
     servers[2].cont()
-    wait_state(service, servers[2], "barred" if barred else "voting")
-    rival.join(bar_seconds() + 10 * SLOW)
-    assert rival.got >= start + bar_seconds()
+    wait_state(service, servers[2], "quarantined" if quarantined else "voting")
+    rival.join(quarantine_seconds() + 10 * SLOW)
+    assert rival.got >= start + quarantine_seconds()
 
 
 def with_a_password(lab, server):
@@ -160,7 +160,7 @@ def test_bootstrap_where_one_cannot_be_used(lab, unusable):
     servers = lab.redises(3)
     unusable(lab, servers[1])
     service = guarded(lab, servers, ttl_ms=ttl_ms, wait=False)
-    wait_until(lambda: service.curl("POST", "/locks", body={"resource": LOCK}).status == 201, bar_seconds(ttl_ms) / SLOW / 2, "a lock")
+    wait_until(lambda: service.curl("POST", "/locks", body={"resource": LOCK}).status == 201, quarantine_seconds(ttl_ms) / SLOW / 2, "a lock")
     assert len(clusters_of([servers[0], servers[2]])) == 1
     assert {line["master"] for line in service.log("bootstrap-without")} == {servers[1].url}
     said = state_of(service, servers[1])
@@ -196,8 +196,8 @@ def test_bootstrap_where_one_that_cannot_vote_remembers(lab, unusable):
         server.restart()
     service = guarded(lab, servers, wait=False)
     rival = lab.keep(Rival(service))
-    rival.join(bar_seconds() + 10 * SLOW)
-    assert rival.got >= start + bar_seconds()
+    rival.join(quarantine_seconds() + 10 * SLOW)
+    assert rival.got >= start + quarantine_seconds()
 
 
 # -------------------------------------------------------------------------------- what other masters must tell
@@ -219,7 +219,7 @@ def test_fences_grow_over_the_loss_of_a_master(lab, resource, clock):  # noqa: F
     servers[2].cli("HDEL", HASH, bucket_of(resource))
     since = time.monotonic()
     servers[1].restart()
-    Course(service, servers[1], "restarted", "no-certificate", since=since)
+    Course(service, servers[1], "restarted", "no-epoch", since=since)
     assert number_of(servers[1], "floor") >= fences[-1]
     assert metric(service, "fence_floor_clocked", servers[1]) == 0 and not state_of(service, servers[1])["warnings"]
     behind = guarded(lab, servers, env=set_back(clock))
@@ -249,7 +249,7 @@ def test_fences_after_everything_was_lost(lab, resource, clock):  # noqa: F811
     for server in servers:
         server.restart()
     behind = guarded(lab, servers, bootstrap=False, wait=False, env=set_back(clock))
-    follow_readiness(behind, bar_seconds(), "no-certificate")
+    follow_readiness(behind, quarantine_seconds(), "no-epoch")
     behind.wait_voting(3)
     fences += [hold(behind, resource) for _ in range(3)]
     assert is_growing(fences), fences
@@ -265,7 +265,7 @@ def test_two_of_three_forgot(lab, resource, clock):  # noqa: F811
     since = time.monotonic()
     for server in servers[:2]:
         server.restart()
-    Course(service, servers[0], "restarted", "no-certificate", since=since)
+    Course(service, servers[0], "restarted", "no-epoch", since=since)
     service.wait_voting(3)
     check_clocked(service, servers)
     assert not number_of(servers[2], "clocked_us")
@@ -286,20 +286,20 @@ def test_two_forgot_and_the_third_is_away(lab):
     for server in servers[:2]:
         server.start()
     service = guarded(lab, servers, bootstrap=False, wait=False)
-    end = follow_readiness(service, bar_seconds(), "no-certificate", patience=2)
-    assert end - start >= bar_seconds()
+    end = follow_readiness(service, quarantine_seconds(), "no-epoch", patience=2)
+    assert end - start >= quarantine_seconds()
     assert hold(service) > lease["fence"]
     check_clocked(service, servers[:2])
 
 
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_new_masters_of_which_one_is_away(lab, bootstrap):
-    """It could have a certificate, so --bootstrap does not help; but the wait does."""
+    """It could have an epoch, so --bootstrap does not help; but the wait does."""
     servers = lab.redises(3)
     servers[1].kill()
     start = time.monotonic()
     service = guarded(lab, servers, bootstrap=bootstrap, wait=False)
-    assert follow_readiness(service, bar_seconds(), "no-certificate", patience=2) - start >= bar_seconds()
+    assert follow_readiness(service, quarantine_seconds(), "no-epoch", patience=2) - start >= quarantine_seconds()
     hold(service)
     servers[1].start()
     service.wait_voting(3)
@@ -315,16 +315,16 @@ def test_one_forgot_and_another_one_is_away(lab, comes_back):
     servers[2].stop()
     start = time.monotonic()
     servers[1].restart()
-    wait_state(service, servers[1], "barred", "restarted", "no-certificate")
-    seen = wait_state(service, servers[1], "barred", "resync", seconds=bar_seconds() + 2)
-    assert time.monotonic() - start >= bar_seconds()
-    assert seen["bar_remaining_ms"] is None and len(seen["reason"].split()) > 3, seen
+    wait_state(service, servers[1], "quarantined", "restarted", "no-epoch")
+    seen = wait_state(service, servers[1], "quarantined", "fence-recovery", seconds=quarantine_seconds() + 2)
+    assert time.monotonic() - start >= quarantine_seconds()
+    assert seen["quarantine_remaining_ms"] is None and len(seen["reason"].split()) > 3, seen
     answer = service.curl("GET", "/readyz")
-    assert answer.status == 503 and "resync" in answer.json["detail"], answer
-    assert metric(service, "master_barred", servers[1], reason="resync") == 1
+    assert answer.status == 503 and "fence-recovery" in answer.json["detail"], answer
+    assert metric(service, "master_quarantined", servers[1], reason="fence-recovery") == 1
     rival = Rival(service)
-    wait_until(lambda: rival.tries >= 5 and time.monotonic() > start + bar_seconds() + 1.0, what="it stays so")
-    assert rival.got is None and code_of(state_of(service, servers[1])) == "resync"
+    wait_until(lambda: rival.tries >= 5 and time.monotonic() > start + quarantine_seconds() + 1.0, what="it stays so")
+    assert rival.got is None and code_of(state_of(service, servers[1])) == "fence-recovery"
     if comes_back == "empty":
         servers[2].restart()
         wait_state(service, servers[1], "voting", seconds=4)
@@ -357,12 +357,12 @@ def test_another_number_of_masters_is_refused(lab, bootstrap):
     message = refused(servers, *bootstrap)
     assert any(server.url in message for server in servers[:3]) and "masters" in message, message
     assert "3" in message or "number" in message
-    assert not any(server.cli("HGET", HASH, "certificate") for server in servers[3:])
+    assert not any(server.cli("HGET", HASH, "epoch") for server in servers[3:])
     assert len({server.cli("HGET", HASH, "digest") for server in servers[:3]}) == 1
     assert refused(servers[:2], *bootstrap)
     take(service)
     service.wait_voting(3)
-    assert not service.log("master-barred")
+    assert not service.log("master-quarantined")
 
 
 def test_another_number_of_masters_that_is_found_later(lab):
@@ -373,9 +373,9 @@ def test_another_number_of_masters_that_is_found_later(lab):
     switch = lab.keep(Switch(lab.folder, servers[0]))
     service = guarded(lab, [switch, *servers[1:]])
     switch.lead_to(alone)
-    wait_state(service, switch, "barred", "digest")
-    assert state_of(service, switch)["bar_remaining_ms"] is None
-    assert metric(service, "master_barred", switch, reason="digest") == 1
+    wait_state(service, switch, "quarantined", "digest")
+    assert state_of(service, switch)["quarantine_remaining_ms"] is None
+    assert metric(service, "master_quarantined", switch, reason="digest") == 1
     take(service)
     assert alone.cli("EXISTS", LOCK) == 0
     after = alone.cli("HGETALL", HASH)
@@ -391,14 +391,14 @@ def without_beat(fields):
 
 
 def test_a_master_of_another_cluster(lab):
-    """Of as many masters: its certificate is as it should be, but for others' leases."""
+    """Of as many masters: its epoch is as it should be, but for others' leases."""
     servers, others = lab.redises(3), lab.redises(3)
     guarded(lab, others).stop()
     switch = lab.keep(Switch(lab.folder, servers[0]))
     service = guarded(lab, [switch, *servers[1:]])
     switch.lead_to(others[0])
-    wait_state(service, switch, "barred", "cluster")
-    assert metric(service, "master_barred", switch, reason="cluster") == 1
+    wait_state(service, switch, "quarantined", "cluster")
+    assert metric(service, "master_quarantined", switch, reason="cluster") == 1
     take(service)
     assert others[0].cli("EXISTS", LOCK) == 0
     switch.lead_to(servers[0])
@@ -423,7 +423,7 @@ def test_two_addresses_that_come_to_lead_to_one_server(lab):
     wait_until(lambda: "duplicate" in [code_of(state_of(service, one)) for one in (servers[0], switch)], what="found")
     assert service.curl("GET", "/masters").json["quorum"]["voting"] == 2
     doubled = next(one for one in (servers[0], switch) if code_of(state_of(service, one)) == "duplicate")
-    assert metric(service, "master_barred", doubled, reason="duplicate") == 1
+    assert metric(service, "master_quarantined", doubled, reason="duplicate") == 1
     servers[2].stop()
     answer = service.curl("POST", "/locks", body={"resource": LOCK})
     assert answer.status == 503 and answer.json["votes"]["granted"] <= 1, f"one server has two votes: {answer}"
@@ -432,11 +432,11 @@ def test_two_addresses_that_come_to_lead_to_one_server(lab):
     switch.lead_to(servers[1])
     wait_state(service, doubled, "voting")
     service.wait_voting(3)
-    assert time.monotonic() - since < bar_seconds() - 0.5
+    assert time.monotonic() - since < quarantine_seconds() - 0.5
 
 
 def test_two_masters_change_places(lab):
-    """They are the same two as before: each has its memory and a certificate that says so. Nothing is forgotten, nothing given twice."""
+    """They are the same two as before: each has its memory and an epoch that says so. Nothing is forgotten, nothing given twice."""
     servers = lab.redises(3)
     switches = [lab.keep(Switch(lab.folder, server)) for server in servers[:2]]
     first, second = (guarded(lab, [*switches, servers[2]]) for _ in range(2))
@@ -462,7 +462,7 @@ def test_a_hash_of_another_type(lab):
     wait_until(lambda: state_of(service, servers[0])["state"] != "voting", 3, "it does not vote")
     servers[0].cli("DEL", HASH)
     since = time.monotonic()
-    wait_state(service, servers[0], "voting", seconds=bar_seconds() + 4)
-    assert time.monotonic() - since >= bar_seconds()
+    wait_state(service, servers[0], "voting", seconds=quarantine_seconds() + 4)
+    assert time.monotonic() - since >= quarantine_seconds()
     reconnect(servers[0])
     service.wait_voting(3)

@@ -99,7 +99,7 @@ def test_refused_acquire(service, resource):
     assert 0 <= problem["waited_ms"] < 5000 * SLOW
     votes = problem["votes"]
     assert votes["needed"] == 2 and votes["masters"] == 3 and votes["refused"] >= 2
-    assert votes["granted"] == votes["failed"] == votes["barred"] == 0
+    assert votes["granted"] == votes["failed"] == votes["quarantined"] == 0
 
 
 def test_refused_acquire_where_the_holder_has_no_owner(service, resource):
@@ -248,7 +248,7 @@ def test_get_shows_the_state(service, resource):
     free = state(service, resource)
     assert set(free) == {"resource", "held", "waiters", "votes"} and free["held"] is False and free["waiters"] == 0
     assert free["votes"]["needed"] == 2 and free["votes"]["masters"] == 3 and free["votes"]["refused"] >= 2
-    assert free["votes"]["granted"] == free["votes"]["failed"] == free["votes"]["barred"] == 0
+    assert free["votes"]["granted"] == free["votes"]["failed"] == free["votes"]["quarantined"] == 0
     fence = service.acquire(resource, 20000, owner="日本 \"x\"")["fence"]
     wait_for_all(service, resource)
     held = state(service, resource)
@@ -546,7 +546,7 @@ def test_listen_on_ipv6(lab, resource):
 def test_two_workers_and_two_addresses(lab, resource):
     service = lab.service(3, "--workers", "2", listen=["127.0.0.1:0", f"unix:{lab.folder}/http"])
     assert len(service.addresses) == 2
-    assert service.log("master-barred") == []  # one worker makes the new masters its own, and the other one does not take that amiss
+    assert service.log("master-quarantined") == []  # one worker makes the new masters its own, and the other one does not take that amiss
     clients = [service.client() for _ in range(16)]  # spread over the workers by the kernel
     tokens = [client.call("POST", "/locks", {"resource": f"{resource}/{i}"}) for i, client in enumerate(clients)]
     assert [answer.status for answer in tokens] == [201] * 16

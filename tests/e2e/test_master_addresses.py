@@ -64,7 +64,7 @@ def test_one_address_is_another_kind_of_server(lab, answer):
     wait_until(lambda: service.curl("GET", "/readyz").status == 200, what="ready")
     check_a_majority_serves(service, "x")
     master = master_of(service, servers[2])
-    assert master["state"] in ("down", "barred") and master["reason"], master
+    assert master["state"] in ("down", "quarantined") and master["reason"], master
     check_votes_without_one(service, "x")
 
 
@@ -140,18 +140,18 @@ def test_an_acl_user_who_may_not_run_scripts(lab, denied):
 
 
 def test_an_acl_user_who_may_not_certify(lab):
-    """Barred, for what it may have forgotten: what it refuses is said beside that, for as long as it is so."""
+    """Quarantined, for what it may have forgotten: what it refuses is said beside that, for as long as it is so."""
     server = lab.redis("--user", "poor", "on", ">p", "~*", "&*", "+@all", "-hdel", tcp=True)
     servers = [*certified(lab, 3)[:2], f"redis://poor:p@127.0.0.1:{server.port}"]
     service = lab.redlockd(servers, wait=False)
     master = wait_for_reason(service, servers[2], "; also refused: auth: hdel: noperm")
-    assert master["state"] in ("barred", "down"), master
+    assert master["state"] in ("quarantined", "down"), master
     check_a_majority_serves(service, "x")
-    wait_until(lambda: master_of(service, servers[2])["state"] == "barred", what="barred")
-    assert master_of(service, servers[2])["reason"].startswith("no-certificate: "), master_of(service, servers[2])
+    wait_until(lambda: master_of(service, servers[2])["state"] == "quarantined", what="quarantined")
+    assert master_of(service, servers[2])["reason"].startswith("no-epoch: "), master_of(service, servers[2])
     server.cli("ACL", "SETUSER", "poor", "+hdel")
-    wait_until(lambda: "refused" not in master_of(service, servers[2])["reason"], what="only barred")
-    assert master_of(service, servers[2])["reason"].startswith("no-certificate: it never"), master_of(service, servers[2])
+    wait_until(lambda: "refused" not in master_of(service, servers[2])["reason"], what="only quarantined")
+    assert master_of(service, servers[2])["reason"].startswith("no-epoch: it never"), master_of(service, servers[2])
 
 
 def test_database_number(lab):
@@ -168,7 +168,7 @@ def test_the_certificate_is_in_the_database(lab):
     server = lab.redis(tcp=True)
     service = lab.redlockd([f"{server.url}/5"])
     service.acquire("x")
-    look = [("SELECT", "5"), ("HEXISTS", "redlockd:master", "certificate"), ("SELECT", "0"), ("DBSIZE",)]
+    look = [("SELECT", "5"), ("HEXISTS", "redlockd:master", "epoch"), ("SELECT", "0"), ("DBSIZE",)]
     assert server.pipeline(look) == ["OK", 1, "OK", 0]
     server.cli("CLIENT", "KILL", "TYPE", "normal")
     wait_until(lambda: service.curl("POST", "/locks", body={"resource": "y"}).status == 201, what="found again on the next connection")
@@ -189,6 +189,6 @@ def test_a_redis_cluster_node_is_not_taken_for_a_master(lab):
     wait_until(lambda: service.curl("GET", "/readyz").status == 200, what="ready")
     check_a_majority_serves(service, "x")
     master = master_of(service, servers[2])
-    assert master["state"] == "barred" and master["reason"].startswith("redis-cluster: "), master
+    assert master["state"] == "quarantined" and master["reason"].startswith("redis-cluster: "), master
     check_votes_without_one(service, "x")
     assert servers[2].cli("DBSIZE") == 0

@@ -1,4 +1,4 @@
-"""What operators read: why a master does not vote, in words that say what to do; a bar once in the log; a request without a quorum as a warning."""
+"""What operators read: why a master does not vote, in words that say what to do; a quarantine once in the log; a request without a quorum as a warning."""
 
 import pathlib
 import socket
@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from guard_fixtures import bar_seconds, guarded
+from guard_fixtures import quarantine_seconds, guarded
 from harness import DIES_WITH_US, end_process, wait_until
 from master_checks import TIMEOUT_MS, master_of
 from proxy import Proxy
@@ -116,13 +116,13 @@ def test_a_valkey_shows_its_own_version(lab, tmp_path):
 
 
 @pytest.mark.parametrize("hazard, mend, code", [
-    (lambda server: server.restart(), None, "no-certificate"),
-    (lambda server: server.cli("FLUSHALL"), None, "bad-certificate"),
+    (lambda server: server.restart(), None, "no-epoch"),
+    (lambda server: server.cli("FLUSHALL"), None, "bad-epoch"),
     (lambda server: server.cli("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE"), "replica"),
     (lambda server: server.cli("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"), ("CONFIG", "SET", "maxmemory-policy", "noeviction"),
      "maxmemory-policy"),
 ], ids=["restart", "flush", "replica", "policy"])
-def test_a_bar_is_logged_once(lab, hazard, mend, code):
+def test_a_quarantine_is_logged_once(lab, hazard, mend, code):
     """A line when it begins and one when it ends, whatever is asked and however many heartbeats there are; counted once, too."""
     servers = lab.redises(3)
     service = guarded(lab, servers)
@@ -133,8 +133,8 @@ def test_a_bar_is_logged_once(lab, hazard, mend, code):
         answer = service.curl("POST", "/locks", body={"resource": "asked", "ttl_ms": 1000})
         if answer.status == 201:
             service.release(answer.json)
-        return service.log("master-barred")
-    wait_until(ask, 10, "barred")
+        return service.log("master-quarantined")
+    wait_until(ask, 10, "quarantined")
     seen = 0
 
     def heartbeats():
@@ -142,17 +142,17 @@ def test_a_bar_is_logged_once(lab, hazard, mend, code):
         ask()
         seen += 1
         return seen >= 20
-    wait_until(heartbeats, 20, "requests during the bar")
+    wait_until(heartbeats, 20, "requests during the quarantine")
     if mend:
         servers[0].cli(*mend)
-    wait_until(lambda: ask() and master_of(service, servers[0])["state"] == "voting", bar_seconds() + 10, "it votes again")
-    lines = [line for line in service.log() if line["event"] in ("master", "master-barred") and line["master"] == servers[0].url]
-    told = [line.get("state", "barred") for line in lines if line.get("state") != "down"]
-    assert told == ["voting", "barred", "voting"], lines
-    begun = next(line for line in lines if line["event"] == "master-barred")
+    wait_until(lambda: ask() and master_of(service, servers[0])["state"] == "voting", quarantine_seconds() + 10, "it votes again")
+    lines = [line for line in service.log() if line["event"] in ("master", "master-quarantined") and line["master"] == servers[0].url]
+    told = [line.get("state", "quarantined") for line in lines if line.get("state") != "down"]
+    assert told == ["voting", "quarantined", "voting"], lines
+    begun = next(line for line in lines if line["event"] == "master-quarantined")
     assert begun["reason"].startswith(f"{code}: ") and begun["level"] == "warn", begun
-    bars = {name: value for name, value in service.metrics().items() if name.startswith("redlockd_master_bars_total") and servers[0].url in name and value}
-    assert [value for name, value in bars.items() if f'reason="{code}"' in name] == [1], bars
+    quarantines = {name: value for name, value in service.metrics().items() if name.startswith("redlockd_master_quarantines_total") and servers[0].url in name and value}
+    assert [value for name, value in quarantines.items() if f'reason="{code}"' in name] == [1], quarantines
 
 
 def test_no_quorum_is_a_warning(lab):

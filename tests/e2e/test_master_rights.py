@@ -48,9 +48,9 @@ def wait_refused(service, server, *commands):
     listed = ", ".join(commands)
     wait_until(lambda: f": {listed}: " in (master(service, server)["reason"] or ""), 10, f"{listed} as the reason")
     seen = master(service, server)
-    assert seen["state"] in ("down", "barred"), seen
+    assert seen["state"] in ("down", "quarantined"), seen
     wait_until(lambda: refused(service) == set(commands), 10, f"{commands} in the metrics")
-    wait_until(lambda: any(f": {listed}: " in line["reason"] for line in [*service.log("master"), *service.log("master-barred")] if line["state"] != "voting"), 10, "the log")
+    wait_until(lambda: any(f": {listed}: " in line["reason"] for line in [*service.log("master"), *service.log("master-quarantined")] if line["state"] != "voting"), 10, "the log")
     return seen
 
 
@@ -224,7 +224,7 @@ def test_a_master_that_may_not_write(lab, how):
     service.release(service.acquire("x"))
 
 
-def test_a_barred_master_names_what_is_missing(lab):
+def test_a_quarantined_master_names_what_is_missing(lab):
     servers = [lab.redis(tcp=True) for _ in range(3)]
     for server in servers:
         server.cli(*documented_user())
@@ -232,14 +232,14 @@ def test_a_barred_master_names_what_is_missing(lab):
     service.wait_voting(3)
     servers[0].restart()
     servers[0].cli(*documented_user(), "-evalsha", "-zrem", "-publish")
-    wait_until(lambda: "also refused: auth: EVALSHA, ZREM, PUBLISH: NOPERM" in master(service, servers[0])["reason"], 10, "the bar and the rights")
+    wait_until(lambda: "also refused: auth: EVALSHA, ZREM, PUBLISH: NOPERM" in master(service, servers[0])["reason"], 10, "the quarantine and the rights")
     seen = master(service, servers[0])
-    assert seen["state"] == "barred" and seen["bar_remaining_ms"] > 0, seen
+    assert seen["state"] == "quarantined" and seen["quarantine_remaining_ms"] > 0, seen
     reason = seen["reason"]
     check_steady(service, servers[0])
     servers[0].cli("ACL", "SETUSER", "locks", "+evalsha", "+zrem", "+publish")
-    wait_until(lambda: master(service, servers[0])["reason"] == reason.partition("; also refused: ")[0], 5, "the bar alone")
-    assert master(service, servers[0])["state"] == "barred"
+    wait_until(lambda: master(service, servers[0])["reason"] == reason.partition("; also refused: ")[0], 5, "the quarantine alone")
+    assert master(service, servers[0])["state"] == "quarantined"
 
 
 def test_nobody_sees_the_trying(lab, crowd):  # noqa: F811

@@ -6,8 +6,8 @@ import time
 
 from fixtures import certified
 from harness import SLOW, wait_until
-from master_checks import (BAR_TTL_MS, FAST_SECONDS, TIMEOUT_MS, check_a_majority_serves, check_no_quorum, check_votes_without_one,
-                           master_of, short_bars, wait_for_reason)
+from master_checks import (QUARANTINE_TTL_MS, FAST_SECONDS, TIMEOUT_MS, check_a_majority_serves, check_no_quorum, check_votes_without_one,
+                           master_of, short_quarantines, wait_for_reason)
 from proxy import Proxy
 
 
@@ -26,8 +26,8 @@ def test_masters_that_are_well(service):
 
 
 def test_one_killed_and_back(lab):
-    """It comes back without its memory: it is barred for as long as the longest lease lasts, and nobody has to wait for it."""
-    service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS, *short_bars())
+    """It comes back without its memory: it is quarantined for as long as the longest lease lasts, and nobody has to wait for it."""
+    service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS, *short_quarantines())
     dead = service.masters[1]
     dead.kill()
     check_a_majority_serves(service, "at-once")
@@ -36,14 +36,14 @@ def test_one_killed_and_back(lab):
     check_a_majority_serves(service, "later")
     check_votes_without_one(service, "x")
     dead.restart()
-    master = wait_for_reason(service, dead, "restarted:", "no-certificate:")
-    assert master["state"] == "barred" and master["bar_remaining_ms"] > 0
-    check_a_majority_serves(service, "barred")
+    master = wait_for_reason(service, dead, "restarted:", "no-epoch:")
+    assert master["state"] == "quarantined" and master["quarantine_remaining_ms"] > 0
+    check_a_majority_serves(service, "quarantined")
     check_votes_without_one(service, "x")
-    assert dead.cli("EXISTS", "barred") == 0
+    assert dead.cli("EXISTS", "quarantined") == 0
     service.wait_voting(3)
     assert master_of(service, dead)["reason"] is None
-    service.acquire("after", BAR_TTL_MS)
+    service.acquire("after", QUARANTINE_TTL_MS)
     wait_until(lambda: dead.cli("EXISTS", "after") == 1, what="the restarted master takes part")
 
 
@@ -64,21 +64,21 @@ def test_two_killed_and_one_back(lab):
 def test_two_killed_and_both_back(lab):
     """One of them alone is not enough: the other one may remember a fence that nobody else knows. When it, too, is back without its memory,
     nobody does."""
-    service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS, *short_bars())
-    fence = service.acquire("held", BAR_TTL_MS)["fence"]
+    service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS, *short_quarantines())
+    fence = service.acquire("held", QUARANTINE_TTL_MS)["fence"]
     for server in service.masters[:2]:
         server.kill()
     wait_until(lambda: service.curl("GET", "/readyz").status == 503, what="not ready")
     check_no_quorum(service, "x")
     service.masters[0].restart()
-    master = wait_for_reason(service, service.masters[0], "resync:")
-    assert master["state"] == "barred" and master["bar_remaining_ms"] is None
+    master = wait_for_reason(service, service.masters[0], "fence-recovery:")
+    assert master["state"] == "quarantined" and master["quarantine_remaining_ms"] is None
     check_no_quorum(service, "x")
     ready = service.curl("GET", "/readyz")
-    assert "resync: " in ready.json["detail"] and "retry_after_ms" not in ready.json, ready
+    assert "fence-recovery: " in ready.json["detail"] and "retry_after_ms" not in ready.json, ready
     service.masters[1].restart()
     service.wait_voting(3)
-    assert service.acquire("held", BAR_TTL_MS)["fence"] > fence
+    assert service.acquire("held", QUARANTINE_TTL_MS)["fence"] > fence
     check_a_majority_serves(service, "y")
 
 
@@ -132,7 +132,7 @@ def test_one_is_a_replica(lab):
     service = lab.redlockd(servers, wait=False)
     wait_until(lambda: service.curl("GET", "/readyz").status == 200, what="ready")
     master = wait_for_reason(service, servers[2], "replica")
-    assert master["state"] == "barred"
+    assert master["state"] == "quarantined"
     check_a_majority_serves(service, "x")
     check_votes_without_one(service, "x")
 
@@ -173,7 +173,7 @@ def test_nobody_there_at_the_start(lab):
     assert ready.status == 503 and ready.code == "no-quorum" and ready.json["detail"]
     answer = service.curl("POST", "/locks", body={"resource": "x"})
     assert answer.status == 503 and answer.code == "no-quorum" and answer.seconds < FAST_SECONDS
-    assert answer.json["votes"]["failed"] + answer.json["votes"]["barred"] >= 2
+    assert answer.json["votes"]["failed"] + answer.json["votes"]["quarantined"] >= 2
     for server in servers:
         server.start()
     service.wait_voting(3)
@@ -212,7 +212,7 @@ def test_eviction_policy_is_warned_of(lab):
     assert any(line["level"] == "warn" and "maxmemory" in str(line) for line in service.log()), service.stderr()
     servers[2].cli("CONFIG", "SET", "maxmemory", "100mb")
     master = wait_for_reason(service, servers[2], "maxmemory-policy: allkeys-lru ")
-    assert master["state"] == "barred" and master["bar_remaining_ms"] is None and master["warnings"] == []
+    assert master["state"] == "quarantined" and master["quarantine_remaining_ms"] is None and master["warnings"] == []
     check_a_majority_serves(service, "x")
     servers[2].cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
     service.wait_voting(3)
@@ -297,7 +297,7 @@ def test_the_connection_of_a_master_can_be_killed_at_any_time(lab):
 
 
 def test_a_master_that_came_back_as_another_process_is_warned_of(lab):
-    """Only where the guard is off; else it is barred."""
+    """Only where the guard is off; else it is quarantined."""
     servers = lab.redises(3)
     service = lab.redlockd(servers, "--restart-guard", "off")
     assert not any("restarted" in warning for master in service.curl("GET", "/masters").json["masters"] for warning in master["warnings"])

@@ -14,7 +14,7 @@ from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from certificates import Authority
-from guard_fixtures import bar_seconds, guarded, limits
+from guard_fixtures import quarantine_seconds, guarded, limits
 from harness import ROOT, SLOW, Client, connect_to, process_state, read_response, run_redlockd, wait_until
 from key_fixtures import Keyed
 from waiting_fixtures import crowd  # noqa: F401
@@ -203,13 +203,13 @@ def test_quorum(lab):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_bars_are_counted_down(lab, workers):
-    """From the restart of a master to its return: never more than the whole bar, falling, and 0 when it votes again."""
+def test_quarantines_are_counted_down(lab, workers):
+    """From the restart of a master to its return: never more than the whole quarantine, falling, and 0 when it votes again."""
     servers = lab.redises(3)
     service = guarded(lab, servers, "--workers", str(workers))
     service.wait_voting(3)
     until(service, "masters_voting", 3)
-    name = "master_bar_remaining_seconds"
+    name = "master_quarantine_remaining_seconds"
     assert [of_master(service, name, server) for server in servers] == [0, 0, 0]
     servers[0].restart()
     client, said = service.client(), []
@@ -218,27 +218,27 @@ def test_bars_are_counted_down(lab, workers):
         body = client.call("GET", "/metrics").body.decode()
         said.append((time.monotonic(), float(re.search(rf'^redlockd_{name}{{master="{re.escape(servers[0].url)}"}} (\S+)$', body, re.M)[1])))
         return said[-1][1]
-    wait_until(lambda: read() > 0, what="barred")
+    wait_until(lambda: read() > 0, what="quarantined")
     del said[:-1]
     assert [of_master(service, name, server) for server in servers[1:]] == [0, 0] and value(service, "quorum") == 1
-    wait_until(lambda: read() == 0, bar_seconds() + 10, "the bar is over")
+    wait_until(lambda: read() == 0, quarantine_seconds() + 10, "the quarantine is over")
     until(service, "masters_voting", 3)
     assert of_master(service, name, servers[0]) == 0
     client.close()
-    assert bar_seconds() * 0.5 < said[0][1] <= bar_seconds() + 0.1, said[0]
+    assert quarantine_seconds() * 0.5 < said[0][1] <= quarantine_seconds() + 0.1, said[0]
     falling = [later < earlier + 0.01 for (_, earlier), (_, later) in zip(said, said[1:])]
     assert len(said) > 10 and falling.count(False) <= 2 * workers, said  # what the master's answers say makes it a little more now and then
     assert any(0 < left < said[0][1] / 2 for _, left in said)
 
 
-def test_no_end_of_a_bar_where_nobody_knows_one(lab):
-    """A replica is barred until somebody makes it a master."""
+def test_no_end_of_a_quarantine_where_nobody_knows_one(lab):
+    """A replica is quarantined until somebody makes it a master."""
     servers = lab.redises(3)
     service = lab.redlockd(servers, *limits())
     servers[0].cli("REPLICAOF", "127.0.0.1", "1")
-    barred = f'redlockd_master_barred{{master="{servers[0].url}",reason="replica"}}'
-    wait_until(lambda: service.metrics()[barred] == 1, what="barred as a replica")
-    assert of_master(service, "master_bar_remaining_seconds", servers[0]) == 0
+    quarantined = f'redlockd_master_quarantined{{master="{servers[0].url}",reason="replica"}}'
+    wait_until(lambda: service.metrics()[quarantined] == 1, what="quarantined as a replica")
+    assert of_master(service, "master_quarantine_remaining_seconds", servers[0]) == 0
 
 
 def test_commands_in_flight(lab):

@@ -358,10 +358,10 @@ def test_a_master_that_may_drop_keys_may_not_vote(lab):
     service = lab.redlockd(servers, wait=False)
     wait_until(lambda: service.curl("GET", "/readyz").status == 200, what="ready")
     masters = service.curl("GET", "/masters").json["masters"]
-    assert [master["state"] for master in masters] == ["voting", "voting", "barred"], masters
+    assert [master["state"] for master in masters] == ["voting", "voting", "quarantined"], masters
     assert masters[2]["reason"].startswith("maxmemory-policy: volatile-ttl ") and masters[2]["warnings"] == [], masters[2]
     service.acquire("x")
-    assert service.curl("GET", "/locks/x").json["votes"]["barred"] == 1
+    assert service.curl("GET", "/locks/x").json["votes"]["quarantined"] == 1
     wait_until(lambda: all(server.cli("EXISTS", "x") for server in servers[:2]), what="the key on the others")
     assert servers[2].cli("EXISTS", "x") == 0
 
@@ -369,8 +369,8 @@ def test_a_master_that_may_drop_keys_may_not_vote(lab):
 def test_a_replica_may_not_vote(lab):
     servers = [certified(lab, 3)[0], *(lab.redis("--replicaof", "127.0.0.1", "1", "--replica-read-only", "no") for _ in range(2))]
     service = lab.redlockd(servers, wait=False)
-    wait_until(lambda: [master["state"] for master in service.curl("GET", "/masters").json["masters"]] == ["voting", "barred", "barred"],
-               what="replicas barred")
+    wait_until(lambda: [master["state"] for master in service.curl("GET", "/masters").json["masters"]] == ["voting", "quarantined", "quarantined"],
+               what="replicas quarantined")
     answer = service.curl("POST", "/locks", body={"resource": "x"})
-    assert answer.status == 503 and answer.json["votes"]["barred"] == 2, answer
+    assert answer.status == 503 and answer.json["votes"]["quarantined"] == 2, answer
     assert [server.cli("EXISTS", "x") for server in servers[1:]] == [0, 0]

@@ -254,15 +254,15 @@ def test_answer_that_was_long_on_its_way(lab, fake, resource):
     server = fake(acquire=in_turn(lambda call: (stopped.wait(30 * SLOW), call.lease()), lease), extend=in_turn(lambda call: call.problem(410, "lease-expired")))
     run = Run(lab, resource, "--kill-after", "100ms", command="echo $REDLOCK_FENCE >ran", servers=[server], ttl_ms=3000)
     first = server.call("acquire")
-    keeper = run.keeper
-    os.kill(keeper, signal.SIGSTOP)
-    wait_until(lambda: process_state(keeper) == "T", what="stopped")
+    supervisor = run.supervisor
+    os.kill(supervisor, signal.SIGSTOP)
+    wait_until(lambda: process_state(supervisor) == "T", what="stopped")
     stopped.set()
     wait_until(lambda: first.answered, what="the answer")
     expiry = time.monotonic() + 1.5
     wait_until(lambda: time.monotonic() > expiry, what="half of the lease")
     assert not (run.folder / "ran").exists()
-    os.kill(keeper, signal.SIGCONT)
+    os.kill(supervisor, signal.SIGCONT)
     assert run.wait() == 0
     assert [call.kind for call in server.calls if call.kind != "state"] == ["acquire", "extend", "acquire", "release"]
 

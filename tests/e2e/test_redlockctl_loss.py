@@ -197,27 +197,27 @@ def test_wait_all(lab, service, resource):
 
 def test_killed_itself(lab, service, resource):
     run = Run(lab, resource, command=DAEMON + FOREVER, servers=[service])
-    pids = [run.file("daemon"), run.file("pid"), run.keeper]
+    pids = [run.file("daemon"), run.file("pid"), run.supervisor]
     run.process.kill()
     for pid in pids:
         until_dead(pid)
     assert is_free(service, resource)
 
 
-def test_keeper_killed(lab, service, resource):
+def test_supervisor_killed(lab, service, resource):
     run = Run(lab, resource, command=DAEMON + FOREVER, servers=[service])
     pids = [run.file("daemon"), run.file("pid")]
-    os.kill(run.keeper, signal.SIGKILL)
+    os.kill(run.supervisor, signal.SIGKILL)
     for pid in pids:
         until_dead(pid)
     assert run.wait() == LOST
 
 
-def test_keeper_stopped(lab, resource):
+def test_supervisor_stopped(lab, resource):
     daemon = lab.service(3)
     run = Run(lab, resource, command=DAEMON + FOREVER, servers=[daemon], ttl_ms=min(TTL_MS * 2, 60000))
     pids = [run.file("daemon"), run.file("pid")]
-    os.kill(run.keeper, signal.SIGSTOP)
+    os.kill(run.supervisor, signal.SIGSTOP)
     for pid in pids:
         until_dead(pid)
     assert lies_in(daemon.masters, resource) == 3

@@ -81,20 +81,20 @@ def test_what_cannot_be_killed_keeps_the_lock(lab, resource, become_other, how):
     (run.folder / "start").touch()
     pid = int(run.file("pid"))
     ended.pids.append(pid)
-    keeper = run.keeper
+    supervisor = run.supervisor
     assert refused(pid), "the test is worth nothing: the signal is not refused"
     fence = run.events("acquired")[0]["fence"]
     if how == "command":
         run.process.kill()
     said = wait_until(lambda: run.events("unkillable"), 30, "the message")[0]
-    wait_until(lambda: not process_state(keeper), 30, "the end of the keeper")
+    wait_until(lambda: not process_state(supervisor), 30, "the end of the supervisor")
     assert process_state(pid) and holder(daemon, resource) == fence, "the lock was given away under a command that runs"
     assert 0 < said["left_ms"] <= LONG_TTL_MS and "not released" in said["message"] and not run.events("released")
     assert how == "command" or run.wait() == LOST
 
 
 def test_what_cannot_be_killed_when_the_lock_is_over(lab, resource, become_other):
-    """Nothing is left to be kept then. The front does not say that the command was killed, or that the keeper hung."""
+    """Nothing is left to be kept then. The foreground process does not say that the command was killed, or that the supervisor hung."""
     daemon, ended = lab.service(3), lab.keep(Ended())
     run = start_as_mine(lab, daemon, resource, "--kill-after", "0s", command=f"exec {become_other} sh -c '{FOREVER}'", ttl_ms=TTL_MS)
     ended.pids.append(int(run.file("pid")))
@@ -105,14 +105,14 @@ def test_what_cannot_be_killed_when_the_lock_is_over(lab, resource, become_other
     assert [event["code"] for event in run.events("lost")] == ["unreachable"]
 
 
-def test_a_killed_keeper_does_not_claim_what_is_not_so(lab, resource, become_other):
+def test_a_killed_supervisor_does_not_claim_what_is_not_so(lab, resource, become_other):
     daemon, ended = lab.service(3), lab.keep(Ended())
     run = start_as_mine(lab, daemon, resource, command=f"exec {become_other} sh -c '{FOREVER}'", ttl_ms=LONG_TTL_MS)
     ended.pids.append(int(run.file("pid")))
-    os.kill(run.keeper, signal.SIGKILL)
+    os.kill(run.supervisor, signal.SIGKILL)
     assert run.wait() == LOST and process_state(ended.pids[0])
     message = run.events("lost")[0]["message"]
-    assert "cannot be killed" in message and "was killed:" not in message.replace("the keeper of the lock was killed:", "")
+    assert "cannot be killed" in message and "was killed:" not in message.replace("the supervisor of the lock was killed:", "")
     assert holder(daemon, resource)
 
 

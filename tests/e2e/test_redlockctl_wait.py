@@ -184,7 +184,7 @@ def test_all_servers_gone(lab, resource):
 # ------------------------------------------------------------------------------------------- a wait is given up
 
 
-@pytest.mark.parametrize("who", ["front", "keeper", "SIGKILL"])
+@pytest.mark.parametrize("who", ["foreground", "supervisor", "SIGKILL"])
 def test_no_place_is_left(lab, service, resource, who):
     """However it ends: who comes after it is served at once."""
     held = service.acquire(resource, ttl_ms=60000)
@@ -192,7 +192,7 @@ def test_no_place_is_left(lab, service, resource, who):
     in_line(service, resource, 1)
     second = Run(lab, resource, command="true", servers=[service])
     in_line(service, resource, 2)
-    os.kill(first.keeper if who == "keeper" else first.process.pid, signal.SIGINT if who == "front" else signal.SIGKILL)
+    os.kill(first.supervisor if who == "supervisor" else first.process.pid, signal.SIGINT if who == "foreground" else signal.SIGKILL)
     in_line(service, resource, 1)
     released = time.monotonic()
     service.release(held)
@@ -233,13 +233,13 @@ def test_stopped_while_it_waits(lab, service, resource):
     held = service.acquire(resource, ttl_ms=60000)
     run = Run(lab, resource, command=FOREVER, servers=[service])
     in_line(service, resource, 1)
-    keeper = run.keeper
-    os.kill(keeper, signal.SIGSTOP)
+    supervisor = run.supervisor
+    os.kill(supervisor, signal.SIGSTOP)
     service.release(held)
     wait_until(lambda: not is_free(service, resource), 20, "granted to the one that is stopped")
     fence = service.curl("GET", "/locks/" + quote(resource)).json["fence"]
     wait_until(lambda: is_free(service, resource), 20, "its lease is over")
-    os.kill(keeper, signal.SIGCONT)
+    os.kill(supervisor, signal.SIGCONT)
     run.file("pid")
     assert run.events("acquired")[0]["fence"] > fence
     run.process.terminate()

@@ -31,7 +31,7 @@ def test_a_clock_that_is_wrong_costs_fairness_alone(lab, resource, crowd, clock,
 
 
 def test_who_comes_after_one_whose_clock_is_ahead_is_not_kept_waiting(lab, resource, crowd, clock):
-    """A place far in the future is no bar: the lock is for whoever is there."""
+    """A place far in the future is no quarantine: the lock is for whoever is there."""
     right, wrong = pair(lab, clock, 1000 * AHEAD_MS)
     holder = right.acquire(resource, 60000)
     [late] = crowd.line_up(wrong, resource, 1)

@@ -35,8 +35,8 @@ def now_us():
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
-def bar_ms(ttl_ms=TTL_MS[1]):
-    """How long a master is barred: the longest lease, its drift, 2 s."""
+def quarantine_ms(ttl_ms=TTL_MS[1]):
+    """How long a master is quarantined: the longest lease, its drift, 2 s."""
     return ttl_ms * 1.01 + 2 + 2000
 
 
@@ -255,7 +255,7 @@ class Cluster:
         for daemon in self.daemons:
             daemon.start(*options)
         for daemon in self.daemons:
-            harness.wait_until(lambda one=daemon: is_ready(one), bar_ms() / 1000 + 20, f"{daemon.name} ready")
+            harness.wait_until(lambda one=daemon: is_ready(one), quarantine_ms() / 1000 + 20, f"{daemon.name} ready")
 
     def start_clients(self, counts, jobs):
         """A process for each of `counts`, with as many threads, and so many threads that run jobs."""

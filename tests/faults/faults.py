@@ -15,7 +15,7 @@ masters, and over what a guarded resource took. `./dev faults --seconds S [--see
 test_checkers.py and test_losses.py try the checkers on histories made by hand. The same seed draws the same deployment, faults and clients.
 
 The last line is "N passed, N failed", the exit status 1 if anything failed. A failed check prints what it found with the faults around
-it, and the folder with all logs and histories stays. --plant guard-off runs redlockd without its restart guard and wipes masters:
+it, and the folder with all logs and histories stays. --mutation guard-off runs redlockd without its restart guard and wipes masters:
 then the checkers must find overlaps, and the run fails if they do not.
 """
 
@@ -40,7 +40,7 @@ def parse_arguments():
     parser.add_argument("--seconds", type=float, default=60, help="how long harm is done")
     parser.add_argument("--seed", type=int, default=None, help="of the faults and the clients")
     parser.add_argument("--redlockd", default=None, help="the program; default: REDLOCKD, or build/release/redlockd")
-    parser.add_argument("--plant", choices=["guard-off"], default=None, help="a mistake that must be found")
+    parser.add_argument("--mutation", choices=["guard-off"], default=None, help="a mistake that must be found")
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     given = parser.parse_args()
     if given.redlockd:
@@ -61,23 +61,23 @@ class Run:
         import waiting
         self.given, self.folder, self.parts, self.observing, self.waiting = given, folder, cluster, observer, waiting
         self.reporting = report
-        self.planted = given.plant is not None
-        options = ("--restart-guard", "off") if self.planted else ()
+        self.mutated = given.mutation is not None
+        options = ("--restart-guard", "off") if self.mutated else ()
         self.cluster = cluster.Cluster(folder, given.seed, options)
-        kind = nemesis.WipingNemesis if self.planted else nemesis.Nemesis
+        kind = nemesis.WipingNemesis if self.mutated else nemesis.Nemesis
         self.nemesis = kind(self.cluster, given.seed)
         self.observer = observer.Observer(self.cluster.daemons, self.cluster.masters)
         self.stuck, self.left, self.deaf, self.ends = None, None, None, []
 
     def play(self):
         """Faults, then peace; then everything must be free again, and whoever waits must be called."""
-        self.cluster.start_daemons(*(() if self.planted else ("--bootstrap",)))
+        self.cluster.start_daemons(*(() if self.mutated else ("--bootstrap",)))
         self.cluster.start_clients(CLIENTS, JOBS)
         self.observer.start()
         self.nemesis.run(self.given.seconds)
         self.cluster.end_clients()
         largest_jump_s = 5  # back; a lock that nobody releases lasts longer by as much
-        patience_s = (self.parts.bar_ms(self.parts.LONG_TTL_MS) / 1000 + largest_jump_s + 5) * self.parts.harness.SLOW
+        patience_s = (self.parts.quarantine_ms(self.parts.LONG_TTL_MS) / 1000 + largest_jump_s + 5) * self.parts.harness.SLOW
         self.left = self.waiting.what_is_left(self.cluster)
         self.stuck = self.observing.can_all_be_taken(self.cluster, patience_s)
         self.deaf = self.waiting.who_is_not_called(self.cluster, patience_s)

@@ -4,7 +4,7 @@ The same seed draws the same faults in the same order, as far as the machine let
 fault is written down when it begins and when it ends (`log`, on the clock of the histories), for the checkers and for whoever reads a
 failure.
 
-A master that lost its memory, or of which the clock jumped, is barred for a while. So that leases are given nearly all of the time,
+A master that lost its memory, or of which the clock jumped, is quarantined for a while. So that leases are given nearly all of the time,
 mostly no more than two masters are in a bad way at once; every now and then it is more, up to all of them. Faults that need others
 before them are in traps.py.
 
@@ -34,7 +34,7 @@ class Nemesis(traps.Traps, restarts.Restarts):
         self.log, self.counts = [], collections.Counter()
         self.wounds = []                        # what is to be healed, and when
         self.busy = set()                       # names of processes and pairs with a fault at this moment
-        self.weak_until = collections.Counter()  # master number: until when it is barred, as far as can be told from here
+        self.weak_until = collections.Counter()  # master number: until when it is quarantined, as far as can be told from here
         self.crashes = []                       # processes that ended by themselves
         self.limit = 2
         self.trap = None                        # a trap that waits until all is well: nothing else strikes
@@ -130,7 +130,7 @@ class Nemesis(traps.Traps, restarts.Restarts):
         self.wounds.append(Wound(parts.now_us() + lasts_us, kind, target, heal_it))
 
     def weaken(self, master, after_us=0):
-        self.weak_until[master.number] = parts.now_us() + after_us + round(parts.bar_ms() * 1000)
+        self.weak_until[master.number] = parts.now_us() + after_us + round(parts.quarantine_ms() * 1000)
 
     def pick_master(self, where=lambda master: True):
         """A master that runs, or None; one of those that are in a bad way anyhow if these are enough."""
@@ -326,7 +326,7 @@ class Nemesis(traps.Traps, restarts.Restarts):
 
 
 class WipingNemesis(Nemesis):
-    """For --plant guard-off: kills masters and starts them empty at once. Without a guard leases must overlap; and with one redlockd
+    """For --mutation guard-off: kills masters and starts them empty at once. Without a guard leases must overlap; and with one redlockd
     whose time of day is wrong, and nothing left of the numbers that it gave, fences must come out of order."""
 
     def __init__(self, cluster, seed):

@@ -89,7 +89,7 @@ class Logs:
     """All logs of all lives of all redlockd."""
 
     def __init__(self, daemons, tokens):
-        self.bars, self.tokens, self.faults = collections.Counter(), [], []
+        self.quarantines, self.tokens, self.faults = collections.Counter(), [], []
         for daemon in daemons:
             for path in daemon.logs:
                 self.read(path, tokens)
@@ -101,8 +101,8 @@ class Logs:
         for line in text.split("\n"):
             if any(token in tokens for token in TOKEN.findall(line)):
                 self.tokens.append(f"{path}: {line}")
-            if "event=master-barred " in line:
-                self.bars[harness.parse_logfmt(line)["reason"].partition(":")[0]] += 1
+            if "event=master-quarantined " in line:
+                self.quarantines[harness.parse_logfmt(line)["reason"].partition(":")[0]] += 1
 
 
 def can_all_be_taken(cluster, seconds):

@@ -67,7 +67,7 @@ class Report:
         threads = sum(client.threads for client in self.run.cluster.clients)
         print(f"seed {given.seed}, {given.seconds:g} s, {parts.MASTERS} masters ({len(parts.AOF)} with a file), {parts.DAEMONS} redlockd, "
               f"{threads} clients in {len(self.run.cluster.clients)} processes, {parts.RESOURCES} resources, "
-              f"leases of {parts.TTL_MS[0]} to {parts.TTL_MS[1]} ms" + (f", planted: {given.plant}" if given.plant else ""))
+              f"leases of {parts.TTL_MS[0]} to {parts.TTL_MS[1]} ms" + (f", mutated: {given.mutation}" if given.mutation else ""))
         print(f"replicas: {self.run.cluster.shape.tell()}")
 
     def print_leases(self):
@@ -86,7 +86,7 @@ class Report:
 
     def print_faults(self):
         print(f"faults: {sum(self.run.nemesis.counts.values())}: {self.list_counts(self.run.nemesis.counts)}")
-        print(f"bars by reason, as each redlockd saw them: {self.list_counts(self.logs.bars)}")
+        print(f"quarantines by reason, as each redlockd saw them: {self.list_counts(self.logs.quarantines)}")
         print(f"floors that were taken from clocks: {len(self.run.observer.floors)}")
         observer = self.run.observer
         print(f"a majority might vote in {observer.voting_share():.0%} of the answers of /masters; {self.list_counts(observer.totals())}")
@@ -128,7 +128,7 @@ class Report:
     # ---- checks ----
 
     def check_all(self):
-        if self.run.planted:
+        if self.run.mutated:
             self.check_planted()
             return
         self.check("no two leases of a resource overlap", [pair for pair in self.overlaps if pair.first.client != restarts.LONG], self.tell_pair)

@@ -11,7 +11,7 @@ import harness
 SECOND = parts.SECOND
 LONG = "long leases"  # their client in the history
 # From the loss on: the quarantine, and some time in which the replicas grant locks again.
-LOSS_S = 2.0 + parts.bar_ms(parts.LONG_TTL_MS) / 1000
+LOSS_S = 2.0 + parts.quarantine_ms(parts.LONG_TTL_MS) / 1000
 
 
 class Restarts:
@@ -115,7 +115,7 @@ class Restarts:
         while self.wounds:
             self.heal(min(self.wounds, key=lambda one: one.due))
         end = parts.now_us() + round(LOSS_S * SECOND)
-        self.wait_until_barred(wide, end)
+        self.wait_until_quarantined(wide, end)
         for daemon in self.cluster.daemons:
             if daemon is not wide:
                 self.kill_one_daemon(daemon, 0)
@@ -148,11 +148,11 @@ class Restarts:
         return {**event, **answer.json, "received": parts.now_us(), "status": 201}
 
     @staticmethod
-    def wait_until_barred(daemon, end):
+    def wait_until_quarantined(daemon, end):
         while parts.now_us() < end:
             answer = daemon.call("GET", "/masters", timeout=0.5)
             states = [master["state"] for master in answer.json["masters"]] if answer is not None and answer.status == 200 else ["voting"]
-            if set(states) <= {"barred", "quarantined"}:
+            if set(states) <= {"quarantined", "quarantined"}:
                 return
             time.sleep(0.02)
 

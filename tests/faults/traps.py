@@ -37,7 +37,7 @@ class Traps:
 
     def ambush(self):
         """One redlockd loses two masters, so that its leases have a bare majority; then one of those masters forgets them, while the other
-        redlockd can reach all. Without certificates, bars or the comparison of clocks leases overlap."""
+        redlockd can reach all. Without certificates, quarantines or the comparison of clocks leases overlap."""
         if not self.all_is_well(self.ambush):
             return
         self.counts["ambush"] += 1
@@ -62,7 +62,7 @@ class Traps:
 
     def forget_fences(self):
         """Two masters are away, and a redlockd with a clock that is far ahead drives up the fences on the other three, then it dies. One of
-        the three forgets them; its bar ends, it is told by the two that know; then these go and the first two come back. The majority
+        the three forgets them; its quarantine ends, it is told by the two that know; then these go and the first two come back. The majority
         that is there now has only what the victim was told: without that its fences would begin again where the clocks are."""
         if not self.all_is_well(self.forget_fences):
             return
@@ -73,7 +73,7 @@ class Traps:
             self.set_clock(liar, 7_200_000)  # more than an hour: the others do not learn it
         away, others = self.pairs_of(first, second), self.pairs_of(*knowing)
 
-        away_us = SECOND + round(parts.bar_ms() * 1000) + 2 * SECOND
+        away_us = SECOND + round(parts.quarantine_ms() * 1000) + 2 * SECOND
         change_sides = functools.partial(self.sever, "fences: those that know are away", others, 3 * SECOND)
         self.sever("fences: others are away", away, away_us, change_sides)
         forget = functools.partial(self.forget, victim, liar, away_us)

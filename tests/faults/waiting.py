@@ -23,7 +23,7 @@ return found
 CLOCK_BACK_MS = 5500  # a clock that is moved back makes keys last longer, see nemesis.py
 LONGEST_MS = parts.WAIT_MS[1] + 1000 + CLOCK_BACK_MS
 # A place of a waiter that is gone stays in front while its redlockd cannot be told so (cut off for 5 s at most) and somebody else has the lock.
-GHOST_US = (parts.WAIT_MS[1] * 1000 + 10 * parts.SECOND) * harness.SLOW
+STALE_ENTRY_US = (parts.WAIT_MS[1] * 1000 + 10 * parts.SECOND) * harness.SLOW
 
 
 def lines_of(master, timeout):
@@ -56,7 +56,7 @@ class Heads:
                 self.since[master.number, key] = first, now
                 continue
             self.longest_us = max(self.longest_us, now - since)
-            if now - since > GHOST_US:
+            if now - since > STALE_ENTRY_US:
                 self.findings[place] = f"{master.name}: {place} has been the first of {key} for {(now - since) / 1e6:.1f} s, seen last at {now}"
         for name in gone:
             del self.since[name]

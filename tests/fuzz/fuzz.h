@@ -4,7 +4,7 @@
  * input alone decides what happens. MUST() is for what has to hold whatever the input is; a crash, a sanitizer's report and a broken assertion of the
  * code under test end the run just the same, and libFuzzer keeps the input.
  *
- * With FUZZ_PLANTED a target is built once more, with a bug planted between it and the code under test: that one must fail (README.md). */
+ * With FUZZ_PLANTED a target is built once more, with a mutation between it and the code under test: that one must fail (README.md). */
 #ifndef FUZZ_H
 #define FUZZ_H
 

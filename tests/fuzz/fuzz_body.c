@@ -17,7 +17,7 @@ static const struct body_limits wide = {30000, 100, 60000, 60000}, narrow = {100
 
 #ifdef FUZZ_PLANTED
 /* Leaves something behind where the only mistake is in wait_ms. */
-static bool planted_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits, struct lease_request *request,
+static bool mutated_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits, struct lease_request *request,
 			  struct field_errors *errors)
 {
 	bool good = body_parse(bytes, len, header_token, limits, request, errors);
@@ -25,7 +25,7 @@ static bool planted_parse(const char *bytes, size_t len, const char *header_toke
 		request->wait_ms = 0;
 	return good;
 }
-#define body_parse planted_parse
+#define body_parse mutated_parse
 #endif
 
 static void check_acquire(const struct lease_request *request, const struct lease_request *before, const struct body_limits *limits)

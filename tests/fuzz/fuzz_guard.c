@@ -4,18 +4,18 @@
  * server behind the guard's back (restarted, flushed, another redlockd's marker, an older image), clocks that jump. A server carries the guard's scripts
  * out as server/scripts/ do. The caller's duties are kept: each action has one answer, of its kind or FAILED; time does not go back.
  *
- * Checked without looking at how the guard does it: who votes has shown a certificate that fits, over this very connection, and nothing has been said
- * against it since; a bar lasts as long as the longest lease, seen without a gap; a floor is as high as the fences of N-Q+1 others that were asked when
- * the bar was over, or rests on clocks and says so. When the input is over all is well for a while, and every master must vote again. */
+ * Checked without looking at how the guard does it: who votes has shown an epoch that fits, over this very connection, and nothing has been said
+ * against it since; a quarantine lasts as long as the longest lease, seen without a gap; a floor is as high as the fences of N-Q+1 others that were asked when
+ * the quarantine was over, or rests on clocks and says so. When the input is over all is well for a while, and every master must vote again. */
 #include "fuzz_guard.h"
 
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 
-#ifdef REDLOCK_PLANTED
-enum planted redlock_planted = PLANTED_NO_BAR;
+#ifdef REDLOCK_MUTATIONS
+enum mutated redlock_mutation = MUTATION_NO_QUARANTINE;
 #endif
 
-static uint64_t bar_us(const struct world *world)
+static uint64_t quarantine_us(const struct world *world)
 {
 	uint64_t ttl_us = world->params.max_ttl_us;
 	return ttl_us + ttl_us / 1000 * world->params.drift_ppm / 1000 + world->params.margin_us;
@@ -31,7 +31,7 @@ static uint16_t voters(const struct world *world)
 	return set;
 }
 
-/* A bar is left out where no master of a new cluster had a certificate, and only this one bar. */
+/* A quarantine is left out where no master of a new cluster had an epoch, and only this one quarantine. */
 static void check_skips(struct world *world)
 {
 	for (unsigned i = 0; i < world->params.masters; i++) {
@@ -44,16 +44,16 @@ static void check_skips(struct world *world)
 	}
 }
 
-/* Nobody but master i may have got a vote by an event of master i, and it only by a certificate. */
+/* Nobody but master i may have got a vote by an event of master i, and it only by an epoch. */
 static void check_votes(const struct world *world, uint16_t before, unsigned i, bool fits)
 {
 	uint16_t now = voters(world);
 	MUST((now & ~before & ~(1U << i)) == 0, "%x vote after an event of master %u, %x did", now, i, before);
-	MUST(!redlock_has(now, i) || redlock_has(before, i) || fits, "master %u votes without a certificate", i);
+	MUST(!redlock_has(now, i) || redlock_has(before, i) || fits, "master %u votes without an epoch", i);
 	for (unsigned j = 0; j < world->params.masters; j++) {
 		const struct server *server = &world->servers[j];
 		bool known = server->connected && server->trusted != 0;
-		MUST(!redlock_has(now, j) || (known && world->guard.masters[j].certificate == server->trusted), "master %u votes by another certificate", j);
+		MUST(!redlock_has(now, j) || (known && world->guard.masters[j].epoch == server->trusted), "master %u votes by another epoch", j);
 	}
 }
 
@@ -65,7 +65,7 @@ static void check_survey(const struct world *world, unsigned i, const struct gua
 		const struct server *other = &world->servers[j];
 		if (j == i || !redlock_has(guarded->surveyed, j))
 			continue;
-		MUST(other->told_us >= guarded->resync_us, "fences of master %u that it told before the bar was over", j);
+		MUST(other->told_us >= guarded->recovery_us, "fences of master %u that it told before the quarantine was over", j);
 		MUST(action->fence >= other->told_fence, "a floor of %llu below that of master %u", (unsigned long long)action->fence, j);
 		told++;
 	}
@@ -73,20 +73,20 @@ static void check_survey(const struct world *world, unsigned i, const struct gua
 	MUST(action->fence < REDLOCK_FENCE_LIMIT, "a floor of %llu", (unsigned long long)action->fence);
 }
 
-static void check_certify(const struct world *world, unsigned i, const struct guard_action *action)
+static void check_write_epoch(const struct world *world, unsigned i, const struct guard_action *action)
 {
 	const struct server *server = &world->servers[i];
 	const struct guard_master *guarded = &world->guard.masters[i];
-	MUST(action->marker != 0 && action->marker == server->seen_marker && action->cluster != 0, "certified by another marker");
+	MUST(action->marker != 0 && action->marker == server->seen_marker && action->cluster != 0, "epoch_written by another marker");
 	MUST(action->ttl_us >= world->params.max_ttl_us, "a longest lease of %llu", (unsigned long long)action->ttl_us);
 	if (guarded->skip) {
-		MUST(action->marker == server->skip_marker, "another bar is left out than the one of the beginning");
+		MUST(action->marker == server->skip_marker, "another quarantine is left out than the one of the beginning");
 		return;
 	}
-	MUST(world->now_us >= server->since_us + bar_us(world), "a bar of %llu us", (unsigned long long)(world->now_us - server->since_us));
+	MUST(world->now_us >= server->since_us + quarantine_us(world), "a quarantine of %llu us", (unsigned long long)(world->now_us - server->since_us));
 	/* A gap in the heartbeats makes the wait begin anew, but what was asked before it still counts: the marker was there all the time. */
-	MUST(guarded->resync_us >= server->marked_us + bar_us(world), "asked %llu us after the bar began",
-	     (unsigned long long)(guarded->resync_us - server->marked_us));
+	MUST(guarded->recovery_us >= server->marked_us + quarantine_us(world), "asked %llu us after the quarantine began",
+	     (unsigned long long)(guarded->recovery_us - server->marked_us));
 	if (!guarded->kept)
 		check_survey(world, i, action);
 }
@@ -97,11 +97,11 @@ static void check_action(const struct world *world, unsigned i, const struct gua
 	switch (action->kind) {
 	case GUARD_NOTHING:
 	case GUARD_READ: break;
-	case GUARD_BAR: MUST(action->marker != 0 && !guard_may_vote(&world->guard, i), "barred, and votes"); break;
+	case GUARD_QUARANTINE: MUST(action->marker != 0 && !guard_may_vote(&world->guard, i), "quarantined, and votes"); break;
 	case GUARD_SURVEY:
-		MUST(action->certificate != 0 && (action->certificate == server->trusted || action->certificate == server->seen_marker), "asked for fences");
+		MUST(action->epoch != 0 && (action->epoch == server->trusted || action->epoch == server->seen_marker), "asked for fences");
 		break;
-	case GUARD_CERTIFY: check_certify(world, i, action); break;
+	case GUARD_WRITE_EPOCH: check_write_epoch(world, i, action); break;
 	}
 }
 
@@ -115,9 +115,9 @@ static void narrate(const struct world *world, unsigned i, const char *what, int
 	if (told < 0)
 		told = getenv("FUZZ_STORY") != NULL;
 	if (told)
-		fprintf(stderr, "%llu master %u: %s %d: state %d busy %d marker %llx certificate %llx skip %d since %llu resync %llu\n",
+		fprintf(stderr, "%llu master %u: %s %d: state %d busy %d marker %llx epoch %llx skip %d since %llu recovery %llu\n",
 			(unsigned long long)world->now_us, i, what, kind, (int)guarded->state, (int)guarded->busy, (unsigned long long)guarded->marker,
-			(unsigned long long)guarded->certificate, guarded->skip, (unsigned long long)guarded->since_us, (unsigned long long)guarded->resync_us);
+			(unsigned long long)guarded->epoch, guarded->skip, (unsigned long long)guarded->since_us, (unsigned long long)guarded->recovery_us);
 }
 
 static void tell(struct world *world, unsigned i, struct guard_event *event, bool fits)
@@ -159,39 +159,39 @@ static void see_marker(struct world *world, struct server *server, uint64_t mark
 	server->seen_marker = marker;
 }
 
-/* certificate.lua, answered to READ and to the heartbeat. */
+/* epoch.lua, answered to READ and to the heartbeat. */
 static void answer_read(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
 	const struct guard_master *guarded = &world->guard.masters[i];
-	bool ours = server->certificate != 0 ? server->digest == DIGEST : server->marker != 0 && server->ttl_us != 0;
+	bool ours = server->epoch != 0 ? server->digest == DIGEST : server->marker != 0 && server->ttl_us != 0;
 	if (ours && guard_longest_us(&world->guard) > server->ttl_us)
 		server->ttl_us = guard_longest_us(&world->guard);
-	struct guard_event event = {.kind = GUARD_CERTIFICATE, .beat = ++server->beat, .certificate = server->certificate,
-		.certificate_run_id = server->certificate_run_id, .cluster = server->cluster, .digest = server->digest, .ttl_us = server->ttl_us,
+	struct guard_event event = {.kind = GUARD_EPOCH, .beat = ++server->beat, .epoch = server->epoch,
+		.epoch_run_id = server->epoch_run_id, .cluster = server->cluster, .digest = server->digest, .ttl_us = server->ttl_us,
 		.marker = server->marker, .marker_run_id = server->marker_run_id, .kept = server->kept, .clocked_us = server->clocked_us};
-	bool told_more = guarded->busy == GUARD_BAR || guarded->busy == GUARD_CERTIFY;
-	bool fits = event.certificate != 0 && event.certificate_run_id == server->run_id && event.digest == DIGEST && !told_more;
+	bool told_more = guarded->busy == GUARD_QUARANTINE || guarded->busy == GUARD_WRITE_EPOCH;
+	bool fits = event.epoch != 0 && event.epoch_run_id == server->run_id && event.digest == DIGEST && !told_more;
 	if (world->now_us - server->heard_us > GAP_US)
 		server->since_us = world->now_us;
 	server->heard_us = world->now_us;
 	if (server->action.kind == GUARD_READ)
 		server->action.kind = GUARD_NOTHING; /* whichever of the two was answered: the other one will be as well */
-	world->seen_any = world->seen_any || event.certificate != 0 || event.cluster != 0;
+	world->seen_any = world->seen_any || event.epoch != 0 || event.cluster != 0;
 	if (!told_more) {
-		server->trusted = fits ? event.certificate : 0;
-		if (event.certificate == 0 || event.digest == DIGEST) /* another cluster's certificate says nothing about ours */
-			see_marker(world, server, event.certificate == 0 && event.marker_run_id == server->run_id ? event.marker : 0);
+		server->trusted = fits ? event.epoch : 0;
+		if (event.epoch == 0 || event.digest == DIGEST) /* another cluster's epoch says nothing about ours */
+			see_marker(world, server, event.epoch == 0 && event.marker_run_id == server->run_id ? event.marker : 0);
 	}
 	tell(world, i, &event, fits);
-	MUST(fits || !guard_may_vote(&world->guard, i), "votes, and its certificate does not fit");
+	MUST(fits || !guard_may_vote(&world->guard, i), "votes, and its epoch does not fit");
 }
 
-/* bar.lua */
-static void answer_bar(struct world *world, unsigned i)
+/* quarantine.lua */
+static void answer_quarantine(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
-	struct guard_event event = {.kind = GUARD_BARRED, .done = server->certificate == server->action.certificate};
+	struct guard_event event = {.kind = GUARD_QUARANTINED, .done = server->epoch == server->action.epoch};
 	if (event.done) {
 		bool same = server->marker != 0 && server->marker_run_id == server->run_id;
 		if ((server->ttl_us != 0 || server->marker == 0) && server->action.ttl_us > server->ttl_us)
@@ -199,7 +199,7 @@ static void answer_bar(struct world *world, unsigned i)
 		server->kept = server->action.kept && (!same || server->kept);
 		server->marker = same ? server->marker : server->action.marker;
 		server->marker_run_id = server->run_id;
-		server->certificate = 0;
+		server->epoch = 0;
 		event.marker = server->marker;
 		event.kept = server->kept;
 		event.ttl_us = server->ttl_us;
@@ -214,8 +214,8 @@ static void answer_bar(struct world *world, unsigned i)
 static void answer_survey(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
-	uint64_t asked = server->action.certificate;
-	struct guard_event event = {.kind = GUARD_FENCES, .done = server->certificate == asked || (server->marker == asked && server->kept)};
+	uint64_t asked = server->action.epoch;
+	struct guard_event event = {.kind = GUARD_FENCES, .done = server->epoch == asked || (server->marker == asked && server->kept)};
 	if (event.done) {
 		event.fence = server->fence;
 		event.ttl_us = server->ttl_us;
@@ -230,16 +230,16 @@ static void answer_survey(struct world *world, unsigned i)
 	tell(world, i, &event, false);
 }
 
-/* certify.lua */
-static void answer_certify(struct world *world, unsigned i)
+/* epoch_write.lua */
+static void answer_write_epoch(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
 	const struct guard_action *action = &server->action;
-	struct guard_event event = {.kind = GUARD_CERTIFIED, .done = server->marker == action->marker && server->marker_run_id == server->run_id &&
+	struct guard_event event = {.kind = GUARD_EPOCH_WRITTEN, .done = server->marker == action->marker && server->marker_run_id == server->run_id &&
 								  server->ttl_us <= action->ttl_us};
 	if (event.done) {
-		server->certificate = action->marker;
-		server->certificate_run_id = server->run_id;
+		server->epoch = action->marker;
+		server->epoch_run_id = server->run_id;
 		server->cluster = action->cluster;
 		server->digest = DIGEST;
 		server->ttl_us = action->ttl_us;
@@ -249,7 +249,7 @@ static void answer_certify(struct world *world, unsigned i)
 		server->kept = false;
 		world->seen_any = true;
 	}
-	server->trusted = event.done ? server->certificate : 0;
+	server->trusted = event.done ? server->epoch : 0;
 	server->seen_marker = event.done ? 0 : server->seen_marker;
 	tell(world, i, &event, event.done);
 }
@@ -261,9 +261,9 @@ static void answer(struct world *world, unsigned i)
 	switch (kind) {
 	case GUARD_NOTHING:
 	case GUARD_READ: answer_read(world, i); return;
-	case GUARD_BAR: answer_bar(world, i); break;
+	case GUARD_QUARANTINE: answer_quarantine(world, i); break;
 	case GUARD_SURVEY: answer_survey(world, i); break;
-	case GUARD_CERTIFY: answer_certify(world, i); break;
+	case GUARD_WRITE_EPOCH: answer_write_epoch(world, i); break;
 	}
 	server->action.kind = GUARD_NOTHING;
 }
@@ -329,12 +329,12 @@ static void draw_world(struct feed *feed, struct world *world)
 }
 
 /* Servers that have served for a while. */
-static void certify_all(struct world *world)
+static void write_all_epochs(struct world *world)
 {
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		struct server *server = &world->servers[i];
-		server->certificate = 1000 + i;
-		server->certificate_run_id = server->run_id;
+		server->epoch = 1000 + i;
+		server->epoch_run_id = server->run_id;
 		server->cluster = 77;
 		server->digest = DIGEST;
 		server->ttl_us = world->params.max_ttl_us;
@@ -362,12 +362,12 @@ static void disturb(struct feed *feed, struct world *world, unsigned i)
 	switch (feed_below(feed, 16)) {
 	case 0: restart(world, i, true); break;
 	case 1: restart(world, i, false); break;
-	case 2: server->certificate = server->marker = server->cluster = server->beat = server->ttl_us = server->fence = 0; break; /* flushed */
-	case 3: server->certificate = feed_below(feed, 4); break;
-	case 4: server->certificate = 0; break;
+	case 2: server->epoch = server->marker = server->cluster = server->beat = server->ttl_us = server->fence = 0; break; /* flushed */
+	case 3: server->epoch = feed_below(feed, 4); break;
+	case 4: server->epoch = 0; break;
 	case 5: server->marker = feed_below(feed, 4); break;
 	case 6: server->marker_run_id = feed_below(feed, 2) == 1 ? server->run_id : 99; break;
-	case 7: server->certificate_run_id = feed_below(feed, 2) == 1 ? server->run_id : 99; break;
+	case 7: server->epoch_run_id = feed_below(feed, 2) == 1 ? server->run_id : 99; break;
 	case 8: server->cluster = feed_below(feed, 4); break;
 	case 9: server->digest = feed_below(feed, 4) == 0 ? 0xd2 : DIGEST; break;
 	case 10: server->ttl_us = feed_scaled(feed, 40) % TTL_MAX_US; break;
@@ -396,10 +396,10 @@ static void look_at_drawn_clock(struct feed *feed, struct world *world, unsigned
 static void mismatch(struct world *world, unsigned i, bool old)
 {
 	struct server *server = &world->servers[i];
-	uint64_t certificate = old ? 12345 : world->guard.masters[i].certificate;
+	uint64_t epoch = old ? 12345 : world->guard.masters[i].epoch;
 	bool trusted = guard_may_vote(&world->guard, i);
-	tell(world, i, &(struct guard_event){.kind = GUARD_MISMATCH, .certificate = certificate}, false);
-	MUST(old || !guard_may_vote(&world->guard, i), "votes after another certificate was found");
+	tell(world, i, &(struct guard_event){.kind = GUARD_MISMATCH, .epoch = epoch}, false);
+	MUST(old || !guard_may_vote(&world->guard, i), "votes after another epoch was found");
 	if (trusted && !old)
 		server->trusted = 0;
 }
@@ -452,13 +452,13 @@ static void describe(const struct world *world)
 {
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		const struct guard_master *guarded = &world->guard.masters[i];
-		fprintf(stderr, "master %u: state %d, %s, found %d, busy %d, again %d, cluster %llu, bar %llu us, bar left %llu us, fences missing %u\n", i,
+		fprintf(stderr, "master %u: state %d, %s, found %d, busy %d, again %d, cluster %llu, quarantine %llu us, quarantine left %llu us, fences missing %u\n", i,
 			(int)guarded->state, guard_reason_name(guarded->reason), (int)guarded->found, (int)guarded->busy, guarded->again, (unsigned long long)guarded->cluster,
-			(unsigned long long)bar_us(world), (unsigned long long)guard_bar_left_us(&world->guard, i, world->now_us), guard_fences_missing(&world->guard, i));
+			(unsigned long long)quarantine_us(world), (unsigned long long)guard_quarantine_left_us(&world->guard, i, world->now_us), guard_fences_missing(&world->guard, i));
 	}
 }
 
-/* How far apart heartbeats may be, so that the longest bar that anybody knows of takes some fifty of them, or more. */
+/* How far apart heartbeats may be, so that the longest quarantine that anybody knows of takes some fifty of them, or more. */
 static uint64_t round_us(const struct world *world)
 {
 	uint64_t longest_us = 0;
@@ -466,18 +466,18 @@ static uint64_t round_us(const struct world *world)
 		longest_us = world->servers[i].ttl_us > longest_us ? world->servers[i].ttl_us : longest_us;
 		longest_us = world->guard.masters[i].ttl_us > longest_us ? world->guard.masters[i].ttl_us : longest_us;
 	}
-	longest_us += bar_us(world);
+	longest_us += quarantine_us(world);
 	return longest_us / 50 > GAP_US - SECOND ? GAP_US - SECOND : longest_us / 50 + 20000;
 }
 
-/* A time at which nothing more happens: heartbeats, answers, the longest bar. Every master must vote in the end, in one cluster. */
+/* A time at which nothing more happens: heartbeats, answers, the longest quarantine. Every master must vote in the end, in one cluster. */
 static void heal(struct world *world)
 {
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		struct server *server = &world->servers[i];
 		server->digest = DIGEST;
 		server->ttl_us = server->ttl_us == 0 ? world->params.max_ttl_us : server->ttl_us; /* a marker without any is waited for a day */
-		server->cluster = server->cluster == 0 && server->certificate == 0 ? 0 : 7;
+		server->cluster = server->cluster == 0 && server->epoch == 0 ? 0 : 7;
 		connect_to(world, i); /* what is under way may carry another cluster */
 	}
 	uint64_t step_us = round_us(world);
@@ -502,7 +502,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct feed feed = {data, size};
 	draw_world(&feed, &world);
 	if (feed_below(&feed, 2) == 1)
-		certify_all(&world);
+		write_all_epochs(&world);
 	for (unsigned steps = 0; feed.left > 0 && steps < STEPS_MAX; steps++)
 		step(&feed, &world);
 	heal(&world);

@@ -70,7 +70,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 /* ---- bugs that are planted in the copy that must fail ---- */
 
 #ifdef FUZZ_PLANTED
-static int planted;
+static int mutated;
 
 void __real_request_end(struct request *request, enum MHD_RequestTerminationCode how);
 void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode how);
@@ -80,9 +80,9 @@ void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char
 /* 0: the end of a connection does not end what it holds; 1: a grant that cannot be written is forgotten. */
 void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode how)
 {
-	if (planted == 0)
+	if (mutated == 0)
 		request->stream = NULL;
-	if (planted == 1)
+	if (mutated == 1)
 		request->granted = false;
 	__real_request_end(request, how);
 }
@@ -91,7 +91,7 @@ void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode
 void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len, struct headers *headers)
 {
 	__real_headers_read(mhd, url, method, version, target_len, headers);
-	if (planted == 2)
+	if (mutated == 2)
 		headers->content_length = 0;
 }
 #endif
@@ -418,7 +418,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argc;
 	(void)argv;
 #ifdef FUZZ_PLANTED
-	planted = getenv("FUZZ_PLANT") != NULL ? atoi(getenv("FUZZ_PLANT")) : 0;
+	mutated = getenv("FUZZ_MUTATION") != NULL ? atoi(getenv("FUZZ_MUTATION")) : 0;
 #endif
 	tells = getenv("FUZZ_STORY") != NULL;
 	config = (struct api_config){.leases = &leases, .default_ttl_ms = 30000, .min_ttl_ms = 100, .max_ttl_ms = 60000, .max_wait_ms = 60000,

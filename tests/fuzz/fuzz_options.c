@@ -38,7 +38,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 #ifdef FUZZ_PLANTED
 /* A password is repeated where the database is wrong. */
-static bool planted_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action,
+static bool mutated_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action,
 			 char *message, size_t size)
 {
 	bool good = options_load(argc, argv, environment, ret_options, ret_action, message, size);
@@ -47,7 +47,7 @@ static bool planted_load(int argc, char *const argv[], char *const environment[]
 			snprintf(message, size, "%s: no such database", argv[i]);
 	return good;
 }
-#define options_load planted_load
+#define options_load mutated_load
 #endif
 
 /* ---- addresses ---- */

@@ -11,21 +11,21 @@
 
 enum { VOTES = REDLOCK_VOTE_QUEUED + 1, STEPS_MAX = 2000, ASKS_HIGH = DRIVER_ASKS_MAX - 4 * REDLOCK_MASTERS_MAX, HOLDERS = 3 };
 
-#ifdef REDLOCK_PLANTED
-#include "server/redlock/planted.h"
+#ifdef REDLOCK_MUTATIONS
+#include "server/redlock/mutations.h"
 
-enum planted redlock_planted = PLANTED_NO_VALIDITY_CHECK;
+enum mutated redlock_mutation = MUTATION_NO_VALIDITY_CHECK;
 
-/* Which bug of the core is planted: FUZZ_PLANT=number. */
+/* Which bug of the core is planted: FUZZ_MUTATION=number. */
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	static const enum planted bugs[] = {PLANTED_NO_SECOND_ROUND, PLANTED_QUORUM_HALF, PLANTED_NO_RELEASE, PLANTED_RELEASE_ANSWERED, PLANTED_OLD_ROUND,
-					    PLANTED_SILENCE_IGNORED, PLANTED_NO_VALIDITY_CHECK};
-	const char *number = getenv("FUZZ_PLANT");
+	static const enum mutated bugs[] = {MUTATION_NO_SECOND_ROUND, MUTATION_QUORUM_HALF, MUTATION_NO_RELEASE, MUTATION_RELEASE_ANSWERED, MUTATION_OLD_ROUND,
+					    MUTATION_SILENCE_IGNORED, MUTATION_NO_VALIDITY_CHECK};
+	const char *number = getenv("FUZZ_MUTATION");
 	(void)argc;
 	(void)argv;
-	redlock_planted = bugs[number != NULL ? (size_t)atoi(number) % (sizeof bugs / sizeof *bugs) : 0];
+	redlock_mutation = bugs[number != NULL ? (size_t)atoi(number) % (sizeof bugs / sizeof *bugs) : 0];
 	return 0;
 }
 #endif

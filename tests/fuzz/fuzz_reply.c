@@ -10,13 +10,13 @@
 
 #ifdef FUZZ_PLANTED
 /* One byte too many of a value without an owner. */
-static void planted_map(enum redlock_script script, const redisReply *raw, struct master_reply *ret_reply)
+static void mutated_map(enum redlock_script script, const redisReply *raw, struct master_reply *ret_reply)
 {
 	master_reply_map(script, raw, ret_reply);
 	if (ret_reply->value != NULL && ret_reply->value_len > 0 && ret_reply->value[ret_reply->value_len - 1] == ':')
 		ret_reply->value_len++;
 }
-#define master_reply_map planted_map
+#define master_reply_map mutated_map
 #endif
 
 /* ---- votes ---- */
@@ -30,7 +30,7 @@ static bool is_legal(enum redlock_script script, enum redlock_vote vote)
 	case REDLOCK_VOTE_QUEUED: return script == REDLOCK_SCRIPT_ACQUIRE;
 	case REDLOCK_VOTE_HELD:
 	case REDLOCK_VOTE_FAILED:
-	case REDLOCK_VOTE_BARRED: return true;
+	case REDLOCK_VOTE_QUARANTINED: return true;
 	case REDLOCK_VOTE_UNSENT: break; /* nobody answers that */
 	}
 	return false;
@@ -70,7 +70,7 @@ static void check_vote(enum redlock_script script, const struct master_reply *re
 	MUST(is_legal(script, reply->vote), "vote %d to script %d", (int)reply->vote, (int)script);
 	MUST((unsigned)reply->error < MASTER_ERROR_COUNT, "error %d", (int)reply->error);
 	MUST(failed || (!reply->lost && !reply->no_script && !reply->late && reply->time_us > 0 && reply->time_us <= INT64_MAX), "a vote that came from nowhere");
-	MUST(reply->bad_certificate == (reply->vote == REDLOCK_VOTE_BARRED), "barred: %d", reply->bad_certificate);
+	MUST(reply->bad_epoch == (reply->vote == REDLOCK_VOTE_QUARANTINED), "quarantined: %d", reply->bad_epoch);
 	MUST(reply->fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)reply->fence);
 	MUST(reply->remaining_us == REDLOCK_NEVER || reply->remaining_us <= INT64_MAX, "remaining %llu", (unsigned long long)reply->remaining_us);
 	MUST(held || reply->remaining_us == 0, "time left of nothing");

@@ -5,7 +5,7 @@
 
 #include "fuzz.h"
 
-/* A bar cannot become shorter by what a master says, and no time so long that it ends never. */
+/* A quarantine cannot become shorter by what a master says, and no time so long that it ends never. */
 static void check_guard(struct guard *guard, const struct guard_event *event)
 {
 	uint64_t least_us = guard->params.max_ttl_us + guard->params.margin_us;
@@ -14,9 +14,9 @@ static void check_guard(struct guard *guard, const struct guard_event *event)
 	guard_event(guard, event);
 	for (int i = 0; i < 3; i++)
 		guard_next(guard, 0, event->now_us, event->now_us, &action);
-	uint64_t left_us = guard_bar_left_us(guard, 0, event->now_us);
-	MUST(guard->masters[0].state != GUARD_CONDEMNED || left_us >= least_us, "a bar of %llu us", (unsigned long long)left_us);
-	MUST(left_us <= most_us, "a bar of %llu us", (unsigned long long)left_us);
+	uint64_t left_us = guard_quarantine_left_us(guard, 0, event->now_us);
+	MUST(guard->masters[0].state != GUARD_MARKING || left_us >= least_us, "a quarantine of %llu us", (unsigned long long)left_us);
+	MUST(left_us <= most_us, "a quarantine of %llu us", (unsigned long long)left_us);
 }
 
 static void check_event(const redisReply *reply, enum guard_event_kind kind, bool voting)
@@ -29,9 +29,9 @@ static void check_event(const redisReply *reply, enum guard_event_kind kind, boo
 	event = (struct guard_event){.kind = kind, .now_us = event.now_us};
 	fill_event(reply, &event);
 	MUST(event.kind == kind && event.master == 0, "event %d of master %u", (int)event.kind, event.master);
-	if (kind == GUARD_CERTIFICATE)
+	if (kind == GUARD_EPOCH)
 		check_guard(&guard, &event);
-	if (kind == GUARD_CERTIFICATE && voting) {
+	if (kind == GUARD_EPOCH && voting) {
 		guard.masters[0].state = GUARD_VOTING;
 		check_guard(&guard, &event);
 	}
@@ -57,10 +57,10 @@ void fuzz_check_guard_answer(const redisReply *reply)
 {
 	if (reply->type != REDIS_REPLY_ARRAY || integer_at(reply, 1) == 0)
 		return; /* as take_answer() */
-	check_event(reply, GUARD_CERTIFICATE, false);
-	check_event(reply, GUARD_CERTIFICATE, true);
-	check_event(reply, GUARD_BARRED, false);
+	check_event(reply, GUARD_EPOCH, false);
+	check_event(reply, GUARD_EPOCH, true);
+	check_event(reply, GUARD_QUARANTINED, false);
 	check_event(reply, GUARD_FENCES, false);
-	check_event(reply, GUARD_CERTIFIED, false);
+	check_event(reply, GUARD_EPOCH_WRITTEN, false);
 	check_time(reply);
 }

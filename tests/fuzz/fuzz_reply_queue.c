@@ -10,7 +10,7 @@
 struct heard {
 	const redisReply *word;
 	size_t prefix_len;
-	unsigned calls, lapses;
+	unsigned calls, missed_notifications;
 };
 
 static void hear_call(void *arg, const struct line_call *call)
@@ -27,10 +27,10 @@ static void hear_call(void *arg, const struct line_call *call)
 	MUST(memcmp(text + sizeof REPLICA - 1, again, 18) == 0, "arrival %llu", (unsigned long long)call->arrival);
 }
 
-static void hear_lapse(void *arg)
+static void hear_missed_notification(void *arg)
 {
 	struct heard *heard = arg;
-	heard->lapses++;
+	heard->missed_notifications++;
 }
 
 void fuzz_check_word(const redisReply *reply, const char *key_prefix)
@@ -43,14 +43,14 @@ void fuzz_check_word(const redisReply *reply, const char *key_prefix)
 	snprintf(options.key_prefix, sizeof options.key_prefix, "%s", key_prefix);
 	masters.options = &options;
 	masters.line_open = true; /* somebody waits: the connection stays */
-	masters.line_events = (struct line_events){.called = hear_call, .lapsed = hear_lapse, .arg = &heard};
+	masters.line_events = (struct line_events){.called = hear_call, .missed = hear_missed_notification, .arg = &heard};
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;
 	master->index = 1;
 	master->line.context = &context;
 	on_word(&context, (void *)(uintptr_t)reply, NULL);
 	master->line.context = NULL;
-	MUST(heard.calls + heard.lapses <= 1, "%u calls, %u lapses", heard.calls, heard.lapses);
+	MUST(heard.calls + heard.missed_notifications <= 1, "%u calls, %u missed_notifications", heard.calls, heard.missed_notifications);
 	bool is_word = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3;
-	MUST(is_word || heard.calls + heard.lapses == 0, "a call by something else");
+	MUST(is_word || heard.calls + heard.missed_notifications == 0, "a call by something else");
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the fuzz targets of a build (README.md): each for so many seconds, two at a time, beginning with the seeds.
 
-Then, unless --no-planted, the copies with planted bugs, which must fail within --planted-seconds. Ends with "N passed, N failed"; says how many executions
+Then, unless --no-planted, the copies with mutations, which must fail within --planted-seconds. Ends with "N passed, N failed"; says how many executions
 each target had. An input that a target fails on is kept in --results, and its path is printed. The corpus stays in the build folder, so that the next run
 goes on from there; --merge makes the seeds anew from it and from those that there are.
 """
@@ -17,7 +17,7 @@ import time
 import xml.sax.saxutils
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Name: longest input, bugs that can be planted (FUZZ_PLANT=0 …).
+# Name: longest input, bugs that can be planted (FUZZ_MUTATION=0 …).
 TARGETS = {"path": (2100, 1), "body": (2048, 1), "headers": (2048, 1), "reply": (2048, 1), "options": (2048, 1), "keys": (2048, 1),
            "http": (4096, 3), "redlock": (512, 7), "guard": (512, 1)}
 SEED_MAX = 512  # bytes of an input that is kept as a seed by --merge
@@ -33,8 +33,8 @@ def arguments():
     parser.add_argument("--runs", type=int, default=-1, help="end a target after so many executions")
     parser.add_argument("--seed", type=int, default=0, help="of the random numbers; 0: another one each time")
     parser.add_argument("--at-once", type=int, default=2, help="how many targets run side by side")
-    parser.add_argument("--planted-seconds", type=int, default=60)
-    parser.add_argument("--no-planted", action="store_true")
+    parser.add_argument("--mutated-seconds", type=int, default=60)
+    parser.add_argument("--no-mutated", action="store_true")
     parser.add_argument("--merge", action="store_true", help="no fuzzing: make the seeds anew")
     options = parser.parse_args()
     unknown = [name for name in options.targets if name not in TARGETS]
@@ -98,16 +98,16 @@ def fuzz(options, name):
 
 def fuzz_planted(options, name, number):
     """Must fail. From the seeds alone, in folders that are thrown away."""
-    label = f"{name} with planted bug {number}"
+    label = f"{name} with mutated bug {number}"
     with tempfile.TemporaryDirectory() as folder:
-        flags = command(options, name, folder, folder + "/", options.planted_seconds)
+        flags = command(options, name, folder, folder + "/", options.mutated_seconds)
         flags[0] += "_planted"
         began = time.monotonic()
-        run = subprocess.run(flags, capture_output=True, env=environment(FUZZ_PLANT=str(number)), check=False)
+        run = subprocess.run(flags, capture_output=True, env=environment(FUZZ_MUTATION=str(number)), check=False)
     log = run.stderr.decode("utf-8", "replace")
     if run.returncode != 0 and ("Test unit written" in log or "Sanitizer" in log):
         return label, None, f"{label}: found after {time.monotonic() - began:.1f} s: {reason(log)[:150]}"
-    return label, "the planted bug was not found", f"{label}: FAILED: not found in {options.planted_seconds} s"
+    return label, "the mutated bug was not found", f"{label}: FAILED: not found in {options.mutated_seconds} s"
 
 
 def merge(options, name):

@@ -129,7 +129,7 @@ def live(lab, service, trust):
     service.masters[0].kill()
     service.wait_voting(2)
     service.masters[0].start()
-    wait_until(lambda: service.curl("GET", "/masters").json["masters"][0]["state"] == "barred", 20, "it is back")
+    wait_until(lambda: service.curl("GET", "/masters").json["masters"][0]["state"] == "quarantined", 20, "it is back")
 
 
 def test_it_lives_within_its_system_calls(lab, confined, monkeypatch):

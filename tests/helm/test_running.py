@@ -194,14 +194,14 @@ def test_every_option_is_taken(lab):
 
 
 def test_the_first_start(lab):
-    """Two replicas find masters without certificates, and wait. The Job says that these are new, and all serve at once, long before a bar would be over."""
+    """Two replicas find masters without certificates, and wait. The Job says that these are new, and all serve at once, long before a quarantine would be over."""
     _, instead = bundled(lab)
     objects = template("redlockd", {**INSECURE, "masters": {"bundled": {"enabled": True, "password": PASSWORD}}, "options": PATIENT})
     replicas = [listens(Pod(lab, objects, "Deployment", instead).start("redlockd")) for _ in range(2)]
     for replica in replicas:
-        def barred():
-            return all((one["reason"] or "").startswith("no-certificate") for one in curl(replica, "GET", "/masters").json["masters"])  # noqa: B023
-        wait_until(barred, 20, "barred")
+        def quarantined():
+            return all((one["reason"] or "").startswith("no-epoch") for one in curl(replica, "GET", "/masters").json["masters"])  # noqa: B023
+        wait_until(quarantined, 20, "quarantined")
         assert curl(replica, "GET", "/readyz").status == 503
     job = Pod(lab, objects, "Job", instead)
     address = listens(job.start("redlockd"))

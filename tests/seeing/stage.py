@@ -2,7 +2,7 @@
 
 Three masters (the clock of the second can be moved) and two redlockds over them: `secured` has HTTPS and keys, `plain` has neither and two workers.
 Prometheus scrapes both each second, and a third address where nobody is. Stage.play() runs the scenes one after the other; Traffic goes on all the while.
-A scene ends when Prometheus has the alert, or the value, that it is about. Leases are short, so that bars are.
+A scene ends when Prometheus has the alert, or the value, that it is about. Leases are short, so that quarantines are.
 """
 
 import contextlib
@@ -248,7 +248,7 @@ class Stage:
         self.masters[2].kill()
         self.wait_alert("RedlockdMasterDown")
         self.masters[2].start()
-        self.wait_value('max(redlockd_master_barred{reason=~"no-certificate|restarted|bad-certificate"})', 1)
+        self.wait_value('max(redlockd_master_quarantined{reason=~"no-epoch|restarted|bad-epoch"})', 1)
         self.wait_all_vote()
 
     def no_quorum(self):

@@ -1,4 +1,4 @@
-/* Random steps of a sequence, drawn so that they meet: few keys, tokens, buckets, certificates, and more often than not what fits
+/* Random steps of a sequence, drawn so that they meet: few keys, tokens, buckets, epochs, and more often than not what fits
  * the master as it is. */
 #ifndef COMPARE_DRAW_H
 #define COMPARE_DRAW_H

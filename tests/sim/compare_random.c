@@ -5,7 +5,7 @@
 
 #include "compare_text.h"
 
-enum { ARRIVALS = 4, TOKENS = 3, CERTIFICATES = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };
+enum { ARRIVALS = 4, TOKENS = 3, EPOCHS = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };
 
 #define DAY_US UINT64_C(86400000000)
 
@@ -40,8 +40,8 @@ static unsigned draw_kind(uint64_t *random, bool crowded)
 {
 	static const uint8_t all_weights[COMPARE_STEP_KINDS] = {
 		[COMPARE_ACQUIRE] = 28, [COMPARE_RAISE] = 16, [COMPARE_EXTEND] = 20, [COMPARE_RELEASE] = 12,
-		[COMPARE_INSPECT] = 6,  [COMPARE_CERTIFICATE] = 7, [COMPARE_BAR] = 5, [COMPARE_FENCES] = 7,
-		[COMPARE_CERTIFY] = 3,  [COMPARE_FOREIGN] = 2, [COMPARE_FOREIGN_PX] = 2, [COMPARE_HASH_KEY] = 2,
+		[COMPARE_INSPECT] = 6,  [COMPARE_EPOCH] = 7, [COMPARE_QUARANTINE] = 5, [COMPARE_FENCES] = 7,
+		[COMPARE_WRITE_EPOCH] = 3,  [COMPARE_FOREIGN] = 2, [COMPARE_FOREIGN_PX] = 2, [COMPARE_HASH_KEY] = 2,
 		[COMPARE_LIST_KEY] = 1, [COMPARE_PERSIST] = 2, [COMPARE_PEXPIRE] = 2, [COMPARE_DROP_KEY] = 2,
 		[COMPARE_DROP_HASH] = 1, [COMPARE_DROP_ALL] = 1,
 		[COMPARE_ALIVE_AGAIN] = 3, [COMPARE_ALIVE] = 4, [COMPARE_DROP_ALIVE] = 1,
@@ -49,7 +49,7 @@ static unsigned draw_kind(uint64_t *random, bool crowded)
 	};
 	static const uint8_t crowd_weights[COMPARE_STEP_KINDS] = {
 		[COMPARE_ACQUIRE] = 46, [COMPARE_EXTEND] = 3, [COMPARE_RELEASE] = 30, [COMPARE_INSPECT] = 9,
-		[COMPARE_CERTIFICATE] = 2, [COMPARE_FOREIGN_PX] = 1, [COMPARE_LIST_KEY] = 1, [COMPARE_DROP_KEY] = 4,
+		[COMPARE_EPOCH] = 2, [COMPARE_FOREIGN_PX] = 1, [COMPARE_LIST_KEY] = 1, [COMPARE_DROP_KEY] = 4,
 		[COMPARE_DROP_HASH] = 1, [COMPARE_ALIVE_AGAIN] = 8, [COMPARE_ALIVE] = 14, [COMPARE_DROP_ALIVE] = 2,
 		[COMPARE_LINE_PEXPIRE] = 3, [COMPARE_DROP_LINE] = 1, [COMPARE_WAITED] = 3,
 	};
@@ -75,9 +75,9 @@ static uint64_t draw_deadline(uint64_t *random, uint64_t now_us)
 	return chance(random, 80) ? now_us + compare_random(random, SOON_US) : now_us - compare_random(random, 2000000);
 }
 
-static uint64_t draw_certificate(uint64_t *random, const struct model_master *master)
+static uint64_t draw_epoch(uint64_t *random, const struct model_master *master)
 {
-	return chance(random, 15) ? MODEL_ANY_CERTIFICATE : like(random, master->certificate, CERTIFICATES);
+	return chance(random, 15) ? MODEL_ANY_EPOCH : like(random, master->epoch, EPOCHS);
 }
 
 /* At, just below and just above what the master has counted to; by the clock; about a day ahead; small. */
@@ -96,13 +96,13 @@ static uint64_t draw_fence(uint64_t *random, uint64_t has, uint64_t now_us)
 static void draw_guard(struct model_command *command, unsigned kind, uint64_t *random, const struct model_master *master,
 		       uint64_t now_us)
 {
-	command->marker = kind == COMPARE_CERTIFY ? like(random, master->marker, CERTIFICATES) : one_of(random, CERTIFICATES);
+	command->marker = kind == COMPARE_WRITE_EPOCH ? like(random, master->marker, EPOCHS) : one_of(random, EPOCHS);
 	command->run_id = like(random, master->marker_run_id, RUN_IDS);
 	command->cluster = one_of(random, CLUSTERS);
 	command->digest = like(random, master->digest, DIGESTS);
 	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
 	command->last_bucket = command->bucket + (unsigned)compare_random(random, MODEL_BUCKETS - command->bucket);
-	if (kind == COMPARE_BAR && chance(random, 20))
+	if (kind == COMPARE_QUARANTINE && chance(random, 20))
 		command->ttl_ms = 0; /* leaves a marker as an older version did */
 	command->evicted = (uint32_t)compare_random(random, 4);
 	command->compared = chance(random, 60);
@@ -110,10 +110,10 @@ static void draw_guard(struct model_command *command, unsigned kind, uint64_t *r
 	command->clocked = chance(random, 40);
 	command->deadline_us = draw_deadline(random, now_us);
 	command->fence = chance(random, 10) ? 0 : draw_fence(random, model_number(master, 0), now_us);
-	if (kind == COMPARE_BAR)
-		command->certificate = chance(random, 70) ? master->certificate : compare_random(random, CERTIFICATES + 1);
+	if (kind == COMPARE_QUARANTINE)
+		command->epoch = chance(random, 70) ? master->epoch : compare_random(random, EPOCHS + 1);
 	else
-		command->certificate = like(random, chance(random, 50) ? master->certificate : master->marker, CERTIFICATES);
+		command->epoch = like(random, chance(random, 50) ? master->epoch : master->marker, EPOCHS);
 }
 
 static uint32_t draw_wait(uint64_t *random)
@@ -146,12 +146,12 @@ static void draw_lock(struct model_command *command, unsigned kind, uint64_t *ra
 	command->max_hold_ms = chance(random, 50) ? 0 : chance(random, 50) ? one_of(random, 3 * SHORT_MS) : 1000 * one_of(random, 100);
 	command->owner = compare_random(random, COMPARE_OWNERS);
 	command->fence = draw_fence(random, model_number(master, command->bucket), now_us);
-	command->certificate = draw_certificate(random, master);
+	command->epoch = draw_epoch(random, master);
 	command->deadline_us = draw_deadline(random, now_us);
 	if (kind == COMPARE_ACQUIRE || kind == COMPARE_RELEASE)
 		draw_place(command, kind, random, master);
 	if (crowded && chance(random, 95)) {
-		command->certificate = MODEL_ANY_CERTIFICATE;
+		command->epoch = MODEL_ANY_EPOCH;
 		command->deadline_us = now_us + 3600000000;
 		command->fence = now_us;
 	}
@@ -183,8 +183,8 @@ void compare_draw(struct compare_step *step, uint64_t *random, const struct mode
 	struct model_command *command = &step->command;
 	memset(step, 0, sizeof *step);
 	step->kind = draw_kind(random, crowded);
-	if (!crowded && master->certificate == 0 && chance(random, 40)) /* so that most masters are certified for most of the time */
-		step->kind = master->marker == 0 ? COMPARE_BAR : COMPARE_CERTIFY;
+	if (!crowded && master->epoch == 0 && chance(random, 40)) /* so that most masters are with the epoch of most of the time */
+		step->kind = master->marker == 0 ? COMPARE_QUARANTINE : COMPARE_WRITE_EPOCH;
 	command->key = chance(random, crowded ? 90 : 50) ? 0 : (unsigned)compare_random(random, MODEL_KEYS);
 	command->ttl_ms = draw_ttl(random);
 	if (step->kind <= COMPARE_INSPECT)

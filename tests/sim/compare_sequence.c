@@ -41,7 +41,7 @@ static void append_outside(struct compare_server *server, const struct compare_s
 	switch (step->kind) {
 	case COMPARE_FOREIGN: compare_append_words(server, "SET", key, text, NULL, NULL); break;
 	case COMPARE_FOREIGN_PX: compare_append_words(server, "SET", key, text, "PX", ttl); break;
-	case COMPARE_HASH_KEY: compare_append_words(server, "HSET", key, "certificate", "1", NULL); break;
+	case COMPARE_HASH_KEY: compare_append_words(server, "HSET", key, "epoch", "1", NULL); break;
 	case COMPARE_LIST_KEY: compare_append_words(server, "RPUSH", key, text, NULL, NULL); break;
 	case COMPARE_PERSIST: compare_append_words(server, "PERSIST", key, NULL, NULL, NULL); break;
 	case COMPARE_PEXPIRE: compare_append_words(server, "PEXPIRE", key, ttl, NULL, NULL); break;

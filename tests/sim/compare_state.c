@@ -84,7 +84,7 @@ static void field_text(const struct model_master *master, const char *name, char
 		uint64_t number;
 		bool decimal;
 	} fields[] = {
-		{ "certificate", master->certificate, false }, { "run_id", master->run_id, false },
+		{ "epoch", master->epoch, false }, { "run_id", master->run_id, false },
 		{ "cluster", master->cluster, false },         { "digest", master->digest, false },
 		{ "marker", master->marker, false },           { "marker_run_id", master->marker_run_id, false },
 		{ "clocked_us", master->clocked_us, true },    { "floor", master->floor, true },
@@ -111,7 +111,7 @@ static void field_text(const struct model_master *master, const char *name, char
 
 static unsigned count_fields(const struct model_master *master)
 {
-	const uint64_t numbers[] = { master->certificate, master->run_id, master->cluster, master->digest, master->marker, master->marker,
+	const uint64_t numbers[] = { master->epoch, master->run_id, master->cluster, master->digest, master->marker, master->marker,
 				     master->marker_run_id, master->clocked_us, master->floor, master->ttl_ms, master->beat, master->evicted,
 				     master->waited_us };
 	unsigned count = 0;

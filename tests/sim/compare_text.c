@@ -49,7 +49,7 @@ void compare_alive_name(char *text, unsigned sequence, uint64_t replica)
 
 void compare_number_text(char *text, uint64_t number)
 {
-	if (number == MODEL_ANY_CERTIFICATE)
+	if (number == MODEL_ANY_EPOCH)
 		strcpy(text, "----------------");
 	else if (number == 0)
 		text[0] = '\0';
@@ -154,7 +154,7 @@ static void add_keys(struct compare_args *args, const struct compare_server *ser
 /* What all lock scripts end with. */
 static void add_last(struct compare_args *args, const struct model_command *command)
 {
-	add_number(args, command->certificate);
+	add_number(args, command->epoch);
 	add_decimal(args, command->deadline_us);
 }
 
@@ -191,7 +191,7 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		add_last(args, command);
 		break;
 	case COMPARE_INSPECT: add_last(args, command); break;
-	case COMPARE_CERTIFICATE:
+	case COMPARE_EPOCH:
 		add_number(args, command->digest);
 		add_decimal(args, command->ttl_ms);
 		if (command->evicted != 0)
@@ -199,19 +199,19 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		compare_add(args, text);
 		compare_add(args, command->compared ? "1" : "0");
 		break;
-	case COMPARE_BAR:
-		add_number(args, command->certificate);
+	case COMPARE_QUARANTINE:
+		add_number(args, command->epoch);
 		add_number(args, command->marker);
 		add_number(args, command->run_id);
 		compare_add(args, command->kept ? "1" : "0");
 		add_decimal(args, command->ttl_ms);
 		break;
 	case COMPARE_FENCES:
-		add_number(args, command->certificate);
+		add_number(args, command->epoch);
 		compare_add(args, compare_bucket_name(command->bucket));
 		compare_add(args, compare_bucket_name(command->last_bucket));
 		break;
-	case COMPARE_CERTIFY:
+	case COMPARE_WRITE_EPOCH:
 		add_number(args, command->marker);
 		add_number(args, command->run_id);
 		add_number(args, command->cluster);
@@ -263,11 +263,11 @@ static void expect_value(struct compare_expected *expected, const struct model_r
 		expect(expected, COMPARE_NIL, 0);
 }
 
-static void expect_certificate(struct compare_expected *expected, const struct model_reply *reply)
+static void expect_epoch(struct compare_expected *expected, const struct model_reply *reply)
 {
 	char evicted[COMPARE_TEXT] = "";
 	expect(expected, COMPARE_INTEGER, (long long)reply->beat);
-	expect_number(expected, reply->certificate);
+	expect_number(expected, reply->epoch);
 	expect_number(expected, reply->run_id);
 	expect_number(expected, reply->cluster);
 	expect_number(expected, reply->digest);
@@ -303,9 +303,9 @@ void compare_expect(struct compare_expected *expected, enum compare_script scrip
 	} else if (script == COMPARE_EXTEND && reply->code == 1) {
 		expect(expected, COMPARE_ABOUT, (long long)reply->ttl_ms);
 		expect_value(expected, reply);
-	} else if (script == COMPARE_CERTIFICATE) {
-		expect_certificate(expected, reply);
-	} else if (script == COMPARE_BAR && reply->code == 1) {
+	} else if (script == COMPARE_EPOCH) {
+		expect_epoch(expected, reply);
+	} else if (script == COMPARE_QUARANTINE && reply->code == 1) {
 		expect_number(expected, reply->marker);
 		expect_kept(expected, reply);
 		expect_decimal(expected, reply->ttl_ms);

@@ -2,16 +2,16 @@
 #include <assert.h>
 
 #include "model_internal.h"
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 
-void model_certificate(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
-	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id', 'kept',
+	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id', 'kept',
 	 * 	'clocked_us', 'evicted') */
 	uint32_t evicted = master->evicted;
 	/* local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5] */
-	bool marked = master->certificate == 0 && master->marker != 0 && master->ttl_ms != 0 && !PLANTED(PLANTED_MARKER_NO_TTL);
-	bool ours = (master->certificate != 0 && master->digest == command->digest) || marked;
+	bool marked = master->epoch == 0 && master->marker != 0 && master->ttl_ms != 0 && !MUTATED(MUTATION_MARKER_NO_TTL);
+	bool ours = (master->epoch != 0 && master->digest == command->digest) || marked;
 	/* if ours and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then */
 	if (ours && command->ttl_ms > master->ttl_ms)
 		/* redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
@@ -26,7 +26,7 @@ void model_certificate(struct model_master *master, const struct model_command *
 	 * 	reply[i + 3] = seen[i] or '' */
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->beat = ++master->beat;
-	ret_reply->certificate = master->certificate;
+	ret_reply->epoch = master->epoch;
 	ret_reply->run_id = master->run_id;
 	ret_reply->cluster = master->cluster;
 	ret_reply->digest = master->digest;
@@ -38,18 +38,18 @@ void model_certificate(struct model_master *master, const struct model_command *
 	ret_reply->evicted = evicted;
 }
 
-void model_bar(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+void model_quarantine(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->marker != 0 && command->run_id != 0);
-	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'marker_run_id', 'kept', 'ttl_ms')
+	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'marker_run_id', 'kept', 'ttl_ms')
 	 * if (seen[1] or '') ~= ARGV[1] then */
-	if (master->certificate != command->certificate) {
+	if (master->epoch != command->epoch) {
 		/* return {0, now_us} */
 		model_reply_code(master, 0, ret_reply);
 		return;
 	}
-	/* redis.call('HDEL', KEYS[1], 'certificate') */
-	master->certificate = 0;
+	/* redis.call('HDEL', KEYS[1], 'epoch') */
+	master->epoch = 0;
 	/* local marker, kept = ARGV[2], ARGV[4] */
 	uint64_t marker = command->marker;
 	bool kept = command->kept, has_marker = master->marker != 0;
@@ -66,7 +66,7 @@ void model_bar(struct model_master *master, const struct model_command *command,
 	master->kept = kept;
 	/* local ttl_ms = seen[5]
 	 * if (ttl_ms or not seen[2]) and tonumber(ARGV[5]) > tonumber(ttl_ms or 0) then */
-	if ((master->ttl_ms != 0 || !has_marker) && command->ttl_ms > master->ttl_ms && !PLANTED(PLANTED_MARKER_NO_TTL))
+	if ((master->ttl_ms != 0 || !has_marker) && command->ttl_ms > master->ttl_ms && !MUTATED(MUTATION_MARKER_NO_TTL))
 		/* ttl_ms = ARGV[5]
 		 * redis.call('HSET', KEYS[1], 'ttl_ms', ttl_ms) */
 		master->ttl_ms = (uint32_t)command->ttl_ms;
@@ -79,10 +79,10 @@ void model_bar(struct model_master *master, const struct model_command *command,
 
 void model_fences(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
-	assert(command->certificate != 0 && command->last_bucket < MODEL_BUCKETS);
-	/* local seen = redis.call('HMGET', KEYS[1], 'certificate', 'marker', 'kept', 'ttl_ms')
+	assert(command->epoch != 0 && command->last_bucket < MODEL_BUCKETS);
+	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'kept', 'ttl_ms')
 	 * if seen[1] ~= ARGV[1] and (seen[2] ~= ARGV[1] or seen[3] ~= '1') then */
-	if (master->certificate != command->certificate && (master->marker != command->certificate || !master->kept)) {
+	if (master->epoch != command->epoch && (master->marker != command->epoch || !master->kept)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
 		return;
@@ -101,7 +101,7 @@ void model_fences(struct model_master *master, const struct model_command *comma
 	ret_reply->ttl_ms = master->ttl_ms;
 }
 
-void model_certify(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+void model_write_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->marker != 0 && command->run_id != 0);
 	/* if now_us > tonumber(ARGV[8]) then */
@@ -118,7 +118,7 @@ void model_certify(struct model_master *master, const struct model_command *comm
 		return;
 	}
 	/* if math.min(tonumber(seen[4] or 0), 86400000) > tonumber(ARGV[5]) then */
-	if (master->ttl_ms > command->ttl_ms && !PLANTED(PLANTED_CERTIFY_EARLY)) {
+	if (master->ttl_ms > command->ttl_ms && !MUTATED(MUTATION_WRITE_EPOCH_EARLY)) {
 		/* return {0, now_us} */
 		model_reply_code(master, 0, ret_reply);
 		return;
@@ -126,8 +126,8 @@ void model_certify(struct model_master *master, const struct model_command *comm
 	/* redis.call('HDEL', KEYS[1], 'marker', 'marker_run_id', 'kept') */
 	master->marker = master->marker_run_id = 0;
 	master->kept = false;
-	/* redis.call('HSET', KEYS[1], 'certificate', ARGV[1], 'run_id', ARGV[2], 'cluster', ARGV[3], 'digest', ARGV[4], … */
-	master->certificate = command->marker;
+	/* redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'run_id', ARGV[2], 'cluster', ARGV[3], 'digest', ARGV[4], … */
+	master->epoch = command->marker;
 	master->run_id = command->run_id;
 	master->cluster = command->cluster;
 	master->digest = command->digest;

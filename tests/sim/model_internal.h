@@ -15,8 +15,8 @@ struct model_key *model_look_up(struct model_master *master, unsigned key);
 void model_reply_code(const struct model_master *master, int code, struct model_reply *ret_reply);
 /* now_us > tonumber(ARGV[…]) */
 bool model_is_late(const struct model_master *master, const struct model_command *command);
-/* redis.call('HGET', KEYS[2], 'certificate') ~= ARGV[…] and ARGV[…] ~= '----------------' */
-bool model_is_other_certificate(const struct model_master *master, const struct model_command *command);
+/* redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[…] and ARGV[…] ~= '----------------' */
+bool model_is_other_epoch(const struct model_master *master, const struct model_command *command);
 
 static inline uint64_t model_larger(uint64_t a, uint64_t b)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "model_internal.h"
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 
 uint64_t model_now_ms(const struct model_master *master)
 {
@@ -59,13 +59,13 @@ static bool is_held_by(const struct model_key *key, uint64_t token)
 
 bool model_is_late(const struct model_master *master, const struct model_command *command)
 {
-	return master->now_us > command->deadline_us && !PLANTED(PLANTED_LATE_ACCEPTED);
+	return master->now_us > command->deadline_us && !MUTATED(MUTATION_LATE_ACCEPTED);
 }
 
-bool model_is_other_certificate(const struct model_master *master, const struct model_command *command)
+bool model_is_other_epoch(const struct model_master *master, const struct model_command *command)
 {
-	assert(command->certificate != 0);
-	return master->certificate != command->certificate && command->certificate != MODEL_ANY_CERTIFICATE && !PLANTED(PLANTED_CERTIFICATE_IGNORED);
+	assert(command->epoch != 0);
+	return master->epoch != command->epoch && command->epoch != MODEL_ANY_EPOCH && !MUTATED(MUTATION_EPOCH_IGNORED);
 }
 
 /* ---- the lock ---- */
@@ -79,9 +79,9 @@ static bool acquire_begins(const struct model_master *master, const struct model
 		model_reply_code(master, -2, ret_reply);
 		return false;
 	}
-	/* local seen = redis.call('HMGET', KEYS[2], 'certificate', 'floor', ARGV[5], 'waited')
+	/* local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[5], 'waited')
 	 * if seen[1] ~= ARGV[8] and ARGV[8] ~= '----------------' then */
-	if (model_is_other_certificate(master, command)) {
+	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
 		return false;
@@ -132,7 +132,7 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 		first = model_line_first(master, command->key);
 	}
 	struct model_key *key = model_look_up(master, command->key);
-	bool may_set = first.replica == 0 || model_same_place(first, place) || PLANTED(PLANTED_BARGE);
+	bool may_set = first.replica == 0 || model_same_place(first, place) || MUTATED(MUTATION_BARGE);
 	/* if (not first or first == place) and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then */
 	if (may_set && key->type == MODEL_NONE) {
 		/* if first then redis.call('ZREM', line, place) */
@@ -167,16 +167,16 @@ void model_raise(struct model_master *master, const struct model_command *comman
 		model_reply_code(master, -2, ret_reply);
 		return;
 	}
-	/* local seen = redis.call('HMGET', KEYS[2], 'certificate', 'floor', ARGV[2])
+	/* local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[2])
 	 * if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then */
-	if (model_is_other_certificate(master, command)) {
+	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
 		return;
 	}
 	/* local value = redis.pcall('GET', KEYS[1]) */
 	struct model_key *key = model_look_up(master, command->key);
-	bool demands_token = !PLANTED(PLANTED_RAISE_NO_TOKEN);
+	bool demands_token = !MUTATED(MUTATION_RAISE_NO_TOKEN);
 	/* if not value then */
 	if (demands_token && key->type == MODEL_NONE) {
 		/* return {-1, now_us} */
@@ -192,7 +192,7 @@ void model_raise(struct model_master *master, const struct model_command *comman
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
 	/* if old >= tonumber(ARGV[3]) then */
-	if (PLANTED(PLANTED_RAISE_NOT_STRICT) ? old > command->fence : old >= command->fence) {
+	if (MUTATED(MUTATION_RAISE_NOT_STRICT) ? old > command->fence : old >= command->fence) {
 		/* return {2, now_us, old} */
 		model_reply_code(master, 2, ret_reply);
 		ret_reply->old = old;
@@ -217,7 +217,7 @@ static void reply_extended(const struct model_master *master, const struct model
 	ret_reply->value = key->value;
 }
 
-/* What the planted bug does where the key is gone: SET instead of a comparison. */
+/* What the mutation does where the key is gone: SET instead of a comparison. */
 static void recreate(struct model_master *master, struct model_key *key, const struct model_command *command, struct model_reply *ret_reply)
 {
 	struct model_value value = { command->token, 0, command->fence, command->owner };
@@ -245,7 +245,7 @@ static void extend_held(struct model_master *master, struct model_key *key, cons
 	if (hold_until_ms > 0 && hold_until_ms - (int64_t)model_now_ms(master) < asked)
 		ttl = hold_until_ms - (int64_t)model_now_ms(master);
 	/* if ttl > remaining then */
-	if (ttl > remaining || (PLANTED(PLANTED_EXTEND_SHORTENS) && ttl > 0)) {
+	if (ttl > remaining || (MUTATED(MUTATION_EXTEND_SHORTENS) && ttl > 0)) {
 		/* redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl))
 		 * remaining = ttl */
 		key->expires_ms = model_now_ms(master) + (uint64_t)ttl;
@@ -264,8 +264,8 @@ void model_extend(struct model_master *master, const struct model_command *comma
 		model_reply_code(master, -2, ret_reply);
 		return;
 	}
-	/* if ARGV[3] ~= '----------------' and redis.call('HGET', KEYS[2], 'certificate') ~= ARGV[3] then */
-	if (model_is_other_certificate(master, command)) {
+	/* if ARGV[3] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[3] then */
+	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
 		return;
@@ -276,7 +276,7 @@ void model_extend(struct model_master *master, const struct model_command *comma
 	if (key->type == MODEL_NONE) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
-		if (PLANTED(PLANTED_EXTEND_RECREATES))
+		if (MUTATED(MUTATION_EXTEND_RECREATES))
 			recreate(master, key, command, ret_reply);
 		return;
 	}
@@ -308,7 +308,7 @@ static struct model_place release_line(struct model_master *master, const struct
 	/* --include line_first.lua
 	 * if first and first ~= place then redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1]) */
 	first = model_line_first(master, command->key);
-	return model_same_place(first, command->place) || PLANTED(PLANTED_WAKE_LOST) ? nobody : first;
+	return model_same_place(first, command->place) || MUTATED(MUTATION_WAKE_LOST) ? nobody : first;
 }
 
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
@@ -319,7 +319,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_value value = key->value;
 	struct model_place called = { 0 };
-	bool deletes = command->token != 0 && (is_held_by(key, command->token) || PLANTED(PLANTED_DELETE_NO_COMPARE));
+	bool deletes = command->token != 0 && (is_held_by(key, command->token) || MUTATED(MUTATION_DELETE_NO_COMPARE));
 	bool ours = deletes && key->type != MODEL_NONE;
 	/* if ours then */
 	if (ours)
@@ -329,7 +329,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	if (master->waited_us > master->now_us || command->place.replica != 0)
 		called = release_line(master, command, ours, key->type == MODEL_NONE);
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
-	if (model_is_other_certificate(master, command)) {
+	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
 	} else if (ours) {
@@ -349,9 +349,9 @@ void model_release(struct model_master *master, const struct model_command *comm
 
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
-	/* local seen = redis.call('HMGET', KEYS[2], 'certificate', 'waited')
+	/* local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
 	 * if seen[1] ~= ARGV[1] and ARGV[1] ~= '----------------' then */
-	if (model_is_other_certificate(master, command)) {
+	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
 		return;

@@ -4,7 +4,7 @@
  * caller moves on; a key whose end has passed is gone, as in Redis. What happens to a master outside of scripts (it is flushed,
  * restarted, evicts, its clock is set) are functions too. To copy the struct is to take an image of the machine.
  *
- * Text is modelled as numbers, 0 for what is not there: tokens, labels, certificates, markers, run_ids, clusters, digests, replicas. What the
+ * Text is modelled as numbers, 0 for what is not there: tokens, labels, epochs, markers, run_ids, clusters, digests, replicas. What the
  * model leaves out: memory limits, a hash or a line of another type, and values of other libraries but for the fact that they are not
  * ours (token 0). sim_compare.c compares all this with the real scripts on a real server.
  *
@@ -31,7 +31,7 @@
 #define MODEL_REPLICAS 8
 #endif
 
-#define MODEL_ANY_CERTIFICATE UINT64_MAX /* sixteen dashes: the guard is off */
+#define MODEL_ANY_EPOCH UINT64_MAX /* sixteen dashes: the guard is off */
 
 enum model_type { MODEL_NONE, MODEL_STRING, MODEL_OTHER /* a hash, a list, … */ };
 
@@ -73,8 +73,8 @@ struct model_master {
 	uint64_t now_us;
 	uint64_t server_run_id;
 	/* The hash {prefix}redlockd:master; 0: no such field. */
-	uint64_t certificate;
-	uint64_t run_id; /* for which the certificate was written: not that of a server restarted since */
+	uint64_t epoch;
+	uint64_t run_id; /* for which the epoch was written: not that of a server restarted since */
 	uint64_t cluster, digest;
 	uint64_t marker, marker_run_id;
 	uint64_t clocked_us;
@@ -97,25 +97,25 @@ struct model_command {
 	unsigned key, bucket;
 	unsigned last_bucket;        /* fences: from `bucket` to this one */
 	uint64_t token;              /* release: 0: nothing to release, only a place to give up */
-	uint64_t ttl_ms;             /* acquire, extend, certificate, certify */
+	uint64_t ttl_ms;             /* acquire, extend, epoch, write its epoch */
 	struct model_place place;    /* acquire, release: the caller's place in the line, replica 0: it has none */
 	uint32_t wait_ms;            /* with a place: how long it waits yet. Release: 0: it leaves the line, else it keeps (or takes) the place */
 	uint64_t max_hold_ms, owner; /* acquire */
-	uint64_t fence;              /* acquire: the guess; raise: the number; certify: the floor */
-	uint64_t certificate;        /* lock scripts: it or ANY; bar: as read, or 0; fences: it or a marker */
-	uint64_t deadline_us;        /* acquire, raise, extend, certify: in the master's own time */
-	uint64_t marker;             /* bar, certify */
-	uint64_t run_id;             /* bar, certify */
-	uint64_t cluster;            /* certify */
-	uint64_t digest;             /* certificate, certify */
-	uint32_t evicted;            /* certificate: one more than evicted_keys; 0: not known */
-	bool compared;               /* certificate: the caller has compared `evicted` with what is noted */
-	bool kept;                   /* bar */
-	bool clocked;                /* certify */
+	uint64_t fence;              /* acquire: the guess; raise: the number; write its epoch: the floor */
+	uint64_t epoch;        /* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker */
+	uint64_t deadline_us;        /* acquire, raise, extend, write its epoch: in the master's own time */
+	uint64_t marker;             /* quarantine, write its epoch */
+	uint64_t run_id;             /* quarantine, write its epoch */
+	uint64_t cluster;            /* write its epoch */
+	uint64_t digest;             /* epoch, write its epoch */
+	uint32_t evicted;            /* epoch: one more than evicted_keys; 0: not known */
+	bool compared;               /* epoch: the caller has compared `evicted` with what is noted */
+	bool kept;                   /* quarantine */
+	bool clocked;                /* write its epoch */
 };
 
 struct model_reply {
-	int code;         /* the first element: 2, 1, 0, -1 and -2 late, -3 another certificate, -4 a guess too far ahead; acquire 2: another's turn */
+	int code;         /* the first element: 2, 1, 0, -1 and -2 late, -3 another epoch, -4 a guess too far ahead; acquire 2: another's turn */
 	uint64_t now_us;  /* the second, always */
 	uint64_t old;     /* acquire 1, raise 2 */
 	int64_t remaining_ms;     /* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `called` counts as alive */
@@ -124,11 +124,11 @@ struct model_reply {
 	uint32_t waiters;         /* inspect 0, −1: places in the line, dead ones too */
 	struct model_place called; /* acquire, release: whose place is published on {prefix}redlockd:wake for this key, replica 0: nobody's. Whatever
 				    * the code is: a release calls also where it answers −3. Acquire 2: it is the fourth element, too */
-	uint64_t ttl_ms;          /* extend 1, certificate, fences */
+	uint64_t ttl_ms;          /* extend 1, epoch, fences */
 	uint64_t fence;           /* fences */
-	uint64_t beat, certificate, run_id, cluster, digest, marker_run_id, clocked_us; /* certificate */
-	uint32_t evicted;         /* certificate: as in the master */
-	uint64_t marker;          /* certificate, bar */
+	uint64_t beat, epoch, run_id, cluster, digest, marker_run_id, clocked_us; /* epoch */
+	uint32_t evicted;         /* epoch: as in the master */
+	uint64_t marker;          /* epoch, quarantine */
 	bool kept;                /* likewise */
 };
 
@@ -143,10 +143,10 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 bool model_alive_set(struct model_master *master, uint64_t replica, uint64_t ttl_ms, bool only_if_there);
 
 /* The restart guard. */
-void model_certificate(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
-void model_bar(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_quarantine(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_fences(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
-void model_certify(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_write_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 
 /* ---- what happens to a master ---- */
 

@@ -108,23 +108,23 @@ void line_join(struct world *world, unsigned proc, struct op *op, struct redlock
 void line_leave(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
 void line_tick(struct world *world, unsigned proc, uint32_t serial);
 void line_forgotten(struct world *world, unsigned proc, unsigned node); /* the master did not know that it lives */
-void line_lapsed(struct world *world, unsigned proc);
+void line_missed(struct world *world, unsigned proc);
 void line_heard(struct world *world, unsigned proc, unsigned node, const struct called *called);
 struct op *line_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival); /* NULL: nobody waits there who came then */
 
 /* ---- random_link.c ---- */
 
-enum sent { SENT, SENT_NOT, SENT_BARRED };
+enum sent { SENT, SENT_NOT, SENT_QUARANTINED };
 void link_start(struct world *world, unsigned proc, unsigned node);
 void link_connect(struct world *world, unsigned proc, unsigned node, uint32_t serial);
-void link_greeting_over(struct world *world, unsigned proc, unsigned node, uint32_t serial);
+void link_handshake_over(struct world *world, unsigned proc, unsigned node, uint32_t serial);
 void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t serial);
 void link_lost(struct world *world, unsigned proc, unsigned node, bool hard);
 void link_reply(struct world *world, struct event *event);
 void link_note_silence(struct world *world, unsigned proc, unsigned node);
 bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct model_command *command);
 enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call, struct model_command *command);
-void link_owe(struct world *world, unsigned proc, unsigned node, const struct call *call);
+void link_pend(struct world *world, unsigned proc, unsigned node, const struct call *call);
 bool link_is_reachable(const struct link *link); /* up, and not hung */
 
 /* ---- random_guard.c ---- */
@@ -135,7 +135,7 @@ void guarding_connected(struct world *world, unsigned proc, unsigned node, const
 void guarding_event(struct world *world, unsigned proc, unsigned node, enum guard_event_kind kind);
 void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct event *event);
 enum guard_clock guarding_time(struct world *world, unsigned proc, uint64_t sent_us, const struct event *event);
-void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64_t certificate);
+void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64_t epoch);
 
 /* ---- random_client.c ---- */
 

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 #include "random_world.h"
 
 enum { ROUNDING_US = 999 };
@@ -15,7 +15,7 @@ enum { ROUNDING_US = 999 };
 uint64_t proc_now(const struct world *world, const struct proc *proc)
 {
 	uint64_t steady_us = clock_read(&proc->clock, world->now);
-	if (!PLANTED(PLANTED_WALL_CLOCK))
+	if (!MUTATED(MUTATION_WALL_CLOCK))
 		return steady_us;
 	uint64_t wall_us = steady_us + (uint64_t)proc->wall_us;
 	return wall_us > proc->latest_us ? wall_us : proc->latest_us;
@@ -46,7 +46,7 @@ void proc_round(struct world *world, struct proc *proc)
 uint64_t drift_of(const struct world *world, uint64_t ttl_us)
 {
 	(void)world;
-	return PLANTED(PLANTED_NO_DRIFT) ? ROUNDING_US : ttl_us / 100 + 2 * MS + ROUNDING_US;
+	return MUTATED(MUTATION_NO_DRIFT) ? ROUNDING_US : ttl_us / 100 + 2 * MS + ROUNDING_US;
 }
 
 static void guard_start(struct world *world, struct proc *proc, bool bootstrap)
@@ -127,7 +127,7 @@ static void run_timer(struct world *world, struct event *event)
 	switch (event->kind) {
 	case EVENT_OP_TIMER: op_timer(world, event->proc, event); break;
 	case EVENT_CONNECT: link_connect(world, event->proc, event->node, event->serial); break;
-	case EVENT_GREETING: link_greeting_over(world, event->proc, event->node, event->serial); break;
+	case EVENT_HANDSHAKE: link_handshake_over(world, event->proc, event->node, event->serial); break;
 	case EVENT_HEARTBEAT: link_heartbeat(world, event->proc, event->node, event->serial); break;
 	case EVENT_LINE: line_tick(world, event->proc, event->serial); break;
 	default: assert(event->kind == EVENT_GUARD); guarding_tick(world, event->proc);
@@ -198,7 +198,7 @@ static void note_unsent(struct op *op, unsigned node, const struct redlock_outpu
 {
 	assert(op->unsent_count < sizeof op->unsent / sizeof *op->unsent);
 	op->unsent[op->unsent_count++] = (struct redlock_event){ .kind = REDLOCK_REPLY, .master = (uint8_t)node, .attempt = out->attempt, .round = out->round,
-		.script = out->script, .vote = sent == SENT_BARRED ? REDLOCK_VOTE_BARRED : REDLOCK_VOTE_UNSENT };
+		.script = out->script, .vote = sent == SENT_QUARANTINED ? REDLOCK_VOTE_QUARANTINED : REDLOCK_VOTE_UNSENT };
 }
 
 static void new_attempt(struct world *world, unsigned proc, struct op *op, const struct redlock_output *out)
@@ -208,13 +208,13 @@ static void new_attempt(struct world *world, unsigned proc, struct op *op, const
 	op->began = world->now;
 	if (op->waits)
 		order_attempt(world, proc, op);
-	if (op->kind != REDLOCK_ACQUIRE || (PLANTED(PLANTED_ONE_TOKEN) && op->token != 0))
+	if (op->kind != REDLOCK_ACQUIRE || (MUTATED(MUTATION_ONE_TOKEN) && op->token != 0))
 		return;
 	op->token = token_draw(world, proc, op);
 }
 
 /* A release that cannot be sent now, for a key or a place that may be there: it is sent when the master is back. */
-static bool is_owed(const struct op *op, unsigned node, const struct redlock_output *out)
+static bool is_pending(const struct op *op, unsigned node, const struct redlock_output *out)
 {
 	bool may_be_there = op->kind == REDLOCK_RELEASE || redlock_has(op->reached, node) ||
 			    (out->place == REDLOCK_PLACE_LEAVE && redlock_has(op->core.joined, node));
@@ -245,8 +245,8 @@ static void send_out(struct world *world, unsigned proc, struct op *op, const st
 			op->reached |= (uint16_t)(1U << i);
 		else
 			note_unsent(op, i, out, sent);
-		if (sent != SENT && is_owed(op, i, out))
-			link_owe(world, proc, i, &call);
+		if (sent != SENT && is_pending(op, i, out))
+			link_pend(world, proc, i, &call);
 	}
 }
 

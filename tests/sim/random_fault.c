@@ -220,11 +220,11 @@ static void crash_all(struct world *world)
 	}
 }
 
-/* A master comes back empty while attempts have its vote and wait for the next one's, which comes late; the third is cut off until the bar is over. */
+/* A master comes back empty while attempts have its vote and wait for the next one's, which comes late; the third is cut off until the quarantine is over. */
 static void crash_in_flight(struct world *world, unsigned index)
 {
-	uint64_t bar_us = world->config.max_ttl_us + world->config.margin_us;
-	uint64_t late_us = 60 * MS + below(world, 120 * MS), cut_us = bar_us + 100 * MS + below(world, 600 * MS);
+	uint64_t quarantine_us = world->config.max_ttl_us + world->config.margin_us;
+	uint64_t late_us = 60 * MS + below(world, 120 * MS), cut_us = quarantine_us + 100 * MS + below(world, 600 * MS);
 	for (unsigned p = 0; p < world->config.procs; p++) {
 		block(world, p, (index + 1) % 3, true, false, late_us);
 		block(world, p, (index + 2) % 3, true, true, cut_us);

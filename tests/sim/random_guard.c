@@ -1,10 +1,10 @@
 /* What stands between the guard and the network: carries out its actions, tells it what came of them. */
 #include <assert.h>
 
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 #include "random_world.h"
 
-/* ---- bugs planted here ---- */
+/* ---- mutations here ---- */
 
 /* As a daemon would that takes the server's word for how long it has been up. */
 static void believe_uptime(struct world *world, struct proc *proc, unsigned node)
@@ -13,13 +13,13 @@ static void believe_uptime(struct world *world, struct proc *proc, unsigned node
 	uint64_t clock_us = clock_read(&world->nodes[node].clock, world->now);
 	uint64_t now_us = proc_now(world, proc);
 	uint64_t uptime_us = clock_us > world->nodes[node].started_us ? (clock_us - world->nodes[node].started_us) / SECOND * SECOND : 0;
-	if (master->state != GUARD_WAITING || (master->reason != GUARD_RESTARTED && master->reason != GUARD_NO_CERTIFICATE))
+	if (master->state != GUARD_WAITING || (master->reason != GUARD_RESTARTED && master->reason != GUARD_NO_EPOCH))
 		return;
 	if (uptime_us > now_us - master->since_us)
 		master->since_us = now_us > uptime_us ? now_us - uptime_us : 0;
 }
 
-/* As a guard would that asks the others when it bars a master, not after the wait. */
+/* As a guard would that asks the others when it quarantines a master, not after the wait. */
 static void survey_early(struct world *world, struct proc *proc, unsigned node)
 {
 	for (unsigned j = 0; j < world->config.nodes; j++) {
@@ -34,7 +34,7 @@ static void survey_early(struct world *world, struct proc *proc, unsigned node)
 static uint64_t early_fence(const struct world *world, const struct proc *proc, unsigned told_by, uint64_t fence)
 {
 	for (unsigned i = 0; i < world->config.nodes; i++)
-		if (proc->guard.masters[i].state == GUARD_RESYNCING && proc->early[i][told_by] < fence)
+		if (proc->guard.masters[i].state == GUARD_RECOVERING && proc->early[i][told_by] < fence)
 			fence = proc->early[i][told_by];
 	return fence;
 }
@@ -43,7 +43,7 @@ static uint64_t early_fence(const struct world *world, const struct proc *proc, 
 
 static void tell_state(struct world *world, unsigned proc, unsigned node, enum guard_state before)
 {
-	static const char *const names[] = { "absent", "asked", "voting", "condemned", "barred", "resyncing", "certifying", "foreign" };
+	static const char *const names[] = { "absent", "asked", "voting", "quarantined", "quarantined", "recovering", "certifying", "foreign" };
 	const struct guard_master *master = &world->procs[proc].guard.masters[node];
 	if (master->state == before)
 		return;
@@ -64,10 +64,10 @@ static void take(struct world *world, unsigned proc, struct guard_event *event)
 	tell_state(world, proc, event->master, before);
 	if (master->state != GUARD_WAITING)
 		return;
-	world->figures->bars++;
-	if (PLANTED(PLANTED_BAR_BY_UPTIME))
+	world->figures->quarantines++;
+	if (MUTATED(MUTATION_QUARANTINE_BY_UPTIME))
 		believe_uptime(world, process, event->master);
-	if (PLANTED(PLANTED_RESYNC_EARLY))
+	if (MUTATED(MUTATION_RECOVERY_EARLY))
 		survey_early(world, process, event->master);
 }
 
@@ -78,9 +78,9 @@ void guarding_event(struct world *world, unsigned proc, unsigned node, enum guar
 	guarding_pump(world, proc);
 }
 
-void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64_t certificate)
+void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64_t epoch)
 {
-	struct guard_event event = { .kind = GUARD_MISMATCH, .master = (uint8_t)node, .certificate = certificate };
+	struct guard_event event = { .kind = GUARD_MISMATCH, .master = (uint8_t)node, .epoch = epoch };
 	take(world, proc, &event);
 	guarding_pump(world, proc);
 }
@@ -132,16 +132,16 @@ static bool dropped_unseen(const struct link *link, const struct model_reply *re
 	return !link->knows_evicted && reply->evicted != 0 && link->evicted + 1 > reply->evicted;
 }
 
-static void take_certificate(struct world *world, unsigned proc, unsigned node, const struct model_reply *reply)
+static void take_epoch(struct world *world, unsigned proc, unsigned node, const struct model_reply *reply)
 {
 	struct link *link = &world->procs[proc].links[node];
-	struct guard_event event = { .kind = GUARD_CERTIFICATE, .master = (uint8_t)node, .beat = reply->beat, .certificate = reply->certificate,
-		.certificate_run_id = reply->run_id, .cluster = reply->cluster, .digest = reply->digest, .ttl_us = reply->ttl_ms * MS,
+	struct guard_event event = { .kind = GUARD_EPOCH, .master = (uint8_t)node, .beat = reply->beat, .epoch = reply->epoch,
+		.epoch_run_id = reply->run_id, .cluster = reply->cluster, .digest = reply->digest, .ttl_us = reply->ttl_ms * MS,
 		.marker = reply->marker, .marker_run_id = reply->marker_run_id, .kept = reply->kept, .clocked_us = reply->clocked_us };
 	note_beat(world, link, reply->beat);
 	struct guard_event dropped = { .kind = GUARD_DROPPED_KEYS, .master = (uint8_t)node };
 	if (dropped_unseen(link, reply))
-		take(world, proc, &dropped); /* first: the certificate is read in its light */
+		take(world, proc, &dropped); /* first: the epoch is read in its light */
 	link->knows_evicted = true;
 	take(world, proc, &event);
 }
@@ -154,9 +154,9 @@ void guarding_answer(struct world *world, unsigned proc, unsigned node, const st
 	guarding_time(world, proc, call->sent_us, event);
 	switch (call->what) {
 	case WHAT_HEARTBEAT:
-	case WHAT_READ: take_certificate(world, proc, node, reply); break;
-	case WHAT_BAR:
-		told.kind = GUARD_BARRED;
+	case WHAT_READ: take_epoch(world, proc, node, reply); break;
+	case WHAT_QUARANTINE:
+		told.kind = GUARD_QUARANTINED;
 		told.marker = reply->marker;
 		told.kept = reply->kept;
 		told.ttl_us = reply->ttl_ms * MS;
@@ -164,13 +164,13 @@ void guarding_answer(struct world *world, unsigned proc, unsigned node, const st
 		break;
 	case WHAT_FENCES:
 		told.kind = GUARD_FENCES;
-		told.fence = PLANTED(PLANTED_RESYNC_EARLY) ? early_fence(world, process, node, reply->fence) : reply->fence;
+		told.fence = MUTATED(MUTATION_RECOVERY_EARLY) ? early_fence(world, process, node, reply->fence) : reply->fence;
 		told.ttl_us = reply->ttl_ms * MS;
 		take(world, proc, &told);
 		break;
 	default:
-		assert(call->what == WHAT_CERTIFY);
-		told.kind = GUARD_CERTIFIED;
+		assert(call->what == WHAT_WRITE_EPOCH);
+		told.kind = GUARD_EPOCH_WRITTEN;
 		take(world, proc, &told);
 	}
 	guarding_pump(world, proc);
@@ -180,11 +180,11 @@ void guarding_answer(struct world *world, unsigned proc, unsigned node, const st
 
 static bool carry_out(struct world *world, unsigned proc, unsigned node, const struct guard_action *action)
 {
-	static const uint8_t whats[] = { 0, WHAT_READ, WHAT_BAR, WHAT_FENCES, WHAT_CERTIFY };
+	static const uint8_t whats[] = { 0, WHAT_READ, WHAT_QUARANTINE, WHAT_FENCES, WHAT_WRITE_EPOCH };
 	struct proc *process = &world->procs[proc];
 	const struct guard *guard = &process->guard;
 	struct call call = { .sent_us = proc_now(world, process), .op = NONE, .what = whats[action->kind] };
-	struct model_command command = { .certificate = action->certificate, .marker = action->marker, .run_id = guard->masters[node].run_id,
+	struct model_command command = { .epoch = action->epoch, .marker = action->marker, .run_id = guard->masters[node].run_id,
 		.cluster = action->cluster, .digest = guard->params.digest, .fence = action->fence, .kept = action->kept, .clocked = action->clocked,
 		.deadline_us = guard_master_time_us(guard, node, call.sent_us + SECOND),
 		.ttl_ms = (action->kind == GUARD_READ ? guard_longest_us(guard) : action->ttl_us) / MS };

@@ -1,14 +1,14 @@
-/* A process's connections to the masters: what server/masters/master.c, master_link.c and master_greet.c do, without their sockets.
+/* A process's connections to the masters: what server/masters/master.c, master_link.c and master_handshake.c do, without their sockets.
  *
- *   greeting   first on a connection; when it is answered the releases that are owed, then whatever the guard wants
- *   heartbeat  once a second certificate.lua and INFO in one
+ *   handshake   first on a connection; when it is answered the releases that are owed, then whatever the guard wants
+ *   heartbeat  once a second epoch.lua and INFO in one
  *   hung       the oldest command has waited for longer than the timeout: nothing new is sent but what must stay in order */
 #include <assert.h>
 
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 #include "random_world.h"
 
-enum { BACKOFF_MIN_MS = 50, BACKOFF_MAX_MS = 1000, GREETING_MS = 1000, HEARTBEAT_MS = 1000 };
+enum { BACKOFF_MIN_MS = 50, BACKOFF_MAX_MS = 1000, HANDSHAKE_MS = 1000, HEARTBEAT_MS = 1000 };
 
 static struct link *link_of(struct world *world, unsigned proc, unsigned node)
 {
@@ -53,7 +53,7 @@ void link_start(struct world *world, unsigned proc, unsigned node)
 	link->ahead_unseen = false;
 	link->knows_evicted = false;
 	link->evicts = false;
-	link->owed_count = link->call_count = 0;
+	link->pending_count = link->call_count = 0;
 	event_push(world, timer_new(world, EVENT_CONNECT, proc, node, link->serial), world->now + 1 + below(world, 5 * MS));
 }
 
@@ -66,76 +66,76 @@ void link_connect(struct world *world, unsigned proc, unsigned node, uint32_t se
 		try_later(world, proc, node);
 		return;
 	}
-	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .op = NONE, .what = WHAT_GREET };
+	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .op = NONE, .what = WHAT_HANDSHAKE };
 	struct model_command nothing = { .key = 0 };
 	link->serial = ++world->next_serial;
 	link->incarnation = world->nodes[node].incarnation;
-	link->state = LINK_GREETING;
+	link->state = LINK_HANDSHAKE;
 	link->hung = link->heartbeat_out = link->heartbeat_due = false;
 	link->first_call = link->call_count = 0;
 	link->there_at = link->back_at = world->now;
 	link_push(world, proc, node, &call, &nothing);
-	event_push(world, timer_new(world, EVENT_GREETING, proc, node, link->serial), world->now + GREETING_MS * MS);
+	event_push(world, timer_new(world, EVENT_HANDSHAKE, proc, node, link->serial), world->now + HANDSHAKE_MS * MS);
 }
 
-void link_greeting_over(struct world *world, unsigned proc, unsigned node, uint32_t serial)
+void link_handshake_over(struct world *world, unsigned proc, unsigned node, uint32_t serial)
 {
 	struct link *link = link_of(world, proc, node);
-	if (link->serial == serial && link->state == LINK_GREETING)
+	if (link->serial == serial && link->state == LINK_HANDSHAKE)
 		link_lost(world, proc, node, false);
 }
 
 /* ---- what is owed ---- */
 
-static void owed_push(struct link *link, const struct owed *owed)
+static void pending_push(struct link *link, const struct pending *pending)
 {
-	if (link->owed_count < OWED)
-		link->owed[link->owed_count++] = *owed;
+	if (link->pending_count < PENDING)
+		link->pending[link->pending_count++] = *pending;
 }
 
-static bool owed_send(struct world *world, unsigned proc, unsigned node, const struct owed *owed)
+static bool pending_send(struct world *world, unsigned proc, unsigned node, const struct pending *pending)
 {
-	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .token = owed->token, .op = NONE, .what = REDLOCK_SCRIPT_RELEASE,
-			     .key = owed->key, .owed = true, .place = owed->place, .wait_ms = owed->wait_ms };
-	struct model_command command = { .key = owed->key, .token = owed->token, .certificate = MODEL_ANY_CERTIFICATE, .place = owed->place,
-					 .wait_ms = owed->wait_ms };
+	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .token = pending->token, .op = NONE, .what = REDLOCK_SCRIPT_RELEASE,
+			     .key = pending->key, .pending = true, .place = pending->place, .wait_ms = pending->wait_ms };
+	struct model_command command = { .key = pending->key, .token = pending->token, .epoch = MODEL_ANY_EPOCH, .place = pending->place,
+					 .wait_ms = pending->wait_ms };
 	return link_push(world, proc, node, &call, &command);
 }
 
-void link_owe(struct world *world, unsigned proc, unsigned node, const struct call *call)
+void link_pend(struct world *world, unsigned proc, unsigned node, const struct call *call)
 {
 	struct proc *process = &world->procs[proc];
 	struct link *link = &process->links[node];
-	struct owed owed = { call->token, proc_now(world, process) + world->config.max_ttl_us, call->place, call->wait_ms, call->key };
-	if (link->state != LINK_UP || !owed_send(world, proc, node, &owed))
-		owed_push(link, &owed);
+	struct pending pending = { call->token, proc_now(world, process) + world->config.max_ttl_us, call->place, call->wait_ms, call->key };
+	if (link->state != LINK_UP || !pending_send(world, proc, node, &pending))
+		pending_push(link, &pending);
 }
 
-static void send_owed(struct world *world, unsigned proc, unsigned node)
+static void send_pending(struct world *world, unsigned proc, unsigned node)
 {
 	struct link *link = link_of(world, proc, node);
 	uint64_t now_us = proc_now(world, &world->procs[proc]);
-	unsigned count = link->owed_count;
-	struct owed owed[OWED];
+	unsigned count = link->pending_count;
+	struct pending pending[PENDING];
 	for (unsigned i = 0; i < count; i++)
-		owed[i] = link->owed[i];
-	link->owed_count = 0;
+		pending[i] = link->pending[i];
+	link->pending_count = 0;
 	for (unsigned i = 0; i < count; i++)
-		if (owed[i].until_us > now_us && !owed_send(world, proc, node, &owed[i]))
-			owed_push(link, &owed[i]);
+		if (pending[i].until_us > now_us && !pending_send(world, proc, node, &pending[i]))
+			pending_push(link, &pending[i]);
 }
 
 /* ---- the end of a connection ---- */
 
 /* A place that is to be kept is taken again by the next attempt. */
-static void owe_lost(struct world *world, unsigned proc, unsigned node, struct call call)
+static void pend_lost(struct world *world, unsigned proc, unsigned node, struct call call)
 {
-	if (call.wait_ms > 0 && !call.owed) {
+	if (call.wait_ms > 0 && !call.pending) {
 		call.place = (struct model_place){ 0 };
 		call.wait_ms = 0;
 	}
 	if (call.token != 0 || call.place.replica != 0)
-		link_owe(world, proc, node, &call);
+		link_pend(world, proc, node, &call);
 }
 
 /* Every command under way is told to be lost, in order. */
@@ -147,7 +147,7 @@ static void drop_calls(struct world *world, unsigned proc, unsigned node)
 		link->first_call = (uint8_t)((link->first_call + 1) % CALLS);
 		link->call_count--;
 		if (call.what == REDLOCK_SCRIPT_RELEASE && !call.forgettable)
-			owe_lost(world, proc, node, call);
+			pend_lost(world, proc, node, call);
 		if (call.op != NONE)
 			op_vote(world, proc, &call, node, REDLOCK_VOTE_FAILED, NULL);
 	}
@@ -205,7 +205,7 @@ static enum sent sendable(struct world *world, unsigned proc, unsigned node)
 		link->hung = true;
 	if (link->hung)
 		return SENT_NOT;
-	return guard_may_vote(&process->guard, node) && !link->evicts ? SENT : SENT_BARRED;
+	return guard_may_vote(&process->guard, node) && !link->evicts ? SENT : SENT_QUARANTINED;
 }
 
 bool link_is_reachable(const struct link *link)
@@ -222,7 +222,7 @@ static uint64_t useful_us(const struct world *world, const struct call *call, co
 	return ttl_us - drift_of(world, ttl_us);
 }
 
-/* A lock script: with the certificate, and the master's own time until which anybody cares. */
+/* A lock script: with the epoch, and the master's own time until which anybody cares. */
 enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call, struct model_command *command)
 {
 	struct proc *process = &world->procs[proc];
@@ -231,8 +231,8 @@ enum sent link_send(struct world *world, unsigned proc, unsigned node, const str
 	if (sent != SENT)
 		return sent;
 	mine.sent_us = proc_now(world, process);
-	mine.certificate = process->guard.masters[node].certificate;
-	command->certificate = mine.certificate;
+	mine.epoch = process->guard.masters[node].epoch;
+	command->epoch = mine.epoch;
 	command->deadline_us = guard_master_time_us(&process->guard, node, mine.sent_us + useful_us(world, call, command));
 	uint64_t there_us = clock_read(&world->nodes[node].clock, world->now); /* which nobody knows */
 	mine.latest = world->now + (command->deadline_us > there_us ? command->deadline_us - there_us : 0);
@@ -301,7 +301,7 @@ static void judge_info(struct world *world, unsigned proc, const struct event *e
 		guarding_event(world, proc, event->node, GUARD_DROPPED_KEYS);
 }
 
-static void take_greeting(struct world *world, unsigned proc, const struct event *event)
+static void take_handshake(struct world *world, unsigned proc, const struct event *event)
 {
 	unsigned node = event->node;
 	struct link *link = link_of(world, proc, node);
@@ -311,25 +311,25 @@ static void take_greeting(struct world *world, unsigned proc, const struct event
 	judge_info(world, proc, event);
 	guarding_connected(world, proc, node, &event->u.answer);
 	guarding_pump(world, proc);
-	send_owed(world, proc, node);
+	send_pending(world, proc, node);
 	arm_heartbeat(world, proc, node, HEARTBEAT_MS * MS);
 }
 
 /* From the first element of the reply to a vote. What a master that may not vote any more says does not count, though it was
- * asked when it might: it may have been carried out after whatever it was that barred it. */
+ * asked when it might: it may have been carried out after whatever it was that quarantined it. */
 static enum redlock_vote map_reply(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct model_reply *reply)
 {
 	const struct guard_master *master = &world->procs[proc].guard.masters[node];
 	switch (reply->code) {
 	case -2: world->figures->late++; return REDLOCK_VOTE_FAILED;
 	case -3:
-		world->figures->bad_certificates++;
-		guarding_mismatch(world, proc, node, call->certificate);
-		return REDLOCK_VOTE_BARRED;
+		world->figures->bad_epochs++;
+		guarding_mismatch(world, proc, node, call->epoch);
+		return REDLOCK_VOTE_QUARANTINED;
 	case -4: return REDLOCK_VOTE_FAILED;
 	default: break;
 	}
-	if (master->state != GUARD_VOTING || master->certificate != call->certificate)
+	if (master->state != GUARD_VOTING || master->epoch != call->epoch)
 		return REDLOCK_VOTE_FAILED;
 	switch (reply->code) {
 	case 1: return REDLOCK_VOTE_GRANTED;
@@ -345,7 +345,7 @@ static void take_vote(struct world *world, unsigned proc, const struct call *cal
 	if (call->op != NONE && reply->code == 1 && call->what != REDLOCK_SCRIPT_RAISE)
 		check_counted(world, proc, event, &world->procs[proc].ops[call->op]);
 	enum guard_clock clock = guarding_time(world, proc, call->sent_us, event);
-	if (call->owed) {
+	if (call->pending) {
 		if (clock != GUARD_CLOCK_STEADY)
 			guarding_pump(world, proc);
 		return;
@@ -379,8 +379,8 @@ void link_reply(struct world *world, struct event *event)
 	link->call_count--;
 	if (link->hung && !is_behind(world, link, proc_now(world, process)))
 		link->hung = false;
-	if (call.what == WHAT_GREET) {
-		take_greeting(world, event->proc, event);
+	if (call.what == WHAT_HANDSHAKE) {
+		take_handshake(world, event->proc, event);
 	} else if (call.what <= REDLOCK_SCRIPT_INSPECT) {
 		take_vote(world, event->proc, &call, event);
 	} else {

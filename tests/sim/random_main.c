@@ -1,9 +1,9 @@
 /* The seeded simulator: see random_world.h and README.md.
  *
- *   sim_random --seeds N [--from S] [--seconds T] [--plant BUG | --plant all]
- *   sim_random --story SEED | --hash SEED [--plant BUG]
+ *   sim_random --seeds N [--from S] [--seconds T] [--mutation BUG | --mutation all]
+ *   sim_random --story SEED | --hash SEED [--mutation BUG]
  *
- * Exit status: 0 if nothing is violated (with --plant: if the bug is found, within N seeds); 1 if not, with the story's end; 2 for a
+ * Exit status: 0 if nothing is violated (with --mutation: if the bug is found, within N seeds); 1 if not, with the story's end; 2 for a
  * mistake in the arguments. A failed assert of the core or the guard is a violation like others. */
 #include <assert.h>
 #include <setjmp.h>
@@ -12,41 +12,41 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 #include "random_world.h"
 
-enum planted redlock_planted = PLANTED_NONE;
+enum mutated redlock_mutation = MUTATION_NONE;
 
-enum { KEPT_LINES = 60, LINE_MAX_ = 400, PLANT_SEEDS = 100000, TOLD = 3 };
+enum { KEPT_LINES = 60, LINE_MAX_ = 400, MUTATION_SEEDS = 100000, TOLD = 3 };
 
 /* Each with the check that must find it; no other counts. */
-static const struct plant {
+static const struct mutation {
 	const char *name;
-	enum planted bug;
+	enum mutated bug;
 	const char *check;
-} plants[] = {
-	{ "no-validity-check", PLANTED_NO_VALIDITY_CHECK, "overlap" },
-	{ "delete-no-compare", PLANTED_DELETE_NO_COMPARE, "overlap" },
-	{ "no-bar", PLANTED_NO_BAR, "overlap" },
-	{ "marker-no-ttl", PLANTED_MARKER_NO_TTL, "overlap" },
-	{ "bar-by-uptime", PLANTED_BAR_BY_UPTIME, "overlap" },
-	{ "raise-not-strict", PLANTED_RAISE_NOT_STRICT, "fences" },
-	{ "one-token", PLANTED_ONE_TOKEN, "kept" },
-	{ "extend-shortens", PLANTED_EXTEND_SHORTENS, "overlap" },
-	{ "extend-recreates", PLANTED_EXTEND_RECREATES, "revived" },
-	{ "quorum-half", PLANTED_QUORUM_HALF, "overlap" },
-	{ "late-accepted", PLANTED_LATE_ACCEPTED, "late" },
-	{ "certificate-ignored", PLANTED_CERTIFICATE_IGNORED, "overlap" },
-	{ "resync-early", PLANTED_RESYNC_EARLY, "fences" },
-	{ "no-drift", PLANTED_NO_DRIFT, "overlap" },
-	{ "wall-clock", PLANTED_WALL_CLOCK, "overlap" },
-	{ "no-release", PLANTED_NO_RELEASE, "left behind" },
-	{ "no-second-round", PLANTED_NO_SECOND_ROUND, "fences" },
-	{ "wake-lost", PLANTED_WAKE_LOST, "wake-up" },
-	{ "barge", PLANTED_BARGE, "overtake" },
+} mutations[] = {
+	{ "no-validity-check", MUTATION_NO_VALIDITY_CHECK, "overlap" },
+	{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE, "overlap" },
+	{ "no-quarantine", MUTATION_NO_QUARANTINE, "overlap" },
+	{ "marker-no-ttl", MUTATION_MARKER_NO_TTL, "overlap" },
+	{ "quarantine-by-uptime", MUTATION_QUARANTINE_BY_UPTIME, "overlap" },
+	{ "raise-not-strict", MUTATION_RAISE_NOT_STRICT, "fences" },
+	{ "one-token", MUTATION_ONE_TOKEN, "kept" },
+	{ "extend-shortens", MUTATION_EXTEND_SHORTENS, "overlap" },
+	{ "extend-recreates", MUTATION_EXTEND_RECREATES, "revived" },
+	{ "quorum-half", MUTATION_QUORUM_HALF, "overlap" },
+	{ "late-accepted", MUTATION_LATE_ACCEPTED, "late" },
+	{ "epoch-ignored", MUTATION_EPOCH_IGNORED, "overlap" },
+	{ "recovery-early", MUTATION_RECOVERY_EARLY, "fences" },
+	{ "no-drift", MUTATION_NO_DRIFT, "overlap" },
+	{ "wall-clock", MUTATION_WALL_CLOCK, "overlap" },
+	{ "no-release", MUTATION_NO_RELEASE, "left behind" },
+	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "fences" },
+	{ "wake-lost", MUTATION_WAKE_LOST, "wake-up" },
+	{ "barge", MUTATION_BARGE, "overtake" },
 };
 
-enum { PLANTS = sizeof plants / sizeof *plants };
+enum { MUTATIONS = sizeof mutations / sizeof *mutations };
 
 static struct world world; /* large */
 static struct figures figures;
@@ -56,7 +56,7 @@ static bool running;
 static struct {
 	uint64_t seeds, from, seconds, story, hash;
 	bool has_story, has_hash;
-	const char *plant;
+	const char *mutation;
 } arguments = { .from = 1 };
 
 /* ---- stories ---- */
@@ -131,8 +131,8 @@ static void print_figures(uint64_t ms)
 	       (unsigned long long)(f->calls / seeds), (unsigned long long)f->leases, (unsigned long long)f->extensions, (unsigned long long)f->rounds);
 	for (unsigned i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
 		printf(" %s %llu", outcomes[i], (unsigned long long)f->outcomes[i]);
-	printf("\nbars %llu, certified %llu, of these with a floor from clocks %llu; bad certificates %llu, late commands %llu, clock jumps seen %llu (%llu late)\n",
-	       (unsigned long long)f->bars, (unsigned long long)f->certified, (unsigned long long)f->clocked, (unsigned long long)f->bad_certificates,
+	printf("\nbars %llu, epoch_written %llu, of these with a floor from clocks %llu; bad epochs %llu, late commands %llu, clock jumps seen %llu (%llu late)\n",
+	       (unsigned long long)f->quarantines, (unsigned long long)f->epoch_written, (unsigned long long)f->clocked, (unsigned long long)f->bad_epochs,
 	       (unsigned long long)f->late, (unsigned long long)f->jumps_seen, (unsigned long long)f->late_jumps);
 	printf("slowest recovery %llu ms beyond the longest lease, its drift and 2 s; at most %llu events to come, %llu calls on a connection, "
 	       "%llu operations of a redlockd\nfaults:",
@@ -140,10 +140,10 @@ static void print_figures(uint64_t ms)
 	       (unsigned long long)f->fullest_ops);
 	for (unsigned i = 0; i < FAULTS; i++)
 		printf("%s %s %llu", i ? "," : "", fault_name((enum fault)i), (unsigned long long)f->faults[i]);
-	printf("\nwaiters %llu, granted after waiting %llu, wait ends %llu; called %llu, passed %llu, lapses %llu, ghosts %llu; overtakes %llu, of one at most %llu, outruns %llu, of one at most %llu; "
+	printf("\nwaiters %llu, granted after waiting %llu, wait ends %llu; called %llu, passed %llu, missed_notifications %llu, stale_entries %llu; overtakes %llu, of one at most %llu, outruns %llu, of one at most %llu; "
 	       "slowest wake-up %llu ms",
 	       (unsigned long long)f->waiters, (unsigned long long)f->granted_waiting, (unsigned long long)f->wait_ends, (unsigned long long)f->called,
-	       (unsigned long long)f->passed, (unsigned long long)f->lapses, (unsigned long long)f->ghosts, (unsigned long long)f->overtakes,
+	       (unsigned long long)f->passed, (unsigned long long)f->missed_notifications, (unsigned long long)f->stale_entries, (unsigned long long)f->overtakes,
 	       (unsigned long long)f->most_overtakes, (unsigned long long)f->outruns, (unsigned long long)f->most_outruns, (unsigned long long)(f->slowest_wake_us / 1000));
 	printf("\nexcused:");
 	for (unsigned i = 0; i < EXCUSES; i++)
@@ -173,29 +173,29 @@ static bool run_seeds(void)
 	return failed == 0;
 }
 
-static bool find_plant(const struct plant *plant, uint64_t seeds)
+static bool find_mutation(const struct mutation *mutation, uint64_t seeds)
 {
-	redlock_planted = plant->bug;
-	world.only = plant->check;
+	redlock_mutation = mutation->bug;
+	world.only = mutation->check;
 	for (uint64_t i = 0; i < seeds; i++) {
 		if (run(arguments.from + i, &figures, NULL) || !world.failed)
 			continue; /* an assert that failed on the way is not what is looked for */
-		printf("%-20s found by seed %llu, after %llu seeds: %s\n", plant->name, (unsigned long long)(arguments.from + i), (unsigned long long)(i + 1),
+		printf("%-20s found by seed %llu, after %llu seeds: %s\n", mutation->name, (unsigned long long)(arguments.from + i), (unsigned long long)(i + 1),
 		       world.failure);
 		fflush(stdout);
 		return true;
 	}
-	printf("%-20s NOT FOUND within %llu seeds\n", plant->name, (unsigned long long)seeds);
+	printf("%-20s NOT FOUND within %llu seeds\n", mutation->name, (unsigned long long)seeds);
 	return false;
 }
 
-static bool run_plants(void)
+static bool run_mutations(void)
 {
 	unsigned passed = 0, failed = 0;
-	for (unsigned i = 0; i < PLANTS; i++) {
-		if (strcmp(arguments.plant, "all") != 0 && strcmp(arguments.plant, plants[i].name) != 0)
+	for (unsigned i = 0; i < MUTATIONS; i++) {
+		if (strcmp(arguments.mutation, "all") != 0 && strcmp(arguments.mutation, mutations[i].name) != 0)
 			continue;
-		if (find_plant(&plants[i], arguments.seeds ? arguments.seeds : PLANT_SEEDS))
+		if (find_mutation(&mutations[i], arguments.seeds ? arguments.seeds : MUTATION_SEEDS))
 			passed++;
 		else
 			failed++;
@@ -206,9 +206,9 @@ static bool run_plants(void)
 
 static bool run_one(uint64_t seed, bool story)
 {
-	for (unsigned i = 0; arguments.plant && i < PLANTS; i++)
-		if (strcmp(arguments.plant, plants[i].name) == 0)
-			redlock_planted = plants[i].bug, world.only = plants[i].check;
+	for (unsigned i = 0; arguments.mutation && i < MUTATIONS; i++)
+		if (strcmp(arguments.mutation, mutations[i].name) == 0)
+			redlock_mutation = mutations[i].bug, world.only = mutations[i].check;
 	bool good = run(seed, &figures, story ? print_line : NULL);
 	printf("%s%016llx\n", story ? "trace hash " : "", (unsigned long long)world.hash);
 	return good;
@@ -218,7 +218,7 @@ static bool run_one(uint64_t seed, bool story)
 
 static int complain(const char *what)
 {
-	fprintf(stderr, "sim_random: %s\nusage: sim_random --seeds N [--from S] [--seconds T] [--plant BUG|all] | --story SEED | --hash SEED [--plant BUG]\n",
+	fprintf(stderr, "sim_random: %s\nusage: sim_random --seeds N [--from S] [--seconds T] [--mutation BUG|all] | --story SEED | --hash SEED [--mutation BUG]\n",
 		what);
 	return 2;
 }
@@ -236,8 +236,8 @@ static bool take_argument(const char *name, const char *value)
 		arguments.story = number, arguments.has_story = true;
 	else if (strcmp(name, "--hash") == 0)
 		arguments.hash = number, arguments.has_hash = true;
-	else if (strcmp(name, "--plant") == 0)
-		arguments.plant = value;
+	else if (strcmp(name, "--mutation") == 0)
+		arguments.mutation = value;
 	else
 		return false;
 	return true;
@@ -250,8 +250,8 @@ int main(int argc, char **argv)
 			return complain(argv[i]);
 	if (arguments.has_story || arguments.has_hash)
 		return run_one(arguments.has_story ? arguments.story : arguments.hash, arguments.has_story) ? 0 : 1;
-	if (arguments.plant)
-		return run_plants() ? 0 : 1;
+	if (arguments.mutation)
+		return run_mutations() ? 0 : 1;
 	if (arguments.seeds == 0 && arguments.seconds == 0)
 		return complain("say --seeds or --seconds");
 	if (arguments.seeds == 0)

@@ -50,17 +50,17 @@ static void run_script(struct node *node, const struct event *event, struct mode
 	case REDLOCK_SCRIPT_RELEASE: model_release(model, command, ret); break;
 	case REDLOCK_SCRIPT_INSPECT: model_inspect(model, command, ret); break;
 	case WHAT_HEARTBEAT:
-	case WHAT_READ: model_certificate(model, command, ret); break;
-	case WHAT_BAR: model_bar(model, command, ret); break;
+	case WHAT_READ: model_epoch(model, command, ret); break;
+	case WHAT_QUARANTINE: model_quarantine(model, command, ret); break;
 	case WHAT_FENCES: model_fences(model, command, ret); break;
-	default: assert(event->what == WHAT_CERTIFY); model_certify(model, command, ret);
+	default: assert(event->what == WHAT_WRITE_EPOCH); model_write_epoch(model, command, ret);
 	}
 }
 
-static void note_certified(struct world *world, const struct event *event)
+static void note_epoch_written(struct world *world, const struct event *event)
 {
 	struct node *node = &world->nodes[event->node];
-	world->figures->certified++;
+	world->figures->epoch_written++;
 	if (!event->u.command.clocked)
 		return;
 	if (node->told_ttl_us < world->config.max_ttl_us) {
@@ -75,8 +75,8 @@ static void note_certified(struct world *world, const struct event *event)
 static void note_told(struct world *world, const struct event *event, const struct model_reply *reply)
 {
 	struct node *node = &world->nodes[event->node];
-	bool reads = event->what == WHAT_HEARTBEAT || event->what == WHAT_READ, writes = event->what == WHAT_BAR || event->what == WHAT_CERTIFY;
-	bool kept = reads ? reply->certificate != 0 || reply->marker != 0 : writes && reply->code == 1;
+	bool reads = event->what == WHAT_HEARTBEAT || event->what == WHAT_READ, writes = event->what == WHAT_QUARANTINE || event->what == WHAT_WRITE_EPOCH;
+	bool kept = reads ? reply->epoch != 0 || reply->marker != 0 : writes && reply->code == 1;
 	if (kept && event->u.command.ttl_ms * MS > node->told_ttl_us)
 		node->told_ttl_us = event->u.command.ttl_ms * MS;
 }
@@ -87,7 +87,7 @@ static void give_info(const struct node *node, struct answer *answer)
 	answer->evicts = node->evicts;
 }
 
-static void greet(struct node *node, struct answer *answer)
+static void handshake(struct node *node, struct answer *answer)
 {
 	memset(answer, 0, sizeof *answer);
 	answer->run_id = node->model.server_run_id;
@@ -98,8 +98,8 @@ static void greet(struct node *node, struct answer *answer)
 
 static void tell_command(struct world *world, const struct event *event, const struct model_reply *reply)
 {
-	static const char *const names[] = { "?", "acquire", "raise", "extend", "release", "inspect", "greeting", "heartbeat", "certificate", "bar", "fences",
-					     "certify" };
+	static const char *const names[] = { "?", "acquire", "raise", "extend", "release", "inspect", "handshake", "heartbeat", "epoch", "bar", "fences",
+					     "write_epoch" };
 	const struct model_command *command = &event->u.command;
 	const char *stale = event->serial != world->procs[event->proc].links[event->node].serial ? " (of a lost connection)" : "";
 	char place[80] = "";
@@ -193,8 +193,8 @@ void node_command(struct world *world, struct event *event)
 	struct event *reply = event_new(world, EVENT_REPLY);
 	struct answer *answer = &reply->u.answer;
 	node_sync(world, event->node);
-	if (event->what == WHAT_GREET) {
-		greet(node, answer);
+	if (event->what == WHAT_HANDSHAKE) {
+		handshake(node, answer);
 	} else {
 		order_before(world, event);
 		if (event->u.command.place.replica != 0 && is_crowded(&node->model))
@@ -203,8 +203,8 @@ void node_command(struct world *world, struct event *event)
 		note_told(world, event, &answer->script);
 		if (event->what == WHAT_HEARTBEAT)
 			give_info(node, answer);
-		else if (event->what == WHAT_CERTIFY && answer->script.code == 1)
-			note_certified(world, event);
+		else if (event->what == WHAT_WRITE_EPOCH && answer->script.code == 1)
+			note_epoch_written(world, event);
 		else if (event->what <= REDLOCK_SCRIPT_RELEASE)
 			check_set(world, event, &answer->script);
 	}

@@ -57,7 +57,7 @@ static void hear(struct world *world, const struct event *event)
 	case HEARD_SUBSCRIBED:
 		TELL(world, "p%u: hears what master %u calls from now on", event->proc, event->node);
 		ear->listening = true;
-		line_lapsed(world, event->proc);
+		line_missed(world, event->proc);
 		break;
 	case HEARD_CALL: line_heard(world, event->proc, event->node, &event->u.called); break;
 	case HEARD_RESET:

@@ -14,7 +14,7 @@
 
 #include "random_world.h"
 
-enum { WATCH_US = 50000, WAKE_US = 300000, OVERTAKEN_MAX = 8, OUTRUN_US = 100000, OUTRUN_MAX = 64, SETTLED_US = 1500000 /* each redlockd knows by then what the others have certified */ };
+enum { WATCH_US = 50000, WAKE_US = 300000, OVERTAKEN_MAX = 8, OUTRUN_US = 100000, OUTRUN_MAX = 64, SETTLED_US = 1500000 /* each redlockd knows by then what the others have with an epoch */ };
 
 bool is_calm(const struct world *world)
 {

@@ -1,8 +1,8 @@
 /* One history: its beginning, its loop, and its end.
  *
  *   faults     clients work, the nemesis works; what random_check.c checks holds throughout
- *   healing    nothing more goes wrong, clients give back what they hold, bars run out
- *   serving    the bar + SLACK_US after the healing each redlockd has each master voting; who waits yet is granted, one after the other
+ *   healing    nothing more goes wrong, clients give back what they hold, quarantines run out
+ *   serving    the quarantine + SLACK_US after the healing each redlockd has each master voting; who waits yet is granted, one after the other
  *   trials     no key is left. Then each resource is acquired, once alone, once by all redlockd at once, and one of them by a line of those
  *              who wait (random_trial.c); nothing may be left behind then, neither keys nor places in a line */
 #include <assert.h>
@@ -13,9 +13,9 @@
 enum { FIRST_FAULT_US = 1500000, SNAPSHOT_US = 600000, TRIAL_US = 250000, TRIAL_LINE_US = 1300000, CALLS_MIN = 200, MORE_US = 250000 };
 enum { SERVING_US = 3000000, SERVING_STEP_US = 200000 };
 
-/* From the healing on, beyond the longest lease + its drift + 2 s: a connection is tried again within 1 s, or the greeting of the
- * last attempt must first time out (1 s); the next heartbeat (1 s) may find what bars; those who remember too little are given
- * 2 s; and a redlockd that waited sees with its next heartbeat (1 s) that another one has certified. */
+/* From the healing on, beyond the longest lease + its drift + 2 s: a connection is tried again within 1 s, or the handshake of the
+ * last attempt must first time out (1 s); the next heartbeat (1 s) may find what quarantines; those who remember too little are given
+ * 2 s; and a redlockd that waited sees with its next heartbeat (1 s) that another one has with an epoch. */
 #define SLACK_US (4000 * MS)
 
 static void push_phase(struct world *world, uint64_t after_us)
@@ -79,7 +79,7 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 /* ---- the end of it ---- */
 
 /* The longest lease, its drift, 2 s. */
-static uint64_t bar_of(const struct world *world)
+static uint64_t quarantine_of(const struct world *world)
 {
 	return world->config.max_ttl_us + world->config.max_ttl_us / 100 + world->config.margin_us;
 }
@@ -120,15 +120,15 @@ static void end_faults(struct world *world)
 	if (world->config.faults != 0 || world->config.profile == PROFILE_LINE)
 		order_trouble(world); /* what was frozen goes on */
 	fault_heal(world);
-	push_phase(world, bar_of(world) + SLACK_US);
+	push_phase(world, quarantine_of(world) + SLACK_US);
 }
 
 static void end_healing(struct world *world)
 {
-	if (!is_recovered(world) && world->late_jump) { /* its bar began late: once more as long */
+	if (!is_recovered(world) && world->late_jump) { /* its quarantine began late: once more as long */
 		world->late_jump = false;
 		world->figures->late_jumps++;
-		push_phase(world, bar_of(world) + SLACK_US);
+		push_phase(world, quarantine_of(world) + SLACK_US);
 		return;
 	}
 	check_voting(world);
@@ -202,7 +202,7 @@ static bool happen(struct world *world, struct event *event)
 	case EVENT_REPLY: net_arrive(world, event); return false;
 	case EVENT_OP_TIMER:
 	case EVENT_CONNECT:
-	case EVENT_GREETING:
+	case EVENT_HANDSHAKE:
 	case EVENT_HEARTBEAT:
 	case EVENT_LINE:
 	case EVENT_GUARD: return proc_timer(world, event);
@@ -225,7 +225,7 @@ static void note_recovery(struct world *world)
 	if (world->recovered_at != 0 || !is_recovered(world))
 		return;
 	uint64_t took_us = world->now - world->healed_at;
-	uint64_t beyond_us = took_us > bar_of(world) ? took_us - bar_of(world) : 0;
+	uint64_t beyond_us = took_us > quarantine_of(world) ? took_us - quarantine_of(world) : 0;
 	world->recovered_at = world->now;
 	if (beyond_us > world->figures->slowest_recovery_us)
 		world->figures->slowest_recovery_us = beyond_us;

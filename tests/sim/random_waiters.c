@@ -56,7 +56,7 @@ void line_forgotten(struct world *world, unsigned proc, unsigned node)
 		return;
 	TELL(world, "p%u: master %u does not know any more that it lives", proc, node);
 	say_alive(world, proc, node, WHAT_ALIVE_ANEW);
-	line_lapsed(world, proc);
+	line_missed(world, proc);
 }
 
 /* ---- who waits ---- */
@@ -68,7 +68,7 @@ void line_start(struct world *world, unsigned proc)
 	process->line_open = false;
 	process->line_serial = ++world->next_serial;
 	process->waiting = 0;
-	process->lapses = 0;
+	process->missed_notifications = 0;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
 		process->lines[key].count = 0;
 }
@@ -94,7 +94,7 @@ void line_join(struct world *world, unsigned proc, struct op *op, struct redlock
 	assert(line->count < OPS);
 	start->behind = line->count > 0;
 	line->ops[line->count++] = (uint16_t)(op - process->ops);
-	op->lapses = process->lapses;
+	op->missed_notifications = process->missed_notifications;
 	count_waiter(world, proc, 1);
 }
 
@@ -102,17 +102,17 @@ static void tell_first(struct world *world, unsigned proc, struct op *op, uint64
 {
 	struct proc *process = &world->procs[proc];
 	struct redlock_event first = { .kind = REDLOCK_FIRST, .now_us = proc_now(world, process), .remaining_us = remaining_us };
-	op->lapses = process->lapses;
+	op->missed_notifications = process->missed_notifications;
 	op->passed_at = 0;
 	op_drive(world, proc, op, &first);
 }
 
 /* The first of each line tries at once, which puts it in its place again; the others do so when they become the first. */
-void line_lapsed(struct world *world, unsigned proc)
+void line_missed(struct world *world, unsigned proc)
 {
 	struct proc *process = &world->procs[proc];
-	process->lapses++;
-	world->figures->lapses++;
+	process->missed_notifications++;
+	world->figures->missed_notifications++;
 	for (unsigned key = 0; key < world->config.keys; key++)
 		if (process->lines[key].count > 0)
 			tell_first(world, proc, &process->ops[process->lines[key].ops[0]], 0);
@@ -123,7 +123,7 @@ static uint64_t remaining_us(const struct world *world, const struct proc *proce
 			     const struct redlock_result *result)
 {
 	uint64_t free_us = redlock_free_us(&op->core), now_us = proc_now(world, process);
-	if (next->lapses != process->lapses)
+	if (next->missed_notifications != process->missed_notifications)
 		return 0;
 	if (result->outcome == REDLOCK_OK)
 		return result->ttl_us;
@@ -162,11 +162,11 @@ struct op *line_find(struct world *world, unsigned proc, unsigned key, uint64_t 
 /* ---- what the masters call ---- */
 
 /* One of ours is called who is not here any more: its place has to go, or all behind it wait for nobody. */
-static void drop_ghost(struct world *world, unsigned proc, unsigned node, const struct called *called)
+static void drop_stale_entry(struct world *world, unsigned proc, unsigned node, const struct called *called)
 {
-	struct call call = { .op = NONE, .what = REDLOCK_SCRIPT_RELEASE, .key = called->key, .owed = true, .forgettable = true };
+	struct call call = { .op = NONE, .what = REDLOCK_SCRIPT_RELEASE, .key = called->key, .pending = true, .forgettable = true };
 	struct model_command command = { .key = called->key, .place = called->place };
-	world->figures->ghosts++;
+	world->figures->stale_entries++;
 	TELL(world, "p%u: nobody waits here for r%u since %llu any more", proc, called->key, (unsigned long long)called->place.arrival);
 	link_send(world, proc, node, &call, &command);
 }
@@ -176,7 +176,7 @@ static void wake(struct world *world, unsigned proc, unsigned node, const struct
 	struct proc *process = &world->procs[proc];
 	struct op *op = line_find(world, proc, called->key, called->place.arrival);
 	if (!op) {
-		drop_ghost(world, proc, node, called);
+		drop_stale_entry(world, proc, node, called);
 		return;
 	}
 	struct redlock_event event = { .kind = REDLOCK_WAKE, .now_us = proc_now(world, process), .master = (uint8_t)node, .fence = fence_guess(world, process) };

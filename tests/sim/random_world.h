@@ -26,7 +26,7 @@ enum {
 	CLIENTS = 8,
 	OPS = 48,        /* of one process, at a time */
 	CALLS = 64,      /* under way on one connection */
-	OWED = 64,       /* releases owed to one master */
+	PENDING = 64,       /* releases owed to one master */
 	EVENTS = 8192,   /* that are to come */
 	SPOKES = 512,    /* of 16 ms */
 	TOKENS = 16384,   /* drawn in one history */
@@ -49,7 +49,7 @@ enum event_kind {
 	EVENT_REPLY,     /* arrives at a process */
 	EVENT_OP_TIMER,  /* proc; a: which operation, serial */
 	EVENT_CONNECT,   /* proc, node; serial: of the link */
-	EVENT_GREETING,  /* proc, node; serial: its time is up */
+	EVENT_HANDSHAKE,  /* proc, node; serial: its time is up */
 	EVENT_HEARTBEAT, /* proc, node; serial: of the connection */
 	EVENT_GUARD,     /* proc: guard_deadline_us() has passed, or a second */
 	EVENT_CLIENT,    /* a: the client takes its next step, if serial is still its own */
@@ -65,14 +65,14 @@ enum event_kind {
 };
 
 /* What a message carries. The first six are those of enum redlock_script. */
-enum what { WHAT_GREET = 6, WHAT_HEARTBEAT, WHAT_READ, WHAT_BAR, WHAT_FENCES, WHAT_CERTIFY, WHAT_RESET, WHAT_ALIVE, WHAT_ALIVE_ANEW };
+enum what { WHAT_HANDSHAKE = 6, WHAT_HEARTBEAT, WHAT_READ, WHAT_QUARANTINE, WHAT_FENCES, WHAT_WRITE_EPOCH, WHAT_RESET, WHAT_ALIVE, WHAT_ALIVE_ANEW };
 enum heard { HEARD_SUBSCRIBED, HEARD_CALL, HEARD_RESET };
 
 struct answer {
 	struct model_reply script;
-	uint64_t run_id;    /* greeting */
-	uint32_t client_id; /* greeting */
-	uint32_t evicted;   /* INFO: greeting, heartbeat */
+	uint64_t run_id;    /* handshake */
+	uint32_t client_id; /* handshake */
+	uint32_t evicted;   /* INFO: handshake, heartbeat */
 	bool evicts;        /* likewise: the policy is not noeviction */
 };
 
@@ -128,30 +128,30 @@ struct node {
 	uint64_t jumped_us;   /* sum of the jumps forward */
 	uint64_t jumped_back_us;
 	uint64_t told_ttl_us;      /* the longest lease that anybody told it of since it lost its memory */
-	uint64_t short_at, short_ttl_us; /* true time when it was certified last without anybody's word of the longest lease, and what was known then */
+	uint64_t short_at, short_ttl_us; /* true time when its epoch was last written without anybody's word of the longest lease, and what was known then */
 	uint64_t jump_at, back_at; /* true time of the last jump, of the last one back; 0: none */
 	uint64_t rolled_at;   /* true time of the last roll-back; 0: none */
 };
 
 /* ---- processes ---- */
 
-enum link_state { LINK_DOWN, LINK_GREETING, LINK_UP };
+enum link_state { LINK_DOWN, LINK_HANDSHAKE, LINK_UP };
 
 /* One command under way. */
 struct call {
 	uint64_t sent_us; /* by the process's clock */
-	uint64_t token, certificate;
+	uint64_t token, epoch;
 	uint16_t op;      /* NONE: owed, or not an operation's */
 	uint16_t attempt, round;
 	uint8_t what, key;
-	bool owed;        /* from an earlier connection */
+	bool pending;        /* from an earlier connection */
 	bool forgettable; /* nobody minds if it is lost */
 	uint64_t latest;  /* true time: carried out later, it is late; 0: never */
 	struct model_place place;
 	uint32_t wait_ms;
 };
 
-struct owed {
+struct pending {
 	uint64_t token, until_us;
 	struct model_place place;
 	uint32_t wait_ms;
@@ -184,7 +184,7 @@ struct link {
 	uint16_t incarnation;
 	uint32_t evicted; /* as INFO said last */
 	uint32_t backoff_ms;
-	uint8_t first_call, call_count, first_owed, owed_count;
+	uint8_t first_call, call_count, first_pending, pending_count;
 	uint64_t there_at, back_at; /* nothing sent from now on arrives before */
 	uint64_t stale_at;
 	bool block_there, block_back;
@@ -193,7 +193,7 @@ struct link {
 	uint32_t cut_serial[CUTS], cut_number[CUTS]; /* of a lost connection no more than this many messages are carried out */
 	uint8_t next_cut;
 	struct call calls[CALLS];
-	struct owed owed[OWED];
+	struct pending pending[PENDING];
 	/* For the checks alone. */
 	uint64_t clock_since; /* its clock is known to the process since; NEVER */
 	bool ahead_unseen;    /* its clock jumped forward, and no answer was read since */
@@ -221,7 +221,7 @@ struct op {
 	bool timer_due, done, finished, wanted;
 	bool waits;
 	uint8_t cause;   /* the event that the core is stepped with */
-	uint32_t lapses; /* as of the process when its place was sure last */
+	uint32_t missed_notifications; /* as of the process when its place was sure last */
 	uint16_t attempt, reached;
 	uint64_t came_at;  /* true time */
 	uint64_t timer_at; /* true time of the event that was asked for last; NEVER */
@@ -272,7 +272,7 @@ struct proc {
 	bool line_open;          /* somebody waits here */
 	uint32_t line_serial;    /* which EVENT_LINE is meant */
 	uint16_t waiting;
-	uint32_t lapses;         /* how often a master may have dropped places, or its calls were missed */
+	uint32_t missed_notifications;         /* how often a master may have dropped places, or its calls were missed */
 	uint64_t continued_at;   /* true time */
 	struct waiters lines[MODEL_KEYS];
 };
@@ -371,9 +371,9 @@ enum excuse {
 };
 
 struct figures {
-	uint64_t seeds, simulated_us, events, calls, leases, extensions, rounds, bars, certified, clocked, bad_certificates, late, jumps_seen, proc_restarts, late_jumps;
+	uint64_t seeds, simulated_us, events, calls, leases, extensions, rounds, quarantines, epoch_written, clocked, bad_epochs, late, jumps_seen, proc_restarts, late_jumps;
 	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[8];
-	uint64_t waiters, granted_waiting, called, passed, lapses, ghosts, overtakes, most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
+	uint64_t waiters, granted_waiting, called, passed, missed_notifications, stale_entries, overtakes, most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
 	uint64_t fullest_events, fullest_calls, fullest_ops, slowest_recovery_us;
 };
 

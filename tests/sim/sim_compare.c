@@ -1,11 +1,11 @@
 /* Compares the modelled master (model_master.c) with the real scripts on a real redis-server: random sequences of commands, few
  * keys and tokens so that they meet, answer for answer, and at the end of each sequence all that the server has.
  *
- *   sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--plant BUG | --plant all]
+ *   sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation BUG | --mutation all]
  *
  * Many sequences run side by side, each with keys of its own, one step of each in a round: so commands go down a pipeline, and
  * time passes in between. The last line says how many; the first difference is told as a story, and the exit status is 1 (2: no server).
- * With --plant a bug is switched on in the model, and there must be a difference.
+ * With --mutation a bug is switched on in the model, and there must be a difference.
  *
  * Whom a script calls (PUBLISH) is heard on a second connection, and compared like the answer.
  *
@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "compare_sequence.h"
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 
 enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 
@@ -37,10 +37,10 @@ struct answer {
 static struct {
 	unsigned sequences;
 	uint64_t seed;
-	const char *server, *plant;
+	const char *server, *mutation;
 } options = { .sequences = 20000, .seed = 1 };
 
-enum planted redlock_planted = PLANTED_NONE;
+enum mutated redlock_mutation = MUTATION_NONE;
 
 static struct compare_server server;
 static struct compare_sequence batch[BATCH];
@@ -54,7 +54,7 @@ static struct {
 typedef void model_function(struct model_master *, const struct model_command *, struct model_reply *);
 
 static model_function *const models[COMPARE_SCRIPTS] = {
-	model_acquire, model_raise, model_extend, model_release, model_inspect, model_certificate, model_bar, model_fences, model_certify,
+	model_acquire, model_raise, model_extend, model_release, model_inspect, model_epoch, model_quarantine, model_fences, model_write_epoch,
 };
 
 /* ---- sending ---- */
@@ -342,8 +342,8 @@ static bool saw_all(void)
 		const char *codes;
 	} all[] = {
 		{ COMPARE_ACQUIRE, "2 1 0 -2 -3 -4" }, { COMPARE_RAISE, "2 1 0 -1 -2 -3" }, { COMPARE_EXTEND, "1 0 -1 -2 -3" },
-		{ COMPARE_RELEASE, "1 0 -1 -3" },    { COMPARE_INSPECT, "0 -1 -3" },      { COMPARE_CERTIFICATE, "1" },
-		{ COMPARE_BAR, "1 0" },              { COMPARE_FENCES, "1 -3" },          { COMPARE_CERTIFY, "1 0 -2" },
+		{ COMPARE_RELEASE, "1 0 -1 -3" },    { COMPARE_INSPECT, "0 -1 -3" },      { COMPARE_EPOCH, "1" },
+		{ COMPARE_QUARANTINE, "1 0" },              { COMPARE_FENCES, "1 -3" },          { COMPARE_WRITE_EPOCH, "1 0 -2" },
 	};
 	bool complete = true;
 	for (unsigned i = 0; i < COMPARE_SCRIPTS; i++) {
@@ -381,22 +381,22 @@ static int compare_planted(const char *name)
 {
 	static const struct {
 		const char *name;
-		enum planted bug;
-	} plants[] = {
-		{ "raise-not-strict", PLANTED_RAISE_NOT_STRICT }, { "raise-no-token", PLANTED_RAISE_NO_TOKEN },
-		{ "delete-no-compare", PLANTED_DELETE_NO_COMPARE }, { "late-accepted", PLANTED_LATE_ACCEPTED },
-		{ "certificate-ignored", PLANTED_CERTIFICATE_IGNORED }, { "extend-shortens", PLANTED_EXTEND_SHORTENS },
-		{ "extend-recreates", PLANTED_EXTEND_RECREATES }, { "wake-lost", PLANTED_WAKE_LOST }, { "barge", PLANTED_BARGE },
-		{ "marker-no-ttl", PLANTED_MARKER_NO_TTL }, { "certify-early", PLANTED_CERTIFY_EARLY },
+		enum mutated bug;
+	} mutations[] = {
+		{ "raise-not-strict", MUTATION_RAISE_NOT_STRICT }, { "raise-no-token", MUTATION_RAISE_NO_TOKEN },
+		{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE }, { "late-accepted", MUTATION_LATE_ACCEPTED },
+		{ "epoch-ignored", MUTATION_EPOCH_IGNORED }, { "extend-shortens", MUTATION_EXTEND_SHORTENS },
+		{ "extend-recreates", MUTATION_EXTEND_RECREATES }, { "wake-lost", MUTATION_WAKE_LOST }, { "barge", MUTATION_BARGE },
+		{ "marker-no-ttl", MUTATION_MARKER_NO_TTL }, { "epoch-early", MUTATION_WRITE_EPOCH_EARLY },
 	};
 	unsigned passed = 0, failed = 0;
 	compare_quiet = strcmp(name, "all") == 0;
-	for (unsigned i = 0; i < sizeof plants / sizeof *plants; i++) {
-		if (!compare_quiet && strcmp(name, plants[i].name) != 0)
+	for (unsigned i = 0; i < sizeof mutations / sizeof *mutations; i++) {
+		if (!compare_quiet && strcmp(name, mutations[i].name) != 0)
 			continue;
-		redlock_planted = plants[i].bug;
+		redlock_mutation = mutations[i].bug;
 		bool found = run(options.sequences) < options.sequences;
-		printf("%-20s %s after %llu commands\n", plants[i].name, found ? "found" : "NOT FOUND", (unsigned long long)figures.commands);
+		printf("%-20s %s after %llu commands\n", mutations[i].name, found ? "found" : "NOT FOUND", (unsigned long long)figures.commands);
 		passed += found;
 		failed += !found;
 	}
@@ -414,10 +414,10 @@ static void read_arguments(int argc, char **argv)
 			options.seed = strtoull(value, NULL, 10);
 		else if (value && strcmp(argv[i], "--server") == 0)
 			options.server = value;
-		else if (value && strcmp(argv[i], "--plant") == 0)
-			options.plant = value;
+		else if (value && strcmp(argv[i], "--mutation") == 0)
+			options.mutation = value;
 		else {
-			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--plant BUG | --plant all]\n");
+			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation BUG | --mutation all]\n");
 			exit(2);
 		}
 	}
@@ -428,7 +428,7 @@ int main(int argc, char **argv)
 	read_arguments(argc, argv);
 	if (!compare_server_start(&server, options.server))
 		return 2;
-	int status = options.plant ? compare_planted(options.plant) : compare_all();
+	int status = options.mutation ? compare_planted(options.mutation) : compare_all();
 	compare_server_stop(&server);
 	return status;
 }

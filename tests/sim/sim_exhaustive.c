@@ -1,18 +1,18 @@
 /* The exhaustive check of the core: every state that two overlapping acquisitions on three masters can reach, in each of the
  * configurations below. tests/sim/README.md says what is modelled and what is checked.
  *
- *   sim_exhaustive [--config NAME] [--max-states N] [--plant BUG | --plant all] [--check-form]
+ *   sim_exhaustive [--config NAME] [--max-states N] [--mutation BUG | --mutation all] [--check-form]
  *
- * Exit status: 0 if nothing is violated; 1 with a story if something is; 2 for a mistake in the arguments. With --plant all
- * every planted bug must be found, or it is 1. */
+ * Exit status: 0 if nothing is violated; 1 with a story if something is; 2 for a mistake in the arguments. With --mutation all
+ * every mutation must be found, or it is 1. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 #include "sim_search.h"
 
-enum planted redlock_planted = PLANTED_NONE;
+enum mutated redlock_mutation = MUTATION_NONE;
 
 static const struct sim_config configs[] = {
 	{ .name = "plain", .about = "no lock is dropped; one trouble",
@@ -46,44 +46,44 @@ static const struct sim_config configs[] = {
 	{ .name = "retry2", .about = "as retry, with one trouble as in linger", .large = true,
 	  .guesses = { 5 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 2, .useful_ticks = 3, .troubles = 1, .linger = true },
 	{ .name = "lapse2", .about = "as line; a call is lost, or an alive key runs out", .large = true,
-	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 3, .attempts = 3, .patient = true, .lapses = 1 },
-	{ .name = "line2", .about = "as line; waits end, are cancelled, there are one lapse and one trouble as in linger", .large = true,
-	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .attempts = 3, .lapses = 1, .troubles = 1,
+	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 3, .attempts = 3, .patient = true, .missed_notifications = 1 },
+	{ .name = "line2", .about = "as line; waits end, are cancelled, there are one missed_notification and one trouble as in linger", .large = true,
+	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .attempts = 3, .missed_notifications = 1, .troubles = 1,
 	  .linger = true },
 };
 
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
-/* By which check, in which configuration a planted bug must show. */
-static const struct plant {
+/* By which check, in which configuration a mutation must show. */
+static const struct mutation {
 	const char *name;
-	enum planted bug;
+	enum mutated bug;
 	const char *config;
 	enum sim_check check;
-} plants[] = {
-	{ "no-second-round", PLANTED_NO_SECOND_ROUND, "plain", SIM_DISTINCT },
-	{ "no-second-round", PLANTED_NO_SECOND_ROUND, "plain", SIM_REAL_TIME },
-	{ "no-second-round", PLANTED_NO_SECOND_ROUND, "bucket", SIM_DISTINCT },
-	{ "raise-not-strict", PLANTED_RAISE_NOT_STRICT, "drops", SIM_DISTINCT },
-	{ "raise-no-token", PLANTED_RAISE_NO_TOKEN, "drops", SIM_HOLDING },
-	{ "old-round", PLANTED_OLD_ROUND, "bucket", SIM_DEFINITION },
-	{ "quorum-half", PLANTED_QUORUM_HALF, "plain", SIM_EXCLUSION },
-	{ "delete-no-compare", PLANTED_DELETE_NO_COMPARE, "plain", SIM_KEPT },
-	{ "delete-no-compare", PLANTED_DELETE_NO_COMPARE, "retry", SIM_EXCLUSION },
-	{ "one-token", PLANTED_ONE_TOKEN, "retry2", SIM_KEPT },
-	{ "no-release", PLANTED_NO_RELEASE, "plain", SIM_LEFT_BEHIND },
-	{ "release-answered", PLANTED_RELEASE_ANSWERED, "plain", SIM_LEFT_BEHIND },
-	{ "silence-ignored", PLANTED_SILENCE_IGNORED, "plain", SIM_ASSERT },
-	{ "no-bar", PLANTED_NO_BAR, "wipe", SIM_EXCLUSION },
-	{ "certificate-ignored", PLANTED_CERTIFICATE_IGNORED, "wipe", SIM_EXCLUSION },
-	{ "no-resync", PLANTED_NO_RESYNC, "wipe", SIM_DISTINCT },
-	{ "no-resync", PLANTED_NO_RESYNC, "wipe2", SIM_REAL_TIME },
-	{ "resync-early", PLANTED_RESYNC_EARLY, "wipe", SIM_DISTINCT },
-	{ "resync-few", PLANTED_RESYNC_FEW, "wipe", SIM_DISTINCT },
-	{ "wake-lost", PLANTED_WAKE_LOST, "line", SIM_FORGOTTEN },
+} mutations[] = {
+	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "plain", SIM_DISTINCT },
+	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "plain", SIM_REAL_TIME },
+	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "bucket", SIM_DISTINCT },
+	{ "raise-not-strict", MUTATION_RAISE_NOT_STRICT, "drops", SIM_DISTINCT },
+	{ "raise-no-token", MUTATION_RAISE_NO_TOKEN, "drops", SIM_HOLDING },
+	{ "old-round", MUTATION_OLD_ROUND, "bucket", SIM_DEFINITION },
+	{ "quorum-half", MUTATION_QUORUM_HALF, "plain", SIM_EXCLUSION },
+	{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE, "plain", SIM_KEPT },
+	{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE, "retry", SIM_EXCLUSION },
+	{ "one-token", MUTATION_ONE_TOKEN, "retry2", SIM_KEPT },
+	{ "no-release", MUTATION_NO_RELEASE, "plain", SIM_LEFT_BEHIND },
+	{ "release-answered", MUTATION_RELEASE_ANSWERED, "plain", SIM_LEFT_BEHIND },
+	{ "silence-ignored", MUTATION_SILENCE_IGNORED, "plain", SIM_ASSERT },
+	{ "no-quarantine", MUTATION_NO_QUARANTINE, "wipe", SIM_EXCLUSION },
+	{ "epoch-ignored", MUTATION_EPOCH_IGNORED, "wipe", SIM_EXCLUSION },
+	{ "no-recovery", MUTATION_NO_RECOVERY, "wipe", SIM_DISTINCT },
+	{ "no-recovery", MUTATION_NO_RECOVERY, "wipe2", SIM_REAL_TIME },
+	{ "recovery-early", MUTATION_RECOVERY_EARLY, "wipe", SIM_DISTINCT },
+	{ "recovery-few", MUTATION_RECOVERY_FEW, "wipe", SIM_DISTINCT },
+	{ "wake-lost", MUTATION_WAKE_LOST, "line", SIM_FORGOTTEN },
 };
 
-enum { PLANTS = sizeof plants / sizeof *plants };
+enum { MUTATIONS = sizeof mutations / sizeof *mutations };
 
 static struct sim_search search; /* large */
 
@@ -96,7 +96,7 @@ static const struct sim_config *config_find(const char *name)
 }
 
 static struct {
-	const char *config, *plant; /* NULL: all, none */
+	const char *config, *mutation; /* NULL: all, none */
 	uint64_t max_states;
 	bool check_form;
 } options;
@@ -147,15 +147,15 @@ static int run_all(void)
 	return failed > 0;
 }
 
-/* Each planted bug by itself: the check that it is meant for must find it, all others are off. */
-static int run_plants(void)
+/* Each mutation by itself: the check that it is meant for must find it, all others are off. */
+static int run_mutations(void)
 {
 	unsigned passed = 0, failed = 0;
-	for (unsigned i = 0; i < PLANTS; i++) {
-		redlock_planted = plants[i].bug;
-		bool found = !run(config_find(plants[i].config), plants[i].check);
-		printf("%-19s %s in %s after %llu states, a story of %u events: %s\n", plants[i].name, found ? "found" : "NOT FOUND", plants[i].config,
-		       (unsigned long long)search.states, search.story_len, sim_check_name(plants[i].check));
+	for (unsigned i = 0; i < MUTATIONS; i++) {
+		redlock_mutation = mutations[i].bug;
+		bool found = !run(config_find(mutations[i].config), mutations[i].check);
+		printf("%-19s %s in %s after %llu states, a story of %u events: %s\n", mutations[i].name, found ? "found" : "NOT FOUND", mutations[i].config,
+		       (unsigned long long)search.states, search.story_len, sim_check_name(mutations[i].check));
 		fflush(stdout);
 		passed += found;
 		failed += !found;
@@ -164,23 +164,23 @@ static int run_plants(void)
 	return failed > 0;
 }
 
-static bool plant(const char *name)
+static bool mutation(const char *name)
 {
-	for (unsigned i = 0; i < PLANTS; i++)
-		if (strcmp(plants[i].name, name) == 0)
-			redlock_planted = plants[i].bug;
-	return redlock_planted != PLANTED_NONE;
+	for (unsigned i = 0; i < MUTATIONS; i++)
+		if (strcmp(mutations[i].name, name) == 0)
+			redlock_mutation = mutations[i].bug;
+	return redlock_mutation != MUTATION_NONE;
 }
 
 static int usage(void)
 {
-	fprintf(stderr, "sim_exhaustive [--config NAME] [--max-states N] [--plant BUG | --plant all] [--check-form]\nconfigurations:\n");
+	fprintf(stderr, "sim_exhaustive [--config NAME] [--max-states N] [--mutation BUG | --mutation all] [--check-form]\nconfigurations:\n");
 	for (unsigned i = 0; i < CONFIGS; i++)
 		fprintf(stderr, "  %-11s %s%s\n", configs[i].name, configs[i].about, configs[i].large ? " (only by name)" : "");
-	fprintf(stderr, "planted bugs:\n");
-	for (unsigned i = 0; i < PLANTS; i++)
-		if (i == 0 || plants[i].bug != plants[i - 1].bug)
-			fprintf(stderr, "  %s\n", plants[i].name);
+	fprintf(stderr, "mutated bugs:\n");
+	for (unsigned i = 0; i < MUTATIONS; i++)
+		if (i == 0 || mutations[i].bug != mutations[i - 1].bug)
+			fprintf(stderr, "  %s\n", mutations[i].name);
 	return 2;
 }
 
@@ -199,8 +199,8 @@ static bool parse(int argc, char **argv)
 			options.config = argv[++i];
 		else if (strcmp(argv[i], "--max-states") == 0)
 			options.max_states = strtoull(argv[++i], &end, 10);
-		else if (strcmp(argv[i], "--plant") == 0)
-			options.plant = argv[++i];
+		else if (strcmp(argv[i], "--mutation") == 0)
+			options.mutation = argv[++i];
 		else
 			return false;
 		if (*end)
@@ -213,9 +213,9 @@ int main(int argc, char **argv)
 {
 	if (!parse(argc, argv))
 		return usage();
-	if (options.plant && strcmp(options.plant, "all") == 0)
-		return options.config ? usage() : run_plants();
-	if (options.plant && !plant(options.plant))
+	if (options.mutation && strcmp(options.mutation, "all") == 0)
+		return options.config ? usage() : run_mutations();
+	if (options.mutation && !mutation(options.mutation))
 		return usage();
 	return run_all();
 }

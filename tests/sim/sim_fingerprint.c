@@ -132,7 +132,7 @@ static void put_commands(struct record *record, const struct sim_command *comman
 	for (unsigned i = 0; i < count; i++) {
 		const struct sim_command *command = &commands[i];
 		bool is_release = command->script == REDLOCK_SCRIPT_RELEASE;
-		unsigned newer = !is_release && command->certificate > 1; /* only of a wiped master is there more than one */
+		unsigned newer = !is_release && command->epoch > 1; /* only of a wiped master is there more than one */
 		put(record, command->script + (command->silent && !op->done) * 8U + command->attempt * 16U + newer * 128U);
 		put(record, op->done ? 0 : command->round);
 		put(record, is_release ? 0 : command->fence);
@@ -165,14 +165,14 @@ static void put_history(struct record *record, const struct sim_world *world, un
 	put(record, has_history(op) ? op->acquired[master] * 2U + (op->increased[master] != 0 && op->increased[master] == number) : 0);
 }
 
-/* Whether this master was wiped, and what is to be known of it: whose attempts had which certificate. */
+/* Whether this master was wiped, and what is to be known of it: whose attempts had which epoch. */
 static void put_memory(struct record *record, const struct sim_world *world, unsigned master, unsigned first)
 {
-	put(record, (unsigned)world->masters[master].certificate);
+	put(record, (unsigned)world->masters[master].epoch);
 	put(record, master == world->wiped ? world->early_floor : 0);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		const struct sim_op *op = &world->ops[i ^ first];
-		put(record, may_have_lock(op) && !op->released ? op->certificates[master] : 0);
+		put(record, may_have_lock(op) && !op->released ? op->epochs[master] : 0);
 	}
 }
 
@@ -214,7 +214,7 @@ static void sort_two(uint64_t *a, uint64_t *b)
 static uint64_t hash_from(const struct sim_world *world, const struct sim_config *config, const uint64_t ops[SIM_OPS], unsigned first)
 {
 	uint64_t masters[SIM_MASTERS];
-	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left + world->lapses_left * 256U + world->call_lost * 4096U), ops[1 - first]);
+	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left + world->missed_notifications_left * 256U + world->call_lost * 4096U), ops[1 - first]);
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		masters[i] = hash_master(world, config, i, first);
 	_Static_assert(SIM_MASTERS == 3, "sorts three");

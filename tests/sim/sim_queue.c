@@ -1,5 +1,5 @@
 /* Those who wait in line: what sim_world.c leaves to this file. Each operation is a process of its own, and its place is replica:arrival
- * with the operation's number + 1 for the replica. All there are live, unless one lapses.
+ * with the operation's number + 1 for the replica. All there are live, unless one missed notifications.
  *
  * A call is on its way from when a script names the operation until it hears of it or the call is lost: at any time, in any order. Calls of one
  * master that are on their way at once count as one. What the other process hears (PASSED) changes only for how long it sleeps; as
@@ -9,13 +9,13 @@
 #include <assert.h>
 #include <string.h>
 
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 
 enum { ALIVE_MS = 1000000, WAIT_MS = 1000 };
 
 void sim_line_init(struct sim_world *world, const struct sim_config *config)
 {
-	world->lapses_left = config->lapses;
+	world->missed_notifications_left = config->missed_notifications;
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		for (unsigned o = 0; o < SIM_OPS; o++)
 			model_alive_set(&world->masters[i], o + 1, ALIVE_MS, false);
@@ -85,9 +85,9 @@ bool sim_line_can(const struct sim_world *world, const struct sim_config *config
 		if (!on_its_way || (begins && !may_attempt(world, config)))
 			return false;
 		return begins ? config->guesses[event->arg] > 0 : event->arg == 0;
-	case SIM_LOSE_CALL: return on_its_way && world->lapses_left > 0;
+	case SIM_LOSE_CALL: return on_its_way && world->missed_notifications_left > 0;
 	case SIM_END: return op->core.state == REDLOCK_WAITING && sim_line_may_leave(config, op);
-	case SIM_LAPSE: return world->lapses_left > 0 && !op->done && model_is_alive(&world->masters[event->master], event->op + 1U);
+	case SIM_MISSED_NOTIFICATION: return world->missed_notifications_left > 0 && !op->done && model_is_alive(&world->masters[event->master], event->op + 1U);
 	default: return !model_is_alive(&world->masters[event->master], event->op + 1U);
 	}
 }
@@ -97,7 +97,7 @@ static void hear_call(struct sim_world *world, const struct sim_config *config, 
 {
 	struct sim_op *op = &world->ops[event->op];
 	struct redlock_event wake = { .kind = REDLOCK_WAKE, .master = event->master, .fence = config->guesses[event->arg] };
-	struct sim_command leave = { REDLOCK_SCRIPT_RELEASE, (uint8_t)op->core.attempt, 0, 0, true, op->certificates[event->master],
+	struct sim_command leave = { REDLOCK_SCRIPT_RELEASE, (uint8_t)op->core.attempt, 0, 0, true, op->epochs[event->master],
 				     REDLOCK_PLACE_LEAVE, true };
 	if (op->done)
 		sim_send(world, event->op, event->master, &leave);
@@ -120,15 +120,15 @@ void sim_line_apply(struct sim_world *world, const struct sim_config *config, co
 	struct redlock_event timer = { .kind = REDLOCK_TIMER, .fence = config->guesses[0] };
 	if (event->kind == SIM_CALL || event->kind == SIM_LOSE_CALL)
 		op->called &= (uint8_t)~(1U << event->master);
-	if (event->kind == SIM_LOSE_CALL || event->kind == SIM_LAPSE)
-		world->lapses_left--;
+	if (event->kind == SIM_LOSE_CALL || event->kind == SIM_MISSED_NOTIFICATION)
+		world->missed_notifications_left--;
 	world->call_lost |= event->kind == SIM_LOSE_CALL;
 	if (event->kind == SIM_END) {
 		op->now_us = op->core.wait_end_us;
 		sim_drive(world, event->op, &timer);
 	} else if (event->kind == SIM_CALL) {
 		hear_call(world, config, event);
-	} else if (event->kind == SIM_LAPSE) {
+	} else if (event->kind == SIM_MISSED_NOTIFICATION) {
 		model_evict_alive(&world->masters[event->master], event->op + 1U);
 	} else if (event->kind == SIM_REVIVE) {
 		revive(world, event->op, event->master);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 static const char *const script_names[] = { "nothing", "ACQUIRE", "RAISE", "EXTEND", "RELEASE", "INSPECT" };
-static const char *const vote_names[] = { "GRANTED", "HELD", "GONE", "FAILED", "UNSENT", "BARRED", "BEHIND", "QUEUED" };
+static const char *const vote_names[] = { "GRANTED", "HELD", "GONE", "FAILED", "UNSENT", "QUARANTINED", "BEHIND", "QUEUED" };
 static const char *const state_names[] = { "idle", "voting", "raising", "pausing", "waiting", "leaving", "decided" };
 static const char *const outcome_names[] = { "OK", "LOCKED", "NOT_OWNER", "EXPIRED", "NO_QUORUM", "SPLIT", "CANCELLED" };
 
@@ -74,11 +74,11 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 	case SIM_EXPIRE:
 		printf("on master %u the key of %c runs out", master, op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
 		break;
-	case SIM_CERTIFY: printf("master %u may vote again", master); break;
+	case SIM_WRITE_EPOCH: printf("master %u may vote again", master); break;
 	case SIM_CALL: printf("%c hears that master %u called it", name, master); break;
 	case SIM_LOSE_CALL: printf("a call of master %u for %c is lost", master, name); break;
 	case SIM_END: printf("%c's wait is over", name); break;
-	case SIM_LAPSE: printf("%c does not count as alive on master %u any more", name, master); break;
+	case SIM_MISSED_NOTIFICATION: printf("%c does not count as alive on master %u any more", name, master); break;
 	case SIM_REVIVE: printf("%c's process hears that it was dead on master %u", name, master); break;
 	case SIM_KINDS: break;
 	}
@@ -112,7 +112,7 @@ static void tell_world(const struct sim_world *world, const struct sim_config *c
 		const struct model_line *line = model_waiting(&world->masters[i], 0);
 		for (uint32_t k = 0; line && k < line->count; k++)
 			printf("%c%c", k == 0 ? '<' : ',', op_name((unsigned)line->places[k].replica - 1));
-		printf(" %u%s", (unsigned)model_number(&world->masters[i], 0), world->masters[i].certificate == 0 ? " barred" : "");
+		printf(" %u%s", (unsigned)model_number(&world->masters[i], 0), world->masters[i].epoch == 0 ? " quarantined" : "");
 	}
 	printf("\n");
 }

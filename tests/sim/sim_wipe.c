@@ -1,6 +1,6 @@
 /* A master that loses its memory, once: what sim_world.c leaves to this file. What the guard (server/redlock/guard/guard.c) does about it is modelled by
  * when the master may vote again and with what floor. */
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 #include "sim_world.h"
 
 /* The largest number of N − Q + 1 others: of three masters, both. */
@@ -14,13 +14,13 @@ static uint8_t fence_of_others(const struct sim_world *world, unsigned master)
 		fence = number > fence ? number : fence;
 		least = number < least ? number : least;
 	}
-	return (uint8_t)(PLANTED(PLANTED_RESYNC_FEW) ? least : fence);
+	return (uint8_t)(MUTATED(MUTATION_RECOVERY_FEW) ? least : fence);
 }
 
 void sim_wipe(struct sim_world *world, unsigned master)
 {
 	world->wiped = (uint8_t)master;
-	if (PLANTED(PLANTED_RESYNC_EARLY))
+	if (MUTATED(MUTATION_RECOVERY_EARLY))
 		world->early_floor = fence_of_others(world, master);
 	model_flushall(&world->masters[master]);
 }
@@ -30,25 +30,25 @@ static bool has_lease(const struct sim_op *op)
 	return op->done && op->outcome == REDLOCK_OK && !op->released;
 }
 
-/* What waiting for the longest lease makes sure of: whoever had the old certificate neither has a lease any more nor can get one.
+/* What waiting for the longest lease makes sure of: whoever had the old epoch neither has a lease any more nor can get one.
  * The keys of later attempts are not there, so there is nothing of them to forget. */
-static bool bar_is_over(const struct sim_world *world, unsigned master)
+static bool quarantine_is_over(const struct sim_world *world, unsigned master)
 {
-	for (unsigned o = 0; o < SIM_OPS && !PLANTED(PLANTED_NO_BAR); o++) {
+	for (unsigned o = 0; o < SIM_OPS && !MUTATED(MUTATION_NO_QUARANTINE); o++) {
 		const struct sim_op *op = &world->ops[o];
 		bool lives = (sim_is_open(op) || has_lease(op)) && sim_has_validity(op);
-		if (lives && op->certificates[master] == SIM_CERTIFICATE)
+		if (lives && op->epochs[master] == SIM_EPOCH)
 			return false;
 	}
 	return true;
 }
 
-/* The survey and CERTIFY, at one time. */
-void sim_wipe_certify(struct sim_world *world, unsigned master)
+/* The survey and WRITE_EPOCH, at one time. */
+void sim_wipe_write_epoch(struct sim_world *world, unsigned master)
 {
-	uint8_t floor = PLANTED(PLANTED_RESYNC_EARLY) ? world->early_floor : fence_of_others(world, master);
-	world->masters[master].floor = PLANTED(PLANTED_NO_RESYNC) ? 0 : floor;
-	world->masters[master].certificate = SIM_NEXT_CERTIFICATE;
+	uint8_t floor = MUTATED(MUTATION_RECOVERY_EARLY) ? world->early_floor : fence_of_others(world, master);
+	world->masters[master].floor = MUTATED(MUTATION_NO_RECOVERY) ? 0 : floor;
+	world->masters[master].epoch = SIM_NEXT_EPOCH;
 }
 
 /* A key lives longer than the validity of its attempt. What has no lease (any more) gives it back: that need not be waited for. */
@@ -68,6 +68,6 @@ bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event)
 	case SIM_WIPE: return world->wiped == SIM_MASTERS;
 	case SIM_RUN_OUT: return has_lease(op) && sim_has_validity(op);
 	case SIM_EXPIRE: return can_expire(world, event->master, event->arg);
-	default: return world->masters[event->master].certificate == 0 && bar_is_over(world, event->master);
+	default: return world->masters[event->master].epoch == 0 && quarantine_is_over(world, event->master);
 	}
 }

@@ -5,14 +5,14 @@
 #include <assert.h>
 #include <string.h>
 
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 
 enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000, WAIT_US = 1 << 30 };
 
 uint8_t sim_token(unsigned op, unsigned attempt)
 {
 	assert(attempt >= 1 && attempt <= 4);
-	if (PLANTED(PLANTED_ONE_TOKEN))
+	if (MUTATED(MUTATION_ONE_TOKEN))
 		attempt = 1;
 	return (uint8_t)(1 + op * 4 + attempt - 1);
 }
@@ -36,7 +36,7 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 		world->ops[o].now_us = START_US;
 	}
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		world->masters[i].certificate = SIM_CERTIFICATE; /* fits, unless the master is wiped */
+		world->masters[i].epoch = SIM_EPOCH; /* fits, unless the master is wiped */
 		world->masters[i].floor = config->floors[i];
 		world->masters[i].buckets[0] = config->buckets[i];
 		world->first[i] = SIM_NOBODY;
@@ -71,8 +71,8 @@ static void tell_later(struct sim_told *told, unsigned master, const struct sim_
 static void send_command(struct sim_link *link, unsigned master, struct sim_command command, struct sim_told *told)
 {
 	bool is_release = command.script == REDLOCK_SCRIPT_RELEASE;
-	if (command.certificate == 0) { /* MASTER_REFUSED: there is no key of it */
-		tell_later(told, master, &command, REDLOCK_VOTE_BARRED);
+	if (command.epoch == 0) { /* MASTER_REFUSED: there is no key of it */
+		tell_later(told, master, &command, REDLOCK_VOTE_QUARANTINED);
 		return;
 	}
 	command.silent |= link->state != SIM_UP;
@@ -92,7 +92,7 @@ static void note_attempt(struct sim_world *world, unsigned o)
 	struct sim_op *op = &world->ops[o], *other = &world->ops[1 - o];
 	op->other_before = other->done && other->outcome == REDLOCK_OK;
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		op->certificates[i] = (uint8_t)world->masters[i].certificate;
+		op->epochs[i] = (uint8_t)world->masters[i].epoch;
 		op->acquired[i] = false;
 		op->increased[i] = 0;
 		if (world->first[i] == o)
@@ -116,7 +116,7 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	struct redlock_output out;
 	uint16_t attempt = op->core.attempt;
 	if (event->kind == REDLOCK_REPLY)
-		op->owed--;
+		op->pending--;
 	redlock_step(&op->core, event, &out);
 	if (op->core.attempt != attempt)
 		note_attempt(world, o);
@@ -126,15 +126,15 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	for (unsigned i = 0; i < SIM_MASTERS && out.script != REDLOCK_SCRIPT_NONE; i++) {
 		if (!redlock_has(out.to, i))
 			continue;
-		op->owed++;
-		command.certificate = op->certificates[i];
+		op->pending++;
+		command.epoch = op->epochs[i];
 		send_command(&op->links[i], i, command, told);
 	}
 	if (out.script == REDLOCK_SCRIPT_RAISE)
 		op->now_us += TICK_US; /* a round takes time: so their number is bounded */
 	if (out.done)
 		take_result(world, op, &out.result);
-	if (out.finished != (op->done && op->owed == 0) || (out.finished && op->finished))
+	if (out.finished != (op->done && op->pending == 0) || (out.finished && op->finished))
 		world->violated |= SIM_ONCE;
 	op->finished |= out.finished;
 }
@@ -225,7 +225,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		.token = sim_token(o, command->attempt),
 		.ttl_ms = KEY_TTL_MS,
 		.fence = command->fence,
-		.certificate = command->certificate,
+		.epoch = command->epoch,
 		.deadline_us = UINT64_MAX, /* lateness is not modelled */
 	};
 	struct model_reply reply;
@@ -241,7 +241,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	case 2: vote = command->script == REDLOCK_SCRIPT_RAISE ? REDLOCK_VOTE_BEHIND : REDLOCK_VOTE_QUEUED; break;
 	case 0: vote = REDLOCK_VOTE_HELD; break;
 	case -1: vote = REDLOCK_VOTE_GONE; break;
-	case -3: vote = REDLOCK_VOTE_BARRED; break;
+	case -3: vote = REDLOCK_VOTE_QUARANTINED; break;
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, &reply);
@@ -284,7 +284,7 @@ static void execute_dead_commands(struct sim_world *world, const struct sim_conf
 {
 	for (unsigned o = 0; o < SIM_OPS && world->wiped < SIM_MASTERS; o++) {
 		struct sim_link *link = &world->ops[o].links[world->wiped];
-		while (world->ops[o].done && link->command_count > 0 && link->commands[0].certificate == SIM_CERTIFICATE)
+		while (world->ops[o].done && link->command_count > 0 && link->commands[0].epoch == SIM_EPOCH)
 			execute_next(world, config, o, world->wiped);
 	}
 }
@@ -334,7 +334,7 @@ static void release(struct sim_world *world, unsigned o)
 	redlock_init(&core, &params, 0);
 	redlock_step(&core, &event, &out);
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		struct sim_command command = { (uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true, op->certificates[i], 0, false };
+		struct sim_command command = { (uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true, op->epochs[i], 0, false };
 		if (redlock_has(out.to, i))
 			send_command(&op->links[i], i, command, &unused);
 	}
@@ -388,11 +388,11 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_WIPE:
 	case SIM_RUN_OUT:
 	case SIM_EXPIRE:
-	case SIM_CERTIFY: return config->wipes > 0 && sim_wipe_can(world, event);
+	case SIM_WRITE_EPOCH: return config->wipes > 0 && sim_wipe_can(world, event);
 	case SIM_CALL:
 	case SIM_LOSE_CALL:
 	case SIM_END:
-	case SIM_LAPSE:
+	case SIM_MISSED_NOTIFICATION:
 	case SIM_REVIVE: return config->attempts > 0 && sim_line_can(world, config, event);
 	case SIM_KINDS: break;
 	}
@@ -443,9 +443,9 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_CALL:
 	case SIM_LOSE_CALL:
 	case SIM_END:
-	case SIM_LAPSE:
+	case SIM_MISSED_NOTIFICATION:
 	case SIM_REVIVE: sim_line_apply(world, config, event); break;
-	case SIM_CERTIFY: sim_wipe_certify(world, event->master); break;
+	case SIM_WRITE_EPOCH: sim_wipe_write_epoch(world, event->master); break;
 	case SIM_DROP:
 		world->drops_left--;
 		model_drop(&world->masters[event->master], event->arg);

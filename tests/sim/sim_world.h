@@ -15,7 +15,7 @@
 #include "model_master.h"
 #include "server/redlock/redlock.h"
 
-enum { SIM_OPS = 2, SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_NOBODY = SIM_OPS, SIM_CERTIFICATE = 1, SIM_NEXT_CERTIFICATE };
+enum { SIM_OPS = 2, SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_NOBODY = SIM_OPS, SIM_EPOCH = 1, SIM_NEXT_EPOCH };
 
 enum sim_check {
 	SIM_DISTINCT = 1 << 0,   /* two numbers given are different */
@@ -47,7 +47,7 @@ struct sim_config {
 	uint8_t attempts;     /* both wait in line, and make so many attempts at most, together; 0: nobody waits */
 	bool patient;         /* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a call was lost */
 	bool second_leaves;   /* … but who began second may be cancelled, and its wait be over */
-	uint8_t lapses;       /* how many calls may be lost, and alive keys run out */
+	uint8_t missed_notifications;       /* how many calls may be lost, and alive keys run out */
 	bool large;           /* takes minutes: only when asked for by name */
 };
 
@@ -67,14 +67,14 @@ enum sim_kind {
 	SIM_LOSE_FOR_GOOD, /* op, master: likewise, and there is none */
 	SIM_LOSE_LATE,     /* op, master: there is a new one, and what was on its way may still be carried out */
 	SIM_STALE,   /* op, master: the master carries out the next command of the lost connection */
-	SIM_WIPE,    /* master: it loses its keys, its numbers and its certificate */
+	SIM_WIPE,    /* master: it loses its keys, its numbers and its epoch */
 	SIM_RUN_OUT, /* op: no validity is left of its lease */
 	SIM_EXPIRE,  /* master; arg: the key, of an attempt that has no validity left */
-	SIM_CERTIFY, /* master: its bar is over: a floor and a new certificate */
+	SIM_WRITE_EPOCH, /* master: its quarantine is over: a floor and a new epoch */
 	SIM_CALL,    /* op, master: it hears that this master has called it; arg: which guess, where a new attempt begins */
 	SIM_LOSE_CALL, /* op, master: it does not */
 	SIM_END,     /* op: its wait is over */
-	SIM_LAPSE,   /* op, master: its alive key runs out there */
+	SIM_MISSED_NOTIFICATION,   /* op, master: its alive key runs out there */
 	SIM_REVIVE,  /* op, master: its process finds that out */
 	SIM_KINDS
 };
@@ -86,7 +86,7 @@ struct sim_event {
 struct sim_command {
 	uint8_t script, attempt, round, fence;
 	bool silent; /* the core was told already: no reply */
-	uint8_t certificate;
+	uint8_t epoch;
 	uint8_t place; /* of enum redlock_place */
 	bool tokenless;
 };
@@ -111,14 +111,14 @@ struct sim_link {
 struct sim_op {
 	struct redlock core;
 	uint64_t now_us; /* its own clock; one tick is 1 µs */
-	uint16_t owed;   /* replies that the core was promised */
+	uint16_t pending;   /* replies that the core was promised */
 	bool done, finished;
 	uint8_t outcome;
 	uint8_t fence;     /* OK: the number given */
 	bool released;     /* OK, and the holder gave it back */
 	bool other_before; /* the other one was answered OK before this attempt began */
 	bool acquired[SIM_MASTERS];    /* this attempt's ACQUIRE was granted there */
-	uint8_t certificates[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was barred */
+	uint8_t epochs[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was quarantined */
 	uint8_t arrival; /* its place in the line: by its guess, and by who began first where these are equal; 0: it does not wait */
 	uint8_t called;  /* bit i: a call of master i is on its way */
 	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
@@ -129,10 +129,10 @@ struct sim_world {
 	struct sim_op ops[SIM_OPS];
 	struct model_master masters[SIM_MASTERS];
 	uint8_t first[SIM_MASTERS]; /* whose attempt acquired there first, of the two last ones; SIM_NOBODY */
-	uint8_t drops_left, troubles_left, lapses_left;
+	uint8_t drops_left, troubles_left, missed_notifications_left;
 	bool call_lost;
 	uint8_t wiped;       /* which master; SIM_MASTERS: none so far */
-	uint8_t early_floor; /* a planted bug: what the others held when it was wiped */
+	uint8_t early_floor; /* a mutation: what the others held when it was wiped */
 	uint16_t violated; /* of enum sim_check */
 };
 
@@ -142,9 +142,9 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 /* Lets it happen; only if it can. Then world->violated says what is wrong. */
 void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 
-/* sim_wipe.c: a master that loses its memory; the events SIM_WIPE, SIM_RUN_OUT, SIM_EXPIRE, SIM_CERTIFY. */
+/* sim_wipe.c: a master that loses its memory; the events SIM_WIPE, SIM_RUN_OUT, SIM_EXPIRE, SIM_WRITE_EPOCH. */
 void sim_wipe(struct sim_world *world, unsigned master);
-void sim_wipe_certify(struct sim_world *world, unsigned master);
+void sim_wipe_write_epoch(struct sim_world *world, unsigned master);
 bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event);
 
 /* sim_line.c: those who wait. What they send with their place; whom an answer calls; the events from SIM_CALL on. */

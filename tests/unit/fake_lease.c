@@ -136,5 +136,5 @@ void masters_quorum(const struct masters *masters, struct quorum_status *ret_quo
 
 const char *master_state_name(enum master_state state)
 {
-	return state == MASTER_VOTING ? "voting" : state == MASTER_BARRED ? "barred" : "down";
+	return state == MASTER_VOTING ? "voting" : state == MASTER_QUARANTINED ? "quarantined" : "down";
 }

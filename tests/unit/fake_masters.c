@@ -83,7 +83,7 @@ size_t masters_count(const struct masters *masters)
 enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
 			      master_reply_fn *reply, void *arg)
 {
-	if (masters->barred & 1U << i)
+	if (masters->quarantined & 1U << i)
 		return MASTER_REFUSED;
 	if (masters->down & 1U << i)
 		return MASTER_UNSENT;
@@ -94,10 +94,10 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 	return MASTER_SENT;
 }
 
-void masters_owe_release(struct masters *masters, size_t i, const char *command, size_t len)
+void masters_pend_release(struct masters *masters, size_t i, const char *command, size_t len)
 {
-	ck_assert_uint_lt(masters->owed_count, FAKE_COMMANDS_MAX);
-	struct fake_command *kept = &masters->owed[masters->owed_count++];
+	ck_assert_uint_lt(masters->pending_count, FAKE_COMMANDS_MAX);
+	struct fake_command *kept = &masters->pending[masters->pending_count++];
 	*kept = (struct fake_command){ .master = (uint8_t)i };
 	read_command(kept, REDLOCK_SCRIPT_RELEASE, command, len);
 }

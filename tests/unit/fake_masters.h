@@ -20,13 +20,13 @@ struct fake_command {
 
 /* All members may be read and set by a test. */
 struct masters {
-	unsigned down, barred; /* bit i: nothing can be sent to master i */
+	unsigned down, quarantined; /* bit i: nothing can be sent to master i */
 	unsigned silent;       /* bit i: it was told that master i lets an attempt run out */
 	unsigned unread;       /* bit i: bytes of master i have arrived that nobody has read */
 	struct fake_command commands[FAKE_COMMANDS_MAX];
 	size_t command_count;
-	struct fake_command owed[FAKE_COMMANDS_MAX];
-	size_t owed_count;
+	struct fake_command pending[FAKE_COMMANDS_MAX];
+	size_t pending_count;
 	bool line_open;
 	unsigned line_opened, line_shut; /* how often */
 	struct line_events line_events;

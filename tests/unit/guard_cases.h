@@ -1,5 +1,5 @@
 /* Short words for the tests of the restart guard: one guard, masters that answer what the test says, time that passes with a heartbeat
- * each second. Master i is a server with the run_id RUN(i); as long as all is well it has the certificate CERT(i). */
+ * each second. Master i is a server with the run_id RUN(i); as long as all is well it has the epoch CERT(i). */
 #ifndef GUARD_CASES_H
 #define GUARD_CASES_H
 
@@ -14,7 +14,7 @@
 #define WALL UINT64_C(1700000000000000)
 #define TTL (60 * SECOND)
 #define MARGIN (2002 * MS)
-#define BAR (TTL + TTL / 100 + MARGIN) /* with 10,000 ppm */
+#define QUARANTINE (TTL + TTL / 100 + MARGIN) /* with 10,000 ppm */
 #define DIGEST UINT64_C(0xd1)
 #define CLUSTER UINT64_C(0xc1)
 #define RUN(i) (UINT64_C(0x1000) + (i))
@@ -22,10 +22,10 @@
 #define MARKER(i) (UINT64_C(0x3000) + (i))
 
 /* What a master answers to READ. */
-#define FITS(i) .certificate = CERT(i), .certificate_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
-#define NOTHING_AT_ALL .certificate = 0
-#define OF_ANOTHER_SERVER(i) .certificate = CERT(i), .certificate_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
-#define BARRED_BY(number, i) .marker = (number), .marker_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
+#define FITS(i) .epoch = CERT(i), .epoch_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
+#define NOTHING_AT_ALL .epoch = 0
+#define OF_ANOTHER_SERVER(i) .epoch = CERT(i), .epoch_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
+#define QUARANTINED_BY(number, i) .marker = (number), .marker_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
 
 struct cases {
 	struct guard guard;
@@ -75,7 +75,7 @@ static inline void loses(struct cases *cases, unsigned i)
 /* The answer to READ, asked for or not; the master goes on to answer that. */
 static inline void answers(struct cases *cases, unsigned i, struct guard_event event)
 {
-	event.kind = GUARD_CERTIFICATE;
+	event.kind = GUARD_EPOCH;
 	event.beat = ++cases->beats[i];
 	cases->answers[i] = event;
 	tell(cases, i, event);
@@ -136,37 +136,37 @@ static inline void others_vote(struct cases *cases, unsigned but)
 			votes(cases, i);
 }
 
-/* Restarted without its memory; BAR is to be sent. */
-static inline void condemned(struct cases *cases, unsigned i)
+/* Restarted without its memory; QUARANTINE is to be sent. */
+static inline void quarantined(struct cases *cases, unsigned i)
 {
 	connects(cases, i, RUN(i));
 	wants(cases, i, GUARD_READ);
 	ANSWERS(cases, i, NOTHING_AT_ALL);
-	is(cases, i, GUARD_CONDEMNED, GUARD_NO_CERTIFICATE);
+	is(cases, i, GUARD_MARKING, GUARD_NO_EPOCH);
 }
 
-/* BAR is carried out; the master's marker is MARKER(i), as if another redlockd had left it just before. */
-static inline void bar_done(struct cases *cases, unsigned i, bool kept)
+/* QUARANTINE is carried out; the master's marker is MARKER(i), as if another redlockd had left it just before. */
+static inline void quarantine_done(struct cases *cases, unsigned i, bool kept)
 {
-	wants(cases, i, GUARD_BAR);
-	TELL(cases, i, .kind = GUARD_BARRED, .done = true, .marker = MARKER(i), .kept = kept, .ttl_us = TTL);
+	wants(cases, i, GUARD_QUARANTINE);
+	TELL(cases, i, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(i), .kept = kept, .ttl_us = TTL);
 	cases->answers[i] = (struct guard_event){ .marker = MARKER(i), .marker_run_id = RUN(i), .kept = kept, .ttl_us = TTL };
 }
 
 static inline void waits(struct cases *cases, unsigned i)
 {
-	condemned(cases, i);
-	bar_done(cases, i, false);
-	is(cases, i, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	quarantined(cases, i);
+	quarantine_done(cases, i, false);
+	is(cases, i, GUARD_WAITING, GUARD_NO_EPOCH);
 }
 
 /* The wait is over: it asks for the others' fences. */
-static inline void resyncs(struct cases *cases, unsigned i)
+static inline void recoveries(struct cases *cases, unsigned i)
 {
 	waits(cases, i);
-	pass(cases, BAR);
+	pass(cases, QUARANTINE);
 	wants(cases, i, GUARD_NOTHING);
-	is(cases, i, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+	is(cases, i, GUARD_RECOVERING, GUARD_NO_EPOCH);
 }
 
 /* Master j is asked, and tells. */

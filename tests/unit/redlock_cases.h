@@ -11,7 +11,7 @@ enum { A = 0xaaaa, B = 0xbbbb };
 #define GONE REDLOCK_VOTE_GONE
 #define FAILED REDLOCK_VOTE_FAILED
 #define UNSENT REDLOCK_VOTE_UNSENT
-#define BARRED REDLOCK_VOTE_BARRED
+#define QUARANTINED REDLOCK_VOTE_QUARANTINED
 
 static inline struct redlock_params params_of(enum redlock_kind kind, unsigned masters, unsigned tries)
 {
@@ -52,12 +52,12 @@ static inline void decided(const struct driver *driver, enum redlock_outcome out
 	ck_assert_uint_eq(driver->out.to, release);
 }
 
-static inline void votes(const struct driver *driver, unsigned granted, unsigned refused, unsigned failed, unsigned barred)
+static inline void votes(const struct driver *driver, unsigned granted, unsigned refused, unsigned failed, unsigned quarantined)
 {
 	ck_assert_uint_eq(driver->result.votes.granted, granted);
 	ck_assert_uint_eq(driver->result.votes.refused, refused);
 	ck_assert_uint_eq(driver->result.votes.failed, failed);
-	ck_assert_uint_eq(driver->result.votes.barred, barred);
+	ck_assert_uint_eq(driver->result.votes.quarantined, quarantined);
 }
 
 #endif

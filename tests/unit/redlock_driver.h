@@ -159,7 +159,7 @@ static inline void driver_hear_place(struct driver *driver, const struct driver_
 {
 	const struct driver_taker *taker = &driver->takers[ask->master];
 	uint16_t bit = (uint16_t)(1u << ask->master);
-	bool acquires = ask->script == REDLOCK_SCRIPT_ACQUIRE, unsent = vote == REDLOCK_VOTE_UNSENT || vote == REDLOCK_VOTE_BARRED;
+	bool acquires = ask->script == REDLOCK_SCRIPT_ACQUIRE, unsent = vote == REDLOCK_VOTE_UNSENT || vote == REDLOCK_VOTE_QUARANTINED;
 
 	if (taker->attempt != ask->attempt || taker->acquires != acquires || ask->script == REDLOCK_SCRIPT_RAISE)
 		return;
@@ -224,7 +224,7 @@ static inline void driver_check_result(struct driver *driver)
 	unsigned majority = driver->params.masters / 2u + 1;
 
 	MUST(votes->masters == driver->params.masters && votes->needed == majority, "votes of other masters");
-	MUST(votes->granted + votes->refused + votes->failed + votes->barred <= votes->masters, "more votes than masters");
+	MUST(votes->granted + votes->refused + votes->failed + votes->quarantined <= votes->masters, "more votes than masters");
 	if (driver->params.kind != REDLOCK_INSPECT && result->outcome != REDLOCK_CANCELLED)
 		MUST(votes->granted == driver->granted, "%u votes granted, %u counted", driver->granted, votes->granted);
 	MUST(result->tries == driver->tries, "%u tries made, %u counted", driver->tries, result->tries);
@@ -322,7 +322,7 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 			driver->highest = event->fence > driver->highest ? event->fence : driver->highest;
 		}
 		driver->granted += event->vote == REDLOCK_VOTE_GRANTED;
-		if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_BARRED)
+		if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_QUARANTINED)
 			driver->reached &= (uint16_t)~(1u << event->master);
 		if (event->vote == REDLOCK_VOTE_HELD || event->vote == REDLOCK_VOTE_QUEUED)
 			driver->refused |= (uint16_t)(1u << event->master);

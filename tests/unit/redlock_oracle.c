@@ -1,7 +1,7 @@
 /* See redlock_oracle.h. The rules, where Q is the majority of the configured masters:
  *
- * A vote can be: granted, held (by a token), gone, failed, barred, or still pending. Answered = granted + held + gone.
- * Unknown = failed + barred + pending. The best holder is the token with the most held votes; it "may have" a
+ * A vote can be: granted, held (by a token), gone, failed, quarantined, or still pending. Answered = granted + held + gone.
+ * Unknown = failed + quarantined + pending. The best holder is the token with the most held votes; it "may have" a
  * majority if its votes and the unknown ones make one.
  *
  * acquire  granted >= Q decides: OK while validity is left, else NO_QUORUM. The attempt is lost when filling in
@@ -159,7 +159,7 @@ static unsigned sheet_count_answered(const struct sheet *sheet)
 
 static unsigned sheet_count_down(const struct sheet *sheet)
 {
-	return sheet_count(sheet, REDLOCK_VOTE_FAILED) + sheet_count(sheet, REDLOCK_VOTE_UNSENT) + sheet_count(sheet, REDLOCK_VOTE_BARRED);
+	return sheet_count(sheet, REDLOCK_VOTE_FAILED) + sheet_count(sheet, REDLOCK_VOTE_UNSENT) + sheet_count(sheet, REDLOCK_VOTE_QUARANTINED);
 }
 
 /* Too few answered, but the pending ones could make a majority of answers. */
@@ -284,8 +284,8 @@ static void write_votes(const struct sheet *sheet, struct redlock_votes *votes)
 	votes->needed = (uint8_t)sheet->majority;
 	votes->granted = (uint8_t)granted;
 	votes->refused = (uint8_t)(sheet_count_answered(sheet) - granted);
-	votes->barred = (uint8_t)sheet_count(sheet, REDLOCK_VOTE_BARRED);
-	votes->failed = (uint8_t)(sheet_count_down(sheet) - votes->barred);
+	votes->quarantined = (uint8_t)sheet_count(sheet, REDLOCK_VOTE_QUARANTINED);
+	votes->failed = (uint8_t)(sheet_count_down(sheet) - votes->quarantined);
 	votes->masters = (uint8_t)sheet->masters;
 }
 
@@ -342,7 +342,7 @@ static uint16_t release_mask(const struct sheet *sheet)
 	for (unsigned i = 0; i < sheet->masters; i++) {
 		enum redlock_vote vote = sheet->rows[i].vote;
 
-		if (sheet->pending[i] || (vote != REDLOCK_VOTE_UNSENT && vote != REDLOCK_VOTE_BARRED))
+		if (sheet->pending[i] || (vote != REDLOCK_VOTE_UNSENT && vote != REDLOCK_VOTE_QUARANTINED))
 			mask |= 1u << i;
 	}
 	return (uint16_t)mask;

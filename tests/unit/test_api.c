@@ -196,13 +196,13 @@ START_TEST(test_readyz)
 }
 END_TEST
 
-static void bar_two_masters(void)
+static void quarantine_two_masters(void)
 {
 	world.masters.quorum = (struct quorum_status){.needed = 2, .voting = 1, .masters = 3, .has_wait = true, .wait_ms = 41301};
-	world.masters.status[1].state = MASTER_BARRED;
+	world.masters.status[1].state = MASTER_QUARANTINED;
 	strcpy(world.masters.status[1].reason, "restarted: another server");
-	world.masters.status[1].has_bar = true;
-	world.masters.status[1].bar_remaining_ms = 41301;
+	world.masters.status[1].has_quarantine = true;
+	world.masters.status[1].quarantine_remaining_ms = 41301;
 	world.masters.status[2].state = MASTER_DOWN;
 	strcpy(world.masters.status[2].reason, "connection: refused");
 }
@@ -211,13 +211,13 @@ START_TEST(test_readyz_says_why_and_how_long)
 {
 	int client = connect_tcp();
 
-	bar_two_masters();
+	quarantine_two_masters();
 	ck_assert_int_eq(ask(client, "GET /readyz HTTP/1.1\r\n" HOST "\r\n"), 503);
 	assert_code("no-quorum");
 	HAS("Retry-After: 42\r\n");
 	json_t *body = answer_json();
 	ck_assert_str_eq(json_string_value(json_object_get(body, "detail")),
-			 "1 of 3 masters may vote, 2 are needed. In 41.3 s enough will. 127.0.0.1:6380 is barred: restarted: another server. "
+			 "1 of 3 masters may vote, 2 are needed. In 41.3 s enough will. 127.0.0.1:6380 is quarantined: restarted: another server. "
 			 "127.0.0.1:6381 is down: connection: refused.");
 	ck_assert_int_eq(json_integer_value(json_object_get(body, "retry_after_ms")), 41301);
 	json_decref(body);
@@ -249,25 +249,25 @@ START_TEST(test_masters)
 	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(list, 2), "rtt_us")), 99);
 	ck_assert_uint_eq(json_array_size(json_object_get(json_array_get(list, 2), "warnings")), 1);
 	for (size_t i = 0; i < 3; i++) /* there in every case */
-		ck_assert(json_is_null(json_object_get(json_array_get(list, i), "bar_remaining_ms")));
+		ck_assert(json_is_null(json_object_get(json_array_get(list, i), "quarantine_remaining_ms")));
 	json_decref(body);
 	close(client);
 }
 END_TEST
 
-START_TEST(test_barred_masters)
+START_TEST(test_quarantined_masters)
 {
 	int client = connect_tcp();
 
-	bar_two_masters();
+	quarantine_two_masters();
 	ck_assert_int_eq(ask(client, "GET /masters HTTP/1.1\r\n" HOST "\r\n"), 200);
-	json_t *body = answer_json(), *barred = json_array_get(json_object_get(body, "masters"), 1);
-	ck_assert_str_eq(json_string_value(json_object_get(barred, "state")), "barred");
-	ck_assert_str_eq(json_string_value(json_object_get(barred, "reason")), "restarted: another server");
-	ck_assert_int_eq(json_integer_value(json_object_get(barred, "bar_remaining_ms")), 41301);
-	ck_assert(json_is_null(json_object_get(json_array_get(json_object_get(body, "masters"), 2), "bar_remaining_ms")));
+	json_t *body = answer_json(), *quarantined = json_array_get(json_object_get(body, "masters"), 1);
+	ck_assert_str_eq(json_string_value(json_object_get(quarantined, "state")), "quarantined");
+	ck_assert_str_eq(json_string_value(json_object_get(quarantined, "reason")), "restarted: another server");
+	ck_assert_int_eq(json_integer_value(json_object_get(quarantined, "quarantine_remaining_ms")), 41301);
+	ck_assert(json_is_null(json_object_get(json_array_get(json_object_get(body, "masters"), 2), "quarantine_remaining_ms")));
 	json_decref(body);
-	world.masters.status[1].has_bar = false; /* it is not time that is missing */
+	world.masters.status[1].has_quarantine = false; /* it is not time that is missing */
 	ck_assert_int_eq(ask(client, "GET /masters HTTP/1.1\r\n" HOST "\r\n"), 200);
 	HAS_NOT("41301");
 	close(client);
@@ -354,7 +354,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, test_readyz);
 	tcase_add_test(tests, test_readyz_says_why_and_how_long);
 	tcase_add_test(tests, test_masters);
-	tcase_add_test(tests, test_barred_masters);
+	tcase_add_test(tests, test_quarantined_masters);
 	tcase_add_test(tests, test_metrics);
 	tcase_add_test(tests, test_page);
 	tcase_add_test(tests, test_version_and_contract);

@@ -1,5 +1,5 @@
-/* What a master says of the longest lease, in its certificate and with its fences: bounded by what any redlockd gives, so that a number that somebody
- * else wrote into its hash cannot bar it for ever. All of master_guard.c is built into this file, for its static functions. */
+/* What a master says of the longest lease, in its epoch and with its fences: bounded by what any redlockd gives, so that a number that somebody
+ * else wrote into its hash cannot quarantine it for ever. All of master_guard.c is built into this file, for its static functions. */
 #include "server/masters/master_guard.c"
 
 #include <check.h>
@@ -27,33 +27,33 @@ static redisReply *parse(const char *bytes)
 	return raw;
 }
 
-/* As certificate.lua answers. */
-static struct guard_event read_certificate(const char *run_id, const char *ttl_ms)
+/* As epoch.lua answers. */
+static struct guard_event read_epoch(const char *run_id, const char *ttl_ms)
 {
 	char bytes[500];
 	snprintf(bytes, sizeof bytes,
 		 "*13\r\n:1\r\n:1795215206922001\r\n:7\r\n$16\r\n1111111111111111\r\n$16\r\n%s\r\n$16\r\n3333333333333333\r\n$16\r\n0000000000000001\r\n$%zu\r\n%s\r\n"
 		 "$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n",
 		 run_id, strlen(ttl_ms), ttl_ms);
-	struct guard_event event = { .kind = GUARD_CERTIFICATE, .now_us = 1000000000 };
+	struct guard_event event = { .kind = GUARD_EPOCH, .now_us = 1000000000 };
 	redisReply *reply = parse(bytes);
 	fill_event(reply, &event);
 	freeReplyObject(reply);
 	return event;
 }
 
-START_TEST(of_a_certificate)
+START_TEST(of_a_epoch)
 {
-	ck_assert_uint_eq(read_certificate("2222222222222222", numbers[_i].ttl_ms).ttl_us, numbers[_i].read_ms * 1000);
+	ck_assert_uint_eq(read_epoch("2222222222222222", numbers[_i].ttl_ms).ttl_us, numbers[_i].read_ms * 1000);
 }
 END_TEST
 
-START_TEST(of_a_certificate_without_a_number)
+START_TEST(of_a_epoch_without_a_number)
 {
-	ck_assert_uint_eq(read_certificate("2222222222222222", "").ttl_us, 0);
-	ck_assert_uint_eq(read_certificate("2222222222222222", "a day").ttl_us, 0);
-	ck_assert_uint_eq(read_certificate("2222222222222222", "99999999999999999999999").ttl_us, UINT64_C(1000) * A_DAY_MS);
-	ck_assert_uint_eq(read_certificate("2222222222222222", "-1").ttl_us, UINT64_C(1000) * A_DAY_MS);
+	ck_assert_uint_eq(read_epoch("2222222222222222", "").ttl_us, 0);
+	ck_assert_uint_eq(read_epoch("2222222222222222", "a day").ttl_us, 0);
+	ck_assert_uint_eq(read_epoch("2222222222222222", "99999999999999999999999").ttl_us, UINT64_C(1000) * A_DAY_MS);
+	ck_assert_uint_eq(read_epoch("2222222222222222", "-1").ttl_us, UINT64_C(1000) * A_DAY_MS);
 }
 END_TEST
 
@@ -71,8 +71,8 @@ START_TEST(with_its_fences)
 }
 END_TEST
 
-/* A master that restarted is barred for a day at most, whatever its hash says; and no shorter than our own leases last. */
-START_TEST(a_bar_ends)
+/* A master that restarted is quarantined for a day at most, whatever its hash says; and no shorter than our own leases last. */
+START_TEST(a_quarantine_ends)
 {
 	const struct guard_params params = { .masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1 };
 	struct guard_event event = { .kind = GUARD_CONNECTED, .now_us = 1000000000, .run_id = 1, .client_id = 1 };
@@ -80,11 +80,11 @@ START_TEST(a_bar_ends)
 	struct guard_action action;
 	guard_init(&guard, &params);
 	guard_event(&guard, &event);
-	event = read_certificate("2222222222222222", numbers[_i].ttl_ms); /* of another run */
+	event = read_epoch("2222222222222222", numbers[_i].ttl_ms); /* of another run */
 	guard_event(&guard, &event);
 	guard_next(&guard, 0, event.now_us, event.now_us, &action);
-	ck_assert_int_eq(action.kind, GUARD_BAR);
-	uint64_t left_us = guard_bar_left_us(&guard, 0, event.now_us), longest_ms = numbers[_i].read_ms > 60000 ? numbers[_i].read_ms : 60000;
+	ck_assert_int_eq(action.kind, GUARD_QUARANTINE);
+	uint64_t left_us = guard_quarantine_left_us(&guard, 0, event.now_us), longest_ms = numbers[_i].read_ms > 60000 ? numbers[_i].read_ms : 60000;
 	ck_assert_uint_ge(left_us, longest_ms * 1010 + params.margin_us);
 	ck_assert_uint_le(left_us, longest_ms * 1011 + params.margin_us);
 }
@@ -95,10 +95,10 @@ int main(void)
 	Suite *suite = suite_create("guard_answer");
 	TCase *tests = tcase_create("guard_answer");
 	const int count = sizeof numbers / sizeof *numbers;
-	tcase_add_loop_test(tests, of_a_certificate, 0, count);
-	tcase_add_test(tests, of_a_certificate_without_a_number);
+	tcase_add_loop_test(tests, of_a_epoch, 0, count);
+	tcase_add_test(tests, of_a_epoch_without_a_number);
 	tcase_add_loop_test(tests, with_its_fences, 0, count);
-	tcase_add_loop_test(tests, a_bar_ends, 0, count);
+	tcase_add_loop_test(tests, a_quarantine_ends, 0, count);
 	suite_add_tcase(suite, tests);
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

@@ -279,22 +279,22 @@ static void jumps_forward(struct cases *cases, unsigned i)
 	ck_assert_int_eq(guard_time(&cases->guard, i, cases->now_us, cases->now_us + 100, 5 * START + 60 * SECOND), GUARD_CLOCK_JUMPED_FORWARD);
 }
 
-START_TEST(test_a_jump_forward_bars)
+START_TEST(test_a_jump_forward_quarantines)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	votes(&cases, 0);
 	jumps_forward(&cases, 0);
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_CLOCK_FORWARD);
-	struct guard_action action = wants(&cases, 0, GUARD_BAR);
+	is(&cases, 0, GUARD_MARKING, GUARD_CLOCK_FORWARD);
+	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
 	ck_assert(action.kept); /* locks ran out early, no number was forgotten */
-	ck_assert_uint_eq(action.certificate, CERT(0));
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = true, .ttl_us = TTL);
-	cases.answers[0] = (struct guard_event){ BARRED_BY(MARKER(0), 0), .kept = true };
+	ck_assert_uint_eq(action.epoch, CERT(0));
+	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = true, .ttl_us = TTL);
+	cases.answers[0] = (struct guard_event){ QUARANTINED_BY(MARKER(0), 0), .kept = true };
 	is(&cases, 0, GUARD_WAITING, GUARD_CLOCK_FORWARD);
-	pass(&cases, BAR);
-	ck_assert(!wants(&cases, 0, GUARD_CERTIFY).clocked);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	pass(&cases, QUARANTINE);
+	ck_assert(!wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
 END_TEST
@@ -313,29 +313,29 @@ START_TEST(test_a_jump_forward_is_not_forgotten)
 	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START + 61 * SECOND), GUARD_CLOCK_JUMPED_FORWARD);
 	is(&cases, 0, GUARD_ASKING, 0);
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_CLOCK_FORWARD);
-	wants(&cases, 0, GUARD_BAR);
+	is(&cases, 0, GUARD_MARKING, GUARD_CLOCK_FORWARD);
+	wants(&cases, 0, GUARD_QUARANTINE);
 	loses(&cases, 0);
 	connects(&cases, 0, RUN(0));
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_CLOCK_FORWARD);
-	ANSWERS(&cases, 0, .certificate = 77, .certificate_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_CLOCK_FORWARD);
+	is(&cases, 0, GUARD_MARKING, GUARD_CLOCK_FORWARD);
+	ANSWERS(&cases, 0, .epoch = 77, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_MARKING, GUARD_CLOCK_FORWARD);
 }
 END_TEST
 
-/* While it is barred nothing can run out early that is not waited for anyway. */
-START_TEST(test_a_jump_during_the_bar)
+/* While it is quarantined nothing can run out early that is not waited for anyway. */
+START_TEST(test_a_jump_during_the_quarantine)
 {
 	struct cases cases;
 	cases_init(&cases, 1, false);
 	waits(&cases, 0);
 	jumps_forward(&cases, 0);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
-	pass(&cases, BAR);
-	wants(&cases, 0, GUARD_CERTIFY);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
-	ANSWERS(&cases, 0, .certificate = MARKER(0), .certificate_run_id = RUN(0), .cluster = cases.guard.masters[0].cluster, .digest = DIGEST);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	pass(&cases, QUARANTINE);
+	wants(&cases, 0, GUARD_WRITE_EPOCH);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
+	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = cases.guard.masters[0].cluster, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
 END_TEST
@@ -389,9 +389,9 @@ static void add(TCase *tcase)
 	tcase_add_loop_test(tcase, test_small_steps_add_up, 0, 2);
 	tcase_add_loop_test(tcase, test_a_fast_clock_is_found_in_every_rhythm, 0, 2);
 	tcase_add_test(tcase, test_a_slow_answer_only_puts_it_off);
-	tcase_add_test(tcase, test_a_jump_forward_bars);
+	tcase_add_test(tcase, test_a_jump_forward_quarantines);
 	tcase_add_test(tcase, test_a_jump_forward_is_not_forgotten);
-	tcase_add_test(tcase, test_a_jump_during_the_bar);
+	tcase_add_test(tcase, test_a_jump_during_the_quarantine);
 	tcase_add_test(tcase, test_another_server_has_another_clock);
 	tcase_add_loop_test(tcase, test_master_time_is_never_too_early, 0, 5);
 }

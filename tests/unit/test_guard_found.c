@@ -10,26 +10,26 @@ START_TEST(test_evicted)
 	cases_init(&cases, 3, false);
 	votes(&cases, 0); /* nobody else is there */
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_EVICTED);
+	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
 	struct guard_action action = next(&cases, 0);
-	ck_assert_int_eq(action.kind, GUARD_BAR);
-	ck_assert_uint_eq(action.certificate, CERT(0));
+	ck_assert_int_eq(action.kind, GUARD_QUARANTINE);
+	ck_assert_uint_eq(action.epoch, CERT(0));
 	ck_assert(action.kept);
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = action.marker, .kept = true, .ttl_us = TTL);
-	cases.answers[0] = (struct guard_event){ BARRED_BY(action.marker, 0), .kept = true };
+	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = action.marker, .kept = true, .ttl_us = TTL);
+	cases.answers[0] = (struct guard_event){ QUARANTINED_BY(action.marker, 0), .kept = true };
 	is(&cases, 0, GUARD_WAITING, GUARD_EVICTED);
-	pass(&cases, BAR);
-	action = wants(&cases, 0, GUARD_CERTIFY);
+	pass(&cases, QUARANTINE);
+	action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(!action.clocked);
 	ck_assert_uint_eq(action.cluster, CLUSTER);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	is(&cases, 0, GUARD_VOTING, 0);
-	ANSWERS(&cases, 0, .certificate = action.marker, .certificate_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	ANSWERS(&cases, 0, .epoch = action.marker, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0); /* once is enough */
 }
 END_TEST
 
-/* Found before the certificate was read, or the connection broke before BAR: not forgotten. */
+/* Found before the epoch was read, or the connection broke before QUARANTINE: not forgotten. */
 START_TEST(test_evicted_is_not_forgotten)
 {
 	struct cases cases;
@@ -37,15 +37,15 @@ START_TEST(test_evicted_is_not_forgotten)
 	connects(&cases, 0, RUN(0));
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_EVICTED);
+	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
 	loses(&cases, 0);
 	connects(&cases, 0, RUN(0));
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_EVICTED);
-	ck_assert(wants(&cases, 0, GUARD_BAR).kept);
+	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
+	ck_assert(wants(&cases, 0, GUARD_QUARANTINE).kept);
 	loses(&cases, 0);
 	connects(&cases, 0, 0x7777); /* another server: what the old one dropped is past */
-	ANSWERS(&cases, 0, .certificate = 5, .certificate_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
+	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
 END_TEST
@@ -60,14 +60,14 @@ START_TEST(test_rolled_back_by_client_id)
 	loses(&cases, 0);
 	TELL(&cases, 0, .kind = GUARD_CONNECTED, .run_id = RUN(0), .client_id = cases.client_id); /* as before: not newer */
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
-	struct guard_action action = wants(&cases, 0, GUARD_BAR);
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
+	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
 	ck_assert(!action.kept);
-	ck_assert_uint_eq(action.certificate, CERT(0));
+	ck_assert_uint_eq(action.epoch, CERT(0));
 	loses(&cases, 0); /* before the answer: not forgotten */
 	connects(&cases, 0, RUN(0));
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
 END_TEST
 
@@ -81,7 +81,7 @@ START_TEST(test_client_ids_of_another_server_begin_anew)
 	cases.client_id = 3;
 	cases.beats[0] = 0;
 	connects(&cases, 0, 0x7777);
-	ANSWERS(&cases, 0, .certificate = 5, .certificate_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
+	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
 END_TEST
@@ -95,8 +95,8 @@ START_TEST(test_rolled_back_by_beat)
 	is(&cases, 0, GUARD_VOTING, 0);
 	cases.beats[0] -= 1 + (unsigned)_i; /* the same again, or less */
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
-	ck_assert(!wants(&cases, 0, GUARD_BAR).kept);
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
+	ck_assert(!wants(&cases, 0, GUARD_QUARANTINE).kept);
 }
 END_TEST
 
@@ -111,12 +111,12 @@ START_TEST(test_rolled_back_between_two_connections)
 	cases.beats[0] -= 5;
 	connects(&cases, 0, RUN(0)); /* client ids go on: the image is younger than the last connection */
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
 END_TEST
 
 /* Its hash was found gone, and the count of heartbeats with it; over the next connection an image from before it went is back. */
-START_TEST(test_certificate_that_was_gone_comes_back)
+START_TEST(test_epoch_that_was_gone_comes_back)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
@@ -124,54 +124,54 @@ START_TEST(test_certificate_that_was_gone_comes_back)
 	pass(&cases, 10 * SECOND);
 	cases.beats[0] = 0;
 	ANSWERS(&cases, 0, NOTHING_AT_ALL);
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_BAD_CERTIFICATE);
+	is(&cases, 0, GUARD_MARKING, GUARD_BAD_EPOCH);
 	loses(&cases, 0);
 	cases.beats[0] = 7;
 	connects(&cases, 0, RUN(0));
 	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
 END_TEST
 
-/* While the master is barred: what its marker says about its numbers is from the older image, so they count as forgotten. */
-START_TEST(test_rolled_back_during_the_bar)
+/* While the master is quarantined: what its marker says about its numbers is from the older image, so they count as forgotten. */
+START_TEST(test_rolled_back_during_the_quarantine)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	votes(&cases, 0);
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
-	bar_done(&cases, 0, true);
+	quarantine_done(&cases, 0, true);
 	cases.answers[0].cluster = CLUSTER;
 	pass(&cases, 20 * SECOND);
 	cases.beats[0] -= 5;
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = true);
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
-	struct guard_action action = wants(&cases, 0, GUARD_BAR);
-	ck_assert_uint_eq(action.certificate, 0);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
+	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
+	ck_assert_uint_eq(action.epoch, 0);
 	ck_assert(!action.kept);
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = false, .ttl_us = TTL); /* bar.lua leaves the marker */
+	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = false, .ttl_us = TTL); /* quarantine.lua leaves the marker */
 	is(&cases, 0, GUARD_WAITING, GUARD_ROLLED_BACK);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 	cases.answers[0].kept = false;
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_RESYNCING, GUARD_ROLLED_BACK);
+	is(&cases, 0, GUARD_RECOVERING, GUARD_ROLLED_BACK);
 }
 END_TEST
 
-START_TEST(test_rolled_back_while_certify_is_under_way)
+START_TEST(test_rolled_back_while_write_epoch_is_under_way)
 {
 	struct cases cases;
 	cases_init(&cases, 1, false);
 	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
-	pass(&cases, BAR);
-	wants(&cases, 0, GUARD_CERTIFY);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	pass(&cases, QUARANTINE);
+	wants(&cases, 0, GUARD_WRITE_EPOCH);
 	cases.beats[0] -= 5;
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
-	ANSWERS(&cases, 0, .certificate = MARKER(0), .certificate_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_ROLLED_BACK);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
+	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
 END_TEST
 
@@ -181,18 +181,18 @@ START_TEST(test_what_another_found_is_taken_over)
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = true);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
 	pass(&cases, 20 * SECOND);
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = false);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR - 20 * SECOND); /* the same bar */
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = true);
-	pass(&cases, BAR);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = false);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE - 20 * SECOND); /* the same quarantine */
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING); /* others must tell */
 }
 END_TEST
 
-/* It was flushed: the heartbeat begins anew, but there is no certificate either. */
+/* It was flushed: the heartbeat begins anew, but there is no epoch either. */
 START_TEST(test_flushed_is_not_called_rolled_back)
 {
 	struct cases cases;
@@ -201,12 +201,12 @@ START_TEST(test_flushed_is_not_called_rolled_back)
 	pass(&cases, 10 * SECOND);
 	cases.beats[0] = 0;
 	ANSWERS(&cases, 0, NOTHING_AT_ALL);
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_BAD_CERTIFICATE);
-	bar_done(&cases, 0, false);
-	pass(&cases, BAR);
-	wants(&cases, 0, GUARD_CERTIFY);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
-	ANSWERS(&cases, 0, .certificate = MARKER(0), .certificate_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	is(&cases, 0, GUARD_MARKING, GUARD_BAD_EPOCH);
+	quarantine_done(&cases, 0, false);
+	pass(&cases, QUARANTINE);
+	wants(&cases, 0, GUARD_WRITE_EPOCH);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
+	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0); /* the wait made up for all of it */
 }
 END_TEST
@@ -220,8 +220,8 @@ START_TEST(test_foreign_digest_is_left_alone)
 	others_vote(&cases, 0);
 	connects(&cases, 0, RUN(0));
 	wants(&cases, 0, GUARD_READ);
-	ANSWERS(&cases, 0, .certificate = CERT(0), .certificate_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST + 1);
-	is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_DIGEST); /* also where it was written for another server: not ours to bar */
+	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST + 1);
+	is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_DIGEST); /* also where it was written for another server: not ours to quarantine */
 	for (unsigned i = 0; i < 100; i++) {
 		pass(&cases, 2 * SECOND);
 		wants(&cases, 0, GUARD_NOTHING);
@@ -236,7 +236,7 @@ END_TEST
 static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 {
 	connects(cases, i, RUN(i));
-	ANSWERS(cases, i, .certificate = CERT(i), .certificate_run_id = RUN(i), .cluster = cluster, .digest = DIGEST, .ttl_us = TTL);
+	ANSWERS(cases, i, .epoch = CERT(i), .epoch_run_id = RUN(i), .cluster = cluster, .digest = DIGEST, .ttl_us = TTL);
 }
 
 /* Which one is the other says the majority, whatever the order in which they are read, and at once. */
@@ -264,7 +264,7 @@ START_TEST(test_foreign_cluster)
 }
 END_TEST
 
-/* Everything was lost, and two redlockd that did not see the same masters drew two ids: the fewer are barred anew instead of left alone. */
+/* Everything was lost, and two redlockd that did not see the same masters drew two ids: the fewer are quarantined anew instead of left alone. */
 START_TEST(test_two_ids_of_one_cluster)
 {
 	struct cases cases;
@@ -275,19 +275,19 @@ START_TEST(test_two_ids_of_one_cluster)
 		connects(&cases, i, RUN(i));
 		guard_time(&cases.guard, i, cases.now_us, cases.now_us + 100, 4 * START + cases.now_us);
 		cases.now_us += 1000;
-		ANSWERS(&cases, i, .certificate = CERT(i), .certificate_run_id = RUN(i), .cluster = first ? CLUSTER + 1 : CLUSTER, .digest = DIGEST,
-			.ttl_us = TTL, .clocked_us = clocked_us - (first ? 2 * SECOND : 0) - (old ? 21 * BAR : 0));
+		ANSWERS(&cases, i, .epoch = CERT(i), .epoch_run_id = RUN(i), .cluster = first ? CLUSTER + 1 : CLUSTER, .digest = DIGEST,
+			.ttl_us = TTL, .clocked_us = clocked_us - (first ? 2 * SECOND : 0) - (old ? 21 * QUARANTINE : 0));
 	}
-	ANSWERS(&cases, 0, .certificate = CERT(0), .certificate_run_id = RUN(0), .cluster = CLUSTER + 1, .digest = DIGEST,
-		.clocked_us = clocked_us - 2 * SECOND - (_i == 1 ? 21 * BAR : 0));
+	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = RUN(0), .cluster = CLUSTER + 1, .digest = DIGEST,
+		.clocked_us = clocked_us - 2 * SECOND - (_i == 1 ? 21 * QUARANTINE : 0));
 	if (_i == 1) {
 		is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_CLUSTER);
 		wants(&cases, 0, GUARD_NOTHING);
 		return;
 	}
-	is(&cases, 0, GUARD_CONDEMNED, GUARD_OTHER_CLUSTER);
-	struct guard_action action = wants(&cases, 0, GUARD_BAR);
-	ck_assert_uint_eq(action.certificate, CERT(0));
+	is(&cases, 0, GUARD_MARKING, GUARD_OTHER_CLUSTER);
+	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
+	ck_assert_uint_eq(action.epoch, CERT(0));
 	ck_assert(!action.kept);
 	is(&cases, 1, GUARD_VOTING, 0);
 	is(&cases, 2, GUARD_VOTING, 0);
@@ -301,8 +301,8 @@ START_TEST(test_foreign_masters_tell_no_fences)
 	votes(&cases, 1);
 	votes(&cases, 2);
 	connects(&cases, 2, RUN(2));
-	ANSWERS(&cases, 2, .certificate = CERT(2), .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1);
-	resyncs(&cases, 0);
+	ANSWERS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1);
+	recoveries(&cases, 0);
 	wants(&cases, 1, GUARD_SURVEY);
 	wants(&cases, 2, GUARD_NOTHING);
 }
@@ -316,9 +316,9 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_client_ids_of_another_server_begin_anew);
 	tcase_add_loop_test(tcase, test_rolled_back_by_beat, 0, 5);
 	tcase_add_test(tcase, test_rolled_back_between_two_connections);
-	tcase_add_test(tcase, test_certificate_that_was_gone_comes_back);
-	tcase_add_test(tcase, test_rolled_back_during_the_bar);
-	tcase_add_test(tcase, test_rolled_back_while_certify_is_under_way);
+	tcase_add_test(tcase, test_epoch_that_was_gone_comes_back);
+	tcase_add_test(tcase, test_rolled_back_during_the_quarantine);
+	tcase_add_test(tcase, test_rolled_back_while_write_epoch_is_under_way);
 	tcase_add_test(tcase, test_what_another_found_is_taken_over);
 	tcase_add_test(tcase, test_flushed_is_not_called_rolled_back);
 	tcase_add_test(tcase, test_foreign_digest_is_left_alone);

@@ -3,27 +3,27 @@
 
 /* ---- the cluster id ---- */
 
-/* Everything was lost. The master with the smallest run_id is certified first, so that redlockds that begin at once draw one id. */
+/* Everything was lost. The master with the smallest run_id has its epoch first, so that redlockds that begin at once draw one id. */
 START_TEST(test_one_cluster_id_after_a_total_loss)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	for (unsigned i = 0; i < 3; i++)
 		waits(&cases, i);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 2, GUARD_NOTHING);
 	wants(&cases, 1, GUARD_NOTHING);
-	struct guard_action first = wants(&cases, 0, GUARD_CERTIFY);
+	struct guard_action first = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(first.cluster != 0);
 	wants(&cases, 1, GUARD_NOTHING); /* it has not won yet */
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	for (unsigned i = 1; i < 3; i++) {
 		for (unsigned j = 0; j < i; j++)
 			if (next(&cases, j).kind == GUARD_SURVEY)
 				TELL(&cases, j, .kind = GUARD_FENCES, .done = true, .fence = 5);
-		struct guard_action action = wants(&cases, i, GUARD_CERTIFY);
+		struct guard_action action = wants(&cases, i, GUARD_WRITE_EPOCH);
 		ck_assert_uint_eq(action.cluster, first.cluster);
-		TELL(&cases, i, .kind = GUARD_CERTIFIED, .done = true);
+		TELL(&cases, i, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	}
 	for (unsigned i = 0; i < 3; i++)
 		is(&cases, i, GUARD_VOTING, 0);
@@ -39,12 +39,12 @@ START_TEST(test_a_cluster_id_is_not_drawn_at_once)
 	waits(&cases, 2);
 	waits(&cases, 0);
 	loses(&cases, 0);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 1, GUARD_NOTHING);
 	pass(&cases, 3 * SECOND - 1);
 	wants(&cases, 1, GUARD_NOTHING);
 	pass(&cases, 1);
-	wants(&cases, 1, GUARD_CERTIFY);
+	wants(&cases, 1, GUARD_WRITE_EPOCH);
 	wants(&cases, 2, GUARD_NOTHING); /* still one after the other */
 }
 END_TEST
@@ -56,28 +56,28 @@ START_TEST(test_the_cluster_id_of_the_faster_one)
 	cases_init(&cases, 3, false);
 	for (unsigned i = 0; i < 3; i++)
 		waits(&cases, i);
-	pass(&cases, BAR);
-	wants(&cases, 0, GUARD_CERTIFY);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = false);
+	pass(&cases, QUARANTINE);
+	wants(&cases, 0, GUARD_WRITE_EPOCH);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = false);
 	wants(&cases, 1, GUARD_NOTHING);
 	wants(&cases, 0, GUARD_READ);
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_VOTING, 0);
 	while (next(&cases, 0).kind == GUARD_SURVEY)
 		TELL(&cases, 0, .kind = GUARD_FENCES, .done = true, .fence = 5);
-	ck_assert_uint_eq(wants(&cases, 1, GUARD_CERTIFY).cluster, CLUSTER);
+	ck_assert_uint_eq(wants(&cases, 1, GUARD_WRITE_EPOCH).cluster, CLUSTER);
 }
 END_TEST
 
-/* Also a master without certificate says which cluster it belonged to. */
-START_TEST(test_the_cluster_id_is_read_where_the_certificate_is_gone)
+/* Also a master without epoch says which cluster it belonged to. */
+START_TEST(test_the_cluster_id_is_read_where_the_epoch_is_gone)
 {
 	struct cases cases;
 	cases_init(&cases, 1, false);
 	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
-	pass(&cases, BAR);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).cluster, CLUSTER);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	pass(&cases, QUARANTINE);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).cluster, CLUSTER);
 }
 END_TEST
 
@@ -98,7 +98,7 @@ START_TEST(test_bootstrap)
 	new_cluster(&cases, masters);
 	for (unsigned i = 0; i < masters; i++) {
 		ck_assert(guard_in_motion(&cases.guard, i));
-		ck_assert_uint_eq(guard_bar_left_us(&cases.guard, i, cases.now_us), 0);
+		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, i, cases.now_us), 0);
 	}
 	for (unsigned i = 0; i < masters; i++) {
 		struct guard_action action = next(&cases, i);
@@ -106,12 +106,12 @@ START_TEST(test_bootstrap)
 			if (next(&cases, j).kind == GUARD_SURVEY)
 				TELL(&cases, j, .kind = GUARD_FENCES, .done = true);
 		if (action.kind == GUARD_NOTHING)
-			action = wants(&cases, i, GUARD_CERTIFY);
+			action = wants(&cases, i, GUARD_WRITE_EPOCH);
 		ck_assert(!action.clocked);
 		ck_assert_uint_eq(action.fence, 0);
 		ck_assert(action.cluster != 0 && (cluster == 0 || action.cluster == cluster));
 		cluster = action.cluster;
-		TELL(&cases, i, .kind = GUARD_CERTIFIED, .done = true);
+		TELL(&cases, i, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 		is(&cases, i, GUARD_VOTING, 0);
 	}
 	ck_assert_uint_eq(cases.now_us, START); /* at once */
@@ -126,7 +126,7 @@ START_TEST(test_no_bootstrap_unless_told)
 		waits(&cases, i);
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), START + BAR);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), START + QUARANTINE);
 }
 END_TEST
 
@@ -152,18 +152,18 @@ START_TEST(test_bootstrap_without_one_that_is_unusable)
 	if (_i > 0) {
 		pass(&cases, 10 * SECOND);
 		wants(&cases, 0, GUARD_NOTHING);
-		is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 		return;
 	}
 	/* Another redlockd may have the right password, and draw a cluster id there. */
 	wants(&cases, 0, GUARD_NOTHING);
 	pass(&cases, 3 * SECOND);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(!action.clocked && action.cluster != 0);
 }
 END_TEST
 
-/* As long as one was not seen, it may have a certificate. */
+/* As long as one was not seen, it may have an epoch. */
 START_TEST(test_no_bootstrap_before_all_were_seen)
 {
 	struct cases cases;
@@ -172,24 +172,24 @@ START_TEST(test_no_bootstrap_before_all_were_seen)
 	waits(&cases, 1);
 	pass(&cases, 10 * SECOND);
 	wants(&cases, 0, GUARD_NOTHING);
-	condemned(&cases, 2);
-	wants(&cases, 0, GUARD_NOTHING); /* BAR may still find one */
+	quarantined(&cases, 2);
+	wants(&cases, 0, GUARD_NOTHING); /* QUARANTINE may still find one */
 	loses(&cases, 1);
-	bar_done(&cases, 2, false);
+	quarantine_done(&cases, 2, false);
 	wants(&cases, 0, GUARD_NOTHING); /* the connections must all stand */
 	connects(&cases, 1, RUN(1));
 	ANSWERS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1), .ttl_us = TTL);
-	wants(&cases, 0, GUARD_CERTIFY);
+	wants(&cases, 0, GUARD_WRITE_EPOCH);
 }
 END_TEST
 
-/* One certificate anywhere, even one that does not fit, even one that is gone by now: not a new cluster. */
-START_TEST(test_no_bootstrap_after_a_certificate)
+/* One epoch anywhere, even one that does not fit, even one that is gone by now: not a new cluster. */
+START_TEST(test_no_bootstrap_after_a_epoch)
 {
 	static const struct guard_event seen[] = {
 		{ FITS(2) },
 		{ OF_ANOTHER_SERVER(2) },
-		{ .certificate = CERT(2), .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1 },
+		{ .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1 },
 		{ .cluster = CLUSTER },
 	};
 	struct cases cases;
@@ -202,10 +202,10 @@ START_TEST(test_no_bootstrap_after_a_certificate)
 	for (unsigned i = 0; i < 2; i++)
 		waits(&cases, i);
 	ANSWERS(&cases, 2, NOTHING_AT_ALL);
-	bar_done(&cases, 2, false);
+	quarantine_done(&cases, 2, false);
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_ge(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	ck_assert_uint_ge(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 }
 END_TEST
 
@@ -217,43 +217,43 @@ START_TEST(test_bootstrap_is_for_once)
 	for (unsigned i = 0; i < 3; i++) {
 		loses(&cases, i);
 		cases.beats[i] = 0;
-		waits(&cases, i); /* restarted at once, before anything was certified */
+		waits(&cases, i); /* restarted at once, before any epoch was written */
 	}
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), START + BAR);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), START + QUARANTINE);
 }
 END_TEST
 
-/* Wiped once more between the decision and its certificate: somebody may have been faster, and may have given leases there. */
+/* Wiped once more between the decision and its epoch: somebody may have been faster, and may have given leases there. */
 START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
 {
 	struct cases cases;
 	new_cluster(&cases, 3);
 	cases.beats[1] = 0;
 	ANSWERS(&cases, 1, NOTHING_AT_ALL);
-	is(&cases, 1, GUARD_CONDEMNED, GUARD_NO_CERTIFICATE);
-	bar_done(&cases, 1, false);
-	wants(&cases, 0, GUARD_CERTIFY);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	is(&cases, 1, GUARD_MARKING, GUARD_NO_EPOCH);
+	quarantine_done(&cases, 1, false);
+	wants(&cases, 0, GUARD_WRITE_EPOCH);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	wants(&cases, 1, GUARD_NOTHING);
-	is(&cases, 1, GUARD_WAITING, GUARD_NO_CERTIFICATE);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), BAR);
+	is(&cases, 1, GUARD_WAITING, GUARD_NO_EPOCH);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
 }
 END_TEST
 
-/* One master was away, so the others waited, and were certified. Now it is no new cluster any more, whatever happens next. */
-START_TEST(test_no_bootstrap_after_one_of_our_own_certificates)
+/* One master was away, so the others waited, and got their epochs. Now it is no new cluster any more, whatever happens next. */
+START_TEST(test_no_bootstrap_after_one_of_our_own_epochs)
 {
 	struct cases cases;
 	cases_init(&cases, 3, true);
 	waits(&cases, 0);
 	waits(&cases, 1);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING);
 	pass(&cases, 3 * SECOND);
-	wants(&cases, 0, GUARD_CERTIFY);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	wants(&cases, 0, GUARD_WRITE_EPOCH);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	is(&cases, 0, GUARD_VOTING, 0);
 	for (unsigned i = 0; i < 3; i++) { /* before the next heartbeat: all come up empty */
 		loses(&cases, i);
@@ -262,7 +262,7 @@ START_TEST(test_no_bootstrap_after_one_of_our_own_certificates)
 	}
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 }
 END_TEST
 
@@ -271,15 +271,15 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_one_cluster_id_after_a_total_loss);
 	tcase_add_test(tcase, test_a_cluster_id_is_not_drawn_at_once);
 	tcase_add_test(tcase, test_the_cluster_id_of_the_faster_one);
-	tcase_add_test(tcase, test_the_cluster_id_is_read_where_the_certificate_is_gone);
+	tcase_add_test(tcase, test_the_cluster_id_is_read_where_the_epoch_is_gone);
 	tcase_add_loop_test(tcase, test_bootstrap, 1, 6);
 	tcase_add_loop_test(tcase, test_bootstrap_without_one_that_is_unusable, 0, 3);
 	tcase_add_test(tcase, test_no_bootstrap_unless_told);
 	tcase_add_test(tcase, test_no_bootstrap_before_all_were_seen);
-	tcase_add_loop_test(tcase, test_no_bootstrap_after_a_certificate, 0, 4);
+	tcase_add_loop_test(tcase, test_no_bootstrap_after_a_epoch, 0, 4);
 	tcase_add_test(tcase, test_bootstrap_is_for_once);
 	tcase_add_test(tcase, test_no_bootstrap_of_a_master_that_was_wiped_meanwhile);
-	tcase_add_test(tcase, test_no_bootstrap_after_one_of_our_own_certificates);
+	tcase_add_test(tcase, test_no_bootstrap_after_one_of_our_own_epochs);
 }
 
 int main(void)

@@ -1,52 +1,52 @@
-/* How long the restart guard bars a master: the longest lease of anybody, its drift and 2 s, over one connection and under one
+/* How long the restart guard quarantines a master: the longest lease of anybody, its drift and 2 s, over one connection and under one
  * marker. See test_guard.c. */
 #include "guard_cases.h"
 
-/* ---- the bar ---- */
+/* ---- the quarantine ---- */
 
-START_TEST(test_bar_to_the_microsecond)
+START_TEST(test_quarantine_to_the_microsecond)
 {
 	struct cases cases;
 	cases_init(&cases, 1, false);
 	waits(&cases, 0);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + BAR);
-	pass(&cases, BAR - 1);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), 1);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + QUARANTINE);
+	pass(&cases, QUARANTINE - 1);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 1);
 	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 	pass(&cases, 1);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), 0);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert_uint_eq(action.marker, MARKER(0));
 	ck_assert_uint_eq(guard_deadline_us(&cases.guard), REDLOCK_NEVER);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	is(&cases, 0, GUARD_VOTING, 0);
-	ck_assert_uint_eq(cases.guard.masters[0].certificate, MARKER(0)); /* the marker is the certificate now */
+	ck_assert_uint_eq(cases.guard.masters[0].epoch, MARKER(0)); /* the marker is the epoch now */
 	wants(&cases, 0, GUARD_NOTHING);
 }
 END_TEST
 
-/* From the answer to BAR, not from its sending; from when a marker of another redlockd was first seen. */
-START_TEST(test_bar_counts_from_what_was_seen)
+/* From the answer to QUARANTINE, not from its sending; from when a marker of another redlockd was first seen. */
+START_TEST(test_quarantine_counts_from_what_was_seen)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
-	condemned(&cases, 0);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
-	wants(&cases, 0, GUARD_BAR);
+	quarantined(&cases, 0);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	wants(&cases, 0, GUARD_QUARANTINE);
 	cases.now_us += 3 * SECOND;
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .ttl_us = TTL);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + BAR);
+	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .ttl_us = TTL);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + QUARANTINE);
 	connects(&cases, 1, RUN(1));
 	cases.now_us += SECOND;
-	ANSWERS(&cases, 1, BARRED_BY(MARKER(1), 1));
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), BAR);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us - SECOND + BAR);
+	ANSWERS(&cases, 1, QUARANTINED_BY(MARKER(1), 1));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us - SECOND + QUARANTINE);
 }
 END_TEST
 
-#define BAR_OF(ttl) ((ttl) + (ttl) / 100 + MARGIN)
+#define QUARANTINE_OF(ttl) ((ttl) + (ttl) / 100 + MARGIN)
 
 START_TEST(test_longest_ttl_of_anybody)
 {
@@ -54,17 +54,17 @@ START_TEST(test_longest_ttl_of_anybody)
 	cases_init(&cases, 4, false);
 	votes(&cases, 3);
 	waits(&cases, 0);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(TTL));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(TTL));
 	connects(&cases, 1, RUN(1)); /* another master tells of longer ones */
-	ANSWERS(&cases, 1, .certificate = CERT(1), .certificate_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = 5 * TTL);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+	ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = 5 * TTL);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 	ANSWERS(&cases, 1, FITS(1)); /* once heard, never forgotten */
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 	loses(&cases, 1);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 	connects(&cases, 2, RUN(2)); /* shorter ones change nothing */
-	ANSWERS(&cases, 2, .certificate = CERT(2), .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = SECOND);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
+	ANSWERS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = SECOND);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 }
 END_TEST
 
@@ -77,7 +77,7 @@ START_TEST(test_ttl_of_a_foreign_master)
 	votes(&cases, 3);
 	connects(&cases, 1, RUN(1));
 	for (int beats = 0; beats < 2; beats++) {
-		ANSWERS(&cases, 1, .certificate = CERT(1), .certificate_run_id = RUN(1), .cluster = _i == 0 ? CLUSTER : CLUSTER + 1,
+		ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = _i == 0 ? CLUSTER : CLUSTER + 1,
 			.digest = _i == 0 ? DIGEST + 1 : DIGEST, .ttl_us = 50 * TTL);
 		ck_assert_int_eq(cases.guard.masters[1].state, GUARD_FOREIGN);
 		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL);
@@ -96,20 +96,20 @@ START_TEST(test_longest_ttl_beside_a_marker)
 	cases_init(&cases, 3, false);
 	connects(&cases, 0, RUN(0));
 	ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(2 * TTL));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(2 * TTL));
 	connects(&cases, 1, RUN(1));
 	ANSWERS(&cases, 1, MARKED(1, 5 * TTL)); /* of several the longest */
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(5 * TTL));
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), BAR_OF(5 * TTL));
-	condemned(&cases, 2); /* no marker here: it gets what is known from the others */
-	ck_assert_uint_eq(wants(&cases, 2, GUARD_BAR).ttl_us, 5 * TTL);
-	TELL(&cases, 2, .kind = GUARD_BARRED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL); /* there was one by then */
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE_OF(5 * TTL));
+	quarantined(&cases, 2); /* no marker here: it gets what is known from the others */
+	ck_assert_uint_eq(wants(&cases, 2, GUARD_QUARANTINE).ttl_us, 5 * TTL);
+	TELL(&cases, 2, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL); /* there was one by then */
 	ck_assert_uint_eq(guard_longest_us(&cases.guard), 7 * TTL);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(7 * TTL));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(7 * TTL));
 }
 END_TEST
 
-/* Another redlockd notes its longer leases beside our marker while we wait: heard with a heartbeat, or when CERTIFY is refused. */
+/* Another redlockd notes its longer leases beside our marker while we wait: heard with a heartbeat, or when WRITE_EPOCH is refused. */
 START_TEST(test_marker_raised_by_another)
 {
 	struct cases cases;
@@ -117,41 +117,41 @@ START_TEST(test_marker_raised_by_another)
 		cases_init(&cases, 1, false);
 		waits(&cases, 0);
 		uint64_t began_us = cases.now_us;
-		pass(&cases, late ? BAR : TTL / 2);
+		pass(&cases, late ? QUARANTINE : TTL / 2);
 		if (late) {
-			wants(&cases, 0, GUARD_CERTIFY);
-			TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = false);
+			wants(&cases, 0, GUARD_WRITE_EPOCH);
+			TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = false);
 			wants(&cases, 0, GUARD_READ);
 		}
 		ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
-		is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
-		ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + BAR_OF(2 * TTL)); /* the wait goes on, not anew */
-		pass(&cases, began_us + BAR_OF(2 * TTL) - cases.now_us - 1);
+		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+		ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + QUARANTINE_OF(2 * TTL)); /* the wait goes on, not anew */
+		pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us - 1);
 		wants(&cases, 0, GUARD_NOTHING);
 		pass(&cases, 1);
-		ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).ttl_us, 2 * TTL);
+		ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).ttl_us, 2 * TTL);
 	}
 }
 END_TEST
 
-/* The marker of a version that wrote no longest lease: the longest that there can be, on this master alone, unless who left it certifies. */
+/* The marker of a version that wrote no longest lease: the longest that there can be, on this master alone, unless who left it writes its epoch. */
 START_TEST(test_marker_that_says_no_ttl)
 {
 	struct cases cases;
-	for (int by_bar = 0; by_bar < 2; by_bar++) {
+	for (int by_quarantine = 0; by_quarantine < 2; by_quarantine++) {
 		cases_init(&cases, 3, false);
 		votes(&cases, 2);
 		waits(&cases, 1);
-		if (by_bar) {
-			condemned(&cases, 0);
-			wants(&cases, 0, GUARD_BAR);
-			TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0));
+		if (by_quarantine) {
+			quarantined(&cases, 0);
+			wants(&cases, 0, GUARD_QUARANTINE);
+			TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0));
 		} else {
 			connects(&cases, 0, RUN(0));
 			ANSWERS(&cases, 0, MARKED(0, 0));
 		}
-		ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR_OF(GUARD_TTL_MAX_US));
-		ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), BAR);
+		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(GUARD_TTL_MAX_US));
+		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
 		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL); /* what is not known is not passed on */
 		ANSWERS(&cases, 0, FITS(0));
 		is(&cases, 0, GUARD_VOTING, 0);
@@ -164,19 +164,19 @@ START_TEST(test_longer_ttl_heard_when_the_wait_was_over)
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	others_vote(&cases, 0);
-	resyncs(&cases, 0);
-	uint64_t began_us = cases.now_us - BAR;
+	recoveries(&cases, 0);
+	uint64_t began_us = cases.now_us - QUARANTINE;
 	tells_fence(&cases, 1, 5);
 	wants(&cases, 2, GUARD_SURVEY);
 	TELL(&cases, 2, .kind = GUARD_FENCES, .done = true, .fence = 6, .ttl_us = 2 * TTL);
 	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + BAR_OF(2 * TTL)); /* the wait goes on, not anew */
-	pass(&cases, began_us + BAR_OF(2 * TTL) - cases.now_us);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + QUARANTINE_OF(2 * TTL)); /* the wait goes on, not anew */
+	pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us);
 	wants(&cases, 0, GUARD_NOTHING); /* and fences are asked for once more */
 	tells_fence(&cases, 1, 50);
 	tells_fence(&cases, 2, 60);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert_uint_eq(action.fence, 60);
 	ck_assert_uint_eq(action.ttl_us, 2 * TTL);
 }
@@ -187,15 +187,15 @@ START_TEST(test_only_one_unbroken_connection_counts)
 	struct cases cases;
 	cases_init(&cases, 1, false);
 	waits(&cases, 0);
-	pass(&cases, BAR - 10);
+	pass(&cases, QUARANTINE - 10);
 	loses(&cases, 0);
 	pass(&cases, 10 * SECOND);
 	wants(&cases, 0, GUARD_NOTHING);
 	connects(&cases, 0, RUN(0));
 	wants(&cases, 0, GUARD_READ);
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 }
 END_TEST
 
@@ -206,30 +206,30 @@ START_TEST(test_a_gap_begins_anew)
 	cases_init(&cases, 1, false);
 	waits(&cases, 0);
 	pass(&cases, 30 * SECOND + 1);
-	uint64_t left_us = guard_bar_left_us(&cases.guard, 0, cases.now_us);
-	ck_assert_uint_eq(left_us, BAR - 30 * SECOND - 1);
+	uint64_t left_us = guard_quarantine_left_us(&cases.guard, 0, cases.now_us);
+	ck_assert_uint_eq(left_us, QUARANTINE - 30 * SECOND - 1);
 	cases.now_us += 5 * SECOND - 1;
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), left_us - 5 * SECOND + 1);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), left_us - 5 * SECOND + 1);
 	cases.now_us += 5 * SECOND + 1;
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 }
 END_TEST
 
-/* What was waited for once is over: if the master is barred again, and be it under the same marker, the wait is a new one. */
+/* What was waited for once is over: if the master is quarantined again, and be it under the same marker, the wait is a new one. */
 START_TEST(test_a_vote_ends_the_wait)
 {
 	struct cases cases;
 	cases_init(&cases, 1, false);
 	waits(&cases, 0);
-	pass(&cases, BAR);
-	wants(&cases, 0, GUARD_CERTIFY);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	pass(&cases, QUARANTINE);
+	wants(&cases, 0, GUARD_WRITE_EPOCH);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	is(&cases, 0, GUARD_VOTING, 0);
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0));
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 }
 END_TEST
 
@@ -241,23 +241,23 @@ START_TEST(test_an_exchanged_marker_begins_anew)
 	cases_init(&cases, 1, false);
 	waits(&cases, 0);
 	pass(&cases, 60 * SECOND);
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(1), 0));
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
-	pass(&cases, BAR);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).marker, MARKER(1));
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(1), 0));
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	pass(&cases, QUARANTINE);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).marker, MARKER(1));
 }
 END_TEST
 
-START_TEST(test_a_lost_bar_is_read_again)
+START_TEST(test_a_lost_quarantine_is_read_again)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
-	condemned(&cases, 0);
-	wants(&cases, 0, GUARD_BAR);
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = false);
+	quarantined(&cases, 0);
+	wants(&cases, 0, GUARD_QUARANTINE);
+	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = false);
 	is(&cases, 0, GUARD_ASKING, 0);
 	wants(&cases, 0, GUARD_READ);
-	ANSWERS(&cases, 0, FITS(0)); /* another redlockd had certified it */
+	ANSWERS(&cases, 0, FITS(0)); /* another redlockd had written its epoch */
 	is(&cases, 0, GUARD_VOTING, 0);
 }
 END_TEST
@@ -268,9 +268,9 @@ START_TEST(test_a_lost_compare_and_set)
 	for (unsigned won_by_another = 0; won_by_another < 2; won_by_another++) {
 		cases_init(&cases, 1, false);
 		waits(&cases, 0);
-		pass(&cases, BAR);
-		wants(&cases, 0, GUARD_CERTIFY);
-		TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = false);
+		pass(&cases, QUARANTINE);
+		wants(&cases, 0, GUARD_WRITE_EPOCH);
+		TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = false);
 		is(&cases, 0, GUARD_ASKING, 0);
 		wants(&cases, 0, GUARD_READ);
 		if (won_by_another) {
@@ -278,17 +278,17 @@ START_TEST(test_a_lost_compare_and_set)
 			is(&cases, 0, GUARD_VOTING, 0);
 			continue;
 		}
-		ANSWERS(&cases, 0, BARRED_BY(MARKER(5), 0)); /* it was wiped, and barred by another */
-		is(&cases, 0, GUARD_WAITING, GUARD_NO_CERTIFICATE);
-		ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), BAR);
+		ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(5), 0)); /* it was wiped, and quarantined by another */
+		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 	}
 }
 END_TEST
 
 static void add(TCase *tcase)
 {
-	tcase_add_test(tcase, test_bar_to_the_microsecond);
-	tcase_add_test(tcase, test_bar_counts_from_what_was_seen);
+	tcase_add_test(tcase, test_quarantine_to_the_microsecond);
+	tcase_add_test(tcase, test_quarantine_counts_from_what_was_seen);
 	tcase_add_test(tcase, test_longest_ttl_of_anybody);
 	tcase_add_loop_test(tcase, test_ttl_of_a_foreign_master, 0, 2);
 	tcase_add_test(tcase, test_longest_ttl_beside_a_marker);
@@ -299,11 +299,11 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_a_gap_begins_anew);
 	tcase_add_test(tcase, test_a_vote_ends_the_wait);
 	tcase_add_test(tcase, test_an_exchanged_marker_begins_anew);
-	tcase_add_test(tcase, test_a_lost_bar_is_read_again);
+	tcase_add_test(tcase, test_a_lost_quarantine_is_read_again);
 	tcase_add_test(tcase, test_a_lost_compare_and_set);
 }
 
 int main(void)
 {
-	return guard_run("guard_bar", add);
+	return guard_run("guard_quarantine", add);
 }

@@ -1,4 +1,4 @@
-/* What a barred master must know before it votes again: the fences of N−Q+1 others, or clocks where fewer remember. See test_guard.c. */
+/* What a quarantined master must know before it votes again: the fences of N−Q+1 others, or clocks where fewer remember. See test_guard.c. */
 #include "guard_cases.h"
 
 static unsigned needed(unsigned masters)
@@ -18,17 +18,17 @@ START_TEST(test_the_largest_fence_of_enough_others)
 	waits(&cases, 0);
 	for (unsigned i = 1; i < masters; i++)
 		wants(&cases, i, GUARD_NOTHING); /* not before the wait is over */
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING);
 	for (unsigned told = 0; told < needed(masters); told++) {
-		is(&cases, 0, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+		is(&cases, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
 		ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), needed(masters) - told);
 		wants(&cases, 0, GUARD_NOTHING);
 		tells_fence(&cases, masters - 1 - told, 100 - told);
 	}
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 0);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
-	is(&cases, 0, GUARD_CERTIFYING, GUARD_NO_CERTIFICATE);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
+	is(&cases, 0, GUARD_WRITING_EPOCH, GUARD_NO_EPOCH);
 	ck_assert_uint_eq(action.fence, 100);
 	ck_assert(!action.clocked);
 	ck_assert_uint_eq(action.cluster, CLUSTER);
@@ -37,21 +37,21 @@ START_TEST(test_the_largest_fence_of_enough_others)
 }
 END_TEST
 
-START_TEST(test_each_is_asked_with_its_certificate_once)
+START_TEST(test_each_is_asked_with_its_epoch_once)
 {
 	struct cases cases;
 	cases_init(&cases, 5, false);
 	others_vote(&cases, 0);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	for (unsigned i = 1; i < 5; i++)
-		ck_assert_uint_eq(wants(&cases, i, GUARD_SURVEY).certificate, CERT(i));
+		ck_assert_uint_eq(wants(&cases, i, GUARD_SURVEY).epoch, CERT(i));
 	for (unsigned i = 1; i < 5; i++)
 		wants(&cases, i, GUARD_NOTHING);
 	for (unsigned i = 1; i < 5; i++)
 		TELL(&cases, i, .kind = GUARD_FENCES, .done = true, .fence = i);
 	for (unsigned i = 1; i < 5; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).fence, 4);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, 4);
 }
 END_TEST
 
@@ -61,14 +61,14 @@ static void tells_slice(struct cases *cases, unsigned j, unsigned slice, uint64_
 	TELL(cases, j, .kind = GUARD_FENCES, .done = true, .fence = fence, .ttl_us = TTL);
 }
 
-/* All slices are told after the wait and under one certificate, or the survey begins anew. */
+/* All slices are told after the wait and under one epoch, or the survey begins anew. */
 START_TEST(test_fences_in_slices)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	cases.guard.params.slices = 3;
 	others_vote(&cases, 0);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	tells_slice(&cases, 1, 0, 5);
 	tells_slice(&cases, 1, 1, 70);
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 2);
@@ -79,9 +79,9 @@ START_TEST(test_fences_in_slices)
 	if (_i == 1) { /* its memory is gone */
 		ck_assert_uint_eq(wants(&cases, 2, GUARD_SURVEY).slice, 1);
 		TELL(&cases, 2, .kind = GUARD_FENCES, .done = false);
-		ANSWERS(&cases, 2, .certificate = 77, .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL);
+		ANSWERS(&cases, 2, .epoch = 77, .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL);
 	} else if (_i == 2) { /* the same, found by the heartbeat */
-		ANSWERS(&cases, 2, .certificate = 77, .certificate_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL);
+		ANSWERS(&cases, 2, .epoch = 77, .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL);
 	} else if (_i == 3) { /* another connection */
 		loses(&cases, 2);
 		votes(&cases, 2);
@@ -96,7 +96,7 @@ START_TEST(test_fences_in_slices)
 	tells_slice(&cases, 2, 1, 20);
 	wants(&cases, 0, GUARD_NOTHING);
 	tells_slice(&cases, 2, 2, 30);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_CERTIFY).fence, anew ? 70 : 300);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, anew ? 70 : 300);
 }
 END_TEST
 
@@ -107,11 +107,11 @@ START_TEST(test_slices_that_nobody_waits_for)
 	cases_init(&cases, 3, false);
 	cases.guard.params.slices = 3;
 	others_vote(&cases, 0);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	tells_slice(&cases, 1, 0, 5);
 	loses(&cases, 0);
 	wants(&cases, 1, GUARD_NOTHING);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	tells_slice(&cases, 1, 0, 6);
 }
 END_TEST
@@ -127,12 +127,12 @@ START_TEST(test_slices_of_an_older_survey)
 	waits(&cases, 0);
 	pass(&cases, SECOND);
 	waits(&cases, 1);
-	pass(&cases, BAR - SECOND);
+	pass(&cases, QUARANTINE - SECOND);
 	wants(&cases, 0, GUARD_NOTHING);
 	tells_slice(&cases, 2, 0, 5); /* for master 0 */
 	pass(&cases, SECOND);
 	wants(&cases, 1, GUARD_NOTHING);
-	is(&cases, 1, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+	is(&cases, 1, GUARD_RECOVERING, GUARD_NO_EPOCH);
 	tells_slice(&cases, 2, 1, 6);
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 2);
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 3);
@@ -150,17 +150,17 @@ START_TEST(test_an_unreachable_master_is_waited_for)
 	votes(&cases, 1);
 	votes(&cases, 2);
 	loses(&cases, 2);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	tells_fence(&cases, 1, 11);
 	for (unsigned i = 0; i < 3600; i++) {
 		pass(&cases, SECOND);
 		wants(&cases, 0, GUARD_NOTHING);
 		ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 1);
 	}
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 0, cases.now_us), 0); /* what is missing is not time */
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0); /* what is missing is not time */
 	votes(&cases, 2);
 	tells_fence(&cases, 2, 22);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert_uint_eq(action.fence, 22);
 	ck_assert(!action.clocked);
 }
@@ -172,12 +172,12 @@ START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	votes(&cases, 1);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	tells_fence(&cases, 1, 11);
 	wants(&cases, 0, GUARD_NOTHING);
 	waits(&cases, 2);
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 0);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, WALL + cases.now_us);
 	loses(&cases, 2); /* it stays known to have forgotten */
@@ -185,9 +185,9 @@ START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 	votes(&cases, 1);
 	waits(&cases, 2);
 	loses(&cases, 2);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	tells_fence(&cases, 1, 11);
-	ck_assert(wants(&cases, 0, GUARD_CERTIFY).clocked);
+	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
 }
 END_TEST
 
@@ -196,13 +196,13 @@ START_TEST(test_what_was_told_too_early_does_not_count)
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	votes(&cases, 1);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	wants(&cases, 1, GUARD_SURVEY); /* for master 0; the answer takes its time */
 	waits(&cases, 2);
 	loses(&cases, 0);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 2, GUARD_NOTHING);
-	is(&cases, 2, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+	is(&cases, 2, GUARD_RECOVERING, GUARD_NO_EPOCH);
 	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 11); /* sent before the wait of master 2 was over */
 	ck_assert_int_eq(cases.guard.masters[2].surveyed, 0);
 	wants(&cases, 2, GUARD_NOTHING);
@@ -221,13 +221,13 @@ START_TEST(test_two_at_a_time)
 		votes(&cases, i);
 	waits(&cases, 0);
 	waits(&cases, 1);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING);
 	wants(&cases, 1, GUARD_NOTHING);
 	for (unsigned i = 2; i < 5; i++)
 		tells_fence(&cases, i, 10 * i);
 	for (unsigned i = 0; i < 2; i++) {
-		struct guard_action action = wants(&cases, i, GUARD_CERTIFY);
+		struct guard_action action = wants(&cases, i, GUARD_WRITE_EPOCH);
 		ck_assert_uint_eq(action.fence, 40);
 		ck_assert(!action.clocked);
 	}
@@ -239,7 +239,7 @@ START_TEST(test_a_survey_that_fails_or_misses)
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	others_vote(&cases, 0);
-	resyncs(&cases, 0);
+	recoveries(&cases, 0);
 	wants(&cases, 1, GUARD_SURVEY);
 	TELL(&cases, 1, .kind = GUARD_FAILED, .action = GUARD_READ); /* a heartbeat that met a full memory, while the survey is under way */
 	wants(&cases, 1, GUARD_NOTHING);
@@ -252,21 +252,21 @@ START_TEST(test_a_survey_that_fails_or_misses)
 	is(&cases, 2, GUARD_ASKING, 0);
 	wants(&cases, 2, GUARD_READ);
 	ANSWERS(&cases, 2, NOTHING_AT_ALL);
-	is(&cases, 2, GUARD_CONDEMNED, GUARD_BAD_CERTIFICATE);
-	ck_assert(wants(&cases, 0, GUARD_CERTIFY).clocked); /* it has forgotten: only one of two remembers */
+	is(&cases, 2, GUARD_MARKING, GUARD_BAD_EPOCH);
+	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked); /* it has forgotten: only one of two remembers */
 }
 END_TEST
 
-/* An answer to a question that carried an older certificate says nothing of the one that was read since. */
-START_TEST(test_a_survey_with_an_older_certificate)
+/* An answer to a question that carried an older epoch says nothing of the one that was read since. */
+START_TEST(test_a_survey_with_an_older_epoch)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	others_vote(&cases, 0);
-	resyncs(&cases, 0);
-	ck_assert_uint_eq(wants(&cases, 1, GUARD_SURVEY).certificate, CERT(1));
-	const struct guard_event newer = { .certificate = 77, .certificate_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST };
-	answers(&cases, 1, newer); /* a heartbeat from before: another redlockd had certified it anew */
+	recoveries(&cases, 0);
+	ck_assert_uint_eq(wants(&cases, 1, GUARD_SURVEY).epoch, CERT(1));
+	const struct guard_event newer = { .epoch = 77, .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST };
+	answers(&cases, 1, newer); /* a heartbeat from before: another redlockd had written its epoch anew */
 	is(&cases, 1, GUARD_VOTING, 0);
 	TELL(&cases, 1, .kind = GUARD_FENCES, .done = false);
 	while (next(&cases, 1).kind == GUARD_READ)
@@ -277,24 +277,24 @@ END_TEST
 
 /* ---- masters that kept their numbers ---- */
 
-START_TEST(test_who_kept_its_numbers_tells_them_while_barred)
+START_TEST(test_who_kept_its_numbers_tells_them_while_quarantined)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	others_vote(&cases, 0);
 	TELL(&cases, 1, .kind = GUARD_DROPPED_KEYS);
-	bar_done(&cases, 1, true);
+	quarantine_done(&cases, 1, true);
 	waits(&cases, 0);
-	pass(&cases, BAR - SECOND);
+	pass(&cases, QUARANTINE - SECOND);
 	pass(&cases, SECOND);
 	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_RESYNCING, GUARD_NO_CERTIFICATE);
+	is(&cases, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
 	struct guard_action action = wants(&cases, 1, GUARD_SURVEY);
-	ck_assert_uint_eq(action.certificate, MARKER(1));
+	ck_assert_uint_eq(action.epoch, MARKER(1));
 	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 11);
-	ck_assert_int_eq(wants(&cases, 1, GUARD_CERTIFY).clocked, false); /* and asks nobody itself */
+	ck_assert_int_eq(wants(&cases, 1, GUARD_WRITE_EPOCH).clocked, false); /* and asks nobody itself */
 	tells_fence(&cases, 2, 9);
-	action = wants(&cases, 0, GUARD_CERTIFY);
+	action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert_uint_eq(action.fence, 11);
 	ck_assert(!action.clocked);
 }
@@ -307,17 +307,17 @@ START_TEST(test_kept_as_the_marker_says)
 	bool kept = _i == 1;
 	cases_init(&cases, 3, false);
 	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, BARRED_BY(MARKER(0), 0), .kept = kept);
-	pass(&cases, BAR);
-	wants(&cases, 0, kept ? GUARD_CERTIFY : GUARD_NOTHING);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = kept);
+	pass(&cases, QUARANTINE);
+	wants(&cases, 0, kept ? GUARD_WRITE_EPOCH : GUARD_NOTHING);
 	cases_init(&cases, 3, false);
 	votes(&cases, 0);
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
-	ck_assert(wants(&cases, 0, GUARD_BAR).kept);
-	TELL(&cases, 0, .kind = GUARD_BARRED, .done = true, .marker = MARKER(0), .kept = kept, .ttl_us = TTL);
-	cases.answers[0] = (struct guard_event){ BARRED_BY(MARKER(0), 0), .kept = kept };
-	pass(&cases, BAR);
-	wants(&cases, 0, kept ? GUARD_CERTIFY : GUARD_NOTHING);
+	ck_assert(wants(&cases, 0, GUARD_QUARANTINE).kept);
+	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = kept, .ttl_us = TTL);
+	cases.answers[0] = (struct guard_event){ QUARANTINED_BY(MARKER(0), 0), .kept = kept };
+	pass(&cases, QUARANTINE);
+	wants(&cases, 0, kept ? GUARD_WRITE_EPOCH : GUARD_NOTHING);
 }
 END_TEST
 
@@ -327,21 +327,21 @@ START_TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	waits(&cases, 0);
-	pass(&cases, BAR / 2);
+	pass(&cases, QUARANTINE / 2);
 	votes(&cases, 1);
 	TELL(&cases, 1, .kind = GUARD_DROPPED_KEYS);
-	bar_done(&cases, 1, true);
+	quarantine_done(&cases, 1, true);
 	cases.answers[1].cluster = CLUSTER;
-	pass(&cases, BAR - BAR / 2);
+	pass(&cases, QUARANTINE - QUARANTINE / 2);
 	wants(&cases, 0, GUARD_NOTHING);
-	uint64_t left_us = guard_bar_left_us(&cases.guard, 1, cases.now_us);
+	uint64_t left_us = guard_quarantine_left_us(&cases.guard, 1, cases.now_us);
 	wants(&cases, 1, GUARD_SURVEY);
 	TELL(&cases, 1, .kind = GUARD_FENCES, .done = false);
 	while (next(&cases, 1).kind == GUARD_READ)
-		ANSWERS(&cases, 1, BARRED_BY(MARKER(1), 1), .kept = false);
-	ANSWERS(&cases, 1, BARRED_BY(MARKER(1), 1), .kept = false);
+		ANSWERS(&cases, 1, QUARANTINED_BY(MARKER(1), 1), .kept = false);
+	ANSWERS(&cases, 1, QUARANTINED_BY(MARKER(1), 1), .kept = false);
 	is(&cases, 1, GUARD_WAITING, GUARD_EVICTED);
-	ck_assert_uint_eq(guard_bar_left_us(&cases.guard, 1, cases.now_us), left_us);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), left_us);
 	wants(&cases, 1, GUARD_NOTHING);
 }
 END_TEST
@@ -354,8 +354,8 @@ START_TEST(test_alone)
 	cases_init(&cases, 1, false);
 	waits(&cases, 0);
 	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 10, 5000 * SECOND);
-	pass(&cases, BAR);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	pass(&cases, QUARANTINE);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, WALL + cases.now_us);
 	ck_assert(action.cluster != 0);
@@ -374,10 +374,10 @@ START_TEST(test_the_latest_clock)
 	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 10, cases.now_us + wrong_us);
 	guard_time(&cases.guard, 1, cases.now_us, cases.now_us + 10, cases.now_us + ahead_us);
 	loses(&cases, 1);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING); /* see test_a_cluster_id_is_not_drawn_at_once */
 	pass(&cases, 3 * SECOND);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, guard_master_time_us(&cases.guard, 1, cases.now_us));
 	ck_assert_uint_ge(action.fence, cases.now_us + ahead_us);
@@ -391,11 +391,11 @@ START_TEST(test_survivors_are_asked_before_clocks)
 	votes(&cases, 4);
 	for (unsigned i = 0; i < 4; i++)
 		waits(&cases, i);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING); /* one of four can tell: too few, but more than none */
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 0);
 	tells_fence(&cases, 4, WALL * 2);
-	struct guard_action action = wants(&cases, 0, GUARD_CERTIFY);
+	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, WALL * 2); /* ahead of every clock */
 }
@@ -409,13 +409,13 @@ START_TEST(test_patience_with_survivors)
 	votes(&cases, 2);
 	waits(&cases, 0);
 	waits(&cases, 1);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING);
 	wants(&cases, 2, GUARD_SURVEY);
 	cases.now_us += 2 * SECOND - 1;
 	wants(&cases, 0, GUARD_NOTHING);
 	cases.now_us += 1;
-	ck_assert(wants(&cases, 0, GUARD_CERTIFY).clocked);
+	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
 }
 END_TEST
 
@@ -429,19 +429,19 @@ START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 	loses(&cases, 2);
 	waits(&cases, 0);
 	waits(&cases, 1);
-	pass(&cases, BAR);
-	ck_assert(wants(&cases, 0, GUARD_CERTIFY).clocked);
-	TELL(&cases, 0, .kind = GUARD_CERTIFIED, .done = true);
+	pass(&cases, QUARANTINE);
+	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
+	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	wants(&cases, 1, GUARD_NOTHING); /* the first is asked all the same */
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 0);
 	tells_fence(&cases, 0, 3 * WALL);
-	struct guard_action action = wants(&cases, 1, GUARD_CERTIFY);
+	struct guard_action action = wants(&cases, 1, GUARD_WRITE_EPOCH);
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, 3 * WALL);
 }
 END_TEST
 
-/* The same where another redlockd certified it, as its `clocked_us` says in its own time. A floor from before counts as memory. */
+/* The same where another redlockd written its epoch, as its `clocked_us` says in its own time. A floor from before counts as memory. */
 START_TEST(test_when_a_floor_was_made_of_clocks)
 {
 	struct cases cases;
@@ -454,11 +454,11 @@ START_TEST(test_when_a_floor_was_made_of_clocks)
 	connects(&cases, 0, RUN(0));
 	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, cases.now_us + ahead_us);
 	ANSWERS(&cases, 0, FITS(0), .clocked_us = clocked_us);
-	pass(&cases, BAR);
+	pass(&cases, QUARANTINE);
 	wants(&cases, 1, GUARD_NOTHING);
 	tells_fence(&cases, 0, 5);
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), before ? 1 : 0);
-	ck_assert_int_eq(next(&cases, 1).kind, before ? GUARD_NOTHING : GUARD_CERTIFY);
+	ck_assert_int_eq(next(&cases, 1).kind, before ? GUARD_NOTHING : GUARD_WRITE_EPOCH);
 }
 END_TEST
 
@@ -470,14 +470,14 @@ static void add(TCase *tcase)
 	tcase_add_loop_test(tcase, test_fences_in_slices, 0, 5);
 	tcase_add_test(tcase, test_slices_that_nobody_waits_for);
 	tcase_add_test(tcase, test_slices_of_an_older_survey);
-	tcase_add_test(tcase, test_each_is_asked_with_its_certificate_once);
+	tcase_add_test(tcase, test_each_is_asked_with_its_epoch_once);
 	tcase_add_test(tcase, test_an_unreachable_master_is_waited_for);
 	tcase_add_test(tcase, test_a_master_that_came_back_empty_is_not_waited_for);
 	tcase_add_test(tcase, test_what_was_told_too_early_does_not_count);
 	tcase_add_test(tcase, test_two_at_a_time);
 	tcase_add_test(tcase, test_a_survey_that_fails_or_misses);
-	tcase_add_test(tcase, test_a_survey_with_an_older_certificate);
-	tcase_add_test(tcase, test_who_kept_its_numbers_tells_them_while_barred);
+	tcase_add_test(tcase, test_a_survey_with_an_older_epoch);
+	tcase_add_test(tcase, test_who_kept_its_numbers_tells_them_while_quarantined);
 	tcase_add_loop_test(tcase, test_kept_as_the_marker_says, 0, 2);
 	tcase_add_test(tcase, test_a_survey_of_a_marker_that_is_kept_no_more);
 	tcase_add_test(tcase, test_alone);
@@ -490,5 +490,5 @@ static void add(TCase *tcase)
 
 int main(void)
 {
-	return guard_run("guard_resync", add);
+	return guard_run("guard_recovery", add);
 }

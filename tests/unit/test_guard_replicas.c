@@ -1,7 +1,7 @@
 /* Several redlockd (guards) beside each other on the same masters, which are modelled with their real scripts (tests/sim/model_master.c),
  * in random order: connections are lost, masters flushed, restarted, exchanged for older images.
  *
- * Watched throughout: no master is certified before the longest lease has passed since it last forgot something, and the fences that are
+ * Watched throughout: no master has its epoch before the longest lease has passed since it last forgot something, and the fences that are
  * given on majorities only grow. At the end all connections stand, and every guard must see every master vote, in one cluster, by itself. */
 #include <check.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "guard_cases.h"
 
 enum { GUARDS = 3, MASTERS_MOST = 5, QUEUE = 64, ROUNDS = 4000, TTL_MS = 1000 };
-#define SHORT_BAR (SECOND + SECOND / 100 + MARGIN)
+#define SHORT_QUARANTINE (SECOND + SECOND / 100 + MARGIN)
 #define LONG_AGO (-(int64_t)(3600 * SECOND))
 
 /* A command under way, or its answer. */
@@ -37,7 +37,7 @@ struct play {
 	uint64_t image_client_id[MASTERS_MOST];
 	struct wire wire[GUARDS][MASTERS_MOST];
 	int64_t forgot_us[MASTERS_MOST];
-	bool created; /* a first certificate was given: from now on losses count */
+	bool created; /* a first epoch was given: from now on losses count */
 	uint64_t last_fence, grants, rolled_back;
 	const char *wrong;
 };
@@ -131,38 +131,38 @@ static void beat(struct play *play, unsigned g, unsigned i)
 
 /* ---- masters ---- */
 
-static void check_certified(struct play *play, unsigned i)
+static void check_epoch_written(struct play *play, unsigned i)
 {
-	if ((int64_t)play->now_us - play->forgot_us[i] < (int64_t)SHORT_BAR)
-		note(play, "a master was certified before the longest lease had passed");
+	if ((int64_t)play->now_us - play->forgot_us[i] < (int64_t)SHORT_QUARANTINE)
+		note(play, "a master was epoch_written before the longest lease had passed");
 	play->created = true;
 }
 
 static struct guard_event carry_out(struct play *play, unsigned i, const struct parcel *parcel)
 {
 	static const enum guard_event_kind kinds[] = {
-		[GUARD_READ] = GUARD_CERTIFICATE, [GUARD_BAR] = GUARD_BARRED, [GUARD_SURVEY] = GUARD_FENCES, [GUARD_CERTIFY] = GUARD_CERTIFIED,
+		[GUARD_READ] = GUARD_EPOCH, [GUARD_QUARANTINE] = GUARD_QUARANTINED, [GUARD_SURVEY] = GUARD_FENCES, [GUARD_WRITE_EPOCH] = GUARD_EPOCH_WRITTEN,
 	};
 	const struct guard_action *action = &parcel->action;
 	struct model_master *master = &play->master[i];
 	struct model_command command = {
-		.certificate = action->certificate, .marker = action->marker, .run_id = master->server_run_id, .cluster = action->cluster,
+		.epoch = action->epoch, .marker = action->marker, .run_id = master->server_run_id, .cluster = action->cluster,
 		.digest = DIGEST, .ttl_ms = action->kind == GUARD_READ ? TTL_MS : action->ttl_us / 1000, .fence = action->fence,
 		.last_bucket = MODEL_BUCKETS - 1, .kept = action->kept, .clocked = action->clocked, .deadline_us = UINT64_MAX,
 	};
 	struct model_reply reply;
 	master->now_us = WALL + play->now_us;
 	switch (action->kind) {
-	case GUARD_READ: model_certificate(master, &command, &reply); break;
-	case GUARD_BAR: model_bar(master, &command, &reply); break;
+	case GUARD_READ: model_epoch(master, &command, &reply); break;
+	case GUARD_QUARANTINE: model_quarantine(master, &command, &reply); break;
 	case GUARD_SURVEY: model_fences(master, &command, &reply); break;
-	default: model_certify(master, &command, &reply); break;
+	default: model_write_epoch(master, &command, &reply); break;
 	}
-	if (action->kind == GUARD_CERTIFY && reply.code == 1)
-		check_certified(play, i);
+	if (action->kind == GUARD_WRITE_EPOCH && reply.code == 1)
+		check_epoch_written(play, i);
 	return (struct guard_event){
 		.kind = kinds[action->kind],
-		.done = reply.code == 1, .beat = reply.beat, .certificate = reply.certificate, .certificate_run_id = reply.run_id,
+		.done = reply.code == 1, .beat = reply.beat, .epoch = reply.epoch, .epoch_run_id = reply.run_id,
 		.cluster = reply.cluster, .digest = reply.digest, .ttl_us = reply.ttl_ms * 1000, .marker = reply.marker,
 		.marker_run_id = reply.marker_run_id, .kept = reply.kept, .clocked_us = reply.clocked_us, .fence = reply.fence,
 	};
@@ -233,7 +233,7 @@ static void happens(struct play *play, unsigned i)
 	play->image_client_id[i] = play->client_id[i];
 }
 
-/* A lease is given by one guard: on a majority that it may ask, and that accepts its certificates, the next number after all of theirs. */
+/* A lease is given by one guard: on a majority that it may ask, and that accepts its epochs, the next number after all of theirs. */
 static void grant(struct play *play, unsigned g)
 {
 	unsigned first = (unsigned)draw(play, play->masters), chosen[MASTERS_MOST], count = 0;
@@ -243,10 +243,10 @@ static void grant(struct play *play, unsigned g)
 		const struct guard_master *seen = &play->guard[g].masters[i];
 		if (!play->wire[g][i].up || !guard_may_vote(&play->guard[g], i))
 			continue;
-		if (seen->certificate == play->master[i].certificate)
+		if (seen->epoch == play->master[i].epoch)
 			chosen[count++] = i;
 		else if (play->wire[g][i].count == 0) /* in order */
-			tell_guard(play, g, i, (struct guard_event){ .kind = GUARD_MISMATCH, .certificate = seen->certificate });
+			tell_guard(play, g, i, (struct guard_event){ .kind = GUARD_MISMATCH, .epoch = seen->epoch });
 	}
 	if (count < redlock_majority((uint8_t)play->masters))
 		return;
@@ -301,7 +301,7 @@ static bool all_vote(const struct play *play)
 {
 	for (unsigned g = 0; g < play->guards; g++)
 		for (unsigned i = 0; i < play->masters; i++)
-			if (!guard_may_vote(&play->guard[g], i) || play->guard[g].masters[i].certificate != play->master[i].certificate ||
+			if (!guard_may_vote(&play->guard[g], i) || play->guard[g].masters[i].epoch != play->master[i].epoch ||
 			    play->master[i].cluster != play->master[0].cluster)
 				return false;
 	return true;

@@ -53,7 +53,7 @@ END_TEST
 
 /* ---- the commands ---- */
 
-/* Certificate and deadline, as long as each master's own have not been written over them. */
+/* Epoch and deadline, as long as each master's own have not been written over them. */
 #define GUARD "----------------", "9999999999999999"
 
 static struct options options = { .key_prefix = "app:", .max_hold_ms = 86400000 };
@@ -180,7 +180,7 @@ END_TEST
 /* What the head of each script says its arguments are, in this order, each with a value that no other one has here. */
 static const struct { const char *name, *value; } argument_values[] = {
 	{ "token", TOKEN }, { "ttl_ms", "30000" }, { "max_hold_ms", "86400000" }, { "owner", "me:you" }, { "bucket", "14377" }, { "guess", "7" },
-	{ "fence", "7" }, { "place", PLACE }, { "certificate", "----------------" }, { "deadline_us", "9999999999999999" },
+	{ "fence", "7" }, { "place", PLACE }, { "epoch", "----------------" }, { "deadline_us", "9999999999999999" },
 };
 
 static const char *value_of(const char *name, size_t len)
@@ -232,28 +232,28 @@ static struct masters masters;
 static uint64_t stamp_until_us = REDLOCK_NEVER;
 
 /* The last two words of a command for master 0. */
-static redisReply *stamp(enum redlock_script script, uint64_t certificate, uint64_t *ret_certificate)
+static redisReply *stamp(enum redlock_script script, uint64_t epoch, uint64_t *ret_epoch)
 {
 	struct lease_command what = { .script = script, .token = TOKEN, .fence = 1 };
 	char command[LEASE_COMMAND_MAX];
 	size_t len = lease_command_format(&options, &request, &what, command, sizeof command);
-	masters.guard.masters[0].certificate = certificate;
-	*ret_certificate = master_guard_stamp(&masters.list[0], command, len, stamp_until_us);
+	masters.guard.masters[0].epoch = epoch;
+	*ret_epoch = master_guard_stamp(&masters.list[0], command, len, stamp_until_us);
 	return words_of(command, len);
 }
 
-static void assert_stamp(uint64_t certificate, const char *shown, const char *deadline)
+static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline)
 {
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
 		uint64_t carried;
-		redisReply *words = stamp(script, certificate, &carried), *plain = format(script, 1, false);
+		redisReply *words = stamp(script, epoch, &carried), *plain = format(script, 1, false);
 		size_t count = words->elements;
 		ck_assert_uint_eq(count, plain->elements);
 		for (size_t i = 0; i < count - 2; i++)
 			ck_assert_str_eq(words->element[i]->str, plain->element[i]->str);
 		ck_assert_str_eq(words->element[count - 2]->str, shown);
 		ck_assert_msg(!deadline || strcmp(words->element[count - 1]->str, deadline) == 0, "deadline %s", words->element[count - 1]->str);
-		ck_assert_uint_eq(carried, shown[0] == '-' ? 0 : certificate);
+		ck_assert_uint_eq(carried, shown[0] == '-' ? 0 : epoch);
 		freeReplyObject(words);
 		freeReplyObject(plain);
 	}
@@ -267,7 +267,7 @@ static void stamp_set_up(void)
 	master_guard_init(&masters);
 }
 
-START_TEST(certificate_and_deadline_are_written_into_every_script)
+START_TEST(epoch_and_deadline_are_written_into_every_script)
 {
 	assert_stamp(UINT64_C(0xfedcba9876543210), "fedcba9876543210", "9999999999999999"); /* its clock is not known yet */
 	assert_stamp(UINT64_C(0xab), "00000000000000ab", "9999999999999999");
@@ -330,7 +330,7 @@ int main(void)
 	suite_add_tcase(suite, tests);
 	tests = tcase_create("stamp");
 	tcase_add_checked_fixture(tests, stamp_set_up, NULL);
-	tcase_add_test(tests, certificate_and_deadline_are_written_into_every_script);
+	tcase_add_test(tests, epoch_and_deadline_are_written_into_every_script);
 	tcase_add_test(tests, the_deadline_is_in_the_masters_own_time);
 	tcase_add_test(tests, the_deadline_is_no_later_than_its_use);
 	tcase_add_test(tests, a_deadline_never_has_more_than_sixteen_digits);

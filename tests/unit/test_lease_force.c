@@ -198,12 +198,12 @@ START_TEST(the_masters_go_silent)
 	released(deleted(), lost, lost);
 	check_answer(one, LEASE_NO_QUORUM);
 	ck_assert(one->answer.holder.known); /* it may be released */
-	ck_assert_uint_eq(masters.owed_count, 2);
-	ck_assert_str_eq(masters.owed[1].token, TOKEN_1);
+	ck_assert_uint_eq(masters.pending_count, 2);
+	ck_assert_str_eq(masters.pending[1].token, TOKEN_1);
 }
 END_TEST
 
-START_TEST(a_master_that_is_away_is_owed_the_release)
+START_TEST(a_master_that_is_away_is_pending_the_release)
 {
 	masters.down = 1U << C;
 	struct asked *one = force();
@@ -214,9 +214,9 @@ START_TEST(a_master_that_is_away_is_owed_the_release)
 	say(B, REDLOCK_SCRIPT_RELEASE, deleted());
 	leases_pump(leases);
 	check_answer(one, LEASE_OK);
-	ck_assert_uint_eq(masters.owed_count, 1);
-	ck_assert_uint_eq(masters.owed[0].master, C);
-	ck_assert_str_eq(masters.owed[0].token, TOKEN_1);
+	ck_assert_uint_eq(masters.pending_count, 1);
+	ck_assert_uint_eq(masters.pending[0].master, C);
+	ck_assert_str_eq(masters.pending[0].token, TOKEN_1);
 }
 END_TEST
 
@@ -240,7 +240,7 @@ END_TEST
 /* Either of two may be the lease. */
 START_TEST(all_that_may_be_a_lease_are_released)
 {
-	masters.barred = 1U << C;
+	masters.quarantined = 1U << C;
 	struct asked *one = force();
 	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 	say(B, REDLOCK_SCRIPT_INSPECT, holds(TOKEN_2 ":0:8:other"));
@@ -421,7 +421,7 @@ START_TEST(given_up_during_the_release)
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, true), N);
 	released(deleted(), deleted(), lost);
 	ck_assert(!one->answered);
-	ck_assert_uint_eq(masters.owed_count, 1);
+	ck_assert_uint_eq(masters.pending_count, 1);
 	ck_assert_uint_eq(leases_waiting(leases), 0);
 	struct asked *next = force(); /* what it used is used again */
 	look(gone(), gone(), gone());
@@ -478,7 +478,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_newcomer_is_not_harmed);
 	tcase_add_test(tests, its_time_was_up);
 	tcase_add_test(tests, the_masters_go_silent);
-	tcase_add_test(tests, a_master_that_is_away_is_owed_the_release);
+	tcase_add_test(tests, a_master_that_is_away_is_pending_the_release);
 	tcase_add_test(tests, what_may_be_a_lease_is_released);
 	tcase_add_test(tests, all_that_may_be_a_lease_are_released);
 	tcase_add_loop_test(tests, every_combination_of_holders, 0, SAYINGS * SAYINGS * SAYINGS);

@@ -139,15 +139,15 @@ START_TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
 END_TEST
 
 /* Nobody of ours has come then, or waits for that: its place is given up on the master that called, and only there. */
-static const struct { const char *resource; bool known; } ghosts[] = { { "r", false }, { "s", false }, { "never/asked", false }, { "s", true } };
+static const struct { const char *resource; bool known; } stale_entries[] = { { "r", false }, { "s", false }, { "never/asked", false }, { "s", true } };
 
 START_TEST(a_place_without_a_waiter_is_given_up)
 {
 	struct asked *one = wait_for("r");
 	wait_for("s");
-	uint64_t arrival = ghosts[_i].known ? arrival_of(one) : 1795215206922001;
+	uint64_t arrival = stale_entries[_i].known ? arrival_of(one) : 1795215206922001;
 	size_t before = masters.command_count, releases = fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false);
-	fake_masters_call(&masters, 1, true, arrival, ghosts[_i].resource);
+	fake_masters_call(&masters, 1, true, arrival, stale_entries[_i].resource);
 	ck_assert_uint_eq(masters.command_count, before + 1);
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false), releases + 1);
 	struct fake_command *leave = fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, 1);
@@ -155,10 +155,10 @@ START_TEST(a_place_without_a_waiter_is_given_up)
 	snprintf(place, sizeof place, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival);
 	ck_assert_str_eq(leave->place, place);
 	ck_assert_str_eq(leave->token, ""); /* no lock can be released by it */
-	ck_assert_str_eq(leave->key, ghosts[_i].resource);
+	ck_assert_str_eq(leave->key, stale_entries[_i].resource);
 	masters.down = 7; /* and where it cannot be sent nothing happens */
-	fake_masters_call(&masters, 2, true, arrival, ghosts[_i].resource);
-	ck_assert_uint_eq(masters.owed_count, 0);
+	fake_masters_call(&masters, 2, true, arrival, stale_entries[_i].resource);
+	ck_assert_uint_eq(masters.pending_count, 0);
 }
 END_TEST
 
@@ -221,10 +221,10 @@ START_TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 END_TEST
 
 /* A master may have forgotten places: the first of each line tries at once, the others when they become the first. */
-START_TEST(a_lapse_makes_the_first_of_each_line_try)
+START_TEST(a_missed_notification_makes_the_first_of_each_line_try)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
-	masters.line_events.lapsed(masters.line_events.arg);
+	masters.line_events.missed(masters.line_events.arg);
 	struct asked *later = wait_for("r");
 	ck_assert_uint_le(redlock_deadline_us(&first->op->core), clock_now_us());
 	ck_assert_uint_le(redlock_deadline_us(&other->op->core), clock_now_us());
@@ -237,11 +237,11 @@ START_TEST(a_lapse_makes_the_first_of_each_line_try)
 }
 END_TEST
 
-/* Whoever came after the lapse has its place, and need not try. */
-START_TEST(a_lapse_is_over_when_the_first_has_tried)
+/* Whoever came after the missed notification has its place, and need not try. */
+START_TEST(a_missed_notification_is_over_when_the_first_has_tried)
 {
 	struct asked *first = wait_for("r");
-	masters.line_events.lapsed(masters.line_events.arg);
+	masters.line_events.missed(masters.line_events.arg);
 	struct asked *later = wait_for("r");
 	while (first->op->core.state == REDLOCK_WAITING)
 		uv_run(&loop, UV_RUN_ONCE);
@@ -251,9 +251,9 @@ START_TEST(a_lapse_is_over_when_the_first_has_tried)
 }
 END_TEST
 
-START_TEST(a_lapse_with_nobody_waiting_is_nothing)
+START_TEST(a_missed_notification_with_nobody_waiting_is_nothing)
 {
-	masters.line_events.lapsed(masters.line_events.arg);
+	masters.line_events.missed(masters.line_events.arg);
 	ck_assert_uint_eq(masters.command_count, 0);
 }
 END_TEST
@@ -335,14 +335,14 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_grant_at_once_is_no_wait);
 	tcase_add_test(tests, who_is_called_by_a_majority_tries_at_once_with_the_same_place);
 	tcase_add_test(tests, a_call_wakes_the_one_that_it_names_and_nobody_else);
-	tcase_add_loop_test(tests, a_place_without_a_waiter_is_given_up, 0, sizeof ghosts / sizeof *ghosts);
+	tcase_add_loop_test(tests, a_place_without_a_waiter_is_given_up, 0, sizeof stale_entries / sizeof *stale_entries);
 	tcase_add_test(tests, a_resource_that_cannot_be_one_is_ignored);
 	tcase_add_test(tests, another_ones_turn_is_told_to_our_first);
 	tcase_add_test(tests, the_others_sleep_until_they_are_first);
 	tcase_add_test(tests, after_a_grant_the_next_one_looks_when_that_runs_out);
-	tcase_add_test(tests, a_lapse_makes_the_first_of_each_line_try);
-	tcase_add_test(tests, a_lapse_is_over_when_the_first_has_tried);
-	tcase_add_test(tests, a_lapse_with_nobody_waiting_is_nothing);
+	tcase_add_test(tests, a_missed_notification_makes_the_first_of_each_line_try);
+	tcase_add_test(tests, a_missed_notification_is_over_when_the_first_has_tried);
+	tcase_add_test(tests, a_missed_notification_with_nobody_waiting_is_nothing);
 	tcase_add_loop_test(tests, lines_of_one_chain_are_kept_apart, 0, 3);
 }
 

@@ -102,7 +102,7 @@ START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
 END_TEST
 
 /* A place on a master that is away now is given up when it is back; where there cannot be one, nothing is owed. */
-START_TEST(places_on_masters_that_are_away_are_owed)
+START_TEST(places_on_masters_that_are_away_are_pending)
 {
 	masters.down = 1;
 	struct asked *one = ask("r", 60000);
@@ -110,10 +110,10 @@ START_TEST(places_on_masters_that_are_away_are_owed)
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
 	masters.down = 7;
 	give_up(one);
-	ck_assert_uint_eq(masters.owed_count, 2);
+	ck_assert_uint_eq(masters.pending_count, 2);
 	for (size_t i = 0; i < 2; i++) {
-		ck_assert_uint_eq(masters.owed[i].master, i + 1);
-		ck_assert_str_eq(masters.owed[i].place + 33, " 0");
+		ck_assert_uint_eq(masters.pending[i].master, i + 1);
+		ck_assert_str_eq(masters.pending[i].place + 33, " 0");
 	}
 }
 END_TEST
@@ -184,7 +184,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_wait_as_long_as_a_master_may_take_ends_as_well);
 	tcase_add_test(tests, who_leaves_gives_up_its_place_and_the_next_moves_up);
 	tcase_add_test(tests, who_leaves_while_it_votes_releases_what_it_may_get);
-	tcase_add_test(tests, places_on_masters_that_are_away_are_owed);
+	tcase_add_test(tests, places_on_masters_that_are_away_are_pending);
 	tcase_add_test(tests, too_many_for_one_resource_are_told_so);
 	tcase_add_test(tests, too_many_in_all_are_told_so);
 	tcase_add_test(tests, draining_answers_all_who_wait_and_lets_nobody_in);

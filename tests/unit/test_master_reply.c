@@ -125,7 +125,7 @@ START_TEST(replies_become_votes)
 	redisReply *raw;
 	struct master_reply reply = map(rows[_i].script, rows[_i].bytes, &raw);
 	ck_assert_int_eq(reply.vote, rows[_i].vote);
-	ck_assert(!reply.lost && !reply.no_script && !reply.late && !reply.bad_certificate);
+	ck_assert(!reply.lost && !reply.no_script && !reply.late && !reply.bad_epoch);
 	if (reply.vote == REDLOCK_VOTE_FAILED) { /* nothing of it is left */
 		ck_assert_int_eq(reply.error, MASTER_ERROR_OTHER);
 		ck_assert(!reply.value && reply.fence == 0 && reply.remaining_us == 0 && reply.waiters == 0 && reply.time_us == 0);
@@ -134,22 +134,22 @@ START_TEST(replies_become_votes)
 }
 END_TEST
 
-/* What the guard's part of a script says: nothing was done, but for a release under another certificate. */
+/* What the guard's part of a script says: nothing was done, but for a release under another epoch. */
 static const struct refusal {
 	enum redlock_script script;
 	const char *bytes;
 	enum redlock_vote vote;
 	enum master_error error; /* FAILED */
-	bool late, bad_certificate;
+	bool late, bad_epoch;
 } refusals[] = {
 	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
 	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
 	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
-	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
-	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_BARRED, 0, false, true },
+	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
+	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
+	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
+	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
+	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
 	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_CLOCK, false, false },
 	/* of another shape, or of a script that never says so */
 	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-2\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
@@ -171,7 +171,7 @@ START_TEST(refusals_are_told_apart)
 	struct master_reply reply = map(refusal->script, refusal->bytes, &raw);
 	ck_assert_int_eq(reply.vote, refusal->vote);
 	ck_assert_int_eq(reply.late, refusal->late);
-	ck_assert_int_eq(reply.bad_certificate, refusal->bad_certificate);
+	ck_assert_int_eq(reply.bad_epoch, refusal->bad_epoch);
 	ck_assert(!reply.lost && !reply.no_script);
 	if (reply.vote == REDLOCK_VOTE_FAILED)
 		ck_assert_int_eq(reply.error, refusal->error);
@@ -384,7 +384,7 @@ START_TEST(each_part_has_its_vote)
 {
 	static const char bytes[] = "*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW ":500\r\n$1\r\nx\r\n"
 				    "-WRONGTYPE no line\r\n*2\r\n:-3\r\n" NOW ":9007199254740991\r\n";
-	static const enum redlock_vote votes[] = { REDLOCK_VOTE_GRANTED, REDLOCK_VOTE_HELD, REDLOCK_VOTE_QUEUED, REDLOCK_VOTE_FAILED, REDLOCK_VOTE_BARRED,
+	static const enum redlock_vote votes[] = { REDLOCK_VOTE_GRANTED, REDLOCK_VOTE_HELD, REDLOCK_VOTE_QUEUED, REDLOCK_VOTE_FAILED, REDLOCK_VOTE_QUARANTINED,
 						   REDLOCK_VOTE_GRANTED };
 	for (size_t i = 0; i < 6; i++) {
 		redisReply *raw;

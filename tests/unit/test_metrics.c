@@ -31,7 +31,7 @@ START_TEST(counters_are_summed_over_workers)
 	assert_line("redlockd_lease_requests_total{op=\"inspect\",outcome=\"split-vote\"} 0");
 	assert_line("redlockd_lease_requests_total{op=\"inspect\",outcome=\"lease-expired\"} 0");
 	assert_line("redlockd_split_retries_total 5");
-	assert_line("redlockd_leases_given_back_total 6");
+	assert_line("redlockd_leases_abandoned_total 6");
 	assert_line("redlockd_operations_in_flight 8");
 	/* a gauge goes down again */
 	metrics_add(&first->in_flight, (uint64_t)-7);
@@ -109,26 +109,26 @@ START_TEST(masters_are_up_if_all_workers_say_so)
 }
 END_TEST
 
-/* A bar is an opinion: it is shown if one worker has it. What happened is counted by each worker that saw it. */
-START_TEST(bars_are_shown_if_one_worker_has_them)
+/* A quarantine is an opinion: it is shown if one worker has it. What happened is counted by each worker that saw it. */
+START_TEST(quarantines_are_shown_if_one_worker_has_them)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 
-	metrics_set(&second->masters[0].barred, BAR_RESYNC);
-	metrics_set(&first->masters[1].barred, BAR_REPLICA);
-	metrics_set(&second->masters[1].barred, BAR_REPLICA);
-	metrics_add(&first->masters[0].bars[BAR_RESYNC], 1);
-	metrics_add(&second->masters[0].bars[BAR_RESYNC], 2);
-	metrics_add(&first->masters[2].bars[1], 4);
-	assert_line("redlockd_master_barred{master=\"redis://10.0.0.1:6379\",reason=\"resync\"} 1");
-	assert_line("redlockd_master_barred{master=\"redis://10.0.0.1:6379\",reason=\"replica\"} 0");
-	assert_line("redlockd_master_barred{master=\"unix:/tmp/a\\\"b\\\\c\\nd\",reason=\"replica\"} 1");
-	assert_line("redlockd_master_barred{master=\"redis://[::1]:7\",reason=\"replica\"} 0");
-	assert_line("redlockd_master_bars_total{master=\"redis://10.0.0.1:6379\",reason=\"resync\"} 3");
-	assert_line("redlockd_master_bars_total{master=\"redis://[::1]:7\",reason=\"no-certificate\"} 4");
-	metrics_set(&second->masters[0].barred, BAR_NONE); /* it goes away again */
-	assert_line("redlockd_master_barred{master=\"redis://10.0.0.1:6379\",reason=\"resync\"} 0");
-	assert_line("redlockd_master_bars_total{master=\"redis://10.0.0.1:6379\",reason=\"resync\"} 3");
+	metrics_set(&second->masters[0].quarantined, QUARANTINE_RECOVERY);
+	metrics_set(&first->masters[1].quarantined, QUARANTINE_REPLICA);
+	metrics_set(&second->masters[1].quarantined, QUARANTINE_REPLICA);
+	metrics_add(&first->masters[0].quarantines[QUARANTINE_RECOVERY], 1);
+	metrics_add(&second->masters[0].quarantines[QUARANTINE_RECOVERY], 2);
+	metrics_add(&first->masters[2].quarantines[1], 4);
+	assert_line("redlockd_master_quarantined{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 1");
+	assert_line("redlockd_master_quarantined{master=\"redis://10.0.0.1:6379\",reason=\"replica\"} 0");
+	assert_line("redlockd_master_quarantined{master=\"unix:/tmp/a\\\"b\\\\c\\nd\",reason=\"replica\"} 1");
+	assert_line("redlockd_master_quarantined{master=\"redis://[::1]:7\",reason=\"replica\"} 0");
+	assert_line("redlockd_master_quarantines_total{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 3");
+	assert_line("redlockd_master_quarantines_total{master=\"redis://[::1]:7\",reason=\"no-epoch\"} 4");
+	metrics_set(&second->masters[0].quarantined, QUARANTINE_NONE); /* it goes away again */
+	assert_line("redlockd_master_quarantined{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 0");
+	assert_line("redlockd_master_quarantines_total{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 3");
 }
 END_TEST
 
@@ -153,18 +153,18 @@ START_TEST(clocks_and_late_commands_are_counted)
 END_TEST
 
 /* What the documentation and people's alarms know them by. */
-START_TEST(reasons_of_bars_have_their_names)
+START_TEST(reasons_of_quarantines_have_their_names)
 {
-	static const char *const names[] = {"no-certificate", "restarted", "bad-certificate", "clock-forward", "evicted", "rolled-back", "digest", "cluster",
-					    "resync", "replica", "version", "redis-cluster", "duplicate", "maxmemory-policy", "replicas-attached"};
+	static const char *const names[] = {"no-epoch", "restarted", "bad-epoch", "clock-forward", "evicted", "rolled-back", "digest", "cluster",
+					    "fence-recovery", "replica", "version", "redis-cluster", "duplicate", "maxmemory-policy", "replicas-attached"};
 	char line[120];
 
-	ck_assert_uint_eq(sizeof(names) / sizeof(names[0]), BAR_REASON_COUNT - 1);
-	for (enum bar_reason reason = 1; reason < BAR_REASON_COUNT; reason++) {
-		ck_assert_str_eq(bar_reason_name(reason), names[reason - 1]);
-		snprintf(line, sizeof(line), "redlockd_master_barred{master=\"redis://[::1]:7\",reason=\"%s\"} 0", names[reason - 1]);
+	ck_assert_uint_eq(sizeof(names) / sizeof(names[0]), QUARANTINE_REASON_COUNT - 1);
+	for (enum quarantine_reason reason = 1; reason < QUARANTINE_REASON_COUNT; reason++) {
+		ck_assert_str_eq(quarantine_reason_name(reason), names[reason - 1]);
+		snprintf(line, sizeof(line), "redlockd_master_quarantined{master=\"redis://[::1]:7\",reason=\"%s\"} 0", names[reason - 1]);
 		assert_line(line);
-		snprintf(line, sizeof(line), "redlockd_master_bars_total{master=\"redis://[::1]:7\",reason=\"%s\"} 0", names[reason - 1]);
+		snprintf(line, sizeof(line), "redlockd_master_quarantines_total{master=\"redis://[::1]:7\",reason=\"%s\"} 0", names[reason - 1]);
 		assert_line(line);
 	}
 }
@@ -330,9 +330,9 @@ int main(void)
 	tcase_add_test(all, waiters_are_summed_over_workers);
 	tcase_add_test(all, ends_of_waits_are_told_apart);
 	tcase_add_test(all, masters_are_up_if_all_workers_say_so);
-	tcase_add_test(all, bars_are_shown_if_one_worker_has_them);
+	tcase_add_test(all, quarantines_are_shown_if_one_worker_has_them);
 	tcase_add_test(all, clocks_and_late_commands_are_counted);
-	tcase_add_test(all, reasons_of_bars_have_their_names);
+	tcase_add_test(all, reasons_of_quarantines_have_their_names);
 	tcase_add_test(all, every_error_has_a_name_of_its_own);
 	tcase_add_test(all, histograms_put_each_time_where_it_belongs);
 	tcase_add_test(all, histograms_are_summed_and_their_sum_is_exact);

@@ -28,23 +28,23 @@ START_TEST(a_quorum_is_one_in_every_worker)
 }
 END_TEST
 
-START_TEST(bars_are_counted_down)
+START_TEST(quarantines_are_counted_down)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
-	const char *name = "redlockd_master_bar_remaining_seconds{master=\"redis://[::1]:7\"}";
+	const char *name = "redlockd_master_quarantine_remaining_seconds{master=\"redis://[::1]:7\"}";
 	uint64_t now_us = clock_now_us();
 
-	assert_line("redlockd_master_bar_remaining_seconds{master=\"redis://[::1]:7\"} 0");
-	metrics_set(&first->masters[2].bar_until_us, now_us + 50000000);
-	metrics_set(&second->masters[2].bar_until_us, now_us + 100000000); /* the last one to end counts */
+	assert_line("redlockd_master_quarantine_remaining_seconds{master=\"redis://[::1]:7\"} 0");
+	metrics_set(&first->masters[2].quarantine_until_us, now_us + 50000000);
+	metrics_set(&second->masters[2].quarantine_until_us, now_us + 100000000); /* the last one to end counts */
 	double before = value_of(name);
 	ck_assert_double_gt(before, 60);
 	ck_assert_double_le(before, 100);
 	usleep(1000);
 	ck_assert_double_lt(value_of(name), before);
-	metrics_set(&second->masters[2].bar_until_us, now_us - 1); /* over, but not yet noticed */
-	metrics_set(&first->masters[2].bar_until_us, 0);
-	assert_line("redlockd_master_bar_remaining_seconds{master=\"redis://[::1]:7\"} 0");
+	metrics_set(&second->masters[2].quarantine_until_us, now_us - 1); /* over, but not yet noticed */
+	metrics_set(&first->masters[2].quarantine_until_us, 0);
+	assert_line("redlockd_master_quarantine_remaining_seconds{master=\"redis://[::1]:7\"} 0");
 }
 END_TEST
 
@@ -156,7 +156,7 @@ int main(void)
 	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, metrics_set_up, NULL);
 	tcase_add_test(all, a_quorum_is_one_in_every_worker);
-	tcase_add_test(all, bars_are_counted_down);
+	tcase_add_test(all, quarantines_are_counted_down);
 	tcase_add_test(all, the_oldest_wait_is_the_oldest_of_all_workers);
 	tcase_add_test(all, what_is_under_way_is_summed_and_limits_are_not);
 	tcase_add_test(all, reloads_are_remembered);

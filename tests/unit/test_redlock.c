@@ -54,7 +54,7 @@ START_TEST(test_not_majority_of_reachable_masters)
 	for (unsigned i = 0; i + 1 < majority; i++)
 		driver_vote(&driver, T, i, GRANTED);
 	for (unsigned i = majority - 1; i < masters && !driver.done; i++)
-		driver_vote(&driver, T, i, i % 2 ? UNSENT : BARRED);
+		driver_vote(&driver, T, i, i % 2 ? UNSENT : QUARANTINED);
 	ck_assert_int_eq(driver.result.outcome, REDLOCK_NO_QUORUM);
 	ck_assert_uint_eq(driver.result.votes.granted, majority - 1);
 	driver_finish(&driver, UNSENT);
@@ -221,7 +221,7 @@ START_TEST(test_nothing_is_released_where_nothing_was_sent)
 
 	driver_vote(&driver, T, 0, UNSENT);
 	quiet(&driver);
-	driver_vote(&driver, T, 1, BARRED);
+	driver_vote(&driver, T, 1, QUARANTINED);
 	decided(&driver, REDLOCK_NO_QUORUM, 4); /* one may have it and cannot matter any more */
 	votes(&driver, 0, 0, 1, 1);
 	driver_finish(&driver, UNSENT);

@@ -1,6 +1,6 @@
 /* The core against the oracle, vector by vector.
  *
- * A vector says for each master how it will behave: granted, held by A or by B, gone, error, never sent, barred, silent
+ * A vector says for each master how it will behave: granted, held by A or by B, gone, error, never sent, quarantined, silent
  * (its reply comes after the deadline, as an error) or late (the same, as a vote). For N = 3 every vector is played in every
  * order of replies, for N = 5 every vector in a sample of orders; the other N up to 15 by sample. The oracle is told
  * the same sequence and says after which event there is a decision and what it is: before it the core must stay silent,
@@ -14,7 +14,7 @@
 enum { START_US = 1000000, STEP_US = 100, TTL_US = 30000, DRIFT_US = 302 };
 enum { HOLDER_A = 0xaaaa, HOLDER_B = 0xbbbb };
 
-enum behaviour { GRANTS, HELD_A, HELD_B, ERROR, SILENT, LATE, UNSENT, BARRED, GONE, BEHAVIOURS };
+enum behaviour { GRANTS, HELD_A, HELD_B, ERROR, SILENT, LATE, UNSENT, QUARANTINED, GONE, BEHAVIOURS };
 
 /* How a vector is played, beside its order. */
 enum mode {
@@ -79,7 +79,7 @@ static struct oracle_event vector_event(enum redlock_kind kind, const struct vec
 	case HELD_B: event.vote = REDLOCK_VOTE_HELD; break;
 	case GONE: event.vote = REDLOCK_VOTE_GONE; break;
 	case UNSENT: event.vote = REDLOCK_VOTE_UNSENT; break;
-	case BARRED: event.vote = REDLOCK_VOTE_BARRED; break;
+	case QUARANTINED: event.vote = REDLOCK_VOTE_QUARANTINED; break;
 	default: event.vote = REDLOCK_VOTE_FAILED; break;
 	}
 	if (event.vote == REDLOCK_VOTE_GRANTED && vector->mode & MODE_SHORT)
@@ -175,8 +175,8 @@ static void check_answer(const struct driver *driver, const struct oracle_verdic
 	MUST(driver->out.done, "not done after %u events, outcome %d expected", verdict->after, wanted->outcome);
 	MUST(result->outcome == wanted->outcome, "outcome %d, expected %d", result->outcome, wanted->outcome);
 	MUST(memcmp(&result->votes, &wanted->votes, sizeof wanted->votes) == 0, "votes %u+%u+%u+%u, expected %u+%u+%u+%u",
-		result->votes.granted, result->votes.refused, result->votes.failed, result->votes.barred, wanted->votes.granted,
-		wanted->votes.refused, wanted->votes.failed, wanted->votes.barred);
+		result->votes.granted, result->votes.refused, result->votes.failed, result->votes.quarantined, wanted->votes.granted,
+		wanted->votes.refused, wanted->votes.failed, wanted->votes.quarantined);
 	MUST(result->tries == wanted->tries, "%u tries, expected %u", result->tries, wanted->tries);
 	MUST(!leased || result->ttl_us == wanted->ttl_us, "ttl %u", (unsigned)result->ttl_us);
 	MUST(!leased || result->validity_us == wanted->validity_us, "validity %u", (unsigned)result->validity_us);

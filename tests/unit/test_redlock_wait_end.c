@@ -209,7 +209,7 @@ START_TEST(test_end_with_too_few_answers_is_no_quorum)
 	struct driver driver = leaving();
 
 	driver_held(&driver, T + WAIT, 0, A, LEFT);
-	driver_vote(&driver, T + WAIT, 1, BARRED);
+	driver_vote(&driver, T + WAIT, 1, QUARANTINED);
 	quiet(&driver);
 	driver_timer(&driver, T + WAIT + TIMEOUT);
 	decided(&driver, REDLOCK_NO_QUORUM, 0);

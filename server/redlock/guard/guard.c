@@ -1,12 +1,12 @@
 /* The states of a master and what moves it from one to the next: see guard.h. The clock of a master is in guard_clock.c, the cluster
- * that it belongs to in guard_cluster.c, what a barred master must know before it votes again in guard_resync.c. */
+ * that it belongs to in guard_cluster.c, what a quarantined master must know before it votes again in guard_recovery.c. */
 #include "guard.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "guard_internal.h"
-#include "server/redlock/planted.h"
+#include "server/redlock/mutations.h"
 
 #define GAP_US UINT64_C(5000000) /* between two heartbeats: longer, and the wait begins anew */
 
@@ -33,12 +33,12 @@ uint64_t guard_draw(struct guard *guard)
 	return mixed;
 }
 
-bool guard_is_barred(const struct guard_master *master)
+bool guard_is_quarantined(const struct guard_master *master)
 {
-	return master->state == GUARD_WAITING || master->state == GUARD_RESYNCING || master->state == GUARD_CERTIFYING;
+	return master->state == GUARD_WAITING || master->state == GUARD_RECOVERING || master->state == GUARD_WRITING_EPOCH;
 }
 
-/* ---- how long a bar lasts ---- */
+/* ---- how long a quarantine lasts ---- */
 
 uint64_t guard_longest_us(const struct guard *guard)
 {
@@ -50,32 +50,32 @@ uint64_t guard_longest_us(const struct guard *guard)
 }
 
 /* The longest lease, its drift, 2 s. */
-static uint64_t bar_for_us(const struct guard *guard, uint64_t longest_us)
+static uint64_t quarantine_for_us(const struct guard *guard, uint64_t longest_us)
 {
-	if (PLANTED(PLANTED_NO_BAR))
+	if (MUTATED(MUTATION_NO_QUARANTINE))
 		return 0;
 	return longest_us + longest_us / 1000 * guard->params.drift_ppm / 1000 + guard->params.margin_us;
 }
 
-uint64_t guard_bar_us(const struct guard *guard)
+uint64_t guard_quarantine_us(const struct guard *guard)
 {
-	return bar_for_us(guard, guard_longest_us(guard));
+	return quarantine_for_us(guard, guard_longest_us(guard));
 }
 
 /* A marker that says nothing of leases is waited out by itself for the longest that there can be: it says nothing of other masters. */
-static uint64_t bar_end_us(const struct guard *guard, const struct guard_master *master)
+static uint64_t quarantine_end_us(const struct guard *guard, const struct guard_master *master)
 {
-	return master->skip ? 0 : master->since_us + bar_for_us(guard, master->ttl_unknown ? GUARD_TTL_MAX_US : guard_longest_us(guard));
+	return master->skip ? 0 : master->since_us + quarantine_for_us(guard, master->ttl_unknown ? GUARD_TTL_MAX_US : guard_longest_us(guard));
 }
 
 static void note_ttl(struct guard_master *master, const struct guard_event *event)
 {
 	if (event->ttl_us > master->ttl_us)
 		master->ttl_us = event->ttl_us;
-	master->ttl_unknown = event->marker != 0 && event->ttl_us == 0 && !PLANTED(PLANTED_MARKER_NO_TTL);
+	master->ttl_unknown = event->marker != 0 && event->ttl_us == 0 && !MUTATED(MUTATION_MARKER_NO_TTL);
 }
 
-/* ---- the certificate ---- */
+/* ---- the epoch ---- */
 
 /* Whether its buckets are all there. */
 static void set_kept(struct guard_master *master, bool kept, uint64_t now_us)
@@ -86,20 +86,20 @@ static void set_kept(struct guard_master *master, bool kept, uint64_t now_us)
 	master->lost = !kept;
 }
 
-/* BAR is to be sent. `kept`: its buckets are all there, only locks may be gone. */
-void guard_condemn(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us)
+/* QUARANTINE is to be sent. `kept`: its buckets are all there, only locks may be gone. */
+void guard_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us)
 {
-	master->state = GUARD_CONDEMNED;
+	master->state = GUARD_MARKING;
 	master->reason = reason;
 	set_kept(master, kept, now_us);
 	master->skip = false;
 	master->again = false;
 }
 
-void guard_condemn_found(struct guard_master *master, uint64_t now_us)
+void guard_quarantine_found(struct guard_master *master, uint64_t now_us)
 {
 	assert(master->found != GUARD_NO_REASON);
-	guard_condemn(master, master->found, master->found != GUARD_ROLLED_BACK, now_us);
+	guard_quarantine(master, master->found, master->found != GUARD_ROLLED_BACK, now_us);
 }
 
 void guard_refuse(struct guard_master *master, enum guard_reason reason, uint64_t now_us)
@@ -109,11 +109,11 @@ void guard_refuse(struct guard_master *master, enum guard_reason reason, uint64_
 	set_kept(master, false, now_us); /* what it remembers is not ours */
 }
 
-static void admit(struct guard_master *master, uint64_t certificate)
+static void authorize(struct guard_master *master, uint64_t epoch)
 {
 	master->state = GUARD_VOTING;
 	master->reason = GUARD_NO_REASON;
-	master->certificate = certificate;
+	master->epoch = epoch;
 	master->marker = 0;
 	master->lost = master->kept = master->skip = false;
 }
@@ -125,64 +125,64 @@ static void wait_from(struct guard_master *master, uint64_t marker, bool kept, u
 	master->marker = marker;
 	set_kept(master, kept, now_us);
 	master->since_us = now_us;
-	master->certificate = 0;
+	master->epoch = 0;
 	master->skip = false;            /* of another wait: leases may have been given since */
 	master->found = GUARD_NO_REASON; /* whatever it was, the wait makes up for it */
-	if (master->gone_certificate == marker)
-		master->gone_certificate = 0; /* an image from the time of an older bar brought its marker back: whoever waits it out may use it */
+	if (master->gone_epoch == marker)
+		master->gone_epoch = 0; /* an image from the time of an older quarantine brought its marker back: whoever waits it out may use it */
 }
 
-/* Barred already, by us or by another redlockd. */
+/* Quarantined already, by us or by another redlockd. */
 static void follow_marker(struct guard_master *master, const struct guard_event *event)
 {
 	if (master->marker == event->marker) { /* the wait goes on, also where it was read once more for a doubt */
-		if (!guard_is_barred(master))
+		if (!guard_is_quarantined(master))
 			master->state = GUARD_WAITING;
 		set_kept(master, master->kept && event->kept, event->now_us); /* another redlockd may have found worse */
 		master->found = GUARD_NO_REASON; /* nothing was given here since the marker */
 		return;
 	}
 	if (master->reason == GUARD_NO_REASON)
-		master->reason = GUARD_NO_CERTIFICATE;
+		master->reason = GUARD_NO_EPOCH;
 	wait_from(master, event->marker, event->kept, event->now_us);
 }
 
 static enum guard_reason reason_without_fit(const struct guard_master *master, const struct guard_event *event, bool was_voting)
 {
-	if (was_voting || master->reason == GUARD_BAD_CERTIFICATE)
-		return GUARD_BAD_CERTIFICATE;
-	return event->certificate != 0 || event->certificate_run_id != 0 ? GUARD_RESTARTED : GUARD_NO_CERTIFICATE;
+	if (was_voting || master->reason == GUARD_BAD_EPOCH)
+		return GUARD_BAD_EPOCH;
+	return event->epoch != 0 || event->epoch_run_id != 0 ? GUARD_RESTARTED : GUARD_NO_EPOCH;
 }
 
-/* What the certificate says about the master that it was read from. */
+/* What the epoch says about the master that it was read from. */
 static void assess(struct guard_master *master, const struct guard_params *params, const struct guard_event *event)
 {
 	bool was_voting = master->state == GUARD_VOTING;
-	bool fits = event->certificate != 0 && event->certificate_run_id == master->run_id;
-	/* One that was trusted and was gone never comes again by right: whoever certifies draws a new one. */
-	if (master->certificate != 0 && event->certificate != master->certificate)
-		master->gone_certificate = master->certificate;
-	bool refuted = event->certificate != 0 && (event->certificate == master->gone_certificate ||
-						   (master->state == GUARD_ASKING && event->certificate == master->certificate));
-	master->void_certificate = event->certificate;
+	bool fits = event->epoch != 0 && event->epoch_run_id == master->run_id;
+	/* One that was trusted and was gone never comes again by right: whoever writes its epoch draws a new one. */
+	if (master->epoch != 0 && event->epoch != master->epoch)
+		master->gone_epoch = master->epoch;
+	bool refuted = event->epoch != 0 && (event->epoch == master->gone_epoch ||
+						   (master->state == GUARD_ASKING && event->epoch == master->epoch));
+	master->void_epoch = event->epoch;
 	if (fits && refuted)
 		master->found = GUARD_ROLLED_BACK; /* it went away and came back */
-	if (event->certificate != 0 && event->digest != params->digest)
+	if (event->epoch != 0 && event->digest != params->digest)
 		guard_refuse(master, GUARD_OTHER_DIGEST, event->now_us);
 	else if (master->found == GUARD_ROLLED_BACK || (fits && master->found != GUARD_NO_REASON))
-		guard_condemn_found(master, event->now_us);
+		guard_quarantine_found(master, event->now_us);
 	else if (fits)
-		admit(master, event->certificate);
-	else if (event->certificate == 0 && event->marker != 0 && event->marker_run_id == master->run_id)
+		authorize(master, event->epoch);
+	else if (event->epoch == 0 && event->marker != 0 && event->marker_run_id == master->run_id)
 		follow_marker(master, event);
 	else
-		guard_condemn(master, reason_without_fit(master, event, was_voting), false, event->now_us);
+		guard_quarantine(master, reason_without_fit(master, event, was_voting), false, event->now_us);
 }
 
 /* ---- bootstrap ---- */
 
-/* All masters were seen, over connections that still stand, and none ever had a certificate: new, as we were told. A minority may answer
- * without being of any use; one that does not answer may have a certificate. */
+/* All masters were seen, over connections that still stand, and none ever had an epoch: new, as we were told. A minority may answer
+ * without being of any use; one that does not answer may have an epoch. */
 static void try_bootstrap(struct guard *guard)
 {
 	unsigned ready = 0;
@@ -210,7 +210,7 @@ static void take_connected(struct guard_master *master, const struct guard_event
 		master->found = GUARD_ROLLED_BACK;
 	if (!same) {
 		master->beat = 0;
-		master->gone_certificate = 0;
+		master->gone_epoch = 0;
 		master->has_clock = false;
 		master->found = GUARD_NO_REASON;
 	}
@@ -220,7 +220,7 @@ static void take_connected(struct guard_master *master, const struct guard_event
 	master->state = GUARD_ASKING;
 	master->reason = GUARD_NO_REASON;
 	master->busy = GUARD_NOTHING;
-	master->certificate = master->marker = 0;
+	master->epoch = master->marker = 0;
 	master->slice = 0;
 	master->read = master->again = master->kept = master->skip = master->unusable = false;
 	master->heard_us = event->now_us;
@@ -235,7 +235,7 @@ static void note_clocked(const struct guard *guard, struct guard_master *master,
 		master->clocked_us = event->now_us - ago_us;
 }
 
-static void take_certificate(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+static void take_epoch(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	if (event->now_us - master->heard_us > GAP_US)
 		master->since_us = event->now_us;
@@ -246,9 +246,9 @@ static void take_certificate(struct guard *guard, struct guard_master *master, c
 	master->read = true;
 	master->again = master->unusable = false;
 	note_ttl(master, event);
-	if (event->certificate != 0 || event->cluster != 0)
+	if (event->epoch != 0 || event->cluster != 0)
 		guard->bootstrap_open = false;
-	if (master->busy == GUARD_BAR || master->busy == GUARD_CERTIFY)
+	if (master->busy == GUARD_QUARANTINE || master->busy == GUARD_WRITE_EPOCH)
 		return; /* read before, told after: those answers say more */
 	if (master->busy == GUARD_READ)
 		master->busy = GUARD_NOTHING;
@@ -263,12 +263,12 @@ static void take_certificate(struct guard *guard, struct guard_master *master, c
 static void ask_again(struct guard_master *master)
 {
 	master->state = GUARD_ASKING;
-	master->certificate = 0;
+	master->epoch = 0;
 }
 
-static void take_barred(struct guard_master *master, const struct guard_event *event)
+static void take_quarantined(struct guard_master *master, const struct guard_event *event)
 {
-	assert(master->busy == GUARD_BAR);
+	assert(master->busy == GUARD_QUARANTINE);
 	master->busy = GUARD_NOTHING;
 	if (!event->done) {
 		ask_again(master);
@@ -278,21 +278,21 @@ static void take_barred(struct guard_master *master, const struct guard_event *e
 	wait_from(master, event->marker, event->kept, event->now_us);
 }
 
-static void take_certified(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+static void take_epoch_written(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
-	assert(master->busy == GUARD_CERTIFY && master->state == GUARD_CERTIFYING);
+	assert(master->busy == GUARD_WRITE_EPOCH && master->state == GUARD_WRITING_EPOCH);
 	master->busy = GUARD_NOTHING;
 	if (!event->done) {
 		ask_again(master);
 		return;
 	}
 	if (master->found != GUARD_ROLLED_BACK)
-		master->found = GUARD_NO_REASON; /* while it was barred nothing could be lost */
+		master->found = GUARD_NO_REASON; /* while it was quarantined nothing could be lost */
 	guard->bootstrap_open = false;
 	master->cluster = master->chosen_cluster;
 	if (master->clocks)
 		master->clocked_us = event->now_us;
-	admit(master, master->marker);
+	authorize(master, master->marker);
 	guard_check_clusters(guard, event->now_us);
 }
 
@@ -302,17 +302,17 @@ static void take_failed(struct guard_master *master, enum guard_action_kind acti
 		return; /* a heartbeat, while an action is under way */
 	master->busy = GUARD_NOTHING;
 	master->again = true;
-	if (master->state == GUARD_CERTIFYING)
-		master->state = GUARD_RESYNCING;
+	if (master->state == GUARD_WRITING_EPOCH)
+		master->state = GUARD_RECOVERING;
 }
 
-/* Read once more before it is barred: another redlockd may have waited and certified it in the meantime. */
+/* Read once more before it is quarantined: another redlockd may have waited and written its epoch in the meantime. */
 static void take_mismatch(struct guard_master *master, const struct guard_event *event)
 {
-	if (master->state != GUARD_VOTING || event->certificate != master->certificate)
+	if (master->state != GUARD_VOTING || event->epoch != master->epoch)
 		return; /* sent under an older one */
 	master->state = GUARD_ASKING;
-	master->reason = GUARD_BAD_CERTIFICATE;
+	master->reason = GUARD_BAD_EPOCH;
 }
 
 static void take_dropped_keys(struct guard_master *master, uint64_t now_us)
@@ -320,8 +320,8 @@ static void take_dropped_keys(struct guard_master *master, uint64_t now_us)
 	if (master->found != GUARD_ROLLED_BACK)
 		master->found = GUARD_EVICTED;
 	if (master->state == GUARD_VOTING) {
-		master->void_certificate = master->certificate;
-		guard_condemn_found(master, now_us);
+		master->void_epoch = master->epoch;
+		guard_quarantine_found(master, now_us);
 	}
 }
 
@@ -331,7 +331,7 @@ static void take_lost(struct guard_master *master)
 	master->reason = GUARD_NO_REASON;
 	master->busy = GUARD_NOTHING;
 	master->read = master->again = master->kept = master->skip = false;
-	master->certificate = 0;
+	master->epoch = 0;
 }
 
 void guard_event(struct guard *guard, const struct guard_event *event)
@@ -342,10 +342,10 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 		return; /* of a connection that is gone */
 	switch (event->kind) {
 	case GUARD_CONNECTED: take_connected(master, event); break;
-	case GUARD_CERTIFICATE: take_certificate(guard, master, event); break;
-	case GUARD_BARRED: take_barred(master, event); break;
+	case GUARD_EPOCH: take_epoch(guard, master, event); break;
+	case GUARD_QUARANTINED: take_quarantined(master, event); break;
 	case GUARD_FENCES: guard_take_fences(guard, master, event); break;
-	case GUARD_CERTIFIED: take_certified(guard, master, event); break;
+	case GUARD_EPOCH_WRITTEN: take_epoch_written(guard, master, event); break;
 	case GUARD_FAILED: take_failed(master, event->action); break;
 	case GUARD_MISMATCH: take_mismatch(master, event); break;
 	case GUARD_DROPPED_KEYS: take_dropped_keys(master, event->now_us); break;
@@ -357,16 +357,16 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 
 /* ---- actions ---- */
 
-static void certify(struct guard *guard, struct guard_master *master, uint64_t now_us, uint64_t wall_us, struct guard_action *ret)
+static void write_epoch(struct guard *guard, struct guard_master *master, uint64_t now_us, uint64_t wall_us, struct guard_action *ret)
 {
 	uint64_t cluster = guard_choose_cluster(guard, master, now_us);
 	if (cluster == 0)
 		return;
-	*ret = (struct guard_action){ .kind = GUARD_CERTIFY, .marker = master->marker, .cluster = cluster, .ttl_us = guard_longest_us(guard) };
+	*ret = (struct guard_action){ .kind = GUARD_WRITE_EPOCH, .marker = master->marker, .cluster = cluster, .ttl_us = guard_longest_us(guard) };
 	guard_choose_floor(guard, master, now_us, wall_us, ret);
 	master->clocks = ret->clocked;
-	master->chosen_cluster = cluster; /* its own, and an example to the others, when CERTIFY has won */
-	master->state = GUARD_CERTIFYING;
+	master->chosen_cluster = cluster; /* its own, and an example to the others, when WRITE_EPOCH has won */
+	master->state = GUARD_WRITING_EPOCH;
 }
 
 void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action)
@@ -376,19 +376,19 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 	*ret_action = (struct guard_action){ .kind = GUARD_NOTHING };
 	if (master->state == GUARD_ABSENT || master->busy != GUARD_NOTHING || master->again)
 		return;
-	if (master->state == GUARD_RESYNCING && now_us < bar_end_us(guard, master))
+	if (master->state == GUARD_RECOVERING && now_us < quarantine_end_us(guard, master))
 		master->state = GUARD_WAITING; /* another master told of longer leases */
-	if (master->state == GUARD_WAITING && now_us >= bar_end_us(guard, master))
-		guard_begin_resync(guard, master, now_us);
+	if (master->state == GUARD_WAITING && now_us >= quarantine_end_us(guard, master))
+		guard_begin_recovery(guard, master, now_us);
 	if (master->state == GUARD_ASKING)
 		ret_action->kind = GUARD_READ;
-	else if (master->state == GUARD_CONDEMNED)
-		*ret_action = (struct guard_action){ .kind = GUARD_BAR, .certificate = master->void_certificate, .marker = guard_draw(guard), .kept = master->kept,
+	else if (master->state == GUARD_MARKING)
+		*ret_action = (struct guard_action){ .kind = GUARD_QUARANTINE, .epoch = master->void_epoch, .marker = guard_draw(guard), .kept = master->kept,
 						  .ttl_us = guard_longest_us(guard) };
 	else if (guard_wants_survey(guard, i))
 		guard_ask_fences(guard, i, now_us, ret_action);
-	else if (master->state == GUARD_RESYNCING && guard_resync_done(guard, i, now_us))
-		certify(guard, master, now_us, wall_us, ret_action);
+	else if (master->state == GUARD_RECOVERING && guard_recovery_done(guard, i, now_us))
+		write_epoch(guard, master, now_us, wall_us, ret_action);
 	master->busy = ret_action->kind;
 }
 
@@ -400,17 +400,17 @@ bool guard_may_vote(const struct guard *guard, unsigned i)
 	return guard->masters[i].state == GUARD_VOTING;
 }
 
-uint64_t guard_bar_left_us(const struct guard *guard, unsigned i, uint64_t now_us)
+uint64_t guard_quarantine_left_us(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	assert(i < guard->params.masters);
 	const struct guard_master *master = &guard->masters[i];
-	if (master->state == GUARD_CONDEMNED)
-		return guard_bar_us(guard);
+	if (master->state == GUARD_MARKING)
+		return guard_quarantine_us(guard);
 	uint64_t end_us = 0;
 	if (master->state == GUARD_WAITING)
-		end_us = bar_end_us(guard, master) + guard_creation_us(guard);
-	else if (master->state == GUARD_RESYNCING && guard_creation_us(guard) > 0)
-		end_us = master->resync_us + guard_creation_us(guard);
+		end_us = quarantine_end_us(guard, master) + guard_creation_us(guard);
+	else if (master->state == GUARD_RECOVERING && guard_creation_us(guard) > 0)
+		end_us = master->recovery_us + guard_creation_us(guard);
 	return end_us > now_us ? end_us - now_us : 0;
 }
 
@@ -420,8 +420,8 @@ bool guard_in_motion(const struct guard *guard, unsigned i)
 	const struct guard_master *master = &guard->masters[i];
 	if (master->again)
 		return false;
-	return master->state == GUARD_ASKING || master->state == GUARD_CONDEMNED || master->state == GUARD_CERTIFYING || master->busy == GUARD_SURVEY ||
-	       master->skip || (master->state == GUARD_RESYNCING && guard_resync_done(guard, i, master->resync_us));
+	return master->state == GUARD_ASKING || master->state == GUARD_MARKING || master->state == GUARD_WRITING_EPOCH || master->busy == GUARD_SURVEY ||
+	       master->skip || (master->state == GUARD_RECOVERING && guard_recovery_done(guard, i, master->recovery_us));
 }
 
 uint64_t guard_deadline_us(const struct guard *guard)
@@ -429,9 +429,9 @@ uint64_t guard_deadline_us(const struct guard *guard)
 	uint64_t deadline_us = REDLOCK_NEVER;
 	for (unsigned i = 0; i < guard->params.masters; i++) {
 		const struct guard_master *master = &guard->masters[i];
-		uint64_t end_us = master->state == GUARD_WAITING && !master->again ? bar_end_us(guard, master) : REDLOCK_NEVER;
-		if (master->state == GUARD_RESYNCING && !master->again && guard_creation_us(guard) > 0)
-			end_us = master->resync_us + guard_creation_us(guard);
+		uint64_t end_us = master->state == GUARD_WAITING && !master->again ? quarantine_end_us(guard, master) : REDLOCK_NEVER;
+		if (master->state == GUARD_RECOVERING && !master->again && guard_creation_us(guard) > 0)
+			end_us = master->recovery_us + guard_creation_us(guard);
 		if (end_us < deadline_us)
 			deadline_us = end_us;
 	}
@@ -440,7 +440,7 @@ uint64_t guard_deadline_us(const struct guard *guard)
 
 const char *guard_reason_name(enum guard_reason reason)
 {
-	static const char *const names[] = { "", "no-certificate", "restarted", "bad-certificate", "clock-forward", "evicted", "rolled-back", "digest",
+	static const char *const names[] = { "", "no-epoch", "restarted", "bad-epoch", "clock-forward", "evicted", "rolled-back", "digest",
 					     "cluster" };
 	assert((unsigned)reason < sizeof names / sizeof *names);
 	return names[reason];

@@ -1,14 +1,14 @@
 /* The restart guard: which masters may vote, as a pure state machine. One `struct guard` is one worker's view of all masters.
  *
  * A master that lost its memory must not vote until every lease that it may have forgotten has run out. Each master holds a
- * certificate (a random number, with the run_id of the server that it was written for); every script compares it. Where the certificate
- * does not fit, the master is barred: a marker is written there, the longest lease is waited out on our own clock over one unbroken
- * connection, the largest fence of N−Q+1 other masters is asked for, and the marker becomes the new certificate by compare-and-set.
+ * epoch (a random number, with the run_id of the server that it was written for); every script compares it. Where the epoch
+ * does not fit, the master is quarantined: a marker is written there, the longest lease is waited out on our own clock over one unbroken
+ * connection, the largest fence of N−Q+1 other masters is asked for, and the marker becomes the new epoch by compare-and-set.
  *
- *                 certificate fits
- *   ABSENT ─► ASKING ──────────────────────────────────────────► VOTING ─┐ another certificate, clock jumped, evicted, rolled back
+ *                 epoch fits
+ *   ABSENT ─► ASKING ──────────────────────────────────────────► VOTING ─┐ another epoch, clock jumped, evicted, rolled back
  *               │ none, or another server's                              ▼
- *               └────────────────────────────────────────────────► CONDEMNED ── BAR ──► WAITING ─► RESYNCING ── CERTIFY ──► VOTING
+ *               └────────────────────────────────────────────────► MARKING ── QUARANTINE ──► WAITING ─► RECOVERING ── WRITE_EPOCH ──► VOTING
  *
  * No clock, no I/O, no heap, as in the core (redlock.h). The caller's duties:
  *   - guard_event() for what happened; then guard_next() for each master until it says NONE, each action carried out and
@@ -29,25 +29,25 @@
 
 enum guard_state {
 	GUARD_ABSENT,     /* no connection */
-	GUARD_ASKING,     /* connected; its certificate is not read yet */
-	GUARD_VOTING,     /* it has a certificate that fits: scripts carry it */
-	GUARD_CONDEMNED,  /* is to be barred: BAR is to be sent or under way */
-	GUARD_WAITING,    /* barred: the longest lease is waited out */
-	GUARD_RESYNCING,  /* the wait is over: other masters' fences are asked for */
-	GUARD_CERTIFYING, /* CERTIFY is under way */
-	GUARD_FOREIGN     /* certified for another cluster or other settings: never voting, nothing is written there */
+	GUARD_ASKING,     /* connected; its epoch is not read yet */
+	GUARD_VOTING,     /* it has an epoch that fits: scripts carry it */
+	GUARD_MARKING,  /* is to be quarantined: QUARANTINE is to be sent or under way */
+	GUARD_WAITING,    /* quarantined: the longest lease is waited out */
+	GUARD_RECOVERING,  /* the wait is over: other masters' fences are asked for */
+	GUARD_WRITING_EPOCH, /* WRITE_EPOCH is under way */
+	GUARD_FOREIGN     /* with the epoch of another cluster or other settings: never voting, nothing is written there */
 };
 
-/* Why a master is barred. */
+/* Why a master is quarantined. */
 enum guard_reason {
 	GUARD_NO_REASON,
-	GUARD_NO_CERTIFICATE,  /* none when the connection began */
-	GUARD_RESTARTED,       /* the certificate was written for another server (run_id) */
-	GUARD_BAD_CERTIFICATE, /* a script found another one or none: flushed, evicted, exchanged */
+	GUARD_NO_EPOCH,  /* none when the connection began */
+	GUARD_RESTARTED,       /* the epoch was written for another server (run_id) */
+	GUARD_BAD_EPOCH, /* a script found another one or none: flushed, evicted, exchanged */
 	GUARD_CLOCK_FORWARD,   /* its clock jumped forward: locks ran out early */
 	GUARD_EVICTED,         /* it dropped keys for want of memory */
 	GUARD_ROLLED_BACK,     /* its heartbeat or its client ids went backwards: an older image of the machine */
-	GUARD_OTHER_DIGEST,    /* certified for another number of masters or buckets */
+	GUARD_OTHER_DIGEST,    /* with the epoch of another number of masters or buckets */
 	GUARD_OTHER_CLUSTER
 };
 
@@ -58,44 +58,44 @@ struct guard_params {
 	uint64_t margin_us;    /* … and the rest: the constant part of the drift + 2 s */
 	uint16_t slices;       /* in so many SURVEYs a master tells its fences; 0: one */
 	uint64_t digest;       /* of what all replicas must agree on */
-	bool bootstrap;        /* where no master has a certificate the cluster is new: nothing to wait for */
+	bool bootstrap;        /* where no master has an epoch the cluster is new: nothing to wait for */
 	uint64_t seed;         /* for markers and the cluster id: random, different in every process and worker */
 };
 
 enum guard_event_kind {
 	GUARD_CONNECTED,   /* run_id, client_id: a new connection, all of its server said */
-	GUARD_CERTIFICATE, /* the answer to READ, or of the heartbeat: the certificate's members */
-	GUARD_BARRED,      /* the answer to BAR: done; if so marker, kept, ttl_us */
-	GUARD_FENCES,      /* the answer to SURVEY: done (false: another certificate); if so fence, ttl_us */
-	GUARD_CERTIFIED,   /* the answer to CERTIFY: done */
+	GUARD_EPOCH, /* the answer to READ, or of the heartbeat: the epoch's members */
+	GUARD_QUARANTINED,      /* the answer to QUARANTINE: done; if so marker, kept, ttl_us */
+	GUARD_FENCES,      /* the answer to SURVEY: done (false: another epoch); if so fence, ttl_us */
+	GUARD_EPOCH_WRITTEN,   /* the answer to WRITE_EPOCH: done */
 	GUARD_FAILED,      /* action: it was answered by an error, or could not be sent: tried again at the next heartbeat */
-	GUARD_MISMATCH,    /* a script said: another certificate than `certificate`, which it carried */
+	GUARD_MISMATCH,    /* a script said: another epoch than `epoch`, which it carried */
 	GUARD_DROPPED_KEYS, /* evicted_keys grew */
-	GUARD_UNUSABLE,    /* it answers, but cannot be used, and no certificate was seen there. Also without a connection */
+	GUARD_UNUSABLE,    /* it answers, but cannot be used, and no epoch was seen there. Also without a connection */
 	GUARD_LOST         /* the connection is gone */
 };
 
 enum guard_action_kind {
 	GUARD_NOTHING,
-	GUARD_READ,    /* certificate.lua */
-	GUARD_BAR,     /* bar.lua: certificate (as read; 0: none), marker, kept, ttl_us */
-	GUARD_SURVEY,  /* fences.lua: certificate (or the marker), slice: which one of params.slices */
-	GUARD_CERTIFY  /* certify.lua: marker, cluster, ttl_us, fence (the floor), clocked */
+	GUARD_READ,    /* epoch.lua */
+	GUARD_QUARANTINE,     /* quarantine.lua: epoch (as read; 0: none), marker, kept, ttl_us */
+	GUARD_SURVEY,  /* fences.lua: epoch (or the marker), slice: which one of params.slices */
+	GUARD_WRITE_EPOCH  /* epoch_write.lua: marker, cluster, ttl_us, fence (the floor), clocked */
 };
 
 /* No lease is longer. What is waited for where a marker does not say how long leases are: one of an older version. */
 #define GUARD_TTL_MAX_US UINT64_C(86400000000)
 
-/* 0 stands for "none" in certificate, cluster, marker and marker_run_id, and for "not known" in ttl_us. */
+/* 0 stands for "none" in epoch, cluster, marker and marker_run_id, and for "not known" in ttl_us. */
 struct guard_event {
 	enum guard_event_kind kind;
 	uint8_t master;
 	uint64_t now_us; /* our own clock; never goes backwards */
 	uint64_t run_id, client_id;
 	uint64_t beat;
-	uint64_t certificate, certificate_run_id, cluster, digest, ttl_us;
+	uint64_t epoch, epoch_run_id, cluster, digest, ttl_us;
 	uint64_t marker, marker_run_id;
-	uint64_t clocked_us; /* CERTIFICATE: when its floor was last made of clocks, in the master's own time; 0: never */
+	uint64_t clocked_us; /* EPOCH: when its floor was last made of clocks, in the master's own time; 0: never */
 	bool kept;
 	bool done;
 	uint64_t fence;
@@ -104,7 +104,7 @@ struct guard_event {
 
 struct guard_action {
 	enum guard_action_kind kind;
-	uint64_t certificate, marker, cluster, ttl_us, fence;
+	uint64_t epoch, marker, cluster, ttl_us, fence;
 	uint16_t slice;
 	bool kept, clocked;
 };
@@ -119,29 +119,29 @@ struct guard_master {
 	bool seen;                      /* run_id, client_id, beat are of an earlier connection or this one */
 	enum guard_reason found;        /* CLOCK_FORWARD, EVICTED, ROLLED_BACK: found, and not yet dealt with */
 	bool lost;                      /* it forgot fences, as far as anybody knows; stays over a broken connection */
-	bool kept;                      /* its buckets are all there though it is barred */
-	bool clocks;                    /* CERTIFYING: its floor rests on clocks */
+	bool kept;                      /* its buckets are all there though it is quarantined */
+	bool clocks;                    /* WRITING_EPOCH: its floor rests on clocks */
 	bool skip;                      /* bootstrap: nothing to wait for */
 	bool unusable;                  /* UNUSABLE, and neither connected nor read since: a new cluster begins without it */
-	bool read;                      /* its certificate was read on this connection */
+	bool read;                      /* its epoch was read on this connection */
 	uint64_t run_id, client_id, beat;
-	uint64_t certificate;           /* VOTING: what scripts carry; ASKING: what did not fit, 0: nothing so far */
-	uint64_t gone_certificate;      /* was trusted under this run_id, and was found gone; 0: none */
-	uint64_t chosen_cluster;        /* CERTIFYING: that it is certified for, if it is */
-	uint64_t cluster;               /* as read, also where the certificate is gone; 0: it never had one */
-	uint64_t void_certificate;      /* CONDEMNED: the one that BAR takes away */
+	uint64_t epoch;           /* VOTING: what scripts carry; ASKING: what did not fit, 0: nothing so far */
+	uint64_t gone_epoch;      /* was trusted under this run_id, and was found gone; 0: none */
+	uint64_t chosen_cluster;        /* WRITING_EPOCH: that it is with the epoch of, if it is */
+	uint64_t cluster;               /* as read, also where the epoch is gone; 0: it never had one */
+	uint64_t void_epoch;      /* MARKING: the one that QUARANTINE takes away */
 	uint64_t marker;
 	uint64_t ttl_us;                /* the longest lease, as it says */
 	bool ttl_unknown;               /* it has a marker, and says nothing beside it */
 	uint64_t since_us;              /* WAITING: from when the wait counts */
 	uint64_t heard_us;              /* the last answer to READ */
-	uint64_t resync_us;             /* RESYNCING: since when */
+	uint64_t recovery_us;             /* RECOVERING: since when */
 	uint64_t survey_us;             /* when the first SURVEY of all slices was sent to it … */
-	uint64_t survey_certificate;    /* … and with which certificate or marker: with another one it begins anew */
+	uint64_t survey_epoch;    /* … and with which epoch or marker: with another one it begins anew */
 	uint64_t survey_top;            /* the largest fence of the slices told so far */
 	uint64_t told_us;               /* when it told a slice last */
 	uint16_t slice;                 /* which one is next */
-	uint16_t surveyed;              /* RESYNCING: bit j: master j told its fences since resync_us */
+	uint16_t surveyed;              /* RECOVERING: bit j: master j told its fences since recovery_us */
 	uint64_t lost_us;               /* lost: since when, as far as we know */
 	uint64_t clocked_us;            /* when its floor was last made of clocks, on our clock; 0: never, or before we knew it */
 	uint64_t top;                   /* the largest of them */
@@ -154,7 +154,7 @@ struct guard_master {
 struct guard {
 	struct guard_params params;
 	uint64_t random;
-	bool bootstrap_open;            /* --bootstrap was given and no certificate was seen so far */
+	bool bootstrap_open;            /* --bootstrap was given and no epoch was seen so far */
 	struct guard_master masters[REDLOCK_MASTERS_MAX];
 };
 
@@ -172,7 +172,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 uint64_t guard_longest_us(const struct guard *guard);
 
 /* Compares the TIME that an answer of master i carried with all before it. The command was sent at sent_us, the answer read at now_us.
- * Forward: what the answer says must not count, and the master is condemned. */
+ * Forward: what the answer says must not count, and the master is quarantined. */
 enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, uint64_t now_us, uint64_t master_us);
 
 /* Master i's own time when ours is at_us, at the latest; 0: not known yet. For deadlines: never too early. */
@@ -181,10 +181,10 @@ uint64_t guard_master_time_us(const struct guard *guard, unsigned i, uint64_t at
 /* True if master i may vote, as far as its memory is concerned. */
 bool guard_may_vote(const struct guard *guard, unsigned i);
 
-/* Barred: how long at least until it may vote; 0: what is missing is not time. */
-uint64_t guard_bar_left_us(const struct guard *guard, unsigned i, uint64_t now_us);
+/* Quarantined: how long at least until it may vote; 0: what is missing is not time. */
+uint64_t guard_quarantine_left_us(const struct guard *guard, unsigned i, uint64_t now_us);
 
-/* RESYNCING: how many more masters must tell their fences; 0: enough did. */
+/* RECOVERING: how many more masters must tell their fences; 0: enough did. */
 unsigned guard_fences_missing(const struct guard *guard, unsigned i);
 
 /* True while something is to be sent or under way that takes no longer than a few round trips. */
@@ -193,7 +193,7 @@ bool guard_in_motion(const struct guard *guard, unsigned i);
 /* When guard_next() may say something new without any event, or REDLOCK_NEVER. */
 uint64_t guard_deadline_us(const struct guard *guard);
 
-/* "restarted", "bad-certificate", …: static. */
+/* "restarted", "bad-epoch", …: static. */
 const char *guard_reason_name(enum guard_reason reason);
 
 #endif

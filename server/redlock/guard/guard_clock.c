@@ -31,8 +31,8 @@ static enum guard_clock jump(struct guard_master *master, int64_t by_us, int64_t
 	if (master->found != GUARD_ROLLED_BACK)
 		master->found = GUARD_CLOCK_FORWARD;
 	if (master->state == GUARD_VOTING) {
-		master->void_certificate = master->certificate;
-		guard_condemn_found(master, now_us);
+		master->void_epoch = master->epoch;
+		guard_quarantine_found(master, now_us);
 	}
 	return GUARD_CLOCK_JUMPED_FORWARD;
 }

@@ -1,10 +1,10 @@
-/* Which cluster the masters belong to. A certificate carries a cluster id: a master that remembers another cluster's leases does not remember
- * ours. The id is drawn when the first master of all is certified; there is nobody to ask who draws it, so it is the redlockd that wins
+/* Which cluster the masters belong to. An epoch carries a cluster id: a master that remembers another cluster's leases does not remember
+ * ours. The id is drawn when the first master of all has its epoch; there is nobody to ask who draws it, so it is the redlockd that wins
  * the compare-and-set on the master with the smallest run_id. */
 #include "guard_internal.h"
 
 #define CREATION_PATIENCE_US UINT64_C(3000000)
-#define SIBLINGS 20 /* bars: masters that all restart do so one after the other */
+#define SIBLINGS 20 /* quarantines: masters that all restart do so one after the other */
 
 /* The cluster id that most masters have; the smallest of those where several have as many; 0: none has one. */
 static uint64_t common_cluster(const struct guard *guard)
@@ -29,7 +29,7 @@ static uint64_t common_cluster(const struct guard *guard)
  * see each other's masters made two of one. */
 static bool is_sibling(const struct guard *guard, const struct guard_master *master, uint64_t ours)
 {
-	uint64_t span_us = SIBLINGS * guard_bar_us(guard);
+	uint64_t span_us = SIBLINGS * guard_quarantine_us(guard);
 	for (unsigned i = 0; master->clocked_us != 0 && i < guard->params.masters; i++) {
 		const struct guard_master *other = &guard->masters[i];
 		bool near = other->clocked_us + span_us > master->clocked_us && master->clocked_us + span_us > other->clocked_us;
@@ -46,13 +46,13 @@ void guard_check_clusters(struct guard *guard, uint64_t now_us)
 	for (unsigned i = 0; i < guard->params.masters; i++) {
 		struct guard_master *master = &guard->masters[i];
 		if (master->state == GUARD_VOTING && master->cluster != ours && is_sibling(guard, master, ours)) {
-			master->void_certificate = master->certificate;
-			guard_condemn(master, GUARD_OTHER_CLUSTER, false, now_us);
+			master->void_epoch = master->epoch;
+			guard_quarantine(master, GUARD_OTHER_CLUSTER, false, now_us);
 		} else if (master->state == GUARD_VOTING && master->cluster != ours) {
 			guard_refuse(master, GUARD_OTHER_CLUSTER, now_us);
 		} else if (master->state == GUARD_FOREIGN && master->reason == GUARD_OTHER_CLUSTER && master->cluster == ours) {
 			master->state = GUARD_ASKING;
-			master->certificate = 0;
+			master->epoch = 0;
 		}
 	}
 }
@@ -62,7 +62,7 @@ static bool is_there(const struct guard_master *master)
 	return master->read && master->state != GUARD_FOREIGN;
 }
 
-/* How long after its bar a master waits where no cluster id is known and others cannot be seen: another redlockd may see them, and draw one. */
+/* How long after its quarantine a master waits where no cluster id is known and others cannot be seen: another redlockd may see them, and draw one. */
 uint64_t guard_creation_us(const struct guard *guard)
 {
 	bool all_there = true;
@@ -71,12 +71,12 @@ uint64_t guard_creation_us(const struct guard *guard)
 	return all_there || common_cluster(guard) != 0 ? 0 : CREATION_PATIENCE_US;
 }
 
-/* The cluster id for a new certificate. Where no master has one yet, the master with the smallest run_id gets it first, so that
+/* The cluster id for a new epoch. Where no master has one yet, the master with the smallest run_id gets it first, so that
  * several redlockd that begin at once draw one between them: the others' compare-and-set fails there and they read it. */
 uint64_t guard_choose_cluster(struct guard *guard, const struct guard_master *master, uint64_t now_us)
 {
 	uint64_t cluster = common_cluster(guard);
-	bool patient = now_us - master->resync_us < guard_creation_us(guard);
+	bool patient = now_us - master->recovery_us < guard_creation_us(guard);
 	for (unsigned i = 0; cluster == 0 && i < guard->params.masters; i++) {
 		const struct guard_master *other = &guard->masters[i];
 		if (is_there(other) ? other->run_id < master->run_id : patient)

@@ -14,12 +14,12 @@ static unsigned needed(const struct guard *guard)
 	return guard->params.masters - redlock_majority(guard->params.masters) + 1U;
 }
 
-void guard_begin_resync(const struct guard *guard, struct guard_master *master, uint64_t now_us)
+void guard_begin_recovery(const struct guard *guard, struct guard_master *master, uint64_t now_us)
 {
 	(void)guard;
 	assert(master->state == GUARD_WAITING);
-	master->state = GUARD_RESYNCING;
-	master->resync_us = now_us;
+	master->state = GUARD_RECOVERING;
+	master->recovery_us = now_us;
 	master->surveyed = 0;
 	master->top = 0;
 }
@@ -27,7 +27,7 @@ void guard_begin_resync(const struct guard *guard, struct guard_master *master, 
 /* True if the master can say what fences it counted to. */
 static bool remembers(const struct guard_master *master)
 {
-	return master->state == GUARD_VOTING || (guard_is_barred(master) && master->kept);
+	return master->state == GUARD_VOTING || (guard_is_quarantined(master) && master->kept);
 }
 
 /* Somebody waits for the fences of master i, and takes those of a survey that began at survey_us. */
@@ -35,7 +35,7 @@ static bool is_of_use(const struct guard *guard, unsigned i, uint64_t survey_us)
 {
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *master = &guard->masters[j];
-		if (j != i && master->state == GUARD_RESYNCING && !redlock_has(master->surveyed, i) && master->resync_us <= survey_us)
+		if (j != i && master->state == GUARD_RECOVERING && !redlock_has(master->surveyed, i) && master->recovery_us <= survey_us)
 			return true;
 	}
 	return false;
@@ -50,7 +50,7 @@ static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us
 {
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		struct guard_master *master = &guard->masters[j];
-		if (j == told_by || master->state != GUARD_RESYNCING || master->resync_us > asked_us)
+		if (j == told_by || master->state != GUARD_RECOVERING || master->recovery_us > asked_us)
 			continue;
 		master->surveyed |= (uint16_t)(1U << told_by);
 		if (fence > master->top)
@@ -61,18 +61,18 @@ static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us
 void guard_ask_fences(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action)
 {
 	struct guard_master *master = &guard->masters[i];
-	uint64_t certificate = master->kept ? master->marker : master->certificate;
-	bool same = certificate == master->survey_certificate; /* what it told under another one it may have forgotten since */
+	uint64_t epoch = master->kept ? master->marker : master->epoch;
+	bool same = epoch == master->survey_epoch; /* what it told under another one it may have forgotten since */
 	if (master->slice == 0 || !same || !is_of_use(guard, i, master->survey_us)) {
 		master->slice = 0;
 		master->survey_top = 0;
 		master->survey_us = now_us;
-		master->survey_certificate = certificate;
+		master->survey_epoch = epoch;
 	}
-	*ret_action = (struct guard_action){ .kind = GUARD_SURVEY, .certificate = certificate, .slice = master->slice };
+	*ret_action = (struct guard_action){ .kind = GUARD_SURVEY, .epoch = epoch, .slice = master->slice };
 }
 
-/* The slices of one survey are all told under one certificate, after survey_us: a fence of before is among them, since numbers only grow. */
+/* The slices of one survey are all told under one epoch, after survey_us: a fence of before is among them, since numbers only grow. */
 static void take_slice(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	if (event->ttl_us > master->ttl_us)
@@ -95,9 +95,9 @@ void guard_take_fences(struct guard *guard, struct guard_master *master, const s
 	} else {
 		master->slice = 0;
 		if (master->state == GUARD_VOTING)
-			master->reason = GUARD_BAD_CERTIFICATE;
-		master->state = GUARD_ASKING; /* another certificate or marker than we knew when we asked */
-		master->certificate = 0;
+			master->reason = GUARD_BAD_EPOCH;
+		master->state = GUARD_ASKING; /* another epoch or marker than we knew when we asked */
+		master->epoch = 0;
 	}
 }
 
@@ -128,7 +128,7 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 	const struct guard_master *master = &guard->masters[i];
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *other = &guard->masters[j];
-		uint64_t since_us = other->told_us > master->resync_us ? other->told_us : master->resync_us;
+		uint64_t since_us = other->told_us > master->recovery_us ? other->told_us : master->recovery_us;
 		bool may_tell = j != i && remembers(other) && !redlock_has(master->surveyed, j);
 		if (may_tell && now_us - since_us < SURVEY_PATIENCE_US)
 			return true;
@@ -136,7 +136,7 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 	return false;
 }
 
-bool guard_resync_done(const struct guard *guard, unsigned i, uint64_t now_us)
+bool guard_recovery_done(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	unsigned told, may;
 	if (guard->masters[i].kept || guard->masters[i].skip)
@@ -150,7 +150,7 @@ unsigned guard_fences_missing(const struct guard *guard, unsigned i)
 	unsigned told, may;
 	assert(i < guard->params.masters);
 	count(guard, i, &told, &may);
-	bool waits = guard->masters[i].state == GUARD_RESYNCING && !guard->masters[i].kept && !guard->masters[i].skip;
+	bool waits = guard->masters[i].state == GUARD_RECOVERING && !guard->masters[i].kept && !guard->masters[i].skip;
 	return waits && told < needed(guard) && may >= needed(guard) ? needed(guard) - told : 0;
 }
 
