@@ -28,7 +28,7 @@ struct route {
 	const char *method;  /* a route for GET takes HEAD, too */
 	const char *pattern; /* a `{resource}` at its end stands for one or more segments */
 	enum access_need need; /* of its caller */
-	enum lease_call call;  /* of those on /locks */
+	enum lease_operation call;  /* of those on /locks */
 	route_handler *handle;
 	bool takes_body;
 	const char *const *params;                      /* of the query; NULL at the end */

@@ -88,18 +88,18 @@ static void note_unsent(struct lease_op *op, uint8_t master, const struct redloc
 static bool is_pending(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
 {
 	bool may_be_there = op->request.call == LEASE_RELEASE || redlock_has(op->reached, master) ||
-			    (out->place == REDLOCK_PLACE_LEAVE && redlock_has(op->core.joined, master));
+			    (out->place == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, master));
 	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
 
 /* The bytes of one command, for all masters alike. Returns their number. */
 static size_t command_write(const struct lease_op *op, const struct lease_ref *ref, bool with_source, char *ret_bytes, size_t size)
 {
-	char place[LEASE_PLACE_MAX] = "";
+	char place[LEASE_ENTRY_MAX] = "";
 	uint64_t now_us = clock_now_us(), end_us = op->core.wait_end_us;
 	uint64_t left_ms = end_us > now_us ? (end_us - now_us) / 1000 + 1 : 1;
-	if (ref->place != REDLOCK_PLACE_NONE)
-		lease_place_write(op->leases, op->core.arrival, ref->place == REDLOCK_PLACE_KEEP ? left_ms : 0, place);
+	if (ref->place != REDLOCK_ENTRY_NONE)
+		lease_entry_write(op->leases, op->core.arrival, ref->place == REDLOCK_ENTRY_KEEP ? left_ms : 0, place);
 	struct lease_command what = { .script = ref->script, .token = ref->tokenless ? "" : ref->token, .place = place, .fence = ref->fence, .with_source = with_source };
 	return lease_command_format(op->leases->options, &op->request, &what, ret_bytes, size);
 }
@@ -182,7 +182,7 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us)
 static void take_result(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	if (op->line)
-		lease_line_exit(op, result, now_us);
+		lease_queue_exit(op, result, now_us);
 	if (result->outcome == REDLOCK_CANCELLED)
 		return;
 	lease_answer_make(op, result, now_us, &op->answer);
@@ -294,8 +294,8 @@ static void pend_lost_release(const struct lease_ref *ref)
 	struct leases *leases = ref->op->leases;
 	char command[LEASE_COMMAND_MAX];
 	struct lease_ref what = *ref;
-	if (what.place == REDLOCK_PLACE_KEEP)
-		what.place = REDLOCK_PLACE_NONE;
+	if (what.place == REDLOCK_ENTRY_KEEP)
+		what.place = REDLOCK_ENTRY_NONE;
 	size_t len = command_write(ref->op, &what, false, command, sizeof command);
 	masters_pend_release(leases->masters, ref->master, command, len);
 }

@@ -21,12 +21,12 @@ enum {
 };
 
 /* FORCE: release without a token, whoever holds it (an operator's call). */
-enum lease_call { LEASE_ACQUIRE, LEASE_EXTEND, LEASE_RELEASE, LEASE_INSPECT, LEASE_FORCE };
-enum { LEASE_CALLS = LEASE_FORCE + 1 };
+enum lease_operation { LEASE_ACQUIRE, LEASE_EXTEND, LEASE_RELEASE, LEASE_INSPECT, LEASE_FORCE };
+enum { LEASE_OPERATIONS = LEASE_FORCE + 1 };
 
 /* A call, already checked by whoever fills it in: lengths and ttl within their bounds, token well-formed. */
 struct lease_request {
-	enum lease_call call;
+	enum lease_operation call;
 	uint32_t ttl_ms;                   /* acquire, extend */
 	uint32_t wait_ms;                  /* acquire: how long to wait in the line; 0: not at all */
 	bool hold;                         /* acquire: the HTTP side will hold the lease (hold.h); of no meaning here */

@@ -132,9 +132,9 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 	return command.len;
 }
 
-void lease_place_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_place[LEASE_PLACE_MAX])
+void lease_entry_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_entry[LEASE_ENTRY_MAX])
 {
-	snprintf(ret_place, LEASE_PLACE_MAX, "%s:%016llu %llu", masters_replica(leases->masters), (unsigned long long)arrival, (unsigned long long)wait_ms);
+	snprintf(ret_entry, LEASE_ENTRY_MAX, "%s:%016llu %llu", masters_replica(leases->masters), (unsigned long long)arrival, (unsigned long long)wait_ms);
 }
 
 /* The characters that mean something in a Redis pattern stand for themselves. */

@@ -42,11 +42,11 @@ struct lease_op {
 	bool queued;   /* its answer waits in the list of those done */
 	bool finished; /* the core is done with it */
 	struct lease_answer answer;
-	struct lease_line *line; /* it waits, or may have to; NULL: it does not */
-	struct lease_op *line_next, *line_prev;
+	struct lease_queue *line; /* it waits, or may have to; NULL: it does not */
+	struct lease_op *queue_next, *queue_prev;
 	struct lease_op *older, *newer; /* of all that wait at this worker, whatever for */
 	uint64_t missed_notifications;    /* of the lines, when it took its place */
-	uint64_t called_us; /* when a master called it first; 0: none has */
+	uint64_t notified_us; /* when a master called it first; 0: none has */
 	bool held_noted;    /* release: the time was told to the metrics */
 	bool crowded;       /* it would wait, but too many do */
 	bool held_back;     /* it has not started: enough others wait for masters */
@@ -66,7 +66,7 @@ struct lease_ref {
 	uint16_t attempt, round;
 	enum redlock_script script;
 	uint8_t master;
-	enum redlock_place place;
+	enum redlock_entry place;
 	bool tokenless;
 	uint64_t fence;
 	char token[LEASE_TOKEN_LEN]; /* of that attempt */
@@ -90,7 +90,7 @@ struct leases {
 	struct lease_listing *list_first, *list_last; /* listings that have not begun, in the order in which they came */
 	struct lease_list_slot list_slots[LEASE_LISTINGS];
 	bool list_answered; /* since the last pump: the HTTP side has something to write */
-	struct lease_lines *lines;
+	struct lease_queues *lines;
 	size_t waiting; /* operations whose answer somebody waits for */
 	size_t busy;    /* operations that wait for masters */
 	struct lease_op *held_first, *held_last; /* those held back, in the order in which they came */
@@ -107,9 +107,9 @@ struct lease_command {
 	uint64_t fence;    /* acquire, raise */
 	bool with_source;  /* EVAL instead of EVALSHA */
 };
-enum { LEASE_PLACE_MAX = 64, LEASE_COMMAND_MAX = 2048, LEASE_COMMAND_SOURCE_MAX = 12288 }; /* bytes of a command; of one with its source */
+enum { LEASE_ENTRY_MAX = 64, LEASE_COMMAND_MAX = 2048, LEASE_COMMAND_SOURCE_MAX = 12288 }; /* bytes of a command; of one with its source */
 /* "replica:arrival wait_ms", terminated: a place in the line, and for how long it may be needed; 0: it is given up. */
-void lease_place_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_place[LEASE_PLACE_MAX]);
+void lease_entry_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_entry[LEASE_ENTRY_MAX]);
 /* Returns its length. `size`: LEASE_COMMAND_MAX, or LEASE_COMMAND_SOURCE_MAX for one with its source. */
 size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *command, char *ret_bytes, size_t size);
 /* The bucket of a resource, 0 … LEASE_BUCKETS−1: the same on every redlockd. */
@@ -129,21 +129,21 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us);
 void lease_op_recycle(struct lease_op *op); /* if it is over */
 
 /* lease_line.c */
-enum { LEASE_LINE_CHAINS = 1024 };
+enum { LEASE_QUEUE_CHAINS = 1024 };
 /* In which chain of the table the line of a resource is. */
-unsigned lease_line_chain(const struct leases *leases, const char *resource, size_t len);
-bool lease_lines_init(struct leases *leases);
-void lease_lines_free(struct leases *leases);
+unsigned lease_queue_chain(const struct leases *leases, const char *resource, size_t len);
+bool lease_queues_init(struct leases *leases);
+void lease_queues_free(struct leases *leases);
 /* True if no more may wait for that resource, or at all. */
-bool lease_line_is_full(struct leases *leases, const struct lease_request *request);
+bool lease_queue_is_full(struct leases *leases, const struct lease_request *request);
 /* To the end of the line of its resource, before START; false where memory is short. It is the first there if it has no line_prev. */
-bool lease_line_enter(struct lease_op *op);
+bool lease_queue_enter(struct lease_op *op);
 /* It is answered or given up, with that result: the next one becomes the first. */
-void lease_line_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us);
+void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us);
 /* Tells /stats of the longest lines if they have changed, but not too often. Once per round of the loop: what was too soon is told within a heartbeat. */
-void lease_lines_publish(struct leases *leases);
+void lease_queues_publish(struct leases *leases);
 /* Answers all who wait with LEASE_DRAINING. */
-void lease_lines_drain(struct leases *leases);
+void lease_queues_drain(struct leases *leases);
 
 /* lease_calls.c */
 /* An operation of a caller's that has not started; NULL where memory is short. */

@@ -23,7 +23,7 @@ struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct
 	leases->masters = masters;
 	leases->metrics = metrics;
 	metrics_set(&metrics->waiters_limit, options->max_waiters);
-	if (lease_lines_init(leases) && lease_list_init(leases)) /* the timers of listings belong to the loop from then on */
+	if (lease_queues_init(leases) && lease_list_init(leases)) /* the timers of listings belong to the loop from then on */
 		return leases;
 	free(leases);
 	return NULL;
@@ -33,7 +33,7 @@ struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct
 
 static void fill_params(const struct leases *leases, const struct lease_request *request, struct redlock_params *ret_params)
 {
-	static const enum redlock_kind kinds[LEASE_CALLS] = { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT, REDLOCK_INSPECT };
+	static const enum redlock_kind kinds[LEASE_OPERATIONS] = { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT, REDLOCK_INSPECT };
 	const struct options *options = leases->options;
 	uint64_t ttl_us = request->ttl_ms * UINT64_C(1000);
 	*ret_params = (struct redlock_params){
@@ -65,7 +65,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->reached = 0;
 	op->queued = false;
 	op->finished = false;
-	op->called_us = 0;
+	op->notified_us = 0;
 	op->crowded = op->held_noted = op->held_back = op->busy = false;
 	op->force = NULL;
 	memcpy(op->token, request->token, sizeof op->token);
@@ -81,13 +81,13 @@ void lease_op_refuse_draining(struct lease_op *op, uint64_t now_us)
 }
 
 /* One that may have to wait goes into the line, or does not wait at all where too many do. False where memory is short. */
-static bool line_up(struct lease_op *op)
+static bool queue_up(struct lease_op *op)
 {
 	if (op->core.params.wait_us == 0)
 		return true;
-	op->crowded = lease_line_is_full(op->leases, &op->request);
+	op->crowded = lease_queue_is_full(op->leases, &op->request);
 	if (!op->crowded)
-		return lease_line_enter(op);
+		return lease_queue_enter(op);
 	op->core.params.wait_us = 0;
 	return true;
 }
@@ -114,7 +114,7 @@ static void start(struct lease_op *op, uint64_t now_us)
 	uint64_t held_us = now_us - op->began_us, *wait_us = &op->core.params.wait_us;
 	if (*wait_us > 0)
 		*wait_us = *wait_us > held_us ? *wait_us - held_us : 1;
-	start.behind = op->line && op->line_prev;
+	start.behind = op->line && op->queue_prev;
 	lease_op_drive(op, &start);
 	if (++leases->unflushed >= FLUSH_EVERY) /* a burst must not keep its first commands until its last request is read */
 		flush(leases);
@@ -176,7 +176,7 @@ static struct lease_op *submit(struct leases *leases, const struct lease_request
 		lease_op_refuse_draining(op, op->began_us);
 		return op;
 	}
-	if (!line_up(op)) {
+	if (!queue_up(op)) {
 		op_forget(op);
 		return NULL;
 	}
@@ -253,7 +253,7 @@ bool leases_pump(struct leases *leases)
 {
 	leases->unflushed = 0;
 	start_held_back(leases);
-	lease_lines_publish(leases);
+	lease_queues_publish(leases);
 	bool any = lease_list_begin_new(leases) || leases->done_first || leases->list_answered;
 	leases->list_answered = false;
 	while (leases->done_first) {
@@ -283,7 +283,7 @@ void leases_drain(struct leases *leases)
 {
 	leases->draining = true;
 	metrics_set(&leases->metrics->draining, 1);
-	lease_lines_drain(leases);
+	lease_queues_drain(leases);
 }
 
 size_t leases_waiting(const struct leases *leases)
@@ -293,7 +293,7 @@ size_t leases_waiting(const struct leases *leases)
 
 void leases_close(struct leases *leases)
 {
-	lease_lines_drain(leases);
+	lease_queues_drain(leases);
 	while (leases_pump(leases))
 		;
 	lease_list_close(leases);
@@ -313,6 +313,6 @@ void leases_free(struct leases *leases)
 		free(leases->spare_refs);
 		leases->spare_refs = next;
 	}
-	lease_lines_free(leases);
+	lease_queues_free(leases);
 	free(leases);
 }

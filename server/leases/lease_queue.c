@@ -12,19 +12,19 @@
 #include "server/metrics/metrics.h"
 
 enum {
-	CHAINS = LEASE_LINE_CHAINS, /* of the table of lines */
+	CHAINS = LEASE_QUEUE_CHAINS, /* of the table of lines */
 	PUBLISH_MS = 250 /* how often /stats gets to know of changes at most */
 };
 
-struct lease_line {
-	struct lease_line *next; /* in its chain */
+struct lease_queue {
+	struct lease_queue *next; /* in its chain */
 	struct lease_op *first, *last;
 	size_t count;
 	uint16_t resource_len;
 	char resource[LEASE_RESOURCE_MAX];
 };
 
-struct lease_lines {
+struct lease_queues {
 	size_t waiters;
 	struct lease_op *oldest, *newest; /* of all that wait */
 	uint64_t missed_notifications; /* how often a master may have dropped places, or its calls were missed */
@@ -32,17 +32,17 @@ struct lease_lines {
 	bool changed; /* since they were told to it … */
 	uint64_t published_ms; /* … at this time of the loop */
 	struct siphash_key key; /* whoever asks chooses the names, and must not choose all in one chain */
-	struct lease_line *chains[CHAINS];
+	struct lease_queue *chains[CHAINS];
 };
 
-unsigned lease_line_chain(const struct leases *leases, const char *resource, size_t len)
+unsigned lease_queue_chain(const struct leases *leases, const char *resource, size_t len)
 {
 	return (unsigned)(siphash(&leases->lines->key, resource, len) % CHAINS);
 }
 
-static struct lease_line **find(struct leases *leases, const char *resource, size_t len)
+static struct lease_queue **find(struct leases *leases, const char *resource, size_t len)
 {
-	struct lease_line **at = &leases->lines->chains[lease_line_chain(leases, resource, len)];
+	struct lease_queue **at = &leases->lines->chains[lease_queue_chain(leases, resource, len)];
 	while (*at && ((*at)->resource_len != len || memcmp((*at)->resource, resource, len) != 0))
 		at = &(*at)->next;
 	return at;
@@ -57,38 +57,38 @@ static void ignore_reply(void *arg, const struct master_reply *reply)
 }
 
 /* A master calls one of ours who is not here any more: its place has to go, or all behind it wait for nobody. */
-static void drop_stale_entry(struct leases *leases, const struct line_call *call)
+static void drop_stale_entry(struct leases *leases, const struct queue_notification *call)
 {
 	struct lease_request request = { .call = LEASE_RELEASE, .resource_len = (uint16_t)call->resource_len };
-	char place[LEASE_PLACE_MAX], command[LEASE_COMMAND_MAX];
+	char place[LEASE_ENTRY_MAX], command[LEASE_COMMAND_MAX];
 	memcpy(request.resource, call->resource, call->resource_len);
-	lease_place_write(leases, call->arrival, 0, place);
+	lease_entry_write(leases, call->arrival, 0, place);
 	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = place };
 	size_t len = lease_command_format(leases->options, &request, &what, command, sizeof command);
 	masters_send(leases->masters, call->master, REDLOCK_SCRIPT_RELEASE, command, len, REDLOCK_NEVER, ignore_reply, NULL);
 }
 
-static void wake(struct leases *leases, const struct lease_line *line, const struct line_call *call)
+static void wake(struct leases *leases, const struct lease_queue *line, const struct queue_notification *call)
 {
 	struct lease_op *op = line ? line->first : NULL;
 	while (op && op->core.arrival != call->arrival)
-		op = op->line_next;
+		op = op->queue_next;
 	if (!op) { /* often a call that comes late; then its place is gone, and the leave finds nothing */
 		drop_stale_entry(leases, call);
 		return;
 	}
-	struct redlock_event event = { .kind = REDLOCK_WAKE, .now_us = clock_now_us(), .master = call->master, .fence = lease_fence_guess(leases) };
-	if (op->called_us == 0)
-		op->called_us = event.now_us;
+	struct redlock_event event = { .kind = REDLOCK_NOTIFIED, .now_us = clock_now_us(), .master = call->master, .fence = lease_fence_guess(leases) };
+	if (op->notified_us == 0)
+		op->notified_us = event.now_us;
 	lease_op_drive(op, &event);
 }
 
-static void on_called(void *arg, const struct line_call *call)
+static void on_notified(void *arg, const struct queue_notification *call)
 {
 	struct leases *leases = arg;
 	if (call->resource_len > LEASE_RESOURCE_MAX)
 		return;
-	struct lease_line *line = *find(leases, call->resource, call->resource_len);
+	struct lease_queue *line = *find(leases, call->resource, call->resource_len);
 	if (call->ours) {
 		wake(leases, line, call);
 	} else if (line) {
@@ -110,39 +110,39 @@ static void on_missed(void *arg)
 	struct leases *leases = arg;
 	leases->lines->missed_notifications++;
 	for (size_t i = 0; i < CHAINS; i++)
-		for (struct lease_line *line = leases->lines->chains[i]; line; line = line->next)
+		for (struct lease_queue *line = leases->lines->chains[i]; line; line = line->next)
 			tell_first(line->first, clock_now_us(), 0);
 }
 
 /* ---- coming and going ---- */
 
-bool lease_lines_init(struct leases *leases)
+bool lease_queues_init(struct leases *leases)
 {
 	leases->lines = calloc(1, sizeof *leases->lines);
 	if (!leases->lines)
 		return false;
 	leases->lines->stats = stats_worker_of(leases->metrics);
 	leases->lines->key = (struct siphash_key){ token_random(), token_random() };
-	masters_line_listen(leases->masters, &(struct line_events){ .called = on_called, .missed = on_missed, .arg = leases });
+	masters_queue_listen(leases->masters, &(struct queue_events){ .called = on_notified, .missed = on_missed, .arg = leases });
 	return true;
 }
 
-void lease_lines_free(struct leases *leases)
+void lease_queues_free(struct leases *leases)
 {
 	if (leases->lines)
 		assert(leases->lines->waiters == 0);
 	free(leases->lines);
 }
 
-bool lease_line_is_full(struct leases *leases, const struct lease_request *request)
+bool lease_queue_is_full(struct leases *leases, const struct lease_request *request)
 {
-	const struct lease_line *line = *find(leases, request->resource, request->resource_len);
+	const struct lease_queue *line = *find(leases, request->resource, request->resource_len);
 	return metrics_waiters() >= leases->options->max_waiters || (line && line->count >= leases->options->max_waiters_per_resource);
 }
 
-static struct lease_line *line_new(const struct lease_request *request)
+static struct lease_queue *queue_new(const struct lease_request *request)
 {
-	struct lease_line *line = calloc(1, sizeof *line);
+	struct lease_queue *line = calloc(1, sizeof *line);
 	if (!line)
 		return NULL;
 	line->resource_len = request->resource_len;
@@ -151,7 +151,7 @@ static struct lease_line *line_new(const struct lease_request *request)
 }
 
 /* In the order in which they came: so the first one has waited longest. */
-static void age_enter(struct lease_lines *lines, struct lease_op *op)
+static void age_enter(struct lease_queues *lines, struct lease_op *op)
 {
 	assert(!lines->newest || lines->newest->began_us <= op->began_us);
 	op->older = lines->newest;
@@ -160,7 +160,7 @@ static void age_enter(struct lease_lines *lines, struct lease_op *op)
 	lines->newest = op;
 }
 
-static void age_exit(struct lease_lines *lines, struct lease_op *op)
+static void age_exit(struct lease_queues *lines, struct lease_op *op)
 {
 	*(op->older ? &op->older->newer : &lines->oldest) = op->newer;
 	*(op->newer ? &op->newer->older : &lines->newest) = op->older;
@@ -168,29 +168,29 @@ static void age_exit(struct lease_lines *lines, struct lease_op *op)
 
 static void count_waiter(struct leases *leases, bool more)
 {
-	struct lease_lines *lines = leases->lines;
+	struct lease_queues *lines = leases->lines;
 	lines->waiters += more ? 1 : (size_t)-1;
 	lines->changed = true;
 	metrics_set(&leases->metrics->waiters, lines->waiters);
 	metrics_set(&leases->metrics->waiting_since_us, lines->oldest ? lines->oldest->began_us : 0);
 	if (lines->waiters == 0)
-		masters_line_shut(leases->masters);
+		masters_queue_shut(leases->masters);
 	else if (more && lines->waiters == 1)
-		masters_line_open(leases->masters);
+		masters_queue_open(leases->masters);
 }
 
-bool lease_line_enter(struct lease_op *op)
+bool lease_queue_enter(struct lease_op *op)
 {
 	struct leases *leases = op->leases;
-	struct lease_line **at = find(leases, op->request.resource, op->request.resource_len);
-	struct lease_line *line = *at ? *at : line_new(&op->request);
+	struct lease_queue **at = find(leases, op->request.resource, op->request.resource_len);
+	struct lease_queue *line = *at ? *at : queue_new(&op->request);
 	if (!line)
 		return false;
 	*at = line;
 	op->line = line;
-	op->line_next = NULL;
-	op->line_prev = line->last;
-	*(line->last ? &line->last->line_next : &line->first) = op;
+	op->queue_next = NULL;
+	op->queue_prev = line->last;
+	*(line->last ? &line->last->queue_next : &line->first) = op;
 	line->last = op;
 	line->count++;
 	op->missed_notifications = leases->lines->missed_notifications;
@@ -206,8 +206,8 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 	if (result->tries <= 1 && (how == METRICS_WAIT_GRANTED || result->outcome == REDLOCK_NO_QUORUM))
 		return; /* decided at once: nobody waited */
 	histogram_observe(&metrics->wait[how], now_us - op->began_us);
-	if (how == METRICS_WAIT_GRANTED && op->called_us != 0)
-		histogram_observe(&metrics->handover, now_us - op->called_us);
+	if (how == METRICS_WAIT_GRANTED && op->notified_us != 0)
+		histogram_observe(&metrics->handover, now_us - op->notified_us);
 }
 
 /* When the one behind may try by itself: the lease that was just given runs out, or what the one before it knew. */
@@ -221,18 +221,18 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 	return free_us == REDLOCK_NEVER ? REDLOCK_NEVER : free_us > now_us ? free_us - now_us : 0;
 }
 
-void lease_line_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	struct leases *leases = op->leases;
-	struct lease_line *line = op->line;
-	struct lease_op *next = line->first == op ? op->line_next : NULL;
+	struct lease_queue *line = op->line;
+	struct lease_op *next = line->first == op ? op->queue_next : NULL;
 	assert(line->count > 0);
-	*(op->line_prev ? &op->line_prev->line_next : &line->first) = op->line_next;
-	*(op->line_next ? &op->line_next->line_prev : &line->last) = op->line_prev;
+	*(op->queue_prev ? &op->queue_prev->queue_next : &line->first) = op->queue_next;
+	*(op->queue_next ? &op->queue_next->queue_prev : &line->last) = op->queue_prev;
 	op->line = NULL;
 	note_wait(op, result, now_us);
 	if (--line->count == 0) {
-		struct lease_line **at = find(leases, line->resource, line->resource_len);
+		struct lease_queue **at = find(leases, line->resource, line->resource_len);
 		*at = line->next;
 		free(line);
 	}
@@ -250,7 +250,7 @@ static struct lease_op *any_waiter(const struct leases *leases)
 	return NULL;
 }
 
-void lease_lines_drain(struct leases *leases)
+void lease_queues_drain(struct leases *leases)
 {
 	struct lease_op *op;
 	while ((op = any_waiter(leases))) {
@@ -265,7 +265,7 @@ void lease_lines_drain(struct leases *leases)
 /* ---- for /stats ---- */
 
 /* Puts a line to its place among those with most waiters, of which there are `count` so far. Returns how many there are now. */
-static size_t insert_by_count(const struct lease_line *top[STATS_TOP], size_t count, const struct lease_line *line)
+static size_t insert_by_count(const struct lease_queue *top[STATS_TOP], size_t count, const struct lease_queue *line)
 {
 	size_t at = count;
 	while (at > 0 && top[at - 1]->count < line->count)
@@ -278,28 +278,28 @@ static size_t insert_by_count(const struct lease_line *top[STATS_TOP], size_t co
 	return last + 1;
 }
 
-static size_t find_longest(const struct lease_lines *lines, const struct lease_line *ret_top[STATS_TOP])
+static size_t find_longest(const struct lease_queues *lines, const struct lease_queue *ret_top[STATS_TOP])
 {
 	size_t count = 0;
 	for (size_t i = 0; i < CHAINS; i++)
-		for (const struct lease_line *line = lines->chains[i]; line; line = line->next)
+		for (const struct lease_queue *line = lines->chains[i]; line; line = line->next)
 			count = insert_by_count(ret_top, count, line);
 	return count;
 }
 
-void lease_lines_publish(struct leases *leases)
+void lease_queues_publish(struct leases *leases)
 {
-	struct lease_lines *lines = leases->lines;
+	struct lease_queues *lines = leases->lines;
 	if (!lines->changed || uv_now(leases->loop) - lines->published_ms < PUBLISH_MS)
 		return;
-	const struct lease_line *top[STATS_TOP];
+	const struct lease_queue *top[STATS_TOP];
 	struct stats_resource list[STATS_TOP];
 	size_t count = find_longest(lines, top);
 	for (size_t i = 0; i < count; i++) {
 		list[i] = (struct stats_resource){ .len = top[i]->resource_len, .count = (uint32_t)top[i]->count, .oldest_us = top[i]->first->began_us };
 		memcpy(list[i].name, top[i]->resource, top[i]->resource_len);
 	}
-	stats_note_lines(lines->stats, list, count);
+	stats_note_queues(lines->stats, list, count);
 	lines->changed = false;
 	lines->published_ms = uv_now(leases->loop);
 }

@@ -26,7 +26,7 @@ struct masters *masters_new(uv_loop_t *loop, const struct options *options, stru
 	masters->count = options->master_count;
 	snprintf(masters->hash_key, sizeof masters->hash_key, "%sredlockd:master", options->key_prefix);
 	master_guard_init(masters);
-	master_line_init(masters);
+	master_queue_init(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		master->all = masters;
@@ -41,7 +41,7 @@ struct masters *masters_new(uv_loop_t *loop, const struct options *options, stru
 
 void masters_close(struct masters *masters)
 {
-	master_line_close(masters);
+	master_queue_close(masters);
 	for (size_t i = 0; i < masters->count; i++)
 		master_link_close(&masters->list[i]);
 }
@@ -53,7 +53,7 @@ void masters_free(struct masters *masters)
 		assert(!master->first && !master->io && !master->batch_first);
 		master_drop_pending(master);
 		while (master->spare) {
-			struct master_call *next = master->spare->next;
+			struct master_command *next = master->spare->next;
 			free(master->spare);
 			master->spare = next;
 		}
@@ -235,7 +235,7 @@ void master_soft_error(struct master *master, const redisReply *reply)
 /* True if the oldest command had waited for too long at `when_us`. */
 static bool is_behind(const struct master *master, uint64_t when_us)
 {
-	const struct master_call *oldest = master->first;
+	const struct master_command *oldest = master->first;
 	return oldest && when_us > oldest->sent_us && when_us - oldest->sent_us >= master->all->options->master_timeout_ms * UINT64_C(1000);
 }
 
@@ -246,9 +246,9 @@ static bool is_silent(const struct master *master, uint64_t when_us)
 }
 
 /* Others' raw questions (SCAN) have no deadline of their own: they fail now, and their late answers go nowhere. */
-static void fail_raw_calls(struct master *master)
+static void fail_raw_commands(struct master *master)
 {
-	for (struct master_call *call = master->first; call; call = call->next) {
+	for (struct master_command *call = master->first; call; call = call->next) {
 		master_raw_fn *raw = call->arg == master ? NULL : call->raw;
 		if (!raw)
 			continue;
@@ -262,7 +262,7 @@ static void become_hung(struct master *master)
 	if (master->hung)
 		return;
 	master->hung = true;
-	fail_raw_calls(master);
+	fail_raw_commands(master);
 	snprintf(master->reason, sizeof master->reason, "timeout: no answer for %u ms", master->all->options->master_timeout_ms);
 	master_state_changed(master);
 }
@@ -308,7 +308,7 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 	}
 	uint64_t epoch = master_guard_stamp(master, command, len, until_us);
 	bool joins = script == REDLOCK_SCRIPT_ACQUIRE && master_batch_suits(command);
-	struct master_call *call = joins ? master_call_join(master, command, len) : master_call_push(master, script, command, len);
+	struct master_command *call = joins ? master_command_join(master, command, len) : master_command_push(master, script, command, len);
 	if (!call)
 		return MASTER_UNSENT;
 	call->epoch = epoch;
@@ -322,7 +322,7 @@ enum master_sent masters_send_raw(struct masters *masters, size_t i, const char 
 	assert(i < masters->count);
 	struct master *master = &masters->list[i];
 	enum master_sent sent = sendable(master);
-	struct master_call *call = sent == MASTER_SENT ? master_call_push(master, REDLOCK_SCRIPT_NONE, command, len) : NULL;
+	struct master_command *call = sent == MASTER_SENT ? master_command_push(master, REDLOCK_SCRIPT_NONE, command, len) : NULL;
 	if (!call)
 		return sent == MASTER_SENT ? MASTER_UNSENT : sent;
 	call->raw = reply;
@@ -349,7 +349,7 @@ void masters_note_round(struct masters *masters)
 void masters_flush(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++) {
-		master_call_send_batch(&masters->list[i]);
+		master_command_send_batch(&masters->list[i]);
 		master_link_flush(&masters->list[i]);
 	}
 }

@@ -21,7 +21,7 @@ enum { WORDS_MAX = 12, KEY_MAX = 2 * sizeof(((struct options *)0)->key_prefix) +
 
 /* Arguments that begin with $ stand for what names_make() makes. */
 struct step {
-	enum master_command command;
+	enum master_command_kind command;
 	unsigned script;               /* its source comes first */
 	const char *words[WORDS_MAX];
 	const char *harmless;          /* the error that it meets where it is allowed */
@@ -142,7 +142,7 @@ static bool is_about_all(const char *words)
 	return false;
 }
 
-static void note(struct master *master, enum master_command command, enum master_error error, const char *words, size_t len)
+static void note(struct master *master, enum master_command_kind command, enum master_error error, const char *words, size_t len)
 {
 	if (!master->check.words[0]) {
 		master_error_words(words, len, master->check.words);
@@ -152,7 +152,7 @@ static void note(struct master *master, enum master_command command, enum master
 		master->check.found |= UINT64_C(1) << command;
 }
 
-void master_check_note(struct master *master, enum master_command command, const struct redisReply *reply)
+void master_check_note(struct master *master, enum master_command_kind command, const struct redisReply *reply)
 {
 	note(master, command, master_error_classify(reply->str, (size_t)reply->len), reply->str, (size_t)reply->len);
 }
@@ -246,7 +246,7 @@ static void begin(struct master *master)
 	master->check.listening = true;
 	master->check.left = 1;
 	if (say(master, 0, PROBES))
-		master_line_check(master);
+		master_queue_check(master);
 }
 
 void master_check(struct master *master)

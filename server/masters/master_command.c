@@ -10,7 +10,7 @@
 #include "server/base/base.h"
 #include "master_internal.h"
 
-static struct master_call *call_shift(struct master *master, struct master_call *call)
+static struct master_command *command_shift(struct master *master, struct master_command *call)
 {
 	assert(master->first == call);
 	master->first = call->next;
@@ -20,14 +20,14 @@ static struct master_call *call_shift(struct master *master, struct master_call 
 	return call;
 }
 
-static void call_recycle(struct master *master, struct master_call *call)
+static void command_recycle(struct master *master, struct master_command *call)
 {
 	call->next = master->spare;
 	master->spare = call;
 }
 
 /* A script of the core has its answer. */
-static void settle(struct master *master, const struct master_call *done, uint64_t now_us, struct master_reply *mapped, const redisReply *reply)
+static void settle(struct master *master, const struct master_command *done, uint64_t now_us, struct master_reply *mapped, const redisReply *reply)
 {
 	if (!mapped->lost)
 		master_guard_judge_reply(master, done, now_us, mapped);
@@ -45,18 +45,18 @@ static const redisReply *part_of(const redisReply *reply, size_t i)
 }
 
 /* Several acquisitions went in one command. */
-static void settle_batch(struct master *master, struct master_call *first, uint64_t now_us, const redisReply *reply)
+static void settle_batch(struct master *master, struct master_command *first, uint64_t now_us, const redisReply *reply)
 {
 	size_t count = 0, i = 0;
 	uint64_t sent_us = first->sent_us;
-	for (const struct master_call *call = first; call; call = call->also)
+	for (const struct master_command *call = first; call; call = call->also)
 		count++;
-	for (struct master_call *call = first, *also; call; call = also, i++) {
-		struct master_call done = *call;
+	for (struct master_command *call = first, *also; call; call = also, i++) {
+		struct master_command done = *call;
 		struct master_reply mapped;
 		also = call->also;
 		done.sent_us = sent_us;
-		call_recycle(master, call);
+		command_recycle(master, call);
 		master_reply_map_part(reply, i, count, &mapped);
 		settle(master, &done, now_us, &mapped, part_of(reply, i));
 	}
@@ -64,7 +64,7 @@ static void settle_batch(struct master *master, struct master_call *first, uint6
 
 void master_batch_lost(struct master *master)
 {
-	struct master_call *first = master->batch_first;
+	struct master_command *first = master->batch_first;
 	master->batch_first = master->batch_last = NULL;
 	master->batch.count = 0;
 	master->batch.keys_len = master->batch.arguments_len = 0;
@@ -75,10 +75,10 @@ void master_batch_lost(struct master *master)
 static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 {
 	(void)context;
-	struct master_call *call = privdata;
+	struct master_command *call = privdata;
 	struct master *master = call->master;
 	const redisReply *reply = raw;
-	call_shift(master, call);
+	command_shift(master, call);
 	uint64_t now_us = clock_now_us();
 	if (reply)
 		master_note_answer(master, now_us - call->sent_us);
@@ -86,8 +86,8 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 		settle_batch(master, call, now_us, reply);
 		return;
 	}
-	struct master_call done = *call;
-	call_recycle(master, call);
+	struct master_command done = *call;
+	command_recycle(master, call);
 	if (done.pending) {
 		master_pending_answered(master, done.pending, reply);
 		return;
@@ -114,7 +114,7 @@ static void end_for_memory(redisAsyncContext *context)
 
 /* hiredis 0.14 sends a command also where it had no memory to note whom the answer is for, and each later answer would go to the wrong one: then the
  * connection must end before anything of it is written. An error in it does that, with the next step. */
-static bool is_noted(redisAsyncContext *context, const struct master_call *call)
+static bool is_noted(redisAsyncContext *context, const struct master_command *call)
 {
 	const redisCallback *last = context->replies.tail;
 	if (last && last->privdata == call)
@@ -123,19 +123,19 @@ static bool is_noted(redisAsyncContext *context, const struct master_call *call)
 	return false;
 }
 
-static struct master_call *call_new(struct master *master, enum redlock_script script)
+static struct master_command *command_new(struct master *master, enum redlock_script script)
 {
-	struct master_call *call = master->spare;
+	struct master_command *call = master->spare;
 	if (call)
 		master->spare = call->next;
 	else if (!(call = malloc(sizeof *call)))
 		return NULL;
-	*call = (struct master_call){ .master = master, .script = script };
+	*call = (struct master_command){ .master = master, .script = script };
 	return call;
 }
 
 /* Appends a command to the connection: its answer is call's. */
-static bool append(struct master *master, struct master_call *call, const char *command, size_t len)
+static bool append(struct master *master, struct master_command *call, const char *command, size_t len)
 {
 	redisAsyncContext *context = master->io->context;
 	call->sent_us = clock_now_us();
@@ -157,7 +157,7 @@ static bool is_batch_stuck(const struct master *master)
 }
 
 /* What the batch has goes out. Where that cannot be the connection ends, and with it the batch (master_batch_lost). */
-void master_call_send_batch(struct master *master)
+void master_command_send_batch(struct master *master)
 {
 	struct master_io *io = master->io;
 	if (master->batch.count == 0 || !io || !io->context)
@@ -175,19 +175,19 @@ void master_call_send_batch(struct master *master)
 }
 
 /* An acquisition, which may wait for others until the end of this round. */
-struct master_call *master_call_join(struct master *master, const char *command, size_t len)
+struct master_command *master_command_join(struct master *master, const char *command, size_t len)
 {
 	assert(master->io && master->io->context);
-	struct master_call *call = call_new(master, REDLOCK_SCRIPT_ACQUIRE);
+	struct master_command *call = command_new(master, REDLOCK_SCRIPT_ACQUIRE);
 	if (!call)
 		return NULL;
 	bool added = !is_batch_stuck(master) && master_batch_add(&master->batch, command, len);
 	if (!added) {
-		master_call_send_batch(master);
+		master_command_send_batch(master);
 		added = !is_batch_stuck(master) && master_batch_add(&master->batch, command, len);
 	}
 	if (!added) {
-		call_recycle(master, call);
+		command_recycle(master, call);
 		return NULL;
 	}
 	if (master->batch_last)
@@ -199,15 +199,15 @@ struct master_call *master_call_join(struct master *master, const char *command,
 }
 
 /* Appends a command to the connection, behind what the batch has. NULL where it cannot be (memory, or the connection is being dropped). */
-struct master_call *master_call_push(struct master *master, enum redlock_script script, const char *command, size_t len)
+struct master_command *master_command_push(struct master *master, enum redlock_script script, const char *command, size_t len)
 {
 	assert(master->io && master->io->context);
-	master_call_send_batch(master);
-	struct master_call *call = call_new(master, script);
+	master_command_send_batch(master);
+	struct master_command *call = command_new(master, script);
 	if (call && append(master, call, command, len))
 		return call;
 	if (call)
-		call_recycle(master, call);
+		command_recycle(master, call);
 	return NULL;
 }
 
@@ -218,7 +218,7 @@ bool master_command(struct master *master, master_raw_fn *reply, int argc, const
 	long long len = redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, NULL);
 	if (len < 0)
 		return false;
-	struct master_call *call = master_call_push(master, REDLOCK_SCRIPT_NONE, command, (size_t)len);
+	struct master_command *call = master_command_push(master, REDLOCK_SCRIPT_NONE, command, (size_t)len);
 	redisFreeCommand(command);
 	if (!call)
 		return false;

@@ -403,7 +403,7 @@ static void fail(struct master_reply *reply, enum master_error error)
 	reply->error = error;
 }
 
-void master_guard_judge_reply(struct master *master, const struct master_call *call, uint64_t now_us, struct master_reply *reply)
+void master_guard_judge_reply(struct master *master, const struct master_command *call, uint64_t now_us, struct master_reply *reply)
 {
 	struct masters *masters = master->all;
 	const struct guard_master *guarded = &masters->guard.masters[master->index];

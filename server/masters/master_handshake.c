@@ -25,9 +25,9 @@ static bool info_field(const char *text, size_t len, const char *name, char *ret
 	for (const char *line = text; line < end;) {
 		const char *eol = memchr(line, '\n', (size_t)(end - line));
 		const char *stop = eol ? eol : end;
-		size_t line_len = (size_t)(stop - line);
-		if (line_len > name_len && memcmp(line, name, name_len) == 0 && line[name_len] == ':') {
-			size_t value_len = line_len - name_len - 1;
+		size_t queue_len = (size_t)(stop - line);
+		if (queue_len > name_len && memcmp(line, name, name_len) == 0 && line[name_len] == ':') {
+			size_t value_len = queue_len - name_len - 1;
 			const char *value = line + name_len + 1;
 			if (value_len > 0 && value[value_len - 1] == '\r')
 				value_len--;
@@ -193,7 +193,7 @@ static void end_refused(struct master *master)
 }
 
 /* AUTH, SELECT, SCRIPT LOAD: only errors matter. The handshake goes on to its end, so that the reason names all that is refused. */
-static void take_step(struct master *master, const redisReply *reply, enum master_command command)
+static void take_step(struct master *master, const redisReply *reply, enum master_command_kind command)
 {
 	if (!reply || master->link != LINK_HANDSHAKE)
 		return;

@@ -44,10 +44,10 @@ enum {
 enum link_state { LINK_DOWN, LINK_RESOLVING, LINK_CONNECTING, LINK_HANDSHAKE, LINK_UP, LINK_CLOSED };
 
 /* One command under way. In the order of the connection; the head is the oldest. */
-struct master_call {
+struct master_command {
 	struct master *master;
-	struct master_call *next;
-	struct master_call *also; /* acquisitions: the next one that went in the same command */
+	struct master_command *next;
+	struct master_command *also; /* acquisitions: the next one that went in the same command */
 	uint64_t sent_us;
 	enum redlock_script script; /* NONE: not a script */
 	uint64_t epoch;       /* that the script carried */
@@ -115,11 +115,11 @@ struct master {
 	bool heartbeat_due;   /* … and its time is up, but the loop had not looked at its sockets yet */
 	bool closing;         /* the service ends */
 	int timers_closed;
-	struct master_call *first, *last; /* under way */
-	struct master_call *spare;        /* for reuse */
+	struct master_command *first, *last; /* under way */
+	struct master_command *spare;        /* for reuse */
 	struct master_digits epoch_sent, deadline_sent; /* in the last command */
 	struct master_batch batch;        /* not sent yet … */
-	struct master_call *batch_first, *batch_last; /* … and who waits for it */
+	struct master_command *batch_first, *batch_last; /* … and who waits for it */
 	struct {
 		redisAsyncContext *context; /* subscribed; NULL: not there */
 		uint64_t tried_us;          /* when it was opened last */
@@ -154,7 +154,7 @@ struct master {
 		bool ended;                  /* one run at least */
 		bool listening;              /* this run waits for SUBSCRIBE */
 		unsigned left, at;           /* answers that this run waits for; the step whose answer is next */
-		uint64_t began_us, found;    /* found: bits of enum master_command */
+		uint64_t began_us, found;    /* found: bits of enum master_command_kind */
 		enum master_error error;     /* of the first that was refused … */
 		char words[MASTER_WORDS_MAX]; /* … and what was said to it; "": nothing was refused */
 	} check;
@@ -178,9 +178,9 @@ struct masters {
 	char replica[MASTER_REPLICA_LEN + 1]; /* who we are in the lines */
 	char alive_key[sizeof((struct options *)0)->key_prefix + 40];
 	char wake_channel[sizeof((struct options *)0)->key_prefix + 16];
-	uv_timer_t line_timer;
-	bool line_open; /* some request of ours waits */
-	struct line_events line_events;
+	uv_timer_t queue_timer;
+	bool queue_open; /* some request of ours waits */
+	struct queue_events queue_events;
 	size_t count;
 	struct master list[OPTIONS_MASTERS_MAX];
 };
@@ -213,7 +213,7 @@ void master_guard_pump(struct masters *masters);                             /* 
 /* Writes epoch and deadline into a script's command; returns the epoch. */
 uint64_t master_guard_stamp(struct master *master, char *command, size_t len, uint64_t until_us);
 /* What a reply is worth: its TIME, its epoch. May turn its vote into FAILED. */
-void master_guard_judge_reply(struct master *master, const struct master_call *call, uint64_t now_us, struct master_reply *reply);
+void master_guard_judge_reply(struct master *master, const struct master_command *call, uint64_t now_us, struct master_reply *reply);
 /* --bootstrap, and we know it for a moment only: another worker or redlockd that begins too may write one at any time. */
 bool master_guard_is_beginning(const struct master *master);
 bool master_guard_is_asking(const struct master *master);                    /* too early to say */
@@ -233,13 +233,13 @@ void master_check(struct master *master);     /* with each INFO: begins a run wh
 void master_check_end(struct master *master); /* the connection is about to be dropped */
 void master_check_heard(struct master *master, enum master_error error, const char *refused); /* the answer to SUBSCRIBE; NULL: it listens */
 /* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but what it says may explain the end of the connection. */
-void master_check_note(struct master *master, enum master_command command, const redisReply *reply);
+void master_check_note(struct master *master, enum master_command_kind command, const redisReply *reply);
 void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]); /* what was noted since the run or the handshake began */
 
 /* master_line.c */
-void master_line_check(struct master *master); /* may it be listened to? master_check_heard() is told, later as a rule */
-void master_line_init(struct masters *masters);
-void master_line_close(struct masters *masters);
+void master_queue_check(struct master *master); /* may it be listened to? master_check_heard() is told, later as a rule */
+void master_queue_init(struct masters *masters);
+void master_queue_close(struct masters *masters);
 
 /* master_batch.c: pure */
 /* True of a command that names its script; one that brings the source of it goes by itself. */
@@ -271,9 +271,9 @@ void master_note_failure(struct master *master, const struct master_reply *reply
 void master_note_answer(struct master *master, uint64_t rtt_us);
 
 /* master_call.c */
-struct master_call *master_call_push(struct master *master, enum redlock_script script, const char *command, size_t len);
-struct master_call *master_call_join(struct master *master, const char *command, size_t len); /* an acquisition: it may wait for others until the end of this round */
-void master_call_send_batch(struct master *master);
+struct master_command *master_command_push(struct master *master, enum redlock_script script, const char *command, size_t len);
+struct master_command *master_command_join(struct master *master, const char *command, size_t len); /* an acquisition: it may wait for others until the end of this round */
+void master_command_send_batch(struct master *master);
 void master_batch_lost(struct master *master); /* the connection is gone: who waits for the batch is told */
 bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[]);
 /* master_pending.c */

@@ -17,9 +17,9 @@
 #include "server/base/base.h"
 #include "master_internal.h"
 
-enum { LINE_TICK_MS = 300, LINE_OPENING_MS = 1000, PLACE_LEN = MASTER_REPLICA_LEN + 1 + 16 };
+enum { QUEUE_TICK_MS = 300, QUEUE_OPENING_MS = 1000, ENTRY_LEN = MASTER_REPLICA_LEN + 1 + 16 };
 
-_Static_assert(3 * LINE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US, "a word may be lost, and we still count as alive");
+_Static_assert(3 * QUEUE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US, "a word may be lost, and we still count as alive");
 
 /* ---- hearing ---- */
 
@@ -32,21 +32,21 @@ static void drop(struct master *master)
 }
 
 /* "message", channel, "replica:arrival key" */
-static void take_call(struct master *master, const char *text, size_t len)
+static void parse_notification(struct master *master, const char *text, size_t len)
 {
 	const struct masters *masters = master->all;
-	size_t prefix_len = strlen(masters->options->key_prefix), head = PLACE_LEN + 1;
-	if (len <= head + prefix_len || text[MASTER_REPLICA_LEN] != ':' || text[PLACE_LEN] != ' ' || memcmp(text + head, masters->options->key_prefix, prefix_len) != 0)
+	size_t prefix_len = strlen(masters->options->key_prefix), head = ENTRY_LEN + 1;
+	if (len <= head + prefix_len || text[MASTER_REPLICA_LEN] != ':' || text[ENTRY_LEN] != ' ' || memcmp(text + head, masters->options->key_prefix, prefix_len) != 0)
 		return;
-	struct line_call call = { .master = (uint8_t)master->index, .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0 };
-	for (size_t i = MASTER_REPLICA_LEN + 1; i < PLACE_LEN; i++) {
+	struct queue_notification call = { .master = (uint8_t)master->index, .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0 };
+	for (size_t i = MASTER_REPLICA_LEN + 1; i < ENTRY_LEN; i++) {
 		if (text[i] < '0' || text[i] > '9')
 			return;
 		call.arrival = call.arrival * 10 + (uint64_t)(text[i] - '0');
 	}
 	call.resource = text + head + prefix_len;
 	call.resource_len = len - head - prefix_len;
-	masters->line_events.called(masters->line_events.arg, &call);
+	masters->queue_events.called(masters->queue_events.arg, &call);
 }
 
 /* hiredis calls it for the answer to SUBSCRIBE, for each message, and with NULL at the end. */
@@ -62,12 +62,12 @@ static void on_word(redisAsyncContext *context, void *raw, void *privdata)
 	if (strcmp(reply->element[0]->str, "subscribe") == 0) {
 		master->line.listening = true;
 		master_check_heard(master, MASTER_ERROR_OTHER, NULL);
-		if (master->all->line_open)
-			master->all->line_events.missed(master->all->line_events.arg);
+		if (master->all->queue_open)
+			master->all->queue_events.missed(master->all->queue_events.arg);
 		else
 			drop(master); /* it was to be seen whether it may be had */
 	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
-		take_call(master, reply->element[2]->str, (size_t)reply->element[2]->len);
+		parse_notification(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }
 
 static void on_disconnect(const redisAsyncContext *context, int status)
@@ -128,7 +128,7 @@ static bool subscribe(struct master *master, redisAsyncContext *context)
 static void listen_to(struct master *master)
 {
 	uint64_t now_us = clock_now_us();
-	bool in_time = master->line.listening || now_us < master->line.tried_us + LINE_OPENING_MS * UINT64_C(1000);
+	bool in_time = master->line.listening || now_us < master->line.tried_us + QUEUE_OPENING_MS * UINT64_C(1000);
 	if (master->line.context && in_time && master->line.beside_us == master->up_us)
 		return;
 	drop(master);
@@ -151,7 +151,7 @@ static void listen_to(struct master *master)
 		drop(master);
 }
 
-void master_line_check(struct master *master)
+void master_queue_check(struct master *master)
 {
 	if (master->line.context && master->line.listening && master->line.beside_us == master->up_us)
 		master_check_heard(master, MASTER_ERROR_OTHER, NULL);
@@ -169,10 +169,10 @@ static void on_alive(void *arg, const struct redisReply *reply)
 	struct masters *masters = master->all;
 	if (reply && reply->type == REDIS_REPLY_ERROR)
 		master_soft_error(master, reply);
-	if (!reply || reply->type != REDIS_REPLY_NIL || !masters->line_open)
+	if (!reply || reply->type != REDIS_REPLY_NIL || !masters->queue_open)
 		return;
 	say_alive(master); /* it had run out, or the master has forgotten it */
-	masters->line_events.missed(masters->line_events.arg);
+	masters->queue_events.missed(masters->queue_events.arg);
 }
 
 static void say_alive(struct master *master)
@@ -207,23 +207,23 @@ static void on_tick(uv_timer_t *timer)
 
 /* ---- the face ---- */
 
-void master_line_init(struct masters *masters)
+void master_queue_init(struct masters *masters)
 {
 	const char *prefix = masters->options->key_prefix;
 	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)token_random());
 	snprintf(masters->alive_key, sizeof masters->alive_key, "%sredlockd:alive:%s", prefix, masters->replica);
 	snprintf(masters->wake_channel, sizeof masters->wake_channel, "%sredlockd:wake", prefix);
-	uv_timer_init(masters->loop, &masters->line_timer);
-	masters->line_timer.data = masters;
+	uv_timer_init(masters->loop, &masters->queue_timer);
+	masters->queue_timer.data = masters;
 }
 
-void master_line_close(struct masters *masters)
+void master_queue_close(struct masters *masters)
 {
-	masters->line_open = false;
+	masters->queue_open = false;
 	for (size_t i = 0; i < masters->count; i++)
 		drop(&masters->list[i]);
-	if (!uv_is_closing((uv_handle_t *)&masters->line_timer))
-		uv_close((uv_handle_t *)&masters->line_timer, NULL);
+	if (!uv_is_closing((uv_handle_t *)&masters->queue_timer))
+		uv_close((uv_handle_t *)&masters->queue_timer, NULL);
 }
 
 const char *masters_replica(const struct masters *masters)
@@ -231,15 +231,15 @@ const char *masters_replica(const struct masters *masters)
 	return masters->replica;
 }
 
-void masters_line_listen(struct masters *masters, const struct line_events *events)
+void masters_queue_listen(struct masters *masters, const struct queue_events *events)
 {
-	masters->line_events = *events;
+	masters->queue_events = *events;
 }
 
-void masters_line_open(struct masters *masters)
+void masters_queue_open(struct masters *masters)
 {
-	assert(!masters->line_open && masters->line_events.called);
-	masters->line_open = true;
+	assert(!masters->queue_open && masters->queue_events.called);
+	masters->queue_open = true;
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		if (!is_reachable(master))
@@ -247,11 +247,11 @@ void masters_line_open(struct masters *masters)
 		say_alive(master);
 		listen_to(master);
 	}
-	uv_timer_start(&masters->line_timer, on_tick, LINE_TICK_MS, LINE_TICK_MS);
+	uv_timer_start(&masters->queue_timer, on_tick, QUEUE_TICK_MS, QUEUE_TICK_MS);
 }
 
-void masters_line_shut(struct masters *masters)
+void masters_queue_shut(struct masters *masters)
 {
-	masters->line_open = false;
-	uv_timer_stop(&masters->line_timer);
+	masters->queue_open = false;
+	uv_timer_stop(&masters->queue_timer);
 }

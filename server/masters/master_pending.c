@@ -26,7 +26,7 @@ static void pending_free(struct master *master, struct pending_release *pending)
 static bool pending_send(struct master *master, struct pending_release *pending)
 {
 	uint64_t epoch = master_guard_stamp(master, pending->command, pending->len, REDLOCK_NEVER);
-	struct master_call *call = master_call_push(master, REDLOCK_SCRIPT_RELEASE, pending->command, pending->len);
+	struct master_command *call = master_command_push(master, REDLOCK_SCRIPT_RELEASE, pending->command, pending->len);
 	if (call) {
 		call->epoch = epoch;
 		call->pending = pending;

@@ -86,7 +86,7 @@ void masters_flush(struct masters *masters);
 enum { MASTER_REPLICA_LEN = 16 };
 
 /* A master calls a waiter: the resource is free there and it is the turn of the one who came at `arrival`. */
-struct line_call {
+struct queue_notification {
 	uint8_t master;
 	bool ours; /* it waits at this worker; else at another one or another redlockd */
 	uint64_t arrival;
@@ -95,19 +95,19 @@ struct line_call {
 };
 
 /* Called from the loop, never from within a call of ours. */
-struct line_events {
-	void (*called)(void *arg, const struct line_call *call);
+struct queue_events {
+	void (*called)(void *arg, const struct queue_notification *call);
 	void (*missed)(void *arg); /* a master may have dropped our places, or we may have missed its calls */
 	void *arg;
 };
 
 /* Who this worker is in the lines: MASTER_REPLICA_LEN hex digits, drawn at its start; terminated. */
 const char *masters_replica(const struct masters *masters);
-void masters_line_listen(struct masters *masters, const struct line_events *events);
+void masters_queue_listen(struct masters *masters, const struct queue_events *events);
 /* The first request of this worker begins to wait: from now on it says that it lives, ahead of what is sent next, and listens. */
-void masters_line_open(struct masters *masters);
+void masters_queue_open(struct masters *masters);
 /* The last one has ended its wait. */
-void masters_line_shut(struct masters *masters);
+void masters_queue_shut(struct masters *masters);
 
 /* A command that is not a script of ours, for listings: SCAN. As masters_send(); the reply is hiredis's own, NULL if lost. */
 struct redisReply;

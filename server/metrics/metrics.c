@@ -65,7 +65,7 @@ const char *master_error_name(enum master_error error)
 	return metrics_errors[error];
 }
 
-const char *master_command_name(enum master_command command)
+const char *master_command_name(enum master_command_kind command)
 {
 	assert(command < MASTER_COMMAND_COUNT);
 	return metrics_commands[command];

@@ -35,7 +35,7 @@ enum master_error {
 const char *master_error_name(enum master_error error);
 
 /* What a master must be able to carry out. The names are in metrics.c. */
-enum master_command {
+enum master_command_kind {
 	MASTER_COMMAND_AUTH,
 	MASTER_COMMAND_SELECT,
 	MASTER_COMMAND_INFO,
@@ -64,7 +64,7 @@ enum master_command {
 	MASTER_COMMAND_SUBSCRIBE,
 	MASTER_COMMAND_COUNT
 };
-const char *master_command_name(enum master_command command);
+const char *master_command_name(enum master_command_kind command);
 
 /* Why a master may not vote. The first ones are those of enum guard_reason, in its order; the names are in metrics.c. */
 enum quarantine_reason {
@@ -109,8 +109,8 @@ const char *exposition_type(enum exposition_format format);
 enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_GONE, METRICS_WAITS };
 
 struct metrics {
-	_Atomic uint64_t outcomes[LEASE_CALLS][LEASE_STATUS_COUNT]; /* by lease_call and lease_status */
-	struct histogram latency[LEASE_CALLS];            /* by lease_call */
+	_Atomic uint64_t outcomes[LEASE_OPERATIONS][LEASE_STATUS_COUNT]; /* by lease_call and lease_status */
+	struct histogram latency[LEASE_OPERATIONS];            /* by lease_call */
 	_Atomic uint64_t split_retries;                   /* tries after a split vote */
 	_Atomic uint64_t fence_rounds;                    /* rounds of RAISE: a guess for a fence was too low */
 	_Atomic uint64_t given_back;                      /* leases whose client was gone */
@@ -130,7 +130,7 @@ struct metrics {
 		_Atomic uint64_t errors[MASTER_ERROR_COUNT];
 		_Atomic uint64_t reconnects;
 		_Atomic uint64_t warnings;
-		_Atomic uint64_t refused;     /* bits of enum master_command */
+		_Atomic uint64_t refused;     /* bits of enum master_command_kind */
 		_Atomic uint64_t in_flight;   /* commands sent and not answered, a gauge */
 		_Atomic uint64_t quarantined;      /* enum quarantine_reason, as seen by this worker */
 		_Atomic uint64_t quarantine_until_us; /* when the quarantine is over by time alone (clock.h); 0: no quarantine, or time alone does not end it */

@@ -15,7 +15,7 @@
 
 static const char *const metrics_waits[METRICS_WAITS] = {"granted", "timeout", "gone"};
 
-static const char *const metrics_ops[LEASE_CALLS] = {
+static const char *const metrics_ops[LEASE_OPERATIONS] = {
 	[LEASE_ACQUIRE] = "acquire", [LEASE_EXTEND] = "extend", [LEASE_RELEASE] = "release", [LEASE_INSPECT] = "inspect", [LEASE_FORCE] = "force"};
 
 static const char *const metrics_outcomes[LEASE_STATUS_COUNT] = {
@@ -130,13 +130,13 @@ static void metrics_render_leases(struct exposition *page)
 	char labels[64];
 
 	exposition_head(page, "redlockd_lease_requests_total", "counter", "Calls for a lease, by operation and outcome.");
-	for (size_t op = 0; op < LEASE_CALLS; op++)
+	for (size_t op = 0; op < LEASE_OPERATIONS; op++)
 		for (size_t outcome = 0; outcome < LEASE_STATUS_COUNT; outcome++)
 			text_printf(&page->text, "redlockd_lease_requests_total{op=\"%s\",outcome=\"%s\"} %" PRIu64 "\n", metrics_ops[op], metrics_outcomes[outcome],
 				    metrics_sum_at(offsetof(struct metrics, outcomes) + (op * LEASE_STATUS_COUNT + outcome) * sizeof(uint64_t)));
 
 	exposition_head(page, "redlockd_lease_duration_seconds", "histogram", "Time from a call for a lease to its answer.");
-	for (size_t op = 0; op < LEASE_CALLS; op++) {
+	for (size_t op = 0; op < LEASE_OPERATIONS; op++) {
 		snprintf(labels, sizeof(labels), "op=\"%s\"", metrics_ops[op]);
 		metrics_render_histogram(page, "redlockd_lease_duration_seconds", labels, offsetof(struct metrics, latency) + op * sizeof(struct histogram));
 	}

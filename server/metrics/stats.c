@@ -21,7 +21,7 @@ struct stats_worker {
 	_Atomic uint64_t lost; /* PUT and DELETE that found the lease gone; written by this worker alone */
 	pthread_mutex_t lock;  /* of what follows */
 	struct stats_hot hot;
-	size_t line_count;
+	size_t queue_count;
 	struct stats_resource lines[STATS_TOP];
 };
 
@@ -91,18 +91,18 @@ void stats_note_answer(struct stats_worker *worker, const struct lease_request *
 		metrics_add(&worker->lost, 1);
 }
 
-void stats_note_lines(struct stats_worker *worker, const struct stats_resource lines[], size_t count)
+void stats_note_queues(struct stats_worker *worker, const struct stats_resource lines[], size_t count)
 {
 	assert(count <= STATS_TOP);
 	pthread_mutex_lock(&worker->lock);
 	memcpy(worker->lines, lines, count * sizeof(*lines));
-	worker->line_count = count;
+	worker->queue_count = count;
 	pthread_mutex_unlock(&worker->lock);
 }
 
 /* ---- the series ---- */
 
-static uint64_t sum_outcomes(enum lease_call call, enum lease_status status)
+static uint64_t sum_outcomes(enum lease_operation call, enum lease_status status)
 {
 	return metrics_sum_at(offsetof(struct metrics, outcomes) + ((size_t)call * LEASE_STATUS_COUNT + status) * sizeof(uint64_t));
 }
@@ -238,8 +238,8 @@ static size_t copy_hottest(struct stats_worker *worker, struct stats_resource *r
 
 static size_t copy_lines(struct stats_worker *worker, struct stats_resource *ret_list)
 {
-	memcpy(ret_list, worker->lines, worker->line_count * sizeof(*ret_list));
-	return worker->line_count;
+	memcpy(ret_list, worker->lines, worker->queue_count * sizeof(*ret_list));
+	return worker->queue_count;
 }
 
 static size_t keep_allowed(stats_filter_fn *filter, void *arg, struct stats_resource list[], size_t count)

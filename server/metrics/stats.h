@@ -30,7 +30,7 @@ struct stats_worker *stats_worker_of(const struct metrics *metrics);
 void stats_note_answer(struct stats_worker *worker, const struct lease_request *request, enum lease_status status);
 
 /* The lines of the worker are these now (at most STATS_TOP, those with most waiters). That worker's thread. */
-void stats_note_lines(struct stats_worker *worker, const struct stats_resource lines[], size_t count);
+void stats_note_queues(struct stats_worker *worker, const struct stats_resource lines[], size_t count);
 
 /* For how many µs nothing is to be done; 0: stats_tick() is due. Adds a point if one is due. One thread, the main one. */
 uint64_t stats_pause_us(uint64_t now_us);

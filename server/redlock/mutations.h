@@ -31,7 +31,7 @@ enum mutated {
 	MUTATION_RECOVERY_EARLY,        /* the other masters' fences are asked for at the restart, not after the wait */
 	MUTATION_NO_RECOVERY,           /* a master that lost its memory votes again without a floor */
 	MUTATION_RECOVERY_FEW,          /* one other master too few is asked for its fences */
-	MUTATION_WAKE_LOST,           /* a release calls nobody */
+	MUTATION_NOTIFICATION_LOST,           /* a release calls nobody */
 	MUTATION_BARGE,               /* whoever comes to a free lock takes it, whosever turn it is */
 	MUTATION_COUNT
 };

@@ -115,11 +115,11 @@ static uint64_t voting_time_us(const struct redlock_params *params)
 	return time_us;
 }
 
-static void keep_place(const struct redlock *op, uint64_t now_us, struct redlock_output *out)
+static void keep_entry(const struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	if (!is_waiter(op) || out->script == REDLOCK_SCRIPT_NONE)
 		return;
-	out->place = REDLOCK_PLACE_KEEP;
+	out->place = REDLOCK_ENTRY_KEEP;
 	out->wait_left_us = op->wait_end_us > now_us ? op->wait_end_us - now_us : 1;
 }
 
@@ -138,11 +138,11 @@ static void begin_attempt(struct redlock *op, uint64_t now_us, uint64_t guess, s
 	op->round = 0;
 	op->fence = guess;
 	op->highest = 0;
-	op->woken = 0;
+	op->notified = 0;
 	op->again = false;
 	op->passed_us = 0;
 	send_to(op, out, first_script(op->params.kind), op->sent);
-	keep_place(op, now_us, out);
+	keep_entry(op, now_us, out);
 }
 
 static void finish(struct redlock *op, const struct redlock_result *result, struct redlock_output *out)
@@ -165,7 +165,7 @@ static void give_back(struct redlock *op, struct redlock_output *out)
 		return;
 	send_to(op, out, REDLOCK_SCRIPT_RELEASE, to | op->joined);
 	if (is_waiter(op) && out->script != REDLOCK_SCRIPT_NONE)
-		out->place = REDLOCK_PLACE_LEAVE;
+		out->place = REDLOCK_ENTRY_LEAVE;
 }
 
 static bool is_refusal(enum redlock_vote vote)
@@ -192,16 +192,16 @@ static void give_back_and_wait(struct redlock *op, uint64_t now_us, struct redlo
 	if (MUTATED(MUTATION_NO_RELEASE))
 		return;
 	send_to(op, out, REDLOCK_SCRIPT_RELEASE, to);
-	keep_place(op, now_us, out);
+	keep_entry(op, now_us, out);
 }
 
 /* Gives up the place on some masters, and nothing else. */
-static void leave_line(struct redlock *op, uint16_t masters, struct redlock_output *out)
+static void leave_queue(struct redlock *op, uint16_t masters, struct redlock_output *out)
 {
 	send_to(op, out, REDLOCK_SCRIPT_RELEASE, masters);
 	if (out->script == REDLOCK_SCRIPT_NONE)
 		return;
-	out->place = REDLOCK_PLACE_LEAVE;
+	out->place = REDLOCK_ENTRY_LEAVE;
 	out->tokenless = true;
 }
 
@@ -213,7 +213,7 @@ static void leave_where_not_granted(struct redlock *op, struct redlock_output *o
 		if (redlock_has(op->sent & op->answered, i) && op->ballots[i].vote != REDLOCK_VOTE_GRANTED)
 			to |= (uint16_t)(1U << i);
 	if (is_waiter(op))
-		leave_line(op, to, out);
+		leave_queue(op, to, out);
 }
 
 /* "Retry on failure": after a random delay, to desynchronise clients that try at the same time. */
@@ -264,7 +264,7 @@ static void begin_leaving(struct redlock *op, uint64_t now_us, struct redlock_ou
 	op->round = 1;
 	op->deadline_us = now_us + op->params.master_timeout_us;
 	op->sent = all_masters(op);
-	leave_line(op, op->sent, out);
+	leave_queue(op, op->sent, out);
 }
 
 /* The attempt is lost in RAISING: another one if tries are left. */
@@ -371,7 +371,7 @@ static void take_late_vote(struct redlock *op, const struct redlock_event *event
 {
 	bool granted = op->state == REDLOCK_DECIDED && op->granted && is_waiter(op) && redlock_has(op->sent, event->master);
 	if (granted && event->vote != REDLOCK_VOTE_GRANTED && event->script == REDLOCK_SCRIPT_ACQUIRE && event->attempt == op->attempt)
-		leave_line(op, (uint16_t)(1U << event->master), out);
+		leave_queue(op, (uint16_t)(1U << event->master), out);
 }
 
 static enum redlock_script awaited_script(const struct redlock *op)
@@ -441,13 +441,13 @@ static void take_timer(struct redlock *op, const struct redlock_event *event, st
 static void take_wake(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
 	assert(event->master < op->params.masters);
-	bool first_call = (op->woken & op->held_by) == 0;
-	op->woken |= (uint16_t)(1U << event->master);
+	bool first_command = (op->notified & op->held_by) == 0;
+	op->notified |= (uint16_t)(1U << event->master);
 	if (op->state != REDLOCK_WAITING)
 		return;
-	if (__builtin_popcount(op->woken) >= redlock_majority(op->params.masters))
+	if (__builtin_popcount(op->notified) >= redlock_majority(op->params.masters))
 		take_waiting_timer(op, event->now_us, event->fence, out);
-	else if (first_call)
+	else if (first_command)
 		redlock_waiting_set_deadline(op, event->now_us);
 }
 
@@ -469,7 +469,7 @@ static void take_cancel(struct redlock *op, struct redlock_output *out)
 	if (op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING)
 		give_back(op, out);
 	else if (op->state == REDLOCK_WAITING)
-		leave_line(op, op->joined, out);
+		leave_queue(op, op->joined, out);
 	struct redlock_result result = { .outcome = REDLOCK_CANCELLED, .tries = op->attempt };
 	result.votes.masters = op->params.masters;
 	result.votes.needed = redlock_majority(op->params.masters);
@@ -484,7 +484,7 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 	case REDLOCK_REPLY: take_reply(op, event, out); break;
 	case REDLOCK_TIMER: take_timer(op, event, out); break;
 	case REDLOCK_CANCEL: take_cancel(op, out); break;
-	case REDLOCK_WAKE: take_wake(op, event, out); break;
+	case REDLOCK_NOTIFIED: take_wake(op, event, out); break;
 	case REDLOCK_PASSED: redlock_waiting_pass(op, event); break;
 	case REDLOCK_FIRST: redlock_waiting_be_first(op, event); break;
 	}

@@ -78,17 +78,17 @@ enum redlock_event_kind {
 	REDLOCK_TIMER,
 	REDLOCK_CANCEL,
 	/* Waiting only; without effect on an operation that does not wait. */
-	REDLOCK_WAKE,   /* `master` says that it is free there and this operation's turn */
+	REDLOCK_NOTIFIED,   /* `master` says that it is free there and this operation's turn */
 	REDLOCK_PASSED, /* … and another process's turn */
 	REDLOCK_FIRST   /* no operation of this process is before this one any more; the lock may be free in `remaining_us`. Also with 0
 			 * whenever a master may have forgotten this operation's place or its call may have been missed: it tries at once */
 };
 
 /* What a script does about the place in the line. */
-enum redlock_place {
-	REDLOCK_PLACE_NONE, /* the operation does not wait */
-	REDLOCK_PLACE_KEEP, /* acquire: takes it, unless granted; release: takes it again, as an attempt that was granted here gave it up */
-	REDLOCK_PLACE_LEAVE /* release: gives it up */
+enum redlock_entry {
+	REDLOCK_ENTRY_NONE, /* the operation does not wait */
+	REDLOCK_ENTRY_KEEP, /* acquire: takes it, unless granted; release: takes it again, as an attempt that was granted here gave it up */
+	REDLOCK_ENTRY_LEAVE /* release: gives it up */
 };
 
 struct redlock_event {
@@ -168,7 +168,7 @@ struct redlock_output {
 	uint16_t attempt;           /* whose token the script carries: counts from 1 */
 	uint16_t round;             /* RAISE: which one of this attempt, counts from 1; RELEASE at the end of a wait: 1; else 0 */
 	uint64_t fence;             /* ACQUIRE: the guess; RAISE: the number to raise the bucket to */
-	enum redlock_place place;   /* ACQUIRE, RELEASE */
+	enum redlock_entry place;   /* ACQUIRE, RELEASE */
 	bool tokenless;             /* RELEASE: nothing but the place is given up, without a token */
 	uint64_t wait_left_us;      /* KEEP: how long this operation waits yet, > 0 */
 	bool done;                  /* set once: `result` holds the answer */
@@ -200,7 +200,7 @@ struct redlock {
 	bool paused;          /* WAITING: after a split, to let others try; not for the holder */
 	uint16_t joined;      /* bit i: this operation may have a place in the line of master i */
 	uint16_t held_by;     /* WAITING: the masters on which the holder was seen; all, where none had a majority. What others call is no news */
-	uint16_t woken;       /* bit i: master i has called this operation since the attempt began */
+	uint16_t notified;       /* bit i: master i has called this operation since the attempt began */
 	uint64_t arrival;     /* its place in the line; 0: it does not wait */
 	uint64_t wait_end_us;
 	uint64_t passed_us;   /* when it heard first, since its last attempt, that it is another process's turn; 0: not yet */

@@ -20,9 +20,9 @@ void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us)
 	if (op->state != REDLOCK_WAITING)
 		return;
 	uint64_t due_us = op->paused || !op->follows ? op->free_us : REDLOCK_NEVER;
-	if (op->again || __builtin_popcount(op->woken) >= redlock_majority(op->params.masters))
+	if (op->again || __builtin_popcount(op->notified) >= redlock_majority(op->params.masters))
 		due_us = now_us; /* told or called while it was voting */
-	else if ((op->woken & op->held_by) != 0)
+	else if ((op->notified & op->held_by) != 0)
 		due_us = earlier(due_us, now_us + op->params.master_timeout_us);
 	op->deadline_us = earlier(due_us, op->wait_end_us);
 }
@@ -40,7 +40,7 @@ void redlock_waiting_look_again(struct redlock *op, uint64_t now_us)
 void redlock_waiting_pass(struct redlock *op, const struct redlock_event *event)
 {
 	uint64_t now_us = event->now_us;
-	if (op->state != REDLOCK_WAITING || op->paused || (op->woken & op->held_by) != 0 || !redlock_has(op->held_by, event->master))
+	if (op->state != REDLOCK_WAITING || op->paused || (op->notified & op->held_by) != 0 || !redlock_has(op->held_by, event->master))
 		return;
 	if (op->passed_us == 0)
 		op->passed_us = now_us;

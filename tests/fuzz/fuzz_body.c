@@ -80,7 +80,7 @@ static void check_again(const struct lease_request *request, const struct lease_
 	free(text);
 }
 
-static void check(enum lease_call call, unsigned flags, const char *bytes, size_t len)
+static void check(enum lease_operation call, unsigned flags, const char *bytes, size_t len)
 {
 	const struct body_limits *limits = flags & NARROW ? &narrow : &wide;
 	const char *token = !(flags & TOKEN_IN_HEADER) ? NULL : flags & TOKEN_IS_OTHER ? OTHER_TOKEN : TOKEN;
@@ -155,7 +155,7 @@ static void check_token(const char *bytes, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const enum lease_call calls[] = {['a' % 3] = LEASE_ACQUIRE, ['e' % 3] = LEASE_EXTEND, ['r' % 3] = LEASE_RELEASE};
+	static const enum lease_operation calls[] = {['a' % 3] = LEASE_ACQUIRE, ['e' % 3] = LEASE_EXTEND, ['r' % 3] = LEASE_RELEASE};
 	if (size < 2 || size - 2 > BODY_MAX)
 		return 0;
 	char *body = fuzz_copy(data + 2, size - 2);

@@ -128,7 +128,7 @@ static void grant(const struct lease_op *op, struct lease_answer *answer)
 }
 
 /* What each call may be answered (lease.h). */
-static enum lease_status choose_status(enum lease_call call, uint8_t choice)
+static enum lease_status choose_status(enum lease_operation call, uint8_t choice)
 {
 	static const enum lease_status acquire[] = {LEASE_OK, LEASE_LOCKED, LEASE_NO_QUORUM, LEASE_SPLIT_VOTE, LEASE_DRAINING, LEASE_TOO_MANY},
 				       owned[] = {LEASE_OK, LEASE_NOT_OWNER, LEASE_EXPIRED, LEASE_NO_QUORUM}, inspect[] = {LEASE_OK, LEASE_NO_QUORUM};

@@ -115,7 +115,7 @@ static void act(struct feed *feed, struct driver *driver)
 	else if (what < 7)
 		call(feed, driver, now_us, REDLOCK_CANCEL);
 	else if (what < 14)
-		call(feed, driver, now_us, (enum redlock_event_kind)(REDLOCK_WAKE + what % 3));
+		call(feed, driver, now_us, (enum redlock_event_kind)(REDLOCK_NOTIFIED + what % 3));
 	else if (driver->asks_len > 0)
 		reply(feed, driver, now_us);
 	else
@@ -162,7 +162,7 @@ static void check_step(const struct driver *driver, bool was_done)
 	uint64_t deadline_us = redlock_deadline_us(&driver->op);
 	MUST(driver->done || deadline_us <= longest_deadline_us(driver), "a timer in %" PRIu64, deadline_us - driver->now_us);
 	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless, "a script after the answer");
-	MUST(driver->out.place == REDLOCK_PLACE_NONE || driver_waits(driver), "a place for one that does not wait");
+	MUST(driver->out.place == REDLOCK_ENTRY_NONE || driver_waits(driver), "a place for one that does not wait");
 	for (uint16_t attempt = 1; attempt < 3; attempt++)
 		MUST(!driver->done || !redlock_wants(&driver->op, attempt, 0), "votes are wanted after the answer");
 	if (driver->done && !was_done)

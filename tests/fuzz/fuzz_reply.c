@@ -113,8 +113,8 @@ static void check_field(const char *text, size_t len, const char *name, const ch
 {
 	char line[128];
 	MUST(strnlen(value, size) < size && strchr(value, '\n') == NULL, "%s of %zu bytes", name, strnlen(value, size));
-	int line_len = snprintf(line, sizeof line, "%s:%s", name, value);
-	MUST(strlen(value) == 0 || memmem(text, len, line, (size_t)line_len) != NULL, "%s is not there", line);
+	int queue_len = snprintf(line, sizeof line, "%s:%s", name, value);
+	MUST(strlen(value) == 0 || memmem(text, len, line, (size_t)queue_len) != NULL, "%s is not there", line);
 }
 
 static void check_info(const char *text, size_t len)

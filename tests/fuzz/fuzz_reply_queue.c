@@ -13,7 +13,7 @@ struct heard {
 	unsigned calls, missed_notifications;
 };
 
-static void hear_call(void *arg, const struct line_call *call)
+static void hear_notification(void *arg, const struct queue_notification *call)
 {
 	struct heard *heard = arg;
 	const char *text = heard->word->element[2]->str;
@@ -42,8 +42,8 @@ void fuzz_check_word(const redisReply *reply, const char *key_prefix)
 	redisAsyncContext context = {.data = master};
 	snprintf(options.key_prefix, sizeof options.key_prefix, "%s", key_prefix);
 	masters.options = &options;
-	masters.line_open = true; /* somebody waits: the connection stays */
-	masters.line_events = (struct line_events){.called = hear_call, .missed = hear_missed_notification, .arg = &heard};
+	masters.queue_open = true; /* somebody waits: the connection stays */
+	masters.queue_events = (struct queue_events){.called = hear_notification, .missed = hear_missed_notification, .arg = &heard};
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;
 	master->index = 1;

@@ -20,8 +20,8 @@ enum compare_step_kind {
 	COMPARE_ALIVE_AGAIN,  /* SET (alive key of a replica) '' PX ttl XX */
 	COMPARE_ALIVE,        /* … without XX */
 	COMPARE_DROP_ALIVE,
-	COMPARE_LINE_PEXPIRE, /* the line is given another expiry */
-	COMPARE_DROP_LINE,
+	COMPARE_QUEUE_PEXPIRE, /* the line is given another expiry */
+	COMPARE_DROP_QUEUE,
 	COMPARE_WAITED,       /* the hash says something else about until when somebody waits, or nothing */
 	COMPARE_STEP_KINDS
 };
@@ -45,9 +45,9 @@ static inline bool compare_is_alive_step(const struct compare_step *step)
 }
 
 /* It may change the line of its key. */
-static inline bool compare_touches_line(const struct compare_step *step)
+static inline bool compare_touches_queue(const struct compare_step *step)
 {
-	return step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_RELEASE || step->kind == COMPARE_LINE_PEXPIRE || step->kind == COMPARE_DROP_LINE;
+	return step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_RELEASE || step->kind == COMPARE_QUEUE_PEXPIRE || step->kind == COMPARE_DROP_QUEUE;
 }
 
 /* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly those who wait for one key, with nothing in their way. */

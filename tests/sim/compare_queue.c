@@ -6,47 +6,47 @@
 
 /* ---- lines ---- */
 
-void compare_append_line(struct compare_server *server, const struct compare_sequence *sequence, unsigned key)
+void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key)
 {
 	char name[COMPARE_TEXT];
-	compare_line_name(name, sequence->number, key);
+	compare_queue_name(name, sequence->number, key);
 	compare_append_words(server, "ZRANGE", name, "0", "-1", NULL);
 	compare_append_words(server, "PEXPIRETIME", name, NULL, NULL, NULL);
 }
 
-bool compare_places_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places, struct compare_span span)
+bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places, struct compare_span span)
 {
-	const struct model_line *line = model_waiting(&sequence->master, key);
+	const struct model_queue *line = model_waiting(&sequence->master, key);
 	bool alike = places->type == REDIS_REPLY_ARRAY;
 	char text[COMPARE_TEXT];
 	if (!line || (alike && places->elements == 0))
 		return alike && places->elements == 0 && (!line || (line->expires_ms != 0 && line->expires_ms <= compare_ms(span.hi_us)));
 	alike = alike && places->elements == line->count;
 	for (uint32_t i = 0; alike && i < line->count; i++) {
-		compare_place_text(text, line->places[i]);
+		compare_entry_text(text, line->places[i]);
 		alike = strcmp(text, places->element[i]->str) == 0;
 	}
 	return alike;
 }
 
-static void places_text(char *text, size_t size, const struct model_line *line)
+static void entries_text(char *text, size_t size, const struct model_queue *line)
 {
 	char place[COMPARE_TEXT];
 	text[0] = '\0';
 	for (uint32_t i = 0; line && i < line->count; i++) {
-		compare_place_text(place, line->places[i]);
+		compare_entry_text(place, line->places[i]);
 		strncat(strncat(text, i > 0 ? ", " : "", size - strlen(text) - 1), place, size - strlen(text) - 3);
 	}
 }
 
-bool compare_line(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new, const redisReply *places,
+bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new, const redisReply *places,
 		  const redisReply *expiry, struct compare_span span)
 {
-	struct model_line *line = &sequence->master.lines[key];
+	struct model_queue *line = &sequence->master.lines[key];
 	const uint64_t *end = model_waiting(&sequence->master, key) ? &line->expires_ms : NULL;
-	char text[40 * MODEL_PLACES];
-	if (!compare_places_are_alike(sequence, key, places, span)) {
-		places_text(text, sizeof text, end ? line : NULL);
+	char text[40 * MODEL_ENTRIES];
+	if (!compare_entries_are_alike(sequence, key, places, span)) {
+		entries_text(text, sizeof text, end ? line : NULL);
 		return compare_tell_state(sequence, "the line", text, places);
 	}
 	if (!compare_ends(sequence, end, was_ms, may_be_new, expiry->integer, span)) {

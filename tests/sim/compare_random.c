@@ -9,7 +9,7 @@ enum { ARRIVALS = 4, TOKENS = 3, EPOCHS = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS 
 
 #define DAY_US UINT64_C(86400000000)
 
-_Static_assert(MODEL_PLACES >= ARRIVALS * MODEL_REPLICAS, "the line can be full");
+_Static_assert(MODEL_ENTRIES >= ARRIVALS * MODEL_REPLICAS, "the line can be full");
 
 uint64_t compare_random(uint64_t *random, uint64_t bound)
 {
@@ -45,13 +45,13 @@ static unsigned draw_kind(uint64_t *random, bool crowded)
 		[COMPARE_LIST_KEY] = 1, [COMPARE_PERSIST] = 2, [COMPARE_PEXPIRE] = 2, [COMPARE_DROP_KEY] = 2,
 		[COMPARE_DROP_HASH] = 1, [COMPARE_DROP_ALL] = 1,
 		[COMPARE_ALIVE_AGAIN] = 3, [COMPARE_ALIVE] = 4, [COMPARE_DROP_ALIVE] = 1,
-		[COMPARE_LINE_PEXPIRE] = 1, [COMPARE_DROP_LINE] = 1, [COMPARE_WAITED] = 1,
+		[COMPARE_QUEUE_PEXPIRE] = 1, [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 1,
 	};
 	static const uint8_t crowd_weights[COMPARE_STEP_KINDS] = {
 		[COMPARE_ACQUIRE] = 46, [COMPARE_EXTEND] = 3, [COMPARE_RELEASE] = 30, [COMPARE_INSPECT] = 9,
 		[COMPARE_EPOCH] = 2, [COMPARE_FOREIGN_PX] = 1, [COMPARE_LIST_KEY] = 1, [COMPARE_DROP_KEY] = 4,
 		[COMPARE_DROP_HASH] = 1, [COMPARE_ALIVE_AGAIN] = 8, [COMPARE_ALIVE] = 14, [COMPARE_DROP_ALIVE] = 2,
-		[COMPARE_LINE_PEXPIRE] = 3, [COMPARE_DROP_LINE] = 1, [COMPARE_WAITED] = 3,
+		[COMPARE_QUEUE_PEXPIRE] = 3, [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 3,
 	};
 	const uint8_t *weights = crowded ? crowd_weights : all_weights;
 	unsigned sum = 0, kind = 0;
@@ -122,16 +122,16 @@ static uint32_t draw_wait(uint64_t *random)
 }
 
 /* More often than not one that is in the line, whatever its replica. */
-static void draw_place(struct model_command *command, unsigned kind, uint64_t *random, const struct model_master *master)
+static void draw_entry(struct model_command *command, unsigned kind, uint64_t *random, const struct model_master *master)
 {
 	static const uint64_t arrivals[ARRIVALS] = { 3, 20, UINT64_C(1795215206922001), (UINT64_C(1) << 53) - 1 };
-	const struct model_line *line = &master->lines[command->key];
+	const struct model_queue *line = &master->lines[command->key];
 	if (chance(random, 40))
 		return;
 	if (line->count > 0 && chance(random, 60))
 		command->place = line->places[compare_random(random, line->count)];
 	else
-		command->place = (struct model_place){ arrivals[compare_random(random, ARRIVALS)], one_of(random, MODEL_REPLICAS) };
+		command->place = (struct model_entry){ arrivals[compare_random(random, ARRIVALS)], one_of(random, MODEL_REPLICAS) };
 	command->wait_ms = chance(random, kind == COMPARE_RELEASE ? 50 : 5) ? 0 : draw_wait(random);
 	if (kind == COMPARE_RELEASE && chance(random, 40))
 		command->token = 0;
@@ -149,7 +149,7 @@ static void draw_lock(struct model_command *command, unsigned kind, uint64_t *ra
 	command->epoch = draw_epoch(random, master);
 	command->deadline_us = draw_deadline(random, now_us);
 	if (kind == COMPARE_ACQUIRE || kind == COMPARE_RELEASE)
-		draw_place(command, kind, random, master);
+		draw_entry(command, kind, random, master);
 	if (crowded && chance(random, 95)) {
 		command->epoch = MODEL_ANY_EPOCH;
 		command->deadline_us = now_us + 3600000000;
@@ -167,15 +167,15 @@ static void draw_outside(struct compare_step *step, uint64_t *random, const stru
 {
 	struct model_command *command = &step->command;
 	const struct model_key *key = &master->keys[command->key];
-	const struct model_line *line = &master->lines[command->key];
+	const struct model_queue *line = &master->lines[command->key];
 	bool sets_expiry = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE;
 	command->owner = compare_random(random, COMPARE_FOREIGN_TEXTS);
 	command->place.replica = one_of(random, MODEL_REPLICAS);
 	step->waited_us = chance(random, 30) ? 0 : now_us - SOON_US / 2 + compare_random(random, 2 * SOON_US);
 	if (sets_expiry && !may_set_expiry(key->type != MODEL_NONE, key->expires_ms, now_us))
 		step->kind = COMPARE_DROP_KEY;
-	if (step->kind == COMPARE_LINE_PEXPIRE && !may_set_expiry(line->count > 0, line->expires_ms, now_us))
-		step->kind = COMPARE_DROP_LINE;
+	if (step->kind == COMPARE_QUEUE_PEXPIRE && !may_set_expiry(line->count > 0, line->expires_ms, now_us))
+		step->kind = COMPARE_DROP_QUEUE;
 }
 
 void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us, bool crowded)

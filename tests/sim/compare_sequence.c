@@ -16,7 +16,7 @@ static void append_drop_all(struct compare_server *server, const struct compare_
 	for (unsigned i = 0; i < MODEL_KEYS; i++) {
 		compare_key_name(name, sequence->number, i);
 		compare_append_words(server, "DEL", name, NULL, NULL, NULL);
-		compare_line_name(name, sequence->number, i);
+		compare_queue_name(name, sequence->number, i);
 		compare_append_words(server, "DEL", name, NULL, NULL, NULL);
 	}
 	for (unsigned i = 1; i <= MODEL_REPLICAS; i++) {
@@ -32,11 +32,11 @@ static void append_outside(struct compare_server *server, const struct compare_s
 	const char *text = compare_foreign_text((unsigned)step->command.owner);
 	compare_key_name(key, sequence->number, step->command.key);
 	compare_hash_name(hash, sequence->number);
-	compare_line_name(line, sequence->number, step->command.key);
+	compare_queue_name(line, sequence->number, step->command.key);
 	snprintf(waited, sizeof waited, "%llu", (unsigned long long)step->waited_us);
 	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
 	bool keeps_key = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE || step->kind == COMPARE_DROP_HASH ||
-			 step->kind >= COMPARE_LINE_PEXPIRE;
+			 step->kind >= COMPARE_QUEUE_PEXPIRE;
 	compare_append_words(server, keeps_key ? "PING" : "DEL", keeps_key ? NULL : key, NULL, NULL, NULL);
 	switch (step->kind) {
 	case COMPARE_FOREIGN: compare_append_words(server, "SET", key, text, NULL, NULL); break;
@@ -47,8 +47,8 @@ static void append_outside(struct compare_server *server, const struct compare_s
 	case COMPARE_PEXPIRE: compare_append_words(server, "PEXPIRE", key, ttl, NULL, NULL); break;
 	case COMPARE_DROP_HASH: compare_append_words(server, "DEL", hash, NULL, NULL, NULL); break;
 	case COMPARE_DROP_ALL: append_drop_all(server, sequence); break;
-	case COMPARE_LINE_PEXPIRE: compare_append_words(server, "PEXPIRE", line, ttl, NULL, NULL); break;
-	case COMPARE_DROP_LINE: compare_append_words(server, "DEL", line, NULL, NULL, NULL); break;
+	case COMPARE_QUEUE_PEXPIRE: compare_append_words(server, "PEXPIRE", line, ttl, NULL, NULL); break;
+	case COMPARE_DROP_QUEUE: compare_append_words(server, "DEL", line, NULL, NULL, NULL); break;
 	case COMPARE_WAITED:
 		compare_append_words(server, step->waited_us ? "HSET" : "HDEL", hash, "waited", step->waited_us ? waited : NULL, NULL);
 		break;
@@ -80,8 +80,8 @@ void compare_append_step(struct compare_server *server, const struct compare_seq
 	else
 		compare_key_name(key, sequence->number, step->command.key);
 	compare_append_words(server, "PEXPIRETIME", key, NULL, NULL, NULL);
-	if (compare_touches_line(step))
-		compare_append_line(server, sequence, step->command.key);
+	if (compare_touches_queue(step))
+		compare_append_queue(server, sequence, step->command.key);
 }
 
 /* ---- what somebody else does, in the model ---- */
@@ -101,8 +101,8 @@ void compare_apply_outside(struct model_master *master, const struct compare_ste
 	case COMPARE_PEXPIRE: key->expires_ms = key->type != MODEL_NONE ? ends_ms : 0; break;
 	case COMPARE_DROP_KEY: model_evict_key(master, i); break;
 	case COMPARE_DROP_HASH: model_evict_hash(master); break;
-	case COMPARE_LINE_PEXPIRE: master->lines[i].expires_ms = model_waiting(master, i) ? ends_ms : master->lines[i].expires_ms; break;
-	case COMPARE_DROP_LINE: model_evict_line(master, i); break;
+	case COMPARE_QUEUE_PEXPIRE: master->lines[i].expires_ms = model_waiting(master, i) ? ends_ms : master->lines[i].expires_ms; break;
+	case COMPARE_DROP_QUEUE: model_evict_queue(master, i); break;
 	case COMPARE_WAITED: master->waited_us = step->waited_us; break;
 	default: model_flushall(master); break;
 	}
@@ -125,8 +125,8 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 		[COMPARE_ALIVE_AGAIN] = "says once more that it lives",
 		[COMPARE_ALIVE] = "says that it lives",
 		[COMPARE_DROP_ALIVE] = "its alive key is dropped",
-		[COMPARE_LINE_PEXPIRE] = "somebody gives the line another expiry",
-		[COMPARE_DROP_LINE] = "the line is dropped",
+		[COMPARE_QUEUE_PEXPIRE] = "somebody gives the line another expiry",
+		[COMPARE_DROP_QUEUE] = "the line is dropped",
 		[COMPARE_WAITED] = "somebody sets `waited`",
 	};
 	const struct compare_step *step = &sequence->steps[i];
@@ -153,11 +153,11 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 	printf("\n");
 }
 
-static void tell_called(const struct compare_sequence *sequence, unsigned i)
+static void tell_notified(const struct compare_sequence *sequence, unsigned i)
 {
 	const struct compare_step *step = &sequence->steps[i];
 	char text[COMPARE_TEXT];
-	compare_place_text(text, step->reply.called);
+	compare_entry_text(text, step->reply.called);
 	if (step->reply.called.replica != 0)
 		printf(" and call %s", text);
 }
@@ -173,7 +173,7 @@ static void tell_before(const struct compare_sequence *sequence, unsigned steps)
 		compare_expect(&expected, (enum compare_script)sequence->steps[i].kind, &sequence->steps[i].reply);
 		printf("     both answer ");
 		compare_print_expected(&expected);
-		tell_called(sequence, i);
+		tell_notified(sequence, i);
 		printf("\n");
 	}
 }

@@ -62,10 +62,10 @@ bool compare_state(struct compare_sequence *sequence, struct compare_span span, 
 /* ---- compare_line.c ---- */
 
 /* The line of a key: two answers, its places and its end. */
-void compare_append_line(struct compare_server *server, const struct compare_sequence *sequence, unsigned key);
-bool compare_places_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places, struct compare_span span);
+void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key);
+bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places, struct compare_span span);
 /* As compare_expiry. */
-bool compare_line(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new, const redisReply *places,
+bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new, const redisReply *places,
 		  const redisReply *expiry, struct compare_span span);
 
 /* A step that concerns an alive key: carries it out in the model and compares. `reply`: to the step itself. */

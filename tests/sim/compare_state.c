@@ -45,7 +45,7 @@ void compare_append_state(struct compare_server *server, const struct compare_se
 		compare_key_name(text, sequence->number, i);
 		compare_append_words(server, "GET", text, NULL, NULL, NULL);
 		compare_append_words(server, "PEXPIRETIME", text, NULL, NULL, NULL);
-		compare_append_line(server, sequence, i);
+		compare_append_queue(server, sequence, i);
 	}
 	for (unsigned i = 1; i <= MODEL_REPLICAS; i++) {
 		compare_alive_name(text, sequence->number, i);
@@ -145,9 +145,9 @@ bool compare_state(struct compare_sequence *sequence, struct compare_span span, 
 	sequence->master.now_us = span.lo_us;
 	for (unsigned i = 0; i < MODEL_KEYS && alike; i++) {
 		redisReply **its = &replies[4 * i];
-		uint64_t was_ms = sequence->master.keys[i].expires_ms, line_was_ms = sequence->master.lines[i].expires_ms;
+		uint64_t was_ms = sequence->master.keys[i].expires_ms, queue_was_ms = sequence->master.lines[i].expires_ms;
 		alike = compare_value(sequence, i, its[0], span) && compare_expiry(sequence, i, was_ms, false, its[1], span) &&
-			compare_line(sequence, i, line_was_ms, false, its[2], its[3], span);
+			compare_queue(sequence, i, queue_was_ms, false, its[2], its[3], span);
 	}
 	for (unsigned i = 1; i <= MODEL_REPLICAS && alike; i++)
 		alike = compare_alive(sequence, i, false, replies[4 * MODEL_KEYS + i - 1], span);

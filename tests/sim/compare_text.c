@@ -37,7 +37,7 @@ const char *compare_bucket_name(unsigned bucket)
 	return names[bucket];
 }
 
-void compare_line_name(char *text, unsigned sequence, unsigned key)
+void compare_queue_name(char *text, unsigned sequence, unsigned key)
 {
 	snprintf(text, COMPARE_TEXT, "%u:redlockd:queue:%u:key%u", sequence, sequence, key);
 }
@@ -68,17 +68,17 @@ void compare_value_text(char *text, const struct model_value *value)
 	assert(len > 0 && len < COMPARE_TEXT);
 }
 
-void compare_place_text(char *text, struct model_place place)
+void compare_entry_text(char *text, struct model_entry place)
 {
 	text[0] = '\0';
 	if (place.replica != 0)
 		snprintf(text, COMPARE_TEXT, "%016" PRIx64 ":%016" PRIu64, place.replica, place.arrival);
 }
 
-void compare_call_text(char *text, unsigned sequence, unsigned key, struct model_place place)
+void compare_call_text(char *text, unsigned sequence, unsigned key, struct model_entry place)
 {
 	char name[COMPARE_TEXT];
-	compare_place_text(text, place);
+	compare_entry_text(text, place);
 	if (place.replica == 0)
 		return;
 	compare_key_name(name, sequence, key);
@@ -116,10 +116,10 @@ static void add_token(struct compare_args *args, uint64_t token)
 }
 
 /* replica:arrival wait_ms */
-static void add_place(struct compare_args *args, const struct model_command *command)
+static void add_entry(struct compare_args *args, const struct model_command *command)
 {
 	char text[COMPARE_TEXT];
-	compare_place_text(text, command->place);
+	compare_entry_text(text, command->place);
 	if (command->place.replica != 0) {
 		size_t len = strlen(text);
 		int more = snprintf(text + len, sizeof text - len, " %u", command->wait_ms);
@@ -171,7 +171,7 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		compare_add(args, owners[command->owner]);
 		compare_add(args, compare_bucket_name(command->bucket));
 		add_decimal(args, command->fence);
-		add_place(args, command);
+		add_entry(args, command);
 		add_last(args, command);
 		break;
 	case COMPARE_RAISE:
@@ -187,7 +187,7 @@ void compare_command(struct compare_args *args, const struct compare_server *ser
 		break;
 	case COMPARE_RELEASE:
 		add_token(args, command->token);
-		add_place(args, command);
+		add_entry(args, command);
 		add_last(args, command);
 		break;
 	case COMPARE_INSPECT: add_last(args, command); break;
@@ -295,7 +295,7 @@ void compare_expect(struct compare_expected *expected, enum compare_script scrip
 		expect(expected, COMPARE_INTEGER, reply->waiters);
 	} else if (script == COMPARE_ACQUIRE && reply->code == 2) {
 		expect(expected, COMPARE_ABOUT, (long long)reply->remaining_ms);
-		compare_place_text(expect(expected, COMPARE_STRING, 0)->text, reply->called);
+		compare_entry_text(expect(expected, COMPARE_STRING, 0)->text, reply->called);
 	} else if (script == COMPARE_RELEASE && reply->code == 1) {
 		expect_value(expected, reply);
 	} else if ((script == COMPARE_ACQUIRE && reply->code == 1) || (script == COMPARE_RAISE && reply->code == 2)) {

@@ -39,7 +39,7 @@ struct compare_expected {
 void compare_key_name(char *text, unsigned sequence, unsigned key);
 void compare_hash_name(char *text, unsigned sequence);
 const char *compare_bucket_name(unsigned bucket);
-void compare_line_name(char *text, unsigned sequence, unsigned key);
+void compare_queue_name(char *text, unsigned sequence, unsigned key);
 void compare_alive_name(char *text, unsigned sequence, uint64_t replica);
 
 /* 16 hex digits; "" for 0. */
@@ -49,9 +49,9 @@ void compare_value_text(char *text, const struct model_value *value);
 const char *compare_foreign_text(unsigned i);
 
 /* replica:arrival; "" for none. */
-void compare_place_text(char *text, struct model_place place);
+void compare_entry_text(char *text, struct model_entry place);
 /* What is published where that place of a key is called; "" for none. */
-void compare_call_text(char *text, unsigned sequence, unsigned key, struct model_place place);
+void compare_call_text(char *text, unsigned sequence, unsigned key, struct model_entry place);
 
 void compare_add(struct compare_args *args, const char *text);
 /* EVALSHA … */

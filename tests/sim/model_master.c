@@ -122,28 +122,28 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 		return;
 	/* local waited = tonumber(seen[4] or 0)
 	 * local place, wait_ms, names, line, first = false */
-	struct model_place place = command->place, first = { 0 };
+	struct model_entry place = command->place, first = { 0 };
 	/* if waited > now_us then */
 	if (master->waited_us > master->now_us) {
 		/* if place then redis.call('ZADD', line, 'NX', string.sub(place, 18), place) */
 		if (place.replica != 0)
-			model_line_add(master, command->key, place);
+			model_queue_add(master, command->key, place);
 		/* --include line_first.lua */
-		first = model_line_first(master, command->key);
+		first = model_queue_first(master, command->key);
 	}
 	struct model_key *key = model_look_up(master, command->key);
-	bool may_set = first.replica == 0 || model_same_place(first, place) || MUTATED(MUTATION_BARGE);
+	bool may_set = first.replica == 0 || model_same_entry(first, place) || MUTATED(MUTATION_BARGE);
 	/* if (not first or first == place) and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then */
 	if (may_set && key->type == MODEL_NONE) {
 		/* if first then redis.call('ZREM', line, place) */
 		if (first.replica != 0)
-			model_line_remove(master, command->key, place);
+			model_queue_remove(master, command->key, place);
 		acquire_sets(master, command, ret_reply);
 		return;
 	}
 	/* if place then --include line_join.lua */
 	if (place.replica != 0)
-		model_line_join(master, command->key, place, command->wait_ms);
+		model_queue_join(master, command->key, place, command->wait_ms);
 	/* local holder = redis.pcall('GET', KEYS[1])
 	 * if not holder then */
 	if (key->type == MODEL_NONE) {
@@ -290,25 +290,25 @@ void model_extend(struct model_master *master, const struct model_command *comma
 }
 
 /* The middle of release.lua, about the line: who is called. */
-static struct model_place release_line(struct model_master *master, const struct model_command *command, bool ours, bool is_free)
+static struct model_entry release_queue(struct model_master *master, const struct model_command *command, bool ours, bool is_free)
 {
-	struct model_place nobody = { 0 }, first;
+	struct model_entry nobody = { 0 }, first;
 	/* local left = 0 */
 	bool left = false;
 	/* local place, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
 	 * if wait_ms > 0 then --include line_join.lua */
 	if (command->place.replica != 0 && command->wait_ms > 0)
-		model_line_join(master, command->key, command->place, command->wait_ms);
+		model_queue_join(master, command->key, command->place, command->wait_ms);
 	/* elseif place ~= '' then left = redis.call('ZREM', line, place) */
 	else if (command->place.replica != 0)
-		left = model_line_remove(master, command->key, command->place);
+		left = model_queue_remove(master, command->key, command->place);
 	/* if ours or (not value and (ARGV[1] ~= '' or left > 0)) then */
 	if (!ours && !(is_free && (command->token != 0 || left)))
 		return nobody;
 	/* --include line_first.lua
 	 * if first and first ~= place then redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1]) */
-	first = model_line_first(master, command->key);
-	return model_same_place(first, command->place) || MUTATED(MUTATION_WAKE_LOST) ? nobody : first;
+	first = model_queue_first(master, command->key);
+	return model_same_entry(first, command->place) || MUTATED(MUTATION_NOTIFICATION_LOST) ? nobody : first;
 }
 
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
@@ -318,7 +318,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	 * local ours = … type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1] */
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_value value = key->value;
-	struct model_place called = { 0 };
+	struct model_entry called = { 0 };
 	bool deletes = command->token != 0 && (is_held_by(key, command->token) || MUTATED(MUTATION_DELETE_NO_COMPARE));
 	bool ours = deletes && key->type != MODEL_NONE;
 	/* if ours then */
@@ -327,7 +327,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 		model_drop(master, command->key);
 	/* if waited > now_us or ARGV[2] ~= '' then */
 	if (master->waited_us > master->now_us || command->place.replica != 0)
-		called = release_line(master, command, ours, key->type == MODEL_NONE);
+		called = release_queue(master, command, ours, key->type == MODEL_NONE);
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
@@ -359,7 +359,7 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 	/* local waiters = 0
 	 * if tonumber(seen[2] or 0) > now_us then */
 	uint32_t waiters = 0;
-	const struct model_line *line = master->waited_us > master->now_us ? model_waiting(master, command->key) : NULL;
+	const struct model_queue *line = master->waited_us > master->now_us ? model_waiting(master, command->key) : NULL;
 	/* waiters = redis.call('ZCARD', string.sub(KEYS[2], 1, -7) .. 'queue:' .. KEYS[1]) */
 	if (line)
 		waiters = line->count;
@@ -424,7 +424,7 @@ void model_clock_set(struct model_master *master, uint64_t now_us)
 	master->now_us = now_us;
 	for (unsigned i = 0; i < MODEL_KEYS; i++)
 		model_look_up(master, i);
-	model_line_sweep(master);
+	model_queue_sweep(master);
 }
 
 void model_drop(struct model_master *master, unsigned key)

@@ -24,8 +24,8 @@
 #ifndef MODEL_BUCKETS
 #define MODEL_BUCKETS 1
 #endif
-#ifndef MODEL_PLACES
-#define MODEL_PLACES 8 /* in the line of one key, dead ones too; one more is a failed assert, as are more living replicas than these: */
+#ifndef MODEL_ENTRIES
+#define MODEL_ENTRIES 8 /* in the line of one key, dead ones too; one more is a failed assert, as are more living replicas than these: */
 #endif
 #ifndef MODEL_REPLICAS
 #define MODEL_REPLICAS 8
@@ -50,14 +50,14 @@ struct model_key {
 };
 
 /* replica:arrival. Sorted by arrival, then by replica. */
-struct model_place {
+struct model_entry {
 	uint64_t arrival; /* below 2^53 */
 	uint64_t replica; /* stands for 16 hex digits; 0: no place */
 };
 
 /* The sorted set {prefix}redlockd:queue:{key}. */
-struct model_line {
-	struct model_place places[MODEL_PLACES]; /* sorted; those of dead replicas until somebody meets them in front */
+struct model_queue {
+	struct model_entry places[MODEL_ENTRIES]; /* sorted; those of dead replicas until somebody meets them in front */
 	uint64_t expires_ms;                     /* means something only where there are places; 0: never */
 	uint32_t count;
 };
@@ -88,7 +88,7 @@ struct model_master {
 	/* The server again: its evicted_keys. Not more by one. */
 	uint32_t server_evicted;
 	struct model_key keys[MODEL_KEYS];
-	struct model_line lines[MODEL_KEYS];
+	struct model_queue lines[MODEL_KEYS];
 	struct model_alive alive[MODEL_REPLICAS]; /* in no order */
 };
 
@@ -98,7 +98,7 @@ struct model_command {
 	unsigned last_bucket;        /* fences: from `bucket` to this one */
 	uint64_t token;              /* release: 0: nothing to release, only a place to give up */
 	uint64_t ttl_ms;             /* acquire, extend, epoch, write its epoch */
-	struct model_place place;    /* acquire, release: the caller's place in the line, replica 0: it has none */
+	struct model_entry place;    /* acquire, release: the caller's place in the line, replica 0: it has none */
 	uint32_t wait_ms;            /* with a place: how long it waits yet. Release: 0: it leaves the line, else it keeps (or takes) the place */
 	uint64_t max_hold_ms, owner; /* acquire */
 	uint64_t fence;              /* acquire: the guess; raise: the number; write its epoch: the floor */
@@ -122,7 +122,7 @@ struct model_reply {
 	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */
 	struct model_value value; /* 0; extend 1, release 1 */
 	uint32_t waiters;         /* inspect 0, −1: places in the line, dead ones too */
-	struct model_place called; /* acquire, release: whose place is published on {prefix}redlockd:wake for this key, replica 0: nobody's. Whatever
+	struct model_entry called; /* acquire, release: whose place is published on {prefix}redlockd:wake for this key, replica 0: nobody's. Whatever
 				    * the code is: a release calls also where it answers −3. Acquire 2: it is the fourth element, too */
 	uint64_t ttl_ms;          /* extend 1, epoch, fences */
 	uint64_t fence;           /* fences */
@@ -158,7 +158,7 @@ void model_restart(struct model_master *master, const struct model_master *data,
 /* Dropped for want of memory: evicted_keys grows by one if it was there. */
 void model_evict_key(struct model_master *master, unsigned key);
 void model_evict_hash(struct model_master *master);
-void model_evict_line(struct model_master *master, unsigned key);
+void model_evict_queue(struct model_master *master, unsigned key);
 void model_evict_alive(struct model_master *master, uint64_t replica);
 /* The clock is set, either way. What has run out by then is gone, as by the server's own sweep. */
 void model_clock_set(struct model_master *master, uint64_t now_us);
@@ -172,7 +172,7 @@ uint64_t model_token(const struct model_master *master, unsigned key);
 /* The largest of the floor and a bucket: all that the scripts ever look at. */
 uint64_t model_number(const struct model_master *master, unsigned bucket);
 /* The line of a key now, its places sorted, dead ones too. NULL: nobody stands there. */
-const struct model_line *model_waiting(const struct model_master *master, unsigned key);
+const struct model_queue *model_waiting(const struct model_master *master, unsigned key);
 bool model_is_alive(const struct model_master *master, uint64_t replica);
 
 #endif

@@ -5,42 +5,42 @@
 #include "model_internal.h"
 
 /* What Redis does before any command looks at a key: one whose end has passed is not there. */
-static struct model_line *look_up_line(struct model_master *master, unsigned key)
+static struct model_queue *look_up_line(struct model_master *master, unsigned key)
 {
 	assert(key < MODEL_KEYS);
-	struct model_line *line = &master->lines[key];
+	struct model_queue *line = &master->lines[key];
 	if (line->count > 0 && model_has_ended(master, line->expires_ms))
 		memset(line, 0, sizeof *line);
 	return line;
 }
 
-static bool is_before(struct model_place a, struct model_place b)
+static bool is_before(struct model_entry a, struct model_entry b)
 {
 	return a.arrival < b.arrival || (a.arrival == b.arrival && a.replica < b.replica);
 }
 
 /* ---- the line ---- */
 
-void model_line_add(struct model_master *master, unsigned key, struct model_place place)
+void model_queue_add(struct model_master *master, unsigned key, struct model_entry place)
 {
-	struct model_line *line = look_up_line(master, key);
+	struct model_queue *line = look_up_line(master, key);
 	uint32_t at = 0;
 	assert(place.replica != 0 && place.arrival < UINT64_C(1) << 53);
 	while (at < line->count && is_before(line->places[at], place))
 		at++;
-	if (at < line->count && model_same_place(line->places[at], place))
+	if (at < line->count && model_same_entry(line->places[at], place))
 		return;
-	assert(line->count < MODEL_PLACES);
+	assert(line->count < MODEL_ENTRIES);
 	memmove(&line->places[at + 1], &line->places[at], (line->count - at) * sizeof *line->places);
 	line->places[at] = place;
 	line->count++;
 }
 
-bool model_line_remove(struct model_master *master, unsigned key, struct model_place place)
+bool model_queue_remove(struct model_master *master, unsigned key, struct model_entry place)
 {
-	struct model_line *line = look_up_line(master, key);
+	struct model_queue *line = look_up_line(master, key);
 	uint32_t at = 0;
-	while (at < line->count && !model_same_place(line->places[at], place))
+	while (at < line->count && !model_same_entry(line->places[at], place))
 		at++;
 	if (at == line->count)
 		return false;
@@ -52,25 +52,25 @@ bool model_line_remove(struct model_master *master, unsigned key, struct model_p
 	return true;
 }
 
-struct model_place model_line_first(struct model_master *master, unsigned key)
+struct model_entry model_queue_first(struct model_master *master, unsigned key)
 {
 	/* repeat
 	 * 	first = redis.call('ZRANGE', line, 0, 0)[1]
 	 * 	local dead = first and redis.call('EXISTS', names .. 'alive:' .. string.sub(first, 1, 16)) == 0
 	 * 	if dead then redis.call('ZREM', line, first)
 	 * until not dead */
-	struct model_line *line = look_up_line(master, key);
+	struct model_queue *line = look_up_line(master, key);
 	while (line->count > 0 && !model_is_alive(master, line->places[0].replica))
-		model_line_remove(master, key, line->places[0]);
+		model_queue_remove(master, key, line->places[0]);
 	return line->places[0];
 }
 
-void model_line_join(struct model_master *master, unsigned key, struct model_place place, uint32_t wait_ms)
+void model_queue_join(struct model_master *master, unsigned key, struct model_entry place, uint32_t wait_ms)
 {
 	/* redis.call('ZADD', line, 'NX', string.sub(place, 18), place)
 	 * local keep_ms = wait_ms + 1000 */
-	model_line_add(master, key, place);
-	struct model_line *line = &master->lines[key];
+	model_queue_add(master, key, place);
+	struct model_queue *line = &master->lines[key];
 	uint64_t keep_ms = (uint64_t)wait_ms + 1000, until_us = master->now_us + keep_ms * 1000;
 	/* if redis.call('PTTL', line) < keep_ms then */
 	if (line->expires_ms < model_now_ms(master) + keep_ms)
@@ -81,10 +81,10 @@ void model_line_join(struct model_master *master, unsigned key, struct model_pla
 	master->waited_us = model_larger(master->waited_us, until_us);
 }
 
-const struct model_line *model_waiting(const struct model_master *master, unsigned key)
+const struct model_queue *model_waiting(const struct model_master *master, unsigned key)
 {
 	assert(key < MODEL_KEYS);
-	const struct model_line *line = &master->lines[key];
+	const struct model_queue *line = &master->lines[key];
 	return line->count > 0 && !model_has_ended(master, line->expires_ms) ? line : NULL;
 }
 
@@ -138,7 +138,7 @@ bool model_alive_set(struct model_master *master, uint64_t replica, uint64_t ttl
 
 /* ---- what happens to it ---- */
 
-void model_line_sweep(struct model_master *master)
+void model_queue_sweep(struct model_master *master)
 {
 	for (unsigned i = 0; i < MODEL_KEYS; i++)
 		look_up_line(master, i);
@@ -147,9 +147,9 @@ void model_line_sweep(struct model_master *master)
 			memset(&master->alive[i], 0, sizeof master->alive[i]);
 }
 
-void model_evict_line(struct model_master *master, unsigned key)
+void model_evict_queue(struct model_master *master, unsigned key)
 {
-	struct model_line *line = look_up_line(master, key);
+	struct model_queue *line = look_up_line(master, key);
 	master->server_evicted += line->count > 0;
 	memset(line, 0, sizeof *line);
 }

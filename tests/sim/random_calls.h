@@ -103,14 +103,14 @@ uint64_t drift_of(const struct world *world, uint64_t ttl_us);
 
 /* ---- random_line.c: those who wait at a process ---- */
 
-void line_start(struct world *world, unsigned proc);
-void line_join(struct world *world, unsigned proc, struct op *op, struct redlock_event *start);
-void line_leave(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
-void line_tick(struct world *world, unsigned proc, uint32_t serial);
-void line_forgotten(struct world *world, unsigned proc, unsigned node); /* the master did not know that it lives */
-void line_missed(struct world *world, unsigned proc);
-void line_heard(struct world *world, unsigned proc, unsigned node, const struct called *called);
-struct op *line_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival); /* NULL: nobody waits there who came then */
+void queue_start(struct world *world, unsigned proc);
+void queue_join(struct world *world, unsigned proc, struct op *op, struct redlock_event *start);
+void queue_leave(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
+void queue_tick(struct world *world, unsigned proc, uint32_t serial);
+void queue_forgotten(struct world *world, unsigned proc, unsigned node); /* the master did not know that it lives */
+void queue_missed(struct world *world, unsigned proc);
+void queue_heard(struct world *world, unsigned proc, unsigned node, const struct called *called);
+struct op *queue_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival); /* NULL: nobody waits there who came then */
 
 /* ---- random_link.c ---- */
 
@@ -178,20 +178,20 @@ void order_trouble(struct world *world);                 /* from now on */
 void order_begin(struct world *world, unsigned proc, struct op *op);
 void order_before(struct world *world, const struct event *event); /* a command is about to be carried out */
 void order_after(struct world *world, const struct event *event);
-void order_called(struct op *op, unsigned node, const struct called *called);
+void order_notified(struct op *op, unsigned node, const struct called *called);
 void order_passed(const struct world *world, struct op *op, unsigned node);
 void order_attempt(struct world *world, unsigned proc, struct op *op);
 void order_granted(struct world *world, unsigned proc, const struct op *op);
 void order_done(struct world *world, unsigned proc, const struct op *op, const struct redlock_result *result);
 void order_watch(struct world *world);
 unsigned order_waiting(const struct world *world);
-void order_check_line_empty(struct world *world, unsigned key);
+void order_check_queue_empty(struct world *world, unsigned key);
 
 /* ---- random_trial.c ---- */
 
 void trial_alone(struct world *world);
 void trial_together(struct world *world);
-void trial_line(struct world *world);
+void trial_queue(struct world *world);
 void trial_step(struct world *world, const struct event *event); /* EVENT_TRIAL */
 void trial_answer(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
 

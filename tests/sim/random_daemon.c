@@ -76,7 +76,7 @@ void proc_start(struct world *world, unsigned index, bool bootstrap)
 		proc->free_ops[proc->free_count++] = (uint16_t)i;
 	}
 	proc->continued_at = world->now;
-	line_start(world, index);
+	queue_start(world, index);
 	net_flow_to_proc(world, index); /* what was held up for the run before */
 	guard_start(world, proc, bootstrap);
 	for (unsigned i = 0; i < world->config.nodes; i++)
@@ -102,7 +102,7 @@ void proc_crash(struct world *world, unsigned index)
 		link->timer++;
 		ear_drop(world, index, i);
 	}
-	line_start(world, index);
+	queue_start(world, index);
 	for (unsigned i = 0; i < OPS; i++) {
 		struct op *op = &proc->ops[i];
 		if (op->serial != 0 && op->wanted && !op->done)
@@ -129,7 +129,7 @@ static void run_timer(struct world *world, struct event *event)
 	case EVENT_CONNECT: link_connect(world, event->proc, event->node, event->serial); break;
 	case EVENT_HANDSHAKE: link_handshake_over(world, event->proc, event->node, event->serial); break;
 	case EVENT_HEARTBEAT: link_heartbeat(world, event->proc, event->node, event->serial); break;
-	case EVENT_LINE: line_tick(world, event->proc, event->serial); break;
+	case EVENT_QUEUE: queue_tick(world, event->proc, event->serial); break;
 	default: assert(event->kind == EVENT_GUARD); guarding_tick(world, event->proc);
 	}
 }
@@ -217,7 +217,7 @@ static void new_attempt(struct world *world, unsigned proc, struct op *op, const
 static bool is_pending(const struct op *op, unsigned node, const struct redlock_output *out)
 {
 	bool may_be_there = op->kind == REDLOCK_RELEASE || redlock_has(op->reached, node) ||
-			    (out->place == REDLOCK_PLACE_LEAVE && redlock_has(op->core.joined, node));
+			    (out->place == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, node));
 	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
 
@@ -230,9 +230,9 @@ static void send_out(struct world *world, unsigned proc, struct op *op, const st
 		op->raised_at = world->now;
 	struct call call = { .token = out->tokenless ? 0 : op->token, .op = (uint16_t)(op - world->procs[proc].ops), .attempt = out->attempt, .round = out->round,
 			     .what = (uint8_t)out->script, .key = op->key };
-	if (out->place != REDLOCK_PLACE_NONE)
-		call.place = (struct model_place){ op->core.arrival, world->procs[proc].replica };
-	if (out->place == REDLOCK_PLACE_KEEP)
+	if (out->place != REDLOCK_ENTRY_NONE)
+		call.place = (struct model_entry){ op->core.arrival, world->procs[proc].replica };
+	if (out->place == REDLOCK_ENTRY_KEEP)
 		call.wait_ms = (uint32_t)(out->wait_left_us / MS + 1);
 	struct model_command command = { .key = op->key, .token = call.token, .place = call.place, .wait_ms = call.wait_ms, .ttl_ms = op->ttl_ms, .max_hold_ms = config->max_hold_ms, .owner = 1,
 					 .fence = out->fence,
@@ -260,7 +260,7 @@ static void take_result(struct world *world, unsigned proc, struct op *op, const
 		order_granted(world, proc, op);
 	if (op->waits) {
 		order_done(world, proc, op, result);
-		line_leave(world, proc, op, result);
+		queue_leave(world, proc, op, result);
 	}
 	if (result->outcome == REDLOCK_CANCELLED)
 		return;
@@ -392,7 +392,7 @@ struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, 
 	op->lease = NONE;
 	op->client = CLIENTS;
 	op->timer_at = NEVER;
-	op->called_by = NONE;
+	op->notified_by = NONE;
 	world->figures->calls++;
 	world->calls++;
 	uint64_t busy = OPS - (uint64_t)process->free_count;
@@ -416,7 +416,7 @@ void op_start(struct world *world, unsigned proc, struct op *op)
 	op->came_at = world->now;
 	if (op->waits) {
 		order_begin(world, proc, op);
-		line_join(world, proc, op, &start);
+		queue_join(world, proc, op, &start);
 	}
 	op_drive(world, proc, op, &start);
 }

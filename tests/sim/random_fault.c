@@ -99,7 +99,7 @@ void fault_mend(struct world *world, const struct event *event)
 	}
 }
 
-static void drop_lasting_lines(struct world *world, struct model_master *model)
+static void drop_lasting_queues(struct world *world, struct model_master *model)
 {
 	uint64_t longest_ms = (model->now_us + world->config.wait_us + REDLOCK_ALIVE_US) / MS + 1;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
@@ -119,7 +119,7 @@ static void drop_lasting(struct world *world, unsigned index)
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
 		if (model_token(model, key) != 0 && model->keys[key].expires_ms > (model->now_us + world->config.max_ttl_us) / MS + 1)
 			node_delete(world, index, key);
-	drop_lasting_lines(world, model);
+	drop_lasting_queues(world, model);
 }
 
 /* A clock that went back is set right: locks there last longer for as long as it is wrong. One that is ahead may stay so. */

@@ -72,7 +72,7 @@ void link_connect(struct world *world, unsigned proc, unsigned node, uint32_t se
 	link->incarnation = world->nodes[node].incarnation;
 	link->state = LINK_HANDSHAKE;
 	link->hung = link->heartbeat_out = link->heartbeat_due = false;
-	link->first_call = link->call_count = 0;
+	link->first_command = link->call_count = 0;
 	link->there_at = link->back_at = world->now;
 	link_push(world, proc, node, &call, &nothing);
 	event_push(world, timer_new(world, EVENT_HANDSHAKE, proc, node, link->serial), world->now + HANDSHAKE_MS * MS);
@@ -131,7 +131,7 @@ static void send_pending(struct world *world, unsigned proc, unsigned node)
 static void pend_lost(struct world *world, unsigned proc, unsigned node, struct call call)
 {
 	if (call.wait_ms > 0 && !call.pending) {
-		call.place = (struct model_place){ 0 };
+		call.place = (struct model_entry){ 0 };
 		call.wait_ms = 0;
 	}
 	if (call.token != 0 || call.place.replica != 0)
@@ -143,8 +143,8 @@ static void drop_calls(struct world *world, unsigned proc, unsigned node)
 {
 	struct link *link = link_of(world, proc, node);
 	while (link->call_count > 0) {
-		struct call call = link->calls[link->first_call];
-		link->first_call = (uint8_t)((link->first_call + 1) % CALLS);
+		struct call call = link->calls[link->first_command];
+		link->first_command = (uint8_t)((link->first_command + 1) % CALLS);
 		link->call_count--;
 		if (call.what == REDLOCK_SCRIPT_RELEASE && !call.forgettable)
 			pend_lost(world, proc, node, call);
@@ -178,7 +178,7 @@ bool link_push(struct world *world, unsigned proc, unsigned node, const struct c
 	assert(link->state != LINK_DOWN);
 	if (link->call_count == CALLS)
 		return false;
-	link->calls[(link->first_call + link->call_count++) % CALLS] = *call;
+	link->calls[(link->first_command + link->call_count++) % CALLS] = *call;
 	if (link->call_count > world->figures->fullest_calls)
 		world->figures->fullest_calls = link->call_count;
 	struct event *event = event_new(world, EVENT_COMMAND);
@@ -191,7 +191,7 @@ bool link_push(struct world *world, unsigned proc, unsigned node, const struct c
 
 static bool is_behind(const struct world *world, const struct link *link, uint64_t when_us)
 {
-	const struct call *oldest = &link->calls[link->first_call];
+	const struct call *oldest = &link->calls[link->first_command];
 	return link->call_count > 0 && when_us > oldest->sent_us && when_us - oldest->sent_us >= world->config.timeout_us;
 }
 
@@ -279,7 +279,7 @@ void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t 
 	}
 	link->heartbeat_due = false;
 	link_note_silence(world, proc, node);
-	uint64_t behind_us = link->call_count > 0 ? proc_now(world, process) - link->calls[link->first_call].sent_us : 0;
+	uint64_t behind_us = link->call_count > 0 ? proc_now(world, process) - link->calls[link->first_command].sent_us : 0;
 	if (link->hung && behind_us > world->config.max_ttl_us)
 		link_lost(world, proc, node, false);
 	else
@@ -369,13 +369,13 @@ void link_reply(struct world *world, struct event *event)
 		return;
 	}
 	if (event->what == WHAT_ALIVE) {
-		line_forgotten(world, event->proc, event->node);
+		queue_forgotten(world, event->proc, event->node);
 		return;
 	}
 	assert(link->call_count > 0);
-	struct call call = link->calls[link->first_call];
+	struct call call = link->calls[link->first_command];
 	assert(call.what == event->what);
-	link->first_call = (uint8_t)((link->first_call + 1) % CALLS);
+	link->first_command = (uint8_t)((link->first_command + 1) % CALLS);
 	link->call_count--;
 	if (link->hung && !is_behind(world, link, proc_now(world, process)))
 		link->hung = false;

@@ -17,7 +17,7 @@
 
 enum mutated redlock_mutation = MUTATION_NONE;
 
-enum { KEPT_LINES = 60, LINE_MAX_ = 400, MUTATION_SEEDS = 100000, TOLD = 3 };
+enum { KEPT_QUEUES = 60, LINE_MAX_ = 400, MUTATION_SEEDS = 100000, TOLD = 3 };
 
 /* Each with the check that must find it; no other counts. */
 static const struct mutation {
@@ -42,7 +42,7 @@ static const struct mutation {
 	{ "wall-clock", MUTATION_WALL_CLOCK, "overlap" },
 	{ "no-release", MUTATION_NO_RELEASE, "left behind" },
 	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "fences" },
-	{ "wake-lost", MUTATION_WAKE_LOST, "wake-up" },
+	{ "wake-lost", MUTATION_NOTIFICATION_LOST, "wake-up" },
 	{ "barge", MUTATION_BARGE, "overtake" },
 };
 
@@ -61,12 +61,12 @@ static struct {
 
 /* ---- stories ---- */
 
-static char kept[KEPT_LINES][LINE_MAX_];
+static char kept[KEPT_QUEUES][LINE_MAX_];
 static uint64_t kept_count;
 
-static void keep_line(const char *line)
+static void keep_queue(const char *line)
 {
-	snprintf(kept[kept_count++ % KEPT_LINES], LINE_MAX_, "%s", line);
+	snprintf(kept[kept_count++ % KEPT_QUEUES], LINE_MAX_, "%s", line);
 }
 
 static void print_line(const char *line)
@@ -76,9 +76,9 @@ static void print_line(const char *line)
 
 static void print_kept(void)
 {
-	uint64_t first = kept_count > KEPT_LINES ? kept_count - KEPT_LINES : 0;
+	uint64_t first = kept_count > KEPT_QUEUES ? kept_count - KEPT_QUEUES : 0;
 	for (uint64_t i = first; i < kept_count; i++)
-		puts(kept[i % KEPT_LINES]);
+		puts(kept[i % KEPT_QUEUES]);
 }
 
 void __assert_fail(const char *text, const char *file, unsigned line, const char *function)
@@ -91,12 +91,12 @@ void __assert_fail(const char *text, const char *file, unsigned line, const char
 	abort();
 }
 
-static bool run(uint64_t seed, struct figures *into, void (*tell_line)(const char *line))
+static bool run(uint64_t seed, struct figures *into, void (*tell_queue)(const char *line))
 {
 	bool good = false;
 	running = true;
 	if (setjmp(on_assert) == 0)
-		good = world_run(&world, seed, into, tell_line);
+		good = world_run(&world, seed, into, tell_queue);
 	running = false;
 	return good;
 }
@@ -105,7 +105,7 @@ static void tell_failure(uint64_t seed)
 {
 	static struct figures ignored;
 	kept_count = 0;
-	run(seed, &ignored, keep_line);
+	run(seed, &ignored, keep_queue);
 	printf("seed %llu: %s\nthe end of its story (--story %llu tells all):\n", (unsigned long long)seed, world.failure, (unsigned long long)seed);
 	print_kept();
 }

@@ -135,11 +135,11 @@ static bool is_running(const struct world *world, uint64_t replica)
 	return false;
 }
 
-static bool is_waiting(struct world *world, unsigned key, struct model_place place)
+static bool is_waiting(struct world *world, unsigned key, struct model_entry place)
 {
 	for (unsigned p = 0; p < world->config.procs; p++)
 		if (world->procs[p].replica == place.replica)
-			return line_find(world, p, key, place.arrival) != NULL;
+			return queue_find(world, p, key, place.arrival) != NULL;
 	return false;
 }
 
@@ -151,7 +151,7 @@ static void make_room(struct world *world, struct model_master *model)
 		if (!is_running(world, model->alive[i].replica))
 			memset(&model->alive[i], 0, sizeof model->alive[i]);
 	for (unsigned key = 0; key < MODEL_KEYS; key++) {
-		struct model_line *line = &model->lines[key];
+		struct model_queue *line = &model->lines[key];
 		uint32_t kept = 0;
 		for (uint32_t i = 0; i < line->count; i++)
 			if (is_waiting(world, key, line->places[i]))
@@ -165,7 +165,7 @@ static bool is_crowded(const struct model_master *model)
 {
 	bool crowded = model->alive[MODEL_REPLICAS - 1].replica != 0;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
-		crowded |= model->lines[key].count + 1 >= MODEL_PLACES;
+		crowded |= model->lines[key].count + 1 >= MODEL_ENTRIES;
 	return crowded;
 }
 

@@ -57,9 +57,9 @@ static void hear(struct world *world, const struct event *event)
 	case HEARD_SUBSCRIBED:
 		TELL(world, "p%u: hears what master %u calls from now on", event->proc, event->node);
 		ear->listening = true;
-		line_missed(world, event->proc);
+		queue_missed(world, event->proc);
 		break;
-	case HEARD_CALL: line_heard(world, event->proc, event->node, &event->u.called); break;
+	case HEARD_CALL: queue_heard(world, event->proc, event->node, &event->u.called); break;
 	case HEARD_RESET:
 		TELL(world, "p%u: does not hear master %u any more", event->proc, event->node);
 		ear->up = false; /* the next tick opens another one */

@@ -64,7 +64,7 @@ static bool is_of(const struct world *world, uint64_t token, const struct op *op
 static bool stands_on(const struct world *world, unsigned proc, const struct op *op, unsigned node)
 {
 	const struct model_master *model = &world->nodes[node].model;
-	const struct model_line *line = model_waiting(model, op->key);
+	const struct model_queue *line = model_waiting(model, op->key);
 	for (unsigned i = 0; line && i < line->count; i++)
 		if (line->places[i].arrival == op->core.arrival && line->places[i].replica == world->procs[proc].replica)
 			return true;
@@ -74,10 +74,10 @@ static bool stands_on(const struct world *world, unsigned proc, const struct op 
 static struct op *op_of(struct world *world, const struct event *event)
 {
 	const struct model_command *command = &event->u.command;
-	bool has_place = event->what == REDLOCK_SCRIPT_ACQUIRE || event->what == REDLOCK_SCRIPT_RELEASE;
-	if (!has_place || command->place.replica == 0 || command->place.replica != world->procs[event->proc].replica)
+	bool has_entry = event->what == REDLOCK_SCRIPT_ACQUIRE || event->what == REDLOCK_SCRIPT_RELEASE;
+	if (!has_entry || command->place.replica == 0 || command->place.replica != world->procs[event->proc].replica)
 		return NULL;
-	return line_find(world, event->proc, command->key, command->place.arrival);
+	return queue_find(world, event->proc, command->key, command->place.arrival);
 }
 
 void order_before(struct world *world, const struct event *event)
@@ -151,23 +151,23 @@ unsigned order_waiting(const struct world *world)
 
 /* ---- herd ---- */
 
-void order_called(struct op *op, unsigned node, const struct called *called)
+void order_notified(struct op *op, unsigned node, const struct called *called)
 {
 	op->passed_at = 0;
 	op->called = true;
-	if (called->lease == NONE || (op->called_by != NONE && called->lease < op->called_by))
+	if (called->lease == NONE || (op->notified_by != NONE && called->lease < op->notified_by))
 		return;
-	if (called->lease != op->called_by)
-		op->called_on = 0;
-	op->called_by = called->lease;
-	op->called_on |= (uint16_t)(1U << node);
+	if (called->lease != op->notified_by)
+		op->notified_on = 0;
+	op->notified_by = called->lease;
+	op->notified_on |= (uint16_t)(1U << node);
 }
 
 /* To one that the master told of a holder, and that was not called by such a one. */
 void order_passed(const struct world *world, struct op *op, unsigned node)
 {
 	const struct redlock *core = &op->core;
-	if (core->state != REDLOCK_WAITING || core->paused || core->again || (core->woken & core->held_by) != 0 || !redlock_has(core->held_by, node))
+	if (core->state != REDLOCK_WAITING || core->paused || core->again || (core->notified & core->held_by) != 0 || !redlock_has(core->held_by, node))
 		return;
 	op->passed_at = world->now;
 	if (op->passed_first_at == 0)
@@ -182,16 +182,16 @@ static bool is_over(const struct world *world, uint64_t since, uint64_t us)
 
 void order_attempt(struct world *world, unsigned proc, struct op *op)
 {
-	bool at_once = is_majority(world, (unsigned)__builtin_popcount(op->called_on));
-	struct lease *lease = op->called_by != NONE && at_once ? &world->leases[op->called_by] : NULL;
+	bool at_once = is_majority(world, (unsigned)__builtin_popcount(op->notified_on));
+	struct lease *lease = op->notified_by != NONE && at_once ? &world->leases[op->notified_by] : NULL;
 	uint64_t passed_at = op->passed_at, first_at = op->passed_first_at;
 	const struct proc *process = &world->procs[proc];
 	bool by_itself = op->cause == REDLOCK_TIMER && !op->called && !op->core.paused;
 	if (by_itself && op->core.attempt > 1 && process->lines[op->key].ops[0] != (uint16_t)(op - process->ops))
 		fail(world, "herd: one of p%u tries to get r%u by itself, though it is not the first there", proc, op->key);
-	op->called_by = NONE;
+	op->notified_by = NONE;
 	op->called = false;
-	op->called_on = 0;
+	op->notified_on = 0;
 	op->passed_at = op->passed_first_at = 0;
 	if (!is_smooth(world))
 		return;
@@ -237,7 +237,7 @@ static void count_outrun(struct world *world, struct op *op, const struct op *by
 }
 
 /* Whoever came earlier and was in line when this attempt began. */
-static void check_line(struct world *world, unsigned proc, struct waiters *line, unsigned by_proc, const struct op *by)
+static void check_queue(struct world *world, unsigned proc, struct waiters *line, unsigned by_proc, const struct op *by)
 {
 	struct proc *process = &world->procs[proc];
 	bool before = true;
@@ -262,7 +262,7 @@ void order_granted(struct world *world, unsigned proc, const struct op *op)
 		world->figures->slowest_wake_us = world->now - free_since;
 	world->free_since[op->key] = 0;
 	for (unsigned p = 0; p < world->config.procs; p++)
-		check_line(world, p, &world->procs[p].lines[op->key], proc, op);
+		check_queue(world, p, &world->procs[p].lines[op->key], proc, op);
 }
 
 /* ---- wake-ups ---- */
@@ -288,7 +288,7 @@ static bool is_free(struct world *world, unsigned key)
 }
 
 /* Whoever sleeps has its place wherever it was refused. */
-static void check_place(struct world *world, unsigned proc, const struct op *op)
+static void check_entry(struct world *world, unsigned proc, const struct op *op)
 {
 	if (op->core.state != REDLOCK_WAITING || world->now < op->began + 2 * world->config.timeout_us + 100 * MS)
 		return;
@@ -298,12 +298,12 @@ static void check_place(struct world *world, unsigned proc, const struct op *op)
 			     (unsigned long long)op->core.arrival, i);
 }
 
-static void check_places(struct world *world, unsigned key)
+static void check_entries(struct world *world, unsigned key)
 {
 	for (unsigned p = 0; p < world->config.procs; p++) {
 		const struct waiters *line = &world->procs[p].lines[key];
 		for (unsigned i = 0; i < line->count; i++)
-			check_place(world, p, &world->procs[p].ops[line->ops[i]]);
+			check_entry(world, p, &world->procs[p].ops[line->ops[i]]);
 	}
 }
 
@@ -336,7 +336,7 @@ void order_watch(struct world *world)
 {
 	for (unsigned key = 0; key < world->config.keys && is_smooth(world); key++) {
 		watch_key(world, key);
-		check_places(world, key);
+		check_entries(world, key);
 	}
 	push_watch(world, WATCH_US);
 }
@@ -344,12 +344,12 @@ void order_watch(struct world *world)
 /* ---- the end ---- */
 
 /* A master that knows of no wait looks at no line: what its eviction of the hash left there runs out unseen. */
-void order_check_line_empty(struct world *world, unsigned key)
+void order_check_queue_empty(struct world *world, unsigned key)
 {
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		const struct model_master *model = &world->nodes[i].model;
 		node_sync(world, i);
-		const struct model_line *line = model->waited_us > model->now_us ? model_waiting(model, key) : NULL;
+		const struct model_queue *line = model->waited_us > model->now_us ? model_waiting(model, key) : NULL;
 		if (line)
 			fail(world, "line: %u are left in the line of master %u for r%u, the first since %llu", line->count, i, key,
 			     (unsigned long long)line->places[0].arrival);

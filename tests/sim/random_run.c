@@ -10,7 +10,7 @@
 
 #include "random_world.h"
 
-enum { FIRST_FAULT_US = 1500000, SNAPSHOT_US = 600000, TRIAL_US = 250000, TRIAL_LINE_US = 1300000, CALLS_MIN = 200, MORE_US = 250000 };
+enum { FIRST_FAULT_US = 1500000, SNAPSHOT_US = 600000, TRIAL_US = 250000, TRIAL_QUEUE_US = 1300000, CALLS_MIN = 200, MORE_US = 250000 };
 enum { SERVING_US = 3000000, SERVING_STEP_US = 200000 };
 
 /* From the healing on, beyond the longest lease + its drift + 2 s: a connection is tried again within 1 s, or the handshake of the
@@ -117,7 +117,7 @@ static void end_faults(struct world *world)
 		return;
 	}
 	world->phase = PHASE_HEALING;
-	if (world->config.faults != 0 || world->config.profile == PROFILE_LINE)
+	if (world->config.faults != 0 || world->config.profile == PROFILE_QUEUE)
 		order_trouble(world); /* what was frozen goes on */
 	fault_heal(world);
 	push_phase(world, quarantine_of(world) + SLACK_US);
@@ -171,14 +171,14 @@ static void next_phase(struct world *world)
 	case PHASE_TOGETHER:
 		check_nothing_left(world);
 		for (unsigned key = 0; key < world->config.keys; key++)
-			order_check_line_empty(world, key);
-		trial_line(world);
-		push_phase(world, TRIAL_LINE_US);
+			order_check_queue_empty(world, key);
+		trial_queue(world);
+		push_phase(world, TRIAL_QUEUE_US);
 		break;
-	case PHASE_LINE:
+	case PHASE_QUEUE:
 		check_granted_all(world);
 		check_nothing_left(world);
-		order_check_line_empty(world, world->trial_key);
+		order_check_queue_empty(world, world->trial_key);
 		world->over = true;
 		return;
 	}
@@ -204,7 +204,7 @@ static bool happen(struct world *world, struct event *event)
 	case EVENT_CONNECT:
 	case EVENT_HANDSHAKE:
 	case EVENT_HEARTBEAT:
-	case EVENT_LINE:
+	case EVENT_QUEUE:
 	case EVENT_GUARD: return proc_timer(world, event);
 	case EVENT_CLIENT: client_step(world, event->a, event->serial); break;
 	case EVENT_FAULT: fault_next(world); break;
@@ -232,10 +232,10 @@ static void note_recovery(struct world *world)
 	TELL(world, "all masters vote again");
 }
 
-bool world_run(struct world *world, uint64_t seed, struct figures *figures, void (*tell_line)(const char *line))
+bool world_run(struct world *world, uint64_t seed, struct figures *figures, void (*tell_queue)(const char *line))
 {
-	world->telling = tell_line != NULL;
-	world->tell = tell_line;
+	world->telling = tell_queue != NULL;
+	world->tell = tell_queue;
 	init(world, seed, figures);
 	while (!world->over && !world->failed) {
 		struct event *event = event_pop(world);

@@ -160,7 +160,7 @@ void config_draw(struct world *world)
 		make_edge(world, config);
 	else if (config->profile == PROFILE_BOUNDS)
 		make_bounds(world, config);
-	else if (config->profile == PROFILE_LINE)
+	else if (config->profile == PROFILE_QUEUE)
 		make_line(world, config);
 	config->unlike = config->profile == PROFILE_BOUNDS || (config->max_ttl_us > 3 * SECOND && one_of(world, 4));
 	config->retry_max_us = config->retry_min_us * (uint32_t)(1 + below(world, 4));

@@ -57,7 +57,7 @@ static void step_anywhere(struct world *world, enum step step, uint64_t most_us)
 }
 
 /* Some who wait until it is their turn, one who tries without waiting, and one who goes away again. */
-void trial_line(struct world *world)
+void trial_queue(struct world *world)
 {
 	world->trial_key = (uint8_t)below(world, world->config.keys);
 	world->tests_ok = 0;
@@ -69,7 +69,7 @@ void trial_line(struct world *world)
 	step_anywhere(world, STEP_LEAVE, 15 * MS);
 }
 
-static void wait_in_line(struct world *world, unsigned proc, bool leaves)
+static void wait_in_queue(struct world *world, unsigned proc, bool leaves)
 {
 	struct op *op = begin(world, proc, REDLOCK_ACQUIRE, world->trial_key, 0);
 	op->wanted = leaves; /* tells it from the others */
@@ -99,9 +99,9 @@ static void release(struct world *world, unsigned proc, uint16_t lease)
 void trial_step(struct world *world, const struct event *event)
 {
 	switch ((enum step)event->a) {
-	case STEP_WAIT: wait_in_line(world, event->proc, false); break;
+	case STEP_WAIT: wait_in_queue(world, event->proc, false); break;
 	case STEP_TRY: acquire(world, event->proc, world->trial_key); break;
-	case STEP_LEAVE: wait_in_line(world, event->proc, true); break;
+	case STEP_LEAVE: wait_in_queue(world, event->proc, true); break;
 	case STEP_GIVE_UP: give_up(world, event->proc, event->serial); break;
 	case STEP_RELEASE: release(world, event->proc, (uint16_t)event->serial); break;
 	}
@@ -112,7 +112,7 @@ void trial_answer(struct world *world, unsigned proc, struct op *op, const struc
 	if (op->kind != REDLOCK_ACQUIRE || result->outcome != REDLOCK_OK)
 		return;
 	uint16_t lease = world->trails[op->token].lease;
-	if (world->phase != PHASE_LINE) {
+	if (world->phase != PHASE_QUEUE) {
 		world->tests_ok++;
 		release(world, proc, lease);
 		return;

@@ -5,7 +5,7 @@
 
 #include "random_world.h"
 
-#define LINE_TICK_US (300 * MS)
+#define QUEUE_TICK_US (300 * MS)
 
 /* ---- alive ---- */
 
@@ -33,16 +33,16 @@ static void say_everywhere(struct world *world, unsigned proc, enum what what)
 static void arm_tick(struct world *world, unsigned proc)
 {
 	struct proc *process = &world->procs[proc];
-	struct event *event = event_new(world, EVENT_LINE);
+	struct event *event = event_new(world, EVENT_QUEUE);
 	event->proc = (uint8_t)proc;
-	event->serial = process->line_serial;
-	event_push(world, event, world->now + proc_true_after(process, LINE_TICK_US));
+	event->serial = process->queue_serial;
+	event_push(world, event, world->now + proc_true_after(process, QUEUE_TICK_US));
 }
 
-void line_tick(struct world *world, unsigned proc, uint32_t serial)
+void queue_tick(struct world *world, unsigned proc, uint32_t serial)
 {
 	struct proc *process = &world->procs[proc];
-	if (process->line_serial != serial || !process->line_open)
+	if (process->queue_serial != serial || !process->queue_open)
 		return;
 	proc_round(world, process);
 	say_everywhere(world, proc, WHAT_ALIVE);
@@ -50,23 +50,23 @@ void line_tick(struct world *world, unsigned proc, uint32_t serial)
 }
 
 /* It had run out, or the master has forgotten it. */
-void line_forgotten(struct world *world, unsigned proc, unsigned node)
+void queue_forgotten(struct world *world, unsigned proc, unsigned node)
 {
-	if (!world->procs[proc].line_open)
+	if (!world->procs[proc].queue_open)
 		return;
 	TELL(world, "p%u: master %u does not know any more that it lives", proc, node);
 	say_alive(world, proc, node, WHAT_ALIVE_ANEW);
-	line_missed(world, proc);
+	queue_missed(world, proc);
 }
 
 /* ---- who waits ---- */
 
-void line_start(struct world *world, unsigned proc)
+void queue_start(struct world *world, unsigned proc)
 {
 	struct proc *process = &world->procs[proc];
 	process->replica = (uint64_t)process->run << 4 | (proc + 1);
-	process->line_open = false;
-	process->line_serial = ++world->next_serial;
+	process->queue_open = false;
+	process->queue_serial = ++world->next_serial;
 	process->waiting = 0;
 	process->missed_notifications = 0;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
@@ -78,16 +78,16 @@ static void count_waiter(struct world *world, unsigned proc, int by)
 	struct proc *process = &world->procs[proc];
 	process->waiting = (uint16_t)(process->waiting + by);
 	if (process->waiting == 0) {
-		process->line_open = false;
+		process->queue_open = false;
 	} else if (by > 0 && process->waiting == 1) {
-		process->line_open = true;
-		process->line_serial = ++world->next_serial;
+		process->queue_open = true;
+		process->queue_serial = ++world->next_serial;
 		say_everywhere(world, proc, WHAT_ALIVE_ANEW);
 		arm_tick(world, proc);
 	}
 }
 
-void line_join(struct world *world, unsigned proc, struct op *op, struct redlock_event *start)
+void queue_join(struct world *world, unsigned proc, struct op *op, struct redlock_event *start)
 {
 	struct proc *process = &world->procs[proc];
 	struct waiters *line = &process->lines[op->key];
@@ -108,7 +108,7 @@ static void tell_first(struct world *world, unsigned proc, struct op *op, uint64
 }
 
 /* The first of each line tries at once, which puts it in its place again; the others do so when they become the first. */
-void line_missed(struct world *world, unsigned proc)
+void queue_missed(struct world *world, unsigned proc)
 {
 	struct proc *process = &world->procs[proc];
 	process->missed_notifications++;
@@ -130,7 +130,7 @@ static uint64_t remaining_us(const struct world *world, const struct proc *proce
 	return free_us == REDLOCK_NEVER ? REDLOCK_NEVER : free_us > now_us ? free_us - now_us : 0;
 }
 
-void line_leave(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result)
+void queue_leave(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result)
 {
 	struct proc *process = &world->procs[proc];
 	struct waiters *line = &process->lines[op->key];
@@ -149,7 +149,7 @@ void line_leave(struct world *world, unsigned proc, struct op *op, const struct 
 	tell_first(world, proc, next, remaining_us(world, process, op, next, result));
 }
 
-struct op *line_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival)
+struct op *queue_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival)
 {
 	struct proc *process = &world->procs[proc];
 	const struct waiters *line = &process->lines[key];
@@ -174,19 +174,19 @@ static void drop_stale_entry(struct world *world, unsigned proc, unsigned node, 
 static void wake(struct world *world, unsigned proc, unsigned node, const struct called *called)
 {
 	struct proc *process = &world->procs[proc];
-	struct op *op = line_find(world, proc, called->key, called->place.arrival);
+	struct op *op = queue_find(world, proc, called->key, called->place.arrival);
 	if (!op) {
 		drop_stale_entry(world, proc, node, called);
 		return;
 	}
-	struct redlock_event event = { .kind = REDLOCK_WAKE, .now_us = proc_now(world, process), .master = (uint8_t)node, .fence = fence_guess(world, process) };
+	struct redlock_event event = { .kind = REDLOCK_NOTIFIED, .now_us = proc_now(world, process), .master = (uint8_t)node, .fence = fence_guess(world, process) };
 	world->figures->called++;
-	order_called(op, node, called);
+	order_notified(op, node, called);
 	TELL(world, "p%u: hears from master %u that it is the turn of its %llu for r%u", proc, node, (unsigned long long)called->place.arrival, called->key);
 	op_drive(world, proc, op, &event);
 }
 
-void line_heard(struct world *world, unsigned proc, unsigned node, const struct called *called)
+void queue_heard(struct world *world, unsigned proc, unsigned node, const struct called *called)
 {
 	struct proc *process = &world->procs[proc];
 	const struct waiters *line = &process->lines[called->key];

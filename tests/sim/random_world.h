@@ -57,7 +57,7 @@ enum event_kind {
 	EVENT_MEND,      /* a: what, proc, node: the end of a fault; serial */
 	EVENT_SNAPSHOT,  /* node: an image is taken */
 	EVENT_PHASE,
-	EVENT_LINE,      /* proc: says again that it lives; serial: since it began to */
+	EVENT_QUEUE,      /* proc: says again that it lives; serial: since it began to */
 	EVENT_SUBSCRIBE, /* arrives at a master, over the second connection */
 	EVENT_HEARD,     /* arrives at a process, over the second connection; what: enum heard */
 	EVENT_TRIAL,     /* a: what the trial of the line does next, serial */
@@ -78,7 +78,7 @@ struct answer {
 
 /* What a master calls out: whose turn it is. */
 struct called {
-	struct model_place place;
+	struct model_entry place;
 	uint8_t key;
 	uint16_t lease; /* whose release it was; NONE. For the checks */
 };
@@ -147,13 +147,13 @@ struct call {
 	bool pending;        /* from an earlier connection */
 	bool forgettable; /* nobody minds if it is lost */
 	uint64_t latest;  /* true time: carried out later, it is late; 0: never */
-	struct model_place place;
+	struct model_entry place;
 	uint32_t wait_ms;
 };
 
 struct pending {
 	uint64_t token, until_us;
-	struct model_place place;
+	struct model_entry place;
 	uint32_t wait_ms;
 	uint8_t key;
 };
@@ -184,7 +184,7 @@ struct link {
 	uint16_t incarnation;
 	uint32_t evicted; /* as INFO said last */
 	uint32_t backoff_ms;
-	uint8_t first_call, call_count, first_pending, pending_count;
+	uint8_t first_command, call_count, first_pending, pending_count;
 	uint64_t there_at, back_at; /* nothing sent from now on arrives before */
 	uint64_t stale_at;
 	bool block_there, block_back;
@@ -236,8 +236,8 @@ struct op {
 	uint64_t joined_at[NODES]; /* since when it stands in the line of a master, or has the lock there; 0: it does not */
 	uint64_t passed_at, passed_first_at; /* when it heard last, and first, that the lock goes by, since its last attempt; 0: it did not */
 	uint32_t overtaken, outrun; /* by how many who came later: while it stood in line; in all */
-	uint16_t called_by;        /* the newest lease whose release called it since its last attempt; NONE */
-	uint16_t called_on;        /* bit i: master i did so, for that release */
+	uint16_t notified_by;        /* the newest lease whose release called it since its last attempt; NONE */
+	uint16_t notified_on;        /* bit i: master i did so, for that release */
 	bool called;               /* by anybody, since its last attempt */
 	struct redlock_event unsent[2 * NODES];
 	struct sight sights[NODES]; /* of those whose votes were read */
@@ -269,8 +269,8 @@ struct proc {
 	uint16_t free_ops[OPS], free_count;
 	/* Waiting: random_line.c. */
 	uint64_t replica;        /* its id in the lines: a new one after each start */
-	bool line_open;          /* somebody waits here */
-	uint32_t line_serial;    /* which EVENT_LINE is meant */
+	bool queue_open;          /* somebody waits here */
+	uint32_t queue_serial;    /* which EVENT_LINE is meant */
 	uint16_t waiting;
 	uint32_t missed_notifications;         /* how often a master may have dropped places, or its calls were missed */
 	uint64_t continued_at;   /* true time */
@@ -320,7 +320,7 @@ struct trail {
 	uint64_t released_at[NODES]; /* a release of this very token took it away */
 };
 
-enum phase { PHASE_FAULTS, PHASE_HEALING, PHASE_SERVING, PHASE_SERVED, PHASE_ALONE, PHASE_TOGETHER, PHASE_LINE };
+enum phase { PHASE_FAULTS, PHASE_HEALING, PHASE_SERVING, PHASE_SERVED, PHASE_ALONE, PHASE_TOGETHER, PHASE_QUEUE };
 
 /* Kinds of histories. */
 enum profile {
@@ -330,7 +330,7 @@ enum profile {
 	PROFILE_REUSE,  /* connections break all the time, calls try often */
 	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
 	PROFILE_BOUNDS, /* redlockd that give leases of different lengths, masters that all forget */
-	PROFILE_LINE,   /* many who wait in one line, and hardly a fault */
+	PROFILE_QUEUE,   /* many who wait in one line, and hardly a fault */
 	PROFILES
 };
 

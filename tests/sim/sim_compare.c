@@ -29,7 +29,7 @@ enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 /* What the server said to one step. */
 struct answer {
 	redisReply *reply, *expiry;
-	redisReply *places, *line_expiry; /* a step that may have changed the line */
+	redisReply *places, *queue_expiry; /* a step that may have changed the line */
 	char call[COMPARE_TEXT];          /* whom it called */
 	unsigned calls;
 };
@@ -75,8 +75,8 @@ static void take_step(const struct compare_step *step, struct answer *ret_answer
 	ret_answer->reply = compare_take(&server);
 	ret_answer->expiry = compare_take(&server);
 	assert(ret_answer->expiry->type == REDIS_REPLY_INTEGER); /* PEXPIRETIME: Redis 7.0 */
-	ret_answer->places = compare_touches_line(step) ? compare_take(&server) : NULL;
-	ret_answer->line_expiry = compare_touches_line(step) ? compare_take(&server) : NULL;
+	ret_answer->places = compare_touches_queue(step) ? compare_take(&server) : NULL;
+	ret_answer->queue_expiry = compare_touches_queue(step) ? compare_take(&server) : NULL;
 	ret_answer->calls = 0;
 	ret_answer->call[0] = '\0';
 }
@@ -105,14 +105,14 @@ static void free_answer(struct answer *answer)
 	freeReplyObject(answer->expiry);
 	if (answer->places)
 		freeReplyObject(answer->places);
-	if (answer->line_expiry)
-		freeReplyObject(answer->line_expiry);
+	if (answer->queue_expiry)
+		freeReplyObject(answer->queue_expiry);
 }
 
 /* ---- comparing a step ---- */
 
 /* In which way the model and the server differ, if they do. */
-enum difference { ALIKE, OTHER_REPLY, OTHER_CALL, OTHER_LINE };
+enum difference { ALIKE, OTHER_REPLY, OTHER_CALL, OTHER_QUEUE };
 
 static enum difference try_script(struct compare_sequence *sequence, const struct answer *answer, struct compare_span span,
 				  struct compare_expected *expected)
@@ -127,7 +127,7 @@ static enum difference try_script(struct compare_sequence *sequence, const struc
 		return OTHER_REPLY;
 	if (strcmp(call, answer->call) != 0 || answer->calls > 1)
 		return OTHER_CALL;
-	return answer->places && !compare_places_are_alike(sequence, step->command.key, answer->places, span) ? OTHER_LINE : ALIKE;
+	return answer->places && !compare_entries_are_alike(sequence, step->command.key, answer->places, span) ? OTHER_QUEUE : ALIKE;
 }
 
 /* The other way in which what runs out at this very moment can be seen. */
@@ -182,7 +182,7 @@ static bool compare_script(struct compare_sequence *sequence, const struct answe
 	struct model_master before = sequence->master;
 	switch (try_all_ways(sequence, answer, span, &expected)) {
 	case ALIKE:
-	case OTHER_LINE: /* told where the line is compared once more */
+	case OTHER_QUEUE: /* told where the line is compared once more */
 		count_script(step, &before, span);
 		return true;
 	case OTHER_REPLY: compare_tell_reply(sequence, &expected, answer->reply); break;
@@ -198,7 +198,7 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	unsigned key = step->command.key;
-	uint64_t was_ms = sequence->master.keys[key].expires_ms, line_was_ms = sequence->master.lines[key].expires_ms;
+	uint64_t was_ms = sequence->master.keys[key].expires_ms, queue_was_ms = sequence->master.lines[key].expires_ms;
 	bool may_be_new = !compare_is_script(step) || step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_EXTEND;
 	if (compare_is_alive_step(step))
 		return compare_alive_step(sequence, answer->reply, answer->expiry, span);
@@ -211,7 +211,7 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 		compare_apply_outside(&sequence->master, step);
 	}
 	return compare_expiry(sequence, key, was_ms, may_be_new, answer->expiry, span) &&
-	       (!answer->places || compare_line(sequence, key, line_was_ms, true, answer->places, answer->line_expiry, span));
+	       (!answer->places || compare_queue(sequence, key, queue_was_ms, true, answer->places, answer->queue_expiry, span));
 }
 
 /* ---- a round: one step of each sequence ---- */
@@ -386,7 +386,7 @@ static int compare_planted(const char *name)
 		{ "raise-not-strict", MUTATION_RAISE_NOT_STRICT }, { "raise-no-token", MUTATION_RAISE_NO_TOKEN },
 		{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE }, { "late-accepted", MUTATION_LATE_ACCEPTED },
 		{ "epoch-ignored", MUTATION_EPOCH_IGNORED }, { "extend-shortens", MUTATION_EXTEND_SHORTENS },
-		{ "extend-recreates", MUTATION_EXTEND_RECREATES }, { "wake-lost", MUTATION_WAKE_LOST }, { "barge", MUTATION_BARGE },
+		{ "extend-recreates", MUTATION_EXTEND_RECREATES }, { "wake-lost", MUTATION_NOTIFICATION_LOST }, { "barge", MUTATION_BARGE },
 		{ "marker-no-ttl", MUTATION_MARKER_NO_TTL }, { "epoch-early", MUTATION_WRITE_EPOCH_EARLY },
 	};
 	unsigned passed = 0, failed = 0;

@@ -80,7 +80,7 @@ static const struct mutation {
 	{ "no-recovery", MUTATION_NO_RECOVERY, "wipe2", SIM_REAL_TIME },
 	{ "recovery-early", MUTATION_RECOVERY_EARLY, "wipe", SIM_DISTINCT },
 	{ "recovery-few", MUTATION_RECOVERY_FEW, "wipe", SIM_DISTINCT },
-	{ "wake-lost", MUTATION_WAKE_LOST, "line", SIM_FORGOTTEN },
+	{ "wake-lost", MUTATION_NOTIFICATION_LOST, "line", SIM_FORGOTTEN },
 };
 
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };

@@ -111,14 +111,14 @@ static void put_waiter(struct record *record, const struct sim_op *op, unsigned 
 {
 	const struct redlock *core = &op->core;
 	bool held = core->state == REDLOCK_WAITING && redlock_has(core->held_by, master);
-	put(record, held * 16U + redlock_has(core->joined, master) * 8U + redlock_has(core->woken, master) * 4U + redlock_has(op->called, master) * 2U +
+	put(record, held * 16U + redlock_has(core->joined, master) * 8U + redlock_has(core->notified, master) * 4U + redlock_has(op->called, master) * 2U +
 			    (op->done && redlock_has(core->sent, master)));
 }
 
 /* The line of the first key: the only one where somebody waits. */
 static void put_line(struct record *record, const struct model_master *redis, unsigned first)
 {
-	const struct model_line *line = model_waiting(redis, 0);
+	const struct model_queue *line = model_waiting(redis, 0);
 	put(record, (line ? line->count : 0) * 2U + (redis->waited_us != 0));
 	for (uint32_t i = 0; line && i < line->count; i++)
 		put(record, (unsigned)(line->places[i].replica - 1) ^ first);

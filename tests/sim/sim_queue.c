@@ -13,7 +13,7 @@
 
 enum { ALIVE_MS = 1000000, WAIT_MS = 1000 };
 
-void sim_line_init(struct sim_world *world, const struct sim_config *config)
+void sim_queue_init(struct sim_world *world, const struct sim_config *config)
 {
 	world->missed_notifications_left = config->missed_notifications;
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
@@ -21,23 +21,23 @@ void sim_line_init(struct sim_world *world, const struct sim_config *config)
 			model_alive_set(&world->masters[i], o + 1, ALIVE_MS, false);
 }
 
-void sim_line_begin(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned guess)
+void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned guess)
 {
 	if (config->attempts > 0)
 		world->ops[o].arrival = (uint8_t)(2 * guess + (world->ops[1 - o].arrival != 0));
 }
 
-void sim_line_place(const struct sim_world *world, unsigned o, const struct sim_command *command, struct model_command *ret_command)
+void sim_queue_entry(const struct sim_world *world, unsigned o, const struct sim_command *command, struct model_command *ret_command)
 {
 	if (command->tokenless)
 		ret_command->token = 0;
-	if (command->place == REDLOCK_PLACE_NONE)
+	if (command->place == REDLOCK_ENTRY_NONE)
 		return;
-	ret_command->place = (struct model_place){ world->ops[o].arrival, o + 1 };
-	ret_command->wait_ms = command->place == REDLOCK_PLACE_KEEP ? WAIT_MS : 0;
+	ret_command->place = (struct model_entry){ world->ops[o].arrival, o + 1 };
+	ret_command->wait_ms = command->place == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
 }
 
-void sim_line_note_call(struct sim_world *world, unsigned master, const struct model_reply *reply)
+void sim_queue_note_notification(struct sim_world *world, unsigned master, const struct model_reply *reply)
 {
 	if (reply->called.replica != 0)
 		world->ops[reply->called.replica - 1].called |= (uint8_t)(1U << master);
@@ -52,7 +52,7 @@ static bool is_majority(uint16_t set)
 
 static bool call_begins_attempt(const struct sim_op *op, unsigned master)
 {
-	return op->core.state == REDLOCK_WAITING && is_majority(op->core.woken | (uint16_t)(1U << master));
+	return op->core.state == REDLOCK_WAITING && is_majority(op->core.notified | (uint16_t)(1U << master));
 }
 
 static bool may_attempt(const struct sim_world *world, const struct sim_config *config)
@@ -66,39 +66,39 @@ static bool sleeps(const struct sim_op *op)
 	return op->core.state == REDLOCK_WAITING && redlock_deadline_us(&op->core) > op->now_us + op->core.params.master_timeout_us;
 }
 
-bool sim_line_may_leave(const struct sim_config *config, const struct sim_op *op)
+bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *op)
 {
 	return !config->patient || (config->second_leaves && op->arrival % 2 == 1);
 }
 
-bool sim_line_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned o)
+bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned o)
 {
 	return may_attempt(world, config) && (!config->patient || world->call_lost || !sleeps(&world->ops[o]));
 }
 
-bool sim_line_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+bool sim_queue_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	const struct sim_op *op = &world->ops[event->op];
 	bool on_its_way = redlock_has(op->called, event->master), begins = call_begins_attempt(op, event->master);
 	switch ((enum sim_kind)event->kind) {
-	case SIM_CALL:
+	case SIM_NOTIFY:
 		if (!on_its_way || (begins && !may_attempt(world, config)))
 			return false;
 		return begins ? config->guesses[event->arg] > 0 : event->arg == 0;
-	case SIM_LOSE_CALL: return on_its_way && world->missed_notifications_left > 0;
-	case SIM_END: return op->core.state == REDLOCK_WAITING && sim_line_may_leave(config, op);
+	case SIM_LOSE_NOTIFICATION: return on_its_way && world->missed_notifications_left > 0;
+	case SIM_END: return op->core.state == REDLOCK_WAITING && sim_queue_may_leave(config, op);
 	case SIM_MISSED_NOTIFICATION: return world->missed_notifications_left > 0 && !op->done && model_is_alive(&world->masters[event->master], event->op + 1U);
 	default: return !model_is_alive(&world->masters[event->master], event->op + 1U);
 	}
 }
 
 /* The operation hears it; if it is not there any more its process gives up the place for it. */
-static void hear_call(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+static void hear_notification(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct sim_op *op = &world->ops[event->op];
-	struct redlock_event wake = { .kind = REDLOCK_WAKE, .master = event->master, .fence = config->guesses[event->arg] };
+	struct redlock_event wake = { .kind = REDLOCK_NOTIFIED, .master = event->master, .fence = config->guesses[event->arg] };
 	struct sim_command leave = { REDLOCK_SCRIPT_RELEASE, (uint8_t)op->core.attempt, 0, 0, true, op->epochs[event->master],
-				     REDLOCK_PLACE_LEAVE, true };
+				     REDLOCK_ENTRY_LEAVE, true };
 	if (op->done)
 		sim_send(world, event->op, event->master, &leave);
 	else
@@ -114,20 +114,20 @@ static void revive(struct sim_world *world, unsigned o, unsigned master)
 		sim_drive(world, o, &first);
 }
 
-void sim_line_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+void sim_queue_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct sim_op *op = &world->ops[event->op];
 	struct redlock_event timer = { .kind = REDLOCK_TIMER, .fence = config->guesses[0] };
-	if (event->kind == SIM_CALL || event->kind == SIM_LOSE_CALL)
+	if (event->kind == SIM_NOTIFY || event->kind == SIM_LOSE_NOTIFICATION)
 		op->called &= (uint8_t)~(1U << event->master);
-	if (event->kind == SIM_LOSE_CALL || event->kind == SIM_MISSED_NOTIFICATION)
+	if (event->kind == SIM_LOSE_NOTIFICATION || event->kind == SIM_MISSED_NOTIFICATION)
 		world->missed_notifications_left--;
-	world->call_lost |= event->kind == SIM_LOSE_CALL;
+	world->call_lost |= event->kind == SIM_LOSE_NOTIFICATION;
 	if (event->kind == SIM_END) {
 		op->now_us = op->core.wait_end_us;
 		sim_drive(world, event->op, &timer);
-	} else if (event->kind == SIM_CALL) {
-		hear_call(world, config, event);
+	} else if (event->kind == SIM_NOTIFY) {
+		hear_notification(world, config, event);
 	} else if (event->kind == SIM_MISSED_NOTIFICATION) {
 		model_evict_alive(&world->masters[event->master], event->op + 1U);
 	} else if (event->kind == SIM_REVIVE) {
@@ -137,16 +137,16 @@ void sim_line_apply(struct sim_world *world, const struct sim_config *config, co
 
 /* ---- what must hold ---- */
 
-static void check_place(struct sim_world *world, const struct sim_config *config, unsigned o)
+static void check_entry(struct sim_world *world, const struct sim_config *config, unsigned o)
 {
 	const struct sim_op *op = &world->ops[o];
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		const struct model_line *line = model_waiting(&world->masters[i], sim_key(config, o));
+		const struct model_queue *line = model_waiting(&world->masters[i], sim_key(config, o));
 		const struct sim_link *link = &op->links[i];
 		bool all_carried_out = !link->excused && link->command_count == 0 && link->stale_count == 0;
 		for (unsigned k = 0; line && all_carried_out && k < line->count; k++)
 			if (line->places[k].replica == o + 1)
-				world->violated |= SIM_PLACE_LEFT;
+				world->violated |= SIM_ENTRY_LEFT;
 	}
 }
 
@@ -162,14 +162,14 @@ static bool is_quiet(const struct sim_world *world, unsigned o)
 	return quiet;
 }
 
-void sim_line_check(struct sim_world *world, const struct sim_config *config)
+void sim_queue_check(struct sim_world *world, const struct sim_config *config)
 {
 	bool all_quiet = true, one_waits = false;
 	for (unsigned o = 0; o < SIM_OPS; o++) {
 		all_quiet = all_quiet && is_quiet(world, o);
 		one_waits = one_waits || world->ops[o].core.state == REDLOCK_WAITING;
 		if (world->ops[o].finished)
-			check_place(world, config, o);
+			check_entry(world, config, o);
 	}
 	if (all_quiet && one_waits && !world->call_lost && world->troubles_left == config->troubles)
 		world->violated |= SIM_FORGOTTEN;

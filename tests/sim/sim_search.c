@@ -48,7 +48,7 @@ static void add(struct event_list *list, enum sim_kind kind, unsigned op, unsign
 
 static bool has_guess(enum sim_kind kind)
 {
-	return kind == SIM_START || kind == SIM_TIMER || kind == SIM_CALL;
+	return kind == SIM_START || kind == SIM_TIMER || kind == SIM_NOTIFY;
 }
 
 static bool is_local(enum sim_kind kind)
@@ -67,7 +67,7 @@ static void list_events(struct event_list *list)
 	for (unsigned kind = 0; kind < SIM_KINDS; kind++) {
 		for (unsigned o = 0; o < SIM_OPS; o++) {
 			for (unsigned arg = 0; arg < SIM_GUESSES && has_guess(kind); arg++)
-				for (unsigned i = 0; i < (kind == SIM_CALL ? SIM_MASTERS : 1); i++)
+				for (unsigned i = 0; i < (kind == SIM_NOTIFY ? SIM_MASTERS : 1); i++)
 					add(list, kind, o, i, arg);
 			if (is_local(kind))
 				add(list, kind, o, 0, 0);

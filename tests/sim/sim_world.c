@@ -45,7 +45,7 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 	world->drops_left = config->drops;
 	world->troubles_left = config->troubles;
 	if (config->attempts > 0)
-		sim_line_init(world, config);
+		sim_queue_init(world, config);
 }
 
 /* ---- what the core wants sent ---- */
@@ -230,7 +230,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	};
 	struct model_reply reply;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
-	sim_line_place(world, o, command, &model);
+	sim_queue_entry(world, o, command, &model);
 	switch ((enum redlock_script)command->script) {
 	case REDLOCK_SCRIPT_ACQUIRE: model_acquire(&world->masters[master], &model, &reply); break;
 	case REDLOCK_SCRIPT_RAISE: model_raise(&world->masters[master], &model, &reply); break;
@@ -245,7 +245,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, &reply);
-	sim_line_note_call(world, master, &reply);
+	sim_queue_note_notification(world, master, &reply);
 	*ret_reply = (struct sim_reply){ command->script, command->attempt,    command->round,
 					 (uint8_t)vote,   (uint8_t)reply.old, (uint8_t)reply.value.token };
 }
@@ -373,10 +373,10 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_DELIVER: return link->reply_count > 0;
 	case SIM_STALE: return link->stale_count > 0;
 	case SIM_TIMER:
-		if (op->core.state == REDLOCK_WAITING && !sim_line_can_wake_up(world, config, event->op))
+		if (op->core.state == REDLOCK_WAITING && !sim_queue_can_wake_up(world, config, event->op))
 			return false;
 		return redlock_deadline_us(&op->core) != REDLOCK_NEVER && (between ? config->guesses[event->arg] > 0 : event->arg == 0);
-	case SIM_CANCEL: return (sim_is_open(op) || between) && sim_line_may_leave(config, op);
+	case SIM_CANCEL: return (sim_is_open(op) || between) && sim_queue_may_leave(config, op);
 	case SIM_RELEASE: return op->done && op->outcome == REDLOCK_OK && !op->released;
 	case SIM_LATE: return config->late && sim_is_open(op) && op->core.state != REDLOCK_LEAVING && sim_has_validity(op);
 	case SIM_DROP: return world->drops_left > 0 && model_token(&world->masters[event->master], event->arg) != 0;
@@ -389,11 +389,11 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_RUN_OUT:
 	case SIM_EXPIRE:
 	case SIM_WRITE_EPOCH: return config->wipes > 0 && sim_wipe_can(world, event);
-	case SIM_CALL:
-	case SIM_LOSE_CALL:
+	case SIM_NOTIFY:
+	case SIM_LOSE_NOTIFICATION:
 	case SIM_END:
 	case SIM_MISSED_NOTIFICATION:
-	case SIM_REVIVE: return config->attempts > 0 && sim_line_can(world, config, event);
+	case SIM_REVIVE: return config->attempts > 0 && sim_queue_can(world, config, event);
 	case SIM_KINDS: break;
 	}
 	return false;
@@ -427,7 +427,7 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	assert(sim_can(world, config, event));
 	switch ((enum sim_kind)event->kind) {
 	case SIM_START:
-		sim_line_begin(world, config, event->op, config->guesses[event->arg]);
+		sim_queue_begin(world, config, event->op, config->guesses[event->arg]);
 		sim_drive(world, event->op, &start);
 		break;
 	case SIM_EXECUTE: execute_next(world, config, event->op, event->master); break;
@@ -440,11 +440,11 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_RUN_OUT: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
 	case SIM_EXPIRE: model_drop(&world->masters[event->master], event->arg); break;
 	case SIM_WIPE: sim_wipe(world, event->master); break;
-	case SIM_CALL:
-	case SIM_LOSE_CALL:
+	case SIM_NOTIFY:
+	case SIM_LOSE_NOTIFICATION:
 	case SIM_END:
 	case SIM_MISSED_NOTIFICATION:
-	case SIM_REVIVE: sim_line_apply(world, config, event); break;
+	case SIM_REVIVE: sim_queue_apply(world, config, event); break;
 	case SIM_WRITE_EPOCH: sim_wipe_write_epoch(world, event->master); break;
 	case SIM_DROP:
 		world->drops_left--;

@@ -27,7 +27,7 @@ enum sim_check {
 	SIM_LEFT_BEHIND = 1 << 6, /* who does not have the lock leaves no key behind */
 	SIM_ONCE = 1 << 7,       /* `done` once, `finished` once and with the last reply; an open operation wants a TIMER */
 	SIM_ASSERT = 1 << 8,     /* the core's own asserts */
-	SIM_PLACE_LEFT = 1 << 9, /* whose wait is over leaves no place in a line behind */
+	SIM_ENTRY_LEFT = 1 << 9, /* whose wait is over leaves no place in a line behind */
 	SIM_FORGOTTEN = 1 << 10, /* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
 	SIM_ALL = (1 << 11) - 1
 };
@@ -71,8 +71,8 @@ enum sim_kind {
 	SIM_RUN_OUT, /* op: no validity is left of its lease */
 	SIM_EXPIRE,  /* master; arg: the key, of an attempt that has no validity left */
 	SIM_WRITE_EPOCH, /* master: its quarantine is over: a floor and a new epoch */
-	SIM_CALL,    /* op, master: it hears that this master has called it; arg: which guess, where a new attempt begins */
-	SIM_LOSE_CALL, /* op, master: it does not */
+	SIM_NOTIFY,    /* op, master: it hears that this master has called it; arg: which guess, where a new attempt begins */
+	SIM_LOSE_NOTIFICATION, /* op, master: it does not */
 	SIM_END,     /* op: its wait is over */
 	SIM_MISSED_NOTIFICATION,   /* op, master: its alive key runs out there */
 	SIM_REVIVE,  /* op, master: its process finds that out */
@@ -148,15 +148,15 @@ void sim_wipe_write_epoch(struct sim_world *world, unsigned master);
 bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event);
 
 /* sim_line.c: those who wait. What they send with their place; whom an answer calls; the events from SIM_CALL on. */
-void sim_line_init(struct sim_world *world, const struct sim_config *config);
-void sim_line_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
-void sim_line_place(const struct sim_world *world, unsigned op, const struct sim_command *command, struct model_command *ret_command);
-void sim_line_note_call(struct sim_world *world, unsigned master, const struct model_reply *reply);
-bool sim_line_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
-bool sim_line_may_leave(const struct sim_config *config, const struct sim_op *op);
-bool sim_line_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned op);
-void sim_line_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
-void sim_line_check(struct sim_world *world, const struct sim_config *config);
+void sim_queue_init(struct sim_world *world, const struct sim_config *config);
+void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
+void sim_queue_entry(const struct sim_world *world, unsigned op, const struct sim_command *command, struct model_command *ret_command);
+void sim_queue_note_notification(struct sim_world *world, unsigned master, const struct model_reply *reply);
+bool sim_queue_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *op);
+bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned op);
+void sim_queue_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+void sim_queue_check(struct sim_world *world, const struct sim_config *config);
 
 /* sim_world.c: for sim_line.c. The core is given an event, and what it wants is done; a command of its process that no operation answers for. */
 void sim_drive(struct sim_world *world, unsigned op, struct redlock_event *event);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_WORD = 3, TOKEN_WORD = 5, RELEASE_PLACE_WORD = 6, ACQUIRE_PLACE_WORD = 11 };
+enum { KEY_WORD = 3, TOKEN_WORD = 5, RELEASE_ENTRY_WORD = 6, ACQUIRE_ENTRY_WORD = 11 };
 
 static void copy_word(const redisReply *words, size_t i, char *ret, size_t size)
 {
@@ -27,7 +27,7 @@ static void read_command(struct fake_command *ret, enum redlock_script script, c
 	if (script != REDLOCK_SCRIPT_INSPECT)
 		copy_word(raw, TOKEN_WORD, ret->token, sizeof ret->token);
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
-		copy_word(raw, script == REDLOCK_SCRIPT_ACQUIRE ? ACQUIRE_PLACE_WORD : RELEASE_PLACE_WORD, ret->place, sizeof ret->place);
+		copy_word(raw, script == REDLOCK_SCRIPT_ACQUIRE ? ACQUIRE_ENTRY_WORD : RELEASE_ENTRY_WORD, ret->place, sizeof ret->place);
 	freeReplyObject(raw);
 	redisReaderFree(reader);
 }
@@ -66,10 +66,10 @@ void fake_masters_answer(struct masters *masters, enum redlock_script script, co
 	}
 }
 
-void fake_masters_call(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource)
+void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource)
 {
-	struct line_call call = { .master = master, .ours = ours, .arrival = arrival, .resource = resource, .resource_len = strlen(resource) };
-	masters->line_events.called(masters->line_events.arg, &call);
+	struct queue_notification call = { .master = master, .ours = ours, .arrival = arrival, .resource = resource, .resource_len = strlen(resource) };
+	masters->queue_events.called(masters->queue_events.arg, &call);
 }
 
 /* ---- what the leases call ---- */
@@ -108,22 +108,22 @@ const char *masters_replica(const struct masters *masters)
 	return FAKE_REPLICA;
 }
 
-void masters_line_listen(struct masters *masters, const struct line_events *events)
+void masters_queue_listen(struct masters *masters, const struct queue_events *events)
 {
-	masters->line_events = *events;
+	masters->queue_events = *events;
 }
 
-void masters_line_open(struct masters *masters)
+void masters_queue_open(struct masters *masters)
 {
-	ck_assert(!masters->line_open);
-	masters->line_open = true;
-	masters->line_opened++;
+	ck_assert(!masters->queue_open);
+	masters->queue_open = true;
+	masters->queue_opened++;
 }
 
-void masters_line_shut(struct masters *masters)
+void masters_queue_shut(struct masters *masters)
 {
-	masters->line_open = false;
-	masters->line_shut++;
+	masters->queue_open = false;
+	masters->queue_shut++;
 }
 
 void masters_note_silence(struct masters *masters, size_t i)

@@ -27,9 +27,9 @@ struct masters {
 	size_t command_count;
 	struct fake_command pending[FAKE_COMMANDS_MAX];
 	size_t pending_count;
-	bool line_open;
-	unsigned line_opened, line_shut; /* how often */
-	struct line_events line_events;
+	bool queue_open;
+	unsigned queue_opened, queue_shut; /* how often */
+	struct queue_events queue_events;
 };
 
 /* How many commands of that script were sent to that master, -1: any; only those that are not answered yet if `open`. */
@@ -39,6 +39,6 @@ struct fake_command *fake_masters_last(struct masters *masters, enum redlock_scr
 /* Answers all that are open, of a script or (REDLOCK_SCRIPT_NONE) all; also those that are sent meanwhile if that is the same script. */
 void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply);
 /* A master calls; `arrival` is ours if `ours`. */
-void fake_masters_call(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource);
+void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource);
 
 #endif

@@ -1,7 +1,7 @@
 /* For the tests of requests that wait: the real leases and the real core of one worker, over masters that say what a test tells them to.
  * Each test program that includes this has its own copy; set_up() and tear_down() are its fixture. */
-#ifndef LEASE_LINE_WORLD_H
-#define LEASE_LINE_WORLD_H
+#ifndef LEASE_QUEUE_WORLD_H
+#define LEASE_QUEUE_WORLD_H
 
 #include <check.h>
 #include <stdio.h>
@@ -110,7 +110,7 @@ static inline void call(const struct asked *one, const char *resource)
 {
 	uint64_t arrival = arrival_of(one);
 	for (uint8_t i = 0; i < 2; i++)
-		fake_masters_call(&masters, i, true, arrival, resource);
+		fake_masters_notify(&masters, i, true, arrival, resource);
 }
 
 static inline void give_up(struct asked *one)

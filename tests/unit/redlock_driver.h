@@ -96,7 +96,7 @@ static inline void driver_check_try(struct driver *driver)
 	MUST(driver->out.attempt == driver->tries + 1, "try %u is called %u", driver->tries + 1u, driver->out.attempt);
 	MUST(driver->tries < limit || driver_waits(driver), "more than %u tries", limit);
 	MUST(driver->tries == 0 || driver->released == driver->tries || driver_ours(driver) == 0, "a try begins and the one before was not released");
-	MUST(!driver_waits(driver) || driver->out.place == REDLOCK_PLACE_KEEP, "a try without a place");
+	MUST(!driver_waits(driver) || driver->out.place == REDLOCK_ENTRY_KEEP, "a try without a place");
 	driver->tries++;
 	driver->reached = driver->out.to;
 	driver->granted = driver->increased = driver->raised = driver->round = driver->refused = 0;
@@ -111,7 +111,7 @@ static inline void driver_check_leave(struct driver *driver)
 {
 	bool is_end = driver->out.round != 0;
 
-	MUST(driver_waits(driver) && driver->out.place == REDLOCK_PLACE_LEAVE, "without a token, and place %d", driver->out.place);
+	MUST(driver_waits(driver) && driver->out.place == REDLOCK_ENTRY_LEAVE, "without a token, and place %d", driver->out.place);
 	MUST(driver->out.round <= 1 && driver->out.attempt == driver->tries, "leaves in round %u", driver->out.round);
 	MUST(!is_end || driver->out.to == (1u << driver->params.masters) - 1, "the wait is over, and %x are told", driver->out.to);
 	if (driver->done || driver->out.done) {
@@ -134,28 +134,28 @@ static inline void driver_check_release(struct driver *driver)
 	MUST((driver->out.to & to) == to, "a release to %x, the acquire or the place may be on %x", driver->out.to, to);
 	MUST(driver->out.to == to || (driver_waits(driver) && !stays), "a release to %x, and it may be on %x alone", driver->out.to, to);
 	if (driver_waits(driver))
-		MUST(driver->out.place == (stays ? REDLOCK_PLACE_KEEP : REDLOCK_PLACE_LEAVE), "a release with place %d", driver->out.place);
+		MUST(driver->out.place == (stays ? REDLOCK_ENTRY_KEEP : REDLOCK_ENTRY_LEAVE), "a release with place %d", driver->out.place);
 	driver->released = driver->tries;
 }
 
 /* Where the place is once the script is carried out. */
-static inline void driver_note_place(struct driver *driver, unsigned master)
+static inline void driver_note_entry(struct driver *driver, unsigned master)
 {
 	struct redlock_output *out = &driver->out;
 	struct driver_taker *taker = &driver->takers[master];
 	uint16_t bit = (uint16_t)(1u << master);
 
-	if (out->place == REDLOCK_PLACE_KEEP) {
+	if (out->place == REDLOCK_ENTRY_KEEP) {
 		*taker = (struct driver_taker) { out->attempt, out->script == REDLOCK_SCRIPT_ACQUIRE, (driver->placed & bit) != 0 };
 		driver->placed |= bit;
-	} else if (out->place == REDLOCK_PLACE_LEAVE) {
+	} else if (out->place == REDLOCK_ENTRY_LEAVE) {
 		taker->attempt = 0;
 		driver->placed &= (uint16_t)~bit;
 	}
 }
 
 /* A grant gives the place up. What was not sent changed nothing. */
-static inline void driver_hear_place(struct driver *driver, const struct driver_ask *ask, enum redlock_vote vote)
+static inline void driver_hear_entry(struct driver *driver, const struct driver_ask *ask, enum redlock_vote vote)
 {
 	const struct driver_taker *taker = &driver->takers[ask->master];
 	uint16_t bit = (uint16_t)(1u << ask->master);
@@ -167,15 +167,15 @@ static inline void driver_hear_place(struct driver *driver, const struct driver_
 		driver->placed &= (uint16_t)~bit;
 }
 
-static inline void driver_check_place(const struct driver *driver)
+static inline void driver_check_entry(const struct driver *driver)
 {
 	const struct redlock_output *out = &driver->out;
 	uint64_t left_us = driver->wait_end_us > driver->now_us ? driver->wait_end_us - driver->now_us : 1;
 
 	if (!driver_waits(driver) || out->script == REDLOCK_SCRIPT_RAISE || out->script == REDLOCK_SCRIPT_NONE)
-		MUST(out->place == REDLOCK_PLACE_NONE, "place %d", out->place);
+		MUST(out->place == REDLOCK_ENTRY_NONE, "place %d", out->place);
 	MUST(!out->tokenless || out->script == REDLOCK_SCRIPT_RELEASE, "script %d without a token", out->script);
-	MUST(out->place != REDLOCK_PLACE_KEEP || out->wait_left_us == left_us, "%" PRIu64 " left of the wait", out->wait_left_us);
+	MUST(out->place != REDLOCK_ENTRY_KEEP || out->wait_left_us == left_us, "%" PRIu64 " left of the wait", out->wait_left_us);
 }
 
 /* A round asks for more than was ever seen or asked for, of this attempt's token, while it is not given up. */
@@ -197,7 +197,7 @@ static inline void driver_check_sent(struct driver *driver)
 
 	MUST((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0), "script %d to %x", out->script, out->to);
 	MUST(out->to >> driver->params.masters == 0, "a script to masters that do not exist: %x", out->to);
-	driver_check_place(driver);
+	driver_check_entry(driver);
 	if (out->tokenless)
 		driver_check_leave(driver);
 	else if (out->script == REDLOCK_SCRIPT_RELEASE && driver->params.kind == REDLOCK_ACQUIRE)
@@ -210,7 +210,7 @@ static inline void driver_check_sent(struct driver *driver)
 		if ((out->to >> i & 1) == 0)
 			continue;
 		MUST(driver->asks_len < DRIVER_ASKS_MAX, "too many questions");
-		driver_note_place(driver, i);
+		driver_note_entry(driver, i);
 		driver->asks[driver->asks_len++] = (struct driver_ask) { out->script, out->attempt, out->round, (uint8_t)i, out->tokenless };
 	}
 }
@@ -327,7 +327,7 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 		if (event->vote == REDLOCK_VOTE_HELD || event->vote == REDLOCK_VOTE_QUEUED)
 			driver->refused |= (uint16_t)(1u << event->master);
 	}
-	driver_hear_place(driver, &ask, event->vote);
+	driver_hear_entry(driver, &ask, event->vote);
 	driver_step(driver, event);
 }
 

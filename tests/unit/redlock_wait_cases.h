@@ -7,8 +7,8 @@
 /* The wait; what is left of the holder's time; by how much a master's whole ms may be rounded down; what PASSED gives. */
 enum { WAIT = 10000000, LEFT = 30000, ROUNDED = 1000, ALIVE = 1000000 };
 
-#define KEEP REDLOCK_PLACE_KEEP
-#define LEAVE REDLOCK_PLACE_LEAVE
+#define KEEP REDLOCK_ENTRY_KEEP
+#define LEAVE REDLOCK_ENTRY_LEAVE
 
 static inline struct driver waiter_of(const struct redlock_params *params, bool behind)
 {
@@ -41,9 +41,9 @@ static inline void driver_queued(struct driver *driver, uint64_t now_us, unsigne
 	driver_reply(driver, &(struct redlock_event) { .now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_QUEUED, .remaining_us = alive_us });
 }
 
-static inline void driver_wake(struct driver *driver, uint64_t now_us, unsigned master)
+static inline void driver_notified(struct driver *driver, uint64_t now_us, unsigned master)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_WAKE, .now_us = now_us, .master = (uint8_t)master, .fence = DRIVER_GUESS });
+	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_NOTIFIED, .now_us = now_us, .master = (uint8_t)master, .fence = DRIVER_GUESS });
 }
 
 /* Master 0 calls another process. */
@@ -80,7 +80,7 @@ static inline void gave_back(const struct driver *driver, unsigned to)
 	ck_assert(!driver->out.done && !driver->out.tokenless);
 	ck_assert_uint_eq(driver->out.to, to);
 	ck_assert_int_eq(driver->out.script, to != 0 ? REDLOCK_SCRIPT_RELEASE : REDLOCK_SCRIPT_NONE);
-	ck_assert_int_eq(driver->out.place, to != 0 ? KEEP : REDLOCK_PLACE_NONE);
+	ck_assert_int_eq(driver->out.place, to != 0 ? KEEP : REDLOCK_ENTRY_NONE);
 }
 
 /* The last step gave up the place there, and nothing else. */

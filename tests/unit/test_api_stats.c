@@ -99,7 +99,7 @@ START_TEST(resources_as_they_are_told)
 
 	stats_note_answer(stats_worker(0), &request, LEASE_LOCKED);
 	stats_note_answer(stats_worker(0), &request, LEASE_OK);
-	stats_note_lines(stats_worker(0), &line, 1);
+	stats_note_queues(stats_worker(0), &line, 1);
 	get_stats(client);
 	json_t *hot = json_array_get(json_object_get(body, "hottest"), 0), *waiting = json_array_get(json_object_get(body, "waiting"), 0);
 	ck_assert_str_eq(json_string_value(json_object_get(hot, "resource")), "a\"\n");

@@ -12,7 +12,7 @@
 static const struct body_limits limits = {.default_ttl_ms = 30000, .min_ttl_ms = 100, .max_ttl_ms = 60000, .max_wait_ms = 50000};
 
 static const struct {
-	enum lease_call call;
+	enum lease_operation call;
 	const char *body;
 	size_t len;
 	const char *header; /* Lock-Token */

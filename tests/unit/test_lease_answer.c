@@ -95,7 +95,7 @@ END_TEST
 static union { uint64_t aligned; char bytes[sizeof(struct lease_op) + 3 * sizeof(struct lease_sight)]; } op_room;
 static struct lease_op *const op = (void *)&op_room;
 
-static void make_op(enum lease_call call)
+static void make_op(enum lease_operation call)
 {
 	memset(&op_room, 0, sizeof op_room);
 	op->request.call = call;

@@ -12,7 +12,7 @@ static void set_room(void)
 	memset(burst, 0, sizeof burst);
 }
 
-static void begin(size_t i, enum lease_call call, uint32_t wait_ms)
+static void begin(size_t i, enum lease_operation call, uint32_t wait_ms)
 {
 	struct lease_request request = { .call = call, .ttl_ms = 30000, .wait_ms = wait_ms };
 	request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "r%zu", i);

@@ -121,7 +121,7 @@ END_TEST
 
 #define PLACE "fedcba9876543210:1795215206922001 60000"
 
-START_TEST(a_place_goes_with_acquire_and_release_alone)
+START_TEST(a_entry_goes_with_acquire_and_release_alone)
 {
 	static const char *const acquire[] = {
 		"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000", "me:you", "14377", "1", PLACE, GUARD, NULL,
@@ -152,8 +152,8 @@ START_TEST(a_release_may_have_no_token)
 }
 END_TEST
 
-static struct masters line_masters = { .replica = "00000000000000ab" };
-static struct leases line_leases = { .masters = &line_masters };
+static struct masters queue_masters = { .replica = "00000000000000ab" };
+static struct leases queue_leases = { .masters = &queue_masters };
 
 /* The scripts cut it at fixed columns: 16 digits, a colon, 16 digits, a blank, the rest. */
 static const struct { uint64_t arrival, wait_ms; const char *place; } places[] = {
@@ -164,11 +164,11 @@ static const struct { uint64_t arrival, wait_ms; const char *place; } places[] =
 	{ UINT64_C(9999999999999999), UINT64_MAX, "00000000000000ab:9999999999999999 18446744073709551615" }, /* the longest there is */
 };
 
-START_TEST(a_place_has_fixed_columns)
+START_TEST(a_entry_has_fixed_columns)
 {
-	char place[LEASE_PLACE_MAX];
+	char place[LEASE_ENTRY_MAX];
 	memset(place, 'x', sizeof place);
-	lease_place_write(&line_leases, places[_i].arrival, places[_i].wait_ms, place);
+	lease_entry_write(&queue_leases, places[_i].arrival, places[_i].wait_ms, place);
 	ck_assert_str_eq(place, places[_i].place);
 	ck_assert_int_eq(place[MASTER_REPLICA_LEN], ':');
 	ck_assert_int_eq(place[33], ' ');
@@ -322,9 +322,9 @@ int main(void)
 	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
 	tcase_add_test(tests, buckets_are_filled_evenly);
 	tcase_add_test(tests, commands_are_as_the_scripts_want_them);
-	tcase_add_test(tests, a_place_goes_with_acquire_and_release_alone);
+	tcase_add_test(tests, a_entry_goes_with_acquire_and_release_alone);
 	tcase_add_test(tests, a_release_may_have_no_token);
-	tcase_add_loop_test(tests, a_place_has_fixed_columns, 0, sizeof places / sizeof *places);
+	tcase_add_loop_test(tests, a_entry_has_fixed_columns, 0, sizeof places / sizeof *places);
 	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_INSPECT + 1);
 	tcase_add_test(tests, included_parts_are_in_the_scripts);
 	suite_add_tcase(suite, tests);

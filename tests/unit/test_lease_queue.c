@@ -4,7 +4,7 @@
 
 /* ---- coming and going ---- */
 
-START_TEST(who_does_not_wait_stands_in_no_line)
+START_TEST(who_does_not_wait_stands_in_no_queue)
 {
 	struct asked *one = ask("r", 0);
 	ck_assert_ptr_null(one->op->line);
@@ -12,27 +12,27 @@ START_TEST(who_does_not_wait_stands_in_no_line)
 	answer_acquires(&held);
 	ck_assert(one->answered);
 	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
-	ck_assert_uint_eq(masters.line_opened, 0);
+	ck_assert_uint_eq(masters.queue_opened, 0);
 	ck_assert_uint_eq(metrics_waiters(), 0);
 	ck_assert_uint_eq(waits(METRICS_WAIT_TIMEOUT), 0);
 }
 END_TEST
 
-START_TEST(the_first_waiter_opens_the_line_and_the_last_one_shuts_it)
+START_TEST(the_first_waiter_opens_the_queue_and_the_last_one_shuts_it)
 {
 	struct asked *first = ask("r", 60000);
-	ck_assert(masters.line_open);
+	ck_assert(masters.queue_open);
 	struct asked *second = ask("s", 60000);
 	ck_assert_uint_eq(metrics_waiters(), 2);
 	give_up(first);
-	ck_assert(masters.line_open);
+	ck_assert(masters.queue_open);
 	give_up(second);
-	ck_assert(!masters.line_open);
+	ck_assert(!masters.queue_open);
 	ck_assert_uint_eq(metrics_waiters(), 0);
 	ask("r", 60000);
-	ck_assert(masters.line_open);
-	ck_assert_uint_eq(masters.line_opened, 2);
-	ck_assert_uint_eq(masters.line_shut, 1);
+	ck_assert(masters.queue_open);
+	ck_assert_uint_eq(masters.queue_opened, 2);
+	ck_assert_uint_eq(masters.queue_shut, 1);
 }
 END_TEST
 
@@ -61,7 +61,7 @@ START_TEST(who_has_waited_longest_is_known)
 }
 END_TEST
 
-START_TEST(places_tell_worker_arrival_and_what_is_left_of_the_wait)
+START_TEST(entries_tell_worker_arrival_and_what_is_left_of_the_wait)
 {
 	uint64_t last = 0;
 	for (int i = 0; i < 3; i++) {
@@ -91,24 +91,24 @@ START_TEST(a_grant_at_once_is_no_wait)
 	ck_assert_int_eq(one->answer.status, LEASE_OK);
 	ck_assert_uint_eq(waits(METRICS_WAIT_GRANTED), 0);
 	ck_assert_uint_eq(decided_at_once(), 1);
-	ck_assert(!masters.line_open);
+	ck_assert(!masters.queue_open);
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 0);
 }
 END_TEST
 
 /* ---- what the masters say ---- */
 
-START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_place)
+START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
 {
 	struct asked *one = wait_for("r");
 	char token[LEASE_TOKEN_LEN + 1], place[33 + 1];
 	struct fake_command *command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0);
 	strcpy(token, command->token);
 	snprintf(place, sizeof place, "%.33s", command->place);
-	fake_masters_call(&masters, 2, true, arrival_of(one), "r");
-	fake_masters_call(&masters, 2, true, arrival_of(one), "r"); /* one master, however often, is no majority */
+	fake_masters_notify(&masters, 2, true, arrival_of(one), "r");
+	fake_masters_notify(&masters, 2, true, arrival_of(one), "r"); /* one master, however often, is no majority */
 	ck_assert_uint_eq(acquires(), 3);
-	fake_masters_call(&masters, 0, true, arrival_of(one), "r");
+	fake_masters_notify(&masters, 0, true, arrival_of(one), "r");
 	ck_assert_uint_eq(acquires(), 6);
 	command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0);
 	ck_assert_str_ne(command->token, token);
@@ -134,20 +134,20 @@ START_TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
 	ck_assert_int_eq(second->op->core.state, REDLOCK_VOTING);
 	ck_assert_int_eq(first->op->core.state, REDLOCK_WAITING);
 	ck_assert_int_eq(other->op->core.state, REDLOCK_WAITING);
-	ck_assert_uint_eq(first->op->core.woken, 0);
+	ck_assert_uint_eq(first->op->core.notified, 0);
 }
 END_TEST
 
 /* Nobody of ours has come then, or waits for that: its place is given up on the master that called, and only there. */
 static const struct { const char *resource; bool known; } stale_entries[] = { { "r", false }, { "s", false }, { "never/asked", false }, { "s", true } };
 
-START_TEST(a_place_without_a_waiter_is_given_up)
+START_TEST(a_entry_without_a_waiter_is_given_up)
 {
 	struct asked *one = wait_for("r");
 	wait_for("s");
 	uint64_t arrival = stale_entries[_i].known ? arrival_of(one) : 1795215206922001;
 	size_t before = masters.command_count, releases = fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false);
-	fake_masters_call(&masters, 1, true, arrival, stale_entries[_i].resource);
+	fake_masters_notify(&masters, 1, true, arrival, stale_entries[_i].resource);
 	ck_assert_uint_eq(masters.command_count, before + 1);
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false), releases + 1);
 	struct fake_command *leave = fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, 1);
@@ -157,7 +157,7 @@ START_TEST(a_place_without_a_waiter_is_given_up)
 	ck_assert_str_eq(leave->token, ""); /* no lock can be released by it */
 	ck_assert_str_eq(leave->key, stale_entries[_i].resource);
 	masters.down = 7; /* and where it cannot be sent nothing happens */
-	fake_masters_call(&masters, 2, true, arrival, stale_entries[_i].resource);
+	fake_masters_notify(&masters, 2, true, arrival, stale_entries[_i].resource);
 	ck_assert_uint_eq(masters.pending_count, 0);
 }
 END_TEST
@@ -169,8 +169,8 @@ START_TEST(a_resource_that_cannot_be_one_is_ignored)
 	resource[sizeof resource - 1] = '\0';
 	wait_for("r");
 	size_t before = masters.command_count;
-	fake_masters_call(&masters, 0, true, 1, resource);
-	fake_masters_call(&masters, 0, false, 1, resource);
+	fake_masters_notify(&masters, 0, true, 1, resource);
+	fake_masters_notify(&masters, 0, false, 1, resource);
 	ck_assert_uint_eq(masters.command_count, before);
 }
 END_TEST
@@ -180,13 +180,13 @@ START_TEST(another_ones_turn_is_told_to_our_first)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
 	uint64_t second_us = redlock_deadline_us(&second->op->core), other_us = redlock_deadline_us(&other->op->core), before_us = clock_now_us();
-	fake_masters_call(&masters, 0, false, arrival_of(second), "r"); /* whatever number that one has: it is not ours */
+	fake_masters_notify(&masters, 0, false, arrival_of(second), "r"); /* whatever number that one has: it is not ours */
 	uint64_t first_us = redlock_deadline_us(&first->op->core);
 	ck_assert_uint_ge(first_us, before_us + REDLOCK_ALIVE_US);
 	ck_assert_uint_le(first_us, clock_now_us() + REDLOCK_ALIVE_US);
 	ck_assert_uint_eq(redlock_deadline_us(&second->op->core), second_us);
 	ck_assert_uint_eq(redlock_deadline_us(&other->op->core), other_us);
-	fake_masters_call(&masters, 0, false, 1, "nobody/waits");
+	fake_masters_notify(&masters, 0, false, 1, "nobody/waits");
 	ck_assert_uint_eq(acquires(), 9);
 }
 END_TEST
@@ -221,10 +221,10 @@ START_TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 END_TEST
 
 /* A master may have forgotten places: the first of each line tries at once, the others when they become the first. */
-START_TEST(a_missed_notification_makes_the_first_of_each_line_try)
+START_TEST(a_missed_notification_makes_the_first_of_each_queue_try)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
-	masters.line_events.missed(masters.line_events.arg);
+	masters.queue_events.missed(masters.queue_events.arg);
 	struct asked *later = wait_for("r");
 	ck_assert_uint_le(redlock_deadline_us(&first->op->core), clock_now_us());
 	ck_assert_uint_le(redlock_deadline_us(&other->op->core), clock_now_us());
@@ -241,7 +241,7 @@ END_TEST
 START_TEST(a_missed_notification_is_over_when_the_first_has_tried)
 {
 	struct asked *first = wait_for("r");
-	masters.line_events.missed(masters.line_events.arg);
+	masters.queue_events.missed(masters.queue_events.arg);
 	struct asked *later = wait_for("r");
 	while (first->op->core.state == REDLOCK_WAITING)
 		uv_run(&loop, UV_RUN_ONCE);
@@ -253,18 +253,18 @@ END_TEST
 
 START_TEST(a_missed_notification_with_nobody_waiting_is_nothing)
 {
-	masters.line_events.missed(masters.line_events.arg);
+	masters.queue_events.missed(masters.queue_events.arg);
 	ck_assert_uint_eq(masters.command_count, 0);
 }
 END_TEST
 
 static unsigned chain_of(const char *name)
 {
-	return lease_line_chain(leases, name, strlen(name));
+	return lease_queue_chain(leases, name, strlen(name));
 }
 
 /* Lines whose resources share a chain of the table are found and taken out, whichever goes first. */
-START_TEST(lines_of_one_chain_are_kept_apart)
+START_TEST(queues_of_one_chain_are_kept_apart)
 {
 	char names[3][16] = { "r0" };
 	unsigned number = 1;
@@ -290,12 +290,12 @@ END_TEST
 /* Names that anybody can find, since all redlockd agree on the buckets of fences: in the table of lines they do not meet. */
 START_TEST(chosen_names_do_not_share_a_chain)
 {
-	bool used[LEASE_LINE_CHAINS] = { false };
-	unsigned chains = 0, bucket = lease_command_bucket("r0", 2) % LEASE_LINE_CHAINS, names = 0;
+	bool used[LEASE_QUEUE_CHAINS] = { false };
+	unsigned chains = 0, bucket = lease_command_bucket("r0", 2) % LEASE_QUEUE_CHAINS, names = 0;
 	char name[16];
 	for (unsigned number = 0; names < 64; number++) {
 		snprintf(name, sizeof name, "r%u", number);
-		if (lease_command_bucket(name, strlen(name)) % LEASE_LINE_CHAINS != bucket)
+		if (lease_command_bucket(name, strlen(name)) % LEASE_QUEUE_CHAINS != bucket)
 			continue;
 		names++;
 		chains += !used[chain_of(name)];
@@ -314,8 +314,8 @@ START_TEST(each_worker_has_a_key_of_its_own)
 		snprintf(name, sizeof name, "r%u", i);
 		before[i] = chain_of(name);
 	}
-	lease_lines_free(leases);
-	ck_assert(lease_lines_init(leases));
+	lease_queues_free(leases);
+	ck_assert(lease_queues_init(leases));
 	for (unsigned i = 0; i < 64; i++) {
 		snprintf(name, sizeof name, "r%u", i);
 		same += chain_of(name) == before[i];
@@ -328,22 +328,22 @@ static void add_all(TCase *tests)
 {
 	tcase_add_test(tests, chosen_names_do_not_share_a_chain);
 	tcase_add_test(tests, each_worker_has_a_key_of_its_own);
-	tcase_add_test(tests, who_does_not_wait_stands_in_no_line);
-	tcase_add_test(tests, the_first_waiter_opens_the_line_and_the_last_one_shuts_it);
+	tcase_add_test(tests, who_does_not_wait_stands_in_no_queue);
+	tcase_add_test(tests, the_first_waiter_opens_the_queue_and_the_last_one_shuts_it);
 	tcase_add_test(tests, who_has_waited_longest_is_known);
-	tcase_add_test(tests, places_tell_worker_arrival_and_what_is_left_of_the_wait);
+	tcase_add_test(tests, entries_tell_worker_arrival_and_what_is_left_of_the_wait);
 	tcase_add_test(tests, a_grant_at_once_is_no_wait);
-	tcase_add_test(tests, who_is_called_by_a_majority_tries_at_once_with_the_same_place);
+	tcase_add_test(tests, who_is_called_by_a_majority_tries_at_once_with_the_same_entry);
 	tcase_add_test(tests, a_call_wakes_the_one_that_it_names_and_nobody_else);
-	tcase_add_loop_test(tests, a_place_without_a_waiter_is_given_up, 0, sizeof stale_entries / sizeof *stale_entries);
+	tcase_add_loop_test(tests, a_entry_without_a_waiter_is_given_up, 0, sizeof stale_entries / sizeof *stale_entries);
 	tcase_add_test(tests, a_resource_that_cannot_be_one_is_ignored);
 	tcase_add_test(tests, another_ones_turn_is_told_to_our_first);
 	tcase_add_test(tests, the_others_sleep_until_they_are_first);
 	tcase_add_test(tests, after_a_grant_the_next_one_looks_when_that_runs_out);
-	tcase_add_test(tests, a_missed_notification_makes_the_first_of_each_line_try);
+	tcase_add_test(tests, a_missed_notification_makes_the_first_of_each_queue_try);
 	tcase_add_test(tests, a_missed_notification_is_over_when_the_first_has_tried);
 	tcase_add_test(tests, a_missed_notification_with_nobody_waiting_is_nothing);
-	tcase_add_loop_test(tests, lines_of_one_chain_are_kept_apart, 0, 3);
+	tcase_add_loop_test(tests, queues_of_one_chain_are_kept_apart, 0, 3);
 }
 
 int main(void)

@@ -18,7 +18,7 @@ END_TEST
 
 /* ---- ends ---- */
 
-START_TEST(a_wait_that_runs_out_gives_up_its_place_everywhere)
+START_TEST(a_wait_that_runs_out_gives_up_its_entry_everywhere)
 {
 	struct asked *one = ask("r", 30);
 	answer_acquires(&held);
@@ -67,7 +67,7 @@ START_TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
 }
 END_TEST
 
-START_TEST(who_leaves_gives_up_its_place_and_the_next_moves_up)
+START_TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r");
 	char place[64];
@@ -102,7 +102,7 @@ START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
 END_TEST
 
 /* A place on a master that is away now is given up when it is back; where there cannot be one, nothing is owed. */
-START_TEST(places_on_masters_that_are_away_are_pending)
+START_TEST(entries_on_masters_that_are_away_are_pending)
 {
 	masters.down = 1;
 	struct asked *one = ask("r", 60000);
@@ -159,7 +159,7 @@ START_TEST(draining_answers_all_who_wait_and_lets_nobody_in)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = ask("s", 60000);
 	leases_drain(leases);
-	ck_assert(!masters.line_open);
+	ck_assert(!masters.queue_open);
 	ck_assert_uint_eq(metrics_waiters(), 0);
 	for (int i = 0; i < 3; i++)
 		ck_assert_uint_ge(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, i, true), 3);
@@ -172,7 +172,7 @@ START_TEST(draining_answers_all_who_wait_and_lets_nobody_in)
 	struct asked *late = ask("t", 60000);
 	leases_pump(leases);
 	ck_assert_int_eq(late->answer.status, LEASE_DRAINING);
-	ck_assert(!masters.line_open);
+	ck_assert(!masters.queue_open);
 	ck_assert(first->answered && second->answered && other->answered);
 }
 END_TEST
@@ -180,11 +180,11 @@ END_TEST
 static void add_all(TCase *tests)
 {
 	tcase_add_test(tests, an_acquire_has_its_attempts_own_deadline);
-	tcase_add_test(tests, a_wait_that_runs_out_gives_up_its_place_everywhere);
+	tcase_add_test(tests, a_wait_that_runs_out_gives_up_its_entry_everywhere);
 	tcase_add_test(tests, a_wait_as_long_as_a_master_may_take_ends_as_well);
-	tcase_add_test(tests, who_leaves_gives_up_its_place_and_the_next_moves_up);
+	tcase_add_test(tests, who_leaves_gives_up_its_entry_and_the_next_moves_up);
 	tcase_add_test(tests, who_leaves_while_it_votes_releases_what_it_may_get);
-	tcase_add_test(tests, places_on_masters_that_are_away_are_pending);
+	tcase_add_test(tests, entries_on_masters_that_are_away_are_pending);
 	tcase_add_test(tests, too_many_for_one_resource_are_told_so);
 	tcase_add_test(tests, too_many_in_all_are_told_so);
 	tcase_add_test(tests, draining_answers_all_who_wait_and_lets_nobody_in);

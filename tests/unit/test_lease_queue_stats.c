@@ -24,13 +24,13 @@ static void await_lines(size_t count)
 	} while (listed != count);
 }
 
-static void assert_place(size_t place, const char *name, uint32_t count)
+static void assert_entry(size_t place, const char *name, uint32_t count)
 {
 	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s", (int)list[place].len, list[place].name);
 	ck_assert_uint_eq(list[place].count, count);
 }
 
-START_TEST(lines_by_their_length)
+START_TEST(queues_by_their_length)
 {
 	struct asked *a = wait_for("a"), *first = wait_for("b"), *second;
 
@@ -39,15 +39,15 @@ START_TEST(lines_by_their_length)
 	wait_for("b");
 	uint64_t first_us = first->op->began_us, second_us = second->op->began_us;
 	await_lines(3);
-	assert_place(0, "b", 3);
-	assert_place(1, "a", 1);
-	assert_place(2, "c", 1);
+	assert_entry(0, "b", 3);
+	assert_entry(1, "a", 1);
+	assert_entry(2, "c", 1);
 	ck_assert_uint_eq(list[0].oldest_us, first_us);
 	give_up(first);
 	give_up(a);
 	await_lines(2);
-	assert_place(0, "b", 2);
-	assert_place(1, "c", 1);
+	assert_entry(0, "b", 2);
+	assert_entry(1, "c", 1);
 	ck_assert_uint_eq(list[0].oldest_us, second_us);
 }
 END_TEST
@@ -104,7 +104,7 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, lines_by_their_length);
+	tcase_add_test(tests, queues_by_their_length);
 	tcase_add_test(tests, the_last_one_goes);
 	tcase_add_test(tests, only_the_longest);
 	tcase_add_test(tests, not_too_often);

@@ -145,7 +145,7 @@ static bool walk_call(struct walk *walk, uint64_t now_us)
 	if (walk->cancel_in > 0 && draw_below(walk, walk->cancel_in) == 0)
 		event.kind = REDLOCK_CANCEL;
 	else if (driver_waits(&walk->driver) && draw_below(walk, 4) == 0)
-		event.kind = (enum redlock_event_kind)(REDLOCK_WAKE + draw_below(walk, 3));
+		event.kind = (enum redlock_event_kind)(REDLOCK_NOTIFIED + draw_below(walk, 3));
 	else
 		return false;
 	event.master = (uint8_t)draw_below(walk, walk->driver.params.masters);

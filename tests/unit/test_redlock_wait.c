@@ -7,7 +7,7 @@
 
 /* --- refused: into the line ------------------------------------------------------------------------------------------ */
 
-START_TEST(test_refused_waiter_stands_in_line_and_sleeps)
+START_TEST(test_refused_waiter_stands_in_queue_and_sleeps)
 {
 	struct driver driver = waiter(3, false);
 
@@ -116,8 +116,8 @@ START_TEST(test_pause_ends_at_a_call_and_not_when_passed)
 	sleeps_until(&driver, end_us);
 	driver_first(&driver, T + 2, LEFT);
 	sleeps_until(&driver, end_us);
-	driver_wake(&driver, T + 3, 0);
-	driver_wake(&driver, T + 4, 1);
+	driver_notified(&driver, T + 3, 0);
+	driver_notified(&driver, T + 4, 1);
 	attempts(&driver, 2);
 }
 END_TEST
@@ -261,8 +261,8 @@ START_TEST(test_who_does_not_wait_hears_nothing)
 	struct driver driver = started(REDLOCK_ACQUIRE, 3, 2);
 	uint64_t end_us;
 
-	driver_wake(&driver, T, 0);
-	driver_wake(&driver, T, 1);
+	driver_notified(&driver, T, 0);
+	driver_notified(&driver, T, 1);
 	driver_passed(&driver, T);
 	driver_first(&driver, T, 0);
 	quiet(&driver);
@@ -271,8 +271,8 @@ START_TEST(test_who_does_not_wait_hears_nothing)
 	driver_held(&driver, T, 2, B, LEFT);
 	ck_assert_int_eq(driver.op.state, REDLOCK_PAUSING);
 	end_us = redlock_deadline_us(&driver.op);
-	driver_wake(&driver, T, 0);
-	driver_wake(&driver, T, 1);
+	driver_notified(&driver, T, 0);
+	driver_notified(&driver, T, 1);
 	driver_first(&driver, T, 0);
 	driver_passed(&driver, T);
 	quiet(&driver);
@@ -288,7 +288,7 @@ int main(void)
 	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, test_refused_waiter_stands_in_line_and_sleeps);
+	tcase_add_test(tcase, test_refused_waiter_stands_in_queue_and_sleeps);
 	tcase_add_test(tcase, test_where_all_refused_nothing_is_given_back);
 	tcase_add_test(tcase, test_the_holders_end_is_worth_an_attempt);
 	tcase_add_test(tcase, test_a_holder_without_an_end_is_tried_after_a_ttl);

@@ -9,9 +9,9 @@ START_TEST(test_majority_of_calls_is_an_attempt_at_once)
 	for (unsigned behind = 0; behind < 2; behind++) {
 		struct driver driver = refused_waiter(behind);
 
-		driver_wake(&driver, T + 100, 2);
+		driver_notified(&driver, T + 100, 2);
 		quiet(&driver);
-		driver_wake(&driver, T + 200, 0);
+		driver_notified(&driver, T + 200, 0);
 		attempts(&driver, 2);
 		driver_vote(&driver, T + 300, 0, GRANTED);
 		driver_vote(&driver, T + 300, 2, GRANTED);
@@ -29,7 +29,7 @@ START_TEST(test_calls_are_counted_by_the_configured_masters)
 		driver_held(&driver, T, i, A, LEFT);
 	for (unsigned i = 0; i < majority; i++) {
 		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-		driver_wake(&driver, T + i, i);
+		driver_notified(&driver, T + i, i);
 	}
 	attempts(&driver, 2);
 }
@@ -41,10 +41,10 @@ START_TEST(test_a_single_call_is_an_attempt_after_a_while)
 	for (unsigned behind = 0; behind < 2; behind++) {
 		struct driver driver = refused_waiter(behind);
 
-		driver_wake(&driver, T + 100, 1);
+		driver_notified(&driver, T + 100, 1);
 		quiet(&driver);
 		sleeps_until(&driver, T + 100 + TIMEOUT);
-		driver_wake(&driver, T + 300, 1); /* the same master is no majority, nor a reason to wait longer */
+		driver_notified(&driver, T + 300, 1); /* the same master is no majority, nor a reason to wait longer */
 		quiet(&driver);
 		sleeps_until(&driver, T + 100 + TIMEOUT);
 		driver_timer(&driver, T + 100 + TIMEOUT);
@@ -57,7 +57,7 @@ START_TEST(test_a_single_call_makes_no_waiter_wait_longer)
 {
 	struct driver driver = refused_waiter(false);
 
-	driver_wake(&driver, T + LEFT, 1);
+	driver_notified(&driver, T + LEFT, 1);
 	sleeps_until(&driver, T + LEFT + ROUNDED);
 }
 END_TEST
@@ -68,8 +68,8 @@ START_TEST(test_calls_while_it_votes_are_not_lost)
 	struct driver driver = waiter(3, true);
 
 	driver_held(&driver, T, 0, A, LEFT);
-	driver_wake(&driver, T + 10, 0);
-	driver_wake(&driver, T + 20, 1);
+	driver_notified(&driver, T + 10, 0);
+	driver_notified(&driver, T + 20, 1);
 	quiet(&driver);
 	driver_held(&driver, T + 30, 1, A, LEFT);
 	gave_back(&driver, 4);
@@ -78,7 +78,7 @@ START_TEST(test_calls_while_it_votes_are_not_lost)
 	attempts(&driver, 2);
 	driver = waiter(3, true);
 	driver_held(&driver, T, 0, A, LEFT);
-	driver_wake(&driver, T + 10, 0);
+	driver_notified(&driver, T + 10, 0);
 	driver_held(&driver, T + 30, 1, A, LEFT);
 	sleeps_until(&driver, T + 30 + TIMEOUT);
 }
@@ -93,8 +93,8 @@ START_TEST(test_calls_while_it_raises_are_not_lost)
 	grant.master = 1;
 	driver_reply(&driver, &grant);
 	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
-	driver_wake(&driver, T + 10, 0);
-	driver_wake(&driver, T + 10, 2);
+	driver_notified(&driver, T + 10, 0);
+	driver_notified(&driver, T + 10, 2);
 	quiet(&driver);
 	driver_vote(&driver, T + 20, 0, GONE);
 	driver_vote(&driver, T + 20, 1, GONE);
@@ -107,12 +107,12 @@ START_TEST(test_older_calls_do_not_count_for_the_next_attempt)
 {
 	struct driver driver = refused_waiter(false);
 
-	driver_wake(&driver, T + 10, 0);
-	driver_wake(&driver, T + 10, 1);
+	driver_notified(&driver, T + 10, 0);
+	driver_notified(&driver, T + 10, 1);
 	attempts(&driver, 2);
 	refuse(&driver, T + 50);
 	sleeps_until(&driver, T + 50 + LEFT + ROUNDED);
-	driver_wake(&driver, T + 60, 0);
+	driver_notified(&driver, T + 60, 0);
 	sleeps_until(&driver, T + 60 + TIMEOUT);
 }
 END_TEST
@@ -123,10 +123,10 @@ START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
 	struct driver driver = refused_waiter(false);
 	uint64_t before_us = redlock_deadline_us(&driver.op);
 
-	driver_wake(&driver, T + 10, 2);
+	driver_notified(&driver, T + 10, 2);
 	quiet(&driver);
 	sleeps_until(&driver, before_us);
-	driver_wake(&driver, T + 20, 1); /* with one that had him it is a majority */
+	driver_notified(&driver, T + 20, 1); /* with one that had him it is a majority */
 	attempts(&driver, 2);
 }
 END_TEST
@@ -140,11 +140,11 @@ START_TEST(test_a_call_from_where_the_holder_is_not_is_no_news)
 	driver_held(&driver, T, 0, A, LEFT);
 	driver_held(&driver, T, 1, A, LEFT);
 	gave_back(&driver, 4);
-	driver_wake(&driver, T + 100, 2);
+	driver_notified(&driver, T + 100, 2);
 	sleeps_until(&driver, T + LEFT + ROUNDED);
 	driver_step(&driver, &(struct redlock_event) { .kind = REDLOCK_PASSED, .now_us = T + 150, .master = 2 });
 	sleeps_until(&driver, T + LEFT + ROUNDED);
-	driver_wake(&driver, T + 200, 0); /* with that one it is a majority */
+	driver_notified(&driver, T + 200, 0); /* with that one it is a majority */
 	attempts(&driver, 2);
 }
 END_TEST
@@ -156,11 +156,11 @@ START_TEST(test_a_call_from_where_the_holder_is_counts_after_others)
 	for (unsigned i = 0; i < 3; i++)
 		driver_held(&driver, T, i, A, LEFT);
 	ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-	driver_wake(&driver, T + 100, 4);
+	driver_notified(&driver, T + 100, 4);
 	sleeps_until(&driver, T + WAIT);
-	driver_wake(&driver, T + 200, 1);
+	driver_notified(&driver, T + 200, 1);
 	sleeps_until(&driver, T + 200 + TIMEOUT);
-	driver_wake(&driver, T + 300, 2);
+	driver_notified(&driver, T + 300, 2);
 	attempts(&driver, 2);
 }
 END_TEST
@@ -174,7 +174,7 @@ START_TEST(test_without_a_majority_each_call_counts)
 	driver_vote(&driver, T, 2, FAILED);
 	driver_held(&driver, T, 1, A, LEFT);
 	sleeps_until(&driver, T + WAIT);
-	driver_wake(&driver, T + 100, 2);
+	driver_notified(&driver, T + 100, 2);
 	sleeps_until(&driver, T + 100 + TIMEOUT);
 }
 END_TEST
@@ -229,7 +229,7 @@ START_TEST(test_a_waiter_that_was_called_does_not_stand_back)
 {
 	struct driver driver = refused_waiter(false);
 
-	driver_wake(&driver, T + 100, 1);
+	driver_notified(&driver, T + 100, 1);
 	driver_passed(&driver, T + 200);
 	sleeps_until(&driver, T + 100 + TIMEOUT);
 }

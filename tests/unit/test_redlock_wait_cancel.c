@@ -24,8 +24,8 @@ START_TEST(test_cancel_of_a_later_attempt)
 {
 	struct driver driver = refused_waiter(false);
 
-	driver_wake(&driver, T, 0);
-	driver_wake(&driver, T, 1);
+	driver_notified(&driver, T, 0);
+	driver_notified(&driver, T, 1);
 	driver_vote(&driver, T + 1, 2, UNSENT);
 	driver_cancel(&driver, T + 2);
 	decided(&driver, REDLOCK_CANCELLED, 7);
@@ -39,8 +39,8 @@ START_TEST(test_cancel_while_it_raises)
 	struct driver driver = refused_waiter(false);
 	struct redlock_event grant = { .now_us = T + 1, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS };
 
-	driver_wake(&driver, T, 0);
-	driver_wake(&driver, T, 1);
+	driver_notified(&driver, T, 0);
+	driver_notified(&driver, T, 1);
 	driver_reply(&driver, &grant);
 	grant.master = 1;
 	driver_reply(&driver, &grant);

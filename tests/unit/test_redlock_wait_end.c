@@ -7,7 +7,7 @@
 
 /* --- granted ----------------------------------------------------------------------------------------------------------- */
 
-START_TEST(test_grant_at_once_takes_no_place)
+START_TEST(test_grant_at_once_takes_no_entry)
 {
 	struct driver driver = waiter(3, false);
 
@@ -82,8 +82,8 @@ START_TEST(test_grant_leaves_masters_out_of_reach)
 {
 	struct driver driver = refused_waiter(false);
 
-	driver_wake(&driver, T + 10, 0);
-	driver_wake(&driver, T + 10, 1);
+	driver_notified(&driver, T + 10, 0);
+	driver_notified(&driver, T + 10, 1);
 	driver_vote(&driver, T + 20, 2, UNSENT);
 	driver_vote(&driver, T + 20, 0, GRANTED);
 	driver_vote(&driver, T + 20, 1, GRANTED);
@@ -134,8 +134,8 @@ START_TEST(test_later_attempt_without_quorum_is_made_again)
 	uint64_t now_us = T + 100;
 
 	for (unsigned i = 2; i < 5; i++) {
-		driver_wake(&driver, now_us, 0);
-		driver_wake(&driver, now_us, 1);
+		driver_notified(&driver, now_us, 0);
+		driver_notified(&driver, now_us, 1);
 		attempts(&driver, i);
 		driver_timer(&driver, now_us + TIMEOUT); /* nobody answers */
 		gave_back(&driver, 7);
@@ -156,8 +156,8 @@ START_TEST(test_late_majority_is_given_back)
 	struct driver driver = refused_waiter(false);
 	struct redlock_event short_one = { .vote = GRANTED, .ttl_us = DRIFT };
 
-	driver_wake(&driver, T + 10, 0);
-	driver_wake(&driver, T + 10, 1);
+	driver_notified(&driver, T + 10, 0);
+	driver_notified(&driver, T + 10, 1);
 	for (uint8_t i = 0; i < 2; i++) {
 		short_one.now_us = T + 20;
 		short_one.master = i;
@@ -246,7 +246,7 @@ START_TEST(test_calls_at_the_end_begin_nothing)
 	struct driver driver = leaving();
 
 	for (unsigned i = 0; i < 3; i++)
-		driver_wake(&driver, T + WAIT + 1, i);
+		driver_notified(&driver, T + WAIT + 1, i);
 	driver_first(&driver, T + WAIT + 1, 0);
 	driver_passed(&driver, T + WAIT + 1);
 	quiet(&driver);
@@ -254,7 +254,7 @@ START_TEST(test_calls_at_the_end_begin_nothing)
 	driver_timer(&driver, T + WAIT + TIMEOUT);
 	decided(&driver, REDLOCK_NO_QUORUM, 0);
 	for (unsigned i = 0; i < 3; i++)
-		driver_wake(&driver, T + WAIT + TIMEOUT, i);
+		driver_notified(&driver, T + WAIT + TIMEOUT, i);
 	quiet(&driver);
 	driver_finish(&driver, GONE);
 }
@@ -266,8 +266,8 @@ START_TEST(test_end_waits_for_the_attempt_under_way)
 	for (unsigned wins = 0; wins < 2; wins++) {
 		struct driver driver = refused_waiter(true);
 
-		driver_wake(&driver, T + WAIT - 100, 0);
-		driver_wake(&driver, T + WAIT - 100, 1);
+		driver_notified(&driver, T + WAIT - 100, 0);
+		driver_notified(&driver, T + WAIT - 100, 1);
 		attempts(&driver, 2);
 		ck_assert_uint_eq(driver.out.wait_left_us, 100);
 		driver_timer(&driver, T + WAIT);
@@ -294,8 +294,8 @@ START_TEST(test_calls_after_the_end_are_no_attempt)
 {
 	struct driver driver = refused_waiter(true);
 
-	driver_wake(&driver, T + WAIT, 0);
-	driver_wake(&driver, T + WAIT, 1);
+	driver_notified(&driver, T + WAIT, 0);
+	driver_notified(&driver, T + WAIT, 1);
 	left(&driver, 7);
 	ck_assert_int_eq(driver.op.state, REDLOCK_LEAVING);
 }
@@ -323,7 +323,7 @@ START_TEST(test_attempts_are_bounded)
 	driver = waiter_of(&params, false);
 	for (uint64_t now_us = T; driver.op.state != REDLOCK_LEAVING; now_us++) {
 		driver_held(&driver, now_us, 0, A, LEFT);
-		driver_wake(&driver, now_us, 0);
+		driver_notified(&driver, now_us, 0);
 		MUST(driver.tries < UINT16_MAX || driver.op.state != REDLOCK_WAITING, "stuck");
 	}
 	ck_assert_uint_eq(driver.tries, UINT16_MAX);
@@ -341,7 +341,7 @@ int main(void)
 	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, test_grant_at_once_takes_no_place);
+	tcase_add_test(tcase, test_grant_at_once_takes_no_entry);
 	tcase_add_test(tcase, test_granted_on_two_leaves_the_third);
 	tcase_add_test(tcase, test_late_refusal_leaves_that_master);
 	tcase_add_test(tcase, test_late_grant_leaves_nothing);

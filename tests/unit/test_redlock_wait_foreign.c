@@ -79,8 +79,8 @@ START_TEST(test_several_foreign_holders)
 		foreign_held(&driver, T, 1, B, LONG);
 		foreign_held(&driver, T, 2, A + 1, LONG);
 		sleeps_until(&driver, behind ? T + WAIT : T + LOOK);
-		driver_wake(&driver, T + 10, 0);
-		driver_wake(&driver, T + 20, 2);
+		driver_notified(&driver, T + 10, 0);
+		driver_notified(&driver, T + 20, 2);
 		attempts(&driver, 2);
 	}
 }

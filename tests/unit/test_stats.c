@@ -24,7 +24,7 @@ static void set_up(void)
 	stats_init(MASTERS, START_US);
 }
 
-static void answer(size_t worker, enum lease_call call, const char *resource, enum lease_status status)
+static void answer(size_t worker, enum lease_operation call, const char *resource, enum lease_status status)
 {
 	struct lease_request request = {.call = call, .resource_len = (uint16_t)strlen(resource)};
 
@@ -46,14 +46,14 @@ static bool begins_with(void *arg, const char *resource, size_t len)
 	return len >= strlen(prefix) && memcmp(resource, prefix, strlen(prefix)) == 0;
 }
 
-static void assert_place(size_t place, const char *name, uint32_t count)
+static void assert_entry(size_t place, const char *name, uint32_t count)
 {
 	ck_assert_uint_lt(place, listed);
 	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s", (int)list[place].len, list[place].name);
 	ck_assert_uint_eq(list[place].count, count);
 }
 
-static struct stats_resource line_of(const char *name, uint32_t count, uint64_t oldest_us)
+static struct stats_resource queue_of(const char *name, uint32_t count, uint64_t oldest_us)
 {
 	struct stats_resource line = {.len = (uint16_t)strlen(name), .count = count, .oldest_us = oldest_us};
 
@@ -159,12 +159,12 @@ START_TEST(hottest_of_all_workers)
 	}
 	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
 	ck_assert_uint_eq(listed, STATS_TOP);
-	assert_place(0, "everywhere", 40);
+	assert_entry(0, "everywhere", 40);
 	ck_assert_uint_eq(list[0].refused, 12);
-	assert_place(1, "of/3", 15);
-	assert_place(4, "of/0", 12);
-	assert_place(5, "once/00", 1); /* equal ones by name */
-	assert_place(19, "once/14", 1);
+	assert_entry(1, "of/3", 15);
+	assert_entry(4, "of/0", 12);
+	assert_entry(5, "once/00", 1); /* equal ones by name */
+	assert_entry(19, "once/14", 1);
 }
 END_TEST
 
@@ -184,8 +184,8 @@ START_TEST(others_names_are_not_told)
 	static char mine[] = "mine/", nobodys[] = "nobody's/";
 	ck_assert(stats_read_hottest(begins_with, mine, list, &listed));
 	ck_assert_uint_eq(listed, 2);
-	assert_place(0, "mine/1", 2);
-	assert_place(1, "mine/2", 1);
+	assert_entry(0, "mine/1", 2);
+	assert_entry(1, "mine/2", 1);
 	ck_assert(stats_read_hottest(begins_with, nobodys, list, &listed));
 	ck_assert_uint_eq(listed, 0);
 }
@@ -208,27 +208,27 @@ START_TEST(hottest_are_of_the_last_minute)
 }
 END_TEST
 
-START_TEST(lines_of_all_workers)
+START_TEST(queues_of_all_workers)
 {
-	struct stats_resource first[] = {line_of("a", 5, 700), line_of("b", 3, 100)}, second[] = {line_of("b", 4, 50), line_of("c", 1, 20)};
+	struct stats_resource first[] = {queue_of("a", 5, 700), queue_of("b", 3, 100)}, second[] = {queue_of("b", 4, 50), queue_of("c", 1, 20)};
 	static char a[] = "a";
 
-	stats_note_lines(stats_worker(0), first, 2);
-	stats_note_lines(stats_worker_of(metrics_worker(2)), second, 2);
+	stats_note_queues(stats_worker(0), first, 2);
+	stats_note_queues(stats_worker_of(metrics_worker(2)), second, 2);
 	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
 	ck_assert_uint_eq(listed, 3);
-	assert_place(0, "b", 7);
+	assert_entry(0, "b", 7);
 	ck_assert_uint_eq(list[0].oldest_us, 50);
-	assert_place(1, "a", 5);
+	assert_entry(1, "a", 5);
 	ck_assert_uint_eq(list[1].oldest_us, 700);
-	assert_place(2, "c", 1);
+	assert_entry(2, "c", 1);
 	ck_assert(stats_read_waiting(begins_with, a, list, &listed));
 	ck_assert_uint_eq(listed, 1);
-	stats_note_lines(stats_worker(0), first, 0);
-	stats_note_lines(stats_worker(2), second, 1);
+	stats_note_queues(stats_worker(0), first, 0);
+	stats_note_queues(stats_worker(2), second, 1);
 	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
 	ck_assert_uint_eq(listed, 1);
-	assert_place(0, "b", 4);
+	assert_entry(0, "b", 4);
 }
 END_TEST
 
@@ -239,13 +239,13 @@ enum { THREAD_ROUNDS = 20000 };
 static void *run_worker(void *arg)
 {
 	size_t worker = (size_t)(uintptr_t)arg;
-	struct stats_resource line = line_of("line", 1, 1);
+	struct stats_resource line = queue_of("line", 1, 1);
 
 	for (unsigned i = 0; i < THREAD_ROUNDS; i++) {
 		answer(worker, LEASE_ACQUIRE, "shared", i % 2 == 0 ? LEASE_OK : LEASE_LOCKED);
 		answer(worker, LEASE_EXTEND, "shared", LEASE_EXPIRED);
 		if (i % 16 == 0)
-			stats_note_lines(stats_worker(worker), &line, i % 32 == 0);
+			stats_note_queues(stats_worker(worker), &line, i % 32 == 0);
 	}
 	return NULL;
 }
@@ -273,7 +273,7 @@ START_TEST(all_threads_at_once)
 		lost += points[i].counts[STATS_LOST];
 	ck_assert_uint_eq(lost, WORKERS * THREAD_ROUNDS);
 	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
-	assert_place(0, "shared", WORKERS * THREAD_ROUNDS);
+	assert_entry(0, "shared", WORKERS * THREAD_ROUNDS);
 	ck_assert_uint_eq(list[0].refused, WORKERS * THREAD_ROUNDS / 2);
 }
 END_TEST
@@ -291,7 +291,7 @@ int main(void)
 	tcase_add_test(all, hottest_of_all_workers);
 	tcase_add_test(all, others_names_are_not_told);
 	tcase_add_test(all, hottest_are_of_the_last_minute);
-	tcase_add_test(all, lines_of_all_workers);
+	tcase_add_test(all, queues_of_all_workers);
 	tcase_add_test(all, all_threads_at_once);
 	suite_add_tcase(suite, all);
 	SRunner *runner = srunner_create(suite);
