@@ -1,7 +1,9 @@
-/* The command line: the walk over it, and what must go together. The options themselves are in options_table.c. See options.h.
+/* The command line: the walk over it, and what must go together. The options themselves are in options_table.c. See
+ * options.h.
  *
- * Written by hand and not with getopt_long(), because every message must name the argument and none may repeat a token, and
- * because an option that a command does not have must be refused rather than ignored: --ttl with `release` is a mistake. */
+ * Written by hand and not with getopt_long(), because every message must name the argument and none may repeat a token,
+ * and because an option that a command does not have must be refused rather than ignored: --ttl with `release` is a
+ * mistake. */
 #include "arguments.h"
 
 #include <assert.h>
@@ -23,9 +25,10 @@ enum {
 };
 
 static const char *const command_names[COMMAND_COUNT] = {
-	[COMMAND_ACQUIRE] = "acquire", [COMMAND_EXTEND] = "extend", [COMMAND_RELEASE] = "release", [COMMAND_STATUS] = "status",
-	[COMMAND_LIST] = "list", [COMMAND_MASTERS] = "masters", [COMMAND_HEALTH] = "health", [COMMAND_RUN] = "run",
-	[COMMAND_KEY_NEW] = "key new", [COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help", [COMMAND_VERSION] = "version",
+	[COMMAND_ACQUIRE] = "acquire",   [COMMAND_EXTEND] = "extend", [COMMAND_RELEASE] = "release",
+	[COMMAND_STATUS] = "status",     [COMMAND_LIST] = "list",     [COMMAND_MASTERS] = "masters",
+	[COMMAND_HEALTH] = "health",     [COMMAND_RUN] = "run",       [COMMAND_KEY_NEW] = "key new",
+	[COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help",     [COMMAND_VERSION] = "version",
 };
 
 /* ---- messages ---- */
@@ -42,7 +45,8 @@ static bool fail(struct options *options, const char *format, ...)
 	return false;
 }
 
-/* An address may hold a password by mistake, and a key may stand where its file should: such a value is not repeated either. */
+/* An address may hold a password by mistake, and a key may stand where its file should: such a value is not repeated
+ * either. */
 static bool fail_value(struct options *options, const struct option_row *row, const char *value, const char *reason)
 {
 	if (!row->has_value || row->secret || strchr(value, '@') != NULL || options_is_api_key(value))
@@ -65,7 +69,8 @@ static bool walk_option(struct walk *walk)
 	const struct option_row *row = options_find_row(argument, &value);
 
 	if (row == NULL)
-		return fail(options, "there is no option %.*s", (int)(strcspn(argument, "=") > 100 ? 100 : strcspn(argument, "=")), argument);
+		return fail(options, "there is no option %.*s",
+			    (int)(strcspn(argument, "=") > 100 ? 100 : strcspn(argument, "=")), argument);
 	if ((row->commands & 1U << options->command) == 0)
 		return fail(options, "%s has no option --%s", command_names[options->command], row->name);
 	if (!row->has_value && value != NULL)
@@ -157,7 +162,8 @@ static bool check_token(struct options *options, const char *from_environment)
 	if (options->token != NULL || options->token_file != NULL)
 		return true;
 	if (from_environment == NULL || *from_environment == '\0')
-		return fail(options, "%s needs the token: in REDLOCK_TOKEN or with --token-file FILE", command_names[options->command]);
+		return fail(options, "%s needs the token: in REDLOCK_TOKEN or with --token-file FILE",
+			    command_names[options->command]);
 	if (!options_is_token(from_environment))
 		return fail(options, "REDLOCK_TOKEN: not a token: 40 digits, 0 to 9 and a to f");
 	options->token = from_environment;
@@ -185,7 +191,8 @@ static const char *or_null(const char *variable)
 /* A variable that names a file. */
 static bool check_file(struct options *options, const char *name, const char *path)
 {
-	return path == NULL || !options_is_api_key(path) || fail(options, "%s: a file with the key in it is wanted, not the key", name);
+	return path == NULL || !options_is_api_key(path) ||
+	       fail(options, "%s: a file with the key in it is wanted, not the key", name);
 }
 
 /* The environment's private key goes with its certificate, and not with one of the command line. */
@@ -193,7 +200,8 @@ static bool check_tls(struct options *options, const struct options_environment 
 {
 	struct credentials *credentials = &options->credentials;
 
-	if (!check_file(options, "REDLOCKCTL_CACERT", environment->cacert) || !check_file(options, "REDLOCKCTL_CERT", environment->cert) ||
+	if (!check_file(options, "REDLOCKCTL_CACERT", environment->cacert) ||
+	    !check_file(options, "REDLOCKCTL_CERT", environment->cert) ||
 	    !check_file(options, "REDLOCKCTL_KEY", environment->key))
 		return false;
 	if (credentials->ca_file == NULL)
@@ -203,7 +211,9 @@ static bool check_tls(struct options *options, const struct options_environment 
 	if (credentials->cert_file == NULL)
 		credentials->cert_file = or_null(environment->cert);
 	if (credentials->cert_key_file != NULL && credentials->cert_file == NULL)
-		return fail(options, "--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)");
+		return fail(
+			options,
+			"--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)");
 	return true;
 }
 
@@ -213,7 +223,8 @@ static bool check_api_key(struct options *options, const struct options_environm
 	const char *key = or_null(environment->api_key), *file = or_null(environment->key_file);
 
 	if (credentials->api_key_file != NULL)
-		return strcmp(credentials->api_key_file, "-") != 0 || fail(options, "--key-file: - (stdin) is for key hash alone");
+		return strcmp(credentials->api_key_file, "-") != 0 ||
+		       fail(options, "--key-file: - (stdin) is for key hash alone");
 	if (key != NULL && file != NULL)
 		return fail(options, "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only");
 	credentials->api_key_file = file;
@@ -234,14 +245,17 @@ static bool check_all(struct options *options, const struct options_environment 
 	if (options->command == COMMAND_HEALTH && !options->timeout_given)
 		options->timeout_ms = DEFAULT_HEALTH_TIMEOUT_MS;
 	if (!options->kill_after_given)
-		options->kill_after_ms = options->ttl_ms / 3 < DEFAULT_KILL_AFTER_MS ? options->ttl_ms / 3 : DEFAULT_KILL_AFTER_MS;
-	if ((options->command == COMMAND_EXTEND || options->command == COMMAND_RELEASE) && !check_token(options, environment->token))
+		options->kill_after_ms = options->ttl_ms / 3 < DEFAULT_KILL_AFTER_MS ? options->ttl_ms / 3
+										     : DEFAULT_KILL_AFTER_MS;
+	if ((options->command == COMMAND_EXTEND || options->command == COMMAND_RELEASE) &&
+	    !check_token(options, environment->token))
 		return false;
 	if (options->command == COMMAND_RUN && !check_run(options))
 		return false;
 	if (options->command == COMMAND_ACQUIRE && options->token_file != NULL && strcmp(options->token_file, "-") == 0)
 		return fail(options, "--token-file: acquire writes to a file, not to -");
-	return check_servers(options, environment->server) && check_tls(options, environment) && check_api_key(options, environment);
+	return check_servers(options, environment->server) && check_tls(options, environment) &&
+	       check_api_key(options, environment);
 }
 
 /* Where the command is: options with their values may stand before it. */
@@ -299,7 +313,8 @@ static bool take_command(struct options *options, struct walk *walk)
 			return true;
 		}
 	if (name[0] == '-')
-		return fail(options, "there is no option %.*s", (int)(strcspn(name, "=") > 100 ? 100 : strcspn(name, "=")), name);
+		return fail(options, "there is no option %.*s",
+			    (int)(strcspn(name, "=") > 100 ? 100 : strcspn(name, "=")), name);
 	return fail(options, "there is no command '%.100s'; redlockctl --help lists them", name);
 }
 

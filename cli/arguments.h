@@ -1,5 +1,5 @@
-/* The command line of redlockctl and its variables of the environment, as one struct. Parsing is pure: it reads no file,
- * no clock and no environment of its own, and prints nothing. */
+/* The command line of redlockctl and its variables of the environment, as one struct. Parsing is pure: it reads no
+ * file, no clock and no environment of its own, and prints nothing. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -37,30 +37,32 @@ struct options {
 	bool wait_given, kill_after_given, timeout_given, json, verbose, wait_all, force, ready;
 	struct credentials credentials; /* credentials_load() has still to read its files */
 	int held_status;
-	uint64_t limit;         /* of list; 0: all */
-	const char *owner;      /* NULL: none given */
-	const char *prefix;     /* NULL: none given */
-	const char *token;      /* from --token or the environment; NULL: none given */
-	const char *token_file; /* NULL: none given */
+	uint64_t limit;                             /* of list; 0: all */
+	const char *owner;                          /* NULL: none given */
+	const char *prefix;                         /* NULL: none given */
+	const char *token;                          /* from --token or the environment; NULL: none given */
+	const char *token_file;                     /* NULL: none given */
 	const char *key_name, *out;                 /* of key new; NULL: none given */
 	const char *prefixes[OPTIONS_PREFIXES_MAX]; /* of key new */
 	size_t prefix_count;
-	unsigned rights;        /* of key new: a bit for each of options_rights; 0: none given */
-	char **argv;            /* what run is to run; NULL-terminated */
+	unsigned rights;                   /* of key new: a bit for each of options_rights; 0: none given */
+	char **argv;                       /* what run is to run; NULL-terminated */
 	char message[OPTIONS_MESSAGE_MAX]; /* what is wrong, where parsing failed */
 };
 
 /* The variables; NULL where one is not set. An empty one counts as not set. */
 struct options_environment {
-	const char *server; /* REDLOCKCTL_SERVER */
-	const char *token;  /* REDLOCK_TOKEN */
+	const char *server;                                   /* REDLOCKCTL_SERVER */
+	const char *token;                                    /* REDLOCK_TOKEN */
 	const char *cacert, *cert, *key, *key_file, *api_key; /* REDLOCKCTL_... */
 };
 
 extern const char *const options_rights[OPTIONS_RIGHTS];
 
-/* False: ret_options->message names the argument and says what is wrong with it. A token or a key is never repeated there. */
-bool options_parse(struct options *ret_options, char **argv, const struct options_environment *environment) __attribute__((warn_unused_result));
+/* False: ret_options->message names the argument and says what is wrong with it. A token or a key is never repeated
+ * there. */
+bool options_parse(struct options *ret_options, char **argv, const struct options_environment *environment)
+	__attribute__((warn_unused_result));
 
 /* True if the text is a token: 40 digits, 0 to 9 and a to f. */
 bool options_is_token(const char *text);

@@ -1,4 +1,5 @@
-/* The options of redlockctl: what each is called, which commands have it, what it does with its value. See options_table.h. */
+/* The options of redlockctl: what each is called, which commands have it, what it does with its value. See
+ * options_table.h. */
 #include "arguments_table.h"
 
 #include <stdlib.h>

@@ -24,13 +24,15 @@ struct option_row {
 	char letter; /* 0: none */
 	bool has_value, secret;
 	unsigned commands;
-	const char *(*take)(struct options *, const char *value); /* NULL, or the reason (static) why the value is not taken */
+	/* NULL, or the reason (static) why the value is not taken */
+	const char *(*take)(struct options *, const char *value);
 };
 
 /* The row for an argument that begins with a dash, or NULL; *ret_inline is what stands behind "=" in it, or NULL. */
 const struct option_row *options_find_row(const char *argument, const char **ret_inline);
 
-/* True if the text looks like a key as redlockctl makes them: it must not stand on a command line, and not in a message. */
+/* True if the text looks like a key as redlockctl makes them: it must not stand on a command line, and not in a
+ * message. */
 bool options_is_api_key(const char *text);
 
 #endif

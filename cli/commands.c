@@ -10,15 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/base/base.h"
 #include "cli/http/acquire.h"
 #include "cli/http/client.h"
+#include "cli/http/client_request.h"
+#include "exit_status.h"
 #include "interrupt.h"
 #include "print.h"
 #include "report.h"
-#include "cli/http/client_request.h"
 #include "secret.h"
-#include "exit_status.h"
+#include "server/base/base.h"
 
 enum { PAGE_MAX = 1000 };
 
@@ -102,7 +102,8 @@ static int session_strange(struct session *session, struct answer *answer)
 
 /* ---- leases ---- */
 
-static int session_print_lease(struct session *session, const struct lease *lease, uint64_t sent_us, const char *owner, bool without_token)
+static int session_print_lease(struct session *session, const struct lease *lease, uint64_t sent_us, const char *owner,
+			       bool without_token)
 {
 	uint64_t end_us = sent_us + lease->validity_ms * 1000, now_us = clock_now_us();
 	struct answer none = {.outcome = OUTCOME_DONE};
@@ -131,8 +132,8 @@ static int session_give_up(struct session *session, const struct lease *lease, c
 	return STATUS_SYSTEM;
 }
 
-/* The lease, or the exit status for why there is none. Signals meanwhile end us, but not with a place in the line or a lease that
- * nobody knows of: either it is given back, or it is printed and the exit status says so. */
+/* The lease, or the exit status for why there is none. Signals meanwhile end us, but not with a place in the line or a
+ * lease that nobody knows of: either it is given back, or it is printed and the exit status says so. */
 static bool session_wait_for_lease(struct session *session, struct lease *lease, uint64_t *sent_us, int *ret_status)
 {
 	struct interrupt interrupt;
@@ -143,7 +144,10 @@ static bool session_wait_for_lease(struct session *session, struct lease *lease,
 		*ret_status = STATUS_SYSTEM;
 		return false;
 	}
-	struct acquire acquire = {.http = &session->http, .options = session->options, .extra = &interrupt.file, .told = interrupt_told,
+	struct acquire acquire = {.http = &session->http,
+				  .options = session->options,
+				  .extra = &interrupt.file,
+				  .told = interrupt_told,
 				  .context = &interrupt};
 	enum acquire_result result = acquire_lease(&acquire, lease, sent_us, &answer);
 	session->server = acquire.server;
@@ -229,8 +233,8 @@ static int command_force(struct session *session)
 	return session_end(fflush(stdout) == 0, &answer);
 }
 
-/* "It has run out" after a server that did not answer may well be the work of that server: nobody holds it, which is what was
- * wanted. */
+/* "It has run out" after a server that did not answer may well be the work of that server: nobody holds it, which is
+ * what was wanted. */
 static int command_release(struct session *session)
 {
 	struct request request;
@@ -288,7 +292,8 @@ static bool list_page(struct session *session, json_t *all, json_t **cursor, str
 	if (answer->outcome != OUTCOME_DONE)
 		return false;
 	json_t *next = json_object_get(answer->json, "cursor");
-	if (json_array_extend(all, json_object_get(answer->json, "locks")) != 0 || (json_is_string(next) && json_string_length(next) > 63)) {
+	if (json_array_extend(all, json_object_get(answer->json, "locks")) != 0 ||
+	    (json_is_string(next) && json_string_length(next) > 63)) {
 		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not one of redlockd's");
 		return false;
 	}
@@ -338,7 +343,8 @@ static int command_masters(struct session *session)
 	return status != STATUS_OK ? status : quorate ? STATUS_OK : STATUS_UNREACHABLE;
 }
 
-/* Silent where all is well, as whoever watches over a service wants it. A "status" must be there: a 200 may come from anybody. */
+/* Silent where all is well, as whoever watches over a service wants it. A "status" must be there: a 200 may come from
+ * anybody. */
 static int command_health(struct session *session)
 {
 	struct request request;
@@ -384,7 +390,8 @@ int commands_run(const struct options *options)
 {
 	struct session session = {.options = options};
 
-	bool needs_token = options->command == COMMAND_EXTEND || (options->command == COMMAND_RELEASE && !options->force);
+	bool needs_token = options->command == COMMAND_EXTEND ||
+			   (options->command == COMMAND_RELEASE && !options->force);
 
 	assert(commands[options->command] != NULL);
 	if (needs_token && !session_find_token(&session))

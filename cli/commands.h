@@ -1,4 +1,5 @@
-/* The commands that ask and end: acquire, extend, release, status, list, masters, health. Each returns the exit status. */
+/* The commands that ask and end: acquire, extend, release, status, list, masters, health. Each returns the exit
+ * status. */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 

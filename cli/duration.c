@@ -52,8 +52,10 @@ void duration_format(uint64_t ms, char ret_text[DURATION_TEXT_MAX])
 	else if (seconds < 60)
 		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 ".%" PRIu64 " s", seconds, ms % 1000 / 100);
 	else if (seconds < 3600)
-		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 " min %" PRIu64 " s", seconds / 60, seconds % 60);
+		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 " min %" PRIu64 " s", seconds / 60,
+			       seconds % 60);
 	else
-		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 " h %" PRIu64 " min", seconds / 3600, seconds % 3600 / 60);
+		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 " h %" PRIu64 " min", seconds / 3600,
+			       seconds % 3600 / 60);
 	assert(len > 0 && len < DURATION_TEXT_MAX);
 }

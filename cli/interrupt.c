@@ -1,5 +1,5 @@
-/* Signals from a descriptor: see interrupt.h. What was ignored when redlockctl was started (nohup) stays ignored: for the kernel a
- * signal that is blocked is not ignored, so it must not be blocked. */
+/* Signals from a descriptor: see interrupt.h. What was ignored when redlockctl was started (nohup) stays ignored: for
+ * the kernel a signal that is blocked is not ignored, so it must not be blocked. */
 #include "interrupt.h"
 
 #include <sys/signalfd.h>

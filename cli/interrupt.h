@@ -1,5 +1,5 @@
-/* Signals while the command `acquire` waits: they end it as they always do, but not before the place in the line, or the lease that
- * has just come, was given back. */
+/* Signals while the command `acquire` waits: they end it as they always do, but not before the place in the line, or
+ * the lease that has just come, was given back. */
 #ifndef CLI_INTERRUPT_H
 #define CLI_INTERRUPT_H
 
@@ -12,7 +12,7 @@
 struct interrupt {
 	struct curl_waitfd file; /* ready where there is a signal */
 	sigset_t before;
-	int number;              /* of the signal that came; 0: none */
+	int number; /* of the signal that came; 0: none */
 };
 
 /* From now on they are kept until asked for. False: errno. */
@@ -24,7 +24,8 @@ enum acquire_tell interrupt_told(void *context);
 /* True: one has come. */
 bool interrupt_came(struct interrupt *interrupt) __attribute__((warn_unused_result));
 
-/* As it was before; the one that came ends the process. Returns if none did. Not needed where the process ends anyway. */
+/* As it was before; the one that came ends the process. Returns if none did. Not needed where the process ends
+ * anyway. */
 void interrupt_end(struct interrupt *interrupt);
 
 #endif

@@ -1,5 +1,5 @@
-/* key new and key hash: see key_command.h. The key goes to stdout, or into a file and nowhere else; what the server is to have of it
- * is the entry, which holds its hash. */
+/* key new and key hash: see key_command.h. The key goes to stdout, or into a file and nowhere else; what the server is
+ * to have of it is the entry, which holds its hash. */
 #include "key_command.h"
 
 #include <errno.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "cli/http/api_key.h"
+#include "exit_status.h"
 #include "print.h"
 #include "report.h"
-#include "exit_status.h"
 
 /* Enough to take locks and to see who has them. */
 enum { RIGHTS_USUAL = 1 << 0 | 1 << 1, NAME_HEX = 8 };
@@ -46,7 +46,8 @@ static json_t *make_entry(const struct options *options, const char *hash)
 		snprintf(name, sizeof(name), "%s", options->key_name);
 	else
 		snprintf(name, sizeof(name), "key-%.*s", NAME_HEX, hash);
-	return json_pack("{s:s, s:s, s:o, s:o}", "name", name, "sha256", hash, "prefixes", list_prefixes(options), "rights", list_rights(options));
+	return json_pack("{s:s, s:s, s:o, s:o}", "name", name, "sha256", hash, "prefixes", list_prefixes(options),
+			 "rights", list_rights(options));
 }
 
 static int end(bool printed)

@@ -1,5 +1,5 @@
-/* Writing results: see print.h. JSON is one object on one line. What came from a server is cleaned before people see it: a
- * label or an address could hold what a terminal takes for a command. */
+/* Writing results: see print.h. JSON is one object on one line. What came from a server is cleaned before people see
+ * it: a label or an address could hold what a terminal takes for a command. */
 #include "print.h"
 
 #include <inttypes.h>
@@ -36,7 +36,8 @@ static const char *cell(const json_t *object, const char *name, char ret_cell[CE
 	if (json_is_integer(value))
 		snprintf(ret_cell, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
 	else
-		snprintf(ret_cell, CELL_MAX, "%s", json_is_string(value) && json_string_length(value) > 0 ? json_string_value(value) : "-");
+		snprintf(ret_cell, CELL_MAX, "%s",
+			 json_is_string(value) && json_string_length(value) > 0 ? json_string_value(value) : "-");
 	answer_clean(ret_cell);
 	return ret_cell;
 }
@@ -54,8 +55,9 @@ static const char *cell_duration(const json_t *object, const char *name, char re
 
 static bool print_lease_json(const struct print_lease *what)
 {
-	json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s}", "resource", what->name, "fence", (json_int_t)what->lease->fence, "ttl_ms",
-				   (json_int_t)what->lease->ttl_ms, "validity_ms", (json_int_t)what->left_ms, "server", what->server);
+	json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s}", "resource", what->name, "fence",
+				   (json_int_t)what->lease->fence, "ttl_ms", (json_int_t)what->lease->ttl_ms,
+				   "validity_ms", (json_int_t)what->left_ms, "server", what->server);
 
 	if (!what->without_token)
 		json_object_set_new(object, "token", json_string(what->lease->token));
@@ -89,8 +91,8 @@ bool print_state(const json_t *state, bool json)
 		return print_json(state);
 	cell(state, "resource", name);
 	if (json_is_true(json_object_get(state, "held")))
-		printf("%s: held by %s, fence %s, %s left", name, cell(state, "owner", owner), cell(state, "fence", fence),
-		       cell_duration(state, "remaining_ms", left));
+		printf("%s: held by %s, fence %s, %s left", name, cell(state, "owner", owner),
+		       cell(state, "fence", fence), cell_duration(state, "remaining_ms", left));
 	else
 		printf("%s: free", name);
 	if (json_integer_value(json_object_get(state, "waiters")) > 0)
@@ -108,8 +110,9 @@ bool print_locks(const json_t *locks, bool json)
 	if (json)
 		return print_json(locks);
 	json_array_foreach(json_object_get(locks, "locks"), i, state)
-		printf("%-32s %-24s %16s %12s %6s\n", cell(state, "resource", name), cell(state, "owner", owner), cell(state, "fence", fence),
-		       cell_duration(state, "remaining_ms", left), cell(state, "waiters", waiting));
+		printf("%-32s %-24s %16s %12s %6s\n", cell(state, "resource", name), cell(state, "owner", owner),
+		       cell(state, "fence", fence), cell_duration(state, "remaining_ms", left),
+		       cell(state, "waiters", waiting));
 	return print_flush();
 }
 
@@ -126,7 +129,8 @@ static void print_warnings(const json_t *master)
 	json_array_foreach(json_object_get(master, "warnings"), i, warning)
 	{
 		char text[CELL_MAX];
-		snprintf(text, sizeof(text), "%s", json_string_value(warning) == NULL ? "" : json_string_value(warning));
+		snprintf(text, sizeof(text), "%s",
+			 json_string_value(warning) == NULL ? "" : json_string_value(warning));
 		answer_clean(text);
 		printf("    warning: %s\n", text);
 	}

@@ -1,4 +1,5 @@
-/* The results of the commands on stdout: for people, or as JSON with --json. Each returns false where stdout takes no more. */
+/* The results of the commands on stdout: for people, or as JSON with --json. Each returns false where stdout takes no
+ * more. */
 #ifndef CLI_PRINT_H
 #define CLI_PRINT_H
 

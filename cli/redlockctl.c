@@ -1,14 +1,15 @@
-/* redlockctl: leases of redlockd from the command line. Reads the options and hands over to run.c, commands.c or key_command.c. */
+/* redlockctl: leases of redlockd from the command line. Reads the options and hands over to run.c, commands.c or
+ * key_command.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
-#include "key_command.h"
 #include "arguments.h"
-#include "report.h"
 #include "cli/run/run.h"
+#include "commands.h"
 #include "exit_status.h"
+#include "key_command.h"
+#include "report.h"
 
 extern const char build_commit[]; /* made by cmake/commit.cmake */
 
@@ -30,8 +31,11 @@ static void warn_of_exposed_key(const struct options *options)
 		if (options->servers.items[i].is_exposed)
 			exposed = &options->servers.items[i];
 	if (exposed != NULL && options->credentials.api_key[0] != '\0')
-		report_event(&report, REPORT_NOTE, "warning", json_pack("{s:s, s:s}", "code", "exposed-key", "server", exposed->text),
-			     "warning: the key goes to %s without TLS, and can be read on the way there: better use https://", exposed->text);
+		report_event(&report, REPORT_NOTE, "warning",
+			     json_pack("{s:s, s:s}", "code", "exposed-key", "server", exposed->text),
+			     "warning: the key goes to %s without TLS, and can be read on the way there: better use "
+			     "https://",
+			     exposed->text);
 }
 
 static void forget_credentials(struct options *options)
@@ -47,7 +51,8 @@ static int run(struct options *options)
 	if (options->command == COMMAND_KEY_NEW || options->command == COMMAND_KEY_HASH)
 		return options->command == COMMAND_KEY_NEW ? key_command_new(options) : key_command_hash(options);
 	if (options->command == COMMAND_HEALTH)
-		forget_credentials(options); /* none is needed, and a health check goes on where a key is to be exchanged */
+		/* none is needed, and a health check goes on where a key is to be exchanged */
+		forget_credentials(options);
 	if (!credentials_load(&options->credentials, message)) {
 		report_complain("%s", message);
 		return STATUS_USAGE;
@@ -60,8 +65,13 @@ int main(int argc, char **argv)
 {
 	char *api_key = getenv("REDLOCKCTL_API_KEY");
 	struct options_environment environment = {
-		.server = getenv("REDLOCKCTL_SERVER"), .token = getenv("REDLOCK_TOKEN"), .cacert = getenv("REDLOCKCTL_CACERT"), .cert = getenv("REDLOCKCTL_CERT"),
-		.key = getenv("REDLOCKCTL_KEY"), .key_file = getenv("REDLOCKCTL_KEY_FILE"), .api_key = api_key,
+		.server = getenv("REDLOCKCTL_SERVER"),
+		.token = getenv("REDLOCK_TOKEN"),
+		.cacert = getenv("REDLOCKCTL_CACERT"),
+		.cert = getenv("REDLOCKCTL_CERT"),
+		.key = getenv("REDLOCKCTL_KEY"),
+		.key_file = getenv("REDLOCKCTL_KEY_FILE"),
+		.api_key = api_key,
 	};
 	static struct options options;
 

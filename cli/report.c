@@ -1,5 +1,5 @@
-/* Messages: see report.h. A line is written by one write(), so that the lines of several processes do not mix; where stderr is
- * gone or full it is lost, which must not keep anybody from renewing a lease. No token ever comes here. */
+/* Messages: see report.h. A line is written by one write(), so that the lines of several processes do not mix; where
+ * stderr is gone or full it is lost, which must not keep anybody from renewing a lease. No token ever comes here. */
 #include "report.h"
 
 #include <stdarg.h>
@@ -40,7 +40,8 @@ static void write_json(const char *event, const char *name, json_t *fields, cons
 	json_decref(object);
 }
 
-void report_event(const struct report *report, enum report_level level, const char *event, json_t *fields, const char *format, ...)
+void report_event(const struct report *report, enum report_level level, const char *event, json_t *fields,
+		  const char *format, ...)
 {
 	char message[MESSAGE_MAX_BYTES], line[LINE_MAX_BYTES];
 	va_list arguments;

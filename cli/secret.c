@@ -1,5 +1,5 @@
-/* Token files: see secret.h. The file is opened before a lease is asked for, so that a lease whose token cannot be kept is not
- * taken in the first place. */
+/* Token files: see secret.h. The file is opened before a lease is asked for, so that a lease whose token cannot be kept
+ * is not taken in the first place. */
 #include "secret.h"
 
 #include <errno.h>
@@ -76,7 +76,8 @@ bool secret_write(int file, const char *token)
 
 	memcpy(line, token, OPTIONS_TOKEN_LEN);
 	line[OPTIONS_TOKEN_LEN] = '\n';
-	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) && write(file, line, sizeof(line)) == (ssize_t)sizeof(line);
+	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) &&
+		    write(file, line, sizeof(line)) == (ssize_t)sizeof(line);
 	explicit_bzero(line, sizeof(line));
 	int error = errno;
 	close(file);

@@ -7,7 +7,8 @@
 /* Reads the token from `path` ("-": stdin); white space around it is allowed. NULL, or the reason why there is none. */
 const char *secret_read(const char *path, char ret_token[OPTIONS_TOKEN_LEN + 1]) __attribute__((warn_unused_result));
 
-/* Opens the file for secret_write(), readable for its owner alone; what was in it stays until then. -1 and errno if not. */
+/* Opens the file for secret_write(), readable for its owner alone; what was in it stays until then. -1 and errno if
+ * not. */
 int secret_open(const char *path) __attribute__((warn_unused_result));
 
 /* Replaces what is in it, and closes it. False: errno says why. */

@@ -59,23 +59,27 @@ static void identify_by_certificate(const struct keys *keys, const struct tls_pe
 		caller->reason = "No name in the client certificate is in the keys file.";
 }
 
-void access_identify(const struct keys *keys, const struct headers *headers, const struct tls_peer *peer, struct access_caller *ret_caller)
+void access_identify(const struct keys *keys, const struct headers *headers, const struct tls_peer *peer,
+		     struct access_caller *ret_caller)
 {
 	*ret_caller = (struct access_caller){.controlled = keys != NULL || peer != NULL};
 	if (!ret_caller->controlled)
 		return;
 	if (headers->key != NULL && (keys != NULL || peer == NULL || peer->state == TLS_PEER_NONE))
-		identify_by_key(keys != NULL ? keys_find(keys, headers->key, headers->key_len, ret_caller->hash) : NULL, ret_caller);
+		identify_by_key(keys != NULL ? keys_find(keys, headers->key, headers->key_len, ret_caller->hash) : NULL,
+				ret_caller);
 	else if (peer != NULL && peer->state != TLS_PEER_NONE)
 		identify_by_certificate(keys, peer, ret_caller);
 	else if (headers->other_scheme)
 		ret_caller->reason = "The only Authorization that is understood is Bearer.";
 	else
-		ret_caller->reason = keys != NULL ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY." : "A client certificate is needed.";
+		ret_caller->reason = keys != NULL ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY."
+						  : "A client certificate is needed.";
 	ret_caller->known = ret_caller->name != NULL;
 }
 
-void access_identify_again(const struct keys *keys, const struct access_caller *before, const struct tls_peer *peer, struct access_caller *ret_caller)
+void access_identify_again(const struct keys *keys, const struct access_caller *before, const struct tls_peer *peer,
+			   struct access_caller *ret_caller)
 {
 	assert(!before->controlled || before->known);
 	assert(!before->by_key || keys != NULL); /* --keys is there from the start or never */
@@ -89,7 +93,8 @@ void access_identify_again(const struct keys *keys, const struct access_caller *
 	ret_caller->known = ret_caller->name != NULL;
 }
 
-enum access_verdict access_decide(enum access_need need, const struct access_caller *caller, const char *bytes, size_t len)
+enum access_verdict access_decide(enum access_need need, const struct access_caller *caller, const char *bytes,
+				  size_t len)
 {
 	unsigned right = right_of(need);
 

@@ -7,7 +7,8 @@
 
 #include "api/http/http_internal.h"
 
-/* False where Host is the name of somebody else's page. Beyond loopback nobody knows our names but --allow-host; an address in Host is no page's name. */
+/* False where Host is the name of somebody else's page. Beyond loopback nobody knows our names but --allow-host; an
+ * address in Host is no page's name. */
 static bool is_for_us(const struct request *request)
 {
 	const struct origin_names *allowed = &request->connection->api->config.allow_hosts;
@@ -15,7 +16,8 @@ static bool is_for_us(const struct request *request)
 
 	if (headers->host == NULL || request->connection->reach == CONNECTION_UNIX)
 		return true;
-	if (request->connection->reach == CONNECTION_NETWORK && (allowed->count == 0 || origin_is_address(headers->host, headers->host_len)))
+	if (request->connection->reach == CONNECTION_NETWORK &&
+	    (allowed->count == 0 || origin_is_address(headers->host, headers->host_len)))
 		return true;
 	return origin_is_local_host(headers->host, headers->host_len, allowed);
 }
@@ -26,14 +28,18 @@ bool authorize_page(struct request *request, const char *method)
 	const struct headers *headers = &request->headers;
 
 	if (!is_for_us(request)) {
-		reply_problem(request, PROBLEM_FORBIDDEN, "The header Host names no address of this machine; --allow-host lists further names.", NULL);
+		reply_problem(request, PROBLEM_FORBIDDEN,
+			      "The header Host names no address of this machine; --allow-host lists further names.",
+			      NULL);
 		return false;
 	}
 	if (!headers->has_origin)
 		return true;
 	request->origin = origin_find(headers->origin, headers->origin_len, &config->allow_origins);
-	if (request->origin == NULL && (headers->host == NULL || !origin_is_same(headers->origin, headers->origin_len, headers->host, headers->host_len))) {
-		reply_problem(request, PROBLEM_FORBIDDEN, "Pages of this Origin may not call; --allow-origin lists those that may.", NULL);
+	if (request->origin == NULL && (headers->host == NULL || !origin_is_same(headers->origin, headers->origin_len,
+										 headers->host, headers->host_len))) {
+		reply_problem(request, PROBLEM_FORBIDDEN,
+			      "Pages of this Origin may not call; --allow-origin lists those that may.", NULL);
 		return false;
 	}
 	if (request->origin != NULL && headers->preflight && strcmp(method, "OPTIONS") == 0) {
@@ -58,7 +64,8 @@ bool authorize_address(struct request *request)
 
 	if (peer_take(connection->peer, connection->api->config.max_rate_per_address, api_now_us(), &retry_ms))
 		return true;
-	refuse_rate(request, HTTP_LIMIT_ADDRESS_RATE, "This address makes too many requests (--max-rate-per-address).", retry_ms);
+	refuse_rate(request, HTTP_LIMIT_ADDRESS_RATE, "This address makes too many requests (--max-rate-per-address).",
+		    retry_ms);
 	return false;
 }
 
@@ -72,20 +79,20 @@ bool authorize_refuse(struct request *request, enum access_verdict verdict)
 	char detail[160];
 
 	switch (verdict) {
-	case ACCESS_ALLOWED:
-		return true;
-	case ACCESS_UNKNOWN:
-		reply_problem(request, PROBLEM_UNAUTHORIZED, request->caller.reason, NULL);
-		break;
+	case ACCESS_ALLOWED: return true;
+	case ACCESS_UNKNOWN: reply_problem(request, PROBLEM_UNAUTHORIZED, request->caller.reason, NULL); break;
 	case ACCESS_NO_RIGHT:
-		snprintf(detail, sizeof(detail), "The caller does not have the right %s.", access_right_name(need_of(request)));
+		snprintf(detail, sizeof(detail), "The caller does not have the right %s.",
+			 access_right_name(need_of(request)));
 		reply_problem(request, PROBLEM_FORBIDDEN, detail, NULL);
 		break;
 	case ACCESS_NO_PREFIX:
-		reply_problem(request, PROBLEM_FORBIDDEN,
-			      need_of(request) == ACCESS_LIST ? "The caller may list only what begins with one of its prefixes: ask with ?prefix=." :
-								"The resource begins with none of the caller's prefixes.",
-			      NULL);
+		reply_problem(
+			request, PROBLEM_FORBIDDEN,
+			need_of(request) == ACCESS_LIST
+				? "The caller may list only what begins with one of its prefixes: ask with ?prefix=."
+				: "The resource begins with none of the caller's prefixes.",
+			NULL);
 		break;
 	}
 	return false;
@@ -128,7 +135,8 @@ static enum access_verdict decide_again(const struct request *request, const str
 
 	if (need == ACCESS_LIST)
 		return access_decide(need, caller, request->params[0].value, request->params[0].len);
-	return access_decide(need, caller, request->has_resource ? request->lease.resource : NULL, request->lease.resource_len);
+	return access_decide(need, caller, request->has_resource ? request->lease.resource : NULL,
+			     request->lease.resource_len);
 }
 
 enum access_verdict authorize_again(struct request *request)
@@ -172,7 +180,8 @@ bool authorize_wait(struct request *request)
 		return true;
 	if (!key_wait_begin(key)) {
 		http_metrics_limited(request->connection->api->metrics, HTTP_LIMIT_KEY_WAITING);
-		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, "As many requests of this key wait already as may.", NULL);
+		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, "As many requests of this key wait already as may.",
+			      NULL);
 		request->reply.retry_after_s = 1;
 		return false;
 	}

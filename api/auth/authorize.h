@@ -1,6 +1,8 @@
-/* The door: what a request must pass before its handler runs. Each step notes the refusal in the request where it does not pass.
+/* The door: what a request must pass before its handler runs. Each step notes the refusal in the request where it does
+ * not pass.
  *
- *     headers ─► page (Host, Origin) ─► rate of the address ─► route ─► caller, right, rate of the key ─► resource ─► body ─► handler
+ *     headers ─► page (Host, Origin) ─► rate of the address ─► route ─► caller, right, rate of the key ─► resource
+ *             ─► body ─► handler
  *
  * Who may do what is decided in access.c; the rest of the door is here. Worker's thread. */
 #ifndef AUTHORIZE_H
@@ -26,7 +28,8 @@ bool authorize_caller(struct request *request) __attribute__((warn_unused_result
 /* Whether he may do so to this resource, or list what begins with these bytes: 403. */
 bool authorize_resource(struct request *request, const char *bytes, size_t len) __attribute__((warn_unused_result));
 
-/* Keys or authorities have been read again: finds out anew who calls, and returns what that caller may. A request that is refused stays with who called before. */
+/* Keys or authorities have been read again: finds out anew who calls, and returns what that caller may. A request that
+ * is refused stays with who called before. */
 enum access_verdict authorize_again(struct request *request) __attribute__((warn_unused_result));
 
 /* Notes 401 or 403, as the verdict says; false unless that is ACCESS_ALLOWED. */

@@ -1,12 +1,14 @@
 /* Keys: who is behind a key or a certificate, and what lives on over a reload. See keys.h; keys_parse.c reads the file.
  *
- * A key is found by the SHA-256 of what the caller shows. All hashes are gone through, each compared as a whole (no branch before its last word), and
- * without leaving when one fits: so nothing can be learned from how long an answer takes. A hash table would leak where it looked, and the list is short:
- * 2 µs for a thousand keys. gnutls_memcmp() does the same byte by byte, in 54.
+ * A key is found by the SHA-256 of what the caller shows. All hashes are gone through, each compared as a whole (no
+ * branch before its last word), and without leaving when one fits: so nothing can be learned from how long an answer
+ * takes. A hash table would leak where it looked, and the list is short: 2 µs for a thousand keys. gnutls_memcmp() does
+ * the same byte by byte, in 54.
  *
- * `usages` is the one thing that changes: the usage of every key that any living `struct keys` has, by name. A file that is loaded while the old one still
- * counts finds the old usage there and goes on with it; with its last reference a usage is forgotten. Its lock is taken on loading and freeing alone: what
- * requests do with a usage is atomic. Any thread. */
+ * `usages` is the one thing that changes: the usage of every key that any living `struct keys` has, by name. A file
+ * that is loaded while the old one still counts finds the old usage there and goes on with it; with its last reference
+ * a usage is forgotten. Its lock is taken on loading and freeing alone: what requests do with a usage is atomic. Any
+ * thread. */
 #include "keys.h"
 
 #include <assert.h>
@@ -17,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "keys_internal.h"
+#include "server/base/base.h"
 
 /* ---- usage, which outlives a reload ---- */
 
@@ -72,7 +74,8 @@ bool key_wait_begin(const struct key *key)
 	do {
 		if (key->max_waiting > 0 && waiting >= key->max_waiting)
 			return false;
-	} while (!atomic_compare_exchange_weak_explicit(&key->usage->waiting, &waiting, waiting + 1, memory_order_relaxed, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&key->usage->waiting, &waiting, waiting + 1,
+							memory_order_relaxed, memory_order_relaxed));
 	return true;
 }
 
@@ -162,7 +165,8 @@ static uint64_t hash_difference(const unsigned char *hash, const unsigned char *
 	return difference;
 }
 
-const struct key *keys_find(const struct keys *keys, const char *secret, size_t len, unsigned char ret_hash[KEY_HASH_LEN])
+const struct key *keys_find(const struct keys *keys, const char *secret, size_t len,
+			    unsigned char ret_hash[KEY_HASH_LEN])
 {
 	if (!is_secret(secret, len) || gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, len, ret_hash) != 0)
 		return NULL;
@@ -213,14 +217,10 @@ bool key_allows_prefix(const struct key *key, const char *bytes, size_t len)
 const char *key_right_name(enum key_right right)
 {
 	switch (right) {
-	case KEY_ACQUIRE:
-		return "acquire";
-	case KEY_INSPECT:
-		return "inspect";
-	case KEY_LIST:
-		return "list";
-	case KEY_ADMIN:
-		return "admin";
+	case KEY_ACQUIRE: return "acquire";
+	case KEY_INSPECT: return "inspect";
+	case KEY_LIST: return "list";
+	case KEY_ADMIN: return "admin";
 	}
 	assert(false);
 	return "";

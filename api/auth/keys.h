@@ -1,7 +1,8 @@
 /* The keys file: which caller has which rights on which resources (JSON; its members are listed in docs/security.md).
  *
- * What was loaded never changes: a reload makes another `struct keys`, and whoever still uses the old one keeps a reference to it. Only the usage of a key,
- * its rate and how many of its requests wait, lives on from one to the next. All of this may be called from any thread. */
+ * What was loaded never changes: a reload makes another `struct keys`, and whoever still uses the old one keeps a
+ * reference to it. Only the usage of a key, its rate and how many of its requests wait, lives on from one to the next.
+ * All of this may be called from any thread. */
 #ifndef KEYS_H
 #define KEYS_H
 
@@ -52,8 +53,8 @@ struct key_prefix {
 
 struct key {
 	const char *name;
-	unsigned rights;                             /* enum key_right */
-	uint32_t max_ttl_ms, rate, max_waiting;      /* 0: no bound of its own; rate: requests a second */
+	unsigned rights;                        /* enum key_right */
+	uint32_t max_ttl_ms, rate, max_waiting; /* 0: no bound of its own; rate: requests a second */
 	size_t prefix_count, hash_count, certificate_count;
 	struct key_prefix *prefixes;
 	unsigned char hashes[KEY_HASHES_MAX][KEY_HASH_LEN];
@@ -68,12 +69,14 @@ struct keys {
 	json_t *root;     /* what the texts above are parts of */
 };
 
-/* Reads the keys file (secret_file.h: SECRET_FILE_TRUSTED). Returns the keys with one reference, the caller's; or NULL and a message of one line that
- * names the file, the place in it and what is wrong, and never holds a hash. Blocking: for the start and for SIGHUP. */
+/* Reads the keys file (secret_file.h: SECRET_FILE_TRUSTED). Returns the keys with one reference, the caller's; or NULL
+ * and a message of one line that names the file, the place in it and what is wrong, and never holds a hash. Blocking:
+ * for the start and for SIGHUP. */
 struct keys *keys_load(const char *path, char *message, size_t message_size) __attribute__((warn_unused_result));
 
 /* The same from memory, at most KEYS_FILE_MAX bytes; the message begins with the place. */
-struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t message_size) __attribute__((warn_unused_result));
+struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
 
 /* One reference more or less; with the last one they are freed. keys_unref(NULL) does nothing. */
 struct keys *keys_ref(struct keys *keys);
@@ -81,15 +84,17 @@ void keys_unref(struct keys *keys);
 
 size_t keys_count(const struct keys *keys);
 
-/* The key whose text the caller shows, or NULL. Its SHA-256 is compared with every one in the file, in the same time wherever it stands and however much of
- * it fits. What is found lives as long as a reference to `keys`; *ret_hash is for keys_find_hash(). */
-const struct key *keys_find(const struct keys *keys, const char *secret, size_t len, unsigned char ret_hash[KEY_HASH_LEN]);
+/* The key whose text the caller shows, or NULL. Its SHA-256 is compared with every one in the file, in the same time
+ * wherever it stands and however much of it fits. What is found lives as long as a reference to `keys`; *ret_hash is
+ * for keys_find_hash(). */
+const struct key *keys_find(const struct keys *keys, const char *secret, size_t len,
+			    unsigned char ret_hash[KEY_HASH_LEN]);
 
 /* The same by the hash that keys_find() gave, in other keys: those of a reload. */
 const struct key *keys_find_hash(const struct keys *keys, const unsigned char hash[KEY_HASH_LEN]);
 
-/* The key of a client certificate: that of the first of its names (terminated, compared byte by byte) which is in the file; or NULL. A name with a NUL in
- * it must have been left out by who took the certificate apart. */
+/* The key of a client certificate: that of the first of its names (terminated, compared byte by byte) which is in the
+ * file; or NULL. A name with a NUL in it must have been left out by who took the certificate apart. */
 const struct key *keys_find_certificate(const struct keys *keys, const char *const names[], size_t count);
 
 /* True if the bytes begin with one of the key's prefixes. For a resource, decoded, and for the prefix of a list. */
@@ -98,8 +103,8 @@ bool key_allows_prefix(const struct key *key, const char *bytes, size_t len);
 /* "acquire" and so on. Static. */
 const char *key_right_name(enum key_right right);
 
-/* Counts one request more that may wait; false, and it is not counted, where the key has as many as it may. After true, key_wait_end() once; until then
- * the caller keeps its reference to the keys. */
+/* Counts one request more that may wait; false, and it is not counted, where the key has as many as it may. After true,
+ * key_wait_end() once; until then the caller keeps its reference to the keys. */
 bool key_wait_begin(const struct key *key) __attribute__((warn_unused_result));
 void key_wait_end(const struct key *key);
 

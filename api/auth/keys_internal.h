@@ -4,7 +4,8 @@
 
 #include "keys.h"
 
-/* The usage of the key with this name, the one that there is or a new one, with one reference more; NULL where memory is short. */
+/* The usage of the key with this name, the one that there is or a new one, with one reference more; NULL where memory
+ * is short. */
 struct key_usage *keys_usage_get(const char *name) __attribute__((warn_unused_result));
 
 #endif

@@ -1,9 +1,10 @@
 /* The keys file: JSON -> struct keys. See keys.h.
  *
- * Strict: {"keys": [{…}, …]} and nothing else; no unknown or repeated member, no NUL, no trailing bytes, integers only where integers are meant. The first
- * mistake in the order of the text ends it, with a message that says where it is: "line 3, column 7: …" where the text is not JSON, else
- * "keys[2].prefixes[0]: …". A message never holds a piece of the file but the name of a member that is short and plain, as somebody may have put a key or a
- * hash where it does not belong.
+ * Strict: {"keys": [{…}, …]} and nothing else; no unknown or repeated member, no NUL, no trailing bytes, integers only
+ * where integers are meant. The first mistake in the order of the text ends it, with a message that says where it is:
+ * "line 3, column 7: …" where the text is not JSON, else "keys[2].prefixes[0]: …". A message never holds a piece of the
+ * file but the name of a member that is short and plain, as somebody may have put a key or a hash where it does not
+ * belong.
  *
  * The texts of the result are those of the parsed JSON, which it keeps. No state; any thread. */
 #include <assert.h>
@@ -13,9 +14,9 @@
 #include <string.h>
 
 #include "api/calls/json_memory.h"
+#include "api/calls/path.h"
 #include "keys.h"
 #include "keys_internal.h"
-#include "api/calls/path.h"
 
 enum { MEMBER_NAME_MAX = 20 }; /* what may be shown of a name: far shorter than a hash or a key */
 
@@ -32,7 +33,8 @@ struct reading {
 typedef bool take_fn(struct reading *reading, const json_t *value);
 
 /* "keys[3].rights: reason", and false. `member` is "" or begins with a full stop. */
-__attribute__((format(printf, 3, 4))) static bool refuse(struct reading *reading, const char *member, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static bool refuse(struct reading *reading, const char *member,
+							 const char *format, ...)
 {
 	char reason[128];
 	va_list args;
@@ -56,13 +58,16 @@ static bool refuse_item(struct reading *reading, const char *member, size_t item
 
 static bool is_name(const char *text, size_t len, size_t max)
 {
-	return len > 0 && len <= max && strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
+	return len > 0 && len <= max &&
+	       strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
 }
 
 static bool take_name(struct reading *reading, const json_t *value)
 {
 	if (!json_is_string(value) || !is_name(json_string_value(value), json_string_length(value), KEY_NAME_MAX))
-		return refuse(reading, ".name", "must be a string of 1 to %d letters, digits, full stops, underscores and hyphens", KEY_NAME_MAX);
+		return refuse(reading, ".name",
+			      "must be a string of 1 to %d letters, digits, full stops, underscores and hyphens",
+			      KEY_NAME_MAX);
 	for (size_t i = 0; i < reading->index; i++)
 		if (strcmp(reading->keys->keys[i].name, json_string_value(value)) == 0)
 			return refuse(reading, ".name", "is that of keys[%zu] too", i);
@@ -133,7 +138,8 @@ static bool take_texts(struct reading *reading, const char *member, const json_t
 
 	snprintf(place, sizeof(place), ".%s", member);
 	if (!json_is_array(value)) {
-		const char *reason = json_is_string(value) ? take(reading, value) : "must be a string or a list of strings";
+		const char *reason = json_is_string(value) ? take(reading, value)
+							   : "must be a string or a list of strings";
 		return reason == NULL || refuse(reading, place, "%s", reason);
 	}
 	if (json_array_size(value) == 0 || json_array_size(value) > max)
@@ -170,7 +176,8 @@ static bool take_prefixes(struct reading *reading, const json_t *value)
 		const json_t *item = json_array_get(value, i);
 		size_t len = json_string_length(item);
 		if (!json_is_string(item) || len > KEY_PREFIX_MAX || path_has_control(json_string_value(item), len))
-			return refuse_item(reading, "prefixes", i, "must be a string of at most 256 bytes without control characters");
+			return refuse_item(reading, "prefixes", i,
+					   "must be a string of at most 256 bytes without control characters");
 		key->prefixes[key->prefix_count++] = (struct key_prefix){.bytes = json_string_value(item), .len = len};
 	}
 	return true;
@@ -194,7 +201,8 @@ static bool take_rights(struct reading *reading, const json_t *value)
 	for (size_t i = 0; i < count; i++) {
 		unsigned right = right_of(json_array_get(value, i));
 		if (right == 0)
-			return refuse_item(reading, "rights", i, "must be \"acquire\", \"inspect\", \"list\" or \"admin\"");
+			return refuse_item(reading, "rights", i,
+					   "must be \"acquire\", \"inspect\", \"list\" or \"admin\"");
 		if (reading->key->rights & right)
 			return refuse_item(reading, "rights", i, "is given twice");
 		reading->key->rights |= right;
@@ -229,14 +237,9 @@ static const struct {
 	const char *name;
 	take_fn *take;
 } members[] = {
-	{"name", take_name},
-	{"sha256", take_sha256},
-	{"certificates", take_certificates},
-	{"prefixes", take_prefixes},
-	{"rights", take_rights},
-	{"max_ttl_ms", take_max_ttl},
-	{"rate", take_rate},
-	{"max_waiting", take_max_waiting},
+	{"name", take_name},         {"sha256", take_sha256},           {"certificates", take_certificates},
+	{"prefixes", take_prefixes}, {"rights", take_rights},           {"max_ttl_ms", take_max_ttl},
+	{"rate", take_rate},         {"max_waiting", take_max_waiting},
 };
 enum { MEMBER_COUNT = sizeof(members) / sizeof(members[0]) };
 
@@ -275,9 +278,7 @@ static bool read_key(struct reading *reading, json_t *object)
 
 	if (!json_is_object(object))
 		return refuse(reading, "", "must be a JSON object");
-	json_object_foreach(object, name, value)
-		if (!take_member(reading, name, value))
-			return false;
+	json_object_foreach(object, name, value) if (!take_member(reading, name, value)) return false;
 	if (!check_whole(reading))
 		return false;
 	reading->key->usage = keys_usage_get(reading->key->name);
@@ -290,23 +291,15 @@ static bool read_key(struct reading *reading, json_t *object)
 static const char *parse_reason(const json_error_t *error)
 {
 	switch (json_error_code(error)) {
-	case json_error_duplicate_key:
-		return "a member is given twice";
+	case json_error_duplicate_key: return "a member is given twice";
 	case json_error_null_character:
-	case json_error_null_byte_in_key:
-		return "NUL is not allowed";
-	case json_error_invalid_utf8:
-		return "not valid UTF-8";
-	case json_error_numeric_overflow:
-		return "a number that is too large";
-	case json_error_end_of_input_expected:
-		return "text after the end of the object";
-	case json_error_stack_overflow:
-		return "nested too deeply";
-	case json_error_out_of_memory:
-		return "out of memory";
-	default:
-		return "not valid JSON";
+	case json_error_null_byte_in_key: return "NUL is not allowed";
+	case json_error_invalid_utf8: return "not valid UTF-8";
+	case json_error_numeric_overflow: return "a number that is too large";
+	case json_error_end_of_input_expected: return "text after the end of the object";
+	case json_error_stack_overflow: return "nested too deeply";
+	case json_error_out_of_memory: return "out of memory";
+	default: return "not valid JSON";
 	}
 }
 
@@ -331,7 +324,8 @@ static struct keys *keys_new(json_t *root, char *message, size_t message_size)
 {
 	json_t *list = list_of(root, message, message_size);
 	struct keys *keys = list != NULL ? calloc(1, sizeof(*keys)) : NULL;
-	struct key *array = list != NULL ? calloc(json_array_size(list) + 1, sizeof(*array)) : NULL; /* + 1: never of no bytes */
+	/* + 1: never of no bytes */
+	struct key *array = list != NULL ? calloc(json_array_size(list) + 1, sizeof(*array)) : NULL;
 
 	if (keys == NULL || array == NULL) {
 		if (list != NULL)
@@ -358,7 +352,8 @@ static json_t *parse(const char *bytes, size_t len, char *message, size_t messag
 		return NULL;
 	}
 	if (root == NULL)
-		snprintf(message, message_size, "line %d, column %d: %s", error.line, error.column, parse_reason(&error));
+		snprintf(message, message_size, "line %d, column %d: %s", error.line, error.column,
+			 parse_reason(&error));
 	return root;
 }
 

@@ -1,8 +1,9 @@
 /* Host and Origin. See origin.h.
  *
- * Two ways in which a page of somebody else's can make a browser call a service that only the browser's machine can reach. A plain
- * cross-origin request carries an Origin that is not ours. A page whose host name is made to point to 127.0.0.1 after it was loaded
- * has an origin that looks like ours; but its requests name that host, and no program that means us would. */
+ * Two ways in which a page of somebody else's can make a browser call a service that only the browser's machine can
+ * reach. A plain cross-origin request carries an Origin that is not ours. A page whose host name is made to point to
+ * 127.0.0.1 after it was loaded has an origin that looks like ours; but its requests name that host, and no program
+ * that means us would. */
 #include "origin.h"
 
 #include <arpa/inet.h>
@@ -105,7 +106,9 @@ bool origin_is_same(const char *origin, size_t origin_len, const char *host, siz
 
 	if (at == NULL || len == 0)
 		return false;
-	const char *port = is(origin, (size_t)(at - origin), "https") ? ":443" : is(origin, (size_t)(at - origin), "http") ? ":80" : NULL;
+	const char *port = is(origin, (size_t)(at - origin), "https")  ? ":443"
+			   : is(origin, (size_t)(at - origin), "http") ? ":80"
+								       : NULL;
 	if (port == NULL)
 		return false;
 	size_t authority_len = without_port(at + 3, origin_len - (size_t)(at + 3 - origin), port);

@@ -13,14 +13,16 @@ struct origin_names {
 	const char *items[ORIGIN_NAMES_MAX];
 };
 
-/* True if a request may name this host (the value of Host, with or without a port): localhost and names
- * below it, loopback addresses, and `allowed`. Anything else may be a page that has had its own name point here (DNS rebinding). */
+/* True if a request may name this host (the value of Host, with or without a port): localhost and names below it,
+ * loopback addresses, and `allowed`. Anything else may be a page that has had its own name point here (DNS
+ * rebinding). */
 bool origin_is_local_host(const char *host, size_t len, const struct origin_names *allowed);
 
 /* True if the host is an address, [v6] or v4, and no name. */
 bool origin_is_address(const char *host, size_t len);
 
-/* True if an Origin is that of the service itself, as the request's Host has it. The scheme does not count: a proxy may have ended TLS. */
+/* True if an Origin is that of the service itself, as the request's Host has it. The scheme does not count: a proxy may
+ * have ended TLS. */
 bool origin_is_same(const char *origin, size_t origin_len, const char *host, size_t host_len);
 
 /* The item of `allowed` that the Origin is, or NULL. */

@@ -1,16 +1,20 @@
-/* The table of client addresses: open connections and the rate of requests of each, for all workers together. See peers.h.
+/* The table of client addresses: open connections and the rate of requests of each, for all workers together. See
+ * peers.h.
  *
- * A record is there as long as its address has a connection open, and until its rate has rested: otherwise who closes and comes again would have a new
- * burst each time. Those that wait only for that stand in a queue, oldest first, and its head is looked at whenever somebody comes or leaves; a rate rests
- * within a second or so, so the queue is in order well enough.
+ * A record is there as long as its address has a connection open, and until its rate has rested: otherwise who closes
+ * and comes again would have a new burst each time. Those that wait only for that stand in a queue, oldest first, and
+ * its head is looked at whenever somebody comes or leaves; a rate rests within a second or so, so the queue is in order
+ * well enough.
  *
- * All records lie in one array of PEERS_MAX. It is not touched, and costs nothing, before it is used; and no memory is asked for when a connection
- * comes. Where all are in use, further addresses share one record more. They could also be refused: but then whoever owns 65,536 addresses (an IPv6 /48)
- * would shut out everybody else by holding one connection from each, while the shared record, which has the bounds of a single address, keeps a door for
- * some. It never lets in more than refusing nobody would.
+ * All records lie in one array of PEERS_MAX. It is not touched, and costs nothing, before it is used; and no memory is
+ * asked for when a connection comes. Where all are in use, further addresses share one record more. They could also be
+ * refused: but then whoever owns 65,536 addresses (an IPv6 /48) would shut out everybody else by holding one connection
+ * from each, while the shared record, which has the bounds of a single address, keeps a door for some. It never lets in
+ * more than refusing nobody would.
  *
- * One mutex guards all but the rates; it is held for some steps at accept and at close, never during a request. A connection keeps a pointer to its record,
- * which stays its own until it leaves. The place in the table comes from a random multiplier, so that nobody can choose addresses that collide. */
+ * One mutex guards all but the rates; it is held for some steps at accept and at close, never during a request. A
+ * connection keeps a pointer to its record, which stays its own until it leaves. The place in the table comes from a
+ * random multiplier, so that nobody can choose addresses that collide. */
 #include "peers.h"
 
 #include <assert.h>
@@ -27,9 +31,9 @@ struct peer {
 	struct rate rate;
 	uint64_t address; /* the first 64 bits of an IPv6 address; all 32 of an IPv4 one */
 	bool v6;
-	bool resting;         /* in the queue */
+	bool resting; /* in the queue */
 	uint32_t connections;
-	struct peer *next;    /* of the same bucket, or of the free ones */
+	struct peer *next;            /* of the same bucket, or of the free ones */
 	struct peer *later, *earlier; /* in the queue */
 };
 
@@ -71,8 +75,10 @@ static bool read_address(const struct sockaddr *address, socklen_t len, uint64_t
 static struct peer **bucket_of(uint64_t address, bool v6)
 {
 	if (peers.multipliers[0] == 0) {
-		if (getrandom(peers.multipliers, sizeof(peers.multipliers), GRND_NONBLOCK) != (ssize_t)sizeof(peers.multipliers))
-			peers.multipliers[0] = (uint64_t)(uintptr_t)&peers * UINT64_C(0x9e3779b97f4a7c15); /* at boot: where we were loaded is random, too */
+		if (getrandom(peers.multipliers, sizeof(peers.multipliers), GRND_NONBLOCK) !=
+		    (ssize_t)sizeof(peers.multipliers))
+			/* at boot: where we were loaded is random, too */
+			peers.multipliers[0] = (uint64_t)(uintptr_t)&peers * UINT64_C(0x9e3779b97f4a7c15);
 		peers.multipliers[0] |= 1;
 		peers.multipliers[1] |= 1;
 	}
@@ -126,7 +132,8 @@ static void drop(struct peer *peer)
 /* Forgets some of those that have rested: more than can be added at a time. */
 static void drop_rested(uint64_t now_us)
 {
-	for (int i = 0; i < RESTED_PER_STEP && peers.oldest != NULL && rate_is_rested(&peers.oldest->rate, now_us); i++) {
+	for (int i = 0; i < RESTED_PER_STEP && peers.oldest != NULL && rate_is_rested(&peers.oldest->rate, now_us);
+	     i++) {
 		struct peer *peer = peers.oldest;
 		queue_remove(peer);
 		drop(peer);
@@ -169,7 +176,8 @@ static struct peer *arrive(uint64_t address, bool v6, uint32_t max_connections, 
 
 /* ---- the face ---- */
 
-bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t max_connections, uint64_t now_us, struct peer **ret_peer)
+bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t max_connections, uint64_t now_us,
+		 struct peer **ret_peer)
 {
 	struct peer *peer = NULL;
 	uint64_t bits = 0;

@@ -1,12 +1,14 @@
 /* A bound per second, by the generic cell rate algorithm (a leaky bucket that needs one number). See rate.h.
  *
- * Each taking costs a share of time, 1 s / per_second, and the shares are put one behind the other on a line of time: `next_ns` is where the last one
- * ends, or in the past where nothing was taken lately. It may lie ahead of now by the shares of one second, so that `per_second` can come at once; what
- * would put it further ahead is refused and leaves it as it was. Shares are rounded up to whole ns, so in any time there are at most per_second a second
- * and one burst beside them.
+ * Each taking costs a share of time, 1 s / per_second, and the shares are put one behind the other on a line of time:
+ * `next_ns` is where the last one ends, or in the past where nothing was taken lately. It may lie ahead of now by the
+ * shares of one second, so that `per_second` can come at once; what would put it further ahead is refused and leaves it
+ * as it was. Shares are rounded up to whole ns, so in any time there are at most per_second a second and one burst
+ * beside them.
  *
- * Threads read clocks a little apart: who is behind is measured against what others took and gets less, never more. The number only grows. Where the
- * bound of a key changes on a reload, what was taken is worked off within a second, as the old bound's line was no longer than that. */
+ * Threads read clocks a little apart: who is behind is measured against what others took and gets less, never more. The
+ * number only grows. Where the bound of a key changes on a reload, what was taken is worked off within a second, as the
+ * old bound's line was no longer than that. */
 #include "rate.h"
 
 #include <assert.h>
@@ -40,7 +42,8 @@ bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t
 			*ret_retry_ms = ms_until(end_ns - latest_ns);
 			return false;
 		}
-	} while (!atomic_compare_exchange_weak_explicit(&rate->next_ns, &next_ns, end_ns, memory_order_relaxed, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&rate->next_ns, &next_ns, end_ns, memory_order_relaxed,
+							memory_order_relaxed));
 	return true;
 }
 

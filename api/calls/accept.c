@@ -2,7 +2,8 @@
  *
  * Prometheus sends something like this, and a range that takes anything at its end:
  *
- *   application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.2
+ *   application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,
+ *   text/plain;version=0.0.4;q=0.2
  *
  * Pure; any thread. */
 #include "accept.h"
@@ -55,7 +56,8 @@ static int read_quality(struct span span)
 {
 	int quality = 0, unit = 1000;
 
-	if (span.len == 0 || span.len > 5 || (span.at[0] != '0' && span.at[0] != '1') || (span.len > 1 && span.at[1] != '.'))
+	if (span.len == 0 || span.len > 5 || (span.at[0] != '0' && span.at[0] != '1') ||
+	    (span.len > 1 && span.at[1] != '.'))
 		return ACCEPT_UNNAMED;
 	for (size_t i = 0; i < span.len; i++) {
 		if (i == 1)
@@ -75,7 +77,8 @@ static struct span unquote(struct span span)
 	return span;
 }
 
-/* The quality of a range whose parameters are `rest`; ACCEPT_UNNAMED if it is for another version than ours (NULL: any). */
+/* The quality of a range whose parameters are `rest`; ACCEPT_UNNAMED if it is for another version than ours (NULL:
+ * any). */
 static int read_parameters(struct span rest, const char *version)
 {
 	int quality = 1000;
@@ -105,7 +108,8 @@ void accept_read(struct accept *accept, const char *value, size_t len)
 	while (rest.len > 0) {
 		struct span range = take(&rest, ','), type = take(&range, ';');
 		for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
-			int quality = is(type, ours[i].range) ? read_parameters(range, ours[i].version) : ACCEPT_UNNAMED;
+			int quality = is(type, ours[i].range) ? read_parameters(range, ours[i].version)
+							      : ACCEPT_UNNAMED;
 			*ours[i].quality = quality > *ours[i].quality ? quality : *ours[i].quality;
 		}
 	}
@@ -113,7 +117,9 @@ void accept_read(struct accept *accept, const char *value, size_t len)
 
 bool accept_prefers_openmetrics(const struct accept *accept)
 {
-	int text = accept->text != ACCEPT_UNNAMED ? accept->text : accept->any_text != ACCEPT_UNNAMED ? accept->any_text : accept->any;
+	int text = accept->text != ACCEPT_UNNAMED       ? accept->text
+		   : accept->any_text != ACCEPT_UNNAMED ? accept->any_text
+							: accept->any;
 
 	return accept->openmetrics > 0 && accept->openmetrics >= text;
 }

@@ -15,7 +15,8 @@ struct accept {
 enum { ACCEPT_UNNAMED = -1 };
 #define ACCEPT_NOTHING ((struct accept){ACCEPT_UNNAMED, ACCEPT_UNNAMED, ACCEPT_UNNAMED, ACCEPT_UNNAMED})
 
-/* Takes in the value of one header Accept; there may be several. What is malformed in it, or of no meaning here, is passed over. */
+/* Takes in the value of one header Accept; there may be several. What is malformed in it, or of no meaning here, is
+ * passed over. */
 void accept_read(struct accept *accept, const char *value, size_t len);
 
 /* True if the client names OpenMetrics and likes it no less than plain text. Whoever takes anything gets plain text. */

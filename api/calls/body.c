@@ -1,9 +1,11 @@
 /* JSON bodies -> struct lease_request. See body.h.
  *
- * The bodies that callers really send are read in place (body_flat.c); whatever that leaves is parsed by jansson, which also finds out what is wrong.
+ * The bodies that callers really send are read in place (body_flat.c); whatever that leaves is parsed by jansson, which
+ * also finds out what is wrong.
  *
  * Strict: one flat object, no unknown or repeated members, no NUL, no trailing bytes, integers only where integers are
- * meant. One table says which call knows which member. No state, any thread; what it parses lives only during the call. */
+ * meant. One table says which call knows which member. No state, any thread; what it parses lives only during the
+ * call. */
 #include "body.h"
 
 #include <assert.h>
@@ -14,7 +16,8 @@
 #include "json_memory.h"
 #include "path.h"
 
-#define WHOLE_MAX 9007199254740992.0 /* 2^53: every whole number up to it is a double, and no other number becomes one of them */
+/* 2^53: every whole number up to it is a double, and no other number becomes one of them */
+#define WHOLE_MAX 9007199254740992.0
 
 struct reading {
 	const struct body_limits *limits;
@@ -52,7 +55,8 @@ static void take_ttl(struct reading *reading, const struct body_value *value)
 	if (value->kind != BODY_INTEGER)
 		field_errors_add(reading->errors, "ttl_ms", "must be an integer");
 	else if (value->integer < limits->min_ttl_ms || value->integer > limits->max_ttl_ms)
-		field_errors_add(reading->errors, "ttl_ms", "must be from %u to %u", limits->min_ttl_ms, limits->max_ttl_ms);
+		field_errors_add(reading->errors, "ttl_ms", "must be from %u to %u", limits->min_ttl_ms,
+				 limits->max_ttl_ms);
 	else
 		reading->request->ttl_ms = (uint32_t)value->integer;
 }
@@ -110,12 +114,9 @@ static const struct {
 	unsigned calls;
 	take_fn *take;
 } members[] = {
-	{"resource", ON_ACQUIRE, take_resource},
-	{"ttl_ms", ON_ACQUIRE | ON_EXTEND, take_ttl},
-	{"owner", ON_ACQUIRE, take_owner},
-	{"token", ON_EXTEND | ON_RELEASE, take_token},
-	{"wait_ms", ON_ACQUIRE, take_wait},
-	{"hold", ON_ACQUIRE, take_hold},
+	{"resource", ON_ACQUIRE, take_resource}, {"ttl_ms", ON_ACQUIRE | ON_EXTEND, take_ttl},
+	{"owner", ON_ACQUIRE, take_owner},       {"token", ON_EXTEND | ON_RELEASE, take_token},
+	{"wait_ms", ON_ACQUIRE, take_wait},      {"hold", ON_ACQUIRE, take_hold},
 };
 enum { MEMBER_COUNT = sizeof(members) / sizeof(members[0]) };
 
@@ -145,7 +146,8 @@ static const char *find_duplicate(const char *bytes, size_t len)
 {
 	for (size_t i = 0; i < MEMBER_COUNT; i++) {
 		size_t name_len = strlen(members[i].name), count = 0;
-		for (const char *at = bytes; (at = memmem(at, len - (size_t)(at - bytes), members[i].name, name_len)) != NULL; at += name_len)
+		for (const char *at = bytes;
+		     (at = memmem(at, len - (size_t)(at - bytes), members[i].name, name_len)) != NULL; at += name_len)
 			count += at > bytes && at[-1] == '"' && at + name_len < bytes + len && at[name_len] == '"';
 		if (count > 1)
 			return members[i].name;
@@ -161,24 +163,12 @@ static void add_parse_error(const json_error_t *error, const char *bytes, size_t
 		field_errors_add(errors, find_duplicate(bytes, len), "must not be given twice");
 		break;
 	case json_error_null_character:
-	case json_error_null_byte_in_key:
-		field_errors_add(errors, "body", "must not hold NUL");
-		break;
-	case json_error_invalid_utf8:
-		field_errors_add(errors, "body", "must be valid UTF-8");
-		break;
-	case json_error_numeric_overflow:
-		field_errors_add(errors, "body", "holds a number that is too large");
-		break;
-	case json_error_end_of_input_expected:
-		field_errors_add(errors, "body", "must end after the object");
-		break;
-	case json_error_stack_overflow:
-		field_errors_add(errors, "body", "is nested too deeply");
-		break;
-	default:
-		field_errors_add(errors, "body", "is not valid JSON (at byte %d)", error->position);
-		break;
+	case json_error_null_byte_in_key: field_errors_add(errors, "body", "must not hold NUL"); break;
+	case json_error_invalid_utf8: field_errors_add(errors, "body", "must be valid UTF-8"); break;
+	case json_error_numeric_overflow: field_errors_add(errors, "body", "holds a number that is too large"); break;
+	case json_error_end_of_input_expected: field_errors_add(errors, "body", "must end after the object"); break;
+	case json_error_stack_overflow: field_errors_add(errors, "body", "is nested too deeply"); break;
+	default: field_errors_add(errors, "body", "is not valid JSON (at byte %d)", error->position); break;
 	}
 }
 
@@ -296,11 +286,12 @@ bool body_is_nothing(const char *bytes, size_t len)
 	return len == 0 || (len == 4 && memcmp(bytes, "null", 4) == 0);
 }
 
-bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits, struct lease_request *ret_request,
-		struct field_errors *errors)
+bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
+		struct lease_request *ret_request, struct field_errors *errors)
 {
 	struct lease_request request = *ret_request;
-	struct reading reading = {.limits = limits, .request = &request, .errors = errors, .header_token = header_token};
+	struct reading reading = {
+		.limits = limits, .request = &request, .errors = errors, .header_token = header_token};
 	size_t errors_before = errors->count;
 
 	assert(len <= BODY_MAX && request.call != LEASE_INSPECT);

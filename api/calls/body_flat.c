@@ -1,7 +1,7 @@
 /* A small part of JSON, in place. See body_flat.h.
  *
- * It must never take a text that jansson refuses, nor see another value in it; what it leaves to jansson costs only time. tests/fuzz/fuzz_body.c
- * and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
+ * It must never take a text that jansson refuses, nor see another value in it; what it leaves to jansson costs only
+ * time. tests/fuzz/fuzz_body.c and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
 #include "body_flat.h"
 
 #include <string.h>
@@ -15,7 +15,8 @@ struct rest {
 
 static void skip_space(struct rest *rest)
 {
-	while (rest->at < rest->end && (*rest->at == ' ' || *rest->at == '\t' || *rest->at == '\n' || *rest->at == '\r'))
+	while (rest->at < rest->end &&
+	       (*rest->at == ' ' || *rest->at == '\t' || *rest->at == '\n' || *rest->at == '\r'))
 		rest->at++;
 }
 
@@ -84,7 +85,8 @@ static bool take_value(struct rest *rest, struct body_value *ret_value)
 static bool is_among(const struct body_member *members, size_t count, const struct body_member *member)
 {
 	for (size_t i = 0; i < count; i++)
-		if (members[i].name_len == member->name_len && memcmp(members[i].name, member->name, member->name_len) == 0)
+		if (members[i].name_len == member->name_len &&
+		    memcmp(members[i].name, member->name, member->name_len) == 0)
 			return true;
 	return false;
 }
@@ -111,7 +113,8 @@ bool body_flat_scan(const char *bytes, size_t len, struct body_member ret_member
 		return false;
 	if (!take_mark(&rest, '}')) {
 		do {
-			if (count == BODY_FLAT_MAX || !take_member(&rest, &ret_members[count]) || is_among(ret_members, count, &ret_members[count]))
+			if (count == BODY_FLAT_MAX || !take_member(&rest, &ret_members[count]) ||
+			    is_among(ret_members, count, &ret_members[count]))
 				return false;
 			count++;
 		} while (take_mark(&rest, ','));

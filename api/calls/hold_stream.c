@@ -1,16 +1,19 @@
 /* The stream of a held lock. See hold.h.
  *
- *     granted ─► {"event":"acquired",…} ─► suspended ⇄ {"event":"renewed",…} … ─► {"event":"lost",…} or {"event":"draining",…} ─► end
+ *     granted ─► {"event":"acquired",…} ─► suspended ⇄ {"event":"renewed",…} … ─► {"event":"lost",…}
+ *     or {"event":"draining",…} ─► end
  *
- * Between two lines the connection is suspended (phase WORKING) and watched by gone.c; an event of the hold resumes it (phase ANSWERING), and
- * libmicrohttpd asks read_stream() for the next piece.
+ * Between two lines the connection is suspended (phase WORKING) and watched by gone.c; an event of the hold resumes it
+ * (phase ANSWERING), and libmicrohttpd asks read_stream() for the next piece.
  *
- * Nothing is queued: renewals that the client has not taken yet are one flag, and what is left of the validity is computed when the line
- * is written. So a client that does not read costs nothing but the line that the library could not write. From then on it has
- * the deadline of every answer (--request-timeout-ms) to take it; then its connection is closed, which releases the lock.
+ * Nothing is queued: renewals that the client has not taken yet are one flag, and what is left of the validity is
+ * computed when the line is written. So a client that does not read costs nothing but the line that the library could
+ * not write. From then on it has the deadline of every answer (--request-timeout-ms) to take it; then its connection is
+ * closed, which releases the lock.
  *
- * A client whose host vanishes without a word answers no more packets: the system gives the connection up when lines have not been
- * acknowledged for as long as the lease lasts, as by then the client cannot know itself to be the holder any more. */
+ * A client whose host vanishes without a word answers no more packets: the system gives the connection up when lines
+ * have not been acknowledged for as long as the lease lasts, as by then the client cannot know itself to be the holder
+ * any more. */
 #include "hold_stream.h"
 
 #include <assert.h>
@@ -21,23 +24,23 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "server/base/base.h"
 #include "api/http/http_internal.h"
 #include "lease_text.h"
+#include "server/base/base.h"
 
 enum {
 	LINE_MAX_BYTES = LEASE_TEXT_MAX + 1, /* the longest is the first */
-	BLOCK_BYTES = 4096, /* what the library asks for at once */
-	VANISHED_LEAST_MS = 1000 /* a lost packet or two must not cost a lock, however short its lease */
+	BLOCK_BYTES = 4096,                  /* what the library asks for at once */
+	VANISHED_LEAST_MS = 1000             /* a lost packet or two must not cost a lock, however short its lease */
 };
 
 struct hold_stream {
 	struct request *request;
 	struct hold *hold; /* NULL: the lease has been released already */
-	bool renewed; /* to be told */
-	bool over;    /* `last` is to be told, and nothing after it */
-	bool told;    /* the library has taken it */
-	bool left;    /* the client has gone */
+	bool renewed;      /* to be told */
+	bool over;         /* `last` is to be told, and nothing after it */
+	bool told;         /* the library has taken it */
+	bool left;         /* the client has gone */
 	enum hold_event last;
 	enum problem code; /* of HOLD_LOST */
 	unsigned renewals;
@@ -59,7 +62,9 @@ static void wake(struct hold_stream *stream)
 static enum problem problem_of(enum lease_status code)
 {
 	assert(code == LEASE_NOT_OWNER || code == LEASE_NO_QUORUM || code == LEASE_EXPIRED);
-	return code == LEASE_NOT_OWNER ? PROBLEM_NOT_OWNER : code == LEASE_NO_QUORUM ? PROBLEM_NO_QUORUM : PROBLEM_LEASE_EXPIRED;
+	return code == LEASE_NOT_OWNER   ? PROBLEM_NOT_OWNER
+	       : code == LEASE_NO_QUORUM ? PROBLEM_NO_QUORUM
+					 : PROBLEM_LEASE_EXPIRED;
 }
 
 /* hold_event_fn */
@@ -118,7 +123,8 @@ static ssize_t take_line(struct hold_stream *stream, char *bytes, size_t size)
 	return (ssize_t)len;
 }
 
-/* Bytes that the client has sent meanwhile and nobody will read: closing would reset the connection under the last line. */
+/* Bytes that the client has sent meanwhile and nobody will read: closing would reset the connection under the last
+ * line. */
 static void linger_if_unread(struct connection *connection)
 {
 	char byte;
@@ -185,7 +191,8 @@ void hold_stream_open(struct request *request, const struct lease_answer *answer
 	assert(request->stream == NULL);
 	request->stream = stream_new(request, answer);
 	if (request->stream == NULL) {
-		lease_give_back(request->connection->api->config.leases, request->lease.resource, request->lease.resource_len, answer->token);
+		lease_give_back(request->connection->api->config.leases, request->lease.resource,
+				request->lease.resource_len, answer->token);
 		request_fail(request);
 		return;
 	}
@@ -233,7 +240,8 @@ static bool is_lost(const struct hold_stream *stream)
 	return stream->over && stream->last == HOLD_LOST;
 }
 
-/* A client that could be told of the end of the service goes on elsewhere, with its token. So may one that did not read it: it has not left. */
+/* A client that could be told of the end of the service goes on elsewhere, with its token. So may one that did not read
+ * it: it has not left. */
 static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTerminationCode how)
 {
 	return stream->over && stream->last == HOLD_DRAINING &&
@@ -244,7 +252,9 @@ void hold_stream_log(const struct request *request, enum MHD_RequestTerminationC
 {
 	const struct hold_stream *stream = request->stream;
 
-	log_text("hold", is_lost(stream) ? problem_code(stream->code) : is_handed_over(stream, how) ? "draining" : "released");
+	log_text("hold", is_lost(stream)               ? problem_code(stream->code)
+			 : is_handed_over(stream, how) ? "draining"
+						       : "released");
 	log_num("renewals", stream->renewals);
 }
 

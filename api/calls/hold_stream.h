@@ -1,13 +1,14 @@
-/* Locks held by a connection (`hold: true`): the answer is a stream of lines (NDJSON) that ends when the lease does, and the lease ends when the
- * connection does. See hold.c for how; the lease itself is kept by server/leases/hold.h. All on the worker's thread. */
+/* Locks held by a connection (`hold: true`): the answer is a stream of lines (NDJSON) that ends when the lease does,
+ * and the lease ends when the connection does. See hold.c for how; the lease itself is kept by server/leases/hold.h.
+ * All on the worker's thread. */
 #ifndef API_HOLD_H
 #define API_HOLD_H
 
 #include <microhttpd.h>
 #include <stdbool.h>
 
-#include "server/leases/leases.h"
 #include "problem.h"
+#include "server/leases/leases.h"
 
 struct request;
 struct hold_stream;
@@ -27,7 +28,8 @@ void hold_stream_leave(struct request *request);
 /* The service ends: the last line is `draining`, without another renewal. */
 void hold_stream_abort(struct request *request);
 
-/* Its caller may not hold it any more: the lease is released, and the last line is `lost` with this code. Does nothing to a stream that ends already. */
+/* Its caller may not hold it any more: the lease is released, and the last line is `lost` with this code. Does nothing
+ * to a stream that ends already. */
 void hold_stream_revoke(struct request *request, enum problem code);
 
 /* The request is over: adds to its line in the log how the stream ended. */

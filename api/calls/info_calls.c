@@ -1,8 +1,7 @@
-/* What the service says about itself: health, metrics, masters, its own description, version, and the page for people. See calls.h.
+/* What the service says about itself: health, metrics, masters, its own description, version, and the page for people.
+ * See calls.h.
  *
  * All of it is answered at once, from what this worker knows. Worker's thread. */
-#include "calls.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,14 +9,16 @@
 #include <strings.h>
 #include <sys/random.h>
 
-#include "server/metrics/metrics.h"
 #include "accept.h"
-#include "api/page/embedded.h"
 #include "api/http/http_internal.h"
+#include "api/page/embedded.h"
+#include "calls.h"
+#include "server/metrics/metrics.h"
 
 static json_t *quorum_new(const struct quorum_status *quorum)
 {
-	return json_pack("{s:i, s:i, s:i}", "needed", (int)quorum->needed, "voting", (int)quorum->voting, "masters", (int)quorum->masters);
+	return json_pack("{s:i, s:i, s:i}", "needed", (int)quorum->needed, "voting", (int)quorum->voting, "masters",
+			 (int)quorum->masters);
 }
 
 void info_call_healthz(struct request *request)
@@ -42,13 +43,15 @@ static void readyz_no_quorum(struct request *request, const struct quorum_status
 	json_t *extra = json_pack("{s:o}", "quorum", quorum_new(quorum));
 
 	text_init(&detail);
-	text_printf(&detail, "%u of %u masters may vote, %u are needed.", (unsigned)quorum->voting, (unsigned)quorum->masters, (unsigned)quorum->needed);
+	text_printf(&detail, "%u of %u masters may vote, %u are needed.", (unsigned)quorum->voting,
+		    (unsigned)quorum->masters, (unsigned)quorum->needed);
 	if (quorum->has_wait)
 		text_printf(&detail, " In %.1f s enough will.", (double)quorum->wait_ms / 1000);
 	for (size_t i = 0; shows_masters(request) && i < masters_count(masters); i++) {
 		masters_status(masters, i, &status);
 		if (status.state != MASTER_VOTING)
-			text_printf(&detail, " %s is %s: %s.", status.address, master_state_name(status.state), status.reason);
+			text_printf(&detail, " %s is %s: %s.", status.address, master_state_name(status.state),
+				    status.reason);
 	}
 	if (quorum->has_wait)
 		json_object_set_new(extra, "retry_after_ms", json_integer((json_int_t)quorum->wait_ms));
@@ -65,7 +68,8 @@ void info_call_readyz(struct request *request)
 
 	masters_quorum(api->config.masters, &quorum);
 	if (api_is_draining(api)) {
-		reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.", json_pack("{s:o}", "quorum", quorum_new(&quorum)));
+		reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.",
+			      json_pack("{s:o}", "quorum", quorum_new(&quorum)));
 	} else if (quorum.voting < quorum.needed) {
 		readyz_no_quorum(request, &quorum);
 	} else {
@@ -73,7 +77,8 @@ void info_call_readyz(struct request *request)
 	}
 }
 
-static enum MHD_Result visit_header(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len, const char *value, size_t len)
+static enum MHD_Result visit_header(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
+				    const char *value, size_t len)
 {
 	(void)kind;
 	if (key_len == strlen(MHD_HTTP_HEADER_ACCEPT) && strncasecmp(key, MHD_HTTP_HEADER_ACCEPT, key_len) == 0)
@@ -115,11 +120,12 @@ static json_t *master_new(const struct master_status *status)
 	assert(status->warning_count <= STATUS_WARNINGS_MAX);
 	for (size_t i = 0; i < status->warning_count; i++)
 		json_array_append_new(warnings, known_text(status->warnings[i]));
-	return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address), "state", master_state_name(status->state),
-			 "reason", known_text(status->reason), "quarantine_remaining_ms",
-			 status->has_quarantine ? json_integer((json_int_t)status->quarantine_remaining_ms) : json_null(), "rtt_us",
-			 status->has_rtt ? json_integer((json_int_t)status->rtt_us) : json_null(), "version", known_text(status->version), "run_id",
-			 known_text(status->run_id), "warnings", warnings);
+	return json_pack(
+		"{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address), "state",
+		master_state_name(status->state), "reason", known_text(status->reason), "quarantine_remaining_ms",
+		status->has_quarantine ? json_integer((json_int_t)status->quarantine_remaining_ms) : json_null(),
+		"rtt_us", status->has_rtt ? json_integer((json_int_t)status->rtt_us) : json_null(), "version",
+		known_text(status->version), "run_id", known_text(status->run_id), "warnings", warnings);
 }
 
 void info_call_masters(struct request *request)
@@ -150,7 +156,9 @@ void info_call_version(struct request *request)
 
 	for (size_t i = 0; i < count; i++)
 		json_object_set_new(versions, libraries[i].name, json_string(libraries[i].version));
-	reply_json(request, 200, json_pack("{s:s, s:s, s:o}", "version", build_version, "commit", build_commit, "libraries", versions));
+	reply_json(
+		request, 200,
+		json_pack("{s:s, s:s, s:o}", "version", build_version, "commit", build_commit, "libraries", versions));
 }
 
 /* A number used once: only the styles and scripts that carry it may run. */

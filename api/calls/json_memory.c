@@ -1,9 +1,10 @@
 /* Notes where jansson had no memory. See json_memory.h.
  *
- * jansson (2.14) does not look at all of its own allocations. One that fails while a text is parsed can cost a single byte of a string, and the
- * lock would be taken on another resource; one that fails while a text is written can cost the name of a member; and an object that is made
- * piece by piece just lacks a piece. Instead of a look after each of a hundred calls there is one place that every allocation comes by, and
- * one look at the end of each text. The note belongs to the thread that was short of memory. */
+ * jansson (2.14) does not look at all of its own allocations. One that fails while a text is parsed can cost a single
+ * byte of a string, and the lock would be taken on another resource; one that fails while a text is written can cost
+ * the name of a member; and an object that is made piece by piece just lacks a piece. Instead of a look after each of a
+ * hundred calls there is one place that every allocation comes by, and one look at the end of each text. The note
+ * belongs to the thread that was short of memory. */
 #include "json_memory.h"
 
 #include <jansson.h>

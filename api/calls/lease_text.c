@@ -1,6 +1,7 @@
 /* struct lease_answer -> the JSON of a lease. See lease_text.h.
  *
- *   {"resource":"orders/42","token":"…","fence":1795215206922001,"owner":"worker-7","ttl_ms":30000,"validity_ms":29690,"drift_ms":302}
+ *   {"resource":"orders/42","token":"…","fence":1795215206922001,"owner":"worker-7","ttl_ms":30000,
+ *    "validity_ms":29690,"drift_ms":302}
  *
  * The same bytes that jansson would make (tests/unit/test_lease_text.c compares them). Pure; any thread. */
 #include "lease_text.h"
@@ -8,8 +9,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "path.h"
+#include "server/base/base.h"
 
 static char *put(char *at, const char *bytes, size_t len)
 {
@@ -69,7 +70,8 @@ static char *put_owner(char *at, const char *owner, size_t len)
 	return path_is_utf8(owner, len) ? put_string(at, owner, len) : put(at, "null", 4);
 }
 
-size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, const char *event, char ret_text[LEASE_TEXT_MAX])
+size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, const char *event,
+			char ret_text[LEASE_TEXT_MAX])
 {
 	bool acquired = lease->call == LEASE_ACQUIRE;
 	char *at = ret_text;
@@ -87,7 +89,8 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	at = put_name(at, ",\"token\":");
 	at = put_string(at, answer->token, LEASE_TOKEN_LEN);
 	at = put_number(at, ",\"fence\":", answer->fence);
-	at = acquired ? put_owner(at, lease->owner, lease->owner_len) : put_owner(at, answer->holder.owner, answer->holder.owner_len);
+	at = acquired ? put_owner(at, lease->owner, lease->owner_len)
+		      : put_owner(at, answer->holder.owner, answer->holder.owner_len);
 	at = put_number(at, ",\"ttl_ms\":", answer->ttl_ms);
 	at = put_number(at, ",\"validity_ms\":", answer->validity_ms);
 	at = put_number(at, ",\"drift_ms\":", answer->drift_ms);

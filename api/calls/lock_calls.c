@@ -1,25 +1,26 @@
 /* The lease calls: POST, PUT, DELETE and GET on /locks. See calls.h.
  *
- * Each handler checks its body, hands a plain struct to server/leases/lease.h and returns; the answer comes later, from the worker's
- * loop, and is turned into HTTP here. What Redlock does in between is not known here. Tokens go out in a lease and nowhere else. */
-#include "calls.h"
-
+ * Each handler checks its body, hands a plain struct to server/leases/lease.h and returns; the answer comes later, from
+ * the worker's loop, and is turned into HTTP here. What Redlock does in between is not known here. Tokens go out in a
+ * lease and nowhere else. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
-#include "server/metrics/metrics.h"
 #include "api/auth/authorize.h"
-#include "hold_stream.h"
 #include "api/http/http_internal.h"
 #include "api/http/request_log.h"
+#include "calls.h"
+#include "hold_stream.h"
 #include "lease_text.h"
+#include "server/base/base.h"
+#include "server/metrics/metrics.h"
 
 static json_t *votes_new(const struct lease_votes *votes)
 {
-	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "needed", (int)votes->needed, "granted", (int)votes->granted, "refused",
-			 (int)votes->refused, "failed", (int)votes->failed, "quarantined", (int)votes->quarantined, "masters", (int)votes->masters);
+	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "needed", (int)votes->needed, "granted", (int)votes->granted,
+			 "refused", (int)votes->refused, "failed", (int)votes->failed, "quarantined",
+			 (int)votes->quarantined, "masters", (int)votes->masters);
 }
 
 /* A name that another program may have written: null where it is no text. */
@@ -47,7 +48,8 @@ static void answer_lease(struct request *request, const struct lease_answer *ans
 		hold_stream_open(request, answer);
 		return;
 	}
-	reply_copy(request, acquired ? 201 : 200, "application/json", text, lease_text_write(&request->lease, answer, NULL, text));
+	reply_copy(request, acquired ? 201 : 200, "application/json", text,
+		   lease_text_write(&request->lease, answer, NULL, text));
 	if (!acquired)
 		return;
 	request->reply.location = true;
@@ -86,8 +88,8 @@ static json_t *holder_new(const struct lease_holder *holder)
 /* 409 locked. */
 static void answer_locked(struct request *request, const struct lease_answer *answer)
 {
-	json_t *members = json_pack("{s:I, s:I, s:o}", "retry_after_ms", (json_int_t)answer->retry_after_ms, "waited_ms",
-				    (json_int_t)answer->waited_ms, "votes", votes_new(&answer->votes));
+	json_t *members = json_pack("{s:I, s:I, s:o}", "retry_after_ms", (json_int_t)answer->retry_after_ms,
+				    "waited_ms", (json_int_t)answer->waited_ms, "votes", votes_new(&answer->votes));
 
 	if (answer->holder.known)
 		json_object_set_new(members, "holder", holder_new(&answer->holder));
@@ -107,7 +109,8 @@ static const char *detail_no_quorum(const struct request *request, const struct 
 	return "Too few masters answered in time to tell.";
 }
 
-static void answer_no_quorum(struct request *request, const struct lease_votes *votes, bool too_late, uint32_t retry_after_ms)
+static void answer_no_quorum(struct request *request, const struct lease_votes *votes, bool too_late,
+			     uint32_t retry_after_ms)
 {
 	const char *detail = detail_no_quorum(request, votes, too_late);
 
@@ -120,20 +123,17 @@ static void answer_ok(struct request *request, const struct lease_answer *answer
 {
 	switch (request->lease.call) {
 	case LEASE_ACQUIRE:
-	case LEASE_EXTEND:
-		answer_lease(request, answer);
-		break;
+	case LEASE_EXTEND: answer_lease(request, answer); break;
 	case LEASE_RELEASE:
-	case LEASE_FORCE:
-		reply_empty(request, 204);
-		break;
+	case LEASE_FORCE: reply_empty(request, 204); break;
 	case LEASE_INSPECT:
 		reply_json(request, 200, state_new(request->lease.resource, request->lease.resource_len, answer));
 		break;
 	}
 }
 
-static void answer_with_votes(struct request *request, enum problem problem, const char *detail, const struct lease_answer *answer)
+static void answer_with_votes(struct request *request, enum problem problem, const char *detail,
+			      const struct lease_answer *answer)
 {
 	reply_problem(request, problem, detail, json_pack("{s:o}", "votes", votes_new(&answer->votes)));
 	if (problem_status(problem) == 503)
@@ -149,11 +149,12 @@ static const char *detail_not_owner(const struct request *request, const struct 
 {
 	if (request->lease.call != LEASE_FORCE)
 		return "Another holder has the lock now.";
-	return answer->holder.known ? "The holder is gone, and another one came meanwhile. It keeps the lock." :
-				      "It is held by a key that redlockd did not write, and that is not deleted.";
+	return answer->holder.known ? "The holder is gone, and another one came meanwhile. It keeps the lock."
+				    : "It is held by a key that redlockd did not write, and that is not deleted.";
 }
 
-/* One line for each forced release, whatever came of it: whose lease it was, and who took it. `answer` NULL: it was given up before its end. */
+/* One line for each forced release, whatever came of it: whose lease it was, and who took it. `answer` NULL: it was
+ * given up before its end. */
 static void log_forced(const struct request *request, const struct lease_answer *answer)
 {
 	log_begin(LOG_WARN, "forced-release");
@@ -166,7 +167,9 @@ static void log_forced(const struct request *request, const struct lease_answer 
 			log_str("owner", answer->holder.owner, answer->holder.owner_len);
 		log_num("fence", (int64_t)answer->holder.fence);
 	}
-	log_text("outcome", answer == NULL ? "given-up" : answer->status == LEASE_OK ? "released" : request->reply.code);
+	log_text("outcome", answer == NULL               ? "given-up"
+			    : answer->status == LEASE_OK ? "released"
+							 : request->reply.code);
 	log_end();
 }
 
@@ -185,33 +188,30 @@ static void call_done(void *arg, const struct lease_answer *answer)
 	authorize_wait_end(request);
 	stats_note_answer(stats_worker(request->connection->api->config.worker), &request->lease, answer->status);
 	switch (answer->status) {
-	case LEASE_OK:
-		answer_ok(request, answer);
-		break;
-	case LEASE_LOCKED:
-		answer_locked(request, answer);
-		break;
+	case LEASE_OK: answer_ok(request, answer); break;
+	case LEASE_LOCKED: answer_locked(request, answer); break;
 	case LEASE_NOT_OWNER:
 		answer_with_votes(request, PROBLEM_NOT_OWNER, detail_not_owner(request, answer), answer);
 		break;
 	case LEASE_EXPIRED:
-		answer_with_votes(request, PROBLEM_LEASE_EXPIRED, forced ? "Nobody holds the lock." : "Nobody holds the lock with this token any more.", answer);
+		answer_with_votes(request, PROBLEM_LEASE_EXPIRED,
+				  forced ? "Nobody holds the lock." : "Nobody holds the lock with this token any more.",
+				  answer);
 		break;
 	case LEASE_NO_QUORUM:
 		answer_no_quorum(request, &answer->votes, answer->too_late, answer->retry_after_ms);
 		break;
 	case LEASE_SPLIT_VOTE:
-		answer_with_votes(request, PROBLEM_SPLIT_VOTE, "Several callers shared the votes, and the tries are used up.", answer);
+		answer_with_votes(request, PROBLEM_SPLIT_VOTE,
+				  "Several callers shared the votes, and the tries are used up.", answer);
 		break;
-	case LEASE_DRAINING:
-		answer_draining(request);
-		break;
+	case LEASE_DRAINING: answer_draining(request); break;
 	case LEASE_TOO_MANY:
-		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, "The lock is held, and too many requests wait already.", NULL);
+		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS,
+			      "The lock is held, and too many requests wait already.", NULL);
 		request->reply.retry_after_s = 1; /* a place may come free at any time, however long the holder stays */
 		break;
-	case LEASE_STATUS_COUNT:
-		assert(false);
+	case LEASE_STATUS_COUNT: assert(false);
 	}
 	if (forced)
 		log_forced(request, answer);
@@ -232,7 +232,8 @@ static void submit(struct request *request)
 bool lock_call_read_body(struct request *request)
 {
 	const struct api_config *config = &request->connection->api->config;
-	struct body_limits limits = {config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms, config->max_wait_ms};
+	struct body_limits limits = {config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms,
+				     config->max_wait_ms};
 	const char *header_token = request->headers.has_token ? request->headers.token : NULL;
 	struct field_errors errors = {.count = 0};
 
@@ -298,9 +299,12 @@ static void list_done(void *arg, const struct lease_list_answer *answer)
 			const struct lease_state *state = &answer->states[i];
 			/* Keys of other programs may have names that could never be asked for here. */
 			if (path_check_resource(state->resource, state->resource_len) == NULL)
-				json_array_append_new(locks, state_new(state->resource, state->resource_len, &state->answer));
+				json_array_append_new(locks,
+						      state_new(state->resource, state->resource_len, &state->answer));
 		}
-		reply_json(request, 200, json_pack("{s:O, s:s?}", "locks", locks, "cursor", answer->next[0] != '\0' ? answer->next : NULL));
+		reply_json(request, 200,
+			   json_pack("{s:O, s:s?}", "locks", locks, "cursor",
+				     answer->next[0] != '\0' ? answer->next : NULL));
 	} else {
 		assert(answer->status == LEASE_NO_QUORUM);
 		answer_no_quorum(request, &answer->votes, false, answer->retry_after_ms);
@@ -337,7 +341,8 @@ void lock_call_list(struct request *request)
 		list.limit = parse_limit(&params[LIMIT]);
 	if (list.limit == 0)
 		field_errors_add(&errors, "limit", "must be from 1 to %d", LEASE_LIST_MAX);
-	if (params[CURSOR].len >= sizeof(list.cursor) || (params[CURSOR].len > 0 && !lease_cursor_valid(leases, params[CURSOR].value)))
+	if (params[CURSOR].len >= sizeof(list.cursor) ||
+	    (params[CURSOR].len > 0 && !lease_cursor_valid(leases, params[CURSOR].value)))
 		field_errors_add(&errors, "cursor", "must be as the page before gave it");
 	else
 		memcpy(list.cursor, params[CURSOR].value, params[CURSOR].len + 1);

@@ -10,7 +10,8 @@
 
 #include "server/leases/leases.h"
 
-/* The bytes that follow a lead byte, and the smallest code point that may be written with so many: 0 for no lead byte. */
+/* The bytes that follow a lead byte, and the smallest code point that may be written with so many: 0 for no lead
+ * byte. */
 static size_t utf8_followers(unsigned char lead, uint32_t *ret_bits, uint32_t *ret_smallest)
 {
 	if (lead >= 0xc2 && lead <= 0xdf) {
@@ -97,7 +98,9 @@ bool path_is_target(const char *target, size_t len)
 
 const char *path_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len)
 {
-	size_t scheme_len = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+	size_t scheme_len = strncasecmp(target, "http://", 7) == 0    ? 7
+			    : strncasecmp(target, "https://", 8) == 0 ? 8
+								      : 0;
 	const char *host = target + scheme_len;
 	size_t host_len = strcspn(host, "/?");
 
@@ -109,7 +112,8 @@ const char *path_after_authority(const char *target, size_t len, const char **re
 	return host + host_len;
 }
 
-const char *path_open_target(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len, const char **ret_query)
+const char *path_open_target(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len,
+			     const char **ret_query)
 {
 	const char *path = target;
 
@@ -172,14 +176,16 @@ const char *path_check_resource(const char *bytes, size_t len)
 		return "must be valid UTF-8";
 	if (path_has_control(bytes, len))
 		return "must not hold control characters";
-	if (memmem(bytes, len, reserved, sizeof(reserved) - 1) != NULL) /* anywhere: another cluster's --key-prefix may come before it */
+	/* anywhere: another cluster's --key-prefix may come before it */
+	if (memmem(bytes, len, reserved, sizeof(reserved) - 1) != NULL)
 		return "must not contain \"redlockd:\", which names redlockd's own keys";
 	return NULL;
 }
 
 static bool needs_no_encoding(unsigned char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c != 0 && strchr("-._~/", c) != NULL);
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       (c != 0 && strchr("-._~/", c) != NULL);
 }
 
 void path_encode(const char *bytes, size_t len, char *ret_text)
@@ -202,7 +208,8 @@ void path_encode(const char *bytes, size_t len, char *ret_text)
 }
 
 /* Decodes one value into its place. */
-static void query_take(struct path_param *param, const char *name, const char *raw, size_t raw_len, struct field_errors *errors)
+static void query_take(struct path_param *param, const char *name, const char *raw, size_t raw_len,
+		       struct field_errors *errors)
 {
 	const char *reason;
 
@@ -240,12 +247,14 @@ static void query_parse_part(const char *part, size_t part_len, const char *cons
 		return;
 	}
 	if (name_len == 5 && memcmp(part, "token", 5) == 0)
-		field_errors_add(errors, "token", "must not travel in the URL: send it in the body or in the header Lock-Token");
+		field_errors_add(errors, "token",
+				 "must not travel in the URL: send it in the body or in the header Lock-Token");
 	else
 		field_errors_add_name(errors, part, name_len, "is not a parameter of this call");
 }
 
-void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX], struct field_errors *errors)
+void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX],
+		      struct field_errors *errors)
 {
 	for (size_t i = 0; names[i] != NULL; i++) {
 		params[i].given = false;

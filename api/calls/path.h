@@ -25,13 +25,16 @@ bool path_has_control(const char *bytes, size_t len);
 /* True if the raw target of a request line is made of visible ASCII, without `#`, and begins with a slash. */
 bool path_is_target(const char *target, size_t len);
 
-/* Where a terminated target in absolute form (`http://authority/path?query`, RFC 9112, 3.2.2) goes on behind its authority, which it writes to *ret_host: with a
- * slash, a question mark or the end. NULL: it has another form, or holds what a target may not. */
+/* Where a terminated target in absolute form (`http://authority/path?query`, RFC 9112, 3.2.2) goes on behind its
+ * authority, which it writes to *ret_host: with a slash, a question mark or the end. NULL: it has another form, or
+ * holds what a target may not. */
 const char *path_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len);
 
-/* Takes any terminated target apart, in place: returns its path, "*" only for OPTIONS, and NULL for what is no target. *ret_query: what follows the question mark,
- * or NULL. The authority of a target in absolute form takes the place of *ret_host; other forms leave that as it is. */
-const char *path_open_target(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len, const char **ret_query);
+/* Takes any terminated target apart, in place: returns its path, "*" only for OPTIONS, and NULL for what is no target.
+ * *ret_query: what follows the question mark, or NULL. The authority of a target in absolute form takes the place of
+ * *ret_host; other forms leave that as it is. */
+const char *path_open_target(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len,
+			     const char **ret_query);
 
 /* Decodes %XX strictly; with `plus` a plus sign is a space, as forms and query strings have it. Returns NULL and
  * sets *ret_len, or the reason (static) why it is not valid or does not fit into `size` bytes. */
@@ -54,8 +57,9 @@ struct path_param {
 };
 
 /* Parses a raw query (NULL: none) against the names that the route knows (NULL at the end, at most PATH_PARAMS_MAX).
- * Every unknown, repeated or ill-formed parameter is added to `errors`. Fills params[i] for names[i], and no other; NULL
- * where there are no names. */
-void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX], struct field_errors *errors);
+ * Every unknown, repeated or ill-formed parameter is added to `errors`. Fills params[i] for names[i], and no other;
+ * NULL where there are no names. */
+void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX],
+		      struct field_errors *errors);
 
 #endif

@@ -16,15 +16,18 @@ static const struct {
 	[PROBLEM_UNAUTHORIZED] = {401, "unauthorized", "Unauthorized", "It is not known who calls"},
 	[PROBLEM_FORBIDDEN] = {403, "forbidden", "Forbidden", "The caller may not do this"},
 	[PROBLEM_NOT_FOUND] = {404, "not-found", "Not Found", "There is nothing at this path"},
-	[PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "Method Not Allowed", "This path does not take this method"},
+	[PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "Method Not Allowed",
+					"This path does not take this method"},
 	[PROBLEM_LOCKED] = {409, "locked", "Conflict", "Somebody else holds the lock"},
 	[PROBLEM_NOT_OWNER] = {409, "not-owner", "Conflict", "The lock belongs to another holder now"},
 	[PROBLEM_LEASE_EXPIRED] = {410, "lease-expired", "Gone", "The lease has run out"},
 	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Content Too Large", "The body is too large"},
 	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URI Too Long", "The URL is too long"},
 	[PROBLEM_BODY_ENCODED] = {415, "invalid-request", "Unsupported Media Type", "Unsupported content encoding"},
-	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Request Header Fields Too Large", "The headers are too large"},
-	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too Many Requests", "Too many requests, connections or waiters"},
+	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Request Header Fields Too Large",
+				       "The headers are too large"},
+	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too Many Requests",
+				       "Too many requests, connections or waiters"},
 	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "Service Unavailable", "Too few masters can be counted on"},
 	[PROBLEM_SPLIT_VOTE] = {503, "split-vote", "Service Unavailable", "Nobody won the vote"},
 	[PROBLEM_DRAINING] = {503, "draining", "Service Unavailable", "The service is shutting down"},
@@ -68,8 +71,8 @@ void field_errors_add_name(struct field_errors *errors, const char *name, size_t
 	bool plain = name_len > 0 && name_len <= FIELD_NAME_MAX;
 
 	for (size_t i = 0; plain && i < name_len; i++)
-		plain = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') || (name[i] >= '0' && name[i] <= '9') ||
-			name[i] == '_' || name[i] == '-' || name[i] == '.';
+		plain = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
+			(name[i] >= '0' && name[i] <= '9') || name[i] == '_' || name[i] == '-' || name[i] == '.';
 	if (plain) {
 		memcpy(shown, name, name_len);
 		shown[name_len] = '\0';
@@ -83,7 +86,8 @@ static json_t *errors_new(const struct field_errors *errors)
 
 	assert(errors->count <= FIELD_ERRORS_MAX);
 	for (size_t i = 0; i < errors->count; i++)
-		json_array_append_new(list, json_pack("{s:s, s:s}", "field", errors->items[i].field, "reason", errors->items[i].reason));
+		json_array_append_new(list, json_pack("{s:s, s:s}", "field", errors->items[i].field, "reason",
+						      errors->items[i].reason));
 	return list;
 }
 
@@ -93,8 +97,9 @@ json_t *problem_new(enum problem problem, const char *detail, json_t *members, c
 
 	assert(problem < PROBLEM_COUNT);
 	snprintf(type, sizeof(type), "urn:redlockd:problem:%s", problems[problem].code);
-	json_t *object = json_pack("{s:s, s:s, s:i, s:s, s:s}", "type", type, "title", problems[problem].title, "status",
-				   (int)problems[problem].status, "detail", detail, "code", problems[problem].code);
+	json_t *object = json_pack("{s:s, s:s, s:i, s:s, s:s}", "type", type, "title", problems[problem].title,
+				   "status", (int)problems[problem].status, "detail", detail, "code",
+				   problems[problem].code);
 	if (members != NULL) {
 		json_object_update(object, members);
 		json_decref(members);
@@ -113,12 +118,14 @@ size_t problem_write_raw(enum problem problem, const char *detail, const char *r
 		snprintf(errors, sizeof(errors), ",\"errors\":[{\"field\":\"request\",\"reason\":\"%s\"}]", detail);
 	/* `detail` is a literal of ours: nothing in it needs escaping. */
 	int body_len = snprintf(body, sizeof(body),
-				"{\"type\":\"urn:redlockd:problem:%s\",\"title\":\"%s\",\"status\":%u,\"detail\":\"%s\",\"code\":\"%s\"%s}",
-				problems[problem].code, problems[problem].title, (unsigned)problems[problem].status, detail,
-				problems[problem].code, errors);
+				"{\"type\":\"urn:redlockd:problem:%s\",\"title\":\"%s\",\"status\":%u,\"detail\":\"%"
+				"s\",\"code\":\"%s\"%s}",
+				problems[problem].code, problems[problem].title, (unsigned)problems[problem].status,
+				detail, problems[problem].code, errors);
 	assert(body_len > 0 && (size_t)body_len < sizeof(body));
 	int len = snprintf(text, size,
-			   "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: " PROBLEM_CONTENT_TYPE "\r\nContent-Length: %d\r\n"
+			   "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: " PROBLEM_CONTENT_TYPE
+			   "\r\nContent-Length: %d\r\n"
 			   "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n%s\r\n%s",
 			   (unsigned)problems[problem].status, problems[problem].phrase, body_len, request_id,
 			   problem == PROBLEM_TOO_MANY_REQUESTS ? "Retry-After: 1\r\n" : "", body);

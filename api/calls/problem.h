@@ -1,4 +1,5 @@
-/* Errors as application/problem+json (RFC 9457): the one table of codes, and the lists of what is wrong with which field. */
+/* Errors as application/problem+json (RFC 9457): the one table of codes, and the lists of what is wrong with which
+ * field. */
 #ifndef PROBLEM_H
 #define PROBLEM_H
 
@@ -46,9 +47,11 @@ struct field_errors {
 };
 
 /* Adds one error; `field` is a name of ours. */
-void field_errors_add(struct field_errors *errors, const char *field, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void field_errors_add(struct field_errors *errors, const char *field, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 
-/* The same for a name that the client made up: shown only if it is short and plain, so that nothing secret comes back. */
+/* The same for a name that the client made up: shown only if it is short and plain, so that nothing secret comes
+ * back. */
 void field_errors_add_name(struct field_errors *errors, const char *name, size_t name_len, const char *reason);
 
 /* Makes the object: type, title, status, detail, code, then the members of `members` (may be NULL; its reference is

@@ -13,38 +13,144 @@ static const char *const no_params[] = {NULL};
 static const char *const list_params[] = {"prefix", "limit", "cursor", NULL};
 static const char *const release_params[] = {"force", NULL};
 
-#define NO_QUORUM {503, "no-quorum"}
-#define DRAINING {503, "draining"}
-#define BODY_TOO_LARGE {413, "too-large"}
-#define BODY_ENCODED {415, "invalid-request"}
-#define UNAUTHORIZED {401, "unauthorized"}
+#define NO_QUORUM                \
+	{                        \
+		503, "no-quorum" \
+	}
+#define DRAINING                \
+	{                       \
+		503, "draining" \
+	}
+#define BODY_TOO_LARGE           \
+	{                        \
+		413, "too-large" \
+	}
+#define BODY_ENCODED                   \
+	{                              \
+		415, "invalid-request" \
+	}
+#define UNAUTHORIZED                \
+	{                           \
+		401, "unauthorized" \
+	}
 
 static const struct route routes[] = {
-	{"acquire", "POST", "/locks", ACCESS_ACQUIRE, LEASE_ACQUIRE, lock_call_acquire, true, no_params,
-	 {{201, NULL}, {409, "locked"}, UNAUTHORIZED, BODY_TOO_LARGE, BODY_ENCODED, NO_QUORUM, {503, "split-vote"}, DRAINING}},
-	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, LEASE_EXTEND, lock_call_extend, true, no_params,
+	{"acquire",
+	 "POST",
+	 "/locks",
+	 ACCESS_ACQUIRE,
+	 LEASE_ACQUIRE,
+	 lock_call_acquire,
+	 true,
+	 no_params,
+	 {{201, NULL},
+	  {409, "locked"},
+	  UNAUTHORIZED,
+	  BODY_TOO_LARGE,
+	  BODY_ENCODED,
+	  NO_QUORUM,
+	  {503, "split-vote"},
+	  DRAINING}},
+	{"extend",
+	 "PUT",
+	 "/locks/{resource}",
+	 ACCESS_TOKEN,
+	 LEASE_EXTEND,
+	 lock_call_extend,
+	 true,
+	 no_params,
 	 {{200, NULL}, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, BODY_ENCODED, NO_QUORUM, DRAINING}},
-	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, LEASE_RELEASE, lock_call_release, true, release_params,
-	 {{204, NULL}, UNAUTHORIZED, {409, "not-owner"}, {410, "lease-expired"}, BODY_TOO_LARGE, BODY_ENCODED, NO_QUORUM, DRAINING}},
-	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, LEASE_INSPECT, lock_call_inspect, false, no_params, {{200, NULL}, UNAUTHORIZED, NO_QUORUM, DRAINING}},
-	{"list", "GET", "/locks", ACCESS_LIST, LEASE_INSPECT, lock_call_list, false, list_params, {{200, NULL}, UNAUTHORIZED, NO_QUORUM, DRAINING}},
+	{"release",
+	 "DELETE",
+	 "/locks/{resource}",
+	 ACCESS_TOKEN,
+	 LEASE_RELEASE,
+	 lock_call_release,
+	 true,
+	 release_params,
+	 {{204, NULL},
+	  UNAUTHORIZED,
+	  {409, "not-owner"},
+	  {410, "lease-expired"},
+	  BODY_TOO_LARGE,
+	  BODY_ENCODED,
+	  NO_QUORUM,
+	  DRAINING}},
+	{"inspect",
+	 "GET",
+	 "/locks/{resource}",
+	 ACCESS_INSPECT,
+	 LEASE_INSPECT,
+	 lock_call_inspect,
+	 false,
+	 no_params,
+	 {{200, NULL}, UNAUTHORIZED, NO_QUORUM, DRAINING}},
+	{"list",
+	 "GET",
+	 "/locks",
+	 ACCESS_LIST,
+	 LEASE_INSPECT,
+	 lock_call_list,
+	 false,
+	 list_params,
+	 {{200, NULL}, UNAUTHORIZED, NO_QUORUM, DRAINING}},
 	{"healthz", "GET", "/healthz", ACCESS_NOTHING, 0, info_call_healthz, false, no_params, {{200, NULL}}},
-	{"readyz", "GET", "/readyz", ACCESS_NOTHING, 0, info_call_readyz, false, no_params, {{200, NULL}, NO_QUORUM, DRAINING}},
-	{"metrics", "GET", "/metrics", ACCESS_KNOWN, 0, info_call_metrics, false, no_params, {{200, NULL}, UNAUTHORIZED}},
-	{"masters", "GET", "/masters", ACCESS_KNOWN, 0, info_call_masters, false, no_params, {{200, NULL}, UNAUTHORIZED}},
+	{"readyz",
+	 "GET",
+	 "/readyz",
+	 ACCESS_NOTHING,
+	 0,
+	 info_call_readyz,
+	 false,
+	 no_params,
+	 {{200, NULL}, NO_QUORUM, DRAINING}},
+	{"metrics",
+	 "GET",
+	 "/metrics",
+	 ACCESS_KNOWN,
+	 0,
+	 info_call_metrics,
+	 false,
+	 no_params,
+	 {{200, NULL}, UNAUTHORIZED}},
+	{"masters",
+	 "GET",
+	 "/masters",
+	 ACCESS_KNOWN,
+	 0,
+	 info_call_masters,
+	 false,
+	 no_params,
+	 {{200, NULL}, UNAUTHORIZED}},
 	{"stats", "GET", "/stats", ACCESS_KNOWN, 0, info_call_stats, false, no_params, {{200, NULL}, UNAUTHORIZED}},
 	{"openapi", "GET", "/openapi.yaml", ACCESS_NOTHING, 0, info_call_openapi, false, no_params, {{200, NULL}}},
-	{"version", "GET", "/version", ACCESS_KNOWN, 0, info_call_version, false, no_params, {{200, NULL}, UNAUTHORIZED}},
+	{"version",
+	 "GET",
+	 "/version",
+	 ACCESS_KNOWN,
+	 0,
+	 info_call_version,
+	 false,
+	 no_params,
+	 {{200, NULL}, UNAUTHORIZED}},
 	{"page", "GET", "/", ACCESS_NOTHING, 0, info_call_page, false, no_params, {{200, NULL}}},
 };
 _Static_assert(sizeof(routes) / sizeof(routes[0]) == ROUTE_NONE, "ROUTE_NONE is the number of routes");
 
 /* What any request can be answered, whatever its route. */
-static const struct route_answer common[] = {{400, "invalid-request"}, {403, "forbidden"}, {414, "too-large"}, {429, "too-many-requests"}, {431, "too-large"}};
+static const struct route_answer common[] = {{400, "invalid-request"},
+					     {403, "forbidden"},
+					     {414, "too-large"},
+					     {429, "too-many-requests"},
+					     {431, "too-large"}};
 enum { COMMON_COUNT = sizeof(common) / sizeof(common[0]) };
 
-/* What is answered where no route was found: a browser's question whether it may call (204), and a body that passed its bound on a route that is none. */
-static const struct route_answer routeless[] = {{204, NULL}, {404, "not-found"}, {405, "method-not-allowed"}, BODY_TOO_LARGE};
+/* What is answered where no route was found: a browser's question whether it may call (204), and a body that passed its
+ * bound on a route that is none. */
+static const struct route_answer routeless[] = {{204, NULL},
+						{404, "not-found"},
+						{405, "method-not-allowed"},
+						BODY_TOO_LARGE};
 enum { ROUTELESS_COUNT = sizeof(routeless) / sizeof(routeless[0]) };
 
 static const char resource_mark[] = "{resource}";
@@ -88,11 +194,12 @@ static void allow_add(char *allow, size_t size, const char *method)
 	size_t len = strlen(allow);
 
 	assert(len + strlen(method) + sizeof(", , HEAD") < size);
-	snprintf(allow + len, size - len, "%s%s%s", len > 0 ? ", " : "", method, strcmp(method, "GET") == 0 ? ", HEAD" : "");
+	snprintf(allow + len, size - len, "%s%s%s", len > 0 ? ", " : "", method,
+		 strcmp(method, "GET") == 0 ? ", HEAD" : "");
 }
 
-enum route_match route_find(const char *method, const char *path, const struct route **ret_route, const char **ret_rest, char *ret_allow,
-			    size_t allow_size)
+enum route_match route_find(const char *method, const char *path, const struct route **ret_route, const char **ret_rest,
+			    char *ret_allow, size_t allow_size)
 {
 	const char *rest;
 	bool path_found = false;
@@ -116,7 +223,8 @@ static bool answers_hold(const struct route_answer *answers, size_t count, unsig
 {
 	for (size_t i = 0; i < count && answers[i].status != 0; i++)
 		if (answers[i].status == status &&
-		    (code == NULL || answers[i].code == NULL ? code == answers[i].code : strcmp(code, answers[i].code) == 0))
+		    (code == NULL || answers[i].code == NULL ? code == answers[i].code
+							     : strcmp(code, answers[i].code) == 0))
 			return true;
 	return false;
 }
@@ -130,10 +238,12 @@ bool route_may_answer(const struct route *route, unsigned status, const char *co
 	return answers_hold(route->answers, ROUTE_ANSWERS_MAX, status, code);
 }
 
-static void print_answers(FILE *to, const char *method, const char *pattern, const struct route_answer *answers, size_t count)
+static void print_answers(FILE *to, const char *method, const char *pattern, const struct route_answer *answers,
+			  size_t count)
 {
 	for (size_t i = 0; i < count && answers[i].status != 0; i++)
-		fprintf(to, "%s %s %u %s\n", method, pattern, (unsigned)answers[i].status, answers[i].code != NULL ? answers[i].code : "-");
+		fprintf(to, "%s %s %u %s\n", method, pattern, (unsigned)answers[i].status,
+			answers[i].code != NULL ? answers[i].code : "-");
 }
 
 void route_print(FILE *to)

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "server/leases/leases.h"
 #include "api/auth/access.h"
+#include "server/leases/leases.h"
 
 struct request;
 
@@ -24,11 +24,11 @@ struct route_answer {
 enum { ROUTE_ANSWERS_MAX = 8 };
 
 struct route {
-	const char *name;    /* in the log and in metrics */
-	const char *method;  /* a route for GET takes HEAD, too */
-	const char *pattern; /* a `{resource}` at its end stands for one or more segments */
-	enum access_need need; /* of its caller */
-	enum lease_operation call;  /* of those on /locks */
+	const char *name;          /* in the log and in metrics */
+	const char *method;        /* a route for GET takes HEAD, too */
+	const char *pattern;       /* a `{resource}` at its end stands for one or more segments */
+	enum access_need need;     /* of its caller */
+	enum lease_operation call; /* of those on /locks */
 	route_handler *handle;
 	bool takes_body;
 	const char *const *params;                      /* of the query; NULL at the end */
@@ -51,13 +51,14 @@ enum route_match { ROUTE_FOUND, ROUTE_NO_PATH, ROUTE_NO_METHOD };
 
 /* Finds the route for a method and a raw path (without the query). FOUND: sets *ret_route, and *ret_rest to where a
  * `{resource}` begins in the path. NO_METHOD: writes the methods that the path takes, as for the header Allow. */
-enum route_match route_find(const char *method, const char *path, const struct route **ret_route, const char **ret_rest, char *ret_allow,
-			    size_t allow_size) __attribute__((warn_unused_result));
+enum route_match route_find(const char *method, const char *path, const struct route **ret_route, const char **ret_rest,
+			    char *ret_allow, size_t allow_size) __attribute__((warn_unused_result));
 
 /* True if the table says that this route (NULL: before a route was found) can answer so. */
 bool route_may_answer(const struct route *route, unsigned status, const char *code);
 
-/* Prints "METHOD PATTERN STATUS CODE" lines for all that the table says; `-` for no code, `* *` for what needs no route. */
+/* Prints "METHOD PATTERN STATUS CODE" lines for all that the table says; `-` for no code, `* *` for what needs no
+ * route. */
 void route_print(FILE *to);
 
 #endif

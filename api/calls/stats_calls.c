@@ -1,17 +1,19 @@
-/* GET /stats: the last ten minutes of this process as numbers, for the status page and whoever draws something himself. See calls.h.
+/* GET /stats: the last ten minutes of this process as numbers, for the status page and whoever draws something himself.
+ * See calls.h.
  *
- * Any known caller sees the numbers. Names of resources are another matter: `hottest` and `waiting` hold those alone that the caller could also find
- * with GET /locks, by his right and his prefixes, and the longest lists are made of what is left. Worker's thread. */
-#include "calls.h"
-
+ * Any known caller sees the numbers. Names of resources are another matter: `hottest` and `waiting` hold those alone
+ * that the caller could also find with GET /locks, by his right and his prefixes, and the longest lists are made of
+ * what is left. Worker's thread. */
 #include <stdlib.h>
 
-#include "server/metrics/metrics.h"
 #include "api/http/http_internal.h"
+#include "calls.h"
+#include "server/metrics/metrics.h"
 
 static const char *const count_names[STATS_COUNTS] = {
-	[STATS_GRANTED] = "granted", [STATS_LOCKED] = "locked",	    [STATS_SPLIT_VOTE] = "split_vote", [STATS_NO_QUORUM] = "no_quorum",
-	[STATS_OTHER] = "other",     [STATS_EXTENDED] = "extended", [STATS_RELEASED] = "released",     [STATS_LOST] = "lost"};
+	[STATS_GRANTED] = "granted",     [STATS_LOCKED] = "locked", [STATS_SPLIT_VOTE] = "split_vote",
+	[STATS_NO_QUORUM] = "no_quorum", [STATS_OTHER] = "other",   [STATS_EXTENDED] = "extended",
+	[STATS_RELEASED] = "released",   [STATS_LOST] = "lost"};
 
 /* ---- the series ---- */
 
@@ -32,7 +34,9 @@ static json_t *series_new(const struct stats_point points[], size_t count)
 	json_t *series = json_object();
 
 	for (size_t c = 0; c < STATS_COUNTS; c++)
-		json_object_set_new(series, count_names[c], numbers_new(points, count, offsetof(struct stats_point, counts) + c * sizeof(uint32_t)));
+		json_object_set_new(
+			series, count_names[c],
+			numbers_new(points, count, offsetof(struct stats_point, counts) + c * sizeof(uint32_t)));
 	json_object_set_new(series, "p50_us", numbers_new(points, count, offsetof(struct stats_point, p50_us)));
 	json_object_set_new(series, "p99_us", numbers_new(points, count, offsetof(struct stats_point, p99_us)));
 	json_object_set_new(series, "waiters", numbers_new(points, count, offsetof(struct stats_point, waiters)));
@@ -49,8 +53,11 @@ static json_t *masters_json(const struct masters *masters, const struct stats_po
 		for (size_t i = 0; i < count; i++)
 			json_array_append_new(voting, json_integer(points[i].voting[m]));
 		masters_status(masters, m, &status);
-		json_array_append_new(list, json_pack("{s:o?, s:o, s:o}", "address", json_string(status.address), "rtt_us",
-						      numbers_new(points, count, offsetof(struct stats_point, rtt_us) + m * sizeof(uint32_t)), "voting", voting));
+		json_array_append_new(
+			list, json_pack("{s:o?, s:o, s:o}", "address", json_string(status.address), "rtt_us",
+					numbers_new(points, count,
+						    offsetof(struct stats_point, rtt_us) + m * sizeof(uint32_t)),
+					"voting", voting));
 	}
 	return list;
 }
@@ -64,9 +71,10 @@ static json_t *sum_new(size_t offset)
 
 static json_t *now_new(void)
 {
-	return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I}", "in_flight", sum_new(offsetof(struct metrics, in_flight)), "queued",
-			 sum_new(offsetof(struct metrics, queued)), "waiters", sum_new(offsetof(struct metrics, waiters)), "holds",
-			 sum_new(offsetof(struct metrics, holds)), "connections", (json_int_t)http_metrics_open(), "workers", (json_int_t)metrics_workers());
+	return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I}", "in_flight", sum_new(offsetof(struct metrics, in_flight)),
+			 "queued", sum_new(offsetof(struct metrics, queued)), "waiters",
+			 sum_new(offsetof(struct metrics, waiters)), "holds", sum_new(offsetof(struct metrics, holds)),
+			 "connections", (json_int_t)http_metrics_open(), "workers", (json_int_t)metrics_workers());
 }
 
 /* ---- resources ---- */
@@ -90,8 +98,10 @@ static json_t *hottest_new(struct request *request)
 		return NULL;
 	}
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(hottest, json_pack("{s:o, s:I, s:I}", "resource", json_stringn(list[i].name, list[i].len), "acquires",
-							 (json_int_t)list[i].count, "refused", (json_int_t)list[i].refused));
+		json_array_append_new(hottest,
+				      json_pack("{s:o, s:I, s:I}", "resource", json_stringn(list[i].name, list[i].len),
+						"acquires", (json_int_t)list[i].count, "refused",
+						(json_int_t)list[i].refused));
 	return hottest;
 }
 
@@ -107,8 +117,10 @@ static json_t *waiting_new(struct request *request, uint64_t now_us)
 	}
 	for (size_t i = 0; i < count; i++) {
 		uint64_t age_us = now_us > list[i].oldest_us ? now_us - list[i].oldest_us : 0;
-		json_array_append_new(waiting, json_pack("{s:o, s:I, s:I}", "resource", json_stringn(list[i].name, list[i].len), "waiters",
-							 (json_int_t)list[i].count, "oldest_ms", (json_int_t)(age_us / 1000)));
+		json_array_append_new(waiting,
+				      json_pack("{s:o, s:I, s:I}", "resource", json_stringn(list[i].name, list[i].len),
+						"waiters", (json_int_t)list[i].count, "oldest_ms",
+						(json_int_t)(age_us / 1000)));
 	}
 	return waiting;
 }
@@ -124,9 +136,10 @@ static json_t *stats_new(struct request *request, const struct stats_point point
 		json_decref(waiting);
 		return NULL;
 	}
-	return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms", (json_int_t)stats_uptime_ms(now_us), "interval_ms", STATS_INTERVAL_MS, "series",
-			 series_new(points, count), "masters", masters_json(request->connection->api->config.masters, points, count), "now", now_new(), "hottest",
-			 hottest, "waiting", waiting);
+	return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms", (json_int_t)stats_uptime_ms(now_us),
+			 "interval_ms", STATS_INTERVAL_MS, "series", series_new(points, count), "masters",
+			 masters_json(request->connection->api->config.masters, points, count), "now", now_new(),
+			 "hottest", hottest, "waiting", waiting);
 }
 
 void info_call_stats(struct request *request)

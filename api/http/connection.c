@@ -29,12 +29,9 @@ static uint64_t phase_limit_us(const struct api *api, enum connection_phase phas
 {
 	switch (phase) {
 	case CONNECTION_RECEIVING:
-	case CONNECTION_ANSWERING:
-		return (uint64_t)api->config.request_timeout_ms * 1000;
-	case CONNECTION_IDLE:
-		return (uint64_t)api->config.idle_timeout_ms * 1000;
-	default:
-		return 0;
+	case CONNECTION_ANSWERING: return (uint64_t)api->config.request_timeout_ms * 1000;
+	case CONNECTION_IDLE: return (uint64_t)api->config.idle_timeout_ms * 1000;
+	default: return 0;
 	}
 }
 
@@ -89,7 +86,9 @@ static enum connection_reach reach_of(int fd)
 	if (address.ss_family == AF_UNIX)
 		return CONNECTION_UNIX;
 	if (address.ss_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)(const void *)&address)->sin_addr.s_addr) >> 24 == 127 ? CONNECTION_LOOPBACK : CONNECTION_NETWORK;
+		return ntohl(((const struct sockaddr_in *)(const void *)&address)->sin_addr.s_addr) >> 24 == 127
+			       ? CONNECTION_LOOPBACK
+			       : CONNECTION_NETWORK;
 	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)&address)->sin6_addr;
 	bool loopback = IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
 	return address.ss_family == AF_INET6 && loopback ? CONNECTION_LOOPBACK : CONNECTION_NETWORK;
@@ -153,10 +152,12 @@ bool connection_is_gone(const struct connection *connection)
 	struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
 
 	/* A close_notify may lie there unread, before the end. */
-	return tls_link_hears_bye(connection) || (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
+	return tls_link_hears_bye(connection) ||
+	       (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
 }
 
-void connection_write_raw(struct connection *connection, enum problem problem, const char *detail, const char *request_id)
+void connection_write_raw(struct connection *connection, enum problem problem, const char *detail,
+			  const char *request_id)
 {
 	char text[1024];
 	size_t len = problem_write_raw(problem, detail, request_id, text, sizeof(text));
@@ -187,8 +188,8 @@ static void linger(struct api *api, int fd)
 	}
 	if (api->lingering_count == 0)
 		api->lingering_look_us = api_now_us() + LINGER_POLL_MS * 1000;
-	api->lingering[api->lingering_count++] =
-		(struct lingering){.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
+	api->lingering[api->lingering_count++] = (struct lingering){
+		.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
 }
 
 void connection_free(struct connection *connection)
@@ -197,11 +198,13 @@ void connection_free(struct connection *connection)
 	bool tls = connection->link.tls != NULL;
 
 	connection->link.session = NULL; /* the library has freed it */
-	request_end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR); /* after some errors the library does not call on_completed() */
+	/* after some errors the library does not call on_completed() */
+	request_end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR);
 	gone_unwatch(connection);
-	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. Over TLS it is too late for that. */
-	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping && !connection_is_gone(connection) &&
-	    nothing_was_sent(connection->fd)) {
+	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. Over TLS it
+	 * is too late for that. */
+	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping &&
+	    !connection_is_gone(connection) && nothing_was_sent(connection->fd)) {
 		connection_write_raw(connection, PROBLEM_INVALID_REQUEST, "The request line is malformed.", "none");
 		http_metrics_request(api->metrics, ROUTE_NONE, HTTP_OTHER, 400);
 	}
@@ -274,8 +277,10 @@ uint64_t connection_next_deadline_us(const struct api *api)
 
 void connection_refuse(struct api *api, int fd, bool tls, enum http_refusal why)
 {
-	const char *detail = why == HTTP_REFUSED_ADDRESS ? "Too many connections are open from this address (--max-connections-per-address)."
-							 : "Too many connections are open (--max-connections).";
+	const char *detail =
+		why == HTTP_REFUSED_ADDRESS
+			? "Too many connections are open from this address (--max-connections-per-address)."
+			: "Too many connections are open (--max-connections).";
 	char text[1024];
 	size_t len = problem_write_raw(PROBLEM_TOO_MANY_REQUESTS, detail, "none", text, sizeof(text));
 

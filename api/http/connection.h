@@ -21,8 +21,8 @@ enum connection_phase {
 	CONNECTION_PHASE_COUNT
 };
 
-/* Connections of one phase, in the order in which they came into it: that is also the order of their deadlines, as the time
- * allowed is the same for all. */
+/* Connections of one phase, in the order in which they came into it: that is also the order of their deadlines, as the
+ * time allowed is the same for all. */
 struct connection_list {
 	struct connection *head, *tail;
 	size_t count;
@@ -40,9 +40,9 @@ struct connection {
 	uint64_t deadline_us; /* of the phase; UINT64_MAX: none */
 	struct connection *prev, *next;
 	bool had_request; /* at least one request line came: its first bytes were no rubbish */
-	bool linger;   /* its last answer may have left bytes of the client's unread */
-	bool late;     /* a deadline passed */
-	bool watched;  /* gone.c looks whether its client leaves */
+	bool linger;      /* its last answer may have left bytes of the client's unread */
+	bool late;        /* a deadline passed */
+	bool watched;     /* gone.c looks whether its client leaves */
 	enum connection_reach reach;
 	struct tls_link link;
 	struct peer *peer; /* the client's address; NULL: none */
@@ -53,7 +53,8 @@ struct connection {
 /* What the client's certificate says; NULL: clients are asked for none on this connection. */
 const struct tls_peer *connection_tls_peer(const struct connection *connection);
 
-/* Makes the state of a connection that libmicrohttpd has taken over; connection_free() lets `peer` leave. NULL where memory is short. */
+/* Makes the state of a connection that libmicrohttpd has taken over; connection_free() lets `peer` leave. NULL where
+ * memory is short. */
 struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, struct peer *peer);
 
 /* libmicrohttpd is about to close it. */
@@ -71,11 +72,13 @@ void connection_end(struct connection *connection);
 /* True if it may carry no request after the present one (--max-requests-per-connection). */
 bool connection_is_spent(const struct connection *connection);
 
-/* True if the client has closed its side, whatever it sent before. It says nothing once we have shut the socket down ourselves. */
+/* True if the client has closed its side, whatever it sent before. It says nothing once we have shut the socket down
+ * ourselves. */
 bool connection_is_gone(const struct connection *connection);
 
 /* Writes a whole answer past libmicrohttpd, as far as it fits into the socket; the connection must end after it. */
-void connection_write_raw(struct connection *connection, enum problem problem, const char *detail, const char *request_id);
+void connection_write_raw(struct connection *connection, enum problem problem, const char *detail,
+			  const char *request_id);
 
 /* Ends those whose deadline has passed. */
 void connection_check_deadlines(struct api *api, uint64_t now_us);

@@ -10,7 +10,8 @@
 
 enum {
 	RUN_ROUNDS_MAX = 100, /* of one daemon; what is left then is done in the next run */
-	RUN_US_MAX = 2000     /* the same in time: while clients keep it busy, the masters' answers to others lie there */
+	/* the same in time: while clients keep it busy, the masters' answers to others lie there */
+	RUN_US_MAX = 2000
 };
 
 /* NULL where it cannot be started. */
@@ -62,7 +63,8 @@ struct mhd_daemon *mhd_daemon_choose(struct api *api, bool tls)
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	struct mhd_daemon *emptiest = NULL;
 
-	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count; mhd_daemon++) {
+	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count;
+	     mhd_daemon++) {
 		if (mhd_daemon->tls != tls)
 			continue;
 		if (mhd_daemon->connections < MHD_DAEMON_CONNECTIONS)
@@ -89,7 +91,8 @@ struct mhd_daemon *mhd_daemon_of(struct api *api, struct MHD_Connection *mhd)
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 
 	assert(info != NULL);
-	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count; mhd_daemon++)
+	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count;
+	     mhd_daemon++)
 		if (mhd_daemon->daemon == info->daemon)
 			return mhd_daemon;
 	assert(false);

@@ -1,7 +1,8 @@
 /* Clients that leave while their connection is suspended. See gone.h.
  *
- * One-shot: an event is acted upon once, and until the connection is taken out the same news must not come again. Events of one batch
- * cannot name a connection that is freed meanwhile: request_leave() only resumes it, and it is freed in the next run of the library. */
+ * One-shot: an event is acted upon once, and until the connection is taken out the same news must not come again.
+ * Events of one batch cannot name a connection that is freed meanwhile: request_leave() only resumes it, and it is
+ * freed in the next run of the library. */
 #include "disconnect.h"
 
 #include <assert.h>
@@ -10,8 +11,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "server/base/base.h"
 #include "http_internal.h"
+#include "server/base/base.h"
 
 enum { EVENTS_MAX = 64 }; /* in one call: where thousands leave at once, the masters' answers must be read in between */
 

@@ -3,20 +3,22 @@
  *
  * Two requests where a proxy saw one (smuggling) come from framing that two programs read differently: two
  * Content-Lengths, Content-Length beside Transfer-Encoding, folded lines, NULs, bare line feeds, blanks in names. The
- * 0.9 series of libmicrohttpd takes all of them in its stride: it ends the header section at a line that begins with NUL,
- * cuts values at NUL, and appends a folded line to the *name* of its header. But it parses in place and hands out
- * pointers into its buffer, so it can be shown that every byte of the section lies where a well-formed one would have it:
+ * 0.9 series of libmicrohttpd takes all of them in its stride: it ends the header section at a line that begins with
+ * NUL, cuts values at NUL, and appends a folded line to the *name* of its header. But it parses in place and hands out
+ * pointers into its buffer, so it can be shown that every byte of the section lies where a well-formed one would have
+ * it:
  *
  *     GET·/locks·HTTP/1.1··Host··a··        (each · one byte that the parser overwrote or that is fixed)
  *     ^method ^url ^version ^name ^value    and the last value plus four bytes is the end of the section
  *
  * Any byte that the parser skipped makes a gap. The 1.0 series refuses all of this by itself.
  *
- * One thing cannot be told any more: the parser writes NULs over the ends of lines, so NUL LF looks afterwards like CR LF, in front of a header as well as
- * in the place of the empty line. It is then read as the bare LF that it holds, the NUL is nobody's, and all checks apply to the lines that
- * come of it. Whoever stands between (a proxy) would have to let a NUL through and not see a line's end in the LF, to read another request.
- * Nothing can be told of what lies between chunks, where the 0.9 series takes a bare line feed for the end of a line: a connection ends with its first chunked
- * request (reply.c). One call per request, on the worker's thread; nothing is kept. */
+ * One thing cannot be told any more: the parser writes NULs over the ends of lines, so NUL LF looks afterwards like CR
+ * LF, in front of a header as well as in the place of the empty line. It is then read as the bare LF that it holds, the
+ * NUL is nobody's, and all checks apply to the lines that come of it. Whoever stands between (a proxy) would have to
+ * let a NUL through and not see a line's end in the LF, to read another request. Nothing can be told of what lies
+ * between chunks, where the 0.9 series takes a bare line feed for the end of a line: a connection ends with its first
+ * chunked request (reply.c). One call per request, on the worker's thread; nothing is kept. */
 #include "headers.h"
 
 #include <assert.h>
@@ -35,7 +37,8 @@ struct walk {
 
 static bool is_token_char(unsigned char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
 static bool is_token_text(const char *text, size_t len)
@@ -82,8 +85,8 @@ static void take_request_id(struct headers *headers, const char *value, size_t l
 	if (len == 0 || len > HEADERS_REQUEST_ID_MAX)
 		return;
 	for (size_t i = 0; i < len; i++)
-		if (!((value[i] >= 'a' && value[i] <= 'z') || (value[i] >= 'A' && value[i] <= 'Z') || (value[i] >= '0' && value[i] <= '9') ||
-		      value[i] == '.' || value[i] == '_' || value[i] == '-'))
+		if (!((value[i] >= 'a' && value[i] <= 'z') || (value[i] >= 'A' && value[i] <= 'Z') ||
+		      (value[i] >= '0' && value[i] <= '9') || value[i] == '.' || value[i] == '_' || value[i] == '-'))
 			return;
 	memcpy(headers->request_id, value, len);
 	headers->request_id[len] = '\0';
@@ -182,26 +185,30 @@ static bool lies_well(struct walk *walk, const char *key, const char *value, siz
 	return well;
 }
 
-static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len, const char *value, size_t len)
+static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len, const char *value,
+			     size_t len)
 {
 	struct walk *walk = arg;
 
 	(void)kind;
 	walk->count++;
 	walk->bytes += key_len + len + 4;
-	if (value == NULL || !is_token_text(key, key_len) || has_bad_byte(value, len) || !lies_well(walk, key, value, len)) {
+	if (value == NULL || !is_token_text(key, key_len) || has_bad_byte(value, len) ||
+	    !lies_well(walk, key, value, len)) {
 		broken(walk->headers, "A header is malformed.");
 		return MHD_NO;
 	}
-	/* Blanks at the end are not part of the value; the 0.9 series leaves them there. It also compares the whole with "chunked": such a body would have no end
-	 * for it, and the next request would be taken for a part of it. */
+	/* Blanks at the end are not part of the value; the 0.9 series leaves them there. It also compares the whole
+	 * with "chunked": such a body would have no end for it, and the next request would be taken for a part of
+	 * it. */
 	while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t') && !is(key, key_len, "Transfer-Encoding"))
 		len--;
 	take_header(walk, key, key_len, value, len);
 	return MHD_YES;
 }
 
-/* 0.9 series: the parts of the first line lie as `METHOD target HTTP/1.1\r\n` has them. Returns where headers begin, or NULL. */
+/* 0.9 series: the parts of the first line lie as `METHOD target HTTP/1.1\r\n` has them. Returns where headers begin, or
+ * NULL. */
 static const char *first_line_end(const char *url, const char *method, const char *version, size_t target_len)
 {
 	if (method + strlen(method) + 1 != url || url + target_len + 1 != version)
@@ -225,8 +232,8 @@ static void check_framing(const struct walk *walk, bool http_1_0)
 		broken(headers, "There must be exactly one Host.");
 }
 
-void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len,
-		  struct headers *ret_headers)
+void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
+		  size_t target_len, struct headers *ret_headers)
 {
 	struct walk walk = {.headers = ret_headers};
 	bool parses_in_place = strncmp(MHD_get_version(), "0.", 2) == 0;
@@ -242,7 +249,8 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 	}
 	MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, visit, &walk);
 	if (parses_in_place && ret_headers->broken == NULL) {
-		const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+		const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd,
+									       MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 		if (info == NULL || walk.expected + 2 != method + info->header_size)
 			broken(ret_headers, "The header section is malformed.");
 	}

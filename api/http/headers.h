@@ -14,19 +14,23 @@ enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_COOKIES_MAX = 5
 struct headers {
 	const char *broken; /* NULL, or why the request cannot be trusted and the connection must end (static) */
 	bool too_large;     /* more than HEADERS_BYTES_MAX or HEADERS_COUNT_MAX */
-	bool many_cookies;  /* more than HEADERS_COOKIES_MAX: the library has made a copy of each, and may have no room left for an answer */
+	/* more than HEADERS_COOKIES_MAX: the library has made a copy of each, and may have no room left for an
+	 * answer */
+	bool many_cookies;
 	bool has_body;
 	bool chunked;
-	uint64_t content_length; /* unless chunked */
-	bool is_encoded;         /* a Content-Encoding other than identity */
+	uint64_t content_length;   /* unless chunked */
+	bool is_encoded;           /* a Content-Encoding other than identity */
 	bool has_origin, has_json; /* an Origin; a Content-Type of application/json */
-	/* The bytes of the next three lie in the request, and are there until its first access handler call ends. NULL: no such header. */
+	/* The bytes of the next three lie in the request, and are there until its first access handler call ends. NULL:
+	 * no such header. */
 	const char *host, *origin, *key;
 	size_t host_len, origin_len, key_len;
-	bool keys_twice;           /* more than one key: which counts is not clear */
-	bool other_scheme;         /* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
-	bool preflight;            /* Access-Control-Request-Method */
-	bool token_bad;            /* Lock-Token: not 40 hex digits, or there twice */
+	bool keys_twice; /* more than one key: which counts is not clear */
+	/* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
+	bool other_scheme;
+	bool preflight; /* Access-Control-Request-Method */
+	bool token_bad; /* Lock-Token: not 40 hex digits, or there twice */
 	bool has_token;
 	char token[LEASE_TOKEN_LEN];
 	char request_id[HEADERS_REQUEST_ID_MAX + 1]; /* "": none that could be used */
@@ -34,7 +38,7 @@ struct headers {
 
 /* Reads the headers of `mhd` in the first call of its access handler; `url`, `method` and `version` as given to it,
  * `target_len` the length of the raw target. Copies what it keeps. */
-void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len,
-		  struct headers *ret_headers);
+void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
+		  size_t target_len, struct headers *ret_headers);
 
 #endif

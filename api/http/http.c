@@ -1,11 +1,11 @@
 /* The HTTP side of one worker: the libmicrohttpd daemon, its callbacks, the run loop and the end. See api.h.
  *
  * The daemon has no thread, no listening socket and no timeouts of its own; it is driven by api_run(). It gives every
- * connection a `struct connection` of ours (the socket context) and every request the `struct request` in it. Decoding of
- * paths, checks of framing, deadlines and the bound on connections are ours: see headers.c, path.c, connection.c.
+ * connection a `struct connection` of ours (the socket context) and every request the `struct request` in it. Decoding
+ * of paths, checks of framing, deadlines and the bound on connections are ours: see headers.c, path.c, connection.c.
  *
- * There is one daemon for plain HTTP, and a second one where there is TLS: libmicrohttpd knows only one of the two in each; and more of them where there are many
- * connections (daemon_pool.h). They share all that is ours.
+ * There is one daemon for plain HTTP, and a second one where there is TLS: libmicrohttpd knows only one of the two in
+ * each; and more of them where there are many connections (daemon_pool.h). They share all that is ours.
  *
  * MHD_USE_TURBO keeps the library from shutting a socket down before it tells us of the end, so that a last word can
  * still be said; and it reads a new connection at once instead of asking epoll first. */
@@ -23,21 +23,25 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/base/base.h"
-#include "http_internal.h"
 #include "api/calls/json_memory.h"
+#include "http_internal.h"
+#include "server/base/base.h"
 
 enum {
-	POOL_BYTES = 26 * 1024, /* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must fit; all of it is cleared after a request */
+	/* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must
+	 * fit; all of it is cleared after a request */
+	POOL_BYTES = 26 * 1024,
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	FLOOD_CONNECTIONS = 1000,
 	TRIM_AFTER_US = 500000,
 	LAST_WORDS_US = 200000
 };
 
-/* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the client's. */
-static char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
-			       "-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
+/* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the
+ * client's. */
+static char tls_priorities[] =
+	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
+	"-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
 
 uint64_t api_now_us(void)
 {
@@ -97,7 +101,8 @@ static struct peer *take_arrival(struct api *api, int fd)
 	return NULL;
 }
 
-static void on_connection(void *arg, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code)
+static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
+			  enum MHD_ConnectionNotificationCode code)
 {
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
 		struct api *api = arg;
@@ -114,10 +119,11 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 	}
 }
 
-/* Leaves the library no query to split. It puts each parameter into the connection's pool, and the 0.9 series falls apart when the pool is full: it parks the
- * connection, or ends it without on_completed(). `target` lies in the library's read buffer, and both series parse it only after this call: from the
- * question mark, which must stay, up to the next NUL. A NUL before the question mark hides the query from us and not from the 0.9 series: then the end of the connection
- * ends its request, and nothing more. */
+/* Leaves the library no query to split. It puts each parameter into the connection's pool, and the 0.9 series falls
+ * apart when the pool is full: it parks the connection, or ends it without on_completed(). `target` lies in the
+ * library's read buffer, and both series parse it only after this call: from the question mark, which must stay, up to
+ * the next NUL. A NUL before the question mark hides the query from us and not from the 0.9 series: then the end of the
+ * connection ends its request, and nothing more. */
 static void cut_query(const char *target)
 {
 	char *query = strchr(target, '?');
@@ -126,7 +132,8 @@ static void cut_query(const char *target)
 		query[1] = '\0';
 }
 
-/* The first line has been read; `target` is what stood in it, before the library takes it to pieces. The request keeps a copy of it. */
+/* The first line has been read; `target` is what stood in it, before the library takes it to pieces. The request keeps
+ * a copy of it. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
 {
 	struct connection *connection = connection_of(mhd);
@@ -141,8 +148,8 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd
 	return connection != NULL ? &connection->request : NULL;
 }
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *method, const char *version, const char *data,
-				  size_t *data_len, void **context)
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
+				  const char *version, const char *data, size_t *data_len, void **context)
 {
 	(void)arg;
 	(void)mhd;
@@ -166,9 +173,11 @@ void api_setup(size_t workers)
 	json_memory_setup();
 }
 
-/* gnutls_certificate_retrieve_function2: the library wants a certificate when it starts, but ours come with each connection (tls_attach). */
-static int no_certificate(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count, const gnutls_pk_algorithm_t *algorithms,
-			  int algorithm_count, gnutls_pcert_st **ret_certs, unsigned *ret_cert_count, gnutls_privkey_t *ret_key)
+/* gnutls_certificate_retrieve_function2: the library wants a certificate when it starts, but ours come with each
+ * connection (tls_attach). */
+static int no_certificate(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
+			  const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **ret_certs,
+			  unsigned *ret_cert_count, gnutls_privkey_t *ret_key)
 {
 	(void)session, (void)authorities, (void)authority_count, (void)algorithms, (void)algorithm_count;
 	(void)ret_certs, (void)ret_cert_count, (void)ret_key;
@@ -181,23 +190,27 @@ struct MHD_Daemon *api_daemon_start(struct api *api, bool tls)
 	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
 					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
 					       {MHD_OPTION_END, 0, NULL}};
-	const unsigned flags = (tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
+	const unsigned flags = (tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+			       MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
 	/* The strictness of the 0.9 series closes connections without an answer; that of 1.0 answers 400. */
 	const int strict = strncmp(MHD_get_version(), "0.", 2) == 0 ? 0 : 1;
 
-	return MHD_start_daemon(flags, 0, NULL, NULL, on_request, api, MHD_OPTION_EXTERNAL_LOGGER, on_library_message, api,
-				MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_NOTIFY_COMPLETED, on_completed, api,
-				MHD_OPTION_URI_LOG_CALLBACK, on_target, api, MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, api,
-				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
-				(unsigned)(api->config.max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT, 0u,
-				MHD_OPTION_STRICT_FOR_CLIENT, strict, MHD_OPTION_ARRAY, tls ? tls_options : plain_options, MHD_OPTION_END);
+	return MHD_start_daemon(flags, 0, NULL, NULL, on_request, api, MHD_OPTION_EXTERNAL_LOGGER, on_library_message,
+				api, MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_NOTIFY_COMPLETED,
+				on_completed, api, MHD_OPTION_URI_LOG_CALLBACK, on_target, api,
+				MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, api, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+				(size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
+				(unsigned)(api->config.max_connections + SPARE_CONNECTIONS),
+				MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, strict,
+				MHD_OPTION_ARRAY, tls ? tls_options : plain_options, MHD_OPTION_END);
 }
 
 struct api *api_new(const struct api_config *config)
 {
 	struct api *api = calloc(1, sizeof(*api));
 
-	assert(config->leases != NULL && config->max_connections > 0 && config->request_timeout_ms > 0 && config->idle_timeout_ms > 0);
+	assert(config->leases != NULL && config->max_connections > 0 && config->request_timeout_ms > 0 &&
+	       config->idle_timeout_ms > 0);
 	if (api == NULL)
 		return NULL;
 	api->config = *config;
@@ -273,7 +286,8 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 	struct peer *peer;
 
 	assert(!tls || api->tls != NULL);
-	if (api->connections + api->arrivals_count >= api->config.max_connections || api->arrivals_count == ARRIVALS_MAX) {
+	if (api->connections + api->arrivals_count >= api->config.max_connections ||
+	    api->arrivals_count == ARRIVALS_MAX) {
 		connection_refuse(api, fd, tls, HTTP_REFUSED_ALL);
 		return;
 	}
@@ -294,9 +308,9 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 	log_end();
 }
 
-/* A flood is over: what it took goes back to the kernel. Left to itself the allocator keeps it for good, and as it deals it out anew in other pieces, more
- * of it with every flood. It takes some ms, so not for a few connections, not before nearly all have gone, and some time after that: the library frees
- * them later than it tells of their end. */
+/* A flood is over: what it took goes back to the kernel. Left to itself the allocator keeps it for good, and as it
+ * deals it out anew in other pieces, more of it with every flood. It takes some ms, so not for a few connections, not
+ * before nearly all have gone, and some time after that: the library frees them later than it tells of their end. */
 static void give_memory_back(struct api *api, uint64_t now_us)
 {
 	if (api->connections_most < FLOOD_CONNECTIONS || api->connections > api->connections_most / 8) {
@@ -353,7 +367,8 @@ size_t api_busy(const struct api *api)
 	size_t busy = api->lists[CONNECTION_WORKING].count + api->lists[CONNECTION_ANSWERING].count;
 
 	/* A connection that was only accepted is waiting for its client, not for us. */
-	for (const struct connection *connection = api->lists[CONNECTION_RECEIVING].head; connection != NULL; connection = connection->next)
+	for (const struct connection *connection = api->lists[CONNECTION_RECEIVING].head; connection != NULL;
+	     connection = connection->next)
 		busy += connection->request.state != REQUEST_NONE;
 	return busy;
 }
@@ -399,7 +414,8 @@ static bool library_before(unsigned major, unsigned minor, unsigned patch)
 const char *api_library_note(void)
 {
 	if (library_before(1, 0, 3))
-		return "takes requests with contradictory framing (redlockd checks that itself: 400 and close) and can pass over a ready "
+		return "takes requests with contradictory framing (redlockd checks that itself: 400 and close) and can "
+		       "pass over a ready "
 		       "connection while it suspends another (redlockd runs it until nothing is ready)";
 	if (library_before(1, 0, 5))
 		return "takes requests with contradictory framing (redlockd checks that itself: 400 and close)";

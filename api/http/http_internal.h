@@ -7,12 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "http.h"
-#include "connection.h"
-#include "disconnect.h"
-#include "daemon_pool.h"
-#include "http_metrics.h"
 #include "api/auth/peers.h"
+#include "connection.h"
+#include "daemon_pool.h"
+#include "disconnect.h"
+#include "http.h"
+#include "http_metrics.h"
 #include "tls.h"
 
 enum { LINGER_MAX = 64, ARRIVALS_MAX = 1024 };
@@ -34,13 +34,13 @@ struct arrival {
 struct api {
 	struct api_config config;
 	struct daemon_pool daemon_pool;
-	struct tls *tls;               /* a reference: for new connections; NULL: there is no TLS */
+	struct tls *tls; /* a reference: for new connections; NULL: there is no TLS */
 	struct http_metrics *metrics;
-	struct keys *keys; /* a reference; NULL: no access control by keys */
-	size_t connections; /* open ones, libmicrohttpd's */
+	struct keys *keys;       /* a reference; NULL: no access control by keys */
+	size_t connections;      /* open ones, libmicrohttpd's */
 	size_t connections_most; /* since memory was given back for the last time */
 	uint64_t trim_us;        /* when to give memory back; 0: not now */
-	size_t arrivals_count; /* handed over, but not taken up before the next run (the 1.0 series) */
+	size_t arrivals_count;   /* handed over, but not taken up before the next run (the 1.0 series) */
 	struct arrival arrivals[ARRIVALS_MAX];
 	bool draining;
 	bool ending;   /* within api_free(): nothing new is begun, nothing is suspended */

@@ -9,11 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/metrics/metrics.h"
 #include "api/calls/route.h"
+#include "server/metrics/metrics.h"
 
 static const uint16_t statuses[] = {200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};
-enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]), STATUS_ABORTED = STATUS_COUNT, STATUS_OTHER, STATUS_SLOTS };
+enum {
+	STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]),
+	STATUS_ABORTED = STATUS_COUNT,
+	STATUS_OTHER,
+	STATUS_SLOTS
+};
 
 struct http_metrics {
 	_Atomic uint64_t requests[ROUTE_NONE + 1][HTTP_METHOD_COUNT][STATUS_SLOTS];
@@ -124,7 +129,8 @@ static uint64_t sum_at(size_t offset)
 
 	assert(offset + sizeof(uint64_t) <= sizeof(struct http_metrics));
 	for (size_t i = 0; i < all_count; i++)
-		sum += atomic_load_explicit((_Atomic uint64_t *)(void *)((char *)&all[i] + offset), memory_order_relaxed);
+		sum += atomic_load_explicit((_Atomic uint64_t *)(void *)((char *)&all[i] + offset),
+					    memory_order_relaxed);
 	return sum;
 }
 
@@ -140,7 +146,8 @@ static void render_status(struct exposition *page, size_t route, enum http_metho
 
 	if (sum == 0)
 		return;
-	text_printf(&page->text, "redlockd_http_requests_total{route=\"%s\",method=\"%s\",status=\"", route_name(route), method_names[method]);
+	text_printf(&page->text, "redlockd_http_requests_total{route=\"%s\",method=\"%s\",status=\"", route_name(route),
+		    method_names[method]);
 	if (slot < STATUS_COUNT)
 		text_printf(&page->text, "%u", (unsigned)statuses[slot]);
 	else
@@ -150,7 +157,8 @@ static void render_status(struct exposition *page, size_t route, enum http_metho
 
 static void render_requests(struct exposition *page)
 {
-	exposition_head(page, "redlockd_http_requests_total", "counter", "Requests by route, method and status of the answer.");
+	exposition_head(page, "redlockd_http_requests_total", "counter",
+			"Requests by route, method and status of the answer.");
 	for (size_t route = 0; route <= ROUTE_NONE; route++)
 		for (enum http_method method = 0; method < HTTP_METHOD_COUNT; method++)
 			for (size_t slot = 0; slot < STATUS_SLOTS; slot++)
@@ -166,17 +174,20 @@ static void render_tls(struct exposition *page)
 	exposition_head(page, "redlockd_tls_certificate_expiry_timestamp_seconds", "gauge",
 			"When the certificate of --tls-cert expires, in seconds since 1970.");
 	text_printf(&page->text, "redlockd_tls_certificate_expiry_timestamp_seconds %" PRId64 "\n", expiry_s);
-	exposition_head(page, "redlockd_tls_handshakes_failed_total", "counter", "TLS handshakes that clients began and that did not succeed.");
-	text_printf(&page->text, "redlockd_tls_handshakes_failed_total %" PRIu64 "\n", sum_at(offsetof(struct http_metrics, handshakes_failed)));
+	exposition_head(page, "redlockd_tls_handshakes_failed_total", "counter",
+			"TLS handshakes that clients began and that did not succeed.");
+	text_printf(&page->text, "redlockd_tls_handshakes_failed_total %" PRIu64 "\n",
+		    sum_at(offsetof(struct http_metrics, handshakes_failed)));
 }
 
 /* A counter that has one label. */
-static void render_counter(struct exposition *page, const char *name, const char *help, const char *label, const char *const values[], size_t count,
-			   size_t offset)
+static void render_counter(struct exposition *page, const char *name, const char *help, const char *label,
+			   const char *const values[], size_t count, size_t offset)
 {
 	exposition_head(page, name, "counter", help);
 	for (size_t i = 0; i < count; i++)
-		text_printf(&page->text, "%s{%s=\"%s\"} %" PRIu64 "\n", name, label, values[i], sum_at(offset + i * sizeof(uint64_t)));
+		text_printf(&page->text, "%s{%s=\"%s\"} %" PRIu64 "\n", name, label, values[i],
+			    sum_at(offset + i * sizeof(uint64_t)));
 }
 
 static void render_gauge(struct exposition *page, const char *name, const char *help, size_t offset)
@@ -189,15 +200,20 @@ void http_metrics_render(struct exposition *page)
 {
 	render_requests(page);
 	render_tls(page);
-	render_gauge(page, "redlockd_http_connections", "Open HTTP connections.", offsetof(struct http_metrics, connections));
+	render_gauge(page, "redlockd_http_connections", "Open HTTP connections.",
+		     offsetof(struct http_metrics, connections));
 	render_gauge(page, "redlockd_http_connections_limit",
-		     "How many HTTP connections may be open at a time (--max-connections, rounded up to a multiple of --workers).",
+		     "How many HTTP connections may be open at a time (--max-connections, rounded up to a multiple of "
+		     "--workers).",
 		     offsetof(struct http_metrics, connections_limit));
-	render_counter(page, "redlockd_http_connections_refused_total",
-		       "Connections refused because too many were open, in all or from one address, or memory was short.", "reason", refusal_names,
-		       HTTP_REFUSAL_COUNT, offsetof(struct http_metrics, refused));
-	render_counter(page, "redlockd_http_requests_limited_total", "Requests answered 429, by the bound of their address or key that they met.", "limit",
+	render_counter(
+		page, "redlockd_http_connections_refused_total",
+		"Connections refused because too many were open, in all or from one address, or memory was short.",
+		"reason", refusal_names, HTTP_REFUSAL_COUNT, offsetof(struct http_metrics, refused));
+	render_counter(page, "redlockd_http_requests_limited_total",
+		       "Requests answered 429, by the bound of their address or key that they met.", "limit",
 		       limit_names, HTTP_LIMIT_COUNT, offsetof(struct http_metrics, limited));
-	render_counter(page, "redlockd_http_timeouts_total", "Connections ended at a deadline, by what they were late with.", "phase", timeout_names,
+	render_counter(page, "redlockd_http_timeouts_total",
+		       "Connections ended at a deadline, by what they were late with.", "phase", timeout_names,
 		       HTTP_TIMEOUT_COUNT, offsetof(struct http_metrics, timeouts));
 }

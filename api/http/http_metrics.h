@@ -1,4 +1,5 @@
-/* Counters of the HTTP side. Each worker writes its own with relaxed atomics; rendering adds them up, from any thread. */
+/* Counters of the HTTP side. Each worker writes its own with relaxed atomics; rendering adds them up, from any
+ * thread. */
 #ifndef HTTP_METRICS_H
 #define HTTP_METRICS_H
 
@@ -40,7 +41,8 @@ void http_metrics_limited(struct http_metrics *metrics, enum http_limit limit);
 void http_metrics_timeout(struct http_metrics *metrics, enum http_timeout timeout);
 void http_metrics_handshake_failed(struct http_metrics *metrics);
 
-/* When the certificate in use expires, in seconds since 1970; for all workers. Before the first call there is no TLS, and no metric of it. */
+/* When the certificate in use expires, in seconds since 1970; for all workers. Before the first call there is no TLS,
+ * and no metric of it. */
 void http_metrics_certificate(int64_t expiry_s);
 
 /* Appends all of it. */

@@ -1,7 +1,7 @@
 /* Answers: noted in the request, then queued with all headers that belong to them. See reply.h.
  *
- * An answer may be known long before libmicrohttpd takes it: it takes none while it reads a body, nor while a connection
- * is suspended. So it is noted first; request.c queues it when the time has come. Worker's thread. */
+ * An answer may be known long before libmicrohttpd takes it: it takes none while it reads a body, nor while a
+ * connection is suspended. So it is noted first; request.c queues it when the time has come. Worker's thread. */
 #include "reply.h"
 
 #include <assert.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "api/calls/hold_stream.h"
-#include "http_internal.h"
 #include "api/calls/json_memory.h"
 #include "api/calls/path.h"
+#include "http_internal.h"
 
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
 {
@@ -80,7 +80,8 @@ void reply_problem(struct request *request, enum problem problem, const char *de
 void reply_invalid(struct request *request, const char *detail, const struct field_errors *errors)
 {
 	assert(errors == NULL || errors->count > 0);
-	reply_problem_object(request, PROBLEM_INVALID_REQUEST, problem_new(PROBLEM_INVALID_REQUEST, detail, NULL, errors));
+	reply_problem_object(request, PROBLEM_INVALID_REQUEST,
+			     problem_new(PROBLEM_INVALID_REQUEST, detail, NULL, errors));
 }
 
 static bool add(struct MHD_Response *response, const char *name, const char *value)
@@ -96,13 +97,15 @@ static bool add_location(struct MHD_Response *response, const struct request *re
 	return add(response, MHD_HTTP_HEADER_LOCATION, text);
 }
 
-/* Nothing but the page's own style and script, and only our own data. No text becomes HTML (trusted types: none); data: is for an icon that is none. */
+/* Nothing but the page's own style and script, and only our own data. No text becomes HTML (trusted types: none); data:
+ * is for an icon that is none. */
 static bool add_policy(struct MHD_Response *response, const char *nonce)
 {
 	char text[384];
 
 	snprintf(text, sizeof(text),
-		 "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+		 "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; img-src data:; "
+		 "base-uri 'none'; form-action 'none'; "
 		 "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
 		 nonce, nonce);
 	return add(response, "Content-Security-Policy", text) && add(response, "Referrer-Policy", "no-referrer");
@@ -111,19 +114,22 @@ static bool add_policy(struct MHD_Response *response, const char *nonce)
 /* What a browser lets a page of another origin do and see. */
 static bool add_cross_origin(struct MHD_Response *response, const struct request *request)
 {
-	bool ok = add(response, "Access-Control-Allow-Origin", request->origin) && add(response, MHD_HTTP_HEADER_VARY, "Origin");
+	bool ok = add(response, "Access-Control-Allow-Origin", request->origin) &&
+		  add(response, MHD_HTTP_HEADER_VARY, "Origin");
 
 	if (!request->reply.preflight)
 		return ok && add(response, "Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id");
 	return ok && add(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE") &&
-	       add(response, "Access-Control-Allow-Headers", "Authorization, Content-Type, Lock-Token, X-Api-Key, X-Request-Id") &&
+	       add(response, "Access-Control-Allow-Headers",
+		   "Authorization, Content-Type, Lock-Token, X-Api-Key, X-Request-Id") &&
 	       add(response, "Access-Control-Max-Age", "600");
 }
 
 static bool add_headers(struct MHD_Response *response, const struct request *request)
 {
 	const struct reply *reply = &request->reply;
-	bool ok = add(response, "X-Request-Id", request->id) && add(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store") &&
+	bool ok = add(response, "X-Request-Id", request->id) &&
+		  add(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store") &&
 		  add(response, "X-Content-Type-Options", "nosniff");
 
 	if (reply->type != NULL)
@@ -145,7 +151,8 @@ static bool add_headers(struct MHD_Response *response, const struct request *req
 		ok = ok && add_cross_origin(response, request);
 	if (reply->nonce[0] != '\0')
 		ok = ok && add_policy(response, reply->nonce);
-	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) || api_is_draining(request->connection->api))
+	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) ||
+	    api_is_draining(request->connection->api))
 		ok = ok && add(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	return ok;
 }
@@ -157,12 +164,15 @@ bool reply_queue(struct request *request)
 
 	assert(reply->status != 0);
 	/* The library does not write through the pointer. */
-	struct MHD_Response *response = request->stream != NULL ? hold_stream_response(request) :
-								  MHD_create_response_from_buffer(reply->len, (void *)(uintptr_t)reply->bytes, mode);
+	struct MHD_Response *response = request->stream != NULL
+						? hold_stream_response(request)
+						: MHD_create_response_from_buffer(
+							  reply->len, (void *)(uintptr_t)reply->bytes, mode);
 	if (response == NULL)
 		return false;
 	reply->owned = NULL; /* the response has it now */
-	bool ok = add_headers(response, request) && MHD_queue_response(request->connection->mhd, reply->status, response) == MHD_YES;
+	bool ok = add_headers(response, request) &&
+		  MHD_queue_response(request->connection->mhd, reply->status, response) == MHD_YES;
 	MHD_destroy_response(response);
 	return ok;
 }

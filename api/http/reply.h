@@ -1,4 +1,5 @@
-/* The one way in which a request is answered: the answer is noted in the request, and goes to libmicrohttpd as soon as that takes it. */
+/* The one way in which a request is answered: the answer is noted in the request, and goes to libmicrohttpd as soon as
+ * that takes it. */
 #ifndef REPLY_H
 #define REPLY_H
 
@@ -7,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/leases/leases.h"
 #include "api/calls/problem.h"
+#include "server/leases/leases.h"
 
 struct request;
 
@@ -25,8 +26,8 @@ struct reply {
 	bool preflight;           /* what a page of the request's origin may send */
 	char allow[REPLY_ALLOW_MAX];     /* "": no such header */
 	char nonce[REPLY_NONCE_LEN + 1]; /* of the styles and scripts of a page; "": none may run */
-	char *owned;              /* body on the heap, or NULL */
-	const char *bytes;        /* body */
+	char *owned;                     /* body on the heap, or NULL */
+	const char *bytes;               /* body */
 	size_t len;
 };
 

@@ -1,13 +1,14 @@
 /* One request: its headers are checked, its body collected, its call carried out, its answer queued, its line logged.
  *
  * libmicrohttpd calls request_step() once when the headers are in, for each piece of the body, when all is in, and
- * again after a resume. An error that is known early is noted and answered when the body has been read away, so
- * that the connection can be kept; but what casts doubt on the framing, and what is too large, is answered at once
- * and ends the connection.
+ * again after a resume. An error that is known early is noted and answered when the body has been read away, so that
+ * the connection can be kept; but what casts doubt on the framing, and what is too large, is answered at once and ends
+ * the connection.
  *
- * A grant is given back only if none of its answer can have reached the client: the client has closed its side before the answer is queued, or the
- * answer cannot be queued. From then on the lease outlives the connection: the kernel's view of the socket (unacknowledged bytes, resets)
- * cannot tell whether the client has read the token. All on the worker's thread. */
+ * A grant is given back only if none of its answer can have reached the client: the client has closed its side before
+ * the answer is queued, or the answer cannot be queued. From then on the lease outlives the connection: the kernel's
+ * view of the socket (unacknowledged bytes, resets) cannot tell whether the client has read the token. All on the
+ * worker's thread. */
 #include "request.h"
 
 #include <assert.h>
@@ -15,12 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "api/auth/authorize.h"
 #include "api/calls/calls.h"
 #include "api/calls/hold_stream.h"
 #include "http_internal.h"
 #include "request_log.h"
+#include "server/base/base.h"
 
 enum { MADE_ID_LEN = 16 };
 
@@ -57,7 +58,8 @@ void request_begin(struct request *request, const char *target)
 {
 	struct connection *connection = request->connection;
 
-	request_end(request, MHD_REQUEST_TERMINATED_WITH_ERROR); /* the one before, should the library not have told of its end */
+	/* the one before, should the library not have told of its end */
+	request_end(request, MHD_REQUEST_TERMINATED_WITH_ERROR);
 	request_init(request, connection);
 	request->state = REQUEST_BEGUN;
 	request->method = HTTP_OTHER;
@@ -68,7 +70,7 @@ void request_begin(struct request *request, const char *target)
 	connection->had_request = true;
 	connection->requests++;
 	connection->linger = connection_is_spent(connection); /* further ones may have come already, and are not read */
-	if (connection->phase == CONNECTION_IDLE) /* a new connection's time runs from its accept */
+	if (connection->phase == CONNECTION_IDLE)             /* a new connection's time runs from its accept */
 		connection_enter(connection, CONNECTION_RECEIVING);
 }
 
@@ -111,15 +113,13 @@ static bool find_route(struct request *request, const char *method, const char *
 		return false;
 	}
 	switch (route_find(method, path, &request->route, ret_rest, allow, sizeof(allow))) {
-	case ROUTE_NO_PATH:
-		reply_problem(request, PROBLEM_NOT_FOUND, "There is no such path.", NULL);
-		return false;
+	case ROUTE_NO_PATH: reply_problem(request, PROBLEM_NOT_FOUND, "There is no such path.", NULL); return false;
 	case ROUTE_NO_METHOD:
-		reply_problem(request, PROBLEM_METHOD_NOT_ALLOWED, "The header Allow says which methods this path takes.", NULL);
+		reply_problem(request, PROBLEM_METHOD_NOT_ALLOWED,
+			      "The header Allow says which methods this path takes.", NULL);
 		memcpy(request->reply.allow, allow, sizeof(allow));
 		return false;
-	case ROUTE_FOUND:
-		break;
+	case ROUTE_FOUND: break;
 	}
 	request->lease.call = request->route->call;
 	return true;
@@ -168,12 +168,14 @@ static bool check_route(struct request *request, struct field_errors *errors)
 	if (headers->has_body && headers->has_origin && !headers->has_json)
 		field_errors_add(errors, "Content-Type", "must be application/json where there is an Origin");
 	if (headers->token_bad && request->route->takes_body)
-		field_errors_add(errors, "Lock-Token", "must be %d lower-case hexadecimal digits, given once", LEASE_TOKEN_LEN);
+		field_errors_add(errors, "Lock-Token", "must be %d lower-case hexadecimal digits, given once",
+				 LEASE_TOKEN_LEN);
 	if (errors->count > 0)
 		reply_invalid(request, "The request does not fit the call.", errors);
 	else if (headers->has_body && headers->is_encoded)
 		reply_problem(request, PROBLEM_BODY_ENCODED, "Send the body as it is, without Content-Encoding.",
-			      json_pack("{s:[{s:s, s:s}]}", "errors", "field", "Content-Encoding", "reason", "must be identity, or not be there"));
+			      json_pack("{s:[{s:s, s:s}]}", "errors", "field", "Content-Encoding", "reason",
+					"must be identity, or not be there"));
 	return !is_answered(request);
 }
 
@@ -186,17 +188,20 @@ static bool enter(struct request *request, const char *method, const char *path,
 	if (!find_route(request, method, path, &rest))
 		return false;
 	bool names_resource = strstr(request->route->pattern, "{resource}") != NULL;
-	if (request->route->params[0] != NULL && (request->params = calloc(PATH_PARAMS_MAX, sizeof(*request->params))) == NULL) {
+	if (request->route->params[0] != NULL &&
+	    (request->params = calloc(PATH_PARAMS_MAX, sizeof(*request->params))) == NULL) {
 		request_fail(request);
 		return false;
 	}
 	path_parse_query(query, request->route->params, request->params, &errors);
 	take_force(request, &errors);
-	if (!authorize_caller(request) || (names_resource && !take_resource(request, rest)) || !check_route(request, &errors))
+	if (!authorize_caller(request) || (names_resource && !take_resource(request, rest)) ||
+	    !check_route(request, &errors))
 		return false;
 	if (request->has_resource)
 		return authorize_resource(request, request->lease.resource, request->lease.resource_len);
-	return request->route->need != ACCESS_LIST || authorize_resource(request, request->params[0].value, request->params[0].len);
+	return request->route->need != ACCESS_LIST ||
+	       authorize_resource(request, request->params[0].value, request->params[0].len);
 }
 
 /* The whole of the headers is there. Notes an answer where they do not lead to a call. */
@@ -219,11 +224,15 @@ static void take_headers(struct request *request, const char *url, const char *m
 	} else if (request->target == NULL) {
 		request_fail(request);
 	} else if (headers->too_large) {
-		refuse(request, PROBLEM_HEADERS_TOO_LARGE, "The headers are larger than 8192 bytes, or there are more than 64.");
+		refuse(request, PROBLEM_HEADERS_TOO_LARGE,
+		       "The headers are larger than 8192 bytes, or there are more than 64.");
 	} else if (headers->broken != NULL) {
 		refuse(request, PROBLEM_INVALID_REQUEST, headers->broken);
-	} else if ((path = path_open_target(request->target, request->target_len, options, &headers->host, &headers->host_len, &query)) == NULL) {
-		refuse(request, PROBLEM_INVALID_REQUEST, "The URL must begin with a slash, or with http:// and a host, and hold visible ASCII characters only.");
+	} else if ((path = path_open_target(request->target, request->target_len, options, &headers->host,
+					    &headers->host_len, &query)) == NULL) {
+		refuse(request, PROBLEM_INVALID_REQUEST,
+		       "The URL must begin with a slash, or with http:// and a host, and hold visible ASCII characters "
+		       "only.");
 	} else if (headers->content_length > BODY_MAX) {
 		refuse(request, PROBLEM_BODY_TOO_LARGE, "The body is larger than 16384 bytes.");
 	}
@@ -231,7 +240,8 @@ static void take_headers(struct request *request, const char *url, const char *m
 		request->connection->linger = true;
 	if (is_answered(request))
 		return;
-	request->admitted = authorize_page(request, method) && authorize_address(request) && enter(request, method, path, query);
+	request->admitted = authorize_page(request, method) && authorize_address(request) &&
+			    enter(request, method, path, query);
 	assert(request->admitted != is_answered(request));
 }
 
@@ -301,7 +311,8 @@ static bool authorize_body(struct request *request)
 	if (request->force) /* it was admitted with its headers */
 		return true;
 	request->has_resource = true;
-	return authorize_resource(request, request->lease.resource, request->lease.resource_len) && authorize_wait(request);
+	return authorize_resource(request, request->lease.resource, request->lease.resource_len) &&
+	       authorize_wait(request);
 }
 
 /* The request is whole: carries out its call, unless an answer is known already. */
@@ -321,11 +332,13 @@ static enum MHD_Result run(struct request *request)
 	connection_enter(request->connection, CONNECTION_WORKING);
 	MHD_suspend_connection(request->connection->mhd);
 	if (request->listing != NULL || (request->lease.call == LEASE_ACQUIRE && request->lease.wait_ms > 0))
-		gone_watch(request->connection); /* only what can take longer than a few round trips is worth two system calls */
+		/* only what can take longer than a few round trips is worth two system calls */
+		gone_watch(request->connection);
 	return MHD_YES;
 }
 
-enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version, const char *data, size_t *data_len)
+enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version,
+			     const char *data, size_t *data_len)
 {
 	switch (request->state) {
 	case REQUEST_BEGUN:
@@ -335,12 +348,9 @@ enum MHD_Result request_step(struct request *request, const char *url, const cha
 		if (request->written_raw)
 			return MHD_NO;
 		return request->reply.close || request->failed ? answer(request) : MHD_YES;
-	case REQUEST_BODY:
-		return *data_len > 0 ? take_body(request, data, data_len) : run(request);
-	case REQUEST_RUNNING:
-		return answer(request);
-	default:
-		return MHD_YES; /* already answered: what still comes of the request is of no interest */
+	case REQUEST_BODY: return *data_len > 0 ? take_body(request, data, data_len) : run(request);
+	case REQUEST_RUNNING: return answer(request);
+	default: return MHD_YES; /* already answered: what still comes of the request is of no interest */
 	}
 }
 
@@ -378,7 +388,8 @@ void request_abort(struct request *request)
 
 void request_review(struct request *request)
 {
-	bool receiving = request->state == REQUEST_BODY && request->admitted, under_way = request->op != NULL || request->listing != NULL;
+	bool receiving = request->state == REQUEST_BODY && request->admitted,
+	     under_way = request->op != NULL || request->listing != NULL;
 
 	if (!receiving && !under_way && request->stream == NULL)
 		return; /* it has not asked for anything yet, or has its answer */
@@ -431,9 +442,12 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	unsigned status = final_status(request);
 	cancel(request);
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)
-		ended = connection->late ? "late" : status == 0 || request->state == REQUEST_ANSWERED ? "client-gone" : NULL;
+		ended = connection->late                                    ? "late"
+			: status == 0 || request->state == REQUEST_ANSWERED ? "client-gone"
+									    : NULL;
 	if (request->granted && request->state != REQUEST_ANSWERED)
-		lease_give_back(connection->api->config.leases, request->lease.resource, request->lease.resource_len, request->lease.token);
+		lease_give_back(connection->api->config.leases, request->lease.resource, request->lease.resource_len,
+				request->lease.token);
 	request_log(request, status, request->failed ? "out-of-memory" : ended, how);
 	if (request->stream != NULL)
 		hold_stream_close(request, how);

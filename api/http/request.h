@@ -1,4 +1,5 @@
-/* One request of a connection, from its first line to the last byte of its answer. A connection has one struct for all of its requests. */
+/* One request of a connection, from its first line to the last byte of its answer. A connection has one struct for all
+ * of its requests. */
 #ifndef REQUEST_H
 #define REQUEST_H
 
@@ -7,14 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/leases/leases.h"
 #include "api/auth/access.h"
 #include "api/calls/body.h"
+#include "api/calls/path.h"
+#include "api/calls/route.h"
 #include "headers.h"
 #include "http_metrics.h"
-#include "api/calls/path.h"
 #include "reply.h"
-#include "api/calls/route.h"
+#include "server/leases/leases.h"
 
 struct connection;
 
@@ -32,17 +33,18 @@ struct request {
 	uint64_t started_us;
 	const struct route *route; /* NULL: none found (yet) */
 	enum http_method method;
-	bool failed;               /* memory was short: the connection is closed without an answer */
-	bool written_raw;          /* the answer went past libmicrohttpd */
-	bool has_resource;         /* lease.resource is valid */
-	bool gone;                 /* its client left while it was under way: the connection is closed without an answer */
-	bool granted;              /* lease.token is a grant, whose answer is noted; see request_end() */
-	bool admitted;             /* it has passed the door as far as its body is not needed for that */
-	bool force;                /* DELETE ?force=true */
-	bool counted;              /* among those of its key that wait */
-	struct keys *keys;         /* a reference, as long as `caller` is needed; NULL: there is none */
+	bool failed;       /* memory was short: the connection is closed without an answer */
+	bool written_raw;  /* the answer went past libmicrohttpd */
+	bool has_resource; /* lease.resource is valid */
+	/* its client left while it was under way: the connection is closed without an answer */
+	bool gone;
+	bool granted;      /* lease.token is a grant, whose answer is noted; see request_end() */
+	bool admitted;     /* it has passed the door as far as its body is not needed for that */
+	bool force;        /* DELETE ?force=true */
+	bool counted;      /* among those of its key that wait */
+	struct keys *keys; /* a reference, as long as `caller` is needed; NULL: there is none */
 	struct access_caller caller;
-	const char *origin;        /* of the page that calls, one of --allow-origin; NULL: none, or our own */
+	const char *origin; /* of the page that calls, one of --allow-origin; NULL: none, or our own */
 	char id[HEADERS_REQUEST_ID_MAX + 1];
 	struct headers headers;
 	struct path_param *params; /* as route->params; NULL: the route has none */
@@ -54,7 +56,7 @@ struct request {
 	size_t target_len; /* may be more than REQUEST_TARGET_MAX: then there is no `target` */
 	char *target;      /* terminated; until the headers are read */
 	size_t body_len;
-	char *body;        /* what has come of it, with room for all; until it is read. NULL: nothing has come */
+	char *body; /* what has come of it, with room for all; until it is read. NULL: nothing has come */
 };
 
 /* Makes the struct of a new connection ready for its first request. */
@@ -64,7 +66,8 @@ void request_init(struct request *request, struct connection *connection);
 void request_begin(struct request *request, const char *target);
 
 /* The access handler of libmicrohttpd. */
-enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version, const char *data, size_t *data_len);
+enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version,
+			     const char *data, size_t *data_len);
 
 /* An operation under way has answered (the answer is noted): goes on in the next MHD_run(). */
 void request_resume(struct request *request);
@@ -72,18 +75,20 @@ void request_resume(struct request *request);
 /* Memory is short: the connection will be closed instead of an answer. */
 void request_fail(struct request *request);
 
-/* Takes back what is under way and notes 503 `draining` as the answer; resumes the connection. A stream ends with the line `draining`. */
+/* Takes back what is under way and notes 503 `draining` as the answer; resumes the connection. A stream ends with the
+ * line `draining`. */
 void request_abort(struct request *request);
 
-/* Keys or authorities have been read again. What its caller may not do any more is taken back: what is under way is answered 401 or 403, a stream ends
- * with the line `lost`, a body that still comes is not acted upon. */
+/* Keys or authorities have been read again. What its caller may not do any more is taken back: what is under way is
+ * answered 401 or 403, a stream ends with the line `lost`, a body that still comes is not acted upon. */
 void request_review(struct request *request);
 
 /* Its client has left: takes back what is under way, and lets the library close the connection. */
 void request_leave(struct request *request);
 
-/* The answer has been sent, or the connection has ended before. Takes back whatever is still under way, in every state; does nothing if there is no request. A
- * grant whose answer was never queued is released; any other stays, however the connection ended: nothing tells whether the client has read it. */
+/* The answer has been sent, or the connection has ended before. Takes back whatever is still under way, in every state;
+ * does nothing if there is no request. A grant whose answer was never queued is released; any other stays, however the
+ * connection ended: nothing tells whether the client has read it. */
 void request_end(struct request *request, enum MHD_RequestTerminationCode how);
 
 #endif

@@ -5,9 +5,9 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "api/calls/hold_stream.h"
 #include "http_internal.h"
+#include "server/base/base.h"
 
 /* The health of the service is asked for every few seconds, and so are its figures while somebody looks at the page. */
 static bool is_quiet(const struct route *route)
@@ -22,14 +22,16 @@ static bool is_quiet(const struct route *route)
 
 void request_log_address(const struct request *request)
 {
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(request->connection->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(request->connection->mhd,
+								       MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 	const struct sockaddr *address = info != NULL ? info->client_addr : NULL;
 	char text[INET6_ADDRSTRLEN] = "unix";
 
 	if (address != NULL && address->sa_family == AF_INET)
 		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, text, sizeof(text));
 	else if (address != NULL && address->sa_family == AF_INET6)
-		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, text, sizeof(text));
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, text,
+			  sizeof(text));
 	log_text("address", text);
 }
 

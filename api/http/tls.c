@@ -1,9 +1,11 @@
 /* Certificates. See tls.h.
  *
- * The credentials of GnuTLS may be shared by any number of sessions and threads as long as nobody changes them: here nobody does.
+ * The credentials of GnuTLS may be shared by any number of sessions and threads as long as nobody changes them: here
+ * nobody does.
  *
- * The handshake asks for a client's certificate but takes any, also none: an expired one is answered 401 with the reason, which a client
- * whose handshake was broken off would never learn. That the client has the private key is proved in the handshake itself. */
+ * The handshake asks for a client's certificate but takes any, also none: an expired one is answered 401 with the
+ * reason, which a client whose handshake was broken off would never learn. That the client has the private key is
+ * proved in the handshake itself. */
 #include "tls.h"
 
 #include <assert.h>
@@ -16,8 +18,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/base/base.h"
 #include "http_metrics.h"
+#include "server/base/base.h"
 
 enum { DAY_S = 24 * 60 * 60, HASH_LEN = 32 };
 
@@ -26,8 +28,8 @@ struct tls {
 	gnutls_certificate_credentials_t credentials;
 	bool asks;
 	unsigned char authorities[HASH_LEN]; /* SHA-256 of their file, if it asks */
-	time_t activation, expiry; /* of the certificate itself */
-	char *cert;                /* its file */
+	time_t activation, expiry;           /* of the certificate itself */
+	char *cert;                          /* its file */
 };
 
 /* ---- loading ---- */
@@ -39,7 +41,8 @@ static void complain(const char *option, const char *path, const char *reason, c
 }
 
 /* Reads a file; false and a message. `text` must be wiped in any case. */
-static bool read_file(const char *option, const char *path, enum secret_file_kind kind, struct text *text, char *message, size_t size)
+static bool read_file(const char *option, const char *path, enum secret_file_kind kind, struct text *text,
+		      char *message, size_t size)
 {
 	char reason[512];
 
@@ -55,15 +58,18 @@ static gnutls_datum_t datum_of(const struct text *text)
 	return (gnutls_datum_t){.data = (unsigned char *)text->bytes, .size = (unsigned)text->len};
 }
 
-static bool parse_cert(const char *path, const struct text *text, gnutls_x509_crt_t **ret_chain, unsigned *ret_count, char *message, size_t size)
+static bool parse_cert(const char *path, const struct text *text, gnutls_x509_crt_t **ret_chain, unsigned *ret_count,
+		       char *message, size_t size)
 {
 	gnutls_datum_t pem = datum_of(text);
 	int error = gnutls_x509_crt_list_import2(ret_chain, ret_count, &pem, GNUTLS_X509_FMT_PEM, 0);
 
 	if (error >= 0 && *ret_count > 0)
 		return true;
-	complain("--tls-cert", path, error == GNUTLS_E_NO_CERTIFICATE_FOUND || error >= 0 ? "holds no certificate in PEM" : gnutls_strerror(error), message,
-		 size);
+	complain("--tls-cert", path,
+		 error == GNUTLS_E_NO_CERTIFICATE_FOUND || error >= 0 ? "holds no certificate in PEM"
+								      : gnutls_strerror(error),
+		 message, size);
 	return false;
 }
 
@@ -87,8 +93,8 @@ static void note_dates(struct tls *tls, gnutls_x509_crt_t cert)
 	tls->expiry = gnutls_x509_crt_get_expiration_time(cert);
 }
 
-static bool take_pair(struct tls *tls, const char *cert_path, const struct text *cert_text, const char *key_path, const struct text *key_text, char *message,
-		      size_t size)
+static bool take_pair(struct tls *tls, const char *cert_path, const struct text *cert_text, const char *key_path,
+		      const struct text *key_text, char *message, size_t size)
 {
 	gnutls_x509_crt_t *chain = NULL;
 	gnutls_x509_privkey_t key = NULL;
@@ -100,12 +106,14 @@ static bool take_pair(struct tls *tls, const char *cert_path, const struct text 
 		complain("--tls-key", key_path, gnutls_strerror(error), message, size);
 		return false;
 	}
-	if (parse_cert(cert_path, cert_text, &chain, &count, message, size) && parse_key(key_path, key_text, key, message, size)) {
+	if (parse_cert(cert_path, cert_text, &chain, &count, message, size) &&
+	    parse_key(key_path, key_text, key, message, size)) {
 		note_dates(tls, chain[0]);
 		error = gnutls_certificate_set_x509_key(tls->credentials, chain, (int)count, key);
 		taken = error >= 0;
 		if (error == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
-			snprintf(message, size, "--tls-key %s: does not belong to the certificate of --tls-cert %s", key_path, cert_path);
+			snprintf(message, size, "--tls-key %s: does not belong to the certificate of --tls-cert %s",
+				 key_path, cert_path);
 		else if (!taken)
 			complain("--tls-cert", cert_path, gnutls_strerror(error), message, size);
 	}
@@ -145,7 +153,9 @@ static bool load_authorities(struct tls *tls, const char *path, char *message, s
 			count = GNUTLS_E_HASH_FAILED;
 		if (count <= 0)
 			complain("--tls-client-ca", path,
-				 count == 0 || count == GNUTLS_E_NO_CERTIFICATE_FOUND ? "holds no certificate in PEM" : gnutls_strerror(count), message, size);
+				 count == 0 || count == GNUTLS_E_NO_CERTIFICATE_FOUND ? "holds no certificate in PEM"
+										      : gnutls_strerror(count),
+				 message, size);
 	}
 	text_fini(&text);
 	tls->asks = count > 0;
@@ -243,7 +253,8 @@ bool tls_attach(const struct tls *tls, gnutls_session_t session)
 
 /* ---- the client's certificate ---- */
 
-/* Takes a name in, unless there is no room or it has a byte that a name should not have: a NUL above all, at which others would stop reading. */
+/* Takes a name in, unless there is no room or it has a byte that a name should not have: a NUL above all, at which
+ * others would stop reading. */
 static void add_name(struct tls_peer *peer, size_t *used, const char *name, size_t len)
 {
 	if (peer->count == TLS_PEER_NAMES_MAX || len == 0 || len >= sizeof(peer->bytes) - *used)
@@ -268,7 +279,7 @@ static bool take_alternative_names(gnutls_x509_crt_t cert, struct tls_peer *peer
 		int got = gnutls_x509_crt_get_subject_alt_name2(cert, i, name, &len, &type, NULL);
 		if (got == GNUTLS_E_SHORT_MEMORY_BUFFER)
 			continue; /* longer than any name of ours */
-		if (got < 0) /* the end, or something that cannot be read and must not be taken for none */
+		if (got < 0)      /* the end, or something that cannot be read and must not be taken for none */
 			return i > 0 || got != GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE;
 		if (got == GNUTLS_SAN_DNSNAME || got == GNUTLS_SAN_URI)
 			add_name(peer, used, name, len);
@@ -281,7 +292,8 @@ static void take_common_name(gnutls_x509_crt_t cert, struct tls_peer *peer, size
 	char name[256], second[256];
 	size_t len = sizeof(name), second_len = sizeof(second);
 
-	if (gnutls_x509_crt_get_dn_by_oid(cert, GNUTLS_OID_X520_COMMON_NAME, 1, 0, second, &second_len) != GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+	if (gnutls_x509_crt_get_dn_by_oid(cert, GNUTLS_OID_X520_COMMON_NAME, 1, 0, second, &second_len) !=
+	    GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
 		return;
 	if (gnutls_x509_crt_get_dn_by_oid(cert, GNUTLS_OID_X520_COMMON_NAME, 0, 0, name, &len) >= 0)
 		add_name(peer, used, name, len);
@@ -310,10 +322,12 @@ static const char *reason_of(unsigned status)
 		unsigned bit;
 		const char *reason;
 	} reasons[] = {
-		{GNUTLS_CERT_SIGNER_NOT_FOUND, "The client certificate is not signed by an authority of --tls-client-ca."},
+		{GNUTLS_CERT_SIGNER_NOT_FOUND,
+		 "The client certificate is not signed by an authority of --tls-client-ca."},
 		{GNUTLS_CERT_SIGNER_NOT_CA, "The client certificate is signed by one that is no authority."},
 		{GNUTLS_CERT_SIGNATURE_FAILURE, "The signature of the client certificate is wrong."},
-		{GNUTLS_CERT_INSECURE_ALGORITHM, "The client certificate is signed with an algorithm that is not secure."},
+		{GNUTLS_CERT_INSECURE_ALGORITHM,
+		 "The client certificate is signed with an algorithm that is not secure."},
 		{GNUTLS_CERT_REVOKED, "The client certificate has been revoked."},
 		{GNUTLS_CERT_EXPIRED, "The client certificate has expired."},
 		{GNUTLS_CERT_NOT_ACTIVATED, "The client certificate is not valid yet."},
@@ -328,7 +342,8 @@ static const char *reason_of(unsigned status)
 
 static void look_at(gnutls_session_t session, const gnutls_datum_t *cert, struct tls_peer *peer)
 {
-	gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID, .data = (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT};
+	gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
+					 .data = (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT};
 	unsigned status = 0;
 
 	peer->state = TLS_PEER_BAD;
@@ -342,7 +357,8 @@ static void look_at(gnutls_session_t session, const gnutls_datum_t *cert, struct
 		peer->state = TLS_PEER_KNOWN;
 }
 
-static const struct tls_peer no_memory = {.state = TLS_PEER_BAD, .reason = "Memory is short; the client certificate was not checked."};
+static const struct tls_peer no_memory = {.state = TLS_PEER_BAD,
+					  .reason = "Memory is short; the client certificate was not checked."};
 static const struct tls_peer no_certificate = {.state = TLS_PEER_NONE};
 
 const struct tls_peer *tls_peer_new(gnutls_session_t session)

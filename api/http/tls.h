@@ -1,7 +1,7 @@
 /* Certificates: what we show to clients over HTTPS, and what theirs say.
  *
- * What was loaded never changes: a reload makes another `struct tls`, and every connection keeps a reference to the one with which it began. All of
- * this may be called from any thread. How a connection uses it: tls_link.h. */
+ * What was loaded never changes: a reload makes another `struct tls`, and every connection keeps a reference to the one
+ * with which it began. All of this may be called from any thread. How a connection uses it: tls_link.h. */
 #ifndef TLS_H
 #define TLS_H
 
@@ -9,9 +9,9 @@
 #include <stddef.h>
 
 enum {
-	TLS_PEER_NAMES_MAX = 16,    /* of one client certificate; more are passed over */
-	TLS_PEER_BYTES_MAX = 4096,  /* of all its names, each with a NUL */
-	TLS_FILE_MAX = 1 << 20,     /* bytes of each file */
+	TLS_PEER_NAMES_MAX = 16,   /* of one client certificate; more are passed over */
+	TLS_PEER_BYTES_MAX = 4096, /* of all its names, each with a NUL */
+	TLS_FILE_MAX = 1 << 20,    /* bytes of each file */
 	TLS_WARN_DAYS = 14
 };
 
@@ -33,9 +33,11 @@ struct tls_peer {
 struct tls;
 struct gnutls_session_int; /* gnutls_session_t is a pointer to it */
 
-/* Reads --tls-cert (the certificate, and those that sign it), --tls-key and --tls-client-ca ("": clients are asked for no certificate), all PEM. Returns
- * one reference, the caller's; or NULL and a message of one line that names option and file and says what is wrong. Blocking: for the start and SIGHUP. */
-struct tls *tls_load(const char *cert, const char *key, const char *client_ca, char *message, size_t size) __attribute__((warn_unused_result));
+/* Reads --tls-cert (the certificate, and those that sign it), --tls-key and --tls-client-ca ("": clients are asked for
+ * no certificate), all PEM. Returns one reference, the caller's; or NULL and a message of one line that names option
+ * and file and says what is wrong. Blocking: for the start and SIGHUP. */
+struct tls *tls_load(const char *cert, const char *key, const char *client_ca, char *message, size_t size)
+	__attribute__((warn_unused_result));
 
 /* One reference more or less; with the last one it is freed. tls_unref(NULL) does nothing. */
 struct tls *tls_ref(struct tls *tls);
@@ -47,21 +49,26 @@ bool tls_asks(const struct tls *tls);
 /* True if both trust the same authorities of clients. */
 bool tls_same_authorities(const struct tls *tls, const struct tls *other);
 
-/* From now on it is in use: sets the metric of its expiry; writes a warning into the log where it has expired, or soon will. */
+/* From now on it is in use: sets the metric of its expiry; writes a warning into the log where it has expired, or soon
+ * will. */
 void tls_announce(const struct tls *tls);
 
-/* Gives it to a session whose handshake has not begun, or is over: then only its authorities matter. The session must end before the reference does. False where memory is short. */
+/* Gives it to a session whose handshake has not begun, or is over: then only its authorities matter. The session must
+ * end before the reference does. False where memory is short. */
 bool tls_attach(const struct tls *tls, struct gnutls_session_int *session) __attribute__((warn_unused_result));
 
-/* Looks at the certificate of a client, after the handshake. Never NULL: where memory is short the certificate counts as bad. */
+/* Looks at the certificate of a client, after the handshake. Never NULL: where memory is short the certificate counts
+ * as bad. */
 const struct tls_peer *tls_peer_new(struct gnutls_session_int *session);
 void tls_peer_free(const struct tls_peer *peer);
 
-/* Looks at it again, by the authorities that the session has been given since. Its names stay what and where they are. */
+/* Looks at it again, by the authorities that the session has been given since. Its names stay what and where they
+ * are. */
 void tls_peer_check(struct gnutls_session_int *session, const struct tls_peer *peer);
 
-/* The names in a certificate (DER): its DNS and URI alternative names; its common name only where it has no alternative name of any kind. Those with other
- * bytes than visible ASCII, and those for which there is no room, are left out. False if it is no certificate. For tls_peer_new() and its tests. */
+/* The names in a certificate (DER): its DNS and URI alternative names; its common name only where it has no alternative
+ * name of any kind. Those with other bytes than visible ASCII, and those for which there is no room, are left out.
+ * False if it is no certificate. For tls_peer_new() and its tests. */
 bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer) __attribute__((warn_unused_result));
 
 #endif

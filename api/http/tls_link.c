@@ -1,10 +1,12 @@
 /* TLS of one connection. See tls_link.h.
  *
- *     accepted ─► handshake ⇄ suspended, watched for input ─► up ─► requests … ─► the session is freed ─► tls_link_fini()
+ *     accepted ─► handshake ⇄ suspended, watched for input ─► up ─► requests … ─► the session is freed
+ *              ─► tls_link_fini()
  *
- * libmicrohttpd frees the session before it tells us of the end, so the last word can only be said earlier: close_notify when the last answer has
- * been sent, and nothing to a client that sends rubbish after its handshake (the 0.9 series closes then without asking anybody). HTTP says by itself where
- * an answer ends; close_notify is a courtesy. */
+ * libmicrohttpd frees the session before it tells us of the end, so the last word can only be said earlier:
+ * close_notify when the last answer has been sent, and nothing to a client that sends rubbish after its handshake (the
+ * 0.9 series closes then without asking anybody). HTTP says by itself where an answer ends; close_notify is a
+ * courtesy. */
 #include "tls_link.h"
 
 #include <assert.h>
@@ -14,10 +16,15 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "server/base/base.h"
 #include "http_internal.h"
+#include "server/base/base.h"
 
-enum { RECORD_HEAD = 5, RECORD_ALERT = 21, RECORD_DATA = 23, ALERT_13_MAX = 2 + 1 + 16 /* alert, type of content, tag */ };
+enum {
+	RECORD_HEAD = 5,
+	RECORD_ALERT = 21,
+	RECORD_DATA = 23,
+	ALERT_13_MAX = 2 + 1 + 16 /* alert, type of content, tag */
+};
 
 bool tls_link_is_up(const struct tls_link *link)
 {
@@ -53,7 +60,8 @@ static bool is_plain_http(const void *bytes)
 static void answer_plain(struct connection *connection)
 {
 	char text[1024];
-	size_t len = problem_write_raw(PROBLEM_INVALID_REQUEST, "This port speaks TLS: use https:// in the URL.", "none", text, sizeof(text));
+	size_t len = problem_write_raw(PROBLEM_INVALID_REQUEST, "This port speaks TLS: use https:// in the URL.",
+				       "none", text, sizeof(text));
 
 	(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	connection->link.spoke_plain = connection->linger = true;
@@ -96,7 +104,8 @@ static int pull_timeout(gnutls_transport_ptr_t arg, unsigned ms)
 }
 
 /* gnutls_handshake_hook_func, after each message "finished": TLS 1.3 ends with the client's, TLS 1.2 with ours. */
-static int on_finished(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming, const gnutls_datum_t *message)
+static int on_finished(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+		       const gnutls_datum_t *message)
 {
 	struct connection *connection = gnutls_transport_get_ptr(session);
 
@@ -109,7 +118,8 @@ static int on_finished(gnutls_session_t session, unsigned type, unsigned when, u
 
 void tls_link_init(struct connection *connection)
 {
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection->mhd,
+								       MHD_CONNECTION_INFO_GNUTLS_SESSION);
 	struct tls_link *link = &connection->link;
 
 	*link = (struct tls_link){.session = NULL};
@@ -132,7 +142,8 @@ void tls_link_send(struct tls_link *link, const char *bytes, size_t len)
 {
 	if (link->session == NULL || !tls_link_is_up(link))
 		return;
-	(void)gnutls_record_send(link->session, bytes, len); /* where there is no room, the client has not read its earlier answers either */
+	/* where there is no room, the client has not read its earlier answers either */
+	(void)gnutls_record_send(link->session, bytes, len);
 }
 
 void tls_link_bye(struct tls_link *link)
@@ -151,7 +162,8 @@ bool tls_link_hears_bye(const struct connection *connection)
 	if (head[0] == RECORD_ALERT)
 		return true;
 	/* TLS 1.3 hides the kind of a record, but not that it is too short for anything else. */
-	return head[0] == RECORD_DATA && head[3] == 0 && head[4] <= ALERT_13_MAX && gnutls_protocol_get_version(link->session) == GNUTLS_TLS1_3;
+	return head[0] == RECORD_DATA && head[3] == 0 && head[4] <= ALERT_13_MAX &&
+	       gnutls_protocol_get_version(link->session) == GNUTLS_TLS1_3;
 }
 
 /* So that the client can say more than that it was cut off: for one that shares no version or cipher with us. */

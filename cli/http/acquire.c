@@ -1,23 +1,26 @@
 /* Getting a lease: carries out what wait.c says. See acquire.h.
  *
- * From when on does a lease count? Its validity_ms is what was left when the answer was written, and nobody here knows when that
- * was. It was not before the request was sent: validity_ms from then on is always safe. It may have been long before the answer was
- * read: this process may have been stopped, the machine asleep, the network slow, all the while the lease ran; validity_ms from the
- * reading on is not safe. After a wait, however, the safe bound is of no use: a request that was sent four minutes ago, for a lease of
- * thirty seconds, would be over before it began. So a lease that may be older than a quarter of its validity is extended once before
- * anything is done under it. PUT is answered at once, which makes the time before it was sent a bound that is both safe and near; and it
- * shows that the lease is still there. (The server says how long it kept the request, waited_ms, which would save this one exchange; but
- * the bound would then rest on two clocks that run alike over minutes, and an answer that lay on the way would still have to be told.)
+ * From when on does a lease count? Its validity_ms is what was left when the answer was written, and nobody here knows
+ * when that was. It was not before the request was sent: validity_ms from then on is always safe. It may have been long
+ * before the answer was read: this process may have been stopped, the machine asleep, the network slow, all the while
+ * the lease ran; validity_ms from the reading on is not safe. After a wait, however, the safe bound is of no use: a
+ * request that was sent four minutes ago, for a lease of thirty seconds, would be over before it began. So a lease that
+ * may be older than a quarter of its validity is extended once before anything is done under it. PUT is answered at
+ * once, which makes the time before it was sent a bound that is both safe and near; and it shows that the lease is
+ * still there. (The server says how long it kept the request, waited_ms, which would save this one exchange; but the
+ * bound would then rest on two clocks that run alike over minutes, and an answer that lay on the way would still have
+ * to be told.)
  *
- * What is granted to a request that is given up is not lost: see http_hang_up(). Nor is it used: the server may have noticed that we
- * left, and given the lock to the next. It is given back, and so is a lease of which too little is left. */
+ * What is granted to a request that is given up is not lost: see http_hang_up(). Nor is it used: the server may have
+ * noticed that we left, and given the lock to the next. It is given back, and so is a lease of which too little is
+ * left. */
 #include "acquire.h"
 
 #include <string.h>
 #include <sys/random.h>
 
-#include "server/base/base.h"
 #include "cli/exit_status.h"
+#include "server/base/base.h"
 #include "wait.h"
 
 enum { HANG_UP_US = 500000, GIVE_BACK_US = 500000, GIVE_BACK_TRIES = 3 };
@@ -48,7 +51,8 @@ static void acquire_say(struct acquire *acquire, const struct answer *answer)
 
 /* ---- sitting and waiting ---- */
 
-/* Until something happens, at most until until_us. True: the request is answered. *ret_tell: what it was told meanwhile. */
+/* Until something happens, at most until until_us. True: the request is answered. *ret_tell: what it was told
+ * meanwhile. */
 static bool acquire_sit(struct acquire *acquire, uint64_t until_us, enum acquire_tell *ret_tell)
 {
 	bool finished = http_wait(acquire->http, until_us, acquire->extra, acquire->extra == NULL ? 0 : 1);
@@ -83,7 +87,8 @@ static enum acquire_tell acquire_hold(struct acquire *acquire)
 
 /* ---- one request ---- */
 
-/* Until the request is answered, or has to be given up: what it was told (*ret_tell), the time limit, a server that is gone. */
+/* Until the request is answered, or has to be given up: what it was told (*ret_tell), the time limit, a server that is
+ * gone. */
 static bool acquire_await(struct acquire *acquire, uint64_t limit_us, enum acquire_tell *ret_tell)
 {
 	*ret_tell = ACQUIRE_GO_ON;
@@ -155,7 +160,8 @@ static enum acquire_tell acquire_ask(struct acquire *acquire, uint64_t wait_ms, 
 	request_fini(&request);
 	uint64_t sent_us = acquire->http->main.sent_us;
 	acquire->watch = (struct watch){.http = acquire->http, .options = options, .server = acquire_server(acquire)};
-	watch_begin(&acquire->watch, long_one && !acquire->said && acquire->waits != NULL, long_one && options->servers.count > 1, sent_us);
+	watch_begin(&acquire->watch, long_one && !acquire->said && acquire->waits != NULL,
+		    long_one && options->servers.count > 1, sent_us);
 	if (acquire_await(acquire, sent_us + (options->timeout_ms + wait_ms) * 1000, &tell))
 		http_read(acquire->http, ret_answer);
 	else
@@ -206,7 +212,8 @@ static enum acquire_tell acquire_extend(struct acquire *acquire, const struct le
 }
 
 /* The lease again, with a new beginning. False: it is not ours (any more, or that is not known), or told something. */
-static bool acquire_refresh(struct acquire *acquire, struct answer *answer, struct lease *lease, uint64_t *sent_us, enum acquire_tell *ret_tell)
+static bool acquire_refresh(struct acquire *acquire, struct answer *answer, struct lease *lease, uint64_t *sent_us,
+			    enum acquire_tell *ret_tell)
 {
 	char token[sizeof(lease->token)];
 	struct answer extended = {.outcome = OUTCOME_UNAVAILABLE};
@@ -226,8 +233,10 @@ static bool acquire_refresh(struct acquire *acquire, struct answer *answer, stru
 	return done;
 }
 
-/* True: the answer is a lease, and enough of it is left. Otherwise the answer says why not, unless it was told something. */
-static bool acquire_take(struct acquire *acquire, struct answer *answer, struct lease *ret_lease, uint64_t *ret_sent_us, enum acquire_tell *ret_tell)
+/* True: the answer is a lease, and enough of it is left. Otherwise the answer says why not, unless it was told
+ * something. */
+static bool acquire_take(struct acquire *acquire, struct answer *answer, struct lease *ret_lease, uint64_t *ret_sent_us,
+			 enum acquire_tell *ret_tell)
 {
 	uint64_t sent_us = acquire->http->main.sent_us;
 	struct lease lease;
@@ -250,7 +259,8 @@ static bool acquire_take(struct acquire *acquire, struct answer *answer, struct 
 /* ---- all of it ---- */
 
 /* Does the step; what was asked for is in ret_answer. */
-static enum acquire_tell acquire_step(struct acquire *acquire, struct wait *wait, struct wait_step step, struct answer *answer)
+static enum acquire_tell acquire_step(struct acquire *acquire, struct wait *wait, struct wait_step step,
+				      struct answer *answer)
 {
 	if (step.what == WAIT_PAUSE) {
 		acquire_say(acquire, answer);
@@ -264,7 +274,8 @@ static enum acquire_tell acquire_step(struct acquire *acquire, struct wait *wait
 	return acquire_ask(acquire, step.wait_ms, answer);
 }
 
-enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, uint64_t *ret_sent_us, struct answer *ret_answer)
+enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, uint64_t *ret_sent_us,
+				  struct answer *ret_answer)
 {
 	struct wait wait;
 	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
@@ -281,7 +292,8 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 			answer_fini(&answer);
 			return taken ? ACQUIRE_GRANTED : ACQUIRE_STOPPED;
 		}
-		step = held ? wait_ask(&wait, clock_now_us()) : wait_next(&wait, &answer, draw_random(), clock_now_us());
+		step = held ? wait_ask(&wait, clock_now_us())
+			    : wait_next(&wait, &answer, draw_random(), clock_now_us());
 	}
 	*ret_answer = answer;
 	return ACQUIRE_REFUSED;
@@ -290,20 +302,13 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 int acquire_status(const struct options *options, const struct answer *answer)
 {
 	switch (answer->outcome) {
-	case OUTCOME_DONE:
-		return STATUS_OK;
+	case OUTCOME_DONE: return STATUS_OK;
 	case OUTCOME_HELD:
-	case OUTCOME_SPLIT:
-		return options->held_status;
-	case OUTCOME_LOST:
-		return STATUS_LOST;
-	case OUTCOME_UNAVAILABLE:
-		return STATUS_UNREACHABLE;
-	case OUTCOME_FORBIDDEN:
-		return STATUS_FORBIDDEN;
-	case OUTCOME_INVALID:
-		return STATUS_USAGE;
-	default:
-		return STATUS_STRANGE;
+	case OUTCOME_SPLIT: return options->held_status;
+	case OUTCOME_LOST: return STATUS_LOST;
+	case OUTCOME_UNAVAILABLE: return STATUS_UNREACHABLE;
+	case OUTCOME_FORBIDDEN: return STATUS_FORBIDDEN;
+	case OUTCOME_INVALID: return STATUS_USAGE;
+	default: return STATUS_STRANGE;
 	}
 }

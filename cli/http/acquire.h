@@ -3,8 +3,8 @@
 #define CLI_ACQUIRE_H
 
 #include "answer.h"
-#include "client.h"
 #include "cli/arguments.h"
+#include "client.h"
 #include "health_check.h"
 
 enum acquire_tell {
@@ -16,22 +16,24 @@ enum acquire_tell {
 struct acquire {
 	struct http *http;
 	const struct options *options;
-	size_t server;        /* whom to ask first; whoever granted it */
-	uint64_t least_us;    /* a lease of which less is left when it comes is given back */
-	struct curl_waitfd *extra; /* NULL: nobody can tell us anything */
+	size_t server;                            /* whom to ask first; whoever granted it */
+	uint64_t least_us;                        /* a lease of which less is left when it comes is given back */
+	struct curl_waitfd *extra;                /* NULL: nobody can tell us anything */
 	enum acquire_tell (*told)(void *context); /* called when `extra` is ready */
-	void (*waits)(void *context, const struct answer *answer); /* called once, when it turns out to take time; NULL: nobody wants to know */
+	/* called once, when it turns out to take time; NULL: nobody wants to know */
+	void (*waits)(void *context, const struct answer *answer);
 	void *context;
 
-	bool said;            /* from here on its own: it has called waits() */
+	bool said; /* from here on its own: it has called waits() */
 	struct watch watch;
 };
 
 enum acquire_result { ACQUIRE_GRANTED, ACQUIRE_REFUSED, ACQUIRE_STOPPED };
 
-/* ACQUIRE_GRANTED: the lease, and the moment from which its validity may safely be reckoned. ACQUIRE_REFUSED: ret_answer says why
- * (answer_fini() it). ACQUIRE_STOPPED: told so; nothing is held, and no place in a line. */
-enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, uint64_t *ret_sent_us, struct answer *ret_answer);
+/* ACQUIRE_GRANTED: the lease, and the moment from which its validity may safely be reckoned. ACQUIRE_REFUSED:
+ * ret_answer says why (answer_fini() it). ACQUIRE_STOPPED: told so; nothing is held, and no place in a line. */
+enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, uint64_t *ret_sent_us,
+				  struct answer *ret_answer);
 
 /* Gives back a lease that is not wanted, as well as that goes within about a second. */
 void acquire_give_back(struct acquire *acquire, const struct lease *lease);

@@ -1,7 +1,7 @@
 /* Reading answers: see answer.h.
  *
- * The members that matter are checked before they are believed, for at the configured address may be something else: a proxy
- * with a page of its own, an older or a newer redlockd. A time or a token that is not understood is no lease. */
+ * The members that matter are checked before they are believed, for at the configured address may be something else: a
+ * proxy with a page of its own, an older or a newer redlockd. A time or a token that is not understood is no lease. */
 #include "answer.h"
 
 #include <assert.h>
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/duration.h"
 #include "cli/arguments.h"
+#include "cli/duration.h"
 
 enum { LEASE_MAX_MS = 86400000 };
 
@@ -99,12 +99,13 @@ static void answer_say_invalid(struct answer *answer)
 	size_t i;
 
 	if (first != NULL)
-		snprintf(answer->detail, sizeof(answer->detail), "%s: %s", member(first, "field"), member(first, "reason"));
-	json_array_foreach(errors, i, error)
-		if (strcmp(member(error, "field"), "wait_ms") == 0) {
-			answer->bounds_wait = true;
-			answer->wait_max_ms = largest_number(member(error, "reason"));
-		}
+		snprintf(answer->detail, sizeof(answer->detail), "%s: %s", member(first, "field"),
+			 member(first, "reason"));
+	json_array_foreach(errors, i, error) if (strcmp(member(error, "field"), "wait_ms") == 0)
+	{
+		answer->bounds_wait = true;
+		answer->wait_max_ms = largest_number(member(error, "reason"));
+	}
 }
 
 /* Of a 409: who holds it, and for how long at most. */
@@ -121,7 +122,8 @@ static void answer_say_held(struct answer *answer, const json_t *holder)
 		duration_format(answer->retry_after_ms, left);
 		snprintf(until, sizeof(until), ", at most %s more", left);
 	}
-	snprintf(answer->detail, sizeof(answer->detail), "held by %.130s%s%s", *owner != '\0' ? owner : "somebody else", fence_text, until);
+	snprintf(answer->detail, sizeof(answer->detail), "held by %.130s%s%s", *owner != '\0' ? owner : "somebody else",
+		 fence_text, until);
 }
 
 static void answer_read_problem(struct answer *answer, long status)

@@ -12,23 +12,25 @@ enum outcome {
 	OUTCOME_SPLIT,       /* 503 split-vote: several tried at once, none won */
 	OUTCOME_LOST,        /* 409 not-owner, 410 lease-expired: the lease is not ours any more */
 	OUTCOME_UNAVAILABLE, /* no answer, 429, other 5xx: another server, or later */
-	OUTCOME_UNTRUSTED,   /* nothing was sent: the server could not show that it is the one that was meant. Another one may */
-	OUTCOME_FORBIDDEN,   /* 401, 403: the key, or the lack of one, is at fault */
-	OUTCOME_INVALID,     /* 400, 413, 414, 431: the request is at fault */
-	OUTCOME_STRANGE      /* not from redlockd, or not from one that we know */
+	/* nothing was sent: the server could not show that it is the one that was meant. Another one may */
+	OUTCOME_UNTRUSTED,
+	OUTCOME_FORBIDDEN, /* 401, 403: the key, or the lack of one, is at fault */
+	OUTCOME_INVALID,   /* 400, 413, 414, 431: the request is at fault */
+	OUTCOME_STRANGE    /* not from redlockd, or not from one that we know */
 };
 
 enum { ANSWER_CODE_MAX = 40, ANSWER_DETAIL_MAX = 400 };
 
 struct answer {
 	enum outcome outcome;
-	char code[ANSWER_CODE_MAX];     /* the problem's code, "unreachable", "untrusted" or "strange"; empty where it is done */
+	/* the problem's code, "unreachable", "untrusted" or "strange"; empty where it is done */
+	char code[ANSWER_CODE_MAX];
 	char detail[ANSWER_DETAIL_MAX]; /* for people: one line without control characters */
 	uint64_t retry_after_ms;
-	bool is_busy;                   /* 429: it would not like to be asked before retry_after_ms */
-	bool bounds_wait;               /* 400 because of wait_ms ... */
-	uint64_t wait_max_ms;           /* ... which may be this at most; 0 where that is not to be understood */
-	json_t *json;                   /* the body; NULL where there is none */
+	bool is_busy;         /* 429: it would not like to be asked before retry_after_ms */
+	bool bounds_wait;     /* 400 because of wait_ms ... */
+	uint64_t wait_max_ms; /* ... which may be this at most; 0 where that is not to be understood */
+	json_t *json;         /* the body; NULL where there is none */
 };
 
 struct lease {
@@ -48,7 +50,8 @@ void answer_set(struct answer *answer, enum outcome outcome, const char *code, c
 
 /* The lease in an answer to acquire (token NULL) or extend (the token that it must have). False: the answer is made
  * OUTCOME_STRANGE. */
-bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease) __attribute__((warn_unused_result));
+bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease)
+	__attribute__((warn_unused_result));
 
 /* The state of a lock that somebody waits for, made into the answer that refuses it. False: it is none. */
 bool answer_state(struct answer *answer) __attribute__((warn_unused_result));

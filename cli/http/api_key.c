@@ -54,7 +54,8 @@ bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_mess
 	struct text text;
 
 	text_init(&text);
-	bool done = secret_file_read(path, SECRET_FILE_SECRET, API_KEY_FILE_MAX, &text, ret_message, API_KEY_MESSAGE_MAX);
+	bool done = secret_file_read(path, SECRET_FILE_SECRET, API_KEY_FILE_MAX, &text, ret_message,
+				     API_KEY_MESSAGE_MAX);
 	if (done) {
 		const char *reason = api_key_take(text.len == 0 ? "" : text.bytes, text.len, ret_key);
 		done = reason == NULL;

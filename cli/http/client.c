@@ -1,24 +1,26 @@
 /* libcurl: two easy handles in one multi handle. See http.h.
  *
- * What is set and why: the path as it is (a lock may be called "a/../b"); no proxy from the environment, no redirection, no other
- * protocol (a token and a key must go to the server that was named, and nowhere else); HTTP/1.1 (over HTTP/2 all requests would share
- * one connection, and with one of them all would be hung up); no signals; and CURLOPT_QUICK_EXIT, because
- * breaking off would otherwise wait for a name server that does not answer, and so for longer than the lease may last. A request
- * that may be granted something has a new connection (on an old one that turns out to be closed libcurl would send it again by
- * itself), and a time limit that is the caller's affair: libcurl's would close at once. While a request waits TCP looks whether the
- * other machine is there.
+ * What is set and why: the path as it is (a lock may be called "a/../b"); no proxy from the environment, no
+ * redirection, no other protocol (a token and a key must go to the server that was named, and nowhere else); HTTP/1.1
+ * (over HTTP/2 all requests would share one connection, and with one of them all would be hung up); no signals; and
+ * CURLOPT_QUICK_EXIT, because breaking off would otherwise wait for a name server that does not answer, and so for
+ * longer than the lease may last. A request that may be granted something has a new connection (on an old one that
+ * turns out to be closed libcurl would send it again by itself), and a time limit that is the caller's affair:
+ * libcurl's would close at once. While a request waits TCP looks whether the other machine is there.
  *
- * Hanging up: if we just closed, an answer that is on its way would be lost, and with it a lease that nobody knows of; the server
- * has written it and believes it delivered. So the connection is shut in one direction. Either the server sees that before it has
- * granted, and closes as well, or it has answered before, and the answer is read. libcurl has no call for this: its sockets are noted
- * as it opens and closes them, and all of them are shut; those of idle connections as well, which does no harm. Under TLS it is the
- * same: TCP's end is what the server sees, without the closing message of TLS, for which libcurl has no call either; and what the server
- * sends is read on. Only what TLS itself would have to write fails then (a new key where the server demands one, after gigabytes).
+ * Hanging up: if we just closed, an answer that is on its way would be lost, and with it a lease that nobody knows of;
+ * the server has written it and believes it delivered. So the connection is shut in one direction. Either the server
+ * sees that before it has granted, and closes as well, or it has answered before, and the answer is read. libcurl has
+ * no call for this: its sockets are noted as it opens and closes them, and all of them are shut; those of idle
+ * connections as well, which does no harm. Under TLS it is the same: TCP's end is what the server sees, without the
+ * closing message of TLS, for which libcurl has no call either; and what the server sends is read on. Only what TLS
+ * itself would have to write fails then (a new key where the server demands one, after gigabytes).
  *
- * TLS: 1.2 and newer; the certificate and its name are always checked, against --cacert alone where that is given (libcurl would take
- * the system's folder of CAs besides). Sessions are not resumed: they would go on with the certificate that the client had then, also
- * after that has been renewed or has ended. A private key with a password would make OpenSSL ask at the terminal, in the midst of somebody
- * else's program: it gets an empty one, and refuses. */
+ * TLS: 1.2 and newer; the certificate and its name are always checked, against --cacert alone where that is given
+ * (libcurl would take the system's folder of CAs besides). Sessions are not resumed: they would go on with the
+ * certificate that the client had then, also after that has been renewed or has ended. A private key with a password
+ * would make OpenSSL ask at the terminal, in the midst of somebody else's program: it gets an empty one, and
+ * refuses. */
 #include "client.h"
 
 #include <assert.h>
@@ -33,7 +35,15 @@
 
 #include "server/base/base.h"
 
-enum { BODY_MAX = 8 * 1024 * 1024, POLL_MS = 60000, ALIVE_AFTER_S = 10, ALIVE_AGAIN_S = 5, ALIVE_TRIES = 3, RETRY_AFTER_MAX_S = 86400, LATER_MS = 5000 };
+enum {
+	BODY_MAX = 8 * 1024 * 1024,
+	POLL_MS = 60000,
+	ALIVE_AFTER_S = 10,
+	ALIVE_AGAIN_S = 5,
+	ALIVE_TRIES = 3,
+	RETRY_AFTER_MAX_S = 86400,
+	LATER_MS = 5000
+};
 
 static size_t on_body(char *bytes, size_t size, size_t count, void *context)
 {
@@ -150,7 +160,8 @@ static void http_set_bounds(CURL *easy, const struct request *request, uint64_t 
 {
 	long timeout_ms = (long)((timeout_us + 999) / 1000);
 
-	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, timeout_ms + (long)request->wait_ms + (request->may_grant ? LATER_MS : 0));
+	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
+			 timeout_ms + (long)request->wait_ms + (request->may_grant ? LATER_MS : 0));
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, timeout_ms);
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(easy, CURLOPT_PROXY, "");
@@ -251,8 +262,8 @@ static void http_set_sockets(struct http *http, struct http_exchange *exchange)
 	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETDATA, http);
 }
 
-static void http_start(struct http *http, struct http_exchange *exchange, const struct server *server, const struct request *request,
-		       uint64_t timeout_us)
+static void http_start(struct http *http, struct http_exchange *exchange, const struct server *server,
+		       const struct request *request, uint64_t timeout_us)
 {
 	assert(!exchange->busy);
 	curl_easy_reset(exchange->easy);
@@ -291,7 +302,8 @@ static void http_say_failure(struct http_exchange *exchange, CURLcode result)
 {
 	long error = 0;
 
-	if (result == CURLE_COULDNT_CONNECT && curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error) == CURLE_OK && error != 0)
+	if (result == CURLE_COULDNT_CONNECT &&
+	    curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error) == CURLE_OK && error != 0)
 		snprintf(exchange->error, sizeof(exchange->error), "cannot connect: %s", strerror((int)error));
 	else if (exchange->error[0] == '\0')
 		snprintf(exchange->error, sizeof(exchange->error), "%s", curl_easy_strerror(result));
@@ -324,7 +336,8 @@ static void http_perform(struct http *http)
 	curl_multi_perform(http->multi, &running);
 	while ((message = curl_multi_info_read(http->multi, &left)) != NULL)
 		if (message->msg == CURLMSG_DONE)
-			http_finish(http, message->easy_handle == http->main.easy ? &http->main : &http->side, message->data.result);
+			http_finish(http, message->easy_handle == http->main.easy ? &http->main : &http->side,
+				    message->data.result);
 }
 
 /* The timer counts the sleep of a suspended machine; the time limit of curl_multi_poll() would not. */
@@ -369,7 +382,8 @@ static void http_judge_failure(const struct http_exchange *exchange, struct answ
 		snprintf(text, sizeof(text), "its certificate is not trusted: %s", exchange->error);
 		answer_set(answer, OUTCOME_UNTRUSTED, "untrusted", text);
 	} else if (exchange->result == CURLE_SSL_CERTPROBLEM || exchange->result == CURLE_SSL_CACERT_BADFILE) {
-		snprintf(text, sizeof(text), "%s: %s", exchange->result == CURLE_SSL_CERTPROBLEM ? "--cert, --key" : "--cacert", exchange->error);
+		snprintf(text, sizeof(text), "%s: %s",
+			 exchange->result == CURLE_SSL_CERTPROBLEM ? "--cert, --key" : "--cacert", exchange->error);
 		answer_set(answer, OUTCOME_INVALID, "invalid-file", text);
 	}
 }

@@ -1,5 +1,5 @@
-/* Requests: see request.h. Names were checked when the command line was read. The token travels in a header: some proxies
- * drop the body of a DELETE. */
+/* Requests: see request.h. Names were checked when the command line was read. The token travels in a header: some
+ * proxies drop the body of a DELETE. */
 #include "client_request.h"
 
 #include <assert.h>

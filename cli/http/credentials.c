@@ -1,8 +1,8 @@
 /* Keys and certificates: see credentials.h.
  *
- * The files of TLS are given to libcurl by name and not as bytes: certificates of services live for hours, and a command that runs
- * under a lock for a day has to use the new ones. What they hold is libcurl's affair; whether they are there, and who else can read
- * the private key, is said here, before a lock is asked for. */
+ * The files of TLS are given to libcurl by name and not as bytes: certificates of services live for hours, and a
+ * command that runs under a lock for a day has to use the new ones. What they hold is libcurl's affair; whether they
+ * are there, and who else can read the private key, is said here, before a lock is asked for. */
 #include "credentials.h"
 
 #include <errno.h>
@@ -52,7 +52,8 @@ static bool check_all(struct credentials *credentials, const char **ret_option, 
 	if (cert_key != NULL && !check_secret(cert_key, ret_reason))
 		return false;
 	*ret_option = "--key-file";
-	return credentials->api_key_file == NULL || api_key_read(credentials->api_key_file, credentials->api_key, ret_reason);
+	return credentials->api_key_file == NULL ||
+	       api_key_read(credentials->api_key_file, credentials->api_key, ret_reason);
 }
 
 bool credentials_load(struct credentials *credentials, char ret_message[CREDENTIALS_MESSAGE_MAX])

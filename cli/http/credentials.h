@@ -10,16 +10,19 @@
 enum { CREDENTIALS_MESSAGE_MAX = API_KEY_MESSAGE_MAX + 32 };
 
 struct credentials {
-	const char *ca_file, *cert_file, *cert_key_file; /* PEM; NULL: not given. libcurl reads them again for each connection */
-	const char *api_key_file;                        /* NULL: not given */
-	char api_key[API_KEY_MAX + 1];                   /* empty: none */
+	/* PEM; NULL: not given. libcurl reads them again for each connection */
+	const char *ca_file, *cert_file, *cert_key_file;
+	const char *api_key_file;      /* NULL: not given */
+	char api_key[API_KEY_MAX + 1]; /* empty: none */
 };
 
-/* Reads the key from its file, and looks whether the others can be read and nobody else can read a private key. Blocking, before
- * anything is sent. False: a message that names the option. */
-bool credentials_load(struct credentials *credentials, char ret_message[CREDENTIALS_MESSAGE_MAX]) __attribute__((warn_unused_result));
+/* Reads the key from its file, and looks whether the others can be read and nobody else can read a private key.
+ * Blocking, before anything is sent. False: a message that names the option. */
+bool credentials_load(struct credentials *credentials, char ret_message[CREDENTIALS_MESSAGE_MAX])
+	__attribute__((warn_unused_result));
 
-/* What to add to the message where a server does not let us: how a key is given, if there was none. Static, may be empty. */
+/* What to add to the message where a server does not let us: how a key is given, if there was none. Static, may be
+ * empty. */
 const char *credentials_hint(const struct credentials *credentials, const struct answer *answer);
 
 #endif

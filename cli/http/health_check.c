@@ -1,4 +1,5 @@
-/* Side requests: see watch.h. First who has the lock, if that is wanted; then /healthz each --timeout, if there is another server. */
+/* Side requests: see watch.h. First who has the lock, if that is wanted; then /healthz each --timeout, if there is
+ * another server. */
 #include "health_check.h"
 
 #include <string.h>
@@ -39,7 +40,8 @@ static void watch_ask(struct watch *watch)
 
 static enum watch_finding watch_take(struct watch *watch, struct answer *answer)
 {
-	bool gone = answer->outcome == OUTCOME_UNAVAILABLE && strcmp(answer->code, "unreachable") == 0, state = watch->asks_state;
+	bool gone = answer->outcome == OUTCOME_UNAVAILABLE && strcmp(answer->code, "unreachable") == 0,
+	     state = watch->asks_state;
 
 	watch->asks_state = false;
 	if (state && !gone) {

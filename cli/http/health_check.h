@@ -1,6 +1,6 @@
-/* Looks after a request that a server keeps for long, with side requests: who has the lock, for those who want to know, and whether the
- * server still answers. A process that hangs and a machine that has gone keep their connections; without this it would be noticed
- * only when the wait is over. */
+/* Looks after a request that a server keeps for long, with side requests: who has the lock, for those who want to know,
+ * and whether the server still answers. A process that hangs and a machine that has gone keep their connections;
+ * without this it would be noticed only when the wait is over. */
 #ifndef CLI_WATCH_H
 #define CLI_WATCH_H
 
@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "answer.h"
-#include "client.h"
 #include "cli/arguments.h"
+#include "client.h"
 
 struct watch {
 	struct http *http;

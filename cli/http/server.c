@@ -1,6 +1,7 @@
 /* Addresses of redlockd: parsing. See server.h. No state, nothing is resolved here.
  *
- * The port must be there: the default of the scheme (80, 443) is not the default of redlockd (8080), and either would be a guess. */
+ * The port must be there: the default of the scheme (80, 443) is not the default of redlockd (8080), and either would
+ * be a guess. */
 #include "server.h"
 
 #include <arpa/inet.h>
@@ -53,7 +54,8 @@ static const char *server_check_http(struct server *server, const char *host)
 		return "more than scheme://host:port";
 	if (host[0] == '[') {
 		end = strchr(host, ']');
-		if (end == NULL || end == host + 1 || strspn(host + 1, "0123456789abcdefABCDEF:.") != (size_t)(end - host - 1))
+		if (end == NULL || end == host + 1 ||
+		    strspn(host + 1, "0123456789abcdefABCDEF:.") != (size_t)(end - host - 1))
 			return "its host is not an address in brackets";
 		end++;
 	} else {

@@ -12,7 +12,8 @@ struct server {
 	char base[SERVER_TEXT_MAX + 1];      /* what stands before the path of a request: http://host:port */
 	char unix_path[SERVER_PATH_MAX + 1]; /* empty: TCP */
 	bool is_tls;
-	bool is_exposed;                     /* what is sent to it can be read on the way: plain HTTP, to another machine as far as can be told */
+	/* what is sent to it can be read on the way: plain HTTP, to another machine as far as can be told */
+	bool is_exposed;
 };
 
 struct server_list {

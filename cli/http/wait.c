@@ -1,20 +1,21 @@
 /* Waiting for a lock: ask, let the server wait, ask again. See wait.h.
  *
- * How long a server may wait (--max-wait-ms) it says only when it refuses. So the first request asks for no more than the usual
- * minute, which hardly any server refuses, and when that is over the next one asks for all the rest.
+ * How long a server may wait (--max-wait-ms) it says only when it refuses. So the first request asks for no more than
+ * the usual minute, which hardly any server refuses, and when that is over the next one asks for all the rest.
  *
- *   held               while there is time: once more at once where the server has waited as long as it may; where it has not
- *                      waited, a random pause of at most a second. A holder may give back long before its lease is over, so
- *                      retry_after_ms bounds that pause from above and no more
+ *   held               while there is time: once more at once where the server has waited as long as it may; where it
+ *                      has not waited, a random pause of at most a second. A holder may give back long before its lease
+ *                      is over, so retry_after_ms bounds that pause from above and no more
  *   split vote         a short random pause, then the same server
  *   no answer, 503     this server has a pause of up to a second, and the next one that has none is asked at once
  *   429                the same, but its pause is as long as it said
  *   not trusted        (its certificate) this server is not asked again; the next one at once
- *   400 for wait_ms    asked again at once with what it said to be its bound; 0 if that is not to be understood, as with
- *                      servers that do not wait at all
+ *   400 for wait_ms    asked again at once with what it said to be its bound; 0 if that is not to be understood, as
+ *                      with servers that do not wait at all
  *   anything else      no use in waiting
  *
- * Whoever waits longer than the server's bound (--max-wait-ms) goes to the end of the line then: a place belongs to a request. */
+ * Whoever waits longer than the server's bound (--max-wait-ms) goes to the end of the line then: a place belongs to a
+ * request. */
 #include "wait.h"
 
 #include <assert.h>
@@ -24,14 +25,16 @@ enum { PAUSE_MIN_MS = 50, PAUSE_MAX_MS = 1000, PAUSE_SPLIT_MS = 200, WAIT_BOUND_
 void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_ms, uint64_t now_us)
 {
 	assert(server < servers && servers <= SERVERS_MAX);
-	*wait = (struct wait){.servers = servers, .server = server, .none = wait_ms == 0, .end_us = now_us + wait_ms * 1000};
+	*wait = (struct wait){
+		.servers = servers, .server = server, .none = wait_ms == 0, .end_us = now_us + wait_ms * 1000};
 	for (size_t i = 0; i < servers; i++)
 		wait->at[i].max_ms = WAIT_BOUND_MS;
 }
 
 struct wait_step wait_ask(struct wait *wait, uint64_t now_us)
 {
-	uint64_t left_ms = now_us < wait->end_us ? (wait->end_us - now_us + 999) / 1000 : 0, max_ms = wait->at[wait->server].max_ms;
+	uint64_t left_ms = now_us < wait->end_us ? (wait->end_us - now_us + 999) / 1000 : 0,
+		 max_ms = wait->at[wait->server].max_ms;
 
 	wait->asked_us = now_us;
 	wait->asked_ms = left_ms < max_ms ? left_ms : max_ms;
@@ -72,7 +75,8 @@ static struct wait_step wait_next_held(struct wait *wait, const struct answer *a
 	return wait_until(wait, now_us + draw_pause_us(answer->retry_after_ms, random), now_us);
 }
 
-/* How long a server that did not help is left in peace. One that said how long is not asked any earlier; not all at once either. */
+/* How long a server that did not help is left in peace. One that said how long is not asked any earlier; not all at
+ * once either. */
 static uint64_t draw_peace_us(const struct answer *answer, uint32_t random)
 {
 	if (!answer->is_busy || answer->retry_after_ms == 0)
@@ -80,13 +84,15 @@ static uint64_t draw_peace_us(const struct answer *answer, uint32_t random)
 	return answer->retry_after_ms * 1000 + answer->retry_after_ms * 500 * random / UINT32_MAX;
 }
 
-/* The next server, in their order, that may be asked now; otherwise the one whose pause ends first. With --no-wait, and when the
- * time is up, each is asked once. A certificate does not become good by waiting. */
-static struct wait_step wait_next_server(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
+/* The next server, in their order, that may be asked now; otherwise the one whose pause ends first. With --no-wait, and
+ * when the time is up, each is asked once. A certificate does not become good by waiting. */
+static struct wait_step wait_next_server(struct wait *wait, const struct answer *answer, uint32_t random,
+					 uint64_t now_us)
 {
 	size_t failed = wait->server, earliest = failed;
 
-	wait->at[failed].not_before_us = answer->outcome == OUTCOME_UNTRUSTED ? UINT64_MAX : now_us + draw_peace_us(answer, random);
+	wait->at[failed].not_before_us = answer->outcome == OUTCOME_UNTRUSTED ? UINT64_MAX
+									      : now_us + draw_peace_us(answer, random);
 	for (size_t i = 1; i < wait->servers; i++) {
 		size_t server = (failed + i) % wait->servers;
 		if (wait->none ? wait->at[server].not_before_us == 0 : wait->at[server].not_before_us <= now_us) {
@@ -117,18 +123,14 @@ static struct wait_step wait_next_bound(struct wait *wait, const struct answer *
 struct wait_step wait_next(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	switch (answer->outcome) {
-	case OUTCOME_HELD:
-		return wait_next_held(wait, answer, random, now_us);
-	case OUTCOME_SPLIT:
-		return wait_until(wait, now_us + draw_pause_us(PAUSE_SPLIT_MS, random), now_us);
+	case OUTCOME_HELD: return wait_next_held(wait, answer, random, now_us);
+	case OUTCOME_SPLIT: return wait_until(wait, now_us + draw_pause_us(PAUSE_SPLIT_MS, random), now_us);
 	case OUTCOME_UNAVAILABLE:
-	case OUTCOME_UNTRUSTED:
-		return wait_next_server(wait, answer, random, now_us);
+	case OUTCOME_UNTRUSTED: return wait_next_server(wait, answer, random, now_us);
 	case OUTCOME_INVALID:
 		if (answer->bounds_wait && wait->asked_ms > 0)
 			return wait_next_bound(wait, answer, now_us);
 		return (struct wait_step){.what = WAIT_GIVE_UP};
-	default:
-		return (struct wait_step){.what = WAIT_GIVE_UP};
+	default: return (struct wait_step){.what = WAIT_GIVE_UP};
 	}
 }

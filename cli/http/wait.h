@@ -1,7 +1,8 @@
 /* How a lock is waited for: whom to ask next, and when. Pure: told the time and the answers, says what to do.
  *
- * The server does the waiting (wait_ms), in the order in which the requests came; what is done here is to ask it again when it
- * may not wait that long in one go, to go to another one when it is gone, and to ask from the outside those that cannot wait. */
+ * The server does the waiting (wait_ms), in the order in which the requests came; what is done here is to ask it again
+ * when it may not wait that long in one go, to go to another one when it is gone, and to ask from the outside those
+ * that cannot wait. */
 #ifndef CLI_WAIT_H
 #define CLI_WAIT_H
 
@@ -13,10 +14,10 @@
 #include "server.h"
 
 struct wait {
-	uint64_t end_us; /* until then it is waited for */
-	bool none;       /* --no-wait */
-	size_t servers, server;        /* how many there are; whom to ask */
-	uint64_t asked_us, asked_ms;   /* the last request: when, and how long the server was to keep it */
+	uint64_t end_us;             /* until then it is waited for */
+	bool none;                   /* --no-wait */
+	size_t servers, server;      /* how many there are; whom to ask */
+	uint64_t asked_us, asked_ms; /* the last request: when, and how long the server was to keep it */
 	struct {
 		uint64_t not_before_us; /* it did not help, and is left in peace until then */
 		uint64_t max_ms;        /* it keeps a request no longer than this, as far as is known */

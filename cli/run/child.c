@@ -1,7 +1,8 @@
 /* From fork() to exec(). See child.h.
  *
- * The command finds everything as redlockctl found it: signals, descriptors, folder, environment, and REDLOCK_* besides. It is
- * killed by the kernel when the supervisor dies; its own children are not, they are the foreground process's business then. */
+ * The command finds everything as redlockctl found it: signals, descriptors, folder, environment, and REDLOCK_*
+ * besides. It is killed by the kernel when the supervisor dies; its own children are not, they are the foreground
+ * process's business then. */
 #include "child.h"
 
 #include <assert.h>
@@ -20,8 +21,8 @@ static bool child_set_environment(const struct run *run, const struct lease *lea
 	char fence[24];
 
 	snprintf(fence, sizeof(fence), "%" PRIu64, lease->fence);
-	return setenv("REDLOCK_RESOURCE", run->options->name, 1) == 0 && setenv("REDLOCK_TOKEN", lease->token, 1) == 0 &&
-	       setenv("REDLOCK_FENCE", fence, 1) == 0;
+	return setenv("REDLOCK_RESOURCE", run->options->name, 1) == 0 &&
+	       setenv("REDLOCK_TOKEN", lease->token, 1) == 0 && setenv("REDLOCK_FENCE", fence, 1) == 0;
 }
 
 /* In the new process. Returns only where it failed, with errno. */

@@ -5,11 +5,12 @@
 /* Call at the start: notes what is open. */
 void descriptors_note(void);
 
-/* Call before the command is started: what was opened since is closed when it starts. libcurl does not see to that everywhere. */
+/* Call before the command is started: what was opened since is closed when it starts. libcurl does not see to that
+ * everywhere. */
 void descriptors_seal(void);
 
-/* Puts /dev/null in the place of stdin and stdout: who reads what the command wrote must see the end when the command closes it,
- * and not when redlockctl ends. */
+/* Puts /dev/null in the place of stdin and stdout: who reads what the command wrote must see the end when the command
+ * closes it, and not when redlockctl ends. */
 void descriptors_let_go(void);
 
 #endif

@@ -1,7 +1,8 @@
 /* The front of `run`: the process that the shell knows. See run.h.
  *
- * It passes signals on, stops when the command has stopped, and ends as the supervisor says. It asks no server. If the supervisor dies, or
- * lets the moment pass at which all should have been dead, the foreground process kills everything below itself, the supervisor included. */
+ * It passes signals on, stops when the command has stopped, and ends as the supervisor says. It asks no server. If the
+ * supervisor dies, or lets the moment pass at which all should have been dead, the foreground process kills everything
+ * below itself, the supervisor included. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -12,12 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/base/base.h"
-#include "descriptors.h"
-#include "cli/report.h"
-#include "run.h"
 #include "cli/exit_status.h"
+#include "cli/report.h"
+#include "descriptors.h"
 #include "process_tree.h"
+#include "run.h"
+#include "server/base/base.h"
 
 enum { FOREGROUND_SIGNALS, FOREGROUND_SOCKET, FOREGROUND_TIMER, FOREGROUND_FDS };
 enum { KILL_AGAIN_MS = 10, KILL_TRIES = 500 };
@@ -32,7 +33,8 @@ struct foreground {
 
 static bool foreground_set_up(struct foreground *foreground)
 {
-	static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD};
+	static const int passed[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
+				     SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD};
 	sigset_t signals;
 
 	sigemptyset(&signals);
@@ -92,16 +94,17 @@ static void foreground_suffer(int signal_number, pid_t to)
 	sigprocmask(SIG_BLOCK, &one, NULL);
 }
 
-/* The whole job stops, as with any other program: a script around redlockctl, too, or the shell would not see a stopped job. Comes
- * back when it is continued, or at once where nobody could continue it (the kernel does not stop an orphaned group). */
+/* The whole job stops, as with any other program: a script around redlockctl, too, or the shell would not see a stopped
+ * job. Comes back when it is continued, or at once where nobody could continue it (the kernel does not stop an orphaned
+ * group). */
 static void foreground_stop(struct foreground *foreground)
 {
 	foreground_suffer(SIGTSTP, 0);
 	foreground_send(foreground, SIGCONT);
 }
 
-/* Ends by the signal that ended the command, if it was one of those that interrupt scripts; without a core of ours. Returns where it
- * is ignored. */
+/* Ends by the signal that ended the command, if it was one of those that interrupt scripts; without a core of ours.
+ * Returns where it is ignored. */
 static int foreground_end(struct foreground *foreground, int status)
 {
 	int number = atomic_load(&foreground->run->shared->interrupt);
@@ -164,8 +167,10 @@ static int foreground_step_in(struct foreground *foreground, const char *why)
 
 	bool ended = foreground_kill_all(foreground);
 	if (ran)
-		report_event(&report, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "supervisor"), "%s: %s, and the lock runs out by itself", why,
-			     ended ? "the command was killed" : "processes of the command still run and cannot be killed");
+		report_event(&report, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "supervisor"),
+			     "%s: %s, and the lock runs out by itself", why,
+			     ended ? "the command was killed"
+				   : "processes of the command still run and cannot be killed");
 	else
 		report_event(&report, REPORT_NOTE, "failed", NULL, "%s", why);
 	return ran ? STATUS_LOST : STATUS_SYSTEM;

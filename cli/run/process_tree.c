@@ -1,12 +1,14 @@
 /* Signals to all descendants, found in /proc. See tree.h.
  *
- * Where the caller is a subreaper, all that it started stay below it, also those that forked twice and made a session of their own; only what
- * was started by somebody else on their behalf (a service manager, a container engine) is not there.
+ * Where the caller is a subreaper, all that it started stay below it, also those that forked twice and made a session
+ * of their own; only what was started by somebody else on their behalf (a service manager, a container engine) is not
+ * there.
  *
- * A pid that was read in /proc may belong to somebody else a moment later. So a signal goes through a pidfd, and only after /proc, read again
- * with the pidfd open, still shows the same process (parent and start time) in the tree: if it ended meanwhile the pidfd sends to nobody. Where the
- * system has no pidfds (before Linux 5.3, or a filter of system calls), only children of the caller are signalled: nobody gets their pids before the
- * caller has waited for them, and what they leave behind becomes children of the caller. */
+ * A pid that was read in /proc may belong to somebody else a moment later. So a signal goes through a pidfd, and only
+ * after /proc, read again with the pidfd open, still shows the same process (parent and start time) in the tree: if it
+ * ended meanwhile the pidfd sends to nobody. Where the system has no pidfds (before Linux 5.3, or a filter of system
+ * calls), only children of the caller are signalled: nobody gets their pids before the caller has waited for them, and
+ * what they leave behind becomes children of the caller. */
 #include "process_tree.h"
 
 #include <dirent.h>
@@ -33,14 +35,16 @@ struct tree {
 	size_t count, room;
 };
 
-/* The name in parentheses may hold anything, also parentheses, blanks and line feeds: what counts begins after the last one. */
+/* The name in parentheses may hold anything, also parentheses, blanks and line feeds: what counts begins after the last
+ * one. */
 static bool process_parse(struct process *process, const char *text)
 {
 	const char *rest = strrchr(text, ')');
 	int pid, parent, group;
 
 	if (rest == NULL || sscanf(text, "%d", &pid) != 1 ||
-	    sscanf(rest + 1, " %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &parent, &group, &process->started) != 3)
+	    sscanf(rest + 1, " %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &parent,
+		   &group, &process->started) != 3)
 		return false;
 	process->pid = pid;
 	process->parent = parent;
@@ -102,7 +106,8 @@ static void tree_mark(struct tree *tree, pid_t root)
 		more = false;
 		for (size_t i = 0; i < tree->count; i++) {
 			struct process *process = &tree->items[i];
-			if (!process->below && process->pid != root && (process->parent == root || tree_has(tree, process->parent)))
+			if (!process->below && process->pid != root &&
+			    (process->parent == root || tree_has(tree, process->parent)))
 				process->below = more = true;
 		}
 	}
@@ -133,7 +138,8 @@ static bool process_is_same(const struct tree *tree, const struct process *proce
 	char pid[16];
 
 	snprintf(pid, sizeof(pid), "%d", (int)process->pid);
-	return process_read(&now, pid) && now.started == process->started && (now.parent == root || tree_has(tree, now.parent));
+	return process_read(&now, pid) && now.started == process->started &&
+	       (now.parent == root || tree_has(tree, now.parent));
 }
 
 static bool process_signal(const struct tree *tree, const struct process *process, pid_t root, int signal_number)

@@ -10,7 +10,13 @@
 #include <assert.h>
 #include <stdbool.h>
 
-enum { MARGIN_MIN_US = 20000, MARGIN_MAX_US = 500000, INTERVAL_MIN_US = 50000, PAUSE_MIN_US = 50000, PAUSE_MAX_US = 1000000 };
+enum {
+	MARGIN_MIN_US = 20000,
+	MARGIN_MAX_US = 500000,
+	INTERVAL_MIN_US = 50000,
+	PAUSE_MIN_US = 50000,
+	PAUSE_MAX_US = 1000000
+};
 enum { TIMEOUT_MIN_US = 50000, KILL_AGAIN_US = 10000 };
 
 static uint64_t clamp(uint64_t value, uint64_t min, uint64_t max)
@@ -46,7 +52,8 @@ static void renewal_hold(struct renewal *renewal, uint64_t sent_us, uint64_t val
 	renewal->renew_us = sent_us + (validity_us / 3 > INTERVAL_MIN_US ? validity_us / 3 : INTERVAL_MIN_US);
 }
 
-void renewal_init(struct renewal *renewal, const struct renewal_config *config, size_t server, uint64_t sent_us, uint64_t validity_us)
+void renewal_init(struct renewal *renewal, const struct renewal_config *config, size_t server, uint64_t sent_us,
+		  uint64_t validity_us)
 {
 	assert(config->servers > 0 && server < config->servers);
 	*renewal = (struct renewal){.config = *config, .server = server, .deadline_us = sent_us + validity_us};

@@ -1,12 +1,14 @@
-/* The life of a lease that is held: when to extend it, when to give it up, when to end the command. Pure: a state machine that
- * is told the time (CLOCK_BOOTTIME) and the answers, and says what to do. It does not know what a process is.
+/* The life of a lease that is held: when to extend it, when to give it up, when to end the command. Pure: a state
+ * machine that is told the time (CLOCK_BOOTTIME) and the answers, and says what to do. It does not know what a process
+ * is.
  *
  *   0        1/3 of the validity                     terminate          kill       deadline
  *   |-----------|--------------------------------------|-------------------|----------|
  *   sent        ASK; where that fails: ASK others,     TERMINATE           KILL       somebody else may
  *               pause, ASK again ...                   |<- --kill-after -->|<-margin->| have the lock
  *
- * An extension moves everything: its times are reckoned from before its request was sent. It never brings the deadline nearer.
+ * An extension moves everything: its times are reckoned from before its request was sent. It never brings the deadline
+ * nearer.
  */
 #ifndef CLI_RENEWAL_H
 #define CLI_RENEWAL_H
@@ -42,12 +44,13 @@ struct renewal {
 	struct renewal_config config;
 	enum renewal_state state;
 	enum renewal_why why;
-	size_t server;       /* whom to ask */
-	unsigned failures;   /* in a row */
+	size_t server;     /* whom to ask */
+	unsigned failures; /* in a row */
 	uint64_t deadline_us, renew_us, kill_us;
 };
 
-void renewal_init(struct renewal *renewal, const struct renewal_config *config, size_t server, uint64_t sent_us, uint64_t validity_us);
+void renewal_init(struct renewal *renewal, const struct renewal_config *config, size_t server, uint64_t sent_us,
+		  uint64_t validity_us);
 
 /* The events. Each says what to do now; renewal_next_us() says when to call renewal_time() at the latest. */
 enum renewal_action renewal_time(struct renewal *renewal, uint64_t now_us);

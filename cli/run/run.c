@@ -1,7 +1,7 @@
 /* Setting up for `run`: signals, the shared page, the socket, the supervisor. See run.h.
  *
- * All signals are blocked in foreground process and supervisor and taken from descriptors, so that nothing is interrupted; how the command finds
- * signals (blocked, ignored) is as redlockctl itself found them. */
+ * All signals are blocked in foreground process and supervisor and taken from descriptors, so that nothing is
+ * interrupted; how the command finds signals (blocked, ignored) is as redlockctl itself found them. */
 #include "run.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "descriptors.h"
-#include "cli/report.h"
 #include "cli/exit_status.h"
+#include "cli/report.h"
+#include "descriptors.h"
 
 static int run_fail(const char *what)
 {
@@ -77,7 +77,8 @@ int run_command(const struct options *options)
 	descriptors_note();
 	run_take_signals(&run);
 	terminal_open(&run.terminal);
-	/* What the command leaves behind becomes a child of the supervisor, or of the foreground process where the supervisor is gone. */
+	/* What the command leaves behind becomes a child of the supervisor, or of the foreground process where the
+	 * supervisor is gone. */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
 		return run_fail("prctl");
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)

@@ -1,7 +1,9 @@
-/* The supervisor: gets the lease, starts the command, extends, ends it in time, releases. See run.h for who else there is.
+/* The supervisor: gets the lease, starts the command, extends, ends it in time, releases. See run.h for who else there
+ * is.
  *
- * renewal.c decides, this file carries out: its actions become requests and signals, answers and the time become its events. After
- * each wake-up come first the answers, then the time: a machine that slept wakes up here, and kills before it does anything else. */
+ * renewal.c decides, this file carries out: its actions become requests and signals, answers and the time become its
+ * events. After each wake-up come first the answers, then the time: a machine that slept wakes up here, and kills
+ * before it does anything else. */
 #include "supervisor.h"
 
 #include <assert.h>
@@ -13,10 +15,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "server/base/base.h"
-#include "descriptors.h"
 #include "cli/duration.h"
 #include "cli/exit_status.h"
+#include "descriptors.h"
+#include "server/base/base.h"
 
 enum { LEFT_BEHIND_US = 500000, RELEASE_MAX_US = 10000000, RELEASE_PAUSE_US = 100000, RELEASE_TIMEOUT_MIN_US = 100000 };
 enum { UNKILLABLE_US = 10000000, KILL_GUARD_US = 1000000 };
@@ -52,28 +54,33 @@ static json_int_t supervisor_left_ms(const struct supervisor *supervisor)
 /* The foreground process is to step in half a margin after the supervisor should have. */
 static void supervisor_set_guard(struct supervisor *supervisor)
 {
-	atomic_store(&supervisor->run->shared->dead_by_us, renewal_kill_us(&supervisor->renewal) + renewal_margin_us(&supervisor->renewal) / 2);
+	atomic_store(&supervisor->run->shared->dead_by_us,
+		     renewal_kill_us(&supervisor->renewal) + renewal_margin_us(&supervisor->renewal) / 2);
 }
 
 static void supervisor_report_acquired(struct supervisor *supervisor)
 {
 	char left[DURATION_TEXT_MAX], waited[DURATION_TEXT_MAX];
-	json_t *fields = json_pack("{s:I, s:I, s:I, s:s}", "fence", (json_int_t)supervisor->lease.fence, "validity_ms", supervisor_left_ms(supervisor), "waited_ms",
-				   (json_int_t)supervisor->waited_ms, "server", supervisor_server(supervisor)->text);
+	json_t *fields = json_pack("{s:I, s:I, s:I, s:s}", "fence", (json_int_t)supervisor->lease.fence, "validity_ms",
+				   supervisor_left_ms(supervisor), "waited_ms", (json_int_t)supervisor->waited_ms,
+				   "server", supervisor_server(supervisor)->text);
 
 	duration_format(supervisor->waited_ms, waited);
-	report_event(&supervisor->report, REPORT_DETAIL, "acquired", fields, "acquired at %s after %s, fence %lld, valid for %s",
-		     supervisor_server(supervisor)->text, waited, (long long)supervisor->lease.fence, supervisor_left(supervisor, left));
+	report_event(&supervisor->report, REPORT_DETAIL, "acquired", fields,
+		     "acquired at %s after %s, fence %lld, valid for %s", supervisor_server(supervisor)->text, waited,
+		     (long long)supervisor->lease.fence, supervisor_left(supervisor, left));
 }
 
 static void supervisor_report_waiting(void *context, const struct answer *answer)
 {
 	struct supervisor *supervisor = context;
-	report_event(&supervisor->report, REPORT_DETAIL, "waiting", json_pack("{s:s}", "code", answer->code), "waiting: %s", answer->detail);
+	report_event(&supervisor->report, REPORT_DETAIL, "waiting", json_pack("{s:s}", "code", answer->code),
+		     "waiting: %s", answer->detail);
 }
 
 /* Half a lease must be left, or there would hardly be time to extend it. */
-static enum acquire_result supervisor_ask_for_lease(struct supervisor *supervisor, size_t *ret_server, uint64_t *ret_sent_us, struct answer *ret_answer)
+static enum acquire_result supervisor_ask_for_lease(struct supervisor *supervisor, size_t *ret_server,
+						    uint64_t *ret_sent_us, struct answer *ret_answer)
 {
 	struct acquire acquire = {
 		.http = &supervisor->http,
@@ -95,11 +102,14 @@ static enum acquire_result supervisor_ask_for_lease(struct supervisor *superviso
 static int supervisor_refused(struct supervisor *supervisor, size_t server, struct answer *answer)
 {
 	const char *where = supervisor->options->servers.items[server].text;
-	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms", (json_int_t)supervisor->waited_ms);
-	bool others = answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT || answer->outcome == OUTCOME_INVALID;
+	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms",
+				   (json_int_t)supervisor->waited_ms);
+	bool others = answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT ||
+		      answer->outcome == OUTCOME_INVALID;
 
-	report_event(&supervisor->report, REPORT_NOTE, "not-acquired", fields, "not acquired: %s%s%s%s", others ? "" : where, others ? "" : ": ",
-		     answer->detail, credentials_hint(&supervisor->options->credentials, answer));
+	report_event(&supervisor->report, REPORT_NOTE, "not-acquired", fields, "not acquired: %s%s%s%s",
+		     others ? "" : where, others ? "" : ": ", answer->detail,
+		     credentials_hint(&supervisor->options->credentials, answer));
 	int status = acquire_status(supervisor->options, answer);
 	answer_fini(answer);
 	return status;
@@ -119,8 +129,8 @@ static bool supervisor_acquire(struct supervisor *supervisor, int *ret_status)
 		*ret_status = supervisor_refused(supervisor, server, &answer);
 	if (result != ACQUIRE_GRANTED)
 		return false;
-	struct renewal_config config = {supervisor->options->ttl_ms * 1000, supervisor->options->kill_after_ms * 1000, supervisor->options->timeout_ms * 1000,
-					supervisor->options->servers.count};
+	struct renewal_config config = {supervisor->options->ttl_ms * 1000, supervisor->options->kill_after_ms * 1000,
+					supervisor->options->timeout_ms * 1000, supervisor->options->servers.count};
 	renewal_init(&supervisor->renewal, &config, server, sent_us, supervisor->lease.validity_ms * 1000);
 	supervisor_set_guard(supervisor);
 	supervisor_report_acquired(supervisor);
@@ -132,7 +142,8 @@ static void supervisor_begin_extend(struct supervisor *supervisor)
 	struct request request;
 
 	request_extend(&request, supervisor->options->name, supervisor->lease.token, supervisor->options->ttl_ms);
-	http_begin(&supervisor->http, supervisor_server(supervisor), &request, renewal_timeout_us(&supervisor->renewal, clock_now_us()));
+	http_begin(&supervisor->http, supervisor_server(supervisor), &request,
+		   renewal_timeout_us(&supervisor->renewal, clock_now_us()));
 	request_fini(&request);
 }
 
@@ -141,28 +152,20 @@ static void supervisor_begin_extend(struct supervisor *supervisor)
 static const char *supervisor_why(const struct supervisor *supervisor)
 {
 	switch (supervisor->renewal.why) {
-	case RENEWAL_WHY_LOST:
-		return supervisor->failure;
-	case RENEWAL_WHY_UNREACHABLE:
-		return "it could not be extended in time";
-	case RENEWAL_WHY_BOUND:
-		return "the server does not extend it any further (--max-hold-ms)";
-	default:
-		return "it was not extended in time: the machine slept, or redlockctl was stopped";
+	case RENEWAL_WHY_LOST: return supervisor->failure;
+	case RENEWAL_WHY_UNREACHABLE: return "it could not be extended in time";
+	case RENEWAL_WHY_BOUND: return "the server does not extend it any further (--max-hold-ms)";
+	default: return "it was not extended in time: the machine slept, or redlockctl was stopped";
 	}
 }
 
 static const char *supervisor_why_code(const struct supervisor *supervisor)
 {
 	switch (supervisor->renewal.why) {
-	case RENEWAL_WHY_LOST:
-		return supervisor->failure_code;
-	case RENEWAL_WHY_UNREACHABLE:
-		return "unreachable";
-	case RENEWAL_WHY_BOUND:
-		return "max-hold";
-	default:
-		return "late";
+	case RENEWAL_WHY_LOST: return supervisor->failure_code;
+	case RENEWAL_WHY_UNREACHABLE: return "unreachable";
+	case RENEWAL_WHY_BOUND: return "max-hold";
+	default: return "late";
 	}
 }
 
@@ -175,14 +178,18 @@ static void supervisor_report_end(struct supervisor *supervisor, const char *wha
 		return;
 	supervisor->said = true;
 	if (supervisor->renewal.why == RENEWAL_WHY_TOLD) {
-		report_event(&supervisor->report, supervisor->foreground_gone ? REPORT_NOTE : REPORT_DETAIL, "ending", NULL, "%s: %s",
-			     supervisor->foreground_gone ? "redlockctl was killed" : "the command left processes behind", what);
+		report_event(&supervisor->report, supervisor->foreground_gone ? REPORT_NOTE : REPORT_DETAIL, "ending",
+			     NULL, "%s: %s",
+			     supervisor->foreground_gone ? "redlockctl was killed"
+							 : "the command left processes behind",
+			     what);
 		return;
 	}
 	supervisor->lost = true;
-	json_t *fields = json_pack("{s:s, s:I}", "code", supervisor_why_code(supervisor), "left_ms", supervisor_left_ms(supervisor));
-	report_event(&supervisor->report, REPORT_NOTE, "lost", fields, "the lock is lost: %s; %s, %s before its end", supervisor_why(supervisor), what,
-		     supervisor_left(supervisor, left));
+	json_t *fields = json_pack("{s:s, s:I}", "code", supervisor_why_code(supervisor), "left_ms",
+				   supervisor_left_ms(supervisor));
+	report_event(&supervisor->report, REPORT_NOTE, "lost", fields, "the lock is lost: %s; %s, %s before its end",
+		     supervisor_why(supervisor), what, supervisor_left(supervisor, left));
 }
 
 /* What is stopped must run to end well. */
@@ -199,7 +206,8 @@ static void supervisor_kill(struct supervisor *supervisor)
 
 	supervisor_signal_all(supervisor, SIGKILL);
 	if (atomic_load(&supervisor->run->shared->dead_by_us) < guarded_us)
-		atomic_store(&supervisor->run->shared->dead_by_us, guarded_us); /* the supervisor is at it: the foreground process could do no more */
+		/* the supervisor is at it: the foreground process could do no more */
+		atomic_store(&supervisor->run->shared->dead_by_us, guarded_us);
 	if (supervisor->killing_us != 0)
 		return;
 	supervisor->killing_us = clock_now_us();
@@ -228,9 +236,11 @@ static void supervisor_on_extended(struct supervisor *supervisor, const struct l
 
 	renewal_extended(&supervisor->renewal, supervisor->http.main.sent_us, lease->validity_ms * 1000);
 	supervisor_set_guard(supervisor);
-	json_t *fields = json_pack("{s:I, s:s}", "validity_ms", supervisor_left_ms(supervisor), "server", supervisor_server(supervisor)->text);
-	report_event(&supervisor->report, failures > 0 ? REPORT_NOTE : REPORT_DETAIL, "extended", fields, "extended at %s, valid for %s",
-		     supervisor_server(supervisor)->text, supervisor_left(supervisor, left));
+	json_t *fields = json_pack("{s:I, s:s}", "validity_ms", supervisor_left_ms(supervisor), "server",
+				   supervisor_server(supervisor)->text);
+	report_event(&supervisor->report, failures > 0 ? REPORT_NOTE : REPORT_DETAIL, "extended", fields,
+		     "extended at %s, valid for %s", supervisor_server(supervisor)->text,
+		     supervisor_left(supervisor, left));
 }
 
 static void supervisor_on_failed(struct supervisor *supervisor, const struct answer *answer)
@@ -241,8 +251,10 @@ static void supervisor_on_failed(struct supervisor *supervisor, const struct ans
 	/* Each server once, then only for programs: it is tried several times a second. */
 	if (supervisor->renewal.failures < supervisor->options->servers.count || supervisor->report.json)
 		report_event(&supervisor->report, REPORT_NOTE, "not-extended",
-			     json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", server->text, "left_ms", supervisor_left_ms(supervisor)),
-			     "not extended at %s, %s left: %s", server->text, supervisor_left(supervisor, left), answer->detail);
+			     json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", server->text, "left_ms",
+				       supervisor_left_ms(supervisor)),
+			     "not extended at %s, %s left: %s", server->text, supervisor_left(supervisor, left),
+			     answer->detail);
 	supervisor_act(supervisor, renewal_failed(&supervisor->renewal, supervisor_random(), clock_now_us()));
 }
 
@@ -254,7 +266,8 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 	http_read(&supervisor->http, &answer);
 	snprintf(supervisor->failure, sizeof(supervisor->failure), "%s", answer.detail);
 	snprintf(supervisor->failure_code, sizeof(supervisor->failure_code), "%s", answer.code);
-	if (answer.outcome == OUTCOME_DONE && answer_lease(&answer, supervisor->options->name, supervisor->lease.token, &lease))
+	if (answer.outcome == OUTCOME_DONE &&
+	    answer_lease(&answer, supervisor->options->name, supervisor->lease.token, &lease))
 		supervisor_on_extended(supervisor, &lease);
 	else if (answer.outcome == OUTCOME_LOST)
 		supervisor_act(supervisor, renewal_lost(&supervisor->renewal, clock_now_us()));
@@ -283,7 +296,8 @@ static bool supervisor_all_ended(const struct supervisor *supervisor)
 
 static bool supervisor_is_done(const struct supervisor *supervisor)
 {
-	return supervisor_all_ended(supervisor) || (supervisor->killing_us != 0 && clock_now_us() >= supervisor->killing_us + UNKILLABLE_US);
+	return supervisor_all_ended(supervisor) ||
+	       (supervisor->killing_us != 0 && clock_now_us() >= supervisor->killing_us + UNKILLABLE_US);
 }
 
 static uint64_t supervisor_next_us(const struct supervisor *supervisor)
@@ -331,7 +345,8 @@ static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64
 {
 	struct request request;
 	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
-	uint64_t now_us = clock_now_us(), timeout_us = until_us > now_us ? (until_us - now_us) / supervisor->options->servers.count : 0;
+	uint64_t now_us = clock_now_us(),
+		 timeout_us = until_us > now_us ? (until_us - now_us) / supervisor->options->servers.count : 0;
 
 	if (timeout_us > supervisor->options->timeout_ms * 1000)
 		timeout_us = supervisor->options->timeout_ms * 1000;
@@ -349,8 +364,8 @@ static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64
 	return outcome;
 }
 
-/* From server to server until one has done it, or the lease is over anyway. OUTCOME_LOST: the very first that was asked said that the
- * lease was not ours any more, while it should have been. */
+/* From server to server until one has done it, or the lease is over anyway. OUTCOME_LOST: the very first that was asked
+ * said that the lease was not ours any more, while it should have been. */
 static enum outcome supervisor_release(struct supervisor *supervisor)
 {
 	uint64_t until_us = clock_now_us() + RELEASE_MAX_US;
@@ -385,15 +400,18 @@ static int supervisor_finish(struct supervisor *supervisor, int status)
 		report_event(&supervisor->report, REPORT_DETAIL, "released", NULL, "released");
 	} else if (outcome == OUTCOME_LOST && !supervisor->lost) {
 		supervisor->lost = true;
-		report_event(&supervisor->report, REPORT_NOTE, "lost", NULL, "the lock was lost before the command ended: %s", supervisor->failure);
+		report_event(&supervisor->report, REPORT_NOTE, "lost", NULL,
+			     "the lock was lost before the command ended: %s", supervisor->failure);
 	} else if (supervisor_left_ms(supervisor) > 0) {
-		report_event(&supervisor->report, REPORT_NOTE, "not-released", NULL, "not released%s%s; it runs out in %s",
-			     *supervisor->failure == '\0' ? "" : ": ", supervisor->failure, supervisor_left(supervisor, left));
+		report_event(&supervisor->report, REPORT_NOTE, "not-released", NULL,
+			     "not released%s%s; it runs out in %s", *supervisor->failure == '\0' ? "" : ": ",
+			     supervisor->failure, supervisor_left(supervisor, left));
 	}
 	return supervisor->lost ? STATUS_LOST : status;
 }
 
-/* Processes of the command still run, and nothing ends them: to release the lock would give it to somebody else beside them. Returns the exit status. */
+/* Processes of the command still run, and nothing ends them: to release the lock would give it to somebody else beside
+ * them. Returns the exit status. */
 static int supervisor_abandon(struct supervisor *supervisor)
 {
 	char left[DURATION_TEXT_MAX];
@@ -404,7 +422,9 @@ static int supervisor_abandon(struct supervisor *supervisor)
 	http_cancel(&supervisor->http);
 	if (left_ms > 0)
 		report_event(&supervisor->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
-			     "processes of the command still run and cannot be killed: the lock is not released, it runs out in %s", supervisor_left(supervisor, left));
+			     "processes of the command still run and cannot be killed: the lock is not released, it "
+			     "runs out in %s",
+			     supervisor_left(supervisor, left));
 	else
 		report_event(&supervisor->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
 			     "processes of the command still run and cannot be killed: they run on without the lock");
@@ -421,9 +441,11 @@ static bool supervisor_set_up(struct supervisor *supervisor)
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
 	int signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
-	supervisor->fds[SUPERVISOR_FOREGROUND] = (struct curl_waitfd){.fd = supervisor->run->socket, .events = CURL_WAIT_POLLIN};
+	supervisor->fds[SUPERVISOR_FOREGROUND] = (struct curl_waitfd){.fd = supervisor->run->socket,
+								      .events = CURL_WAIT_POLLIN};
 	supervisor->fds[SUPERVISOR_SIGNALS] = (struct curl_waitfd){.fd = signals, .events = CURL_WAIT_POLLIN};
-	return signals >= 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && http_init(&supervisor->http, &supervisor->options->credentials);
+	return signals >= 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 &&
+	       http_init(&supervisor->http, &supervisor->options->credentials);
 }
 
 static int supervisor_command(struct supervisor *supervisor)
@@ -435,7 +457,8 @@ static int supervisor_command(struct supervisor *supervisor)
 	descriptors_let_go();
 	while (!supervisor_is_done(supervisor))
 		supervisor_round(supervisor);
-	return supervisor_all_ended(supervisor) ? supervisor_finish(supervisor, supervisor->child_status) : supervisor_abandon(supervisor);
+	return supervisor_all_ended(supervisor) ? supervisor_finish(supervisor, supervisor->child_status)
+						: supervisor_abandon(supervisor);
 }
 
 int supervisor_run(struct run *run)
@@ -443,7 +466,8 @@ int supervisor_run(struct run *run)
 	struct supervisor supervisor = {.run = run, .options = run->options};
 	int status = STATUS_SYSTEM;
 
-	supervisor.report = (struct report){.json = run->options->json, .verbose = run->options->verbose, .name = run->options->name};
+	supervisor.report = (struct report){
+		.json = run->options->json, .verbose = run->options->verbose, .name = run->options->name};
 	if (!supervisor_set_up(&supervisor)) {
 		report_complain("cannot be set up: %s", strerror(errno));
 		return STATUS_SYSTEM;

@@ -1,12 +1,13 @@
-/* The supervisor of `run`: what its two halves share. supervisor.c is the loop and the lease, supervisor_command.c the command. */
+/* The supervisor of `run`: what its two halves share. supervisor.c is the loop and the lease, supervisor_command.c the
+ * command. */
 #ifndef CLI_SUPERVISOR_H
 #define CLI_SUPERVISOR_H
 
 #include "cli/http/acquire.h"
 #include "cli/http/answer.h"
 #include "cli/http/client.h"
-#include "renewal.h"
 #include "cli/report.h"
+#include "renewal.h"
 #include "run.h"
 
 enum { SUPERVISOR_FOREGROUND, SUPERVISOR_SIGNALS, SUPERVISOR_FDS };
@@ -18,15 +19,15 @@ struct supervisor {
 	struct http http;
 	struct curl_waitfd fds[SUPERVISOR_FDS]; /* the foreground process's socket, SIGCHLD */
 	struct lease lease;
-	uint64_t waited_ms;              /* for it, or in vain */
+	uint64_t waited_ms; /* for it, or in vain */
 	struct renewal renewal;
 	char failure[ANSWER_DETAIL_MAX]; /* why the last extension failed */
 	char failure_code[ANSWER_CODE_MAX];
-	bool lost;                       /* the command was ended because of the lease */
-	bool said;                       /* why it is ended */
+	bool lost; /* the command was ended because of the lease */
+	bool said; /* why it is ended */
 
-	bool held;            /* waiting: asks nobody, because the job is stopped */
-	int told_signal;      /* waiting: end with it; releasing: do not wait any longer */
+	bool held;       /* waiting: asks nobody, because the job is stopped */
+	int told_signal; /* waiting: end with it; releasing: do not wait any longer */
 	bool foreground_gone;
 
 	pid_t child;

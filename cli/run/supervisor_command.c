@@ -1,8 +1,9 @@
-/* The supervisor's side towards the command and the foreground process: start, signals, stops, ends. See run.h and supervisor.h.
+/* The supervisor's side towards the command and the foreground process: start, signals, stops, ends. See run.h and
+ * supervisor.h.
  *
- * Ctrl-Z: the command stops; the supervisor sees it, gives the terminal back to the job and tells the foreground process to stop; the shell sees that.
- * On fg or bg the shell continues the foreground process, that says so here, and the command is continued, with the terminal if the job has it.
- * The lease is extended all the while. */
+ * Ctrl-Z: the command stops; the supervisor sees it, gives the terminal back to the job and tells the foreground
+ * process to stop; the shell sees that. On fg or bg the shell continues the foreground process, that says so here, and
+ * the command is continued, with the terminal if the job has it. The lease is extended all the while. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/base/base.h"
 #include "child.h"
-#include "supervisor.h"
 #include "cli/exit_status.h"
 #include "process_tree.h"
+#include "server/base/base.h"
+#include "supervisor.h"
 
 /* ---- the foreground process ---- */
 
@@ -40,7 +41,8 @@ static int supervisor_read_foreground(struct supervisor *supervisor)
 	return 0;
 }
 
-/* Not what was ignored when redlockctl was started, by nohup for example: it comes here all the same, because it is blocked. */
+/* Not what was ignored when redlockctl was started, by nohup for example: it comes here all the same, because it is
+ * blocked. */
 static bool ends_the_wait(int number)
 {
 	struct sigaction action;
@@ -130,8 +132,9 @@ static void supervisor_continue(struct supervisor *supervisor)
 	kill(-supervisor->child, SIGCONT);
 }
 
-/* What a terminal would send goes to the group, as a terminal does it; SIGTERM, too, or a shell would wait for the program that it
- * has started. SIGUSR1 and SIGUSR2 mean something to the command alone: they would end what does not know them. */
+/* What a terminal would send goes to the group, as a terminal does it; SIGTERM, too, or a shell would wait for the
+ * program that it has started. SIGUSR1 and SIGUSR2 mean something to the command alone: they would end what does not
+ * know them. */
 static void supervisor_pass_on(struct supervisor *supervisor, int number)
 {
 	if (number == SIGCONT)
@@ -176,11 +179,13 @@ static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *in
 	const struct terminal *terminal = &supervisor->run->terminal;
 
 	if (info->si_code != CLD_EXITED)
-		supervisor_note_interrupt(supervisor, info->si_status, terminal_belongs_to(terminal, supervisor->child));
+		supervisor_note_interrupt(supervisor, info->si_status,
+					  terminal_belongs_to(terminal, supervisor->child));
 	terminal_pass(terminal, supervisor->child, terminal->job);
 	supervisor->child_ended = true;
 	supervisor->child_status = info->si_code == CLD_EXITED ? info->si_status : STATUS_SIGNALLED + info->si_status;
-	report_event(&supervisor->report, REPORT_DETAIL, "ended", json_pack("{s:i}", "status", supervisor->child_status), "the command ended with status %d",
+	report_event(&supervisor->report, REPORT_DETAIL, "ended",
+		     json_pack("{s:i}", "status", supervisor->child_status), "the command ended with status %d",
 		     supervisor->child_status);
 }
 

@@ -1,8 +1,9 @@
 /* The terminal: see terminal.h.
  *
- * The command is in a group of its own, so that it can be ended as a whole; then Ctrl-C reaches it, and it may read, only while the
- * terminal belongs to that group. In a pipeline ("redlockctl run ... | less") the other programs of the job need the terminal as
- * well: there the command gets it only when it asks for it, and until then Ctrl-C and Ctrl-Z are passed on by the foreground process. */
+ * The command is in a group of its own, so that it can be ended as a whole; then Ctrl-C reaches it, and it may read,
+ * only while the terminal belongs to that group. In a pipeline ("redlockctl run ... | less") the other programs of the
+ * job need the terminal as well: there the command gets it only when it asks for it, and until then Ctrl-C and Ctrl-Z
+ * are passed on by the foreground process. */
 #include "terminal.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* What every other part stands on: version, clock, log, random numbers and tokens, files that hold secrets, hashes, growing texts. It knows nothing of locks.
+/* What every other part stands on: version, clock, log, random numbers and tokens, files that hold secrets, hashes,
+ * growing texts. It knows nothing of locks.
  *
  * The one header of this folder for the others; the parts are described in their own headers. */
 #ifndef BASE_H

@@ -143,7 +143,8 @@ static bool log_is_bare(const char *value, size_t len)
 	char escape[8];
 
 	for (size_t i = 0; i < len;) {
-		if (bytes[i] > ' ' && bytes[i] < 0x7f && bytes[i] != '=' && bytes[i] != '"' && bytes[i] != '\\') { /* nearly all that is ever logged */
+		/* nearly all that is ever logged */
+		if (bytes[i] > ' ' && bytes[i] < 0x7f && bytes[i] != '=' && bytes[i] != '"' && bytes[i] != '\\') {
 			i++;
 			continue;
 		}
@@ -184,7 +185,8 @@ static bool log_put_key(const char *key)
 	bool json = log_format_used == LOG_JSON;
 
 	if (json)
-		return log_put(log_state.line_len == 0 ? "{\"" : ",\"", 2) && log_put(key, strlen(key)) && log_put("\":", 2);
+		return log_put(log_state.line_len == 0 ? "{\"" : ",\"", 2) && log_put(key, strlen(key)) &&
+		       log_put("\":", 2);
 	return (log_state.line_len == 0 || log_put(" ", 1)) && log_put(key, strlen(key)) && log_put("=", 1);
 }
 
@@ -316,7 +318,8 @@ static size_t log_piece_len(size_t from)
 	return end == NULL ? PIPE_BUF : (size_t)(end - (log_state.lines + from)) + 1;
 }
 
-/* Writes what is buffered as long as standard error takes it; waits at most wait_ms for each piece. True if it took any. */
+/* Writes what is buffered as long as standard error takes it; waits at most wait_ms for each piece. True if it took
+ * any. */
 static bool log_write_lines(int wait_ms)
 {
 	size_t done = 0;

@@ -1,5 +1,5 @@
-/* Random numbers, and tokens: 20 bytes of getrandom() in lower-case hex, new for every attempt (the specification's "random value";
- * one token for several attempts would let a late delete of the first remove the key of the second). */
+/* Random numbers, and tokens: 20 bytes of getrandom() in lower-case hex, new for every attempt (the specification's
+ * "random value"; one token for several attempts would let a late delete of the first remove the key of the second). */
 #ifndef RANDOM_H
 #define RANDOM_H
 

@@ -1,9 +1,10 @@
 /* Files whose contents decide who may do what. See secret_file.h.
  *
- * A file is opened once, and what is asked of it is asked of the descriptor: so neither a link that is turned round in between nor another file under
- * the same name can get past the rules. Links are followed, since Kubernetes shows a secret as a link to a link; what counts is the file at the end.
- * O_NONBLOCK, so that a pipe without a writer cannot hold up the start. The bytes go through one buffer that is overwritten afterwards, and are appended
- * in one piece, so that no shorter copy of them stays behind where a text has grown. No state; any thread; blocking. */
+ * A file is opened once, and what is asked of it is asked of the descriptor: so neither a link that is turned round in
+ * between nor another file under the same name can get past the rules. Links are followed, since Kubernetes shows a
+ * secret as a link to a link; what counts is the file at the end. O_NONBLOCK, so that a pipe without a writer cannot
+ * hold up the start. The bytes go through one buffer that is overwritten afterwards, and are appended in one piece, so
+ * that no shorter copy of them stays behind where a text has grown. No state; any thread; blocking. */
 #include "secret_file.h"
 
 #include <assert.h>
@@ -72,7 +73,8 @@ static const char *secret_file_take(int fd, enum secret_file_kind kind, size_t m
 	return reason == NULL && text->failed ? strerror(ENOMEM) : reason;
 }
 
-bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, struct text *text, char *message, size_t message_size)
+bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, struct text *text, char *message,
+		      size_t message_size)
 {
 	assert(path != NULL && text->len == 0 && !text->failed && max > 0 && message_size > 0);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

@@ -1,5 +1,6 @@
 /* Files whose contents decide who may do what: keys, certificates, passwords. They are read whole, and refused where
- * somebody else could have written them, or could read what must stay secret. Blocking: for the start and for SIGHUP alone. */
+ * somebody else could have written them, or could read what must stay secret. Blocking: for the start and for SIGHUP
+ * alone. */
 #ifndef SECRET_FILE_H
 #define SECRET_FILE_H
 
@@ -17,10 +18,11 @@ enum secret_file_kind {
 /* Who owns it and who may touch it, by what fstat() said: NULL, or the reason (static) why that will not do. */
 const char *secret_file_check(const struct stat *file, enum secret_file_kind kind);
 
-/* Reads the file at `path`, at most `max` bytes of it, into `text` (initialised by the caller, whose it is; a NUL follows the bytes). False: a message
- * that names the file and says what is wrong with it. The rules are checked on the open descriptor, so that no other file can be put in its place. */
-bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, struct text *text, char *message, size_t message_size)
-	__attribute__((warn_unused_result));
+/* Reads the file at `path`, at most `max` bytes of it, into `text` (initialised by the caller, whose it is; a NUL
+ * follows the bytes). False: a message that names the file and says what is wrong with it. The rules are checked on the
+ * open descriptor, so that no other file can be put in its place. */
+bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, struct text *text, char *message,
+		      size_t message_size) __attribute__((warn_unused_result));
 
 /* Overwrites the bytes before they are freed, so that they do not stay in memory. */
 void secret_file_wipe(struct text *text);

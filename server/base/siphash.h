@@ -1,5 +1,5 @@
-/* SipHash-2-4 (Aumasson, Bernstein): a keyed hash for tables whose keys come from outside. Without the key nobody can choose keys that collide.
- * Pure; any thread. Not for what replicas must agree on. */
+/* SipHash-2-4 (Aumasson, Bernstein): a keyed hash for tables whose keys come from outside. Without the key nobody can
+ * choose keys that collide. Pure; any thread. Not for what replicas must agree on. */
 #ifndef SIPHASH_H
 #define SIPHASH_H
 

@@ -18,7 +18,8 @@ void text_append(struct text *text, const char *bytes, size_t len);
 void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 enum { TEXT_DECIMAL_MAX = 20 };
-/* Writes a number in decimal digits, not terminated; returns how many. What printf() does, where each request needs it. */
+/* Writes a number in decimal digits, not terminated; returns how many. What printf() does, where each request needs
+ * it. */
 size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX]);
 
 #endif

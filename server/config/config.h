@@ -12,7 +12,13 @@
 
 #include "server/base/base.h"
 
-enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = 15, OPTIONS_PATH_MAX = 1024, OPTIONS_NAMES_MAX = 16, OPTIONS_HOST_MAX = 256 };
+enum {
+	OPTIONS_LISTEN_MAX = 16,
+	OPTIONS_MASTERS_MAX = 15,
+	OPTIONS_PATH_MAX = 1024,
+	OPTIONS_NAMES_MAX = 16,
+	OPTIONS_HOST_MAX = 256
+};
 
 enum options_guard { OPTIONS_GUARD_ON, OPTIONS_GUARD_OFF };
 
@@ -40,13 +46,13 @@ struct options_names {
 /* Where a master is. */
 struct master_address {
 	bool is_unix;
-	bool tls; /* rediss:// */
+	bool tls;       /* rediss:// */
 	char host[256]; /* name or address, without brackets; or the path of a Unix socket */
 	uint16_t port;
 	uint16_t db;
-	char user[128]; /* "": none */
+	char user[128];     /* "": none */
 	char password[256]; /* "": none */
-	char shown[256]; /* the address without user and password, for the log, /masters and metrics */
+	char shown[256];    /* the address without user and password, for the log, /masters and metrics */
 };
 
 struct options {
@@ -57,8 +63,8 @@ struct options {
 	uint32_t dev; /* 0: off; else how many private masters */
 	char key_prefix[129];
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;
-	uint64_t max_hold_ms; /* 0: no bound */
-	uint32_t max_wait_ms; /* 0: nobody may wait */
+	uint64_t max_hold_ms;                           /* 0: no bound */
+	uint32_t max_wait_ms;                           /* 0: nobody may wait */
 	uint32_t max_waiters, max_waiters_per_resource; /* over all workers; of each worker */
 	uint32_t master_timeout_ms;
 	uint32_t retry_min_ms, retry_max_ms, retry_count;
@@ -71,11 +77,13 @@ struct options {
 	uint32_t max_connections;    /* over all workers */
 	uint32_t request_timeout_ms; /* until a request has arrived whole, and until an answer is taken */
 	uint32_t idle_timeout_ms;    /* between the requests of a connection */
-	uint32_t max_connections_per_address, max_rate_per_address, max_requests_per_connection; /* 0: no bound; the rate is per second */
+	/* 0: no bound; the rate is per second */
+	uint32_t max_connections_per_address, max_rate_per_address, max_requests_per_connection;
 	/* paths of files; "": not given */
 	char tls_cert[OPTIONS_PATH_MAX], tls_key[OPTIONS_PATH_MAX], tls_client_ca[OPTIONS_PATH_MAX];
 	char keys[OPTIONS_PATH_MAX];
-	char masters_file[OPTIONS_PATH_MAX], masters_ca[OPTIONS_PATH_MAX], masters_cert[OPTIONS_PATH_MAX], masters_key[OPTIONS_PATH_MAX];
+	char masters_file[OPTIONS_PATH_MAX], masters_ca[OPTIONS_PATH_MAX], masters_cert[OPTIONS_PATH_MAX],
+		masters_key[OPTIONS_PATH_MAX];
 	uint32_t insecure; /* 0 or 1 */
 	struct options_names allow_hosts, allow_origins;
 	uint32_t drain_ms;
@@ -88,19 +96,24 @@ enum options_action {
 	OPTIONS_SHOWN /* --help or --version was asked for and printed to standard output: exit 0 */
 };
 
-/* Fills *ret_options from the command line, `environment` ("NAME=value" strings, NULL at the end) and the configuration file. Returns false
- * and writes one line into `message` that names the option (as it was given: flag, variable, or key and file), the value and what is
- * allowed. Passwords are not repeated in the message. */
-bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action, char *message,
-		  size_t message_size) __attribute__((warn_unused_result));
+/* Fills *ret_options from the command line, `environment` ("NAME=value" strings, NULL at the end) and the configuration
+ * file. Returns false and writes one line into `message` that names the option (as it was given: flag, variable, or key
+ * and file), the value and what is allowed. Passwords are not repeated in the message. */
+bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options,
+		  enum options_action *ret_action, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
 
 /* Whether this build can speak TLS to masters, and what is said where it is wanted and cannot be had. */
 bool options_have_tls(void);
-#define OPTIONS_TLS_MISSING "TLS to masters (rediss://) needs a redlockd that was built with hiredis 1.0 or newer and its TLS part (libhiredis_ssl)"
+#define OPTIONS_TLS_MISSING                                                                                      \
+	"TLS to masters (rediss://) needs a redlockd that was built with hiredis 1.0 or newer and its TLS part " \
+	"(libhiredis_ssl)"
 
 /* The pieces, for tests and the fuzzer: parse one address; false and a reason (a static string) if it is not one. */
-bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason) __attribute__((warn_unused_result));
-bool options_parse_master(const char *text, struct master_address *ret_address, const char **ret_reason) __attribute__((warn_unused_result));
+bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason)
+	__attribute__((warn_unused_result));
+bool options_parse_master(const char *text, struct master_address *ret_address, const char **ret_reason)
+	__attribute__((warn_unused_result));
 
 /* --help, --help=man (roff, section 8) and --help=markdown (the table of docs/configuration.md). */
 enum options_help { OPTIONS_HELP_TEXT, OPTIONS_HELP_MAN, OPTIONS_HELP_MARKDOWN };

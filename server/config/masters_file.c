@@ -1,5 +1,5 @@
-/* See masters_file.h. The bytes of the file are overwritten before they are freed; the passwords stay in struct options, since a master that was lost
- * is logged in to again. */
+/* See masters_file.h. The bytes of the file are overwritten before they are freed; the passwords stay in struct
+ * options, since a master that was lost is logged in to again. */
 #include "masters_file.h"
 
 #include <assert.h>
@@ -30,7 +30,8 @@ static const char *masters_file_take_line(char *line, struct options *options)
 	const char *reason;
 
 	masters_file_cut_comment(line);
-	for (char *item = strtok_r(line, masters_file_blanks, &rest); item != NULL; item = strtok_r(NULL, masters_file_blanks, &rest))
+	for (char *item = strtok_r(line, masters_file_blanks, &rest); item != NULL;
+	     item = strtok_r(NULL, masters_file_blanks, &rest))
 		if (!options_parse_value(entry, item, options, &reason))
 			return reason;
 	return NULL;

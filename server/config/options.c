@@ -1,14 +1,11 @@
 /* The three places where the values of the options come from.
  *
- * options_load() goes from low to high: defaults, then the configuration file, the environment, the command line; each overrides
- * what was there. Before that it walks the command line once to find --help, --version and --config, and the environment
- * for REDLOCKD_CONFIG. A value that a higher place overrides must be right all the same: any mistake stops the program.
+ * options_load() goes from low to high: defaults, then the configuration file, the environment, the command line; each
+ * overrides what was there. Before that it walks the command line once to find --help, --version and --config, and the
+ * environment for REDLOCKD_CONFIG. A value that a higher place overrides must be right all the same: any mistake stops
+ * the program.
  *
  * `struct options_loader` lives on the stack of options_load(). Nothing is kept from the arguments but copies. */
-#include "options_loader.h"
-#include "server/base/base.h"
-#include "server/masters/masters.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "options_loader.h"
+#include "server/base/base.h"
+#include "server/masters/masters.h"
 
 enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_ITEM_MAX = 2048, OPTIONS_SHOWN_MAX = 200 };
 
@@ -30,14 +31,16 @@ static void options_make_plain(char *text)
 			*text = '?';
 }
 
-bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value, const char *reason)
+bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value,
+		      const char *reason)
 {
 	char name[OPTIONS_NAME_MAX], allowed[OPTIONS_ALLOWED_MAX];
 	bool file = loader->source == OPTIONS_FROM_FILE;
 
 	options_spell(entry, loader->source, name);
-	snprintf(loader->message, loader->message_size, "%s%s%s%s%.*s: %s; allowed are %s", file ? loader->path : "", file ? ": " : "", name,
-		 value == NULL ? "" : "=", OPTIONS_SHOWN_MAX, value == NULL ? "" : value, reason, options_allowed(entry, allowed));
+	snprintf(loader->message, loader->message_size, "%s%s%s%s%.*s: %s; allowed are %s", file ? loader->path : "",
+		 file ? ": " : "", name, value == NULL ? "" : "=", OPTIONS_SHOWN_MAX, value == NULL ? "" : value,
+		 reason, options_allowed(entry, allowed));
 	options_make_plain(loader->message);
 	return false;
 }
@@ -52,7 +55,8 @@ void options_say(struct options_loader *loader, const char *format, ...)
 	options_make_plain(loader->message);
 }
 
-/* A mistake that no option of ours can be named for. `given` is shown cut and without what may be a password. Always false. */
+/* A mistake that no option of ours can be named for. `given` is shown cut and without what may be a password. Always
+ * false. */
 static bool options_complain_unknown(struct options_loader *loader, const char *given, size_t len, const char *reason)
 {
 	char item[OPTIONS_SHOWN_MAX], shown[OPTIONS_SHOWN_MAX];
@@ -60,11 +64,12 @@ static bool options_complain_unknown(struct options_loader *loader, const char *
 
 	snprintf(item, sizeof(item), "%.*s", (int)(len < sizeof(item) ? len : sizeof(item)), given);
 	if (strpbrk(item, "@:") != NULL) /* it may be an address, whatever is wrong with it */
-		snprintf(shown, sizeof(shown), "%.*s***", strchr(item, '@') != NULL ? 0 : (int)strcspn(item, ":") + 1, item);
+		snprintf(shown, sizeof(shown), "%.*s***", strchr(item, '@') != NULL ? 0 : (int)strcspn(item, ":") + 1,
+			 item);
 	else
 		memcpy(shown, item, sizeof(shown));
-	snprintf(loader->message, loader->message_size, "%s%s%s: %s; allowed are those that redlockd --help lists", file ? loader->path : "",
-		 file ? ": " : "", shown, reason);
+	snprintf(loader->message, loader->message_size, "%s%s%s: %s; allowed are those that redlockd --help lists",
+		 file ? loader->path : "", file ? ": " : "", shown, reason);
 	options_make_plain(loader->message);
 	return false;
 }
@@ -72,7 +77,8 @@ static bool options_complain_unknown(struct options_loader *loader, const char *
 /* ---- one value from one source ---- */
 
 /* Parses one item of a value (all of it, but for lists). `next`: what follows the item, for hiding passwords. */
-static bool options_set_item(struct options_loader *loader, const struct options_entry *entry, const char *item, const char *next)
+static bool options_set_item(struct options_loader *loader, const struct options_entry *entry, const char *item,
+			     const char *next)
 {
 	char shown[OPTIONS_SHOWN_MAX];
 	const char *reason;
@@ -81,7 +87,8 @@ static bool options_set_item(struct options_loader *loader, const struct options
 		return true;
 	if (entry->kind != OPTIONS_KIND_MASTERS && strstr(item, "://") == NULL && strchr(item, '@') == NULL)
 		return options_complain(loader, entry, item, reason);
-	if (entry->kind != OPTIONS_KIND_MASTERS && strchr(item, '@') != NULL) /* an address in the wrong place: nobody knows where its password begins */
+	/* an address in the wrong place: nobody knows where its password begins */
+	if (entry->kind != OPTIONS_KIND_MASTERS && strchr(item, '@') != NULL)
 		snprintf(shown, sizeof(shown), "***");
 	else
 		options_redact(item, next, shown, sizeof(shown));
@@ -136,7 +143,8 @@ static bool options_set_defaults(struct options_loader *loader)
 {
 	loader->source = OPTIONS_FROM_DEFAULT;
 	for (size_t i = 0; i < OPTIONS_COUNT; i++)
-		if (options_table[i].standard != NULL && !options_set(loader, &options_table[i], options_table[i].standard))
+		if (options_table[i].standard != NULL &&
+		    !options_set(loader, &options_table[i], options_table[i].standard))
 			return false;
 	return true;
 }
@@ -153,9 +161,10 @@ static bool options_is_repeated(struct options_loader *loader, const struct opti
 
 /* ---- the command line ---- */
 
-/* Reads the flag at argv[*at], with its value, and steps on. The value of a flag given without one is NULL where it may be left out. */
-static bool options_read_flag(struct options_loader *loader, int argc, char *const argv[], int *at, const struct options_entry **ret_entry,
-			      const char **ret_value)
+/* Reads the flag at argv[*at], with its value, and steps on. The value of a flag given without one is NULL where it may
+ * be left out. */
+static bool options_read_flag(struct options_loader *loader, int argc, char *const argv[], int *at,
+			      const struct options_entry **ret_entry, const char **ret_value)
 {
 	const char *given = argv[(*at)++], *equals = strchr(given, '=');
 	size_t len = equals == NULL ? strlen(given) : (size_t)(equals - given);
@@ -239,7 +248,8 @@ static bool options_show(struct options_loader *loader)
 
 /* ---- the environment ---- */
 
-/* Goes over the variables that begin with REDLOCKD_: first to find REDLOCKD_CONFIG (`apply` false), then to take the values. */
+/* Goes over the variables that begin with REDLOCKD_: first to find REDLOCKD_CONFIG (`apply` false), then to take the
+ * values. */
 static bool options_read_environment(struct options_loader *loader, char *const environment[], bool apply)
 {
 	loader->source = OPTIONS_FROM_ENVIRONMENT;
@@ -272,8 +282,8 @@ static bool options_read_environment(struct options_loader *loader, char *const 
 /* Writes a JSON value as the text that a flag would have; false if its type is none for this option. */
 static bool options_text_of(const struct options_entry *entry, const json_t *value, char text[OPTIONS_ITEM_MAX])
 {
-	bool number = entry->kind == OPTIONS_KIND_U32 || entry->kind == OPTIONS_KIND_U64 || entry->kind == OPTIONS_KIND_FRACTION ||
-		      entry->kind == OPTIONS_KIND_DEV;
+	bool number = entry->kind == OPTIONS_KIND_U32 || entry->kind == OPTIONS_KIND_U64 ||
+		      entry->kind == OPTIONS_KIND_FRACTION || entry->kind == OPTIONS_KIND_DEV;
 
 	text[0] = '\0';
 	if (number && json_is_integer(value))
@@ -282,7 +292,8 @@ static bool options_text_of(const struct options_entry *entry, const json_t *val
 		snprintf(text, OPTIONS_ITEM_MAX, "%.15g", json_real_value(value));
 	else if ((entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_SWITCH) && json_is_boolean(value))
 		snprintf(text, OPTIONS_ITEM_MAX, "%s", json_is_true(value) ? "true" : "false");
-	else if (!number && entry->kind != OPTIONS_KIND_SWITCH && json_is_string(value) && json_string_length(value) < OPTIONS_ITEM_MAX)
+	else if (!number && entry->kind != OPTIONS_KIND_SWITCH && json_is_string(value) &&
+		 json_string_length(value) < OPTIONS_ITEM_MAX)
 		snprintf(text, OPTIONS_ITEM_MAX, "%s", json_string_value(value));
 	else
 		return false;
@@ -293,7 +304,8 @@ static bool options_text_of(const struct options_entry *entry, const json_t *val
 static bool options_complain_type(struct options_loader *loader, const struct options_entry *entry, const json_t *value)
 {
 	char *json = entry->kind == OPTIONS_KIND_MASTERS ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-	bool plain = json != NULL && strpbrk(json, "@:") == NULL; /* else it may be an address that was put into the wrong place */
+	/* else it may be an address that was put into the wrong place */
+	bool plain = json != NULL && strpbrk(json, "@:") == NULL;
 	bool ok = options_complain(loader, entry, plain ? json : NULL, "of another type, or too long");
 
 	free(json);
@@ -309,7 +321,8 @@ static bool options_set_json(struct options_loader *loader, const struct options
 	if (list && json_is_string(value))
 		return options_set_list(loader, entry, json_string_value(value));
 	if (!list || !json_is_array(value))
-		return options_text_of(entry, value, text) ? options_set_item(loader, entry, text, "") : options_complain_type(loader, entry, value);
+		return options_text_of(entry, value, text) ? options_set_item(loader, entry, text, "")
+							   : options_complain_type(loader, entry, value);
 	if (json_array_size(value) == 0)
 		return options_complain(loader, entry, NULL, "the list is empty");
 	for (size_t i = 0; i < json_array_size(value); i++) {
@@ -365,7 +378,8 @@ static bool options_apply_object(struct options_loader *loader, json_t *object)
 	json_t *value;
 
 	loader->source = OPTIONS_FROM_FILE;
-	json_object_foreach(object, key, value) {
+	json_object_foreach(object, key, value)
+	{
 		const struct options_entry *entry = options_find(key, strlen(key), OPTIONS_FROM_FILE);
 		if (entry == NULL)
 			return options_complain_unknown(loader, key, strlen(key), "unknown key");
@@ -395,7 +409,8 @@ static bool options_apply_file(struct options_loader *loader)
 
 	text_init(&text);
 	if (options_read_file(loader, &text)) {
-		json_t *object = json_loadb(text.bytes == NULL ? "" : text.bytes, text.len, JSON_REJECT_DUPLICATES, &error);
+		json_t *object = json_loadb(text.bytes == NULL ? "" : text.bytes, text.len, JSON_REJECT_DUPLICATES,
+					    &error);
 		if (object == NULL)
 			ok = options_complain_json(loader, &error);
 		else if (!json_is_object(object))
@@ -408,8 +423,8 @@ static bool options_apply_file(struct options_loader *loader)
 	return ok;
 }
 
-bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action,
-		  char *message, size_t message_size)
+bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options,
+		  enum options_action *ret_action, char *message, size_t message_size)
 {
 	struct options options = {0};
 	struct options_loader loader = {.options = &options, .message = message, .message_size = message_size};
@@ -424,8 +439,9 @@ bool options_load(int argc, char *const argv[], char *const environment[], struc
 		return true;
 	}
 	if (!options_read_environment(&loader, environment, false) || !options_set_defaults(&loader) ||
-	    (loader.path != NULL && !options_apply_file(&loader)) || !options_read_environment(&loader, environment, true) ||
-	    !options_apply_flags(&loader, argc, argv) || !options_check(&loader))
+	    (loader.path != NULL && !options_apply_file(&loader)) ||
+	    !options_read_environment(&loader, environment, true) || !options_apply_flags(&loader, argc, argv) ||
+	    !options_check(&loader))
 		return false;
 	*ret_options = options;
 	*ret_action = OPTIONS_RUN;

@@ -7,20 +7,20 @@
  *   redis://[user:pass@]host[:port][/db]    user and pass percent-decoded; host may be [v6]; rediss:// over TLS
  *   unix:/path[?db=N]  or  unix://[user:pass@]/path[?db=N]
  * Parsing is strict, and a reason is a static string: see options_parse.c. */
-#include "options_table.h"
-
 #include <arpa/inet.h>
 #include <assert.h>
 #include <string.h>
 
 #include "config.h"
+#include "options_table.h"
 
 enum { OPTIONS_UNIX_PATH_MAX = 107, OPTIONS_REDIS_PORT = 6379, OPTIONS_DB_SHOWN_MAX = 8 };
 
 /* ---- hosts, ports, paths ---- */
 
 /* Splits "host", "host:port" or "[v6]:port" (len bytes). *ret_port stays as it is where there is none. */
-static const char *options_split_host(const char *text, size_t len, char host[256], const char **ret_port, size_t *ret_port_len)
+static const char *options_split_host(const char *text, size_t len, char host[256], const char **ret_port,
+				      size_t *ret_port_len)
 {
 	const char *end = text + len, *host_end;
 	bool bracket = len > 0 && text[0] == '[';
@@ -59,13 +59,15 @@ const char *options_check_host(const char *host, bool bracket)
 		return inet_pton(AF_INET6, host, &v6) == 1 ? NULL : "not an IPv6 address between the brackets";
 	if (strspn(host, "0123456789.") == strlen(host))
 		return inet_pton(AF_INET, host, &v4) == 1 ? NULL : "not an IPv4 address";
-	if (strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != strlen(host) || host[0] == '.' || host[0] == '-')
+	if (strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != strlen(host) ||
+	    host[0] == '.' || host[0] == '-')
 		return "not the name of a host";
 	return NULL;
 }
 
 /* Digits up to `max`; NULL or `bad`. */
-static const char *options_check_digits(const char *text, size_t len, uint64_t min, uint64_t max, uint16_t *ret_number, const char *bad)
+static const char *options_check_digits(const char *text, size_t len, uint64_t min, uint64_t max, uint16_t *ret_number,
+					const char *bad)
 {
 	char digits[8];
 	const char *reason;
@@ -116,7 +118,9 @@ static const char *options_read_listen(const char *text, struct listen_address *
 		reason = options_check_host(address->host, text[0] == '[');
 	if (reason == NULL && port == NULL)
 		reason = "the port is missing";
-	return reason != NULL ? reason : options_check_digits(port, port_len, 0, UINT16_MAX, &address->port, "the port is not a number from 0 to 65535");
+	return reason != NULL ? reason
+			      : options_check_digits(port, port_len, 0, UINT16_MAX, &address->port,
+						     "the port is not a number from 0 to 65535");
 }
 
 bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason)
@@ -152,7 +156,8 @@ static const char *options_decode(const char *text, size_t len, char *decoded, s
 		if (c <= ' ' || c == 0x7f || c == '@')
 			return "user and password must be percent-encoded (@ is %40)";
 		if (c == '%') {
-			int high = i + 2 < len ? options_hex(text[i + 1]) : -1, low = i + 2 < len ? options_hex(text[i + 2]) : -1;
+			int high = i + 2 < len ? options_hex(text[i + 1]) : -1,
+			    low = i + 2 < len ? options_hex(text[i + 2]) : -1;
 			if (high < 0 || low < 0 || (high | low) == 0)
 				return "user or password has a bad percent-encoding";
 			c = high * 16 + low;
@@ -179,7 +184,8 @@ static const char *options_read_userinfo(const char *text, size_t len, struct ma
 	if (password_len == 0)
 		return "the password is empty";
 	const char *reason = options_decode(text, user_len, address->user, sizeof(address->user));
-	return reason != NULL ? reason : options_decode(colon + 1, password_len, address->password, sizeof(address->password));
+	return reason != NULL ? reason
+			      : options_decode(colon + 1, password_len, address->password, sizeof(address->password));
 }
 
 /* The end of the user and password at the start of `text`: its last @ before `end`, or NULL. */
@@ -207,9 +213,11 @@ static const char *options_read_redis(const char *text, struct master_address *a
 		reason = options_check_host(address->host, text[0] == '[');
 	address->port = OPTIONS_REDIS_PORT;
 	if (reason == NULL && port != NULL)
-		reason = options_check_digits(port, port_len, 1, UINT16_MAX, &address->port, "the port is not a number from 1 to 65535");
+		reason = options_check_digits(port, port_len, 1, UINT16_MAX, &address->port,
+					      "the port is not a number from 1 to 65535");
 	if (reason == NULL && slash != NULL && slash[1] != '\0')
-		reason = options_check_digits(slash + 1, strlen(slash + 1), 0, UINT16_MAX, &address->db, "the database is not a number from 0 to 65535");
+		reason = options_check_digits(slash + 1, strlen(slash + 1), 0, UINT16_MAX, &address->db,
+					      "the database is not a number from 0 to 65535");
 	return reason;
 }
 
@@ -231,9 +239,10 @@ static const char *options_read_unix(const char *text, struct master_address *ad
 	if (reason == NULL)
 		reason = options_take_path(text, (size_t)(end - text), address->host);
 	if (reason == NULL && query != NULL)
-		reason = strncmp(query, "?db=", 4) != 0 ? "after the path only ?db=N is allowed"
-							: options_check_digits(query + 4, strlen(query + 4), 0, UINT16_MAX, &address->db,
-									       "the database is not a number from 0 to 65535");
+		reason = strncmp(query, "?db=", 4) != 0
+				 ? "after the path only ?db=N is allowed"
+				 : options_check_digits(query + 4, strlen(query + 4), 0, UINT16_MAX, &address->db,
+							"the database is not a number from 0 to 65535");
 	return reason;
 }
 
@@ -245,10 +254,13 @@ static const char *options_show_master(struct master_address *address)
 	int len;
 
 	if (address->is_unix)
-		len = snprintf(address->shown, size, address->db == 0 ? "unix:%s" : "unix:%s?db=%u", address->host, address->db);
+		len = snprintf(address->shown, size, address->db == 0 ? "unix:%s" : "unix:%s?db=%u", address->host,
+			       address->db);
 	else
-		len = snprintf(address->shown, size, address->db == 0 ? "redis%s://%s%s%s:%u" : "redis%s://%s%s%s:%u/%u", address->tls ? "s" : "", v6 ? "[" : "",
-			       address->host, v6 ? "]" : "", address->port, address->db);
+		len = snprintf(address->shown, size,
+			       address->db == 0 ? "redis%s://%s%s%s:%u" : "redis%s://%s%s%s:%u/%u",
+			       address->tls ? "s" : "", v6 ? "[" : "", address->host, v6 ? "]" : "", address->port,
+			       address->db);
 	return len >= 0 && (size_t)len < size ? NULL : "the host is too long";
 }
 
@@ -295,7 +307,8 @@ bool options_parse_master(const char *text, struct master_address *ret_address, 
 	return true;
 }
 
-/* How much of a host and port can be shown: with its port if that is a number. "user:password" whose host was forgotten looks alike. */
+/* How much of a host and port can be shown: with its port if that is a number. "user:password" whose host was forgotten
+ * looks alike. */
 static size_t options_plain_host_len(const char *host)
 {
 	const char *bracket = host[0] == '[' ? strchr(host, ']') : NULL;
@@ -333,5 +346,6 @@ void options_redact(const char *text, const char *next, char *shown, size_t size
 	const char *host = at != NULL ? at + 1 : text + scheme;
 	bool is_path = scheme == 5 && host[0] == '/' && (host[1] != '/' || strchr(host, ':') == NULL);
 	size_t len = is_path ? strcspn(host, "?#:") : options_plain_host_len(host);
-	snprintf(shown, size, "%.*s%s%.*s%s", scheme, text, at != NULL ? "***@" : "", (int)len, host, host[len] == '\0' ? "" : "***");
+	snprintf(shown, size, "%.*s%s%.*s%s", scheme, text, at != NULL ? "***@" : "", (int)len, host,
+		 host[len] == '\0' ? "" : "***");
 }

@@ -1,10 +1,10 @@
-/* The checks that concern several options. The option that is blamed is the one that was given nearest to the user. See options_loader.h. */
-#include "options_loader.h"
-
+/* The checks that concern several options. The option that is blamed is the one that was given nearest to the user. See
+ * options_loader.h. */
 #include <assert.h>
 #include <string.h>
 
 #include "masters_file.h"
+#include "options_loader.h"
 
 /* Blames the one of several options that was given nearest to the user, since the others may be defaults. */
 static const struct options_entry *options_blame(struct options_loader *loader, const char *const names[], size_t count)
@@ -21,7 +21,8 @@ static const struct options_entry *options_blame(struct options_loader *loader, 
 }
 
 /* Of two numbers the first must not be above the second. */
-static bool options_check_order(struct options_loader *loader, const char *low_name, uint32_t low, const char *high_name, uint32_t high)
+static bool options_check_order(struct options_loader *loader, const char *low_name, uint32_t low,
+				const char *high_name, uint32_t high)
 {
 	const char *names[] = {low_name, high_name};
 	char value[16], reason[96 + 2 * OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
@@ -45,10 +46,12 @@ static bool options_check_drift(struct options_loader *loader)
 	const struct options *options = loader->options;
 	char reason[200];
 
-	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms) /* a whole ms must be left */
+	/* a whole ms must be left */
+	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms)
 		return true;
 	snprintf(reason, sizeof(reason),
-		 "no validity is left of the shortest lease: min-ttl-ms %u * drift-factor %g + drift-ms %u must be less than min-ttl-ms by more than 1",
+		 "no validity is left of the shortest lease: min-ttl-ms %u * drift-factor %g + drift-ms %u must be "
+		 "less than min-ttl-ms by more than 1",
 		 options->min_ttl_ms, options->drift_factor, options->drift_ms);
 	return options_complain(loader, options_blame(loader, names, 3), NULL, reason);
 }
@@ -69,10 +72,12 @@ static bool options_check_one_source(struct options_loader *loader)
 	if (count == 1)
 		return true;
 	if (count == 0)
-		return options_complain(loader, options_entry_of("masters"), NULL, "missing, and neither --masters-file nor --dev is given");
+		return options_complain(loader, options_entry_of("masters"), NULL,
+					"missing, and neither --masters-file nor --dev is given");
 	char reason[64 + OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
 	const struct options_entry *blamed = options_blame(loader, given, count);
-	const struct options_entry *second = options_entry_of(strcmp(blamed->name, given[0]) == 0 ? given[1] : given[0]);
+	const struct options_entry *second = options_entry_of(strcmp(blamed->name, given[0]) == 0 ? given[1]
+												  : given[0]);
 	options_spell(second, loader->origins[second - options_table], other);
 	snprintf(reason, sizeof(reason), "cannot be used together with %s", other);
 	return options_complain(loader, blamed, NULL, reason);
@@ -95,8 +100,10 @@ static bool options_check_masters(struct options_loader *loader)
 		return false;
 	if (loader->origins[masters - options_table] == OPTIONS_FROM_FLAG && options_have_password(loader->options)) {
 		loader->source = OPTIONS_FROM_FLAG;
-		return options_complain(loader, masters, NULL, "a password on the command line can be seen by everybody on this host (ps): "
-					"give the masters by --masters-file, --config or the variable REDLOCKD_MASTERS");
+		return options_complain(
+			loader, masters, NULL,
+			"a password on the command line can be seen by everybody on this host (ps): "
+			"give the masters by --masters-file, --config or the variable REDLOCKD_MASTERS");
 	}
 	if (loader->options->masters_file[0] == '\0' || masters_file_load(loader->options, fault, sizeof(fault)))
 		return true;
@@ -106,7 +113,8 @@ static bool options_check_masters(struct options_loader *loader)
 }
 
 /* Of two options each is of use with the other only. */
-static bool options_check_pair(struct options_loader *loader, const char *name, const char *value, const char *other_name, const char *other_value)
+static bool options_check_pair(struct options_loader *loader, const char *name, const char *value,
+			       const char *other_name, const char *other_value)
 {
 	const struct options_entry *entry = options_entry_of(value[0] != '\0' ? name : other_name);
 	char reason[64 + OPTIONS_NAME_MAX];
@@ -149,9 +157,12 @@ bool options_check(struct options_loader *loader)
 	const struct options *options = loader->options;
 
 	return options_check_masters(loader) &&
-	       options_check_order(loader, "min-ttl-ms", options->min_ttl_ms, "default-ttl-ms", options->default_ttl_ms) &&
-	       options_check_order(loader, "default-ttl-ms", options->default_ttl_ms, "max-ttl-ms", options->max_ttl_ms) &&
-	       options_check_order(loader, "retry-min-ms", options->retry_min_ms, "retry-max-ms", options->retry_max_ms) &&
-	       options_check_order(loader, "workers", options->workers, "max-connections", options->max_connections) && options_check_drift(loader) &&
-	       options_check_tls(loader);
+	       options_check_order(loader, "min-ttl-ms", options->min_ttl_ms, "default-ttl-ms",
+				   options->default_ttl_ms) &&
+	       options_check_order(loader, "default-ttl-ms", options->default_ttl_ms, "max-ttl-ms",
+				   options->max_ttl_ms) &&
+	       options_check_order(loader, "retry-min-ms", options->retry_min_ms, "retry-max-ms",
+				   options->retry_max_ms) &&
+	       options_check_order(loader, "workers", options->workers, "max-connections", options->max_connections) &&
+	       options_check_drift(loader) && options_check_tls(loader);
 }

@@ -1,9 +1,9 @@
 /* The table of options as text for a terminal, as a manual page (mdoc, section 8) and as a table in Markdown. What is
  * written here by hand is what no option says: the frame of the manual page. Writes to a stream and nothing else. */
-#include "options_table.h"
-
 #include <assert.h>
 #include <string.h>
+
+#include "options_table.h"
 
 enum { OPTIONS_HELP_WIDTH = 80, OPTIONS_HELP_INDENT = 8 };
 
@@ -145,7 +145,8 @@ static const char options_man_head[] =
 	"A value follows its flag after = or as the next argument; one that may be left out only after =.\n"
 	"Every option is also an environment variable and a key of the configuration file.\n"
 	"A flag goes before the variable, the variable before the file, the file before the default.\n"
-	"An unknown option, a bad value or a bad file ends the program with a message; it never starts on a default instead.\n"
+	"An unknown option, a bad value or a bad file ends the program with a message; it never starts on a default "
+	"instead.\n"
 	".Bl -tag -width Ds\n";
 
 static const char options_man_tail[] =
@@ -159,7 +160,8 @@ static const char options_man_tail[] =
 	"Other variables that begin so are a mistake, but for those that Kubernetes makes for a service of that name.\n"
 	".Bl -tag -width Ds\n"
 	".It Ev NOTIFY_SOCKET , Ev WATCHDOG_USEC\n"
-	"Where a service manager such as systemd is told that the program is ready, reads its files anew, is about to end and lives, and how often.\n"
+	"Where a service manager such as systemd is told that the program is ready, reads its files anew, is about to "
+	"end and lives, and how often.\n"
 	".It Ev PATH\n"
 	"Where\n"
 	".Fl \\-dev\n"
@@ -171,7 +173,8 @@ static const char options_man_tail[] =
 	".El\n"
 	".Sh FILES\n"
 	"No file is read that no option names.\n"
-	"The service of systemd names these, and reads them as root, so that they belong to root and nobody else need see them:\n"
+	"The service of systemd names these, and reads them as root, so that they belong to root and nobody else need "
+	"see them:\n"
 	".Bl -tag -width Ds\n"
 	".It Pa /etc/redlockd/redlockd.json\n"
 	"Its\n"
@@ -193,7 +196,8 @@ static const char options_man_tail[] =
 	"are refused where others may read them.\n"
 	"They, and the other files that decide who may do what\n"
 	".Po Fl \\-keys , \\-tls\\-cert , \\-tls\\-client\\-ca , \\-masters\\-ca , \\-masters\\-cert Pc ,\n"
-	"are refused where their group or others may write them, and where they belong neither to root nor to the user that runs the program.\n"
+	"are refused where their group or others may write them, and where they belong neither to root nor to the user "
+	"that runs the program.\n"
 	".Pp\n"
 	"An example of a\n"
 	".Fl \\-config\n"
@@ -220,7 +224,8 @@ static const char options_man_tail[] =
 	".Sh SIGNALS\n"
 	".Bl -tag -width Ds\n"
 	".It Dv SIGTERM\n"
-	"/readyz turns to 503 and new leases are refused; after a second, when what is in flight has been answered, the\n"
+	"/readyz turns to 503 and new leases are refused; after a second, when what is in flight has been answered, "
+	"the\n"
 	"program ends, at the latest after\n"
 	".Fl \\-drain\\-ms .\n"
 	"Leases lie in the masters and outlast the program, but for those that a connection holds.\n"
@@ -239,7 +244,8 @@ static const char options_man_tail[] =
 	".Dv SIGINT\n"
 	"instead with\n"
 	".Fl \\-dev ,\n"
-	"and where it comes because the terminal in which the program was started has been closed: the kernel or the shell of that\n"
+	"and where it comes because the terminal in which the program was started has been closed: the kernel or the "
+	"shell of that\n"
 	"terminal sends it then.\n"
 	"What others send is always a reload, also after the terminal has gone.\n"
 	"Where it was ignored at the start\n"
@@ -335,15 +341,9 @@ void options_print_help(FILE *to, enum options_help form)
 {
 	assert(to != NULL);
 	switch (form) {
-	case OPTIONS_HELP_TEXT:
-		options_print_text(to);
-		break;
-	case OPTIONS_HELP_MAN:
-		options_print_man(to);
-		break;
-	case OPTIONS_HELP_MARKDOWN:
-		options_print_markdown(to);
-		break;
+	case OPTIONS_HELP_TEXT: options_print_text(to); break;
+	case OPTIONS_HELP_MAN: options_print_man(to); break;
+	case OPTIONS_HELP_MARKDOWN: options_print_markdown(to); break;
 	}
 	fflush(to);
 }

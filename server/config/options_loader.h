@@ -20,8 +20,10 @@ struct options_loader {
 	size_t message_size;
 };
 
-/* Writes "<option as given>=<value>: <reason>; allowed are …" (value NULL: without it) into the message. Always false. */
-bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value, const char *reason);
+/* Writes "<option as given>=<value>: <reason>; allowed are …" (value NULL: without it) into the message. Always
+ * false. */
+bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value,
+		      const char *reason);
 
 /* Writes a message of another shape, as one line. */
 void options_say(struct options_loader *loader, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,14 +1,14 @@
-/* Text into values: numbers, words, paths, names, and each into its place in struct options. Addresses are in options_address.c. Pure
- * functions; no file, no environment.
+/* Text into values: numbers, words, paths, names, and each into its place in struct options. Addresses are in
+ * options_address.c. Pure functions; no file, no environment.
  *
  * Parsing is strict: what is not understood to the last byte is refused with a reason, and nothing is guessed. A reason
  * is a static string and so never holds a part of the text, which may hold a password. */
-#include "options_table.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "options_table.h"
 
 enum { OPTIONS_DEV_DEFAULT = 3 };
 
@@ -26,7 +26,8 @@ bool options_parse_number(const char *text, uint64_t min, uint64_t max, uint64_t
 		return false;
 	}
 	for (const char *digit = digits; *digit != '\0'; digit++)
-		if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, (uint64_t)(*digit - '0'), &number))
+		if (__builtin_mul_overflow(number, 10, &number) ||
+		    __builtin_add_overflow(number, (uint64_t)(*digit - '0'), &number))
 			number = UINT64_MAX / 10; /* too high whatever follows: all bounds are far below */
 	if (number > max || number < min || negative) {
 		*ret_reason = negative || number < min ? "too low" : "too high";
@@ -46,7 +47,8 @@ static bool options_parse_fraction(const char *text, double *ret_number, const c
 		return false;
 	}
 	double number = strtod(text, &end);
-	if (*end != '\0' || number < 0.001 || number > 0.5) { /* below, two leases could be valid at once: docs/safety.md, "The sum" */
+	/* below, two leases could be valid at once: docs/safety.md, "The sum" */
+	if (*end != '\0' || number < 0.001 || number > 0.5) {
 		*ret_reason = *end != '\0' ? "not a number" : number > 0.5 ? "too high" : "too low";
 		return false;
 	}
@@ -54,7 +56,8 @@ static bool options_parse_fraction(const char *text, double *ret_number, const c
 	return true;
 }
 
-static bool options_parse_choice(const char *const choices[], const char *text, uint32_t *ret_choice, const char **ret_reason)
+static bool options_parse_choice(const char *const choices[], const char *text, uint32_t *ret_choice,
+				 const char **ret_reason)
 {
 	for (uint32_t i = 0; choices[i] != NULL; i++)
 		if (strcmp(text, choices[i]) == 0) {
@@ -82,12 +85,16 @@ bool options_is_plain_text(const char *text)
 	const unsigned char *c = (const unsigned char *)text;
 
 	while (*c != '\0') {
-		size_t extra = *c < 0x80 ? 0 : *c >= 0xc2 && *c < 0xe0 ? 1 : (*c & 0xf0) == 0xe0 ? 2 : *c >= 0xf0 && *c < 0xf5 ? 3 : 4;
+		size_t extra = *c < 0x80                 ? 0
+			       : *c >= 0xc2 && *c < 0xe0 ? 1
+			       : (*c & 0xf0) == 0xe0     ? 2
+			       : *c >= 0xf0 && *c < 0xf5 ? 3
+							 : 4;
 		if (extra == 4 || *c < 0x20 || *c == 0x7f)
 			return false;
 		/* too long a form, a surrogate, past the last code point, a C1 control */
-		if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] > 0x9f) || (*c == 0xf0 && c[1] < 0x90) || (*c == 0xf4 && c[1] > 0x8f) ||
-		    (*c == 0xc2 && c[1] < 0xa0))
+		if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] > 0x9f) || (*c == 0xf0 && c[1] < 0x90) ||
+		    (*c == 0xf4 && c[1] > 0x8f) || (*c == 0xc2 && c[1] < 0xa0))
 			return false;
 		for (c++; extra > 0; extra--, c++)
 			if ((*c & 0xc0) != 0x80)
@@ -96,7 +103,8 @@ bool options_is_plain_text(const char *text)
 	return true;
 }
 
-/* Nested prefixes must not make a lock's key one of redlockd's own: a prefix neither holds `redlockd:` nor leaves it to a resource to complete it. */
+/* Nested prefixes must not make a lock's key one of redlockd's own: a prefix neither holds `redlockd:` nor leaves it to
+ * a resource to complete it. */
 static bool options_is_reserved(const char *prefix)
 {
 	static const char reserved[] = "redlockd:";
@@ -117,7 +125,8 @@ static bool options_parse_prefix(const char *text, char prefix[129], const char 
 		return false;
 	}
 	if (options_is_reserved(text)) {
-		*ret_reason = "redlockd: begins the names of redlockd's own keys; end the prefix in another way, such as with a colon";
+		*ret_reason = "redlockd: begins the names of redlockd's own keys; end the prefix in another way, such "
+			      "as with a colon";
 		return false;
 	}
 	strcpy(prefix, text);
@@ -156,7 +165,8 @@ static const char *options_check_host_name(const char *text)
 	return options_check_host(inside, true);
 }
 
-/* NULL, or why it is not an origin as a browser sends it: a scheme, a host and perhaps a port, and nothing after them. */
+/* NULL, or why it is not an origin as a browser sends it: a scheme, a host and perhaps a port, and nothing after
+ * them. */
 static const char *options_check_origin(const char *text)
 {
 	struct listen_address address;
@@ -169,10 +179,13 @@ static const char *options_check_origin(const char *text)
 		return "too long";
 	const char *last = strrchr(host, ']') != NULL ? strrchr(host, ']') : host + 3;
 	snprintf(with_port, sizeof(with_port), "%s%s", host + 3, strchr(last, ':') == NULL ? ":80" : "");
-	return options_parse_listen(with_port, &address, &reason) && !address.is_unix ? NULL : "not scheme://host or scheme://host:port";
+	return options_parse_listen(with_port, &address, &reason) && !address.is_unix
+		       ? NULL
+		       : "not scheme://host or scheme://host:port";
 }
 
-static bool options_add_name(enum options_kind kind, const char *text, struct options_names *names, const char **ret_reason)
+static bool options_add_name(enum options_kind kind, const char *text, struct options_names *names,
+			     const char **ret_reason)
 {
 	const char *reason = kind == OPTIONS_KIND_HOSTS ? options_check_host_name(text) : options_check_origin(text);
 
@@ -201,7 +214,8 @@ static bool options_same_listen(const struct listen_address *a, const struct lis
 /* Two databases of one server are one master: they fail together. */
 static bool options_same_master(const struct master_address *a, const struct master_address *b)
 {
-	return a->is_unix == b->is_unix && a->port == b->port && (a->is_unix ? strcmp(a->host, b->host) : strcasecmp(a->host, b->host)) == 0;
+	return a->is_unix == b->is_unix && a->port == b->port &&
+	       (a->is_unix ? strcmp(a->host, b->host) : strcasecmp(a->host, b->host)) == 0;
 }
 
 static bool options_add_listen(const char *text, struct options *options, const char **ret_reason)
@@ -242,28 +256,22 @@ static bool options_add_master(const char *text, struct options *options, const 
 	return true;
 }
 
-bool options_parse_value(const struct options_entry *entry, const char *text, struct options *options, const char **ret_reason)
+bool options_parse_value(const struct options_entry *entry, const char *text, struct options *options,
+			 const char **ret_reason)
 {
 	void *place = (char *)options + entry->offset;
 	uint64_t number;
 
 	assert(text != NULL && entry->offset < sizeof(*options));
 	switch (entry->kind) {
-	case OPTIONS_KIND_LISTEN:
-		return options_add_listen(text, options, ret_reason);
-	case OPTIONS_KIND_MASTERS:
-		return options_add_master(text, options, ret_reason);
-	case OPTIONS_KIND_DEV:
-		return options_parse_dev(text, place, ret_reason);
-	case OPTIONS_KIND_PREFIX:
-		return options_parse_prefix(text, place, ret_reason);
-	case OPTIONS_KIND_PATH:
-		return options_parse_path(text, place, ret_reason);
+	case OPTIONS_KIND_LISTEN: return options_add_listen(text, options, ret_reason);
+	case OPTIONS_KIND_MASTERS: return options_add_master(text, options, ret_reason);
+	case OPTIONS_KIND_DEV: return options_parse_dev(text, place, ret_reason);
+	case OPTIONS_KIND_PREFIX: return options_parse_prefix(text, place, ret_reason);
+	case OPTIONS_KIND_PATH: return options_parse_path(text, place, ret_reason);
 	case OPTIONS_KIND_HOSTS:
-	case OPTIONS_KIND_ORIGINS:
-		return options_add_name(entry->kind, text, place, ret_reason);
-	case OPTIONS_KIND_FRACTION:
-		return options_parse_fraction(text, place, ret_reason);
+	case OPTIONS_KIND_ORIGINS: return options_add_name(entry->kind, text, place, ret_reason);
+	case OPTIONS_KIND_FRACTION: return options_parse_fraction(text, place, ret_reason);
 	case OPTIONS_KIND_SWITCH: /* false or true: 0 or 1 */
 	case OPTIONS_KIND_CHOICE: /* an enum of ours has the size of uint32_t */
 		return options_parse_choice(entry->choices, text, place, ret_reason);
@@ -278,8 +286,7 @@ bool options_parse_value(const struct options_entry *entry, const char *text, st
 		return true;
 	case OPTIONS_KIND_CONFIG:
 	case OPTIONS_KIND_HELP:
-	case OPTIONS_KIND_VERSION:
-		break;
+	case OPTIONS_KIND_VERSION: break;
 	}
 	return true;
 }

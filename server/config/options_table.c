@@ -1,5 +1,6 @@
-/* The one table of options: their names, bounds, defaults and descriptions. Everything else follows from it: flags, environment
- * variables, keys of the configuration file, --help, the manual page and the table in docs/configuration.md.
+/* The one table of options: their names, bounds, defaults and descriptions. Everything else follows from it: flags,
+ * environment variables, keys of the configuration file, --help, the manual page and the table in
+ * docs/configuration.md.
  *
  * An option that is added here needs a member in struct options, and nothing more unless its kind is new. */
 #include "options_table.h"
@@ -10,14 +11,16 @@
 #include <string.h>
 
 static const char *const options_log_formats[] = {[LOG_LOGFMT] = "logfmt", [LOG_JSON] = "json", NULL};
-static const char *const options_log_levels[] = {[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error", NULL};
-static const char *const options_help_forms[] = {
-	[OPTIONS_HELP_TEXT] = "text", [OPTIONS_HELP_MAN] = "man", [OPTIONS_HELP_MARKDOWN] = "markdown", NULL};
+static const char *const options_log_levels[] =
+	{[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error", NULL};
+static const char *const options_help_forms[] =
+	{[OPTIONS_HELP_TEXT] = "text", [OPTIONS_HELP_MAN] = "man", [OPTIONS_HELP_MARKDOWN] = "markdown", NULL};
 
 static const char *const options_guards[] = {[OPTIONS_GUARD_ON] = "on", [OPTIONS_GUARD_OFF] = "off", NULL};
 static const char *const options_truths[] = {"false", "true", NULL};
 
-static_assert(sizeof(enum log_format) == sizeof(uint32_t) && sizeof(enum log_level) == sizeof(uint32_t), "a choice is stored as uint32_t");
+static_assert(sizeof(enum log_format) == sizeof(uint32_t) && sizeof(enum log_level) == sizeof(uint32_t),
+	      "a choice is stored as uint32_t");
 
 #define OPTIONS_AT(member) offsetof(struct options, member)
 #define OPTIONS_U32(member, least, most, initial) OPTIONS_KIND_U32, OPTIONS_AT(member), least, most, initial, NULL, NULL
@@ -26,108 +29,147 @@ static_assert(sizeof(enum log_format) == sizeof(uint32_t) && sizeof(enum log_lev
 const struct options_entry options_table[OPTIONS_COUNT] = {
 	{"listen", "ADDRESS", OPTIONS_KIND_LISTEN, OPTIONS_AT(listen), 0, 0, "127.0.0.1:8080",
 	 "host:port, [v6]:port, http://…, https://… or unix:/path, at most 16 of them", NULL,
-	 "Where to answer. A TCP address without a scheme is https:// where --tls-cert is given, else http://; a Unix socket is always plain HTTP. "
-	 "Beyond loopback it takes --keys, --tls-client-ca or --insecure. May be given more than once; the environment variable takes a list separated by commas, the file also an array. "
+	 "Where to answer. A TCP address without a scheme is https:// where --tls-cert is given, else http://; a Unix "
+	 "socket is always plain HTTP. "
+	 "Beyond loopback it takes --keys, --tls-client-ca or --insecure. May be given more than once; the environment "
+	 "variable takes a list separated by commas, the file also an array. "
 	 "Port 0 takes any free port, and the log says which."},
 	{"masters", "LIST", OPTIONS_KIND_MASTERS, OPTIONS_AT(masters), 0, 0, NULL,
 	 "1 to 15 of redis:// or rediss://[user:pass@]host[:port][/db] or unix:/path, separated by commas", NULL,
-	 "The independent Redis masters. An odd number is advised: an even one survives no more failures than one master less. User and "
-	 "password are percent-encoded; with a password use the environment or the file, since others can read a command line. "
+	 "The independent Redis masters. An odd number is advised: an even one survives no more failures than one "
+	 "master less. User and "
+	 "password are percent-encoded; with a password use the environment or the file, since others can read a "
+	 "command line. "
 	 "A Unix socket with a password is unix://user:pass@/path, with a database unix:/path?db=N."},
-	{"masters-file", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_file), 0, 0, NULL, "paths of files that others may not read", NULL,
-	 "The masters in a file, in place of --masters: one or more on each line, # begins a comment. A place for their passwords."},
+	{"masters-file", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_file), 0, 0, NULL,
+	 "paths of files that others may not read", NULL,
+	 "The masters in a file, in place of --masters: one or more on each line, # begins a comment. A place for "
+	 "their passwords."},
 	{"masters-ca", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_ca), 0, 0, NULL, "paths of PEM files", NULL,
-	 "The certificate authorities that the certificates of rediss:// masters must come from. Without it: those that the system trusts."},
+	 "The certificate authorities that the certificates of rediss:// masters must come from. Without it: those "
+	 "that the system trusts."},
 	{"masters-cert", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_cert), 0, 0, NULL, "paths of PEM files", NULL,
 	 "The certificate that redlockd shows to rediss:// masters, for those that ask for one."},
-	{"masters-key", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_key), 0, 0, NULL, "paths of PEM files that others may not read", NULL,
-	 "The key of --masters-cert."},
+	{"masters-key", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_key), 0, 0, NULL,
+	 "paths of PEM files that others may not read", NULL, "The key of --masters-cert."},
 	{"dev", "N", OPTIONS_KIND_DEV, OPTIONS_AT(dev), 0, 0, "false", "true, false or 1 to 15", NULL,
-	 "For trying out, in place of --masters: starts N (3 if not said) private redis-server processes on Unix sockets in a temporary folder, and "
+	 "For trying out, in place of --masters: starts N (3 if not said) private redis-server processes on Unix "
+	 "sockets in a temporary folder, and "
 	 "ends them together with redlockd, however it ends."},
 	{"config", "FILE", OPTIONS_KIND_CONFIG, 0, 0, 0, NULL, "the path of a JSON file of at most 1 MiB", NULL,
-	 "A file with one JSON object whose keys are the names of the options with underscores. Unknown and repeated keys are mistakes."},
-	{"key-prefix", "TEXT", OPTIONS_KIND_PREFIX, OPTIONS_AT(key_prefix), 0, 0, "", "at most 128 bytes of UTF-8 without control characters, without redlockd:", NULL,
+	 "A file with one JSON object whose keys are the names of the options with underscores. Unknown and repeated "
+	 "keys are mistakes."},
+	{"key-prefix", "TEXT", OPTIONS_KIND_PREFIX, OPTIONS_AT(key_prefix), 0, 0, "",
+	 "at most 128 bytes of UTF-8 without control characters, without redlockd:", NULL,
 	 "Put before the name of every Redis key. All replicas that share locks need the same one."},
-	{"default-ttl-ms", "MS", OPTIONS_U32(default_ttl_ms, 10, 86400000, "30000"), "How long a lease lasts whose caller asked for no ttl."},
-	{"min-ttl-ms", "MS", OPTIONS_U32(min_ttl_ms, 10, 86400000, "100"), "The shortest lease that a caller may ask for."},
+	{"default-ttl-ms", "MS", OPTIONS_U32(default_ttl_ms, 10, 86400000, "30000"),
+	 "How long a lease lasts whose caller asked for no ttl."},
+	{"min-ttl-ms", "MS", OPTIONS_U32(min_ttl_ms, 10, 86400000, "100"),
+	 "The shortest lease that a caller may ask for."},
 	{"max-ttl-ms", "MS", OPTIONS_U32(max_ttl_ms, 10, 86400000, "60000"),
 	 "The longest lease that a caller may ask for. A lease can be extended again and again."},
 	{"max-wait-ms", "MS", OPTIONS_U32(max_wait_ms, 0, 86400000, "60000"),
 	 "The longest time for which a request may wait for a lock (wait_ms). 0: none may."},
 	{"max-waiters", "N", OPTIONS_U32(max_waiters, 1, 1000000, "8000"),
 	 "How many requests may wait for locks. Further ones that would have to wait are answered 429."},
-	{"max-waiters-per-resource", "N", OPTIONS_U32(max_waiters_per_resource, 1, 1000000, "1000"), "How many of them, in each worker, for the same resource."},
+	{"max-waiters-per-resource", "N", OPTIONS_U32(max_waiters_per_resource, 1, 1000000, "1000"),
+	 "How many of them, in each worker, for the same resource."},
 	{"max-hold-ms", "MS", OPTIONS_U64(max_hold_ms, 0, UINT64_C(31536000000), "86400000"),
-	 "No lease is extended past this age, so that a caller that hangs and still extends does not lock everybody out for ever. 0: no bound."},
+	 "No lease is extended past this age, so that a caller that hangs and still extends does not lock everybody "
+	 "out for ever. 0: no bound."},
 	{"master-timeout-ms", "MS", OPTIONS_U32(master_timeout_ms, 1, 60000, "50"),
-	 "How long one master may take to answer before it counts as failed. It should be far below the ttl of a lease."},
-	{"retry-min-ms", "MS", OPTIONS_U32(retry_min_ms, 0, 60000, "50"), "The shortest pause before the next try after a split vote. The pause is random."},
-	{"retry-max-ms", "MS", OPTIONS_U32(retry_max_ms, 0, 60000, "250"), "The longest pause before the next try after a split vote."},
-	{"retry-count", "N", OPTIONS_U32(retry_count, 1, 100, "3"), "How many tries a request for a lease makes while votes are split."},
+	 "How long one master may take to answer before it counts as failed. It should be far below the ttl of a "
+	 "lease."},
+	{"retry-min-ms", "MS", OPTIONS_U32(retry_min_ms, 0, 60000, "50"),
+	 "The shortest pause before the next try after a split vote. The pause is random."},
+	{"retry-max-ms", "MS", OPTIONS_U32(retry_max_ms, 0, 60000, "250"),
+	 "The longest pause before the next try after a split vote."},
+	{"retry-count", "N", OPTIONS_U32(retry_count, 1, 100, "3"),
+	 "How many tries a request for a lease makes while votes are split."},
 	{"drift-factor", "NUMBER", OPTIONS_KIND_FRACTION, OPTIONS_AT(drift_factor), 0, 0, "0.01", "0.001 to 0.5", NULL,
-	 "How much the clocks of masters and callers may differ in speed, as a part of the ttl; it is subtracted from the validity of a lease."},
+	 "How much the clocks of masters and callers may differ in speed, as a part of the ttl; it is subtracted from "
+	 "the validity of a lease."},
 	{"drift-ms", "MS", OPTIONS_U32(drift_ms, 2, 60000, "2"),
-	 "A constant that is subtracted from the validity of a lease too: Redis expires keys with a precision of 1 ms."},
+	 "A constant that is subtracted from the validity of a lease too: Redis expires keys with a precision of 1 "
+	 "ms."},
 	{"restart-guard", "WHEN", OPTIONS_KIND_CHOICE, OPTIONS_AT(restart_guard), 0, 0, "on", NULL, options_guards,
-	 "Keeps a master that may have forgotten locks from voting until the longest lease has run out. Off is for tests alone: then a "
+	 "Keeps a master that may have forgotten locks from voting until the longest lease has run out. Off is for "
+	 "tests alone: then a "
 	 "restarted master can give away a lock that somebody holds."},
 	{"bootstrap", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(bootstrap), 0, 0, "false", NULL, options_truths,
-	 "Says that masters none of which has an epoch are new, so that there is nothing to wait for. Without it redlockd cannot tell them from "
-	 "masters that lost everything, and waits out the longest lease. Where a master has an epoch it does nothing. A minority of "
-	 "masters that answer but cannot be used (wrong password, replica) is left out; one that does not answer is waited for. --dev implies it."},
-	{"allow-replicas", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(allow_replicas), 0, 0, "false", NULL, options_truths,
-	 "Lets masters vote that have replicas. A replica that takes over has not seen the last locks, so see that none ever does."},
-	{"workers", "N", OPTIONS_U32(workers, 1, 64, "1"), "Threads, each with an event loop, a listener and connections to the masters of its own."},
+	 "Says that masters none of which has an epoch are new, so that there is nothing to wait for. Without it "
+	 "redlockd cannot tell them from "
+	 "masters that lost everything, and waits out the longest lease. Where a master has an epoch it does nothing. "
+	 "A minority of "
+	 "masters that answer but cannot be used (wrong password, replica) is left out; one that does not answer is "
+	 "waited for. --dev implies it."},
+	{"allow-replicas", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(allow_replicas), 0, 0, "false", NULL,
+	 options_truths,
+	 "Lets masters vote that have replicas. A replica that takes over has not seen the last locks, so see that "
+	 "none ever does."},
+	{"workers", "N", OPTIONS_U32(workers, 1, 64, "1"),
+	 "Threads, each with an event loop, a listener and connections to the masters of its own."},
 	{"max-connections", "N", OPTIONS_U32(max_connections, 1, 1000000, "10000"),
 	 "HTTP connections, shared out evenly among the workers. Further ones are answered 429 and closed."},
 	{"request-timeout-ms", "MS", OPTIONS_U32(request_timeout_ms, 100, 3600000, "10000"),
 	 "How long a request may take to arrive whole, and its answer to be taken."},
-	{"idle-timeout-ms", "MS", OPTIONS_U32(idle_timeout_ms, 100, 86400000, "60000"), "How long a connection may stay open between two requests."},
+	{"idle-timeout-ms", "MS", OPTIONS_U32(idle_timeout_ms, 100, 86400000, "60000"),
+	 "How long a connection may stay open between two requests."},
 	{"max-connections-per-address", "N", OPTIONS_U32(max_connections_per_address, 0, 1000000, "5000"),
-	 "How many of them one client address (of IPv6 the first 64 bits) may have. Further ones are answered 429 and closed. 0: no bound."},
+	 "How many of them one client address (of IPv6 the first 64 bits) may have. Further ones are answered 429 and "
+	 "closed. 0: no bound."},
 	{"max-rate-per-address", "N", OPTIONS_U32(max_rate_per_address, 0, 1000000, "0"),
-	 "How many requests a second one client address may make, over all its connections. Further ones are answered 429. 0: no bound."},
+	 "How many requests a second one client address may make, over all its connections. Further ones are answered "
+	 "429. 0: no bound."},
 	{"max-requests-per-connection", "N", OPTIONS_U32(max_requests_per_connection, 0, 1000000000, "1000000"),
 	 "After how many requests a connection is closed, so that clients spread anew over the replicas. 0: no bound."},
 	{"tls-cert", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_cert), 0, 0, NULL, "paths of PEM files", NULL,
 	 "The certificate to answer HTTPS with, and those between it and its authority. Read again on SIGHUP."},
-	{"tls-key", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_key), 0, 0, NULL, "paths of PEM files that others may not read", NULL,
-	 "The key of --tls-cert."},
+	{"tls-key", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_key), 0, 0, NULL,
+	 "paths of PEM files that others may not read", NULL, "The key of --tls-cert."},
 	{"tls-client-ca", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_client_ca), 0, 0, NULL, "paths of PEM files", NULL,
-	 "The certificate authorities of the clients: whoever calls over HTTPS must show a certificate of theirs, or a key of --keys. Read again on SIGHUP."},
-	{"keys", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(keys), 0, 0, NULL, "paths of JSON files that nobody else may write", NULL,
-	 "Who may do what: keys and names of client certificates with their rights, prefixes and limits (docs/security.md). With it every caller "
+	 "The certificate authorities of the clients: whoever calls over HTTPS must show a certificate of theirs, or a "
+	 "key of --keys. Read again on SIGHUP."},
+	{"keys", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(keys), 0, 0, NULL,
+	 "paths of JSON files that nobody else may write", NULL,
+	 "Who may do what: keys and names of client certificates with their rights, prefixes and limits "
+	 "(docs/security.md). With it every caller "
 	 "needs one. Read again on SIGHUP."},
 	{"insecure", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(insecure), 0, 0, "false", NULL, options_truths,
 	 "Lets redlockd listen beyond loopback though anybody who reaches it may then take and inspect every lock."},
-	{"allow-host", "LIST", OPTIONS_KIND_HOSTS, OPTIONS_AT(allow_hosts), 0, 0, NULL, "names or addresses of hosts without ports, separated by commas", NULL,
-	 "What a request may name in its header Host, besides localhost and loopback addresses; beyond loopback, any address. Anything else is refused, since a "
-	 "web page can have its own name point here. Without this option that is looked at over loopback addresses alone."},
+	{"allow-host", "LIST", OPTIONS_KIND_HOSTS, OPTIONS_AT(allow_hosts), 0, 0, NULL,
+	 "names or addresses of hosts without ports, separated by commas", NULL,
+	 "What a request may name in its header Host, besides localhost and loopback addresses; beyond loopback, any "
+	 "address. Anything else is refused, since a "
+	 "web page can have its own name point here. Without this option that is looked at over loopback addresses "
+	 "alone."},
 	{"allow-origin", "LIST", OPTIONS_KIND_ORIGINS, OPTIONS_AT(allow_origins), 0, 0, NULL,
 	 "origins as browsers send them, https://host or https://host:port, separated by commas", NULL,
 	 "Whose web pages may call redlockd from a browser (CORS). Without it only its own page may."},
 	{"drain-ms", "MS", OPTIONS_U32(drain_ms, 0, 3600000, "10000"),
-	 "How long requests in flight are waited for after SIGTERM. The first second of it redlockd stays up with /readyz at 503, "
+	 "How long requests in flight are waited for after SIGTERM. The first second of it redlockd stays up with "
+	 "/readyz at 503, "
 	 "so that load balancers notice."},
 	{"log-format", "FORMAT", OPTIONS_KIND_CHOICE, OPTIONS_AT(log_format), 0, 0, "logfmt", NULL, options_log_formats,
 	 "How lines of the log look. They go to standard error."},
 	{"log-level", "LEVEL", OPTIONS_KIND_CHOICE, OPTIONS_AT(log_level), 0, 0, "info", NULL, options_log_levels,
 	 "The least important lines to be logged."},
-	{"help", "FORM", OPTIONS_KIND_HELP, 0, 0, 0, NULL, NULL, options_help_forms, "Prints this help, the manual page or a table in Markdown, and ends."},
-	{"version", NULL, OPTIONS_KIND_VERSION, 0, 0, 0, NULL, "no value", NULL, "Prints version and commit, and ends."},
+	{"help", "FORM", OPTIONS_KIND_HELP, 0, 0, 0, NULL, NULL, options_help_forms,
+	 "Prints this help, the manual page or a table in Markdown, and ends."},
+	{"version", NULL, OPTIONS_KIND_VERSION, 0, 0, 0, NULL, "no value", NULL,
+	 "Prints version and commit, and ends."},
 };
 
 bool options_is_list(const struct options_entry *entry)
 {
-	return entry->kind == OPTIONS_KIND_LISTEN || entry->kind == OPTIONS_KIND_MASTERS || entry->kind == OPTIONS_KIND_HOSTS ||
-	       entry->kind == OPTIONS_KIND_ORIGINS;
+	return entry->kind == OPTIONS_KIND_LISTEN || entry->kind == OPTIONS_KIND_MASTERS ||
+	       entry->kind == OPTIONS_KIND_HOSTS || entry->kind == OPTIONS_KIND_ORIGINS;
 }
 
 bool options_value_optional(const struct options_entry *entry)
 {
-	return entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_SWITCH || entry->kind == OPTIONS_KIND_HELP ||
-	       entry->kind == OPTIONS_KIND_VERSION;
+	return entry->kind == OPTIONS_KIND_DEV || entry->kind == OPTIONS_KIND_SWITCH ||
+	       entry->kind == OPTIONS_KIND_HELP || entry->kind == OPTIONS_KIND_VERSION;
 }
 
 bool options_in_environment(const struct options_entry *entry)
@@ -143,7 +185,11 @@ bool options_in_file(const struct options_entry *entry)
 void options_spell(const struct options_entry *entry, enum options_source source, char name[OPTIONS_NAME_MAX])
 {
 	bool flag = source == OPTIONS_FROM_FLAG || source == OPTIONS_FROM_DEFAULT;
-	int len = snprintf(name, OPTIONS_NAME_MAX, "%s%s", flag ? "--" : source == OPTIONS_FROM_ENVIRONMENT ? "REDLOCKD_" : "", entry->name);
+	int len = snprintf(name, OPTIONS_NAME_MAX, "%s%s",
+			   flag                                 ? "--"
+			   : source == OPTIONS_FROM_ENVIRONMENT ? "REDLOCKD_"
+								: "",
+			   entry->name);
 
 	assert(len > 0 && len < OPTIONS_NAME_MAX);
 	for (char *c = name; !flag && *c != '\0'; c++) {
@@ -160,10 +206,14 @@ const char *options_allowed(const struct options_entry *entry, char buffer[OPTIO
 		return entry->allowed;
 	buffer[0] = '\0';
 	for (size_t i = 0, len = 0; entry->choices != NULL && entry->choices[i] != NULL; i++)
-		len += (size_t)snprintf(buffer + len, OPTIONS_ALLOWED_MAX - len, "%s%s", i == 0 ? "" : entry->choices[i + 1] == NULL ? " or " : ", ",
+		len += (size_t)snprintf(buffer + len, OPTIONS_ALLOWED_MAX - len, "%s%s",
+					i == 0                          ? ""
+					: entry->choices[i + 1] == NULL ? " or "
+									: ", ",
 					entry->choices[i]);
 	if (entry->choices == NULL)
-		snprintf(buffer, OPTIONS_ALLOWED_MAX, "%llu to %llu", (unsigned long long)entry->min, (unsigned long long)entry->max);
+		snprintf(buffer, OPTIONS_ALLOWED_MAX, "%llu to %llu", (unsigned long long)entry->min,
+			 (unsigned long long)entry->max);
 	return buffer;
 }
 
@@ -174,7 +224,9 @@ const struct options_entry *options_find(const char *given, size_t len, enum opt
 	for (size_t i = 0; i < OPTIONS_COUNT; i++) {
 		const struct options_entry *entry = &options_table[i];
 		options_spell(entry, source, name);
-		bool known = source == OPTIONS_FROM_FLAG || (source == OPTIONS_FROM_ENVIRONMENT ? options_in_environment(entry) : options_in_file(entry));
+		bool known = source == OPTIONS_FROM_FLAG ||
+			     (source == OPTIONS_FROM_ENVIRONMENT ? options_in_environment(entry)
+								 : options_in_file(entry));
 		if (known && strlen(name) == len && memcmp(name, given, len) == 0)
 			return entry;
 	}

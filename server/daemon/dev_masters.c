@@ -3,15 +3,16 @@
  *   redlockd ── life pipe ──►  supervisor ── fork ──► redis-server × N
  *            ◄─ report pipe ──     (setsid)             (PR_SET_PDEATHSIG)
  *
- * redlockd holds the write end of the life pipe and never writes. When redlockd ends, in whatever way, the kernel closes that end, and
- * the supervisor sees it: it ends the servers by their process ids (SIGTERM, after 500 ms SIGKILL), waits for them, removes the folder, and
- * ends. Should the supervisor itself be killed, the kernel kills the servers (PR_SET_PDEATHSIG); only the folder then stays.
+ * redlockd holds the write end of the life pipe and never writes. When redlockd ends, in whatever way, the kernel
+ * closes that end, and the supervisor sees it: it ends the servers by their process ids (SIGTERM, after 500 ms
+ * SIGKILL), waits for them, removes the folder, and ends. Should the supervisor itself be killed, the kernel kills the
+ * servers (PR_SET_PDEATHSIG); only the folder then stays.
  *
- * The supervisor has left the process group and the terminal (setsid), and has another name than redlockd: a Ctrl-C, or a
- * kill -9 to the whole process group or by name, does not reach it or the servers before redlockd had its time to drain. It makes
- * the folder too, so that at no moment somebody who may be killed is answerable for it. Through the report pipe it sends one
- * `struct dev_report` when the servers were started, and another when one ends; the end of file of that pipe means that
- * everything is gone.
+ * The supervisor has left the process group and the terminal (setsid), and has another name than redlockd: a Ctrl-C, or
+ * a kill -9 to the whole process group or by name, does not reach it or the servers before redlockd had its time to
+ * drain. It makes the folder too, so that at no moment somebody who may be killed is answerable for it. Through the
+ * report pipe it sends one `struct dev_report` when the servers were started, and another when one ends; the end of
+ * file of that pipe means that everything is gone.
  *
  * The supervisor is forked before there are threads, so it may use all of the C library. */
 #include "dev_masters.h"
@@ -72,11 +73,12 @@ static void dev_report_send(const struct dev_supervisor *self, bool failed, cons
 		return; /* redlockd is gone: the life pipe says so too */
 }
 
-/* Nothing of redlockd's may be kept open: not its sockets, not the pipe that somebody reads its output from. What is left is
- * /dev/null thrice, the life pipe as 3 and the report pipe as 4. */
+/* Nothing of redlockd's may be kept open: not its sockets, not the pipe that somebody reads its output from. What is
+ * left is /dev/null thrice, the life pipe as 3 and the report pipe as 4. */
 static void dev_close_others(struct dev_supervisor *self)
 {
-	int null_fd = open("/dev/null", O_RDWR), life_fd = fcntl(self->life_fd, F_DUPFD, 5), report_fd = fcntl(self->report_fd, F_DUPFD, 5);
+	int null_fd = open("/dev/null", O_RDWR), life_fd = fcntl(self->life_fd, F_DUPFD, 5),
+	    report_fd = fcntl(self->report_fd, F_DUPFD, 5);
 
 	assert(null_fd >= 0 && life_fd > 4 && report_fd > 4);
 	for (int fd = 0; fd <= 2; fd++)
@@ -125,8 +127,9 @@ static _Noreturn void dev_exec(const struct dev_supervisor *self, uint32_t i, pi
 	int log_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (log_fd < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0)
 		_exit(127);
-	execl(self->program, self->program, "--port", "0", "--unixsocket", path, "--unixsocketperm", "600", "--dir", self->folder, "--daemonize", "no",
-	      "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--loglevel", "warning", (char *)NULL);
+	execl(self->program, self->program, "--port", "0", "--unixsocket", path, "--unixsocketperm", "600", "--dir",
+	      self->folder, "--daemonize", "no", "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction",
+	      "--loglevel", "warning", (char *)NULL);
 	dprintf(2, "%s: %s\n", self->program, strerror(errno));
 	_exit(127);
 }
@@ -194,7 +197,8 @@ static void dev_reap(struct dev_supervisor *self, bool report)
 				continue;
 			self->pids[i] = 0;
 			dev_last_line(self, i, line, sizeof(line));
-			snprintf(message, sizeof(message), "--dev: %.60s ended with %s %d%s", self->program, WIFSIGNALED(status) ? "signal" : "status",
+			snprintf(message, sizeof(message), "--dev: %.60s ended with %s %d%s", self->program,
+				 WIFSIGNALED(status) ? "signal" : "status",
 				 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), line);
 			if (report)
 				dev_report_send(self, true, message);
@@ -205,7 +209,8 @@ static void dev_reap(struct dev_supervisor *self, bool report)
 /* Waits until something happens or the time is up; true if the masters are not wanted any more. */
 static bool dev_wait(struct dev_supervisor *self, int timeout_ms, bool wanted)
 {
-	struct pollfd fds[2] = {{.fd = self->signal_fd, .events = POLLIN}, {.fd = wanted ? self->life_fd : -1, .events = POLLIN}};
+	struct pollfd fds[2] = {{.fd = self->signal_fd, .events = POLLIN},
+				{.fd = wanted ? self->life_fd : -1, .events = POLLIN}};
 	struct signalfd_siginfo info;
 	bool end = false;
 
@@ -245,7 +250,8 @@ static void dev_end_all(struct dev_supervisor *self)
 	dev_remove_folder(self->folder);
 }
 
-/* Signals that are meant for redlockd must not end its supervisor first; SIGTERM and SIGCHLD come through a descriptor. */
+/* Signals that are meant for redlockd must not end its supervisor first; SIGTERM and SIGCHLD come through a
+ * descriptor. */
 static bool dev_take_signals(struct dev_supervisor *self)
 {
 	sigset_t wanted;
@@ -293,7 +299,8 @@ static bool dev_find_program(const char *name, char path[4096])
 		size_t len = strcspn(folders, ":");
 		int n = snprintf(path, 4096, "%.*s/%s", (int)len, folders, name);
 		struct stat status;
-		if (len > 0 && n < 4096 && access(path, X_OK) == 0 && stat(path, &status) == 0 && S_ISREG(status.st_mode))
+		if (len > 0 && n < 4096 && access(path, X_OK) == 0 && stat(path, &status) == 0 &&
+		    S_ISREG(status.st_mode))
 			return true;
 		if (folders[len] == '\0')
 			return false;
@@ -323,8 +330,9 @@ static bool dev_ping(const char *path)
 	if (fd < 0)
 		return false;
 	struct pollfd in = {.fd = fd, .events = POLLIN};
-	bool ok = connect(fd, (const struct sockaddr *)&name, sizeof(name)) == 0 && send(fd, "PING\r\n", 6, MSG_NOSIGNAL) == 6 &&
-		  poll(&in, 1, 10 * DEV_PING_MS) == 1 && recv(fd, answer, sizeof(answer) - 1, 0) > 0;
+	bool ok = connect(fd, (const struct sockaddr *)&name, sizeof(name)) == 0 &&
+		  send(fd, "PING\r\n", 6, MSG_NOSIGNAL) == 6 && poll(&in, 1, 10 * DEV_PING_MS) == 1 &&
+		  recv(fd, answer, sizeof(answer) - 1, 0) > 0;
 	close(fd);
 	return ok && strncmp(answer, "+PONG", 5) == 0;
 }
@@ -339,7 +347,8 @@ static void dev_fill_address(const struct dev_masters *dev, uint32_t i, struct m
 }
 
 /* Waits until all answer. NULL, or why it was given up (in *report, or static). */
-static const char *dev_wait_ready(const struct dev_masters *dev, uint32_t count, const struct options *options, struct dev_report *report)
+static const char *dev_wait_ready(const struct dev_masters *dev, uint32_t count, const struct options *options,
+				  struct dev_report *report)
 {
 	uint64_t deadline_ms = dev_now_ms() + DEV_START_MS;
 
@@ -372,7 +381,8 @@ static const char *dev_fork(struct dev_masters *dev, uint32_t count, const char 
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0) {
-		struct dev_supervisor self = {.life_fd = life[0], .report_fd = report[1], .program = program, .count = count};
+		struct dev_supervisor self = {
+			.life_fd = life[0], .report_fd = report[1], .program = program, .count = count};
 		dev_supervise(&self);
 	}
 	close(life[0]);
@@ -385,14 +395,16 @@ static const char *dev_fork(struct dev_masters *dev, uint32_t count, const char 
 	return "--dev cannot fork";
 }
 
-bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message, size_t message_size)
+bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message,
+		       size_t message_size)
 {
 	struct dev_report report;
 	char program[4096];
 
 	assert(count >= 1 && count <= OPTIONS_MASTERS_MAX);
 	if (!dev_find_program("redis-server", program) && !dev_find_program("valkey-server", program)) {
-		snprintf(message, message_size, "--dev needs redis-server: install it with: apt-get install redis-server");
+		snprintf(message, message_size,
+			 "--dev needs redis-server: install it with: apt-get install redis-server");
 		return false;
 	}
 	const char *reason = dev_fork(dev, count, program);

@@ -21,10 +21,11 @@ struct dev_masters {
 	char folder[DEV_MASTERS_FOLDER_MAX];
 };
 
-/* Starts `count` (1 … OPTIONS_MASTERS_MAX) masters, waits until each answers, at most 5 s, and writes their addresses into options->masters[].
- * False and a message if that fails; then nothing is left. Before any other thread exists: it forks. */
-bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message, size_t message_size)
-	__attribute__((warn_unused_result));
+/* Starts `count` (1 … OPTIONS_MASTERS_MAX) masters, waits until each answers, at most 5 s, and writes their addresses
+ * into options->masters[]. False and a message if that fails; then nothing is left. Before any other thread exists: it
+ * forks. */
+bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message,
+		       size_t message_size) __attribute__((warn_unused_result));
 
 /* Ends the masters and waits, at most some 3 s, until they and the folder are gone. */
 void dev_masters_stop(struct dev_masters *dev);

@@ -26,7 +26,8 @@ static int listen_complain(const struct listen_address *address, const char *rea
 	if (address->is_unix)
 		snprintf(message, size, "cannot listen on unix:%s: %s", address->host, reason);
 	else
-		snprintf(message, size, "cannot listen on %s%s%s:%u: %s", v6 ? "[" : "", address->host, v6 ? "]" : "", address->port, reason);
+		snprintf(message, size, "cannot listen on %s%s%s:%u: %s", v6 ? "[" : "", address->host, v6 ? "]" : "",
+			 address->port, reason);
 	return -1;
 }
 
@@ -42,8 +43,9 @@ static int listen_give_up(int fd)
 
 /* ---- TCP ---- */
 
-/* What the kernel keeps for each connection taken here. Left to itself it lets a client that does not read have some MB of answers, of which
- * thousands of clients would make GB; the largest answers are some hundred KB, and nearly all below one. */
+/* What the kernel keeps for each connection taken here. Left to itself it lets a client that does not read have some MB
+ * of answers, of which thousands of clients would make GB; the largest answers are some hundred KB, and nearly all
+ * below one. */
 static bool listen_bound_buffers(int fd)
 {
 	const int answers = 64 * 1024, requests = 32 * 1024;
@@ -61,7 +63,8 @@ static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
 	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0) ||
 	    (info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
-	    !listen_bound_buffers(fd) || bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, LISTEN_BACKLOG) != 0)
+	    !listen_bound_buffers(fd) || bind(fd, info->ai_addr, info->ai_addrlen) != 0 ||
+	    listen(fd, LISTEN_BACKLOG) != 0)
 		return listen_give_up(fd);
 	return fd;
 }
@@ -69,7 +72,10 @@ static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 /* NULL and a message where the name leads nowhere. */
 static struct addrinfo *listen_resolve(const struct listen_address *address, char *message, size_t size)
 {
-	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *infos;
+	struct addrinfo hints = {.ai_family = AF_UNSPEC,
+				 .ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+			*infos;
 	char port[8];
 
 	snprintf(port, sizeof(port), "%u", address->port);
@@ -97,7 +103,8 @@ static int listen_open_tcp(const struct listen_address *address, bool reuse_port
 static bool listen_is_loopback(const struct sockaddr *address)
 {
 	if (address->sa_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+		return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 ==
+		       IN_LOOPBACKNET;
 	if (address->sa_family != AF_INET6)
 		return false;
 	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
@@ -188,7 +195,8 @@ static int listen_open_unix(const struct listen_address *address, char *message,
 int listen_open(const struct listen_address *address, bool reuse_port, char *message, size_t size)
 {
 	assert(address != NULL && size > 0);
-	return address->is_unix ? listen_open_unix(address, message, size) : listen_open_tcp(address, reuse_port, message, size);
+	return address->is_unix ? listen_open_unix(address, message, size)
+				: listen_open_tcp(address, reuse_port, message, size);
 }
 
 /* ---- what became of it ---- */
@@ -222,9 +230,11 @@ void listen_shown(int fd, char *shown, size_t size)
 	else if (name.any.sa_family == AF_UNIX)
 		snprintf(shown, size, "unix:%s", name.path.sun_path);
 	else if (name.any.sa_family == AF_INET)
-		snprintf(shown, size, "%s:%u", inet_ntop(AF_INET, &name.v4.sin_addr, text, sizeof(text)), listen_port(fd));
+		snprintf(shown, size, "%s:%u", inet_ntop(AF_INET, &name.v4.sin_addr, text, sizeof(text)),
+			 listen_port(fd));
 	else
-		snprintf(shown, size, "[%s]:%u", inet_ntop(AF_INET6, &name.v6.sin6_addr, text, sizeof(text)), listen_port(fd));
+		snprintf(shown, size, "[%s]:%u", inet_ntop(AF_INET6, &name.v6.sin6_addr, text, sizeof(text)),
+			 listen_port(fd));
 }
 
 void listen_close(const struct listen_address *address, int fd)

@@ -1,8 +1,8 @@
 /* The program: options, private masters for --dev, listening sockets, workers; then it waits for signals.
  *
- * The main thread owns all that outlives the workers (options, sockets, metrics) and does nothing while they run but read certificate and keys anew
- * on SIGHUP, and what watch.h says.
- * Exit status: 0 after SIGTERM or SIGINT, 2 for a mistake in the configuration, 1 for another failure at the start. */
+ * The main thread owns all that outlives the workers (options, sockets, metrics) and does nothing while they run but
+ * read certificate and keys anew on SIGHUP, and what watch.h says. Exit status: 0 after SIGTERM or SIGINT, 2 for a
+ * mistake in the configuration, 1 for another failure at the start. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,16 +15,16 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "api/http/http.h"
 #include "api/calls/route.h"
-#include "server/base/base.h"
+#include "api/http/http.h"
 #include "dev_masters.h"
 #include "listen.h"
+#include "reload.h"
+#include "server/base/base.h"
+#include "server/config/config.h"
 #include "server/masters/masters.h"
 #include "server/metrics/metrics.h"
 #include "systemd.h"
-#include "server/config/config.h"
-#include "reload.h"
 #include "watchdog.h"
 #include "worker.h"
 
@@ -38,14 +38,14 @@ struct program {
 	struct reload reload;
 	struct notify notify;
 	struct watch watch;
-	bool had_terminal, hangups_ignored; /* at the start */
+	bool had_terminal, hangups_ignored;   /* at the start */
 	int (*listeners)[OPTIONS_LISTEN_MAX]; /* per worker */
 	struct worker **workers;
 	size_t running;
 };
 
-/* Keys, certificates and passwords are in our memory and some in our environment: no core dump of them, and no other process of the same user may look
- * into us (ptrace, /proc/PID/mem, environ, fd). */
+/* Keys, certificates and passwords are in our memory and some in our environment: no core dump of them, and no other
+ * process of the same user may look into us (ptrace, /proc/PID/mem, environ, fd). */
 static void keep_secrets(void)
 {
 	const struct rlimit none = {0, 0};
@@ -80,7 +80,8 @@ static void raise_descriptor_limit(const struct options *options)
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	if (limit.rlim_cur >= options->max_connections + options->max_connections / 256U + 64U + 32U * options->workers) /* two for each daemon of 512 (api/http/daemon_pool.h) */
+	/* two for each daemon of 512 (api/http/daemon_pool.h) */
+	if (limit.rlim_cur >= options->max_connections + options->max_connections / 256U + 64U + 32U * options->workers)
 		return;
 	log_begin(LOG_WARN, "few-descriptors");
 	log_num("limit", (int64_t)limit.rlim_cur);
@@ -132,7 +133,8 @@ static void warn_of_listener(const struct listen_address *address, const char *e
 	log_end();
 }
 
-/* Nobody shall find out by an accident that his locks were open to the network. Returns an exit status, 0 if it may start. */
+/* Nobody shall find out by an accident that his locks were open to the network. Returns an exit status, 0 if it may
+ * start. */
 static int check_danger(const struct options *options, char *message, size_t size)
 {
 	for (size_t i = 0; i < options->listen_count; i++) {
@@ -140,20 +142,25 @@ static int check_danger(const struct options *options, char *message, size_t siz
 		bool local;
 		if (!listen_find_local(address, &local, message, size))
 			return EXIT_FAILURE;
-		switch (listen_danger(local, address->scheme == LISTEN_HTTPS, options->keys[0], options->tls_client_ca[0])) {
+		switch (listen_danger(local, address->scheme == LISTEN_HTTPS, options->keys[0],
+				      options->tls_client_ca[0])) {
 		case LISTEN_OPEN:
 			if (!options->insecure) {
-				snprintf(message, size, "--listen: %s is not a loopback address, and whoever reaches it could take and break locks: give --keys, or --tls-cert "
-					 "with --tls-client-ca; --insecure starts without", address->host);
+				snprintf(message, size,
+					 "--listen: %s is not a loopback address, and whoever reaches it could take "
+					 "and break locks: give --keys, or --tls-cert "
+					 "with --tls-client-ca; --insecure starts without",
+					 address->host);
 				return EXIT_MISCONFIGURED;
 			}
-			warn_of_listener(address, "listener-open", "--insecure: whoever reaches this address may take and break locks");
+			warn_of_listener(address, "listener-open",
+					 "--insecure: whoever reaches this address may take and break locks");
 			break;
 		case LISTEN_READABLE:
-			warn_of_listener(address, "keys-in-the-clear", "keys and tokens go over the network without encryption: give --tls-cert");
+			warn_of_listener(address, "keys-in-the-clear",
+					 "keys and tokens go over the network without encryption: give --tls-cert");
 			break;
-		case LISTEN_SAFE:
-			break;
+		case LISTEN_SAFE: break;
 		}
 	}
 	return EXIT_SUCCESS;
@@ -161,7 +168,8 @@ static int check_danger(const struct options *options, char *message, size_t siz
 
 /* SO_REUSEPORT lets several workers listen on one port, but it would also let in a second redlockd that nobody meant to
  * start there. So the port is first opened without. */
-static bool check_port_is_free(const struct options *options, const struct listen_address *address, char *message, size_t size)
+static bool check_port_is_free(const struct options *options, const struct listen_address *address, char *message,
+			       size_t size)
 {
 	if (options->workers == 1 || address->is_unix || address->port == 0)
 		return true;
@@ -171,7 +179,8 @@ static bool check_port_is_free(const struct options *options, const struct liste
 	return fd >= 0;
 }
 
-/* Each worker has a listener of its own for TCP, so that the kernel spreads connections; a Unix socket is one for all. */
+/* Each worker has a listener of its own for TCP, so that the kernel spreads connections; a Unix socket is one for
+ * all. */
 static bool open_listeners(struct program *program, char *message, size_t size)
 {
 	struct options *options = &program->options;
@@ -186,12 +195,14 @@ static bool open_listeners(struct program *program, char *message, size_t size)
 			return false;
 		for (size_t w = 0; w < options->workers; w++) {
 			bool shared = w > 0 && address->is_unix;
-			int fd = shared ? program->listeners[0][i] : listen_open(address, options->workers > 1, message, size);
+			int fd = shared ? program->listeners[0][i]
+					: listen_open(address, options->workers > 1, message, size);
 			if (fd < 0)
 				return false;
 			program->listeners[w][i] = fd;
 			if (!address->is_unix)
-				address->port = listen_port(fd); /* port 0: all workers take the one that the first was given */
+				/* port 0: all workers take the one that the first was given */
+				address->port = listen_port(fd);
 		}
 	}
 	return true;
@@ -221,7 +232,8 @@ static int start_workers(struct program *program)
 	const struct options *options = &program->options;
 	program->workers = calloc(options->workers, sizeof *program->workers);
 	for (size_t i = 0; program->workers && i < options->workers; i++) {
-		program->workers[i] = worker_start(i, options, program->listeners[i], program->reload.tls, program->reload.keys);
+		program->workers[i] = worker_start(i, options, program->listeners[i], program->reload.tls,
+						   program->reload.keys);
 		if (!program->workers[i])
 			break;
 		program->running++;
@@ -273,7 +285,8 @@ static void tell_first_steps(const struct program *program)
 	if (address->is_unix)
 		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
 	else
-		snprintf(to + len, sizeof to - (size_t)len, strchr(address->host, ':') ? "://[%s]:%u" : "://%s:%u", address->host, address->port);
+		snprintf(to + len, sizeof to - (size_t)len, strchr(address->host, ':') ? "://[%s]:%u" : "://%s:%u",
+			 address->host, address->port);
 	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", program->options.dev);
 	printf("  curl -i %s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
 	printf("  curl -i %s/locks/hello\n", to);
@@ -282,8 +295,8 @@ static void tell_first_steps(const struct program *program)
 	fflush(stdout);
 }
 
-/* A second Ctrl-C, or the end of --drain-ms with something that cannot be waited for (a name server that does not answer):
- * the program ends at once. Keys run out by themselves, private masters end with us. */
+/* A second Ctrl-C, or the end of --drain-ms with something that cannot be waited for (a name server that does not
+ * answer): the program ends at once. Keys run out by themselves, private masters end with us. */
 static void end_at_once(int number)
 {
 	_exit(number == SIGALRM ? EXIT_SUCCESS : EXIT_FAILURE);
@@ -292,8 +305,9 @@ static void end_at_once(int number)
 static void bound_the_end(const sigset_t *waited, int first, uint32_t drain_ms)
 {
 	uint32_t bound_ms = drain_ms > 0 ? drain_ms : 1;
-	struct sigaction action = { .sa_handler = end_at_once };
-	struct itimerval timer = { .it_value = { .tv_sec = bound_ms / 1000, .tv_usec = (suseconds_t)(bound_ms % 1000) * 1000 } };
+	struct sigaction action = {.sa_handler = end_at_once};
+	struct itimerval timer = {
+		.it_value = {.tv_sec = bound_ms / 1000, .tv_usec = (suseconds_t)(bound_ms % 1000) * 1000}};
 	sigaction(SIGALRM, &action, NULL);
 	if (first == SIGINT)
 		sigaction(SIGINT, &action, NULL);
@@ -319,9 +333,9 @@ static bool ignores_hangups(void)
 	return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* SIGHUP has two meanings: the terminal has been closed, and whoever ran a program in it wants it gone with it; or an operator says that files have changed.
- * The rule is in the manual page (SIGNALS). Of a closed terminal the kernel tells, or the leader of the session, a shell, passes it on to its jobs; everybody else
- * means the files. */
+/* SIGHUP has two meanings: the terminal has been closed, and whoever ran a program in it wants it gone with it; or an
+ * operator says that files have changed. The rule is in the manual page (SIGNALS). Of a closed terminal the kernel
+ * tells, or the leader of the session, a shell, passes it on to its jobs; everybody else means the files. */
 static bool is_hangup(const struct program *program, const siginfo_t *info)
 {
 	if (program->hangups_ignored)
@@ -332,7 +346,8 @@ static bool is_hangup(const struct program *program, const siginfo_t *info)
 	return from_terminal && program->had_terminal && !has_terminal();
 }
 
-/* SIGTERM: be seen at 503 for a while, then end. SIGINT, or the end of the terminal: end as soon as nothing is in flight. */
+/* SIGTERM: be seen at 503 for a while, then end. SIGINT, or the end of the terminal: end as soon as nothing is in
+ * flight. */
 static void wait_for_the_end(struct program *program, const sigset_t *waited)
 {
 	uint32_t drain_ms = program->options.drain_ms;
@@ -360,7 +375,8 @@ static int serve(struct program *program, const sigset_t *waited)
 		tell_addresses(program);
 		if (program->options.dev)
 			tell_first_steps(program);
-		watch_begin(&program->watch, &program->notify, program->workers, program->running, program->options.master_count);
+		watch_begin(&program->watch, &program->notify, program->workers, program->running,
+			    program->options.master_count);
 		wait_for_the_end(program, waited);
 	} else {
 		drain_workers(program, 0);
@@ -383,7 +399,8 @@ static int run(struct program *program)
 		complain(message);
 		return status;
 	}
-	if (!master_tls_load(options, message, sizeof message) || !reload_init(&program->reload, options, message, sizeof message)) {
+	if (!master_tls_load(options, message, sizeof message) ||
+	    !reload_init(&program->reload, options, message, sizeof message)) {
 		complain(message);
 		return EXIT_MISCONFIGURED;
 	}
@@ -418,7 +435,8 @@ int main(int argc, char *argv[])
 	char message[MESSAGE_MAX];
 	enum options_action action;
 	keep_secrets();
-	if (argc == 2 && strcmp(argv[1], "--help=routes") == 0) { /* for the test that compares openapi.yaml with the code */
+	/* for the test that compares openapi.yaml with the code */
+	if (argc == 2 && strcmp(argv[1], "--help=routes") == 0) {
 		route_print(stdout);
 		return EXIT_SUCCESS;
 	}

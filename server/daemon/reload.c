@@ -1,8 +1,8 @@
 /* Reading certificate and keys, at the start and on SIGHUP. See reload.h. */
 #include "reload.h"
 
-#include "api/calls/json_memory.h"
 #include "api/auth/keys.h"
+#include "api/calls/json_memory.h"
 #include "api/http/tls.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
@@ -17,7 +17,7 @@ static struct tls *load_tls(const struct options *options, char *message, size_t
 
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 {
-	*reload = (struct reload){ .tls = NULL };
+	*reload = (struct reload){.tls = NULL};
 	json_memory_setup(); /* the keys are the first JSON that must be whole */
 	if (options->tls_cert[0]) {
 		reload->tls = load_tls(options, message, size);
@@ -41,7 +41,7 @@ void reload_fini(struct reload *reload)
 {
 	tls_unref(reload->tls);
 	keys_unref(reload->keys);
-	*reload = (struct reload){ .tls = NULL };
+	*reload = (struct reload){.tls = NULL};
 }
 
 static void log_failure(const char *event, const char *message)
@@ -92,7 +92,8 @@ void reload_again(struct reload *reload, const struct options *options, struct w
 	bool keys = options->keys[0] && reload_keys(reload, options);
 	if (!options->tls_cert[0] && !options->keys[0]) {
 		log_begin(LOG_INFO, "nothing-to-reload");
-		log_text("note", "SIGHUP reads --tls-cert, --tls-key, --tls-client-ca and --keys anew; none of them is given");
+		log_text("note",
+			 "SIGHUP reads --tls-cert, --tls-key, --tls-client-ca and --keys anew; none of them is given");
 		log_end();
 	}
 	metrics_note_reload(tls == (options->tls_cert[0] != '\0') && keys == (options->keys[0] != '\0'));

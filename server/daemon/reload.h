@@ -1,7 +1,9 @@
-/* What can be read anew while the program runs, on SIGHUP: the certificate of --tls-cert with its key and authorities, and the keys file.
+/* What can be read anew while the program runs, on SIGHUP: the certificate of --tls-cert with its key and authorities,
+ * and the keys file.
  *
- * Each kind is taken whole or not at all: where a file is bad the old ones stay, and the log says so. No connection is dropped: one that is open goes on
- * with the certificate with which it began; the authorities and the keys count at once, also for requests under way. All on the main thread. */
+ * Each kind is taken whole or not at all: where a file is bad the old ones stay, and the log says so. No connection is
+ * dropped: one that is open goes on with the certificate with which it began; the authorities and the keys count at
+ * once, also for requests under way. All on the main thread. */
 #ifndef RELOAD_H
 #define RELOAD_H
 
@@ -20,7 +22,8 @@ struct reload {
 };
 
 /* Reads both for the first time. False: a message of one line; then nothing needs to be freed. */
-bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size) __attribute__((warn_unused_result));
+bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
+	__attribute__((warn_unused_result));
 void reload_fini(struct reload *reload);
 
 /* Reads both anew and hands what is good to the workers. */

@@ -103,5 +103,6 @@ void notify_reloading(const struct notify *notify)
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	notify_send(notify, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+	notify_send(notify, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+		    (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
 }

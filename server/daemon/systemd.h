@@ -1,8 +1,10 @@
-/* Words to the service manager, where systemd started us as Type=notify: that we serve, reload, end, and that we are alive (sd_notify(3)).
+/* Words to the service manager, where systemd started us as Type=notify: that we serve, reload, end, and that we are
+ * alive (sd_notify(3)).
  *
- * The protocol is one datagram of NAME=value lines to the socket in NOTIFY_SOCKET, and promised to stay so. It is spoken here and not through libsystemd,
- * which would load seven more libraries, compressors among them, into a process that holds keys; that is the way by which a backdoor in one of
- * them got into sshd (CVE-2024-3094). For the main thread alone. */
+ * The protocol is one datagram of NAME=value lines to the socket in NOTIFY_SOCKET, and promised to stay so. It is
+ * spoken here and not through libsystemd, which would load seven more libraries, compressors among them, into a process
+ * that holds keys; that is the way by which a backdoor in one of them got into sshd (CVE-2024-3094). For the main
+ * thread alone. */
 #ifndef NOTIFY_H
 #define NOTIFY_H
 
@@ -17,7 +19,8 @@ struct notify {
 	uint64_t watchdog_us; /* how often we must say that we are alive; 0: never */
 };
 
-/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and takes them out of the environment: they are not for our children. */
+/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and takes them out of the environment: they are not for our
+ * children. */
 void notify_init(struct notify *notify);
 
 /* True if anybody listens. */

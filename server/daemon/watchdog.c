@@ -89,10 +89,12 @@ static void watch_look_at_loops(struct watch *watch)
 
 /* ---- the main thread ---- */
 
-void watch_begin(struct watch *watch, const struct notify *notify, struct worker *const workers[], size_t worker_count, size_t master_count)
+void watch_begin(struct watch *watch, const struct notify *notify, struct worker *const workers[], size_t worker_count,
+		 size_t master_count)
 {
 	assert(worker_count > 0 && worker_count <= METRICS_WORKERS_MAX);
-	*watch = (struct watch){.notify = notify, .workers = workers, .worker_count = worker_count, .master_count = master_count};
+	*watch = (struct watch){
+		.notify = notify, .workers = workers, .worker_count = worker_count, .master_count = master_count};
 	watch_tell_status(watch, "READY=1\n");
 	watch_ask_loops(watch, watch_now_us());
 }

@@ -1,6 +1,7 @@
-/* What the main thread does while the workers serve: it waits for signals, and adds up every two seconds what GET /stats shows (stats.h). Where a service
- * manager listens (notify.h) it wakes in between, to say how many masters vote, and that the program is alive: but only if the loop of every worker has
- * turned since it last said so, so that a loop that hangs gets the program restarted. */
+/* What the main thread does while the workers serve: it waits for signals, and adds up every two seconds what GET
+ * /stats shows (stats.h). Where a service manager listens (notify.h) it wakes in between, to say how many masters vote,
+ * and that the program is alive: but only if the loop of every worker has turned since it last said so, so that a loop
+ * that hangs gets the program restarted. */
 #ifndef WATCH_H
 #define WATCH_H
 
@@ -25,7 +26,8 @@ struct watch {
 };
 
 /* Says that we serve. All that is given outlives the watch. */
-void watch_begin(struct watch *watch, const struct notify *notify, struct worker *const workers[], size_t worker_count, size_t master_count);
+void watch_begin(struct watch *watch, const struct notify *notify, struct worker *const workers[], size_t worker_count,
+		 size_t master_count);
 
 /* Waits for one of the signals in *waited, which are blocked, and returns its number; *ret_info says who sent it. */
 int watch_wait(struct watch *watch, const sigset_t *waited, siginfo_t *ret_info);

@@ -21,11 +21,11 @@
 #include "server/metrics/metrics.h"
 
 enum {
-	SETTLE_MS = 1000,       /* how long the masters may take before serving starts without them */
-	DRAIN_LOOK_MS = 10,     /* how often a drain looks whether it is over */
-	CLOSING_MS = 250,       /* for what is still to be closed when a drain is over */
+	SETTLE_MS = 1000,   /* how long the masters may take before serving starts without them */
+	DRAIN_LOOK_MS = 10, /* how often a drain looks whether it is over */
+	CLOSING_MS = 250,   /* for what is still to be closed when a drain is over */
 	ACCEPTS_PER_ROUND = 64,
-	ACCEPT_PAUSE_MS = 100   /* out of descriptors: look again after this */
+	ACCEPT_PAUSE_MS = 100 /* out of descriptors: look again after this */
 };
 
 struct worker {
@@ -34,7 +34,7 @@ struct worker {
 	pthread_t thread;
 	uv_loop_t loop;
 	uv_prepare_t round;
-	uv_async_t wake;  /* worker_drain(), worker_reload() or worker_poke() from another thread */
+	uv_async_t wake; /* worker_drain(), worker_reload() or worker_poke() from another thread */
 	uv_poll_t api_poll, gone_poll;
 	uv_timer_t api_timer, settle_timer, drain_timer, accept_timer;
 	uv_poll_t listener_polls[OPTIONS_LISTEN_MAX];
@@ -52,8 +52,8 @@ struct worker {
 	enum worker_state state;
 	bool drain_wanted;
 	uint32_t quiet_ms;
-	uint64_t turns; /* how often the loop answered `wake` */
-	struct tls *tls;   /* references, to be taken up by the worker's thread; NULL: nothing new */
+	uint64_t turns;  /* how often the loop answered `wake` */
+	struct tls *tls; /* references, to be taken up by the worker's thread; NULL: nothing new */
 	struct keys *keys;
 };
 
@@ -85,7 +85,8 @@ static void on_accept_timer(uv_timer_t *timer)
 	poll_listeners(worker, true);
 }
 
-/* Out of descriptors or memory: the listener stays readable, so looking at it again at once would burn the processor. */
+/* Out of descriptors or memory: the listener stays readable, so looking at it again at once would burn the
+ * processor. */
 static void pause_accepting(struct worker *worker, int error)
 {
 	log_begin(LOG_WARN, "accept-failed");
@@ -193,8 +194,9 @@ static bool check_digests(struct worker *worker)
 		return true;
 	log_begin(LOG_ERROR, "other-digest");
 	log_text("master", worker->options->masters[which].shown);
-	log_text("message", "--masters: this master is with the epoch of another number of masters, or by another version; all replicas must agree. "
-		 "How to change the number: docs/safety.md");
+	log_text("message", "--masters: this master is with the epoch of another number of masters, or by another "
+			    "version; all replicas must agree. "
+			    "How to change the number: docs/safety.md");
 	log_end();
 	return false;
 }
@@ -234,7 +236,8 @@ static void begin_end(struct worker *worker)
 	if (worker->ending)
 		return;
 	worker->ending = true;
-	/* Before their descriptors are closed: libuv takes the numbers out of its epoll, and they may be another thread's then. */
+	/* Before their descriptors are closed: libuv takes the numbers out of its epoll, and they may be another
+	 * thread's then. */
 	uv_close((uv_handle_t *)&worker->api_poll, NULL);
 	uv_close((uv_handle_t *)&worker->gone_poll, NULL);
 	api_free(worker->api);
@@ -254,7 +257,8 @@ static void look_at_drain(struct worker *worker)
 	uint64_t for_us = clock_now_us() - worker->drain_began_us;
 	bool idle = api_busy(worker->api) == 0 && leases_waiting(worker->leases) == 0;
 	uint64_t bound_ms = worker->options->drain_ms;
-	bound_ms -= bound_ms / 4 < CLOSING_MS ? bound_ms / 4 : CLOSING_MS; /* --drain-ms is when the program has ended */
+	/* --drain-ms is when the program has ended */
+	bound_ms -= bound_ms / 4 < CLOSING_MS ? bound_ms / 4 : CLOSING_MS;
 	if ((idle && for_us >= quiet_us) || for_us >= bound_ms * 1000)
 		begin_end(worker);
 }
@@ -394,7 +398,8 @@ static bool make_parts(struct worker *worker)
 static void init_handles(struct worker *worker)
 {
 	uv_loop_t *loop = &worker->loop;
-	uv_timer_t *const timers[] = { &worker->api_timer, &worker->settle_timer, &worker->drain_timer, &worker->accept_timer };
+	uv_timer_t *const timers[] = {&worker->api_timer, &worker->settle_timer, &worker->drain_timer,
+				      &worker->accept_timer};
 	for (size_t i = 0; i < sizeof timers / sizeof *timers; i++) {
 		uv_timer_init(loop, timers[i]);
 		timers[i]->data = worker;
@@ -439,7 +444,8 @@ static void *run(void *arg)
 	return NULL;
 }
 
-struct worker *worker_start(size_t index, const struct options *options, const int listeners[], struct tls *tls, struct keys *keys)
+struct worker *worker_start(size_t index, const struct options *options, const int listeners[], struct tls *tls,
+			    struct keys *keys)
 {
 	struct worker *worker = calloc(1, sizeof *worker);
 	if (!worker)

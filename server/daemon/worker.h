@@ -1,5 +1,6 @@
 /* One worker: a thread with one libuv loop, in which live one HTTP daemon, one connection to each master, and the
- * timers. Workers share nothing but counters and what /stats shows: a second worker is to the first what a second replica is. */
+ * timers. Workers share nothing but counters and what /stats shows: a second worker is to the first what a second
+ * replica is. */
 #ifndef WORKER_H
 #define WORKER_H
 
@@ -21,17 +22,20 @@ enum worker_state {
 };
 
 /* Starts worker `index`'s thread. `listeners` are its own descriptors, in the order of options->listen; they stay the
- * caller's to close, after worker_join(). References to `tls` and `keys` are taken; NULL: there are none. NULL where memory or threads are
- * short. *options outlives the worker. */
-struct worker *worker_start(size_t index, const struct options *options, const int listeners[], struct tls *tls, struct keys *keys);
+ * caller's to close, after worker_join(). References to `tls` and `keys` are taken; NULL: there are none. NULL where
+ * memory or threads are short. *options outlives the worker. */
+struct worker *worker_start(size_t index, const struct options *options, const int listeners[], struct tls *tls,
+			    struct keys *keys);
 
 /* Waits until it is no longer WORKER_STARTING. */
 enum worker_state worker_wait_started(struct worker *worker);
 
-/* From any thread: drain, then end. `quiet_ms`: for how long to go on answering at least, so that load balancers see /readyz at 503. */
+/* From any thread: drain, then end. `quiet_ms`: for how long to go on answering at least, so that load balancers see
+ * /readyz at 503. */
 void worker_drain(struct worker *worker, uint32_t quiet_ms);
 
-/* From any thread: new connections get this certificate, new requests these keys (references are taken). NULL: those that it has stay. */
+/* From any thread: new connections get this certificate, new requests these keys (references are taken). NULL: those
+ * that it has stay. */
 void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys);
 
 /* From any thread: has the loop turn once more, and how often it did so when asked. A loop that hangs does not. */
@@ -41,7 +45,8 @@ uint64_t worker_turns(struct worker *worker);
 /* Waits for the thread's end. */
 void worker_join(struct worker *worker);
 
-/* Frees it, after worker_join() of every worker: what it closes are descriptors, whose numbers another thread could get at once. */
+/* Frees it, after worker_join() of every worker: what it closes are descriptors, whose numbers another thread could get
+ * at once. */
 void worker_free(struct worker *worker);
 
 #endif

@@ -1,6 +1,8 @@
-/* Held leases: carries out what hold_plan.c says, with one timer and at most one extension under way for each. See hold.h and holds.h.
+/* Held leases: carries out what hold_plan.c says, with one timer and at most one extension under way for each. See
+ * hold.h and holds.h.
  *
- * A hold belongs to whoever made it, until hold_drop(). The structs are kept for reuse with their timers until the worker ends. */
+ * A hold belongs to whoever made it, until hold_drop(). The structs are kept for reuse with their timers until the
+ * worker ends. */
 #include "hold.h"
 
 #include <assert.h>
@@ -8,9 +10,9 @@
 #include <string.h>
 #include <uv.h>
 
-#include "server/base/base.h"
 #include "hold_plan.h"
 #include "holds.h"
+#include "server/base/base.h"
 
 struct hold {
 	struct holds *holds;
@@ -26,8 +28,8 @@ struct hold {
 	void *arg;
 };
 
-/* Where many are due at once (after the machine slept, at a drain) they go a few in each round of the loop: answers that lie unread too long,
- * as the loop is busy with asking, would count as missing. */
+/* Where many are due at once (after the machine slept, at a drain) they go a few in each round of the loop: answers
+ * that lie unread too long, as the loop is busy with asking, would count as missing. */
 enum { RENEWALS_PER_ROUND = 64 };
 
 struct holds {
@@ -112,7 +114,7 @@ static void note_lost(struct hold *hold, enum lease_status code)
 /* Without memory for it: as if no master had answered. */
 static enum hold_deed renew(struct hold *hold, enum lease_status *ret_code)
 {
-	struct lease_answer failed = { .status = LEASE_NO_QUORUM };
+	struct lease_answer failed = {.status = LEASE_NO_QUORUM};
 	hold->op = lease_submit(hold->holds->leases, &hold->request, on_answer, hold);
 	return hold->op ? HOLD_DO_NOTHING : hold_plan_answered(&hold->plan, clock_now_us(), &failed, ret_code);
 }
@@ -120,7 +122,8 @@ static enum hold_deed renew(struct hold *hold, enum lease_status *ret_code)
 /* The caller's callback comes last: it may drop the hold. */
 static void carry_out(struct hold *hold, enum hold_deed deed, enum lease_status code)
 {
-	static const enum hold_event events[] = { [HOLD_TELL_RENEWED] = HOLD_RENEWED, [HOLD_TELL_LOST] = HOLD_LOST, [HOLD_TELL_DRAINING] = HOLD_DRAINING };
+	static const enum hold_event events[] = {
+		[HOLD_TELL_RENEWED] = HOLD_RENEWED, [HOLD_TELL_LOST] = HOLD_LOST, [HOLD_TELL_DRAINING] = HOLD_DRAINING};
 	if (deed == HOLD_DO_RENEW)
 		deed = renew(hold, &code);
 	if (deed == HOLD_TELL_LOST)
@@ -144,7 +147,8 @@ static void on_timer(uv_timer_t *timer)
 {
 	struct hold *hold = timer->data;
 	enum lease_status code = LEASE_OK;
-	uint64_t now_us = clock_now_us(), wait_ms = hold_plan_renews(&hold->plan, now_us) ? wait_for_turn_ms(hold->holds) : 0;
+	uint64_t now_us = clock_now_us(),
+		 wait_ms = hold_plan_renews(&hold->plan, now_us) ? wait_for_turn_ms(hold->holds) : 0;
 	assert(hold->used);
 	if (wait_ms > 0) {
 		hold_plan_postpone(&hold->plan, now_us + wait_ms * 1000);
@@ -169,7 +173,8 @@ static void on_answer(void *arg, const struct lease_answer *answer)
 
 /* ---- calls ---- */
 
-struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer, hold_event_fn *on_event, void *arg)
+struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer,
+		      hold_event_fn *on_event, void *arg)
 {
 	assert(request->call == LEASE_ACQUIRE && answer->status == LEASE_OK);
 	struct hold *hold = take_spare(holds);
@@ -181,7 +186,8 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	hold->op = NULL;
 	hold->on_event = on_event;
 	hold->arg = arg;
-	hold->request = (struct lease_request){ .call = LEASE_EXTEND, .ttl_ms = request->ttl_ms, .resource_len = request->resource_len };
+	hold->request = (struct lease_request){
+		.call = LEASE_EXTEND, .ttl_ms = request->ttl_ms, .resource_len = request->resource_len};
 	memcpy(hold->request.resource, request->resource, request->resource_len);
 	memcpy(hold->request.token, answer->token, LEASE_TOKEN_LEN);
 	/* Both counted from the decision: this process may have been stopped since then. */

@@ -6,7 +6,8 @@
 void hold_plan_init(struct hold_plan *plan, uint64_t granted_us, uint64_t until_us, uint64_t ttl_us)
 {
 	assert(ttl_us > 0);
-	*plan = (struct hold_plan){ .ttl_us = ttl_us, .until_us = until_us, .next_us = granted_us + ttl_us / HOLD_RENEWALS_PER_TTL };
+	*plan = (struct hold_plan){
+		.ttl_us = ttl_us, .until_us = until_us, .next_us = granted_us + ttl_us / HOLD_RENEWALS_PER_TTL};
 }
 
 /* When the holder must have heard that its lease is lost. */
@@ -95,20 +96,16 @@ static void take_extension(struct hold_plan *plan, const struct lease_answer *an
 	plan->next_us = plan->sent_us + plan->ttl_us / HOLD_RENEWALS_PER_TTL;
 }
 
-enum hold_deed hold_plan_answered(struct hold_plan *plan, uint64_t now_us, const struct lease_answer *answer, enum lease_status *ret_code)
+enum hold_deed hold_plan_answered(struct hold_plan *plan, uint64_t now_us, const struct lease_answer *answer,
+				  enum lease_status *ret_code)
 {
 	assert(plan->renewing && !plan->over);
 	plan->renewing = false;
 	switch (answer->status) {
-	case LEASE_OK:
-		take_extension(plan, answer);
-		break;
+	case LEASE_OK: take_extension(plan, answer); break;
 	case LEASE_NOT_OWNER:
-	case LEASE_EXPIRED:
-		return lose(plan, answer->status, ret_code);
-	default:
-		plan->doubtful = true;
-		plan->next_us = now_us + pause_us(plan);
+	case LEASE_EXPIRED: return lose(plan, answer->status, ret_code);
+	default: plan->doubtful = true; plan->next_us = now_us + pause_us(plan);
 	}
 	if (now_us >= end_us(plan))
 		return lose(plan, code_at_end(plan), ret_code);
@@ -123,6 +120,7 @@ void hold_plan_drain(struct hold_plan *plan, uint64_t now_us, bool fresh)
 		return;
 	uint64_t half_us = (plan->until_us - now_us) / 2; /* the other half is the holder's, to go on elsewhere */
 	plan->draining = true;
-	plan->drain_until_us = fresh ? now_us : now_us + (half_us < HOLD_DRAIN_PATIENCE_US ? half_us : HOLD_DRAIN_PATIENCE_US);
+	plan->drain_until_us = fresh ? now_us
+				     : now_us + (half_us < HOLD_DRAIN_PATIENCE_US ? half_us : HOLD_DRAIN_PATIENCE_US);
 	plan->next_us = now_us; /* a renewal under way is fresh enough */
 }

@@ -42,10 +42,10 @@ struct hold_plan {
 /* What is to be done now. */
 enum hold_deed {
 	HOLD_DO_NOTHING,
-	HOLD_DO_RENEW,        /* ask for an extension by ttl_us; hold_plan_answered() then says what became of it */
+	HOLD_DO_RENEW, /* ask for an extension by ttl_us; hold_plan_answered() then says what became of it */
 	HOLD_TELL_RENEWED,
-	HOLD_TELL_LOST,       /* over; why is in *ret_code */
-	HOLD_TELL_DRAINING    /* over; the lease goes on without being renewed */
+	HOLD_TELL_LOST,    /* over; why is in *ret_code */
+	HOLD_TELL_DRAINING /* over; the lease goes on without being renewed */
 };
 
 /* The lease was granted at `granted_us` and is valid until `until_us`; both may be past. */
@@ -56,9 +56,11 @@ uint64_t hold_plan_due_us(const struct hold_plan *plan);
 
 /* Both may find that the lease is lost: then *ret_code is LEASE_EXPIRED, LEASE_NOT_OWNER or LEASE_NO_QUORUM. */
 enum hold_deed hold_plan_timer(struct hold_plan *plan, uint64_t now_us, enum lease_status *ret_code);
-enum hold_deed hold_plan_answered(struct hold_plan *plan, uint64_t now_us, const struct lease_answer *answer, enum lease_status *ret_code);
+enum hold_deed hold_plan_answered(struct hold_plan *plan, uint64_t now_us, const struct lease_answer *answer,
+				  enum lease_status *ret_code);
 
-/* The service is shutting down: the timer is due. `fresh`: the lease was only just granted, so that nothing is gained by renewing it. */
+/* The service is shutting down: the timer is due. `fresh`: the lease was only just granted, so that nothing is gained
+ * by renewing it. */
 void hold_plan_drain(struct hold_plan *plan, uint64_t now_us, bool fresh);
 
 /* True if hold_plan_timer() would renew now. hold_plan_postpone() puts that off. */

@@ -3,16 +3,16 @@
  *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done ─► leases_pump ─► caller
  *
  * The core is never stepped from within a step: what a master could not be asked becomes a vote in `unsent`, which
- * lease_op_drive() hands over when the step is done. Answers wait in a list until leases_pump(), so that no caller is called
- * back from within its own call. An operation whose answer is given lives on until its last reply is in. */
+ * lease_op_drive() hands over when the step is done. Answers wait in a list until leases_pump(), so that no caller is
+ * called back from within its own call. An operation whose answer is given lives on until its last reply is in. */
 #include "lease.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "lease_internal.h"
+#include "server/base/base.h"
 
 enum { ROUNDS_LATE_MAX = 50 }; /* of the loop, each of which reads some 300 answers of each master */
 
@@ -63,8 +63,14 @@ static struct lease_ref *ref_new(struct lease_op *op, const struct redlock_outpu
 		leases->spare_refs = ref->next;
 	else if (!(ref = malloc(sizeof *ref)))
 		return NULL;
-	*ref = (struct lease_ref){ .op = op, .attempt = out->attempt, .round = out->round, .script = out->script, .master = master,
-		.place = out->place, .tokenless = out->tokenless, .fence = out->fence };
+	*ref = (struct lease_ref){.op = op,
+				  .attempt = out->attempt,
+				  .round = out->round,
+				  .script = out->script,
+				  .master = master,
+				  .place = out->place,
+				  .tokenless = out->tokenless,
+				  .fence = out->fence};
 	memcpy(ref->token, op->token, sizeof ref->token);
 	return ref;
 }
@@ -93,30 +99,38 @@ static bool is_pending(const struct lease_op *op, uint8_t master, const struct r
 }
 
 /* The bytes of one command, for all masters alike. Returns their number. */
-static size_t command_write(const struct lease_op *op, const struct lease_ref *ref, bool with_source, char *ret_bytes, size_t size)
+static size_t command_write(const struct lease_op *op, const struct lease_ref *ref, bool with_source, char *ret_bytes,
+			    size_t size)
 {
 	char place[LEASE_ENTRY_MAX] = "";
 	uint64_t now_us = clock_now_us(), end_us = op->core.wait_end_us;
 	uint64_t left_ms = end_us > now_us ? (end_us - now_us) / 1000 + 1 : 1;
 	if (ref->place != REDLOCK_ENTRY_NONE)
 		lease_entry_write(op->leases, op->core.arrival, ref->place == REDLOCK_ENTRY_KEEP ? left_ms : 0, place);
-	struct lease_command what = { .script = ref->script, .token = ref->tokenless ? "" : ref->token, .place = place, .fence = ref->fence, .with_source = with_source };
+	struct lease_command what = {.script = ref->script,
+				     .token = ref->tokenless ? "" : ref->token,
+				     .place = place,
+				     .fence = ref->fence,
+				     .with_source = with_source};
 	return lease_command_format(op->leases->options, &op->request, &what, ret_bytes, size);
 }
 
-/* A lock set after the attempt's last moment could bring a lease back whose time is over: an extension would find it there. */
+/* A lock set after the attempt's last moment could bring a lease back whose time is over: an extension would find it
+ * there. */
 static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script script)
 {
 	return script == REDLOCK_SCRIPT_ACQUIRE ? redlock_deadline_us(&op->core) : REDLOCK_NEVER;
 }
 
-static enum master_sent send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master, char *command, size_t len)
+static enum master_sent send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master, char *command,
+				size_t len)
 {
 	struct leases *leases = op->leases;
 	struct lease_ref *ref = ref_new(op, out, master);
 	enum master_sent sent = MASTER_UNSENT;
 	if (ref)
-		sent = masters_send(leases->masters, master, out->script, command, len, useful_until_us(op, out->script), on_reply, ref);
+		sent = masters_send(leases->masters, master, out->script, command, len,
+				    useful_until_us(op, out->script), on_reply, ref);
 	if (sent == MASTER_SENT) {
 		op->reached |= (uint16_t)(1U << master);
 		return sent;
@@ -128,8 +142,8 @@ static enum master_sent send_to(struct lease_op *op, const struct redlock_output
 	return sent;
 }
 
-/* One command, the same bytes for all masters; a new token for each new attempt to acquire. Its bytes must not lie on the stack where one waiter's end
- * is the next one's beginning: it stays a function of its own. */
+/* One command, the same bytes for all masters; a new token for each new attempt to acquire. Its bytes must not lie on
+ * the stack where one waiter's end is the next one's beginning: it stays a function of its own. */
 static __attribute__((noinline)) void send_out(struct lease_op *op, const struct redlock_output *out)
 {
 	struct leases *leases = op->leases;
@@ -142,7 +156,8 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 			metrics_add(&leases->metrics->split_retries, 1);
 	}
 	char command[LEASE_COMMAND_MAX];
-	struct lease_ref what = { .script = out->script, .place = out->place, .tokenless = out->tokenless, .fence = out->fence };
+	struct lease_ref what = {
+		.script = out->script, .place = out->place, .tokenless = out->tokenless, .fence = out->fence};
 	memcpy(what.token, op->token, sizeof what.token);
 	size_t len = command_write(op, &what, false, command, sizeof command);
 	for (uint8_t i = 0; i < op->core.params.masters; i++) {
@@ -156,11 +171,13 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 
 /* ---- driving the core ---- */
 
-/* A wait has figures of its own (lease_line.c); what would have waited, and was decided by its first attempt, is none. */
+/* A wait has figures of its own (lease_line.c); what would have waited, and was decided by its first attempt, is
+ * none. */
 static bool was_decided_at_once(const struct lease_op *op)
 {
 	enum lease_status status = op->answer.status;
-	return op->core.params.wait_us == 0 || (op->attempt <= 1 && (status == LEASE_OK || status == LEASE_NO_QUORUM || status == LEASE_TOO_MANY));
+	return op->core.params.wait_us == 0 ||
+	       (op->attempt <= 1 && (status == LEASE_OK || status == LEASE_NO_QUORUM || status == LEASE_TOO_MANY));
 }
 
 void lease_op_answered(struct lease_op *op, uint64_t now_us)
@@ -228,12 +245,18 @@ void lease_op_drive(struct lease_op *op, const struct redlock_event *event)
 	op_step(op, event);
 	for (size_t i = 0; i < op->unsent_count; i++) {
 		const struct lease_unsent *unsent = &op->unsent[i];
-		struct redlock_event vote = { .kind = REDLOCK_REPLY, .now_us = event->now_us, .master = unsent->master, .attempt = unsent->attempt,
-			.round = unsent->round, .script = (enum redlock_script)unsent->script, .vote = (enum redlock_vote)unsent->vote };
+		struct redlock_event vote = {.kind = REDLOCK_REPLY,
+					     .now_us = event->now_us,
+					     .master = unsent->master,
+					     .attempt = unsent->attempt,
+					     .round = unsent->round,
+					     .script = (enum redlock_script)unsent->script,
+					     .vote = (enum redlock_vote)unsent->vote};
 		op_step(op, &vote);
 	}
 	op->unsent_count = 0;
-	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER) /* the timer is spent, even for the same moment */
+	/* the timer is spent, even for the same moment */
+	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER)
 		arm_timer(op, event->now_us);
 	note_busy(op);
 	lease_op_recycle(op);
@@ -245,11 +268,14 @@ static void note_silent_masters(struct lease_op *op)
 		masters_note_silence(op->leases->masters, i);
 }
 
-/* If we stood still, answers lie unread: libuv runs timers before it reads, and a round reads no more than 16 KiB of each master. */
+/* If we stood still, answers lie unread: libuv runs timers before it reads, and a round reads no more than 16 KiB of
+ * each master. */
 static bool may_be_unread(const struct lease_op *op)
 {
 	const struct redlock *core = &op->core;
-	unsigned known = core->state == REDLOCK_RAISING ? core->raised | core->behind | core->failed | (unsigned)~core->asked : core->answered;
+	unsigned known = core->state == REDLOCK_RAISING
+				 ? core->raised | core->behind | core->failed | (unsigned)~core->asked
+				 : core->answered;
 	bool unread = op->rounds_late == 0;
 	for (unsigned i = 0; i < core->params.masters && op->busy && op->rounds_late < ROUNDS_LATE_MAX && !unread; i++)
 		unread = !(known & 1U << i) && masters_have_unread(op->leases->masters, i);
@@ -265,7 +291,8 @@ static void on_timer(uv_timer_t *timer)
 		return;
 	}
 	op->rounds_late = 0;
-	struct redlock_event event = { .kind = REDLOCK_TIMER, .now_us = clock_now_us(), .fence = lease_fence_guess(op->leases) };
+	struct redlock_event event = {
+		.kind = REDLOCK_TIMER, .now_us = clock_now_us(), .fence = lease_fence_guess(op->leases)};
 	if (redlock_wants(&op->core, op->attempt, op->core.round))
 		note_silent_masters(op);
 	if (event.now_us < redlock_deadline_us(&op->core))
@@ -285,10 +312,12 @@ static bool send_again(struct lease_ref *ref)
 		return false;
 	char command[LEASE_COMMAND_SOURCE_MAX];
 	size_t len = command_write(op, ref, true, command, sizeof command);
-	return masters_send(leases->masters, ref->master, ref->script, command, len, useful_until_us(op, ref->script), on_reply, ref) == MASTER_SENT;
+	return masters_send(leases->masters, ref->master, ref->script, command, len, useful_until_us(op, ref->script),
+			    on_reply, ref) == MASTER_SENT;
 }
 
-/* The connection went away with a release under way, or it could not be sent again: it is owed. A place that is to be kept is taken again by the next attempt. */
+/* The connection went away with a release under way, or it could not be sent again: it is owed. A place that is to be
+ * kept is taken again by the next attempt. */
 static void pend_lost_release(const struct lease_ref *ref)
 {
 	struct leases *leases = ref->op->leases;
@@ -300,10 +329,12 @@ static void pend_lost_release(const struct lease_ref *ref)
 	masters_pend_release(leases->masters, ref->master, command, len);
 }
 
-static void note_sight(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply, struct redlock_event *event)
+static void note_sight(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
+		       struct redlock_event *event)
 {
 	struct lease_sight *sight = &op->seen[ref->master];
-	bool tells = reply->vote == REDLOCK_VOTE_HELD || (reply->vote == REDLOCK_VOTE_GRANTED && ref->script == REDLOCK_SCRIPT_EXTEND);
+	bool tells = reply->vote == REDLOCK_VOTE_HELD ||
+		     (reply->vote == REDLOCK_VOTE_GRANTED && ref->script == REDLOCK_SCRIPT_EXTEND);
 	if (!tells || !redlock_wants(&op->core, ref->attempt, ref->script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round))
 		return;
 	sight->id = lease_sight_read(reply->value, reply->value_len, &sight->holder);
@@ -314,11 +345,13 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 	event->foreign = !sight->holder.known;
 }
 
-/* Released: for how long the lease was held, by the master's own clock. Once for each release, whichever master tells it first. */
+/* Released: for how long the lease was held, by the master's own clock. Once for each release, whichever master tells
+ * it first. */
 static void note_held(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
 {
 	uint64_t bound_ms = op->leases->options->max_hold_ms, now_ms = reply->time_us / 1000;
-	if (op->request.call != LEASE_RELEASE || ref->script != REDLOCK_SCRIPT_RELEASE || reply->vote != REDLOCK_VOTE_GRANTED || op->held_noted)
+	if (op->request.call != LEASE_RELEASE || ref->script != REDLOCK_SCRIPT_RELEASE ||
+	    reply->vote != REDLOCK_VOTE_GRANTED || op->held_noted)
 		return;
 	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);
 	if (until_ms < bound_ms || bound_ms == 0 || now_ms < until_ms - bound_ms)

@@ -40,13 +40,15 @@ struct lease_request {
 /* The codes of the contract. LEASE_OK is 201, 200 or 204 by the call. */
 enum lease_status {
 	LEASE_OK,
-	LEASE_LOCKED,       /* 409 locked */
-	LEASE_NOT_OWNER,    /* 409 not-owner; force: a key that redlockd did not write (then the holder is not known), or a newcomer: neither is deleted */
-	LEASE_EXPIRED,      /* 410 lease-expired; force: nobody holds it */
-	LEASE_NO_QUORUM,    /* 503 no-quorum */
-	LEASE_SPLIT_VOTE,   /* 503 split-vote */
-	LEASE_DRAINING,     /* 503 draining: the service is shutting down */
-	LEASE_TOO_MANY,     /* 429 too-many-requests: it would have to wait, but too many do */
+	LEASE_LOCKED, /* 409 locked */
+	/* 409 not-owner; force: a key that redlockd did not write (then the holder is not known), or a newcomer:
+	 * neither is deleted */
+	LEASE_NOT_OWNER,
+	LEASE_EXPIRED,    /* 410 lease-expired; force: nobody holds it */
+	LEASE_NO_QUORUM,  /* 503 no-quorum */
+	LEASE_SPLIT_VOTE, /* 503 split-vote */
+	LEASE_DRAINING,   /* 503 draining: the service is shutting down */
+	LEASE_TOO_MANY,   /* 429 too-many-requests: it would have to wait, but too many do */
 	LEASE_STATUS_COUNT
 };
 
@@ -79,12 +81,12 @@ struct lease_answer {
 	/* not OK */
 	uint32_t retry_after_ms;
 
-	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner; force: whose lease was
-	 * released, or may have been (NO_QUORUM); NOT_OWNER: who has it */
+	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner;
+	 * force: whose lease was released, or may have been (NO_QUORUM); NOT_OWNER: who has it */
 	struct lease_holder holder;
-	uint32_t waiters;     /* inspect: how many wait for it, over all replicas */
-	bool held;            /* inspect */
-	bool expires;         /* inspect, held: false for a foreign key without an expiry */
+	uint32_t waiters;      /* inspect: how many wait for it, over all replicas */
+	bool held;             /* inspect */
+	bool expires;          /* inspect, held: false for a foreign key without an expiry */
 	uint64_t remaining_ms; /* inspect, held and expires */
 };
 
@@ -95,7 +97,8 @@ typedef void lease_done_fn(void *arg, const struct lease_answer *answer);
 
 /* Starts a call. `done` is called exactly once, later, unless lease_cancel() comes first. Copies *request.
  * Returns NULL where memory is short; then `done` is never called and nothing was sent. */
-struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg);
+struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+			      void *arg);
 
 /* Forgets the caller of `op`: `done` is not called any more, and what was or will be granted is given back. */
 void lease_cancel(struct lease_op *op);
@@ -104,7 +107,8 @@ void lease_cancel(struct lease_op *op);
 void lease_release_unheard(struct leases *leases, const struct lease_request *request);
 
 /* Gives a lease back for a client that went away before its grant could be written to it. Copies its arguments. */
-void lease_give_back(struct leases *leases, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN]);
+void lease_give_back(struct leases *leases, const char *resource, size_t resource_len,
+		     const char token[LEASE_TOKEN_LEN]);
 
 /* True from SIGTERM on: acquisitions are then answered LEASE_DRAINING. */
 bool lease_draining(const struct leases *leases);
@@ -118,7 +122,7 @@ struct lease_state {
 
 struct lease_list_request {
 	uint16_t prefix_len; /* 0: all */
-	uint16_t limit;      /* 1 … LEASE_LIST_MAX: about how many at most; a page may hold fewer, or none, and go on */
+	uint16_t limit; /* 1 … LEASE_LIST_MAX: about how many at most; a page may hold fewer, or none, and go on */
 	char prefix[LEASE_RESOURCE_MAX];
 	char cursor[LEASE_CURSOR_MAX]; /* terminated; "" for the first page, else as given by the page before */
 };
@@ -140,7 +144,8 @@ struct lease_listing;
 bool lease_cursor_valid(const struct leases *leases, const char *cursor);
 
 /* Starts a page of the locks whose resource begins with a prefix. As lease_submit() in all else. */
-struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request, lease_list_done_fn *done, void *arg);
+struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
+				 lease_list_done_fn *done, void *arg);
 void lease_list_cancel(struct lease_listing *listing);
 
 #endif

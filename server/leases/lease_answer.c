@@ -1,7 +1,7 @@
 /* From the core's result to the answer that the HTTP side gets: µs become ms, holders become owners. Pure.
  *
- * A value in Redis is token:hold_until_ms:fence:owner (server/scripts/acquire.lua). Two masters name the same holder if the
- * token is the same: hold_until_ms is in each master's own time. A value of another library is its own identity. */
+ * A value in Redis is token:hold_until_ms:fence:owner (server/scripts/acquire.lua). Two masters name the same holder if
+ * the token is the same: hold_until_ms is in each master's own time. A value of another library is its own identity. */
 #include <assert.h>
 #include <string.h>
 
@@ -33,7 +33,8 @@ static const char *skip_number(const char *at, const char *end, uint64_t *ret_nu
 	return at > start && at < end && *at == ':' && number < REDLOCK_FENCE_LIMIT ? at + 1 : NULL;
 }
 
-/* Our own values: 40 hex digits, a colon, digits, a colon, digits, a colon, the owner. Returns the owner, or NULL for somebody else's. */
+/* Our own values: 40 hex digits, a colon, digits, a colon, digits, a colon, the owner. Returns the owner, or NULL for
+ * somebody else's. */
 static const char *find_owner(const char *value, size_t len, uint64_t *ret_hold_until_ms, uint64_t *ret_fence)
 {
 	if (len < LEASE_TOKEN_LEN + 1 || value[LEASE_TOKEN_LEN] != ':')
@@ -101,7 +102,8 @@ static void find_holder(const struct lease_op *op, uint64_t id, struct lease_hol
 	}
 }
 
-static void fill_lease(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us, struct lease_answer *answer)
+static void fill_lease(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
+		       struct lease_answer *answer)
 {
 	memcpy(answer->token, op->token, sizeof answer->token);
 	answer->ttl_ms = (uint32_t)(result->ttl_us / 1000);
@@ -113,12 +115,14 @@ static void fill_lease(const struct lease_op *op, const struct redlock_result *r
 		find_holder(op, lease_token_id(op->token), &answer->holder);
 }
 
-void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us, struct lease_answer *ret_answer)
+void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
+		       struct lease_answer *ret_answer)
 {
 	const struct redlock_votes *votes = &result->votes;
 	memset(ret_answer, 0, sizeof *ret_answer);
 	ret_answer->status = status_of(result->outcome);
-	ret_answer->votes = (struct lease_votes){ votes->needed, votes->granted, votes->refused, votes->failed, votes->quarantined, votes->masters };
+	ret_answer->votes = (struct lease_votes){votes->needed, votes->granted,     votes->refused,
+						 votes->failed, votes->quarantined, votes->masters};
 	ret_answer->too_late = result->outcome == REDLOCK_NO_QUORUM && votes->granted >= votes->needed;
 	ret_answer->waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 	ret_answer->retry_after_ms = ms_up(result->retry_after_us);

@@ -1,15 +1,20 @@
-/* The commands that go to a master: EVALSHA of a script with the key and the arguments that its file describes, EVAL where
- * the master has forgotten it, and SCAN for listings. They are written into a buffer of the caller's: a release must not be lost for want of memory. */
+/* The commands that go to a master: EVALSHA of a script with the key and the arguments that its file describes, EVAL
+ * where the master has forgotten it, and SCAN for listings. They are written into a buffer of the caller's: a release
+ * must not be lost for want of memory. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "lease_internal.h"
-#include "server/scripts/scripts.h"
 #include "server/base/base.h"
+#include "server/scripts/scripts.h"
 
-enum { KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX, PATTERN_MAX = 2 * KEY_MAX + 2, LEASE_BUCKETS = 16384,
-       ARGUMENT_ROOM = 2 + TEXT_DECIMAL_MAX + 3 /* of an argument, without its bytes */ };
+enum {
+	KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX,
+	PATTERN_MAX = 2 * KEY_MAX + 2,
+	LEASE_BUCKETS = 16384,
+	ARGUMENT_ROOM = 2 + TEXT_DECIMAL_MAX + 3 /* of an argument, without its bytes */
+};
 
 static size_t key_write(const struct options *options, const char *resource, size_t resource_len, char ret_key[KEY_MAX])
 {
@@ -37,7 +42,7 @@ static void put_number(struct command *command, char kind, size_t number)
 static void begin(struct command *command, char *bytes, size_t size, size_t arguments)
 {
 	assert(size > ARGUMENT_ROOM);
-	*command = (struct command){ .bytes = bytes, .size = size };
+	*command = (struct command){.bytes = bytes, .size = size};
 	put_number(command, '*', arguments);
 }
 
@@ -78,24 +83,20 @@ static bool is_fenced(enum redlock_script script)
 static size_t argument_count(enum redlock_script script)
 {
 	switch (script) {
-	case REDLOCK_SCRIPT_ACQUIRE:
-		return 14;
-	case REDLOCK_SCRIPT_RAISE:
-		return 10;
+	case REDLOCK_SCRIPT_ACQUIRE: return 14;
+	case REDLOCK_SCRIPT_RAISE: return 10;
 	case REDLOCK_SCRIPT_EXTEND:
-	case REDLOCK_SCRIPT_RELEASE:
-		return 9;
-	case REDLOCK_SCRIPT_INSPECT:
-		return 7;
-	case REDLOCK_SCRIPT_NONE:
-		break;
+	case REDLOCK_SCRIPT_RELEASE: return 9;
+	case REDLOCK_SCRIPT_INSPECT: return 7;
+	case REDLOCK_SCRIPT_NONE: break;
 	}
 	assert(false);
 	return 0;
 }
 
 /* EVALSHA sha1 2 key master-key, and what all scripts have; or EVAL with its source. */
-static void begin_script(struct command *command, const struct options *options, const struct lease_request *request, const struct lease_command *what)
+static void begin_script(struct command *command, const struct options *options, const struct lease_request *request,
+			 const struct lease_command *what)
 {
 	static const char master[] = "redlockd:master";
 	char key[KEY_MAX];
@@ -108,7 +109,8 @@ static void begin_script(struct command *command, const struct options *options,
 		add(command, what->token, what->token[0] ? LEASE_TOKEN_LEN : 0);
 }
 
-size_t lease_command_format(const struct options *options, const struct lease_request *request, const struct lease_command *what, char *ret_bytes, size_t size)
+size_t lease_command_format(const struct options *options, const struct lease_request *request,
+			    const struct lease_command *what, char *ret_bytes, size_t size)
 {
 	enum redlock_script script = what->script;
 	struct command command;
@@ -127,14 +129,16 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 	}
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
 		add_text(&command, what->place ? what->place : "");
-	add(&command, "----------------", 16); /* epoch and deadline: each master's own are written over it (master_guard_stamp) */
+	/* epoch and deadline: each master's own are written over it (master_guard_stamp) */
+	add(&command, "----------------", 16);
 	add(&command, "9999999999999999", 16);
 	return command.len;
 }
 
 void lease_entry_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_entry[LEASE_ENTRY_MAX])
 {
-	snprintf(ret_entry, LEASE_ENTRY_MAX, "%s:%016llu %llu", masters_replica(leases->masters), (unsigned long long)arrival, (unsigned long long)wait_ms);
+	snprintf(ret_entry, LEASE_ENTRY_MAX, "%s:%016llu %llu", masters_replica(leases->masters),
+		 (unsigned long long)arrival, (unsigned long long)wait_ms);
 }
 
 /* The characters that mean something in a Redis pattern stand for themselves. */
@@ -152,11 +156,13 @@ static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTER
 
 unsigned lease_scan_keys(const struct lease_list_request *request)
 {
-	unsigned half = (request->limit + 1U) / 2; /* SCAN may find more than it is asked for, and a step has to fit into a page */
+	/* SCAN may find more than it is asked for, and a step has to fit into a page */
+	unsigned half = (request->limit + 1U) / 2;
 	return half < LEASE_SCAN_KEYS ? half : LEASE_SCAN_KEYS;
 }
 
-size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor, char ret_bytes[LEASE_COMMAND_MAX])
+size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor,
+			  char ret_bytes[LEASE_COMMAND_MAX])
 {
 	char key[KEY_MAX], pattern[PATTERN_MAX];
 	size_t key_len = key_write(options, request->prefix, request->prefix_len, key);

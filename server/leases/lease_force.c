@@ -5,22 +5,25 @@
  *              │                     nothing at all: EXPIRED
  *              └─ left-overs ─► pause ─► look again ─► those still there: RELEASE ─► answer
  *
- * Two ordinary operations of the core. What is deleted is compared with the token that the look saw, so nobody is harmed who came after
- * it, however late a command is carried out: a release that is owed to a master, too. release.lua calls the next one in the line.
+ * Two ordinary operations of the core. What is deleted is compared with the token that the look saw, so nobody is
+ * harmed who came after it, however late a command is carried out: a release that is owed to a master, too. release.lua
+ * calls the next one in the line.
  *
- * Released is each token that has a majority of the masters, or may have one with those that did not answer: any of these may be the
- * lease. Where there is none, tokens on fewer masters than a majority are attempts under way, or what a dead redlockd or a lease that is over
- * left behind. An attempt must be let alone: it may become a lease a moment later, and that one came after the look. A left-over is
- * nobody's, but it keeps others out where several share the masters. Time tells them apart: no master carries out an acquisition that is older than
- * --master-timeout-ms, so a token that was there before the pause and has no majority after it never gets one.
+ * Released is each token that has a majority of the masters, or may have one with those that did not answer: any of
+ * these may be the lease. Where there is none, tokens on fewer masters than a majority are attempts under way, or what
+ * a dead redlockd or a lease that is over left behind. An attempt must be let alone: it may become a lease a moment
+ * later, and that one came after the look. A left-over is nobody's, but it keeps others out where several share the
+ * masters. Time tells them apart: no master carries out an acquisition that is older than --master-timeout-ms, so a
+ * token that was there before the pause and has no majority after it never gets one.
  *
- * The caller's operation has no part in the core: it stands for those that do the work, until it is answered. On the worker's thread. */
+ * The caller's operation has no part in the core: it stands for those that do the work, until it is answered. On the
+ * worker's thread. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "lease_internal.h"
+#include "server/base/base.h"
 
 enum { PAUSE_EXTRA_MS = 100 }; /* clocks are not that far apart, nor is the loop's time that old */
 
@@ -53,7 +56,7 @@ static void finish(struct lease_force *force, const struct lease_answer *answer)
 /* Nothing is deleted: no master has granted anything. */
 static void refuse(struct lease_force *force, const struct lease_answer *look, enum lease_status status)
 {
-	struct lease_answer answer = { .status = status, .votes = look->votes };
+	struct lease_answer answer = {.status = status, .votes = look->votes};
 	answer.votes.refused = (uint8_t)(answer.votes.refused + answer.votes.granted);
 	answer.votes.granted = 0;
 	finish(force, &answer);
@@ -65,7 +68,7 @@ static struct lease_answer make_no_answer(const struct lease_force *force)
 	uint8_t masters = force->op->core.params.masters;
 	return (struct lease_answer){
 		.status = LEASE_NO_QUORUM,
-		.votes = { .needed = redlock_majority(masters), .failed = masters, .masters = masters },
+		.votes = {.needed = redlock_majority(masters), .failed = masters, .masters = masters},
 		.retry_after_ms = force->op->leases->options->retry_max_ms,
 	};
 }
@@ -106,7 +109,7 @@ static void release(struct lease_force *force)
 	unsigned count = force->awaited = force->count;
 	assert(count > 0);
 	request.call = LEASE_RELEASE;
-	force->answer = (struct lease_answer){ .status = LEASE_EXPIRED };
+	force->answer = (struct lease_answer){.status = LEASE_EXPIRED};
 	for (unsigned i = 0; i < count; i++) { /* the last one may finish it: do not touch it after that */
 		struct force_target *target = &force->targets[i];
 		memcpy(request.token, target->token, sizeof request.token);
@@ -161,9 +164,10 @@ static void note_target(struct lease_force *force, const struct lease_sight *sig
 	struct force_target *target = find_target(force, sight->token);
 	if (!target) {
 		target = &force->targets[force->count++];
-		*target = (struct force_target){ .force = force, .holder = sight->holder };
+		*target = (struct force_target){.force = force, .holder = sight->holder};
 		memcpy(target->token, sight->token, sizeof target->token);
-	} else if (sight->holder.fence > target->holder.fence) { /* not every master has the last number of a lease: the largest is its fence */
+		/* not every master has the last number of a lease: the largest is its fence */
+	} else if (sight->holder.fence > target->holder.fence) {
 		target->holder.fence = sight->holder.fence;
 	}
 }
@@ -191,7 +195,8 @@ static void keep_seen(struct lease_force *force, const struct lease_op *look)
 
 /* ---- looking ---- */
 
-/* Whether one holder has a majority, or may have one with those that did not answer: several that are in each other's way do not. */
+/* Whether one holder has a majority, or may have one with those that did not answer: several that are in each other's
+ * way do not. */
 static bool may_have_majority(const struct lease_answer *look)
 {
 	const struct lease_votes *votes = &look->votes;
@@ -214,7 +219,8 @@ static void take_first_look(struct lease_force *force, const struct lease_op *lo
 		refuse(force, answer, answer->held ? LEASE_NOT_OWNER : LEASE_EXPIRED);
 	} else {
 		force->left_over = true;
-		uv_timer_start(&force->op->timer, look_again, UINT64_C(2) * force->op->leases->options->master_timeout_ms + PAUSE_EXTRA_MS, 0);
+		uv_timer_start(&force->op->timer, look_again,
+			       UINT64_C(2) * force->op->leases->options->master_timeout_ms + PAUSE_EXTRA_MS, 0);
 	}
 }
 
@@ -260,7 +266,8 @@ static void look_again(uv_timer_t *timer)
 
 /* ---- calls ---- */
 
-struct lease_op *lease_force_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
+struct lease_op *lease_force_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				    void *arg)
 {
 	assert(request->call == LEASE_FORCE);
 	struct lease_force *force = calloc(1, sizeof *force);
@@ -284,7 +291,8 @@ void lease_force_cancel(struct lease_op *op)
 		lease_cancel(force->look);
 	for (unsigned i = 0; i < force->count; i++)
 		if (force->targets[i].release)
-			lease_cancel(force->targets[i].release); /* its commands are on their way: it is carried out all the same */
+			/* its commands are on their way: it is carried out all the same */
+			lease_cancel(force->targets[i].release);
 	free(force);
 	op->force = NULL;
 	lease_op_recycle(op);

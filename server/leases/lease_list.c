@@ -1,18 +1,22 @@
 /* A page of the locks that are held, for operators.
  *
- * A held lock leaves fewer than Q masters free, so it lies on one of any Q: that many are scanned (SCAN), one after
- * the other, and every key found, whoever's and of whatever type, is inspected on all masters as by GET /locks/{resource}. A lock that a master
- * scanned before also has was listed there already. The cursor carries all of this, so a page may be asked of any replica:
+ * A held lock leaves fewer than Q masters free, so it lies on one of any Q: that many are scanned (SCAN), one after the
+ * other, and every key found, whoever's and of whatever type, is inspected on all masters as by GET /locks/{resource}.
+ * A lock that a master scanned before also has was listed there already. The cursor carries all of this, so a page may
+ * be asked of any replica:
  *
- *     scanned.master.position.skip     hex set of masters done · master under way · its SCAN cursor · keys of that step done
+ *     scanned.master.position.skip     hex set of masters done · master under way · its SCAN cursor · keys of that step
+ *                                      done
  *
- * As with SCAN itself, what is held all the time of the walk is listed; what comes or goes meanwhile may or may not be. So a step that does not fit into
- * the page is left to the next one, whole: `skip` counts keys in an order that holds only until the master resizes its table. It is used for a step that is
- * larger than a page alone, which takes many keys in one bucket.
+ * As with SCAN itself, what is held all the time of the walk is listed; what comes or goes meanwhile may or may not be.
+ * So a step that does not fit into the page is left to the next one, whole: `skip` counts keys in an order that holds
+ * only until the master resizes its table. It is used for a step that is larger than a page alone, which takes many
+ * keys in one bucket.
  *
- * A listing must not keep masters and the loop from leases: of each worker LEASE_LISTINGS are under way, each in a slot, and has one SCAN of
- * LEASE_SCAN_KEYS keys, or INSPECTIONS_AT_ONCE inspections, at a time. The others wait in the order in which they came, without memory for a page.
- * So that a master which hangs keeps no slot for long, a SCAN has a deadline: its answer is then nobody's (`struct listing_scan`). */
+ * A listing must not keep masters and the loop from leases: of each worker LEASE_LISTINGS are under way, each in a
+ * slot, and has one SCAN of LEASE_SCAN_KEYS keys, or INSPECTIONS_AT_ONCE inspections, at a time. The others wait in the
+ * order in which they came, without memory for a page. So that a master which hangs keeps no slot for long, a SCAN has
+ * a deadline: its answer is then nobody's (`struct listing_scan`). */
 #include <assert.h>
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -23,7 +27,9 @@
 
 enum {
 	INSPECTIONS_AT_ONCE = 16,
-	LOOKS_PER_LOCK = 50, /* keys that a page may look at for each lock that it may hold: a prefix that is hardly used must not walk over all keys */
+	/* keys that a page may look at for each lock that it may hold: a prefix that is hardly used must not walk over
+	 * all keys */
+	LOOKS_PER_LOCK = 50,
 	SCANS_MIN = 50,
 	SCAN_MS_MIN = 1000 /* for its answer: also after a stall of our own */
 };
@@ -58,7 +64,7 @@ struct lease_listing {
 		struct lease_op *op;
 		struct lease_state state;
 		bool listed;
-	} *items;
+	} * items;
 	size_t item_count;
 };
 
@@ -73,12 +79,13 @@ static void scan(struct lease_listing *listing);
 
 static bool position_parse(const char *cursor, size_t masters, struct position *ret)
 {
-	struct position at = { 0 };
+	struct position at = {0};
 	unsigned scanned = 0, master = 0, skip = 0;
 	unsigned long long position = 0;
 	int end = 0;
 	char again[LEASE_CURSOR_MAX];
-	if (sscanf(cursor, "%4x.%2u.%20llu.%6u%n", &scanned, &master, &position, &skip, &end) != 4 || cursor[end] != '\0')
+	if (sscanf(cursor, "%4x.%2u.%20llu.%6u%n", &scanned, &master, &position, &skip, &end) != 4 ||
+	    cursor[end] != '\0')
 		return false;
 	snprintf(again, sizeof again, "%x.%u.%llu.%u", scanned, master, position, skip);
 	if (strcmp(again, cursor) != 0 || master >= masters || scanned >> masters != 0)
@@ -93,7 +100,8 @@ static bool position_parse(const char *cursor, size_t masters, struct position *
 
 static void position_print(const struct position *at, char ret[LEASE_CURSOR_MAX])
 {
-	snprintf(ret, LEASE_CURSOR_MAX, "%x.%u.%llu.%u", at->scanned, at->master, (unsigned long long)at->cursor, at->skip);
+	snprintf(ret, LEASE_CURSOR_MAX, "%x.%u.%llu.%u", at->scanned, at->master, (unsigned long long)at->cursor,
+		 at->skip);
 }
 
 bool lease_cursor_valid(const struct leases *leases, const char *cursor)
@@ -115,11 +123,11 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 {
 	struct quorum_status quorum;
 	masters_quorum(listing->leases->masters, &quorum);
-	struct lease_list_answer answer = { .status = status, .count = listing->count, .states = listing->states };
-	answer.votes = (struct lease_votes){ .needed = quorum.needed,
-					     .granted = quorum.voting,
-					     .failed = (uint8_t)(quorum.masters - quorum.voting),
-					     .masters = quorum.masters };
+	struct lease_list_answer answer = {.status = status, .count = listing->count, .states = listing->states};
+	answer.votes = (struct lease_votes){.needed = quorum.needed,
+					    .granted = quorum.voting,
+					    .failed = (uint8_t)(quorum.masters - quorum.voting),
+					    .masters = quorum.masters};
 	answer.retry_after_ms = status == LEASE_OK ? 0 : listing->leases->options->retry_max_ms;
 	if (!listing->last)
 		position_print(&listing->next, answer.next);
@@ -172,11 +180,12 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 static bool take_key(struct lease_listing *listing, const redisReply *key)
 {
 	size_t prefix_len = strlen(listing->leases->options->key_prefix);
-	if (key->type != REDIS_REPLY_STRING || (size_t)key->len <= prefix_len || (size_t)key->len - prefix_len > LEASE_RESOURCE_MAX)
+	if (key->type != REDIS_REPLY_STRING || (size_t)key->len <= prefix_len ||
+	    (size_t)key->len - prefix_len > LEASE_RESOURCE_MAX)
 		return false;
 	struct listing_item *item = &listing->items[listing->item_count];
 	const char *resource = key->str + prefix_len;
-	*item = (struct listing_item){ .listing = listing };
+	*item = (struct listing_item){.listing = listing};
 	item->state.resource_len = (uint16_t)((size_t)key->len - prefix_len);
 	memcpy(item->state.resource, resource, item->state.resource_len);
 	static const char reserved[] = "redlockd:";
@@ -191,7 +200,7 @@ static void inspect_some(struct lease_listing *listing)
 {
 	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->item_count) {
 		struct listing_item *item = &listing->items[listing->inspected++];
-		struct lease_request request = { .call = LEASE_INSPECT, .resource_len = item->state.resource_len };
+		struct lease_request request = {.call = LEASE_INSPECT, .resource_len = item->state.resource_len};
 		memcpy(request.resource, item->state.resource, item->state.resource_len);
 		item->op = lease_submit_thorough(listing->leases, &request, on_inspected, item);
 		if (item->op)
@@ -273,8 +282,8 @@ static void on_scanned(void *arg, const struct redisReply *reply)
 		return;
 	listing->scan = NULL;
 	uv_timer_stop(&listing->slot->timer);
-	bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_STRING &&
-		    reply->element[1]->type == REDIS_REPLY_ARRAY;
+	bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+		    reply->element[0]->type == REDIS_REPLY_STRING && reply->element[1]->type == REDIS_REPLY_ARRAY;
 	if (good)
 		take_step(listing, strtoull(reply->element[0]->str, NULL, 10), reply->element[1]);
 	else
@@ -304,7 +313,8 @@ static void scan(struct lease_listing *listing)
 	listing->scans++;
 	size_t len = lease_command_scan(leases->options, &listing->request, listing->at.cursor, command);
 	struct listing_scan *under_way = malloc(sizeof *under_way);
-	if (under_way && masters_send_raw(leases->masters, listing->at.master, command, len, on_scanned, under_way) == MASTER_SENT) {
+	if (under_way &&
+	    masters_send_raw(leases->masters, listing->at.master, command, len, on_scanned, under_way) == MASTER_SENT) {
 		under_way->listing = listing;
 		listing->scan = under_way;
 		uv_timer_start(&listing->slot->timer, on_scan_late, scan_time_ms(leases), 0);
@@ -314,7 +324,8 @@ static void scan(struct lease_listing *listing)
 	pass_over(listing);
 }
 
-struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request, lease_list_done_fn *done, void *arg)
+struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
+				 lease_list_done_fn *done, void *arg)
 {
 	assert(request->limit >= 1 && request->limit <= LEASE_LIST_MAX);
 	struct lease_listing *listing = calloc(1, sizeof *listing);
@@ -324,7 +335,8 @@ struct lease_listing *lease_list(struct leases *leases, const struct lease_list_
 	listing->request = *request;
 	listing->done = done;
 	listing->arg = arg;
-	bool good = !request->cursor[0] || position_parse(request->cursor, masters_count(leases->masters), &listing->at);
+	bool good = !request->cursor[0] ||
+		    position_parse(request->cursor, masters_count(leases->masters), &listing->at);
 	assert(good);
 	unsigned scans = (unsigned)request->limit * LOOKS_PER_LOCK / lease_scan_keys(request);
 	listing->scans_max = scans > SCANS_MIN ? scans : SCANS_MIN;

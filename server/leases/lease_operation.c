@@ -1,11 +1,11 @@
-/* The calls of lease.h and leases.h: how an operation begins, is given up and is answered. What happens to it in between is in lease.c, what
- * is special about one that waits in lease_line.c. */
+/* The calls of lease.h and leases.h: how an operation begins, is given up and is answered. What happens to it in
+ * between is in lease.c, what is special about one that waits in lease_line.c. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "lease_internal.h"
+#include "server/base/base.h"
 
 enum {
 	FLUSH_EVERY = 16,
@@ -13,7 +13,8 @@ enum {
 	BUSY_MIN = 64
 };
 
-struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct masters *masters, struct metrics *metrics)
+struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct masters *masters,
+			  struct metrics *metrics)
 {
 	struct leases *leases = calloc(1, sizeof *leases);
 	if (!leases)
@@ -23,7 +24,8 @@ struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct
 	leases->masters = masters;
 	leases->metrics = metrics;
 	metrics_set(&metrics->waiters_limit, options->max_waiters);
-	if (lease_queues_init(leases) && lease_list_init(leases)) /* the timers of listings belong to the loop from then on */
+	/* the timers of listings belong to the loop from then on */
+	if (lease_queues_init(leases) && lease_list_init(leases))
 		return leases;
 	free(leases);
 	return NULL;
@@ -31,9 +33,11 @@ struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct
 
 /* ---- beginning ---- */
 
-static void fill_params(const struct leases *leases, const struct lease_request *request, struct redlock_params *ret_params)
+static void fill_params(const struct leases *leases, const struct lease_request *request,
+			struct redlock_params *ret_params)
 {
-	static const enum redlock_kind kinds[LEASE_OPERATIONS] = { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT, REDLOCK_INSPECT };
+	static const enum redlock_kind kinds[LEASE_OPERATIONS] = {REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE,
+								  REDLOCK_INSPECT, REDLOCK_INSPECT};
 	const struct options *options = leases->options;
 	uint64_t ttl_us = request->ttl_ms * UINT64_C(1000);
 	*ret_params = (struct redlock_params){
@@ -41,7 +45,8 @@ static void fill_params(const struct leases *leases, const struct lease_request 
 		.masters = (uint8_t)masters_count(leases->masters),
 		.tries = (uint16_t)options->retry_count,
 		.ttl_us = ttl_us,
-		.drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) + LEASE_ROUNDING_US,
+		.drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) +
+			    LEASE_ROUNDING_US,
 		.master_timeout_us = options->master_timeout_ms * UINT64_C(1000),
 		.retry_min_us = options->retry_min_ms * UINT64_C(1000),
 		.retry_max_us = options->retry_max_ms * UINT64_C(1000),
@@ -49,7 +54,8 @@ static void fill_params(const struct leases *leases, const struct lease_request 
 	};
 }
 
-struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
+struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				void *arg)
 {
 	struct lease_op *op = lease_op_new(leases);
 	if (!op)
@@ -76,11 +82,12 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 
 void lease_op_refuse_draining(struct lease_op *op, uint64_t now_us)
 {
-	op->answer = (struct lease_answer){ .status = LEASE_DRAINING, .retry_after_ms = op->leases->options->drain_ms };
+	op->answer = (struct lease_answer){.status = LEASE_DRAINING, .retry_after_ms = op->leases->options->drain_ms};
 	lease_op_answered(op, now_us);
 }
 
-/* One that may have to wait goes into the line, or does not wait at all where too many do. False where memory is short. */
+/* One that may have to wait goes into the line, or does not wait at all where too many do. False where memory is
+ * short. */
 static bool queue_up(struct lease_op *op)
 {
 	if (op->core.params.wait_us == 0)
@@ -110,20 +117,22 @@ static void flush(struct leases *leases)
 static void start(struct lease_op *op, uint64_t now_us)
 {
 	struct leases *leases = op->leases;
-	struct redlock_event start = { .kind = REDLOCK_START, .now_us = now_us, .fence = lease_fence_guess(leases) };
+	struct redlock_event start = {.kind = REDLOCK_START, .now_us = now_us, .fence = lease_fence_guess(leases)};
 	uint64_t held_us = now_us - op->began_us, *wait_us = &op->core.params.wait_us;
 	if (*wait_us > 0)
 		*wait_us = *wait_us > held_us ? *wait_us - held_us : 1;
 	start.behind = op->line && op->queue_prev;
 	lease_op_drive(op, &start);
-	if (++leases->unflushed >= FLUSH_EVERY) /* a burst must not keep its first commands until its last request is read */
+	/* a burst must not keep its first commands until its last request is read */
+	if (++leases->unflushed >= FLUSH_EVERY)
 		flush(leases);
 }
 
 /* ---- bursts ---- */
 
-/* Thousands of operations that go to the masters at once run into --master-timeout-ms, and make the masters count as hung: the time of each counts
- * from its start, however many lie before it in the sockets, the masters' or ours. So no more are under way than are surely answered within that time. */
+/* Thousands of operations that go to the masters at once run into --master-timeout-ms, and make the masters count as
+ * hung: the time of each counts from its start, however many lie before it in the sockets, the masters' or ours. So no
+ * more are under way than are surely answered within that time. */
 static bool may_start(const struct leases *leases)
 {
 	size_t bound = leases->options->master_timeout_ms * (size_t)BUSY_PER_MS;
@@ -163,7 +172,8 @@ static void start_held_back(struct leases *leases)
 
 /* ---- calls ---- */
 
-static struct lease_op *submit(struct leases *leases, const struct lease_request *request, bool thorough, lease_done_fn *done, void *arg)
+static struct lease_op *submit(struct leases *leases, const struct lease_request *request, bool thorough,
+			       lease_done_fn *done, void *arg)
 {
 	assert(request->resource_len >= 1 && request->resource_len <= LEASE_RESOURCE_MAX);
 	assert(request->owner_len <= LEASE_OWNER_MAX);
@@ -187,12 +197,15 @@ static struct lease_op *submit(struct leases *leases, const struct lease_request
 	return op;
 }
 
-struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
+struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+			      void *arg)
 {
-	return request->call == LEASE_FORCE ? lease_force_submit(leases, request, done, arg) : submit(leases, request, false, done, arg);
+	return request->call == LEASE_FORCE ? lease_force_submit(leases, request, done, arg)
+					    : submit(leases, request, false, done, arg);
 }
 
-struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
+struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				       void *arg)
 {
 	assert(request->call == LEASE_INSPECT);
 	return submit(leases, request, true, done, arg);
@@ -201,12 +214,14 @@ struct lease_op *lease_submit_thorough(struct leases *leases, const struct lease
 bool lease_op_seen_on(const struct lease_op *op, uint16_t masters)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++)
-		if (redlock_has(masters, i) && redlock_has(op->core.answered, i) && op->core.ballots[i].vote == REDLOCK_VOTE_HELD)
+		if (redlock_has(masters, i) && redlock_has(op->core.answered, i) &&
+		    op->core.ballots[i].vote == REDLOCK_VOTE_HELD)
 			return true;
 	return false;
 }
 
-/* Without memory for an operation the masters get the release, each as soon as it takes it, and nobody counts the votes. */
+/* Without memory for an operation the masters get the release, each as soon as it takes it, and nobody counts the
+ * votes. */
 void lease_release_unheard(struct leases *leases, const struct lease_request *request)
 {
 	assert(request->call == LEASE_RELEASE);
@@ -214,15 +229,16 @@ void lease_release_unheard(struct leases *leases, const struct lease_request *re
 		return;
 	char command[LEASE_COMMAND_MAX], token[LEASE_TOKEN_LEN + 1] = "";
 	memcpy(token, request->token, LEASE_TOKEN_LEN);
-	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = token };
+	struct lease_command what = {.script = REDLOCK_SCRIPT_RELEASE, .token = token};
 	size_t len = lease_command_format(leases->options, request, &what, command, sizeof command);
 	for (size_t i = 0; i < masters_count(leases->masters); i++)
 		masters_pend_release(leases->masters, i, command, len);
 }
 
-void lease_give_back(struct leases *leases, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])
+void lease_give_back(struct leases *leases, const char *resource, size_t resource_len,
+		     const char token[LEASE_TOKEN_LEN])
 {
-	struct lease_request request = { .call = LEASE_RELEASE, .resource_len = (uint16_t)resource_len };
+	struct lease_request request = {.call = LEASE_RELEASE, .resource_len = (uint16_t)resource_len};
 	assert(resource_len >= 1 && resource_len <= LEASE_RESOURCE_MAX);
 	memcpy(request.resource, resource, resource_len);
 	memcpy(request.token, token, sizeof request.token);
@@ -240,7 +256,7 @@ void lease_cancel(struct lease_op *op)
 	} else if (op->held_back && op->request.call == LEASE_RELEASE) {
 		return; /* it is carried out, whoever hears of it: as if it were on its way */
 	} else if (!op->queued) {
-		struct redlock_event cancel = { .kind = REDLOCK_CANCEL, .now_us = clock_now_us() };
+		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = clock_now_us()};
 		lease_op_drive(op, &cancel);
 	} else if (op->request.call == LEASE_ACQUIRE && op->answer.status == LEASE_OK) {
 		lease_give_back(op->leases, op->request.resource, op->request.resource_len, op->answer.token);

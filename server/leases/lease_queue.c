@@ -1,19 +1,20 @@
 /* Requests of this worker that wait (wait_ms), by resource and in the order in which they came.
  *
- * The order over all replicas is kept by the masters (server/scripts/acquire.lua); here is who of us waits for what, so that a master's call
- * finds its waiter, and so that only the first of a resource looks after the holder's time. An operation is in a line from START until it is
- * answered or given up. Lines are made with their first waiter and freed with their last one. */
+ * The order over all replicas is kept by the masters (server/scripts/acquire.lua); here is who of us waits for what, so
+ * that a master's call finds its waiter, and so that only the first of a resource looks after the holder's time. An
+ * operation is in a line from START until it is answered or given up. Lines are made with their first waiter and freed
+ * with their last one. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "lease_internal.h"
+#include "server/base/base.h"
 #include "server/metrics/metrics.h"
 
 enum {
 	CHAINS = LEASE_QUEUE_CHAINS, /* of the table of lines */
-	PUBLISH_MS = 250 /* how often /stats gets to know of changes at most */
+	PUBLISH_MS = 250             /* how often /stats gets to know of changes at most */
 };
 
 struct lease_queue {
@@ -27,10 +28,10 @@ struct lease_queue {
 struct lease_queues {
 	size_t waiters;
 	struct lease_op *oldest, *newest; /* of all that wait */
-	uint64_t missed_notifications; /* how often a master may have dropped places, or its calls were missed */
+	uint64_t missed_notifications;    /* how often a master may have dropped places, or its calls were missed */
 	struct stats_worker *stats;
-	bool changed; /* since they were told to it … */
-	uint64_t published_ms; /* … at this time of the loop */
+	bool changed;           /* since they were told to it … */
+	uint64_t published_ms;  /* … at this time of the loop */
 	struct siphash_key key; /* whoever asks chooses the names, and must not choose all in one chain */
 	struct lease_queue *chains[CHAINS];
 };
@@ -59,13 +60,14 @@ static void ignore_reply(void *arg, const struct master_reply *reply)
 /* A master calls one of ours who is not here any more: its place has to go, or all behind it wait for nobody. */
 static void drop_stale_entry(struct leases *leases, const struct queue_notification *call)
 {
-	struct lease_request request = { .call = LEASE_RELEASE, .resource_len = (uint16_t)call->resource_len };
+	struct lease_request request = {.call = LEASE_RELEASE, .resource_len = (uint16_t)call->resource_len};
 	char place[LEASE_ENTRY_MAX], command[LEASE_COMMAND_MAX];
 	memcpy(request.resource, call->resource, call->resource_len);
 	lease_entry_write(leases, call->arrival, 0, place);
-	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = place };
+	struct lease_command what = {.script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = place};
 	size_t len = lease_command_format(leases->options, &request, &what, command, sizeof command);
-	masters_send(leases->masters, call->master, REDLOCK_SCRIPT_RELEASE, command, len, REDLOCK_NEVER, ignore_reply, NULL);
+	masters_send(leases->masters, call->master, REDLOCK_SCRIPT_RELEASE, command, len, REDLOCK_NEVER, ignore_reply,
+		     NULL);
 }
 
 static void wake(struct leases *leases, const struct lease_queue *line, const struct queue_notification *call)
@@ -77,7 +79,10 @@ static void wake(struct leases *leases, const struct lease_queue *line, const st
 		drop_stale_entry(leases, call);
 		return;
 	}
-	struct redlock_event event = { .kind = REDLOCK_NOTIFIED, .now_us = clock_now_us(), .master = call->master, .fence = lease_fence_guess(leases) };
+	struct redlock_event event = {.kind = REDLOCK_NOTIFIED,
+				      .now_us = clock_now_us(),
+				      .master = call->master,
+				      .fence = lease_fence_guess(leases)};
 	if (op->notified_us == 0)
 		op->notified_us = event.now_us;
 	lease_op_drive(op, &event);
@@ -92,19 +97,20 @@ static void on_notified(void *arg, const struct queue_notification *call)
 	if (call->ours) {
 		wake(leases, line, call);
 	} else if (line) {
-		struct redlock_event event = { .kind = REDLOCK_PASSED, .now_us = clock_now_us(), .master = call->master };
+		struct redlock_event event = {.kind = REDLOCK_PASSED, .now_us = clock_now_us(), .master = call->master};
 		lease_op_drive(line->first, &event);
 	}
 }
 
 static void tell_first(struct lease_op *op, uint64_t now_us, uint64_t remaining_us)
 {
-	struct redlock_event event = { .kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us };
+	struct redlock_event event = {.kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us};
 	op->missed_notifications = op->leases->lines->missed_notifications;
 	lease_op_drive(op, &event);
 }
 
-/* The first of each line tries at once, which puts it in its place again; the others do so when they become the first. */
+/* The first of each line tries at once, which puts it in its place again; the others do so when they become the
+ * first. */
 static void on_missed(void *arg)
 {
 	struct leases *leases = arg;
@@ -122,8 +128,9 @@ bool lease_queues_init(struct leases *leases)
 	if (!leases->lines)
 		return false;
 	leases->lines->stats = stats_worker_of(leases->metrics);
-	leases->lines->key = (struct siphash_key){ token_random(), token_random() };
-	masters_queue_listen(leases->masters, &(struct queue_events){ .called = on_notified, .missed = on_missed, .arg = leases });
+	leases->lines->key = (struct siphash_key){token_random(), token_random()};
+	masters_queue_listen(leases->masters,
+			     &(struct queue_events){.called = on_notified, .missed = on_missed, .arg = leases});
 	return true;
 }
 
@@ -137,7 +144,8 @@ void lease_queues_free(struct leases *leases)
 bool lease_queue_is_full(struct leases *leases, const struct lease_request *request)
 {
 	const struct lease_queue *line = *find(leases, request->resource, request->resource_len);
-	return metrics_waiters() >= leases->options->max_waiters || (line && line->count >= leases->options->max_waiters_per_resource);
+	return metrics_waiters() >= leases->options->max_waiters ||
+	       (line && line->count >= leases->options->max_waiters_per_resource);
 }
 
 static struct lease_queue *queue_new(const struct lease_request *request)
@@ -202,7 +210,9 @@ bool lease_queue_enter(struct lease_op *op)
 static void note_wait(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	struct metrics *metrics = op->leases->metrics;
-	enum metrics_wait how = result->outcome == REDLOCK_OK ? METRICS_WAIT_GRANTED : result->outcome == REDLOCK_CANCELLED ? METRICS_WAIT_GONE : METRICS_WAIT_TIMEOUT;
+	enum metrics_wait how = result->outcome == REDLOCK_OK          ? METRICS_WAIT_GRANTED
+				: result->outcome == REDLOCK_CANCELLED ? METRICS_WAIT_GONE
+								       : METRICS_WAIT_TIMEOUT;
 	if (result->tries <= 1 && (how == METRICS_WAIT_GRANTED || result->outcome == REDLOCK_NO_QUORUM))
 		return; /* decided at once: nobody waited */
 	histogram_observe(&metrics->wait[how], now_us - op->began_us);
@@ -211,7 +221,8 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 }
 
 /* When the one behind may try by itself: the lease that was just given runs out, or what the one before it knew. */
-static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *next, const struct redlock_result *result, uint64_t now_us)
+static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *next,
+			     const struct redlock_result *result, uint64_t now_us)
 {
 	uint64_t free_us = redlock_free_us(&op->core);
 	if (next->missed_notifications != op->leases->lines->missed_notifications)
@@ -255,7 +266,7 @@ void lease_queues_drain(struct leases *leases)
 	struct lease_op *op;
 	while ((op = any_waiter(leases))) {
 		uint64_t now_us = clock_now_us();
-		struct redlock_event cancel = { .kind = REDLOCK_CANCEL, .now_us = now_us };
+		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = now_us};
 		lease_op_refuse_draining(op, now_us);
 		lease_op_drive(op, &cancel);
 		assert(!op->line);
@@ -264,7 +275,8 @@ void lease_queues_drain(struct leases *leases)
 
 /* ---- for /stats ---- */
 
-/* Puts a line to its place among those with most waiters, of which there are `count` so far. Returns how many there are now. */
+/* Puts a line to its place among those with most waiters, of which there are `count` so far. Returns how many there are
+ * now. */
 static size_t insert_by_count(const struct lease_queue *top[STATS_TOP], size_t count, const struct lease_queue *line)
 {
 	size_t at = count;
@@ -296,7 +308,9 @@ void lease_queues_publish(struct leases *leases)
 	struct stats_resource list[STATS_TOP];
 	size_t count = find_longest(lines, top);
 	for (size_t i = 0; i < count; i++) {
-		list[i] = (struct stats_resource){ .len = top[i]->resource_len, .count = (uint32_t)top[i]->count, .oldest_us = top[i]->first->began_us };
+		list[i] = (struct stats_resource){.len = top[i]->resource_len,
+						  .count = (uint32_t)top[i]->count,
+						  .oldest_us = top[i]->first->began_us};
 		memcpy(list[i].name, top[i]->resource, top[i]->resource_len);
 	}
 	stats_note_queues(lines->stats, list, count);

@@ -1,18 +1,18 @@
-/* The list of masters of one worker: in which state each is, and whether it is asked. See master.h; what is under way is in master_call.c, the
- * connection itself in master_link.c, its beginning and heartbeat in master_handshake.c, what is shown of it in master_status.c.
+/* The list of masters of one worker: in which state each is, and whether it is asked. See master.h; what is under way
+ * is in master_call.c, the connection itself in master_link.c, its beginning and heartbeat in master_handshake.c, what
+ * is shown of it in master_status.c.
  *
- * A master that lets its oldest command wait for longer than
- * --master-timeout-ms is hung: it gets no new questions, but it keeps its connection, so that releases still go down
- * the same road as the acquires that lie in its socket, and in order. Its next answer makes it voting again. */
-#include "masters.h"
-
+ * A master that lets its oldest command wait for longer than --master-timeout-ms is hung: it gets no new questions, but
+ * it keeps its connection, so that releases still go down the same road as the acquires that lie in its socket, and in
+ * order. Its next answer makes it voting again. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "master_internal.h"
+#include "masters.h"
+#include "server/base/base.h"
 
 struct masters *masters_new(uv_loop_t *loop, const struct options *options, struct metrics *metrics)
 {
@@ -121,8 +121,10 @@ void master_write_reason(const struct master *master, char ret_reason[STATUS_REA
 	else if (master_guard_is_quarantined(master) && !master_guard_is_asking(master))
 		master_guard_describe(master, ret_reason, STATUS_REASON_MAX);
 	else
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s", refused[0] ? refused : master_guard_is_asking(master) ? "connecting: its epoch is being read"
-														     : "connecting: its commands are being tried");
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s",
+			 refused[0]                       ? refused
+			 : master_guard_is_asking(master) ? "connecting: its epoch is being read"
+							  : "connecting: its commands are being tried");
 	size_t len = strlen(ret_reason);
 	if (refused[0] && master_state_of(master) == MASTER_QUARANTINED)
 		snprintf(ret_reason + len, STATUS_REASON_MAX - len, "; also refused: %s", refused);
@@ -140,15 +142,18 @@ static void log_quarantine(const struct master *master)
 	log_end();
 }
 
-/* Counts a quarantine when it begins, whoever found the reason, and tells the log; again only for another hazard. That the fences of others are waited for at its
- * end is part of it. */
+/* Counts a quarantine when it begins, whoever found the reason, and tells the log; again only for another hazard. That
+ * the fences of others are waited for at its end is part of it. */
 static void note_quarantine(struct master *master, enum master_state state)
 {
-	enum quarantine_reason reason = state != MASTER_QUARANTINED ? QUARANTINE_NONE : master->quarantine_reason[0] ? master->quarantine_code : master_guard_reason(master);
+	enum quarantine_reason reason = state != MASTER_QUARANTINED    ? QUARANTINE_NONE
+					: master->quarantine_reason[0] ? master->quarantine_code
+								       : master_guard_reason(master);
 	bool first = master->quarantined_for == 0, counted = master->quarantined_for >> reason & 1;
 	metrics_set(&master->all->metrics->masters[master->index].quarantined, reason);
 	uint64_t left_ms = master_quarantine_left_ms(master);
-	metrics_set(&master->all->metrics->masters[master->index].quarantine_until_us, left_ms > 0 ? clock_now_us() + left_ms * 1000 : 0);
+	metrics_set(&master->all->metrics->masters[master->index].quarantine_until_us,
+		    left_ms > 0 ? clock_now_us() + left_ms * 1000 : 0);
 	master->quarantined_for = reason == QUARANTINE_NONE ? 0 : master->quarantined_for | UINT32_C(1) << reason;
 	if (reason == QUARANTINE_NONE || counted)
 		return;
@@ -175,16 +180,19 @@ static void log_state(const struct master *master, enum master_state state)
 void master_state_changed(struct master *master)
 {
 	enum master_state state = master_state_of(master);
-	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING, memory_order_relaxed);
+	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING,
+			      memory_order_relaxed);
 	if (!master->closing)
 		note_quarantine(master, state);
 	bool asking = master_guard_is_asking(master) || (state == MASTER_DOWN && !master->hung && !master->check.ended);
 	bool connecting = !master->tried || (master->link == LINK_UP && asking && !master->soft_reason[0]);
-	uint64_t refused = atomic_load_explicit(&master->all->metrics->masters[master->index].refused, memory_order_relaxed);
+	uint64_t refused = atomic_load_explicit(&master->all->metrics->masters[master->index].refused,
+						memory_order_relaxed);
 	bool same = master->told && state == master->shown && refused == master->told_refused;
 	if (same || connecting || master->closing)
 		return;
-	bool quarantine_told = state == MASTER_QUARANTINED && master->shown != MASTER_QUARANTINED; /* by note_quarantine() */
+	/* by note_quarantine() */
+	bool quarantine_told = state == MASTER_QUARANTINED && master->shown != MASTER_QUARANTINED;
 	master->shown = state;
 	master->told_refused = refused;
 	master->told = true;
@@ -199,8 +207,8 @@ void master_count_error(struct master *master, enum master_error error)
 	metrics_add(&master->all->metrics->masters[master->index].errors[error], 1);
 }
 
-/* It refused what it must be able to do: it has no vote until it is seen to do all of it again (master_check.c). What that finds says more than this one
- * error, so it is not written over. */
+/* It refused what it must be able to do: it has no vote until it is seen to do all of it again (master_check.c). What
+ * that finds says more than this one error, so it is not written over. */
 void master_doubt(struct master *master, enum master_error error, const char *text, size_t len)
 {
 	char words[MASTER_WORDS_MAX];
@@ -216,7 +224,9 @@ void master_note_failure(struct master *master, const struct master_reply *reply
 {
 	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_QUARANTINED;
 	bool told = raw && raw->type == REDIS_REPLY_ERROR;
-	const char *text = told ? raw->str : reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own" : "an answer that is not Redis's";
+	const char *text = told                                 ? raw->str
+			   : reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own"
+								: "an answer that is not Redis's";
 	if (!one_off)
 		master_doubt(master, reply->error, text, told ? (size_t)raw->len : strlen(text));
 }
@@ -236,7 +246,8 @@ void master_soft_error(struct master *master, const redisReply *reply)
 static bool is_behind(const struct master *master, uint64_t when_us)
 {
 	const struct master_command *oldest = master->first;
-	return oldest && when_us > oldest->sent_us && when_us - oldest->sent_us >= master->all->options->master_timeout_ms * UINT64_C(1000);
+	return oldest && when_us > oldest->sent_us &&
+	       when_us - oldest->sent_us >= master->all->options->master_timeout_ms * UINT64_C(1000);
 }
 
 /* Behind, and not because we stood still or had more to read than a round does. */
@@ -263,7 +274,8 @@ static void become_hung(struct master *master)
 		return;
 	master->hung = true;
 	fail_raw_commands(master);
-	snprintf(master->reason, sizeof master->reason, "timeout: no answer for %u ms", master->all->options->master_timeout_ms);
+	snprintf(master->reason, sizeof master->reason, "timeout: no answer for %u ms",
+		 master->all->options->master_timeout_ms);
 	master_state_changed(master);
 }
 
@@ -283,20 +295,22 @@ static enum master_sent sendable(struct master *master)
 {
 	if (master->link != LINK_UP)
 		return MASTER_UNSENT;
-	if (!master->hung && is_silent(master, master->all->looked_us)) /* not now: what has come since then may be on its way to us */
+	/* not now: what has come since then may be on its way to us */
+	if (!master->hung && is_silent(master, master->all->looked_us))
 		become_hung(master);
 	if (master->hung)
 		return MASTER_UNSENT;
 	switch (master_state_of(master)) {
 	case MASTER_QUARANTINED: return MASTER_REFUSED;
-	case MASTER_DOWN: return master_guard_is_asking(master) || !master->check.known ? MASTER_UNSENT : MASTER_SENT; /* some things it may still do */
+	/* some things it may still do */
+	case MASTER_DOWN: return master_guard_is_asking(master) || !master->check.known ? MASTER_UNSENT : MASTER_SENT;
 	case MASTER_VOTING: break;
 	}
 	return MASTER_SENT;
 }
 
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
-			      master_reply_fn *reply, void *arg)
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len,
+			      uint64_t until_us, master_reply_fn *reply, void *arg)
 {
 	assert(i < masters->count && script != REDLOCK_SCRIPT_NONE);
 	struct master *master = &masters->list[i];
@@ -308,7 +322,8 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 	}
 	uint64_t epoch = master_guard_stamp(master, command, len, until_us);
 	bool joins = script == REDLOCK_SCRIPT_ACQUIRE && master_batch_suits(command);
-	struct master_command *call = joins ? master_command_join(master, command, len) : master_command_push(master, script, command, len);
+	struct master_command *call = joins ? master_command_join(master, command, len)
+					    : master_command_push(master, script, command, len);
 	if (!call)
 		return MASTER_UNSENT;
 	call->epoch = epoch;
@@ -317,12 +332,15 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 	return MASTER_SENT;
 }
 
-enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len, master_raw_fn *reply, void *arg)
+enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len,
+				  master_raw_fn *reply, void *arg)
 {
 	assert(i < masters->count);
 	struct master *master = &masters->list[i];
 	enum master_sent sent = sendable(master);
-	struct master_command *call = sent == MASTER_SENT ? master_command_push(master, REDLOCK_SCRIPT_NONE, command, len) : NULL;
+	struct master_command *call = sent == MASTER_SENT
+					      ? master_command_push(master, REDLOCK_SCRIPT_NONE, command, len)
+					      : NULL;
 	if (!call)
 		return sent == MASTER_SENT ? MASTER_UNSENT : sent;
 	call->raw = reply;

@@ -1,11 +1,11 @@
-/* Acquisitions that go to a master in one round of the loop leave as one command: see acquire.lua, which takes as many as there are. Pure: joins
- * bytes, knows nothing of connections. */
+/* Acquisitions that go to a master in one round of the loop leave as one command: see acquire.lua, which takes as many
+ * as there are. Pure: joins bytes, knows nothing of connections. */
 #include <assert.h>
 #include <string.h>
 
 #include "master_internal.h"
-#include "server/scripts/scripts.h"
 #include "server/base/base.h"
+#include "server/scripts/scripts.h"
 
 enum { WORDS_BEFORE_KEY = 3 /* EVALSHA, the script's name, how many keys */, WORDS_BEFORE_ARGUMENTS = 5 };
 
@@ -38,7 +38,8 @@ bool master_batch_add(struct master_batch *batch, const char *command, size_t le
 	assert(words);
 	const char *key = skip_words(words + 1, WORDS_BEFORE_KEY), *hash = skip_word(key), *arguments = skip_word(hash);
 	size_t key_len = (size_t)(hash - key), arguments_len = (size_t)(command + len - arguments);
-	if (batch->count >= MASTER_BATCH_MAX || key_len > sizeof batch->keys - batch->keys_len || arguments_len > sizeof batch->arguments - batch->arguments_len)
+	if (batch->count >= MASTER_BATCH_MAX || key_len > sizeof batch->keys - batch->keys_len ||
+	    arguments_len > sizeof batch->arguments - batch->arguments_len)
 		return false;
 	memcpy(batch->keys + batch->keys_len, key, key_len);
 	memcpy(batch->arguments + batch->arguments_len, arguments, arguments_len);
@@ -77,7 +78,7 @@ static void put_word(struct command *command, const char *word, size_t len)
 size_t master_batch_take(struct master_batch *batch, const char *hash_key, char ret_command[MASTER_BATCH_BYTES])
 {
 	size_t keys = batch->count + 1U;
-	struct command command = { .bytes = ret_command };
+	struct command command = {.bytes = ret_command};
 	char digits[TEXT_DECIMAL_MAX];
 	assert(batch->count > 0);
 	put_number(&command, '*', WORDS_BEFORE_KEY + keys + batch->count * (size_t)MASTER_ACQUIRE_ARGUMENTS);

@@ -1,31 +1,38 @@
-/* Can this master do all that locks need? It is asked once on each connection, before its vote counts, and again with each heartbeat for as long as the
- * answer is no or an answer to something else has cast doubt on it.
+/* Can this master do all that locks need? It is asked once on each connection, before its vote counts, and again with
+ * each heartbeat for as long as the answer is no or an answer to something else has cast doubt on it.
  *
- *   probes   each command that the scripts and redlockd itself use, with arguments that change nothing: on a name that nobody has, with XX, or so
- *            wrong that Redis refuses them after all that it has to refuse (rights, memory, the role). All at once, so that the reason names all
- *            that is missing. SUBSCRIBE among them, on the second connection (master_line.c).
- *   trials   each script, on keys of our own that are deleted at once and run out by themselves; its answer is compared. Only where the probes
- *            found nothing, so that nothing is left behind by a server that refuses to delete.
+ *   probes   each command that the scripts and redlockd itself use, with arguments that change nothing: on a name that
+ *            nobody has, with XX, or so wrong that Redis refuses them after all that it has to refuse (rights, memory,
+ *            the role). All at once, so that the reason names all that is missing. SUBSCRIBE among them, on the second
+ *            connection (master_line.c).
+ *   trials   each script, on keys of our own that are deleted at once and run out by themselves; its answer is
+ *            compared. Only where the probes found nothing, so that nothing is left behind by a server that refuses to
+ *            delete.
  *
- * What has been refused is the reason until all of it is carried out: neither a heartbeat nor the success of a script that needs less takes it
- * away. The worker's thread. */
+ * What has been refused is the reason until all of it is carried out: neither a heartbeat nor the success of a script
+ * that needs less takes it away. The worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "master_internal.h"
+#include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
-enum { WORDS_MAX = 12, KEY_MAX = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900, NO_SCRIPT = REDLOCK_SCRIPT_NONE };
+enum {
+	WORDS_MAX = 12,
+	KEY_MAX = 2 * sizeof(((struct options *)0)->key_prefix) + 96,
+	AGAIN_MS = 900,
+	NO_SCRIPT = REDLOCK_SCRIPT_NONE
+};
 
 /* Arguments that begin with $ stand for what names_make() makes. */
 struct step {
 	enum master_command_kind command;
-	unsigned script;               /* its source comes first */
+	unsigned script; /* its source comes first */
 	const char *words[WORDS_MAX];
-	const char *harmless;          /* the error that it meets where it is allowed */
-	long long answer;              /* of the script: its first number */
+	const char *harmless; /* the error that it meets where it is allowed */
+	long long answer;     /* of the script: its first number */
 };
 
 #define TOKEN "00000000000000000000000000000000000000"
@@ -33,49 +40,81 @@ struct step {
 #define MARK "0000000000000001"
 
 static const struct step steps[] = {
-	{ MASTER_COMMAND_TIME, NO_SCRIPT, { NULL }, NULL, 0 },
-	{ MASTER_COMMAND_GET, NO_SCRIPT, { "$nobody" }, NULL, 0 },
-	{ MASTER_COMMAND_SET, NO_SCRIPT, { "$nobody", "", "XX", "PX", "1000" }, NULL, 0 },
-	{ MASTER_COMMAND_DEL, NO_SCRIPT, { "$nobody" }, NULL, 0 },
-	{ MASTER_COMMAND_EXISTS, NO_SCRIPT, { "$nobody" }, NULL, 0 },
-	{ MASTER_COMMAND_PTTL, NO_SCRIPT, { "$nobody" }, NULL, 0 },
-	{ MASTER_COMMAND_PEXPIRE, NO_SCRIPT, { "$nobody", "1000" }, NULL, 0 },
-	{ MASTER_COMMAND_HGET, NO_SCRIPT, { "$master", "epoch" }, NULL, 0 },
-	{ MASTER_COMMAND_HMGET, NO_SCRIPT, { "$master", "epoch" }, NULL, 0 },
-	{ MASTER_COMMAND_HSET, NO_SCRIPT, { "$master", "a", "b", "c" }, "ERR wrong number of arguments", 0 },
-	{ MASTER_COMMAND_HDEL, NO_SCRIPT, { "$nobody", "a" }, NULL, 0 },
-	{ MASTER_COMMAND_HINCRBY, NO_SCRIPT, { "$master", "a", "b" }, "ERR value is not an integer", 0 },
-	{ MASTER_COMMAND_ZADD, NO_SCRIPT, { "$nobody", "XX", "0", "a" }, NULL, 0 },
-	{ MASTER_COMMAND_ZCARD, NO_SCRIPT, { "$nobody" }, NULL, 0 },
-	{ MASTER_COMMAND_ZRANGE, NO_SCRIPT, { "$nobody", "0", "0" }, NULL, 0 },
-	{ MASTER_COMMAND_ZREM, NO_SCRIPT, { "$nobody", "a" }, NULL, 0 },
-	{ MASTER_COMMAND_SCAN, NO_SCRIPT, { "0", "COUNT", "1" }, NULL, 0 },
-	{ MASTER_COMMAND_PUBLISH, NO_SCRIPT, { "$channel", "" }, NULL, 0 }, /* too short for a call: nobody takes it for one */
-	{ MASTER_COMMAND_EVAL, NO_SCRIPT, { "return 1", "0" }, NULL, 0 },
-	{ MASTER_COMMAND_EVALSHA, NO_SCRIPT, { TOKEN "00", "0" }, "NOSCRIPT", 0 },
+	{MASTER_COMMAND_TIME, NO_SCRIPT, {NULL}, NULL, 0},
+	{MASTER_COMMAND_GET, NO_SCRIPT, {"$nobody"}, NULL, 0},
+	{MASTER_COMMAND_SET, NO_SCRIPT, {"$nobody", "", "XX", "PX", "1000"}, NULL, 0},
+	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$nobody"}, NULL, 0},
+	{MASTER_COMMAND_EXISTS, NO_SCRIPT, {"$nobody"}, NULL, 0},
+	{MASTER_COMMAND_PTTL, NO_SCRIPT, {"$nobody"}, NULL, 0},
+	{MASTER_COMMAND_PEXPIRE, NO_SCRIPT, {"$nobody", "1000"}, NULL, 0},
+	{MASTER_COMMAND_HGET, NO_SCRIPT, {"$master", "epoch"}, NULL, 0},
+	{MASTER_COMMAND_HMGET, NO_SCRIPT, {"$master", "epoch"}, NULL, 0},
+	{MASTER_COMMAND_HSET, NO_SCRIPT, {"$master", "a", "b", "c"}, "ERR wrong number of arguments", 0},
+	{MASTER_COMMAND_HDEL, NO_SCRIPT, {"$nobody", "a"}, NULL, 0},
+	{MASTER_COMMAND_HINCRBY, NO_SCRIPT, {"$master", "a", "b"}, "ERR value is not an integer", 0},
+	{MASTER_COMMAND_ZADD, NO_SCRIPT, {"$nobody", "XX", "0", "a"}, NULL, 0},
+	{MASTER_COMMAND_ZCARD, NO_SCRIPT, {"$nobody"}, NULL, 0},
+	{MASTER_COMMAND_ZRANGE, NO_SCRIPT, {"$nobody", "0", "0"}, NULL, 0},
+	{MASTER_COMMAND_ZREM, NO_SCRIPT, {"$nobody", "a"}, NULL, 0},
+	{MASTER_COMMAND_SCAN, NO_SCRIPT, {"0", "COUNT", "1"}, NULL, 0},
+	/* too short for a call: nobody takes it for one */
+	{MASTER_COMMAND_PUBLISH, NO_SCRIPT, {"$channel", ""}, NULL, 0},
+	{MASTER_COMMAND_EVAL, NO_SCRIPT, {"return 1", "0"}, NULL, 0},
+	{MASTER_COMMAND_EVALSHA, NO_SCRIPT, {TOKEN "00", "0"}, "NOSCRIPT", 0},
 
-	{ MASTER_COMMAND_DEL, NO_SCRIPT, { "$lock", "$hash", "$line" }, NULL, 0 }, /* of a connection before that broke in the middle */
-	{ MASTER_COMMAND_EVAL, NO_SCRIPT, { "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", "$hash" }, NULL, 0 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_EPOCH, { "1", "$hash", MARK, "0", "1", "1" }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_QUARANTINE, { "1", "$hash", "", MARK, MARK, "1", "1" }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_EPOCH_WRITE, { "1", "$hash", MARK, MARK, MARK, MARK, "1", "0", "0", LATEST }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_FENCES, { "1", "$hash", MARK, "0", "1" }, NULL, 1 },
+	/* of a connection before that broke in the middle */
+	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$lock", "$hash", "$line"}, NULL, 0},
+	{MASTER_COMMAND_EVAL,
+	 NO_SCRIPT,
+	 {"redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", "$hash"},
+	 NULL,
+	 0},
+	{MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_EPOCH, {"1", "$hash", MARK, "0", "1", "1"}, NULL, 1},
+	{MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_QUARANTINE, {"1", "$hash", "", MARK, MARK, "1", "1"}, NULL, 1},
+	{MASTER_COMMAND_EVAL,
+	 REDLOCK_SCRIPT_EPOCH_WRITE,
+	 {"1", "$hash", MARK, MARK, MARK, MARK, "1", "0", "0", LATEST},
+	 NULL,
+	 1},
+	{MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_FENCES, {"1", "$hash", MARK, "0", "1"}, NULL, 1},
 	/* The guess of the fence is 1: a redlockd whose own clock is wrong can still extend and release. */
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_ACQUIRE, { "2", "$lock", "$hash", TOKEN "01", "10000", "0", "", "0", "1", "", MARK, LATEST }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_ACQUIRE, { "2", "$lock", "$hash", TOKEN "02", "10000", "0", "", "0", "1", "$place", MARK, LATEST }, NULL, 0 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_RAISE, { "2", "$lock", "$hash", TOKEN "01", "0", "2", MARK, LATEST }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_INSPECT, { "2", "$lock", "$hash", MARK, LATEST }, NULL, 0 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_EXTEND, { "2", "$lock", "$hash", TOKEN "01", "20000", MARK, LATEST }, NULL, 1 },
-	{ MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_RELEASE, { "2", "$lock", "$hash", TOKEN "01", "$leave", MARK, LATEST }, NULL, 1 },
-	{ MASTER_COMMAND_DEL, NO_SCRIPT, { "$lock", "$hash", "$line" }, NULL, 0 },
+	{MASTER_COMMAND_EVAL,
+	 REDLOCK_SCRIPT_ACQUIRE,
+	 {"2", "$lock", "$hash", TOKEN "01", "10000", "0", "", "0", "1", "", MARK, LATEST},
+	 NULL,
+	 1},
+	{MASTER_COMMAND_EVAL,
+	 REDLOCK_SCRIPT_ACQUIRE,
+	 {"2", "$lock", "$hash", TOKEN "02", "10000", "0", "", "0", "1", "$place", MARK, LATEST},
+	 NULL,
+	 0},
+	{MASTER_COMMAND_EVAL,
+	 REDLOCK_SCRIPT_RAISE,
+	 {"2", "$lock", "$hash", TOKEN "01", "0", "2", MARK, LATEST},
+	 NULL,
+	 1},
+	{MASTER_COMMAND_EVAL, REDLOCK_SCRIPT_INSPECT, {"2", "$lock", "$hash", MARK, LATEST}, NULL, 0},
+	{MASTER_COMMAND_EVAL,
+	 REDLOCK_SCRIPT_EXTEND,
+	 {"2", "$lock", "$hash", TOKEN "01", "20000", MARK, LATEST},
+	 NULL,
+	 1},
+	{MASTER_COMMAND_EVAL,
+	 REDLOCK_SCRIPT_RELEASE,
+	 {"2", "$lock", "$hash", TOKEN "01", "$leave", MARK, LATEST},
+	 NULL,
+	 1},
+	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$lock", "$hash", "$line"}, NULL, 0},
 };
 
 enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };
 
 static const char *const script_names[SCRIPTS_COUNT] = {
-	[REDLOCK_SCRIPT_ACQUIRE] = "acquire", [REDLOCK_SCRIPT_RAISE] = "raise",     [REDLOCK_SCRIPT_EXTEND] = "extend",
-	[REDLOCK_SCRIPT_RELEASE] = "release", [REDLOCK_SCRIPT_INSPECT] = "inspect", [REDLOCK_SCRIPT_EPOCH] = "epoch",
-	[REDLOCK_SCRIPT_QUARANTINE] = "bar",	      [REDLOCK_SCRIPT_FENCES] = "fences",   [REDLOCK_SCRIPT_EPOCH_WRITE] = "write_epoch",
+	[REDLOCK_SCRIPT_ACQUIRE] = "acquire",         [REDLOCK_SCRIPT_RAISE] = "raise",
+	[REDLOCK_SCRIPT_EXTEND] = "extend",           [REDLOCK_SCRIPT_RELEASE] = "release",
+	[REDLOCK_SCRIPT_INSPECT] = "inspect",         [REDLOCK_SCRIPT_EPOCH] = "epoch",
+	[REDLOCK_SCRIPT_QUARANTINE] = "bar",          [REDLOCK_SCRIPT_FENCES] = "fences",
+	[REDLOCK_SCRIPT_EPOCH_WRITE] = "write_epoch",
 };
 
 /* ---- what is said ---- */
@@ -88,19 +127,25 @@ struct names {
 static void names_make(const struct masters *masters, struct names *ret)
 {
 	const char *prefix = masters->options->key_prefix, *replica = masters->replica;
-	snprintf(ret->nobody, sizeof ret->nobody, "%s%016llx%016llx", prefix, (unsigned long long)token_random(), (unsigned long long)token_random());
+	snprintf(ret->nobody, sizeof ret->nobody, "%s%016llx%016llx", prefix, (unsigned long long)token_random(),
+		 (unsigned long long)token_random());
 	snprintf(ret->lock, sizeof ret->lock, "%sredlockd:check:%s", prefix, replica);
 	snprintf(ret->hash, sizeof ret->hash, "%sredlockd:check:%s:master", prefix, replica);
-	snprintf(ret->line, sizeof ret->line, "%sredlockd:check:%s:queue:%sredlockd:check:%s", prefix, replica, prefix, replica);
+	snprintf(ret->line, sizeof ret->line, "%sredlockd:check:%s:queue:%sredlockd:check:%s", prefix, replica, prefix,
+		 replica);
 	snprintf(ret->place, sizeof ret->place, "%s:" MARK " 1000", replica);
 	snprintf(ret->leave, sizeof ret->leave, "%s:" MARK " 0", replica);
 }
 
 static const char *word_of(const struct masters *masters, const struct names *names, const char *word)
 {
-	const struct { const char *name, *means; } all[] = {
-		{ "$nobody", names->nobody }, { "$lock", names->lock },	  { "$hash", names->hash },   { "$line", names->line },		  { "$place", names->place },
-		{ "$leave", names->leave },   { "$master", masters->hash_key }, { "$channel", masters->wake_channel },
+	const struct {
+		const char *name, *means;
+	} all[] = {
+		{"$nobody", names->nobody},     {"$lock", names->lock},
+		{"$hash", names->hash},         {"$line", names->line},
+		{"$place", names->place},       {"$leave", names->leave},
+		{"$master", masters->hash_key}, {"$channel", masters->wake_channel},
 	};
 	for (size_t i = 0; *word == '$' && i < sizeof all / sizeof *all; i++)
 		if (strcmp(word, all[i].name) == 0)
@@ -117,7 +162,7 @@ static bool say(struct master *master, size_t from, size_t to)
 	struct names names;
 	names_make(master->all, &names);
 	for (size_t i = from; i < to; i++) {
-		const char *argv[WORDS_MAX + 2] = { master_command_name(steps[i].command) };
+		const char *argv[WORDS_MAX + 2] = {master_command_name(steps[i].command)};
 		int argc = 1;
 		if (steps[i].script != NO_SCRIPT)
 			argv[argc++] = scripts[steps[i].script].source;
@@ -135,14 +180,15 @@ static bool say(struct master *master, size_t from, size_t to)
 /* What is wrong in general is not the command's fault. */
 static bool is_about_all(const char *words)
 {
-	static const char *const all[] = { "NOAUTH", "DENIED", "LOADING", "BUSY", "ERR max number of clients" };
+	static const char *const all[] = {"NOAUTH", "DENIED", "LOADING", "BUSY", "ERR max number of clients"};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		if (strncmp(words, all[i], strlen(all[i])) == 0)
 			return true;
 	return false;
 }
 
-static void note(struct master *master, enum master_command_kind command, enum master_error error, const char *words, size_t len)
+static void note(struct master *master, enum master_command_kind command, enum master_error error, const char *words,
+		 size_t len)
 {
 	if (!master->check.words[0]) {
 		master_error_words(words, len, master->check.words);
@@ -179,7 +225,8 @@ static void show_refused(struct master *master, uint64_t refused)
 static void finish(struct master *master)
 {
 	bool passed = !master->check.words[0];
-	if (master->check.left > 0 || (passed && master->check.at < STEPS)) /* memory was too short for the trials: begun anew with the next INFO */
+	/* memory was too short for the trials: begun anew with the next INFO */
+	if (master->check.left > 0 || (passed && master->check.at < STEPS))
 		return;
 	show_refused(master, master->check.found);
 	master->check.passed = passed;
@@ -204,7 +251,8 @@ static void note_answer(struct master *master, const struct step *step, const st
 	}
 	if (step->script == NO_SCRIPT)
 		return;
-	bool told = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 && reply->element[0]->type == REDIS_REPLY_INTEGER;
+	bool told = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+		    reply->element[0]->type == REDIS_REPLY_INTEGER;
 	if (told && reply->element[0]->integer == step->answer)
 		return;
 	snprintf(words, sizeof words, "%s.lua does not answer as it should", script_names[step->script]);
@@ -252,7 +300,8 @@ static void begin(struct master *master)
 void master_check(struct master *master)
 {
 	const struct master_info *info = &master->info;
-	bool is_full = info->maxmemory > 0 && info->used_memory > info->maxmemory; /* out of memory shows before anybody asks for a lock */
+	/* out of memory shows before anybody asks for a lock */
+	bool is_full = info->maxmemory > 0 && info->used_memory > info->maxmemory;
 	bool again = clock_now_us() - master->check.began_us >= AGAIN_MS * UINT64_C(1000);
 	if (master->link != LINK_UP || master->excluded)
 		return;

@@ -1,14 +1,15 @@
 /* Commands under way: sent in the order of their connection, and what is to be done with each answer.
  *
- * Every command under way is a `struct master_call` in the order of its connection. hiredis calls back in that order, also when it drops a connection
- * (then with NULL). Acquisitions wait for one another until the end of the round of the loop, or until something else is sent: they leave as one command
- * (master_batch.c), so they keep their place in the order. */
+ * Every command under way is a `struct master_call` in the order of its connection. hiredis calls back in that order,
+ * also when it drops a connection (then with NULL). Acquisitions wait for one another until the end of the round of the
+ * loop, or until something else is sent: they leave as one command (master_batch.c), so they keep their place in the
+ * order. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/base/base.h"
 #include "master_internal.h"
+#include "server/base/base.h"
 
 static struct master_command *command_shift(struct master *master, struct master_command *call)
 {
@@ -27,7 +28,8 @@ static void command_recycle(struct master *master, struct master_command *call)
 }
 
 /* A script of the core has its answer. */
-static void settle(struct master *master, const struct master_command *done, uint64_t now_us, struct master_reply *mapped, const redisReply *reply)
+static void settle(struct master *master, const struct master_command *done, uint64_t now_us,
+		   struct master_reply *mapped, const redisReply *reply)
 {
 	if (!mapped->lost)
 		master_guard_judge_reply(master, done, now_us, mapped);
@@ -112,8 +114,9 @@ static void end_for_memory(redisAsyncContext *context)
 	snprintf(context->c.errstr, sizeof context->c.errstr, "out of memory");
 }
 
-/* hiredis 0.14 sends a command also where it had no memory to note whom the answer is for, and each later answer would go to the wrong one: then the
- * connection must end before anything of it is written. An error in it does that, with the next step. */
+/* hiredis 0.14 sends a command also where it had no memory to note whom the answer is for, and each later answer would
+ * go to the wrong one: then the connection must end before anything of it is written. An error in it does that, with
+ * the next step. */
 static bool is_noted(redisAsyncContext *context, const struct master_command *call)
 {
 	const redisCallback *last = context->replies.tail;
@@ -130,7 +133,7 @@ static struct master_command *command_new(struct master *master, enum redlock_sc
 		master->spare = call->next;
 	else if (!(call = malloc(sizeof *call)))
 		return NULL;
-	*call = (struct master_command){ .master = master, .script = script };
+	*call = (struct master_command){.master = master, .script = script};
 	return call;
 }
 
@@ -198,8 +201,10 @@ struct master_command *master_command_join(struct master *master, const char *co
 	return call;
 }
 
-/* Appends a command to the connection, behind what the batch has. NULL where it cannot be (memory, or the connection is being dropped). */
-struct master_command *master_command_push(struct master *master, enum redlock_script script, const char *command, size_t len)
+/* Appends a command to the connection, behind what the batch has. NULL where it cannot be (memory, or the connection is
+ * being dropped). */
+struct master_command *master_command_push(struct master *master, enum redlock_script script, const char *command,
+					   size_t len)
 {
 	assert(master->io && master->io->context);
 	master_command_send_batch(master);

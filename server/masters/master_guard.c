@@ -1,18 +1,26 @@
-/* The restart guard at work: carries out what server/redlock/guard/guard.c says, over the connections of the masters, and tells the
- * log and the metrics. The state machine is there; here is only the way to Redis and back.
+/* The restart guard at work: carries out what server/redlock/guard/guard.c says, over the connections of the masters,
+ * and tells the log and the metrics. The state machine is there; here is only the way to Redis and back.
  *
- * The guard's scripts are sent with their source: once a second that costs nothing, and no NOSCRIPT has to be thought of. Text of
- * Redis becomes numbers here: 16 hex digits, of a run_id the first 16. */
+ * The guard's scripts are sent with their source: once a second that costs nothing, and no NOSCRIPT has to be thought
+ * of. Text of Redis becomes numbers here: 16 hex digits, of a run_id the first 16. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "master_internal.h"
+#include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
-enum { BUCKETS = 16384, SLICE = 128, LAYOUT = 1, QUARANTINE_EXTRA_MS = 2000, ARGUMENTS_MAX = 12, TAIL_MAX = 46, DEADLINE_STEP_US = 1000 };
+enum {
+	BUCKETS = 16384,
+	SLICE = 128,
+	LAYOUT = 1,
+	QUARANTINE_EXTRA_MS = 2000,
+	ARGUMENTS_MAX = 12,
+	TAIL_MAX = 46,
+	DEADLINE_STEP_US = 1000
+};
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
 static const char no_epoch[] = "----------------";
 
@@ -61,7 +69,7 @@ static uint64_t run_id_number(const struct master *master)
 
 static const redisReply *element(const redisReply *reply, size_t i)
 {
-	static const redisReply none = { .type = REDIS_REPLY_NIL };
+	static const redisReply none = {.type = REDIS_REPLY_NIL};
 	return i < reply->elements ? reply->element[i] : &none;
 }
 
@@ -83,7 +91,8 @@ static uint64_t decimal_at(const redisReply *reply, size_t i)
 	return at->type == REDIS_REPLY_STRING ? strtoull(at->str, NULL, 10) : 0;
 }
 
-/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a slip of somebody's, and would quarantine a master for ever. */
+/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a slip of somebody's, and would
+ * quarantine a master for ever. */
 static uint64_t ttl_us(uint64_t ttl_ms)
 {
 	return ttl_ms < GUARD_TTL_MAX_US / 1000 ? ttl_ms * 1000 : GUARD_TTL_MAX_US;
@@ -94,7 +103,8 @@ static uint64_t ttl_us(uint64_t ttl_ms)
 bool master_guard_is_beginning(const struct master *master)
 {
 	const struct options *options = master->all->options;
-	bool young = master->link == LINK_UP && !master->reconnected && clock_now_us() - master->up_us < MASTER_HANDSHAKE_MS * UINT64_C(1000);
+	bool young = master->link == LINK_UP && !master->reconnected &&
+		     clock_now_us() - master->up_us < MASTER_HANDSHAKE_MS * UINT64_C(1000);
 	bool votes = guard_may_vote(&master->all->guard, (unsigned)master->index);
 	return young && !votes && !master->excluded && is_on(master->all) && (options->bootstrap || options->dev);
 }
@@ -166,8 +176,8 @@ static void fill_event(const redisReply *reply, struct guard_event *event)
 	}
 }
 
-/* Keys dropped while nobody was connected: the last count is kept in the hash. A smaller one now: it was set back (CONFIG RESETSTAT), and
- * nobody knows how far it had grown before. */
+/* Keys dropped while nobody was connected: the last count is kept in the hash. A smaller one now: it was set back
+ * (CONFIG RESETSTAT), and nobody knows how far it had grown before. */
 static void compare_evicted(struct master *master, const redisReply *reply)
 {
 	const redisReply *stored = element(reply, 12);
@@ -191,7 +201,7 @@ static enum guard_action_kind action_of(enum guard_event_kind answer)
 static void take_answer(struct master *master, const redisReply *reply, enum guard_event_kind kind)
 {
 	struct masters *masters = master->all;
-	struct guard_event event = { .kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us() };
+	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
 	if (!reply || master->link != LINK_UP || master->excluded)
 		return; /* LOST told the guard */
 	bool good = reply->type == REDIS_REPLY_ARRAY && integer_at(reply, 1) > 0;
@@ -239,9 +249,10 @@ static void on_epoch_written(void *arg, const struct redisReply *reply)
 
 /* ---- sending ---- */
 
-static bool send_script(struct master *master, enum guard_script script, master_raw_fn *reply, int count, const char *const arguments[])
+static bool send_script(struct master *master, enum guard_script script, master_raw_fn *reply, int count,
+			const char *const arguments[])
 {
-	const char *argv[ARGUMENTS_MAX] = { "EVAL", scripts[script].source, "1", master->all->hash_key };
+	const char *argv[ARGUMENTS_MAX] = {"EVAL", scripts[script].source, "1", master->all->hash_key};
 	assert(count + 4 <= ARGUMENTS_MAX);
 	for (int i = 0; i < count; i++)
 		argv[4 + i] = arguments[i];
@@ -255,12 +266,13 @@ bool master_guard_read(struct master *master)
 	snprintf(ttl_ms, sizeof ttl_ms, "%llu", (unsigned long long)(guard_longest_us(&master->all->guard) / 1000));
 	if (master->has_info)
 		snprintf(evicted, sizeof evicted, "%llu", (unsigned long long)master->info.evicted);
-	const char *arguments[] = { digest, ttl_ms, evicted, master->evicted_known ? "1" : "0" };
+	const char *arguments[] = {digest, ttl_ms, evicted, master->evicted_known ? "1" : "0"};
 	return send_script(master, REDLOCK_SCRIPT_EPOCH, on_epoch, 4, arguments);
 }
 
 struct words {
-	char epoch[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24], first[12], last[12];
+	char epoch[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24], first[12],
+		last[12];
 };
 
 static void hex_write(char ret[17], uint64_t number)
@@ -289,15 +301,17 @@ static bool carry_out(struct master *master, const struct guard_action *action)
 	struct words words;
 	spell(master, action, &words);
 	const char *epoch = action->epoch ? words.epoch : "";
-	const char *quarantine[] = { epoch, words.marker, master->info.run_id, action->kept ? "1" : "0", words.ttl_ms };
-	const char *survey[] = { epoch, words.first, words.last };
-	const char *write_epoch[] = { words.marker, master->info.run_id, words.cluster, words.digest, words.ttl_ms, words.fence, action->clocked ? "1" : "0",
-				  words.deadline_us };
+	const char *quarantine[] = {epoch, words.marker, master->info.run_id, action->kept ? "1" : "0", words.ttl_ms};
+	const char *survey[] = {epoch, words.first, words.last};
+	const char *write_epoch[] = {
+		words.marker, master->info.run_id,         words.cluster,    words.digest, words.ttl_ms,
+		words.fence,  action->clocked ? "1" : "0", words.deadline_us};
 	switch (action->kind) {
 	case GUARD_READ: return master_guard_read(master);
 	case GUARD_QUARANTINE: return send_script(master, REDLOCK_SCRIPT_QUARANTINE, on_quarantined, 5, quarantine);
 	case GUARD_SURVEY: return send_script(master, REDLOCK_SCRIPT_FENCES, on_fences, 3, survey);
-	case GUARD_WRITE_EPOCH: return send_script(master, REDLOCK_SCRIPT_EPOCH_WRITE, on_epoch_written, 8, write_epoch);
+	case GUARD_WRITE_EPOCH:
+		return send_script(master, REDLOCK_SCRIPT_EPOCH_WRITE, on_epoch_written, 8, write_epoch);
 	case GUARD_NOTHING: break;
 	}
 	return true;
@@ -310,7 +324,8 @@ static void pump_master(struct masters *masters, unsigned i)
 	guard_next(&masters->guard, i, clock_now_us(), clock_wall_us(), &action);
 	if (action.kind == GUARD_NOTHING || carry_out(master, &action))
 		return;
-	struct guard_event failed = { .kind = GUARD_FAILED, .action = action.kind, .master = (uint8_t)i, .now_us = clock_now_us() };
+	struct guard_event failed = {
+		.kind = GUARD_FAILED, .action = action.kind, .master = (uint8_t)i, .now_us = clock_now_us()};
 	guard_event(&masters->guard, &failed);
 }
 
@@ -327,7 +342,7 @@ void master_guard_pump(struct masters *masters)
 void master_guard_tell(struct master *master, enum guard_event_kind kind)
 {
 	struct masters *masters = master->all;
-	struct guard_event event = { .kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us() };
+	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
 	if (!is_on(masters))
 		return;
 	if (kind == GUARD_CONNECTED) {
@@ -337,7 +352,8 @@ void master_guard_tell(struct master *master, enum guard_event_kind kind)
 	guard_event(&masters->guard, &event);
 }
 
-/* A replica, a twin and their like have nothing to say about what a master of ours remembers: to the guard they are not there. */
+/* A replica, a twin and their like have nothing to say about what a master of ours remembers: to the guard they are not
+ * there. */
 void master_guard_exclude(struct master *master, bool excluded)
 {
 	if (excluded == master->excluded)
@@ -346,7 +362,8 @@ void master_guard_exclude(struct master *master, bool excluded)
 	if (excluded)
 		master_guard_tell(master, GUARD_LOST);
 	else if (master->started)
-		master_link_fail(master, "connecting: it was no master of ours for a while"); /* nobody knows what it was told meanwhile */
+		/* nobody knows what it was told meanwhile */
+		master_link_fail(master, "connecting: it was no master of ours for a while");
 	else if (master->link == LINK_UP)
 		master_guard_start(master);
 }
@@ -376,13 +393,15 @@ static void write_digits(struct master_digits *last, char *to, uint64_t number, 
 	memcpy(to, last->digits, 16);
 }
 
-/* The last two arguments of every script have 16 bytes each, so that they can be put in for each master: see lease_command.c. */
+/* The last two arguments of every script have 16 bytes each, so that they can be put in for each master: see
+ * lease_command.c. */
 uint64_t master_guard_stamp(struct master *master, char *command, size_t len, uint64_t until_us)
 {
 	const struct masters *masters = master->all;
 	const struct guard_master *guarded = &masters->guard.masters[master->index];
 	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
-	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index, until_us < patience_us ? until_us : patience_us);
+	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index,
+					until_us < patience_us ? until_us : patience_us);
 	uint64_t epoch = is_on(masters) ? guarded->epoch : 0;
 	assert(len > TAIL_MAX);
 	if (is_on(masters))
@@ -392,7 +411,8 @@ uint64_t master_guard_stamp(struct master *master, char *command, size_t len, ui
 	if (until_us == 0 || until_us >= LATEST_US)
 		until_us = LATEST_US;
 	else
-		until_us -= until_us % DEADLINE_STEP_US; /* so that those of one moment are the same, and read once (acquire.lua) */
+		/* so that those of one moment are the same, and read once (acquire.lua) */
+		until_us -= until_us % DEADLINE_STEP_US;
 	write_digits(&master->deadline_sent, command + len - 18, until_us, 10);
 	return epoch;
 }
@@ -403,7 +423,8 @@ static void fail(struct master_reply *reply, enum master_error error)
 	reply->error = error;
 }
 
-void master_guard_judge_reply(struct master *master, const struct master_command *call, uint64_t now_us, struct master_reply *reply)
+void master_guard_judge_reply(struct master *master, const struct master_command *call, uint64_t now_us,
+			      struct master_reply *reply)
 {
 	struct masters *masters = master->all;
 	const struct guard_master *guarded = &masters->guard.masters[master->index];
@@ -415,7 +436,10 @@ void master_guard_judge_reply(struct master *master, const struct master_command
 	if (!is_on(masters))
 		return;
 	if (reply->bad_epoch) {
-		struct guard_event event = { .kind = GUARD_MISMATCH, .master = (uint8_t)master->index, .now_us = now_us, .epoch = call->epoch };
+		struct guard_event event = {.kind = GUARD_MISMATCH,
+					    .master = (uint8_t)master->index,
+					    .now_us = now_us,
+					    .epoch = call->epoch};
 		guard_event(&masters->guard, &event);
 	} else if (guarded->state != GUARD_VOTING || guarded->epoch != call->epoch) {
 		fail(reply, MASTER_ERROR_QUARANTINED); /* since it was asked: its word does not count */
@@ -428,7 +452,8 @@ void master_guard_judge_reply(struct master *master, const struct master_command
 
 bool master_guard_is_asking(const struct master *master)
 {
-	return is_on(master->all) && (master->all->guard.masters[master->index].state <= GUARD_ASKING || is_bootstrapping(master));
+	return is_on(master->all) &&
+	       (master->all->guard.masters[master->index].state <= GUARD_ASKING || is_bootstrapping(master));
 }
 
 bool master_guard_is_quarantined(const struct master *master)
@@ -484,7 +509,8 @@ void master_guard_describe(const struct master *master, char *ret_reason, size_t
 	const struct guard_master *guarded = &guard->masters[master->index];
 	unsigned missing = guard_fences_missing(guard, (unsigned)master->index);
 	if (missing > 0)
-		snprintf(ret_reason, size, "fence-recovery: %s before; waits for the fences of %u more masters", guard_reason_name(guarded->reason), missing);
+		snprintf(ret_reason, size, "fence-recovery: %s before; waits for the fences of %u more masters",
+			 guard_reason_name(guarded->reason), missing);
 	else
 		snprintf(ret_reason, size, "%s: %s", guard_reason_name(guarded->reason), words_for(guarded->reason));
 }

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "master_internal.h"
+#include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
 /* ---- INFO ---- */
@@ -51,7 +51,7 @@ static uint64_t info_number(const char *text, size_t len, const char *name)
 /* True if the text names a run_id, a version and a role, as Redis and Valkey do. */
 bool master_info_parse(const char *text, size_t len, struct master_info *ret_info)
 {
-	struct master_info info = { .maxmemory = info_number(text, len, "maxmemory") };
+	struct master_info info = {.maxmemory = info_number(text, len, "maxmemory")};
 	bool known = info_field(text, len, "run_id", info.run_id, sizeof info.run_id) &&
 		     info_field(text, len, "redis_version", info.version, sizeof info.version) &&
 		     info_field(text, len, "role", info.role, sizeof info.role);
@@ -60,7 +60,8 @@ bool master_info_parse(const char *text, size_t len, struct master_info *ret_inf
 	(void)info_field(text, len, "maxmemory_policy", info.policy, sizeof info.policy);
 	char valkey[32];
 	bool is_valkey = info_field(text, len, "valkey_version", valkey, sizeof valkey);
-	snprintf(info.product, sizeof info.product, "%s%s", is_valkey ? "valkey " : "", is_valkey ? valkey : info.version);
+	snprintf(info.product, sizeof info.product, "%s%s", is_valkey ? "valkey " : "",
+		 is_valkey ? valkey : info.version);
 	info.used_memory = info_number(text, len, "used_memory");
 	info.evicted = info_number(text, len, "evicted_keys");
 	info.replicas = info_number(text, len, "connected_slaves");
@@ -97,7 +98,8 @@ static const struct master *find_twin(const struct master *master)
 static void quarantine(struct master *master, enum quarantine_reason code, const char *why, const char *more)
 {
 	master->quarantine_code = code;
-	snprintf(master->quarantine_reason, sizeof master->quarantine_reason, "%s: %.80s%.60s", quarantine_reason_name(code), why, more);
+	snprintf(master->quarantine_reason, sizeof master->quarantine_reason, "%s: %.80s%.60s",
+		 quarantine_reason_name(code), why, more);
 }
 
 /* What no setting can mend: this server is none of our masters. */
@@ -109,7 +111,8 @@ static bool judge_kind(struct master *master)
 	else if (is_too_old(master->info.version))
 		quarantine(master, QUARANTINE_VERSION, master->info.version, " is older than 6.2");
 	else if (master->info.cluster)
-		quarantine(master, QUARANTINE_REDIS_CLUSTER, "this server is part of a Redis Cluster; use independent masters", "");
+		quarantine(master, QUARANTINE_REDIS_CLUSTER,
+			   "this server is part of a Redis Cluster; use independent masters", "");
 	else if (twin)
 		quarantine(master, QUARANTINE_DUPLICATE, "the same server as ", twin->address->shown);
 	return master->quarantine_reason[0] != '\0';
@@ -119,9 +122,11 @@ static void judge_settings(struct master *master)
 {
 	const struct master_info *info = &master->info;
 	if (info->maxmemory > 0 && info->policy[0] && strcmp(info->policy, "noeviction") != 0)
-		quarantine(master, QUARANTINE_MAXMEMORY_POLICY, info->policy, " may drop keys while they are held; set noeviction");
+		quarantine(master, QUARANTINE_MAXMEMORY_POLICY, info->policy,
+			   " may drop keys while they are held; set noeviction");
 	else if (info->replicas > 0 && !master->all->options->allow_replicas)
-		quarantine(master, QUARANTINE_REPLICAS_ATTACHED, "one that takes over has not seen the last locks; see --allow-replicas", "");
+		quarantine(master, QUARANTINE_REPLICAS_ATTACHED,
+			   "one that takes over has not seen the last locks; see --allow-replicas", "");
 }
 
 static void judge_vote(struct master *master)
@@ -147,14 +152,17 @@ static void judge_warnings(struct master *master)
 		add_warning(master, "maxmemory-policy: not noeviction; harmless only as long as maxmemory is 0");
 	bool guarded = master->all->options->restart_guard == OPTIONS_GUARD_ON;
 	if (!guarded && clock_now_us() < master->restarted_until_us)
-		add_warning(master, "restarted: another run_id than before; leases that it granted may be forgotten and given twice");
+		add_warning(master, "restarted: another run_id than before; leases that it granted may be forgotten "
+				    "and given twice");
 	if (clock_now_us() < master->clock_back_until_us)
 		add_warning(master, "clock-back: its clock went back; locks on it last longer than they should");
 	bool clocked = master->clocked_us > 0 && master->time_us - master->clocked_us < CLOCKED_SHOWN_US;
 	metrics_set(&master->all->metrics->masters[master->index].clocked, clocked);
 	if (clocked)
-		add_warning(master, "fences: too few masters remembered; their order rests on clocks across that point");
-	atomic_store_explicit(&master->all->metrics->masters[master->index].warnings, master->warning_count, memory_order_relaxed);
+		add_warning(master,
+			    "fences: too few masters remembered; their order rests on clocks across that point");
+	atomic_store_explicit(&master->all->metrics->masters[master->index].warnings, master->warning_count,
+			      memory_order_relaxed);
 	for (size_t i = before; i < master->warning_count; i++) {
 		log_begin(LOG_WARN, "master-warning");
 		log_text("master", master->address->shown);
@@ -163,8 +171,8 @@ static void judge_warnings(struct master *master)
 	}
 }
 
-/* Keys that it dropped for want of memory since we looked last: locks may be among them. A count that was set back and has grown since is
- * another one, too, also where it is smaller. */
+/* Keys that it dropped for want of memory since we looked last: locks may be among them. A count that was set back and
+ * has grown since is another one, too, also where it is smaller. */
 static void judge_evictions(struct master *master, const struct master_info *before)
 {
 	if (master->evicted_known && master->info.evicted != before->evicted && master->info.evicted > 0)
@@ -192,7 +200,8 @@ static void end_refused(struct master *master)
 	master_unusable_refused(master, error);
 }
 
-/* AUTH, SELECT, SCRIPT LOAD: only errors matter. The handshake goes on to its end, so that the reason names all that is refused. */
+/* AUTH, SELECT, SCRIPT LOAD: only errors matter. The handshake goes on to its end, so that the reason names all that is
+ * refused. */
 static void take_step(struct master *master, const redisReply *reply, enum master_command_kind command)
 {
 	if (!reply || master->link != LINK_HANDSHAKE)
@@ -208,7 +217,8 @@ static void on_auth(void *arg, const struct redisReply *reply)
 	take_step(arg, reply, MASTER_COMMAND_AUTH);
 }
 
-/* The name is for people: it may be refused. But what a server says before it hangs up comes as the answer to whatever was asked first. */
+/* The name is for people: it may be refused. But what a server says before it hangs up comes as the answer to whatever
+ * was asked first. */
 static void on_setname(void *arg, const struct redisReply *reply)
 {
 	struct master *master = arg;
@@ -230,10 +240,13 @@ static void on_script(void *arg, const struct redisReply *reply)
 static bool is_sentinel(const redisReply *reply)
 {
 	char mode[16];
-	return reply->type == REDIS_REPLY_STRING && info_field(reply->str, (size_t)reply->len, "redis_mode", mode, sizeof mode) && strcmp(mode, "sentinel") == 0;
+	return reply->type == REDIS_REPLY_STRING &&
+	       info_field(reply->str, (size_t)reply->len, "redis_mode", mode, sizeof mode) &&
+	       strcmp(mode, "sentinel") == 0;
 }
 
-/* Another run_id under the same address: the server was restarted, or it is another one. What it had granted may be forgotten. */
+/* Another run_id under the same address: the server was restarted, or it is another one. What it had granted may be
+ * forgotten. */
 static void note_server(struct master *master)
 {
 	bool restarted = master->has_info && strcmp(master->last_run_id, master->info.run_id) != 0;
@@ -317,25 +330,26 @@ static void on_handshake_last(void *arg, const struct redisReply *reply)
 static bool handshake_login(struct master *master)
 {
 	const struct master_address *address = master->address;
-	const char *with_user[] = { "AUTH", address->user, address->password };
-	const char *without[] = { "AUTH", address->password };
+	const char *with_user[] = {"AUTH", address->user, address->password};
+	const char *without[] = {"AUTH", address->password};
 	if (!address->password[0])
 		return true;
-	return address->user[0] ? master_command(master, on_auth, 3, with_user) : master_command(master, on_auth, 2, without);
+	return address->user[0] ? master_command(master, on_auth, 3, with_user)
+				: master_command(master, on_auth, 2, without);
 }
 
 static bool handshake_select(struct master *master)
 {
 	char db[8];
 	snprintf(db, sizeof db, "%u", master->address->db);
-	const char *select[] = { "SELECT", db };
+	const char *select[] = {"SELECT", db};
 	return master->address->db == 0 || master_command(master, on_select, 2, select);
 }
 
 static bool handshake_scripts(struct master *master)
 {
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
-		const char *load[] = { "SCRIPT", "LOAD", scripts[script].source };
+		const char *load[] = {"SCRIPT", "LOAD", scripts[script].source};
 		bool last = script == REDLOCK_SCRIPT_INSPECT;
 		if (!master_command(master, last ? on_handshake_last : on_script, 3, load))
 			return false;
@@ -345,13 +359,16 @@ static bool handshake_scripts(struct master *master)
 
 void master_handshake(struct master *master)
 {
-	static const char *const setname[] = { "CLIENT", "SETNAME", "redlockd" };
-	static const char *const info[] = { "INFO" }, *const id[] = { "CLIENT", "ID" };
+	static const char *const setname[] = {"CLIENT", "SETNAME", "redlockd"};
+	static const char *const info[] = {"INFO"}, *const id[] = {"CLIENT", "ID"};
 	assert(master->link == LINK_HANDSHAKE);
-	bool sent = handshake_login(master) && handshake_select(master) && master_command(master, on_setname, 3, setname) &&
-		    master_command(master, on_handshake_info, 1, info) && master_command(master, on_handshake_id, 2, id) && handshake_scripts(master);
+	bool sent = handshake_login(master) && handshake_select(master) &&
+		    master_command(master, on_setname, 3, setname) &&
+		    master_command(master, on_handshake_info, 1, info) &&
+		    master_command(master, on_handshake_id, 2, id) && handshake_scripts(master);
 	if (!sent)
-		master_link_timer(master, 0); /* out of memory: the handshake's deadline ends it, since nothing may be freed here */
+		/* out of memory: the handshake's deadline ends it, since nothing may be freed here */
+		master_link_timer(master, 0);
 }
 
 /* ---- heartbeat ---- */
@@ -379,18 +396,19 @@ static void on_heartbeat(void *arg, const struct redisReply *reply)
 		master->check.found = 0;
 		master_check_note(master, MASTER_COMMAND_INFO, reply);
 		end_refused(master);
-	} else if (reply->type == REDIS_REPLY_STRING && master_info_parse(reply->str, (size_t)reply->len, &master->info)) {
+	} else if (reply->type == REDIS_REPLY_STRING &&
+		   master_info_parse(reply->str, (size_t)reply->len, &master->info)) {
 		take_heartbeat(master, &before);
 	}
 	if (master->link == LINK_UP)
 		master_link_timer(master, heartbeat_ms(master));
 }
 
-/* One tick sends; the answer sets the next one. Where it does not come, a tick is there when it is due. A master hung for as long as a lease can live gets
- * a new connection: nothing that lies in the old one can matter any more. */
+/* One tick sends; the answer sets the next one. Where it does not come, a tick is there when it is due. A master hung
+ * for as long as a lease can live gets a new connection: nothing that lies in the old one can matter any more. */
 void master_heartbeat_tick(struct master *master)
 {
-	static const char *const info[] = { "INFO" };
+	static const char *const info[] = {"INFO"};
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;
 	if (!master->heartbeat_out) {
 		master->heartbeat_out = master_command(master, on_heartbeat, 1, info) && master_guard_read(master);
@@ -398,7 +416,8 @@ void master_heartbeat_tick(struct master *master)
 		master_link_timer(master, timeout_ms + 1);
 		return;
 	}
-	if (!master->heartbeat_due) { /* once more round the loop: its answer may lie unread, if we were the ones that stood still */
+	/* once more round the loop: its answer may lie unread, if we were the ones that stood still */
+	if (!master->heartbeat_due) {
 		master->heartbeat_due = true;
 		master_link_timer(master, 1);
 		return;

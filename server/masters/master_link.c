@@ -5,9 +5,10 @@
  * each, the request is noted and all that was appended in a round leaves in one write at its end (master_link_flush);
  * only where the socket does not take it all is the writable event waited for.
  *
- * Over TLS a read may have to write first and a write to read. hiredis follows that up, but for one case: where a read has found nothing, it takes every
- * write that is not done for one that waits for a read, also one that the socket has no room for; what is left then lay there until the master
- * speaks, which it may not do before it has got the rest. So after each step it is looked at what the connection itself waits for.
+ * Over TLS a read may have to write first and a write to read. hiredis follows that up, but for one case: where a read
+ * has found nothing, it takes every write that is not done for one that waits for a read, also one that the socket has
+ * no room for; what is left then lay there until the master speaks, which it may not do before it has got the rest. So
+ * after each step it is looked at what the connection itself waits for.
  *
  * A process that is merely stopped keeps its connection: its kernel goes on acknowledging. TCP_USER_TIMEOUT ends
  * connections whose path is gone. hiredis frees a context by itself on errors; `cleanup` is the one way out that it
@@ -28,9 +29,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/base/base.h"
 #include "master_internal.h"
 #include "master_tls.h"
+#include "server/base/base.h"
 
 static void on_timer(uv_timer_t *timer);
 static void on_poll(uv_poll_t *poll, int status, int events);
@@ -62,7 +63,9 @@ static void step_read(struct master_io *io)
 		redisAsyncHandleRead(io->context);
 		return;
 	}
-	do { /* a record is never larger than what hiredis reads at once; should that change, the rest of it is not to lie there */
+	/* a record is never larger than what hiredis reads at once; should that change, the rest of it is not to lie
+	 * there */
+	do {
 		master_tls_clear_errors();
 		redisAsyncHandleRead(io->context);
 	} while (io->context && master_tls_has_more(io->ssl));
@@ -71,12 +74,14 @@ static void step_read(struct master_io *io)
 }
 
 #if HIREDIS_MAJOR < 1
-/* hiredis 0.14 takes a new buffer after each write that took all, and crashes where there is no memory for it. So the bytes are written here and the buffer is
- * kept; all else that is to be done then, or where a write fails, hiredis does when it finds nothing left to write, or meets the same error. */
+/* hiredis 0.14 takes a new buffer after each write that took all, and crashes where there is no memory for it. So the
+ * bytes are written here and the buffer is kept; all else that is to be done then, or where a write fails, hiredis does
+ * when it finds nothing left to write, or meets the same error. */
 static void write_all(struct master_io *io)
 {
 	if (!(io->context->c.flags & REDIS_CONNECTED))
-		redisAsyncHandleRead(io->context); /* learns that it is connected, as a write would, and writes nothing */
+		/* learns that it is connected, as a write would, and writes nothing */
+		redisAsyncHandleRead(io->context);
 	redisContext *context = io->context ? &io->context->c : NULL;
 	if (!context || context->err || !(context->flags & REDIS_CONNECTED))
 		return;
@@ -157,7 +162,9 @@ static void hook_del_write(void *arg)
 /* What answers is no Redis: hiredis names the first byte that is wrong. */
 static void explain_protocol(const char *told, char ret_why[STATUS_REASON_MAX])
 {
-	const char *guess = strstr(told, "got \"H\"") ? "; is it an HTTP server?" : strstr(told, "got \"\\x15\"") ? "; if it is TLS, the address begins with rediss://" : "";
+	const char *guess = strstr(told, "got \"H\"")       ? "; is it an HTTP server?"
+			    : strstr(told, "got \"\\x15\"") ? "; if it is TLS, the address begins with rediss://"
+							    : "";
 	snprintf(ret_why, STATUS_REASON_MAX, "protocol: this is no Redis server: %.120s%s", told, guess);
 }
 
@@ -174,7 +181,10 @@ static void explain_end(const struct master_io *io, char ret_why[STATUS_REASON_M
 		explain_protocol(told, ret_why);
 	else
 		snprintf(ret_why, STATUS_REASON_MAX, "connection: %.120s%s", told,
-			 handshake && !io->master->address->is_unix ? "; it was closed during the handshake: if the port speaks TLS, the address begins with rediss://" : "");
+			 handshake && !io->master->address->is_unix
+				 ? "; it was closed during the handshake: if the port speaks TLS, the address begins "
+				   "with rediss://"
+				 : "");
 }
 
 /* hiredis is about to free the context: all pending callbacks have been called. */
@@ -196,8 +206,8 @@ static void hook_cleanup(void *arg)
 	master_batch_lost(master);
 }
 
-/* A server that is no Redis of ours may announce a list of a thousand million elements; hiredis 0.14 would make room for
- * it and walk through it. None of our replies has more than a page of SCAN. */
+/* A server that is no Redis of ours may announce a list of a thousand million elements; hiredis 0.14 would make room
+ * for it and walk through it. None of our replies has more than a page of SCAN. */
 static redisReplyObjectFunctions bounded_functions;
 static pthread_once_t bounded_once = PTHREAD_ONCE_INIT;
 
@@ -231,7 +241,8 @@ static void bound_replies(redisAsyncContext *context)
 }
 
 /* The parts of a connection in the loop; NULL, with nothing left of them, and why. */
-static struct master_io *make_io(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address, char ret_reason[STATUS_REASON_MAX])
+static struct master_io *make_io(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address,
+				 char ret_reason[STATUS_REASON_MAX])
 {
 	struct master_io *io = calloc(1, sizeof *io);
 	snprintf(ret_reason, STATUS_REASON_MAX, "connection: out of memory");
@@ -249,8 +260,8 @@ static struct master_io *make_io(uv_loop_t *loop, redisAsyncContext *context, co
 	return io;
 }
 
-struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address, struct master *master,
-				   char ret_reason[STATUS_REASON_MAX])
+struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address,
+				   struct master *master, char ret_reason[STATUS_REASON_MAX])
 {
 	struct master_io *io = make_io(loop, context, address, ret_reason);
 	if (!io)
@@ -268,8 +279,8 @@ struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, 
 	return io;
 }
 
-/* Not from within a callback of this very connection, where hiredis must not be asked to write: an error would free it under the callback. What was appended
- * there leaves at the end of the round. */
+/* Not from within a callback of this very connection, where hiredis must not be asked to write: an error would free it
+ * under the callback. What was appended there leaves at the end of the round. */
 void master_link_flush(struct master *master)
 {
 	struct master_io *io = master->io;
@@ -320,7 +331,8 @@ static void connect_to(struct master *master, const char *host)
 	const struct master_address *address = master->address;
 	master->link = LINK_CONNECTING;
 	char why[STATUS_REASON_MAX];
-	redisAsyncContext *context = address->is_unix ? redisAsyncConnectUnix(address->host) : redisAsyncConnect(host, address->port);
+	redisAsyncContext *context = address->is_unix ? redisAsyncConnectUnix(address->host)
+						      : redisAsyncConnect(host, address->port);
 	if (!context || context->err) {
 		snprintf(why, sizeof why, "connection: %.120s", context ? context->errstr : "out of memory");
 		if (context)
@@ -358,7 +370,8 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 		return;
 	}
 	master->addresses = count;
-	struct addrinfo *chosen = found; /* another one each time, so that one dead address of a name does not block it */
+	/* another one each time, so that one dead address of a name does not block it */
+	struct addrinfo *chosen = found;
 	for (uint32_t skip = master->attempts % count; skip > 0; skip--)
 		chosen = chosen->ai_next;
 	int failed = getnameinfo(chosen->ai_addr, chosen->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
@@ -382,7 +395,7 @@ static void begin_connecting(struct master *master)
 		connect_to(master, address->host);
 		return;
 	}
-	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
 	master->link = LINK_RESOLVING;
 	master->resolve.data = master;
 	int failed = uv_getaddrinfo(master->all->loop, &master->resolve, on_resolved, address->host, NULL, &hints);
@@ -417,7 +430,9 @@ static const char *late_words(const struct master *master)
 {
 	if (is_shaking_hands(master))
 		return "tls: no end of the handshake; without TLS on that port the address begins with redis://";
-	return master->link == LINK_CONNECTING ? "timeout: no connection" : "timeout: no answer to the handshake; is it a Redis server, without TLS?";
+	return master->link == LINK_CONNECTING
+		       ? "timeout: no connection"
+		       : "timeout: no answer to the handshake; is it a Redis server, without TLS?";
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -458,7 +473,8 @@ void master_link_fail(struct master *master, const char *reason)
 	master->link = LINK_DOWN;
 	master->hung = false;
 	master->heartbeat_out = false;
-	master->tried = master->tried || master->attempts + 1 >= master->addresses; /* localhost may be ::1 first, and 127.0.0.1 next */
+	/* localhost may be ::1 first, and 127.0.0.1 next */
+	master->tried = master->tried || master->attempts + 1 >= master->addresses;
 	master->has_rtt = false;
 	master->soft_reason[0] = '\0';
 	master_guard_tell(master, GUARD_LOST);

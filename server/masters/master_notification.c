@@ -1,12 +1,15 @@
-/* What this worker says and hears about the lines in which requests wait (server/scripts/line_*.lua), for as long as any of its own waits:
+/* What this worker says and hears about the lines in which requests wait (server/scripts/line_*.lua), for as long as
+ * any of its own waits:
  *
- *   says   "I am alive", a key on each master that runs out after a second, set anew every 300 ms over the master's connection;
- *   hears  whose turn it is, on the channel {prefix}redlockd:wake, over a second connection to each master, since one that has
- *          subscribed takes no other commands (RESP2). Opened with the first waiter, kept until the master is lost. Before the master's first
- *          vote it is opened, too, to see whether the channel may be had (master_check.c), and closed again.
+ *   says   "I am alive", a key on each master that runs out after a second, set anew every 300 ms over the master's
+ *          connection;
+ *   hears  whose turn it is, on the channel {prefix}redlockd:wake, over a second connection to each master, since one
+ *          that has subscribed takes no other commands (RESP2). Opened with the first waiter, kept until the master is
+ *          lost. Before the master's first vote it is opened, too, to see whether the channel may be had
+ *          (master_check.c), and closed again.
  *
- * A master on which the key had run out may have dropped our places, and while the second connection was not there we heard nothing: both
- * are told as a missed notification. All on the worker's thread. */
+ * A master on which the key had run out may have dropped our places, and while the second connection was not there we
+ * heard nothing: both are told as a missed notification. All on the worker's thread. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
@@ -14,12 +17,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "server/base/base.h"
 #include "master_internal.h"
+#include "server/base/base.h"
 
 enum { QUEUE_TICK_MS = 300, QUEUE_OPENING_MS = 1000, ENTRY_LEN = MASTER_REPLICA_LEN + 1 + 16 };
 
-_Static_assert(3 * QUEUE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US, "a word may be lost, and we still count as alive");
+_Static_assert(3 * QUEUE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US,
+	       "a word may be lost, and we still count as alive");
 
 /* ---- hearing ---- */
 
@@ -36,9 +40,11 @@ static void parse_notification(struct master *master, const char *text, size_t l
 {
 	const struct masters *masters = master->all;
 	size_t prefix_len = strlen(masters->options->key_prefix), head = ENTRY_LEN + 1;
-	if (len <= head + prefix_len || text[MASTER_REPLICA_LEN] != ':' || text[ENTRY_LEN] != ' ' || memcmp(text + head, masters->options->key_prefix, prefix_len) != 0)
+	if (len <= head + prefix_len || text[MASTER_REPLICA_LEN] != ':' || text[ENTRY_LEN] != ' ' ||
+	    memcmp(text + head, masters->options->key_prefix, prefix_len) != 0)
 		return;
-	struct queue_notification call = { .master = (uint8_t)master->index, .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0 };
+	struct queue_notification call = {.master = (uint8_t)master->index,
+					  .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0};
 	for (size_t i = MASTER_REPLICA_LEN + 1; i < ENTRY_LEN; i++) {
 		if (text[i] < '0' || text[i] > '9')
 			return;
@@ -77,7 +83,8 @@ static void on_disconnect(const redisAsyncContext *context, int status)
 	if (!master || master->line.context != context)
 		return;
 	master->line.context = NULL; /* the next tick opens another one */
-	/* hiredis takes an error in answer to SUBSCRIBE (no right to the channel) for the server's farewell. Then only the timers are left to those who wait. */
+	/* hiredis takes an error in answer to SUBSCRIBE (no right to the channel) for the server's farewell. Then only
+	 * the timers are left to those who wait. */
 	bool told = context->err == REDIS_ERR_OTHER;
 	const char *why = context->errstr[0] ? context->errstr : "the second connection was closed";
 	enum master_error error = told ? master_error_classify(why, strlen(why)) : MASTER_ERROR_LOST;
@@ -106,7 +113,8 @@ static redisAsyncContext *connect_beside(const struct master *master)
 	if (getpeername(master->io->context->c.fd, (struct sockaddr *)&peer, &len) != 0)
 		return NULL;
 	bool v6 = peer.ss_family == AF_INET6;
-	const void *address = v6 ? (const void *)&((struct sockaddr_in6 *)&peer)->sin6_addr : (const void *)&((struct sockaddr_in *)&peer)->sin_addr;
+	const void *address = v6 ? (const void *)&((struct sockaddr_in6 *)&peer)->sin6_addr
+				 : (const void *)&((struct sockaddr_in *)&peer)->sin_addr;
 	if (!inet_ntop(peer.ss_family, address, host, sizeof host))
 		return NULL;
 	return redisAsyncConnect(host, master->address->port);
@@ -177,13 +185,13 @@ static void on_alive(void *arg, const struct redisReply *reply)
 
 static void say_alive(struct master *master)
 {
-	const char *set[] = { "SET", master->all->alive_key, "", "PX", ALIVE_MS_TEXT };
+	const char *set[] = {"SET", master->all->alive_key, "", "PX", ALIVE_MS_TEXT};
 	master_command(master, NULL, 5, set);
 }
 
 static void say_still_alive(struct master *master)
 {
-	const char *set[] = { "SET", master->all->alive_key, "", "XX", "PX", ALIVE_MS_TEXT };
+	const char *set[] = {"SET", master->all->alive_key, "", "XX", "PX", ALIVE_MS_TEXT};
 	master_command(master, on_alive, 6, set);
 }
 

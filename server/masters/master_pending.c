@@ -1,10 +1,11 @@
-/* Releases that a master could not be sent, or whose answer was lost: they go first on its next connection, so that a lock
- * that nobody has is not kept by a key that nobody deleted. Bounded in number, and each only for as long as a lease can live. */
+/* Releases that a master could not be sent, or whose answer was lost: they go first on its next connection, so that a
+ * lock that nobody has is not kept by a key that nobody deleted. Bounded in number, and each only for as long as a
+ * lease can live. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/base.h"
 #include "master_internal.h"
+#include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
 static void pending_push(struct master *master, struct pending_release *pending)
@@ -26,7 +27,8 @@ static void pending_free(struct master *master, struct pending_release *pending)
 static bool pending_send(struct master *master, struct pending_release *pending)
 {
 	uint64_t epoch = master_guard_stamp(master, pending->command, pending->len, REDLOCK_NEVER);
-	struct master_command *call = master_command_push(master, REDLOCK_SCRIPT_RELEASE, pending->command, pending->len);
+	struct master_command *call = master_command_push(master, REDLOCK_SCRIPT_RELEASE, pending->command,
+							  pending->len);
 	if (call) {
 		call->epoch = epoch;
 		call->pending = pending;
@@ -37,10 +39,11 @@ static bool pending_send(struct master *master, struct pending_release *pending)
 /* The master has forgotten the script: it gets it, and the release once more. */
 static bool pending_send_again(struct master *master, struct pending_release *pending)
 {
-	const char *load[] = { "SCRIPT", "LOAD", scripts[REDLOCK_SCRIPT_RELEASE].source };
+	const char *load[] = {"SCRIPT", "LOAD", scripts[REDLOCK_SCRIPT_RELEASE].source};
 	bool first = !pending->reloaded; /* one that takes no scripts is not asked for ever */
 	pending->reloaded = true;
-	return first && master->link == LINK_UP && master_command(master, NULL, 3, load) && pending_send(master, pending);
+	return first && master->link == LINK_UP && master_command(master, NULL, 3, load) &&
+	       pending_send(master, pending);
 }
 
 /* The answer to a release that was owed: it is settled, unless the connection broke or the script was forgotten. */
@@ -69,7 +72,8 @@ void masters_pend_release(struct masters *masters, size_t i, const char *command
 	pending->reloaded = false;
 	memcpy(pending->command, command, len);
 	master->pending_count++;
-	bool sent = master->link == LINK_UP && pending_send(master, pending); /* hung: behind the acquire that lies in its socket */
+	/* hung: behind the acquire that lies in its socket */
+	bool sent = master->link == LINK_UP && pending_send(master, pending);
 	if (!sent)
 		pending_push(master, pending);
 }

@@ -6,13 +6,26 @@
 
 #include "master_internal.h"
 
-static const struct { const char *code; enum master_error error; } error_codes[] = {
-	{ "LOADING", MASTER_ERROR_LOADING }, { "READONLY", MASTER_ERROR_READONLY }, { "OOM", MASTER_ERROR_OOM },
-	{ "NOAUTH", MASTER_ERROR_AUTH }, { "WRONGPASS", MASTER_ERROR_AUTH }, { "NOPERM", MASTER_ERROR_AUTH },
-	{ "MOVED", MASTER_ERROR_CLUSTER }, { "ASK", MASTER_ERROR_CLUSTER }, { "CLUSTERDOWN", MASTER_ERROR_CLUSTER },
-	{ "CROSSSLOT", MASTER_ERROR_CLUSTER }, { "BUSY", MASTER_ERROR_BUSY }, { "DENIED", MASTER_ERROR_AUTH },
-	{ "ERR unknown command", MASTER_ERROR_COMMAND }, { "ERR Unknown Redis command", MASTER_ERROR_COMMAND },
-	{ "ERR ACL failure in script:", MASTER_ERROR_AUTH }, { "ERR The user executing the script", MASTER_ERROR_AUTH },
+static const struct {
+	const char *code;
+	enum master_error error;
+} error_codes[] = {
+	{"LOADING", MASTER_ERROR_LOADING},
+	{"READONLY", MASTER_ERROR_READONLY},
+	{"OOM", MASTER_ERROR_OOM},
+	{"NOAUTH", MASTER_ERROR_AUTH},
+	{"WRONGPASS", MASTER_ERROR_AUTH},
+	{"NOPERM", MASTER_ERROR_AUTH},
+	{"MOVED", MASTER_ERROR_CLUSTER},
+	{"ASK", MASTER_ERROR_CLUSTER},
+	{"CLUSTERDOWN", MASTER_ERROR_CLUSTER},
+	{"CROSSSLOT", MASTER_ERROR_CLUSTER},
+	{"BUSY", MASTER_ERROR_BUSY},
+	{"DENIED", MASTER_ERROR_AUTH},
+	{"ERR unknown command", MASTER_ERROR_COMMAND},
+	{"ERR Unknown Redis command", MASTER_ERROR_COMMAND},
+	{"ERR ACL failure in script:", MASTER_ERROR_AUTH},
+	{"ERR The user executing the script", MASTER_ERROR_AUTH},
 };
 
 static bool begins_with(const char *text, size_t len, const char *word)
@@ -37,7 +50,7 @@ enum master_error master_error_classify(const char *text, size_t len)
 
 void master_error_words(const char *text, size_t len, char ret_words[MASTER_WORDS_MAX])
 {
-	static const char *const rests[] = { ", with args beginning with", " script: ", ". " };
+	static const char *const rests[] = {", with args beginning with", " script: ", ". "};
 	for (size_t i = 0; i < sizeof rests / sizeof *rests; i++) {
 		const char *rest = memmem(text, len, rests[i], strlen(rests[i]));
 		if (rest)
@@ -75,7 +88,8 @@ static bool map_held(const redisReply *reply, struct master_reply *ret)
 	if (reply->elements < 4 || reply->element[2]->type != REDIS_REPLY_INTEGER)
 		return false;
 	long long remaining_ms = reply->element[2]->integer;
-	ret->remaining_us = remaining_ms < 0 || remaining_ms > INT64_MAX / 1000 ? REDLOCK_NEVER : (uint64_t)remaining_ms * 1000U;
+	ret->remaining_us = remaining_ms < 0 || remaining_ms > INT64_MAX / 1000 ? REDLOCK_NEVER
+										: (uint64_t)remaining_ms * 1000U;
 	return map_value(reply->element[3], ret);
 }
 
@@ -118,7 +132,8 @@ static bool map_granted(enum redlock_script script, const redisReply *reply, str
 
 static bool map_array(enum redlock_script script, const redisReply *reply, struct master_reply *ret)
 {
-	bool timed = reply->elements >= 2 && reply->element[0]->type == REDIS_REPLY_INTEGER && reply->element[1]->type == REDIS_REPLY_INTEGER;
+	bool timed = reply->elements >= 2 && reply->element[0]->type == REDIS_REPLY_INTEGER &&
+		     reply->element[1]->type == REDIS_REPLY_INTEGER;
 	if (!timed || reply->element[1]->integer <= 0)
 		return false;
 	ret->time_us = (uint64_t)reply->element[1]->integer;
@@ -129,9 +144,7 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 		if (script == REDLOCK_SCRIPT_ACQUIRE)
 			return reply->elements == 4 && map_held(reply, ret);
 		return script == REDLOCK_SCRIPT_RAISE && map_number(reply, ret);
-	case 0:
-		ret->vote = REDLOCK_VOTE_HELD;
-		return map_waiters(script, reply, 4, ret) && map_held(reply, ret);
+	case 0: ret->vote = REDLOCK_VOTE_HELD; return map_waiters(script, reply, 4, ret) && map_held(reply, ret);
 	case -1:
 		ret->vote = REDLOCK_VOTE_GONE;
 		return map_waiters(script, reply, 2, ret) && script != REDLOCK_SCRIPT_ACQUIRE;
@@ -143,9 +156,7 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 		ret->bad_epoch = true;
 		ret->vote = REDLOCK_VOTE_QUARANTINED;
 		return reply->elements == 2;
-	case -4:
-		map_failure(MASTER_ERROR_CLOCK, ret);
-		return reply->elements == 2 && script == REDLOCK_SCRIPT_ACQUIRE;
+	case -4: map_failure(MASTER_ERROR_CLOCK, ret); return reply->elements == 2 && script == REDLOCK_SCRIPT_ACQUIRE;
 	default: return false;
 	}
 }
@@ -190,8 +201,8 @@ void master_reply_map_part(const redisReply *reply, size_t i, size_t count, stru
 	memset(ret_reply, 0, sizeof *ret_reply);
 	if (map_foreign(reply, ret_reply))
 		return;
-	bool timed = reply->type == REDIS_REPLY_ARRAY && reply->elements == count + 1 && reply->element[0]->type == REDIS_REPLY_INTEGER &&
-		     reply->element[0]->integer > 0;
+	bool timed = reply->type == REDIS_REPLY_ARRAY && reply->elements == count + 1 &&
+		     reply->element[0]->type == REDIS_REPLY_INTEGER && reply->element[0]->integer > 0;
 	const redisReply *part = timed ? reply->element[i + 1] : NULL;
 	if (part && part->type != REDIS_REPLY_INTEGER) {
 		master_reply_map(REDLOCK_SCRIPT_ACQUIRE, part, ret_reply);

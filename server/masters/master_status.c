@@ -1,4 +1,5 @@
-/* What is shown of the masters of one worker: server/masters/master_status.h. All of it is looked up when somebody asks; the worker's thread. */
+/* What is shown of the masters of one worker: server/masters/master_status.h. All of it is looked up when somebody
+ * asks; the worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 
 const char *master_state_name(enum master_state state)
 {
-	static const char *const names[] = { "voting", "quarantined", "down" };
+	static const char *const names[] = {"voting", "quarantined", "down"};
 	assert((size_t)state < sizeof names / sizeof *names);
 	return names[state];
 }
@@ -19,7 +20,9 @@ size_t masters_count(const struct masters *masters)
 
 uint64_t master_quarantine_left_ms(const struct master *master)
 {
-	return master_state_of(master) == MASTER_QUARANTINED && !master->quarantine_reason[0] ? master_guard_quarantine_left_ms(master) : 0;
+	return master_state_of(master) == MASTER_QUARANTINED && !master->quarantine_reason[0]
+		       ? master_guard_quarantine_left_ms(master)
+		       : 0;
 }
 
 void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status)
@@ -69,7 +72,9 @@ void masters_quorum(const struct masters *masters, struct quorum_status *ret_quo
 	uint8_t voting = 0;
 	for (size_t i = 0; i < masters->count; i++)
 		voting = (uint8_t)(voting + (master_state_of(&masters->list[i]) == MASTER_VOTING));
-	*ret_quorum = (struct quorum_status){ .needed = redlock_majority((uint8_t)masters->count), .voting = voting, .masters = (uint8_t)masters->count };
+	*ret_quorum = (struct quorum_status){.needed = redlock_majority((uint8_t)masters->count),
+					     .voting = voting,
+					     .masters = (uint8_t)masters->count};
 	if (voting < ret_quorum->needed)
 		fill_wait(masters, ret_quorum);
 }

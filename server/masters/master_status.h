@@ -15,11 +15,11 @@ enum master_state { MASTER_VOTING, MASTER_QUARANTINED, MASTER_DOWN };
 struct master_status {
 	char address[STATUS_ADDRESS_MAX]; /* never with a password */
 	enum master_state state;
-	bool has_quarantine;               /* quarantined, and time alone will end it */
-	uint64_t quarantine_remaining_ms;  /* has_quarantine */
-	char reason[STATUS_REASON_MAX]; /* "" while voting; else a code, then ": " and words where there are any */
+	bool has_quarantine;              /* quarantined, and time alone will end it */
+	uint64_t quarantine_remaining_ms; /* has_quarantine */
+	char reason[STATUS_REASON_MAX];   /* "" while voting; else a code, then ": " and words where there are any */
 	bool has_rtt;
-	uint64_t rtt_us; /* smoothed */
+	uint64_t rtt_us;  /* smoothed */
 	char version[40]; /* "7.0.15", "valkey 8.1.1"; "" as long as it is not known */
 	char run_id[48];
 	size_t warning_count;
@@ -28,8 +28,8 @@ struct master_status {
 
 struct quorum_status {
 	uint8_t needed, voting, masters;
-	bool has_wait;      /* too few vote, and time alone will mend it */
-	uint64_t wait_ms;   /* has_wait: until a majority may vote */
+	bool has_wait;    /* too few vote, and time alone will mend it */
+	uint64_t wait_ms; /* has_wait: until a majority may vote */
 };
 
 struct masters; /* the masters of one worker */

@@ -1,23 +1,24 @@
 /* TLS to masters. See master_tls.h; built where hiredis has its TLS part.
  *
- * hiredis carries the records, but the connection (SSL) is made here: what hiredis would make checks that an authority has signed the certificate and not whose
- * it is, so that any certificate of the same authority could stand in for a master. TLS 1.2 and newer; the name or the IP address of --masters must be in the
- * certificate (the CN counts where it names no host otherwise); a name is also sent (SNI).
+ * hiredis carries the records, but the connection (SSL) is made here: what hiredis would make checks that an authority
+ * has signed the certificate and not whose it is, so that any certificate of the same authority could stand in for a
+ * master. TLS 1.2 and newer; the name or the IP address of --masters must be in the certificate (the CN counts where it
+ * names no host otherwise); a name is also sent (SNI).
  *
- * The context is made by master_tls_load() before there are threads, and only read from then on; each connection belongs to one worker, and hiredis and
- * struct master_io hold one reference to it each. */
-#include <assert.h>
-#include <stdio.h>
-#include <string.h>
+ * The context is made by master_tls_load() before there are threads, and only read from then on; each connection
+ * belongs to one worker, and hiredis and struct master_io hold one reference to it each. */
+#include "master_tls.h"
 
+#include <assert.h>
 #include <hiredis/async.h>
 #include <hiredis/hiredis_ssl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
+#include <string.h>
 
-#include "master_tls.h"
 #include "server/base/base.h"
 
 enum { MASTER_TLS_FILE_MAX = 1 << 20 };
@@ -42,8 +43,10 @@ static int no_passphrase(char *passphrase, int size, int writing, void *arg)
 	return -1;
 }
 
-/* Reads all certificates of a PEM text: each goes to `take`, and `count` says how many there were. False: see first_error(). */
-static bool each_certificate(BIO *pem, bool (*take)(SSL_CTX *context, X509 *certificate, size_t i), SSL_CTX *context, size_t *ret_count)
+/* Reads all certificates of a PEM text: each goes to `take`, and `count` says how many there were. False: see
+ * first_error(). */
+static bool each_certificate(BIO *pem, bool (*take)(SSL_CTX *context, X509 *certificate, size_t i), SSL_CTX *context,
+			     size_t *ret_count)
 {
 	X509 *certificate;
 	size_t count = 0;
@@ -69,7 +72,8 @@ static bool take_authority(SSL_CTX *context, X509 *certificate, size_t i)
 /* The first is ours, the others lead from it to the authority. */
 static bool take_own(SSL_CTX *context, X509 *certificate, size_t i)
 {
-	return (i == 0 ? SSL_CTX_use_certificate(context, certificate) : (int)SSL_CTX_add1_chain_cert(context, certificate)) == 1;
+	return (i == 0 ? SSL_CTX_use_certificate(context, certificate)
+		       : (int)SSL_CTX_add1_chain_cert(context, certificate)) == 1;
 }
 
 static const char *read_authorities(SSL_CTX *context, BIO *pem)
@@ -102,7 +106,8 @@ static const char *read_key(SSL_CTX *context, BIO *pem)
 
 typedef const char *read_fn(SSL_CTX *context, BIO *pem);
 
-static bool read_file(const char *option, const char *path, enum secret_file_kind kind, read_fn *read, char *message, size_t message_size)
+static bool read_file(const char *option, const char *path, enum secret_file_kind kind, read_fn *read, char *message,
+		      size_t message_size)
 {
 	char refused[512];
 	struct text text;
@@ -124,15 +129,18 @@ static bool read_file(const char *option, const char *path, enum secret_file_kin
 static bool read_files(const struct options *options, char *message, size_t message_size)
 {
 	if (options->masters_ca[0]) {
-		if (!read_file("--masters-ca", options->masters_ca, SECRET_FILE_TRUSTED, read_authorities, message, message_size))
+		if (!read_file("--masters-ca", options->masters_ca, SECRET_FILE_TRUSTED, read_authorities, message,
+			       message_size))
 			return false;
 	} else if (SSL_CTX_set_default_verify_paths(tls_context) != 1) {
-		snprintf(message, message_size, "--masters: the system's certificate authorities cannot be read: %s", first_error());
+		snprintf(message, message_size, "--masters: the system's certificate authorities cannot be read: %s",
+			 first_error());
 		return false;
 	}
 	if (!options->masters_cert[0])
 		return true;
-	return read_file("--masters-cert", options->masters_cert, SECRET_FILE_TRUSTED, read_certificate, message, message_size) &&
+	return read_file("--masters-cert", options->masters_cert, SECRET_FILE_TRUSTED, read_certificate, message,
+			 message_size) &&
 	       read_file("--masters-key", options->masters_key, SECRET_FILE_SECRET, read_key, message, message_size);
 }
 
@@ -143,7 +151,9 @@ bool master_tls_load(const struct options *options, char *message, size_t messag
 	for (size_t i = 0; i < options->master_count; i++)
 		wanted = wanted || options->masters[i].tls;
 	if (!wanted) {
-		const char *useless = options->masters_ca[0] ? "--masters-ca" : options->masters_cert[0] ? "--masters-cert" : NULL;
+		const char *useless = options->masters_ca[0]     ? "--masters-ca"
+				      : options->masters_cert[0] ? "--masters-cert"
+								 : NULL;
 		if (useless)
 			snprintf(message, message_size, "%s: no master is rediss://", useless);
 		return !useless;
@@ -183,10 +193,12 @@ static bool expect_host(SSL *ssl, const char *given)
 	if (host[len - 1] == '.')
 		host[len - 1] = '\0'; /* the root's dot is in no certificate */
 	X509_VERIFY_PARAM_set_hostflags(expected, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-	return host[0] && X509_VERIFY_PARAM_set1_host(expected, host, 0) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
+	return host[0] && X509_VERIFY_PARAM_set1_host(expected, host, 0) == 1 &&
+	       SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
-struct ssl_st *master_tls_begin(struct redisAsyncContext *context, const struct master_address *address, char *ret_reason, size_t size)
+struct ssl_st *master_tls_begin(struct redisAsyncContext *context, const struct master_address *address,
+				char *ret_reason, size_t size)
 {
 	assert(tls_context && address->tls && address->host[0]);
 	ERR_clear_error();
@@ -241,11 +253,14 @@ void master_tls_explain(const struct ssl_st *ssl, const char *otherwise, char *r
 	unsigned long error = ERR_peek_error();
 	int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
 	if (verified != X509_V_OK)
-		snprintf(ret_reason, size, "tls: certificate verify failed: %.100s", X509_verify_cert_error_string(verified));
+		snprintf(ret_reason, size, "tls: certificate verify failed: %.100s",
+			 X509_verify_cert_error_string(verified));
 	else if (reason == SSL_R_WRONG_VERSION_NUMBER)
-		snprintf(ret_reason, size, "tls: what it answers is not TLS; without TLS on that port the address begins with redis://");
+		snprintf(ret_reason, size,
+			 "tls: what it answers is not TLS; without TLS on that port the address begins with redis://");
 	else if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
-		snprintf(ret_reason, size, master_tls_is_shaking_hands(ssl) ? "tls: closed during the handshake" : "connection: closed");
+		snprintf(ret_reason, size,
+			 master_tls_is_shaking_hands(ssl) ? "tls: closed during the handshake" : "connection: closed");
 	else if (reason)
 		snprintf(ret_reason, size, "tls: %.120s", ERR_reason_error_string(error));
 	else

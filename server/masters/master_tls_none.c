@@ -1,5 +1,5 @@
-/* No TLS to masters: for a hiredis before 1.0, or without its TLS part. See master_tls.h. No address is ever rediss:// then, so that nothing
- * but the first three functions is called. */
+/* No TLS to masters: for a hiredis before 1.0, or without its TLS part. See master_tls.h. No address is ever rediss://
+ * then, so that nothing but the first three functions is called. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,9 @@
 
 bool master_tls_load(const struct options *options, char *message, size_t message_size)
 {
-	const char *useless = options->masters_ca[0] ? "--masters-ca" : options->masters_cert[0] ? "--masters-cert" : NULL;
+	const char *useless = options->masters_ca[0]     ? "--masters-ca"
+			      : options->masters_cert[0] ? "--masters-cert"
+							 : NULL;
 	for (size_t i = 0; i < options->master_count; i++)
 		assert(!options->masters[i].tls);
 	if (useless)
@@ -20,7 +22,8 @@ void master_tls_unload(void)
 {
 }
 
-struct ssl_st *master_tls_begin(struct redisAsyncContext *context, const struct master_address *address, char *ret_reason, size_t size)
+struct ssl_st *master_tls_begin(struct redisAsyncContext *context, const struct master_address *address,
+				char *ret_reason, size_t size)
 {
 	(void)context;
 	(void)address;

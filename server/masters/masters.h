@@ -1,14 +1,15 @@
 /* The masters of one worker: one asynchronous connection to each, kept up by itself.
  *
- * Commands go out in order over the one connection and every command gets exactly one reply callback, whatever
- * becomes of it. A master that is down, hung or quarantined is not asked (masters_send() says so at once), so that nobody
- * waits for it. All on the worker's thread. server/masters/master_status.h shows the masters to the outside. */
+ * Commands go out in order over the one connection and every command gets exactly one reply callback, whatever becomes
+ * of it. A master that is down, hung or quarantined is not asked (masters_send() says so at once), so that nobody waits
+ * for it. All on the worker's thread. server/masters/master_status.h shows the masters to the outside. */
 #ifndef MASTERS_H
 #define MASTERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include "master_status.h"
 #include "server/config/config.h"
 #include "server/metrics/metrics.h"
@@ -23,13 +24,16 @@ struct master_reply {
 	bool lost;               /* FAILED: the connection went away; it may have been carried out or not */
 	bool no_script;          /* FAILED: the master has forgotten the script; nothing was carried out */
 	bool late;               /* FAILED: refused, its deadline was over; nothing was carried out */
-	bool bad_epoch;    /* QUARANTINED: the master has another epoch; nothing but a release was carried out */
+	bool bad_epoch;          /* QUARANTINED: the master has another epoch; nothing but a release was carried out */
 	uint64_t time_us;        /* the master's own time; 0: not told */
 	uint64_t ttl_us;         /* GRANTED, extend */
 	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */
-	uint64_t remaining_us;   /* HELD; REDLOCK_NEVER: no expiry. QUEUED: for how long the one whose turn it is counts as alive */
-	uint32_t waiters;        /* inspect: HELD, GONE */
-	const char *value;       /* HELD; GRANTED, extend and release: the key's value; QUEUED: whose turn it is; NULL for a key of another type. Valid during the call */
+	/* HELD; REDLOCK_NEVER: no expiry. QUEUED: for how long the one whose turn it is counts as alive */
+	uint64_t remaining_us;
+	uint32_t waiters; /* inspect: HELD, GONE */
+	/* HELD; GRANTED, extend and release: the key's value; QUEUED: whose turn it is; NULL for a key of another type.
+	 * Valid during the call */
+	const char *value;
 	size_t value_len;
 };
 
@@ -41,31 +45,36 @@ enum master_sent {
 	MASTER_REFUSED /* quarantined: likewise */
 };
 
-/* TLS to masters: reads what the options name, once, before there are threads. False: a message that names the option and the file, also where
- * they name any and no master is rediss://. Blocking: for the start alone. */
-bool master_tls_load(const struct options *options, char *message, size_t message_size) __attribute__((warn_unused_result));
+/* TLS to masters: reads what the options name, once, before there are threads. False: a message that names the option
+ * and the file, also where they name any and no master is rediss://. Blocking: for the start alone. */
+bool master_tls_load(const struct options *options, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
 void master_tls_unload(void);
 
 /* Starts to connect to all. NULL where memory is short. `metrics` are this worker's. */
 struct masters *masters_new(struct uv_loop_s *loop, const struct options *options, struct metrics *metrics);
-/* Begins to close all connections; pending callbacks are called with FAILED now. Run the loop until it is empty, then masters_free(). */
+/* Begins to close all connections; pending callbacks are called with FAILED now. Run the loop until it is empty, then
+ * masters_free(). */
 void masters_close(struct masters *masters);
 void masters_free(struct masters *masters);
 
-/* True when each master has been reached or has failed once, and the guard has its first opinion: the state to start listening in. */
+/* True when each master has been reached or has failed once, and the guard has its first opinion: the state to start
+ * listening in. */
 bool masters_settled(const struct masters *masters);
 /* True if two configured addresses turned out to be one server (same run_id); which ones. */
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
 /* True if a master is with the epoch of a cluster with other settings than ours; which one. */
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_which);
 
-/* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script` as lease_command_format() makes it, to master i. Writes
- * that master's epoch and deadline into it: it is not carried out after `until_us` of our time, nor later than --master-timeout-ms from now. */
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
-			      master_reply_fn *reply, void *arg);
+/* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script` as lease_command_format() makes
+ * it, to master i. Writes that master's epoch and deadline into it: it is not carried out after `until_us` of our time,
+ * nor later than --master-timeout-ms from now. */
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len,
+			      uint64_t until_us, master_reply_fn *reply, void *arg);
 
-/* A release that could not be sent or may have been lost, because master i was not reachable: it is kept for as long as a lease can
- * live (bounded in number too) and sent behind everything that went before, as soon as the master is there. Copies the command. */
+/* A release that could not be sent or may have been lost, because master i was not reachable: it is kept for as long as
+ * a lease can live (bounded in number too) and sent behind everything that went before, as soon as the master is there.
+ * Copies the command. */
 void masters_pend_release(struct masters *masters, size_t i, const char *command, size_t len);
 
 /* Call it when master i let an attempt run out: if it is behind with its answers it counts as hung from now on. */
@@ -77,8 +86,8 @@ bool masters_have_unread(const struct masters *masters, size_t i);
 /* Once per round of the loop, before it waits for descriptors: a master is only hung if its answer was looked for. */
 void masters_note_round(struct masters *masters);
 
-/* Writes out all that was sent since the last call: at the end of each round of the loop, so that commands of concurrent
- * operations leave in one write. */
+/* Writes out all that was sent since the last call: at the end of each round of the loop, so that commands of
+ * concurrent operations leave in one write. */
 void masters_flush(struct masters *masters);
 
 /* ---- the lines of those who wait: master_line.c ---- */
@@ -104,14 +113,17 @@ struct queue_events {
 /* Who this worker is in the lines: MASTER_REPLICA_LEN hex digits, drawn at its start; terminated. */
 const char *masters_replica(const struct masters *masters);
 void masters_queue_listen(struct masters *masters, const struct queue_events *events);
-/* The first request of this worker begins to wait: from now on it says that it lives, ahead of what is sent next, and listens. */
+/* The first request of this worker begins to wait: from now on it says that it lives, ahead of what is sent next, and
+ * listens. */
 void masters_queue_open(struct masters *masters);
 /* The last one has ended its wait. */
 void masters_queue_shut(struct masters *masters);
 
-/* A command that is not a script of ours, for listings: SCAN. As masters_send(); the reply is hiredis's own, NULL if lost. */
+/* A command that is not a script of ours, for listings: SCAN. As masters_send(); the reply is hiredis's own, NULL if
+ * lost. */
 struct redisReply;
 typedef void master_raw_fn(void *arg, const struct redisReply *reply);
-enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len, master_raw_fn *reply, void *arg);
+enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len,
+				  master_raw_fn *reply, void *arg);
 
 #endif

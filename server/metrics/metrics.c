@@ -1,18 +1,13 @@
-/* Counters and histograms of the lease side: where they lie, and how the figures of several workers become one. How they are shown is in
- * metrics_render.c, the process in metrics_process.c.
+/* Counters and histograms of the lease side: where they lie, and how the figures of several workers become one. How
+ * they are shown is in metrics_render.c, the process in metrics_process.c.
  *
  * Each worker has one `struct metrics`, made before the workers start and never freed; that worker alone writes it,
  * with relaxed atomics and so without locked instructions. metrics_render() may run on any thread: it adds up all
- * workers' figures. It may see one figure a moment older than another, but each on its own is right, and the
- * _count of a histogram always equals its +Inf bucket.
+ * workers' figures. It may see one figure a moment older than another, but each on its own is right, and the _count of
+ * a histogram always equals its +Inf bucket.
  *
  * What is shown over several workers: counters and histograms are sums; a master is up when every worker may use it
  * (the minimum); its warnings are the most that any worker has. The requests by route and status belong to api/. */
-#include "metrics_counters.h"
-
-#include "metrics_internal.h"
-#include "server/redlock/guard/guard.h"
-
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,31 +15,41 @@
 #include <string.h>
 #include <time.h>
 
+#include "metrics_counters.h"
+#include "metrics_internal.h"
+#include "server/redlock/guard/guard.h"
+
 /* Upper bounds of the buckets. */
-static const uint64_t metrics_bounds_us[METRICS_BUCKETS] = {100,   200,   300,	  500,	  1000,	  2000,	   5000,    10000,
-							    20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000};
+static const uint64_t metrics_bounds_us[METRICS_BUCKETS] = {
+	100, 200, 300, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000};
 static const uint64_t metrics_long_bounds_us[METRICS_BUCKETS] = {
-	1000,	 10000,	   50000,    100000,   500000,	  1000000,   2000000,	 5000000,
+	1000,     10000,    50000,    100000,   500000,    1000000,    2000000,    5000000,
 	10000000, 20000000, 30000000, 60000000, 300000000, 1800000000, 7200000000, 86400000000};
 
 static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
-	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost", [MASTER_ERROR_DOWN] = "down", [MASTER_ERROR_LOADING] = "loading",
-	[MASTER_ERROR_READONLY] = "readonly", [MASTER_ERROR_OOM] = "oom",   [MASTER_ERROR_AUTH] = "auth", [MASTER_ERROR_CLUSTER] = "cluster",
-	[MASTER_ERROR_BUSY] = "busy",	      [MASTER_ERROR_CLOCK] = "clock", [MASTER_ERROR_LATE] = "late", [MASTER_ERROR_QUARANTINED] = "quarantined",
+	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost",
+	[MASTER_ERROR_DOWN] = "down",         [MASTER_ERROR_LOADING] = "loading",
+	[MASTER_ERROR_READONLY] = "readonly", [MASTER_ERROR_OOM] = "oom",
+	[MASTER_ERROR_AUTH] = "auth",         [MASTER_ERROR_CLUSTER] = "cluster",
+	[MASTER_ERROR_BUSY] = "busy",         [MASTER_ERROR_CLOCK] = "clock",
+	[MASTER_ERROR_LATE] = "late",         [MASTER_ERROR_QUARANTINED] = "quarantined",
 	[MASTER_ERROR_COMMAND] = "command",   [MASTER_ERROR_OTHER] = "other"};
 
 static const char *const metrics_commands[MASTER_COMMAND_COUNT] = {
-	"AUTH", "SELECT", "INFO", "CLIENT ID", "SCRIPT LOAD", "EVAL", "EVALSHA", "TIME", "GET",	   "SET",  "DEL",    "EXISTS",  "PTTL",
-	"PEXPIRE", "SCAN", "HGET", "HMGET", "HSET", "HDEL",	  "HINCRBY", "ZADD", "ZCARD", "ZRANGE", "ZREM", "PUBLISH", "SUBSCRIBE"};
+	"AUTH", "SELECT",  "INFO",   "CLIENT ID", "SCRIPT LOAD", "EVAL", "EVALSHA", "TIME",     "GET",
+	"SET",  "DEL",     "EXISTS", "PTTL",      "PEXPIRE",     "SCAN", "HGET",    "HMGET",    "HSET",
+	"HDEL", "HINCRBY", "ZADD",   "ZCARD",     "ZRANGE",      "ZREM", "PUBLISH", "SUBSCRIBE"};
 
 static_assert((int)QUARANTINE_RECOVERY == (int)GUARD_OTHER_CLUSTER + 1, "the guard's reasons come first");
 
 const char *quarantine_reason_name(enum quarantine_reason reason)
 {
-	static const char *const names[] = {"fence-recovery", "replica", "version", "redis-cluster", "duplicate", "maxmemory-policy", "replicas-attached"};
+	static const char *const names[] = {"fence-recovery", "replica",          "version",          "redis-cluster",
+					    "duplicate",      "maxmemory-policy", "replicas-attached"};
 
 	assert(reason < QUARANTINE_REASON_COUNT);
-	return reason < QUARANTINE_RECOVERY ? guard_reason_name((enum guard_reason)reason) : names[reason - QUARANTINE_RECOVERY];
+	return reason < QUARANTINE_RECOVERY ? guard_reason_name((enum guard_reason)reason)
+					    : names[reason - QUARANTINE_RECOVERY];
 }
 
 /* Written by metrics_init() only. The labels are escaped once, there. */
@@ -111,7 +116,8 @@ void metrics_seconds(char seconds[32], uint64_t us)
 		seconds[len - 1] = '\0';
 }
 
-/* A bound as it is shown: "0.5", "1.0", "+Inf". Whole seconds with their ".0", as OpenMetrics wants it: a series must not change its name with the format. */
+/* A bound as it is shown: "0.5", "1.0", "+Inf". Whole seconds with their ".0", as OpenMetrics wants it: a series must
+ * not change its name with the format. */
 static void metrics_le(char le[32], const uint64_t bounds_us[], size_t i)
 {
 	if (i == METRICS_BUCKETS) {
@@ -123,7 +129,8 @@ static void metrics_le(char le[32], const uint64_t bounds_us[], size_t i)
 		memcpy(le + strlen(le), ".0", sizeof(".0"));
 }
 
-void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[], size_t count)
+void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[],
+		      size_t count)
 {
 	const char *comma = labels[0] == '\0' ? "" : ",";
 	const char *open = labels[0] == '\0' ? "" : "{", *close = labels[0] == '\0' ? "" : "}";
@@ -139,7 +146,8 @@ void histogram_render(struct text *text, const char *name, const char *labels, c
 	for (size_t h = 0; h < count; h++)
 		sum_us += metrics_load(&histograms[h]->sum_us);
 	metrics_seconds(seconds, sum_us);
-	text_printf(text, "%s_sum%s%s%s %s\n%s_count%s%s%s %" PRIu64 "\n", name, open, labels, close, seconds, name, open, labels, close, total);
+	text_printf(text, "%s_sum%s%s%s %s\n%s_count%s%s%s %" PRIu64 "\n", name, open, labels, close, seconds, name,
+		    open, labels, close, total);
 }
 
 /* ---- the workers' figures ---- */

@@ -15,7 +15,7 @@ void metrics_seconds(char ret_seconds[32], uint64_t us);
 void metrics_escape(char *ret_escaped, size_t size, const char *value);
 /* What metrics_note_reload() was told. */
 struct metrics_reload {
-	bool successful; /* the last time */
+	bool successful;  /* the last time */
 	uint64_t time_us; /* of the last success, since 1970; 0: none yet */
 	uint64_t failures;
 };

@@ -1,10 +1,5 @@
-/* The build and the process in the metrics: versions, processor time, memory, threads and descriptors, under the names that Prometheus' own
- * clients use. What the kernel says under /proc is read anew for each page. See metrics.c. */
-#include "metrics_internal.h"
-
-#include "server/base/base.h"
-#include "server/masters/master_status.h"
-
+/* The build and the process in the metrics: versions, processor time, memory, threads and descriptors, under the names
+ * that Prometheus' own clients use. What the kernel says under /proc is read anew for each page. See metrics.c. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -16,6 +11,10 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "metrics_internal.h"
+#include "server/base/base.h"
+#include "server/masters/master_status.h"
 
 static double metrics_boot_s; /* when the machine started, in seconds since 1970; written at the start alone */
 
@@ -40,7 +39,8 @@ static void metrics_render_build(struct exposition *page)
 	const struct build_library *libraries = build_libraries(&count);
 	char escaped[128];
 
-	exposition_head(page, "redlockd_build_info", "gauge", "Always 1; the labels name the program and its libraries.");
+	exposition_head(page, "redlockd_build_info", "gauge",
+			"Always 1; the labels name the program and its libraries.");
 	metrics_escape(escaped, sizeof(escaped), build_version);
 	text_printf(&page->text, "redlockd_build_info{version=\"%s\"", escaped);
 	metrics_escape(escaped, sizeof(escaped), build_commit);
@@ -50,7 +50,8 @@ static void metrics_render_build(struct exposition *page)
 		text_printf(&page->text, ",%s=\"%s\"", libraries[i].name, escaped);
 	}
 	text_printf(&page->text, "} 1\n");
-	exposition_head(page, "redlockd_log_dropped_total", "counter", "Lines of the log dropped because its reader did not keep up.");
+	exposition_head(page, "redlockd_log_dropped_total", "counter",
+			"Lines of the log dropped because its reader did not keep up.");
 	text_printf(&page->text, "redlockd_log_dropped_total %" PRIu64 "\n", log_dropped());
 }
 
@@ -77,11 +78,13 @@ static void metrics_render_process_stat(struct exposition *page)
 	/* The second field is the name in parentheses and may hold anything, so count from the last ')'. */
 	if (!metrics_read_proc("/proc/self/stat", stat, sizeof(stat)) || strrchr(stat, ')') == NULL)
 		return;
-	if (sscanf(strrchr(stat, ')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %ld %*d %llu %lu %ld", &user_ticks,
-		   &system_ticks, &threads, &start_ticks, &virtual_bytes, &resident_pages) != 6)
+	if (sscanf(strrchr(stat, ')') + 1,
+		   " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %ld %*d %llu %lu %ld",
+		   &user_ticks, &system_ticks, &threads, &start_ticks, &virtual_bytes, &resident_pages) != 6)
 		return;
 	double ticks = (double)sysconf(_SC_CLK_TCK);
-	exposition_head(page, "process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.");
+	exposition_head(page, "process_cpu_seconds_total", "counter",
+			"Total user and system CPU time spent in seconds.");
 	text_printf(&page->text, "process_cpu_seconds_total %.2f\n", (double)(user_ticks + system_ticks) / ticks);
 	exposition_head(page, "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.");
 	text_printf(&page->text, "process_resident_memory_bytes %ld\n", resident_pages * sysconf(_SC_PAGESIZE));
@@ -89,7 +92,8 @@ static void metrics_render_process_stat(struct exposition *page)
 	text_printf(&page->text, "process_virtual_memory_bytes %lu\n", virtual_bytes);
 	exposition_head(page, "process_threads", "gauge", "Number of threads of the process.");
 	text_printf(&page->text, "process_threads %ld\n", threads);
-	exposition_head(page, "process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.");
+	exposition_head(page, "process_start_time_seconds", "gauge",
+			"Start time of the process since unix epoch in seconds.");
 	text_printf(&page->text, "process_start_time_seconds %.2f\n", metrics_boot_s + (double)start_ticks / ticks);
 }
 

@@ -1,27 +1,34 @@
-/* The page of metrics: what is on it, in both formats that Prometheus reads. See metrics.c for where the figures come from, metrics_process.c for
- * those of the build and the process.
+/* The page of metrics: what is on it, in both formats that Prometheus reads. See metrics.c for where the figures come
+ * from, metrics_process.c for those of the build and the process.
  *
- * Prometheus text 0.0.4 and OpenMetrics 1.0 differ here in the heads of counters and at the end alone. The labels come from closed lists (and from
- * --masters), so that nobody can make up a time series: docs/metrics.md says how many there are. Any thread. */
-#include "metrics_internal.h"
-
-#include "server/base/base.h"
-#include "server/redlock/redlock.h"
-
+ * Prometheus text 0.0.4 and OpenMetrics 1.0 differ here in the heads of counters and at the end alone. The labels come
+ * from closed lists (and from --masters), so that nobody can make up a time series: docs/metrics.md says how many there
+ * are. Any thread. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "metrics_internal.h"
+#include "server/base/base.h"
+#include "server/redlock/redlock.h"
+
 static const char *const metrics_waits[METRICS_WAITS] = {"granted", "timeout", "gone"};
 
-static const char *const metrics_ops[LEASE_OPERATIONS] = {
-	[LEASE_ACQUIRE] = "acquire", [LEASE_EXTEND] = "extend", [LEASE_RELEASE] = "release", [LEASE_INSPECT] = "inspect", [LEASE_FORCE] = "force"};
+static const char *const metrics_ops[LEASE_OPERATIONS] = {[LEASE_ACQUIRE] = "acquire",
+							  [LEASE_EXTEND] = "extend",
+							  [LEASE_RELEASE] = "release",
+							  [LEASE_INSPECT] = "inspect",
+							  [LEASE_FORCE] = "force"};
 
-static const char *const metrics_outcomes[LEASE_STATUS_COUNT] = {
-	[LEASE_OK] = "ok",		     [LEASE_LOCKED] = "locked",		[LEASE_NOT_OWNER] = "not-owner", [LEASE_EXPIRED] = "lease-expired",
-	[LEASE_NO_QUORUM] = "no-quorum", [LEASE_SPLIT_VOTE] = "split-vote", [LEASE_DRAINING] = "draining",
-	[LEASE_TOO_MANY] = "too-many-requests"};
+static const char *const metrics_outcomes[LEASE_STATUS_COUNT] = {[LEASE_OK] = "ok",
+								 [LEASE_LOCKED] = "locked",
+								 [LEASE_NOT_OWNER] = "not-owner",
+								 [LEASE_EXPIRED] = "lease-expired",
+								 [LEASE_NO_QUORUM] = "no-quorum",
+								 [LEASE_SPLIT_VOTE] = "split-vote",
+								 [LEASE_DRAINING] = "draining",
+								 [LEASE_TOO_MANY] = "too-many-requests"};
 
 /* ---- the format ---- */
 
@@ -45,7 +52,8 @@ void exposition_end(struct exposition *page)
 
 const char *exposition_type(enum exposition_format format)
 {
-	return format == EXPOSITION_OPENMETRICS ? "application/openmetrics-text; version=1.0.0; charset=utf-8" : "text/plain; version=0.0.4; charset=utf-8";
+	return format == EXPOSITION_OPENMETRICS ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+						: "text/plain; version=0.0.4; charset=utf-8";
 }
 
 /* A gauge without labels. */
@@ -58,7 +66,8 @@ static void metrics_render_gauge(struct exposition *page, const char *name, cons
 /* ---- leases ---- */
 
 /* A counter or gauge without labels, summed over the workers. */
-static void metrics_render_sum(struct exposition *page, const char *name, const char *type, const char *help, size_t offset)
+static void metrics_render_sum(struct exposition *page, const char *name, const char *type, const char *help,
+			       size_t offset)
 {
 	exposition_head(page, name, type, help);
 	text_printf(&page->text, "%s %" PRIu64 "\n", name, metrics_sum_at(offset));
@@ -68,10 +77,13 @@ static void metrics_render_holds(struct exposition *page)
 {
 	static const enum lease_status codes[] = {LEASE_NOT_OWNER, LEASE_EXPIRED, LEASE_NO_QUORUM};
 
-	metrics_render_sum(page, "redlockd_holds", "gauge", "Leases held by an open connection (hold).", offsetof(struct metrics, holds));
-	exposition_head(page, "redlockd_holds_lost_total", "counter", "Leases held by an open connection that were lost, by why.");
+	metrics_render_sum(page, "redlockd_holds", "gauge", "Leases held by an open connection (hold).",
+			   offsetof(struct metrics, holds));
+	exposition_head(page, "redlockd_holds_lost_total", "counter",
+			"Leases held by an open connection that were lost, by why.");
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-		text_printf(&page->text, "redlockd_holds_lost_total{code=\"%s\"} %" PRIu64 "\n", metrics_outcomes[codes[i]],
+		text_printf(&page->text, "redlockd_holds_lost_total{code=\"%s\"} %" PRIu64 "\n",
+			    metrics_outcomes[codes[i]],
 			    metrics_sum_at(offsetof(struct metrics, holds_lost) + codes[i] * sizeof(uint64_t)));
 }
 
@@ -102,11 +114,14 @@ static void metrics_render_waiters(struct exposition *page)
 {
 	char seconds[32];
 
-	metrics_render_sum(page, "redlockd_waiters", "gauge", "Requests that wait for a lock (wait_ms).", offsetof(struct metrics, waiters));
-	metrics_render_gauge(page, "redlockd_waiters_limit", "How many requests may wait for locks at a time (--max-waiters).",
+	metrics_render_sum(page, "redlockd_waiters", "gauge", "Requests that wait for a lock (wait_ms).",
+			   offsetof(struct metrics, waiters));
+	metrics_render_gauge(page, "redlockd_waiters_limit",
+			     "How many requests may wait for locks at a time (--max-waiters).",
 			     metrics_most_at(offsetof(struct metrics, waiters_limit)));
 	metrics_seconds(seconds, metrics_wait_oldest_us());
-	exposition_head(page, "redlockd_wait_oldest_seconds", "gauge", "How long the request has waited that has waited longest; 0 where none waits.");
+	exposition_head(page, "redlockd_wait_oldest_seconds", "gauge",
+			"How long the request has waited that has waited longest; 0 where none waits.");
 	text_printf(&page->text, "redlockd_wait_oldest_seconds %s\n", seconds);
 }
 
@@ -114,14 +129,19 @@ static void metrics_render_waits(struct exposition *page)
 {
 	char labels[64];
 
-	exposition_head(page, "redlockd_wait_seconds", "histogram", "How long requests waited that did not get the lock at once, by how the wait ended.");
+	exposition_head(page, "redlockd_wait_seconds", "histogram",
+			"How long requests waited that did not get the lock at once, by how the wait ended.");
 	for (size_t i = 0; i < METRICS_WAITS; i++) {
 		snprintf(labels, sizeof(labels), "result=\"%s\"", metrics_waits[i]);
-		metrics_render_histogram(page, "redlockd_wait_seconds", labels, offsetof(struct metrics, wait) + i * sizeof(struct histogram));
+		metrics_render_histogram(page, "redlockd_wait_seconds", labels,
+					 offsetof(struct metrics, wait) + i * sizeof(struct histogram));
 	}
-	exposition_head(page, "redlockd_handover_seconds", "histogram", "Time from a master's first call to a waiter to its grant.");
+	exposition_head(page, "redlockd_handover_seconds", "histogram",
+			"Time from a master's first call to a waiter to its grant.");
 	metrics_render_histogram(page, "redlockd_handover_seconds", "", offsetof(struct metrics, handover));
-	exposition_head(page, "redlockd_hold_seconds", "histogram", "How long released leases had been held, by the clock of a master; unknown with --max-hold-ms 0.");
+	exposition_head(
+		page, "redlockd_hold_seconds", "histogram",
+		"How long released leases had been held, by the clock of a master; unknown with --max-hold-ms 0.");
 	metrics_render_histogram(page, "redlockd_hold_seconds", "", offsetof(struct metrics, held));
 }
 
@@ -129,24 +149,34 @@ static void metrics_render_leases(struct exposition *page)
 {
 	char labels[64];
 
-	exposition_head(page, "redlockd_lease_requests_total", "counter", "Calls for a lease, by operation and outcome.");
+	exposition_head(page, "redlockd_lease_requests_total", "counter",
+			"Calls for a lease, by operation and outcome.");
 	for (size_t op = 0; op < LEASE_OPERATIONS; op++)
 		for (size_t outcome = 0; outcome < LEASE_STATUS_COUNT; outcome++)
-			text_printf(&page->text, "redlockd_lease_requests_total{op=\"%s\",outcome=\"%s\"} %" PRIu64 "\n", metrics_ops[op], metrics_outcomes[outcome],
-				    metrics_sum_at(offsetof(struct metrics, outcomes) + (op * LEASE_STATUS_COUNT + outcome) * sizeof(uint64_t)));
+			text_printf(&page->text,
+				    "redlockd_lease_requests_total{op=\"%s\",outcome=\"%s\"} %" PRIu64 "\n",
+				    metrics_ops[op], metrics_outcomes[outcome],
+				    metrics_sum_at(offsetof(struct metrics, outcomes) +
+						   (op * LEASE_STATUS_COUNT + outcome) * sizeof(uint64_t)));
 
-	exposition_head(page, "redlockd_lease_duration_seconds", "histogram", "Time from a call for a lease to its answer.");
+	exposition_head(page, "redlockd_lease_duration_seconds", "histogram",
+			"Time from a call for a lease to its answer.");
 	for (size_t op = 0; op < LEASE_OPERATIONS; op++) {
 		snprintf(labels, sizeof(labels), "op=\"%s\"", metrics_ops[op]);
-		metrics_render_histogram(page, "redlockd_lease_duration_seconds", labels, offsetof(struct metrics, latency) + op * sizeof(struct histogram));
+		metrics_render_histogram(page, "redlockd_lease_duration_seconds", labels,
+					 offsetof(struct metrics, latency) + op * sizeof(struct histogram));
 	}
-	metrics_render_sum(page, "redlockd_split_retries_total", "counter", "Tries made again after a split vote.", offsetof(struct metrics, split_retries));
-	metrics_render_sum(page, "redlockd_fence_second_rounds_total", "counter", "Rounds of RAISE: the guess for a fence was too low.",
+	metrics_render_sum(page, "redlockd_split_retries_total", "counter", "Tries made again after a split vote.",
+			   offsetof(struct metrics, split_retries));
+	metrics_render_sum(page, "redlockd_fence_second_rounds_total", "counter",
+			   "Rounds of RAISE: the guess for a fence was too low.",
 			   offsetof(struct metrics, fence_rounds));
-	metrics_render_sum(page, "redlockd_leases_abandoned_total", "counter", "Leases released because their client was gone.",
-			   offsetof(struct metrics, given_back));
-	metrics_render_sum(page, "redlockd_operations_in_flight", "gauge", "Operations under way.", offsetof(struct metrics, in_flight));
-	metrics_render_sum(page, "redlockd_operations_queued", "gauge", "Operations that wait for their turn before masters are asked.",
+	metrics_render_sum(page, "redlockd_leases_abandoned_total", "counter",
+			   "Leases released because their client was gone.", offsetof(struct metrics, given_back));
+	metrics_render_sum(page, "redlockd_operations_in_flight", "gauge", "Operations under way.",
+			   offsetof(struct metrics, in_flight));
+	metrics_render_sum(page, "redlockd_operations_queued", "gauge",
+			   "Operations that wait for their turn before masters are asked.",
 			   offsetof(struct metrics, queued));
 }
 
@@ -156,10 +186,14 @@ static void metrics_render_quorum(struct exposition *page)
 {
 	size_t masters = metrics_masters(), voting = metrics_voting(), needed = redlock_majority((uint8_t)masters);
 
-	metrics_render_gauge(page, "redlockd_quorum", "1 while enough masters may vote, in every worker, for locks to be taken, else 0.", voting >= needed);
+	metrics_render_gauge(page, "redlockd_quorum",
+			     "1 while enough masters may vote, in every worker, for locks to be taken, else 0.",
+			     voting >= needed);
 	metrics_render_gauge(page, "redlockd_masters", "Masters that are configured.", masters);
-	metrics_render_gauge(page, "redlockd_masters_needed", "Masters that have to vote for a lock: the majority.", needed);
-	metrics_render_gauge(page, "redlockd_masters_voting", "Masters that may vote, as the worker sees it that sees the fewest.", voting);
+	metrics_render_gauge(page, "redlockd_masters_needed", "Masters that have to vote for a lock: the majority.",
+			     needed);
+	metrics_render_gauge(page, "redlockd_masters_voting",
+			     "Masters that may vote, as the worker sees it that sees the fewest.", voting);
 }
 
 /* Where a figure of masters[m] lies; `offset`: that of the same one of masters[0]. */
@@ -169,18 +203,21 @@ static size_t metrics_of_master(size_t offset, size_t m)
 }
 
 /* A counter or gauge of each master: summed over the workers; the largest that any worker has. */
-static void metrics_render_master_sum(struct exposition *page, const char *name, const char *type, const char *help, size_t offset)
+static void metrics_render_master_sum(struct exposition *page, const char *name, const char *type, const char *help,
+				      size_t offset)
 {
 	exposition_head(page, name, type, help);
 	for (size_t m = 0; m < metrics_masters(); m++)
-		text_printf(&page->text, "%s{%s} %" PRIu64 "\n", name, metrics_master_label(m), metrics_sum_at(metrics_of_master(offset, m)));
+		text_printf(&page->text, "%s{%s} %" PRIu64 "\n", name, metrics_master_label(m),
+			    metrics_sum_at(metrics_of_master(offset, m)));
 }
 
 static void metrics_render_master_most(struct exposition *page, const char *name, const char *help, size_t offset)
 {
 	exposition_head(page, name, "gauge", help);
 	for (size_t m = 0; m < metrics_masters(); m++)
-		text_printf(&page->text, "%s{%s} %" PRIu64 "\n", name, metrics_master_label(m), metrics_most_at(metrics_of_master(offset, m)));
+		text_printf(&page->text, "%s{%s} %" PRIu64 "\n", name, metrics_master_label(m),
+			    metrics_most_at(metrics_of_master(offset, m)));
 }
 
 static void metrics_render_up(struct exposition *page)
@@ -197,7 +234,8 @@ static void metrics_render_up(struct exposition *page)
 
 static void metrics_render_rtt(struct exposition *page)
 {
-	exposition_head(page, "redlockd_master_rtt_seconds", "histogram", "Time from a command to the master until its reply.");
+	exposition_head(page, "redlockd_master_rtt_seconds", "histogram",
+			"Time from a command to the master until its reply.");
 	for (size_t m = 0; m < metrics_masters(); m++)
 		metrics_render_histogram(page, "redlockd_master_rtt_seconds", metrics_master_label(m),
 					 metrics_of_master(offsetof(struct metrics, masters[0].rtt), m));
@@ -205,11 +243,14 @@ static void metrics_render_rtt(struct exposition *page)
 
 static void metrics_render_errors(struct exposition *page)
 {
-	exposition_head(page, "redlockd_master_errors_total", "counter", "Commands to the master that failed, by reason.");
+	exposition_head(page, "redlockd_master_errors_total", "counter",
+			"Commands to the master that failed, by reason.");
 	for (size_t m = 0; m < metrics_masters(); m++)
 		for (enum master_error e = 0; e < MASTER_ERROR_COUNT; e++)
-			text_printf(&page->text, "redlockd_master_errors_total{%s,reason=\"%s\"} %" PRIu64 "\n", metrics_master_label(m), master_error_name(e),
-				    metrics_sum_at(metrics_of_master(offsetof(struct metrics, masters[0].errors), m) + e * sizeof(uint64_t)));
+			text_printf(&page->text, "redlockd_master_errors_total{%s,reason=\"%s\"} %" PRIu64 "\n",
+				    metrics_master_label(m), master_error_name(e),
+				    metrics_sum_at(metrics_of_master(offsetof(struct metrics, masters[0].errors), m) +
+						   e * sizeof(uint64_t)));
 }
 
 static void metrics_render_masters(struct exposition *page)
@@ -217,11 +258,14 @@ static void metrics_render_masters(struct exposition *page)
 	metrics_render_up(page);
 	metrics_render_rtt(page);
 	metrics_render_errors(page);
-	metrics_render_master_sum(page, "redlockd_master_commands_in_flight", "gauge", "Commands sent to the master that it has not answered.",
+	metrics_render_master_sum(page, "redlockd_master_commands_in_flight", "gauge",
+				  "Commands sent to the master that it has not answered.",
 				  offsetof(struct metrics, masters[0].in_flight));
-	metrics_render_master_sum(page, "redlockd_master_reconnects_total", "counter", "Connections to the master that had to be made again.",
+	metrics_render_master_sum(page, "redlockd_master_reconnects_total", "counter",
+				  "Connections to the master that had to be made again.",
 				  offsetof(struct metrics, masters[0].reconnects));
-	metrics_render_master_most(page, "redlockd_master_warnings", "Settings of the master that endanger locks, as listed under /masters.",
+	metrics_render_master_most(page, "redlockd_master_warnings",
+				   "Settings of the master that endanger locks, as listed under /masters.",
 				   offsetof(struct metrics, masters[0].warnings));
 }
 
@@ -233,54 +277,71 @@ static void metrics_render_quarantine_ends(struct exposition *page)
 	char seconds[32];
 
 	exposition_head(page, "redlockd_master_quarantine_remaining_seconds", "gauge",
-			"How long until the master may vote again by time alone; 0 where it is not quarantined, or where time alone does not end its quarantine.");
+			"How long until the master may vote again by time alone; 0 where it is not quarantined, or "
+			"where time alone does not end its quarantine.");
 	for (size_t m = 0; m < metrics_masters(); m++) {
-		uint64_t until_us = metrics_most_at(metrics_of_master(offsetof(struct metrics, masters[0].quarantine_until_us), m));
+		uint64_t until_us = metrics_most_at(
+			metrics_of_master(offsetof(struct metrics, masters[0].quarantine_until_us), m));
 		metrics_seconds(seconds, until_us > now_us ? until_us - now_us : 0);
-		text_printf(&page->text, "redlockd_master_quarantine_remaining_seconds{%s} %s\n", metrics_master_label(m), seconds);
+		text_printf(&page->text, "redlockd_master_quarantine_remaining_seconds{%s} %s\n",
+			    metrics_master_label(m), seconds);
 	}
 }
 
 static void metrics_render_refused(struct exposition *page)
 {
-	exposition_head(page, "redlockd_master_command_refused", "gauge", "1 for each command that locks need and the master refuses.");
+	exposition_head(page, "redlockd_master_command_refused", "gauge",
+			"1 for each command that locks need and the master refuses.");
 	for (size_t m = 0; m < metrics_masters(); m++)
 		for (unsigned command = 0; command < MASTER_COMMAND_COUNT; command++) {
 			bool refused = false;
 
 			for (size_t w = 0; w < metrics_workers(); w++)
-				refused = refused || (metrics_load(&metrics_worker(w)->masters[m].refused) >> command & 1);
+				refused = refused ||
+					  (metrics_load(&metrics_worker(w)->masters[m].refused) >> command & 1);
 			if (refused)
-				text_printf(&page->text, "redlockd_master_command_refused{%s,command=\"%s\"} 1\n", metrics_master_label(m),
-					    master_command_name(command));
+				text_printf(&page->text, "redlockd_master_command_refused{%s,command=\"%s\"} 1\n",
+					    metrics_master_label(m), master_command_name(command));
 		}
 }
 
 static void metrics_render_quarantines(struct exposition *page)
 {
-	exposition_head(page, "redlockd_master_quarantined", "gauge", "1 while the master may not vote though it answers, by reason.");
+	exposition_head(page, "redlockd_master_quarantined", "gauge",
+			"1 while the master may not vote though it answers, by reason.");
 	for (size_t m = 0; m < metrics_masters(); m++)
 		for (enum quarantine_reason reason = QUARANTINE_NONE + 1; reason < QUARANTINE_REASON_COUNT; reason++)
-			text_printf(&page->text, "redlockd_master_quarantined{%s,reason=\"%s\"} %d\n", metrics_master_label(m), quarantine_reason_name(reason),
-				    metrics_most_at(metrics_of_master(offsetof(struct metrics, masters[0].quarantined), m)) == reason);
-	exposition_head(page, "redlockd_master_quarantines_total", "counter", "How often the master was quarantined, by reason.");
+			text_printf(&page->text, "redlockd_master_quarantined{%s,reason=\"%s\"} %d\n",
+				    metrics_master_label(m), quarantine_reason_name(reason),
+				    metrics_most_at(metrics_of_master(offsetof(struct metrics, masters[0].quarantined),
+								      m)) == reason);
+	exposition_head(page, "redlockd_master_quarantines_total", "counter",
+			"How often the master was quarantined, by reason.");
 	for (size_t m = 0; m < metrics_masters(); m++)
 		for (enum quarantine_reason reason = QUARANTINE_NONE + 1; reason < QUARANTINE_REASON_COUNT; reason++)
-			text_printf(&page->text, "redlockd_master_quarantines_total{%s,reason=\"%s\"} %" PRIu64 "\n", metrics_master_label(m), quarantine_reason_name(reason),
-				    metrics_sum_at(metrics_of_master(offsetof(struct metrics, masters[0].quarantines), m) + reason * sizeof(uint64_t)));
+			text_printf(
+				&page->text, "redlockd_master_quarantines_total{%s,reason=\"%s\"} %" PRIu64 "\n",
+				metrics_master_label(m), quarantine_reason_name(reason),
+				metrics_sum_at(metrics_of_master(offsetof(struct metrics, masters[0].quarantines), m) +
+					       reason * sizeof(uint64_t)));
 }
 
 static void metrics_render_clocks(struct exposition *page)
 {
-	exposition_head(page, "redlockd_master_clock_jumps_total", "counter", "Jumps of the master's clock, as its answers showed them.");
+	exposition_head(page, "redlockd_master_clock_jumps_total", "counter",
+			"Jumps of the master's clock, as its answers showed them.");
 	for (size_t m = 0; m < metrics_masters(); m++)
 		for (size_t direction = 0; direction < 2; direction++)
-			text_printf(&page->text, "redlockd_master_clock_jumps_total{%s,direction=\"%s\"} %" PRIu64 "\n", metrics_master_label(m),
-				    direction == 0 ? "forward" : "back",
-				    metrics_sum_at(metrics_of_master(offsetof(struct metrics, masters[0].clock_jumps), m) + direction * sizeof(uint64_t)));
-	metrics_render_master_sum(page, "redlockd_late_commands_total", "counter", "Commands that the master refused because their deadline was over.",
+			text_printf(
+				&page->text, "redlockd_master_clock_jumps_total{%s,direction=\"%s\"} %" PRIu64 "\n",
+				metrics_master_label(m), direction == 0 ? "forward" : "back",
+				metrics_sum_at(metrics_of_master(offsetof(struct metrics, masters[0].clock_jumps), m) +
+					       direction * sizeof(uint64_t)));
+	metrics_render_master_sum(page, "redlockd_late_commands_total", "counter",
+				  "Commands that the master refused because their deadline was over.",
 				  offsetof(struct metrics, masters[0].late));
-	metrics_render_master_most(page, "redlockd_fence_floor_clocked", "1 for a day after the order of the master's fences had to rest on clocks.",
+	metrics_render_master_most(page, "redlockd_fence_floor_clocked",
+				   "1 for a day after the order of the master's fences had to rest on clocks.",
 				   offsetof(struct metrics, masters[0].clocked));
 }
 
@@ -295,11 +356,14 @@ static void metrics_render_service(struct exposition *page)
 	metrics_render_gauge(page, "redlockd_draining", "1 while the service shuts down: it gives no new leases.",
 			     metrics_most_at(offsetof(struct metrics, draining)));
 	metrics_render_gauge(page, "redlockd_config_reload_successful",
-			     "1 if keys and epochs could be read when that was last tried, at the start or on SIGHUP.", reload.successful);
+			     "1 if keys and epochs could be read when that was last tried, at the start or on SIGHUP.",
+			     reload.successful);
 	metrics_seconds(seconds, reload.time_us);
-	exposition_head(page, "redlockd_config_reload_timestamp_seconds", "gauge", "When keys and epochs were last read successfully, in seconds since 1970.");
+	exposition_head(page, "redlockd_config_reload_timestamp_seconds", "gauge",
+			"When keys and epochs were last read successfully, in seconds since 1970.");
 	text_printf(&page->text, "redlockd_config_reload_timestamp_seconds %s\n", seconds);
-	exposition_head(page, "redlockd_config_reload_failures_total", "counter", "How often keys or epochs could not be read on SIGHUP.");
+	exposition_head(page, "redlockd_config_reload_failures_total", "counter",
+			"How often keys or epochs could not be read on SIGHUP.");
 	text_printf(&page->text, "redlockd_config_reload_failures_total %" PRIu64 "\n", reload.failures);
 }
 

@@ -4,8 +4,8 @@
  *   answers of a worker ──► stats_note_answer() ──► its table (its lock) ─────┼──► any worker that is asked
  *   lines of a worker ──► stats_note_lines() ──► its table (its lock) ────────┘
  *
- * A worker's lock is taken for each acquisition, and by nobody else but for a copy of the table: it is hardly ever contended. Two locks are never held at once.
- * Merging and sorting is done on copies, by whoever asks. */
+ * A worker's lock is taken for each acquisition, and by nobody else but for a copy of the table: it is hardly ever
+ * contended. Two locks are never held at once. Merging and sorting is done on copies, by whoever asks. */
 #include "stats.h"
 
 #include <assert.h>
@@ -104,7 +104,8 @@ void stats_note_queues(struct stats_worker *worker, const struct stats_resource 
 
 static uint64_t sum_outcomes(enum lease_operation call, enum lease_status status)
 {
-	return metrics_sum_at(offsetof(struct metrics, outcomes) + ((size_t)call * LEASE_STATUS_COUNT + status) * sizeof(uint64_t));
+	return metrics_sum_at(offsetof(struct metrics, outcomes) +
+			      ((size_t)call * LEASE_STATUS_COUNT + status) * sizeof(uint64_t));
 }
 
 static void sum_buckets(size_t histogram, uint64_t ret_buckets[METRICS_BUCKETS + 1])
@@ -131,7 +132,8 @@ static bool is_voting(size_t master)
 	bool voting = true;
 
 	for (size_t w = 0; w < all.workers; w++)
-		voting = voting && atomic_load_explicit(&metrics_worker(w)->masters[master].up, memory_order_relaxed) != 0;
+		voting = voting &&
+			 atomic_load_explicit(&metrics_worker(w)->masters[master].up, memory_order_relaxed) != 0;
 	return voting;
 }
 
@@ -142,9 +144,11 @@ static void take_sums(struct stats_sums *ret_sums)
 	ret_sums->counts[STATS_LOCKED] = sum_outcomes(LEASE_ACQUIRE, LEASE_LOCKED);
 	ret_sums->counts[STATS_SPLIT_VOTE] = sum_outcomes(LEASE_ACQUIRE, LEASE_SPLIT_VOTE);
 	ret_sums->counts[STATS_NO_QUORUM] = sum_outcomes(LEASE_ACQUIRE, LEASE_NO_QUORUM);
-	ret_sums->counts[STATS_OTHER] = sum_outcomes(LEASE_ACQUIRE, LEASE_DRAINING) + sum_outcomes(LEASE_ACQUIRE, LEASE_TOO_MANY);
+	ret_sums->counts[STATS_OTHER] = sum_outcomes(LEASE_ACQUIRE, LEASE_DRAINING) +
+					sum_outcomes(LEASE_ACQUIRE, LEASE_TOO_MANY);
 	ret_sums->counts[STATS_EXTENDED] = sum_outcomes(LEASE_EXTEND, LEASE_OK);
-	ret_sums->counts[STATS_RELEASED] = sum_outcomes(LEASE_RELEASE, LEASE_OK); /* a forced one is carried out as one of these */
+	/* a forced one is carried out as one of these */
+	ret_sums->counts[STATS_RELEASED] = sum_outcomes(LEASE_RELEASE, LEASE_OK);
 	ret_sums->counts[STATS_LOST] = sum_lost();
 	sum_buckets(offsetof(struct metrics, latency) + LEASE_ACQUIRE * sizeof(struct histogram), ret_sums->acquire);
 	for (size_t m = 0; m < all.masters; m++) {
@@ -173,7 +177,8 @@ void stats_tick(uint64_t now_us)
 
 	if (stats_pause_us(now_us) > 0)
 		return;
-	/* The grid stays, so that late wakes do not add up; but what was missed while the machine slept is not made up for. */
+	/* The grid stays, so that late wakes do not add up; but what was missed while the machine slept is not made up
+	 * for. */
 	all.due_us += INTERVAL_US;
 	if (all.due_us <= now_us)
 		all.due_us = now_us + INTERVAL_US;
@@ -253,8 +258,8 @@ static size_t keep_allowed(stats_filter_fn *filter, void *arg, struct stats_reso
 }
 
 /* `most`: of one worker. */
-static bool read_top(size_t (*copy)(struct stats_worker *worker, struct stats_resource *ret_list), size_t most, stats_filter_fn *filter, void *arg,
-		     struct stats_resource ret_list[STATS_TOP], size_t *ret_count)
+static bool read_top(size_t (*copy)(struct stats_worker *worker, struct stats_resource *ret_list), size_t most,
+		     stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP], size_t *ret_count)
 {
 	struct stats_resource *list = calloc(all.workers * most, sizeof(*list));
 	size_t count = 0;
@@ -275,12 +280,14 @@ static bool read_top(size_t (*copy)(struct stats_worker *worker, struct stats_re
 	return true;
 }
 
-bool stats_read_hottest(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP], size_t *ret_count)
+bool stats_read_hottest(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP],
+			size_t *ret_count)
 {
 	return read_top(copy_hottest, STATS_HOT_COUNTERS, filter, arg, ret_list, ret_count);
 }
 
-bool stats_read_waiting(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP], size_t *ret_count)
+bool stats_read_waiting(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP],
+			size_t *ret_count)
 {
 	return read_top(copy_lines, STATS_TOP, filter, arg, ret_list, ret_count);
 }

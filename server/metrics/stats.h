@@ -1,7 +1,9 @@
-/* What GET /stats shows of this process, all its workers: the last ten minutes, the resources that are acquired most, and those that are waited for.
+/* What GET /stats shows of this process, all its workers: the last ten minutes, the resources that are acquired most,
+ * and those that are waited for.
  *
- * The main thread adds a point every two seconds; each worker counts into a table of its own; any thread may read. Every lock is held
- * for as long as it takes to count or to copy, and no longer. The memory is taken at the start and never grows. */
+ * The main thread adds a point every two seconds; each worker counts into a table of its own; any thread may read.
+ * Every lock is held for as long as it takes to count or to copy, and no longer. The memory is taken at the start and
+ * never grows. */
 #ifndef STATS_H
 #define STATS_H
 
@@ -9,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/leases/lease.h"
 #include "metrics_counters.h"
+#include "server/leases/lease.h"
 #include "stats_hot.h"
 #include "stats_series.h"
 
@@ -18,8 +20,8 @@ enum { STATS_TOP = 20 }; /* the longest lists of resources */
 
 struct stats_worker;
 
-/* Once, after metrics_init() and before any worker starts; the time of being up begins here. `now_us`, here and below: clock.h. Ends the program where
- * memory is short. */
+/* Once, after metrics_init() and before any worker starts; the time of being up begins here. `now_us`, here and below:
+ * clock.h. Ends the program where memory is short. */
 void stats_init(size_t masters, uint64_t now_us);
 
 /* The table of worker i; the one of the worker with these counters. They live until the program ends. */
@@ -32,7 +34,8 @@ void stats_note_answer(struct stats_worker *worker, const struct lease_request *
 /* The lines of the worker are these now (at most STATS_TOP, those with most waiters). That worker's thread. */
 void stats_note_queues(struct stats_worker *worker, const struct stats_resource lines[], size_t count);
 
-/* For how many µs nothing is to be done; 0: stats_tick() is due. Adds a point if one is due. One thread, the main one. */
+/* For how many µs nothing is to be done; 0: stats_tick() is due. Adds a point if one is due. One thread, the main
+ * one. */
 uint64_t stats_pause_us(uint64_t now_us);
 void stats_tick(uint64_t now_us);
 
@@ -44,9 +47,11 @@ size_t stats_read_series(struct stats_point ret_points[STATS_POINTS]);
 /* Says of a resource whether it may be in the list that is asked for. */
 typedef bool stats_filter_fn(void *arg, const char *resource, size_t len);
 
-/* The STATS_TOP with most acquisitions, or most waiters, of those that the filter lets through; the largest first. Returns false where memory is short.
- * Any thread. */
-bool stats_read_hottest(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP], size_t *ret_count);
-bool stats_read_waiting(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP], size_t *ret_count);
+/* The STATS_TOP with most acquisitions, or most waiters, of those that the filter lets through; the largest first.
+ * Returns false where memory is short. Any thread. */
+bool stats_read_hottest(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP],
+			size_t *ret_count);
+bool stats_read_waiting(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP],
+			size_t *ret_count);
 
 #endif

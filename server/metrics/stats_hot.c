@@ -1,7 +1,8 @@
-/* The counters of the resources that are acquired most: see stats_hot.h. Each worker has one such table, in stats.c, which lets one thread at a time in.
+/* The counters of the resources that are acquired most: see stats_hot.h. Each worker has one such table, in stats.c,
+ * which lets one thread at a time in.
  *
- * It is on the way of every acquisition, so a search reads 256 bytes of hashes and, where that found nothing, 256 bytes of totals, in
- * loops that the compiler can vectorise; a name is only compared, or copied, once. */
+ * It is on the way of every acquisition, so a search reads 256 bytes of hashes and, where that found nothing, 256 bytes
+ * of totals, in loops that the compiler can vectorise; a name is only compared, or copied, once. */
 #include "stats_hot.h"
 
 #include <assert.h>
@@ -20,7 +21,8 @@ static uint32_t hash_of(const char *bytes, size_t len)
 static size_t find(const struct stats_hot *hot, uint32_t hash, const char *resource, size_t len)
 {
 	for (size_t i = 0; i < STATS_HOT_COUNTERS; i++)
-		if (hot->hashes[i] == hash && hot->totals[i] > 0 && hot->counters[i].len == len && memcmp(hot->counters[i].name, resource, len) == 0)
+		if (hot->hashes[i] == hash && hot->totals[i] > 0 && hot->counters[i].len == len &&
+		    memcmp(hot->counters[i].name, resource, len) == 0)
 			return i;
 	return STATS_HOT_COUNTERS;
 }

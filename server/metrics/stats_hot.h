@@ -1,11 +1,14 @@
-/* The resources that are acquired most in about the last minute, in memory of a fixed size: the space-saving algorithm of Metwally, Agrawal and El Abbadi
- * ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005). Pure: no clock, no heap, no locks.
+/* The resources that are acquired most in about the last minute, in memory of a fixed size: the space-saving algorithm
+ * of Metwally, Agrawal and El Abbadi ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005).
+ * Pure: no clock, no heap, no locks.
  *
- * A resource without a counter takes over the smallest one. What that one had counted stays in it as a possible error, so that what comes often keeps its
- * counter, and what comes once pushes out only others of its kind. Each counter has six parts of ten seconds, of which the oldest is forgotten at each turn.
+ * A resource without a counter takes over the smallest one. What that one had counted stays in it as a possible error,
+ * so that what comes often keeps its counter, and what comes once pushes out only others of its kind. Each counter has
+ * six parts of ten seconds, of which the oldest is forgotten at each turn.
  *
- * What is told of a resource is what was counted while it had its counter: never too much; and without a turn in between, of n acquisitions at
- * most n ÷ 64 too little, and whatever has more than these is there. Where there are no more than 64 resources it is exact. */
+ * What is told of a resource is what was counted while it had its counter: never too much; and without a turn in
+ * between, of n acquisitions at most n ÷ 64 too little, and whatever has more than these is there. Where there are no
+ * more than 64 resources it is exact. */
 #ifndef STATS_HOT_H
 #define STATS_HOT_H
 
@@ -34,9 +37,9 @@ struct stats_hot {
 struct stats_resource {
 	uint16_t len;
 	char name[LEASE_RESOURCE_MAX]; /* not terminated */
-	uint32_t count;     /* acquisitions, or waiters */
-	uint32_t refused;   /* how many of the acquisitions were */
-	uint64_t oldest_us; /* when the first of the waiters came */
+	uint32_t count;                /* acquisitions, or waiters */
+	uint32_t refused;              /* how many of the acquisitions were */
+	uint64_t oldest_us;            /* when the first of the waiters came */
 };
 
 /* One acquisition of `resource` (1 … LEASE_RESOURCE_MAX bytes) more. */

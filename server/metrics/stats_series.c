@@ -1,7 +1,8 @@
-/* The row of points behind `series` of GET /stats: see stats_series.h. Its one owner is stats.c, which lets one thread at a time in.
+/* The row of points behind `series` of GET /stats: see stats_series.h. Its one owner is stats.c, which lets one thread
+ * at a time in.
  *
- * Counters only grow, so a point is the difference of two readings; the first one counts from the start. A percentile comes from the differences of
- * the buckets of a histogram, never from single values: nothing is kept for a request. */
+ * Counters only grow, so a point is the difference of two readings; the first one counts from the start. A percentile
+ * comes from the differences of the buckets of a histogram, never from single values: nothing is kept for a request. */
 #include "stats_series.h"
 
 #include <assert.h>
@@ -12,7 +13,8 @@ static uint32_t clip(uint64_t value)
 	return value < STATS_NONE ? (uint32_t)value : STATS_NONE - 1;
 }
 
-uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const uint64_t now[METRICS_BUCKETS + 1], double share)
+uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const uint64_t now[METRICS_BUCKETS + 1],
+			     double share)
 {
 	uint64_t total = 0, below = 0;
 	size_t i = 0;

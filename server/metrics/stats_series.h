@@ -1,5 +1,5 @@
-/* The last ten minutes as a row of points, one every two seconds: what was counted in each, and percentiles of how long it took. Pure: no clock, no heap, no
- * locks. See stats.h for who fills it. */
+/* The last ten minutes as a row of points, one every two seconds: what was counted in each, and percentiles of how long
+ * it took. Pure: no clock, no heap, no locks. See stats.h for who fills it. */
 #ifndef STATS_SERIES_H
 #define STATS_SERIES_H
 
@@ -29,8 +29,9 @@ enum stats_count {
 /* All since the start, over all workers, but for the last two, which are as of now. */
 struct stats_sums {
 	uint64_t counts[STATS_COUNTS];
-	uint64_t acquire[METRICS_BUCKETS + 1];                   /* how long acquisitions took, by bucket, not cumulative */
-	uint64_t rtt[METRICS_MASTERS_MAX][METRICS_BUCKETS + 1];  /* the same of commands to each master */
+	/* how long acquisitions took, by bucket, not cumulative */
+	uint64_t acquire[METRICS_BUCKETS + 1];
+	uint64_t rtt[METRICS_MASTERS_MAX][METRICS_BUCKETS + 1]; /* the same of commands to each master */
 	uint32_t waiters;
 	bool voting[METRICS_MASTERS_MAX];
 };
@@ -38,8 +39,8 @@ struct stats_sums {
 /* One interval. */
 struct stats_point {
 	uint32_t counts[STATS_COUNTS];
-	uint32_t p50_us, p99_us; /* of acquisitions; STATS_NONE: there were none */
-	uint32_t waiters;        /* at its end */
+	uint32_t p50_us, p99_us;              /* of acquisitions; STATS_NONE: there were none */
+	uint32_t waiters;                     /* at its end */
 	uint32_t rtt_us[METRICS_MASTERS_MAX]; /* the median; STATS_NONE: no answer */
 	bool voting[METRICS_MASTERS_MAX];     /* at its end */
 };
@@ -51,9 +52,11 @@ struct stats_series {
 	struct stats_point points[STATS_POINTS];
 };
 
-/* The time below which `share` (0 … 1) of the values lie that were counted between two readings of a histogram's buckets; STATS_NONE if there were none.
- * Interpolated within the bucket as if its values lay evenly in it, so it is as good as the bucket is narrow; above the last bound it is that bound. */
-uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const uint64_t now[METRICS_BUCKETS + 1], double share);
+/* The time below which `share` (0 … 1) of the values lie that were counted between two readings of a histogram's
+ * buckets; STATS_NONE if there were none. Interpolated within the bucket as if its values lay evenly in it, so it is as
+ * good as the bucket is narrow; above the last bound it is that bound. */
+uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const uint64_t now[METRICS_BUCKETS + 1],
+			     double share);
 
 /* One more interval is over, and these are the sums at its end. The oldest point goes where all are taken. */
 void stats_series_add(struct stats_series *series, const struct stats_sums *sums);

@@ -1,8 +1,8 @@
 /* The decision over one attempt.
  *
  * An attempt is decided as soon as the votes that are in leave only one answer; nobody waits for a hung master whose
- * vote could not change it. "May have" below means: together with the masters that gave no opinion (failed, quarantined)
- * it would be a majority. What cannot be ruled out is never answered with "nobody has it".
+ * vote could not change it. "May have" below means: together with the masters that gave no opinion (failed,
+ * quarantined) it would be a majority. What cannot be ruled out is never answered with "nobody has it".
  *
  *   acquire  majority granted, validity > 0                      OK (step 3 and 4)
  *            majority granted, no validity left                  NO_QUORUM: too late
@@ -21,7 +21,8 @@
  *   inspect  a majority names one holder                         OK, held
  *            a majority is free                                  OK, free
  *            all answers are in: fewer than a majority are free  OK, held; NO_QUORUM if too few answered
- *            So held is what an acquisition would find: whoever holds it, and however many they are, no majority is to be had. */
+ *            So held is what an acquisition would find: whoever holds it, and however many they are, no majority is
+ *            to be had. */
 #include "decide.h"
 
 #include <assert.h>
@@ -47,8 +48,8 @@ static struct redlock_votes count_votes(const struct redlock *op, const struct r
 	return votes;
 }
 
-static enum redlock_verdict conclude(const struct redlock *op, const struct redlock_tally *tally, enum redlock_outcome outcome,
-				     struct redlock_result *ret)
+static enum redlock_verdict conclude(const struct redlock *op, const struct redlock_tally *tally,
+				     enum redlock_outcome outcome, struct redlock_result *ret)
 {
 	memset(ret, 0, sizeof *ret);
 	ret->outcome = outcome;
@@ -67,8 +68,8 @@ static enum redlock_verdict conclude(const struct redlock *op, const struct redl
 }
 
 /* Steps 3 and 4: validity = ttl − elapsed − drift, counted from the start of this attempt; it must be left. */
-static enum redlock_verdict conclude_majority(const struct redlock *op, const struct redlock_tally *tally, uint64_t now_us,
-					      struct redlock_result *ret)
+static enum redlock_verdict conclude_majority(const struct redlock *op, const struct redlock_tally *tally,
+					      uint64_t now_us, struct redlock_result *ret)
 {
 	assert(tally->granted >= tally->needed);
 	assert(now_us >= op->start_us);
@@ -111,22 +112,25 @@ static enum redlock_verdict decide_acquire(const struct redlock *op, const struc
 }
 
 /* The end of a wait: who holds it now? That somebody does, or that it was another one's turn, is known from before. */
-static enum redlock_verdict decide_leaving(const struct redlock *op, const struct redlock_tally *tally, struct redlock_result *ret)
+static enum redlock_verdict decide_leaving(const struct redlock *op, const struct redlock_tally *tally,
+					   struct redlock_result *ret)
 {
 	if (tally->best_votes < tally->needed && tally->pending > 0)
 		return REDLOCK_UNDECIDED;
-	return conclude(op, tally, redlock_tally_answered(tally) < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_LOCKED, ret);
+	return conclude(op, tally, redlock_tally_answered(tally) < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_LOCKED,
+			ret);
 }
 
 /* Extend and release with all votes in and no majority of any kind: `ours` masters still had this token. */
-static enum redlock_verdict decide_rest(const struct redlock *op, const struct redlock_tally *tally, struct redlock_result *ret)
+static enum redlock_verdict decide_rest(const struct redlock *op, const struct redlock_tally *tally,
+					struct redlock_result *ret)
 {
 	uint8_t unknown = redlock_tally_unknown(tally);
 	if (redlock_tally_answered(tally) < tally->needed)
 		return conclude(op, tally, REDLOCK_NO_QUORUM, ret);
 	if (tally->granted > 0 && tally->granted + unknown >= tally->needed) {
-		/* The lease may have had its majority until now. Released here, too few others can still hold it for it to
-		 * live on; extended here, nobody can say whether a majority is. */
+		/* The lease may have had its majority until now. Released here, too few others can still hold it for it
+		 * to live on; extended here, nobody can say whether a majority is. */
 		bool released = op->params.kind == REDLOCK_RELEASE;
 		return conclude(op, tally, released ? REDLOCK_OK : REDLOCK_NO_QUORUM, ret);
 	}
@@ -135,10 +139,12 @@ static enum redlock_verdict decide_rest(const struct redlock *op, const struct r
 	return conclude(op, tally, REDLOCK_EXPIRED, ret);
 }
 
-static enum redlock_verdict decide_owned(const struct redlock *op, const struct redlock_tally *tally, uint64_t now_us, struct redlock_result *ret)
+static enum redlock_verdict decide_owned(const struct redlock *op, const struct redlock_tally *tally, uint64_t now_us,
+					 struct redlock_result *ret)
 {
 	if (tally->granted >= tally->needed)
-		return op->params.kind == REDLOCK_EXTEND ? conclude_majority(op, tally, now_us, ret) : conclude(op, tally, REDLOCK_OK, ret);
+		return op->params.kind == REDLOCK_EXTEND ? conclude_majority(op, tally, now_us, ret)
+							 : conclude(op, tally, REDLOCK_OK, ret);
 	if (tally->held >= tally->needed)
 		return conclude(op, tally, REDLOCK_NOT_OWNER, ret);
 	if (tally->gone >= tally->needed)
@@ -146,7 +152,8 @@ static enum redlock_verdict decide_owned(const struct redlock *op, const struct 
 	return tally->pending > 0 ? REDLOCK_UNDECIDED : decide_rest(op, tally, ret);
 }
 
-static enum redlock_verdict decide_inspect(const struct redlock *op, const struct redlock_tally *tally, struct redlock_result *ret)
+static enum redlock_verdict decide_inspect(const struct redlock *op, const struct redlock_tally *tally,
+					   struct redlock_result *ret)
 {
 	bool is_clear = tally->best_votes >= tally->needed || tally->gone >= tally->needed;
 	if (tally->pending > 0 && (op->params.wait_for_all || !is_clear))

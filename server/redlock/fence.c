@@ -1,9 +1,10 @@
 /* The rounds that make a fence: see fence.h.
  *
- * ACQUIRE carries a guess. Where the lock is free the script notes `old`, the largest number that the bucket or the floor
- * held, and writes the guess if it is larger. A majority with old < guess has executed the strict increase: one round. Otherwise
- * RAISE asks for one more than the largest number seen, of every master that holds the token or may: the script demands the token and
- * a bucket strictly below. A majority makes it the fence; a higher number seen means once more, while there is time. */
+ * ACQUIRE carries a guess. Where the lock is free the script notes `old`, the largest number that the bucket or the
+ * floor held, and writes the guess if it is larger. A majority with old < guess has executed the strict increase: one
+ * round. Otherwise RAISE asks for one more than the largest number seen, of every master that holds the token or may:
+ * the script demands the token and a bucket strictly below. A majority makes it the fence; a higher number seen means
+ * once more, while there is time. */
 #include "fence.h"
 
 #include <assert.h>
@@ -22,7 +23,8 @@ bool redlock_fence_guess_holds(const struct redlock *op)
 	assert(op->params.kind == REDLOCK_ACQUIRE && op->round == 0);
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		const struct redlock_ballot *ballot = &op->ballots[i];
-		increased += redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED && ballot->fence < op->fence;
+		increased += redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED &&
+			     ballot->fence < op->fence;
 	}
 	return increased >= redlock_majority(op->params.masters) || MUTATED(MUTATION_NO_SECOND_ROUND);
 }
@@ -55,7 +57,7 @@ void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 enum redlock_round redlock_fence_count(const struct redlock *op)
 {
 	unsigned needed = redlock_majority(op->params.masters);
-	uint16_t pending = op->asked & (uint16_t)~(op->raised | op->behind | op->failed);
+	uint16_t pending = op->asked & (uint16_t) ~(op->raised | op->behind | op->failed);
 	if (count(op->raised) >= needed)
 		return REDLOCK_ROUND_WON;
 	if (count(op->raised | pending) >= needed)
@@ -66,10 +68,10 @@ enum redlock_round redlock_fence_count(const struct redlock *op)
 /* Masters that hold this attempt's token, as far as anybody knows. */
 static uint16_t may_hold(const struct redlock *op)
 {
-	uint16_t set = op->sent & (uint16_t)~(op->round > 0 ? op->failed : 0);
+	uint16_t set = op->sent & (uint16_t) ~(op->round > 0 ? op->failed : 0);
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD)
-			set &= (uint16_t)~(1U << i);
+			set &= (uint16_t) ~(1U << i);
 	return set;
 }
 
@@ -95,5 +97,5 @@ uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 void redlock_fence_close_round(struct redlock *op)
 {
 	assert(op->state == REDLOCK_RAISING);
-	op->failed |= op->asked & (uint16_t)~(op->raised | op->behind);
+	op->failed |= op->asked & (uint16_t) ~(op->raised | op->behind);
 }

@@ -1,5 +1,6 @@
-/* Bugs planted on purpose, to prove that the simulator looks (tests/sim/README.md). Without REDLOCK_MUTATIONS, which only a copy
- * of the core built for the simulator has, MUTATED() is constant false and nothing of this is in the program. */
+/* Bugs planted on purpose, to prove that the simulator looks (tests/sim/README.md). Without REDLOCK_MUTATIONS, which
+ * only a copy of the core built for the simulator has, MUTATED() is constant false and nothing of this is in the
+ * program. */
 #ifndef REDLOCK_MUTATIONS_H
 #define REDLOCK_MUTATIONS_H
 
@@ -13,26 +14,27 @@ enum mutated {
 	MUTATION_OLD_ROUND,         /* the answer to an older RAISE counts for the newer one */
 	MUTATION_SILENCE_IGNORED,   /* the voting deadline does not count the silent masters as failed */
 	MUTATION_NO_VALIDITY_CHECK, /* nobody looks how long the attempt took */
-	MUTATION_NO_QUARANTINE,            /* a master that lost its memory votes again at once */
+	MUTATION_NO_QUARANTINE,     /* a master that lost its memory votes again at once */
 	/* in the simulator: the modelled master, and what stands for the daemon */
 	MUTATION_RAISE_NOT_STRICT,
 	MUTATION_RAISE_NO_TOKEN,
 	MUTATION_DELETE_NO_COMPARE,
-	MUTATION_ONE_TOKEN, /* for all tries */
-	MUTATION_LATE_ACCEPTED,       /* a command whose deadline has passed is carried out */
-	MUTATION_EPOCH_IGNORED, /* no script compares it */
-	MUTATION_EXTEND_SHORTENS,     /* an older extension takes time away */
-	MUTATION_EXTEND_RECREATES,    /* an extension brings a lease back that had run out */
-	MUTATION_NO_DRIFT,            /* nothing is taken off for clocks that run unlike */
-	MUTATION_WALL_CLOCK,          /* the time of day instead of the steady clock */
-	MUTATION_MARKER_NO_TTL,       /* the longest lease is not kept beside a marker, but with an epoch alone */
-	MUTATION_WRITE_EPOCH_EARLY,       /* a marker beside which longer leases are noted than were waited for becomes an epoch */
-	MUTATION_QUARANTINE_BY_UPTIME,       /* a restarted master's word for how long it has been up */
-	MUTATION_RECOVERY_EARLY,        /* the other masters' fences are asked for at the restart, not after the wait */
-	MUTATION_NO_RECOVERY,           /* a master that lost its memory votes again without a floor */
-	MUTATION_RECOVERY_FEW,          /* one other master too few is asked for its fences */
-	MUTATION_NOTIFICATION_LOST,           /* a release calls nobody */
-	MUTATION_BARGE,               /* whoever comes to a free lock takes it, whosever turn it is */
+	MUTATION_ONE_TOKEN,        /* for all tries */
+	MUTATION_LATE_ACCEPTED,    /* a command whose deadline has passed is carried out */
+	MUTATION_EPOCH_IGNORED,    /* no script compares it */
+	MUTATION_EXTEND_SHORTENS,  /* an older extension takes time away */
+	MUTATION_EXTEND_RECREATES, /* an extension brings a lease back that had run out */
+	MUTATION_NO_DRIFT,         /* nothing is taken off for clocks that run unlike */
+	MUTATION_WALL_CLOCK,       /* the time of day instead of the steady clock */
+	MUTATION_MARKER_NO_TTL,    /* the longest lease is not kept beside a marker, but with an epoch alone */
+	/* a marker beside which longer leases are noted than were waited for becomes an epoch */
+	MUTATION_WRITE_EPOCH_EARLY,
+	MUTATION_QUARANTINE_BY_UPTIME, /* a restarted master's word for how long it has been up */
+	MUTATION_RECOVERY_EARLY,       /* the other masters' fences are asked for at the restart, not after the wait */
+	MUTATION_NO_RECOVERY,          /* a master that lost its memory votes again without a floor */
+	MUTATION_RECOVERY_FEW,         /* one other master too few is asked for its fences */
+	MUTATION_NOTIFICATION_LOST,    /* a release calls nobody */
+	MUTATION_BARGE,                /* whoever comes to a free lock takes it, whosever turn it is */
 	MUTATION_COUNT
 };
 

@@ -9,11 +9,12 @@
  *                      WAITING ────────────────────────────────────────► LEAVING
  *                      (in the line)          the wait is over
  *
- * Who waits (`wait_us`) goes to WAITING where others go to PAUSING or are told LOCKED; WAKE brings it back to VOTING, or its timer.
+ * Who waits (`wait_us`) goes to WAITING where others go to PAUSING or are told LOCKED; WAKE brings it back to VOTING,
+ * or its timer.
  *
  * Here: events, attempts, what is sent. When an attempt is decided, and how, stands in decide.c; counting in tally.c;
- * the rounds that make a fence in fence.c; when one that waits tries again in waiting.c.
- * The numbered steps are those of "The Redlock algorithm" in the specification. */
+ * the rounds that make a fence in fence.c; when one that waits tries again in waiting.c. The numbered steps are those
+ * of "The Redlock algorithm" in the specification. */
 #include "redlock.h"
 
 #include <assert.h>
@@ -205,7 +206,8 @@ static void leave_queue(struct redlock *op, uint16_t masters, struct redlock_out
 	out->tokenless = true;
 }
 
-/* Granted: where the attempt was refused or nobody knows, the place may still be there. Those that have not answered are looked at when they do. */
+/* Granted: where the attempt was refused or nobody knows, the place may still be there. Those that have not answered
+ * are looked at when they do. */
 static void leave_where_not_granted(struct redlock *op, struct redlock_output *out)
 {
 	uint16_t to = op->joined & (uint16_t)~op->sent; /* joined by an earlier attempt, out of reach in this one */
@@ -229,20 +231,23 @@ static void pause_attempt(struct redlock *op, uint64_t now_us)
 	op->deadline_us = now_us + draw_pause_us(op);
 }
 
-/* The masters whose calls mean something: where the holder was seen. One that is free while the holder has a majority elsewhere calls at each
- * try of anybody, and tries would follow from calls for ever. */
+/* The masters whose calls mean something: where the holder was seen. One that is free while the holder has a majority
+ * elsewhere calls at each try of anybody, and tries would follow from calls for ever. */
 static uint16_t find_held_by(const struct redlock *op, const struct redlock_result *result)
 {
 	uint16_t held_by = 0;
 	for (unsigned i = 0; result && result->has_holder && i < op->params.masters; i++)
-		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD && op->ballots[i].holder == result->holder)
+		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD &&
+		    op->ballots[i].holder == result->holder)
 			held_by |= (uint16_t)(1U << i);
 	return __builtin_popcount(held_by) >= redlock_majority(op->params.masters) ? held_by : all_masters(op);
 }
 
-/* The attempt is lost: back into the line, until the holder that `locked` tells of may be gone or, NULL, for a random pause. Where a holder is not
- * redlockd's the first of this process looks again before that, and nobody pauses: it is no contender of ours that has to get its chance. */
-static void wait_on(struct redlock *op, uint64_t now_us, const struct redlock_result *locked, struct redlock_output *out)
+/* The attempt is lost: back into the line, until the holder that `locked` tells of may be gone or, NULL, for a random
+ * pause. Where a holder is not redlockd's the first of this process looks again before that, and nobody pauses: it is
+ * no contender of ours that has to get its chance. */
+static void wait_on(struct redlock *op, uint64_t now_us, const struct redlock_result *locked,
+		    struct redlock_output *out)
 {
 	bool foreign = redlock_tally_is_foreign(op), paused = !locked && !foreign;
 	give_back_and_wait(op, now_us, out);
@@ -250,7 +255,9 @@ static void wait_on(struct redlock *op, uint64_t now_us, const struct redlock_re
 	op->state = REDLOCK_WAITING;
 	op->joined |= op->sent;
 	op->paused = paused;
-	op->free_us = redlock_after_us(now_us, paused ? draw_pause_us(op) : !locked ? REDLOCK_NEVER : redlock_after_us(locked->retry_after_us, WHOLE_MS_US));
+	op->free_us = redlock_after_us(now_us, paused    ? draw_pause_us(op)
+					       : !locked ? REDLOCK_NEVER
+							 : redlock_after_us(locked->retry_after_us, WHOLE_MS_US));
 	if (foreign)
 		redlock_waiting_look_again(op, now_us);
 	redlock_waiting_set_deadline(op, now_us);
@@ -294,10 +301,13 @@ static void begin_round(struct redlock *op, uint64_t now_us, struct redlock_outp
 		send_to(op, out, REDLOCK_SCRIPT_RAISE, to);
 }
 
-/* The votes are counted. Whoever waits is told nothing but a grant, or that there was no quorum to stand in line with. */
-static void conclude_attempt(struct redlock *op, uint64_t now_us, const struct redlock_result *result, struct redlock_output *out)
+/* The votes are counted. Whoever waits is told nothing but a grant, or that there was no quorum to stand in line
+ * with. */
+static void conclude_attempt(struct redlock *op, uint64_t now_us, const struct redlock_result *result,
+			     struct redlock_output *out)
 {
-	bool is_over = op->state == REDLOCK_LEAVING || result->outcome == REDLOCK_OK || (result->outcome == REDLOCK_NO_QUORUM && op->attempt == 1);
+	bool is_over = op->state == REDLOCK_LEAVING || result->outcome == REDLOCK_OK ||
+		       (result->outcome == REDLOCK_NO_QUORUM && op->attempt == 1);
 	if (is_waiter(op) && !is_over) {
 		wait_on(op, now_us, result->outcome == REDLOCK_LOCKED ? result : NULL, out);
 		return;
@@ -314,8 +324,7 @@ static void consider_round(struct redlock *op, uint64_t now_us, struct redlock_o
 {
 	struct redlock_result result;
 	switch (redlock_fence_count(op)) {
-	case REDLOCK_ROUND_OPEN:
-		break;
+	case REDLOCK_ROUND_OPEN: break;
 	case REDLOCK_ROUND_WON:
 		redlock_decide_fenced(op, now_us, &result);
 		conclude_attempt(op, now_us, &result, out);
@@ -330,8 +339,7 @@ static void consider(struct redlock *op, uint64_t now_us, struct redlock_output 
 {
 	struct redlock_result result;
 	switch (redlock_decide(op, now_us, &result)) {
-	case REDLOCK_UNDECIDED:
-		break;
+	case REDLOCK_UNDECIDED: break;
 	case REDLOCK_RETRY:
 		if (is_waiter(op)) {
 			wait_on(op, now_us, NULL, out);
@@ -341,7 +349,8 @@ static void consider(struct redlock *op, uint64_t now_us, struct redlock_output 
 		pause_attempt(op, now_us);
 		break;
 	case REDLOCK_DECISION:
-		if (result.outcome == REDLOCK_OK && op->params.kind == REDLOCK_ACQUIRE && !redlock_fence_guess_holds(op)) {
+		if (result.outcome == REDLOCK_OK && op->params.kind == REDLOCK_ACQUIRE &&
+		    !redlock_fence_guess_holds(op)) {
 			begin_round(op, now_us, out);
 			break;
 		}
@@ -359,8 +368,9 @@ static void take_vote(struct redlock *op, const struct redlock_event *event, str
 	op->answered |= bit;
 	if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_QUARANTINED)
 		op->sent &= (uint16_t)~bit;
-	op->ballots[event->master] = (struct redlock_ballot){ event->vote, event->ttl_us, event->remaining_us, event->holder, event->fence, event->waiters,
-		event->foreign };
+	op->ballots[event->master] = (struct redlock_ballot){event->vote,   event->ttl_us, event->remaining_us,
+							     event->holder, event->fence,  event->waiters,
+							     event->foreign};
 	redlock_fence_note(op, event);
 	if (op->state != REDLOCK_RAISING)
 		consider(op, event->now_us, out);
@@ -369,8 +379,10 @@ static void take_vote(struct redlock *op, const struct redlock_event *event, str
 /* A vote that came after the grant: if it is none for this attempt the place may be left there. */
 static void take_late_vote(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
-	bool granted = op->state == REDLOCK_DECIDED && op->granted && is_waiter(op) && redlock_has(op->sent, event->master);
-	if (granted && event->vote != REDLOCK_VOTE_GRANTED && event->script == REDLOCK_SCRIPT_ACQUIRE && event->attempt == op->attempt)
+	bool granted = op->state == REDLOCK_DECIDED && op->granted && is_waiter(op) &&
+		       redlock_has(op->sent, event->master);
+	if (granted && event->vote != REDLOCK_VOTE_GRANTED && event->script == REDLOCK_SCRIPT_ACQUIRE &&
+	    event->attempt == op->attempt)
 		leave_queue(op, (uint16_t)(1U << event->master), out);
 }
 
@@ -405,7 +417,7 @@ static void close_voting(struct redlock *op, uint64_t now_us, struct redlock_out
 		if (redlock_has(op->answered, i) || MUTATED(MUTATION_SILENCE_IGNORED))
 			continue;
 		op->answered |= (uint16_t)(1U << i);
-		op->ballots[i] = (struct redlock_ballot){ .vote = REDLOCK_VOTE_FAILED };
+		op->ballots[i] = (struct redlock_ballot){.vote = REDLOCK_VOTE_FAILED};
 	}
 	consider(op, now_us, out);
 	assert(op->state != REDLOCK_VOTING && op->state != REDLOCK_LEAVING);
@@ -436,8 +448,8 @@ static void take_timer(struct redlock *op, const struct redlock_event *event, st
 	}
 }
 
-/* A master calls: a majority of calls is worth an attempt at once. Calls that come while it votes count as well: the master may have
- * refused it before it called. */
+/* A master calls: a majority of calls is worth an attempt at once. Calls that come while it votes count as well: the
+ * master may have refused it before it called. */
 static void take_wake(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
 	assert(event->master < op->params.masters);
@@ -470,7 +482,7 @@ static void take_cancel(struct redlock *op, struct redlock_output *out)
 		give_back(op, out);
 	else if (op->state == REDLOCK_WAITING)
 		leave_queue(op, op->joined, out);
-	struct redlock_result result = { .outcome = REDLOCK_CANCELLED, .tries = op->attempt };
+	struct redlock_result result = {.outcome = REDLOCK_CANCELLED, .tries = op->attempt};
 	result.votes.masters = op->params.masters;
 	result.votes.needed = redlock_majority(op->params.masters);
 	finish(op, &result, out);

@@ -43,7 +43,7 @@ static void find_best_holder(const struct redlock *op, struct redlock_tally *tal
 
 struct redlock_tally redlock_tally_count(const struct redlock *op)
 {
-	struct redlock_tally tally = { .needed = redlock_majority(op->params.masters) };
+	struct redlock_tally tally = {.needed = redlock_majority(op->params.masters)};
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		if (!redlock_has(op->answered, i)) {
 			tally.pending++;
@@ -62,7 +62,9 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 	}
 	if (tally.held > 0)
 		find_best_holder(op, &tally);
-	assert(tally.granted + tally.held + tally.queued + tally.gone + tally.failed + tally.quarantined + tally.pending == op->params.masters);
+	assert(tally.granted + tally.held + tally.queued + tally.gone + tally.failed + tally.quarantined +
+		       tally.pending ==
+	       op->params.masters);
 	assert(tally.best_votes <= tally.held);
 	return tally;
 }
@@ -144,7 +146,8 @@ uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_ta
 	uint64_t waiters[REDLOCK_MASTERS_MAX];
 	size_t count = 0;
 	for (unsigned i = 0; i < op->params.masters; i++)
-		if (redlock_has(op->answered, i) && (op->ballots[i].vote == REDLOCK_VOTE_HELD || op->ballots[i].vote == REDLOCK_VOTE_GONE))
+		if (redlock_has(op->answered, i) &&
+		    (op->ballots[i].vote == REDLOCK_VOTE_HELD || op->ballots[i].vote == REDLOCK_VOTE_GONE))
 			insert_sorted(waiters, count++, op->ballots[i].waiters);
 	if (count == 0)
 		return 0;
@@ -164,7 +167,8 @@ uint64_t redlock_tally_lease_fence(const struct redlock *op)
 {
 	uint64_t fence = 0;
 	for (unsigned i = 0; i < op->params.masters; i++)
-		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_GRANTED && op->ballots[i].fence > fence)
+		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_GRANTED &&
+		    op->ballots[i].fence > fence)
 			fence = op->ballots[i].fence;
 	return fence;
 }

@@ -1,5 +1,6 @@
-/* When an operation that waits in the line tries again: see waiting.h. Nobody polls: an operation sleeps until it is called, and only the
- * first of a process looks after the holder's time by itself. The one exception is a holder that is not redlockd's and so calls nobody. */
+/* When an operation that waits in the line tries again: see waiting.h. Nobody polls: an operation sleeps until it is
+ * called, and only the first of a process looks after the holder's time by itself. The one exception is a holder that
+ * is not redlockd's and so calls nobody. */
 #include "waiting.h"
 
 #include <assert.h>
@@ -32,7 +33,8 @@ void redlock_waiting_look_again(struct redlock *op, uint64_t now_us)
 	uint64_t share_us = op->params.wait_us / REDLOCK_LOOKS_MAX;
 	uint64_t after_us = share_us > REDLOCK_LOOK_AGAIN_US ? share_us : REDLOCK_LOOK_AGAIN_US;
 	for (unsigned i = 0; i < op->params.masters; i++) /* a key without an end: for it `free_us` is a guess */
-		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD && op->ballots[i].remaining_us == REDLOCK_NEVER)
+		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD &&
+		    op->ballots[i].remaining_us == REDLOCK_NEVER)
 			op->free_us = REDLOCK_NEVER;
 	op->free_us = earlier(op->free_us, redlock_after_us(now_us, after_us));
 }
@@ -40,11 +42,13 @@ void redlock_waiting_look_again(struct redlock *op, uint64_t now_us)
 void redlock_waiting_pass(struct redlock *op, const struct redlock_event *event)
 {
 	uint64_t now_us = event->now_us;
-	if (op->state != REDLOCK_WAITING || op->paused || (op->notified & op->held_by) != 0 || !redlock_has(op->held_by, event->master))
+	if (op->state != REDLOCK_WAITING || op->paused || (op->notified & op->held_by) != 0 ||
+	    !redlock_has(op->held_by, event->master))
 		return;
 	if (op->passed_us == 0)
 		op->passed_us = now_us;
-	op->free_us = earlier(redlock_after_us(now_us, REDLOCK_ALIVE_US), redlock_after_us(op->passed_us, REDLOCK_PASSED_MAX_US));
+	op->free_us = earlier(redlock_after_us(now_us, REDLOCK_ALIVE_US),
+			      redlock_after_us(op->passed_us, REDLOCK_PASSED_MAX_US));
 	redlock_waiting_set_deadline(op, now_us);
 }
 

@@ -1,14 +1,15 @@
 /* An allocator that fails once, when it is told to: preloaded (LD_PRELOAD) into redlockd by tests/alloc.
  *
- * It stands before malloc() and its kin for the whole process, so it sees the allocations of all libraries too, and of every thread. The
- * test tells it what to do through a file that both map (ALLOC_CONTROL, struct control): `fail_at` = k lets the k-th allocation from
- * now on fail with ENOMEM, that one alone; 0 lets all of them pass. It answers with how many it has counted, whether one failed, from where that one
- * was asked for (`frames`), and how many blocks live.
+ * It stands before malloc() and its kin for the whole process, so it sees the allocations of all libraries too, and of
+ * every thread. The test tells it what to do through a file that both map (ALLOC_CONTROL, struct control): `fail_at` =
+ * k lets the k-th allocation from now on fail with ENOMEM, that one alone; 0 lets all of them pass. It answers with how
+ * many it has counted, whether one failed, from where that one was asked for (`frames`), and how many blocks live.
  *
- * `planted` makes the allocation that fails do some harm besides, as a program would that takes it badly: the sweep must notice (test_planted.py).
+ * `planted` makes the allocation that fails do some harm besides, as a program would that takes it badly: the sweep
+ * must notice (test_planted.py).
  *
- * The real allocator is the next one in the order of the libraries: that of libc, or AddressSanitizer's. What is `excused` is let pass: the few
- * allocations whose failure ends the process from inside a library. */
+ * The real allocator is the next one in the order of the libraries: that of libc, or AddressSanitizer's. What is
+ * `excused` is let pass: the few allocations whose failure ends the process from inside a library. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -42,7 +43,7 @@ struct control {
 };
 
 static struct control *control;
-static __thread volatile bool inside; /* our own calls are not counted */
+static __thread volatile bool inside;  /* our own calls are not counted */
 static __thread volatile bool excused; /* volatile: the compiler thinks that it knows what malloc() looks at */
 static __thread volatile bool subscribes;
 
@@ -118,7 +119,8 @@ __attribute__((constructor)) static void begin(void)
 	if (__lsan_enable)
 		__lsan_enable();
 	int fd = open(path, O_RDWR | O_CLOEXEC);
-	void *map = fd >= 0 ? mmap(NULL, sizeof(struct control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+	void *map = fd >= 0 ? mmap(NULL, sizeof(struct control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+			    : MAP_FAILED;
 	if (map == MAP_FAILED)
 		abort();
 	close(fd);
@@ -131,8 +133,8 @@ __attribute__((constructor)) static void begin(void)
 #define NEXT(name) ((__typeof__(&name))find(#name))
 
 #if HIREDIS_MAJOR < 1
-/* These two abort where memory is short. A connection begins and ends with them: the path of its socket, its two tables of channels, the walk
- * through these at its end. */
+/* These two abort where memory is short. A connection begins and ends with them: the path of its socket, its two tables
+ * of channels, the walk through these at its end. */
 char *hi_strdup(const char *text)
 {
 	bool before = excused;
@@ -203,20 +205,16 @@ int uv_poll_start(uv_poll_t *poll, int events, uv_poll_cb callback)
 static void harm(void)
 {
 	switch ((enum mutated)control->mutated) {
-	case MUTATION_CRASH:
-		abort();
+	case MUTATION_CRASH: abort();
 	case MUTATION_LEAK:
 		(void)!real_malloc(100);
 		control->living++;
 		break;
-	case MUTATION_DESCRIPTOR:
-		(void)!dup(2);
-		break;
+	case MUTATION_DESCRIPTOR: (void)!dup(2); break;
 	case MUTATION_HANG:
 		for (;;)
 			pause();
-	case MUTATION_NONE:
-		break;
+	case MUTATION_NONE: break;
 	}
 }
 

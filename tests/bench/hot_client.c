@@ -15,7 +15,8 @@ struct service {
 	void (*acquire)(struct client *client);
 	void (*release)(struct client *client);
 	void (*count)(struct client *client);
-	bool (*take)(struct client *client, json_t *answer); /* a good answer to whatever the client did; false: not as it should be */
+	/* a good answer to whatever the client did; false: not as it should be */
+	bool (*take)(struct client *client, json_t *answer);
 };
 
 /* ---- redlockd ---- */
@@ -53,7 +54,8 @@ static bool redlockd_take(struct client *client, json_t *answer)
 	if (client->was == CLIENT_ACQUIRING) {
 		const char *token = json_string_value(json_object_get(answer, "token"));
 		client->fence = (uint64_t)json_integer_value(json_object_get(answer, "fence"));
-		return client->status == 201 && token != NULL && snprintf(client->key, sizeof(client->key), "%s", token) < (int)sizeof(client->key);
+		return client->status == 201 && token != NULL &&
+		       snprintf(client->key, sizeof(client->key), "%s", token) < (int)sizeof(client->key);
 	}
 	client->waiters = (unsigned)json_integer_value(json_object_get(answer, "waiters"));
 	return client->was == CLIENT_RELEASING ? client->status == 204 : client->status == 200;
@@ -69,7 +71,8 @@ static void etcd_base64(const char *text, const char *more, char *ret)
 
 	assert(len < 120);
 	for (size_t i = 0; i < len; i += 3) {
-		unsigned three = (unsigned)(unsigned char)joined[i] << 16 | (unsigned)(unsigned char)joined[i + 1] << 8 | (unsigned char)joined[i + 2];
+		unsigned three = (unsigned)(unsigned char)joined[i] << 16 |
+				 (unsigned)(unsigned char)joined[i + 1] << 8 | (unsigned char)joined[i + 2];
 		*ret++ = digits[three >> 18];
 		*ret++ = digits[three >> 12 & 63];
 		*ret++ = i + 1 < len ? digits[three >> 6 & 63] : '=';
@@ -116,7 +119,8 @@ static void etcd_count(struct client *client)
 
 static bool etcd_take(struct client *client, json_t *answer)
 {
-	const char *count = json_string_value(json_object_get(answer, "count")), *lease = json_string_value(json_object_get(answer, "ID"));
+	const char *count = json_string_value(json_object_get(answer, "count")),
+		   *lease = json_string_value(json_object_get(answer, "ID"));
 	const char *key = json_string_value(json_object_get(answer, "key"));
 	int keys = count == NULL ? 0 : atoi(count);
 
@@ -125,7 +129,8 @@ static bool etcd_take(struct client *client, json_t *answer)
 		snprintf(client->lease, sizeof(client->lease), "%s", lease);
 	if (client->was == CLIENT_ACQUIRING && key != NULL)
 		snprintf(client->key, sizeof(client->key), "%s", key);
-	return client->status == 200 && (client->was != CLIENT_ACQUIRING || key != NULL) && (client->was != CLIENT_PREPARING || lease != NULL);
+	return client->status == 200 && (client->was != CLIENT_ACQUIRING || key != NULL) &&
+	       (client->was != CLIENT_PREPARING || lease != NULL);
 }
 
 static const struct service services[] = {
@@ -173,7 +178,8 @@ static void client_begin(struct client *client, enum client_state state)
 	client->sent_ns = uv_hrtime();
 }
 
-void client_open(struct client *client, uv_loop_t *loop, const struct service *service, const char *address, client_event_cb *on_event)
+void client_open(struct client *client, uv_loop_t *loop, const struct service *service, const char *address,
+		 client_event_cb *on_event)
 {
 	client->service = service;
 	client->on_event = on_event;

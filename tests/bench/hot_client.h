@@ -4,8 +4,8 @@
  *                                  └─► REFUSED                └─► REFUSED
  *                           client_count ─► COUNTED
  *
- * Each event comes out of on_event, where the next call may be made at once. The client notes when its request left and when the
- * answer came (uv_hrtime()); what that means is for whoever drives it. */
+ * Each event comes out of on_event, where the next call may be made at once. The client notes when its request left and
+ * when the answer came (uv_hrtime()); what that means is for whoever drives it. */
 #pragma once
 
 #include <stdbool.h>
@@ -27,10 +27,10 @@ struct client {
 	client_event_cb *on_event;
 	void *owner;
 	unsigned number, server;
-	bool waits; /* redlockd: in the line, where somebody has the lock */
+	bool waits;                   /* redlockd: in the line, where somebody has the lock */
 	enum client_state state, was; /* was: what the event is the answer to */
 	char resource[64];
-	char key[128]; /* what releases the lock: a token, or etcd's key in base64 */
+	char key[128];  /* what releases the lock: a token, or etcd's key in base64 */
 	char lease[24]; /* etcd: of this client, for all its locks */
 	uint64_t fence; /* 0: the service has none */
 	uint64_t sent_ns, answered_ns;
@@ -45,7 +45,8 @@ struct client {
 /* "redlockd" or "etcd"; NULL if it is neither. */
 const struct service *service_find(const char *name);
 
-void client_open(struct client *client, uv_loop_t *loop, const struct service *service, const char *address, client_event_cb *on_event);
+void client_open(struct client *client, uv_loop_t *loop, const struct service *service, const char *address,
+		 client_event_cb *on_event);
 void client_acquire(struct client *client, const char *resource);
 void client_release(struct client *client);
 

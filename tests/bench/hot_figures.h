@@ -12,7 +12,8 @@ struct figures {
 
 void figures_add(struct figures *figures, int64_t ns);
 
-/* {"count", "mean", "min", "p10", "median", "p90", "p99", "p999", "max"} in microseconds; with no times only the count. Sorts them. */
+/* {"count", "mean", "min", "p10", "median", "p90", "p99", "p999", "max"} in microseconds; with no times only the count.
+ * Sorts them. */
 json_t *figures_json(struct figures *figures);
 
 void figures_fini(struct figures *figures);

@@ -1,5 +1,5 @@
-/* See hot_http.h. Sending never queues: a request is far smaller than the socket's buffer, so uv_try_write() takes it whole, and
- * the caller's timestamp is that of the system call. */
+/* See hot_http.h. Sending never queues: a request is far smaller than the socket's buffer, so uv_try_write() takes it
+ * whole, and the caller's timestamp is that of the system call. */
 #include "hot_http.h"
 
 #include <assert.h>
@@ -37,7 +37,8 @@ static const char *http_header(const char *head, const char *name)
 	return line == NULL ? NULL : line + strlen(name) + strspn(line + strlen(name), " ");
 }
 
-/* A body in chunks: joins them where they are. Returns false if the last one is not there yet. Trailers are passed over. */
+/* A body in chunks: joins them where they are. Returns false if the last one is not there yet. Trailers are passed
+ * over. */
 static bool http_join_chunks(char *body, size_t *len)
 {
 	char *from = body, *to = body;
@@ -70,10 +71,12 @@ static void http_take_answer(struct http *http, uint64_t now_ns)
 	*head_end = '\0';
 	char *body = head_end + 4;
 	size_t there = http->len - (size_t)(body - head), len = 0;
-	const char *length = http_header(head, "\r\ncontent-length:"), *coding = http_header(head, "\r\ntransfer-encoding:");
+	const char *length = http_header(head, "\r\ncontent-length:"),
+		   *coding = http_header(head, "\r\ntransfer-encoding:");
 	int status = atoi(head + strlen("HTTP/1.1 "));
 
-	if (coding != NULL ? !http_join_chunks(body, &len) : length != NULL && there < (len = strtoul(length, NULL, 10))) {
+	if (coding != NULL ? !http_join_chunks(body, &len)
+			   : length != NULL && there < (len = strtoul(length, NULL, 10))) {
 		*head_end = '\r';
 		return;
 	}
@@ -116,8 +119,9 @@ void http_open(struct http *http, uv_loop_t *loop, const char *address, http_ans
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 	const char *colon = strrchr(address, ':');
 
-	if (colon == NULL || snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address) >= (int)sizeof(host) ||
-		uv_ip4_addr(host, atoi(colon + 1), &to) != 0)
+	if (colon == NULL ||
+	    snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address) >= (int)sizeof(host) ||
+	    uv_ip4_addr(host, atoi(colon + 1), &to) != 0)
 		http_die("not an address: %s", address);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)) != 0)
 		http_die("cannot connect to %s", address);
@@ -139,8 +143,10 @@ void http_send(struct http *http, const char *method, const char *path, const ch
 	if (body == NULL)
 		len = snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n", method, path);
 	else
-		len = snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", method,
-			path, strlen(body), body);
+		len = snprintf(request, sizeof(request),
+			       "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+			       "%zu\r\n\r\n%s",
+			       method, path, strlen(body), body);
 	assert(len > 0 && len < (int)sizeof(request));
 	uv_buf_t buf = uv_buf_init(request, (unsigned)len);
 	if (uv_try_write((uv_stream_t *)&http->tcp, &buf, 1) != len)

@@ -1,12 +1,17 @@
-/* The load generator of the hot-lock benchmark. One thread, one libuv loop, raw HTTP over sockets: as little of the machine as
- * can be is taken from what is measured.
+/* The load generator of the hot-lock benchmark. One thread, one libuv loop, raw HTTP over sockets: as little of the
+ * machine as can be is taken from what is measured.
  *
- *   hot_lock loop  --service S --servers A[,A…] --waiters N [--seconds T] [--warmup T]   many want one lock       (hot_loop.c)
- *   hot_lock alone --service S --servers A                   [--seconds T] [--warmup T]   one wants many locks     (hot_alone.c)
- *   hot_lock rate  --service S --servers A --waiters N --rate R [--seconds T] [--warmup T]   R a second over N connections (hot_rate.c)
- *   hot_lock order --service S --servers A[,A…] --waiters N [--repeats N]                is the order kept        (hot_order.c)
+ *   hot_lock loop  --service S --servers A[,A…] --waiters N [--seconds T] [--warmup T]   many want one lock      
+ *                  (hot_loop.c)
+ *   hot_lock alone --service S --servers A                   [--seconds T] [--warmup T]   one wants many locks    
+ *                                                            (hot_alone.c)
+ *   hot_lock rate  --service S --servers A --waiters N --rate R [--seconds T] [--warmup T]   R a second over N
+ *                  connections (hot_rate.c)
+ *   hot_lock order --service S --servers A[,A…] --waiters N [--repeats N]                is the order kept       
+ *                                                                                        (hot_order.c)
  *
- * S is redlockd or etcd, A a host:port. The result is one JSON object on stdout. The exit status is 0 if it ran to its end. */
+ * S is redlockd or etcd, A a host:port. The result is one JSON object on stdout. The exit status is 0 if it ran to its
+ * end. */
 #include "hot_lock.h"
 
 #include <getopt.h>
@@ -53,9 +58,15 @@ static void split_servers(struct bench *bench, char *list)
 static void parse(struct bench *bench, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"service", required_argument, NULL, 's'}, {"servers", required_argument, NULL, 'a'}, {"waiters", required_argument, NULL, 'n'},
-		{"seconds", required_argument, NULL, 't'}, {"warmup", required_argument, NULL, 'w'}, {"repeats", required_argument, NULL, 'r'},
-		{"resource", required_argument, NULL, 'o'}, {"rate", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0},
+		{"service", required_argument, NULL, 's'},
+		{"servers", required_argument, NULL, 'a'},
+		{"waiters", required_argument, NULL, 'n'},
+		{"seconds", required_argument, NULL, 't'},
+		{"warmup", required_argument, NULL, 'w'},
+		{"repeats", required_argument, NULL, 'r'},
+		{"resource", required_argument, NULL, 'o'},
+		{"rate", required_argument, NULL, 'p'},
+		{NULL, 0, NULL, 0},
 	};
 
 	for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;)
@@ -70,8 +81,8 @@ static void parse(struct bench *bench, int argc, char **argv)
 		case 'p': bench->per_second = strtod(optarg, NULL); break;
 		default: exit(2);
 		}
-	if (optind + 1 != argc || bench->service == NULL || bench->server_count == 0 || bench->waiters == 0 || bench->waiters >= BENCH_CLIENTS_MAX ||
-		strlen(bench->resource) > 40)
+	if (optind + 1 != argc || bench->service == NULL || bench->server_count == 0 || bench->waiters == 0 ||
+	    bench->waiters >= BENCH_CLIENTS_MAX || strlen(bench->resource) > 40)
 		http_die("usage: see the top of tests/bench/hot_lock.c");
 }
 
@@ -81,15 +92,23 @@ static double own_cpu_s(void)
 	struct rusage usage;
 
 	getrusage(RUSAGE_SELF, &usage);
-	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; void (*run)(struct bench *bench, json_t *result); } modes[] = {
-		{"loop", hot_loop}, {"alone", hot_alone}, {"order", hot_order}, {"rate", hot_rate},
+	static const struct {
+		const char *name;
+		void (*run)(struct bench *bench, json_t *result);
+	} modes[] = {
+		{"loop", hot_loop},
+		{"alone", hot_alone},
+		{"order", hot_order},
+		{"rate", hot_rate},
 	};
-	struct bench bench = {.waiters = 1, .repeats = 1, .warmup_s = 0.5, .seconds = 2, .per_second = 1000, .resource = "hot"};
+	struct bench bench = {
+		.waiters = 1, .repeats = 1, .warmup_s = 0.5, .seconds = 2, .per_second = 1000, .resource = "hot"};
 	json_t *result = json_object();
 
 	parse(&bench, argc, argv);

@@ -1,16 +1,17 @@
-/* Many want one lock, each again and again: acquire, release at once, acquire. With N waiters there are N + 1 clients, since one of them has it.
+/* Many want one lock, each again and again: acquire, release at once, acquire. With N waiters there are N + 1 clients,
+ * since one of them has it.
  *
  *   holder   ──DELETE──►                     ◄──204──
  *                 |                             :
  *                 | hand-over                   : the same from the answer (may be negative: the answer may come later)
  *   next     ◄──201──                           :
  *
- * A hand-over counts where the next holder had sent its request before the DELETE left: only then did it wait. The clients drain
- * at the end (nobody asks again), so that each request is seen to be answered.
+ * A hand-over counts where the next holder had sent its request before the DELETE left: only then did it wait. The
+ * clients drain at the end (nobody asks again), so that each request is seen to be answered.
  *
- * `overtaken` compares when requests were sent with when they were granted: sent later, granted earlier, at the same server or any. As the sockets are read
- * by the server when it likes, overtaking by some microseconds is no proof of anything; `overtaken_max_us` says how far it
- * went. hot_order.c is the proof. */
+ * `overtaken` compares when requests were sent with when they were granted: sent later, granted earlier, at the same
+ * server or any. As the sockets are read by the server when it likes, overtaking by some microseconds is no proof of
+ * anything; `overtaken_max_us` says how far it went. hot_order.c is the proof. */
 #include <stdio.h>
 
 #include "hot_lock.h"
@@ -30,7 +31,10 @@ static struct {
 	struct client *releaser; /* whose DELETE the next grant follows */
 	struct overtaking of_server[BENCH_SERVERS_MAX], of_all;
 	struct figures wait, handover, from_answer, between; /* between: hand-overs from one server to another */
-	struct { int status; unsigned count; } errors[LOOP_ERRORS];
+	struct {
+		int status;
+		unsigned count;
+	} errors[LOOP_ERRORS];
 	uv_timer_t drain;
 } loop;
 
@@ -146,7 +150,8 @@ static void loop_on_stuck(uv_timer_t *timer)
 {
 	struct bench *bench = timer->data;
 
-	http_die("%u of %u clients have no answer %d s after the end", bench->client_count - loop.idle, bench->client_count, LOOP_DRAIN_MS / 1000);
+	http_die("%u of %u clients have no answer %d s after the end", bench->client_count - loop.idle,
+		 bench->client_count, LOOP_DRAIN_MS / 1000);
 }
 
 static void loop_begin(struct bench *bench)
@@ -155,7 +160,8 @@ static void loop_begin(struct bench *bench)
 	loop.to_ns = loop.from_ns + (uint64_t)(bench->seconds * 1e9);
 	uv_timer_init(&bench->loop, &loop.drain);
 	loop.drain.data = bench;
-	uv_timer_start(&loop.drain, loop_on_stuck, (uint64_t)((bench->warmup_s + bench->seconds) * 1000) + LOOP_DRAIN_MS, 0);
+	uv_timer_start(&loop.drain, loop_on_stuck,
+		       (uint64_t)((bench->warmup_s + bench->seconds) * 1000) + LOOP_DRAIN_MS, 0);
 	for (unsigned i = 0; i < bench->client_count; i++)
 		loop_ask(&bench->clients[i]);
 }
@@ -166,7 +172,8 @@ static void loop_overtaking_json(json_t *result, unsigned servers)
 
 	for (unsigned i = 0; i < servers; i++) {
 		of_one.count += loop.of_server[i].count;
-		of_one.worst_ns = loop.of_server[i].worst_ns > of_one.worst_ns ? loop.of_server[i].worst_ns : of_one.worst_ns;
+		of_one.worst_ns = loop.of_server[i].worst_ns > of_one.worst_ns ? loop.of_server[i].worst_ns
+									       : of_one.worst_ns;
 	}
 	json_object_set_new(result, "overtaken_at_one_server", json_integer(of_one.count));
 	json_object_set_new(result, "overtaken_at_one_server_max_us", json_integer((json_int_t)of_one.worst_ns / 1000));

@@ -1,10 +1,13 @@
-/* Is the order of grants the order of arrival? A closed loop cannot prove it: requests that leave microseconds apart may well be read
- * in another order. So here the arrivals are apart beyond doubt:
+/* Is the order of grants the order of arrival? A closed loop cannot prove it: requests that leave microseconds apart
+ * may well be read in another order. So here the arrivals are apart beyond doubt:
  *
- *   client 0 takes the lock; client 1 asks, and is asked for until the service says that 1 waits; client 2 asks, until 2 wait; …
- *   then client 0 releases, and each who is granted releases at once. The grants must come as 1, 2, 3, … without exception.
+ *   client 0 takes the lock; client 1 asks, and is asked for until the service says that 1 waits; client 2 asks, until
+ *   2 wait; …
+ *   then client 0 releases, and each who is granted releases at once. The grants must come as 1, 2, 3, …
+ *   without exception.
  *
- * A mistake is a grant to somebody with a smaller number than one who was granted before. The last client is the one that counts. */
+ * A mistake is a grant to somebody with a smaller number than one who was granted before. The last client is the one
+ * that counts. */
 #include <stdio.h>
 
 #include "hot_lock.h"

@@ -1,6 +1,6 @@
-/* Requests at a fixed rate, as wrk2 makes them: a share of them each millisecond, whether the ones before are answered or not. A time counts from the
- * moment at which the request was to be sent, so that one that had to wait for a free connection, as the service was slow, shows it. Each
- * acquires a name of its own and leaves the lock to its end. */
+/* Requests at a fixed rate, as wrk2 makes them: a share of them each millisecond, whether the ones before are answered
+ * or not. A time counts from the moment at which the request was to be sent, so that one that had to wait for a free
+ * connection, as the service was slow, shows it. Each acquires a name of its own and leaves the lock to its end. */
 #include <stdio.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ enum { TICK_NS = 1000000, BACKLOG_MAX = 1 << 16 };
 
 static struct {
 	uint64_t began_ns, from_ns, to_ns; /* counted are those that are due from from_ns on */
-	uint64_t due; /* so many since began_ns */
+	uint64_t due;                      /* so many since began_ns */
 	unsigned long long names;
 	struct client *idle[BENCH_CLIENTS_MAX];
 	unsigned idle_count;
@@ -68,7 +68,8 @@ static void rate_on_tick(uv_poll_t *tick, int status, int events)
 	if (read(rate.timer, &expired, sizeof(expired)) != sizeof(expired))
 		return;
 	for (; now_ns < rate.to_ns; rate.due++) {
-		uint64_t due_ns = rate.began_ns + (uint64_t)((double)rate.due * 1e9 / bench->per_second) / TICK_NS * TICK_NS;
+		uint64_t due_ns = rate.began_ns +
+				  (uint64_t)((double)rate.due * 1e9 / bench->per_second) / TICK_NS * TICK_NS;
 		if (due_ns > now_ns)
 			break;
 		if (rate.count == BACKLOG_MAX) {

@@ -1,13 +1,14 @@
 /* A clock that can be moved, for one redis-server, as a library for LD_PRELOAD.
  *
- * The time of day (gettimeofday, time, clock_gettime of CLOCK_REALTIME and its coarse sister) is off by as many microseconds as
- * the first eight bytes of the file REDIS_CLOCK_FILE (an environment variable) say: a number with a sign, as the machine keeps it.
- * The file is mapped, so whoever writes there moves the clock of the running process (redis_clock.py does). Monotonic clocks are
- * left alone: an operator who sets a clock, or NTP that steps it, does not move those either.
+ * The time of day (gettimeofday, time, clock_gettime of CLOCK_REALTIME and its coarse sister) is off by as many
+ * microseconds as the first eight bytes of the file REDIS_CLOCK_FILE (an environment variable) say: a number with a
+ * sign, as the machine keeps it. The file is mapped, so whoever writes there moves the clock of the running process
+ * (redis_clock.py does). Monotonic clocks are left alone: an operator who sets a clock, or NTP that steps it, does not
+ * move those either.
  *
- * Redis asks gettimeofday and time; its allocator asks clock_gettime, from within malloc and before any constructor has run.
- * So nothing here allocates, locks or waits (libfaketime does, and hangs a redis-server with jemalloc), and as long as the file
- * is not mapped the offset is 0. Its users: tests/e2e and tests/faults. */
+ * Redis asks gettimeofday and time; its allocator asks clock_gettime, from within malloc and before any constructor has
+ * run. So nothing here allocates, locks or waits (libfaketime does, and hangs a redis-server with jemalloc), and as
+ * long as the file is not mapped the offset is 0. Its users: tests/e2e and tests/faults. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -20,7 +21,8 @@
 
 static const int64_t *mapped_offset_us;
 
-/* Maps the file. A clock that was asked for and cannot be moved would make tests pass that test nothing: so no file, no program. */
+/* Maps the file. A clock that was asked for and cannot be moved would make tests pass that test nothing: so no file, no
+ * program. */
 static __attribute__((constructor)) void map_offset(void)
 {
 	static const char message[] = "redis_clock: cannot map REDIS_CLOCK_FILE\n";

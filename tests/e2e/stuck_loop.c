@@ -1,5 +1,5 @@
-/* One event loop that hangs, for LD_PRELOAD: while the file named by STUCK_FILE is there, the first thread that comes to epoll does not come back from
- * it; the others go on. */
+/* One event loop that hangs, for LD_PRELOAD: while the file named by STUCK_FILE is there, the first thread that comes
+ * to epoll does not come back from it; the others go on. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -14,7 +14,8 @@ static void get_stuck(void)
 	const char *path = getenv("STUCK_FILE");
 	int nobody = 0, self = gettid();
 
-	if (path == NULL || access(path, F_OK) != 0 || !(atomic_compare_exchange_strong(&stuck_thread, &nobody, self) || nobody == self))
+	if (path == NULL || access(path, F_OK) != 0 ||
+	    !(atomic_compare_exchange_strong(&stuck_thread, &nobody, self) || nobody == self))
 		return;
 	while (access(path, F_OK) == 0)
 		usleep(1000);

@@ -1,10 +1,12 @@
 /* What the fuzz targets share: an input as a row of decisions or as a text, and a check that ends the run.
  *
- * A target is a program with libFuzzer's main(), which calls LLVMFuzzerTestOneInput() with one input after another. Nothing survives a call: an
- * input alone decides what happens. MUST() is for what has to hold whatever the input is; a crash, a sanitizer's report and a broken assertion of the
- * code under test end the run just the same, and libFuzzer keeps the input.
+ * A target is a program with libFuzzer's main(), which calls LLVMFuzzerTestOneInput() with one input after another.
+ * Nothing survives a call: an input alone decides what happens. MUST() is for what has to hold whatever the input is; a
+ * crash, a sanitizer's report and a broken assertion of the code under test end the run just the same, and libFuzzer
+ * keeps the input.
  *
- * With FUZZ_PLANTED a target is built once more, with a mutation between it and the code under test: that one must fail (README.md). */
+ * With FUZZ_PLANTED a target is built once more, with a mutation between it and the code under test: that one must fail
+ * (README.md). */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -17,14 +19,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define MUST(condition, ...) \
-	do { \
-		if (!(condition)) { \
+#define MUST(condition, ...)                                                                    \
+	do {                                                                                    \
+		if (!(condition)) {                                                             \
 			fprintf(stderr, "%s:%d: broken: %s: ", __FILE__, __LINE__, #condition); \
-			fprintf(stderr, __VA_ARGS__); \
-			fputc('\n', stderr); \
-			abort(); \
-		} \
+			fprintf(stderr, __VA_ARGS__);                                           \
+			fputc('\n', stderr);                                                    \
+			abort();                                                                \
+		}                                                                               \
 	} while (0)
 
 /* The rest of an input. Where it is over, every decision is 0. */

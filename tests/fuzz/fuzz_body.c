@@ -1,7 +1,7 @@
 /* Fuzz target: the bodies of the lease calls, beside the header Lock-Token (api/calls/body.h).
  *
- * Input: a letter for the call (a: acquire, e: extend, r: release), a digit, and the body. The digit's bits: 1: there is a token in the header;
- * 2: another one; 4: narrow limits. */
+ * Input: a letter for the call (a: acquire, e: extend, r: release), a digit, and the body. The digit's bits: 1: there
+ * is a token in the header; 2: another one; 4: narrow limits. */
 #include <jansson.h>
 
 #include "api/calls/body.h"
@@ -17,8 +17,8 @@ static const struct body_limits wide = {30000, 100, 60000, 60000}, narrow = {100
 
 #ifdef FUZZ_PLANTED
 /* Leaves something behind where the only mistake is in wait_ms. */
-static bool mutated_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits, struct lease_request *request,
-			  struct field_errors *errors)
+static bool mutated_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
+			  struct lease_request *request, struct field_errors *errors)
 {
 	bool good = body_parse(bytes, len, header_token, limits, request, errors);
 	if (!good && errors->count == 1 && strcmp(errors->items[0].field, "wait_ms") == 0)
@@ -28,22 +28,29 @@ static bool mutated_parse(const char *bytes, size_t len, const char *header_toke
 #define body_parse mutated_parse
 #endif
 
-static void check_acquire(const struct lease_request *request, const struct lease_request *before, const struct body_limits *limits)
+static void check_acquire(const struct lease_request *request, const struct lease_request *before,
+			  const struct body_limits *limits)
 {
-	MUST(words_name_resource(request->resource, request->resource_len), "a resource of %u bytes", request->resource_len);
-	MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len), "an owner of %u bytes", request->owner_len);
+	MUST(words_name_resource(request->resource, request->resource_len), "a resource of %u bytes",
+	     request->resource_len);
+	MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len),
+	     "an owner of %u bytes", request->owner_len);
 	MUST(request->wait_ms <= limits->max_wait_ms, "waits for %u ms", request->wait_ms);
 	MUST(memcmp(request->token, before->token, sizeof request->token) == 0, "a token for an acquisition");
 }
 
 /* What belongs to an acquisition is not there for the other calls; the resource comes from the path. */
-static void check_owned(const struct lease_request *request, const struct lease_request *before, const char *header_token)
+static void check_owned(const struct lease_request *request, const struct lease_request *before,
+			const char *header_token)
 {
 	MUST(body_is_token(request->token, LEASE_TOKEN_LEN), "no token");
 	MUST(strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
-	MUST(header_token == NULL || memcmp(request->token, header_token, LEASE_TOKEN_LEN) == 0, "not the token of the header");
+	MUST(header_token == NULL || memcmp(request->token, header_token, LEASE_TOKEN_LEN) == 0,
+	     "not the token of the header");
 	MUST(request->owner_len == 0 && request->wait_ms == 0 && !request->hold, "owner, wait_ms or hold");
-	MUST(request->resource_len == before->resource_len && memcmp(request->resource, before->resource, sizeof request->resource) == 0, "another resource");
+	MUST(request->resource_len == before->resource_len &&
+		     memcmp(request->resource, before->resource, sizeof request->resource) == 0,
+	     "another resource");
 	MUST(request->call == LEASE_EXTEND || request->ttl_ms == before->ttl_ms, "ttl_ms for a release");
 }
 
@@ -64,7 +71,8 @@ static json_t *write_body(const struct lease_request *request)
 }
 
 /* What was understood, written down and read again, is the same. */
-static void check_again(const struct lease_request *request, const struct lease_request *before, const struct body_limits *limits)
+static void check_again(const struct lease_request *request, const struct lease_request *before,
+			const struct body_limits *limits)
 {
 	struct lease_request again = *before;
 	struct field_errors errors = {.count = 0};
@@ -72,9 +80,13 @@ static void check_again(const struct lease_request *request, const struct lease_
 	char *text = json_dumps(body, JSON_COMPACT);
 	bool good = body_parse(text, strlen(text), NULL, limits, &again, &errors);
 	MUST(good, "%s: %s", errors.items[0].field, errors.items[0].reason);
-	MUST(again.resource_len == request->resource_len && memcmp(again.resource, request->resource, again.resource_len) == 0, "another resource: %s", text);
-	MUST(again.owner_len == request->owner_len && memcmp(again.owner, request->owner, again.owner_len) == 0, "another owner: %s", text);
-	MUST(again.ttl_ms == request->ttl_ms && again.wait_ms == request->wait_ms && again.hold == request->hold, "another number: %s", text);
+	MUST(again.resource_len == request->resource_len &&
+		     memcmp(again.resource, request->resource, again.resource_len) == 0,
+	     "another resource: %s", text);
+	MUST(again.owner_len == request->owner_len && memcmp(again.owner, request->owner, again.owner_len) == 0,
+	     "another owner: %s", text);
+	MUST(again.ttl_ms == request->ttl_ms && again.wait_ms == request->wait_ms && again.hold == request->hold,
+	     "another number: %s", text);
 	MUST(memcmp(again.token, request->token, LEASE_TOKEN_LEN) == 0, "another token: %s", text);
 	json_decref(body);
 	free(text);
@@ -99,14 +111,16 @@ static void check(enum lease_operation call, unsigned flags, const char *bytes, 
 		words_check_errors(&errors, errors_before);
 		return;
 	}
-	MUST(errors.count == errors_before, "taken in spite of %s: %s", errors.items[errors_before].field, errors.items[errors_before].reason);
+	MUST(errors.count == errors_before, "taken in spite of %s: %s", errors.items[errors_before].field,
+	     errors.items[errors_before].reason);
 	MUST(request.call == call, "another call");
 	if (call == LEASE_ACQUIRE)
 		check_acquire(&request, &before, limits);
 	else
 		check_owned(&request, &before, token);
 	if (call != LEASE_RELEASE)
-		MUST(request.ttl_ms >= limits->min_ttl_ms && request.ttl_ms <= limits->max_ttl_ms, "a ttl of %u ms", request.ttl_ms);
+		MUST(request.ttl_ms >= limits->min_ttl_ms && request.ttl_ms <= limits->max_ttl_ms, "a ttl of %u ms",
+		     request.ttl_ms);
 	check_again(&request, &before, limits);
 }
 
@@ -114,13 +128,11 @@ static bool is_same(const struct body_value *value, const json_t *json)
 {
 	switch (value->kind) {
 	case BODY_STRING:
-		return json_is_string(json) && json_string_length(json) == value->len && memcmp(json_string_value(json), value->bytes, value->len) == 0;
-	case BODY_INTEGER:
-		return json_is_integer(json) && json_integer_value(json) == value->integer;
-	case BODY_BOOLEAN:
-		return json_is_boolean(json) && json_is_true(json) == value->boolean;
-	case BODY_OTHER:
-		break;
+		return json_is_string(json) && json_string_length(json) == value->len &&
+		       memcmp(json_string_value(json), value->bytes, value->len) == 0;
+	case BODY_INTEGER: return json_is_integer(json) && json_integer_value(json) == value->integer;
+	case BODY_BOOLEAN: return json_is_boolean(json) && json_is_true(json) == value->boolean;
+	case BODY_OTHER: break;
 	}
 	return false;
 }
@@ -135,10 +147,12 @@ static void check_flat(const char *bytes, size_t len)
 	if (!body_flat_scan(bytes, len, members, &count))
 		return;
 	json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, NULL);
-	MUST(json_is_object(root) && json_object_size(root) == count, "read in place, %zu members, and jansson does not", count);
+	MUST(json_is_object(root) && json_object_size(root) == count,
+	     "read in place, %zu members, and jansson does not", count);
 	json_object_foreach(root, name, json)
 	{
-		MUST(strlen(name) == members[i].name_len && memcmp(name, members[i].name, members[i].name_len) == 0, "another name: %s", name);
+		MUST(strlen(name) == members[i].name_len && memcmp(name, members[i].name, members[i].name_len) == 0,
+		     "another name: %s", name);
 		MUST(is_same(&members[i].value, json), "another value of %s", name);
 		i++;
 	}
@@ -155,7 +169,8 @@ static void check_token(const char *bytes, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const enum lease_operation calls[] = {['a' % 3] = LEASE_ACQUIRE, ['e' % 3] = LEASE_EXTEND, ['r' % 3] = LEASE_RELEASE};
+	static const enum lease_operation calls[] = {
+		['a' % 3] = LEASE_ACQUIRE, ['e' % 3] = LEASE_EXTEND, ['r' % 3] = LEASE_RELEASE};
 	if (size < 2 || size - 2 > BODY_MAX)
 		return 0;
 	char *body = fuzz_copy(data + 2, size - 2);

@@ -1,12 +1,14 @@
 /* Fuzz target: the restart guard (server/redlock/guard/guard.h) under any events in any order.
  *
- * The input decides how many masters there are and every event: connections that come and go, answers and failures in any order, what is changed on a
- * server behind the guard's back (restarted, flushed, another redlockd's marker, an older image), clocks that jump. A server carries the guard's scripts
- * out as server/scripts/ do. The caller's duties are kept: each action has one answer, of its kind or FAILED; time does not go back.
+ * The input decides how many masters there are and every event: connections that come and go, answers and failures in
+ * any order, what is changed on a server behind the guard's back (restarted, flushed, another redlockd's marker, an
+ * older image), clocks that jump. A server carries the guard's scripts out as server/scripts/ do. The caller's duties
+ * are kept: each action has one answer, of its kind or FAILED; time does not go back.
  *
- * Checked without looking at how the guard does it: who votes has shown an epoch that fits, over this very connection, and nothing has been said
- * against it since; a quarantine lasts as long as the longest lease, seen without a gap; a floor is as high as the fences of N-Q+1 others that were asked when
- * the quarantine was over, or rests on clocks and says so. When the input is over all is well for a while, and every master must vote again. */
+ * Checked without looking at how the guard does it: who votes has shown an epoch that fits, over this very connection,
+ * and nothing has been said against it since; a quarantine lasts as long as the longest lease, seen without a gap; a
+ * floor is as high as the fences of N-Q+1 others that were asked when the quarantine was over, or rests on clocks and
+ * says so. When the input is over all is well for a while, and every master must vote again. */
 #include "fuzz_guard.h"
 
 #include "server/redlock/mutations.h"
@@ -37,7 +39,8 @@ static void check_skips(struct world *world)
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		struct server *server = &world->servers[i];
 		bool skip = world->guard.masters[i].skip;
-		MUST(!skip || server->skips || (world->params.bootstrap && !world->seen_any), "master %u waits for nothing", i);
+		MUST(!skip || server->skips || (world->params.bootstrap && !world->seen_any),
+		     "master %u waits for nothing", i);
 		if (skip && !server->skips)
 			server->skip_marker = server->seen_marker;
 		server->skips = skip;
@@ -53,7 +56,8 @@ static void check_votes(const struct world *world, uint16_t before, unsigned i, 
 	for (unsigned j = 0; j < world->params.masters; j++) {
 		const struct server *server = &world->servers[j];
 		bool known = server->connected && server->trusted != 0;
-		MUST(!redlock_has(now, j) || (known && world->guard.masters[j].epoch == server->trusted), "master %u votes by another epoch", j);
+		MUST(!redlock_has(now, j) || (known && world->guard.masters[j].epoch == server->trusted),
+		     "master %u votes by another epoch", j);
 	}
 }
 
@@ -65,8 +69,10 @@ static void check_survey(const struct world *world, unsigned i, const struct gua
 		const struct server *other = &world->servers[j];
 		if (j == i || !redlock_has(guarded->surveyed, j))
 			continue;
-		MUST(other->told_us >= guarded->recovery_us, "fences of master %u that it told before the quarantine was over", j);
-		MUST(action->fence >= other->told_fence, "a floor of %llu below that of master %u", (unsigned long long)action->fence, j);
+		MUST(other->told_us >= guarded->recovery_us,
+		     "fences of master %u that it told before the quarantine was over", j);
+		MUST(action->fence >= other->told_fence, "a floor of %llu below that of master %u",
+		     (unsigned long long)action->fence, j);
 		told++;
 	}
 	MUST(action->clocked || told >= needed, "a floor by %u masters of %u", told, needed);
@@ -77,15 +83,20 @@ static void check_write_epoch(const struct world *world, unsigned i, const struc
 {
 	const struct server *server = &world->servers[i];
 	const struct guard_master *guarded = &world->guard.masters[i];
-	MUST(action->marker != 0 && action->marker == server->seen_marker && action->cluster != 0, "epoch_written by another marker");
+	MUST(action->marker != 0 && action->marker == server->seen_marker && action->cluster != 0,
+	     "epoch_written by another marker");
 	MUST(action->ttl_us >= world->params.max_ttl_us, "a longest lease of %llu", (unsigned long long)action->ttl_us);
 	if (guarded->skip) {
-		MUST(action->marker == server->skip_marker, "another quarantine is left out than the one of the beginning");
+		MUST(action->marker == server->skip_marker,
+		     "another quarantine is left out than the one of the beginning");
 		return;
 	}
-	MUST(world->now_us >= server->since_us + quarantine_us(world), "a quarantine of %llu us", (unsigned long long)(world->now_us - server->since_us));
-	/* A gap in the heartbeats makes the wait begin anew, but what was asked before it still counts: the marker was there all the time. */
-	MUST(guarded->recovery_us >= server->marked_us + quarantine_us(world), "asked %llu us after the quarantine began",
+	MUST(world->now_us >= server->since_us + quarantine_us(world), "a quarantine of %llu us",
+	     (unsigned long long)(world->now_us - server->since_us));
+	/* A gap in the heartbeats makes the wait begin anew, but what was asked before it still counts: the marker was
+	 * there all the time. */
+	MUST(guarded->recovery_us >= server->marked_us + quarantine_us(world),
+	     "asked %llu us after the quarantine began",
 	     (unsigned long long)(guarded->recovery_us - server->marked_us));
 	if (!guarded->kept)
 		check_survey(world, i, action);
@@ -97,9 +108,12 @@ static void check_action(const struct world *world, unsigned i, const struct gua
 	switch (action->kind) {
 	case GUARD_NOTHING:
 	case GUARD_READ: break;
-	case GUARD_QUARANTINE: MUST(action->marker != 0 && !guard_may_vote(&world->guard, i), "quarantined, and votes"); break;
+	case GUARD_QUARANTINE:
+		MUST(action->marker != 0 && !guard_may_vote(&world->guard, i), "quarantined, and votes");
+		break;
 	case GUARD_SURVEY:
-		MUST(action->epoch != 0 && (action->epoch == server->trusted || action->epoch == server->seen_marker), "asked for fences");
+		MUST(action->epoch != 0 && (action->epoch == server->trusted || action->epoch == server->seen_marker),
+		     "asked for fences");
 		break;
 	case GUARD_WRITE_EPOCH: check_write_epoch(world, i, action); break;
 	}
@@ -115,9 +129,12 @@ static void narrate(const struct world *world, unsigned i, const char *what, int
 	if (told < 0)
 		told = getenv("FUZZ_STORY") != NULL;
 	if (told)
-		fprintf(stderr, "%llu master %u: %s %d: state %d busy %d marker %llx epoch %llx skip %d since %llu recovery %llu\n",
-			(unsigned long long)world->now_us, i, what, kind, (int)guarded->state, (int)guarded->busy, (unsigned long long)guarded->marker,
-			(unsigned long long)guarded->epoch, guarded->skip, (unsigned long long)guarded->since_us, (unsigned long long)guarded->recovery_us);
+		fprintf(stderr,
+			"%llu master %u: %s %d: state %d busy %d marker %llx epoch %llx skip %d since %llu recovery "
+			"%llu\n",
+			(unsigned long long)world->now_us, i, what, kind, (int)guarded->state, (int)guarded->busy,
+			(unsigned long long)guarded->marker, (unsigned long long)guarded->epoch, guarded->skip,
+			(unsigned long long)guarded->since_us, (unsigned long long)guarded->recovery_us);
 }
 
 static void tell(struct world *world, unsigned i, struct guard_event *event, bool fits)
@@ -148,7 +165,9 @@ static void connect_to(struct world *world, unsigned i)
 		lose(world, i);
 	server->connected = true;
 	server->heard_us = world->now_us;
-	tell(world, i, &(struct guard_event){.kind = GUARD_CONNECTED, .run_id = server->run_id, .client_id = ++server->client_id}, false);
+	tell(world, i,
+	     &(struct guard_event){.kind = GUARD_CONNECTED, .run_id = server->run_id, .client_id = ++server->client_id},
+	     false);
 	MUST(!guard_may_vote(&world->guard, i), "votes before it was asked");
 }
 
@@ -167,21 +186,31 @@ static void answer_read(struct world *world, unsigned i)
 	bool ours = server->epoch != 0 ? server->digest == DIGEST : server->marker != 0 && server->ttl_us != 0;
 	if (ours && guard_longest_us(&world->guard) > server->ttl_us)
 		server->ttl_us = guard_longest_us(&world->guard);
-	struct guard_event event = {.kind = GUARD_EPOCH, .beat = ++server->beat, .epoch = server->epoch,
-		.epoch_run_id = server->epoch_run_id, .cluster = server->cluster, .digest = server->digest, .ttl_us = server->ttl_us,
-		.marker = server->marker, .marker_run_id = server->marker_run_id, .kept = server->kept, .clocked_us = server->clocked_us};
+	struct guard_event event = {.kind = GUARD_EPOCH,
+				    .beat = ++server->beat,
+				    .epoch = server->epoch,
+				    .epoch_run_id = server->epoch_run_id,
+				    .cluster = server->cluster,
+				    .digest = server->digest,
+				    .ttl_us = server->ttl_us,
+				    .marker = server->marker,
+				    .marker_run_id = server->marker_run_id,
+				    .kept = server->kept,
+				    .clocked_us = server->clocked_us};
 	bool told_more = guarded->busy == GUARD_QUARANTINE || guarded->busy == GUARD_WRITE_EPOCH;
 	bool fits = event.epoch != 0 && event.epoch_run_id == server->run_id && event.digest == DIGEST && !told_more;
 	if (world->now_us - server->heard_us > GAP_US)
 		server->since_us = world->now_us;
 	server->heard_us = world->now_us;
 	if (server->action.kind == GUARD_READ)
-		server->action.kind = GUARD_NOTHING; /* whichever of the two was answered: the other one will be as well */
+		/* whichever of the two was answered: the other one will be as well */
+		server->action.kind = GUARD_NOTHING;
 	world->seen_any = world->seen_any || event.epoch != 0 || event.cluster != 0;
 	if (!told_more) {
 		server->trusted = fits ? event.epoch : 0;
 		if (event.epoch == 0 || event.digest == DIGEST) /* another cluster's epoch says nothing about ours */
-			see_marker(world, server, event.epoch == 0 && event.marker_run_id == server->run_id ? event.marker : 0);
+			see_marker(world, server,
+				   event.epoch == 0 && event.marker_run_id == server->run_id ? event.marker : 0);
 	}
 	tell(world, i, &event, fits);
 	MUST(fits || !guard_may_vote(&world->guard, i), "votes, and its epoch does not fit");
@@ -215,7 +244,8 @@ static void answer_survey(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
 	uint64_t asked = server->action.epoch;
-	struct guard_event event = {.kind = GUARD_FENCES, .done = server->epoch == asked || (server->marker == asked && server->kept)};
+	struct guard_event event = {.kind = GUARD_FENCES,
+				    .done = server->epoch == asked || (server->marker == asked && server->kept)};
 	if (event.done) {
 		event.fence = server->fence;
 		event.ttl_us = server->ttl_us;
@@ -235,8 +265,10 @@ static void answer_write_epoch(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
 	const struct guard_action *action = &server->action;
-	struct guard_event event = {.kind = GUARD_EPOCH_WRITTEN, .done = server->marker == action->marker && server->marker_run_id == server->run_id &&
-								  server->ttl_us <= action->ttl_us};
+	struct guard_event event = {.kind = GUARD_EPOCH_WRITTEN,
+				    .done = server->marker == action->marker &&
+					    server->marker_run_id == server->run_id &&
+					    server->ttl_us <= action->ttl_us};
 	if (event.done) {
 		server->epoch = action->marker;
 		server->epoch_run_id = server->run_id;
@@ -289,7 +321,8 @@ static void act(struct world *world, unsigned i)
 	if (action.kind == GUARD_NOTHING)
 		return;
 	narrate(world, i, "action", (int)action.kind);
-	MUST(server->connected && server->action.kind == GUARD_NOTHING, "action %d, %d is under way", (int)action.kind, (int)server->action.kind);
+	MUST(server->connected && server->action.kind == GUARD_NOTHING, "action %d, %d is under way", (int)action.kind,
+	     (int)server->action.kind);
 	check_action(world, i, &action);
 	server->action = action;
 	server->action_us = world->now_us;
@@ -350,7 +383,8 @@ static void restart(struct world *world, unsigned i, bool empty)
 		lose(world, i);
 	uint64_t run_id = server->run_id + 100;
 	if (empty)
-		*server = (struct server){.ahead_us = server->ahead_us, .told_us = server->told_us, .told_fence = server->told_fence};
+		*server = (struct server){
+			.ahead_us = server->ahead_us, .told_us = server->told_us, .told_fence = server->told_fence};
 	server->run_id = run_id;
 	server->client_id = 0;
 }
@@ -362,7 +396,10 @@ static void disturb(struct feed *feed, struct world *world, unsigned i)
 	switch (feed_below(feed, 16)) {
 	case 0: restart(world, i, true); break;
 	case 1: restart(world, i, false); break;
-	case 2: server->epoch = server->marker = server->cluster = server->beat = server->ttl_us = server->fence = 0; break; /* flushed */
+	/* flushed */
+	case 2:
+		server->epoch = server->marker = server->cluster = server->beat = server->ttl_us = server->fence = 0;
+		break;
 	case 3: server->epoch = feed_below(feed, 4); break;
 	case 4: server->epoch = 0; break;
 	case 5: server->marker = feed_below(feed, 4); break;
@@ -452,13 +489,19 @@ static void describe(const struct world *world)
 {
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		const struct guard_master *guarded = &world->guard.masters[i];
-		fprintf(stderr, "master %u: state %d, %s, found %d, busy %d, again %d, cluster %llu, quarantine %llu us, quarantine left %llu us, fences missing %u\n", i,
-			(int)guarded->state, guard_reason_name(guarded->reason), (int)guarded->found, (int)guarded->busy, guarded->again, (unsigned long long)guarded->cluster,
-			(unsigned long long)quarantine_us(world), (unsigned long long)guard_quarantine_left_us(&world->guard, i, world->now_us), guard_fences_missing(&world->guard, i));
+		fprintf(stderr,
+			"master %u: state %d, %s, found %d, busy %d, again %d, cluster %llu, quarantine %llu us, "
+			"quarantine left %llu us, fences missing %u\n",
+			i, (int)guarded->state, guard_reason_name(guarded->reason), (int)guarded->found,
+			(int)guarded->busy, guarded->again, (unsigned long long)guarded->cluster,
+			(unsigned long long)quarantine_us(world),
+			(unsigned long long)guard_quarantine_left_us(&world->guard, i, world->now_us),
+			guard_fences_missing(&world->guard, i));
 	}
 }
 
-/* How far apart heartbeats may be, so that the longest quarantine that anybody knows of takes some fifty of them, or more. */
+/* How far apart heartbeats may be, so that the longest quarantine that anybody knows of takes some fifty of them, or
+ * more. */
 static uint64_t round_us(const struct world *world)
 {
 	uint64_t longest_us = 0;
@@ -470,13 +513,15 @@ static uint64_t round_us(const struct world *world)
 	return longest_us / 50 > GAP_US - SECOND ? GAP_US - SECOND : longest_us / 50 + 20000;
 }
 
-/* A time at which nothing more happens: heartbeats, answers, the longest quarantine. Every master must vote in the end, in one cluster. */
+/* A time at which nothing more happens: heartbeats, answers, the longest quarantine. Every master must vote in the end,
+ * in one cluster. */
 static void heal(struct world *world)
 {
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		struct server *server = &world->servers[i];
 		server->digest = DIGEST;
-		server->ttl_us = server->ttl_us == 0 ? world->params.max_ttl_us : server->ttl_us; /* a marker without any is waited for a day */
+		/* a marker without any is waited for a day */
+		server->ttl_us = server->ttl_us == 0 ? world->params.max_ttl_us : server->ttl_us;
 		server->cluster = server->cluster == 0 && server->epoch == 0 ? 0 : 7;
 		connect_to(world, i); /* what is under way may carry another cluster */
 	}

@@ -14,17 +14,18 @@
 enum { STEPS_MAX = 3000, ROUNDS_MAX = 3000 };
 
 struct server {
-	uint64_t run_id, client_id, beat, epoch, epoch_run_id, cluster, digest, ttl_us, marker, marker_run_id, clocked_us, fence;
+	uint64_t run_id, client_id, beat, epoch, epoch_run_id, cluster, digest, ttl_us, marker, marker_run_id,
+		clocked_us, fence;
 	bool kept;
 	int64_t ahead_us; /* its clock */
 	/* what was seen of it, over the connection that stands */
 	bool connected;
 	struct guard_action action; /* under way */
 	uint64_t action_us;
-	uint64_t trusted;   /* the epoch that it may vote by; 0: none */
+	uint64_t trusted; /* the epoch that it may vote by; 0: none */
 	uint64_t seen_marker, marked_us, since_us, heard_us;
-	bool skips;         /* a new cluster: nothing to wait for … */
-	uint64_t skip_marker; /* … with this marker */
+	bool skips;                   /* a new cluster: nothing to wait for … */
+	uint64_t skip_marker;         /* … with this marker */
 	uint64_t told_us, told_fence; /* its last answer to SURVEY: when it was asked */
 };
 

@@ -1,14 +1,14 @@
 /* Fuzz target: the header section of a request (api/http/headers.h), Lock-Token among it.
  *
- * Input: a request as it comes over the wire, up to the empty line. It is taken apart here in the way of libmicrohttpd 0.9: in place, names and values
- * being pointers into the bytes, and as leniently: blanks around names, NULs, bare LFs, folded lines. The functions of libmicrohttpd that
- * headers.c calls are the ones below. Whether the bytes are beyond doubt is told a second time by reference(), from the bytes alone. */
-#include "api/http/headers.h"
-
+ * Input: a request as it comes over the wire, up to the empty line. It is taken apart here in the way of libmicrohttpd
+ * 0.9: in place, names and values being pointers into the bytes, and as leniently: blanks around names, NULs, bare LFs,
+ * folded lines. The functions of libmicrohttpd that headers.c calls are the ones below. Whether the bytes are beyond
+ * doubt is told a second time by reference(), from the bytes alone. */
 #include <ctype.h>
 #include <strings.h>
 
 #include "api/calls/body.h"
+#include "api/http/headers.h"
 #include "fuzz_words.h"
 
 enum { SECTION_MAX = 16384, LINES_MAX = 128 };
@@ -33,7 +33,8 @@ const char *MHD_get_version(void)
 	return in_place ? "0.9.75" : "1.0.1";
 }
 
-const union MHD_ConnectionInfo *MHD_get_connection_info(struct MHD_Connection *connection, enum MHD_ConnectionInfoType type, ...)
+const union MHD_ConnectionInfo *MHD_get_connection_info(struct MHD_Connection *connection,
+							enum MHD_ConnectionInfoType type, ...)
 {
 	static union MHD_ConnectionInfo info;
 	MUST(type == MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE, "info %d", (int)type);
@@ -41,7 +42,8 @@ const union MHD_ConnectionInfo *MHD_get_connection_info(struct MHD_Connection *c
 	return &info;
 }
 
-int MHD_get_connection_values_n(struct MHD_Connection *connection, enum MHD_ValueKind kind, MHD_KeyValueIteratorN iterator, void *arg)
+int MHD_get_connection_values_n(struct MHD_Connection *connection, enum MHD_ValueKind kind,
+				MHD_KeyValueIteratorN iterator, void *arg)
 {
 	if (kind == MHD_COOKIE_KIND)
 		return 0;
@@ -79,7 +81,8 @@ static bool split_first_line(struct MHD_Connection *mhd, char *end)
 		return false;
 	mhd->target_len = strnlen(mhd->url, (size_t)(mhd->version - mhd->url));
 	*mhd->version++ = '\0';
-	return end - mhd->version == 8 && (memcmp(mhd->version, "HTTP/1.1", 8) == 0 || memcmp(mhd->version, "HTTP/1.0", 8) == 0);
+	return end - mhd->version == 8 &&
+	       (memcmp(mhd->version, "HTTP/1.1", 8) == 0 || memcmp(mhd->version, "HTTP/1.0", 8) == 0);
 }
 
 /* A folded line goes to the end of the name before it, in memory of its own. */
@@ -143,7 +146,8 @@ struct framing {
 static bool is_name(const char *bytes, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		if (!isalnum((unsigned char)bytes[i]) && (bytes[i] == '\0' || strchr("!#$%&'*+-.^_`|~", bytes[i]) == NULL))
+		if (!isalnum((unsigned char)bytes[i]) &&
+		    (bytes[i] == '\0' || strchr("!#$%&'*+-.^_`|~", bytes[i]) == NULL))
 			return false;
 	return len > 0;
 }
@@ -171,7 +175,8 @@ static void count_header(struct framing *framing, const char *name, size_t name_
 	}
 }
 
-/* From the untouched bytes: is every line `name: value` between CR LFs, without anything in it that two programs could read differently? */
+/* From the untouched bytes: is every line `name: value` between CR LFs, without anything in it that two programs could
+ * read differently? */
 static bool reference_line(struct framing *framing, const char *line, size_t len)
 {
 	const char *colon = memchr(line, ':', len);
@@ -183,8 +188,10 @@ static bool reference_line(struct framing *framing, const char *line, size_t len
 	for (const char *c = value; c < end; c++)
 		if (iscntrl((unsigned char)*c) && *c != '\t')
 			return false;
-	/* Blanks on either side are none of the value's. (Behind "chunked" the 0.9 series of libmicrohttpd does not know that: it is refused.) */
-	while (end > value && (end[-1] == ' ' || end[-1] == '\t') && !is_header(line, (size_t)(colon - line), "Transfer-Encoding"))
+	/* Blanks on either side are none of the value's. (Behind "chunked" the 0.9 series of libmicrohttpd does not
+	 * know that: it is refused.) */
+	while (end > value && (end[-1] == ' ' || end[-1] == '\t') &&
+	       !is_header(line, (size_t)(colon - line), "Transfer-Encoding"))
 		end--;
 	count_header(framing, line, (size_t)(colon - line), value, (size_t)(end - value));
 	return true;
@@ -197,21 +204,25 @@ static bool reference_first_line(const char *line, size_t len)
 	if (space == NULL || !is_name(line, (size_t)(space - line)))
 		return false;
 	const char *url = space + 1, *second = memrchr(url, ' ', len - (size_t)(url - line));
-	return second != NULL && second > url && url[0] != ' ' && memchr(url, '\0', (size_t)(second - url)) == NULL && line + len - second == 9;
+	return second != NULL && second > url && url[0] != ' ' && memchr(url, '\0', (size_t)(second - url)) == NULL &&
+	       line + len - second == 9;
 }
 
 /* False: it must be refused. */
 static bool reference(const char *bytes, size_t len, struct framing *framing)
 {
 	const char *end = bytes + len, *eol = memmem(bytes, len, "\r\n", 2);
-	if (eol == NULL || memchr(bytes, '\n', (size_t)(eol - bytes)) != NULL || !reference_first_line(bytes, (size_t)(eol - bytes)))
+	if (eol == NULL || memchr(bytes, '\n', (size_t)(eol - bytes)) != NULL ||
+	    !reference_first_line(bytes, (size_t)(eol - bytes)))
 		return false;
 	bool http_1_0 = eol[-1] == '0';
 	for (const char *at = eol + 2; (eol = memmem(at, (size_t)(end - at), "\r\n", 2)) != NULL; at = eol + 2) {
 		if (eol == at) {
-			bool one_frame = framing->lengths <= 1 && framing->encodings <= 1 && framing->lengths + framing->encodings <= 1;
-			return one_frame && (framing->lengths == 0 || framing->length_good) && (framing->encodings == 0 || (framing->chunked && !http_1_0)) &&
-			       framing->hosts <= 1 && (framing->hosts == 1 || http_1_0);
+			bool one_frame = framing->lengths <= 1 && framing->encodings <= 1 &&
+					 framing->lengths + framing->encodings <= 1;
+			return one_frame && (framing->lengths == 0 || framing->length_good) &&
+			       (framing->encodings == 0 || (framing->chunked && !http_1_0)) && framing->hosts <= 1 &&
+			       (framing->hosts == 1 || http_1_0);
 		}
 		if (!reference_line(framing, at, (size_t)(eol - at)))
 			return false;
@@ -223,21 +234,25 @@ static bool reference(const char *bytes, size_t len, struct framing *framing)
 
 static void check_kept(const struct headers *headers, const struct framing *framing, bool good)
 {
-	MUST(strspn(headers->request_id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(headers->request_id), "request id %s",
-	     headers->request_id);
+	MUST(strspn(headers->request_id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+		     strlen(headers->request_id),
+	     "request id %s", headers->request_id);
 	MUST(headers->has_body == (headers->chunked || headers->content_length > 0), "a body or not");
 	if (headers->has_token && !headers->token_bad)
 		MUST(body_is_token(headers->token, LEASE_TOKEN_LEN), "a token that is none");
 	if (!good)
 		return;
-	MUST(headers->chunked == (framing->encodings > 0) && (framing->lengths > 0 || headers->content_length == 0), "another frame");
+	MUST(headers->chunked == (framing->encodings > 0) && (framing->lengths > 0 || headers->content_length == 0),
+	     "another frame");
 	MUST(headers->has_token == (framing->tokens > 0), "%u tokens", framing->tokens);
-	MUST(framing->tokens == 0 || headers->token_bad == !(framing->tokens == 1 && framing->token_good), "%u tokens, bad: %d", framing->tokens, headers->token_bad);
+	MUST(framing->tokens == 0 || headers->token_bad == !(framing->tokens == 1 && framing->token_good),
+	     "%u tokens, bad: %d", framing->tokens, headers->token_bad);
 }
 
 #ifdef FUZZ_PLANTED
 /* Takes the second of two lengths where they are the same. */
-static void mutated_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len, struct headers *ret)
+static void mutated_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
+			 size_t target_len, struct headers *ret)
 {
 	headers_read(mhd, url, method, version, target_len, ret);
 	if (ret->broken != NULL && strstr(ret->broken, "more than one") != NULL)
@@ -263,7 +278,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		headers_read(mhd, mhd->url, mhd->bytes, mhd->version, mhd->target_len, &headers);
 		bool good = reference(untouched, mhd->len, &framing);
 		MUST(headers.broken == NULL || !good, "refused: %s", headers.broken);
-		/* The 0.9 series overwrites the ends of lines with NULs: where there were NULs before nobody can tell. Such sections are a matter of test_api_rubbish.c. */
+		/* The 0.9 series overwrites the ends of lines with NULs: where there were NULs before nobody can tell.
+		 * Such sections are a matter of test_api_rubbish.c. */
 		if (in_place && memchr(untouched, '\0', mhd->len) == NULL)
 			MUST(headers.broken != NULL || good, "taken, though it is in doubt");
 		check_kept(&headers, &framing, good && headers.broken == NULL);

@@ -1,25 +1,30 @@
 /* Fuzz target: the whole HTTP side, with the real libmicrohttpd and real sockets, over a stand-in for leases.
  *
- * The input is what clients send, and between it, after a tilde, what happens. A line feed is sent as CR LF, so that a seed reads like a request.
+ * The input is what clients send, and between it, after a tilde, what happens. A line feed is sent as CR LF, so that a
+ * seed reads like a request.
  *
  *     ~.  what was written so far is sent, and the loop runs until nothing is left to do     ~|  the same, one round
  *     ~n ~r ~0 ~~  a bare LF, a bare CR, a NUL, a tilde     ~LF  nothing: a line is broken without being sent as one
  *     ~)N;  what was written since ~(, or the last byte, N times more
- *     ~1 … ~4  the client that goes on (a closed one connects anew)     ~T  it connects by TCP     ~D  … and reads nothing     ~E  it reads from now on
+ *     ~1 … ~4  the client that goes on (a closed one connects anew)     ~T  it connects by TCP     ~D  … and reads
+ *              nothing     ~E  it reads from now on
  *     ~C  it closes     ~R  it resets     ~H  it closes its side
- *     ~Ax  the operation that waits longest is answered, x says how     ~Ux  something happens to the held leases     ~Wx  time passes
- *     ~S  the service drains     ~K  keys are asked for from now on, then others     ~X  the api ends and a new one begins
+ *     ~Ax  the operation that waits longest is answered, x says how     ~Ux  something happens to the held leases    
+ *          ~Wx  time passes
+ *     ~S  the service drains     ~K  keys are asked for from now on, then others     ~X  the api ends and a new one
+ *         begins
  *     ~P  somebody else asks for /healthz and must be answered
  *
- * When the input is over all operations are answered and all clients leave; then nothing may be left of any of it: connections, operations, holds,
- * descriptors. One api serves all executions. The time is a counter. */
+ * When the input is over all operations are answered and all clients leave; then nothing may be left of any of it:
+ * connections, operations, holds, descriptors. One api serves all executions. The time is a counter. */
+#include "fuzz_http.h"
+
 #include <errno.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "api/http/http.h"
-#include "fuzz_http.h"
 #include "api/http/http_internal.h"
 #include "server/base/log.h"
 #include "server/metrics/metrics.h"
@@ -27,10 +32,12 @@
 
 enum { TEXT_MAX = 1 << 16, OPS_OF_AN_INPUT = 300, ROUNDS_MAX = 40, HOUR_MS = 3600000 };
 
-/* The files of keys that follow one another: with the key fuzz-key-0123456789, without it, and with it for other resources. */
+/* The files of keys that follow one another: with the key fuzz-key-0123456789, without it, and with it for other
+ * resources. */
 enum { KEY_FILES = 3 };
-#define KEY_FILE(sha256, prefix)                                                                                                                             \
-	"{\"keys\":[{\"name\":\"one\",\"sha256\":\"" sha256 "\",\"prefixes\":[\"" prefix "\"],\"rights\":[\"acquire\",\"inspect\",\"list\",\"admin\"],\"max_waiting\":1}]}"
+#define KEY_FILE(sha256, prefix)                                                         \
+	"{\"keys\":[{\"name\":\"one\",\"sha256\":\"" sha256 "\",\"prefixes\":[\"" prefix \
+	"\"],\"rights\":[\"acquire\",\"inspect\",\"list\",\"admin\"],\"max_waiting\":1}]}"
 static const char *const key_files[KEY_FILES] = {
 	KEY_FILE("c909b0944eac32e3fd8baaa345bedcda2891bfa1eb459cb0be85272c3bdf15b5", "a"),
 	KEY_FILE("0000000000000000000000000000000000000000000000000000000000000001", "a"),
@@ -63,7 +70,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 {
 	if (clock != CLOCK_BOOTTIME)
 		return __real_clock_gettime(clock, ret_time);
-	*ret_time = (struct timespec){.tv_sec = (time_t)(time_us / 1000000), .tv_nsec = (long)(time_us % 1000000) * 1000};
+	*ret_time = (struct timespec){.tv_sec = (time_t)(time_us / 1000000),
+				      .tv_nsec = (long)(time_us % 1000000) * 1000};
 	return 0;
 }
 
@@ -74,8 +82,10 @@ static int mutated;
 
 void __real_request_end(struct request *request, enum MHD_RequestTerminationCode how);
 void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode how);
-void __real_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len, struct headers *headers);
-void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len, struct headers *headers);
+void __real_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
+			 size_t target_len, struct headers *headers);
+void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
+			 size_t target_len, struct headers *headers);
 
 /* 0: the end of a connection does not end what it holds; 1: a grant that cannot be written is forgotten. */
 void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode how)
@@ -88,7 +98,8 @@ void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode
 }
 
 /* 2: the length of a body is forgotten. */
-void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version, size_t target_len, struct headers *headers)
+void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
+			 size_t target_len, struct headers *headers)
 {
 	__real_headers_read(mhd, url, method, version, target_len, headers);
 	if (mutated == 2)
@@ -135,7 +146,8 @@ static void check_client(const struct client *client)
 		if (grant->fd != client->served)
 			continue;
 		grant->fd = -1; /* not that of a later connection with the same number */
-		/* It was either written, or given back. By TCP, or where something was not read, what was written need not have been seen. */
+		/* It was either written, or given back. By TCP, or where something was not read, what was written need
+		 * not have been seen. */
 		bool seen = answers_hold_token(client->text, client->len, (int)i);
 		MUST(grant->held || client->lossy || client->tcp || seen != grant->given_back, "grant %zu: %s", i,
 		     seen ? "written, and given back" : "neither written nor given back");
@@ -216,7 +228,8 @@ static void probe(void)
 		client_read(&other);
 	}
 	other.text[other.len] = '\0';
-	MUST(strncmp(other.text, "HTTP/1.1 200 ", 13) == 0 || strncmp(other.text, "HTTP/1.1 429 ", 13) == 0, "no answer to somebody else: %.100s", other.text);
+	MUST(strncmp(other.text, "HTTP/1.1 200 ", 13) == 0 || strncmp(other.text, "HTTP/1.1 429 ", 13) == 0,
+	     "no answer to somebody else: %.100s", other.text);
 	client_close(&other, true);
 	settle();
 }
@@ -235,50 +248,28 @@ static size_t number(struct feed *feed)
 static void happen_to(struct client *client, uint8_t op)
 {
 	switch (op) {
-	case 'T':
-		client->tcp = client->fd < 0 || client->tcp;
-		break;
-	case 'D':
-		client->deaf = client->lossy = true;
-		break;
-	case 'E':
-		client->deaf = false;
-		break;
-	case 'H':
-		shutdown(client->fd, SHUT_WR);
-		break;
-	default:
-		client_close(client, op == 'R');
+	case 'T': client->tcp = client->fd < 0 || client->tcp; break;
+	case 'D': client->deaf = client->lossy = true; break;
+	case 'E': client->deaf = false; break;
+	case 'H': shutdown(client->fd, SHUT_WR); break;
+	default: client_close(client, op == 'R');
 	}
 }
 
 static void happen(struct feed *feed, uint8_t op)
 {
 	switch (op) {
-	case 'A':
-		leases_answer_one(feed_u8(feed));
-		break;
-	case 'U':
-		leases_tell_holds(feed_u8(feed));
-		break;
-	case 'W':
-		pass_time(feed_u8(feed));
-		break;
+	case 'A': leases_answer_one(feed_u8(feed)); break;
+	case 'U': leases_tell_holds(feed_u8(feed)); break;
+	case 'W': pass_time(feed_u8(feed)); break;
 	case 'S':
 		leases.draining = true;
 		api_drain(api);
 		break;
-	case 'K':
-		api_set_keys(api, keys[key_file++ % KEY_FILES]);
-		break;
-	case 'X':
-		end_api();
-		break;
-	case 'P':
-		probe();
-		break;
-	default:
-		break;
+	case 'K': api_set_keys(api, keys[key_file++ % KEY_FILES]); break;
+	case 'X': end_api(); break;
+	case 'P': probe(); break;
+	default: break;
 	}
 }
 
@@ -286,24 +277,12 @@ static void escape(struct feed *feed, size_t *client)
 {
 	uint8_t op = feed_u8(feed);
 	switch (op) {
-	case 'n':
-		say("\n", 1);
-		break;
-	case 'r':
-		say("\r", 1);
-		break;
-	case '0':
-		say("\0", 1);
-		break;
-	case '~':
-		say("~", 1);
-		break;
-	case '(':
-		said.mark = said.len;
-		break;
-	case ')':
-		say_again(number(feed));
-		break;
+	case 'n': say("\n", 1); break;
+	case 'r': say("\r", 1); break;
+	case '0': say("\0", 1); break;
+	case '~': say("~", 1); break;
+	case '(': said.mark = said.len; break;
+	case ')': say_again(number(feed)); break;
 	case '1' ... '4':
 		if (said.len > 0)
 			send_said(*client);
@@ -327,8 +306,7 @@ static void escape(struct feed *feed, size_t *client)
 			send_said(*client);
 		happen_to(&clients[*client], op);
 		break;
-	default:
-		happen(feed, op);
+	default: happen(feed, op);
 	}
 }
 
@@ -382,13 +360,15 @@ static int lowest_descriptor(void)
 static void check_nothing_left(void)
 {
 	MUST(api->connections == 0, "%zu connections are left", api->connections);
-	MUST(api->lingering_count == 0 && api->arrivals_count == 0, "%zu sockets linger, %zu arrive", api->lingering_count, api->arrivals_count);
+	MUST(api->lingering_count == 0 && api->arrivals_count == 0, "%zu sockets linger, %zu arrive",
+	     api->lingering_count, api->arrivals_count);
 	MUST(api_busy(api) == 0, "%zu requests are left", api_busy(api));
 	leases_check_end();
 	for (size_t i = 0; i < CLIENTS; i++)
 		check_client(&clients[i]);
 	for (size_t i = 0; i < KEY_FILES; i++)
-		MUST(keys[i]->keys[0].usage->waiting == 0, "%u requests of the key wait", keys[i]->keys[0].usage->waiting);
+		MUST(keys[i]->keys[0].usage->waiting == 0, "%u requests of the key wait",
+		     keys[i]->keys[0].usage->waiting);
 }
 
 static void begin_again(void)
@@ -421,8 +401,15 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	mutated = getenv("FUZZ_MUTATION") != NULL ? atoi(getenv("FUZZ_MUTATION")) : 0;
 #endif
 	tells = getenv("FUZZ_STORY") != NULL;
-	config = (struct api_config){.leases = &leases, .default_ttl_ms = 30000, .min_ttl_ms = 100, .max_ttl_ms = 60000, .max_wait_ms = 60000,
-				     .max_connections = CLIENTS - 1, .request_timeout_ms = 10000, .idle_timeout_ms = 60000, .max_requests_per_connection = 8};
+	config = (struct api_config){.leases = &leases,
+				     .default_ttl_ms = 30000,
+				     .min_ttl_ms = 100,
+				     .max_ttl_ms = 60000,
+				     .max_wait_ms = 60000,
+				     .max_connections = CLIENTS - 1,
+				     .request_timeout_ms = 10000,
+				     .idle_timeout_ms = 60000,
+				     .max_requests_per_connection = 8};
 	log_setup(LOG_ERROR, LOG_LOGFMT);
 	metrics_init(1, 3, addresses);
 	stats_init(3, 0);

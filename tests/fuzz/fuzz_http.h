@@ -6,9 +6,9 @@
 #include "server/leases/lease.h"
 
 enum {
-	CLIENTS = 4,         /* of an input; the api takes one less, so that one is refused */
-	OPS_MAX = 32,        /* under way at once */
-	GRANTS_MAX = 512,    /* of an input */
+	CLIENTS = 4,          /* of an input; the api takes one less, so that one is refused */
+	OPS_MAX = 32,         /* under way at once */
+	GRANTS_MAX = 512,     /* of an input */
 	ANSWERS_MAX = 1 << 18 /* bytes for one client: several times what it can ask for */
 };
 
@@ -47,7 +47,8 @@ extern struct leases {
 	struct grant grants[GRANTS_MAX];
 } leases;
 
-/* Answers the operation or listing that began first, as far as slots tell; `choice` picks one of the answers that there are for it. False: there is none. */
+/* Answers the operation or listing that began first, as far as slots tell; `choice` picks one of the answers that there
+ * are for it. False: there is none. */
 bool leases_answer_one(uint8_t choice);
 
 /* Something happens to all that is held: renewed, lost or draining by `choice`. */
@@ -65,10 +66,10 @@ struct client {
 	int fd;     /* −1: none */
 	int served; /* the number of the connection, of all there were; −1: none yet */
 	bool tcp;
-	bool deaf;     /* does not read */
-	bool lossy;    /* it may miss bytes that were sent to it: nothing follows from what it has not seen */
+	bool deaf;  /* does not read */
+	bool lossy; /* it may miss bytes that were sent to it: nothing follows from what it has not seen */
 	size_t len;
-	char *text;    /* what it was sent: ANSWERS_MAX bytes and a NUL */
+	char *text; /* what it was sent: ANSWERS_MAX bytes and a NUL */
 };
 
 struct api;
@@ -85,7 +86,8 @@ void client_close(struct client *client, bool reset);
 
 /* ---- what came back (fuzz_http_answers.c) ---- */
 
-/* `text` (terminated) is what one client was sent: whole answers, the last one perhaps cut off. Returns how many whole ones. */
+/* `text` (terminated) is what one client was sent: whole answers, the last one perhaps cut off. Returns how many whole
+ * ones. */
 unsigned answers_check(const char *text, size_t len, bool trouble_is_due);
 
 /* True if the token of this grant is in it. */

@@ -14,7 +14,8 @@ struct answer {
 
 static bool is_known(int status)
 {
-	static const int known[] = {100, 200, 201, 204, 304, 400, 401, 403, 404, 405, 409, 410, 411, 413, 414, 415, 429, 431, 501, 503, 505};
+	static const int known[] = {100, 200, 201, 204, 304, 400, 401, 403, 404, 405, 409,
+				    410, 411, 413, 414, 415, 429, 431, 501, 503, 505};
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 		if (known[i] == status)
 			return true;
@@ -90,8 +91,10 @@ static void check_problem(const struct answer *answer)
 {
 	json_t *problem = json_loadb(answer->body, answer->length, JSON_REJECT_DUPLICATES, NULL);
 	MUST(json_is_object(problem), "a problem that is no object: %.100s", answer->body);
-	MUST(json_integer_value(json_object_get(problem, "status")) == answer->status, "another status in the problem: %.100s", answer->body);
-	MUST(json_is_string(json_object_get(problem, "code")) && json_is_string(json_object_get(problem, "detail")), "no code: %.100s", answer->body);
+	MUST(json_integer_value(json_object_get(problem, "status")) == answer->status,
+	     "another status in the problem: %.100s", answer->body);
+	MUST(json_is_string(json_object_get(problem, "code")) && json_is_string(json_object_get(problem, "detail")),
+	     "no code: %.100s", answer->body);
 	json_decref(problem);
 }
 
@@ -119,11 +122,13 @@ unsigned answers_check(const char *text, size_t len, bool trouble_is_due)
 	unsigned count = 0;
 	while (at != NULL && at < end && read_head(&answer, at, end)) {
 		/* 501 (1.0, for a method nobody knows) and 505 are the library's own. */
-		MUST(answer.status < 500 || answer.status == 501 || answer.status == 505 || trouble_is_due, "a %d that is not due: %.200s", answer.status, at);
+		MUST(answer.status < 500 || answer.status == 501 || answer.status == 505 || trouble_is_due,
+		     "a %d that is not due: %.200s", answer.status, at);
 		at = answer_end(&answer, end);
 		count += at != NULL && answer.status != 100;
 		/* libmicrohttpd 0.9.75 writes its own answer's head twice where a Content-Length is no number */
-		MUST(at == NULL || at == end || !answer.closes || !answer.problem, "goes on after Connection: close: %.200s", at);
+		MUST(at == NULL || at == end || !answer.closes || !answer.problem,
+		     "goes on after Connection: close: %.200s", at);
 	}
 	return count;
 }

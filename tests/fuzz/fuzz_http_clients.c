@@ -20,9 +20,11 @@ static bool tcp_pair(int pair[2])
 	if (listener < 0) {
 		address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 		int first = socket(AF_INET, SOCK_STREAM, 0);
-		listener = fcntl(first, F_DUPFD, 200); /* out of the way: the descriptors of an execution are the lowest */
+		/* out of the way: the descriptors of an execution are the lowest */
+		listener = fcntl(first, F_DUPFD, 200);
 		close(first);
-		MUST(bind(listener, (struct sockaddr *)&address, len) == 0 && listen(listener, 4) == 0, "no listener: %s", strerror(errno));
+		MUST(bind(listener, (struct sockaddr *)&address, len) == 0 && listen(listener, 4) == 0,
+		     "no listener: %s", strerror(errno));
 		MUST(getsockname(listener, (struct sockaddr *)&address, &len) == 0, "no address");
 	}
 	pair[0] = socket(AF_INET, SOCK_STREAM, 0);
@@ -78,7 +80,8 @@ void client_read(struct client *client)
 	ssize_t got;
 	if (client->fd < 0 || client->deaf)
 		return;
-	while (client->len < ANSWERS_MAX && (got = recv(client->fd, client->text + client->len, ANSWERS_MAX - client->len, MSG_DONTWAIT)) > 0)
+	while (client->len < ANSWERS_MAX &&
+	       (got = recv(client->fd, client->text + client->len, ANSWERS_MAX - client->len, MSG_DONTWAIT)) > 0)
 		client->len += (size_t)got;
 	client->lossy = client->lossy || client->len == ANSWERS_MAX;
 }

@@ -1,11 +1,12 @@
-/* Leases, holds and masters as the HTTP side sees them, for fuzz_http.c: they keep what they are asked for until the input says what the answer is, and look
- * whether all of it is as the headers of server/ demand. Every granted lease has a token of its own, by which it is found again. */
+/* Leases, holds and masters as the HTTP side sees them, for fuzz_http.c: they keep what they are asked for until the
+ * input says what the answer is, and look whether all of it is as the headers of server/ demand. Every granted lease
+ * has a token of its own, by which it is found again. */
 #include <arpa/inet.h>
 
+#include "api/http/http_internal.h"
 #include "fuzz_http.h"
 #include "fuzz_words.h"
 #include "server/leases/hold.h"
-#include "api/http/http_internal.h"
 #include "server/masters/master_status.h"
 
 #define TOKEN_HEAD "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0"
@@ -25,17 +26,20 @@ struct hold {
 };
 static struct hold *all_holds;
 
-static const struct lease_votes good_votes = {.needed = 2, .granted = 3, .masters = 3}, bad_votes = {.needed = 2, .granted = 1, .failed = 2, .masters = 3};
+static const struct lease_votes good_votes = {.needed = 2, .granted = 3, .masters = 3},
+				bad_votes = {.needed = 2, .granted = 1, .failed = 2, .masters = 3};
 
 /* ---- operations ---- */
 
 static void check_request(const struct lease_request *request)
 {
 	bool by_token = request->call == LEASE_EXTEND || request->call == LEASE_RELEASE;
-	MUST(words_name_resource(request->resource, request->resource_len), "a resource of %u bytes", request->resource_len);
+	MUST(words_name_resource(request->resource, request->resource_len), "a resource of %u bytes",
+	     request->resource_len);
 	MUST(!by_token || strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
 	if (request->call == LEASE_ACQUIRE) {
-		MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len), "an owner of %u bytes", request->owner_len);
+		MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len),
+		     "an owner of %u bytes", request->owner_len);
 		MUST(request->wait_ms <= 60000, "waits for %u ms", request->wait_ms);
 	}
 	if (request->call == LEASE_ACQUIRE || request->call == LEASE_EXTEND)
@@ -49,7 +53,8 @@ struct lease_op *lease_submit(struct leases *ours, const struct lease_request *r
 	check_request(request);
 	for (size_t i = 0; i < OPS_MAX; i++)
 		if (!leases.ops[i].used) {
-			leases.ops[i] = (struct lease_op){true, client_serving(of->connection->fd), *request, done, arg};
+			leases.ops[i] = (struct lease_op){true, client_serving(of->connection->fd), *request, done,
+							  arg};
 			leases.under_way++;
 			return &leases.ops[i];
 		}
@@ -72,8 +77,10 @@ void lease_release_unheard(struct leases *ours, const struct lease_request *requ
 void lease_give_back(struct leases *ours, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])
 {
 	int grant = leases_grant_of(token);
-	MUST(ours == &leases && words_name_resource(resource, resource_len), "given back: a resource of %zu bytes", resource_len);
-	MUST(grant >= 0 && !leases.grants[grant].given_back, "given back: grant %d, not granted or given back already", grant);
+	MUST(ours == &leases && words_name_resource(resource, resource_len), "given back: a resource of %zu bytes",
+	     resource_len);
+	MUST(grant >= 0 && !leases.grants[grant].given_back, "given back: grant %d, not granted or given back already",
+	     grant);
 	leases.grants[grant].given_back = true;
 }
 
@@ -88,10 +95,13 @@ bool lease_cursor_valid(const struct leases *ours, const char *cursor)
 	return strncmp(cursor, "page-", 5) == 0;
 }
 
-struct lease_listing *lease_list(struct leases *ours, const struct lease_list_request *request, lease_list_done_fn *done, void *arg)
+struct lease_listing *lease_list(struct leases *ours, const struct lease_list_request *request,
+				 lease_list_done_fn *done, void *arg)
 {
 	MUST(ours == &leases && done != NULL, "nobody to answer to");
-	MUST(request->limit >= 1 && request->limit <= LEASE_LIST_MAX && words_are_plain(request->prefix, request->prefix_len), "limit %u", request->limit);
+	MUST(request->limit >= 1 && request->limit <= LEASE_LIST_MAX &&
+		     words_are_plain(request->prefix, request->prefix_len),
+	     "limit %u", request->limit);
 	for (size_t i = 0; i < OPS_MAX; i++)
 		if (!leases.listings[i].used) {
 			leases.listings[i] = (struct lease_listing){true, done, arg};
@@ -113,7 +123,8 @@ void lease_list_cancel(struct lease_listing *listing)
 int leases_grant_of(const char *token)
 {
 	unsigned number;
-	if (strncmp(token, TOKEN_HEAD, sizeof(TOKEN_HEAD) - 1) != 0 || sscanf(token + sizeof(TOKEN_HEAD) - 1, "%8x", &number) != 1)
+	if (strncmp(token, TOKEN_HEAD, sizeof(TOKEN_HEAD) - 1) != 0 ||
+	    sscanf(token + sizeof(TOKEN_HEAD) - 1, "%8x", &number) != 1)
 		return -1;
 	return number < leases.grant_count ? (int)number : -1;
 }
@@ -130,24 +141,32 @@ static void grant(const struct lease_op *op, struct lease_answer *answer)
 /* What each call may be answered (lease.h). */
 static enum lease_status choose_status(enum lease_operation call, uint8_t choice)
 {
-	static const enum lease_status acquire[] = {LEASE_OK, LEASE_LOCKED, LEASE_NO_QUORUM, LEASE_SPLIT_VOTE, LEASE_DRAINING, LEASE_TOO_MANY},
-				       owned[] = {LEASE_OK, LEASE_NOT_OWNER, LEASE_EXPIRED, LEASE_NO_QUORUM}, inspect[] = {LEASE_OK, LEASE_NO_QUORUM};
+	static const enum lease_status acquire[] = {LEASE_OK,         LEASE_LOCKED,   LEASE_NO_QUORUM,
+						    LEASE_SPLIT_VOTE, LEASE_DRAINING, LEASE_TOO_MANY},
+				       owned[] = {LEASE_OK, LEASE_NOT_OWNER, LEASE_EXPIRED, LEASE_NO_QUORUM},
+				       inspect[] = {LEASE_OK, LEASE_NO_QUORUM};
 	switch (call) {
-	case LEASE_ACQUIRE:
-		return acquire[choice % 6];
-	case LEASE_INSPECT:
-		return inspect[choice % 2];
-	default:
-		return owned[choice % 4];
+	case LEASE_ACQUIRE: return acquire[choice % 6];
+	case LEASE_INSPECT: return inspect[choice % 2];
+	default: return owned[choice % 4];
 	}
 }
 
 static void answer_op(struct lease_op *op, uint8_t choice)
 {
 	struct lease_op was = *op;
-	struct lease_answer answer = {.status = choose_status(op->request.call, choice), .votes = good_votes, .fence = 42, .ttl_ms = 30000,
-				      .validity_ms = 29690, .drift_ms = 302, .retry_after_ms = choice * 40U, .waiters = choice, .held = choice & 4,
-				      .expires = choice & 8, .remaining_ms = 29000, .too_late = choice & 16};
+	struct lease_answer answer = {.status = choose_status(op->request.call, choice),
+				      .votes = good_votes,
+				      .fence = 42,
+				      .ttl_ms = 30000,
+				      .validity_ms = 29690,
+				      .drift_ms = 302,
+				      .retry_after_ms = choice * 40U,
+				      .waiters = choice,
+				      .held = choice & 4,
+				      .expires = choice & 8,
+				      .remaining_ms = 29000,
+				      .too_late = choice & 16};
 	answer.holder = (struct lease_holder){.known = choice & 32, .fence = choice & 64 ? 41 : 0, .owner_len = 3};
 	memcpy(answer.holder.owner, choice & 128 ? "x\xffy" : "me!", 3); /* another program's value need not be text */
 	if (answer.status == LEASE_NO_QUORUM || answer.status == LEASE_SPLIT_VOTE || answer.status == LEASE_DRAINING) {
@@ -164,11 +183,15 @@ static void answer_op(struct lease_op *op, uint8_t choice)
 static void answer_listing(struct lease_listing *listing, uint8_t choice)
 {
 	static struct lease_state states[2];
-	struct lease_list_answer answer = {.status = choice % 2 == 0 ? LEASE_OK : LEASE_NO_QUORUM, .votes = good_votes, .retry_after_ms = 100};
+	struct lease_list_answer answer = {
+		.status = choice % 2 == 0 ? LEASE_OK : LEASE_NO_QUORUM, .votes = good_votes, .retry_after_ms = 100};
 	if (answer.status == LEASE_OK) {
 		for (size_t i = 0; i < 2; i++) {
-			states[i] = (struct lease_state){.resource_len = 1, .answer = {.held = true, .expires = true, .remaining_ms = 9, .votes = good_votes}};
-			states[i].resource[0] = i == 0 ? 'a' : '\x01'; /* another program's key need not be one that can be asked for */
+			states[i] = (struct lease_state){
+				.resource_len = 1,
+				.answer = {.held = true, .expires = true, .remaining_ms = 9, .votes = good_votes}};
+			/* another program's key need not be one that can be asked for */
+			states[i].resource[0] = i == 0 ? 'a' : '\x01';
 		}
 		answer.states = states;
 		answer.count = choice / 2 % 3;
@@ -202,12 +225,14 @@ void leases_check_end(void)
 	MUST(leases.under_way == 0, "%zu operations neither answered nor cancelled", leases.under_way);
 	MUST(leases.holds == 0 && all_holds == NULL, "%zu leases are still held", leases.holds);
 	for (size_t i = 0; i < leases.grant_count; i++)
-		MUST(!leases.grants[i].held || leases.grants[i].given_back, "grant %zu was held, and is not dropped", i);
+		MUST(!leases.grants[i].held || leases.grants[i].given_back, "grant %zu was held, and is not dropped",
+		     i);
 }
 
 /* ---- holds ---- */
 
-struct hold *hold_new(struct holds *ours, const struct lease_request *request, const struct lease_answer *answer, hold_event_fn *on_event, void *arg)
+struct hold *hold_new(struct holds *ours, const struct lease_request *request, const struct lease_answer *answer,
+		      hold_event_fn *on_event, void *arg)
 {
 	struct hold *hold = calloc(1, sizeof *hold);
 	(void)ours;

@@ -2,11 +2,13 @@
 #include <ctype.h>
 #include <jansson.h>
 
-#include "fuzz_words.h"
 #include "api/auth/keys.h"
+#include "fuzz_words.h"
 
 #define SECRET "correct-horse-battery"
-#define SECRET_HASH "\x62\x24\x93\x69\x38\x90\x75\x49\x05\x55\xa7\x58\x35\x3a\xec\x61\x50\x0c\x62\x18\xfa\x59\x72\x52\xd5\x2d\xc4\xbd\x01\x48\xf1\x2d"
+#define SECRET_HASH                                                                                                    \
+	"\x62\x24\x93\x69\x38\x90\x75\x49\x05\x55\xa7\x58\x35\x3a\xec\x61\x50\x0c\x62\x18\xfa\x59\x72\x52\xd5\x2d\xc4" \
+	"\xbd\x01\x48\xf1\x2d"
 
 static const char *const rights[KEY_RIGHT_COUNT] = {"acquire", "inspect", "list", "admin"};
 
@@ -98,7 +100,8 @@ static void make_list(json_t *object, const char *name)
 static void make_lower(json_t *list)
 {
 	for (size_t i = 0; i < json_array_size(list); i++) {
-		char *text = fuzz_text(json_string_value(json_array_get(list, i)), json_string_length(json_array_get(list, i)));
+		char *text = fuzz_text(json_string_value(json_array_get(list, i)),
+				       json_string_length(json_array_get(list, i)));
 		for (char *c = text; *c != '\0'; c++)
 			*c = (char)tolower((unsigned char)*c);
 		json_array_set_new(list, i, json_string(text));
@@ -140,17 +143,22 @@ static void check_bounds(const struct key *key)
 	for (size_t i = 0; i < name; i++)
 		MUST(isalnum((unsigned char)key->name[i]) || strchr("._-", key->name[i]) != NULL, "%s", key->name);
 	MUST(key->rights >= 1 && key->rights <= 15, "rights %u", key->rights);
-	MUST(key->hash_count <= 4 && key->certificate_count <= 8 && key->hash_count + key->certificate_count > 0, "nobody can show it");
+	MUST(key->hash_count <= 4 && key->certificate_count <= 8 && key->hash_count + key->certificate_count > 0,
+	     "nobody can show it");
 	MUST(key->prefix_count >= 1 && key->prefix_count <= 64, "%zu prefixes", key->prefix_count);
 	for (size_t i = 0; i < key->prefix_count; i++)
-		MUST(key->prefixes[i].len <= 256 && words_are_plain(key->prefixes[i].bytes, key->prefixes[i].len), "a prefix of %zu bytes", key->prefixes[i].len);
+		MUST(key->prefixes[i].len <= 256 && words_are_plain(key->prefixes[i].bytes, key->prefixes[i].len),
+		     "a prefix of %zu bytes", key->prefixes[i].len);
 	for (size_t i = 0; i < key->certificate_count; i++) {
 		size_t len = strlen(key->certificates[i]);
-		MUST(len >= 1 && len <= 1024 && words_are_plain(key->certificates[i], len), "a certificate of %zu bytes", len);
+		MUST(len >= 1 && len <= 1024 && words_are_plain(key->certificates[i], len),
+		     "a certificate of %zu bytes", len);
 	}
-	MUST(key->max_ttl_ms <= 86400000 && key->rate <= 1000000 && key->max_waiting <= 1000000, "%s: bounds", key->name);
+	MUST(key->max_ttl_ms <= 86400000 && key->rate <= 1000000 && key->max_waiting <= 1000000, "%s: bounds",
+	     key->name);
 	/* Nothing else is loaded: a file that was refused has left nothing behind. */
-	MUST(strcmp(key->usage->name, key->name) == 0 && key->usage->references == 1, "%s: usage of %s", key->name, key->usage->name);
+	MUST(strcmp(key->usage->name, key->name) == 0 && key->usage->references == 1, "%s: usage of %s", key->name,
+	     key->usage->name);
 }
 
 /* Nothing that says who calls is there twice. */
@@ -159,10 +167,12 @@ static void check_apart(const struct key *key, const struct key *other)
 	MUST(strcmp(key->name, other->name) != 0, "two of %s", key->name);
 	for (size_t i = 0; i < key->hash_count; i++)
 		for (size_t j = 0; j < other->hash_count; j++)
-			MUST(memcmp(key->hashes[i], other->hashes[j], KEY_HASH_LEN) != 0, "%s and %s have one hash", key->name, other->name);
+			MUST(memcmp(key->hashes[i], other->hashes[j], KEY_HASH_LEN) != 0, "%s and %s have one hash",
+			     key->name, other->name);
 	for (size_t i = 0; i < key->certificate_count; i++)
 		for (size_t j = 0; j < other->certificate_count; j++)
-			MUST(strcmp(key->certificates[i], other->certificates[j]) != 0, "%s and %s have one certificate", key->name, other->name);
+			MUST(strcmp(key->certificates[i], other->certificates[j]) != 0,
+			     "%s and %s have one certificate", key->name, other->name);
 }
 
 static bool begins_with_one(const struct key *key, const char *bytes, size_t len)
@@ -184,7 +194,8 @@ static void check_prefixes(const struct key *key, const struct key *other)
 		for (size_t cut = 0; cut < 3 && cut <= other->prefixes[i].len; cut++) {
 			size_t len = other->prefixes[i].len - cut;
 			char *bytes = fuzz_copy(other->prefixes[i].bytes, len);
-			MUST(key_allows_prefix(key, bytes, len) == begins_with_one(key, bytes, len), "%s: %zu bytes", key->name, len);
+			MUST(key_allows_prefix(key, bytes, len) == begins_with_one(key, bytes, len), "%s: %zu bytes",
+			     key->name, len);
 			free(bytes);
 		}
 }
@@ -194,10 +205,12 @@ static void check_found(const struct keys *keys, const struct key *key)
 	unsigned char hash[KEY_HASH_LEN];
 
 	for (size_t i = 0; i < key->certificate_count; i++)
-		MUST(keys_find_certificate(keys, &key->certificates[i], 1) == key, "%s: not found by its certificate", key->name);
+		MUST(keys_find_certificate(keys, &key->certificates[i], 1) == key, "%s: not found by its certificate",
+		     key->name);
 	for (size_t i = 0; i < key->hash_count; i++)
 		if (memcmp(key->hashes[i], SECRET_HASH, KEY_HASH_LEN) == 0)
-			MUST(keys_find(keys, SECRET, strlen(SECRET), hash) == key, "%s: not found by its hash", key->name);
+			MUST(keys_find(keys, SECRET, strlen(SECRET), hash) == key, "%s: not found by its hash",
+			     key->name);
 }
 
 static void check_keys(const struct keys *keys)
@@ -232,9 +245,11 @@ static void check_message(const char *message)
 {
 	int place = 0, column = 0, end = 0;
 	MUST(strlen(message) < KEYS_MESSAGE_MAX - 1 && words_are_plain(message, strlen(message)), "%s", message);
-	bool text = sscanf(message, "line %d, column %d: %n", &place, &column, &end) == 2 && end > 0 && place >= 1 && column >= 0;
+	bool text = sscanf(message, "line %d, column %d: %n", &place, &column, &end) == 2 && end > 0 && place >= 1 &&
+		    column >= 0;
 	bool whole = strncmp(message, "line 1: ", 8) == 0 || strncmp(message, "keys: ", 6) == 0;
-	bool member = sscanf(message, "keys[%d]%n", &place, &end) == 1 && end > 0 && place >= 0 && place < KEYS_MAX && strchr(".:", message[end]) != NULL;
+	bool member = sscanf(message, "keys[%d]%n", &place, &end) == 1 && end > 0 && place >= 0 && place < KEYS_MAX &&
+		      strchr(".:", message[end]) != NULL;
 	MUST(text || whole || member, "no place: %s", message);
 	MUST(strstr(message, ": ") != NULL && strlen(strstr(message, ": ")) > 8, "no reason: %s", message);
 	for (const char *at = message; *at != '\0'; at++)

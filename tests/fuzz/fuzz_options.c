@@ -1,17 +1,19 @@
-/* Fuzz target: everything that is configured: command line, environment, configuration file, addresses (server/config/config.h).
+/* Fuzz target: everything that is configured: command line, environment, configuration file, addresses
+ * (server/config/config.h).
  *
- * Input: the configuration file, then, each after a NUL, words of the command line (beginning with `-` or, as the value of the one before, anything
- * else) and variables of the environment (beginning with `REDLOCKD_`). Without any NUL there is a file alone. `<FILE>` in a word stands for its path.
- * Each word is an address to listen on and one of a master as well. */
+ * Input: the configuration file, then, each after a NUL, words of the command line (beginning with `-` or, as the value
+ * of the one before, anything else) and variables of the environment (beginning with `REDLOCKD_`). Without any NUL
+ * there is a file alone. `<FILE>` in a word stands for its path. Each word is an address to listen on and one of a
+ * master as well. */
 #include <ctype.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/calls/path.h"
 #include "fuzz.h"
 #include "server/config/options_table.h"
-#include "api/calls/path.h"
 
 enum { WORDS_MAX = 24, SECRET_LEN = 13 };
 
@@ -38,8 +40,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 #ifdef FUZZ_PLANTED
 /* A password is repeated where the database is wrong. */
-static bool mutated_load(int argc, char *const argv[], char *const environment[], struct options *ret_options, enum options_action *ret_action,
-			 char *message, size_t size)
+static bool mutated_load(int argc, char *const argv[], char *const environment[], struct options *ret_options,
+			 enum options_action *ret_action, char *message, size_t size)
 {
 	bool good = options_load(argc, argv, environment, ret_options, ret_action, message, size);
 	for (int i = 1; !good && i < argc; i++)
@@ -71,12 +73,21 @@ static void check_listen(const char *text)
 	char again[300];
 	bool v6 = !address.is_unix && strchr(address.host, ':') != NULL;
 	size_t len = strnlen(address.host, sizeof address.host);
-	MUST(len > 0 && len < sizeof address.host && path_is_utf8(address.host, len) && !path_has_control(address.host, len), "host of %zu bytes", len);
-	const char *scheme = address.scheme == LISTEN_HTTP ? "http://" : address.scheme == LISTEN_HTTPS ? "https://" : "";
+	MUST(len > 0 && len < sizeof address.host && path_is_utf8(address.host, len) &&
+		     !path_has_control(address.host, len),
+	     "host of %zu bytes", len);
+	const char *scheme = address.scheme == LISTEN_HTTP    ? "http://"
+			     : address.scheme == LISTEN_HTTPS ? "https://"
+							      : "";
 	MUST(!address.is_unix || address.scheme == LISTEN_DEFAULT, "a Unix socket with a scheme");
-	snprintf(again, sizeof again, address.is_unix ? "%sunix:%s" : v6 ? "%s[%s]:%u" : "%s%s:%u", scheme, address.host, address.port);
+	snprintf(again, sizeof again,
+		 address.is_unix ? "%sunix:%s"
+		 : v6            ? "%s[%s]:%u"
+				 : "%s%s:%u",
+		 scheme, address.host, address.port);
 	memset(&before, 0, sizeof before);
-	MUST(options_parse_listen(again, &before, &reason) && memcmp(&before, &address, sizeof before) == 0, "%s is not %s", again, text);
+	MUST(options_parse_listen(again, &before, &reason) && memcmp(&before, &address, sizeof before) == 0,
+	     "%s is not %s", again, text);
 }
 
 /* What is shown is an address of the same master, without user and password. */
@@ -91,15 +102,21 @@ static void check_master(const char *text)
 		check_reason(text, reason);
 		return;
 	}
-	size_t user = strnlen(address.user, sizeof address.user), password = strnlen(address.password, sizeof address.password);
-	MUST(user < sizeof address.user && password < sizeof address.password && (user == 0 || password > 0), "user %zu, password %zu", user, password);
-	MUST(address.is_unix ? address.port == 0 && address.host[0] == '/' : address.port > 0, "port %u of %s", address.port, address.host);
+	size_t user = strnlen(address.user, sizeof address.user),
+	       password = strnlen(address.password, sizeof address.password);
+	MUST(user < sizeof address.user && password < sizeof address.password && (user == 0 || password > 0),
+	     "user %zu, password %zu", user, password);
+	MUST(address.is_unix ? address.port == 0 && address.host[0] == '/' : address.port > 0, "port %u of %s",
+	     address.port, address.host);
 	MUST(options_parse_master(address.shown, &again, &reason), "%s: %s", address.shown, reason);
 	MUST(again.user[0] == '\0' && again.password[0] == '\0', "%s shows a user or a password", address.shown);
-	MUST(strcmp(again.host, address.host) == 0 && again.port == address.port && again.db == address.db && again.is_unix == address.is_unix, "%s is not %s",
-	     address.shown, text);
+	MUST(strcmp(again.host, address.host) == 0 && again.port == address.port && again.db == address.db &&
+		     again.is_unix == address.is_unix,
+	     "%s is not %s", address.shown, text);
 	MUST(strcmp(again.shown, address.shown) == 0, "%s, then %s", address.shown, again.shown);
-	MUST(password == 0 || strstr(address.shown, "Hush-It-7331") == NULL || strstr(address.host, "Hush-It-7331") != NULL, "%s", address.shown);
+	MUST(password == 0 || strstr(address.shown, "Hush-It-7331") == NULL ||
+		     strstr(address.host, "Hush-It-7331") != NULL,
+	     "%s", address.shown);
 }
 
 /* ---- the whole ---- */
@@ -117,7 +134,8 @@ static void check_numbers(const struct options *options)
 		else
 			number = small;
 		if (entry->kind == OPTIONS_KIND_U32 || entry->kind == OPTIONS_KIND_U64)
-			MUST(number >= entry->min && number <= entry->max, "%s is %llu", entry->name, (unsigned long long)number);
+			MUST(number >= entry->min && number <= entry->max, "%s is %llu", entry->name,
+			     (unsigned long long)number);
 		while (entry->choices != NULL && entry->choices[choices] != NULL)
 			choices++;
 		if (entry->kind == OPTIONS_KIND_CHOICE || entry->kind == OPTIONS_KIND_SWITCH)
@@ -130,15 +148,24 @@ static void check_options(const struct options *options)
 {
 	size_t prefix = strnlen(options->key_prefix, sizeof options->key_prefix);
 	check_numbers(options);
-	MUST(options->listen_count >= 1 && options->listen_count <= OPTIONS_LISTEN_MAX, "%zu addresses to listen on", options->listen_count);
-	MUST(options->master_count <= OPTIONS_MASTERS_MAX && options->dev <= OPTIONS_MASTERS_MAX, "%zu masters", options->master_count);
-	MUST((options->master_count > 0) != (options->dev > 0), "%zu masters, %u of our own", options->master_count, options->dev);
-	MUST(prefix < sizeof options->key_prefix && path_is_utf8(options->key_prefix, prefix) && !path_has_control(options->key_prefix, prefix), "the prefix");
-	MUST(options->drift_factor >= 0.001 && options->drift_ms >= 2 && options->drift_factor <= 0.5, "drift %g", options->drift_factor);
+	MUST(options->listen_count >= 1 && options->listen_count <= OPTIONS_LISTEN_MAX, "%zu addresses to listen on",
+	     options->listen_count);
+	MUST(options->master_count <= OPTIONS_MASTERS_MAX && options->dev <= OPTIONS_MASTERS_MAX, "%zu masters",
+	     options->master_count);
+	MUST((options->master_count > 0) != (options->dev > 0), "%zu masters, %u of our own", options->master_count,
+	     options->dev);
+	MUST(prefix < sizeof options->key_prefix && path_is_utf8(options->key_prefix, prefix) &&
+		     !path_has_control(options->key_prefix, prefix),
+	     "the prefix");
+	MUST(options->drift_factor >= 0.001 && options->drift_ms >= 2 && options->drift_factor <= 0.5, "drift %g",
+	     options->drift_factor);
 	MUST(options->min_ttl_ms <= options->default_ttl_ms && options->default_ttl_ms <= options->max_ttl_ms, "ttl");
-	MUST(options->retry_min_ms <= options->retry_max_ms && options->workers <= options->max_connections, "pauses, workers");
+	MUST(options->retry_min_ms <= options->retry_max_ms && options->workers <= options->max_connections,
+	     "pauses, workers");
 	for (uint64_t ttl_us = options->min_ttl_ms * UINT64_C(1000);; ttl_us = options->max_ttl_ms * UINT64_C(1000)) {
-		uint64_t drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) + 999; /* as server/leases/lease_operation.c */
+		/* as server/leases/lease_operation.c */
+		uint64_t drift_us = (uint64_t)((double)ttl_us * options->drift_factor) +
+				    options->drift_ms * UINT64_C(1000) + 999;
 		MUST(ttl_us > drift_us, "no validity is left of a lease of %llu us", (unsigned long long)ttl_us);
 		if (ttl_us == options->max_ttl_ms * UINT64_C(1000))
 			break;
@@ -172,7 +199,8 @@ static bool has_password(const struct given *given, const char *text, size_t siz
 		others += shows_itself(given->argv[i], "--config") || shows_itself(given->argv[i], "--masters-file") ||
 			  shows_itself(given->argv[i], "--help") || shows_itself(given->argv[i], "--version");
 	for (int i = 0; i < given->env_count; i++)
-		others += shows_itself(given->environment[i], "REDLOCKD_CONFIG") || shows_itself(given->environment[i], "REDLOCKD_MASTERS_FILE");
+		others += shows_itself(given->environment[i], "REDLOCKD_CONFIG") ||
+			  shows_itself(given->environment[i], "REDLOCKD_MASTERS_FILE");
 	return passwords > 0 && others == 0;
 }
 
@@ -238,7 +266,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *text = (const char *)data, *end = text + size, *at = size > 0 ? memchr(text, '\0', size) : NULL;
 	struct given given = {.argc = 1, .argv = {fuzz_text("redlockd", 8)}};
 	size_t file_len = at != NULL ? (size_t)(at - text) : size;
-	MUST(ftruncate(file, 0) == 0 && pwrite(file, text, file_len, 0) == (ssize_t)file_len, "the file cannot be written");
+	MUST(ftruncate(file, 0) == 0 && pwrite(file, text, file_len, 0) == (ssize_t)file_len,
+	     "the file cannot be written");
 	if (at == NULL)
 		add_word(&given, word_new("--config=<FILE>", 15));
 	while (at != NULL && given.argc < WORDS_MAX && given.env_count < WORDS_MAX) {

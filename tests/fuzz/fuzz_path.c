@@ -5,9 +5,9 @@
 
 #include <ctype.h>
 
-#include "fuzz_words.h"
 #include "api/calls/path.h"
 #include "api/calls/route.h"
+#include "fuzz_words.h"
 
 enum { TARGET_MAX = 2048, ALLOW_MAX = 64 };
 
@@ -32,7 +32,8 @@ static bool reference_decode(const char *raw, size_t raw_len, bool plus, char *r
 	for (size_t i = 0; i < raw_len; i++) {
 		char hex[3] = {0}, c = raw[i] == '+' && plus ? ' ' : raw[i];
 		if (raw[i] == '%') {
-			if (raw_len - i < 3 || !isxdigit((unsigned char)raw[i + 1]) || !isxdigit((unsigned char)raw[i + 2]))
+			if (raw_len - i < 3 || !isxdigit((unsigned char)raw[i + 1]) ||
+			    !isxdigit((unsigned char)raw[i + 2]))
 				return false;
 			memcpy(hex, raw + i + 1, 2);
 			c = (char)strtoul(hex, NULL, 16);
@@ -52,7 +53,9 @@ static void check_decode(const char *raw, size_t raw_len, bool plus, size_t size
 	const char *reason = path_decode(raw, raw_len, plus, room, size, &len);
 	bool good = reference_decode(raw, raw_len, plus, expected, size, &expected_len);
 	MUST((reason == NULL) == good, "decoded: %s", reason != NULL ? reason : "yes");
-	MUST(reason == NULL ? len == expected_len && memcmp(room, expected, len) == 0 : reason[0] != '\0' && len == SIZE_MAX, "%zu bytes", len);
+	MUST(reason == NULL ? len == expected_len && memcmp(room, expected, len) == 0
+			    : reason[0] != '\0' && len == SIZE_MAX,
+	     "%zu bytes", len);
 	free(bytes);
 	free(expected);
 	free(room);
@@ -65,9 +68,11 @@ static void check_encode(const char *bytes, size_t len)
 	size_t again_len = 0;
 	path_encode(bytes, len, text);
 	size_t text_len = strlen(text);
-	MUST(strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/%") == text_len, "encoded as %s", text);
+	MUST(strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/%") == text_len,
+	     "encoded as %s", text);
 	const char *reason = path_decode(text, text_len, false, again, sizeof again, &again_len);
-	MUST(reason == NULL && again_len == len && memcmp(again, bytes, len) == 0, "%s: %s", text, reason != NULL ? reason : "other bytes");
+	MUST(reason == NULL && again_len == len && memcmp(again, bytes, len) == 0, "%s: %s", text,
+	     reason != NULL ? reason : "other bytes");
 }
 
 static void check_resource(const char *rest)
@@ -79,7 +84,8 @@ static void check_resource(const char *rest)
 	if (reason != NULL)
 		return;
 	reason = path_check_resource(resource, len);
-	MUST((reason == NULL) == words_name_resource(resource, len), "taken for a resource: %s", reason != NULL ? reason : "yes");
+	MUST((reason == NULL) == words_name_resource(resource, len), "taken for a resource: %s",
+	     reason != NULL ? reason : "yes");
 	MUST(reason == NULL || reason[0] != '\0', "no reason");
 	if (reason == NULL)
 		check_encode(resource, len);
@@ -87,7 +93,8 @@ static void check_resource(const char *rest)
 
 /* ---- the query ---- */
 
-static const struct path_param *find_param(const struct path_param *params, const char *const names[], const char *name, size_t len)
+static const struct path_param *find_param(const struct path_param *params, const char *const names[], const char *name,
+					   size_t len)
 {
 	for (size_t i = 0; names[i] != NULL; i++)
 		if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0)
@@ -106,7 +113,8 @@ static size_t check_good_query(const char *query, const struct path_param *param
 		MUST(equals != NULL, "a part without = is taken");
 		const struct path_param *param = find_param(params, names, query, (size_t)(equals - query));
 		MUST(param != NULL && param->given, "an unknown part is taken");
-		MUST(reference_decode(equals + 1, (size_t)(end - equals - 1), true, value, sizeof value, &len), "an ill-formed part is taken");
+		MUST(reference_decode(equals + 1, (size_t)(end - equals - 1), true, value, sizeof value, &len),
+		     "an ill-formed part is taken");
 		MUST(len == param->len && memcmp(value, param->value, len) == 0, "another value");
 		count++;
 		query = *end == '&' ? end + 1 : NULL;
@@ -126,7 +134,8 @@ static void check_query(const char *query, const struct route *route)
 		known++;
 	for (size_t i = 0; i < known; i++) {
 		const struct path_param *param = &params[i];
-		MUST(param->len <= PATH_VALUE_MAX && strlen(param->value) == param->len, "a value of %zu bytes", param->len);
+		MUST(param->len <= PATH_VALUE_MAX && strlen(param->value) == param->len, "a value of %zu bytes",
+		     param->len);
 		MUST(words_are_plain(param->value, param->len), "a value that is not plain");
 		MUST(param->given ? i < known : param->len == 0, "parameter %zu of %zu", i, known);
 		given += param->given;
@@ -150,7 +159,8 @@ static void check_allow(const char *path, const char *allow)
 		snprintf(wanted, sizeof wanted, ", %s,", methods[i]);
 		bool named = methods[i][0] != '\0' && strstr(listed, wanted) != NULL;
 		MUST((match == ROUTE_FOUND) == named, "%s is allowed as one of: %s", methods[i], allow);
-		MUST(match == ROUTE_FOUND || (match == ROUTE_NO_METHOD) == (allow[0] != '\0'), "the path is there for some methods");
+		MUST(match == ROUTE_FOUND || (match == ROUTE_NO_METHOD) == (allow[0] != '\0'),
+		     "the path is there for some methods");
 	}
 }
 
@@ -159,7 +169,8 @@ static void check_found(const char *method, const char *path, const struct route
 	const char *mark = strstr(route->pattern, "{resource}");
 	size_t fixed = mark != NULL ? (size_t)(mark - route->pattern) : strlen(route->pattern);
 	MUST(route_get(route_index(route)) == route, "a route that is not in the table");
-	MUST(strcmp(route->method, strcmp(method, "HEAD") == 0 ? "GET" : method) == 0, "%s for %s", route->method, method);
+	MUST(strcmp(route->method, strcmp(method, "HEAD") == 0 ? "GET" : method) == 0, "%s for %s", route->method,
+	     method);
 	MUST(strncmp(route->pattern, path, fixed) == 0 && rest == path + fixed, "%s for %s", route->pattern, path);
 	MUST(mark != NULL || *rest == '\0', "%s for %s", route->pattern, path);
 	if (mark != NULL)

@@ -1,4 +1,5 @@
-/* The two halves of fuzz_path: the cursor of a listing is parsed by a function of server/leases/lease_list.c that nobody else sees. */
+/* The two halves of fuzz_path: the cursor of a listing is parsed by a function of server/leases/lease_list.c that
+ * nobody else sees. */
 #ifndef FUZZ_PATH_H
 #define FUZZ_PATH_H
 

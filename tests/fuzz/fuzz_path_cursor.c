@@ -1,7 +1,9 @@
 /* The cursor of a listing: see fuzz_path.h. All of lease_list.c is built into this file, for its static functions. */
 #include "fuzz_path.h"
 
-#include "server/leases/lease_list.c"
+/* clang-format off */
+#include "server/leases/lease_list.c" /* all of it, for its static functions; first, as it is alone */
+/* clang-format on */
 
 #include "fuzz.h"
 
@@ -14,7 +16,8 @@ void fuzz_check_cursor(const char *cursor)
 			MUST(at.skip == UINT32_MAX, "written without success");
 			continue;
 		}
-		MUST(at.master < masters && at.scanned >> masters == 0, "master %u of %zu, scanned %x", at.master, masters, at.scanned);
+		MUST(at.master < masters && at.scanned >> masters == 0, "master %u of %zu, scanned %x", at.master,
+		     masters, at.scanned);
 		position_print(&at, again);
 		MUST(strcmp(again, cursor) == 0, "%s is not %s", again, cursor);
 	}

@@ -1,15 +1,21 @@
 /* Fuzz target: one operation of the core (server/redlock/redlock.h) under any events in any order.
  *
- * The input decides the kind, the number of masters, the times and every event: which question is answered next and how, timers early, in time and
- * late, calls to one that waits, a cancel. The duties of the caller are kept (each question is answered once, time does not go back); the rules that
- * must hold then are those of the driver of the unit tests, checked after each step, and the bounds below. When the input is over all questions are
- * answered and all timers run, until the operation is finished. */
+ * The input decides the kind, the number of masters, the times and every event: which question is answered next and
+ * how, timers early, in time and late, calls to one that waits, a cancel. The duties of the caller are kept (each
+ * question is answered once, time does not go back); the rules that must hold then are those of the driver of the unit
+ * tests, checked after each step, and the bounds below. When the input is over all questions are answered and all
+ * timers run, until the operation is finished. */
 #include "fuzz.h"
 
 #undef MUST /* the driver has the same */
 #include "../unit/redlock_driver.h"
 
-enum { VOTES = REDLOCK_VOTE_QUEUED + 1, STEPS_MAX = 2000, ASKS_HIGH = DRIVER_ASKS_MAX - 4 * REDLOCK_MASTERS_MAX, HOLDERS = 3 };
+enum {
+	VOTES = REDLOCK_VOTE_QUEUED + 1,
+	STEPS_MAX = 2000,
+	ASKS_HIGH = DRIVER_ASKS_MAX - 4 * REDLOCK_MASTERS_MAX,
+	HOLDERS = 3
+};
 
 #ifdef REDLOCK_MUTATIONS
 #include "server/redlock/mutations.h"
@@ -20,8 +26,9 @@ enum mutated redlock_mutation = MUTATION_NO_VALIDITY_CHECK;
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	static const enum mutated bugs[] = {MUTATION_NO_SECOND_ROUND, MUTATION_QUORUM_HALF, MUTATION_NO_RELEASE, MUTATION_RELEASE_ANSWERED, MUTATION_OLD_ROUND,
-					    MUTATION_SILENCE_IGNORED, MUTATION_NO_VALIDITY_CHECK};
+	static const enum mutated bugs[] = {MUTATION_NO_SECOND_ROUND,  MUTATION_QUORUM_HALF, MUTATION_NO_RELEASE,
+					    MUTATION_RELEASE_ANSWERED, MUTATION_OLD_ROUND,   MUTATION_SILENCE_IGNORED,
+					    MUTATION_NO_VALIDITY_CHECK};
 	const char *number = getenv("FUZZ_MUTATION");
 	(void)argc;
 	(void)argv;
@@ -61,14 +68,17 @@ static enum redlock_vote legal_vote(const struct driver_ask *ask, enum redlock_v
 		return REDLOCK_VOTE_GONE;
 	if (script == REDLOCK_SCRIPT_ACQUIRE && vote == REDLOCK_VOTE_GONE)
 		return REDLOCK_VOTE_GRANTED;
-	return (vote == REDLOCK_VOTE_BEHIND && !behind) || (vote == REDLOCK_VOTE_QUEUED && !queued) ? REDLOCK_VOTE_HELD : vote;
+	return (vote == REDLOCK_VOTE_BEHIND && !behind) || (vote == REDLOCK_VOTE_QUEUED && !queued) ? REDLOCK_VOTE_HELD
+												    : vote;
 }
 
 /* Around the guess, or anything. */
 static uint64_t draw_fence(struct feed *feed)
 {
 	unsigned how = feed_u8(feed);
-	return how < 128 ? 0 : how < 224 ? (uint64_t)DRIVER_GUESS - 3 + how % 8 : feed_scaled(feed, 53) % REDLOCK_FENCE_LIMIT;
+	return how < 128   ? 0
+	       : how < 224 ? (uint64_t)DRIVER_GUESS - 3 + how % 8
+			   : feed_scaled(feed, 53) % REDLOCK_FENCE_LIMIT;
 }
 
 static void reply(struct feed *feed, struct driver *driver, uint64_t now_us)
@@ -146,12 +156,18 @@ static void check_result(const struct driver *driver)
 	unsigned answered = votes->granted + votes->refused;
 	bool leased = driver->params.kind == REDLOCK_ACQUIRE || driver->params.kind == REDLOCK_EXTEND;
 	if (result->outcome == REDLOCK_OK && leased)
-		MUST(result->validity_us <= driver->params.ttl_us - driver->params.drift_us, "valid for %" PRIu64, result->validity_us);
+		MUST(result->validity_us <= driver->params.ttl_us - driver->params.drift_us, "valid for %" PRIu64,
+		     result->validity_us);
 	MUST(result->fence < REDLOCK_FENCE_LIMIT, "fence %" PRIu64, result->fence);
-	MUST(result->outcome != REDLOCK_LOCKED || (driver->params.kind == REDLOCK_ACQUIRE && votes->refused > 0), "locked, says nobody");
-	MUST(result->outcome != REDLOCK_NOT_OWNER || (!driver_waits(driver) && result->has_holder), "a holder that nobody named");
-	MUST(result->outcome != REDLOCK_EXPIRED || (driver->params.kind != REDLOCK_ACQUIRE && answered >= votes->needed), "expired, says nobody");
-	MUST(result->outcome != REDLOCK_SPLIT || (driver->params.kind == REDLOCK_ACQUIRE && !driver_waits(driver)), "split");
+	MUST(result->outcome != REDLOCK_LOCKED || (driver->params.kind == REDLOCK_ACQUIRE && votes->refused > 0),
+	     "locked, says nobody");
+	MUST(result->outcome != REDLOCK_NOT_OWNER || (!driver_waits(driver) && result->has_holder),
+	     "a holder that nobody named");
+	MUST(result->outcome != REDLOCK_EXPIRED ||
+		     (driver->params.kind != REDLOCK_ACQUIRE && answered >= votes->needed),
+	     "expired, says nobody");
+	MUST(result->outcome != REDLOCK_SPLIT || (driver->params.kind == REDLOCK_ACQUIRE && !driver_waits(driver)),
+	     "split");
 	MUST(!result->held || (driver->params.kind == REDLOCK_INSPECT && result->has_holder), "held by nobody");
 	MUST(!result->has_holder || result->holder < HOLDERS, "holder %" PRIu64, result->holder);
 	MUST(driver->params.kind != REDLOCK_INSPECT || result->waiters <= UINT8_MAX, "%u waiters", result->waiters);
@@ -160,8 +176,10 @@ static void check_result(const struct driver *driver)
 static void check_step(const struct driver *driver, bool was_done)
 {
 	uint64_t deadline_us = redlock_deadline_us(&driver->op);
-	MUST(driver->done || deadline_us <= longest_deadline_us(driver), "a timer in %" PRIu64, deadline_us - driver->now_us);
-	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless, "a script after the answer");
+	MUST(driver->done || deadline_us <= longest_deadline_us(driver), "a timer in %" PRIu64,
+	     deadline_us - driver->now_us);
+	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless,
+	     "a script after the answer");
 	MUST(driver->out.place == REDLOCK_ENTRY_NONE || driver_waits(driver), "a place for one that does not wait");
 	for (uint16_t attempt = 1; attempt < 3; attempt++)
 		MUST(!driver->done || !redlock_wants(&driver->op, attempt, 0), "votes are wanted after the answer");
@@ -179,7 +197,8 @@ static void drain(struct feed *feed, struct driver *driver)
 		if (driver->asks_len > 0)
 			reply(feed, driver, driver->now_us);
 		else if (driver_waits(driver) && driver->op.state == REDLOCK_WAITING && steps > STEPS_MAX / 2)
-			driver_timer(driver, driver->wait_end_us > driver->now_us ? driver->wait_end_us : driver->now_us);
+			driver_timer(driver,
+				     driver->wait_end_us > driver->now_us ? driver->wait_end_us : driver->now_us);
 		else
 			driver_timer(driver, deadline_us > driver->now_us ? deadline_us : driver->now_us);
 		check_step(driver, was_done);
@@ -194,7 +213,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct feed feed = {data, size};
 	struct redlock_params params = draw_params(&feed);
 	driver_init(&driver, &params, feed_u8(&feed));
-	struct redlock_event start = {.kind = REDLOCK_START, .now_us = 1 + feed_scaled(&feed, 50), .fence = DRIVER_GUESS};
+	struct redlock_event start = {
+		.kind = REDLOCK_START, .now_us = 1 + feed_scaled(&feed, 50), .fence = DRIVER_GUESS};
 	start.behind = driver_waits(&driver) && feed_below(&feed, 2) == 1;
 	driver_step(&driver, &start);
 	check_step(&driver, false);

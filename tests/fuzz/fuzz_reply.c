@@ -1,7 +1,8 @@
 /* Fuzz target: what a master answers, from the bytes on the wire to what the core, the guard and the lines are told.
  *
- * Input: one byte, where the bytes are cut in two pieces as a network may do it, and the bytes. Every answer that hiredis makes of them is taken as the
- * answer to each script of the core, to those of the guard, to INFO, and as a word on the channel of the lines. */
+ * Input: one byte, where the bytes are cut in two pieces as a network may do it, and the bytes. Every answer that
+ * hiredis makes of them is taken as the answer to each script of the core, to those of the guard, to INFO, and as a
+ * word on the channel of the lines. */
 #include "fuzz_reply.h"
 
 #include "fuzz.h"
@@ -52,8 +53,10 @@ static void check_value(const char *value, size_t len)
 	struct lease_holder holder, foreign;
 	char *copy = value != NULL ? fuzz_copy(value, len) : NULL;
 	uint64_t id = lease_sight_read(copy, len, &holder), hold_until_ms = lease_value_hold_until_ms(copy, len);
-	MUST(holder.owner_len <= LEASE_OWNER_MAX && (holder.known || (holder.owner_len == 0 && holder.fence == 0)), "an owner of %u bytes", holder.owner_len);
-	MUST(holder.owner_len == 0 || memcmp(holder.owner, value + len - holder.owner_len, holder.owner_len) == 0, "not the owner");
+	MUST(holder.owner_len <= LEASE_OWNER_MAX && (holder.known || (holder.owner_len == 0 && holder.fence == 0)),
+	     "an owner of %u bytes", holder.owner_len);
+	MUST(holder.owner_len == 0 || memcmp(holder.owner, value + len - holder.owner_len, holder.owner_len) == 0,
+	     "not the owner");
 	MUST(holder.fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)holder.fence);
 	MUST(hold_until_ms < REDLOCK_FENCE_LIMIT, "hold until %llu", (unsigned long long)hold_until_ms);
 	if (holder.known) {
@@ -66,17 +69,23 @@ static void check_value(const char *value, size_t len)
 /* What goes with the vote, and nothing else. */
 static void check_vote(enum redlock_script script, const struct master_reply *reply)
 {
-	bool failed = reply->vote == REDLOCK_VOTE_FAILED, held = reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED;
+	bool failed = reply->vote == REDLOCK_VOTE_FAILED,
+	     held = reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED;
 	MUST(is_legal(script, reply->vote), "vote %d to script %d", (int)reply->vote, (int)script);
 	MUST((unsigned)reply->error < MASTER_ERROR_COUNT, "error %d", (int)reply->error);
-	MUST(failed || (!reply->lost && !reply->no_script && !reply->late && reply->time_us > 0 && reply->time_us <= INT64_MAX), "a vote that came from nowhere");
+	MUST(failed || (!reply->lost && !reply->no_script && !reply->late && reply->time_us > 0 &&
+			reply->time_us <= INT64_MAX),
+	     "a vote that came from nowhere");
 	MUST(reply->bad_epoch == (reply->vote == REDLOCK_VOTE_QUARANTINED), "quarantined: %d", reply->bad_epoch);
 	MUST(reply->fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)reply->fence);
-	MUST(reply->remaining_us == REDLOCK_NEVER || reply->remaining_us <= INT64_MAX, "remaining %llu", (unsigned long long)reply->remaining_us);
+	MUST(reply->remaining_us == REDLOCK_NEVER || reply->remaining_us <= INT64_MAX, "remaining %llu",
+	     (unsigned long long)reply->remaining_us);
 	MUST(held || reply->remaining_us == 0, "time left of nothing");
-	MUST(reply->ttl_us <= INT64_MAX && (reply->ttl_us == 0 || script == REDLOCK_SCRIPT_EXTEND), "ttl %llu", (unsigned long long)reply->ttl_us);
+	MUST(reply->ttl_us <= INT64_MAX && (reply->ttl_us == 0 || script == REDLOCK_SCRIPT_EXTEND), "ttl %llu",
+	     (unsigned long long)reply->ttl_us);
 	MUST(reply->waiters == 0 || script == REDLOCK_SCRIPT_INSPECT, "%u waiters", reply->waiters);
-	MUST(held || reply->vote == REDLOCK_VOTE_GRANTED || reply->value == NULL, "a value with vote %d", (int)reply->vote);
+	MUST(held || reply->vote == REDLOCK_VOTE_GRANTED || reply->value == NULL, "a value with vote %d",
+	     (int)reply->vote);
 }
 
 static void check_script(enum redlock_script script, const redisReply *raw)
@@ -95,12 +104,15 @@ static void check_parts(const redisReply *raw)
 	size_t most = raw->elements > 0 ? raw->elements : 1;
 	for (size_t count = most > 1 ? most - 1 : 1; count <= most; count++) {
 		for (size_t i = 0; i < count; i++) {
-			const redisReply *part = raw->type == REDIS_REPLY_ARRAY && i + 1 < raw->elements ? raw->element[i + 1] : raw;
+			const redisReply *part = raw->type == REDIS_REPLY_ARRAY && i + 1 < raw->elements
+							 ? raw->element[i + 1]
+							 : raw;
 			struct master_reply reply;
 			memset(&reply, 0xa5, sizeof reply);
 			master_reply_map_part(raw, i, count, &reply);
 			check_vote(REDLOCK_SCRIPT_ACQUIRE, &reply);
-			MUST(reply.vote == REDLOCK_VOTE_FAILED || raw->elements == count + 1, "a vote of %zu elements for %zu", raw->elements, count);
+			MUST(reply.vote == REDLOCK_VOTE_FAILED || raw->elements == count + 1,
+			     "a vote of %zu elements for %zu", raw->elements, count);
 			MUST(is_within(part, &reply), "a value of %zu bytes that is not in its part", reply.value_len);
 			check_value(reply.value, reply.value_len);
 		}
@@ -129,7 +141,8 @@ static void check_info(const char *text, size_t len)
 		check_field(text, len, "role", info.role, sizeof info.role);
 		check_field(text, len, "maxmemory_policy", info.policy, sizeof info.policy);
 	} else {
-		MUST((unsigned char)info.run_id[0] == 0xa5 && info.replicas == UINT64_C(0xa5a5a5a5a5a5a5a5), "written without success");
+		MUST((unsigned char)info.run_id[0] == 0xa5 && info.replicas == UINT64_C(0xa5a5a5a5a5a5a5a5),
+		     "written without success");
 	}
 	free(copy);
 }

@@ -1,7 +1,10 @@
-/* Answers to the scripts of the restart guard: see fuzz_reply.h. All of master_guard.c is built into this file, for its static functions. */
+/* Answers to the scripts of the restart guard: see fuzz_reply.h. All of master_guard.c is built into this file, for its
+ * static functions. */
 #include "fuzz_reply.h"
 
-#include "server/masters/master_guard.c"
+/* clang-format off */
+#include "server/masters/master_guard.c" /* all of it, for its static functions; first, as it is alone */
+/* clang-format on */
 
 #include "fuzz.h"
 
@@ -9,19 +12,22 @@
 static void check_guard(struct guard *guard, const struct guard_event *event)
 {
 	uint64_t least_us = guard->params.max_ttl_us + guard->params.margin_us;
-	uint64_t most_us = UINT64_C(86400000000) * 102 / 100 + guard->params.margin_us; /* the longest lease there can be, and its drift */
+	/* the longest lease there can be, and its drift */
+	uint64_t most_us = UINT64_C(86400000000) * 102 / 100 + guard->params.margin_us;
 	struct guard_action action;
 	guard_event(guard, event);
 	for (int i = 0; i < 3; i++)
 		guard_next(guard, 0, event->now_us, event->now_us, &action);
 	uint64_t left_us = guard_quarantine_left_us(guard, 0, event->now_us);
-	MUST(guard->masters[0].state != GUARD_MARKING || left_us >= least_us, "a quarantine of %llu us", (unsigned long long)left_us);
+	MUST(guard->masters[0].state != GUARD_MARKING || left_us >= least_us, "a quarantine of %llu us",
+	     (unsigned long long)left_us);
 	MUST(left_us <= most_us, "a quarantine of %llu us", (unsigned long long)left_us);
 }
 
 static void check_event(const redisReply *reply, enum guard_event_kind kind, bool voting)
 {
-	const struct guard_params params = {.masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1};
+	const struct guard_params params = {
+		.masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1};
 	struct guard guard;
 	struct guard_event event = {.kind = GUARD_CONNECTED, .now_us = 1000000000, .run_id = 1, .client_id = 1};
 	guard_init(&guard, &params);

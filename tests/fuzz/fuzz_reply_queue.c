@@ -1,7 +1,10 @@
-/* Words on the channel on which waiters are called: see fuzz_reply.h. All of master_line.c is built into this file, for its static functions. */
+/* Words on the channel on which waiters are called: see fuzz_reply.h. All of master_line.c is built into this file, for
+ * its static functions. */
 #include "fuzz_reply.h"
 
-#include "server/masters/master_notification.c"
+/* clang-format off */
+#include "server/masters/master_notification.c" /* all of it, for its static functions; first, as it is alone */
+/* clang-format on */
 
 #include "fuzz.h"
 
@@ -43,14 +46,16 @@ void fuzz_check_word(const redisReply *reply, const char *key_prefix)
 	snprintf(options.key_prefix, sizeof options.key_prefix, "%s", key_prefix);
 	masters.options = &options;
 	masters.queue_open = true; /* somebody waits: the connection stays */
-	masters.queue_events = (struct queue_events){.called = hear_notification, .missed = hear_missed_notification, .arg = &heard};
+	masters.queue_events = (struct queue_events){
+		.called = hear_notification, .missed = hear_missed_notification, .arg = &heard};
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;
 	master->index = 1;
 	master->line.context = &context;
 	on_word(&context, (void *)(uintptr_t)reply, NULL);
 	master->line.context = NULL;
-	MUST(heard.calls + heard.missed_notifications <= 1, "%u calls, %u missed_notifications", heard.calls, heard.missed_notifications);
+	MUST(heard.calls + heard.missed_notifications <= 1, "%u calls, %u missed_notifications", heard.calls,
+	     heard.missed_notifications);
 	bool is_word = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3;
 	MUST(is_word || heard.calls + heard.missed_notifications == 0, "a call by something else");
 }

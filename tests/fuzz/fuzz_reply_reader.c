@@ -1,7 +1,10 @@
-/* A reader as a connection has it: see fuzz_reply.h. All of master_link.c is built into this file, for its static functions. */
+/* A reader as a connection has it: see fuzz_reply.h. All of master_link.c is built into this file, for its static
+ * functions. */
 #include "fuzz_reply.h"
 
-#include "server/masters/master_link.c"
+/* clang-format off */
+#include "server/masters/master_link.c" /* all of it, for its static functions; first, as it is alone */
+/* clang-format on */
 
 #include "fuzz.h"
 

@@ -2,8 +2,8 @@
 #ifndef FUZZ_WORDS_H
 #define FUZZ_WORDS_H
 
-#include "fuzz.h"
 #include "api/calls/problem.h"
+#include "fuzz.h"
 
 /* Writes a code point as UTF-8; returns its length. */
 static inline size_t words_encode_point(uint32_t point, uint8_t ret[4])
@@ -15,7 +15,8 @@ static inline size_t words_encode_point(uint32_t point, uint8_t ret[4])
 	return len;
 }
 
-/* Reads as leniently as can be, and takes what would be written again in the same way. Returns the length, 0 for no code point. */
+/* Reads as leniently as can be, and takes what would be written again in the same way. Returns the length, 0 for no
+ * code point. */
 static inline size_t words_point(const uint8_t *bytes, size_t len, uint32_t *ret_point)
 {
 	size_t size = bytes[0] < 0x80 ? 1 : bytes[0] < 0xe0 ? 2 : bytes[0] < 0xf0 ? 3 : 4;
@@ -64,9 +65,12 @@ static inline void words_check_errors(const struct field_errors *errors, size_t 
 	MUST(errors->count <= FIELD_ERRORS_MAX, "%zu errors", errors->count);
 	for (size_t i = before; i < errors->count; i++) {
 		const struct field_error *error = &errors->items[i];
-		size_t field = strnlen(error->field, sizeof error->field), reason = strnlen(error->reason, sizeof error->reason);
-		MUST(field >= 1 && field < sizeof error->field && words_are_plain(error->field, field), "field of %zu bytes", field);
-		MUST(reason >= 1 && reason < sizeof error->reason && words_are_plain(error->reason, reason), "reason of %zu bytes", reason);
+		size_t field = strnlen(error->field, sizeof error->field),
+		       reason = strnlen(error->reason, sizeof error->reason);
+		MUST(field >= 1 && field < sizeof error->field && words_are_plain(error->field, field),
+		     "field of %zu bytes", field);
+		MUST(reason >= 1 && reason < sizeof error->reason && words_are_plain(error->reason, reason),
+		     "reason of %zu bytes", reason);
 	}
 }
 

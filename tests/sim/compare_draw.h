@@ -1,5 +1,5 @@
-/* Random steps of a sequence, drawn so that they meet: few keys, tokens, buckets, epochs, and more often than not what fits
- * the master as it is. */
+/* Random steps of a sequence, drawn so that they meet: few keys, tokens, buckets, epochs, and more often than not what
+ * fits the master as it is. */
 #ifndef COMPARE_DRAW_H
 #define COMPARE_DRAW_H
 
@@ -17,20 +17,21 @@ enum compare_step_kind {
 	COMPARE_DROP_KEY,
 	COMPARE_DROP_HASH,
 	COMPARE_DROP_ALL,
-	COMPARE_ALIVE_AGAIN,  /* SET (alive key of a replica) '' PX ttl XX */
-	COMPARE_ALIVE,        /* … without XX */
+	COMPARE_ALIVE_AGAIN, /* SET (alive key of a replica) '' PX ttl XX */
+	COMPARE_ALIVE,       /* … without XX */
 	COMPARE_DROP_ALIVE,
 	COMPARE_QUEUE_PEXPIRE, /* the line is given another expiry */
 	COMPARE_DROP_QUEUE,
-	COMPARE_WAITED,       /* the hash says something else about until when somebody waits, or nothing */
+	COMPARE_WAITED, /* the hash says something else about until when somebody waits, or nothing */
 	COMPARE_STEP_KINDS
 };
 
 struct compare_step {
-	unsigned kind;                /* of enum compare_script or of the above */
-	struct model_command command; /* key, ttl_ms, owner (which foreign text), place.replica also where it is no script */
-	uint64_t waited_us;           /* WAITED: 0: the field is dropped */
-	struct model_reply reply;     /* a script's, filled in when it has been compared */
+	unsigned kind; /* of enum compare_script or of the above */
+	/* key, ttl_ms, owner (which foreign text), place.replica also where it is no script */
+	struct model_command command;
+	uint64_t waited_us;       /* WAITED: 0: the field is dropped */
+	struct model_reply reply; /* a script's, filled in when it has been compared */
 };
 
 static inline bool compare_is_script(const struct compare_step *step)
@@ -47,11 +48,14 @@ static inline bool compare_is_alive_step(const struct compare_step *step)
 /* It may change the line of its key. */
 static inline bool compare_touches_queue(const struct compare_step *step)
 {
-	return step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_RELEASE || step->kind == COMPARE_QUEUE_PEXPIRE || step->kind == COMPARE_DROP_QUEUE;
+	return step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_RELEASE || step->kind == COMPARE_QUEUE_PEXPIRE ||
+	       step->kind == COMPARE_DROP_QUEUE;
 }
 
-/* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly those who wait for one key, with nothing in their way. */
-void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us, bool crowded);
+/* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly those who wait for one key, with nothing in their
+ * way. */
+void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us,
+		  bool crowded);
 /* Below `bound`. */
 uint64_t compare_random(uint64_t *random, uint64_t bound);
 

@@ -14,13 +14,15 @@ void compare_append_queue(struct compare_server *server, const struct compare_se
 	compare_append_words(server, "PEXPIRETIME", name, NULL, NULL, NULL);
 }
 
-bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places, struct compare_span span)
+bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places,
+			       struct compare_span span)
 {
 	const struct model_queue *line = model_waiting(&sequence->master, key);
 	bool alike = places->type == REDIS_REPLY_ARRAY;
 	char text[COMPARE_TEXT];
 	if (!line || (alike && places->elements == 0))
-		return alike && places->elements == 0 && (!line || (line->expires_ms != 0 && line->expires_ms <= compare_ms(span.hi_us)));
+		return alike && places->elements == 0 &&
+		       (!line || (line->expires_ms != 0 && line->expires_ms <= compare_ms(span.hi_us)));
 	alike = alike && places->elements == line->count;
 	for (uint32_t i = 0; alike && i < line->count; i++) {
 		compare_entry_text(text, line->places[i]);
@@ -39,8 +41,8 @@ static void entries_text(char *text, size_t size, const struct model_queue *line
 	}
 }
 
-bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new, const redisReply *places,
-		  const redisReply *expiry, struct compare_span span)
+bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new,
+		   const redisReply *places, const redisReply *expiry, struct compare_span span)
 {
 	struct model_queue *line = &sequence->master.lines[key];
 	const uint64_t *end = model_waiting(&sequence->master, key) ? &line->expires_ms : NULL;
@@ -50,7 +52,8 @@ bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was
 		return compare_tell_state(sequence, "the line", text, places);
 	}
 	if (!compare_ends(sequence, end, was_ms, may_be_new, expiry->integer, span)) {
-		snprintf(text, sizeof text, "%u places, expires at %llu", line->count, (unsigned long long)line->expires_ms);
+		snprintf(text, sizeof text, "%u places, expires at %llu", line->count,
+			 (unsigned long long)line->expires_ms);
 		return compare_tell_state(sequence, "PEXPIRETIME of the line", text, expiry);
 	}
 	if (expiry->integer == -2)
@@ -62,12 +65,13 @@ bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was
 
 /* ---- alive keys ---- */
 
-void compare_append_alive(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step)
+void compare_append_alive(struct compare_server *server, const struct compare_sequence *sequence,
+			  const struct compare_step *step)
 {
 	char name[COMPARE_TEXT], ttl[COMPARE_TEXT];
 	compare_alive_name(name, sequence->number, step->command.place.replica);
 	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
-	const char *set[] = { "SET", name, "", "PX", ttl, "XX" }, *drop[] = { "DEL", name };
+	const char *set[] = {"SET", name, "", "PX", ttl, "XX"}, *drop[] = {"DEL", name};
 	if (step->kind == COMPARE_DROP_ALIVE)
 		compare_append(server, 2, drop);
 	else
@@ -82,15 +86,16 @@ static struct model_alive *find_alive(struct model_master *master, uint64_t repl
 	return NULL;
 }
 
-bool compare_alive(struct compare_sequence *sequence, uint64_t replica, bool may_be_new, const redisReply *expiry, struct compare_span span)
+bool compare_alive(struct compare_sequence *sequence, uint64_t replica, bool may_be_new, const redisReply *expiry,
+		   struct compare_span span)
 {
 	struct model_alive *alive = find_alive(&sequence->master, replica);
 	bool lives = model_is_alive(&sequence->master, replica);
 	uint64_t was_ms = alive ? alive->expires_ms : 0;
 	char text[COMPARE_TEXT];
 	if (!compare_ends(sequence, lives ? &alive->expires_ms : NULL, was_ms, may_be_new, expiry->integer, span)) {
-		snprintf(text, sizeof text, "replica %llu %s, until %llu", (unsigned long long)replica, lives ? "alive" : "dead",
-			 (unsigned long long)(alive ? alive->expires_ms : 0));
+		snprintf(text, sizeof text, "replica %llu %s, until %llu", (unsigned long long)replica,
+			 lives ? "alive" : "dead", (unsigned long long)(alive ? alive->expires_ms : 0));
 		return compare_tell_state(sequence, "PEXPIRETIME of an alive key", text, expiry);
 	}
 	if (alive && expiry->integer == -2)
@@ -110,7 +115,8 @@ static bool carry_out(struct model_master *master, const struct model_command *c
 	return false;
 }
 
-bool compare_alive_step(struct compare_sequence *sequence, const redisReply *reply, const redisReply *expiry, struct compare_span span)
+bool compare_alive_step(struct compare_sequence *sequence, const redisReply *reply, const redisReply *expiry,
+			struct compare_span span)
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	struct model_master *master = &sequence->master;
@@ -132,7 +138,8 @@ bool compare_alive_step(struct compare_sequence *sequence, const redisReply *rep
 
 /* ---- what may be seen in two ways ---- */
 
-unsigned compare_doubts(struct model_master *master, unsigned key, struct compare_span span, uint64_t *ret_ends[COMPARE_DOUBTS])
+unsigned compare_doubts(struct model_master *master, unsigned key, struct compare_span span,
+			uint64_t *ret_ends[COMPARE_DOUBTS])
 {
 	unsigned count = 0;
 	if (master->keys[key].type != MODEL_NONE && compare_runs_out(master->keys[key].expires_ms, span))

@@ -1,8 +1,7 @@
 /* Drawing steps: see compare_draw.h. */
-#include "compare_draw.h"
-
 #include <string.h>
 
+#include "compare_draw.h"
 #include "compare_text.h"
 
 enum { ARRIVALS = 4, TOKENS = 3, EPOCHS = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };
@@ -39,18 +38,20 @@ static uint64_t like(uint64_t *random, uint64_t its, unsigned count)
 static unsigned draw_kind(uint64_t *random, bool crowded)
 {
 	static const uint8_t all_weights[COMPARE_STEP_KINDS] = {
-		[COMPARE_ACQUIRE] = 28, [COMPARE_RAISE] = 16, [COMPARE_EXTEND] = 20, [COMPARE_RELEASE] = 12,
-		[COMPARE_INSPECT] = 6,  [COMPARE_EPOCH] = 7, [COMPARE_QUARANTINE] = 5, [COMPARE_FENCES] = 7,
-		[COMPARE_WRITE_EPOCH] = 3,  [COMPARE_FOREIGN] = 2, [COMPARE_FOREIGN_PX] = 2, [COMPARE_HASH_KEY] = 2,
-		[COMPARE_LIST_KEY] = 1, [COMPARE_PERSIST] = 2, [COMPARE_PEXPIRE] = 2, [COMPARE_DROP_KEY] = 2,
-		[COMPARE_DROP_HASH] = 1, [COMPARE_DROP_ALL] = 1,
-		[COMPARE_ALIVE_AGAIN] = 3, [COMPARE_ALIVE] = 4, [COMPARE_DROP_ALIVE] = 1,
+		[COMPARE_ACQUIRE] = 28,      [COMPARE_RAISE] = 16,     [COMPARE_EXTEND] = 20,
+		[COMPARE_RELEASE] = 12,      [COMPARE_INSPECT] = 6,    [COMPARE_EPOCH] = 7,
+		[COMPARE_QUARANTINE] = 5,    [COMPARE_FENCES] = 7,     [COMPARE_WRITE_EPOCH] = 3,
+		[COMPARE_FOREIGN] = 2,       [COMPARE_FOREIGN_PX] = 2, [COMPARE_HASH_KEY] = 2,
+		[COMPARE_LIST_KEY] = 1,      [COMPARE_PERSIST] = 2,    [COMPARE_PEXPIRE] = 2,
+		[COMPARE_DROP_KEY] = 2,      [COMPARE_DROP_HASH] = 1,  [COMPARE_DROP_ALL] = 1,
+		[COMPARE_ALIVE_AGAIN] = 3,   [COMPARE_ALIVE] = 4,      [COMPARE_DROP_ALIVE] = 1,
 		[COMPARE_QUEUE_PEXPIRE] = 1, [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 1,
 	};
 	static const uint8_t crowd_weights[COMPARE_STEP_KINDS] = {
-		[COMPARE_ACQUIRE] = 46, [COMPARE_EXTEND] = 3, [COMPARE_RELEASE] = 30, [COMPARE_INSPECT] = 9,
-		[COMPARE_EPOCH] = 2, [COMPARE_FOREIGN_PX] = 1, [COMPARE_LIST_KEY] = 1, [COMPARE_DROP_KEY] = 4,
-		[COMPARE_DROP_HASH] = 1, [COMPARE_ALIVE_AGAIN] = 8, [COMPARE_ALIVE] = 14, [COMPARE_DROP_ALIVE] = 2,
+		[COMPARE_ACQUIRE] = 46,      [COMPARE_EXTEND] = 3,     [COMPARE_RELEASE] = 30,
+		[COMPARE_INSPECT] = 9,       [COMPARE_EPOCH] = 2,      [COMPARE_FOREIGN_PX] = 1,
+		[COMPARE_LIST_KEY] = 1,      [COMPARE_DROP_KEY] = 4,   [COMPARE_DROP_HASH] = 1,
+		[COMPARE_ALIVE_AGAIN] = 8,   [COMPARE_ALIVE] = 14,     [COMPARE_DROP_ALIVE] = 2,
 		[COMPARE_QUEUE_PEXPIRE] = 3, [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 3,
 	};
 	const uint8_t *weights = crowded ? crowd_weights : all_weights;
@@ -64,7 +65,7 @@ static unsigned draw_kind(uint64_t *random, bool crowded)
 
 static uint64_t draw_ttl(uint64_t *random)
 {
-	static const uint64_t long_ones[] = { 5000, 30000, 60000, 86400000 };
+	static const uint64_t long_ones[] = {5000, 30000, 60000, 86400000};
 	return chance(random, 30) ? one_of(random, SHORT_MS) : long_ones[compare_random(random, 4)];
 }
 
@@ -93,8 +94,8 @@ static uint64_t draw_fence(uint64_t *random, uint64_t has, uint64_t now_us)
 	}
 }
 
-static void draw_guard(struct model_command *command, unsigned kind, uint64_t *random, const struct model_master *master,
-		       uint64_t now_us)
+static void draw_guard(struct model_command *command, unsigned kind, uint64_t *random,
+		       const struct model_master *master, uint64_t now_us)
 {
 	command->marker = kind == COMPARE_WRITE_EPOCH ? like(random, master->marker, EPOCHS) : one_of(random, EPOCHS);
 	command->run_id = like(random, master->marker_run_id, RUN_IDS);
@@ -122,16 +123,18 @@ static uint32_t draw_wait(uint64_t *random)
 }
 
 /* More often than not one that is in the line, whatever its replica. */
-static void draw_entry(struct model_command *command, unsigned kind, uint64_t *random, const struct model_master *master)
+static void draw_entry(struct model_command *command, unsigned kind, uint64_t *random,
+		       const struct model_master *master)
 {
-	static const uint64_t arrivals[ARRIVALS] = { 3, 20, UINT64_C(1795215206922001), (UINT64_C(1) << 53) - 1 };
+	static const uint64_t arrivals[ARRIVALS] = {3, 20, UINT64_C(1795215206922001), (UINT64_C(1) << 53) - 1};
 	const struct model_queue *line = &master->lines[command->key];
 	if (chance(random, 40))
 		return;
 	if (line->count > 0 && chance(random, 60))
 		command->place = line->places[compare_random(random, line->count)];
 	else
-		command->place = (struct model_entry){ arrivals[compare_random(random, ARRIVALS)], one_of(random, MODEL_REPLICAS) };
+		command->place = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
+						      one_of(random, MODEL_REPLICAS)};
 	command->wait_ms = chance(random, kind == COMPARE_RELEASE ? 50 : 5) ? 0 : draw_wait(random);
 	if (kind == COMPARE_RELEASE && chance(random, 40))
 		command->token = 0;
@@ -143,7 +146,9 @@ static void draw_lock(struct model_command *command, unsigned kind, uint64_t *ra
 	uint64_t holder = master->keys[command->key].value.token;
 	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
 	command->token = kind == COMPARE_ACQUIRE ? one_of(random, TOKENS) : like(random, holder, TOKENS);
-	command->max_hold_ms = chance(random, 50) ? 0 : chance(random, 50) ? one_of(random, 3 * SHORT_MS) : 1000 * one_of(random, 100);
+	command->max_hold_ms = chance(random, 50)   ? 0
+			       : chance(random, 50) ? one_of(random, 3 * SHORT_MS)
+						    : 1000 * one_of(random, 100);
 	command->owner = compare_random(random, COMPARE_OWNERS);
 	command->fence = draw_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = draw_epoch(random, master);
@@ -163,7 +168,8 @@ static bool may_set_expiry(bool is_there, uint64_t expires_ms, uint64_t now_us)
 	return !is_there || expires_ms == 0 || expires_ms > now_us / 1000 + 4000;
 }
 
-static void draw_outside(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us)
+static void draw_outside(struct compare_step *step, uint64_t *random, const struct model_master *master,
+			 uint64_t now_us)
 {
 	struct model_command *command = &step->command;
 	const struct model_key *key = &master->keys[command->key];
@@ -178,12 +184,14 @@ static void draw_outside(struct compare_step *step, uint64_t *random, const stru
 		step->kind = COMPARE_DROP_QUEUE;
 }
 
-void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us, bool crowded)
+void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us,
+		  bool crowded)
 {
 	struct model_command *command = &step->command;
 	memset(step, 0, sizeof *step);
 	step->kind = draw_kind(random, crowded);
-	if (!crowded && master->epoch == 0 && chance(random, 40)) /* so that most masters are with the epoch of most of the time */
+	/* so that most masters are with the epoch of most of the time */
+	if (!crowded && master->epoch == 0 && chance(random, 40))
 		step->kind = master->marker == 0 ? COMPARE_QUARANTINE : COMPARE_WRITE_EPOCH;
 	command->key = chance(random, crowded ? 90 : 50) ? 0 : (unsigned)compare_random(random, MODEL_KEYS);
 	command->ttl_ms = draw_ttl(random);

@@ -26,7 +26,8 @@ static void append_drop_all(struct compare_server *server, const struct compare_
 }
 
 /* Two commands for what is no script. */
-static void append_outside(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step)
+static void append_outside(struct compare_server *server, const struct compare_sequence *sequence,
+			   const struct compare_step *step)
 {
 	char key[COMPARE_TEXT], hash[COMPARE_TEXT], line[COMPARE_TEXT], ttl[COMPARE_TEXT], waited[COMPARE_TEXT];
 	const char *text = compare_foreign_text((unsigned)step->command.owner);
@@ -35,8 +36,8 @@ static void append_outside(struct compare_server *server, const struct compare_s
 	compare_queue_name(line, sequence->number, step->command.key);
 	snprintf(waited, sizeof waited, "%llu", (unsigned long long)step->waited_us);
 	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
-	bool keeps_key = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE || step->kind == COMPARE_DROP_HASH ||
-			 step->kind >= COMPARE_QUEUE_PEXPIRE;
+	bool keeps_key = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE ||
+			 step->kind == COMPARE_DROP_HASH || step->kind >= COMPARE_QUEUE_PEXPIRE;
 	compare_append_words(server, keeps_key ? "PING" : "DEL", keeps_key ? NULL : key, NULL, NULL, NULL);
 	switch (step->kind) {
 	case COMPARE_FOREIGN: compare_append_words(server, "SET", key, text, NULL, NULL); break;
@@ -50,7 +51,8 @@ static void append_outside(struct compare_server *server, const struct compare_s
 	case COMPARE_QUEUE_PEXPIRE: compare_append_words(server, "PEXPIRE", line, ttl, NULL, NULL); break;
 	case COMPARE_DROP_QUEUE: compare_append_words(server, "DEL", line, NULL, NULL, NULL); break;
 	case COMPARE_WAITED:
-		compare_append_words(server, step->waited_us ? "HSET" : "HDEL", hash, "waited", step->waited_us ? waited : NULL, NULL);
+		compare_append_words(server, step->waited_us ? "HSET" : "HDEL", hash, "waited",
+				     step->waited_us ? waited : NULL, NULL);
 		break;
 	default: compare_append_words(server, "PING", NULL, NULL, NULL, NULL); break;
 	}
@@ -63,7 +65,8 @@ unsigned compare_outside_replies(const struct compare_step *step)
 	return 2 + (step->kind == COMPARE_DROP_ALL ? 2 * MODEL_KEYS + MODEL_REPLICAS : 0);
 }
 
-void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step)
+void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
+			 const struct compare_step *step)
 {
 	struct compare_args args;
 	char key[COMPARE_TEXT];
@@ -90,18 +93,20 @@ void compare_apply_outside(struct model_master *master, const struct compare_ste
 {
 	unsigned i = step->command.key;
 	struct model_key *key = &master->keys[i];
-	struct model_value text = { .owner = step->command.owner };
+	struct model_value text = {.owner = step->command.owner};
 	uint64_t ends_ms = compare_ms(master->now_us) + step->command.ttl_ms;
 	switch (step->kind) {
-	case COMPARE_FOREIGN: *key = (struct model_key){ text, 0, MODEL_STRING }; break;
-	case COMPARE_FOREIGN_PX: *key = (struct model_key){ text, ends_ms, MODEL_STRING }; break;
+	case COMPARE_FOREIGN: *key = (struct model_key){text, 0, MODEL_STRING}; break;
+	case COMPARE_FOREIGN_PX: *key = (struct model_key){text, ends_ms, MODEL_STRING}; break;
 	case COMPARE_HASH_KEY:
-	case COMPARE_LIST_KEY: *key = (struct model_key){ .type = MODEL_OTHER }; break;
+	case COMPARE_LIST_KEY: *key = (struct model_key){.type = MODEL_OTHER}; break;
 	case COMPARE_PERSIST: key->expires_ms = 0; break;
 	case COMPARE_PEXPIRE: key->expires_ms = key->type != MODEL_NONE ? ends_ms : 0; break;
 	case COMPARE_DROP_KEY: model_evict_key(master, i); break;
 	case COMPARE_DROP_HASH: model_evict_hash(master); break;
-	case COMPARE_QUEUE_PEXPIRE: master->lines[i].expires_ms = model_waiting(master, i) ? ends_ms : master->lines[i].expires_ms; break;
+	case COMPARE_QUEUE_PEXPIRE:
+		master->lines[i].expires_ms = model_waiting(master, i) ? ends_ms : master->lines[i].expires_ms;
+		break;
 	case COMPARE_DROP_QUEUE: model_evict_queue(master, i); break;
 	case COMPARE_WAITED: master->waited_us = step->waited_us; break;
 	default: model_flushall(master); break;
@@ -134,8 +139,8 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 	struct compare_args args;
 	printf("%3u. ", i + 1);
 	if (compare_is_alive_step(step)) {
-		printf("replica %llu: %s (ttl %llu)\n", (unsigned long long)step->command.place.replica, names[step->kind],
-		       (unsigned long long)step->command.ttl_ms);
+		printf("replica %llu: %s (ttl %llu)\n", (unsigned long long)step->command.place.replica,
+		       names[step->kind], (unsigned long long)step->command.ttl_ms);
 		return;
 	}
 	if (step->kind == COMPARE_WAITED) {
@@ -143,8 +148,8 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 		return;
 	}
 	if (!compare_is_script(step)) {
-		printf("key%u: %s (ttl %llu, text \"%s\")\n", step->command.key, names[step->kind], (unsigned long long)step->command.ttl_ms,
-		       compare_foreign_text((unsigned)step->command.owner));
+		printf("key%u: %s (ttl %llu, text \"%s\")\n", step->command.key, names[step->kind],
+		       (unsigned long long)step->command.ttl_ms, compare_foreign_text((unsigned)step->command.owner));
 		return;
 	}
 	compare_command(&args, &names_only, (enum compare_script)step->kind, sequence->number, &step->command);
@@ -186,7 +191,8 @@ void compare_tell_call(const struct compare_sequence *sequence, const char *mode
 	printf("     the model calls \"%s\"\n     redis calls     \"%s\"\n", models_text, text);
 }
 
-void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected, const redisReply *reply)
+void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected,
+			const redisReply *reply)
 {
 	if (compare_quiet)
 		return;
@@ -198,7 +204,8 @@ void compare_tell_reply(const struct compare_sequence *sequence, const struct co
 	printf("\n");
 }
 
-bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text, const redisReply *reply)
+bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text,
+			const redisReply *reply)
 {
 	if (compare_quiet)
 		return false;

@@ -33,49 +33,61 @@ static inline bool compare_runs_out(uint64_t expires_ms, struct compare_span spa
 
 /* ---- compare_sequence.c ---- */
 
-/* Sends a step, and PEXPIRETIME of its key (of the alive key, where that is meant); then its line, if it may have changed. */
-void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step);
-/* A step that is no script: how many answers come before that of PEXPIRETIME, and what it does to the model. Not for alive keys. */
+/* Sends a step, and PEXPIRETIME of its key (of the alive key, where that is meant); then its line, if it may have
+ * changed. */
+void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
+			 const struct compare_step *step);
+/* A step that is no script: how many answers come before that of PEXPIRETIME, and what it does to the model. Not for
+ * alive keys. */
 unsigned compare_outside_replies(const struct compare_step *step);
 void compare_apply_outside(struct model_master *master, const struct compare_step *step);
 
 /* Tells a difference, with all that led to it, unless compare_quiet. */
 extern bool compare_quiet;
-void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected, const redisReply *reply);
+void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected,
+			const redisReply *reply);
 void compare_tell_call(const struct compare_sequence *sequence, const char *models_text, const char *text);
 /* `where`: which key or field. False, always. */
-bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text, const redisReply *reply);
+bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text,
+			const redisReply *reply);
 
 /* ---- compare_state.c ---- */
 
-/* How long something lives: the model's end of it (NULL: it is not there) and the server's, as PEXPIRETIME says. `was_ms`: its end before the step. */
-bool compare_ends(const struct compare_sequence *sequence, const uint64_t *models_ms, uint64_t was_ms, bool may_be_new, long long its,
-		  struct compare_span span);
-/* When key i runs out, as the server says; the model takes it over. `was_ms`: before the step. The server may differ from the
- * model, and by no more than the span, only where the step may have set it. */
-bool compare_expiry(struct compare_sequence *sequence, unsigned i, uint64_t was_ms, bool may_be_new, const redisReply *reply,
-		    struct compare_span span);
+/* How long something lives: the model's end of it (NULL: it is not there) and the server's, as PEXPIRETIME says.
+ * `was_ms`: its end before the step. */
+bool compare_ends(const struct compare_sequence *sequence, const uint64_t *models_ms, uint64_t was_ms, bool may_be_new,
+		  long long its, struct compare_span span);
+/* When key i runs out, as the server says; the model takes it over. `was_ms`: before the step. The server may differ
+ * from the model, and by no more than the span, only where the step may have set it. */
+bool compare_expiry(struct compare_sequence *sequence, unsigned i, uint64_t was_ms, bool may_be_new,
+		    const redisReply *reply, struct compare_span span);
 /* All that the server has, in COMPARE_STATE_REPLIES answers. */
 void compare_append_state(struct compare_server *server, const struct compare_sequence *sequence);
-bool compare_state(struct compare_sequence *sequence, struct compare_span span, redisReply *replies[COMPARE_STATE_REPLIES]);
+bool compare_state(struct compare_sequence *sequence, struct compare_span span,
+		   redisReply *replies[COMPARE_STATE_REPLIES]);
 
 /* ---- compare_line.c ---- */
 
 /* The line of a key: two answers, its places and its end. */
 void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key);
-bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places, struct compare_span span);
+bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places,
+			       struct compare_span span);
 /* As compare_expiry. */
-bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new, const redisReply *places,
-		  const redisReply *expiry, struct compare_span span);
+bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new,
+		   const redisReply *places, const redisReply *expiry, struct compare_span span);
 
 /* A step that concerns an alive key: carries it out in the model and compares. `reply`: to the step itself. */
-void compare_append_alive(struct compare_server *server, const struct compare_sequence *sequence, const struct compare_step *step);
-bool compare_alive_step(struct compare_sequence *sequence, const redisReply *reply, const redisReply *expiry, struct compare_span span);
+void compare_append_alive(struct compare_server *server, const struct compare_sequence *sequence,
+			  const struct compare_step *step);
+bool compare_alive_step(struct compare_sequence *sequence, const redisReply *reply, const redisReply *expiry,
+			struct compare_span span);
 /* What the server has at the end of the replica's key. */
-bool compare_alive(struct compare_sequence *sequence, uint64_t replica, bool may_be_new, const redisReply *expiry, struct compare_span span);
+bool compare_alive(struct compare_sequence *sequence, uint64_t replica, bool may_be_new, const redisReply *expiry,
+		   struct compare_span span);
 
 /* All whose end lies within the span and on which a script for this key may look: where their ends are kept. */
 enum { COMPARE_DOUBTS = 2 + MODEL_REPLICAS };
-unsigned compare_doubts(struct model_master *master, unsigned key, struct compare_span span, uint64_t *ret_ends[COMPARE_DOUBTS]);
+unsigned compare_doubts(struct model_master *master, unsigned key, struct compare_span span,
+			uint64_t *ret_ends[COMPARE_DOUBTS]);
 
 #endif

@@ -18,7 +18,9 @@ enum { START_MS = 10000, POLL_MS = 5 };
 
 /* The table of scripts has the same order, after one that stands for none. */
 _Static_assert(REDLOCK_SCRIPT_ACQUIRE == COMPARE_ACQUIRE + 1 && REDLOCK_SCRIPT_INSPECT == COMPARE_INSPECT + 1 &&
-	       (int)REDLOCK_SCRIPT_EPOCH_WRITE == COMPARE_WRITE_EPOCH + 1 && (int)SCRIPTS_COUNT == COMPARE_SCRIPTS + 1, "another order");
+		       (int)REDLOCK_SCRIPT_EPOCH_WRITE == COMPARE_WRITE_EPOCH + 1 &&
+		       (int)SCRIPTS_COUNT == COMPARE_SCRIPTS + 1,
+	       "another order");
 
 const char *const compare_script_names[COMPARE_SCRIPTS] = {
 	"acquire", "raise", "extend", "release", "inspect", "epoch", "bar", "fences", "write_epoch",
@@ -27,7 +29,7 @@ const char *const compare_script_names[COMPARE_SCRIPTS] = {
 /* Becomes the server. */
 static _Noreturn void become_server(const struct compare_server *server, const char *program, pid_t parent)
 {
-	const char *names[] = { program ? program : "redis-server", program ? NULL : "valkey-server" };
+	const char *names[] = {program ? program : "redis-server", program ? NULL : "valkey-server"};
 	char log[80];
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
 		_exit(127);
@@ -36,14 +38,15 @@ static _Noreturn void become_server(const struct compare_server *server, const c
 	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
 		_exit(127);
 	for (unsigned i = 0; i < 2 && names[i]; i++)
-		execlp(names[i], names[i], "--port", "0", "--unixsocket", server->socket, "--dir", server->folder, "--daemonize", "no", "--save", "",
-		       "--appendonly", "no", "--maxmemory", "0", "--loglevel", "warning", (char *)NULL);
+		execlp(names[i], names[i], "--port", "0", "--unixsocket", server->socket, "--dir", server->folder,
+		       "--daemonize", "no", "--save", "", "--appendonly", "no", "--maxmemory", "0", "--loglevel",
+		       "warning", (char *)NULL);
 	_exit(127);
 }
 
 static bool connect_to(struct compare_server *server)
 {
-	struct timespec pause = { .tv_nsec = POLL_MS * 1000000L };
+	struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
 	for (unsigned waited_ms = 0; waited_ms < START_MS; waited_ms += POLL_MS) {
 		server->redis = redisConnectUnix(server->socket);
 		if (server->redis && server->redis->err == 0)
@@ -57,7 +60,8 @@ static bool connect_to(struct compare_server *server)
 		}
 		nanosleep(&pause, NULL);
 	}
-	fprintf(stderr, "no redis-server or valkey-server that starts: install one with: apt-get install redis-server\n");
+	fprintf(stderr,
+		"no redis-server or valkey-server that starts: install one with: apt-get install redis-server\n");
 	return false;
 }
 
@@ -70,7 +74,8 @@ static bool load(struct compare_server *server, enum compare_script script)
 	if (ok)
 		memcpy(server->sha1[script], made->sha1, sizeof server->sha1[script]);
 	else
-		fprintf(stderr, "%s.lua: %s\n", compare_script_names[script], reply && reply->str ? reply->str : "no answer");
+		fprintf(stderr, "%s.lua: %s\n", compare_script_names[script],
+			reply && reply->str ? reply->str : "no answer");
 	freeReplyObject(reply);
 	return ok;
 }
@@ -135,10 +140,10 @@ void compare_append(struct compare_server *server, int argc, const char **argv)
 	assert(status == REDIS_OK);
 }
 
-void compare_append_words(struct compare_server *server, const char *first, const char *second, const char *third, const char *fourth,
-			  const char *fifth)
+void compare_append_words(struct compare_server *server, const char *first, const char *second, const char *third,
+			  const char *fourth, const char *fifth)
 {
-	const char *words[] = { first, second, third, fourth, fifth };
+	const char *words[] = {first, second, third, fourth, fifth};
 	int count = 0;
 	while (count < 5 && words[count])
 		count++;

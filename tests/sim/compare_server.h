@@ -1,5 +1,5 @@
-/* A real redis-server of one's own on a Unix socket in a temporary folder, with the scripts that redlockd sends loaded. It dies with
- * this program, however that ends. A second connection listens to what is published. */
+/* A real redis-server of one's own on a Unix socket in a temporary folder, with the scripts that redlockd sends loaded.
+ * It dies with this program, however that ends. A second connection listens to what is published. */
 #ifndef COMPARE_SERVER_H
 #define COMPARE_SERVER_H
 
@@ -30,15 +30,16 @@ struct compare_server {
 /* As their files, without ".lua". */
 extern const char *const compare_script_names[COMPARE_SCRIPTS];
 
-/* NULL `program`: redis-server or valkey-server from PATH. False with a message on stderr if there is none or it does not start. */
+/* NULL `program`: redis-server or valkey-server from PATH. False with a message on stderr if there is none or it does
+ * not start. */
 bool compare_server_start(struct compare_server *server, const char *program);
 void compare_server_stop(struct compare_server *server);
 
 /* Sends one command more down the pipeline. */
 void compare_append(struct compare_server *server, int argc, const char **argv);
 /* Up to five words; the first NULL ends them. */
-void compare_append_words(struct compare_server *server, const char *first, const char *second, const char *third, const char *fourth,
-			  const char *fifth);
+void compare_append_words(struct compare_server *server, const char *first, const char *second, const char *third,
+			  const char *fourth, const char *fifth);
 /* The next answer; the program ends where there is none. To be freed. */
 redisReply *compare_take(struct compare_server *server);
 /* The next message on any channel: its last two elements are channel and text. Waits for one. To be freed. */

@@ -1,13 +1,14 @@
 /* Comparing what the server has with what the model has: see compare_sequence.h. */
-#include "compare_sequence.h"
-
 #include <stdio.h>
 #include <string.h>
 
-bool compare_ends(const struct compare_sequence *sequence, const uint64_t *models_ms, uint64_t was_ms, bool may_be_new, long long its,
-		  struct compare_span span)
+#include "compare_sequence.h"
+
+bool compare_ends(const struct compare_sequence *sequence, const uint64_t *models_ms, uint64_t was_ms, bool may_be_new,
+		  long long its, struct compare_span span)
 {
-	uint64_t now_ms = compare_ms(sequence->master.now_us), below = now_ms - compare_ms(span.lo_us), above = compare_ms(span.hi_us) - now_ms;
+	uint64_t now_ms = compare_ms(sequence->master.now_us), below = now_ms - compare_ms(span.lo_us),
+		 above = compare_ms(span.hi_us) - now_ms;
 	if (!models_ms || *models_ms == 0)
 		return its == (models_ms ? -1 : -2);
 	if (its == -2)
@@ -18,15 +19,16 @@ bool compare_ends(const struct compare_sequence *sequence, const uint64_t *model
 	       (same || (may_be_new && its_ms + below >= *models_ms && its_ms <= *models_ms + above));
 }
 
-bool compare_expiry(struct compare_sequence *sequence, unsigned i, uint64_t was_ms, bool may_be_new, const redisReply *reply,
-		    struct compare_span span)
+bool compare_expiry(struct compare_sequence *sequence, unsigned i, uint64_t was_ms, bool may_be_new,
+		    const redisReply *reply, struct compare_span span)
 {
 	struct model_key *key = &sequence->master.keys[i];
 	char text[COMPARE_TEXT];
 	const uint64_t *end = key->type == MODEL_NONE ? NULL : &key->expires_ms;
 	if (!compare_ends(sequence, end, was_ms, may_be_new, reply->integer, span)) {
-		snprintf(text, sizeof text, "type %u, expires at %llu (between %llu and %llu)", key->type, (unsigned long long)key->expires_ms,
-			 (unsigned long long)compare_ms(span.lo_us), (unsigned long long)compare_ms(span.hi_us));
+		snprintf(text, sizeof text, "type %u, expires at %llu (between %llu and %llu)", key->type,
+			 (unsigned long long)key->expires_ms, (unsigned long long)compare_ms(span.lo_us),
+			 (unsigned long long)compare_ms(span.hi_us));
 		return compare_tell_state(sequence, "PEXPIRETIME of the key", text, reply);
 	}
 	if (reply->integer == -2)
@@ -55,7 +57,8 @@ void compare_append_state(struct compare_server *server, const struct compare_se
 	compare_append_words(server, "HGETALL", text, NULL, NULL, NULL);
 }
 
-static bool compare_value(const struct compare_sequence *sequence, unsigned i, const redisReply *reply, struct compare_span span)
+static bool compare_value(const struct compare_sequence *sequence, unsigned i, const redisReply *reply,
+			  struct compare_span span)
 {
 	const struct model_key *key = &sequence->master.keys[i];
 	char text[COMPARE_TEXT], name[COMPARE_TEXT];
@@ -84,12 +87,12 @@ static void field_text(const struct model_master *master, const char *name, char
 		uint64_t number;
 		bool decimal;
 	} fields[] = {
-		{ "epoch", master->epoch, false }, { "run_id", master->run_id, false },
-		{ "cluster", master->cluster, false },         { "digest", master->digest, false },
-		{ "marker", master->marker, false },           { "marker_run_id", master->marker_run_id, false },
-		{ "clocked_us", master->clocked_us, true },    { "floor", master->floor, true },
-		{ "ttl_ms", master->ttl_ms, true },            { "beat", master->beat, true },
-		{ "waited", master->waited_us, true },
+		{"epoch", master->epoch, false},          {"run_id", master->run_id, false},
+		{"cluster", master->cluster, false},      {"digest", master->digest, false},
+		{"marker", master->marker, false},        {"marker_run_id", master->marker_run_id, false},
+		{"clocked_us", master->clocked_us, true}, {"floor", master->floor, true},
+		{"ttl_ms", master->ttl_ms, true},         {"beat", master->beat, true},
+		{"waited", master->waited_us, true},
 	};
 	uint64_t number = 0;
 	text[0] = '\0';
@@ -111,9 +114,10 @@ static void field_text(const struct model_master *master, const char *name, char
 
 static unsigned count_fields(const struct model_master *master)
 {
-	const uint64_t numbers[] = { master->epoch, master->run_id, master->cluster, master->digest, master->marker, master->marker,
-				     master->marker_run_id, master->clocked_us, master->floor, master->ttl_ms, master->beat, master->evicted,
-				     master->waited_us };
+	const uint64_t numbers[] = {master->epoch,    master->run_id, master->cluster,       master->digest,
+				    master->marker,   master->marker, master->marker_run_id, master->clocked_us,
+				    master->floor,    master->ttl_ms, master->beat,          master->evicted,
+				    master->waited_us};
 	unsigned count = 0;
 	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) /* the marker twice: once for `kept` */
 		count += numbers[i] != 0;
@@ -129,7 +133,8 @@ static bool compare_hash(const struct compare_sequence *sequence, const redisRep
 	for (size_t i = 0; i + 1 < reply->elements; i += 2) {
 		const char *field = reply->element[i]->str, *value = reply->element[i + 1]->str;
 		field_text(&sequence->master, field, text);
-		bool is_zero_floor = strcmp(field, "floor") == 0 && strcmp(value, "0") == 0 && text[0] == '\0'; /* as good as none */
+		/* as good as none */
+		bool is_zero_floor = strcmp(field, "floor") == 0 && strcmp(value, "0") == 0 && text[0] == '\0';
 		count -= is_zero_floor;
 		snprintf(name, sizeof name, "the hash, field %s", field);
 		if (strcmp(text, value) != 0 && !is_zero_floor)
@@ -139,14 +144,17 @@ static bool compare_hash(const struct compare_sequence *sequence, const redisRep
 	return count == count_fields(&sequence->master) || compare_tell_state(sequence, "the hash", text, reply);
 }
 
-bool compare_state(struct compare_sequence *sequence, struct compare_span span, redisReply *replies[COMPARE_STATE_REPLIES])
+bool compare_state(struct compare_sequence *sequence, struct compare_span span,
+		   redisReply *replies[COMPARE_STATE_REPLIES])
 {
 	bool alike = true;
 	sequence->master.now_us = span.lo_us;
 	for (unsigned i = 0; i < MODEL_KEYS && alike; i++) {
 		redisReply **its = &replies[4 * i];
-		uint64_t was_ms = sequence->master.keys[i].expires_ms, queue_was_ms = sequence->master.lines[i].expires_ms;
-		alike = compare_value(sequence, i, its[0], span) && compare_expiry(sequence, i, was_ms, false, its[1], span) &&
+		uint64_t was_ms = sequence->master.keys[i].expires_ms,
+			 queue_was_ms = sequence->master.lines[i].expires_ms;
+		alike = compare_value(sequence, i, its[0], span) &&
+			compare_expiry(sequence, i, was_ms, false, its[1], span) &&
 			compare_queue(sequence, i, queue_was_ms, false, its[2], its[3], span);
 	}
 	for (unsigned i = 1; i <= MODEL_REPLICAS && alike; i++)

@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* The separator of the value, blanks, Lua's and printf's magic signs, a line break, more than ASCII. */
-static const char *const owners[COMPARE_OWNERS] = { "", "worker 7", "a:b:12:c", "100%d %s %1", "two\nlines", "\xc3\xa9t\xc3\xa9" };
+static const char *const owners[COMPARE_OWNERS] = {"",           "worker 7",         "a:b:12:c", "100%d %s %1",
+						   "two\nlines", "\xc3\xa9t\xc3\xa9"};
 
 /* Of other libraries. None begins with a token of ours, though one nearly does. */
 static const char *const foreign[COMPARE_FOREIGN_TEXTS] = {
@@ -32,7 +33,7 @@ void compare_hash_name(char *text, unsigned sequence)
 
 const char *compare_bucket_name(unsigned bucket)
 {
-	static const char *const names[] = { "0", "255", "7", "100" };
+	static const char *const names[] = {"0", "255", "7", "100"};
 	assert(bucket < MODEL_BUCKETS && bucket < sizeof names / sizeof *names);
 	return names[bucket];
 }
@@ -63,8 +64,8 @@ void compare_value_text(char *text, const struct model_value *value)
 		strcpy(text, foreign[value->owner]);
 		return;
 	}
-	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 ":%" PRIu64 ":%" PRIu64 ":%s", value->token, value->hold_until_ms, value->fence,
-			   owners[value->owner]);
+	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 ":%" PRIu64 ":%" PRIu64 ":%s", value->token,
+			   value->hold_until_ms, value->fence, owners[value->owner]);
 	assert(len > 0 && len < COMPARE_TEXT);
 }
 
@@ -135,7 +136,8 @@ static void add_number(struct compare_args *args, uint64_t number)
 	compare_add(args, text);
 }
 
-static void add_keys(struct compare_args *args, const struct compare_server *server, enum compare_script script, unsigned sequence, unsigned key)
+static void add_keys(struct compare_args *args, const struct compare_server *server, enum compare_script script,
+		     unsigned sequence, unsigned key)
 {
 	char text[COMPARE_TEXT];
 	bool lock = script <= COMPARE_INSPECT;
@@ -158,8 +160,8 @@ static void add_last(struct compare_args *args, const struct model_command *comm
 	add_decimal(args, command->deadline_us);
 }
 
-void compare_command(struct compare_args *args, const struct compare_server *server, enum compare_script script, unsigned sequence,
-		     const struct model_command *command)
+void compare_command(struct compare_args *args, const struct compare_server *server, enum compare_script script,
+		     unsigned sequence, const struct model_command *command)
 {
 	char text[COMPARE_TEXT] = "";
 	add_keys(args, server, script, sequence, command->key);
@@ -315,12 +317,14 @@ void compare_expect(struct compare_expected *expected, enum compare_script scrip
 	}
 }
 
-static bool element_is_alike(const struct compare_element *element, const redisReply *reply, long long below, long long above)
+static bool element_is_alike(const struct compare_element *element, const redisReply *reply, long long below,
+			     long long above)
 {
 	switch (element->kind) {
 	case COMPARE_INTEGER: return reply->type == REDIS_REPLY_INTEGER && reply->integer == element->number;
 	case COMPARE_ABOUT:
-		return reply->type == REDIS_REPLY_INTEGER && reply->integer >= element->number - below && reply->integer <= element->number + above;
+		return reply->type == REDIS_REPLY_INTEGER && reply->integer >= element->number - below &&
+		       reply->integer <= element->number + above;
 	case COMPARE_STRING:
 		return reply->type == REDIS_REPLY_STRING && (size_t)reply->len == strlen(element->text) &&
 		       memcmp(reply->str, element->text, (size_t)reply->len) == 0;
@@ -329,7 +333,8 @@ static bool element_is_alike(const struct compare_element *element, const redisR
 	return reply->type == REDIS_REPLY_NIL;
 }
 
-bool compare_is_alike(const struct compare_expected *expected, const redisReply *reply, long long below, long long above)
+bool compare_is_alike(const struct compare_expected *expected, const redisReply *reply, long long below,
+		      long long above)
 {
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != expected->count)
 		return false;

@@ -1,4 +1,5 @@
-/* The modelled master's numbers as the text that a real one is given and answers: commands, expected answers, stories. */
+/* The modelled master's numbers as the text that a real one is given and answers: commands, expected answers,
+ * stories. */
 #ifndef COMPARE_TEXT_H
 #define COMPARE_TEXT_H
 
@@ -18,7 +19,8 @@ struct compare_args {
 
 enum compare_kind {
 	COMPARE_INTEGER,
-	COMPARE_ABOUT, /* an integer that depends on the clock by which the server expires keys: number − below … number + above */
+	/* an integer that depends on the clock by which the server expires keys: number − below … number + above */
+	COMPARE_ABOUT,
 	COMPARE_STRING,
 	COMPARE_NIL
 };
@@ -55,12 +57,13 @@ void compare_call_text(char *text, unsigned sequence, unsigned key, struct model
 
 void compare_add(struct compare_args *args, const char *text);
 /* EVALSHA … */
-void compare_command(struct compare_args *args, const struct compare_server *server, enum compare_script script, unsigned sequence,
-		     const struct model_command *command);
+void compare_command(struct compare_args *args, const struct compare_server *server, enum compare_script script,
+		     unsigned sequence, const struct model_command *command);
 
 void compare_expect(struct compare_expected *expected, enum compare_script script, const struct model_reply *reply);
 /* True if the answer is as expected. `below`, `above`: see COMPARE_ABOUT. */
-bool compare_is_alike(const struct compare_expected *expected, const redisReply *reply, long long below, long long above);
+bool compare_is_alike(const struct compare_expected *expected, const redisReply *reply, long long below,
+		      long long above);
 
 /* For people. */
 void compare_print_args(const struct compare_args *args);

@@ -6,11 +6,12 @@
 
 void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
-	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id', 'kept',
-	 * 	'clocked_us', 'evicted') */
+	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker',
+	 * 'marker_run_id', 'kept', 	'clocked_us', 'evicted') */
 	uint32_t evicted = master->evicted;
 	/* local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5] */
-	bool marked = master->epoch == 0 && master->marker != 0 && master->ttl_ms != 0 && !MUTATED(MUTATION_MARKER_NO_TTL);
+	bool marked = master->epoch == 0 && master->marker != 0 && master->ttl_ms != 0 &&
+		      !MUTATED(MUTATION_MARKER_NO_TTL);
 	bool ours = (master->epoch != 0 && master->digest == command->digest) || marked;
 	/* if ours and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then */
 	if (ours && command->ttl_ms > master->ttl_ms)
@@ -66,7 +67,8 @@ void model_quarantine(struct model_master *master, const struct model_command *c
 	master->kept = kept;
 	/* local ttl_ms = seen[5]
 	 * if (ttl_ms or not seen[2]) and tonumber(ARGV[5]) > tonumber(ttl_ms or 0) then */
-	if ((master->ttl_ms != 0 || !has_marker) && command->ttl_ms > master->ttl_ms && !MUTATED(MUTATION_MARKER_NO_TTL))
+	if ((master->ttl_ms != 0 || !has_marker) && command->ttl_ms > master->ttl_ms &&
+	    !MUTATED(MUTATION_MARKER_NO_TTL))
 		/* ttl_ms = ARGV[5]
 		 * redis.call('HSET', KEYS[1], 'ttl_ms', ttl_ms) */
 		master->ttl_ms = (uint32_t)command->ttl_ms;

@@ -30,7 +30,8 @@ static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 	return a.replica == b.replica && a.arrival == b.arrival;
 }
 
-/* line_first.lua: who is first in the line and whose redlockd lives; replica 0: nobody. Drops those of dead ones on the way. */
+/* line_first.lua: who is first in the line and whose redlockd lives; replica 0: nobody. Drops those of dead ones on the
+ * way. */
 struct model_entry model_queue_first(struct model_master *master, unsigned key);
 /* line_join.lua: into the line, which then outlives `wait_ms`. */
 void model_queue_join(struct model_master *master, unsigned key, struct model_entry place, uint32_t wait_ms);

@@ -1,5 +1,5 @@
-/* The scripts of the lock in C, beside their Lua, and what happens to a master: see model_master.h. `now` and `now_us` of the Lua are the master's now_us
- * throughout; that every reply carries it is not said again beside each return. */
+/* The scripts of the lock in C, beside their Lua, and what happens to a master: see model_master.h. `now` and `now_us`
+ * of the Lua are the master's now_us throughout; that every reply carries it is not said again beside each return. */
 #include <assert.h>
 #include <string.h>
 
@@ -71,7 +71,8 @@ bool model_is_other_epoch(const struct model_master *master, const struct model_
 /* ---- the lock ---- */
 
 /* acquire.lua up to where it looks at the lock: false where it answers before that. */
-static bool acquire_begins(const struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+static bool acquire_begins(const struct model_master *master, const struct model_command *command,
+			   struct model_reply *ret_reply)
 {
 	/* if now_us > tonumber(ARGV[9]) then */
 	if (model_is_late(master, command)) {
@@ -97,13 +98,14 @@ static bool acquire_begins(const struct model_master *master, const struct model
 }
 
 /* The lock is free and it is the caller's turn: what follows on SET. */
-static void acquire_sets(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+static void acquire_sets(struct model_master *master, const struct model_command *command,
+			 struct model_reply *ret_reply)
 {
 	/* local hold_until = ARGV[3] ~= '0' and math.floor(now_us / 1000) + ARGV[3] or 0 */
 	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
 	/* local value = string.format('%s:%.0f:%s:%s', ARGV[1], hold_until, ARGV[6], ARGV[4]) */
-	struct model_value value = { command->token, hold_until_ms, command->fence, command->owner };
-	master->keys[command->key] = (struct model_key){ value, model_now_ms(master) + command->ttl_ms, MODEL_STRING };
+	struct model_value value = {command->token, hold_until_ms, command->fence, command->owner};
+	master->keys[command->key] = (struct model_key){value, model_now_ms(master) + command->ttl_ms, MODEL_STRING};
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
 	/* if guess > old then */
@@ -122,7 +124,7 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 		return;
 	/* local waited = tonumber(seen[4] or 0)
 	 * local place, wait_ms, names, line, first = false */
-	struct model_entry place = command->place, first = { 0 };
+	struct model_entry place = command->place, first = {0};
 	/* if waited > now_us then */
 	if (master->waited_us > master->now_us) {
 		/* if place then redis.call('ZADD', line, 'NX', string.sub(place, 18), place) */
@@ -209,7 +211,8 @@ void model_raise(struct model_master *master, const struct model_command *comman
 }
 
 /* return {1, now_us, ttl_ms, value} */
-static void reply_extended(const struct model_master *master, const struct model_key *key, int64_t ttl_ms, struct model_reply *ret_reply)
+static void reply_extended(const struct model_master *master, const struct model_key *key, int64_t ttl_ms,
+			   struct model_reply *ret_reply)
 {
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->ttl_ms = (uint64_t)ttl_ms;
@@ -218,15 +221,17 @@ static void reply_extended(const struct model_master *master, const struct model
 }
 
 /* What the mutation does where the key is gone: SET instead of a comparison. */
-static void recreate(struct model_master *master, struct model_key *key, const struct model_command *command, struct model_reply *ret_reply)
+static void recreate(struct model_master *master, struct model_key *key, const struct model_command *command,
+		     struct model_reply *ret_reply)
 {
-	struct model_value value = { command->token, 0, command->fence, command->owner };
-	*key = (struct model_key){ value, model_now_ms(master) + command->ttl_ms, MODEL_STRING };
+	struct model_value value = {command->token, 0, command->fence, command->owner};
+	*key = (struct model_key){value, model_now_ms(master) + command->ttl_ms, MODEL_STRING};
 	reply_extended(master, key, (int64_t)command->ttl_ms, ret_reply);
 }
 
 /* The second half of extend.lua: the key is the token's. */
-static void extend_held(struct model_master *master, struct model_key *key, const struct model_command *command, struct model_reply *ret_reply)
+static void extend_held(struct model_master *master, struct model_key *key, const struct model_command *command,
+			struct model_reply *ret_reply)
 {
 	/* local remaining = redis.call('PTTL', KEYS[1])
 	 * local asked = tonumber(ARGV[2]) */
@@ -290,9 +295,10 @@ void model_extend(struct model_master *master, const struct model_command *comma
 }
 
 /* The middle of release.lua, about the line: who is called. */
-static struct model_entry release_queue(struct model_master *master, const struct model_command *command, bool ours, bool is_free)
+static struct model_entry release_queue(struct model_master *master, const struct model_command *command, bool ours,
+					bool is_free)
 {
-	struct model_entry nobody = { 0 }, first;
+	struct model_entry nobody = {0}, first;
 	/* local left = 0 */
 	bool left = false;
 	/* local place, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
@@ -318,7 +324,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	 * local ours = … type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1] */
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_value value = key->value;
-	struct model_entry called = { 0 };
+	struct model_entry called = {0};
 	bool deletes = command->token != 0 && (is_held_by(key, command->token) || MUTATED(MUTATION_DELETE_NO_COMPARE));
 	bool ours = deletes && key->type != MODEL_NONE;
 	/* if ours then */
@@ -359,7 +365,8 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 	/* local waiters = 0
 	 * if tonumber(seen[2] or 0) > now_us then */
 	uint32_t waiters = 0;
-	const struct model_queue *line = master->waited_us > master->now_us ? model_waiting(master, command->key) : NULL;
+	const struct model_queue *line = master->waited_us > master->now_us ? model_waiting(master, command->key)
+									    : NULL;
 	/* waiters = redis.call('ZCARD', string.sub(KEYS[2], 1, -7) .. 'queue:' .. KEYS[1]) */
 	if (line)
 		waiters = line->count;
@@ -380,7 +387,9 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 /* What is not data. */
 static struct model_master bare_server(const struct model_master *master)
 {
-	return (struct model_master){ .now_us = master->now_us, .server_run_id = master->server_run_id, .server_evicted = master->server_evicted };
+	return (struct model_master){.now_us = master->now_us,
+				     .server_run_id = master->server_run_id,
+				     .server_evicted = master->server_evicted};
 }
 
 void model_flushall(struct model_master *master)

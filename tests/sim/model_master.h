@@ -1,16 +1,19 @@
 /* A Redis master as far as the scripts of server/scripts/ see it: plain memory, no server.
  *
- * Each function does what the script of its name does, line for line; the Lua stands beside it. Time is a member that the
- * caller moves on; a key whose end has passed is gone, as in Redis. What happens to a master outside of scripts (it is flushed,
- * restarted, evicts, its clock is set) are functions too. To copy the struct is to take an image of the machine.
+ * Each function does what the script of its name does, line for line; the Lua stands beside it. Time is a member that
+ * the caller moves on; a key whose end has passed is gone, as in Redis. What happens to a master outside of scripts (it
+ * is flushed, restarted, evicts, its clock is set) are functions too. To copy the struct is to take an image of the
+ * machine.
  *
- * Text is modelled as numbers, 0 for what is not there: tokens, labels, epochs, markers, run_ids, clusters, digests, replicas. What the
- * model leaves out: memory limits, a hash or a line of another type, and values of other libraries but for the fact that they are not
- * ours (token 0). sim_compare.c compares all this with the real scripts on a real server.
+ * Text is modelled as numbers, 0 for what is not there: tokens, labels, epochs, markers, run_ids, clusters, digests,
+ * replicas. What the model leaves out: memory limits, a hash or a line of another type, and values of other libraries
+ * but for the fact that they are not ours (token 0). sim_compare.c compares all this with the real scripts on a real
+ * server.
  *
  * Nothing is delivered: whom a script calls (PUBLISH) is a member of its reply, and the caller's to pass on.
  *
- * Files: model_master.c the scripts of the lock, model_line.c those who wait, model_guard.c the scripts of the restart guard. */
+ * Files: model_master.c the scripts of the lock, model_line.c those who wait, model_guard.c the scripts of the restart
+ * guard. */
 #ifndef MODEL_MASTER_H
 #define MODEL_MASTER_H
 
@@ -25,7 +28,8 @@
 #define MODEL_BUCKETS 1
 #endif
 #ifndef MODEL_ENTRIES
-#define MODEL_ENTRIES 8 /* in the line of one key, dead ones too; one more is a failed assert, as are more living replicas than these: */
+/* in the line of one key, dead ones too; one more is a failed assert, as are more living replicas than these: */
+#define MODEL_ENTRIES 8
 #endif
 #ifndef MODEL_REPLICAS
 #define MODEL_REPLICAS 8
@@ -57,8 +61,9 @@ struct model_entry {
 
 /* The sorted set {prefix}redlockd:queue:{key}. */
 struct model_queue {
-	struct model_entry places[MODEL_ENTRIES]; /* sorted; those of dead replicas until somebody meets them in front */
-	uint64_t expires_ms;                     /* means something only where there are places; 0: never */
+	/* sorted; those of dead replicas until somebody meets them in front */
+	struct model_entry places[MODEL_ENTRIES];
+	uint64_t expires_ms; /* means something only where there are places; 0: never */
 	uint32_t count;
 };
 
@@ -82,8 +87,8 @@ struct model_master {
 	uint64_t buckets[MODEL_BUCKETS];
 	uint32_t ttl_ms;
 	uint32_t beat;
-	uint32_t evicted; /* one more than the field says */
-	bool kept;        /* means something only beside a marker: the two come and go together */
+	uint32_t evicted;   /* one more than the field says */
+	bool kept;          /* means something only beside a marker: the two come and go together */
 	uint64_t waited_us; /* until then some line may not be empty; before that nobody looks for one */
 	/* The server again: its evicted_keys. Not more by one. */
 	uint32_t server_evicted;
@@ -95,14 +100,15 @@ struct model_master {
 /* KEYS and ARGV. */
 struct model_command {
 	unsigned key, bucket;
-	unsigned last_bucket;        /* fences: from `bucket` to this one */
-	uint64_t token;              /* release: 0: nothing to release, only a place to give up */
-	uint64_t ttl_ms;             /* acquire, extend, epoch, write its epoch */
-	struct model_entry place;    /* acquire, release: the caller's place in the line, replica 0: it has none */
-	uint32_t wait_ms;            /* with a place: how long it waits yet. Release: 0: it leaves the line, else it keeps (or takes) the place */
+	unsigned last_bucket;     /* fences: from `bucket` to this one */
+	uint64_t token;           /* release: 0: nothing to release, only a place to give up */
+	uint64_t ttl_ms;          /* acquire, extend, epoch, write its epoch */
+	struct model_entry place; /* acquire, release: the caller's place in the line, replica 0: it has none */
+	/* with a place: how long it waits yet. Release: 0: it leaves the line, else it keeps (or takes) the place */
+	uint32_t wait_ms;
 	uint64_t max_hold_ms, owner; /* acquire */
 	uint64_t fence;              /* acquire: the guess; raise: the number; write its epoch: the floor */
-	uint64_t epoch;        /* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker */
+	uint64_t epoch;              /* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker */
 	uint64_t deadline_us;        /* acquire, raise, extend, write its epoch: in the master's own time */
 	uint64_t marker;             /* quarantine, write its epoch */
 	uint64_t run_id;             /* quarantine, write its epoch */
@@ -115,21 +121,25 @@ struct model_command {
 };
 
 struct model_reply {
-	int code;         /* the first element: 2, 1, 0, -1 and -2 late, -3 another epoch, -4 a guess too far ahead; acquire 2: another's turn */
-	uint64_t now_us;  /* the second, always */
-	uint64_t old;     /* acquire 1, raise 2 */
-	int64_t remaining_ms;     /* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `called` counts as alive */
+	/* the first element: 2, 1, 0, -1 and -2 late, -3 another epoch, -4 a guess too far ahead; acquire 2: another's
+	 * turn */
+	int code;
+	uint64_t now_us; /* the second, always */
+	uint64_t old;    /* acquire 1, raise 2 */
+	/* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `called` counts as alive */
+	int64_t remaining_ms;
 	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */
 	struct model_value value; /* 0; extend 1, release 1 */
 	uint32_t waiters;         /* inspect 0, −1: places in the line, dead ones too */
-	struct model_entry called; /* acquire, release: whose place is published on {prefix}redlockd:wake for this key, replica 0: nobody's. Whatever
-				    * the code is: a release calls also where it answers −3. Acquire 2: it is the fourth element, too */
-	uint64_t ttl_ms;          /* extend 1, epoch, fences */
-	uint64_t fence;           /* fences */
+	/* acquire, release: whose place is published on {prefix}redlockd:wake for this key, replica 0: nobody's.
+	 * Whatever the code is: a release calls also where it answers −3. Acquire 2: it is the fourth element, too */
+	struct model_entry called;
+	uint64_t ttl_ms;                                                          /* extend 1, epoch, fences */
+	uint64_t fence;                                                           /* fences */
 	uint64_t beat, epoch, run_id, cluster, digest, marker_run_id, clocked_us; /* epoch */
-	uint32_t evicted;         /* epoch: as in the master */
-	uint64_t marker;          /* epoch, quarantine */
-	bool kept;                /* likewise */
+	uint32_t evicted;                                                         /* epoch: as in the master */
+	uint64_t marker;                                                          /* epoch, quarantine */
+	bool kept;                                                                /* likewise */
 };
 
 /* The lock. */
@@ -139,7 +149,8 @@ void model_extend(struct model_master *master, const struct model_command *comma
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 
-/* Those who wait. SET alive '' PX ttl_ms, with XX where `only_if_there`. True if it was there; where it was not and only_if_there, it is not set. */
+/* Those who wait. SET alive '' PX ttl_ms, with XX where `only_if_there`. True if it was there; where it was not and
+ * only_if_there, it is not set. */
 bool model_alive_set(struct model_master *master, uint64_t replica, uint64_t ttl_ms, bool only_if_there);
 
 /* The restart guard. */
@@ -152,8 +163,8 @@ void model_write_epoch(struct model_master *master, const struct model_command *
 
 /* FLUSHALL: all keys are gone, the hash too. */
 void model_flushall(struct model_master *master);
-/* Another server starts under the same address, with the data of `data`: NULL, it is empty; the master itself, it has kept all; an older
- * image, the last writes are lost. Its clock goes on. */
+/* Another server starts under the same address, with the data of `data`: NULL, it is empty; the master itself, it has
+ * kept all; an older image, the last writes are lost. Its clock goes on. */
 void model_restart(struct model_master *master, const struct model_master *data, uint64_t run_id);
 /* Dropped for want of memory: evicted_keys grows by one if it was there. */
 void model_evict_key(struct model_master *master, unsigned key);

@@ -131,7 +131,7 @@ bool model_alive_set(struct model_master *master, uint64_t replica, uint64_t ttl
 	if (was_there || !only_if_there) {
 		struct model_alive *alive = entry_for(master, replica);
 		assert(alive);
-		*alive = (struct model_alive){ replica, model_now_ms(master) + ttl_ms };
+		*alive = (struct model_alive){replica, model_now_ms(master) + ttl_ms};
 	}
 	return was_there;
 }

@@ -30,7 +30,8 @@ static inline bool one_of(struct world *world, uint32_t chances)
 	return below(world, chances) == 0;
 }
 
-uint64_t spread(struct world *world, uint64_t least, uint64_t most); /* small ones more often: every size has its turn */
+/* small ones more often: every size has its turn */
+uint64_t spread(struct world *world, uint64_t least, uint64_t most);
 static inline uint64_t clock_read(const struct clock *clock, uint64_t now)
 {
 	int64_t passed = (int64_t)(now - clock->from);
@@ -40,27 +41,38 @@ static inline uint64_t clock_read(const struct clock *clock, uint64_t now)
 void clock_shift(struct clock *clock, uint64_t now, int64_t by_us);
 void trace(struct world *world, uint64_t a, uint64_t b, uint64_t c);
 void tell(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
-#define TELL(world, ...) do { if ((world)->telling) tell((world), __VA_ARGS__); } while (0)
+#define TELL(world, ...)                            \
+	do {                                        \
+		if ((world)->telling)               \
+			tell((world), __VA_ARGS__); \
+	} while (0)
 void fail(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- random_net.c ---- */
 
 void net_init(struct world *world);
-void net_send(struct world *world, unsigned proc, unsigned node, struct event *event);  /* a command, over the present connection */
-bool net_send_at_once(struct world *world, unsigned proc, unsigned node, struct event *event); /* if nothing is in its way; it is carried out */
-void net_answer(struct world *world, const struct event *command, struct event *reply); /* a reply, over the connection of the command */
-void net_reset(struct world *world, unsigned proc, unsigned node);                      /* the master's end of the connection is gone */
-void net_cut(struct world *world, unsigned proc, unsigned node, bool hard);             /* the process's end is gone; hard: with all that is in it */
-void net_arrive(struct world *world, struct event *event);                              /* EVENT_COMMAND, EVENT_REPLY */
-void net_flow_to_node(struct world *world, unsigned node);                              /* it runs again */
+/* a command, over the present connection */
+void net_send(struct world *world, unsigned proc, unsigned node, struct event *event);
+/* if nothing is in its way; it is carried out */
+bool net_send_at_once(struct world *world, unsigned proc, unsigned node, struct event *event);
+/* a reply, over the connection of the command */
+void net_answer(struct world *world, const struct event *command, struct event *reply);
+/* the master's end of the connection is gone */
+void net_reset(struct world *world, unsigned proc, unsigned node);
+/* the process's end is gone; hard: with all that is in it */
+void net_cut(struct world *world, unsigned proc, unsigned node, bool hard);
+void net_arrive(struct world *world, struct event *event); /* EVENT_COMMAND, EVENT_REPLY */
+void net_flow_to_node(struct world *world, unsigned node); /* it runs again */
 void net_flow_to_proc(struct world *world, unsigned proc);
 void net_unblock(struct world *world, unsigned proc, unsigned node);
-uint64_t net_in_order(struct world *world, uint64_t *last_at); /* when a message arrives that is sent now over a connection whose last one does so at *last_at */
+/* when a message arrives that is sent now over a connection whose last one does so at *last_at */
+uint64_t net_in_order(struct world *world, uint64_t *last_at);
 void net_hold(struct world *world, struct held *held, struct event *event);
 
 /* ---- random_ear.c: the second connections ---- */
 
-void ear_open(struct world *world, unsigned proc, unsigned node); /* where it is not there, or leads to a server before */
+/* where it is not there, or leads to a server before */
+void ear_open(struct world *world, unsigned proc, unsigned node);
 void ear_drop(struct world *world, unsigned proc, unsigned node);
 void ear_reset(struct world *world, unsigned proc, unsigned node); /* the master's end is gone */
 void ear_publish(struct world *world, unsigned node, const struct called *called);
@@ -79,7 +91,7 @@ void node_jump(struct world *world, unsigned node, int64_t by_us);
 void node_forget(struct world *world, unsigned node); /* before its memory goes: whatever anybody told it */
 void node_evict(struct world *world, unsigned node, unsigned key);
 void node_delete(struct world *world, unsigned node, unsigned key); /* by hand */
-void node_sync(struct world *world, unsigned node); /* model.now_us is now */
+void node_sync(struct world *world, unsigned node);                 /* model.now_us is now */
 
 /* ---- random_daemon.c ---- */
 
@@ -87,17 +99,19 @@ void proc_start(struct world *world, unsigned proc, bool bootstrap);
 void proc_crash(struct world *world, unsigned proc);
 uint64_t proc_now(const struct world *world, const struct proc *proc);
 uint64_t proc_wall(const struct world *world, const struct proc *proc);
-void proc_round(struct world *world, struct proc *proc); /* once more round its loop */
+void proc_round(struct world *world, struct proc *proc);   /* once more round its loop */
 bool proc_timer(struct world *world, struct event *event); /* false: kept until the pause ends */
 void proc_continue(struct world *world, unsigned proc);
 uint64_t proc_true_after(const struct proc *proc, uint64_t us); /* how long `us` of its clock take */
-struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t ttl_ms, uint64_t token);
+struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t ttl_ms,
+		    uint64_t token);
 void op_wait(struct op *op, uint64_t wait_us);
 void op_start(struct world *world, unsigned proc, struct op *op);
 void op_drive(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event);
 uint64_t fence_guess(struct world *world, struct proc *proc);
 void op_cancel(struct world *world, unsigned proc, struct op *op);
-void op_vote(struct world *world, unsigned proc, const struct call *call, unsigned node, enum redlock_vote vote, const struct model_reply *reply);
+void op_vote(struct world *world, unsigned proc, const struct call *call, unsigned node, enum redlock_vote vote,
+	     const struct model_reply *reply);
 void op_timer(struct world *world, unsigned proc, struct event *event);
 uint64_t drift_of(const struct world *world, uint64_t ttl_us);
 
@@ -110,7 +124,8 @@ void queue_tick(struct world *world, unsigned proc, uint32_t serial);
 void queue_forgotten(struct world *world, unsigned proc, unsigned node); /* the master did not know that it lives */
 void queue_missed(struct world *world, unsigned proc);
 void queue_heard(struct world *world, unsigned proc, unsigned node, const struct called *called);
-struct op *queue_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival); /* NULL: nobody waits there who came then */
+/* NULL: nobody waits there who came then */
+struct op *queue_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival);
 
 /* ---- random_link.c ---- */
 
@@ -122,8 +137,10 @@ void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t 
 void link_lost(struct world *world, unsigned proc, unsigned node, bool hard);
 void link_reply(struct world *world, struct event *event);
 void link_note_silence(struct world *world, unsigned proc, unsigned node);
-bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct model_command *command);
-enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call, struct model_command *command);
+bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call,
+	       const struct model_command *command);
+enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call,
+		    struct model_command *command);
 void link_pend(struct world *world, unsigned proc, unsigned node, const struct call *call);
 bool link_is_reachable(const struct link *link); /* up, and not hung */
 
@@ -133,7 +150,8 @@ void guarding_pump(struct world *world, unsigned proc);
 void guarding_tick(struct world *world, unsigned proc);
 void guarding_connected(struct world *world, unsigned proc, unsigned node, const struct answer *answer);
 void guarding_event(struct world *world, unsigned proc, unsigned node, enum guard_event_kind kind);
-void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct event *event);
+void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct call *call,
+		     const struct event *event);
 enum guard_clock guarding_time(struct world *world, unsigned proc, uint64_t sent_us, const struct event *event);
 void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64_t epoch);
 
@@ -158,10 +176,12 @@ const char *fault_name(enum fault fault);
 
 void check_init(struct world *world);
 void check_set(struct world *world, const struct event *event, const struct model_reply *reply);
-void check_looked(struct world *world, unsigned proc, unsigned node, uint64_t run_at); /* an answer that carried the time was read */
+/* an answer that carried the time was read */
+void check_looked(struct world *world, unsigned proc, unsigned node, uint64_t run_at);
 void check_jumped(struct world *world, unsigned node, int64_t by_us);
 void check_jump_seen(struct world *world, unsigned proc, unsigned node, enum guard_clock clock);
-void check_counted(struct world *world, unsigned proc, const struct event *event, struct op *op); /* before guard_time() */
+/* before guard_time() */
+void check_counted(struct world *world, unsigned proc, const struct event *event, struct op *op);
 void check_granted(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
 void check_extended(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result);
 void check_released(struct world *world, uint16_t lease); /* from now on nobody relies on it */

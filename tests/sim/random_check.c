@@ -1,16 +1,17 @@
 /* What must hold, at every step.
  *
- *   exclusion  no two leases on one resource are valid at once. A lease counts from its answer until its validity is over on the
- *              slowest clock that is allowed, or until its holder asks for its release. Whether the holder lives does not matter.
+ *   exclusion  no two leases on one resource are valid at once. A lease counts from its answer until its validity is
+ *              over on the slowest clock that is allowed, or until its holder asks for its release. Whether the holder
+ *              lives does not matter.
  *   fences     those of one resource are all different, and whoever began after another one's answer has the larger.
  *   stable     an extension names the fence of its lease; no lease comes back to life after another one was given.
  *   kept       no release takes away what a lease counts on, unless the holder asked for it.
  *   in time    nothing is carried out after the time until which anybody waited for it.
  *   nothing left, progress: at the end, see random_run.c
  *
- * Some faults break a bound that the promise rests on and cannot be seen in time by the redlockd that counts the vote. What follows from
- * those is counted as excused, and only then: is_excused() says for each master which one took the old lease's key away and
- * why it could not be seen; the votes that are left must still be too few. */
+ * Some faults break a bound that the promise rests on and cannot be seen in time by the redlockd that counts the vote.
+ * What follows from those is counted as excused, and only then: is_excused() says for each master which one took the
+ * old lease's key away and why it could not be seen; the votes that are left must still be too few. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,9 +20,14 @@
 
 const char *excuse_name(enum excuse excuse)
 {
-	static const char *const names[] = { "jump not to be seen", "jump too small to be seen", "roll-back not to be seen",
-					     "eviction before the next heartbeat", "key deleted by hand", "longest lease known to nobody that was there", "order of fences over a floor from wrong clocks",
-					     "order of fences over a roll-back not to be seen" };
+	static const char *const names[] = {"jump not to be seen",
+					    "jump too small to be seen",
+					    "roll-back not to be seen",
+					    "eviction before the next heartbeat",
+					    "key deleted by hand",
+					    "longest lease known to nobody that was there",
+					    "order of fences over a floor from wrong clocks",
+					    "order of fences over a roll-back not to be seen"};
 	return names[excuse];
 }
 
@@ -55,8 +61,8 @@ static void note_released(struct world *world, const struct event *event, struct
 	const struct lease *lease = &world->leases[trail->lease];
 	trail->released_at[event->node] = world->now;
 	if (trail->leased && lease->until > world->now)
-		fail(world, "kept: master %u deletes r%u for token %llu, whose lease is valid and was not given back", event->node, trail->key,
-		     (unsigned long long)event->u.command.token);
+		fail(world, "kept: master %u deletes r%u for token %llu, whose lease is valid and was not given back",
+		     event->node, trail->key, (unsigned long long)event->u.command.token);
 }
 
 void check_set(struct world *world, const struct event *event, const struct model_reply *reply)
@@ -98,12 +104,14 @@ void check_looked(struct world *world, unsigned proc, unsigned index, uint64_t r
 		link->ahead_unseen = false;
 }
 
-/* Clocks that only run unlike within their bounds raise no alarm. A jump of a few ms may be found late, when an answer is fast enough to show it. */
+/* Clocks that only run unlike within their bounds raise no alarm. A jump of a few ms may be found late, when an answer
+ * is fast enough to show it. */
 void check_jump_seen(struct world *world, unsigned proc, unsigned index, enum guard_clock clock)
 {
 	int64_t jump_us = world->procs[proc].guard.masters[index].jump_us;
 	if (world->nodes[index].jump_at == 0)
-		fail(world, "false alarm: p%u sees the clock of master %u jump by %lld us", proc, index, (long long)jump_us);
+		fail(world, "false alarm: p%u sees the clock of master %u jump by %lld us", proc, index,
+		     (long long)jump_us);
 	world->late_jump |= world->healing && clock == GUARD_CLOCK_JUMPED_FORWARD && jump_us < 50000;
 }
 
@@ -125,14 +133,17 @@ void check_counted(struct world *world, unsigned proc, const struct event *event
 	unsigned index = event->node;
 	const struct node *node = &world->nodes[index];
 	const struct link *link = &world->procs[proc].links[index];
-	op->sights[index] = (struct sight){ link->info_at, link->saw_rolled, link->clock_since, link->hidden_at, node->jumped_us, node->jumped_back_us,
-					    event->run_at, node->jumped_us != 0 ? slack_of(world, proc, index) : 0 };
+	op->sights[index] = (struct sight){link->info_at,     link->saw_rolled,
+					   link->clock_since, link->hidden_at,
+					   node->jumped_us,   node->jumped_back_us,
+					   event->run_at,     node->jumped_us != 0 ? slack_of(world, proc, index) : 0};
 }
 
 /* ---- excuses ---- */
 
 /* Why the vote of a master, which had set the old lease's key, could be given to the new one. EXCUSES: it could not. */
-static enum excuse is_excused(const struct world *world, const struct lease *old, unsigned index, const struct sight *sight)
+static enum excuse is_excused(const struct world *world, const struct lease *old, unsigned index,
+			      const struct sight *sight)
 {
 	const struct node *node = &world->nodes[index];
 	const struct trail *trail = &world->trails[old->token];
@@ -151,14 +162,17 @@ static enum excuse is_excused(const struct world *world, const struct lease *old
 		return EXCUSES;
 	if (sight->clock_since > set_at || sight->hidden_at > set_at)
 		return EXCUSE_JUMP_UNSEEN;
-	int64_t jumped = (int64_t)(sight->jumped_us - trail->jumped_us[index]), back = (int64_t)(sight->back_us - trail->back_us[index]);
+	int64_t jumped = (int64_t)(sight->jumped_us - trail->jumped_us[index]),
+		back = (int64_t)(sight->back_us - trail->back_us[index]);
 	if (sight->slack_us + jumped - back <= (int64_t)old->allowance_us)
 		return EXCUSES;
-	return jumped > 100000 ? EXCUSE_JUMP_UNSEEN : EXCUSE_JUMP_SMALL; /* back and forward again since it was heard last, or just small */
+	/* back and forward again since it was heard last, or just small */
+	return jumped > 100000 ? EXCUSE_JUMP_UNSEEN : EXCUSE_JUMP_SMALL;
 }
 
 /* Why, without the votes that are excused, there would not have been a majority for the new one. */
-static enum excuse why_both(const struct world *world, const struct lease *old, uint16_t quorum, const struct sight sights[NODES])
+static enum excuse why_both(const struct world *world, const struct lease *old, uint16_t quorum,
+			    const struct sight sights[NODES])
 {
 	enum excuse why = EXCUSES;
 	for (unsigned i = 0; i < world->config.nodes; i++) {
@@ -168,13 +182,14 @@ static enum excuse why_both(const struct world *world, const struct lease *old, 
 		if (excuse == EXCUSES)
 			continue;
 		why = excuse;
-		quorum &= (uint16_t)~(1U << i);
+		quorum &= (uint16_t) ~(1U << i);
 	}
 	return __builtin_popcount(quorum) >= world->config.nodes / 2 + 1 ? EXCUSES : why;
 }
 
 /* Two leases at once. Which one a master set first need not be the one that was answered first. */
-static bool is_pair_excused(struct world *world, struct lease *lease, struct lease *other, uint16_t quorum, const struct sight sights[NODES])
+static bool is_pair_excused(struct world *world, struct lease *lease, struct lease *other, uint16_t quorum,
+			    const struct sight sights[NODES])
 {
 	if (lease->excused && other->excused)
 		return true;
@@ -217,8 +232,9 @@ static void check_alone(struct world *world, struct lease *lease, uint16_t quoru
 		struct lease *other = &world->leases[world->active[lease->key][i]];
 		if (other == lease || is_pair_excused(world, lease, other, quorum, sights))
 			continue;
-		fail(world, "overlap: token %llu has r%u while the lease of token %llu is valid for another %llu us", (unsigned long long)lease->token,
-		     lease->key, (unsigned long long)other->token, (unsigned long long)(other->until - world->now));
+		fail(world, "overlap: token %llu has r%u while the lease of token %llu is valid for another %llu us",
+		     (unsigned long long)lease->token, lease->key, (unsigned long long)other->token,
+		     (unsigned long long)(other->until - world->now));
 	}
 }
 
@@ -228,7 +244,8 @@ static bool is_order_excused(struct world *world, const struct lease *old, unsig
 {
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		uint64_t rolled_at = world->nodes[i].rolled_at;
-		if (!redlock_has(quorum, i) || rolled_at <= old->began || world->procs[proc].links[i].saw_rolled >= rolled_at)
+		if (!redlock_has(quorum, i) || rolled_at <= old->began ||
+		    world->procs[proc].links[i].saw_rolled >= rolled_at)
 			continue;
 		world->figures->excused[EXCUSE_FENCE_ROLLED]++;
 		return true;
@@ -250,8 +267,10 @@ static void check_fence(struct world *world, const struct lease *lease, unsigned
 		bool same = old->fence == lease->fence, inverted = old->ok <= lease->began && old->fence > lease->fence;
 		if ((!same && !inverted) || is_order_excused(world, old, proc, lease->quorum))
 			continue;
-		fail(world, "fences: token %llu has %s number %llu than token %llu before it, %llu, on r%u", (unsigned long long)lease->token,
-		     same ? "the same" : "a smaller", (unsigned long long)lease->fence, (unsigned long long)old->token, (unsigned long long)old->fence, lease->key);
+		fail(world, "fences: token %llu has %s number %llu than token %llu before it, %llu, on r%u",
+		     (unsigned long long)lease->token, same ? "the same" : "a smaller",
+		     (unsigned long long)lease->fence, (unsigned long long)old->token, (unsigned long long)old->fence,
+		     lease->key);
 	}
 }
 
@@ -272,8 +291,10 @@ static void check_kept(struct world *world, const struct lease *lease)
 	const struct trail *trail = &world->trails[lease->token];
 	for (unsigned i = 0; i < world->config.nodes; i++)
 		if (redlock_has(lease->quorum, i) && trail->released_at[i] > trail->set_at[i])
-			fail(world, "kept: the lease of token %llu on r%u counts master %u, where its own release took it away", (unsigned long long)lease->token,
-			     lease->key, i);
+			fail(world,
+			     "kept: the lease of token %llu on r%u counts master %u, where its own release took it "
+			     "away",
+			     (unsigned long long)lease->token, lease->key, i);
 }
 
 /* The latest end on a clock within its bounds. */
@@ -288,8 +309,15 @@ void check_granted(struct world *world, unsigned proc, struct op *op, const stru
 	assert(world->lease_count < LEASES);
 	uint16_t index = (uint16_t)world->lease_count++;
 	struct lease *lease = &world->leases[index];
-	*lease = (struct lease){ .token = op->token, .fence = result->fence, .began = op->began, .ok = world->now, .key = op->key, .proc = (uint8_t)proc,
-		.until = end_of(world, result->validity_us), .quorum = counted(op, world), .next = world->newest[op->key] };
+	*lease = (struct lease){.token = op->token,
+				.fence = result->fence,
+				.began = op->began,
+				.ok = world->now,
+				.key = op->key,
+				.proc = (uint8_t)proc,
+				.until = end_of(world, result->validity_us),
+				.quorum = counted(op, world),
+				.next = world->newest[op->key]};
 	memcpy(lease->sights, op->sights, sizeof lease->sights);
 	lease->ttl_us = op->ttl_ms * MS;
 	lease->allowance_us = op->ttl_ms * MS / 100 + MS - op->ttl_ms;
@@ -297,11 +325,12 @@ void check_granted(struct world *world, unsigned proc, struct op *op, const stru
 	world->trails[op->token].leased = true;
 	world->trails[op->token].lease = index;
 	world->figures->leases++;
-	TELL(world, "p%u: token %llu has r%u until %llu.%03llu ms, fence %llu", proc, (unsigned long long)op->token, op->key,
-	     (unsigned long long)(lease->until / MS), (unsigned long long)(lease->until % MS), (unsigned long long)lease->fence);
+	TELL(world, "p%u: token %llu has r%u until %llu.%03llu ms, fence %llu", proc, (unsigned long long)op->token,
+	     op->key, (unsigned long long)(lease->until / MS), (unsigned long long)(lease->until % MS),
+	     (unsigned long long)lease->fence);
 	if (result->validity_us == 0 || result->validity_us >= op->ttl_ms * MS)
-		fail(world, "validity: token %llu is given %llu us of %llu ms", (unsigned long long)op->token, (unsigned long long)result->validity_us,
-		     (unsigned long long)op->ttl_ms);
+		fail(world, "validity: token %llu is given %llu us of %llu ms", (unsigned long long)op->token,
+		     (unsigned long long)result->validity_us, (unsigned long long)op->ttl_ms);
 	check_kept(world, lease);
 	check_alone(world, lease, lease->quorum, lease->sights);
 	make_active(world, index);
@@ -309,14 +338,16 @@ void check_granted(struct world *world, unsigned proc, struct op *op, const stru
 }
 
 /* Newer leases of the same key: given while this one was thought to be gone. */
-static void check_not_revived(struct world *world, struct lease *lease, uint16_t quorum, const struct sight sights[NODES])
+static void check_not_revived(struct world *world, struct lease *lease, uint16_t quorum,
+			      const struct sight sights[NODES])
 {
-	for (uint16_t i = world->newest[lease->key]; i != NONE && &world->leases[i] != lease; i = world->leases[i].next) {
+	for (uint16_t i = world->newest[lease->key]; i != NONE && &world->leases[i] != lease;
+	     i = world->leases[i].next) {
 		struct lease *newer = &world->leases[i];
 		if (newer->ok < lease->ok || is_pair_excused(world, lease, newer, quorum, sights))
 			continue;
-		fail(world, "revived: token %llu is extended on r%u after token %llu was given it", (unsigned long long)lease->token, lease->key,
-		     (unsigned long long)newer->token);
+		fail(world, "revived: token %llu is extended on r%u after token %llu was given it",
+		     (unsigned long long)lease->token, lease->key, (unsigned long long)newer->token);
 	}
 }
 
@@ -327,8 +358,8 @@ void check_extended(struct world *world, unsigned proc, struct op *op, const str
 	uint64_t until = end_of(world, result->validity_us);
 	world->figures->extensions++;
 	if (result->fence != lease->fence)
-		fail(world, "stable: token %llu had fence %llu, extended %llu", (unsigned long long)lease->token, (unsigned long long)lease->fence,
-		     (unsigned long long)result->fence);
+		fail(world, "stable: token %llu had fence %llu, extended %llu", (unsigned long long)lease->token,
+		     (unsigned long long)lease->fence, (unsigned long long)result->fence);
 	TELL(world, "p%u: token %llu is extended on r%u", proc, (unsigned long long)op->token, op->key);
 	if (lease->until == 0)
 		return; /* given back in the meantime: its holder does not rely on it */
@@ -356,7 +387,8 @@ void check_nothing_left(struct world *world)
 		for (unsigned key = 0; key < world->config.keys; key++) {
 			uint64_t token = model_token(&world->nodes[i].model, key);
 			if (token != 0)
-				fail(world, "left behind: token %llu lies on r%u of master %u", (unsigned long long)token, key, i);
+				fail(world, "left behind: token %llu lies on r%u of master %u",
+				     (unsigned long long)token, key, i);
 		}
 	}
 }

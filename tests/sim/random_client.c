@@ -1,5 +1,6 @@
-/* Clients of the simulator: they acquire, extend, release, hold a lease for longer than it is valid, die, give up waiting, and extend
- * through one redlockd what they acquired through another. What they believe of their lease is what the promise is about (random_check.c). */
+/* Clients of the simulator: they acquire, extend, release, hold a lease for longer than it is valid, die, give up
+ * waiting, and extend through one redlockd what they acquired through another. What they believe of their lease is what
+ * the promise is about (random_check.c). */
 #include <assert.h>
 
 #include "random_world.h"
@@ -25,7 +26,7 @@ static void think(struct world *world, unsigned index, bool hasty)
 void clients_init(struct world *world)
 {
 	for (unsigned i = 0; i < world->config.clients; i++) {
-		world->clients[i] = (struct client){ .lease = NONE };
+		world->clients[i] = (struct client){.lease = NONE};
 		step_after(world, i, 10 * MS + below(world, 200 * MS));
 	}
 }
@@ -53,7 +54,8 @@ static struct op *call(struct world *world, unsigned index, enum redlock_kind ki
 	struct client *client = &world->clients[index];
 	unsigned any = (unsigned)below(world, world->config.procs);
 	/* At the end nothing may be left by a release that overtakes the last of its acquisition. */
-	unsigned proc = choose_proc(world, world->healing && kind == REDLOCK_RELEASE ? world->leases[client->lease].proc : any);
+	unsigned proc = choose_proc(world, world->healing && kind == REDLOCK_RELEASE ? world->leases[client->lease].proc
+										     : any);
 	uint64_t token = kind == REDLOCK_ACQUIRE ? 0 : world->leases[client->lease].token;
 	struct op *op = proc < PROCS ? op_begin(world, proc, kind, client->key, ttl_ms, token) : NULL;
 	if (!op)
@@ -92,7 +94,9 @@ static void acquire(struct world *world, unsigned index)
 static void extend_too(struct world *world, uint16_t lease)
 {
 	unsigned proc = choose_proc(world, (unsigned)below(world, world->config.procs));
-	struct op *op = proc < PROCS ? op_begin(world, proc, REDLOCK_EXTEND, world->leases[lease].key, choose_ttl_ms(world), world->leases[lease].token) : NULL;
+	struct op *op = proc < PROCS ? op_begin(world, proc, REDLOCK_EXTEND, world->leases[lease].key,
+						choose_ttl_ms(world), world->leases[lease].token)
+				     : NULL;
 	if (!op)
 		return;
 	op->lease = lease;
@@ -144,7 +148,10 @@ static void hold(struct world *world, unsigned index)
 	case 0: think(world, index, false); break;
 	case 1: step_after(world, index, left_us + spread(world, 1, 300 * MS)); break;
 	case 2: step_after(world, index, left_us); break;
-	default: step_after(world, index, world->config.waits >= 4 ? spread(world, 100, 100 + left_us) : 1 + below(world, left_us)); break;
+	default:
+		step_after(world, index,
+			   world->config.waits >= 4 ? spread(world, 100, 100 + left_us) : 1 + below(world, left_us));
+		break;
 	}
 }
 

@@ -1,10 +1,11 @@
-/* A process that stands for redlockd: its clocks, and its operations as server/leases/lease.c and lease_fence.c carry them out. What it
- * does for one event it does at once; while it is paused nothing reaches it (random_net.c, proc_timer()). */
+/* A process that stands for redlockd: its clocks, and its operations as server/leases/lease.c and lease_fence.c carry
+ * them out. What it does for one event it does at once; while it is paused nothing reaches it (random_net.c,
+ * proc_timer()). */
 #include <assert.h>
 #include <string.h>
 
-#include "server/redlock/mutations.h"
 #include "random_world.h"
+#include "server/redlock/mutations.h"
 
 enum { ROUNDING_US = 999 };
 
@@ -51,11 +52,17 @@ uint64_t drift_of(const struct world *world, uint64_t ttl_us)
 
 static void guard_start(struct world *world, struct proc *proc, bool bootstrap)
 {
-	static const uint64_t bounds_us[] = { 300 * MS, SECOND };
+	static const uint64_t bounds_us[] = {300 * MS, SECOND};
 	const struct config *config = &world->config;
 	proc->max_ttl_us = config->unlike && !one_of(world, 3) ? bounds_us[below(world, 2)] : config->max_ttl_us;
-	struct guard_params params = { .masters = config->nodes, .max_ttl_us = proc->max_ttl_us, .drift_ppm = 10001, .margin_us = config->margin_us, .slices = MODEL_BUCKETS, .digest = 0xd1,
-				       .bootstrap = bootstrap, .seed = draw(world) };
+	struct guard_params params = {.masters = config->nodes,
+				      .max_ttl_us = proc->max_ttl_us,
+				      .drift_ppm = 10001,
+				      .margin_us = config->margin_us,
+				      .slices = MODEL_BUCKETS,
+				      .digest = 0xd1,
+				      .bootstrap = bootstrap,
+				      .seed = draw(world)};
 	guard_init(&proc->guard, &params);
 	proc->guard_at = NEVER;
 }
@@ -67,7 +74,7 @@ void proc_start(struct world *world, unsigned index, bool bootstrap)
 	proc->run++;
 	proc->latest_us = 0;
 	proc->paused = false;
-	proc->timers = (struct held){ NONE, NONE };
+	proc->timers = (struct held){NONE, NONE};
 	proc->fence_clock = 0;
 	proc->looked_us = proc->round_us = proc_now(world, proc);
 	proc->free_count = 0;
@@ -156,7 +163,7 @@ void proc_continue(struct world *world, unsigned index)
 	uint16_t slot = proc->timers.first;
 	proc->paused = false;
 	proc->continued_at = world->now;
-	proc->timers = (struct held){ NONE, NONE };
+	proc->timers = (struct held){NONE, NONE};
 	proc_round(world, proc);
 	while (slot != NONE) {
 		struct event *event = &world->events[slot];
@@ -189,16 +196,24 @@ static uint64_t token_draw(struct world *world, unsigned proc, const struct op *
 {
 	assert(world->next_token + 1 < TOKENS);
 	uint64_t token = ++world->next_token;
-	world->trails[token] = (struct trail){ .key = op->key, .proc = (uint8_t)proc, .op = (uint16_t)(op - world->procs[proc].ops), .op_serial = op->serial,
-					       .began = world->now };
+	world->trails[token] = (struct trail){.key = op->key,
+					      .proc = (uint8_t)proc,
+					      .op = (uint16_t)(op - world->procs[proc].ops),
+					      .op_serial = op->serial,
+					      .began = world->now};
 	return token;
 }
 
 static void note_unsent(struct op *op, unsigned node, const struct redlock_output *out, enum sent sent)
 {
 	assert(op->unsent_count < sizeof op->unsent / sizeof *op->unsent);
-	op->unsent[op->unsent_count++] = (struct redlock_event){ .kind = REDLOCK_REPLY, .master = (uint8_t)node, .attempt = out->attempt, .round = out->round,
-		.script = out->script, .vote = sent == SENT_QUARANTINED ? REDLOCK_VOTE_QUARANTINED : REDLOCK_VOTE_UNSENT };
+	op->unsent[op->unsent_count++] = (struct redlock_event){
+		.kind = REDLOCK_REPLY,
+		.master = (uint8_t)node,
+		.attempt = out->attempt,
+		.round = out->round,
+		.script = out->script,
+		.vote = sent == SENT_QUARANTINED ? REDLOCK_VOTE_QUARANTINED : REDLOCK_VOTE_UNSENT};
 }
 
 static void new_attempt(struct world *world, unsigned proc, struct op *op, const struct redlock_output *out)
@@ -228,15 +243,25 @@ static void send_out(struct world *world, unsigned proc, struct op *op, const st
 		new_attempt(world, proc, op, out);
 	if (out->script == REDLOCK_SCRIPT_RAISE)
 		op->raised_at = world->now;
-	struct call call = { .token = out->tokenless ? 0 : op->token, .op = (uint16_t)(op - world->procs[proc].ops), .attempt = out->attempt, .round = out->round,
-			     .what = (uint8_t)out->script, .key = op->key };
+	struct call call = {.token = out->tokenless ? 0 : op->token,
+			    .op = (uint16_t)(op - world->procs[proc].ops),
+			    .attempt = out->attempt,
+			    .round = out->round,
+			    .what = (uint8_t)out->script,
+			    .key = op->key};
 	if (out->place != REDLOCK_ENTRY_NONE)
-		call.place = (struct model_entry){ op->core.arrival, world->procs[proc].replica };
+		call.place = (struct model_entry){op->core.arrival, world->procs[proc].replica};
 	if (out->place == REDLOCK_ENTRY_KEEP)
 		call.wait_ms = (uint32_t)(out->wait_left_us / MS + 1);
-	struct model_command command = { .key = op->key, .token = call.token, .place = call.place, .wait_ms = call.wait_ms, .ttl_ms = op->ttl_ms, .max_hold_ms = config->max_hold_ms, .owner = 1,
-					 .fence = out->fence,
-					 .bucket = config->one_bucket ? 0 : op->key };
+	struct model_command command = {.key = op->key,
+					.token = call.token,
+					.place = call.place,
+					.wait_ms = call.wait_ms,
+					.ttl_ms = op->ttl_ms,
+					.max_hold_ms = config->max_hold_ms,
+					.owner = 1,
+					.fence = out->fence,
+					.bucket = config->one_bucket ? 0 : op->key};
 	for (unsigned i = 0; i < config->nodes; i++) {
 		if (!redlock_has(out->to, i))
 			continue;
@@ -335,7 +360,8 @@ void op_timer(struct world *world, unsigned proc, struct event *event)
 		arm_timer(world, proc, op, MS);
 		return;
 	}
-	struct redlock_event timer = { .kind = REDLOCK_TIMER, .now_us = proc_now(world, process), .fence = fence_guess(world, process) };
+	struct redlock_event timer = {
+		.kind = REDLOCK_TIMER, .now_us = proc_now(world, process), .fence = fence_guess(world, process)};
 	op->timer_due = false;
 	if (redlock_wants(&op->core, op->attempt, op->core.round))
 		for (unsigned i = 0; i < world->config.nodes; i++)
@@ -346,18 +372,26 @@ void op_timer(struct world *world, unsigned proc, struct event *event)
 		op_drive(world, proc, op, &timer);
 }
 
-void op_vote(struct world *world, unsigned proc, const struct call *call, unsigned node, enum redlock_vote vote, const struct model_reply *reply)
+void op_vote(struct world *world, unsigned proc, const struct call *call, unsigned node, enum redlock_vote vote,
+	     const struct model_reply *reply)
 {
 	struct proc *process = &world->procs[proc];
 	struct op *op = &process->ops[call->op];
-	struct redlock_event event = { .kind = REDLOCK_REPLY, .now_us = proc_now(world, process), .master = (uint8_t)node, .attempt = call->attempt,
-				       .round = call->round, .script = (enum redlock_script)call->what, .vote = vote, .ttl_us = op->core.params.ttl_us };
+	struct redlock_event event = {.kind = REDLOCK_REPLY,
+				      .now_us = proc_now(world, process),
+				      .master = (uint8_t)node,
+				      .attempt = call->attempt,
+				      .round = call->round,
+				      .script = (enum redlock_script)call->what,
+				      .vote = vote,
+				      .ttl_us = op->core.params.ttl_us};
 	assert(op->serial != 0);
 	if (vote == REDLOCK_VOTE_HELD || vote == REDLOCK_VOTE_QUEUED) {
 		event.remaining_us = reply->remaining_ms < 0 ? REDLOCK_NEVER : (uint64_t)reply->remaining_ms * MS;
 		event.holder = reply->value.token;
 		event.fence = reply->value.fence;
-	} else if (vote == REDLOCK_VOTE_BEHIND || (vote == REDLOCK_VOTE_GRANTED && call->what == REDLOCK_SCRIPT_ACQUIRE)) {
+	} else if (vote == REDLOCK_VOTE_BEHIND ||
+		   (vote == REDLOCK_VOTE_GRANTED && call->what == REDLOCK_SCRIPT_ACQUIRE)) {
 		event.fence = reply->old;
 		fence_learn(world, process, reply->old);
 	} else if (vote == REDLOCK_VOTE_GRANTED && call->what == REDLOCK_SCRIPT_EXTEND) {
@@ -370,7 +404,8 @@ void op_vote(struct world *world, unsigned proc, const struct call *call, unsign
 
 /* ---- calls ---- */
 
-struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t ttl_ms, uint64_t token)
+struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t ttl_ms,
+		    uint64_t token)
 {
 	const struct config *config = &world->config;
 	struct proc *process = &world->procs[proc];
@@ -379,9 +414,14 @@ struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, 
 	struct op *op = &process->ops[process->free_ops[--process->free_count]];
 	if (ttl_ms * MS > process->max_ttl_us)
 		ttl_ms = process->max_ttl_us / MS;
-	struct redlock_params params = { .kind = kind, .masters = config->nodes, .tries = (uint16_t)config->tries, .ttl_us = ttl_ms * MS,
-		.drift_us = drift_of(world, ttl_ms * MS), .master_timeout_us = config->timeout_us, .retry_min_us = config->retry_min_us,
-		.retry_max_us = config->retry_max_us };
+	struct redlock_params params = {.kind = kind,
+					.masters = config->nodes,
+					.tries = (uint16_t)config->tries,
+					.ttl_us = ttl_ms * MS,
+					.drift_us = drift_of(world, ttl_ms * MS),
+					.master_timeout_us = config->timeout_us,
+					.retry_min_us = config->retry_min_us,
+					.retry_max_us = config->retry_max_us};
 	memset((char *)op + sizeof op->core, 0, offsetof(struct op, unsent) - sizeof op->core);
 	redlock_init(&op->core, &params, draw(world));
 	op->serial = ++world->next_serial;
@@ -411,7 +451,8 @@ void op_wait(struct op *op, uint64_t wait_us)
 void op_start(struct world *world, unsigned proc, struct op *op)
 {
 	struct proc *process = &world->procs[proc];
-	struct redlock_event start = { .kind = REDLOCK_START, .now_us = proc_now(world, process), .fence = fence_guess(world, process) };
+	struct redlock_event start = {
+		.kind = REDLOCK_START, .now_us = proc_now(world, process), .fence = fence_guess(world, process)};
 	proc_round(world, process);
 	op->came_at = world->now;
 	if (op->waits) {
@@ -423,7 +464,7 @@ void op_start(struct world *world, unsigned proc, struct op *op)
 
 void op_cancel(struct world *world, unsigned proc, struct op *op)
 {
-	struct redlock_event cancel = { .kind = REDLOCK_CANCEL, .now_us = proc_now(world, &world->procs[proc]) };
+	struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = proc_now(world, &world->procs[proc])};
 	op->wanted = false;
 	if (!op->done)
 		op_drive(world, proc, op, &cancel);

@@ -1,5 +1,5 @@
-/* The nemesis: what goes wrong, when, and for how long, drawn from the seed; and how it is mended. What kinds of faults a history has at
- * all is drawn in random_shape.c. */
+/* The nemesis: what goes wrong, when, and for how long, drawn from the seed; and how it is mended. What kinds of faults
+ * a history has at all is drawn in random_shape.c. */
 #include <assert.h>
 #include <string.h>
 
@@ -7,19 +7,47 @@
 
 const char *fault_name(enum fault fault)
 {
-	static const char *const names[] = { "connection lost", "partition", "one-way partition", "master stopped", "master crashed, empty",
-					     "master crashed, data kept", "flushed", "key evicted", "hash evicted", "policy changed", "clock forward", "clock back",
-					     "time of day of a redlockd", "redlockd crashed", "redlockd paused", "machine rolled back", "network slow",
-					     "all masters crashed", "key deleted by hand", "all masters forgot", "restart with attempts under way", "second connections lost",
-					     "minority of masters frozen" };
+	static const char *const names[] = {"connection lost",
+					    "partition",
+					    "one-way partition",
+					    "master stopped",
+					    "master crashed, empty",
+					    "master crashed, data kept",
+					    "flushed",
+					    "key evicted",
+					    "hash evicted",
+					    "policy changed",
+					    "clock forward",
+					    "clock back",
+					    "time of day of a redlockd",
+					    "redlockd crashed",
+					    "redlockd paused",
+					    "machine rolled back",
+					    "network slow",
+					    "all masters crashed",
+					    "key deleted by hand",
+					    "all masters forgot",
+					    "restart with attempts under way",
+					    "second connections lost",
+					    "minority of masters frozen"};
 	return names[fault];
 }
 
 /* ---- mending ---- */
 
-enum mend { MEND_UNBLOCK, MEND_CONTINUE, MEND_START, MEND_POLICY, MEND_PROC_START, MEND_PROC_CONTINUE, MEND_SLOW, MEND_CRASH };
+enum mend {
+	MEND_UNBLOCK,
+	MEND_CONTINUE,
+	MEND_START,
+	MEND_POLICY,
+	MEND_PROC_START,
+	MEND_PROC_CONTINUE,
+	MEND_SLOW,
+	MEND_CRASH
+};
 
-static void mend_after(struct world *world, enum mend mend, unsigned proc, unsigned node, uint32_t serial, uint64_t after_us)
+static void mend_after(struct world *world, enum mend mend, unsigned proc, unsigned node, uint32_t serial,
+		       uint64_t after_us)
 {
 	struct event *event = event_new(world, EVENT_MEND);
 	event->a = (uint16_t)mend;
@@ -110,25 +138,28 @@ static void drop_lasting_queues(struct world *world, struct model_master *model)
 			memset(&model->alive[i], 0, sizeof model->alive[i]);
 }
 
-/* What was set while the clock was ahead lasts for as long as it was ahead, once it is set back: a warning says so to whoever is in charge,
- * and here that is us. */
+/* What was set while the clock was ahead lasts for as long as it was ahead, once it is set back: a warning says so to
+ * whoever is in charge, and here that is us. */
 static void drop_lasting(struct world *world, unsigned index)
 {
 	struct model_master *model = &world->nodes[index].model;
 	node_sync(world, index);
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
-		if (model_token(model, key) != 0 && model->keys[key].expires_ms > (model->now_us + world->config.max_ttl_us) / MS + 1)
+		if (model_token(model, key) != 0 &&
+		    model->keys[key].expires_ms > (model->now_us + world->config.max_ttl_us) / MS + 1)
 			node_delete(world, index, key);
 	drop_lasting_queues(world, model);
 }
 
-/* A clock that went back is set right: locks there last longer for as long as it is wrong. One that is ahead may stay so. */
+/* A clock that went back is set right: locks there last longer for as long as it is wrong. One that is ahead may stay
+ * so. */
 static void set_right(struct world *world, unsigned index)
 {
 	uint64_t clock_us = clock_read(&world->nodes[index].clock, world->now);
 	uint64_t right_us = DAY_BEGAN_US + world->now;
 	if (clock_us + 100 * MS < right_us) {
-		TELL(world, "master %u: its clock is set right, forward by %llu ms", index, (unsigned long long)((right_us - clock_us) / MS));
+		TELL(world, "master %u: its clock is set right, forward by %llu ms", index,
+		     (unsigned long long)((right_us - clock_us) / MS));
 		node_jump(world, index, (int64_t)(right_us - clock_us));
 	}
 	if (world->nodes[index].back_at != 0)
@@ -166,13 +197,15 @@ static void block(struct world *world, unsigned proc, unsigned node, bool there,
 	link->block_back |= back;
 	link->block_serial = ++world->next_serial;
 	mend_after(world, MEND_UNBLOCK, proc, node, link->block_serial, for_us);
-	TELL(world, "p%u and master %u: %s%s cut for %llu ms", proc, node, there ? "there " : "", back ? "back" : "", (unsigned long long)(for_us / MS));
+	TELL(world, "p%u and master %u: %s%s cut for %llu ms", proc, node, there ? "there " : "", back ? "back" : "",
+	     (unsigned long long)(for_us / MS));
 }
 
 /* One pair, all of a master or all of a redlockd. */
 static void partition(struct world *world, bool one_way)
 {
-	unsigned proc = (unsigned)below(world, world->config.procs), node = (unsigned)below(world, world->config.victims);
+	unsigned proc = (unsigned)below(world, world->config.procs),
+		 node = (unsigned)below(world, world->config.victims);
 	uint64_t for_us = spread(world, 5 * MS, 3 * SECOND), how = below(world, 3);
 	bool there = !one_way || one_of(world, 2);
 	for (unsigned p = 0; p < world->config.procs; p++)
@@ -196,11 +229,12 @@ static void stop(struct world *world, unsigned index)
 static void crash(struct world *world, unsigned index, unsigned memory, uint64_t for_us)
 {
 	struct node *node = &world->nodes[index];
-	static const char *const how[] = { "empty", "with its data", "without the last of its data" };
+	static const char *const how[] = {"empty", "with its data", "without the last of its data"};
 	if (!node->up)
 		return;
 	node->stopped = false;
-	TELL(world, "master %u: crashes, and will be back %s in %llu ms", index, how[memory], (unsigned long long)(for_us / MS));
+	TELL(world, "master %u: crashes, and will be back %s in %llu ms", index, how[memory],
+	     (unsigned long long)(for_us / MS));
 	node_crash(world, index, memory);
 	node->serial = ++world->next_serial;
 	mend_after(world, MEND_START, 0, index, node->serial, for_us);
@@ -220,7 +254,8 @@ static void crash_all(struct world *world)
 	}
 }
 
-/* A master comes back empty while attempts have its vote and wait for the next one's, which comes late; the third is cut off until the quarantine is over. */
+/* A master comes back empty while attempts have its vote and wait for the next one's, which comes late; the third is
+ * cut off until the quarantine is over. */
 static void crash_in_flight(struct world *world, unsigned index)
 {
 	uint64_t quarantine_us = world->config.max_ttl_us + world->config.margin_us;
@@ -288,7 +323,7 @@ static void evict(struct world *world, unsigned index, bool hash)
 	model_evict_hash(&node->model);
 }
 
-static void delete(struct world *world, unsigned index)
+static void delete (struct world *world, unsigned index)
 {
 	unsigned key = (unsigned)below(world, world->config.keys);
 	if (world->nodes[index].up)
@@ -306,7 +341,8 @@ static void change_policy(struct world *world, unsigned index)
 static void jump(struct world *world, unsigned index, int sign)
 {
 	uint64_t by_us = one_of(world, 3) ? spread(world, 500, 20 * MS) : spread(world, 5 * MS, 40 * SECOND);
-	TELL(world, "master %u: its clock jumps %s by %llu us", index, sign > 0 ? "forward" : "back", (unsigned long long)by_us);
+	TELL(world, "master %u: its clock jumps %s by %llu us", index, sign > 0 ? "forward" : "back",
+	     (unsigned long long)by_us);
 	node_jump(world, index, sign * (int64_t)by_us);
 }
 
@@ -318,7 +354,8 @@ static void set_day(struct world *world)
 	proc->latest_us = proc_now(world, proc);
 	proc->wall_us += forward ? (int64_t)by_us : -(int64_t)by_us;
 	world->clocks_wrong = true;
-	TELL(world, "p%u: its time of day is set %s by %llu ms", (unsigned)(proc - world->procs), forward ? "forward" : "back", (unsigned long long)(by_us / MS));
+	TELL(world, "p%u: its time of day is set %s by %llu ms", (unsigned)(proc - world->procs),
+	     forward ? "forward" : "back", (unsigned long long)(by_us / MS));
 }
 
 /* From now on all guesses are behind what was given, and by too much to be learned. */
@@ -345,7 +382,8 @@ static void crash_proc(struct world *world, unsigned index)
 static void pause_proc(struct world *world, unsigned index)
 {
 	struct proc *proc = &world->procs[index];
-	uint64_t for_us = world->config.profile == PROFILE_BOUNDS ? SECOND + below(world, 4 * SECOND) : spread(world, MS, 2 * SECOND);
+	uint64_t for_us = world->config.profile == PROFILE_BOUNDS ? SECOND + below(world, 4 * SECOND)
+								  : spread(world, MS, 2 * SECOND);
 	if (!proc->up || proc->paused)
 		return;
 	TELL(world, "p%u: stands still for %llu ms", index, (unsigned long long)(for_us / MS));
@@ -359,7 +397,8 @@ static void roll_back(struct world *world, unsigned index)
 	struct node *node = &world->nodes[index];
 	if (!node->up || node->older_at == 0)
 		return;
-	TELL(world, "master %u: an image of %llu ms ago is put back", index, (unsigned long long)((world->now - node->older_at) / MS));
+	TELL(world, "master %u: an image of %llu ms ago is put back", index,
+	     (unsigned long long)((world->now - node->older_at) / MS));
 	node_roll_back(world, index, one_of(world, 2));
 }
 
@@ -404,7 +443,8 @@ static void lose(struct world *world, unsigned proc, unsigned node)
 
 static void do_fault(struct world *world, enum fault fault)
 {
-	unsigned proc = (unsigned)below(world, world->config.procs), node = (unsigned)below(world, world->config.victims);
+	unsigned proc = (unsigned)below(world, world->config.procs),
+		 node = (unsigned)below(world, world->config.victims);
 	world->figures->faults[fault]++;
 	trace(world, world->now, fault, (uint64_t)proc << 8 | node);
 	switch (fault) {
@@ -426,7 +466,7 @@ static void do_fault(struct world *world, enum fault fault)
 	case FAULT_ROLL_BACK: roll_back(world, node); break;
 	case FAULT_SLOW: go_slow(world); break;
 	case FAULT_ALL_CRASH: crash_all(world); break;
-	case FAULT_DELETE: delete(world, node); break;
+	case FAULT_DELETE: delete (world, node); break;
 	case FAULT_FORGET: forget_all(world); break;
 	case FAULT_FLIGHT: crash_in_flight(world, node); break;
 	case FAULT_DEAF: go_deaf(world, proc); break;

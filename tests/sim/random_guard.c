@@ -1,8 +1,8 @@
 /* What stands between the guard and the network: carries out its actions, tells it what came of them. */
 #include <assert.h>
 
-#include "server/redlock/mutations.h"
 #include "random_world.h"
+#include "server/redlock/mutations.h"
 
 /* ---- mutations here ---- */
 
@@ -12,7 +12,9 @@ static void believe_uptime(struct world *world, struct proc *proc, unsigned node
 	struct guard_master *master = &proc->guard.masters[node];
 	uint64_t clock_us = clock_read(&world->nodes[node].clock, world->now);
 	uint64_t now_us = proc_now(world, proc);
-	uint64_t uptime_us = clock_us > world->nodes[node].started_us ? (clock_us - world->nodes[node].started_us) / SECOND * SECOND : 0;
+	uint64_t uptime_us = clock_us > world->nodes[node].started_us
+				     ? (clock_us - world->nodes[node].started_us) / SECOND * SECOND
+				     : 0;
 	if (master->state != GUARD_WAITING || (master->reason != GUARD_RESTARTED && master->reason != GUARD_NO_EPOCH))
 		return;
 	if (uptime_us > now_us - master->since_us)
@@ -43,12 +45,13 @@ static uint64_t early_fence(const struct world *world, const struct proc *proc, 
 
 static void tell_state(struct world *world, unsigned proc, unsigned node, enum guard_state before)
 {
-	static const char *const names[] = { "absent", "asked", "voting", "quarantined", "quarantined", "recovering", "certifying", "foreign" };
+	static const char *const names[] = {"absent",      "asked",      "voting",     "quarantined",
+					    "quarantined", "recovering", "certifying", "foreign"};
 	const struct guard_master *master = &world->procs[proc].guard.masters[node];
 	if (master->state == before)
 		return;
-	TELL(world, "p%u: master %u is %s%s%s", proc, node, names[master->state], master->reason != GUARD_NO_REASON ? ": " : "",
-	     guard_reason_name(master->reason));
+	TELL(world, "p%u: master %u is %s%s%s", proc, node, names[master->state],
+	     master->reason != GUARD_NO_REASON ? ": " : "", guard_reason_name(master->reason));
 }
 
 static void take(struct world *world, unsigned proc, struct guard_event *event)
@@ -73,14 +76,14 @@ static void take(struct world *world, unsigned proc, struct guard_event *event)
 
 void guarding_event(struct world *world, unsigned proc, unsigned node, enum guard_event_kind kind)
 {
-	struct guard_event event = { .kind = kind, .master = (uint8_t)node };
+	struct guard_event event = {.kind = kind, .master = (uint8_t)node};
 	take(world, proc, &event);
 	guarding_pump(world, proc);
 }
 
 void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64_t epoch)
 {
-	struct guard_event event = { .kind = GUARD_MISMATCH, .master = (uint8_t)node, .epoch = epoch };
+	struct guard_event event = {.kind = GUARD_MISMATCH, .master = (uint8_t)node, .epoch = epoch};
 	take(world, proc, &event);
 	guarding_pump(world, proc);
 }
@@ -88,7 +91,10 @@ void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64
 void guarding_connected(struct world *world, unsigned proc, unsigned node, const struct answer *answer)
 {
 	struct link *link = &world->procs[proc].links[node];
-	struct guard_event event = { .kind = GUARD_CONNECTED, .master = (uint8_t)node, .run_id = answer->run_id, .client_id = answer->client_id };
+	struct guard_event event = {.kind = GUARD_CONNECTED,
+				    .master = (uint8_t)node,
+				    .run_id = answer->run_id,
+				    .client_id = answer->client_id};
 	if (link->seen_run_id != answer->run_id)
 		link->seen_beat = 0;
 	else if (answer->client_id <= link->seen_client_id)
@@ -109,7 +115,8 @@ enum guard_clock guarding_time(struct world *world, unsigned proc, uint64_t sent
 	if (!master->has_clock)
 		process->links[node].clock_since = world->now;
 	check_looked(world, proc, node, event->run_at);
-	enum guard_clock clock = guard_time(&process->guard, node, sent_us, proc_now(world, process), event->u.answer.script.now_us);
+	enum guard_clock clock = guard_time(&process->guard, node, sent_us, proc_now(world, process),
+					    event->u.answer.script.now_us);
 	if (clock == GUARD_CLOCK_STEADY)
 		return clock;
 	world->figures->jumps_seen++;
@@ -135,22 +142,32 @@ static bool dropped_unseen(const struct link *link, const struct model_reply *re
 static void take_epoch(struct world *world, unsigned proc, unsigned node, const struct model_reply *reply)
 {
 	struct link *link = &world->procs[proc].links[node];
-	struct guard_event event = { .kind = GUARD_EPOCH, .master = (uint8_t)node, .beat = reply->beat, .epoch = reply->epoch,
-		.epoch_run_id = reply->run_id, .cluster = reply->cluster, .digest = reply->digest, .ttl_us = reply->ttl_ms * MS,
-		.marker = reply->marker, .marker_run_id = reply->marker_run_id, .kept = reply->kept, .clocked_us = reply->clocked_us };
+	struct guard_event event = {.kind = GUARD_EPOCH,
+				    .master = (uint8_t)node,
+				    .beat = reply->beat,
+				    .epoch = reply->epoch,
+				    .epoch_run_id = reply->run_id,
+				    .cluster = reply->cluster,
+				    .digest = reply->digest,
+				    .ttl_us = reply->ttl_ms * MS,
+				    .marker = reply->marker,
+				    .marker_run_id = reply->marker_run_id,
+				    .kept = reply->kept,
+				    .clocked_us = reply->clocked_us};
 	note_beat(world, link, reply->beat);
-	struct guard_event dropped = { .kind = GUARD_DROPPED_KEYS, .master = (uint8_t)node };
+	struct guard_event dropped = {.kind = GUARD_DROPPED_KEYS, .master = (uint8_t)node};
 	if (dropped_unseen(link, reply))
 		take(world, proc, &dropped); /* first: the epoch is read in its light */
 	link->knows_evicted = true;
 	take(world, proc, &event);
 }
 
-void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct event *event)
+void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct call *call,
+		     const struct event *event)
 {
 	const struct model_reply *reply = &event->u.answer.script;
 	struct proc *process = &world->procs[proc];
-	struct guard_event told = { .master = (uint8_t)node, .done = reply->code == 1 };
+	struct guard_event told = {.master = (uint8_t)node, .done = reply->code == 1};
 	guarding_time(world, proc, call->sent_us, event);
 	switch (call->what) {
 	case WHAT_HEARTBEAT:
@@ -164,7 +181,8 @@ void guarding_answer(struct world *world, unsigned proc, unsigned node, const st
 		break;
 	case WHAT_FENCES:
 		told.kind = GUARD_FENCES;
-		told.fence = MUTATED(MUTATION_RECOVERY_EARLY) ? early_fence(world, process, node, reply->fence) : reply->fence;
+		told.fence = MUTATED(MUTATION_RECOVERY_EARLY) ? early_fence(world, process, node, reply->fence)
+							      : reply->fence;
 		told.ttl_us = reply->ttl_ms * MS;
 		take(world, proc, &told);
 		break;
@@ -180,14 +198,21 @@ void guarding_answer(struct world *world, unsigned proc, unsigned node, const st
 
 static bool carry_out(struct world *world, unsigned proc, unsigned node, const struct guard_action *action)
 {
-	static const uint8_t whats[] = { 0, WHAT_READ, WHAT_QUARANTINE, WHAT_FENCES, WHAT_WRITE_EPOCH };
+	static const uint8_t whats[] = {0, WHAT_READ, WHAT_QUARANTINE, WHAT_FENCES, WHAT_WRITE_EPOCH};
 	struct proc *process = &world->procs[proc];
 	const struct guard *guard = &process->guard;
-	struct call call = { .sent_us = proc_now(world, process), .op = NONE, .what = whats[action->kind] };
-	struct model_command command = { .epoch = action->epoch, .marker = action->marker, .run_id = guard->masters[node].run_id,
-		.cluster = action->cluster, .digest = guard->params.digest, .fence = action->fence, .kept = action->kept, .clocked = action->clocked,
+	struct call call = {.sent_us = proc_now(world, process), .op = NONE, .what = whats[action->kind]};
+	struct model_command command = {
+		.epoch = action->epoch,
+		.marker = action->marker,
+		.run_id = guard->masters[node].run_id,
+		.cluster = action->cluster,
+		.digest = guard->params.digest,
+		.fence = action->fence,
+		.kept = action->kept,
+		.clocked = action->clocked,
 		.deadline_us = guard_master_time_us(guard, node, call.sent_us + SECOND),
-		.ttl_ms = (action->kind == GUARD_READ ? guard_longest_us(guard) : action->ttl_us) / MS };
+		.ttl_ms = (action->kind == GUARD_READ ? guard_longest_us(guard) : action->ttl_us) / MS};
 	if (action->kind == GUARD_SURVEY)
 		command.bucket = command.last_bucket = action->slice;
 	if (action->kind == GUARD_READ) {
@@ -225,7 +250,8 @@ void guarding_pump(struct world *world, unsigned proc)
 			if (action.kind == GUARD_NOTHING)
 				break;
 			if (!carry_out(world, proc, i, &action)) {
-				struct guard_event failed = { .kind = GUARD_FAILED, .action = action.kind, .master = (uint8_t)i };
+				struct guard_event failed = {
+					.kind = GUARD_FAILED, .action = action.kind, .master = (uint8_t)i};
 				take(world, proc, &failed);
 			}
 		}

@@ -1,12 +1,14 @@
-/* A process's connections to the masters: what server/masters/master.c, master_link.c and master_handshake.c do, without their sockets.
+/* A process's connections to the masters: what server/masters/master.c, master_link.c and master_handshake.c do,
+ * without their sockets.
  *
  *   handshake   first on a connection; when it is answered the releases that are owed, then whatever the guard wants
  *   heartbeat  once a second epoch.lua and INFO in one
- *   hung       the oldest command has waited for longer than the timeout: nothing new is sent but what must stay in order */
+ *   hung       the oldest command has waited for longer than the timeout: nothing new is sent but what must stay in
+ *              order */
 #include <assert.h>
 
-#include "server/redlock/mutations.h"
 #include "random_world.h"
+#include "server/redlock/mutations.h"
 
 enum { BACKOFF_MIN_MS = 50, BACKOFF_MAX_MS = 1000, HANDSHAKE_MS = 1000, HEARTBEAT_MS = 1000 };
 
@@ -54,7 +56,8 @@ void link_start(struct world *world, unsigned proc, unsigned node)
 	link->knows_evicted = false;
 	link->evicts = false;
 	link->pending_count = link->call_count = 0;
-	event_push(world, timer_new(world, EVENT_CONNECT, proc, node, link->serial), world->now + 1 + below(world, 5 * MS));
+	event_push(world, timer_new(world, EVENT_CONNECT, proc, node, link->serial),
+		   world->now + 1 + below(world, 5 * MS));
 }
 
 void link_connect(struct world *world, unsigned proc, unsigned node, uint32_t serial)
@@ -66,8 +69,8 @@ void link_connect(struct world *world, unsigned proc, unsigned node, uint32_t se
 		try_later(world, proc, node);
 		return;
 	}
-	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .op = NONE, .what = WHAT_HANDSHAKE };
-	struct model_command nothing = { .key = 0 };
+	struct call call = {.sent_us = proc_now(world, &world->procs[proc]), .op = NONE, .what = WHAT_HANDSHAKE};
+	struct model_command nothing = {.key = 0};
 	link->serial = ++world->next_serial;
 	link->incarnation = world->nodes[node].incarnation;
 	link->state = LINK_HANDSHAKE;
@@ -95,10 +98,19 @@ static void pending_push(struct link *link, const struct pending *pending)
 
 static bool pending_send(struct world *world, unsigned proc, unsigned node, const struct pending *pending)
 {
-	struct call call = { .sent_us = proc_now(world, &world->procs[proc]), .token = pending->token, .op = NONE, .what = REDLOCK_SCRIPT_RELEASE,
-			     .key = pending->key, .pending = true, .place = pending->place, .wait_ms = pending->wait_ms };
-	struct model_command command = { .key = pending->key, .token = pending->token, .epoch = MODEL_ANY_EPOCH, .place = pending->place,
-					 .wait_ms = pending->wait_ms };
+	struct call call = {.sent_us = proc_now(world, &world->procs[proc]),
+			    .token = pending->token,
+			    .op = NONE,
+			    .what = REDLOCK_SCRIPT_RELEASE,
+			    .key = pending->key,
+			    .pending = true,
+			    .place = pending->place,
+			    .wait_ms = pending->wait_ms};
+	struct model_command command = {.key = pending->key,
+					.token = pending->token,
+					.epoch = MODEL_ANY_EPOCH,
+					.place = pending->place,
+					.wait_ms = pending->wait_ms};
 	return link_push(world, proc, node, &call, &command);
 }
 
@@ -106,7 +118,8 @@ void link_pend(struct world *world, unsigned proc, unsigned node, const struct c
 {
 	struct proc *process = &world->procs[proc];
 	struct link *link = &process->links[node];
-	struct pending pending = { call->token, proc_now(world, process) + world->config.max_ttl_us, call->place, call->wait_ms, call->key };
+	struct pending pending = {call->token, proc_now(world, process) + world->config.max_ttl_us, call->place,
+				  call->wait_ms, call->key};
 	if (link->state != LINK_UP || !pending_send(world, proc, node, &pending))
 		pending_push(link, &pending);
 }
@@ -131,7 +144,7 @@ static void send_pending(struct world *world, unsigned proc, unsigned node)
 static void pend_lost(struct world *world, unsigned proc, unsigned node, struct call call)
 {
 	if (call.wait_ms > 0 && !call.pending) {
-		call.place = (struct model_entry){ 0 };
+		call.place = (struct model_entry){0};
 		call.wait_ms = 0;
 	}
 	if (call.token != 0 || call.place.replica != 0)
@@ -172,7 +185,8 @@ void link_lost(struct world *world, unsigned proc, unsigned node, bool hard)
 
 /* ---- sending ---- */
 
-bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct model_command *command)
+bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call,
+	       const struct model_command *command)
 {
 	struct link *link = link_of(world, proc, node);
 	assert(link->state != LINK_DOWN);
@@ -192,7 +206,8 @@ bool link_push(struct world *world, unsigned proc, unsigned node, const struct c
 static bool is_behind(const struct world *world, const struct link *link, uint64_t when_us)
 {
 	const struct call *oldest = &link->calls[link->first_command];
-	return link->call_count > 0 && when_us > oldest->sent_us && when_us - oldest->sent_us >= world->config.timeout_us;
+	return link->call_count > 0 && when_us > oldest->sent_us &&
+	       when_us - oldest->sent_us >= world->config.timeout_us;
 }
 
 static enum sent sendable(struct world *world, unsigned proc, unsigned node)
@@ -223,7 +238,8 @@ static uint64_t useful_us(const struct world *world, const struct call *call, co
 }
 
 /* A lock script: with the epoch, and the master's own time until which anybody cares. */
-enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call, struct model_command *command)
+enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call,
+		    struct model_command *command)
 {
 	struct proc *process = &world->procs[proc];
 	struct call mine = *call;
@@ -233,7 +249,8 @@ enum sent link_send(struct world *world, unsigned proc, unsigned node, const str
 	mine.sent_us = proc_now(world, process);
 	mine.epoch = process->guard.masters[node].epoch;
 	command->epoch = mine.epoch;
-	command->deadline_us = guard_master_time_us(&process->guard, node, mine.sent_us + useful_us(world, call, command));
+	command->deadline_us = guard_master_time_us(&process->guard, node,
+						    mine.sent_us + useful_us(world, call, command));
 	uint64_t there_us = clock_read(&world->nodes[node].clock, world->now); /* which nobody knows */
 	mine.latest = world->now + (command->deadline_us > there_us ? command->deadline_us - there_us : 0);
 	return link_push(world, proc, node, &mine, command) ? SENT : SENT_NOT;
@@ -252,8 +269,9 @@ static void send_heartbeat(struct world *world, unsigned proc, unsigned node)
 {
 	struct proc *process = &world->procs[proc];
 	struct link *link = &process->links[node];
-	struct call call = { .sent_us = proc_now(world, process), .op = NONE, .what = WHAT_HEARTBEAT };
-	struct model_command command = { .digest = process->guard.params.digest, .ttl_ms = guard_longest_us(&process->guard) / 1000 };
+	struct call call = {.sent_us = proc_now(world, process), .op = NONE, .what = WHAT_HEARTBEAT};
+	struct model_command command = {.digest = process->guard.params.digest,
+					.ttl_ms = guard_longest_us(&process->guard) / 1000};
 	command.evicted = link->evicted + 1;
 	command.compared = link->knows_evicted;
 	link->heartbeat_out = link_push(world, proc, node, &call, &command);
@@ -279,7 +297,8 @@ void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t 
 	}
 	link->heartbeat_due = false;
 	link_note_silence(world, proc, node);
-	uint64_t behind_us = link->call_count > 0 ? proc_now(world, process) - link->calls[link->first_command].sent_us : 0;
+	uint64_t behind_us = link->call_count > 0 ? proc_now(world, process) - link->calls[link->first_command].sent_us
+						  : 0;
 	if (link->hung && behind_us > world->config.max_ttl_us)
 		link_lost(world, proc, node, false);
 	else
@@ -315,9 +334,10 @@ static void take_handshake(struct world *world, unsigned proc, const struct even
 	arm_heartbeat(world, proc, node, HEARTBEAT_MS * MS);
 }
 
-/* From the first element of the reply to a vote. What a master that may not vote any more says does not count, though it was
- * asked when it might: it may have been carried out after whatever it was that quarantined it. */
-static enum redlock_vote map_reply(struct world *world, unsigned proc, unsigned node, const struct call *call, const struct model_reply *reply)
+/* From the first element of the reply to a vote. What a master that may not vote any more says does not count, though
+ * it was asked when it might: it may have been carried out after whatever it was that quarantined it. */
+static enum redlock_vote map_reply(struct world *world, unsigned proc, unsigned node, const struct call *call,
+				   const struct model_reply *reply)
 {
 	const struct guard_master *master = &world->procs[proc].guard.masters[node];
 	switch (reply->code) {

@@ -3,8 +3,9 @@
  *   sim_random --seeds N [--from S] [--seconds T] [--mutation BUG | --mutation all]
  *   sim_random --story SEED | --hash SEED [--mutation BUG]
  *
- * Exit status: 0 if nothing is violated (with --mutation: if the bug is found, within N seeds); 1 if not, with the story's end; 2 for a
- * mistake in the arguments. A failed assert of the core or the guard is a violation like others. */
+ * Exit status: 0 if nothing is violated (with --mutation: if the bug is found, within N seeds); 1 if not, with the
+ * story's end; 2 for a mistake in the arguments. A failed assert of the core or the guard is a violation like
+ * others. */
 #include <assert.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -12,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/redlock/mutations.h"
 #include "random_world.h"
+#include "server/redlock/mutations.h"
 
 enum mutated redlock_mutation = MUTATION_NONE;
 
@@ -25,25 +26,25 @@ static const struct mutation {
 	enum mutated bug;
 	const char *check;
 } mutations[] = {
-	{ "no-validity-check", MUTATION_NO_VALIDITY_CHECK, "overlap" },
-	{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE, "overlap" },
-	{ "no-quarantine", MUTATION_NO_QUARANTINE, "overlap" },
-	{ "marker-no-ttl", MUTATION_MARKER_NO_TTL, "overlap" },
-	{ "quarantine-by-uptime", MUTATION_QUARANTINE_BY_UPTIME, "overlap" },
-	{ "raise-not-strict", MUTATION_RAISE_NOT_STRICT, "fences" },
-	{ "one-token", MUTATION_ONE_TOKEN, "kept" },
-	{ "extend-shortens", MUTATION_EXTEND_SHORTENS, "overlap" },
-	{ "extend-recreates", MUTATION_EXTEND_RECREATES, "revived" },
-	{ "quorum-half", MUTATION_QUORUM_HALF, "overlap" },
-	{ "late-accepted", MUTATION_LATE_ACCEPTED, "late" },
-	{ "epoch-ignored", MUTATION_EPOCH_IGNORED, "overlap" },
-	{ "recovery-early", MUTATION_RECOVERY_EARLY, "fences" },
-	{ "no-drift", MUTATION_NO_DRIFT, "overlap" },
-	{ "wall-clock", MUTATION_WALL_CLOCK, "overlap" },
-	{ "no-release", MUTATION_NO_RELEASE, "left behind" },
-	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "fences" },
-	{ "wake-lost", MUTATION_NOTIFICATION_LOST, "wake-up" },
-	{ "barge", MUTATION_BARGE, "overtake" },
+	{"no-validity-check", MUTATION_NO_VALIDITY_CHECK, "overlap"},
+	{"delete-no-compare", MUTATION_DELETE_NO_COMPARE, "overlap"},
+	{"no-quarantine", MUTATION_NO_QUARANTINE, "overlap"},
+	{"marker-no-ttl", MUTATION_MARKER_NO_TTL, "overlap"},
+	{"quarantine-by-uptime", MUTATION_QUARANTINE_BY_UPTIME, "overlap"},
+	{"raise-not-strict", MUTATION_RAISE_NOT_STRICT, "fences"},
+	{"one-token", MUTATION_ONE_TOKEN, "kept"},
+	{"extend-shortens", MUTATION_EXTEND_SHORTENS, "overlap"},
+	{"extend-recreates", MUTATION_EXTEND_RECREATES, "revived"},
+	{"quorum-half", MUTATION_QUORUM_HALF, "overlap"},
+	{"late-accepted", MUTATION_LATE_ACCEPTED, "late"},
+	{"epoch-ignored", MUTATION_EPOCH_IGNORED, "overlap"},
+	{"recovery-early", MUTATION_RECOVERY_EARLY, "fences"},
+	{"no-drift", MUTATION_NO_DRIFT, "overlap"},
+	{"wall-clock", MUTATION_WALL_CLOCK, "overlap"},
+	{"no-release", MUTATION_NO_RELEASE, "left behind"},
+	{"no-second-round", MUTATION_NO_SECOND_ROUND, "fences"},
+	{"wake-lost", MUTATION_NOTIFICATION_LOST, "wake-up"},
+	{"barge", MUTATION_BARGE, "overtake"},
 };
 
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };
@@ -57,7 +58,7 @@ static struct {
 	uint64_t seeds, from, seconds, story, hash;
 	bool has_story, has_hash;
 	const char *mutation;
-} arguments = { .from = 1 };
+} arguments = {.from = 1};
 
 /* ---- stories ---- */
 
@@ -106,7 +107,8 @@ static void tell_failure(uint64_t seed)
 	static struct figures ignored;
 	kept_count = 0;
 	run(seed, &ignored, keep_queue);
-	printf("seed %llu: %s\nthe end of its story (--story %llu tells all):\n", (unsigned long long)seed, world.failure, (unsigned long long)seed);
+	printf("seed %llu: %s\nthe end of its story (--story %llu tells all):\n", (unsigned long long)seed,
+	       world.failure, (unsigned long long)seed);
 	print_kept();
 }
 
@@ -122,29 +124,39 @@ static uint64_t now_ms(void)
 static void print_figures(uint64_t ms)
 {
 	const struct figures *f = &figures;
-	static const char *const outcomes[] = { "ok", "locked", "not-owner", "expired", "no-quorum", "split", "cancelled" };
+	static const char *const outcomes[] = {"ok",        "locked", "not-owner", "expired",
+					       "no-quorum", "split",  "cancelled"};
 	uint64_t seeds = f->seeds ? f->seeds : 1;
-	printf("%llu seeds in %llu.%03llu s, %llu seeds/s; %llu events, %llu s simulated\n", (unsigned long long)f->seeds, (unsigned long long)(ms / 1000),
-	       (unsigned long long)(ms % 1000), (unsigned long long)(f->seeds * 1000 / (ms ? ms : 1)), (unsigned long long)f->events,
+	printf("%llu seeds in %llu.%03llu s, %llu seeds/s; %llu events, %llu s simulated\n",
+	       (unsigned long long)f->seeds, (unsigned long long)(ms / 1000), (unsigned long long)(ms % 1000),
+	       (unsigned long long)(f->seeds * 1000 / (ms ? ms : 1)), (unsigned long long)f->events,
 	       (unsigned long long)(f->simulated_us / SECOND));
-	printf("calls %llu (%llu a seed), leases %llu, extended %llu, second rounds %llu\noutcomes:", (unsigned long long)f->calls,
-	       (unsigned long long)(f->calls / seeds), (unsigned long long)f->leases, (unsigned long long)f->extensions, (unsigned long long)f->rounds);
+	printf("calls %llu (%llu a seed), leases %llu, extended %llu, second rounds %llu\noutcomes:",
+	       (unsigned long long)f->calls, (unsigned long long)(f->calls / seeds), (unsigned long long)f->leases,
+	       (unsigned long long)f->extensions, (unsigned long long)f->rounds);
 	for (unsigned i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
 		printf(" %s %llu", outcomes[i], (unsigned long long)f->outcomes[i]);
-	printf("\nbars %llu, epoch_written %llu, of these with a floor from clocks %llu; bad epochs %llu, late commands %llu, clock jumps seen %llu (%llu late)\n",
-	       (unsigned long long)f->quarantines, (unsigned long long)f->epoch_written, (unsigned long long)f->clocked, (unsigned long long)f->bad_epochs,
-	       (unsigned long long)f->late, (unsigned long long)f->jumps_seen, (unsigned long long)f->late_jumps);
-	printf("slowest recovery %llu ms beyond the longest lease, its drift and 2 s; at most %llu events to come, %llu calls on a connection, "
+	printf("\nbars %llu, epoch_written %llu, of these with a floor from clocks %llu; bad epochs %llu, late "
+	       "commands %llu, clock jumps seen %llu (%llu late)\n",
+	       (unsigned long long)f->quarantines, (unsigned long long)f->epoch_written, (unsigned long long)f->clocked,
+	       (unsigned long long)f->bad_epochs, (unsigned long long)f->late, (unsigned long long)f->jumps_seen,
+	       (unsigned long long)f->late_jumps);
+	printf("slowest recovery %llu ms beyond the longest lease, its drift and 2 s; at most %llu events to come, "
+	       "%llu calls on a connection, "
 	       "%llu operations of a redlockd\nfaults:",
-	       (unsigned long long)(f->slowest_recovery_us / 1000), (unsigned long long)f->fullest_events, (unsigned long long)f->fullest_calls,
-	       (unsigned long long)f->fullest_ops);
+	       (unsigned long long)(f->slowest_recovery_us / 1000), (unsigned long long)f->fullest_events,
+	       (unsigned long long)f->fullest_calls, (unsigned long long)f->fullest_ops);
 	for (unsigned i = 0; i < FAULTS; i++)
 		printf("%s %s %llu", i ? "," : "", fault_name((enum fault)i), (unsigned long long)f->faults[i]);
-	printf("\nwaiters %llu, granted after waiting %llu, wait ends %llu; called %llu, passed %llu, missed_notifications %llu, stale_entries %llu; overtakes %llu, of one at most %llu, outruns %llu, of one at most %llu; "
+	printf("\nwaiters %llu, granted after waiting %llu, wait ends %llu; called %llu, passed %llu, "
+	       "missed_notifications %llu, stale_entries %llu; overtakes %llu, of one at most %llu, outruns %llu, of "
+	       "one at most %llu; "
 	       "slowest wake-up %llu ms",
-	       (unsigned long long)f->waiters, (unsigned long long)f->granted_waiting, (unsigned long long)f->wait_ends, (unsigned long long)f->called,
-	       (unsigned long long)f->passed, (unsigned long long)f->missed_notifications, (unsigned long long)f->stale_entries, (unsigned long long)f->overtakes,
-	       (unsigned long long)f->most_overtakes, (unsigned long long)f->outruns, (unsigned long long)f->most_outruns, (unsigned long long)(f->slowest_wake_us / 1000));
+	       (unsigned long long)f->waiters, (unsigned long long)f->granted_waiting, (unsigned long long)f->wait_ends,
+	       (unsigned long long)f->called, (unsigned long long)f->passed,
+	       (unsigned long long)f->missed_notifications, (unsigned long long)f->stale_entries,
+	       (unsigned long long)f->overtakes, (unsigned long long)f->most_overtakes, (unsigned long long)f->outruns,
+	       (unsigned long long)f->most_outruns, (unsigned long long)(f->slowest_wake_us / 1000));
 	printf("\nexcused:");
 	for (unsigned i = 0; i < EXCUSES; i++)
 		printf("%s %s %llu", i ? "," : "", excuse_name((enum excuse)i), (unsigned long long)f->excused[i]);
@@ -180,8 +192,8 @@ static bool find_mutation(const struct mutation *mutation, uint64_t seeds)
 	for (uint64_t i = 0; i < seeds; i++) {
 		if (run(arguments.from + i, &figures, NULL) || !world.failed)
 			continue; /* an assert that failed on the way is not what is looked for */
-		printf("%-20s found by seed %llu, after %llu seeds: %s\n", mutation->name, (unsigned long long)(arguments.from + i), (unsigned long long)(i + 1),
-		       world.failure);
+		printf("%-20s found by seed %llu, after %llu seeds: %s\n", mutation->name,
+		       (unsigned long long)(arguments.from + i), (unsigned long long)(i + 1), world.failure);
 		fflush(stdout);
 		return true;
 	}
@@ -218,7 +230,9 @@ static bool run_one(uint64_t seed, bool story)
 
 static int complain(const char *what)
 {
-	fprintf(stderr, "sim_random: %s\nusage: sim_random --seeds N [--from S] [--seconds T] [--mutation BUG|all] | --story SEED | --hash SEED [--mutation BUG]\n",
+	fprintf(stderr,
+		"sim_random: %s\nusage: sim_random --seeds N [--from S] [--seconds T] [--mutation BUG|all] | --story "
+		"SEED | --hash SEED [--mutation BUG]\n",
 		what);
 	return 2;
 }

@@ -1,8 +1,9 @@
 /* The network of the simulator: ordered connections, and what may become of them.
  *
- * A connection keeps the order of what is sent on it, each way; between connections any order may come. A partition, or a receiver
- * that stands still, holds everything up; nothing is lost but with its connection. When the process's end goes away, what was on its
- * way may still be carried out, up to some message, and late. When the master dies, what it had not read is gone. */
+ * A connection keeps the order of what is sent on it, each way; between connections any order may come. A partition, or
+ * a receiver that stands still, holds everything up; nothing is lost but with its connection. When the process's end
+ * goes away, what was on its way may still be carried out, up to some message, and late. When the master dies, what it
+ * had not read is gone. */
 #include <assert.h>
 
 #include "random_world.h"
@@ -11,7 +12,9 @@ void net_init(struct world *world)
 {
 	for (unsigned p = 0; p < PROCS; p++)
 		for (unsigned i = 0; i < NODES; i++)
-			world->procs[p].links[i] = (struct link){ .there = { NONE, NONE }, .back = { NONE, NONE }, .ear = { .there = { NONE, NONE }, .back = { NONE, NONE } } };
+			world->procs[p].links[i] = (struct link){.there = {NONE, NONE},
+								 .back = {NONE, NONE},
+								 .ear = {.there = {NONE, NONE}, .back = {NONE, NONE}}};
 }
 
 /* How long a message takes. */
@@ -72,7 +75,8 @@ void net_cut(struct world *world, unsigned proc, unsigned node, bool hard)
 	struct link *link = &world->procs[proc].links[node];
 	uint32_t number = 0;
 	if (!hard)
-		number = one_of(world, 3) ? link->sent - (uint32_t)below(world, 1 + (link->sent < 8 ? link->sent : 8)) : link->sent;
+		number = one_of(world, 3) ? link->sent - (uint32_t)below(world, 1 + (link->sent < 8 ? link->sent : 8))
+					  : link->sent;
 	link->cut_serial[link->next_cut] = link->serial;
 	link->cut_number[link->next_cut] = number;
 	link->next_cut = (uint8_t)((link->next_cut + 1) % CUTS);
@@ -128,7 +132,8 @@ static void reach_node(struct world *world, struct event *event)
 bool net_send_at_once(struct world *world, unsigned proc, unsigned node, struct event *event)
 {
 	struct link *link = &world->procs[proc].links[node];
-	if (world->slow > 1 || link->there_at > world->now || link->there.first != NONE || link->block_there || world->nodes[node].stopped)
+	if (world->slow > 1 || link->there_at > world->now || link->there.first != NONE || link->block_there ||
+	    world->nodes[node].stopped)
 		return false;
 	event->proc = (uint8_t)proc;
 	event->node = (uint8_t)node;
@@ -167,7 +172,7 @@ static void flow(struct world *world, unsigned proc, unsigned node)
 	struct link *link = &world->procs[proc].links[node];
 	uint16_t slot = link->there.first;
 	if (!link->block_there && !world->nodes[node].stopped) {
-		link->there = (struct held){ NONE, NONE };
+		link->there = (struct held){NONE, NONE};
 		while (slot != NONE) {
 			struct event *event = &world->events[slot];
 			slot = event->next;
@@ -176,7 +181,7 @@ static void flow(struct world *world, unsigned proc, unsigned node)
 	}
 	slot = link->back.first;
 	if (!link->block_back && !world->procs[proc].paused) {
-		link->back = (struct held){ NONE, NONE };
+		link->back = (struct held){NONE, NONE};
 		while (slot != NONE) {
 			struct event *event = &world->events[slot];
 			slot = event->next;

@@ -1,5 +1,5 @@
-/* A master of the simulator: the model of the scripts (model_master.c), and a server around it: a clock, connections' numbers, a disk,
- * images of the machine, crashes. */
+/* A master of the simulator: the model of the scripts (model_master.c), and a server around it: a clock, connections'
+ * numbers, a disk, images of the machine, crashes. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ void node_init(struct world *world, unsigned index)
 	struct node *node = &world->nodes[index];
 	memset(node, 0, sizeof *node);
 	int32_t ppm = (int32_t)below(world, 2 * CLOCK_PPM + 1) - CLOCK_PPM;
-	node->clock = (struct clock){ .base = DAY_BEGAN_US + below(world, 20 * MS), .ppm = ppm };
+	node->clock = (struct clock){.base = DAY_BEGAN_US + below(world, 20 * MS), .ppm = ppm};
 	node->up = true;
 	node->incarnation = 1;
 	node->next_client_id = 3;
@@ -75,7 +75,8 @@ static void note_epoch_written(struct world *world, const struct event *event)
 static void note_told(struct world *world, const struct event *event, const struct model_reply *reply)
 {
 	struct node *node = &world->nodes[event->node];
-	bool reads = event->what == WHAT_HEARTBEAT || event->what == WHAT_READ, writes = event->what == WHAT_QUARANTINE || event->what == WHAT_WRITE_EPOCH;
+	bool reads = event->what == WHAT_HEARTBEAT || event->what == WHAT_READ,
+	     writes = event->what == WHAT_QUARANTINE || event->what == WHAT_WRITE_EPOCH;
 	bool kept = reads ? reply->epoch != 0 || reply->marker != 0 : writes && reply->code == 1;
 	if (kept && event->u.command.ttl_ms * MS > node->told_ttl_us)
 		node->told_ttl_us = event->u.command.ttl_ms * MS;
@@ -98,27 +99,32 @@ static void handshake(struct node *node, struct answer *answer)
 
 static void tell_command(struct world *world, const struct event *event, const struct model_reply *reply)
 {
-	static const char *const names[] = { "?", "acquire", "raise", "extend", "release", "inspect", "handshake", "heartbeat", "epoch", "bar", "fences",
-					     "write_epoch" };
+	static const char *const names[] = {"?",         "acquire",   "raise", "extend", "release", "inspect",
+					    "handshake", "heartbeat", "epoch", "bar",    "fences",  "write_epoch"};
 	const struct model_command *command = &event->u.command;
-	const char *stale = event->serial != world->procs[event->proc].links[event->node].serial ? " (of a lost connection)" : "";
+	const char *stale = event->serial != world->procs[event->proc].links[event->node].serial
+				    ? " (of a lost connection)"
+				    : "";
 	char place[80] = "";
 	if (event->what <= REDLOCK_SCRIPT_RELEASE && command->place.replica != 0)
-		snprintf(place, sizeof place, ", %s %llu", command->wait_ms > 0 ? "waits since" : "leaves the line, waited since",
+		snprintf(place, sizeof place, ", %s %llu",
+			 command->wait_ms > 0 ? "waits since" : "leaves the line, waited since",
 			 (unsigned long long)command->place.arrival);
 	if (event->what <= REDLOCK_SCRIPT_INSPECT)
-		tell(world, "master %u: %s r%u token %llu fence %llu from p%u%s -> %d%s", event->node, names[event->what], command->key,
-		     (unsigned long long)command->token, (unsigned long long)command->fence, event->proc, place, reply->code, stale);
+		tell(world, "master %u: %s r%u token %llu fence %llu from p%u%s -> %d%s", event->node,
+		     names[event->what], command->key, (unsigned long long)command->token,
+		     (unsigned long long)command->fence, event->proc, place, reply->code, stale);
 	else if (event->what != WHAT_HEARTBEAT && event->what != WHAT_READ)
 		tell(world, "master %u: %s from p%u fence %llu%s -> %d%s", event->node, names[event->what], event->proc,
-		     (unsigned long long)(event->what == WHAT_FENCES ? reply->fence : command->fence), command->clocked ? " clocked" : "", reply->code, stale);
+		     (unsigned long long)(event->what == WHAT_FENCES ? reply->fence : command->fence),
+		     command->clocked ? " clocked" : "", reply->code, stale);
 }
 
 /* Whom it calls. A release that ends a lease is the one that may wake somebody. */
 static void after_lock_script(struct world *world, const struct event *event, const struct model_reply *reply)
 {
 	const struct trail *trail = &world->trails[event->u.command.token];
-	struct called called = { .place = reply->called, .key = (uint8_t)event->u.command.key, .lease = NONE };
+	struct called called = {.place = reply->called, .key = (uint8_t)event->u.command.key, .lease = NONE};
 	order_after(world, event);
 	if (reply->called.replica == 0)
 		return;
@@ -143,8 +149,8 @@ static bool is_waiting(struct world *world, unsigned key, struct model_entry pla
 	return false;
 }
 
-/* The model has bounds that Redis has not: where a clock that went back keeps the dead for too long, or connections break all the time and
- * leaves are lost with them, those that nobody waits for go for want of room. */
+/* The model has bounds that Redis has not: where a clock that went back keeps the dead for too long, or connections
+ * break all the time and leaves are lost with them, those that nobody waits for go for want of room. */
 static void make_room(struct world *world, struct model_master *model)
 {
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
@@ -177,7 +183,8 @@ static void hear_alive(struct world *world, const struct event *event)
 	node_sync(world, event->node);
 	if (is_crowded(&node->model))
 		make_room(world, &node->model);
-	if (model_alive_set(&node->model, event->u.command.place.replica, REDLOCK_ALIVE_US / MS, only_if_there) || !only_if_there)
+	if (model_alive_set(&node->model, event->u.command.place.replica, REDLOCK_ALIVE_US / MS, only_if_there) ||
+	    !only_if_there)
 		return;
 	TELL(world, "master %u: does not know that p%u lives", event->node, event->proc);
 	net_answer(world, event, event_new(world, EVENT_REPLY));
@@ -212,7 +219,8 @@ void node_command(struct world *world, struct event *event)
 		tell_command(world, event, &answer->script);
 	if (event->what == REDLOCK_SCRIPT_ACQUIRE || event->what == REDLOCK_SCRIPT_RELEASE)
 		after_lock_script(world, event, &answer->script);
-	trace(world, world->now, (uint64_t)event->what << 32 | (uint64_t)event->proc << 16 | event->node, (uint64_t)answer->script.code ^ answer->script.old << 8);
+	trace(world, world->now, (uint64_t)event->what << 32 | (uint64_t)event->proc << 16 | event->node,
+	      (uint64_t)answer->script.code ^ answer->script.old << 8);
 	net_answer(world, event, reply);
 }
 
@@ -276,7 +284,7 @@ static void set_clock_back(struct world *world, struct node *node, uint64_t then
 	uint64_t now_us = clock_read(&node->clock, world->now);
 	if (now_us > then_us)
 		node->jumped_back_us += now_us - then_us;
-	node->clock = (struct clock){ .from = world->now, .base = then_us, .ppm = node->clock.ppm };
+	node->clock = (struct clock){.from = world->now, .base = then_us, .ppm = node->clock.ppm};
 	node->back_at = node->jump_at = world->now;
 	check_jumped(world, (unsigned)(node - world->nodes), (int64_t)(then_us - now_us));
 }

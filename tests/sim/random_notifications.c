@@ -1,5 +1,6 @@
-/* The second connection of each process to each master, on which it hears whose turn it is. It has delays of its own, so what is called
- * and what is answered come in any order; what troubles the first connection troubles this one too (random_net.c), and it may be lost alone. */
+/* The second connection of each process to each master, on which it hears whose turn it is. It has delays of its own,
+ * so what is called and what is answered come in any order; what troubles the first connection troubles this one too
+ * (random_net.c), and it may be lost alone. */
 #include <assert.h>
 
 #include "random_world.h"
@@ -98,8 +99,8 @@ static void take_subscription(struct world *world, const struct event *event)
 
 void ear_publish(struct world *world, unsigned node, const struct called *called)
 {
-	TELL(world, "master %u: calls %llu of p%llu for r%u", node, (unsigned long long)called->place.arrival, (unsigned long long)(called->place.replica % 16 - 1),
-	     called->key);
+	TELL(world, "master %u: calls %llu of p%llu for r%u", node, (unsigned long long)called->place.arrival,
+	     (unsigned long long)(called->place.replica % 16 - 1), called->key);
 	for (unsigned p = 0; p < world->config.procs; p++) {
 		const struct ear *ear = ear_of(world, p, node);
 		const struct proc *process = &world->procs[p];
@@ -118,7 +119,8 @@ bool ear_arrive(struct world *world, struct event *event)
 	struct ear *ear = ear_of(world, event->proc, event->node);
 	bool there = event->kind == EVENT_SUBSCRIBE;
 	struct held *held = there ? &ear->there : &ear->back;
-	bool is_blocked = there ? link->block_there || world->nodes[event->node].stopped : link->block_back || world->procs[event->proc].paused;
+	bool is_blocked = there ? link->block_there || world->nodes[event->node].stopped
+				: link->block_back || world->procs[event->proc].paused;
 	if (is_blocked || held->first != NONE) {
 		net_hold(world, held, event);
 		return false;
@@ -133,7 +135,7 @@ bool ear_arrive(struct world *world, struct event *event)
 static void let_go(struct world *world, struct held *held)
 {
 	uint16_t slot = held->first;
-	*held = (struct held){ NONE, NONE };
+	*held = (struct held){NONE, NONE};
 	while (slot != NONE) {
 		struct event *event = &world->events[slot];
 		slot = event->next;

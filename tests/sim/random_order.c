@@ -1,20 +1,31 @@
 /* What must hold for those who wait, beyond exclusion:
  *
- *   overtake  nobody is granted before one who came earlier and stood in the line on a majority of masters when the attempt began; nor, at
- *             one process, before one who came earlier to it. With faults at most OVERTAKEN_MAX pass by the same one.
- *   wake-up   while a resource is free on a majority of masters and somebody stands in line, somebody is granted within WAKE_US.
- *   herd      a release makes at most one of all who wait try at once: whom a majority of masters calls (whoever is called by fewer tries a
- *             timeout later). Those who see the lock go by try a second later at the earliest.
+ *   overtake  nobody is granted before one who came earlier and stood in the line on a majority of masters when the
+ *             attempt began; nor, at one process, before one who came earlier to it. With faults at most OVERTAKEN_MAX
+ *             pass by the same one.
+ *   wake-up   while a resource is free on a majority of masters and somebody stands in line, somebody is granted within
+ *             WAKE_US.
+ *   herd      a release makes at most one of all who wait try at once: whom a majority of masters calls (whoever is
+ *             called by fewer tries a timeout later). Those who see the lock go by try a second later at the earliest.
  *   wait      whoever waits is answered when the wait is over, at most two timeouts later.
  *   line      whoever waits keeps its place wherever it was refused; at the end nobody is left in a line.
  *
- * All but "wait" count only while all is calm: no fault is in force and none has effects any more; "wake-up" and "herd" only while no message is
- * late by much either (a second connection may be lost then, and a minority of masters may stand still). Not even a model of the line is needed here: what the masters' lines look like is read from the masters. */
+ * All but "wait" count only while all is calm: no fault is in force and none has effects any more; "wake-up" and "herd"
+ * only while no message is late by much either (a second connection may be lost then, and a minority of masters may
+ * stand still). Not even a model of the line is needed here: what the masters' lines look like is read from the
+ * masters. */
 #include <assert.h>
 
 #include "random_world.h"
 
-enum { WATCH_US = 50000, WAKE_US = 300000, OVERTAKEN_MAX = 8, OUTRUN_US = 100000, OUTRUN_MAX = 64, SETTLED_US = 1500000 /* each redlockd knows by then what the others have with an epoch */ };
+enum {
+	WATCH_US = 50000,
+	WAKE_US = 300000,
+	OVERTAKEN_MAX = 8,
+	OUTRUN_US = 100000,
+	OUTRUN_MAX = 64,
+	SETTLED_US = 1500000 /* each redlockd knows by then what the others have with an epoch */
+};
 
 bool is_calm(const struct world *world)
 {
@@ -66,7 +77,8 @@ static bool stands_on(const struct world *world, unsigned proc, const struct op 
 	const struct model_master *model = &world->nodes[node].model;
 	const struct model_queue *line = model_waiting(model, op->key);
 	for (unsigned i = 0; line && i < line->count; i++)
-		if (line->places[i].arrival == op->core.arrival && line->places[i].replica == world->procs[proc].replica)
+		if (line->places[i].arrival == op->core.arrival &&
+		    line->places[i].replica == world->procs[proc].replica)
 			return true;
 	return is_of(world, model_token(model, op->key), op);
 }
@@ -119,10 +131,12 @@ void order_begin(struct world *world, unsigned proc, struct op *op)
 {
 	op->wait_end = world->now + proc_true_after(&world->procs[proc], op->core.params.wait_us);
 	world->figures->waiters++;
-	TELL(world, "p%u: one waits for r%u for %llu ms", proc, op->key, (unsigned long long)(op->core.params.wait_us / MS));
+	TELL(world, "p%u: one waits for r%u for %llu ms", proc, op->key,
+	     (unsigned long long)(op->core.params.wait_us / MS));
 }
 
-/* An attempt that is under way when the wait is over is brought to its end, and then the masters are asked who has the lock. */
+/* An attempt that is under way when the wait is over is brought to its end, and then the masters are asked who has the
+ * lock. */
 static void check_wait(struct world *world, unsigned proc, const struct op *op)
 {
 	const struct config *config = &world->config;
@@ -131,7 +145,8 @@ static void check_wait(struct world *world, unsigned proc, const struct op *op)
 	if (op->raised_at >= op->wait_end)
 		until += op->ttl_ms * MS;
 	if (world->now > until)
-		fail(world, "wait: one of p%u is answered %llu ms after the end of its wait for r%u", proc, (unsigned long long)((world->now - op->wait_end) / MS), op->key);
+		fail(world, "wait: one of p%u is answered %llu ms after the end of its wait for r%u", proc,
+		     (unsigned long long)((world->now - op->wait_end) / MS), op->key);
 }
 
 void order_done(struct world *world, unsigned proc, const struct op *op, const struct redlock_result *result)
@@ -167,7 +182,8 @@ void order_notified(struct op *op, unsigned node, const struct called *called)
 void order_passed(const struct world *world, struct op *op, unsigned node)
 {
 	const struct redlock *core = &op->core;
-	if (core->state != REDLOCK_WAITING || core->paused || core->again || (core->notified & core->held_by) != 0 || !redlock_has(core->held_by, node))
+	if (core->state != REDLOCK_WAITING || core->paused || core->again || (core->notified & core->held_by) != 0 ||
+	    !redlock_has(core->held_by, node))
 		return;
 	op->passed_at = world->now;
 	if (op->passed_first_at == 0)
@@ -188,7 +204,8 @@ void order_attempt(struct world *world, unsigned proc, struct op *op)
 	const struct proc *process = &world->procs[proc];
 	bool by_itself = op->cause == REDLOCK_TIMER && !op->called && !op->core.paused;
 	if (by_itself && op->core.attempt > 1 && process->lines[op->key].ops[0] != (uint16_t)(op - process->ops))
-		fail(world, "herd: one of p%u tries to get r%u by itself, though it is not the first there", proc, op->key);
+		fail(world, "herd: one of p%u tries to get r%u by itself, though it is not the first there", proc,
+		     op->key);
 	op->notified_by = NONE;
 	op->called = false;
 	op->notified_on = 0;
@@ -198,10 +215,13 @@ void order_attempt(struct world *world, unsigned proc, struct op *op)
 	if (lease && lease->woke == 0)
 		lease->woke = op->serial;
 	if (lease && lease->woke != op->serial)
-		fail(world, "herd: one of p%u tries to get r%u because of a release that another one was called for", proc, op->key);
-	bool is_patient = is_over(world, passed_at, REDLOCK_ALIVE_US) || is_over(world, first_at, REDLOCK_PASSED_MAX_US);
+		fail(world, "herd: one of p%u tries to get r%u because of a release that another one was called for",
+		     proc, op->key);
+	bool is_patient = is_over(world, passed_at, REDLOCK_ALIVE_US) ||
+			  is_over(world, first_at, REDLOCK_PASSED_MAX_US);
 	if (!lease && passed_at != 0 && !is_patient)
-		fail(world, "herd: one of p%u tries to get r%u %llu ms after it went by", proc, op->key, (unsigned long long)((world->now - passed_at) / MS));
+		fail(world, "herd: one of p%u tries to get r%u %llu ms after it went by", proc, op->key,
+		     (unsigned long long)((world->now - passed_at) / MS));
 }
 
 /* Where nobody gives the lock back, those who heard it go by to the dead holder try when their patience is over. */
@@ -218,10 +238,14 @@ static void overtake(struct world *world, unsigned proc, struct op *op, unsigned
 	world->figures->overtakes++;
 	if (++op->overtaken > world->figures->most_overtakes)
 		world->figures->most_overtakes = op->overtaken;
-	TELL(world, "overtaken: one of p%u who waits for r%u since %llu", proc, op->key, (unsigned long long)op->core.arrival);
+	TELL(world, "overtaken: one of p%u who waits for r%u since %llu", proc, op->key,
+	     (unsigned long long)op->core.arrival);
 	if (is_calm(world) || op->overtaken > OVERTAKEN_MAX)
-		fail(world, "overtake: r%u is given to token %llu of p%u%s, before one of p%u who waits since %llu (passed by %u times)", op->key,
-		     (unsigned long long)by->token, by_proc, by->waits ? "" : ", who does not wait", proc, (unsigned long long)op->core.arrival, op->overtaken);
+		fail(world,
+		     "overtake: r%u is given to token %llu of p%u%s, before one of p%u who waits since %llu (passed by "
+		     "%u times)",
+		     op->key, (unsigned long long)by->token, by_proc, by->waits ? "" : ", who does not wait", proc,
+		     (unsigned long long)op->core.arrival, op->overtaken);
 }
 
 /* Whoever came later and is given the lock now, wherever the places were. */
@@ -233,7 +257,8 @@ static void count_outrun(struct world *world, struct op *op, const struct op *by
 	if (++op->outrun > world->figures->most_outruns)
 		world->figures->most_outruns = op->outrun;
 	if (op->outrun > OUTRUN_MAX)
-		fail(world, "overtake: %u who came later are given r%u before one who waits since %llu", op->outrun, op->key, (unsigned long long)op->core.arrival);
+		fail(world, "overtake: %u who came later are given r%u before one who waits since %llu", op->outrun,
+		     op->key, (unsigned long long)op->core.arrival);
 }
 
 /* Whoever came earlier and was in line when this attempt began. */
@@ -258,7 +283,8 @@ static void check_queue(struct world *world, unsigned proc, struct waiters *line
 void order_granted(struct world *world, unsigned proc, const struct op *op)
 {
 	uint64_t free_since = world->free_since[op->key];
-	if (patience(world, op->key) == 0 && free_since != 0 && world->now - free_since > world->figures->slowest_wake_us)
+	if (patience(world, op->key) == 0 && free_since != 0 &&
+	    world->now - free_since > world->figures->slowest_wake_us)
 		world->figures->slowest_wake_us = world->now - free_since;
 	world->free_since[op->key] = 0;
 	for (unsigned p = 0; p < world->config.procs; p++)
@@ -294,8 +320,8 @@ static void check_entry(struct world *world, unsigned proc, const struct op *op)
 		return;
 	for (unsigned i = 0; i < world->config.nodes; i++)
 		if (redlock_has(op->core.joined, i) && !world->nodes[i].stopped && !stands_on(world, proc, op, i))
-			fail(world, "line: one of p%u who waits for r%u since %llu has lost its place on master %u", proc, op->key,
-			     (unsigned long long)op->core.arrival, i);
+			fail(world, "line: one of p%u who waits for r%u since %llu has lost its place on master %u",
+			     proc, op->key, (unsigned long long)op->core.arrival, i);
 }
 
 static void check_entries(struct world *world, unsigned key)
@@ -327,9 +353,11 @@ static void watch_key(struct world *world, unsigned key)
 		*since = 0;
 	else if (*since == 0)
 		*since = world->now;
-	else if (world->now - *since > WAKE_US + world->config.timeout_us + world->config.deaf_us + patience(world, key))
-		fail(world, "wake-up: r%u is free on a majority since %llu ms, somebody waits for it, and nobody is granted", key,
-		     (unsigned long long)((world->now - *since) / MS));
+	else if (world->now - *since >
+		 WAKE_US + world->config.timeout_us + world->config.deaf_us + patience(world, key))
+		fail(world,
+		     "wake-up: r%u is free on a majority since %llu ms, somebody waits for it, and nobody is granted",
+		     key, (unsigned long long)((world->now - *since) / MS));
 }
 
 void order_watch(struct world *world)
@@ -351,7 +379,7 @@ void order_check_queue_empty(struct world *world, unsigned key)
 		node_sync(world, i);
 		const struct model_queue *line = model->waited_us > model->now_us ? model_waiting(model, key) : NULL;
 		if (line)
-			fail(world, "line: %u are left in the line of master %u for r%u, the first since %llu", line->count, i, key,
-			     (unsigned long long)line->places[0].arrival);
+			fail(world, "line: %u are left in the line of master %u for r%u, the first since %llu",
+			     line->count, i, key, (unsigned long long)line->places[0].arrival);
 	}
 }

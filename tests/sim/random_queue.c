@@ -1,7 +1,9 @@
-/* What is to happen next, numbers drawn from the seed, clocks, the trace and the story of the simulator. See random_world.h.
+/* What is to happen next, numbers drawn from the seed, clocks, the trace and the story of the simulator. See
+ * random_world.h.
  *
- * What comes within 16 ms is in a heap of small entries, all else on a wheel, whose spokes go into the heap one after the other; events
- * lie in a fixed array beside both. Events of one time come in the order in which they were pushed, so that nothing hangs on either's shape. */
+ * What comes within 16 ms is in a heap of small entries, all else on a wheel, whose spokes go into the heap one after
+ * the other; events lie in a fixed array beside both. Events of one time come in the order in which they were pushed,
+ * so that nothing hangs on either's shape. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,7 +48,7 @@ void event_free(struct world *world, struct event *event)
 
 static void heap_push(struct world *world, const struct event *event)
 {
-	struct queued entry = { event->key, (uint16_t)(event - world->events) };
+	struct queued entry = {event->key, (uint16_t)(event - world->events)};
 	assert(world->heap_count + 1 < EVENTS);
 	uint32_t i = world->heap_count++;
 	for (; i > 0 && entry.key < world->heap[(i - 1) / 2].key; i = (i - 1) / 2)
@@ -54,7 +56,8 @@ static void heap_push(struct world *world, const struct event *event)
 	world->heap[i] = entry;
 }
 
-/* Without branches that nobody could foretell: the hole goes down to the end, to the smaller of two each time, and the last one up from there. */
+/* Without branches that nobody could foretell: the hole goes down to the end, to the smaller of two each time, and the
+ * last one up from there. */
 static struct queued heap_pop(struct world *world)
 {
 	struct queued *heap = world->heap;
@@ -178,7 +181,8 @@ void trace(struct world *world, uint64_t a, uint64_t b, uint64_t c)
 void tell(struct world *world, const char *format, ...)
 {
 	char line[400];
-	int at = snprintf(line, sizeof line, "%9llu.%03llu ms  ", (unsigned long long)(world->now / 1000), (unsigned long long)(world->now % 1000));
+	int at = snprintf(line, sizeof line, "%9llu.%03llu ms  ", (unsigned long long)(world->now / 1000),
+			  (unsigned long long)(world->now % 1000));
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(line + at, sizeof line - (size_t)at, format, arguments);

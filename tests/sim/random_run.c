@@ -2,20 +2,30 @@
  *
  *   faults     clients work, the nemesis works; what random_check.c checks holds throughout
  *   healing    nothing more goes wrong, clients give back what they hold, quarantines run out
- *   serving    the quarantine + SLACK_US after the healing each redlockd has each master voting; who waits yet is granted, one after the other
- *   trials     no key is left. Then each resource is acquired, once alone, once by all redlockd at once, and one of them by a line of those
- *              who wait (random_trial.c); nothing may be left behind then, neither keys nor places in a line */
+ *   serving    the quarantine + SLACK_US after the healing each redlockd has each master voting; who waits yet is
+ *              granted, one after the other
+ *   trials     no key is left. Then each resource is acquired, once alone, once by all redlockd at once, and one of
+ *              them by a line of those who wait (random_trial.c); nothing may be left behind then, neither keys nor
+ *              places in a line */
 #include <assert.h>
 #include <string.h>
 
 #include "random_world.h"
 
-enum { FIRST_FAULT_US = 1500000, SNAPSHOT_US = 600000, TRIAL_US = 250000, TRIAL_QUEUE_US = 1300000, CALLS_MIN = 200, MORE_US = 250000 };
+enum {
+	FIRST_FAULT_US = 1500000,
+	SNAPSHOT_US = 600000,
+	TRIAL_US = 250000,
+	TRIAL_QUEUE_US = 1300000,
+	CALLS_MIN = 200,
+	MORE_US = 250000
+};
 enum { SERVING_US = 3000000, SERVING_STEP_US = 200000 };
 
-/* From the healing on, beyond the longest lease + its drift + 2 s: a connection is tried again within 1 s, or the handshake of the
- * last attempt must first time out (1 s); the next heartbeat (1 s) may find what quarantines; those who remember too little are given
- * 2 s; and a redlockd that waited sees with its next heartbeat (1 s) that another one has with an epoch. */
+/* From the healing on, beyond the longest lease + its drift + 2 s: a connection is tried again within 1 s, or the
+ * handshake of the last attempt must first time out (1 s); the next heartbeat (1 s) may find what quarantines; those
+ * who remember too little are given 2 s; and a redlockd that waited sees with its next heartbeat (1 s) that another one
+ * has with an epoch. */
 #define SLACK_US (4000 * MS)
 
 static void push_phase(struct world *world, uint64_t after_us)
@@ -34,7 +44,7 @@ static void init_proc(struct world *world, unsigned index)
 {
 	struct proc *proc = &world->procs[index];
 	int32_t ppm = (int32_t)below(world, 2 * CLOCK_PPM + 1) - CLOCK_PPM;
-	proc->clock = (struct clock){ .base = 10 * SECOND + below(world, 1000 * SECOND), .ppm = ppm };
+	proc->clock = (struct clock){.base = 10 * SECOND + below(world, 1000 * SECOND), .ppm = ppm};
 	proc->wall_us = (int64_t)(DAY_BEGAN_US + below(world, 20 * MS) - proc->clock.base);
 	bool ahead = index == 0 && (world->config.profile == PROFILE_RACE || world->config.profile == PROFILE_FLIGHT);
 	proc->wall_ahead_us = ahead ? (int64_t)(7200 * SECOND) : 0;
@@ -98,8 +108,10 @@ static void check_voting(struct world *world)
 	for (unsigned p = 0; p < world->config.procs; p++)
 		for (unsigned i = 0; i < world->config.nodes; i++)
 			if (!guard_may_vote(&world->procs[p].guard, i) || world->procs[p].links[i].hung)
-				fail(world, "progress: p%u has master %u not voting (state %d, %s) %llu ms after the healing", p, i,
-				     (int)world->procs[p].guard.masters[i].state, guard_reason_name(world->procs[p].guard.masters[i].reason),
+				fail(world,
+				     "progress: p%u has master %u not voting (state %d, %s) %llu ms after the healing",
+				     p, i, (int)world->procs[p].guard.masters[i].state,
+				     guard_reason_name(world->procs[p].guard.masters[i].reason),
 				     (unsigned long long)((world->now - world->healed_at) / MS));
 }
 
@@ -146,7 +158,8 @@ static void end_serving(struct world *world)
 		return;
 	}
 	if (clients_busy(world))
-		fail(world, "progress: %u wait yet, %llu ms after the healing", order_waiting(world), (unsigned long long)((world->now - world->healed_at) / MS));
+		fail(world, "progress: %u wait yet, %llu ms after the healing", order_waiting(world),
+		     (unsigned long long)((world->now - world->healed_at) / MS));
 	world->phase = PHASE_SERVED;
 	push_phase(world, SERVING_STEP_US);
 }

@@ -1,14 +1,15 @@
-/* The shape of a history, drawn from the seed: how many masters and clients, how fast a network, how long leases, which faults.
+/* The shape of a history, drawn from the seed: how many masters and clients, how fast a network, how long leases, which
+ * faults.
  *
- * Each history has a few kinds of faults of its own, since all at once would drown one another. One in four or so is made for
- * something that is rare otherwise (enum profile). */
+ * Each history has a few kinds of faults of its own, since all at once would drown one another. One in four or so is
+ * made for something that is rare otherwise (enum profile). */
 #include <string.h>
 
 #include "random_world.h"
 
 static void draw_network(struct world *world, struct config *config)
 {
-	static const uint32_t delays[] = { 20, 100, 500, 2000 }, jitters[] = { 50, 300, 1500, 8000 };
+	static const uint32_t delays[] = {20, 100, 500, 2000}, jitters[] = {50, 300, 1500, 8000};
 	config->delay_us = delays[below(world, 4)];
 	config->jitter_us = jitters[below(world, 4)];
 	config->straggler = one_of(world, 2) ? 8 : 50;
@@ -20,10 +21,12 @@ static void draw_network(struct world *world, struct config *config)
 /* Faults of all kinds, a few in each history. */
 static void draw_any(struct world *world, struct config *config)
 {
-	static const uint8_t nodes[] = { 1, 3, 3, 3, 3, 3, 3, 5 };
-	static const uint32_t ttls_ms[] = { 300, 300, 500, 500, 500, 1000, 1000, 4000 }, timeouts_ms[] = { 50, 50, 100, 200 };
-	static const uint32_t waits[] = { 0, 1, 2, 4, 6, 8, 8, 8 };
-	static const uint64_t waits_us[] = { 300 * MS, SECOND, SECOND, 3 * SECOND, 3 * SECOND, 3 * SECOND, 6 * SECOND, 12 * SECOND };
+	static const uint8_t nodes[] = {1, 3, 3, 3, 3, 3, 3, 5};
+	static const uint32_t ttls_ms[] = {300, 300, 500, 500, 500, 1000, 1000, 4000},
+			      timeouts_ms[] = {50, 50, 100, 200};
+	static const uint32_t waits[] = {0, 1, 2, 4, 6, 8, 8, 8};
+	static const uint64_t waits_us[] = {300 * MS,   SECOND,     SECOND,     3 * SECOND,
+					    3 * SECOND, 3 * SECOND, 6 * SECOND, 12 * SECOND};
 	config->nodes = nodes[below(world, 8)];
 	config->max_ttl_us = ttls_ms[below(world, 8)] * MS;
 	config->timeout_us = timeouts_ms[below(world, 4)] * MS;
@@ -109,7 +112,8 @@ static void make_bounds(struct world *world, struct config *config)
 {
 	config->keys = 1;
 	config->max_ttl_us = 5 * SECOND;
-	config->faults = FAULT(FORGET) | FAULT(PROC_CRASH) | FAULT(PROC_PAUSE) | (one_of(world, 2) ? FAULT(LOSE) | FAULT(CRASH) | FAULT(STOP) : 0);
+	config->faults = FAULT(FORGET) | FAULT(PROC_CRASH) | FAULT(PROC_PAUSE) |
+			 (one_of(world, 2) ? FAULT(LOSE) | FAULT(CRASH) | FAULT(STOP) : 0);
 	config->fault_every_us = (uint32_t)((200 + below(world, 1500)) * MS);
 	config->fault_time_us = 8 * SECOND + below(world, 8 * SECOND);
 	config->think_us = 100 * MS;

@@ -1,5 +1,6 @@
-/* What is tried after everything has healed: each resource is acquired alone, by all redlockd at once, and by a line of those who wait. What
- * is granted is given back; random_run.c looks whether all were granted that must be, random_order.c in which order. */
+/* What is tried after everything has healed: each resource is acquired alone, by all redlockd at once, and by a line of
+ * those who wait. What is granted is given back; random_run.c looks whether all were granted that must be,
+ * random_order.c in which order. */
 #include <assert.h>
 
 #include "random_world.h"
@@ -11,7 +12,8 @@ enum step { STEP_WAIT, STEP_TRY, STEP_LEAVE, STEP_GIVE_UP, STEP_RELEASE };
 
 static struct op *begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t token)
 {
-	struct op *op = op_begin(world, proc, kind, key, kind == REDLOCK_ACQUIRE ? world->config.max_ttl_us / MS : 0, token);
+	struct op *op = op_begin(world, proc, kind, key, kind == REDLOCK_ACQUIRE ? world->config.max_ttl_us / MS : 0,
+				 token);
 	assert(op);
 	op->client = TRIAL;
 	return op;
@@ -93,7 +95,8 @@ static void give_up(struct world *world, unsigned proc, uint32_t serial)
 static void release(struct world *world, unsigned proc, uint16_t lease)
 {
 	check_released(world, lease);
-	op_start(world, proc, begin(world, proc, REDLOCK_RELEASE, world->leases[lease].key, world->leases[lease].token));
+	op_start(world, proc,
+		 begin(world, proc, REDLOCK_RELEASE, world->leases[lease].key, world->leases[lease].token));
 }
 
 void trial_step(struct world *world, const struct event *event)

@@ -1,6 +1,7 @@
-/* Those who wait at one process, and what it says and hears about them, as server/leases/lease_queue.c and server/masters/master_notification.c do it: who is the
- * first for each resource and who follows; "I am alive" on each master every LINE_TICK_US while anybody waits; what a master calls out
- * (random_ear.c) goes to the one who is named, or to the first of those who see the lock go by. */
+/* Those who wait at one process, and what it says and hears about them, as server/leases/lease_queue.c and
+ * server/masters/master_notification.c do it: who is the first for each resource and who follows; "I am alive" on each
+ * master every LINE_TICK_US while anybody waits; what a master calls out (random_ear.c) goes to the one who is named,
+ * or to the first of those who see the lock go by. */
 #include <assert.h>
 
 #include "random_world.h"
@@ -9,7 +10,8 @@
 
 /* ---- alive ---- */
 
-/* Half of all events would be these and their answers: mostly they take no time, and only the answer that says something is sent. */
+/* Half of all events would be these and their answers: mostly they take no time, and only the answer that says
+ * something is sent. */
 static void say_alive(struct world *world, unsigned proc, unsigned node, enum what what)
 {
 	struct event *event = event_new(world, EVENT_COMMAND);
@@ -101,13 +103,15 @@ void queue_join(struct world *world, unsigned proc, struct op *op, struct redloc
 static void tell_first(struct world *world, unsigned proc, struct op *op, uint64_t remaining_us)
 {
 	struct proc *process = &world->procs[proc];
-	struct redlock_event first = { .kind = REDLOCK_FIRST, .now_us = proc_now(world, process), .remaining_us = remaining_us };
+	struct redlock_event first = {
+		.kind = REDLOCK_FIRST, .now_us = proc_now(world, process), .remaining_us = remaining_us};
 	op->missed_notifications = process->missed_notifications;
 	op->passed_at = 0;
 	op_drive(world, proc, op, &first);
 }
 
-/* The first of each line tries at once, which puts it in its place again; the others do so when they become the first. */
+/* The first of each line tries at once, which puts it in its place again; the others do so when they become the
+ * first. */
 void queue_missed(struct world *world, unsigned proc)
 {
 	struct proc *process = &world->procs[proc];
@@ -119,8 +123,8 @@ void queue_missed(struct world *world, unsigned proc)
 }
 
 /* When the one behind may try by itself: the lease that was just given runs out, or what the one before it knew. */
-static uint64_t remaining_us(const struct world *world, const struct proc *process, const struct op *op, const struct op *next,
-			     const struct redlock_result *result)
+static uint64_t remaining_us(const struct world *world, const struct proc *process, const struct op *op,
+			     const struct op *next, const struct redlock_result *result)
 {
 	uint64_t free_us = redlock_free_us(&op->core), now_us = proc_now(world, process);
 	if (next->missed_notifications != process->missed_notifications)
@@ -164,10 +168,12 @@ struct op *queue_find(struct world *world, unsigned proc, unsigned key, uint64_t
 /* One of ours is called who is not here any more: its place has to go, or all behind it wait for nobody. */
 static void drop_stale_entry(struct world *world, unsigned proc, unsigned node, const struct called *called)
 {
-	struct call call = { .op = NONE, .what = REDLOCK_SCRIPT_RELEASE, .key = called->key, .pending = true, .forgettable = true };
-	struct model_command command = { .key = called->key, .place = called->place };
+	struct call call = {
+		.op = NONE, .what = REDLOCK_SCRIPT_RELEASE, .key = called->key, .pending = true, .forgettable = true};
+	struct model_command command = {.key = called->key, .place = called->place};
 	world->figures->stale_entries++;
-	TELL(world, "p%u: nobody waits here for r%u since %llu any more", proc, called->key, (unsigned long long)called->place.arrival);
+	TELL(world, "p%u: nobody waits here for r%u since %llu any more", proc, called->key,
+	     (unsigned long long)called->place.arrival);
 	link_send(world, proc, node, &call, &command);
 }
 
@@ -179,10 +185,14 @@ static void wake(struct world *world, unsigned proc, unsigned node, const struct
 		drop_stale_entry(world, proc, node, called);
 		return;
 	}
-	struct redlock_event event = { .kind = REDLOCK_NOTIFIED, .now_us = proc_now(world, process), .master = (uint8_t)node, .fence = fence_guess(world, process) };
+	struct redlock_event event = {.kind = REDLOCK_NOTIFIED,
+				      .now_us = proc_now(world, process),
+				      .master = (uint8_t)node,
+				      .fence = fence_guess(world, process)};
 	world->figures->called++;
 	order_notified(op, node, called);
-	TELL(world, "p%u: hears from master %u that it is the turn of its %llu for r%u", proc, node, (unsigned long long)called->place.arrival, called->key);
+	TELL(world, "p%u: hears from master %u that it is the turn of its %llu for r%u", proc, node,
+	     (unsigned long long)called->place.arrival, called->key);
 	op_drive(world, proc, op, &event);
 }
 
@@ -195,7 +205,8 @@ void queue_heard(struct world *world, unsigned proc, unsigned node, const struct
 		wake(world, proc, node, called);
 	} else if (line->count > 0) {
 		struct op *op = &process->ops[line->ops[0]];
-		struct redlock_event event = { .kind = REDLOCK_PASSED, .now_us = proc_now(world, process), .master = (uint8_t)node };
+		struct redlock_event event = {
+			.kind = REDLOCK_PASSED, .now_us = proc_now(world, process), .master = (uint8_t)node};
 		world->figures->passed++;
 		order_passed(world, op, node);
 		op_drive(world, proc, op, &event);

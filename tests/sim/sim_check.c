@@ -1,5 +1,5 @@
-/* What must hold in every state of the world: see the list in sim_world.h. Majorities are counted here anew: nothing of the
- * core's own counting is relied upon. */
+/* What must hold in every state of the world: see the list in sim_world.h. Majorities are counted here anew: nothing of
+ * the core's own counting is relied upon. */
 #include "sim_world.h"
 
 static bool has_lock(const struct sim_op *op)
@@ -22,9 +22,11 @@ static void check_pair(struct sim_world *world, const struct sim_config *config)
 	for (unsigned o = 0; o < SIM_OPS; o++)
 		if (ops[o].other_before && ops[o].fence < ops[1 - o].fence)
 			world->violated |= SIM_REAL_TIME;
-	/* On a master where both made the increase that gave them their numbers, the first to hold the lock has the smaller one. */
+	/* On a master where both made the increase that gave them their numbers, the first to hold the lock has the
+	 * smaller one. */
 	for (unsigned i = 0; i < SIM_MASTERS && !config->two_resources; i++) {
-		bool shared = ops[0].acquired[i] && ops[1].acquired[i] && ops[0].increased[i] == ops[0].fence && ops[1].increased[i] == ops[1].fence;
+		bool shared = ops[0].acquired[i] && ops[1].acquired[i] && ops[0].increased[i] == ops[0].fence &&
+			      ops[1].increased[i] == ops[1].fence;
 		unsigned first = world->first[i];
 		if (shared && ops[first].fence > ops[1 - first].fence)
 			world->violated |= SIM_HOLDING;
@@ -41,7 +43,8 @@ static void check_holder(struct sim_world *world, const struct sim_config *confi
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		increased += op->increased[i] == op->fence;
 		bool forgotten = i == world->wiped && op->acquired[i];
-		kept += forgotten || model_token(&world->masters[i], sim_key(config, o)) == sim_token(o, op->core.attempt);
+		kept += forgotten ||
+			model_token(&world->masters[i], sim_key(config, o)) == sim_token(o, op->core.attempt);
 	}
 	if (2 * increased <= SIM_MASTERS)
 		world->violated |= SIM_DEFINITION;

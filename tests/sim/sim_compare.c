@@ -1,19 +1,21 @@
-/* Compares the modelled master (model_master.c) with the real scripts on a real redis-server: random sequences of commands, few
- * keys and tokens so that they meet, answer for answer, and at the end of each sequence all that the server has.
+/* Compares the modelled master (model_master.c) with the real scripts on a real redis-server: random sequences of
+ * commands, few keys and tokens so that they meet, answer for answer, and at the end of each sequence all that the
+ * server has.
  *
  *   sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation BUG | --mutation all]
  *
- * Many sequences run side by side, each with keys of its own, one step of each in a round: so commands go down a pipeline, and
- * time passes in between. The last line says how many; the first difference is told as a story, and the exit status is 1 (2: no server).
- * With --mutation a bug is switched on in the model, and there must be a difference.
+ * Many sequences run side by side, each with keys of its own, one step of each in a round: so commands go down a
+ * pipeline, and time passes in between. The last line says how many; the first difference is told as a story, and the
+ * exit status is 1 (2: no server). With --mutation a bug is switched on in the model, and there must be a difference.
  *
  * Whom a script calls (PUBLISH) is heard on a second connection, and compared like the answer.
  *
- * Time: the model is set to the now_us of the answer, and all that follows from it must be exactly equal. The clock by which the
- * server expires keys is another one: it is read before the script begins, or at each SET. But it lies between the times
- * known before and after the command (lo_us, hi_us), mostly in the same millisecond. By so much an expiry may differ; then the model takes
- * over what the server says (PEXPIRETIME, so it must be Redis 7.0 or newer). What runs out in that very span, a key, a line or a replica, may be
- * there or not; how often that happened is said at the end. */
+ * Time: the model is set to the now_us of the answer, and all that follows from it must be exactly equal. The clock by
+ * which the server expires keys is another one: it is read before the script begins, or at each SET. But it lies
+ * between the times known before and after the command (lo_us, hi_us), mostly in the same millisecond. By so much an
+ * expiry may differ; then the model takes over what the server says (PEXPIRETIME, so it must be Redis 7.0 or newer).
+ * What runs out in that very span, a key, a line or a replica, may be there or not; how often that happened is said at
+ * the end. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 struct answer {
 	redisReply *reply, *expiry;
 	redisReply *places, *queue_expiry; /* a step that may have changed the line */
-	char call[COMPARE_TEXT];          /* whom it called */
+	char call[COMPARE_TEXT];           /* whom it called */
 	unsigned calls;
 };
 
@@ -38,7 +40,7 @@ static struct {
 	unsigned sequences;
 	uint64_t seed;
 	const char *server, *mutation;
-} options = { .sequences = 20000, .seed = 1 };
+} options = {.sequences = 20000, .seed = 1};
 
 enum mutated redlock_mutation = MUTATION_NONE;
 
@@ -47,14 +49,16 @@ static struct compare_sequence batch[BATCH];
 static struct answer answers[BATCH];
 static struct {
 	uint64_t commands, either_way, run_out;
-	uint64_t acquire_calls, release_calls, counted, left; /* inspections that counted somebody; releases that gave up a place of several */
+	/* inspections that counted somebody; releases that gave up a place of several */
+	uint64_t acquire_calls, release_calls, counted, left;
 	uint64_t codes[COMPARE_SCRIPTS][CODES];
 } figures;
 
 typedef void model_function(struct model_master *, const struct model_command *, struct model_reply *);
 
 static model_function *const models[COMPARE_SCRIPTS] = {
-	model_acquire, model_raise, model_extend, model_release, model_inspect, model_epoch, model_quarantine, model_fences, model_write_epoch,
+	model_acquire, model_raise,      model_extend, model_release,     model_inspect,
+	model_epoch,   model_quarantine, model_fences, model_write_epoch,
 };
 
 /* ---- sending ---- */
@@ -63,7 +67,8 @@ static uint64_t take_time(void)
 {
 	redisReply *reply = compare_take(&server);
 	assert(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
-	uint64_t now_us = strtoull(reply->element[0]->str, NULL, 10) * 1000000 + strtoull(reply->element[1]->str, NULL, 10);
+	uint64_t now_us = strtoull(reply->element[0]->str, NULL, 10) * 1000000 +
+			  strtoull(reply->element[1]->str, NULL, 10);
 	freeReplyObject(reply);
 	return now_us;
 }
@@ -81,7 +86,8 @@ static void take_step(const struct compare_step *step, struct answer *ret_answer
 	ret_answer->call[0] = '\0';
 }
 
-/* All that was published in the round, whose end a message marks. A channel's name begins with the number of its sequence. */
+/* All that was published in the round, whose end a message marks. A channel's name begins with the number of its
+ * sequence. */
 static void take_calls(void)
 {
 	for (bool is_end = false; !is_end;) {
@@ -92,7 +98,8 @@ static void take_calls(void)
 		is_end = strcmp(channel, END_CHANNEL) == 0;
 		if (!is_end) {
 			assert(i < BATCH);
-			snprintf(answers[i].call, sizeof answers[i].call, "%s", strcmp(rest, ":redlockd:wake") == 0 ? text : channel);
+			snprintf(answers[i].call, sizeof answers[i].call, "%s",
+				 strcmp(rest, ":redlockd:wake") == 0 ? text : channel);
 			answers[i].calls++;
 		}
 		freeReplyObject(message);
@@ -114,8 +121,8 @@ static void free_answer(struct answer *answer)
 /* In which way the model and the server differ, if they do. */
 enum difference { ALIKE, OTHER_REPLY, OTHER_CALL, OTHER_QUEUE };
 
-static enum difference try_script(struct compare_sequence *sequence, const struct answer *answer, struct compare_span span,
-				  struct compare_expected *expected)
+static enum difference try_script(struct compare_sequence *sequence, const struct answer *answer,
+				  struct compare_span span, struct compare_expected *expected)
 {
 	struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	uint64_t now_ms = compare_ms(sequence->master.now_us);
@@ -123,11 +130,14 @@ static enum difference try_script(struct compare_sequence *sequence, const struc
 	models[step->kind](&sequence->master, &step->command, &step->reply);
 	compare_expect(expected, (enum compare_script)step->kind, &step->reply);
 	compare_call_text(call, sequence->number, step->command.key, step->reply.called);
-	if (!compare_is_alike(expected, answer->reply, (long long)(compare_ms(span.hi_us) - now_ms), (long long)(now_ms - compare_ms(span.lo_us))))
+	if (!compare_is_alike(expected, answer->reply, (long long)(compare_ms(span.hi_us) - now_ms),
+			      (long long)(now_ms - compare_ms(span.lo_us))))
 		return OTHER_REPLY;
 	if (strcmp(call, answer->call) != 0 || answer->calls > 1)
 		return OTHER_CALL;
-	return answer->places && !compare_entries_are_alike(sequence, step->command.key, answer->places, span) ? OTHER_QUEUE : ALIKE;
+	return answer->places && !compare_entries_are_alike(sequence, step->command.key, answer->places, span)
+		       ? OTHER_QUEUE
+		       : ALIKE;
 }
 
 /* The other way in which what runs out at this very moment can be seen. */
@@ -136,13 +146,15 @@ static void see_otherwise(uint64_t now_ms, uint64_t *expires_ms)
 	*expires_ms = now_ms > *expires_ms ? now_ms : 1;
 }
 
-/* Tries all ways in which the moment can be seen. What is told is the difference to the first, and what the model then has. */
-static enum difference try_all_ways(struct compare_sequence *sequence, const struct answer *answer, struct compare_span span,
-				    struct compare_expected *expected)
+/* Tries all ways in which the moment can be seen. What is told is the difference to the first, and what the model then
+ * has. */
+static enum difference try_all_ways(struct compare_sequence *sequence, const struct answer *answer,
+				    struct compare_span span, struct compare_expected *expected)
 {
 	struct model_master before = sequence->master;
 	uint64_t *ends[COMPARE_DOUBTS];
-	unsigned count = compare_doubts(&sequence->master, sequence->steps[sequence->step_count - 1].command.key, span, ends);
+	unsigned count = compare_doubts(&sequence->master, sequence->steps[sequence->step_count - 1].command.key, span,
+					ends);
 	enum difference difference = OTHER_REPLY;
 	for (unsigned ways = 1U << count; ways > 0 && difference != ALIKE; ways--) {
 		unsigned way = ways & ((1U << count) - 1); /* 0 first, and again where no other fits */
@@ -169,11 +181,12 @@ static void count_script(const struct compare_step *step, const struct model_mas
 	figures.acquire_calls += step->kind == COMPARE_ACQUIRE && called;
 	figures.release_calls += step->kind == COMPARE_RELEASE && called;
 	figures.counted += step->reply.waiters > 0;
-	figures.left += step->kind == COMPARE_RELEASE && step->command.place.replica != 0 && step->command.wait_ms == 0 &&
-			before->lines[step->command.key].count > 1;
+	figures.left += step->kind == COMPARE_RELEASE && step->command.place.replica != 0 &&
+			step->command.wait_ms == 0 && before->lines[step->command.key].count > 1;
 }
 
-static bool compare_script(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us, struct compare_span span)
+static bool compare_script(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us,
+			   struct compare_span span)
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	struct compare_expected expected;
@@ -194,7 +207,8 @@ static bool compare_script(struct compare_sequence *sequence, const struct answe
 	return false;
 }
 
-static bool compare_step(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us, struct compare_span span)
+static bool compare_step(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us,
+			 struct compare_span span)
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	unsigned key = step->command.key;
@@ -211,7 +225,8 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 		compare_apply_outside(&sequence->master, step);
 	}
 	return compare_expiry(sequence, key, was_ms, may_be_new, answer->expiry, span) &&
-	       (!answer->places || compare_queue(sequence, key, queue_was_ms, true, answer->places, answer->queue_expiry, span));
+	       (!answer->places ||
+		compare_queue(sequence, key, queue_was_ms, true, answer->places, answer->queue_expiry, span));
 }
 
 /* ---- a round: one step of each sequence ---- */
@@ -225,7 +240,8 @@ static bool has_step(const struct compare_sequence *sequence, unsigned round)
 static uint64_t answer_time(const struct answer *answer)
 {
 	const redisReply *reply = answer->reply;
-	bool has = reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 && reply->element[1]->type == REDIS_REPLY_INTEGER;
+	bool has = reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 &&
+		   reply->element[1]->type == REDIS_REPLY_INTEGER;
 	return has ? (uint64_t)reply->element[1]->integer : 0;
 }
 
@@ -246,7 +262,7 @@ static bool compare_round(unsigned count, unsigned round, uint64_t begin_us, uin
 		if (!has_step(&batch[i], round))
 			continue;
 		uint64_t now_us = answer_time(&answers[i]);
-		struct compare_span span = { lo_us, time_after(count, i, round, end_us) };
+		struct compare_span span = {lo_us, time_after(count, i, round, end_us)};
 		alike = alike && compare_step(&batch[i], &answers[i], now_us, span);
 		lo_us = now_us != 0 ? now_us : lo_us;
 		free_answer(&answers[i]);
@@ -313,7 +329,8 @@ static bool run_batch(unsigned first, unsigned count, uint64_t *random)
 		batch[i].number = first + i;
 		batch[i].step_count = 0;
 		batch[i].crowded = compare_random(random, 2) == 0;
-		batch[i].planned = COMPARE_STEPS_MIN + (unsigned)compare_random(random, COMPARE_STEPS_MAX - COMPARE_STEPS_MIN + 1);
+		batch[i].planned = COMPARE_STEPS_MIN +
+				   (unsigned)compare_random(random, COMPARE_STEPS_MAX - COMPARE_STEPS_MIN + 1);
 		memset(&batch[i].master, 0, sizeof batch[i].master);
 	}
 	for (unsigned round = 0; round < COMPARE_STEPS_MAX && alike; round++)
@@ -321,7 +338,8 @@ static bool run_batch(unsigned first, unsigned count, uint64_t *random)
 	return alike && compare_states(count);
 }
 
-/* The number of sequences that were alike before the first difference, rounded to batches; all of them if there is none. */
+/* The number of sequences that were alike before the first difference, rounded to batches; all of them if there is
+ * none. */
 static unsigned run(unsigned sequences)
 {
 	uint64_t random = options.seed;
@@ -341,9 +359,11 @@ static bool saw_all(void)
 		enum compare_script script;
 		const char *codes;
 	} all[] = {
-		{ COMPARE_ACQUIRE, "2 1 0 -2 -3 -4" }, { COMPARE_RAISE, "2 1 0 -1 -2 -3" }, { COMPARE_EXTEND, "1 0 -1 -2 -3" },
-		{ COMPARE_RELEASE, "1 0 -1 -3" },    { COMPARE_INSPECT, "0 -1 -3" },      { COMPARE_EPOCH, "1" },
-		{ COMPARE_QUARANTINE, "1 0" },              { COMPARE_FENCES, "1 -3" },          { COMPARE_WRITE_EPOCH, "1 0 -2" },
+		{COMPARE_ACQUIRE, "2 1 0 -2 -3 -4"}, {COMPARE_RAISE, "2 1 0 -1 -2 -3"},
+		{COMPARE_EXTEND, "1 0 -1 -2 -3"},    {COMPARE_RELEASE, "1 0 -1 -3"},
+		{COMPARE_INSPECT, "0 -1 -3"},        {COMPARE_EPOCH, "1"},
+		{COMPARE_QUARANTINE, "1 0"},         {COMPARE_FENCES, "1 -3"},
+		{COMPARE_WRITE_EPOCH, "1 0 -2"},
 	};
 	bool complete = true;
 	for (unsigned i = 0; i < COMPARE_SCRIPTS; i++) {
@@ -356,10 +376,12 @@ static bool saw_all(void)
 		}
 		printf("\n");
 	}
-	printf("called by acquire: %llu, by release: %llu; places given up of several: %llu; inspections that counted somebody: %llu\n",
-	       (unsigned long long)figures.acquire_calls, (unsigned long long)figures.release_calls, (unsigned long long)figures.left,
-	       (unsigned long long)figures.counted);
-	complete = complete && figures.acquire_calls > 0 && figures.release_calls > 0 && figures.left > 0 && figures.counted > 0;
+	printf("called by acquire: %llu, by release: %llu; places given up of several: %llu; inspections that counted "
+	       "somebody: %llu\n",
+	       (unsigned long long)figures.acquire_calls, (unsigned long long)figures.release_calls,
+	       (unsigned long long)figures.left, (unsigned long long)figures.counted);
+	complete = complete && figures.acquire_calls > 0 && figures.release_calls > 0 && figures.left > 0 &&
+		   figures.counted > 0;
 	if (!complete)
 		printf("an answer was never seen: too few sequences, or they do not meet\n");
 	return complete;
@@ -370,7 +392,8 @@ static int compare_all(void)
 	if (run(options.sequences) < options.sequences)
 		return 1;
 	bool complete = saw_all() || options.sequences < 1000;
-	printf("a key had run out before %llu commands; at the very millisecond of %llu more (there or gone: either is right)\n",
+	printf("a key had run out before %llu commands; at the very millisecond of %llu more (there or gone: either is "
+	       "right)\n",
 	       (unsigned long long)figures.run_out, (unsigned long long)figures.either_way);
 	printf("%u sequences, %llu commands: all alike\n", options.sequences, (unsigned long long)figures.commands);
 	return complete ? 0 : 1;
@@ -383,11 +406,17 @@ static int compare_planted(const char *name)
 		const char *name;
 		enum mutated bug;
 	} mutations[] = {
-		{ "raise-not-strict", MUTATION_RAISE_NOT_STRICT }, { "raise-no-token", MUTATION_RAISE_NO_TOKEN },
-		{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE }, { "late-accepted", MUTATION_LATE_ACCEPTED },
-		{ "epoch-ignored", MUTATION_EPOCH_IGNORED }, { "extend-shortens", MUTATION_EXTEND_SHORTENS },
-		{ "extend-recreates", MUTATION_EXTEND_RECREATES }, { "wake-lost", MUTATION_NOTIFICATION_LOST }, { "barge", MUTATION_BARGE },
-		{ "marker-no-ttl", MUTATION_MARKER_NO_TTL }, { "epoch-early", MUTATION_WRITE_EPOCH_EARLY },
+		{"raise-not-strict", MUTATION_RAISE_NOT_STRICT},
+		{"raise-no-token", MUTATION_RAISE_NO_TOKEN},
+		{"delete-no-compare", MUTATION_DELETE_NO_COMPARE},
+		{"late-accepted", MUTATION_LATE_ACCEPTED},
+		{"epoch-ignored", MUTATION_EPOCH_IGNORED},
+		{"extend-shortens", MUTATION_EXTEND_SHORTENS},
+		{"extend-recreates", MUTATION_EXTEND_RECREATES},
+		{"wake-lost", MUTATION_NOTIFICATION_LOST},
+		{"barge", MUTATION_BARGE},
+		{"marker-no-ttl", MUTATION_MARKER_NO_TTL},
+		{"epoch-early", MUTATION_WRITE_EPOCH_EARLY},
 	};
 	unsigned passed = 0, failed = 0;
 	compare_quiet = strcmp(name, "all") == 0;
@@ -396,7 +425,8 @@ static int compare_planted(const char *name)
 			continue;
 		redlock_mutation = mutations[i].bug;
 		bool found = run(options.sequences) < options.sequences;
-		printf("%-20s %s after %llu commands\n", mutations[i].name, found ? "found" : "NOT FOUND", (unsigned long long)figures.commands);
+		printf("%-20s %s after %llu commands\n", mutations[i].name, found ? "found" : "NOT FOUND",
+		       (unsigned long long)figures.commands);
 		passed += found;
 		failed += !found;
 	}
@@ -417,7 +447,8 @@ static void read_arguments(int argc, char **argv)
 		else if (value && strcmp(argv[i], "--mutation") == 0)
 			options.mutation = value;
 		else {
-			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation BUG | --mutation all]\n");
+			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation BUG | "
+					"--mutation all]\n");
 			exit(2);
 		}
 	}

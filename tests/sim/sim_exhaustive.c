@@ -1,10 +1,10 @@
-/* The exhaustive check of the core: every state that two overlapping acquisitions on three masters can reach, in each of the
- * configurations below. tests/sim/README.md says what is modelled and what is checked.
+/* The exhaustive check of the core: every state that two overlapping acquisitions on three masters can reach, in each
+ * of the configurations below. tests/sim/README.md says what is modelled and what is checked.
  *
  *   sim_exhaustive [--config NAME] [--max-states N] [--mutation BUG | --mutation all] [--check-form]
  *
- * Exit status: 0 if nothing is violated; 1 with a story if something is; 2 for a mistake in the arguments. With --mutation all
- * every mutation must be found, or it is 1. */
+ * Exit status: 0 if nothing is violated; 1 with a story if something is; 2 for a mistake in the arguments. With
+ * --mutation all every mutation must be found, or it is 1. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,41 +15,158 @@
 enum mutated redlock_mutation = MUTATION_NONE;
 
 static const struct sim_config configs[] = {
-	{ .name = "plain", .about = "no lock is dropped; one trouble",
-	  .guesses = { 4, 5, 6, 7 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 6, .troubles = 1 },
-	{ .name = "drops", .about = "two locks dropped early",
-	  .guesses = { 4, 5, 6, 7 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 6, .drops = 2 },
-	{ .name = "uneven", .about = "the buckets differ, one has a floor; one lock dropped early",
-	  .guesses = { 5, 7 }, .buckets = { 4, 5, 6 }, .floors = { 6, 0, 0 }, .tries = 1, .useful_ticks = 6, .drops = 1 },
-	{ .name = "linger", .about = "one trouble: what a lost connection held may come late",
-	  .guesses = { 5, 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 6, .troubles = 1, .linger = true },
-	{ .name = "bucket", .about = "two resources of one bucket",
-	  .guesses = { 5, 6 }, .buckets = { 5, 5, 5 }, .two_resources = true, .late = true, .tries = 1, .useful_ticks = 3 },
-	{ .name = "retry", .about = "two tries each",
-	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 2, .useful_ticks = 3 },
-	{ .name = "wipe", .about = "a master loses its memory, leases run out",
-	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .wipes = 1 },
-	{ .name = "line", .about = "both wait in line, three attempts",
-	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 3, .attempts = 3, .patient = true },
-	{ .name = "leave", .about = "both wait in line, two attempts; the second one's wait ends, is cancelled",
-	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 3, .attempts = 2, .patient = true, .second_leaves = true },
-	{ .name = "troubles2", .about = "two troubles", .large = true,
-	  .guesses = { 5, 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 6, .troubles = 2 },
-	{ .name = "uneven2", .about = "as uneven, with one trouble", .large = true,
-	  .guesses = { 5, 7 }, .buckets = { 4, 5, 6 }, .floors = { 6, 0, 0 }, .tries = 1, .useful_ticks = 6, .drops = 1, .troubles = 1 },
-	{ .name = "linger2", .about = "as linger, with one lock dropped early", .large = true,
-	  .guesses = { 5, 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 6, .drops = 1, .troubles = 1, .linger = true },
-	{ .name = "wipe2", .about = "as wipe, with more guesses", .large = true,
-	  .guesses = { 6, 7 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .wipes = 1 },
-	{ .name = "bucket2", .about = "as bucket, with one lock dropped early", .large = true,
-	  .guesses = { 4, 5, 6, 7 }, .buckets = { 5, 5, 5 }, .two_resources = true, .tries = 1, .useful_ticks = 4, .drops = 1 },
-	{ .name = "retry2", .about = "as retry, with one trouble as in linger", .large = true,
-	  .guesses = { 5 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 2, .useful_ticks = 3, .troubles = 1, .linger = true },
-	{ .name = "lapse2", .about = "as line; a call is lost, or an alive key runs out", .large = true,
-	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .tries = 1, .useful_ticks = 3, .attempts = 3, .patient = true, .missed_notifications = 1 },
-	{ .name = "line2", .about = "as line; waits end, are cancelled, there are one missed_notification and one trouble as in linger", .large = true,
-	  .guesses = { 6 }, .buckets = { 5, 5, 5 }, .late = true, .tries = 1, .useful_ticks = 3, .attempts = 3, .missed_notifications = 1, .troubles = 1,
-	  .linger = true },
+	{.name = "plain",
+	 .about = "no lock is dropped; one trouble",
+	 .guesses = {4, 5, 6, 7},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 1,
+	 .useful_ticks = 6,
+	 .troubles = 1},
+	{.name = "drops",
+	 .about = "two locks dropped early",
+	 .guesses = {4, 5, 6, 7},
+	 .buckets = {5, 5, 5},
+	 .tries = 1,
+	 .useful_ticks = 6,
+	 .drops = 2},
+	{.name = "uneven",
+	 .about = "the buckets differ, one has a floor; one lock dropped early",
+	 .guesses = {5, 7},
+	 .buckets = {4, 5, 6},
+	 .floors = {6, 0, 0},
+	 .tries = 1,
+	 .useful_ticks = 6,
+	 .drops = 1},
+	{.name = "linger",
+	 .about = "one trouble: what a lost connection held may come late",
+	 .guesses = {5, 6},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 1,
+	 .useful_ticks = 6,
+	 .troubles = 1,
+	 .linger = true},
+	{.name = "bucket",
+	 .about = "two resources of one bucket",
+	 .guesses = {5, 6},
+	 .buckets = {5, 5, 5},
+	 .two_resources = true,
+	 .late = true,
+	 .tries = 1,
+	 .useful_ticks = 3},
+	{.name = "retry",
+	 .about = "two tries each",
+	 .guesses = {6},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 2,
+	 .useful_ticks = 3},
+	{.name = "wipe",
+	 .about = "a master loses its memory, leases run out",
+	 .guesses = {6},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 1,
+	 .useful_ticks = 3,
+	 .wipes = 1},
+	{.name = "line",
+	 .about = "both wait in line, three attempts",
+	 .guesses = {6},
+	 .buckets = {5, 5, 5},
+	 .tries = 1,
+	 .useful_ticks = 3,
+	 .attempts = 3,
+	 .patient = true},
+	{.name = "leave",
+	 .about = "both wait in line, two attempts; the second one's wait ends, is cancelled",
+	 .guesses = {6},
+	 .buckets = {5, 5, 5},
+	 .tries = 1,
+	 .useful_ticks = 3,
+	 .attempts = 2,
+	 .patient = true,
+	 .second_leaves = true},
+	{.name = "troubles2",
+	 .about = "two troubles",
+	 .large = true,
+	 .guesses = {5, 6},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 1,
+	 .useful_ticks = 6,
+	 .troubles = 2},
+	{.name = "uneven2",
+	 .about = "as uneven, with one trouble",
+	 .large = true,
+	 .guesses = {5, 7},
+	 .buckets = {4, 5, 6},
+	 .floors = {6, 0, 0},
+	 .tries = 1,
+	 .useful_ticks = 6,
+	 .drops = 1,
+	 .troubles = 1},
+	{.name = "linger2",
+	 .about = "as linger, with one lock dropped early",
+	 .large = true,
+	 .guesses = {5, 6},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 1,
+	 .useful_ticks = 6,
+	 .drops = 1,
+	 .troubles = 1,
+	 .linger = true},
+	{.name = "wipe2",
+	 .about = "as wipe, with more guesses",
+	 .large = true,
+	 .guesses = {6, 7},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 1,
+	 .useful_ticks = 3,
+	 .wipes = 1},
+	{.name = "bucket2",
+	 .about = "as bucket, with one lock dropped early",
+	 .large = true,
+	 .guesses = {4, 5, 6, 7},
+	 .buckets = {5, 5, 5},
+	 .two_resources = true,
+	 .tries = 1,
+	 .useful_ticks = 4,
+	 .drops = 1},
+	{.name = "retry2",
+	 .about = "as retry, with one trouble as in linger",
+	 .large = true,
+	 .guesses = {5},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 2,
+	 .useful_ticks = 3,
+	 .troubles = 1,
+	 .linger = true},
+	{.name = "lapse2",
+	 .about = "as line; a call is lost, or an alive key runs out",
+	 .large = true,
+	 .guesses = {6},
+	 .buckets = {5, 5, 5},
+	 .tries = 1,
+	 .useful_ticks = 3,
+	 .attempts = 3,
+	 .patient = true,
+	 .missed_notifications = 1},
+	{.name = "line2",
+	 .about = "as line; waits end, are cancelled, there are one missed_notification and one trouble as in linger",
+	 .large = true,
+	 .guesses = {6},
+	 .buckets = {5, 5, 5},
+	 .late = true,
+	 .tries = 1,
+	 .useful_ticks = 3,
+	 .attempts = 3,
+	 .missed_notifications = 1,
+	 .troubles = 1,
+	 .linger = true},
 };
 
 enum { CONFIGS = sizeof configs / sizeof *configs };
@@ -61,26 +178,26 @@ static const struct mutation {
 	const char *config;
 	enum sim_check check;
 } mutations[] = {
-	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "plain", SIM_DISTINCT },
-	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "plain", SIM_REAL_TIME },
-	{ "no-second-round", MUTATION_NO_SECOND_ROUND, "bucket", SIM_DISTINCT },
-	{ "raise-not-strict", MUTATION_RAISE_NOT_STRICT, "drops", SIM_DISTINCT },
-	{ "raise-no-token", MUTATION_RAISE_NO_TOKEN, "drops", SIM_HOLDING },
-	{ "old-round", MUTATION_OLD_ROUND, "bucket", SIM_DEFINITION },
-	{ "quorum-half", MUTATION_QUORUM_HALF, "plain", SIM_EXCLUSION },
-	{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE, "plain", SIM_KEPT },
-	{ "delete-no-compare", MUTATION_DELETE_NO_COMPARE, "retry", SIM_EXCLUSION },
-	{ "one-token", MUTATION_ONE_TOKEN, "retry2", SIM_KEPT },
-	{ "no-release", MUTATION_NO_RELEASE, "plain", SIM_LEFT_BEHIND },
-	{ "release-answered", MUTATION_RELEASE_ANSWERED, "plain", SIM_LEFT_BEHIND },
-	{ "silence-ignored", MUTATION_SILENCE_IGNORED, "plain", SIM_ASSERT },
-	{ "no-quarantine", MUTATION_NO_QUARANTINE, "wipe", SIM_EXCLUSION },
-	{ "epoch-ignored", MUTATION_EPOCH_IGNORED, "wipe", SIM_EXCLUSION },
-	{ "no-recovery", MUTATION_NO_RECOVERY, "wipe", SIM_DISTINCT },
-	{ "no-recovery", MUTATION_NO_RECOVERY, "wipe2", SIM_REAL_TIME },
-	{ "recovery-early", MUTATION_RECOVERY_EARLY, "wipe", SIM_DISTINCT },
-	{ "recovery-few", MUTATION_RECOVERY_FEW, "wipe", SIM_DISTINCT },
-	{ "wake-lost", MUTATION_NOTIFICATION_LOST, "line", SIM_FORGOTTEN },
+	{"no-second-round", MUTATION_NO_SECOND_ROUND, "plain", SIM_DISTINCT},
+	{"no-second-round", MUTATION_NO_SECOND_ROUND, "plain", SIM_REAL_TIME},
+	{"no-second-round", MUTATION_NO_SECOND_ROUND, "bucket", SIM_DISTINCT},
+	{"raise-not-strict", MUTATION_RAISE_NOT_STRICT, "drops", SIM_DISTINCT},
+	{"raise-no-token", MUTATION_RAISE_NO_TOKEN, "drops", SIM_HOLDING},
+	{"old-round", MUTATION_OLD_ROUND, "bucket", SIM_DEFINITION},
+	{"quorum-half", MUTATION_QUORUM_HALF, "plain", SIM_EXCLUSION},
+	{"delete-no-compare", MUTATION_DELETE_NO_COMPARE, "plain", SIM_KEPT},
+	{"delete-no-compare", MUTATION_DELETE_NO_COMPARE, "retry", SIM_EXCLUSION},
+	{"one-token", MUTATION_ONE_TOKEN, "retry2", SIM_KEPT},
+	{"no-release", MUTATION_NO_RELEASE, "plain", SIM_LEFT_BEHIND},
+	{"release-answered", MUTATION_RELEASE_ANSWERED, "plain", SIM_LEFT_BEHIND},
+	{"silence-ignored", MUTATION_SILENCE_IGNORED, "plain", SIM_ASSERT},
+	{"no-quarantine", MUTATION_NO_QUARANTINE, "wipe", SIM_EXCLUSION},
+	{"epoch-ignored", MUTATION_EPOCH_IGNORED, "wipe", SIM_EXCLUSION},
+	{"no-recovery", MUTATION_NO_RECOVERY, "wipe", SIM_DISTINCT},
+	{"no-recovery", MUTATION_NO_RECOVERY, "wipe2", SIM_REAL_TIME},
+	{"recovery-early", MUTATION_RECOVERY_EARLY, "wipe", SIM_DISTINCT},
+	{"recovery-few", MUTATION_RECOVERY_FEW, "wipe", SIM_DISTINCT},
+	{"wake-lost", MUTATION_NOTIFICATION_LOST, "line", SIM_FORGOTTEN},
 };
 
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };
@@ -113,19 +230,24 @@ static bool run(const struct sim_config *config, unsigned checks)
 	return search.violated == 0 && search.unlike == 0;
 }
 
-/* A chance that two of n states have one fingerprint: n² / 2⁶⁵ by birth dates, eight times that for the sorting in it. */
+/* A chance that two of n states have one fingerprint: n² / 2⁶⁵ by birth dates, eight times that for the sorting in
+ * it. */
 #define TWO_TO_THE_62 4611686018427387904.0
 
 static void print_figures(void)
 {
 	double states = (double)search.states;
-	const char *result = search.violated ? "VIOLATED" : search.bounded ? "ok so far: stopped at --max-states" : "ok: all there are";
-	printf("%-11s states %llu  transitions %llu  depth %u  seconds %.1f (cpu %.1f)", search.config->name, (unsigned long long)search.states,
-	       (unsigned long long)search.transitions, search.depth, search.seconds, search.cpu_seconds);
-	printf("  both numbered %llu  collision < %.0e  %s\n", (unsigned long long)search.oks, states * states / TWO_TO_THE_62, result);
+	const char *result = search.violated  ? "VIOLATED"
+			     : search.bounded ? "ok so far: stopped at --max-states"
+					      : "ok: all there are";
+	printf("%-11s states %llu  transitions %llu  depth %u  seconds %.1f (cpu %.1f)", search.config->name,
+	       (unsigned long long)search.states, (unsigned long long)search.transitions, search.depth, search.seconds,
+	       search.cpu_seconds);
+	printf("  both numbered %llu  collision < %.0e  %s\n", (unsigned long long)search.oks,
+	       states * states / TWO_TO_THE_62, result);
 	if (options.check_form)
-		printf("%-11s %llu states do not go on like another one with the same fingerprint\n", search.config->name,
-		       (unsigned long long)search.unlike);
+		printf("%-11s %llu states do not go on like another one with the same fingerprint\n",
+		       search.config->name, (unsigned long long)search.unlike);
 	fflush(stdout);
 }
 
@@ -154,8 +276,9 @@ static int run_mutations(void)
 	for (unsigned i = 0; i < MUTATIONS; i++) {
 		redlock_mutation = mutations[i].bug;
 		bool found = !run(config_find(mutations[i].config), mutations[i].check);
-		printf("%-19s %s in %s after %llu states, a story of %u events: %s\n", mutations[i].name, found ? "found" : "NOT FOUND", mutations[i].config,
-		       (unsigned long long)search.states, search.story_len, sim_check_name(mutations[i].check));
+		printf("%-19s %s in %s after %llu states, a story of %u events: %s\n", mutations[i].name,
+		       found ? "found" : "NOT FOUND", mutations[i].config, (unsigned long long)search.states,
+		       search.story_len, sim_check_name(mutations[i].check));
 		fflush(stdout);
 		passed += found;
 		failed += !found;
@@ -174,9 +297,11 @@ static bool mutation(const char *name)
 
 static int usage(void)
 {
-	fprintf(stderr, "sim_exhaustive [--config NAME] [--max-states N] [--mutation BUG | --mutation all] [--check-form]\nconfigurations:\n");
+	fprintf(stderr, "sim_exhaustive [--config NAME] [--max-states N] [--mutation BUG | --mutation all] "
+			"[--check-form]\nconfigurations:\n");
 	for (unsigned i = 0; i < CONFIGS; i++)
-		fprintf(stderr, "  %-11s %s%s\n", configs[i].name, configs[i].about, configs[i].large ? " (only by name)" : "");
+		fprintf(stderr, "  %-11s %s%s\n", configs[i].name, configs[i].about,
+			configs[i].large ? " (only by name)" : "");
 	fprintf(stderr, "mutated bugs:\n");
 	for (unsigned i = 0; i < MUTATIONS; i++)
 		if (i == 0 || mutations[i].bug != mutations[i - 1].bug)

@@ -1,15 +1,16 @@
 /* When two worlds are the same: a canonical form, of which only a 64-bit hash is kept.
  *
- * Left out is what no later event looks at: of a decided operation the votes (late replies are only counted), of an operation
- * without the lock the history of its increases, of a key's value all but the token, of a bucket and the floor all but the larger
- * one, of an increase all but whether it is to the current number (numbers only grow, an older one can never be given).
+ * Left out is what no later event looks at: of a decided operation the votes (late replies are only counted), of an
+ * operation without the lock the history of its increases, of a key's value all but the token, of a bucket and the
+ * floor all but the larger one, of an increase all but whether it is to the current number (numbers only grow, an older
+ * one can never be given).
  *
- * Masters are interchangeable: nothing in the core or in the world depends on their order. So each is hashed with all that
- * belongs to it, bucket and floor included, and the three hashes are sorted. So are the two operations, which may
+ * Masters are interchangeable: nothing in the core or in the world depends on their order. So each is hashed with all
+ * that belongs to it, bucket and floor included, and the three hashes are sorted. So are the two operations, which may
  * make the same guesses: by what they know themselves, and where that is equal the smaller of the two hashes counts. */
-#include "sim_world.h"
-
 #include <assert.h>
+
+#include "sim_world.h"
 
 enum { RECORD_MAX = 512 };
 
@@ -29,7 +30,8 @@ static void put(struct record *record, unsigned value)
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
-	unsigned __int128 product = (unsigned __int128)(a ^ UINT64_C(0xa0761d6478bd642f)) * (b ^ UINT64_C(0xe7037ed1a0b428db));
+	unsigned __int128 product = (unsigned __int128)(a ^ UINT64_C(0xa0761d6478bd642f)) *
+				    (b ^ UINT64_C(0xe7037ed1a0b428db));
 	return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
@@ -63,11 +65,13 @@ static bool has_history(const struct sim_op *op)
 static void put_op(struct record *record, const struct sim_op *op, const struct sim_config *config)
 {
 	const struct redlock *core = &op->core;
-	put(record, (unsigned)(core->state * 8) + (op->other_before && !op->done) * 4U + op->released * 2U + may_have_lock(op));
+	put(record,
+	    (unsigned)(core->state * 8) + (op->other_before && !op->done) * 4U + op->released * 2U + may_have_lock(op));
 	put(record, core->attempt);
 	if (config->attempts > 0)
 		put(record, op->arrival);
-	if (core->state == REDLOCK_WAITING) { /* what of its last attempt is left is on its way; all that counts of its sleep is whether it is a short one */
+	/* what of its last attempt is left is on its way; all that counts of its sleep is whether it is a short one */
+	if (core->state == REDLOCK_WAITING) {
 		uint64_t sleep_us = core->deadline_us - op->now_us;
 		put(record, sleep_us > core->params.master_timeout_us ? UINT8_MAX : (unsigned)sleep_us);
 		return;
@@ -92,11 +96,11 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 {
 	const struct redlock_ballot *ballot = &core->ballots[master];
 	bool answered = redlock_has(core->answered, master);
-	unsigned round = redlock_has(core->asked, master) * 16U + redlock_has(core->raised, master) * 8U + redlock_has(core->behind, master) * 4U +
-			 redlock_has(core->failed, master) * 2U;
+	unsigned round = redlock_has(core->asked, master) * 16U + redlock_has(core->raised, master) * 8U +
+			 redlock_has(core->behind, master) * 4U + redlock_has(core->failed, master) * 2U;
 	bool waits = core->params.wait_us > 0; /* then nothing is left of older rounds */
-	put(record, (core->state != REDLOCK_LEAVING && redlock_has(core->sent, master)) * 32U + (!waits || core->state == REDLOCK_RAISING ? round : 0) +
-			    answered);
+	put(record, (core->state != REDLOCK_LEAVING && redlock_has(core->sent, master)) * 32U +
+			    (!waits || core->state == REDLOCK_RAISING ? round : 0) + answered);
 	if (!answered)
 		return;
 	put(record, ballot->vote);
@@ -111,8 +115,8 @@ static void put_waiter(struct record *record, const struct sim_op *op, unsigned 
 {
 	const struct redlock *core = &op->core;
 	bool held = core->state == REDLOCK_WAITING && redlock_has(core->held_by, master);
-	put(record, held * 16U + redlock_has(core->joined, master) * 8U + redlock_has(core->notified, master) * 4U + redlock_has(op->called, master) * 2U +
-			    (op->done && redlock_has(core->sent, master)));
+	put(record, held * 16U + redlock_has(core->joined, master) * 8U + redlock_has(core->notified, master) * 4U +
+			    redlock_has(op->called, master) * 2U + (op->done && redlock_has(core->sent, master)));
 }
 
 /* The line of the first key: the only one where somebody waits. */
@@ -126,14 +130,16 @@ static void put_line(struct record *record, const struct model_master *redis, un
 		put(record, model_is_alive(redis, (o ^ first) + 1));
 }
 
-static void put_commands(struct record *record, const struct sim_command *commands, unsigned count, const struct sim_op *op)
+static void put_commands(struct record *record, const struct sim_command *commands, unsigned count,
+			 const struct sim_op *op)
 {
 	put(record, count);
 	for (unsigned i = 0; i < count; i++) {
 		const struct sim_command *command = &commands[i];
 		bool is_release = command->script == REDLOCK_SCRIPT_RELEASE;
 		unsigned newer = !is_release && command->epoch > 1; /* only of a wiped master is there more than one */
-		put(record, command->script + (command->silent && !op->done) * 8U + command->attempt * 16U + newer * 128U);
+		put(record,
+		    command->script + (command->silent && !op->done) * 8U + command->attempt * 16U + newer * 128U);
 		put(record, op->done ? 0 : command->round);
 		put(record, is_release ? 0 : command->fence);
 		if (op->arrival != 0)
@@ -162,7 +168,9 @@ static void put_history(struct record *record, const struct sim_world *world, un
 {
 	const struct sim_op *op = &world->ops[o];
 	uint64_t number = op->done ? op->fence : op->core.fence;
-	put(record, has_history(op) ? op->acquired[master] * 2U + (op->increased[master] != 0 && op->increased[master] == number) : 0);
+	put(record, has_history(op) ? op->acquired[master] * 2U +
+					      (op->increased[master] != 0 && op->increased[master] == number)
+				    : 0);
 }
 
 /* Whether this master was wiped, and what is to be known of it: whose attempts had which epoch. */
@@ -176,9 +184,10 @@ static void put_memory(struct record *record, const struct sim_world *world, uns
 	}
 }
 
-static uint64_t hash_master(const struct sim_world *world, const struct sim_config *config, unsigned master, unsigned first)
+static uint64_t hash_master(const struct sim_world *world, const struct sim_config *config, unsigned master,
+			    unsigned first)
 {
-	struct record record = { .len = 0 };
+	struct record record = {.len = 0};
 	const struct model_master *redis = &world->masters[master];
 	bool both = true;
 	for (unsigned o = 0; o < SIM_OPS; o++)
@@ -211,10 +220,13 @@ static void sort_two(uint64_t *a, uint64_t *b)
 	*a = smaller;
 }
 
-static uint64_t hash_from(const struct sim_world *world, const struct sim_config *config, const uint64_t ops[SIM_OPS], unsigned first)
+static uint64_t hash_from(const struct sim_world *world, const struct sim_config *config, const uint64_t ops[SIM_OPS],
+			  unsigned first)
 {
 	uint64_t masters[SIM_MASTERS];
-	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left + world->missed_notifications_left * 256U + world->call_lost * 4096U), ops[1 - first]);
+	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left +
+					  world->missed_notifications_left * 256U + world->call_lost * 4096U),
+			    ops[1 - first]);
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		masters[i] = hash_master(world, config, i, first);
 	_Static_assert(SIM_MASTERS == 3, "sorts three");
@@ -230,7 +242,7 @@ uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config 
 {
 	uint64_t ops[SIM_OPS];
 	for (unsigned o = 0; o < SIM_OPS; o++) {
-		struct record record = { .len = 0 };
+		struct record record = {.len = 0};
 		put_op(&record, &world->ops[o], config);
 		ops[o] = hash_record(&record);
 	}

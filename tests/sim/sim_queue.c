@@ -1,15 +1,15 @@
-/* Those who wait in line: what sim_world.c leaves to this file. Each operation is a process of its own, and its place is replica:arrival
- * with the operation's number + 1 for the replica. All there are live, unless one missed notifications.
+/* Those who wait in line: what sim_world.c leaves to this file. Each operation is a process of its own, and its place
+ * is replica:arrival with the operation's number + 1 for the replica. All there are live, unless one missed
+ * notifications.
  *
- * A call is on its way from when a script names the operation until it hears of it or the call is lost: at any time, in any order. Calls of one
- * master that are on their way at once count as one. What the other process hears (PASSED) changes only for how long it sleeps; as
- * its timer may come at any time anyway, it is left out. */
-#include "sim_world.h"
-
+ * A call is on its way from when a script names the operation until it hears of it or the call is lost: at any time, in
+ * any order. Calls of one master that are on their way at once count as one. What the other process hears (PASSED)
+ * changes only for how long it sleeps; as its timer may come at any time anyway, it is left out. */
 #include <assert.h>
 #include <string.h>
 
 #include "server/redlock/mutations.h"
+#include "sim_world.h"
 
 enum { ALIVE_MS = 1000000, WAIT_MS = 1000 };
 
@@ -27,13 +27,14 @@ void sim_queue_begin(struct sim_world *world, const struct sim_config *config, u
 		world->ops[o].arrival = (uint8_t)(2 * guess + (world->ops[1 - o].arrival != 0));
 }
 
-void sim_queue_entry(const struct sim_world *world, unsigned o, const struct sim_command *command, struct model_command *ret_command)
+void sim_queue_entry(const struct sim_world *world, unsigned o, const struct sim_command *command,
+		     struct model_command *ret_command)
 {
 	if (command->tokenless)
 		ret_command->token = 0;
 	if (command->place == REDLOCK_ENTRY_NONE)
 		return;
-	ret_command->place = (struct model_entry){ world->ops[o].arrival, o + 1 };
+	ret_command->place = (struct model_entry){world->ops[o].arrival, o + 1};
 	ret_command->wait_ms = command->place == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
 }
 
@@ -63,7 +64,8 @@ static bool may_attempt(const struct sim_world *world, const struct sim_config *
 /* It sleeps until it is called, or the holder's time is up. */
 static bool sleeps(const struct sim_op *op)
 {
-	return op->core.state == REDLOCK_WAITING && redlock_deadline_us(&op->core) > op->now_us + op->core.params.master_timeout_us;
+	return op->core.state == REDLOCK_WAITING &&
+	       redlock_deadline_us(&op->core) > op->now_us + op->core.params.master_timeout_us;
 }
 
 bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *op)
@@ -87,7 +89,9 @@ bool sim_queue_can(const struct sim_world *world, const struct sim_config *confi
 		return begins ? config->guesses[event->arg] > 0 : event->arg == 0;
 	case SIM_LOSE_NOTIFICATION: return on_its_way && world->missed_notifications_left > 0;
 	case SIM_END: return op->core.state == REDLOCK_WAITING && sim_queue_may_leave(config, op);
-	case SIM_MISSED_NOTIFICATION: return world->missed_notifications_left > 0 && !op->done && model_is_alive(&world->masters[event->master], event->op + 1U);
+	case SIM_MISSED_NOTIFICATION:
+		return world->missed_notifications_left > 0 && !op->done &&
+		       model_is_alive(&world->masters[event->master], event->op + 1U);
 	default: return !model_is_alive(&world->masters[event->master], event->op + 1U);
 	}
 }
@@ -96,9 +100,10 @@ bool sim_queue_can(const struct sim_world *world, const struct sim_config *confi
 static void hear_notification(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct sim_op *op = &world->ops[event->op];
-	struct redlock_event wake = { .kind = REDLOCK_NOTIFIED, .master = event->master, .fence = config->guesses[event->arg] };
-	struct sim_command leave = { REDLOCK_SCRIPT_RELEASE, (uint8_t)op->core.attempt, 0, 0, true, op->epochs[event->master],
-				     REDLOCK_ENTRY_LEAVE, true };
+	struct redlock_event wake = {
+		.kind = REDLOCK_NOTIFIED, .master = event->master, .fence = config->guesses[event->arg]};
+	struct sim_command leave = {REDLOCK_SCRIPT_RELEASE,    (uint8_t)op->core.attempt, 0,   0, true,
+				    op->epochs[event->master], REDLOCK_ENTRY_LEAVE,       true};
 	if (op->done)
 		sim_send(world, event->op, event->master, &leave);
 	else
@@ -108,7 +113,7 @@ static void hear_notification(struct sim_world *world, const struct sim_config *
 /* Its process pings again, and learns that it counted as dead: its place may be gone, a call missed. */
 static void revive(struct sim_world *world, unsigned o, unsigned master)
 {
-	struct redlock_event first = { .kind = REDLOCK_FIRST, .remaining_us = 0 };
+	struct redlock_event first = {.kind = REDLOCK_FIRST, .remaining_us = 0};
 	model_alive_set(&world->masters[master], o + 1, ALIVE_MS, false);
 	if (!world->ops[o].done)
 		sim_drive(world, o, &first);
@@ -117,9 +122,9 @@ static void revive(struct sim_world *world, unsigned o, unsigned master)
 void sim_queue_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct sim_op *op = &world->ops[event->op];
-	struct redlock_event timer = { .kind = REDLOCK_TIMER, .fence = config->guesses[0] };
+	struct redlock_event timer = {.kind = REDLOCK_TIMER, .fence = config->guesses[0]};
 	if (event->kind == SIM_NOTIFY || event->kind == SIM_LOSE_NOTIFICATION)
-		op->called &= (uint8_t)~(1U << event->master);
+		op->called &= (uint8_t) ~(1U << event->master);
 	if (event->kind == SIM_LOSE_NOTIFICATION || event->kind == SIM_MISSED_NOTIFICATION)
 		world->missed_notifications_left--;
 	world->call_lost |= event->kind == SIM_LOSE_NOTIFICATION;
@@ -157,7 +162,8 @@ static bool is_quiet(const struct sim_world *world, unsigned o)
 	bool gone = op->core.state == REDLOCK_IDLE || (op->done && (op->outcome != REDLOCK_OK || op->released));
 	bool quiet = (sleeps(op) || gone) && op->called == 0;
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
-		quiet = quiet && op->links[i].command_count + op->links[i].reply_count + op->links[i].stale_count == 0 &&
+		quiet = quiet &&
+			op->links[i].command_count + op->links[i].reply_count + op->links[i].stale_count == 0 &&
 			model_is_alive(&world->masters[i], o + 1);
 	return quiet;
 }

@@ -1,4 +1,5 @@
-/* The search: see sim_search.h. The worlds on the way from the start lie on a stack; of all others only the fingerprint is kept.
+/* The search: see sim_search.h. The worlds on the way from the start lie on a stack; of all others only the fingerprint
+ * is kept.
  *
  * A failed assert of the core is a violation like others: __assert_fail() is ours, and jumps back to whoever let the
  * event happen. An assert of the simulator itself ends the program. */
@@ -43,7 +44,7 @@ void __assert_fail(const char *text, const char *file, unsigned line, const char
 static void add(struct event_list *list, enum sim_kind kind, unsigned op, unsigned master, unsigned arg)
 {
 	assert(list->count < sizeof list->events / sizeof *list->events);
-	list->events[list->count++] = (struct sim_event){ (uint8_t)kind, (uint8_t)op, (uint8_t)master, (uint8_t)arg };
+	list->events[list->count++] = (struct sim_event){(uint8_t)kind, (uint8_t)op, (uint8_t)master, (uint8_t)arg};
 }
 
 static bool has_guess(enum sim_kind kind)
@@ -109,7 +110,8 @@ static bool both_have_numbers(const struct sim_world *world)
 }
 
 /* A hash of all that can come next, by its fingerprints and violations. */
-static uint64_t hash_successors(const struct sim_search *search, const struct sim_world *world, const struct event_list *list)
+static uint64_t hash_successors(const struct sim_search *search, const struct sim_world *world,
+				const struct event_list *list)
 {
 	static struct sim_world next;
 	struct state_set seen;
@@ -128,14 +130,15 @@ static uint64_t hash_successors(const struct sim_search *search, const struct si
 	return sum;
 }
 
-/* True if the world is new. With `pairs`: worlds of one fingerprint must all have successors of the same fingerprints, so there
- * must be as many pairs of both as there are fingerprints. */
-static bool visit(const struct sim_search *search, const struct sim_world *world, const struct event_list *list, struct state_set *set,
-		  struct state_set *pairs)
+/* True if the world is new. With `pairs`: worlds of one fingerprint must all have successors of the same fingerprints,
+ * so there must be as many pairs of both as there are fingerprints. */
+static bool visit(const struct sim_search *search, const struct sim_world *world, const struct event_list *list,
+		  struct state_set *set, struct state_set *pairs)
 {
 	uint64_t fingerprint = sim_fingerprint(world, search->config);
 	if (search->check_form)
-		state_set_add(pairs, (fingerprint + hash_successors(search, world, list) * UINT64_C(0xd6e8feb86659fd93)) | 1);
+		state_set_add(pairs,
+			      (fingerprint + hash_successors(search, world, list) * UINT64_C(0xd6e8feb86659fd93)) | 1);
 	return state_set_add(set, fingerprint);
 }
 
@@ -184,7 +187,8 @@ static void walk(struct sim_search *search, struct state_set *set, struct state_
 /* ---- the story ---- */
 
 /* Plays the events that can happen, one of them left out; true if it still goes wrong, and how far it took. */
-static bool goes_wrong_without(const struct sim_search *search, unsigned left_out, struct sim_event *ret_played, unsigned *ret_len)
+static bool goes_wrong_without(const struct sim_search *search, unsigned left_out, struct sim_event *ret_played,
+			       unsigned *ret_len)
 {
 	struct sim_world world;
 	struct sim_event played[SIM_DEPTH_MAX];
@@ -250,5 +254,6 @@ void sim_search_tell(const struct sim_search *search)
 	}
 	for (unsigned check = 1; check < SIM_ALL; check <<= 1)
 		if (world.violated & search->violated & check)
-			printf("VIOLATED %s%s%s\n", sim_check_name(check), check == SIM_ASSERT ? ": " : "", check == SIM_ASSERT ? assertion : "");
+			printf("VIOLATED %s%s%s\n", sim_check_name(check), check == SIM_ASSERT ? ": " : "",
+			       check == SIM_ASSERT ? assertion : "");
 }

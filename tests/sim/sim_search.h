@@ -10,10 +10,11 @@ struct sim_search {
 	const struct sim_config *config;
 	unsigned checks;     /* of enum sim_check: those that count */
 	uint64_t max_states; /* 0: no bound */
-	bool check_form;     /* does not look for violations, but whether worlds of one fingerprint go on, and go wrong, alike */
+	/* does not look for violations, but whether worlds of one fingerprint go on, and go wrong, alike */
+	bool check_form;
 	/* what was found: */
 	uint64_t states, transitions;
-	unsigned depth;    /* the longest way into a new state */
+	unsigned depth; /* the longest way into a new state */
 	double seconds, cpu_seconds;
 	bool bounded;      /* stopped at max_states: not all was seen */
 	unsigned violated; /* 0: nothing; else bits of enum sim_check */

@@ -1,12 +1,13 @@
 /* The world in words, for the story of a violation. */
-#include "sim_world.h"
-
 #include <stdio.h>
 
-static const char *const script_names[] = { "nothing", "ACQUIRE", "RAISE", "EXTEND", "RELEASE", "INSPECT" };
-static const char *const vote_names[] = { "GRANTED", "HELD", "GONE", "FAILED", "UNSENT", "QUARANTINED", "BEHIND", "QUEUED" };
-static const char *const state_names[] = { "idle", "voting", "raising", "pausing", "waiting", "leaving", "decided" };
-static const char *const outcome_names[] = { "OK", "LOCKED", "NOT_OWNER", "EXPIRED", "NO_QUORUM", "SPLIT", "CANCELLED" };
+#include "sim_world.h"
+
+static const char *const script_names[] = {"nothing", "ACQUIRE", "RAISE", "EXTEND", "RELEASE", "INSPECT"};
+static const char *const vote_names[] = {"GRANTED", "HELD",        "GONE",   "FAILED",
+					 "UNSENT",  "QUARANTINED", "BEHIND", "QUEUED"};
+static const char *const state_names[] = {"idle", "voting", "raising", "pausing", "waiting", "leaving", "decided"};
+static const char *const outcome_names[] = {"OK", "LOCKED", "NOT_OWNER", "EXPIRED", "NO_QUORUM", "SPLIT", "CANCELLED"};
 
 static char op_name(unsigned o)
 {
@@ -15,7 +16,8 @@ static char op_name(unsigned o)
 
 static void tell_command(const struct sim_command *command)
 {
-	printf("%s%s", script_names[command->script], command->place == REDLOCK_ENTRY_LEAVE ? ", leaving the line" : "");
+	printf("%s%s", script_names[command->script],
+	       command->place == REDLOCK_ENTRY_LEAVE ? ", leaving the line" : "");
 	if (command->tokenless)
 		printf(" and nothing else");
 	if (command->script != REDLOCK_SCRIPT_RELEASE)
@@ -27,7 +29,8 @@ static void tell_command(const struct sim_command *command)
 static void tell_reply(const struct sim_reply *reply)
 {
 	printf("%s to %s", vote_names[reply->vote], script_names[reply->script]);
-	if (reply->vote == REDLOCK_VOTE_BEHIND || (reply->vote == REDLOCK_VOTE_GRANTED && reply->script == REDLOCK_SCRIPT_ACQUIRE))
+	if (reply->vote == REDLOCK_VOTE_BEHIND ||
+	    (reply->vote == REDLOCK_VOTE_GRANTED && reply->script == REDLOCK_SCRIPT_ACQUIRE))
 		printf(", the bucket held %u", reply->fence);
 	if (reply->round > 0)
 		printf(" (round %u)", reply->round);
@@ -58,13 +61,16 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 	case SIM_RELEASE: printf("%c gives its lock back", name); break;
 	case SIM_LATE: printf("%c stands still until no validity is left", name); break;
 	case SIM_DROP:
-		printf("master %u drops the lock of %c", master, op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
+		printf("master %u drops the lock of %c", master,
+		       op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
 		break;
 	case SIM_DOWN: printf("master %u is down for %c", master, name); break;
 	case SIM_HANG: printf("master %u counts as hung for %c", master, name); break;
 	case SIM_LOSE: printf("%c loses its connection to master %u with all that is in it", name, master); break;
 	case SIM_LOSE_FOR_GOOD: printf("%c loses its connection to master %u for good", name, master); break;
-	case SIM_LOSE_LATE: printf("%c loses its connection to master %u, what is in it may come late", name, master); break;
+	case SIM_LOSE_LATE:
+		printf("%c loses its connection to master %u, what is in it may come late", name, master);
+		break;
 	case SIM_STALE:
 		printf("master %u carries out, from %c's lost connection, ", master, name);
 		tell_command(&link->stale[0]);
@@ -72,7 +78,8 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 	case SIM_WIPE: printf("master %u loses its memory", master); break;
 	case SIM_RUN_OUT: printf("%c's lease runs out", name); break;
 	case SIM_EXPIRE:
-		printf("on master %u the key of %c runs out", master, op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
+		printf("on master %u the key of %c runs out", master,
+		       op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
 		break;
 	case SIM_WRITE_EPOCH: printf("master %u may vote again", master); break;
 	case SIM_NOTIFY: printf("%c hears that master %u called it", name, master); break;
@@ -112,13 +119,14 @@ static void tell_world(const struct sim_world *world, const struct sim_config *c
 		const struct model_queue *line = model_waiting(&world->masters[i], 0);
 		for (uint32_t k = 0; line && k < line->count; k++)
 			printf("%c%c", k == 0 ? '<' : ',', op_name((unsigned)line->places[k].replica - 1));
-		printf(" %u%s", (unsigned)model_number(&world->masters[i], 0), world->masters[i].epoch == 0 ? " quarantined" : "");
+		printf(" %u%s", (unsigned)model_number(&world->masters[i], 0),
+		       world->masters[i].epoch == 0 ? " quarantined" : "");
 	}
 	printf("\n");
 }
 
-void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event, const struct sim_world *after,
-	      const struct sim_config *config)
+void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event,
+	      const struct sim_world *after, const struct sim_config *config)
 {
 	printf("%3u. ", number);
 	tell_event(before, event, config);

@@ -1,5 +1,5 @@
-/* A master that loses its memory, once: what sim_world.c leaves to this file. What the guard (server/redlock/guard/guard.c) does about it is modelled by
- * when the master may vote again and with what floor. */
+/* A master that loses its memory, once: what sim_world.c leaves to this file. What the guard
+ * (server/redlock/guard/guard.c) does about it is modelled by when the master may vote again and with what floor. */
 #include "server/redlock/mutations.h"
 #include "sim_world.h"
 
@@ -30,8 +30,8 @@ static bool has_lease(const struct sim_op *op)
 	return op->done && op->outcome == REDLOCK_OK && !op->released;
 }
 
-/* What waiting for the longest lease makes sure of: whoever had the old epoch neither has a lease any more nor can get one.
- * The keys of later attempts are not there, so there is nothing of them to forget. */
+/* What waiting for the longest lease makes sure of: whoever had the old epoch neither has a lease any more nor can get
+ * one. The keys of later attempts are not there, so there is nothing of them to forget. */
 static bool quarantine_is_over(const struct sim_world *world, unsigned master)
 {
 	for (unsigned o = 0; o < SIM_OPS && !MUTATED(MUTATION_NO_QUARANTINE); o++) {
@@ -51,14 +51,16 @@ void sim_wipe_write_epoch(struct sim_world *world, unsigned master)
 	world->masters[master].epoch = SIM_NEXT_EPOCH;
 }
 
-/* A key lives longer than the validity of its attempt. What has no lease (any more) gives it back: that need not be waited for. */
+/* A key lives longer than the validity of its attempt. What has no lease (any more) gives it back: that need not be
+ * waited for. */
 static bool can_expire(const struct sim_world *world, unsigned master, unsigned key)
 {
 	uint64_t token = model_token(&world->masters[master], key);
 	if (token == 0)
 		return false;
 	const struct sim_op *op = &world->ops[sim_token_op(token)];
-	return (sim_is_open(op) || has_lease(op)) && sim_token_attempt(token) == op->core.attempt && !sim_has_validity(op);
+	return (sim_is_open(op) || has_lease(op)) && sim_token_attempt(token) == op->core.attempt &&
+	       !sim_has_validity(op);
 }
 
 bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event)

@@ -1,5 +1,5 @@
-/* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease.c): it carries out what the
- * core says and tells it what became of it, never from within a step. */
+/* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease.c): it carries
+ * out what the core says and tells it what became of it, never from within a step. */
 #include "sim_world.h"
 
 #include <assert.h>
@@ -55,7 +55,8 @@ struct sim_told {
 	struct redlock_event events[2 * SIM_QUEUE];
 };
 
-static void tell_later(struct sim_told *told, unsigned master, const struct sim_command *command, enum redlock_vote vote)
+static void tell_later(struct sim_told *told, unsigned master, const struct sim_command *command,
+		       enum redlock_vote vote)
 {
 	assert(told->count < sizeof told->events / sizeof *told->events);
 	told->events[told->count++] = (struct redlock_event){
@@ -121,8 +122,9 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	if (op->core.attempt != attempt)
 		note_attempt(world, o);
 	assert(out.script == REDLOCK_SCRIPT_NONE || out.fence < UINT8_MAX);
-	struct sim_command command = { (uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false, 0,
-					(uint8_t)out.place, out.tokenless };
+	struct sim_command command = {
+		(uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false, 0,
+		(uint8_t)out.place,  out.tokenless};
 	for (unsigned i = 0; i < SIM_MASTERS && out.script != REDLOCK_SCRIPT_NONE; i++) {
 		if (!redlock_has(out.to, i))
 			continue;
@@ -142,7 +144,7 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 /* One event and all that follows from it at once, as op_drive() in server/leases/lease.c. */
 void sim_drive(struct sim_world *world, unsigned o, struct redlock_event *event)
 {
-	struct sim_told told = { .count = 0 };
+	struct sim_told told = {.count = 0};
 	event->now_us = world->ops[o].now_us;
 	step(world, o, event, &told);
 	for (unsigned i = 0; i < told.count; i++) {
@@ -155,7 +157,7 @@ void sim_drive(struct sim_world *world, unsigned o, struct redlock_event *event)
 
 void sim_send(struct sim_world *world, unsigned o, unsigned master, const struct sim_command *command)
 {
-	struct sim_told unused = { .count = 0 };
+	struct sim_told unused = {.count = 0};
 	send_command(&world->ops[o].links[master], master, *command, &unused);
 }
 
@@ -185,12 +187,13 @@ static void deliver(struct sim_world *world, unsigned o, unsigned master)
 /* Only to be counted. What one that waits hears after its grant may make it leave the line there. */
 static bool is_dead(const struct sim_op *op, const struct sim_reply *reply)
 {
-	bool may_leave = op->arrival != 0 && op->done && op->outcome == REDLOCK_OK && reply->script == REDLOCK_SCRIPT_ACQUIRE;
+	bool may_leave = op->arrival != 0 && op->done && op->outcome == REDLOCK_OK &&
+			 reply->script == REDLOCK_SCRIPT_ACQUIRE;
 	return reply->attempt != op->core.attempt || (!sim_is_open(op) && !may_leave);
 }
 
-/* Replies that can only be counted are handed over at once: that changes nothing for anybody else, so that other orders need not
- * be looked at. */
+/* Replies that can only be counted are handed over at once: that changes nothing for anybody else, so that other orders
+ * need not be looked at. */
 static void deliver_dead_replies(struct sim_world *world, unsigned o)
 {
 	struct sim_op *op = &world->ops[o];
@@ -246,8 +249,8 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, &reply);
 	sim_queue_note_notification(world, master, &reply);
-	*ret_reply = (struct sim_reply){ command->script, command->attempt,    command->round,
-					 (uint8_t)vote,   (uint8_t)reply.old, (uint8_t)reply.value.token };
+	*ret_reply = (struct sim_reply){command->script, command->attempt,   command->round,
+					(uint8_t)vote,   (uint8_t)reply.old, (uint8_t)reply.value.token};
 }
 
 static struct sim_command shift(struct sim_command *commands, uint8_t *count)
@@ -295,14 +298,15 @@ static void execute_dead_commands(struct sim_world *world, const struct sim_conf
 static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_kind how)
 {
 	struct sim_link *link = &world->ops[o].links[master], old = *link;
-	struct sim_told told = { .count = 0 };
+	struct sim_told told = {.count = 0};
 	link->command_count = link->reply_count = 0;
 	memset(link->commands, 0, sizeof link->commands);
 	memset(link->replies, 0, sizeof link->replies);
 	link->state = how == SIM_LOSE_FOR_GOOD ? SIM_GONE : SIM_UP;
 	link->excused = old.excused || how == SIM_LOSE_LATE;
 	for (unsigned i = 0; i < old.reply_count; i++) {
-		struct sim_command asked = { old.replies[i].script, old.replies[i].attempt, old.replies[i].round, 0, false, 0, 0, false };
+		struct sim_command asked = {
+			old.replies[i].script, old.replies[i].attempt, old.replies[i].round, 0, false, 0, 0, false};
 		tell_later(&told, master, &asked, REDLOCK_VOTE_FAILED);
 	}
 	for (unsigned i = 0; i < old.command_count; i++) {
@@ -327,14 +331,15 @@ static void release(struct sim_world *world, unsigned o)
 	struct redlock core;
 	struct redlock_output out;
 	struct redlock_params params = op->core.params;
-	struct redlock_event event = { .kind = REDLOCK_START, .now_us = op->now_us };
-	struct sim_told unused = { .count = 0 };
+	struct redlock_event event = {.kind = REDLOCK_START, .now_us = op->now_us};
+	struct sim_told unused = {.count = 0};
 	params.kind = REDLOCK_RELEASE;
 	params.wait_us = 0;
 	redlock_init(&core, &params, 0);
 	redlock_step(&core, &event, &out);
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		struct sim_command command = { (uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true, op->epochs[i], 0, false };
+		struct sim_command command = {
+			(uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true, op->epochs[i], 0, false};
 		if (redlock_has(out.to, i))
 			send_command(&op->links[i], i, command, &unused);
 	}
@@ -346,7 +351,8 @@ static uint64_t useful_until_us(const struct sim_op *op)
 	return op->core.start_us + op->core.params.ttl_us - op->core.params.drift_us;
 }
 
-static bool can_be_troubled(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+static bool can_be_troubled(const struct sim_world *world, const struct sim_config *config,
+			    const struct sim_event *event)
 {
 	const struct sim_op *op = &world->ops[event->op];
 	const struct sim_link *link = &op->links[event->master];
@@ -375,10 +381,12 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_TIMER:
 		if (op->core.state == REDLOCK_WAITING && !sim_queue_can_wake_up(world, config, event->op))
 			return false;
-		return redlock_deadline_us(&op->core) != REDLOCK_NEVER && (between ? config->guesses[event->arg] > 0 : event->arg == 0);
+		return redlock_deadline_us(&op->core) != REDLOCK_NEVER &&
+		       (between ? config->guesses[event->arg] > 0 : event->arg == 0);
 	case SIM_CANCEL: return (sim_is_open(op) || between) && sim_queue_may_leave(config, op);
 	case SIM_RELEASE: return op->done && op->outcome == REDLOCK_OK && !op->released;
-	case SIM_LATE: return config->late && sim_is_open(op) && op->core.state != REDLOCK_LEAVING && sim_has_validity(op);
+	case SIM_LATE:
+		return config->late && sim_is_open(op) && op->core.state != REDLOCK_LEAVING && sim_has_validity(op);
 	case SIM_DROP: return world->drops_left > 0 && model_token(&world->masters[event->master], event->arg) != 0;
 	case SIM_DOWN:
 	case SIM_HANG:
@@ -402,7 +410,7 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 static void apply_timer(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct sim_op *op = &world->ops[event->op];
-	struct redlock_event timer = { .kind = REDLOCK_TIMER, .fence = config->guesses[event->arg] };
+	struct redlock_event timer = {.kind = REDLOCK_TIMER, .fence = config->guesses[event->arg]};
 	if (op->now_us < redlock_deadline_us(&op->core))
 		op->now_us = redlock_deadline_us(&op->core);
 	sim_drive(world, event->op, &timer);
@@ -422,8 +430,8 @@ static void apply_trouble(struct sim_world *world, const struct sim_event *event
 
 void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
-	struct redlock_event start = { .kind = REDLOCK_START, .fence = config->guesses[event->arg] };
-	struct redlock_event cancel = { .kind = REDLOCK_CANCEL };
+	struct redlock_event start = {.kind = REDLOCK_START, .fence = config->guesses[event->arg]};
+	struct redlock_event cancel = {.kind = REDLOCK_CANCEL};
 	assert(sim_can(world, config, event));
 	switch ((enum sim_kind)event->kind) {
 	case SIM_START:

@@ -1,6 +1,7 @@
-/* The world that the exhaustive check walks through: two operations, each with the real core, three modelled masters, and a
- * connection from each operation to each master. No time passes by itself and nothing is random: whatever may happen next is an
- * event, and sim_apply() makes it happen. A world is plain memory without pointers into itself: to copy it is to fork it.
+/* The world that the exhaustive check walks through: two operations, each with the real core, three modelled masters,
+ * and a connection from each operation to each master. No time passes by itself and nothing is random: whatever may
+ * happen next is an event, and sim_apply() makes it happen. A world is plain memory without pointers into itself: to
+ * copy it is to fork it.
  *
  *   operation ── commands, in order ──► master ── replies, in order ──► operation
  *
@@ -15,20 +16,30 @@
 #include "model_master.h"
 #include "server/redlock/redlock.h"
 
-enum { SIM_OPS = 2, SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_NOBODY = SIM_OPS, SIM_EPOCH = 1, SIM_NEXT_EPOCH };
+enum {
+	SIM_OPS = 2,
+	SIM_MASTERS = 3,
+	SIM_GUESSES = 4,
+	SIM_QUEUE = 10,
+	SIM_NOBODY = SIM_OPS,
+	SIM_EPOCH = 1,
+	SIM_NEXT_EPOCH
+};
 
 enum sim_check {
-	SIM_DISTINCT = 1 << 0,   /* two numbers given are different */
-	SIM_HOLDING = 1 << 1,    /* numbers follow the order in which the lock was held */
-	SIM_REAL_TIME = 1 << 2,  /* an attempt that began after another's OK gets the larger number */
-	SIM_DEFINITION = 1 << 3, /* a majority executed a strict increase to exactly the number given */
-	SIM_EXCLUSION = 1 << 4,  /* never two valid at the same time; only where no lock is dropped */
-	SIM_KEPT = 1 << 5,       /* who has the lock has its key on a majority; only where no lock is dropped */
+	SIM_DISTINCT = 1 << 0,    /* two numbers given are different */
+	SIM_HOLDING = 1 << 1,     /* numbers follow the order in which the lock was held */
+	SIM_REAL_TIME = 1 << 2,   /* an attempt that began after another's OK gets the larger number */
+	SIM_DEFINITION = 1 << 3,  /* a majority executed a strict increase to exactly the number given */
+	SIM_EXCLUSION = 1 << 4,   /* never two valid at the same time; only where no lock is dropped */
+	SIM_KEPT = 1 << 5,        /* who has the lock has its key on a majority; only where no lock is dropped */
 	SIM_LEFT_BEHIND = 1 << 6, /* who does not have the lock leaves no key behind */
-	SIM_ONCE = 1 << 7,       /* `done` once, `finished` once and with the last reply; an open operation wants a TIMER */
+	/* `done` once, `finished` once and with the last reply; an open operation wants a TIMER */
+	SIM_ONCE = 1 << 7,
 	SIM_ASSERT = 1 << 8,     /* the core's own asserts */
 	SIM_ENTRY_LEFT = 1 << 9, /* whose wait is over leaves no place in a line behind */
-	SIM_FORGOTTEN = 1 << 10, /* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
+	/* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
+	SIM_FORGOTTEN = 1 << 10,
 	SIM_ALL = (1 << 11) - 1
 };
 
@@ -36,46 +47,49 @@ struct sim_config {
 	const char *name, *about;
 	uint8_t guesses[SIM_GUESSES]; /* any of them may be the guess of any attempt; 0: no more */
 	uint8_t buckets[SIM_MASTERS], floors[SIM_MASTERS];
-	bool late;            /* a process may stand still until no validity is left */
-	bool two_resources;   /* of one bucket, one for each operation */
+	bool late;          /* a process may stand still until no validity is left */
+	bool two_resources; /* of one bucket, one for each operation */
 	uint8_t tries;
-	uint8_t useful_ticks; /* ttl − drift: after that no validity is left; a silent master counts as failed after 2 */
-	uint8_t drops;        /* how many locks masters may drop early */
-	uint8_t troubles;     /* how many connections may be lost, hang or be down from the start */
-	uint8_t wipes;        /* 1: a master may lose its memory; leases then run out */
-	bool linger;          /* a lost connection's commands may still be carried out, behind newer ones */
-	uint8_t attempts;     /* both wait in line, and make so many attempts at most, together; 0: nobody waits */
-	bool patient;         /* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a call was lost */
-	bool second_leaves;   /* … but who began second may be cancelled, and its wait be over */
-	uint8_t missed_notifications;       /* how many calls may be lost, and alive keys run out */
-	bool large;           /* takes minutes: only when asked for by name */
+	/* ttl − drift: after that no validity is left; a silent master counts as failed after 2 */
+	uint8_t useful_ticks;
+	uint8_t drops;    /* how many locks masters may drop early */
+	uint8_t troubles; /* how many connections may be lost, hang or be down from the start */
+	uint8_t wipes;    /* 1: a master may lose its memory; leases then run out */
+	bool linger;      /* a lost connection's commands may still be carried out, behind newer ones */
+	uint8_t attempts; /* both wait in line, and make so many attempts at most, together; 0: nobody waits */
+	/* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a call was lost */
+	bool patient;
+	bool second_leaves;           /* … but who began second may be cancelled, and its wait be over */
+	uint8_t missed_notifications; /* how many calls may be lost, and alive keys run out */
+	bool large;                   /* takes minutes: only when asked for by name */
 };
 
 /* What may happen. `op` and `master` where they say so. */
 enum sim_kind {
-	SIM_START,   /* op; arg: which guess */
-	SIM_EXECUTE, /* op, master: the master carries out the next command of this connection */
-	SIM_DELIVER, /* op, master: the next reply comes in */
-	SIM_TIMER,   /* op; arg: which guess, where a new try begins */
-	SIM_CANCEL,  /* op */
-	SIM_RELEASE, /* op: the holder gives the lock back */
-	SIM_LATE,    /* op: its process stood still until no validity is left */
-	SIM_DROP,    /* master; arg: the key: it is gone early */
-	SIM_DOWN,    /* op, master: not connected from the start: nothing is ever sent */
-	SIM_HANG,    /* op, master: nothing more is sent but the release; the connection lives on */
-	SIM_LOSE,    /* op, master: the connection is lost with all that is in it, and there is a new one */
+	SIM_START,         /* op; arg: which guess */
+	SIM_EXECUTE,       /* op, master: the master carries out the next command of this connection */
+	SIM_DELIVER,       /* op, master: the next reply comes in */
+	SIM_TIMER,         /* op; arg: which guess, where a new try begins */
+	SIM_CANCEL,        /* op */
+	SIM_RELEASE,       /* op: the holder gives the lock back */
+	SIM_LATE,          /* op: its process stood still until no validity is left */
+	SIM_DROP,          /* master; arg: the key: it is gone early */
+	SIM_DOWN,          /* op, master: not connected from the start: nothing is ever sent */
+	SIM_HANG,          /* op, master: nothing more is sent but the release; the connection lives on */
+	SIM_LOSE,          /* op, master: the connection is lost with all that is in it, and there is a new one */
 	SIM_LOSE_FOR_GOOD, /* op, master: likewise, and there is none */
 	SIM_LOSE_LATE,     /* op, master: there is a new one, and what was on its way may still be carried out */
-	SIM_STALE,   /* op, master: the master carries out the next command of the lost connection */
-	SIM_WIPE,    /* master: it loses its keys, its numbers and its epoch */
-	SIM_RUN_OUT, /* op: no validity is left of its lease */
-	SIM_EXPIRE,  /* master; arg: the key, of an attempt that has no validity left */
-	SIM_WRITE_EPOCH, /* master: its quarantine is over: a floor and a new epoch */
-	SIM_NOTIFY,    /* op, master: it hears that this master has called it; arg: which guess, where a new attempt begins */
-	SIM_LOSE_NOTIFICATION, /* op, master: it does not */
-	SIM_END,     /* op: its wait is over */
-	SIM_MISSED_NOTIFICATION,   /* op, master: its alive key runs out there */
-	SIM_REVIVE,  /* op, master: its process finds that out */
+	SIM_STALE,         /* op, master: the master carries out the next command of the lost connection */
+	SIM_WIPE,          /* master: it loses its keys, its numbers and its epoch */
+	SIM_RUN_OUT,       /* op: no validity is left of its lease */
+	SIM_EXPIRE,        /* master; arg: the key, of an attempt that has no validity left */
+	SIM_WRITE_EPOCH,   /* master: its quarantine is over: a floor and a new epoch */
+	/* op, master: it hears that this master has called it; arg: which guess, where a new attempt begins */
+	SIM_NOTIFY,
+	SIM_LOSE_NOTIFICATION,   /* op, master: it does not */
+	SIM_END,                 /* op: its wait is over */
+	SIM_MISSED_NOTIFICATION, /* op, master: its alive key runs out there */
+	SIM_REVIVE,              /* op, master: its process finds that out */
 	SIM_KINDS
 };
 
@@ -110,17 +124,18 @@ struct sim_link {
 
 struct sim_op {
 	struct redlock core;
-	uint64_t now_us; /* its own clock; one tick is 1 µs */
-	uint16_t pending;   /* replies that the core was promised */
+	uint64_t now_us;  /* its own clock; one tick is 1 µs */
+	uint16_t pending; /* replies that the core was promised */
 	bool done, finished;
 	uint8_t outcome;
-	uint8_t fence;     /* OK: the number given */
-	bool released;     /* OK, and the holder gave it back */
-	bool other_before; /* the other one was answered OK before this attempt began */
-	bool acquired[SIM_MASTERS];    /* this attempt's ACQUIRE was granted there */
+	uint8_t fence;               /* OK: the number given */
+	bool released;               /* OK, and the holder gave it back */
+	bool other_before;           /* the other one was answered OK before this attempt began */
+	bool acquired[SIM_MASTERS];  /* this attempt's ACQUIRE was granted there */
 	uint8_t epochs[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was quarantined */
-	uint8_t arrival; /* its place in the line: by its guess, and by who began first where these are equal; 0: it does not wait */
-	uint8_t called;  /* bit i: a call of master i is on its way */
+	/* its place in the line: by its guess, and by who began first where these are equal; 0: it does not wait */
+	uint8_t arrival;
+	uint8_t called;                 /* bit i: a call of master i is on its way */
 	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
 	struct sim_link links[SIM_MASTERS];
 };
@@ -133,7 +148,7 @@ struct sim_world {
 	bool call_lost;
 	uint8_t wiped;       /* which master; SIM_MASTERS: none so far */
 	uint8_t early_floor; /* a mutation: what the others held when it was wiped */
-	uint16_t violated; /* of enum sim_check */
+	uint16_t violated;   /* of enum sim_check */
 };
 
 void sim_init(struct sim_world *world, const struct sim_config *config);
@@ -150,7 +165,8 @@ bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event);
 /* sim_line.c: those who wait. What they send with their place; whom an answer calls; the events from SIM_CALL on. */
 void sim_queue_init(struct sim_world *world, const struct sim_config *config);
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
-void sim_queue_entry(const struct sim_world *world, unsigned op, const struct sim_command *command, struct model_command *ret_command);
+void sim_queue_entry(const struct sim_world *world, unsigned op, const struct sim_command *command,
+		     struct model_command *ret_command);
 void sim_queue_note_notification(struct sim_world *world, unsigned master, const struct model_reply *reply);
 bool sim_queue_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *op);
@@ -158,7 +174,8 @@ bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_confi
 void sim_queue_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 void sim_queue_check(struct sim_world *world, const struct sim_config *config);
 
-/* sim_world.c: for sim_line.c. The core is given an event, and what it wants is done; a command of its process that no operation answers for. */
+/* sim_world.c: for sim_line.c. The core is given an event, and what it wants is done; a command of its process that no
+ * operation answers for. */
 void sim_drive(struct sim_world *world, unsigned op, struct redlock_event *event);
 void sim_send(struct sim_world *world, unsigned op, unsigned master, const struct sim_command *command);
 
@@ -170,8 +187,8 @@ const char *sim_check_name(unsigned check);
 uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config *config);
 
 /* sim_story.c: one line of what happened, and the world after it. */
-void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event, const struct sim_world *after,
-	      const struct sim_config *config);
+void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event,
+	      const struct sim_world *after, const struct sim_config *config);
 
 /* The token of an attempt, and back. */
 uint8_t sim_token(unsigned op, unsigned attempt);
@@ -200,7 +217,8 @@ static inline bool sim_has_validity(const struct sim_op *op)
 /* True while votes can still change what the operation does. */
 static inline bool sim_is_open(const struct sim_op *op)
 {
-	return op->core.state == REDLOCK_VOTING || op->core.state == REDLOCK_RAISING || op->core.state == REDLOCK_LEAVING;
+	return op->core.state == REDLOCK_VOTING || op->core.state == REDLOCK_RAISING ||
+	       op->core.state == REDLOCK_LEAVING;
 }
 
 /* True between two attempts. */

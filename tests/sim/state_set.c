@@ -40,7 +40,7 @@ static uint64_t *find(const struct state_set *set, uint64_t fingerprint)
 
 static void grow(struct state_set *set)
 {
-	struct state_set larger = { slots_new(set->size * 2), set->size * 2, set->count };
+	struct state_set larger = {slots_new(set->size * 2), set->size * 2, set->count};
 	for (uint64_t i = 0; i < set->size; i++)
 		if (set->slots[i] != 0)
 			*find(&larger, set->slots[i]) = set->slots[i];

@@ -99,8 +99,9 @@ int connect_tcp(void)
 
 void turn(int client, int at_most_ms)
 {
-	struct pollfd fds[3] = {
-		{.fd = api_fd(world.api), .events = POLLIN}, {.fd = api_gone_fd(world.api), .events = POLLIN}, {.fd = client, .events = POLLIN}};
+	struct pollfd fds[3] = {{.fd = api_fd(world.api), .events = POLLIN},
+				{.fd = api_gone_fd(world.api), .events = POLLIN},
+				{.fd = client, .events = POLLIN}};
 	int timeout_ms = api_timeout_ms(world.api);
 
 	if (timeout_ms < 0 || timeout_ms > at_most_ms)

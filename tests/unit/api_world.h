@@ -1,4 +1,5 @@
-/* The world of the tests of the HTTP side: real sockets into a real api with fake leases, driven by poll as the worker drives it.
+/* The world of the tests of the HTTP side: real sockets into a real api with fake leases, driven by poll as the worker
+ * drives it.
  *
  * A `struct world` is one worker; exchange() sends bytes and runs the worker until so many answers have come or the
  * connection has ended. No test waits for time to pass but those of deadlines, which are set to some 50 ms. */
@@ -11,9 +12,9 @@
 #include <string.h>
 
 #include "api/http/http.h"
+#include "api/http/http_internal.h"
 #include "fake_hold.h"
 #include "fake_lease.h"
-#include "api/http/http_internal.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 #define HOST "Host: localhost\r\n"
@@ -60,16 +61,17 @@ void turn(int client, int at_most_ms);
 uint64_t now_ms(void);
 
 /* Runs the worker until `condition` holds; fails if it never does. */
-#define RUN_UNTIL(condition) \
-	do { \
-		uint64_t end_ms = now_ms() + PATIENCE_MS; \
-		while (!(condition)) { \
+#define RUN_UNTIL(condition)                                                                 \
+	do {                                                                                 \
+		uint64_t end_ms = now_ms() + PATIENCE_MS;                                    \
+		while (!(condition)) {                                                       \
 			ck_assert_msg(now_ms() < end_ms, "never came true: %s", #condition); \
-			turn(-1, 20); \
-		} \
+			turn(-1, 20);                                                        \
+		}                                                                            \
 	} while (0)
 
-/* Empties `answer`; takes into it what has come; runs the worker until so many answers are in it, or the connection is closed. */
+/* Empties `answer`; takes into it what has come; runs the worker until so many answers are in it, or the connection is
+ * closed. */
 void forget(void);
 void receive(int client);
 void await(int client, unsigned answers, bool bodiless);

@@ -10,7 +10,8 @@ void fake_holds_init(struct holds *holds)
 	holds->validity_ms = 29690;
 }
 
-struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer, hold_event_fn *on_event, void *arg)
+struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer,
+		      hold_event_fn *on_event, void *arg)
 {
 	for (size_t i = 0; i < FAKE_HOLDS_MAX && !holds->short_of_memory; i++)
 		if (!holds->items[i].used) {

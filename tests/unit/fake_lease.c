@@ -30,7 +30,8 @@ void fake_masters_init(struct masters *masters)
 	}
 }
 
-struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done, void *arg)
+struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+			      void *arg)
 {
 	if (leases->short_of_memory)
 		return NULL;
@@ -59,7 +60,8 @@ void lease_release_unheard(struct leases *leases, const struct lease_request *re
 	(void)lease_submit(leases, request, NULL, NULL);
 }
 
-void lease_give_back(struct leases *leases, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])
+void lease_give_back(struct leases *leases, const char *resource, size_t resource_len,
+		     const char token[LEASE_TOKEN_LEN])
 {
 	leases->given_back++;
 	snprintf(leases->last_resource, sizeof(leases->last_resource), "%.*s", (int)resource_len, resource);
@@ -77,7 +79,8 @@ bool lease_cursor_valid(const struct leases *leases, const char *cursor)
 	return strncmp(cursor, "page-", 5) == 0;
 }
 
-struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request, lease_list_done_fn *done, void *arg)
+struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
+				 lease_list_done_fn *done, void *arg)
 {
 	leases->listed++;
 	leases->last_list = *request;

@@ -1,4 +1,5 @@
-/* Leases and masters for tests of the HTTP side: they keep what they are asked for and answer what a test tells them to. */
+/* Leases and masters for tests of the HTTP side: they keep what they are asked for and answer what a test tells them
+ * to. */
 #ifndef FAKE_LEASE_H
 #define FAKE_LEASE_H
 
@@ -27,13 +28,13 @@ struct lease_listing {
 struct leases {
 	struct lease_op ops[FAKE_OPS_MAX];
 	struct lease_listing listings[FAKE_OPS_MAX];
-	struct lease_answer answer;          /* what each operation is answered */
-	struct lease_list_answer list;       /* what each listing is answered */
-	bool hold;                           /* answer nothing for the time being */
-	bool short_of_memory;                /* refuse to take anything */
+	struct lease_answer answer;    /* what each operation is answered */
+	struct lease_list_answer list; /* what each listing is answered */
+	bool hold;                     /* answer nothing for the time being */
+	bool short_of_memory;          /* refuse to take anything */
 	bool draining;
 	unsigned submitted, listed, cancelled, given_back;
-	struct lease_request last;           /* asked for last */
+	struct lease_request last; /* asked for last */
 	struct lease_list_request last_list;
 	char last_resource[LEASE_RESOURCE_MAX + 1], last_token[LEASE_TOKEN_LEN + 1]; /* given back last */
 };

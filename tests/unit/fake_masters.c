@@ -27,7 +27,8 @@ static void read_command(struct fake_command *ret, enum redlock_script script, c
 	if (script != REDLOCK_SCRIPT_INSPECT)
 		copy_word(raw, TOKEN_WORD, ret->token, sizeof ret->token);
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
-		copy_word(raw, script == REDLOCK_SCRIPT_ACQUIRE ? ACQUIRE_ENTRY_WORD : RELEASE_ENTRY_WORD, ret->place, sizeof ret->place);
+		copy_word(raw, script == REDLOCK_SCRIPT_ACQUIRE ? ACQUIRE_ENTRY_WORD : RELEASE_ENTRY_WORD, ret->place,
+			  sizeof ret->place);
 	freeReplyObject(raw);
 	redisReaderFree(reader);
 }
@@ -36,7 +37,8 @@ static void read_command(struct fake_command *ret, enum redlock_script script, c
 
 static bool is_meant(const struct fake_command *command, enum redlock_script script, int master)
 {
-	return (script == REDLOCK_SCRIPT_NONE || command->script == script) && (master < 0 || command->master == master);
+	return (script == REDLOCK_SCRIPT_NONE || command->script == script) &&
+	       (master < 0 || command->master == master);
 }
 
 size_t fake_masters_count(const struct masters *masters, enum redlock_script script, int master, bool open)
@@ -68,7 +70,11 @@ void fake_masters_answer(struct masters *masters, enum redlock_script script, co
 
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource)
 {
-	struct queue_notification call = { .master = master, .ours = ours, .arrival = arrival, .resource = resource, .resource_len = strlen(resource) };
+	struct queue_notification call = {.master = master,
+					  .ours = ours,
+					  .arrival = arrival,
+					  .resource = resource,
+					  .resource_len = strlen(resource)};
 	masters->queue_events.called(masters->queue_events.arg, &call);
 }
 
@@ -80,8 +86,8 @@ size_t masters_count(const struct masters *masters)
 	return FAKE_MASTERS;
 }
 
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len, uint64_t until_us,
-			      master_reply_fn *reply, void *arg)
+enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len,
+			      uint64_t until_us, master_reply_fn *reply, void *arg)
 {
 	if (masters->quarantined & 1U << i)
 		return MASTER_REFUSED;
@@ -89,7 +95,8 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 		return MASTER_UNSENT;
 	ck_assert_uint_lt(masters->command_count, FAKE_COMMANDS_MAX);
 	struct fake_command *kept = &masters->commands[masters->command_count++];
-	*kept = (struct fake_command){ .open = true, .master = (uint8_t)i, .until_us = until_us, .reply = reply, .arg = arg };
+	*kept = (struct fake_command){
+		.open = true, .master = (uint8_t)i, .until_us = until_us, .reply = reply, .arg = arg};
 	read_command(kept, script, command, len);
 	return MASTER_SENT;
 }
@@ -98,7 +105,7 @@ void masters_pend_release(struct masters *masters, size_t i, const char *command
 {
 	ck_assert_uint_lt(masters->pending_count, FAKE_COMMANDS_MAX);
 	struct fake_command *kept = &masters->pending[masters->pending_count++];
-	*kept = (struct fake_command){ .master = (uint8_t)i };
+	*kept = (struct fake_command){.master = (uint8_t)i};
 	read_command(kept, REDLOCK_SCRIPT_RELEASE, command, len);
 }
 
@@ -141,7 +148,8 @@ void masters_flush(struct masters *masters)
 	(void)masters;
 }
 
-enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len, master_raw_fn *reply, void *arg)
+enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len,
+				  master_raw_fn *reply, void *arg)
 {
 	(void)masters;
 	(void)command;
@@ -153,5 +161,5 @@ enum master_sent masters_send_raw(struct masters *masters, size_t i, const char 
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
 {
 	(void)masters;
-	*ret_quorum = (struct quorum_status){ .needed = 2, .voting = FAKE_MASTERS, .masters = FAKE_MASTERS };
+	*ret_quorum = (struct quorum_status){.needed = 2, .voting = FAKE_MASTERS, .masters = FAKE_MASTERS};
 }

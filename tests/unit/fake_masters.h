@@ -10,7 +10,7 @@ enum { FAKE_MASTERS = 3, FAKE_COMMANDS_MAX = 512 };
 
 struct fake_command {
 	uint64_t until_us; /* as masters_send() was told */
-	bool open; /* its answer is still to come */
+	bool open;         /* its answer is still to come */
 	uint8_t master;
 	enum redlock_script script;
 	char key[LEASE_RESOURCE_MAX + 1], token[LEASE_TOKEN_LEN + 1], place[64]; /* terminated */
@@ -21,8 +21,8 @@ struct fake_command {
 /* All members may be read and set by a test. */
 struct masters {
 	unsigned down, quarantined; /* bit i: nothing can be sent to master i */
-	unsigned silent;       /* bit i: it was told that master i lets an attempt run out */
-	unsigned unread;       /* bit i: bytes of master i have arrived that nobody has read */
+	unsigned silent;            /* bit i: it was told that master i lets an attempt run out */
+	unsigned unread;            /* bit i: bytes of master i have arrived that nobody has read */
 	struct fake_command commands[FAKE_COMMANDS_MAX];
 	size_t command_count;
 	struct fake_command pending[FAKE_COMMANDS_MAX];
@@ -32,11 +32,13 @@ struct masters {
 	struct queue_events queue_events;
 };
 
-/* How many commands of that script were sent to that master, -1: any; only those that are not answered yet if `open`. */
+/* How many commands of that script were sent to that master, -1: any; only those that are not answered yet if
+ * `open`. */
 size_t fake_masters_count(const struct masters *masters, enum redlock_script script, int master, bool open);
 /* The one sent last; fails if there is none. */
 struct fake_command *fake_masters_last(struct masters *masters, enum redlock_script script, int master);
-/* Answers all that are open, of a script or (REDLOCK_SCRIPT_NONE) all; also those that are sent meanwhile if that is the same script. */
+/* Answers all that are open, of a script or (REDLOCK_SCRIPT_NONE) all; also those that are sent meanwhile if that is
+ * the same script. */
 void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply);
 /* A master calls; `arrival` is ours if `ours`. */
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource);

@@ -1,5 +1,6 @@
-/* Short words for the tests of the restart guard: one guard, masters that answer what the test says, time that passes with a heartbeat
- * each second. Master i is a server with the run_id RUN(i); as long as all is well it has the epoch CERT(i). */
+/* Short words for the tests of the restart guard: one guard, masters that answer what the test says, time that passes
+ * with a heartbeat each second. Master i is a server with the run_id RUN(i); as long as all is well it has the epoch
+ * CERT(i). */
 #ifndef GUARD_CASES_H
 #define GUARD_CASES_H
 
@@ -24,8 +25,10 @@
 /* What a master answers to READ. */
 #define FITS(i) .epoch = CERT(i), .epoch_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
 #define NOTHING_AT_ALL .epoch = 0
-#define OF_ANOTHER_SERVER(i) .epoch = CERT(i), .epoch_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
-#define QUARANTINED_BY(number, i) .marker = (number), .marker_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
+#define OF_ANOTHER_SERVER(i) \
+	.epoch = CERT(i), .epoch_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
+#define QUARANTINED_BY(number, i) \
+	.marker = (number), .marker_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
 
 struct cases {
 	struct guard guard;
@@ -58,7 +61,7 @@ static inline void tell(struct cases *cases, unsigned i, struct guard_event even
 	guard_event(&cases->guard, &event);
 }
 
-#define TELL(cases, i, ...) tell(cases, i, (struct guard_event){ __VA_ARGS__ })
+#define TELL(cases, i, ...) tell(cases, i, (struct guard_event){__VA_ARGS__})
 
 static inline void connects(struct cases *cases, unsigned i, uint64_t run_id)
 {
@@ -81,7 +84,7 @@ static inline void answers(struct cases *cases, unsigned i, struct guard_event e
 	tell(cases, i, event);
 }
 
-#define ANSWERS(cases, i, ...) answers(cases, i, (struct guard_event){ __VA_ARGS__ })
+#define ANSWERS(cases, i, ...) answers(cases, i, (struct guard_event){__VA_ARGS__})
 
 static inline struct guard_action next(struct cases *cases, unsigned i)
 {
@@ -150,7 +153,8 @@ static inline void quarantine_done(struct cases *cases, unsigned i, bool kept)
 {
 	wants(cases, i, GUARD_QUARANTINE);
 	TELL(cases, i, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(i), .kept = kept, .ttl_us = TTL);
-	cases->answers[i] = (struct guard_event){ .marker = MARKER(i), .marker_run_id = RUN(i), .kept = kept, .ttl_us = TTL };
+	cases->answers[i] = (struct guard_event){
+		.marker = MARKER(i), .marker_run_id = RUN(i), .kept = kept, .ttl_us = TTL};
 }
 
 static inline void waits(struct cases *cases, unsigned i)

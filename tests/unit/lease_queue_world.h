@@ -1,5 +1,6 @@
-/* For the tests of requests that wait: the real leases and the real core of one worker, over masters that say what a test tells them to.
- * Each test program that includes this has its own copy; set_up() and tear_down() are its fixture. */
+/* For the tests of requests that wait: the real leases and the real core of one worker, over masters that say what a
+ * test tells them to. Each test program that includes this has its own copy; set_up() and tear_down() are its
+ * fixture. */
 #ifndef LEASE_QUEUE_WORLD_H
 #define LEASE_QUEUE_WORLD_H
 
@@ -8,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/clock.h"
 #include "fake_masters.h"
+#include "server/base/clock.h"
 #include "server/leases/lease_internal.h"
 #include "server/metrics/stats.h"
 
@@ -33,17 +34,28 @@ static struct asked asked[ASKED_MAX];
 static size_t asked_count;
 
 static const struct master_reply held = {
-	.vote = REDLOCK_VOTE_HELD, .remaining_us = 20000000, .value = HOLDER, .value_len = sizeof HOLDER - 1, .time_us = 1,
+	.vote = REDLOCK_VOTE_HELD,
+	.remaining_us = 20000000,
+	.value = HOLDER,
+	.value_len = sizeof HOLDER - 1,
+	.time_us = 1,
 };
-static const struct master_reply granted = { .vote = REDLOCK_VOTE_GRANTED, .time_us = 1 };
-static const struct master_reply lost = { .vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_LOST, .lost = true };
+static const struct master_reply granted = {.vote = REDLOCK_VOTE_GRANTED, .time_us = 1};
+static const struct master_reply lost = {.vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_LOST, .lost = true};
 
 static inline void set_up(void)
 {
-	static const char *const addresses[] = { "a", "b", "c" };
+	static const char *const addresses[] = {"a", "b", "c"};
 	options = (struct options){
-		.max_hold_ms = 86400000, .max_waiters = 10, .max_waiters_per_resource = 4, .master_timeout_ms = 60000, .retry_min_ms = 1, .retry_max_ms = 1,
-		.retry_count = 3, .drift_ms = 2, .drain_ms = 1500,
+		.max_hold_ms = 86400000,
+		.max_waiters = 10,
+		.max_waiters_per_resource = 4,
+		.master_timeout_ms = 60000,
+		.retry_min_ms = 1,
+		.retry_max_ms = 1,
+		.retry_count = 3,
+		.drift_ms = 2,
+		.drain_ms = 1500,
 	};
 	memset(&masters, 0, sizeof masters);
 	asked_count = 0;
@@ -74,11 +86,12 @@ static inline void on_done(void *arg, const struct lease_answer *answer)
 
 static inline struct asked *ask(const char *resource, uint32_t wait_ms)
 {
-	struct lease_request request = { .call = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = wait_ms, .resource_len = (uint16_t)strlen(resource) };
+	struct lease_request request = {
+		.call = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = wait_ms, .resource_len = (uint16_t)strlen(resource)};
 	ck_assert_uint_lt(asked_count, ASKED_MAX);
 	struct asked *one = &asked[asked_count++];
 	memcpy(request.resource, resource, request.resource_len);
-	*one = (struct asked){ .answered = false };
+	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
 	ck_assert_ptr_nonnull(one->op);
 	return one;

@@ -2,12 +2,12 @@
 #ifndef METRICS_WORLD_H
 #define METRICS_WORLD_H
 
-#include "server/metrics/metrics.h"
-
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "server/metrics/metrics.h"
 
 static const char *const addresses[] = {"redis://10.0.0.1:6379", "unix:/tmp/a\"b\\c\nd", "redis://[::1]:7"};
 

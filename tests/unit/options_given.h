@@ -1,15 +1,15 @@
-/* For the tests of the options: gathers flags, variables and a configuration file, and loads them. Each test program that includes this
- * has its own copy; options_set_up() and options_tear_down() are its fixture. */
+/* For the tests of the options: gathers flags, variables and a configuration file, and loads them. Each test program
+ * that includes this has its own copy; options_set_up() and options_tear_down() are its fixture. */
 #ifndef OPTIONS_GIVEN_H
 #define OPTIONS_GIVEN_H
-
-#include "server/config/config.h"
 
 #include <check.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "server/config/config.h"
 
 enum { SOURCES = 3 }; /* 0: flag, 1: variable, 2: file */
 

@@ -1,4 +1,5 @@
-/* Short words for the named tests of the core: times, holders, an operation just started, what a step must have done. */
+/* Short words for the named tests of the core: times, holders, an operation just started, what a step must have
+ * done. */
 #ifndef REDLOCK_CASES_H
 #define REDLOCK_CASES_H
 
@@ -15,7 +16,7 @@ enum { A = 0xaaaa, B = 0xbbbb };
 
 static inline struct redlock_params params_of(enum redlock_kind kind, unsigned masters, unsigned tries)
 {
-	return (struct redlock_params) {
+	return (struct redlock_params){
 		.kind = kind,
 		.masters = (uint8_t)masters,
 		.tries = (uint16_t)tries,
@@ -52,7 +53,8 @@ static inline void decided(const struct driver *driver, enum redlock_outcome out
 	ck_assert_uint_eq(driver->out.to, release);
 }
 
-static inline void votes(const struct driver *driver, unsigned granted, unsigned refused, unsigned failed, unsigned quarantined)
+static inline void votes(const struct driver *driver, unsigned granted, unsigned refused, unsigned failed,
+			 unsigned quarantined)
 {
 	ck_assert_uint_eq(driver->result.votes.granted, granted);
 	ck_assert_uint_eq(driver->result.votes.refused, refused);

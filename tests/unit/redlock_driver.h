@@ -6,12 +6,12 @@
 #ifndef REDLOCK_DRIVER_H
 #define REDLOCK_DRIVER_H
 
-#include "server/redlock/redlock.h"
-
 #include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "server/redlock/redlock.h"
 
 enum { DRIVER_ASKS_MAX = 512 };
 
@@ -19,12 +19,12 @@ enum { DRIVER_ASKS_MAX = 512 };
 static uint64_t must_case;
 
 /* Check's own assertions write to a pipe each time, which is too slow for millions of them. */
-#define MUST(condition, ...) \
-	do { \
-		if (!(condition)) { \
+#define MUST(condition, ...)                                              \
+	do {                                                              \
+		if (!(condition)) {                                       \
 			fprintf(stderr, "case %" PRIu64 ": ", must_case); \
-			ck_abort_msg(__VA_ARGS__); \
-		} \
+			ck_abort_msg(__VA_ARGS__);                        \
+		}                                                         \
 	} while (0)
 
 enum { DRIVER_GUESS = 1000 }; /* for every attempt */
@@ -43,13 +43,13 @@ struct driver {
 	struct redlock_result result; /* once done */
 	uint64_t now_us, start_us;    /* start of this attempt */
 	bool started, done, finished;
-	uint16_t tries;    /* attempts begun */
-	uint16_t released; /* the last attempt that was released */
-	uint16_t reached;  /* masters to which the script of this attempt may have got */
-	unsigned granted;  /* replies of this attempt that granted, before the decision */
-	unsigned increased; /* … and increased their bucket to the guess */
-	uint16_t round;    /* of RAISE in this attempt */
-	unsigned raised;   /* masters that carried out this round's RAISE */
+	uint16_t tries;          /* attempts begun */
+	uint16_t released;       /* the last attempt that was released */
+	uint16_t reached;        /* masters to which the script of this attempt may have got */
+	unsigned granted;        /* replies of this attempt that granted, before the decision */
+	unsigned increased;      /* … and increased their bucket to the guess */
+	uint16_t round;          /* of RAISE in this attempt */
+	unsigned raised;         /* masters that carried out this round's RAISE */
 	uint64_t fence, highest; /* the number of this round; the largest number that a reply of this attempt named */
 	uint64_t wait_end_us;    /* of one that waits */
 	uint16_t refused;        /* masters that answered this attempt and refused it */
@@ -91,11 +91,14 @@ static inline void driver_check_try(struct driver *driver)
 	};
 	unsigned limit = driver->params.kind == REDLOCK_ACQUIRE ? driver->params.tries : 1;
 
-	MUST(driver->out.script == scripts[driver->params.kind], "script %d for kind %d", driver->out.script, driver->params.kind);
-	MUST(driver->out.to == (1u << driver->params.masters) - 1, "a try goes to %x, not to all masters", driver->out.to);
+	MUST(driver->out.script == scripts[driver->params.kind], "script %d for kind %d", driver->out.script,
+	     driver->params.kind);
+	MUST(driver->out.to == (1u << driver->params.masters) - 1, "a try goes to %x, not to all masters",
+	     driver->out.to);
 	MUST(driver->out.attempt == driver->tries + 1, "try %u is called %u", driver->tries + 1u, driver->out.attempt);
 	MUST(driver->tries < limit || driver_waits(driver), "more than %u tries", limit);
-	MUST(driver->tries == 0 || driver->released == driver->tries || driver_ours(driver) == 0, "a try begins and the one before was not released");
+	MUST(driver->tries == 0 || driver->released == driver->tries || driver_ours(driver) == 0,
+	     "a try begins and the one before was not released");
 	MUST(!driver_waits(driver) || driver->out.place == REDLOCK_ENTRY_KEEP, "a try without a place");
 	driver->tries++;
 	driver->reached = driver->out.to;
@@ -106,14 +109,17 @@ static inline void driver_check_try(struct driver *driver)
 	driver->start_us = driver->now_us;
 }
 
-/* Nothing but the place is given up: while nothing is granted, or where it is not. At the end of the wait everywhere, and who holds it is heard again. */
+/* Nothing but the place is given up: while nothing is granted, or where it is not. At the end of the wait everywhere,
+ * and who holds it is heard again. */
 static inline void driver_check_leave(struct driver *driver)
 {
 	bool is_end = driver->out.round != 0;
 
-	MUST(driver_waits(driver) && driver->out.place == REDLOCK_ENTRY_LEAVE, "without a token, and place %d", driver->out.place);
+	MUST(driver_waits(driver) && driver->out.place == REDLOCK_ENTRY_LEAVE, "without a token, and place %d",
+	     driver->out.place);
 	MUST(driver->out.round <= 1 && driver->out.attempt == driver->tries, "leaves in round %u", driver->out.round);
-	MUST(!is_end || driver->out.to == (1u << driver->params.masters) - 1, "the wait is over, and %x are told", driver->out.to);
+	MUST(!is_end || driver->out.to == (1u << driver->params.masters) - 1, "the wait is over, and %x are told",
+	     driver->out.to);
 	if (driver->done || driver->out.done) {
 		MUST(!is_end, "leaves once more");
 		return;
@@ -123,7 +129,8 @@ static inline void driver_check_leave(struct driver *driver)
 	driver->granted = driver->reached = 0;
 }
 
-/* Another attempt of one that waits on is given back where it may be; one that is the last, wherever its place may be, too. */
+/* Another attempt of one that waits on is given back where it may be; one that is the last, wherever its place may be,
+ * too. */
 static inline void driver_check_release(struct driver *driver)
 {
 	bool stays = driver_waits(driver) && !driver->out.done;
@@ -132,9 +139,11 @@ static inline void driver_check_release(struct driver *driver)
 	MUST(driver->out.attempt == driver->tries, "a release with the token of attempt %u", driver->out.attempt);
 	MUST(driver->released < driver->tries, "attempt %u is released twice", driver->tries);
 	MUST((driver->out.to & to) == to, "a release to %x, the acquire or the place may be on %x", driver->out.to, to);
-	MUST(driver->out.to == to || (driver_waits(driver) && !stays), "a release to %x, and it may be on %x alone", driver->out.to, to);
+	MUST(driver->out.to == to || (driver_waits(driver) && !stays), "a release to %x, and it may be on %x alone",
+	     driver->out.to, to);
 	if (driver_waits(driver))
-		MUST(driver->out.place == (stays ? REDLOCK_ENTRY_KEEP : REDLOCK_ENTRY_LEAVE), "a release with place %d", driver->out.place);
+		MUST(driver->out.place == (stays ? REDLOCK_ENTRY_KEEP : REDLOCK_ENTRY_LEAVE), "a release with place %d",
+		     driver->out.place);
 	driver->released = driver->tries;
 }
 
@@ -146,7 +155,8 @@ static inline void driver_note_entry(struct driver *driver, unsigned master)
 	uint16_t bit = (uint16_t)(1u << master);
 
 	if (out->place == REDLOCK_ENTRY_KEEP) {
-		*taker = (struct driver_taker) { out->attempt, out->script == REDLOCK_SCRIPT_ACQUIRE, (driver->placed & bit) != 0 };
+		*taker = (struct driver_taker){out->attempt, out->script == REDLOCK_SCRIPT_ACQUIRE,
+					       (driver->placed & bit) != 0};
 		driver->placed |= bit;
 	} else if (out->place == REDLOCK_ENTRY_LEAVE) {
 		taker->attempt = 0;
@@ -159,7 +169,8 @@ static inline void driver_hear_entry(struct driver *driver, const struct driver_
 {
 	const struct driver_taker *taker = &driver->takers[ask->master];
 	uint16_t bit = (uint16_t)(1u << ask->master);
-	bool acquires = ask->script == REDLOCK_SCRIPT_ACQUIRE, unsent = vote == REDLOCK_VOTE_UNSENT || vote == REDLOCK_VOTE_QUARANTINED;
+	bool acquires = ask->script == REDLOCK_SCRIPT_ACQUIRE,
+	     unsent = vote == REDLOCK_VOTE_UNSENT || vote == REDLOCK_VOTE_QUARANTINED;
 
 	if (taker->attempt != ask->attempt || taker->acquires != acquires || ask->script == REDLOCK_SCRIPT_RAISE)
 		return;
@@ -175,16 +186,19 @@ static inline void driver_check_entry(const struct driver *driver)
 	if (!driver_waits(driver) || out->script == REDLOCK_SCRIPT_RAISE || out->script == REDLOCK_SCRIPT_NONE)
 		MUST(out->place == REDLOCK_ENTRY_NONE, "place %d", out->place);
 	MUST(!out->tokenless || out->script == REDLOCK_SCRIPT_RELEASE, "script %d without a token", out->script);
-	MUST(out->place != REDLOCK_ENTRY_KEEP || out->wait_left_us == left_us, "%" PRIu64 " left of the wait", out->wait_left_us);
+	MUST(out->place != REDLOCK_ENTRY_KEEP || out->wait_left_us == left_us, "%" PRIu64 " left of the wait",
+	     out->wait_left_us);
 }
 
 /* A round asks for more than was ever seen or asked for, of this attempt's token, while it is not given up. */
 static inline void driver_check_raise(struct driver *driver)
 {
-	MUST(driver->params.kind == REDLOCK_ACQUIRE && driver->out.attempt == driver->tries, "RAISE for attempt %u", driver->out.attempt);
+	MUST(driver->params.kind == REDLOCK_ACQUIRE && driver->out.attempt == driver->tries, "RAISE for attempt %u",
+	     driver->out.attempt);
 	MUST(driver->released < driver->tries, "RAISE after the release");
 	MUST(driver->out.round == driver->round + 1, "round %u after %u", driver->out.round, driver->round);
-	MUST(driver->out.fence > driver->fence && driver->out.fence > driver->highest, "RAISE to a number that was seen");
+	MUST(driver->out.fence > driver->fence && driver->out.fence > driver->highest,
+	     "RAISE to a number that was seen");
 	MUST((driver->out.to & ~driver->reached) == 0, "RAISE where nothing was acquired");
 	driver->round = driver->out.round;
 	driver->fence = driver->out.fence;
@@ -211,7 +225,8 @@ static inline void driver_check_sent(struct driver *driver)
 			continue;
 		MUST(driver->asks_len < DRIVER_ASKS_MAX, "too many questions");
 		driver_note_entry(driver, i);
-		driver->asks[driver->asks_len++] = (struct driver_ask) { out->script, out->attempt, out->round, (uint8_t)i, out->tokenless };
+		driver->asks[driver->asks_len++] = (struct driver_ask){out->script, out->attempt, out->round,
+								       (uint8_t)i, out->tokenless};
 	}
 }
 
@@ -224,27 +239,32 @@ static inline void driver_check_result(struct driver *driver)
 	unsigned majority = driver->params.masters / 2u + 1;
 
 	MUST(votes->masters == driver->params.masters && votes->needed == majority, "votes of other masters");
-	MUST(votes->granted + votes->refused + votes->failed + votes->quarantined <= votes->masters, "more votes than masters");
+	MUST(votes->granted + votes->refused + votes->failed + votes->quarantined <= votes->masters,
+	     "more votes than masters");
 	if (driver->params.kind != REDLOCK_INSPECT && result->outcome != REDLOCK_CANCELLED)
-		MUST(votes->granted == driver->granted, "%u votes granted, %u counted", driver->granted, votes->granted);
+		MUST(votes->granted == driver->granted, "%u votes granted, %u counted", driver->granted,
+		     votes->granted);
 	MUST(result->tries == driver->tries, "%u tries made, %u counted", driver->tries, result->tries);
 	if (result->outcome == REDLOCK_OK && leased) {
-		MUST(driver->granted >= majority && votes->granted >= majority, "OK with %u of %u votes", driver->granted, majority);
+		MUST(driver->granted >= majority && votes->granted >= majority, "OK with %u of %u votes",
+		     driver->granted, majority);
 		MUST(result->validity_us > 0 && result->validity_us <= driver->params.ttl_us, "OK without validity");
 		MUST(result->ttl_us > 0 && result->ttl_us <= driver->params.ttl_us, "OK with another ttl");
-		MUST(result->validity_us + (driver->now_us - driver->start_us) + driver->params.drift_us == result->ttl_us,
-			"validity is not ttl - elapsed - drift");
+		MUST(result->validity_us + (driver->now_us - driver->start_us) + driver->params.drift_us ==
+			     result->ttl_us,
+		     "validity is not ttl - elapsed - drift");
 	}
 	if (driver->params.kind == REDLOCK_ACQUIRE) {
 		bool ok = result->outcome == REDLOCK_OK;
 		unsigned strict = driver->round == 0 ? driver->increased : driver->raised;
 
 		MUST(!ok || strict >= majority, "a fence with %u strict increases of %u", strict, majority);
-		MUST(!ok || result->fence == driver->fence, "fence %" PRIu64 " instead of %" PRIu64, result->fence, driver->fence);
+		MUST(!ok || result->fence == driver->fence, "fence %" PRIu64 " instead of %" PRIu64, result->fence,
+		     driver->fence);
 		MUST(!ok || result->rounds == driver->round, "%u rounds instead of %u", result->rounds, driver->round);
 
-		MUST(ok == (driver->released < driver->tries) || driver_ours(driver) == 0, "outcome %d, released up to %u", result->outcome,
-			driver->released);
+		MUST(ok == (driver->released < driver->tries) || driver_ours(driver) == 0,
+		     "outcome %d, released up to %u", result->outcome, driver->released);
 	}
 }
 
@@ -267,25 +287,27 @@ static inline void driver_step(struct driver *driver, const struct redlock_event
 		driver->done = true;
 		driver->result = out->result;
 	}
-	MUST(out->finished == (driver->done && driver->asks_len == 0), "finished is %d with %u questions open", out->finished, driver->asks_len);
-	MUST((redlock_deadline_us(&driver->op) == REDLOCK_NEVER) == driver->done, "a deadline is wanted exactly until done");
+	MUST(out->finished == (driver->done && driver->asks_len == 0), "finished is %d with %u questions open",
+	     out->finished, driver->asks_len);
+	MUST((redlock_deadline_us(&driver->op) == REDLOCK_NEVER) == driver->done,
+	     "a deadline is wanted exactly until done");
 	MUST(!out->finished || driver->placed == 0, "finished, and the place is left on %x", driver->placed);
 	driver->finished = out->finished;
 }
 
 static inline void driver_start(struct driver *driver, uint64_t now_us)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_START, .now_us = now_us, .fence = DRIVER_GUESS });
+	driver_step(driver, &(struct redlock_event){.kind = REDLOCK_START, .now_us = now_us, .fence = DRIVER_GUESS});
 }
 
 static inline void driver_timer(struct driver *driver, uint64_t now_us)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_TIMER, .now_us = now_us, .fence = DRIVER_GUESS });
+	driver_step(driver, &(struct redlock_event){.kind = REDLOCK_TIMER, .now_us = now_us, .fence = DRIVER_GUESS});
 }
 
 static inline void driver_cancel(struct driver *driver, uint64_t now_us)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_CANCEL, .now_us = now_us });
+	driver_step(driver, &(struct redlock_event){.kind = REDLOCK_CANCEL, .now_us = now_us});
 }
 
 /* The oldest open question to a master, or −1. */
@@ -312,7 +334,8 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 	event->script = ask.script;
 	event->attempt = ask.attempt;
 	event->round = ask.round;
-	if (ask.attempt == driver->tries && !driver->done && driver->released < driver->tries && ask.script == REDLOCK_SCRIPT_RAISE) {
+	if (ask.attempt == driver->tries && !driver->done && driver->released < driver->tries &&
+	    ask.script == REDLOCK_SCRIPT_RAISE) {
 		driver->raised += event->vote == REDLOCK_VOTE_GRANTED && ask.round == driver->round;
 		if (event->vote == REDLOCK_VOTE_BEHIND && event->fence > driver->highest)
 			driver->highest = event->fence;
@@ -323,7 +346,7 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 		}
 		driver->granted += event->vote == REDLOCK_VOTE_GRANTED;
 		if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_QUARANTINED)
-			driver->reached &= (uint16_t)~(1u << event->master);
+			driver->reached &= (uint16_t) ~(1u << event->master);
 		if (event->vote == REDLOCK_VOTE_HELD || event->vote == REDLOCK_VOTE_QUEUED)
 			driver->refused |= (uint16_t)(1u << event->master);
 	}
@@ -334,14 +357,16 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 /* A reply without anything but the vote; grants give the ttl that was asked for. */
 static inline void driver_vote(struct driver *driver, uint64_t now_us, unsigned master, enum redlock_vote vote)
 {
-	struct redlock_event event = { .now_us = now_us, .master = (uint8_t)master, .vote = vote, .ttl_us = driver->params.ttl_us };
+	struct redlock_event event = {
+		.now_us = now_us, .master = (uint8_t)master, .vote = vote, .ttl_us = driver->params.ttl_us};
 
 	driver_reply(driver, &event);
 }
 
-static inline void driver_held(struct driver *driver, uint64_t now_us, unsigned master, uint64_t holder, uint64_t remaining_us)
+static inline void driver_held(struct driver *driver, uint64_t now_us, unsigned master, uint64_t holder,
+			       uint64_t remaining_us)
 {
-	struct redlock_event event = { .now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_HELD };
+	struct redlock_event event = {.now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_HELD};
 
 	event.holder = holder;
 	event.remaining_us = remaining_us;
@@ -355,7 +380,8 @@ static inline void driver_finish(struct driver *driver, enum redlock_vote vote)
 	while (driver->asks_len > 0) {
 		MUST(!driver->finished, "finished too early");
 		driver_vote(driver, driver->now_us, driver->asks[0].master, vote);
-		MUST(driver->out.script == REDLOCK_SCRIPT_NONE || driver_waits(driver), "a script after the operation was done");
+		MUST(driver->out.script == REDLOCK_SCRIPT_NONE || driver_waits(driver),
+		     "a script after the operation was done");
 	}
 	MUST(driver->finished, "not finished with no question open");
 }

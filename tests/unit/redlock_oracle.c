@@ -1,8 +1,8 @@
 /* See redlock_oracle.h. The rules, where Q is the majority of the configured masters:
  *
- * A vote can be: granted, held (by a token), gone, failed, quarantined, or still pending. Answered = granted + held + gone.
- * Unknown = failed + quarantined + pending. The best holder is the token with the most held votes; it "may have" a
- * majority if its votes and the unknown ones make one.
+ * A vote can be: granted, held (by a token), gone, failed, quarantined, or still pending. Answered = granted + held +
+ * gone. Unknown = failed + quarantined + pending. The best holder is the token with the most held votes; it "may have"
+ * a majority if its votes and the unknown ones make one.
  *
  * acquire  granted >= Q decides: OK while validity is left, else NO_QUORUM. The attempt is lost when filling in
  *          "granted" for all pending ones gives no majority. Then a best holder with Q votes is LOCKED. Wait while
@@ -10,14 +10,15 @@
  *          NO_QUORUM; else try again; on the last try LOCKED if the best holder may have a majority, else SPLIT.
  * extend   granted >= Q as above. Held >= Q is NOT_OWNER, gone >= Q is EXPIRED. With none pending: answered < Q is
  *          NO_QUORUM; so is granted + unknown >= Q; held + unknown >= Q is NOT_OWNER; else EXPIRED.
- * release  granted >= Q is OK, then as extend, but granted + unknown >= Q is OK if anything was granted.
- * inspect  a holder with Q votes is held, gone >= Q is free. With none pending: answered < Q is NO_QUORUM, else OK, and held
+ * release  granted >= Q is OK, then as extend, but granted + unknown >= Q is OK if anything was granted. inspect  a
+ * holder with Q votes is held, gone >= Q is free. With none pending: answered < Q is NO_QUORUM, else OK, and held
  *          if anybody holds it anywhere, since gone < Q: nobody could acquire it.
  *
- * Two of these lines have a reason that is easy to lose. A lost acquire does not call it NO_QUORUM while the
- * pending masters could still make a majority of answers: two masters of five down and two callers in contention would
+ * Two of these lines have a reason that is easy to lose. A lost acquire does not call it NO_QUORUM while the pending
+ * masters could still make a majority of answers: two masters of five down and two callers in contention would
  * otherwise be told that Redis is down, and not try again, by the mere order of the replies. And a pending master is as
- * unknown as a failed one: otherwise a holder that may have a majority is LOCKED or SPLIT, held or free, by that order. */
+ * unknown as a failed one: otherwise a holder that may have a majority is LOCKED or SPLIT, held or free, by that
+ * order. */
 #include "redlock_oracle.h"
 
 #include <assert.h>
@@ -95,7 +96,8 @@ static unsigned sheet_count_holder(const struct sheet *sheet, uint64_t holder)
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < sheet->masters; i++)
-		count += !sheet->pending[i] && sheet->rows[i].vote == REDLOCK_VOTE_HELD && sheet->rows[i].holder == holder;
+		count += !sheet->pending[i] && sheet->rows[i].vote == REDLOCK_VOTE_HELD &&
+			 sheet->rows[i].holder == holder;
 	return count;
 }
 
@@ -120,7 +122,7 @@ static struct sheet sheet_suppose(const struct sheet *sheet, enum redlock_vote v
 
 	for (unsigned i = 0; i < sheet->masters; i++) {
 		if (sheet->pending[i])
-			other.rows[i] = (struct oracle_event) { .master = (uint8_t)i, .vote = vote, .holder = holder };
+			other.rows[i] = (struct oracle_event){.master = (uint8_t)i, .vote = vote, .holder = holder};
 		other.pending[i] = false;
 	}
 	return other;
@@ -154,12 +156,14 @@ static bool sheet_may_be_held(const struct sheet *sheet)
 
 static unsigned sheet_count_answered(const struct sheet *sheet)
 {
-	return sheet_count(sheet, REDLOCK_VOTE_GRANTED) + sheet_count(sheet, REDLOCK_VOTE_HELD) + sheet_count(sheet, REDLOCK_VOTE_GONE);
+	return sheet_count(sheet, REDLOCK_VOTE_GRANTED) + sheet_count(sheet, REDLOCK_VOTE_HELD) +
+	       sheet_count(sheet, REDLOCK_VOTE_GONE);
 }
 
 static unsigned sheet_count_down(const struct sheet *sheet)
 {
-	return sheet_count(sheet, REDLOCK_VOTE_FAILED) + sheet_count(sheet, REDLOCK_VOTE_UNSENT) + sheet_count(sheet, REDLOCK_VOTE_QUARANTINED);
+	return sheet_count(sheet, REDLOCK_VOTE_FAILED) + sheet_count(sheet, REDLOCK_VOTE_UNSENT) +
+	       sheet_count(sheet, REDLOCK_VOTE_QUARANTINED);
 }
 
 /* Too few answered, but the pending ones could make a majority of answers. */
@@ -329,7 +333,8 @@ static uint64_t retry_after_us(const struct sheet *sheet)
 	for (unsigned i = 0; i < sheet->masters; i++) {
 		if (sheet->pending[i] || sheet->rows[i].vote != REDLOCK_VOTE_HELD)
 			continue;
-		times_us[len++] = sheet->rows[i].remaining_us == REDLOCK_NEVER ? sheet->attempt->params->ttl_us : sheet->rows[i].remaining_us;
+		times_us[len++] = sheet->rows[i].remaining_us == REDLOCK_NEVER ? sheet->attempt->params->ttl_us
+									       : sheet->rows[i].remaining_us;
 	}
 	qsort(times_us, len, sizeof times_us[0], compare_up);
 	return times_us[wanted < len ? wanted - 1 : len - 1];

@@ -28,7 +28,8 @@ struct oracle_attempt {
 
 struct oracle_verdict {
 	bool decided;
-	bool retry;                   /* acquire: no answer yet, but a pause and another try; `result` has only the votes */
+	/* acquire: no answer yet, but a pause and another try; `result` has only the votes */
+	bool retry;
 	unsigned after;               /* how many events it took, the last one included */
 	uint16_t release;             /* bit i: master i must be sent a release, together with the decision */
 	struct redlock_result result; /* without `holder` and `remaining_us`, see below */

@@ -1,10 +1,12 @@
-/* Short words for the tests of the core's waiting: one that waits, what is called out to it, what a step must have done with its place. */
+/* Short words for the tests of the core's waiting: one that waits, what is called out to it, what a step must have done
+ * with its place. */
 #ifndef REDLOCK_WAIT_CASES_H
 #define REDLOCK_WAIT_CASES_H
 
 #include "redlock_cases.h"
 
-/* The wait; what is left of the holder's time; by how much a master's whole ms may be rounded down; what PASSED gives. */
+/* The wait; what is left of the holder's time; by how much a master's whole ms may be rounded down; what PASSED
+ * gives. */
 enum { WAIT = 10000000, LEFT = 30000, ROUNDED = 1000, ALIVE = 1000000 };
 
 #define KEEP REDLOCK_ENTRY_KEEP
@@ -12,7 +14,7 @@ enum { WAIT = 10000000, LEFT = 30000, ROUNDED = 1000, ALIVE = 1000000 };
 
 static inline struct driver waiter_of(const struct redlock_params *params, bool behind)
 {
-	struct redlock_event event = { .kind = REDLOCK_START, .now_us = T, .fence = DRIVER_GUESS, .behind = behind };
+	struct redlock_event event = {.kind = REDLOCK_START, .now_us = T, .fence = DRIVER_GUESS, .behind = behind};
 	struct driver driver;
 
 	driver_init(&driver, params, 42);
@@ -38,23 +40,30 @@ static inline struct driver waiter(unsigned masters, bool behind)
 
 static inline void driver_queued(struct driver *driver, uint64_t now_us, unsigned master, uint64_t alive_us)
 {
-	driver_reply(driver, &(struct redlock_event) { .now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_QUEUED, .remaining_us = alive_us });
+	driver_reply(driver, &(struct redlock_event){.now_us = now_us,
+						     .master = (uint8_t)master,
+						     .vote = REDLOCK_VOTE_QUEUED,
+						     .remaining_us = alive_us});
 }
 
 static inline void driver_notified(struct driver *driver, uint64_t now_us, unsigned master)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_NOTIFIED, .now_us = now_us, .master = (uint8_t)master, .fence = DRIVER_GUESS });
+	driver_step(driver, &(struct redlock_event){.kind = REDLOCK_NOTIFIED,
+						    .now_us = now_us,
+						    .master = (uint8_t)master,
+						    .fence = DRIVER_GUESS});
 }
 
 /* Master 0 calls another process. */
 static inline void driver_passed(struct driver *driver, uint64_t now_us)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_PASSED, .now_us = now_us, .master = 0 });
+	driver_step(driver, &(struct redlock_event){.kind = REDLOCK_PASSED, .now_us = now_us, .master = 0});
 }
 
 static inline void driver_first(struct driver *driver, uint64_t now_us, uint64_t remaining_us)
 {
-	driver_step(driver, &(struct redlock_event) { .kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us });
+	driver_step(driver,
+		    &(struct redlock_event){.kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us});
 }
 
 /* The last step sent an attempt to all masters; the driver looks at its place. */
@@ -101,8 +110,8 @@ static inline void released(const struct driver *driver, unsigned to)
 	ck_assert_uint_eq(driver->out.to, to);
 }
 
-/* Two of three masters say that A holds it for LEFT; the third, which says nothing in time, then says the same, also of the attempt
- * that is given back there. Nothing is open any more. */
+/* Two of three masters say that A holds it for LEFT; the third, which says nothing in time, then says the same, also of
+ * the attempt that is given back there. Nothing is open any more. */
 static inline void refuse(struct driver *driver, uint64_t now_us)
 {
 	driver_held(driver, now_us, 0, A, LEFT);

@@ -1,18 +1,18 @@
 /* A tiny world: two acquire operations with two tokens on three modelled masters, and every interleaving of it.
  *
- * A master is one key with an expiry. Between an operation and a master lies a wire: commands are carried out in the order in
- * which they were sent, their replies are delivered in that order, and nothing else is ordered. A reply may be lost (the core is
- * then told FAILED, the command is carried out all the same, sooner or later), and time may pass.
+ * A master is one key with an expiry. Between an operation and a master lies a wire: commands are carried out in the
+ * order in which they were sent, their replies are delivered in that order, and nothing else is ordered. A reply may be
+ * lost (the core is then told FAILED, the command is carried out all the same, sooner or later), and time may pass.
  *
- * world_search() walks depth-first through all that can happen, one event at a time, and passes over states in which it has
- * been before, so that all interleavings are covered without walking each one. It checks: never two operations with valid
- * leases; an OK has its key on a majority at that moment; at the end no key of a failed operation is left. */
+ * world_search() walks depth-first through all that can happen, one event at a time, and passes over states in which it
+ * has been before, so that all interleavings are covered without walking each one. It checks: never two operations with
+ * valid leases; an OK has its key on a majority at that moment; at the end no key of a failed operation is left. */
 #ifndef REDLOCK_WORLD_H
 #define REDLOCK_WORLD_H
 
-#include "redlock_driver.h"
-
 #include <stdlib.h>
+
+#include "redlock_driver.h"
 
 enum { WORLD_OPS = 2, WORLD_MASTERS = 3, WORLD_COMMANDS = 2 };
 enum { WORLD_TTL_US = 100, WORLD_DRIFT_US = 10, WORLD_TIMEOUT_US = 60, WORLD_TICK_US = 55 };
@@ -92,7 +92,8 @@ static inline uint64_t world_hash(const struct world *world, bool alike)
 	world_mix(&hash, world->ticks * 16 + world->losses);
 	for (unsigned o = 0; o < WORLD_OPS; o++) {
 		world_mix(&hash, (uint64_t)world->ops[o].state * 65536 + world->ops[o].outstanding);
-		world_mix(&hash, (uint64_t)(world->started[o] + 2 * world->done[o] + 4 * world->ok[o] + 8 * world->finished[o]));
+		world_mix(&hash, (uint64_t)(world->started[o] + 2 * world->done[o] + 4 * world->ok[o] +
+					    8 * world->finished[o]));
 		world_mix(&hash, world->done[o] ? 0 : world->ops[o].start_us);
 		world_mix(&hash, world->valid_until_us[o] > world->now_us ? world->valid_until_us[o] : 0);
 	}
@@ -123,7 +124,8 @@ static inline void world_grant(struct world *world, unsigned o, const struct red
 	unsigned keys = 0;
 
 	for (unsigned m = 0; m < WORLD_MASTERS; m++)
-		keys += world->masters[m].token == o + 1 && world->masters[m].expires_us >= world->now_us + result->validity_us;
+		keys += world->masters[m].token == o + 1 &&
+			world->masters[m].expires_us >= world->now_us + result->validity_us;
 	MUST(keys > WORLD_MASTERS / 2, "OK, and %u of %u masters have the key for as long", keys, WORLD_MASTERS);
 	MUST(!world->ok[1 - o] || world->valid_until_us[1 - o] <= world->now_us, "two holders at one time");
 	world->ok[o] = true;
@@ -158,7 +160,7 @@ static inline void world_execute(struct world *world, unsigned o, unsigned m)
 	enum redlock_script script = wire->scripts[wire->executed];
 	struct redlock_event *reply = &wire->replies[wire->executed++];
 
-	*reply = (struct redlock_event) { .kind = REDLOCK_REPLY, .master = (uint8_t)m, .attempt = 1, .script = script };
+	*reply = (struct redlock_event){.kind = REDLOCK_REPLY, .master = (uint8_t)m, .attempt = 1, .script = script};
 	if (script == REDLOCK_SCRIPT_ACQUIRE && world->masters[m].token == 0) {
 		world->masters[m].token = o + 1;
 		world->masters[m].expires_us = world->now_us + WORLD_TTL_US;
@@ -180,7 +182,8 @@ static inline void world_execute(struct world *world, unsigned o, unsigned m)
 static inline void world_deliver(struct world *world, unsigned o, unsigned m, bool lost)
 {
 	struct world_wire *wire = &world->wires[o][m];
-	struct redlock_event event = { .kind = REDLOCK_REPLY, .master = (uint8_t)m, .attempt = 1, .script = wire->scripts[wire->replied] };
+	struct redlock_event event = {
+		.kind = REDLOCK_REPLY, .master = (uint8_t)m, .attempt = 1, .script = wire->scripts[wire->replied]};
 
 	if (!lost)
 		event = wire->replies[wire->replied];
@@ -236,7 +239,7 @@ static inline unsigned world_walk_wire(struct world_search *search, const struct
 /* The operation's own events: its start, and its timer when it is due. */
 static inline unsigned world_walk_op(struct world_search *search, const struct world *world, unsigned o)
 {
-	struct redlock_event event = { .kind = world->started[o] ? REDLOCK_TIMER : REDLOCK_START, .fence = 1000 };
+	struct redlock_event event = {.kind = world->started[o] ? REDLOCK_TIMER : REDLOCK_START, .fence = 1000};
 	struct world next = *world;
 
 	if (world->started[o] && redlock_deadline_us(&world->ops[o]) > world->now_us)
@@ -252,7 +255,8 @@ static inline void world_check_end(struct world_search *search, const struct wor
 	search->ends++;
 	search->ok[world->ok[0] + world->ok[1]]++;
 	for (unsigned o = 0; o < WORLD_OPS; o++) {
-		MUST(world->done[o] && world->finished[o], "everything is delivered and operation %u is not finished", o);
+		MUST(world->done[o] && world->finished[o], "everything is delivered and operation %u is not finished",
+		     o);
 		for (unsigned m = 0; m < WORLD_MASTERS && !world->ok[o]; m++)
 			MUST(world->masters[m].token != o + 1, "a failed operation left its key on master %u", m);
 	}
@@ -297,7 +301,7 @@ static inline void world_walk(struct world_search *search, const struct world *w
 /* Walks through all that can happen with so many ticks of the clock and so many lost replies. */
 static inline struct world_search world_search(unsigned ticks, unsigned losses, bool alike)
 {
-	struct world_search search = { .alike = alike, .seen = calloc(WORLD_SEEN_MAX, sizeof(uint64_t)) };
+	struct world_search search = {.alike = alike, .seen = calloc(WORLD_SEEN_MAX, sizeof(uint64_t))};
 	struct world world;
 
 	ck_assert_ptr_nonnull(search.seen);

@@ -1,9 +1,9 @@
 /* Which format /metrics is asked for. The long values are what Prometheus and others really send. */
-#include "api/calls/accept.h"
-
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "api/calls/accept.h"
 
 #define OPEN "application/openmetrics-text"
 
@@ -22,9 +22,11 @@ static const char *const open_metrics[] = {
 	/* Prometheus 2.42; 2.49 to 2.55; 3 */
 	OPEN ";version=1.0.0," OPEN ";version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
 	OPEN ";version=1.0.0;q=0.5," OPEN ";version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
-	OPEN ";version=1.0.0;escaping=allow-utf-8;q=0.6," OPEN ";version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+	OPEN ";version=1.0.0;escaping=allow-utf-8;q=0.6," OPEN
+	     ";version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
 	     "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
-	"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6," OPEN ";version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3",
+	"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6," OPEN
+	";version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3",
 	OPEN,
 	OPEN "; version=1.0.0; charset=utf-8",
 	"Application/OpenMetrics-Text;VERSION=1.0.0",
@@ -63,7 +65,7 @@ static const char *const plain[] = {
 	OPEN "s",
 	"x" OPEN,
 	"text/html;x=\"," OPEN "\"",
-	"text/html;x=\"," OPEN,      /* quotes that never end */
+	"text/html;x=\"," OPEN, /* quotes that never end */
 	"text/html;x=\"\\\"," OPEN "\"",
 };
 

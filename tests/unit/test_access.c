@@ -1,5 +1,5 @@
-/* Who may do what: every need × every kind of caller × every set of rights × every relation of a prefix to a resource, against a rule
- * written a second time, and every route of the table against what the documentation says of it. */
+/* Who may do what: every need × every kind of caller × every set of rights × every relation of a prefix to a resource,
+ * against a rule written a second time, and every route of the table against what the documentation says of it. */
 #include <check.h>
 #include <gnutls/crypto.h>
 #include <stdio.h>
@@ -7,14 +7,15 @@
 #include <string.h>
 
 #include "api/auth/access.h"
-#include "api/http/headers.h"
 #include "api/auth/keys.h"
 #include "api/calls/route.h"
+#include "api/http/headers.h"
 #include "api/http/tls.h"
 
 static const char secret[] = "rlk_a-key-for-these-tests-alone";
 
-/* A prefix and a resource (or the prefix of a listing), and whether the one allows the other: by bytes, nothing else. */
+/* A prefix and a resource (or the prefix of a listing), and whether the one allows the other: by bytes, nothing
+ * else. */
 static const struct {
 	const char *prefix, *resource;
 	bool within;
@@ -40,7 +41,8 @@ static const struct {
 };
 enum { RELATIONS = sizeof(relations) / sizeof(relations[0]) };
 
-static const enum access_need needs[] = {ACCESS_NOTHING, ACCESS_TOKEN, ACCESS_KNOWN, ACCESS_ACQUIRE, ACCESS_INSPECT, ACCESS_LIST, ACCESS_ADMIN};
+static const enum access_need needs[] = {ACCESS_NOTHING, ACCESS_TOKEN, ACCESS_KNOWN, ACCESS_ACQUIRE,
+					 ACCESS_INSPECT, ACCESS_LIST,  ACCESS_ADMIN};
 enum { NEEDS = sizeof(needs) / sizeof(needs[0]) };
 
 static struct keys *make_keys(const char *prefix, unsigned rights)
@@ -54,9 +56,12 @@ static struct keys *make_keys(const char *prefix, unsigned rights)
 		snprintf(hash + 2 * i, 3, "%02x", digest[i]);
 	for (size_t i = 0; i < 4; i++)
 		if (rights & 1U << i)
-			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s\"%s\"", list[0] != '\0' ? "," : "", names[i]);
-	snprintf(text, sizeof(text), "{\"keys\":[{\"name\":\"k\",\"sha256\":\"%s\",\"certificates\":[\"a.example\"],\"prefixes\":[\"%s\"],\"rights\":[%s]}]}", hash,
-		 prefix, list);
+			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s\"%s\"",
+				 list[0] != '\0' ? "," : "", names[i]);
+	snprintf(text, sizeof(text),
+		 "{\"keys\":[{\"name\":\"k\",\"sha256\":\"%s\",\"certificates\":[\"a.example\"],\"prefixes\":[\"%s\"],"
+		 "\"rights\":[%s]}]}",
+		 hash, prefix, list);
 	struct keys *keys = keys_parse(text, strlen(text), message, sizeof(message));
 	ck_assert_msg(keys != NULL, "%s", message);
 	return keys;
@@ -67,29 +72,40 @@ static enum access_verdict expected(enum access_need need, bool known, unsigned 
 {
 	switch (need) {
 	case ACCESS_NOTHING:
-	case ACCESS_TOKEN:
-		return ACCESS_ALLOWED;
-	case ACCESS_KNOWN:
-		return known ? ACCESS_ALLOWED : ACCESS_UNKNOWN;
+	case ACCESS_TOKEN: return ACCESS_ALLOWED;
+	case ACCESS_KNOWN: return known ? ACCESS_ALLOWED : ACCESS_UNKNOWN;
 	case ACCESS_ACQUIRE:
-		return !known ? ACCESS_UNKNOWN : (rights & 1) == 0 ? ACCESS_NO_RIGHT : within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+		return !known              ? ACCESS_UNKNOWN
+		       : (rights & 1) == 0 ? ACCESS_NO_RIGHT
+		       : within            ? ACCESS_ALLOWED
+					   : ACCESS_NO_PREFIX;
 	case ACCESS_INSPECT:
-		return !known ? ACCESS_UNKNOWN : (rights & 2) == 0 ? ACCESS_NO_RIGHT : within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+		return !known              ? ACCESS_UNKNOWN
+		       : (rights & 2) == 0 ? ACCESS_NO_RIGHT
+		       : within            ? ACCESS_ALLOWED
+					   : ACCESS_NO_PREFIX;
 	case ACCESS_LIST:
-		return !known ? ACCESS_UNKNOWN : (rights & 4) == 0 ? ACCESS_NO_RIGHT : within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+		return !known              ? ACCESS_UNKNOWN
+		       : (rights & 4) == 0 ? ACCESS_NO_RIGHT
+		       : within            ? ACCESS_ALLOWED
+					   : ACCESS_NO_PREFIX;
 	case ACCESS_ADMIN:
-		return !known ? ACCESS_UNKNOWN : (rights & 8) == 0 ? ACCESS_NO_RIGHT : within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
-	case ACCESS_NEED_COUNT:
-		break;
+		return !known              ? ACCESS_UNKNOWN
+		       : (rights & 8) == 0 ? ACCESS_NO_RIGHT
+		       : within            ? ACCESS_ALLOWED
+					   : ACCESS_NO_PREFIX;
+	case ACCESS_NEED_COUNT: break;
 	}
 	ck_abort();
 }
 
-static void check_needs(const struct access_caller *caller, bool known, unsigned rights, const char *resource, bool within, unsigned *cases)
+static void check_needs(const struct access_caller *caller, bool known, unsigned rights, const char *resource,
+			bool within, unsigned *cases)
 {
 	for (size_t n = 0; n < NEEDS; n++, ++*cases) {
 		enum access_verdict verdict = access_decide(needs[n], caller, resource, strlen(resource));
-		ck_assert_msg(verdict == expected(needs[n], known, rights, within), "need %d, rights %u, %s: %d", (int)needs[n], rights, resource, (int)verdict);
+		ck_assert_msg(verdict == expected(needs[n], known, rights, within), "need %d, rights %u, %s: %d",
+			      (int)needs[n], rights, resource, (int)verdict);
 		/* What the right alone decides is the same before the resource is known. */
 		verdict = access_decide(needs[n], caller, NULL, 0);
 		ck_assert_int_eq(verdict, expected(needs[n], known, rights, true));
@@ -99,16 +115,20 @@ static void check_needs(const struct access_caller *caller, bool known, unsigned
 START_TEST(every_need_right_and_prefix)
 {
 	struct headers with_key = {.key = secret, .key_len = strlen(secret)}, without = {0};
-	struct headers wrong = {.key = "rlk_a-key-that-nobody-has", .key_len = 25}, cut = {.key = secret, .key_len = strlen(secret) - 1};
-	struct tls_peer known = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"a.example"}}, other = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"b.example"}},
-			bad = {.state = TLS_PEER_BAD, .reason = "The client certificate has expired."}, none = {.state = TLS_PEER_NONE};
+	struct headers wrong = {.key = "rlk_a-key-that-nobody-has", .key_len = 25},
+		       cut = {.key = secret, .key_len = strlen(secret) - 1};
+	struct tls_peer known = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"a.example"}},
+			other = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"b.example"}},
+			bad = {.state = TLS_PEER_BAD, .reason = "The client certificate has expired."},
+			none = {.state = TLS_PEER_NONE};
 	const struct {
 		const struct headers *headers;
 		const struct tls_peer *peer;
 		bool known;
 	} callers[] = {
-		{&with_key, NULL, true}, {&with_key, &none, true}, {&with_key, &bad, true}, {&without, &known, true}, {&without, NULL, false}, {&without, &none, false},
-		{&without, &other, false}, {&without, &bad, false}, {&wrong, NULL, false}, {&wrong, &known, false}, {&cut, NULL, false},
+		{&with_key, NULL, true}, {&with_key, &none, true}, {&with_key, &bad, true},   {&without, &known, true},
+		{&without, NULL, false}, {&without, &none, false}, {&without, &other, false}, {&without, &bad, false},
+		{&wrong, NULL, false},   {&wrong, &known, false},  {&cut, NULL, false},
 	};
 	struct access_caller caller;
 	unsigned cases = 0;
@@ -120,7 +140,8 @@ START_TEST(every_need_right_and_prefix)
 				access_identify(keys, callers[c].headers, callers[c].peer, &caller);
 				ck_assert(caller.controlled && caller.known == callers[c].known);
 				ck_assert(caller.known ? strcmp(caller.name, "k") == 0 : caller.reason != NULL);
-				check_needs(&caller, callers[c].known, rights, relations[r].resource, relations[r].within, &cases);
+				check_needs(&caller, callers[c].known, rights, relations[r].resource,
+					    relations[r].within, &cases);
 			}
 			keys_unref(keys);
 		}
@@ -133,7 +154,8 @@ END_TEST
 START_TEST(a_certificate_without_a_keys_file)
 {
 	struct headers without = {0}, with_key = {.key = secret, .key_len = strlen(secret)};
-	struct tls_peer known = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"a.example"}}, nameless = {.state = TLS_PEER_KNOWN}, none = {.state = TLS_PEER_NONE};
+	struct tls_peer known = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"a.example"}},
+			nameless = {.state = TLS_PEER_KNOWN}, none = {.state = TLS_PEER_NONE};
 	struct access_caller caller;
 	unsigned cases = 0;
 
@@ -170,16 +192,20 @@ START_TEST(what_the_routes_need)
 		const char *name;
 		enum access_need need;
 	} documented[] = {
-		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN}, {"release", ACCESS_TOKEN}, {"inspect", ACCESS_INSPECT}, {"list", ACCESS_LIST},
-		{"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING}, {"metrics", ACCESS_KNOWN}, {"masters", ACCESS_KNOWN}, {"stats", ACCESS_KNOWN},
-		{"openapi", ACCESS_NOTHING}, {"version", ACCESS_KNOWN}, {"page", ACCESS_NOTHING},
+		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN},    {"release", ACCESS_TOKEN},
+		{"inspect", ACCESS_INSPECT}, {"list", ACCESS_LIST},       {"healthz", ACCESS_NOTHING},
+		{"readyz", ACCESS_NOTHING},  {"metrics", ACCESS_KNOWN},   {"masters", ACCESS_KNOWN},
+		{"stats", ACCESS_KNOWN},     {"openapi", ACCESS_NOTHING}, {"version", ACCESS_KNOWN},
+		{"page", ACCESS_NOTHING},
 	};
 
 	ck_assert_uint_eq(sizeof(documented) / sizeof(documented[0]), ROUTE_NONE);
 	for (size_t i = 0; i < ROUTE_NONE; i++) {
 		ck_assert_str_eq(route_get(i)->name, documented[i].name);
 		ck_assert_int_eq(route_get(i)->need, documented[i].need);
-		bool can_be_refused = documented[i].need != ACCESS_NOTHING && (documented[i].need != ACCESS_TOKEN || strcmp(documented[i].name, "release") == 0);
+		bool can_be_refused = documented[i].need != ACCESS_NOTHING &&
+				      (documented[i].need != ACCESS_TOKEN ||
+				       strcmp(documented[i].name, "release") == 0);
 		ck_assert_int_eq(route_may_answer(route_get(i), 401, "unauthorized"), can_be_refused);
 		ck_assert(route_may_answer(route_get(i), 403, "forbidden"));
 	}

@@ -1,5 +1,5 @@
-/* The HTTP side as a whole: connections, requests, and what the service says about itself. The lease calls are in test_api_calls.c,
- * hostile requests in test_api_rubbish.c, ends of all kinds in test_api_end.c. */
+/* The HTTP side as a whole: connections, requests, and what the service says about itself. The lease calls are in
+ * test_api_calls.c, hostile requests in test_api_rubbish.c, ends of all kinds in test_api_end.c. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -42,7 +42,8 @@ END_TEST
 
 START_TEST(test_pipelining)
 {
-	static const char requests[] = "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nX-Request-Id: one\r\n\r\n{\"resource\":\"a\"}"
+	static const char requests[] = "POST /locks HTTP/1.1\r\n" HOST
+				       "Content-Length: 16\r\nX-Request-Id: one\r\n\r\n{\"resource\":\"a\"}"
 				       "GET /healthz HTTP/1.1\r\n" HOST "X-Request-Id: two\r\n\r\n"
 				       "GET /locks/a HTTP/1.1\r\n" HOST "X-Request-Id: three\r\n\r\n";
 	int client = connect_tcp();
@@ -120,14 +121,19 @@ START_TEST(test_request_id)
 	static const struct {
 		const char *given;
 		bool kept;
-	} ids[] = {{"abc", true}, {"A.b_c-9", true}, {"a b", false}, {"\"", false}, {"a=b", false},
+	} ids[] = {{"abc", true},
+		   {"A.b_c-9", true},
+		   {"a b", false},
+		   {"\"", false},
+		   {"a=b", false},
 		   {"0123456789012345678901234567890123456789012345678901234567890123", true},
 		   {"01234567890123456789012345678901234567890123456789012345678901234", false}};
 	int client = connect_tcp();
 	char request[256], line[128];
 
 	for (size_t i = 0; i < COUNT(ids); i++) {
-		snprintf(request, sizeof(request), "GET /healthz HTTP/1.1\r\n" HOST "X-Request-Id: %s\r\n\r\n", ids[i].given);
+		snprintf(request, sizeof(request), "GET /healthz HTTP/1.1\r\n" HOST "X-Request-Id: %s\r\n\r\n",
+			 ids[i].given);
 		ck_assert_int_eq(ask(client, request), 200);
 		snprintf(line, sizeof(line), "X-Request-Id: %s\r\n", ids[i].given);
 		ck_assert_int_eq(strstr(answer.text, line) != NULL, ids[i].kept);
@@ -159,7 +165,8 @@ START_TEST(test_chunked)
 	int client = connect_tcp();
 
 	ck_assert_int_eq(ask(client, "POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n"
-				     "8\r\n{\"resour\r\n8\r\nce\":\"a\"}\r\n0\r\nX-Trailer: 1\r\n\r\n"), 201);
+				     "8\r\n{\"resour\r\n8\r\nce\":\"a\"}\r\n0\r\nX-Trailer: 1\r\n\r\n"),
+			 201);
 	ck_assert_uint_eq(world.leases.last.resource_len, 1);
 	HAS("Connection: close\r\n");
 	close(client);
@@ -198,7 +205,8 @@ END_TEST
 
 static void quarantine_two_masters(void)
 {
-	world.masters.quorum = (struct quorum_status){.needed = 2, .voting = 1, .masters = 3, .has_wait = true, .wait_ms = 41301};
+	world.masters.quorum = (struct quorum_status){
+		.needed = 2, .voting = 1, .masters = 3, .has_wait = true, .wait_ms = 41301};
 	world.masters.status[1].state = MASTER_QUARANTINED;
 	strcpy(world.masters.status[1].reason, "restarted: another server");
 	world.masters.status[1].has_quarantine = true;
@@ -217,7 +225,8 @@ START_TEST(test_readyz_says_why_and_how_long)
 	HAS("Retry-After: 42\r\n");
 	json_t *body = answer_json();
 	ck_assert_str_eq(json_string_value(json_object_get(body, "detail")),
-			 "1 of 3 masters may vote, 2 are needed. In 41.3 s enough will. 127.0.0.1:6380 is quarantined: restarted: another server. "
+			 "1 of 3 masters may vote, 2 are needed. In 41.3 s enough will. 127.0.0.1:6380 is quarantined: "
+			 "restarted: another server. "
 			 "127.0.0.1:6381 is down: connection: refused.");
 	ck_assert_int_eq(json_integer_value(json_object_get(body, "retry_after_ms")), 41301);
 	json_decref(body);
@@ -265,7 +274,8 @@ START_TEST(test_quarantined_masters)
 	ck_assert_str_eq(json_string_value(json_object_get(quarantined, "state")), "quarantined");
 	ck_assert_str_eq(json_string_value(json_object_get(quarantined, "reason")), "restarted: another server");
 	ck_assert_int_eq(json_integer_value(json_object_get(quarantined, "quarantine_remaining_ms")), 41301);
-	ck_assert(json_is_null(json_object_get(json_array_get(json_object_get(body, "masters"), 2), "quarantine_remaining_ms")));
+	ck_assert(json_is_null(
+		json_object_get(json_array_get(json_object_get(body, "masters"), 2), "quarantine_remaining_ms")));
 	json_decref(body);
 	world.masters.status[1].has_quarantine = false; /* it is not time that is missing */
 	ck_assert_int_eq(ask(client, "GET /masters HTTP/1.1\r\n" HOST "\r\n"), 200);

@@ -8,13 +8,16 @@ START_TEST(test_acquire)
 {
 	int client = connect_tcp();
 
-	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"orders/4 2\",\"ttl_ms\":1000,\"owner\":\"me\"}"), 201);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n",
+				  "{\"resource\":\"orders/4 2\",\"ttl_ms\":1000,\"owner\":\"me\"}"),
+			 201);
 	HAS("Location: /locks/orders/4%202\r\n");
 	HAS("Content-Type: application/json\r\n");
 	HAS("\"fence\":9007199254740991,");
 	json_t *lease = answer_json();
-	json_t *expected = json_pack("{s:s, s:s, s:I, s:s, s:i, s:i, s:i}", "resource", "orders/4 2", "token", TOKEN, "fence", (json_int_t)FAKE_FENCE,
-				     "owner", "me", "ttl_ms", 30000, "validity_ms", 29690, "drift_ms", 302);
+	json_t *expected = json_pack("{s:s, s:s, s:I, s:s, s:i, s:i, s:i}", "resource", "orders/4 2", "token", TOKEN,
+				     "fence", (json_int_t)FAKE_FENCE, "owner", "me", "ttl_ms", 30000, "validity_ms",
+				     29690, "drift_ms", 302);
 	ck_assert(json_equal(lease, expected));
 	json_decref(lease);
 	json_decref(expected);
@@ -76,7 +79,9 @@ START_TEST(test_extend)
 	int client = connect_tcp();
 
 	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "me"};
-	ck_assert_int_eq(ask_body(client, "PUT /locks/orders/4%202 HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\",\"ttl_ms\":1000}"), 200);
+	ck_assert_int_eq(
+		ask_body(client, "PUT /locks/orders/4%202 HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\",\"ttl_ms\":1000}"),
+		200);
 	HAS_NOT("Location");
 	json_t *lease = answer_json();
 	ck_assert_str_eq(json_string_value(json_object_get(lease, "resource")), "orders/4 2");
@@ -177,8 +182,10 @@ START_TEST(test_outcomes)
 	status = ask_body(client, head, post ? "{\"resource\":\"a\"}" : get ? "" : "{\"token\":\"" TOKEN "\"}");
 	ck_assert_int_eq(status, outcomes[_i].status);
 	assert_code(outcomes[_i].code);
-	snprintf(line, sizeof(line), "Retry-After: %s\r\n", outcomes[_i].retry_after != NULL ? outcomes[_i].retry_after : "");
-	ck_assert_int_eq(strstr(answer.text, outcomes[_i].retry_after != NULL ? line : "Retry-After") != NULL, outcomes[_i].retry_after != NULL);
+	snprintf(line, sizeof(line), "Retry-After: %s\r\n",
+		 outcomes[_i].retry_after != NULL ? outcomes[_i].retry_after : "");
+	ck_assert_int_eq(strstr(answer.text, outcomes[_i].retry_after != NULL ? line : "Retry-After") != NULL,
+			 outcomes[_i].retry_after != NULL);
 	if (outcomes[_i].outcome != LEASE_DRAINING && outcomes[_i].outcome != LEASE_TOO_MANY)
 		HAS("\"votes\":{\"needed\":2,");
 	HAS_NOT(TOKEN);
@@ -193,7 +200,8 @@ START_TEST(test_locked_members)
 	world.leases.answer.status = LEASE_LOCKED;
 	world.leases.answer.retry_after_ms = 0;
 	world.leases.answer.waited_ms = 7;
-	world.leases.answer.holder = (struct lease_holder){.known = true, .fence = FAKE_FENCE, .owner_len = 2, .owner = "me"};
+	world.leases.answer.holder = (struct lease_holder){
+		.known = true, .fence = FAKE_FENCE, .owner_len = 2, .owner = "me"};
 	ck_assert_int_eq(ask(client, post_a), 409);
 	HAS("Retry-After: 1\r\n");
 	HAS("\"holder\":{\"owner\":\"me\",\"fence\":9007199254740991}");
@@ -214,7 +222,9 @@ START_TEST(test_errors_name_fields)
 {
 	int client = connect_tcp();
 
-	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":1,\"wait_ms\":\"5\"}"), 400);
+	ck_assert_int_eq(
+		ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":1,\"wait_ms\":\"5\"}"),
+		400);
 	assert_code("invalid-request");
 	HAS("{\"field\":\"ttl_ms\",\"reason\":\"must be from 100 to 60000\"}");
 	HAS("{\"field\":\"wait_ms\",\"reason\":\"must be an integer\"}");
@@ -228,9 +238,10 @@ END_TEST
 START_TEST(test_origin)
 {
 	int client = connect_tcp();
-	static const char *const good[] = {"Origin: http://localhost\r\nContent-Type: application/json\r\n",
-					   "Origin: http://localhost\r\nContent-Type: Application/JSON; charset=utf-8\r\n", "Content-Type: text/plain\r\n",
-					   "Content-Type: application/x-www-form-urlencoded\r\n"};
+	static const char *const good[] = {
+		"Origin: http://localhost\r\nContent-Type: application/json\r\n",
+		"Origin: http://localhost\r\nContent-Type: Application/JSON; charset=utf-8\r\n",
+		"Content-Type: text/plain\r\n", "Content-Type: application/x-www-form-urlencoded\r\n"};
 	char head[256];
 
 	for (size_t i = 0; i < COUNT(good); i++) {
@@ -260,13 +271,17 @@ START_TEST(test_list)
 	states[1] = (struct lease_state){.resource_len = 2, .resource = "\xff\xfe"}; /* somebody else's key */
 	states[2] = (struct lease_state){.resource_len = 1, .resource = "c"};
 	states[2].answer.held = true;
-	world.leases.list = (struct lease_list_answer){.status = LEASE_OK, .count = 3, .states = states, .next = "page-2"};
+	world.leases.list = (struct lease_list_answer){
+		.status = LEASE_OK, .count = 3, .states = states, .next = "page-2"};
 	ck_assert_int_eq(ask(client, "GET /locks?prefix=a%2F&limit=1000&cursor=page-1 HTTP/1.1\r\n" HOST "\r\n"), 200);
 	json_t *page = answer_json();
 	ck_assert_uint_eq(json_array_size(json_object_get(page, "locks")), 2);
-	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 0), "fence")), 77);
-	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 0), "waiters")), 12);
-	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 1), "waiters")), 0);
+	ck_assert_int_eq(
+		json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 0), "fence")), 77);
+	ck_assert_int_eq(
+		json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 0), "waiters")), 12);
+	ck_assert_int_eq(
+		json_integer_value(json_object_get(json_array_get(json_object_get(page, "locks"), 1), "waiters")), 0);
 	ck_assert_str_eq(json_string_value(json_object_get(page, "cursor")), "page-2");
 	json_decref(page);
 	ck_assert_uint_eq(world.leases.last_list.limit, 1000);
@@ -297,7 +312,8 @@ END_TEST
 /* What Go's json.Marshal(nil) makes of no body. */
 START_TEST(test_null_is_no_body)
 {
-	static const char release[] = "DELETE /locks/a HTTP/1.1\r\nLock-Token: " TOKEN "\r\n", force[] = "DELETE /locks/a?force=true HTTP/1.1\r\n";
+	static const char release[] = "DELETE /locks/a HTTP/1.1\r\nLock-Token: " TOKEN "\r\n",
+			  force[] = "DELETE /locks/a?force=true HTTP/1.1\r\n";
 	int client = connect_tcp();
 
 	ck_assert_int_eq(ask_body(client, release, "null"), 204);
@@ -320,7 +336,9 @@ START_TEST(test_whole_numbers_of_any_form)
 {
 	int client = connect_tcp();
 
-	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":6331.0,\"wait_ms\":2e3}"), 201);
+	ck_assert_int_eq(
+		ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":6331.0,\"wait_ms\":2e3}"),
+		201);
 	ck_assert_uint_eq(world.leases.last.ttl_ms, 6331);
 	ck_assert_uint_eq(world.leases.last.wait_ms, 2000);
 	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":6331.5}"), 400);

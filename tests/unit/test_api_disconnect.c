@@ -4,7 +4,8 @@
 
 #include "api_world.h"
 
-static const char wait_a[] = "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 32\r\n\r\n{\"resource\":\"a\",\"wait_ms\":60000}";
+static const char wait_a[] = "POST /locks HTTP/1.1\r\n" HOST
+			     "Content-Length: 32\r\n\r\n{\"resource\":\"a\",\"wait_ms\":60000}";
 
 /* A client that waits for a lock that nobody gives it. */
 static int wait_for_lock(int client)

@@ -32,7 +32,8 @@ static uint64_t timeouts(enum http_timeout which)
 	return value;
 }
 
-/* Silent, or one byte every few milliseconds: at the deadline it is over. The worker wakes by api_timeout_ms() alone. */
+/* Silent, or one byte every few milliseconds: at the deadline it is over. The worker wakes by api_timeout_ms()
+ * alone. */
 static void dribble(int client, const char *bytes)
 {
 	uint64_t start_ms = now_ms();
@@ -57,7 +58,8 @@ static void dribble(int client, const char *bytes)
 
 START_TEST(test_request_deadline)
 {
-	static const char *const kinds[] = {"", "GET /healthz HTTP/1.1\r\nHost: xxxxxxxxxxxxxxxx", "GET /healthzzzzzzzzz",
+	static const char *const kinds[] = {"", "GET /healthz HTTP/1.1\r\nHost: xxxxxxxxxxxxxxxx",
+					    "GET /healthzzzzzzzzz",
 					    "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n    "};
 
 	set_timeouts(50, 60000);
@@ -111,7 +113,8 @@ static void stuff(int fd)
 		;
 }
 
-/* An answer that is not taken: the connection ends at the deadline. A lease in it stays: nobody knows how much of the answer arrives. */
+/* An answer that is not taken: the connection ends at the deadline. A lease in it stays: nobody knows how much of the
+ * answer arrives. */
 START_TEST(test_answer_deadline)
 {
 	set_timeouts(80, 60000);
@@ -183,7 +186,8 @@ START_TEST(test_gone_before_answer_was_sent)
 }
 END_TEST
 
-/* What lies unread behind the request does not hide that its client has left. The next request is not read while one is under way. */
+/* What lies unread behind the request does not hide that its client has left. The next request is not read while one is
+ * under way. */
 START_TEST(test_gone_behind_a_next_request)
 {
 	for (int i = 0; i < 2; i++) {
@@ -224,7 +228,8 @@ static void end_connection(int client, enum ending ending)
 		close(client);
 }
 
-/* `_i` tells how it ends, whether another request came before, over which socket, and whether the client has read the answer. */
+/* `_i` tells how it ends, whether another request came before, over which socket, and whether the client has read the
+ * answer. */
 START_TEST(test_a_written_grant_stays)
 {
 	enum ending ending = (enum ending)(_i % ENDINGS);

@@ -10,7 +10,8 @@
 #define BODY(text) "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 28\r\n\r\n" text
 
 static const char hold_a[] = BODY("{\"resource\":\"a\",\"hold\":true}");
-static const char first_line[] = "{\"event\":\"acquired\",\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"ttl_ms\":30000,"
+static const char first_line[] = "{\"event\":\"acquired\",\"resource\":\"a\",\"token\":\"" TOKEN
+				 "\",\"fence\":9007199254740991,\"ttl_ms\":30000,"
 				 "\"validity_ms\":29690,\"drift_ms\":302}\n";
 
 /* Runs the worker until `text` has come. */
@@ -72,7 +73,7 @@ START_TEST(head_and_first_line)
 	ck_assert_uint_eq(world.holds.made, 1);
 	ck_assert_mem_eq(world.holds.items[0].answer.token, TOKEN, LEASE_TOKEN_LEN);
 	ck_assert(world.api->lists[CONNECTION_WORKING].head->watched);
-	ck_assert_uint_eq(api_busy(world.api), 1); /* a drain waits for it */
+	ck_assert_uint_eq(api_busy(world.api), 1);       /* a drain waits for it */
 	ck_assert_int_eq(api_timeout_ms(world.api), -1); /* no deadline while nothing is to be read */
 	close(client);
 	expect_ended(1, 0);
@@ -126,7 +127,8 @@ END_TEST
 
 START_TEST(http_1_0)
 {
-	static const char request[] = "POST /locks HTTP/1.0\r\nContent-Length: 28\r\n\r\n{\"resource\":\"a\",\"hold\":true}";
+	static const char request[] =
+		"POST /locks HTTP/1.0\r\nContent-Length: 28\r\n\r\n{\"resource\":\"a\",\"hold\":true}";
 	int client = connect_tcp();
 
 	forget();
@@ -183,11 +185,14 @@ START_TEST(longest_names)
 	for (size_t i = 0; i < LEASE_OWNER_MAX; i++)
 		strcat(owner, "\\\\");
 	snprintf(body, sizeof(body), "{\"resource\":\"%s\",\"owner\":\"%s\",\"hold\":true}", resource, owner);
-	snprintf(line, sizeof(line), "POST /locks HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n%s", strlen(body), body);
+	snprintf(line, sizeof(line), "POST /locks HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n%s", strlen(body),
+		 body);
 	forget();
 	put(client, line, strlen(line));
-	snprintf(line, sizeof(line), "{\"event\":\"acquired\",\"resource\":\"%s\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"owner\":\"%s\",", resource,
-		 owner);
+	snprintf(line, sizeof(line),
+		 "{\"event\":\"acquired\",\"resource\":\"%s\",\"token\":\"" TOKEN
+		 "\",\"fence\":9007199254740991,\"owner\":\"%s\",",
+		 resource, owner);
 	await_text(client, line);
 	await_text(client, "\"drift_ms\":302}\n");
 	close(client);

@@ -5,8 +5,10 @@
 
 #include "api_world.h"
 
-static const char wait_a[] = "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 32\r\n\r\n{\"resource\":\"a\",\"wait_ms\":60000}";
-static const char hold_a[] = "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 28\r\n\r\n{\"resource\":\"a\",\"hold\":true}";
+static const char wait_a[] = "POST /locks HTTP/1.1\r\n" HOST
+			     "Content-Length: 32\r\n\r\n{\"resource\":\"a\",\"wait_ms\":60000}";
+static const char hold_a[] = "POST /locks HTTP/1.1\r\n" HOST
+			     "Content-Length: 28\r\n\r\n{\"resource\":\"a\",\"hold\":true}";
 
 /* ---- the end of a request that the library swallows ---- */
 
@@ -49,8 +51,9 @@ static void expect_all_released(void)
 
 START_TEST(test_end_while_receiving)
 {
-	static const char *const parts[] = {"GET /healthz?a HTTP/1.1\r\nHo", "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\n\r\n{\"re",
-					    "POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"re"};
+	static const char *const parts[] = {
+		"GET /healthz?a HTTP/1.1\r\nHo", "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\n\r\n{\"re",
+		"POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"re"};
 
 	for (size_t i = 0; i < COUNT(parts); i++) {
 		int client = connect_tcp();
@@ -150,7 +153,8 @@ static void try_query(int client, unsigned count, const char *headers, int statu
 		assert_code(status == 400 ? "invalid-request" : "forbidden");
 }
 
-/* Not a byte of it reaches the library's pool: whatever the length, it is answered by us, while others wait and are answered. */
+/* Not a byte of it reaches the library's pool: whatever the length, it is answered by us, while others wait and are
+ * answered. */
 START_TEST(test_query_of_many_parts)
 {
 	int waiter = connect_tcp(), other = connect_tcp();
@@ -162,7 +166,8 @@ START_TEST(test_query_of_many_parts)
 		int tcp = connect_tcp(), local = connect_unix(), hostless = connect_tcp();
 		int status = counts[i] == 0 ? 200 : 400;
 		try_query(tcp, counts[i], HOST, status);
-		try_query(tcp, counts[i], HOST "Origin: http://evil.test\r\n", 403); /* the next one of the connection */
+		/* the next one of the connection */
+		try_query(tcp, counts[i], HOST "Origin: http://evil.test\r\n", 403);
 		try_query(local, counts[i], HOST, status);
 		try_query(hostless, counts[i], "", 400);
 		ck_assert_int_eq(ask(other, get_healthz), 200);
@@ -197,7 +202,8 @@ START_TEST(test_query_is_read_in_full)
 }
 END_TEST
 
-/* A NUL in the target of the 0.9 series hides the query behind it from us, and not from the library: the pool is full, and the request ends as it may. */
+/* A NUL in the target of the 0.9 series hides the query behind it from us, and not from the library: the pool is full,
+ * and the request ends as it may. */
 START_TEST(test_query_behind_a_nul)
 {
 	for (size_t i = 0; i < COUNT(counts); i++) {

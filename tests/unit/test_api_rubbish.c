@@ -86,16 +86,21 @@ static const struct {
 	{S("GET /healthz HTTP/1.1\r\n" HOST " folded: x\r\n\r\n"), 400},
 	{S("GET /healthz HTTP/1.1\r\n " HOST "\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Leng: 16\r\n th\r\n\r\n{\"resource\":\"a\"}"), 400},
-	/* NUL LF, which looks like CR LF to us with the 0.9 series: the framing of what comes of it is checked like any other. */
-	{S("POST /locks HTTP/1.1\r\n" HOST "X: a\0\nContent-Length: 16\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "X: a\0\nContent-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
+	/* NUL LF, which looks like CR LF to us with the 0.9 series: the framing of what comes of it is checked like any
+	 * other. */
+	{S("POST /locks HTTP/1.1\r\n" HOST
+	   "X: a\0\nContent-Length: 16\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
+	 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "X: a\0\nContent-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED),
+	 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 26\0\nTransfer-Encoding: chunked\0\n\0\n" CHUNKED), 400},
 	{S("GET /healthz HTTP/1.1\r\nHost: a\0\nHost: a\r\n\r\n"), 400},
 	{S("GET /healthz HTTP/1.1\r\n" HOST "X: a\0\n folded\r\n\r\n"), 400},
 	{S("GET /healthz HTTP/1.1\r\n" HOST "X: a\0\0\n\r\n"), 400},
 	{S("GET /healthz HTTP/1.1\r\n" HOST "X: a\0\r\n\r\n"), 400},
 	/* framing */
-	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
+	 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nContent-Length: 0\r\n\r\n{\"resource\":\"a\"}"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 0\r\ncontent-length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16, 16\r\n\r\n{\"resource\":\"a\"}"), 400},
@@ -109,7 +114,8 @@ static const struct {
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16385\r\n\r\n{}"), 413},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nContent-Length: 26\r\n\r\n" CHUNKED), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED),
+	 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked, chunked\r\n\r\n" CHUNKED), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n" CHUNKED), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: identity\r\n\r\n"), 400},
@@ -122,9 +128,14 @@ static const struct {
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n2\r\n{}x\r\n0\r\n\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"), 413},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Encoding: gzip\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 415},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Encoding: identity\r\nContent-Encoding: br\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 415},
-	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Content-Encoding: x-gzip\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 415},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Encoding: gzip\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
+	 415},
+	{S("POST /locks HTTP/1.1\r\n" HOST
+	   "Content-Encoding: identity\r\nContent-Encoding: br\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
+	 415},
+	{S("DELETE /locks/a HTTP/1.1\r\n" HOST
+	   "Content-Encoding: x-gzip\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED),
+	 415},
 	/* what the routes do not take */
 	{S("GET /healthz HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\n{}"), 400},
 	{S("GET /locks/a HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"), 400},
@@ -161,19 +172,29 @@ static const struct {
 	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: 0123456789ABCDEF0123456789abcdef01234567\r\n\r\n"), 400},
 	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\nLock-Token: " TOKEN "\r\n\r\n"), 400},
 	{S("DELETE /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\nContent-Length: 52\r\n\r\n"
-	   "{\"token\":\"f123456789abcdef0123456789abcdef01234567\"}"), 400},
+	   "{\"token\":\"f123456789abcdef0123456789abcdef01234567\"}"),
+	 400},
 	/* an Origin without JSON */
-	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Type: text/plain\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Type: application/jsonx\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Type: application/json\r\nContent-Type: text/plain\r\n"
-	   "Content-Length: 16\r\n\r\n{\"resource\":\"a\"}"), 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST
+	   "Origin: http://localhost\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
+	 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST
+	   "Origin: http://localhost\r\nContent-Type: text/plain\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
+	 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Origin: http://localhost\r\nContent-Type: "
+	   "application/jsonx\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
+	 400},
+	{S("POST /locks HTTP/1.1\r\n" HOST
+	   "Origin: http://localhost\r\nContent-Type: application/json\r\nContent-Type: text/plain\r\n"
+	   "Content-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
+	 400},
 };
 
 static void try_rubbish(int client, size_t i)
 {
 	exchange(client, rubbish[i].bytes, rubbish[i].len, 1);
-	ck_assert_msg(answer.len > 12 && atoi(answer.text + 9) == rubbish[i].status, "row %zu (%s): %s", i, rubbish[i].bytes, answer.text);
+	ck_assert_msg(answer.len > 12 && atoi(answer.text + 9) == rubbish[i].status, "row %zu (%s): %s", i,
+		      rubbish[i].bytes, answer.text);
 	ck_assert_ptr_null(strstr(answer.text, TOKEN));
 	ck_assert_uint_eq(world.leases.submitted, 0);
 	ck_assert_uint_eq(world.leases.listed, 0);
@@ -184,7 +205,8 @@ START_TEST(test_rubbish)
 {
 	try_rubbish(connect_tcp(), (size_t)_i);
 	try_rubbish(connect_unix(), (size_t)_i);
-	/* The same behind a request that was fine. Only a line without any blank, or beginning with one, may then end the connection silently. */
+	/* The same behind a request that was fine. Only a line without any blank, or beginning with one, may then end
+	 * the connection silently. */
 	int client = connect_tcp();
 	ck_assert_int_eq(ask(client, get_healthz), 200);
 	exchange(client, rubbish[_i].bytes, rubbish[_i].len, 1);
@@ -225,8 +247,8 @@ START_TEST(test_smuggling_ends_connection)
 }
 END_TEST
 
-/* Blanks behind "chunked" (RFC 9112 allows them): the 0.9 series does not understand it then, and would wait for a body until the connection ends. Either it is
- * refused, and nothing behind it is carried out, or it is understood. */
+/* Blanks behind "chunked" (RFC 9112 allows them): the 0.9 series does not understand it then, and would wait for a body
+ * until the connection ends. Either it is refused, and nothing behind it is carried out, or it is understood. */
 START_TEST(test_blanks_behind_chunked)
 {
 	static const char *const blanks[] = {" ", "\t", "  ", " \t "};
@@ -235,7 +257,9 @@ START_TEST(test_blanks_behind_chunked)
 	for (size_t i = 0; i < COUNT(blanks); i++) {
 		unsigned before = world.leases.submitted;
 		int client = connect_tcp();
-		snprintf(request, sizeof(request), "POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked%s\r\n\r\n" CHUNKED "%s", blanks[i], post_a);
+		snprintf(request, sizeof(request),
+			 "POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked%s\r\n\r\n" CHUNKED "%s", blanks[i],
+			 post_a);
 		exchange(client, request, strlen(request), 2);
 		ck_assert(answer.closed);
 		ck_assert_uint_eq(count_answers(false), 1);
@@ -248,18 +272,20 @@ START_TEST(test_blanks_behind_chunked)
 }
 END_TEST
 
-/* The 0.9 series takes a bare LF between chunks for a line's end, which others may not: what lies behind a chunked request is not looked at. */
+/* The 0.9 series takes a bare LF between chunks for a line's end, which others may not: what lies behind a chunked
+ * request is not looked at. */
 START_TEST(test_chunked_ends_the_connection)
 {
-	static const char *const bodies[] = {CHUNKED, "10\n{\"resource\":\"a\"}\n0\n\n", "10;x=\n{\"resource\":\"a\"}\r\n0\r\n\r\n", "0\r\n\r\n"};
+	static const char *const bodies[] = {CHUNKED, "10\n{\"resource\":\"a\"}\n0\n\n",
+					     "10;x=\n{\"resource\":\"a\"}\r\n0\r\n\r\n", "0\r\n\r\n"};
 	static const char *const lines[] = {"POST /locks", "GET /locks/a", "DELETE /locks/a", "GET /nothing"};
 	char request[1024];
 
 	for (size_t i = 0; i < COUNT(bodies) * COUNT(lines); i++) {
 		unsigned before = world.leases.submitted;
 		int client = connect_tcp();
-		snprintf(request, sizeof(request), "%s HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%s%s", lines[i / COUNT(bodies)],
-			 bodies[i % COUNT(bodies)], post_a);
+		snprintf(request, sizeof(request), "%s HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%s%s",
+			 lines[i / COUNT(bodies)], bodies[i % COUNT(bodies)], post_a);
 		exchange(client, request, strlen(request), 2);
 		ck_assert(answer.closed && !answer.reset);
 		ck_assert_uint_eq(count_answers(false), 1);
@@ -277,7 +303,8 @@ START_TEST(test_other_forms_of_a_target)
 	int client = connect_tcp(), foreign = connect_tcp();
 
 	ck_assert_int_eq(ask(client, "GET http://localhost/healthz HTTP/1.1\r\n" HOST "\r\n"), 200);
-	ck_assert_int_eq(ask(client, "GET HTTPS://127.0.0.1:1/healthz HTTP/1.1\r\nHost: evil.test\r\n\r\n"), 200); /* the authority counts */
+	/* the authority counts */
+	ck_assert_int_eq(ask(client, "GET HTTPS://127.0.0.1:1/healthz HTTP/1.1\r\nHost: evil.test\r\n\r\n"), 200);
 	ck_assert_int_eq(ask(client, "GET http://localhost HTTP/1.1\r\n" HOST "\r\n"), 200);
 	HAS("Content-Type: text/html");
 	ck_assert_int_eq(ask(client, "GET http://localhost?a=b HTTP/1.1\r\n" HOST "\r\n"), 400);
@@ -285,8 +312,10 @@ START_TEST(test_other_forms_of_a_target)
 	ck_assert_uint_eq(world.leases.last_list.limit, 7);
 	ck_assert_int_eq(ask(client, "GET http://localhost/locks/a%2Fb HTTP/1.1\r\n" HOST "\r\n"), 200);
 	ck_assert_int_eq(memcmp(world.leases.last.resource, "a/b", 3), 0);
-	ck_assert_int_eq(ask(client, "GET http://localhost/healthz HTTP/1.1\r\n" HOST "Origin: http://localhost\r\n\r\n"), 200);
-	ck_assert_int_eq(ask(client, "GET http://127.0.0.1/healthz HTTP/1.1\r\n" HOST "Origin: http://localhost\r\n\r\n"), 403);
+	ck_assert_int_eq(
+		ask(client, "GET http://localhost/healthz HTTP/1.1\r\n" HOST "Origin: http://localhost\r\n\r\n"), 200);
+	ck_assert_int_eq(
+		ask(client, "GET http://127.0.0.1/healthz HTTP/1.1\r\n" HOST "Origin: http://localhost\r\n\r\n"), 403);
 	ck_assert_int_eq(ask(foreign, "GET http://evil.test/healthz HTTP/1.1\r\n" HOST "\r\n"), 403);
 	assert_code("forbidden");
 	exchange(client, S("OPTIONS * HTTP/1.1\r\n" HOST "\r\n"), 1);
@@ -349,13 +378,16 @@ START_TEST(test_header_limits)
 }
 END_TEST
 
-/* The status of a request whose target and headers are as large as they may be, with so many cookies among them, and whose answer has the longest head. */
+/* The status of a request whose target and headers are as large as they may be, with so many cookies among them, and
+ * whose answer has the longest head. */
 static int ask_cookies(unsigned count, unsigned lines)
 {
 	static char request[16 * 1024];
-	static const char fixed[] = "Origin: http://page.test\r\nContent-Type: application/json\r\nContent-Length: 271\r\n";
+	static const char fixed[] =
+		"Origin: http://page.test\r\nContent-Type: application/json\r\nContent-Length: 271\r\n";
 	int client = connect_unix(), status;
-	size_t len = (size_t)sprintf(request, "POST /locks?"), room = 8192 - sizeof(HOST) - sizeof(fixed) - 20 - lines * 6;
+	size_t len = (size_t)sprintf(request, "POST /locks?"),
+	       room = 8192 - sizeof(HOST) - sizeof(fixed) - 20 - lines * 6;
 
 	memset(request + len, '&', lines % 2 == 0 ? 0 : 2000); /* then it is answered 400 */
 	len += lines % 2 == 0 ? 0 : 2000;
@@ -383,7 +415,8 @@ START_TEST(test_many_cookies)
 	for (unsigned i = 0; i < COUNT(lines); i++)
 		for (unsigned count = 1; count <= 320; count++) {
 			int status = ask_cookies(count, lines[i]), good = lines[i] % 2 == 0 ? 201 : 400;
-			ck_assert_msg(status == (count <= 50 ? good : 431), "%u cookies, %u lines: %d", count, lines[i], status);
+			ck_assert_msg(status == (count <= 50 ? good : 431), "%u cookies, %u lines: %d", count, lines[i],
+				      status);
 		}
 }
 END_TEST
@@ -393,8 +426,11 @@ static int ask_body_len(size_t len, bool chunked)
 {
 	static char request[96 * 1024];
 	int client = connect_unix(), status;
-	size_t at = chunked ? (size_t)sprintf(request, "POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%zx\r\n", len) :
-			      (size_t)sprintf(request, "POST /locks HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n", len);
+	size_t at =
+		chunked ? (size_t)sprintf(request,
+					  "POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%zx\r\n",
+					  len)
+			: (size_t)sprintf(request, "POST /locks HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n", len);
 
 	memset(request + at, ' ', len);
 	memcpy(request + at, "{\"resource\":\"a\"}", 16);

@@ -1,8 +1,7 @@
 /* GET /stats over HTTP with a full ring of points: its whole form, and that it stays one answer of a moment. */
-#include "api_world.h"
-
 #include <unistd.h>
 
+#include "api_world.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/stats.h"
 
@@ -38,7 +37,8 @@ static void assert_lengths(size_t length)
 	json_object_foreach(json_object_get(body, "series"), name, array)
 		ck_assert_uint_eq(json_array_size(array), length);
 	ck_assert_uint_eq(json_array_size(json_object_get(body, "masters")), MASTERS);
-	json_array_foreach(json_object_get(body, "masters"), m, array) {
+	json_array_foreach(json_object_get(body, "masters"), m, array)
+	{
 		ck_assert_uint_eq(json_array_size(json_object_get(array, "rtt_us")), length);
 		ck_assert_uint_eq(json_array_size(json_object_get(array, "voting")), length);
 	}
@@ -78,12 +78,17 @@ START_TEST(a_full_ring)
 	get_stats(client);
 	assert_lengths(STATS_POINTS);
 	for (size_t i = 0; i < STATS_POINTS; i++) {
-		json_t *p50 = json_array_get(numbers("p50_us"), i), *second = json_array_get(json_object_get(body, "masters"), 1);
+		json_t *p50 = json_array_get(numbers("p50_us"), i),
+		       *second = json_array_get(json_object_get(body, "masters"), 1);
 		ck_assert_int_eq(json_integer_value(json_array_get(numbers("granted"), i)), (json_int_t)i + 51);
 		ck_assert(i % 2 == 0 ? json_is_null(p50) : json_integer_value(p50) == 750);
-		ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(second, "voting"), i)), i >= STATS_POINTS - 50);
+		ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(second, "voting"), i)),
+				 i >= STATS_POINTS - 50);
 		ck_assert(json_is_null(json_array_get(json_object_get(second, "rtt_us"), i)));
-		ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(json_array_get(json_object_get(body, "masters"), 2), "rtt_us"), i)), 150);
+		ck_assert_int_eq(
+			json_integer_value(json_array_get(
+				json_object_get(json_array_get(json_object_get(body, "masters"), 2), "rtt_us"), i)),
+			150);
 	}
 	ck_assert_int_eq(number_now("queued"), 4);
 	ck_assert_int_eq(number_now("holds"), 5);
@@ -94,14 +99,16 @@ END_TEST
 START_TEST(resources_as_they_are_told)
 {
 	int client = connect_tcp();
-	struct lease_request request = {.call = LEASE_ACQUIRE, .resource_len = 3, .resource = "a\"\n"}; /* the escape is json's */
+	/* the escape is json's */
+	struct lease_request request = {.call = LEASE_ACQUIRE, .resource_len = 3, .resource = "a\"\n"};
 	struct stats_resource line = {.len = 1, .name = "b", .count = 2, .oldest_us = api_now_us() - 5000000};
 
 	stats_note_answer(stats_worker(0), &request, LEASE_LOCKED);
 	stats_note_answer(stats_worker(0), &request, LEASE_OK);
 	stats_note_queues(stats_worker(0), &line, 1);
 	get_stats(client);
-	json_t *hot = json_array_get(json_object_get(body, "hottest"), 0), *waiting = json_array_get(json_object_get(body, "waiting"), 0);
+	json_t *hot = json_array_get(json_object_get(body, "hottest"), 0),
+	       *waiting = json_array_get(json_object_get(body, "waiting"), 0);
 	ck_assert_str_eq(json_string_value(json_object_get(hot, "resource")), "a\"\n");
 	ck_assert_int_eq(json_integer_value(json_object_get(hot, "acquires")), 2);
 	ck_assert_int_eq(json_integer_value(json_object_get(hot, "refused")), 1);

@@ -1,15 +1,18 @@
 /* body.c: what the bodies of the lease calls may say, and which field an error names. */
-#include "api/calls/body.h"
-
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "api/calls/body.h"
 
 #define S(literal) literal, sizeof(literal) - 1
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 #define OTHER "f123456789abcdef0123456789abcdef01234567"
 
-static const struct body_limits limits = {.default_ttl_ms = 30000, .min_ttl_ms = 100, .max_ttl_ms = 60000, .max_wait_ms = 50000};
+static const struct body_limits limits = {.default_ttl_ms = 30000,
+					  .min_ttl_ms = 100,
+					  .max_ttl_ms = 60000,
+					  .max_wait_ms = 50000};
 
 static const struct {
 	enum lease_operation call;
@@ -204,7 +207,8 @@ END_TEST
 
 START_TEST(test_values)
 {
-	static const char text[] = "{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234,\"wait_ms\":4321}";
+	static const char text[] =
+		"{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234,\"wait_ms\":4321}";
 	struct lease_request request = {.call = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
 
@@ -223,7 +227,9 @@ START_TEST(test_hold)
 	static const struct {
 		const char *text;
 		bool hold;
-	} holds[] = {{"{\"resource\":\"a\",\"hold\":true}", true}, {"{\"resource\":\"a\",\"hold\":false}", false}, {"{\"resource\":\"a\"}", false}};
+	} holds[] = {{"{\"resource\":\"a\",\"hold\":true}", true},
+		     {"{\"resource\":\"a\",\"hold\":false}", false},
+		     {"{\"resource\":\"a\"}", false}};
 
 	for (size_t i = 0; i < sizeof(holds) / sizeof(holds[0]); i++) {
 		struct lease_request request = {.call = LEASE_ACQUIRE, .hold = true}; /* of the request before */
@@ -266,9 +272,14 @@ START_TEST(test_wait_reasons)
 		const char *value;
 		uint32_t max_wait_ms;
 		const char *reason; /* NULL: good */
-	} waits[] = {{"\"5\"", 50000, "must be an integer"}, {"5.5", 50000, "must be an integer"},	   {"50001", 50000, "must be from 0 to 50000"},
-		     {"-1", 50000, "must be from 0 to 50000"}, {"1", 0, "must be from 0 to 0"},	   {"0", 0, NULL},
-		     {"86400000", 86400000, NULL},	      {"86400001", 86400000, "must be from 0 to 86400000"}};
+	} waits[] = {{"\"5\"", 50000, "must be an integer"},
+		     {"5.5", 50000, "must be an integer"},
+		     {"50001", 50000, "must be from 0 to 50000"},
+		     {"-1", 50000, "must be from 0 to 50000"},
+		     {"1", 0, "must be from 0 to 0"},
+		     {"0", 0, NULL},
+		     {"86400000", 86400000, NULL},
+		     {"86400001", 86400000, "must be from 0 to 86400000"}};
 	char text[100];
 
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
@@ -320,8 +331,8 @@ START_TEST(test_lengths)
 		struct field_errors errors = {.count = 0};
 		memset(resource, 'r', sizeof(resource));
 		memset(owner, 'o', sizeof(owner));
-		int len = snprintf(text, sizeof(text), "{\"resource\":\"%.*s\",\"owner\":\"%.*s\"}", (int)lengths[i].resource, resource,
-				   (int)lengths[i].owner, owner);
+		int len = snprintf(text, sizeof(text), "{\"resource\":\"%.*s\",\"owner\":\"%.*s\"}",
+				   (int)lengths[i].resource, resource, (int)lengths[i].owner, owner);
 		ck_assert_int_eq(body_parse(text, (size_t)len, NULL, &limits, &request, &errors), lengths[i].good);
 	}
 }

@@ -53,7 +53,9 @@ static const struct {
 	{"{}", true},
 	{" {\t}\r\n", true},
 	{"{\"resource\":\"orders/42\"}", true},
-	{"{ \"resource\" : \"a b\" , \"ttl_ms\" : 0, \"wait_ms\":999999999999999, \"hold\" : true ,\"owner\":\"\", \"x\":false }", true},
+	{"{ \"resource\" : \"a b\" , \"ttl_ms\" : 0, \"wait_ms\":999999999999999, \"hold\" : true ,\"owner\":\"\", "
+	 "\"x\":false }",
+	 true},
 	{"{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8}", true},
 	{"{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9}", false},
 	{"", false},
@@ -103,7 +105,8 @@ END_TEST
 /* A good text with a byte or two changed, left out or put in, from a fixed seed; also cut short. */
 START_TEST(test_made_up)
 {
-	static const char good[] = "{\"resource\":\"orders/42\", \"ttl_ms\":30000,\"hold\":true , \"wait_ms\" : 0,\"owner\":\"w 7\"}";
+	static const char good[] =
+		"{\"resource\":\"orders/42\", \"ttl_ms\":30000,\"hold\":true , \"wait_ms\" : 0,\"owner\":\"w 7\"}";
 	static const char bytes[] = "{}[]:,\"\\ \t\n0123456789-.eEtruefalsn/ab_\x01\x7f\xc3\xbc";
 	unsigned taken = 0, state = 1;
 

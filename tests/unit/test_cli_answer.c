@@ -33,8 +33,10 @@ static const struct {
 	{409, "<html>", OUTCOME_STRANGE, "strange", "HTTP status 409, and it is not redlockd that says so"},
 	{410, "{\"code\":7}", OUTCOME_STRANGE, "strange", "HTTP status 410, and it is not redlockd that says so"},
 	{409, "{\"code\":\"locked\",\"detail\":\"x\"}", OUTCOME_HELD, "locked", "held by somebody else"},
-	{409, "{\"code\":\"locked\",\"retry_after_ms\":12345,\"holder\":{\"owner\":\"w\",\"fence\":7}}", OUTCOME_HELD, "locked", "held by w (fence 7), at most 12.3 s more"},
-	{409, "{\"code\":\"locked\",\"holder\":{\"owner\":\"a\\u001b[2Jb\\u009bc\"}}", OUTCOME_HELD, "locked", "held by a?[2Jb??c"},
+	{409, "{\"code\":\"locked\",\"retry_after_ms\":12345,\"holder\":{\"owner\":\"w\",\"fence\":7}}", OUTCOME_HELD,
+	 "locked", "held by w (fence 7), at most 12.3 s more"},
+	{409, "{\"code\":\"locked\",\"holder\":{\"owner\":\"a\\u001b[2Jb\\u009bc\"}}", OUTCOME_HELD, "locked",
+	 "held by a?[2Jb??c"},
 	{409, "{\"code\":\"not-owner\",\"detail\":\"x\"}", OUTCOME_LOST, "not-owner", "x"},
 	{410, "{\"code\":\"lease-expired\",\"detail\":\"x\"}", OUTCOME_LOST, "lease-expired", "x"},
 	{503, "{\"code\":\"no-quorum\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "no-quorum", "x"},
@@ -43,9 +45,12 @@ static const struct {
 	{429, "{\"code\":\"too-many-requests\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "too-many-requests", "x"},
 	{401, "{\"code\":\"unauthorized\",\"detail\":\"x\"}", OUTCOME_FORBIDDEN, "unauthorized", "x"},
 	{403, "{\"code\":\"forbidden\",\"detail\":\"x\"}", OUTCOME_FORBIDDEN, "forbidden", "x"},
-	{403, "RBAC: access denied", OUTCOME_FORBIDDEN, "strange", "HTTP status 403, and it is not redlockd that says so"},
+	{403, "RBAC: access denied", OUTCOME_FORBIDDEN, "strange",
+	 "HTTP status 403, and it is not redlockd that says so"},
 	{503, "{\"code\":\"of-the-future\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "of-the-future", "x"},
-	{400, "{\"code\":\"invalid-request\",\"detail\":\"x\",\"errors\":[{\"field\":\"ttl_ms\",\"reason\":\"too long\"}]}", OUTCOME_INVALID, "invalid-request", "ttl_ms: too long"},
+	{400,
+	 "{\"code\":\"invalid-request\",\"detail\":\"x\",\"errors\":[{\"field\":\"ttl_ms\",\"reason\":\"too long\"}]}",
+	 OUTCOME_INVALID, "invalid-request", "ttl_ms: too long"},
 	{404, "{\"code\":\"not-found\",\"detail\":\"x\"}", OUTCOME_STRANGE, "not-found", "x"},
 };
 
@@ -74,15 +79,21 @@ static const struct {
 	const char *reason;
 	uint64_t max_ms;
 } bounds[] = {
-	{"must be from 0 to 60000", 60000}, {"must be at most 5000 (--max-wait-ms)", 5000}, {"not yet supported", 0}, {"", 0},
-	{"from 0 to 99999999999999999999999", 0}, {"0", 0},
+	{"must be from 0 to 60000", 60000},
+	{"must be at most 5000 (--max-wait-ms)", 5000},
+	{"not yet supported", 0},
+	{"", 0},
+	{"from 0 to 99999999999999999999999", 0},
+	{"0", 0},
 };
 
 START_TEST(how_long_a_server_waits)
 {
 	char body[256];
 
-	snprintf(body, sizeof(body), "{\"code\":\"invalid-request\",\"errors\":[{\"field\":\"wait_ms\",\"reason\":\"%s\"}]}", bounds[_i].reason);
+	snprintf(body, sizeof(body),
+		 "{\"code\":\"invalid-request\",\"errors\":[{\"field\":\"wait_ms\",\"reason\":\"%s\"}]}",
+		 bounds[_i].reason);
 	struct answer answer = read_text(400, body);
 	ck_assert_int_eq(answer.outcome, OUTCOME_INVALID);
 	ck_assert(answer.bounds_wait);
@@ -93,7 +104,8 @@ END_TEST
 
 START_TEST(a_400_for_something_else)
 {
-	struct answer answer = read_text(400, "{\"code\":\"invalid-request\",\"errors\":[{\"field\":\"ttl_ms\",\"reason\":\"from 1 to 5\"}]}");
+	struct answer answer = read_text(
+		400, "{\"code\":\"invalid-request\",\"errors\":[{\"field\":\"ttl_ms\",\"reason\":\"from 1 to 5\"}]}");
 	ck_assert(!answer.bounds_wait);
 	answer_fini(&answer);
 }
@@ -117,7 +129,8 @@ static const struct {
 	long status;
 	const char *body, *detail;
 } states[] = {
-	{200, "{\"held\":true,\"owner\":\"w\",\"fence\":7,\"remaining_ms\":12345}", "held by w (fence 7), at most 12.3 s more"},
+	{200, "{\"held\":true,\"owner\":\"w\",\"fence\":7,\"remaining_ms\":12345}",
+	 "held by w (fence 7), at most 12.3 s more"},
 	{200, "{\"held\":true}", "held by somebody else"},
 	{200, "{\"held\":false,\"waiters\":3}", "others are before us"},
 	{200, "{}", NULL},
@@ -139,7 +152,9 @@ END_TEST
 
 START_TEST(a_lease)
 {
-	struct answer answer = read_text(201, "{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"ttl_ms\":30000,\"validity_ms\":29697,\"new\":[1]}");
+	struct answer answer = read_text(
+		201, "{\"resource\":\"a\",\"token\":\"" TOKEN
+		     "\",\"fence\":9007199254740991,\"ttl_ms\":30000,\"validity_ms\":29697,\"new\":[1]}");
 	struct lease lease;
 	ck_assert(answer_lease(&answer, "a", NULL, &lease));
 	ck_assert(answer_lease(&answer, "a", TOKEN, &lease));
@@ -157,7 +172,8 @@ static const char *const no_leases[] = {
 	"{\"resource\":\"a\",\"token\":\"short\",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":29697}",
 	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":0,\"ttl_ms\":30000,\"validity_ms\":29697}",
 	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1.5,\"ttl_ms\":30000,\"validity_ms\":29697}",
-	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740992,\"ttl_ms\":30000,\"validity_ms\":29697}",
+	"{\"resource\":\"a\",\"token\":\"" TOKEN
+	"\",\"fence\":9007199254740992,\"ttl_ms\":30000,\"validity_ms\":29697}",
 	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1,\"ttl_ms\":30000}",
 	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":\"29697\"}",
 	"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":-1}",

@@ -85,7 +85,8 @@ START_TEST(hashes)
 }
 END_TEST
 
-/* A key is what it says, none comes twice, and every digit comes at every place but the last, which has four bits alone. */
+/* A key is what it says, none comes twice, and every digit comes at every place but the last, which has four bits
+ * alone. */
 START_TEST(new_keys)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

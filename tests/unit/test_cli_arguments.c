@@ -48,7 +48,8 @@ END_TEST
 
 START_TEST(all_forms)
 {
-	good(ARGS("-s", "http://a:1", "run", "--server=unix:/b", "-w", "5m", "name", "-E", "3", "--ttl=1h", "-k", "0s", "--wait-all", "-v", "--json", "--owner", "", "--", "c"));
+	good(ARGS("-s", "http://a:1", "run", "--server=unix:/b", "-w", "5m", "name", "-E", "3", "--ttl=1h", "-k", "0s",
+		  "--wait-all", "-v", "--json", "--owner", "", "--", "c"));
 	ck_assert_uint_eq(options.servers.count, 2);
 	ck_assert_str_eq(options.servers.items[1].unix_path, "/b");
 	ck_assert_uint_eq(options.wait_ms, 300000);
@@ -147,7 +148,8 @@ START_TEST(credentials_of_the_environment)
 	ck_assert(options_parse(&options, ARGS("status", "a", "--key-file", "g"), &environment));
 	ck_assert_str_eq(options.credentials.api_key_file, "g");
 	ck_assert_str_eq(options.credentials.api_key, "");
-	environment = (struct options_environment){.cacert = "", .cert = "", .key = "", .key_file = "", .api_key = KEY "\n"};
+	environment = (struct options_environment){
+		.cacert = "", .cert = "", .key = "", .key_file = "", .api_key = KEY "\n"};
 	ck_assert(options_parse(&options, ARGS("status", "a"), &environment));
 	ck_assert_str_eq(options.credentials.api_key, KEY);
 	ck_assert_ptr_null(options.credentials.api_key_file);
@@ -190,7 +192,8 @@ START_TEST(keys)
 	ck_assert_int_eq(options.command, COMMAND_KEY_NEW);
 	ck_assert_uint_eq(options.prefix_count, 0);
 	ck_assert_uint_eq(options.rights, 0);
-	good(ARGS("--json", "key", "new", "--name", "a.B_1-", "--prefix", "x/", "--prefix", "", "--right", "admin", "--right=acquire", "--out", "f"));
+	good(ARGS("--json", "key", "new", "--name", "a.B_1-", "--prefix", "x/", "--prefix", "", "--right", "admin",
+		  "--right=acquire", "--out", "f"));
 	ck_assert_str_eq(options.key_name, "a.B_1-");
 	ck_assert_uint_eq(options.prefix_count, 2);
 	ck_assert_str_eq(options.prefixes[0], "x/");

@@ -8,12 +8,33 @@ static const struct {
 	const char *text;
 	uint64_t ms;
 } good[] = {
-	{"0s", 0}, {"0ms", 0}, {"1ms", 1}, {"250ms", 250}, {"30s", 30000}, {"5m", 300000}, {"1h", 3600000}, {"007s", 7000}, {"8784h", DURATION_MAX_MS},
+	{"0s", 0},       {"0ms", 0},     {"1ms", 1},
+	{"250ms", 250},  {"30s", 30000}, {"5m", 300000},
+	{"1h", 3600000}, {"007s", 7000}, {"8784h", DURATION_MAX_MS},
 };
 
 static const char *const bad[] = {
-	"", "5", "s", "ms", "-1s", "+1s", " 1s", "1s ", "1 s", "1.5s", "1d", "1S", "1sec", "0x1s", "1e3s", "8785h", "31622400001ms", "99999999999999999999ms",
-	"18446744073709551617ms", "1s1s", "1h30m",
+	"",
+	"5",
+	"s",
+	"ms",
+	"-1s",
+	"+1s",
+	" 1s",
+	"1s ",
+	"1 s",
+	"1.5s",
+	"1d",
+	"1S",
+	"1sec",
+	"0x1s",
+	"1e3s",
+	"8785h",
+	"31622400001ms",
+	"99999999999999999999ms",
+	"18446744073709551617ms",
+	"1s1s",
+	"1h30m",
 };
 
 START_TEST(good_ones)
@@ -37,7 +58,8 @@ START_TEST(written)
 	static const struct {
 		uint64_t ms;
 		const char *text;
-	} cases[] = {{0, "0 ms"}, {999, "999 ms"}, {1000, "1.0 s"}, {12345, "12.3 s"}, {59999, "59.9 s"}, {60000, "1 min 0 s"}, {302000, "5 min 2 s"}, {3780000, "1 h 3 min"}};
+	} cases[] = {{0, "0 ms"},       {999, "999 ms"},      {1000, "1.0 s"},       {12345, "12.3 s"},
+		     {59999, "59.9 s"}, {60000, "1 min 0 s"}, {302000, "5 min 2 s"}, {3780000, "1 h 3 min"}};
 	char text[DURATION_TEXT_MAX];
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		duration_format(cases[i].ms, text);

@@ -1,4 +1,5 @@
-/* Signals to descendants: whatever their names look like, however fast they fork, and never to a stranger that has the pid of one that ended. */
+/* Signals to descendants: whatever their names look like, however fast they fork, and never to a stranger that has the
+ * pid of one that ended. */
 #include <check.h>
 #include <errno.h>
 #include <linux/sched.h>
@@ -129,7 +130,8 @@ static void end(pid_t pid)
 
 /* ---- names ---- */
 
-static const char *const names[] = {"plain", "a\nb", "\n", "a)\nb", ") Z 0 0", "\n1 (x) Z 0 0 0", "))((", "( ", " ", "", ")", "1 (x) X 1 1 1 1"};
+static const char *const names[] = {"plain", "a\nb", "\n", "a)\nb", ") Z 0 0", "\n1 (x) Z 0 0 0",
+				    "))((",  "( ",   " ",  "",      ")",       "1 (x) X 1 1 1 1"};
 
 /* A child with such a name, and a child of that which left its group. */
 START_TEST(any_name)

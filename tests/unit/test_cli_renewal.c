@@ -9,7 +9,10 @@
 #define T0 (1000 * SECOND)
 
 /* ttl 30 s, kill-after 5 s, margin 0.5 s, validity 29.7 s: deadline 29.7, kill 29.2, terminate 24.2, renew 9.9 */
-static const struct renewal_config config = {.ttl_us = 30 * SECOND, .kill_after_us = 5 * SECOND, .timeout_us = 5 * SECOND, .servers = 2};
+static const struct renewal_config config = {.ttl_us = 30 * SECOND,
+					     .kill_after_us = 5 * SECOND,
+					     .timeout_us = 5 * SECOND,
+					     .servers = 2};
 
 enum { VALIDITY = 29700000, RENEW = 9900000, TERMINATE = 24200000, KILL = 29200000 };
 
@@ -162,12 +165,14 @@ START_TEST(every_server_gets_a_turn)
 }
 END_TEST
 
-/* Random events in random order, with a world that only grants what a server may: whatever happens, KILL is said before the deadline
- * if the state machine is called when it asked to be, and always at the first call after its time. */
+/* Random events in random order, with a world that only grants what a server may: whatever happens, KILL is said before
+ * the deadline if the state machine is called when it asked to be, and always at the first call after its time. */
 START_TEST(never_past_the_deadline)
 {
 	srand((unsigned)_i + 1);
-	struct renewal_config any = {.ttl_us = (uint64_t)(200 + rand() % 30000) * 1000, .timeout_us = SECOND, .servers = 1 + (size_t)rand() % 3};
+	struct renewal_config any = {.ttl_us = (uint64_t)(200 + rand() % 30000) * 1000,
+				     .timeout_us = SECOND,
+				     .servers = 1 + (size_t)rand() % 3};
 	struct renewal renewal;
 	uint64_t now = T0;
 

@@ -29,11 +29,39 @@ static const struct {
 	{"http://[::]:1", "http://[::]:1", "", false, true},
 };
 
-static const char *const bad[] = {
-	"", "127.0.0.1:8080", "https://", "https:///", "https://x", "https://x:0", "https://x:1/y", "https://u:p@x:1", "httpss://x:1", "HTTP://x:1", "http://", "http://:1", "http:///", "http://x", "http://x:", "http://x:0", "http://x:65536", "http://x:1a", "http://x:+1",
-	"http://x:000001", "http://x:1/path", "http://x:1?q", "http://x:1#f", "http://u:p@x:1", "http://x y:1", "http://x\n:1", "http://[]:1", "http://[::1:1", "http://[::1]",
-	"http://[x]:1", "http://x:1//", "unix:", "unix:relative"
-};
+static const char *const bad[] = {"",
+				  "127.0.0.1:8080",
+				  "https://",
+				  "https:///",
+				  "https://x",
+				  "https://x:0",
+				  "https://x:1/y",
+				  "https://u:p@x:1",
+				  "httpss://x:1",
+				  "HTTP://x:1",
+				  "http://",
+				  "http://:1",
+				  "http:///",
+				  "http://x",
+				  "http://x:",
+				  "http://x:0",
+				  "http://x:65536",
+				  "http://x:1a",
+				  "http://x:+1",
+				  "http://x:000001",
+				  "http://x:1/path",
+				  "http://x:1?q",
+				  "http://x:1#f",
+				  "http://u:p@x:1",
+				  "http://x y:1",
+				  "http://x\n:1",
+				  "http://[]:1",
+				  "http://[::1:1",
+				  "http://[::1]",
+				  "http://[x]:1",
+				  "http://x:1//",
+				  "unix:",
+				  "unix:relative"};
 
 START_TEST(good_ones)
 {

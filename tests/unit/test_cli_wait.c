@@ -7,8 +7,10 @@
 #define MS UINT64_C(1000)
 #define T0 (1000000 * MS)
 
-static const struct answer held = {.outcome = OUTCOME_HELD, .retry_after_ms = 60000}, nearly = {.outcome = OUTCOME_HELD, .retry_after_ms = 120};
-static const struct answer split = {.outcome = OUTCOME_SPLIT}, gone = {.outcome = OUTCOME_UNAVAILABLE}, invalid = {.outcome = OUTCOME_INVALID};
+static const struct answer held = {.outcome = OUTCOME_HELD, .retry_after_ms = 60000},
+			   nearly = {.outcome = OUTCOME_HELD, .retry_after_ms = 120};
+static const struct answer split = {.outcome = OUTCOME_SPLIT}, gone = {.outcome = OUTCOME_UNAVAILABLE},
+			   invalid = {.outcome = OUTCOME_INVALID};
 static const struct answer untrusted = {.outcome = OUTCOME_UNTRUSTED}, forbidden = {.outcome = OUTCOME_FORBIDDEN};
 static const struct answer busy = {.outcome = OUTCOME_UNAVAILABLE, .is_busy = true, .retry_after_ms = 3000};
 static const struct answer no_waiting = {.outcome = OUTCOME_INVALID, .bounds_wait = true};
@@ -167,7 +169,8 @@ START_TEST(a_busy_server_is_left_in_peace)
 	wait_ask(&wait, T0 + 1000 * MS);
 	pauses(wait_next(&wait, &busy, UINT32_MAX, T0 + 1000 * MS), T0 + 3000 * MS);
 	ck_assert_uint_eq(wait.server, 0);
-	pauses(wait_next(&wait, &busy, UINT32_MAX, T0 + 3000 * MS), T0 + 5500 * MS); /* 4.5 s after it was asked, so not all come at once */
+	/* 4.5 s after it was asked, so not all come at once */
+	pauses(wait_next(&wait, &busy, UINT32_MAX, T0 + 3000 * MS), T0 + 5500 * MS);
 	ck_assert_uint_eq(wait.server, 1);
 }
 END_TEST
@@ -209,7 +212,8 @@ START_TEST(no_use_in_waiting)
 }
 END_TEST
 
-/* A certificate that is not trusted: the others are asked, that one never again; with none left there is no use in waiting. */
+/* A certificate that is not trusted: the others are asked, that one never again; with none left there is no use in
+ * waiting. */
 START_TEST(a_server_that_is_not_trusted)
 {
 	struct wait wait = waiting(2, 300000);
@@ -227,10 +231,12 @@ START_TEST(a_server_that_is_not_trusted)
 }
 END_TEST
 
-/* Whatever the servers say: it ends when the time is up, nobody is asked in a tight loop, and nobody is asked to wait beyond the end. */
+/* Whatever the servers say: it ends when the time is up, nobody is asked in a tight loop, and nobody is asked to wait
+ * beyond the end. */
 static void draw_answers(uint32_t seed)
 {
-	static const struct answer *const answers[] = {&held, &nearly, &split, &gone, &busy, &untrusted, &no_waiting, &bound, &short_bound, &usual_bound};
+	static const struct answer *const answers[] = {&held,      &nearly,     &split, &gone,        &busy,
+						       &untrusted, &no_waiting, &bound, &short_bound, &usual_bound};
 	uint32_t state = seed * 2654435761U + 1;
 	struct wait wait = waiting(1 + (size_t)seed % 4, 20000);
 	uint64_t now_us = T0;

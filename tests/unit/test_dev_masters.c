@@ -1,7 +1,6 @@
-/* The private masters of --dev, with real servers: that they answer, are set up as locks need it, and are gone, folder and all, however
- * the program that started them ends. What "gone" means is looked up in /proc: no process has the folder in its command line. */
-#include "server/daemon/dev_masters.h"
-
+/* The private masters of --dev, with real servers: that they answer, are set up as locks need it, and are gone, folder
+ * and all, however the program that started them ends. What "gone" means is looked up in /proc: no process has the
+ * folder in its command line. */
 #include <check.h>
 #include <ctype.h>
 #include <dirent.h>
@@ -17,6 +16,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "server/daemon/dev_masters.h"
 
 static struct options options;
 static struct dev_masters dev;
@@ -150,7 +151,8 @@ START_TEST(the_folder_is_made_in_tmpdir)
 }
 END_TEST
 
-/* A program that starts masters, as redlockd does, writes their folder and the supervisor's process id to `out`, and waits. */
+/* A program that starts masters, as redlockd does, writes their folder and the supervisor's process id to `out`, and
+ * waits. */
 static _Noreturn void be_parent(int out)
 {
 	for (int number = 1; number < 32; number++)
@@ -176,7 +178,8 @@ static pid_t fork_parent(char folder[DEV_MASTERS_FOLDER_MAX], pid_t *ret_supervi
 	close(fds[1]);
 	ck_assert_int_gt(read(fds[0], line, sizeof(line) - 1), 0);
 	ck_assert_int_eq(sscanf(line, "%95s %d", folder, &supervisor), 2);
-	/* Nobody but the parent has the pipe: its supervisor and servers must not keep it open, or a reader of ours would hang. */
+	/* Nobody but the parent has the pipe: its supervisor and servers must not keep it open, or a reader of ours
+	 * would hang. */
 	struct pollfd end = {.fd = fds[0]};
 	ck_assert_int_eq(count_processes(folder, NULL), 3);
 	ck_assert_int_eq(poll(&end, 1, 0), 0);
@@ -345,7 +348,8 @@ START_TEST(a_server_that_ends_at_once_is_reported)
 	make_program(folder, "redis-server", "#!/bin/sh\necho first\necho it is broken >&2\nexit 7\n");
 	ck_assert(!dev_masters_start(&dev, 3, &options, message, sizeof(message)));
 	remove_program(folder, "redis-server");
-	ck_assert_msg(strstr(message, folder) != NULL && strstr(message, "status 7: it is broken") != NULL, "%s", message);
+	ck_assert_msg(strstr(message, folder) != NULL && strstr(message, "status 7: it is broken") != NULL, "%s",
+		      message);
 	ck_assert_int_le(time(NULL) - begin, 2);
 	ck_assert_uint_eq(options.master_count, 0);
 }
@@ -358,7 +362,9 @@ START_TEST(a_server_that_cannot_be_run_is_reported)
 	make_program(folder, "valkey-server", "#!/no/such/interpreter\n");
 	ck_assert(!dev_masters_start(&dev, 1, &options, message, sizeof(message)));
 	remove_program(folder, "valkey-server");
-	ck_assert_msg(strstr(message, "valkey-server ended with status 127") != NULL && strstr(message, "No such file") != NULL, "%s", message);
+	ck_assert_msg(strstr(message, "valkey-server ended with status 127") != NULL &&
+			      strstr(message, "No such file") != NULL,
+		      "%s", message);
 }
 END_TEST
 

@@ -1,8 +1,9 @@
 /* The restart guard, state by state: server/redlock/guard/guard.h is what is tested here, guard.c is not looked at.
  *
- * How long a master is quarantined is in test_guard_quarantine.c, the hazards that are found by themselves in test_guard_found.c, what a quarantined
- * master must know before it votes again in test_guard_recovery.c, how a new cluster begins in test_guard_new.c, the clocks in
- * test_guard_clock.c, several redlockd beside each other in test_guard_replicas.c. */
+ * How long a master is quarantined is in test_guard_quarantine.c, the hazards that are found by themselves in
+ * test_guard_found.c, what a quarantined master must know before it votes again in test_guard_recovery.c, how a new
+ * cluster begins in test_guard_new.c, the clocks in test_guard_clock.c, several redlockd beside each other in
+ * test_guard_replicas.c. */
 #include "guard_cases.h"
 
 /* ---- every state, every event ---- */
@@ -10,17 +11,17 @@
 enum from { ABSENT, ASKING, VOTING, MARKING, QUARANTINING, WAITING, RECOVERING, WRITING_EPOCH, FOREIGN };
 enum what {
 	RECONNECTED,
-	READS_FITS,      /* its own epoch */
-	READS_NEW,       /* another one that fits: another redlockd has written its epoch */
+	READS_FITS, /* its own epoch */
+	READS_NEW,  /* another one that fits: another redlockd has written its epoch */
 	READS_NONE,
-	READS_OTHERS,    /* an epoch of another server */
-	READS_MARKER,    /* the marker that it had, or one of another redlockd */
+	READS_OTHERS, /* an epoch of another server */
+	READS_MARKER, /* the marker that it had, or one of another redlockd */
 	READS_NEW_MARKER,
 	READS_OLD_MARKER, /* of another server */
 	READS_DIGEST,
 	FAILS,
 	MISMATCHES,
-	MISMATCHES_OLD,  /* the answer to a command that carried an older epoch */
+	MISMATCHES_OLD, /* the answer to a command that carried an older epoch */
 	DROPS,
 	LOSES
 };
@@ -31,89 +32,89 @@ static const struct row {
 	enum guard_state to;
 	enum guard_reason reason;
 } rows[] = {
-	{ ABSENT, RECONNECTED, GUARD_ASKING, 0 },
-	{ ABSENT, READS_FITS, GUARD_ABSENT, 0 }, /* of a connection that is gone */
-	{ ABSENT, MISMATCHES, GUARD_ABSENT, 0 },
-	{ ABSENT, DROPS, GUARD_ABSENT, 0 },
-	{ ABSENT, LOSES, GUARD_ABSENT, 0 },
+	{ABSENT, RECONNECTED, GUARD_ASKING, 0},
+	{ABSENT, READS_FITS, GUARD_ABSENT, 0}, /* of a connection that is gone */
+	{ABSENT, MISMATCHES, GUARD_ABSENT, 0},
+	{ABSENT, DROPS, GUARD_ABSENT, 0},
+	{ABSENT, LOSES, GUARD_ABSENT, 0},
 
-	{ ASKING, RECONNECTED, GUARD_ASKING, 0 },
-	{ ASKING, READS_FITS, GUARD_VOTING, 0 },
-	{ ASKING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ ASKING, READS_OTHERS, GUARD_MARKING, GUARD_RESTARTED },
-	{ ASKING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH },
-	{ ASKING, READS_OLD_MARKER, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ ASKING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST },
-	{ ASKING, FAILS, GUARD_ASKING, 0 },
-	{ ASKING, MISMATCHES, GUARD_ASKING, 0 },
-	{ ASKING, DROPS, GUARD_ASKING, 0 },
-	{ ASKING, LOSES, GUARD_ABSENT, 0 },
+	{ASKING, RECONNECTED, GUARD_ASKING, 0},
+	{ASKING, READS_FITS, GUARD_VOTING, 0},
+	{ASKING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
+	{ASKING, READS_OTHERS, GUARD_MARKING, GUARD_RESTARTED},
+	{ASKING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH},
+	{ASKING, READS_OLD_MARKER, GUARD_MARKING, GUARD_NO_EPOCH},
+	{ASKING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST},
+	{ASKING, FAILS, GUARD_ASKING, 0},
+	{ASKING, MISMATCHES, GUARD_ASKING, 0},
+	{ASKING, DROPS, GUARD_ASKING, 0},
+	{ASKING, LOSES, GUARD_ABSENT, 0},
 
-	{ VOTING, RECONNECTED, GUARD_ASKING, 0 },
-	{ VOTING, READS_FITS, GUARD_VOTING, 0 },
-	{ VOTING, READS_NEW, GUARD_VOTING, 0 },
-	{ VOTING, READS_NONE, GUARD_MARKING, GUARD_BAD_EPOCH },
-	{ VOTING, READS_OTHERS, GUARD_MARKING, GUARD_BAD_EPOCH },
-	{ VOTING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH },
-	{ VOTING, READS_OLD_MARKER, GUARD_MARKING, GUARD_BAD_EPOCH },
-	{ VOTING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST },
-	{ VOTING, MISMATCHES, GUARD_ASKING, 0 },
-	{ VOTING, MISMATCHES_OLD, GUARD_VOTING, 0 },
-	{ VOTING, DROPS, GUARD_MARKING, GUARD_EVICTED },
-	{ VOTING, LOSES, GUARD_ABSENT, 0 },
+	{VOTING, RECONNECTED, GUARD_ASKING, 0},
+	{VOTING, READS_FITS, GUARD_VOTING, 0},
+	{VOTING, READS_NEW, GUARD_VOTING, 0},
+	{VOTING, READS_NONE, GUARD_MARKING, GUARD_BAD_EPOCH},
+	{VOTING, READS_OTHERS, GUARD_MARKING, GUARD_BAD_EPOCH},
+	{VOTING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH},
+	{VOTING, READS_OLD_MARKER, GUARD_MARKING, GUARD_BAD_EPOCH},
+	{VOTING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST},
+	{VOTING, MISMATCHES, GUARD_ASKING, 0},
+	{VOTING, MISMATCHES_OLD, GUARD_VOTING, 0},
+	{VOTING, DROPS, GUARD_MARKING, GUARD_EVICTED},
+	{VOTING, LOSES, GUARD_ABSENT, 0},
 
-	{ MARKING, RECONNECTED, GUARD_ASKING, 0 },
-	{ MARKING, READS_NEW, GUARD_VOTING, 0 }, /* another redlockd waited, this one never began to */
-	{ MARKING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ MARKING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH },
-	{ MARKING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST },
-	{ MARKING, MISMATCHES_OLD, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ MARKING, DROPS, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ MARKING, LOSES, GUARD_ABSENT, 0 },
+	{MARKING, RECONNECTED, GUARD_ASKING, 0},
+	{MARKING, READS_NEW, GUARD_VOTING, 0}, /* another redlockd waited, this one never began to */
+	{MARKING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
+	{MARKING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH},
+	{MARKING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST},
+	{MARKING, MISMATCHES_OLD, GUARD_MARKING, GUARD_NO_EPOCH},
+	{MARKING, DROPS, GUARD_MARKING, GUARD_NO_EPOCH},
+	{MARKING, LOSES, GUARD_ABSENT, 0},
 
 	/* QUARANTINE is under way: what was read before it says less than its answer */
-	{ QUARANTINING, READS_NEW, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ QUARANTINING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ QUARANTINING, READS_MARKER, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ QUARANTINING, FAILS, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ QUARANTINING, DROPS, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ QUARANTINING, LOSES, GUARD_ABSENT, 0 },
+	{QUARANTINING, READS_NEW, GUARD_MARKING, GUARD_NO_EPOCH},
+	{QUARANTINING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
+	{QUARANTINING, READS_MARKER, GUARD_MARKING, GUARD_NO_EPOCH},
+	{QUARANTINING, FAILS, GUARD_MARKING, GUARD_NO_EPOCH},
+	{QUARANTINING, DROPS, GUARD_MARKING, GUARD_NO_EPOCH},
+	{QUARANTINING, LOSES, GUARD_ABSENT, 0},
 
-	{ WAITING, RECONNECTED, GUARD_ASKING, 0 },
-	{ WAITING, READS_NEW, GUARD_VOTING, 0 },
-	{ WAITING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ WAITING, READS_OTHERS, GUARD_MARKING, GUARD_RESTARTED },
-	{ WAITING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH },
-	{ WAITING, READS_NEW_MARKER, GUARD_WAITING, GUARD_NO_EPOCH },
-	{ WAITING, READS_OLD_MARKER, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ WAITING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST },
-	{ WAITING, MISMATCHES_OLD, GUARD_WAITING, GUARD_NO_EPOCH },
-	{ WAITING, DROPS, GUARD_WAITING, GUARD_NO_EPOCH },
-	{ WAITING, LOSES, GUARD_ABSENT, 0 },
+	{WAITING, RECONNECTED, GUARD_ASKING, 0},
+	{WAITING, READS_NEW, GUARD_VOTING, 0},
+	{WAITING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
+	{WAITING, READS_OTHERS, GUARD_MARKING, GUARD_RESTARTED},
+	{WAITING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH},
+	{WAITING, READS_NEW_MARKER, GUARD_WAITING, GUARD_NO_EPOCH},
+	{WAITING, READS_OLD_MARKER, GUARD_MARKING, GUARD_NO_EPOCH},
+	{WAITING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST},
+	{WAITING, MISMATCHES_OLD, GUARD_WAITING, GUARD_NO_EPOCH},
+	{WAITING, DROPS, GUARD_WAITING, GUARD_NO_EPOCH},
+	{WAITING, LOSES, GUARD_ABSENT, 0},
 
-	{ RECOVERING, RECONNECTED, GUARD_ASKING, 0 },
-	{ RECOVERING, READS_NEW, GUARD_VOTING, 0 },
-	{ RECOVERING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ RECOVERING, READS_MARKER, GUARD_RECOVERING, GUARD_NO_EPOCH },
-	{ RECOVERING, READS_NEW_MARKER, GUARD_WAITING, GUARD_NO_EPOCH },
-	{ RECOVERING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST },
-	{ RECOVERING, DROPS, GUARD_RECOVERING, GUARD_NO_EPOCH },
-	{ RECOVERING, LOSES, GUARD_ABSENT, 0 },
+	{RECOVERING, RECONNECTED, GUARD_ASKING, 0},
+	{RECOVERING, READS_NEW, GUARD_VOTING, 0},
+	{RECOVERING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
+	{RECOVERING, READS_MARKER, GUARD_RECOVERING, GUARD_NO_EPOCH},
+	{RECOVERING, READS_NEW_MARKER, GUARD_WAITING, GUARD_NO_EPOCH},
+	{RECOVERING, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST},
+	{RECOVERING, DROPS, GUARD_RECOVERING, GUARD_NO_EPOCH},
+	{RECOVERING, LOSES, GUARD_ABSENT, 0},
 
-	{ WRITING_EPOCH, RECONNECTED, GUARD_ASKING, 0 },
-	{ WRITING_EPOCH, READS_NEW, GUARD_WRITING_EPOCH, GUARD_NO_EPOCH }, /* as QUARANTINING */
-	{ WRITING_EPOCH, READS_NONE, GUARD_WRITING_EPOCH, GUARD_NO_EPOCH },
-	{ WRITING_EPOCH, READS_MARKER, GUARD_WRITING_EPOCH, GUARD_NO_EPOCH },
-	{ WRITING_EPOCH, FAILS, GUARD_RECOVERING, GUARD_NO_EPOCH },
-	{ WRITING_EPOCH, LOSES, GUARD_ABSENT, 0 },
+	{WRITING_EPOCH, RECONNECTED, GUARD_ASKING, 0},
+	{WRITING_EPOCH, READS_NEW, GUARD_WRITING_EPOCH, GUARD_NO_EPOCH}, /* as QUARANTINING */
+	{WRITING_EPOCH, READS_NONE, GUARD_WRITING_EPOCH, GUARD_NO_EPOCH},
+	{WRITING_EPOCH, READS_MARKER, GUARD_WRITING_EPOCH, GUARD_NO_EPOCH},
+	{WRITING_EPOCH, FAILS, GUARD_RECOVERING, GUARD_NO_EPOCH},
+	{WRITING_EPOCH, LOSES, GUARD_ABSENT, 0},
 
-	{ FOREIGN, RECONNECTED, GUARD_ASKING, 0 },
-	{ FOREIGN, READS_FITS, GUARD_VOTING, 0 },
-	{ FOREIGN, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH },
-	{ FOREIGN, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST },
-	{ FOREIGN, MISMATCHES, GUARD_FOREIGN, GUARD_OTHER_DIGEST },
-	{ FOREIGN, DROPS, GUARD_FOREIGN, GUARD_OTHER_DIGEST },
-	{ FOREIGN, LOSES, GUARD_ABSENT, 0 },
+	{FOREIGN, RECONNECTED, GUARD_ASKING, 0},
+	{FOREIGN, READS_FITS, GUARD_VOTING, 0},
+	{FOREIGN, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
+	{FOREIGN, READS_DIGEST, GUARD_FOREIGN, GUARD_OTHER_DIGEST},
+	{FOREIGN, MISMATCHES, GUARD_FOREIGN, GUARD_OTHER_DIGEST},
+	{FOREIGN, DROPS, GUARD_FOREIGN, GUARD_OTHER_DIGEST},
+	{FOREIGN, LOSES, GUARD_ABSENT, 0},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -153,13 +154,17 @@ static void happens(struct cases *cases, enum what what)
 	switch (what) {
 	case RECONNECTED: connects(cases, 0, RUN(0)); break;
 	case READS_FITS: ANSWERS(cases, 0, FITS(0)); break;
-	case READS_NEW: ANSWERS(cases, 0, .epoch = 77, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST); break;
+	case READS_NEW:
+		ANSWERS(cases, 0, .epoch = 77, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+		break;
 	case READS_NONE: ANSWERS(cases, 0, NOTHING_AT_ALL); break;
 	case READS_OTHERS: ANSWERS(cases, 0, OF_ANOTHER_SERVER(0)); break;
 	case READS_MARKER: ANSWERS(cases, 0, QUARANTINED_BY(MARKER(0), 0)); break;
 	case READS_NEW_MARKER: ANSWERS(cases, 0, QUARANTINED_BY(MARKER(9), 0)); break;
 	case READS_OLD_MARKER: ANSWERS(cases, 0, .marker = MARKER(0), .marker_run_id = 0x9999); break;
-	case READS_DIGEST: ANSWERS(cases, 0, .epoch = 5, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST + 1); break;
+	case READS_DIGEST:
+		ANSWERS(cases, 0, .epoch = 5, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST + 1);
+		break;
 	case FAILS: TELL(cases, 0, .kind = GUARD_FAILED, .action = cases->guard.masters[0].busy); break;
 	case MISMATCHES: TELL(cases, 0, .kind = GUARD_MISMATCH, .epoch = CERT(0)); break;
 	case MISMATCHES_OLD: TELL(cases, 0, .kind = GUARD_MISMATCH, .epoch = CERT(0) + 100); break;
@@ -185,8 +190,8 @@ END_TEST
 START_TEST(test_what_each_state_wants)
 {
 	static const enum guard_action_kind wanted[] = {
-		[ABSENT] = GUARD_NOTHING,   [ASKING] = GUARD_NOTHING,     [VOTING] = GUARD_NOTHING,
-		[MARKING] = GUARD_QUARANTINE,    [QUARANTINING] = GUARD_NOTHING,    [WAITING] = GUARD_NOTHING,
+		[ABSENT] = GUARD_NOTHING,     [ASKING] = GUARD_NOTHING,        [VOTING] = GUARD_NOTHING,
+		[MARKING] = GUARD_QUARANTINE, [QUARANTINING] = GUARD_NOTHING,  [WAITING] = GUARD_NOTHING,
 		[RECOVERING] = GUARD_NOTHING, [WRITING_EPOCH] = GUARD_NOTHING, [FOREIGN] = GUARD_NOTHING,
 	};
 	struct cases cases;
@@ -224,7 +229,7 @@ END_TEST
 /* A heartbeat that is refused (out of memory, say) says nothing of what is under way besides. */
 START_TEST(test_a_failed_heartbeat_is_no_failed_action)
 {
-	static const enum from states[] = { QUARANTINING, WRITING_EPOCH, VOTING, WAITING, RECOVERING };
+	static const enum from states[] = {QUARANTINING, WRITING_EPOCH, VOTING, WAITING, RECOVERING};
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	go_to(&cases, states[_i]);
@@ -279,11 +284,15 @@ START_TEST(test_a_mismatch_is_read_before_it_is_quarantined)
 		enum guard_state to;
 		enum guard_reason reason;
 	} table[] = {
-		{ { NOTHING_AT_ALL }, GUARD_MARKING, GUARD_BAD_EPOCH },                  /* flushed */
-		{ { OF_ANOTHER_SERVER(0) }, GUARD_MARKING, GUARD_BAD_EPOCH },            /* somebody put a backup back */
-		{ { QUARANTINED_BY(MARKER(0), 0) }, GUARD_WAITING, GUARD_BAD_EPOCH },           /* another redlockd was faster */
-		{ { .epoch = 77, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST }, GUARD_VOTING, 0 }, /* and waited */
-		{ { FITS(0) }, GUARD_MARKING, GUARD_ROLLED_BACK },                             /* it was away and came back */
+		{{NOTHING_AT_ALL}, GUARD_MARKING, GUARD_BAD_EPOCH}, /* flushed */
+		/* somebody put a backup back */
+		{{OF_ANOTHER_SERVER(0)}, GUARD_MARKING, GUARD_BAD_EPOCH},
+		/* another redlockd was faster */
+		{{QUARANTINED_BY(MARKER(0), 0)}, GUARD_WAITING, GUARD_BAD_EPOCH},
+		/* and waited */
+		{{.epoch = 77, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST}, GUARD_VOTING, 0},
+		/* it was away and came back */
+		{{FITS(0)}, GUARD_MARKING, GUARD_ROLLED_BACK},
 	};
 	struct cases cases;
 	cases_init(&cases, 3, false);
@@ -303,8 +312,8 @@ END_TEST
 
 START_TEST(test_reason_names)
 {
-	static const char *const names[] = { "", "no-epoch", "restarted", "bad-epoch", "clock-forward", "evicted", "rolled-back",
-					     "digest", "cluster" };
+	static const char *const names[] = {"",        "no-epoch",    "restarted", "bad-epoch", "clock-forward",
+					    "evicted", "rolled-back", "digest",    "cluster"};
 	for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
 		ck_assert_str_eq(guard_reason_name((enum guard_reason)i), names[i]);
 }

@@ -1,6 +1,9 @@
-/* What a master says of the longest lease, in its epoch and with its fences: bounded by what any redlockd gives, so that a number that somebody
- * else wrote into its hash cannot quarantine it for ever. All of master_guard.c is built into this file, for its static functions. */
-#include "server/masters/master_guard.c"
+/* What a master says of the longest lease, in its epoch and with its fences: bounded by what any redlockd gives, so
+ * that a number that somebody else wrote into its hash cannot quarantine it for ever. All of master_guard.c is built
+ * into this file, for its static functions. */
+/* clang-format off */
+#include "server/masters/master_guard.c" /* all of it, for its static functions; first, as it is alone */
+/* clang-format on */
 
 #include <check.h>
 
@@ -10,10 +13,15 @@ static const struct {
 	const char *ttl_ms;
 	uint64_t read_ms;
 } numbers[] = {
-	{ "0", 0 }, { "1", 1 }, { "60000", 60000 }, { "86399999", 86399999 }, { "86400000", A_DAY_MS }, { "86400001", A_DAY_MS },
-	{ "9223372036854775807", A_DAY_MS },  /* the largest integer of a reply */
-	{ "18446744073709551", A_DAY_MS },    /* in µs it is beyond 64 bits */
-	{ "18446744073709552", A_DAY_MS },
+	{"0", 0},
+	{"1", 1},
+	{"60000", 60000},
+	{"86399999", 86399999},
+	{"86400000", A_DAY_MS},
+	{"86400001", A_DAY_MS},
+	{"9223372036854775807", A_DAY_MS}, /* the largest integer of a reply */
+	{"18446744073709551", A_DAY_MS},   /* in µs it is beyond 64 bits */
+	{"18446744073709552", A_DAY_MS},
 };
 
 static redisReply *parse(const char *bytes)
@@ -32,10 +40,11 @@ static struct guard_event read_epoch(const char *run_id, const char *ttl_ms)
 {
 	char bytes[500];
 	snprintf(bytes, sizeof bytes,
-		 "*13\r\n:1\r\n:1795215206922001\r\n:7\r\n$16\r\n1111111111111111\r\n$16\r\n%s\r\n$16\r\n3333333333333333\r\n$16\r\n0000000000000001\r\n$%zu\r\n%s\r\n"
+		 "*13\r\n:1\r\n:1795215206922001\r\n:7\r\n$16\r\n1111111111111111\r\n$16\r\n%s\r\n$"
+		 "16\r\n3333333333333333\r\n$16\r\n0000000000000001\r\n$%zu\r\n%s\r\n"
 		 "$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n",
 		 run_id, strlen(ttl_ms), ttl_ms);
-	struct guard_event event = { .kind = GUARD_EPOCH, .now_us = 1000000000 };
+	struct guard_event event = {.kind = GUARD_EPOCH, .now_us = 1000000000};
 	redisReply *reply = parse(bytes);
 	fill_event(reply, &event);
 	freeReplyObject(reply);
@@ -62,7 +71,7 @@ START_TEST(with_its_fences)
 {
 	char bytes[100];
 	snprintf(bytes, sizeof bytes, "*4\r\n:1\r\n:1795215206922001\r\n:9\r\n:%.19s\r\n", numbers[_i].ttl_ms);
-	struct guard_event event = { .kind = GUARD_FENCES };
+	struct guard_event event = {.kind = GUARD_FENCES};
 	redisReply *reply = parse(bytes);
 	fill_event(reply, &event);
 	freeReplyObject(reply);
@@ -71,11 +80,13 @@ START_TEST(with_its_fences)
 }
 END_TEST
 
-/* A master that restarted is quarantined for a day at most, whatever its hash says; and no shorter than our own leases last. */
+/* A master that restarted is quarantined for a day at most, whatever its hash says; and no shorter than our own leases
+ * last. */
 START_TEST(a_quarantine_ends)
 {
-	const struct guard_params params = { .masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1 };
-	struct guard_event event = { .kind = GUARD_CONNECTED, .now_us = 1000000000, .run_id = 1, .client_id = 1 };
+	const struct guard_params params = {
+		.masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1};
+	struct guard_event event = {.kind = GUARD_CONNECTED, .now_us = 1000000000, .run_id = 1, .client_id = 1};
 	struct guard guard;
 	struct guard_action action;
 	guard_init(&guard, &params);
@@ -84,7 +95,8 @@ START_TEST(a_quarantine_ends)
 	guard_event(&guard, &event);
 	guard_next(&guard, 0, event.now_us, event.now_us, &action);
 	ck_assert_int_eq(action.kind, GUARD_QUARANTINE);
-	uint64_t left_us = guard_quarantine_left_us(&guard, 0, event.now_us), longest_ms = numbers[_i].read_ms > 60000 ? numbers[_i].read_ms : 60000;
+	uint64_t left_us = guard_quarantine_left_us(&guard, 0, event.now_us),
+		 longest_ms = numbers[_i].read_ms > 60000 ? numbers[_i].read_ms : 60000;
 	ck_assert_uint_ge(left_us, longest_ms * 1010 + params.margin_us);
 	ck_assert_uint_le(left_us, longest_ms * 1011 + params.margin_us);
 }

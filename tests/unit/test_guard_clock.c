@@ -1,5 +1,5 @@
-/* A master's clock against ours: never a false alarm, and no jump escapes that is larger than what the intervals leave open. See
- * guard_clock.c for how; here only guard_time() is asked, with networks that delay as they like. */
+/* A master's clock against ours: never a false alarm, and no jump escapes that is larger than what the intervals leave
+ * open. See guard_clock.c for how; here only guard_time() is asked, with networks that delay as they like. */
 #include <math.h>
 
 #include "guard_cases.h"
@@ -9,8 +9,8 @@ struct clock_world {
 	struct guard guard;
 	uint64_t random, now_us;
 	double ahead_us, drift; /* master = ours + ahead + drift × time passed; drift 0.0005: 0.05 % */
-	/* How far "master − ours" can be believed to be above what it is, and below: the least over all answers of the way there (back)
-	 * + what was allowed for and drifted since. */
+	/* How far "master − ours" can be believed to be above what it is, and below: the least over all answers of the
+	 * way there (back) + what was allowed for and drifted since. */
 	double above_us, below_us;
 };
 
@@ -52,7 +52,8 @@ static void let_pass(struct clock_world *world, uint64_t us)
 static enum guard_clock answer(struct clock_world *world, uint64_t there_us, uint64_t back_us)
 {
 	uint64_t sent_us = world->now_us;
-	double allowed_us = 0.001 * (double)(there_us + back_us), drifted_us = world->drift * (double)back_us; /* since TIME was read */
+	/* since TIME was read */
+	double allowed_us = 0.001 * (double)(there_us + back_us), drifted_us = world->drift * (double)back_us;
 	let_pass(world, there_us);
 	uint64_t time_us = master_time(world);
 	let_pass(world, back_us);
@@ -65,21 +66,21 @@ static enum guard_clock answer(struct clock_world *world, uint64_t there_us, uin
 /* Mostly quick, sometimes very slow, lopsided as it comes. */
 static uint64_t delay(struct clock_world *world)
 {
-	static const uint64_t bounds[] = { 50, 200, 200, 1000, 5000, 50000, 3000000 };
+	static const uint64_t bounds[] = {50, 200, 200, 1000, 5000, 50000, 3000000};
 	return draw(world, bounds[draw(world, 7)]);
 }
 
 static uint64_t pause_of(struct clock_world *world)
 {
-	static const uint64_t bounds[] = { 1, 3, 100, 1000, 100000, 2000000, 20000000 };
+	static const uint64_t bounds[] = {1, 3, 100, 1000, 100000, 2000000, 20000000};
 	return draw(world, bounds[draw(world, 7)]);
 }
 
 /* ck_assert() tells the parent of each check: too slow for millions of them. */
-#define EXPECT(truth)                                                                                                           \
-	do {                                                                                                                    \
-		if (!(truth))                                                                                                   \
-			ck_abort_msg("not true: %s", #truth);                                                                   \
+#define EXPECT(truth)                                         \
+	do {                                                  \
+		if (!(truth))                                 \
+			ck_abort_msg("not true: %s", #truth); \
 	} while (0)
 
 /* ---- steady clocks ---- */
@@ -146,8 +147,9 @@ static double some_more(struct clock_world *world)
 	return 5 + (draw(world, 4) == 0 ? (double)draw(world, START / 2) : (double)draw(world, 50));
 }
 
-/* A jump forward is found by the very next answer if it is larger than what was open above before (the quickest way there), that
- * answer's way back, 1 ms, and the time that two clocks may part. A little larger, since the rounding is on the safe side. */
+/* A jump forward is found by the very next answer if it is larger than what was open above before (the quickest way
+ * there), that answer's way back, 1 ms, and the time that two clocks may part. A little larger, since the rounding is
+ * on the safe side. */
 START_TEST(test_jumps_forward_are_found)
 {
 	struct clock_world world;
@@ -157,7 +159,8 @@ START_TEST(test_jumps_forward_are_found)
 		look_for_a_while(&world);
 		uint64_t there_us = delay(&world), back_us = delay(&world);
 		double trip_us = (double)(there_us + back_us), way_back_us = (double)back_us * (1 + world.drift);
-		double jump_us = world.above_us + (0.001 - world.drift) * trip_us + way_back_us + 0.001 * trip_us + 1000 + some_more(&world);
+		double jump_us = world.above_us + (0.001 - world.drift) * trip_us + way_back_us + 0.001 * trip_us +
+				 1000 + some_more(&world);
 		world.ahead_us += jump_us;
 		EXPECT(answer(&world, there_us, back_us) == GUARD_CLOCK_JUMPED_FORWARD);
 		int64_t said_us = world.guard.masters[0].jump_us;
@@ -176,8 +179,10 @@ START_TEST(test_jumps_back_are_found)
 		world.drift = (double)(_i - 2) * 0.00025;
 		look_for_a_while(&world);
 		uint64_t there_us = delay(&world), back_us = delay(&world);
-		double trip_us = (double)(there_us + back_us), way_there_us = (double)there_us - world.drift * (double)back_us;
-		double jump_us = world.below_us + (0.001 + world.drift) * trip_us + way_there_us + 0.001 * trip_us + 1000 + some_more(&world);
+		double trip_us = (double)(there_us + back_us),
+		       way_there_us = (double)there_us - world.drift * (double)back_us;
+		double jump_us = world.below_us + (0.001 + world.drift) * trip_us + way_there_us + 0.001 * trip_us +
+				 1000 + some_more(&world);
 		world.ahead_us -= jump_us;
 		EXPECT(answer(&world, there_us, back_us) == GUARD_CLOCK_JUMPED_BACK);
 		int64_t said_us = world.guard.masters[0].jump_us;
@@ -213,12 +218,14 @@ START_TEST(test_jumps_back_are_told_and_no_more)
 	votes(&cases, 0);
 	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START), GUARD_CLOCK_STEADY);
 	cases.now_us += SECOND;
-	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START - 10 * SECOND), GUARD_CLOCK_JUMPED_BACK);
+	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START - 10 * SECOND),
+			 GUARD_CLOCK_JUMPED_BACK);
 	ck_assert_int_le(cases.guard.masters[0].jump_us, -10 * (int64_t)SECOND);
 	is(&cases, 0, GUARD_VOTING, 0);
 	wants(&cases, 0, GUARD_NOTHING);
 	cases.now_us += SECOND;
-	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START - 9 * SECOND), GUARD_CLOCK_STEADY);
+	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START - 9 * SECOND),
+			 GUARD_CLOCK_STEADY);
 }
 END_TEST
 
@@ -242,7 +249,7 @@ END_TEST
 /* A clock that runs too fast, be the answers many or few: 0.2 % are found within 3 s, 10 % within 0.1 s. */
 START_TEST(test_a_fast_clock_is_found_in_every_rhythm)
 {
-	static const uint64_t pauses_us[] = { 0, 500, 5000, 50000, 500000 };
+	static const uint64_t pauses_us[] = {0, 500, 5000, 50000, 500000};
 	struct clock_world world;
 	for (unsigned i = 0; i < sizeof pauses_us / sizeof *pauses_us; i++) {
 		enum guard_clock found = GUARD_CLOCK_STEADY;
@@ -276,7 +283,8 @@ static void jumps_forward(struct cases *cases, unsigned i)
 {
 	guard_time(&cases->guard, i, cases->now_us, cases->now_us + 100, 5 * START);
 	cases->now_us += SECOND;
-	ck_assert_int_eq(guard_time(&cases->guard, i, cases->now_us, cases->now_us + 100, 5 * START + 60 * SECOND), GUARD_CLOCK_JUMPED_FORWARD);
+	ck_assert_int_eq(guard_time(&cases->guard, i, cases->now_us, cases->now_us + 100, 5 * START + 60 * SECOND),
+			 GUARD_CLOCK_JUMPED_FORWARD);
 }
 
 START_TEST(test_a_jump_forward_quarantines)
@@ -290,7 +298,7 @@ START_TEST(test_a_jump_forward_quarantines)
 	ck_assert(action.kept); /* locks ran out early, no number was forgotten */
 	ck_assert_uint_eq(action.epoch, CERT(0));
 	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = true, .ttl_us = TTL);
-	cases.answers[0] = (struct guard_event){ QUARANTINED_BY(MARKER(0), 0), .kept = true };
+	cases.answers[0] = (struct guard_event){QUARANTINED_BY(MARKER(0), 0), .kept = true};
 	is(&cases, 0, GUARD_WAITING, GUARD_CLOCK_FORWARD);
 	pass(&cases, QUARANTINE);
 	ck_assert(!wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
@@ -310,7 +318,8 @@ START_TEST(test_a_jump_forward_is_not_forgotten)
 	cases.now_us += 60 * SECOND;
 	connects(&cases, 0, RUN(0));
 	wants(&cases, 0, GUARD_READ);
-	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START + 61 * SECOND), GUARD_CLOCK_JUMPED_FORWARD);
+	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START + 61 * SECOND),
+			 GUARD_CLOCK_JUMPED_FORWARD);
 	is(&cases, 0, GUARD_ASKING, 0);
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_CLOCK_FORWARD);
@@ -335,7 +344,8 @@ START_TEST(test_a_jump_during_the_quarantine)
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_WRITE_EPOCH);
 	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = cases.guard.masters[0].cluster, .digest = DIGEST);
+	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = cases.guard.masters[0].cluster,
+		.digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
 END_TEST
@@ -372,7 +382,8 @@ START_TEST(test_master_time_is_never_too_early)
 			let_pass(&world, pause_of(&world));
 		}
 		answer(&world, 20, 20);
-		EXPECT((double)guard_master_time_us(&world.guard, 0, world.now_us) <= (double)world.now_us + world.ahead_us + 20 + 1000 + 3);
+		EXPECT((double)guard_master_time_us(&world.guard, 0, world.now_us) <=
+		       (double)world.now_us + world.ahead_us + 20 + 1000 + 3);
 	}
 }
 END_TEST

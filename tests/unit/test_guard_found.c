@@ -1,4 +1,5 @@
-/* What the restart guard finds out by itself: keys dropped, an older image of the machine, masters of others. See test_guard.c. */
+/* What the restart guard finds out by itself: keys dropped, an older image of the machine, masters of others. See
+ * test_guard.c. */
 #include "guard_cases.h"
 
 /* ---- keys dropped ---- */
@@ -16,7 +17,7 @@ START_TEST(test_evicted)
 	ck_assert_uint_eq(action.epoch, CERT(0));
 	ck_assert(action.kept);
 	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = action.marker, .kept = true, .ttl_us = TTL);
-	cases.answers[0] = (struct guard_event){ QUARANTINED_BY(action.marker, 0), .kept = true };
+	cases.answers[0] = (struct guard_event){QUARANTINED_BY(action.marker, 0), .kept = true};
 	is(&cases, 0, GUARD_WAITING, GUARD_EVICTED);
 	pass(&cases, QUARANTINE);
 	action = wants(&cases, 0, GUARD_WRITE_EPOCH);
@@ -58,7 +59,8 @@ START_TEST(test_rolled_back_by_client_id)
 	cases_init(&cases, 3, false);
 	votes(&cases, 0);
 	loses(&cases, 0);
-	TELL(&cases, 0, .kind = GUARD_CONNECTED, .run_id = RUN(0), .client_id = cases.client_id); /* as before: not newer */
+	/* as before: not newer */
+	TELL(&cases, 0, .kind = GUARD_CONNECTED, .run_id = RUN(0), .client_id = cases.client_id);
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
@@ -115,7 +117,8 @@ START_TEST(test_rolled_back_between_two_connections)
 }
 END_TEST
 
-/* Its hash was found gone, and the count of heartbeats with it; over the next connection an image from before it went is back. */
+/* Its hash was found gone, and the count of heartbeats with it; over the next connection an image from before it went
+ * is back. */
 START_TEST(test_epoch_that_was_gone_comes_back)
 {
 	struct cases cases;
@@ -133,7 +136,8 @@ START_TEST(test_epoch_that_was_gone_comes_back)
 }
 END_TEST
 
-/* While the master is quarantined: what its marker says about its numbers is from the older image, so they count as forgotten. */
+/* While the master is quarantined: what its marker says about its numbers is from the older image, so they count as
+ * forgotten. */
 START_TEST(test_rolled_back_during_the_quarantine)
 {
 	struct cases cases;
@@ -149,7 +153,8 @@ START_TEST(test_rolled_back_during_the_quarantine)
 	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
 	ck_assert_uint_eq(action.epoch, 0);
 	ck_assert(!action.kept);
-	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = false, .ttl_us = TTL); /* quarantine.lua leaves the marker */
+	/* quarantine.lua leaves the marker */
+	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = false, .ttl_us = TTL);
 	is(&cases, 0, GUARD_WAITING, GUARD_ROLLED_BACK);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 	cases.answers[0].kept = false;
@@ -185,7 +190,8 @@ START_TEST(test_what_another_found_is_taken_over)
 	pass(&cases, 20 * SECOND);
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = false);
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE - 20 * SECOND); /* the same quarantine */
+	/* the same quarantine */
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE - 20 * SECOND);
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING); /* others must tell */
@@ -221,7 +227,8 @@ START_TEST(test_foreign_digest_is_left_alone)
 	connects(&cases, 0, RUN(0));
 	wants(&cases, 0, GUARD_READ);
 	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST + 1);
-	is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_DIGEST); /* also where it was written for another server: not ours to quarantine */
+	/* also where it was written for another server: not ours to quarantine */
+	is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_DIGEST);
 	for (unsigned i = 0; i < 100; i++) {
 		pass(&cases, 2 * SECOND);
 		wants(&cases, 0, GUARD_NOTHING);
@@ -236,13 +243,14 @@ END_TEST
 static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 {
 	connects(cases, i, RUN(i));
-	ANSWERS(cases, i, .epoch = CERT(i), .epoch_run_id = RUN(i), .cluster = cluster, .digest = DIGEST, .ttl_us = TTL);
+	ANSWERS(cases, i, .epoch = CERT(i), .epoch_run_id = RUN(i), .cluster = cluster, .digest = DIGEST,
+		.ttl_us = TTL);
 }
 
 /* Which one is the other says the majority, whatever the order in which they are read, and at once. */
 START_TEST(test_foreign_cluster)
 {
-	static const unsigned orders[][3] = { { 0, 1, 2 }, { 1, 0, 2 }, { 1, 2, 0 } };
+	static const unsigned orders[][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}};
 	struct cases cases;
 	cases_init(&cases, 3, false);
 	for (unsigned k = 0; k < 3; k++) {
@@ -264,7 +272,8 @@ START_TEST(test_foreign_cluster)
 }
 END_TEST
 
-/* Everything was lost, and two redlockd that did not see the same masters drew two ids: the fewer are quarantined anew instead of left alone. */
+/* Everything was lost, and two redlockd that did not see the same masters drew two ids: the fewer are quarantined anew
+ * instead of left alone. */
 START_TEST(test_two_ids_of_one_cluster)
 {
 	struct cases cases;
@@ -275,8 +284,9 @@ START_TEST(test_two_ids_of_one_cluster)
 		connects(&cases, i, RUN(i));
 		guard_time(&cases.guard, i, cases.now_us, cases.now_us + 100, 4 * START + cases.now_us);
 		cases.now_us += 1000;
-		ANSWERS(&cases, i, .epoch = CERT(i), .epoch_run_id = RUN(i), .cluster = first ? CLUSTER + 1 : CLUSTER, .digest = DIGEST,
-			.ttl_us = TTL, .clocked_us = clocked_us - (first ? 2 * SECOND : 0) - (old ? 21 * QUARANTINE : 0));
+		ANSWERS(&cases, i, .epoch = CERT(i), .epoch_run_id = RUN(i), .cluster = first ? CLUSTER + 1 : CLUSTER,
+			.digest = DIGEST, .ttl_us = TTL,
+			.clocked_us = clocked_us - (first ? 2 * SECOND : 0) - (old ? 21 * QUARANTINE : 0));
 	}
 	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = RUN(0), .cluster = CLUSTER + 1, .digest = DIGEST,
 		.clocked_us = clocked_us - 2 * SECOND - (_i == 1 ? 21 * QUARANTINE : 0));

@@ -3,7 +3,8 @@
 
 /* ---- the cluster id ---- */
 
-/* Everything was lost. The master with the smallest run_id has its epoch first, so that redlockds that begin at once draw one id. */
+/* Everything was lost. The master with the smallest run_id has its epoch first, so that redlockds that begin at once
+ * draw one id. */
 START_TEST(test_one_cluster_id_after_a_total_loss)
 {
 	struct cases cases;
@@ -187,10 +188,10 @@ END_TEST
 START_TEST(test_no_bootstrap_after_a_epoch)
 {
 	static const struct guard_event seen[] = {
-		{ FITS(2) },
-		{ OF_ANOTHER_SERVER(2) },
-		{ .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1 },
-		{ .cluster = CLUSTER },
+		{FITS(2)},
+		{OF_ANOTHER_SERVER(2)},
+		{.epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1},
+		{.cluster = CLUSTER},
 	};
 	struct cases cases;
 	cases_init(&cases, 3, true);
@@ -225,7 +226,8 @@ START_TEST(test_bootstrap_is_for_once)
 }
 END_TEST
 
-/* Wiped once more between the decision and its epoch: somebody may have been faster, and may have given leases there. */
+/* Wiped once more between the decision and its epoch: somebody may have been faster, and may have given leases
+ * there. */
 START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
 {
 	struct cases cases;
@@ -242,7 +244,8 @@ START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
 }
 END_TEST
 
-/* One master was away, so the others waited, and got their epochs. Now it is no new cluster any more, whatever happens next. */
+/* One master was away, so the others waited, and got their epochs. Now it is no new cluster any more, whatever happens
+ * next. */
 START_TEST(test_no_bootstrap_after_one_of_our_own_epochs)
 {
 	struct cases cases;

@@ -1,5 +1,5 @@
-/* How long the restart guard quarantines a master: the longest lease of anybody, its drift and 2 s, over one connection and under one
- * marker. See test_guard.c. */
+/* How long the restart guard quarantines a master: the longest lease of anybody, its drift and 2 s, over one connection
+ * and under one marker. See test_guard.c. */
 #include "guard_cases.h"
 
 /* ---- the quarantine ---- */
@@ -56,14 +56,16 @@ START_TEST(test_longest_ttl_of_anybody)
 	waits(&cases, 0);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(TTL));
 	connects(&cases, 1, RUN(1)); /* another master tells of longer ones */
-	ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = 5 * TTL);
+	ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST,
+		.ttl_us = 5 * TTL);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 	ANSWERS(&cases, 1, FITS(1)); /* once heard, never forgotten */
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 	loses(&cases, 1);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 	connects(&cases, 2, RUN(2)); /* shorter ones change nothing */
-	ANSWERS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = SECOND);
+	ANSWERS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST,
+		.ttl_us = SECOND);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 }
 END_TEST
@@ -103,13 +105,15 @@ START_TEST(test_longest_ttl_beside_a_marker)
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE_OF(5 * TTL));
 	quarantined(&cases, 2); /* no marker here: it gets what is known from the others */
 	ck_assert_uint_eq(wants(&cases, 2, GUARD_QUARANTINE).ttl_us, 5 * TTL);
-	TELL(&cases, 2, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL); /* there was one by then */
+	/* there was one by then */
+	TELL(&cases, 2, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL);
 	ck_assert_uint_eq(guard_longest_us(&cases.guard), 7 * TTL);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(7 * TTL));
 }
 END_TEST
 
-/* Another redlockd notes its longer leases beside our marker while we wait: heard with a heartbeat, or when WRITE_EPOCH is refused. */
+/* Another redlockd notes its longer leases beside our marker while we wait: heard with a heartbeat, or when WRITE_EPOCH
+ * is refused. */
 START_TEST(test_marker_raised_by_another)
 {
 	struct cases cases;
@@ -125,7 +129,8 @@ START_TEST(test_marker_raised_by_another)
 		}
 		ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
 		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-		ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + QUARANTINE_OF(2 * TTL)); /* the wait goes on, not anew */
+		/* the wait goes on, not anew */
+		ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + QUARANTINE_OF(2 * TTL));
 		pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us - 1);
 		wants(&cases, 0, GUARD_NOTHING);
 		pass(&cases, 1);
@@ -134,7 +139,8 @@ START_TEST(test_marker_raised_by_another)
 }
 END_TEST
 
-/* The marker of a version that wrote no longest lease: the longest that there can be, on this master alone, unless who left it writes its epoch. */
+/* The marker of a version that wrote no longest lease: the longest that there can be, on this master alone, unless who
+ * left it writes its epoch. */
 START_TEST(test_marker_that_says_no_ttl)
 {
 	struct cases cases;
@@ -150,7 +156,8 @@ START_TEST(test_marker_that_says_no_ttl)
 			connects(&cases, 0, RUN(0));
 			ANSWERS(&cases, 0, MARKED(0, 0));
 		}
-		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(GUARD_TTL_MAX_US));
+		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us),
+				  QUARANTINE_OF(GUARD_TTL_MAX_US));
 		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
 		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL); /* what is not known is not passed on */
 		ANSWERS(&cases, 0, FITS(0));
@@ -171,7 +178,8 @@ START_TEST(test_longer_ttl_heard_when_the_wait_was_over)
 	TELL(&cases, 2, .kind = GUARD_FENCES, .done = true, .fence = 6, .ttl_us = 2 * TTL);
 	wants(&cases, 0, GUARD_NOTHING);
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + QUARANTINE_OF(2 * TTL)); /* the wait goes on, not anew */
+	/* the wait goes on, not anew */
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + QUARANTINE_OF(2 * TTL));
 	pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us);
 	wants(&cases, 0, GUARD_NOTHING); /* and fences are asked for once more */
 	tells_fence(&cases, 1, 50);
@@ -217,7 +225,8 @@ START_TEST(test_a_gap_begins_anew)
 }
 END_TEST
 
-/* What was waited for once is over: if the master is quarantined again, and be it under the same marker, the wait is a new one. */
+/* What was waited for once is over: if the master is quarantined again, and be it under the same marker, the wait is a
+ * new one. */
 START_TEST(test_a_vote_ends_the_wait)
 {
 	struct cases cases;

@@ -1,4 +1,5 @@
-/* What a quarantined master must know before it votes again: the fences of N−Q+1 others, or clocks where fewer remember. See test_guard.c. */
+/* What a quarantined master must know before it votes again: the fences of N−Q+1 others, or clocks where fewer
+ * remember. See test_guard.c. */
 #include "guard_cases.h"
 
 static unsigned needed(unsigned masters)
@@ -79,9 +80,11 @@ START_TEST(test_fences_in_slices)
 	if (_i == 1) { /* its memory is gone */
 		ck_assert_uint_eq(wants(&cases, 2, GUARD_SURVEY).slice, 1);
 		TELL(&cases, 2, .kind = GUARD_FENCES, .done = false);
-		ANSWERS(&cases, 2, .epoch = 77, .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL);
+		ANSWERS(&cases, 2, .epoch = 77, .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST,
+			.ttl_us = TTL);
 	} else if (_i == 2) { /* the same, found by the heartbeat */
-		ANSWERS(&cases, 2, .epoch = 77, .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL);
+		ANSWERS(&cases, 2, .epoch = 77, .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST,
+			.ttl_us = TTL);
 	} else if (_i == 3) { /* another connection */
 		loses(&cases, 2);
 		votes(&cases, 2);
@@ -203,7 +206,8 @@ START_TEST(test_what_was_told_too_early_does_not_count)
 	pass(&cases, QUARANTINE);
 	wants(&cases, 2, GUARD_NOTHING);
 	is(&cases, 2, GUARD_RECOVERING, GUARD_NO_EPOCH);
-	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 11); /* sent before the wait of master 2 was over */
+	/* sent before the wait of master 2 was over */
+	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 11);
 	ck_assert_int_eq(cases.guard.masters[2].surveyed, 0);
 	wants(&cases, 2, GUARD_NOTHING);
 	wants(&cases, 1, GUARD_SURVEY);
@@ -241,7 +245,8 @@ START_TEST(test_a_survey_that_fails_or_misses)
 	others_vote(&cases, 0);
 	recoveries(&cases, 0);
 	wants(&cases, 1, GUARD_SURVEY);
-	TELL(&cases, 1, .kind = GUARD_FAILED, .action = GUARD_READ); /* a heartbeat that met a full memory, while the survey is under way */
+	/* a heartbeat that met a full memory, while the survey is under way */
+	TELL(&cases, 1, .kind = GUARD_FAILED, .action = GUARD_READ);
 	wants(&cases, 1, GUARD_NOTHING);
 	TELL(&cases, 1, .kind = GUARD_FAILED, .action = GUARD_SURVEY);
 	wants(&cases, 1, GUARD_NOTHING);
@@ -265,7 +270,7 @@ START_TEST(test_a_survey_with_an_older_epoch)
 	others_vote(&cases, 0);
 	recoveries(&cases, 0);
 	ck_assert_uint_eq(wants(&cases, 1, GUARD_SURVEY).epoch, CERT(1));
-	const struct guard_event newer = { .epoch = 77, .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST };
+	const struct guard_event newer = {.epoch = 77, .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST};
 	answers(&cases, 1, newer); /* a heartbeat from before: another redlockd had written its epoch anew */
 	is(&cases, 1, GUARD_VOTING, 0);
 	TELL(&cases, 1, .kind = GUARD_FENCES, .done = false);
@@ -315,7 +320,7 @@ START_TEST(test_kept_as_the_marker_says)
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
 	ck_assert(wants(&cases, 0, GUARD_QUARANTINE).kept);
 	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = kept, .ttl_us = TTL);
-	cases.answers[0] = (struct guard_event){ QUARANTINED_BY(MARKER(0), 0), .kept = kept };
+	cases.answers[0] = (struct guard_event){QUARANTINED_BY(MARKER(0), 0), .kept = kept};
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, kept ? GUARD_WRITE_EPOCH : GUARD_NOTHING);
 }
@@ -419,8 +424,8 @@ START_TEST(test_patience_with_survivors)
 }
 END_TEST
 
-/* Two of three forgot, the third is away: the first gets a floor of clocks. After that it does not count as one that remembers, or the
- * second would wait for the third for ever. */
+/* Two of three forgot, the third is away: the first gets a floor of clocks. After that it does not count as one that
+ * remembers, or the second would wait for the third for ever. */
 START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 {
 	struct cases cases;
@@ -441,7 +446,8 @@ START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 }
 END_TEST
 
-/* The same where another redlockd written its epoch, as its `clocked_us` says in its own time. A floor from before counts as memory. */
+/* The same where another redlockd written its epoch, as its `clocked_us` says in its own time. A floor from before
+ * counts as memory. */
 START_TEST(test_when_a_floor_was_made_of_clocks)
 {
 	struct cases cases;
@@ -464,7 +470,7 @@ END_TEST
 
 static void add(TCase *tcase)
 {
-	static const int numbers[] = { 3, 4, 5, 7, 15 };
+	static const int numbers[] = {3, 4, 5, 7, 15};
 	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		tcase_add_loop_test(tcase, test_the_largest_fence_of_enough_others, numbers[i], numbers[i] + 1);
 	tcase_add_loop_test(tcase, test_fences_in_slices, 0, 5);

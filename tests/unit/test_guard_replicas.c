@@ -1,8 +1,10 @@
-/* Several redlockd (guards) beside each other on the same masters, which are modelled with their real scripts (tests/sim/model_master.c),
- * in random order: connections are lost, masters flushed, restarted, exchanged for older images.
+/* Several redlockd (guards) beside each other on the same masters, which are modelled with their real scripts
+ * (tests/sim/model_master.c), in random order: connections are lost, masters flushed, restarted, exchanged for older
+ * images.
  *
- * Watched throughout: no master has its epoch before the longest lease has passed since it last forgot something, and the fences that are
- * given on majorities only grow. At the end all connections stand, and every guard must see every master vote, in one cluster, by itself. */
+ * Watched throughout: no master has its epoch before the longest lease has passed since it last forgot something, and
+ * the fences that are given on majorities only grow. At the end all connections stand, and every guard must see every
+ * master vote, in one cluster, by itself. */
 #include <check.h>
 #include <string.h>
 
@@ -60,8 +62,13 @@ static void play_init(struct play *play, uint64_t seed, bool bootstrap)
 	play->masters = 1 + 2 * (unsigned)draw(play, 3);
 	for (unsigned g = 0; g < play->guards; g++) {
 		struct guard_params params = {
-			.masters = (uint8_t)play->masters, .max_ttl_us = TTL_MS * MS, .drift_ppm = 10000, .margin_us = MARGIN, .digest = DIGEST,
-			.bootstrap = bootstrap && (g == 0 || draw(play, 2) == 0), .seed = seed * GUARDS + g + 1,
+			.masters = (uint8_t)play->masters,
+			.max_ttl_us = TTL_MS * MS,
+			.drift_ppm = 10000,
+			.margin_us = MARGIN,
+			.digest = DIGEST,
+			.bootstrap = bootstrap && (g == 0 || draw(play, 2) == 0),
+			.seed = seed * GUARDS + g + 1,
 		};
 		guard_init(&play->guard[g], &params);
 	}
@@ -90,21 +97,22 @@ static void send(struct play *play, unsigned g, unsigned i, const struct guard_a
 {
 	struct wire *wire = &play->wire[g][i];
 	ck_assert_uint_lt(wire->count, QUEUE);
-	wire->parcels[wire->count++] = (struct parcel){ .action = *action, .sent_us = play->now_us };
+	wire->parcels[wire->count++] = (struct parcel){.action = *action, .sent_us = play->now_us};
 }
 
 static void go_up(struct play *play, unsigned g, unsigned i)
 {
-	struct guard_event event = { .kind = GUARD_CONNECTED, .run_id = play->master[i].server_run_id, .client_id = ++play->client_id[i] };
-	play->wire[g][i] = (struct wire){ .up = true, .beat_us = play->now_us };
+	struct guard_event event = {
+		.kind = GUARD_CONNECTED, .run_id = play->master[i].server_run_id, .client_id = ++play->client_id[i]};
+	play->wire[g][i] = (struct wire){.up = true, .beat_us = play->now_us};
 	tell_guard(play, g, i, event);
 }
 
 static void go_down(struct play *play, unsigned g, unsigned i)
 {
 	if (play->wire[g][i].up)
-		tell_guard(play, g, i, (struct guard_event){ .kind = GUARD_LOST });
-	play->wire[g][i] = (struct wire){ .up = false, .down_us = play->now_us };
+		tell_guard(play, g, i, (struct guard_event){.kind = GUARD_LOST});
+	play->wire[g][i] = (struct wire){.up = false, .down_us = play->now_us};
 }
 
 static void pump(struct play *play, unsigned g)
@@ -122,7 +130,7 @@ static void pump(struct play *play, unsigned g)
 static void beat(struct play *play, unsigned g, unsigned i)
 {
 	struct wire *wire = &play->wire[g][i];
-	const struct guard_action read = { .kind = GUARD_READ };
+	const struct guard_action read = {.kind = GUARD_READ};
 	if (!wire->up || play->now_us - wire->beat_us < SECOND || !play->guard[g].masters[i].read)
 		return;
 	wire->beat_us = play->now_us;
@@ -141,14 +149,25 @@ static void check_epoch_written(struct play *play, unsigned i)
 static struct guard_event carry_out(struct play *play, unsigned i, const struct parcel *parcel)
 {
 	static const enum guard_event_kind kinds[] = {
-		[GUARD_READ] = GUARD_EPOCH, [GUARD_QUARANTINE] = GUARD_QUARANTINED, [GUARD_SURVEY] = GUARD_FENCES, [GUARD_WRITE_EPOCH] = GUARD_EPOCH_WRITTEN,
+		[GUARD_READ] = GUARD_EPOCH,
+		[GUARD_QUARANTINE] = GUARD_QUARANTINED,
+		[GUARD_SURVEY] = GUARD_FENCES,
+		[GUARD_WRITE_EPOCH] = GUARD_EPOCH_WRITTEN,
 	};
 	const struct guard_action *action = &parcel->action;
 	struct model_master *master = &play->master[i];
 	struct model_command command = {
-		.epoch = action->epoch, .marker = action->marker, .run_id = master->server_run_id, .cluster = action->cluster,
-		.digest = DIGEST, .ttl_ms = action->kind == GUARD_READ ? TTL_MS : action->ttl_us / 1000, .fence = action->fence,
-		.last_bucket = MODEL_BUCKETS - 1, .kept = action->kept, .clocked = action->clocked, .deadline_us = UINT64_MAX,
+		.epoch = action->epoch,
+		.marker = action->marker,
+		.run_id = master->server_run_id,
+		.cluster = action->cluster,
+		.digest = DIGEST,
+		.ttl_ms = action->kind == GUARD_READ ? TTL_MS : action->ttl_us / 1000,
+		.fence = action->fence,
+		.last_bucket = MODEL_BUCKETS - 1,
+		.kept = action->kept,
+		.clocked = action->clocked,
+		.deadline_us = UINT64_MAX,
 	};
 	struct model_reply reply;
 	master->now_us = WALL + play->now_us;
@@ -162,9 +181,18 @@ static struct guard_event carry_out(struct play *play, unsigned i, const struct 
 		check_epoch_written(play, i);
 	return (struct guard_event){
 		.kind = kinds[action->kind],
-		.done = reply.code == 1, .beat = reply.beat, .epoch = reply.epoch, .epoch_run_id = reply.run_id,
-		.cluster = reply.cluster, .digest = reply.digest, .ttl_us = reply.ttl_ms * 1000, .marker = reply.marker,
-		.marker_run_id = reply.marker_run_id, .kept = reply.kept, .clocked_us = reply.clocked_us, .fence = reply.fence,
+		.done = reply.code == 1,
+		.beat = reply.beat,
+		.epoch = reply.epoch,
+		.epoch_run_id = reply.run_id,
+		.cluster = reply.cluster,
+		.digest = reply.digest,
+		.ttl_us = reply.ttl_ms * 1000,
+		.marker = reply.marker,
+		.marker_run_id = reply.marker_run_id,
+		.kept = reply.kept,
+		.clocked_us = reply.clocked_us,
+		.fence = reply.fence,
 	};
 }
 
@@ -197,8 +225,8 @@ static void forgets(struct play *play, unsigned i)
 		play->forgot_us[i] = (int64_t)play->now_us;
 }
 
-/* Every redlockd has seen the master some heartbeats younger than its image is. If not, an image put back is not found by those that
- * have not, until one that has comes by. */
+/* Every redlockd has seen the master some heartbeats younger than its image is. If not, an image put back is not found
+ * by those that have not, until one that has comes by. */
 static bool is_old_image(const struct play *play, unsigned i)
 {
 	for (unsigned g = 0; g < play->guards; g++)
@@ -207,7 +235,8 @@ static bool is_old_image(const struct play *play, unsigned i)
 	return play->image[i].server_run_id == play->master[i].server_run_id;
 }
 
-/* What happens to a master: flushed; restarted with its data, empty, with older data; exchanged for an older image of the machine. */
+/* What happens to a master: flushed; restarted with its data, empty, with older data; exchanged for an older image of
+ * the machine. */
 static void happens(struct play *play, unsigned i)
 {
 	struct model_master *master = &play->master[i];
@@ -233,7 +262,8 @@ static void happens(struct play *play, unsigned i)
 	play->image_client_id[i] = play->client_id[i];
 }
 
-/* A lease is given by one guard: on a majority that it may ask, and that accepts its epochs, the next number after all of theirs. */
+/* A lease is given by one guard: on a majority that it may ask, and that accepts its epochs, the next number after all
+ * of theirs. */
 static void grant(struct play *play, unsigned g)
 {
 	unsigned first = (unsigned)draw(play, play->masters), chosen[MASTERS_MOST], count = 0;
@@ -246,12 +276,13 @@ static void grant(struct play *play, unsigned g)
 		if (seen->epoch == play->master[i].epoch)
 			chosen[count++] = i;
 		else if (play->wire[g][i].count == 0) /* in order */
-			tell_guard(play, g, i, (struct guard_event){ .kind = GUARD_MISMATCH, .epoch = seen->epoch });
+			tell_guard(play, g, i, (struct guard_event){.kind = GUARD_MISMATCH, .epoch = seen->epoch});
 	}
 	if (count < redlock_majority((uint8_t)play->masters))
 		return;
 	for (unsigned k = 0; k < count; k++)
-		fence = model_number(&play->master[chosen[k]], 0) > fence ? model_number(&play->master[chosen[k]], 0) : fence;
+		fence = model_number(&play->master[chosen[k]], 0) > fence ? model_number(&play->master[chosen[k]], 0)
+									  : fence;
 	for (unsigned k = 0; k < count; k++)
 		play->master[chosen[k]].buckets[0] = fence + 1;
 	if (fence + 1 <= play->last_fence)
@@ -301,7 +332,8 @@ static bool all_vote(const struct play *play)
 {
 	for (unsigned g = 0; g < play->guards; g++)
 		for (unsigned i = 0; i < play->masters; i++)
-			if (!guard_may_vote(&play->guard[g], i) || play->guard[g].masters[i].epoch != play->master[i].epoch ||
+			if (!guard_may_vote(&play->guard[g], i) ||
+			    play->guard[g].masters[i].epoch != play->master[i].epoch ||
 			    play->master[i].cluster != play->master[0].cluster)
 				return false;
 	return true;

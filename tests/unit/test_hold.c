@@ -1,11 +1,11 @@
 /* Held leases at work: a real loop with real timers, some ms long, over leases that answer as a test tells them. */
 #include <check.h>
-#include <uv.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
-#include "server/base/clock.h"
 #include "fake_lease.h"
+#include "server/base/clock.h"
 #include "server/leases/holds.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
@@ -67,8 +67,15 @@ static void on_event(void *arg, enum hold_event event, enum lease_status code)
 /* A lease that was granted `age_ms` ago. */
 static struct hold *hold_of_age(uint32_t ttl_ms, uint32_t age_ms)
 {
-	struct lease_request request = {.call = LEASE_ACQUIRE, .ttl_ms = ttl_ms, .resource_len = 3, .resource = "a/b", .owner_len = 2, .owner = "me"};
-	struct lease_answer granted = {.status = LEASE_OK, .ttl_ms = ttl_ms, .validity_ms = ttl_ms,
+	struct lease_request request = {.call = LEASE_ACQUIRE,
+					.ttl_ms = ttl_ms,
+					.resource_len = 3,
+					.resource = "a/b",
+					.owner_len = 2,
+					.owner = "me"};
+	struct lease_answer granted = {.status = LEASE_OK,
+				       .ttl_ms = ttl_ms,
+				       .validity_ms = ttl_ms,
 				       .until_us = clock_now_us() + ttl_ms * UINT64_C(1000) - age_ms * UINT64_C(1000)};
 
 	memcpy(granted.token, TOKEN, LEASE_TOKEN_LEN);
@@ -80,14 +87,14 @@ static struct hold *hold(uint32_t ttl_ms)
 	return hold_of_age(ttl_ms, 0);
 }
 
-#define RUN_UNTIL(condition) \
-	do { \
-		uint64_t end_us = clock_now_us() + PATIENCE_US; \
-		while (!(condition)) { \
+#define RUN_UNTIL(condition)                                                                       \
+	do {                                                                                       \
+		uint64_t end_us = clock_now_us() + PATIENCE_US;                                    \
+		while (!(condition)) {                                                             \
 			ck_assert_msg(clock_now_us() < end_us, "never came true: %s", #condition); \
-			uv_run(&world.loop, UV_RUN_ONCE); \
-			fake_leases_pump(&world.leases); \
-		} \
+			uv_run(&world.loop, UV_RUN_ONCE);                                          \
+			fake_leases_pump(&world.leases);                                           \
+		}                                                                                  \
 	} while (0)
 
 static void expect_released(unsigned submitted)
@@ -98,7 +105,8 @@ static void expect_released(unsigned submitted)
 	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
 }
 
-/* True if this process did not run for 40 ms, so that the lease is lost: then `one` is dropped, and the test cannot go on. */
+/* True if this process did not run for 40 ms, so that the lease is lost: then `one` is dropped, and the test cannot go
+ * on. */
 static bool starved(struct hold *one)
 {
 	if (world.lost == 0)
@@ -240,7 +248,7 @@ START_TEST(drain)
 	ck_assert_uint_eq(world.draining, 0);
 	RUN_UNTIL(world.leases.submitted == 2);
 	RUN_UNTIL(world.draining == 2);
-	struct hold *late = hold(LONG_MS); /* granted meanwhile: fresh as it is */
+	struct hold *late = hold(LONG_MS);    /* granted meanwhile: fresh as it is */
 	ck_assert_uint_eq(world.draining, 2); /* not from within the call */
 	RUN_UNTIL(world.draining == 3);
 	ck_assert_uint_eq(world.leases.submitted, 2);
@@ -279,7 +287,8 @@ START_TEST(many_are_renewed_a_few_at_a_time)
 	while (world.draining < MANY) {
 		unsigned before = world.leases.submitted;
 		uv_run(&world.loop, UV_RUN_ONCE);
-		ck_assert_uint_le(world.leases.submitted - before, 2 * AT_ONCE); /* this way of running a loop looks at its timers twice */
+		/* this way of running a loop looks at its timers twice */
+		ck_assert_uint_le(world.leases.submitted - before, 2 * AT_ONCE);
 		fake_leases_pump(&world.leases);
 	}
 	ck_assert_uint_eq(world.leases.submitted, MANY);

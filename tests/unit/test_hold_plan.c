@@ -42,18 +42,18 @@ static enum hold_deed answer(uint64_t ms, enum lease_status status)
 }
 
 #define DUE(ms) ck_assert_uint_eq(hold_plan_due_us(&plan), at(ms))
-#define OVER() \
-	do { \
+#define OVER()                                                          \
+	do {                                                            \
 		ck_assert_uint_eq(hold_plan_due_us(&plan), HOLD_NEVER); \
-		ck_assert_int_eq(tick(1000000), HOLD_DO_NOTHING); \
-		hold_plan_drain(&plan, at(1000000), false); \
+		ck_assert_int_eq(tick(1000000), HOLD_DO_NOTHING);       \
+		hold_plan_drain(&plan, at(1000000), false);             \
 		ck_assert_uint_eq(hold_plan_due_us(&plan), HOLD_NEVER); \
 	} while (0)
-#define LOST(deed, why) \
-	do { \
+#define LOST(deed, why)                                 \
+	do {                                            \
 		ck_assert_int_eq(deed, HOLD_TELL_LOST); \
-		ck_assert_int_eq(code, why); \
-		OVER(); \
+		ck_assert_int_eq(code, why);            \
+		OVER();                                 \
 	} while (0)
 
 START_TEST(each_third)
@@ -65,7 +65,8 @@ START_TEST(each_third)
 		ck_assert_int_eq(tick(sent), HOLD_DO_RENEW);
 		ck_assert_int_eq(tick(sent + 1), HOLD_DO_NOTHING); /* one at a time */
 		ck_assert_int_eq(answer(sent + 5, LEASE_OK), HOLD_TELL_RENEWED);
-		ck_assert_uint_eq(plan.until_us, at(sent + VALIDITY_MS)); /* from when it was asked for, not from the answer */
+		/* from when it was asked for, not from the answer */
+		ck_assert_uint_eq(plan.until_us, at(sent + VALIDITY_MS));
 		DUE(sent + 1000);
 	}
 }
@@ -247,7 +248,8 @@ START_TEST(drain_without_quorum)
 	grant();
 	hold_plan_drain(&plan, at(500), false);
 	ck_assert_int_eq(tick(500), HOLD_DO_RENEW);
-	ck_assert_int_eq(answer(510, LEASE_NO_QUORUM), HOLD_TELL_DRAINING); /* there is validity left to use elsewhere */
+	/* there is validity left to use elsewhere */
+	ck_assert_int_eq(answer(510, LEASE_NO_QUORUM), HOLD_TELL_DRAINING);
 	OVER();
 }
 END_TEST

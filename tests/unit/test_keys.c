@@ -1,6 +1,5 @@
-/* The keys file: what is refused and with which words, who is found, what a prefix covers, what lives on over a reload. */
-#include "api/auth/keys.h"
-
+/* The keys file: what is refused and with which words, who is found, what a prefix covers, what lives on over a
+ * reload. */
 #include <check.h>
 #include <fcntl.h>
 #include <gnutls/crypto.h>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/auth/keys.h"
 #include "server/base/text.h"
 
 #define S(literal) literal, sizeof(literal) - 1
@@ -116,22 +116,26 @@ static const struct {
 	{S(HASHED("\"g" R16 R16 R16 "aaaaaaaaaaaaaaa\"")), "keys[0].sha256: " HASH_RULE},
 	{S(HASHED("\"0x" R16 R16 R16 "aaaaaaaaaaaaaa\"")), "keys[0].sha256: " HASH_RULE},
 	{S(HASHED("[]")), "keys[0].sha256: must have 1 to 4 items"},
-	{S(HASHED("[\"" A "\",\"" B "\",\"" C "\",\"" D "\",\"e" R16 R16 R16 "aaaaaaaaaaaaaaa\"]")), "keys[0].sha256: must have 1 to 4 items"},
+	{S(HASHED("[\"" A "\",\"" B "\",\"" C "\",\"" D "\",\"e" R16 R16 R16 "aaaaaaaaaaaaaaa\"]")),
+	 "keys[0].sha256: must have 1 to 4 items"},
 	{S(HASHED("[\"" A "\",1]")), "keys[0].sha256[1]: " HASH_RULE},
 	{S(HASHED("[\"" A "\",[\"" B "\"]]")), "keys[0].sha256[1]: " HASH_RULE},
 	{S(HASHED("[\"" A "\",\"" A "\"]")), "keys[0].sha256[1]: is in the file already"},
-	{S(HASHED("[\"" A "\",\"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]")), "keys[0].sha256[1]: is in the file already"},
+	{S(HASHED("[\"" A "\",\"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]")),
+	 "keys[0].sha256[1]: is in the file already"},
 	/* certificates */
 	{S(CERTIFIED("1")), "keys[0].certificates: must be a string or a list of strings"},
 	{S(CERTIFIED("\"\"")), "keys[0].certificates: " CERTIFICATE_RULE},
 	{S(CERTIFIED("\"" R256 R256 R256 R256 "\"")), NULL},
 	{S(CERTIFIED("\"" R256 R256 R256 R256 "a\"")), "keys[0].certificates: " CERTIFICATE_RULE},
 	{S(CERTIFIED("[]")), "keys[0].certificates: must have 1 to 8 items"},
-	{S(CERTIFIED("[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]")), "keys[0].certificates: must have 1 to 8 items"},
+	{S(CERTIFIED("[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]")),
+	 "keys[0].certificates: must have 1 to 8 items"},
 	{S(CERTIFIED("[\"a\",\"b\\u0085\"]")), "keys[0].certificates[1]: " CERTIFICATE_RULE},
 	{S(CERTIFIED("[\"a\",\"b\",\"a\"]")), "keys[0].certificates[2]: is in the file already"},
 	/* prefixes */
-	{S(ONE("\"name\":\"a\",\"sha256\":\"" A "\",\"rights\":[\"list\"]")), "keys[0].prefixes: is required (\"\" stands for every resource)"},
+	{S(ONE("\"name\":\"a\",\"sha256\":\"" A "\",\"rights\":[\"list\"]")),
+	 "keys[0].prefixes: is required (\"\" stands for every resource)"},
 	{S(PREFIXED("[]")), "keys[0].prefixes: must be a list of 1 to 64 strings"},
 	{S(PREFIXED("\"orders/\"")), "keys[0].prefixes: must be a list of 1 to 64 strings"},
 	{S(PREFIXED("null")), "keys[0].prefixes: must be a list of 1 to 64 strings"},
@@ -160,7 +164,8 @@ static const struct {
 	{S(WITH("\"max_ttl_ms\":86400001")), "keys[0].max_ttl_ms: must be a whole number from 1 to 86400000"},
 	{S(WITH("\"max_ttl_ms\":\"60000\"")), "keys[0].max_ttl_ms: must be a whole number from 1 to 86400000"},
 	{S(WITH("\"max_ttl_ms\":null")), "keys[0].max_ttl_ms: must be a whole number from 1 to 86400000"},
-	{S(WITH("\"max_ttl_ms\":4294967297")), "keys[0].max_ttl_ms: must be a whole number from 1 to 86400000"}, /* 1 in 32 bits */
+	/* 1 in 32 bits */
+	{S(WITH("\"max_ttl_ms\":4294967297")), "keys[0].max_ttl_ms: must be a whole number from 1 to 86400000"},
 	{S(WITH("\"rate\":0")), "keys[0].rate: must be a whole number from 1 to 1000000"},
 	{S(WITH("\"rate\":-1")), "keys[0].rate: must be a whole number from 1 to 1000000"},
 	{S(WITH("\"rate\":1.0")), "keys[0].rate: must be a whole number from 1 to 1000000"},
@@ -186,7 +191,8 @@ static void bad(const char *bytes, size_t len, const char *expected)
 {
 	struct keys *keys = keys_parse(bytes, len, message, sizeof(message));
 	ck_assert_msg(keys == NULL, "taken: %.*s", (int)len, bytes);
-	ck_assert_msg(strcmp(message, expected) == 0, "%s\ninstead of %s\nfor %.*s", message, expected, (int)len, bytes);
+	ck_assert_msg(strcmp(message, expected) == 0, "%s\ninstead of %s\nfor %.*s", message, expected, (int)len,
+		      bytes);
 }
 
 START_TEST(files_are_taken_or_refused_with_the_place)
@@ -212,9 +218,10 @@ END_TEST
 
 START_TEST(what_the_file_says_is_there)
 {
-	struct keys *keys = good(S("{\"keys\":[{\"rights\":[\"list\",\"acquire\"],\"prefixes\":[\"orders/\",\"\xc3\xa9\"],\"max_ttl_ms\":60000,\"rate\":100,"
-				   "\"max_waiting\":50,\"certificates\":\"billing.example\",\"sha256\":[\"" A "\",\"0123456789abcdef" R16 R16 R16
-				   "\"],\"name\":\"billing\"}," KEY("b", B) "]}"));
+	struct keys *keys = good(S("{\"keys\":[{\"rights\":[\"list\",\"acquire\"],\"prefixes\":[\"orders/"
+				   "\",\"\xc3\xa9\"],\"max_ttl_ms\":60000,\"rate\":100,"
+				   "\"max_waiting\":50,\"certificates\":\"billing.example\",\"sha256\":[\"" A
+				   "\",\"0123456789abcdef" R16 R16 R16 "\"],\"name\":\"billing\"}," KEY("b", B) "]}"));
 
 	ck_assert_uint_eq(keys_count(keys), 2);
 	const struct key *key = &keys->keys[0];
@@ -246,7 +253,10 @@ static void write_keys(struct text *text, size_t count)
 	text_init(text);
 	text_printf(text, "{\"keys\":[");
 	for (size_t i = 0; i < count; i++)
-		text_printf(text, "%s{\"name\":\"key-%zu\",\"sha256\":\"%016zx" R16 R16 R16 "\",\"certificates\":[\"c%zu\"]" REST "}", i > 0 ? "," : "", i, i, i);
+		text_printf(text,
+			    "%s{\"name\":\"key-%zu\",\"sha256\":\"%016zx" R16 R16 R16
+			    "\",\"certificates\":[\"c%zu\"]" REST "}",
+			    i > 0 ? "," : "", i, i, i);
 	text_printf(text, "]}");
 	ck_assert(!text->failed);
 }
@@ -274,7 +284,8 @@ START_TEST(so_many_prefixes_and_no_more)
 
 	for (size_t count = KEY_PREFIXES_MAX; count <= KEY_PREFIXES_MAX + 1; count++) {
 		text_init(&text);
-		text_printf(&text, "{\"keys\":[{\"name\":\"a\",\"sha256\":\"" A "\",\"rights\":[\"list\"],\"prefixes\":[");
+		text_printf(&text,
+			    "{\"keys\":[{\"name\":\"a\",\"sha256\":\"" A "\",\"rights\":[\"list\"],\"prefixes\":[");
 		for (size_t i = 0; i < count; i++)
 			text_printf(&text, "%s\"%zu/\"", i > 0 ? "," : "", i);
 		text_printf(&text, "]}]}");
@@ -334,9 +345,11 @@ static unsigned char its_hash[KEY_HASH_LEN]; /* of what was looked for last */
 
 START_TEST(a_key_is_found_by_its_hash)
 {
-	/* known from elsewhere: printf %s abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq | sha256sum (FIPS 180) */
+	/* known from elsewhere: printf %s abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq | sha256sum (FIPS
+	 * 180) */
 	static const char known[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
-	struct keys *keys = good(S("{\"keys\":[" KEY("a", A) "," KEY("k", "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1") "," KEY("b", B) "]}"));
+	struct keys *keys = good(S("{\"keys\":[" KEY("a", A) "," KEY(
+		"k", "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1") "," KEY("b", B) "]}"));
 
 	ck_assert_str_eq(keys_find(keys, known, strlen(known), its_hash)->name, "k");
 	ck_assert_str_eq(keys_find_hash(keys, its_hash)->name, "k");
@@ -369,7 +382,8 @@ END_TEST
 
 START_TEST(each_of_its_hashes_will_do)
 {
-	static const char *secrets[] = {"first-key-of-four", "second-key-of-four", "third-key-of-four", "fourth-key-of-four"};
+	static const char *secrets[] = {"first-key-of-four", "second-key-of-four", "third-key-of-four",
+					"fourth-key-of-four"};
 	struct text text;
 
 	text_init(&text);
@@ -415,7 +429,8 @@ END_TEST
 
 START_TEST(a_certificate_is_found_by_its_names)
 {
-	struct keys *keys = good(S("{\"keys\":[{\"name\":\"a\",\"certificates\":[\"a.example\",\"spiffe://x/a\"]" REST "},"
+	struct keys *keys = good(S("{\"keys\":[{\"name\":\"a\",\"certificates\":[\"a.example\",\"spiffe://x/a\"]" REST
+				   "},"
 				   "{\"name\":\"b\",\"certificates\":\"b.example\"" REST "}," KEY("c", C) "]}"));
 	static const char *const both[] = {"b.example", "a.example"}, *const second[] = {"z", "spiffe://x/a"};
 	static const char *const none[] = {"A.example", "a.example.", "a", "", "spiffe://x/a/", "c", A};
@@ -469,7 +484,8 @@ START_TEST(a_prefix_covers_whole_bytes)
 	struct text text;
 
 	text_init(&text);
-	text_printf(&text, "{\"keys\":[{\"name\":\"a\",\"sha256\":\"" A "\",\"rights\":[\"list\"],\"prefixes\":[%s]}]}", covers[_i].prefixes);
+	text_printf(&text, "{\"keys\":[{\"name\":\"a\",\"sha256\":\"" A "\",\"rights\":[\"list\"],\"prefixes\":[%s]}]}",
+		    covers[_i].prefixes);
 	struct keys *keys = good(text.bytes, text.len);
 	ck_assert_int_eq(key_allows_prefix(&keys->keys[0], covers[_i].bytes, covers[_i].len), covers[_i].allowed);
 	keys_unref(keys);
@@ -595,7 +611,10 @@ START_TEST(threads_find_while_another_reloads)
 	append_hash(&text, S(SECRET));
 	strcpy(hash, text.bytes);
 	text_fini(&text);
-	text_printf(&text, "{\"keys\":[" KEY("a", A) ",{\"name\":\"mine\",\"sha256\":\"%s\",\"max_waiting\":%d" REST "}," KEY("b", B) "]}", hash, WAITERS_MAX);
+	text_printf(&text,
+		    "{\"keys\":[" KEY("a", A) ",{\"name\":\"mine\",\"sha256\":\"%s\",\"max_waiting\":%d" REST
+					      "}," KEY("b", B) "]}",
+		    hash, WAITERS_MAX);
 	pthread_mutex_init(&shared.lock, NULL);
 	shared.keys = good(text.bytes, text.len);
 	for (int i = 0; i < FINDERS; i++)

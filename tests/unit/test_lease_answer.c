@@ -31,8 +31,22 @@ START_TEST(owners_are_read_from_our_own_values)
 END_TEST
 
 static const char *const foreign[] = {
-	"", "x", "ZGVhZGJlZWY=", TOKEN, TOKEN ":", TOKEN ":12", TOKEN ":12:", TOKEN ":12:34", TOKEN ":12:worker", TOKEN "::34:x", TOKEN ":12::x",
-	TOKEN ":1a:34:x", TOKEN ":12:3a:x", TOKEN ":12:-34:x", TOKEN ":12:99999999999999999999:x", "0123456789ABCDEF0123456789abcdef01234567:1:2:x",
+	"",
+	"x",
+	"ZGVhZGJlZWY=",
+	TOKEN,
+	TOKEN ":",
+	TOKEN ":12",
+	TOKEN ":12:",
+	TOKEN ":12:34",
+	TOKEN ":12:worker",
+	TOKEN "::34:x",
+	TOKEN ":12::x",
+	TOKEN ":1a:34:x",
+	TOKEN ":12:3a:x",
+	TOKEN ":12:-34:x",
+	TOKEN ":12:99999999999999999999:x",
+	"0123456789ABCDEF0123456789abcdef01234567:1:2:x",
 	" " TOKEN ":1:2:x",
 };
 
@@ -56,7 +70,8 @@ START_TEST(an_owner_that_is_too_long_is_not_read)
 }
 END_TEST
 
-/* hold_until_ms is in each master's own time, and not every master has the last number: the token alone says who it is. */
+/* hold_until_ms is in each master's own time, and not every master has the last number: the token alone says who it
+ * is. */
 START_TEST(holders_are_told_apart_by_token)
 {
 	struct lease_holder holder;
@@ -74,14 +89,21 @@ END_TEST
 /* Until when a lease can be extended: only from values of our own, all digits of them. */
 START_TEST(bounds_of_leases_are_read_from_our_own_values)
 {
-	static const struct { const char *value; uint64_t hold_until_ms; } values[] = {
-		{ TOKEN ":1795215206922:1795215206922001:worker-7", UINT64_C(1795215206922) }, { TOKEN ":1:2:", 1 }, { TOKEN ":0:7:worker", 0 },
-		{ TOKEN ":9007199254740991:7:", REDLOCK_FENCE_LIMIT - 1 },
+	static const struct {
+		const char *value;
+		uint64_t hold_until_ms;
+	} values[] = {
+		{TOKEN ":1795215206922:1795215206922001:worker-7", UINT64_C(1795215206922)},
+		{TOKEN ":1:2:", 1},
+		{TOKEN ":0:7:worker", 0},
+		{TOKEN ":9007199254740991:7:", REDLOCK_FENCE_LIMIT - 1},
 	};
 	for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-		ck_assert_uint_eq(lease_value_hold_until_ms(values[i].value, strlen(values[i].value)), values[i].hold_until_ms);
+		ck_assert_uint_eq(lease_value_hold_until_ms(values[i].value, strlen(values[i].value)),
+				  values[i].hold_until_ms);
 	ck_assert_uint_eq(lease_value_hold_until_ms(NULL, 0), 0);
-	ck_assert_uint_eq(lease_value_hold_until_ms(TOKEN ":12:34:x", LEASE_TOKEN_LEN + 3), 0); /* no further than its length */
+	/* no further than its length */
+	ck_assert_uint_eq(lease_value_hold_until_ms(TOKEN ":12:34:x", LEASE_TOKEN_LEN + 3), 0);
 }
 END_TEST
 
@@ -92,7 +114,10 @@ START_TEST(foreign_values_have_no_bound)
 END_TEST
 
 /* With room for what three masters say. */
-static union { uint64_t aligned; char bytes[sizeof(struct lease_op) + 3 * sizeof(struct lease_sight)]; } op_room;
+static union {
+	uint64_t aligned;
+	char bytes[sizeof(struct lease_op) + 3 * sizeof(struct lease_sight)];
+} op_room;
 static struct lease_op *const op = (void *)&op_room;
 
 static void make_op(enum lease_operation call)
@@ -111,7 +136,10 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
 	struct redlock_result result = {
-		.outcome = REDLOCK_OK, .fence = REDLOCK_FENCE_LIMIT - 1, .ttl_us = 30000000, .validity_us = 29696999 - LEASE_ROUNDING_US,
+		.outcome = REDLOCK_OK,
+		.fence = REDLOCK_FENCE_LIMIT - 1,
+		.ttl_us = 30000000,
+		.validity_us = 29696999 - LEASE_ROUNDING_US,
 	};
 	op->core.params.drift_us = 301001 + LEASE_ROUNDING_US;
 	lease_answer_make(op, &result, 1002999, &answer);
@@ -127,15 +155,18 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	lease_answer_make(op, &result, 1002999, &answer);
 	ck_assert_uint_eq(answer.validity_ms, 1);
 	make_op(LEASE_ACQUIRE);
-	result = (struct redlock_result){ .outcome = REDLOCK_LOCKED, .retry_after_us = 1001 };
+	result = (struct redlock_result){.outcome = REDLOCK_LOCKED, .retry_after_us = 1001};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.retry_after_ms, 2);
 }
 END_TEST
 
-static const struct { enum redlock_outcome outcome; enum lease_status status; } outcomes[] = {
-	{ REDLOCK_OK, LEASE_OK }, { REDLOCK_LOCKED, LEASE_LOCKED }, { REDLOCK_NOT_OWNER, LEASE_NOT_OWNER }, { REDLOCK_EXPIRED, LEASE_EXPIRED },
-	{ REDLOCK_NO_QUORUM, LEASE_NO_QUORUM }, { REDLOCK_SPLIT, LEASE_SPLIT_VOTE },
+static const struct {
+	enum redlock_outcome outcome;
+	enum lease_status status;
+} outcomes[] = {
+	{REDLOCK_OK, LEASE_OK},           {REDLOCK_LOCKED, LEASE_LOCKED},       {REDLOCK_NOT_OWNER, LEASE_NOT_OWNER},
+	{REDLOCK_EXPIRED, LEASE_EXPIRED}, {REDLOCK_NO_QUORUM, LEASE_NO_QUORUM}, {REDLOCK_SPLIT, LEASE_SPLIT_VOTE},
 };
 
 /* A token and a fence leave only with a lease. */
@@ -143,7 +174,7 @@ START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
-	struct redlock_result result = { .outcome = outcomes[_i].outcome, .fence = 7 };
+	struct redlock_result result = {.outcome = outcomes[_i].outcome, .fence = 7};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status);
 	if (answer.status != LEASE_OK) {
@@ -159,7 +190,7 @@ START_TEST(too_many_is_told_only_where_it_would_have_waited)
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
 	op->crowded = true;
-	struct redlock_result result = { .outcome = outcomes[_i].outcome, .retry_after_us = 1001, .validity_us = 1000 };
+	struct redlock_result result = {.outcome = outcomes[_i].outcome, .retry_after_us = 1001, .validity_us = 1000};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status == LEASE_LOCKED ? LEASE_TOO_MANY : outcomes[_i].status);
 	ck_assert_uint_eq(answer.retry_after_ms, 2);
@@ -173,7 +204,7 @@ START_TEST(waiters_are_shown_whether_it_is_held_or_free)
 {
 	struct lease_answer answer;
 	make_op(LEASE_INSPECT);
-	struct redlock_result result = { .outcome = REDLOCK_OK, .waiters = UINT32_MAX };
+	struct redlock_result result = {.outcome = REDLOCK_OK, .waiters = UINT32_MAX};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(!answer.held);
 	ck_assert_uint_eq(answer.waiters, UINT32_MAX);
@@ -188,7 +219,8 @@ START_TEST(too_late_is_told_from_too_few)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
-	struct redlock_result result = { .outcome = REDLOCK_NO_QUORUM, .votes = { .needed = 2, .granted = 2, .masters = 3 } };
+	struct redlock_result result = {.outcome = REDLOCK_NO_QUORUM,
+					.votes = {.needed = 2, .granted = 2, .masters = 3}};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(answer.too_late);
 	result.votes.granted = 1;
@@ -204,7 +236,12 @@ START_TEST(the_holder_is_the_one_that_the_core_chose)
 	op->seen[0].id = read_value(OTHER ":1:99:stale", &op->seen[0].holder);
 	op->seen[1].id = read_value(TOKEN ":1:7:worker", &op->seen[1].holder);
 	struct redlock_result result = {
-		.outcome = REDLOCK_OK, .held = true, .has_holder = true, .holder = op->seen[1].id, .holder_fence = 8, .remaining_us = 5999,
+		.outcome = REDLOCK_OK,
+		.held = true,
+		.has_holder = true,
+		.holder = op->seen[1].id,
+		.holder_fence = 8,
+		.remaining_us = 5999,
 	};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(answer.held && answer.expires && answer.holder.known);
@@ -223,7 +260,7 @@ START_TEST(an_extended_lease_shows_its_own_owner)
 	make_op(LEASE_EXTEND);
 	op->seen[0].id = read_value(OTHER ":1:99:another", &op->seen[0].holder);
 	op->seen[2].id = read_value(TOKEN ":9:7:me", &op->seen[2].holder);
-	struct redlock_result result = { .outcome = REDLOCK_OK, .fence = 8, .ttl_us = 5000000, .validity_us = 1000 };
+	struct redlock_result result = {.outcome = REDLOCK_OK, .fence = 8, .ttl_us = 5000000, .validity_us = 1000};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.holder.owner_len, 2);
 	ck_assert_mem_eq(answer.holder.owner, "me", 2);
@@ -243,8 +280,10 @@ int main(void)
 	tcase_add_test(tests, bounds_of_leases_are_read_from_our_own_values);
 	tcase_add_loop_test(tests, foreign_values_have_no_bound, 0, sizeof foreign / sizeof *foreign);
 	tcase_add_test(tests, times_are_rounded_to_the_safe_side);
-	tcase_add_loop_test(tests, outcomes_become_statuses_and_only_leases_have_tokens, 0, sizeof outcomes / sizeof *outcomes);
-	tcase_add_loop_test(tests, too_many_is_told_only_where_it_would_have_waited, 0, sizeof outcomes / sizeof *outcomes);
+	tcase_add_loop_test(tests, outcomes_become_statuses_and_only_leases_have_tokens, 0,
+			    sizeof outcomes / sizeof *outcomes);
+	tcase_add_loop_test(tests, too_many_is_told_only_where_it_would_have_waited, 0,
+			    sizeof outcomes / sizeof *outcomes);
 	tcase_add_test(tests, waiters_are_shown_whether_it_is_held_or_free);
 	tcase_add_test(tests, too_late_is_told_from_too_few);
 	tcase_add_test(tests, the_holder_is_the_one_that_the_core_chose);

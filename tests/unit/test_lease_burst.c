@@ -1,5 +1,6 @@
-/* A burst: no more operations are under way at once than the masters surely answer within --master-timeout-ms; the others start in their order. And
- * what the masters have answered is read before anybody's time is up, however long the loop stood still. */
+/* A burst: no more operations are under way at once than the masters surely answer within --master-timeout-ms; the
+ * others start in their order. And what the masters have answered is read before anybody's time is up, however long the
+ * loop stood still. */
 #include "lease_queue_world.h"
 
 enum { ROOM = 64, BURST = 100 }; /* with the timeout that set_room() sets */
@@ -14,7 +15,7 @@ static void set_room(void)
 
 static void begin(size_t i, enum lease_operation call, uint32_t wait_ms)
 {
-	struct lease_request request = { .call = call, .ttl_ms = 30000, .wait_ms = wait_ms };
+	struct lease_request request = {.call = call, .ttl_ms = 30000, .wait_ms = wait_ms};
 	request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "r%zu", i);
 	memset(request.token, 'a', sizeof request.token);
 	burst[i].op = lease_submit(leases, &request, on_done, &burst[i]);
@@ -91,7 +92,8 @@ START_TEST(nobody_overtakes)
 {
 	set_room();
 	begin_some(0, ROOM + 1);
-	fake_masters_answer(&masters, REDLOCK_SCRIPT_ACQUIRE, &granted); /* room, but the one held back has not started yet */
+	/* room, but the one held back has not started yet */
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_ACQUIRE, &granted);
 	begin(ROOM + 1, LEASE_RELEASE, 0);
 	ck_assert_uint_eq(asked_about(ROOM + 1), 0);
 	leases_pump(leases);

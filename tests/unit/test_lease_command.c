@@ -16,11 +16,19 @@
 
 enum { BUCKETS = 16384 };
 
-/* Worked out apart from the code, from the 64-bit FNV-1a of the bytes: h ^ h >> 32, the low 14 bits. All redlockd over the same masters
- * must agree on them, also those of another version: a change here breaks the order of fences while old and new run side by side. */
-static const struct { const char *resource; unsigned bucket; } buckets[] = {
-	{ "a", 12480 }, { "foobar", 9881 }, { "orders/42", 14377 }, { "nightly-report", 12173 },
-	{ "\xe9\x8d\xb5", 15585 }, { X64 X64 X64 X64, 4957 },
+/* Worked out apart from the code, from the 64-bit FNV-1a of the bytes: h ^ h >> 32, the low 14 bits. All redlockd over
+ * the same masters must agree on them, also those of another version: a change here breaks the order of fences while
+ * old and new run side by side. */
+static const struct {
+	const char *resource;
+	unsigned bucket;
+} buckets[] = {
+	{"a", 12480},
+	{"foobar", 9881},
+	{"orders/42", 14377},
+	{"nightly-report", 12173},
+	{"\xe9\x8d\xb5", 15585},
+	{X64 X64 X64 X64, 4957},
 };
 
 START_TEST(buckets_never_change)
@@ -56,9 +64,15 @@ END_TEST
 /* Epoch and deadline, as long as each master's own have not been written over them. */
 #define GUARD "----------------", "9999999999999999"
 
-static struct options options = { .key_prefix = "app:", .max_hold_ms = 86400000 };
+static struct options options = {.key_prefix = "app:", .max_hold_ms = 86400000};
 static const struct lease_request request = {
-	.ttl_ms = 30000, .resource = "orders/42", .resource_len = 9, .owner = "me:you", .owner_len = 6, .token = "", .call = LEASE_ACQUIRE,
+	.ttl_ms = 30000,
+	.resource = "orders/42",
+	.resource_len = 9,
+	.owner = "me:you",
+	.owner_len = 6,
+	.token = "",
+	.call = LEASE_ACQUIRE,
 };
 
 /* The words of a command; free with freeReplyObject(). */
@@ -76,13 +90,15 @@ static redisReply *words_of(const char *command, size_t len)
 static redisReply *format_command(const struct lease_command *what)
 {
 	char command[LEASE_COMMAND_SOURCE_MAX];
-	size_t len = lease_command_format(&options, &request, what, command, what->with_source ? sizeof command : LEASE_COMMAND_MAX);
+	size_t len = lease_command_format(&options, &request, what, command,
+					  what->with_source ? sizeof command : LEASE_COMMAND_MAX);
 	return words_of(command, len);
 }
 
 static redisReply *format(enum redlock_script script, uint64_t fence, bool with_source)
 {
-	return format_command(&(struct lease_command){ .script = script, .token = TOKEN, .fence = fence, .with_source = with_source });
+	return format_command(
+		&(struct lease_command){.script = script, .token = TOKEN, .fence = fence, .with_source = with_source});
 }
 
 /* Checks all words after the script's name; `expected` ends with NULL. */
@@ -102,18 +118,25 @@ static void assert_words(redisReply *words, const char *first, const char *scrip
 START_TEST(commands_are_as_the_scripts_want_them)
 {
 	static const char *const acquire[] = {
-		"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000", "me:you", "14377", "9007199254740991", "", GUARD, NULL,
+		"2",      "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000",
+		"me:you", "14377",         "9007199254740991",    "",    GUARD,   NULL,
 	};
-	static const char *const raise[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL };
-	static const char *const extend[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", GUARD, NULL };
-	static const char *const release[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, "", GUARD, NULL };
-	static const char *const inspect[] = { "2", "app:orders/42", "app:redlockd:master", GUARD, NULL };
-	assert_words(format(REDLOCK_SCRIPT_ACQUIRE, REDLOCK_FENCE_LIMIT - 1, false), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE].sha1, acquire);
-	assert_words(format(REDLOCK_SCRIPT_RAISE, UINT64_C(1795215206922001), false), "EVALSHA", scripts[REDLOCK_SCRIPT_RAISE].sha1, raise);
-	assert_words(format(REDLOCK_SCRIPT_RAISE, UINT64_C(1795215206922001), true), "EVAL", scripts[REDLOCK_SCRIPT_RAISE].source, raise);
+	static const char *const raise[] = {
+		"2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL};
+	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", GUARD, NULL};
+	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "", GUARD, NULL};
+	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", GUARD, NULL};
+	assert_words(format(REDLOCK_SCRIPT_ACQUIRE, REDLOCK_FENCE_LIMIT - 1, false), "EVALSHA",
+		     scripts[REDLOCK_SCRIPT_ACQUIRE].sha1, acquire);
+	assert_words(format(REDLOCK_SCRIPT_RAISE, UINT64_C(1795215206922001), false), "EVALSHA",
+		     scripts[REDLOCK_SCRIPT_RAISE].sha1, raise);
+	assert_words(format(REDLOCK_SCRIPT_RAISE, UINT64_C(1795215206922001), true), "EVAL",
+		     scripts[REDLOCK_SCRIPT_RAISE].source, raise);
 	assert_words(format(REDLOCK_SCRIPT_EXTEND, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_EXTEND].sha1, extend);
-	assert_words(format(REDLOCK_SCRIPT_RELEASE, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, release);
-	assert_words(format(REDLOCK_SCRIPT_INSPECT, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_INSPECT].sha1, inspect);
+	assert_words(format(REDLOCK_SCRIPT_RELEASE, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1,
+		     release);
+	assert_words(format(REDLOCK_SCRIPT_INSPECT, 0, false), "EVALSHA", scripts[REDLOCK_SCRIPT_INSPECT].sha1,
+		     inspect);
 }
 END_TEST
 
@@ -124,10 +147,13 @@ END_TEST
 START_TEST(a_entry_goes_with_acquire_and_release_alone)
 {
 	static const char *const acquire[] = {
-		"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000", "me:you", "14377", "1", PLACE, GUARD, NULL,
+		"2",      "app:orders/42", "app:redlockd:master",
+		TOKEN,    "30000",         "86400000",
+		"me:you", "14377",         "1",
+		PLACE,    GUARD,           NULL,
 	};
-	static const char *const release[] = { "2", "app:orders/42", "app:redlockd:master", TOKEN, PLACE, GUARD, NULL };
-	struct lease_command what = { .script = REDLOCK_SCRIPT_ACQUIRE, .token = TOKEN, .place = PLACE, .fence = 1 };
+	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, PLACE, GUARD, NULL};
+	struct lease_command what = {.script = REDLOCK_SCRIPT_ACQUIRE, .token = TOKEN, .place = PLACE, .fence = 1};
 	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE].sha1, acquire);
 	what.script = REDLOCK_SCRIPT_RELEASE;
 	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, release);
@@ -144,24 +170,30 @@ END_TEST
 /* Who leaves the line has no lock to release: an empty token, never one that a key could begin with. */
 START_TEST(a_release_may_have_no_token)
 {
-	static const char *const leave[] = { "2", "app:orders/42", "app:redlockd:master", "", "fedcba9876543210:1795215206922001 0", GUARD, NULL };
-	struct lease_command what = { .script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = "fedcba9876543210:1795215206922001 0" };
+	static const char *const leave[] = {
+		"2", "app:orders/42", "app:redlockd:master", "", "fedcba9876543210:1795215206922001 0", GUARD, NULL};
+	struct lease_command what = {
+		.script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = "fedcba9876543210:1795215206922001 0"};
 	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, leave);
 	what.with_source = true;
 	assert_words(format_command(&what), "EVAL", scripts[REDLOCK_SCRIPT_RELEASE].source, leave);
 }
 END_TEST
 
-static struct masters queue_masters = { .replica = "00000000000000ab" };
-static struct leases queue_leases = { .masters = &queue_masters };
+static struct masters queue_masters = {.replica = "00000000000000ab"};
+static struct leases queue_leases = {.masters = &queue_masters};
 
 /* The scripts cut it at fixed columns: 16 digits, a colon, 16 digits, a blank, the rest. */
-static const struct { uint64_t arrival, wait_ms; const char *place; } places[] = {
-	{ UINT64_C(1795215206922001), 60000, "00000000000000ab:1795215206922001 60000" },
-	{ 1, 1, "00000000000000ab:0000000000000001 1" },
-	{ REDLOCK_FENCE_LIMIT - 1, 0, "00000000000000ab:9007199254740991 0" },
-	{ UINT64_C(1795215206922001), 86400000, "00000000000000ab:1795215206922001 86400000" },
-	{ UINT64_C(9999999999999999), UINT64_MAX, "00000000000000ab:9999999999999999 18446744073709551615" }, /* the longest there is */
+static const struct {
+	uint64_t arrival, wait_ms;
+	const char *place;
+} places[] = {
+	{UINT64_C(1795215206922001), 60000, "00000000000000ab:1795215206922001 60000"},
+	{1, 1, "00000000000000ab:0000000000000001 1"},
+	{REDLOCK_FENCE_LIMIT - 1, 0, "00000000000000ab:9007199254740991 0"},
+	{UINT64_C(1795215206922001), 86400000, "00000000000000ab:1795215206922001 86400000"},
+	/* the longest there is */
+	{UINT64_C(9999999999999999), UINT64_MAX, "00000000000000ab:9999999999999999 18446744073709551615"},
 };
 
 START_TEST(a_entry_has_fixed_columns)
@@ -178,9 +210,19 @@ END_TEST
 /* ---- the scripts' own words ---- */
 
 /* What the head of each script says its arguments are, in this order, each with a value that no other one has here. */
-static const struct { const char *name, *value; } argument_values[] = {
-	{ "token", TOKEN }, { "ttl_ms", "30000" }, { "max_hold_ms", "86400000" }, { "owner", "me:you" }, { "bucket", "14377" }, { "guess", "7" },
-	{ "fence", "7" }, { "place", PLACE }, { "epoch", "----------------" }, { "deadline_us", "9999999999999999" },
+static const struct {
+	const char *name, *value;
+} argument_values[] = {
+	{"token", TOKEN},
+	{"ttl_ms", "30000"},
+	{"max_hold_ms", "86400000"},
+	{"owner", "me:you"},
+	{"bucket", "14377"},
+	{"guess", "7"},
+	{"fence", "7"},
+	{"place", PLACE},
+	{"epoch", "----------------"},
+	{"deadline_us", "9999999999999999"},
 };
 
 static const char *value_of(const char *name, size_t len)
@@ -195,7 +237,8 @@ static const char *value_of(const char *name, size_t len)
 START_TEST(arguments_are_in_the_order_of_the_scripts)
 {
 	enum redlock_script script = (enum redlock_script)_i;
-	redisReply *words = format_command(&(struct lease_command){ .script = script, .token = TOKEN, .place = PLACE, .fence = 7 });
+	redisReply *words = format_command(
+		&(struct lease_command){.script = script, .token = TOKEN, .place = PLACE, .fence = 7});
 	const char *at = scripts[script].source, *code = strstr(at, "\nlocal ");
 	size_t count = 0;
 	while ((at = strstr(at, "ARGV[")) != NULL && at < code) {
@@ -212,29 +255,32 @@ START_TEST(arguments_are_in_the_order_of_the_scripts)
 }
 END_TEST
 
-/* What the build puts together: no line is left that stands for another file, and both that tell who is first do it alike. */
+/* What the build puts together: no line is left that stands for another file, and both that tell who is first do it
+ * alike. */
 START_TEST(included_parts_are_in_the_scripts)
 {
-	static const enum redlock_script with_line[] = { REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_RELEASE };
+	static const enum redlock_script with_line[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_RELEASE};
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
 		ck_assert_ptr_null(strstr(scripts[script].source, "--include"));
 	for (size_t i = 0; i < 2; i++) {
-		ck_assert_ptr_nonnull(strstr(scripts[with_line[i]].source, "first = redis.call('ZRANGE', line, 0, 0)[1]"));
-		ck_assert_ptr_nonnull(strstr(scripts[with_line[i]].source, "redis.call('ZADD', line, 'NX', string.sub(place, 18), place)"));
+		ck_assert_ptr_nonnull(
+			strstr(scripts[with_line[i]].source, "first = redis.call('ZRANGE', line, 0, 0)[1]"));
+		ck_assert_ptr_nonnull(strstr(scripts[with_line[i]].source,
+					     "redis.call('ZADD', line, 'NX', string.sub(place, 18), place)"));
 	}
 }
 END_TEST
 
 /* ---- what each master gets written into its copy ---- */
 
-static struct options stamp_options = { .restart_guard = OPTIONS_GUARD_ON, .max_ttl_ms = 60000, .master_timeout_ms = 50 };
+static struct options stamp_options = {.restart_guard = OPTIONS_GUARD_ON, .max_ttl_ms = 60000, .master_timeout_ms = 50};
 static struct masters masters;
 static uint64_t stamp_until_us = REDLOCK_NEVER;
 
 /* The last two words of a command for master 0. */
 static redisReply *stamp(enum redlock_script script, uint64_t epoch, uint64_t *ret_epoch)
 {
-	struct lease_command what = { .script = script, .token = TOKEN, .fence = 1 };
+	struct lease_command what = {.script = script, .token = TOKEN, .fence = 1};
 	char command[LEASE_COMMAND_MAX];
 	size_t len = lease_command_format(&options, &request, &what, command, sizeof command);
 	masters.guard.masters[0].epoch = epoch;
@@ -252,7 +298,8 @@ static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline
 		for (size_t i = 0; i < count - 2; i++)
 			ck_assert_str_eq(words->element[i]->str, plain->element[i]->str);
 		ck_assert_str_eq(words->element[count - 2]->str, shown);
-		ck_assert_msg(!deadline || strcmp(words->element[count - 1]->str, deadline) == 0, "deadline %s", words->element[count - 1]->str);
+		ck_assert_msg(!deadline || strcmp(words->element[count - 1]->str, deadline) == 0, "deadline %s",
+			      words->element[count - 1]->str);
 		ck_assert_uint_eq(carried, shown[0] == '-' ? 0 : epoch);
 		freeReplyObject(words);
 		freeReplyObject(plain);
@@ -261,7 +308,7 @@ static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline
 
 static void stamp_set_up(void)
 {
-	masters = (struct masters){ .options = &stamp_options, .count = 1 };
+	masters = (struct masters){.options = &stamp_options, .count = 1};
 	masters.list[0].all = &masters;
 	stamp_options.restart_guard = OPTIONS_GUARD_ON;
 	master_guard_init(&masters);
@@ -269,7 +316,8 @@ static void stamp_set_up(void)
 
 START_TEST(epoch_and_deadline_are_written_into_every_script)
 {
-	assert_stamp(UINT64_C(0xfedcba9876543210), "fedcba9876543210", "9999999999999999"); /* its clock is not known yet */
+	/* its clock is not known yet */
+	assert_stamp(UINT64_C(0xfedcba9876543210), "fedcba9876543210", "9999999999999999");
 	assert_stamp(UINT64_C(0xab), "00000000000000ab", "9999999999999999");
 	stamp_options.restart_guard = OPTIONS_GUARD_OFF;
 	assert_stamp(UINT64_C(0xab), "----------------", "9999999999999999");
@@ -282,7 +330,8 @@ START_TEST(the_deadline_is_in_the_masters_own_time)
 	uint64_t now_us = clock_now_us(), its_us = UINT64_C(1795215206922001), carried;
 	guard_time(&masters.guard, 0, now_us - 3000, now_us, its_us);
 	redisReply *words = stamp(REDLOCK_SCRIPT_ACQUIRE, 1, &carried);
-	uint64_t later_us = clock_now_us() - now_us, deadline_us = strtoull(words->element[words->elements - 1]->str, NULL, 10);
+	uint64_t later_us = clock_now_us() - now_us,
+		 deadline_us = strtoull(words->element[words->elements - 1]->str, NULL, 10);
 	ck_assert_uint_eq(strlen(words->element[words->elements - 1]->str), 16);
 	ck_assert_uint_eq(deadline_us % 1000, 0); /* those of one moment are the same */
 	ck_assert_uint_gt(deadline_us, its_us + 49000);
@@ -325,7 +374,8 @@ int main(void)
 	tcase_add_test(tests, a_entry_goes_with_acquire_and_release_alone);
 	tcase_add_test(tests, a_release_may_have_no_token);
 	tcase_add_loop_test(tests, a_entry_has_fixed_columns, 0, sizeof places / sizeof *places);
-	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_INSPECT + 1);
+	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
+			    REDLOCK_SCRIPT_INSPECT + 1);
 	tcase_add_test(tests, included_parts_are_in_the_scripts);
 	suite_add_tcase(suite, tests);
 	tests = tcase_create("stamp");

@@ -19,14 +19,14 @@ int clock_gettime(clockid_t clock, struct timespec *ret_now)
 {
 	if (clock != CLOCK_REALTIME)
 		return (int)syscall(SYS_clock_gettime, clock, ret_now);
-	*ret_now = (struct timespec){ .tv_sec = (time_t)(day_us / SECOND), .tv_nsec = (long)(day_us % SECOND * 1000) };
+	*ret_now = (struct timespec){.tv_sec = (time_t)(day_us / SECOND), .tv_nsec = (long)(day_us % SECOND * 1000)};
 	return 0;
 }
 
 static void set_up(void)
 {
 	day_us = START;
-	leases = (struct leases){ .fence_clock = 0 };
+	leases = (struct leases){.fence_clock = 0};
 }
 
 START_TEST(a_guess_is_the_time_of_day)
@@ -90,7 +90,8 @@ END_TEST
 /* What no clock should say must not end the program: the core takes no larger number. */
 START_TEST(guesses_stay_within_their_bounds)
 {
-	static const uint64_t odd[] = { REDLOCK_FENCE_LIMIT - 1, REDLOCK_FENCE_LIMIT, REDLOCK_FENCE_LIMIT + HOUR, UINT64_MAX / 2 };
+	static const uint64_t odd[] = {REDLOCK_FENCE_LIMIT - 1, REDLOCK_FENCE_LIMIT, REDLOCK_FENCE_LIMIT + HOUR,
+				       UINT64_MAX / 2};
 	for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
 		day_us = odd[i];
 		ck_assert_uint_eq(lease_fence_guess(&leases), REDLOCK_FENCE_LIMIT - 1);

@@ -1,4 +1,5 @@
-/* A forced release: what is looked at, what is released, and what is left alone. Masters A, B and C say what a test tells them to. */
+/* A forced release: what is looked at, what is released, and what is left alone. Masters A, B and C say what a test
+ * tells them to. */
 #include "lease_queue_world.h"
 
 #define TOKEN_1 "0123456789abcdef0123456789abcdef01234567"
@@ -10,9 +11,9 @@ enum { A, B, C, N = FAKE_MASTERS };
 
 static struct asked *force(void)
 {
-	struct lease_request request = { .call = LEASE_FORCE, .resource_len = 1, .resource = "r" };
+	struct lease_request request = {.call = LEASE_FORCE, .resource_len = 1, .resource = "r"};
 	struct asked *one = &asked[asked_count++];
-	*one = (struct asked){ .answered = false };
+	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
 	ck_assert_ptr_nonnull(one->op);
 	return one;
@@ -22,17 +23,22 @@ static struct asked *force(void)
 
 static struct master_reply holds(const char *value)
 {
-	return (struct master_reply){ .vote = REDLOCK_VOTE_HELD, .time_us = 1, .remaining_us = 20000000, .value = value, .value_len = value ? strlen(value) : 0 };
+	return (struct master_reply){.vote = REDLOCK_VOTE_HELD,
+				     .time_us = 1,
+				     .remaining_us = 20000000,
+				     .value = value,
+				     .value_len = value ? strlen(value) : 0};
 }
 
 static struct master_reply deleted(void)
 {
-	return (struct master_reply){ .vote = REDLOCK_VOTE_GRANTED, .time_us = 1, .value = LEASE_1, .value_len = sizeof LEASE_1 - 1 };
+	return (struct master_reply){
+		.vote = REDLOCK_VOTE_GRANTED, .time_us = 1, .value = LEASE_1, .value_len = sizeof LEASE_1 - 1};
 }
 
 static struct master_reply gone(void)
 {
-	return (struct master_reply){ .vote = REDLOCK_VOTE_GONE, .time_us = 1 };
+	return (struct master_reply){.vote = REDLOCK_VOTE_GONE, .time_us = 1};
 }
 
 /* The oldest open command of that kind to that master is answered. */
@@ -71,7 +77,8 @@ static size_t releases_of(const char *token)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < masters.command_count; i++)
-		count += masters.commands[i].script == REDLOCK_SCRIPT_RELEASE && strcmp(masters.commands[i].token, token) == 0;
+		count += masters.commands[i].script == REDLOCK_SCRIPT_RELEASE &&
+			 strcmp(masters.commands[i].token, token) == 0;
 	return count;
 }
 
@@ -139,12 +146,13 @@ START_TEST(nobody_holds_it)
 }
 END_TEST
 
-/* Keys that redlockd did not write: another library's string, another type, our token in another format, and one with too long an owner. */
+/* Keys that redlockd did not write: another library's string, another type, our token in another format, and one with
+ * too long an owner. */
 START_TEST(what_is_not_ours_is_left_alone)
 {
 	static char long_owner[LEASE_TOKEN_LEN + 5 + LEASE_OWNER_MAX + 2] = TOKEN_1 ":0:7:";
 	memset(long_owner + LEASE_TOKEN_LEN + 5, 'o', LEASE_OWNER_MAX + 1);
-	const char *const values[] = { "redsync's", NULL, TOKEN_1, TOKEN_1 "::", long_owner };
+	const char *const values[] = {"redsync's", NULL, TOKEN_1, TOKEN_1 "::", long_owner};
 	struct asked *one = force();
 	look(holds(values[_i]), holds(values[_i]), gone());
 	check_answer(one, LEASE_NOT_OWNER);
@@ -276,8 +284,9 @@ static unsigned count(const int says[N], int what)
 
 START_TEST(every_combination_of_holders)
 {
-	const int says[N] = { _i % SAYINGS, _i / SAYINGS % SAYINGS, _i / SAYINGS / SAYINGS };
-	unsigned away = count(says, AWAY), one_may = count(says, ONE), two_may = count(says, TWO), foreign_may = count(says, FOREIGN);
+	const int says[N] = {_i % SAYINGS, _i / SAYINGS % SAYINGS, _i / SAYINGS / SAYINGS};
+	unsigned away = count(says, AWAY), one_may = count(says, ONE), two_may = count(says, TWO),
+		 foreign_may = count(says, FOREIGN);
 	for (int i = 0; i < N; i++)
 		masters.down |= says[i] == AWAY ? 1U << i : 0;
 	struct asked *asker = force();
@@ -285,7 +294,8 @@ START_TEST(every_combination_of_holders)
 		if (says[i] != AWAY)
 			say(i, REDLOCK_SCRIPT_INSPECT, saying(says[i]));
 	leases_pump(leases);
-	bool quorum = away <= 1, one = quorum && one_may > 0 && one_may + away >= 2, two = quorum && two_may > 0 && two_may + away >= 2;
+	bool quorum = away <= 1, one = quorum && one_may > 0 && one_may + away >= 2,
+	     two = quorum && two_may > 0 && two_may + away >= 2;
 	bool foreign = !one && !two && foreign_may > 0 && foreign_may + away >= 2;
 	ck_assert_uint_eq(releases_of(TOKEN_1), one ? N - away : 0);
 	ck_assert_uint_eq(releases_of(TOKEN_2), two ? N - away : 0);
@@ -293,7 +303,9 @@ START_TEST(every_combination_of_holders)
 	bool left_over = quorum && !one && !two && !foreign && one_may + two_may > 0;
 	ck_assert_int_eq(asker->answered, !one && !two && !left_over);
 	if (asker->answered)
-		ck_assert_int_eq(asker->answer.status, !quorum ? LEASE_NO_QUORUM : foreign ? LEASE_NOT_OWNER : LEASE_EXPIRED);
+		ck_assert_int_eq(asker->answer.status, !quorum   ? LEASE_NO_QUORUM
+						       : foreign ? LEASE_NOT_OWNER
+								 : LEASE_EXPIRED);
 	else
 		give_up(asker);
 }

@@ -1,4 +1,5 @@
-/* redlockd_hold_seconds: how long a lease had been held is told at its release, by the clock of the master that released it, once. */
+/* redlockd_hold_seconds: how long a lease had been held is told at its release, by the clock of the master that
+ * released it, once. */
 #include "lease_queue_world.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
@@ -15,15 +16,16 @@ static uint64_t told(uint64_t *ret_us)
 
 static struct lease_op *release(void)
 {
-	struct lease_request request = { .call = LEASE_RELEASE, .resource_len = 1, .resource = "r", .token = "" };
+	struct lease_request request = {.call = LEASE_RELEASE, .resource_len = 1, .resource = "r", .token = ""};
 	memcpy(request.token, TOKEN, LEASE_TOKEN_LEN);
-	asked[0] = (struct asked){ .answered = false };
+	asked[0] = (struct asked){.answered = false};
 	return lease_submit(leases, &request, on_done, &asked[0]);
 }
 
 static struct master_reply released(const char *value, uint64_t time_us)
 {
-	return (struct master_reply){ .vote = REDLOCK_VOTE_GRANTED, .time_us = time_us, .value = value, .value_len = strlen(value) };
+	return (struct master_reply){
+		.vote = REDLOCK_VOTE_GRANTED, .time_us = time_us, .value = value, .value_len = strlen(value)};
 }
 
 /* hold_until_ms is --max-hold-ms after the grant: 1795215206922 is 5.5 s after it here. */
@@ -32,14 +34,17 @@ static const struct {
 	const char *value;
 	uint64_t told_us; /* 0: nothing */
 } releases[] = {
-	{ 86400000, UINT64_C(1795215206922000), TOKEN ":1795301601422:7:me", 5500000 },
-	{ 1000, UINT64_C(1795215206922000), TOKEN ":1795215206923:7:", 999000 },
-	{ 0, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0 },                    /* no bound, so nobody knows */
-	{ 86400000, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0 },             /* given by a redlockd without a bound */
-	{ 86400000, UINT64_C(1795215206922000), TOKEN ":86399999:7:me", 0 },
-	{ 86400000, UINT64_C(1795215206922000), TOKEN ":1795301606923:7:me", 0 }, /* given after now: its clock went back */
-	{ 86400000, UINT64_C(1795215206922000), TOKEN, 0 },                       /* another library's value that begins so */
-	{ 86400000, UINT64_C(1795215206922000), TOKEN ":x:7:me", 0 },
+	{86400000, UINT64_C(1795215206922000), TOKEN ":1795301601422:7:me", 5500000},
+	{1000, UINT64_C(1795215206922000), TOKEN ":1795215206923:7:", 999000},
+	{0, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0}, /* no bound, so nobody knows */
+	/* given by a redlockd without a bound */
+	{86400000, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0},
+	{86400000, UINT64_C(1795215206922000), TOKEN ":86399999:7:me", 0},
+	/* given after now: its clock went back */
+	{86400000, UINT64_C(1795215206922000), TOKEN ":1795301606923:7:me", 0},
+	/* another library's value that begins so */
+	{86400000, UINT64_C(1795215206922000), TOKEN, 0},
+	{86400000, UINT64_C(1795215206922000), TOKEN ":x:7:me", 0},
 };
 
 START_TEST(the_time_is_that_of_the_master)
@@ -58,7 +63,7 @@ END_TEST
 
 START_TEST(what_was_not_released_was_not_held)
 {
-	struct master_reply gone = { .vote = REDLOCK_VOTE_GONE, .time_us = UINT64_C(1795215206922000) };
+	struct master_reply gone = {.vote = REDLOCK_VOTE_GONE, .time_us = UINT64_C(1795215206922000)};
 	uint64_t us;
 	ck_assert_ptr_nonnull(release());
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &gone);

@@ -1,5 +1,5 @@
-/* Requests that wait, within one worker: who stands where, who hears what a master says, and who is first. How a wait ends is in
- * test_lease_line_end.c. */
+/* Requests that wait, within one worker: who stands where, who hears what a master says, and who is first. How a wait
+ * ends is in test_lease_line_end.c. */
 #include "lease_queue_world.h"
 
 /* ---- coming and going ---- */
@@ -82,7 +82,8 @@ START_TEST(entries_tell_worker_arrival_and_what_is_left_of_the_wait)
 }
 END_TEST
 
-/* It was free: that is no wait. Where it was refused, the place is given up; where it was granted the script has done so. */
+/* It was free: that is no wait. Where it was refused, the place is given up; where it was granted the script has done
+ * so. */
 START_TEST(a_grant_at_once_is_no_wait)
 {
 	struct asked *one = ask("r", 60000);
@@ -118,7 +119,7 @@ START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
 	ck_assert_mem_eq(one->answer.token, command->token, LEASE_TOKEN_LEN);
 	ck_assert_uint_eq(waits(METRICS_WAIT_GRANTED), 1);
 	ck_assert_uint_eq(metrics_worker(0)->handover.buckets[METRICS_BUCKETS], 0);
-	struct exposition page = { .format = EXPOSITION_PROMETHEUS };
+	struct exposition page = {.format = EXPOSITION_PROMETHEUS};
 	text_init(&page.text);
 	metrics_render(&page);
 	ck_assert_ptr_nonnull(strstr(page.text.bytes, "\nredlockd_handover_seconds_count 1\n"));
@@ -139,14 +140,18 @@ START_TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
 END_TEST
 
 /* Nobody of ours has come then, or waits for that: its place is given up on the master that called, and only there. */
-static const struct { const char *resource; bool known; } stale_entries[] = { { "r", false }, { "s", false }, { "never/asked", false }, { "s", true } };
+static const struct {
+	const char *resource;
+	bool known;
+} stale_entries[] = {{"r", false}, {"s", false}, {"never/asked", false}, {"s", true}};
 
 START_TEST(a_entry_without_a_waiter_is_given_up)
 {
 	struct asked *one = wait_for("r");
 	wait_for("s");
 	uint64_t arrival = stale_entries[_i].known ? arrival_of(one) : 1795215206922001;
-	size_t before = masters.command_count, releases = fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false);
+	size_t before = masters.command_count,
+	       releases = fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false);
 	fake_masters_notify(&masters, 1, true, arrival, stale_entries[_i].resource);
 	ck_assert_uint_eq(masters.command_count, before + 1);
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false), releases + 1);
@@ -179,8 +184,10 @@ END_TEST
 START_TEST(another_ones_turn_is_told_to_our_first)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
-	uint64_t second_us = redlock_deadline_us(&second->op->core), other_us = redlock_deadline_us(&other->op->core), before_us = clock_now_us();
-	fake_masters_notify(&masters, 0, false, arrival_of(second), "r"); /* whatever number that one has: it is not ours */
+	uint64_t second_us = redlock_deadline_us(&second->op->core), other_us = redlock_deadline_us(&other->op->core),
+		 before_us = clock_now_us();
+	/* whatever number that one has: it is not ours */
+	fake_masters_notify(&masters, 0, false, arrival_of(second), "r");
 	uint64_t first_us = redlock_deadline_us(&first->op->core);
 	ck_assert_uint_ge(first_us, before_us + REDLOCK_ALIVE_US);
 	ck_assert_uint_le(first_us, clock_now_us() + REDLOCK_ALIVE_US);
@@ -266,7 +273,7 @@ static unsigned chain_of(const char *name)
 /* Lines whose resources share a chain of the table are found and taken out, whichever goes first. */
 START_TEST(queues_of_one_chain_are_kept_apart)
 {
-	char names[3][16] = { "r0" };
+	char names[3][16] = {"r0"};
 	unsigned number = 1;
 	for (unsigned i = 1; i < 3; i++)
 		do
@@ -287,10 +294,11 @@ START_TEST(queues_of_one_chain_are_kept_apart)
 }
 END_TEST
 
-/* Names that anybody can find, since all redlockd agree on the buckets of fences: in the table of lines they do not meet. */
+/* Names that anybody can find, since all redlockd agree on the buckets of fences: in the table of lines they do not
+ * meet. */
 START_TEST(chosen_names_do_not_share_a_chain)
 {
-	bool used[LEASE_QUEUE_CHAINS] = { false };
+	bool used[LEASE_QUEUE_CHAINS] = {false};
 	unsigned chains = 0, bucket = lease_command_bucket("r0", 2) % LEASE_QUEUE_CHAINS, names = 0;
 	char name[16];
 	for (unsigned number = 0; names < 64; number++) {
@@ -335,7 +343,8 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_grant_at_once_is_no_wait);
 	tcase_add_test(tests, who_is_called_by_a_majority_tries_at_once_with_the_same_entry);
 	tcase_add_test(tests, a_call_wakes_the_one_that_it_names_and_nobody_else);
-	tcase_add_loop_test(tests, a_entry_without_a_waiter_is_given_up, 0, sizeof stale_entries / sizeof *stale_entries);
+	tcase_add_loop_test(tests, a_entry_without_a_waiter_is_given_up, 0,
+			    sizeof stale_entries / sizeof *stale_entries);
 	tcase_add_test(tests, a_resource_that_cannot_be_one_is_ignored);
 	tcase_add_test(tests, another_ones_turn_is_told_to_our_first);
 	tcase_add_test(tests, the_others_sleep_until_they_are_first);

@@ -1,4 +1,5 @@
-/* Requests that wait, within one worker: how each wait ends, and how many may wait. Only the wait that runs out takes time. */
+/* Requests that wait, within one worker: how each wait ends, and how many may wait. Only the wait that runs out takes
+ * time. */
 #include "lease_queue_world.h"
 
 /* ---- deadlines ---- */
@@ -51,7 +52,8 @@ static void answer_one(int master, const struct master_reply *reply)
 	command->reply(command->arg, reply);
 }
 
-/* The votes are closed at the very moment at which the wait ends: the timer that was spent on the one must go off for the other, too. */
+/* The votes are closed at the very moment at which the wait ends: the timer that was spent on the one must go off for
+ * the other, too. */
 START_TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
 {
 	options.master_timeout_ms = 30;
@@ -140,7 +142,7 @@ END_TEST
 
 START_TEST(too_many_in_all_are_told_so)
 {
-	static const char *const names[] = { "a", "b", "c", "d" };
+	static const char *const names[] = {"a", "b", "c", "d"};
 	for (int i = 0; i < 10; i++)
 		wait_for(names[i % 4]);
 	struct asked *one = ask("e", 60000);

@@ -26,7 +26,8 @@ static void await_lines(size_t count)
 
 static void assert_entry(size_t place, const char *name, uint32_t count)
 {
-	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s", (int)list[place].len, list[place].name);
+	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s",
+		      (int)list[place].len, list[place].name);
 	ck_assert_uint_eq(list[place].count, count);
 }
 
@@ -71,8 +72,9 @@ START_TEST(only_the_longest)
 
 	options.max_waiters = LINES + LONG;
 	for (unsigned n = 0; n < LINES + LONG; n++) {
-		struct lease_request request = { .call = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000 };
-		request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "n/%02u", n % LINES);
+		struct lease_request request = {.call = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000};
+		request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "n/%02u",
+							  n % LINES);
 		ck_assert_ptr_nonnull(lease_submit(leases, &request, on_done, &waiting[count++]));
 		answer_acquires(&held);
 	}

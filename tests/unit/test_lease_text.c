@@ -51,7 +51,8 @@ static void check_same(const struct lease_request *lease, const struct lease_ans
 	free(wanted);
 }
 
-static void fill(struct lease_request *lease, struct lease_answer *answer, const char *resource, const char *owner, size_t owner_len)
+static void fill(struct lease_request *lease, struct lease_answer *answer, const char *resource, const char *owner,
+		 size_t owner_len)
 {
 	memset(lease, 0, sizeof(*lease));
 	memset(answer, 0, sizeof(*answer));
@@ -71,7 +72,14 @@ static void fill(struct lease_request *lease, struct lease_answer *answer, const
 static const struct {
 	const char *owner;
 	size_t len;
-} owners[] = {{"", 0}, {"worker-7", 8}, {"\"\\/", 3}, {"\x01\x08\t\n\x0b\f\r\x1f\x7f", 9}, {"gr\xc3\xbc\xc3\x9f \xe2\x9c\x93 \xf0\x9f\x94\x92", 15}, {"\xff\xfe", 2}, {"a\0b", 3}, {"\xc2\x85", 2}};
+} owners[] = {{"", 0},
+	      {"worker-7", 8},
+	      {"\"\\/", 3},
+	      {"\x01\x08\t\n\x0b\f\r\x1f\x7f", 9},
+	      {"gr\xc3\xbc\xc3\x9f \xe2\x9c\x93 \xf0\x9f\x94\x92", 15},
+	      {"\xff\xfe", 2},
+	      {"a\0b", 3},
+	      {"\xc2\x85", 2}};
 
 START_TEST(test_same_as_library)
 {

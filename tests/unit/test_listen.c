@@ -1,6 +1,4 @@
 /* Listening sockets: TCP v4 and v6, names, shared ports, and the care for files of Unix sockets. Loopback only. */
-#include "server/daemon/listen.h"
-
 #include <arpa/inet.h>
 #include <check.h>
 #include <fcntl.h>
@@ -11,6 +9,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "server/daemon/listen.h"
 
 static char message[300], shown[300], folder[64];
 
@@ -271,7 +271,8 @@ static bool is_local(const struct listen_address *address)
 START_TEST(who_can_reach_an_address)
 {
 	static const char *const local[] = {"127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"};
-	static const char *const open[] = {"0.0.0.0", "::", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1", "255.255.255.255"};
+	static const char *const open[] = {"0.0.0.0",         "::",      "10.0.0.1",
+					   "::ffff:10.0.0.1", "fe80::1", "255.255.255.255"};
 	struct listen_address address = unix_path("a.sock");
 
 	ck_assert(is_local(&address));
@@ -295,7 +296,10 @@ START_TEST(danger)
 	for (unsigned i = 0; i < 16; i++) {
 		bool local = i & 1, tls = i & 2, keys = i & 4, authorities = i & 8;
 		bool asked = keys || (tls && authorities);
-		enum listen_danger expected = local ? LISTEN_SAFE : !asked ? LISTEN_OPEN : tls ? LISTEN_SAFE : LISTEN_READABLE;
+		enum listen_danger expected = local    ? LISTEN_SAFE
+					      : !asked ? LISTEN_OPEN
+					      : tls    ? LISTEN_SAFE
+						       : LISTEN_READABLE;
 		ck_assert_int_eq(listen_danger(local, tls, keys, authorities), expected);
 	}
 	ck_assert_int_eq(listen_danger(false, false, false, true), LISTEN_OPEN);

@@ -1,6 +1,5 @@
-/* The log: what a line looks like, that no value can break it, and that it never blocks. Standard error is turned to a pipe of ours. */
-#include "server/base/log.h"
-
+/* The log: what a line looks like, that no value can break it, and that it never blocks. Standard error is turned to a
+ * pipe of ours. */
 #include <check.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -11,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "server/base/log.h"
 
 static int reader, stderr_copy;
 static char caught[4 << 20];
@@ -94,7 +95,8 @@ static const struct {
 	{"\xc3(", 2, "\"\xef\xbf\xbd(\"", "\xef\xbf\xbd("},
 	{"\xc0\xaf", 2, "\"\xef\xbf\xbd\xef\xbf\xbd\"", "\xef\xbf\xbd\xef\xbf\xbd"},
 	{"\xed\xa0\x80", 3, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
-	{"\xf4\x90\x80\x80", 4, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+	{"\xf4\x90\x80\x80", 4, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"",
+	 "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
 };
 enum { VALUES = sizeof(values) / sizeof(values[0]) };
 
@@ -149,7 +151,9 @@ START_TEST(a_line_has_time_level_event_and_its_fields)
 	log_flush();
 	read_caught();
 	give_back_stderr();
-	ck_assert_int_eq(sscanf(caught, "ts=%4d-%2d-%2dT%2d:%2d:%2d.%3dZ level=warn %n", &year, &month, &day, &hour, &minute, &second, &ms, &len), 7);
+	ck_assert_int_eq(sscanf(caught, "ts=%4d-%2d-%2dT%2d:%2d:%2d.%3dZ level=warn %n", &year, &month, &day, &hour,
+				&minute, &second, &ms, &len),
+			 7);
 	ck_assert_int_eq(len, 39);
 	ck_assert_str_eq(fields_of(caught, "odd"), "status=201 least=-9223372036854775808 word=x\n");
 }

@@ -12,7 +12,7 @@
 
 enum { WORDS_FIRST = 3, LONGEST_NAME = LEASE_RESOURCE_MAX };
 
-static struct options options = { .key_prefix = "app:", .max_hold_ms = 1000 };
+static struct options options = {.key_prefix = "app:", .max_hold_ms = 1000};
 static struct master_batch batch;
 
 static void set_up(void)
@@ -23,12 +23,14 @@ static void set_up(void)
 /* The command of one acquisition of a name, whose token is forty times `sign`. */
 static size_t format(const char *name, char sign, bool with_source, char ret_command[LEASE_COMMAND_SOURCE_MAX])
 {
-	struct lease_request request = { .call = LEASE_ACQUIRE, .ttl_ms = 30000, .resource_len = (uint16_t)strlen(name) };
+	struct lease_request request = {.call = LEASE_ACQUIRE, .ttl_ms = 30000, .resource_len = (uint16_t)strlen(name)};
 	char token[LEASE_TOKEN_LEN];
 	memset(token, sign, sizeof token);
 	memcpy(request.resource, name, request.resource_len);
-	struct lease_command what = { .script = REDLOCK_SCRIPT_ACQUIRE, .token = token, .fence = 7, .with_source = with_source };
-	return lease_command_format(&options, &request, &what, ret_command, with_source ? LEASE_COMMAND_SOURCE_MAX : LEASE_COMMAND_MAX);
+	struct lease_command what = {
+		.script = REDLOCK_SCRIPT_ACQUIRE, .token = token, .fence = 7, .with_source = with_source};
+	return lease_command_format(&options, &request, &what, ret_command,
+				    with_source ? LEASE_COMMAND_SOURCE_MAX : LEASE_COMMAND_MAX);
 }
 
 static bool add(const char *name, char sign)

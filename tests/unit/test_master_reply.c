@@ -30,94 +30,94 @@ struct row {
 #define NOW ":1795215206922001\r\n" /* each reply has its master's time */
 
 static const struct row rows[] = {
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":0\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740991\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", REDLOCK_VOTE_BEHIND },
-	{ REDLOCK_SCRIPT_RAISE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW "$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_RELEASE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW ":0\r\n", REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW ":7\r\n", REDLOCK_VOTE_GONE },
-	{ REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_QUEUED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":-2\r\n$3\r\nabc\r\n", REDLOCK_VOTE_QUEUED },
-	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n:0\r\n", REDLOCK_VOTE_HELD },
-	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":-1\r\n$-1\r\n:7\r\n", REDLOCK_VOTE_HELD },
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":0\r\n", REDLOCK_VOTE_GRANTED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740991\r\n", REDLOCK_VOTE_GRANTED},
+	{REDLOCK_SCRIPT_RAISE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_GRANTED},
+	{REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", REDLOCK_VOTE_BEHIND},
+	{REDLOCK_SCRIPT_RAISE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD},
+	{REDLOCK_SCRIPT_RAISE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE},
+	{REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW "$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE},
+	{REDLOCK_SCRIPT_RELEASE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD},
+	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE},
+	{REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW ":0\r\n", REDLOCK_VOTE_GONE},
+	{REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW ":7\r\n", REDLOCK_VOTE_GONE},
+	{REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD},
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", REDLOCK_VOTE_HELD},
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_QUEUED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":-2\r\n$3\r\nabc\r\n", REDLOCK_VOTE_QUEUED},
+	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n:0\r\n", REDLOCK_VOTE_HELD},
+	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":-1\r\n$-1\r\n:7\r\n", REDLOCK_VOTE_HELD},
 	/* what no script of ours says */
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED }, /* as before there were lines */
-	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW "$1\r\n7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW "$-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:-1\r\n" NOW ":7\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n$1\r\n7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*6\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n:7\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_INSPECT, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:-1\r\n" NOW ":7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED}, /* as before there were lines */
+	{REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW "$1\r\n7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW "$-1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*4\r\n:-1\r\n" NOW ":7\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n$1\r\n7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*6\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n:7\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_EXTEND, "*3\r\n:-1\r\n" NOW ":7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RAISE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
 	/* in the line */
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED }, /* as before there were lines */
-	{ REDLOCK_SCRIPT_RELEASE, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW "$1\r\n1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740992\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:1\r\n" NOW ":1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":9007199254740992\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*3\r\n:-1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:3\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-5\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*0\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n$1\r\n1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "+OK\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, ":1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "$-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n" NOW ":500\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":5\r\n:7\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n*1\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "-ERR whatever\r\n", REDLOCK_VOTE_FAILED },
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RAISE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_EXTEND, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED}, /* as before there were lines */
+	{REDLOCK_SCRIPT_RELEASE, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW "$1\r\n1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":-1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740992\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:1\r\n" NOW ":1\r\n:1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RAISE, "*3\r\n:1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":9007199254740992\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_EXTEND, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*3\r\n:-1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:3\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:-5\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*0\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*-1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n$1\r\n1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "+OK\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, ":1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "$-1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n" NOW ":500\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":5\r\n:7\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n*1\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "-ERR whatever\r\n", REDLOCK_VOTE_FAILED},
 	/* the same words without the time, or with none that a clock can show */
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:1795215206922001\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*1\r\n:-3\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:-1\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n$16\r\n1795215206922001\r\n", REDLOCK_VOTE_FAILED },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n$-1\r\n", REDLOCK_VOTE_FAILED },
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RAISE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:1795215206922001\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*1\r\n:-1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*1\r\n:-3\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:-1\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n$16\r\n1795215206922001\r\n", REDLOCK_VOTE_FAILED},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n$-1\r\n", REDLOCK_VOTE_FAILED},
 };
 
 START_TEST(replies_become_votes)
@@ -128,7 +128,8 @@ START_TEST(replies_become_votes)
 	ck_assert(!reply.lost && !reply.no_script && !reply.late && !reply.bad_epoch);
 	if (reply.vote == REDLOCK_VOTE_FAILED) { /* nothing of it is left */
 		ck_assert_int_eq(reply.error, MASTER_ERROR_OTHER);
-		ck_assert(!reply.value && reply.fence == 0 && reply.remaining_us == 0 && reply.waiters == 0 && reply.time_us == 0);
+		ck_assert(!reply.value && reply.fence == 0 && reply.remaining_us == 0 && reply.waiters == 0 &&
+			  reply.time_us == 0);
 	}
 	freeReplyObject(raw);
 }
@@ -142,26 +143,26 @@ static const struct refusal {
 	enum master_error error; /* FAILED */
 	bool late, bad_epoch;
 } refusals[] = {
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
-	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
-	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
-	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_CLOCK, false, false },
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false},
+	{REDLOCK_SCRIPT_RAISE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false},
+	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false},
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
+	{REDLOCK_SCRIPT_RAISE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
+	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
+	{REDLOCK_SCRIPT_INSPECT, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_CLOCK, false, false},
 	/* of another shape, or of a script that never says so */
-	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-2\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_RELEASE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_INSPECT, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-3\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n:0\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-3\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-4\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_RAISE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
-	{ REDLOCK_SCRIPT_EXTEND, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false },
+	{REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-2\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_INSPECT, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-3\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n:0\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-3\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-4\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_RAISE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
 };
 
 START_TEST(refusals_are_told_apart)
@@ -182,8 +183,8 @@ END_TEST
 /* Every answer shows the master's clock, also one that refuses: the guard watches it for jumps. */
 START_TEST(the_time_is_taken_over)
 {
-	static const char *const replies[] = {"*3\r\n:1\r\n" NOW ":0\r\n", "*4\r\n:0\r\n" NOW ":5\r\n$1\r\nv\r\n", "*2\r\n:-2\r\n" NOW,
-					      "*2\r\n:-3\r\n" NOW, "*2\r\n:-4\r\n" NOW};
+	static const char *const replies[] = {"*3\r\n:1\r\n" NOW ":0\r\n", "*4\r\n:0\r\n" NOW ":5\r\n$1\r\nv\r\n",
+					      "*2\r\n:-2\r\n" NOW, "*2\r\n:-3\r\n" NOW, "*2\r\n:-4\r\n" NOW};
 	redisReply *raw;
 	struct master_reply reply;
 	for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -237,7 +238,9 @@ END_TEST
 START_TEST(turns_and_released_values_are_taken_over)
 {
 	redisReply *raw;
-	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":987\r\n$33\r\nfedcba9876543210:1795215206922001\r\n", &raw);
+	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE,
+					"*4\r\n:2\r\n" NOW ":987\r\n$33\r\nfedcba9876543210:1795215206922001\r\n",
+					&raw);
 	ck_assert_uint_eq(reply.remaining_us, 987000);
 	ck_assert_uint_eq(reply.value_len, 33);
 	ck_assert_mem_eq(reply.value, "fedcba9876543210:1795215206922001", 33);
@@ -252,8 +255,11 @@ START_TEST(turns_and_released_values_are_taken_over)
 }
 END_TEST
 
-static const struct { const char *digits; uint32_t waiters; } waiters[] = {
-	{ "0", 0 }, { "1", 1 }, { "10000", 10000 }, { "4294967295", UINT32_MAX }, { "4294967296", UINT32_MAX }, { "-1", 0 },
+static const struct {
+	const char *digits;
+	uint32_t waiters;
+} waiters[] = {
+	{"0", 0}, {"1", 1}, {"10000", 10000}, {"4294967295", UINT32_MAX}, {"4294967296", UINT32_MAX}, {"-1", 0},
 };
 
 START_TEST(waiters_are_counted_whether_it_is_held_or_free)
@@ -291,30 +297,38 @@ START_TEST(numbers_of_buckets_are_taken_over)
 }
 END_TEST
 
-static const struct { const char *text; enum master_error error; } errors[] = {
-	{ "LOADING Redis is loading the dataset in memory", MASTER_ERROR_LOADING },
-	{ "READONLY You can't write against a read only replica.", MASTER_ERROR_READONLY },
-	{ "READONLY You can't write against a read only replica. script: 0123, on @user_script:7.", MASTER_ERROR_READONLY },
-	{ "ERR Error running script (call to f_0123): @user_script:18: -READONLY You can't write against a read only replica.", MASTER_ERROR_READONLY },
-	{ "OOM command not allowed when used memory > 'maxmemory'.", MASTER_ERROR_OOM },
-	{ "ERR Error running script (call to f_0123): @user_script: 18: -OOM command not allowed", MASTER_ERROR_OOM },
-	{ "NOAUTH Authentication required.", MASTER_ERROR_AUTH },
-	{ "WRONGPASS invalid username-password pair or user is disabled.", MASTER_ERROR_AUTH },
-	{ "NOPERM this user has no permissions to run the 'evalsha' command", MASTER_ERROR_AUTH },
-	{ "MOVED 3999 127.0.0.1:6381", MASTER_ERROR_CLUSTER },
-	{ "CLUSTERDOWN Hash slot not served", MASTER_ERROR_CLUSTER },
-	{ "BUSY Redis is busy running a script.", MASTER_ERROR_BUSY },
-	{ "BUSYGROUP Consumer Group name already exists", MASTER_ERROR_OTHER },
-	{ "ERR unknown command", MASTER_ERROR_COMMAND },
-	{ "ERR unknown command 'HSET', with args beginning with: 'a' ", MASTER_ERROR_COMMAND },
-	{ "ERR Unknown Redis command called from script script: 0123, on @user_script:7.", MASTER_ERROR_COMMAND },
-	{ "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:7.", MASTER_ERROR_AUTH },
-	{ "ERR ACL failure in script: User poor has no permissions to run the 'hset' command script: 0123", MASTER_ERROR_AUTH },
-	{ "DENIED Redis is running in protected mode because", MASTER_ERROR_AUTH },
-	{ "ASKING", MASTER_ERROR_OTHER },
-	{ "", MASTER_ERROR_OTHER },
-	{ "@user_script:", MASTER_ERROR_OTHER },
-	{ "@user_script: 1: -", MASTER_ERROR_OTHER },
+static const struct {
+	const char *text;
+	enum master_error error;
+} errors[] = {
+	{"LOADING Redis is loading the dataset in memory", MASTER_ERROR_LOADING},
+	{"READONLY You can't write against a read only replica.", MASTER_ERROR_READONLY},
+	{"READONLY You can't write against a read only replica. script: 0123, on @user_script:7.",
+	 MASTER_ERROR_READONLY},
+	{"ERR Error running script (call to f_0123): @user_script:18: -READONLY You can't write against a read only "
+	 "replica.",
+	 MASTER_ERROR_READONLY},
+	{"OOM command not allowed when used memory > 'maxmemory'.", MASTER_ERROR_OOM},
+	{"ERR Error running script (call to f_0123): @user_script: 18: -OOM command not allowed", MASTER_ERROR_OOM},
+	{"NOAUTH Authentication required.", MASTER_ERROR_AUTH},
+	{"WRONGPASS invalid username-password pair or user is disabled.", MASTER_ERROR_AUTH},
+	{"NOPERM this user has no permissions to run the 'evalsha' command", MASTER_ERROR_AUTH},
+	{"MOVED 3999 127.0.0.1:6381", MASTER_ERROR_CLUSTER},
+	{"CLUSTERDOWN Hash slot not served", MASTER_ERROR_CLUSTER},
+	{"BUSY Redis is busy running a script.", MASTER_ERROR_BUSY},
+	{"BUSYGROUP Consumer Group name already exists", MASTER_ERROR_OTHER},
+	{"ERR unknown command", MASTER_ERROR_COMMAND},
+	{"ERR unknown command 'HSET', with args beginning with: 'a' ", MASTER_ERROR_COMMAND},
+	{"ERR Unknown Redis command called from script script: 0123, on @user_script:7.", MASTER_ERROR_COMMAND},
+	{"ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:7.",
+	 MASTER_ERROR_AUTH},
+	{"ERR ACL failure in script: User poor has no permissions to run the 'hset' command script: 0123",
+	 MASTER_ERROR_AUTH},
+	{"DENIED Redis is running in protected mode because", MASTER_ERROR_AUTH},
+	{"ASKING", MASTER_ERROR_OTHER},
+	{"", MASTER_ERROR_OTHER},
+	{"@user_script:", MASTER_ERROR_OTHER},
+	{"@user_script: 1: -", MASTER_ERROR_OTHER},
 };
 
 START_TEST(errors_have_reasons)
@@ -323,15 +337,22 @@ START_TEST(errors_have_reasons)
 }
 END_TEST
 
-static const struct { const char *text, *words; } told[] = {
-	{ "NOPERM this user has no permissions to run the 'hset' command", "NOPERM this user has no permissions to run the 'hset' command" },
-	{ "ERR unknown command 'EVALSHA', with args beginning with: '0123' '2' 'secret-name' ", "ERR unknown command 'EVALSHA'" },
-	{ "ERR Unknown Redis command called from script script: 0123, on @user_script:7.", "ERR Unknown Redis command called from script" },
-	{ "DENIED Redis is running in protected mode because no password is set. In this mode only loopback. 1) Just", "DENIED Redis is running in protected mode because no password is set" },
-	{ "OOM command not allowed when used memory > 'maxmemory'.", "OOM command not allowed when used memory > 'maxmemory'." },
-	{ "ERR a\nb\tc\x1b[31m\x7f\xff", "ERR a?b?c?[31m??" },
-	{ "", "an error without words" },
-	{ ". x", "an error without words" },
+static const struct {
+	const char *text, *words;
+} told[] = {
+	{"NOPERM this user has no permissions to run the 'hset' command",
+	 "NOPERM this user has no permissions to run the 'hset' command"},
+	{"ERR unknown command 'EVALSHA', with args beginning with: '0123' '2' 'secret-name' ",
+	 "ERR unknown command 'EVALSHA'"},
+	{"ERR Unknown Redis command called from script script: 0123, on @user_script:7.",
+	 "ERR Unknown Redis command called from script"},
+	{"DENIED Redis is running in protected mode because no password is set. In this mode only loopback. 1) Just",
+	 "DENIED Redis is running in protected mode because no password is set"},
+	{"OOM command not allowed when used memory > 'maxmemory'.",
+	 "OOM command not allowed when used memory > 'maxmemory'."},
+	{"ERR a\nb\tc\x1b[31m\x7f\xff", "ERR a?b?c?[31m??"},
+	{"", "an error without words"},
+	{". x", "an error without words"},
 };
 
 START_TEST(words_are_one_line)
@@ -358,7 +379,8 @@ END_TEST
 START_TEST(noscript_is_told_apart)
 {
 	redisReply *raw;
-	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "-NOSCRIPT No matching script. Please use EVAL.\r\n", &raw);
+	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "-NOSCRIPT No matching script. Please use EVAL.\r\n",
+					&raw);
 	ck_assert(reply.no_script && !reply.lost);
 	freeReplyObject(raw);
 }
@@ -382,10 +404,11 @@ static struct master_reply map_part(const char *bytes, size_t i, size_t count, r
 
 START_TEST(each_part_has_its_vote)
 {
-	static const char bytes[] = "*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW ":500\r\n$1\r\nx\r\n"
+	static const char bytes[] = "*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW
+				    ":500\r\n$1\r\nx\r\n"
 				    "-WRONGTYPE no line\r\n*2\r\n:-3\r\n" NOW ":9007199254740991\r\n";
-	static const enum redlock_vote votes[] = { REDLOCK_VOTE_GRANTED, REDLOCK_VOTE_HELD, REDLOCK_VOTE_QUEUED, REDLOCK_VOTE_FAILED, REDLOCK_VOTE_QUARANTINED,
-						   REDLOCK_VOTE_GRANTED };
+	static const enum redlock_vote votes[] = {REDLOCK_VOTE_GRANTED, REDLOCK_VOTE_HELD,        REDLOCK_VOTE_QUEUED,
+						  REDLOCK_VOTE_FAILED,  REDLOCK_VOTE_QUARANTINED, REDLOCK_VOTE_GRANTED};
 	for (size_t i = 0; i < 6; i++) {
 		redisReply *raw;
 		struct master_reply reply = map_part(bytes, i, 6, &raw);
@@ -398,20 +421,24 @@ START_TEST(each_part_has_its_vote)
 }
 END_TEST
 
-static const struct { const char *bytes; enum master_error error; bool no_script; } broken_batches[] = {
-	{ "*2\r\n" NOW ":5\r\n", MASTER_ERROR_OTHER, false }, /* one answer for two */
-	{ "*4\r\n" NOW ":5\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false },
-	{ "*3\r\n:0\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false }, /* no time */
-	{ "*3\r\n$1\r\n1\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false },
-	{ "*3\r\n" NOW ":-1\r\n:-1\r\n", MASTER_ERROR_OTHER, false },
-	{ "*3\r\n" NOW ":9007199254740992\r\n:9007199254740992\r\n", MASTER_ERROR_OTHER, false },
-	{ "*3\r\n" NOW "$1\r\n5\r\n+OK\r\n", MASTER_ERROR_OTHER, false },
-	{ "*3\r\n" NOW "$-1\r\n*-1\r\n", MASTER_ERROR_OTHER, false },
-	{ "*3\r\n" NOW "*1\r\n:1\r\n*3\r\n:1\r\n:0\r\n:1\r\n", MASTER_ERROR_OTHER, false },
-	{ "*0\r\n", MASTER_ERROR_OTHER, false },
-	{ ":5\r\n", MASTER_ERROR_OTHER, false },
-	{ "-OOM command not allowed\r\n", MASTER_ERROR_OOM, false },
-	{ "-NOSCRIPT No matching script. Please use EVAL.\r\n", MASTER_ERROR_OTHER, true },
+static const struct {
+	const char *bytes;
+	enum master_error error;
+	bool no_script;
+} broken_batches[] = {
+	{"*2\r\n" NOW ":5\r\n", MASTER_ERROR_OTHER, false}, /* one answer for two */
+	{"*4\r\n" NOW ":5\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false},
+	{"*3\r\n:0\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false}, /* no time */
+	{"*3\r\n$1\r\n1\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false},
+	{"*3\r\n" NOW ":-1\r\n:-1\r\n", MASTER_ERROR_OTHER, false},
+	{"*3\r\n" NOW ":9007199254740992\r\n:9007199254740992\r\n", MASTER_ERROR_OTHER, false},
+	{"*3\r\n" NOW "$1\r\n5\r\n+OK\r\n", MASTER_ERROR_OTHER, false},
+	{"*3\r\n" NOW "$-1\r\n*-1\r\n", MASTER_ERROR_OTHER, false},
+	{"*3\r\n" NOW "*1\r\n:1\r\n*3\r\n:1\r\n:0\r\n:1\r\n", MASTER_ERROR_OTHER, false},
+	{"*0\r\n", MASTER_ERROR_OTHER, false},
+	{":5\r\n", MASTER_ERROR_OTHER, false},
+	{"-OOM command not allowed\r\n", MASTER_ERROR_OOM, false},
+	{"-NOSCRIPT No matching script. Please use EVAL.\r\n", MASTER_ERROR_OTHER, true},
 };
 
 /* Also the first part of an answer that has too few is not taken: nobody knows whose it is. */
@@ -431,9 +458,12 @@ END_TEST
 
 START_TEST(info_is_read)
 {
-	static const char text[] = "# Server\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n# Memory\r\nused_memory:17\r\n"
-				   "used_memory_rss:99\r\nmaxmemory:2000000000000\r\nmaxmemory_policy:allkeys-lru\r\nloading:0\r\nevicted_keys:18446744073709551614\r\n"
-				   "role:master\r\nconnected_slaves:2\r\ncluster_enabled:1\r\n";
+	static const char text[] =
+		"# Server\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n# "
+		"Memory\r\nused_memory:17\r\n"
+		"used_memory_rss:99\r\nmaxmemory:2000000000000\r\nmaxmemory_policy:allkeys-lru\r\nloading:0\r\nevicted_"
+		"keys:18446744073709551614\r\n"
+		"role:master\r\nconnected_slaves:2\r\ncluster_enabled:1\r\n";
 	struct master_info info;
 	ck_assert(master_info_parse(text, sizeof text - 1, &info));
 	ck_assert_str_eq(info.version, "7.0.15");
@@ -452,7 +482,8 @@ END_TEST
 /* What Valkey calls redis_version is the Redis that it stands for: the rules go by that, people want its own. */
 START_TEST(valkey_has_a_version_of_its_own)
 {
-	static const char text[] = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\nrun_id:0123\r\nrole:master\r\n";
+	static const char text[] =
+		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\nrun_id:0123\r\nrole:master\r\n";
 	struct master_info info;
 	ck_assert(master_info_parse(text, sizeof text - 1, &info));
 	ck_assert_str_eq(info.version, "7.2.4");
@@ -463,8 +494,13 @@ END_TEST
 START_TEST(what_is_not_info_is_refused)
 {
 	static const char *const texts[] = {
-		"", "\r\n", "redis_version:7.0.15\r\nrole:master\r\n", "run_id:\r\nredis_version:7\r\nrole:master\r\n", "HTTP/1.1 400 Bad Request\r\n",
-		"run_id:012345678901234567890123456789012345678901234567890123456789\r\nredis_version:7.0.15\r\nrole:master\r\n",
+		"",
+		"\r\n",
+		"redis_version:7.0.15\r\nrole:master\r\n",
+		"run_id:\r\nredis_version:7\r\nrole:master\r\n",
+		"HTTP/1.1 400 Bad Request\r\n",
+		"run_id:012345678901234567890123456789012345678901234567890123456789\r\nredis_version:7.0.15\r\nrole:"
+		"master\r\n",
 	};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		struct master_info info;

@@ -1,4 +1,5 @@
-/* The connection over TLS in the loop, against a server of the test's own that can be silent where a Redis would speak. Built where TLS to masters is. */
+/* The connection over TLS in the loop, against a server of the test's own that can be silent where a Redis would speak.
+ * Built where TLS to masters is. */
 #include <check.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -20,9 +21,9 @@ static struct server {
 	SSL_CTX *tls;
 	int listener;
 	uint16_t port;
-	size_t wants;  /* to have read before it says a word */
-	bool large;    /* … and then it says much at once */
-	char *pem;     /* its certificate, which signs itself */
+	size_t wants; /* to have read before it says a word */
+	bool large;   /* … and then it says much at once */
+	char *pem;    /* its certificate, which signs itself */
 	char path[64];
 	pthread_t thread;
 } server;
@@ -37,7 +38,8 @@ static void make_certificate(void)
 	ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
 	X509_gmtime_adj(X509_getm_notBefore(certificate), -60);
 	X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-	X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1, 0);
+	X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
+				   (const unsigned char *)"test", -1, -1, 0);
 	X509_set_issuer_name(certificate, X509_get_subject_name(certificate));
 	X509_set_pubkey(certificate, key);
 	X509V3_set_ctx(&context, certificate, certificate, NULL, NULL, 0);
@@ -45,7 +47,8 @@ static void make_certificate(void)
 	X509_add_ext(certificate, names, -1);
 	ck_assert(X509_sign(certificate, key, EVP_sha256()) > 0);
 	server.tls = SSL_CTX_new(TLS_server_method());
-	ck_assert(SSL_CTX_use_certificate(server.tls, certificate) == 1 && SSL_CTX_use_PrivateKey(server.tls, key) == 1);
+	ck_assert(SSL_CTX_use_certificate(server.tls, certificate) == 1 &&
+		  SSL_CTX_use_PrivateKey(server.tls, key) == 1);
 	int fd = mkstemp(strcpy(server.path, "/tmp/redlockd-test-XXXXXX"));
 	FILE *file = fdopen(fd, "w");
 	ck_assert(file && PEM_write_X509(file, certificate) == 1 && fclose(file) == 0);
@@ -90,7 +93,7 @@ static void *serve(void *arg)
 
 static void start_server(void)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof address;
 	int small = 4096;
 	memset(&server, 0, sizeof server);
@@ -122,7 +125,9 @@ static void on_answer(redisAsyncContext *from, void *raw, void *arg)
 	const redisReply *reply = raw;
 	(void)from;
 	(void)arg;
-	answered = reply && (reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_STRING) ? (size_t)reply->len : 0;
+	answered = reply && (reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_STRING)
+			   ? (size_t)reply->len
+			   : 0;
 	uv_stop(&loop);
 }
 
@@ -138,7 +143,7 @@ static void connect_client(void)
 	char message[300] = "", why[STATUS_REASON_MAX] = "";
 	memset(&options, 0, sizeof options);
 	options.master_count = 1;
-	options.masters[0] = (struct master_address){ .tls = true, .host = "127.0.0.1", .port = server.port };
+	options.masters[0] = (struct master_address){.tls = true, .host = "127.0.0.1", .port = server.port};
 	strcpy(options.masters_ca, server.path);
 	ck_assert_msg(master_tls_load(&options, message, sizeof message), "%s", message);
 	uv_loop_init(&loop);
@@ -173,7 +178,9 @@ static void exchange(size_t sent, bool large)
 	ck_assert_int_eq(pthread_create(&server.thread, NULL, serve, NULL), 0);
 	/* in pieces, so that there is always something behind the one under way */
 	for (size_t at = 0; at < sent; at += PIECE)
-		ck_assert_int_eq(redisAsyncCommand(context, at == 0 ? on_answer : NULL, NULL, "SET k %b", value + at, sent - at < PIECE ? sent - at : PIECE), REDIS_OK);
+		ck_assert_int_eq(redisAsyncCommand(context, at == 0 ? on_answer : NULL, NULL, "SET k %b", value + at,
+						   sent - at < PIECE ? sent - at : PIECE),
+				 REDIS_OK);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	size_t got = answered;
 	end_client();

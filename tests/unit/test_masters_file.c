@@ -1,8 +1,8 @@
-/* Where the passwords of masters may stand: in --masters-file, in a --config that others cannot read, in the environment; never on the command
- * line. And that no message repeats one. */
-#include "options_given.h"
-
+/* Where the passwords of masters may stand: in --masters-file, in a --config that others cannot read, in the
+ * environment; never on the command line. And that no message repeats one. */
 #include <sys/stat.h>
+
+#include "options_given.h"
 
 static char masters_path[64];
 
@@ -168,12 +168,14 @@ END_TEST
 
 START_TEST(no_password_on_the_command_line)
 {
-	static const char *const lists[] = {"redis://u:s3cret@h", "redis://:s3cret@h", "redis://a,unix://u:s3cret@/b,redis://c"};
+	static const char *const lists[] = {"redis://u:s3cret@h", "redis://:s3cret@h",
+					    "redis://a,unix://u:s3cret@/b,redis://c"};
 
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
 		give_flag("--masters=%s", lists[i]);
 		ck_assert(!load());
-		ck_assert_int_eq(strncmp(message, "--masters: a password on the command line can be seen by everybody", 66), 0);
+		ck_assert_int_eq(
+			strncmp(message, "--masters: a password on the command line can be seen by everybody", 66), 0);
 		ck_assert_msg(strstr(message, "s3cret") == NULL, "%s", message);
 		ck_assert_ptr_nonnull(strstr(message, "--masters-file, --config or the variable REDLOCKD_MASTERS"));
 		give_variable("REDLOCKD_MASTERS=%s", lists[i]);
@@ -193,7 +195,9 @@ START_TEST(a_configuration_file_with_a_password_is_a_secret)
 		ck_assert_int_eq(chmod(file_path, bad[i]), 0);
 		strcpy(json, "{\"masters\":[\"redis://a\",\"redis://:s3cret@b\"]}");
 		ck_assert(!load());
-		ck_assert_msg(strstr(message, file_path) != NULL && strstr(message, "holds a password, and so must not be ") != NULL, "%s", message);
+		ck_assert_msg(strstr(message, file_path) != NULL &&
+				      strstr(message, "holds a password, and so must not be ") != NULL,
+			      "%s", message);
 		ck_assert_msg(strstr(message, "s3cret") == NULL, "%s", message);
 		strcpy(json, "{\"masters\":\"redis://:s3cret@b\"}"); /* also where something else overrides it */
 		give_variable("REDLOCKD_MASTERS=redis://h");

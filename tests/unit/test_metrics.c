@@ -1,7 +1,5 @@
-/* The metrics: that the figures of all workers come together rightly, and that Prometheus' own tool has no complaint. */
-#include "server/base/log.h"
-#include "metrics_world.h"
-
+/* The metrics: that the figures of all workers come together rightly, and that Prometheus' own tool has no
+ * complaint. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,6 +7,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "metrics_world.h"
+#include "server/base/log.h"
 
 START_TEST(counters_are_summed_over_workers)
 {
@@ -155,16 +156,21 @@ END_TEST
 /* What the documentation and people's alarms know them by. */
 START_TEST(reasons_of_quarantines_have_their_names)
 {
-	static const char *const names[] = {"no-epoch", "restarted", "bad-epoch", "clock-forward", "evicted", "rolled-back", "digest", "cluster",
-					    "fence-recovery", "replica", "version", "redis-cluster", "duplicate", "maxmemory-policy", "replicas-attached"};
+	static const char *const names[] = {"no-epoch",       "restarted",        "bad-epoch",        "clock-forward",
+					    "evicted",        "rolled-back",      "digest",           "cluster",
+					    "fence-recovery", "replica",          "version",          "redis-cluster",
+					    "duplicate",      "maxmemory-policy", "replicas-attached"};
 	char line[120];
 
 	ck_assert_uint_eq(sizeof(names) / sizeof(names[0]), QUARANTINE_REASON_COUNT - 1);
 	for (enum quarantine_reason reason = 1; reason < QUARANTINE_REASON_COUNT; reason++) {
 		ck_assert_str_eq(quarantine_reason_name(reason), names[reason - 1]);
-		snprintf(line, sizeof(line), "redlockd_master_quarantined{master=\"redis://[::1]:7\",reason=\"%s\"} 0", names[reason - 1]);
+		snprintf(line, sizeof(line), "redlockd_master_quarantined{master=\"redis://[::1]:7\",reason=\"%s\"} 0",
+			 names[reason - 1]);
 		assert_line(line);
-		snprintf(line, sizeof(line), "redlockd_master_quarantines_total{master=\"redis://[::1]:7\",reason=\"%s\"} 0", names[reason - 1]);
+		snprintf(line, sizeof(line),
+			 "redlockd_master_quarantines_total{master=\"redis://[::1]:7\",reason=\"%s\"} 0",
+			 names[reason - 1]);
 		assert_line(line);
 	}
 }
@@ -184,16 +190,32 @@ struct put {
 	const char *le;
 };
 
-static const struct put short_puts[] = {
-	{0, "0.0001"},	 {100, "0.0001"}, {101, "0.0002"}, {300, "0.0003"}, {500, "0.0005"}, {501, "0.001"},  {1000, "0.001"},
-	{2000, "0.002"}, {4999, "0.005"}, {10000, "0.01"}, {20000, "0.02"}, {50000, "0.05"}, {100000, "0.1"}, {200000, "0.2"},
-	{500000, "0.5"}, {1000000, "1.0"},  {1000001, "2.0"},  {5000000, "5.0"},  {5000001, "+Inf"}, {1u << 31, "+Inf"}};
+static const struct put short_puts[] = {{0, "0.0001"},    {100, "0.0001"},  {101, "0.0002"},   {300, "0.0003"},
+					{500, "0.0005"},  {501, "0.001"},   {1000, "0.001"},   {2000, "0.002"},
+					{4999, "0.005"},  {10000, "0.01"},  {20000, "0.02"},   {50000, "0.05"},
+					{100000, "0.1"},  {200000, "0.2"},  {500000, "0.5"},   {1000000, "1.0"},
+					{1000001, "2.0"}, {5000000, "5.0"}, {5000001, "+Inf"}, {1u << 31, "+Inf"}};
 
 /* Of waits and of holding, which may last as long as --max-wait-ms and --max-hold-ms allow. */
-static const struct put long_puts[] = {{0, "0.001"},	   {1000, "0.001"},   {1001, "0.01"},	 {50000, "0.05"},   {50001, "0.1"},    {500000, "0.5"},
-				       {1000000, "1.0"},	   {1000001, "2.0"},    {5000000, "5.0"},	 {10000000, "10.0"},  {20000000, "20.0"},  {30000000, "30.0"},
-				       {60000000, "60.0"},   {60000001, "300.0"}, {UINT64_C(1800000000), "1800.0"},	   {UINT64_C(7200000000), "7200.0"},
-				       {UINT64_C(86400000000), "86400.0"},      {UINT64_C(86400000001), "+Inf"}, {UINT64_C(31536000000000), "+Inf"}};
+static const struct put long_puts[] = {{0, "0.001"},
+				       {1000, "0.001"},
+				       {1001, "0.01"},
+				       {50000, "0.05"},
+				       {50001, "0.1"},
+				       {500000, "0.5"},
+				       {1000000, "1.0"},
+				       {1000001, "2.0"},
+				       {5000000, "5.0"},
+				       {10000000, "10.0"},
+				       {20000000, "20.0"},
+				       {30000000, "30.0"},
+				       {60000000, "60.0"},
+				       {60000001, "300.0"},
+				       {UINT64_C(1800000000), "1800.0"},
+				       {UINT64_C(7200000000), "7200.0"},
+				       {UINT64_C(86400000000), "86400.0"},
+				       {UINT64_C(86400000001), "+Inf"},
+				       {UINT64_C(31536000000000), "+Inf"}};
 
 static void assert_put(const struct put *put, bool is_long)
 {
@@ -254,7 +276,8 @@ static void *wait_for_end(void *arg)
 
 START_TEST(the_process_is_described)
 {
-	double now = (double)time(NULL), fds = value_of("process_open_fds"), cpu = value_of("process_cpu_seconds_total");
+	double now = (double)time(NULL), fds = value_of("process_open_fds"),
+	       cpu = value_of("process_cpu_seconds_total");
 	int more[10];
 
 	ck_assert_double_ge(value_of("process_start_time_seconds"), now - 600);

@@ -1,9 +1,10 @@
-/* Gauges that are made of what several workers see, what is told of reloads, and the two formats. test_metrics.c has the rest. */
-#include "server/base/clock.h"
-#include "metrics_world.h"
-
+/* Gauges that are made of what several workers see, what is told of reloads, and the two formats. test_metrics.c has
+ * the rest. */
 #include <time.h>
 #include <unistd.h>
+
+#include "metrics_world.h"
+#include "server/base/clock.h"
 
 /* Three masters: two must vote. The worker counts that sees the fewest, not what each master is for all of them. */
 START_TEST(a_quorum_is_one_in_every_worker)
@@ -61,7 +62,8 @@ START_TEST(the_oldest_wait_is_the_oldest_of_all_workers)
 	ck_assert_double_ge(value_of("redlockd_wait_oldest_seconds"), 70);
 	metrics_set(&first->waiting_since_us, 0);
 	ck_assert_double_lt(value_of("redlockd_wait_oldest_seconds"), 65);
-	metrics_set(&second->waiting_since_us, clock_now_us() + 1000000); /* as if read between two looks at the clock */
+	/* as if read between two looks at the clock */
+	metrics_set(&second->waiting_since_us, clock_now_us() + 1000000);
 	assert_line("redlockd_wait_oldest_seconds 0");
 }
 END_TEST
@@ -128,7 +130,8 @@ START_TEST(heads_name_what_the_format_wants)
 	ck_assert_ptr_nonnull(strstr(open, "# TYPE redlockd_quorum gauge\n"));
 	ck_assert_str_eq(open + strlen(open) - 7, "\n# EOF\n");
 	ck_assert_str_eq(exposition_type(EXPOSITION_PROMETHEUS), "text/plain; version=0.0.4; charset=utf-8");
-	ck_assert_str_eq(exposition_type(EXPOSITION_OPENMETRICS), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+	ck_assert_str_eq(exposition_type(EXPOSITION_OPENMETRICS),
+			 "application/openmetrics-text; version=1.0.0; charset=utf-8");
 	free(text);
 	free(open);
 }

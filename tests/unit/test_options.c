@@ -1,6 +1,7 @@
-/* Each option by flag, variable and file: good, too low, too high and garbage; precedence; lists. What is expected is written down
- * here once more, on purpose: a changed bound or default must be changed in two places. Words and switches: test_options_words.c; the
- * sources themselves: test_options_sources.c; addresses: test_options_address.c; help, manual page and docs: test_options_help.c. */
+/* Each option by flag, variable and file: good, too low, too high and garbage; precedence; lists. What is expected is
+ * written down here once more, on purpose: a changed bound or default must be changed in two places. Words and
+ * switches: test_options_words.c; the sources themselves: test_options_sources.c; addresses: test_options_address.c;
+ * help, manual page and docs: test_options_help.c. */
 #include "options_given.h"
 
 /* ---- numbers ---- */
@@ -82,12 +83,15 @@ START_TEST(numbers_out_of_their_bounds_are_mistakes)
 	int source = _i % SOURCES;
 	char named[300], allowed[300];
 
-	snprintf(allowed, sizeof(allowed), "; allowed are %llu to %llu", (unsigned long long)number->low, (unsigned long long)number->high);
-	snprintf(named, sizeof(named), "%s=%llu: too high", spell(number->name, source), (unsigned long long)number->high + 1);
+	snprintf(allowed, sizeof(allowed), "; allowed are %llu to %llu", (unsigned long long)number->low,
+		 (unsigned long long)number->high);
+	snprintf(named, sizeof(named), "%s=%llu: too high", spell(number->name, source),
+		 (unsigned long long)number->high + 1);
 	give_number(number, source, number->high + 1);
 	assert_mistake(named, allowed, source == 2 ? file_path : named, NULL);
 	if (number->low > 0) {
-		snprintf(named, sizeof(named), "%s=%llu: too low", spell(number->name, source), (unsigned long long)number->low - 1);
+		snprintf(named, sizeof(named), "%s=%llu: too low", spell(number->name, source),
+			 (unsigned long long)number->low - 1);
 		give_number(number, source, number->low - 1);
 		assert_mistake(named, allowed, NULL);
 	}
@@ -99,7 +103,8 @@ END_TEST
 
 START_TEST(what_is_not_a_whole_number_is_a_mistake)
 {
-	static const char *const texts[] = {"", "abc", "1.5", "0x10", " 1", "1 ", "+1", "1e3", "--1", "-", "1,000", "\xd9\xa1", "1\n", "NaN"};
+	static const char *const texts[] = {"",    "abc", "1.5", "0x10",  " 1",       "1 ",  "+1",
+					    "1e3", "--1", "-",   "1,000", "\xd9\xa1", "1\n", "NaN"};
 	static const char *const jsons[] = {"\"100\"", "100.0", "1e2", "true", "null", "[300]", "{}", "\"\""};
 	const struct number *number = &numbers[_i];
 	char named[300];
@@ -136,7 +141,8 @@ START_TEST(flag_before_variable_before_file_before_default)
 		if (given & 2)
 			give_variable("%s=%llu", spell(number->name, 1), (unsigned long long)low + 8);
 		if (given & 4)
-			snprintf(json, sizeof(json), "{\"%s\":%llu}", spell(number->name, 2), (unsigned long long)low + 9);
+			snprintf(json, sizeof(json), "{\"%s\":%llu}", spell(number->name, 2),
+				 (unsigned long long)low + 9);
 		uint64_t expected = given & 1 ? low + 7 : given & 2 ? low + 8 : given & 4 ? low + 9 : number->standard;
 		assert_loads();
 		ck_assert_uint_eq(value_of(number), expected);
@@ -159,8 +165,9 @@ END_TEST
 
 START_TEST(the_drift_factor_is_a_fraction)
 {
-	static const char *const good[] = {"0.001", "0.01", "0.5", "1e-3", "0.49999"}, *const bad[] = {
-		"0", "0.0", "0.00099", "0.51", "1", "5e-1x", "-0.1", "nan", "inf", "0x0p1", " 0.1", "0,1", ".1", "", "1e", "0.1.1"};
+	static const char *const good[] = {"0.001", "0.01", "0.5", "1e-3", "0.49999"},
+				 *const bad[] = {"0",   "0.0",   "0.00099", "0.51", "1",  "5e-1x", "-0.1", "nan",
+						 "inf", "0x0p1", " 0.1",    "0,1",  ".1", "",      "1e",   "0.1.1"};
 
 	for (int source = 0; source < SOURCES; source++) {
 		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -231,7 +238,8 @@ START_TEST(masters_may_be_a_list_in_every_source)
 		ck_assert_str_eq(options.masters[2].shown, "redis://[::1]:6379/2");
 		ck_assert_str_eq(options.masters[2].password, "p,w");
 	}
-	strcpy(json, "{\"masters\":[\"redis://a:1\",\"redis://:p,w@b\"]}"); /* a comma is none of the list's in an array */
+	/* a comma is none of the list's in an array */
+	strcpy(json, "{\"masters\":[\"redis://a:1\",\"redis://:p,w@b\"]}");
 	assert_loads();
 	ck_assert_uint_eq(options.master_count, 2);
 	ck_assert_str_eq(options.masters[1].password, "p,w");
@@ -253,7 +261,8 @@ START_TEST(lists_have_bounds)
 		for (int count = 1; count <= most + 1; count++) {
 			list[0] = '\0';
 			for (int i = 0; i < count; i++)
-				sprintf(list + strlen(list), "%s%sh:%d", i > 0 ? "," : "", masters ? "redis://" : "", i + 1);
+				sprintf(list + strlen(list), "%s%sh:%d", i > 0 ? "," : "", masters ? "redis://" : "",
+					i + 1);
 			give(masters ? "masters" : "listen", 1, list);
 			if (!masters)
 				give_flag("--dev=1");
@@ -270,7 +279,13 @@ END_TEST
 
 START_TEST(bad_lists_are_mistakes)
 {
-	static const char *const masters[] = {"", ",", "redis://a,", ",redis://a", "redis://a,,redis://b", "redis://a redis://b", "redis://a;redis://b"},
+	static const char *const masters[] = {"",
+					      ",",
+					      "redis://a,",
+					      ",redis://a",
+					      "redis://a,,redis://b",
+					      "redis://a redis://b",
+					      "redis://a;redis://b"},
 				 *const listens[] = {"", ",", "a:1,", ",a:1", "a:1,,b:2", "a:1 b:2"};
 
 	for (int source = 0; source < SOURCES; source++) {
@@ -296,8 +311,13 @@ END_TEST
 
 START_TEST(the_same_address_twice_is_a_mistake)
 {
-	static const char *const masters[] = {"redis://a,redis://a", "redis://a,redis://A:6379", "redis://a/1,redis://a/2", "redis://:x@a,redis://b,redis://a",
-					      "unix:/a,unix:///a", "unix:/a?db=1,unix:/a", "redis://[::1],redis://[::1]:6379"};
+	static const char *const masters[] = {"redis://a,redis://a",
+					      "redis://a,redis://A:6379",
+					      "redis://a/1,redis://a/2",
+					      "redis://:x@a,redis://b,redis://a",
+					      "unix:/a,unix:///a",
+					      "unix:/a?db=1,unix:/a",
+					      "redis://[::1],redis://[::1]:6379"};
 
 	for (size_t i = 0; i < sizeof(masters) / sizeof(masters[0]); i++) {
 		give("masters", (int)i % 2, masters[i]);

@@ -1,12 +1,12 @@
-/* Help, manual page and the table in the docs: that every option is in them, that mandoc has no complaint, and that docs/configuration.md is
- * what --help=markdown prints today. And the sanity of the table itself. */
-#include "server/config/options_table.h"
-
+/* Help, manual page and the table in the docs: that every option is in them, that mandoc has no complaint, and that
+ * docs/configuration.md is what --help=markdown prints today. And the sanity of the table itself. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "server/config/options_table.h"
 
 static char *text;
 
@@ -28,7 +28,8 @@ START_TEST(every_option_is_in_every_form)
 	char name[OPTIONS_NAME_MAX], wanted[100];
 
 	for (size_t i = 0; i < OPTIONS_COUNT; i++) {
-		snprintf(wanted, sizeof(wanted), "\n  --%s%s", options_table[i].name, options_table[i].argument == NULL ? "\n" : "");
+		snprintf(wanted, sizeof(wanted), "\n  --%s%s", options_table[i].name,
+			 options_table[i].argument == NULL ? "\n" : "");
 		ck_assert_msg(strstr(help, wanted) != NULL, "%s", wanted);
 		snprintf(wanted, sizeof(wanted), "\n.It Fl \\-%s", options_table[i].name);
 		ck_assert_msg(strstr(man, wanted) != NULL, "%s", wanted);
@@ -73,8 +74,8 @@ END_TEST
 START_TEST(the_manual_page_is_clean)
 {
 	char *man = print(OPTIONS_HELP_MAN), path[] = "/tmp/redlockd-man-XXXXXX", command[200], out[4096];
-	static const char *const sections[] = {"NAME",	"SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT",
-					       "FILES", "SIGNALS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"};
+	static const char *const sections[] = {"NAME",  "SYNOPSIS", "DESCRIPTION", "OPTIONS",  "ENVIRONMENT",
+					       "FILES", "SIGNALS",  "EXIT STATUS", "EXAMPLES", "SEE ALSO"};
 	int fd = mkstemp(path);
 
 	ck_assert_int_eq(write(fd, man, strlen(man)), (ssize_t)strlen(man));
@@ -112,12 +113,15 @@ START_TEST(the_docs_are_up_to_date)
 {
 	char path[4096], *table = print(OPTIONS_HELP_MARKDOWN);
 
-	snprintf(path, sizeof(path), "%.*s../../docs/configuration.md", (int)(strrchr(__FILE__, '/') - __FILE__) + 1, __FILE__);
-	char *docs = read_all(path), *begin = strstr(docs, "<!-- options:begin -->\n"), *end = strstr(docs, "<!-- options:end -->");
+	snprintf(path, sizeof(path), "%.*s../../docs/configuration.md", (int)(strrchr(__FILE__, '/') - __FILE__) + 1,
+		 __FILE__);
+	char *docs = read_all(path), *begin = strstr(docs, "<!-- options:begin -->\n"),
+	     *end = strstr(docs, "<!-- options:end -->");
 	ck_assert(begin != NULL && end != NULL && begin < end);
 	*end = '\0';
 	begin = strchr(begin, '\n') + 1;
-	ck_assert_msg(strcmp(begin, table) == 0, "put the output of `redlockd --help=markdown` into docs/configuration.md");
+	ck_assert_msg(strcmp(begin, table) == 0,
+		      "put the output of `redlockd --help=markdown` into docs/configuration.md");
 	free(docs);
 	free(table);
 }
@@ -156,7 +160,8 @@ static char *run_with(char *flag)
 START_TEST(the_flags_print_them)
 {
 	static char *const forms[] = {"--help", "--help=text", "--help=man", "--help=markdown"};
-	static const enum options_help shown[] = {OPTIONS_HELP_TEXT, OPTIONS_HELP_TEXT, OPTIONS_HELP_MAN, OPTIONS_HELP_MARKDOWN};
+	static const enum options_help shown[] = {OPTIONS_HELP_TEXT, OPTIONS_HELP_TEXT, OPTIONS_HELP_MAN,
+						  OPTIONS_HELP_MARKDOWN};
 
 	for (int i = 0; i < 4; i++) {
 		char *expected = print(shown[i]);
@@ -189,7 +194,8 @@ START_TEST(the_table_is_sane)
 			ck_assert_uint_le(entry->max, UINT32_MAX);
 		for (size_t j = 0; j < i; j++) {
 			ck_assert_str_ne(entry->name, options_table[j].name);
-			ck_assert(entry->standard == NULL || options_table[j].standard == NULL || entry->offset != options_table[j].offset);
+			ck_assert(entry->standard == NULL || options_table[j].standard == NULL ||
+				  entry->offset != options_table[j].offset);
 		}
 	}
 }

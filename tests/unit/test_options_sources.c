@@ -1,5 +1,5 @@
-/* The shape of the command line, the environment and the configuration file; options that must go together; and that no message holds a
- * password or more than one line. */
+/* The shape of the command line, the environment and the configuration file; options that must go together; and that no
+ * message holds a password or more than one line. */
 #include "options_given.h"
 
 /* ---- the shape of the sources ---- */
@@ -60,18 +60,22 @@ END_TEST
 
 START_TEST(unknown_variables_are_mistakes)
 {
-	static const char *const bad[] = {"REDLOCKD_=1", "REDLOCKD_WORKER=1", "REDLOCKD_workers=1", "REDLOCKD_HELP=1", "REDLOCKD_VERSION=1",
-					  "REDLOCKD_MAX-TTL-MS=1", "REDLOCKD_PORT=8080", "REDLOCKD_SERVICE=x"};
-	static const char *const good[] = {"REDLOCKDX=1", "redlockd_workers=9", "REDLOCKD=1", "XREDLOCKD_WORKERS=9", "PATH=/bin", "nonsense",
-					   /* what Kubernetes makes for a service called redlockd */
-					   "REDLOCKD_SERVICE_HOST=10.0.0.1", "REDLOCKD_SERVICE_PORT=80", "REDLOCKD_SERVICE_PORT_HTTP=80", "REDLOCKD_PORT=tcp://10.0.0.1:80",
-					   "REDLOCKD_PORT_80_TCP=tcp://10.0.0.1:80", "REDLOCKD_PORT_80_TCP_ADDR=10.0.0.1"};
+	static const char *const bad[] = {"REDLOCKD_=1",        "REDLOCKD_WORKER=1",  "REDLOCKD_workers=1",
+					  "REDLOCKD_HELP=1",    "REDLOCKD_VERSION=1", "REDLOCKD_MAX-TTL-MS=1",
+					  "REDLOCKD_PORT=8080", "REDLOCKD_SERVICE=x"};
+	static const char *const good[] = {
+		"REDLOCKDX=1", "redlockd_workers=9", "REDLOCKD=1", "XREDLOCKD_WORKERS=9", "PATH=/bin", "nonsense",
+		/* what Kubernetes makes for a service called redlockd */
+		"REDLOCKD_SERVICE_HOST=10.0.0.1", "REDLOCKD_SERVICE_PORT=80", "REDLOCKD_SERVICE_PORT_HTTP=80",
+		"REDLOCKD_PORT=tcp://10.0.0.1:80", "REDLOCKD_PORT_80_TCP=tcp://10.0.0.1:80",
+		"REDLOCKD_PORT_80_TCP_ADDR=10.0.0.1"};
 	char named[100];
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		give_flag("--dev");
 		give_variable("%s", bad[i]);
-		snprintf(named, sizeof(named), "%.*s: unknown variable; allowed are ", (int)strcspn(bad[i], "="), bad[i]);
+		snprintf(named, sizeof(named), "%.*s: unknown variable; allowed are ", (int)strcspn(bad[i], "="),
+			 bad[i]);
 		assert_mistake(named, NULL);
 	}
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -172,11 +176,15 @@ START_TEST(options_that_do_not_go_together_are_mistakes)
 		{{NULL}, {"--masters: missing", "--dev"}},
 		{{"--dev=false"}, {"--masters: missing", "--dev"}},
 		{{"--dev", "--masters=redis://a"}, {"--masters: cannot be used together with --dev"}},
-		{{"--dev", "--min-ttl-ms=30001"}, {"--min-ttl-ms=30001: more than --default-ttl-ms=30000 (the default)"}},
+		{{"--dev", "--min-ttl-ms=30001"},
+		 {"--min-ttl-ms=30001: more than --default-ttl-ms=30000 (the default)"}},
 		{{"--dev", "--default-ttl-ms=99"}, {"--default-ttl-ms=99: less than --min-ttl-ms=100 (the default)"}},
-		{{"--dev", "--default-ttl-ms=60001"}, {"--default-ttl-ms=60001: more than --max-ttl-ms=60000 (the default)"}},
-		{{"--dev", "--max-ttl-ms=29999"}, {"--max-ttl-ms=29999: less than --default-ttl-ms=30000 (the default)"}},
-		{{"--dev", "--min-ttl-ms=200", "--default-ttl-ms=150"}, {"--min-ttl-ms=200: more than --default-ttl-ms=150;"}},
+		{{"--dev", "--default-ttl-ms=60001"},
+		 {"--default-ttl-ms=60001: more than --max-ttl-ms=60000 (the default)"}},
+		{{"--dev", "--max-ttl-ms=29999"},
+		 {"--max-ttl-ms=29999: less than --default-ttl-ms=30000 (the default)"}},
+		{{"--dev", "--min-ttl-ms=200", "--default-ttl-ms=150"},
+		 {"--min-ttl-ms=200: more than --default-ttl-ms=150;"}},
 		{{"--dev", "--retry-min-ms=251"}, {"--retry-min-ms=251: more than --retry-max-ms=250"}},
 		{{"--dev", "--retry-max-ms=49"}, {"--retry-max-ms=49: less than --retry-min-ms=50"}},
 		{{"--dev", "--workers=4", "--max-connections=3"}, {"--workers=4: more than --max-connections=3"}},
@@ -188,7 +196,8 @@ START_TEST(options_that_do_not_go_together_are_mistakes)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		for (int f = 0; cases[i].flags[f] != NULL; f++)
 			flags[flag_count++] = strdup(cases[i].flags[f]);
-		assert_mistake(cases[i].parts[0], cases[i].parts[1] == NULL ? "; allowed are " : cases[i].parts[1], NULL);
+		assert_mistake(cases[i].parts[0], cases[i].parts[1] == NULL ? "; allowed are " : cases[i].parts[1],
+			       NULL);
 	}
 	give_variable("REDLOCKD_DEV=3");
 	strcpy(json, "{\"masters\":\"redis://a\"}");
@@ -225,14 +234,42 @@ END_TEST
 START_TEST(passwords_are_not_repeated)
 {
 	static const char *const urls[] = {
-		"redis://u:s3cret@",	      "redis://u:s3cret@:1",	     "redis://u:s3cret@h:x",	   "redis://u:s3cret@h/x",	"redis://u:s3cret@h?x",
-		"redis://u:s3cret@h:1:2",     "redis://u:a@s3cret@h",	     "redis://u:%s3cret@h",	   "redis://u:x/s3cret@h",	"redis://u:x,s3cret@h",
-		"redis://u:x@y,s3cret@h",     "redis://:s3cret,x@h",	     "redis://u:s3cret",	   "redis://:s3cret",		"redis://u:x?s3cret@h",
-		"redis://u:x#s3cret",	      "redis://h?password=s3cret",   "rediss://u:s3cret@",	   "rediss://u:s3cret@h:x",	"http://u:s3cret@h",
-		"u:s3cret@h:1",		      "redis:u:s3cret@h",	     "redis:/u:s3cret@h",	   "redis//u:s3cret@h",		"REDIS://u:s3cret@h",
-		"unix://u:s3cret/path",	      "unix://u:s3cret@path",	     "unix://u:s3cret@/path?x=1",  "unix://u:s3cret@/path/",	"unix:u:s3cret@/path",
-		"redis://a,redis://u:s3cret@h:x,redis://b", "redis://u:s3cret@h,redis://u:s3cret@h", "redis:// u:s3cret@h", "redis://u:s3:cret@h,s3cret",
-		"redis://s3cret@h",	      "unix://s3cret@/path",
+		"redis://u:s3cret@",
+		"redis://u:s3cret@:1",
+		"redis://u:s3cret@h:x",
+		"redis://u:s3cret@h/x",
+		"redis://u:s3cret@h?x",
+		"redis://u:s3cret@h:1:2",
+		"redis://u:a@s3cret@h",
+		"redis://u:%s3cret@h",
+		"redis://u:x/s3cret@h",
+		"redis://u:x,s3cret@h",
+		"redis://u:x@y,s3cret@h",
+		"redis://:s3cret,x@h",
+		"redis://u:s3cret",
+		"redis://:s3cret",
+		"redis://u:x?s3cret@h",
+		"redis://u:x#s3cret",
+		"redis://h?password=s3cret",
+		"rediss://u:s3cret@",
+		"rediss://u:s3cret@h:x",
+		"http://u:s3cret@h",
+		"u:s3cret@h:1",
+		"redis:u:s3cret@h",
+		"redis:/u:s3cret@h",
+		"redis//u:s3cret@h",
+		"REDIS://u:s3cret@h",
+		"unix://u:s3cret/path",
+		"unix://u:s3cret@path",
+		"unix://u:s3cret@/path?x=1",
+		"unix://u:s3cret@/path/",
+		"unix:u:s3cret@/path",
+		"redis://a,redis://u:s3cret@h:x,redis://b",
+		"redis://u:s3cret@h,redis://u:s3cret@h",
+		"redis:// u:s3cret@h",
+		"redis://u:s3:cret@h,s3cret",
+		"redis://s3cret@h",
+		"unix://s3cret@/path",
 	};
 	char text[300];
 

@@ -1,11 +1,11 @@
-/* Options that are words: choices, switches, the key prefix, and --dev, which is a switch or a number. Each by flag, variable and file, good
- * and bad. Numbers and lists: test_options.c. */
+/* Options that are words: choices, switches, the key prefix, and --dev, which is a switch or a number. Each by flag,
+ * variable and file, good and bad. Numbers and lists: test_options.c. */
 #include "options_given.h"
 
 START_TEST(choices_are_taken_by_name)
 {
-	static const char *const levels[] = {"debug", "info", "warn", "error"}, *const formats[] = {"logfmt", "json"}, *const bad[] = {
-		"", "INFO", "trace", "inf", "info ", "1"};
+	static const char *const levels[] = {"debug", "info", "warn", "error"}, *const formats[] = {"logfmt", "json"},
+				 *const bad[] = {"", "INFO", "trace", "inf", "info ", "1"};
 	int source = _i;
 
 	for (unsigned i = 0; i < 4; i++) {
@@ -65,8 +65,10 @@ END_TEST
 
 START_TEST(the_key_prefix_is_plain_text)
 {
-	static const char *const good[] = {"", "app:", "{x}", "a b", "\xc3\xa9", "\xf0\x9f\x94\x92/", "%s"}, *const bad[] = {
-		"\x01", "a\x1b[m", "\x7f", "\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xc2\x85", "\xf5\x80\x80\x80"};
+	static const char *const good[] = {"", "app:", "{x}", "a b", "\xc3\xa9", "\xf0\x9f\x94\x92/", "%s"},
+				 *const bad[] = {"\x01",         "a\x1b[m",  "\x7f",
+						 "\xff",         "\xc3",     "\xc0\xaf",
+						 "\xed\xa0\x80", "\xc2\x85", "\xf5\x80\x80\x80"};
 	char text[131];
 
 	for (int source = 0; source < SOURCES; source++)
@@ -80,10 +82,12 @@ START_TEST(the_key_prefix_is_plain_text)
 		give("key-prefix", (int)i % 2, bad[i]);
 		assert_mistake(spell("key-prefix", (int)i % 2), "not plain text; allowed are at most 128 bytes", NULL);
 	}
-	static const char *const reserved[] = {"redlockd:", "a:redlockd:b", "redlockd", "my-redlock", "redl"}, *const near[] = {"redlock:", "redlockd-", "Redlockd:", "red", "server"};
+	static const char *const reserved[] = {"redlockd:", "a:redlockd:b", "redlockd", "my-redlock", "redl"},
+				 *const near[] = {"redlock:", "redlockd-", "Redlockd:", "red", "server"};
 	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
 		give("key-prefix", (int)i % 2, reserved[i]);
-		assert_mistake(spell("key-prefix", (int)i % 2), "redlockd: begins the names of redlockd's own keys", NULL);
+		assert_mistake(spell("key-prefix", (int)i % 2), "redlockd: begins the names of redlockd's own keys",
+			       NULL);
 		give("key-prefix", 0, near[i]);
 		give_flag("--dev");
 		assert_loads();
@@ -141,7 +145,8 @@ END_TEST
 static const struct {
 	const char *name;
 	size_t offset;
-} switches[] = {{"bootstrap", offsetof(struct options, bootstrap)}, {"allow-replicas", offsetof(struct options, allow_replicas)}};
+} switches[] = {{"bootstrap", offsetof(struct options, bootstrap)},
+		{"allow-replicas", offsetof(struct options, allow_replicas)}};
 enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
 
 static void assert_switch(int which, bool expected)
@@ -181,7 +186,8 @@ END_TEST
 
 START_TEST(switches_are_nothing_else)
 {
-	static const char *const bad[] = {"", "TRUE", "True", "yes", "on", "off", "1", "0", " true", "true ", "truefalse"};
+	static const char *const bad[] = {"",  "TRUE", "True",  "yes",   "on",       "off",
+					  "1", "0",    " true", "true ", "truefalse"};
 	static const char *const jsons[] = {"1", "0", "\"true\"", "\"\"", "null", "[true]", "{}", "1.0"};
 	const char *name = switches[_i].name;
 	char named[300];

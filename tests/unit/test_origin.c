@@ -10,14 +10,45 @@ static const struct origin_names hosts = {.count = 2, .items = {"locks.internal"
 static const struct origin_names origins = {.count = 2, .items = {"https://ops.example", "http://ops.example:8000"}};
 
 static const char *const local[] = {
-	"localhost", "localhost:8080", "LOCALHOST", "localhost.", "localhost.:80", "a.localhost", "a.b.localhost:1", "127.0.0.1", "127.0.0.1:8080", "127.9.9.9",
-	"[::1]", "[::1]:8080", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "127.0.0.1.",
+	"localhost",   "localhost:8080",  "LOCALHOST",         "localhost.",         "localhost.:80",
+	"a.localhost", "a.b.localhost:1", "127.0.0.1",         "127.0.0.1:8080",     "127.9.9.9",
+	"[::1]",       "[::1]:8080",      "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "127.0.0.1.",
 };
 
 static const char *const foreign[] = {
-	"", ":", ":8080", ".", "evil.example", "evil.example:8080", "localhost.evil.example", "localhostx", "xlocalhost", ".localhost", "127.0.0.1.evil.example",
-	"127.1", "2130706433", "0x7f.0.0.1", "127.0.0.01", "128.0.0.1", "0.0.0.0", "[::]", "[::2]", "[::1", "[::1]x", "::1", "[::ffff:10.0.0.1]", "[]", "[", "]",
-	"local host", "localhost@evil.example", "evil.example@localhost", "localhost/", "127.0.0.1 evil.example", "locals.internal", "xlocks.internal",
+	"",
+	":",
+	":8080",
+	".",
+	"evil.example",
+	"evil.example:8080",
+	"localhost.evil.example",
+	"localhostx",
+	"xlocalhost",
+	".localhost",
+	"127.0.0.1.evil.example",
+	"127.1",
+	"2130706433",
+	"0x7f.0.0.1",
+	"127.0.0.01",
+	"128.0.0.1",
+	"0.0.0.0",
+	"[::]",
+	"[::2]",
+	"[::1",
+	"[::1]x",
+	"::1",
+	"[::ffff:10.0.0.1]",
+	"[]",
+	"[",
+	"]",
+	"local host",
+	"localhost@evil.example",
+	"evil.example@localhost",
+	"localhost/",
+	"127.0.0.1 evil.example",
+	"locals.internal",
+	"xlocks.internal",
 };
 
 START_TEST(local_names_are_taken)
@@ -34,7 +65,8 @@ END_TEST
 
 START_TEST(listed_names_are_taken)
 {
-	static const char *const listed[] = {"locks.internal", "Locks.Internal:80", "locks.internal.", "[2001:db8::1]", "[2001:db8::1]:8080"};
+	static const char *const listed[] = {"locks.internal", "Locks.Internal:80", "locks.internal.", "[2001:db8::1]",
+					     "[2001:db8::1]:8080"};
 
 	for (size_t i = 0; i < sizeof(listed) / sizeof(listed[0]); i++) {
 		ck_assert_msg(origin_is_local_host(listed[i], strlen(listed[i]), &hosts), "%s", listed[i]);
@@ -45,8 +77,11 @@ END_TEST
 
 START_TEST(addresses_are_told_from_names)
 {
-	static const char *const addresses[] = {"10.0.0.1", "10.0.0.1:8080", "127.0.0.1", "0.0.0.0", "[::]", "[2001:db8::1]:8080", "[::ffff:10.0.0.1]"};
-	static const char *const names[] = {"", ":80", "evil.example", "10.0.0.1.evil.example", "10.0.0", "0x0a.0.0.1", "2001:db8::1", "[2001:db8::1", "[]", "[10.0.0.1]", "localhost"};
+	static const char *const addresses[] = {"10.0.0.1", "10.0.0.1:8080",      "127.0.0.1",        "0.0.0.0",
+						"[::]",     "[2001:db8::1]:8080", "[::ffff:10.0.0.1]"};
+	static const char *const names[] = {"",       ":80",        "evil.example", "10.0.0.1.evil.example",
+					    "10.0.0", "0x0a.0.0.1", "2001:db8::1",  "[2001:db8::1",
+					    "[]",     "[10.0.0.1]", "localhost"};
 
 	for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++)
 		ck_assert_msg(origin_is_address(addresses[i], strlen(addresses[i])), "%s", addresses[i]);
@@ -105,7 +140,13 @@ END_TEST
 
 START_TEST(listed_origins_are_found_byte_by_byte)
 {
-	static const char *const others[] = {"https://ops.example:443", "https://OPS.example", "https://ops.example/", "http://ops.example", "null", "", "https://ops.exampl",
+	static const char *const others[] = {"https://ops.example:443",
+					     "https://OPS.example",
+					     "https://ops.example/",
+					     "http://ops.example",
+					     "null",
+					     "",
+					     "https://ops.exampl",
 					     "https://ops.example.evil"};
 
 	for (size_t i = 0; i < origins.count; i++)

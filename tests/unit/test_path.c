@@ -1,9 +1,10 @@
-/* path.c: strict decoding, UTF-8, the rule for resources, encoding, queries. Vectors: what goes in, what must come out. */
-#include "api/calls/path.h"
-
+/* path.c: strict decoding, UTF-8, the rule for resources, encoding, queries. Vectors: what goes in, what must come
+ * out. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "api/calls/path.h"
 
 /* A literal with its length, NULs included. */
 #define S(literal) literal, sizeof(literal) - 1
@@ -64,7 +65,8 @@ START_TEST(test_decode)
 {
 	char bytes[16];
 	size_t len = 99;
-	const char *reason = path_decode(decodings[_i].raw, decodings[_i].raw_len, decodings[_i].plus, bytes, sizeof(bytes), &len);
+	const char *reason = path_decode(decodings[_i].raw, decodings[_i].raw_len, decodings[_i].plus, bytes,
+					 sizeof(bytes), &len);
 
 	if (decodings[_i].decoded == NULL) {
 		ck_assert_ptr_nonnull(reason);
@@ -87,14 +89,14 @@ static const struct {
 	{S("\xc3\xa9"), true, false},
 	{S("\xe2\x82\xac"), true, false},
 	{S("\xf0\x9f\x94\x92"), true, false},
-	{S("\xf4\x8f\xbf\xbf"), true, false},     /* U+10FFFF */
-	{S("\xef\xbf\xbd"), true, false},         /* U+FFFD */
-	{S("\xed\x9f\xbf"), true, false},         /* U+D7FF */
-	{S("\xee\x80\x80"), true, false},         /* U+E000 */
-	{S("\xc2\xa0"), true, false},             /* U+00A0 */
-	{S("\xdf\xbf"), true, false},             /* U+07FF */
-	{S("\xe0\xa0\x80"), true, false},         /* U+0800 */
-	{S("\xf0\x90\x80\x80"), true, false},     /* U+10000 */
+	{S("\xf4\x8f\xbf\xbf"), true, false}, /* U+10FFFF */
+	{S("\xef\xbf\xbd"), true, false},     /* U+FFFD */
+	{S("\xed\x9f\xbf"), true, false},     /* U+D7FF */
+	{S("\xee\x80\x80"), true, false},     /* U+E000 */
+	{S("\xc2\xa0"), true, false},         /* U+00A0 */
+	{S("\xdf\xbf"), true, false},         /* U+07FF */
+	{S("\xe0\xa0\x80"), true, false},     /* U+0800 */
+	{S("\xf0\x90\x80\x80"), true, false}, /* U+10000 */
 	{S(" "), true, false},
 	{S("~"), true, false},
 	{S("\0"), true, true},
@@ -105,26 +107,26 @@ static const struct {
 	{S("\r"), true, true},
 	{S("a\x1f"), true, true},
 	{S("\x7f"), true, true},
-	{S("\xc2\x80"), true, true},              /* U+0080 */
-	{S("\xc2\x85"), true, true},              /* U+0085: next line */
-	{S("\xc2\x9f"), true, true},              /* U+009F */
+	{S("\xc2\x80"), true, true}, /* U+0080 */
+	{S("\xc2\x85"), true, true}, /* U+0085: next line */
+	{S("\xc2\x9f"), true, true}, /* U+009F */
 	{S("\x80"), false, false},
 	{S("\xbf"), false, false},
-	{S("\xc0\x80"), false, false},            /* overlong NUL */
-	{S("\xc0\xaf"), false, false},            /* overlong slash */
+	{S("\xc0\x80"), false, false}, /* overlong NUL */
+	{S("\xc0\xaf"), false, false}, /* overlong slash */
 	{S("\xc1\xbf"), false, false},
 	{S("\xe0\x80\x80"), false, false},
-	{S("\xe0\x9f\xbf"), false, false},        /* overlong U+07FF */
+	{S("\xe0\x9f\xbf"), false, false}, /* overlong U+07FF */
 	{S("\xf0\x80\x80\x80"), false, false},
-	{S("\xf0\x8f\xbf\xbf"), false, false},    /* overlong U+FFFF */
-	{S("\xed\xa0\x80"), false, false},        /* U+D800 */
-	{S("\xed\xbf\xbf"), false, false},        /* U+DFFF */
-	{S("\xf4\x90\x80\x80"), false, false},    /* U+110000 */
+	{S("\xf0\x8f\xbf\xbf"), false, false}, /* overlong U+FFFF */
+	{S("\xed\xa0\x80"), false, false},     /* U+D800 */
+	{S("\xed\xbf\xbf"), false, false},     /* U+DFFF */
+	{S("\xf4\x90\x80\x80"), false, false}, /* U+110000 */
 	{S("\xf5\x80\x80\x80"), false, false},
 	{S("\xff"), false, false},
 	{S("\xfe"), false, false},
 	{S("\xf8\x88\x80\x80\x80"), false, false},
-	{S("\xc3"), false, false},                /* cut off */
+	{S("\xc3"), false, false}, /* cut off */
 	{S("\xe2\x82"), false, false},
 	{S("\xf0\x9f\x94"), false, false},
 	{S("\xc3("), false, false},
@@ -270,16 +272,9 @@ static const struct {
 	size_t len;
 	const char *text;
 } encodings[] = {
-	{S(""), ""},
-	{S("orders/42"), "orders/42"},
-	{S("a b"), "a%20b"},
-	{S("~-._A9"), "~-._A9"},
-	{S("%"), "%25"},
-	{S("a?b#c"), "a%3Fb%23c"},
-	{S("\xc3\xa9"), "%C3%A9"},
-	{S("a+b&c=d"), "a%2Bb%26c%3Dd"},
-	{S("\0"), "%00"},
-	{S("\r\nX: y"), "%0D%0AX%3A%20y"},
+	{S(""), ""},      {S("orders/42"), "orders/42"},     {S("a b"), "a%20b"},       {S("~-._A9"), "~-._A9"},
+	{S("%"), "%25"},  {S("a?b#c"), "a%3Fb%23c"},         {S("\xc3\xa9"), "%C3%A9"}, {S("a+b&c=d"), "a%2Bb%26c%3Dd"},
+	{S("\0"), "%00"}, {S("\r\nX: y"), "%0D%0AX%3A%20y"},
 };
 
 START_TEST(test_encode)

@@ -1,4 +1,5 @@
-/* The table of client addresses: what counts as one address, both bounds, what is forgotten when, a full table, threads. */
+/* The table of client addresses: what counts as one address, both bounds, what is forgotten when, a full table,
+ * threads. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <netinet/in.h>
@@ -38,7 +39,8 @@ static bool arrive_at(const char *text, uint32_t max, uint64_t at_us, struct pee
 {
 	union address address = address_of(text);
 
-	return peer_arrive(&address.any, address.any.sa_family == AF_INET ? sizeof address.v4 : sizeof address.v6, max, at_us, ret_peer);
+	return peer_arrive(&address.any, address.any.sa_family == AF_INET ? sizeof address.v4 : sizeof address.v6, max,
+			   at_us, ret_peer);
 }
 
 static struct peer *arrive(const char *text)
@@ -204,7 +206,8 @@ START_TEST(those_that_rest_are_forgotten_from_wherever_they_stand)
 		peer_leave(peers[i], now_us);
 	ck_assert_uint_eq(peers_count(), 50);
 	/* The first, the last and one in between come back, and stay. */
-	struct peer *first = arrive_number(0, false, now_us), *middle = arrive_number(25, true, now_us), *last = arrive_number(49, true, now_us);
+	struct peer *first = arrive_number(0, false, now_us), *middle = arrive_number(25, true, now_us),
+		    *last = arrive_number(49, true, now_us);
 	ck_assert_ptr_eq(first, peers[0]);
 	ck_assert_ptr_eq(middle, peers[25]);
 	ck_assert_ptr_eq(last, peers[49]);

@@ -1,9 +1,9 @@
 /* problem.c: the members of a problem, the list of what is wrong with which field, answers written past the library. */
-#include "api/calls/problem.h"
-
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "api/calls/problem.h"
 
 START_TEST(test_members)
 {
@@ -28,14 +28,22 @@ START_TEST(test_contract)
 		unsigned status;
 		const char *code;
 	} expected[] = {
-		{PROBLEM_INVALID_REQUEST, 400, "invalid-request"}, {PROBLEM_UNAUTHORIZED, 401, "unauthorized"},
-		{PROBLEM_FORBIDDEN, 403, "forbidden"}, {PROBLEM_NOT_FOUND, 404, "not-found"},
-		{PROBLEM_METHOD_NOT_ALLOWED, 405, "method-not-allowed"}, {PROBLEM_LOCKED, 409, "locked"},
-		{PROBLEM_NOT_OWNER, 409, "not-owner"}, {PROBLEM_LEASE_EXPIRED, 410, "lease-expired"},
-		{PROBLEM_BODY_TOO_LARGE, 413, "too-large"}, {PROBLEM_URL_TOO_LONG, 414, "too-large"},
+		{PROBLEM_INVALID_REQUEST, 400, "invalid-request"},
+		{PROBLEM_UNAUTHORIZED, 401, "unauthorized"},
+		{PROBLEM_FORBIDDEN, 403, "forbidden"},
+		{PROBLEM_NOT_FOUND, 404, "not-found"},
+		{PROBLEM_METHOD_NOT_ALLOWED, 405, "method-not-allowed"},
+		{PROBLEM_LOCKED, 409, "locked"},
+		{PROBLEM_NOT_OWNER, 409, "not-owner"},
+		{PROBLEM_LEASE_EXPIRED, 410, "lease-expired"},
+		{PROBLEM_BODY_TOO_LARGE, 413, "too-large"},
+		{PROBLEM_URL_TOO_LONG, 414, "too-large"},
 		{PROBLEM_BODY_ENCODED, 415, "invalid-request"},
-		{PROBLEM_HEADERS_TOO_LARGE, 431, "too-large"}, {PROBLEM_TOO_MANY_REQUESTS, 429, "too-many-requests"},
-		{PROBLEM_NO_QUORUM, 503, "no-quorum"}, {PROBLEM_SPLIT_VOTE, 503, "split-vote"}, {PROBLEM_DRAINING, 503, "draining"},
+		{PROBLEM_HEADERS_TOO_LARGE, 431, "too-large"},
+		{PROBLEM_TOO_MANY_REQUESTS, 429, "too-many-requests"},
+		{PROBLEM_NO_QUORUM, 503, "no-quorum"},
+		{PROBLEM_SPLIT_VOTE, 503, "split-vote"},
+		{PROBLEM_DRAINING, 503, "draining"},
 	};
 
 	ck_assert_uint_eq(sizeof(expected) / sizeof(expected[0]), PROBLEM_COUNT);
@@ -60,7 +68,8 @@ START_TEST(test_errors)
 	json_t *list = json_object_get(problem, "errors");
 	ck_assert_uint_eq(json_array_size(list), 5);
 	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(list, 0), "field")), "ttl_ms");
-	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(list, 0), "reason")), "must be from 100 to 60000");
+	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(list, 0), "reason")),
+			 "must be from 100 to 60000");
 	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(list, 1), "field")), "tll_ms");
 	for (size_t i = 2; i < 5; i++) /* neither markup nor anything as long as a token comes back */
 		ck_assert_str_eq(json_string_value(json_object_get(json_array_get(list, i), "field")), "?");
@@ -98,7 +107,8 @@ START_TEST(test_raw)
 		struct field_errors errors = {.count = 0};
 		field_errors_add(&errors, "request", "Because.");
 		bool invalid = problem == PROBLEM_INVALID_REQUEST;
-		json_t *raw = json_loads(body, 0, NULL), *made = problem_new(problem, "Because.", NULL, invalid ? &errors : NULL);
+		json_t *raw = json_loads(body, 0, NULL),
+		       *made = problem_new(problem, "Because.", NULL, invalid ? &errors : NULL);
 		ck_assert_ptr_nonnull(raw);
 		ck_assert(json_equal(raw, made));
 		json_decref(raw);

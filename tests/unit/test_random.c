@@ -38,7 +38,7 @@ END_TEST
 /* Every digit of a token takes every value, and every bit of a seed both. */
 START_TEST(tokens_use_all_digits)
 {
-	unsigned seen[TOKEN_LEN] = { 0 };
+	unsigned seen[TOKEN_LEN] = {0};
 	uint64_t ones = 0, zeros = 0;
 	for (int i = 0; i < 2000; i++) {
 		char token[TOKEN_LEN];

@@ -1,4 +1,5 @@
-/* The bound per second: what comes at once, what comes in the long run, when to come again; with a made-up clock, and with threads. */
+/* The bound per second: what comes at once, what comes in the long run, when to come again; with a made-up clock, and
+ * with threads. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -27,7 +28,8 @@ START_TEST(a_second_s_worth_comes_at_once)
 		struct rate rate = {0};
 		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us), bounds[i]);
 		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us), 0);
-		/* A share is rounded up to whole ns: a second's worth of shares may be a little longer than the second. */
+		/* A share is rounded up to whole ns: a second's worth of shares may be a little longer than the
+		 * second. */
 		ck_assert_uint_ge(take_all(&rate, bounds[i], start_us + S), bounds[i] - 1 - bounds[i] / 1000);
 		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us + 10 * S), bounds[i]);
 	}
@@ -44,7 +46,8 @@ START_TEST(no_bound_takes_nothing)
 }
 END_TEST
 
-/* Whatever the pattern: in any stretch of time no more than rate × time + one burst; who keeps asking gets nearly all of it. */
+/* Whatever the pattern: in any stretch of time no more than rate × time + one burst; who keeps asking gets nearly all
+ * of it. */
 START_TEST(the_long_run_is_bounded)
 {
 	static const uint32_t bounds[] = {1, 3, 10, 333, 4000};
@@ -60,7 +63,8 @@ START_TEST(the_long_run_is_bounded)
 					taken += rate_take(&rate, bounds[i], now_us, &retry_ms);
 				ck_assert_uint_le(taken, (now_us - start_us) * bounds[i] / S + bounds[i]);
 			}
-			if (longest_us <= 10000 && asked * S > (now_us - start_us) * bounds[i] * 4) /* it asked all the time, for far more than it may have */
+			/* it asked all the time, for far more than it may have */
+			if (longest_us <= 10000 && asked * S > (now_us - start_us) * bounds[i] * 4)
 				ck_assert_uint_ge(taken, (now_us - start_us) * bounds[i] / S * 9 / 10);
 		}
 }
@@ -74,7 +78,8 @@ START_TEST(the_bound_holds_within_any_stretch)
 	uint64_t now_us = start_us;
 	size_t count = 0, beyond = 0;
 
-	for (int i = 0; i < ROUNDS; i++, now_us += i % 1000 < 500 ? 100 : 40000) /* greedy for a while, modest for a while */
+	/* greedy for a while, modest for a while */
+	for (int i = 0; i < ROUNDS; i++, now_us += i % 1000 < 500 ? 100 : 40000)
 		if (rate_take(&rate, BOUND, now_us, &retry_ms))
 			at_us[count++] = now_us;
 	for (size_t first = 0; first < count; first++)

@@ -29,7 +29,7 @@ static void split(struct driver *driver, uint64_t now_us)
 
 START_TEST(test_majority_of_configured_masters)
 {
-	static const unsigned majorities[] = { 0, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8 };
+	static const unsigned majorities[] = {0, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8};
 	unsigned masters = (unsigned)_i, majority = majorities[_i];
 	struct driver driver = started(REDLOCK_ACQUIRE, masters, 1);
 
@@ -117,7 +117,8 @@ START_TEST(test_hung_master_costs_nothing)
 }
 END_TEST
 
-/* --- validity ------------------------------------------------------------------------------------------------------- */
+/* --- validity
+ * ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_lease_is_never_handed_out_expired)
 {
@@ -138,10 +139,11 @@ START_TEST(test_lease_is_never_handed_out_expired)
 }
 END_TEST
 
-/* A grant carries the ttl that its master gave, in an acquire as in an extension: whoever reports it must fill it in. */
+/* A grant carries the ttl that its master gave, in an acquire as in an extension: whoever reports it must fill it
+ * in. */
 START_TEST(test_validity_counts_the_shortest_ttl)
 {
-	struct redlock_event event = { .now_us = T + 100, .vote = GRANTED, .ttl_us = DRIFT + 101 + (unsigned)_i };
+	struct redlock_event event = {.now_us = T + 100, .vote = GRANTED, .ttl_us = DRIFT + 101 + (unsigned)_i};
 	struct driver driver = started(REDLOCK_ACQUIRE, 3, 1);
 
 	driver_reply(&driver, &event);
@@ -171,7 +173,8 @@ START_TEST(test_validity_counts_from_the_start_of_its_own_try)
 }
 END_TEST
 
-/* --- attempts, pauses, releases -------------------------------------------------------------------------------------- */
+/* --- attempts, pauses, releases
+ * -------------------------------------------------------------------------------------- */
 
 /* The driver demands a new number and a release of the old one for each try. */
 START_TEST(test_every_try_has_its_own_token)
@@ -340,7 +343,8 @@ START_TEST(test_pauses_differ_from_try_to_try)
 }
 END_TEST
 
-/* --- late replies, timers, cancel ------------------------------------------------------------------------------------ */
+/* --- late replies, timers, cancel
+ * ------------------------------------------------------------------------------------ */
 
 START_TEST(test_late_grants_of_an_older_try_do_not_count)
 {

@@ -1,19 +1,22 @@
-/* The core, rule by rule: extend, release and inspect, cancels, what the caller must not do, and two callers at one time.
+/* The core, rule by rule: extend, release and inspect, cancels, what the caller must not do, and two callers at one
+ * time.
  *
  * See test_redlock.c. The last tests walk through every interleaving of two acquires on three masters. */
+#include <signal.h>
+
 #include "redlock_cases.h"
 #include "redlock_world.h"
 
-#include <signal.h>
-
 static void granted(struct driver *driver, uint64_t now_us, unsigned master, uint64_t ttl_us)
 {
-	struct redlock_event event = { .now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_GRANTED, .ttl_us = ttl_us };
+	struct redlock_event event = {
+		.now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_GRANTED, .ttl_us = ttl_us};
 
 	driver_reply(driver, &event);
 }
 
-/* --- extend ---------------------------------------------------------------------------------------------------------- */
+/* --- extend
+ * ---------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_extend_checks_validity)
 {
@@ -103,7 +106,8 @@ START_TEST(test_extend_that_may_have_a_majority_is_not_called_expired)
 }
 END_TEST
 
-/* --- release --------------------------------------------------------------------------------------------------------- */
+/* --- release
+ * --------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_release_outcomes)
 {
@@ -163,7 +167,8 @@ START_TEST(test_release_waits_for_the_whole_master_timeout)
 }
 END_TEST
 
-/* --- inspect --------------------------------------------------------------------------------------------------------- */
+/* --- inspect
+ * --------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_inspect_tells_how_long_it_is_held)
 {
@@ -209,13 +214,21 @@ START_TEST(test_inspect_of_free_and_of_doubtful_locks)
 }
 END_TEST
 
-/* Whoever they are: held is what leaves an acquisition no majority, and the answer does not hang on the order of the votes. */
+/* Whoever they are: held is what leaves an acquisition no majority, and the answer does not hang on the order of the
+ * votes. */
 START_TEST(test_inspect_of_several_holders)
 {
-	static const struct { unsigned masters, held[5]; bool is_held; } cases[] = { /* 0: free */
-		{ 3, { A, B, A + 1 }, true }, { 3, { A, B, 0 }, true }, { 3, { A, 0, 0 }, false }, { 5, { A, B, A + 1, 0, 0 }, true },
-		{ 5, { A, A, 0, 0, 0 }, false }, { 5, { A, B, 0, 0, 0 }, false }, { 4, { A, A, 0, 0 }, true }, { 4, { A, B, 0, 0 }, true },
-		{ 4, { A, 0, 0, 0 }, false }, { 2, { A, 0 }, true }, { 2, { A, B }, true },
+	static const struct {
+		unsigned masters, held[5];
+		bool is_held;
+	} cases[] = {
+		/* 0: free */
+		{3, {A, B, A + 1}, true},    {3, {A, B, 0}, true},
+		{3, {A, 0, 0}, false},       {5, {A, B, A + 1, 0, 0}, true},
+		{5, {A, A, 0, 0, 0}, false}, {5, {A, B, 0, 0, 0}, false},
+		{4, {A, A, 0, 0}, true},     {4, {A, B, 0, 0}, true},
+		{4, {A, 0, 0, 0}, false},    {2, {A, 0}, true},
+		{2, {A, B}, true},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -239,7 +252,7 @@ END_TEST
 /* One that is silent may make it free, or not: until its time is up nobody knows. */
 START_TEST(test_inspect_waits_for_the_one_that_tells)
 {
-	static const enum redlock_vote last[] = { GONE, FAILED };
+	static const enum redlock_vote last[] = {GONE, FAILED};
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct driver driver = started(REDLOCK_INSPECT, 5, 1);
@@ -279,7 +292,8 @@ START_TEST(test_cancel_of_others_sends_nothing)
 }
 END_TEST
 
-/* --- programmer errors ----------------------------------------------------------------------------------------------- */
+/* --- programmer errors
+ * ----------------------------------------------------------------------------------------------- */
 
 START_TEST(test_bad_parameters_are_asserted)
 {
@@ -299,7 +313,7 @@ END_TEST
 
 START_TEST(test_replies_that_were_not_asked_for_are_asserted)
 {
-	struct redlock_event event = { .kind = REDLOCK_REPLY, .now_us = T, .attempt = 1, .vote = REDLOCK_VOTE_GRANTED };
+	struct redlock_event event = {.kind = REDLOCK_REPLY, .now_us = T, .attempt = 1, .vote = REDLOCK_VOTE_GRANTED};
 	struct driver driver = started(REDLOCK_ACQUIRE, 1, 1);
 
 	event.script = REDLOCK_SCRIPT_ACQUIRE;
@@ -310,7 +324,8 @@ START_TEST(test_replies_that_were_not_asked_for_are_asserted)
 }
 END_TEST
 
-/* --- two callers, three masters, every interleaving ------------------------------------------------------------------- */
+/* --- two callers, three masters, every interleaving
+ * ------------------------------------------------------------------- */
 
 /* Nothing is lost and no time passes: exactly one of the two wins, whatever the order. */
 START_TEST(test_interleavings_one_winner)
@@ -335,7 +350,8 @@ START_TEST(test_interleavings_with_lost_replies)
 }
 END_TEST
 
-/* Two ticks are more than a lease: now the second caller can win after the first one's lease has run out, never before. */
+/* Two ticks are more than a lease: now the second caller can win after the first one's lease has run out, never
+ * before. */
 START_TEST(test_interleavings_with_time)
 {
 	struct world_search search = world_search(2, 0, true);

@@ -1,5 +1,5 @@
-/* Random walks over the core: any number of masters, any kind, any votes in any order, late and early timers, cancels; and those that
- * wait in line, with calls at any moment.
+/* Random walks over the core: any number of masters, any kind, any votes in any order, late and early timers, cancels;
+ * and those that wait in line, with calls at any moment.
  *
  * There is no oracle here, only what must hold whatever happens: what the driver checks after each step, and the bounds
  * below. Each walk has a number, which a failure prints as its case, and which alone decides what happens in it. */
@@ -11,7 +11,7 @@ struct walk {
 	uint64_t random;
 	struct driver driver;
 	unsigned weights[VOTES]; /* how often each vote comes up in this walk */
-	unsigned cancel_in;  /* chance of a cancel at each step: 1 in so many; 0: never */
+	unsigned cancel_in;      /* chance of a cancel at each step: 1 in so many; 0: never */
 };
 
 static uint64_t draw(struct walk *walk)
@@ -98,7 +98,7 @@ static void walk_reply(struct walk *walk, uint64_t now_us)
 	struct driver *driver = &walk->driver;
 	uint8_t master = driver->asks[draw_below(walk, driver->asks_len)].master;
 	const struct driver_ask *ask = &driver->asks[driver_find(driver, master)];
-	struct redlock_event event = { .now_us = now_us, .master = master, .vote = legal_vote(ask, walk_vote(walk)) };
+	struct redlock_event event = {.now_us = now_us, .master = master, .vote = legal_vote(ask, walk_vote(walk))};
 
 	if (ask->script == REDLOCK_SCRIPT_RAISE && draw_below(walk, 3) == 0)
 		event.vote = REDLOCK_VOTE_BEHIND;
@@ -116,7 +116,8 @@ static void check_answer(const struct driver *driver)
 {
 	const struct redlock_result *result = &driver->result;
 	const struct redlock_votes *votes = &result->votes;
-	unsigned answered = votes->granted + votes->refused, limit = driver->params.kind == REDLOCK_ACQUIRE ? driver->params.tries : 1;
+	unsigned answered = votes->granted + votes->refused,
+		 limit = driver->params.kind == REDLOCK_ACQUIRE ? driver->params.tries : 1;
 
 	limit = driver_waits(driver) ? UINT16_MAX : limit;
 	MUST(result->tries >= 1 && result->tries <= limit, "%u tries of %u", result->tries, limit);
@@ -125,22 +126,30 @@ static void check_answer(const struct driver *driver)
 	case REDLOCK_LOCKED: MUST(votes->refused > 0, "locked, says nobody"); break;
 	case REDLOCK_NOT_OWNER: MUST(result->has_holder && votes->refused > 0, "a holder that nobody named"); break;
 	case REDLOCK_EXPIRED: MUST(votes->refused > 0 && answered >= votes->needed, "expired, says nobody"); break;
-	case REDLOCK_SPLIT: MUST(result->tries == limit && answered >= votes->needed, "split after %u tries", result->tries); break;
+	case REDLOCK_SPLIT:
+		MUST(result->tries == limit && answered >= votes->needed, "split after %u tries", result->tries);
+		break;
 	case REDLOCK_NO_QUORUM:
-		MUST(answered < votes->needed || votes->granted >= votes->needed || driver->params.kind == REDLOCK_EXTEND, "a quorum answered");
-		MUST(result->retry_after_us == driver->params.retry_max_us, "retry after %" PRIu64, result->retry_after_us);
+		MUST(answered < votes->needed || votes->granted >= votes->needed ||
+			     driver->params.kind == REDLOCK_EXTEND,
+		     "a quorum answered");
+		MUST(result->retry_after_us == driver->params.retry_max_us, "retry after %" PRIu64,
+		     result->retry_after_us);
 		break;
 	case REDLOCK_CANCELLED: break;
 	}
-	MUST(result->outcome != REDLOCK_LOCKED || driver->params.kind == REDLOCK_ACQUIRE, "LOCKED for kind %d", driver->params.kind);
-	MUST(result->outcome != REDLOCK_LOCKED || result->retry_after_us <= 20000, "retry after %" PRIu64, result->retry_after_us);
+	MUST(result->outcome != REDLOCK_LOCKED || driver->params.kind == REDLOCK_ACQUIRE, "LOCKED for kind %d",
+	     driver->params.kind);
+	MUST(result->outcome != REDLOCK_LOCKED || result->retry_after_us <= 20000, "retry after %" PRIu64,
+	     result->retry_after_us);
 	MUST(!result->held || (driver->params.kind == REDLOCK_INSPECT && result->has_holder), "held by nobody");
 }
 
-/* What the masters and other waiters of the process say to one that waits, or what a cancel is: at any moment. True if there was something. */
+/* What the masters and other waiters of the process say to one that waits, or what a cancel is: at any moment. True if
+ * there was something. */
 static bool walk_call(struct walk *walk, uint64_t now_us)
 {
-	struct redlock_event event = { .now_us = now_us, .fence = DRIVER_GUESS };
+	struct redlock_event event = {.now_us = now_us, .fence = DRIVER_GUESS};
 
 	if (walk->cancel_in > 0 && draw_below(walk, walk->cancel_in) == 0)
 		event.kind = REDLOCK_CANCEL;
@@ -157,7 +166,8 @@ static bool walk_call(struct walk *walk, uint64_t now_us)
 static void walk_step(struct walk *walk)
 {
 	struct driver *driver = &walk->driver;
-	uint64_t deadline_us = redlock_deadline_us(&driver->op), now_us = driver->now_us + draw_below(walk, 3) * draw_below(walk, 200);
+	uint64_t deadline_us = redlock_deadline_us(&driver->op),
+		 now_us = driver->now_us + draw_below(walk, 3) * draw_below(walk, 200);
 	bool was_done = driver->done;
 
 	if (walk_call(walk, now_us))
@@ -168,11 +178,14 @@ static void walk_step(struct walk *walk)
 		driver_timer(driver, now_us);
 	else
 		walk_reply(walk, now_us);
-	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless, "a script after the answer");
-	MUST(driver->done || driver->asks_len > 0 || driver->op.state == REDLOCK_PAUSING || driver->op.state == REDLOCK_WAITING || driver->out.to != 0,
-		"stuck: nothing open, not done");
-	MUST(driver->done || driver_waits(driver) || deadline_us == redlock_deadline_us(&driver->op) || driver->out.to != 0,
-		"the deadline moved by itself");
+	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless,
+	     "a script after the answer");
+	MUST(driver->done || driver->asks_len > 0 || driver->op.state == REDLOCK_PAUSING ||
+		     driver->op.state == REDLOCK_WAITING || driver->out.to != 0,
+	     "stuck: nothing open, not done");
+	MUST(driver->done || driver_waits(driver) || deadline_us == redlock_deadline_us(&driver->op) ||
+		     driver->out.to != 0,
+	     "the deadline moved by itself");
 	if (driver->done && !was_done)
 		check_answer(driver);
 }
@@ -183,9 +196,12 @@ static void walk_all(uint64_t number)
 	unsigned bound;
 
 	walk_init(&walk, number);
-	bound = 100u * (walk.driver.params.tries * walk.driver.params.masters * 2u + 20u) + (unsigned)walk.driver.params.wait_us;
-	driver_step(&walk.driver, &(struct redlock_event) { .kind = REDLOCK_START, .now_us = draw(&walk) % 1000000000, .fence = DRIVER_GUESS,
-		.behind = draw(&walk) % 2 });
+	bound = 100u * (walk.driver.params.tries * walk.driver.params.masters * 2u + 20u) +
+		(unsigned)walk.driver.params.wait_us;
+	driver_step(&walk.driver, &(struct redlock_event){.kind = REDLOCK_START,
+							  .now_us = draw(&walk) % 1000000000,
+							  .fence = DRIVER_GUESS,
+							  .behind = draw(&walk) % 2});
 	for (unsigned steps = 0; !walk.driver.finished; steps++) {
 		MUST(steps < bound, "no end after %u steps", steps);
 		walk_step(&walk);

@@ -1,15 +1,16 @@
 /* The core against the oracle, vector by vector.
  *
- * A vector says for each master how it will behave: granted, held by A or by B, gone, error, never sent, quarantined, silent
- * (its reply comes after the deadline, as an error) or late (the same, as a vote). For N = 3 every vector is played in every
- * order of replies, for N = 5 every vector in a sample of orders; the other N up to 15 by sample. The oracle is told
- * the same sequence and says after which event there is a decision and what it is: before it the core must stay silent,
- * with it the core must say the same, and after it nothing more may happen until the last reply is in. Where the
- * answer is to try again, the pause and the next attempt are played too, with the first one's late replies in it. */
+ * A vector says for each master how it will behave: granted, held by A or by B, gone, error, never sent, quarantined,
+ * silent (its reply comes after the deadline, as an error) or late (the same, as a vote). For N = 3 every vector is
+ * played in every order of replies, for N = 5 every vector in a sample of orders; the other N up to 15 by sample. The
+ * oracle is told the same sequence and says after which event there is a decision and what it is: before it the core
+ * must stay silent, with it the core must say the same, and after it nothing more may happen until the last reply is
+ * in. Where the answer is to try again, the pause and the next attempt are played too, with the first one's late
+ * replies in it. */
+#include <stdlib.h>
+
 #include "redlock_driver.h"
 #include "redlock_oracle.h"
-
-#include <stdlib.h>
 
 enum { START_US = 1000000, STEP_US = 100, TTL_US = 30000, DRIFT_US = 302 };
 enum { HOLDER_A = 0xaaaa, HOLDER_B = 0xbbbb };
@@ -67,7 +68,7 @@ static bool behaviour_is_late(enum behaviour behaviour)
 
 static struct oracle_event vector_event(enum redlock_kind kind, const struct vector *vector, unsigned master)
 {
-	struct oracle_event event = { .master = (uint8_t)master, .ttl_us = TTL_US };
+	struct oracle_event event = {.master = (uint8_t)master, .ttl_us = TTL_US};
 	enum behaviour behaviour = vector->behaviours[master];
 
 	if (behaviour == LATE && kind == REDLOCK_INSPECT)
@@ -95,7 +96,7 @@ static struct oracle_event vector_event(enum redlock_kind kind, const struct vec
 
 /* The whole attempt as it will happen: what is in time, the timer, what is late. */
 static unsigned vector_events(const struct redlock_params *params, const struct vector *vector, uint64_t start_us,
-	struct oracle_event events[REDLOCK_MASTERS_MAX + 1])
+			      struct oracle_event events[REDLOCK_MASTERS_MAX + 1])
 {
 	uint64_t deadline_us = oracle_deadline_us(params, start_us);
 	unsigned len = 0;
@@ -109,7 +110,7 @@ static unsigned vector_events(const struct redlock_params *params, const struct 
 			events[len].at_us = deadline_us - 2 + i;
 		len++;
 	}
-	events[len] = (struct oracle_event) { .timer = true, .at_us = deadline_us };
+	events[len] = (struct oracle_event){.timer = true, .at_us = deadline_us};
 	if (len > 0 && events[len - 1].at_us > deadline_us)
 		events[len].at_us = events[len - 1].at_us;
 	len++;
@@ -174,14 +175,15 @@ static void check_answer(const struct driver *driver, const struct oracle_verdic
 
 	MUST(driver->out.done, "not done after %u events, outcome %d expected", verdict->after, wanted->outcome);
 	MUST(result->outcome == wanted->outcome, "outcome %d, expected %d", result->outcome, wanted->outcome);
-	MUST(memcmp(&result->votes, &wanted->votes, sizeof wanted->votes) == 0, "votes %u+%u+%u+%u, expected %u+%u+%u+%u",
-		result->votes.granted, result->votes.refused, result->votes.failed, result->votes.quarantined, wanted->votes.granted,
-		wanted->votes.refused, wanted->votes.failed, wanted->votes.quarantined);
+	MUST(memcmp(&result->votes, &wanted->votes, sizeof wanted->votes) == 0,
+	     "votes %u+%u+%u+%u, expected %u+%u+%u+%u", result->votes.granted, result->votes.refused,
+	     result->votes.failed, result->votes.quarantined, wanted->votes.granted, wanted->votes.refused,
+	     wanted->votes.failed, wanted->votes.quarantined);
 	MUST(result->tries == wanted->tries, "%u tries, expected %u", result->tries, wanted->tries);
 	MUST(!leased || result->ttl_us == wanted->ttl_us, "ttl %u", (unsigned)result->ttl_us);
 	MUST(!leased || result->validity_us == wanted->validity_us, "validity %u", (unsigned)result->validity_us);
-	MUST(wanted->retry_after_us == 0 || result->retry_after_us == wanted->retry_after_us, "retry after %u, expected %u",
-		(unsigned)result->retry_after_us, (unsigned)wanted->retry_after_us);
+	MUST(wanted->retry_after_us == 0 || result->retry_after_us == wanted->retry_after_us,
+	     "retry after %u, expected %u", (unsigned)result->retry_after_us, (unsigned)wanted->retry_after_us);
 	MUST(result->held == wanted->held, "held %d", result->held);
 	check_holder(result, verdict);
 	seen[wanted->outcome]++;
@@ -192,25 +194,30 @@ static void check_decision(const struct driver *driver, const struct oracle_verd
 	uint64_t pause_us = redlock_deadline_us(&driver->op) - driver->now_us;
 
 	MUST(driver->out.to == verdict->release, "sent to %x, expected %x", driver->out.to, verdict->release);
-	MUST(driver->out.script == (verdict->release ? REDLOCK_SCRIPT_RELEASE : REDLOCK_SCRIPT_NONE), "script %d", driver->out.script);
-	MUST(verdict->release == 0 || driver->out.attempt == verdict->result.tries, "release of attempt %u", driver->out.attempt);
+	MUST(driver->out.script == (verdict->release ? REDLOCK_SCRIPT_RELEASE : REDLOCK_SCRIPT_NONE), "script %d",
+	     driver->out.script);
+	MUST(verdict->release == 0 || driver->out.attempt == verdict->result.tries, "release of attempt %u",
+	     driver->out.attempt);
 	if (!verdict->retry) {
 		check_answer(driver, verdict);
 		return;
 	}
 	MUST(!driver->out.done, "done with outcome %d, expected another try", driver->out.result.outcome);
-	MUST(pause_us >= driver->params.retry_min_us && pause_us <= driver->params.retry_max_us, "a pause of %u us", (unsigned)pause_us);
+	MUST(pause_us >= driver->params.retry_min_us && pause_us <= driver->params.retry_max_us, "a pause of %u us",
+	     (unsigned)pause_us);
 }
 
-/* Plays one attempt up to its decision and returns whether another follows. What is left stays in events[*ret_next …]. */
+/* Plays one attempt up to its decision and returns whether another follows. What is left stays in events[*ret_next
+ * …]. */
 static bool play_attempt(struct driver *driver, const struct oracle_event *events, unsigned len, unsigned *ret_next)
 {
-	struct oracle_attempt attempt = { &driver->params, driver->tries, driver->start_us, len, events };
+	struct oracle_attempt attempt = {&driver->params, driver->tries, driver->start_us, len, events};
 	struct oracle_verdict verdict;
 
 	oracle_judge(&attempt, &verdict);
 	MUST(verdict.decided, "the test's own sequence decides nothing");
-	MUST(redlock_deadline_us(&driver->op) == oracle_deadline_us(&driver->params, driver->start_us), "the deadline of an attempt");
+	MUST(redlock_deadline_us(&driver->op) == oracle_deadline_us(&driver->params, driver->start_us),
+	     "the deadline of an attempt");
 	for (unsigned i = 0; i < verdict.after; i++) {
 		if (i > 0)
 			check_quiet(driver);
@@ -241,7 +248,8 @@ static void play_pause(struct driver *driver, struct oracle_event *rest, unsigne
 	if (!linger) {
 		play_rest(driver, rest, len, attempt);
 		while (driver->asks_len > 0) {
-			driver_vote(driver, driver->now_us, driver->asks[driver->asks_len - 1].master, REDLOCK_VOTE_GRANTED);
+			driver_vote(driver, driver->now_us, driver->asks[driver->asks_len - 1].master,
+				    REDLOCK_VOTE_GRANTED);
 			check_quiet(driver);
 		}
 	}
@@ -326,7 +334,7 @@ static bool vector_order_nth(struct vector *vector, unsigned number)
 /* Plays a vector with a random one after it, for the case that there is a second try. */
 static void play_then_random(enum redlock_kind kind, struct vector *vector, uint64_t *random)
 {
-	struct vector vectors[2] = { *vector, *vector };
+	struct vector vectors[2] = {*vector, *vector};
 
 	vector_nth(kind, vector->masters, draw(random), &vectors[1]);
 	vector_shuffle(&vectors[1], random);
@@ -404,10 +412,10 @@ END_TEST
 START_TEST(test_every_outcome_seen)
 {
 	static const enum redlock_outcome outcomes[][6] = {
-		[REDLOCK_ACQUIRE] = { REDLOCK_OK, REDLOCK_LOCKED, REDLOCK_NO_QUORUM, REDLOCK_SPLIT },
-		[REDLOCK_EXTEND] = { REDLOCK_OK, REDLOCK_NOT_OWNER, REDLOCK_EXPIRED, REDLOCK_NO_QUORUM },
-		[REDLOCK_RELEASE] = { REDLOCK_OK, REDLOCK_NOT_OWNER, REDLOCK_EXPIRED, REDLOCK_NO_QUORUM },
-		[REDLOCK_INSPECT] = { REDLOCK_OK, REDLOCK_NO_QUORUM, REDLOCK_OK, REDLOCK_OK },
+		[REDLOCK_ACQUIRE] = {REDLOCK_OK, REDLOCK_LOCKED, REDLOCK_NO_QUORUM, REDLOCK_SPLIT},
+		[REDLOCK_EXTEND] = {REDLOCK_OK, REDLOCK_NOT_OWNER, REDLOCK_EXPIRED, REDLOCK_NO_QUORUM},
+		[REDLOCK_RELEASE] = {REDLOCK_OK, REDLOCK_NOT_OWNER, REDLOCK_EXPIRED, REDLOCK_NO_QUORUM},
+		[REDLOCK_INSPECT] = {REDLOCK_OK, REDLOCK_NO_QUORUM, REDLOCK_OK, REDLOCK_OK},
 	};
 
 	memset(seen, 0, sizeof seen);

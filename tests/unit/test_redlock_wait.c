@@ -1,11 +1,13 @@
 /* The core in the line: when one that waits tries again, and when it does not.
  *
- * Nobody polls and nobody is forgotten: an attempt follows a majority of calls at once, a call of fewer masters after a while, the end of
- * the holder's time for the first of a process alone, and another process's turn if nothing more is heard of it. How a wait ends is in
- * test_redlock_wait_end.c, what a call is worth in test_redlock_wait_call.c. The driver looks at each place that is taken and given up. */
+ * Nobody polls and nobody is forgotten: an attempt follows a majority of calls at once, a call of fewer masters after a
+ * while, the end of the holder's time for the first of a process alone, and another process's turn if nothing more is
+ * heard of it. How a wait ends is in test_redlock_wait_end.c, what a call is worth in test_redlock_wait_call.c. The
+ * driver looks at each place that is taken and given up. */
 #include "redlock_wait_cases.h"
 
-/* --- refused: into the line ------------------------------------------------------------------------------------------ */
+/* --- refused: into the line
+ * ------------------------------------------------------------------------------------------ */
 
 START_TEST(test_refused_waiter_stands_in_queue_and_sleeps)
 {
@@ -122,7 +124,8 @@ START_TEST(test_pause_ends_at_a_call_and_not_when_passed)
 }
 END_TEST
 
-/* A holder that may have a majority is waited for, as it calls when it goes; where nobody can have one nobody may ever call. */
+/* A holder that may have a majority is waited for, as it calls when it goes; where nobody can have one nobody may ever
+ * call. */
 START_TEST(test_tries_count_for_nothing)
 {
 	for (unsigned tries = 1; tries < 9; tries += 7) {
@@ -151,7 +154,7 @@ END_TEST
 START_TEST(test_lost_fence_is_followed_by_a_pause)
 {
 	struct driver driver = waiter(3, false);
-	struct redlock_event grant = { .now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS + 5 };
+	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS + 5};
 
 	driver_reply(&driver, &grant);
 	grant.master = 1;
@@ -166,7 +169,8 @@ START_TEST(test_lost_fence_is_followed_by_a_pause)
 }
 END_TEST
 
-/* --- the first of a process -------------------------------------------------------------------------------------------- */
+/* --- the first of a process
+ * -------------------------------------------------------------------------------------------- */
 
 START_TEST(test_who_is_behind_has_no_fallback)
 {
@@ -254,7 +258,8 @@ START_TEST(test_first_of_one_who_knew_nothing_takes_no_knowledge_away)
 }
 END_TEST
 
-/* --- not for others ---------------------------------------------------------------------------------------------------- */
+/* --- not for others
+ * ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_who_does_not_wait_hears_nothing)
 {

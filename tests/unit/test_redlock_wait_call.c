@@ -2,7 +2,8 @@
  * See test_redlock_wait.c. */
 #include "redlock_wait_cases.h"
 
-/* --- called ---------------------------------------------------------------------------------------------------------- */
+/* --- called
+ * ---------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_majority_of_calls_is_an_attempt_at_once)
 {
@@ -87,7 +88,7 @@ END_TEST
 START_TEST(test_calls_while_it_raises_are_not_lost)
 {
 	struct driver driver = waiter(3, true);
-	struct redlock_event grant = { .now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS };
+	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
 
 	driver_reply(&driver, &grant);
 	grant.master = 1;
@@ -131,7 +132,8 @@ START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
 }
 END_TEST
 
-/* The holder has a majority elsewhere, and whoever tries makes this master call: attempts would follow from calls for ever. */
+/* The holder has a majority elsewhere, and whoever tries makes this master call: attempts would follow from calls for
+ * ever. */
 START_TEST(test_a_call_from_where_the_holder_is_not_is_no_news)
 {
 	struct driver driver = waiter(3, false);
@@ -142,7 +144,7 @@ START_TEST(test_a_call_from_where_the_holder_is_not_is_no_news)
 	gave_back(&driver, 4);
 	driver_notified(&driver, T + 100, 2);
 	sleeps_until(&driver, T + LEFT + ROUNDED);
-	driver_step(&driver, &(struct redlock_event) { .kind = REDLOCK_PASSED, .now_us = T + 150, .master = 2 });
+	driver_step(&driver, &(struct redlock_event){.kind = REDLOCK_PASSED, .now_us = T + 150, .master = 2});
 	sleeps_until(&driver, T + LEFT + ROUNDED);
 	driver_notified(&driver, T + 200, 0); /* with that one it is a majority */
 	attempts(&driver, 2);
@@ -179,7 +181,8 @@ START_TEST(test_without_a_majority_each_call_counts)
 }
 END_TEST
 
-/* --- passed by ------------------------------------------------------------------------------------------------------- */
+/* --- passed by
+ * ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_another_process_is_given_its_time)
 {

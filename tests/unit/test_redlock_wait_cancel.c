@@ -1,8 +1,9 @@
-/* The core in the line: CANCEL in every state of one that waits, as when its client goes; and what the line is to those who do not wait.
- * See test_redlock_wait_end.c. */
+/* The core in the line: CANCEL in every state of one that waits, as when its client goes; and what the line is to those
+ * who do not wait. See test_redlock_wait_end.c. */
 #include "redlock_wait_cases.h"
 
-/* --- cancelled ------------------------------------------------------------------------------------------------------------- */
+/* --- cancelled
+ * ------------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_cancel_while_it_votes)
 {
@@ -37,7 +38,7 @@ END_TEST
 START_TEST(test_cancel_while_it_raises)
 {
 	struct driver driver = refused_waiter(false);
-	struct redlock_event grant = { .now_us = T + 1, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS };
+	struct redlock_event grant = {.now_us = T + 1, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
 
 	driver_notified(&driver, T, 0);
 	driver_notified(&driver, T, 1);
@@ -95,7 +96,8 @@ START_TEST(test_cancel_at_the_end)
 }
 END_TEST
 
-/* --- who does not wait -------------------------------------------------------------------------------------------------------- */
+/* --- who does not wait
+ * -------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_anothers_turn_is_locked_for_who_does_not_wait)
 {
@@ -129,9 +131,9 @@ END_TEST
 
 START_TEST(test_inspection_counts_those_that_a_majority_knows_of)
 {
-	static const uint32_t here[] = { 7, 2, 4, 9, 0 };
+	static const uint32_t here[] = {7, 2, 4, 9, 0};
 	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
-	struct redlock_event reply = { .now_us = T, .vote = GONE };
+	struct redlock_event reply = {.now_us = T, .vote = GONE};
 
 	for (uint8_t i = 0; i < 5; i++) {
 		if (driver.done)

@@ -1,11 +1,13 @@
 /* The core in the line: how a wait ends, and that no place is left behind.
  *
- * A place that stays though its waiter is gone holds up all behind it until somebody notices. So it is given up wherever it may have been
- * taken: with the grant where the grant did not reach, and at the end of the wait (and on CANCEL: test_redlock_wait_cancel.c). The driver keeps
- * the books of it, and no operation may be finished with a place left. When one that waits tries again is in test_redlock_wait.c. */
+ * A place that stays though its waiter is gone holds up all behind it until somebody notices. So it is given up
+ * wherever it may have been taken: with the grant where the grant did not reach, and at the end of the wait (and on
+ * CANCEL: test_redlock_wait_cancel.c). The driver keeps the books of it, and no operation may be finished with a place
+ * left. When one that waits tries again is in test_redlock_wait.c. */
 #include "redlock_wait_cases.h"
 
-/* --- granted ----------------------------------------------------------------------------------------------------------- */
+/* --- granted
+ * ----------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_grant_at_once_takes_no_entry)
 {
@@ -96,7 +98,7 @@ END_TEST
 START_TEST(test_grant_after_a_round_leaves_the_third)
 {
 	struct driver driver = waiter(3, false);
-	struct redlock_event grant = { .now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS };
+	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
 
 	driver_reply(&driver, &grant);
 	grant.master = 1;
@@ -111,7 +113,8 @@ START_TEST(test_grant_after_a_round_leaves_the_third)
 }
 END_TEST
 
-/* --- no quorum ----------------------------------------------------------------------------------------------------------- */
+/* --- no quorum
+ * ----------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_first_attempt_without_quorum_is_answered_at_once)
 {
@@ -154,7 +157,7 @@ END_TEST
 START_TEST(test_late_majority_is_given_back)
 {
 	struct driver driver = refused_waiter(false);
-	struct redlock_event short_one = { .vote = GRANTED, .ttl_us = DRIFT };
+	struct redlock_event short_one = {.vote = GRANTED, .ttl_us = DRIFT};
 
 	driver_notified(&driver, T + 10, 0);
 	driver_notified(&driver, T + 10, 1);
@@ -168,7 +171,8 @@ START_TEST(test_late_majority_is_given_back)
 }
 END_TEST
 
-/* --- the wait is over ------------------------------------------------------------------------------------------------------ */
+/* --- the wait is over
+ * ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(test_end_tells_who_holds_it_now)
 {

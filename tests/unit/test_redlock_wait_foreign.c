@@ -1,13 +1,19 @@
-/* The core in the line behind a holder that is not redlockd's: its release notifies nobody, so the first of a process looks again at short
- * intervals, and nobody else does. Behind a holder of ours nothing changes (test_redlock_wait.c). */
+/* The core in the line behind a holder that is not redlockd's: its release notifies nobody, so the first of a process
+ * looks again at short intervals, and nobody else does. Behind a holder of ours nothing changes
+ * (test_redlock_wait.c). */
 #include "redlock_wait_cases.h"
 
 enum { LOOK = 250000, LONG = 60000000 };
 
-static void foreign_held(struct driver *driver, uint64_t now_us, unsigned master, uint64_t holder, uint64_t remaining_us)
+static void foreign_held(struct driver *driver, uint64_t now_us, unsigned master, uint64_t holder,
+			 uint64_t remaining_us)
 {
-	driver_reply(driver, &(struct redlock_event) { .now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_HELD, .holder = holder,
-							.remaining_us = remaining_us, .foreign = true });
+	driver_reply(driver, &(struct redlock_event){.now_us = now_us,
+						     .master = (uint8_t)master,
+						     .vote = REDLOCK_VOTE_HELD,
+						     .holder = holder,
+						     .remaining_us = remaining_us,
+						     .foreign = true});
 }
 
 /* All three masters name a holder of another library, as in refuse(). */
@@ -23,7 +29,7 @@ static void refuse_for_foreign(struct driver *driver, uint64_t now_us, uint64_t 
 
 START_TEST(test_the_first_looks_again_until_it_is_free)
 {
-	static const uint64_t remaining[] = { LONG, REDLOCK_NEVER };
+	static const uint64_t remaining[] = {LONG, REDLOCK_NEVER};
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct driver driver = waiter(3, false);

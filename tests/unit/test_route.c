@@ -1,11 +1,10 @@
 /* route.c: which method on which path is which call, and the table of answers. */
-#include "api/calls/route.h"
-
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/calls/problem.h"
+#include "api/calls/route.h"
 
 static const struct {
 	const char *method, *path;
@@ -80,7 +79,8 @@ START_TEST(test_table)
 		ck_assert(route->answers[0].status >= 200 && route->answers[0].status < 300);
 		for (size_t j = 0; j < i; j++) {
 			ck_assert_str_ne(route_get(j)->name, route->name);
-			ck_assert(strcmp(route_get(j)->method, route->method) != 0 || strcmp(route_get(j)->pattern, route->pattern) != 0);
+			ck_assert(strcmp(route_get(j)->method, route->method) != 0 ||
+				  strcmp(route_get(j)->pattern, route->pattern) != 0);
 		}
 	}
 	ck_assert_uint_eq(route_index(NULL), ROUTE_NONE);
@@ -96,7 +96,8 @@ START_TEST(test_codes)
 			const struct route_answer *answer = &route_get(i)->answers[j];
 			bool known = answer->status < 300 && answer->code == NULL;
 			for (enum problem problem = 0; problem < PROBLEM_COUNT && answer->code != NULL; problem++)
-				known = known || (problem_status(problem) == answer->status && strcmp(problem_code(problem), answer->code) == 0);
+				known = known || (problem_status(problem) == answer->status &&
+						  strcmp(problem_code(problem), answer->code) == 0);
 			ck_assert(known);
 		}
 }

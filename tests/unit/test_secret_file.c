@@ -1,6 +1,4 @@
 /* Files that decide who may do what: read whole, or refused with a message that names the file and the rule. */
-#include "server/base/secret_file.h"
-
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "server/base/secret_file.h"
 
 enum { SOMEBODY = 4711, MAX = 1000 };
 
@@ -70,22 +70,10 @@ static const struct {
 	mode_t mode;
 	const char *trusted, *secret; /* why it is refused; NULL: it is not */
 } modes[] = {
-	{0400, NULL, NULL},
-	{0600, NULL, NULL},
-	{0700, NULL, NULL},
-	{0440, NULL, NULL},
-	{0640, NULL, NULL},
-	{0444, NULL, READABLE},
-	{0644, NULL, READABLE},
-	{0604, NULL, READABLE},
-	{0755, NULL, READABLE},
-	{0601, NULL, NULL},
-	{0660, WRITABLE, WRITABLE},
-	{0620, WRITABLE, WRITABLE},
-	{0602, WRITABLE, WRITABLE},
-	{0606, WRITABLE, WRITABLE},
-	{0664, WRITABLE, WRITABLE},
-	{0666, WRITABLE, WRITABLE},
+	{0400, NULL, NULL},         {0600, NULL, NULL},         {0700, NULL, NULL},         {0440, NULL, NULL},
+	{0640, NULL, NULL},         {0444, NULL, READABLE},     {0644, NULL, READABLE},     {0604, NULL, READABLE},
+	{0755, NULL, READABLE},     {0601, NULL, NULL},         {0660, WRITABLE, WRITABLE}, {0620, WRITABLE, WRITABLE},
+	{0602, WRITABLE, WRITABLE}, {0606, WRITABLE, WRITABLE}, {0664, WRITABLE, WRITABLE}, {0666, WRITABLE, WRITABLE},
 	{0777, WRITABLE, WRITABLE},
 };
 

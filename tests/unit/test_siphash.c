@@ -1,20 +1,17 @@
 /* SipHash-2-4 against the vectors of its authors: the key 00 01 … 0f, the first n bytes of 00 01 02 …. */
-#include "server/base/siphash.h"
-
 #include <check.h>
 #include <stdlib.h>
 
-static const struct siphash_key key = { UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908) };
+#include "server/base/siphash.h"
+
+static const struct siphash_key key = {UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)};
 
 static const struct {
 	size_t len;
 	uint64_t hash;
 } vectors[] = {
-	{ 0, UINT64_C(0x726fdb47dd0e0e31) },
-	{ 1, UINT64_C(0x74f839c593dc67fd) },
-	{ 2, UINT64_C(0x0d6c8009d9a94f5a) },
-	{ 3, UINT64_C(0x85676696d7fb7e2d) },
-	{ 15, UINT64_C(0xa129ca6149be45e5) },
+	{0, UINT64_C(0x726fdb47dd0e0e31)}, {1, UINT64_C(0x74f839c593dc67fd)},  {2, UINT64_C(0x0d6c8009d9a94f5a)},
+	{3, UINT64_C(0x85676696d7fb7e2d)}, {15, UINT64_C(0xa129ca6149be45e5)},
 };
 
 START_TEST(vectors_of_the_authors)
@@ -29,7 +26,7 @@ END_TEST
 
 START_TEST(it_depends_on_each_byte_and_on_the_key)
 {
-	unsigned char bytes[40] = { 0 };
+	unsigned char bytes[40] = {0};
 	struct siphash_key other = key;
 	uint64_t plain = siphash(&key, bytes, sizeof bytes);
 

@@ -1,11 +1,12 @@
-/* What GET /stats shows, over several workers and with the time as the test says: sums, the two lists, and whom they are shown to. */
-#include "server/metrics/stats.h"
-
+/* What GET /stats shows, over several workers and with the time as the test says: sums, the two lists, and whom they
+ * are shown to. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "server/metrics/stats.h"
 
 enum { WORKERS = 4, MASTERS = 15 };
 #define START_US UINT64_C(1000000000)
@@ -18,7 +19,8 @@ static size_t listed;
 /* Each test is a process of its own. */
 static void set_up(void)
 {
-	static const char *const addresses[MASTERS] = {"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"};
+	static const char *const addresses[MASTERS] = {"1", "2",  "3",  "4",  "5",  "6",  "7", "8",
+						       "9", "10", "11", "12", "13", "14", "15"};
 
 	metrics_init(WORKERS, MASTERS, addresses);
 	stats_init(MASTERS, START_US);
@@ -49,7 +51,8 @@ static bool begins_with(void *arg, const char *resource, size_t len)
 static void assert_entry(size_t place, const char *name, uint32_t count)
 {
 	ck_assert_uint_lt(place, listed);
-	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s", (int)list[place].len, list[place].name);
+	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s",
+		      (int)list[place].len, list[place].name);
 	ck_assert_uint_eq(list[place].count, count);
 }
 
@@ -77,7 +80,8 @@ START_TEST(counters_of_all_workers_are_summed)
 		metrics_add(&metrics->outcomes[LEASE_RELEASE][LEASE_OK], 8);
 		metrics_add(&metrics->outcomes[LEASE_FORCE][LEASE_OK], 9);
 		metrics_add(&metrics->outcomes[LEASE_INSPECT][LEASE_OK], 1000);
-		metrics_add(&metrics->outcomes[LEASE_EXTEND][LEASE_NOT_OWNER], 1000); /* also of those that hold: it is the answers that count */
+		/* also of those that hold: it is the answers that count */
+		metrics_add(&metrics->outcomes[LEASE_EXTEND][LEASE_NOT_OWNER], 1000);
 		metrics_add(&metrics->holds_lost[LEASE_NO_QUORUM], 10);
 		metrics_add(&metrics->holds_lost[LEASE_EXPIRED], 20);
 		metrics_set(&metrics->waiters, 11);
@@ -91,8 +95,9 @@ START_TEST(counters_of_all_workers_are_summed)
 	}
 	stats_tick(START_US + INTERVAL_US);
 	ck_assert_uint_eq(stats_read_series(points), 1);
-	static const uint32_t wanted[STATS_COUNTS] = {[STATS_GRANTED] = 4, [STATS_LOCKED] = 8, [STATS_SPLIT_VOTE] = 12, [STATS_NO_QUORUM] = 16,
-						      [STATS_OTHER] = 44, [STATS_EXTENDED] = 28, [STATS_RELEASED] = 32, [STATS_LOST] = 128};
+	static const uint32_t wanted[STATS_COUNTS] = {
+		[STATS_GRANTED] = 4, [STATS_LOCKED] = 8,    [STATS_SPLIT_VOTE] = 12, [STATS_NO_QUORUM] = 16,
+		[STATS_OTHER] = 44,  [STATS_EXTENDED] = 28, [STATS_RELEASED] = 32,   [STATS_LOST] = 128};
 	for (size_t c = 0; c < STATS_COUNTS; c++)
 		ck_assert_msg(points[0].counts[c] == wanted[c], "%zu: %u", c, points[0].counts[c]);
 	ck_assert_uint_eq(points[0].waiters, 44);
@@ -117,7 +122,8 @@ START_TEST(a_master_votes_if_every_worker_says_so)
 }
 END_TEST
 
-/* Not too early; late by itself, the next one comes when it would have; and after a long sleep there is one, not hundreds. */
+/* Not too early; late by itself, the next one comes when it would have; and after a long sleep there is one, not
+ * hundreds. */
 START_TEST(ticks_keep_their_grid)
 {
 	uint64_t due_us = START_US + INTERVAL_US;
@@ -147,7 +153,11 @@ START_TEST(hottest_of_all_workers)
 
 	for (size_t w = 0; w < WORKERS; w++) {
 		for (unsigned i = 0; i < 10; i++)
-			answer(w, LEASE_ACQUIRE, "everywhere", i < 3 ? LEASE_OK : i < 5 ? LEASE_LOCKED : i < 6 ? LEASE_TOO_MANY : LEASE_NO_QUORUM);
+			answer(w, LEASE_ACQUIRE, "everywhere",
+			       i < 3   ? LEASE_OK
+			       : i < 5 ? LEASE_LOCKED
+			       : i < 6 ? LEASE_TOO_MANY
+				       : LEASE_NO_QUORUM);
 		for (unsigned i = 0; i < 12 + w; i++) {
 			snprintf(name, sizeof(name), "of/%zu", w);
 			answer(w, LEASE_ACQUIRE, name, LEASE_OK);
@@ -210,7 +220,8 @@ END_TEST
 
 START_TEST(queues_of_all_workers)
 {
-	struct stats_resource first[] = {queue_of("a", 5, 700), queue_of("b", 3, 100)}, second[] = {queue_of("b", 4, 50), queue_of("c", 1, 20)};
+	struct stats_resource first[] = {queue_of("a", 5, 700), queue_of("b", 3, 100)},
+			      second[] = {queue_of("b", 4, 50), queue_of("c", 1, 20)};
 	static char a[] = "a";
 
 	stats_note_queues(stats_worker(0), first, 2);

@@ -1,10 +1,10 @@
 /* The space-saving counters, against exact counts of the same stream. */
-#include "server/metrics/stats_hot.h"
-
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "server/metrics/stats_hot.h"
 
 enum { NAMES = 5000, ROUNDS = 100000, HOT = 20 };
 
@@ -139,7 +139,8 @@ static int compare_exact(const void *a, const void *b)
 	return one < other ? 1 : one > other ? -1 : 0;
 }
 
-/* Hot ones under a flood of names that come once each, over several turns: all are found, at their places, and nearly exact. */
+/* Hot ones under a flood of names that come once each, over several turns: all are found, at their places, and nearly
+ * exact. */
 START_TEST(the_hot_ones_are_found_in_a_flood)
 {
 	unsigned order[NAMES];
@@ -158,7 +159,8 @@ START_TEST(the_hot_ones_are_found_in_a_flood)
 	for (unsigned k = 0; k < 10; k++) {
 		struct stats_resource got = told_number(order[k]);
 		ck_assert_uint_le(got.count, exact[order[k]]);
-		ck_assert_msg(got.count >= exact[order[k]] * 9 / 10, "place %u: %u of %u", k, got.count, exact[order[k]]);
+		ck_assert_msg(got.count >= exact[order[k]] * 9 / 10, "place %u: %u of %u", k, got.count,
+			      exact[order[k]]);
 	}
 }
 END_TEST

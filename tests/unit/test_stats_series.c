@@ -1,9 +1,9 @@
 /* The row of points behind GET /stats: differences, the ring, and percentiles from buckets. */
-#include "server/metrics/stats_series.h"
-
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "server/metrics/stats_series.h"
 
 static struct stats_series series;
 static struct stats_sums sums;

@@ -1,10 +1,10 @@
 /* The growing text: what is appended is there, always terminated, and a failure sticks. */
-#include "server/base/text.h"
-
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "server/base/text.h"
 
 START_TEST(an_empty_text_needs_no_memory)
 {

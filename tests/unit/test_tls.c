@@ -1,6 +1,5 @@
-/* Names in client certificates, and the files of a certificate; over a connection: tests/e2e/test_tls.py and test_tls_clients.py. */
-#include "api/http/tls.h"
-
+/* Names in client certificates, and the files of a certificate; over a connection: tests/e2e/test_tls.py and
+ * test_tls_clients.py. */
 #include <check.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
@@ -11,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "api/http/tls.h"
 #include "server/base/log.h"
 
 #define S(literal) literal, sizeof(literal) - 1
@@ -26,7 +26,9 @@ static void begin(void)
 	time_t now = time(NULL);
 
 	ck_assert_int_eq(gnutls_x509_privkey_init(&key), 0);
-	ck_assert_int_eq(gnutls_x509_privkey_generate(key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0), 0);
+	ck_assert_int_eq(
+		gnutls_x509_privkey_generate(key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0),
+		0);
 	ck_assert_int_eq(gnutls_x509_crt_init(&cert), 0);
 	gnutls_x509_crt_set_version(cert, 3);
 	gnutls_x509_crt_set_serial(cert, "\x01", 1);

@@ -1,5 +1,6 @@
-/* The states of a master and what moves it from one to the next: see guard.h. The clock of a master is in guard_clock.c, the cluster
- * that it belongs to in guard_cluster.c, what a quarantined master must know before it votes again in guard_recovery.c. */
+/* The states of a master and what moves it from one to the next: see guard.h. The clock of a master is in
+ * guard_clock.c, the cluster that it belongs to in guard_cluster.c, what a quarantined master must know before it votes
+ * again in guard_recovery.c. */
 #include "guard.h"
 
 #include <assert.h>
@@ -35,7 +36,8 @@ uint64_t guard_draw(struct guard *guard)
 
 bool guard_is_quarantined(const struct guard_master *master)
 {
-	return master->state == GUARD_WAITING || master->state == GUARD_RECOVERING || master->state == GUARD_WRITING_EPOCH;
+	return master->state == GUARD_WAITING || master->state == GUARD_RECOVERING ||
+	       master->state == GUARD_WRITING_EPOCH;
 }
 
 /* ---- how long a quarantine lasts ---- */
@@ -62,10 +64,14 @@ uint64_t guard_quarantine_us(const struct guard *guard)
 	return quarantine_for_us(guard, guard_longest_us(guard));
 }
 
-/* A marker that says nothing of leases is waited out by itself for the longest that there can be: it says nothing of other masters. */
+/* A marker that says nothing of leases is waited out by itself for the longest that there can be: it says nothing of
+ * other masters. */
 static uint64_t quarantine_end_us(const struct guard *guard, const struct guard_master *master)
 {
-	return master->skip ? 0 : master->since_us + quarantine_for_us(guard, master->ttl_unknown ? GUARD_TTL_MAX_US : guard_longest_us(guard));
+	return master->skip
+		       ? 0
+		       : master->since_us + quarantine_for_us(guard, master->ttl_unknown ? GUARD_TTL_MAX_US
+											 : guard_longest_us(guard));
 }
 
 static void note_ttl(struct guard_master *master, const struct guard_event *event)
@@ -129,7 +135,9 @@ static void wait_from(struct guard_master *master, uint64_t marker, bool kept, u
 	master->skip = false;            /* of another wait: leases may have been given since */
 	master->found = GUARD_NO_REASON; /* whatever it was, the wait makes up for it */
 	if (master->gone_epoch == marker)
-		master->gone_epoch = 0; /* an image from the time of an older quarantine brought its marker back: whoever waits it out may use it */
+		/* an image from the time of an older quarantine brought its marker back: whoever waits it out may use
+		 * it */
+		master->gone_epoch = 0;
 }
 
 /* Quarantined already, by us or by another redlockd. */
@@ -138,7 +146,8 @@ static void follow_marker(struct guard_master *master, const struct guard_event 
 	if (master->marker == event->marker) { /* the wait goes on, also where it was read once more for a doubt */
 		if (!guard_is_quarantined(master))
 			master->state = GUARD_WAITING;
-		set_kept(master, master->kept && event->kept, event->now_us); /* another redlockd may have found worse */
+		/* another redlockd may have found worse */
+		set_kept(master, master->kept && event->kept, event->now_us);
 		master->found = GUARD_NO_REASON; /* nothing was given here since the marker */
 		return;
 	}
@@ -147,7 +156,8 @@ static void follow_marker(struct guard_master *master, const struct guard_event 
 	wait_from(master, event->marker, event->kept, event->now_us);
 }
 
-static enum guard_reason reason_without_fit(const struct guard_master *master, const struct guard_event *event, bool was_voting)
+static enum guard_reason reason_without_fit(const struct guard_master *master, const struct guard_event *event,
+					    bool was_voting)
 {
 	if (was_voting || master->reason == GUARD_BAD_EPOCH)
 		return GUARD_BAD_EPOCH;
@@ -163,7 +173,7 @@ static void assess(struct guard_master *master, const struct guard_params *param
 	if (master->epoch != 0 && event->epoch != master->epoch)
 		master->gone_epoch = master->epoch;
 	bool refuted = event->epoch != 0 && (event->epoch == master->gone_epoch ||
-						   (master->state == GUARD_ASKING && event->epoch == master->epoch));
+					     (master->state == GUARD_ASKING && event->epoch == master->epoch));
 	master->void_epoch = event->epoch;
 	if (fits && refuted)
 		master->found = GUARD_ROLLED_BACK; /* it went away and came back */
@@ -181,8 +191,8 @@ static void assess(struct guard_master *master, const struct guard_params *param
 
 /* ---- bootstrap ---- */
 
-/* All masters were seen, over connections that still stand, and none ever had an epoch: new, as we were told. A minority may answer
- * without being of any use; one that does not answer may have an epoch. */
+/* All masters were seen, over connections that still stand, and none ever had an epoch: new, as we were told. A
+ * minority may answer without being of any use; one that does not answer may have an epoch. */
 static void try_bootstrap(struct guard *guard)
 {
 	unsigned ready = 0;
@@ -230,7 +240,8 @@ static void take_connected(struct guard_master *master, const struct guard_event
 static void note_clocked(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	uint64_t there_us = guard_master_time_us(guard, event->master, event->now_us);
-	uint64_t ago_us = event->clocked_us != 0 && there_us > event->clocked_us ? there_us - event->clocked_us : UINT64_MAX;
+	uint64_t ago_us = event->clocked_us != 0 && there_us > event->clocked_us ? there_us - event->clocked_us
+										 : UINT64_MAX;
 	if (ago_us < event->now_us && event->now_us - ago_us > master->clocked_us)
 		master->clocked_us = event->now_us - ago_us;
 }
@@ -357,12 +368,16 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 
 /* ---- actions ---- */
 
-static void write_epoch(struct guard *guard, struct guard_master *master, uint64_t now_us, uint64_t wall_us, struct guard_action *ret)
+static void write_epoch(struct guard *guard, struct guard_master *master, uint64_t now_us, uint64_t wall_us,
+			struct guard_action *ret)
 {
 	uint64_t cluster = guard_choose_cluster(guard, master, now_us);
 	if (cluster == 0)
 		return;
-	*ret = (struct guard_action){ .kind = GUARD_WRITE_EPOCH, .marker = master->marker, .cluster = cluster, .ttl_us = guard_longest_us(guard) };
+	*ret = (struct guard_action){.kind = GUARD_WRITE_EPOCH,
+				     .marker = master->marker,
+				     .cluster = cluster,
+				     .ttl_us = guard_longest_us(guard)};
 	guard_choose_floor(guard, master, now_us, wall_us, ret);
 	master->clocks = ret->clocked;
 	master->chosen_cluster = cluster; /* its own, and an example to the others, when WRITE_EPOCH has won */
@@ -373,7 +388,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 {
 	assert(i < guard->params.masters);
 	struct guard_master *master = &guard->masters[i];
-	*ret_action = (struct guard_action){ .kind = GUARD_NOTHING };
+	*ret_action = (struct guard_action){.kind = GUARD_NOTHING};
 	if (master->state == GUARD_ABSENT || master->busy != GUARD_NOTHING || master->again)
 		return;
 	if (master->state == GUARD_RECOVERING && now_us < quarantine_end_us(guard, master))
@@ -383,8 +398,11 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 	if (master->state == GUARD_ASKING)
 		ret_action->kind = GUARD_READ;
 	else if (master->state == GUARD_MARKING)
-		*ret_action = (struct guard_action){ .kind = GUARD_QUARANTINE, .epoch = master->void_epoch, .marker = guard_draw(guard), .kept = master->kept,
-						  .ttl_us = guard_longest_us(guard) };
+		*ret_action = (struct guard_action){.kind = GUARD_QUARANTINE,
+						    .epoch = master->void_epoch,
+						    .marker = guard_draw(guard),
+						    .kept = master->kept,
+						    .ttl_us = guard_longest_us(guard)};
 	else if (guard_wants_survey(guard, i))
 		guard_ask_fences(guard, i, now_us, ret_action);
 	else if (master->state == GUARD_RECOVERING && guard_recovery_done(guard, i, now_us))
@@ -420,8 +438,9 @@ bool guard_in_motion(const struct guard *guard, unsigned i)
 	const struct guard_master *master = &guard->masters[i];
 	if (master->again)
 		return false;
-	return master->state == GUARD_ASKING || master->state == GUARD_MARKING || master->state == GUARD_WRITING_EPOCH || master->busy == GUARD_SURVEY ||
-	       master->skip || (master->state == GUARD_RECOVERING && guard_recovery_done(guard, i, master->recovery_us));
+	return master->state == GUARD_ASKING || master->state == GUARD_MARKING ||
+	       master->state == GUARD_WRITING_EPOCH || master->busy == GUARD_SURVEY || master->skip ||
+	       (master->state == GUARD_RECOVERING && guard_recovery_done(guard, i, master->recovery_us));
 }
 
 uint64_t guard_deadline_us(const struct guard *guard)
@@ -429,7 +448,8 @@ uint64_t guard_deadline_us(const struct guard *guard)
 	uint64_t deadline_us = REDLOCK_NEVER;
 	for (unsigned i = 0; i < guard->params.masters; i++) {
 		const struct guard_master *master = &guard->masters[i];
-		uint64_t end_us = master->state == GUARD_WAITING && !master->again ? quarantine_end_us(guard, master) : REDLOCK_NEVER;
+		uint64_t end_us = master->state == GUARD_WAITING && !master->again ? quarantine_end_us(guard, master)
+										   : REDLOCK_NEVER;
 		if (master->state == GUARD_RECOVERING && !master->again && guard_creation_us(guard) > 0)
 			end_us = master->recovery_us + guard_creation_us(guard);
 		if (end_us < deadline_us)
@@ -440,8 +460,8 @@ uint64_t guard_deadline_us(const struct guard *guard)
 
 const char *guard_reason_name(enum guard_reason reason)
 {
-	static const char *const names[] = { "", "no-epoch", "restarted", "bad-epoch", "clock-forward", "evicted", "rolled-back", "digest",
-					     "cluster" };
+	static const char *const names[] = {"",        "no-epoch",    "restarted", "bad-epoch", "clock-forward",
+					    "evicted", "rolled-back", "digest",    "cluster"};
 	assert((unsigned)reason < sizeof names / sizeof *names);
 	return names[reason];
 }

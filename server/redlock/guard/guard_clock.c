@@ -1,17 +1,20 @@
 /* A master's clock against ours.
  *
- * An answer carries the master's TIME. It was taken between the sending of the command and the reading of the answer, so
- * "its clock − our clock" lies between TIME − now and TIME − sent. All answers together narrow that interval; with time it
- * grows by what two honest clocks may part (RATE). An answer whose interval does not meet the one known before is a jump, whatever the
- * network did: delays only widen intervals. How large a jump can be and still escape: the width of the known interval (the fastest
- * round trip) + TOLERANCE + what the clocks may have parted. docs/safety.md shows that the validity subtracts more than that. */
+ * An answer carries the master's TIME. It was taken between the sending of the command and the reading of the answer,
+ * so "its clock − our clock" lies between TIME − now and TIME − sent. All answers together narrow that interval; with
+ * time it grows by what two honest clocks may part (RATE). An answer whose interval does not meet the one known before
+ * is a jump, whatever the network did: delays only widen intervals. How large a jump can be and still escape: the width
+ * of the known interval (the fastest round trip) + TOLERANCE + what the clocks may have parted. docs/safety.md shows
+ * that the validity subtracts more than that. */
 #include <assert.h>
 
 #include "guard_internal.h"
 
 enum {
-	RATE = 1000,           /* 1/1000: two clocks part by no more than 1 ms in a second; NTP slews at half of that */
-	TOLERANCE_US = 1000    /* TIME is read in whole ms by some servers, and a command may see the time at which its round of the loop began */
+	RATE = 1000, /* 1/1000: two clocks part by no more than 1 ms in a second; NTP slews at half of that */
+	/* TIME is read in whole ms by some servers, and a command may see the time at which its round of the loop
+	 * began */
+	TOLERANCE_US = 1000
 };
 
 static void learn(struct guard_master *master, int64_t least, int64_t most, uint64_t now_us)
@@ -41,7 +44,8 @@ enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, u
 {
 	assert(i < guard->params.masters && sent_us <= now_us);
 	struct guard_master *master = &guard->masters[i];
-	int64_t flight_us = (int64_t)((now_us - sent_us) / RATE) + 1; /* what the clocks may have parted since it was sent */
+	/* what the clocks may have parted since it was sent */
+	int64_t flight_us = (int64_t)((now_us - sent_us) / RATE) + 1;
 	int64_t least = (int64_t)(master_us - now_us), most = (int64_t)(master_us - sent_us) + flight_us;
 	if (!master->has_clock) {
 		learn(master, least, most, now_us);
@@ -54,9 +58,12 @@ enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, u
 	if (most < known_least - TOLERANCE_US)
 		return jump(master, most - known_least, least, most, now_us);
 	if (least > known_most || most < known_least)
-		return GUARD_CLOCK_STEADY; /* within the tolerance: nothing is learned, or small steps would add up unseen */
-	/* The rest of the division stays in clock_us: without it the interval grows too slowly where answers are many. */
-	learn(master, least < known_least ? known_least : least, most > known_most ? known_most : most, master->clock_us + (uint64_t)parted * RATE);
+		/* within the tolerance: nothing is learned, or small steps would add up unseen */
+		return GUARD_CLOCK_STEADY;
+	/* The rest of the division stays in clock_us: without it the interval grows too slowly where answers are
+	 * many. */
+	learn(master, least < known_least ? known_least : least, most > known_most ? known_most : most,
+	      master->clock_us + (uint64_t)parted * RATE);
 	return GUARD_CLOCK_STEADY;
 }
 

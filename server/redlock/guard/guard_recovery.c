@@ -1,8 +1,10 @@
-/* What a master that forgot its fences must know before it votes again: the largest fence of N−Q+1 others (Q: the majority).
+/* What a master that forgot its fences must know before it votes again: the largest fence of N−Q+1 others (Q: the
+ * majority).
  *
- * Any lease that was ever given has its fence on Q masters, and N−Q+1 others share one with each Q. They are asked when the
- * wait is over and not before: until then leases may be given that this master has no part in. Where so few remember that N−Q+1 can never
- * tell, the floor rests on clocks, and says so. A master that cannot be reached may remember: it is waited for. */
+ * Any lease that was ever given has its fence on Q masters, and N−Q+1 others share one with each Q. They are asked when
+ * the wait is over and not before: until then leases may be given that this master has no part in. Where so few
+ * remember that N−Q+1 can never tell, the floor rests on clocks, and says so. A master that cannot be reached may
+ * remember: it is waited for. */
 #include <assert.h>
 
 #include "guard_internal.h"
@@ -35,7 +37,8 @@ static bool is_of_use(const struct guard *guard, unsigned i, uint64_t survey_us)
 {
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *master = &guard->masters[j];
-		if (j != i && master->state == GUARD_RECOVERING && !redlock_has(master->surveyed, i) && master->recovery_us <= survey_us)
+		if (j != i && master->state == GUARD_RECOVERING && !redlock_has(master->surveyed, i) &&
+		    master->recovery_us <= survey_us)
 			return true;
 	}
 	return false;
@@ -69,10 +72,11 @@ void guard_ask_fences(struct guard *guard, unsigned i, uint64_t now_us, struct g
 		master->survey_us = now_us;
 		master->survey_epoch = epoch;
 	}
-	*ret_action = (struct guard_action){ .kind = GUARD_SURVEY, .epoch = epoch, .slice = master->slice };
+	*ret_action = (struct guard_action){.kind = GUARD_SURVEY, .epoch = epoch, .slice = master->slice};
 }
 
-/* The slices of one survey are all told under one epoch, after survey_us: a fence of before is among them, since numbers only grow. */
+/* The slices of one survey are all told under one epoch, after survey_us: a fence of before is among them, since
+ * numbers only grow. */
 static void take_slice(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	if (event->ttl_us > master->ttl_us)
@@ -101,7 +105,8 @@ void guard_take_fences(struct guard *guard, struct guard_master *master, const s
 	}
 }
 
-/* Where both lost their memory together, and one of them was given a floor of clocks meanwhile, it knows no more than the other. */
+/* Where both lost their memory together, and one of them was given a floor of clocks meanwhile, it knows no more than
+ * the other. */
 static bool lost_with(const struct guard_master *master, const struct guard_master *other)
 {
 	return master->lost && other->clocked_us > master->lost_us;
@@ -140,7 +145,9 @@ bool guard_recovery_done(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	unsigned told, may;
 	if (guard->masters[i].kept || guard->masters[i].skip)
-		return true; /* it forgot locks at most, or nothing was ever counted: its fences are as those of a master that was down for a while */
+		/* it forgot locks at most, or nothing was ever counted: its fences are as those of a master that was
+		 * down for a while */
+		return true;
 	count(guard, i, &told, &may);
 	return told >= needed(guard) || (may < needed(guard) && !is_worth_waiting(guard, i, now_us));
 }
@@ -154,7 +161,8 @@ unsigned guard_fences_missing(const struct guard *guard, unsigned i)
 	return waits && told < needed(guard) && may >= needed(guard) ? needed(guard) - told : 0;
 }
 
-void guard_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action)
+void guard_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us, uint64_t wall_us,
+			struct guard_action *ret_action)
 {
 	unsigned told, may;
 	count(guard, (unsigned)(master - guard->masters), &told, &may);
