@@ -1,79 +1,186 @@
-"""Who may include whom: what the compiler really reads for each file, against the table in docs/architecture.md."""
+"""Which folder may use which, by the includes of the sources and by the symbols of the object files. Every folder has
+one public header; others include nothing else of it. No folders and no files depend on each other in a circle."""
 import os
 import re
-import shlex
 import subprocess
 
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.dirname(os.environ.get("REDLOCKD", os.path.join(ROOT, "build/release/redlockd")))
 
-CLOCKS_HEAP_IO = {"time.h", "stdlib.h", "stdio.h", "unistd.h", "pthread.h", "uv.h", "sys/time.h", "sys/socket.h", "malloc.h"}
-SERVER_HEADERS_FOR_API = {"hold.h", "lease.h", "status.h", "log.h", "text.h", "metrics.h", "clock.h", "token.h", "secret_file.h", "stats.h", "stats_hot.h",
-                          "stats_series.h"}
+# Folder: its public header, the folders it may use, libraries it may include. The core uses nothing.
+LAYERS = {
+    "server/base": ("base.h", "", ""),
+    "server/redlock": ("redlock.h", "", ""),
+    "server/redlock/guard": ("guard.h", "server/redlock", ""),
+    "server/scripts": ("scripts.h", "server/redlock", ""),
+    "server/config": ("config.h", "server/base", "jansson"),
+    "server/metrics": ("metrics.h", "server/base server/redlock server/redlock/guard", ""),
+    "server/masters": ("masters.h", "server/base server/config server/metrics server/redlock server/redlock/guard "
+                       "server/scripts", "hiredis uv openssl"),
+    "server/leases": ("leases.h", "server/base server/config server/masters server/metrics server/redlock", "uv"),
+    "api/page": ("embedded.h", "", ""),
+    "api/auth": ("auth.h", "server/base", "jansson gnutls"),
+    "api/http": ("http.h", "server/base server/leases server/metrics api/auth", "microhttpd jansson gnutls"),
+    "api/calls": ("calls.h", "server/base server/leases server/masters server/metrics server/redlock api/auth "
+                  "api/http api/page", "microhttpd jansson"),
+    "cli/http": ("client.h", "server/base api/calls", "curl jansson gnutls"),
+    "cli/run": ("run.h", "server/base cli/http", "jansson"),
+    "server/daemon": (None, "server/base server/config server/masters server/metrics server/leases server/redlock "
+                      "api/http api/calls api/auth", "uv"),
+    "cli": (None, "server/base api/calls cli/http cli/run", "jansson curl gnutls"),
+}
+CLOCKS_HEAP_IO = {"time.h", "stdlib.h", "stdio.h", "unistd.h", "pthread.h", "sys/time.h", "sys/socket.h", "malloc.h"}
+LIBRARIES = {"hiredis": "hiredis/", "uv": "uv.h", "openssl": "openssl/", "microhttpd": "microhttpd.h",
+             "jansson": "jansson.h", "gnutls": "gnutls/", "curl": "curl/"}
 
 
-def files(folder):
-    found = [os.path.join(folder, name) for name in sorted(os.listdir(os.path.join(ROOT, folder))) if name.endswith((".c", ".h"))]
-    assert found
+def sources(*endings):
+    return [f"{folder}/{name}" for folder in LAYERS for name in sorted(os.listdir(os.path.join(ROOT, folder)))
+            if name.endswith(endings)]
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as source:
+        return source.read()
+
+
+def includes(path, quote):
+    return re.findall(rf"^#include\s+{quote}([^\">]+)[\">]", read(path), re.M)
+
+
+@pytest.mark.parametrize("path", sources(".c", ".h"))
+def test_another_folder_is_used_by_its_public_header(path):
+    folder = os.path.dirname(path)
+    allowed = {f"{other}/{LAYERS[other][0]}" for other in LAYERS[folder][1].split()}
+    wrong = [name for name in includes(path, '"')
+             if name not in allowed and not os.path.exists(os.path.join(ROOT, folder, name))]
+    assert not wrong, f"{path} may not include {wrong}"
+
+
+@pytest.mark.parametrize("path", sources(".c", ".h"))
+def test_libraries_are_used_where_they_belong(path):
+    allowed = LAYERS[os.path.dirname(path)][2].split()
+    wrong = [name for name in includes(path, "<") for library, start in LIBRARIES.items()
+             if name.startswith(start) and library not in allowed]
+    assert not wrong, f"{path} may not include {wrong}"
+
+
+@pytest.mark.parametrize("path", [path for path in sources(".c", ".h") if path.startswith("server/redlock/")])
+def test_the_core_has_no_clock_no_heap_no_io(path):
+    assert not CLOCKS_HEAP_IO & set(includes(path, "<"))
+
+
+def objects():
+    """Source file: (symbols it defines, symbols it needs), of both programs."""
+    found = {}
+    for folder, _, names in os.walk(BUILD):
+        parts = folder.split(".dir", 1)
+        if "CMakeFiles" not in folder or len(parts) != 2 or "tests" in folder or "mutat" in folder or "planted" in folder:
+            continue
+        for name in names:
+            top = os.path.basename(os.path.dirname(os.path.dirname(parts[0] + ".dir")))
+            path = os.path.normpath(os.path.join(top, parts[1].strip("/").replace("__", ".."), name[:-2]))
+            if name.endswith(".c.o") and os.path.dirname(path) in LAYERS and os.path.exists(os.path.join(ROOT, path)):
+                listing = subprocess.run(["nm", "-g", os.path.join(folder, name)], capture_output=True, text=True,
+                                         check=True).stdout
+                symbols = [line.split()[-2:] for line in listing.splitlines()]
+                found[path] = ({symbol for kind, symbol in symbols if kind != "U" and symbol != "main"},
+                               {symbol for kind, symbol in symbols if kind == "U"})
     return found
 
 
-def written_includes(path):
-    with open(os.path.join(ROOT, path), encoding="utf-8") as source:
-        return re.findall(r'^#include\s+[<"]([^>"]+)[>"]', source.read(), re.M)
+def program(path):
+    return "cli" if path.startswith("cli") else "server"
 
 
-def read_by_compiler(path):
-    """Every file that the preprocessor opens for `path`, below the root as relative paths."""
-    flags = shlex.split(subprocess.run(["pkg-config", "--cflags", "libuv", "hiredis", "jansson", "libmicrohttpd"], capture_output=True, text=True, check=True).stdout)
-    # -MG: what is not there is named all the same (server/masters/master_tls.c where hiredis has no TLS).
-    listing = subprocess.run(["cc", "-std=gnu11", "-D_GNU_SOURCE", "-M", "-MG", *flags, path], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    names = listing.replace("\\\n", " ").split()[1:]
-    return {os.path.relpath(os.path.join(ROOT, name), ROOT) if not name.startswith("/usr") else name for name in names}
+def dependencies():
+    """Source file: {source file that it needs: a symbol of it}."""
+    files = objects()
+    assert len(files) > 80, "built? see ./dev build"
+    owners = {}
+    for path, (defined, _) in files.items():
+        for symbol in defined:
+            owners.setdefault(symbol, []).append(path)
+    graph = {}
+    for path, (_, needed) in files.items():
+        graph[path] = {}
+        for symbol in needed:
+            for owner in owners.get(symbol, []):
+                if owner != path and (len(owners[symbol]) == 1 or program(owner) == program(path)):
+                    graph[path][owner] = symbol
+    return graph
 
 
-def reads(path, *words):
-    return sorted(name for name in read_by_compiler(path) for word in words if word in name)
+def circles(graph):
+    """The sets of nodes that reach each other."""
+    reach = {}
+    for start in graph:
+        seen, work = set(), [start]
+        while work:
+            for other in graph[work.pop()]:
+                if other not in seen:
+                    seen.add(other)
+                    work.append(other)
+        reach[start] = seen
+    return sorted({tuple(sorted(other for other in reach[node] if node in reach[other])) for node in graph
+                   if node in reach[node]})
 
 
-@pytest.mark.parametrize("path", files("server/redlock"))
-def test_the_core_knows_nothing(path):
-    for name in written_includes(path):
-        assert name not in CLOCKS_HEAP_IO, f"{path} includes {name}"
-    ours = [name for name in read_by_compiler(path) if not name.startswith("/usr")]
-    assert all(name.startswith("server/redlock/") for name in ours), ours
+def test_files_form_no_circle():
+    graph = dependencies()
+    for circle in circles(graph):
+        inside = [f"{path} -> {other}: {symbol}" for path in circle for other, symbol in graph[path].items()
+                  if other in circle]
+        print("\n".join(inside))
+    assert not circles(graph)
 
 
-@pytest.mark.parametrize("path", [name for name in files("server") if name not in ("server/daemon/worker.c", "server/daemon/main.c", "server/daemon/reload.c", "server/scripts/scripts.h")])
-def test_the_server_knows_no_http(path):
-    assert not reads(path, "microhttpd")
-    assert not [name for name in read_by_compiler(path) if name.startswith("api/")]
-    if not os.path.basename(path).startswith("options"):
-        assert not reads(path, "jansson"), "only the configuration file is JSON here"
+def test_folders_form_no_circle():
+    folders = {folder: {} for folder in LAYERS}
+    for path, needed in dependencies().items():
+        for other, symbol in needed.items():
+            if os.path.dirname(other) != os.path.dirname(path):
+                folders[os.path.dirname(path)][os.path.dirname(other)] = f"{path} -> {other}: {symbol}"
+    wrong = [example for folder, others in folders.items() for other, example in others.items()
+             if other not in LAYERS[folder][1].split()]
+    assert not wrong, "\n".join(wrong)
+    assert not circles(folders)
+    assert not circles({folder: dict.fromkeys(LAYERS[folder][1].split()) for folder in LAYERS})
 
 
-@pytest.mark.parametrize("path", files("api"))
-def test_the_http_side_knows_no_redis(path):
-    assert not reads(path, "hiredis", "uv.h", "server/redlock/", "master_internal", "lease_internal")
-    from_server = {os.path.basename(name) for name in read_by_compiler(path) if name.startswith("server/")}
-    assert from_server <= SERVER_HEADERS_FOR_API, from_server - SERVER_HEADERS_FOR_API
+def test_every_source_is_in_a_folder_of_the_table():
+    for top in ("server", "api", "cli"):
+        for folder, _, names in os.walk(os.path.join(ROOT, top)):
+            if any(name.endswith((".c", ".h")) for name in names):
+                assert os.path.relpath(folder, ROOT) in LAYERS
+
+
+def test_no_two_sources_have_one_name():
+    names = [name for top in ("server", "api", "cli", "tests") for _, _, names in os.walk(os.path.join(ROOT, top))
+             for name in names if name.endswith((".c", ".h", ".lua"))]
+    assert len(names) > 200
+    assert not sorted({name for name in names if names.count(name) > 1})
+
+
+@pytest.mark.parametrize("folder", LAYERS)
+def test_a_folder_can_be_looked_over(folder):
+    found = [name for name in os.listdir(os.path.join(ROOT, folder)) if name.endswith((".c", ".h", ".lua", ".js"))]
+    assert found and len(found) <= 22, f"{folder} has {len(found)} files"
+
+
+@pytest.mark.parametrize("path", sources(".c", ".h"))
+def test_files_stay_short(path):
+    assert read(path).count("\n") <= 500
+    head = re.match(r"/\*.*?\*/", read(path), re.S)
+    assert head and head.group(0).count("\n") < 20, "what a file is stands at its head, in at most 20 lines"
 
 
 def test_the_core_links_nothing():
-    with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as source:
-        assert not re.search(r"target_link_libraries\(redlock_core\b", source.read())
+    assert not re.search(r"target_link_libraries\(redlock_core\b", read("server/CMakeLists.txt"))
 
 
 def test_asserts_stay_on():
-    with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as source:
-        flags = re.search(r'set\(CMAKE_C_FLAGS_RELEASE "([^"]*)"\)', source.read()).group(1)
+    flags = re.search(r'set\(CMAKE_C_FLAGS_RELEASE "([^"]*)"\)', read("CMakeLists.txt")).group(1)
     assert "NDEBUG" not in flags
-
-
-@pytest.mark.parametrize("folder", ["api", "server", "server/redlock"])
-def test_files_stay_short(folder):
-    for path in files(folder):
-        with open(os.path.join(ROOT, path), encoding="utf-8") as source:
-            lines = sum(1 for _ in source)
-        assert lines <= 500, f"{path} has {lines} lines"
