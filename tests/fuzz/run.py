@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Runs the fuzz targets of a build (README.md): each for so many seconds, two at a time, beginning with the seeds.
 
-Then, unless --no-planted, the copies with mutations, which must fail within --planted-seconds. Ends with "N passed, N failed"; says how many executions
-each target had. An input that a target fails on is kept in --results, and its path is printed. The corpus stays in the build folder, so that the next run
-goes on from there; --merge makes the seeds anew from it and from those that there are.
+Then, unless --no-mutated, runs the copies with mutations, which must fail within --planted-seconds. Ends with "N passed, N failed" and prints how many
+executions each target had. An input that makes a target fail is kept in --results, and its path is printed. The corpus stays in the build folder, so that
+the next run continues from it; --merge makes the archives of found inputs anew from the corpus and the seeds.
 """
 import argparse
 import concurrent.futures
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import xml.sax.saxutils
@@ -20,8 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Name: longest input, bugs that can be planted (FUZZ_MUTATION=0 …).
 TARGETS = {"path": (2100, 1), "body": (2048, 1), "headers": (2048, 1), "reply": (2048, 1), "options": (2048, 1), "keys": (2048, 1),
            "http": (4096, 3), "redlock": (512, 7), "guard": (512, 1)}
-SEED_MAX = 512  # bytes of an input that is kept as a seed by --merge
-HAND = re.compile(r"(?![0-9a-f]{16}$)")  # names of seeds that somebody gave; the others are called after what is in them
+FOUND_MAX = 512  # bytes of an input that --merge keeps
 
 
 def arguments():
@@ -35,7 +36,7 @@ def arguments():
     parser.add_argument("--at-once", type=int, default=2, help="how many targets run side by side")
     parser.add_argument("--mutated-seconds", type=int, default=60)
     parser.add_argument("--no-mutated", action="store_true")
-    parser.add_argument("--merge", action="store_true", help="no fuzzing: make the seeds anew")
+    parser.add_argument("--merge", action="store_true", help="no fuzzing: make the archives of found inputs anew")
     options = parser.parse_args()
     unknown = [name for name in options.targets if name not in TARGETS]
     if unknown:
@@ -49,7 +50,33 @@ def environment(**more):
 
 
 def seeds_of(name):
+    """The folder of the inputs that have a name."""
     return os.path.join(HERE, "seeds", name)
+
+
+def unpack(options, name):
+    """Unpacks the archive of found inputs into the build folder, and returns where."""
+    folder = os.path.join(options.build, "found", name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    with tarfile.open(seeds_of(name) + ".tar") as archive:
+        for member in archive.getmembers():
+            with open(os.path.join(folder, os.path.basename(member.name)), "wb") as file:
+                file.write(archive.extractfile(member).read())
+    return folder
+
+
+def pack(name, inputs):
+    """Writes the archive of found inputs, the same bytes for the same inputs. Uncompressed: Git stores only what changed."""
+    with tarfile.open(seeds_of(name) + ".tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+        for file in sorted(inputs):
+            member = tarfile.TarInfo(file)
+            member.size = len(inputs[file])
+            archive.addfile(member, io.BytesIO(inputs[file]))
+
+
+def read_inputs(folder):
+    return {file: open(os.path.join(folder, file), "rb").read() for file in os.listdir(folder)}
 
 
 def command(options, name, corpus, artifacts, seconds):
@@ -60,7 +87,7 @@ def command(options, name, corpus, artifacts, seconds):
              "-rss_limit_mb=2048", "-print_final_stats=1"]
     if os.path.exists(dictionary):
         flags.append("-dict=" + dictionary)
-    return [program, *flags, corpus, seeds_of(name)]
+    return [program, *flags, corpus, seeds_of(name), os.path.join(options.build, "found", name)]
 
 
 def figure(log, name):
@@ -96,9 +123,9 @@ def fuzz(options, name):
     return name, why, f"{line}: FAILED: {why}"
 
 
-def fuzz_planted(options, name, number):
+def fuzz_mutated(options, name, number):
     """Must fail. From the seeds alone, in folders that are thrown away."""
-    label = f"{name} with mutated bug {number}"
+    label = f"{name} with mutation {number}"
     with tempfile.TemporaryDirectory() as folder:
         flags = command(options, name, folder, folder + "/", options.mutated_seconds)
         flags[0] += "_planted"
@@ -107,30 +134,21 @@ def fuzz_planted(options, name, number):
     log = run.stderr.decode("utf-8", "replace")
     if run.returncode != 0 and ("Test unit written" in log or "Sanitizer" in log):
         return label, None, f"{label}: found after {time.monotonic() - began:.1f} s: {reason(log)[:150]}"
-    return label, "the mutated bug was not found", f"{label}: FAILED: not found in {options.mutated_seconds} s"
+    return label, "the mutation was not found", f"{label}: FAILED: not found in {options.mutated_seconds} s"
 
 
 def merge(options, name):
-    """Makes the seeds anew: those written by hand, and as few of the others and of the corpus as reach the same. Small inputs alone."""
-    seeds = seeds_of(name)
+    """Makes the archive anew: as few inputs of it and of the corpus as reach, beside the named ones, all that they reach. Small inputs alone."""
     with tempfile.TemporaryDirectory() as folder:
-        corpus, chosen = os.path.join(folder, "corpus"), os.path.join(folder, "chosen")
-        shutil.copytree(os.path.join(options.build, "corpus", name), corpus)
+        chosen, corpus = os.path.join(folder, "chosen"), os.path.join(options.build, "corpus", name)
         os.mkdir(chosen)
-        program = os.path.join(options.build, "fuzz_" + name)
-        subprocess.run([program, "-set_cover_merge=1", f"-max_len={SEED_MAX}", chosen, seeds, corpus], check=True, capture_output=True, env=environment())
-        by_hand = set()
-        for file in os.listdir(seeds):
-            path = os.path.join(seeds, file)
-            if HAND.match(file):
-                by_hand.add(open(path, "rb").read())
-            else:
-                os.remove(path)
-        for file in os.listdir(chosen):
-            if open(os.path.join(chosen, file), "rb").read() not in by_hand:
-                shutil.copyfile(os.path.join(chosen, file), os.path.join(seeds, file[:16]))
-    sizes = [os.path.getsize(os.path.join(seeds, file)) for file in os.listdir(seeds)]
-    print(f"{name}: {len(sizes)} seeds, {sum(sizes):,} bytes")
+        os.makedirs(corpus, exist_ok=True)
+        flags = ["-set_cover_merge=1", f"-max_len={FOUND_MAX}", chosen, seeds_of(name), unpack(options, name), corpus]
+        subprocess.run([os.path.join(options.build, "fuzz_" + name), *flags], check=True, capture_output=True, env=environment())
+        named = read_inputs(seeds_of(name)).values()
+        found = {file[:16]: bytes for file, bytes in read_inputs(chosen).items() if bytes not in named}
+    pack(name, found)
+    print(f"{name}: {len(named)} named seeds, {len(found)} found inputs of {sum(map(len, found.values())):,} bytes")
 
 
 def write_junit(options, outcomes):
@@ -153,9 +171,11 @@ def main():
         for name in names:
             merge(options, name)
         return 0
+    for name in names:
+        unpack(options, name)
     work = [(fuzz, name) for name in names]
-    if not options.no_planted:
-        work += [(fuzz_planted, name, number) for name in names for number in range(TARGETS[name][1])]
+    if not options.no_mutated:
+        work += [(fuzz_mutated, name, number) for name in names for number in range(TARGETS[name][1])]
     outcomes = []
     with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
         for outcome in pool.map(lambda job: job[0](options, *job[1:]), work):
