@@ -21,13 +21,17 @@ class Failure extends Error {
 /** One request. Gives status, answer, and pause: milliseconds before another try. The status is 0 where no answer of redlockd came. */
 async function call(method, path, body, timeout) {
 	const headers = { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
+	const late = new AbortController(); // AbortSignal.timeout() may never fire in Node 18: its timer goes when garbage is collected
+	const alarm = setTimeout(() => late.abort(new Error(`none in ${Math.ceil(timeout)} ms`)), timeout);
 	try {
-		const response = await fetch(url + path, { method, headers, body: JSON.stringify(body), signal: AbortSignal.timeout(Math.ceil(timeout)) });
+		const response = await fetch(url + path, { method, headers, body: JSON.stringify(body), signal: late.signal });
 		const text = await response.text();
 		const pause = Number(response.headers.get("Retry-After")) * 1000 + Math.random() * 1000;
 		return { status: response.status, answer: JSON.parse(text || "{}"), pause };
 	} catch (error) {
 		return { status: 0, answer: { detail: `no answer from ${url}: ${error.cause?.message || error.message}` }, pause: 1000 };
+	} finally {
+		clearTimeout(alarm);
 	}
 }
 
