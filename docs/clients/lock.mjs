@@ -3,6 +3,9 @@
 //
 //     lock.mjs RESOURCE STORE [STEPS [STEP_MS [TTL_MS [WAIT_MS]]]]
 import { execFile } from "node:child_process";
+import { once } from "node:events";
+import http from "node:http";
+import https from "node:https";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 
@@ -18,18 +21,25 @@ class Failure extends Error {
 	}
 }
 
-/** One request. Gives status, answer, and pause: milliseconds before another try. The status is 0 where no answer of redlockd came. */
+/** One request. Gives status, answer, and pause: milliseconds before another try. The status is 0 where no answer of redlockd came.
+ * It does not use fetch(), which in Node 18 loses its AbortSignal when garbage is collected, and then waits for ever. */
 async function call(method, path, body, timeout) {
-	const headers = { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
-	const late = new AbortController(); // AbortSignal.timeout() may never fire in Node 18: its timer goes when garbage is collected
-	const alarm = setTimeout(() => late.abort(new Error(`none in ${Math.ceil(timeout)} ms`)), timeout);
+	let request;
+	const alarm = setTimeout(() => request?.destroy(new Error("timeout")), timeout);
 	try {
-		const response = await fetch(url + path, { method, headers, body: JSON.stringify(body), signal: late.signal });
-		const text = await response.text();
-		const pause = Number(response.headers.get("Retry-After")) * 1000 + Math.random() * 1000;
-		return { status: response.status, answer: JSON.parse(text || "{}"), pause };
+		const json = JSON.stringify(body);
+		const headers = { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(json) };
+		if (key) headers.Authorization = `Bearer ${key}`;
+		request = (url.startsWith("https:") ? https : http).request(url + path, { method, headers });
+		request.on("error", () => {}); // one that comes during the body is an error of the response as well
+		request.end(json);
+		const [response] = await once(request, "response");
+		let text = "";
+		for await (const part of response.setEncoding("utf8")) text += part;
+		const pause = Number(response.headers["retry-after"] ?? 0) * 1000 + Math.random() * 1000;
+		return { status: response.statusCode, answer: JSON.parse(text || "{}"), pause };
 	} catch (error) {
-		return { status: 0, answer: { detail: `no answer from ${url}: ${error.cause?.message || error.message}` }, pause: 1000 };
+		return { status: 0, answer: { detail: `no answer from ${url}: ${error.message || error.code}` }, pause: 1000 };
 	} finally {
 		clearTimeout(alarm);
 	}

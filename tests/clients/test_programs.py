@@ -134,7 +134,11 @@ def test_a_lost_lease_ends_the_work(lab, start, store, lose):
     assert lose is flush or "in time" not in run.error()  # it heard of it by a renewal
 
 
-NODE_18 = "AbortSignal.timeout = () => new AbortController().signal;"  # never fires, as in Node 18 once garbage was collected
+# As in Node 18 once garbage was collected: fetch() has lost its signal, and a signal with a timeout its timer.
+NODE_18 = """const { fetch } = globalThis;
+globalThis.fetch = (url, { signal, ...options } = {}) => fetch(url, options);
+AbortSignal.timeout = () => new AbortController().signal;
+"""
 
 
 def test_it_stops_before_its_lease_is_over_when_the_server_is_silent(lab, language, start, store, tmp_path):
