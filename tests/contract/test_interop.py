@@ -9,6 +9,7 @@ import pytest
 
 from harness import DIES_WITH_US, end_process, quote, wait_until
 
+pytestmark = pytest.mark.node
 HERE = pathlib.Path(__file__).resolve().parent
 
 

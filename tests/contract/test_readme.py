@@ -111,6 +111,7 @@ def text_service(tmp_path):
         end_process(process)
 
 
+@pytest.mark.node
 def test_the_guard_in_javascript(fences, text_service):
     a, b = fences
 
