@@ -18,5 +18,6 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: waits for quarantines, makes thousands of trials, or needs a program that the quick set does not install")
     if not os.access(harness.BINARY, os.X_OK):
         raise pytest.UsageError(f"no program at {harness.BINARY}: build it, or set REDLOCKD")

@@ -321,6 +321,7 @@ def test_the_routes_are_those_of_the_program():
     assert printed == set(NEEDS)
 
 
+@pytest.mark.slow
 def test_every_right_on_every_resource(keyed, record_property):
     """Each key of the file, and nobody, with each request."""
     callers = [Caller(one.name, [f"Authorization: Bearer {one.secret}"], one) for one in keyed.keys.values() if one is not keyed.operator]

@@ -4,7 +4,11 @@ import os
 import pathlib
 import subprocess
 
+import pytest
+
 from harness import DIES_WITH_US, SCALE, SLOW, end_process, wait_until
+
+pytestmark = pytest.mark.slow  # thousands of leases
 
 SCRIPT = os.path.join(os.path.dirname(__file__), "counter.sh")
 PROCESSES = 20

@@ -143,6 +143,7 @@ def site(authority):
 
 @pytest.mark.parametrize("earlier", [0, 1, 3])
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.slow
 def test_a_client_that_has_its_lease_may_leave_in_any_way(site, resource, transport, earlier):
     leases, half = [], []
     for leave in (reset, socket.socket.close, say_goodbye, half_close):
@@ -174,6 +175,7 @@ def test_an_answer_that_was_written_and_never_read(site, resource, transport):
 
 @pytest.mark.parametrize("leave", [reset, socket.socket.close, half_close])
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.slow
 def test_grants_among_pipelined_requests(site, resource, transport, leave):
     """Several leases and other answers from one packet; the first, one in the middle, the last."""
     names = [f"{resource}/{i}" for i in range(4)]
@@ -250,6 +252,7 @@ def test_the_last_request_of_a_connection(lab, authority, resource):
     check_stays(site.other, leases)
 
 
+@pytest.mark.slow
 def test_jobs_over_restarts_of_their_server(lab, resource):
     """redlockctl run, which asks one server alone: at the first restart the grant was the last answer on its connection, then there were extensions."""
     servers = lab.redises(3)

@@ -278,6 +278,7 @@ def usual_handover(service):
     return sorted(took)[7]
 
 
+@pytest.mark.slow
 def test_a_thousand_leave_around_their_grant(lab):
     """A lock is left to run out only where its answer was written; else somebody else can have it within a second, however the moments fall."""
     services = [lab.redlockd(lab.redises(3), "--workers", "2")]

@@ -17,6 +17,8 @@ from harness import SLOW, process_state, wait_until
 from proxy import Proxy
 from test_fences import is_growing
 
+pytestmark = pytest.mark.slow  # waits for the ends of quarantines
+
 MINUTE_MS = 60 * 1000
 
 

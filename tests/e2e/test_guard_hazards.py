@@ -11,6 +11,8 @@ from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Scene, Switch, quarantin
                             reconnect, run_id_of, state_of, take, wait_state)
 from harness import SLOW, wait_until
 
+pytestmark = pytest.mark.slow  # waits for the ends of quarantines
+
 
 
 def evicted_keys_of(server):

@@ -15,6 +15,8 @@ from guard_fixtures import (HASH, LOCK, SEEN_BY_OTHERS, TTL_MS, Course, Rival, S
 from harness import SLOW, wait_until
 from proxy import Proxy
 
+pytestmark = pytest.mark.slow  # waits for the ends of quarantines
+
 AOF = ["--appendonly", "yes", "--appendfsync", "always"]
 
 

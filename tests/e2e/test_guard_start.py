@@ -12,6 +12,8 @@ from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Rival, Switch, quarantin
 from harness import SLOW, run_redlockd, wait_until
 from test_fences import bucket_of, clock, is_growing  # noqa: F401
 
+pytestmark = pytest.mark.slow  # waits for the ends of quarantines
+
 HOUR_MS = 3600 * 1000
 AOF = ["--appendonly", "yes", "--appendfsync", "always"]
 

@@ -122,6 +122,7 @@ def test_a_valkey_shows_its_own_version(lab, tmp_path):
     (lambda server: server.cli("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"), ("CONFIG", "SET", "maxmemory-policy", "noeviction"),
      "maxmemory-policy"),
 ], ids=["restart", "flush", "replica", "policy"])
+@pytest.mark.slow
 def test_a_quarantine_is_logged_once(lab, hazard, mend, code):
     """A line when it begins and one when it ends, whatever is asked and however many heartbeats there are; counted once, too."""
     servers = lab.redises(3)

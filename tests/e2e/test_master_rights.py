@@ -10,6 +10,8 @@ import pytest
 from harness import ROOT, wait_until
 from waiting_fixtures import crowd  # noqa: F401
 
+pytestmark = pytest.mark.slow  # waits for the ends of quarantines
+
 HEARTBEAT_SECONDS = 1.0
 
 

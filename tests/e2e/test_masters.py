@@ -4,6 +4,8 @@ Addresses that lead to something else: test_master_addresses.py. Masters that fo
 
 import time
 
+import pytest
+
 from fixtures import certified
 from harness import SLOW, wait_until
 from master_checks import (QUARANTINE_TTL_MS, FAST_SECONDS, TIMEOUT_MS, check_a_majority_serves, check_no_quorum, check_votes_without_one,
@@ -61,6 +63,7 @@ def test_two_killed_and_one_back(lab):
     check_a_majority_serves(service, "y")
 
 
+@pytest.mark.slow
 def test_two_killed_and_both_back(lab):
     """One of them alone is not enough: the other one may remember a fence that nobody else knows. When it, too, is back without its memory,
     nobody does."""

@@ -121,6 +121,7 @@ def test_the_parser_looks(service):
             list(openmetrics_parser.text_string_to_metric_families(broken))
 
 
+@pytest.mark.slow
 def test_promtool_has_no_complaint(lab, tmp_path):
     """With all that can be switched on."""
     certificate = Authority(tmp_path).issue("localhost", "DNS:localhost")
@@ -203,6 +204,7 @@ def test_quorum(lab):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.slow
 def test_quarantines_are_counted_down(lab, workers):
     """From the restart of a master to its return: never more than the whole quarantine, falling, and 0 when it votes again."""
     servers = lab.redises(3)

@@ -12,6 +12,8 @@ import pytest
 from ctl import DAEMON, FOREVER, LOST, STUBBORN, TTL_MS, Run, is_free, lies_in, until_dead, url
 from harness import process_state, quote, wait_until
 
+pytestmark = pytest.mark.slow  # waits for the ends of leases
+
 
 def test_one_master_killed_is_no_loss(lab, resource):
     daemon = lab.service(3)

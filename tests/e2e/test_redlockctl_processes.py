@@ -72,6 +72,7 @@ def holder(daemon, resource):
 
 
 @pytest.mark.parametrize("how", ["command", "left-behind"])
+@pytest.mark.slow
 def test_what_cannot_be_killed_keeps_the_lock(lab, resource, become_other, how):
     """The command itself, when redlockctl is killed; and what it leaves behind. The lock runs out by itself, and that is said."""
     daemon, ended = lab.service(3), lab.keep(Ended())
@@ -93,6 +94,7 @@ def test_what_cannot_be_killed_keeps_the_lock(lab, resource, become_other, how):
     assert how == "command" or run.wait() == LOST
 
 
+@pytest.mark.slow
 def test_what_cannot_be_killed_when_the_lock_is_over(lab, resource, become_other):
     """Nothing is left to be kept then. The foreground process does not say that the command was killed, or that the supervisor hung."""
     daemon, ended = lab.service(3), lab.keep(Ended())

@@ -173,6 +173,7 @@ def test_held_leases(lab):
     assert sums["lost"] == 1 and sums["granted"] == 2 and sums["released"] == 1, sums
 
 
+@pytest.mark.slow
 def test_a_master_that_stops(lab):
     service = lab.service(3, "--workers", "2")
 

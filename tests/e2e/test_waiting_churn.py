@@ -6,8 +6,12 @@ import socket
 import threading
 import time
 
+import pytest
+
 from harness import SCALE, SLOW, read_response
 from waiting_fixtures import Waiter, check_nothing_is_left, give_back, total
+
+pytestmark = pytest.mark.slow  # seconds of churn
 
 SECONDS = 4 + 6 * SCALE
 CLIENTS = 12

@@ -98,6 +98,7 @@ def test_no_herd(lab, crowd):
             assert sum(map(is_acquire, signs)) <= (1 if SLOW == 1 else 2), (number, signs)  # one that had no processor for a second looks once more
 
 
+@pytest.mark.slow
 def test_nobody_polls_behind_a_bare_majority(lab, crowd):
     """The lock is on two masters of three, as when the third one was slow: it is free there, which is no reason to try again and again."""
     servers = lab.redises(3)
