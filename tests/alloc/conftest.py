@@ -15,5 +15,3 @@ def pytest_configure(config):
     for path in (harness.BINARY, SHIM):
         if not os.access(path, os.X_OK):
             raise pytest.UsageError(f"no file {path}: build it, or set REDLOCKD")
-
-

@@ -1,0 +1,224 @@
+# Part of ./dev: the parts of the tests. Each leaves JUnit files PART….xml in build/results; a part that cannot run at all
+# leaves one failure. tests/dev/report.py adds them up.
+
+results=build/results
+now() { date +%s; }
+
+failed_part() { # MESSAGE
+	/usr/bin/python3 tests/dev/report.py case "$results/$part-part.xml" "$part" failure "$1"
+	echo "FAILED: $part: $1" >&2
+}
+
+skipped_part() { # MESSAGE
+	/usr/bin/python3 tests/dev/report.py case "$results/$part-part.xml" "$part" skipped "$1"
+	echo "skipped: $part: $1"
+}
+
+# Builds NAME once in a run, whichever parts need it.
+builds=""
+needs_build() { # NAME [CMAKE-OPTION…]
+	case " $builds " in
+	*" $1:built "*) return 0 ;;
+	*" $1:broken "*) ;;
+	*)
+		if build "$@" -DREDLOCKD_TESTS=ON -DREDLOCKD_WERROR=ON; then
+			builds="$builds $1:built"
+			return 0
+		fi
+		builds="$builds $1:broken"
+		;;
+	esac
+	failed_part "$1 does not build: see build/$1.log"
+	return 1
+}
+needs_release() { needs_build release -DCMAKE_BUILD_TYPE=Release; }
+needs_clang() { needs_build clang -DCMAKE_C_COMPILER=clang; }
+needs_asan() { needs_build asan -DREDLOCKD_SANITIZE=address; }
+
+ctests() { # LABEL BUILD [CTEST-OPTION…]
+	label=$part$1 folder=build/$2
+	shift 2
+	logged "$results/$label.log" ctest --test-dir "$folder" -j"$(nproc)" --output-on-failure --no-tests=error \
+		--output-junit "$PWD/$results/$label.xml" "$@" || [ -s "$results/$label.xml" ] || failed_part "ctest did not run"
+	# How far the simulators looked.
+	grep -hE '^[0-9]+ seeds in|^[0-9]+ sequences,|^[a-z]+ +states ' "$folder/Testing/Temporary/LastTest.log" || true
+}
+
+at_once=4
+pytests() { # LABEL BUILD PYTEST-ARGUMENT…
+	label=$part$1
+	export REDLOCKD="$PWD/build/$2/redlockd"
+	shift 2
+	logged "$results/$label.log" /usr/bin/python3 -m pytest -p no:cacheprovider -q -n $at_once \
+		--junitxml="$results/$label.xml" "$@" || [ -s "$results/$label.xml" ] || failed_part "pytest did not run"
+	tail -n 1 "$results/$label.log"
+}
+
+# ---- the quick set ----
+
+part_build() { needs_release && /usr/bin/python3 tests/dev/report.py case "$results/build.xml" build passed ""; }
+part_unit() { needs_release && ctests "" release -LE 'sim|corpus'; }
+part_layers() { needs_release && pytests "" release tests/layers; }
+part_format() { at_once=2 pytests "" release tests/format; }
+part_contract() { needs_release && pytests "" release tests/contract -m "not node"; }
+part_corpus() { needs_release && ctests "" release -L corpus; }
+part_sim() { needs_release && ctests "" release -L sim -LE long; }
+part_e2e() { needs_release && pytests "" release tests/e2e -m "not slow"; }
+part_faults() {
+	needs_release || return
+	faults --seconds 20 --seed 1
+	pytests -checkers release tests/faults
+}
+faults() {
+	result=0
+	logged "$results/$part.log" /usr/bin/python3 tests/faults/faults.py --redlockd "$PWD/build/release/redlockd" "$@" ||
+		result=$?
+	/usr/bin/python3 tests/dev/report.py checks "$results/$part.xml" "$part" "$results/$part.log" $result
+	tail -n 1 "$results/$part.log"
+}
+
+# ---- the rest ----
+
+part_sim_long() { needs_release && ctests "" release -L sim -L long; }
+part_faults_long() { needs_release && faults --seconds 40; }
+part_e2e_slow() { needs_release && pytests "" release tests/e2e -m slow; }
+part_contract_node() {
+	needs_release || return
+	install_npm tests/contract || { failed_part "npm ci failed"; return; }
+	pytests "" release tests/contract -m node
+}
+part_clang() { needs_clang && ctests "" clang -LE 'long|corpus'; }
+part_asan() {
+	needs_asan || return
+	ctests -unit asan
+	REDLOCKD_TEST_SLOW=4 REDLOCKD_TEST_SCALE=0.25 pytests -e2e asan tests/e2e
+}
+# Of the end-to-end tests those in which threads have to do with each other: several workers, reloads, loads, ends.
+tsan_tests="service load leases masters hold disconnect waiting waiting_replicas waiting_churn tls tls_clients keys limits"
+tsan_tests="$tsan_tests notify force burst guard_start guard_restart"
+part_tsan() {
+	needs_build tsan -DREDLOCKD_SANITIZE=thread || return
+	ctests -unit tsan
+	REDLOCKD_TEST_SLOW=6 REDLOCKD_TEST_SCALE=0.25 pytests -e2e tsan $(printf 'tests/e2e/test_%s.py ' $tsan_tests)
+}
+# One seed, so that a change is tried with what was tried before it; ./dev fuzz takes another one each time.
+# REDLOCKD_FUZZ_SECONDS: of each target. run.py writes fuzz.xml.
+part_fuzz() {
+	build_fuzz || { failed_part "the fuzz targets do not build: see build/fuzz.log"; return; }
+	logged "$results/fuzz.log" /usr/bin/python3 tests/fuzz/run.py --build build/fuzz --results $results \
+		--seconds "${REDLOCKD_FUZZ_SECONDS:-60}" --seed 1 || [ -s $results/fuzz.xml ] || failed_part "run.py did not run"
+	cat "$results/fuzz.log"
+}
+# Under the sanitizer for leaks.
+part_alloc() {
+	needs_release && needs_asan || return
+	pytests "" release tests/alloc
+	REDLOCKD_TEST_SLOW=4 pytests -asan asan tests/alloc
+}
+part_hardening() {
+	needs_release && pytests "" release tests/hardening
+	needs_clang && pytests -clang clang tests/hardening/test_binaries.py
+}
+# Each load measures a rate: one at a time, and nothing beside them.
+part_hostile() { needs_release && at_once=0 pytests "" release tests/hostile; }
+part_instructions() { needs_release && at_once=0 pytests "" release tests/bench/test_instructions.py; }
+part_seeing() { needs_release && at_once=0 pytests "" release tests/seeing; }
+part_clients() {
+	needs_release || return
+	install_clients || { failed_part "the generators could not be installed"; return; }
+	pytests "" release tests/clients
+}
+part_browser() {
+	needs_release || return
+	install_npm tests/browser || { failed_part "npm ci failed"; return; }
+	at_once=2 pytests "" release tests/browser
+}
+part_helm() {
+	needs_release || return
+	install_helm || { failed_part "the tools could not be installed"; return; }
+	pytests "" release tests/helm
+}
+part_packages() {
+	needs_release || return
+	build_package || { failed_part "the package does not build: see build/package.log"; return; }
+	at_once=0 pytests "" release tests/packages # the tests of the machine go on one from the other
+}
+part_docker() {
+	needs_release || return
+	install_docker || { failed_part "the tools could not be installed"; return; }
+	install_packages buildah debootstrap || true
+	result=0
+	logged $results/docker-build.log tests/docker/build.sh || result=$?
+	why=$(tail -n 1 $results/docker-build.log)
+	[ $result = 0 ] || [ $result = 77 ] || failed_part "the image: $why"
+	[ $result = 0 ] || export REDLOCKD_NO_IMAGE="$why"
+	pytests "" release tests/docker
+	unset REDLOCKD_NO_IMAGE
+}
+# In a Debian 13 of its own, which takes root: without it the part is skipped.
+part_debian13() {
+	install_packages debootstrap || true
+	result=0
+	logged $results/debian13.txt tests/debian13/run.sh $results $build_packages $debian13_packages || result=$?
+	cat $results/debian13.txt
+	case $result in
+	0) ;;
+	77) skipped_part "$(tail -n 1 $results/debian13.txt)" ;;
+	*) failed_part "$(tail -n 1 $results/debian13.txt)" ;;
+	esac
+}
+
+# ---- a run ----
+
+# The names of the parts that the arguments mean, each once.
+select_parts() {
+	for wanted in "$@"; do
+		parts | awk -F '|' -v wanted="$wanted" '
+			wanted == "all" || wanted == $1 || wanted == $2 { print $1; found = 1 }
+			END { exit !found }' || { echo "dev: no such part: $wanted; see ./dev help" >&2; return 1; }
+	done | awk '!seen[$0]++'
+}
+
+run_part() { # PART
+	part=$1
+	say "$part: $(parts | awk -F '|' -v part="$part" '$1 == part { print $4 }')"
+	begun=$(now)
+	if install_packages $(packages_of "$part"); then
+		"part_$(echo "$part" | tr - _)" || true
+	else
+		failed_part "its packages could not be installed"
+	fi
+	echo "$part $(($(now) - begun))" >>$results/seconds
+	echo "   $part: $(($(now) - begun)) s"
+}
+
+# All files that the tests make are below one folder, so that none is left. It is short: paths of sockets are limited.
+end_tests() {
+	stop_progress
+	rm -rf "$TMPDIR"
+}
+
+test_parts() {
+	selected=$(select_parts "$@") || exit 2
+	[ -n "$selected" ] || exit 2
+	rm -rf $results
+	mkdir -p $results
+	begun_all=$(now)
+	# The quick set is installed at once, which is faster; what the others need when it is their turn.
+	quick_packages=""
+	for part in $selected; do
+		parts | grep -q "^$part|quick|" && quick_packages="$quick_packages $(packages_of "$part")"
+	done
+	install_packages $(printf '%s\n' $build_packages $run_packages $test_packages $quick_packages | sort -u)
+	echo "install $(($(now) - begun_all))" >>$results/seconds
+	TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/rXXXXXX")
+	chmod 755 "$TMPDIR" # some tests run programs as another user
+	export TMPDIR PYTHONPYCACHEPREFIX="$PWD/build/pycache"
+	trap end_tests EXIT
+	trap 'exit 130' INT TERM HUP
+	for part in $selected; do
+		run_part "$part"
+	done
+	say "result"
+	/usr/bin/python3 tests/dev/report.py sum $results
+}
