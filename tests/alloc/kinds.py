@@ -90,7 +90,7 @@ def readable(plain):
         plain.settimeout(10 * SLOW)
 
 
-def wait_in_line(world, lease, hold=False):
+def wait_in_queue(world, lease, hold=False):
     plain = world.connect()
     send(plain, request_bytes("POST", "/locks", {"resource": lease["resource"], "ttl_ms": 30000, "wait_ms": 8000, "hold": hold}))
     end = time.monotonic() + 0.3 * SLOW
@@ -100,17 +100,17 @@ def wait_in_line(world, lease, hold=False):
 
 
 def wait_granted(world, lease):
-    with wait_in_line(world, lease) as plain:
+    with wait_in_queue(world, lease) as plain:
         world.release(lease)
         return [read_answer(plain)]
 
 
-def in_line(world):
+def in_queue(world):
     lease = world.hold()
-    return lease, wait_in_line(world, lease)
+    return lease, wait_in_queue(world, lease)
 
 
-def stay_in_line(world, what):
+def stay_in_queue(world, what):
     """What goes on beside a request that waits: its replica says that it lives."""
     lease, plain = what
     with plain:
@@ -120,7 +120,7 @@ def stay_in_line(world, what):
 
 
 def wait_and_leave(world, lease):
-    wait_in_line(world, lease).close()
+    wait_in_queue(world, lease).close()
     wait_until(lambda: not world.alive() or not any(master.cli("KEYS", "redlockd:queue:*") for master in world.masters), 5, "the place is gone")
     return []
 
@@ -318,7 +318,7 @@ RECONNECT = Kind("reconnect", come_back, least=30)
 HEARTBEAT = Kind("heartbeat", lambda world, _: until_failed(world, 1.5))  # one a second: all of one, and some of the next
 
 # With a second redlockd.
-IN_LINE = Kind("stay-in-line", stay_in_line, in_line, give_back)
+IN_LINE = Kind("stay-in-line", stay_in_queue, in_queue, give_back)
 
 # Where no master is there.
 ALONE = [

@@ -157,11 +157,11 @@ def test_activity_waiters_and_hottest(page, three):
         assert three.curl("POST", "/locks", body={"resource": "busy/1"}).status == 409
     ended = []
 
-    def stand_in_line():
+    def queue_up_all():
         client = Client(three.address)
         ended.append(client.call("POST", "/locks", {"resource": "busy/1", "ttl_ms": 1000, "wait_ms": 60000}).status)
         client.close()
-    waiters = [threading.Thread(target=stand_in_line) for _ in range(2)]
+    waiters = [threading.Thread(target=queue_up_all) for _ in range(2)]
     for one in waiters:
         one.start()
     try:

@@ -75,7 +75,7 @@ def test_two_exclude_each_other(service, resource, start, store):
     assert [fence for _, _, fence in store.writes()] == sorted([runs[0].fence, runs[1].fence] * 5)
 
 
-def test_it_waits_in_line(service, resource, start, store):
+def test_it_waits_in_the_queue(service, resource, start, store):
     lease = service.acquire(resource, 60000)
     run = start(url_of(service), resource, wait_ms=60000)
     wait_until(lambda: state(service, resource)["waiters"] == 1, 30, "it waits")

@@ -284,7 +284,7 @@ def test_jobs_over_restarts_of_their_server(lab, resource):
 
 @pytest.mark.parametrize("behind", [b"", GET], ids=["alone", "with a request behind"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_grant_for_nobody_is_given_back(lab, authority, resource, transport, behind):
+def test_a_grant_for_nobody_is_released(lab, authority, resource, transport, behind):
     """The answers of the masters come after the client has left."""
     servers = lab.redises(3)
     proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]

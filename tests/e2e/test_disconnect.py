@@ -1,4 +1,4 @@
-"""Clients that leave while they wait: they lose their place, and what was granted to them is given back at once, unless its answer was written already.
+"""Clients that leave while they wait: they lose their queue entry, and what was granted to them is given back at once, unless its answer was written already.
 
 Whether a client still got its answer cannot be told from a plain close(). shutdown() of both directions is the same for the other side, but what had
 arrived before can still be read here: so each trial knows for sure whether the grant was delivered. A lease that was delivered is the client's, and stays.
@@ -20,7 +20,7 @@ import pytest
 from harness import SCALE, SLOW, Resp, curl_command, quote, read_response, wait_until
 from proxy import Proxy
 from waiting_fixtures import (Waiter, check_nothing_is_left, check_served_in_order, crowd, give_back, lines,  # noqa: F401
-                              total, wait_for_line)
+                              total, wait_for_queue)
 
 TRIALS = round(1000 * SCALE)
 THREADS = 8
@@ -58,13 +58,13 @@ WAYS_TO_LEAVE = [close, reset, close_for_writing]
 
 @pytest.mark.parametrize("leave", WAYS_TO_LEAVE)
 @pytest.mark.parametrize("who", [0, 1, 2], ids=["the first", "one in the middle", "the last"])
-def test_who_leaves_loses_the_place(service, resource, crowd, leave, who):
+def test_a_waiter_that_leaves_loses_its_entry(service, resource, crowd, leave, who):
     holder = service.acquire(resource)
-    waiters = crowd.line_up(service, resource, 3)
+    waiters = crowd.queue_up(service, resource, 3)
     expected = [places[:who] + places[who + 1:] for places in lines(service.masters, resource)]
     start = time.monotonic()
     leave(waiters.pop(who))
-    wait_for_line(service.masters, resource, 2, LIMIT_SECONDS / SLOW)
+    wait_for_queue(service.masters, resource, 2, LIMIT_SECONDS / SLOW)
     print(f"{1000 * (time.monotonic() - start):.1f} ms")
     assert lines(service.masters, resource) == expected
     check_served_in_order(releases(service, holder), waiters)
@@ -72,10 +72,10 @@ def test_who_leaves_loses_the_place(service, resource, crowd, leave, who):
 
 def test_all_leave_at_once(service, resource, crowd):
     holder = service.acquire(resource)
-    waiters = crowd.line_up(service, resource, 50)
+    waiters = crowd.queue_up(service, resource, 50)
     for waiter in waiters:
         waiter.leave()
-    wait_for_line(service.masters, resource, 0, LIMIT_SECONDS / SLOW)
+    wait_for_queue(service.masters, resource, 0, LIMIT_SECONDS / SLOW)
     assert service.release(holder).status == 204
     assert service.release(service.acquire(resource)).status == 204
 
@@ -88,26 +88,26 @@ def test_a_client_that_is_killed(lab, crowd, unix):
     service.acquire("x")
     command = curl_command(service.address, "POST", "/locks", body={"resource": "x", "wait_ms": 60000})
     client = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for_line(servers, "x", 1)
+    wait_for_queue(servers, "x", 1)
     client.kill()
     client.wait()
-    wait_for_line(servers, "x", 0, LIMIT_SECONDS / SLOW)
+    wait_for_queue(servers, "x", 0, LIMIT_SECONDS / SLOW)
 
 
 def test_what_a_client_sends_behind_its_request_does_not_hide_that_it_left(service, resource, crowd):
     holder = service.acquire(resource)
-    waiter = crowd.line_up(service, resource, 1)[0]
+    waiter = crowd.queue_up(service, resource, 1)[0]
     waiter.send("GET", f"/locks/{quote(resource)}", {})
     waiter.plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
     waiter.leave()
-    wait_for_line(service.masters, resource, 0, LIMIT_SECONDS / SLOW)
+    wait_for_queue(service.masters, resource, 0, LIMIT_SECONDS / SLOW)
     assert service.release(holder).status == 204
 
 
-def test_a_client_that_stays_and_sends_more_keeps_its_place(service, resource, crowd):
+def test_a_client_that_stays_and_sends_more_keeps_its_entry(service, resource, crowd):
     """Requests behind the one that waits are answered after it."""
     holder = service.acquire(resource)
-    waiter = crowd.line_up(service, resource, 1)[0]
+    waiter = crowd.queue_up(service, resource, 1)[0]
     waiter.plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert not select.select([waiter], [], [], 0.5)[0]
     assert [len(places) for places in lines(service.masters, resource)] == [1, 1, 1]
@@ -131,7 +131,7 @@ def test_granted_to_one_that_left(lab, crowd, leave):
     service = lab.redlockd(proxies, "--master-timeout-ms", str(round(5000 * SLOW)))
     other = lab.redlockd(servers)
     holder = other.acquire("x")
-    waiter = crowd.line_up(service, "x", 1)[0]
+    waiter = crowd.queue_up(service, "x", 1)[0]
     token = holder["token"]
     for proxy in proxies:
         proxy.reply_delay = 0.4
@@ -167,7 +167,7 @@ class Trial:
 
     It leaves at a random moment around the release, or as soon as one master has granted it the lock (`at_the_grant`). Now and then it closes
     its side for writing only: it counts as gone, but if it is told a lease all the same, that has to be one (`half`).
-    The other one stands in line behind (`behind`), comes when the first has left (`after`), or has no wait_ms and asks again and again (`asks`)."""
+    The other one waits in the queue behind (`behind`), comes when the first has left (`after`), or has no wait_ms and asks again and again (`asks`)."""
 
     def __init__(self, services, number, moments):
         self.resource = f"trial/{number}"  # needs no quoting
@@ -182,10 +182,10 @@ class Trial:
     def run(self):
         self.holder.granted()
         leaver = Waiter(self.leaver_at, self.resource, ttl_ms=LEAVER_TTL_MS)
-        wait_for_line(self.leaver_at.masters, self.resource, 1)
+        wait_for_queue(self.leaver_at.masters, self.resource, 1)
         other = Waiter(self.other_at, self.resource) if self.mode == "behind" else None
         if other:
-            wait_for_line(self.leaver_at.masters, self.resource, 2)
+            wait_for_queue(self.leaver_at.masters, self.resource, 2)
         try:
             self._finish(leaver, other, max(self._part(leaver)))
         finally:
@@ -267,7 +267,7 @@ def usual_handover(service):
         holder = Waiter(service, f"usual/{number}", wait_ms=None)
         holder.granted()
         waiter = Waiter(service, f"usual/{number}")
-        wait_for_line(service.masters, f"usual/{number}", 1)
+        wait_for_queue(service.masters, f"usual/{number}", 1)
         start = time.monotonic()
         holder.release()
         waiter.granted()

@@ -146,7 +146,7 @@ def test_a_key_of_another_program_on_one_master_keeps_nobody_from_it(service, re
 def test_the_first_that_waits_has_it(lab, crowd):  # noqa: F811
     service = lab.service(3)
     lease = service.acquire("wanted")
-    waiters = crowd.line_up(service, "wanted", 3)
+    waiters = crowd.queue_up(service, "wanted", 3)
     start = time.monotonic()
     assert force(service, "wanted").status == 204
     assert next_answered(waiters) is waiters[0]
@@ -169,7 +169,7 @@ def test_a_waiter_of_another_redlockd_has_it(lab, crowd):  # noqa: F811
     service = lab.service(3)
     other = lab.redlockd(service.masters, "--bootstrap=false")
     service.acquire("wanted")
-    waiter, = crowd.line_up(other, "wanted", 1)
+    waiter, = crowd.queue_up(other, "wanted", 1)
     assert force(service, "wanted").status == 204
     waiter.granted(HANDOVER_SECONDS)
     assert force(other, "wanted").status == 204
@@ -259,7 +259,7 @@ def test_a_newcomer_is_not_harmed(slow_look):
 
 def test_a_waiter_that_came_in_between_is_not_harmed(slow_look, crowd):  # noqa: F811
     old = slow_look.acquire("wanted")
-    waiter, = crowd.line_up(slow_look, "wanted", 1)
+    waiter, = crowd.queue_up(slow_look, "wanted", 1)
     with stopped(slow_look.masters[2]):
         forced = Forced(slow_look, "wanted")
         assert slow_look.release(old).status == 204

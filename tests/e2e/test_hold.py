@@ -227,13 +227,13 @@ def test_the_lock_is_free_at_once_when_its_client_ends(service, hold, resource, 
     print(f"{how.name}: median {statistics.median(took) * 1000:.1f} ms, max {max(took) * 1000:.1f} ms")
 
 
-def test_the_next_in_line_has_it_at_once(service, hold, resource):
+def test_the_next_in_the_queue_has_it_at_once(service, hold, resource):
     took = []
     stream = hold(service, resource, ttl_ms=60000)
     stream.acquired()
     for _ in range(20):
         following = hold(service, resource, ttl_ms=60000, wait_ms=50000)
-        wait_until(lambda: service.curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 1, what="one in line")
+        wait_until(lambda: service.curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 1, what="one in the queue")
         start = time.monotonic()
         stream.process.kill()
         lease = following.acquired()
@@ -473,7 +473,7 @@ def test_a_redlockd_that_is_killed(lab, hold):
 def test_it_waits_for_the_lock(service, hold, resource):
     lease = service.acquire(resource)
     stream = hold(service, resource, ttl_ms=900, wait_ms=30000)
-    wait_until(lambda: service.curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 1, what="one in line")
+    wait_until(lambda: service.curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 1, what="one in the queue")
     assert stream.lines.empty(), "no head before the lock is granted"
     start = time.monotonic()
     assert service.release(lease).status == 204
@@ -492,10 +492,10 @@ def test_the_wait_runs_out(service, hold, resource):
     assert service.release(lease).status == 204
 
 
-def test_a_client_that_leaves_in_line(service, hold, resource):
+def test_a_client_that_leaves_the_queue(service, hold, resource):
     lease = service.acquire(resource)
     stream = hold(service, resource, wait_ms=30000)
-    wait_until(lambda: service.curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 1, what="one in line")
+    wait_until(lambda: service.curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 1, what="one in the queue")
     stream.kill()
     wait_until(lambda: service.curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 0, 2, "nobody in line")
     assert service.release(lease).status == 204
@@ -510,7 +510,7 @@ def test_holders_take_turns(lab, hold):
     streams[0].acquired()
     for i in range(1, 6):
         streams.append(hold(other if i % 2 else service, "a", wait_ms=60000))
-        wait_until(lambda: all(master.cli("ZCARD", "redlockd:queue:a") == i for master in service.masters), what="in line")
+        wait_until(lambda: all(master.cli("ZCARD", "redlockd:queue:a") == i for master in service.masters), what="in the queue")
     fences = []
     for stream, following in zip(streams, streams[1:]):
         stream.process.kill()

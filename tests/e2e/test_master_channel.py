@@ -9,7 +9,7 @@ import pytest
 
 from harness import ROOT, SLOW, wait_until
 from master_checks import master_of
-from waiting_fixtures import HANDOVER_SECONDS, crowd, line, wait_for_line  # noqa: F401
+from waiting_fixtures import HANDOVER_SECONDS, crowd, line, wait_for_queue  # noqa: F401
 
 TTL_MS = round(3000 * SLOW)  # who is not called comes when it is over: far later than HANDOVER_SECONDS
 
@@ -31,7 +31,7 @@ def hand_over(service, crowd, resource):
     return took
 
 
-def check_calls_are_heard(service, crowd, resource):
+def check_notifications_are_heard(service, crowd, resource):
     """The first time the connection may be only just coming up; that must not be needed twice."""
     took = min(hand_over(service, crowd, resource) for _ in range(2))
     assert took < HANDOVER_SECONDS, took
@@ -46,12 +46,12 @@ def check_calls_are_heard(service, crowd, resource):
 def test_it_is_opened_as_the_first_one(lab, crowd, url, options, auth):
     servers = [lab.redis(*options, tcp=True, auth=auth) for _ in range(3)]
     service = lab.redlockd([url.format(port=server.port) for server in servers], "--restart-guard", "off")
-    check_calls_are_heard(service, crowd, "x")
+    check_notifications_are_heard(service, crowd, "x")
     assert all(server.cli("PUBSUB", "NUMSUB", "redlockd:wake") == ["redlockd:wake", 1] for server in servers)
     for server in servers:
         server.restart()
     wait_until(lambda: service.curl("POST", "/locks", body={"resource": "y"}).status == 201, what="connected again")
-    check_calls_are_heard(service, crowd, "x")
+    check_notifications_are_heard(service, crowd, "x")
     service.stop()
     assert not [secret for secret in ("s3cret", "p@ss") if secret in service.stderr()]
 
@@ -67,7 +67,7 @@ def test_the_documented_rights_are_enough(lab, crowd):
     for server in servers:
         server.cli(*documented_user())
     service = lab.redlockd([f"redis://locks:secret@127.0.0.1:{server.port}" for server in servers], "--key-prefix", "prod:", "--bootstrap")
-    check_calls_are_heard(service, crowd, "x")
+    check_notifications_are_heard(service, crowd, "x")
     lease = service.acquire("x")
     assert service.curl("PUT", "/locks/x", body={"token": lease["token"]}).status == 200
     assert [lock["resource"] for lock in service.curl("GET", "/locks").json["locks"]] == ["x"]
@@ -96,7 +96,7 @@ RUBBISH = [
 def test_rubbish_on_the_channel_does_no_harm(lab, crowd):
     service = lab.service(3)
     lease = service.acquire("wanted", 60000)
-    waiters = crowd.line_up(service, "wanted", 2, ttl_ms=60000)
+    waiters = crowd.queue_up(service, "wanted", 2, ttl_ms=60000)
     replica = line(service.masters[0], "wanted")[0].partition(":")[0].encode()
     heard = 0
     for server in service.masters:
@@ -105,7 +105,7 @@ def test_rubbish_on_the_channel_does_no_harm(lab, crowd):
             heard += server.cli("PUBLISH", "redlockd:wake", word)
     assert heard == 2 * 3 * len(RUBBISH)
     assert not waiters[0].is_answered() and not waiters[1].is_answered()
-    wait_for_line(service.masters, "wanted", 2)
+    wait_for_queue(service.masters, "wanted", 2)
     start = time.monotonic()
     service.release(lease)
     waiters[0].granted()
@@ -119,7 +119,7 @@ def test_who_calls_falsely_makes_somebody_try_and_no_more(lab, crowd):
     """A forged call, in due form, for one who waits for a lock that is held: it is refused, and waits on in its place."""
     service = lab.service(3)
     lease = service.acquire("wanted", 60000)
-    first, second = crowd.line_up(service, "wanted", 2, ttl_ms=60000)
+    first, second = crowd.queue_up(service, "wanted", 2, ttl_ms=60000)
     places = line(service.masters[0], "wanted")
     before = service.masters[0].calls()["evalsha"]
     for _ in range(20):
@@ -127,7 +127,7 @@ def test_who_calls_falsely_makes_somebody_try_and_no_more(lab, crowd):
             assert server.cli("PUBLISH", "redlockd:wake", f"{places[1]} wanted") == 1
     wait_until(lambda: service.masters[0].calls()["evalsha"] > before, what="it tries")
     assert service.masters[0].calls()["evalsha"] - before <= 3 * 20
-    wait_for_line(service.masters, "wanted", 2)
+    wait_for_queue(service.masters, "wanted", 2)
     assert [line(server, "wanted") for server in service.masters] == [places] * 3
     assert not first.is_answered() and not second.is_answered()
     service.release(lease)

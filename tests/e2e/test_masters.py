@@ -249,7 +249,7 @@ def test_a_release_reaches_a_master_that_was_cut_off(lab):
     wait_until(lambda: servers[0].cli("EXISTS", "x") == 0, 15, "given back after the reconnection")
 
 
-def test_a_failed_acquire_is_given_back_where_the_master_was_cut_off(lab):
+def test_a_failed_acquire_is_released_where_the_master_was_cut_off(lab):
     servers = lab.redises(3)
     proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
     service = lab.redlockd(proxies)

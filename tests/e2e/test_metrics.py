@@ -302,10 +302,10 @@ def test_the_oldest_wait(lab, crowd):  # noqa: F811
     service.acquire("y", 60000)
     assert value(service, "waiters_limit") == 17 and value(service, "wait_oldest_seconds") == 0
     began = time.monotonic()
-    [first] = crowd.line_up(service, "x", 1)
+    [first] = crowd.queue_up(service, "x", 1)
     sent = time.monotonic()
     wait_until(lambda: value(service, "wait_oldest_seconds") >= 0.5, what="it grows")
-    [second] = crowd.line_up(service, "y", 1)
+    [second] = crowd.queue_up(service, "y", 1)
     since_second = time.monotonic()
     assert value(service, "waiters") == 2
     before = value(service, "wait_oldest_seconds")

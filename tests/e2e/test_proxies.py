@@ -9,7 +9,7 @@ import pytest
 
 from harness import SLOW, curl, quote, read_response, wait_until
 from proxies import FOREGROUNDS
-from waiting_fixtures import Waiter, wait_for_line
+from waiting_fixtures import Waiter, wait_for_queue
 
 WATCH_MS = 1200
 
@@ -96,16 +96,16 @@ def test_a_waiter_leaves(foreground, resource, how):
             assert read_response(waiter).status == 200
         body = json.dumps({"resource": resource, "wait_ms": 60000})
         waiter.sendall(f"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        wait_for_line(foreground.masters, resource, 1)
+        wait_for_queue(foreground.masters, resource, 1)
         leave(waiter, how)
-        wait_for_line(foreground.masters, resource, 0, 2)
+        wait_for_queue(foreground.masters, resource, 0, 2)
     assert foreground.other.release(holder).status == 204
 
 
 def test_a_waiter_is_granted(foreground, resource):
     holder = foreground.other.acquire(resource)
     waiter = Waiter(foreground, resource)
-    wait_for_line(foreground.masters, resource, 1)
+    wait_for_queue(foreground.masters, resource, 1)
     assert foreground.other.release(holder).status == 204
     waiter.granted()
     waiter.release()

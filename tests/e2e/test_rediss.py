@@ -124,7 +124,7 @@ def test_with_a_password_and_a_database(lab, tls, crowd, login, options, auth):
     service = lab.redlockd([], "--bootstrap", *tls.options, env={"REDLOCKD_MASTERS": masters})
     service.wait_voting(3)
     check_lease_calls(service, "x")
-    check_calls_are_heard(service, crowd, servers)
+    check_notifications_are_heard(service, crowd, servers)
     shown = service.curl("GET", "/masters").body.decode() + service.curl("GET", "/metrics").body.decode() + service.stderr()
     assert "s3cret" not in shown and "p@ss" not in shown and "p%40ss" not in shown
 
@@ -144,13 +144,13 @@ def test_a_master_that_wants_to_see_a_certificate(lab, tls, crowd, protocol):
     servers = tls.servers(3, "--tls-auth-clients", "yes", "--tls-protocols", protocol)
     service = lab.redlockd(servers, *tls.options, "--masters-cert", chain, "--masters-key", client.key)
     check_lease_calls(service, "x")
-    check_calls_are_heard(service, crowd, servers)
+    check_notifications_are_heard(service, crowd, servers)
 
 
 # ---- the second connection ----
 
 
-def check_calls_are_heard(service, crowd, servers):
+def check_notifications_are_heard(service, crowd, servers):
     """Whoever waits is woken by the master's word, over the second connection. The first time it may only just be coming up."""
     took = []
     for attempt in range(2):
@@ -172,7 +172,7 @@ def check_calls_are_heard(service, crowd, servers):
 def test_waiters_are_woken_over_tls(lab, tls, crowd):
     servers = tls.servers(3)
     service = lab.redlockd(servers, *tls.options)
-    check_calls_are_heard(service, crowd, servers)
+    check_notifications_are_heard(service, crowd, servers)
 
 
 # ---- whom it does not trust ----
@@ -301,7 +301,7 @@ def test_a_master_that_is_restarted(lab, tls, crowd):
         server.start()
         service.wait_voting(3)
     check_lease_calls(service, "x")
-    check_calls_are_heard(service, crowd, servers)
+    check_notifications_are_heard(service, crowd, servers)
 
 
 @needs_tls

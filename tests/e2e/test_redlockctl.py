@@ -55,7 +55,7 @@ def test_server_refuses_the_ttl(service, resource):
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_lease_that_nobody_reads_is_given_back(service, resource, options):
+def test_lease_that_nobody_reads_is_released(service, resource, options):
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run([*DIES_WITH_US, "env", "--default-signal", BINARY, "acquire", resource, *options], env=clean_environment({"REDLOCKCTL_SERVER": url(service)}),

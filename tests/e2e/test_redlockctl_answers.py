@@ -267,7 +267,7 @@ def test_answer_that_was_long_on_its_way(lab, fake, resource):
     assert [call.kind for call in server.calls if call.kind != "state"] == ["acquire", "extend", "acquire", "release"]
 
 
-def test_lease_that_cannot_be_extended_is_given_back(lab, fake, resource):
+def test_lease_that_cannot_be_extended_is_released(lab, fake, resource):
     server = fake(acquire=in_turn(after(1.2, lease), lease), extend=draining)
     run = Run(lab, resource, "--kill-after", "100ms", command="true", servers=[server], ttl_ms=3000)
     assert run.wait() == 0

@@ -353,7 +353,7 @@ def test_real_redlockd_sees_us_leave(lab, real, resource, command):
     rest = ["--", "touch", f"{lab.folder}/ran"] if command == "run" else []
     process = subprocess.Popen([*DIES_WITH_US, "env", "--default-signal", BINARY, command, resource, "--wait", "1m", *rest], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=clean_environment(environment))
-    wait_until(lambda: state(real, resource)["waiters"] == 1, what="in line")
+    wait_until(lambda: state(real, resource)["waiters"] == 1, what="in the queue")
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=10 * SLOW) == ("", "") and process.returncode == -signal.SIGINT
     wait_until(lambda: state(real, resource)["waiters"] == 0, 1, "out of the line")
@@ -369,7 +369,7 @@ def test_real_redlockd_and_a_wait(lab, real, resource):
     with open(path, "w", encoding="utf-8") as errors:
         process = subprocess.Popen([*DIES_WITH_US, BINARY, "run", resource, "--json", "--ttl", "2s", "--", "sh", "-c", "until [ -e go ]; do sleep 0.02; done"], cwd=lab.folder,
                                    stdin=subprocess.DEVNULL, stderr=errors, env=clean_environment(environment))
-    wait_until(lambda: state(real, resource)["waiters"] == 1, what="in line")
+    wait_until(lambda: state(real, resource)["waiters"] == 1, what="in the queue")
     assert ctl("release", resource, env={**environment, "REDLOCK_TOKEN": lease["token"]}).returncode == 0
     wait_until(lambda: path.read_text().count('"extended"') >= 2, 20, "two extensions")
     pathlib.Path(lab.folder, "go").touch()

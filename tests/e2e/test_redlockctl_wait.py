@@ -1,4 +1,4 @@
-"""redlockctl waits at a real redlockd, in line: who is served when, what ends a wait, and what is left of it then."""
+"""redlockctl waits at a real redlockd, in the queue: who is served when, what ends a wait, and what is left of it then."""
 
 import json
 import os
@@ -18,17 +18,17 @@ def waiters(daemon, resource):
     return daemon.curl("GET", "/locks/" + quote(resource)).json["waiters"]
 
 
-def in_line(daemon, resource, count):
+def in_queue(daemon, resource, count):
     wait_until(lambda: waiters(daemon, resource) == count, 20, f"{count} in line")
 
 
 def start_waiting(lab, resource, count, servers_of, *options, command=None, **how):
-    """So many `run`s, the next one only when the one before is in line. Each writes its number into the file `order`."""
+    """So many `run`s, the next one only when the one before is in the queue. Each writes its number into the file `order`."""
     runs = []
     for number in range(count):
         servers = servers_of(number)
         runs.append(Run(lab, resource, *options, command=command or f"echo {number} >>{lab.folder}/order", servers=servers, **how))
-        in_line(servers[0], resource, number + 1)
+        in_queue(servers[0], resource, number + 1)
     return runs
 
 
@@ -37,7 +37,7 @@ def order(lab):
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-# ---------------------------------------------------------------------------------------------------- in line
+# ---------------------------------------------------------------------------------------------------- in the queue
 
 
 def test_first_come_first_served(lab, service, resource):
@@ -61,7 +61,7 @@ def test_first_come_first_served_at_two_servers(lab, resource):
 def test_woken_by_the_release(lab, service, resource):
     held = service.acquire(resource, ttl_ms=60000)
     run = Run(lab, resource, command="date +%s.%N >at", servers=[service])
-    in_line(service, resource, 1)
+    in_queue(service, resource, 1)
     released = time.time()
     service.release(held)
     assert run.wait() == 0
@@ -72,7 +72,7 @@ def test_wait_is_longer_than_the_lease(lab, service, resource):
     """A lease that comes after a wait counts from when it came, more or less, and not from when it was asked for."""
     held = service.acquire(resource, ttl_ms=60000)
     run = Run(lab, resource, command="echo $$ >pid; until [ -e go ]; do sleep 0.02; done", servers=[service])
-    in_line(service, resource, 1)
+    in_queue(service, resource, 1)
     expiry = time.monotonic() + 1.3 * TTL_MS / 1000
     wait_until(lambda: time.monotonic() > expiry, what="longer than a lease")
     service.release(held)
@@ -89,7 +89,7 @@ def test_wait_is_longer_than_the_server_lets_wait(lab, resource):
     run = Run(lab, resource, command="true", servers=[daemon])
     expiry = time.monotonic() + 2
     wait_until(lambda: time.monotonic() > expiry, what="several waits")
-    in_line(daemon, resource, 1)
+    in_queue(daemon, resource, 1)
     daemon.release(held)
     assert run.wait() == 0
     assert run.events("acquired")[0]["waited_ms"] > 1500
@@ -106,10 +106,10 @@ def test_time_is_up(lab, service, resource):
     assert waiters(service, resource) == 0
 
 
-def test_no_wait_does_not_stand_in_line(lab, service, resource):
+def test_no_wait_does_not_queue(lab, service, resource):
     service.acquire(resource, ttl_ms=60000)
     Run(lab, resource, command="true", servers=[service])
-    in_line(service, resource, 1)
+    in_queue(service, resource, 1)
     assert ctl("run", resource, "-n", "--", "true", server=service).returncode == HELD
     assert waiters(service, resource) == 1
 
@@ -120,7 +120,7 @@ def test_too_many_wait(lab, resource):
     full, other = lab.redlockd(masters, "--max-waiters-per-resource=1"), lab.redlockd(masters)
     full.acquire(resource, ttl_ms=round(3000 * SLOW))  # Retry-After may be what is left of it
     first = Run(lab, resource, command="true", servers=[full])
-    in_line(full, resource, 1)
+    in_queue(full, resource, 1)
     second, third = Run(lab, resource, command="true", servers=[full]), Run(lab, resource, command="true", servers=[full, other])
     assert second.event("waiting")["code"] == "too-many-requests"
     assert [first.wait(), second.wait(), third.wait()] == [0, 0, 0]
@@ -130,7 +130,7 @@ def test_too_many_wait(lab, resource):
 def test_status_says_how_many_wait(lab, service, resource):
     service.acquire(resource, ttl_ms=60000)
     Run(lab, resource, command="true", servers=[service])
-    in_line(service, resource, 1)
+    in_queue(service, resource, 1)
     assert ctl("status", resource, server=service).stdout.endswith(", 1 waiting\n")
     [line] = [line for line in ctl("list", server=service).stdout.splitlines() if resource in line]
     assert line.split()[-1] == "1"
@@ -145,7 +145,7 @@ def test_server_goes_while_we_wait(lab, resource, how):
     first, second = lab.redlockd(masters), lab.redlockd(masters)
     held = second.acquire(resource, ttl_ms=60000)
     run = Run(lab, resource, "--timeout", f"{round(1000 * SLOW)}ms", command="true", servers=[first, second])
-    in_line(second, resource, 1)
+    in_queue(second, resource, 1)
     first.process.send_signal(how)
     joined = time.monotonic()
     # until its redlockd counts as dead its old place may be there as well
@@ -164,7 +164,7 @@ def test_the_only_server_comes_back(lab, resource):
     daemon = lab.redlockd(masters, listen=[f"unix:{path}"])
     held = daemon.acquire(resource, ttl_ms=60000)
     run = Run(lab, resource, command="true", servers=[f"unix:{path}"])
-    in_line(daemon, resource, 1)
+    in_queue(daemon, resource, 1)
     daemon.kill()
     daemon = lab.redlockd(masters, listen=[f"unix:{path}"])
     wait_until(lambda: daemon.metrics().get("redlockd_waiters") == 1, 20, "in line again")
@@ -176,7 +176,7 @@ def test_all_servers_gone(lab, resource):
     daemon = lab.service(3)
     daemon.acquire(resource, ttl_ms=60000)
     run = Run(lab, resource, "--wait", f"{round(3 * SLOW)}s", command="true", servers=[daemon])
-    in_line(daemon, resource, 1)
+    in_queue(daemon, resource, 1)
     daemon.kill()
     assert run.wait() == UNREACHABLE
 
@@ -185,15 +185,15 @@ def test_all_servers_gone(lab, resource):
 
 
 @pytest.mark.parametrize("who", ["foreground", "supervisor", "SIGKILL"])
-def test_no_place_is_left(lab, service, resource, who):
+def test_no_entry_is_left(lab, service, resource, who):
     """However it ends: who comes after it is served at once."""
     held = service.acquire(resource, ttl_ms=60000)
     first = Run(lab, resource, command="echo ran >ran", servers=[service])
-    in_line(service, resource, 1)
+    in_queue(service, resource, 1)
     second = Run(lab, resource, command="true", servers=[service])
-    in_line(service, resource, 2)
+    in_queue(service, resource, 2)
     os.kill(first.supervisor if who == "supervisor" else first.process.pid, signal.SIGINT if who == "foreground" else signal.SIGKILL)
-    in_line(service, resource, 1)
+    in_queue(service, resource, 1)
     released = time.monotonic()
     service.release(held)
     assert second.wait() == 0
@@ -209,7 +209,7 @@ def test_interrupted_as_it_is_granted(lab, service, resource, command):
         held = service.acquire(resource, ttl_ms=60000)
         process = subprocess.Popen([*DIES_WITH_US, "env", "--default-signal", BINARY, command, resource, "--wait", "1m", "--ttl", "1m", *rest],
                                    env=clean_environment({"REDLOCKCTL_SERVER": url(service)}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        in_line(service, resource, 1)
+        in_queue(service, resource, 1)
         client = service.client()
         time.sleep(random.random() * 0.002)  # not to wait for something: to meet another moment
         if random.random() < 0.5:
@@ -232,7 +232,7 @@ def test_stopped_while_it_waits(lab, service, resource):
     asks again when it goes on."""
     held = service.acquire(resource, ttl_ms=60000)
     run = Run(lab, resource, command=FOREVER, servers=[service])
-    in_line(service, resource, 1)
+    in_queue(service, resource, 1)
     supervisor = run.supervisor
     os.kill(supervisor, signal.SIGSTOP)
     service.release(held)

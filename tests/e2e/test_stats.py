@@ -97,7 +97,7 @@ def test_other_answers_are_told_apart(lab):
     lease = service.acquire("held", LONG_MS)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiter = pool.submit(service.curl, "POST", "/locks", body={"resource": "held", "wait_ms": 20000})
-        wait_until(lambda: place(stats_of(service), "waiting", "held"), what="one in line")
+        wait_until(lambda: place(stats_of(service), "waiting", "held"), what="one in the queue")
         # A worker's line is full, and each new connection goes to one of the two.
         wait_until(lambda: service.curl("POST", "/locks", body={"resource": "held", "wait_ms": 1}).status == 429, what="too many wait")
         service.release(lease)

@@ -11,8 +11,8 @@ import pytest
 
 from harness import SLOW, quote, wait_until
 from proxy import Proxy
-from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, is_acquire, line, line_up_listening,  # noqa: F401
-                              lines, next_answered, serve_all, signs_of, total, wait_for_key, wait_for_line, when_quiet)
+from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, is_acquire, line, queue_up_listening,  # noqa: F401
+                              lines, next_answered, serve_all, signs_of, total, wait_for_key, wait_for_queue, when_quiet)
 
 
 def with_proxies(lab, *options):
@@ -44,7 +44,7 @@ def test_a_free_lock_is_granted_at_once(service, resource, wait_ms):
 
 def test_granted_when_released(service, resource, crowd):
     holder = service.acquire(resource, 60000, owner="before")
-    [waiter] = crowd.line_up(service, resource, 1, owner="next")
+    [waiter] = crowd.queue_up(service, resource, 1, owner="next")
     assert not waiter.is_answered()
     assert not select.select([waiter], [], [], 0.3)[0]
     start = time.monotonic()
@@ -67,7 +67,7 @@ def test_granted_when_released(service, resource, crowd):
 def test_first_come_first_served(lab, resource, crowd, masters):
     service = lab.service(masters)
     holder = service.acquire(resource)
-    waiters = crowd.line_up(service, resource, 8)
+    waiters = crowd.queue_up(service, resource, 8)
     took = check_served_in_order(releases(service, holder), waiters)
     print("hand-overs in ms:", [round(1000 * seconds, 1) for seconds in took])
     check_nothing_is_left(service.masters)
@@ -76,27 +76,27 @@ def test_first_come_first_served(lab, resource, crowd, masters):
 def test_first_come_first_served_over_workers(lab, resource, crowd):
     service = lab.service(3, "--workers", "2")
     holder = service.acquire(resource)
-    waiters = crowd.line_up(service, resource, 12)
+    waiters = crowd.queue_up(service, resource, 12)
     replicas = {place[:16] for place in line(service.masters[0], resource)}
     assert len(replicas) == 2, "the kernel gives some connections to either worker"
     check_served_in_order(releases(service, holder), waiters)
 
 
-def test_fifty_in_line(service, resource, crowd):
+def test_fifty_in_the_queue(service, resource, crowd):
     holder = service.acquire(resource)
-    waiters = crowd.line_up(service, resource, 50)
+    waiters = crowd.queue_up(service, resource, 50)
     check_served_in_order(releases(service, holder), waiters)
 
 
 def test_many_come_while_others_are_served(service, resource, crowd):
     """The line grows at its end while it shrinks at its head."""
-    holder, waiting, served = service.acquire(resource), crowd.line_up(service, resource, 3), []
+    holder, waiting, served = service.acquire(resource), crowd.queue_up(service, resource, 3), []
     assert service.release(holder).status == 204
     for number in range(30):
         waiter = next_answered(waiting)
         assert waiter is waiting.pop(0), number
         waiter.granted()
-        waiting += crowd.line_up(service, resource, 1)
+        waiting += crowd.queue_up(service, resource, 1)
         waiter.release()
         served.append(waiter)
     _, took = serve_all(lambda: None, waiting)
@@ -106,7 +106,7 @@ def test_many_come_while_others_are_served(service, resource, crowd):
 def test_leases_of_different_lengths(service, resource, crowd):
     """A short lease ahead or behind changes nothing about the order; one that is not given back makes the next wait for its end."""
     holder = service.acquire(resource, 30000)
-    waiters = [crowd.line_up(service, resource, 1, ttl_ms=ttl_ms)[0] for ttl_ms in (60000, 800, 60000, 300, 5000)]
+    waiters = [crowd.queue_up(service, resource, 1, ttl_ms=ttl_ms)[0] for ttl_ms in (60000, 800, 60000, 300, 5000)]
     start = time.monotonic()
     assert service.release(holder).status == 204
     for i, waiter in enumerate(waiters):
@@ -123,7 +123,7 @@ def test_leases_of_different_lengths(service, resource, crowd):
 def test_a_lease_that_runs_out(service, resource, crowd):
     """Nobody releases and nobody calls: the next one comes when the holder's time is up."""
     lease, start = service.acquire(resource, 1500), time.monotonic()
-    first, second = crowd.line_up(service, resource, 2)
+    first, second = crowd.queue_up(service, resource, 2)
     assert next_answered([first, second]) is first
     assert first.granted()["fence"] > lease["fence"]
     took = time.monotonic() - start
@@ -135,9 +135,9 @@ def test_a_lease_that_runs_out(service, resource, crowd):
 
 
 def test_a_holder_that_extends(service, resource, crowd):
-    """Those in line go on waiting, and come when it releases after all."""
+    """Those in the queue go on waiting, and come when it releases after all."""
     lease, waited = service.acquire(resource, 1000 * max(1, round(SLOW))), 0
-    waiters = crowd.line_up(service, resource, 2)
+    waiters = crowd.queue_up(service, resource, 2)
     start = time.monotonic()
     while time.monotonic() - start < 2.5 * max(1, round(SLOW)):
         assert not select.select(waiters, [], [], 0.2)[0], "a waiter is answered while somebody holds the lock"
@@ -149,11 +149,11 @@ def test_a_holder_that_extends(service, resource, crowd):
 
 
 def test_a_lock_of_another_library(service, resource, crowd):
-    """Its expiry is one thing that those in line go by; what it does not tell is in test_waiting_foreign.py. A key that never expires keeps them waiting
+    """Its expiry is one thing that those in the queue go by; what it does not tell is in test_waiting_foreign.py. A key that never expires keeps them waiting
     to the end."""
     for server in service.masters:
         assert server.cli("SET", resource, "somebody-elses", "NX", "PX", round(1500 * SLOW)) == "OK"
-    waiters = crowd.line_up(service, resource, 2)
+    waiters = crowd.queue_up(service, resource, 2)
     served, took = serve_all(lambda: None, waiters)
     assert served == waiters and took[0] < 2 * SLOW
     for server in service.masters:
@@ -171,7 +171,7 @@ def test_resources_and_prefixes_do_not_wait_for_each_other(lab, crowd):
     waiters = [crowd.wait(through, lease["resource"]) for through, lease in held]
     for server in plain.masters:
         for prefix in ("", "app:"):
-            wait_until(lambda s=server, p=prefix: [len(line(s, name, p)) for name in ("a", "b")] == [1, 1], what="in line")
+            wait_until(lambda s=server, p=prefix: [len(line(s, name, p)) for name in ("a", "b")] == [1, 1], what="in the queue")
     for (through, lease), waiter in zip(held, waiters):
         assert through.release(lease).status == 204
         assert next_answered(waiters) is waiter
@@ -195,11 +195,11 @@ def test_a_wait_that_runs_out(service, resource, crowd, wait_ms):
     assert votes["needed"] == 2 and votes["masters"] == 3 and votes["granted"] == 0 and votes["refused"] >= 2, votes
     assert 20000 < answer.json["retry_after_ms"] <= 30000 - wait_ms
     assert abs(int(answer.headers["retry-after"]) - answer.json["retry_after_ms"] / 1000) <= 1
-    wait_for_line(service.masters, resource, 0)
+    wait_for_queue(service.masters, resource, 0)
     # The connection goes on, the lock is untouched, and the next one in that connection may wait again.
     assert service.curl("GET", f"/locks/{quote(resource)}").json["fence"] == holder["fence"]
     waiter.send("POST", "/locks", {"resource": resource, "wait_ms": 30000})
-    wait_for_line(service.masters, resource, 1)
+    wait_for_queue(service.masters, resource, 1)
     assert service.release(holder).status == 204
     waiter.granted()
     waiter.release()
@@ -207,9 +207,9 @@ def test_a_wait_that_runs_out(service, resource, crowd, wait_ms):
 
 def test_it_tells_the_holder_of_now(service, resource, crowd):
     first = service.acquire(resource, 60000, owner="first")
-    [next_one] = crowd.line_up(service, resource, 1, owner="second", ttl_ms=40000)
+    [next_one] = crowd.queue_up(service, resource, 1, owner="second", ttl_ms=40000)
     late = crowd.wait(service, resource, wait_ms=1500 * max(1, round(SLOW)))
-    wait_for_line(service.masters, resource, 2)
+    wait_for_queue(service.masters, resource, 2)
     assert service.release(first).status == 204
     second = next_one.granted()
     assert not late.is_answered(), "the machine is too slow for this test"
@@ -219,15 +219,15 @@ def test_it_tells_the_holder_of_now(service, resource, crowd):
     next_one.release()
 
 
-def test_a_place_that_is_given_up_does_not_stop_those_behind(service, resource, crowd):
+def test_an_entry_that_is_given_up_does_not_stop_those_behind(service, resource, crowd):
     holder = service.acquire(resource)
-    first, second, third = (crowd.line_up(service, resource, 1, wait_ms=wait_ms)[0] for wait_ms in (60000, round(1000 * SLOW), 60000))
+    first, second, third = (crowd.queue_up(service, resource, 1, wait_ms=wait_ms)[0] for wait_ms in (60000, round(1000 * SLOW), 60000))
     assert second.answer().status == 409
-    wait_for_line(service.masters, resource, 2)
+    wait_for_queue(service.masters, resource, 2)
     check_served_in_order(releases(service, holder), [first, third])
 
 
-def test_no_wait_is_no_place(service, resource, crowd):
+def test_no_wait_is_no_entry(service, resource, crowd):
     """wait_ms 0 is as none: refused at once, and no place is taken."""
     holder = service.acquire(resource)
     for wait_ms in (0, None):
@@ -245,7 +245,7 @@ def test_nobody_barges(lab, resource, crowd):
     service = lab.service(3)
     other = lab.redlockd(service.masters)
     holder = service.acquire(resource)
-    waiters = crowd.line_up(service, resource, 60)
+    waiters = crowd.queue_up(service, resource, 60)
     statuses, over = [], threading.Event()
 
     def barge(through):
@@ -278,7 +278,7 @@ def test_how_many_wait_is_shown(service, resource, crowd):
     assert service.curl("GET", path).json["waiters"] == 0
     holder = service.acquire(resource, owner="me")
     for count in range(1, 4):
-        crowd.line_up(service, resource, 1)
+        crowd.queue_up(service, resource, 1)
         state = service.curl("GET", path).json
         assert state["waiters"] == count and state["held"] is True and state["owner"] == "me", state
     listed = service.curl("GET", f"/locks?prefix={quote(resource)}").json["locks"]
@@ -293,8 +293,8 @@ def test_metrics(lab, resource, crowd):
     service = lab.service(3)
     holder, start = service.acquire(resource), time.monotonic()
     assert total(service, "redlockd_waiters") == 0
-    granted = crowd.line_up(service, resource, 2)
-    [gone] = crowd.line_up(service, resource, 1)
+    granted = crowd.queue_up(service, resource, 2)
+    [gone] = crowd.queue_up(service, resource, 1)
     assert total(service, "redlockd_waiters") == 3
     assert crowd.wait(service, resource, wait_ms=500).answer().status == 409
     assert total(service, "redlockd_waiters") == 3
@@ -321,7 +321,7 @@ def test_nobody_polls(lab, crowd):
     many wait."""
     service = with_proxies(lab)
     service.acquire("x", 60000)
-    waiters = line_up_listening(crowd, service, "x", 20)
+    waiters = queue_up_listening(crowd, service, "x", 20)
     before = when_quiet(service.masters, "x")
     commands = [len(proxy.commands()) for proxy in service.masters]
     start = time.monotonic()
@@ -340,7 +340,7 @@ def test_no_herd(lab, crowd):
     a majority has granted is told that it does not wait any more."""
     service = with_proxies(lab)
     holder = service.acquire("x", 60000)
-    waiters = line_up_listening(crowd, service, "x", 20)
+    waiters = queue_up_listening(crowd, service, "x", 20)
     before = when_quiet(service.masters, "x")
 
     def since():
@@ -358,12 +358,12 @@ def test_nothing_is_left_in_redis(lab, crowd):
     """Neither of waiters that were served nor of those whose time ran out or who left; and what is left of a redlockd that died goes by itself."""
     service = lab.service(3)
     holder = service.acquire("x")
-    waiters = crowd.line_up(service, "x", 3)
-    crowd.line_up(service, "x", 1)[0].leave()
+    waiters = crowd.queue_up(service, "x", 3)
+    crowd.queue_up(service, "x", 1)[0].leave()
     assert crowd.wait(service, "x", wait_ms=200).answer().status == 409
     serve_all(releases(service, holder), waiters)
     check_nothing_is_left(service.masters)
     service.acquire("x", 1000)
-    crowd.line_up(service, "x", 3, wait_ms=2000, ttl_ms=1000)
+    crowd.queue_up(service, "x", 3, wait_ms=2000, ttl_ms=1000)
     service.kill()
     check_nothing_is_left(service.masters, 8)

@@ -1,4 +1,4 @@
-"""Waiting in line: what is not accepted, how many may wait, how those that wait are sent away when redlockd ends, and what it costs to ask for them."""
+"""Waiting in the queue: what is not accepted, how many may wait, how those that wait are sent away when redlockd ends, and what it costs to ask for them."""
 
 import re
 import select
@@ -10,7 +10,7 @@ import pytest
 from harness import SLOW, Resp, run_redlockd, wait_until
 from proxy import Proxy
 from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, line, lines,  # noqa: F401
-                              serve_all, total, wait_for_line)
+                              serve_all, total, wait_for_queue)
 
 
 def releases(through, lease):
@@ -79,7 +79,7 @@ def test_too_many_waiters(lab, crowd, workers):
     """All workers together. Who is refused leaves no trace; nobody else is affected."""
     service = lab.service(3, "--max-waiters", "6", "--workers", workers)
     held = {name: service.acquire(name) for name in ("a", "b", "c")}
-    waiters = {name: crowd.line_up(service, name, 3) for name in ("a", "b")}
+    waiters = {name: crowd.queue_up(service, name, 3) for name in ("a", "b")}
     for name in ("a", "b", "c") * 4:
         check_too_many(crowd.wait(service, name).answer())
     assert [len(places) for name in held for places in lines(service.masters, name)] == [3] * 6 + [0] * 3
@@ -90,8 +90,8 @@ def test_too_many_waiters(lab, crowd, workers):
     assert service.curl("POST", "/locks", body={"resource": "a"}).status == 409
     # A place that is given up can be had again.
     waiters["b"].pop().leave()
-    wait_for_line(service.masters, "b", 2)
-    waiters["c"] = crowd.line_up(service, "c", 1)
+    wait_for_queue(service.masters, "b", 2)
+    waiters["c"] = crowd.queue_up(service, "c", 1)
     check_too_many(crowd.wait(service, "a").answer())
     for name, lease in held.items():
         check_served_in_order(releases(service, lease), waiters[name])
@@ -103,12 +103,12 @@ def test_too_many_for_one_resource(lab, crowd):
     service = lab.service(3, "--max-waiters-per-resource", "2")
     other = lab.redlockd(service.masters)
     held = {name: service.acquire(name) for name in ("a", "b")}
-    waiters = crowd.line_up(service, "a", 2)
+    waiters = crowd.queue_up(service, "a", 2)
     for _ in range(5):
         check_too_many(crowd.wait(service, "a").answer())
-    wait_for_line(service.masters, "a", 2)
-    waiting_for_b = crowd.line_up(service, "b", 2)
-    waiters += crowd.line_up(other, "a", 1)
+    wait_for_queue(service.masters, "a", 2)
+    waiting_for_b = crowd.queue_up(service, "b", 2)
+    waiters += crowd.queue_up(other, "a", 1)
     check_served_in_order(releases(service, held["a"]), waiters)
     check_served_in_order(releases(service, held["b"]), waiting_for_b)
     check_nothing_is_left(service.masters)
@@ -126,7 +126,7 @@ def test_a_burst_beyond_the_bound(lab, crowd):
         refused.update((waiter, waiter.answer()) for waiter in ready)
     assert all(answer.status == 429 for answer in refused.values())
     assert len(refused) == 90
-    wait_for_line(service.masters, "x", 10)
+    wait_for_queue(service.masters, "x", 10)
     served, _ = serve_all(releases(service, holder), [waiter for waiter in waiters if waiter not in refused])
     assert len(served) == 10
     check_nothing_is_left(service.masters)
@@ -142,16 +142,16 @@ def test_sigterm_sends_those_that_wait_away(lab, crowd, workers):
     service = lab.service(3, "--drain-ms", str(drain_ms), "--workers", workers)
     other = lab.redlockd(service.masters)
     held = {name: other.acquire(name) for name in ("a", "b")}
-    sent_away = [waiter for name in held for waiter in crowd.line_up(service, name, 5)]
-    staying = crowd.line_up(other, "a", 2)
+    sent_away = [waiter for name in held for waiter in crowd.queue_up(service, name, 5)]
+    staying = crowd.queue_up(other, "a", 2)
     start = time.monotonic()
     service.process.send_signal(signal.SIGTERM)
     for waiter in sent_away:
         answer = waiter.answer(2)
         assert answer.status == 503 and answer.code == "draining" and int(answer.headers["retry-after"]) >= 1, answer
     assert time.monotonic() - start < 1 * SLOW, "at once, not when --drain-ms is over"
-    wait_for_line(service.masters, "a", 2, 1)
-    wait_for_line(service.masters, "b", 0, 1)
+    wait_for_queue(service.masters, "a", 2, 1)
+    wait_for_queue(service.masters, "b", 0, 1)
     for waiter in sent_away:
         waiter.leave()
     service.stop(signal.SIGTERM, drain_ms / 1000 / SLOW + 2)
@@ -186,7 +186,7 @@ def test_sigterm_with_the_masters_stopped(lab, crowd):
     """Their places cannot be given up; it ends in time all the same, and what is left runs out."""
     service = lab.service(3, "--drain-ms", "2000")
     service.acquire("x", 2000)
-    waiters = crowd.line_up(service, "x", 3, wait_ms=3000)
+    waiters = crowd.queue_up(service, "x", 3, wait_ms=3000)
     for server in service.masters:
         server.stop()
     start = time.monotonic()
@@ -204,7 +204,7 @@ def test_sigterm_with_the_masters_stopped(lab, crowd):
 def test_sigint_ends_at_once(lab, crowd):
     service = lab.service(3)
     service.acquire("x", 1000)
-    waiters = crowd.line_up(service, "x", 3, wait_ms=2000, ttl_ms=1000)
+    waiters = crowd.queue_up(service, "x", 3, wait_ms=2000, ttl_ms=1000)
     start = time.monotonic()
     service.stop(signal.SIGINT)
     assert time.monotonic() - start < 1.5 * SLOW
@@ -240,7 +240,7 @@ def test_an_inspection_costs_the_same_however_many_wait(lab, crowd):
     for count in (1, 60):
         while len(crowd.made) < count:
             crowd.wait(service, "x")
-        wait_for_line(service.masters, "x", count)
+        wait_for_queue(service.masters, "x", count)
         # The first one looks for itself once more when it can be called; that is no part of an inspection.
         seen.append(wait_until(lambda count=count: inspection(server, service, count), what="an inspection and nothing else"))
     print(seen)
@@ -262,8 +262,8 @@ def test_waiters_of_a_redlockd_that_was_killed(lab, crowd):
     first = lab.service(3)
     second = lab.redlockd(first.masters)
     holder = first.acquire("x", 60000)
-    [living] = crowd.line_up(second, "x", 1)
-    crowd.line_up(first, "x", 4)
+    [living] = crowd.queue_up(second, "x", 1)
+    crowd.queue_up(first, "x", 4)
     waiters_are(second, "x", 5)
     first.kill()
     waiters_are(second, "x", 5)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness import SLOW, wait_until
-from waiting_fixtures import (check_nothing_is_left, crowd, is_acquire, line_up_listening, serve_all, signs_of, wait_for_line,  # noqa: F401
+from waiting_fixtures import (check_nothing_is_left, crowd, is_acquire, queue_up_listening, serve_all, signs_of, wait_for_queue,  # noqa: F401
                               when_quiet)
 from test_waiting import with_proxies
 
@@ -42,7 +42,7 @@ def check_nothing_is_left_of(service, resource):
 def test_a_release_is_found(service, resource, crowd, how):
     """While there is a wait to go by, and not at the end of the key's time."""
     hold(service.masters, resource, how)
-    waiters = crowd.line_up(service, resource, 3, wait_ms=60000)
+    waiters = crowd.queue_up(service, resource, 3, wait_ms=60000)
     assert not select.select(waiters, [], [], 0.6)[0]
     served, took = serve_all(lambda: let_go(service.masters, resource), waiters)
     assert served == waiters and took[0] < FOUND_SECONDS, took
@@ -53,7 +53,7 @@ def test_several_holders(service, resource, crowd):
     """Three applications, each of which locks one master alone: none has a majority, and nobody else can get one."""
     for number, server in enumerate(service.masters):
         assert server.cli("SET", resource, f"application-{number}", "NX", "PX", "600000") == "OK"
-    waiters = crowd.line_up(service, resource, 2, wait_ms=60000)
+    waiters = crowd.queue_up(service, resource, 2, wait_ms=60000)
     served, took = serve_all(lambda: let_go(service.masters[:2], resource), waiters)
     assert served == waiters and took[0] < FOUND_SECONDS, took
     let_go(service.masters[2:], resource)
@@ -65,7 +65,7 @@ def test_over_replicas_and_workers(lab, resource, crowd):
     first = lab.service(3, "--workers", "2")
     second = lab.redlockd(first.masters)
     hold(first.masters, resource, "Redisson")
-    waiters = crowd.line_up([first, second], resource, 6, wait_ms=60000)
+    waiters = crowd.queue_up([first, second], resource, 6, wait_ms=60000)
     served, took = serve_all(lambda: let_go(first.masters, resource), waiters)
     assert served == waiters and took[0] < 2 * FOUND_SECONDS, took
     check_nothing_is_left(first.masters)
@@ -76,11 +76,11 @@ def attempts(service, resource):
 
 
 def test_only_the_first_looks(lab, crowd):
-    """Twenty in line cost what one costs; and once a holder of ours has the lock nothing at all."""
+    """Twenty in the queue cost what one costs; and once a holder of ours has the lock nothing at all."""
     service = with_proxies(lab)
     servers = [proxy.redis for proxy in service.masters]
     hold(servers, "x", "without an expiry")
-    crowd.line_up(service, "x", 20, wait_ms=60000)
+    crowd.queue_up(service, "x", 20, wait_ms=60000)
     before, start = attempts(service, "x"), time.monotonic()
     wait_until(lambda: min(attempts(service, "x")) >= min(before) + 8, 20, "looks")
     looks, seconds = attempts(service, "x"), time.monotonic() - start

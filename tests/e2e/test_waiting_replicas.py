@@ -1,4 +1,4 @@
-"""Waiting in line over several redlockd, and through faults: a redlockd that dies or hangs at the head of the line, masters that die, hang, restart or
+"""Waiting in the queue over several redlockd, and through faults: a redlockd that dies or hangs at the head of the line, masters that die, hang, restart or
 forget, calls that are lost. Whoever waits is served in the end, and soon."""
 
 import contextlib
@@ -14,7 +14,7 @@ from harness import SLOW, process_state, read_response, wait_until
 from master_checks import TIMEOUT_MS
 from proxy import Proxy
 from waiting_fixtures import (DEAD_SECONDS, HANDOVER_SECONDS, alive_keys, check_nothing_is_left, check_served_in_order, crowd,  # noqa: F401
-                              is_acquire, line_up_listening, next_answered, serve_all, signs_of, wait_for_line, when_quiet)
+                              is_acquire, queue_up_listening, next_answered, serve_all, signs_of, wait_for_queue, when_quiet)
 
 
 def replicas(lab, count, *options, masters=None):
@@ -46,11 +46,11 @@ def releases(through, lease):
 def test_first_come_first_served(lab, resource, crowd, count, workers):
     services = replicas(lab, count, "--workers", workers)
     holder = services[0].acquire(resource)
-    waiters = crowd.line_up(services, resource, 4 * count)
+    waiters = crowd.queue_up(services, resource, 4 * count)
     check_served_in_order(releases(services[0], holder), waiters)
     # Another order of arrival: all of one, then all of the next.
     holder = services[0].acquire(resource)
-    waiters = [waiter for service in reversed(services) for waiter in crowd.line_up(service, resource, 4)]
+    waiters = [waiter for service in reversed(services) for waiter in crowd.queue_up(service, resource, 4)]
     check_served_in_order(releases(services[0], holder), waiters)
     check_nothing_is_left(services[0].masters)
 
@@ -59,7 +59,7 @@ def test_released_through_any_of_them(lab, resource, crowd):
     """The one that releases need not have heard of the waiters; nor the one that shows how many wait."""
     services = replicas(lab, 3)
     holder = services[0].acquire(resource)
-    waiters = crowd.line_up(services[1], resource, 3)
+    waiters = crowd.queue_up(services[1], resource, 3)
     assert [service.curl("GET", f"/locks/{resource}").json["waiters"] for service in services] == [3, 3, 3]
     lease, through = holder, services[0]
     for i, waiter in enumerate(waiters):
@@ -78,7 +78,7 @@ def test_no_herd(lab, crowd):
     sides = [[lab.keep(Proxy(lab.folder, server)) for server in servers] for _ in range(3)]
     services = [lab.redlockd(proxies) for proxies in sides]
     holder = services[0].acquire("x", 60000)
-    waiters = line_up_listening(crowd, services, "x", 12)
+    waiters = queue_up_listening(crowd, services, "x", 12)
     before = [when_quiet(proxies, "x") for proxies in sides]
 
     def since():
@@ -106,7 +106,7 @@ def test_nobody_polls_behind_a_bare_majority(lab, crowd):
     services = [lab.redlockd(proxies) for proxies in sides]
     holder = services[0].acquire("x", 60000)
     wait_until(lambda: servers[2].cli("DEL", "x") == 1, what="gone from one master")
-    waiters = line_up_listening(crowd, services, "x", 9)
+    waiters = queue_up_listening(crowd, services, "x", 9)
     assert not select.select(waiters, [], [], 1.5)[0], "what their coming started is over"
     for _ in range(3):  # a redlockd that had no processor for a second has lost its signs of life, and tries anew: once, not again and again
         before = [[len(signs) for signs in signs_of(proxies, "x")] for proxies in sides]
@@ -119,14 +119,14 @@ def test_nobody_polls_behind_a_bare_majority(lab, crowd):
     check_served_in_order(releases(services[0], holder), waiters)
 
 
-def test_without_a_place_refused_although_it_is_free(lab, resource, crowd):
-    """The first in line cannot come at once, its redlockd hangs: until that counts as dead nobody passes, and then it is anybody's."""
+def test_without_an_entry_refused_although_it_is_free(lab, resource, crowd):
+    """The first in the queue cannot come at once, its redlockd hangs: until that counts as dead nobody passes, and then it is anybody's."""
     services = replicas(lab, 2)
     client, refused_free = services[1].client(), None
     for attempt in range(10):
         name = f"{resource}/{attempt}"
         holder = services[1].acquire(name)
-        [waiter] = crowd.line_up(services[0], name, 1)
+        [waiter] = crowd.queue_up(services[0], name, 1)
         pause(services[0])
         released_at = time.monotonic()
         assert client.call("DELETE", f"/locks/{name}", {"token": holder["token"]}).status == 204
@@ -164,12 +164,12 @@ def test_a_stampede(lab, resource, crowd):
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("when", ["just before", "long before"])
-def test_the_first_in_line_is_dead(lab, resource, crowd, how, when):
+def test_the_first_in_the_queue_is_dead(lab, resource, crowd, how, when):
     """Its redlockd dies: the others are delayed by about a second, or not at all where it has been dead for longer than that."""
     services = replicas(lab, 2)
     holder = services[1].acquire(resource)
-    lost = crowd.line_up(services[0], resource, 3)
-    waiters = crowd.line_up(services[1], resource, 3)
+    lost = crowd.queue_up(services[0], resource, 3)
+    waiters = crowd.queue_up(services[1], resource, 3)
     if how == "killed":
         services[0].kill()
     else:
@@ -188,18 +188,18 @@ def test_the_first_in_line_is_dead(lab, resource, crowd, how, when):
     check_nothing_is_left(services[1].masters)
 
 
-def test_one_that_hung_finds_its_place_again(lab, resource, crowd):
+def test_one_that_hung_finds_its_entry_again(lab, resource, crowd):
     """It missed its turn, and whoever came next has the lock: it goes on waiting, and is served with the others."""
     services = replicas(lab, 2)
     holder = services[1].acquire(resource)
-    lost = crowd.line_up(services[0], resource, 2)
-    waiters = crowd.line_up(services[1], resource, 2)
+    lost = crowd.queue_up(services[0], resource, 2)
+    waiters = crowd.queue_up(services[1], resource, 2)
     pause(services[0])
     assert services[1].release(holder).status == 204
     assert next_answered(waiters) is waiters[0]
     waiters[0].granted()
     go_on(services[0])
-    wait_for_line(services[1].masters, resource, 2)  # the first of each; a second one takes its place again when it has become the first
+    wait_for_queue(services[1].masters, resource, 2)  # the first of each; a second one takes its place again when it has become the first
     wait_until(lambda: services[1].curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 2, what="both of living ones")
     waiters[0].release()
     left, start = [*lost, waiters[1]], time.monotonic()
@@ -208,7 +208,7 @@ def test_one_that_hung_finds_its_place_again(lab, resource, crowd):
         waiter.granted()
         assert time.monotonic() - start < DEAD_SECONDS
         if waiter is not left[-1]:
-            wait_for_line(services[1].masters, resource, len(left) - 1 - left.index(waiter))
+            wait_for_queue(services[1].masters, resource, len(left) - 1 - left.index(waiter))
         start = time.monotonic()
         waiter.release()
 
@@ -217,7 +217,7 @@ def test_one_that_hung_beyond_the_end_of_its_wait(lab, resource, crowd):
     services = replicas(lab, 2)
     holder = services[1].acquire(resource)
     late = crowd.wait(services[0], resource, wait_ms=300)
-    wait_for_line(services[0].masters, resource, 1)
+    wait_for_queue(services[0].masters, resource, 1)
     pause(services[0])
     wait_until(lambda: not any(alive_keys(server) for server in services[0].masters), 5, "its sign of life has run out")
     go_on(services[0])
@@ -233,7 +233,7 @@ def test_the_holders_redlockd_is_killed(lab, resource, crowd):
     services = replicas(lab, 2)
     services[0].acquire(resource, 2000)
     start = time.monotonic()
-    waiters = crowd.line_up(services[1], resource, 2)
+    waiters = crowd.queue_up(services[1], resource, 2)
     services[0].kill()
     served, _ = serve_all(lambda: None, waiters)
     assert served == waiters and 1.8 < time.monotonic() - start < 2 + 1 * SLOW
@@ -270,7 +270,7 @@ def test_a_master_fails_while_ten_wait(lab, resource, crowd, fault):
     services = replicas(lab, 2, "--master-timeout-ms", TIMEOUT_MS)
     victim = services[0].masters[1]
     holder = services[0].acquire(resource)
-    waiters = crowd.line_up(services, resource, 10)
+    waiters = crowd.queue_up(services, resource, 10)
     strike, heal = MASTER_FAULTS[fault]
     strike(victim)
     served, took = serve_all(releases(services[0], holder), waiters[:7], 10)
@@ -285,7 +285,7 @@ def test_a_majority_fails_while_some_wait(lab, resource, crowd, fault):
     """Nobody can be served for a while. Nobody is forgotten: when the masters are back so are all that waited."""
     services = replicas(lab, 2, "--master-timeout-ms", TIMEOUT_MS, "--restart-guard", "off")
     holder = services[0].acquire(resource)
-    waiters = crowd.line_up(services, resource, 6)
+    waiters = crowd.queue_up(services, resource, 6)
     strike, heal = MASTER_FAULTS[fault]
     for server in services[0].masters[:2]:
         strike(server)
@@ -304,14 +304,14 @@ def test_a_master_is_away_for_all_of_the_wait(lab, resource, crowd):
     for service in services:
         service.wait_voting(2)
     holder = services[0].acquire(resource)
-    check_served_in_order(releases(services[0], holder), crowd.line_up(services, resource, 6))
+    check_served_in_order(releases(services[0], holder), crowd.queue_up(services, resource, 6))
 
 
 def test_a_majority_is_away_to_the_end(lab, resource, crowd):
     """Whether the lock is free nobody can tell: when the wait is over the answer is 503 and not 409."""
     service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS)
     service.acquire(resource)
-    waiter = crowd.line_up(service, resource, 1, wait_ms=1500)[0]
+    waiter = crowd.queue_up(service, resource, 1, wait_ms=1500)[0]
     for server in service.masters[:2]:
         server.kill()
     answer = waiter.answer()
@@ -330,7 +330,7 @@ def test_a_majority_is_away_to_the_end(lab, resource, crowd):
 def test_the_subscription_is_cut_right_before_the_release(lab, resource, crowd, masters):
     services = replicas(lab, 2)
     holder = services[0].acquire(resource)
-    waiters = crowd.line_up(services, resource, 4)
+    waiters = crowd.queue_up(services, resource, 4)
     took, release = [], releases(services[0], holder)
     for waiter in waiters:
         for server in services[0].masters[:1 if masters == "one" else 3]:
@@ -351,7 +351,7 @@ def test_a_hand_deletes_what_the_masters_know(lab, resource, crowd, what):
     """Without its sign of life a redlockd notices. A line that is gone nobody notices before the holder's time is up; then all are served."""
     services, ttl_ms = replicas(lab, 2), 2000 * max(1, round(SLOW / 2))
     holder = services[0].acquire(resource, ttl_ms)
-    waiters = crowd.line_up(services, resource, 4, ttl_ms=ttl_ms)
+    waiters = crowd.queue_up(services, resource, 4, ttl_ms=ttl_ms)
     took, release, left = [], releases(services[0], holder), list(waiters)
     while left:
         for server in services[0].masters:
@@ -381,7 +381,7 @@ def test_all_of_it_at_once(lab, crowd):
     held = {name: services[0].acquire(name) for name in names}
     waiters = {name: [crowd.wait(services[i % 2], name) for i in range(10)] for name in names}
     for name in names:
-        wait_for_line(masters, name, 10)
+        wait_for_queue(masters, name, 10)
     lost = [crowd.wait(services[2], name) for name in names]
     failures, fences = [], {}
 

@@ -1,7 +1,7 @@
 """What the tests of waiting share: clients that wait, and what a master knows of them.
 
 A Waiter is one request with wait_ms on a connection of its own; its answer is read when the test asks for it. A Crowd makes them and closes what
-is left of them. Where the order of arrival matters, line_up() lets the next one come only when the one before stands in the line of every
+is left of them. Where the order of arrival matters, queue_up() lets the next one come only when the one before stands in the line of every
 master: then their order is beyond doubt. serve_all() hands the lock from one to the next and says who came when.
 """
 
@@ -75,13 +75,13 @@ class Crowd:
         self.made.append(Waiter(through, resource, **how))
         return self.made[-1]
 
-    def line_up(self, through, resource, count, **how):
+    def queue_up(self, through, resource, count, **how):
         """`count` waiters, each in the line of every master before the next one comes. `through`: one redlockd, or several that take turns."""
         through = through if isinstance(through, list) else [through]
         waiters, before = [], len(line(running(through[0].masters)[0], resource))
         for i in range(count):
             waiters.append(self.wait(through[i % len(through)], resource, **how))
-            wait_for_line(through[0].masters, resource, before + i + 1)
+            wait_for_queue(through[0].masters, resource, before + i + 1)
         return waiters
 
     def close(self):
@@ -165,7 +165,7 @@ def lines(masters, resource):
     return [line(server, resource) for server in running(masters)]
 
 
-def wait_for_line(masters, resource, count, seconds=10.0):
+def wait_for_queue(masters, resource, count, seconds=10.0):
     """Until so many stand in the line of every master that runs."""
     try:
         wait_until(lambda: all(len(places) == count for places in lines(masters, resource)), seconds, f"{count} in line")
@@ -208,16 +208,16 @@ def when_quiet(proxies, resource):
     return seen[0]
 
 
-def line_up_listening(crowd, services, resource, count):
-    """As line_up(), but the first of each comes before all others, and these come when each redlockd hears what the masters call: whoever stood in line
+def queue_up_listening(crowd, services, resource, count):
+    """As queue_up(), but the first of each comes before all others, and these come when each redlockd hears what the masters call: whoever stood in the queue
     before that looks for himself once."""
     services = services if isinstance(services, list) else [services]
-    first = crowd.line_up(services, resource, len(services))
+    first = crowd.queue_up(services, resource, len(services))
     for master in services[0].masters:
         wait_until(lambda server=master.redis: server.cli("PUBSUB", "NUMSUB", "redlockd:wake")[1] == len(services), what="all listen")
     for service in services:
         when_quiet(service.masters, resource)
-    return first + crowd.line_up(services, resource, count - len(first))
+    return first + crowd.queue_up(services, resource, count - len(first))
 
 
 def is_acquire(command):
