@@ -94,8 +94,12 @@ class World:
         hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in self.addresses.items()))
         mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         command = ["unshare", *mapped, "--net", "--mount", "sh", "-c", PREPARE, "sh", str(hosts), *self.addresses.values()]
-        self.process = subprocess.Popen([*DIES_WITH_US, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout.readline() == "ready\n", "no network of our own"
+        self.process = subprocess.Popen([*DIES_WITH_US, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        said = self.process.stdout.readline()
+        if said != "ready\n":
+            end_process(self.process)
+            self.process.stdout.close()
+            pytest.skip(f"no network of our own here: {said.strip()}")
         user = ["--user", "--preserve-credentials"] if mapped else []
         self.enter = [*DIES_WITH_US, "nsenter", f"--target={self.process.pid}", "--net", "--mount", *user, "--"]
 
