@@ -1,12 +1,23 @@
 """The fixtures that the end-to-end and the contract tests share."""
 
 import itertools
+import socket
 
 import pytest
 
 import harness
 
 NUMBERS = itertools.count(1)
+
+
+def has_localhost():
+    try:
+        return bool(socket.getaddrinfo("localhost", 80))
+    except OSError:
+        return False
+
+
+needs_localhost = pytest.mark.skipif(not has_localhost(), reason="localhost does not resolve here: /etc/hosts does not name it")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fixtures import certified
+from fixtures import certified, needs_localhost
 from harness import run_redlockd, wait_until
 from master_checks import TIMEOUT_MS, check_a_majority_serves, check_votes_without_one, master_of, wait_for_reason
 
@@ -87,6 +87,7 @@ def test_one_address_is_a_name_that_does_not_resolve(lab):
     assert master["state"] == "down" and master["reason"]
 
 
+@needs_localhost
 def test_a_name_is_resolved(lab):
     server = lab.redis(tcp=True)
     service = lab.redlockd([f"redis://localhost:{server.port}"])

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from fixtures import needs_localhost
 from harness import ROOT, SLOW, wait_until
 from master_checks import master_of
 from waiting_fixtures import HANDOVER_SECONDS, crowd, line, wait_for_queue  # noqa: F401
@@ -41,7 +42,7 @@ def check_notifications_are_heard(service, crowd, resource):
     ("redis://:s3cret@127.0.0.1:{port}", ["--requirepass", "s3cret"], ["s3cret"]),
     ("redis://locker:p%40ss@127.0.0.1:{port}", ["--user", "locker", "on", ">p@ss", "~*", "&*", "+@all", "--user", "default", "off"], ["locker", "p@ss"]),
     ("redis://127.0.0.1:{port}/7", [], []),
-    ("redis://localhost:{port}", [], []),
+    pytest.param("redis://localhost:{port}", [], [], marks=needs_localhost),
 ], ids=["password", "acl-user", "database", "name"])
 def test_it_is_opened_as_the_first_one(lab, crowd, url, options, auth):
     servers = [lab.redis(*options, tcp=True, auth=auth) for _ in range(3)]

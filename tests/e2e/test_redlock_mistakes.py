@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from fixtures import certified
+from fixtures import certified, needs_localhost
 from harness import SLOW, read_response, run_redlockd, wait_until
 from proxy import Proxy
 
@@ -324,6 +324,7 @@ def test_a_lock_granted_to_somebody_whose_connection_is_gone(lab, how):
     service.acquire("x")
 
 
+@needs_localhost
 def test_the_same_master_listed_twice_under_two_names(lab):
     server = lab.redis(tcp=True)
     for masters in (f"{server.url},unix:{server.path}", f"{server.url},redis://localhost:{server.port}",

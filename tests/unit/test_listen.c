@@ -2,7 +2,9 @@
 #include <arpa/inet.h>
 #include <check.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -114,8 +116,23 @@ START_TEST(it_does_not_block_and_is_not_inherited)
 }
 END_TEST
 
+/* A machine without /etc/hosts cannot resolve it. */
+static bool has_localhost(const char *test)
+{
+	struct addrinfo *found = NULL;
+	bool has = getaddrinfo("localhost", NULL, NULL, &found) == 0;
+
+	if (has)
+		freeaddrinfo(found);
+	else
+		fprintf(stderr, "%s: skipped, localhost does not resolve here\n", test);
+	return has;
+}
+
 START_TEST(names_are_resolved)
 {
+	if (!has_localhost("names_are_resolved"))
+		return;
 	struct listen_address address = tcp("localhost", 0);
 	int fd = open_or_fail(&address, false);
 
@@ -270,13 +287,14 @@ static bool is_local(const struct listen_address *address)
 
 START_TEST(who_can_reach_an_address)
 {
-	static const char *const local[] = {"127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"};
+	static const char *const local[] = {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost"};
 	static const char *const open[] = {"0.0.0.0",         "::",      "10.0.0.1",
 					   "::ffff:10.0.0.1", "fe80::1", "255.255.255.255"};
 	struct listen_address address = unix_path("a.sock");
 
 	ck_assert(is_local(&address));
-	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++) {
+	size_t count = sizeof(local) / sizeof(local[0]) - !has_localhost("who_can_reach_an_address");
+	for (size_t i = 0; i < count; i++) {
 		address = tcp(local[i], 1);
 		ck_assert_msg(is_local(&address), "%s", local[i]);
 	}
