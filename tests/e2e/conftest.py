@@ -18,6 +18,6 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: waits for quarantines, makes thousands of trials, or needs a program that the quick set does not install")
+    config.addinivalue_line("markers", "slow: waits for quarantines, or makes thousands of trials")
     if not os.access(harness.BINARY, os.X_OK):
         raise pytest.UsageError(f"no program at {harness.BINARY}: build it, or set REDLOCKD")

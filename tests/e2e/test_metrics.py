@@ -124,7 +124,6 @@ def test_the_parser_looks(service):
             list(openmetrics_parser.text_string_to_metric_families(broken))
 
 
-@pytest.mark.slow
 def test_promtool_has_no_complaint(lab, tmp_path):
     """With all that can be switched on."""
     certificate = Authority(tmp_path).issue("localhost", "DNS:localhost")

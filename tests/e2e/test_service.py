@@ -389,7 +389,6 @@ def test_a_log_that_nobody_reads_stops_nothing(lab):
 # ---- metrics and the other pages ----
 
 
-@pytest.mark.slow
 def test_metrics_pass_promtool(service, resource):
     service.release(service.acquire(resource))
     answer = service.curl("GET", "/metrics")
