@@ -34,8 +34,13 @@ print(*seen)
 
 def as_somebody():
     """The beginning of a command that makes it one of a user that is not root."""
-    assert os.getuid() != 0 or shutil.which("setpriv")
-    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"] if os.getuid() == 0 else []
+    if os.getuid() != 0:
+        return []
+    command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
+    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"root may not become another user here: {tried.stderr.strip()}")
+    return command
 
 
 def look_at(pid):
