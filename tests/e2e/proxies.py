@@ -89,4 +89,4 @@ class Nginx(Foreground):
         return ["/usr/sbin/nginx", "-e", "stderr", "-p", self.folder, "-c", path]
 
 
-FOREGROUNDS = {"haproxy": Haproxy, "nginx": Nginx}
+PROXIES = {"haproxy": Haproxy, "nginx": Nginx}
