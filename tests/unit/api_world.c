@@ -221,7 +221,6 @@ int run_suite(const char *name, void (*add_all)(TCase *tests))
 
 	suite_add_tcase(suite, tests);
 	tcase_add_checked_fixture(tests, open_world, close_world);
-	tcase_set_timeout(tests, 30);
 	add_all(tests);
 	srunner_run_all(runner, CK_NORMAL);
 	int failed = srunner_ntests_failed(runner);

@@ -186,7 +186,6 @@ static inline int guard_run(const char *name, void (*add)(TCase *tcase))
 	TCase *tcase = tcase_create(name);
 	SRunner *runner = srunner_create(suite);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	add(tcase);
 	srunner_run_all(runner, CK_NORMAL);
 	int failed = srunner_ntests_failed(runner);

@@ -115,7 +115,6 @@ int main(void)
 	Suite *suite = suite_create("accept");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_loop_test(all, openmetrics_is_named_and_liked, 0, sizeof(open_metrics) / sizeof(open_metrics[0]));
 	tcase_add_loop_test(all, all_others_get_plain_text, 0, sizeof(plain) / sizeof(plain[0]));
 	tcase_add_test(all, several_headers_are_one);

@@ -229,7 +229,6 @@ int main(void)
 	Suite *suite = suite_create("access");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_test(all, every_need_right_and_prefix);
 	tcase_add_test(all, a_certificate_without_a_keys_file);
 	tcase_add_test(all, nobody_is_asked_without_keys_and_certificates);

@@ -387,7 +387,6 @@ int main(void)
 	Suite *suite = suite_create("dev_masters");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_loop_test(all, they_answer_and_are_set_up_for_locks, 1, 4);
 	tcase_add_test(all, the_folder_is_made_in_tmpdir);
 	tcase_add_loop_test(all, they_go_with_a_parent_that_is_killed, 0, 5);

@@ -320,7 +320,6 @@ int main(void)
 
 	suite_add_tcase(suite, tests);
 	tcase_add_checked_fixture(tests, open_world, close_world);
-	tcase_set_timeout(tests, 30);
 	tcase_add_test(tests, renewed_until_dropped);
 	tcase_add_test(tests, begun_late);
 	tcase_add_test(tests, dropped_without_release);

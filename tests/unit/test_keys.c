@@ -681,7 +681,6 @@ int main(void)
 	Suite *suite = suite_create("keys");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_loop_test(all, files_are_taken_or_refused_with_the_place, 0, COUNT(files));
 	tcase_add_test(all, no_message_holds_a_hash_or_a_key);
 	tcase_add_test(all, what_the_file_says_is_there);

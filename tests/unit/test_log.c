@@ -432,7 +432,6 @@ int main(void)
 	Suite *suite = suite_create("log");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_loop_test(all, logfmt_quotes_what_is_not_one_word, 0, VALUES);
 	tcase_add_loop_test(all, json_stays_json, 0, VALUES);
 	tcase_add_test(all, a_line_has_time_level_event_and_its_fields);

@@ -206,7 +206,6 @@ int main(void)
 {
 	Suite *suite = suite_create("master_tls");
 	TCase *tests = tcase_create("records");
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, more_than_the_socket_takes_goes_out_though_the_other_side_says_nothing);
 	tcase_add_test(tests, records_are_read_to_the_last);
 	suite_add_tcase(suite, tests);

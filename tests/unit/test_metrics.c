@@ -347,7 +347,6 @@ int main(void)
 	Suite *suite = suite_create("metrics");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, metrics_set_up, NULL);
 	tcase_add_test(all, counters_are_summed_over_workers);
 	tcase_add_test(all, waiters_are_summed_over_workers);

@@ -156,7 +156,6 @@ int main(void)
 	Suite *suite = suite_create("metrics_gauges");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, metrics_set_up, NULL);
 	tcase_add_test(all, a_quorum_is_one_in_every_worker);
 	tcase_add_test(all, quarantines_are_counted_down);

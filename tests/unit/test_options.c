@@ -342,7 +342,6 @@ int main(void)
 	Suite *suite = suite_create("options");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
 	tcase_add_loop_test(all, numbers_within_their_bounds_are_taken, 0, NUMBERS * SOURCES);
 	tcase_add_loop_test(all, numbers_out_of_their_bounds_are_mistakes, 0, NUMBERS * SOURCES);

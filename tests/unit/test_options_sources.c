@@ -327,7 +327,6 @@ int main(void)
 	Suite *suite = suite_create("options_sources");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
 	tcase_add_test(all, values_follow_their_flag);
 	tcase_add_test(all, the_shape_of_the_command_line_is_checked);

@@ -315,7 +315,6 @@ int main(void)
 {
 	Suite *suite = suite_create("peers");
 	TCase *tests = tcase_create("peers");
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, what_one_address_is);
 	tcase_add_test(tests, unix_sockets_have_none);
 	tcase_add_test(tests, connections_are_bounded);

@@ -213,7 +213,6 @@ int main(void)
 {
 	Suite *suite = suite_create("rate");
 	TCase *tests = tcase_create("rate");
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, a_second_s_worth_comes_at_once);
 	tcase_add_test(tests, no_bound_takes_nothing);
 	tcase_add_test(tests, the_long_run_is_bounded);

@@ -368,7 +368,6 @@ int main(void)
 	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, test_extend_checks_validity);
 	tcase_add_test(tcase, test_extend_too_late_is_no_lease);
 	tcase_add_test(tcase, test_extend_does_not_revive_an_expired_lease);

@@ -229,7 +229,6 @@ int main(void)
 	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, test_random_walks, 0, BATCHES);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

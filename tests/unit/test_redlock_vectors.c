@@ -433,7 +433,6 @@ int main(void)
 	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 120);
 	tcase_add_loop_test(tcase, test_three_masters_every_vector_every_order, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test(tcase, test_four_masters_every_vector, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test(tcase, test_five_masters_every_vector, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);

@@ -294,7 +294,6 @@ int main(void)
 	Suite *suite = suite_create("stats");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, set_up, NULL);
 	tcase_add_test(all, counters_of_all_workers_are_summed);
 	tcase_add_test(all, a_master_votes_if_every_worker_says_so);

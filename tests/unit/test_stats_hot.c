@@ -222,7 +222,6 @@ int main(void)
 	Suite *suite = suite_create("stats_hot");
 	TCase *all = tcase_create("all");
 
-	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, set_up, NULL);
 	tcase_add_test(all, empty);
 	tcase_add_test(all, few_are_counted_exactly);
