@@ -1,6 +1,6 @@
 """redlockd measured against its own limits, against what else one could take, and with faults: `./dev bench`. README.md says what the figures mean.
 
-    bench.py         this file: what is measured, in turns    load.py    one measurement            report.py  medians, table, plots, aims
+    bench.py         this file: what is measured, in turns    load.py    one measurement            bench_report.py  medians, table, plots, aims
     bench_stacks.py  the processes that are measured          wrk/       what wrk asks for          peers/     the services written with libraries
 
 A round measures everything once; each begins with another stack, and the stacks of a part follow one another at once, so that what is compared was
@@ -23,7 +23,7 @@ import bench_stacks as stacks  # noqa: E402
 import growth  # noqa: E402
 import harness  # noqa: E402
 import load  # noqa: E402
-import report  # noqa: E402
+import bench_report  # noqa: E402
 
 
 def redlockd_loads(connections):
@@ -132,7 +132,7 @@ def main():
         subprocess.run([sys.executable, str(HERE / "hot_lock.py"), "--generator", str(generator), "--output", str(folder / "hot_lock.json"), "--rounds", str(given.rounds)],
                        check=True)
     (folder / "bench.json").write_text(json.dumps(result, indent=1))
-    report.write(result, folder)
+    bench_report.write(result, folder)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 import harness  # noqa: E402
 from fixtures import lab  # noqa: E402, F401
 
-from world import BUILT, COMPOSE_FILE, World, read_compose  # noqa: E402
+from compose_world import BUILT, COMPOSE_FILE, World, read_compose  # noqa: E402
 
 
 def pytest_configure(config):

@@ -10,7 +10,7 @@ import pytest
 
 import harness
 from harness import wait_until
-from world import COMPOSE_FILE, VERSION_BUILT, read_compose
+from compose_world import COMPOSE_FILE, VERSION_BUILT, read_compose
 
 CTL = str(pathlib.Path(harness.BINARY).parent / "redlockctl")
 

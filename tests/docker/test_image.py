@@ -14,7 +14,7 @@ import harness
 from certificates import Authority
 from harness import wait_until
 from key_fixtures import Key
-from world import COMPOSE_FILE, VERSION_BUILT, World, read_compose
+from compose_world import COMPOSE_FILE, VERSION_BUILT, World, read_compose
 
 USER = 64801
 SIZE_MAX = 32_000_000  # docs/docker.md: 25 MB

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from harness import ROOT
-from world import BUILT, VERSION_BUILT
+from compose_world import BUILT, VERSION_BUILT
 
 SBOM = "/usr/share/redlockd/sbom.cdx.json"
 STATUS = "var/lib/dpkg/status.d"
