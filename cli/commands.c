@@ -10,44 +10,41 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/http/acquire.h"
+#include "cli/base/cli_base.h"
 #include "cli/http/client.h"
-#include "cli/http/client_request.h"
-#include "exit_status.h"
 #include "interrupt.h"
 #include "print.h"
-#include "report.h"
-#include "secret.h"
 #include "server/base/base.h"
+#include "token_file.h"
 
 enum { PAGE_MAX = 1000 };
 
 struct session {
-	const struct options *options;
-	struct http http;
+	const struct arguments *arguments;
+	struct client client;
 	size_t server;
 	size_t unanswered; /* servers that may have got the last request and did not say so */
-	char token[OPTIONS_TOKEN_LEN + 1];
+	char token[ARGUMENTS_TOKEN_LEN + 1];
 };
 
 /* ---- asking ---- */
 
 static const struct server *session_server(const struct session *session)
 {
-	return &session->options->servers.items[session->server];
+	return &session->arguments->servers.items[session->server];
 }
 
 /* Asks each server once at most. */
-static void session_ask(struct session *session, const struct request *request, struct answer *ret_answer)
+static void session_ask(struct session *session, const struct client_request *request, struct answer *ret_answer)
 {
-	size_t count = session->options->servers.count;
+	size_t count = session->arguments->servers.count;
 
 	session->unanswered = 0;
 	for (size_t tries = 1;; tries++) {
-		http_begin(&session->http, session_server(session), request, session->options->timeout_ms * 1000);
-		while (!http_wait(&session->http, UINT64_MAX, NULL, 0))
+		client_begin(&session->client, session_server(session), request, session->arguments->timeout_ms * 1000);
+		while (!client_wait(&session->client, UINT64_MAX, NULL, 0))
 			continue;
-		http_read(&session->http, ret_answer);
+		client_read(&session->client, ret_answer);
 		if (!answer_is_of_one(ret_answer) || tries == count)
 			return;
 		session->unanswered += ret_answer->outcome == OUTCOME_UNAVAILABLE;
@@ -56,10 +53,10 @@ static void session_ask(struct session *session, const struct request *request, 
 	}
 }
 
-static void session_ask_and_drop(struct session *session, struct request *request, struct answer *ret_answer)
+static void session_ask_and_drop(struct session *session, struct client_request *request, struct answer *ret_answer)
 {
 	session_ask(session, request, ret_answer);
-	request_fini(request);
+	client_request_fini(request);
 }
 
 /* ---- ending ---- */
@@ -67,16 +64,17 @@ static void session_ask_and_drop(struct session *session, struct request *reques
 /* Says what went wrong, and returns the exit status for it. */
 static int session_fail(struct session *session, struct answer *answer)
 {
-	const struct options *options = session->options;
-	const char *name = options->name == NULL ? "" : options->name, *separator = options->name == NULL ? "" : ": ";
-	int status = acquire_status(options, answer);
+	const struct arguments *arguments = session->arguments;
+	const char *name = arguments->name == NULL ? "" : arguments->name,
+		   *separator = arguments->name == NULL ? "" : ": ";
+	int status = acquire_status(arguments, answer);
 
 	if (answer_is_of_one(answer) || answer->outcome == OUTCOME_STRANGE || answer->outcome == OUTCOME_FORBIDDEN)
 		report_complain("%s%s%s: %s%s", name, separator, session_server(session)->text, answer->detail,
-				credentials_hint(&options->credentials, answer));
+				answer_hint(answer, &arguments->credentials));
 	else
 		report_complain("%s%s%s", name, separator, answer->detail);
-	if (!print_problem(answer, options->json))
+	if (!print_problem(answer, arguments->json))
 		report_complain("stdout: %s", strerror(errno));
 	answer_fini(answer);
 	return status;
@@ -87,10 +85,10 @@ static int session_end(bool printed, struct answer *answer)
 {
 	answer_fini(answer);
 	if (printed)
-		return STATUS_OK;
+		return EXIT_STATUS_OK;
 	if (errno != EPIPE)
 		report_complain("stdout: %s", strerror(errno));
-	return STATUS_SYSTEM;
+	return EXIT_STATUS_SYSTEM;
 }
 
 /* An answer that is done, but is not what it should be. */
@@ -108,7 +106,7 @@ static int session_print_lease(struct session *session, const struct lease *leas
 	uint64_t end_us = sent_us + lease->validity_ms * 1000, now_us = clock_now_us();
 	struct answer none = {.outcome = OUTCOME_DONE};
 	struct print_lease what = {
-		.name = session->options->name,
+		.name = session->arguments->name,
 		.owner = owner,
 		.server = session_server(session)->text,
 		.lease = lease,
@@ -116,20 +114,20 @@ static int session_print_lease(struct session *session, const struct lease *leas
 		.without_token = without_token,
 	};
 
-	return session_end(print_lease(&what, session->options->json), &none);
+	return session_end(print_lease(&what, session->arguments->json), &none);
 }
 
 /* Gives back a lease whose token cannot be handed to the user. */
 static int session_give_up(struct session *session, const struct lease *lease, const char *what)
 {
-	struct request request;
+	struct client_request request;
 	struct answer answer;
 
 	report_complain("%s: %s", what, strerror(errno));
-	request_release(&request, session->options->name, lease->token);
+	client_request_release(&request, session->arguments->name, lease->token);
 	session_ask_and_drop(session, &request, &answer);
 	answer_fini(&answer);
-	return STATUS_SYSTEM;
+	return EXIT_STATUS_SYSTEM;
 }
 
 /* The lease, or the exit status for why there is none. Signals meanwhile end us, but not with a place in the line or a
@@ -141,18 +139,18 @@ static bool session_wait_for_lease(struct session *session, struct lease *lease,
 
 	if (!interrupt_begin(&interrupt)) {
 		report_complain("signalfd: %s", strerror(errno));
-		*ret_status = STATUS_SYSTEM;
+		*ret_status = EXIT_STATUS_SYSTEM;
 		return false;
 	}
-	struct acquire acquire = {.http = &session->http,
-				  .options = session->options,
+	struct acquire acquire = {.client = &session->client,
+				  .arguments = session->arguments,
 				  .extra = &interrupt.file,
-				  .told = interrupt_told,
+				  .read_order = interrupt_read_order,
 				  .context = &interrupt};
 	enum acquire_result result = acquire_lease(&acquire, lease, sent_us, &answer);
 	session->server = acquire.server;
 	if (result == ACQUIRE_GRANTED && interrupt_came(&interrupt)) {
-		acquire_give_back(&acquire, lease);
+		acquire_release(&acquire, lease);
 		result = ACQUIRE_STOPPED;
 	}
 	if (result != ACQUIRE_GRANTED)
@@ -160,7 +158,7 @@ static bool session_wait_for_lease(struct session *session, struct lease *lease,
 	if (result == ACQUIRE_REFUSED)
 		*ret_status = session_fail(session, &answer);
 	if (result == ACQUIRE_STOPPED)
-		*ret_status = STATUS_SIGNALLED + interrupt.number;
+		*ret_status = EXIT_STATUS_SIGNALLED + interrupt.number;
 	return result == ACQUIRE_GRANTED;
 }
 
@@ -168,45 +166,45 @@ static int session_acquire(struct session *session, int token_file)
 {
 	struct lease lease;
 	uint64_t sent_us;
-	int status = STATUS_SYSTEM;
+	int status = EXIT_STATUS_SYSTEM;
 
 	if (!session_wait_for_lease(session, &lease, &sent_us, &status)) {
 		if (token_file >= 0)
 			close(token_file);
 		return status;
 	}
-	if (token_file >= 0 && !secret_write(token_file, lease.token))
+	if (token_file >= 0 && !token_file_write(token_file, lease.token))
 		return session_give_up(session, &lease, "--token-file");
-	status = session_print_lease(session, &lease, sent_us, session->options->owner, token_file >= 0);
-	return status == STATUS_OK ? status : session_give_up(session, &lease, "stdout");
+	status = session_print_lease(session, &lease, sent_us, session->arguments->owner, token_file >= 0);
+	return status == EXIT_STATUS_OK ? status : session_give_up(session, &lease, "stdout");
 }
 
 static int command_acquire(struct session *session)
 {
-	const char *path = session->options->token_file;
+	const char *path = session->arguments->token_file;
 
 	if (path == NULL)
 		return session_acquire(session, -1);
-	int file = secret_open(path);
+	int file = token_file_open(path);
 	if (file < 0) {
 		report_complain("--token-file '%s': %s", path, strerror(errno));
-		return STATUS_USAGE;
+		return EXIT_STATUS_USAGE;
 	}
 	return session_acquire(session, file);
 }
 
 static int command_extend(struct session *session)
 {
-	struct request request;
+	struct client_request request;
 	struct answer answer;
 	struct lease lease;
 
-	request_extend(&request, session->options->name, session->token, session->options->ttl_ms);
+	client_request_extend(&request, session->arguments->name, session->token, session->arguments->ttl_ms);
 	session_ask_and_drop(session, &request, &answer);
-	uint64_t sent_us = session->http.main.sent_us;
-	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, session->options->name, session->token, &lease))
+	uint64_t sent_us = session->client.main.sent_us;
+	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, session->arguments->name, session->token, &lease))
 		return session_fail(session, &answer);
-	char owner[OPTIONS_OWNER_MAX + 1] = "";
+	char owner[ARGUMENTS_OWNER_MAX + 1] = "";
 	const char *its_owner = json_string_value(json_object_get(answer.json, "owner"));
 	if (its_owner != NULL && strlen(its_owner) < sizeof(owner))
 		strcpy(owner, its_owner);
@@ -217,19 +215,19 @@ static int command_extend(struct session *session)
 /* From whoever holds it. That nobody does is what was wanted. */
 static int command_force(struct session *session)
 {
-	const struct options *options = session->options;
-	struct request request;
+	const struct arguments *arguments = session->arguments;
+	struct client_request request;
 	struct answer answer;
 
-	request_force(&request, options->name);
+	client_request_force(&request, arguments->name);
 	session_ask_and_drop(session, &request, &answer);
 	bool free = answer.outcome == OUTCOME_LOST && strcmp(answer.code, "lease-expired") == 0;
 	if (answer.outcome != OUTCOME_DONE && !free)
 		return session_fail(session, &answer);
-	if (options->json)
+	if (arguments->json)
 		puts(free ? "{\"released\":false}" : "{\"released\":true}");
 	else
-		printf("%s: %s\n", options->name, free ? "nobody held it" : "taken from its holder, and free");
+		printf("%s: %s\n", arguments->name, free ? "nobody held it" : "taken from its holder, and free");
 	return session_end(fflush(stdout) == 0, &answer);
 }
 
@@ -237,18 +235,18 @@ static int command_force(struct session *session)
  * what was wanted. */
 static int command_release(struct session *session)
 {
-	struct request request;
+	struct client_request request;
 	struct answer answer;
 
-	if (session->options->force)
+	if (session->arguments->force)
 		return command_force(session);
-	request_release(&request, session->options->name, session->token);
+	client_request_release(&request, session->arguments->name, session->token);
 	session_ask_and_drop(session, &request, &answer);
 	if (answer.outcome == OUTCOME_LOST && session->unanswered > 0 && strcmp(answer.code, "lease-expired") == 0)
 		answer.outcome = OUTCOME_DONE;
 	if (answer.outcome != OUTCOME_DONE)
 		return session_fail(session, &answer);
-	if (session->options->json)
+	if (session->arguments->json)
 		puts("{\"released\":true}");
 	return session_end(fflush(stdout) == 0, &answer);
 }
@@ -257,22 +255,22 @@ static int command_release(struct session *session)
 
 static int command_status(struct session *session)
 {
-	struct request request;
+	struct client_request request;
 	struct answer answer;
 
-	request_status(&request, session->options->name);
+	client_request_status(&request, session->arguments->name);
 	session_ask_and_drop(session, &request, &answer);
 	if (answer.outcome != OUTCOME_DONE)
 		return session_fail(session, &answer);
 	if (!json_is_boolean(json_object_get(answer.json, "held")))
 		return session_strange(session, &answer);
-	return session_end(print_state(answer.json, session->options->json), &answer);
+	return session_end(print_state(answer.json, session->arguments->json), &answer);
 }
 
 /* How many locks the next page may hold. */
-static uint64_t page_limit(const struct session *session, const json_t *all)
+static uint64_t session_page_limit(const struct session *session, const json_t *all)
 {
-	uint64_t limit = session->options->limit;
+	uint64_t limit = session->arguments->limit;
 
 	if (limit == 0)
 		return PAGE_MAX;
@@ -281,11 +279,12 @@ static uint64_t page_limit(const struct session *session, const json_t *all)
 }
 
 /* Adds one page to `all`; *cursor is where it goes on, or NULL. */
-static bool list_page(struct session *session, json_t *all, json_t **cursor, struct answer *answer)
+static bool session_list_page(struct session *session, json_t *all, json_t **cursor, struct answer *answer)
 {
-	struct request request;
+	struct client_request request;
 
-	request_list(&request, session->options->prefix, page_limit(session, all), json_string_value(*cursor));
+	client_request_list(&request, session->arguments->prefix, session_page_limit(session, all),
+			    json_string_value(*cursor));
 	session_ask_and_drop(session, &request, answer);
 	json_decref(*cursor);
 	*cursor = NULL;
@@ -304,17 +303,17 @@ static bool list_page(struct session *session, json_t *all, json_t **cursor, str
 static int command_list(struct session *session)
 {
 	json_t *result = json_pack("{s:[]}", "locks"), *all = json_object_get(result, "locks"), *cursor = NULL;
-	uint64_t limit = session->options->limit;
+	uint64_t limit = session->arguments->limit;
 	struct answer answer;
 	int status;
 
 	for (;;) {
-		if (!list_page(session, all, &cursor, &answer)) {
+		if (!session_list_page(session, all, &cursor, &answer)) {
 			status = session_fail(session, &answer);
 			break;
 		}
 		if (cursor == NULL || (limit > 0 && json_array_size(all) >= limit)) {
-			status = session_end(print_locks(result, session->options->json), &answer);
+			status = session_end(print_locks(result, session->arguments->json), &answer);
 			break;
 		}
 		answer_fini(&answer);
@@ -327,10 +326,10 @@ static int command_list(struct session *session)
 /* The exit status says whether there is a quorum. */
 static int command_masters(struct session *session)
 {
-	struct request request;
+	struct client_request request;
 	struct answer answer;
 
-	request_masters(&request);
+	client_request_masters(&request);
 	session_ask_and_drop(session, &request, &answer);
 	if (answer.outcome != OUTCOME_DONE)
 		return session_fail(session, &answer);
@@ -339,28 +338,28 @@ static int command_masters(struct session *session)
 	if (!json_is_integer(needed) || !json_is_integer(voting))
 		return session_strange(session, &answer);
 	bool quorate = json_integer_value(voting) >= json_integer_value(needed);
-	int status = session_end(print_masters(answer.json, session->options->json), &answer);
-	return status != STATUS_OK ? status : quorate ? STATUS_OK : STATUS_UNREACHABLE;
+	int status = session_end(print_masters(answer.json, session->arguments->json), &answer);
+	return status != EXIT_STATUS_OK ? status : quorate ? EXIT_STATUS_OK : EXIT_STATUS_UNREACHABLE;
 }
 
 /* Silent where all is well, as whoever watches over a service wants it. A "status" must be there: a 200 may come from
  * anybody. */
 static int command_health(struct session *session)
 {
-	struct request request;
+	struct client_request request;
 	struct answer answer;
 
-	if (session->options->ready)
-		request_ready(&request);
+	if (session->arguments->ready)
+		client_request_ready(&request);
 	else
-		request_health(&request);
+		client_request_health(&request);
 	session_ask_and_drop(session, &request, &answer);
 	if (answer.outcome != OUTCOME_DONE)
 		return session_fail(session, &answer);
 	const char *status = json_string_value(json_object_get(answer.json, "status"));
-	if (status == NULL || strcmp(status, session->options->ready ? "ready" : "ok") != 0)
+	if (status == NULL || strcmp(status, session->arguments->ready ? "ready" : "ok") != 0)
 		return session_strange(session, &answer);
-	return session_end(print_health(answer.json, session->options->json), &answer);
+	return session_end(print_health(answer.json, session->arguments->json), &answer);
 }
 
 /* ---- */
@@ -368,15 +367,15 @@ static int command_health(struct session *session)
 /* The token, before anything is sent. */
 static bool session_find_token(struct session *session)
 {
-	const struct options *options = session->options;
+	const struct arguments *arguments = session->arguments;
 	const char *reason = NULL;
 
-	if (options->token != NULL)
-		strcpy(session->token, options->token);
+	if (arguments->token != NULL)
+		strcpy(session->token, arguments->token);
 	else
-		reason = secret_read(options->token_file, session->token);
+		reason = token_file_read(arguments->token_file, session->token);
 	if (reason != NULL)
-		report_complain("--token-file '%s': %s", options->token_file, reason);
+		report_complain("--token-file '%s': %s", arguments->token_file, reason);
 	return reason == NULL;
 }
 
@@ -386,23 +385,23 @@ static int (*const commands[COMMAND_COUNT])(struct session *) = {
 	[COMMAND_HEALTH] = command_health,
 };
 
-int commands_run(const struct options *options)
+int commands_run(const struct arguments *arguments)
 {
-	struct session session = {.options = options};
+	struct session session = {.arguments = arguments};
 
-	bool needs_token = options->command == COMMAND_EXTEND ||
-			   (options->command == COMMAND_RELEASE && !options->force);
+	bool needs_token = arguments->command == COMMAND_EXTEND ||
+			   (arguments->command == COMMAND_RELEASE && !arguments->force);
 
-	assert(commands[options->command] != NULL);
+	assert(commands[arguments->command] != NULL);
 	if (needs_token && !session_find_token(&session))
-		return STATUS_USAGE;
-	signal(SIGPIPE, SIG_IGN); /* see http_init(); and a lease that cannot be printed is given back */
-	if (!http_init(&session.http, &options->credentials)) {
+		return EXIT_STATUS_USAGE;
+	signal(SIGPIPE, SIG_IGN); /* see client_init(); and a lease that cannot be printed is given back */
+	if (!client_init(&session.client, &arguments->credentials)) {
 		report_complain("libcurl: cannot be set up: %s", strerror(errno));
-		return STATUS_SYSTEM;
+		return EXIT_STATUS_SYSTEM;
 	}
-	int status = commands[options->command](&session);
-	http_fini(&session.http);
+	int status = commands[arguments->command](&session);
+	client_fini(&session.client);
 	explicit_bzero(session.token, sizeof(session.token));
 	return status;
 }

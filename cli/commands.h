@@ -1,10 +1,10 @@
 /* The commands that ask and end: acquire, extend, release, status, list, masters, health. Each returns the exit
  * status. */
-#ifndef CLI_COMMANDS_H
-#define CLI_COMMANDS_H
+#ifndef COMMANDS_H
+#define COMMANDS_H
 
-#include "arguments.h"
+#include "cli/base/cli_base.h"
 
-int commands_run(const struct options *options);
+int commands_run(const struct arguments *arguments);
 
 #endif

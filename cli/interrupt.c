@@ -32,7 +32,7 @@ bool interrupt_came(struct interrupt *interrupt)
 	return interrupt->number != 0;
 }
 
-enum acquire_tell interrupt_told(void *context)
+enum acquire_order interrupt_read_order(void *context)
 {
 	return interrupt_came(context) ? ACQUIRE_STOP : ACQUIRE_GO_ON;
 }

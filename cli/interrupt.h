@@ -1,13 +1,13 @@
 /* Signals while the command `acquire` waits: they end it as they always do, but not before the place in the line, or
  * the lease that has just come, was given back. */
-#ifndef CLI_INTERRUPT_H
-#define CLI_INTERRUPT_H
+#ifndef INTERRUPT_H
+#define INTERRUPT_H
 
 #include <curl/curl.h>
 #include <signal.h>
 #include <stdbool.h>
 
-#include "cli/http/acquire.h"
+#include "cli/http/client.h"
 
 struct interrupt {
 	struct curl_waitfd file; /* ready where there is a signal */
@@ -19,7 +19,7 @@ struct interrupt {
 bool interrupt_begin(struct interrupt *interrupt) __attribute__((warn_unused_result));
 
 /* For struct acquire: the context is the struct interrupt. */
-enum acquire_tell interrupt_told(void *context);
+enum acquire_order interrupt_read_order(void *context);
 
 /* True: one has come. */
 bool interrupt_came(struct interrupt *interrupt) __attribute__((warn_unused_result));

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "duration.h"
+#include "cli/base/cli_base.h"
 
 enum { CELL_MAX = 320 };
 
@@ -38,7 +38,7 @@ static const char *cell(const json_t *object, const char *name, char ret_cell[CE
 	else
 		snprintf(ret_cell, CELL_MAX, "%s",
 			 json_is_string(value) && json_string_length(value) > 0 ? json_string_value(value) : "-");
-	answer_clean(ret_cell);
+	report_clean(ret_cell);
 	return ret_cell;
 }
 
@@ -131,7 +131,7 @@ static void print_warnings(const json_t *master)
 		char text[CELL_MAX];
 		snprintf(text, sizeof(text), "%s",
 			 json_string_value(warning) == NULL ? "" : json_string_value(warning));
-		answer_clean(text);
+		report_clean(text);
 		printf("    warning: %s\n", text);
 	}
 }

@@ -1,13 +1,13 @@
 /* The results of the commands on stdout: for people, or as JSON with --json. Each returns false where stdout takes no
  * more. */
-#ifndef CLI_PRINT_H
-#define CLI_PRINT_H
+#ifndef PRINT_H
+#define PRINT_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/http/answer.h"
+#include "cli/http/client.h"
 
 struct print_lease {
 	const char *name, *owner, *server;

@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arguments.h"
+#include "cli/base/cli_base.h"
 #include "cli/run/run.h"
 #include "commands.h"
-#include "exit_status.h"
 #include "key_command.h"
-#include "report.h"
 
 extern const char build_commit[]; /* made by cmake/commit.cmake */
 
@@ -22,15 +20,15 @@ static void forget_api_key(char *value)
 }
 
 /* Not refused: a mesh may encrypt what leaves here in plain. */
-static void warn_of_exposed_key(const struct options *options)
+static void warn_of_exposed_key(const struct arguments *arguments)
 {
-	struct report report = {.json = options->json && options->command == COMMAND_RUN, .name = options->name};
+	struct report report = {.json = arguments->json && arguments->command == COMMAND_RUN, .name = arguments->name};
 	const struct server *exposed = NULL;
 
-	for (size_t i = 0; i < options->servers.count && exposed == NULL; i++)
-		if (options->servers.items[i].is_exposed)
-			exposed = &options->servers.items[i];
-	if (exposed != NULL && options->credentials.api_key[0] != '\0')
+	for (size_t i = 0; i < arguments->servers.count && exposed == NULL; i++)
+		if (arguments->servers.items[i].is_exposed)
+			exposed = &arguments->servers.items[i];
+	if (exposed != NULL && arguments->credentials.api_key[0] != '\0')
 		report_event(&report, REPORT_NOTE, "warning",
 			     json_pack("{s:s, s:s}", "code", "exposed-key", "server", exposed->text),
 			     "warning: the key goes to %s without TLS, and can be read on the way there: better use "
@@ -38,33 +36,33 @@ static void warn_of_exposed_key(const struct options *options)
 			     exposed->text);
 }
 
-static void forget_credentials(struct options *options)
+static void forget_credentials(struct arguments *arguments)
 {
-	options->credentials.api_key_file = NULL;
-	explicit_bzero(options->credentials.api_key, sizeof(options->credentials.api_key));
+	arguments->credentials.api_key_file = NULL;
+	explicit_bzero(arguments->credentials.api_key, sizeof(arguments->credentials.api_key));
 }
 
-static int run(struct options *options)
+static int run(struct arguments *arguments)
 {
 	char message[CREDENTIALS_MESSAGE_MAX];
 
-	if (options->command == COMMAND_KEY_NEW || options->command == COMMAND_KEY_HASH)
-		return options->command == COMMAND_KEY_NEW ? key_command_new(options) : key_command_hash(options);
-	if (options->command == COMMAND_HEALTH)
+	if (arguments->command == COMMAND_KEY_NEW || arguments->command == COMMAND_KEY_HASH)
+		return arguments->command == COMMAND_KEY_NEW ? key_command_new(arguments) : key_command_hash(arguments);
+	if (arguments->command == COMMAND_HEALTH)
 		/* none is needed, and a health check goes on where a key is to be exchanged */
-		forget_credentials(options);
-	if (!credentials_load(&options->credentials, message)) {
+		forget_credentials(arguments);
+	if (!credentials_load(&arguments->credentials, message)) {
 		report_complain("%s", message);
-		return STATUS_USAGE;
+		return EXIT_STATUS_USAGE;
 	}
-	warn_of_exposed_key(options);
-	return options->command == COMMAND_RUN ? run_command(options) : commands_run(options);
+	warn_of_exposed_key(arguments);
+	return arguments->command == COMMAND_RUN ? run_command(arguments) : commands_run(arguments);
 }
 
 int main(int argc, char **argv)
 {
 	char *api_key = getenv("REDLOCKCTL_API_KEY");
-	struct options_environment environment = {
+	struct arguments_environment environment = {
 		.server = getenv("REDLOCKCTL_SERVER"),
 		.token = getenv("REDLOCK_TOKEN"),
 		.cacert = getenv("REDLOCKCTL_CACERT"),
@@ -73,20 +71,20 @@ int main(int argc, char **argv)
 		.key_file = getenv("REDLOCKCTL_KEY_FILE"),
 		.api_key = api_key,
 	};
-	static struct options options;
+	static struct arguments arguments;
 
 	(void)argc;
-	bool parsed = options_parse(&options, argv, &environment);
+	bool parsed = arguments_parse(&arguments, argv, &environment);
 	forget_api_key(api_key);
 	if (!parsed) {
-		report_complain("%s", options.message);
-		return STATUS_USAGE;
+		report_complain("%s", arguments.message);
+		return EXIT_STATUS_USAGE;
 	}
-	if (options.command != COMMAND_HELP && options.command != COMMAND_VERSION)
-		return run(&options);
-	if (options.command == COMMAND_HELP)
-		fputs(options_help(), stdout);
+	if (arguments.command != COMMAND_HELP && arguments.command != COMMAND_VERSION)
+		return run(&arguments);
+	if (arguments.command == COMMAND_HELP)
+		fputs(arguments_help(), stdout);
 	else
 		printf("redlockctl " REDLOCKCTL_VERSION " (%s)\n", build_commit);
-	return fflush(stdout) == 0 ? STATUS_OK : STATUS_SYSTEM;
+	return fflush(stdout) == 0 ? EXIT_STATUS_OK : EXIT_STATUS_SYSTEM;
 }

@@ -1,6 +1,6 @@
 /* Token files: see secret.h. The file is opened before a lease is asked for, so that a lease whose token cannot be kept
  * is not taken in the first place. */
-#include "secret.h"
+#include "token_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 enum { READ_MAX = 256 };
 
 /* The whole of a small file. -1: errno. */
-static ssize_t read_all(int file, char *bytes, size_t size)
+static ssize_t token_file_read_all(int file, char *bytes, size_t size)
 {
 	size_t len = 0;
 
@@ -28,7 +28,7 @@ static ssize_t read_all(int file, char *bytes, size_t size)
 	return (ssize_t)len;
 }
 
-static const char *secret_take(char *bytes, size_t len, char ret_token[OPTIONS_TOKEN_LEN + 1])
+static const char *token_file_parse(char *bytes, size_t len, char ret_token[ARGUMENTS_TOKEN_LEN + 1])
 {
 	bytes[len] = '\0';
 	char *start = bytes + strspn(bytes, " \t\r\n");
@@ -37,13 +37,13 @@ static const char *secret_take(char *bytes, size_t len, char ret_token[OPTIONS_T
 	for (size_t i = used; i < len; i++)
 		if (bytes[i] != '\0' && strchr(" \t\r\n", bytes[i]) == NULL)
 			return "there is more in it than a token";
-	if (!options_is_token(start))
+	if (!arguments_is_token(start))
 		return "there is no token in it: 40 digits, 0 to 9 and a to f";
 	strcpy(ret_token, start);
 	return NULL;
 }
 
-const char *secret_read(const char *path, char ret_token[OPTIONS_TOKEN_LEN + 1])
+const char *token_file_read(const char *path, char ret_token[ARGUMENTS_TOKEN_LEN + 1])
 {
 	char bytes[READ_MAX + 1];
 	bool is_stdin = strcmp(path, "-") == 0;
@@ -51,15 +51,15 @@ const char *secret_read(const char *path, char ret_token[OPTIONS_TOKEN_LEN + 1])
 
 	if (file < 0)
 		return strerror(errno);
-	ssize_t len = read_all(file, bytes, READ_MAX);
-	const char *reason = len < 0 ? strerror(errno) : secret_take(bytes, (size_t)len, ret_token);
+	ssize_t len = token_file_read_all(file, bytes, READ_MAX);
+	const char *reason = len < 0 ? strerror(errno) : token_file_parse(bytes, (size_t)len, ret_token);
 	explicit_bzero(bytes, sizeof(bytes));
 	if (!is_stdin)
 		close(file);
 	return reason;
 }
 
-int secret_open(const char *path)
+int token_file_open(const char *path)
 {
 	int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 
@@ -70,12 +70,12 @@ int secret_open(const char *path)
 	return file;
 }
 
-bool secret_write(int file, const char *token)
+bool token_file_write(int file, const char *token)
 {
-	char line[OPTIONS_TOKEN_LEN + 1];
+	char line[ARGUMENTS_TOKEN_LEN + 1];
 
-	memcpy(line, token, OPTIONS_TOKEN_LEN);
-	line[OPTIONS_TOKEN_LEN] = '\n';
+	memcpy(line, token, ARGUMENTS_TOKEN_LEN);
+	line[ARGUMENTS_TOKEN_LEN] = '\n';
 	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) &&
 		    write(file, line, sizeof(line)) == (ssize_t)sizeof(line);
 	explicit_bzero(line, sizeof(line));

@@ -16,12 +16,12 @@
 
 enum { RANDOM_BYTES = 32, HASH_BYTES = 32 };
 
-static bool is_blank(char c)
+static bool api_key_is_blank(char c)
 {
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static const char *check(const char *text, size_t len)
+static const char *api_key_check(const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (text[i] < 0x21 || text[i] > 0x7e)
@@ -33,15 +33,15 @@ static const char *check(const char *text, size_t len)
 	return len > API_KEY_MAX ? "too long for a key (256 characters)" : NULL;
 }
 
-const char *api_key_take(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
+const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
 {
-	while (len > 0 && is_blank(text[len - 1]))
+	while (len > 0 && api_key_is_blank(text[len - 1]))
 		len--;
-	while (len > 0 && is_blank(*text)) {
+	while (len > 0 && api_key_is_blank(*text)) {
 		text++;
 		len--;
 	}
-	const char *reason = check(text, len);
+	const char *reason = api_key_check(text, len);
 	if (reason != NULL)
 		return reason;
 	memcpy(ret_key, text, len);
@@ -57,7 +57,7 @@ bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_mess
 	bool done = secret_file_read(path, SECRET_FILE_SECRET, API_KEY_FILE_MAX, &text, ret_message,
 				     API_KEY_MESSAGE_MAX);
 	if (done) {
-		const char *reason = api_key_take(text.len == 0 ? "" : text.bytes, text.len, ret_key);
+		const char *reason = api_key_parse(text.len == 0 ? "" : text.bytes, text.len, ret_key);
 		done = reason == NULL;
 		if (!done)
 			snprintf(ret_message, API_KEY_MESSAGE_MAX, "%.200s: %s", path, reason);
@@ -77,13 +77,13 @@ const char *api_key_read_stdin(char ret_key[API_KEY_MAX + 1])
 		got = read(STDIN_FILENO, bytes + len, sizeof(bytes) - len);
 		len += got > 0 ? (size_t)got : 0;
 	} while (len < sizeof(bytes) && (got > 0 || (got < 0 && errno == EINTR)));
-	const char *reason = got < 0 ? strerror(errno) : api_key_take(bytes, len, ret_key);
+	const char *reason = got < 0 ? strerror(errno) : api_key_parse(bytes, len, ret_key);
 	explicit_bzero(bytes, sizeof(bytes));
 	return reason;
 }
 
 /* Base64 for URLs, without padding. The text is terminated. */
-static void encode(const uint8_t *bytes, size_t len, char *text)
+static void api_key_encode(const uint8_t *bytes, size_t len, char *text)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 	uint32_t bits = 0;
@@ -110,7 +110,7 @@ bool api_key_make(char ret_key[API_KEY_MAX + 1])
 	if (got != (ssize_t)sizeof(bytes))
 		return false;
 	strcpy(ret_key, API_KEY_START);
-	encode(bytes, sizeof(bytes), ret_key + strlen(API_KEY_START));
+	api_key_encode(bytes, sizeof(bytes), ret_key + strlen(API_KEY_START));
 	explicit_bzero(bytes, sizeof(bytes));
 	return true;
 }

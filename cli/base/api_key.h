@@ -2,8 +2,8 @@
  * of a key.
  *
  * redlockd's file of keys (--keys) holds hashes alone: a random text of 256 bits needs no salt and no slow hash. */
-#ifndef CLI_API_KEY_H
-#define CLI_API_KEY_H
+#ifndef API_KEY_H
+#define API_KEY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ enum { API_KEY_MIN = 16, API_KEY_MAX = 256, API_KEY_HEX_LEN = 64, API_KEY_FILE_M
 #define API_KEY_START "rlk_"
 
 /* The key in a text: white space around it is allowed. NULL, or the reason (static) why there is none. */
-const char *api_key_take(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
+const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
 	__attribute__((warn_unused_result));
 
 /* The key in a file that nobody else may read or write. False: a message that names the file. */

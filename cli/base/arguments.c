@@ -1,4 +1,4 @@
-/* The command line: the walk over it, and what must go together. The options themselves are in options_table.c. See
+/* The command line: the walk over it, and what must go together. The options themselves are in arguments_table.c. See
  * options.h.
  *
  * Written by hand and not with getopt_long(), because every message must name the argument and none may repeat a token,
@@ -33,91 +33,92 @@ static const char *const command_names[COMMAND_COUNT] = {
 
 /* ---- messages ---- */
 
-static bool fail(struct options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool arguments_fail(struct arguments *arguments, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static bool fail(struct options *options, const char *format, ...)
+static bool arguments_fail(struct arguments *arguments, const char *format, ...)
 {
-	va_list arguments;
+	va_list values;
 
-	va_start(arguments, format);
-	vsnprintf(options->message, sizeof(options->message), format, arguments);
-	va_end(arguments);
+	va_start(values, format);
+	vsnprintf(arguments->message, sizeof(arguments->message), format, values);
+	va_end(values);
 	return false;
 }
 
 /* An address may hold a password by mistake, and a key may stand where its file should: such a value is not repeated
  * either. */
-static bool fail_value(struct options *options, const struct option_row *row, const char *value, const char *reason)
+static bool arguments_fail_value(struct arguments *arguments, const struct arguments_row *row, const char *value,
+				 const char *reason)
 {
-	if (!row->has_value || row->secret || strchr(value, '@') != NULL || options_is_api_key(value))
-		return fail(options, "--%s: %s", row->name, reason);
-	return fail(options, "--%s '%.100s': %s", row->name, value, reason);
+	if (!row->has_value || row->secret || strchr(value, '@') != NULL || arguments_is_api_key(value))
+		return arguments_fail(arguments, "--%s: %s", row->name, reason);
+	return arguments_fail(arguments, "--%s '%.100s': %s", row->name, value, reason);
 }
 
 /* ---- the walk over the arguments ---- */
 
 struct walk {
-	struct options *options;
+	struct arguments *arguments;
 	char **at, **command, **behind; /* behind: what follows the command, which may be two words */
 };
 
 /* Takes the option at walk->at and its value. What stands behind an unknown option's "=" is not repeated. */
-static bool walk_option(struct walk *walk)
+static bool arguments_walk_option(struct walk *walk)
 {
-	struct options *options = walk->options;
+	struct arguments *arguments = walk->arguments;
 	const char *argument = *walk->at, *value;
-	const struct option_row *row = options_find_row(argument, &value);
+	const struct arguments_row *row = arguments_table_find(argument, &value);
 
 	if (row == NULL)
-		return fail(options, "there is no option %.*s",
-			    (int)(strcspn(argument, "=") > 100 ? 100 : strcspn(argument, "=")), argument);
-	if ((row->commands & 1U << options->command) == 0)
-		return fail(options, "%s has no option --%s", command_names[options->command], row->name);
+		return arguments_fail(arguments, "there is no option %.*s",
+				      (int)(strcspn(argument, "=") > 100 ? 100 : strcspn(argument, "=")), argument);
+	if ((row->commands & 1U << arguments->command) == 0)
+		return arguments_fail(arguments, "%s has no option --%s", command_names[arguments->command], row->name);
 	if (!row->has_value && value != NULL)
-		return fail(options, "--%s takes no value", row->name);
+		return arguments_fail(arguments, "--%s takes no value", row->name);
 	if (row->has_value && value == NULL) {
 		if (walk->at[1] == NULL)
-			return fail(options, "--%s needs a value", row->name);
+			return arguments_fail(arguments, "--%s needs a value", row->name);
 		value = *++walk->at;
 	}
 	walk->at++;
-	const char *reason = row->take(options, value == NULL ? "" : value);
-	return reason == NULL || fail_value(options, row, value == NULL ? "" : value, reason);
+	const char *reason = row->parse(arguments, value == NULL ? "" : value);
+	return reason == NULL || arguments_fail_value(arguments, row, value == NULL ? "" : value, reason);
 }
 
-static bool walk_name(struct walk *walk)
+static bool arguments_walk_name(struct walk *walk)
 {
-	struct options *options = walk->options;
+	struct arguments *arguments = walk->arguments;
 	const char *name = *walk->at++;
 
-	if ((IN_NAMED & 1U << options->command) == 0)
-		return fail(options, "%s takes no NAME: '%.100s'", command_names[options->command], name);
-	if (options->name != NULL && options->command == COMMAND_RUN)
-		return fail(options, "run needs -- before the command: '%.100s'", name);
-	if (options->name != NULL)
-		return fail(options, "one NAME only: '%.100s'", name);
+	if ((IN_NAMED & 1U << arguments->command) == 0)
+		return arguments_fail(arguments, "%s takes no NAME: '%.100s'", command_names[arguments->command], name);
+	if (arguments->name != NULL && arguments->command == COMMAND_RUN)
+		return arguments_fail(arguments, "run needs -- before the command: '%.100s'", name);
+	if (arguments->name != NULL)
+		return arguments_fail(arguments, "one NAME only: '%.100s'", name);
 	const char *reason = path_check_resource(name, strlen(name));
 	if (reason != NULL)
-		return fail(options, "NAME: %s", reason);
-	options->name = name;
+		return arguments_fail(arguments, "NAME: %s", reason);
+	arguments->name = name;
 	return true;
 }
 
 /* Behind "--" stands the command of run; for the others, a NAME that may begin with a dash. */
-static bool walk_rest(struct walk *walk)
+static bool arguments_walk_rest(struct walk *walk)
 {
 	walk->at++;
-	if (walk->options->command == COMMAND_RUN) {
-		walk->options->argv = walk->at;
+	if (walk->arguments->command == COMMAND_RUN) {
+		walk->arguments->argv = walk->at;
 		return true;
 	}
 	while (*walk->at != NULL)
-		if (!walk_name(walk))
+		if (!arguments_walk_name(walk))
 			return false;
 	return true;
 }
 
-static bool walk_all(struct walk *walk)
+static bool arguments_walk_all(struct walk *walk)
 {
 	while (*walk->at != NULL) {
 		if (walk->at == walk->command) {
@@ -125,12 +126,13 @@ static bool walk_all(struct walk *walk)
 			continue;
 		}
 		if (strcmp(*walk->at, "--") == 0)
-			return walk_rest(walk);
+			return arguments_walk_rest(walk);
 		if (strcmp(*walk->at, "--help") == 0 || strcmp(*walk->at, "-h") == 0) {
-			walk->options->command = COMMAND_HELP;
+			walk->arguments->command = COMMAND_HELP;
 			return true;
 		}
-		if (!((*walk->at)[0] == '-' && (*walk->at)[1] != '\0' ? walk_option(walk) : walk_name(walk)))
+		if (!((*walk->at)[0] == '-' && (*walk->at)[1] != '\0' ? arguments_walk_option(walk)
+								      : arguments_walk_name(walk)))
 			return false;
 	}
 	return true;
@@ -138,132 +140,134 @@ static bool walk_all(struct walk *walk)
 
 /* ---- what must go together ---- */
 
-static bool check_run(struct options *options)
+static bool arguments_check_run(struct arguments *arguments)
 {
-	if (options->argv == NULL || options->argv[0] == NULL)
-		return fail(options, "run needs a command: redlockctl run NAME -- COMMAND [ARGUMENT...]");
-	if (options->argv[0][0] == '\0')
-		return fail(options, "the command to run is empty");
-	if (options->ttl_ms < OPTIONS_RUN_TTL_MIN_MS)
-		return fail(options, "--ttl: at least %dms for run", OPTIONS_RUN_TTL_MIN_MS);
-	if (options->kill_after_ms > options->ttl_ms / 2)
-		return fail(options, "--kill-after: at most half of --ttl");
+	if (arguments->argv == NULL || arguments->argv[0] == NULL)
+		return arguments_fail(arguments, "run needs a command: redlockctl run NAME -- COMMAND [ARGUMENT...]");
+	if (arguments->argv[0][0] == '\0')
+		return arguments_fail(arguments, "the command to run is empty");
+	if (arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
+		return arguments_fail(arguments, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
+	if (arguments->kill_after_ms > arguments->ttl_ms / 2)
+		return arguments_fail(arguments, "--kill-after: at most half of --ttl");
 	return true;
 }
 
-static bool check_token(struct options *options, const char *from_environment)
+static bool arguments_check_token(struct arguments *arguments, const char *from_environment)
 {
-	if (options->force && (options->token != NULL || options->token_file != NULL))
-		return fail(options, "--force goes without a token");
-	if (options->force)
+	if (arguments->force && (arguments->token != NULL || arguments->token_file != NULL))
+		return arguments_fail(arguments, "--force goes without a token");
+	if (arguments->force)
 		return true;
-	if (options->token != NULL && options->token_file != NULL)
-		return fail(options, "--token and --token-file: one of them only");
-	if (options->token != NULL || options->token_file != NULL)
+	if (arguments->token != NULL && arguments->token_file != NULL)
+		return arguments_fail(arguments, "--token and --token-file: one of them only");
+	if (arguments->token != NULL || arguments->token_file != NULL)
 		return true;
 	if (from_environment == NULL || *from_environment == '\0')
-		return fail(options, "%s needs the token: in REDLOCK_TOKEN or with --token-file FILE",
-			    command_names[options->command]);
-	if (!options_is_token(from_environment))
-		return fail(options, "REDLOCK_TOKEN: not a token: 40 digits, 0 to 9 and a to f");
-	options->token = from_environment;
+		return arguments_fail(arguments, "%s needs the token: in REDLOCK_TOKEN or with --token-file FILE",
+				      command_names[arguments->command]);
+	if (!arguments_is_token(from_environment))
+		return arguments_fail(arguments, "REDLOCK_TOKEN: not a token: 40 digits, 0 to 9 and a to f");
+	arguments->token = from_environment;
 	return true;
 }
 
-static bool check_servers(struct options *options, const char *from_environment)
+static bool arguments_check_servers(struct arguments *arguments, const char *from_environment)
 {
 	const char *reason;
 
-	if (options->servers.count > 0)
+	if (arguments->servers.count > 0)
 		return true;
 	if (from_environment == NULL || *from_environment == '\0')
-		reason = server_list_parse(&options->servers, "http://127.0.0.1:8080");
+		reason = server_list_parse(&arguments->servers, "http://127.0.0.1:8080");
 	else
-		reason = server_list_parse(&options->servers, from_environment);
-	return reason == NULL || fail(options, "REDLOCKCTL_SERVER: an address is not as it should be: %s", reason);
+		reason = server_list_parse(&arguments->servers, from_environment);
+	return reason == NULL ||
+	       arguments_fail(arguments, "REDLOCKCTL_SERVER: an address is not as it should be: %s", reason);
 }
 
-static const char *or_null(const char *variable)
+static const char *arguments_or_null(const char *variable)
 {
 	return variable == NULL || *variable == '\0' ? NULL : variable;
 }
 
 /* A variable that names a file. */
-static bool check_file(struct options *options, const char *name, const char *path)
+static bool arguments_check_file(struct arguments *arguments, const char *name, const char *path)
 {
-	return path == NULL || !options_is_api_key(path) ||
-	       fail(options, "%s: a file with the key in it is wanted, not the key", name);
+	return path == NULL || !arguments_is_api_key(path) ||
+	       arguments_fail(arguments, "%s: a file with the key in it is wanted, not the key", name);
 }
 
 /* The environment's private key goes with its certificate, and not with one of the command line. */
-static bool check_tls(struct options *options, const struct options_environment *environment)
+static bool arguments_check_tls(struct arguments *arguments, const struct arguments_environment *environment)
 {
-	struct credentials *credentials = &options->credentials;
+	struct credentials *credentials = &arguments->credentials;
 
-	if (!check_file(options, "REDLOCKCTL_CACERT", environment->cacert) ||
-	    !check_file(options, "REDLOCKCTL_CERT", environment->cert) ||
-	    !check_file(options, "REDLOCKCTL_KEY", environment->key))
+	if (!arguments_check_file(arguments, "REDLOCKCTL_CACERT", environment->cacert) ||
+	    !arguments_check_file(arguments, "REDLOCKCTL_CERT", environment->cert) ||
+	    !arguments_check_file(arguments, "REDLOCKCTL_KEY", environment->key))
 		return false;
 	if (credentials->ca_file == NULL)
-		credentials->ca_file = or_null(environment->cacert);
+		credentials->ca_file = arguments_or_null(environment->cacert);
 	if (credentials->cert_file == NULL && credentials->cert_key_file == NULL)
-		credentials->cert_key_file = or_null(environment->key);
+		credentials->cert_key_file = arguments_or_null(environment->key);
 	if (credentials->cert_file == NULL)
-		credentials->cert_file = or_null(environment->cert);
+		credentials->cert_file = arguments_or_null(environment->cert);
 	if (credentials->cert_key_file != NULL && credentials->cert_file == NULL)
-		return fail(
-			options,
+		return arguments_fail(
+			arguments,
 			"--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)");
 	return true;
 }
 
-static bool check_api_key(struct options *options, const struct options_environment *environment)
+static bool arguments_check_api_key(struct arguments *arguments, const struct arguments_environment *environment)
 {
-	struct credentials *credentials = &options->credentials;
-	const char *key = or_null(environment->api_key), *file = or_null(environment->key_file);
+	struct credentials *credentials = &arguments->credentials;
+	const char *key = arguments_or_null(environment->api_key), *file = arguments_or_null(environment->key_file);
 
 	if (credentials->api_key_file != NULL)
 		return strcmp(credentials->api_key_file, "-") != 0 ||
-		       fail(options, "--key-file: - (stdin) is for key hash alone");
+		       arguments_fail(arguments, "--key-file: - (stdin) is for key hash alone");
 	if (key != NULL && file != NULL)
-		return fail(options, "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only");
+		return arguments_fail(arguments, "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only");
 	credentials->api_key_file = file;
-	const char *reason = key == NULL ? NULL : api_key_take(key, strlen(key), credentials->api_key);
+	const char *reason = key == NULL ? NULL : api_key_parse(key, strlen(key), credentials->api_key);
 	if (reason != NULL)
-		return fail(options, "REDLOCKCTL_API_KEY: %s", reason);
-	return check_file(options, "REDLOCKCTL_KEY_FILE", file);
+		return arguments_fail(arguments, "REDLOCKCTL_API_KEY: %s", reason);
+	return arguments_check_file(arguments, "REDLOCKCTL_KEY_FILE", file);
 }
 
-static bool check_all(struct options *options, const struct options_environment *environment)
+static bool arguments_check_all(struct arguments *arguments, const struct arguments_environment *environment)
 {
-	if ((IN_ALL & 1U << options->command) == 0)
+	if ((IN_ALL & 1U << arguments->command) == 0)
 		return true; /* no server is asked */
-	if ((IN_NAMED & 1U << options->command) != 0 && options->name == NULL)
-		return fail(options, "%s needs a NAME", command_names[options->command]);
-	if (!options->wait_given)
-		options->wait_ms = options->command == COMMAND_RUN ? DEFAULT_WAIT_MS : 0;
-	if (options->command == COMMAND_HEALTH && !options->timeout_given)
-		options->timeout_ms = DEFAULT_HEALTH_TIMEOUT_MS;
-	if (!options->kill_after_given)
-		options->kill_after_ms = options->ttl_ms / 3 < DEFAULT_KILL_AFTER_MS ? options->ttl_ms / 3
-										     : DEFAULT_KILL_AFTER_MS;
-	if ((options->command == COMMAND_EXTEND || options->command == COMMAND_RELEASE) &&
-	    !check_token(options, environment->token))
+	if ((IN_NAMED & 1U << arguments->command) != 0 && arguments->name == NULL)
+		return arguments_fail(arguments, "%s needs a NAME", command_names[arguments->command]);
+	if (!arguments->wait_given)
+		arguments->wait_ms = arguments->command == COMMAND_RUN ? DEFAULT_WAIT_MS : 0;
+	if (arguments->command == COMMAND_HEALTH && !arguments->timeout_given)
+		arguments->timeout_ms = DEFAULT_HEALTH_TIMEOUT_MS;
+	if (!arguments->kill_after_given)
+		arguments->kill_after_ms = arguments->ttl_ms / 3 < DEFAULT_KILL_AFTER_MS ? arguments->ttl_ms / 3
+											 : DEFAULT_KILL_AFTER_MS;
+	if ((arguments->command == COMMAND_EXTEND || arguments->command == COMMAND_RELEASE) &&
+	    !arguments_check_token(arguments, environment->token))
 		return false;
-	if (options->command == COMMAND_RUN && !check_run(options))
+	if (arguments->command == COMMAND_RUN && !arguments_check_run(arguments))
 		return false;
-	if (options->command == COMMAND_ACQUIRE && options->token_file != NULL && strcmp(options->token_file, "-") == 0)
-		return fail(options, "--token-file: acquire writes to a file, not to -");
-	return check_servers(options, environment->server) && check_tls(options, environment) &&
-	       check_api_key(options, environment);
+	if (arguments->command == COMMAND_ACQUIRE && arguments->token_file != NULL &&
+	    strcmp(arguments->token_file, "-") == 0)
+		return arguments_fail(arguments, "--token-file: acquire writes to a file, not to -");
+	return arguments_check_servers(arguments, environment->server) && arguments_check_tls(arguments, environment) &&
+	       arguments_check_api_key(arguments, environment);
 }
 
 /* Where the command is: options with their values may stand before it. */
-static char **find_command(char **at)
+static char **arguments_find_command(char **at)
 {
 	while (*at != NULL && (*at)[0] == '-' && (*at)[1] != '\0') {
 		const char *value;
-		const struct option_row *row = options_find_row(*at, &value);
+		const struct arguments_row *row = arguments_table_find(*at, &value);
 		if (row == NULL)
 			break;
 		at++;
@@ -273,7 +277,7 @@ static char **find_command(char **at)
 	return at;
 }
 
-static const char *command_alias(const char *name)
+static const char *arguments_alias(const char *name)
 {
 	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
 		return "help";
@@ -281,58 +285,54 @@ static const char *command_alias(const char *name)
 }
 
 /* The commands of two words; the second one follows the first. */
-static bool take_key_command(struct options *options, struct walk *walk)
+static bool arguments_parse_key_command(struct arguments *arguments, struct walk *walk)
 {
-	const char *second = walk->command[1] == NULL ? "" : command_alias(walk->command[1]);
+	const char *second = walk->command[1] == NULL ? "" : arguments_alias(walk->command[1]);
 
 	walk->behind = walk->command + 2;
 	if (strcmp(second, "help") == 0)
-		options->command = COMMAND_HELP;
+		arguments->command = COMMAND_HELP;
 	else if (strcmp(second, "new") == 0)
-		options->command = COMMAND_KEY_NEW;
+		arguments->command = COMMAND_KEY_NEW;
 	else if (strcmp(second, "hash") == 0)
-		options->command = COMMAND_KEY_HASH;
+		arguments->command = COMMAND_KEY_HASH;
 	else
-		return fail(options, "key: new or hash must follow it");
+		return arguments_fail(arguments, "key: new or hash must follow it");
 	return true;
 }
 
-static bool take_command(struct options *options, struct walk *walk)
+static bool arguments_parse_command(struct arguments *arguments, struct walk *walk)
 {
 	const char *name = *walk->command;
 
 	if (name == NULL)
-		return fail(options, "a command is missing; redlockctl --help lists them");
+		return arguments_fail(arguments, "a command is missing; redlockctl --help lists them");
 	walk->behind = walk->command + 1;
 	if (strcmp(name, "key") == 0)
-		return take_key_command(options, walk);
-	name = command_alias(name);
+		return arguments_parse_key_command(arguments, walk);
+	name = arguments_alias(name);
 	for (int command = 0; command < COMMAND_COUNT; command++)
 		if (strcmp(name, command_names[command]) == 0) {
-			options->command = (enum command)command;
+			arguments->command = (enum command)command;
 			return true;
 		}
 	if (name[0] == '-')
-		return fail(options, "there is no option %.*s",
-			    (int)(strcspn(name, "=") > 100 ? 100 : strcspn(name, "=")), name);
-	return fail(options, "there is no command '%.100s'; redlockctl --help lists them", name);
+		return arguments_fail(arguments, "there is no option %.*s",
+				      (int)(strcspn(name, "=") > 100 ? 100 : strcspn(name, "=")), name);
+	return arguments_fail(arguments, "there is no command '%.100s'; redlockctl --help lists them", name);
 }
 
-bool options_parse(struct options *ret_options, char **argv, const struct options_environment *environment)
+bool arguments_parse(struct arguments *ret_options, char **argv, const struct arguments_environment *environment)
 {
 	assert(argv != NULL);
 	memset(ret_options, 0, sizeof(*ret_options));
 	ret_options->command = COMMAND_HELP;
 	ret_options->ttl_ms = DEFAULT_TTL_MS;
 	ret_options->timeout_ms = DEFAULT_TIMEOUT_MS;
-	ret_options->held_status = STATUS_HELD;
+	ret_options->held_status = EXIT_STATUS_HELD;
 	if (argv[0] == NULL)
-		return fail(ret_options, "there is not even a name of the program");
-	struct walk walk = {.options = ret_options, .at = argv + 1, .command = find_command(argv + 1)};
-	return take_command(ret_options, &walk) && walk_all(&walk) && check_all(ret_options, environment);
-}
-
-bool options_is_token(const char *text)
-{
-	return strlen(text) == OPTIONS_TOKEN_LEN && strspn(text, "0123456789abcdef") == OPTIONS_TOKEN_LEN;
+		return arguments_fail(ret_options, "there is not even a name of the program");
+	struct walk walk = {.arguments = ret_options, .at = argv + 1, .command = arguments_find_command(argv + 1)};
+	return arguments_parse_command(ret_options, &walk) && arguments_walk_all(&walk) &&
+	       arguments_check_all(ret_options, environment);
 }

@@ -1,13 +1,13 @@
 /* The command line of redlockctl and its variables of the environment, as one struct. Parsing is pure: it reads no
  * file, no clock and no environment of its own, and prints nothing. */
-#ifndef CLI_OPTIONS_H
-#define CLI_OPTIONS_H
+#ifndef ARGUMENTS_H
+#define ARGUMENTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/http/credentials.h"
-#include "cli/http/server.h"
+#include "credentials.h"
+#include "server.h"
 
 enum command {
 	COMMAND_ACQUIRE,
@@ -25,11 +25,16 @@ enum command {
 	COMMAND_COUNT
 };
 
-enum { OPTIONS_MESSAGE_MAX = 512, OPTIONS_OWNER_MAX = 128, OPTIONS_TOKEN_LEN = 40, OPTIONS_RUN_TTL_MIN_MS = 200 };
+enum {
+	ARGUMENTS_MESSAGE_MAX = 512,
+	ARGUMENTS_OWNER_MAX = 128,
+	ARGUMENTS_TOKEN_LEN = 40,
+	ARGUMENTS_RUN_TTL_MIN_MS = 200
+};
 
-enum { OPTIONS_KEY_NAME_MAX = 64, OPTIONS_PREFIXES_MAX = 64, OPTIONS_RIGHTS = 4 };
+enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHTS = 4 };
 
-struct options {
+struct arguments {
 	enum command command;
 	const char *name;
 	struct server_list servers;
@@ -37,36 +42,36 @@ struct options {
 	bool wait_given, kill_after_given, timeout_given, json, verbose, wait_all, force, ready;
 	struct credentials credentials; /* credentials_load() has still to read its files */
 	int held_status;
-	uint64_t limit;                             /* of list; 0: all */
-	const char *owner;                          /* NULL: none given */
-	const char *prefix;                         /* NULL: none given */
-	const char *token;                          /* from --token or the environment; NULL: none given */
-	const char *token_file;                     /* NULL: none given */
-	const char *key_name, *out;                 /* of key new; NULL: none given */
-	const char *prefixes[OPTIONS_PREFIXES_MAX]; /* of key new */
+	uint64_t limit;                               /* of list; 0: all */
+	const char *owner;                            /* NULL: none given */
+	const char *prefix;                           /* NULL: none given */
+	const char *token;                            /* from --token or the environment; NULL: none given */
+	const char *token_file;                       /* NULL: none given */
+	const char *key_name, *out;                   /* of key new; NULL: none given */
+	const char *prefixes[ARGUMENTS_PREFIXES_MAX]; /* of key new */
 	size_t prefix_count;
-	unsigned rights;                   /* of key new: a bit for each of options_rights; 0: none given */
-	char **argv;                       /* what run is to run; NULL-terminated */
-	char message[OPTIONS_MESSAGE_MAX]; /* what is wrong, where parsing failed */
+	unsigned rights;                     /* of key new: a bit for each of arguments_rights; 0: none given */
+	char **argv;                         /* what run is to run; NULL-terminated */
+	char message[ARGUMENTS_MESSAGE_MAX]; /* what is wrong, where parsing failed */
 };
 
 /* The variables; NULL where one is not set. An empty one counts as not set. */
-struct options_environment {
+struct arguments_environment {
 	const char *server;                                   /* REDLOCKCTL_SERVER */
 	const char *token;                                    /* REDLOCK_TOKEN */
 	const char *cacert, *cert, *key, *key_file, *api_key; /* REDLOCKCTL_... */
 };
 
-extern const char *const options_rights[OPTIONS_RIGHTS];
+extern const char *const arguments_rights[ARGUMENTS_RIGHTS];
 
 /* False: ret_options->message names the argument and says what is wrong with it. A token or a key is never repeated
  * there. */
-bool options_parse(struct options *ret_options, char **argv, const struct options_environment *environment)
+bool arguments_parse(struct arguments *ret_options, char **argv, const struct arguments_environment *environment)
 	__attribute__((warn_unused_result));
 
 /* True if the text is a token: 40 digits, 0 to 9 and a to f. */
-bool options_is_token(const char *text);
+bool arguments_is_token(const char *text);
 
-const char *options_help(void);
+const char *arguments_help(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* The text of redlockctl --help. The man page says more. */
 #include "arguments.h"
 
-const char *options_help(void)
+const char *arguments_help(void)
 {
 	return "usage: redlockctl run NAME [OPTION...] -- COMMAND [ARGUMENT...]\n"
 	       "       redlockctl acquire NAME [OPTION...]\n"

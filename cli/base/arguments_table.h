@@ -1,6 +1,6 @@
 /* The table of options, for options.c alone. */
-#ifndef CLI_OPTIONS_TABLE_H
-#define CLI_OPTIONS_TABLE_H
+#ifndef ARGUMENTS_TABLE_H
+#define ARGUMENTS_TABLE_H
 
 #include "arguments.h"
 
@@ -19,20 +19,20 @@ enum {
 	IN_ALL = IN_NAMED | IN_LIST | IN_MASTERS | IN_HEALTH /* that ask a server */
 };
 
-struct option_row {
+struct arguments_row {
 	const char *name;
 	char letter; /* 0: none */
 	bool has_value, secret;
 	unsigned commands;
 	/* NULL, or the reason (static) why the value is not taken */
-	const char *(*take)(struct options *, const char *value);
+	const char *(*parse)(struct arguments *, const char *value);
 };
 
 /* The row for an argument that begins with a dash, or NULL; *ret_inline is what stands behind "=" in it, or NULL. */
-const struct option_row *options_find_row(const char *argument, const char **ret_inline);
+const struct arguments_row *arguments_table_find(const char *argument, const char **ret_inline);
 
 /* True if the text looks like a key as redlockctl makes them: it must not stand on a command line, and not in a
  * message. */
-bool options_is_api_key(const char *text);
+bool arguments_is_api_key(const char *text);
 
 #endif

@@ -15,7 +15,7 @@
 
 enum { PEM_MAX = 4 * 1024 * 1024 };
 
-static bool check_secret(const char *path, char ret_reason[API_KEY_MESSAGE_MAX])
+static bool credentials_check_secret(const char *path, char ret_reason[API_KEY_MESSAGE_MAX])
 {
 	struct text text;
 
@@ -26,7 +26,7 @@ static bool check_secret(const char *path, char ret_reason[API_KEY_MESSAGE_MAX])
 	return done;
 }
 
-static bool check_readable(const char *path, char ret_reason[API_KEY_MESSAGE_MAX])
+static bool credentials_check_readable(const char *path, char ret_reason[API_KEY_MESSAGE_MAX])
 {
 	int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
@@ -38,18 +38,20 @@ static bool check_readable(const char *path, char ret_reason[API_KEY_MESSAGE_MAX
 }
 
 /* False: *ret_option is the option whose file will not do. */
-static bool check_all(struct credentials *credentials, const char **ret_option, char ret_reason[API_KEY_MESSAGE_MAX])
+static bool credentials_check_all(struct credentials *credentials, const char **ret_option,
+				  char ret_reason[API_KEY_MESSAGE_MAX])
 {
 	const char *cert = credentials->cert_file, *cert_key = credentials->cert_key_file;
 
 	*ret_option = "--cacert";
-	if (credentials->ca_file != NULL && !check_readable(credentials->ca_file, ret_reason))
+	if (credentials->ca_file != NULL && !credentials_check_readable(credentials->ca_file, ret_reason))
 		return false;
 	*ret_option = "--cert";
-	if (cert != NULL && !(cert_key == NULL ? check_secret(cert, ret_reason) : check_readable(cert, ret_reason)))
+	if (cert != NULL && !(cert_key == NULL ? credentials_check_secret(cert, ret_reason)
+					       : credentials_check_readable(cert, ret_reason)))
 		return false;
 	*ret_option = "--key";
-	if (cert_key != NULL && !check_secret(cert_key, ret_reason))
+	if (cert_key != NULL && !credentials_check_secret(cert_key, ret_reason))
 		return false;
 	*ret_option = "--key-file";
 	return credentials->api_key_file == NULL ||
@@ -60,18 +62,9 @@ bool credentials_load(struct credentials *credentials, char ret_message[CREDENTI
 {
 	const char *option;
 	char reason[API_KEY_MESSAGE_MAX];
-	bool done = check_all(credentials, &option, reason);
+	bool done = credentials_check_all(credentials, &option, reason);
 
 	if (!done)
 		snprintf(ret_message, CREDENTIALS_MESSAGE_MAX, "%s: %s", option, reason);
 	return done;
-}
-
-const char *credentials_hint(const struct credentials *credentials, const struct answer *answer)
-{
-	bool shown = credentials->api_key[0] != '\0' || credentials->cert_file != NULL;
-
-	if (shown || answer->outcome != OUTCOME_FORBIDDEN || strcmp(answer->code, "unauthorized") != 0)
-		return "";
-	return " (a key is given with --key-file or REDLOCKCTL_API_KEY, a certificate with --cert)";
 }

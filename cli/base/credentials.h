@@ -1,10 +1,9 @@
 /* What redlockctl shows of itself to a server (a key, a certificate), and by what it knows a server (a CA). */
-#ifndef CLI_CREDENTIALS_H
-#define CLI_CREDENTIALS_H
+#ifndef CREDENTIALS_H
+#define CREDENTIALS_H
 
 #include <stdbool.h>
 
-#include "answer.h"
 #include "api_key.h"
 
 enum { CREDENTIALS_MESSAGE_MAX = API_KEY_MESSAGE_MAX + 32 };
@@ -20,9 +19,5 @@ struct credentials {
  * Blocking, before anything is sent. False: a message that names the option. */
 bool credentials_load(struct credentials *credentials, char ret_message[CREDENTIALS_MESSAGE_MAX])
 	__attribute__((warn_unused_result));
-
-/* What to add to the message where a server does not let us: how a key is given, if there was none. Static, may be
- * empty. */
-const char *credentials_hint(const struct credentials *credentials, const struct answer *answer);
 
 #endif

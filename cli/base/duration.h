@@ -1,6 +1,6 @@
 /* Durations as people write them: 250ms, 30s, 5m, 1h. Pure functions. */
-#ifndef CLI_DURATION_H
-#define CLI_DURATION_H
+#ifndef DURATION_H
+#define DURATION_H
 
 #include <stdbool.h>
 #include <stddef.h>

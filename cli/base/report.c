@@ -8,11 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/http/answer.h"
-
 enum { MESSAGE_MAX_BYTES = 1024, LINE_MAX_BYTES = MESSAGE_MAX_BYTES + 512 };
 
-static void write_line(const char *text)
+void report_clean(char *text)
+{
+	for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++) {
+		if (*c < 0x20 || *c == 0x7f)
+			*c = '?';
+		else if (*c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
+			*c = c[1] = '?';
+	}
+}
+
+static void report_write_line(const char *text)
 {
 	char line[LINE_MAX_BYTES + 2];
 	int len = snprintf(line, sizeof(line), "%s\n", text);
@@ -24,7 +32,7 @@ static void write_line(const char *text)
 	(void)written;
 }
 
-static void write_json(const char *event, const char *name, json_t *fields, const char *message)
+static void report_write_json(const char *event, const char *name, json_t *fields, const char *message)
 {
 	json_t *object = json_pack("{s:s}", "event", event);
 
@@ -35,7 +43,7 @@ static void write_json(const char *event, const char *name, json_t *fields, cons
 	json_object_set_new(object, "message", json_string(message));
 	char *text = json_dumps(object, JSON_COMPACT);
 	if (text != NULL)
-		write_line(text);
+		report_write_line(text);
 	free(text);
 	json_decref(object);
 }
@@ -49,13 +57,13 @@ void report_event(const struct report *report, enum report_level level, const ch
 	va_start(arguments, format);
 	vsnprintf(message, sizeof(message), format, arguments);
 	va_end(arguments);
-	answer_clean(message);
+	report_clean(message);
 	if (report->json) {
-		write_json(event, report->name, fields, message);
+		report_write_json(event, report->name, fields, message);
 	} else if (level == REPORT_NOTE || report->verbose) {
 		const char *name = report->name == NULL ? "" : report->name;
 		snprintf(line, sizeof(line), "redlockctl: %.300s%s%s", name, *name == '\0' ? "" : ": ", message);
-		write_line(line);
+		report_write_line(line);
 	}
 	json_decref(fields);
 }
@@ -68,7 +76,7 @@ void report_complain(const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(message, sizeof(message), format, arguments);
 	va_end(arguments);
-	answer_clean(message);
+	report_clean(message);
 	snprintf(line, sizeof(line), "redlockctl: %s", message);
-	write_line(line);
+	report_write_line(line);
 }

@@ -1,6 +1,6 @@
 /* What redlockctl says: messages on stderr, as lines for people or, with --json, as one object a line. */
-#ifndef CLI_REPORT_H
-#define CLI_REPORT_H
+#ifndef REPORT_H
+#define REPORT_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -18,5 +18,8 @@ void report_event(const struct report *report, enum report_level level, const ch
 
 /* A line for people, whatever the options say: "redlockctl: ...". */
 void report_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Replaces what could steer a terminal: control characters, also those of U+0080 to U+009F. */
+void report_clean(char *text);
 
 #endif

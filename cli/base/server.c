@@ -15,7 +15,7 @@
 #define UNIX "unix:"
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-static bool starts_with(const char *text, size_t len, const char *start)
+static bool server_has_start(const char *text, size_t len, const char *start)
 {
 	return len >= strlen(start) && memcmp(text, start, strlen(start)) == 0;
 }
@@ -29,7 +29,7 @@ static const char *server_check_port(const char *port)
 }
 
 /* A name counts where it can mean nothing else (RFC 6761); nothing is resolved for it. */
-static bool host_is_loopback(const char *host, size_t len)
+static bool server_is_loopback(const char *host, size_t len)
 {
 	static const char name[] = "localhost";
 	char text[INET_ADDRSTRLEN] = "";
@@ -63,7 +63,7 @@ static const char *server_check_http(struct server *server, const char *host)
 		if (end == host || (*end != ':' && *end != '\0'))
 			return "its host is not a name or an address";
 	}
-	server->is_exposed = !server->is_tls && !host_is_loopback(host, (size_t)(end - host));
+	server->is_exposed = !server->is_tls && !server_is_loopback(host, (size_t)(end - host));
 	return *end == ':' ? server_check_port(end + 1) : "it has no port";
 }
 
@@ -89,10 +89,10 @@ const char *server_parse(const char *text, size_t len, struct server *ret_server
 	if (len > SERVER_TEXT_MAX)
 		return "it is too long";
 	memcpy(server.text, text, len);
-	if (starts_with(text, len, UNIX)) {
+	if (server_has_start(text, len, UNIX)) {
 		reason = server_parse_unix(text + strlen(UNIX), len - strlen(UNIX), &server);
-	} else if (starts_with(text, len, HTTP) || starts_with(text, len, HTTPS)) {
-		server.is_tls = starts_with(text, len, HTTPS);
+	} else if (server_has_start(text, len, HTTP) || server_has_start(text, len, HTTPS)) {
+		server.is_tls = server_has_start(text, len, HTTPS);
 		size_t scheme_len = strlen(server.is_tls ? HTTPS : HTTP);
 		memcpy(server.base, text, text[len - 1] == '/' && len > scheme_len ? len - 1 : len);
 		reason = server_check_http(&server, server.base + scheme_len);

@@ -1,6 +1,6 @@
 /* Where redlockd is: http://host:port, https://host:port or unix:/path. Pure functions. */
-#ifndef CLI_SERVER_H
-#define CLI_SERVER_H
+#ifndef SERVER_H
+#define SERVER_H
 
 #include <stdbool.h>
 #include <stddef.h>

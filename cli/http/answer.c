@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/arguments.h"
-#include "cli/duration.h"
+#include "cli/base/cli_base.h"
 
 enum { LEASE_MAX_MS = 86400000 };
 
@@ -32,16 +31,6 @@ static const struct {
 	{"too-large", OUTCOME_INVALID},
 };
 
-void answer_clean(char *text)
-{
-	for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++) {
-		if (*c < 0x20 || *c == 0x7f)
-			*c = '?';
-		else if (*c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
-			*c = c[1] = '?';
-	}
-}
-
 void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail)
 {
 	answer->outcome = outcome;
@@ -50,8 +39,8 @@ void answer_set(struct answer *answer, enum outcome outcome, const char *code, c
 	size_t len = strlen(answer->detail);
 	if (len > 0 && answer->detail[len - 1] == '.')
 		answer->detail[len - 1] = '\0'; /* it becomes a part of a message */
-	answer_clean(answer->code);
-	answer_clean(answer->detail);
+	report_clean(answer->code);
+	report_clean(answer->detail);
 }
 
 bool answer_is_of_one(const struct answer *answer)
@@ -59,7 +48,7 @@ bool answer_is_of_one(const struct answer *answer)
 	return answer->outcome == OUTCOME_UNAVAILABLE || answer->outcome == OUTCOME_UNTRUSTED;
 }
 
-static enum outcome outcome_of(const char *code, long status)
+static enum outcome answer_outcome(const char *code, long status)
 {
 	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
 		if (strcmp(code, codes[i].code) == 0)
@@ -71,14 +60,14 @@ static enum outcome outcome_of(const char *code, long status)
 	return OUTCOME_STRANGE;
 }
 
-static const char *member(const json_t *object, const char *name)
+static const char *answer_member(const json_t *object, const char *name)
 {
 	const char *text = json_string_value(json_object_get(object, name));
 	return text == NULL ? "" : text;
 }
 
 /* The largest number in a text such as "must be from 0 to 60000"; 0: there is none, or one that is none of ours. */
-static uint64_t largest_number(const char *text)
+static uint64_t answer_largest_number(const char *text)
 {
 	uint64_t largest = 0;
 
@@ -93,25 +82,25 @@ static uint64_t largest_number(const char *text)
 }
 
 /* Of a 400: the first of the places that are wrong, and how long it would wait. */
-static void answer_say_invalid(struct answer *answer)
+static void answer_describe_invalid(struct answer *answer)
 {
 	json_t *errors = json_object_get(answer->json, "errors"), *first = json_array_get(errors, 0), *error;
 	size_t i;
 
 	if (first != NULL)
-		snprintf(answer->detail, sizeof(answer->detail), "%s: %s", member(first, "field"),
-			 member(first, "reason"));
-	json_array_foreach(errors, i, error) if (strcmp(member(error, "field"), "wait_ms") == 0)
+		snprintf(answer->detail, sizeof(answer->detail), "%s: %s", answer_member(first, "field"),
+			 answer_member(first, "reason"));
+	json_array_foreach(errors, i, error) if (strcmp(answer_member(error, "field"), "wait_ms") == 0)
 	{
 		answer->bounds_wait = true;
-		answer->wait_max_ms = largest_number(member(error, "reason"));
+		answer->wait_max_ms = answer_largest_number(answer_member(error, "reason"));
 	}
 }
 
 /* Of a 409: who holds it, and for how long at most. */
-static void answer_say_held(struct answer *answer, const json_t *holder)
+static void answer_describe_held(struct answer *answer, const json_t *holder)
 {
-	const char *owner = member(holder, "owner");
+	const char *owner = answer_member(holder, "owner");
 	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
 
 	char fence_text[32] = "", until[DURATION_TEXT_MAX + 16] = "", left[DURATION_TEXT_MAX];
@@ -128,22 +117,22 @@ static void answer_say_held(struct answer *answer, const json_t *holder)
 
 static void answer_read_problem(struct answer *answer, long status)
 {
-	const char *code = member(answer->json, "code");
+	const char *code = answer_member(answer->json, "code");
 	json_int_t retry_after = json_integer_value(json_object_get(answer->json, "retry_after_ms"));
 	char strange[64];
 
 	if (*code == '\0') {
 		snprintf(strange, sizeof(strange), "HTTP status %ld, and it is not redlockd that says so", status);
-		answer_set(answer, outcome_of("", status), "strange", strange);
+		answer_set(answer, answer_outcome("", status), "strange", strange);
 		return;
 	}
-	answer_set(answer, outcome_of(code, status), code, member(answer->json, "detail"));
+	answer_set(answer, answer_outcome(code, status), code, answer_member(answer->json, "detail"));
 	answer->retry_after_ms = retry_after > 0 && retry_after <= LEASE_MAX_MS ? (uint64_t)retry_after : 0;
 	if (answer->outcome == OUTCOME_INVALID)
-		answer_say_invalid(answer);
+		answer_describe_invalid(answer);
 	if (answer->outcome == OUTCOME_HELD)
-		answer_say_held(answer, json_object_get(answer->json, "holder"));
-	answer_clean(answer->detail);
+		answer_describe_held(answer, json_object_get(answer->json, "holder"));
+	report_clean(answer->detail);
 }
 
 void answer_read(struct answer *ret_answer, long status, const char *body, size_t len, const char *failure)
@@ -166,7 +155,7 @@ void answer_fini(struct answer *answer)
 	answer->json = NULL;
 }
 
-static bool read_number(const json_t *object, const char *name, json_int_t max, uint64_t *ret_number)
+static bool answer_read_number(const json_t *object, const char *name, json_int_t max, uint64_t *ret_number)
 {
 	const json_t *value = json_object_get(object, name);
 	json_int_t number = json_integer_value(value);
@@ -187,25 +176,25 @@ bool answer_state(struct answer *answer)
 	answer_set(answer, OUTCOME_HELD, "locked", "others are before us");
 	if (json_is_false(held))
 		return true; /* it is being handed over */
-	if (read_number(answer->json, "remaining_ms", LEASE_MAX_MS, &left_ms))
+	if (answer_read_number(answer->json, "remaining_ms", LEASE_MAX_MS, &left_ms))
 		answer->retry_after_ms = left_ms;
-	answer_say_held(answer, answer->json);
-	answer_clean(answer->detail);
+	answer_describe_held(answer, answer->json);
+	report_clean(answer->detail);
 	return true;
 }
 
-static bool read_lease(const json_t *object, const char *name, const char *token, struct lease *lease)
+static bool answer_read_lease(const json_t *object, const char *name, const char *token, struct lease *lease)
 {
-	const char *its_token = member(object, "token");
+	const char *its_token = answer_member(object, "token");
 
-	if (strcmp(member(object, "resource"), name) != 0 || !options_is_token(its_token))
+	if (strcmp(answer_member(object, "resource"), name) != 0 || !arguments_is_token(its_token))
 		return false;
 	if (token != NULL && strcmp(token, its_token) != 0)
 		return false;
 	strcpy(lease->token, its_token);
-	return read_number(object, "fence", INT64_C(9007199254740991), &lease->fence) &&
-	       read_number(object, "ttl_ms", LEASE_MAX_MS, &lease->ttl_ms) &&
-	       read_number(object, "validity_ms", LEASE_MAX_MS, &lease->validity_ms);
+	return answer_read_number(object, "fence", INT64_C(9007199254740991), &lease->fence) &&
+	       answer_read_number(object, "ttl_ms", LEASE_MAX_MS, &lease->ttl_ms) &&
+	       answer_read_number(object, "validity_ms", LEASE_MAX_MS, &lease->validity_ms);
 }
 
 bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease)
@@ -213,10 +202,19 @@ bool answer_lease(struct answer *answer, const char *name, const char *token, st
 	struct lease lease;
 
 	assert(answer->outcome == OUTCOME_DONE);
-	if (!read_lease(answer->json, name, token, &lease)) {
+	if (!answer_read_lease(answer->json, name, token, &lease)) {
 		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not a lease as redlockd gives it");
 		return false;
 	}
 	*ret_lease = lease;
 	return true;
+}
+
+const char *answer_hint(const struct answer *answer, const struct credentials *credentials)
+{
+	bool shown = credentials->api_key[0] != '\0' || credentials->cert_file != NULL;
+
+	if (shown || answer->outcome != OUTCOME_FORBIDDEN || strcmp(answer->code, "unauthorized") != 0)
+		return "";
+	return " (a key is given with --key-file or REDLOCKCTL_API_KEY, a certificate with --cert)";
 }

@@ -1,10 +1,12 @@
 /* What an answer of redlockd means to redlockctl. Pure: bytes in, a struct out. */
-#ifndef CLI_ANSWER_H
-#define CLI_ANSWER_H
+#ifndef ANSWER_H
+#define ANSWER_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "cli/base/cli_base.h"
 
 enum outcome {
 	OUTCOME_DONE,        /* 2xx */
@@ -56,7 +58,8 @@ bool answer_lease(struct answer *answer, const char *name, const char *token, st
 /* The state of a lock that somebody waits for, made into the answer that refuses it. False: it is none. */
 bool answer_state(struct answer *answer) __attribute__((warn_unused_result));
 
-/* Replaces what could steer a terminal: control characters, also those of U+0080 to U+009F. */
-void answer_clean(char *text);
+/* What to add to the message where a server does not let us: how a key is given, if there was none. Static, may be
+ * empty. */
+const char *answer_hint(const struct answer *answer, const struct credentials *credentials);
 
 #endif

@@ -45,9 +45,9 @@ enum {
 	LATER_MS = 5000
 };
 
-static size_t on_body(char *bytes, size_t size, size_t count, void *context)
+static size_t client_on_body(char *bytes, size_t size, size_t count, void *context)
 {
-	struct http_exchange *exchange = context;
+	struct client_exchange *exchange = context;
 	size_t len = size * count;
 
 	if (len > BODY_MAX - exchange->len)
@@ -63,21 +63,21 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *context)
 
 /* ---- sockets ---- */
 
-static void http_replace_socket(struct http *http, int from, int to)
+static void client_replace_socket(struct client *client, int from, int to)
 {
-	for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++)
-		if (http->sockets[i] == from) {
-			http->sockets[i] = to;
+	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
+		if (client->sockets[i] == from) {
+			client->sockets[i] = to;
 			return;
 		}
 }
 
-static int on_open(void *context, curl_socket_t file, curlsocktype purpose)
+static int client_on_open(void *context, curl_socket_t file, curlsocktype purpose)
 {
 	const int after = ALIVE_AFTER_S, again = ALIVE_AGAIN_S, tries = ALIVE_TRIES, on = 1;
 
 	(void)purpose;
-	http_replace_socket(context, -1, file);
+	client_replace_socket(context, -1, file);
 	setsockopt(file, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)); /* these do nothing to a Unix socket */
 	setsockopt(file, IPPROTO_TCP, TCP_KEEPIDLE, &after, sizeof(after));
 	setsockopt(file, IPPROTO_TCP, TCP_KEEPINTVL, &again, sizeof(again));
@@ -85,41 +85,41 @@ static int on_open(void *context, curl_socket_t file, curlsocktype purpose)
 	return CURL_SOCKOPT_OK;
 }
 
-static int on_close(void *context, curl_socket_t file)
+static int client_on_close(void *context, curl_socket_t file)
 {
-	http_replace_socket(context, file, -1);
+	client_replace_socket(context, file, -1);
 	return close(file);
 }
 
-static bool http_shut_sockets(struct http *http)
+static bool client_shut_sockets(struct client *client)
 {
 	bool any = false;
 
-	for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++)
-		any |= http->sockets[i] >= 0 && shutdown(http->sockets[i], SHUT_WR) == 0;
+	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
+		any |= client->sockets[i] >= 0 && shutdown(client->sockets[i], SHUT_WR) == 0;
 	return any;
 }
 
 /* ---- set-up ---- */
 
-bool http_init(struct http *http, const struct credentials *credentials)
+bool client_init(struct client *client, const struct credentials *credentials)
 {
-	*http = (struct http){.timer = -1, .credentials = credentials};
-	for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++)
-		http->sockets[i] = -1;
+	*client = (struct client){.timer = -1, .credentials = credentials};
+	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
+		client->sockets[i] = -1;
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
 		return false;
-	http->multi = curl_multi_init();
-	http->main.easy = curl_easy_init();
-	http->side.easy = curl_easy_init();
-	http->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (http->multi != NULL && http->main.easy != NULL && http->side.easy != NULL && http->timer >= 0)
+	client->multi = curl_multi_init();
+	client->main.easy = curl_easy_init();
+	client->side.easy = curl_easy_init();
+	client->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (client->multi != NULL && client->main.easy != NULL && client->side.easy != NULL && client->timer >= 0)
 		return true;
-	http_fini(http);
+	client_fini(client);
 	return false;
 }
 
-static void http_drop_headers(struct http_exchange *exchange)
+static void client_drop_headers(struct client_exchange *exchange)
 {
 	for (struct curl_slist *header = exchange->headers; header != NULL; header = header->next)
 		explicit_bzero(header->data, strlen(header->data)); /* a key, a token */
@@ -127,36 +127,36 @@ static void http_drop_headers(struct http_exchange *exchange)
 	exchange->headers = NULL;
 }
 
-static void http_end(struct http *http, struct http_exchange *exchange)
+static void client_end(struct client *client, struct client_exchange *exchange)
 {
 	if (exchange->busy)
-		curl_multi_remove_handle(http->multi, exchange->easy);
+		curl_multi_remove_handle(client->multi, exchange->easy);
 	exchange->busy = exchange->finished = false;
-	http_drop_headers(exchange);
+	client_drop_headers(exchange);
 }
 
-static void http_fini_exchange(struct http *http, struct http_exchange *exchange)
+static void client_fini_exchange(struct client *client, struct client_exchange *exchange)
 {
-	http_end(http, exchange);
+	client_end(client, exchange);
 	if (exchange->easy != NULL)
 		curl_easy_cleanup(exchange->easy);
 	free(exchange->body);
 }
 
-void http_fini(struct http *http)
+void client_fini(struct client *client)
 {
-	http_fini_exchange(http, &http->main);
-	http_fini_exchange(http, &http->side);
-	if (http->multi != NULL)
-		curl_multi_cleanup(http->multi);
-	if (http->timer >= 0)
-		close(http->timer);
+	client_fini_exchange(client, &client->main);
+	client_fini_exchange(client, &client->side);
+	if (client->multi != NULL)
+		curl_multi_cleanup(client->multi);
+	if (client->timer >= 0)
+		close(client->timer);
 	curl_global_cleanup();
 }
 
 /* ---- requests ---- */
 
-static void http_set_bounds(CURL *easy, const struct request *request, uint64_t timeout_us)
+static void client_set_bounds(CURL *easy, const struct client_request *request, uint64_t timeout_us)
 {
 	long timeout_ms = (long)((timeout_us + 999) / 1000);
 
@@ -174,38 +174,39 @@ static void http_set_bounds(CURL *easy, const struct request *request, uint64_t 
 #endif
 }
 
-static void http_add_header(struct http_exchange *exchange, const char *header)
+static void client_add_header(struct client_exchange *exchange, const char *header)
 {
 	struct curl_slist *longer = curl_slist_append(exchange->headers, header);
 	assert(longer != NULL);
 	exchange->headers = longer;
 }
 
-static void http_add_secret(struct http_exchange *exchange, const char *start, const char *secret)
+static void client_add_secret(struct client_exchange *exchange, const char *start, const char *secret)
 {
 	char header[API_KEY_MAX + 64];
 	int len = snprintf(header, sizeof(header), "%s%s", start, secret);
 
 	assert(len > 0 && len < (int)sizeof(header));
-	http_add_header(exchange, header);
+	client_add_header(exchange, header);
 	explicit_bzero(header, sizeof(header));
 }
 
-static void http_set_headers(struct http_exchange *exchange, const struct request *request, const char *api_key)
+static void client_set_headers(struct client_exchange *exchange, const struct client_request *request,
+			       const char *api_key)
 {
-	http_drop_headers(exchange);
-	http_add_header(exchange, "Accept: application/json, application/problem+json");
+	client_drop_headers(exchange);
+	client_add_header(exchange, "Accept: application/json, application/problem+json");
 	if (request->body != NULL)
-		http_add_header(exchange, "Content-Type: application/json");
+		client_add_header(exchange, "Content-Type: application/json");
 	if (request->token != NULL)
-		http_add_secret(exchange, "Lock-Token: ", request->token);
+		client_add_secret(exchange, "Lock-Token: ", request->token);
 	if (*api_key != '\0')
-		http_add_secret(exchange, "Authorization: Bearer ", api_key);
+		client_add_secret(exchange, "Authorization: Bearer ", api_key);
 	curl_easy_setopt(exchange->easy, CURLOPT_HTTPHEADER, exchange->headers);
 	curl_easy_setopt(exchange->easy, CURLOPT_USERAGENT, "redlockctl/" REDLOCKCTL_VERSION);
 }
 
-static void http_set_protocol(CURL *easy, bool is_tls)
+static void client_set_protocol(CURL *easy, bool is_tls)
 {
 #if LIBCURL_VERSION_NUM >= 0x075500
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, is_tls ? "https" : "http");
@@ -215,7 +216,7 @@ static void http_set_protocol(CURL *easy, bool is_tls)
 }
 
 /* A libcurl without TLS says so by itself, when it sees the protocol. */
-static void http_set_tls(CURL *easy, const struct credentials *credentials)
+static void client_set_tls(CURL *easy, const struct credentials *credentials)
 {
 	const char *ca = credentials->ca_file, *cert = credentials->cert_file, *key = credentials->cert_key_file;
 	bool set = true;
@@ -238,9 +239,10 @@ static void http_set_tls(CURL *easy, const struct credentials *credentials)
 	assert(set);
 }
 
-static void http_set_request(struct http_exchange *exchange, const struct server *server, const struct request *request)
+static void client_set_request(struct client_exchange *exchange, const struct server *server,
+			       const struct client_request *request)
 {
-	char url[SERVER_TEXT_MAX + REQUEST_PATH_MAX + 1];
+	char url[SERVER_TEXT_MAX + CLIENT_REQUEST_PATH_MAX + 1];
 
 	snprintf(url, sizeof(url), "%s%s", server->base, request->path);
 	curl_easy_setopt(exchange->easy, CURLOPT_URL, url);
@@ -249,31 +251,31 @@ static void http_set_request(struct http_exchange *exchange, const struct server
 	curl_easy_setopt(exchange->easy, CURLOPT_CUSTOMREQUEST, request->method);
 	if (request->body != NULL)
 		curl_easy_setopt(exchange->easy, CURLOPT_COPYPOSTFIELDS, request->body);
-	curl_easy_setopt(exchange->easy, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(exchange->easy, CURLOPT_WRITEFUNCTION, client_on_body);
 	curl_easy_setopt(exchange->easy, CURLOPT_WRITEDATA, exchange);
 	curl_easy_setopt(exchange->easy, CURLOPT_ERRORBUFFER, exchange->error);
 }
 
-static void http_set_sockets(struct http *http, struct http_exchange *exchange)
+static void client_set_sockets(struct client *client, struct client_exchange *exchange)
 {
-	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTFUNCTION, on_open);
-	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTDATA, http);
-	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
-	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETDATA, http);
+	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTFUNCTION, client_on_open);
+	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTDATA, client);
+	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETFUNCTION, client_on_close);
+	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETDATA, client);
 }
 
-static void http_start(struct http *http, struct http_exchange *exchange, const struct server *server,
-		       const struct request *request, uint64_t timeout_us)
+static void client_start(struct client *client, struct client_exchange *exchange, const struct server *server,
+			 const struct client_request *request, uint64_t timeout_us)
 {
 	assert(!exchange->busy);
 	curl_easy_reset(exchange->easy);
-	http_set_bounds(exchange->easy, request, timeout_us);
-	http_set_protocol(exchange->easy, server->is_tls);
+	client_set_bounds(exchange->easy, request, timeout_us);
+	client_set_protocol(exchange->easy, server->is_tls);
 	if (server->is_tls)
-		http_set_tls(exchange->easy, http->credentials);
-	http_set_headers(exchange, request, http->credentials->api_key);
-	http_set_request(exchange, server, request);
-	http_set_sockets(http, exchange);
+		client_set_tls(exchange->easy, client->credentials);
+	client_set_headers(exchange, request, client->credentials->api_key);
+	client_set_request(exchange, server, request);
+	client_set_sockets(client, exchange);
 	exchange->len = 0;
 	exchange->status = 0;
 	exchange->retry_after_ms = 0;
@@ -281,24 +283,26 @@ static void http_start(struct http *http, struct http_exchange *exchange, const 
 	exchange->finished = false;
 	exchange->busy = true;
 	exchange->sent_us = clock_now_us();
-	CURLMcode code = curl_multi_add_handle(http->multi, exchange->easy);
+	CURLMcode code = curl_multi_add_handle(client->multi, exchange->easy);
 	assert(code == CURLM_OK);
 }
 
-void http_begin(struct http *http, const struct server *server, const struct request *request, uint64_t timeout_us)
+void client_begin(struct client *client, const struct server *server, const struct client_request *request,
+		  uint64_t timeout_us)
 {
-	http_start(http, &http->main, server, request, timeout_us);
+	client_start(client, &client->main, server, request, timeout_us);
 }
 
-void http_begin_side(struct http *http, const struct server *server, const struct request *request, uint64_t timeout_us)
+void client_begin_side(struct client *client, const struct server *server, const struct client_request *request,
+		       uint64_t timeout_us)
 {
-	http_start(http, &http->side, server, request, timeout_us);
+	client_start(client, &client->side, server, request, timeout_us);
 }
 
 /* ---- answers ---- */
 
 /* For people. libcurl speaks of port 80 where a Unix socket is meant. */
-static void http_say_failure(struct http_exchange *exchange, CURLcode result)
+static void client_describe_failure(struct client_exchange *exchange, CURLcode result)
 {
 	long error = 0;
 
@@ -309,7 +313,7 @@ static void http_say_failure(struct http_exchange *exchange, CURLcode result)
 		snprintf(exchange->error, sizeof(exchange->error), "%s", curl_easy_strerror(result));
 }
 
-static void http_finish(struct http *http, struct http_exchange *exchange, CURLcode result)
+static void client_finish(struct client *client, struct client_exchange *exchange, CURLcode result)
 {
 	curl_off_t retry_after_s = 0;
 
@@ -318,30 +322,30 @@ static void http_finish(struct http *http, struct http_exchange *exchange, CURLc
 		curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
 		curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
 	} else {
-		http_say_failure(exchange, result);
+		client_describe_failure(exchange, result);
 	}
 	if (retry_after_s > 0 && retry_after_s <= RETRY_AFTER_MAX_S)
 		exchange->retry_after_ms = (uint64_t)retry_after_s * 1000;
-	curl_multi_remove_handle(http->multi, exchange->easy);
+	curl_multi_remove_handle(client->multi, exchange->easy);
 	exchange->busy = false;
 	exchange->finished = true;
 }
 
 /* Lets libcurl do what can be done without waiting. */
-static void http_perform(struct http *http)
+static void client_perform(struct client *client)
 {
 	int running, left;
 	CURLMsg *message;
 
-	curl_multi_perform(http->multi, &running);
-	while ((message = curl_multi_info_read(http->multi, &left)) != NULL)
+	curl_multi_perform(client->multi, &running);
+	while ((message = curl_multi_info_read(client->multi, &left)) != NULL)
 		if (message->msg == CURLMSG_DONE)
-			http_finish(http, message->easy_handle == http->main.easy ? &http->main : &http->side,
-				    message->data.result);
+			client_finish(client, message->easy_handle == client->main.easy ? &client->main : &client->side,
+				      message->data.result);
 }
 
 /* The timer counts the sleep of a suspended machine; the time limit of curl_multi_poll() would not. */
-static void http_arm(struct http *http, uint64_t until_us)
+static void client_arm(struct client *client, uint64_t until_us)
 {
 	struct itimerspec when = {.it_value = {0, 0}};
 
@@ -349,32 +353,32 @@ static void http_arm(struct http *http, uint64_t until_us)
 		when.it_value.tv_sec = (time_t)(until_us / 1000000);
 		when.it_value.tv_nsec = (long)(until_us % 1000000 * 1000);
 	}
-	int failed = timerfd_settime(http->timer, TFD_TIMER_ABSTIME, &when, NULL);
+	int failed = timerfd_settime(client->timer, TFD_TIMER_ABSTIME, &when, NULL);
 	assert(!failed);
 }
 
-bool http_wait(struct http *http, uint64_t until_us, struct curl_waitfd *extra, unsigned count)
+bool client_wait(struct client *client, uint64_t until_us, struct curl_waitfd *extra, unsigned count)
 {
-	struct curl_waitfd all[HTTP_EXTRA_MAX + 1] = {{.fd = http->timer, .events = CURL_WAIT_POLLIN}};
+	struct curl_waitfd all[CLIENT_EXTRA_MAX + 1] = {{.fd = client->timer, .events = CURL_WAIT_POLLIN}};
 
-	assert(count <= HTTP_EXTRA_MAX);
+	assert(count <= CLIENT_EXTRA_MAX);
 	for (unsigned i = 0; i < count; i++)
 		extra[i].revents = 0;
-	http_perform(http);
-	if (http->main.finished || http->side.finished)
-		return http->main.finished;
+	client_perform(client);
+	if (client->main.finished || client->side.finished)
+		return client->main.finished;
 	for (unsigned i = 0; i < count; i++)
 		all[i + 1] = extra[i];
-	http_arm(http, until_us);
-	curl_multi_poll(http->multi, all, count + 1, POLL_MS, NULL);
+	client_arm(client, until_us);
+	curl_multi_poll(client->multi, all, count + 1, POLL_MS, NULL);
 	for (unsigned i = 0; i < count; i++)
 		extra[i].revents = all[i + 1].revents;
-	http_perform(http);
-	return http->main.finished;
+	client_perform(client);
+	return client->main.finished;
 }
 
 /* No answer, and why that is more than a server which is not there. */
-static void http_judge_failure(const struct http_exchange *exchange, struct answer *answer)
+static void client_evaluate_failure(const struct client_exchange *exchange, struct answer *answer)
 {
 	char text[ANSWER_DETAIL_MAX];
 
@@ -388,50 +392,50 @@ static void http_judge_failure(const struct http_exchange *exchange, struct answ
 	}
 }
 
-static void http_take(struct http_exchange *exchange, struct answer *ret_answer)
+static void client_read_exchange(struct client_exchange *exchange, struct answer *ret_answer)
 {
 	answer_read(ret_answer, exchange->status, exchange->body, exchange->len, exchange->error);
 	if (exchange->status == 0)
-		http_judge_failure(exchange, ret_answer);
+		client_evaluate_failure(exchange, ret_answer);
 	if (ret_answer->retry_after_ms == 0)
 		ret_answer->retry_after_ms = exchange->retry_after_ms;
 	exchange->finished = false;
 }
 
-void http_read(struct http *http, struct answer *ret_answer)
+void client_read(struct client *client, struct answer *ret_answer)
 {
-	assert(http->main.finished);
-	http_take(&http->main, ret_answer);
+	assert(client->main.finished);
+	client_read_exchange(&client->main, ret_answer);
 }
 
-bool http_read_side(struct http *http, struct answer *ret_answer)
+bool client_read_side(struct client *client, struct answer *ret_answer)
 {
-	if (!http->side.finished)
+	if (!client->side.finished)
 		return false;
-	http_take(&http->side, ret_answer);
+	client_read_exchange(&client->side, ret_answer);
 	return true;
 }
 
 /* ---- the end ---- */
 
-void http_cancel(struct http *http)
+void client_cancel(struct client *client)
 {
-	http_end(http, &http->main);
+	client_end(client, &client->main);
 }
 
-void http_end_side(struct http *http)
+void client_end_side(struct client *client)
 {
-	http_end(http, &http->side);
+	client_end(client, &client->side);
 }
 
-bool http_hang_up(struct http *http, uint64_t until_us)
+bool client_hang_up(struct client *client, uint64_t until_us)
 {
-	http_end_side(http);
-	if (http->main.busy && http_shut_sockets(http))
-		while (!http->main.finished && clock_now_us() < until_us)
-			http_wait(http, until_us, NULL, 0);
-	if (http->main.finished && http->main.status != 0)
+	client_end_side(client);
+	if (client->main.busy && client_shut_sockets(client))
+		while (!client->main.finished && clock_now_us() < until_us)
+			client_wait(client, until_us, NULL, 0);
+	if (client->main.finished && client->main.status != 0)
 		return true;
-	http_cancel(http);
+	client_cancel(client);
 	return false;
 }

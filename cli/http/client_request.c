@@ -11,12 +11,12 @@
 
 #include "api/calls/path.h"
 
-static void request_init(struct request *request, const char *method, const char *token)
+static void client_request_init(struct client_request *request, const char *method, const char *token)
 {
-	*request = (struct request){.method = method, .token = token};
+	*request = (struct client_request){.method = method, .token = token};
 }
 
-static void request_lock_path(struct request *request, const char *name)
+static void client_request_lock_path(struct client_request *request, const char *name)
 {
 	char encoded[PATH_ENCODED_MAX + 1];
 
@@ -25,19 +25,20 @@ static void request_lock_path(struct request *request, const char *name)
 }
 
 /* Takes over the object. */
-static void request_body(struct request *request, json_t *object)
+static void client_request_body(struct client_request *request, json_t *object)
 {
 	request->body = json_dumps(object, JSON_COMPACT);
 	assert(request->body != NULL);
 	json_decref(object);
 }
 
-void request_acquire(struct request *request, const char *name, uint64_t ttl_ms, const char *owner, uint64_t wait_ms)
+void client_request_acquire(struct client_request *request, const char *name, uint64_t ttl_ms, const char *owner,
+			    uint64_t wait_ms)
 {
 	json_t *body = json_pack("{s:s, s:I}", "resource", name, "ttl_ms", (json_int_t)ttl_ms);
 
 	assert(body != NULL);
-	request_init(request, "POST", NULL);
+	client_request_init(request, "POST", NULL);
 	strcpy(request->path, "/locks");
 	request->wait_ms = wait_ms;
 	request->may_grant = true;
@@ -45,36 +46,37 @@ void request_acquire(struct request *request, const char *name, uint64_t ttl_ms,
 		json_object_set_new(body, "owner", json_string(owner));
 	if (wait_ms > 0)
 		json_object_set_new(body, "wait_ms", json_integer((json_int_t)wait_ms));
-	request_body(request, body);
+	client_request_body(request, body);
 }
 
-void request_extend(struct request *request, const char *name, const char *token, uint64_t ttl_ms)
+void client_request_extend(struct client_request *request, const char *name, const char *token, uint64_t ttl_ms)
 {
-	request_init(request, "PUT", token);
-	request_lock_path(request, name);
-	request_body(request, json_pack("{s:I}", "ttl_ms", (json_int_t)ttl_ms));
+	client_request_init(request, "PUT", token);
+	client_request_lock_path(request, name);
+	client_request_body(request, json_pack("{s:I}", "ttl_ms", (json_int_t)ttl_ms));
 }
 
-void request_release(struct request *request, const char *name, const char *token)
+void client_request_release(struct client_request *request, const char *name, const char *token)
 {
-	request_init(request, "DELETE", token);
-	request_lock_path(request, name);
+	client_request_init(request, "DELETE", token);
+	client_request_lock_path(request, name);
 }
 
-void request_force(struct request *request, const char *name)
+void client_request_force(struct client_request *request, const char *name)
 {
-	request_init(request, "DELETE", NULL);
-	request_lock_path(request, name);
+	client_request_init(request, "DELETE", NULL);
+	client_request_lock_path(request, name);
 	strcat(request->path, "?force=true");
 }
 
-void request_status(struct request *request, const char *name)
+void client_request_status(struct client_request *request, const char *name)
 {
-	request_init(request, "GET", NULL);
-	request_lock_path(request, name);
+	client_request_init(request, "GET", NULL);
+	client_request_lock_path(request, name);
 }
 
-static void request_parameter(struct request *request, char separator, const char *name, const char *value)
+static void client_request_parameter(struct client_request *request, char separator, const char *name,
+				     const char *value)
 {
 	char encoded[PATH_ENCODED_MAX + 1];
 	size_t len = strlen(request->path);
@@ -83,37 +85,37 @@ static void request_parameter(struct request *request, char separator, const cha
 	snprintf(request->path + len, sizeof(request->path) - len, "%c%s=%s", separator, name, encoded);
 }
 
-void request_list(struct request *request, const char *prefix, uint64_t limit, const char *cursor)
+void client_request_list(struct client_request *request, const char *prefix, uint64_t limit, const char *cursor)
 {
 	assert(prefix == NULL || strlen(prefix) <= PATH_VALUE_MAX);
 	assert(cursor == NULL || strlen(cursor) <= PATH_VALUE_MAX);
-	request_init(request, "GET", NULL);
+	client_request_init(request, "GET", NULL);
 	snprintf(request->path, sizeof(request->path), "/locks?limit=%" PRIu64, limit);
 	if (prefix != NULL)
-		request_parameter(request, '&', "prefix", prefix);
+		client_request_parameter(request, '&', "prefix", prefix);
 	if (cursor != NULL)
-		request_parameter(request, '&', "cursor", cursor);
+		client_request_parameter(request, '&', "cursor", cursor);
 }
 
-void request_masters(struct request *request)
+void client_request_masters(struct client_request *request)
 {
-	request_init(request, "GET", NULL);
+	client_request_init(request, "GET", NULL);
 	strcpy(request->path, "/masters");
 }
 
-void request_health(struct request *request)
+void client_request_health(struct client_request *request)
 {
-	request_init(request, "GET", NULL);
+	client_request_init(request, "GET", NULL);
 	strcpy(request->path, "/healthz");
 }
 
-void request_ready(struct request *request)
+void client_request_ready(struct client_request *request)
 {
-	request_init(request, "GET", NULL);
+	client_request_init(request, "GET", NULL);
 	strcpy(request->path, "/readyz");
 }
 
-void request_fini(struct request *request)
+void client_request_fini(struct client_request *request)
 {
 	free(request->body);
 	request->body = NULL;

@@ -4,73 +4,75 @@
 
 #include <string.h>
 
+#include "client.h"
+
 enum { STATE_AFTER_US = 200000 };
 
-static uint64_t watch_interval_us(const struct watch *watch)
+static uint64_t health_check_interval_us(const struct health_check *check)
 {
-	return watch->options->timeout_ms * 1000;
+	return check->arguments->timeout_ms * 1000;
 }
 
-static void watch_set_next(struct watch *watch, uint64_t now_us)
+static void health_check_set_next(struct health_check *check, uint64_t now_us)
 {
-	watch->next_us = watch->wants_health ? now_us + watch_interval_us(watch) : UINT64_MAX;
+	check->next_us = check->wants_health ? now_us + health_check_interval_us(check) : UINT64_MAX;
 }
 
-void watch_begin(struct watch *watch, bool wants_state, bool wants_health, uint64_t now_us)
+void health_check_begin(struct health_check *check, bool wants_state, bool wants_health, uint64_t now_us)
 {
-	watch->wants_state = wants_state;
-	watch->wants_health = wants_health;
-	watch_set_next(watch, now_us);
+	check->wants_state = wants_state;
+	check->wants_health = wants_health;
+	health_check_set_next(check, now_us);
 	if (wants_state)
-		watch->next_us = now_us + STATE_AFTER_US;
+		check->next_us = now_us + STATE_AFTER_US;
 }
 
-static void watch_ask(struct watch *watch)
+static void health_check_ask(struct health_check *check)
 {
-	struct request request;
+	struct client_request request;
 
-	watch->asks_state = watch->wants_state;
-	if (watch->asks_state)
-		request_status(&request, watch->options->name);
+	check->asks_state = check->wants_state;
+	if (check->asks_state)
+		client_request_status(&request, check->arguments->name);
 	else
-		request_health(&request);
-	http_begin_side(watch->http, watch->server, &request, watch_interval_us(watch));
-	request_fini(&request);
+		client_request_health(&request);
+	client_begin_side(check->client, check->server, &request, health_check_interval_us(check));
+	client_request_fini(&request);
 }
 
-static enum watch_finding watch_take(struct watch *watch, struct answer *answer)
+static enum health_check_finding health_check_take(struct health_check *check, struct answer *answer)
 {
 	bool gone = answer->outcome == OUTCOME_UNAVAILABLE && strcmp(answer->code, "unreachable") == 0,
-	     state = watch->asks_state;
+	     state = check->asks_state;
 
-	watch->asks_state = false;
+	check->asks_state = false;
 	if (state && !gone) {
-		watch->wants_state = false;
+		check->wants_state = false;
 		if (!answer_state(answer))
 			answer_set(answer, OUTCOME_HELD, "locked", "others are before us");
-		return WATCH_STATE;
+		return HEALTH_CHECK_STATE;
 	}
 	answer_fini(answer);
-	return gone && watch->wants_health ? WATCH_GONE : WATCH_NOTHING;
+	return gone && check->wants_health ? HEALTH_CHECK_FAILED : HEALTH_CHECK_NOTHING;
 }
 
-enum watch_finding watch_look(struct watch *watch, uint64_t now_us, struct answer *ret_answer)
+enum health_check_finding health_check_poll(struct health_check *check, uint64_t now_us, struct answer *ret_answer)
 {
 	struct answer answer;
 
-	if (http_read_side(watch->http, &answer)) {
-		watch_set_next(watch, now_us);
-		enum watch_finding finding = watch_take(watch, &answer);
-		if (finding == WATCH_STATE)
+	if (client_read_side(check->client, &answer)) {
+		health_check_set_next(check, now_us);
+		enum health_check_finding finding = health_check_take(check, &answer);
+		if (finding == HEALTH_CHECK_STATE)
 			*ret_answer = answer;
 		return finding;
 	}
-	if (!watch->http->side.busy && now_us >= watch->next_us)
-		watch_ask(watch);
-	return WATCH_NOTHING;
+	if (!check->client->side.busy && now_us >= check->next_us)
+		health_check_ask(check);
+	return HEALTH_CHECK_NOTHING;
 }
 
-uint64_t watch_next_us(const struct watch *watch)
+uint64_t health_check_next_us(const struct health_check *check)
 {
-	return watch->http->side.busy ? UINT64_MAX : watch->next_us;
+	return check->client->side.busy ? UINT64_MAX : check->next_us;
 }

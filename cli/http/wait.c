@@ -55,7 +55,7 @@ static struct wait_step wait_until(const struct wait *wait, uint64_t until_us, u
 }
 
 /* Between half of the longest pause and all of it. */
-static uint64_t draw_pause_us(uint64_t longest_ms, uint32_t random)
+static uint64_t wait_pause_us(uint64_t longest_ms, uint32_t random)
 {
 	if (longest_ms > PAUSE_MAX_MS)
 		longest_ms = PAUSE_MAX_MS;
@@ -68,19 +68,19 @@ static struct wait_step wait_next_held(struct wait *wait, const struct answer *a
 {
 	bool has_waited = wait->asked_ms >= PAUSE_MIN_MS && now_us - wait->asked_us >= wait->asked_ms * 1000 / 2;
 
-	if (has_waited && !wait->at[wait->server].told)
+	if (has_waited && !wait->at[wait->server].bound_known)
 		wait->at[wait->server].max_ms = UINT64_MAX;
 	if (has_waited && !wait_is_over(wait, now_us))
 		return wait_ask(wait, now_us);
-	return wait_until(wait, now_us + draw_pause_us(answer->retry_after_ms, random), now_us);
+	return wait_until(wait, now_us + wait_pause_us(answer->retry_after_ms, random), now_us);
 }
 
 /* How long a server that did not help is left in peace. One that said how long is not asked any earlier; not all at
  * once either. */
-static uint64_t draw_peace_us(const struct answer *answer, uint32_t random)
+static uint64_t wait_rest_us(const struct answer *answer, uint32_t random)
 {
 	if (!answer->is_busy || answer->retry_after_ms == 0)
-		return draw_pause_us(PAUSE_MAX_MS, random);
+		return wait_pause_us(PAUSE_MAX_MS, random);
 	return answer->retry_after_ms * 1000 + answer->retry_after_ms * 500 * random / UINT32_MAX;
 }
 
@@ -92,7 +92,7 @@ static struct wait_step wait_next_server(struct wait *wait, const struct answer 
 	size_t failed = wait->server, earliest = failed;
 
 	wait->at[failed].not_before_us = answer->outcome == OUTCOME_UNTRUSTED ? UINT64_MAX
-									      : now_us + draw_peace_us(answer, random);
+									      : now_us + wait_rest_us(answer, random);
 	for (size_t i = 1; i < wait->servers; i++) {
 		size_t server = (failed + i) % wait->servers;
 		if (wait->none ? wait->at[server].not_before_us == 0 : wait->at[server].not_before_us <= now_us) {
@@ -116,7 +116,7 @@ static struct wait_step wait_next_bound(struct wait *wait, const struct answer *
 	if (max_ms == 0 && wait->asked_ms > WAIT_BOUND_MS)
 		max_ms = WAIT_BOUND_MS; /* that it has done before */
 	wait->at[wait->server].max_ms = max_ms;
-	wait->at[wait->server].told = true;
+	wait->at[wait->server].bound_known = true;
 	return wait_ask(wait, now_us);
 }
 
@@ -124,7 +124,7 @@ struct wait_step wait_next(struct wait *wait, const struct answer *answer, uint3
 {
 	switch (answer->outcome) {
 	case OUTCOME_HELD: return wait_next_held(wait, answer, random, now_us);
-	case OUTCOME_SPLIT: return wait_until(wait, now_us + draw_pause_us(PAUSE_SPLIT_MS, random), now_us);
+	case OUTCOME_SPLIT: return wait_until(wait, now_us + wait_pause_us(PAUSE_SPLIT_MS, random), now_us);
 	case OUTCOME_UNAVAILABLE:
 	case OUTCOME_UNTRUSTED: return wait_next_server(wait, answer, random, now_us);
 	case OUTCOME_INVALID:

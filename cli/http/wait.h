@@ -3,15 +3,15 @@
  * The server does the waiting (wait_ms), in the order in which the requests came; what is done here is to ask it again
  * when it may not wait that long in one go, to go to another one when it is gone, and to ask from the outside those
  * that cannot wait. */
-#ifndef CLI_WAIT_H
-#define CLI_WAIT_H
+#ifndef WAIT_H
+#define WAIT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "answer.h"
-#include "server.h"
+#include "cli/base/cli_base.h"
 
 struct wait {
 	uint64_t end_us;             /* until then it is waited for */
@@ -21,7 +21,7 @@ struct wait {
 	struct {
 		uint64_t not_before_us; /* it did not help, and is left in peace until then */
 		uint64_t max_ms;        /* it keeps a request no longer than this, as far as is known */
-		bool told;              /* ... because it has said so */
+		bool bound_known;       /* ... because it has said so */
 	} at[SERVERS_MAX];
 };
 

@@ -21,7 +21,7 @@ static bool child_set_environment(const struct run *run, const struct lease *lea
 	char fence[24];
 
 	snprintf(fence, sizeof(fence), "%" PRIu64, lease->fence);
-	return setenv("REDLOCK_RESOURCE", run->options->name, 1) == 0 &&
+	return setenv("REDLOCK_RESOURCE", run->arguments->name, 1) == 0 &&
 	       setenv("REDLOCK_TOKEN", lease->token, 1) == 0 && setenv("REDLOCK_FENCE", fence, 1) == 0;
 }
 
@@ -37,7 +37,7 @@ static void child_become(struct run *run, const struct lease *lease, pid_t super
 		_exit(0); /* it died before the kernel knew */
 	sigaction(SIGCHLD, &run->inherited_child, NULL);
 	sigprocmask(SIG_SETMASK, &run->inherited_mask, NULL);
-	execvp(run->options->argv[0], run->options->argv);
+	execvp(run->arguments->argv[0], run->arguments->argv);
 }
 
 /* The pipe closes by itself when the command is there; otherwise the errno comes. */
@@ -52,7 +52,7 @@ static int child_read_error(int file)
 	return got == (ssize_t)sizeof(error) ? error : 0;
 }
 
-static void child_tell_error(int file)
+static void child_send_error(int file)
 {
 	int error = errno;
 	ssize_t written = write(file, &error, sizeof(error));
@@ -75,7 +75,7 @@ pid_t child_start(struct run *run, const struct lease *lease, int *ret_error)
 	pid_t child = fork();
 	if (child == 0) {
 		child_become(run, lease, supervisor);
-		child_tell_error(ends[1]);
+		child_send_error(ends[1]);
 	}
 	int error = errno;
 	close(ends[1]);

@@ -1,11 +1,11 @@
 /* Starting the command. */
-#ifndef CLI_CHILD_H
-#define CLI_CHILD_H
+#ifndef CHILD_H
+#define CHILD_H
 
 #include <sys/types.h>
 
-#include "cli/http/answer.h"
-#include "run.h"
+#include "cli/http/client.h"
+#include "run_shared.h"
 
 /* Starts it in a group of its own. -1: it cannot be run, *ret_error is the errno of it. */
 pid_t child_start(struct run *run, const struct lease *lease, int *ret_error) __attribute__((warn_unused_result));

@@ -11,7 +11,7 @@ enum { DESCRIPTORS_MAX = 4096 };
 
 static bool inherited[DESCRIPTORS_MAX];
 
-static void for_each_open(void (*act)(int descriptor))
+static void descriptors_for_each(void (*act)(int descriptor))
 {
 	DIR *open_ones = opendir("/proc/self/fd");
 	struct dirent *entry;
@@ -26,12 +26,12 @@ static void for_each_open(void (*act)(int descriptor))
 	closedir(open_ones);
 }
 
-static void note(int descriptor)
+static void descriptors_note_one(int descriptor)
 {
 	inherited[descriptor] = true;
 }
 
-static void seal(int descriptor)
+static void descriptors_seal_one(int descriptor)
 {
 	if (!inherited[descriptor] && descriptor > STDERR_FILENO)
 		fcntl(descriptor, F_SETFD, FD_CLOEXEC);
@@ -39,15 +39,15 @@ static void seal(int descriptor)
 
 void descriptors_note(void)
 {
-	for_each_open(note);
+	descriptors_for_each(descriptors_note_one);
 }
 
 void descriptors_seal(void)
 {
-	for_each_open(seal);
+	descriptors_for_each(descriptors_seal_one);
 }
 
-void descriptors_let_go(void)
+void descriptors_release_stdio(void)
 {
 	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 

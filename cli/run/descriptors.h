@@ -1,6 +1,6 @@
 /* Which descriptors the command inherits: those that redlockctl itself inherited, and no other. */
-#ifndef CLI_DESCRIPTORS_H
-#define CLI_DESCRIPTORS_H
+#ifndef DESCRIPTORS_H
+#define DESCRIPTORS_H
 
 /* Call at the start: notes what is open. */
 void descriptors_note(void);
@@ -11,6 +11,6 @@ void descriptors_seal(void);
 
 /* Puts /dev/null in the place of stdin and stdout: who reads what the command wrote must see the end when the command
  * closes it, and not when redlockctl ends. */
-void descriptors_let_go(void);
+void descriptors_release_stdio(void);
 
 #endif

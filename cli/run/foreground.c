@@ -3,6 +3,8 @@
  * It passes signals on, stops when the command has stopped, and ends as the supervisor says. It asks no server. If the
  * supervisor dies, or lets the moment pass at which all should have been dead, the foreground process kills everything
  * below itself, the supervisor included. */
+#include "foreground.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -13,11 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/exit_status.h"
-#include "cli/report.h"
+#include "cli/base/cli_base.h"
 #include "descriptors.h"
 #include "process_tree.h"
-#include "run.h"
 #include "server/base/base.h"
 
 enum { FOREGROUND_SIGNALS, FOREGROUND_SOCKET, FOREGROUND_TIMER, FOREGROUND_FDS };
@@ -57,7 +57,7 @@ static void foreground_send(struct foreground *foreground, int signal_number)
 }
 
 /* Collects the supervisor, and whatever else came down to us. False: there are no children. */
-static bool foreground_collect(struct foreground *foreground)
+static bool foreground_reap(struct foreground *foreground)
 {
 	int status;
 	pid_t pid;
@@ -76,14 +76,14 @@ static void foreground_on_signals(struct foreground *foreground)
 
 	while (read(foreground->fds[FOREGROUND_SIGNALS].fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGCHLD)
-			foreground_collect(foreground);
+			foreground_reap(foreground);
 		else
 			foreground_send(foreground, (int)info.ssi_signo);
 	}
 }
 
 /* Lets one signal do what it does by default; `to` as for kill(). */
-static void foreground_suffer(int signal_number, pid_t to)
+static void foreground_raise(int signal_number, pid_t to)
 {
 	sigset_t one;
 
@@ -99,7 +99,7 @@ static void foreground_suffer(int signal_number, pid_t to)
  * group). */
 static void foreground_stop(struct foreground *foreground)
 {
-	foreground_suffer(SIGTSTP, 0);
+	foreground_raise(SIGTSTP, 0);
 	foreground_send(foreground, SIGCONT);
 }
 
@@ -109,9 +109,9 @@ static int foreground_end(struct foreground *foreground, int status)
 {
 	int number = atomic_load(&foreground->run->shared->interrupt);
 
-	if (number != 0 && status == STATUS_SIGNALLED + number) {
+	if (number != 0 && status == EXIT_STATUS_SIGNALLED + number) {
 		prctl(PR_SET_DUMPABLE, 0);
-		foreground_suffer(number, atomic_load(&foreground->run->shared->from_keyboard) ? 0 : getpid());
+		foreground_raise(number, atomic_load(&foreground->run->shared->from_keyboard) ? 0 : getpid());
 	}
 	return status;
 }
@@ -143,8 +143,8 @@ static bool foreground_kill_all(struct foreground *foreground)
 	bool left = true;
 
 	for (int tries = 0; left && tries < KILL_TRIES; tries++) {
-		tree_signal(getpid(), 0, SIGKILL);
-		left = foreground_collect(foreground);
+		process_tree_signal(getpid(), 0, SIGKILL);
+		left = foreground_reap(foreground);
 		if (left)
 			poll(NULL, 0, KILL_AGAIN_MS);
 	}
@@ -163,7 +163,7 @@ static bool foreground_must_step_in(const struct foreground *foreground)
 static int foreground_step_in(struct foreground *foreground, const char *why)
 {
 	bool ran = atomic_load(&foreground->run->shared->dead_by_us) != 0;
-	struct report report = {.json = foreground->run->options->json, .name = foreground->run->options->name};
+	struct report report = {.json = foreground->run->arguments->json, .name = foreground->run->arguments->name};
 
 	bool ended = foreground_kill_all(foreground);
 	if (ran)
@@ -173,7 +173,7 @@ static int foreground_step_in(struct foreground *foreground, const char *why)
 				   : "processes of the command still run and cannot be killed");
 	else
 		report_event(&report, REPORT_NOTE, "failed", NULL, "%s", why);
-	return ran ? STATUS_LOST : STATUS_SYSTEM;
+	return ran ? EXIT_STATUS_LOST : EXIT_STATUS_SYSTEM;
 }
 
 int foreground_run(struct run *run, pid_t supervisor)
@@ -182,7 +182,7 @@ int foreground_run(struct run *run, pid_t supervisor)
 
 	if (!foreground_set_up(&foreground))
 		return foreground_step_in(&foreground, "no descriptors are left");
-	descriptors_let_go();
+	descriptors_release_stdio();
 	while (!foreground.supervisor_gone) {
 		poll(foreground.fds, FOREGROUND_FDS, -1);
 		foreground_on_signals(&foreground);

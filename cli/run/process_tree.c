@@ -69,7 +69,7 @@ static bool process_read(struct process *process, const char *pid)
 	return process_parse(process, text);
 }
 
-static void tree_add(struct tree *tree, const char *pid)
+static void process_tree_add(struct tree *tree, const char *pid)
 {
 	struct process process;
 
@@ -92,7 +92,7 @@ static int compare_pids(const void *a, const void *b)
 	return (left->pid > right->pid) - (left->pid < right->pid);
 }
 
-static bool tree_has(const struct tree *tree, pid_t pid)
+static bool process_tree_has(const struct tree *tree, pid_t pid)
 {
 	struct process wanted = {.pid = pid};
 	const struct process *found = bsearch(&wanted, tree->items, tree->count, sizeof(wanted), compare_pids);
@@ -100,20 +100,20 @@ static bool tree_has(const struct tree *tree, pid_t pid)
 }
 
 /* Marks level by level, until nothing is new. */
-static void tree_mark(struct tree *tree, pid_t root)
+static void process_tree_mark(struct tree *tree, pid_t root)
 {
 	for (bool more = true; more;) {
 		more = false;
 		for (size_t i = 0; i < tree->count; i++) {
 			struct process *process = &tree->items[i];
 			if (!process->below && process->pid != root &&
-			    (process->parent == root || tree_has(tree, process->parent)))
+			    (process->parent == root || process_tree_has(tree, process->parent)))
 				process->below = more = true;
 		}
 	}
 }
 
-static struct tree tree_read(pid_t root)
+static struct tree process_tree_read(pid_t root)
 {
 	struct tree tree = {.items = NULL};
 	DIR *all = opendir("/proc");
@@ -123,11 +123,11 @@ static struct tree tree_read(pid_t root)
 		return tree;
 	while ((entry = readdir(all)) != NULL)
 		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
-			tree_add(&tree, entry->d_name);
+			process_tree_add(&tree, entry->d_name);
 	closedir(all);
 	if (tree.count > 0)
 		qsort(tree.items, tree.count, sizeof(*tree.items), compare_pids);
-	tree_mark(&tree, root);
+	process_tree_mark(&tree, root);
 	return tree;
 }
 
@@ -139,7 +139,7 @@ static bool process_is_same(const struct tree *tree, const struct process *proce
 
 	snprintf(pid, sizeof(pid), "%d", (int)process->pid);
 	return process_read(&now, pid) && now.started == process->started &&
-	       (now.parent == root || tree_has(tree, now.parent));
+	       (now.parent == root || process_tree_has(tree, now.parent));
 }
 
 static bool process_signal(const struct tree *tree, const struct process *process, pid_t root, int signal_number)
@@ -153,9 +153,9 @@ static bool process_signal(const struct tree *tree, const struct process *proces
 	return sent;
 }
 
-unsigned tree_signal(pid_t root, pid_t spared, int signal_number)
+unsigned process_tree_signal(pid_t root, pid_t spared, int signal_number)
 {
-	struct tree tree = tree_read(root);
+	struct tree tree = process_tree_read(root);
 	unsigned count = 0;
 
 	for (size_t i = 0; i < tree.count; i++) {

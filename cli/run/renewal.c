@@ -142,7 +142,7 @@ enum renewal_action renewal_lost(struct renewal *renewal, uint64_t now_us)
 
 enum renewal_action renewal_end(struct renewal *renewal, uint64_t now_us)
 {
-	return renewal_terminate(renewal, RENEWAL_WHY_TOLD, now_us);
+	return renewal_terminate(renewal, RENEWAL_WHY_REQUESTED, now_us);
 }
 
 uint64_t renewal_next_us(const struct renewal *renewal, uint64_t now_us)

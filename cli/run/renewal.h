@@ -10,8 +10,8 @@
  * An extension moves everything: its times are reckoned from before its request was sent. It never brings the deadline
  * nearer.
  */
-#ifndef CLI_RENEWAL_H
-#define CLI_RENEWAL_H
+#ifndef RENEWAL_H
+#define RENEWAL_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ enum renewal_why {
 	RENEWAL_WHY_UNREACHABLE, /* it could not be extended in time */
 	RENEWAL_WHY_BOUND,       /* it was extended, and no further than this: --max-hold-ms of the server */
 	RENEWAL_WHY_LATE,        /* nobody tried in time: the machine slept, or redlockctl was stopped */
-	RENEWAL_WHY_TOLD         /* renewal_end() was called */
+	RENEWAL_WHY_REQUESTED    /* renewal_end() was called */
 };
 
 enum renewal_action { RENEWAL_NOTHING, RENEWAL_ASK, RENEWAL_TERMINATE, RENEWAL_KILL };

@@ -14,18 +14,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cli/exit_status.h"
-#include "cli/report.h"
+#include "cli/base/cli_base.h"
 #include "descriptors.h"
+#include "foreground.h"
+#include "supervisor.h"
 
 static int run_fail(const char *what)
 {
 	report_complain("%s: %s", what, strerror(errno));
-	return STATUS_SYSTEM;
+	return EXIT_STATUS_SYSTEM;
 }
 
 /* SIGCHLD must not be ignored: the kernel would collect the command, and its exit status with it. */
-static void run_take_signals(struct run *run)
+static void run_block_signals(struct run *run)
 {
 	sigset_t all;
 	struct sigaction usual = {.sa_handler = SIG_DFL};
@@ -42,17 +43,17 @@ static struct run_shared *run_share(void)
 }
 
 /* The label of those who gave none: enough to find them. */
-static const char *run_owner(char owner[OPTIONS_OWNER_MAX + 1])
+static const char *run_owner(char owner[ARGUMENTS_OWNER_MAX + 1])
 {
 	char host[96] = "";
 
 	if (gethostname(host, sizeof(host) - 1) != 0)
 		strcpy(host, "unknown");
-	snprintf(owner, OPTIONS_OWNER_MAX + 1, "%s:%ld", host, (long)getpid());
+	snprintf(owner, ARGUMENTS_OWNER_MAX + 1, "%s:%ld", host, (long)getpid());
 	return owner;
 }
 
-static int run_both(struct run *run, int sockets[2])
+static int run_fork(struct run *run, int sockets[2])
 {
 	pid_t supervisor = fork();
 
@@ -63,19 +64,19 @@ static int run_both(struct run *run, int sockets[2])
 	return supervisor == 0 ? supervisor_run(run) : foreground_run(run, supervisor);
 }
 
-int run_command(const struct options *options)
+int run_command(const struct arguments *arguments)
 {
-	char owner[OPTIONS_OWNER_MAX + 1];
-	struct options with_owner = *options;
-	struct run run = {.options = &with_owner, .shared = run_share(), .foreground = getpid()};
+	char owner[ARGUMENTS_OWNER_MAX + 1];
+	struct arguments with_owner = *arguments;
+	struct run run = {.arguments = &with_owner, .shared = run_share(), .foreground = getpid()};
 	int sockets[2];
 
 	if (run.shared == NULL)
 		return run_fail("mmap");
-	if (options->owner == NULL)
+	if (arguments->owner == NULL)
 		with_owner.owner = run_owner(owner);
 	descriptors_note();
-	run_take_signals(&run);
+	run_block_signals(&run);
 	terminal_open(&run.terminal);
 	/* What the command leaves behind becomes a child of the supervisor, or of the foreground process where the
 	 * supervisor is gone. */
@@ -83,7 +84,7 @@ int run_command(const struct options *options)
 		return run_fail("prctl");
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
 		return run_fail("socketpair");
-	int status = run_both(&run, sockets);
+	int status = run_fork(&run, sockets);
 	munmap(run.shared, sizeof(*run.shared));
 	return status;
 }

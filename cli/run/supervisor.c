@@ -15,8 +15,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "cli/duration.h"
-#include "cli/exit_status.h"
+#include "cli/base/cli_base.h"
 #include "descriptors.h"
 #include "server/base/base.h"
 
@@ -32,7 +31,7 @@ static uint32_t supervisor_random(void)
 
 static const struct server *supervisor_server(const struct supervisor *supervisor)
 {
-	return &supervisor->options->servers.items[supervisor->renewal.server];
+	return &supervisor->arguments->servers.items[supervisor->renewal.server];
 }
 
 /* What is left of the lease, for people. */
@@ -83,12 +82,12 @@ static enum acquire_result supervisor_ask_for_lease(struct supervisor *superviso
 						    uint64_t *ret_sent_us, struct answer *ret_answer)
 {
 	struct acquire acquire = {
-		.http = &supervisor->http,
-		.options = supervisor->options,
-		.least_us = supervisor->options->ttl_ms * 500 + supervisor->options->kill_after_ms * 500,
+		.client = &supervisor->client,
+		.arguments = supervisor->arguments,
+		.least_us = supervisor->arguments->ttl_ms * 500 + supervisor->arguments->kill_after_ms * 500,
 		.extra = &supervisor->fds[SUPERVISOR_FOREGROUND],
-		.told = supervisor_told,
-		.waits = supervisor->report.json || supervisor->report.verbose ? supervisor_report_waiting : NULL,
+		.read_order = supervisor_read_order,
+		.on_wait = supervisor->report.json || supervisor->report.verbose ? supervisor_report_waiting : NULL,
 		.context = supervisor,
 	};
 	uint64_t begun_us = clock_now_us();
@@ -101,7 +100,7 @@ static enum acquire_result supervisor_ask_for_lease(struct supervisor *superviso
 
 static int supervisor_refused(struct supervisor *supervisor, size_t server, struct answer *answer)
 {
-	const char *where = supervisor->options->servers.items[server].text;
+	const char *where = supervisor->arguments->servers.items[server].text;
 	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms",
 				   (json_int_t)supervisor->waited_ms);
 	bool others = answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT ||
@@ -109,8 +108,8 @@ static int supervisor_refused(struct supervisor *supervisor, size_t server, stru
 
 	report_event(&supervisor->report, REPORT_NOTE, "not-acquired", fields, "not acquired: %s%s%s%s",
 		     others ? "" : where, others ? "" : ": ", answer->detail,
-		     credentials_hint(&supervisor->options->credentials, answer));
-	int status = acquire_status(supervisor->options, answer);
+		     answer_hint(answer, &supervisor->arguments->credentials));
+	int status = acquire_status(supervisor->arguments, answer);
 	answer_fini(answer);
 	return status;
 }
@@ -124,13 +123,14 @@ static bool supervisor_acquire(struct supervisor *supervisor, int *ret_status)
 	enum acquire_result result = supervisor_ask_for_lease(supervisor, &server, &sent_us, &answer);
 
 	if (result == ACQUIRE_STOPPED)
-		*ret_status = STATUS_SIGNALLED + supervisor->told_signal;
+		*ret_status = EXIT_STATUS_SIGNALLED + supervisor->end_signal;
 	if (result == ACQUIRE_REFUSED)
 		*ret_status = supervisor_refused(supervisor, server, &answer);
 	if (result != ACQUIRE_GRANTED)
 		return false;
-	struct renewal_config config = {supervisor->options->ttl_ms * 1000, supervisor->options->kill_after_ms * 1000,
-					supervisor->options->timeout_ms * 1000, supervisor->options->servers.count};
+	struct renewal_config config = {supervisor->arguments->ttl_ms * 1000,
+					supervisor->arguments->kill_after_ms * 1000,
+					supervisor->arguments->timeout_ms * 1000, supervisor->arguments->servers.count};
 	renewal_init(&supervisor->renewal, &config, server, sent_us, supervisor->lease.validity_ms * 1000);
 	supervisor_set_guard(supervisor);
 	supervisor_report_acquired(supervisor);
@@ -139,12 +139,13 @@ static bool supervisor_acquire(struct supervisor *supervisor, int *ret_status)
 
 static void supervisor_begin_extend(struct supervisor *supervisor)
 {
-	struct request request;
+	struct client_request request;
 
-	request_extend(&request, supervisor->options->name, supervisor->lease.token, supervisor->options->ttl_ms);
-	http_begin(&supervisor->http, supervisor_server(supervisor), &request,
-		   renewal_timeout_us(&supervisor->renewal, clock_now_us()));
-	request_fini(&request);
+	client_request_extend(&request, supervisor->arguments->name, supervisor->lease.token,
+			      supervisor->arguments->ttl_ms);
+	client_begin(&supervisor->client, supervisor_server(supervisor), &request,
+		     renewal_timeout_us(&supervisor->renewal, clock_now_us()));
+	client_request_fini(&request);
 }
 
 /* ---- the actions ---- */
@@ -174,10 +175,10 @@ static void supervisor_report_end(struct supervisor *supervisor, const char *wha
 {
 	char left[DURATION_TEXT_MAX];
 
-	if (supervisor->said)
+	if (supervisor->end_reported)
 		return;
-	supervisor->said = true;
-	if (supervisor->renewal.why == RENEWAL_WHY_TOLD) {
+	supervisor->end_reported = true;
+	if (supervisor->renewal.why == RENEWAL_WHY_REQUESTED) {
 		report_event(&supervisor->report, supervisor->foreground_gone ? REPORT_NOTE : REPORT_DETAIL, "ending",
 			     NULL, "%s: %s",
 			     supervisor->foreground_gone ? "redlockctl was killed"
@@ -218,7 +219,7 @@ static void supervisor_act(struct supervisor *supervisor, enum renewal_action ac
 {
 	if (action == RENEWAL_NOTHING)
 		return;
-	http_cancel(&supervisor->http);
+	client_cancel(&supervisor->client);
 	if (action == RENEWAL_ASK)
 		supervisor_begin_extend(supervisor);
 	else if (action == RENEWAL_TERMINATE)
@@ -234,7 +235,7 @@ static void supervisor_on_extended(struct supervisor *supervisor, const struct l
 	char left[DURATION_TEXT_MAX];
 	unsigned failures = supervisor->renewal.failures;
 
-	renewal_extended(&supervisor->renewal, supervisor->http.main.sent_us, lease->validity_ms * 1000);
+	renewal_extended(&supervisor->renewal, supervisor->client.main.sent_us, lease->validity_ms * 1000);
 	supervisor_set_guard(supervisor);
 	json_t *fields = json_pack("{s:I, s:s}", "validity_ms", supervisor_left_ms(supervisor), "server",
 				   supervisor_server(supervisor)->text);
@@ -249,7 +250,7 @@ static void supervisor_on_failed(struct supervisor *supervisor, const struct ans
 	const struct server *server = supervisor_server(supervisor);
 
 	/* Each server once, then only for programs: it is tried several times a second. */
-	if (supervisor->renewal.failures < supervisor->options->servers.count || supervisor->report.json)
+	if (supervisor->renewal.failures < supervisor->arguments->servers.count || supervisor->report.json)
 		report_event(&supervisor->report, REPORT_NOTE, "not-extended",
 			     json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", server->text, "left_ms",
 				       supervisor_left_ms(supervisor)),
@@ -263,11 +264,11 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 	struct answer answer;
 	struct lease lease;
 
-	http_read(&supervisor->http, &answer);
+	client_read(&supervisor->client, &answer);
 	snprintf(supervisor->failure, sizeof(supervisor->failure), "%s", answer.detail);
 	snprintf(supervisor->failure_code, sizeof(supervisor->failure_code), "%s", answer.code);
 	if (answer.outcome == OUTCOME_DONE &&
-	    answer_lease(&answer, supervisor->options->name, supervisor->lease.token, &lease))
+	    answer_lease(&answer, supervisor->arguments->name, supervisor->lease.token, &lease))
 		supervisor_on_extended(supervisor, &lease);
 	else if (answer.outcome == OUTCOME_LOST)
 		supervisor_act(supervisor, renewal_lost(&supervisor->renewal, clock_now_us()));
@@ -281,7 +282,7 @@ static void supervisor_on_left_behind(struct supervisor *supervisor)
 {
 	uint64_t now_us = clock_now_us();
 
-	if (!supervisor->child_ended || supervisor->alone || supervisor->options->wait_all)
+	if (!supervisor->child_ended || supervisor->alone || supervisor->arguments->wait_all)
 		return;
 	if (supervisor->left_behind_us == 0)
 		supervisor->left_behind_us = now_us + LEFT_BEHIND_US;
@@ -312,7 +313,7 @@ static void supervisor_round(struct supervisor *supervisor)
 {
 	struct signalfd_siginfo ignored;
 
-	if (http_wait(&supervisor->http, supervisor_next_us(supervisor), supervisor->fds, SUPERVISOR_FDS))
+	if (client_wait(&supervisor->client, supervisor_next_us(supervisor), supervisor->fds, SUPERVISOR_FDS))
 		supervisor_on_answer(supervisor);
 	supervisor_act(supervisor, renewal_time(&supervisor->renewal, clock_now_us()));
 	if (supervisor->fds[SUPERVISOR_FOREGROUND].revents != 0 && !supervisor->foreground_gone)
@@ -328,13 +329,13 @@ static void supervisor_round(struct supervisor *supervisor)
 /* ---- release ---- */
 
 /* Waits for the answer, or for a moment; what the foreground process says meanwhile counts. */
-static bool supervisor_sit(struct supervisor *supervisor, uint64_t until_us)
+static bool supervisor_wait(struct supervisor *supervisor, uint64_t until_us)
 {
-	while (clock_now_us() < until_us && supervisor->told_signal == 0) {
-		if (http_wait(&supervisor->http, until_us, supervisor->fds, 1))
+	while (clock_now_us() < until_us && supervisor->end_signal == 0) {
+		if (client_wait(&supervisor->client, until_us, supervisor->fds, 1))
 			return true;
 		if (supervisor->fds[SUPERVISOR_FOREGROUND].revents != 0 && !supervisor->foreground_gone)
-			supervisor_told(supervisor);
+			supervisor_read_order(supervisor);
 		if (supervisor->foreground_gone)
 			supervisor->fds[SUPERVISOR_FOREGROUND].revents = 0;
 	}
@@ -343,21 +344,21 @@ static bool supervisor_sit(struct supervisor *supervisor, uint64_t until_us)
 
 static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64_t until_us)
 {
-	struct request request;
+	struct client_request request;
 	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
 	uint64_t now_us = clock_now_us(),
-		 timeout_us = until_us > now_us ? (until_us - now_us) / supervisor->options->servers.count : 0;
+		 timeout_us = until_us > now_us ? (until_us - now_us) / supervisor->arguments->servers.count : 0;
 
-	if (timeout_us > supervisor->options->timeout_ms * 1000)
-		timeout_us = supervisor->options->timeout_ms * 1000;
+	if (timeout_us > supervisor->arguments->timeout_ms * 1000)
+		timeout_us = supervisor->arguments->timeout_ms * 1000;
 	if (timeout_us < RELEASE_TIMEOUT_MIN_US)
 		timeout_us = RELEASE_TIMEOUT_MIN_US;
-	request_release(&request, supervisor->options->name, supervisor->lease.token);
-	http_begin(&supervisor->http, supervisor_server(supervisor), &request, timeout_us);
-	if (supervisor_sit(supervisor, UINT64_MAX))
-		http_read(&supervisor->http, &answer);
+	client_request_release(&request, supervisor->arguments->name, supervisor->lease.token);
+	client_begin(&supervisor->client, supervisor_server(supervisor), &request, timeout_us);
+	if (supervisor_wait(supervisor, UINT64_MAX))
+		client_read(&supervisor->client, &answer);
 	else
-		http_cancel(&supervisor->http);
+		client_cancel(&supervisor->client);
 	enum outcome outcome = answer.outcome;
 	snprintf(supervisor->failure, sizeof(supervisor->failure), "%s", answer.detail);
 	answer_fini(&answer);
@@ -372,16 +373,16 @@ static enum outcome supervisor_release(struct supervisor *supervisor)
 
 	if (until_us > supervisor->renewal.deadline_us)
 		until_us = supervisor->renewal.deadline_us;
-	supervisor->told_signal = 0;
-	for (size_t tries = 0; clock_now_us() < until_us && supervisor->told_signal == 0; tries++) {
+	supervisor->end_signal = 0;
+	for (size_t tries = 0; clock_now_us() < until_us && supervisor->end_signal == 0; tries++) {
 		enum outcome outcome = supervisor_try_release(supervisor, until_us);
 		if (outcome == OUTCOME_DONE || (outcome == OUTCOME_LOST && tries == 0))
 			return outcome;
 		if (outcome == OUTCOME_LOST)
 			return OUTCOME_DONE; /* most likely by a try whose answer was lost */
-		supervisor->renewal.server = (supervisor->renewal.server + 1) % supervisor->options->servers.count;
-		if ((tries + 1) % supervisor->options->servers.count == 0)
-			supervisor_sit(supervisor, clock_now_us() + RELEASE_PAUSE_US);
+		supervisor->renewal.server = (supervisor->renewal.server + 1) % supervisor->arguments->servers.count;
+		if ((tries + 1) % supervisor->arguments->servers.count == 0)
+			supervisor_wait(supervisor, clock_now_us() + RELEASE_PAUSE_US);
 	}
 	return OUTCOME_UNAVAILABLE;
 }
@@ -392,9 +393,9 @@ static int supervisor_finish(struct supervisor *supervisor, int status)
 	char left[DURATION_TEXT_MAX];
 
 	atomic_store(&supervisor->run->shared->dead_by_us, 0);
-	http_cancel(&supervisor->http);
+	client_cancel(&supervisor->client);
 	if (supervisor->lost && supervisor->renewal.why == RENEWAL_WHY_LOST)
-		return STATUS_LOST;
+		return EXIT_STATUS_LOST;
 	enum outcome outcome = supervisor_release(supervisor);
 	if (outcome == OUTCOME_DONE) {
 		report_event(&supervisor->report, REPORT_DETAIL, "released", NULL, "released");
@@ -407,7 +408,7 @@ static int supervisor_finish(struct supervisor *supervisor, int status)
 			     "not released%s%s; it runs out in %s", *supervisor->failure == '\0' ? "" : ": ",
 			     supervisor->failure, supervisor_left(supervisor, left));
 	}
-	return supervisor->lost ? STATUS_LOST : status;
+	return supervisor->lost ? EXIT_STATUS_LOST : status;
 }
 
 /* Processes of the command still run, and nothing ends them: to release the lock would give it to somebody else beside
@@ -419,7 +420,7 @@ static int supervisor_abandon(struct supervisor *supervisor)
 	json_int_t left_ms = lost ? 0 : supervisor_left_ms(supervisor);
 
 	atomic_store(&supervisor->run->shared->dead_by_us, 0);
-	http_cancel(&supervisor->http);
+	client_cancel(&supervisor->client);
 	if (left_ms > 0)
 		report_event(&supervisor->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
 			     "processes of the command still run and cannot be killed: the lock is not released, it "
@@ -428,7 +429,7 @@ static int supervisor_abandon(struct supervisor *supervisor)
 	else
 		report_event(&supervisor->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
 			     "processes of the command still run and cannot be killed: they run on without the lock");
-	return STATUS_LOST;
+	return EXIT_STATUS_LOST;
 }
 
 /* ---- */
@@ -445,7 +446,7 @@ static bool supervisor_set_up(struct supervisor *supervisor)
 								      .events = CURL_WAIT_POLLIN};
 	supervisor->fds[SUPERVISOR_SIGNALS] = (struct curl_waitfd){.fd = signals, .events = CURL_WAIT_POLLIN};
 	return signals >= 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 &&
-	       http_init(&supervisor->http, &supervisor->options->credentials);
+	       client_init(&supervisor->client, &supervisor->arguments->credentials);
 }
 
 static int supervisor_command(struct supervisor *supervisor)
@@ -454,7 +455,7 @@ static int supervisor_command(struct supervisor *supervisor)
 
 	if (!supervisor_start(supervisor, &status))
 		return supervisor_finish(supervisor, status);
-	descriptors_let_go();
+	descriptors_release_stdio();
 	while (!supervisor_is_done(supervisor))
 		supervisor_round(supervisor);
 	return supervisor_all_ended(supervisor) ? supervisor_finish(supervisor, supervisor->child_status)
@@ -463,18 +464,18 @@ static int supervisor_command(struct supervisor *supervisor)
 
 int supervisor_run(struct run *run)
 {
-	struct supervisor supervisor = {.run = run, .options = run->options};
-	int status = STATUS_SYSTEM;
+	struct supervisor supervisor = {.run = run, .arguments = run->arguments};
+	int status = EXIT_STATUS_SYSTEM;
 
 	supervisor.report = (struct report){
-		.json = run->options->json, .verbose = run->options->verbose, .name = run->options->name};
+		.json = run->arguments->json, .verbose = run->arguments->verbose, .name = run->arguments->name};
 	if (!supervisor_set_up(&supervisor)) {
 		report_complain("cannot be set up: %s", strerror(errno));
-		return STATUS_SYSTEM;
+		return EXIT_STATUS_SYSTEM;
 	}
 	if (supervisor_acquire(&supervisor, &status))
 		status = supervisor_command(&supervisor);
-	http_fini(&supervisor.http);
+	client_fini(&supervisor.client);
 	explicit_bzero(&supervisor.lease, sizeof(supervisor.lease));
 	if (supervisor.mirrored)
 		supervisor_continue_foreground(&supervisor); /* it stopped because the command did */

@@ -1,33 +1,31 @@
 /* The supervisor of `run`: what its two halves share. supervisor.c is the loop and the lease, supervisor_command.c the
  * command. */
-#ifndef CLI_SUPERVISOR_H
-#define CLI_SUPERVISOR_H
+#ifndef SUPERVISOR_H
+#define SUPERVISOR_H
 
-#include "cli/http/acquire.h"
-#include "cli/http/answer.h"
+#include "cli/base/cli_base.h"
 #include "cli/http/client.h"
-#include "cli/report.h"
 #include "renewal.h"
-#include "run.h"
+#include "run_shared.h"
 
 enum { SUPERVISOR_FOREGROUND, SUPERVISOR_SIGNALS, SUPERVISOR_FDS };
 
 struct supervisor {
 	struct run *run;
-	const struct options *options;
+	const struct arguments *arguments;
 	struct report report;
-	struct http http;
+	struct client client;
 	struct curl_waitfd fds[SUPERVISOR_FDS]; /* the foreground process's socket, SIGCHLD */
 	struct lease lease;
 	uint64_t waited_ms; /* for it, or in vain */
 	struct renewal renewal;
 	char failure[ANSWER_DETAIL_MAX]; /* why the last extension failed */
 	char failure_code[ANSWER_CODE_MAX];
-	bool lost; /* the command was ended because of the lease */
-	bool said; /* why it is ended */
+	bool lost;         /* the command was ended because of the lease */
+	bool end_reported; /* why it is ended */
 
-	bool held;       /* waiting: asks nobody, because the job is stopped */
-	int told_signal; /* waiting: end with it; releasing: do not wait any longer */
+	bool held;      /* waiting: asks nobody, because the job is stopped */
+	int end_signal; /* waiting: end with it; releasing: do not wait any longer */
 	bool foreground_gone;
 
 	pid_t child;
@@ -39,8 +37,11 @@ struct supervisor {
 	uint64_t killing_us;     /* since when it is tried to kill them; 0: not yet */
 };
 
+/* The supervisor's process, from the lease to its release. Returns the exit status. */
+int supervisor_run(struct run *run);
+
 /* Messages of the foreground process while a lease is waited for. */
-enum acquire_tell supervisor_told(void *context);
+enum acquire_order supervisor_read_order(void *context);
 
 /* Starts the command. False: it cannot be run, and why was said; *ret_status is the exit status for it. */
 bool supervisor_start(struct supervisor *supervisor, int *ret_status) __attribute__((warn_unused_result));

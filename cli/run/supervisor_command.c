@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #include "child.h"
-#include "cli/exit_status.h"
+#include "cli/base/cli_base.h"
 #include "process_tree.h"
 #include "server/base/base.h"
 #include "supervisor.h"
 
 /* ---- the foreground process ---- */
 
-static void supervisor_tell_foreground(struct supervisor *supervisor, char what)
+static void supervisor_send_foreground(struct supervisor *supervisor, char what)
 {
 	ssize_t sent = send(supervisor->run->socket, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	(void)sent;
@@ -43,7 +43,7 @@ static int supervisor_read_foreground(struct supervisor *supervisor)
 
 /* Not what was ignored when redlockctl was started, by nohup for example: it comes here all the same, because it is
  * blocked. */
-static bool ends_the_wait(int number)
+static bool supervisor_is_end_signal(int number)
 {
 	struct sigaction action;
 
@@ -63,26 +63,26 @@ static void supervisor_note_interrupt(struct supervisor *supervisor, int number,
 
 static void supervisor_note_end(struct supervisor *supervisor, int number)
 {
-	supervisor->told_signal = number;
+	supervisor->end_signal = number;
 	if (supervisor->child == 0)
 		supervisor_note_interrupt(supervisor, number, false);
 }
 
-enum acquire_tell supervisor_told(void *context)
+enum acquire_order supervisor_read_order(void *context)
 {
 	struct supervisor *supervisor = context;
 
 	for (int number; (number = supervisor_read_foreground(supervisor)) != 0;) {
-		if (ends_the_wait(number))
+		if (supervisor_is_end_signal(number))
 			supervisor_note_end(supervisor, number);
 		if (number == SIGTSTP) {
 			supervisor->held = true;
-			supervisor_tell_foreground(supervisor, RUN_STOP);
+			supervisor_send_foreground(supervisor, RUN_STOP);
 		}
 		if (number == SIGCONT)
 			supervisor->held = false;
 	}
-	if (supervisor->told_signal != 0 || supervisor->foreground_gone)
+	if (supervisor->end_signal != 0 || supervisor->foreground_gone)
 		return ACQUIRE_STOP;
 	return supervisor->held ? ACQUIRE_HOLD : ACQUIRE_GO_ON;
 }
@@ -91,13 +91,13 @@ enum acquire_tell supervisor_told(void *context)
 
 static int supervisor_cannot_start(struct supervisor *supervisor, int error)
 {
-	const char *command = supervisor->options->argv[0];
+	const char *command = supervisor->arguments->argv[0];
 	json_t *fields = json_pack("{s:s*}", "command", command);
 
 	report_event(&supervisor->report, REPORT_NOTE, "not-run", fields, "%s: %s", command, strerror(error));
 	if (error == EAGAIN || error == ENOMEM)
-		return STATUS_SYSTEM;
-	return error == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
+		return EXIT_STATUS_SYSTEM;
+	return error == ENOENT ? EXIT_STATUS_NOT_FOUND : EXIT_STATUS_CANNOT_RUN;
 }
 
 bool supervisor_start(struct supervisor *supervisor, int *ret_status)
@@ -111,7 +111,7 @@ bool supervisor_start(struct supervisor *supervisor, int *ret_status)
 	}
 	supervisor->wants_terminal = supervisor->run->terminal.eager;
 	atomic_store(&supervisor->run->shared->group, supervisor->child);
-	supervisor_tell_foreground(supervisor, RUN_GUARD);
+	supervisor_send_foreground(supervisor, RUN_GUARD);
 	return true;
 }
 
@@ -119,7 +119,7 @@ void supervisor_signal_all(struct supervisor *supervisor, int signal_number)
 {
 	if (!supervisor->child_ended)
 		kill(-supervisor->child, signal_number);
-	tree_signal(getpid(), supervisor->child_ended ? 0 : supervisor->child, signal_number);
+	process_tree_signal(getpid(), supervisor->child_ended ? 0 : supervisor->child, signal_number);
 }
 
 static void supervisor_continue(struct supervisor *supervisor)
@@ -140,7 +140,7 @@ static void supervisor_pass_on(struct supervisor *supervisor, int number)
 	if (number == SIGCONT)
 		supervisor_continue(supervisor);
 	else if (supervisor->child_ended)
-		tree_signal(getpid(), 0, number);
+		process_tree_signal(getpid(), 0, number);
 	else
 		kill(number == SIGUSR1 || number == SIGUSR2 ? supervisor->child : -supervisor->child, number);
 }
@@ -148,8 +148,8 @@ static void supervisor_pass_on(struct supervisor *supervisor, int number)
 void supervisor_on_foreground(struct supervisor *supervisor)
 {
 	for (int number; (number = supervisor_read_foreground(supervisor)) != 0;) {
-		if (ends_the_wait(number))
-			supervisor->told_signal = number;
+		if (supervisor_is_end_signal(number))
+			supervisor->end_signal = number;
 		supervisor_pass_on(supervisor, number);
 	}
 }
@@ -171,7 +171,7 @@ static void supervisor_on_stop(struct supervisor *supervisor, int number)
 	}
 	terminal_pass(terminal, supervisor->child, terminal->job);
 	supervisor->mirrored = true;
-	supervisor_tell_foreground(supervisor, RUN_STOP);
+	supervisor_send_foreground(supervisor, RUN_STOP);
 }
 
 static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *info)
@@ -183,7 +183,8 @@ static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *in
 					  terminal_belongs_to(terminal, supervisor->child));
 	terminal_pass(terminal, supervisor->child, terminal->job);
 	supervisor->child_ended = true;
-	supervisor->child_status = info->si_code == CLD_EXITED ? info->si_status : STATUS_SIGNALLED + info->si_status;
+	supervisor->child_status = info->si_code == CLD_EXITED ? info->si_status
+							       : EXIT_STATUS_SIGNALLED + info->si_status;
 	report_event(&supervisor->report, REPORT_DETAIL, "ended",
 		     json_pack("{s:i}", "status", supervisor->child_status), "the command ended with status %d",
 		     supervisor->child_status);

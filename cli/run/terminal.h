@@ -1,6 +1,6 @@
 /* The terminal, and which group of processes it belongs to. */
-#ifndef CLI_TERMINAL_H
-#define CLI_TERMINAL_H
+#ifndef TERMINAL_H
+#define TERMINAL_H
 
 #include <stdbool.h>
 #include <sys/types.h>

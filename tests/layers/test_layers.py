@@ -25,11 +25,12 @@ LAYERS = {
     "api/http": ("http.h", "server/base server/leases server/metrics api/auth", "microhttpd jansson gnutls"),
     "api/calls": ("calls.h", "server/base server/leases server/masters server/metrics server/redlock api/auth "
                   "api/http api/page", "microhttpd jansson"),
-    "cli/http": ("client.h", "server/base api/calls", "curl jansson gnutls"),
-    "cli/run": ("run.h", "server/base cli/http", "jansson"),
+    "cli/base": ("cli_base.h", "server/base api/calls", "jansson gnutls"),
+    "cli/http": ("client.h", "server/base api/calls cli/base", "curl jansson"),
+    "cli/run": ("run.h", "server/base cli/base cli/http", "jansson"),
     "server/daemon": (None, "server/base server/config server/masters server/metrics server/leases server/redlock "
                       "api/http api/calls api/auth", "uv"),
-    "cli": (None, "server/base api/calls cli/http cli/run", "jansson curl gnutls"),
+    "cli": (None, "server/base cli/base cli/http cli/run", "jansson curl"),
 }
 CLOCKS_HEAP_IO = {"time.h", "stdlib.h", "stdio.h", "unistd.h", "pthread.h", "sys/time.h", "sys/socket.h", "malloc.h"}
 LIBRARIES = {"hiredis": "hiredis/", "uv": "uv.h", "openssl": "openssl/", "microhttpd": "microhttpd.h",

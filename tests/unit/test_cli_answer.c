@@ -192,6 +192,20 @@ START_TEST(no_lease)
 }
 END_TEST
 
+START_TEST(hint)
+{
+	struct credentials credentials = {0};
+	struct answer answer;
+	answer_set(&answer, OUTCOME_FORBIDDEN, "unauthorized", "x");
+	ck_assert_ptr_nonnull(strstr(answer_hint(&answer, &credentials), "--key-file"));
+	strcpy(credentials.api_key, "0123456789abcdef");
+	ck_assert_str_eq(answer_hint(&answer, &credentials), "");
+	credentials.api_key[0] = '\0';
+	answer_set(&answer, OUTCOME_FORBIDDEN, "forbidden", "x");
+	ck_assert_str_eq(answer_hint(&answer, &credentials), "");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cli_answer");
@@ -204,6 +218,7 @@ int main(void)
 	tcase_add_loop_test(tests, a_state_as_a_refusal, 0, sizeof(states) / sizeof(*states));
 	tcase_add_test(tests, a_lease);
 	tcase_add_loop_test(tests, no_lease, 0, sizeof(no_leases) / sizeof(*no_leases));
+	tcase_add_test(tests, hint);
 	suite_add_tcase(suite, tests);
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/http/api_key.h"
+#include "cli/base/api_key.h"
 
 static char folder[] = "/tmp/test_cli_api_key.XXXXXX", path[sizeof(folder) + 8];
 
@@ -57,7 +57,7 @@ static const struct {
 START_TEST(what_a_key_is)
 {
 	char key[API_KEY_MAX + 1] = "as it was";
-	const char *reason = api_key_take(texts[_i].text, texts[_i].len, key);
+	const char *reason = api_key_parse(texts[_i].text, texts[_i].len, key);
 	ck_assert_msg((reason == NULL) == (texts[_i].key != NULL), "%s: %s", texts[_i].text, reason);
 	ck_assert_str_eq(key, texts[_i].key == NULL ? "as it was" : texts[_i].key);
 	ck_assert(reason == NULL || strstr(reason, "0123") == NULL);
@@ -68,9 +68,9 @@ START_TEST(lengths)
 {
 	char text[API_KEY_MAX + 1], key[API_KEY_MAX + 1];
 	memset(text, 'x', sizeof(text));
-	ck_assert_ptr_null(api_key_take(text, API_KEY_MAX, key));
+	ck_assert_ptr_null(api_key_parse(text, API_KEY_MAX, key));
 	ck_assert_uint_eq(strlen(key), API_KEY_MAX);
-	ck_assert_ptr_nonnull(api_key_take(text, API_KEY_MAX + 1, key));
+	ck_assert_ptr_nonnull(api_key_parse(text, API_KEY_MAX + 1, key));
 }
 END_TEST
 

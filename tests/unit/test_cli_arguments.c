@@ -3,46 +3,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/arguments.h"
-#include "cli/exit_status.h"
+#include "cli/base/arguments.h"
+#include "cli/base/exit_status.h"
 
 #define TOKEN "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
 #define KEY "rlk_pqmVK0dQq5ZqTQx9h5s1xG2b9bqv8s1kq2bC3dE4fG5"
 #define ARGS(...) ((char *[]){"redlockctl", __VA_ARGS__, NULL})
 
-static struct options options;
-static const struct options_environment nothing = {.server = NULL};
+static struct arguments arguments;
+static const struct arguments_environment nothing = {.server = NULL};
 
 static void good(char **argv)
 {
-	ck_assert_msg(options_parse(&options, argv, &nothing), "%s", options.message);
+	ck_assert_msg(arguments_parse(&arguments, argv, &nothing), "%s", arguments.message);
 }
 
 static void bad(char **argv, const char *named)
 {
-	ck_assert(!options_parse(&options, argv, &nothing));
-	ck_assert_msg(strstr(options.message, named) != NULL, "%s", options.message);
-	ck_assert_ptr_null(strchr(options.message, '\n'));
+	ck_assert(!arguments_parse(&arguments, argv, &nothing));
+	ck_assert_msg(strstr(arguments.message, named) != NULL, "%s", arguments.message);
+	ck_assert_ptr_null(strchr(arguments.message, '\n'));
 }
 
 START_TEST(defaults)
 {
 	good(ARGS("run", "a", "--", "cmd", "--ttl", "x"));
-	ck_assert_int_eq(options.command, COMMAND_RUN);
-	ck_assert_str_eq(options.name, "a");
-	ck_assert_uint_eq(options.ttl_ms, 30000);
-	ck_assert_uint_eq(options.wait_ms, 300000);
-	ck_assert_uint_eq(options.kill_after_ms, 5000);
-	ck_assert_uint_eq(options.timeout_ms, 5000);
-	ck_assert_int_eq(options.held_status, STATUS_HELD);
-	ck_assert_uint_eq(options.servers.count, 1);
-	ck_assert_str_eq(options.servers.items[0].base, "http://127.0.0.1:8080");
-	ck_assert_str_eq(options.argv[0], "cmd");
-	ck_assert_str_eq(options.argv[2], "x");
+	ck_assert_int_eq(arguments.command, COMMAND_RUN);
+	ck_assert_str_eq(arguments.name, "a");
+	ck_assert_uint_eq(arguments.ttl_ms, 30000);
+	ck_assert_uint_eq(arguments.wait_ms, 300000);
+	ck_assert_uint_eq(arguments.kill_after_ms, 5000);
+	ck_assert_uint_eq(arguments.timeout_ms, 5000);
+	ck_assert_int_eq(arguments.held_status, EXIT_STATUS_HELD);
+	ck_assert_uint_eq(arguments.servers.count, 1);
+	ck_assert_str_eq(arguments.servers.items[0].base, "http://127.0.0.1:8080");
+	ck_assert_str_eq(arguments.argv[0], "cmd");
+	ck_assert_str_eq(arguments.argv[2], "x");
 	good(ARGS("run", "a", "--ttl", "6s", "--", "cmd"));
-	ck_assert_uint_eq(options.kill_after_ms, 2000);
+	ck_assert_uint_eq(arguments.kill_after_ms, 2000);
 	good(ARGS("acquire", "a"));
-	ck_assert_uint_eq(options.wait_ms, 0);
+	ck_assert_uint_eq(arguments.wait_ms, 0);
 }
 END_TEST
 
@@ -50,78 +50,79 @@ START_TEST(all_forms)
 {
 	good(ARGS("-s", "http://a:1", "run", "--server=unix:/b", "-w", "5m", "name", "-E", "3", "--ttl=1h", "-k", "0s",
 		  "--wait-all", "-v", "--json", "--owner", "", "--", "c"));
-	ck_assert_uint_eq(options.servers.count, 2);
-	ck_assert_str_eq(options.servers.items[1].unix_path, "/b");
-	ck_assert_uint_eq(options.wait_ms, 300000);
-	ck_assert_uint_eq(options.ttl_ms, 3600000);
-	ck_assert_uint_eq(options.kill_after_ms, 0);
-	ck_assert_int_eq(options.held_status, 3);
-	ck_assert(options.wait_all && options.verbose && options.json);
-	ck_assert_str_eq(options.name, "name");
+	ck_assert_uint_eq(arguments.servers.count, 2);
+	ck_assert_str_eq(arguments.servers.items[1].unix_path, "/b");
+	ck_assert_uint_eq(arguments.wait_ms, 300000);
+	ck_assert_uint_eq(arguments.ttl_ms, 3600000);
+	ck_assert_uint_eq(arguments.kill_after_ms, 0);
+	ck_assert_int_eq(arguments.held_status, 3);
+	ck_assert(arguments.wait_all && arguments.verbose && arguments.json);
+	ck_assert_str_eq(arguments.name, "name");
 	good(ARGS("-n", "run", "x", "--", "c"));
-	ck_assert_uint_eq(options.wait_ms, 0);
+	ck_assert_uint_eq(arguments.wait_ms, 0);
 	good(ARGS("status", "--", "-x"));
-	ck_assert_str_eq(options.name, "-x");
+	ck_assert_str_eq(arguments.name, "-x");
 	good(ARGS("list", "--prefix", "orders/", "--limit", "7"));
-	ck_assert_uint_eq(options.limit, 7);
+	ck_assert_uint_eq(arguments.limit, 7);
 }
 END_TEST
 
 START_TEST(help_and_version)
 {
 	good(ARGS("--help"));
-	ck_assert_int_eq(options.command, COMMAND_HELP);
+	ck_assert_int_eq(arguments.command, COMMAND_HELP);
 	good(ARGS("run", "-h"));
-	ck_assert_int_eq(options.command, COMMAND_HELP);
+	ck_assert_int_eq(arguments.command, COMMAND_HELP);
 	good(ARGS("--version"));
-	ck_assert_int_eq(options.command, COMMAND_VERSION);
+	ck_assert_int_eq(arguments.command, COMMAND_VERSION);
 }
 END_TEST
 
 START_TEST(from_the_environment)
 {
-	struct options_environment environment = {.server = "http://a:1,unix:/b", .token = TOKEN};
-	ck_assert(options_parse(&options, ARGS("release", "a"), &environment));
-	ck_assert_uint_eq(options.servers.count, 2);
-	ck_assert_str_eq(options.token, TOKEN);
-	ck_assert(options_parse(&options, ARGS("release", "a", "--token-file", "f", "-s", "http://c:1"), &environment));
-	ck_assert_uint_eq(options.servers.count, 1);
-	ck_assert_ptr_null(options.token);
-	environment = (struct options_environment){.server = "", .token = ""};
-	ck_assert(options_parse(&options, ARGS("status", "a"), &environment));
-	ck_assert(!options_parse(&options, ARGS("release", "a"), &environment));
+	struct arguments_environment environment = {.server = "http://a:1,unix:/b", .token = TOKEN};
+	ck_assert(arguments_parse(&arguments, ARGS("release", "a"), &environment));
+	ck_assert_uint_eq(arguments.servers.count, 2);
+	ck_assert_str_eq(arguments.token, TOKEN);
+	ck_assert(arguments_parse(&arguments, ARGS("release", "a", "--token-file", "f", "-s", "http://c:1"),
+				  &environment));
+	ck_assert_uint_eq(arguments.servers.count, 1);
+	ck_assert_ptr_null(arguments.token);
+	environment = (struct arguments_environment){.server = "", .token = ""};
+	ck_assert(arguments_parse(&arguments, ARGS("status", "a"), &environment));
+	ck_assert(!arguments_parse(&arguments, ARGS("release", "a"), &environment));
 	environment.server = "http://a";
-	ck_assert(!options_parse(&options, ARGS("status", "a"), &environment));
-	ck_assert_ptr_nonnull(strstr(options.message, "REDLOCKCTL_SERVER"));
+	ck_assert(!arguments_parse(&arguments, ARGS("status", "a"), &environment));
+	ck_assert_ptr_nonnull(strstr(arguments.message, "REDLOCKCTL_SERVER"));
 }
 END_TEST
 
 START_TEST(secrets_are_not_repeated)
 {
-	struct options_environment environment = {.token = "almost-a-token"};
+	struct arguments_environment environment = {.token = "almost-a-token"};
 	bad(ARGS("release", "a", "--token", "almost-a-token"), "--token");
-	ck_assert_ptr_null(strstr(options.message, "almost"));
+	ck_assert_ptr_null(strstr(arguments.message, "almost"));
 	bad(ARGS("release", "a", "--tokn=almost-a-token"), "--tokn");
-	ck_assert_ptr_null(strstr(options.message, "almost"));
+	ck_assert_ptr_null(strstr(arguments.message, "almost"));
 	bad(ARGS("status", "a", "-s", "http://u:almost@h:1"), "--server");
-	ck_assert_ptr_null(strstr(options.message, "almost"));
-	ck_assert(!options_parse(&options, ARGS("release", "a"), &environment));
-	ck_assert_ptr_null(strstr(options.message, "almost"));
+	ck_assert_ptr_null(strstr(arguments.message, "almost"));
+	ck_assert(!arguments_parse(&arguments, ARGS("release", "a"), &environment));
+	ck_assert_ptr_null(strstr(arguments.message, "almost"));
 	bad(ARGS("release", "a", "--token", TOKEN, "--token-file", "x"), "--token-file");
-	ck_assert_ptr_null(strstr(options.message, "5f2b"));
+	ck_assert_ptr_null(strstr(arguments.message, "5f2b"));
 }
 END_TEST
 
 START_TEST(credentials_of_the_command_line)
 {
 	good(ARGS("status", "a", "--cacert", "ca", "--cert", "c", "--key", "k", "--key-file", "f"));
-	ck_assert_str_eq(options.credentials.ca_file, "ca");
-	ck_assert_str_eq(options.credentials.cert_file, "c");
-	ck_assert_str_eq(options.credentials.cert_key_file, "k");
-	ck_assert_str_eq(options.credentials.api_key_file, "f");
-	ck_assert_str_eq(options.credentials.api_key, "");
+	ck_assert_str_eq(arguments.credentials.ca_file, "ca");
+	ck_assert_str_eq(arguments.credentials.cert_file, "c");
+	ck_assert_str_eq(arguments.credentials.cert_key_file, "k");
+	ck_assert_str_eq(arguments.credentials.api_key_file, "f");
+	ck_assert_str_eq(arguments.credentials.api_key, "");
 	good(ARGS("--key-file=f", "run", "a", "--cert", "both", "--", "c", "--key", "x"));
-	ck_assert_ptr_null(options.credentials.cert_key_file);
+	ck_assert_ptr_null(arguments.credentials.cert_key_file);
 	bad(ARGS("list", "--key", "k"), "--cert");
 	bad(ARGS("list", "--key-file", ""), "--key-file");
 	bad(ARGS("list", "--key-file", "-"), "--key-file");
@@ -131,43 +132,43 @@ END_TEST
 
 START_TEST(credentials_of_the_environment)
 {
-	struct options_environment environment = {.cacert = "ca", .cert = "c", .key = "k", .key_file = "f"};
-	ck_assert(options_parse(&options, ARGS("status", "a"), &environment));
-	ck_assert_str_eq(options.credentials.ca_file, "ca");
-	ck_assert_str_eq(options.credentials.cert_key_file, "k");
-	ck_assert_str_eq(options.credentials.api_key_file, "f");
-	ck_assert(options_parse(&options, ARGS("status", "a", "--cert", "mine"), &environment));
-	ck_assert_str_eq(options.credentials.cert_file, "mine");
-	ck_assert_ptr_null(options.credentials.cert_key_file); /* the environment's belongs to another certificate */
-	ck_assert(options_parse(&options, ARGS("status", "a", "--key", "mine"), &environment));
-	ck_assert_str_eq(options.credentials.cert_file, "c");
-	ck_assert_str_eq(options.credentials.cert_key_file, "mine");
+	struct arguments_environment environment = {.cacert = "ca", .cert = "c", .key = "k", .key_file = "f"};
+	ck_assert(arguments_parse(&arguments, ARGS("status", "a"), &environment));
+	ck_assert_str_eq(arguments.credentials.ca_file, "ca");
+	ck_assert_str_eq(arguments.credentials.cert_key_file, "k");
+	ck_assert_str_eq(arguments.credentials.api_key_file, "f");
+	ck_assert(arguments_parse(&arguments, ARGS("status", "a", "--cert", "mine"), &environment));
+	ck_assert_str_eq(arguments.credentials.cert_file, "mine");
+	ck_assert_ptr_null(arguments.credentials.cert_key_file); /* the environment's belongs to another certificate */
+	ck_assert(arguments_parse(&arguments, ARGS("status", "a", "--key", "mine"), &environment));
+	ck_assert_str_eq(arguments.credentials.cert_file, "c");
+	ck_assert_str_eq(arguments.credentials.cert_key_file, "mine");
 	environment.api_key = KEY;
-	ck_assert(!options_parse(&options, ARGS("status", "a"), &environment));
-	ck_assert_ptr_nonnull(strstr(options.message, "REDLOCKCTL_KEY_FILE"));
-	ck_assert(options_parse(&options, ARGS("status", "a", "--key-file", "g"), &environment));
-	ck_assert_str_eq(options.credentials.api_key_file, "g");
-	ck_assert_str_eq(options.credentials.api_key, "");
-	environment = (struct options_environment){
+	ck_assert(!arguments_parse(&arguments, ARGS("status", "a"), &environment));
+	ck_assert_ptr_nonnull(strstr(arguments.message, "REDLOCKCTL_KEY_FILE"));
+	ck_assert(arguments_parse(&arguments, ARGS("status", "a", "--key-file", "g"), &environment));
+	ck_assert_str_eq(arguments.credentials.api_key_file, "g");
+	ck_assert_str_eq(arguments.credentials.api_key, "");
+	environment = (struct arguments_environment){
 		.cacert = "", .cert = "", .key = "", .key_file = "", .api_key = KEY "\n"};
-	ck_assert(options_parse(&options, ARGS("status", "a"), &environment));
-	ck_assert_str_eq(options.credentials.api_key, KEY);
-	ck_assert_ptr_null(options.credentials.api_key_file);
-	ck_assert_ptr_null(options.credentials.ca_file);
-	ck_assert_ptr_null(options.credentials.cert_key_file);
-	ck_assert(options_parse(&options, ARGS("key", "new"), &environment));
-	environment = (struct options_environment){.key = "k"};
-	ck_assert(!options_parse(&options, ARGS("status", "a"), &environment));
-	ck_assert_ptr_nonnull(strstr(options.message, "REDLOCKCTL_KEY"));
+	ck_assert(arguments_parse(&arguments, ARGS("status", "a"), &environment));
+	ck_assert_str_eq(arguments.credentials.api_key, KEY);
+	ck_assert_ptr_null(arguments.credentials.api_key_file);
+	ck_assert_ptr_null(arguments.credentials.ca_file);
+	ck_assert_ptr_null(arguments.credentials.cert_key_file);
+	ck_assert(arguments_parse(&arguments, ARGS("key", "new"), &environment));
+	environment = (struct arguments_environment){.key = "k"};
+	ck_assert(!arguments_parse(&arguments, ARGS("status", "a"), &environment));
+	ck_assert_ptr_nonnull(strstr(arguments.message, "REDLOCKCTL_KEY"));
 }
 END_TEST
 
-static void is_silent(char **argv, const struct options_environment *environment, const char *named)
+static void is_silent(char **argv, const struct arguments_environment *environment, const char *named)
 {
-	ck_assert(!options_parse(&options, argv, environment));
-	ck_assert_msg(strstr(options.message, named) != NULL, "%s", options.message);
-	ck_assert_ptr_null(strstr(options.message, "rlk_"));
-	ck_assert_ptr_null(strstr(options.message, "too-short"));
+	ck_assert(!arguments_parse(&arguments, argv, environment));
+	ck_assert_msg(strstr(arguments.message, named) != NULL, "%s", arguments.message);
+	ck_assert_ptr_null(strstr(arguments.message, "rlk_"));
+	ck_assert_ptr_null(strstr(arguments.message, "too-short"));
 }
 
 /* A key that stands where its file should is not used, and not shown. */
@@ -177,11 +178,11 @@ START_TEST(keys_are_not_repeated)
 	for (size_t i = 0; i < sizeof(with_files) / sizeof(*with_files); i++)
 		is_silent(ARGS("status", "a", (char *)with_files[i], KEY), &nothing, with_files[i]);
 	is_silent(ARGS("key", "new", "--out", KEY), &nothing, "--out");
-	is_silent(ARGS("list"), &(struct options_environment){.cacert = KEY}, "REDLOCKCTL_CACERT");
-	is_silent(ARGS("list"), &(struct options_environment){.cert = KEY}, "REDLOCKCTL_CERT");
-	is_silent(ARGS("list"), &(struct options_environment){.cert = "c", .key = KEY}, "REDLOCKCTL_KEY:");
-	is_silent(ARGS("list"), &(struct options_environment){.key_file = KEY}, "REDLOCKCTL_KEY_FILE");
-	is_silent(ARGS("list"), &(struct options_environment){.api_key = "too-short"}, "REDLOCKCTL_API_KEY");
+	is_silent(ARGS("list"), &(struct arguments_environment){.cacert = KEY}, "REDLOCKCTL_CACERT");
+	is_silent(ARGS("list"), &(struct arguments_environment){.cert = KEY}, "REDLOCKCTL_CERT");
+	is_silent(ARGS("list"), &(struct arguments_environment){.cert = "c", .key = KEY}, "REDLOCKCTL_KEY:");
+	is_silent(ARGS("list"), &(struct arguments_environment){.key_file = KEY}, "REDLOCKCTL_KEY_FILE");
+	is_silent(ARGS("list"), &(struct arguments_environment){.api_key = "too-short"}, "REDLOCKCTL_API_KEY");
 	is_silent(ARGS("list", "--api-key=" KEY), &nothing, "--api-key");
 }
 END_TEST
@@ -189,21 +190,21 @@ END_TEST
 START_TEST(keys)
 {
 	good(ARGS("key", "new"));
-	ck_assert_int_eq(options.command, COMMAND_KEY_NEW);
-	ck_assert_uint_eq(options.prefix_count, 0);
-	ck_assert_uint_eq(options.rights, 0);
+	ck_assert_int_eq(arguments.command, COMMAND_KEY_NEW);
+	ck_assert_uint_eq(arguments.prefix_count, 0);
+	ck_assert_uint_eq(arguments.rights, 0);
 	good(ARGS("--json", "key", "new", "--name", "a.B_1-", "--prefix", "x/", "--prefix", "", "--right", "admin",
 		  "--right=acquire", "--out", "f"));
-	ck_assert_str_eq(options.key_name, "a.B_1-");
-	ck_assert_uint_eq(options.prefix_count, 2);
-	ck_assert_str_eq(options.prefixes[0], "x/");
-	ck_assert_str_eq(options.prefixes[1], "");
-	ck_assert_uint_eq(options.rights, 9);
-	ck_assert_str_eq(options.out, "f");
+	ck_assert_str_eq(arguments.key_name, "a.B_1-");
+	ck_assert_uint_eq(arguments.prefix_count, 2);
+	ck_assert_str_eq(arguments.prefixes[0], "x/");
+	ck_assert_str_eq(arguments.prefixes[1], "");
+	ck_assert_uint_eq(arguments.rights, 9);
+	ck_assert_str_eq(arguments.out, "f");
 	good(ARGS("key", "hash", "--key-file", "-"));
-	ck_assert_int_eq(options.command, COMMAND_KEY_HASH);
+	ck_assert_int_eq(arguments.command, COMMAND_KEY_HASH);
 	good(ARGS("key", "--help"));
-	ck_assert_int_eq(options.command, COMMAND_HELP);
+	ck_assert_int_eq(arguments.command, COMMAND_HELP);
 	bad(ARGS("key"), "new or hash");
 	bad(ARGS("key", "--json", "new"), "new or hash");
 	bad(ARGS("key", "new", "x"), "NAME");
@@ -218,31 +219,31 @@ END_TEST
 
 START_TEST(bounds_of_keys)
 {
-	char name[OPTIONS_KEY_NAME_MAX + 2], *many[3 + 2 * OPTIONS_PREFIXES_MAX + 3] = {"redlockctl", "key", "new"};
+	char name[ARGUMENTS_KEY_NAME_MAX + 2], *many[3 + 2 * ARGUMENTS_PREFIXES_MAX + 3] = {"redlockctl", "key", "new"};
 	memset(name, 'x', sizeof(name));
-	name[OPTIONS_KEY_NAME_MAX] = '\0';
+	name[ARGUMENTS_KEY_NAME_MAX] = '\0';
 	good(ARGS("key", "new", "--name", name));
-	name[OPTIONS_KEY_NAME_MAX] = 'x';
-	name[OPTIONS_KEY_NAME_MAX + 1] = '\0';
+	name[ARGUMENTS_KEY_NAME_MAX] = 'x';
+	name[ARGUMENTS_KEY_NAME_MAX + 1] = '\0';
 	bad(ARGS("key", "new", "--name", name), "--name");
-	for (size_t i = 3; i < 3 + 2 * OPTIONS_PREFIXES_MAX; i++)
+	for (size_t i = 3; i < 3 + 2 * ARGUMENTS_PREFIXES_MAX; i++)
 		many[i] = i % 2 == 1 ? "--prefix" : "p";
 	good(many);
-	ck_assert_uint_eq(options.prefix_count, OPTIONS_PREFIXES_MAX);
-	many[3 + 2 * OPTIONS_PREFIXES_MAX] = "--prefix";
-	many[3 + 2 * OPTIONS_PREFIXES_MAX + 1] = "p";
+	ck_assert_uint_eq(arguments.prefix_count, ARGUMENTS_PREFIXES_MAX);
+	many[3 + 2 * ARGUMENTS_PREFIXES_MAX] = "--prefix";
+	many[3 + 2 * ARGUMENTS_PREFIXES_MAX + 1] = "p";
 	bad(many, "--prefix");
 }
 END_TEST
 
 START_TEST(force)
 {
-	struct options_environment environment = {.token = TOKEN};
+	struct arguments_environment environment = {.token = TOKEN};
 	good(ARGS("release", "a", "--force"));
-	ck_assert(options.force);
-	ck_assert_ptr_null(options.token);
-	ck_assert(options_parse(&options, ARGS("release", "a", "--force"), &environment));
-	ck_assert_ptr_null(options.token);
+	ck_assert(arguments.force);
+	ck_assert_ptr_null(arguments.token);
+	ck_assert(arguments_parse(&arguments, ARGS("release", "a", "--force"), &environment));
+	ck_assert_ptr_null(arguments.token);
 	bad(ARGS("release", "a", "--force", "--token", TOKEN), "--force");
 	bad(ARGS("release", "a", "--force", "--token-file", "f"), "--force");
 	bad(ARGS("extend", "a", "--force"), "--force");

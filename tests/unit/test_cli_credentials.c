@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/http/credentials.h"
+#include "cli/base/credentials.h"
 
 #define KEY "0123456789abcdef"
 
@@ -89,19 +89,6 @@ START_TEST(files_that_are_not_there)
 }
 END_TEST
 
-START_TEST(hint)
-{
-	struct answer answer;
-	answer_set(&answer, OUTCOME_FORBIDDEN, "unauthorized", "x");
-	ck_assert_ptr_nonnull(strstr(credentials_hint(&credentials, &answer), "--key-file"));
-	strcpy(credentials.api_key, KEY);
-	ck_assert_str_eq(credentials_hint(&credentials, &answer), "");
-	credentials.api_key[0] = '\0';
-	answer_set(&answer, OUTCOME_FORBIDDEN, "forbidden", "x");
-	ck_assert_str_eq(credentials_hint(&credentials, &answer), "");
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("cli_credentials");
@@ -111,7 +98,6 @@ int main(void)
 	tcase_add_test(tests, key_file);
 	tcase_add_test(tests, certificates);
 	tcase_add_test(tests, files_that_are_not_there);
-	tcase_add_test(tests, hint);
 	suite_add_tcase(suite, tests);
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "cli/duration.h"
+#include "cli/base/duration.h"
 
 static const struct {
 	const char *text;

@@ -151,7 +151,7 @@ START_TEST(any_name)
 		sleep_for_ever();
 	}
 	be_told();
-	ck_assert_uint_eq(tree_signal(getpid(), 0, SIGUSR1), 2);
+	ck_assert_uint_eq(process_tree_signal(getpid(), 0, SIGUSR1), 2);
 	ck_assert(has_signal(named) && has_signal(*below));
 	end(named);
 	end(*below);
@@ -191,7 +191,7 @@ START_TEST(one_whose_first_thread_has_ended)
 	be_told();
 	while (!looks_ended(threaded))
 		sched_yield();
-	ck_assert_uint_eq(tree_signal(getpid(), 0, SIGKILL), 1);
+	ck_assert_uint_eq(process_tree_signal(getpid(), 0, SIGKILL), 1);
 	ck_assert_int_eq(waitpid(threaded, NULL, 0), threaded);
 }
 END_TEST
@@ -236,7 +236,7 @@ START_TEST(no_stranger_is_hit)
 	victim = *below;
 	before_open = _i == 0 ? swap : NULL;
 	before_send = _i == 1 ? swap : NULL;
-	unsigned count = tree_signal(root, 0, SIGUSR1);
+	unsigned count = process_tree_signal(root, 0, SIGUSR1);
 	if (stranger < 0 && (stranger_error == EPERM || stranger_error == ENOSYS)) {
 		fprintf(stderr, "no_stranger_is_hit: skipped, no process may choose a pid here\n");
 	} else {
@@ -267,11 +267,11 @@ START_TEST(without_pidfds_children_alone)
 		sleep_for_ever();
 	}
 	be_told();
-	ck_assert_uint_eq(tree_signal(getpid(), 0, SIGUSR1), 1);
+	ck_assert_uint_eq(process_tree_signal(getpid(), 0, SIGUSR1), 1);
 	ck_assert(has_signal(direct) && !has_signal(*below));
 	for (int calls = 0; waitpid(-1, NULL, WNOHANG) >= 0; calls++) { /* level by level */
 		ck_assert_int_lt(calls, 100000);
-		tree_signal(getpid(), 0, SIGKILL);
+		process_tree_signal(getpid(), 0, SIGKILL);
 	}
 	ck_assert_int_eq(errno, ECHILD);
 }
@@ -310,7 +310,7 @@ START_TEST(faster_than_a_hydra)
 		if (pid > 0)
 			atomic_fetch_add(room, 1);
 		else
-			tree_signal(getpid(), 0, SIGKILL);
+			process_tree_signal(getpid(), 0, SIGKILL);
 	ck_assert_int_eq(errno, ECHILD);
 	ck_assert(time(NULL) < until);
 }

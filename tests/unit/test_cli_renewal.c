@@ -150,7 +150,7 @@ START_TEST(told_to_end)
 	struct renewal renewal = held();
 	ck_assert_int_eq(renewal_end(&renewal, T0 + SECOND), RENEWAL_TERMINATE);
 	ck_assert_int_eq(renewal_end(&renewal, T0 + SECOND), RENEWAL_NOTHING);
-	ck_assert_int_eq(renewal.why, RENEWAL_WHY_TOLD);
+	ck_assert_int_eq(renewal.why, RENEWAL_WHY_REQUESTED);
 	ck_assert_int_eq(renewal_time(&renewal, T0 + 6 * SECOND), RENEWAL_KILL);
 }
 END_TEST

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/http/server.h"
+#include "cli/base/server.h"
 
 static const struct {
 	const char *text, *base, *unix_path;
