@@ -2,8 +2,8 @@
  *
  * Precedence: flag, environment variable, key of the configuration file, default. `--master-timeout-ms` is
  * REDLOCKD_MASTER_TIMEOUT_MS is "master_timeout_ms". Anything unknown or out of bounds stops the program. */
-#ifndef OPTIONS_H
-#define OPTIONS_H
+#ifndef CONFIG_H
+#define CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -23,7 +23,7 @@ static void masters_file_cut_comment(char *line)
 }
 
 /* Takes the addresses of one line; NULL, or why one of them will not do (a static string). */
-static const char *masters_file_take_line(char *line, struct options *options)
+static const char *masters_file_parse_line(char *line, struct options *options)
 {
 	const struct options_entry *entry = options_entry_of("masters");
 	char *rest;
@@ -38,7 +38,7 @@ static const char *masters_file_take_line(char *line, struct options *options)
 }
 
 /* Goes over `text`, which it cuts to pieces. Returns the reason and in *ret_line where; 0: the file as a whole. */
-static const char *masters_file_take(char *text, size_t len, struct options *options, unsigned *ret_line)
+static const char *masters_file_parse(char *text, size_t len, struct options *options, unsigned *ret_line)
 {
 	const char *reason = NULL;
 
@@ -50,7 +50,7 @@ static const char *masters_file_take(char *text, size_t len, struct options *opt
 		if (end != NULL)
 			*end = '\0';
 		++*ret_line;
-		reason = masters_file_take_line(line, options);
+		reason = masters_file_parse_line(line, options);
 	}
 	if (reason == NULL && options->master_count == 0) {
 		*ret_line = 0;
@@ -71,7 +71,7 @@ bool masters_file_load(struct options *options, char *message, size_t message_si
 		text_fini(&text);
 		return false;
 	}
-	reason = masters_file_take(text.bytes, text.len, options, &line);
+	reason = masters_file_parse(text.bytes, text.len, options, &line);
 	secret_file_wipe(&text);
 	text_fini(&text);
 	if (reason != NULL && line > 0)

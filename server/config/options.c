@@ -10,69 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "options_loader.h"
 #include "server/base/base.h"
-#include "server/masters/masters.h"
 
-enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_ITEM_MAX = 2048, OPTIONS_SHOWN_MAX = 200 };
-
-/* ---- messages ---- */
-
-/* One line, whatever is in the text. */
-static void options_make_plain(char *text)
-{
-	for (; *text != '\0'; text++)
-		if ((unsigned char)*text < 0x20 || *text == 0x7f)
-			*text = '?';
-}
-
-bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value,
-		      const char *reason)
-{
-	char name[OPTIONS_NAME_MAX], allowed[OPTIONS_ALLOWED_MAX];
-	bool file = loader->source == OPTIONS_FROM_FILE;
-
-	options_spell(entry, loader->source, name);
-	snprintf(loader->message, loader->message_size, "%s%s%s%s%.*s: %s; allowed are %s", file ? loader->path : "",
-		 file ? ": " : "", name, value == NULL ? "" : "=", OPTIONS_SHOWN_MAX, value == NULL ? "" : value,
-		 reason, options_allowed(entry, allowed));
-	options_make_plain(loader->message);
-	return false;
-}
-
-void options_say(struct options_loader *loader, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(loader->message, loader->message_size, format, args);
-	va_end(args);
-	options_make_plain(loader->message);
-}
-
-/* A mistake that no option of ours can be named for. `given` is shown cut and without what may be a password. Always
- * false. */
-static bool options_complain_unknown(struct options_loader *loader, const char *given, size_t len, const char *reason)
-{
-	char item[OPTIONS_SHOWN_MAX], shown[OPTIONS_SHOWN_MAX];
-	bool file = loader->source == OPTIONS_FROM_FILE;
-
-	snprintf(item, sizeof(item), "%.*s", (int)(len < sizeof(item) ? len : sizeof(item)), given);
-	if (strpbrk(item, "@:") != NULL) /* it may be an address, whatever is wrong with it */
-		snprintf(shown, sizeof(shown), "%.*s***", strchr(item, '@') != NULL ? 0 : (int)strcspn(item, ":") + 1,
-			 item);
-	else
-		memcpy(shown, item, sizeof(shown));
-	snprintf(loader->message, loader->message_size, "%s%s%s: %s; allowed are those that redlockd --help lists",
-		 file ? loader->path : "", file ? ": " : "", shown, reason);
-	options_make_plain(loader->message);
-	return false;
-}
+enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_ITEM_MAX = 2048 };
 
 /* ---- one value from one source ---- */
 
@@ -280,7 +225,7 @@ static bool options_read_environment(struct options_loader *loader, char *const 
 /* ---- the configuration file ---- */
 
 /* Writes a JSON value as the text that a flag would have; false if its type is none for this option. */
-static bool options_text_of(const struct options_entry *entry, const json_t *value, char text[OPTIONS_ITEM_MAX])
+static bool options_json_text(const struct options_entry *entry, const json_t *value, char text[OPTIONS_ITEM_MAX])
 {
 	bool number = entry->kind == OPTIONS_KIND_U32 || entry->kind == OPTIONS_KIND_U64 ||
 		      entry->kind == OPTIONS_KIND_FRACTION || entry->kind == OPTIONS_KIND_DEV;
@@ -321,12 +266,12 @@ static bool options_set_json(struct options_loader *loader, const struct options
 	if (list && json_is_string(value))
 		return options_set_list(loader, entry, json_string_value(value));
 	if (!list || !json_is_array(value))
-		return options_text_of(entry, value, text) ? options_set_item(loader, entry, text, "")
-							   : options_complain_type(loader, entry, value);
+		return options_json_text(entry, value, text) ? options_set_item(loader, entry, text, "")
+							     : options_complain_type(loader, entry, value);
 	if (json_array_size(value) == 0)
 		return options_complain(loader, entry, NULL, "the list is empty");
 	for (size_t i = 0; i < json_array_size(value); i++) {
-		if (!options_text_of(entry, json_array_get(value, i), text))
+		if (!options_json_text(entry, json_array_get(value, i), text))
 			return options_complain(loader, entry, NULL, "the list holds something else than texts");
 		if (!options_set_item(loader, entry, text, ""))
 			return false;

@@ -84,7 +84,7 @@ static const char *options_check_digits(const char *text, size_t len, uint64_t m
 }
 
 /* Copies the path of a Unix socket; NULL or a reason. */
-static const char *options_take_path(const char *text, size_t len, char host[256])
+static const char *options_parse_socket_path(const char *text, size_t len, char host[256])
 {
 	if (len < 2 || text[0] != '/' || text[1] == '/')
 		return "the path of the socket must begin with one /";
@@ -97,14 +97,14 @@ static const char *options_take_path(const char *text, size_t len, char host[256
 	return options_is_plain_text(host) ? NULL : "the path is not plain text";
 }
 
-static const char *options_read_listen(const char *text, struct listen_address *address)
+static const char *options_parse_listen_text(const char *text, struct listen_address *address)
 {
 	const char *port = NULL, *reason;
 	size_t port_len = 0;
 
 	if (strncmp(text, "unix:", 5) == 0) {
 		address->is_unix = true;
-		return options_take_path(text + 5, strlen(text + 5), address->host);
+		return options_parse_socket_path(text + 5, strlen(text + 5), address->host);
 	}
 	if (strncmp(text, "http://", 7) == 0) {
 		address->scheme = LISTEN_HTTP;
@@ -128,7 +128,7 @@ bool options_parse_listen(const char *text, struct listen_address *ret_address, 
 	struct listen_address address = {0};
 
 	assert(text != NULL);
-	const char *reason = text[0] == '\0' ? "empty" : options_read_listen(text, &address);
+	const char *reason = text[0] == '\0' ? "empty" : options_parse_listen_text(text, &address);
 	if (reason != NULL) {
 		*ret_reason = reason;
 		return false;
@@ -172,7 +172,7 @@ static const char *options_decode(const char *text, size_t len, char *decoded, s
 }
 
 /* Reads "user:pass" or ":pass". */
-static const char *options_read_userinfo(const char *text, size_t len, struct master_address *address)
+static const char *options_parse_userinfo_text(const char *text, size_t len, struct master_address *address)
 {
 	const char *colon = memchr(text, ':', len);
 
@@ -195,7 +195,7 @@ static const char *options_find_at(const char *text, const char *end)
 }
 
 /* Reads what follows redis:// or rediss://. */
-static const char *options_read_redis(const char *text, struct master_address *address)
+static const char *options_parse_redis_text(const char *text, struct master_address *address)
 {
 	const char *end = text + strlen(text), *slash = strchr(text, '/'), *port = NULL, *reason = NULL;
 	size_t port_len = 0;
@@ -204,7 +204,7 @@ static const char *options_read_redis(const char *text, struct master_address *a
 		return "? and # are not allowed here (in a password: %3F and %23)";
 	const char *authority_end = slash == NULL ? end : slash, *at = options_find_at(text, authority_end);
 	if (at != NULL) {
-		reason = options_read_userinfo(text, (size_t)(at - text), address);
+		reason = options_parse_userinfo_text(text, (size_t)(at - text), address);
 		text = at + 1;
 	}
 	if (reason == NULL)
@@ -222,7 +222,7 @@ static const char *options_read_redis(const char *text, struct master_address *a
 }
 
 /* Reads what follows unix: */
-static const char *options_read_unix(const char *text, struct master_address *address)
+static const char *options_parse_unix_text(const char *text, struct master_address *address)
 {
 	const char *query = strchr(text, '?'), *end = query == NULL ? text + strlen(text) : query, *reason = NULL;
 
@@ -232,12 +232,12 @@ static const char *options_read_unix(const char *text, struct master_address *ad
 		const char *slash = memchr(text, '/', (size_t)(end - text));
 		const char *at = options_find_at(text, slash == NULL ? end : slash);
 		if (at != NULL) {
-			reason = options_read_userinfo(text, (size_t)(at - text), address);
+			reason = options_parse_userinfo_text(text, (size_t)(at - text), address);
 			text = at + 1;
 		}
 	}
 	if (reason == NULL)
-		reason = options_take_path(text, (size_t)(end - text), address->host);
+		reason = options_parse_socket_path(text, (size_t)(end - text), address->host);
 	if (reason == NULL && query != NULL)
 		reason = strncmp(query, "?db=", 4) != 0
 				 ? "after the path only ?db=N is allowed"
@@ -264,18 +264,18 @@ static const char *options_show_master(struct master_address *address)
 	return len >= 0 && (size_t)len < size ? NULL : "the host is too long";
 }
 
-static const char *options_read_master(const char *text, struct master_address *address)
+static const char *options_parse_master_text(const char *text, struct master_address *address)
 {
 	const char *reason;
 
 	if (text[0] == '\0')
 		return "an address is empty";
 	if (strncmp(text, "redis://", 8) == 0)
-		reason = options_read_redis(text + 8, address);
+		reason = options_parse_redis_text(text + 8, address);
 	else if (strncmp(text, "rediss://", 9) == 0)
-		reason = options_read_redis(text + 9, address);
+		reason = options_parse_redis_text(text + 9, address);
 	else if (strncmp(text, "unix:", 5) == 0)
-		reason = options_read_unix(text + 5, address);
+		reason = options_parse_unix_text(text + 5, address);
 	else
 		return "an address must begin with redis://, rediss:// or unix:";
 	address->tls = text[5] == 's';
@@ -298,7 +298,7 @@ bool options_parse_master(const char *text, struct master_address *ret_address, 
 	struct master_address address = {0};
 
 	assert(text != NULL);
-	const char *reason = options_read_master(text, &address);
+	const char *reason = options_parse_master_text(text, &address);
 	if (reason != NULL) {
 		*ret_reason = reason;
 		return false;

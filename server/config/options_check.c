@@ -108,7 +108,7 @@ static bool options_check_masters(struct options_loader *loader)
 	if (loader->options->masters_file[0] == '\0' || masters_file_load(loader->options, fault, sizeof(fault)))
 		return true;
 	options_spell(file, loader->origins[file - options_table], name);
-	options_say(loader, "%s: %s", name, fault);
+	options_complain_text(loader, "%s: %s", name, fault);
 	return false;
 }
 

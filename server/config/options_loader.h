@@ -1,10 +1,12 @@
-/* What is known while the options are being loaded. For options.c and options_check.c alone. */
+/* The state of options_load(). For options.c, options_check.c and options_message.c alone. */
 #ifndef OPTIONS_LOADER_H
 #define OPTIONS_LOADER_H
 
 #include <sys/stat.h>
 
 #include "options_table.h"
+
+enum { OPTIONS_SHOWN_MAX = 200 }; /* bytes of a value in a message */
 
 struct options_loader {
 	struct options *options;
@@ -25,8 +27,12 @@ struct options_loader {
 bool options_complain(struct options_loader *loader, const struct options_entry *entry, const char *value,
 		      const char *reason);
 
+/* The same where no option matches. `given` is shown cut and without what may be a password. Always false. */
+bool options_complain_unknown(struct options_loader *loader, const char *given, size_t len, const char *reason);
+
 /* Writes a message of another shape, as one line. */
-void options_say(struct options_loader *loader, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void options_complain_text(struct options_loader *loader, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* True if a master has a password. */
 bool options_have_password(const struct options *options);

@@ -1,9 +1,8 @@
-/* What the files of the options share: the table and the parsing of one value. For server/options*.c and their tests
- * only.
+/* What the files of the options share: the table and the parsing of one value. For server/config and its tests only.
  *
- * options_table.c has the table; options.c the sources (flags, environment, file); options_check.c what concerns
- * several options; options_parse.c turns one text into one value, options_address.c into an address; options_help.c
- * prints the table. */
+ * options_table.c has the table; options.c reads the sources (flags, environment, file); options_check.c checks what
+ * concerns several options; options_parse.c turns a text into a value, with options_address.c for addresses and
+ * options_words.c for numbers; options_message.c writes the messages; options_help.c prints the table. */
 #ifndef OPTIONS_TABLE_H
 #define OPTIONS_TABLE_H
 
