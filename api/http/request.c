@@ -47,7 +47,7 @@ static void forget_body(struct request *request)
 /* 64 random bits in hexadecimal: only a name, but that of no other request. */
 static void make_id(char ret_id[MADE_ID_LEN + 1])
 {
-	uint64_t number = token_random();
+	uint64_t number = random_number();
 
 	for (int i = MADE_ID_LEN - 1; i >= 0; i--, number >>= 4)
 		ret_id[i] = "0123456789abcdef"[number & 15];

@@ -55,8 +55,8 @@ static _Thread_local struct {
 	char line[LOG_LINE_MAX];
 	char *lines; /* LOG_BUFFER bytes from the heap, or NULL */
 	size_t lines_len;
-	uint64_t untold; /* lines dropped of which no line has told yet */
-	time_t second;   /* for which `clock` was made */
+	uint64_t unreported; /* lines dropped of which no line has told yet */
+	time_t second;       /* for which `clock` was made */
 	char clock[24];
 } log_state;
 
@@ -281,7 +281,7 @@ static void log_close_line(void)
 
 static void log_drop(uint64_t lines)
 {
-	log_state.untold += lines;
+	log_state.unreported += lines;
 	atomic_fetch_add_explicit(&log_dropped_total, lines, memory_order_relaxed);
 }
 
@@ -349,30 +349,30 @@ static bool log_write_lines(int wait_ms)
 }
 
 /* Says how many lines were dropped, once there is room for saying it. */
-static void log_tell_dropped(void)
+static void log_report_dropped(void)
 {
-	uint64_t untold = log_state.untold;
+	uint64_t unreported = log_state.unreported;
 
 	if (log_state.lines_len > 0)
 		return;
-	log_state.untold = 0;
+	log_state.unreported = 0;
 	log_begin(LOG_WARN, "log-lines-dropped");
 	if (!log_state.open) /* only errors are wanted */
 		return;
-	log_num("count", (int64_t)untold);
+	log_num("count", (int64_t)unreported);
 	log_state.open = false;
 	log_close_line();
 	if (!log_keep_line())
-		log_state.untold = untold;
+		log_state.unreported = unreported;
 }
 
 /* Writes the lines, and where that went well after a time in which it did not, how many were lost. */
 static void log_write_all(int wait_ms)
 {
 	assert(!log_state.open);
-	if (!log_write_lines(wait_ms) || log_state.untold == 0)
+	if (!log_write_lines(wait_ms) || log_state.unreported == 0)
 		return;
-	log_tell_dropped();
+	log_report_dropped();
 	log_write_lines(wait_ms);
 }
 
@@ -402,5 +402,5 @@ void log_fini(void)
 		log_drop_buffered();
 	free(log_state.lines);
 	log_state.lines = NULL;
-	log_state.untold = 0;
+	log_state.unreported = 0;
 }

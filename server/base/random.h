@@ -5,13 +5,13 @@
 
 #include <stdint.h>
 
-enum { TOKEN_LEN = 40 }; /* 20 bytes of getrandom in lower-case hex */
+enum { RANDOM_TOKEN_LEN = 40 }; /* 20 bytes of getrandom in lower-case hex */
 
 /* Writes a new token, not terminated. Any thread; each has a reserve of random bytes of its own. Aborts where the
  * kernel has no randomness to give, since no lock could be safe then. */
-void token_draw(char ret_token[TOKEN_LEN]);
+void random_token(char ret_token[RANDOM_TOKEN_LEN]);
 
 /* 64 random bits: seeds and jitter. */
-uint64_t token_random(void);
+uint64_t random_number(void);
 
 #endif

@@ -49,7 +49,7 @@ static bool secret_file_fill(int fd, char *bytes, size_t size, size_t *ret_len)
 }
 
 /* The reason why it cannot be read (static, or strerror's), NULL where it was. */
-static const char *secret_file_take(int fd, enum secret_file_kind kind, size_t max, struct text *text)
+static const char *secret_file_read_fd(int fd, enum secret_file_kind kind, size_t max, struct text *text)
 {
 	struct stat file;
 	size_t len = 0;
@@ -78,7 +78,7 @@ bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, 
 {
 	assert(path != NULL && text->len == 0 && !text->failed && max > 0 && message_size > 0);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	const char *reason = fd < 0 ? strerror(errno) : secret_file_take(fd, kind, max, text);
+	const char *reason = fd < 0 ? strerror(errno) : secret_file_read_fd(fd, kind, max, text);
 
 	if (reason != NULL)
 		snprintf(message, message_size, "%s: %s", path, reason);

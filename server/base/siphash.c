@@ -3,29 +3,29 @@
 
 enum { WORD = 8, ROUNDS = 2, FINAL_ROUNDS = 4 };
 
-static uint64_t rotate(uint64_t value, unsigned bits)
+static uint64_t siphash_rotate(uint64_t value, unsigned bits)
 {
 	return value << bits | value >> (64 - bits);
 }
 
-static void mix(uint64_t v[4], unsigned rounds)
+static void siphash_mix(uint64_t v[4], unsigned rounds)
 {
 	for (; rounds > 0; rounds--) {
 		v[0] += v[1];
 		v[2] += v[3];
-		v[1] = rotate(v[1], 13) ^ v[0];
-		v[3] = rotate(v[3], 16) ^ v[2];
-		v[0] = rotate(v[0], 32);
+		v[1] = siphash_rotate(v[1], 13) ^ v[0];
+		v[3] = siphash_rotate(v[3], 16) ^ v[2];
+		v[0] = siphash_rotate(v[0], 32);
 		v[2] += v[1];
 		v[0] += v[3];
-		v[1] = rotate(v[1], 17) ^ v[2];
-		v[3] = rotate(v[3], 21) ^ v[0];
-		v[2] = rotate(v[2], 32);
+		v[1] = siphash_rotate(v[1], 17) ^ v[2];
+		v[3] = siphash_rotate(v[3], 21) ^ v[0];
+		v[2] = siphash_rotate(v[2], 32);
 	}
 }
 
 /* Up to eight bytes, the first one lowest. */
-static uint64_t load(const unsigned char *bytes, size_t len)
+static uint64_t siphash_load(const unsigned char *bytes, size_t len)
 {
 	uint64_t word = 0;
 	for (size_t i = 0; i < len; i++)
@@ -33,10 +33,10 @@ static uint64_t load(const unsigned char *bytes, size_t len)
 	return word;
 }
 
-static void take(uint64_t v[4], uint64_t word)
+static void siphash_absorb(uint64_t v[4], uint64_t word)
 {
 	v[3] ^= word;
-	mix(v, ROUNDS);
+	siphash_mix(v, ROUNDS);
 	v[0] ^= word;
 }
 
@@ -51,9 +51,9 @@ uint64_t siphash(const struct siphash_key *key, const void *bytes, size_t len)
 	};
 	size_t left = len;
 	for (; left >= WORD; left -= WORD, at += WORD)
-		take(v, load(at, WORD));
-	take(v, load(at, left) | (uint64_t)len << 56);
+		siphash_absorb(v, siphash_load(at, WORD));
+	siphash_absorb(v, siphash_load(at, left) | (uint64_t)len << 56);
 	v[2] ^= 0xff;
-	mix(v, FINAL_ROUNDS);
+	siphash_mix(v, FINAL_ROUNDS);
 	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }

@@ -36,8 +36,8 @@ struct program {
 	struct options options;
 	struct dev_masters dev;
 	struct reload reload;
-	struct notify notify;
-	struct watch watch;
+	struct systemd systemd;
+	struct watchdog watchdog;
 	bool had_terminal, hangups_ignored;   /* at the start */
 	int (*listeners)[OPTIONS_LISTEN_MAX]; /* per worker */
 	struct worker **workers;
@@ -353,12 +353,12 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 	uint32_t drain_ms = program->options.drain_ms;
 	siginfo_t info;
 	int number;
-	while ((number = watch_wait(&program->watch, waited, &info)) == SIGHUP && !is_hangup(program, &info)) {
-		watch_reloading(&program->watch);
+	while ((number = watchdog_wait(&program->watchdog, waited, &info)) == SIGHUP && !is_hangup(program, &info)) {
+		watchdog_reloading(&program->watchdog);
 		reload_again(&program->reload, &program->options, program->workers, program->running);
-		watch_reloaded(&program->watch);
+		watchdog_reloaded(&program->watchdog);
 	}
-	watch_end(&program->watch);
+	watchdog_end(&program->watchdog);
 	log_begin(LOG_INFO, "draining");
 	log_text("signal", number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
 	log_num("drain_ms", drain_ms);
@@ -375,8 +375,8 @@ static int serve(struct program *program, const sigset_t *waited)
 		tell_addresses(program);
 		if (program->options.dev)
 			tell_first_steps(program);
-		watch_begin(&program->watch, &program->notify, program->workers, program->running,
-			    program->options.master_count);
+		watchdog_begin(&program->watchdog, &program->systemd, program->workers, program->running,
+			       program->options.master_count);
 		wait_for_the_end(program, waited);
 	} else {
 		drain_workers(program, 0);
@@ -391,7 +391,7 @@ static int run(struct program *program)
 	sigset_t waited;
 	struct options *options = &program->options;
 	log_setup(options->log_level, options->log_format);
-	notify_init(&program->notify);
+	systemd_init(&program->systemd);
 	program->had_terminal = has_terminal();
 	program->hangups_ignored = ignores_hangups();
 	int status = check_danger(options, message, sizeof message);

@@ -1,9 +1,8 @@
 /* Reading certificate and keys, at the start and on SIGHUP. See reload.h. */
 #include "reload.h"
 
-#include "api/auth/keys.h"
 #include "api/calls/json_memory.h"
-#include "api/http/tls.h"
+#include "api/http/http.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
 #include "worker.h"

@@ -15,24 +15,24 @@
 
 #include "server/base/base.h"
 
-enum { NOTIFY_MAX = 512, NOTIFY_SEND_S = 1 };
+enum { SYSTEMD_MAX = 512, SYSTEMD_SEND_S = 1 };
 
 /* "/path", or "@name" of the abstract kind; anything else is no socket of ours. */
-static void notify_take_socket(struct notify *notify, const char *name)
+static void systemd_parse_socket(struct systemd *systemd, const char *name)
 {
 	size_t len = strlen(name);
 
-	if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof(notify->to.sun_path))
+	if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof(systemd->to.sun_path))
 		return;
-	notify->to.sun_family = AF_UNIX;
-	memcpy(notify->to.sun_path, name, len);
+	systemd->to.sun_family = AF_UNIX;
+	memcpy(systemd->to.sun_path, name, len);
 	if (name[0] == '@')
-		notify->to.sun_path[0] = '\0';
-	notify->to_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
+		systemd->to.sun_path[0] = '\0';
+	systemd->to_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
 }
 
 /* A whole number, or 0. */
-static uint64_t notify_number(const char *text)
+static uint64_t systemd_parse_number(const char *text)
 {
 	char *end;
 
@@ -43,52 +43,52 @@ static uint64_t notify_number(const char *text)
 	return *end == '\0' && errno == 0 ? number : 0;
 }
 
-void notify_init(struct notify *notify)
+void systemd_init(struct systemd *systemd)
 {
 	const char *name = getenv("NOTIFY_SOCKET"), *pid = getenv("WATCHDOG_PID");
 
-	*notify = (struct notify){0};
+	*systemd = (struct systemd){0};
 	if (name != NULL)
-		notify_take_socket(notify, name);
-	if (notify->to_len > 0 && (pid == NULL || notify_number(pid) == (uint64_t)getpid()))
-		notify->watchdog_us = notify_number(getenv("WATCHDOG_USEC"));
+		systemd_parse_socket(systemd, name);
+	if (systemd->to_len > 0 && (pid == NULL || systemd_parse_number(pid) == (uint64_t)getpid()))
+		systemd->watchdog_us = systemd_parse_number(getenv("WATCHDOG_USEC"));
 	unsetenv("NOTIFY_SOCKET");
 	unsetenv("WATCHDOG_USEC");
 	unsetenv("WATCHDOG_PID");
 }
 
-bool notify_is_on(const struct notify *notify)
+bool systemd_is_on(const struct systemd *systemd)
 {
-	return notify->to_len > 0;
+	return systemd->to_len > 0;
 }
 
 /* 0 or errno. */
-static int notify_deliver(const struct notify *notify, const char *text, size_t len)
+static int systemd_deliver(const struct systemd *systemd, const char *text, size_t len)
 {
-	const struct timeval bound = {.tv_sec = NOTIFY_SEND_S};
+	const struct timeval bound = {.tv_sec = SYSTEMD_SEND_S};
 	int error = 0, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return errno;
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound));
-	if (sendto(fd, text, len, MSG_NOSIGNAL, (const struct sockaddr *)&notify->to, notify->to_len) < 0)
+	if (sendto(fd, text, len, MSG_NOSIGNAL, (const struct sockaddr *)&systemd->to, systemd->to_len) < 0)
 		error = errno;
 	close(fd);
 	return error;
 }
 
-void notify_send(const struct notify *notify, const char *format, ...)
+void systemd_send(const struct systemd *systemd, const char *format, ...)
 {
-	char text[NOTIFY_MAX];
+	char text[SYSTEMD_MAX];
 	va_list args;
 
-	if (!notify_is_on(notify))
+	if (!systemd_is_on(systemd))
 		return;
 	va_start(args, format);
 	int len = vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	assert(len > 0 && (size_t)len < sizeof(text));
-	int error = notify_deliver(notify, text, (size_t)len);
+	int error = systemd_deliver(systemd, text, (size_t)len);
 	if (error == 0)
 		return;
 	log_begin(LOG_WARN, "notify-failed");
@@ -98,11 +98,11 @@ void notify_send(const struct notify *notify, const char *format, ...)
 	log_flush();
 }
 
-void notify_reloading(const struct notify *notify)
+void systemd_reloading(const struct systemd *systemd)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	notify_send(notify, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
-		    (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+	systemd_send(systemd, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+		     (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
 }

@@ -8,9 +8,9 @@
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
 
-enum { WATCH_STATUS_US = 1000000, WATCH_ALIVE_PART = 2, WATCH_STUCK_PART = 16 };
+enum { WATCHDOG_STATUS_US = 1000000, WATCHDOG_ALIVE_PART = 2, WATCHDOG_STUCK_PART = 16 };
 
-static uint64_t watch_now_us(void)
+static uint64_t watchdog_now_us(void)
 {
 	struct timespec now;
 
@@ -21,100 +21,100 @@ static uint64_t watch_now_us(void)
 /* ---- the masters ---- */
 
 /* `before`: lines to send with the status; "": only if it is another than the last. */
-static void watch_tell_status(struct watch *watch, const char *before)
+static void watchdog_send_status(struct watchdog *watchdog, const char *before)
 {
-	size_t voting = metrics_voting(), needed = watch->master_count / 2 + 1;
+	size_t voting = metrics_voting(), needed = watchdog->master_count / 2 + 1;
 
-	if (before[0] == '\0' && voting == watch->voting)
+	if (before[0] == '\0' && voting == watchdog->voting)
 		return;
-	watch->voting = voting;
-	notify_send(watch->notify, "%sSTATUS=%zu of %zu masters voting%s\n", before, voting, watch->master_count,
-		    voting < needed ? ": too few, no lock can be taken" : "");
+	watchdog->voting = voting;
+	systemd_send(watchdog->systemd, "%sSTATUS=%zu of %zu masters voting%s\n", before, voting,
+		     watchdog->master_count, voting < needed ? ": too few, no lock can be taken" : "");
 }
 
 /* ---- the loops ---- */
 
 /* The first worker whose loop has not turned since we last said that we are alive; worker_count if there is none. */
-static size_t watch_find_stuck(const struct watch *watch)
+static size_t watchdog_find_stuck(const struct watchdog *watchdog)
 {
 	size_t w = 0;
 
-	while (w < watch->worker_count && worker_turns(watch->workers[w]) != watch->turns[w])
+	while (w < watchdog->worker_count && worker_turns(watchdog->workers[w]) != watchdog->turns[w])
 		w++;
 	return w;
 }
 
 /* From now on each loop has to turn once more. */
-static void watch_ask_loops(struct watch *watch, uint64_t now_us)
+static void watchdog_poke_loops(struct watchdog *watchdog, uint64_t now_us)
 {
-	if (watch->notify->watchdog_us == 0)
+	if (watchdog->systemd->watchdog_us == 0)
 		return;
-	for (size_t w = 0; w < watch->worker_count; w++) {
-		watch->turns[w] = worker_turns(watch->workers[w]);
-		worker_poke(watch->workers[w]);
+	for (size_t w = 0; w < watchdog->worker_count; w++) {
+		watchdog->turns[w] = worker_turns(watchdog->workers[w]);
+		worker_poke(watchdog->workers[w]);
 	}
-	watch->alive_us = now_us;
-	watch->look_at_us = now_us + watch->notify->watchdog_us / WATCH_ALIVE_PART;
+	watchdog->alive_us = now_us;
+	watchdog->look_at_us = now_us + watchdog->systemd->watchdog_us / WATCHDOG_ALIVE_PART;
 }
 
-static void watch_note_stuck(struct watch *watch, size_t worker, uint64_t now_us)
+static void watchdog_note_stuck(struct watchdog *watchdog, size_t worker, uint64_t now_us)
 {
 	/* Looked at more often now, so that it is heard of in time if it turns again. */
-	watch->look_at_us = now_us + watch->notify->watchdog_us / WATCH_STUCK_PART;
-	if (watch->stuck)
+	watchdog->look_at_us = now_us + watchdog->systemd->watchdog_us / WATCHDOG_STUCK_PART;
+	if (watchdog->stuck)
 		return;
-	watch->stuck = true;
+	watchdog->stuck = true;
 	log_begin(LOG_ERROR, "worker-stuck");
 	log_num("worker", (int64_t)worker);
-	log_num("for_ms", (int64_t)((now_us - watch->alive_us) / 1000));
+	log_num("for_ms", (int64_t)((now_us - watchdog->alive_us) / 1000));
 	log_text("note", "the service manager is not told that redlockd is alive until its loop turns again");
 	log_end();
 }
 
-static void watch_look_at_loops(struct watch *watch)
+static void watchdog_check_loops(struct watchdog *watchdog)
 {
-	uint64_t now_us = watch_now_us();
+	uint64_t now_us = watchdog_now_us();
 
-	if (watch->notify->watchdog_us == 0 || now_us < watch->look_at_us)
+	if (watchdog->systemd->watchdog_us == 0 || now_us < watchdog->look_at_us)
 		return;
-	size_t worker = watch_find_stuck(watch);
-	if (worker < watch->worker_count) {
-		watch_note_stuck(watch, worker, now_us);
+	size_t worker = watchdog_find_stuck(watchdog);
+	if (worker < watchdog->worker_count) {
+		watchdog_note_stuck(watchdog, worker, now_us);
 		return;
 	}
-	watch->stuck = false;
-	notify_send(watch->notify, "WATCHDOG=1");
-	watch_ask_loops(watch, now_us);
+	watchdog->stuck = false;
+	systemd_send(watchdog->systemd, "WATCHDOG=1");
+	watchdog_poke_loops(watchdog, now_us);
 }
 
 /* ---- the main thread ---- */
 
-void watch_begin(struct watch *watch, const struct notify *notify, struct worker *const workers[], size_t worker_count,
-		 size_t master_count)
+void watchdog_begin(struct watchdog *watchdog, const struct systemd *systemd, struct worker *const workers[],
+		    size_t worker_count, size_t master_count)
 {
 	assert(worker_count > 0 && worker_count <= METRICS_WORKERS_MAX);
-	*watch = (struct watch){
-		.notify = notify, .workers = workers, .worker_count = worker_count, .master_count = master_count};
-	watch_tell_status(watch, "READY=1\n");
-	watch_ask_loops(watch, watch_now_us());
+	*watchdog = (struct watchdog){
+		.systemd = systemd, .workers = workers, .worker_count = worker_count, .master_count = master_count};
+	watchdog_send_status(watchdog, "READY=1\n");
+	watchdog_poke_loops(watchdog, watchdog_now_us());
 }
 
 /* How long nothing is to be done; where a service manager listens, a second at most. */
-static struct timespec watch_pause(const struct watch *watch)
+static struct timespec watchdog_pause(const struct watchdog *watchdog)
 {
-	uint64_t now_us = watch_now_us(), pause_us = stats_pause_us(clock_now_us());
+	uint64_t now_us = watchdog_now_us(), pause_us = stats_pause_us(clock_now_us());
 
-	if (notify_is_on(watch->notify) && pause_us > WATCH_STATUS_US)
-		pause_us = WATCH_STATUS_US;
-	if (watch->notify->watchdog_us > 0 && watch->look_at_us < now_us + pause_us)
-		pause_us = watch->look_at_us > now_us ? watch->look_at_us - now_us : 0;
+	if (systemd_is_on(watchdog->systemd) && pause_us > WATCHDOG_STATUS_US)
+		pause_us = WATCHDOG_STATUS_US;
+	if (watchdog->systemd->watchdog_us > 0 && watchdog->look_at_us < now_us + pause_us)
+		pause_us = watchdog->look_at_us > now_us ? watchdog->look_at_us - now_us : 0;
 	return (struct timespec){.tv_sec = (time_t)(pause_us / 1000000), .tv_nsec = (long)(pause_us % 1000000) * 1000};
 }
 
-int watch_wait(struct watch *watch, const sigset_t *waited, siginfo_t *ret_info)
+int watchdog_wait(struct watchdog *watchdog, const sigset_t *waited, siginfo_t *ret_info)
 {
 	for (;;) {
-		struct timespec pause = watch_pause(watch);
+		struct timespec pause = watchdog_pause(watchdog);
 		int number = sigtimedwait(waited, ret_info, &pause);
 		if (number > 0)
 			return number;
@@ -122,22 +122,22 @@ int watch_wait(struct watch *watch, const sigset_t *waited, siginfo_t *ret_info)
 		if (errno == EINTR)
 			continue;
 		stats_tick(clock_now_us());
-		watch_tell_status(watch, "");
-		watch_look_at_loops(watch);
+		watchdog_send_status(watchdog, "");
+		watchdog_check_loops(watchdog);
 	}
 }
 
-void watch_reloading(struct watch *watch)
+void watchdog_reloading(struct watchdog *watchdog)
 {
-	notify_reloading(watch->notify);
+	systemd_reloading(watchdog->systemd);
 }
 
-void watch_reloaded(struct watch *watch)
+void watchdog_reloaded(struct watchdog *watchdog)
 {
-	watch_tell_status(watch, "READY=1\n");
+	watchdog_send_status(watchdog, "READY=1\n");
 }
 
-void watch_end(struct watch *watch)
+void watchdog_end(struct watchdog *watchdog)
 {
-	notify_send(watch->notify, "STOPPING=1\nSTATUS=draining");
+	systemd_send(watchdog->systemd, "STOPPING=1\nSTATUS=draining");
 }

@@ -151,7 +151,7 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 		op->attempt = out->attempt;
 		op->reached = 0;
 		if (op->request.call == LEASE_ACQUIRE)
-			token_draw(op->token);
+			random_token(op->token);
 		if (out->attempt > 1 && op->core.params.wait_us == 0) /* a waiter tries again for other reasons */
 			metrics_add(&leases->metrics->split_retries, 1);
 	}

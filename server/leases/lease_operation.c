@@ -62,7 +62,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 		return NULL;
 	struct redlock_params params;
 	fill_params(leases, request, &params);
-	redlock_init(&op->core, &params, token_random());
+	redlock_init(&op->core, &params, random_number());
 	op->request = *request;
 	op->done = done;
 	op->arg = arg;

@@ -128,7 +128,7 @@ bool lease_queues_init(struct leases *leases)
 	if (!leases->lines)
 		return false;
 	leases->lines->stats = stats_worker_of(leases->metrics);
-	leases->lines->key = (struct siphash_key){token_random(), token_random()};
+	leases->lines->key = (struct siphash_key){random_number(), random_number()};
 	masters_queue_listen(leases->masters,
 			     &(struct queue_events){.called = on_notified, .missed = on_missed, .arg = leases});
 	return true;

@@ -127,8 +127,8 @@ struct names {
 static void names_make(const struct masters *masters, struct names *ret)
 {
 	const char *prefix = masters->options->key_prefix, *replica = masters->replica;
-	snprintf(ret->nobody, sizeof ret->nobody, "%s%016llx%016llx", prefix, (unsigned long long)token_random(),
-		 (unsigned long long)token_random());
+	snprintf(ret->nobody, sizeof ret->nobody, "%s%016llx%016llx", prefix, (unsigned long long)random_number(),
+		 (unsigned long long)random_number());
 	snprintf(ret->lock, sizeof ret->lock, "%sredlockd:check:%s", prefix, replica);
 	snprintf(ret->hash, sizeof ret->hash, "%sredlockd:check:%s:master", prefix, replica);
 	snprintf(ret->line, sizeof ret->line, "%sredlockd:check:%s:queue:%sredlockd:check:%s", prefix, replica, prefix,

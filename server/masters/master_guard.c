@@ -46,7 +46,7 @@ void master_guard_init(struct masters *masters)
 		.slices = BUCKETS / SLICE,
 		.digest = master_guard_digest(masters->count),
 		.bootstrap = options->bootstrap || options->dev,
-		.seed = token_random(),
+		.seed = random_number(),
 	};
 	guard_init(&masters->guard, &params);
 }

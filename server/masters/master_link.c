@@ -417,7 +417,7 @@ static uint64_t backoff_ms(const struct master *master)
 	uint64_t ceiling_ms = (uint64_t)MASTER_BACKOFF_MIN_MS << doublings;
 	if (ceiling_ms > MASTER_BACKOFF_MAX_MS)
 		ceiling_ms = MASTER_BACKOFF_MAX_MS;
-	return ceiling_ms / 2 + token_random() % (ceiling_ms / 2 + 1);
+	return ceiling_ms / 2 + random_number() % (ceiling_ms / 2 + 1);
 }
 
 static bool is_shaking_hands(const struct master *master)

@@ -218,7 +218,7 @@ static void on_tick(uv_timer_t *timer)
 void master_queue_init(struct masters *masters)
 {
 	const char *prefix = masters->options->key_prefix;
-	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)token_random());
+	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)random_number());
 	snprintf(masters->alive_key, sizeof masters->alive_key, "%sredlockd:alive:%s", prefix, masters->replica);
 	snprintf(masters->wake_channel, sizeof masters->wake_channel, "%sredlockd:wake", prefix);
 	uv_timer_init(masters->loop, &masters->queue_timer);

@@ -9,25 +9,25 @@ enum { MANY = 20000 };
 
 static int compare(const void *a, const void *b)
 {
-	return memcmp(a, b, TOKEN_LEN);
+	return memcmp(a, b, RANDOM_TOKEN_LEN);
 }
 
 START_TEST(tokens_are_lower_case_hex)
 {
-	char token[TOKEN_LEN + 1] = "";
-	token_draw(token);
-	ck_assert_uint_eq(strlen(token), TOKEN_LEN);
-	ck_assert_uint_eq(strspn(token, "0123456789abcdef"), TOKEN_LEN);
+	char token[RANDOM_TOKEN_LEN + 1] = "";
+	random_token(token);
+	ck_assert_uint_eq(strlen(token), RANDOM_TOKEN_LEN);
+	ck_assert_uint_eq(strspn(token, "0123456789abcdef"), RANDOM_TOKEN_LEN);
 }
 END_TEST
 
 /* More than one reserve of random bytes is used up, so a mistake at its edges would show as a repetition. */
 START_TEST(tokens_do_not_repeat)
 {
-	char(*tokens)[TOKEN_LEN] = malloc(MANY * sizeof *tokens);
+	char(*tokens)[RANDOM_TOKEN_LEN] = malloc(MANY * sizeof *tokens);
 	ck_assert_ptr_nonnull(tokens);
 	for (int i = 0; i < MANY; i++)
-		token_draw(tokens[i]);
+		random_token(tokens[i]);
 	qsort(tokens, MANY, sizeof *tokens, compare);
 	for (int i = 1; i < MANY; i++)
 		ck_assert_int_ne(compare(tokens[i - 1], tokens[i]), 0);
@@ -38,18 +38,18 @@ END_TEST
 /* Every digit of a token takes every value, and every bit of a seed both. */
 START_TEST(tokens_use_all_digits)
 {
-	unsigned seen[TOKEN_LEN] = {0};
+	unsigned seen[RANDOM_TOKEN_LEN] = {0};
 	uint64_t ones = 0, zeros = 0;
 	for (int i = 0; i < 2000; i++) {
-		char token[TOKEN_LEN];
-		token_draw(token);
-		for (int at = 0; at < TOKEN_LEN; at++)
+		char token[RANDOM_TOKEN_LEN];
+		random_token(token);
+		for (int at = 0; at < RANDOM_TOKEN_LEN; at++)
 			seen[at] |= 1U << (token[at] <= '9' ? token[at] - '0' : token[at] - 'a' + 10);
-		uint64_t random = token_random();
+		uint64_t random = random_number();
 		ones |= random;
 		zeros |= ~random;
 	}
-	for (int at = 0; at < TOKEN_LEN; at++)
+	for (int at = 0; at < RANDOM_TOKEN_LEN; at++)
 		ck_assert_uint_eq(seen[at], 0xffff);
 	ck_assert_uint_eq(ones, UINT64_MAX);
 	ck_assert_uint_eq(zeros, UINT64_MAX);
