@@ -65,8 +65,7 @@ static void session_ask_and_drop(struct session *session, struct client_request 
 static int session_fail(struct session *session, struct answer *answer)
 {
 	const struct arguments *arguments = session->arguments;
-	const char *name = arguments->name == NULL ? "" : arguments->name,
-		   *separator = arguments->name == NULL ? "" : ": ";
+	const char *name = arguments->name ? arguments->name : "", *separator = arguments->name ? ": " : "";
 	int status = acquire_status(arguments, answer);
 
 	if (answer_is_of_one(answer) || answer->outcome == OUTCOME_STRANGE || answer->outcome == OUTCOME_FORBIDDEN)
@@ -183,7 +182,7 @@ static int command_acquire(struct session *session)
 {
 	const char *path = session->arguments->token_file;
 
-	if (path == NULL)
+	if (!path)
 		return session_acquire(session, -1);
 	int file = token_file_open(path);
 	if (file < 0) {
@@ -206,7 +205,7 @@ static int command_extend(struct session *session)
 		return session_fail(session, &answer);
 	char owner[ARGUMENTS_OWNER_MAX + 1] = "";
 	const char *its_owner = json_string_value(json_object_get(answer.json, "owner"));
-	if (its_owner != NULL && strlen(its_owner) < sizeof(owner))
+	if (its_owner && strlen(its_owner) < sizeof owner)
 		strcpy(owner, its_owner);
 	answer_fini(&answer);
 	return session_print_lease(session, &lease, sent_us, *owner == '\0' ? NULL : owner, true);
@@ -312,7 +311,7 @@ static int command_list(struct session *session)
 			status = session_fail(session, &answer);
 			break;
 		}
-		if (cursor == NULL || (limit > 0 && json_array_size(all) >= limit)) {
+		if (!cursor || (limit > 0 && json_array_size(all) >= limit)) {
 			status = session_end(print_locks(result, session->arguments->json), &answer);
 			break;
 		}
@@ -357,7 +356,7 @@ static int command_health(struct session *session)
 	if (answer.outcome != OUTCOME_DONE)
 		return session_fail(session, &answer);
 	const char *status = json_string_value(json_object_get(answer.json, "status"));
-	if (status == NULL || strcmp(status, session->arguments->ready ? "ready" : "ok") != 0)
+	if (!status || strcmp(status, session->arguments->ready ? "ready" : "ok") != 0)
 		return session_strange(session, &answer);
 	return session_end(print_health(answer.json, session->arguments->json), &answer);
 }
@@ -370,13 +369,13 @@ static bool session_find_token(struct session *session)
 	const struct arguments *arguments = session->arguments;
 	const char *reason = NULL;
 
-	if (arguments->token != NULL)
+	if (arguments->token)
 		strcpy(session->token, arguments->token);
 	else
 		reason = token_file_read(arguments->token_file, session->token);
-	if (reason != NULL)
+	if (reason)
 		report_complain("--token-file '%s': %s", arguments->token_file, reason);
-	return reason == NULL;
+	return !reason;
 }
 
 static int (*const commands[COMMAND_COUNT])(struct session *) = {
@@ -392,7 +391,7 @@ int commands_run(const struct arguments *arguments)
 	bool needs_token = arguments->command == COMMAND_EXTEND ||
 			   (arguments->command == COMMAND_RELEASE && !arguments->force);
 
-	assert(commands[arguments->command] != NULL);
+	assert(commands[arguments->command]);
 	if (needs_token && !session_find_token(&session))
 		return EXIT_STATUS_USAGE;
 	signal(SIGPIPE, SIG_IGN); /* see client_init(); and a lease that cannot be printed is given back */
@@ -402,6 +401,6 @@ int commands_run(const struct arguments *arguments)
 	}
 	int status = commands[arguments->command](&session);
 	client_fini(&session.client);
-	explicit_bzero(session.token, sizeof(session.token));
+	explicit_bzero(session.token, sizeof session.token);
 	return status;
 }

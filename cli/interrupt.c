@@ -13,7 +13,7 @@ bool interrupt_begin(struct interrupt *interrupt)
 
 	*interrupt = (struct interrupt){.file = {.fd = -1, .events = CURL_WAIT_POLLIN}};
 	sigemptyset(&signals);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
 			sigaddset(&signals, numbers[i]);
 	interrupt->file.fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -27,7 +27,7 @@ bool interrupt_came(struct interrupt *interrupt)
 {
 	struct signalfd_siginfo info;
 
-	if (interrupt->number == 0 && read(interrupt->file.fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+	if (interrupt->number == 0 && read(interrupt->file.fd, &info, sizeof info) == (ssize_t)sizeof info)
 		interrupt->number = (int)info.ssi_signo;
 	return interrupt->number != 0;
 }

@@ -40,10 +40,10 @@ static json_t *key_command_entry(const struct arguments *arguments, const char *
 {
 	char name[ARGUMENTS_KEY_NAME_MAX + 1];
 
-	if (arguments->key_name != NULL)
-		snprintf(name, sizeof(name), "%s", arguments->key_name);
+	if (arguments->key_name)
+		snprintf(name, sizeof name, "%s", arguments->key_name);
 	else
-		snprintf(name, sizeof(name), "key-%.*s", NAME_HEX, hash);
+		snprintf(name, sizeof name, "key-%.*s", NAME_HEX, hash);
 	return json_pack("{s:s, s:s, s:o, s:o}", "name", name, "sha256", hash, "prefixes",
 			 key_command_prefixes(arguments), "rights", key_command_rights(arguments));
 }
@@ -63,12 +63,12 @@ static int key_command_hash_failed(void)
 
 static int key_command_save(const struct arguments *arguments, const char *key, const char *hash)
 {
-	if (arguments->out != NULL && !api_key_save(arguments->out, key)) {
+	if (arguments->out && !api_key_save(arguments->out, key)) {
 		report_complain("--out '%s': %s", arguments->out, strerror(errno));
 		return EXIT_STATUS_USAGE;
 	}
 	json_t *entry = key_command_entry(arguments, hash);
-	int status = key_command_end(print_key(arguments->out == NULL ? key : NULL, hash, entry, arguments->json));
+	int status = key_command_end(print_key(arguments->out ? NULL : key, hash, entry, arguments->json));
 	json_decref(entry);
 	return status;
 }
@@ -82,7 +82,7 @@ int key_command_new(const struct arguments *arguments)
 		return EXIT_STATUS_SYSTEM;
 	}
 	int status = api_key_hash(key, hash) ? key_command_save(arguments, key, hash) : key_command_hash_failed();
-	explicit_bzero(key, sizeof(key));
+	explicit_bzero(key, sizeof key);
 	return status;
 }
 
@@ -92,13 +92,13 @@ static bool key_command_read(const char *path, char ret_key[API_KEY_MAX + 1])
 	char message[API_KEY_MESSAGE_MAX];
 	const char *reason = NULL;
 
-	if (path != NULL && strcmp(path, "-") != 0)
+	if (path && strcmp(path, "-") != 0)
 		reason = api_key_read(path, ret_key, message) ? NULL : message;
 	else
 		reason = api_key_read_stdin(ret_key);
-	if (reason != NULL)
-		report_complain("%s: %s", path == NULL ? "stdin" : "--key-file", reason);
-	return reason == NULL;
+	if (reason)
+		report_complain("%s: %s", path ? "--key-file" : "stdin", reason);
+	return !reason;
 }
 
 int key_command_hash(const struct arguments *arguments)
@@ -108,6 +108,6 @@ int key_command_hash(const struct arguments *arguments)
 	if (!key_command_read(arguments->credentials.api_key_file, key))
 		return EXIT_STATUS_USAGE;
 	bool hashed = api_key_hash(key, hash);
-	explicit_bzero(key, sizeof(key));
+	explicit_bzero(key, sizeof key);
 	return hashed ? key_command_end(print_key(NULL, hash, NULL, arguments->json)) : key_command_hash_failed();
 }

@@ -20,7 +20,7 @@ static bool print_json(const json_t *object)
 {
 	char *text = json_dumps(object, JSON_COMPACT);
 
-	if (text == NULL)
+	if (!text)
 		return false;
 	puts(text);
 	explicit_bzero(text, strlen(text));
@@ -61,7 +61,7 @@ static bool print_lease_json(const struct print_lease *what)
 
 	if (!what->without_token)
 		json_object_set_new(object, "token", json_string(what->lease->token));
-	if (what->owner != NULL)
+	if (what->owner)
 		json_object_set_new(object, "owner", json_string(what->owner));
 	bool done = print_json(object);
 	json_decref(object);
@@ -129,8 +129,7 @@ static void print_warnings(const json_t *master)
 	json_array_foreach(json_object_get(master, "warnings"), i, warning)
 	{
 		char text[CELL_MAX];
-		snprintf(text, sizeof(text), "%s",
-			 json_string_value(warning) == NULL ? "" : json_string_value(warning));
+		snprintf(text, sizeof text, "%s", json_string_value(warning) ? json_string_value(warning) : "");
 		report_clean(text);
 		printf("    warning: %s\n", text);
 	}
@@ -160,10 +159,10 @@ static bool print_key_json(const char *key, const char *hash, json_t *entry)
 {
 	json_t *object = json_object();
 
-	if (key != NULL)
+	if (key)
 		json_object_set_new(object, "key", json_string(key));
 	json_object_set_new(object, "sha256", json_string(hash));
-	if (entry != NULL)
+	if (entry)
 		json_object_set(object, "entry", entry);
 	bool done = print_json(object);
 	json_decref(object);
@@ -174,11 +173,11 @@ bool print_key(const char *key, const char *hash, json_t *entry, bool json)
 {
 	if (json)
 		return print_key_json(key, hash, entry);
-	if (entry == NULL) {
+	if (!entry) {
 		puts(hash);
 		return print_flush();
 	}
-	if (key != NULL)
+	if (key)
 		printf("key     %s\n", key);
 	printf("sha256  %s\nentry   ", hash);
 	return print_json(entry);
@@ -188,10 +187,10 @@ bool print_problem(const struct answer *answer, bool json)
 {
 	if (!json)
 		return true;
-	if (json_object_get(answer->json, "code") != NULL)
+	if (json_object_get(answer->json, "code"))
 		return print_json(answer->json);
 	json_t *object = json_pack("{s:s, s:s}", "code", answer->code, "detail", answer->detail);
-	bool done = object != NULL && print_json(object);
+	bool done = object && print_json(object);
 	json_decref(object);
 	return done;
 }

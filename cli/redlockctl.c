@@ -14,7 +14,7 @@ extern const char build_commit[]; /* made by cmake/commit.cmake */
 /* A key that came as a variable: not for the command of run, and not for whoever looks into /proc/PID/environ later. */
 static void forget_api_key(char *value)
 {
-	if (value != NULL)
+	if (value)
 		explicit_bzero(value, strlen(value));
 	unsetenv("REDLOCKCTL_API_KEY");
 }
@@ -25,10 +25,10 @@ static void warn_of_exposed_key(const struct arguments *arguments)
 	struct report report = {.json = arguments->json && arguments->command == COMMAND_RUN, .name = arguments->name};
 	const struct server *exposed = NULL;
 
-	for (size_t i = 0; i < arguments->servers.count && exposed == NULL; i++)
+	for (size_t i = 0; i < arguments->servers.count && !exposed; i++)
 		if (arguments->servers.items[i].is_exposed)
 			exposed = &arguments->servers.items[i];
-	if (exposed != NULL && arguments->credentials.api_key[0] != '\0')
+	if (exposed && arguments->credentials.api_key[0] != '\0')
 		report_event(&report, REPORT_NOTE, "warning",
 			     json_pack("{s:s, s:s}", "code", "exposed-key", "server", exposed->text),
 			     "warning: the key goes to %s without TLS, and can be read on the way there: better use "
@@ -39,7 +39,7 @@ static void warn_of_exposed_key(const struct arguments *arguments)
 static void forget_credentials(struct arguments *arguments)
 {
 	arguments->credentials.api_key_file = NULL;
-	explicit_bzero(arguments->credentials.api_key, sizeof(arguments->credentials.api_key));
+	explicit_bzero(arguments->credentials.api_key, sizeof arguments->credentials.api_key);
 }
 
 static int run(struct arguments *arguments)

@@ -35,7 +35,7 @@ static const char *token_file_parse(char *bytes, size_t len, char ret_token[ARGU
 	start[strcspn(start, " \t\r\n")] = '\0';
 	size_t used = (size_t)(start - bytes) + strlen(start);
 	for (size_t i = used; i < len; i++)
-		if (bytes[i] != '\0' && strchr(" \t\r\n", bytes[i]) == NULL)
+		if (bytes[i] != '\0' && !strchr(" \t\r\n", bytes[i]))
 			return "there is more in it than a token";
 	if (!arguments_is_token(start))
 		return "there is no token in it: 40 digits, 0 to 9 and a to f";
@@ -53,7 +53,7 @@ const char *token_file_read(const char *path, char ret_token[ARGUMENTS_TOKEN_LEN
 		return strerror(errno);
 	ssize_t len = token_file_read_all(file, bytes, READ_MAX);
 	const char *reason = len < 0 ? strerror(errno) : token_file_parse(bytes, (size_t)len, ret_token);
-	explicit_bzero(bytes, sizeof(bytes));
+	explicit_bzero(bytes, sizeof bytes);
 	if (!is_stdin)
 		close(file);
 	return reason;
@@ -77,8 +77,8 @@ bool token_file_write(int file, const char *token)
 	memcpy(line, token, ARGUMENTS_TOKEN_LEN);
 	line[ARGUMENTS_TOKEN_LEN] = '\n';
 	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) &&
-		    write(file, line, sizeof(line)) == (ssize_t)sizeof(line);
-	explicit_bzero(line, sizeof(line));
+		    write(file, line, sizeof line) == (ssize_t)sizeof line;
+	explicit_bzero(line, sizeof line);
 	int error = errno;
 	close(file);
 	errno = error;

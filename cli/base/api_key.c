@@ -42,7 +42,7 @@ const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX
 		len--;
 	}
 	const char *reason = api_key_check(text, len);
-	if (reason != NULL)
+	if (reason)
 		return reason;
 	memcpy(ret_key, text, len);
 	ret_key[len] = '\0';
@@ -58,7 +58,7 @@ bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_mess
 				     API_KEY_MESSAGE_MAX);
 	if (done) {
 		const char *reason = api_key_parse(text.len == 0 ? "" : text.bytes, text.len, ret_key);
-		done = reason == NULL;
+		done = !reason;
 		if (!done)
 			snprintf(ret_message, API_KEY_MESSAGE_MAX, "%.200s: %s", path, reason);
 	}
@@ -74,11 +74,11 @@ const char *api_key_read_stdin(char ret_key[API_KEY_MAX + 1])
 	ssize_t got;
 
 	do {
-		got = read(STDIN_FILENO, bytes + len, sizeof(bytes) - len);
+		got = read(STDIN_FILENO, bytes + len, sizeof bytes - len);
 		len += got > 0 ? (size_t)got : 0;
-	} while (len < sizeof(bytes) && (got > 0 || (got < 0 && errno == EINTR)));
+	} while (len < sizeof bytes && (got > 0 || (got < 0 && errno == EINTR)));
 	const char *reason = got < 0 ? strerror(errno) : api_key_parse(bytes, len, ret_key);
-	explicit_bzero(bytes, sizeof(bytes));
+	explicit_bzero(bytes, sizeof bytes);
 	return reason;
 }
 
@@ -105,13 +105,13 @@ bool api_key_make(char ret_key[API_KEY_MAX + 1])
 	ssize_t got;
 
 	do
-		got = getrandom(bytes, sizeof(bytes), 0); /* so few come all at once */
+		got = getrandom(bytes, sizeof bytes, 0); /* so few come all at once */
 	while (got < 0 && errno == EINTR);
-	if (got != (ssize_t)sizeof(bytes))
+	if (got != (ssize_t)sizeof bytes)
 		return false;
 	strcpy(ret_key, API_KEY_START);
-	api_key_encode(bytes, sizeof(bytes), ret_key + strlen(API_KEY_START));
-	explicit_bzero(bytes, sizeof(bytes));
+	api_key_encode(bytes, sizeof bytes, ret_key + strlen(API_KEY_START));
+	explicit_bzero(bytes, sizeof bytes);
 	return true;
 }
 
@@ -119,10 +119,10 @@ bool api_key_hash(const char *key, char ret_hex[API_KEY_HEX_LEN + 1])
 {
 	uint8_t hash[HASH_BYTES];
 
-	assert(gnutls_hash_get_len(GNUTLS_DIG_SHA256) == sizeof(hash));
+	assert(gnutls_hash_get_len(GNUTLS_DIG_SHA256) == sizeof hash);
 	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, key, strlen(key), hash) != 0)
 		return false;
-	for (size_t i = 0; i < sizeof(hash); i++)
+	for (size_t i = 0; i < sizeof hash; i++)
 		snprintf(ret_hex + 2 * i, 3, "%02x", hash[i]);
 	return true;
 }
@@ -134,10 +134,10 @@ bool api_key_save(const char *path, const char *key)
 
 	if (file < 0)
 		return false;
-	int len = snprintf(line, sizeof(line), "%s\n", key);
+	int len = snprintf(line, sizeof line, "%s\n", key);
 	errno = ENOSPC; /* what a write that stops short means */
 	bool done = write(file, line, (size_t)len) == len;
-	explicit_bzero(line, sizeof(line));
+	explicit_bzero(line, sizeof line);
 	if (close(file) != 0)
 		done = false;
 	int error = errno;

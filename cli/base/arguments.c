@@ -40,7 +40,7 @@ static bool arguments_fail(struct arguments *arguments, const char *format, ...)
 	va_list values;
 
 	va_start(values, format);
-	vsnprintf(arguments->message, sizeof(arguments->message), format, values);
+	vsnprintf(arguments->message, sizeof arguments->message, format, values);
 	va_end(values);
 	return false;
 }
@@ -50,7 +50,7 @@ static bool arguments_fail(struct arguments *arguments, const char *format, ...)
 static bool arguments_fail_value(struct arguments *arguments, const struct arguments_row *row, const char *value,
 				 const char *reason)
 {
-	if (!row->has_value || row->secret || strchr(value, '@') != NULL || arguments_is_api_key(value))
+	if (!row->has_value || row->secret || strchr(value, '@') || arguments_is_api_key(value))
 		return arguments_fail(arguments, "--%s: %s", row->name, reason);
 	return arguments_fail(arguments, "--%s '%.100s': %s", row->name, value, reason);
 }
@@ -69,21 +69,21 @@ static bool arguments_walk_option(struct walk *walk)
 	const char *argument = *walk->at, *value;
 	const struct arguments_row *row = arguments_table_find(argument, &value);
 
-	if (row == NULL)
+	if (!row)
 		return arguments_fail(arguments, "there is no option %.*s",
 				      (int)(strcspn(argument, "=") > 100 ? 100 : strcspn(argument, "=")), argument);
 	if ((row->commands & 1U << arguments->command) == 0)
 		return arguments_fail(arguments, "%s has no option --%s", command_names[arguments->command], row->name);
-	if (!row->has_value && value != NULL)
+	if (!row->has_value && value)
 		return arguments_fail(arguments, "--%s takes no value", row->name);
-	if (row->has_value && value == NULL) {
-		if (walk->at[1] == NULL)
+	if (row->has_value && !value) {
+		if (!walk->at[1])
 			return arguments_fail(arguments, "--%s needs a value", row->name);
 		value = *++walk->at;
 	}
 	walk->at++;
-	const char *reason = row->parse(arguments, value == NULL ? "" : value);
-	return reason == NULL || arguments_fail_value(arguments, row, value == NULL ? "" : value, reason);
+	const char *reason = row->parse(arguments, value ? value : "");
+	return !reason || arguments_fail_value(arguments, row, value ? value : "", reason);
 }
 
 static bool arguments_walk_name(struct walk *walk)
@@ -93,12 +93,12 @@ static bool arguments_walk_name(struct walk *walk)
 
 	if ((IN_NAMED & 1U << arguments->command) == 0)
 		return arguments_fail(arguments, "%s takes no NAME: '%.100s'", command_names[arguments->command], name);
-	if (arguments->name != NULL && arguments->command == COMMAND_RUN)
+	if (arguments->name && arguments->command == COMMAND_RUN)
 		return arguments_fail(arguments, "run needs -- before the command: '%.100s'", name);
-	if (arguments->name != NULL)
+	if (arguments->name)
 		return arguments_fail(arguments, "one NAME only: '%.100s'", name);
 	const char *reason = path_check_resource(name, strlen(name));
-	if (reason != NULL)
+	if (reason)
 		return arguments_fail(arguments, "NAME: %s", reason);
 	arguments->name = name;
 	return true;
@@ -112,7 +112,7 @@ static bool arguments_walk_rest(struct walk *walk)
 		walk->arguments->argv = walk->at;
 		return true;
 	}
-	while (*walk->at != NULL)
+	while (*walk->at)
 		if (!arguments_walk_name(walk))
 			return false;
 	return true;
@@ -120,7 +120,7 @@ static bool arguments_walk_rest(struct walk *walk)
 
 static bool arguments_walk_all(struct walk *walk)
 {
-	while (*walk->at != NULL) {
+	while (*walk->at) {
 		if (walk->at == walk->command) {
 			walk->at = walk->behind;
 			continue;
@@ -142,7 +142,7 @@ static bool arguments_walk_all(struct walk *walk)
 
 static bool arguments_check_run(struct arguments *arguments)
 {
-	if (arguments->argv == NULL || arguments->argv[0] == NULL)
+	if (!arguments->argv || !arguments->argv[0])
 		return arguments_fail(arguments, "run needs a command: redlockctl run NAME -- COMMAND [ARGUMENT...]");
 	if (arguments->argv[0][0] == '\0')
 		return arguments_fail(arguments, "the command to run is empty");
@@ -155,15 +155,15 @@ static bool arguments_check_run(struct arguments *arguments)
 
 static bool arguments_check_token(struct arguments *arguments, const char *from_environment)
 {
-	if (arguments->force && (arguments->token != NULL || arguments->token_file != NULL))
+	if (arguments->force && (arguments->token || arguments->token_file))
 		return arguments_fail(arguments, "--force goes without a token");
 	if (arguments->force)
 		return true;
-	if (arguments->token != NULL && arguments->token_file != NULL)
+	if (arguments->token && arguments->token_file)
 		return arguments_fail(arguments, "--token and --token-file: one of them only");
-	if (arguments->token != NULL || arguments->token_file != NULL)
+	if (arguments->token || arguments->token_file)
 		return true;
-	if (from_environment == NULL || *from_environment == '\0')
+	if (!from_environment || *from_environment == '\0')
 		return arguments_fail(arguments, "%s needs the token: in REDLOCK_TOKEN or with --token-file FILE",
 				      command_names[arguments->command]);
 	if (!arguments_is_token(from_environment))
@@ -178,23 +178,22 @@ static bool arguments_check_servers(struct arguments *arguments, const char *fro
 
 	if (arguments->servers.count > 0)
 		return true;
-	if (from_environment == NULL || *from_environment == '\0')
+	if (!from_environment || *from_environment == '\0')
 		reason = server_list_parse(&arguments->servers, "http://127.0.0.1:8080");
 	else
 		reason = server_list_parse(&arguments->servers, from_environment);
-	return reason == NULL ||
-	       arguments_fail(arguments, "REDLOCKCTL_SERVER: an address is not as it should be: %s", reason);
+	return !reason || arguments_fail(arguments, "REDLOCKCTL_SERVER: an address is not as it should be: %s", reason);
 }
 
 static const char *arguments_or_null(const char *variable)
 {
-	return variable == NULL || *variable == '\0' ? NULL : variable;
+	return !variable || *variable == '\0' ? NULL : variable;
 }
 
 /* A variable that names a file. */
 static bool arguments_check_file(struct arguments *arguments, const char *name, const char *path)
 {
-	return path == NULL || !arguments_is_api_key(path) ||
+	return !path || !arguments_is_api_key(path) ||
 	       arguments_fail(arguments, "%s: a file with the key in it is wanted, not the key", name);
 }
 
@@ -207,13 +206,13 @@ static bool arguments_check_tls(struct arguments *arguments, const struct argume
 	    !arguments_check_file(arguments, "REDLOCKCTL_CERT", environment->cert) ||
 	    !arguments_check_file(arguments, "REDLOCKCTL_KEY", environment->key))
 		return false;
-	if (credentials->ca_file == NULL)
+	if (!credentials->ca_file)
 		credentials->ca_file = arguments_or_null(environment->cacert);
-	if (credentials->cert_file == NULL && credentials->cert_key_file == NULL)
+	if (!credentials->cert_file && !credentials->cert_key_file)
 		credentials->cert_key_file = arguments_or_null(environment->key);
-	if (credentials->cert_file == NULL)
+	if (!credentials->cert_file)
 		credentials->cert_file = arguments_or_null(environment->cert);
-	if (credentials->cert_key_file != NULL && credentials->cert_file == NULL)
+	if (credentials->cert_key_file && !credentials->cert_file)
 		return arguments_fail(
 			arguments,
 			"--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)");
@@ -225,14 +224,14 @@ static bool arguments_check_api_key(struct arguments *arguments, const struct ar
 	struct credentials *credentials = &arguments->credentials;
 	const char *key = arguments_or_null(environment->api_key), *file = arguments_or_null(environment->key_file);
 
-	if (credentials->api_key_file != NULL)
+	if (credentials->api_key_file)
 		return strcmp(credentials->api_key_file, "-") != 0 ||
 		       arguments_fail(arguments, "--key-file: - (stdin) is for key hash alone");
-	if (key != NULL && file != NULL)
+	if (key && file)
 		return arguments_fail(arguments, "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only");
 	credentials->api_key_file = file;
-	const char *reason = key == NULL ? NULL : api_key_parse(key, strlen(key), credentials->api_key);
-	if (reason != NULL)
+	const char *reason = key ? api_key_parse(key, strlen(key), credentials->api_key) : NULL;
+	if (reason)
 		return arguments_fail(arguments, "REDLOCKCTL_API_KEY: %s", reason);
 	return arguments_check_file(arguments, "REDLOCKCTL_KEY_FILE", file);
 }
@@ -241,7 +240,7 @@ static bool arguments_check_all(struct arguments *arguments, const struct argume
 {
 	if ((IN_ALL & 1U << arguments->command) == 0)
 		return true; /* no server is asked */
-	if ((IN_NAMED & 1U << arguments->command) != 0 && arguments->name == NULL)
+	if ((IN_NAMED & 1U << arguments->command) != 0 && !arguments->name)
 		return arguments_fail(arguments, "%s needs a NAME", command_names[arguments->command]);
 	if (!arguments->wait_given)
 		arguments->wait_ms = arguments->command == COMMAND_RUN ? DEFAULT_WAIT_MS : 0;
@@ -255,8 +254,7 @@ static bool arguments_check_all(struct arguments *arguments, const struct argume
 		return false;
 	if (arguments->command == COMMAND_RUN && !arguments_check_run(arguments))
 		return false;
-	if (arguments->command == COMMAND_ACQUIRE && arguments->token_file != NULL &&
-	    strcmp(arguments->token_file, "-") == 0)
+	if (arguments->command == COMMAND_ACQUIRE && arguments->token_file && strcmp(arguments->token_file, "-") == 0)
 		return arguments_fail(arguments, "--token-file: acquire writes to a file, not to -");
 	return arguments_check_servers(arguments, environment->server) && arguments_check_tls(arguments, environment) &&
 	       arguments_check_api_key(arguments, environment);
@@ -265,13 +263,13 @@ static bool arguments_check_all(struct arguments *arguments, const struct argume
 /* Where the command is: options with their values may stand before it. */
 static char **arguments_find_command(char **at)
 {
-	while (*at != NULL && (*at)[0] == '-' && (*at)[1] != '\0') {
+	while (*at && (*at)[0] == '-' && (*at)[1] != '\0') {
 		const char *value;
 		const struct arguments_row *row = arguments_table_find(*at, &value);
-		if (row == NULL)
+		if (!row)
 			break;
 		at++;
-		if (row->has_value && value == NULL && *at != NULL)
+		if (row->has_value && !value && *at)
 			at++;
 	}
 	return at;
@@ -287,7 +285,7 @@ static const char *arguments_alias(const char *name)
 /* The commands of two words; the second one follows the first. */
 static bool arguments_parse_key_command(struct arguments *arguments, struct walk *walk)
 {
-	const char *second = walk->command[1] == NULL ? "" : arguments_alias(walk->command[1]);
+	const char *second = walk->command[1] ? arguments_alias(walk->command[1]) : "";
 
 	walk->behind = walk->command + 2;
 	if (strcmp(second, "help") == 0)
@@ -305,7 +303,7 @@ static bool arguments_parse_command(struct arguments *arguments, struct walk *wa
 {
 	const char *name = *walk->command;
 
-	if (name == NULL)
+	if (!name)
 		return arguments_fail(arguments, "a command is missing; redlockctl --help lists them");
 	walk->behind = walk->command + 1;
 	if (strcmp(name, "key") == 0)
@@ -324,13 +322,13 @@ static bool arguments_parse_command(struct arguments *arguments, struct walk *wa
 
 bool arguments_parse(struct arguments *ret_options, char **argv, const struct arguments_environment *environment)
 {
-	assert(argv != NULL);
-	memset(ret_options, 0, sizeof(*ret_options));
+	assert(argv);
+	memset(ret_options, 0, sizeof *ret_options);
 	ret_options->command = COMMAND_HELP;
 	ret_options->ttl_ms = DEFAULT_TTL_MS;
 	ret_options->timeout_ms = DEFAULT_TIMEOUT_MS;
 	ret_options->held_status = EXIT_STATUS_HELD;
-	if (argv[0] == NULL)
+	if (!argv[0])
 		return arguments_fail(ret_options, "there is not even a name of the program");
 	struct walk walk = {.arguments = ret_options, .at = argv + 1, .command = arguments_find_command(argv + 1)};
 	return arguments_parse_command(ret_options, &walk) && arguments_walk_all(&walk) &&

@@ -93,7 +93,7 @@ static const char *arguments_parse_held_status(struct arguments *arguments, cons
 	uint64_t status;
 	const char *reason = arguments_parse_number(value, 0, 255, &status);
 
-	if (reason == NULL)
+	if (!reason)
 		arguments->held_status = (int)status;
 	return reason;
 }
@@ -125,7 +125,7 @@ static const char *arguments_parse_prefix(struct arguments *arguments, const cha
 {
 	const char *reason = arguments_parse_plain(value, PATH_VALUE_MAX, &arguments->prefix);
 
-	if (reason != NULL || arguments->command != COMMAND_KEY_NEW)
+	if (reason || arguments->command != COMMAND_KEY_NEW)
 		return reason;
 	if (arguments->prefix_count == ARGUMENTS_PREFIXES_MAX)
 		return "there are too many prefixes";
@@ -267,7 +267,7 @@ static const struct arguments_row arguments_rows[] = {
 
 static const struct arguments_row *arguments_table_find_long(const char *name, size_t len)
 {
-	for (size_t i = 0; i < sizeof(arguments_rows) / sizeof(*arguments_rows); i++)
+	for (size_t i = 0; i < sizeof arguments_rows / sizeof *arguments_rows; i++)
 		if (strlen(arguments_rows[i].name) == len && memcmp(arguments_rows[i].name, name, len) == 0)
 			return &arguments_rows[i];
 	return NULL;
@@ -275,7 +275,7 @@ static const struct arguments_row *arguments_table_find_long(const char *name, s
 
 static const struct arguments_row *arguments_table_find_letter(const char *text)
 {
-	for (size_t i = 0; text[1] == '\0' && i < sizeof(arguments_rows) / sizeof(*arguments_rows); i++)
+	for (size_t i = 0; text[1] == '\0' && i < sizeof arguments_rows / sizeof *arguments_rows; i++)
 		if (arguments_rows[i].letter != 0 && arguments_rows[i].letter == text[0])
 			return &arguments_rows[i];
 	return NULL;

@@ -44,18 +44,17 @@ static bool credentials_check_all(struct credentials *credentials, const char **
 	const char *cert = credentials->cert_file, *cert_key = credentials->cert_key_file;
 
 	*ret_option = "--cacert";
-	if (credentials->ca_file != NULL && !credentials_check_readable(credentials->ca_file, ret_reason))
+	if (credentials->ca_file && !credentials_check_readable(credentials->ca_file, ret_reason))
 		return false;
 	*ret_option = "--cert";
-	if (cert != NULL && !(cert_key == NULL ? credentials_check_secret(cert, ret_reason)
-					       : credentials_check_readable(cert, ret_reason)))
+	if (cert &&
+	    !(cert_key ? credentials_check_readable(cert, ret_reason) : credentials_check_secret(cert, ret_reason)))
 		return false;
 	*ret_option = "--key";
-	if (cert_key != NULL && !credentials_check_secret(cert_key, ret_reason))
+	if (cert_key && !credentials_check_secret(cert_key, ret_reason))
 		return false;
 	*ret_option = "--key-file";
-	return credentials->api_key_file == NULL ||
-	       api_key_read(credentials->api_key_file, credentials->api_key, ret_reason);
+	return !credentials->api_key_file || api_key_read(credentials->api_key_file, credentials->api_key, ret_reason);
 }
 
 bool credentials_load(struct credentials *credentials, char ret_message[CREDENTIALS_MESSAGE_MAX])

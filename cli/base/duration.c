@@ -16,7 +16,7 @@ static const struct {
 
 static bool duration_unit(const char *name, uint64_t *ret_ms)
 {
-	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+	for (size_t i = 0; i < sizeof units / sizeof *units; i++)
 		if (strcmp(name, units[i].name) == 0) {
 			*ret_ms = units[i].ms;
 			return true;

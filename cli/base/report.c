@@ -23,10 +23,10 @@ void report_clean(char *text)
 static void report_write_line(const char *text)
 {
 	char line[LINE_MAX_BYTES + 2];
-	int len = snprintf(line, sizeof(line), "%s\n", text);
+	int len = snprintf(line, sizeof line, "%s\n", text);
 
-	if (len >= (int)sizeof(line))
-		len = (int)sizeof(line) - 1;
+	if (len >= (int)sizeof line)
+		len = (int)sizeof line - 1;
 	line[len - 1] = '\n';
 	ssize_t written = write(STDERR_FILENO, line, (size_t)len);
 	(void)written;
@@ -36,13 +36,13 @@ static void report_write_json(const char *event, const char *name, json_t *field
 {
 	json_t *object = json_pack("{s:s}", "event", event);
 
-	if (name != NULL)
+	if (name)
 		json_object_set_new(object, "resource", json_string(name));
-	if (fields != NULL)
+	if (fields)
 		json_object_update(object, fields);
 	json_object_set_new(object, "message", json_string(message));
 	char *text = json_dumps(object, JSON_COMPACT);
-	if (text != NULL)
+	if (text)
 		report_write_line(text);
 	free(text);
 	json_decref(object);
@@ -55,14 +55,14 @@ void report_event(const struct report *report, enum report_level level, const ch
 	va_list arguments;
 
 	va_start(arguments, format);
-	vsnprintf(message, sizeof(message), format, arguments);
+	vsnprintf(message, sizeof message, format, arguments);
 	va_end(arguments);
 	report_clean(message);
 	if (report->json) {
 		report_write_json(event, report->name, fields, message);
 	} else if (level == REPORT_NOTE || report->verbose) {
-		const char *name = report->name == NULL ? "" : report->name;
-		snprintf(line, sizeof(line), "redlockctl: %.300s%s%s", name, *name == '\0' ? "" : ": ", message);
+		const char *name = report->name ? report->name : "";
+		snprintf(line, sizeof line, "redlockctl: %.300s%s%s", name, *name == '\0' ? "" : ": ", message);
 		report_write_line(line);
 	}
 	json_decref(fields);
@@ -74,9 +74,9 @@ void report_complain(const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	vsnprintf(message, sizeof(message), format, arguments);
+	vsnprintf(message, sizeof message, format, arguments);
 	va_end(arguments);
 	report_clean(message);
-	snprintf(line, sizeof(line), "redlockctl: %s", message);
+	snprintf(line, sizeof line, "redlockctl: %s", message);
 	report_write_line(line);
 }

@@ -40,7 +40,7 @@ static bool server_is_loopback(const char *host, size_t len)
 		return len == name_len || host[len - name_len - 1] == '.';
 	if (len == 5 && memcmp(host, "[::1]", 5) == 0)
 		return true;
-	if (len < sizeof(text))
+	if (len < sizeof text)
 		memcpy(text, host, len);
 	return inet_pton(AF_INET, text, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
 }
@@ -50,12 +50,11 @@ static const char *server_check_http(struct server *server, const char *host)
 {
 	const char *end;
 
-	if (strpbrk(host, "/?#@") != NULL)
+	if (strpbrk(host, "/?#@"))
 		return "more than scheme://host:port";
 	if (host[0] == '[') {
 		end = strchr(host, ']');
-		if (end == NULL || end == host + 1 ||
-		    strspn(host + 1, "0123456789abcdefABCDEF:.") != (size_t)(end - host - 1))
+		if (!end || end == host + 1 || strspn(host + 1, "0123456789abcdefABCDEF:.") != (size_t)(end - host - 1))
 			return "its host is not an address in brackets";
 		end++;
 	} else {
@@ -81,7 +80,7 @@ static const char *server_parse_unix(const char *path, size_t len, struct server
 
 const char *server_parse(const char *text, size_t len, struct server *ret_server)
 {
-	struct server server = {.text = ""};
+	struct server server = {0};
 	const char *reason;
 
 	if (len == 0)
@@ -99,7 +98,7 @@ const char *server_parse(const char *text, size_t len, struct server *ret_server
 	} else {
 		reason = "it begins neither with https:// nor with http:// nor with unix:";
 	}
-	if (reason == NULL)
+	if (!reason)
 		*ret_server = server;
 	return reason;
 }
@@ -110,7 +109,7 @@ const char *server_list_add(struct server_list *list, const char *text, size_t l
 	if (list->count == SERVERS_MAX)
 		return "there are too many servers";
 	const char *reason = server_parse(text, len, &list->items[list->count]);
-	if (reason == NULL)
+	if (!reason)
 		list->count++;
 	return reason;
 }
@@ -120,7 +119,7 @@ const char *server_list_parse(struct server_list *list, const char *text)
 	for (;;) {
 		size_t len = strcspn(text, ",");
 		const char *reason = server_list_add(list, text, len);
-		if (reason != NULL || text[len] == '\0')
+		if (reason || text[len] == '\0')
 			return reason;
 		text += len + 1;
 	}

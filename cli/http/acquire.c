@@ -29,8 +29,8 @@ enum { HANG_UP_US = 500000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
 static uint32_t acquire_random(void)
 {
 	uint32_t random = 0;
-	ssize_t got = getrandom(&random, sizeof(random), GRND_NONBLOCK);
-	return got == (ssize_t)sizeof(random) ? random : (uint32_t)clock_now_us();
+	ssize_t got = getrandom(&random, sizeof random, GRND_NONBLOCK);
+	return got == (ssize_t)sizeof random ? random : (uint32_t)clock_now_us();
 }
 
 static const struct server *acquire_server(const struct acquire *acquire)
@@ -45,7 +45,7 @@ static void acquire_next_server(struct acquire *acquire)
 
 static void acquire_report_wait(struct acquire *acquire, const struct answer *answer)
 {
-	if (!acquire->wait_reported && acquire->on_wait != NULL)
+	if (!acquire->wait_reported && acquire->on_wait)
 		acquire->on_wait(acquire->context, answer);
 	acquire->wait_reported = true;
 }
@@ -56,10 +56,10 @@ static void acquire_report_wait(struct acquire *acquire, const struct answer *an
  * meanwhile. */
 static bool acquire_wait(struct acquire *acquire, uint64_t until_us, enum acquire_order *ret_order)
 {
-	bool finished = client_wait(acquire->client, until_us, acquire->extra, acquire->extra == NULL ? 0 : 1);
+	bool finished = client_wait(acquire->client, until_us, acquire->extra, acquire->extra ? 1 : 0);
 
 	*ret_order = ACQUIRE_GO_ON;
-	if (!finished && acquire->extra != NULL && acquire->extra->revents != 0)
+	if (!finished && acquire->extra && acquire->extra->revents != 0)
 		*ret_order = acquire->read_order(acquire->context);
 	return finished;
 }
@@ -162,7 +162,7 @@ static enum acquire_order acquire_ask(struct acquire *acquire, uint64_t wait_ms,
 	uint64_t sent_us = acquire->client->main.sent_us;
 	acquire->check = (struct health_check){
 		.client = acquire->client, .arguments = arguments, .server = acquire_server(acquire)};
-	health_check_begin(&acquire->check, long_one && !acquire->wait_reported && acquire->on_wait != NULL,
+	health_check_begin(&acquire->check, long_one && !acquire->wait_reported && acquire->on_wait,
 			   long_one && arguments->servers.count > 1, sent_us);
 	if (acquire_await(acquire, sent_us + (arguments->timeout_ms + wait_ms) * 1000, &order))
 		client_read(acquire->client, ret_answer);
@@ -217,10 +217,10 @@ static enum acquire_order acquire_extend(struct acquire *acquire, const struct l
 static bool acquire_refresh(struct acquire *acquire, struct answer *answer, struct lease *lease, uint64_t *sent_us,
 			    enum acquire_order *ret_order)
 {
-	char token[sizeof(lease->token)];
+	char token[sizeof lease->token];
 	struct answer extended = {.outcome = OUTCOME_UNAVAILABLE};
 
-	memcpy(token, lease->token, sizeof(token));
+	memcpy(token, lease->token, sizeof token);
 	*ret_order = acquire_extend(acquire, lease, &extended);
 	bool done = *ret_order == ACQUIRE_GO_ON && extended.outcome == OUTCOME_DONE &&
 		    answer_lease(&extended, acquire->arguments->name, token, lease);
@@ -230,7 +230,7 @@ static bool acquire_refresh(struct acquire *acquire, struct answer *answer, stru
 		acquire_release(acquire, lease);
 	if (!done)
 		answer_set(answer, OUTCOME_UNAVAILABLE, "late", "the lease could not be extended when it came");
-	explicit_bzero(token, sizeof(token));
+	explicit_bzero(token, sizeof token);
 	answer_fini(&extended);
 	return done;
 }

@@ -34,8 +34,8 @@ static const struct {
 void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail)
 {
 	answer->outcome = outcome;
-	snprintf(answer->code, sizeof(answer->code), "%s", code);
-	snprintf(answer->detail, sizeof(answer->detail), "%s", detail);
+	snprintf(answer->code, sizeof answer->code, "%s", code);
+	snprintf(answer->detail, sizeof answer->detail, "%s", detail);
 	size_t len = strlen(answer->detail);
 	if (len > 0 && answer->detail[len - 1] == '.')
 		answer->detail[len - 1] = '\0'; /* it becomes a part of a message */
@@ -50,7 +50,7 @@ bool answer_is_of_one(const struct answer *answer)
 
 static enum outcome answer_outcome(const char *code, long status)
 {
-	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+	for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
 		if (strcmp(code, codes[i].code) == 0)
 			return codes[i].outcome;
 	if (status >= 500 || status == 429)
@@ -63,7 +63,7 @@ static enum outcome answer_outcome(const char *code, long status)
 static const char *answer_member(const json_t *object, const char *name)
 {
 	const char *text = json_string_value(json_object_get(object, name));
-	return text == NULL ? "" : text;
+	return text ? text : "";
 }
 
 /* The largest number in a text such as "must be from 0 to 60000"; 0: there is none, or one that is none of ours. */
@@ -87,8 +87,8 @@ static void answer_describe_invalid(struct answer *answer)
 	json_t *errors = json_object_get(answer->json, "errors"), *first = json_array_get(errors, 0), *error;
 	size_t i;
 
-	if (first != NULL)
-		snprintf(answer->detail, sizeof(answer->detail), "%s: %s", answer_member(first, "field"),
+	if (first)
+		snprintf(answer->detail, sizeof answer->detail, "%s: %s", answer_member(first, "field"),
 			 answer_member(first, "reason"));
 	json_array_foreach(errors, i, error) if (strcmp(answer_member(error, "field"), "wait_ms") == 0)
 	{
@@ -106,12 +106,12 @@ static void answer_describe_held(struct answer *answer, const json_t *holder)
 	char fence_text[32] = "", until[DURATION_TEXT_MAX + 16] = "", left[DURATION_TEXT_MAX];
 
 	if (fence > 0)
-		snprintf(fence_text, sizeof(fence_text), " (fence %" JSON_INTEGER_FORMAT ")", fence);
+		snprintf(fence_text, sizeof fence_text, " (fence %" JSON_INTEGER_FORMAT ")", fence);
 	if (answer->retry_after_ms > 0) {
 		duration_format(answer->retry_after_ms, left);
-		snprintf(until, sizeof(until), ", at most %s more", left);
+		snprintf(until, sizeof until, ", at most %s more", left);
 	}
-	snprintf(answer->detail, sizeof(answer->detail), "held by %.130s%s%s", *owner != '\0' ? owner : "somebody else",
+	snprintf(answer->detail, sizeof answer->detail, "held by %.130s%s%s", *owner != '\0' ? owner : "somebody else",
 		 fence_text, until);
 }
 
@@ -122,7 +122,7 @@ static void answer_read_problem(struct answer *answer, long status)
 	char strange[64];
 
 	if (*code == '\0') {
-		snprintf(strange, sizeof(strange), "HTTP status %ld, and it is not redlockd that says so", status);
+		snprintf(strange, sizeof strange, "HTTP status %ld, and it is not redlockd that says so", status);
 		answer_set(answer, answer_outcome("", status), "strange", strange);
 		return;
 	}
@@ -189,7 +189,7 @@ static bool answer_read_lease(const json_t *object, const char *name, const char
 
 	if (strcmp(answer_member(object, "resource"), name) != 0 || !arguments_is_token(its_token))
 		return false;
-	if (token != NULL && strcmp(token, its_token) != 0)
+	if (token && strcmp(token, its_token) != 0)
 		return false;
 	strcpy(lease->token, its_token);
 	return answer_read_number(object, "fence", INT64_C(9007199254740991), &lease->fence) &&
@@ -212,7 +212,7 @@ bool answer_lease(struct answer *answer, const char *name, const char *token, st
 
 const char *answer_hint(const struct answer *answer, const struct credentials *credentials)
 {
-	bool shown = credentials->api_key[0] != '\0' || credentials->cert_file != NULL;
+	bool shown = credentials->api_key[0] != '\0' || credentials->cert_file;
 
 	if (shown || answer->outcome != OUTCOME_FORBIDDEN || strcmp(answer->code, "unauthorized") != 0)
 		return "";

@@ -53,7 +53,7 @@ static size_t client_on_body(char *bytes, size_t size, size_t count, void *conte
 	if (len > BODY_MAX - exchange->len)
 		return 0;
 	char *longer = realloc(exchange->body, exchange->len + len + 1);
-	if (longer == NULL)
+	if (!longer)
 		return 0;
 	memcpy(longer + exchange->len, bytes, len);
 	exchange->body = longer;
@@ -78,10 +78,10 @@ static int client_on_open(void *context, curl_socket_t file, curlsocktype purpos
 
 	(void)purpose;
 	client_replace_socket(context, -1, file);
-	setsockopt(file, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)); /* these do nothing to a Unix socket */
-	setsockopt(file, IPPROTO_TCP, TCP_KEEPIDLE, &after, sizeof(after));
-	setsockopt(file, IPPROTO_TCP, TCP_KEEPINTVL, &again, sizeof(again));
-	setsockopt(file, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
+	setsockopt(file, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* these do nothing to a Unix socket */
+	setsockopt(file, IPPROTO_TCP, TCP_KEEPIDLE, &after, sizeof after);
+	setsockopt(file, IPPROTO_TCP, TCP_KEEPINTVL, &again, sizeof again);
+	setsockopt(file, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
 	return CURL_SOCKOPT_OK;
 }
 
@@ -113,7 +113,7 @@ bool client_init(struct client *client, const struct credentials *credentials)
 	client->main.easy = curl_easy_init();
 	client->side.easy = curl_easy_init();
 	client->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (client->multi != NULL && client->main.easy != NULL && client->side.easy != NULL && client->timer >= 0)
+	if (client->multi && client->main.easy && client->side.easy && client->timer >= 0)
 		return true;
 	client_fini(client);
 	return false;
@@ -121,7 +121,7 @@ bool client_init(struct client *client, const struct credentials *credentials)
 
 static void client_drop_headers(struct client_exchange *exchange)
 {
-	for (struct curl_slist *header = exchange->headers; header != NULL; header = header->next)
+	for (struct curl_slist *header = exchange->headers; header; header = header->next)
 		explicit_bzero(header->data, strlen(header->data)); /* a key, a token */
 	curl_slist_free_all(exchange->headers);
 	exchange->headers = NULL;
@@ -138,7 +138,7 @@ static void client_end(struct client *client, struct client_exchange *exchange)
 static void client_fini_exchange(struct client *client, struct client_exchange *exchange)
 {
 	client_end(client, exchange);
-	if (exchange->easy != NULL)
+	if (exchange->easy)
 		curl_easy_cleanup(exchange->easy);
 	free(exchange->body);
 }
@@ -147,7 +147,7 @@ void client_fini(struct client *client)
 {
 	client_fini_exchange(client, &client->main);
 	client_fini_exchange(client, &client->side);
-	if (client->multi != NULL)
+	if (client->multi)
 		curl_multi_cleanup(client->multi);
 	if (client->timer >= 0)
 		close(client->timer);
@@ -177,18 +177,18 @@ static void client_set_bounds(CURL *easy, const struct client_request *request, 
 static void client_add_header(struct client_exchange *exchange, const char *header)
 {
 	struct curl_slist *longer = curl_slist_append(exchange->headers, header);
-	assert(longer != NULL);
+	assert(longer);
 	exchange->headers = longer;
 }
 
 static void client_add_secret(struct client_exchange *exchange, const char *start, const char *secret)
 {
 	char header[API_KEY_MAX + 64];
-	int len = snprintf(header, sizeof(header), "%s%s", start, secret);
+	int len = snprintf(header, sizeof header, "%s%s", start, secret);
 
-	assert(len > 0 && len < (int)sizeof(header));
+	assert(len > 0 && len < (int)sizeof header);
 	client_add_header(exchange, header);
-	explicit_bzero(header, sizeof(header));
+	explicit_bzero(header, sizeof header);
 }
 
 static void client_set_headers(struct client_exchange *exchange, const struct client_request *request,
@@ -196,9 +196,9 @@ static void client_set_headers(struct client_exchange *exchange, const struct cl
 {
 	client_drop_headers(exchange);
 	client_add_header(exchange, "Accept: application/json, application/problem+json");
-	if (request->body != NULL)
+	if (request->body)
 		client_add_header(exchange, "Content-Type: application/json");
-	if (request->token != NULL)
+	if (request->token)
 		client_add_secret(exchange, "Lock-Token: ", request->token);
 	if (*api_key != '\0')
 		client_add_secret(exchange, "Authorization: Bearer ", api_key);
@@ -227,13 +227,13 @@ static void client_set_tls(CURL *easy, const struct credentials *credentials)
 	set &= curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L) == CURLE_OK;
 	set &= curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK;
 	set &= curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L) == CURLE_OK;
-	if (ca != NULL) {
+	if (ca) {
 		set &= curl_easy_setopt(easy, CURLOPT_CAINFO, ca) == CURLE_OK;
 		set &= curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
 	}
-	if (cert != NULL) {
+	if (cert) {
 		set &= curl_easy_setopt(easy, CURLOPT_SSLCERT, cert) == CURLE_OK;
-		set &= curl_easy_setopt(easy, CURLOPT_SSLKEY, key != NULL ? key : cert) == CURLE_OK;
+		set &= curl_easy_setopt(easy, CURLOPT_SSLKEY, key ? key : cert) == CURLE_OK;
 		set &= curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK;
 	}
 	assert(set);
@@ -244,12 +244,12 @@ static void client_set_request(struct client_exchange *exchange, const struct se
 {
 	char url[SERVER_TEXT_MAX + CLIENT_REQUEST_PATH_MAX + 1];
 
-	snprintf(url, sizeof(url), "%s%s", server->base, request->path);
+	snprintf(url, sizeof url, "%s%s", server->base, request->path);
 	curl_easy_setopt(exchange->easy, CURLOPT_URL, url);
 	if (server->unix_path[0] != '\0')
 		curl_easy_setopt(exchange->easy, CURLOPT_UNIX_SOCKET_PATH, server->unix_path);
 	curl_easy_setopt(exchange->easy, CURLOPT_CUSTOMREQUEST, request->method);
-	if (request->body != NULL)
+	if (request->body)
 		curl_easy_setopt(exchange->easy, CURLOPT_COPYPOSTFIELDS, request->body);
 	curl_easy_setopt(exchange->easy, CURLOPT_WRITEFUNCTION, client_on_body);
 	curl_easy_setopt(exchange->easy, CURLOPT_WRITEDATA, exchange);
@@ -308,9 +308,9 @@ static void client_describe_failure(struct client_exchange *exchange, CURLcode r
 
 	if (result == CURLE_COULDNT_CONNECT &&
 	    curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error) == CURLE_OK && error != 0)
-		snprintf(exchange->error, sizeof(exchange->error), "cannot connect: %s", strerror((int)error));
+		snprintf(exchange->error, sizeof exchange->error, "cannot connect: %s", strerror((int)error));
 	else if (exchange->error[0] == '\0')
-		snprintf(exchange->error, sizeof(exchange->error), "%s", curl_easy_strerror(result));
+		snprintf(exchange->error, sizeof exchange->error, "%s", curl_easy_strerror(result));
 }
 
 static void client_finish(struct client *client, struct client_exchange *exchange, CURLcode result)
@@ -338,7 +338,7 @@ static void client_perform(struct client *client)
 	CURLMsg *message;
 
 	curl_multi_perform(client->multi, &running);
-	while ((message = curl_multi_info_read(client->multi, &left)) != NULL)
+	while ((message = curl_multi_info_read(client->multi, &left)))
 		if (message->msg == CURLMSG_DONE)
 			client_finish(client, message->easy_handle == client->main.easy ? &client->main : &client->side,
 				      message->data.result);
@@ -347,7 +347,7 @@ static void client_perform(struct client *client)
 /* The timer counts the sleep of a suspended machine; the time limit of curl_multi_poll() would not. */
 static void client_arm(struct client *client, uint64_t until_us)
 {
-	struct itimerspec when = {.it_value = {0, 0}};
+	struct itimerspec when = {0};
 
 	if (until_us != UINT64_MAX) {
 		when.it_value.tv_sec = (time_t)(until_us / 1000000);
@@ -383,10 +383,10 @@ static void client_evaluate_failure(const struct client_exchange *exchange, stru
 	char text[ANSWER_DETAIL_MAX];
 
 	if (exchange->result == CURLE_PEER_FAILED_VERIFICATION) {
-		snprintf(text, sizeof(text), "its certificate is not trusted: %s", exchange->error);
+		snprintf(text, sizeof text, "its certificate is not trusted: %s", exchange->error);
 		answer_set(answer, OUTCOME_UNTRUSTED, "untrusted", text);
 	} else if (exchange->result == CURLE_SSL_CERTPROBLEM || exchange->result == CURLE_SSL_CACERT_BADFILE) {
-		snprintf(text, sizeof(text), "%s: %s",
+		snprintf(text, sizeof text, "%s: %s",
 			 exchange->result == CURLE_SSL_CERTPROBLEM ? "--cert, --key" : "--cacert", exchange->error);
 		answer_set(answer, OUTCOME_INVALID, "invalid-file", text);
 	}

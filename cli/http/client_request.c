@@ -21,14 +21,14 @@ static void client_request_lock_path(struct client_request *request, const char 
 	char encoded[PATH_ENCODED_MAX + 1];
 
 	path_encode(name, strlen(name), encoded);
-	snprintf(request->path, sizeof(request->path), "/locks/%s", encoded);
+	snprintf(request->path, sizeof request->path, "/locks/%s", encoded);
 }
 
 /* Takes over the object. */
 static void client_request_body(struct client_request *request, json_t *object)
 {
 	request->body = json_dumps(object, JSON_COMPACT);
-	assert(request->body != NULL);
+	assert(request->body);
 	json_decref(object);
 }
 
@@ -37,12 +37,12 @@ void client_request_acquire(struct client_request *request, const char *name, ui
 {
 	json_t *body = json_pack("{s:s, s:I}", "resource", name, "ttl_ms", (json_int_t)ttl_ms);
 
-	assert(body != NULL);
+	assert(body);
 	client_request_init(request, "POST", NULL);
 	strcpy(request->path, "/locks");
 	request->wait_ms = wait_ms;
 	request->may_grant = true;
-	if (owner != NULL && *owner != '\0')
+	if (owner && *owner != '\0')
 		json_object_set_new(body, "owner", json_string(owner));
 	if (wait_ms > 0)
 		json_object_set_new(body, "wait_ms", json_integer((json_int_t)wait_ms));
@@ -82,18 +82,18 @@ static void client_request_parameter(struct client_request *request, char separa
 	size_t len = strlen(request->path);
 
 	path_encode(value, strlen(value), encoded);
-	snprintf(request->path + len, sizeof(request->path) - len, "%c%s=%s", separator, name, encoded);
+	snprintf(request->path + len, sizeof request->path - len, "%c%s=%s", separator, name, encoded);
 }
 
 void client_request_list(struct client_request *request, const char *prefix, uint64_t limit, const char *cursor)
 {
-	assert(prefix == NULL || strlen(prefix) <= PATH_VALUE_MAX);
-	assert(cursor == NULL || strlen(cursor) <= PATH_VALUE_MAX);
+	assert(!prefix || strlen(prefix) <= PATH_VALUE_MAX);
+	assert(!cursor || strlen(cursor) <= PATH_VALUE_MAX);
 	client_request_init(request, "GET", NULL);
-	snprintf(request->path, sizeof(request->path), "/locks?limit=%" PRIu64, limit);
-	if (prefix != NULL)
+	snprintf(request->path, sizeof request->path, "/locks?limit=%" PRIu64, limit);
+	if (prefix)
 		client_request_parameter(request, '&', "prefix", prefix);
-	if (cursor != NULL)
+	if (cursor)
 		client_request_parameter(request, '&', "cursor", cursor);
 }
 

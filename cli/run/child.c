@@ -20,7 +20,7 @@ static bool child_set_environment(const struct run *run, const struct lease *lea
 {
 	char fence[24];
 
-	snprintf(fence, sizeof(fence), "%" PRIu64, lease->fence);
+	snprintf(fence, sizeof fence, "%" PRIu64, lease->fence);
 	return setenv("REDLOCK_RESOURCE", run->arguments->name, 1) == 0 &&
 	       setenv("REDLOCK_TOKEN", lease->token, 1) == 0 && setenv("REDLOCK_FENCE", fence, 1) == 0;
 }
@@ -47,15 +47,15 @@ static int child_read_error(int file)
 	ssize_t got;
 
 	do
-		got = read(file, &error, sizeof(error));
+		got = read(file, &error, sizeof error);
 	while (got < 0 && errno == EINTR);
-	return got == (ssize_t)sizeof(error) ? error : 0;
+	return got == (ssize_t)sizeof error ? error : 0;
 }
 
 static void child_send_error(int file)
 {
 	int error = errno;
-	ssize_t written = write(file, &error, sizeof(error));
+	ssize_t written = write(file, &error, sizeof error);
 
 	(void)written;
 	_exit(127);

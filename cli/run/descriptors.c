@@ -16,9 +16,9 @@ static void descriptors_for_each(void (*act)(int descriptor))
 	DIR *open_ones = opendir("/proc/self/fd");
 	struct dirent *entry;
 
-	if (open_ones == NULL)
+	if (!open_ones)
 		return;
-	while ((entry = readdir(open_ones)) != NULL) {
+	while ((entry = readdir(open_ones))) {
 		int descriptor = atoi(entry->d_name);
 		if (entry->d_name[0] != '.' && descriptor != dirfd(open_ones) && descriptor < DESCRIPTORS_MAX)
 			act(descriptor);

@@ -38,7 +38,7 @@ static bool foreground_set_up(struct foreground *foreground)
 	sigset_t signals;
 
 	sigemptyset(&signals);
-	for (size_t i = 0; i < sizeof(passed) / sizeof(*passed); i++)
+	for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
 		sigaddset(&signals, passed[i]);
 	foreground->fds[FOREGROUND_SIGNALS].fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	foreground->fds[FOREGROUND_TIMER].fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -74,7 +74,7 @@ static void foreground_on_signals(struct foreground *foreground)
 {
 	struct signalfd_siginfo info;
 
-	while (read(foreground->fds[FOREGROUND_SIGNALS].fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+	while (read(foreground->fds[FOREGROUND_SIGNALS].fd, &info, sizeof info) == (ssize_t)sizeof info) {
 		if (info.ssi_signo == SIGCHLD)
 			foreground_reap(foreground);
 		else

@@ -42,7 +42,7 @@ static bool process_parse(struct process *process, const char *text)
 	const char *rest = strrchr(text, ')');
 	int pid, parent, group;
 
-	if (rest == NULL || sscanf(text, "%d", &pid) != 1 ||
+	if (!rest || sscanf(text, "%d", &pid) != 1 ||
 	    sscanf(rest + 1, " %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &parent,
 		   &group, &process->started) != 3)
 		return false;
@@ -57,11 +57,11 @@ static bool process_read(struct process *process, const char *pid)
 {
 	char path[64], text[STAT_MAX];
 
-	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
 	int file = open(path, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
 		return false;
-	ssize_t len = read(file, text, sizeof(text) - 1); /* comes whole, or not at all */
+	ssize_t len = read(file, text, sizeof text - 1); /* comes whole, or not at all */
 	close(file);
 	if (len <= 0)
 		return false;
@@ -77,8 +77,8 @@ static void process_tree_add(struct tree *tree, const char *pid)
 		return;
 	if (tree->count == tree->room) {
 		size_t room = tree->room == 0 ? 256 : tree->room * 2;
-		struct process *items = realloc(tree->items, room * sizeof(*items));
-		if (items == NULL)
+		struct process *items = realloc(tree->items, room * sizeof *items);
+		if (!items)
 			return;
 		tree->items = items;
 		tree->room = room;
@@ -95,8 +95,8 @@ static int compare_pids(const void *a, const void *b)
 static bool process_tree_has(const struct tree *tree, pid_t pid)
 {
 	struct process wanted = {.pid = pid};
-	const struct process *found = bsearch(&wanted, tree->items, tree->count, sizeof(wanted), compare_pids);
-	return found != NULL && found->below;
+	const struct process *found = bsearch(&wanted, tree->items, tree->count, sizeof wanted, compare_pids);
+	return found && found->below;
 }
 
 /* Marks level by level, until nothing is new. */
@@ -115,18 +115,18 @@ static void process_tree_mark(struct tree *tree, pid_t root)
 
 static struct tree process_tree_read(pid_t root)
 {
-	struct tree tree = {.items = NULL};
+	struct tree tree = {0};
 	DIR *all = opendir("/proc");
 	struct dirent *entry;
 
-	if (all == NULL)
+	if (!all)
 		return tree;
-	while ((entry = readdir(all)) != NULL)
+	while ((entry = readdir(all)))
 		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
 			process_tree_add(&tree, entry->d_name);
 	closedir(all);
 	if (tree.count > 0)
-		qsort(tree.items, tree.count, sizeof(*tree.items), compare_pids);
+		qsort(tree.items, tree.count, sizeof *tree.items, compare_pids);
 	process_tree_mark(&tree, root);
 	return tree;
 }
@@ -137,7 +137,7 @@ static bool process_is_same(const struct tree *tree, const struct process *proce
 	struct process now;
 	char pid[16];
 
-	snprintf(pid, sizeof(pid), "%d", (int)process->pid);
+	snprintf(pid, sizeof pid, "%d", (int)process->pid);
 	return process_read(&now, pid) && now.started == process->started &&
 	       (now.parent == root || process_tree_has(tree, now.parent));
 }

@@ -47,7 +47,7 @@ static const char *run_owner(char owner[ARGUMENTS_OWNER_MAX + 1])
 {
 	char host[96] = "";
 
-	if (gethostname(host, sizeof(host) - 1) != 0)
+	if (gethostname(host, sizeof host - 1) != 0)
 		strcpy(host, "unknown");
 	snprintf(owner, ARGUMENTS_OWNER_MAX + 1, "%s:%ld", host, (long)getpid());
 	return owner;
@@ -71,9 +71,9 @@ int run_command(const struct arguments *arguments)
 	struct run run = {.arguments = &with_owner, .shared = run_share(), .foreground = getpid()};
 	int sockets[2];
 
-	if (run.shared == NULL)
+	if (!run.shared)
 		return run_fail("mmap");
-	if (arguments->owner == NULL)
+	if (!arguments->owner)
 		with_owner.owner = run_owner(owner);
 	descriptors_note();
 	run_block_signals(&run);
@@ -85,6 +85,6 @@ int run_command(const struct arguments *arguments)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
 		return run_fail("socketpair");
 	int status = run_fork(&run, sockets);
-	munmap(run.shared, sizeof(*run.shared));
+	munmap(run.shared, sizeof *run.shared);
 	return status;
 }

@@ -25,8 +25,8 @@ enum { UNKILLABLE_US = 10000000, KILL_GUARD_US = 1000000 };
 static uint32_t supervisor_random(void)
 {
 	uint32_t random = 0;
-	ssize_t got = getrandom(&random, sizeof(random), GRND_NONBLOCK);
-	return got == (ssize_t)sizeof(random) ? random : (uint32_t)clock_now_us();
+	ssize_t got = getrandom(&random, sizeof random, GRND_NONBLOCK);
+	return got == (ssize_t)sizeof random ? random : (uint32_t)clock_now_us();
 }
 
 static const struct server *supervisor_server(const struct supervisor *supervisor)
@@ -265,8 +265,8 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 	struct lease lease;
 
 	client_read(&supervisor->client, &answer);
-	snprintf(supervisor->failure, sizeof(supervisor->failure), "%s", answer.detail);
-	snprintf(supervisor->failure_code, sizeof(supervisor->failure_code), "%s", answer.code);
+	snprintf(supervisor->failure, sizeof supervisor->failure, "%s", answer.detail);
+	snprintf(supervisor->failure_code, sizeof supervisor->failure_code, "%s", answer.code);
 	if (answer.outcome == OUTCOME_DONE &&
 	    answer_lease(&answer, supervisor->arguments->name, supervisor->lease.token, &lease))
 		supervisor_on_extended(supervisor, &lease);
@@ -318,7 +318,7 @@ static void supervisor_round(struct supervisor *supervisor)
 	supervisor_act(supervisor, renewal_time(&supervisor->renewal, clock_now_us()));
 	if (supervisor->fds[SUPERVISOR_FOREGROUND].revents != 0 && !supervisor->foreground_gone)
 		supervisor_on_foreground(supervisor);
-	while (read(supervisor->fds[SUPERVISOR_SIGNALS].fd, &ignored, sizeof(ignored)) > 0)
+	while (read(supervisor->fds[SUPERVISOR_SIGNALS].fd, &ignored, sizeof ignored) > 0)
 		continue;
 	supervisor_on_children(supervisor);
 	if (supervisor->foreground_gone)
@@ -360,7 +360,7 @@ static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64
 	else
 		client_cancel(&supervisor->client);
 	enum outcome outcome = answer.outcome;
-	snprintf(supervisor->failure, sizeof(supervisor->failure), "%s", answer.detail);
+	snprintf(supervisor->failure, sizeof supervisor->failure, "%s", answer.detail);
 	answer_fini(&answer);
 	return outcome;
 }
@@ -476,7 +476,7 @@ int supervisor_run(struct run *run)
 	if (supervisor_acquire(&supervisor, &status))
 		status = supervisor_command(&supervisor);
 	client_fini(&supervisor.client);
-	explicit_bzero(&supervisor.lease, sizeof(supervisor.lease));
+	explicit_bzero(&supervisor.lease, sizeof supervisor.lease);
 	if (supervisor.mirrored)
 		supervisor_continue_foreground(&supervisor); /* it stopped because the command did */
 	return status;

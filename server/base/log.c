@@ -211,7 +211,7 @@ static void log_put_time(void)
 	if (now.tv_sec != log_state.second || log_state.clock[0] == '\0') {
 		struct tm tm;
 		gmtime_r(&now.tv_sec, &tm);
-		strftime(log_state.clock, sizeof(log_state.clock), "%Y-%m-%dT%H:%M:%S", &tm);
+		strftime(log_state.clock, sizeof log_state.clock, "%Y-%m-%dT%H:%M:%S", &tm);
 		log_state.second = now.tv_sec;
 	}
 	unsigned ms = (unsigned)(now.tv_nsec / 1000000);
@@ -227,7 +227,7 @@ static void log_put_time(void)
 
 void log_begin(enum log_level level, const char *event)
 {
-	assert(level <= LOG_ERROR && event != NULL);
+	assert(level <= LOG_ERROR && event);
 	assert(!log_state.open);
 	if (!log_wants(level))
 		return;
@@ -242,14 +242,14 @@ void log_begin(enum log_level level, const char *event)
 
 void log_str(const char *key, const char *value, size_t len)
 {
-	assert(key != NULL && (value != NULL || len == 0));
+	assert(key && (value || len == 0));
 	if (log_state.open)
 		log_put_field(key, value, len, false);
 }
 
 void log_text(const char *key, const char *value)
 {
-	if (value != NULL)
+	if (value)
 		log_str(key, value, strlen(value));
 }
 
@@ -258,7 +258,7 @@ void log_num(const char *key, int64_t value)
 	char text[1 + TEXT_DECIMAL_MAX] = "-";
 	size_t sign = value < 0;
 
-	assert(key != NULL);
+	assert(key);
 	if (!log_state.open)
 		return;
 	size_t len = text_decimal(value < 0 ? -(uint64_t)value : (uint64_t)value, text + sign);
@@ -298,9 +298,9 @@ static void log_drop_buffered(void)
 /* Appends the finished line to the buffer. */
 static bool log_keep_line(void)
 {
-	if (log_state.lines == NULL)
+	if (!log_state.lines)
 		log_state.lines = malloc(LOG_BUFFER);
-	if (log_state.lines == NULL || log_state.line_len > LOG_BUFFER - log_state.lines_len)
+	if (!log_state.lines || log_state.line_len > LOG_BUFFER - log_state.lines_len)
 		return false;
 	memcpy(log_state.lines + log_state.lines_len, log_state.line, log_state.line_len);
 	log_state.lines_len += log_state.line_len;
@@ -315,7 +315,7 @@ static size_t log_piece_len(size_t from)
 	if (len <= PIPE_BUF)
 		return len;
 	const char *end = memrchr(log_state.lines + from, '\n', PIPE_BUF);
-	return end == NULL ? PIPE_BUF : (size_t)(end - (log_state.lines + from)) + 1;
+	return end ? (size_t)(end - (log_state.lines + from)) + 1 : PIPE_BUF;
 }
 
 /* Writes what is buffered as long as standard error takes it; waits at most wait_ms for each piece. True if it took

@@ -57,10 +57,10 @@ static const char *secret_file_read_fd(int fd, enum secret_file_kind kind, size_
 	if (fstat(fd, &file) != 0)
 		return strerror(errno);
 	const char *reason = secret_file_check(&file, kind);
-	if (reason != NULL)
+	if (reason)
 		return reason;
 	char *bytes = malloc(max + 1);
-	if (bytes == NULL)
+	if (!bytes)
 		return strerror(ENOMEM);
 	if (!secret_file_fill(fd, bytes, max + 1, &len)) /* one more than is taken: then it is too large */
 		reason = strerror(errno);
@@ -70,27 +70,27 @@ static const char *secret_file_read_fd(int fd, enum secret_file_kind kind, size_
 		text_append(text, bytes, len);
 	explicit_bzero(bytes, max + 1);
 	free(bytes);
-	return reason == NULL && text->failed ? strerror(ENOMEM) : reason;
+	return !reason && text->failed ? strerror(ENOMEM) : reason;
 }
 
 bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, struct text *text, char *message,
 		      size_t message_size)
 {
-	assert(path != NULL && text->len == 0 && !text->failed && max > 0 && message_size > 0);
+	assert(path && text->len == 0 && !text->failed && max > 0 && message_size > 0);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	const char *reason = fd < 0 ? strerror(errno) : secret_file_read_fd(fd, kind, max, text);
 
-	if (reason != NULL)
+	if (reason)
 		snprintf(message, message_size, "%s: %s", path, reason);
 	if (fd >= 0)
 		close(fd);
-	return reason == NULL;
+	return !reason;
 }
 
 void secret_file_wipe(struct text *text)
 {
-	assert(text != NULL);
-	if (text->bytes != NULL)
+	assert(text);
+	if (text->bytes)
 		explicit_bzero(text->bytes, text->size);
 	text->len = 0;
 }

@@ -17,13 +17,13 @@ enum { TEXT_FIRST = 256, TEXT_MAX = 64 << 20 };
 
 void text_init(struct text *text)
 {
-	assert(text != NULL);
+	assert(text);
 	*text = (struct text){0};
 }
 
 void text_fini(struct text *text)
 {
-	assert(text != NULL);
+	assert(text);
 	free(text->bytes);
 	*text = (struct text){0};
 }
@@ -45,7 +45,7 @@ static bool text_reserve(struct text *text, size_t more)
 	while (size < wanted)
 		size *= 2;
 	char *bytes = realloc(text->bytes, size);
-	if (bytes == NULL) {
+	if (!bytes) {
 		text->failed = true;
 		return false;
 	}
@@ -56,7 +56,7 @@ static bool text_reserve(struct text *text, size_t more)
 
 void text_append(struct text *text, const char *bytes, size_t len)
 {
-	assert(bytes != NULL || len == 0);
+	assert(bytes || len == 0);
 	if (!text_reserve(text, len))
 		return;
 	if (len > 0)

@@ -15,8 +15,8 @@ static const char *const masters_file_blanks = ", \t\r";
 
 static void masters_file_cut_comment(char *line)
 {
-	for (char *c = line; (c = strchr(c, '#')) != NULL; c++)
-		if (c == line || strchr(masters_file_blanks, c[-1]) != NULL) {
+	for (char *c = line; (c = strchr(c, '#')); c++)
+		if (c == line || strchr(masters_file_blanks, c[-1])) {
 			*c = '\0';
 			return;
 		}
@@ -30,7 +30,7 @@ static const char *masters_file_parse_line(char *line, struct options *options)
 	const char *reason;
 
 	masters_file_cut_comment(line);
-	for (char *item = strtok_r(line, masters_file_blanks, &rest); item != NULL;
+	for (char *item = strtok_r(line, masters_file_blanks, &rest); item;
 	     item = strtok_r(NULL, masters_file_blanks, &rest))
 		if (!options_parse_value(entry, item, options, &reason))
 			return reason;
@@ -45,14 +45,14 @@ static const char *masters_file_parse(char *text, size_t len, struct options *op
 	*ret_line = 0;
 	if (strlen(text) != len)
 		return "holds a NUL";
-	for (char *line = text, *end; line != NULL && reason == NULL; line = end == NULL ? NULL : end + 1) {
+	for (char *line = text, *end; line && !reason; line = end ? end + 1 : NULL) {
 		end = strchr(line, '\n');
-		if (end != NULL)
+		if (end)
 			*end = '\0';
 		++*ret_line;
 		reason = masters_file_parse_line(line, options);
 	}
-	if (reason == NULL && options->master_count == 0) {
+	if (!reason && options->master_count == 0) {
 		*ret_line = 0;
 		reason = "holds no address";
 	}
@@ -74,9 +74,9 @@ bool masters_file_load(struct options *options, char *message, size_t message_si
 	reason = masters_file_parse(text.bytes, text.len, options, &line);
 	secret_file_wipe(&text);
 	text_fini(&text);
-	if (reason != NULL && line > 0)
+	if (reason && line > 0)
 		snprintf(message, message_size, "%s: line %u: %s", path, line, reason);
-	else if (reason != NULL)
+	else if (reason)
 		snprintf(message, message_size, "%s: %s", path, reason);
-	return reason == NULL;
+	return !reason;
 }

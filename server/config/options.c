@@ -30,13 +30,13 @@ static bool options_set_item(struct options_loader *loader, const struct options
 
 	if (options_parse_value(entry, item, loader->options, &reason))
 		return true;
-	if (entry->kind != OPTIONS_KIND_MASTERS && strstr(item, "://") == NULL && strchr(item, '@') == NULL)
+	if (entry->kind != OPTIONS_KIND_MASTERS && !strstr(item, "://") && !strchr(item, '@'))
 		return options_complain(loader, entry, item, reason);
 	/* an address in the wrong place: nobody knows where its password begins */
-	if (entry->kind != OPTIONS_KIND_MASTERS && strchr(item, '@') != NULL)
-		snprintf(shown, sizeof(shown), "***");
+	if (entry->kind != OPTIONS_KIND_MASTERS && strchr(item, '@'))
+		snprintf(shown, sizeof shown, "***");
 	else
-		options_redact(item, next, shown, sizeof(shown));
+		options_redact(item, next, shown, sizeof shown);
 	return options_complain(loader, entry, shown, reason);
 }
 
@@ -46,7 +46,7 @@ static bool options_set_list(struct options_loader *loader, const struct options
 
 	for (;;) {
 		size_t len = strcspn(list, ",");
-		if (len >= sizeof(item))
+		if (len >= sizeof item)
 			return options_complain(loader, entry, NULL, "an item is longer than 2047 bytes");
 		memcpy(item, list, len);
 		item[len] = '\0';
@@ -88,8 +88,7 @@ static bool options_set_defaults(struct options_loader *loader)
 {
 	loader->source = OPTIONS_FROM_DEFAULT;
 	for (size_t i = 0; i < OPTIONS_COUNT; i++)
-		if (options_table[i].standard != NULL &&
-		    !options_set(loader, &options_table[i], options_table[i].standard))
+		if (options_table[i].standard && !options_set(loader, &options_table[i], options_table[i].standard))
 			return false;
 	return true;
 }
@@ -112,15 +111,15 @@ static bool options_read_flag(struct options_loader *loader, int argc, char *con
 			      const struct options_entry **ret_entry, const char **ret_value)
 {
 	const char *given = argv[(*at)++], *equals = strchr(given, '=');
-	size_t len = equals == NULL ? strlen(given) : (size_t)(equals - given);
+	size_t len = equals ? (size_t)(equals - given) : strlen(given);
 
 	if (given[0] != '-')
 		return options_complain_unknown(loader, given, strlen(given), "not an option");
 	const struct options_entry *entry = options_find(given, len, OPTIONS_FROM_FLAG);
-	if (entry == NULL)
+	if (!entry)
 		return options_complain_unknown(loader, given, len, "unknown option");
-	const char *value = equals == NULL ? NULL : equals + 1;
-	if (value == NULL && !options_value_optional(entry)) {
+	const char *value = equals ? equals + 1 : NULL;
+	if (!value && !options_value_optional(entry)) {
 		/* No value begins with two dashes but a strange prefix, which can be written with =. */
 		if (*at >= argc || strncmp(argv[*at], "--", 2) == 0)
 			return options_complain(loader, entry, NULL, "the value is missing");
@@ -138,18 +137,18 @@ static bool options_scan_flags(struct options_loader *loader, int argc, char *co
 	const char *value;
 
 	loader->source = OPTIONS_FROM_FLAG;
-	memset(loader->seen, 0, sizeof(loader->seen));
+	memset(loader->seen, 0, sizeof loader->seen);
 	for (int at = 1; at < argc;) {
 		if (!options_read_flag(loader, argc, argv, &at, &entry, &value))
 			return false;
 		if (options_is_repeated(loader, entry))
 			return options_complain(loader, entry, NULL, "given twice");
-		if (entry->kind == OPTIONS_KIND_VERSION && value != NULL)
+		if (entry->kind == OPTIONS_KIND_VERSION && value)
 			return options_complain(loader, entry, value, "takes no value");
 		if (entry->kind == OPTIONS_KIND_VERSION)
 			loader->version = "";
 		if (entry->kind == OPTIONS_KIND_HELP)
-			loader->help = value == NULL ? "text" : value;
+			loader->help = value ? value : "text";
 		if (entry->kind == OPTIONS_KIND_CONFIG) {
 			loader->path = value;
 			loader->path_entry = entry;
@@ -168,7 +167,7 @@ static bool options_apply_flags(struct options_loader *loader, int argc, char *c
 	for (int at = 1; at < argc;) {
 		if (!options_read_flag(loader, argc, argv, &at, &entry, &value))
 			return false;
-		if (!options_set(loader, entry, value == NULL ? "true" : value))
+		if (!options_set(loader, entry, value ? value : "true"))
 			return false;
 	}
 	return true;
@@ -179,8 +178,8 @@ static bool options_show(struct options_loader *loader)
 {
 	const struct options_entry *entry = options_entry_of("help");
 
-	if (loader->help != NULL) {
-		for (int form = 0; entry->choices[form] != NULL; form++)
+	if (loader->help) {
+		for (int form = 0; entry->choices[form]; form++)
 			if (strcmp(loader->help, entry->choices[form]) == 0) {
 				options_print_help(stdout, (enum options_help)form);
 				return true;
@@ -198,20 +197,20 @@ static bool options_show(struct options_loader *loader)
 static bool options_read_environment(struct options_loader *loader, char *const environment[], bool apply)
 {
 	loader->source = OPTIONS_FROM_ENVIRONMENT;
-	memset(loader->seen, 0, sizeof(loader->seen));
-	for (size_t i = 0; environment[i] != NULL; i++) {
+	memset(loader->seen, 0, sizeof loader->seen);
+	for (size_t i = 0; environment[i]; i++) {
 		const char *name = environment[i], *equals = strchr(name, '=');
-		if (strncmp(name, "REDLOCKD_", 9) != 0 || equals == NULL)
+		if (strncmp(name, "REDLOCKD_", 9) != 0 || !equals)
 			continue;
 		size_t len = (size_t)(equals - name);
 		const struct options_entry *entry = options_find(name, len, OPTIONS_FROM_ENVIRONMENT);
-		if (entry == NULL && options_is_service_link(name, len, equals + 1))
+		if (!entry && options_is_service_link(name, len, equals + 1))
 			continue;
-		if (entry == NULL)
+		if (!entry)
 			return options_complain_unknown(loader, name, len, "unknown variable");
 		if (options_is_repeated(loader, entry))
 			return options_complain(loader, entry, NULL, "given twice");
-		if (entry->kind == OPTIONS_KIND_CONFIG && loader->path == NULL) {
+		if (entry->kind == OPTIONS_KIND_CONFIG && !loader->path) {
 			loader->path = equals + 1;
 			loader->path_entry = entry;
 			loader->path_source = OPTIONS_FROM_ENVIRONMENT;
@@ -250,7 +249,7 @@ static bool options_complain_type(struct options_loader *loader, const struct op
 {
 	char *json = entry->kind == OPTIONS_KIND_MASTERS ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 	/* else it may be an address that was put into the wrong place */
-	bool plain = json != NULL && strpbrk(json, "@:") == NULL;
+	bool plain = json && !strpbrk(json, "@:");
 	bool ok = options_complain(loader, entry, plain ? json : NULL, "of another type, or too long");
 
 	free(json);
@@ -294,7 +293,7 @@ static bool options_read_file(struct options_loader *loader, struct text *text)
 
 	if (fd < 0)
 		return options_complain_file(loader, strerror(errno));
-	while ((n = read(fd, bytes, sizeof(bytes))) > 0 && text->len <= OPTIONS_FILE_MAX)
+	while ((n = read(fd, bytes, sizeof bytes)) > 0 && text->len <= OPTIONS_FILE_MAX)
 		text_append(text, bytes, (size_t)n);
 	int error = n < 0 || fstat(fd, &loader->file) != 0 ? errno : 0;
 	close(fd);
@@ -310,10 +309,10 @@ static bool options_complain_json(struct options_loader *loader, const json_erro
 {
 	const char *near = strstr(error->text, " near ");
 	char reason[JSON_ERROR_TEXT_LENGTH + 64];
-	bool show = near == NULL || json_error_code(error) == json_error_duplicate_key;
+	bool show = !near || json_error_code(error) == json_error_duplicate_key;
 
 	int len = show ? (int)strlen(error->text) : (int)(near - error->text);
-	snprintf(reason, sizeof(reason), "line %d column %d: %.*s", error->line, error->column, len, error->text);
+	snprintf(reason, sizeof reason, "line %d column %d: %.*s", error->line, error->column, len, error->text);
 	return options_complain_file(loader, reason);
 }
 
@@ -326,7 +325,7 @@ static bool options_apply_object(struct options_loader *loader, json_t *object)
 	json_object_foreach(object, key, value)
 	{
 		const struct options_entry *entry = options_find(key, strlen(key), OPTIONS_FROM_FILE);
-		if (entry == NULL)
+		if (!entry)
 			return options_complain_unknown(loader, key, strlen(key), "unknown key");
 		if (!options_set_json(loader, entry, value))
 			return false;
@@ -340,9 +339,9 @@ static bool options_check_file(struct options_loader *loader)
 	const char *fault = secret_file_check(&loader->file, SECRET_FILE_SECRET);
 	char reason[200];
 
-	if (fault == NULL || !options_have_password(loader->options))
+	if (!fault || !options_have_password(loader->options))
 		return true;
-	snprintf(reason, sizeof(reason), "holds a password, and so %s", fault);
+	snprintf(reason, sizeof reason, "holds a password, and so %s", fault);
 	return options_complain_file(loader, reason);
 }
 
@@ -354,9 +353,8 @@ static bool options_apply_file(struct options_loader *loader)
 
 	text_init(&text);
 	if (options_read_file(loader, &text)) {
-		json_t *object = json_loadb(text.bytes == NULL ? "" : text.bytes, text.len, JSON_REJECT_DUPLICATES,
-					    &error);
-		if (object == NULL)
+		json_t *object = json_loadb(text.bytes ? text.bytes : "", text.len, JSON_REJECT_DUPLICATES, &error);
+		if (!object)
 			ok = options_complain_json(loader, &error);
 		else if (!json_is_object(object))
 			ok = options_complain_file(loader, "not a JSON object");
@@ -377,16 +375,15 @@ bool options_load(int argc, char *const argv[], char *const environment[], struc
 	assert(argc >= 0 && message_size > 0);
 	if (!options_scan_flags(&loader, argc, argv))
 		return false;
-	if (loader.help != NULL || loader.version != NULL) {
+	if (loader.help || loader.version) {
 		if (!options_show(&loader))
 			return false;
 		*ret_action = OPTIONS_SHOWN;
 		return true;
 	}
 	if (!options_read_environment(&loader, environment, false) || !options_set_defaults(&loader) ||
-	    (loader.path != NULL && !options_apply_file(&loader)) ||
-	    !options_read_environment(&loader, environment, true) || !options_apply_flags(&loader, argc, argv) ||
-	    !options_check(&loader))
+	    (loader.path && !options_apply_file(&loader)) || !options_read_environment(&loader, environment, true) ||
+	    !options_apply_flags(&loader, argc, argv) || !options_check(&loader))
 		return false;
 	*ret_options = options;
 	*ret_action = OPTIONS_RUN;

@@ -28,11 +28,11 @@ static const char *options_split_host(const char *text, size_t len, char host[25
 	if (bracket) {
 		text++;
 		host_end = memchr(text, ']', (size_t)(end - text));
-		if (host_end == NULL)
+		if (!host_end)
 			return "the ] of the IPv6 address is missing";
 	} else {
 		host_end = memchr(text, ':', len);
-		host_end = host_end == NULL ? end : host_end;
+		host_end = host_end ? host_end : end;
 	}
 	if (host_end == text || host_end - text > 253)
 		return host_end == text ? "the host is missing" : "the host is too long";
@@ -45,7 +45,7 @@ static const char *options_split_host(const char *text, size_t len, char host[25
 		return "text after the ]";
 	*ret_port = host_end + 1;
 	*ret_port_len = (size_t)(end - host_end - 1);
-	if (memchr(*ret_port, ':', *ret_port_len) != NULL)
+	if (memchr(*ret_port, ':', *ret_port_len))
 		return "too many colons: an IPv6 address stands in brackets";
 	return NULL;
 }
@@ -73,7 +73,7 @@ static const char *options_check_digits(const char *text, size_t len, uint64_t m
 	const char *reason;
 	uint64_t number;
 
-	if (len >= sizeof(digits))
+	if (len >= sizeof digits)
 		return bad;
 	memcpy(digits, text, len);
 	digits[len] = '\0';
@@ -114,22 +114,22 @@ static const char *options_parse_listen_text(const char *text, struct listen_add
 		text += 8;
 	}
 	reason = options_split_host(text, strlen(text), address->host, &port, &port_len);
-	if (reason == NULL)
+	if (!reason)
 		reason = options_check_host(address->host, text[0] == '[');
-	if (reason == NULL && port == NULL)
+	if (!reason && !port)
 		reason = "the port is missing";
-	return reason != NULL ? reason
-			      : options_check_digits(port, port_len, 0, UINT16_MAX, &address->port,
-						     "the port is not a number from 0 to 65535");
+	return reason ? reason
+		      : options_check_digits(port, port_len, 0, UINT16_MAX, &address->port,
+					     "the port is not a number from 0 to 65535");
 }
 
 bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason)
 {
 	struct listen_address address = {0};
 
-	assert(text != NULL);
+	assert(text);
 	const char *reason = text[0] == '\0' ? "empty" : options_parse_listen_text(text, &address);
-	if (reason != NULL) {
+	if (reason) {
 		*ret_reason = reason;
 		return false;
 	}
@@ -143,7 +143,7 @@ static int options_hex(char c)
 {
 	const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c == '\0' ? NULL : strchr(digits, c);
 
-	return at == NULL ? -1 : (int)((at - digits) % 16);
+	return at ? (int)((at - digits) % 16) : -1;
 }
 
 /* Percent-decodes len bytes into `decoded`; NULL or a reason. */
@@ -176,16 +176,15 @@ static const char *options_parse_userinfo_text(const char *text, size_t len, str
 {
 	const char *colon = memchr(text, ':', len);
 
-	if (colon == NULL)
+	if (!colon)
 		return "the password is missing: user:pass@ or :pass@";
 	size_t user_len = (size_t)(colon - text), password_len = len - user_len - 1;
-	if (memchr(colon + 1, ':', password_len) != NULL)
+	if (memchr(colon + 1, ':', password_len))
 		return "user and password must be percent-encoded (: is %3A)";
 	if (password_len == 0)
 		return "the password is empty";
-	const char *reason = options_decode(text, user_len, address->user, sizeof(address->user));
-	return reason != NULL ? reason
-			      : options_decode(colon + 1, password_len, address->password, sizeof(address->password));
+	const char *reason = options_decode(text, user_len, address->user, sizeof address->user);
+	return reason ? reason : options_decode(colon + 1, password_len, address->password, sizeof address->password);
 }
 
 /* The end of the user and password at the start of `text`: its last @ before `end`, or NULL. */
@@ -200,22 +199,22 @@ static const char *options_parse_redis_text(const char *text, struct master_addr
 	const char *end = text + strlen(text), *slash = strchr(text, '/'), *port = NULL, *reason = NULL;
 	size_t port_len = 0;
 
-	if (strpbrk(text, "?#") != NULL)
+	if (strpbrk(text, "?#"))
 		return "? and # are not allowed here (in a password: %3F and %23)";
-	const char *authority_end = slash == NULL ? end : slash, *at = options_find_at(text, authority_end);
-	if (at != NULL) {
+	const char *authority_end = slash ? slash : end, *at = options_find_at(text, authority_end);
+	if (at) {
 		reason = options_parse_userinfo_text(text, (size_t)(at - text), address);
 		text = at + 1;
 	}
-	if (reason == NULL)
+	if (!reason)
 		reason = options_split_host(text, (size_t)(authority_end - text), address->host, &port, &port_len);
-	if (reason == NULL)
+	if (!reason)
 		reason = options_check_host(address->host, text[0] == '[');
 	address->port = OPTIONS_REDIS_PORT;
-	if (reason == NULL && port != NULL)
+	if (!reason && port)
 		reason = options_check_digits(port, port_len, 1, UINT16_MAX, &address->port,
 					      "the port is not a number from 1 to 65535");
-	if (reason == NULL && slash != NULL && slash[1] != '\0')
+	if (!reason && slash && slash[1] != '\0')
 		reason = options_check_digits(slash + 1, strlen(slash + 1), 0, UINT16_MAX, &address->db,
 					      "the database is not a number from 0 to 65535");
 	return reason;
@@ -224,21 +223,21 @@ static const char *options_parse_redis_text(const char *text, struct master_addr
 /* Reads what follows unix: */
 static const char *options_parse_unix_text(const char *text, struct master_address *address)
 {
-	const char *query = strchr(text, '?'), *end = query == NULL ? text + strlen(text) : query, *reason = NULL;
+	const char *query = strchr(text, '?'), *end = query ? query : text + strlen(text), *reason = NULL;
 
 	address->is_unix = true;
 	if (strncmp(text, "//", 2) == 0) {
 		text += 2;
 		const char *slash = memchr(text, '/', (size_t)(end - text));
-		const char *at = options_find_at(text, slash == NULL ? end : slash);
-		if (at != NULL) {
+		const char *at = options_find_at(text, slash ? slash : end);
+		if (at) {
 			reason = options_parse_userinfo_text(text, (size_t)(at - text), address);
 			text = at + 1;
 		}
 	}
-	if (reason == NULL)
+	if (!reason)
 		reason = options_parse_socket_path(text, (size_t)(end - text), address->host);
-	if (reason == NULL && query != NULL)
+	if (!reason && query)
 		reason = strncmp(query, "?db=", 4) != 0
 				 ? "after the path only ?db=N is allowed"
 				 : options_check_digits(query + 4, strlen(query + 4), 0, UINT16_MAX, &address->db,
@@ -249,8 +248,8 @@ static const char *options_parse_unix_text(const char *text, struct master_addre
 /* Writes the address without user and password, in a form that could be given again. */
 static const char *options_show_master(struct master_address *address)
 {
-	size_t size = sizeof(address->shown);
-	bool v6 = strchr(address->host, ':') != NULL;
+	size_t size = sizeof address->shown;
+	bool v6 = strchr(address->host, ':');
 	int len;
 
 	if (address->is_unix)
@@ -279,9 +278,9 @@ static const char *options_parse_master_text(const char *text, struct master_add
 	else
 		return "an address must begin with redis://, rediss:// or unix:";
 	address->tls = text[5] == 's';
-	if (reason == NULL && address->tls && !options_have_tls())
+	if (!reason && address->tls && !options_have_tls())
 		reason = OPTIONS_TLS_MISSING;
-	return reason != NULL ? reason : options_show_master(address);
+	return reason ? reason : options_show_master(address);
 }
 
 bool options_have_tls(void)
@@ -297,9 +296,9 @@ bool options_parse_master(const char *text, struct master_address *ret_address, 
 {
 	struct master_address address = {0};
 
-	assert(text != NULL);
+	assert(text);
 	const char *reason = options_parse_master_text(text, &address);
-	if (reason != NULL) {
+	if (reason) {
 		*ret_reason = reason;
 		return false;
 	}
@@ -312,10 +311,10 @@ bool options_parse_master(const char *text, struct master_address *ret_address, 
 static size_t options_plain_host_len(const char *host)
 {
 	const char *bracket = host[0] == '[' ? strchr(host, ']') : NULL;
-	const char *colon = strchr(bracket == NULL ? host : bracket, ':');
+	const char *colon = strchr(bracket ? bracket : host, ':');
 	size_t len = strcspn(host, "?#,");
 
-	if (colon == NULL || colon >= host + len)
+	if (!colon || colon >= host + len)
 		return len;
 	size_t digits = strspn(colon + 1, "0123456789");
 	bool is_port = colon > host && digits > 0 && (colon[1 + digits] == '/' || colon[1 + digits] == '\0');
@@ -323,7 +322,7 @@ static size_t options_plain_host_len(const char *host)
 		return (size_t)(colon - host) + 1;
 	/* What follows the port is short, or it is no database. */
 	size_t end = (size_t)(colon - host) + 1 + digits;
-	return len - end <= 1 + OPTIONS_DB_SHOWN_MAX && memchr(host + end, ':', len - end) == NULL ? len : end;
+	return len - end <= 1 + OPTIONS_DB_SHOWN_MAX && !memchr(host + end, ':', len - end) ? len : end;
 }
 
 void options_redact(const char *text, const char *next, char *shown, size_t size)
@@ -333,19 +332,19 @@ void options_redact(const char *text, const char *next, char *shown, size_t size
 	int scheme = 0;
 
 	assert(size > 0);
-	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
+	for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
 		if (strncmp(text, schemes[i], strlen(schemes[i])) == 0)
 			scheme = (int)strlen(schemes[i]);
 	size_t letters = strspn(text, "abcdefghijklmnopqrstuvwxyz");
-	if (scheme == 0 && at == NULL && letters > 0 && strncmp(text + letters, "://", 3) == 0)
+	if (scheme == 0 && !at && letters > 0 && strncmp(text + letters, "://", 3) == 0)
 		scheme = (int)letters + 3; /* one that is not ours */
 	if (next[0] != '\0' && strncmp(next, "redis", 5) != 0 && strncmp(next, "unix:", 5) != 0) {
 		snprintf(shown, size, "%.*s***", scheme, text);
 		return;
 	}
-	const char *host = at != NULL ? at + 1 : text + scheme;
-	bool is_path = scheme == 5 && host[0] == '/' && (host[1] != '/' || strchr(host, ':') == NULL);
+	const char *host = at ? at + 1 : text + scheme;
+	bool is_path = scheme == 5 && host[0] == '/' && (host[1] != '/' || !strchr(host, ':'));
 	size_t len = is_path ? strcspn(host, "?#:") : options_plain_host_len(host);
-	snprintf(shown, size, "%.*s%s%.*s%s", scheme, text, at != NULL ? "***@" : "", (int)len, host,
+	snprintf(shown, size, "%.*s%s%.*s%s", scheme, text, at ? "***@" : "", (int)len, host,
 		 host[len] == '\0' ? "" : "***");
 }

@@ -33,8 +33,8 @@ static bool options_check_order(struct options_loader *loader, const char *low_n
 	bool is_low = strcmp(blamed->name, low_name) == 0;
 	const struct options_entry *second = options_entry_of(is_low ? high_name : low_name);
 	options_spell(second, loader->origins[second - options_table], other);
-	snprintf(value, sizeof(value), "%u", is_low ? low : high);
-	snprintf(reason, sizeof(reason), "%s than %s=%u%s", is_low ? "more" : "less", other, is_low ? high : low,
+	snprintf(value, sizeof value, "%u", is_low ? low : high);
+	snprintf(reason, sizeof reason, "%s than %s=%u%s", is_low ? "more" : "less", other, is_low ? high : low,
 		 loader->origins[second - options_table] == OPTIONS_FROM_DEFAULT ? " (the default)" : "");
 	return options_complain(loader, blamed, value, reason);
 }
@@ -49,7 +49,7 @@ static bool options_check_drift(struct options_loader *loader)
 	/* a whole ms must be left */
 	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms)
 		return true;
-	snprintf(reason, sizeof(reason),
+	snprintf(reason, sizeof reason,
 		 "no validity is left of the shortest lease: min-ttl-ms %u * drift-factor %g + drift-ms %u must be "
 		 "less than min-ttl-ms by more than 1",
 		 options->min_ttl_ms, options->drift_factor, options->drift_ms);
@@ -79,7 +79,7 @@ static bool options_check_one_source(struct options_loader *loader)
 	const struct options_entry *second = options_entry_of(strcmp(blamed->name, given[0]) == 0 ? given[1]
 												  : given[0]);
 	options_spell(second, loader->origins[second - options_table], other);
-	snprintf(reason, sizeof(reason), "cannot be used together with %s", other);
+	snprintf(reason, sizeof reason, "cannot be used together with %s", other);
 	return options_complain(loader, blamed, NULL, reason);
 }
 
@@ -105,7 +105,7 @@ static bool options_check_masters(struct options_loader *loader)
 			"a password on the command line can be seen by everybody on this host (ps): "
 			"give the masters by --masters-file, --config or the variable REDLOCKD_MASTERS");
 	}
-	if (loader->options->masters_file[0] == '\0' || masters_file_load(loader->options, fault, sizeof(fault)))
+	if (loader->options->masters_file[0] == '\0' || masters_file_load(loader->options, fault, sizeof fault))
 		return true;
 	options_spell(file, loader->origins[file - options_table], name);
 	options_complain_text(loader, "%s: %s", name, fault);
@@ -121,7 +121,7 @@ static bool options_check_pair(struct options_loader *loader, const char *name, 
 
 	if ((value[0] == '\0') == (other_value[0] == '\0'))
 		return true;
-	snprintf(reason, sizeof(reason), "--%s is needed with it", value[0] != '\0' ? other_name : name);
+	snprintf(reason, sizeof reason, "--%s is needed with it", value[0] != '\0' ? other_name : name);
 	loader->source = loader->origins[entry - options_table];
 	return options_complain(loader, entry, value[0] != '\0' ? value : other_value, reason);
 }

@@ -13,7 +13,7 @@ static void options_print_flag(FILE *to, const struct options_entry *entry)
 	bool optional = options_value_optional(entry);
 
 	fprintf(to, "--%s", entry->name);
-	if (entry->argument != NULL)
+	if (entry->argument)
 		fprintf(to, optional ? "[=%s]" : "=%s", entry->argument);
 }
 
@@ -22,7 +22,7 @@ static const char *options_standard(const struct options_entry *entry)
 {
 	if (entry->kind == OPTIONS_KIND_MASTERS)
 		return "none; needed unless --dev is given";
-	if (entry->standard == NULL)
+	if (!entry->standard)
 		return "none";
 	return entry->standard[0] == '\0' ? "empty" : entry->standard;
 }
@@ -67,9 +67,9 @@ static void options_print_text(FILE *to)
 		options_print_flag(to, entry);
 		fputc('\n', to);
 		options_print_wrapped(to, entry->help);
-		snprintf(line, sizeof(line), "Allowed: %s.", options_allowed(entry, allowed));
+		snprintf(line, sizeof line, "Allowed: %s.", options_allowed(entry, allowed));
 		options_print_wrapped(to, line);
-		snprintf(line, sizeof(line), "Default: %s.", options_standard(entry));
+		snprintf(line, sizeof line, "Default: %s.", options_standard(entry));
 		if (options_in_environment(entry))
 			options_print_wrapped(to, line);
 	}
@@ -101,16 +101,16 @@ static void options_print_man_option(FILE *to, const struct options_entry *entry
 	char allowed[OPTIONS_ALLOWED_MAX], line[512], name[OPTIONS_NAME_MAX];
 
 	fprintf(to, ".It Fl \\-%s", entry->name);
-	if (entry->argument != NULL)
+	if (entry->argument)
 		fprintf(to, optional ? " Ns Op = Ns Ar %s" : " Ns = Ns Ar %s", entry->argument);
 	fputc('\n', to);
 	options_print_roff(to, entry->help);
 	fputs(".Pp\n", to);
-	snprintf(line, sizeof(line), "Allowed: %s.", options_allowed(entry, allowed));
+	snprintf(line, sizeof line, "Allowed: %s.", options_allowed(entry, allowed));
 	options_print_roff(to, line);
 	if (!options_in_environment(entry))
 		return;
-	snprintf(line, sizeof(line), "Default: %s.", options_standard(entry));
+	snprintf(line, sizeof line, "Default: %s.", options_standard(entry));
 	options_print_roff(to, line);
 	options_spell(entry, OPTIONS_FROM_ENVIRONMENT, name);
 	fprintf(to, "Variable:\n.Ev %s .\n", name);
@@ -306,7 +306,7 @@ static void options_print_man(FILE *to)
 static void options_print_cell(FILE *to, const char *text)
 {
 	for (; *text != '\0'; text++) {
-		if (strchr("|*_<>\\`", *text) != NULL)
+		if (strchr("|*_<>\\`", *text))
 			fputc('\\', to);
 		fputc(*text, to);
 	}
@@ -328,7 +328,7 @@ static void options_print_markdown(FILE *to)
 		options_spell(entry, OPTIONS_FROM_FILE, name);
 		if (options_in_file(entry))
 			fprintf(to, "<br>`%s`", name);
-		bool literal = entry->standard != NULL && entry->standard[0] != '\0';
+		bool literal = entry->standard && entry->standard[0] != '\0';
 		fprintf(to, literal ? " | `%s` | " : " | %s | ", options_standard(entry));
 		options_print_cell(to, options_allowed(entry, allowed));
 		fputs(" | ", to);
@@ -339,7 +339,7 @@ static void options_print_markdown(FILE *to)
 
 void options_print_help(FILE *to, enum options_help form)
 {
-	assert(to != NULL);
+	assert(to);
 	switch (form) {
 	case OPTIONS_HELP_TEXT: options_print_text(to); break;
 	case OPTIONS_HELP_MAN: options_print_man(to); break;

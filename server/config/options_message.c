@@ -20,8 +20,8 @@ bool options_complain(struct options_loader *loader, const struct options_entry 
 
 	options_spell(entry, loader->source, name);
 	snprintf(loader->message, loader->message_size, "%s%s%s%s%.*s: %s; allowed are %s", file ? loader->path : "",
-		 file ? ": " : "", name, value == NULL ? "" : "=", OPTIONS_SHOWN_MAX, value == NULL ? "" : value,
-		 reason, options_allowed(entry, allowed));
+		 file ? ": " : "", name, value ? "=" : "", OPTIONS_SHOWN_MAX, value ? value : "", reason,
+		 options_allowed(entry, allowed));
 	options_make_plain(loader->message);
 	return false;
 }
@@ -41,12 +41,11 @@ bool options_complain_unknown(struct options_loader *loader, const char *given, 
 	char item[OPTIONS_SHOWN_MAX], shown[OPTIONS_SHOWN_MAX];
 	bool file = loader->source == OPTIONS_FROM_FILE;
 
-	snprintf(item, sizeof(item), "%.*s", (int)(len < sizeof(item) ? len : sizeof(item)), given);
-	if (strpbrk(item, "@:") != NULL) /* it may be an address, whatever is wrong with it */
-		snprintf(shown, sizeof(shown), "%.*s***", strchr(item, '@') != NULL ? 0 : (int)strcspn(item, ":") + 1,
-			 item);
+	snprintf(item, sizeof item, "%.*s", (int)(len < sizeof item ? len : sizeof item), given);
+	if (strpbrk(item, "@:")) /* it may be an address, whatever is wrong with it */
+		snprintf(shown, sizeof shown, "%.*s***", strchr(item, '@') ? 0 : (int)strcspn(item, ":") + 1, item);
 	else
-		memcpy(shown, item, sizeof(shown));
+		memcpy(shown, item, sizeof shown);
 	snprintf(loader->message, loader->message_size, "%s%s%s: %s; allowed are those that redlockd --help lists",
 		 file ? loader->path : "", file ? ": " : "", shown, reason);
 	options_make_plain(loader->message);

@@ -36,7 +36,7 @@ static bool options_parse_fraction(const char *text, double *ret_number, const c
 static bool options_parse_choice(const char *const choices[], const char *text, uint32_t *ret_choice,
 				 const char **ret_reason)
 {
-	for (uint32_t i = 0; choices[i] != NULL; i++)
+	for (uint32_t i = 0; choices[i]; i++)
 		if (strcmp(text, choices[i]) == 0) {
 			*ret_choice = i;
 			return true;
@@ -64,7 +64,7 @@ static bool options_is_reserved(const char *prefix)
 	static const char reserved[] = "redlockd:";
 	enum { WORD_MIN = 4 }; /* fewer letters end ordinary words */
 	size_t len = strlen(prefix);
-	if (strstr(prefix, reserved) != NULL)
+	if (strstr(prefix, reserved))
 		return true;
 	for (size_t part = WORD_MIN; part < sizeof reserved - 1; part++)
 		if (len >= part && memcmp(prefix + len - part, reserved, part) == 0)
@@ -131,8 +131,8 @@ static const char *options_check_origin(const char *text)
 		return "an origin must begin with http:// or https://";
 	if (strlen(text) >= OPTIONS_HOST_MAX)
 		return "too long";
-	const char *last = strrchr(host, ']') != NULL ? strrchr(host, ']') : host + 3;
-	snprintf(with_port, sizeof(with_port), "%s%s", host + 3, strchr(last, ':') == NULL ? ":80" : "");
+	const char *last = strrchr(host, ']') ? strrchr(host, ']') : host + 3;
+	snprintf(with_port, sizeof with_port, "%s%s", host + 3, !strchr(last, ':') ? ":80" : "");
 	return options_parse_listen(with_port, &address, &reason) && !address.is_unix
 		       ? NULL
 		       : "not scheme://host or scheme://host:port";
@@ -143,12 +143,12 @@ static bool options_add_name(enum options_kind kind, const char *text, struct op
 {
 	const char *reason = kind == OPTIONS_KIND_HOSTS ? options_check_host_name(text) : options_check_origin(text);
 
-	for (size_t i = 0; reason == NULL && i < names->count; i++)
+	for (size_t i = 0; !reason && i < names->count; i++)
 		if (strcasecmp(names->items[i], text) == 0)
 			reason = "given twice";
-	if (reason == NULL && names->count == OPTIONS_NAMES_MAX)
+	if (!reason && names->count == OPTIONS_NAMES_MAX)
 		reason = "more than 16 of them";
-	if (reason != NULL) {
+	if (reason) {
 		*ret_reason = reason;
 		return false;
 	}
@@ -216,7 +216,7 @@ bool options_parse_value(const struct options_entry *entry, const char *text, st
 	void *place = (char *)options + entry->offset;
 	uint64_t number;
 
-	assert(text != NULL && entry->offset < sizeof(*options));
+	assert(text && entry->offset < sizeof *options);
 	switch (entry->kind) {
 	case OPTIONS_KIND_LISTEN: return options_add_listen(text, options, ret_reason);
 	case OPTIONS_KIND_MASTERS: return options_add_master(text, options, ret_reason);
@@ -234,7 +234,7 @@ bool options_parse_value(const struct options_entry *entry, const char *text, st
 		if (!options_parse_number(text, entry->min, entry->max, &number, ret_reason))
 			return false;
 		if (entry->kind == OPTIONS_KIND_U64)
-			memcpy(place, &number, sizeof(number));
+			memcpy(place, &number, sizeof number);
 		else
 			memcpy(place, &(uint32_t){(uint32_t)number}, sizeof(uint32_t));
 		return true;

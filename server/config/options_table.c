@@ -202,16 +202,16 @@ void options_spell(const struct options_entry *entry, enum options_source source
 
 const char *options_allowed(const struct options_entry *entry, char buffer[OPTIONS_ALLOWED_MAX])
 {
-	if (entry->allowed != NULL)
+	if (entry->allowed)
 		return entry->allowed;
 	buffer[0] = '\0';
-	for (size_t i = 0, len = 0; entry->choices != NULL && entry->choices[i] != NULL; i++)
+	for (size_t i = 0, len = 0; entry->choices && entry->choices[i]; i++)
 		len += (size_t)snprintf(buffer + len, OPTIONS_ALLOWED_MAX - len, "%s%s",
-					i == 0                          ? ""
-					: entry->choices[i + 1] == NULL ? " or "
-									: ", ",
+					i == 0                   ? ""
+					: !entry->choices[i + 1] ? " or "
+								 : ", ",
 					entry->choices[i]);
-	if (entry->choices == NULL)
+	if (!entry->choices)
 		snprintf(buffer, OPTIONS_ALLOWED_MAX, "%llu to %llu", (unsigned long long)entry->min,
 			 (unsigned long long)entry->max);
 	return buffer;
@@ -246,17 +246,17 @@ bool options_is_service_link(const char *name, size_t len, const char *value)
 	static const char *const inside[] = {"_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"};
 	char text[OPTIONS_NAME_MAX * 2];
 
-	if (len >= sizeof(text))
+	if (len >= sizeof text)
 		return false;
 	memcpy(text, name, len);
 	text[len] = '\0';
 	const char *at = strstr(text, inside[0]);
-	if (at != NULL)
+	if (at)
 		return at[strlen(inside[0])] == '\0';
-	if (strstr(text, inside[1]) != NULL)
+	if (strstr(text, inside[1]))
 		return true;
 	at = strstr(text, inside[2]);
-	if (at != NULL)
+	if (at)
 		return isdigit((unsigned char)at[strlen(inside[2])]);
-	return len > 5 && strcmp(text + len - 5, "_PORT") == 0 && strstr(value, "://") != NULL;
+	return len > 5 && strcmp(text + len - 5, "_PORT") == 0 && strstr(value, "://");
 }

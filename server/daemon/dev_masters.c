@@ -67,9 +67,9 @@ static void dev_report_send(const struct dev_supervisor *self, bool failed, cons
 {
 	struct dev_report report = {.failed = failed};
 
-	snprintf(report.folder, sizeof(report.folder), "%s", self->folder);
-	snprintf(report.message, sizeof(report.message), "%s", message);
-	if (write(self->report_fd, &report, sizeof(report)) < 0)
+	snprintf(report.folder, sizeof report.folder, "%s", self->folder);
+	snprintf(report.message, sizeof report.message, "%s", message);
+	if (write(self->report_fd, &report, sizeof report) < 0)
 		return; /* redlockd is gone: the life pipe says so too */
 }
 
@@ -97,11 +97,11 @@ static void dev_last_line(const struct dev_supervisor *self, uint32_t i, char *l
 	char path[DEV_MASTERS_FOLDER_MAX + 16], bytes[512];
 
 	line[0] = '\0';
-	snprintf(path, sizeof(path), "%s/%u.log", self->folder, i + 1);
+	snprintf(path, sizeof path, "%s/%u.log", self->folder, i + 1);
 	FILE *file = fopen(path, "re");
-	if (file == NULL)
+	if (!file)
 		return;
-	while (fgets(bytes, sizeof(bytes), file) != NULL)
+	while (fgets(bytes, sizeof bytes, file))
 		if (bytes[strspn(bytes, " \t\r\n")] != '\0')
 			snprintf(line, size, ": %.*s", (int)strcspn(bytes, "\r\n"), bytes);
 	fclose(file);
@@ -122,8 +122,8 @@ static _Noreturn void dev_exec(const struct dev_supervisor *self, uint32_t i, pi
 	signal(SIGPIPE, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	snprintf(log, sizeof(log), "%s/%u.log", self->folder, i + 1);
-	snprintf(path, sizeof(path), "%s/%u.sock", self->folder, i + 1);
+	snprintf(log, sizeof log, "%s/%u.log", self->folder, i + 1);
+	snprintf(path, sizeof path, "%s/%u.sock", self->folder, i + 1);
 	int log_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (log_fd < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0)
 		_exit(127);
@@ -156,13 +156,13 @@ static const char *dev_make_folder(struct dev_supervisor *self)
 	static char message[128];
 	const char *base = getenv("TMPDIR");
 
-	if (base == NULL || base[0] != '/' || strlen(base) + sizeof("/redlockd-dev-XXXXXX") > sizeof(self->folder))
+	if (!base || base[0] != '/' || strlen(base) + sizeof("/redlockd-dev-XXXXXX") > sizeof self->folder)
 		base = "/tmp";
-	snprintf(self->folder, sizeof(self->folder), "%s/redlockd-dev-XXXXXX", base);
-	if (mkdtemp(self->folder) != NULL)
+	snprintf(self->folder, sizeof self->folder, "%s/redlockd-dev-XXXXXX", base);
+	if (mkdtemp(self->folder))
 		return NULL;
 	self->folder[0] = '\0';
-	snprintf(message, sizeof(message), "--dev cannot make a folder below %.64s: %s", base, strerror(errno));
+	snprintf(message, sizeof message, "--dev cannot make a folder below %.64s: %s", base, strerror(errno));
 	return message;
 }
 
@@ -196,8 +196,8 @@ static void dev_reap(struct dev_supervisor *self, bool report)
 			if (self->pids[i] != pid)
 				continue;
 			self->pids[i] = 0;
-			dev_last_line(self, i, line, sizeof(line));
-			snprintf(message, sizeof(message), "--dev: %.60s ended with %s %d%s", self->program,
+			dev_last_line(self, i, line, sizeof line);
+			snprintf(message, sizeof message, "--dev: %.60s ended with %s %d%s", self->program,
 				 WIFSIGNALED(status) ? "signal" : "status",
 				 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), line);
 			if (report)
@@ -216,7 +216,7 @@ static bool dev_wait(struct dev_supervisor *self, int timeout_ms, bool wanted)
 
 	if (poll(fds, 2, timeout_ms) <= 0)
 		return false;
-	while (read(self->signal_fd, &info, sizeof(info)) == sizeof(info))
+	while (read(self->signal_fd, &info, sizeof info) == sizeof info)
 		end = end || info.ssi_signo == SIGTERM;
 	dev_reap(self, wanted && !end);
 	return end || fds[1].revents != 0;
@@ -276,10 +276,10 @@ static _Noreturn void dev_supervise(struct dev_supervisor *self)
 	prctl(PR_SET_NAME, "dev-masters");
 	dev_close_others(self);
 	const char *reason = dev_take_signals(self) ? dev_make_folder(self) : "--dev cannot watch for signals";
-	if (reason == NULL)
+	if (!reason)
 		reason = dev_spawn_all(self);
-	dev_report_send(self, reason != NULL, reason == NULL ? "" : reason);
-	if (reason == NULL)
+	dev_report_send(self, reason, reason ? reason : "");
+	if (!reason)
 		while (!dev_wait(self, -1, true))
 			;
 	dev_end_all(self);
@@ -293,7 +293,7 @@ static bool dev_find_program(const char *name, char path[4096])
 {
 	const char *folders = getenv("PATH");
 
-	if (folders == NULL)
+	if (!folders)
 		folders = "/usr/local/bin:/usr/bin:/bin";
 	for (;;) {
 		size_t len = strcspn(folders, ":");
@@ -315,7 +315,7 @@ static int dev_report_receive(const struct dev_masters *dev, struct dev_report *
 
 	if (poll(&fd, 1, (int)timeout_ms) <= 0)
 		return 0;
-	return read(dev->report_fd, report, sizeof(*report)) == (ssize_t)sizeof(*report) ? 1 : -1;
+	return read(dev->report_fd, report, sizeof *report) == (ssize_t)sizeof *report ? 1 : -1;
 }
 
 /* True if a server answers PING at this socket. */
@@ -325,14 +325,14 @@ static bool dev_ping(const char *path)
 	char answer[16] = "";
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	assert(strlen(path) < sizeof(name.sun_path));
+	assert(strlen(path) < sizeof name.sun_path);
 	strcpy(name.sun_path, path);
 	if (fd < 0)
 		return false;
 	struct pollfd in = {.fd = fd, .events = POLLIN};
-	bool ok = connect(fd, (const struct sockaddr *)&name, sizeof(name)) == 0 &&
+	bool ok = connect(fd, (const struct sockaddr *)&name, sizeof name) == 0 &&
 		  send(fd, "PING\r\n", 6, MSG_NOSIGNAL) == 6 && poll(&in, 1, 10 * DEV_PING_MS) == 1 &&
-		  recv(fd, answer, sizeof(answer) - 1, 0) > 0;
+		  recv(fd, answer, sizeof answer - 1, 0) > 0;
 	close(fd);
 	return ok && strncmp(answer, "+PONG", 5) == 0;
 }
@@ -340,10 +340,10 @@ static bool dev_ping(const char *path)
 static void dev_fill_address(const struct dev_masters *dev, uint32_t i, struct master_address *address)
 {
 	*address = (struct master_address){.is_unix = true};
-	int len = snprintf(address->host, sizeof(address->host), "%s/%u.sock", dev->folder, i + 1);
+	int len = snprintf(address->host, sizeof address->host, "%s/%u.sock", dev->folder, i + 1);
 
 	assert(len > 0 && len < (int)sizeof(((struct sockaddr_un *)NULL)->sun_path));
-	snprintf(address->shown, sizeof(address->shown), "unix:%.200s", address->host);
+	snprintf(address->shown, sizeof address->shown, "unix:%.200s", address->host);
 }
 
 /* Waits until all answer. NULL, or why it was given up (in *report, or static). */
@@ -408,7 +408,7 @@ bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *
 		return false;
 	}
 	const char *reason = dev_fork(dev, count, program);
-	if (reason != NULL) {
+	if (reason) {
 		snprintf(message, message_size, "%s", reason);
 		return false;
 	}
@@ -416,14 +416,14 @@ bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *
 		reason = "--dev: the supervisor of the servers does not answer";
 	else if (report.failed)
 		reason = report.message;
-	if (reason == NULL) {
-		memcpy(dev->folder, report.folder, sizeof(dev->folder));
+	if (!reason) {
+		memcpy(dev->folder, report.folder, sizeof dev->folder);
 		for (uint32_t i = 0; i < count; i++)
 			dev_fill_address(dev, i, &options->masters[i]);
 		reason = dev_wait_ready(dev, count, options, &report);
 	}
-	options->master_count = reason == NULL ? count : 0;
-	if (reason == NULL)
+	options->master_count = reason ? 0 : count;
+	if (!reason)
 		return true;
 	snprintf(message, message_size, "%s", reason);
 	dev_masters_stop(dev);

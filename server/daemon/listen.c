@@ -21,7 +21,7 @@ enum { LISTEN_BACKLOG = 4096, LISTEN_MODE = 0660 };
 /* Writes "<address>: <reason>". Always -1. */
 static int listen_complain(const struct listen_address *address, const char *reason, char *message, size_t size)
 {
-	bool v6 = strchr(address->host, ':') != NULL;
+	bool v6 = strchr(address->host, ':');
 
 	if (address->is_unix)
 		snprintf(message, size, "cannot listen on unix:%s: %s", address->host, reason);
@@ -50,8 +50,8 @@ static bool listen_bound_buffers(int fd)
 {
 	const int answers = 64 * 1024, requests = 32 * 1024;
 
-	return setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &answers, sizeof(answers)) == 0 &&
-	       setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &requests, sizeof(requests)) == 0;
+	return setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &answers, sizeof answers) == 0 &&
+	       setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &requests, sizeof requests) == 0;
 }
 
 static int listen_open_one(const struct addrinfo *info, bool reuse_port)
@@ -60,9 +60,9 @@ static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 
 	if (fd < 0)
 		return -1;
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0) ||
-	    (info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) ||
+	    (info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
 	    !listen_bound_buffers(fd) || bind(fd, info->ai_addr, info->ai_addrlen) != 0 ||
 	    listen(fd, LISTEN_BACKLOG) != 0)
 		return listen_give_up(fd);
@@ -78,7 +78,7 @@ static struct addrinfo *listen_resolve(const struct listen_address *address, cha
 			*infos;
 	char port[8];
 
-	snprintf(port, sizeof(port), "%u", address->port);
+	snprintf(port, sizeof port, "%u", address->port);
 	int error = getaddrinfo(address->host, port, &hints, &infos);
 	if (error == 0)
 		return infos;
@@ -91,9 +91,9 @@ static int listen_open_tcp(const struct listen_address *address, bool reuse_port
 	struct addrinfo *infos = listen_resolve(address, message, size);
 	int fd = -1, error;
 
-	if (infos == NULL)
+	if (!infos)
 		return -1;
-	for (const struct addrinfo *info = infos; info != NULL && fd < 0; info = info->ai_next)
+	for (const struct addrinfo *info = infos; info && fd < 0; info = info->ai_next)
 		fd = listen_open_one(info, reuse_port);
 	error = errno;
 	freeaddrinfo(infos);
@@ -117,9 +117,9 @@ bool listen_find_local(const struct listen_address *address, bool *ret_local, ch
 
 	if (!address->is_unix) {
 		struct addrinfo *infos = listen_resolve(address, message, size);
-		if (infos == NULL)
+		if (!infos)
 			return false;
-		for (const struct addrinfo *info = infos; info != NULL; info = info->ai_next)
+		for (const struct addrinfo *info = infos; info; info = info->ai_next)
 			local = local && listen_is_loopback(info->ai_addr);
 		freeaddrinfo(infos);
 	}
@@ -142,7 +142,7 @@ static struct sockaddr_un listen_path(const struct listen_address *address)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 
-	assert(strlen(address->host) < sizeof(name.sun_path));
+	assert(strlen(address->host) < sizeof name.sun_path);
 	strcpy(name.sun_path, address->host);
 	return name;
 }
@@ -159,7 +159,7 @@ static const char *listen_clear_path(const struct sockaddr_un *name)
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return strerror(errno);
-	int error = connect(fd, (const struct sockaddr *)name, sizeof(*name)) == 0 ? 0 : errno;
+	int error = connect(fd, (const struct sockaddr *)name, sizeof *name) == 0 ? 0 : errno;
 	close(fd);
 	if (error == 0 || error == EAGAIN)
 		return "another program listens there";
@@ -173,12 +173,12 @@ static int listen_open_unix(const struct listen_address *address, char *message,
 	struct sockaddr_un name = listen_path(address);
 	const char *reason = listen_clear_path(&name);
 
-	if (reason != NULL)
+	if (reason)
 		return listen_complain(address, reason, message, size);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return listen_complain(address, strerror(errno), message, size);
-	if (bind(fd, (const struct sockaddr *)&name, sizeof(name)) != 0) {
+	if (bind(fd, (const struct sockaddr *)&name, sizeof name) != 0) {
 		listen_give_up(fd);
 		return listen_complain(address, strerror(errno), message, size);
 	}
@@ -194,7 +194,7 @@ static int listen_open_unix(const struct listen_address *address, char *message,
 
 int listen_open(const struct listen_address *address, bool reuse_port, char *message, size_t size)
 {
-	assert(address != NULL && size > 0);
+	assert(address && size > 0);
 	return address->is_unix ? listen_open_unix(address, message, size)
 				: listen_open_tcp(address, reuse_port, message, size);
 }
@@ -204,7 +204,7 @@ int listen_open(const struct listen_address *address, bool reuse_port, char *mes
 uint16_t listen_port(int fd)
 {
 	struct sockaddr_storage name;
-	socklen_t len = sizeof(name);
+	socklen_t len = sizeof name;
 
 	if (getsockname(fd, (struct sockaddr *)&name, &len) != 0)
 		return 0;
@@ -221,7 +221,7 @@ void listen_shown(int fd, char *shown, size_t size)
 		struct sockaddr_in6 v6;
 		struct sockaddr_un path;
 	} name = {0};
-	socklen_t len = sizeof(name) - 1; /* so that a path is terminated */
+	socklen_t len = sizeof name - 1; /* so that a path is terminated */
 	char text[INET6_ADDRSTRLEN] = "";
 
 	assert(size > 0);
@@ -230,10 +230,10 @@ void listen_shown(int fd, char *shown, size_t size)
 	else if (name.any.sa_family == AF_UNIX)
 		snprintf(shown, size, "unix:%s", name.path.sun_path);
 	else if (name.any.sa_family == AF_INET)
-		snprintf(shown, size, "%s:%u", inet_ntop(AF_INET, &name.v4.sin_addr, text, sizeof(text)),
+		snprintf(shown, size, "%s:%u", inet_ntop(AF_INET, &name.v4.sin_addr, text, sizeof text),
 			 listen_port(fd));
 	else
-		snprintf(shown, size, "[%s]:%u", inet_ntop(AF_INET6, &name.v6.sin6_addr, text, sizeof(text)),
+		snprintf(shown, size, "[%s]:%u", inet_ntop(AF_INET6, &name.v6.sin6_addr, text, sizeof text),
 			 listen_port(fd));
 }
 

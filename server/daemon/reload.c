@@ -16,7 +16,7 @@ static struct tls *load_tls(const struct options *options, char *message, size_t
 
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 {
-	*reload = (struct reload){.tls = NULL};
+	*reload = (struct reload){0};
 	json_memory_setup(); /* the keys are the first JSON that must be whole */
 	if (options->tls_cert[0]) {
 		reload->tls = load_tls(options, message, size);
@@ -40,7 +40,7 @@ void reload_fini(struct reload *reload)
 {
 	tls_unref(reload->tls);
 	keys_unref(reload->keys);
-	*reload = (struct reload){.tls = NULL};
+	*reload = (struct reload){0};
 }
 
 static void log_failure(const char *event, const char *message)

@@ -22,7 +22,7 @@ static void systemd_parse_socket(struct systemd *systemd, const char *name)
 {
 	size_t len = strlen(name);
 
-	if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof(systemd->to.sun_path))
+	if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof systemd->to.sun_path)
 		return;
 	systemd->to.sun_family = AF_UNIX;
 	memcpy(systemd->to.sun_path, name, len);
@@ -36,7 +36,7 @@ static uint64_t systemd_parse_number(const char *text)
 {
 	char *end;
 
-	if (text == NULL || text[0] < '0' || text[0] > '9')
+	if (!text || text[0] < '0' || text[0] > '9')
 		return 0;
 	errno = 0;
 	unsigned long long number = strtoull(text, &end, 10);
@@ -48,9 +48,9 @@ void systemd_init(struct systemd *systemd)
 	const char *name = getenv("NOTIFY_SOCKET"), *pid = getenv("WATCHDOG_PID");
 
 	*systemd = (struct systemd){0};
-	if (name != NULL)
+	if (name)
 		systemd_parse_socket(systemd, name);
-	if (systemd->to_len > 0 && (pid == NULL || systemd_parse_number(pid) == (uint64_t)getpid()))
+	if (systemd->to_len > 0 && (!pid || systemd_parse_number(pid) == (uint64_t)getpid()))
 		systemd->watchdog_us = systemd_parse_number(getenv("WATCHDOG_USEC"));
 	unsetenv("NOTIFY_SOCKET");
 	unsetenv("WATCHDOG_USEC");
@@ -70,7 +70,7 @@ static int systemd_deliver(const struct systemd *systemd, const char *text, size
 
 	if (fd < 0)
 		return errno;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
 	if (sendto(fd, text, len, MSG_NOSIGNAL, (const struct sockaddr *)&systemd->to, systemd->to_len) < 0)
 		error = errno;
 	close(fd);
@@ -85,9 +85,9 @@ void systemd_send(const struct systemd *systemd, const char *format, ...)
 	if (!systemd_is_on(systemd))
 		return;
 	va_start(args, format);
-	int len = vsnprintf(text, sizeof(text), format, args);
+	int len = vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	assert(len > 0 && (size_t)len < sizeof(text));
+	assert(len > 0 && (size_t)len < sizeof text);
 	int error = systemd_deliver(systemd, text, (size_t)len);
 	if (error == 0)
 		return;

@@ -392,7 +392,7 @@ static bool make_parts(struct worker *worker)
 	if (worker->api)
 		api_set_keys(worker->api, worker->keys);
 	pthread_mutex_unlock(&worker->lock); /* on_wake() takes both up once more, and drops the references */
-	return worker->api != NULL;
+	return worker->api;
 }
 
 static void init_handles(struct worker *worker)
