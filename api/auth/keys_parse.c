@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "api/calls/json_memory.h"
-#include "api/calls/path.h"
 #include "keys.h"
 #include "keys_internal.h"
+#include "server/base/base.h"
 
 enum { MEMBER_NAME_MAX = 20 }; /* what may be shown of a name: far shorter than a hash or a key */
 
@@ -75,15 +75,6 @@ static bool take_name(struct reading *reading, const json_t *value)
 	return true;
 }
 
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static bool read_hash(const json_t *value, unsigned char ret_hash[KEY_HASH_LEN])
 {
 	const char *text = json_string_value(value);
@@ -91,7 +82,7 @@ static bool read_hash(const json_t *value, unsigned char ret_hash[KEY_HASH_LEN])
 	if (text == NULL || json_string_length(value) != 2 * KEY_HASH_LEN)
 		return false;
 	for (size_t i = 0; i < KEY_HASH_LEN; i++) {
-		int high = hex_value(text[2 * i]), low = hex_value(text[2 * i + 1]);
+		int high = text_hex_digit(text[2 * i]), low = text_hex_digit(text[2 * i + 1]);
 		if (high < 0 || low < 0)
 			return false;
 		ret_hash[i] = (unsigned char)(high << 4 | low);
@@ -120,7 +111,7 @@ static const char *take_certificate(struct reading *reading, const json_t *value
 	struct key *key = reading->key;
 
 	if (text == NULL || json_string_length(value) == 0 || json_string_length(value) > KEY_CERTIFICATE_MAX ||
-	    path_has_control(text, json_string_length(value)))
+	    utf8_has_control(text, json_string_length(value)))
 		return "must be a string of 1 to 1024 bytes without control characters";
 	for (const struct key *other = reading->keys->keys; other <= key; other++)
 		for (size_t i = 0; i < other->certificate_count; i++)
@@ -175,7 +166,7 @@ static bool take_prefixes(struct reading *reading, const json_t *value)
 	for (size_t i = 0; i < count; i++) {
 		const json_t *item = json_array_get(value, i);
 		size_t len = json_string_length(item);
-		if (!json_is_string(item) || len > KEY_PREFIX_MAX || path_has_control(json_string_value(item), len))
+		if (!json_is_string(item) || len > KEY_PREFIX_MAX || utf8_has_control(json_string_value(item), len))
 			return refuse_item(reading, "prefixes", i,
 					   "must be a string of at most 256 bytes without control characters");
 		key->prefixes[key->prefix_count++] = (struct key_prefix){.bytes = json_string_value(item), .len = len};

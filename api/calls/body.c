@@ -15,6 +15,7 @@
 #include "body_flat.h"
 #include "json_memory.h"
 #include "path.h"
+#include "server/base/base.h"
 
 /* 2^53: every whole number up to it is a double, and no other number becomes one of them */
 #define WHOLE_MAX 9007199254740992.0
@@ -67,7 +68,7 @@ static void take_owner(struct reading *reading, const struct body_value *value)
 		field_errors_add(reading->errors, "owner", "must be a string");
 	else if (value->len > LEASE_OWNER_MAX)
 		field_errors_add(reading->errors, "owner", "must be at most %d bytes", LEASE_OWNER_MAX);
-	else if (path_has_control(value->bytes, value->len))
+	else if (utf8_has_control(value->bytes, value->len))
 		field_errors_add(reading->errors, "owner", "must not hold control characters");
 	else {
 		memcpy(reading->request->owner, value->bytes, value->len);

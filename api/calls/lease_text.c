@@ -9,7 +9,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "path.h"
 #include "server/base/base.h"
 
 static char *put(char *at, const char *bytes, size_t len)
@@ -67,7 +66,7 @@ static char *put_owner(char *at, const char *owner, size_t len)
 	if (len == 0)
 		return at;
 	at = put_name(at, ",\"owner\":");
-	return path_is_utf8(owner, len) ? put_string(at, owner, len) : put(at, "null", 4);
+	return utf8_is_valid(owner, len) ? put_string(at, owner, len) : put(at, "null", 4);
 }
 
 size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, const char *event,

@@ -8,80 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/base/base.h"
 #include "server/leases/leases.h"
-
-/* The bytes that follow a lead byte, and the smallest code point that may be written with so many: 0 for no lead
- * byte. */
-static size_t utf8_followers(unsigned char lead, uint32_t *ret_bits, uint32_t *ret_smallest)
-{
-	if (lead >= 0xc2 && lead <= 0xdf) {
-		*ret_bits = lead & 0x1fu;
-		*ret_smallest = 0x80;
-		return 1;
-	}
-	if (lead >= 0xe0 && lead <= 0xef) {
-		*ret_bits = lead & 0x0fu;
-		*ret_smallest = 0x800;
-		return 2;
-	}
-	if (lead >= 0xf0 && lead <= 0xf4) {
-		*ret_bits = lead & 0x07u;
-		*ret_smallest = 0x10000;
-		return 3;
-	}
-	return 0;
-}
-
-/* The length in bytes of the code point at `bytes`, 0 if there is no valid one. */
-static size_t utf8_next(const unsigned char *bytes, size_t len, uint32_t *ret_point)
-{
-	uint32_t point = 0, smallest = 0;
-
-	assert(len > 0);
-	if (bytes[0] < 0x80) {
-		*ret_point = bytes[0];
-		return 1;
-	}
-	size_t followers = utf8_followers(bytes[0], &point, &smallest);
-	if (followers == 0 || followers >= len)
-		return 0;
-	for (size_t i = 1; i <= followers; i++) {
-		if ((bytes[i] & 0xc0) != 0x80)
-			return 0;
-		point = point << 6 | (bytes[i] & 0x3fu);
-	}
-	if (point < smallest || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
-		return 0;
-	*ret_point = point;
-	return followers + 1;
-}
-
-bool path_is_utf8(const char *bytes, size_t len)
-{
-	const unsigned char *at = (const unsigned char *)bytes;
-	uint32_t point;
-
-	for (size_t i = 0, step; i < len; i += step) {
-		step = utf8_next(at + i, len - i, &point);
-		if (step == 0)
-			return false;
-	}
-	return true;
-}
-
-bool path_has_control(const char *bytes, size_t len)
-{
-	const unsigned char *at = (const unsigned char *)bytes;
-	uint32_t point = 0;
-
-	for (size_t i = 0, step; i < len; i += step) {
-		step = utf8_next(at + i, len - i, &point);
-		assert(step > 0); /* the caller has checked that it is UTF-8 */
-		if (point < 0x20 || (point >= 0x7f && point <= 0x9f))
-			return true;
-	}
-	return false;
-}
 
 static bool is_visible(const char *target, size_t len)
 {
@@ -129,17 +57,6 @@ const char *path_open_target(char *target, size_t len, bool options, const char 
 	return path[0] != '\0' ? path : "/";
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 {
 	size_t len = 0;
@@ -147,8 +64,8 @@ const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_by
 	for (size_t i = 0; i < raw_len; i++) {
 		char c = raw[i];
 		if (c == '%') {
-			int high = i + 2 < raw_len ? hex_digit(raw[i + 1]) : -1;
-			int low = i + 2 < raw_len ? hex_digit(raw[i + 2]) : -1;
+			int high = i + 2 < raw_len ? text_hex_digit(raw[i + 1]) : -1;
+			int low = i + 2 < raw_len ? text_hex_digit(raw[i + 2]) : -1;
 			if (high < 0 || low < 0)
 				return "has a % that is not followed by two hexadecimal digits";
 			c = (char)(high << 4 | low);
@@ -172,9 +89,9 @@ const char *path_check_resource(const char *bytes, size_t len)
 		return "must not be empty";
 	if (len > LEASE_RESOURCE_MAX)
 		return "must be at most 256 bytes";
-	if (!path_is_utf8(bytes, len))
+	if (!utf8_is_valid(bytes, len))
 		return "must be valid UTF-8";
-	if (path_has_control(bytes, len))
+	if (utf8_has_control(bytes, len))
 		return "must not hold control characters";
 	/* anywhere: another cluster's --key-prefix may come before it */
 	if (memmem(bytes, len, reserved, sizeof(reserved) - 1) != NULL)
@@ -219,9 +136,9 @@ static void query_take(struct path_param *param, const char *name, const char *r
 	}
 	param->given = true;
 	reason = path_decode(raw, raw_len, true, param->value, PATH_VALUE_MAX, &param->len);
-	if (reason == NULL && !path_is_utf8(param->value, param->len))
+	if (reason == NULL && !utf8_is_valid(param->value, param->len))
 		reason = "must be valid UTF-8";
-	if (reason == NULL && path_has_control(param->value, param->len))
+	if (reason == NULL && utf8_has_control(param->value, param->len))
 		reason = "must not hold control characters";
 	if (reason != NULL) {
 		param->len = 0;

@@ -1,4 +1,4 @@
-/* What comes in the first line of a request: percent-decoding, UTF-8, the rule for resources, the query.
+/* What comes in the first line of a request: percent-decoding, the rule for resources, the query.
  *
  * Pure functions over bytes, none of which allocates. libmicrohttpd's own decoding is switched off: it is lenient
  * and stops at NUL, so that `a%00b` would be `a`. */
@@ -15,12 +15,6 @@ enum {
 	PATH_VALUE_MAX = 256, /* bytes of a decoded query value */
 	PATH_ENCODED_MAX = 3 * 256
 };
-
-/* True if the bytes are valid UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
-bool path_is_utf8(const char *bytes, size_t len);
-
-/* True if valid UTF-8 holds a control character: U+0000 … U+001F, U+007F … U+009F. */
-bool path_has_control(const char *bytes, size_t len);
 
 /* True if the raw target of a request line is made of visible ASCII, without `#`, and begins with a slash. */
 bool path_is_target(const char *target, size_t len);

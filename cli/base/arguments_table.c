@@ -7,6 +7,7 @@
 
 #include "api/calls/path.h"
 #include "duration.h"
+#include "server/base/base.h"
 
 #define DURATION_WANTED "not a duration such as 250ms, 30s, 5m or 1h"
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -109,7 +110,7 @@ static const char *arguments_parse_plain(const char *value, size_t max, const ch
 
 	if (len > max)
 		return "too long";
-	if (!path_is_utf8(value, len) || path_has_control(value, len))
+	if (!utf8_is_valid(value, len) || utf8_has_control(value, len))
 		return "not UTF-8 without control characters";
 	*ret_text = value;
 	return NULL;

@@ -1,5 +1,5 @@
 /* What every other part stands on: version, clock, log, random numbers and tokens, files that hold secrets, hashes,
- * growing texts. It knows nothing of locks.
+ * growing texts, UTF-8. It knows nothing of locks.
  *
  * The one header of this folder for the others; the parts are described in their own headers. */
 #ifndef BASE_H
@@ -12,5 +12,6 @@
 #include "secret_file.h"
 #include "siphash.h"
 #include "text.h"
+#include "utf8.h"
 
 #endif

@@ -101,3 +101,14 @@ size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX])
 	memcpy(ret_digits, digits + at, TEXT_DECIMAL_MAX - at);
 	return TEXT_DECIMAL_MAX - at;
 }
+
+int text_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}

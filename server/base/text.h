@@ -22,4 +22,7 @@ enum { TEXT_DECIMAL_MAX = 20 };
  * it. */
 size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX]);
 
+/* The value of one hexadecimal digit, of either case; -1: it is none. */
+int text_hex_digit(char c);
+
 #endif

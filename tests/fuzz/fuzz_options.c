@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/calls/path.h"
 #include "fuzz.h"
+#include "server/base/base.h"
 #include "server/config/options_table.h"
 
 enum { WORDS_MAX = 24, SECRET_LEN = 13 };
@@ -73,8 +73,8 @@ static void check_listen(const char *text)
 	char again[300];
 	bool v6 = !address.is_unix && strchr(address.host, ':') != NULL;
 	size_t len = strnlen(address.host, sizeof address.host);
-	MUST(len > 0 && len < sizeof address.host && path_is_utf8(address.host, len) &&
-		     !path_has_control(address.host, len),
+	MUST(len > 0 && len < sizeof address.host && utf8_is_valid(address.host, len) &&
+		     !utf8_has_control(address.host, len),
 	     "host of %zu bytes", len);
 	const char *scheme = address.scheme == LISTEN_HTTP    ? "http://"
 			     : address.scheme == LISTEN_HTTPS ? "https://"
@@ -154,8 +154,8 @@ static void check_options(const struct options *options)
 	     options->master_count);
 	MUST((options->master_count > 0) != (options->dev > 0), "%zu masters, %u of our own", options->master_count,
 	     options->dev);
-	MUST(prefix < sizeof options->key_prefix && path_is_utf8(options->key_prefix, prefix) &&
-		     !path_has_control(options->key_prefix, prefix),
+	MUST(prefix < sizeof options->key_prefix && utf8_is_valid(options->key_prefix, prefix) &&
+		     !utf8_has_control(options->key_prefix, prefix),
 	     "the prefix");
 	MUST(options->drift_factor >= 0.001 && options->drift_ms >= 2 && options->drift_factor <= 0.5, "drift %g",
 	     options->drift_factor);

@@ -1,4 +1,4 @@
-/* path.c: strict decoding, UTF-8, the rule for resources, encoding, queries. Vectors: what goes in, what must come
+/* path.c: strict decoding, the rule for resources, encoding, queries. Vectors: what goes in, what must come
  * out. */
 #include <check.h>
 #include <stdlib.h>
@@ -76,70 +76,6 @@ START_TEST(test_decode)
 	ck_assert_ptr_null(reason);
 	ck_assert_uint_eq(len, decodings[_i].decoded_len);
 	ck_assert_mem_eq(bytes, decodings[_i].decoded, len);
-}
-END_TEST
-
-static const struct {
-	const char *bytes;
-	size_t len;
-	bool utf8, control; /* control only where it is UTF-8 */
-} texts[] = {
-	{S(""), true, false},
-	{S("plain"), true, false},
-	{S("\xc3\xa9"), true, false},
-	{S("\xe2\x82\xac"), true, false},
-	{S("\xf0\x9f\x94\x92"), true, false},
-	{S("\xf4\x8f\xbf\xbf"), true, false}, /* U+10FFFF */
-	{S("\xef\xbf\xbd"), true, false},     /* U+FFFD */
-	{S("\xed\x9f\xbf"), true, false},     /* U+D7FF */
-	{S("\xee\x80\x80"), true, false},     /* U+E000 */
-	{S("\xc2\xa0"), true, false},         /* U+00A0 */
-	{S("\xdf\xbf"), true, false},         /* U+07FF */
-	{S("\xe0\xa0\x80"), true, false},     /* U+0800 */
-	{S("\xf0\x90\x80\x80"), true, false}, /* U+10000 */
-	{S(" "), true, false},
-	{S("~"), true, false},
-	{S("\0"), true, true},
-	{S("a\0b"), true, true},
-	{S("\x01"), true, true},
-	{S("\t"), true, true},
-	{S("\n"), true, true},
-	{S("\r"), true, true},
-	{S("a\x1f"), true, true},
-	{S("\x7f"), true, true},
-	{S("\xc2\x80"), true, true}, /* U+0080 */
-	{S("\xc2\x85"), true, true}, /* U+0085: next line */
-	{S("\xc2\x9f"), true, true}, /* U+009F */
-	{S("\x80"), false, false},
-	{S("\xbf"), false, false},
-	{S("\xc0\x80"), false, false}, /* overlong NUL */
-	{S("\xc0\xaf"), false, false}, /* overlong slash */
-	{S("\xc1\xbf"), false, false},
-	{S("\xe0\x80\x80"), false, false},
-	{S("\xe0\x9f\xbf"), false, false}, /* overlong U+07FF */
-	{S("\xf0\x80\x80\x80"), false, false},
-	{S("\xf0\x8f\xbf\xbf"), false, false}, /* overlong U+FFFF */
-	{S("\xed\xa0\x80"), false, false},     /* U+D800 */
-	{S("\xed\xbf\xbf"), false, false},     /* U+DFFF */
-	{S("\xf4\x90\x80\x80"), false, false}, /* U+110000 */
-	{S("\xf5\x80\x80\x80"), false, false},
-	{S("\xff"), false, false},
-	{S("\xfe"), false, false},
-	{S("\xf8\x88\x80\x80\x80"), false, false},
-	{S("\xc3"), false, false}, /* cut off */
-	{S("\xe2\x82"), false, false},
-	{S("\xf0\x9f\x94"), false, false},
-	{S("\xc3("), false, false},
-	{S("\xe2(\xac"), false, false},
-	{S("\xe2\x82("), false, false},
-	{S("a\xc3\xa9\xff"), false, false},
-};
-
-START_TEST(test_utf8)
-{
-	ck_assert_int_eq(path_is_utf8(texts[_i].bytes, texts[_i].len), texts[_i].utf8);
-	if (texts[_i].utf8)
-		ck_assert_int_eq(path_has_control(texts[_i].bytes, texts[_i].len), texts[_i].control);
 }
 END_TEST
 
@@ -391,7 +327,6 @@ int main(void)
 
 	suite_add_tcase(suite, tests);
 	tcase_add_loop_test(tests, test_decode, 0, COUNT(decodings));
-	tcase_add_loop_test(tests, test_utf8, 0, COUNT(texts));
 	tcase_add_loop_test(tests, test_resource, 0, COUNT(resources));
 	tcase_add_test(tests, test_resource_length);
 	tcase_add_loop_test(tests, test_target, 0, COUNT(targets));
