@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/json_memory.h"
+#include "json_memory.h"
 #include "keys.h"
 #include "keys_internal.h"
 #include "server/base/base.h"

@@ -12,8 +12,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "api/auth/json_memory.h"
 #include "body_flat.h"
-#include "json_memory.h"
 #include "path.h"
 #include "server/base/base.h"
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth/json_memory.h"
 #include "api/calls/hold_stream.h"
-#include "api/calls/json_memory.h"
 #include "api/calls/path.h"
 #include "http_internal.h"
 
