@@ -15,12 +15,10 @@
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "keys_internal.h"
-#include "server/base/base.h"
 
 /* ---- usage, which outlives a reload ---- */
 
@@ -52,7 +50,7 @@ struct key_usage *keys_usage_get(const char *name)
 	return usage;
 }
 
-static void usage_put(struct key_usage *usage)
+void keys_usage_put(struct key_usage *usage)
 {
 	pthread_mutex_lock(&usages_lock);
 	assert(usage->references > 0);
@@ -91,55 +89,12 @@ void key_wait_move(const struct key *from, const struct key *to)
 	key_wait_end(from);
 }
 
-/* ---- life ---- */
-
-struct keys *keys_load(const char *path, char *message, size_t message_size)
-{
-	char wrong[KEYS_MESSAGE_MAX];
-	struct keys *keys = NULL;
-	struct text text;
-
-	text_init(&text);
-	if (secret_file_read(path, SECRET_FILE_TRUSTED, KEYS_FILE_MAX, &text, message, message_size)) {
-		keys = keys_parse(text.bytes, text.len, wrong, sizeof(wrong));
-		if (keys == NULL)
-			snprintf(message, message_size, "%s: %s", path, wrong);
-	}
-	text_fini(&text);
-	return keys;
-}
-
-struct keys *keys_ref(struct keys *keys)
-{
-	unsigned before = atomic_fetch_add_explicit(&keys->references, 1, memory_order_relaxed);
-	assert(before > 0);
-	return keys;
-}
-
-void keys_unref(struct keys *keys)
-{
-	if (keys == NULL)
-		return;
-	unsigned before = atomic_fetch_sub_explicit(&keys->references, 1, memory_order_acq_rel);
-	assert(before > 0);
-	if (before > 1)
-		return;
-	for (size_t i = 0; i < keys->count; i++) {
-		if (keys->keys[i].usage != NULL)
-			usage_put(keys->keys[i].usage);
-		free(keys->keys[i].prefixes);
-	}
-	free(keys->keys);
-	json_decref(keys->root);
-	free(keys);
-}
+/* ---- finding ---- */
 
 size_t keys_count(const struct keys *keys)
 {
 	return keys->count;
 }
-
-/* ---- who it is ---- */
 
 /* A key is made of visible ASCII. Anything else is none, whatever its hash. */
 static bool is_secret(const char *secret, size_t len)

@@ -6,7 +6,6 @@
 #ifndef KEYS_H
 #define KEYS_H
 
-#include <jansson.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,12 +61,7 @@ struct key {
 	struct key_usage *usage;
 };
 
-struct keys {
-	atomic_uint references;
-	size_t count;
-	struct key *keys; /* in the order of the file */
-	json_t *root;     /* what the texts above are parts of */
-};
+struct keys;
 
 /* Reads the keys file (secret_file.h: SECRET_FILE_TRUSTED). Returns the keys with one reference, the caller's; or NULL
  * and a message of one line that names the file, the place in it and what is wrong, and never holds a hash. Blocking:

@@ -348,6 +348,31 @@ static json_t *parse(const char *bytes, size_t len, char *message, size_t messag
 	return root;
 }
 
+struct keys *keys_ref(struct keys *keys)
+{
+	unsigned before = atomic_fetch_add_explicit(&keys->references, 1, memory_order_relaxed);
+	assert(before > 0);
+	return keys;
+}
+
+void keys_unref(struct keys *keys)
+{
+	if (keys == NULL)
+		return;
+	unsigned before = atomic_fetch_sub_explicit(&keys->references, 1, memory_order_acq_rel);
+	assert(before > 0);
+	if (before > 1)
+		return;
+	for (size_t i = 0; i < keys->count; i++) {
+		if (keys->keys[i].usage != NULL)
+			keys_usage_put(keys->keys[i].usage);
+		free(keys->keys[i].prefixes);
+	}
+	free(keys->keys);
+	json_decref(keys->root);
+	free(keys);
+}
+
 struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t message_size)
 {
 	struct reading reading = {.message = message, .message_size = message_size};
@@ -369,5 +394,21 @@ struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t mes
 			return NULL;
 		}
 	}
+	return keys;
+}
+
+struct keys *keys_load(const char *path, char *message, size_t message_size)
+{
+	char wrong[KEYS_MESSAGE_MAX];
+	struct keys *keys = NULL;
+	struct text text;
+
+	text_init(&text);
+	if (secret_file_read(path, SECRET_FILE_TRUSTED, KEYS_FILE_MAX, &text, message, message_size)) {
+		keys = keys_parse(text.bytes, text.len, wrong, sizeof(wrong));
+		if (keys == NULL)
+			snprintf(message, message_size, "%s: %s", path, wrong);
+	}
+	text_fini(&text);
 	return keys;
 }

@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <jansson.h>
 
-#include "api/auth/keys.h"
+#include "api/auth/keys_internal.h"
 #include "fuzz_words.h"
 
 #define SECRET "correct-horse-battery"

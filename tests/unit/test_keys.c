@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/auth/keys.h"
+#include "api/auth/keys_internal.h"
 #include "server/base/text.h"
 
 #define S(literal) literal, sizeof(literal) - 1
