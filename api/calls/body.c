@@ -12,7 +12,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "api/auth/json_memory.h"
+#include "api/auth/auth.h"
 #include "body_flat.h"
 #include "path.h"
 #include "server/base/base.h"

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "api/auth/access.h"
+#include "api/auth/auth.h"
 #include "server/leases/leases.h"
 
 struct request;

@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/auth/json_memory.h"
+#include "api/auth/auth.h"
 #include "http_internal.h"
 #include "server/base/base.h"
 

@@ -11,8 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "api/auth/keys.h"
-#include "api/auth/origin.h"
+#include "api/auth/auth.h"
 #include "server/leases/leases.h"
 #include "server/masters/masters.h"
 #include "tls.h"

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "api/auth/peers.h"
+#include "api/auth/auth.h"
 #include "connection.h"
 #include "daemon_pool.h"
 #include "disconnect.h"

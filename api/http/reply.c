@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/auth/json_memory.h"
+#include "api/auth/auth.h"
 #include "api/calls/hold_stream.h"
 #include "api/calls/path.h"
 #include "http_internal.h"

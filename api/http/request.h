@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "api/auth/access.h"
+#include "api/auth/auth.h"
 #include "api/calls/body.h"
 #include "api/calls/path.h"
 #include "api/calls/route.h"

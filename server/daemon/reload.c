@@ -1,7 +1,7 @@
 /* Reading certificate and keys, at the start and on SIGHUP. See reload.h. */
 #include "reload.h"
 
-#include "api/auth/json_memory.h"
+#include "api/auth/auth.h"
 #include "api/http/http.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/auth/access.h"
-#include "api/auth/keys.h"
+#include "api/auth/auth.h"
 #include "api/calls/route.h"
 #include "api/http/headers.h"
 #include "api/http/tls.h"
