@@ -1,12 +1,9 @@
-/* The decision itself, without a request and without a reply: see access.h. Any thread. */
+/* The decision itself, without a request and without a reply: see access.h. Pure functions; any thread. */
 #include "access.h"
 
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>
-
-#include "api/http/headers.h"
-#include "api/http/tls.h"
 
 /* Every right but admin: what a certificate of the authority gives where there is no keys file. */
 enum { CERTIFICATE_RIGHTS = KEY_ACQUIRE | KEY_INSPECT | KEY_LIST };
@@ -34,61 +31,67 @@ const char *access_right_name(enum access_need need)
 
 static void identify_by_key(const struct key *key, struct access_caller *caller)
 {
+	assert(!caller->known && !caller->name);
 	caller->by_key = true;
 	caller->key = key;
-	if (caller->key != NULL)
-		caller->name = caller->key->name;
+	if (key)
+		caller->name = key->name;
 	else
 		caller->reason = "The key is not known.";
 }
 
-static void identify_by_certificate(const struct keys *keys, const struct tls_peer *peer, struct access_caller *caller)
+static void identify_by_certificate(const struct keys *keys, const struct access_credentials *credentials,
+				    struct access_caller *caller)
 {
-	if (peer->state == TLS_PEER_BAD) {
-		caller->reason = peer->reason;
+	assert(!caller->known && !caller->name);
+	assert(credentials->has_certificate);
+	if (credentials->untrusted) {
+		caller->reason = credentials->untrusted;
 		return;
 	}
-	if (keys == NULL) {
-		caller->name = peer->count > 0 ? peer->names[0] : "certificate";
+	if (!keys) {
+		caller->name = credentials->name_count > 0 ? credentials->names[0] : "certificate";
 		return;
 	}
-	caller->key = keys_find_certificate(keys, peer->names, peer->count);
-	if (caller->key != NULL)
+	caller->key = keys_find_certificate(keys, credentials->names, credentials->name_count);
+	if (caller->key)
 		caller->name = caller->key->name;
 	else
 		caller->reason = "No name in the client certificate is in the keys file.";
 }
 
-void access_identify(const struct keys *keys, const struct headers *headers, const struct tls_peer *peer,
+void access_identify(const struct keys *keys, const struct access_credentials *credentials,
 		     struct access_caller *ret_caller)
 {
-	*ret_caller = (struct access_caller){.controlled = keys != NULL || peer != NULL};
+	assert(credentials->asks_certificate || !credentials->has_certificate);
+	*ret_caller = (struct access_caller){.controlled = keys || credentials->asks_certificate};
 	if (!ret_caller->controlled)
 		return;
-	if (headers->key != NULL && (keys != NULL || peer == NULL || peer->state == TLS_PEER_NONE))
-		identify_by_key(keys != NULL ? keys_find(keys, headers->key, headers->key_len, ret_caller->hash) : NULL,
+	if (credentials->key && (keys || !credentials->has_certificate))
+		identify_by_key(keys ? keys_find(keys, credentials->key, credentials->key_len, ret_caller->hash) : NULL,
 				ret_caller);
-	else if (peer != NULL && peer->state != TLS_PEER_NONE)
-		identify_by_certificate(keys, peer, ret_caller);
-	else if (headers->other_scheme)
+	else if (credentials->has_certificate)
+		identify_by_certificate(keys, credentials, ret_caller);
+	else if (credentials->other_scheme)
 		ret_caller->reason = "The only Authorization that is understood is Bearer.";
 	else
-		ret_caller->reason = keys != NULL ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY."
-						  : "A client certificate is needed.";
+		ret_caller->reason = keys ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY."
+					  : "A client certificate is needed.";
 	ret_caller->known = ret_caller->name != NULL;
+	assert(ret_caller->known != (ret_caller->reason != NULL));
 }
 
-void access_identify_again(const struct keys *keys, const struct access_caller *before, const struct tls_peer *peer,
-			   struct access_caller *ret_caller)
+void access_identify_again(const struct keys *keys, const struct access_caller *before,
+			   const struct access_credentials *credentials, struct access_caller *ret_caller)
 {
 	assert(!before->controlled || before->known);
-	assert(!before->by_key || keys != NULL); /* --keys is there from the start or never */
+	assert(!before->by_key || keys); /* --keys is there from the start or never */
 	*ret_caller = (struct access_caller){.controlled = before->controlled};
 	if (before->by_key) {
 		memcpy(ret_caller->hash, before->hash, KEY_HASH_LEN);
 		identify_by_key(keys_find_hash(keys, before->hash), ret_caller);
 	} else if (before->controlled) {
-		identify_by_certificate(keys, peer, ret_caller);
+		identify_by_certificate(keys, credentials, ret_caller);
 	}
 	ret_caller->known = ret_caller->name != NULL;
 }
@@ -98,6 +101,7 @@ enum access_verdict access_decide(enum access_need need, const struct access_cal
 {
 	unsigned right = right_of(need);
 
+	assert(!caller->known || caller->controlled);
 	if (!caller->controlled || need == ACCESS_NOTHING || need == ACCESS_TOKEN)
 		return ACCESS_ALLOWED;
 	if (!caller->known)
@@ -105,9 +109,9 @@ enum access_verdict access_decide(enum access_need need, const struct access_cal
 	if (need == ACCESS_KNOWN)
 		return ACCESS_ALLOWED;
 	assert(right != 0);
-	if (((caller->key != NULL ? caller->key->rights : CERTIFICATE_RIGHTS) & right) == 0)
+	if (((caller->key ? caller->key->rights : CERTIFICATE_RIGHTS) & right) == 0)
 		return ACCESS_NO_RIGHT;
-	if (bytes == NULL || caller->key == NULL)
+	if (!bytes || !caller->key)
 		return ACCESS_ALLOWED;
 	return key_allows_prefix(caller->key, bytes, len) ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
 }

@@ -109,6 +109,22 @@ static bool take_rate(struct request *request)
 	return false;
 }
 
+/* What the client certificate of the connection shows; the headers are not looked at. */
+static struct access_credentials certificate_of(const struct connection *connection)
+{
+	const struct tls_peer *peer = connection_tls_peer(connection);
+
+	if (!peer)
+		return (struct access_credentials){0};
+	return (struct access_credentials){
+		.asks_certificate = true,
+		.has_certificate = peer->state != TLS_PEER_NONE,
+		.untrusted = peer->state == TLS_PEER_BAD ? peer->reason : NULL,
+		.names = peer->names,
+		.name_count = peer->count,
+	};
+}
+
 bool authorize_caller(struct request *request)
 {
 	const struct connection *connection = request->connection;
@@ -119,7 +135,11 @@ bool authorize_caller(struct request *request)
 		return true;
 	if (keys != NULL) /* the caller's key stays what it is until the request is over */
 		request->keys = keys_ref(keys);
-	access_identify(keys, &request->headers, connection_tls_peer(connection), &request->caller);
+	struct access_credentials credentials = certificate_of(connection);
+	credentials.key = request->headers.key;
+	credentials.key_len = request->headers.key_len;
+	credentials.other_scheme = request->headers.other_scheme;
+	access_identify(keys, &credentials, &request->caller);
 	return authorize_refuse(request, access_decide(need, &request->caller, NULL, 0)) && take_rate(request);
 }
 
@@ -145,7 +165,8 @@ enum access_verdict authorize_again(struct request *request)
 	struct access_caller caller;
 
 	tls_link_identify(request->connection);
-	access_identify_again(keys, &request->caller, connection_tls_peer(request->connection), &caller);
+	struct access_credentials credentials = certificate_of(request->connection);
+	access_identify_again(keys, &request->caller, &credentials, &caller);
 	enum access_verdict verdict = decide_again(request, &caller);
 	if (verdict != ACCESS_ALLOWED) {
 		request->caller.reason = caller.reason;

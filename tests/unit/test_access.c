@@ -8,10 +8,8 @@
 
 #include "api/auth/auth.h"
 #include "api/calls/route.h"
-#include "api/http/headers.h"
-#include "api/http/tls.h"
 
-static const char secret[] = "rlk_a-key-for-these-tests-alone";
+#define SECRET "rlk_a-key-for-these-tests-alone"
 
 /* A prefix and a resource (or the prefix of a listing), and whether the one allows the other: by bytes, nothing
  * else. */
@@ -50,7 +48,7 @@ static struct keys *make_keys(const char *prefix, unsigned rights)
 	char text[1024], list[128] = "", hash[2 * KEY_HASH_LEN + 1], message[KEYS_MESSAGE_MAX];
 	unsigned char digest[KEY_HASH_LEN];
 
-	ck_assert_int_eq(gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, strlen(secret), digest), 0);
+	ck_assert_int_eq(gnutls_hash_fast(GNUTLS_DIG_SHA256, SECRET, sizeof SECRET - 1, digest), 0);
 	for (size_t i = 0; i < sizeof(digest); i++)
 		snprintf(hash + 2 * i, 3, "%02x", digest[i]);
 	for (size_t i = 0; i < 4; i++)
@@ -69,33 +67,18 @@ static struct keys *make_keys(const char *prefix, unsigned rights)
 /* The rule once more, from the documentation. */
 static enum access_verdict expected(enum access_need need, bool known, unsigned rights, bool within)
 {
-	switch (need) {
-	case ACCESS_NOTHING:
-	case ACCESS_TOKEN: return ACCESS_ALLOWED;
-	case ACCESS_KNOWN: return known ? ACCESS_ALLOWED : ACCESS_UNKNOWN;
-	case ACCESS_ACQUIRE:
-		return !known              ? ACCESS_UNKNOWN
-		       : (rights & 1) == 0 ? ACCESS_NO_RIGHT
-		       : within            ? ACCESS_ALLOWED
-					   : ACCESS_NO_PREFIX;
-	case ACCESS_INSPECT:
-		return !known              ? ACCESS_UNKNOWN
-		       : (rights & 2) == 0 ? ACCESS_NO_RIGHT
-		       : within            ? ACCESS_ALLOWED
-					   : ACCESS_NO_PREFIX;
-	case ACCESS_LIST:
-		return !known              ? ACCESS_UNKNOWN
-		       : (rights & 4) == 0 ? ACCESS_NO_RIGHT
-		       : within            ? ACCESS_ALLOWED
-					   : ACCESS_NO_PREFIX;
-	case ACCESS_ADMIN:
-		return !known              ? ACCESS_UNKNOWN
-		       : (rights & 8) == 0 ? ACCESS_NO_RIGHT
-		       : within            ? ACCESS_ALLOWED
-					   : ACCESS_NO_PREFIX;
-	case ACCESS_NEED_COUNT: break;
-	}
-	ck_abort();
+	static const unsigned wanted[ACCESS_NEED_COUNT] = {
+		[ACCESS_ACQUIRE] = 1, [ACCESS_INSPECT] = 2, [ACCESS_LIST] = 4, [ACCESS_ADMIN] = 8};
+
+	if (need == ACCESS_NOTHING || need == ACCESS_TOKEN)
+		return ACCESS_ALLOWED;
+	if (!known)
+		return ACCESS_UNKNOWN;
+	if (need == ACCESS_KNOWN)
+		return ACCESS_ALLOWED;
+	if ((rights & wanted[need]) == 0)
+		return ACCESS_NO_RIGHT;
+	return within ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
 }
 
 static void check_needs(const struct access_caller *caller, bool known, unsigned rights, const char *resource,
@@ -111,32 +94,39 @@ static void check_needs(const struct access_caller *caller, bool known, unsigned
 	}
 }
 
+#define KEY(text) .key = text, .key_len = sizeof(text) - 1
+#define TRUSTED(name) \
+	.asks_certificate = true, .has_certificate = true, .names = (const char *const[]){name}, .name_count = 1
+#define EXPIRED .asks_certificate = true, .has_certificate = true, .untrusted = "The client certificate has expired."
+
 START_TEST(every_need_right_and_prefix)
 {
-	struct headers with_key = {.key = secret, .key_len = strlen(secret)}, without = {0};
-	struct headers wrong = {.key = "rlk_a-key-that-nobody-has", .key_len = 25},
-		       cut = {.key = secret, .key_len = strlen(secret) - 1};
-	struct tls_peer known = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"a.example"}},
-			other = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"b.example"}},
-			bad = {.state = TLS_PEER_BAD, .reason = "The client certificate has expired."},
-			none = {.state = TLS_PEER_NONE};
 	const struct {
-		const struct headers *headers;
-		const struct tls_peer *peer;
+		struct access_credentials credentials;
 		bool known;
 	} callers[] = {
-		{&with_key, NULL, true}, {&with_key, &none, true}, {&with_key, &bad, true},   {&without, &known, true},
-		{&without, NULL, false}, {&without, &none, false}, {&without, &other, false}, {&without, &bad, false},
-		{&wrong, NULL, false},   {&wrong, &known, false},  {&cut, NULL, false},
+		{{KEY(SECRET)}, true},
+		{{KEY(SECRET), .asks_certificate = true}, true},
+		{{KEY(SECRET), EXPIRED}, true},
+		{{TRUSTED("a.example")}, true},
+		{{0}, false},
+		{{.other_scheme = true}, false},
+		{{.asks_certificate = true}, false},
+		{{TRUSTED("b.example")}, false},
+		{{EXPIRED}, false},
+		{{KEY("rlk_a-key-that-nobody-has")}, false},
+		{{KEY("rlk_a-key-that-nobody-has"), TRUSTED("a.example")}, false},
+		{{.key = SECRET, .key_len = sizeof SECRET - 2}, false},
 	};
+	enum { CALLERS = sizeof callers / sizeof *callers };
 	struct access_caller caller;
 	unsigned cases = 0;
 
 	for (unsigned rights = 1; rights < 16; rights++)
 		for (size_t r = 0; r < RELATIONS; r++) {
 			struct keys *keys = make_keys(relations[r].prefix, rights);
-			for (size_t c = 0; c < sizeof(callers) / sizeof(callers[0]); c++) {
-				access_identify(keys, callers[c].headers, callers[c].peer, &caller);
+			for (size_t c = 0; c < CALLERS; c++) {
+				access_identify(keys, &callers[c].credentials, &caller);
 				ck_assert(caller.controlled && caller.known == callers[c].known);
 				ck_assert(caller.known ? strcmp(caller.name, "k") == 0 : caller.reason != NULL);
 				check_needs(&caller, callers[c].known, rights, relations[r].resource,
@@ -144,43 +134,81 @@ START_TEST(every_need_right_and_prefix)
 			}
 			keys_unref(keys);
 		}
-	printf("%u cases\n", cases);
-	ck_assert_uint_eq(cases, 15 * RELATIONS * 11 * NEEDS);
+	ck_assert_uint_eq(cases, 15 * RELATIONS * CALLERS * NEEDS);
 }
 END_TEST
 
 /* --tls-client-ca alone: its certificates may do all but what an operator does. */
 START_TEST(a_certificate_without_a_keys_file)
 {
-	struct headers without = {0}, with_key = {.key = secret, .key_len = strlen(secret)};
-	struct tls_peer known = {.state = TLS_PEER_KNOWN, .count = 1, .names = {"a.example"}},
-			nameless = {.state = TLS_PEER_KNOWN}, none = {.state = TLS_PEER_NONE};
+	const struct {
+		struct access_credentials credentials;
+		const char *name; /* NULL: not known */
+	} callers[] = {
+		{{TRUSTED("a.example")}, "a.example"},
+		{{KEY(SECRET), TRUSTED("a.example")}, "a.example"}, /* no keys: the certificate counts */
+		{{.asks_certificate = true, .has_certificate = true}, "certificate"},
+		{{.asks_certificate = true}, NULL},
+		{{KEY(SECRET), .asks_certificate = true}, NULL},
+		{{EXPIRED}, NULL},
+	};
 	struct access_caller caller;
 	unsigned cases = 0;
 
-	access_identify(NULL, &without, &known, &caller);
-	ck_assert_str_eq(caller.name, "a.example");
-	check_needs(&caller, true, 1 | 2 | 4, "anything", true, &cases);
-	access_identify(NULL, &with_key, &known, &caller); /* there are no keys: the certificate is what counts */
-	ck_assert(caller.known);
-	access_identify(NULL, &without, &nameless, &caller);
-	check_needs(&caller, true, 1 | 2 | 4, "anything", true, &cases);
-	access_identify(NULL, &without, &none, &caller);
-	check_needs(&caller, false, 0, "anything", true, &cases);
-	access_identify(NULL, &with_key, &none, &caller);
-	check_needs(&caller, false, 0, "anything", true, &cases);
+	for (size_t c = 0; c < sizeof callers / sizeof *callers; c++) {
+		access_identify(NULL, &callers[c].credentials, &caller);
+		ck_assert_pstr_eq(caller.name, callers[c].name);
+		check_needs(&caller, callers[c].name != NULL, callers[c].name ? 1 | 2 | 4 : 0, "anything", true,
+			    &cases);
+	}
+	ck_assert_uint_eq(cases, sizeof callers / sizeof *callers * NEEDS);
 }
 END_TEST
 
 START_TEST(nobody_is_asked_without_keys_and_certificates)
 {
-	struct headers wrong = {.key = "whatever-it-is-16", .key_len = 17};
+	const struct access_credentials wrong = {KEY("whatever-it-is-16")};
 	struct access_caller caller;
 
-	access_identify(NULL, &wrong, NULL, &caller);
+	access_identify(NULL, &wrong, &caller);
 	ck_assert(!caller.controlled);
 	for (size_t n = 0; n < NEEDS; n++)
 		ck_assert_int_eq(access_decide(needs[n], &caller, "x", 1), ACCESS_ALLOWED);
+}
+END_TEST
+
+/* A reload: the hash of the key and the certificate are looked for in the new file; the key itself is gone by then. */
+START_TEST(a_known_caller_is_identified_again)
+{
+	char message[KEYS_MESSAGE_MAX];
+	const struct access_credentials key = {KEY(SECRET)}, certificate = {TRUSTED("a.example")}, expired = {EXPIRED},
+					nothing = {0};
+	struct keys *before = make_keys("orders/", KEY_LIST), *after = make_keys("bills/", KEY_ACQUIRE);
+	struct keys *without = keys_parse("{\"keys\":[]}", 11, message, sizeof message);
+	struct access_caller first, again;
+
+	access_identify(before, &key, &first);
+	access_identify_again(after, &first, &nothing, &again);
+	ck_assert(again.known && again.by_key && again.key->rights == KEY_ACQUIRE);
+	ck_assert_mem_eq(again.hash, first.hash, KEY_HASH_LEN);
+	access_identify_again(without, &first, &nothing, &again);
+	ck_assert(!again.known && again.controlled);
+	ck_assert_str_eq(again.reason, "The key is not known.");
+
+	access_identify(before, &certificate, &first);
+	access_identify_again(after, &first, &certificate, &again);
+	ck_assert(again.known && !again.by_key && again.key->rights == KEY_ACQUIRE);
+	access_identify_again(after, &first, &expired, &again);
+	ck_assert_str_eq(again.reason, "The client certificate has expired.");
+	access_identify_again(without, &first, &certificate, &again);
+	ck_assert_str_eq(again.reason, "No name in the client certificate is in the keys file.");
+
+	access_identify(NULL, &key, &first);
+	access_identify_again(NULL, &first, &nothing, &again);
+	ck_assert(!again.controlled && !again.known);
+	keys_unref(before);
+	keys_unref(after);
+	keys_unref(without);
 }
 END_TEST
 
@@ -230,6 +258,7 @@ int main(void)
 
 	tcase_add_test(all, every_need_right_and_prefix);
 	tcase_add_test(all, a_certificate_without_a_keys_file);
+	tcase_add_test(all, a_known_caller_is_identified_again);
 	tcase_add_test(all, nobody_is_asked_without_keys_and_certificates);
 	tcase_add_test(all, what_the_routes_need);
 	tcase_add_test(all, rights_have_names);
