@@ -16,7 +16,7 @@
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
 
-static json_t *votes_new(const struct lease_votes *votes)
+static json_t *votes_new(const struct redlock_votes *votes)
 {
 	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "needed", (int)votes->needed, "granted", (int)votes->granted,
 			 "refused", (int)votes->refused, "failed", (int)votes->failed, "quarantined",
@@ -98,7 +98,7 @@ static void answer_locked(struct request *request, const struct lease_answer *an
 }
 
 /* Masters that are quarantined were not asked, and time alone mends that. */
-static const char *detail_no_quorum(const struct request *request, const struct lease_votes *votes, bool too_late)
+static const char *detail_no_quorum(const struct request *request, const struct redlock_votes *votes, bool too_late)
 {
 	if (too_late)
 		return "A majority granted the lock, but no lease could be made of it in time. It has been given back.";
@@ -109,7 +109,7 @@ static const char *detail_no_quorum(const struct request *request, const struct 
 	return "Too few masters answered in time to tell.";
 }
 
-static void answer_no_quorum(struct request *request, const struct lease_votes *votes, bool too_late,
+static void answer_no_quorum(struct request *request, const struct redlock_votes *votes, bool too_late,
 			     uint32_t retry_after_ms)
 {
 	const char *detail = detail_no_quorum(request, votes, too_late);

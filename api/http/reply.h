@@ -20,7 +20,7 @@ struct reply {
 	const char *code;         /* of a problem; NULL: it is none */
 	const char *type;         /* Content-Type; NULL: there is no body */
 	uint32_t retry_after_s;   /* 0: no such header */
-	struct lease_votes votes; /* of an answer that wants for a quorum, for the log; needed 0: it does not */
+	struct redlock_votes votes; /* of an answer that wants for a quorum, for the log; needed 0: it does not */
 	bool close;               /* the connection must end with it, and need not wait for the body of the request */
 	bool location;            /* of the resource of the request */
 	bool preflight;           /* what a page of the request's origin may send */

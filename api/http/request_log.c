@@ -35,7 +35,7 @@ void request_log_address(const struct request *request)
 	log_text("address", text);
 }
 
-static void log_votes(const struct lease_votes *votes)
+static void log_votes(const struct redlock_votes *votes)
 {
 	log_num("needed", votes->needed);
 	log_num("granted", votes->granted);
@@ -47,7 +47,7 @@ static void log_votes(const struct lease_votes *votes)
 
 void request_log(const struct request *request, unsigned status, const char *ended, enum MHD_RequestTerminationCode how)
 {
-	const struct lease_votes *votes = &request->reply.votes;
+	const struct redlock_votes *votes = &request->reply.votes;
 	bool no_quorum = status != 0 && votes->needed > 0;
 	enum log_level level = is_quiet(request->route) ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
 

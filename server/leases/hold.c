@@ -3,16 +3,15 @@
  *
  * A hold belongs to whoever made it, until hold_drop(). The structs are kept for reuse with their timers until the
  * worker ends. */
-#include "hold.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
 #include "hold_plan.h"
-#include "holds.h"
+#include "leases.h"
 #include "server/base/base.h"
+#include "server/metrics/metrics.h"
 
 struct hold {
 	struct holds *holds;

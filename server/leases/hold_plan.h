@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lease.h"
+#include "leases.h"
 
 #define HOLD_NEVER UINT64_MAX
 

@@ -71,20 +71,6 @@ uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *re
 	return lease_token_id(value);
 }
 
-static enum lease_status status_of(enum redlock_outcome outcome)
-{
-	switch (outcome) {
-	case REDLOCK_OK: return LEASE_OK;
-	case REDLOCK_LOCKED: return LEASE_LOCKED;
-	case REDLOCK_NOT_OWNER: return LEASE_NOT_OWNER;
-	case REDLOCK_EXPIRED: return LEASE_EXPIRED;
-	case REDLOCK_SPLIT: return LEASE_SPLIT_VOTE;
-	case REDLOCK_NO_QUORUM:
-	case REDLOCK_CANCELLED: break; /* nobody waits for the answer to a cancelled operation */
-	}
-	return LEASE_NO_QUORUM;
-}
-
 static uint32_t ms_up(uint64_t us)
 {
 	uint64_t ms = us / 1000 + (us % 1000 != 0);
@@ -120,9 +106,8 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 {
 	const struct redlock_votes *votes = &result->votes;
 	memset(ret_answer, 0, sizeof *ret_answer);
-	ret_answer->status = status_of(result->outcome);
-	ret_answer->votes = (struct lease_votes){votes->needed, votes->granted,     votes->refused,
-						 votes->failed, votes->quarantined, votes->masters};
+	ret_answer->status = (enum lease_status)result->outcome;
+	ret_answer->votes = *votes;
 	ret_answer->too_late = result->outcome == REDLOCK_NO_QUORUM && votes->granted >= votes->needed;
 	ret_answer->waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 	ret_answer->retry_after_ms = ms_up(result->retry_after_us);

@@ -199,7 +199,7 @@ static void keep_seen(struct lease_force *force, const struct lease_op *look)
  * way do not. */
 static bool may_have_majority(const struct lease_answer *look)
 {
-	const struct lease_votes *votes = &look->votes;
+	const struct redlock_votes *votes = &look->votes;
 	return look->held && votes->granted + votes->failed + votes->quarantined >= votes->needed;
 }
 

@@ -5,6 +5,9 @@
 #include <uv.h>
 
 #include "leases.h"
+#include "server/config/config.h"
+#include "server/masters/masters.h"
+#include "server/metrics/metrics.h"
 #include "server/redlock/redlock.h"
 
 /* Validity is told in whole ms, rounded down. What that may cost is taken off with the drift beforehand, so that the

@@ -124,7 +124,7 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 	struct quorum_status quorum;
 	masters_quorum(listing->leases->masters, &quorum);
 	struct lease_list_answer answer = {.status = status, .count = listing->count, .states = listing->states};
-	answer.votes = (struct lease_votes){.needed = quorum.needed,
+	answer.votes = (struct redlock_votes){.needed = quorum.needed,
 					    .granted = quorum.voting,
 					    .failed = (uint8_t)(quorum.masters - quorum.voting),
 					    .masters = quorum.masters};

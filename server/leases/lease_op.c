@@ -5,8 +5,6 @@
  * The core is never stepped from within a step: what a master could not be asked becomes a vote in `unsent`, which
  * lease_op_drive() hands over when the step is done. Answers wait in a list until leases_pump(), so that no caller is
  * called back from within its own call. An operation whose answer is given lives on until its last reply is in. */
-#include "lease.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

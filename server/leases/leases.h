@@ -1,17 +1,196 @@
-/* All operations of one worker, as the worker sees them. What the HTTP side calls is in lease.h. */
+/* Leases of one worker: operations on them, listings, leases held for a connection, and the worker's side of all.
+ *
+ * Plain structs in, plain structs out. Everything belongs to one worker's thread. Answers and events never come from
+ * within a call of this header: they come later, from the worker's loop. Requests are copied.
+ *
+ * A function that returns NULL had no memory: nothing was sent and no answer comes. */
 #ifndef LEASES_H
 #define LEASES_H
 
-#include "hold.h"
-#include "holds.h"
-#include "lease.h"
-#include "server/config/config.h"
-#include "server/masters/masters.h"
-#include "server/metrics/metrics.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
+#include "server/base/base.h"
+#include "server/redlock/redlock.h"
+
+struct masters;
+struct metrics;
+struct options;
 struct uv_loop_s;
 
-/* NULL where memory is short. All arguments outlive it. */
+enum {
+	LEASE_RESOURCE_MAX = 256, /* bytes of UTF-8 */
+	LEASE_OWNER_MAX = 128,
+	LEASE_TOKEN_LEN = RANDOM_TOKEN_LEN,
+	LEASE_LIST_MAX = 1000,
+	LEASE_CURSOR_MAX = 64
+};
+
+/* The core's kinds, and FORCE: release without a token, whoever holds the lock (for operators). */
+enum lease_operation {
+	LEASE_ACQUIRE = REDLOCK_ACQUIRE,
+	LEASE_EXTEND = REDLOCK_EXTEND,
+	LEASE_RELEASE = REDLOCK_RELEASE,
+	LEASE_INSPECT = REDLOCK_INSPECT,
+	LEASE_FORCE
+};
+enum { LEASE_OPERATIONS = LEASE_FORCE + 1 };
+
+/* The codes of the contract: the core's outcomes, and LEASE_TOO_MANY. LEASE_OK is 201, 200 or 204 by the operation. */
+enum lease_status {
+	LEASE_OK = REDLOCK_OK,
+	LEASE_LOCKED = REDLOCK_LOCKED, /* 409 locked */
+	/* 409 not-owner. FORCE: the key was not written by redlockd (then the holder is not known), or it belongs to a
+	 * newcomer; neither is deleted */
+	LEASE_NOT_OWNER = REDLOCK_NOT_OWNER,
+	LEASE_EXPIRED = REDLOCK_EXPIRED,     /* 410 lease-expired. FORCE: nobody holds it */
+	LEASE_NO_QUORUM = REDLOCK_NO_QUORUM, /* 503 no-quorum */
+	LEASE_SPLIT_VOTE = REDLOCK_SPLIT,    /* 503 split-vote */
+	LEASE_DRAINING = REDLOCK_CANCELLED,  /* 503 draining: the only cancelled operations that get an answer */
+	LEASE_TOO_MANY,                      /* 429 too-many-requests: it would have to wait, but too many do */
+	LEASE_STATUS_COUNT
+};
+
+/* ---- operations ---- */
+
+/* A request, already checked by the caller: lengths and ttl within their bounds, token well-formed. */
+struct lease_request {
+	enum lease_operation call;
+	uint32_t ttl_ms;                   /* acquire, extend */
+	uint32_t wait_ms;                  /* acquire: how long to wait in the queue; 0: not at all */
+	bool hold;                         /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
+	uint16_t resource_len;             /* 1 … LEASE_RESOURCE_MAX */
+	uint16_t owner_len;                /* acquire; 0: none */
+	char resource[LEASE_RESOURCE_MAX]; /* not terminated */
+	char owner[LEASE_OWNER_MAX];       /* not terminated */
+	char token[LEASE_TOKEN_LEN];       /* extend, release; not terminated */
+};
+
+/* The holder of a resource, as far as the masters know. */
+struct lease_holder {
+	bool known;         /* false: the key was not written by redlockd (another library, another type) */
+	uint64_t fence;     /* 0: not known */
+	uint16_t owner_len; /* 0: the holder gave no owner */
+	char owner[LEASE_OWNER_MAX];
+};
+
+struct lease_answer {
+	enum lease_status status;
+	bool too_late; /* NO_QUORUM only: a majority granted, but no validity was left */
+	struct redlock_votes votes;
+	uint32_t waited_ms; /* from the request to the answer */
+
+	/* acquire, extend, when OK: the lease */
+	char token[LEASE_TOKEN_LEN];
+	uint64_t fence;       /* grows with every new holder of a resource; stays over extensions; below 2^53 */
+	uint32_t ttl_ms;      /* extend: may be shorter than asked for, at the bound of --max-hold-ms */
+	uint32_t validity_ms; /* ttl − elapsed − drift, rounded down: what was left when the votes were decided */
+	uint64_t until_us;    /* when it ends, by clock_now_us() */
+	uint32_t drift_ms;    /* rounded up */
+
+	/* not OK */
+	uint32_t retry_after_ms;
+
+	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner;
+	 * force: whose lease was released, or may have been (NO_QUORUM); NOT_OWNER: the present holder */
+	struct lease_holder holder;
+	uint32_t waiters;      /* inspect: how many wait for it, over all replicas */
+	bool held;             /* inspect */
+	bool expires;          /* inspect, held: false for another program's key without an expiry */
+	uint64_t remaining_ms; /* inspect, held and expires */
+};
+
+struct leases;   /* all operations of one worker */
+struct lease_op; /* one operation under way */
+
+typedef void lease_done_fn(void *arg, const struct lease_answer *answer);
+
+/* Starts an operation. `done` is called exactly once, unless lease_cancel() comes first. */
+struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+			      void *arg);
+
+/* Forgets the caller of `op`: `done` is not called any more, and what was or will be granted is released. */
+void lease_cancel(struct lease_op *op);
+
+/* Releases without anybody waiting for the answer; also where memory is short. */
+void lease_release_unheard(struct leases *leases, const struct lease_request *request);
+
+/* Releases an abandoned grant: its client disconnected before the lease could be written to it. */
+void lease_give_back(struct leases *leases, const char *resource, size_t resource_len,
+		     const char token[LEASE_TOKEN_LEN]);
+
+/* True from SIGTERM on: acquisitions are then answered LEASE_DRAINING. */
+bool lease_draining(const struct leases *leases);
+
+/* ---- listings ---- */
+
+/* One lock in a listing. */
+struct lease_state {
+	uint16_t resource_len;
+	char resource[LEASE_RESOURCE_MAX];
+	struct lease_answer answer; /* as for LEASE_INSPECT, `held` is true */
+};
+
+struct lease_list_request {
+	uint16_t prefix_len; /* 0: all */
+	uint16_t limit; /* 1 … LEASE_LIST_MAX: about how many at most; a page may hold fewer, or none, and go on */
+	char prefix[LEASE_RESOURCE_MAX];
+	char cursor[LEASE_CURSOR_MAX]; /* terminated; "" for the first page, else as given by the page before */
+};
+
+struct lease_list_answer {
+	enum lease_status status;   /* LEASE_OK or LEASE_NO_QUORUM */
+	struct redlock_votes votes; /* NO_QUORUM: as for an inspection */
+	uint32_t retry_after_ms;
+	size_t count;
+	const struct lease_state *states; /* valid only while `done` runs */
+	char next[LEASE_CURSOR_MAX];      /* terminated; "": that was the last page */
+};
+
+typedef void lease_list_done_fn(void *arg, const struct lease_list_answer *answer);
+
+struct lease_listing;
+
+/* True if `cursor` is one that lease_list() could have given. */
+bool lease_cursor_valid(const struct leases *leases, const char *cursor);
+
+/* Starts a page of the locks whose resource begins with a prefix. As lease_submit() in all else. */
+struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
+				 lease_list_done_fn *done, void *arg);
+void lease_list_cancel(struct lease_listing *listing);
+
+/* ---- held leases: renewed each third of their ttl until they are dropped ---- */
+
+struct holds; /* all of one worker */
+struct hold;
+
+enum hold_event {
+	HOLD_RENEWED,
+	/* the last one; `code` says why: LEASE_EXPIRED, LEASE_NOT_OWNER or LEASE_NO_QUORUM. What may be left of the
+	 * lease is released */
+	HOLD_LOST,
+	/* the last one: the service ends. The lease was renewed once more if possible, and is not renewed again */
+	HOLD_DRAINING
+};
+
+/* May drop the hold. `code` is LEASE_OK but for HOLD_LOST. */
+typedef void hold_event_fn(void *arg, enum hold_event event, enum lease_status code);
+
+/* Holds the lease that `answer` to `request` (an acquisition) has just granted. */
+struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer,
+		      hold_event_fn *on_event, void *arg);
+
+/* How long the lease is still valid. */
+uint32_t hold_validity_ms(const struct hold *hold);
+
+/* Ends it, at any time: no event comes any more. The lease is released at once if `release` (and it is not lost
+ * already), else it runs out by itself. */
+void hold_drop(struct hold *hold, bool release);
+
+/* ---- what the worker calls ---- */
+
+/* All arguments outlive the result. */
 struct leases *leases_new(struct uv_loop_s *loop, const struct options *options, struct masters *masters,
 			  struct metrics *metrics);
 
@@ -21,12 +200,22 @@ bool leases_pump(struct leases *leases);
 /* From now on acquisitions are answered LEASE_DRAINING; extensions and releases go on. */
 void leases_drain(struct leases *leases);
 
-/* Operations that somebody still waits for. */
+/* How many operations have a caller that waits for the answer. */
 size_t leases_waiting(const struct leases *leases);
 
 /* After masters_close(): hands out the last answers and closes the timers of all operations. Run the loop until it is
  * empty, then leases_free(). */
 void leases_close(struct leases *leases);
 void leases_free(struct leases *leases);
+
+/* All arguments outlive the result. */
+struct holds *holds_new(struct uv_loop_s *loop, struct leases *leases, struct metrics *metrics);
+
+/* From now on every hold, also a new one, is renewed once more and ends with HOLD_DRAINING. */
+void holds_drain(struct holds *holds);
+
+/* When all are dropped: closes the timers. Run the loop until it is empty, then holds_free(). */
+void holds_close(struct holds *holds);
+void holds_free(struct holds *holds);
 
 #endif

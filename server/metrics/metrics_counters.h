@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "server/base/base.h"
-#include "server/leases/lease.h"
+#include "server/leases/leases.h"
 #include "server/masters/master_status.h"
 
 enum { METRICS_BUCKETS = 16, METRICS_MASTERS_MAX = 15, METRICS_WORKERS_MAX = 64 };

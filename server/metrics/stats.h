@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "metrics_counters.h"
-#include "server/leases/lease.h"
+#include "server/leases/leases.h"
 #include "stats_hot.h"
 #include "stats_series.h"
 

@@ -3,7 +3,7 @@
 #define FUZZ_HTTP_H
 
 #include "fuzz.h"
-#include "server/leases/lease.h"
+#include "server/leases/leases.h"
 
 enum {
 	CLIENTS = 4,          /* of an input; the api takes one less, so that one is refused */

@@ -6,7 +6,7 @@
 #include "api/http/http_internal.h"
 #include "fuzz_http.h"
 #include "fuzz_words.h"
-#include "server/leases/hold.h"
+#include "server/leases/leases.h"
 #include "server/masters/master_status.h"
 
 #define TOKEN_HEAD "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0"
@@ -26,7 +26,7 @@ struct hold {
 };
 static struct hold *all_holds;
 
-static const struct lease_votes good_votes = {.needed = 2, .granted = 3, .masters = 3},
+static const struct redlock_votes good_votes = {.needed = 2, .granted = 3, .masters = 3},
 				bad_votes = {.needed = 2, .granted = 1, .failed = 2, .masters = 3};
 
 /* ---- operations ---- */

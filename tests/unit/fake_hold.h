@@ -2,7 +2,7 @@
 #ifndef FAKE_HOLD_H
 #define FAKE_HOLD_H
 
-#include "server/leases/hold.h"
+#include "server/leases/leases.h"
 
 enum { FAKE_HOLDS_MAX = 64 };
 

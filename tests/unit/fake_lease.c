@@ -11,7 +11,7 @@ void fake_leases_init(struct leases *leases)
 {
 	memset(leases, 0, sizeof(*leases));
 	leases->answer.status = LEASE_OK;
-	leases->answer.votes = (struct lease_votes){.needed = 2, .granted = 3, .masters = 3};
+	leases->answer.votes = (struct redlock_votes){.needed = 2, .granted = 3, .masters = 3};
 	memcpy(leases->answer.token, fake_token, LEASE_TOKEN_LEN);
 	leases->answer.fence = FAKE_FENCE;
 	leases->answer.ttl_ms = 30000;

@@ -3,7 +3,7 @@
 #ifndef FAKE_LEASE_H
 #define FAKE_LEASE_H
 
-#include "server/leases/lease.h"
+#include "server/leases/leases.h"
 #include "server/masters/master_status.h"
 
 enum { FAKE_OPS_MAX = 256 };

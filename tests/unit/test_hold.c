@@ -6,7 +6,8 @@
 
 #include "fake_lease.h"
 #include "server/base/clock.h"
-#include "server/leases/holds.h"
+#include "server/leases/leases.h"
+#include "server/metrics/metrics.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 
