@@ -128,7 +128,7 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 		add_number(&command, what->fence);
 	}
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
-		add_text(&command, what->place ? what->place : "");
+		add_text(&command, what->entry ? what->entry : "");
 	/* epoch and deadline: each master's own are written over it (master_guard_stamp) */
 	add(&command, "----------------", 16);
 	add(&command, "9999999999999999", 16);

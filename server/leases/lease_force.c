@@ -1,23 +1,19 @@
-/* A forced release: an operator takes a lock from whoever holds it, without its token.
+/* A forced release: an operator releases a lock without its token.
  *
- *     look (INSPECT, all masters) ─► a lease, or what may be one ─► RELEASE with its token ─► answer
- *              │                     another program's key: NOT_OWNER
- *              │                     nothing at all: EXPIRED
- *              └─ left-overs ─► pause ─► look again ─► those still there: RELEASE ─► answer
+ *     inspect all masters ─► a lease, or a possible one ─► RELEASE with its token ─► answer
+ *              │             another program's key: NOT_OWNER
+ *              │             no key: EXPIRED
+ *              └─ left-overs ─► pause ─► inspect again ─► those still there: RELEASE ─► answer
  *
- * Two ordinary operations of the core. What is deleted is compared with the token that the look saw, so nobody is
- * harmed who came after it, however late a command is carried out: a release that is owed to a master, too. release.lua
- * calls the next one in the line.
+ * Each release compares the token that the inspection saw, so it never harms a newcomer, however late it arrives.
  *
- * Released is each token that has a majority of the masters, or may have one with those that did not answer: any of
- * these may be the lease. Where there is none, tokens on fewer masters than a majority are attempts under way, or what
- * a dead redlockd or a lease that is over left behind. An attempt must be let alone: it may become a lease a moment
- * later, and that one came after the look. A left-over is nobody's, but it keeps others out where several share the
- * masters. Time tells them apart: no master carries out an acquisition that is older than --master-timeout-ms, so a
- * token that was there before the pause and has no majority after it never gets one.
+ * Every token that has a majority, or may have one with the masters that did not answer, is released: it may be the
+ * lease. Otherwise a token is an attempt under way, or a left-over of a dead redlockd or of an ended lease. An attempt
+ * may become a lease that came after the inspection: it is left alone. A left-over belongs to nobody, but several of
+ * them can keep everybody out. Time tells them apart: a master rejects acquisitions older than --master-timeout-ms, so
+ * a token that was there before the pause and has no majority after it never gets one.
  *
- * The caller's operation has no part in the core: it stands for those that do the work, until it is answered. On the
- * worker's thread. */
+ * The caller's operation is not run by the core: it stands for the operations that do the work until it is answered. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +21,12 @@
 #include "lease_internal.h"
 #include "server/base/base.h"
 
-enum { PAUSE_EXTRA_MS = 100 }; /* clocks are not that far apart, nor is the loop's time that old */
+enum { PAUSE_EXTRA_MS = 100 }; /* more than the drift of the clocks and the age of the loop's time */
 
 struct lease_force {
 	struct lease_op *op;   /* the caller's */
 	struct lease_op *look; /* the inspection under way, or NULL */
-	bool left_over;        /* what is to be released never was or is no lease */
+	bool left_over;        /* the targets are left-overs: none is a lease */
 	unsigned awaited;      /* releases under way */
 	unsigned count;
 	struct force_target {
@@ -46,6 +42,7 @@ static void finish(struct lease_force *force, const struct lease_answer *answer)
 {
 	struct lease_op *op = force->op;
 	uint64_t now_us = clock_now_us();
+	assert(op->force == force && !force->look);
 	op->answer = *answer;
 	op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 	op->force = NULL;
@@ -54,7 +51,7 @@ static void finish(struct lease_force *force, const struct lease_answer *answer)
 }
 
 /* Nothing is deleted: no master has granted anything. */
-static void refuse(struct lease_force *force, const struct lease_answer *look, enum lease_status status)
+static void reject(struct lease_force *force, const struct lease_answer *look, enum lease_status status)
 {
 	struct lease_answer answer = {.status = status, .votes = look->votes};
 	answer.votes.refused = (uint8_t)(answer.votes.refused + answer.votes.granted);
@@ -75,7 +72,7 @@ static struct lease_answer make_no_answer(const struct lease_force *force)
 
 /* ---- the releases ---- */
 
-/* Which answer says most, where several tokens are released. */
+/* Which answer counts if several tokens are released: the largest. */
 static unsigned weight(enum lease_status status)
 {
 	return status == LEASE_OK ? 3 : status == LEASE_NO_QUORUM ? 2 : status == LEASE_NOT_OWNER ? 1 : 0;
@@ -85,8 +82,9 @@ static void note_released(struct force_target *target, const struct lease_answer
 {
 	struct lease_force *force = target->force;
 	struct lease_answer one = *answer;
+	assert(force->awaited > 0 && !target->release);
 	if (force->left_over && one.status == LEASE_EXPIRED)
-		one.status = LEASE_OK; /* there was no majority to release: all there was of it is gone */
+		one.status = LEASE_OK; /* there was no majority to release: all of the left-over is gone */
 	if (one.status != LEASE_NOT_OWNER)
 		one.holder = target->holder;
 	if (weight(one.status) >= weight(force->answer.status))
@@ -110,23 +108,23 @@ static void release(struct lease_force *force)
 	assert(count > 0);
 	request.call = LEASE_RELEASE;
 	force->answer = (struct lease_answer){.status = LEASE_EXPIRED};
-	for (unsigned i = 0; i < count; i++) { /* the last one may finish it: do not touch it after that */
+	for (unsigned i = 0; i < count; i++) { /* the last one may free `force` */
 		struct force_target *target = &force->targets[i];
 		memcpy(request.token, target->token, sizeof request.token);
-		target->release = lease_submit(force->op->leases, &request, on_released, target);
+		target->release = lease_submit_op(force->op->leases, &request, false, on_released, target);
 		if (!target->release)
 			note_released(target, &no_answer);
 	}
 }
 
-/* ---- what a look saw ---- */
+/* ---- the result of an inspection ---- */
 
 static bool voted(const struct lease_op *look, unsigned i, enum redlock_vote vote)
 {
 	return redlock_has(look->core.answered, i) && look->core.ballots[i].vote == vote;
 }
 
-/* What master i told, if a token of redlockd's holds it there; else NULL. */
+/* The answer of master i if a token of redlockd's holds the resource there; else NULL. */
 static const struct lease_sight *find_ours(const struct lease_op *look, unsigned i)
 {
 	return voted(look, i, REDLOCK_VOTE_HELD) && look->seen[i].holder.known ? &look->seen[i] : NULL;
@@ -142,7 +140,7 @@ static unsigned count_seen(const struct lease_op *look, const char token[LEASE_T
 	return masters;
 }
 
-/* Whether a token has a majority, or would have one if all masters held it that did not say what they hold. */
+/* True if a token has a majority, or may have one with the masters that did not answer. */
 static bool may_be_lease(const struct lease_op *look, const char token[LEASE_TOKEN_LEN])
 {
 	unsigned masters = count_seen(look, token);
@@ -163,6 +161,7 @@ static void note_target(struct lease_force *force, const struct lease_sight *sig
 {
 	struct force_target *target = find_target(force, sight->token);
 	if (!target) {
+		assert(force->count < REDLOCK_MASTERS_MAX);
 		target = &force->targets[force->count++];
 		*target = (struct force_target){.force = force, .holder = sight->holder};
 		memcpy(target->token, sight->token, sizeof target->token);
@@ -172,7 +171,7 @@ static void note_target(struct lease_force *force, const struct lease_sight *sig
 	}
 }
 
-/* The tokens that a look saw: those that may be a lease, or all. */
+/* The targets are the tokens that the inspection saw: those that may be a lease, or all. */
 static void gather(struct lease_force *force, const struct lease_op *look, bool all)
 {
 	force->count = 0;
@@ -183,7 +182,7 @@ static void gather(struct lease_force *force, const struct lease_op *look, bool 
 	}
 }
 
-/* Of those before the pause, the ones that are there after it. */
+/* Keeps the targets that are still there after the pause. */
 static void keep_seen(struct lease_force *force, const struct lease_op *look)
 {
 	unsigned kept = 0;
@@ -193,19 +192,18 @@ static void keep_seen(struct lease_force *force, const struct lease_op *look)
 	force->count = kept;
 }
 
-/* ---- looking ---- */
+/* ---- inspecting ---- */
 
-/* Whether one holder has a majority, or may have one with those that did not answer: several that are in each other's
- * way do not. */
+/* True if one holder has a majority, or may have one with the masters that did not answer. */
 static bool may_have_majority(const struct lease_answer *look)
 {
 	const struct redlock_votes *votes = &look->votes;
 	return look->held && votes->granted + votes->failed + votes->quarantined >= votes->needed;
 }
 
-static void look_again(uv_timer_t *timer);
+static void on_pause_over(uv_timer_t *timer);
 
-static void take_first_look(struct lease_force *force, const struct lease_op *look, const struct lease_answer *answer)
+static void handle_first_look(struct lease_force *force, const struct lease_op *look, const struct lease_answer *answer)
 {
 	gather(force, look, false);
 	if (force->count > 0) {
@@ -213,23 +211,24 @@ static void take_first_look(struct lease_force *force, const struct lease_op *lo
 		return;
 	}
 	gather(force, look, true);
-	if (may_have_majority(answer)) { /* by no token of ours */
-		refuse(force, answer, LEASE_NOT_OWNER);
+	if (may_have_majority(answer)) { /* of a key that redlockd did not write */
+		reject(force, answer, LEASE_NOT_OWNER);
 	} else if (force->count == 0) {
-		refuse(force, answer, answer->held ? LEASE_NOT_OWNER : LEASE_EXPIRED);
+		reject(force, answer, answer->held ? LEASE_NOT_OWNER : LEASE_EXPIRED);
 	} else {
 		force->left_over = true;
-		uv_timer_start(&force->op->timer, look_again,
+		uv_timer_start(&force->op->timer, on_pause_over,
 			       UINT64_C(2) * force->op->leases->options->master_timeout_ms + PAUSE_EXTRA_MS, 0);
 	}
 }
 
-/* Whoever holds it now, or may, came after the first look: then nobody held it when this was asked for. */
-static void take_second_look(struct lease_force *force, const struct lease_op *look, const struct lease_answer *answer)
+/* A holder that has, or may have, a majority only now came after the request: nobody held the lock then. */
+static void handle_second_look(struct lease_force *force, const struct lease_op *look,
+			       const struct lease_answer *answer)
 {
 	keep_seen(force, look);
 	if (may_have_majority(answer) || force->count == 0)
-		refuse(force, answer, LEASE_EXPIRED);
+		reject(force, answer, LEASE_EXPIRED);
 	else
 		release(force);
 }
@@ -242,29 +241,31 @@ static void on_looked(void *arg, const struct lease_answer *answer)
 	if (answer->status != LEASE_OK)
 		finish(force, answer);
 	else if (!force->left_over)
-		take_first_look(force, look, answer);
+		handle_first_look(force, look, answer);
 	else
-		take_second_look(force, look, answer);
+		handle_second_look(force, look, answer);
 }
 
 static void begin_look(struct lease_force *force)
 {
 	struct lease_request request = force->op->request;
+	assert(!force->look);
 	request.call = LEASE_INSPECT;
-	force->look = lease_submit_thorough(force->op->leases, &request, on_looked, force);
+	force->look = lease_submit_op(force->op->leases, &request, true, on_looked, force);
 	if (force->look)
 		return;
 	const struct lease_answer no_answer = make_no_answer(force);
 	finish(force, &no_answer);
 }
 
-static void look_again(uv_timer_t *timer)
+static void on_pause_over(uv_timer_t *timer)
 {
 	struct lease_op *op = timer->data;
+	assert(op->force && op->force->left_over);
 	begin_look(op->force);
 }
 
-/* ---- calls ---- */
+/* ---- submitting and cancelling ---- */
 
 struct lease_op *lease_force_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				    void *arg)
@@ -276,7 +277,7 @@ struct lease_op *lease_force_submit(struct leases *leases, const struct lease_re
 		free(force);
 		return NULL;
 	}
-	op->finished = true; /* the core has no part in it */
+	op->finished = true; /* the core does not run it */
 	op->force = force;
 	force->op = op;
 	begin_look(force);
@@ -286,13 +287,15 @@ struct lease_op *lease_force_submit(struct leases *leases, const struct lease_re
 void lease_force_cancel(struct lease_op *op)
 {
 	struct lease_force *force = op->force;
+	assert(force && force->op == op);
+	(void)lease_op_forget_caller(op);
 	uv_timer_stop(&op->timer);
 	if (force->look)
-		lease_cancel(force->look);
+		lease_submit_cancel(force->look);
 	for (unsigned i = 0; i < force->count; i++)
 		if (force->targets[i].release)
-			/* its commands are on their way: it is carried out all the same */
-			lease_cancel(force->targets[i].release);
+			/* its commands are under way, and are carried out all the same */
+			lease_submit_cancel(force->targets[i].release);
 	free(force);
 	op->force = NULL;
 	lease_op_recycle(op);

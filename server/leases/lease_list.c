@@ -125,9 +125,9 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 	masters_quorum(listing->leases->masters, &quorum);
 	struct lease_list_answer answer = {.status = status, .count = listing->count, .states = listing->states};
 	answer.votes = (struct redlock_votes){.needed = quorum.needed,
-					    .granted = quorum.voting,
-					    .failed = (uint8_t)(quorum.masters - quorum.voting),
-					    .masters = quorum.masters};
+					      .granted = quorum.voting,
+					      .failed = (uint8_t)(quorum.masters - quorum.voting),
+					      .masters = quorum.masters};
 	answer.retry_after_ms = status == LEASE_OK ? 0 : listing->leases->options->retry_max_ms;
 	if (!listing->last)
 		position_print(&listing->next, answer.next);
@@ -202,7 +202,7 @@ static void inspect_some(struct lease_listing *listing)
 		struct listing_item *item = &listing->items[listing->inspected++];
 		struct lease_request request = {.call = LEASE_INSPECT, .resource_len = item->state.resource_len};
 		memcpy(request.resource, item->state.resource, item->state.resource_len);
-		item->op = lease_submit_thorough(listing->leases, &request, on_inspected, item);
+		item->op = lease_submit_op(listing->leases, &request, true, on_inspected, item);
 		if (item->op)
 			listing->awaited++;
 		else

@@ -1,10 +1,11 @@
-/* Operations under way: carries out what the core says and tells it what became of it. See lease.h and leases.h.
+/* An operation under way: carries out the core's actions and feeds replies and timers back as events.
  *
  *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done ─► leases_pump ─► caller
  *
- * The core is never stepped from within a step: what a master could not be asked becomes a vote in `unsent`, which
- * lease_op_drive() hands over when the step is done. Answers wait in a list until leases_pump(), so that no caller is
- * called back from within its own call. An operation whose answer is given lives on until its last reply is in. */
+ * The core is never stepped from within a step: a command that could not be sent becomes a vote in `unsent`, which
+ * lease_op_dispatch() hands over when the step is done. Answers wait in a list until leases_pump(), so that no callback
+ * runs within the call that asked. An operation whose answer is given lives on until its last reply is in. Then it is
+ * kept for reuse, with its timer. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static void on_reply(void *arg, const struct master_reply *reply);
 
 /* ---- operations and their memory ---- */
 
-struct lease_op *lease_op_new(struct leases *leases)
+static struct lease_op *op_new(struct leases *leases)
 {
 	struct lease_op *op = leases->spare;
 	if (op) {
@@ -41,11 +42,80 @@ struct lease_op *lease_op_new(struct leases *leases)
 
 void lease_op_recycle(struct lease_op *op)
 {
-	if (!op->finished || op->queued || op->held_back)
+	if (!op->finished || op->answer_waits || op->held_back)
 		return;
+	assert(!op->queue && !op->done);
 	op->next = op->leases->spare;
 	op->leases->spare = op;
 }
+
+static void fill_params(const struct leases *leases, const struct lease_request *request,
+			struct redlock_params *ret_params)
+{
+	const struct options *options = leases->options;
+	uint64_t ttl_us = request->ttl_ms * UINT64_C(1000);
+	*ret_params = (struct redlock_params){
+		/* a forced release has operations of its own that the core carries out */
+		.kind = request->call == LEASE_FORCE ? REDLOCK_INSPECT : (enum redlock_kind)request->call,
+		.masters = (uint8_t)masters_count(leases->masters),
+		.tries = (uint16_t)options->retry_count,
+		.ttl_us = ttl_us,
+		.drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) +
+			    LEASE_ROUNDING_US,
+		.master_timeout_us = options->master_timeout_ms * UINT64_C(1000),
+		.retry_min_us = options->retry_min_ms * UINT64_C(1000),
+		.retry_max_us = options->retry_max_ms * UINT64_C(1000),
+		.wait_us = request->call == LEASE_ACQUIRE ? request->wait_ms * UINT64_C(1000) : 0,
+	};
+}
+
+struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				void *arg)
+{
+	assert(request->resource_len >= 1 && request->resource_len <= LEASE_RESOURCE_MAX);
+	assert(request->owner_len <= LEASE_OWNER_MAX);
+	struct lease_op *op = op_new(leases);
+	if (!op)
+		return NULL;
+	struct redlock_params params;
+	fill_params(leases, request, &params);
+	redlock_init(&op->core, &params, random_number());
+	op->request = *request;
+	op->done = done;
+	op->arg = arg;
+	op->began_us = clock_now_us();
+	op->attempt = 0;
+	op->reached = 0;
+	op->notified_us = 0;
+	op->finished = op->answer_waits = false;
+	op->crowded = op->hold_time_noted = op->held_back = op->busy = false;
+	op->force = NULL;
+	memcpy(op->token, request->token, sizeof op->token);
+	if (done)
+		leases->waiting++;
+	return op;
+}
+
+lease_done_fn *lease_op_forget_caller(struct lease_op *op)
+{
+	lease_done_fn *done = op->done;
+	assert(!done || op->leases->waiting > 0);
+	op->leases->waiting -= done != NULL;
+	op->done = NULL;
+	return done;
+}
+
+bool lease_op_seen_on(const struct lease_op *op, uint16_t masters)
+{
+	assert(op->request.call == LEASE_INSPECT);
+	for (unsigned i = 0; i < op->core.params.masters; i++)
+		if (redlock_has(masters, i) && redlock_has(op->core.answered, i) &&
+		    op->core.ballots[i].vote == REDLOCK_VOTE_HELD)
+			return true;
+	return false;
+}
+
+/* ---- commands under way ---- */
 
 static void ref_recycle(struct leases *leases, struct lease_ref *ref)
 {
@@ -66,7 +136,7 @@ static struct lease_ref *ref_new(struct lease_op *op, const struct redlock_outpu
 				  .round = out->round,
 				  .script = out->script,
 				  .master = master,
-				  .place = out->place,
+				  .entry = out->place,
 				  .tokenless = out->tokenless,
 				  .fence = out->fence};
 	memcpy(ref->token, op->token, sizeof ref->token);
@@ -88,7 +158,7 @@ static void note_unsent(struct lease_op *op, uint8_t master, const struct redloc
 	};
 }
 
-/* A release that cannot be sent now, for a key or a place that may be there: it is sent when the master is back. */
+/* A release that cannot be sent now, of a key or an entry that may be there, is sent when the master is back. */
 static bool is_pending(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
 {
 	bool may_be_there = op->request.call == LEASE_RELEASE || redlock_has(op->reached, master) ||
@@ -100,21 +170,20 @@ static bool is_pending(const struct lease_op *op, uint8_t master, const struct r
 static size_t command_write(const struct lease_op *op, const struct lease_ref *ref, bool with_source, char *ret_bytes,
 			    size_t size)
 {
-	char place[LEASE_ENTRY_MAX] = "";
+	char entry[LEASE_ENTRY_MAX] = "";
 	uint64_t now_us = clock_now_us(), end_us = op->core.wait_end_us;
 	uint64_t left_ms = end_us > now_us ? (end_us - now_us) / 1000 + 1 : 1;
-	if (ref->place != REDLOCK_ENTRY_NONE)
-		lease_entry_write(op->leases, op->core.arrival, ref->place == REDLOCK_ENTRY_KEEP ? left_ms : 0, place);
-	struct lease_command what = {.script = ref->script,
-				     .token = ref->tokenless ? "" : ref->token,
-				     .place = place,
-				     .fence = ref->fence,
-				     .with_source = with_source};
-	return lease_command_format(op->leases->options, &op->request, &what, ret_bytes, size);
+	if (ref->entry != REDLOCK_ENTRY_NONE)
+		lease_entry_write(op->leases, op->core.arrival, ref->entry == REDLOCK_ENTRY_KEEP ? left_ms : 0, entry);
+	struct lease_command command = {.script = ref->script,
+					.token = ref->tokenless ? "" : ref->token,
+					.entry = entry,
+					.fence = ref->fence,
+					.with_source = with_source};
+	return lease_command_format(op->leases->options, &op->request, &command, ret_bytes, size);
 }
 
-/* A lock set after the attempt's last moment could bring a lease back whose time is over: an extension would find it
- * there. */
+/* A lock set after the attempt's last moment could bring an ended lease back: an extension would find it. */
 static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script script)
 {
 	return script == REDLOCK_SCRIPT_ACQUIRE ? redlock_deadline_us(&op->core) : REDLOCK_NEVER;
@@ -123,6 +192,7 @@ static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script s
 static enum master_sent send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master, char *command,
 				size_t len)
 {
+	assert(master < masters_count(op->leases->masters));
 	struct leases *leases = op->leases;
 	struct lease_ref *ref = ref_new(op, out, master);
 	enum master_sent sent = MASTER_UNSENT;
@@ -140,8 +210,8 @@ static enum master_sent send_to(struct lease_op *op, const struct redlock_output
 	return sent;
 }
 
-/* One command, the same bytes for all masters; a new token for each new attempt to acquire. Its bytes must not lie on
- * the stack where one waiter's end is the next one's beginning: it stays a function of its own. */
+/* One command, the same bytes for all masters; a new token for each new attempt to acquire. Not inlined: the end of one
+ * waiter begins the next one's attempt (exit_queue), and the bytes must not lie on the stack of that recursion. */
 static __attribute__((noinline)) void send_out(struct lease_op *op, const struct redlock_output *out)
 {
 	struct leases *leases = op->leases;
@@ -155,7 +225,7 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 	}
 	char command[LEASE_COMMAND_MAX];
 	struct lease_ref what = {
-		.script = out->script, .place = out->place, .tokenless = out->tokenless, .fence = out->fence};
+		.script = out->script, .entry = out->place, .tokenless = out->tokenless, .fence = out->fence};
 	memcpy(what.token, op->token, sizeof what.token);
 	size_t len = command_write(op, &what, false, command, sizeof command);
 	for (uint8_t i = 0; i < op->core.params.masters; i++) {
@@ -167,10 +237,10 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 	}
 }
 
-/* ---- driving the core ---- */
+/* ---- stepping the core ---- */
 
-/* A wait has figures of its own (lease_line.c); what would have waited, and was decided by its first attempt, is
- * none. */
+/* A wait has figures of its own (lease_queue.c). A request that may wait, and is decided by its first attempt, counts
+ * as not waiting. */
 static bool was_decided_at_once(const struct lease_op *op)
 {
 	enum lease_status status = op->answer.status;
@@ -182,10 +252,11 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us)
 {
 	struct leases *leases = op->leases;
 	struct metrics *metrics = leases->metrics;
+	assert(!op->answer_waits && op->answer.status < LEASE_STATUS_COUNT);
 	metrics_add(&metrics->outcomes[op->request.call][op->answer.status], 1);
 	if (was_decided_at_once(op))
 		histogram_observe(&metrics->latency[op->request.call], now_us - op->began_us);
-	op->queued = true;
+	op->answer_waits = true;
 	op->next = NULL;
 	if (leases->done_last)
 		leases->done_last->next = op;
@@ -194,10 +265,24 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us)
 	leases->done_last = op;
 }
 
-static void take_result(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+void lease_op_reject_draining(struct lease_op *op, uint64_t now_us)
 {
-	if (op->line)
-		lease_queue_exit(op, result, now_us);
+	op->answer = (struct lease_answer){.status = LEASE_DRAINING, .retry_after_ms = op->leases->options->drain_ms};
+	lease_op_answered(op, now_us);
+}
+
+static void exit_queue(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+{
+	uint64_t remaining_us;
+	struct lease_op *next = lease_queue_exit(op, result, now_us, &remaining_us);
+	if (next)
+		lease_op_dispatch_first(next, now_us, remaining_us);
+}
+
+static void handle_result(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+{
+	if (op->queue)
+		exit_queue(op, result, now_us);
 	if (result->outcome == REDLOCK_CANCELLED)
 		return;
 	lease_answer_make(op, result, now_us, &op->answer);
@@ -213,7 +298,7 @@ static void op_step(struct lease_op *op, const struct redlock_event *event)
 	if (out.script != REDLOCK_SCRIPT_NONE)
 		send_out(op, &out);
 	if (out.done)
-		take_result(op, &out.result, event->now_us);
+		handle_result(op, &out.result, event->now_us);
 	op->finished = out.finished;
 }
 
@@ -236,10 +321,10 @@ static void note_busy(struct lease_op *op)
 	op->busy = busy;
 }
 
-/* One event and all that follows from it at once. The operation may be over afterwards: do not touch it again. */
-void lease_op_drive(struct lease_op *op, const struct redlock_event *event)
+void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event)
 {
 	uint64_t before_us = redlock_deadline_us(&op->core);
+	assert(!op->finished && op->unsent_count == 0);
 	op_step(op, event);
 	for (size_t i = 0; i < op->unsent_count; i++) {
 		const struct lease_unsent *unsent = &op->unsent[i];
@@ -253,11 +338,19 @@ void lease_op_drive(struct lease_op *op, const struct redlock_event *event)
 		op_step(op, &vote);
 	}
 	op->unsent_count = 0;
-	/* the timer is spent, even for the same moment */
+	/* after TIMER also for the same deadline: the timer has fired */
 	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER)
 		arm_timer(op, event->now_us);
 	note_busy(op);
 	lease_op_recycle(op);
+}
+
+void lease_op_dispatch_first(struct lease_op *op, uint64_t now_us, uint64_t remaining_us)
+{
+	struct redlock_event event = {.kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us};
+	assert(op->queue);
+	op->missed_notifications = op->leases->missed_notifications;
+	lease_op_dispatch(op, &event);
 }
 
 static void note_silent_masters(struct lease_op *op)
@@ -266,8 +359,8 @@ static void note_silent_masters(struct lease_op *op)
 		masters_note_silence(op->leases->masters, i);
 }
 
-/* If we stood still, answers lie unread: libuv runs timers before it reads, and a round reads no more than 16 KiB of
- * each master. */
+/* After a stall of this process answers lie unread: libuv runs timers before it reads, and a round reads no more than
+ * 16 KiB of each master. */
 static bool may_be_unread(const struct lease_op *op)
 {
 	const struct redlock *core = &op->core;
@@ -296,7 +389,7 @@ static void on_timer(uv_timer_t *timer)
 	if (event.now_us < redlock_deadline_us(&op->core))
 		arm_timer(op, event.now_us); /* libuv's clock is a little ahead of ours */
 	else
-		lease_op_drive(op, &event);
+		lease_op_dispatch(op, &event);
 }
 
 /* ---- replies ---- */
@@ -314,15 +407,16 @@ static bool send_again(struct lease_ref *ref)
 			    on_reply, ref) == MASTER_SENT;
 }
 
-/* The connection went away with a release under way, or it could not be sent again: it is owed. A place that is to be
- * kept is taken again by the next attempt. */
+/* The connection went away with a release under way, or it could not be sent again: it becomes pending. An entry that
+ * is to be kept is written again by the next attempt. */
 static void pend_lost_release(const struct lease_ref *ref)
 {
 	struct leases *leases = ref->op->leases;
 	char command[LEASE_COMMAND_MAX];
 	struct lease_ref what = *ref;
-	if (what.place == REDLOCK_ENTRY_KEEP)
-		what.place = REDLOCK_ENTRY_NONE;
+	assert(ref->script == REDLOCK_SCRIPT_RELEASE);
+	if (what.entry == REDLOCK_ENTRY_KEEP)
+		what.entry = REDLOCK_ENTRY_NONE;
 	size_t len = command_write(ref->op, &what, false, command, sizeof command);
 	masters_pend_release(leases->masters, ref->master, command, len);
 }
@@ -331,9 +425,9 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 		       struct redlock_event *event)
 {
 	struct lease_sight *sight = &op->seen[ref->master];
-	bool tells = reply->vote == REDLOCK_VOTE_HELD ||
-		     (reply->vote == REDLOCK_VOTE_GRANTED && ref->script == REDLOCK_SCRIPT_EXTEND);
-	if (!tells || !redlock_wants(&op->core, ref->attempt, ref->script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round))
+	bool has_value = reply->vote == REDLOCK_VOTE_HELD ||
+			 (reply->vote == REDLOCK_VOTE_GRANTED && ref->script == REDLOCK_SCRIPT_EXTEND);
+	if (!has_value || !redlock_wants(&op->core, ref->attempt, ref->script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round))
 		return;
 	sight->id = lease_sight_read(reply->value, reply->value_len, &sight->holder);
 	if (sight->holder.known)
@@ -343,18 +437,17 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 	event->foreign = !sight->holder.known;
 }
 
-/* Released: for how long the lease was held, by the master's own clock. Once for each release, whichever master tells
- * it first. */
-static void note_held(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
+/* How long a released lease was held, by the clock of the master that answers first. */
+static void note_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
 {
 	uint64_t bound_ms = op->leases->options->max_hold_ms, now_ms = reply->time_us / 1000;
 	if (op->request.call != LEASE_RELEASE || ref->script != REDLOCK_SCRIPT_RELEASE ||
-	    reply->vote != REDLOCK_VOTE_GRANTED || op->held_noted)
+	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted)
 		return;
 	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);
 	if (until_ms < bound_ms || bound_ms == 0 || now_ms < until_ms - bound_ms)
 		return;
-	op->held_noted = true;
+	op->hold_time_noted = true;
 	histogram_observe(&op->leases->metrics->held, (now_ms - (until_ms - bound_ms)) * 1000);
 }
 
@@ -362,6 +455,7 @@ static void on_reply(void *arg, const struct master_reply *reply)
 {
 	struct lease_ref *ref = arg;
 	struct lease_op *op = ref->op;
+	assert(!op->finished);
 	if (reply->no_script && send_again(ref))
 		return;
 	if ((reply->lost || reply->no_script) && ref->script == REDLOCK_SCRIPT_RELEASE)
@@ -381,7 +475,7 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	};
 	lease_fence_learn(op->leases, reply->fence);
 	note_sight(op, ref, reply, &event);
-	note_held(op, ref, reply);
+	note_hold_time(op, ref, reply);
 	ref_recycle(op->leases, ref);
-	lease_op_drive(op, &event);
+	lease_op_dispatch(op, &event);
 }

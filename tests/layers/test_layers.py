@@ -19,7 +19,8 @@ LAYERS = {
     "server/metrics": ("metrics.h", "server/base server/redlock server/redlock/guard", ""),
     "server/masters": ("masters.h", "server/base server/config server/metrics server/redlock server/redlock/guard "
                        "server/scripts", "hiredis uv openssl"),
-    "server/leases": ("leases.h", "server/base server/config server/masters server/metrics server/redlock", "uv"),
+    "server/leases": ("leases.h", "server/base server/config server/masters server/metrics server/redlock server/scripts",
+                      "uv"),
     "api/page": ("embedded.h", "", ""),
     "api/auth": ("auth.h", "server/base", "jansson gnutls"),
     "api/http": ("http.h", "server/base server/leases server/metrics api/auth", "microhttpd jansson gnutls"),

@@ -192,7 +192,7 @@ static void fence_learn(struct world *world, struct proc *proc, uint64_t fence)
 
 /* ---- operations ---- */
 
-static uint64_t token_draw(struct world *world, unsigned proc, const struct op *op)
+static uint64_t random_token(struct world *world, unsigned proc, const struct op *op)
 {
 	assert(world->next_token + 1 < TOKENS);
 	uint64_t token = ++world->next_token;
@@ -225,7 +225,7 @@ static void new_attempt(struct world *world, unsigned proc, struct op *op, const
 		order_attempt(world, proc, op);
 	if (op->kind != REDLOCK_ACQUIRE || (MUTATED(MUTATION_ONE_TOKEN) && op->token != 0))
 		return;
-	op->token = token_draw(world, proc, op);
+	op->token = random_token(world, proc, op);
 }
 
 /* A release that cannot be sent now, for a key or a place that may be there: it is sent when the master is back. */

@@ -153,7 +153,7 @@ START_TEST(a_entry_goes_with_acquire_and_release_alone)
 		PLACE,    GUARD,           NULL,
 	};
 	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, PLACE, GUARD, NULL};
-	struct lease_command what = {.script = REDLOCK_SCRIPT_ACQUIRE, .token = TOKEN, .place = PLACE, .fence = 1};
+	struct lease_command what = {.script = REDLOCK_SCRIPT_ACQUIRE, .token = TOKEN, .entry = PLACE, .fence = 1};
 	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE].sha1, acquire);
 	what.script = REDLOCK_SCRIPT_RELEASE;
 	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, release);
@@ -173,7 +173,7 @@ START_TEST(a_release_may_have_no_token)
 	static const char *const leave[] = {
 		"2", "app:orders/42", "app:redlockd:master", "", "fedcba9876543210:1795215206922001 0", GUARD, NULL};
 	struct lease_command what = {
-		.script = REDLOCK_SCRIPT_RELEASE, .token = "", .place = "fedcba9876543210:1795215206922001 0"};
+		.script = REDLOCK_SCRIPT_RELEASE, .token = "", .entry = "fedcba9876543210:1795215206922001 0"};
 	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, leave);
 	what.with_source = true;
 	assert_words(format_command(&what), "EVAL", scripts[REDLOCK_SCRIPT_RELEASE].source, leave);
@@ -238,7 +238,7 @@ START_TEST(arguments_are_in_the_order_of_the_scripts)
 {
 	enum redlock_script script = (enum redlock_script)_i;
 	redisReply *words = format_command(
-		&(struct lease_command){.script = script, .token = TOKEN, .place = PLACE, .fence = 7});
+		&(struct lease_command){.script = script, .token = TOKEN, .entry = PLACE, .fence = 7});
 	const char *at = scripts[script].source, *code = strstr(at, "\nlocal ");
 	size_t count = 0;
 	while ((at = strstr(at, "ARGV[")) != NULL && at < code) {

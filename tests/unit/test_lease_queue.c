@@ -7,7 +7,7 @@
 START_TEST(who_does_not_wait_stands_in_no_queue)
 {
 	struct asked *one = ask("r", 0);
-	ck_assert_ptr_null(one->op->line);
+	ck_assert_ptr_null(one->op->queue);
 	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->place, "");
 	answer_acquires(&held);
 	ck_assert(one->answered);
