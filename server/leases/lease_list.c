@@ -18,7 +18,6 @@
  * order in which they came, without memory for a page. So that a master which hangs keeps no slot for long, a SCAN has
  * a deadline: its answer is then nobody's (`struct listing_scan`). */
 #include <assert.h>
-#include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,16 +176,16 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 	inspect_some(listing);
 }
 
-static bool take_key(struct lease_listing *listing, const redisReply *key)
+static bool take_key(struct lease_listing *listing, const struct master_scan *keys, size_t i)
 {
-	size_t prefix_len = strlen(listing->leases->options->key_prefix);
-	if (key->type != REDIS_REPLY_STRING || (size_t)key->len <= prefix_len ||
-	    (size_t)key->len - prefix_len > LEASE_RESOURCE_MAX)
+	size_t prefix_len = strlen(listing->leases->options->key_prefix), key_len = 0;
+	const char *key = master_scan_key(keys, i, &key_len);
+	if (!key || key_len <= prefix_len || key_len - prefix_len > LEASE_RESOURCE_MAX)
 		return false;
 	struct listing_item *item = &listing->items[listing->item_count];
-	const char *resource = key->str + prefix_len;
+	const char *resource = key + prefix_len;
 	*item = (struct listing_item){.listing = listing};
-	item->state.resource_len = (uint16_t)((size_t)key->len - prefix_len);
+	item->state.resource_len = (uint16_t)(key_len - prefix_len);
 	memcpy(item->state.resource, resource, item->state.resource_len);
 	static const char reserved[] = "redlockd:";
 	if (memmem(resource, item->state.resource_len, reserved, sizeof reserved - 1))
@@ -234,21 +233,21 @@ static void advance(struct lease_listing *listing, uint64_t cursor)
 		next->master = (uint8_t)((next->master + 1U) % masters_count(listing->leases->masters));
 }
 
-static void take_step(struct lease_listing *listing, uint64_t cursor, const redisReply *keys)
+static void take_step(struct lease_listing *listing, const struct master_scan *keys)
 {
 	size_t end = listing->at.skip + room(listing);
-	if (keys->elements > end && listing->count > 0) {
+	if (keys->key_count > end && listing->count > 0) {
 		listing->next = listing->at;
 		finish(listing, LEASE_OK);
 		return;
 	}
-	for (size_t i = listing->at.skip; i < keys->elements && i < end; i++)
-		(void)take_key(listing, keys->element[i]);
-	if (keys->elements > end) {
+	for (size_t i = listing->at.skip; i < keys->key_count && i < end; i++)
+		(void)take_key(listing, keys, i);
+	if (keys->key_count > end) {
 		listing->next = listing->at;
 		listing->next.skip = (uint32_t)end;
 	} else {
-		advance(listing, cursor);
+		advance(listing, keys->cursor);
 	}
 	listing->inspected = 0;
 	inspect_some(listing);
@@ -273,7 +272,7 @@ static void pass_over(struct lease_listing *listing)
 	finish(listing, LEASE_NO_QUORUM);
 }
 
-static void on_scanned(void *arg, const struct redisReply *reply)
+static void on_scanned(void *arg, const struct master_scan *keys)
 {
 	struct listing_scan *under_way = arg;
 	struct lease_listing *listing = under_way->listing;
@@ -282,10 +281,8 @@ static void on_scanned(void *arg, const struct redisReply *reply)
 		return;
 	listing->scan = NULL;
 	uv_timer_stop(&listing->slot->timer);
-	bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-		    reply->element[0]->type == REDIS_REPLY_STRING && reply->element[1]->type == REDIS_REPLY_ARRAY;
-	if (good)
-		take_step(listing, strtoull(reply->element[0]->str, NULL, 10), reply->element[1]);
+	if (keys)
+		take_step(listing, keys);
 	else
 		pass_over(listing);
 }
@@ -313,8 +310,8 @@ static void scan(struct lease_listing *listing)
 	listing->scans++;
 	size_t len = lease_command_scan(leases->options, &listing->request, listing->at.cursor, command);
 	struct listing_scan *under_way = malloc(sizeof *under_way);
-	if (under_way &&
-	    masters_send_raw(leases->masters, listing->at.master, command, len, on_scanned, under_way) == MASTER_SENT) {
+	if (under_way && masters_send_scan(leases->masters, listing->at.master, command, len, on_scanned, under_way) ==
+				 MASTER_SENT) {
 		under_way->listing = listing;
 		listing->scan = under_way;
 		uv_timer_start(&listing->slot->timer, on_scan_late, scan_time_ms(leases), 0);

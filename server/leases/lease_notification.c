@@ -15,7 +15,7 @@ static void ignore_reply(void *arg, const struct master_reply *reply)
 }
 
 /* The notified waiter is not here any more: its entry has to go, or all behind it wait for nothing. */
-static void drop_stale_entry(struct leases *leases, const struct queue_notification *notification)
+static void drop_stale_entry(struct leases *leases, const struct masters_notification *notification)
 {
 	struct lease_request request = {.call = LEASE_RELEASE, .resource_len = (uint16_t)notification->resource_len};
 	char entry[LEASE_ENTRY_MAX], bytes[LEASE_COMMAND_MAX];
@@ -28,7 +28,7 @@ static void drop_stale_entry(struct leases *leases, const struct queue_notificat
 		     ignore_reply, NULL);
 }
 
-static void notify_waiter(struct lease_op *op, const struct queue_notification *notification)
+static void notify_waiter(struct lease_op *op, const struct masters_notification *notification)
 {
 	struct redlock_event event = {.kind = REDLOCK_NOTIFIED,
 				      .now_us = clock_now_us(),
@@ -39,7 +39,7 @@ static void notify_waiter(struct lease_op *op, const struct queue_notification *
 	lease_op_dispatch(op, &event);
 }
 
-static void on_notified(void *arg, const struct queue_notification *notification)
+static void on_notified(void *arg, const struct masters_notification *notification)
 {
 	struct leases *leases = arg;
 	const char *resource = notification->resource;
@@ -79,6 +79,7 @@ static void on_missed(void *arg)
 
 void lease_notification_listen(struct leases *leases)
 {
-	masters_queue_listen(leases->masters,
-			     &(struct queue_events){.called = on_notified, .missed = on_missed, .arg = leases});
+	masters_set_notification_events(
+		leases->masters,
+		&(struct masters_notification_events){.notified = on_notified, .missed = on_missed, .arg = leases});
 }

@@ -206,7 +206,7 @@ static enum master_sent send_to(struct lease_op *op, const struct redlock_output
 	if (ref)
 		ref_recycle(leases, ref);
 	if (is_pending(op, master, out))
-		masters_pend_release(leases->masters, master, command, len);
+		masters_keep_release(leases->masters, master, command, len);
 	return sent;
 }
 
@@ -418,7 +418,7 @@ static void pend_lost_release(const struct lease_ref *ref)
 	if (what.entry == REDLOCK_ENTRY_KEEP)
 		what.entry = REDLOCK_ENTRY_NONE;
 	size_t len = command_write(ref->op, &what, false, command, sizeof command);
-	masters_pend_release(leases->masters, ref->master, command, len);
+	masters_keep_release(leases->masters, ref->master, command, len);
 }
 
 static void note_sight(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,

@@ -147,9 +147,9 @@ static void count_waiter(struct leases *leases, bool more)
 	metrics_set(&leases->metrics->waiters, queues->waiters);
 	metrics_set(&leases->metrics->waiting_since_us, queues->oldest ? queues->oldest->began_us : 0);
 	if (queues->waiters == 0)
-		masters_queue_shut(leases->masters);
+		masters_stop_notifications(leases->masters);
 	else if (more && queues->waiters == 1)
-		masters_queue_open(leases->masters);
+		masters_start_notifications(leases->masters);
 }
 
 bool lease_queue_enter(struct lease_op *op)

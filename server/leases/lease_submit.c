@@ -139,7 +139,7 @@ void lease_release_unheard(struct leases *leases, const struct lease_request *re
 	struct lease_command command = {.script = REDLOCK_SCRIPT_RELEASE, .token = token};
 	size_t len = lease_command_format(leases->options, request, &command, bytes, sizeof bytes);
 	for (size_t i = 0; i < masters_count(leases->masters); i++)
-		masters_pend_release(leases->masters, i, bytes, len);
+		masters_keep_release(leases->masters, i, bytes, len);
 }
 
 void lease_give_back(struct leases *leases, const char *resource, size_t resource_len,

@@ -154,7 +154,7 @@ static const char *word_of(const struct masters *masters, const struct names *na
 	return word;
 }
 
-static void on_step(void *arg, const struct redisReply *reply);
+static void on_step(struct master *master, const redisReply *reply);
 
 /* False: it cannot be said, and the connection is at its end or memory is. */
 static bool say(struct master *master, size_t from, size_t to)
@@ -168,7 +168,7 @@ static bool say(struct master *master, size_t from, size_t to)
 			argv[argc++] = scripts[steps[i].script].source;
 		for (size_t w = 0; w < WORDS_MAX && steps[i].words[w]; w++)
 			argv[argc++] = word_of(master->all, &names, steps[i].words[w]);
-		if (!master_command(master, on_step, argc, argv))
+		if (!master_command_send(master, on_step, argc, argv))
 			return false;
 		master->check.left++;
 	}
@@ -235,9 +235,9 @@ static void finish(struct master *master)
 	master->soft_reason[0] = '\0';
 	if (!passed) {
 		master_check_write(master, master->soft_reason);
-		master_count_error(master, master->check.error);
+		master_state_count_error(master, master->check.error);
 	}
-	master_state_changed(master);
+	master_state_report(master);
 }
 
 static void note_answer(struct master *master, const struct step *step, const struct redisReply *reply)
@@ -259,10 +259,9 @@ static void note_answer(struct master *master, const struct step *step, const st
 	note(master, step->command, MASTER_ERROR_OTHER, words, strlen(words));
 }
 
-static void on_step(void *arg, const struct redisReply *reply)
+static void on_step(struct master *master, const redisReply *reply)
 {
-	struct master *master = arg;
-	if (!reply || master->link != LINK_UP)
+	if (!reply || master->link.state != LINK_UP)
 		return;
 	assert(master->check.at < STEPS && master->check.left > 0);
 	note_answer(master, &steps[master->check.at++], reply);
@@ -274,11 +273,11 @@ static void on_step(void *arg, const struct redisReply *reply)
 
 /* ---- the face ---- */
 
-void master_check_heard(struct master *master, enum master_error error, const char *refused)
+void master_check_note_subscribed(struct master *master, enum master_error error, const char *refused)
 {
-	if (!master->check.listening)
+	if (!master->check.subscribing)
 		return;
-	master->check.listening = false;
+	master->check.subscribing = false;
 	master->check.left--;
 	if (refused)
 		note(master, MASTER_COMMAND_SUBSCRIBE, error, refused, strlen(refused));
@@ -291,28 +290,28 @@ static void begin(struct master *master)
 	master->check.words[0] = '\0';
 	master->check.at = 0;
 	master->check.began_us = clock_now_us();
-	master->check.listening = true;
+	master->check.subscribing = true;
 	master->check.left = 1;
 	if (say(master, 0, PROBES))
-		master_queue_check(master);
+		master_notification_check(master);
 }
 
-void master_check(struct master *master)
+void master_check_tick(struct master *master)
 {
 	const struct master_info *info = &master->info;
 	/* out of memory shows before anybody asks for a lock */
 	bool is_full = info->maxmemory > 0 && info->used_memory > info->maxmemory;
 	bool again = clock_now_us() - master->check.began_us >= AGAIN_MS * UINT64_C(1000);
-	if (master->link != LINK_UP || master->excluded)
+	if (master->link.state != LINK_UP || master->excluded)
 		return;
 	if (master->check.left == 0 && (!master->check.ended || (again && (!master->check.passed || is_full))))
 		begin(master);
-	else if (master->check.left == 1 && master->check.listening && again)
-		master_check_heard(master, MASTER_ERROR_TIMEOUT, "no answer on the second connection");
+	else if (master->check.left == 1 && master->check.subscribing && again)
+		master_check_note_subscribed(master, MASTER_ERROR_TIMEOUT, "no answer on the second connection");
 }
 
-void master_check_end(struct master *master)
+void master_check_end(struct master *master, bool in_handshake)
 {
-	show_refused(master, master->link == LINK_HANDSHAKE ? master->check.found : 0);
+	show_refused(master, in_handshake ? master->check.found : 0);
 	memset(&master->check, 0, sizeof master->check);
 }

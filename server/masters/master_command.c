@@ -1,44 +1,96 @@
-/* Commands under way: sent in the order of their connection, and what is to be done with each answer.
+/* The commands to one master: sent in the order of its connection, and each answer handed to the one that asked.
  *
- * Every command under way is a `struct master_call` in the order of its connection. hiredis calls back in that order,
- * also when it drops a connection (then with NULL). Acquisitions wait for one another until the end of the round of the
- * loop, or until something else is sent: they leave as one command (master_batch.c), so they keep their place in the
- * order. */
+ * Every command under way is a `struct master_command` in the list of its master. hiredis calls back in that order, also
+ * when it drops a connection (then with NULL). Acquisitions wait for one another until the end of the round of the loop,
+ * or until something else is sent: they leave as one command (master_batch.c), so they keep their place in the order.
+ *
+ * The oldest command shows whether a master hangs. A hung master gets no new commands but keeps its connection, so that
+ * releases still go down the same connection as the acquires that lie in its socket, and in order. It is no longer hung
+ * once it has answered what it was behind with. The worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "master_internal.h"
 #include "server/base/base.h"
 
-static struct master_command *command_shift(struct master *master, struct master_command *call)
+/* ---- detecting a hung master ---- */
+
+/* True if the oldest command had waited for too long at `when_us`. */
+static bool is_behind(const struct master *master, uint64_t when_us)
 {
-	assert(master->first == call);
-	master->first = call->next;
+	const struct master_command *oldest = master->first;
+	return oldest && when_us > oldest->sent_us &&
+	       when_us - oldest->sent_us >= master->all->options->master_timeout_ms * UINT64_C(1000);
+}
+
+bool master_command_is_silent(const struct master *master, uint64_t when_us)
+{
+	bool unread = master->link.io && master_io_has_unread(master->link.io);
+	return is_behind(master, when_us) && !unread;
+}
+
+/* Scans have no deadline of their own: they fail now, and their late answers go nowhere. */
+static void fail_scans(struct master *master)
+{
+	for (struct master_command *command = master->first; command; command = command->next) {
+		master_scan_fn *scan = command->scan;
+		if (!scan)
+			continue;
+		command->scan = NULL;
+		scan(command->arg, NULL);
+	}
+}
+
+void master_command_set_hung(struct master *master)
+{
+	assert(master->link.state == LINK_UP);
+	if (master->hung)
+		return;
+	master->hung = true;
+	fail_scans(master);
+	snprintf(master->reason, sizeof master->reason, "timeout: no answer for %u ms",
+		 master->all->options->master_timeout_ms);
+	master_state_report(master);
+}
+
+void master_command_note_silence(struct master *master)
+{
+	if (master->link.state != LINK_UP || !master_command_is_silent(master, clock_now_us()))
+		return;
+	master_state_count_error(master, MASTER_ERROR_TIMEOUT);
+	master_command_set_hung(master);
+}
+
+/* An answer of any kind. */
+static void note_answer(struct master *master, uint64_t rtt_us)
+{
+	master->rtt_us = master->has_rtt ? (master->rtt_us * 7 + rtt_us) / 8 : rtt_us;
+	master->has_rtt = true;
+	histogram_observe(&master->all->metrics->masters[master->index].rtt, rtt_us);
+	if (!master->hung || is_behind(master, clock_now_us()))
+		return;
+	master->hung = false;
+	master_state_report(master);
+}
+
+/* ---- answers ---- */
+
+static void command_shift(struct master *master, struct master_command *command)
+{
+	assert(master->first == command);
+	master->first = command->next;
 	if (!master->first)
 		master->last = NULL;
 	metrics_add(&master->all->metrics->masters[master->index].in_flight, (uint64_t)-1);
-	return call;
 }
 
-static void command_recycle(struct master *master, struct master_command *call)
+static void command_recycle(struct master *master, struct master_command *command)
 {
-	call->next = master->spare;
-	master->spare = call;
-}
-
-/* A script of the core has its answer. */
-static void settle(struct master *master, const struct master_command *done, uint64_t now_us,
-		   struct master_reply *mapped, const redisReply *reply)
-{
-	if (!mapped->lost)
-		master_guard_judge_reply(master, done, now_us, mapped);
-	if (mapped->vote == REDLOCK_VOTE_FAILED && !mapped->no_script)
-		master_count_error(master, mapped->error);
-	if (mapped->vote == REDLOCK_VOTE_FAILED)
-		master_note_failure(master, mapped, reply);
-	if (done->reply)
-		done->reply(done->arg, mapped);
+	assert(command->master == master);
+	command->next = master->spare;
+	master->spare = command;
 }
 
 static const redisReply *part_of(const redisReply *reply, size_t i)
@@ -51,20 +103,20 @@ static void settle_batch(struct master *master, struct master_command *first, ui
 {
 	size_t count = 0, i = 0;
 	uint64_t sent_us = first->sent_us;
-	for (const struct master_command *call = first; call; call = call->also)
+	for (const struct master_command *command = first; command; command = command->also)
 		count++;
-	for (struct master_command *call = first, *also; call; call = also, i++) {
-		struct master_command done = *call;
+	for (struct master_command *command = first, *also; command; command = also, i++) {
+		struct master_command done = *command;
 		struct master_reply mapped;
-		also = call->also;
+		also = command->also;
 		done.sent_us = sent_us;
-		command_recycle(master, call);
+		command_recycle(master, command);
 		master_reply_map_part(reply, i, count, &mapped);
-		settle(master, &done, now_us, &mapped, part_of(reply, i));
+		done.settle(master, &done, now_us, &mapped, part_of(reply, i));
 	}
 }
 
-void master_batch_lost(struct master *master)
+void master_command_fail_batch(struct master *master)
 {
 	struct master_command *first = master->batch_first;
 	master->batch_first = master->batch_last = NULL;
@@ -74,160 +126,166 @@ void master_batch_lost(struct master *master)
 		settle_batch(master, first, clock_now_us(), NULL);
 }
 
+static void answer_scan(struct master *master, const struct master_command *done, const redisReply *reply)
+{
+	if (reply && reply->type == REDIS_REPLY_ERROR)
+		master_state_doubt_reply(master, reply);
+	if (done->scan)
+		master_reply_map_scan(reply, done->scan, done->arg);
+}
+
 static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 {
 	(void)context;
-	struct master_command *call = privdata;
-	struct master *master = call->master;
+	struct master_command *command = privdata;
+	struct master *master = command->master;
 	const redisReply *reply = raw;
-	command_shift(master, call);
+	command_shift(master, command);
 	uint64_t now_us = clock_now_us();
 	if (reply)
-		master_note_answer(master, now_us - call->sent_us);
-	if (call->also) {
-		settle_batch(master, call, now_us, reply);
+		note_answer(master, now_us - command->sent_us);
+	if (command->also) {
+		settle_batch(master, command, now_us, reply);
 		return;
 	}
-	struct master_command done = *call;
-	command_recycle(master, call);
-	if (done.pending) {
-		master_pending_answered(master, done.pending, reply);
+	struct master_command done = *command;
+	struct master_reply mapped;
+	command_recycle(master, command);
+	if (done.script != REDLOCK_SCRIPT_NONE) {
+		master_reply_map(done.script, reply, &mapped);
+		done.settle(master, &done, now_us, &mapped, reply);
 		return;
 	}
 	master->answered_sent_us = done.sent_us;
-	if (done.script == REDLOCK_SCRIPT_NONE) {
-		bool of_others = done.arg != master;
-		if (of_others && reply && reply->type == REDIS_REPLY_ERROR)
-			master_soft_error(master, reply);
-		if (done.raw)
-			done.raw(done.arg, reply);
-		return;
-	}
-	struct master_reply mapped;
-	master_reply_map(done.script, reply, &mapped);
-	settle(master, &done, now_us, &mapped, reply);
+	if (done.is_scan)
+		answer_scan(master, &done, reply);
+	else if (done.answer)
+		done.answer(master, reply);
 }
 
-static void end_for_memory(redisAsyncContext *context)
-{
-	context->c.err = REDIS_ERR_OOM;
-	snprintf(context->c.errstr, sizeof context->c.errstr, "out of memory");
-}
+/* ---- sending ---- */
 
 /* hiredis 0.14 sends a command also where it had no memory to note whom the answer is for, and each later answer would
  * go to the wrong one: then the connection must end before anything of it is written. An error in it does that, with
  * the next step. */
-static bool is_noted(redisAsyncContext *context, const struct master_command *call)
+static bool is_noted(struct master_io *io, const struct master_command *command)
 {
-	const redisCallback *last = context->replies.tail;
-	if (last && last->privdata == call)
+	const redisCallback *last = io->context->replies.tail;
+	if (last && last->privdata == command)
 		return true;
-	end_for_memory(context);
+	master_io_end_for_memory(io);
 	return false;
 }
 
 static struct master_command *command_new(struct master *master, enum redlock_script script)
 {
-	struct master_command *call = master->spare;
-	if (call)
-		master->spare = call->next;
-	else if (!(call = malloc(sizeof *call)))
+	struct master_command *command = master->spare;
+	if (command)
+		master->spare = command->next;
+	else if (!(command = malloc(sizeof *command)))
 		return NULL;
-	*call = (struct master_command){.master = master, .script = script};
-	return call;
+	*command = (struct master_command){.master = master, .script = script};
+	return command;
 }
 
-/* Appends a command to the connection: its answer is call's. */
-static bool append(struct master *master, struct master_command *call, const char *command, size_t len)
+/* Appends bytes to the connection: their answer is the command's. */
+static bool append(struct master *master, struct master_command *command, const char *bytes, size_t len)
 {
-	redisAsyncContext *context = master->io->context;
-	call->sent_us = clock_now_us();
-	if (redisAsyncFormattedCommand(context, on_reply, call, command, len) != REDIS_OK || !is_noted(context, call))
+	struct master_io *io = master->link.io;
+	command->sent_us = clock_now_us();
+	if (redisAsyncFormattedCommand(io->context, on_reply, command, bytes, len) != REDIS_OK ||
+	    !is_noted(io, command))
 		return false;
 	if (master->last)
-		master->last->next = call;
+		master->last->next = command;
 	else
-		master->first = call;
-	master->last = call;
+		master->first = command;
+	master->last = command;
 	metrics_add(&master->all->metrics->masters[master->index].in_flight, 1);
 	return true;
 }
 
-/* The batch had to go and could not: nothing more may join those who wait for it, until the connection has ended. */
+/* The batch had to go and could not: nothing more may join it until the connection has ended. */
 static bool is_batch_stuck(const struct master *master)
 {
 	return master->batch_first && master->batch.count == 0;
 }
 
-/* What the batch has goes out. Where that cannot be the connection ends, and with it the batch (master_batch_lost). */
 void master_command_send_batch(struct master *master)
 {
-	struct master_io *io = master->io;
+	struct master_io *io = master->link.io;
 	if (master->batch.count == 0 || !io || !io->context)
 		return;
-	char command[MASTER_BATCH_BYTES];
-	size_t len = master_batch_take(&master->batch, master->all->hash_key, command);
-	if (append(master, master->batch_first, command, len)) {
+	char bytes[MASTER_BATCH_BYTES];
+	size_t len = master_batch_take(&master->batch, master->all->hash_key, bytes);
+	if (append(master, master->batch_first, bytes, len)) {
 		master->batch_first = master->batch_last = NULL;
 		return;
 	}
 	if (io->context->c.flags & (REDIS_DISCONNECTING | REDIS_FREEING))
 		return;
-	end_for_memory(io->context);
+	master_io_end_for_memory(io);
 	io->want_write = true;
 }
 
-/* An acquisition, which may wait for others until the end of this round. */
-struct master_command *master_command_join(struct master *master, const char *command, size_t len)
+struct master_command *master_command_join(struct master *master, const char *bytes, size_t len)
 {
-	assert(master->io && master->io->context);
-	struct master_command *call = command_new(master, REDLOCK_SCRIPT_ACQUIRE);
-	if (!call)
+	assert(master->link.io && master->link.io->context);
+	struct master_command *command = command_new(master, REDLOCK_SCRIPT_ACQUIRE);
+	if (!command)
 		return NULL;
-	bool added = !is_batch_stuck(master) && master_batch_add(&master->batch, command, len);
+	bool added = !is_batch_stuck(master) && master_batch_add(&master->batch, bytes, len);
 	if (!added) {
 		master_command_send_batch(master);
-		added = !is_batch_stuck(master) && master_batch_add(&master->batch, command, len);
+		added = !is_batch_stuck(master) && master_batch_add(&master->batch, bytes, len);
 	}
 	if (!added) {
-		command_recycle(master, call);
+		command_recycle(master, command);
 		return NULL;
 	}
 	if (master->batch_last)
-		master->batch_last->also = call;
+		master->batch_last->also = command;
 	else
-		master->batch_first = call;
-	master->batch_last = call;
-	return call;
+		master->batch_first = command;
+	master->batch_last = command;
+	return command;
 }
 
-/* Appends a command to the connection, behind what the batch has. NULL where it cannot be (memory, or the connection is
- * being dropped). */
-struct master_command *master_command_push(struct master *master, enum redlock_script script, const char *command,
+struct master_command *master_command_push(struct master *master, enum redlock_script script, const char *bytes,
 					   size_t len)
 {
-	assert(master->io && master->io->context);
+	assert(master->link.io && master->link.io->context && len > 0);
 	master_command_send_batch(master);
-	struct master_command *call = command_new(master, script);
-	if (call && append(master, call, command, len))
-		return call;
-	if (call)
-		command_recycle(master, call);
+	struct master_command *command = command_new(master, script);
+	if (command && append(master, command, bytes, len))
+		return command;
+	if (command)
+		command_recycle(master, command);
 	return NULL;
 }
 
-/* A command of our own (handshake, heartbeat). */
-bool master_command(struct master *master, master_raw_fn *reply, int argc, const char *const argv[])
+bool master_command_send(struct master *master, master_answer_fn *answer, int argc, const char *const argv[])
 {
-	char *command = NULL;
-	long long len = redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, NULL);
+	char *bytes = NULL;
+	long long len = redisFormatCommandArgv(&bytes, argc, (const char **)(uintptr_t)argv, NULL);
 	if (len < 0)
 		return false;
-	struct master_command *call = master_command_push(master, REDLOCK_SCRIPT_NONE, command, (size_t)len);
-	redisFreeCommand(command);
-	if (!call)
+	struct master_command *command = master_command_push(master, REDLOCK_SCRIPT_NONE, bytes, (size_t)len);
+	redisFreeCommand(bytes);
+	if (!command)
 		return false;
-	call->raw = reply;
-	call->arg = master;
+	command->answer = answer;
+	return true;
+}
+
+bool master_command_send_scan(struct master *master, const char *bytes, size_t len, master_scan_fn *scan, void *arg)
+{
+	assert(scan);
+	struct master_command *command = master_command_push(master, REDLOCK_SCRIPT_NONE, bytes, len);
+	if (!command)
+		return false;
+	command->is_scan = true;
+	command->scan = scan;
+	command->arg = arg;
 	return true;
 }

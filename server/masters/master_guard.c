@@ -24,11 +24,6 @@ enum {
 #define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
 static const char no_epoch[] = "----------------";
 
-static bool is_on(const struct masters *masters)
-{
-	return masters->options->restart_guard == OPTIONS_GUARD_ON;
-}
-
 uint64_t master_guard_digest(size_t masters)
 {
 	return (uint64_t)LAYOUT << 48 | (uint64_t)masters << 32 | BUCKETS;
@@ -100,27 +95,12 @@ static uint64_t ttl_us(uint64_t ttl_ms)
 
 /* ---- what is told ---- */
 
-bool master_guard_is_beginning(const struct master *master)
-{
-	const struct options *options = master->all->options;
-	bool young = master->link == LINK_UP && !master->reconnected &&
-		     clock_now_us() - master->up_us < MASTER_HANDSHAKE_MS * UINT64_C(1000);
-	bool votes = guard_may_vote(&master->all->guard, (unsigned)master->index);
-	return young && !votes && !master->excluded && is_on(master->all) && (options->bootstrap || options->dev);
-}
-
-/* The few round trips until a new cluster's masters have their epochs are no quarantine worth telling. */
-static bool is_bootstrapping(const struct master *master)
-{
-	return master_guard_is_beginning(master) && master->all->guard.masters[master->index].reason == GUARD_NO_EPOCH;
-}
-
 /* What one master says may change what the guard thinks of another: each master is looked at. */
 static void look(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++)
-		if (masters->list[i].link == LINK_UP)
-			master_state_changed(&masters->list[i]);
+		if (masters->list[i].link.state == LINK_UP)
+			master_state_report(&masters->list[i]);
 }
 
 static void note_jump(struct master *master, enum guard_clock clock)
@@ -131,7 +111,7 @@ static void note_jump(struct master *master, enum guard_clock clock)
 		master->clock_back_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 	metrics_add(&master->all->metrics->masters[master->index].clock_jumps[forward ? 0 : 1], 1);
 	log_begin(LOG_WARN, "clock-jump");
-	log_text("master", master->address->shown);
+	log_text("master", master->link.address->shown);
 	log_text("direction", forward ? "forward" : "back");
 	log_num("jump_ms", jump_us / 1000);
 	log_end();
@@ -143,6 +123,65 @@ static bool take_time(struct master *master, uint64_t sent_us, uint64_t now_us, 
 	if (clock != GUARD_CLOCK_STEADY)
 		note_jump(master, clock);
 	return clock != GUARD_CLOCK_JUMPED_FORWARD;
+}
+
+/* ---- a new cluster, and a master that answers but cannot be used ----
+ *
+ * --bootstrap: the operator says that the cluster is new. Where a minority of the masters answers but cannot be used (a
+ * wrong password, a replica, a hash of another type), the others begin without it, unless its hash shows an epoch: then
+ * the cluster is not new. Where redlockd may not even read the hash, the operator's word counts. A master that does not
+ * answer may have an epoch, and is waited for (guard.c).
+ *
+ * The hash is read without a script, since a replica and a server that is too old refuse those. */
+
+/* What only an operator can mend. All other errors come and go, and what the server remembers is there all the
+ * while. */
+static bool is_lasting(enum master_error error)
+{
+	return error == MASTER_ERROR_AUTH || error == MASTER_ERROR_COMMAND;
+}
+
+static void note_unusable(struct master *master)
+{
+	if (!master->all->guard.bootstrap_open)
+		return;
+	master_guard_notify(master, GUARD_UNUSABLE);
+	if (!master->left_out) {
+		log_begin(LOG_WARN, "bootstrap-without");
+		log_text("master", master->link.address->shown);
+		log_end();
+	}
+	master->left_out = true;
+	master_guard_dispatch(master->all);
+}
+
+void master_guard_note_refusal(struct master *master, enum master_error error)
+{
+	if (is_lasting(error))
+		note_unusable(master);
+}
+
+static void on_looked(struct master *master, const redisReply *reply)
+{
+	if (!reply || master->link.state != LINK_UP)
+		return;
+	if (reply->type == REDIS_REPLY_ERROR) {
+		bool other_type = strncmp(reply->str, "WRONGTYPE", 9) == 0;
+		master_guard_note_refusal(master, other_type ? MASTER_ERROR_COMMAND
+							     : master_error_classify(reply->str, (size_t)reply->len));
+		return;
+	}
+	bool empty = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+		     reply->element[0]->type == REDIS_REPLY_NIL && reply->element[1]->type == REDIS_REPLY_NIL;
+	if (empty)
+		note_unusable(master);
+}
+
+void master_guard_inspect_hash(struct master *master)
+{
+	const char *look[] = {"HMGET", master->all->hash_key, "epoch", "cluster"};
+	if (master->all->guard.bootstrap_open)
+		(void)master_command_send(master, on_looked, 4, look);
 }
 
 /* ---- answers to the guard's scripts ---- */
@@ -183,7 +222,7 @@ static void compare_evicted(struct master *master, const redisReply *reply)
 	const redisReply *stored = element(reply, 12);
 	bool known = stored->type == REDIS_REPLY_STRING && stored->len > 0;
 	if (!master->evicted_known && known && strtoull(stored->str, NULL, 10) != master->info.evicted)
-		master_guard_tell(master, GUARD_DROPPED_KEYS);
+		master_guard_notify(master, GUARD_DROPPED_KEYS);
 	master->evicted_known = true;
 }
 
@@ -202,7 +241,7 @@ static void take_answer(struct master *master, const redisReply *reply, enum gua
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
-	if (!reply || master->link != LINK_UP || master->excluded)
+	if (!reply || master->link.state != LINK_UP || master->excluded)
 		return; /* LOST told the guard */
 	bool good = reply->type == REDIS_REPLY_ARRAY && integer_at(reply, 1) > 0;
 	if (good) {
@@ -213,50 +252,50 @@ static void take_answer(struct master *master, const redisReply *reply, enum gua
 	} else {
 		event.kind = GUARD_FAILED;
 		event.action = action_of(kind);
-		master_soft_error(master, reply);
+		master_state_doubt_reply(master, reply);
 		if (kind == GUARD_EPOCH)
-			master_unusable_look(master);
+			master_guard_inspect_hash(master);
 	}
-	if (is_on(masters))
+	if (master_guard_is_on(masters))
 		guard_event(&masters->guard, &event);
 	if (good && kind == GUARD_EPOCH) {
 		master->clocked_us = decimal_at(reply, 11);
 		master->time_us = integer_at(reply, 1);
 		master->read = true;
 	}
-	master_guard_pump(masters);
+	master_guard_dispatch(masters);
 }
 
-static void on_epoch(void *arg, const struct redisReply *reply)
+static void on_epoch(struct master *master, const redisReply *reply)
 {
-	take_answer(arg, reply, GUARD_EPOCH);
+	take_answer(master, reply, GUARD_EPOCH);
 }
 
-static void on_quarantined(void *arg, const struct redisReply *reply)
+static void on_quarantined(struct master *master, const redisReply *reply)
 {
-	take_answer(arg, reply, GUARD_QUARANTINED);
+	take_answer(master, reply, GUARD_QUARANTINED);
 }
 
-static void on_fences(void *arg, const struct redisReply *reply)
+static void on_fences(struct master *master, const redisReply *reply)
 {
-	take_answer(arg, reply, GUARD_FENCES);
+	take_answer(master, reply, GUARD_FENCES);
 }
 
-static void on_epoch_written(void *arg, const struct redisReply *reply)
+static void on_epoch_written(struct master *master, const redisReply *reply)
 {
-	take_answer(arg, reply, GUARD_EPOCH_WRITTEN);
+	take_answer(master, reply, GUARD_EPOCH_WRITTEN);
 }
 
 /* ---- sending ---- */
 
-static bool send_script(struct master *master, enum guard_script script, master_raw_fn *reply, int count,
+static bool send_script(struct master *master, enum guard_script script, master_answer_fn *reply, int count,
 			const char *const arguments[])
 {
 	const char *argv[ARGUMENTS_MAX] = {"EVAL", scripts[script].source, "1", master->all->hash_key};
 	assert(count + 4 <= ARGUMENTS_MAX);
 	for (int i = 0; i < count; i++)
 		argv[4 + i] = arguments[i];
-	return master_command(master, reply, 4 + count, argv);
+	return master_command_send(master, reply, 4 + count, argv);
 }
 
 bool master_guard_read(struct master *master)
@@ -317,7 +356,7 @@ static bool carry_out(struct master *master, const struct guard_action *action)
 	return true;
 }
 
-static void pump_master(struct masters *masters, unsigned i)
+static void dispatch_to(struct masters *masters, unsigned i)
 {
 	struct master *master = &masters->list[i];
 	struct guard_action action;
@@ -329,21 +368,21 @@ static void pump_master(struct masters *masters, unsigned i)
 	guard_event(&masters->guard, &failed);
 }
 
-void master_guard_pump(struct masters *masters)
+void master_guard_dispatch(struct masters *masters)
 {
-	for (unsigned i = 0; is_on(masters) && i < masters->count; i++)
-		if (masters->list[i].link == LINK_UP && !masters->list[i].excluded)
-			pump_master(masters, i);
+	for (unsigned i = 0; master_guard_is_on(masters) && i < masters->count; i++)
+		if (masters->list[i].link.state == LINK_UP && !masters->list[i].excluded)
+			dispatch_to(masters, i);
 	look(masters);
 }
 
 /* ---- what happens to a connection ---- */
 
-void master_guard_tell(struct master *master, enum guard_event_kind kind)
+void master_guard_notify(struct master *master, enum guard_event_kind kind)
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
-	if (!is_on(masters))
+	if (!master_guard_is_on(masters))
 		return;
 	if (kind == GUARD_CONNECTED) {
 		event.run_id = run_id_number(master);
@@ -360,11 +399,11 @@ void master_guard_exclude(struct master *master, bool excluded)
 		return;
 	master->excluded = excluded;
 	if (excluded)
-		master_guard_tell(master, GUARD_LOST);
+		master_guard_notify(master, GUARD_LOST);
 	else if (master->started)
 		/* nobody knows what it was told meanwhile */
-		master_link_fail(master, "connecting: it was no master of ours for a while");
-	else if (master->link == LINK_UP)
+		master_link_fail(&master->link, "connecting: it was no master of ours for a while");
+	else if (master->link.state == LINK_UP)
 		master_guard_start(master);
 }
 
@@ -374,9 +413,9 @@ void master_guard_start(struct master *master)
 	if (master->excluded)
 		return;
 	master->started = true;
-	master_guard_tell(master, GUARD_CONNECTED);
-	if (is_on(master->all))
-		master_guard_pump(master->all);
+	master_guard_notify(master, GUARD_CONNECTED);
+	if (master_guard_is_on(master->all))
+		master_guard_dispatch(master->all);
 	else
 		master_guard_read(master); /* for the clock alone */
 }
@@ -402,9 +441,9 @@ uint64_t master_guard_stamp(struct master *master, char *command, size_t len, ui
 	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
 	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index,
 					until_us < patience_us ? until_us : patience_us);
-	uint64_t epoch = is_on(masters) ? guarded->epoch : 0;
+	uint64_t epoch = master_guard_is_on(masters) ? guarded->epoch : 0;
 	assert(len > TAIL_MAX);
-	if (is_on(masters))
+	if (master_guard_is_on(masters))
 		write_digits(&master->epoch_sent, command + len - 41, epoch, 16);
 	else
 		memcpy(command + len - 41, no_epoch, 16);
@@ -423,8 +462,8 @@ static void fail(struct master_reply *reply, enum master_error error)
 	reply->error = error;
 }
 
-void master_guard_judge_reply(struct master *master, const struct master_command *call, uint64_t now_us,
-			      struct master_reply *reply)
+void master_guard_evaluate_reply(struct master *master, const struct master_command *call, uint64_t now_us,
+				 struct master_reply *reply)
 {
 	struct masters *masters = master->all;
 	const struct guard_master *guarded = &masters->guard.masters[master->index];
@@ -433,7 +472,7 @@ void master_guard_judge_reply(struct master *master, const struct master_command
 	if (reply->time_us == 0)
 		return;
 	take_time(master, call->sent_us, now_us, reply->time_us);
-	if (!is_on(masters))
+	if (!master_guard_is_on(masters))
 		return;
 	if (reply->bad_epoch) {
 		struct guard_event event = {.kind = GUARD_MISMATCH,
@@ -445,72 +484,5 @@ void master_guard_judge_reply(struct master *master, const struct master_command
 		fail(reply, MASTER_ERROR_QUARANTINED); /* since it was asked: its word does not count */
 	}
 	if (guarded->state != GUARD_VOTING)
-		master_guard_pump(masters);
-}
-
-/* ---- what is shown ---- */
-
-bool master_guard_is_asking(const struct master *master)
-{
-	return is_on(master->all) &&
-	       (master->all->guard.masters[master->index].state <= GUARD_ASKING || is_bootstrapping(master));
-}
-
-bool master_guard_is_quarantined(const struct master *master)
-{
-	return is_on(master->all) && master->all->guard.masters[master->index].state >= GUARD_MARKING;
-}
-
-bool master_guard_is_settled(const struct master *master)
-{
-	if (master->link != LINK_UP || clock_now_us() - master->up_us > MASTER_HANDSHAKE_MS * UINT64_C(1000))
-		return true;
-	bool moves = is_on(master->all) && guard_in_motion(&master->all->guard, (unsigned)master->index);
-	return master->excluded || (master->read && master->check.ended && !moves && !is_bootstrapping(master));
-}
-
-uint64_t master_guard_quarantine_left_ms(const struct master *master)
-{
-	return (guard_quarantine_left_us(&master->all->guard, (unsigned)master->index, clock_now_us()) + 999) / 1000;
-}
-
-bool master_guard_has_other_digest(const struct master *master)
-{
-	const struct guard_master *guarded = &master->all->guard.masters[master->index];
-	return guarded->state == GUARD_FOREIGN && guarded->reason == GUARD_OTHER_DIGEST;
-}
-
-static const char *words_for(enum guard_reason reason)
-{
-	switch (reason) {
-	case GUARD_NO_EPOCH: return "it never had an epoch, or lost all it had; see --bootstrap";
-	case GUARD_RESTARTED: return "another server than the epoch_written one; it may have forgotten locks";
-	case GUARD_BAD_EPOCH: return "its epoch is gone or another one; it may have forgotten locks";
-	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
-	case GUARD_EVICTED: return "it dropped keys to save memory";
-	case GUARD_ROLLED_BACK: return "an older image of it was put back";
-	case GUARD_OTHER_DIGEST: return "epoch_written for another number of masters or another version";
-	case GUARD_OTHER_CLUSTER: return "epoch_written for another cluster of redlockd";
-	case GUARD_NO_REASON: break;
-	}
-	return "";
-}
-
-enum quarantine_reason master_guard_reason(const struct master *master)
-{
-	const struct guard *guard = &master->all->guard;
-	bool recovery = guard_fences_missing(guard, (unsigned)master->index) > 0;
-	return recovery ? QUARANTINE_RECOVERY : (enum quarantine_reason)guard->masters[master->index].reason;
-}
-
-void master_guard_describe(const struct master *master, char *ret_reason, size_t size)
-{
-	const struct guard *guard = &master->all->guard;
-	const struct guard_master *guarded = &guard->masters[master->index];
-	unsigned missing = guard_fences_missing(guard, (unsigned)master->index);
-	if (missing > 0)
-		snprintf(ret_reason, size, "fence-recovery: %s before; waits for the fences of %u more masters",
-			 guard_reason_name(guarded->reason), missing);
-	else
-		snprintf(ret_reason, size, "%s: %s", guard_reason_name(guarded->reason), words_for(guarded->reason));
+		master_guard_dispatch(masters);
 }

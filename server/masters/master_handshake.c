@@ -25,9 +25,9 @@ static bool info_field(const char *text, size_t len, const char *name, char *ret
 	for (const char *line = text; line < end;) {
 		const char *eol = memchr(line, '\n', (size_t)(end - line));
 		const char *stop = eol ? eol : end;
-		size_t queue_len = (size_t)(stop - line);
-		if (queue_len > name_len && memcmp(line, name, name_len) == 0 && line[name_len] == ':') {
-			size_t value_len = queue_len - name_len - 1;
+		size_t line_len = (size_t)(stop - line);
+		if (line_len > name_len && memcmp(line, name, name_len) == 0 && line[name_len] == ':') {
+			size_t value_len = line_len - name_len - 1;
 			const char *value = line + name_len + 1;
 			if (value_len > 0 && value[value_len - 1] == '\r')
 				value_len--;
@@ -88,7 +88,7 @@ static const struct master *find_twin(const struct master *master)
 {
 	for (size_t i = 0; i < master->all->count; i++) {
 		const struct master *other = &master->all->list[i];
-		bool counts = i != master->index && other->link == LINK_UP && !other->excluded;
+		bool counts = i != master->index && other->link.state == LINK_UP && !other->excluded;
 		if (counts && strcmp(other->info.run_id, master->info.run_id) == 0)
 			return other;
 	}
@@ -114,7 +114,7 @@ static bool judge_kind(struct master *master)
 		quarantine(master, QUARANTINE_REDIS_CLUSTER,
 			   "this server is part of a Redis Cluster; use independent masters", "");
 	else if (twin)
-		quarantine(master, QUARANTINE_DUPLICATE, "the same server as ", twin->address->shown);
+		quarantine(master, QUARANTINE_DUPLICATE, "the same server as ", twin->link.address->shown);
 	return master->quarantine_reason[0] != '\0';
 }
 
@@ -165,7 +165,7 @@ static void judge_warnings(struct master *master)
 			      memory_order_relaxed);
 	for (size_t i = before; i < master->warning_count; i++) {
 		log_begin(LOG_WARN, "master-warning");
-		log_text("master", master->address->shown);
+		log_text("master", master->link.address->shown);
 		log_text("warning", master->warnings[i]);
 		log_end();
 	}
@@ -176,7 +176,7 @@ static void judge_warnings(struct master *master)
 static void judge_evictions(struct master *master, const struct master_info *before)
 {
 	if (master->evicted_known && master->info.evicted != before->evicted && master->info.evicted > 0)
-		master_guard_tell(master, GUARD_DROPPED_KEYS);
+		master_guard_notify(master, GUARD_DROPPED_KEYS);
 }
 
 static void judge(struct master *master)
@@ -184,8 +184,8 @@ static void judge(struct master *master)
 	assert(master->has_info);
 	judge_vote(master);
 	judge_warnings(master);
-	master_check(master);
-	master_state_changed(master);
+	master_check_tick(master);
+	master_state_report(master);
 }
 
 /* ---- handshake ---- */
@@ -195,46 +195,45 @@ static void end_refused(struct master *master)
 	char why[STATUS_REASON_MAX];
 	enum master_error error = master->check.error;
 	master_check_write(master, why);
-	master_count_error(master, error);
-	master_link_fail(master, why);
-	master_unusable_refused(master, error);
+	master_state_count_error(master, error);
+	master_link_fail(&master->link, why);
+	master_guard_note_refusal(master, error);
 }
 
 /* AUTH, SELECT, SCRIPT LOAD: only errors matter. The handshake goes on to its end, so that the reason names all that is
  * refused. */
 static void take_step(struct master *master, const redisReply *reply, enum master_command_kind command)
 {
-	if (!reply || master->link != LINK_HANDSHAKE)
+	if (!reply || master->link.state != LINK_HANDSHAKE)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
 		master_check_note(master, command, reply);
 	else if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_STRING)
-		master_link_fail(master, "protocol: an answer that is not Redis's");
+		master_link_fail(&master->link, "protocol: an answer that is not Redis's");
 }
 
-static void on_auth(void *arg, const struct redisReply *reply)
+static void on_auth(struct master *master, const redisReply *reply)
 {
-	take_step(arg, reply, MASTER_COMMAND_AUTH);
+	take_step(master, reply, MASTER_COMMAND_AUTH);
 }
 
 /* The name is for people: it may be refused. But what a server says before it hangs up comes as the answer to whatever
  * was asked first. */
-static void on_setname(void *arg, const struct redisReply *reply)
+static void on_setname(struct master *master, const redisReply *reply)
 {
-	struct master *master = arg;
-	bool refused = reply && reply->type == REDIS_REPLY_ERROR && master->link == LINK_HANDSHAKE;
+	bool refused = reply && reply->type == REDIS_REPLY_ERROR && master->link.state == LINK_HANDSHAKE;
 	if (refused && (strncmp(reply->str, "DENIED", 6) == 0 || strncmp(reply->str, "ERR max number", 14) == 0))
 		master_check_note(master, MASTER_COMMAND_COUNT, reply);
 }
 
-static void on_select(void *arg, const struct redisReply *reply)
+static void on_select(struct master *master, const redisReply *reply)
 {
-	take_step(arg, reply, MASTER_COMMAND_SELECT);
+	take_step(master, reply, MASTER_COMMAND_SELECT);
 }
 
-static void on_script(void *arg, const struct redisReply *reply)
+static void on_script(struct master *master, const redisReply *reply)
 {
-	take_step(arg, reply, MASTER_COMMAND_SCRIPT_LOAD);
+	take_step(master, reply, MASTER_COMMAND_SCRIPT_LOAD);
 }
 
 static bool is_sentinel(const redisReply *reply)
@@ -256,33 +255,32 @@ static void note_server(struct master *master)
 		master->restarted_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 }
 
-static void on_handshake_info(void *arg, const struct redisReply *reply)
+static void on_handshake_info(struct master *master, const redisReply *reply)
 {
-	struct master *master = arg;
-	if (!reply || master->link != LINK_HANDSHAKE)
+	if (!reply || master->link.state != LINK_HANDSHAKE)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
 		master_check_note(master, MASTER_COMMAND_INFO, reply);
 	else if (is_sentinel(reply))
-		master_link_fail(master, "sentinel: this is a Sentinel, not a master; name the masters themselves");
+		master_link_fail(&master->link,
+				 "sentinel: this is a Sentinel, not a master; name the masters themselves");
 	else if (reply->type != REDIS_REPLY_STRING || !master_info_parse(reply->str, (size_t)reply->len, &master->info))
-		master_link_fail(master, "protocol: INFO does not say what a Redis server says");
+		master_link_fail(&master->link, "protocol: INFO does not say what a Redis server says");
 	else if (master->info.loading)
-		master_link_fail(master, "loading: the server is reading its data");
+		master_link_fail(&master->link, "loading: the server is reading its data");
 	else
 		note_server(master);
 }
 
 /* CLIENT ID: counts up for as long as the server lives. */
-static void on_handshake_id(void *arg, const struct redisReply *reply)
+static void on_handshake_id(struct master *master, const redisReply *reply)
 {
-	struct master *master = arg;
-	if (!reply || master->link != LINK_HANDSHAKE)
+	if (!reply || master->link.state != LINK_HANDSHAKE)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
 		master_check_note(master, MASTER_COMMAND_CLIENT_ID, reply);
 	else if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0)
-		master_link_fail(master, "protocol: an answer that is not Redis's");
+		master_link_fail(&master->link, "protocol: an answer that is not Redis's");
 	else
 		master->client_id = (uint64_t)reply->integer;
 }
@@ -290,31 +288,28 @@ static void on_handshake_id(void *arg, const struct redisReply *reply)
 /* Until the next heartbeat: a quarantine that ends sooner is not waited for longer. */
 static uint64_t heartbeat_ms(const struct master *master)
 {
-	uint64_t left_ms = master_guard_is_quarantined(master) ? master_guard_quarantine_left_ms(master) : 0;
-	if (master_guard_is_beginning(master))
+	uint64_t left_ms = master_state_is_quarantined(master) ? master_state_guard_left_ms(master) : 0;
+	if (master_state_is_beginning(master))
 		return MASTER_BEGINNING_MS;
 	return left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS ? left_ms : MASTER_HEARTBEAT_MS;
 }
 
 /* The last answer of the handshake: from now on the master is asked. */
-static void on_handshake_last(void *arg, const struct redisReply *reply)
+static void on_handshake_last(struct master *master, const redisReply *reply)
 {
-	struct master *master = arg;
 	on_script(master, reply);
-	if (!reply || master->link != LINK_HANDSHAKE)
+	if (!reply || master->link.state != LINK_HANDSHAKE)
 		return;
 	if (master->check.words[0]) {
 		end_refused(master);
 		return;
 	}
 	assert(master->has_info);
-	master->link = LINK_UP;
+	master_link_set_up(&master->link);
 	if (master->was_up)
 		metrics_add(&master->all->metrics->masters[master->index].reconnects, 1);
 	master->reconnected = master->was_up;
 	master->was_up = true;
-	master->attempts = 0;
-	master->tried = true;
 	master->hung = false;
 	master->up_us = clock_now_us();
 	master->evicted_known = false;
@@ -322,28 +317,28 @@ static void on_handshake_last(void *arg, const struct redisReply *reply)
 	master->started = false;
 	judge(master);
 	if (master->excluded)
-		master_unusable_look(master);
-	master_send_pending(master);
-	master_link_timer(master, heartbeat_ms(master));
+		master_guard_inspect_hash(master);
+	master_pending_send_all(master);
+	master_link_set_timer(&master->link, heartbeat_ms(master));
 }
 
 static bool handshake_login(struct master *master)
 {
-	const struct master_address *address = master->address;
+	const struct master_address *address = master->link.address;
 	const char *with_user[] = {"AUTH", address->user, address->password};
 	const char *without[] = {"AUTH", address->password};
 	if (!address->password[0])
 		return true;
-	return address->user[0] ? master_command(master, on_auth, 3, with_user)
-				: master_command(master, on_auth, 2, without);
+	return address->user[0] ? master_command_send(master, on_auth, 3, with_user)
+				: master_command_send(master, on_auth, 2, without);
 }
 
 static bool handshake_select(struct master *master)
 {
 	char db[8];
-	snprintf(db, sizeof db, "%u", master->address->db);
+	snprintf(db, sizeof db, "%u", master->link.address->db);
 	const char *select[] = {"SELECT", db};
-	return master->address->db == 0 || master_command(master, on_select, 2, select);
+	return master->link.address->db == 0 || master_command_send(master, on_select, 2, select);
 }
 
 static bool handshake_scripts(struct master *master)
@@ -351,24 +346,24 @@ static bool handshake_scripts(struct master *master)
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
 		const char *load[] = {"SCRIPT", "LOAD", scripts[script].source};
 		bool last = script == REDLOCK_SCRIPT_INSPECT;
-		if (!master_command(master, last ? on_handshake_last : on_script, 3, load))
+		if (!master_command_send(master, last ? on_handshake_last : on_script, 3, load))
 			return false;
 	}
 	return true;
 }
 
-void master_handshake(struct master *master)
+void master_handshake_start(struct master *master)
 {
 	static const char *const setname[] = {"CLIENT", "SETNAME", "redlockd"};
 	static const char *const info[] = {"INFO"}, *const id[] = {"CLIENT", "ID"};
-	assert(master->link == LINK_HANDSHAKE);
+	assert(master->link.state == LINK_HANDSHAKE);
 	bool sent = handshake_login(master) && handshake_select(master) &&
-		    master_command(master, on_setname, 3, setname) &&
-		    master_command(master, on_handshake_info, 1, info) &&
-		    master_command(master, on_handshake_id, 2, id) && handshake_scripts(master);
+		    master_command_send(master, on_setname, 3, setname) &&
+		    master_command_send(master, on_handshake_info, 1, info) &&
+		    master_command_send(master, on_handshake_id, 2, id) && handshake_scripts(master);
 	if (!sent)
 		/* out of memory: the handshake's deadline ends it, since nothing may be freed here */
-		master_link_timer(master, 0);
+		master_link_set_timer(&master->link, 0);
 }
 
 /* ---- heartbeat ---- */
@@ -377,18 +372,17 @@ void master_handshake(struct master *master)
 static void take_heartbeat(struct master *master, const struct master_info *before)
 {
 	if (strcmp(before->run_id, master->info.run_id) != 0) {
-		master_link_fail(master, "restarted: another run_id on the same connection");
+		master_link_fail(&master->link, "restarted: another run_id on the same connection");
 		return;
 	}
 	judge_evictions(master, before);
 	judge(master);
 }
 
-static void on_heartbeat(void *arg, const struct redisReply *reply)
+static void on_heartbeat(struct master *master, const redisReply *reply)
 {
-	struct master *master = arg;
 	master->heartbeat_out = false;
-	if (!reply || master->link != LINK_UP)
+	if (!reply || master->link.state != LINK_UP)
 		return;
 	struct master_info before = master->info;
 	if (reply->type == REDIS_REPLY_ERROR) {
@@ -400,33 +394,33 @@ static void on_heartbeat(void *arg, const struct redisReply *reply)
 		   master_info_parse(reply->str, (size_t)reply->len, &master->info)) {
 		take_heartbeat(master, &before);
 	}
-	if (master->link == LINK_UP)
-		master_link_timer(master, heartbeat_ms(master));
+	if (master->link.state == LINK_UP)
+		master_link_set_timer(&master->link, heartbeat_ms(master));
 }
 
 /* One tick sends; the answer sets the next one. Where it does not come, a tick is there when it is due. A master hung
  * for as long as a lease can live gets a new connection: nothing that lies in the old one can matter any more. */
-void master_heartbeat_tick(struct master *master)
+void master_handshake_tick(struct master *master)
 {
 	static const char *const info[] = {"INFO"};
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;
 	if (!master->heartbeat_out) {
-		master->heartbeat_out = master_command(master, on_heartbeat, 1, info) && master_guard_read(master);
-		master->heartbeat_due = false;
-		master_link_timer(master, timeout_ms + 1);
+		master->heartbeat_out = master_command_send(master, on_heartbeat, 1, info) && master_guard_read(master);
+		master->heartbeat_late = false;
+		master_link_set_timer(&master->link, timeout_ms + 1);
 		return;
 	}
 	/* once more round the loop: its answer may lie unread, if we were the ones that stood still */
-	if (!master->heartbeat_due) {
-		master->heartbeat_due = true;
-		master_link_timer(master, 1);
+	if (!master->heartbeat_late) {
+		master->heartbeat_late = true;
+		master_link_set_timer(&master->link, 1);
 		return;
 	}
-	master->heartbeat_due = false;
-	masters_note_silence(master->all, master->index);
+	master->heartbeat_late = false;
+	master_command_note_silence(master);
 	uint64_t behind_us = master->first ? clock_now_us() - master->first->sent_us : 0;
 	if (master->hung && behind_us > master->all->options->max_ttl_ms * UINT64_C(1000))
-		master_link_fail(master, "timeout: hung for longer than the longest lease");
+		master_link_fail(&master->link, "timeout: hung for longer than the longest lease");
 	else
-		master_link_timer(master, MASTER_HEARTBEAT_MS);
+		master_link_set_timer(&master->link, MASTER_HEARTBEAT_MS);
 }

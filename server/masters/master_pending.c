@@ -24,45 +24,50 @@ static void pending_free(struct master *master, struct pending_release *pending)
 	free(pending);
 }
 
+static void on_settled(struct master *master, const struct master_command *done, uint64_t now_us,
+		       struct master_reply *reply, const redisReply *raw);
+
 static bool pending_send(struct master *master, struct pending_release *pending)
 {
-	uint64_t epoch = master_guard_stamp(master, pending->command, pending->len, REDLOCK_NEVER);
-	struct master_command *call = master_command_push(master, REDLOCK_SCRIPT_RELEASE, pending->command,
-							  pending->len);
-	if (call) {
-		call->epoch = epoch;
-		call->pending = pending;
-	}
-	return call != NULL;
+	uint64_t epoch = master_guard_stamp(master, pending->bytes, pending->len, REDLOCK_NEVER);
+	struct master_command *command = master_command_push(master, REDLOCK_SCRIPT_RELEASE, pending->bytes,
+							     pending->len);
+	if (!command)
+		return false;
+	command->epoch = epoch;
+	command->settle = on_settled;
+	command->arg = pending;
+	return true;
 }
 
 /* The master has forgotten the script: it gets it, and the release once more. */
 static bool pending_send_again(struct master *master, struct pending_release *pending)
 {
 	const char *load[] = {"SCRIPT", "LOAD", scripts[REDLOCK_SCRIPT_RELEASE].source};
-	bool first = !pending->reloaded; /* one that takes no scripts is not asked for ever */
+	bool first = !pending->reloaded; /* a master that takes no scripts is not asked for ever */
 	pending->reloaded = true;
-	return first && master->link == LINK_UP && master_command(master, NULL, 3, load) &&
+	return first && master->link.state == LINK_UP && master_command_send(master, NULL, 3, load) &&
 	       pending_send(master, pending);
 }
 
-/* The answer to a release that was owed: it is settled, unless the connection broke or the script was forgotten. */
-void master_pending_answered(struct master *master, struct pending_release *pending, const redisReply *reply)
+/* The release is done with, unless the connection broke or the script was forgotten. */
+static void on_settled(struct master *master, const struct master_command *done, uint64_t now_us,
+		       struct master_reply *reply, const redisReply *raw)
 {
-	struct master_reply mapped;
-	master_reply_map(REDLOCK_SCRIPT_RELEASE, reply, &mapped);
-	if (mapped.no_script && !master->closing && pending_send_again(master, pending))
+	struct pending_release *pending = done->arg;
+	(void)now_us;
+	(void)raw;
+	if (reply->no_script && !master->link.closing && pending_send_again(master, pending))
 		return;
-	if ((mapped.lost || mapped.no_script) && !master->closing)
+	if ((reply->lost || reply->no_script) && !master->link.closing)
 		pending_push(master, pending); /* the next handshake loads the scripts */
 	else
 		pending_free(master, pending);
 }
 
-void masters_pend_release(struct masters *masters, size_t i, const char *command, size_t len)
+void master_pending_keep(struct master *master, const char *bytes, size_t len)
 {
-	struct master *master = &masters->list[i];
-	if (master->closing || master->pending_count >= MASTER_PENDING_MAX)
+	if (master->link.closing || master->pending_count >= MASTER_PENDING_MAX)
 		return; /* the key runs out by itself: only time is lost */
 	struct pending_release *pending = malloc(sizeof *pending + len);
 	if (!pending)
@@ -70,10 +75,10 @@ void masters_pend_release(struct masters *masters, size_t i, const char *command
 	pending->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 	pending->len = len;
 	pending->reloaded = false;
-	memcpy(pending->command, command, len);
+	memcpy(pending->bytes, bytes, len);
 	master->pending_count++;
 	/* hung: behind the acquire that lies in its socket */
-	bool sent = master->link == LINK_UP && pending_send(master, pending);
+	bool sent = master->link.state == LINK_UP && pending_send(master, pending);
 	if (!sent)
 		pending_push(master, pending);
 }
@@ -88,7 +93,7 @@ static struct pending_release *pending_shift(struct master *master)
 }
 
 /* First of all on a new connection: before anything is asked of a master it gets the releases that it missed. */
-void master_send_pending(struct master *master)
+void master_pending_send_all(struct master *master)
 {
 	uint64_t now_us = clock_now_us();
 	for (size_t left = master->pending_count; left > 0 && master->pending_first; left--) {
@@ -100,7 +105,7 @@ void master_send_pending(struct master *master)
 	}
 }
 
-void master_drop_pending(struct master *master)
+void master_pending_drop_all(struct master *master)
 {
 	while (master->pending_first)
 		pending_free(master, pending_shift(master));

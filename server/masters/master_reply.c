@@ -2,6 +2,7 @@
  * shape that our scripts never give counts as a failure, whatever server sent it. */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "master_internal.h"
@@ -212,4 +213,29 @@ void master_reply_map_part(const redisReply *reply, size_t i, size_t count, stru
 		return;
 	memset(ret_reply, 0, sizeof *ret_reply);
 	map_failure(MASTER_ERROR_OTHER, ret_reply);
+}
+
+void master_reply_map_scan(const redisReply *reply, master_scan_fn *scan, void *arg)
+{
+	assert(scan);
+	bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+		    reply->element[0]->type == REDIS_REPLY_STRING && reply->element[1]->type == REDIS_REPLY_ARRAY;
+	if (!good) {
+		scan(arg, NULL);
+		return;
+	}
+	const redisReply *keys = reply->element[1];
+	scan(arg, &(struct master_scan){.cursor = strtoull(reply->element[0]->str, NULL, 10),
+					.key_count = keys->elements,
+					.keys = keys});
+}
+
+const char *master_scan_key(const struct master_scan *scan, size_t i, size_t *ret_len)
+{
+	const redisReply *keys = scan->keys;
+	assert(i < scan->key_count && scan->key_count == keys->elements);
+	if (keys->element[i]->type != REDIS_REPLY_STRING)
+		return NULL;
+	*ret_len = (size_t)keys->element[i]->len;
+	return keys->element[i]->str;
 }

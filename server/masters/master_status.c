@@ -6,23 +6,9 @@
 
 #include "master_internal.h"
 
-const char *master_state_name(enum master_state state)
-{
-	static const char *const names[] = {"voting", "quarantined", "down"};
-	assert((size_t)state < sizeof names / sizeof *names);
-	return names[state];
-}
-
 size_t masters_count(const struct masters *masters)
 {
 	return masters->count;
-}
-
-uint64_t master_quarantine_left_ms(const struct master *master)
-{
-	return master_state_of(master) == MASTER_QUARANTINED && !master->quarantine_reason[0]
-		       ? master_guard_quarantine_left_ms(master)
-		       : 0;
 }
 
 void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status)
@@ -31,10 +17,10 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	const struct master *master = &masters->list[i];
 	memset(ret_status, 0, sizeof *ret_status);
 	ret_status->state = master_state_of(master);
-	snprintf(ret_status->address, sizeof ret_status->address, "%s", master->address->shown);
+	snprintf(ret_status->address, sizeof ret_status->address, "%s", master->link.address->shown);
 	if (ret_status->state != MASTER_VOTING)
-		master_write_reason(master, ret_status->reason);
-	ret_status->quarantine_remaining_ms = master_quarantine_left_ms(master);
+		master_state_write_reason(master, ret_status->reason);
+	ret_status->quarantine_remaining_ms = master_state_quarantine_left_ms(master);
 	ret_status->has_quarantine = ret_status->quarantine_remaining_ms > 0;
 	ret_status->has_rtt = master->has_rtt;
 	ret_status->rtt_us = master->rtt_us;

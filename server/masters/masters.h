@@ -72,10 +72,10 @@ bool masters_find_other_digest(const struct masters *masters, size_t *ret_which)
 enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len,
 			      uint64_t until_us, master_reply_fn *reply, void *arg);
 
-/* A release that could not be sent or may have been lost, because master i was not reachable: it is kept for as long as
+/* A release that could not be sent or may have been lost, because master i was not reachable. It is kept for as long as
  * a lease can live (bounded in number too) and sent behind everything that went before, as soon as the master is there.
  * Copies the command. */
-void masters_pend_release(struct masters *masters, size_t i, const char *command, size_t len);
+void masters_keep_release(struct masters *masters, size_t i, const char *command, size_t len);
 
 /* Call it when master i let an attempt run out: if it is behind with its answers it counts as hung from now on. */
 void masters_note_silence(struct masters *masters, size_t i);
@@ -90,12 +90,31 @@ void masters_note_round(struct masters *masters);
  * concurrent operations leave in one write. */
 void masters_flush(struct masters *masters);
 
-/* ---- the lines of those who wait: master_line.c ---- */
+/* ---- listings ---- */
+
+/* The answer to a SCAN, valid during the call. */
+struct master_scan {
+	uint64_t cursor; /* 0: that was the last step */
+	size_t key_count;
+	const void *keys; /* see master_scan_key() */
+};
+
+/* NULL: the answer was lost, is late or is none to a SCAN. */
+typedef void master_scan_fn(void *arg, const struct master_scan *scan);
+
+/* Not terminated; NULL where the master did not answer with a string. */
+const char *master_scan_key(const struct master_scan *scan, size_t i, size_t *ret_len);
+
+/* Sends a SCAN in the Redis protocol; otherwise as masters_send(). */
+enum master_sent masters_send_scan(struct masters *masters, size_t i, const char *command, size_t len,
+				   master_scan_fn *scan, void *arg);
+
+/* ---- notifications of waiters ---- */
 
 enum { MASTER_REPLICA_LEN = 16 };
 
-/* A master calls a waiter: the resource is free there and it is the turn of the one who came at `arrival`. */
-struct queue_notification {
+/* A master notifies a waiter: the resource is free there, and the waiter that came at `arrival` is the first. */
+struct masters_notification {
 	uint8_t master;
 	bool ours; /* it waits at this worker; else at another one or another redlockd */
 	uint64_t arrival;
@@ -103,27 +122,22 @@ struct queue_notification {
 	size_t resource_len;
 };
 
-/* Called from the loop, never from within a call of ours. */
-struct queue_events {
-	void (*called)(void *arg, const struct queue_notification *call);
-	void (*missed)(void *arg); /* a master may have dropped our places, or we may have missed its calls */
+/* Called from the loop, never from within a function of this header. */
+struct masters_notification_events {
+	void (*notified)(void *arg, const struct masters_notification *notification);
+	/* A master may have dropped our queue entries, or a notification may have been missed. */
+	void (*missed)(void *arg);
 	void *arg;
 };
 
-/* Who this worker is in the lines: MASTER_REPLICA_LEN hex digits, drawn at its start; terminated. */
+/* The name of this worker in the queues: MASTER_REPLICA_LEN hex digits, random at its start; terminated. */
 const char *masters_replica(const struct masters *masters);
-void masters_queue_listen(struct masters *masters, const struct queue_events *events);
-/* The first request of this worker begins to wait: from now on it says that it lives, ahead of what is sent next, and
- * listens. */
-void masters_queue_open(struct masters *masters);
-/* The last one has ended its wait. */
-void masters_queue_shut(struct masters *masters);
-
-/* A command that is not a script of ours, for listings: SCAN. As masters_send(); the reply is hiredis's own, NULL if
- * lost. */
-struct redisReply;
-typedef void master_raw_fn(void *arg, const struct redisReply *reply);
-enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len,
-				  master_raw_fn *reply, void *arg);
+/* Copies `events`; once, before the first of the two below. */
+void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events);
+/* The first request of this worker begins to wait. From now on each master is told that this worker is alive, before
+ * whatever is sent next, and notifications are received. */
+void masters_start_notifications(struct masters *masters);
+/* The last waiting request of this worker has ended its wait. */
+void masters_stop_notifications(struct masters *masters);
 
 #endif

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "api/auth/keys_internal.h"
 #include "api/http/http.h"
 #include "api/http/http_internal.h"
 #include "server/base/log.h"

@@ -4,13 +4,13 @@
 
 #include <hiredis/hiredis.h>
 
-/* fuzz_reply_reader.c: a reader as a connection has it, bounded by server/masters/master_link.c. */
+/* fuzz_reply_reader.c: a reader as a connection has it, bounded by server/masters/master_io.c. */
 redisReader *fuzz_reader_new(void);
 
 /* fuzz_reply_guard.c: as the answer to each of the guard's scripts. */
 void fuzz_check_guard_answer(const redisReply *reply);
 
-/* fuzz_reply_line.c: as a word on the channel on which waiters are called, for a worker with that prefix. */
+/* fuzz_reply_queue.c: as a word on the channel on which waiters are notified, for a worker with that prefix. */
 void fuzz_check_word(const redisReply *reply, const char *key_prefix);
 
 #endif

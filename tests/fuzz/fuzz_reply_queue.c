@@ -1,4 +1,4 @@
-/* Words on the channel on which waiters are called: see fuzz_reply.h. All of master_line.c is built into this file, for
+/* Words on the channel on which waiters are notified: see fuzz_reply.h. All of master_notification.c is built into this file, for
  * its static functions. */
 #include "fuzz_reply.h"
 
@@ -13,27 +13,33 @@
 struct heard {
 	const redisReply *word;
 	size_t prefix_len;
-	unsigned calls, missed_notifications;
+	unsigned notifications, missed;
 };
 
-static void hear_notification(void *arg, const struct queue_notification *call)
+static void hear_notification(void *arg, const struct masters_notification *told)
 {
 	struct heard *heard = arg;
 	const char *text = heard->word->element[2]->str;
 	size_t len = (size_t)heard->word->element[2]->len, head = sizeof REPLICA - 1 + 1 + 16 + 1 + heard->prefix_len;
 	char again[64];
-	heard->calls++;
-	MUST(call->master == 1 && call->resource_len > 0, "%zu bytes", call->resource_len);
-	MUST(call->resource == text + head && call->resource_len == len - head, "%zu bytes", call->resource_len);
-	MUST(call->ours == (memcmp(text, REPLICA, sizeof REPLICA - 1) == 0), "ours: %d", call->ours);
-	snprintf(again, sizeof again, ":%016llu ", (unsigned long long)call->arrival);
-	MUST(memcmp(text + sizeof REPLICA - 1, again, 18) == 0, "arrival %llu", (unsigned long long)call->arrival);
+	heard->notifications++;
+	MUST(told->master == 1 && told->resource_len > 0, "%zu bytes", told->resource_len);
+	MUST(told->resource == text + head && told->resource_len == len - head, "%zu bytes", told->resource_len);
+	MUST(told->ours == (memcmp(text, REPLICA, sizeof REPLICA - 1) == 0), "ours: %d", told->ours);
+	snprintf(again, sizeof again, ":%016llu ", (unsigned long long)told->arrival);
+	MUST(memcmp(text + sizeof REPLICA - 1, again, 18) == 0, "arrival %llu", (unsigned long long)told->arrival);
 }
 
-static void hear_missed_notification(void *arg)
+static void hear_missed(void *arg)
 {
 	struct heard *heard = arg;
-	heard->missed_notifications++;
+	heard->missed++;
+}
+
+static void hear_subscribed(struct master *master, enum master_error error, const char *refused)
+{
+	(void)error;
+	MUST(master->index == 1 && refused == NULL, "master %zu refuses", master->index);
 }
 
 void fuzz_check_word(const redisReply *reply, const char *key_prefix)
@@ -45,17 +51,17 @@ void fuzz_check_word(const redisReply *reply, const char *key_prefix)
 	redisAsyncContext context = {.data = master};
 	snprintf(options.key_prefix, sizeof options.key_prefix, "%s", key_prefix);
 	masters.options = &options;
-	masters.queue_open = true; /* somebody waits: the connection stays */
-	masters.queue_events = (struct queue_events){
-		.called = hear_notification, .missed = hear_missed_notification, .arg = &heard};
+	masters.has_waiters = true; /* somebody waits: the connection stays */
+	masters.notification_events = (struct masters_notification_events){
+		.notified = hear_notification, .missed = hear_missed, .arg = &heard};
+	masters.note_subscribed = hear_subscribed;
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;
 	master->index = 1;
-	master->line.context = &context;
+	master->notification.context = &context;
 	on_word(&context, (void *)(uintptr_t)reply, NULL);
-	master->line.context = NULL;
-	MUST(heard.calls + heard.missed_notifications <= 1, "%u calls, %u missed_notifications", heard.calls,
-	     heard.missed_notifications);
+	master->notification.context = NULL;
+	MUST(heard.notifications + heard.missed <= 1, "%u notifications, %u missed", heard.notifications, heard.missed);
 	bool is_word = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3;
-	MUST(is_word || heard.calls + heard.missed_notifications == 0, "a call by something else");
+	MUST(is_word || heard.notifications + heard.missed == 0, "a notification by something else");
 }

@@ -1,9 +1,9 @@
-/* A reader as a connection has it: see fuzz_reply.h. All of master_link.c is built into this file, for its static
+/* A reader as a connection has it: see fuzz_reply.h. All of master_io.c is built into this file, for its static
  * functions. */
 #include "fuzz_reply.h"
 
 /* clang-format off */
-#include "server/masters/master_link.c" /* all of it, for its static functions; first, as it is alone */
+#include "server/masters/master_io.c" /* all of it, for its static functions; first, as it is alone */
 /* clang-format on */
 
 #include "fuzz.h"

@@ -70,12 +70,12 @@ void fake_masters_answer(struct masters *masters, enum redlock_script script, co
 
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource)
 {
-	struct queue_notification call = {.master = master,
-					  .ours = ours,
-					  .arrival = arrival,
-					  .resource = resource,
-					  .resource_len = strlen(resource)};
-	masters->queue_events.called(masters->queue_events.arg, &call);
+	struct masters_notification notification = {.master = master,
+						    .ours = ours,
+						    .arrival = arrival,
+						    .resource = resource,
+						    .resource_len = strlen(resource)};
+	masters->notification_events.notified(masters->notification_events.arg, &notification);
 }
 
 /* ---- what the leases call ---- */
@@ -101,7 +101,7 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 	return MASTER_SENT;
 }
 
-void masters_pend_release(struct masters *masters, size_t i, const char *command, size_t len)
+void masters_keep_release(struct masters *masters, size_t i, const char *command, size_t len)
 {
 	ck_assert_uint_lt(masters->pending_count, FAKE_COMMANDS_MAX);
 	struct fake_command *kept = &masters->pending[masters->pending_count++];
@@ -115,19 +115,19 @@ const char *masters_replica(const struct masters *masters)
 	return FAKE_REPLICA;
 }
 
-void masters_queue_listen(struct masters *masters, const struct queue_events *events)
+void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events)
 {
-	masters->queue_events = *events;
+	masters->notification_events = *events;
 }
 
-void masters_queue_open(struct masters *masters)
+void masters_start_notifications(struct masters *masters)
 {
 	ck_assert(!masters->queue_open);
 	masters->queue_open = true;
 	masters->queue_opened++;
 }
 
-void masters_queue_shut(struct masters *masters)
+void masters_stop_notifications(struct masters *masters)
 {
 	masters->queue_open = false;
 	masters->queue_shut++;
@@ -148,12 +148,12 @@ void masters_flush(struct masters *masters)
 	(void)masters;
 }
 
-enum master_sent masters_send_raw(struct masters *masters, size_t i, const char *command, size_t len,
-				  master_raw_fn *reply, void *arg)
+enum master_sent masters_send_scan(struct masters *masters, size_t i, const char *command, size_t len,
+				   master_scan_fn *scan, void *arg)
 {
 	(void)masters;
 	(void)command;
-	(void)reply;
+	(void)scan;
 	(void)arg;
 	ck_abort_msg("%zu bytes for a listing, to master %zu", len, i);
 }

@@ -29,7 +29,7 @@ struct masters {
 	size_t pending_count;
 	bool queue_open;
 	unsigned queue_opened, queue_shut; /* how often */
-	struct queue_events queue_events;
+	struct masters_notification_events notification_events;
 };
 
 /* How many commands of that script were sent to that master, -1: any; only those that are not answered yet if

@@ -231,7 +231,7 @@ END_TEST
 START_TEST(a_missed_notification_makes_the_first_of_each_queue_try)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
-	masters.queue_events.missed(masters.queue_events.arg);
+	masters.notification_events.missed(masters.notification_events.arg);
 	struct asked *later = wait_for("r");
 	ck_assert_uint_le(redlock_deadline_us(&first->op->core), clock_now_us());
 	ck_assert_uint_le(redlock_deadline_us(&other->op->core), clock_now_us());
@@ -248,7 +248,7 @@ END_TEST
 START_TEST(a_missed_notification_is_over_when_the_first_has_tried)
 {
 	struct asked *first = wait_for("r");
-	masters.queue_events.missed(masters.queue_events.arg);
+	masters.notification_events.missed(masters.notification_events.arg);
 	struct asked *later = wait_for("r");
 	while (first->op->core.state == REDLOCK_WAITING)
 		uv_run(&loop, UV_RUN_ONCE);
@@ -260,7 +260,7 @@ END_TEST
 
 START_TEST(a_missed_notification_with_nobody_waiting_is_nothing)
 {
-	masters.queue_events.missed(masters.queue_events.arg);
+	masters.notification_events.missed(masters.notification_events.arg);
 	ck_assert_uint_eq(masters.command_count, 0);
 }
 END_TEST

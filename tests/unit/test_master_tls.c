@@ -154,7 +154,7 @@ static void connect_client(void)
 	ck_assert(context && !context->err);
 	int small = 4096;
 	setsockopt(context->c.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
-	ck_assert_msg(master_io_attach(&loop, context, &options.masters[0], NULL, why) != NULL, "%s", why);
+	ck_assert_msg(master_io_attach(&loop, context, &options.masters[0], why) != NULL, "%s", why);
 }
 
 static void end_client(void)
