@@ -127,7 +127,7 @@ bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, si
 static bool has_other_digest(const struct masters *masters, size_t i)
 {
 	const struct guard_master *guarded = &masters->guard.masters[i];
-	return guarded->state == GUARD_FOREIGN && guarded->reason == GUARD_OTHER_DIGEST;
+	return guarded->state == GUARD_REJECTED && guarded->reason == GUARD_OTHER_DIGEST;
 }
 
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_which)

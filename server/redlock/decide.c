@@ -28,7 +28,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "mutations.h"
 #include "tally.h"
 
 static struct redlock_votes count_votes(const struct redlock *op, const struct redlock_tally *tally)

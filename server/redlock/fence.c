@@ -9,7 +9,6 @@
 
 #include <assert.h>
 
-#include "mutations.h"
 #include "tally.h"
 
 static unsigned count(uint16_t set)

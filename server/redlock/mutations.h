@@ -1,6 +1,5 @@
-/* Bugs planted on purpose, to prove that the simulator looks (tests/sim/README.md). Without REDLOCK_MUTATIONS, which
- * only a copy of the core built for the simulator has, MUTATED() is constant false and nothing of this is in the
- * program. */
+/* Mutations: bugs put into the core or the simulator on purpose, to prove that the tests find them
+ * (tests/sim/README.md). Only copies of the core that are built for tests include this file, through redlock.h. */
 #ifndef REDLOCK_MUTATIONS_H
 #define REDLOCK_MUTATIONS_H
 
@@ -38,11 +37,7 @@ enum mutated {
 	MUTATION_COUNT
 };
 
-#ifdef REDLOCK_MUTATIONS
-extern enum mutated redlock_mutation;
-#define MUTATED(bug) (redlock_mutation == (bug))
-#else
-#define MUTATED(bug) 0
-#endif
+extern enum mutated redlock_mutation; /* the one that is on; defined by the test */
+#define MUTATED(mutation) (redlock_mutation == (mutation))
 
 #endif

@@ -22,7 +22,6 @@
 
 #include "decide.h"
 #include "fence.h"
-#include "mutations.h"
 #include "tally.h"
 #include "waiting.h"
 

@@ -36,6 +36,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef REDLOCK_MUTATIONS
+#include "mutations.h"
+#else
+#define MUTATED(mutation) 0
+#endif
+
 enum { REDLOCK_MASTERS_MAX = 15 };
 
 #define REDLOCK_NEVER UINT64_MAX

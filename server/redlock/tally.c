@@ -5,8 +5,6 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "mutations.h"
-
 uint8_t redlock_majority(uint8_t masters)
 {
 	assert(masters >= 1 && masters <= REDLOCK_MASTERS_MAX);

@@ -11,8 +11,6 @@
  * says so. When the input is over all is well for a while, and every master must vote again. */
 #include "fuzz_guard.h"
 
-#include "server/redlock/mutations.h"
-
 #ifdef REDLOCK_MUTATIONS
 enum mutated redlock_mutation = MUTATION_NO_QUARANTINE;
 #endif

@@ -18,8 +18,6 @@ enum {
 };
 
 #ifdef REDLOCK_MUTATIONS
-#include "server/redlock/mutations.h"
-
 enum mutated redlock_mutation = MUTATION_NO_VALIDITY_CHECK;
 
 /* Which bug of the core is planted: FUZZ_MUTATION=number. */

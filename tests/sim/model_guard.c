@@ -2,7 +2,6 @@
 #include <assert.h>
 
 #include "model_internal.h"
-#include "server/redlock/mutations.h"
 
 void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {

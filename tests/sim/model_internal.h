@@ -3,6 +3,7 @@
 #define MODEL_INTERNAL_H
 
 #include "model_master.h"
+#include "server/redlock/redlock.h"
 
 /* ---- model_master.c ---- */
 

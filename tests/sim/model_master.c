@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "model_internal.h"
-#include "server/redlock/mutations.h"
 
 uint64_t model_now_ms(const struct model_master *master)
 {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "random_world.h"
-#include "server/redlock/mutations.h"
 
 enum { ROUNDING_US = 999 };
 

@@ -2,7 +2,6 @@
 #include <assert.h>
 
 #include "random_world.h"
-#include "server/redlock/mutations.h"
 
 /* ---- mutations here ---- */
 

@@ -8,7 +8,6 @@
 #include <assert.h>
 
 #include "random_world.h"
-#include "server/redlock/mutations.h"
 
 enum { BACKOFF_MIN_MS = 50, BACKOFF_MAX_MS = 1000, HANDSHAKE_MS = 1000, HEARTBEAT_MS = 1000 };
 

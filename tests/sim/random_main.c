@@ -14,7 +14,6 @@
 #include <time.h>
 
 #include "random_world.h"
-#include "server/redlock/mutations.h"
 
 enum mutated redlock_mutation = MUTATION_NONE;
 

@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "compare_sequence.h"
-#include "server/redlock/mutations.h"
+#include "server/redlock/redlock.h"
 
 enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 

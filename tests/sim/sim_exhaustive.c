@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/redlock/mutations.h"
 #include "sim_search.h"
 
 enum mutated redlock_mutation = MUTATION_NONE;

@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "server/redlock/mutations.h"
 #include "sim_world.h"
 
 enum { ALIVE_MS = 1000000, WAIT_MS = 1000 };

@@ -5,8 +5,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "server/redlock/mutations.h"
-
 enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000, WAIT_US = 1 << 30 };
 
 uint8_t sim_token(unsigned op, unsigned attempt)

@@ -228,7 +228,7 @@ START_TEST(test_foreign_digest_is_left_alone)
 	wants(&cases, 0, GUARD_READ);
 	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST + 1);
 	/* also where it was written for another server: not ours to quarantine */
-	is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_DIGEST);
+	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_DIGEST);
 	for (unsigned i = 0; i < 100; i++) {
 		pass(&cases, 2 * SECOND);
 		wants(&cases, 0, GUARD_NOTHING);
@@ -260,7 +260,7 @@ START_TEST(test_foreign_cluster)
 	for (unsigned i = 0; i < 3; i++) /* who was refused at first is asked again */
 		if (next(&cases, i).kind == GUARD_READ)
 			answers(&cases, i, cases.answers[i]);
-	is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_CLUSTER);
+	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_CLUSTER);
 	is(&cases, 1, GUARD_VOTING, 0);
 	is(&cases, 2, GUARD_VOTING, 0);
 	for (unsigned i = 0; i < 100; i++) {
@@ -291,7 +291,7 @@ START_TEST(test_two_ids_of_one_cluster)
 	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = RUN(0), .cluster = CLUSTER + 1, .digest = DIGEST,
 		.clocked_us = clocked_us - 2 * SECOND - (_i == 1 ? 21 * QUARANTINE : 0));
 	if (_i == 1) {
-		is(&cases, 0, GUARD_FOREIGN, GUARD_OTHER_CLUSTER);
+		is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_CLUSTER);
 		wants(&cases, 0, GUARD_NOTHING);
 		return;
 	}

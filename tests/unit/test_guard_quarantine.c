@@ -81,7 +81,7 @@ START_TEST(test_ttl_of_a_foreign_master)
 	for (int beats = 0; beats < 2; beats++) {
 		ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = _i == 0 ? CLUSTER : CLUSTER + 1,
 			.digest = _i == 0 ? DIGEST + 1 : DIGEST, .ttl_us = 50 * TTL);
-		ck_assert_int_eq(cases.guard.masters[1].state, GUARD_FOREIGN);
+		ck_assert_int_eq(cases.guard.masters[1].state, GUARD_REJECTED);
 		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL);
 	}
 	loses(&cases, 1);

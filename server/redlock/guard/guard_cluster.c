@@ -1,12 +1,14 @@
-/* Which cluster the masters belong to. An epoch carries a cluster id: a master that remembers another cluster's leases
- * does not remember ours. The id is drawn when the first master of all has its epoch; there is nobody to ask who draws
- * it, so it is the redlockd that wins the compare-and-set on the master with the smallest run_id. */
+/* The cluster that the masters belong to.
+ *
+ * An epoch carries a cluster id: a master that remembers the leases of another cluster does not remember ours. The id is
+ * made with the epoch of the first master of all. Several redlockd agree on it without talking to each other: the one
+ * that wins the compare-and-set on the master with the smallest run_id makes it. */
 #include "guard_internal.h"
 
 #define CREATION_PATIENCE_US UINT64_C(3000000)
-#define SIBLINGS 20 /* quarantines: masters that all restart do so one after the other */
+#define SIBLINGS 20 /* in quarantines: masters that all restart may do so one after the other */
 
-/* The cluster id that most masters have; the smallest of those where several have as many; 0: none has one. */
+/* The cluster id that the most masters have, the smallest of equals; 0: none has one. */
 static uint64_t common_cluster(const struct guard *guard)
 {
 	uint64_t best = 0;
@@ -25,11 +27,11 @@ static uint64_t common_cluster(const struct guard *guard)
 	return best;
 }
 
-/* True if the master's cluster was made at about the same time as ours, of masters that had all forgotten: then two
- * redlockd that could not see each other's masters made two of one. */
+/* True if the master's cluster was made at about the same time as ours, after all masters had lost their memory: then
+ * two redlockd that could not reach each other's masters made two clusters of one. */
 static bool is_sibling(const struct guard *guard, const struct guard_master *master, uint64_t ours)
 {
-	uint64_t span_us = SIBLINGS * guard_quarantine_us(guard);
+	uint64_t span_us = SIBLINGS * guard_state_quarantine_us(guard);
 	for (unsigned i = 0; master->clocked_us != 0 && i < guard->params.masters; i++) {
 		const struct guard_master *other = &guard->masters[i];
 		bool near = other->clocked_us + span_us > master->clocked_us &&
@@ -40,52 +42,49 @@ static bool is_sibling(const struct guard *guard, const struct guard_master *mas
 	return false;
 }
 
-/* A master of another cluster does not remember our leases. Which one is the other, only all of them together say. */
-void guard_check_clusters(struct guard *guard, uint64_t now_us)
+/* All masters are compared each time: which cluster is ours depends on all of them. */
+void guard_cluster_check(struct guard *guard, uint64_t now_us)
 {
 	uint64_t ours = common_cluster(guard);
 	for (unsigned i = 0; i < guard->params.masters; i++) {
 		struct guard_master *master = &guard->masters[i];
 		if (master->state == GUARD_VOTING && master->cluster != ours && is_sibling(guard, master, ours)) {
 			master->void_epoch = master->epoch;
-			guard_quarantine(master, GUARD_OTHER_CLUSTER, false, now_us);
+			guard_state_quarantine(master, GUARD_OTHER_CLUSTER, false, now_us);
 		} else if (master->state == GUARD_VOTING && master->cluster != ours) {
-			guard_refuse(master, GUARD_OTHER_CLUSTER, now_us);
-		} else if (master->state == GUARD_FOREIGN && master->reason == GUARD_OTHER_CLUSTER &&
+			guard_state_reject(master, GUARD_OTHER_CLUSTER, now_us);
+		} else if (master->state == GUARD_REJECTED && master->reason == GUARD_OTHER_CLUSTER &&
 			   master->cluster == ours) {
-			master->state = GUARD_ASKING;
-			master->epoch = 0;
+			guard_state_ask(master);
 		}
 	}
 }
 
-static bool is_there(const struct guard_master *master)
+static bool is_readable(const struct guard_master *master)
 {
-	return master->read && master->state != GUARD_FOREIGN;
+	return master->read && master->state != GUARD_REJECTED;
 }
 
-/* How long after its quarantine a master waits where no cluster id is known and others cannot be seen: another redlockd
- * may see them, and draw one. */
-uint64_t guard_creation_us(const struct guard *guard)
+/* Where no cluster id is known and some masters cannot be read, another redlockd may read them and make one. An
+ * unusable master counts as well: another redlockd may have the right password. */
+uint64_t guard_cluster_patience_us(const struct guard *guard)
 {
-	bool all_there = true;
+	bool all_readable = true;
 	for (unsigned i = 0; i < guard->params.masters; i++)
-		/* also one that is unusable to us: another may have the right password */
-		all_there = all_there && is_there(&guard->masters[i]);
-	return all_there || common_cluster(guard) != 0 ? 0 : CREATION_PATIENCE_US;
+		all_readable = all_readable && is_readable(&guard->masters[i]);
+	return all_readable || common_cluster(guard) != 0 ? 0 : CREATION_PATIENCE_US;
 }
 
-/* The cluster id for a new epoch. Where no master has one yet, the master with the smallest run_id gets it first, so
- * that several redlockd that begin at once draw one between them: the others' compare-and-set fails there and they read
- * it. */
-uint64_t guard_choose_cluster(struct guard *guard, const struct guard_master *master, uint64_t now_us)
+/* While no master has an id, the master with the smallest run_id gets it first. So several redlockd that begin at once
+ * make one id between them: the compare-and-set of the others fails there, and they read it. */
+uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *master, uint64_t now_us)
 {
 	uint64_t cluster = common_cluster(guard);
-	bool patient = now_us - master->recovery_us < guard_creation_us(guard);
+	bool patient = now_us - master->recovery_us < guard_cluster_patience_us(guard);
 	for (unsigned i = 0; cluster == 0 && i < guard->params.masters; i++) {
 		const struct guard_master *other = &guard->masters[i];
-		if (is_there(other) ? other->run_id < master->run_id : patient)
+		if (is_readable(other) ? other->run_id < master->run_id : patient)
 			return 0;
 	}
-	return cluster != 0 ? cluster : guard_draw(guard);
+	return cluster != 0 ? cluster : guard_state_random(guard);
 }

@@ -1,33 +1,57 @@
-/* What guard.c, guard_clock.c, guard_cluster.c and guard_recovery.c share; nobody else includes it. */
+/* What the files of the guard share, from the lowest to the highest. Private to this folder. */
 #ifndef REDLOCK_GUARD_INTERNAL_H
 #define REDLOCK_GUARD_INTERNAL_H
 
 #include "guard.h"
 
-/* guard.c */
-bool guard_is_quarantined(const struct guard_master *master);
-void guard_quarantine_found(struct guard_master *master, uint64_t now_us); /* for `found`; void_epoch is set */
+/* ---- guard_state.c: the states of a master, below all other files ---- */
 
-uint64_t guard_draw(struct guard *guard); /* a random number, never 0 */
-/* how long a quarantine lasts: the longest lease known, its drift, 2 s */
-uint64_t guard_quarantine_us(const struct guard *guard);
-/* QUARANTINE is to be sent */
-void guard_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us);
-void guard_refuse(struct guard_master *master, enum guard_reason reason, uint64_t now_us); /* FOREIGN */
+uint64_t guard_state_random(struct guard *guard); /* never 0, which stands for "none" */
 
-/* guard_cluster.c */
-void guard_check_clusters(struct guard *guard, uint64_t now_us);
-uint64_t guard_creation_us(const struct guard *guard);
-uint64_t guard_choose_cluster(struct guard *guard, const struct guard_master *master, uint64_t now_us); /* 0: not yet */
+/* WAITING, RECOVERING or WRITING_EPOCH: its marker is on the master. */
+bool guard_state_is_quarantined(const struct guard_master *master);
+/* How long a quarantine lasts: the longest lease known, its drift, the margin. */
+uint64_t guard_state_quarantine_us(const struct guard *guard);
+/* When the quarantine of a WAITING or RECOVERING master ends. */
+uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master);
 
-/* guard_recovery.c */
-void guard_begin_recovery(const struct guard *guard, struct guard_master *master, uint64_t now_us);
-bool guard_wants_survey(const struct guard *guard, unsigned i); /* somebody waits for the fences of master i */
-/* SURVEY of the next slice */
-void guard_ask_fences(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action);
-void guard_take_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event);
-bool guard_recovery_done(const struct guard *guard, unsigned i, uint64_t now_us);
-void guard_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us, uint64_t wall_us,
-			struct guard_action *ret_action);
+/* The changes of state. Each asserts that the guard allows it. */
+void guard_state_set(struct guard_master *master, enum guard_state state);
+/* To ASKING: what is known of its epoch is not sure any more. */
+void guard_state_ask(struct guard_master *master);
+void guard_state_vote(struct guard_master *master, uint64_t epoch);
+/* To MARKING. `kept`: its buckets are all there, only locks may be lost. */
+void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us);
+/* The same for the hazard in `found`. The caller has set void_epoch. */
+void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us);
+/* To WAITING, from now on: nothing earlier was seen over this connection and under this marker. */
+void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, uint64_t now_us);
+/* Continues a wait under a marker that was read again. */
+void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us);
+/* To REJECTED: OTHER_CLUSTER or OTHER_DIGEST. */
+void guard_state_reject(struct guard_master *master, enum guard_reason reason, uint64_t now_us);
+
+/* ---- guard_cluster.c ---- */
+
+/* Rejects or quarantines VOTING masters of another cluster, and asks rejected ones again that are of ours by now. */
+void guard_cluster_check(struct guard *guard, uint64_t now_us);
+/* How long a master waits after its quarantine before a new cluster id is made for it; 0: not at all. */
+uint64_t guard_cluster_patience_us(const struct guard *guard);
+/* The cluster id for the new epoch of *master; 0: not yet. */
+uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *master, uint64_t now_us);
+
+/* ---- guard_recovery.c ---- */
+
+void guard_recovery_begin(struct guard_master *master, uint64_t now_us);
+/* True if a recovering master needs the fences of master i, and master i can tell them. */
+bool guard_recovery_wants_survey(const struct guard *guard, unsigned i);
+/* SURVEY of the next slice of master i. */
+void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action);
+void guard_recovery_handle_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event);
+/* True if the floor of master i can be chosen. */
+bool guard_recovery_is_done(const struct guard *guard, unsigned i, uint64_t now_us);
+/* Writes `fence` (the floor) and `clocked` of *ret_action. */
+void guard_recovery_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us,
+				 uint64_t wall_us, struct guard_action *ret_action);
 
 #endif

@@ -1,10 +1,10 @@
-/* What a master that forgot its fences must know before it votes again: the largest fence of N−Q+1 others (Q: the
- * majority).
+/* Fence recovery: what a master that lost its fences must know before it votes again, which is the largest fence of
+ * N−Q+1 other masters (Q: the majority).
  *
- * Any lease that was ever given has its fence on Q masters, and N−Q+1 others share one with each Q. They are asked when
- * the wait is over and not before: until then leases may be given that this master has no part in. Where so few
- * remember that N−Q+1 can never tell, the floor rests on clocks, and says so. A master that cannot be reached may
- * remember: it is waited for. */
+ * The fence of every lease is on Q masters, and N−Q+1 others share one with each set of Q. They are asked after the
+ * wait, not before: until then leases may be given without this master. Where too few masters remember for N−Q+1 to be
+ * possible at all, the floor is made of clocks and marked so (`clocked`). A master that cannot be reached may remember,
+ * so it is waited for. */
 #include <assert.h>
 
 #include "guard_internal.h"
@@ -16,24 +16,22 @@ static unsigned needed(const struct guard *guard)
 	return guard->params.masters - redlock_majority(guard->params.masters) + 1U;
 }
 
-void guard_begin_recovery(const struct guard *guard, struct guard_master *master, uint64_t now_us)
+void guard_recovery_begin(struct guard_master *master, uint64_t now_us)
 {
-	(void)guard;
-	assert(master->state == GUARD_WAITING);
-	master->state = GUARD_RECOVERING;
+	guard_state_set(master, GUARD_RECOVERING);
 	master->recovery_us = now_us;
 	master->surveyed = 0;
 	master->top = 0;
 }
 
-/* True if the master can say what fences it counted to. */
+/* True if its buckets are all there. */
 static bool remembers(const struct guard_master *master)
 {
-	return master->state == GUARD_VOTING || (guard_is_quarantined(master) && master->kept);
+	return master->state == GUARD_VOTING || (guard_state_is_quarantined(master) && master->kept);
 }
 
-/* Somebody waits for the fences of master i, and takes those of a survey that began at survey_us. */
-static bool is_of_use(const struct guard *guard, unsigned i, uint64_t survey_us)
+/* True if a survey of master i that began at survey_us serves a recovering master. */
+static bool is_useful(const struct guard *guard, unsigned i, uint64_t survey_us)
 {
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *master = &guard->masters[j];
@@ -44,9 +42,9 @@ static bool is_of_use(const struct guard *guard, unsigned i, uint64_t survey_us)
 	return false;
 }
 
-bool guard_wants_survey(const struct guard *guard, unsigned i)
+bool guard_recovery_wants_survey(const struct guard *guard, unsigned i)
 {
-	return remembers(&guard->masters[i]) && is_of_use(guard, i, UINT64_MAX);
+	return remembers(&guard->masters[i]) && is_useful(guard, i, UINT64_MAX);
 }
 
 static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us, uint64_t fence)
@@ -61,12 +59,12 @@ static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us
 	}
 }
 
-void guard_ask_fences(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action)
+void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action)
 {
 	struct guard_master *master = &guard->masters[i];
 	uint64_t epoch = master->kept ? master->marker : master->epoch;
-	bool same = epoch == master->survey_epoch; /* what it told under another one it may have forgotten since */
-	if (master->slice == 0 || !same || !is_of_use(guard, i, master->survey_us)) {
+	bool same = epoch == master->survey_epoch; /* under another one it may have lost what it told */
+	if (master->slice == 0 || !same || !is_useful(guard, i, master->survey_us)) {
 		master->slice = 0;
 		master->survey_top = 0;
 		master->survey_us = now_us;
@@ -75,9 +73,9 @@ void guard_ask_fences(struct guard *guard, unsigned i, uint64_t now_us, struct g
 	*ret_action = (struct guard_action){.kind = GUARD_SURVEY, .epoch = epoch, .slice = master->slice};
 }
 
-/* The slices of one survey are all told under one epoch, after survey_us: a fence of before is among them, since
- * numbers only grow. */
-static void take_slice(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+/* All slices of a survey are read under one epoch, after survey_us. Fences only grow, so each fence given before
+ * survey_us is covered. */
+static void note_slice(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	if (event->ttl_us > master->ttl_us)
 		master->ttl_us = event->ttl_us;
@@ -90,30 +88,29 @@ static void take_slice(struct guard *guard, struct guard_master *master, const s
 	note_fences(guard, event->master, master->survey_us, master->survey_top);
 }
 
-void guard_take_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+void guard_recovery_handle_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(master->busy == GUARD_SURVEY);
 	master->busy = GUARD_NOTHING;
 	if (event->done) {
-		take_slice(guard, master, event);
+		note_slice(guard, master, event);
 	} else {
 		master->slice = 0;
 		if (master->state == GUARD_VOTING)
 			master->reason = GUARD_BAD_EPOCH;
-		master->state = GUARD_ASKING; /* another epoch or marker than we knew when we asked */
-		master->epoch = 0;
+		guard_state_ask(master); /* its epoch or marker is not the one that SURVEY carried */
 	}
 }
 
-/* Where both lost their memory together, and one of them was given a floor of clocks meanwhile, it knows no more than
- * the other. */
+/* True if both lost their memory together and *other has a floor of clocks since: it remembers no more than
+ * *master. */
 static bool lost_with(const struct guard_master *master, const struct guard_master *other)
 {
 	return master->lost && other->clocked_us > master->lost_us;
 }
 
-/* Masters other than i that told, and those that may still tell. */
-static void count(const struct guard *guard, unsigned i, unsigned *ret_told, unsigned *ret_may)
+/* Counts the masters other than i that told their fences, and those that told or still may. */
+static void count_told(const struct guard *guard, unsigned i, unsigned *ret_told, unsigned *ret_may)
 {
 	const struct guard_master *master = &guard->masters[i];
 	*ret_told = *ret_may = 0;
@@ -127,7 +124,7 @@ static void count(const struct guard *guard, unsigned i, unsigned *ret_told, uns
 	}
 }
 
-/* Too few to be safe by, but the more tell, the better the floor: those that are there are given a moment. */
+/* Too few can tell for a safe floor. The more tell, the better the floor, so those that are connected get a moment. */
 static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	const struct guard_master *master = &guard->masters[i];
@@ -141,14 +138,13 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 	return false;
 }
 
-bool guard_recovery_done(const struct guard *guard, unsigned i, uint64_t now_us)
+bool guard_recovery_is_done(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	unsigned told, may;
+	/* It lost locks at most, or no fence was ever given: it is as good as a master that was down for a while. */
 	if (guard->masters[i].kept || guard->masters[i].skip)
-		/* it forgot locks at most, or nothing was ever counted: its fences are as those of a master that was
-		 * down for a while */
 		return true;
-	count(guard, i, &told, &may);
+	count_told(guard, i, &told, &may);
 	return told >= needed(guard) || (may < needed(guard) && !is_worth_waiting(guard, i, now_us));
 }
 
@@ -156,16 +152,16 @@ unsigned guard_fences_missing(const struct guard *guard, unsigned i)
 {
 	unsigned told, may;
 	assert(i < guard->params.masters);
-	count(guard, i, &told, &may);
+	count_told(guard, i, &told, &may);
 	bool waits = guard->masters[i].state == GUARD_RECOVERING && !guard->masters[i].kept && !guard->masters[i].skip;
 	return waits && told < needed(guard) && may >= needed(guard) ? needed(guard) - told : 0;
 }
 
-void guard_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us, uint64_t wall_us,
-			struct guard_action *ret_action)
+void guard_recovery_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us,
+				 uint64_t wall_us, struct guard_action *ret_action)
 {
 	unsigned told, may;
-	count(guard, (unsigned)(master - guard->masters), &told, &may);
+	count_told(guard, (unsigned)(master - guard->masters), &told, &may);
 	ret_action->fence = master->top;
 	if (told >= needed(guard) || master->skip || master->kept)
 		return;
