@@ -78,7 +78,7 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 		ret_caller->reason = keys ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY."
 					  : "A client certificate is needed.";
 	ret_caller->known = ret_caller->name != NULL;
-	assert(ret_caller->known != (ret_caller->reason != NULL));
+	assert(ret_caller->known == !ret_caller->reason);
 }
 
 void access_identify_again(const struct keys *keys, const struct access_caller *before,

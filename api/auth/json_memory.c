@@ -1,10 +1,10 @@
-/* Notes where jansson had no memory. See json_memory.h.
+/* Notes failed allocations of jansson. See json_memory.h.
  *
- * jansson (2.14) does not look at all of its own allocations. One that fails while a text is parsed can cost a single
+ * jansson (2.14) does not check all of its own allocations. One that fails while a text is parsed can cost a single
  * byte of a string, and the lock would be taken on another resource; one that fails while a text is written can cost
- * the name of a member; and an object that is made piece by piece just lacks a piece. Instead of a look after each of a
- * hundred calls there is one place that every allocation comes by, and one look at the end of each text. The note
- * belongs to the thread that was short of memory. */
+ * the name of a member; an object that is made in pieces lacks a piece. Instead of a check after each of a hundred
+ * calls, every allocation passes one function, and its users check once at the end of each text. The note belongs to
+ * the thread. */
 #include "json_memory.h"
 
 #include <jansson.h>
@@ -16,7 +16,7 @@ static void *allocate(size_t size)
 {
 	void *block = malloc(size);
 
-	failed = failed || block == NULL;
+	failed = failed || !block;
 	return block;
 }
 

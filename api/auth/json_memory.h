@@ -1,15 +1,14 @@
-/* jansson without half texts: every allocation of its that fails is noted, and whoever has parsed or written something
- * asks for the note. */
+/* Notes failed allocations of jansson, so that no incomplete text is used: ask after parsing or writing. */
 #ifndef JSON_MEMORY_H
 #define JSON_MEMORY_H
 
 #include <stdbool.h>
 
-/* Once, before any other thread is there. */
+/* Once, before other threads start. */
 void json_memory_setup(void);
 
-/* True if memory was short for jansson in this thread since the last call: what it parsed or made since then may lack
- * something. */
+/* True if an allocation of jansson failed in this thread since the last call: what it parsed or made since then may be
+ * incomplete. */
 bool json_memory_failed(void);
 
 #endif

@@ -1,14 +1,13 @@
-/* Keys: who is behind a key or a certificate, and what lives on over a reload. See keys.h; keys_parse.c reads the file.
+/* Finds the key of a caller, and keeps the usage of keys over a reload. See keys.h; keys_parse.c reads the file.
  *
- * A key is found by the SHA-256 of what the caller shows. All hashes are gone through, each compared as a whole (no
- * branch before its last word), and without leaving when one fits: so nothing can be learned from how long an answer
- * takes. A hash table would leak where it looked, and the list is short: 2 µs for a thousand keys. gnutls_memcmp() does
- * the same byte by byte, in 54.
+ * A key is found by the SHA-256 of the text that the caller shows. The search compares every hash as a whole and does
+ * not stop at a match, so that the time of an answer tells nothing about the hashes in the file. A hash table would
+ * show by its timing where it looked; the list is short: 2 µs for a thousand keys. gnutls_memcmp() compares byte by
+ * byte and takes 54 µs.
  *
- * `usages` is the one thing that changes: the usage of every key that any living `struct keys` has, by name. A file
- * that is loaded while the old one still counts finds the old usage there and goes on with it; with its last reference
- * a usage is forgotten. Its lock is taken on loading and freeing alone: what requests do with a usage is atomic. Any
- * thread. */
+ * `usages` is the only state: one usage for each name of a key in any living `struct keys`. A new file takes over the
+ * usages of the old one, which still counts while it is loaded. The last reference frees a usage. The lock is taken on
+ * loading and freeing alone: requests change a usage by atomic operations. Any thread. */
 #include "keys.h"
 
 #include <assert.h>
@@ -29,23 +28,25 @@ static struct key_usage *usage_find(const char *name)
 {
 	struct key_usage *usage = usages;
 
-	while (usage != NULL && strcmp(usage->name, name) != 0)
+	while (usage && strcmp(usage->name, name) != 0)
 		usage = usage->next;
 	return usage;
 }
 
 struct key_usage *keys_usage_get(const char *name)
 {
-	assert(strlen(name) <= KEY_NAME_MAX);
+	assert(strlen(name) > 0 && strlen(name) <= KEY_NAME_MAX);
 	pthread_mutex_lock(&usages_lock);
 	struct key_usage *usage = usage_find(name);
-	if (usage == NULL && (usage = calloc(1, sizeof(*usage))) != NULL) {
+	if (!usage && (usage = calloc(1, sizeof *usage))) {
 		strcpy(usage->name, name);
 		usage->next = usages;
 		usages = usage;
 	}
-	if (usage != NULL)
+	if (usage) {
 		usage->references++;
+		assert(usage->references > 0);
+	}
 	pthread_mutex_unlock(&usages_lock);
 	return usage;
 }
@@ -56,8 +57,10 @@ void keys_usage_put(struct key_usage *usage)
 	assert(usage->references > 0);
 	if (--usage->references == 0) {
 		struct key_usage **link = &usages;
-		while (*link != usage)
+		while (*link != usage) {
+			assert(*link);
 			link = &(*link)->next;
+		}
 		*link = usage->next;
 		assert(atomic_load(&usage->waiting) == 0);
 		free(usage);
@@ -85,6 +88,7 @@ void key_wait_end(const struct key *key)
 
 void key_wait_move(const struct key *from, const struct key *to)
 {
+	assert(atomic_load_explicit(&from->usage->waiting, memory_order_relaxed) > 0);
 	atomic_fetch_add_explicit(&to->usage->waiting, 1, memory_order_relaxed);
 	key_wait_end(from);
 }
@@ -96,7 +100,7 @@ size_t keys_count(const struct keys *keys)
 	return keys->count;
 }
 
-/* A key is made of visible ASCII. Anything else is none, whatever its hash. */
+/* A key is made of visible ASCII. Any other text is not a key, whatever its hash. */
 static bool is_secret(const char *secret, size_t len)
 {
 	if (len < KEY_SECRET_MIN || len > KEY_SECRET_MAX)
@@ -107,7 +111,7 @@ static bool is_secret(const char *secret, size_t len)
 	return true;
 }
 
-/* 0 if all the words are the same. The empty asm keeps the compiler from finding out that it might stop earlier. */
+/* 0 if all the words are the same. The empty asm keeps the compiler from stopping at the first difference. */
 static uint64_t hash_difference(const unsigned char *hash, const unsigned char *other)
 {
 	uint64_t left[KEY_HASH_LEN / sizeof(uint64_t)], right[KEY_HASH_LEN / sizeof(uint64_t)], difference = 0;
@@ -123,6 +127,7 @@ static uint64_t hash_difference(const unsigned char *hash, const unsigned char *
 const struct key *keys_find(const struct keys *keys, const char *secret, size_t len,
 			    unsigned char ret_hash[KEY_HASH_LEN])
 {
+	assert(keys && secret);
 	if (!is_secret(secret, len) || gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, len, ret_hash) != 0)
 		return NULL;
 	return keys_find_hash(keys, ret_hash);
@@ -132,10 +137,11 @@ const struct key *keys_find_hash(const struct keys *keys, const unsigned char ha
 {
 	const struct key *found = NULL;
 
+	assert(keys->count <= KEYS_MAX);
 	for (size_t i = 0; i < keys->count; i++)
 		for (size_t j = 0; j < keys->keys[i].hash_count; j++)
 			if (hash_difference(hash, keys->keys[i].hashes[j]) == 0)
-				found = &keys->keys[i]; /* no hash is there twice */
+				found = &keys->keys[i]; /* each hash is in the file once */
 	return found;
 }
 
@@ -149,6 +155,7 @@ static bool has_certificate(const struct key *key, const char *name)
 
 const struct key *keys_find_certificate(const struct keys *keys, const char *const names[], size_t count)
 {
+	assert(names || count == 0);
 	for (size_t n = 0; n < count; n++)
 		for (size_t i = 0; i < keys->count; i++)
 			if (has_certificate(&keys->keys[i], names[n]))
@@ -156,11 +163,11 @@ const struct key *keys_find_certificate(const struct keys *keys, const char *con
 	return NULL;
 }
 
-/* ---- what it may ---- */
+/* ---- rights ---- */
 
 bool key_allows_prefix(const struct key *key, const char *bytes, size_t len)
 {
-	assert(bytes != NULL);
+	assert(bytes && key->prefix_count <= KEY_PREFIXES_MAX);
 	for (size_t i = 0; i < key->prefix_count; i++) {
 		const struct key_prefix *prefix = &key->prefixes[i];
 		if (prefix->len <= len && memcmp(bytes, prefix->bytes, prefix->len) == 0)

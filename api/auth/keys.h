@@ -1,8 +1,8 @@
 /* The keys file: which caller has which rights on which resources (JSON; its members are listed in docs/security.md).
  *
- * What was loaded never changes: a reload makes another `struct keys`, and whoever still uses the old one keeps a
- * reference to it. Only the usage of a key, its rate and how many of its requests wait, lives on from one to the next.
- * All of this may be called from any thread. */
+ * Loaded keys never change. A reload makes another `struct keys`; a request that still uses the old one keeps a
+ * reference to it. Only the usage of a key, its rate and the number of its waiting requests, lives on from one file to
+ * the next. All functions may be called from any thread. */
 #ifndef KEYS_H
 #define KEYS_H
 
@@ -35,11 +35,11 @@ enum {
 enum key_right { KEY_ACQUIRE = 1, KEY_INSPECT = 2, KEY_LIST = 4, KEY_ADMIN = 8 };
 enum { KEY_RIGHT_COUNT = 4 };
 
-/* What stays over a reload, by the name of the key. */
+/* The part of a key that outlives a reload; found by the name of the key. */
 struct key_usage {
 	struct rate rate;
 	_Atomic uint32_t waiting; /* requests under way that may wait */
-	/* keys.c's, under its lock: */
+	/* only keys.c, under its lock: */
 	unsigned references;
 	struct key_usage *next;
 	char name[KEY_NAME_MAX + 1];
@@ -64,11 +64,11 @@ struct key {
 struct keys;
 
 /* Reads the keys file (secret_file.h: SECRET_FILE_TRUSTED). Returns the keys with one reference, the caller's; or NULL
- * and a message of one line that names the file, the place in it and what is wrong, and never holds a hash. Blocking:
- * for the start and for SIGHUP. */
+ * and a message of one line that names the file, the member and what is wrong, and never holds a hash. Blocking: for
+ * the start and for SIGHUP. */
 struct keys *keys_load(const char *path, char *message, size_t message_size) __attribute__((warn_unused_result));
 
-/* The same from memory, at most KEYS_FILE_MAX bytes; the message begins with the place. */
+/* The same from memory, at most KEYS_FILE_MAX bytes; the message begins with the member. */
 struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
@@ -78,9 +78,9 @@ void keys_unref(struct keys *keys);
 
 size_t keys_count(const struct keys *keys);
 
-/* The key whose text the caller shows, or NULL. Its SHA-256 is compared with every one in the file, in the same time
- * wherever it stands and however much of it fits. What is found lives as long as a reference to `keys`; *ret_hash is
- * for keys_find_hash(). */
+/* The key whose text the caller shows, or NULL. Its SHA-256 is compared with all hashes of the file, in a time that
+ * depends neither on the position of the match nor on how many bytes match. The result lives as long as a reference to
+ * `keys`; *ret_hash is for keys_find_hash(). */
 const struct key *keys_find(const struct keys *keys, const char *secret, size_t len,
 			    unsigned char ret_hash[KEY_HASH_LEN]);
 
@@ -88,7 +88,7 @@ const struct key *keys_find(const struct keys *keys, const char *secret, size_t 
 const struct key *keys_find_hash(const struct keys *keys, const unsigned char hash[KEY_HASH_LEN]);
 
 /* The key of a client certificate: that of the first of its names (terminated, compared byte by byte) which is in the
- * file; or NULL. A name with a NUL in it must have been left out by who took the certificate apart. */
+ * file; or NULL. Names that hold a NUL must have been left out. */
 const struct key *keys_find_certificate(const struct keys *keys, const char *const names[], size_t count);
 
 /* True if the bytes begin with one of the key's prefixes. For a resource, decoded, and for the prefix of a list. */
@@ -97,12 +97,13 @@ bool key_allows_prefix(const struct key *key, const char *bytes, size_t len);
 /* "acquire" and so on. Static. */
 const char *key_right_name(enum key_right right);
 
-/* Counts one request more that may wait; false, and it is not counted, where the key has as many as it may. After true,
+/* Counts one request more that may wait; false, and it is not counted, where the key has reached its limit. After true,
  * key_wait_end() once; until then the caller keeps its reference to the keys. */
 bool key_wait_begin(const struct key *key) __attribute__((warn_unused_result));
 void key_wait_end(const struct key *key);
 
-/* After a reload: one that was counted with `from` is counted with `to` from now on, however many `to` may have. */
+/* After a reload: a request that was counted with `from` is counted with `to` from now on, even beyond the limit of
+ * `to`. */
 void key_wait_move(const struct key *from, const struct key *to);
 
 #endif

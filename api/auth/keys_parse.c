@@ -1,12 +1,12 @@
-/* The keys file: JSON -> struct keys. See keys.h.
+/* The keys file: JSON -> struct keys, and the life of that struct. See keys.h.
  *
  * Strict: {"keys": [{…}, …]} and nothing else; no unknown or repeated member, no NUL, no trailing bytes, integers only
- * where integers are meant. The first mistake in the order of the text ends it, with a message that says where it is:
- * "line 3, column 7: …" where the text is not JSON, else "keys[2].prefixes[0]: …". A message never holds a piece of the
- * file but the name of a member that is short and plain, as somebody may have put a key or a hash where it does not
- * belong.
+ * where integers are meant. The first mistake in the order of the text ends it, with a message that names its position:
+ * "line 3, column 7: …" where the text is not JSON, else "keys[2].prefixes[0]: …". A message never repeats a part of
+ * the file, since it might be a key or a hash in the wrong member. The exception is the name of a member that is short
+ * and plain.
  *
- * The texts of the result are those of the parsed JSON, which it keeps. No state; any thread. */
+ * The texts of the result are those of the parsed JSON, which it owns. No other state; any thread. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,9 +18,9 @@
 #include "keys_internal.h"
 #include "server/base/base.h"
 
-enum { MEMBER_NAME_MAX = 20 }; /* what may be shown of a name: far shorter than a hash or a key */
+enum { MEMBER_NAME_MAX = 20 }; /* longer names are not shown: they could be a hash or a key */
 
-/* A key being read, and where messages go. */
+/* The key that is being parsed, and the buffer of the message. */
 struct reading {
 	struct keys *keys;
 	struct key *key;
@@ -29,29 +29,30 @@ struct reading {
 	size_t message_size;
 };
 
-/* Reads one member of a key. False: the message is written. */
-typedef bool take_fn(struct reading *reading, const json_t *value);
+/* Parses one member of a key. False: the message is written. */
+typedef bool parse_fn(struct reading *reading, const json_t *value);
 
 /* "keys[3].rights: reason", and false. `member` is "" or begins with a full stop. */
-__attribute__((format(printf, 3, 4))) static bool refuse(struct reading *reading, const char *member,
+__attribute__((format(printf, 3, 4))) static bool reject(struct reading *reading, const char *member,
 							 const char *format, ...)
 {
 	char reason[128];
 	va_list args;
 
+	assert(member[0] == '\0' || member[0] == '.');
 	va_start(args, format);
-	vsnprintf(reason, sizeof(reason), format, args);
+	vsnprintf(reason, sizeof reason, format, args);
 	va_end(args);
 	snprintf(reading->message, reading->message_size, "keys[%zu]%s: %s", reading->index, member, reason);
 	return false;
 }
 
-static bool refuse_item(struct reading *reading, const char *member, size_t item, const char *reason)
+static bool reject_item(struct reading *reading, const char *member, size_t item, const char *reason)
 {
-	char place[48];
+	char where[48];
 
-	snprintf(place, sizeof(place), ".%s[%zu]", member, item);
-	return refuse(reading, place, "%s", reason);
+	snprintf(where, sizeof where, ".%s[%zu]", member, item);
+	return reject(reading, where, "%s", reason);
 }
 
 /* ---- members ---- */
@@ -62,24 +63,25 @@ static bool is_name(const char *text, size_t len, size_t max)
 	       strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
 }
 
-static bool take_name(struct reading *reading, const json_t *value)
+static bool parse_name(struct reading *reading, const json_t *value)
 {
 	if (!json_is_string(value) || !is_name(json_string_value(value), json_string_length(value), KEY_NAME_MAX))
-		return refuse(reading, ".name",
+		return reject(reading, ".name",
 			      "must be a string of 1 to %d letters, digits, full stops, underscores and hyphens",
 			      KEY_NAME_MAX);
+	assert(!reading->key->name && reading->key == &reading->keys->keys[reading->index]);
 	for (size_t i = 0; i < reading->index; i++)
 		if (strcmp(reading->keys->keys[i].name, json_string_value(value)) == 0)
-			return refuse(reading, ".name", "is that of keys[%zu] too", i);
+			return reject(reading, ".name", "is that of keys[%zu] too", i);
 	reading->key->name = json_string_value(value);
 	return true;
 }
 
-static bool read_hash(const json_t *value, unsigned char ret_hash[KEY_HASH_LEN])
+static bool parse_hex(const json_t *value, unsigned char ret_hash[KEY_HASH_LEN])
 {
 	const char *text = json_string_value(value);
 
-	if (text == NULL || json_string_length(value) != 2 * KEY_HASH_LEN)
+	if (!text || json_string_length(value) != 2 * KEY_HASH_LEN)
 		return false;
 	for (size_t i = 0; i < KEY_HASH_LEN; i++) {
 		int high = text_hex_digit(text[2 * i]), low = text_hex_digit(text[2 * i + 1]);
@@ -90,12 +92,13 @@ static bool read_hash(const json_t *value, unsigned char ret_hash[KEY_HASH_LEN])
 	return true;
 }
 
-/* The reason (static) why it is no hash that this key may have, or NULL. */
-static const char *take_hash(struct reading *reading, const json_t *value)
+/* NULL, or the reason (static) why this key cannot have the hash. */
+static const char *parse_hash(struct reading *reading, const json_t *value)
 {
 	struct key *key = reading->key;
 
-	if (!read_hash(value, key->hashes[key->hash_count]))
+	assert(key->hash_count < KEY_HASHES_MAX);
+	if (!parse_hex(value, key->hashes[key->hash_count]))
 		return "must be a string of 64 hexadecimal digits";
 	for (const struct key *other = reading->keys->keys; other <= key; other++)
 		for (size_t i = 0; i < other->hash_count; i++)
@@ -105,12 +108,13 @@ static const char *take_hash(struct reading *reading, const json_t *value)
 	return NULL;
 }
 
-static const char *take_certificate(struct reading *reading, const json_t *value)
+static const char *parse_certificate(struct reading *reading, const json_t *value)
 {
 	const char *text = json_string_value(value);
 	struct key *key = reading->key;
 
-	if (text == NULL || json_string_length(value) == 0 || json_string_length(value) > KEY_CERTIFICATE_MAX ||
+	assert(key->certificate_count < KEY_CERTIFICATES_MAX);
+	if (!text || json_string_length(value) == 0 || json_string_length(value) > KEY_CERTIFICATE_MAX ||
 	    utf8_has_control(text, json_string_length(value)))
 		return "must be a string of 1 to 1024 bytes without control characters";
 	for (const struct key *other = reading->keys->keys; other <= key; other++)
@@ -122,59 +126,61 @@ static const char *take_certificate(struct reading *reading, const json_t *value
 }
 
 /* One text or a list of at most `max`. */
-static bool take_texts(struct reading *reading, const char *member, const json_t *value, size_t max,
-		       const char *(*take)(struct reading *reading, const json_t *value))
+static bool parse_texts(struct reading *reading, const char *member, const json_t *value, size_t max,
+			const char *(*parse)(struct reading *reading, const json_t *value))
 {
-	char place[32];
+	char where[32];
 
-	snprintf(place, sizeof(place), ".%s", member);
+	assert(strlen(member) + 2 <= sizeof where);
+	snprintf(where, sizeof where, ".%s", member);
 	if (!json_is_array(value)) {
-		const char *reason = json_is_string(value) ? take(reading, value)
+		const char *reason = json_is_string(value) ? parse(reading, value)
 							   : "must be a string or a list of strings";
-		return reason == NULL || refuse(reading, place, "%s", reason);
+		return !reason || reject(reading, where, "%s", reason);
 	}
 	if (json_array_size(value) == 0 || json_array_size(value) > max)
-		return refuse(reading, place, "must have 1 to %zu items", max);
+		return reject(reading, where, "must have 1 to %zu items", max);
 	for (size_t i = 0; i < json_array_size(value); i++) {
-		const char *reason = take(reading, json_array_get(value, i));
-		if (reason != NULL)
-			return refuse_item(reading, member, i, reason);
+		const char *reason = parse(reading, json_array_get(value, i));
+		if (reason)
+			return reject_item(reading, member, i, reason);
 	}
 	return true;
 }
 
-static bool take_sha256(struct reading *reading, const json_t *value)
+static bool parse_sha256(struct reading *reading, const json_t *value)
 {
-	return take_texts(reading, "sha256", value, KEY_HASHES_MAX, take_hash);
+	return parse_texts(reading, "sha256", value, KEY_HASHES_MAX, parse_hash);
 }
 
-static bool take_certificates(struct reading *reading, const json_t *value)
+static bool parse_certificates(struct reading *reading, const json_t *value)
 {
-	return take_texts(reading, "certificates", value, KEY_CERTIFICATES_MAX, take_certificate);
+	return parse_texts(reading, "certificates", value, KEY_CERTIFICATES_MAX, parse_certificate);
 }
 
-static bool take_prefixes(struct reading *reading, const json_t *value)
+static bool parse_prefixes(struct reading *reading, const json_t *value)
 {
 	struct key *key = reading->key;
-	size_t count = json_array_size(value); /* 0 where it is no list */
+	size_t count = json_array_size(value); /* 0: not a list */
 
 	if (count == 0 || count > KEY_PREFIXES_MAX)
-		return refuse(reading, ".prefixes", "must be a list of 1 to %d strings", KEY_PREFIXES_MAX);
-	key->prefixes = calloc(count, sizeof(*key->prefixes));
-	if (key->prefixes == NULL)
-		return refuse(reading, ".prefixes", "out of memory");
+		return reject(reading, ".prefixes", "must be a list of 1 to %d strings", KEY_PREFIXES_MAX);
+	assert(!key->prefixes && key->prefix_count == 0);
+	key->prefixes = calloc(count, sizeof *key->prefixes);
+	if (!key->prefixes)
+		return reject(reading, ".prefixes", "out of memory");
 	for (size_t i = 0; i < count; i++) {
 		const json_t *item = json_array_get(value, i);
 		size_t len = json_string_length(item);
 		if (!json_is_string(item) || len > KEY_PREFIX_MAX || utf8_has_control(json_string_value(item), len))
-			return refuse_item(reading, "prefixes", i,
+			return reject_item(reading, "prefixes", i,
 					   "must be a string of at most 256 bytes without control characters");
 		key->prefixes[key->prefix_count++] = (struct key_prefix){.bytes = json_string_value(item), .len = len};
 	}
 	return true;
 }
 
-/* The bit of a right, 0 where it is none. */
+/* The bit of a right; 0: no such right. */
 static unsigned right_of(const json_t *value)
 {
 	for (unsigned bit = 0; json_is_string(value) && bit < KEY_RIGHT_COUNT; bit++)
@@ -183,102 +189,109 @@ static unsigned right_of(const json_t *value)
 	return 0;
 }
 
-static bool take_rights(struct reading *reading, const json_t *value)
+static bool parse_rights(struct reading *reading, const json_t *value)
 {
 	size_t count = json_array_size(value);
 
+	assert(reading->key->rights == 0);
 	if (count == 0)
-		return refuse(reading, ".rights", "must be a list with at least one right");
+		return reject(reading, ".rights", "must be a list with at least one right");
 	for (size_t i = 0; i < count; i++) {
 		unsigned right = right_of(json_array_get(value, i));
 		if (right == 0)
-			return refuse_item(reading, "rights", i,
+			return reject_item(reading, "rights", i,
 					   "must be \"acquire\", \"inspect\", \"list\" or \"admin\"");
 		if (reading->key->rights & right)
-			return refuse_item(reading, "rights", i, "is given twice");
+			return reject_item(reading, "rights", i, "is given twice");
 		reading->key->rights |= right;
 	}
 	return true;
 }
 
-static bool take_bound(struct reading *reading, const char *place, const json_t *value, int max, uint32_t *ret_bound)
+static bool parse_bound(struct reading *reading, const char *where, const json_t *value, int max, uint32_t *ret_bound)
 {
+	assert(max >= 1 && *ret_bound == 0);
 	if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > max)
-		return refuse(reading, place, "must be a whole number from 1 to %d", max);
+		return reject(reading, where, "must be a whole number from 1 to %d", max);
 	*ret_bound = (uint32_t)json_integer_value(value);
 	return true;
 }
 
-static bool take_max_ttl(struct reading *reading, const json_t *value)
+static bool parse_max_ttl(struct reading *reading, const json_t *value)
 {
-	return take_bound(reading, ".max_ttl_ms", value, KEY_TTL_MAX, &reading->key->max_ttl_ms);
+	return parse_bound(reading, ".max_ttl_ms", value, KEY_TTL_MAX, &reading->key->max_ttl_ms);
 }
 
-static bool take_rate(struct reading *reading, const json_t *value)
+static bool parse_rate(struct reading *reading, const json_t *value)
 {
-	return take_bound(reading, ".rate", value, KEY_RATE_MAX, &reading->key->rate);
+	return parse_bound(reading, ".rate", value, KEY_RATE_MAX, &reading->key->rate);
 }
 
-static bool take_max_waiting(struct reading *reading, const json_t *value)
+static bool parse_max_waiting(struct reading *reading, const json_t *value)
 {
-	return take_bound(reading, ".max_waiting", value, KEY_WAITING_MAX, &reading->key->max_waiting);
+	return parse_bound(reading, ".max_waiting", value, KEY_WAITING_MAX, &reading->key->max_waiting);
 }
 
 static const struct {
 	const char *name;
-	take_fn *take;
+	parse_fn *parse;
 } members[] = {
-	{"name", take_name},         {"sha256", take_sha256},           {"certificates", take_certificates},
-	{"prefixes", take_prefixes}, {"rights", take_rights},           {"max_ttl_ms", take_max_ttl},
-	{"rate", take_rate},         {"max_waiting", take_max_waiting},
+	{"name", parse_name},         {"sha256", parse_sha256},           {"certificates", parse_certificates},
+	{"prefixes", parse_prefixes}, {"rights", parse_rights},           {"max_ttl_ms", parse_max_ttl},
+	{"rate", parse_rate},         {"max_waiting", parse_max_waiting},
 };
-enum { MEMBER_COUNT = sizeof(members) / sizeof(members[0]) };
+enum { MEMBER_COUNT = sizeof members / sizeof members[0] };
 
 /* ---- one key ---- */
 
-static bool take_member(struct reading *reading, const char *name, const json_t *value)
+static bool parse_member(struct reading *reading, const char *name, const json_t *value)
 {
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
 		if (strcmp(members[i].name, name) == 0)
-			return members[i].take(reading, value);
+			return members[i].parse(reading, value);
 	if (is_name(name, strlen(name), MEMBER_NAME_MAX))
-		return refuse(reading, "", "has a member \"%s\", which there is not", name);
-	return refuse(reading, "", "has a member that there is not");
+		return reject(reading, "", "has a member \"%s\", which there is not", name);
+	return reject(reading, "", "has a member that there is not");
 }
 
-/* What must be there. */
+/* Whether all required members were given. */
 static bool check_whole(struct reading *reading)
 {
 	const struct key *key = reading->key;
 
-	if (key->name == NULL)
-		return refuse(reading, ".name", "is required");
+	if (!key->name)
+		return reject(reading, ".name", "is required");
 	if (key->hash_count == 0 && key->certificate_count == 0)
-		return refuse(reading, "", "needs \"sha256\" or \"certificates\"");
+		return reject(reading, "", "needs \"sha256\" or \"certificates\"");
 	if (key->prefix_count == 0)
-		return refuse(reading, ".prefixes", "is required (\"\" stands for every resource)");
+		return reject(reading, ".prefixes", "is required (\"\" stands for every resource)");
 	if (key->rights == 0)
-		return refuse(reading, ".rights", "is required");
+		return reject(reading, ".rights", "is required");
 	return true;
 }
 
-static bool read_key(struct reading *reading, json_t *object)
+static bool parse_key(struct reading *reading, json_t *object)
 {
 	const char *name;
 	json_t *value;
 
 	if (!json_is_object(object))
-		return refuse(reading, "", "must be a JSON object");
-	json_object_foreach(object, name, value) if (!take_member(reading, name, value)) return false;
+		return reject(reading, "", "must be a JSON object");
+	json_object_foreach(object, name, value)
+	{
+		if (!parse_member(reading, name, value))
+			return false;
+	}
 	if (!check_whole(reading))
 		return false;
+	assert(!reading->key->usage);
 	reading->key->usage = keys_usage_get(reading->key->name);
-	return reading->key->usage != NULL || refuse(reading, "", "out of memory");
+	return reading->key->usage || reject(reading, "", "out of memory");
 }
 
 /* ---- the file ---- */
 
-/* Why the parser refused the text, in our words: its own message holds pieces of the text. */
+/* Why jansson rejected the text. Its own message repeats parts of the text. */
 static const char *parse_reason(const json_error_t *error)
 {
 	switch (json_error_code(error)) {
@@ -294,12 +307,12 @@ static const char *parse_reason(const json_error_t *error)
 	}
 }
 
-/* The list {"keys": …} holds, borrowed from `root`; NULL: the message is written. */
+/* The list in {"keys": …}, borrowed from `root`; NULL: the message is written. */
 static json_t *list_of(json_t *root, char *message, size_t message_size)
 {
 	json_t *list = json_object_get(root, "keys");
 
-	if (!json_is_object(root) || json_object_size(root) != 1 || list == NULL)
+	if (!json_is_object(root) || json_object_size(root) != 1 || !list)
 		snprintf(message, message_size, "line 1: must be a JSON object with the one member \"keys\"");
 	else if (!json_is_array(list))
 		snprintf(message, message_size, "keys: must be a list");
@@ -314,12 +327,12 @@ static json_t *list_of(json_t *root, char *message, size_t message_size)
 static struct keys *keys_new(json_t *root, char *message, size_t message_size)
 {
 	json_t *list = list_of(root, message, message_size);
-	struct keys *keys = list != NULL ? calloc(1, sizeof(*keys)) : NULL;
-	/* + 1: never of no bytes */
-	struct key *array = list != NULL ? calloc(json_array_size(list) + 1, sizeof(*array)) : NULL;
+	struct keys *keys = list ? calloc(1, sizeof *keys) : NULL;
+	/* + 1: calloc() of no bytes may return NULL */
+	struct key *array = list ? calloc(json_array_size(list) + 1, sizeof *array) : NULL;
 
-	if (keys == NULL || array == NULL) {
-		if (list != NULL)
+	if (!keys || !array) {
+		if (list)
 			snprintf(message, message_size, "keys: out of memory");
 		free(keys);
 		free(array);
@@ -332,17 +345,17 @@ static struct keys *keys_new(json_t *root, char *message, size_t message_size)
 	return keys;
 }
 
-static json_t *parse(const char *bytes, size_t len, char *message, size_t message_size)
+static json_t *parse_json(const char *bytes, size_t len, char *message, size_t message_size)
 {
 	json_error_t error;
 	json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
 
-	if (json_memory_failed()) { /* "orders/" could have become "" */
+	if (json_memory_failed()) { /* the prefix "orders/" could have become "" */
 		snprintf(message, message_size, "keys: out of memory");
 		json_decref(root);
 		return NULL;
 	}
-	if (root == NULL)
+	if (!root)
 		snprintf(message, message_size, "line %d, column %d: %s", error.line, error.column,
 			 parse_reason(&error));
 	return root;
@@ -357,14 +370,15 @@ struct keys *keys_ref(struct keys *keys)
 
 void keys_unref(struct keys *keys)
 {
-	if (keys == NULL)
+	if (!keys)
 		return;
 	unsigned before = atomic_fetch_sub_explicit(&keys->references, 1, memory_order_acq_rel);
 	assert(before > 0);
 	if (before > 1)
 		return;
+	assert(keys->count <= KEYS_MAX);
 	for (size_t i = 0; i < keys->count; i++) {
-		if (keys->keys[i].usage != NULL)
+		if (keys->keys[i].usage)
 			keys_usage_put(keys->keys[i].usage);
 		free(keys->keys[i].prefixes);
 	}
@@ -378,18 +392,18 @@ struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t mes
 	struct reading reading = {.message = message, .message_size = message_size};
 
 	assert(len <= KEYS_FILE_MAX && message_size > 0);
-	json_t *root = parse(bytes, len, message, message_size);
-	if (root == NULL)
+	json_t *root = parse_json(bytes, len, message, message_size);
+	if (!root)
 		return NULL;
 	struct keys *keys = keys_new(root, message, message_size);
-	if (keys == NULL)
+	if (!keys)
 		return NULL;
 	json_t *list = json_object_get(root, "keys");
 	reading.keys = keys;
 	for (; reading.index < json_array_size(list); reading.index++) {
 		reading.key = &keys->keys[reading.index];
-		keys->count++; /* before it is whole: what it has so far is freed with the others */
-		if (!read_key(&reading, json_array_get(list, reading.index))) {
+		keys->count++; /* before it is complete, so that keys_unref() frees its parts */
+		if (!parse_key(&reading, json_array_get(list, reading.index))) {
 			keys_unref(keys);
 			return NULL;
 		}
@@ -403,10 +417,11 @@ struct keys *keys_load(const char *path, char *message, size_t message_size)
 	struct keys *keys = NULL;
 	struct text text;
 
+	assert(message_size > 0);
 	text_init(&text);
 	if (secret_file_read(path, SECRET_FILE_TRUSTED, KEYS_FILE_MAX, &text, message, message_size)) {
-		keys = keys_parse(text.bytes, text.len, wrong, sizeof(wrong));
-		if (keys == NULL)
+		keys = keys_parse(text.bytes, text.len, wrong, sizeof wrong);
+		if (!keys)
 			snprintf(message, message_size, "%s: %s", path, wrong);
 	}
 	text_fini(&text);

@@ -1,14 +1,12 @@
 /* A bound per second, by the generic cell rate algorithm (a leaky bucket that needs one number). See rate.h.
  *
- * Each taking costs a share of time, 1 s / per_second, and the shares are put one behind the other on a line of time:
- * `next_ns` is where the last one ends, or in the past where nothing was taken lately. It may lie ahead of now by the
- * shares of one second, so that `per_second` can come at once; what would put it further ahead is refused and leaves it
- * as it was. Shares are rounded up to whole ns, so in any time there are at most per_second a second and one burst
- * beside them.
+ * Each event takes a share of time, 1 s / per_second. The shares follow each other without gaps: `next_ns` is the end
+ * of the last one, and lies in the past when nothing was taken lately. It may lie one second ahead of now, so that
+ * `per_second` events can come at once; an event that would put it further ahead is rejected and changes nothing.
+ * Shares are rounded up to whole ns, so no stretch of time has more than per_second a second and one burst.
  *
- * Threads read clocks a little apart: who is behind is measured against what others took and gets less, never more. The
- * number only grows. Where the bound of a key changes on a reload, what was taken is worked off within a second, as the
- * old bound's line was no longer than that. */
+ * The clocks of threads differ a little: a thread whose clock is behind gets less, never more. The number only grows.
+ * When a reload changes the bound of a key, what was taken before counts for a second at most. */
 #include "rate.h"
 
 #include <assert.h>
@@ -21,14 +19,15 @@ enum { NS_PER_US = 1000, NS_PER_MS = 1000000 };
 
 static uint32_t ms_until(uint64_t ns)
 {
-	uint64_t ms = (ns + NS_PER_MS - 1) / NS_PER_MS; /* earlier would be in vain */
+	assert(ns > 0 && ns <= UINT64_MAX - NS_PER_MS);
+	uint64_t ms = (ns + NS_PER_MS - 1) / NS_PER_MS; /* rounded up: earlier would be too early */
 
 	return ms < 1 ? 1 : ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
 bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 {
-	assert(ret_retry_ms != NULL && now_us < NOW_US_MAX);
+	assert(ret_retry_ms && now_us < NOW_US_MAX);
 	if (per_second == 0)
 		return true;
 
@@ -49,6 +48,6 @@ bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t
 
 bool rate_is_rested(const struct rate *rate, uint64_t now_us)
 {
-	assert(now_us < NOW_US_MAX);
+	assert(rate && now_us < NOW_US_MAX);
 	return atomic_load_explicit(&rate->next_ns, memory_order_relaxed) <= now_us * NS_PER_US;
 }
