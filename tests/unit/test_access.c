@@ -36,11 +36,11 @@ static const struct {
 	{"caf\\u00e9/", "caf\xc3\xa9/1", true},
 	{"caf\\u00e9/", "cafe\xcc\x81/1", false},
 };
-enum { RELATIONS = sizeof(relations) / sizeof(relations[0]) };
+enum { RELATIONS = sizeof relations / sizeof *relations };
 
 static const enum access_need needs[] = {ACCESS_NOTHING, ACCESS_TOKEN, ACCESS_KNOWN, ACCESS_ACQUIRE,
 					 ACCESS_INSPECT, ACCESS_LIST,  ACCESS_ADMIN};
-enum { NEEDS = sizeof(needs) / sizeof(needs[0]) };
+enum { NEEDS = sizeof needs / sizeof *needs };
 
 static struct keys *make_keys(const char *prefix, unsigned rights)
 {
@@ -49,17 +49,17 @@ static struct keys *make_keys(const char *prefix, unsigned rights)
 	unsigned char digest[KEY_HASH_LEN];
 
 	ck_assert_int_eq(gnutls_hash_fast(GNUTLS_DIG_SHA256, SECRET, sizeof SECRET - 1, digest), 0);
-	for (size_t i = 0; i < sizeof(digest); i++)
+	for (size_t i = 0; i < sizeof digest; i++)
 		snprintf(hash + 2 * i, 3, "%02x", digest[i]);
 	for (size_t i = 0; i < 4; i++)
 		if (rights & 1U << i)
-			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s\"%s\"",
+			snprintf(list + strlen(list), sizeof list - strlen(list), "%s\"%s\"",
 				 list[0] != '\0' ? "," : "", names[i]);
-	snprintf(text, sizeof(text),
+	snprintf(text, sizeof text,
 		 "{\"keys\":[{\"name\":\"k\",\"sha256\":\"%s\",\"certificates\":[\"a.example\"],\"prefixes\":[\"%s\"],"
 		 "\"rights\":[%s]}]}",
 		 hash, prefix, list);
-	struct keys *keys = keys_parse(text, strlen(text), message, sizeof(message));
+	struct keys *keys = keys_parse(text, strlen(text), message, sizeof message);
 	ck_assert_msg(keys != NULL, "%s", message);
 	return keys;
 }
@@ -94,7 +94,7 @@ static void check_needs(const struct access_caller *caller, bool known, unsigned
 	}
 }
 
-#define KEY(text) .key = text, .key_len = sizeof(text) - 1
+#define KEY(text) .key = text, .key_len = sizeof text - 1
 #define TRUSTED(name) \
 	.asks_certificate = true, .has_certificate = true, .names = (const char *const[]){name}, .name_count = 1
 #define EXPIRED .asks_certificate = true, .has_certificate = true, .untrusted = "The client certificate has expired."
@@ -226,7 +226,7 @@ START_TEST(what_the_routes_need)
 		{"page", ACCESS_NOTHING},
 	};
 
-	ck_assert_uint_eq(sizeof(documented) / sizeof(documented[0]), ROUTE_NONE);
+	ck_assert_uint_eq(sizeof documented / sizeof *documented, ROUTE_NONE);
 	for (size_t i = 0; i < ROUTE_NONE; i++) {
 		ck_assert_str_eq(route_get(i)->name, documented[i].name);
 		ck_assert_int_eq(route_get(i)->need, documented[i].need);

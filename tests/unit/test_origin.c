@@ -1,4 +1,4 @@
-/* Which Host a request over loopback may name, and which Origin may call. */
+/* Which Host a request over loopback may name, and which Origin may send requests. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const char *const local[] = {
 	"[::1]",       "[::1]:8080",      "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "127.0.0.1.",
 };
 
-static const char *const foreign[] = {
+static const char *const other[] = {
 	"",
 	":",
 	":8080",
@@ -51,24 +51,24 @@ static const char *const foreign[] = {
 	"xlocks.internal",
 };
 
-START_TEST(local_names_are_taken)
+START_TEST(local_names_are_accepted)
 {
 	ck_assert_msg(origin_is_local_host(local[_i], strlen(local[_i]), &none), "%s", local[_i]);
 }
 END_TEST
 
-START_TEST(other_names_are_not)
+START_TEST(other_names_are_rejected)
 {
-	ck_assert_msg(!origin_is_local_host(foreign[_i], strlen(foreign[_i]), &hosts), "%s", foreign[_i]);
+	ck_assert_msg(!origin_is_local_host(other[_i], strlen(other[_i]), &hosts), "%s", other[_i]);
 }
 END_TEST
 
-START_TEST(listed_names_are_taken)
+START_TEST(listed_names_are_accepted)
 {
 	static const char *const listed[] = {"locks.internal", "Locks.Internal:80", "locks.internal.", "[2001:db8::1]",
 					     "[2001:db8::1]:8080"};
 
-	for (size_t i = 0; i < sizeof(listed) / sizeof(listed[0]); i++) {
+	for (size_t i = 0; i < sizeof listed / sizeof *listed; i++) {
 		ck_assert_msg(origin_is_local_host(listed[i], strlen(listed[i]), &hosts), "%s", listed[i]);
 		ck_assert_msg(!origin_is_local_host(listed[i], strlen(listed[i]), &none), "%s", listed[i]);
 	}
@@ -83,9 +83,9 @@ START_TEST(addresses_are_told_from_names)
 					    "10.0.0", "0x0a.0.0.1", "2001:db8::1",  "[2001:db8::1",
 					    "[]",     "[10.0.0.1]", "localhost"};
 
-	for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++)
+	for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++)
 		ck_assert_msg(origin_is_address(addresses[i], strlen(addresses[i])), "%s", addresses[i]);
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		ck_assert_msg(!origin_is_address(names[i], strlen(names[i])), "%s", names[i]);
 }
 END_TEST
@@ -94,8 +94,8 @@ START_TEST(names_of_any_length_are_safe)
 {
 	char name[2000];
 
-	memset(name, 'a', sizeof(name));
-	for (size_t len = 0; len <= sizeof(name); len++)
+	memset(name, 'a', sizeof name);
+	for (size_t len = 0; len <= sizeof name; len++)
 		ck_assert(!origin_is_local_host(name, len, &hosts));
 	memcpy(name + 246, ".localhost", 10); /* 256 bytes */
 	ck_assert(!origin_is_local_host(name, 256, &none));
@@ -130,7 +130,7 @@ static const struct {
 	{"file://", "", false},
 };
 
-START_TEST(the_page_of_the_service_is_its_own)
+START_TEST(the_page_of_the_service_has_its_origin)
 {
 	bool same = origin_is_same(pairs[_i].origin, strlen(pairs[_i].origin), pairs[_i].host, strlen(pairs[_i].host));
 
@@ -151,7 +151,7 @@ START_TEST(listed_origins_are_found_byte_by_byte)
 
 	for (size_t i = 0; i < origins.count; i++)
 		ck_assert_ptr_eq(origin_find(origins.items[i], strlen(origins.items[i]), &origins), origins.items[i]);
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		ck_assert_ptr_null(origin_find(others[i], strlen(others[i]), &origins));
 	ck_assert_ptr_null(origin_find(origins.items[0], strlen(origins.items[0]), &none));
 }
@@ -162,12 +162,12 @@ int main(void)
 	Suite *suite = suite_create("origin");
 	TCase *all = tcase_create("all");
 
-	tcase_add_loop_test(all, local_names_are_taken, 0, (int)(sizeof(local) / sizeof(local[0])));
-	tcase_add_loop_test(all, other_names_are_not, 0, (int)(sizeof(foreign) / sizeof(foreign[0])));
-	tcase_add_test(all, listed_names_are_taken);
+	tcase_add_loop_test(all, local_names_are_accepted, 0, (int)(sizeof local / sizeof *local));
+	tcase_add_loop_test(all, other_names_are_rejected, 0, (int)(sizeof other / sizeof *other));
+	tcase_add_test(all, listed_names_are_accepted);
 	tcase_add_test(all, names_of_any_length_are_safe);
 	tcase_add_test(all, addresses_are_told_from_names);
-	tcase_add_loop_test(all, the_page_of_the_service_is_its_own, 0, (int)(sizeof(pairs) / sizeof(pairs[0])));
+	tcase_add_loop_test(all, the_page_of_the_service_has_its_origin, 0, (int)(sizeof pairs / sizeof *pairs));
 	tcase_add_test(all, listed_origins_are_found_byte_by_byte);
 	suite_add_tcase(suite, all);
 	SRunner *runner = srunner_create(suite);

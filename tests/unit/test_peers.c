@@ -170,7 +170,7 @@ START_TEST(connections_of_an_address_share_its_rate)
 }
 END_TEST
 
-/* Who closes and comes again has no new burst; after a second nothing is left of him. */
+/* A client that closes and connects again has no new burst; after a second its record is dropped. */
 START_TEST(a_rate_outlives_its_connections)
 {
 	struct peer *peer = arrive("192.0.2.1"), *again = NULL;
@@ -182,11 +182,11 @@ START_TEST(a_rate_outlives_its_connections)
 	ck_assert_uint_eq(take_all(again, 10, now_us + S / 2), 5);
 	peer_leave(again, now_us + S / 2);
 	ck_assert_uint_eq(peers_count(), 1);
-	/* It is somebody else who finds that it has rested. */
+	/* Another address drops the rested record. */
 	ck_assert(arrive_at("192.0.2.9", 0, now_us + 2 * S, &again));
 	ck_assert_uint_eq(peers_count(), 1);
 	peer_leave(again, now_us + 2 * S);
-	/* Or its own address. */
+	/* So does its own address. */
 	ck_assert(arrive_at("192.0.2.1", 0, now_us + 2 * S, &again));
 	ck_assert_uint_eq(take_all(again, 10, now_us + 2 * S), 10);
 	peer_leave(again, now_us + 4 * S);
@@ -194,7 +194,7 @@ START_TEST(a_rate_outlives_its_connections)
 }
 END_TEST
 
-START_TEST(those_that_rest_are_forgotten_from_wherever_they_stand)
+START_TEST(resting_records_leave_the_queue_from_any_position)
 {
 	struct peer *peers[50];
 
@@ -205,7 +205,7 @@ START_TEST(those_that_rest_are_forgotten_from_wherever_they_stand)
 	for (int i = 0; i < 50; i++)
 		peer_leave(peers[i], now_us);
 	ck_assert_uint_eq(peers_count(), 50);
-	/* The first, the last and one in between come back, and stay. */
+	/* The first, the last and one in between connect again, and stay. */
 	struct peer *first = arrive_number(0, false, now_us), *middle = arrive_number(25, true, now_us),
 		    *last = arrive_number(49, true, now_us);
 	ck_assert_ptr_eq(first, peers[0]);
@@ -221,8 +221,8 @@ START_TEST(those_that_rest_are_forgotten_from_wherever_they_stand)
 }
 END_TEST
 
-/* More addresses than there are records: the others share one, with the bounds of one. */
-START_TEST(a_full_table_has_a_door)
+/* More addresses than records: the others share one record, with the bounds of one address. */
+START_TEST(a_full_table_has_a_shared_record)
 {
 	static struct peer *peers[PEERS_MAX];
 	struct peer *shared[5], *none = NULL, *own = NULL;
@@ -240,11 +240,11 @@ START_TEST(a_full_table_has_a_door)
 	ck_assert(!arrive_at("2001:db9:0:9::1", 5, now_us, &none));
 	ck_assert_uint_eq(take_all(shared[0], 10, now_us), 10);
 	ck_assert_uint_eq(take_all(shared[4], 10, now_us), 0);
-	/* Those that are known are served as before. */
+	/* Known addresses are served as before. */
 	struct peer *known = arrive_number(77, true, now_us);
 	ck_assert_ptr_eq(known, peers[77]);
 	peer_leave(known, now_us);
-	/* Once one has gone there is a record again. */
+	/* One leaves: its record is free again. */
 	peer_leave(peers[3], now_us);
 	ck_assert(arrive_at("2001:db9:0:0::1", 5, now_us, &own));
 	ck_assert_ptr_ne(own, shared[0]);
@@ -255,36 +255,36 @@ START_TEST(a_full_table_has_a_door)
 		if (i != 3)
 			peer_leave(peers[i], now_us);
 	ck_assert_uint_eq(peers_count(), 0);
-	/* The shared one is not dropped, and not taken for one of the others. */
+	/* The shared record is not dropped, and not used for a single address. */
 	ck_assert(arrive_at("2001:db9:0:1::1", 1, now_us, &own));
 	ck_assert_ptr_ne(own, shared[0]);
 	peer_leave(own, now_us);
 }
 END_TEST
 
-struct caller {
+struct client {
 	pthread_t thread;
 	unsigned seed;
 	uint32_t taken;
 };
 
-/* Comes and goes, under addresses that the others have, too. */
-static void *call(void *arg)
+/* Connects and leaves, under addresses that the other threads use, too. */
+static void *connect_often(void *arg)
 {
-	struct caller *caller = arg;
+	struct client *client = arg;
 	struct peer *held[8] = {0};
 	uint32_t ms;
 
 	for (int i = 0; i < ROUNDS; i++) {
-		struct peer **peer = &held[rand_r(&caller->seed) % 8];
+		struct peer **peer = &held[rand_r(&client->seed) % 8];
 		uint64_t at_us = now_us + (uint64_t)i * 200;
 		if (*peer != NULL) {
 			peer_leave(*peer, at_us);
 			*peer = NULL;
 			continue;
 		}
-		*peer = arrive_number((uint32_t)rand_r(&caller->seed) % 20, false, at_us);
-		caller->taken += peer_take(*peer, 100, at_us, &ms);
+		*peer = arrive_number((uint32_t)rand_r(&client->seed) % 20, false, at_us);
+		client->taken += peer_take(*peer, 100, at_us, &ms);
 	}
 	for (int i = 0; i < 8; i++)
 		peer_leave(held[i], now_us + UINT64_C(100) * S);
@@ -293,16 +293,16 @@ static void *call(void *arg)
 
 START_TEST(threads)
 {
-	struct caller callers[THREADS] = {{0}};
+	struct client clients[THREADS] = {{0}};
 	uint64_t taken = 0;
 
 	for (unsigned i = 0; i < THREADS; i++) {
-		callers[i].seed = i + 1;
-		ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, call, &callers[i]), 0);
+		clients[i].seed = i + 1;
+		ck_assert_int_eq(pthread_create(&clients[i].thread, NULL, connect_often, &clients[i]), 0);
 	}
 	for (int i = 0; i < THREADS; i++) {
-		pthread_join(callers[i].thread, NULL);
-		taken += callers[i].taken;
+		pthread_join(clients[i].thread, NULL);
+		taken += clients[i].taken;
 	}
 	ck_assert_uint_gt(taken, 1000);
 	for (int i = 0; i < 20; i++)
@@ -321,8 +321,8 @@ int main(void)
 	tcase_add_test(tests, no_bound);
 	tcase_add_test(tests, connections_of_an_address_share_its_rate);
 	tcase_add_test(tests, a_rate_outlives_its_connections);
-	tcase_add_test(tests, those_that_rest_are_forgotten_from_wherever_they_stand);
-	tcase_add_test(tests, a_full_table_has_a_door);
+	tcase_add_test(tests, resting_records_leave_the_queue_from_any_position);
+	tcase_add_test(tests, a_full_table_has_a_shared_record);
 	tcase_add_test(tests, threads);
 	suite_add_tcase(suite, tests);
 	SRunner *runner = srunner_create(suite);

@@ -20,7 +20,7 @@ static uint32_t take_all(struct rate *rate, uint32_t per_second, uint64_t now_us
 	return count;
 }
 
-START_TEST(a_second_s_worth_comes_at_once)
+START_TEST(one_second_of_events_comes_at_once)
 {
 	static const uint32_t bounds[] = {1, 2, 3, 7, 100, 999, 1000, 30011, 300007};
 
@@ -28,8 +28,7 @@ START_TEST(a_second_s_worth_comes_at_once)
 		struct rate rate = {0};
 		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us), bounds[i]);
 		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us), 0);
-		/* A share is rounded up to whole ns: a second's worth of shares may be a little longer than the
-		 * second. */
+		/* Shares are rounded up to whole ns: those of one second may be a little longer than it. */
 		ck_assert_uint_ge(take_all(&rate, bounds[i], start_us + S), bounds[i] - 1 - bounds[i] / 1000);
 		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us + 10 * S), bounds[i]);
 	}
@@ -46,7 +45,7 @@ START_TEST(no_bound_takes_nothing)
 }
 END_TEST
 
-/* Whatever the pattern: in any stretch of time no more than rate × time + one burst; who keeps asking gets nearly all
+/* For any pattern: in any stretch of time at most rate × time + one burst; a client that keeps asking gets nearly all
  * of it. */
 START_TEST(the_long_run_is_bounded)
 {
@@ -63,7 +62,7 @@ START_TEST(the_long_run_is_bounded)
 					taken += rate_take(&rate, bounds[i], now_us, &retry_ms);
 				ck_assert_uint_le(taken, (now_us - start_us) * bounds[i] / S + bounds[i]);
 			}
-			/* it asked all the time, for far more than it may have */
+			/* it asked all the time, for far more than the bound */
 			if (longest_us <= 10000 && asked * S > (now_us - start_us) * bounds[i] * 4)
 				ck_assert_uint_ge(taken, (now_us - start_us) * bounds[i] / S * 9 / 10);
 		}
@@ -90,7 +89,7 @@ START_TEST(the_bound_holds_within_any_stretch)
 }
 END_TEST
 
-START_TEST(retry_is_when_one_is_to_be_had)
+START_TEST(retry_is_when_one_can_be_taken)
 {
 	static const uint32_t bounds[] = {1, 3, 100, 999, 5000};
 
@@ -106,7 +105,7 @@ START_TEST(retry_is_when_one_is_to_be_had)
 }
 END_TEST
 
-START_TEST(what_is_refused_costs_nothing)
+START_TEST(a_rejected_event_costs_nothing)
 {
 	struct rate rate = {0};
 
@@ -125,7 +124,7 @@ START_TEST(a_clock_that_is_behind_gets_no_more)
 	ck_assert_uint_eq(take_all(&rate, 100, start_us), 100);
 	ck_assert_uint_eq(take_all(&rate, 100, start_us - 50000), 0);
 	ck_assert_uint_ge(retry_ms, 50);
-	/* After half a second half a burst; nothing of it for who still lives half a second earlier. */
+	/* After half a second half a burst; nothing for a clock that is half a second behind. */
 	ck_assert_uint_eq(take_all(&rate, 100, start_us), 0);
 	ck_assert_uint_eq(take_all(&rate, 100, start_us + S / 2), 50);
 }
@@ -138,7 +137,8 @@ START_TEST(extremes)
 
 	ck_assert_uint_eq(take_all(&rate, 5, 0), 5);
 	ck_assert_uint_eq(take_all(&rate, 5, late_us), 5);
-	ck_assert(!rate_take(&rate, 5, 0, &retry_ms)); /* as far behind as can be: only the answer's range matters */
+	ck_assert(!rate_take(&rate, 5, 0,
+			     &retry_ms)); /* as far behind as possible: only the range of the result matters */
 	ck_assert_uint_eq(retry_ms, UINT32_MAX);
 	rate = (struct rate){0};
 	for (int i = 0; i < 1000; i++)
@@ -203,7 +203,7 @@ START_TEST(threads_share_one_bound)
 		pthread_join(takers[i].thread, NULL);
 		taken += takers[i].taken;
 	}
-	/* Nothing is lost between two of them: the second and the burst, to the last one. */
+	/* No event is lost between two threads: those of the second and the burst. */
 	ck_assert_uint_le(taken, 40000);
 	ck_assert_uint_ge(taken, 39998);
 }
@@ -213,12 +213,13 @@ int main(void)
 {
 	Suite *suite = suite_create("rate");
 	TCase *tests = tcase_create("rate");
-	tcase_add_test(tests, a_second_s_worth_comes_at_once);
+	tcase_set_timeout(tests, 60);
+	tcase_add_test(tests, one_second_of_events_comes_at_once);
 	tcase_add_test(tests, no_bound_takes_nothing);
 	tcase_add_test(tests, the_long_run_is_bounded);
 	tcase_add_test(tests, the_bound_holds_within_any_stretch);
-	tcase_add_test(tests, retry_is_when_one_is_to_be_had);
-	tcase_add_test(tests, what_is_refused_costs_nothing);
+	tcase_add_test(tests, retry_is_when_one_can_be_taken);
+	tcase_add_test(tests, a_rejected_event_costs_nothing);
 	tcase_add_test(tests, a_clock_that_is_behind_gets_no_more);
 	tcase_add_test(tests, extremes);
 	tcase_add_test(tests, rested_after_a_second);
