@@ -73,7 +73,7 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 	else if (credentials->has_certificate)
 		identify_by_certificate(keys, credentials, ret_caller);
 	else if (credentials->other_scheme)
-		ret_caller->reason = "The only Authorization that is understood is Bearer.";
+		ret_caller->reason = "The Authorization scheme must be Bearer.";
 	else
 		ret_caller->reason = keys ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY."
 					  : "A client certificate is needed.";

@@ -72,7 +72,7 @@ static bool parse_name(struct reading *reading, const json_t *value)
 	assert(!reading->key->name && reading->key == &reading->keys->keys[reading->index]);
 	for (size_t i = 0; i < reading->index; i++)
 		if (strcmp(reading->keys->keys[i].name, json_string_value(value)) == 0)
-			return reject(reading, ".name", "is that of keys[%zu] too", i);
+			return reject(reading, ".name", "is also that of keys[%zu]", i);
 	reading->key->name = json_string_value(value);
 	return true;
 }
@@ -250,8 +250,8 @@ static bool parse_member(struct reading *reading, const char *name, const json_t
 		if (strcmp(members[i].name, name) == 0)
 			return members[i].parse(reading, value);
 	if (is_name(name, strlen(name), MEMBER_NAME_MAX))
-		return reject(reading, "", "has a member \"%s\", which there is not", name);
-	return reject(reading, "", "has a member that there is not");
+		return reject(reading, "", "has the unknown member \"%s\"", name);
+	return reject(reading, "", "has an unknown member");
 }
 
 /* Whether all required members were given. */
