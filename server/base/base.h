@@ -1,5 +1,5 @@
-/* What every other part stands on: version, clock, log, random numbers and tokens, files that hold secrets, hashes,
- * growing texts, UTF-8. It knows nothing of locks.
+/* The parts that every other folder of the server and redlockctl stand on: version, clock, log, random numbers, files
+ * that hold secrets, hashes, growing texts, UTF-8. Nothing here knows what the program serves.
  *
  * The one header of this folder for the others; the parts are described in their own headers. */
 #ifndef BASE_H

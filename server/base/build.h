@@ -4,12 +4,12 @@
 
 #include <stddef.h>
 
-/* Name and version of the program and its libraries; `count` receives how many. Static memory. */
+/* A library that the program uses. Static memory. */
 struct build_library {
 	const char *name, *version;
 };
 extern const char build_version[]; /* SemVer */
-extern const char build_commit[];  /* "…-dirty" where files were changed; "unknown": cmake/commit.cmake found none */
+extern const char build_commit[];  /* "…-dirty": with uncommitted changes; "unknown": not built from a git tree */
 const struct build_library *build_libraries(size_t *ret_count);
 
 #endif

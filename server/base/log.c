@@ -1,19 +1,18 @@
-/* The log: one line per thing that happened, on standard error, as logfmt or JSON.
+/* The log. See log.h.
  *
  *   ts=2026-11-21T01:16:20.042Z level=info event=request method=POST status=201 owner="worker \"7\""
  *   {"ts":"2026-11-21T01:16:20.042Z","level":"info","event":"request","method":"POST","status":201}
  *
- * Each thread makes its line in a buffer of its own and appends it to its list of whole lines; log_flush() writes
- * that list in pieces of at most PIPE_BUF bytes, each piece whole lines, so that lines of several threads (or
- * processes) never mix. Standard error is shared with others, so it cannot be made non-blocking; instead poll() is
- * asked before each piece. A pipe that polls writable has room for PIPE_BUF bytes, and a mutex keeps our other threads
- * from using that room up in between. The mutex is only ever held over calls that do not block.
+ * log_flush() writes pieces of at most PIPE_BUF bytes, each piece whole lines, so that lines of several threads or
+ * processes never mix. Standard error is shared with other processes and cannot be made non-blocking; poll() is asked
+ * before each piece instead. A pipe that polls writable has room for PIPE_BUF bytes, and a mutex keeps the other
+ * threads from using that room in between. The mutex is held only over calls that do not block.
  *
- * Values come from callers of the service: control characters (also C1, DEL and the Unicode line ends) are escaped
- * and bytes that are not UTF-8 become U+FFFD, in both formats, so a value can neither forge a line nor break JSON.
- * What does not fit into a line is left out, value by value, and the line says `cut`.
+ * Values come from clients: control characters (also C1, DEL and the Unicode line ends) are escaped and bytes that are
+ * not UTF-8 become U+FFFD, in both formats, so a value can neither forge a line nor break JSON. A value that does not
+ * fit into a line is left out, and the line says `cut`.
  *
- * SIGPIPE must be ignored by the program: a reader that went away costs the lines, not the process. */
+ * The program must ignore SIGPIPE: a reader that ended costs the lines, not the process. */
 #include "log.h"
 
 #include <assert.h>
@@ -81,9 +80,11 @@ uint64_t log_dropped(void)
 
 /* ---- making a line ---- */
 
-/* Appends bytes to the line, or leaves it as it is and returns false. */
+/* Appends bytes to the line. False: no room, and the line is as it was. */
 static bool log_put(const char *bytes, size_t len)
 {
+	assert(bytes || len == 0);
+	assert(log_state.line_len <= LOG_LINE_MAX - LOG_TAIL);
 	if (len > LOG_LINE_MAX - LOG_TAIL - log_state.line_len)
 		return false;
 	memcpy(log_state.line + log_state.line_len, bytes, len);
@@ -115,12 +116,13 @@ static size_t log_utf8_len(const unsigned char *bytes, size_t len)
 	return 0;
 }
 
-/* The escape of one character, written to `escape`; its length, or 0 where the character stands for itself. */
+/* Writes the escape of one character to `escape`. Returns its length, 0 if the character needs none. */
 static size_t log_escape(const unsigned char *bytes, size_t len, char escape[8])
 {
 	unsigned c = bytes[0];
 	int n = 0;
 
+	assert(len <= 4);
 	if (len == 0) /* not UTF-8 */
 		n = snprintf(escape, 8, "\xef\xbf\xbd");
 	else if (c == '"' || c == '\\')
@@ -136,14 +138,14 @@ static size_t log_escape(const unsigned char *bytes, size_t len, char escape[8])
 	return (size_t)n;
 }
 
-/* True if a logfmt reader takes the value for one word as it stands. */
+/* True if logfmt needs no quotes around the value. */
 static bool log_is_bare(const char *value, size_t len)
 {
 	const unsigned char *bytes = (const unsigned char *)value;
 	char escape[8];
 
 	for (size_t i = 0; i < len;) {
-		/* nearly all that is ever logged */
+		/* fast path: nearly all values are plain ASCII */
 		if (bytes[i] > ' ' && bytes[i] < 0x7f && bytes[i] != '=' && bytes[i] != '"' && bytes[i] != '\\') {
 			i++;
 			continue;
@@ -156,7 +158,8 @@ static bool log_is_bare(const char *value, size_t len)
 	return len > 0;
 }
 
-/* Appends an escaped value between quotes; as much of it as fits, always closed. */
+/* Appends an escaped value between quotes. It is shortened to the room that is left; the closing quote is always
+ * there. */
 static bool log_put_quoted(const char *value, size_t len)
 {
 	const unsigned char *bytes = (const unsigned char *)value;
@@ -179,18 +182,18 @@ static bool log_put_quoted(const char *value, size_t len)
 	return log_put("\"", 1);
 }
 
-/* Appends what stands before a value. */
 static bool log_put_key(const char *key)
 {
 	bool json = log_format_used == LOG_JSON;
 
+	assert(key && *key);
 	if (json)
 		return log_put(log_state.line_len == 0 ? "{\"" : ",\"", 2) && log_put(key, strlen(key)) &&
 		       log_put("\":", 2);
 	return (log_state.line_len == 0 || log_put(" ", 1)) && log_put(key, strlen(key)) && log_put("=", 1);
 }
 
-/* Appends a field whole (a long string: shortened), or not at all. */
+/* Appends a field, or nothing if it does not fit. A long string is shortened. */
 static void log_put_field(const char *key, const char *value, size_t len, bool number)
 {
 	size_t before = log_state.line_len;
@@ -265,7 +268,7 @@ void log_num(const char *key, int64_t value)
 	log_put_field(key, text, sign + len, true);
 }
 
-/* Closes the line with what LOG_TAIL kept room for. */
+/* LOG_TAIL has kept the room for this. */
 static void log_close_line(void)
 {
 	bool json = log_format_used == LOG_JSON;
@@ -298,6 +301,7 @@ static void log_drop_buffered(void)
 /* Appends the finished line to the buffer. */
 static bool log_keep_line(void)
 {
+	assert(log_state.line_len > 0 && log_state.line[log_state.line_len - 1] == '\n');
 	if (!log_state.lines)
 		log_state.lines = malloc(LOG_BUFFER);
 	if (!log_state.lines || log_state.line_len > LOG_BUFFER - log_state.lines_len)
@@ -307,23 +311,25 @@ static bool log_keep_line(void)
 	return true;
 }
 
-/* How many bytes from `from` on are written at once: whole lines, as many as fit into PIPE_BUF. */
+/* The number of bytes from `from` on to write at once: whole lines, as many as fit into PIPE_BUF. */
 static size_t log_piece_len(size_t from)
 {
 	size_t len = log_state.lines_len - from;
 
+	assert(from < log_state.lines_len);
 	if (len <= PIPE_BUF)
 		return len;
 	const char *end = memrchr(log_state.lines + from, '\n', PIPE_BUF);
 	return end ? (size_t)(end - (log_state.lines + from)) + 1 : PIPE_BUF;
 }
 
-/* Writes what is buffered as long as standard error takes it; waits at most wait_ms for each piece. True if it took
- * any. */
+/* Writes the buffered lines while standard error accepts them; waits at most wait_ms for each piece. True if any were
+ * written. */
 static bool log_write_lines(int wait_ms)
 {
 	size_t done = 0;
 
+	assert(log_state.lines_len <= LOG_BUFFER && wait_ms >= 0);
 	while (done < log_state.lines_len) {
 		struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
 		pthread_mutex_lock(&log_mutex);
@@ -348,7 +354,7 @@ static bool log_write_lines(int wait_ms)
 	return done > 0;
 }
 
-/* Says how many lines were dropped, once there is room for saying it. */
+/* Reports how many lines were dropped, once there is room for that line. */
 static void log_report_dropped(void)
 {
 	uint64_t unreported = log_state.unreported;
@@ -366,7 +372,7 @@ static void log_report_dropped(void)
 		log_state.unreported = unreported;
 }
 
-/* Writes the lines, and where that went well after a time in which it did not, how many were lost. */
+/* Writes the lines, and after a time in which writing failed, how many were lost. */
 static void log_write_all(int wait_ms)
 {
 	assert(!log_state.open);
@@ -397,6 +403,7 @@ void log_flush(void)
 
 void log_fini(void)
 {
+	assert(!log_state.open);
 	log_write_all(LOG_FINI_MS);
 	if (log_state.lines_len > 0)
 		log_drop_buffered();

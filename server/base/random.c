@@ -1,4 +1,4 @@
-/* See random.h. Bytes are drawn from the kernel 4 KiB at a time, per thread, and wiped as they are used. */
+/* See random.h. Bytes are read from the kernel 4 KiB at a time, for each thread, and wiped as they are used. */
 #include "random.h"
 
 #include <assert.h>
@@ -16,6 +16,7 @@ static _Thread_local size_t random_reserve_left;
 
 static void random_fill_reserve(void)
 {
+	assert(random_reserve_left < RANDOM_RESERVE_SIZE);
 	size_t have = 0;
 	while (have < RANDOM_RESERVE_SIZE) {
 		ssize_t n = getrandom(random_reserve + have, RANDOM_RESERVE_SIZE - have, 0);
@@ -31,7 +32,7 @@ static void random_fill_reserve(void)
 
 static void random_bytes(unsigned char *ret, size_t len)
 {
-	assert(len <= RANDOM_RESERVE_SIZE);
+	assert(len > 0 && len <= RANDOM_RESERVE_SIZE);
 	if (random_reserve_left < len)
 		random_fill_reserve();
 	unsigned char *from = random_reserve + random_reserve_left - len;

@@ -1,10 +1,10 @@
-/* Files whose contents decide who may do what. See secret_file.h.
+/* Files that grant rights or hold secrets. See secret_file.h.
  *
- * A file is opened once, and what is asked of it is asked of the descriptor: so neither a link that is turned round in
- * between nor another file under the same name can get past the rules. Links are followed, since Kubernetes shows a
- * secret as a link to a link; what counts is the file at the end. O_NONBLOCK, so that a pipe without a writer cannot
- * hold up the start. The bytes go through one buffer that is overwritten afterwards, and are appended in one piece, so
- * that no shorter copy of them stays behind where a text has grown. No state; any thread; blocking. */
+ * A file is opened once and all checks use its descriptor: a link that is changed in between cannot avoid the rules.
+ * Links are followed, since Kubernetes mounts a secret as a link to a link; the file at the end counts. O_NONBLOCK, so
+ * that a pipe without a writer does not block the start. The bytes go through one buffer that is overwritten
+ * afterwards, and are appended in one piece, so that a growing text leaves no copy of them behind. No state; any
+ * thread; blocking. */
 #include "secret_file.h"
 
 #include <assert.h>
@@ -18,6 +18,7 @@
 
 const char *secret_file_check(const struct stat *file, enum secret_file_kind kind)
 {
+	assert(file);
 	if (!S_ISREG(file->st_mode))
 		return "is not a regular file";
 	if (file->st_uid != 0 && file->st_uid != geteuid())
@@ -34,6 +35,7 @@ static bool secret_file_fill(int fd, char *bytes, size_t size, size_t *ret_len)
 {
 	size_t len = 0;
 
+	assert(fd >= 0 && size > 0);
 	while (len < size) {
 		ssize_t n = read(fd, bytes + len, size - len);
 		if (n < 0 && errno == EINTR)
@@ -48,12 +50,13 @@ static bool secret_file_fill(int fd, char *bytes, size_t size, size_t *ret_len)
 	return true;
 }
 
-/* The reason why it cannot be read (static, or strerror's), NULL where it was. */
+/* NULL, or the reason (static, or of strerror()) why it was not read. */
 static const char *secret_file_read_fd(int fd, enum secret_file_kind kind, size_t max, struct text *text)
 {
 	struct stat file;
 	size_t len = 0;
 
+	assert(fd >= 0);
 	if (fstat(fd, &file) != 0)
 		return strerror(errno);
 	const char *reason = secret_file_check(&file, kind);
@@ -62,7 +65,7 @@ static const char *secret_file_read_fd(int fd, enum secret_file_kind kind, size_
 	char *bytes = malloc(max + 1);
 	if (!bytes)
 		return strerror(ENOMEM);
-	if (!secret_file_fill(fd, bytes, max + 1, &len)) /* one more than is taken: then it is too large */
+	if (!secret_file_fill(fd, bytes, max + 1, &len)) /* one byte more shows that it is too large */
 		reason = strerror(errno);
 	else if (len > max)
 		reason = "is too large";

@@ -1,10 +1,13 @@
 /* See siphash.h. The names are those of the paper. */
 #include "siphash.h"
 
+#include <assert.h>
+
 enum { WORD = 8, ROUNDS = 2, FINAL_ROUNDS = 4 };
 
 static uint64_t siphash_rotate(uint64_t value, unsigned bits)
 {
+	assert(bits > 0 && bits < 64);
 	return value << bits | value >> (64 - bits);
 }
 
@@ -27,6 +30,7 @@ static void siphash_mix(uint64_t v[4], unsigned rounds)
 /* Up to eight bytes, the first one lowest. */
 static uint64_t siphash_load(const unsigned char *bytes, size_t len)
 {
+	assert(len <= WORD);
 	uint64_t word = 0;
 	for (size_t i = 0; i < len; i++)
 		word |= (uint64_t)bytes[i] << 8 * i;
@@ -42,6 +46,7 @@ static void siphash_absorb(uint64_t v[4], uint64_t word)
 
 uint64_t siphash(const struct siphash_key *key, const void *bytes, size_t len)
 {
+	assert(key && (bytes || len == 0));
 	const unsigned char *at = bytes;
 	uint64_t v[4] = {
 		key->low ^ UINT64_C(0x736f6d6570736575),

@@ -1,5 +1,6 @@
-/* SipHash-2-4 (Aumasson, Bernstein): a keyed hash for tables whose keys come from outside. Without the key nobody can
- * choose keys that collide. Pure; any thread. Not for what replicas must agree on. */
+/* SipHash-2-4 (Aumasson, Bernstein): a keyed hash for tables whose keys come from clients. Without the secret key
+ * nobody can choose keys that collide. Pure; any thread. Each process has a key of its own, so replicas do not agree on
+ * it. */
 #ifndef SIPHASH_H
 #define SIPHASH_H
 

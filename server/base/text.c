@@ -1,10 +1,8 @@
-/* A text that grows, for the metrics and for whole files.
+/* A text that grows. See text.h.
  *
- * The first failure sticks: from then on nothing is appended, `failed` stays true, and what is there remains a
- * terminated string. So a caller may append a hundred pieces and look once at the end. A text never grows past
- * TEXT_MAX, so that a mistake elsewhere ends as a failed text and not as a machine without memory.
- *
- * Each text belongs to whoever called text_init() and is used by one thread at a time. */
+ * The first failure sticks: nothing is appended after it, `failed` stays true, and the bytes remain a terminated
+ * string. So a caller may append many pieces and check once at the end. A text never grows past TEXT_MAX, so that a
+ * mistake of a caller ends as a failed text and not as a machine without memory. One thread at a time. */
 #include "text.h"
 
 #include <assert.h>
@@ -56,6 +54,7 @@ static bool text_reserve(struct text *text, size_t more)
 
 void text_append(struct text *text, const char *bytes, size_t len)
 {
+	assert(text);
 	assert(bytes || len == 0);
 	if (!text_reserve(text, len))
 		return;

@@ -1,4 +1,4 @@
-/* A text that grows: used for the metrics and for whole files. All of it belongs to whoever called text_init(). */
+/* A text that grows, for metrics and whole files. It belongs to the caller of text_init(). */
 #ifndef TEXT_H
 #define TEXT_H
 
@@ -9,7 +9,7 @@
 struct text {
 	char *bytes; /* always terminated, never NULL after the first append */
 	size_t len, size;
-	bool failed; /* memory was short once: what is in it is not whole */
+	bool failed; /* out of memory, or too long: the text is not whole */
 };
 
 void text_init(struct text *text);
@@ -18,8 +18,8 @@ void text_append(struct text *text, const char *bytes, size_t len);
 void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 enum { TEXT_DECIMAL_MAX = 20 };
-/* Writes a number in decimal digits, not terminated; returns how many. What printf() does, where each request needs
- * it. */
+/* Writes a number in decimal digits, not terminated; returns how many. Faster than printf(), for the path of each
+ * request. */
 size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX]);
 
 /* The value of one hexadecimal digit, of either case; -1: it is none. */
