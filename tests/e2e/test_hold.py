@@ -319,6 +319,7 @@ def test_one_master_of_three_is_no_loss(lab, hold):
         assert stream.event()["event"] == "renewed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_masters_away_until_the_end_of_its_validity(lab, hold, how):
     """Lost when nothing is left of what the last line said: not later, and not before."""

@@ -10,6 +10,8 @@ import pytest
 
 from harness import SLOW, connect_to, process_state, wait_until
 
+pytestmark = pytest.mark.slow  # stops redlockd for seconds
+
 TTL_MS = round(3000 * SLOW)
 
 

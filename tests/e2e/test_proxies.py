@@ -115,6 +115,7 @@ def test_a_waiter_is_granted(proxied, resource):
 # ---- holds ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_a_hold(proxied, resource, how):
     """Lines pass as they are written, and the lock is free soon after its client has left: long before the next line is due."""

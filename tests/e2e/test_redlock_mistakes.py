@@ -256,6 +256,7 @@ time_t time(time_t *result)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump_seconds", [7200, -7200])
 def test_wall_clock_time_in_the_client(lab, jump_seconds):
     """The wall clock of redlockd, and of nobody else, jumps by two hours: no lease is longer or shorter for it."""

@@ -130,7 +130,11 @@ def test_longest(fake, resource):
 
 
 def environment_of(pid):
-    return pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode()
+    """Empty where the process has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_not_shown_to_the_command(lab, fake, resource):
@@ -142,7 +146,8 @@ def test_not_shown_to_the_command(lab, fake, resource):
         process = subprocess.Popen([*DIES_WITH_US, BINARY, "run", resource, "-v", "--", "sh", "-c", "env; cat; exit 3"], env=clean_environment(credentials(server, **environment)),
                                    stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
     server.call("acquire")
-    wait_until(lambda: "OTHER=kept" in path.read_text(), 20, "the command runs")  # and nobody comes or goes any more
+    wait_until(lambda: "OTHER=kept" in path.read_text(), 20, "the command runs")
+    assert "OTHER=kept" in environment_of(process.pid)
     for pid in [process.pid, *children_of(process.pid)]:
         assert KEY not in environment_of(pid)
     process.communicate(timeout=20 * SLOW)

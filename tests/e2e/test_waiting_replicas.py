@@ -346,6 +346,7 @@ def test_the_subscription_is_cut_right_before_the_release(lab, resource, crowd, 
     release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["sign of life", "line", "both"])
 def test_a_hand_deletes_what_the_masters_know(lab, resource, crowd, what):
     """Without its sign of life a redlockd notices. A line that is gone nobody notices before the holder's time is up; then all are served."""
