@@ -1,16 +1,16 @@
 # Part of ./dev: the parts of the tests. Each leaves JUnit files PART….xml in build/results; a part that cannot run at all
-# leaves one failure. tests/dev/report.py adds them up.
+# leaves one failure. tests/dev/summary.py adds them up.
 
 results=build/results
 now() { date +%s; }
 
 failed_part() { # MESSAGE
-	/usr/bin/python3 tests/dev/report.py case "$results/$part-part.xml" "$part" failure "$1"
+	/usr/bin/python3 tests/dev/summary.py case "$results/$part-part.xml" "$part" failure "$1"
 	echo "FAILED: $part: $1" >&2
 }
 
 skipped_part() { # MESSAGE
-	/usr/bin/python3 tests/dev/report.py case "$results/$part-part.xml" "$part" skipped "$1"
+	/usr/bin/python3 tests/dev/summary.py case "$results/$part-part.xml" "$part" skipped "$1"
 	echo "skipped: $part: $1"
 }
 
@@ -56,7 +56,7 @@ pytests() { # LABEL BUILD PYTEST-ARGUMENT…
 
 # ---- the quick set ----
 
-part_build() { needs_release && /usr/bin/python3 tests/dev/report.py case "$results/build.xml" build passed ""; }
+part_build() { needs_release && /usr/bin/python3 tests/dev/summary.py case "$results/build.xml" build passed ""; }
 part_unit() { needs_release && ctests "" release -LE 'sim|corpus'; }
 part_layers() { needs_release && pytests "" release tests/layers; }
 part_format() { at_once=2 pytests "" release tests/format; }
@@ -73,7 +73,7 @@ faults() {
 	result=0
 	logged "$results/$part.log" /usr/bin/python3 tests/faults/faults.py --redlockd "$PWD/build/release/redlockd" "$@" ||
 		result=$?
-	/usr/bin/python3 tests/dev/report.py checks "$results/$part.xml" "$part" "$results/$part.log" $result
+	/usr/bin/python3 tests/dev/summary.py checks "$results/$part.xml" "$part" "$results/$part.log" $result
 	tail -n 1 "$results/$part.log"
 }
 
@@ -220,5 +220,5 @@ test_parts() {
 		run_part "$part"
 	done
 	say "result"
-	/usr/bin/python3 tests/dev/report.py sum $results
+	/usr/bin/python3 tests/dev/summary.py sum $results
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Adds up what the parts of the tests left in a folder: PART….xml (JUnit) and `seconds` (a line "PART SECONDS" for each part).
 
-    report.py sum FOLDER                          prints skips, failures with their causes, a table, and "N passed, N failed"
-    report.py case FILE NAME OUTCOME MESSAGE      writes a file with one test case: passed, failure or skipped
-    report.py checks FILE NAME LOG STATUS         writes a file from the lines "passed: …" and "FAILED: …" of a log
+    summary.py sum FOLDER                       prints skips, failures with their causes, a table, and "N passed, N failed"
+    summary.py case FILE NAME OUTCOME MESSAGE   writes a file with one test case: passed, failure or skipped
+    summary.py checks FILE NAME LOG STATUS      writes a file from the lines "passed: …" and "FAILED: …" of a log
 """
 
 import collections
