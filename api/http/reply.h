@@ -16,14 +16,14 @@ struct request;
 enum { REPLY_ALLOW_MAX = 64, REPLY_NONCE_LEN = 32 };
 
 struct reply {
-	unsigned status;          /* 0: none is noted */
-	const char *code;         /* of a problem; NULL: it is none */
-	const char *type;         /* Content-Type; NULL: there is no body */
-	uint32_t retry_after_s;   /* 0: no such header */
+	unsigned status;            /* 0: none is noted */
+	const char *code;           /* of a problem; NULL: it is none */
+	const char *type;           /* Content-Type; NULL: there is no body */
+	uint32_t retry_after_s;     /* 0: no such header */
 	struct redlock_votes votes; /* of an answer that wants for a quorum, for the log; needed 0: it does not */
-	bool close;               /* the connection must end with it, and need not wait for the body of the request */
-	bool location;            /* of the resource of the request */
-	bool preflight;           /* what a page of the request's origin may send */
+	bool close;                 /* the connection must end with it, and need not wait for the body of the request */
+	bool location;              /* of the resource of the request */
+	bool preflight;             /* what a page of the request's origin may send */
 	char allow[REPLY_ALLOW_MAX];     /* "": no such header */
 	char nonce[REPLY_NONCE_LEN + 1]; /* of the styles and scripts of a page; "": none may run */
 	char *owned;                     /* body on the heap, or NULL */

@@ -51,7 +51,8 @@ void client_begin(struct client *client, const struct server *server, const stru
 		  uint64_t timeout_us);
 
 /* Waits until the request has finished, the time is until_us (UINT64_MAX: no such time), the side request has finished
- * or one of the descriptors is ready. May return earlier. True if the request has finished: then client_read() is due. */
+ * or one of the descriptors is ready. May return earlier. True if the request has finished: then client_read() is
+ * due. */
 bool client_wait(struct client *client, uint64_t until_us, struct curl_waitfd *extra, unsigned count);
 
 /* The answer to the request that has finished. */
@@ -66,7 +67,8 @@ void client_cancel(struct client *client);
  * answered, client_read() is due. */
 bool client_hang_up(struct client *client, uint64_t until_us) __attribute__((warn_unused_result));
 
-/* The side request. client_side_read() is false while it is under way. client_end_side() breaks it off if there is one. */
+/* The side request. client_side_read() is false while it is under way. client_end_side() breaks it off if there is
+ * one. */
 void client_begin_side(struct client *client, const struct server *server, const struct client_request *request,
 		       uint64_t timeout_us);
 bool client_read_side(struct client *client, struct answer *ret_answer);

@@ -6,9 +6,9 @@
  *                        its own
  *   command              in a group of its own; with the terminal, where the foreground process had it
  *
- * Why a foreground process and a supervisor: with Ctrl-Z the shell wants to see its job stopped, while the lease must be
- * extended all the same; and if one of the two is killed or stopped for good, the other one ends the command before the
- * lease is over. */
+ * Why a foreground process and a supervisor: with Ctrl-Z the shell wants to see its job stopped, while the lease must
+ * be extended all the same; and if one of the two is killed or stopped for good, the other one ends the command before
+ * the lease is over. */
 #ifndef RUN_SHARED_H
 #define RUN_SHARED_H
 

@@ -15,7 +15,8 @@ enum {
 	MASTER_BACKOFF_MIN_MS = 50,
 	MASTER_BACKOFF_MAX_MS = 1000,
 	MASTER_ELEMENTS_MAX = 100000, /* of a reply */
-	/* Data that the peer's kernel does not acknowledge for so long: the path has gone, not just the process stopped. */
+	/* Data that the peer's kernel does not acknowledge for so long: the path has gone, not just the process
+	 * stopped. */
 	MASTER_TCP_TIMEOUT_MS = 5000
 };
 

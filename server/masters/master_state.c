@@ -1,8 +1,8 @@
 /* In which state a master is, why it does not vote, and who is told: the log and the metrics. See master_state_of().
  *
  * The state follows from the connection, from what INFO shows, from the guard (server/redlock/guard/guard.h) and from
- * the trials of master_check.c. This file reads all of them and changes none but for the doubts: a refused command takes
- * the vote away until the trials have passed again. The worker's thread. */
+ * the trials of master_check.c. This file reads all of them and changes none but for the doubts: a refused command
+ * takes the vote away until the trials have passed again. The worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

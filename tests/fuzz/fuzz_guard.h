@@ -37,4 +37,17 @@ struct world {
 	struct server servers[REDLOCK_MASTERS_MAX];
 };
 
+/* ---- fuzz_guard_check.c; each check ends the run where it fails ---- */
+
+/* How long a master is kept from voting, at least. */
+uint64_t quarantine_us(const struct world *world);
+/* Those who may vote, as a set. */
+uint16_t voters(const struct world *world);
+/* A quarantine is left out where no master of a new cluster had an epoch, and only this one quarantine. */
+void check_skips(struct world *world);
+/* Nobody but master i may have got a vote by an event of master i, and it only by an epoch that `fits`. */
+void check_votes(const struct world *world, uint16_t before, unsigned i, bool fits);
+/* What the guard wants of master i. */
+void check_action(const struct world *world, unsigned i, const struct guard_action *action);
+
 #endif

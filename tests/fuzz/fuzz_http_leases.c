@@ -27,7 +27,7 @@ struct hold {
 static struct hold *all_holds;
 
 static const struct redlock_votes good_votes = {.needed = 2, .granted = 3, .masters = 3},
-				bad_votes = {.needed = 2, .granted = 1, .failed = 2, .masters = 3};
+				  bad_votes = {.needed = 2, .granted = 1, .failed = 2, .masters = 3};
 
 /* ---- operations ---- */
 

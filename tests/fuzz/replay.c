@@ -1,7 +1,9 @@
-/* Stands for libFuzzer's main(): runs a fuzz target once over every file of the folders that are named, without clang (README.md).
+/* Stands for libFuzzer's main(): runs a fuzz target once over every file of the folders that are named, without clang
+ * (README.md).
  *
- * Each input is copied into memory of exactly its size, so that a sanitizer sees a byte too many. The path of each is written before
- * it is run: where the target ends the program, the last line names the input. Without any input the program fails. */
+ * Each input is copied into memory of exactly its size, so that a sanitizer sees a byte too many. The path of each is
+ * written before it is run: where the target ends the program, the last line names the input. Without any input the
+ * program fails. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -13,7 +15,8 @@ static void run_file(const char *path)
 {
 	struct stat found;
 	FILE *file = fopen(path, "rb");
-	MUST(file != NULL && fstat(fileno(file), &found) == 0 && S_ISREG(found.st_mode), "%s is no file that can be read", path);
+	MUST(file != NULL && fstat(fileno(file), &found) == 0 && S_ISREG(found.st_mode),
+	     "%s is no file that can be read", path);
 	size_t size = (size_t)found.st_size;
 	uint8_t *bytes = malloc(size > 0 ? size : 1);
 	MUST(bytes != NULL && fread(bytes, 1, size, file) == size, "%s cannot be read", path);
@@ -36,7 +39,8 @@ static int run_folder(const char *folder)
 	MUST(count >= 0, "%s cannot be read", folder);
 	for (int i = 0; i < count; i++) {
 		char path[4096];
-		MUST(snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) < (int)sizeof path, "%s: path too long", folder);
+		MUST(snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) < (int)sizeof path,
+		     "%s: path too long", folder);
 		run_file(path);
 		free(entries[i]);
 	}

@@ -165,8 +165,8 @@ void guard_init(struct guard *guard, const struct guard_params *params);
 void guard_event(struct guard *guard, const struct guard_event *event);
 
 /* What is to be sent to master i now; it counts as under way from then on. The caller asks for each master after each
- * event, once a second, and at guard_deadline_us(), until the answer is NOTHING. `wall_us`: the time of day, for a floor
- * that must be made of clocks. Writes all of *ret_action. */
+ * event, once a second, and at guard_deadline_us(), until the answer is NOTHING. `wall_us`: the time of day, for a
+ * floor that must be made of clocks. Writes all of *ret_action. */
 void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action);
 
 /* The longest lease that any process gives, as far as is known: READ and the heartbeat carry it. */

@@ -60,7 +60,8 @@ enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, u
 	if (least > known_most || most < known_least)
 		/* Within the tolerance. The interval stays as it is, or small steps would add up unnoticed. */
 		return GUARD_CLOCK_STEADY;
-	/* clock_us keeps the rest of the division: without it the interval grows too slowly when answers are frequent. */
+	/* clock_us keeps the rest of the division: without it the interval grows too slowly when answers are
+	 * frequent. */
 	set_interval(master, least < known_least ? known_least : least, most > known_most ? known_most : most,
 		     master->clock_us + (uint64_t)drift_us * RATE);
 	return GUARD_CLOCK_STEADY;

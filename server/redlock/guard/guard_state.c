@@ -112,7 +112,8 @@ void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, u
 	master->epoch = 0;
 	master->skip = false;            /* it was for another wait: leases may have been given since */
 	master->found = GUARD_NO_REASON; /* the wait makes up for it */
-	/* A restored image can bring back the marker of an older quarantine. After a new wait it may become the epoch. */
+	/* A restored image can bring back the marker of an older quarantine. After a new wait it may become the
+	 * epoch. */
 	if (master->gone_epoch == marker)
 		master->gone_epoch = 0;
 }
