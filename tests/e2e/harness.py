@@ -55,6 +55,22 @@ def wait_until(condition, seconds=10.0, what="the condition"):
         time.sleep(0.005)
 
 
+def starved_seconds():
+    """For how long since the boot some process of this machine has waited for a processor; 0 where the kernel does not count it. An upper limit on the time
+    that something takes allows for what this grew by: a busy machine is no defect."""
+    try:
+        return int(re.search(r"^some .*total=(\d+)", pathlib.Path("/proc/pressure/cpu").read_text(), re.M)[1]) / 1e6
+    except OSError:
+        return 0.0
+
+
+def premise(holds, what):
+    """What must be so for a test to show anything, and is not where the machine is too slow: then the test is skipped, and says so."""
+    if not holds:
+        import pytest  # not everyone who uses this file is a test
+        pytest.skip(f"this machine is too slow now: {what}")
+
+
 def process_state(pid):
     """The state letter of a process, or None if there is none (a zombie counts as none)."""
     try:
