@@ -38,8 +38,14 @@ needs_asan() { needs_build asan -DREDLOCKD_SANITIZE=address; }
 ctests() { # LABEL BUILD [CTEST-OPTION…]
 	label=$part$1 folder=build/$2
 	shift 2
+	result=0
 	logged "$results/$label.log" ctest --test-dir "$folder" -j"$(nproc)" --output-on-failure --no-tests=error \
-		--output-junit "$PWD/$results/$label.xml" "$@" || [ -s "$results/$label.xml" ] || failed_part "ctest did not run"
+		--output-junit "$PWD/$results/$label.xml" "$@" || result=$?
+	case $result in
+	0) ;;
+	8) tail -n 30 "$results/$label.log" ;; # a test failed
+	*) failed_part "ctest ended with $result: $(tail -n 1 "$results/$label.log")" ;;
+	esac
 	# How far the simulators looked.
 	grep -hE '^[0-9]+ seeds in|^[0-9]+ sequences,|^[a-z]+ +states ' "$folder/Testing/Temporary/LastTest.log" || true
 }
@@ -49,9 +55,12 @@ pytests() { # LABEL BUILD PYTEST-ARGUMENT…
 	label=$part$1
 	export REDLOCKD="$PWD/build/$2/redlockd"
 	shift 2
+	result=0
 	logged "$results/$label.log" /usr/bin/python3 -m pytest -p no:cacheprovider -q -n $at_once \
-		--junitxml="$results/$label.xml" "$@" || [ -s "$results/$label.xml" ] || failed_part "pytest did not run"
+		--junitxml="$results/$label.xml" "$@" || result=$?
+	grep -E '^(FAILED|ERROR) ' "$results/$label.log" | cut -c 1-300 | head -n 20
 	tail -n 1 "$results/$label.log"
+	[ $result -le 1 ] || failed_part "pytest ended with $result" # 1: a test failed
 }
 
 # ---- the quick set ----

@@ -79,6 +79,10 @@ def add_up(folder):
             for name, reason in SKIPPED.findall(case.findtext("system-out") or ""):  # a test of a C program
                 counts[part]["skipped"] += 1
                 skips[part, reason] += 1
+    for part in seconds:
+        if part != "install" and not counts[part]:
+            counts[part]["failed"] += 1
+            failures.append((part, ["it ran no test"]))
     return seconds, counts, skips, failures
 
 

@@ -43,27 +43,35 @@ def formatter():
     return program
 
 
-def test_there_are_files():
-    assert len(C_FILES) > 100 and len(TEXT_FILES) > 200
+def check(formatter, *arguments, text=None):
+    return subprocess.run([formatter, "--dry-run", "-Werror", "--style=file", *arguments], cwd=ROOT, input=text, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", C_FILES)
-def test_clang_format(formatter, name):
-    done = subprocess.run([formatter, "--dry-run", "-Werror", "--style=file", name], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:2000] + f"\nrepair: clang-format -i {name}"
+def test_c_sources_are_formatted(formatter):
+    assert len(C_FILES) > 100
+    done = check(formatter, *C_FILES)
+    wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", done.stderr, re.M)))
+    assert not wrong, f"repair them with: clang-format -i {' '.join(wrong)}"
+    assert done.returncode == 0, done.stderr[:2000]
 
 
 def test_formatter_would_find_something(formatter):
-    done = subprocess.run([formatter, "--dry-run", "-Werror", "--style=file", f"--assume-filename={ROOT}/server/x.c"], cwd=ROOT, input="int  x;\n",
-                          capture_output=True, text=True, check=False)
-    assert done.returncode != 0
+    assert check(formatter, f"--assume-filename={ROOT}/server/x.c", text="int  x;\n").returncode != 0
 
 
-@pytest.mark.parametrize("name", TEXT_FILES)
-def test_editorconfig(name):
-    """UTF-8, lines that end with LF and without spaces, one LF at the end."""
-    text = (ROOT / name).read_bytes().decode("utf-8")
-    assert "\r" not in text
-    assert re.search(r"[^\n]\n\Z|\A\Z", text[-2:]), "one LF at the end"
-    wrong = [number for number, line in enumerate(text.split("\n"), 1) if line != line.rstrip()]
-    assert not wrong, f"spaces at the ends of lines {wrong[:10]}"
+def lines_with(pattern):
+    """Where text files have something: ["file:line", …]."""
+    found = []
+    for name in TEXT_FILES:
+        text = (ROOT / name).read_bytes().decode("utf-8")
+        found += [f"{name}:{text.count(chr(10), 0, match.start()) + 1}" for match in re.finditer(pattern, text, re.M)]
+    return found
+
+
+def test_lines_end_without_spaces():
+    assert len(TEXT_FILES) > 200
+    assert lines_with(r"[ \t\r]+$") == []
+
+
+def test_files_end_with_one_newline():
+    assert lines_with(r"[^\n]\Z|\n\n\Z") == []
