@@ -186,7 +186,8 @@ static void call_done(void *arg, const struct lease_answer *answer)
 
 	request->op = NULL;
 	authorize_wait_end(request);
-	stats_note_answer(stats_worker(request->connection->api->config.worker), &request->lease, answer->status);
+	stats_note_answer(stats_worker(request->connection->api->config.worker), request->lease.call, answer->status,
+			  request->lease.resource, request->lease.resource_len);
 	switch (answer->status) {
 	case LEASE_OK: answer_ok(request, answer); break;
 	case LEASE_LOCKED: answer_locked(request, answer); break;

@@ -13,6 +13,9 @@
 #include "lease_internal.h"
 #include "server/base/base.h"
 
+static_assert((int)LEASE_FORCE == (int)METRICS_FORCE && (int)LEASE_TOO_MANY == (int)METRICS_TOO_MANY,
+	      "the metrics count by the same numbers");
+
 enum { ROUNDS_LATE_MAX = 50 }; /* of the loop, each of which reads some 300 answers of each master */
 
 static void on_timer(uv_timer_t *timer);

@@ -16,6 +16,8 @@ enum {
 	PUBLISH_MS = 250             /* the shortest time between two updates of /stats */
 };
 
+static_assert((int)LEASE_RESOURCE_MAX == (int)STATS_RESOURCE_MAX, "/stats has room for each name");
+
 struct lease_queue {
 	struct lease_queue *next; /* in its chain */
 	struct lease_op *first, *last;
@@ -177,7 +179,7 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 {
 	struct metrics *metrics = op->leases->metrics;
 	enum metrics_wait how = result->outcome == REDLOCK_OK          ? METRICS_WAIT_GRANTED
-				: result->outcome == REDLOCK_CANCELLED ? METRICS_WAIT_GONE
+				: result->outcome == REDLOCK_CANCELLED ? METRICS_WAIT_CANCELLED
 								       : METRICS_WAIT_TIMEOUT;
 	if (result->tries <= 1 && (how == METRICS_WAIT_GRANTED || result->outcome == REDLOCK_NO_QUORUM))
 		return; /* decided by the first attempt: it did not wait */

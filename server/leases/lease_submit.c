@@ -149,7 +149,7 @@ void lease_give_back(struct leases *leases, const char *resource, size_t resourc
 	assert(resource_len >= 1 && resource_len <= LEASE_RESOURCE_MAX);
 	memcpy(request.resource, resource, resource_len);
 	memcpy(request.token, token, sizeof request.token);
-	metrics_add(&leases->metrics->given_back, 1);
+	metrics_add(&leases->metrics->abandoned, 1);
 	lease_release_unheard(leases, &request);
 }
 

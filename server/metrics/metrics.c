@@ -1,30 +1,18 @@
-/* Counters and histograms of the lease side: where they lie, and how the figures of several workers become one. How
- * they are shown is in metrics_render.c, the process in metrics_process.c.
+/* The counters of all workers: where they are, and how they become one figure. metrics_render.c shows them.
  *
- * Each worker has one `struct metrics`, made before the workers start and never freed; that worker alone writes it,
- * with relaxed atomics and so without locked instructions. metrics_render() may run on any thread: it adds up all
- * workers' figures. It may see one figure a moment older than another, but each on its own is right, and the _count of
- * a histogram always equals its +Inf bucket.
+ * Each worker has one `struct metrics`, made before the workers start and never freed. That worker alone writes it,
+ * with relaxed atomics and so without locked instructions. A reader may see one figure a moment older than another one,
+ * but each on its own is right.
  *
- * What is shown over several workers: counters and histograms are sums; a master is up when every worker may use it
- * (the minimum); its warnings are the most that any worker has. The requests by route and status belong to api/. */
+ * Over several workers counters and histograms are sums; a master is up if every worker may use it (the minimum); its
+ * warnings are the most that any worker has. */
 #include <assert.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "metrics_counters.h"
 #include "metrics_internal.h"
-#include "server/redlock/guard/guard.h"
-
-/* Upper bounds of the buckets. */
-static const uint64_t metrics_bounds_us[METRICS_BUCKETS] = {
-	100, 200, 300, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000};
-static const uint64_t metrics_long_bounds_us[METRICS_BUCKETS] = {
-	1000,     10000,    50000,    100000,   500000,    1000000,    2000000,    5000000,
-	10000000, 20000000, 30000000, 60000000, 300000000, 1800000000, 7200000000, 86400000000};
 
 static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
 	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost",
@@ -40,13 +28,10 @@ static const char *const metrics_commands[MASTER_COMMAND_COUNT] = {
 	"SET",  "DEL",     "EXISTS", "PTTL",      "PEXPIRE",     "SCAN", "HGET",    "HMGET",    "HSET",
 	"HDEL", "HINCRBY", "ZADD",   "ZCARD",     "ZRANGE",      "ZREM", "PUBLISH", "SUBSCRIBE"};
 
-static_assert((int)QUARANTINE_RECOVERY == (int)GUARD_OTHER_CLUSTER + 1, "the guard's reasons come first");
-
 const char *quarantine_reason_name(enum quarantine_reason reason)
 {
 	static const char *const names[] = {"fence-recovery", "replica",          "version",          "redis-cluster",
 					    "duplicate",      "maxmemory-policy", "replicas-attached"};
-
 	assert(reason < QUARANTINE_REASON_COUNT);
 	return reason < QUARANTINE_RECOVERY ? guard_reason_name((enum guard_reason)reason)
 					    : names[reason - QUARANTINE_RECOVERY];
@@ -56,7 +41,8 @@ const char *quarantine_reason_name(enum quarantine_reason reason)
 static struct {
 	size_t workers, masters;
 	struct metrics *of[METRICS_WORKERS_MAX];
-	char labels[METRICS_MASTERS_MAX][2 * STATUS_ADDRESS_MAX + sizeof("master=\"\"")];
+	char *labels[METRICS_MASTERS_MAX];
+	double boot_s;
 } metrics_all;
 
 /* Written by the main thread alone. */
@@ -76,117 +62,55 @@ const char *master_command_name(enum master_command_kind command)
 	return metrics_commands[command];
 }
 
-uint64_t metrics_load(const _Atomic uint64_t *counter)
-{
-	return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-/* ---- histograms ---- */
-
-static const uint64_t *metrics_bounds_of(const struct histogram *histogram)
-{
-	return histogram->is_long ? metrics_long_bounds_us : metrics_bounds_us;
-}
-
-uint64_t metrics_bound_us(size_t i)
-{
-	assert(i <= METRICS_BUCKETS);
-	return i < METRICS_BUCKETS ? metrics_bounds_us[i] : UINT64_MAX;
-}
-
-void histogram_observe(struct histogram *histogram, uint64_t us)
-{
-	const uint64_t *bounds_us = metrics_bounds_of(histogram);
-	size_t i = 0;
-
-	while (i < METRICS_BUCKETS && us > bounds_us[i])
-		i++;
-	metrics_add(&histogram->buckets[i], 1);
-	metrics_add(&histogram->sum_us, us);
-}
-
-void metrics_seconds(char seconds[32], uint64_t us)
-{
-	int len = snprintf(seconds, 32, "%" PRIu64 ".%06" PRIu64, us / 1000000, us % 1000000);
-
-	assert(len > 7 && len < 32);
-	while (seconds[len - 1] == '0')
-		seconds[--len] = '\0';
-	if (seconds[len - 1] == '.')
-		seconds[len - 1] = '\0';
-}
-
-/* A bound as it is shown: "0.5", "1.0", "+Inf". Whole seconds with their ".0", as OpenMetrics wants it: a series must
- * not change its name with the format. */
-static void metrics_le(char le[32], const uint64_t bounds_us[], size_t i)
-{
-	if (i == METRICS_BUCKETS) {
-		snprintf(le, 32, "+Inf");
-		return;
-	}
-	metrics_seconds(le, bounds_us[i]);
-	if (strchr(le, '.') == NULL)
-		memcpy(le + strlen(le), ".0", sizeof(".0"));
-}
-
-void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[],
-		      size_t count)
-{
-	const char *comma = labels[0] == '\0' ? "" : ",";
-	const char *open = labels[0] == '\0' ? "" : "{", *close = labels[0] == '\0' ? "" : "}";
-	uint64_t total = 0, sum_us = 0;
-	char seconds[32];
-
-	for (size_t i = 0; i <= METRICS_BUCKETS; i++) {
-		for (size_t h = 0; h < count; h++)
-			total += metrics_load(&histograms[h]->buckets[i]);
-		metrics_le(seconds, metrics_bounds_of(histograms[0]), i);
-		text_printf(text, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", name, labels, comma, seconds, total);
-	}
-	for (size_t h = 0; h < count; h++)
-		sum_us += metrics_load(&histograms[h]->sum_us);
-	metrics_seconds(seconds, sum_us);
-	text_printf(text, "%s_sum%s%s%s %s\n%s_count%s%s%s %" PRIu64 "\n", name, open, labels, close, seconds, name,
-		    open, labels, close, total);
-}
-
 /* ---- the workers' figures ---- */
 
-void metrics_escape(char *escaped, size_t size, const char *value)
+static void *allocate(size_t size)
 {
-	size_t len = 0;
+	void *bytes = aligned_alloc(64, (size + 63) / 64 * 64); /* workers share no lines of the cache */
+	if (!bytes)
+		abort(); /* a few KiB at the start: nothing will work */
+	return bytes;
+}
 
-	for (; *value != '\0' && len + 3 <= size; value++) {
-		if (*value == '\\' || *value == '"' || *value == '\n')
-			escaped[len++] = '\\';
-		escaped[len++] = *value == '\n' ? 'n' : *value;
-	}
-	assert(len < size);
-	escaped[len] = '\0';
+static struct metrics *worker_new(void)
+{
+	struct metrics *metrics = allocate(sizeof *metrics);
+	memset(metrics, 0, sizeof *metrics);
+	metrics->held.is_long = true;
+	for (size_t i = 0; i < METRICS_WAITS; i++)
+		metrics->wait[i].is_long = true;
+	return metrics;
+}
+
+static char *label_new(const char *address)
+{
+	static const char start[] = "master=\"";
+	size_t size = 2 * strlen(address) + sizeof start + 1;
+	char *label = allocate(size);
+	memcpy(label, start, sizeof start);
+	exposition_escape(label + sizeof start - 1, size - sizeof start, address);
+	strcat(label, "\"");
+	return label;
+}
+
+/* The kernel tells a process's start as time since the start of the machine. */
+static double read_boot_s(void)
+{
+	struct timespec wall, boot;
+	clock_gettime(CLOCK_REALTIME, &wall);
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	return (double)(wall.tv_sec - boot.tv_sec) + (double)(wall.tv_nsec - boot.tv_nsec) / 1e9;
 }
 
 void metrics_init(size_t workers, size_t masters, const char *const addresses[])
 {
 	assert(metrics_all.workers == 0);
 	assert(workers >= 1 && workers <= METRICS_WORKERS_MAX && masters <= METRICS_MASTERS_MAX);
-	for (size_t w = 0; w < workers; w++) {
-		/* Lines of the cache are not shared between workers. */
-		size_t size = (sizeof(struct metrics) + 63) / 64 * 64;
-		struct metrics *metrics = aligned_alloc(64, size);
-		if (metrics == NULL)
-			abort(); /* a few KiB at the start: nothing will work */
-		memset(metrics, 0, size);
-		metrics->held.is_long = true;
-		for (size_t i = 0; i < METRICS_WAITS; i++)
-			metrics->wait[i].is_long = true;
-		metrics_all.of[w] = metrics;
-	}
-	for (size_t m = 0; m < masters; m++) {
-		char escaped[2 * STATUS_ADDRESS_MAX];
-		metrics_escape(escaped, sizeof(escaped), addresses[m]);
-		snprintf(metrics_all.labels[m], sizeof(metrics_all.labels[m]), "master=\"%s\"", escaped);
-	}
-	metrics_process_init();
+	for (size_t w = 0; w < workers; w++)
+		metrics_all.of[w] = worker_new();
+	for (size_t m = 0; m < masters; m++)
+		metrics_all.labels[m] = label_new(addresses[m]);
+	metrics_all.boot_s = read_boot_s();
 	metrics_all.workers = workers;
 	metrics_all.masters = masters;
 }
@@ -211,7 +135,6 @@ static const _Atomic uint64_t *metrics_at(size_t worker, size_t offset)
 uint64_t metrics_sum_at(size_t offset)
 {
 	uint64_t sum = 0;
-
 	for (size_t w = 0; w < metrics_all.workers; w++)
 		sum += metrics_load(metrics_at(w, offset));
 	return sum;
@@ -220,7 +143,6 @@ uint64_t metrics_sum_at(size_t offset)
 uint64_t metrics_most_at(size_t offset)
 {
 	uint64_t most = 0;
-
 	for (size_t w = 0; w < metrics_all.workers; w++) {
 		uint64_t value = metrics_load(metrics_at(w, offset));
 		most = value > most ? value : most;
@@ -236,7 +158,6 @@ uint64_t metrics_waiters(void)
 size_t metrics_voting(void)
 {
 	size_t least = metrics_all.masters;
-
 	for (size_t w = 0; w < metrics_all.workers; w++) {
 		size_t voting = 0;
 		for (size_t m = 0; m < metrics_all.masters; m++)
@@ -257,12 +178,17 @@ const char *metrics_master_label(size_t m)
 	return metrics_all.labels[m];
 }
 
-/* ---- keys and epochs ---- */
+double metrics_boot_s(void)
+{
+	assert(metrics_all.workers > 0);
+	return metrics_all.boot_s;
+}
+
+/* ---- certificates and keys ---- */
 
 void metrics_note_reload(bool successful)
 {
 	struct timespec now;
-
 	metrics_set(&metrics_reloads.successful, successful);
 	if (!successful) {
 		metrics_add(&metrics_reloads.failures, 1);

@@ -1,7 +1,5 @@
-/* What redlockd counts and shows of itself: counters and histograms of the lease side with their page for Prometheus,
- * and the figures of GET /stats.
- *
- * The one header of this folder for the others. */
+/* What redlockd counts and shows of itself: counters and histograms, their page for Prometheus, and the figures of
+ * GET /stats. The one header of this folder for the others. */
 #ifndef METRICS_H
 #define METRICS_H
 

@@ -1,6 +1,8 @@
-/* Counters, gauges and histograms of the lease side. Each worker has one `struct metrics` that it alone writes (relaxed
- * atomics); metrics_render() adds up all workers', from any thread, as Prometheus text or OpenMetrics. docs/metrics.md
- * says what each one means. */
+/* Counters, gauges and histograms of leases and masters.
+ *
+ * Each worker has one `struct metrics` that it alone writes, with relaxed atomics; any thread may read. The labels come
+ * from closed lists: the core's kinds and outcomes, the guard's reasons, and the enums below. docs/metrics.md describes
+ * each metric. */
 #ifndef METRICS_COUNTERS_H
 #define METRICS_COUNTERS_H
 
@@ -9,11 +11,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/base/base.h"
-#include "server/leases/leases.h"
-#include "server/masters/master_status.h"
+#include "exposition.h"
+#include "histogram.h"
+#include "server/redlock/guard/guard.h"
+#include "server/redlock/redlock.h"
 
-enum { METRICS_BUCKETS = 16, METRICS_MASTERS_MAX = 15, METRICS_WORKERS_MAX = 64 };
+enum { METRICS_MASTERS_MAX = 15, METRICS_WORKERS_MAX = 64 };
+
+/* Operations: by enum redlock_kind, and forced releases. */
+enum { METRICS_FORCE = REDLOCK_INSPECT + 1, METRICS_OPERATIONS };
+/* Outcomes: by enum redlock_outcome, where REDLOCK_CANCELLED counts those rejected by a drain, and one more. */
+enum { METRICS_TOO_MANY = REDLOCK_CANCELLED + 1, METRICS_OUTCOMES };
 
 /* Why a command to a master failed. The names are in metrics.c. */
 enum master_error {
@@ -28,8 +36,8 @@ enum master_error {
 	MASTER_ERROR_BUSY,
 	MASTER_ERROR_CLOCK,       /* refused: our clock is far ahead of its own; or its clock jumped */
 	MASTER_ERROR_LATE,        /* refused: the command came after its deadline */
-	MASTER_ERROR_QUARANTINED, /* quarantined since it was asked: its word does not count */
-	MASTER_ERROR_COMMAND,     /* it does not know a command */
+	MASTER_ERROR_QUARANTINED, /* quarantined since it was asked: its answer does not count */
+	MASTER_ERROR_COMMAND,     /* a command that it does not know */
 	MASTER_ERROR_OTHER,
 	MASTER_ERROR_COUNT
 };
@@ -67,11 +75,11 @@ enum master_command_kind {
 };
 const char *master_command_name(enum master_command_kind command);
 
-/* Why a master may not vote. The first ones are those of enum guard_reason, in its order; the names are in
+/* Why a master may not vote. The first ones are those of enum guard_reason; the names of the others are in
  * metrics.c. */
 enum quarantine_reason {
 	QUARANTINE_NONE,
-	QUARANTINE_RECOVERY = 9, /* the wait is over, fences of others are missing */
+	QUARANTINE_RECOVERY = GUARD_OTHER_CLUSTER + 1, /* the wait is over, fences of others are missing */
 	QUARANTINE_REPLICA,
 	QUARANTINE_VERSION,
 	QUARANTINE_REDIS_CLUSTER,
@@ -82,55 +90,27 @@ enum quarantine_reason {
 };
 const char *quarantine_reason_name(enum quarantine_reason reason);
 
-struct histogram {
-	bool is_long;                                  /* buckets from 1 ms to a day instead of 100 µs to 5 s */
-	_Atomic uint64_t buckets[METRICS_BUCKETS + 1]; /* not cumulative; the last is +Inf */
-	_Atomic uint64_t sum_us;
-};
-void histogram_observe(struct histogram *histogram, uint64_t us);
-/* Appends the _bucket, _sum and _count lines (seconds) of one histogram; `labels` as in `op="acquire"`, or "". */
-void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[],
-		      size_t count);
-
-/* Prometheus text 0.0.4, or OpenMetrics 1.0: the same samples, but in OpenMetrics a family of counters is named without
- * _total, and the end is marked. */
-enum exposition_format { EXPOSITION_PROMETHEUS, EXPOSITION_OPENMETRICS };
-
-/* A page of metrics that is being written. `text` belongs to whoever made it; if it failed, the page is not whole. */
-struct exposition {
-	struct text text;
-	enum exposition_format format;
-};
-/* Appends HELP and TYPE of a metric, ahead of its samples. `type`: "counter", "gauge" or "histogram"; a counter's name
- * ends with _total. `help` is without quotes, backslashes and line breaks. */
-void exposition_head(struct exposition *page, const char *name, const char *type, const char *help);
-/* Appends what the format wants after the last metric. */
-void exposition_end(struct exposition *page);
-/* The Content-Type. Static memory. */
-const char *exposition_type(enum exposition_format format);
-
 /* How a wait (wait_ms) ended. The names are in metrics.c. */
-enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_GONE, METRICS_WAITS };
+enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_CANCELLED, METRICS_WAITS };
 
 struct metrics {
-	_Atomic uint64_t outcomes[LEASE_OPERATIONS][LEASE_STATUS_COUNT]; /* by lease_call and lease_status */
-	struct histogram latency[LEASE_OPERATIONS];                      /* by lease_call */
-	_Atomic uint64_t split_retries;                                  /* tries after a split vote */
-	_Atomic uint64_t fence_rounds; /* rounds of RAISE: a guess for a fence was too low */
-	_Atomic uint64_t given_back;   /* leases whose client was gone */
-	_Atomic uint64_t in_flight;    /* operations under way, a gauge */
-	_Atomic uint64_t holds;        /* leases that are held by a connection (hold), a gauge */
-	/* of them, those that ended as lost, by why: NOT_OWNER, EXPIRED, NO_QUORUM */
-	_Atomic uint64_t holds_lost[LEASE_STATUS_COUNT];
+	_Atomic uint64_t outcomes[METRICS_OPERATIONS][METRICS_OUTCOMES];
+	struct histogram latency[METRICS_OPERATIONS];
+	_Atomic uint64_t split_retries;                /* tries after a split vote */
+	_Atomic uint64_t fence_rounds;                 /* rounds of RAISE: a guess for a fence was too low */
+	_Atomic uint64_t abandoned;                    /* grants whose client disconnected before it got the answer */
+	_Atomic uint64_t in_flight;                    /* operations under way, a gauge */
+	_Atomic uint64_t holds;                        /* leases held by a connection (hold), a gauge */
+	_Atomic uint64_t holds_lost[METRICS_OUTCOMES]; /* by why: NOT_OWNER, EXPIRED, NO_QUORUM */
 	/* operations held back until fewer wait for masters, a gauge */
 	_Atomic uint64_t queued;
 	_Atomic uint64_t draining;      /* 0 or 1: the worker takes no new leases */
-	_Atomic uint64_t waiters;       /* requests that wait in the lines of this worker, a gauge */
-	_Atomic uint64_t waiters_limit; /* how many may wait in all lines of the process */
-	/* when the one that has waited longest came (clock.h); 0: nobody waits */
+	_Atomic uint64_t waiters;       /* requests that wait in the queues of this worker, a gauge */
+	_Atomic uint64_t waiters_limit; /* how many may wait in all queues of the process */
+	/* when the request that has waited longest came (clock.h); 0: none waits */
 	_Atomic uint64_t waiting_since_us;
 	struct histogram wait[METRICS_WAITS];
-	struct histogram handover; /* from a master's call to the grant */
+	struct histogram handover; /* from the first notification to the grant */
 	struct histogram held;     /* how long leases were held, at their release */
 	struct {
 		_Atomic uint64_t up; /* 0 or 1: may vote, as seen by this worker */
@@ -151,10 +131,16 @@ struct metrics {
 	} masters[METRICS_MASTERS_MAX];
 };
 
-/* Adds one to a counter that only this thread writes. */
+/* Adds to a counter that only this thread writes. */
 static inline void metrics_add(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+/* A figure, from any thread. */
+static inline uint64_t metrics_load(const _Atomic uint64_t *figure)
+{
+	return atomic_load_explicit(figure, memory_order_relaxed);
 }
 
 /* Sets a gauge that only this thread writes. */
@@ -163,7 +149,8 @@ static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
 	atomic_store_explicit(gauge, value, memory_order_relaxed);
 }
 
-/* Makes the metrics of `workers` workers; `addresses` (shown ones, `masters` of them) are copied. Once, at start. */
+/* Makes the metrics of `workers` workers; `addresses` (without passwords, `masters` of them) are copied. Once, at the
+ * start. */
 void metrics_init(size_t workers, size_t masters, const char *const addresses[]);
 /* Those of worker i. Lives until the program ends. */
 struct metrics *metrics_worker(size_t i);
@@ -176,13 +163,11 @@ size_t metrics_workers(void);
 /* The figure summed over all workers; the largest that any of them has. */
 uint64_t metrics_sum_at(size_t offset);
 uint64_t metrics_most_at(size_t offset);
-/* The upper bound of bucket i of a histogram that is not is_long; UINT64_MAX for the last one, METRICS_BUCKETS. */
-uint64_t metrics_bound_us(size_t i);
 /* Requests that wait, over all workers. */
 uint64_t metrics_waiters(void);
-/* How many masters may vote, as the worker sees it that sees the fewest. */
+/* How many masters may vote, as seen by the worker that sees the fewest. */
 size_t metrics_voting(void);
-/* Epochs and keys were read: all well, or what was read before stays in use. The main thread alone; may come before
+/* Certificates and keys were read: all well, or those read before stay in use. The main thread alone; may come before
  * metrics_init(). */
 void metrics_note_reload(bool successful);
 /* Appends all of it: leases, masters, build and process. */

@@ -1,6 +1,5 @@
 /* The build and the process in the metrics: versions, processor time, memory, threads and descriptors, under the names
- * that Prometheus' own clients use. What the kernel says under /proc is read anew for each page. See metrics.c. */
-#include <assert.h>
+ * that Prometheus' own clients use. /proc is read anew for each page. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,44 +8,24 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "metrics_internal.h"
 #include "server/base/base.h"
-#include "server/masters/master_status.h"
-
-static double metrics_boot_s; /* when the machine started, in seconds since 1970; written at the start alone */
-
-/* When the machine started, as the wall clock says now: the kernel tells a process's start as time since then. */
-static double metrics_boot_time(void)
-{
-	struct timespec wall, boot;
-
-	clock_gettime(CLOCK_REALTIME, &wall);
-	clock_gettime(CLOCK_BOOTTIME, &boot);
-	return (double)(wall.tv_sec - boot.tv_sec) + (double)(wall.tv_nsec - boot.tv_nsec) / 1e9;
-}
-
-void metrics_process_init(void)
-{
-	metrics_boot_s = metrics_boot_time();
-}
 
 static void metrics_render_build(struct exposition *page)
 {
 	size_t count;
 	const struct build_library *libraries = build_libraries(&count);
 	char escaped[128];
-
 	exposition_head(page, "redlockd_build_info", "gauge",
 			"Always 1; the labels name the program and its libraries.");
-	metrics_escape(escaped, sizeof(escaped), build_version);
+	exposition_escape(escaped, sizeof escaped, build_version);
 	text_printf(&page->text, "redlockd_build_info{version=\"%s\"", escaped);
-	metrics_escape(escaped, sizeof(escaped), build_commit);
+	exposition_escape(escaped, sizeof escaped, build_commit);
 	text_printf(&page->text, ",commit=\"%s\"", escaped);
 	for (size_t i = 0; i < count; i++) {
-		metrics_escape(escaped, sizeof(escaped), libraries[i].version);
+		exposition_escape(escaped, sizeof escaped, libraries[i].version);
 		text_printf(&page->text, ",%s=\"%s\"", libraries[i].name, escaped);
 	}
 	text_printf(&page->text, "} 1\n");
@@ -55,11 +34,10 @@ static void metrics_render_build(struct exposition *page)
 	text_printf(&page->text, "redlockd_log_dropped_total %" PRIu64 "\n", log_dropped());
 }
 
-/* Reads the start of a file of /proc into `bytes`, terminated. Takes no memory: what is shown must not depend on it. */
+/* Reads the start of a file of /proc into `bytes`, terminated. Allocates nothing. */
 static bool metrics_read_proc(const char *path, char *bytes, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-
 	if (fd < 0)
 		return false;
 	ssize_t len = read(fd, bytes, size - 1);
@@ -74,9 +52,8 @@ static void metrics_render_process_stat(struct exposition *page)
 	unsigned long user_ticks, system_ticks, virtual_bytes;
 	unsigned long long start_ticks;
 	long threads, resident_pages;
-
 	/* The second field is the name in parentheses and may hold anything, so count from the last ')'. */
-	if (!metrics_read_proc("/proc/self/stat", stat, sizeof(stat)) || strrchr(stat, ')') == NULL)
+	if (!metrics_read_proc("/proc/self/stat", stat, sizeof stat) || strrchr(stat, ')') == NULL)
 		return;
 	if (sscanf(strrchr(stat, ')') + 1,
 		   " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %ld %*d %llu %lu %ld",
@@ -94,19 +71,18 @@ static void metrics_render_process_stat(struct exposition *page)
 	text_printf(&page->text, "process_threads %ld\n", threads);
 	exposition_head(page, "process_start_time_seconds", "gauge",
 			"Start time of the process since unix epoch in seconds.");
-	text_printf(&page->text, "process_start_time_seconds %.2f\n", metrics_boot_s + (double)start_ticks / ticks);
+	text_printf(&page->text, "process_start_time_seconds %.2f\n", metrics_boot_s() + (double)start_ticks / ticks);
 }
 
-/* How many descriptors are open. Newer kernels say so at once; else they are counted. */
+/* How many descriptors are open. Newer kernels tell the number as the size of the folder; else they are counted. */
 static size_t metrics_open_fds(struct exposition *page)
 {
 	struct stat status;
 	size_t count = 0;
-
 	if (stat("/proc/self/fd", &status) == 0 && status.st_size > 0)
 		return (size_t)status.st_size;
 	DIR *folder = opendir("/proc/self/fd");
-	if (folder == NULL) {
+	if (!folder) {
 		page->text.failed = page->text.failed || errno == ENOMEM;
 		return 0;
 	}
@@ -119,7 +95,6 @@ static size_t metrics_open_fds(struct exposition *page)
 static void metrics_render_fds(struct exposition *page)
 {
 	struct rlimit limit;
-
 	exposition_head(page, "process_open_fds", "gauge", "Number of open file descriptors.");
 	text_printf(&page->text, "process_open_fds %zu\n", metrics_open_fds(page));
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)

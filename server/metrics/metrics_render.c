@@ -1,9 +1,7 @@
-/* The page of metrics: what is on it, in both formats that Prometheus reads. See metrics.c for where the figures come
- * from, metrics_process.c for those of the build and the process.
+/* The page of metrics: leases, masters, the service and the process. Any thread.
  *
- * Prometheus text 0.0.4 and OpenMetrics 1.0 differ here in the heads of counters and at the end alone. The labels come
- * from closed lists (and from --masters), so that nobody can make up a time series: docs/metrics.md says how many there
- * are. Any thread. */
+ * The labels come from closed lists (and from --masters), so that no client can make up a time series: docs/metrics.md
+ * says how many there are. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,46 +13,20 @@
 
 static const char *const metrics_waits[METRICS_WAITS] = {"granted", "timeout", "gone"};
 
-static const char *const metrics_ops[LEASE_OPERATIONS] = {[LEASE_ACQUIRE] = "acquire",
-							  [LEASE_EXTEND] = "extend",
-							  [LEASE_RELEASE] = "release",
-							  [LEASE_INSPECT] = "inspect",
-							  [LEASE_FORCE] = "force"};
+static const char *const metrics_operations[METRICS_OPERATIONS] = {[REDLOCK_ACQUIRE] = "acquire",
+								   [REDLOCK_EXTEND] = "extend",
+								   [REDLOCK_RELEASE] = "release",
+								   [REDLOCK_INSPECT] = "inspect",
+								   [METRICS_FORCE] = "force"};
 
-static const char *const metrics_outcomes[LEASE_STATUS_COUNT] = {[LEASE_OK] = "ok",
-								 [LEASE_LOCKED] = "locked",
-								 [LEASE_NOT_OWNER] = "not-owner",
-								 [LEASE_EXPIRED] = "lease-expired",
-								 [LEASE_NO_QUORUM] = "no-quorum",
-								 [LEASE_SPLIT_VOTE] = "split-vote",
-								 [LEASE_DRAINING] = "draining",
-								 [LEASE_TOO_MANY] = "too-many-requests"};
-
-/* ---- the format ---- */
-
-void exposition_head(struct exposition *page, const char *name, const char *type, const char *help)
-{
-	static const char suffix[] = "_total";
-	size_t len = strlen(name), bare_len = len - (sizeof(suffix) - 1);
-
-	if (strcmp(type, "counter") == 0) {
-		assert(len >= sizeof(suffix) && strcmp(name + bare_len, suffix) == 0);
-		len = page->format == EXPOSITION_OPENMETRICS ? bare_len : len;
-	}
-	text_printf(&page->text, "# HELP %.*s %s\n# TYPE %.*s %s\n", (int)len, name, help, (int)len, name, type);
-}
-
-void exposition_end(struct exposition *page)
-{
-	if (page->format == EXPOSITION_OPENMETRICS)
-		text_printf(&page->text, "# EOF\n");
-}
-
-const char *exposition_type(enum exposition_format format)
-{
-	return format == EXPOSITION_OPENMETRICS ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-						: "text/plain; version=0.0.4; charset=utf-8";
-}
+static const char *const metrics_outcomes[METRICS_OUTCOMES] = {[REDLOCK_OK] = "ok",
+							       [REDLOCK_LOCKED] = "locked",
+							       [REDLOCK_NOT_OWNER] = "not-owner",
+							       [REDLOCK_EXPIRED] = "lease-expired",
+							       [REDLOCK_NO_QUORUM] = "no-quorum",
+							       [REDLOCK_SPLIT] = "split-vote",
+							       [REDLOCK_CANCELLED] = "draining",
+							       [METRICS_TOO_MANY] = "too-many-requests"};
 
 /* A gauge without labels. */
 static void metrics_render_gauge(struct exposition *page, const char *name, const char *help, uint64_t value)
@@ -75,33 +47,30 @@ static void metrics_render_sum(struct exposition *page, const char *name, const 
 
 static void metrics_render_holds(struct exposition *page)
 {
-	static const enum lease_status codes[] = {LEASE_NOT_OWNER, LEASE_EXPIRED, LEASE_NO_QUORUM};
-
+	static const enum redlock_outcome codes[] = {REDLOCK_NOT_OWNER, REDLOCK_EXPIRED, REDLOCK_NO_QUORUM};
 	metrics_render_sum(page, "redlockd_holds", "gauge", "Leases held by an open connection (hold).",
 			   offsetof(struct metrics, holds));
 	exposition_head(page, "redlockd_holds_lost_total", "counter",
 			"Leases held by an open connection that were lost, by why.");
-	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+	for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
 		text_printf(&page->text, "redlockd_holds_lost_total{code=\"%s\"} %" PRIu64 "\n",
 			    metrics_outcomes[codes[i]],
 			    metrics_sum_at(offsetof(struct metrics, holds_lost) + codes[i] * sizeof(uint64_t)));
 }
 
-/* The histogram at a place of `struct metrics`, over all workers. */
+/* The histogram at an offset of `struct metrics`, over all workers. */
 static void metrics_render_histogram(struct exposition *page, const char *name, const char *labels, size_t offset)
 {
 	const struct histogram *histograms[METRICS_WORKERS_MAX];
-
 	for (size_t w = 0; w < metrics_workers(); w++)
 		histograms[w] = (const struct histogram *)(const void *)((const char *)metrics_worker(w) + offset);
 	histogram_render(&page->text, name, labels, histograms, metrics_workers());
 }
 
-/* For how long the request that has waited longest has waited, over all workers. */
+/* The longest time that a request has waited by now, over all workers. */
 static uint64_t metrics_wait_oldest_us(void)
 {
 	uint64_t now_us = clock_now_us(), oldest_us = now_us;
-
 	for (size_t w = 0; w < metrics_workers(); w++) {
 		uint64_t since_us = metrics_load(&metrics_worker(w)->waiting_since_us);
 		if (since_us != 0 && since_us < oldest_us)
@@ -112,57 +81,53 @@ static uint64_t metrics_wait_oldest_us(void)
 
 static void metrics_render_waiters(struct exposition *page)
 {
-	char seconds[32];
-
+	char seconds[EXPOSITION_SECONDS_MAX];
 	metrics_render_sum(page, "redlockd_waiters", "gauge", "Requests that wait for a lock (wait_ms).",
 			   offsetof(struct metrics, waiters));
 	metrics_render_gauge(page, "redlockd_waiters_limit",
 			     "How many requests may wait for locks at a time (--max-waiters).",
 			     metrics_most_at(offsetof(struct metrics, waiters_limit)));
-	metrics_seconds(seconds, metrics_wait_oldest_us());
+	exposition_seconds(seconds, metrics_wait_oldest_us());
 	exposition_head(page, "redlockd_wait_oldest_seconds", "gauge",
-			"How long the request has waited that has waited longest; 0 where none waits.");
+			"The longest time that a request has waited by now; 0 if none waits.");
 	text_printf(&page->text, "redlockd_wait_oldest_seconds %s\n", seconds);
 }
 
 static void metrics_render_waits(struct exposition *page)
 {
 	char labels[64];
-
 	exposition_head(page, "redlockd_wait_seconds", "histogram",
-			"How long requests waited that did not get the lock at once, by how the wait ended.");
+			"Time that requests waited which did not get the lock at once, by the end of the wait.");
 	for (size_t i = 0; i < METRICS_WAITS; i++) {
-		snprintf(labels, sizeof(labels), "result=\"%s\"", metrics_waits[i]);
+		snprintf(labels, sizeof labels, "result=\"%s\"", metrics_waits[i]);
 		metrics_render_histogram(page, "redlockd_wait_seconds", labels,
 					 offsetof(struct metrics, wait) + i * sizeof(struct histogram));
 	}
 	exposition_head(page, "redlockd_handover_seconds", "histogram",
-			"Time from a master's first call to a waiter to its grant.");
+			"Time from the first notification of a waiter to its grant.");
 	metrics_render_histogram(page, "redlockd_handover_seconds", "", offsetof(struct metrics, handover));
-	exposition_head(
-		page, "redlockd_hold_seconds", "histogram",
-		"How long released leases had been held, by the clock of a master; unknown with --max-hold-ms 0.");
+	exposition_head(page, "redlockd_hold_seconds", "histogram",
+			"Time that released leases were held, by the clock of a master; unknown with --max-hold-ms 0.");
 	metrics_render_histogram(page, "redlockd_hold_seconds", "", offsetof(struct metrics, held));
 }
 
 static void metrics_render_leases(struct exposition *page)
 {
 	char labels[64];
-
 	exposition_head(page, "redlockd_lease_requests_total", "counter",
-			"Calls for a lease, by operation and outcome.");
-	for (size_t op = 0; op < LEASE_OPERATIONS; op++)
-		for (size_t outcome = 0; outcome < LEASE_STATUS_COUNT; outcome++)
+			"Requests for leases, by operation and outcome.");
+	for (size_t op = 0; op < METRICS_OPERATIONS; op++)
+		for (size_t outcome = 0; outcome < METRICS_OUTCOMES; outcome++)
 			text_printf(&page->text,
 				    "redlockd_lease_requests_total{op=\"%s\",outcome=\"%s\"} %" PRIu64 "\n",
-				    metrics_ops[op], metrics_outcomes[outcome],
+				    metrics_operations[op], metrics_outcomes[outcome],
 				    metrics_sum_at(offsetof(struct metrics, outcomes) +
-						   (op * LEASE_STATUS_COUNT + outcome) * sizeof(uint64_t)));
+						   (op * METRICS_OUTCOMES + outcome) * sizeof(uint64_t)));
 
 	exposition_head(page, "redlockd_lease_duration_seconds", "histogram",
-			"Time from a call for a lease to its answer.");
-	for (size_t op = 0; op < LEASE_OPERATIONS; op++) {
-		snprintf(labels, sizeof(labels), "op=\"%s\"", metrics_ops[op]);
+			"Time from a request for a lease to its answer.");
+	for (size_t op = 0; op < METRICS_OPERATIONS; op++) {
+		snprintf(labels, sizeof labels, "op=\"%s\"", metrics_operations[op]);
 		metrics_render_histogram(page, "redlockd_lease_duration_seconds", labels,
 					 offsetof(struct metrics, latency) + op * sizeof(struct histogram));
 	}
@@ -171,8 +136,10 @@ static void metrics_render_leases(struct exposition *page)
 	metrics_render_sum(page, "redlockd_fence_second_rounds_total", "counter",
 			   "Rounds of RAISE: the guess for a fence was too low.",
 			   offsetof(struct metrics, fence_rounds));
-	metrics_render_sum(page, "redlockd_leases_abandoned_total", "counter",
-			   "Leases released because their client was gone.", offsetof(struct metrics, given_back));
+	metrics_render_sum(
+		page, "redlockd_leases_abandoned_total", "counter",
+		"Abandoned grants: leases released because their client disconnected before it got the answer.",
+		offsetof(struct metrics, abandoned));
 	metrics_render_sum(page, "redlockd_operations_in_flight", "gauge", "Operations under way.",
 			   offsetof(struct metrics, in_flight));
 	metrics_render_sum(page, "redlockd_operations_queued", "gauge",
@@ -185,7 +152,6 @@ static void metrics_render_leases(struct exposition *page)
 static void metrics_render_quorum(struct exposition *page)
 {
 	size_t masters = metrics_masters(), voting = metrics_voting(), needed = redlock_majority((uint8_t)masters);
-
 	metrics_render_gauge(page, "redlockd_quorum",
 			     "1 while enough masters may vote, in every worker, for locks to be taken, else 0.",
 			     voting >= needed);
@@ -193,10 +159,10 @@ static void metrics_render_quorum(struct exposition *page)
 	metrics_render_gauge(page, "redlockd_masters_needed", "Masters that have to vote for a lock: the majority.",
 			     needed);
 	metrics_render_gauge(page, "redlockd_masters_voting",
-			     "Masters that may vote, as the worker sees it that sees the fewest.", voting);
+			     "Masters that may vote, as seen by the worker that sees the fewest.", voting);
 }
 
-/* Where a figure of masters[m] lies; `offset`: that of the same one of masters[0]. */
+/* The offset of a figure of masters[m]; `offset`: of the same one of masters[0]. */
 static size_t metrics_of_master(size_t offset, size_t m)
 {
 	return offset + m * sizeof(((struct metrics *)NULL)->masters[0]);
@@ -274,15 +240,14 @@ static void metrics_render_masters(struct exposition *page)
 static void metrics_render_quarantine_ends(struct exposition *page)
 {
 	uint64_t now_us = clock_now_us();
-	char seconds[32];
-
+	char seconds[EXPOSITION_SECONDS_MAX];
 	exposition_head(page, "redlockd_master_quarantine_remaining_seconds", "gauge",
 			"How long until the master may vote again by time alone; 0 where it is not quarantined, or "
 			"where time alone does not end its quarantine.");
 	for (size_t m = 0; m < metrics_masters(); m++) {
 		uint64_t until_us = metrics_most_at(
 			metrics_of_master(offsetof(struct metrics, masters[0].quarantine_until_us), m));
-		metrics_seconds(seconds, until_us > now_us ? until_us - now_us : 0);
+		exposition_seconds(seconds, until_us > now_us ? until_us - now_us : 0);
 		text_printf(&page->text, "redlockd_master_quarantine_remaining_seconds{%s} %s\n",
 			    metrics_master_label(m), seconds);
 	}
@@ -295,7 +260,6 @@ static void metrics_render_refused(struct exposition *page)
 	for (size_t m = 0; m < metrics_masters(); m++)
 		for (unsigned command = 0; command < MASTER_COMMAND_COUNT; command++) {
 			bool refused = false;
-
 			for (size_t w = 0; w < metrics_workers(); w++)
 				refused = refused ||
 					  (metrics_load(&metrics_worker(w)->masters[m].refused) >> command & 1);
@@ -350,20 +314,19 @@ static void metrics_render_clocks(struct exposition *page)
 static void metrics_render_service(struct exposition *page)
 {
 	struct metrics_reload reload;
-	char seconds[32];
-
+	char seconds[EXPOSITION_SECONDS_MAX];
 	metrics_reload(&reload);
 	metrics_render_gauge(page, "redlockd_draining", "1 while the service shuts down: it gives no new leases.",
 			     metrics_most_at(offsetof(struct metrics, draining)));
 	metrics_render_gauge(page, "redlockd_config_reload_successful",
-			     "1 if keys and epochs could be read when that was last tried, at the start or on SIGHUP.",
+			     "1 if keys and certificates could be read the last time, at the start or on SIGHUP.",
 			     reload.successful);
-	metrics_seconds(seconds, reload.time_us);
+	exposition_seconds(seconds, reload.time_us);
 	exposition_head(page, "redlockd_config_reload_timestamp_seconds", "gauge",
-			"When keys and epochs were last read successfully, in seconds since 1970.");
+			"When keys and certificates were last read successfully, in seconds since 1970.");
 	text_printf(&page->text, "redlockd_config_reload_timestamp_seconds %s\n", seconds);
 	exposition_head(page, "redlockd_config_reload_failures_total", "counter",
-			"How often keys or epochs could not be read on SIGHUP.");
+			"How often keys or certificates could not be read on SIGHUP.");
 	text_printf(&page->text, "redlockd_config_reload_failures_total %" PRIu64 "\n", reload.failures);
 }
 

@@ -12,11 +12,10 @@
 #include <stdint.h>
 
 #include "metrics_counters.h"
-#include "server/leases/leases.h"
 #include "stats_hot.h"
 #include "stats_series.h"
 
-enum { STATS_TOP = 20 }; /* the longest lists of resources */
+enum { STATS_TOP = 20 }; /* the longest list of resources */
 
 struct stats_worker;
 
@@ -28,14 +27,15 @@ void stats_init(size_t masters, uint64_t now_us);
 struct stats_worker *stats_worker(size_t i);
 struct stats_worker *stats_worker_of(const struct metrics *metrics);
 
-/* A call for a lease is answered, to a client. That worker's thread. */
-void stats_note_answer(struct stats_worker *worker, const struct lease_request *request, enum lease_status status);
+/* A client's request for a lease is answered: the operation and outcome as in `struct metrics`. That worker's thread. */
+void stats_note_answer(struct stats_worker *worker, unsigned operation, unsigned outcome, const char *resource,
+		       size_t len);
 
-/* The lines of the worker are these now (at most STATS_TOP, those with most waiters). That worker's thread. */
-void stats_note_queues(struct stats_worker *worker, const struct stats_resource lines[], size_t count);
+/* The queues of the worker are these now (at most STATS_TOP, those with most waiters). That worker's thread. */
+void stats_note_queues(struct stats_worker *worker, const struct stats_resource queues[], size_t count);
 
-/* For how many µs nothing is to be done; 0: stats_tick() is due. Adds a point if one is due. One thread, the main
- * one. */
+/* How many µs until stats_tick() has something to do; 0: now. stats_tick() adds a point if it is time for one. The main
+ * thread alone. */
 uint64_t stats_pause_us(uint64_t now_us);
 void stats_tick(uint64_t now_us);
 
@@ -44,7 +44,7 @@ uint64_t stats_uptime_ms(uint64_t now_us);
 /* Copies the points, the oldest first. Returns how many. Any thread. */
 size_t stats_read_series(struct stats_point ret_points[STATS_POINTS]);
 
-/* Says of a resource whether it may be in the list that is asked for. */
+/* True if a resource may be in the list that is asked for. */
 typedef bool stats_filter_fn(void *arg, const char *resource, size_t len);
 
 /* The STATS_TOP with most acquisitions, or most waiters, of those that the filter lets through; the largest first.

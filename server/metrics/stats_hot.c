@@ -31,7 +31,6 @@ static size_t find_smallest(const struct stats_hot *hot)
 {
 	uint32_t least = UINT32_MAX;
 	size_t i = 0;
-
 	for (size_t c = 0; c < STATS_HOT_COUNTERS; c++)
 		least = hot->totals[c] < least ? hot->totals[c] : least;
 	while (hot->totals[i] != least)
@@ -44,7 +43,6 @@ static size_t take_over(struct stats_hot *hot, uint32_t hash, const char *resour
 {
 	size_t i = find_smallest(hot);
 	struct stats_hot_counter *counter = &hot->counters[i];
-
 	for (size_t p = 0; p < STATS_HOT_PARTS; p++) {
 		counter->errors[p] += counter->acquires[p];
 		counter->acquires[p] = counter->refused[p] = 0;
@@ -57,10 +55,9 @@ static size_t take_over(struct stats_hot *hot, uint32_t hash, const char *resour
 
 void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bool refused)
 {
-	assert(len >= 1 && len <= LEASE_RESOURCE_MAX);
+	assert(len >= 1 && len <= STATS_RESOURCE_MAX);
 	uint32_t hash = hash_of(resource, len);
 	size_t i = find(hot, hash, resource, len);
-
 	if (i == STATS_HOT_COUNTERS)
 		i = take_over(hot, hash, resource, len);
 	hot->counters[i].acquires[hot->part]++;
@@ -71,7 +68,6 @@ void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bo
 void stats_hot_turn(struct stats_hot *hot)
 {
 	unsigned oldest = hot->part = (hot->part + 1) % STATS_HOT_PARTS;
-
 	for (size_t i = 0; i < STATS_HOT_COUNTERS; i++) {
 		struct stats_hot_counter *counter = &hot->counters[i];
 		hot->totals[i] -= counter->acquires[oldest] + counter->errors[oldest];
@@ -82,7 +78,6 @@ void stats_hot_turn(struct stats_hot *hot)
 size_t stats_hot_read(const struct stats_hot *hot, struct stats_resource ret_list[STATS_HOT_COUNTERS])
 {
 	size_t count = 0;
-
 	for (size_t i = 0; i < STATS_HOT_COUNTERS; i++) {
 		const struct stats_hot_counter *counter = &hot->counters[i];
 		struct stats_resource *one = &ret_list[count];

@@ -16,8 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/leases/leases.h"
-
+enum { STATS_RESOURCE_MAX = 256 }; /* bytes of a name */
 enum { STATS_HOT_COUNTERS = 64, STATS_HOT_PARTS = 6, STATS_HOT_PART_MS = 10000 };
 
 /* Begins as all zeros. */
@@ -27,7 +26,7 @@ struct stats_hot {
 	uint32_t totals[STATS_HOT_COUNTERS]; /* of a counter's parts, with its errors; 0: it is free */
 	struct stats_hot_counter {
 		uint16_t len;
-		char name[LEASE_RESOURCE_MAX];
+		char name[STATS_RESOURCE_MAX];
 		uint32_t acquires[STATS_HOT_PARTS], refused[STATS_HOT_PARTS];
 		uint32_t errors[STATS_HOT_PARTS]; /* acquisitions of those who had the counter before */
 	} counters[STATS_HOT_COUNTERS];
@@ -36,13 +35,13 @@ struct stats_hot {
 /* One resource in a list; who makes the list says what is filled in. */
 struct stats_resource {
 	uint16_t len;
-	char name[LEASE_RESOURCE_MAX]; /* not terminated */
+	char name[STATS_RESOURCE_MAX]; /* not terminated */
 	uint32_t count;                /* acquisitions, or waiters */
 	uint32_t refused;              /* how many of the acquisitions were */
 	uint64_t oldest_us;            /* when the first of the waiters came */
 };
 
-/* One acquisition of `resource` (1 … LEASE_RESOURCE_MAX bytes) more. */
+/* One acquisition of `resource` (1 … STATS_RESOURCE_MAX bytes) more. */
 void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bool refused);
 
 /* Ten seconds are over. */

@@ -18,7 +18,6 @@ uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const u
 {
 	uint64_t total = 0, below = 0;
 	size_t i = 0;
-
 	assert(share >= 0 && share <= 1);
 	for (size_t b = 0; b <= METRICS_BUCKETS; b++) {
 		assert(now[b] >= before[b]);
@@ -31,18 +30,17 @@ uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const u
 		below += now[i] - before[i];
 		i++;
 	}
-	uint64_t low_us = i > 0 ? metrics_bound_us(i - 1) : 0;
+	uint64_t low_us = i > 0 ? histogram_bound_us(i - 1) : 0;
 	if (i == METRICS_BUCKETS)
 		return clip(low_us);
 	double part = (rank - (double)below) / (double)(now[i] - before[i]);
-	return clip(low_us + (uint64_t)(part * (double)(metrics_bound_us(i) - low_us)));
+	return clip(low_us + (uint64_t)(part * (double)(histogram_bound_us(i) - low_us)));
 }
 
 void stats_series_add(struct stats_series *series, const struct stats_sums *sums)
 {
 	const struct stats_sums *last = &series->last;
 	struct stats_point *point = &series->points[series->next];
-
 	for (size_t c = 0; c < STATS_COUNTS; c++) {
 		assert(sums->counts[c] >= last->counts[c]);
 		point->counts[c] = clip(sums->counts[c] - last->counts[c]);
@@ -52,7 +50,7 @@ void stats_series_add(struct stats_series *series, const struct stats_sums *sums
 	point->waiters = sums->waiters;
 	for (size_t m = 0; m < METRICS_MASTERS_MAX; m++)
 		point->rtt_us[m] = stats_percentile_us(last->rtt[m], sums->rtt[m], 0.5);
-	memcpy(point->voting, sums->voting, sizeof(point->voting));
+	memcpy(point->voting, sums->voting, sizeof point->voting);
 	series->last = *sums;
 	series->next = (series->next + 1) % STATS_POINTS;
 	if (series->count < STATS_POINTS)
@@ -64,7 +62,7 @@ size_t stats_series_copy(const struct stats_series *series, struct stats_point r
 	size_t oldest = series->count < STATS_POINTS ? 0 : series->next;
 	size_t first = series->count - oldest; /* those up to the end of the ring */
 
-	memcpy(ret_points, series->points + oldest, first * sizeof(*ret_points));
-	memcpy(ret_points + first, series->points, oldest * sizeof(*ret_points));
+	memcpy(ret_points, series->points + oldest, first * sizeof *ret_points);
+	memcpy(ret_points + first, series->points, oldest * sizeof *ret_points);
 	return series->count;
 }

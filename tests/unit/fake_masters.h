@@ -2,6 +2,7 @@
 #ifndef FAKE_MASTERS_H
 #define FAKE_MASTERS_H
 
+#include "server/leases/leases.h"
 #include "server/masters/masters.h"
 
 enum { FAKE_MASTERS = 3, FAKE_COMMANDS_MAX = 512 };

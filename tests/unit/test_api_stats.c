@@ -99,13 +99,12 @@ END_TEST
 START_TEST(resources_as_they_are_told)
 {
 	int client = connect_tcp();
-	/* the escape is json's */
-	struct lease_request request = {.call = LEASE_ACQUIRE, .resource_len = 3, .resource = "a\"\n"};
-	struct stats_resource line = {.len = 1, .name = "b", .count = 2, .oldest_us = api_now_us() - 5000000};
+	static const char name[] = "a\"\n"; /* the escape is json's */
+	struct stats_resource queue = {.len = 1, .name = "b", .count = 2, .oldest_us = api_now_us() - 5000000};
 
-	stats_note_answer(stats_worker(0), &request, LEASE_LOCKED);
-	stats_note_answer(stats_worker(0), &request, LEASE_OK);
-	stats_note_queues(stats_worker(0), &line, 1);
+	stats_note_answer(stats_worker(0), LEASE_ACQUIRE, LEASE_LOCKED, name, sizeof name - 1);
+	stats_note_answer(stats_worker(0), LEASE_ACQUIRE, LEASE_OK, name, sizeof name - 1);
+	stats_note_queues(stats_worker(0), &queue, 1);
 	get_stats(client);
 	json_t *hot = json_array_get(json_object_get(body, "hottest"), 0),
 	       *waiting = json_array_get(json_object_get(body, "waiting"), 0);

@@ -77,7 +77,7 @@ START_TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
 	give_up(first);
 	for (int i = 0; i < 3; i++)
 		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->place, place);
-	ck_assert_uint_eq(waits(METRICS_WAIT_GONE), 1);
+	ck_assert_uint_eq(waits(METRICS_WAIT_CANCELLED), 1);
 	ck_assert(!second->op->core.follows);
 	leases_pump(leases);
 	ck_assert(!first->answered);
@@ -99,7 +99,7 @@ START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
 	}
 	answer_acquires(&granted);
 	ck_assert(!one->answered);
-	ck_assert_uint_eq(waits(METRICS_WAIT_GONE), 1);
+	ck_assert_uint_eq(waits(METRICS_WAIT_CANCELLED), 1);
 }
 END_TEST
 

@@ -16,12 +16,12 @@ START_TEST(counters_are_summed_over_workers)
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 
 	ck_assert_ptr_ne(first, second);
-	metrics_add(&first->outcomes[LEASE_ACQUIRE][LEASE_OK], 3);
-	metrics_add(&second->outcomes[LEASE_ACQUIRE][LEASE_OK], 4);
-	metrics_add(&second->outcomes[LEASE_RELEASE][LEASE_DRAINING], 1);
-	metrics_add(&first->outcomes[LEASE_EXTEND][LEASE_NOT_OWNER], 2);
+	metrics_add(&first->outcomes[REDLOCK_ACQUIRE][REDLOCK_OK], 3);
+	metrics_add(&second->outcomes[REDLOCK_ACQUIRE][REDLOCK_OK], 4);
+	metrics_add(&second->outcomes[REDLOCK_RELEASE][REDLOCK_CANCELLED], 1);
+	metrics_add(&first->outcomes[REDLOCK_EXTEND][REDLOCK_NOT_OWNER], 2);
 	metrics_add(&first->split_retries, 5);
-	metrics_add(&second->given_back, 6);
+	metrics_add(&second->abandoned, 6);
 	metrics_add(&first->in_flight, 7);
 	metrics_add(&second->in_flight, 1);
 	assert_line("redlockd_lease_requests_total{op=\"acquire\",outcome=\"ok\"} 7");
@@ -51,7 +51,7 @@ START_TEST(waiters_are_summed_over_workers)
 	assert_line("# TYPE redlockd_waiters gauge");
 	metrics_set(&metrics_worker(1)->waiters, 0);
 	assert_line("redlockd_waiters 3");
-	metrics_add(&metrics_worker(0)->outcomes[LEASE_ACQUIRE][LEASE_TOO_MANY], 2);
+	metrics_add(&metrics_worker(0)->outcomes[REDLOCK_ACQUIRE][METRICS_TOO_MANY], 2);
 	assert_line("redlockd_lease_requests_total{op=\"acquire\",outcome=\"too-many-requests\"} 2");
 }
 END_TEST
@@ -61,7 +61,7 @@ START_TEST(ends_of_waits_are_told_apart)
 	histogram_observe(&metrics_worker(0)->wait[METRICS_WAIT_GRANTED], 1000);
 	histogram_observe(&metrics_worker(1)->wait[METRICS_WAIT_GRANTED], 60000001);
 	histogram_observe(&metrics_worker(1)->wait[METRICS_WAIT_TIMEOUT], 2500000);
-	histogram_observe(&metrics_worker(0)->wait[METRICS_WAIT_GONE], 10001);
+	histogram_observe(&metrics_worker(0)->wait[METRICS_WAIT_CANCELLED], 10001);
 	histogram_observe(&metrics_worker(0)->handover, 700);
 	histogram_observe(&metrics_worker(1)->held, UINT64_C(3600000000));
 	assert_line("redlockd_wait_seconds_bucket{result=\"granted\",le=\"0.001\"} 1");
@@ -252,8 +252,8 @@ END_TEST
 START_TEST(histograms_are_summed_and_their_sum_is_exact)
 {
 	for (int i = 0; i < 10; i++)
-		histogram_observe(&metrics_worker(0)->latency[LEASE_EXTEND], 150);
-	histogram_observe(&metrics_worker(1)->latency[LEASE_EXTEND], 10000001);
+		histogram_observe(&metrics_worker(0)->latency[REDLOCK_EXTEND], 150);
+	histogram_observe(&metrics_worker(1)->latency[REDLOCK_EXTEND], 10000001);
 	histogram_observe(&metrics_worker(1)->masters[2].rtt, 3000000);
 	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"0.0001\"} 0");
 	assert_line("redlockd_lease_duration_seconds_bucket{op=\"extend\",le=\"0.0002\"} 10");

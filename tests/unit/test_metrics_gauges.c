@@ -79,9 +79,9 @@ START_TEST(what_is_under_way_is_summed_and_limits_are_not)
 	metrics_add(&second->queued, 1);
 	metrics_set(&first->waiters_limit, 8000); /* of the process, not of a worker */
 	metrics_set(&second->waiters_limit, 8000);
-	metrics_add(&first->holds_lost[LEASE_NOT_OWNER], 1);
-	metrics_add(&second->holds_lost[LEASE_NOT_OWNER], 1);
-	metrics_add(&second->holds_lost[LEASE_EXPIRED], 5);
+	metrics_add(&first->holds_lost[REDLOCK_NOT_OWNER], 1);
+	metrics_add(&second->holds_lost[REDLOCK_NOT_OWNER], 1);
+	metrics_add(&second->holds_lost[REDLOCK_EXPIRED], 5);
 	assert_line("redlockd_master_commands_in_flight{master=\"unix:/tmp/a\\\"b\\\\c\\nd\"} 6");
 	assert_line("redlockd_master_commands_in_flight{master=\"redis://[::1]:7\"} 0");
 	assert_line("redlockd_operations_queued 11");
@@ -143,10 +143,10 @@ START_TEST(bounds_are_told)
 	struct histogram histogram = {.is_long = false};
 
 	for (size_t i = 0; i < METRICS_BUCKETS; i++) {
-		histogram_observe(&histogram, metrics_bound_us(i));
+		histogram_observe(&histogram, histogram_bound_us(i));
 		ck_assert_uint_eq(histogram.buckets[i], 1);
 	}
-	ck_assert_uint_eq(metrics_bound_us(METRICS_BUCKETS), UINT64_MAX);
+	ck_assert_uint_eq(histogram_bound_us(METRICS_BUCKETS), UINT64_MAX);
 	ck_assert_uint_eq(metrics_workers(), 2);
 }
 END_TEST

@@ -26,12 +26,9 @@ static void set_up(void)
 	stats_init(MASTERS, START_US);
 }
 
-static void answer(size_t worker, enum lease_operation call, const char *resource, enum lease_status status)
+static void answer(size_t worker, unsigned operation, const char *resource, unsigned outcome)
 {
-	struct lease_request request = {.call = call, .resource_len = (uint16_t)strlen(resource)};
-
-	memcpy(request.resource, resource, request.resource_len);
-	stats_note_answer(stats_worker(worker), &request, status);
+	stats_note_answer(stats_worker(worker), operation, outcome, resource, strlen(resource));
 }
 
 static bool all_pass(void *arg, const char *resource, size_t len)
@@ -70,28 +67,28 @@ START_TEST(counters_of_all_workers_are_summed)
 {
 	for (size_t w = 0; w < WORKERS; w++) {
 		struct metrics *metrics = metrics_worker(w);
-		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_OK], 1);
-		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_LOCKED], 2);
-		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_SPLIT_VOTE], 3);
-		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_NO_QUORUM], 4);
-		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_DRAINING], 5);
-		metrics_add(&metrics->outcomes[LEASE_ACQUIRE][LEASE_TOO_MANY], 6);
-		metrics_add(&metrics->outcomes[LEASE_EXTEND][LEASE_OK], 7);
-		metrics_add(&metrics->outcomes[LEASE_RELEASE][LEASE_OK], 8);
-		metrics_add(&metrics->outcomes[LEASE_FORCE][LEASE_OK], 9);
-		metrics_add(&metrics->outcomes[LEASE_INSPECT][LEASE_OK], 1000);
+		metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][REDLOCK_OK], 1);
+		metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][REDLOCK_LOCKED], 2);
+		metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][REDLOCK_SPLIT], 3);
+		metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][REDLOCK_NO_QUORUM], 4);
+		metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][REDLOCK_CANCELLED], 5);
+		metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][METRICS_TOO_MANY], 6);
+		metrics_add(&metrics->outcomes[REDLOCK_EXTEND][REDLOCK_OK], 7);
+		metrics_add(&metrics->outcomes[REDLOCK_RELEASE][REDLOCK_OK], 8);
+		metrics_add(&metrics->outcomes[METRICS_FORCE][REDLOCK_OK], 9);
+		metrics_add(&metrics->outcomes[REDLOCK_INSPECT][REDLOCK_OK], 1000);
 		/* also of those that hold: it is the answers that count */
-		metrics_add(&metrics->outcomes[LEASE_EXTEND][LEASE_NOT_OWNER], 1000);
-		metrics_add(&metrics->holds_lost[LEASE_NO_QUORUM], 10);
-		metrics_add(&metrics->holds_lost[LEASE_EXPIRED], 20);
+		metrics_add(&metrics->outcomes[REDLOCK_EXTEND][REDLOCK_NOT_OWNER], 1000);
+		metrics_add(&metrics->holds_lost[REDLOCK_NO_QUORUM], 10);
+		metrics_add(&metrics->holds_lost[REDLOCK_EXPIRED], 20);
 		metrics_set(&metrics->waiters, 11);
-		histogram_observe(&metrics->latency[LEASE_ACQUIRE], 700);
-		histogram_observe(&metrics->latency[LEASE_EXTEND], 7);
-		answer(w, LEASE_EXTEND, "a", LEASE_NOT_OWNER);
-		answer(w, LEASE_RELEASE, "a", LEASE_EXPIRED);
-		answer(w, LEASE_EXTEND, "a", LEASE_NO_QUORUM);
-		answer(w, LEASE_FORCE, "a", LEASE_EXPIRED);
-		answer(w, LEASE_INSPECT, "a", LEASE_OK);
+		histogram_observe(&metrics->latency[REDLOCK_ACQUIRE], 700);
+		histogram_observe(&metrics->latency[REDLOCK_EXTEND], 7);
+		answer(w, REDLOCK_EXTEND, "a", REDLOCK_NOT_OWNER);
+		answer(w, REDLOCK_RELEASE, "a", REDLOCK_EXPIRED);
+		answer(w, REDLOCK_EXTEND, "a", REDLOCK_NO_QUORUM);
+		answer(w, METRICS_FORCE, "a", REDLOCK_EXPIRED);
+		answer(w, REDLOCK_INSPECT, "a", REDLOCK_OK);
 	}
 	stats_tick(START_US + INTERVAL_US);
 	ck_assert_uint_eq(stats_read_series(points), 1);
@@ -153,18 +150,18 @@ START_TEST(hottest_of_all_workers)
 
 	for (size_t w = 0; w < WORKERS; w++) {
 		for (unsigned i = 0; i < 10; i++)
-			answer(w, LEASE_ACQUIRE, "everywhere",
-			       i < 3   ? LEASE_OK
-			       : i < 5 ? LEASE_LOCKED
-			       : i < 6 ? LEASE_TOO_MANY
-				       : LEASE_NO_QUORUM);
+			answer(w, REDLOCK_ACQUIRE, "everywhere",
+			       i < 3   ? REDLOCK_OK
+			       : i < 5 ? REDLOCK_LOCKED
+			       : i < 6 ? METRICS_TOO_MANY
+				       : REDLOCK_NO_QUORUM);
 		for (unsigned i = 0; i < 12 + w; i++) {
 			snprintf(name, sizeof(name), "of/%zu", w);
-			answer(w, LEASE_ACQUIRE, name, LEASE_OK);
+			answer(w, REDLOCK_ACQUIRE, name, REDLOCK_OK);
 		}
 		for (unsigned i = 0; i < 10; i++) {
 			snprintf(name, sizeof(name), "once/%zu%u", w, i);
-			answer(w, LEASE_ACQUIRE, name, LEASE_OK);
+			answer(w, REDLOCK_ACQUIRE, name, REDLOCK_OK);
 		}
 	}
 	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
@@ -186,11 +183,11 @@ START_TEST(others_names_are_not_told)
 	for (unsigned n = 0; n < 40; n++)
 		for (unsigned i = 0; i <= n; i++) {
 			snprintf(name, sizeof(name), "theirs/%u", n);
-			answer(0, LEASE_ACQUIRE, name, LEASE_OK);
+			answer(0, REDLOCK_ACQUIRE, name, REDLOCK_OK);
 		}
-	answer(0, LEASE_ACQUIRE, "mine/1", LEASE_OK);
-	answer(3, LEASE_ACQUIRE, "mine/1", LEASE_LOCKED);
-	answer(3, LEASE_ACQUIRE, "mine/2", LEASE_LOCKED);
+	answer(0, REDLOCK_ACQUIRE, "mine/1", REDLOCK_OK);
+	answer(3, REDLOCK_ACQUIRE, "mine/1", REDLOCK_LOCKED);
+	answer(3, REDLOCK_ACQUIRE, "mine/2", REDLOCK_LOCKED);
 	static char mine[] = "mine/", nobodys[] = "nobody's/";
 	ck_assert(stats_read_hottest(begins_with, mine, list, &listed));
 	ck_assert_uint_eq(listed, 2);
@@ -206,7 +203,7 @@ START_TEST(hottest_are_of_the_last_minute)
 {
 	uint64_t now_us = START_US;
 
-	answer(1, LEASE_ACQUIRE, "a", LEASE_OK);
+	answer(1, REDLOCK_ACQUIRE, "a", REDLOCK_OK);
 	for (unsigned tick = 1; tick < 30; tick++) {
 		stats_tick(now_us += INTERVAL_US);
 		ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
@@ -253,8 +250,8 @@ static void *run_worker(void *arg)
 	struct stats_resource line = queue_of("line", 1, 1);
 
 	for (unsigned i = 0; i < THREAD_ROUNDS; i++) {
-		answer(worker, LEASE_ACQUIRE, "shared", i % 2 == 0 ? LEASE_OK : LEASE_LOCKED);
-		answer(worker, LEASE_EXTEND, "shared", LEASE_EXPIRED);
+		answer(worker, REDLOCK_ACQUIRE, "shared", i % 2 == 0 ? REDLOCK_OK : REDLOCK_LOCKED);
+		answer(worker, REDLOCK_EXTEND, "shared", REDLOCK_EXPIRED);
 		if (i % 16 == 0)
 			stats_note_queues(stats_worker(worker), &line, i % 32 == 0);
 	}

@@ -77,7 +77,7 @@ END_TEST
 
 START_TEST(few_are_counted_exactly)
 {
-	char longest[LEASE_RESOURCE_MAX];
+	char longest[STATS_RESOURCE_MAX];
 
 	memset(longest, 'x', sizeof(longest));
 	count("a", 120, true);
@@ -93,7 +93,7 @@ START_TEST(few_are_counted_exactly)
 	ck_assert_uint_eq(told("b").refused, 0);
 	ck_assert_uint_eq(told("ab").count, 1);
 	ck_assert_uint_eq(told("ab").refused, 1);
-	ck_assert_uint_eq(list[3].len, LEASE_RESOURCE_MAX);
+	ck_assert_uint_eq(list[3].len, STATS_RESOURCE_MAX);
 	ck_assert_mem_eq(list[3].name, longest, sizeof(longest));
 }
 END_TEST

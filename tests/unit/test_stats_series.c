@@ -92,13 +92,13 @@ START_TEST(never_off_by_more_than_a_bucket)
 		uint32_t got = stats_percentile_us(before, now, shares[s]);
 		size_t below = 0, at = 0;
 		uint64_t low = 0;
-		while (metrics_bound_us(at) < got)
-			low = metrics_bound_us(at++);
+		while (histogram_bound_us(at) < got)
+			low = histogram_bound_us(at++);
 		for (size_t i = 0; i < 1000; i++)
 			below += values[i] <= low;
 		ck_assert_uint_le(below, (size_t)(shares[s] * 1000 + 0.5));
 		for (size_t i = below = 0; i < 1000; i++)
-			below += values[i] <= metrics_bound_us(at);
+			below += values[i] <= histogram_bound_us(at);
 		ck_assert_uint_ge(below, (size_t)(shares[s] * 1000 + 0.5));
 	}
 }
