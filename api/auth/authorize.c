@@ -197,7 +197,7 @@ bool authorize_wait(struct request *request)
 	const struct key *key = request->caller.key;
 
 	assert(!request->counted);
-	if (key == NULL || request->lease.call != LEASE_ACQUIRE || request->lease.wait_ms == 0)
+	if (key == NULL || request->lease.operation != LEASE_ACQUIRE || request->lease.wait_ms == 0)
 		return true;
 	if (!key_wait_begin(key)) {
 		http_metrics_limited(request->connection->api->metrics, HTTP_LIMIT_KEY_WAITING);

@@ -135,7 +135,7 @@ static void take_member(struct reading *reading, const char *name, size_t name_l
 {
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
 		if (strncmp(members[i].name, name, name_len) == 0 && members[i].name[name_len] == '\0' &&
-		    (members[i].calls & 1u << reading->request->call) != 0) {
+		    (members[i].calls & 1u << reading->request->operation) != 0) {
 			members[i].take(reading, value);
 			return;
 		}
@@ -261,11 +261,11 @@ static void complete(struct reading *reading)
 {
 	struct lease_request *request = reading->request;
 
-	if (request->call == LEASE_ACQUIRE && !reading->resource)
+	if (request->operation == LEASE_ACQUIRE && !reading->resource)
 		field_errors_add(reading->errors, "resource", "is required");
-	if (request->call != LEASE_RELEASE && !reading->ttl)
+	if (request->operation != LEASE_RELEASE && !reading->ttl)
 		request->ttl_ms = reading->limits->default_ttl_ms;
-	if (request->call == LEASE_ACQUIRE || reading->token)
+	if (request->operation == LEASE_ACQUIRE || reading->token)
 		return;
 	if (reading->header_token == NULL)
 		field_errors_add(reading->errors, "token", "is required, in the body or in the header Lock-Token");
@@ -295,18 +295,18 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 		.limits = limits, .request = &request, .errors = errors, .header_token = header_token};
 	size_t errors_before = errors->count;
 
-	assert(len <= BODY_MAX && request.call != LEASE_INSPECT);
-	if (request.call == LEASE_ACQUIRE) /* an extension's or release's comes from the path */
+	assert(len <= BODY_MAX && request.operation != LEASE_INSPECT);
+	if (request.operation == LEASE_ACQUIRE) /* an extension's or release's comes from the path */
 		request.resource_len = 0;
 	request.owner_len = 0;
 	request.wait_ms = 0;
 	request.hold = false;
-	if (request.call == LEASE_RELEASE && body_is_nothing(bytes, len))
+	if (request.operation == LEASE_RELEASE && body_is_nothing(bytes, len))
 		len = 0;
 	if (len > 0) {
 		if (!read_members(&reading, bytes, len))
 			return false;
-	} else if (request.call == LEASE_ACQUIRE) {
+	} else if (request.operation == LEASE_ACQUIRE) {
 		field_errors_add(errors, "body", "must not be empty");
 		return false;
 	}

@@ -191,8 +191,8 @@ void hold_stream_open(struct request *request, const struct lease_answer *answer
 	assert(request->stream == NULL);
 	request->stream = stream_new(request, answer);
 	if (request->stream == NULL) {
-		lease_give_back(request->connection->api->config.leases, request->lease.resource,
-				request->lease.resource_len, answer->token);
+		lease_release_abandoned(request->connection->api->config.leases, request->lease.resource,
+					request->lease.resource_len, answer->token);
 		request_fail(request);
 		return;
 	}

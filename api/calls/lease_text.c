@@ -72,10 +72,10 @@ static char *put_owner(char *at, const char *owner, size_t len)
 size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, const char *event,
 			char ret_text[LEASE_TEXT_MAX])
 {
-	bool acquired = lease->call == LEASE_ACQUIRE;
+	bool acquired = lease->operation == LEASE_ACQUIRE;
 	char *at = ret_text;
 
-	assert(acquired || lease->call == LEASE_EXTEND);
+	assert(acquired || lease->operation == LEASE_EXTEND);
 	assert(event == NULL || strlen(event) < 32);
 	*at++ = '{';
 	if (event != NULL) {

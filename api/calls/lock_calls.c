@@ -41,7 +41,7 @@ static uint32_t whole_seconds(uint32_t ms)
 /* 200 and 201: the lease. */
 static void answer_lease(struct request *request, const struct lease_answer *answer)
 {
-	bool acquired = request->lease.call == LEASE_ACQUIRE;
+	bool acquired = request->lease.operation == LEASE_ACQUIRE;
 	char text[LEASE_TEXT_MAX];
 
 	if (acquired && request->lease.hold) {
@@ -104,7 +104,7 @@ static const char *detail_no_quorum(const struct request *request, const struct 
 		return "A majority granted the lock, but no lease could be made of it in time. It has been given back.";
 	if (votes->quarantined > votes->masters - votes->needed)
 		return "Too few masters may vote. /readyz says which are missing, and for how long.";
-	if (request->lease.call == LEASE_ACQUIRE)
+	if (request->lease.operation == LEASE_ACQUIRE)
 		return "Too few masters answered in time. What was granted has been given back.";
 	return "Too few masters answered in time to tell.";
 }
@@ -121,7 +121,7 @@ static void answer_no_quorum(struct request *request, const struct redlock_votes
 
 static void answer_ok(struct request *request, const struct lease_answer *answer)
 {
-	switch (request->lease.call) {
+	switch (request->lease.operation) {
 	case LEASE_ACQUIRE:
 	case LEASE_EXTEND: answer_lease(request, answer); break;
 	case LEASE_RELEASE:
@@ -147,7 +147,7 @@ static void answer_draining(struct request *request)
 
 static const char *detail_not_owner(const struct request *request, const struct lease_answer *answer)
 {
-	if (request->lease.call != LEASE_FORCE)
+	if (request->lease.operation != LEASE_FORCE)
 		return "Another holder has the lock now.";
 	return answer->holder.known ? "The holder is gone, and another one came meanwhile. It keeps the lock."
 				    : "It is held by a key that redlockd did not write, and that is not deleted.";
@@ -182,12 +182,12 @@ void lock_call_force_left(const struct request *request)
 static void call_done(void *arg, const struct lease_answer *answer)
 {
 	struct request *request = arg;
-	bool forced = request->lease.call == LEASE_FORCE;
+	bool forced = request->lease.operation == LEASE_FORCE;
 
 	request->op = NULL;
 	authorize_wait_end(request);
-	stats_note_answer(stats_worker(request->connection->api->config.worker), request->lease.call, answer->status,
-			  request->lease.resource, request->lease.resource_len);
+	stats_note_answer(stats_worker(request->connection->api->config.worker), request->lease.operation,
+			  answer->status, request->lease.resource, request->lease.resource_len);
 	switch (answer->status) {
 	case LEASE_OK: answer_ok(request, answer); break;
 	case LEASE_LOCKED: answer_locked(request, answer); break;
@@ -271,7 +271,7 @@ void lock_call_extend(struct request *request)
 /* DELETE ?force=true: from whoever holds it, without a token. */
 static void lock_call_force(struct request *request)
 {
-	request->lease.call = LEASE_FORCE;
+	request->lease.operation = LEASE_FORCE;
 	submit(request);
 }
 

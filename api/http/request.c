@@ -121,7 +121,7 @@ static bool find_route(struct request *request, const char *method, const char *
 		return false;
 	case ROUTE_FOUND: break;
 	}
-	request->lease.call = request->route->call;
+	request->lease.operation = request->route->call;
 	return true;
 }
 
@@ -148,7 +148,7 @@ static void take_force(struct request *request, struct field_errors *errors)
 {
 	const struct path_param *param = request->params;
 
-	if (param == NULL || request->lease.call != LEASE_RELEASE || !param->given)
+	if (param == NULL || request->lease.operation != LEASE_RELEASE || !param->given)
 		return;
 	request->force = true;
 	if (strcmp(param->value, "true") != 0)
@@ -331,7 +331,7 @@ static enum MHD_Result run(struct request *request)
 	request->state = REQUEST_RUNNING;
 	connection_enter(request->connection, CONNECTION_WORKING);
 	MHD_suspend_connection(request->connection->mhd);
-	if (request->listing != NULL || (request->lease.call == LEASE_ACQUIRE && request->lease.wait_ms > 0))
+	if (request->listing != NULL || (request->lease.operation == LEASE_ACQUIRE && request->lease.wait_ms > 0))
 		/* only what can take longer than a few round trips is worth two system calls */
 		gone_watch(request->connection);
 	return MHD_YES;
@@ -363,7 +363,7 @@ void request_resume(struct request *request)
 
 static void cancel(struct request *request)
 {
-	if (request->op != NULL && request->lease.call == LEASE_FORCE)
+	if (request->op != NULL && request->lease.operation == LEASE_FORCE)
 		lock_call_force_left(request);
 	if (request->op != NULL)
 		lease_cancel(request->op);
@@ -446,8 +446,8 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 			: status == 0 || request->state == REQUEST_ANSWERED ? "client-gone"
 									    : NULL;
 	if (request->granted && request->state != REQUEST_ANSWERED)
-		lease_give_back(connection->api->config.leases, request->lease.resource, request->lease.resource_len,
-				request->lease.token);
+		lease_release_abandoned(connection->api->config.leases, request->lease.resource,
+					request->lease.resource_len, request->lease.token);
 	request_log(request, status, request->failed ? "out-of-memory" : ended, how);
 	if (request->stream != NULL)
 		hold_stream_close(request, how);

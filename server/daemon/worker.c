@@ -165,7 +165,7 @@ static void on_round(uv_prepare_t *prepare)
 		return;
 	if (!worker->serving && masters_settled(worker->masters))
 		start_serving(worker);
-	while (leases_pump(worker->leases) || worker->api_ready)
+	while (leases_dispatch(worker->leases) || worker->api_ready)
 		run_api(worker);
 	masters_note_round(worker->masters);
 	masters_flush(worker->masters);

@@ -81,8 +81,8 @@ static void note_count(struct holds *holds, size_t count)
 static void release(const struct hold *hold)
 {
 	struct lease_request request = hold->request;
-	request.call = LEASE_RELEASE;
-	lease_release_unheard(hold->holds->leases, &request);
+	request.operation = LEASE_RELEASE;
+	lease_release_detached(hold->holds->leases, &request);
 }
 
 /* ---- doing ---- */
@@ -175,7 +175,7 @@ static void on_answer(void *arg, const struct lease_answer *answer)
 struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer,
 		      hold_event_fn *on_event, void *arg)
 {
-	assert(request->call == LEASE_ACQUIRE && answer->status == LEASE_OK);
+	assert(request->operation == LEASE_ACQUIRE && answer->status == LEASE_OK);
 	struct hold *hold = take_spare(holds);
 	if (!hold)
 		return NULL;
@@ -186,7 +186,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	hold->on_event = on_event;
 	hold->arg = arg;
 	hold->request = (struct lease_request){
-		.call = LEASE_EXTEND, .ttl_ms = request->ttl_ms, .resource_len = request->resource_len};
+		.operation = LEASE_EXTEND, .ttl_ms = request->ttl_ms, .resource_len = request->resource_len};
 	memcpy(hold->request.resource, request->resource, request->resource_len);
 	memcpy(hold->request.token, answer->token, LEASE_TOKEN_LEN);
 	/* Both counted from the decision: this process may have been stopped since then. */

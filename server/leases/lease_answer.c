@@ -97,7 +97,7 @@ static void fill_lease(const struct lease_op *op, const struct redlock_result *r
 	answer->until_us = now_us + answer->validity_ms * UINT64_C(1000);
 	answer->drift_ms = ms_up(op->core.params.drift_us - LEASE_ROUNDING_US);
 	answer->fence = result->fence;
-	if (op->request.call == LEASE_EXTEND)
+	if (op->request.operation == LEASE_EXTEND)
 		find_holder(op, lease_token_id(op->token), &answer->holder);
 }
 
@@ -111,7 +111,8 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	ret_answer->too_late = result->outcome == REDLOCK_NO_QUORUM && votes->granted >= votes->needed;
 	ret_answer->waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 	ret_answer->retry_after_ms = ms_up(result->retry_after_us);
-	if (result->outcome == REDLOCK_OK && (op->request.call == LEASE_ACQUIRE || op->request.call == LEASE_EXTEND))
+	if (result->outcome == REDLOCK_OK &&
+	    (op->request.operation == LEASE_ACQUIRE || op->request.operation == LEASE_EXTEND))
 		fill_lease(op, result, now_us, ret_answer);
 	if (result->has_holder) {
 		find_holder(op, result->holder, &ret_answer->holder);

@@ -106,7 +106,7 @@ static void release(struct lease_force *force)
 	const struct lease_answer no_answer = make_no_answer(force);
 	unsigned count = force->awaited = force->count;
 	assert(count > 0);
-	request.call = LEASE_RELEASE;
+	request.operation = LEASE_RELEASE;
 	force->answer = (struct lease_answer){.status = LEASE_EXPIRED};
 	for (unsigned i = 0; i < count; i++) { /* the last one may free `force` */
 		struct force_target *target = &force->targets[i];
@@ -250,7 +250,7 @@ static void begin_look(struct lease_force *force)
 {
 	struct lease_request request = force->op->request;
 	assert(!force->look);
-	request.call = LEASE_INSPECT;
+	request.operation = LEASE_INSPECT;
 	force->look = lease_submit_op(force->op->leases, &request, true, on_looked, force);
 	if (force->look)
 		return;
@@ -270,7 +270,7 @@ static void on_pause_over(uv_timer_t *timer)
 struct lease_op *lease_force_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				    void *arg)
 {
-	assert(request->call == LEASE_FORCE);
+	assert(request->operation == LEASE_FORCE);
 	struct lease_force *force = calloc(1, sizeof *force);
 	struct lease_op *op = force ? lease_op_begin(leases, request, done, arg) : NULL;
 	if (!op) {

@@ -43,7 +43,7 @@ struct lease_op {
 	char token[LEASE_TOKEN_LEN];
 	/* rounds of the loop since its timer fired while answers had arrived that the loop had not read */
 	unsigned rounds_late;
-	bool answer_waits; /* in the list of answered ones, for leases_pump() */
+	bool answer_waits; /* in the list of answered ones, for leases_dispatch() */
 	bool finished;     /* the core is done with it */
 	struct lease_answer answer;
 	struct lease_queue *queue; /* it waits, or may have to; NULL: it does not */
@@ -90,7 +90,7 @@ struct leases {
 	struct metrics *metrics;
 	struct lease_op *spare, *all;
 	struct lease_ref *spare_refs;
-	struct lease_op *done_first, *done_last; /* answered ones, for leases_pump() */
+	struct lease_op *done_first, *done_last; /* answered ones, for leases_dispatch() */
 	/* listings that have not begun, in the order of their arrival */
 	struct lease_listing *list_first, *list_last;
 	struct lease_list_slot list_slots[LEASE_LISTINGS];

@@ -199,7 +199,7 @@ static void inspect_some(struct lease_listing *listing)
 {
 	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->item_count) {
 		struct listing_item *item = &listing->items[listing->inspected++];
-		struct lease_request request = {.call = LEASE_INSPECT, .resource_len = item->state.resource_len};
+		struct lease_request request = {.operation = LEASE_INSPECT, .resource_len = item->state.resource_len};
 		memcpy(request.resource, item->state.resource, item->state.resource_len);
 		item->op = lease_submit_op(listing->leases, &request, true, on_inspected, item);
 		if (item->op)

@@ -17,7 +17,8 @@ static void ignore_reply(void *arg, const struct master_reply *reply)
 /* The notified waiter is not here any more: its entry has to go, or all behind it wait for nothing. */
 static void drop_stale_entry(struct leases *leases, const struct masters_notification *notification)
 {
-	struct lease_request request = {.call = LEASE_RELEASE, .resource_len = (uint16_t)notification->resource_len};
+	struct lease_request request = {.operation = LEASE_RELEASE,
+					.resource_len = (uint16_t)notification->resource_len};
 	char entry[LEASE_ENTRY_MAX], bytes[LEASE_COMMAND_MAX];
 	assert(notification->ours);
 	memcpy(request.resource, notification->resource, notification->resource_len);

@@ -1,9 +1,9 @@
 /* An operation under way: carries out the core's actions and feeds replies and timers back as events.
  *
- *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done ─► leases_pump ─► caller
+ *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done ─► leases_dispatch ─► caller
  *
  * The core is never stepped from within a step: a command that could not be sent becomes a vote in `unsent`, which
- * lease_op_dispatch() hands over when the step is done. Answers wait in a list until leases_pump(), so that no callback
+ * lease_op_dispatch() hands over when the step is done. Answers wait in a list until leases_dispatch(), so that no callback
  * runs within the call that asked. An operation whose answer is given lives on until its last reply is in. Then it is
  * kept for reuse, with its timer. */
 #include <assert.h>
@@ -59,7 +59,7 @@ static void fill_params(const struct leases *leases, const struct lease_request 
 	uint64_t ttl_us = request->ttl_ms * UINT64_C(1000);
 	*ret_params = (struct redlock_params){
 		/* a forced release has operations of its own that the core carries out */
-		.kind = request->call == LEASE_FORCE ? REDLOCK_INSPECT : (enum redlock_kind)request->call,
+		.kind = request->operation == LEASE_FORCE ? REDLOCK_INSPECT : (enum redlock_kind)request->operation,
 		.masters = (uint8_t)masters_count(leases->masters),
 		.tries = (uint16_t)options->retry_count,
 		.ttl_us = ttl_us,
@@ -68,7 +68,7 @@ static void fill_params(const struct leases *leases, const struct lease_request 
 		.master_timeout_us = options->master_timeout_ms * UINT64_C(1000),
 		.retry_min_us = options->retry_min_ms * UINT64_C(1000),
 		.retry_max_us = options->retry_max_ms * UINT64_C(1000),
-		.wait_us = request->call == LEASE_ACQUIRE ? request->wait_ms * UINT64_C(1000) : 0,
+		.wait_us = request->operation == LEASE_ACQUIRE ? request->wait_ms * UINT64_C(1000) : 0,
 	};
 }
 
@@ -110,7 +110,7 @@ lease_done_fn *lease_op_forget_caller(struct lease_op *op)
 
 bool lease_op_seen_on(const struct lease_op *op, uint16_t masters)
 {
-	assert(op->request.call == LEASE_INSPECT);
+	assert(op->request.operation == LEASE_INSPECT);
 	for (unsigned i = 0; i < op->core.params.masters; i++)
 		if (redlock_has(masters, i) && redlock_has(op->core.answered, i) &&
 		    op->core.ballots[i].vote == REDLOCK_VOTE_HELD)
@@ -164,7 +164,7 @@ static void note_unsent(struct lease_op *op, uint8_t master, const struct redloc
 /* A release that cannot be sent now, of a key or an entry that may be there, is sent when the master is back. */
 static bool is_pending(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
 {
-	bool may_be_there = op->request.call == LEASE_RELEASE || redlock_has(op->reached, master) ||
+	bool may_be_there = op->request.operation == LEASE_RELEASE || redlock_has(op->reached, master) ||
 			    (out->place == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, master));
 	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
@@ -221,7 +221,7 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 	if (out->attempt != op->attempt) {
 		op->attempt = out->attempt;
 		op->reached = 0;
-		if (op->request.call == LEASE_ACQUIRE)
+		if (op->request.operation == LEASE_ACQUIRE)
 			random_token(op->token);
 		if (out->attempt > 1 && op->core.params.wait_us == 0) /* a waiter tries again for other reasons */
 			metrics_add(&leases->metrics->split_retries, 1);
@@ -256,9 +256,9 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us)
 	struct leases *leases = op->leases;
 	struct metrics *metrics = leases->metrics;
 	assert(!op->answer_waits && op->answer.status < LEASE_STATUS_COUNT);
-	metrics_add(&metrics->outcomes[op->request.call][op->answer.status], 1);
+	metrics_add(&metrics->outcomes[op->request.operation][op->answer.status], 1);
 	if (was_decided_at_once(op))
-		histogram_observe(&metrics->latency[op->request.call], now_us - op->began_us);
+		histogram_observe(&metrics->latency[op->request.operation], now_us - op->began_us);
 	op->answer_waits = true;
 	op->next = NULL;
 	if (leases->done_last)
@@ -444,7 +444,7 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 static void note_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
 {
 	uint64_t bound_ms = op->leases->options->max_hold_ms, now_ms = reply->time_us / 1000;
-	if (op->request.call != LEASE_RELEASE || ref->script != REDLOCK_SCRIPT_RELEASE ||
+	if (op->request.operation != LEASE_RELEASE || ref->script != REDLOCK_SCRIPT_RELEASE ||
 	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted)
 		return;
 	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);

@@ -106,13 +106,13 @@ void lease_submit_backlog(struct leases *leases)
 struct lease_op *lease_submit_op(struct leases *leases, const struct lease_request *request, bool wait_for_all,
 				 lease_done_fn *done, void *arg)
 {
-	assert(request->call != LEASE_FORCE);
-	assert(!wait_for_all || request->call == LEASE_INSPECT);
+	assert(request->operation != LEASE_FORCE);
+	assert(!wait_for_all || request->operation == LEASE_INSPECT);
 	struct lease_op *op = lease_op_begin(leases, request, done, arg);
 	if (!op)
 		return NULL;
 	op->core.params.wait_for_all = wait_for_all;
-	if (leases->draining && request->call == LEASE_ACQUIRE) {
+	if (leases->draining && request->operation == LEASE_ACQUIRE) {
 		op->finished = true;
 		lease_op_reject_draining(op, op->began_us);
 		return op;
@@ -129,9 +129,9 @@ struct lease_op *lease_submit_op(struct leases *leases, const struct lease_reque
 }
 
 /* Without memory for an operation each master gets the release as soon as it is there, and the votes do not count. */
-void lease_release_unheard(struct leases *leases, const struct lease_request *request)
+void lease_release_detached(struct leases *leases, const struct lease_request *request)
 {
-	assert(request->call == LEASE_RELEASE);
+	assert(request->operation == LEASE_RELEASE);
 	if (lease_submit_op(leases, request, false, NULL, NULL))
 		return;
 	char bytes[LEASE_COMMAND_MAX], token[LEASE_TOKEN_LEN + 1] = "";
@@ -142,27 +142,27 @@ void lease_release_unheard(struct leases *leases, const struct lease_request *re
 		masters_keep_release(leases->masters, i, bytes, len);
 }
 
-void lease_give_back(struct leases *leases, const char *resource, size_t resource_len,
-		     const char token[LEASE_TOKEN_LEN])
+void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
+			     const char token[LEASE_TOKEN_LEN])
 {
-	struct lease_request request = {.call = LEASE_RELEASE, .resource_len = (uint16_t)resource_len};
+	struct lease_request request = {.operation = LEASE_RELEASE, .resource_len = (uint16_t)resource_len};
 	assert(resource_len >= 1 && resource_len <= LEASE_RESOURCE_MAX);
 	memcpy(request.resource, resource, resource_len);
 	memcpy(request.token, token, sizeof request.token);
 	metrics_add(&leases->metrics->abandoned, 1);
-	lease_release_unheard(leases, &request);
+	lease_release_detached(leases, &request);
 }
 
 void lease_submit_cancel(struct lease_op *op)
 {
 	assert(!op->force);
 	(void)lease_op_forget_caller(op);
-	if (op->held_back && op->request.call == LEASE_RELEASE)
+	if (op->held_back && op->request.operation == LEASE_RELEASE)
 		return; /* it is carried out without a caller, like one whose commands are under way */
 	if (!op->answer_waits) {
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = clock_now_us()};
 		lease_op_dispatch(op, &cancel);
-	} else if (op->request.call == LEASE_ACQUIRE && op->answer.status == LEASE_OK) {
-		lease_give_back(op->leases, op->request.resource, op->request.resource_len, op->answer.token);
+	} else if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK) {
+		lease_release_abandoned(op->leases, op->request.resource, op->request.resource_len, op->answer.token);
 	}
 }

@@ -13,8 +13,8 @@
 struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 			      void *arg)
 {
-	return request->call == LEASE_FORCE ? lease_force_submit(leases, request, done, arg)
-					    : lease_submit_op(leases, request, false, done, arg);
+	return request->operation == LEASE_FORCE ? lease_force_submit(leases, request, done, arg)
+						 : lease_submit_op(leases, request, false, done, arg);
 }
 
 void lease_cancel(struct lease_op *op)
@@ -65,7 +65,7 @@ static struct lease_op *pop_answered(struct leases *leases)
 	return op;
 }
 
-bool leases_pump(struct leases *leases)
+bool leases_dispatch(struct leases *leases)
 {
 	leases->unflushed = 0;
 	lease_submit_backlog(leases);
@@ -111,7 +111,7 @@ size_t leases_waiting(const struct leases *leases)
 void leases_close(struct leases *leases)
 {
 	drain_waiters(leases);
-	while (leases_pump(leases))
+	while (leases_dispatch(leases))
 		;
 	lease_list_close(leases);
 	for (struct lease_op *op = leases->all; op; op = op->all_next)

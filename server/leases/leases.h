@@ -56,7 +56,7 @@ enum lease_status {
 
 /* A request, already checked by the caller: lengths and ttl within their bounds, token well-formed. */
 struct lease_request {
-	enum lease_operation call;
+	enum lease_operation operation;
 	uint32_t ttl_ms;                   /* acquire, extend */
 	uint32_t wait_ms;                  /* acquire: how long to wait in the queue; 0: not at all */
 	bool hold;                         /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
@@ -114,11 +114,11 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 void lease_cancel(struct lease_op *op);
 
 /* Releases without anybody waiting for the answer; also where memory is short. */
-void lease_release_unheard(struct leases *leases, const struct lease_request *request);
+void lease_release_detached(struct leases *leases, const struct lease_request *request);
 
 /* Releases an abandoned grant: its client disconnected before the lease could be written to it. */
-void lease_give_back(struct leases *leases, const char *resource, size_t resource_len,
-		     const char token[LEASE_TOKEN_LEN]);
+void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
+			     const char token[LEASE_TOKEN_LEN]);
 
 /* True from SIGTERM on: acquisitions are then answered LEASE_DRAINING. */
 bool lease_draining(const struct leases *leases);
@@ -195,7 +195,7 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 			  struct metrics *metrics);
 
 /* Hands out the answers that have come since the last call; true if there were any. Once per round of the loop. */
-bool leases_pump(struct leases *leases);
+bool leases_dispatch(struct leases *leases);
 
 /* From now on acquisitions are answered LEASE_DRAINING; extensions and releases go on. */
 void leases_drain(struct leases *leases);

@@ -51,17 +51,17 @@ static void check_owned(const struct lease_request *request, const struct lease_
 	MUST(request->resource_len == before->resource_len &&
 		     memcmp(request->resource, before->resource, sizeof request->resource) == 0,
 	     "another resource");
-	MUST(request->call == LEASE_EXTEND || request->ttl_ms == before->ttl_ms, "ttl_ms for a release");
+	MUST(request->operation == LEASE_EXTEND || request->ttl_ms == before->ttl_ms, "ttl_ms for a release");
 }
 
 static json_t *write_body(const struct lease_request *request)
 {
 	json_t *body = json_object();
-	if (request->call != LEASE_ACQUIRE)
+	if (request->operation != LEASE_ACQUIRE)
 		json_object_set_new(body, "token", json_stringn(request->token, LEASE_TOKEN_LEN));
-	if (request->call != LEASE_RELEASE)
+	if (request->operation != LEASE_RELEASE)
 		json_object_set_new(body, "ttl_ms", json_integer(request->ttl_ms));
-	if (request->call != LEASE_ACQUIRE)
+	if (request->operation != LEASE_ACQUIRE)
 		return body;
 	json_object_set_new(body, "resource", json_stringn(request->resource, request->resource_len));
 	json_object_set_new(body, "owner", json_stringn(request->owner, request->owner_len));
@@ -101,7 +101,7 @@ static void check(enum lease_operation call, unsigned flags, const char *bytes, 
 	size_t errors_before = errors.count;
 	memset(&request, 0xa5, sizeof request);
 	memset(&errors.items, 0, sizeof errors.items);
-	request.call = call;
+	request.operation = call;
 	request.hold = true;
 	request.resource_len = 7;
 	before = request;
@@ -113,7 +113,7 @@ static void check(enum lease_operation call, unsigned flags, const char *bytes, 
 	}
 	MUST(errors.count == errors_before, "taken in spite of %s: %s", errors.items[errors_before].field,
 	     errors.items[errors_before].reason);
-	MUST(request.call == call, "another call");
+	MUST(request.operation == call, "another call");
 	if (call == LEASE_ACQUIRE)
 		check_acquire(&request, &before, limits);
 	else

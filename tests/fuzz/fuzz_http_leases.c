@@ -33,16 +33,16 @@ static const struct redlock_votes good_votes = {.needed = 2, .granted = 3, .mast
 
 static void check_request(const struct lease_request *request)
 {
-	bool by_token = request->call == LEASE_EXTEND || request->call == LEASE_RELEASE;
+	bool by_token = request->operation == LEASE_EXTEND || request->operation == LEASE_RELEASE;
 	MUST(words_name_resource(request->resource, request->resource_len), "a resource of %u bytes",
 	     request->resource_len);
 	MUST(!by_token || strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
-	if (request->call == LEASE_ACQUIRE) {
+	if (request->operation == LEASE_ACQUIRE) {
 		MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len),
 		     "an owner of %u bytes", request->owner_len);
 		MUST(request->wait_ms <= 60000, "waits for %u ms", request->wait_ms);
 	}
-	if (request->call == LEASE_ACQUIRE || request->call == LEASE_EXTEND)
+	if (request->operation == LEASE_ACQUIRE || request->operation == LEASE_EXTEND)
 		MUST(request->ttl_ms >= 100 && request->ttl_ms <= 60000, "a ttl of %u ms", request->ttl_ms);
 }
 
@@ -68,13 +68,14 @@ void lease_cancel(struct lease_op *op)
 	leases.under_way--;
 }
 
-void lease_release_unheard(struct leases *ours, const struct lease_request *request)
+void lease_release_detached(struct leases *ours, const struct lease_request *request)
 {
 	MUST(ours == &leases, "other leases");
 	check_request(request);
 }
 
-void lease_give_back(struct leases *ours, const char *resource, size_t resource_len, const char token[LEASE_TOKEN_LEN])
+void lease_release_abandoned(struct leases *ours, const char *resource, size_t resource_len,
+			     const char token[LEASE_TOKEN_LEN])
 {
 	int grant = leases_grant_of(token);
 	MUST(ours == &leases && words_name_resource(resource, resource_len), "given back: a resource of %zu bytes",
@@ -155,7 +156,7 @@ static enum lease_status choose_status(enum lease_operation call, uint8_t choice
 static void answer_op(struct lease_op *op, uint8_t choice)
 {
 	struct lease_op was = *op;
-	struct lease_answer answer = {.status = choose_status(op->request.call, choice),
+	struct lease_answer answer = {.status = choose_status(op->request.operation, choice),
 				      .votes = good_votes,
 				      .fence = 42,
 				      .ttl_ms = 30000,
@@ -173,7 +174,7 @@ static void answer_op(struct lease_op *op, uint8_t choice)
 		answer.votes = bad_votes;
 		leases.troubled = true;
 	}
-	if (op->request.call == LEASE_ACQUIRE && answer.status == LEASE_OK)
+	if (op->request.operation == LEASE_ACQUIRE && answer.status == LEASE_OK)
 		grant(op, &answer);
 	op->used = false;
 	leases.under_way--;

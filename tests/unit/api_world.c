@@ -110,7 +110,7 @@ void turn(int client, int at_most_ms)
 	if (fds[1].revents != 0)
 		api_notice_gone(world.api);
 	api_run(world.api);
-	if (fake_leases_pump(&world.leases) > 0)
+	if (fake_leases_dispatch(&world.leases) > 0)
 		api_run(world.api);
 }
 

@@ -55,15 +55,15 @@ void lease_cancel(struct lease_op *op)
 		leases_of_cancelled->cancelled++;
 }
 
-void lease_release_unheard(struct leases *leases, const struct lease_request *request)
+void lease_release_detached(struct leases *leases, const struct lease_request *request)
 {
 	(void)lease_submit(leases, request, NULL, NULL);
 }
 
-void lease_give_back(struct leases *leases, const char *resource, size_t resource_len,
-		     const char token[LEASE_TOKEN_LEN])
+void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
+			     const char token[LEASE_TOKEN_LEN])
 {
-	leases->given_back++;
+	leases->abandoned++;
 	snprintf(leases->last_resource, sizeof(leases->last_resource), "%.*s", (int)resource_len, resource);
 	snprintf(leases->last_token, sizeof(leases->last_token), "%.*s", LEASE_TOKEN_LEN, token);
 }
@@ -100,7 +100,7 @@ void lease_list_cancel(struct lease_listing *listing)
 		leases_of_cancelled->cancelled++;
 }
 
-unsigned fake_leases_pump(struct leases *leases)
+unsigned fake_leases_dispatch(struct leases *leases)
 {
 	unsigned count = 0;
 

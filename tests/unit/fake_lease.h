@@ -33,10 +33,10 @@ struct leases {
 	bool hold;                     /* answer nothing for the time being */
 	bool short_of_memory;          /* refuse to take anything */
 	bool draining;
-	unsigned submitted, listed, cancelled, given_back;
+	unsigned submitted, listed, cancelled, abandoned;
 	struct lease_request last; /* asked for last */
 	struct lease_list_request last_list;
-	char last_resource[LEASE_RESOURCE_MAX + 1], last_token[LEASE_TOKEN_LEN + 1]; /* given back last */
+	char last_resource[LEASE_RESOURCE_MAX + 1], last_token[LEASE_TOKEN_LEN + 1]; /* released last as abandoned */
 };
 
 struct masters {
@@ -50,6 +50,6 @@ void fake_leases_init(struct leases *leases);
 void fake_masters_init(struct masters *masters);
 
 /* Answers all that is under way, unless held. Returns how many answers were given. */
-unsigned fake_leases_pump(struct leases *leases);
+unsigned fake_leases_dispatch(struct leases *leases);
 
 #endif

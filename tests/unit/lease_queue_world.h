@@ -86,8 +86,10 @@ static inline void on_done(void *arg, const struct lease_answer *answer)
 
 static inline struct asked *ask(const char *resource, uint32_t wait_ms)
 {
-	struct lease_request request = {
-		.call = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = wait_ms, .resource_len = (uint16_t)strlen(resource)};
+	struct lease_request request = {.operation = LEASE_ACQUIRE,
+					.ttl_ms = 30000,
+					.wait_ms = wait_ms,
+					.resource_len = (uint16_t)strlen(resource)};
 	ck_assert_uint_lt(asked_count, ASKED_MAX);
 	struct asked *one = &asked[asked_count++];
 	memcpy(request.resource, resource, request.resource_len);
@@ -100,7 +102,7 @@ static inline struct asked *ask(const char *resource, uint32_t wait_ms)
 static inline void answer_acquires(const struct master_reply *reply)
 {
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_ACQUIRE, reply);
-	leases_pump(leases);
+	leases_dispatch(leases);
 }
 
 /* One that is refused by all, and waits. */

@@ -82,7 +82,7 @@ START_TEST(test_answered_in_one_run)
 		forget();
 		put(client, post_a, post_a_len);
 		api_run(world.api);
-		ck_assert_uint_eq(fake_leases_pump(&world.leases), 1);
+		ck_assert_uint_eq(fake_leases_dispatch(&world.leases), 1);
 		api_run(world.api);
 		receive(client);
 		ck_assert_uint_eq(count_answers(false), 1);

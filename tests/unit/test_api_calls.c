@@ -21,10 +21,10 @@ START_TEST(test_acquire)
 	ck_assert(json_equal(lease, expected));
 	json_decref(lease);
 	json_decref(expected);
-	ck_assert_int_eq(world.leases.last.call, LEASE_ACQUIRE);
+	ck_assert_int_eq(world.leases.last.operation, LEASE_ACQUIRE);
 	ck_assert_uint_eq(world.leases.last.ttl_ms, 1000);
 	ck_assert_uint_eq(world.leases.last.wait_ms, 0);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 	ck_assert_int_eq(ask(client, post_a), 201);
 	lease = answer_json();
 	ck_assert_ptr_null(json_object_get(lease, "owner"));
@@ -32,7 +32,7 @@ START_TEST(test_acquire)
 	ck_assert_uint_eq(world.leases.last.ttl_ms, 30000);
 	close(client);
 	RUN_UNTIL(world.api->connections == 0);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
 END_TEST
 
@@ -88,13 +88,13 @@ START_TEST(test_extend)
 	ck_assert_str_eq(json_string_value(json_object_get(lease, "owner")), "me");
 	ck_assert_int_eq(json_integer_value(json_object_get(lease, "fence")), (json_int_t)FAKE_FENCE);
 	json_decref(lease);
-	ck_assert_int_eq(world.leases.last.call, LEASE_EXTEND);
+	ck_assert_int_eq(world.leases.last.operation, LEASE_EXTEND);
 	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
 	ck_assert_int_eq(ask(client, "PUT /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\n\r\n"), 200);
 	ck_assert_uint_eq(world.leases.last.ttl_ms, 30000);
 	close(client);
 	RUN_UNTIL(world.api->connections == 0);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
 END_TEST
 
@@ -104,7 +104,7 @@ START_TEST(test_release)
 
 	ck_assert_int_eq(ask_body(client, "DELETE /locks/a/b HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\"}"), 204);
 	ck_assert_str_eq(strstr(answer.text, "\r\n\r\n"), "\r\n\r\n");
-	ck_assert_int_eq(world.leases.last.call, LEASE_RELEASE);
+	ck_assert_int_eq(world.leases.last.operation, LEASE_RELEASE);
 	ck_assert_uint_eq(world.leases.last.resource_len, 3);
 	ck_assert_int_eq(ask(client, "DELETE /locks/a HTTP/1.1\r\n" HOST "lock-token:" TOKEN "\r\n\r\n"), 204);
 	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
@@ -320,7 +320,7 @@ START_TEST(test_null_is_no_body)
 	ck_assert_int_eq(ask_body(client, release, " null\n"), 204);
 	ck_assert_int_eq(memcmp(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN), 0);
 	ck_assert_int_eq(ask_body(client, force, "null"), 204);
-	ck_assert_int_eq(world.leases.last.call, LEASE_FORCE);
+	ck_assert_int_eq(world.leases.last.operation, LEASE_FORCE);
 	ck_assert_uint_eq(world.leases.submitted, 3);
 	ck_assert_int_eq(ask_body(client, force, "{}"), 400);
 	HAS("\"field\":\"body\"");

@@ -24,7 +24,7 @@ static void expect_gone(void)
 {
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.cancelled, 1);
-	ck_assert_uint_eq(world.leases.given_back, 0); /* there was no grant yet; the operation sees to one under way */
+	ck_assert_uint_eq(world.leases.abandoned, 0); /* there was no grant yet; the operation sees to one under way */
 	ck_assert_uint_eq(api_busy(world.api), 0);
 }
 
@@ -113,11 +113,11 @@ START_TEST(client_leaves_as_its_answer_comes)
 
 	close(client);
 	world.leases.hold = false;
-	ck_assert_uint_eq(fake_leases_pump(&world.leases), 1);
+	ck_assert_uint_eq(fake_leases_dispatch(&world.leases), 1);
 	api_notice_gone(world.api);
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.cancelled, 0);
-	ck_assert_uint_eq(world.leases.given_back, 1);
+	ck_assert_uint_eq(world.leases.abandoned, 1);
 }
 END_TEST
 
@@ -146,7 +146,7 @@ START_TEST(many_clients)
 		close(clients[i]);
 	}
 	RUN_UNTIL(world.api->connections == 0);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
 END_TEST
 

@@ -124,7 +124,7 @@ START_TEST(test_answer_deadline)
 	RUN_UNTIL(world.leases.submitted == 1);
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(timeouts(HTTP_TIMEOUT_ANSWER), 1);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 	close(client);
 }
 END_TEST
@@ -151,13 +151,13 @@ static void leave_before_grant(int client, bool half)
 START_TEST(test_gone_before_grant)
 {
 	leave_before_grant(connect_tcp(), false);
-	ck_assert_uint_eq(world.leases.given_back, 1);
+	ck_assert_uint_eq(world.leases.abandoned, 1);
 	ck_assert_str_eq(world.leases.last_resource, "a");
 	ck_assert_str_eq(world.leases.last_token, TOKEN);
 	leave_before_grant(connect_tcp(), true);
-	ck_assert_uint_eq(world.leases.given_back, 2);
+	ck_assert_uint_eq(world.leases.abandoned, 2);
 	leave_before_grant(connect_unix(), false);
-	ck_assert_uint_eq(world.leases.given_back, 3);
+	ck_assert_uint_eq(world.leases.abandoned, 3);
 }
 END_TEST
 
@@ -166,7 +166,7 @@ START_TEST(test_gone_before_refusal)
 {
 	world.leases.answer.status = LEASE_LOCKED;
 	leave_before_grant(connect_tcp(), false);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
 END_TEST
 
@@ -179,10 +179,10 @@ START_TEST(test_gone_before_answer_was_sent)
 	put(client, post_a, post_a_len);
 	RUN_UNTIL(api_busy(world.api) == 1 && world.leases.submitted == 1);
 	turn(-1, 0);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 	close(client);
 	RUN_UNTIL(world.api->connections == 0);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
 END_TEST
 
@@ -200,7 +200,7 @@ START_TEST(test_gone_behind_a_next_request)
 		turn(-1, 0);
 		world.leases.hold = false;
 		RUN_UNTIL(world.api->connections == 0);
-		ck_assert_uint_eq(world.leases.given_back, (unsigned)i + 1);
+		ck_assert_uint_eq(world.leases.abandoned, (unsigned)i + 1);
 	}
 }
 END_TEST
@@ -249,7 +249,7 @@ START_TEST(test_a_written_grant_stays)
 		HAS("HTTP/1.1 201 ");
 	}
 	end_connection(client, ending);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 	ck_assert_uint_eq(world.leases.cancelled, 0);
 }
 END_TEST
@@ -375,7 +375,7 @@ START_TEST(test_end_answers_the_suspended)
 	int listing = connect_tcp();
 	put(listing, S("GET /locks HTTP/1.1\r\n" HOST "\r\n"));
 	RUN_UNTIL(world.leases.submitted == 3 && world.leases.listed == 1);
-	fake_leases_pump(&world.leases); /* held: only tells the fake who is asking */
+	fake_leases_dispatch(&world.leases); /* held: only tells the fake who is asking */
 	reopen_world();
 	ck_assert_uint_eq(world.leases.cancelled, 4);
 	for (int i = 0; i < 4; i++) {
@@ -399,7 +399,7 @@ START_TEST(test_end_in_every_phase)
 	RUN_UNTIL(world.leases.submitted == 1);
 	turn(-1, 0);
 	reopen_world();
-	ck_assert_uint_eq(world.leases.given_back, 0); /* the answer that is stuck was begun */
+	ck_assert_uint_eq(world.leases.abandoned, 0); /* the answer that is stuck was begun */
 	close(fresh);
 	close(idle);
 	close(half);

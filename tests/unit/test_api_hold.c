@@ -50,7 +50,7 @@ static void expect_ended(unsigned released, unsigned left)
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.holds.released, released);
 	ck_assert_uint_eq(world.holds.left, left);
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 	ck_assert_uint_eq(fake_holds_count(&world.holds), 0);
 }
 
@@ -223,7 +223,7 @@ START_TEST(lost_before_the_first_line)
 	put(client, S(hold_a));
 	RUN_UNTIL(world.leases.submitted == 1);
 	world.leases.hold = false;
-	ck_assert_uint_eq(fake_leases_pump(&world.leases), 1);
+	ck_assert_uint_eq(fake_leases_dispatch(&world.leases), 1);
 	tell(HOLD_LOST, LEASE_NO_QUORUM);
 	await_end(client);
 	HAS(first_line);
@@ -275,7 +275,7 @@ START_TEST(short_of_memory)
 	world.holds.short_of_memory = true;
 	forget();
 	put(client, S(hold_a));
-	RUN_UNTIL(world.leases.given_back == 1);
+	RUN_UNTIL(world.leases.abandoned == 1);
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_str_eq(world.leases.last_token, TOKEN);
 	close(client);
@@ -405,7 +405,7 @@ START_TEST(end_of_the_service_with_a_new_grant)
 	put(client, S(hold_a));
 	RUN_UNTIL(world.leases.submitted == 1);
 	world.leases.hold = false;
-	ck_assert_uint_eq(fake_leases_pump(&world.leases), 1);
+	ck_assert_uint_eq(fake_leases_dispatch(&world.leases), 1);
 	reopen_world();
 	await_end(client);
 	HAS(first_line);

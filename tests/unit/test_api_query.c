@@ -80,7 +80,7 @@ START_TEST(test_end_while_waiting)
 	ck_assert_uint_eq(world.leases.cancelled, 1);
 	world.leases.hold = false;
 	expect_all_released();
-	ck_assert_uint_eq(world.leases.given_back, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
 END_TEST
 
@@ -96,7 +96,7 @@ START_TEST(test_end_with_a_grant_not_written)
 	close(client);
 	world.leases.hold = false;
 	expect_all_released();
-	ck_assert_uint_eq(world.leases.given_back, 1);
+	ck_assert_uint_eq(world.leases.abandoned, 1);
 	ck_assert_str_eq(world.leases.last_token, TOKEN);
 }
 END_TEST

@@ -186,7 +186,7 @@ START_TEST(test_bodies)
 	struct field_errors errors = {.count = 0};
 
 	memset(&request, 0x5a, sizeof(request));
-	request.call = bodies[_i].call;
+	request.operation = bodies[_i].call;
 	request.resource_len = 1;
 	before = request;
 	bool good = body_parse(bodies[_i].body, bodies[_i].len, bodies[_i].header, &limits, &request, &errors);
@@ -199,7 +199,7 @@ START_TEST(test_bodies)
 			ck_assert_ptr_null(strstr(errors.items[i].reason, TOKEN));
 			ck_assert_ptr_null(strstr(errors.items[i].field, TOKEN));
 		}
-	} else if (request.call != LEASE_ACQUIRE) {
+	} else if (request.operation != LEASE_ACQUIRE) {
 		ck_assert_mem_eq(request.token, TOKEN, LEASE_TOKEN_LEN);
 	}
 }
@@ -209,7 +209,7 @@ START_TEST(test_values)
 {
 	static const char text[] =
 		"{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234,\"wait_ms\":4321}";
-	struct lease_request request = {.call = LEASE_ACQUIRE};
+	struct lease_request request = {.operation = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
 
 	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
@@ -232,7 +232,7 @@ START_TEST(test_hold)
 		     {"{\"resource\":\"a\"}", false}};
 
 	for (size_t i = 0; i < sizeof(holds) / sizeof(holds[0]); i++) {
-		struct lease_request request = {.call = LEASE_ACQUIRE, .hold = true}; /* of the request before */
+		struct lease_request request = {.operation = LEASE_ACQUIRE, .hold = true}; /* of the request before */
 		struct field_errors errors = {.count = 0};
 		ck_assert(body_parse(holds[i].text, strlen(holds[i].text), NULL, &limits, &request, &errors));
 		ck_assert_int_eq(request.hold, holds[i].hold);
@@ -242,7 +242,7 @@ END_TEST
 
 START_TEST(test_defaults)
 {
-	struct lease_request request = {.call = LEASE_EXTEND, .resource_len = 1, .resource = "r"};
+	struct lease_request request = {.operation = LEASE_EXTEND, .resource_len = 1, .resource = "r"};
 	struct field_errors errors = {.count = 0};
 
 	ck_assert(body_parse("", 0, TOKEN, &limits, &request, &errors));
@@ -256,7 +256,7 @@ END_TEST
 START_TEST(test_wait_is_not_inherited)
 {
 	static const char text[] = "{\"resource\":\"a\"}";
-	struct lease_request request = {.call = LEASE_ACQUIRE, .wait_ms = 5, .owner_len = 1};
+	struct lease_request request = {.operation = LEASE_ACQUIRE, .wait_ms = 5, .owner_len = 1};
 	struct field_errors errors = {.count = 0};
 
 	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
@@ -284,7 +284,7 @@ START_TEST(test_wait_reasons)
 
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
 		struct body_limits own = limits;
-		struct lease_request request = {.call = LEASE_ACQUIRE};
+		struct lease_request request = {.operation = LEASE_ACQUIRE};
 		struct field_errors errors = {.count = 0};
 		own.max_wait_ms = waits[i].max_wait_ms;
 		int len = snprintf(text, sizeof(text), "{\"resource\":\"a\",\"wait_ms\":%s}", waits[i].value);
@@ -302,7 +302,7 @@ END_TEST
 START_TEST(test_several)
 {
 	static const char text[] = "{\"resource\":1,\"ttl_ms\":\"x\",\"owner\":2,\"wait_ms\":\"y\",\"foo\":0}";
-	struct lease_request request = {.call = LEASE_ACQUIRE};
+	struct lease_request request = {.operation = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
 	static const char *const fields[] = {"resource", "ttl_ms", "owner", "wait_ms", "foo"};
 
@@ -327,7 +327,7 @@ START_TEST(test_lengths)
 
 	for (size_t i = 0; i < 3; i++) {
 		char text[512], resource[300], owner[300];
-		struct lease_request request = {.call = LEASE_ACQUIRE};
+		struct lease_request request = {.operation = LEASE_ACQUIRE};
 		struct field_errors errors = {.count = 0};
 		memset(resource, 'r', sizeof(resource));
 		memset(owner, 'o', sizeof(owner));
@@ -342,7 +342,7 @@ END_TEST
 START_TEST(test_depth)
 {
 	static char text[BODY_MAX];
-	struct lease_request request = {.call = LEASE_ACQUIRE};
+	struct lease_request request = {.operation = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
 
 	memset(text, '[', sizeof(text));

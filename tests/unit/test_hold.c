@@ -68,7 +68,7 @@ static void on_event(void *arg, enum hold_event event, enum lease_status code)
 /* A lease that was granted `age_ms` ago. */
 static struct hold *hold_of_age(uint32_t ttl_ms, uint32_t age_ms)
 {
-	struct lease_request request = {.call = LEASE_ACQUIRE,
+	struct lease_request request = {.operation = LEASE_ACQUIRE,
 					.ttl_ms = ttl_ms,
 					.resource_len = 3,
 					.resource = "a/b",
@@ -94,14 +94,14 @@ static struct hold *hold(uint32_t ttl_ms)
 		while (!(condition)) {                                                             \
 			ck_assert_msg(clock_now_us() < end_us, "never came true: %s", #condition); \
 			uv_run(&world.loop, UV_RUN_ONCE);                                          \
-			fake_leases_pump(&world.leases);                                           \
+			fake_leases_dispatch(&world.leases);                                       \
 		}                                                                                  \
 	} while (0)
 
 static void expect_released(unsigned submitted)
 {
 	ck_assert_uint_eq(world.leases.submitted, submitted);
-	ck_assert_int_eq(world.leases.last.call, LEASE_RELEASE);
+	ck_assert_int_eq(world.leases.last.operation, LEASE_RELEASE);
 	ck_assert_mem_eq(world.leases.last.resource, "a/b", 3);
 	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
 }
@@ -126,7 +126,7 @@ START_TEST(renewed_until_dropped)
 	ck_assert_uint_eq(world.leases.submitted, 0);
 	RUN_UNTIL(world.leases.submitted == 1);
 	if (!starved(one)) {
-		ck_assert_int_eq(world.leases.last.call, LEASE_EXTEND);
+		ck_assert_int_eq(world.leases.last.operation, LEASE_EXTEND);
 		ck_assert_uint_eq(world.leases.last.ttl_ms, TTL_MS);
 		ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
 		RUN_UNTIL(world.renewed == 5 || world.lost > 0);
@@ -168,7 +168,7 @@ START_TEST(dropped_with_a_renewal_under_way)
 {
 	struct hold *one = hold(TTL_MS);
 
-	fake_leases_pump(&world.leases);
+	fake_leases_dispatch(&world.leases);
 	world.leases.hold = true;
 	RUN_UNTIL(world.leases.submitted == 1 || world.lost > 0);
 	if (starved(one))
@@ -218,7 +218,7 @@ START_TEST(no_answer_until_the_end)
 {
 	struct hold *one = hold(TTL_MS);
 
-	fake_leases_pump(&world.leases);
+	fake_leases_dispatch(&world.leases);
 	world.leases.hold = true;
 	RUN_UNTIL(world.lost == 1);
 	ck_assert_uint_eq(metrics_worker(0)->holds_lost[LEASE_NO_QUORUM], 1);
@@ -265,12 +265,12 @@ START_TEST(drain_does_not_wait_for_ever)
 {
 	struct hold *one = hold(LONG_MS);
 
-	fake_leases_pump(&world.leases);
+	fake_leases_dispatch(&world.leases);
 	world.leases.hold = true;
 	holds_drain(world.holds);
 	RUN_UNTIL(world.draining == 1);
 	world.leases.hold = false;
-	fake_leases_pump(&world.leases); /* the answer comes after all: nothing more is said */
+	fake_leases_dispatch(&world.leases); /* the answer comes after all: nothing more is said */
 	ck_assert_uint_eq(world.draining + world.renewed + world.lost, 1);
 	hold_drop(one, false);
 }
@@ -290,7 +290,7 @@ START_TEST(many_are_renewed_a_few_at_a_time)
 		uv_run(&world.loop, UV_RUN_ONCE);
 		/* this way of running a loop looks at its timers twice */
 		ck_assert_uint_le(world.leases.submitted - before, 2 * AT_ONCE);
-		fake_leases_pump(&world.leases);
+		fake_leases_dispatch(&world.leases);
 	}
 	ck_assert_uint_eq(world.leases.submitted, MANY);
 	for (size_t i = 0; i < MANY; i++)

@@ -123,7 +123,7 @@ static struct lease_op *const op = (void *)&op_room;
 static void make_op(enum lease_operation call)
 {
 	memset(&op_room, 0, sizeof op_room);
-	op->request.call = call;
+	op->request.operation = call;
 	op->core.params.masters = 3;
 	op->core.params.drift_us = 302000 + LEASE_ROUNDING_US;
 	op->began_us = 1000000;

@@ -15,7 +15,7 @@ static void set_room(void)
 
 static void begin(size_t i, enum lease_operation call, uint32_t wait_ms)
 {
-	struct lease_request request = {.call = call, .ttl_ms = 30000, .wait_ms = wait_ms};
+	struct lease_request request = {.operation = call, .ttl_ms = 30000, .wait_ms = wait_ms};
 	request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "r%zu", i);
 	memset(request.token, 'a', sizeof request.token);
 	burst[i].op = lease_submit(leases, &request, on_done, &burst[i]);
@@ -53,7 +53,7 @@ static void grant(size_t count)
 			command->reply(command->arg, &granted);
 		}
 	}
-	leases_pump(leases);
+	leases_dispatch(leases);
 }
 
 START_TEST(what_is_too_much_starts_when_there_is_room)
@@ -64,17 +64,17 @@ START_TEST(what_is_too_much_starts_when_there_is_room)
 	ck_assert_uint_eq(asked_about(ROOM - 1), 1);
 	ck_assert_uint_eq(asked_about(ROOM), 0);
 	ck_assert_uint_eq(metrics_worker(0)->queued, BURST - ROOM);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(acquires(), ROOM * FAKE_MASTERS); /* nobody has answered */
 	grant(10);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(acquires(), (ROOM + 10) * FAKE_MASTERS);
 	ck_assert_uint_eq(asked_about(ROOM + 9), 1);
 	ck_assert_uint_eq(asked_about(ROOM + 10), 0);
 	ck_assert(burst[9].answered && !burst[10].answered);
 	ck_assert_uint_eq(metrics_worker(0)->queued, BURST - ROOM - 10);
 	grant(ROOM);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	grant(BURST);
 	for (size_t i = 0; i < BURST; i++) {
 		ck_assert(burst[i].answered);
@@ -96,7 +96,7 @@ START_TEST(nobody_overtakes)
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_ACQUIRE, &granted);
 	begin(ROOM + 1, LEASE_RELEASE, 0);
 	ck_assert_uint_eq(asked_about(ROOM + 1), 0);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(asked_about(ROOM), 1);
 	ck_assert_uint_eq(asked_about(ROOM + 1), 1);
 }
@@ -125,7 +125,7 @@ START_TEST(given_up_before_it_started)
 	give_up(&burst[ROOM + 3]);
 	ck_assert_uint_eq(metrics_waiters(), 0);
 	grant(ROOM);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(asked_about(ROOM), 1);
 	ck_assert_uint_eq(asked_about(ROOM + 1), 0);
 	ck_assert_uint_eq(asked_about(ROOM + 2), 1);
@@ -143,10 +143,10 @@ START_TEST(a_release_is_carried_out_whoever_hears_of_it)
 	begin_some(0, ROOM);
 	begin(ROOM, LEASE_RELEASE, 0);
 	give_up(&burst[ROOM]);
-	lease_give_back(leases, "back", 4, "0123456789abcdef0123456789abcdef01234567");
+	lease_release_abandoned(leases, "back", 4, "0123456789abcdef0123456789abcdef01234567");
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 0);
 	grant(2);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, true), 2 * FAKE_MASTERS);
 	ck_assert_uint_eq(asked_about(ROOM), 1);
 	ck_assert_uint_eq(leases_waiting(leases), ROOM - 2);
@@ -162,7 +162,7 @@ START_TEST(a_wait_is_no_longer_for_it)
 	begin(ROOM + 1, LEASE_ACQUIRE, 500);
 	burst[ROOM + 1].op->began_us -= 1000000;
 	grant(2);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_le(burst[ROOM].op->core.params.wait_us, 59000000);
 	ck_assert_uint_gt(burst[ROOM].op->core.params.wait_us, 50000000);
 	ck_assert_uint_eq(burst[ROOM + 1].op->core.params.wait_us, 1);
@@ -179,11 +179,11 @@ START_TEST(a_drain_answers_those_held_back)
 	begin_some(0, ROOM + 1);
 	begin(ROOM + 1, LEASE_ACQUIRE, 60000);
 	leases_drain(leases);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(burst[ROOM + 1].answered);
 	ck_assert_int_eq(burst[ROOM + 1].answer.status, LEASE_DRAINING);
 	grant(ROOM);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(asked_about(ROOM), 1);
 	ck_assert_uint_eq(asked_about(ROOM + 1), 0);
 	grant(1);
@@ -198,7 +198,7 @@ START_TEST(the_end_answers_those_held_back)
 	begin_some(0, BURST);
 	masters.down = 7;
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_ACQUIRE, &lost); /* as masters_close() */
-	while (leases_pump(leases))
+	while (leases_dispatch(leases))
 		;
 	ck_assert_uint_eq(leases_waiting(leases), 0);
 	ck_assert(burst[BURST - 1].answered);
@@ -221,7 +221,7 @@ static void run_until_answered(void)
 	while (!burst[0].answered) {
 		ck_assert(runs);
 		runs = uv_run(&loop, UV_RUN_ONCE) != 0;
-		leases_pump(leases);
+		leases_dispatch(leases);
 	}
 }
 
@@ -231,7 +231,7 @@ START_TEST(what_lies_unread_is_no_silence)
 	begin_some(0, 1);
 	masters.unread = 1;
 	run_late(5);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(!burst[0].answered);
 	ck_assert_uint_eq(masters.silent, 0);
 	grant(1);
@@ -260,7 +260,7 @@ START_TEST(what_others_answer_is_of_no_interest)
 	masters.unread = 1;
 	run_late(1);
 	uv_run(&loop, UV_RUN_ONCE); /* the second time is the last */
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(burst[0].answered);
 	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
 }

@@ -72,7 +72,7 @@ static const struct lease_request request = {
 	.owner = "me:you",
 	.owner_len = 6,
 	.token = "",
-	.call = LEASE_ACQUIRE,
+	.operation = LEASE_ACQUIRE,
 };
 
 /* The words of a command; free with freeReplyObject(). */

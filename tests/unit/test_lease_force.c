@@ -11,7 +11,7 @@ enum { A, B, C, N = FAKE_MASTERS };
 
 static struct asked *force(void)
 {
-	struct lease_request request = {.call = LEASE_FORCE, .resource_len = 1, .resource = "r"};
+	struct lease_request request = {.operation = LEASE_FORCE, .resource_len = 1, .resource = "r"};
 	struct asked *one = &asked[asked_count++];
 	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
@@ -61,7 +61,7 @@ static void look(struct master_reply a, struct master_reply b, struct master_rep
 	say(A, REDLOCK_SCRIPT_INSPECT, a);
 	say(B, REDLOCK_SCRIPT_INSPECT, b);
 	say(C, REDLOCK_SCRIPT_INSPECT, c);
-	leases_pump(leases);
+	leases_dispatch(leases);
 }
 
 static void released(struct master_reply a, struct master_reply b, struct master_reply c)
@@ -69,7 +69,7 @@ static void released(struct master_reply a, struct master_reply b, struct master
 	say(A, REDLOCK_SCRIPT_RELEASE, a);
 	say(B, REDLOCK_SCRIPT_RELEASE, b);
 	say(C, REDLOCK_SCRIPT_RELEASE, c);
-	leases_pump(leases);
+	leases_dispatch(leases);
 }
 
 /* Releases that were sent with that token. */
@@ -168,7 +168,7 @@ START_TEST(too_few_say_who_holds_it)
 	masters.down = 1U << A | 1U << B;
 	struct asked *one = force();
 	say(C, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-	leases_pump(leases);
+	leases_dispatch(leases);
 	check_answer(one, LEASE_NO_QUORUM);
 	ck_assert_uint_eq(one->answer.votes.failed, 2);
 	ck_assert_uint_eq(releases(), 0);
@@ -217,10 +217,10 @@ START_TEST(a_master_that_is_away_is_pending_the_release)
 	struct asked *one = force();
 	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 	say(B, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-	leases_pump(leases);
+	leases_dispatch(leases);
 	say(A, REDLOCK_SCRIPT_RELEASE, deleted());
 	say(B, REDLOCK_SCRIPT_RELEASE, deleted());
-	leases_pump(leases);
+	leases_dispatch(leases);
 	check_answer(one, LEASE_OK);
 	ck_assert_uint_eq(masters.pending_count, 1);
 	ck_assert_uint_eq(masters.pending[0].master, C);
@@ -237,10 +237,10 @@ START_TEST(what_may_be_a_lease_is_released)
 	struct asked *one = force();
 	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 	say(B, REDLOCK_SCRIPT_INSPECT, gone());
-	leases_pump(leases);
+	leases_dispatch(leases);
 	say(A, REDLOCK_SCRIPT_RELEASE, deleted());
 	say(B, REDLOCK_SCRIPT_RELEASE, gone());
-	leases_pump(leases);
+	leases_dispatch(leases);
 	check_answer(one, LEASE_OK);
 }
 END_TEST
@@ -252,16 +252,16 @@ START_TEST(all_that_may_be_a_lease_are_released)
 	struct asked *one = force();
 	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 	say(B, REDLOCK_SCRIPT_INSPECT, holds(TOKEN_2 ":0:8:other"));
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(releases_of(TOKEN_1), 2);
 	ck_assert_uint_eq(releases_of(TOKEN_2), 2);
 	say(A, REDLOCK_SCRIPT_RELEASE, deleted());
 	say(B, REDLOCK_SCRIPT_RELEASE, holds(TOKEN_2 ":0:8:other"));
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(!one->answered); /* the other one is still to be told */
 	say(A, REDLOCK_SCRIPT_RELEASE, gone());
 	say(B, REDLOCK_SCRIPT_RELEASE, deleted());
-	leases_pump(leases);
+	leases_dispatch(leases);
 	check_answer(one, LEASE_OK);
 }
 END_TEST
@@ -293,7 +293,7 @@ START_TEST(every_combination_of_holders)
 	for (int i = 0; i < N; i++)
 		if (says[i] != AWAY)
 			say(i, REDLOCK_SCRIPT_INSPECT, saying(says[i]));
-	leases_pump(leases);
+	leases_dispatch(leases);
 	bool quorum = away <= 1, one = quorum && one_may > 0 && one_may + away >= 2,
 	     two = quorum && two_may > 0 && two_may + away >= 2;
 	bool foreign = !one && !two && foreign_may > 0 && foreign_may + away >= 2;
@@ -406,7 +406,7 @@ START_TEST(given_up_when_the_look_is_over_but_not_told)
 	for (int i = 0; i < N; i++)
 		say(i, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 	give_up(one);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(!one->answered);
 	ck_assert_uint_eq(releases(), 0);
 }
@@ -448,7 +448,7 @@ START_TEST(given_up_when_it_is_answered_but_not_told)
 	for (int i = 0; i < N; i++)
 		say(i, REDLOCK_SCRIPT_RELEASE, deleted());
 	give_up(one);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(!one->answered);
 	ck_assert_uint_eq(leases_waiting(leases), 0);
 }
@@ -472,7 +472,7 @@ START_TEST(two_at_once)
 		say(i, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 		say(i, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 	}
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(releases_of(TOKEN_1), 2 * N);
 	released(deleted(), deleted(), deleted());
 	released(gone(), gone(), gone());

@@ -16,7 +16,7 @@ static uint64_t told(uint64_t *ret_us)
 
 static struct lease_op *release(void)
 {
-	struct lease_request request = {.call = LEASE_RELEASE, .resource_len = 1, .resource = "r", .token = ""};
+	struct lease_request request = {.operation = LEASE_RELEASE, .resource_len = 1, .resource = "r", .token = ""};
 	memcpy(request.token, TOKEN, LEASE_TOKEN_LEN);
 	asked[0] = (struct asked){.answered = false};
 	return lease_submit(leases, &request, on_done, &asked[0]);
@@ -54,7 +54,7 @@ START_TEST(the_time_is_that_of_the_master)
 	options.max_hold_ms = releases[_i].max_hold_ms;
 	ck_assert_ptr_nonnull(release());
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &reply); /* three masters release it: told once */
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_int_eq(asked[0].answer.status, LEASE_OK);
 	ck_assert_uint_eq(told(&us), releases[_i].told_us > 0);
 	ck_assert_uint_eq(us, releases[_i].told_us);
@@ -67,10 +67,10 @@ START_TEST(what_was_not_released_was_not_held)
 	uint64_t us;
 	ck_assert_ptr_nonnull(release());
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &gone);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_ptr_nonnull(release());
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_uint_eq(told(&us), 0);
 }
 END_TEST

@@ -34,7 +34,7 @@ START_TEST(a_wait_that_runs_out_gives_up_its_entry_everywhere)
 	}
 	ck_assert(!one->answered);
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(one->answered);
 	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
 	ck_assert_uint_ge(one->answer.waited_ms, 30);
@@ -63,7 +63,7 @@ START_TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
 	while (one->op->core.state != REDLOCK_LEAVING)
 		uv_run(&loop, UV_RUN_ONCE);
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(one->answered);
 	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
 }
@@ -79,7 +79,7 @@ START_TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
 		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->place, place);
 	ck_assert_uint_eq(waits(METRICS_WAIT_CANCELLED), 1);
 	ck_assert(!second->op->core.follows);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(!first->answered);
 }
 END_TEST
@@ -172,7 +172,7 @@ START_TEST(draining_answers_all_who_wait_and_lets_nobody_in)
 		ck_assert_uint_eq(asked[i].answer.retry_after_ms, 1500);
 	}
 	struct asked *late = ask("t", 60000);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert_int_eq(late->answer.status, LEASE_DRAINING);
 	ck_assert(!masters.queue_open);
 	ck_assert(first->answered && second->answered && other->answered);

@@ -19,7 +19,7 @@ static void await_lines(size_t count)
 	do {
 		ck_assert_uint_lt(clock_now_us(), end_us);
 		uv_update_time(&loop);
-		leases_pump(leases);
+		leases_dispatch(leases);
 		ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
 	} while (listed != count);
 }
@@ -72,7 +72,7 @@ START_TEST(only_the_longest)
 
 	options.max_waiters = LINES + LONG;
 	for (unsigned n = 0; n < LINES + LONG; n++) {
-		struct lease_request request = {.call = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000};
+		struct lease_request request = {.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000};
 		request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "n/%02u",
 							  n % LINES);
 		ck_assert_ptr_nonnull(lease_submit(leases, &request, on_done, &waiting[count++]));
@@ -93,11 +93,11 @@ START_TEST(not_too_often)
 {
 	wait_for("a");
 	uv_update_time(&loop);
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
 	ck_assert_uint_eq(listed, 1);
 	wait_for("b");
-	leases_pump(leases);
+	leases_dispatch(leases);
 	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
 	ck_assert_uint_eq(listed, 1);
 	await_lines(2);

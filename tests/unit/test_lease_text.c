@@ -17,7 +17,7 @@ static json_t *text_or_null(const char *bytes, size_t len)
 /* The same lease by the library. */
 static char *by_library(const struct lease_request *lease, const struct lease_answer *answer, const char *event)
 {
-	bool acquired = lease->call == LEASE_ACQUIRE;
+	bool acquired = lease->operation == LEASE_ACQUIRE;
 	const char *owner = acquired ? lease->owner : answer->holder.owner;
 	size_t owner_len = acquired ? lease->owner_len : answer->holder.owner_len;
 	json_t *object = json_object();
@@ -94,7 +94,7 @@ START_TEST(test_same_as_library)
 		lease.wait_ms = 5000;
 		answer.waited_ms = 4294967295;
 		check_same(&lease, &answer, NULL);
-		lease.call = LEASE_EXTEND;
+		lease.operation = LEASE_EXTEND;
 		check_same(&lease, &answer, NULL);
 	}
 }

@@ -23,7 +23,8 @@ static void set_up(void)
 /* The command of one acquisition of a name, whose token is forty times `sign`. */
 static size_t format(const char *name, char sign, bool with_source, char ret_command[LEASE_COMMAND_SOURCE_MAX])
 {
-	struct lease_request request = {.call = LEASE_ACQUIRE, .ttl_ms = 30000, .resource_len = (uint16_t)strlen(name)};
+	struct lease_request request = {
+		.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .resource_len = (uint16_t)strlen(name)};
 	char token[LEASE_TOKEN_LEN];
 	memset(token, sign, sizeof token);
 	memcpy(request.resource, name, request.resource_len);
