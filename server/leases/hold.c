@@ -1,8 +1,7 @@
-/* Held leases: carries out what hold_plan.c says, with one timer and at most one extension under way for each. See
- * hold.h and holds.h.
+/* Held leases: carries out the decisions of hold_plan.c, with one timer and at most one extension under way for each.
  *
- * A hold belongs to whoever made it, until hold_drop(). The structs are kept for reuse with their timers until the
- * worker ends. */
+ * A hold belongs to its creator until hold_drop(). The structs are kept for reuse, with their timers, until the worker
+ * ends. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +21,13 @@ struct hold {
 	bool lost;
 	struct hold_plan plan;
 	struct lease_request request; /* the extension */
-	struct lease_op *op;          /* it is under way, or NULL */
+	struct lease_op *op;          /* the extension under way, or NULL */
 	hold_event_fn *on_event;
 	void *arg;
 };
 
-/* Where many are due at once (after the machine slept, at a drain) they go a few in each round of the loop: answers
- * that lie unread too long, as the loop is busy with asking, would count as missing. */
+/* If many are to be renewed at once (after the machine slept, at a drain), each round of the loop renews a few: answers
+ * that stay unread for too long while the loop sends requests would count as missing. */
 enum { RENEWALS_PER_ROUND = 64 };
 
 struct holds {
@@ -37,8 +36,8 @@ struct holds {
 	struct metrics *metrics;
 	struct hold *all, *spare;
 	size_t count;
-	uint64_t round_ms; /* the loop's time of the round … */
-	unsigned due;      /* … and how many were due in it */
+	uint64_t round_ms;    /* the loop's time of the round … */
+	unsigned round_count; /* … and how many renewals were to start in it */
 	bool draining;
 };
 
@@ -53,10 +52,11 @@ struct holds *holds_new(uv_loop_t *loop, struct leases *leases, struct metrics *
 	return holds;
 }
 
-static struct hold *take_spare(struct holds *holds)
+static struct hold *get_spare(struct holds *holds)
 {
 	struct hold *hold = holds->spare;
 	if (hold) {
+		assert(!hold->used && !hold->op);
 		holds->spare = hold->next;
 		return hold;
 	}
@@ -92,16 +92,18 @@ static void on_answer(void *arg, const struct lease_answer *answer);
 
 static void arm_timer(struct hold *hold)
 {
-	uint64_t due_us = hold_plan_due_us(&hold->plan), now_us = clock_now_us();
-	if (due_us == HOLD_NEVER)
+	uint64_t timer_us = hold_plan_timer_us(&hold->plan), now_us = clock_now_us();
+	assert(hold->used);
+	if (timer_us == HOLD_NEVER)
 		uv_timer_stop(&hold->timer);
 	else
-		uv_timer_start(&hold->timer, on_timer, due_us > now_us ? (due_us - now_us + 999) / 1000 : 0, 0);
+		uv_timer_start(&hold->timer, on_timer, timer_us > now_us ? (timer_us - now_us + 999) / 1000 : 0, 0);
 }
 
-/* It is over: what the masters may still have of it is of no use to anybody, and keeps others waiting. */
+/* Releases what the masters may still have of the lease: it only keeps others waiting. */
 static void note_lost(struct hold *hold, enum lease_status code)
 {
+	assert(!hold->lost && code != LEASE_OK && code < LEASE_STATUS_COUNT);
 	hold->lost = true;
 	metrics_add(&hold->holds->metrics->holds_lost[code], 1);
 	if (hold->op)
@@ -111,35 +113,36 @@ static void note_lost(struct hold *hold, enum lease_status code)
 }
 
 /* Without memory for it: as if no master had answered. */
-static enum hold_deed renew(struct hold *hold, enum lease_status *ret_code)
+static enum hold_action renew(struct hold *hold, enum lease_status *ret_code)
 {
 	struct lease_answer failed = {.status = LEASE_NO_QUORUM};
+	assert(!hold->op);
 	hold->op = lease_submit(hold->holds->leases, &hold->request, on_answer, hold);
 	return hold->op ? HOLD_DO_NOTHING : hold_plan_answered(&hold->plan, clock_now_us(), &failed, ret_code);
 }
 
 /* The caller's callback comes last: it may drop the hold. */
-static void carry_out(struct hold *hold, enum hold_deed deed, enum lease_status code)
+static void carry_out(struct hold *hold, enum hold_action action, enum lease_status code)
 {
 	static const enum hold_event events[] = {
 		[HOLD_TELL_RENEWED] = HOLD_RENEWED, [HOLD_TELL_LOST] = HOLD_LOST, [HOLD_TELL_DRAINING] = HOLD_DRAINING};
-	if (deed == HOLD_DO_RENEW)
-		deed = renew(hold, &code);
-	if (deed == HOLD_TELL_LOST)
+	if (action == HOLD_DO_RENEW)
+		action = renew(hold, &code);
+	if (action == HOLD_TELL_LOST)
 		note_lost(hold, code);
 	arm_timer(hold);
-	if (deed == HOLD_TELL_RENEWED || deed == HOLD_TELL_LOST || deed == HOLD_TELL_DRAINING)
-		hold->on_event(hold->arg, events[deed], code);
+	if (action == HOLD_TELL_RENEWED || action == HOLD_TELL_LOST || action == HOLD_TELL_DRAINING)
+		hold->on_event(hold->arg, events[action], code);
 }
 
-/* 0: now; else after so many ms, one round for each. */
+/* Returns 0 to renew now; else how many ms later, one round for each. */
 static uint64_t wait_for_turn_ms(struct holds *holds)
 {
 	uint64_t now_ms = uv_now(holds->loop);
 	if (now_ms != holds->round_ms)
-		holds->due = 0;
+		holds->round_count = 0;
 	holds->round_ms = now_ms;
-	return holds->due++ / RENEWALS_PER_ROUND;
+	return holds->round_count++ / RENEWALS_PER_ROUND;
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -154,8 +157,8 @@ static void on_timer(uv_timer_t *timer)
 		arm_timer(hold);
 		return;
 	}
-	enum hold_deed deed = hold_plan_timer(&hold->plan, now_us, &code);
-	carry_out(hold, deed, code);
+	enum hold_action action = hold_plan_timer(&hold->plan, now_us, &code);
+	carry_out(hold, action, code);
 }
 
 static void on_answer(void *arg, const struct lease_answer *answer)
@@ -164,19 +167,19 @@ static void on_answer(void *arg, const struct lease_answer *answer)
 	enum lease_status code = LEASE_OK;
 	assert(hold->used && hold->op);
 	hold->op = NULL;
-	if (hold->plan.over) /* a drain did not wait for it */
+	if (hold->plan.over) /* a drain did not wait for the answer */
 		return;
-	enum hold_deed deed = hold_plan_answered(&hold->plan, clock_now_us(), answer, &code);
-	carry_out(hold, deed, code);
+	enum hold_action action = hold_plan_answered(&hold->plan, clock_now_us(), answer, &code);
+	carry_out(hold, action, code);
 }
 
-/* ---- calls ---- */
+/* ---- what the HTTP side calls ---- */
 
 struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer,
 		      hold_event_fn *on_event, void *arg)
 {
 	assert(request->operation == LEASE_ACQUIRE && answer->status == LEASE_OK);
-	struct hold *hold = take_spare(holds);
+	struct hold *hold = get_spare(holds);
 	if (!hold)
 		return NULL;
 	uint64_t now_us = clock_now_us();
@@ -221,7 +224,7 @@ void hold_drop(struct hold *hold, bool releasing)
 	note_count(holds, holds->count - 1);
 }
 
-/* ---- the worker's side ---- */
+/* ---- what the worker calls ---- */
 
 void holds_drain(struct holds *holds)
 {

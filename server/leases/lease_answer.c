@@ -1,13 +1,13 @@
-/* From the core's result to the answer that the HTTP side gets: µs become ms, holders become owners. Pure.
+/* The answer to an operation from the core's result: µs become ms, holders become owners. Pure.
  *
  * A value in Redis is token:hold_until_ms:fence:owner (server/scripts/acquire.lua). Two masters name the same holder if
- * the token is the same: hold_until_ms is in each master's own time. A value of another library is its own identity. */
+ * the token is the same: hold_until_ms is in each master's own time. Another library's value is its own identity. */
 #include <assert.h>
 #include <string.h>
 
 #include "lease_internal.h"
 
-enum { FOREIGN_TYPE_ID = 1 }; /* a key that is not a string: all such keys of one name count as one holder */
+enum { OTHER_TYPE_ID = 1 }; /* a key that is not a string: all such keys of one name count as one holder */
 
 static uint64_t hash_bytes(const char *bytes, size_t len)
 {
@@ -22,8 +22,8 @@ uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN])
 	return hash_bytes(token, LEASE_TOKEN_LEN);
 }
 
-/* Digits up to a colon; returns what follows it, NULL if that is not what stands there. */
-static const char *skip_number(const char *at, const char *end, uint64_t *ret_number)
+/* Parses digits up to a colon. Returns the position behind it, NULL if there is no such number. */
+static const char *parse_number(const char *at, const char *end, uint64_t *ret_number)
 {
 	uint64_t number = 0;
 	const char *start = at;
@@ -33,23 +33,23 @@ static const char *skip_number(const char *at, const char *end, uint64_t *ret_nu
 	return at > start && at < end && *at == ':' && number < REDLOCK_FENCE_LIMIT ? at + 1 : NULL;
 }
 
-/* Our own values: 40 hex digits, a colon, digits, a colon, digits, a colon, the owner. Returns the owner, or NULL for
- * somebody else's. */
-static const char *find_owner(const char *value, size_t len, uint64_t *ret_hold_until_ms, uint64_t *ret_fence)
+/* A value of redlockd's: 40 hex digits, a colon, digits, a colon, digits, a colon, the owner. Returns the owner, or
+ * NULL for another program's value. */
+static const char *value_parse(const char *value, size_t len, uint64_t *ret_hold_until_ms, uint64_t *ret_fence)
 {
 	if (len < LEASE_TOKEN_LEN + 1 || value[LEASE_TOKEN_LEN] != ':')
 		return NULL;
 	for (size_t i = 0; i < LEASE_TOKEN_LEN; i++)
 		if (!memchr("0123456789abcdef", value[i], 16))
 			return NULL;
-	const char *at = skip_number(value + LEASE_TOKEN_LEN + 1, value + len, ret_hold_until_ms);
-	return at ? skip_number(at, value + len, ret_fence) : NULL;
+	const char *at = parse_number(value + LEASE_TOKEN_LEN + 1, value + len, ret_hold_until_ms);
+	return at ? parse_number(at, value + len, ret_fence) : NULL;
 }
 
 uint64_t lease_value_hold_until_ms(const char *value, size_t len)
 {
 	uint64_t hold_until_ms = 0, fence;
-	return value && find_owner(value, len, &hold_until_ms, &fence) ? hold_until_ms : 0;
+	return value && value_parse(value, len, &hold_until_ms, &fence) ? hold_until_ms : 0;
 }
 
 uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder)
@@ -57,8 +57,8 @@ uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *re
 	uint64_t fence = 0, hold_until_ms;
 	memset(ret_holder, 0, sizeof *ret_holder);
 	if (!value)
-		return FOREIGN_TYPE_ID;
-	const char *owner = find_owner(value, len, &hold_until_ms, &fence);
+		return OTHER_TYPE_ID;
+	const char *owner = value_parse(value, len, &hold_until_ms, &fence);
 	if (!owner)
 		return hash_bytes(value, len);
 	size_t owner_len = (size_t)(value + len - owner);
@@ -77,20 +77,20 @@ static uint32_t ms_up(uint64_t us)
 	return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }
 
-/* The owner of the holder that the core chose, as one of the masters told it. */
+/* The holder that the core chose, as one of the masters told it. */
 static void find_holder(const struct lease_op *op, uint64_t id, struct lease_holder *ret_holder)
 {
-	for (unsigned i = 0; i < op->core.params.masters; i++) {
-		if (op->seen[i].id != id)
-			continue;
-		*ret_holder = op->seen[i].holder;
-		return;
-	}
+	for (unsigned i = 0; i < op->core.params.masters; i++)
+		if (op->seen[i].id == id) {
+			*ret_holder = op->seen[i].holder;
+			return;
+		}
 }
 
 static void fill_lease(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
 		       struct lease_answer *answer)
 {
+	assert(result->validity_us > 0 && op->core.params.drift_us >= LEASE_ROUNDING_US);
 	memcpy(answer->token, op->token, sizeof answer->token);
 	answer->ttl_ms = (uint32_t)(result->ttl_us / 1000);
 	answer->validity_ms = (uint32_t)((result->validity_us + LEASE_ROUNDING_US) / 1000);
@@ -105,6 +105,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 		       struct lease_answer *ret_answer)
 {
 	const struct redlock_votes *votes = &result->votes;
+	assert(now_us >= op->began_us && votes->granted <= votes->masters);
 	memset(ret_answer, 0, sizeof *ret_answer);
 	ret_answer->status = (enum lease_status)result->outcome;
 	ret_answer->votes = *votes;

@@ -1,6 +1,5 @@
-/* The commands that go to a master: EVALSHA of a script with the key and the arguments that its file describes, EVAL
- * where the master has forgotten it, and SCAN for listings. They are written into a buffer of the caller's: a release
- * must not be lost for want of memory. */
+/* The commands that go to a master: EVALSHA of a script with the key and arguments that its file describes, EVAL if the
+ * master has lost the script, and SCAN for listings. They are written into the caller's buffer, without allocations. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +47,7 @@ static void begin(struct command *command, char *bytes, size_t size, size_t argu
 
 static void add(struct command *command, const char *value, size_t len)
 {
-	assert(len + ARGUMENT_ROOM <= command->size - command->len);
+	assert(command->len <= command->size && len + ARGUMENT_ROOM <= command->size - command->len);
 	put_number(command, '$', len);
 	memcpy(command->bytes + command->len, value, len);
 	memcpy(command->bytes + command->len + len, "\r\n", 2);
@@ -68,7 +67,7 @@ static void add_number(struct command *command, uint64_t number)
 
 unsigned lease_command_bucket(const char *resource, size_t len)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, folded: what all replicas must agree on */
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, folded: the same on all replicas, for ever */
 	for (size_t i = 0; i < len; i++)
 		hash = (hash ^ (unsigned char)resource[i]) * UINT64_C(0x100000001b3);
 	return (unsigned)((hash ^ hash >> 32) % LEASE_BUCKETS);
@@ -79,7 +78,7 @@ static bool is_fenced(enum redlock_script script)
 	return script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RAISE;
 }
 
-/* How many arguments a command of the script has, its own name among them. */
+/* The number of arguments of the script's command, with the command's own name. */
 static size_t argument_count(enum redlock_script script)
 {
 	switch (script) {
@@ -94,7 +93,7 @@ static size_t argument_count(enum redlock_script script)
 	return 0;
 }
 
-/* EVALSHA sha1 2 key master-key, and what all scripts have; or EVAL with its source. */
+/* EVALSHA sha1 2 key master-key token, or EVAL with the source. */
 static void begin_script(struct command *command, const struct options *options, const struct lease_request *request,
 			 const struct lease_command *what)
 {
@@ -114,7 +113,8 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 {
 	enum redlock_script script = what->script;
 	struct command command;
-	assert(script != REDLOCK_SCRIPT_NONE);
+	assert(script != REDLOCK_SCRIPT_NONE && (script == REDLOCK_SCRIPT_INSPECT || what->token));
+	assert(!is_fenced(script) || (what->fence > 0 && what->fence < REDLOCK_FENCE_LIMIT));
 	begin(&command, ret_bytes, size, argument_count(script));
 	begin_script(&command, options, request, what);
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_EXTEND)
@@ -129,7 +129,7 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 	}
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
 		add_text(&command, what->entry ? what->entry : "");
-	/* epoch and deadline: each master's own are written over it (master_guard_stamp) */
+	/* placeholders: the epoch and deadline of each master are written over them (masters_send) */
 	add(&command, "----------------", 16);
 	add(&command, "9999999999999999", 16);
 	return command.len;
@@ -137,11 +137,12 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 
 void lease_entry_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_entry[LEASE_ENTRY_MAX])
 {
-	snprintf(ret_entry, LEASE_ENTRY_MAX, "%s:%016llu %llu", masters_replica(leases->masters),
-		 (unsigned long long)arrival, (unsigned long long)wait_ms);
+	int len = snprintf(ret_entry, LEASE_ENTRY_MAX, "%s:%016llu %llu", masters_replica(leases->masters),
+			   (unsigned long long)arrival, (unsigned long long)wait_ms);
+	assert(len > 0 && len < LEASE_ENTRY_MAX);
 }
 
-/* The characters that mean something in a Redis pattern stand for themselves. */
+/* Escapes the characters that have a meaning in a Redis pattern. */
 static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTERN_MAX])
 {
 	size_t at = 0;
@@ -156,7 +157,7 @@ static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTER
 
 unsigned lease_scan_keys(const struct lease_list_request *request)
 {
-	/* SCAN may find more than it is asked for, and a step has to fit into a page */
+	/* SCAN may return more than it is asked for, and a step has to fit into a page */
 	unsigned half = (request->limit + 1U) / 2;
 	return half < LEASE_SCAN_KEYS ? half : LEASE_SCAN_KEYS;
 }

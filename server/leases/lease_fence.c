@@ -1,9 +1,10 @@
 /* Guesses for fences: a hybrid logical clock, the time of day in µs, but never behind a number that was seen or given.
  *
- * No safety hangs on it: a guess that is too low costs a second round (server/redlock/fence.c). One clock a worker, so
- * a worker alone never needs that round. A number far ahead of the clock is not learned, since ACQUIRE would then be
- * refused by every master; such a resource takes its numbers by RAISE. For the same reason a clock that was far ahead
- * and is set back is followed back. */
+ * Safety does not depend on it: a guess that is too low costs a second round (server/redlock/fence.c). Each worker has
+ * one clock, so a single worker never needs that round. A number far ahead of the clock is not learned, because every
+ * master would then refuse ACQUIRE; such a resource gets its numbers by RAISE. For the same reason the guesses follow a
+ * clock that was far ahead and is set back. */
+#include <assert.h>
 #include <time.h>
 
 #include "lease_internal.h"
@@ -23,8 +24,9 @@ uint64_t lease_fence_guess(struct leases *leases)
 	bool ahead = leases->fence_clock > now && leases->fence_clock - now > FENCE_AHEAD_MAX_US;
 	leases->fence_clock = now > leases->fence_clock || ahead ? now : leases->fence_clock + 1;
 	if (leases->fence_clock >= REDLOCK_FENCE_LIMIT)
-		/* a clock beyond the year 2255: every master will refuse it */
+		/* the clock is beyond the year 2255: every master refuses the guess */
 		leases->fence_clock = REDLOCK_FENCE_LIMIT - 1;
+	assert(leases->fence_clock > 0 && leases->fence_clock < REDLOCK_FENCE_LIMIT);
 	return leases->fence_clock;
 }
 

@@ -1,22 +1,19 @@
 /* A page of the locks that are held, for operators.
  *
- * A held lock leaves fewer than Q masters free, so it lies on one of any Q: that many are scanned (SCAN), one after the
- * other, and every key found, whoever's and of whatever type, is inspected on all masters as by GET /locks/{resource}.
- * A lock that a master scanned before also has was listed there already. The cursor carries all of this, so a page may
- * be asked of any replica:
+ * A held lock leaves fewer than Q masters free, so it is on one of any Q: that many are scanned (SCAN), one after the
+ * other, and each key found is inspected on all masters, as by GET /locks/{resource}. A lock that an earlier scanned
+ * master has, too, was listed there. The cursor carries the position, so any replica can give the next page:
  *
- *     scanned.master.position.skip     hex set of masters done · master under way · its SCAN cursor · keys of that step
- *                                      done
+ *     scanned.master.position.skip     hex set of scanned masters · present master · its SCAN cursor · keys done of the
+ *                                      present step
  *
- * As with SCAN itself, what is held all the time of the walk is listed; what comes or goes meanwhile may or may not be.
- * So a step that does not fit into the page is left to the next one, whole: `skip` counts keys in an order that holds
- * only until the master resizes its table. It is used for a step that is larger than a page alone, which takes many
- * keys in one bucket.
+ * As with SCAN, locks that are held during the whole walk are listed; others may be or not. `skip` counts keys in an
+ * order that changes when the master resizes its table. So it is used only for a step that alone is larger than a page;
+ * any other step that does not fit is left to the next page as a whole.
  *
- * A listing must not keep masters and the loop from leases: of each worker LEASE_LISTINGS are under way, each in a
- * slot, and has one SCAN of LEASE_SCAN_KEYS keys, or INSPECTIONS_AT_ONCE inspections, at a time. The others wait in the
- * order in which they came, without memory for a page. So that a master which hangs keeps no slot for long, a SCAN has
- * a deadline: its answer is then nobody's (`struct listing_scan`). */
+ * Listings must not block masters or the loop: each worker runs LEASE_LISTINGS, each in a slot, with one SCAN of
+ * LEASE_SCAN_KEYS keys or INSPECTIONS_AT_ONCE inspections at a time. The others wait in the order of their arrival. A
+ * SCAN has a deadline, so that a hung master blocks no slot; a later answer is ignored (`struct listing_scan`). */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,11 +23,10 @@
 
 enum {
 	INSPECTIONS_AT_ONCE = 16,
-	/* keys that a page may look at for each lock that it may hold: a prefix that is hardly used must not walk over
-	 * all keys */
+	/* keys that a page may look at for each lock that it may have: a rare prefix must not scan all keys */
 	LOOKS_PER_LOCK = 50,
 	SCANS_MIN = 50,
-	SCAN_MS_MIN = 1000 /* for its answer: also after a stall of our own */
+	SCAN_MS_MIN = 1000 /* for its answer, also after a stall of this process */
 };
 
 struct position {
@@ -51,7 +47,7 @@ struct lease_listing {
 	struct position at;   /* of the step whose keys are being inspected */
 	struct position next; /* where the next page begins */
 	bool last;            /* there is no next page */
-	bool failed;          /* a lock was found of which too few masters could tell: the page would lack it */
+	bool failed;          /* an inspection had no quorum: the page would lack that lock */
 	uint16_t passed_over; /* masters that could not be scanned, in this page */
 	unsigned scans, scans_max;
 	size_t awaited;   /* inspections under way */
@@ -69,7 +65,7 @@ struct lease_listing {
 
 /* One SCAN under way. */
 struct listing_scan {
-	struct lease_listing *listing; /* NULL: too late, nobody waits for it any more */
+	struct lease_listing *listing; /* NULL: its deadline has passed */
 };
 
 static void scan(struct lease_listing *listing);
@@ -121,6 +117,7 @@ static void listing_free(struct lease_listing *listing)
 static void finish(struct lease_listing *listing, enum lease_status status)
 {
 	struct quorum_status quorum;
+	assert(listing->slot && listing->awaited == 0 && !listing->scan);
 	masters_quorum(listing->leases->masters, &quorum);
 	struct lease_list_answer answer = {.status = status, .count = listing->count, .states = listing->states};
 	answer.votes = (struct redlock_votes){.needed = quorum.needed,
@@ -142,6 +139,7 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 /* How many more locks the page may hold. */
 static size_t room(const struct lease_listing *listing)
 {
+	assert(listing->count <= listing->request.limit);
 	return listing->request.limit - listing->count;
 }
 
@@ -170,31 +168,31 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 	struct listing_item *item = arg;
 	struct lease_listing *listing = item->listing;
 	item->state.answer = *answer;
+	assert(listing->awaited > 0);
 	listing->failed = listing->failed || answer->status != LEASE_OK;
 	item->listed = answer->status == LEASE_OK && answer->held && !lease_op_seen_on(item->op, listing->at.scanned);
 	listing->awaited--;
 	inspect_some(listing);
 }
 
-static bool take_key(struct lease_listing *listing, const struct master_scan *keys, size_t i)
+static void add_key(struct lease_listing *listing, const struct master_scan *keys, size_t i)
 {
 	size_t prefix_len = strlen(listing->leases->options->key_prefix), key_len = 0;
 	const char *key = master_scan_key(keys, i, &key_len);
 	if (!key || key_len <= prefix_len || key_len - prefix_len > LEASE_RESOURCE_MAX)
-		return false;
+		return;
+	assert(listing->item_count < listing->request.limit);
 	struct listing_item *item = &listing->items[listing->item_count];
 	const char *resource = key + prefix_len;
 	*item = (struct listing_item){.listing = listing};
 	item->state.resource_len = (uint16_t)(key_len - prefix_len);
 	memcpy(item->state.resource, resource, item->state.resource_len);
 	static const char reserved[] = "redlockd:";
-	if (memmem(resource, item->state.resource_len, reserved, sizeof reserved - 1))
-		return false;
-	listing->item_count++;
-	return true;
+	if (!memmem(resource, item->state.resource_len, reserved, sizeof reserved - 1))
+		listing->item_count++;
 }
 
-/* A few at a time, so that a listing does not stand in the way of leases. */
+/* A few at a time, so that a listing does not delay leases. */
 static void inspect_some(struct lease_listing *listing)
 {
 	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->item_count) {
@@ -218,7 +216,7 @@ static unsigned masters_to_scan(const struct leases *leases)
 	return redlock_majority((uint8_t)masters_count(leases->masters));
 }
 
-/* The step after one whose SCAN gave `cursor`: further on this master, or the next one, or none. */
+/* Moves to the step after one whose SCAN gave `cursor`: on this master, on the next one, or none. */
 static void advance(struct lease_listing *listing, uint64_t cursor)
 {
 	struct position *next = &listing->next;
@@ -233,7 +231,7 @@ static void advance(struct lease_listing *listing, uint64_t cursor)
 		next->master = (uint8_t)((next->master + 1U) % masters_count(listing->leases->masters));
 }
 
-static void take_step(struct lease_listing *listing, const struct master_scan *keys)
+static void handle_step(struct lease_listing *listing, const struct master_scan *keys)
 {
 	size_t end = listing->at.skip + room(listing);
 	if (keys->key_count > end && listing->count > 0) {
@@ -242,7 +240,7 @@ static void take_step(struct lease_listing *listing, const struct master_scan *k
 		return;
 	}
 	for (size_t i = listing->at.skip; i < keys->key_count && i < end; i++)
-		(void)take_key(listing, keys, i);
+		add_key(listing, keys, i);
 	if (keys->key_count > end) {
 		listing->next = listing->at;
 		listing->next.skip = (uint32_t)end;
@@ -253,7 +251,7 @@ static void take_step(struct lease_listing *listing, const struct master_scan *k
 	inspect_some(listing);
 }
 
-/* A master that cannot be scanned is passed over; another takes its place as long as there is one. */
+/* A master that cannot be scanned is replaced by another one, as long as there is one. */
 static void pass_over(struct lease_listing *listing)
 {
 	struct position *at = &listing->at;
@@ -282,7 +280,7 @@ static void on_scanned(void *arg, const struct master_scan *keys)
 	listing->scan = NULL;
 	uv_timer_stop(&listing->slot->timer);
 	if (keys)
-		take_step(listing, keys);
+		handle_step(listing, keys);
 	else
 		pass_over(listing);
 }
@@ -307,6 +305,7 @@ static void scan(struct lease_listing *listing)
 {
 	struct leases *leases = listing->leases;
 	char command[LEASE_COMMAND_MAX];
+	assert(!listing->scan && listing->awaited == 0);
 	listing->scans++;
 	size_t len = lease_command_scan(leases->options, &listing->request, listing->at.cursor, command);
 	struct listing_scan *under_way = malloc(sizeof *under_way);
@@ -352,6 +351,7 @@ static struct lease_list_slot *find_slot(struct leases *leases)
 
 static void begin(struct lease_listing *listing, struct lease_list_slot *slot)
 {
+	assert(!slot->listing && !listing->slot);
 	slot->listing = listing;
 	listing->slot = slot;
 	listing->states = calloc(listing->request.limit, sizeof *listing->states);
@@ -359,7 +359,7 @@ static void begin(struct lease_listing *listing, struct lease_list_slot *slot)
 	if (listing->states && listing->items)
 		scan(listing);
 	else
-		finish(listing, LEASE_NO_QUORUM); /* memory is short: to be asked again */
+		finish(listing, LEASE_NO_QUORUM); /* memory is short: the client tries again */
 }
 
 bool lease_list_begin_new(struct leases *leases)
@@ -375,7 +375,7 @@ bool lease_list_begin_new(struct leases *leases)
 		if (listing->done)
 			begin(listing, slot);
 		else
-			listing_free(listing); /* its client left */
+			listing_free(listing); /* its client disconnected */
 	}
 	return any;
 }

@@ -24,30 +24,30 @@ static uint64_t at(uint64_t ms)
 	return began + ms * MS;
 }
 
-static enum hold_deed tick(uint64_t ms)
+static enum hold_action tick(uint64_t ms)
 {
 	return hold_plan_timer(&plan, at(ms), &code);
 }
 
-static enum hold_deed answer_ttl(uint64_t ms, enum lease_status status, uint32_t ttl_ms)
+static enum hold_action answer_ttl(uint64_t ms, enum lease_status status, uint32_t ttl_ms)
 {
 	struct lease_answer answer = {.status = status, .ttl_ms = ttl_ms, .drift_ms = DRIFT_MS};
 
 	return hold_plan_answered(&plan, at(ms), &answer, &code);
 }
 
-static enum hold_deed answer(uint64_t ms, enum lease_status status)
+static enum hold_action answer(uint64_t ms, enum lease_status status)
 {
 	return answer_ttl(ms, status, TTL_MS);
 }
 
-#define DUE(ms) ck_assert_uint_eq(hold_plan_due_us(&plan), at(ms))
+#define DUE(ms) ck_assert_uint_eq(hold_plan_timer_us(&plan), at(ms))
 #define OVER()                                                          \
 	do {                                                            \
-		ck_assert_uint_eq(hold_plan_due_us(&plan), HOLD_NEVER); \
+		ck_assert_uint_eq(hold_plan_timer_us(&plan), HOLD_NEVER); \
 		ck_assert_int_eq(tick(1000000), HOLD_DO_NOTHING);       \
 		hold_plan_drain(&plan, at(1000000), false);             \
-		ck_assert_uint_eq(hold_plan_due_us(&plan), HOLD_NEVER); \
+		ck_assert_uint_eq(hold_plan_timer_us(&plan), HOLD_NEVER); \
 	} while (0)
 #define LOST(deed, why)                                 \
 	do {                                            \
@@ -117,8 +117,8 @@ START_TEST(no_quorum)
 
 	grant();
 	for (;;) {
-		ms = (hold_plan_due_us(&plan) - began) / MS;
-		enum hold_deed deed = tick(ms);
+		ms = (hold_plan_timer_us(&plan) - began) / MS;
+		enum hold_action deed = tick(ms);
 		if (deed == HOLD_TELL_LOST)
 			break;
 		ck_assert_int_eq(deed, HOLD_DO_RENEW);

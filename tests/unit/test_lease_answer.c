@@ -174,7 +174,7 @@ START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
-	struct redlock_result result = {.outcome = outcomes[_i].outcome, .fence = 7};
+	struct redlock_result result = {.outcome = outcomes[_i].outcome, .fence = 7, .validity_us = 1};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status);
 	if (answer.status != LEASE_OK) {
