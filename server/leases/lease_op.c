@@ -139,7 +139,7 @@ static struct lease_ref *ref_new(struct lease_op *op, const struct redlock_outpu
 				  .round = out->round,
 				  .script = out->script,
 				  .master = master,
-				  .entry = out->place,
+				  .entry = out->entry,
 				  .tokenless = out->tokenless,
 				  .fence = out->fence};
 	memcpy(ref->token, op->token, sizeof ref->token);
@@ -165,7 +165,7 @@ static void note_unsent(struct lease_op *op, uint8_t master, const struct redloc
 static bool is_pending(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
 {
 	bool may_be_there = op->request.operation == LEASE_RELEASE || redlock_has(op->reached, master) ||
-			    (out->place == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, master));
+			    (out->entry == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, master));
 	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
 
@@ -228,7 +228,7 @@ static __attribute__((noinline)) void send_out(struct lease_op *op, const struct
 	}
 	char command[LEASE_COMMAND_MAX];
 	struct lease_ref what = {
-		.script = out->script, .entry = out->place, .tokenless = out->tokenless, .fence = out->fence};
+		.script = out->script, .entry = out->entry, .tokenless = out->tokenless, .fence = out->fence};
 	memcpy(what.token, op->token, sizeof what.token);
 	size_t len = command_write(op, &what, false, command, sizeof command);
 	for (uint8_t i = 0; i < op->core.params.masters; i++) {
@@ -437,7 +437,7 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 		memcpy(sight->token, reply->value, sizeof sight->token);
 	event->holder = sight->id;
 	event->fence = sight->holder.fence;
-	event->foreign = !sight->holder.known;
+	event->other_library = !sight->holder.known;
 }
 
 /* How long a released lease was held, by the clock of the master that answers first. */

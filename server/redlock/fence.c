@@ -1,18 +1,19 @@
 /* The rounds that make a fence: see fence.h.
  *
- * ACQUIRE carries a guess. Where the lock is free the script notes `old`, the largest number that the bucket or the
- * floor held, and writes the guess if it is larger. A majority with old < guess has executed the strict increase: one
- * round. Otherwise RAISE asks for one more than the largest number seen, of every master that holds the token or may:
- * the script demands the token and a bucket strictly below. A majority makes it the fence; a higher number seen means
- * once more, while there is time. */
+ * ACQUIRE carries a guess. Where the lock is free the script returns `old`, the largest number of the bucket and the
+ * floor, and writes the guess if it is larger. A majority with old < guess has executed the strict increase: one round.
+ * Otherwise RAISE carries one more than the largest number seen, to every master that holds the token or may: the
+ * script requires the token and a bucket strictly below. A majority makes it the fence. If a higher number was seen
+ * another round follows, while time is left. */
 #include "fence.h"
 
 #include <assert.h>
 
-#include "tally.h"
+#include "state.h"
 
 static unsigned count(uint16_t set)
 {
+	assert(set >> REDLOCK_MASTERS_MAX == 0);
 	return (unsigned)__builtin_popcount(set);
 }
 
@@ -20,6 +21,7 @@ bool redlock_fence_guess_holds(const struct redlock *op)
 {
 	unsigned increased = 0;
 	assert(op->params.kind == REDLOCK_ACQUIRE && op->round == 0);
+	assert(op->fence > 0);
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		const struct redlock_ballot *ballot = &op->ballots[i];
 		increased += redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED &&
@@ -30,6 +32,7 @@ bool redlock_fence_guess_holds(const struct redlock *op)
 
 static void note_number(struct redlock *op, const struct redlock_event *event)
 {
+	assert(event->kind == REDLOCK_REPLY);
 	bool acquired = event->script == REDLOCK_SCRIPT_ACQUIRE && event->vote == REDLOCK_VOTE_GRANTED;
 	bool tells = acquired || event->vote == REDLOCK_VOTE_BEHIND;
 	if (tells && event->fence > op->highest)
@@ -38,6 +41,7 @@ static void note_number(struct redlock *op, const struct redlock_event *event)
 
 void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 {
+	assert(event->master < op->params.masters);
 	uint16_t bit = (uint16_t)(1U << event->master);
 	note_number(op, event);
 	bool current = event->round == op->round || MUTATED(MUTATION_OLD_ROUND);
@@ -45,7 +49,7 @@ void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 		return;
 	assert(op->state == REDLOCK_RAISING);
 	if ((op->raised | op->behind | op->failed) & bit)
-		return; /* its time was up already */
+		return; /* it was silent for too long, and counts as failed */
 	switch (event->vote) {
 	case REDLOCK_VOTE_GRANTED: op->raised |= bit; break;
 	case REDLOCK_VOTE_BEHIND: op->behind |= bit; break;
@@ -55,6 +59,7 @@ void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 
 enum redlock_round redlock_fence_count(const struct redlock *op)
 {
+	assert(op->state == REDLOCK_RAISING && op->round > 0);
 	unsigned needed = redlock_majority(op->params.masters);
 	uint16_t pending = op->asked & (uint16_t) ~(op->raised | op->behind | op->failed);
 	if (count(op->raised) >= needed)
@@ -64,18 +69,21 @@ enum redlock_round redlock_fence_count(const struct redlock *op)
 	return count(op->raised | op->behind | pending) >= needed ? REDLOCK_ROUND_BEHIND : REDLOCK_ROUND_LOST;
 }
 
-/* Masters that hold this attempt's token, as far as anybody knows. */
+/* The masters that hold this attempt's token or may hold it. */
 static uint16_t may_hold(const struct redlock *op)
 {
 	uint16_t set = op->sent & (uint16_t) ~(op->round > 0 ? op->failed : 0);
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD)
 			set &= (uint16_t) ~(1U << i);
+	assert((set & ~op->sent) == 0);
 	return set;
 }
 
 uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 {
+	assert(op->params.kind == REDLOCK_ACQUIRE && now_us >= op->start_us);
+	assert(op->params.ttl_us > op->params.drift_us);
 	uint64_t useful_until_us = op->start_us + op->params.ttl_us - op->params.drift_us;
 	uint64_t top = op->highest > op->fence ? op->highest : op->fence;
 	uint16_t to = may_hold(op);
@@ -84,12 +92,13 @@ uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 	if (count(to) < redlock_majority(op->params.masters))
 		return 0;
 	uint64_t deadline_us = now_us + op->params.master_timeout_us;
-	op->state = REDLOCK_RAISING;
+	redlock_state_set(op, REDLOCK_RAISING);
 	op->round++;
 	op->fence = top + 1;
 	op->asked = to;
 	op->raised = op->behind = op->failed = 0;
 	op->deadline_us = deadline_us < useful_until_us ? deadline_us : useful_until_us;
+	assert(op->fence > op->highest && op->fence < REDLOCK_FENCE_LIMIT);
 	return to;
 }
 
@@ -97,4 +106,5 @@ void redlock_fence_close_round(struct redlock *op)
 {
 	assert(op->state == REDLOCK_RAISING);
 	op->failed |= op->asked & (uint16_t) ~(op->raised | op->behind);
+	assert((op->raised | op->behind | op->failed) == op->asked);
 }

@@ -1,5 +1,4 @@
-/* Counting the ballots of one attempt: see tally.h. Majorities are whole numbers of the configured masters; there is
- * no floating point in here, and no notion of "reachable" masters (mistakes 6 and 7 of the list in the design). */
+/* Counting the ballots of one attempt: see tally.h. */
 #include "tally.h"
 
 #include <assert.h>
@@ -13,21 +12,25 @@ uint8_t redlock_majority(uint8_t masters)
 
 static bool names_holder(const struct redlock *op, unsigned i)
 {
+	assert(i < op->params.masters);
 	return redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD;
 }
 
-/* How many masters name the same holder as master i does. */
+/* The number of masters that name the same holder as master i. */
 static uint8_t count_holder(const struct redlock *op, unsigned i)
 {
 	uint8_t votes = 0;
+	assert(names_holder(op, i));
 	for (unsigned j = 0; j < op->params.masters; j++)
 		if (names_holder(op, j) && op->ballots[j].holder == op->ballots[i].holder)
 			votes++;
+	assert(votes >= 1);
 	return votes;
 }
 
 static void find_best_holder(const struct redlock *op, struct redlock_tally *tally)
 {
+	assert(tally->held > 0 && tally->best_votes == 0);
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		if (!names_holder(op, i))
 			continue;
@@ -37,6 +40,7 @@ static void find_best_holder(const struct redlock *op, struct redlock_tally *tal
 			tally->best = op->ballots[i].holder;
 		}
 	}
+	assert(tally->best_votes >= 1);
 }
 
 struct redlock_tally redlock_tally_count(const struct redlock *op)
@@ -69,12 +73,16 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 
 uint8_t redlock_tally_answered(const struct redlock_tally *tally)
 {
-	return (uint8_t)(tally->granted + tally->held + tally->queued + tally->gone);
+	int answered = tally->granted + tally->held + tally->queued + tally->gone;
+	assert(answered <= REDLOCK_MASTERS_MAX);
+	return (uint8_t)answered;
 }
 
 uint8_t redlock_tally_unknown(const struct redlock_tally *tally)
 {
-	return (uint8_t)(tally->failed + tally->quarantined + tally->pending);
+	int unknown = tally->failed + tally->quarantined + tally->pending;
+	assert(unknown <= REDLOCK_MASTERS_MAX);
+	return (uint8_t)unknown;
 }
 
 uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op)
@@ -85,6 +93,7 @@ uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op)
 		if (redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED && ballot->ttl_us < shortest)
 			shortest = ballot->ttl_us;
 	}
+	assert(shortest <= op->params.ttl_us);
 	return shortest;
 }
 
@@ -96,6 +105,7 @@ static void insert_sorted(uint64_t *values, size_t count, uint64_t value)
 	for (; at > 0 && values[at - 1] > value; at--)
 		values[at] = values[at - 1];
 	values[at] = value;
+	assert((at == 0 || values[at - 1] <= value) && (at == count || value < values[at + 1]));
 }
 
 uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally)
@@ -109,23 +119,24 @@ uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redl
 		uint64_t us = op->ballots[i].remaining_us;
 		insert_sorted(remaining, count++, us == REDLOCK_NEVER ? op->params.ttl_us : us);
 	}
+	assert(count == (size_t)tally->held + tally->queued);
 	if (count == 0)
 		return 0;
 	size_t missing = tally->granted < tally->needed ? (size_t)(tally->needed - tally->granted) : 1;
 	return remaining[missing <= count ? missing - 1 : count - 1];
 }
 
-bool redlock_tally_is_foreign(const struct redlock *op)
+bool redlock_tally_is_other_library(const struct redlock *op)
 {
 	struct redlock_tally tally = redlock_tally_count(op);
-	bool foreign = false, ours = false;
+	bool other_library = false, ours = false;
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		if (!names_holder(op, i))
 			continue;
-		foreign |= op->ballots[i].foreign;
-		ours |= !op->ballots[i].foreign && op->ballots[i].holder == tally.best;
+		other_library |= op->ballots[i].other_library;
+		ours |= !op->ballots[i].other_library && op->ballots[i].holder == tally.best;
 	}
-	return foreign && !(ours && tally.best_votes >= tally.needed);
+	return other_library && !(ours && tally.best_votes >= tally.needed);
 }
 
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally)
@@ -136,6 +147,7 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (names_holder(op, i))
 			insert_sorted(remaining, count++, op->ballots[i].remaining_us);
+	assert(count == tally->held && blocking >= 1);
 	return remaining[count > blocking ? count - blocking : 0];
 }
 
@@ -147,6 +159,7 @@ uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_ta
 		if (redlock_has(op->answered, i) &&
 		    (op->ballots[i].vote == REDLOCK_VOTE_HELD || op->ballots[i].vote == REDLOCK_VOTE_GONE))
 			insert_sorted(waiters, count++, op->ballots[i].waiters);
+	assert(count == (size_t)tally->held + tally->gone);
 	if (count == 0)
 		return 0;
 	return (uint32_t)waiters[count > tally->needed ? count - tally->needed : 0];
@@ -155,6 +168,7 @@ uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_ta
 uint64_t redlock_tally_holder_fence(const struct redlock *op, const struct redlock_tally *tally)
 {
 	uint64_t fence = 0;
+	assert(tally->best_votes <= tally->held);
 	for (unsigned i = 0; i < op->params.masters && tally->best_votes > 0; i++)
 		if (names_holder(op, i) && op->ballots[i].holder == tally->best && op->ballots[i].fence > fence)
 			fence = op->ballots[i].fence;
@@ -164,6 +178,7 @@ uint64_t redlock_tally_holder_fence(const struct redlock *op, const struct redlo
 uint64_t redlock_tally_lease_fence(const struct redlock *op)
 {
 	uint64_t fence = 0;
+	assert(op->params.kind == REDLOCK_EXTEND);
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_GRANTED &&
 		    op->ballots[i].fence > fence)

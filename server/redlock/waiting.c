@@ -1,6 +1,4 @@
-/* When an operation that waits in the line tries again: see waiting.h. Nobody polls: an operation sleeps until it is
- * called, and only the first of a process looks after the holder's time by itself. The one exception is a holder that
- * is not redlockd's and so calls nobody. */
+/* When a waiter tries again: see waiting.h. */
 #include "waiting.h"
 
 #include <assert.h>
@@ -20,27 +18,31 @@ void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us)
 	assert(op->params.wait_us > 0);
 	if (op->state != REDLOCK_WAITING)
 		return;
-	uint64_t due_us = op->paused || !op->follows ? op->free_us : REDLOCK_NEVER;
+	uint64_t wake_us = op->paused || !op->follows ? op->free_us : REDLOCK_NEVER;
 	if (op->again || __builtin_popcount(op->notified) >= redlock_majority(op->params.masters))
-		due_us = now_us; /* told or called while it was voting */
+		wake_us = now_us; /* FIRST or the notifications came while it voted */
 	else if ((op->notified & op->held_by) != 0)
-		due_us = earlier(due_us, now_us + op->params.master_timeout_us);
-	op->deadline_us = earlier(due_us, op->wait_end_us);
+		wake_us = earlier(wake_us, now_us + op->params.master_timeout_us);
+	op->deadline_us = earlier(wake_us, op->wait_end_us);
+	assert(op->deadline_us <= op->wait_end_us);
 }
 
 void redlock_waiting_look_again(struct redlock *op, uint64_t now_us)
 {
+	assert(op->state == REDLOCK_WAITING);
 	uint64_t share_us = op->params.wait_us / REDLOCK_LOOKS_MAX;
 	uint64_t after_us = share_us > REDLOCK_LOOK_AGAIN_US ? share_us : REDLOCK_LOOK_AGAIN_US;
-	for (unsigned i = 0; i < op->params.masters; i++) /* a key without an end: for it `free_us` is a guess */
+	for (unsigned i = 0; i < op->params.masters; i++) /* `free_us` is a guess if a key has no expiry */
 		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD &&
 		    op->ballots[i].remaining_us == REDLOCK_NEVER)
 			op->free_us = REDLOCK_NEVER;
 	op->free_us = earlier(op->free_us, redlock_after_us(now_us, after_us));
+	assert(op->free_us > now_us);
 }
 
-void redlock_waiting_pass(struct redlock *op, const struct redlock_event *event)
+void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_event *event)
 {
+	assert(event->master < op->params.masters);
 	uint64_t now_us = event->now_us;
 	if (op->state != REDLOCK_WAITING || op->paused || (op->notified & op->held_by) != 0 ||
 	    !redlock_has(op->held_by, event->master))
@@ -52,14 +54,14 @@ void redlock_waiting_pass(struct redlock *op, const struct redlock_event *event)
 	redlock_waiting_set_deadline(op, now_us);
 }
 
-void redlock_waiting_be_first(struct redlock *op, const struct redlock_event *event)
+void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event *event)
 {
 	bool at_once = event->remaining_us == 0;
 	op->follows = false;
 	op->again |= at_once;
 	if (op->state != REDLOCK_WAITING || (op->paused && !at_once))
 		return;
-	if (event->remaining_us != REDLOCK_NEVER) /* then it knows better itself */
+	if (event->remaining_us != REDLOCK_NEVER) /* else this waiter's own knowledge is better */
 		op->free_us = redlock_after_us(event->now_us, event->remaining_us);
 	redlock_waiting_set_deadline(op, event->now_us);
 }

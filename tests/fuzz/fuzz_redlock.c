@@ -178,7 +178,7 @@ static void check_step(const struct driver *driver, bool was_done)
 	     deadline_us - driver->now_us);
 	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless,
 	     "a script after the answer");
-	MUST(driver->out.place == REDLOCK_ENTRY_NONE || driver_waits(driver), "a place for one that does not wait");
+	MUST(driver->out.entry == REDLOCK_ENTRY_NONE || driver_waits(driver), "a place for one that does not wait");
 	for (uint16_t attempt = 1; attempt < 3; attempt++)
 		MUST(!driver->done || !redlock_wants(&driver->op, attempt, 0), "votes are wanted after the answer");
 	if (driver->done && !was_done)

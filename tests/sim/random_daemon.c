@@ -231,7 +231,7 @@ static void new_attempt(struct world *world, unsigned proc, struct op *op, const
 static bool is_pending(const struct op *op, unsigned node, const struct redlock_output *out)
 {
 	bool may_be_there = op->kind == REDLOCK_RELEASE || redlock_has(op->reached, node) ||
-			    (out->place == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, node));
+			    (out->entry == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, node));
 	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
 
@@ -248,9 +248,9 @@ static void send_out(struct world *world, unsigned proc, struct op *op, const st
 			    .round = out->round,
 			    .what = (uint8_t)out->script,
 			    .key = op->key};
-	if (out->place != REDLOCK_ENTRY_NONE)
+	if (out->entry != REDLOCK_ENTRY_NONE)
 		call.place = (struct model_entry){op->core.arrival, world->procs[proc].replica};
-	if (out->place == REDLOCK_ENTRY_KEEP)
+	if (out->entry == REDLOCK_ENTRY_KEEP)
 		call.wait_ms = (uint32_t)(out->wait_left_us / MS + 1);
 	struct model_command command = {.key = op->key,
 					.token = call.token,

@@ -122,7 +122,7 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	assert(out.script == REDLOCK_SCRIPT_NONE || out.fence < UINT8_MAX);
 	struct sim_command command = {
 		(uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false, 0,
-		(uint8_t)out.place,  out.tokenless};
+		(uint8_t)out.entry,  out.tokenless};
 	for (unsigned i = 0; i < SIM_MASTERS && out.script != REDLOCK_SCRIPT_NONE; i++) {
 		if (!redlock_has(out.to, i))
 			continue;

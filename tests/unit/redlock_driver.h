@@ -99,7 +99,7 @@ static inline void driver_check_try(struct driver *driver)
 	MUST(driver->tries < limit || driver_waits(driver), "more than %u tries", limit);
 	MUST(driver->tries == 0 || driver->released == driver->tries || driver_ours(driver) == 0,
 	     "a try begins and the one before was not released");
-	MUST(!driver_waits(driver) || driver->out.place == REDLOCK_ENTRY_KEEP, "a try without a place");
+	MUST(!driver_waits(driver) || driver->out.entry == REDLOCK_ENTRY_KEEP, "a try without a place");
 	driver->tries++;
 	driver->reached = driver->out.to;
 	driver->granted = driver->increased = driver->raised = driver->round = driver->refused = 0;
@@ -115,8 +115,8 @@ static inline void driver_check_leave(struct driver *driver)
 {
 	bool is_end = driver->out.round != 0;
 
-	MUST(driver_waits(driver) && driver->out.place == REDLOCK_ENTRY_LEAVE, "without a token, and place %d",
-	     driver->out.place);
+	MUST(driver_waits(driver) && driver->out.entry == REDLOCK_ENTRY_LEAVE, "without a token, and place %d",
+	     driver->out.entry);
 	MUST(driver->out.round <= 1 && driver->out.attempt == driver->tries, "leaves in round %u", driver->out.round);
 	MUST(!is_end || driver->out.to == (1u << driver->params.masters) - 1, "the wait is over, and %x are told",
 	     driver->out.to);
@@ -142,8 +142,8 @@ static inline void driver_check_release(struct driver *driver)
 	MUST(driver->out.to == to || (driver_waits(driver) && !stays), "a release to %x, and it may be on %x alone",
 	     driver->out.to, to);
 	if (driver_waits(driver))
-		MUST(driver->out.place == (stays ? REDLOCK_ENTRY_KEEP : REDLOCK_ENTRY_LEAVE), "a release with place %d",
-		     driver->out.place);
+		MUST(driver->out.entry == (stays ? REDLOCK_ENTRY_KEEP : REDLOCK_ENTRY_LEAVE), "a release with place %d",
+		     driver->out.entry);
 	driver->released = driver->tries;
 }
 
@@ -154,11 +154,11 @@ static inline void driver_note_entry(struct driver *driver, unsigned master)
 	struct driver_taker *taker = &driver->takers[master];
 	uint16_t bit = (uint16_t)(1u << master);
 
-	if (out->place == REDLOCK_ENTRY_KEEP) {
+	if (out->entry == REDLOCK_ENTRY_KEEP) {
 		*taker = (struct driver_taker){out->attempt, out->script == REDLOCK_SCRIPT_ACQUIRE,
 					       (driver->placed & bit) != 0};
 		driver->placed |= bit;
-	} else if (out->place == REDLOCK_ENTRY_LEAVE) {
+	} else if (out->entry == REDLOCK_ENTRY_LEAVE) {
 		taker->attempt = 0;
 		driver->placed &= (uint16_t)~bit;
 	}
@@ -184,9 +184,9 @@ static inline void driver_check_entry(const struct driver *driver)
 	uint64_t left_us = driver->wait_end_us > driver->now_us ? driver->wait_end_us - driver->now_us : 1;
 
 	if (!driver_waits(driver) || out->script == REDLOCK_SCRIPT_RAISE || out->script == REDLOCK_SCRIPT_NONE)
-		MUST(out->place == REDLOCK_ENTRY_NONE, "place %d", out->place);
+		MUST(out->entry == REDLOCK_ENTRY_NONE, "place %d", out->entry);
 	MUST(!out->tokenless || out->script == REDLOCK_SCRIPT_RELEASE, "script %d without a token", out->script);
-	MUST(out->place != REDLOCK_ENTRY_KEEP || out->wait_left_us == left_us, "%" PRIu64 " left of the wait",
+	MUST(out->entry != REDLOCK_ENTRY_KEEP || out->wait_left_us == left_us, "%" PRIu64 " left of the wait",
 	     out->wait_left_us);
 }
 

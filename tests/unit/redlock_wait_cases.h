@@ -89,7 +89,7 @@ static inline void gave_back(const struct driver *driver, unsigned to)
 	ck_assert(!driver->out.done && !driver->out.tokenless);
 	ck_assert_uint_eq(driver->out.to, to);
 	ck_assert_int_eq(driver->out.script, to != 0 ? REDLOCK_SCRIPT_RELEASE : REDLOCK_SCRIPT_NONE);
-	ck_assert_int_eq(driver->out.place, to != 0 ? KEEP : REDLOCK_ENTRY_NONE);
+	ck_assert_int_eq(driver->out.entry, to != 0 ? KEEP : REDLOCK_ENTRY_NONE);
 }
 
 /* The last step gave up the place there, and nothing else. */
@@ -97,7 +97,7 @@ static inline void left(const struct driver *driver, unsigned to)
 {
 	ck_assert_int_eq(driver->out.script, REDLOCK_SCRIPT_RELEASE);
 	ck_assert(driver->out.tokenless);
-	ck_assert_int_eq(driver->out.place, LEAVE);
+	ck_assert_int_eq(driver->out.entry, LEAVE);
 	ck_assert_uint_eq(driver->out.to, to);
 }
 
@@ -106,7 +106,7 @@ static inline void released(const struct driver *driver, unsigned to)
 {
 	ck_assert_int_eq(driver->out.script, REDLOCK_SCRIPT_RELEASE);
 	ck_assert(!driver->out.tokenless);
-	ck_assert_int_eq(driver->out.place, LEAVE);
+	ck_assert_int_eq(driver->out.entry, LEAVE);
 	ck_assert_uint_eq(driver->out.to, to);
 }
 

@@ -2,7 +2,7 @@
  *
  * Nobody polls and nobody is forgotten: an attempt follows a majority of calls at once, a call of fewer masters after a
  * while, the end of the holder's time for the first of a process alone, and another process's turn if nothing more is
- * heard of it. How a wait ends is in test_redlock_wait_end.c, what a call is worth in test_redlock_wait_call.c. The
+ * heard of it. How a wait ends is in test_redlock_wait_end.c, what a call is worth in test_redlock_wait_notified.c. The
  * driver looks at each place that is taken and given up. */
 #include "redlock_wait_cases.h"
 
@@ -13,7 +13,7 @@ START_TEST(test_refused_waiter_stands_in_queue_and_sleeps)
 {
 	struct driver driver = waiter(3, false);
 
-	ck_assert_int_eq(driver.out.place, KEEP);
+	ck_assert_int_eq(driver.out.entry, KEEP);
 	ck_assert_uint_eq(driver.out.wait_left_us, WAIT);
 	driver_held(&driver, T + 10, 0, A, LEFT);
 	quiet(&driver);

@@ -249,7 +249,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_wait_call");
+	Suite *suite = suite_create("redlock_wait_notified");
 	TCase *tcase = tcase_create("waiting");
 	SRunner *runner = srunner_create(suite);
 	int failed;

@@ -13,7 +13,7 @@ static void foreign_held(struct driver *driver, uint64_t now_us, unsigned master
 						     .vote = REDLOCK_VOTE_HELD,
 						     .holder = holder,
 						     .remaining_us = remaining_us,
-						     .foreign = true});
+						     .other_library = true});
 }
 
 /* All three masters name a holder of another library, as in refuse(). */
@@ -147,7 +147,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_wait_foreign");
+	Suite *suite = suite_create("redlock_wait_other_library");
 	TCase *tcase = tcase_create("waiting");
 	SRunner *runner = srunner_create(suite);
 	int failed;
