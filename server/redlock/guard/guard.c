@@ -14,7 +14,8 @@
 void guard_init(struct guard *guard, const struct guard_params *params)
 {
 	assert(params->masters >= 1 && params->masters <= REDLOCK_MASTERS_MAX);
-	assert(params->max_ttl_us >= 1000 && params->digest != 0);
+	assert(params->max_ttl_us >= 1000 && params->max_ttl_us <= GUARD_TTL_MAX_US);
+	assert(params->digest != 0);
 	memset(guard, 0, sizeof *guard);
 	guard->params = *params;
 	guard->random = params->seed;
@@ -25,6 +26,7 @@ void guard_init(struct guard *guard, const struct guard_params *params)
 
 static void note_ttl(struct guard_master *master, const struct guard_event *event)
 {
+	assert(event->kind == GUARD_EPOCH || event->kind == GUARD_QUARANTINED);
 	if (event->ttl_us > master->ttl_us)
 		master->ttl_us = event->ttl_us;
 	master->ttl_unknown = event->marker != 0 && event->ttl_us == 0 && !MUTATED(MUTATION_MARKER_NO_TTL);
@@ -33,6 +35,7 @@ static void note_ttl(struct guard_master *master, const struct guard_event *even
 /* The master is quarantined already, by us or by another redlockd. */
 static void follow_marker(struct guard_master *master, const struct guard_event *event)
 {
+	assert(event->epoch == 0 && event->marker != 0);
 	if (master->marker == event->marker) {
 		guard_state_wait_on(master, event->kept, event->now_us);
 		return;
@@ -45,6 +48,7 @@ static void follow_marker(struct guard_master *master, const struct guard_event 
 static enum guard_reason reason_without_fit(const struct guard_master *master, const struct guard_event *event,
 					    bool was_voting)
 {
+	assert(event->epoch == 0 || event->epoch_run_id != master->run_id);
 	if (was_voting || master->reason == GUARD_BAD_EPOCH)
 		return GUARD_BAD_EPOCH;
 	return event->epoch != 0 || event->epoch_run_id != 0 ? GUARD_RESTARTED : GUARD_NO_EPOCH;
@@ -54,6 +58,8 @@ static enum guard_reason reason_without_fit(const struct guard_master *master, c
 static void evaluate_epoch(struct guard_master *master, const struct guard_params *params,
 			   const struct guard_event *event)
 {
+	assert(master->busy != GUARD_QUARANTINE && master->busy != GUARD_WRITE_EPOCH);
+	assert(master->state != GUARD_ABSENT && master->state != GUARD_WRITING_EPOCH);
 	bool was_voting = master->state == GUARD_VOTING;
 	bool fits = event->epoch != 0 && event->epoch_run_id == master->run_id;
 	/* Each new epoch is a new random number. One that was trusted and then gone can only come back with an older
@@ -94,6 +100,7 @@ static void try_bootstrap(struct guard *guard)
 	}
 	if (ready < redlock_majority(guard->params.masters))
 		return;
+	assert(guard->params.bootstrap);
 	for (unsigned i = 0; i < guard->params.masters; i++)
 		guard->masters[i].skip = guard->masters[i].state == GUARD_WAITING;
 	guard->bootstrap_open = false;
@@ -122,21 +129,25 @@ static void handle_connected(struct guard_master *master, const struct guard_eve
 	master->slice = 0;
 	master->read = master->again = master->kept = master->skip = master->unusable = false;
 	master->heard_us = event->now_us;
+	assert(!guard_state_is_quarantined(master) && master->epoch == 0);
 }
 
 /* Turns the time at which its floor was made of clocks from the master's clock into ours: the earliest that it can
  * be. */
 static void note_clocked(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
+	assert(event->kind == GUARD_EPOCH);
 	uint64_t there_us = guard_master_time_us(guard, event->master, event->now_us);
 	uint64_t ago_us = event->clocked_us != 0 && there_us > event->clocked_us ? there_us - event->clocked_us
 										 : UINT64_MAX;
 	if (ago_us < event->now_us && event->now_us - ago_us > master->clocked_us)
 		master->clocked_us = event->now_us - ago_us;
+	assert(master->clocked_us <= event->now_us);
 }
 
 static void handle_epoch(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
+	assert(event->now_us >= master->heard_us);
 	if (event->now_us - master->heard_us > GAP_US)
 		master->since_us = event->now_us;
 	if (event->beat <= master->beat &&
@@ -160,11 +171,12 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	/* What the master notes about the leases of another cluster must not reach ours through guard_longest_us(). */
 	if (master->state == GUARD_REJECTED)
 		master->ttl_us = 0;
+	assert(master->read && master->busy != GUARD_READ);
 }
 
 static void handle_quarantined(struct guard_master *master, const struct guard_event *event)
 {
-	assert(master->busy == GUARD_QUARANTINE);
+	assert(master->busy == GUARD_QUARANTINE && master->state == GUARD_MARKING);
 	master->busy = GUARD_NOTHING;
 	if (!event->done) {
 		guard_state_ask(master);
@@ -177,6 +189,7 @@ static void handle_quarantined(struct guard_master *master, const struct guard_e
 static void handle_epoch_written(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(master->busy == GUARD_WRITE_EPOCH && master->state == GUARD_WRITING_EPOCH);
+	assert(master->chosen_cluster != 0);
 	master->busy = GUARD_NOTHING;
 	if (!event->done) {
 		guard_state_ask(master);
@@ -194,6 +207,7 @@ static void handle_epoch_written(struct guard *guard, struct guard_master *maste
 
 static void handle_failed(struct guard_master *master, enum guard_action_kind action)
 {
+	assert(action != GUARD_NOTHING && action <= GUARD_WRITE_EPOCH);
 	if (master->busy != action)
 		return; /* a heartbeat, while an action is under way */
 	master->busy = GUARD_NOTHING;
@@ -206,6 +220,7 @@ static void handle_failed(struct guard_master *master, enum guard_action_kind ac
  * written its epoch in the meantime. */
 static void handle_mismatch(struct guard_master *master, const struct guard_event *event)
 {
+	assert(event->kind == GUARD_MISMATCH);
 	if (master->state != GUARD_VOTING || event->epoch != master->epoch)
 		return; /* the script was sent under an older epoch */
 	guard_state_set(master, GUARD_ASKING);
@@ -214,6 +229,7 @@ static void handle_mismatch(struct guard_master *master, const struct guard_even
 
 static void handle_dropped_keys(struct guard_master *master, uint64_t now_us)
 {
+	assert(master->state != GUARD_ABSENT);
 	if (master->found != GUARD_ROLLED_BACK)
 		master->found = GUARD_EVICTED;
 	if (master->state == GUARD_VOTING) {
@@ -250,6 +266,7 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 	case GUARD_LOST: handle_lost(master); break;
 	}
 	try_bootstrap(guard);
+	guard_state_check(guard, event->master);
 }
 
 /* ---- actions ---- */
@@ -257,6 +274,7 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 static void write_epoch(struct guard *guard, struct guard_master *master, uint64_t now_us, uint64_t wall_us,
 			struct guard_action *ret_action)
 {
+	assert(master->state == GUARD_RECOVERING && master->busy == GUARD_NOTHING);
 	uint64_t cluster = guard_cluster_choose(guard, master, now_us);
 	if (cluster == 0)
 		return;
@@ -265,6 +283,7 @@ static void write_epoch(struct guard *guard, struct guard_master *master, uint64
 					    .cluster = cluster,
 					    .ttl_us = guard_longest_us(guard)};
 	guard_recovery_choose_floor(guard, master, now_us, wall_us, ret_action);
+	assert(ret_action->ttl_us >= guard->params.max_ttl_us);
 	master->clocks = ret_action->clocked;
 	master->chosen_cluster = cluster; /* counts as the master's when WRITE_EPOCH is done */
 	guard_state_set(master, GUARD_WRITING_EPOCH);
@@ -295,6 +314,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 	else if (master->state == GUARD_RECOVERING && guard_recovery_is_done(guard, i, now_us))
 		write_epoch(guard, master, now_us, wall_us, ret_action);
 	master->busy = ret_action->kind;
+	guard_state_check(guard, i);
 }
 
 /* ---- questions ---- */

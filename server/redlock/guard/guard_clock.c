@@ -19,6 +19,7 @@ enum {
 
 static void set_interval(struct guard_master *master, int64_t least, int64_t most, uint64_t now_us)
 {
+	assert(now_us >= master->clock_us || !master->has_clock);
 	master->ahead_min_us = least;
 	master->ahead_max_us = most;
 	master->clock_us = now_us;
@@ -27,6 +28,7 @@ static void set_interval(struct guard_master *master, int64_t least, int64_t mos
 
 static enum guard_clock jump(struct guard_master *master, int64_t by_us, int64_t least, int64_t most, uint64_t now_us)
 {
+	assert(by_us != 0 && master->has_clock);
 	master->jump_us = by_us;
 	set_interval(master, least, most, now_us);
 	if (by_us < 0)
@@ -51,6 +53,7 @@ enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, u
 		set_interval(master, least, most, now_us);
 		return GUARD_CLOCK_STEADY;
 	}
+	assert(now_us >= master->clock_us);
 	int64_t drift_us = (int64_t)((now_us - master->clock_us) / RATE);
 	int64_t known_least = master->ahead_min_us - drift_us, known_most = master->ahead_max_us + drift_us;
 	if (least > known_most + TOLERANCE_US)

@@ -1,8 +1,10 @@
 /* The cluster that the masters belong to.
  *
- * An epoch carries a cluster id: a master that remembers the leases of another cluster does not remember ours. The id
- * is made with the epoch of the first master of all. Several redlockd agree on it without talking to each other: the
- * one that wins the compare-and-set on the master with the smallest run_id makes it. */
+ * An epoch carries a cluster id: a master that remembers the leases of another cluster does not remember ours. The id is
+ * made with the epoch of the first master of all. Several redlockd agree on it without talking to each other: the one
+ * that wins the compare-and-set on the master with the smallest run_id makes it. */
+#include <assert.h>
+
 #include "guard_internal.h"
 
 #define CREATION_PATIENCE_US UINT64_C(3000000)
@@ -24,6 +26,7 @@ static uint64_t common_cluster(const struct guard *guard)
 			best_count = count;
 		}
 	}
+	assert((best == 0) == (best_count == 0));
 	return best;
 }
 
@@ -31,6 +34,7 @@ static uint64_t common_cluster(const struct guard *guard)
  * two redlockd that could not reach each other's masters made two clusters of one. */
 static bool is_sibling(const struct guard *guard, const struct guard_master *master, uint64_t ours)
 {
+	assert(master->cluster != ours);
 	uint64_t span_us = SIBLINGS * guard_state_quarantine_us(guard);
 	for (unsigned i = 0; master->clocked_us != 0 && i < guard->params.masters; i++) {
 		const struct guard_master *other = &guard->masters[i];
@@ -62,6 +66,7 @@ void guard_cluster_check(struct guard *guard, uint64_t now_us)
 
 static bool is_readable(const struct guard_master *master)
 {
+	assert(!master->read || master->state != GUARD_ABSENT);
 	return master->read && master->state != GUARD_REJECTED;
 }
 
@@ -80,6 +85,7 @@ uint64_t guard_cluster_patience_us(const struct guard *guard)
 uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *master, uint64_t now_us)
 {
 	uint64_t cluster = common_cluster(guard);
+	assert(master->state == GUARD_RECOVERING && now_us >= master->recovery_us);
 	bool patient = now_us - master->recovery_us < guard_cluster_patience_us(guard);
 	for (unsigned i = 0; cluster == 0 && i < guard->params.masters; i++) {
 		const struct guard_master *other = &guard->masters[i];

@@ -15,7 +15,10 @@ uint64_t guard_state_quarantine_us(const struct guard *guard);
 /* When the quarantine of a WAITING or RECOVERING master ends. */
 uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master);
 
-/* The changes of state. Each asserts that the guard allows it. */
+/* Asserts what must hold for master i between two events or actions. */
+void guard_state_check(const struct guard *guard, unsigned i);
+
+/* Changes of state. Each asserts that it is an allowed one. */
 void guard_state_set(struct guard_master *master, enum guard_state state);
 /* To ASKING: what is known of its epoch is not sure any more. */
 void guard_state_ask(struct guard_master *master);

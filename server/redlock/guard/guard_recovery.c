@@ -13,11 +13,14 @@
 
 static unsigned needed(const struct guard *guard)
 {
-	return guard->params.masters - redlock_majority(guard->params.masters) + 1U;
+	unsigned majority = redlock_majority(guard->params.masters);
+	assert(majority <= guard->params.masters);
+	return guard->params.masters - majority + 1U;
 }
 
 void guard_recovery_begin(struct guard_master *master, uint64_t now_us)
 {
+	assert(master->state == GUARD_WAITING && now_us >= master->since_us);
 	guard_state_set(master, GUARD_RECOVERING);
 	master->recovery_us = now_us;
 	master->surveyed = 0;
@@ -27,12 +30,14 @@ void guard_recovery_begin(struct guard_master *master, uint64_t now_us)
 /* True if its buckets are all there. */
 static bool remembers(const struct guard_master *master)
 {
+	assert(!master->kept || !master->lost);
 	return master->state == GUARD_VOTING || (guard_state_is_quarantined(master) && master->kept);
 }
 
 /* True if a survey of master i that began at survey_us serves a recovering master. */
 static bool is_useful(const struct guard *guard, unsigned i, uint64_t survey_us)
 {
+	assert(i < guard->params.masters);
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *master = &guard->masters[j];
 		if (j != i && master->state == GUARD_RECOVERING && !redlock_has(master->surveyed, i) &&
@@ -44,11 +49,13 @@ static bool is_useful(const struct guard *guard, unsigned i, uint64_t survey_us)
 
 bool guard_recovery_wants_survey(const struct guard *guard, unsigned i)
 {
+	assert(i < guard->params.masters);
 	return remembers(&guard->masters[i]) && is_useful(guard, i, UINT64_MAX);
 }
 
 static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us, uint64_t fence)
 {
+	assert(told_by < guard->params.masters);
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		struct guard_master *master = &guard->masters[j];
 		if (j == told_by || master->state != GUARD_RECOVERING || master->recovery_us > asked_us)
@@ -56,12 +63,14 @@ static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us
 		master->surveyed |= (uint16_t)(1U << told_by);
 		if (fence > master->top)
 			master->top = fence;
+		assert(redlock_has(master->surveyed, told_by) && master->top >= fence);
 	}
 }
 
 void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action)
 {
 	struct guard_master *master = &guard->masters[i];
+	assert(remembers(master) && master->busy == GUARD_NOTHING);
 	uint64_t epoch = master->kept ? master->marker : master->epoch;
 	bool same = epoch == master->survey_epoch; /* under another one it may have lost what it told */
 	if (master->slice == 0 || !same || !is_useful(guard, i, master->survey_us)) {
@@ -77,6 +86,8 @@ void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, str
  * survey_us is covered. */
 static void note_slice(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
+	assert(event->now_us >= master->survey_us);
+	assert(master->slice == 0 || master->slice < guard->params.slices);
 	if (event->ttl_us > master->ttl_us)
 		master->ttl_us = event->ttl_us;
 	if (event->fence > master->survey_top)
@@ -106,6 +117,7 @@ void guard_recovery_handle_fences(struct guard *guard, struct guard_master *mast
  * *master. */
 static bool lost_with(const struct guard_master *master, const struct guard_master *other)
 {
+	assert(master != other);
 	return master->lost && other->clocked_us > master->lost_us;
 }
 
@@ -122,12 +134,14 @@ static void count_told(const struct guard *guard, unsigned i, unsigned *ret_told
 		*ret_told += told;
 		*ret_may += told || !other->lost;
 	}
+	assert(*ret_told <= *ret_may && *ret_may < guard->params.masters);
 }
 
 /* Too few can tell for a safe floor. The more tell, the better the floor, so those that are connected get a moment. */
 static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	const struct guard_master *master = &guard->masters[i];
+	assert(master->state == GUARD_RECOVERING && now_us >= master->recovery_us);
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *other = &guard->masters[j];
 		uint64_t since_us = other->told_us > master->recovery_us ? other->told_us : master->recovery_us;
@@ -141,6 +155,7 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 bool guard_recovery_is_done(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	unsigned told, may;
+	assert(i < guard->params.masters && guard->masters[i].state == GUARD_RECOVERING);
 	/* It lost locks at most, or no fence was ever given: it is as good as a master that was down for a while. */
 	if (guard->masters[i].kept || guard->masters[i].skip)
 		return true;
@@ -162,6 +177,7 @@ void guard_recovery_choose_floor(const struct guard *guard, const struct guard_m
 {
 	unsigned told, may;
 	count_told(guard, (unsigned)(master - guard->masters), &told, &may);
+	assert(guard_state_is_quarantined(master));
 	ret_action->fence = master->top;
 	if (told >= needed(guard) || master->skip || master->kept)
 		return;
@@ -173,4 +189,5 @@ void guard_recovery_choose_floor(const struct guard *guard, const struct guard_m
 		if (time_us > ret_action->fence && time_us < REDLOCK_FENCE_LIMIT)
 			ret_action->fence = time_us;
 	}
+	assert(ret_action->fence >= master->top);
 }

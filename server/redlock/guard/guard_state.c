@@ -6,9 +6,40 @@
 
 #include "guard_internal.h"
 
+#define TO(state) (1U << (state))
+#define ABSENT_OR_ASKING (TO(GUARD_ABSENT) | TO(GUARD_ASKING))
+/* what an epoch that was read can lead to */
+#define EVALUATED (TO(GUARD_VOTING) | TO(GUARD_MARKING) | TO(GUARD_WAITING) | TO(GUARD_REJECTED))
+
+static const uint8_t allowed[] = {
+	[GUARD_ABSENT] = TO(GUARD_ASKING),
+	[GUARD_ASKING] = ABSENT_OR_ASKING | EVALUATED,
+	[GUARD_VOTING] = ABSENT_OR_ASKING | EVALUATED,
+	[GUARD_MARKING] = ABSENT_OR_ASKING | EVALUATED,
+	[GUARD_WAITING] = ABSENT_OR_ASKING | EVALUATED | TO(GUARD_RECOVERING),
+	[GUARD_RECOVERING] = ABSENT_OR_ASKING | EVALUATED | TO(GUARD_WRITING_EPOCH),
+	[GUARD_WRITING_EPOCH] = ABSENT_OR_ASKING | TO(GUARD_VOTING) | TO(GUARD_RECOVERING),
+	[GUARD_REJECTED] = ABSENT_OR_ASKING | EVALUATED,
+};
+
 void guard_state_set(struct guard_master *master, enum guard_state state)
 {
+	assert(master->state <= GUARD_REJECTED && state <= GUARD_REJECTED);
+	assert(allowed[master->state] & TO(state));
 	master->state = state;
+}
+
+void guard_state_check(const struct guard *guard, unsigned i)
+{
+	const struct guard_master *master = &guard->masters[i];
+	assert(master->busy == GUARD_NOTHING || master->state != GUARD_ABSENT);
+	assert(master->busy != GUARD_QUARANTINE || master->state == GUARD_MARKING);
+	assert((master->busy == GUARD_WRITE_EPOCH) == (master->state == GUARD_WRITING_EPOCH));
+	assert(!guard_state_is_quarantined(master) || master->epoch == 0);
+	assert(master->state != GUARD_VOTING || (master->reason == GUARD_NO_REASON && !master->lost && !master->kept));
+	assert(master->state != GUARD_MARKING || master->reason != GUARD_NO_REASON);
+	assert((master->surveyed & ((1U << i) | ~((1U << guard->params.masters) - 1U))) == 0);
+	assert(master->slice == 0 || master->slice < guard->params.slices);
 }
 
 /* splitmix64 */
@@ -38,6 +69,7 @@ uint64_t guard_longest_us(const struct guard *guard)
 	for (unsigned i = 0; i < guard->params.masters; i++)
 		if (guard->masters[i].ttl_us > longest_us)
 			longest_us = guard->masters[i].ttl_us;
+	assert(longest_us >= guard->params.max_ttl_us);
 	return longest_us;
 }
 
@@ -57,6 +89,7 @@ uint64_t guard_state_quarantine_us(const struct guard *guard)
  * alone: such a marker tells nothing about leases on the others. */
 uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master)
 {
+	assert(master->state == GUARD_WAITING || master->state == GUARD_RECOVERING);
 	if (master->skip)
 		return 0;
 	return master->since_us +
@@ -67,6 +100,7 @@ uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct g
 
 static void set_kept(struct guard_master *master, bool kept, uint64_t now_us)
 {
+	assert(master->state != GUARD_VOTING && master->state != GUARD_ABSENT);
 	if (!kept && !master->lost)
 		master->lost_us = now_us;
 	master->kept = kept;
@@ -81,6 +115,7 @@ void guard_state_ask(struct guard_master *master)
 
 void guard_state_vote(struct guard_master *master, uint64_t epoch)
 {
+	assert(master->found == GUARD_NO_REASON || master->state == GUARD_WRITING_EPOCH);
 	guard_state_set(master, GUARD_VOTING);
 	master->reason = GUARD_NO_REASON;
 	master->epoch = epoch;
@@ -90,6 +125,8 @@ void guard_state_vote(struct guard_master *master, uint64_t epoch)
 
 void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us)
 {
+	assert(reason != GUARD_NO_REASON && reason != GUARD_OTHER_DIGEST);
+	assert(master->busy != GUARD_QUARANTINE && master->busy != GUARD_WRITE_EPOCH);
 	guard_state_set(master, GUARD_MARKING);
 	master->reason = reason;
 	set_kept(master, kept, now_us);
@@ -105,6 +142,7 @@ void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us)
 
 void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, uint64_t now_us)
 {
+	assert(master->busy != GUARD_QUARANTINE && master->busy != GUARD_WRITE_EPOCH);
 	guard_state_set(master, GUARD_WAITING);
 	master->marker = marker;
 	set_kept(master, kept, now_us);
@@ -120,6 +158,7 @@ void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, u
 
 void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us)
 {
+	assert(master->marker != 0 && master->busy != GUARD_WRITE_EPOCH);
 	if (!guard_state_is_quarantined(master))
 		guard_state_set(master, GUARD_WAITING);
 	set_kept(master, master->kept && kept, now_us); /* another redlockd may have found that fences are lost */
@@ -128,6 +167,7 @@ void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us
 
 void guard_state_reject(struct guard_master *master, enum guard_reason reason, uint64_t now_us)
 {
+	assert(reason == GUARD_OTHER_CLUSTER || reason == GUARD_OTHER_DIGEST);
 	guard_state_set(master, GUARD_REJECTED);
 	master->reason = reason;
 	set_kept(master, false, now_us); /* what it remembers is not ours */
