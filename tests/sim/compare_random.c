@@ -1,7 +1,7 @@
-/* Drawing steps: see compare_draw.h. */
+/* Drawing steps: see compare_random.h. */
 #include <string.h>
 
-#include "compare_draw.h"
+#include "compare_random.h"
 #include "compare_text.h"
 
 enum { ARRIVALS = 4, TOKENS = 3, EPOCHS = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };

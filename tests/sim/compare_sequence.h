@@ -2,7 +2,7 @@
 #ifndef COMPARE_SEQUENCE_H
 #define COMPARE_SEQUENCE_H
 
-#include "compare_draw.h"
+#include "compare_random.h"
 #include "compare_server.h"
 #include "compare_text.h"
 

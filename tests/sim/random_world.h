@@ -467,6 +467,6 @@ struct world {
 	struct trail trails[TOKENS];
 };
 
-#include "random_calls.h"
+#include "random_functions.h"
 
 #endif
