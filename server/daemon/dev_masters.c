@@ -4,15 +4,14 @@
  *            ◄─ report pipe ──     (setsid)             (PR_SET_PDEATHSIG)
  *
  * redlockd holds the write end of the life pipe and never writes. When redlockd ends, in whatever way, the kernel
- * closes that end, and the supervisor sees it: it ends the servers by their process ids (SIGTERM, after 500 ms
- * SIGKILL), waits for them, removes the folder, and ends. Should the supervisor itself be killed, the kernel kills the
- * servers (PR_SET_PDEATHSIG); only the folder then stays.
+ * closes that end. The supervisor then ends the servers by their process ids (SIGTERM, after 500 ms SIGKILL), waits for
+ * them, removes the folder, and ends. If the supervisor is killed, the kernel kills the servers (PR_SET_PDEATHSIG), and
+ * only the folder stays.
  *
- * The supervisor has left the process group and the terminal (setsid), and has another name than redlockd: a Ctrl-C, or
- * a kill -9 to the whole process group or by name, does not reach it or the servers before redlockd had its time to
- * drain. It makes the folder too, so that at no moment somebody who may be killed is answerable for it. Through the
- * report pipe it sends one `struct dev_report` when the servers were started, and another when one ends; the end of
- * file of that pipe means that everything is gone.
+ * The supervisor has left the process group and the terminal (setsid), and has another name than redlockd: Ctrl-C, or a
+ * kill -9 to the process group or by name, does not end the servers before redlockd has drained. It also makes the
+ * folder, so that each folder has a supervisor that removes it. Through the report pipe it sends a `struct dev_report`
+ * when the servers were started, and one when a server ends; the end of file means that everything is removed.
  *
  * The supervisor is forked before there are threads, so it may use all of the C library. */
 #include "dev_masters.h"
@@ -37,14 +36,13 @@
 
 enum { DEV_START_MS = 5000, DEV_TERM_MS = 500, DEV_STOP_MS = 3000, DEV_PING_MS = 10, DEV_FD_MAX = 65536 };
 
-/* What the supervisor says. Smaller than PIPE_BUF, so it arrives whole. */
+/* A report of the supervisor. Smaller than PIPE_BUF, so it arrives whole. */
 struct dev_report {
 	bool failed;
 	char folder[DEV_MASTERS_FOLDER_MAX];
 	char message[256];
 };
 
-/* All that the supervisor has. */
 struct dev_supervisor {
 	int life_fd, report_fd, signal_fd;
 	const char *program; /* path of the server program */
@@ -67,14 +65,15 @@ static void dev_report_send(const struct dev_supervisor *self, bool failed, cons
 {
 	struct dev_report report = {.failed = failed};
 
+	assert(self->report_fd >= 0);
 	snprintf(report.folder, sizeof report.folder, "%s", self->folder);
 	snprintf(report.message, sizeof report.message, "%s", message);
 	if (write(self->report_fd, &report, sizeof report) < 0)
-		return; /* redlockd is gone: the life pipe says so too */
+		return; /* redlockd has ended: the life pipe shows it too */
 }
 
-/* Nothing of redlockd's may be kept open: not its sockets, not the pipe that somebody reads its output from. What is
- * left is /dev/null thrice, the life pipe as 3 and the report pipe as 4. */
+/* Closes all descriptors of redlockd: its sockets, and the pipe from which somebody reads its output. /dev/null becomes
+ * 0 to 2, the life pipe 3 and the report pipe 4. */
 static void dev_close_others(struct dev_supervisor *self)
 {
 	int null_fd = open("/dev/null", O_RDWR), life_fd = fcntl(self->life_fd, F_DUPFD, 5),
@@ -91,7 +90,7 @@ static void dev_close_others(struct dev_supervisor *self)
 		close(fd);
 }
 
-/* The last line that a server wrote, for saying why it ended. */
+/* The last line that a server wrote: most likely why it ended. */
 static void dev_last_line(const struct dev_supervisor *self, uint32_t i, char *line, size_t size)
 {
 	char path[DEV_MASTERS_FOLDER_MAX + 16], bytes[512];
@@ -107,13 +106,14 @@ static void dev_last_line(const struct dev_supervisor *self, uint32_t i, char *l
 	fclose(file);
 }
 
-/* Becomes a server. Only returns by ending. */
+/* Becomes a server. */
 static _Noreturn void dev_exec(const struct dev_supervisor *self, uint32_t i, pid_t supervisor)
 {
 	char log[DEV_MASTERS_FOLDER_MAX + 16], path[DEV_MASTERS_FOLDER_MAX + 16];
 	sigset_t none;
 
-	/* From here on the death of the supervisor kills us; if it was before, nobody would. */
+	assert(i < self->count);
+	/* From here on the kernel kills this process with the supervisor, unless the supervisor has ended before. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != supervisor)
 		_exit(127);
 	signal(SIGINT, SIG_DFL);
@@ -138,6 +138,7 @@ static const char *dev_spawn_all(struct dev_supervisor *self)
 {
 	pid_t supervisor = getpid();
 
+	assert(self->count > 0 && self->count <= OPTIONS_MASTERS_MAX);
 	for (uint32_t i = 0; i < self->count; i++) {
 		self->pids[i] = fork();
 		if (self->pids[i] == 0)
@@ -179,18 +180,20 @@ static size_t dev_alive(const struct dev_supervisor *self)
 
 static void dev_kill_all(const struct dev_supervisor *self, int number)
 {
+	assert(number == SIGTERM || number == SIGKILL);
 	for (uint32_t i = 0; i < self->count; i++)
 		if (self->pids[i] > 0)
 			kill(self->pids[i], number); /* not reaped yet, so the number is still its own */
 }
 
-/* Collects the servers that ended and, if `report`, says so. */
+/* Reaps the servers that ended and, if `report`, reports them. */
 static void dev_reap(struct dev_supervisor *self, bool report)
 {
 	char line[160], message[256];
 	int status;
 	pid_t pid;
 
+	assert(self->count <= OPTIONS_MASTERS_MAX);
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		for (uint32_t i = 0; i < self->count; i++) {
 			if (self->pids[i] != pid)
@@ -206,7 +209,7 @@ static void dev_reap(struct dev_supervisor *self, bool report)
 	}
 }
 
-/* Waits until something happens or the time is up; true if the masters are not wanted any more. */
+/* Waits for an event, timeout_ms at most. True if the masters are not wanted any more. */
 static bool dev_wait(struct dev_supervisor *self, int timeout_ms, bool wanted)
 {
 	struct pollfd fds[2] = {{.fd = self->signal_fd, .events = POLLIN},
@@ -229,7 +232,7 @@ static int dev_remove_one(const char *path, const struct stat *status, int kind,
 	return 0;
 }
 
-/* Removes the folder with all that is in it, if there is one; follows no link. */
+/* Removes the folder and its contents, if there is one; follows no link. */
 static void dev_remove_folder(const char *folder)
 {
 	if (folder[0] != '\0')
@@ -250,9 +253,8 @@ static void dev_end_all(struct dev_supervisor *self)
 	dev_remove_folder(self->folder);
 }
 
-/* Signals that are meant for redlockd must not end its supervisor first; SIGTERM and SIGCHLD come through a
- * descriptor. */
-static bool dev_take_signals(struct dev_supervisor *self)
+/* Signals for redlockd must not end its supervisor first; SIGTERM and SIGCHLD are read from a descriptor. */
+static bool dev_set_up_signals(struct dev_supervisor *self)
 {
 	sigset_t wanted;
 
@@ -260,7 +262,7 @@ static bool dev_take_signals(struct dev_supervisor *self)
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGCHLD, SIG_DFL); /* may be inherited as ignored, and then nobody could be waited for */
+	signal(SIGCHLD, SIG_DFL); /* if inherited as ignored, waitpid() would not work */
 	signal(SIGTERM, SIG_DFL); /* a server may get it before it has become one */
 	sigemptyset(&wanted);
 	sigaddset(&wanted, SIGTERM);
@@ -275,7 +277,7 @@ static _Noreturn void dev_supervise(struct dev_supervisor *self)
 	setsid();
 	prctl(PR_SET_NAME, "dev-masters");
 	dev_close_others(self);
-	const char *reason = dev_take_signals(self) ? dev_make_folder(self) : "--dev cannot watch for signals";
+	const char *reason = dev_set_up_signals(self) ? dev_make_folder(self) : "--dev cannot watch for signals";
 	if (!reason)
 		reason = dev_spawn_all(self);
 	dev_report_send(self, reason, reason ? reason : "");
@@ -308,11 +310,12 @@ static bool dev_find_program(const char *name, char path[4096])
 	}
 }
 
-/* Waits for the supervisor to say something. 1: it did; 0: time is up; -1: it has ended. */
+/* Waits for a report of the supervisor. 1: it came; 0: time is up; -1: the supervisor has ended. */
 static int dev_report_receive(const struct dev_masters *dev, struct dev_report *report, uint64_t timeout_ms)
 {
 	struct pollfd fd = {.fd = dev->report_fd, .events = POLLIN};
 
+	assert(dev->report_fd >= 0);
 	if (poll(&fd, 1, (int)timeout_ms) <= 0)
 		return 0;
 	return read(dev->report_fd, report, sizeof *report) == (ssize_t)sizeof *report ? 1 : -1;
@@ -342,11 +345,12 @@ static void dev_fill_address(const struct dev_masters *dev, uint32_t i, struct m
 	*address = (struct master_address){.is_unix = true};
 	int len = snprintf(address->host, sizeof address->host, "%s/%u.sock", dev->folder, i + 1);
 
+	assert(dev->folder[0] == '/' && i < OPTIONS_MASTERS_MAX);
 	assert(len > 0 && len < (int)sizeof(((struct sockaddr_un *)NULL)->sun_path));
 	snprintf(address->shown, sizeof address->shown, "unix:%.200s", address->host);
 }
 
-/* Waits until all answer. NULL, or why it was given up (in *report, or static). */
+/* Waits until all answer. NULL, or why not (in *report, or static). */
 static const char *dev_wait_ready(const struct dev_masters *dev, uint32_t count, const struct options *options,
 				  struct dev_report *report)
 {
@@ -371,6 +375,7 @@ static const char *dev_fork(struct dev_masters *dev, uint32_t count, const char 
 {
 	int life[2], report[2];
 
+	assert(count > 0 && program[0] != '\0');
 	if (pipe2(life, O_CLOEXEC) != 0)
 		return "--dev cannot make a pipe";
 	if (pipe2(report, O_CLOEXEC) != 0) {
@@ -443,7 +448,7 @@ void dev_masters_stop(struct dev_masters *dev)
 	if (said >= 0)
 		kill(dev->supervisor, SIGKILL); /* stuck; the kernel then kills the servers */
 	waitpid(dev->supervisor, NULL, 0);
-	dev_remove_folder(dev->folder); /* is gone, unless the supervisor was killed */
+	dev_remove_folder(dev->folder); /* is still there if the supervisor was killed */
 	close(dev->report_fd);
 	*dev = (struct dev_masters){.life_fd = -1, .report_fd = -1};
 }

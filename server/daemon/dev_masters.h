@@ -1,7 +1,7 @@
 /* The private masters of --dev: redis-server (else valkey-server) processes on Unix sockets in a temporary folder.
  *
- * They and the folder are gone soon after redlockd, however it ends, kill -9 included: a small supervisor process
- * watches over them. For the main thread, and dev_masters_start() for the time before there is another one. */
+ * Processes and folder are removed soon after redlockd ends, also after kill -9: a small supervisor process sees to
+ * that. For the main thread; dev_masters_start() before there is another thread. */
 #ifndef DEV_MASTERS_H
 #define DEV_MASTERS_H
 
@@ -16,8 +16,8 @@ enum { DEV_MASTERS_FOLDER_MAX = 96 };
 
 struct dev_masters {
 	pid_t supervisor;
-	int life_fd;   /* open as long as the masters are wanted */
-	int report_fd; /* what the supervisor says; ends when it has ended everything */
+	int life_fd;   /* open while the masters are wanted */
+	int report_fd; /* reports of the supervisor; end of file when it has ended everything */
 	char folder[DEV_MASTERS_FOLDER_MAX];
 };
 
@@ -27,7 +27,7 @@ struct dev_masters {
 bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message,
 		       size_t message_size) __attribute__((warn_unused_result));
 
-/* Ends the masters and waits, at most some 3 s, until they and the folder are gone. */
+/* Ends the masters and waits, about 3 s at most, until they have ended and the folder is removed. */
 void dev_masters_stop(struct dev_masters *dev);
 
 #endif

@@ -1,7 +1,7 @@
-/* Listening sockets. Nothing is kept here: the descriptor is all there is, and it belongs to the caller.
+/* Listening sockets. No state: the caller owns the descriptor.
  *
- * A Unix socket leaves a file behind when its program is killed. Whether a file is such a remnant is found out by
- * connecting to it: refused means that nobody listens. Anything that is not a socket is left alone. */
+ * A killed program leaves the file of its Unix socket behind. A connection to such a file is refused, which means that
+ * nobody listens, and the file is replaced. A file that is not a socket is left alone. */
 #include "listen.h"
 
 #include <arpa/inet.h>
@@ -36,6 +36,7 @@ static int listen_give_up(int fd)
 {
 	int error = errno;
 
+	assert(fd >= 0);
 	close(fd);
 	errno = error;
 	return -1;
@@ -43,13 +44,13 @@ static int listen_give_up(int fd)
 
 /* ---- TCP ---- */
 
-/* What the kernel keeps for each connection taken here. Left to itself it lets a client that does not read have some MB
- * of answers, of which thousands of clients would make GB; the largest answers are some hundred KB, and nearly all
- * below one. */
+/* Bounds the kernel's memory for each connection accepted here. By default a client that does not read may have some MB
+ * of answers in the kernel, thousands of clients GB; the largest answers are some hundred KB, nearly all below one. */
 static bool listen_bound_buffers(int fd)
 {
 	const int answers = 64 * 1024, requests = 32 * 1024;
 
+	assert(fd >= 0);
 	return setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &answers, sizeof answers) == 0 &&
 	       setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &requests, sizeof requests) == 0;
 }
@@ -69,7 +70,7 @@ static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 	return fd;
 }
 
-/* NULL and a message where the name leads nowhere. */
+/* NULL and a message if the name cannot be resolved. */
 static struct addrinfo *listen_resolve(const struct listen_address *address, char *message, size_t size)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC,
@@ -78,6 +79,7 @@ static struct addrinfo *listen_resolve(const struct listen_address *address, cha
 			*infos;
 	char port[8];
 
+	assert(!address->is_unix);
 	snprintf(port, sizeof port, "%u", address->port);
 	int error = getaddrinfo(address->host, port, &hints, &infos);
 	if (error == 0)
@@ -142,12 +144,13 @@ static struct sockaddr_un listen_path(const struct listen_address *address)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 
+	assert(address->is_unix);
 	assert(strlen(address->host) < sizeof name.sun_path);
 	strcpy(name.sun_path, address->host);
 	return name;
 }
 
-/* Makes way for a new socket file. NULL, or why there is no way. */
+/* Removes the socket file of a program that has ended. NULL, or why the path cannot be used. */
 static const char *listen_clear_path(const struct sockaddr_un *name)
 {
 	struct stat status;
@@ -199,13 +202,14 @@ int listen_open(const struct listen_address *address, bool reuse_port, char *mes
 				: listen_open_tcp(address, reuse_port, message, size);
 }
 
-/* ---- what became of it ---- */
+/* ---- open sockets ---- */
 
 uint16_t listen_port(int fd)
 {
 	struct sockaddr_storage name;
 	socklen_t len = sizeof name;
 
+	assert(fd >= 0);
 	if (getsockname(fd, (struct sockaddr *)&name, &len) != 0)
 		return 0;
 	if (name.ss_family == AF_INET)

@@ -1,7 +1,7 @@
 /* The program: options, private masters for --dev, listening sockets, workers; then it waits for signals.
  *
- * The main thread owns all that outlives the workers (options, sockets, metrics) and does nothing while they run but
- * read certificate and keys anew on SIGHUP, and what watch.h says. Exit status: 0 after SIGTERM or SIGINT, 2 for a
+ * The main thread owns everything that outlives the workers: options, sockets, metrics. While they run it reads the
+ * files of SIGHUP again (reload.h) and watches the loops (watchdog.h). Exit status: 0 after SIGTERM or SIGINT, 2 for a
  * mistake in the configuration, 1 for another failure at the start. */
 #include <assert.h>
 #include <errno.h>
@@ -44,8 +44,8 @@ struct program {
 	size_t running;
 };
 
-/* Keys, certificates and passwords are in our memory and some in our environment: no core dump of them, and no other
- * process of the same user may look into us (ptrace, /proc/PID/mem, environ, fd). */
+/* Keys, certificates and passwords are in memory and some in the environment: no core dump, and no other process of the
+ * same user may read them (ptrace, /proc/PID/mem, environ, fd). */
 static void keep_secrets(void)
 {
 	const struct rlimit none = {0, 0};
@@ -60,19 +60,19 @@ static void complain(const char *message)
 
 /* ---- before the workers ---- */
 
-/* Signals are taken by sigwait() in the main thread alone; a closed connection is an error value, not a signal. */
+/* Only the main thread receives signals, by sigtimedwait(); a closed connection is an error value, not a signal. */
 static void set_up_signals(sigset_t *ret_waited)
 {
 	sigemptyset(ret_waited);
 	sigaddset(ret_waited, SIGTERM);
 	sigaddset(ret_waited, SIGINT);
-	sigaddset(ret_waited, SIGHUP); /* the terminal was closed, or: read the files anew */
+	sigaddset(ret_waited, SIGHUP); /* the terminal was closed, or: read the files again */
 	int failed = pthread_sigmask(SIG_BLOCK, ret_waited, NULL);
 	assert(!failed);
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* As many descriptors as we may have: --max-connections is the bound that counts. */
+/* Raises the limit to its maximum: --max-connections is the bound that counts. */
 static void raise_descriptor_limit(const struct options *options)
 {
 	struct rlimit limit;
@@ -80,7 +80,7 @@ static void raise_descriptor_limit(const struct options *options)
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	/* two for each daemon of 512 (api/http/daemon_pool.h) */
+	/* two for each MHD daemon of 512 connections (api/http/daemon_pool.h) */
 	if (limit.rlim_cur >= options->max_connections + options->max_connections / 256U + 64U + 32U * options->workers)
 		return;
 	log_begin(LOG_WARN, "few-descriptors");
@@ -91,6 +91,7 @@ static void raise_descriptor_limit(const struct options *options)
 
 static void set_up_metrics(const struct options *options)
 {
+	assert(options->workers > 0 && options->master_count > 0);
 	const char *addresses[OPTIONS_MASTERS_MAX];
 	for (size_t i = 0; i < options->master_count; i++)
 		addresses[i] = options->masters[i].shown;
@@ -133,10 +134,10 @@ static void warn_of_listener(const struct listen_address *address, const char *e
 	log_end();
 }
 
-/* Nobody shall find out by an accident that his locks were open to the network. Returns an exit status, 0 if it may
- * start. */
+/* A listener that is open to the network must be intended. Returns an exit status, 0 to go on. */
 static int check_danger(const struct options *options, char *message, size_t size)
 {
+	assert(options->listen_count > 0);
 	for (size_t i = 0; i < options->listen_count; i++) {
 		const struct listen_address *address = &options->listen[i];
 		bool local;
@@ -166,8 +167,8 @@ static int check_danger(const struct options *options, char *message, size_t siz
 	return EXIT_SUCCESS;
 }
 
-/* SO_REUSEPORT lets several workers listen on one port, but it would also let in a second redlockd that nobody meant to
- * start there. So the port is first opened without. */
+/* SO_REUSEPORT lets several workers listen on one port, but also a second redlockd that was started by mistake. So the
+ * port is first opened without it. */
 static bool check_port_is_free(const struct options *options, const struct listen_address *address, char *message,
 			       size_t size)
 {
@@ -183,6 +184,7 @@ static bool check_port_is_free(const struct options *options, const struct liste
  * all. */
 static bool open_listeners(struct program *program, char *message, size_t size)
 {
+	assert(!program->listeners);
 	struct options *options = &program->options;
 	program->listeners = calloc(options->workers, sizeof *program->listeners);
 	if (!program->listeners) {
@@ -201,7 +203,7 @@ static bool open_listeners(struct program *program, char *message, size_t size)
 				return false;
 			program->listeners[w][i] = fd;
 			if (!address->is_unix)
-				/* port 0: all workers take the one that the first was given */
+				/* port 0: all workers use the port that the first worker got */
 				address->port = listen_port(fd);
 		}
 	}
@@ -229,6 +231,7 @@ static void drain_workers(struct program *program, uint32_t quiet_ms)
 /* Starts all and waits until they serve. Returns an exit status, 0 if they do. */
 static int start_workers(struct program *program)
 {
+	assert(!program->workers && program->running == 0);
 	const struct options *options = &program->options;
 	program->workers = calloc(options->workers, sizeof *program->workers);
 	for (size_t i = 0; program->workers && i < options->workers; i++) {
@@ -251,6 +254,7 @@ static int start_workers(struct program *program)
 
 static void join_workers(struct program *program)
 {
+	assert(program->running <= program->options.workers);
 	for (size_t i = 0; i < program->running; i++)
 		worker_join(program->workers[i]);
 	for (size_t i = 0; i < program->running; i++)
@@ -258,8 +262,9 @@ static void join_workers(struct program *program)
 	free(program->workers);
 }
 
-static void tell_addresses(const struct program *program)
+static void log_addresses(const struct program *program)
 {
+	assert(program->listeners);
 	const struct options *options = &program->options;
 	for (size_t i = 0; i < options->listen_count; i++) {
 		char shown[300] = "https://";
@@ -272,8 +277,8 @@ static void tell_addresses(const struct program *program)
 	log_flush();
 }
 
-/* --dev is for a first look: three lines to paste. */
-static void tell_first_steps(const struct program *program)
+/* For --dev: three lines to paste. */
+static void print_first_steps(const struct program *program)
 {
 	const struct listen_address *address = &program->options.listen[0];
 	char to[OPTIONS_PATH_MAX + 400];
@@ -295,8 +300,8 @@ static void tell_first_steps(const struct program *program)
 	fflush(stdout);
 }
 
-/* A second Ctrl-C, or the end of --drain-ms with something that cannot be waited for (a name server that does not
- * answer): the program ends at once. Keys run out by themselves, private masters end with us. */
+/* A second Ctrl-C, or the end of --drain-ms with something that cannot be interrupted, such as a name server that does
+ * not answer. Leases run out by themselves, private masters end with the program. */
 static void end_at_once(int number)
 {
 	_exit(number == SIGALRM ? EXIT_SUCCESS : EXIT_FAILURE);
@@ -304,6 +309,7 @@ static void end_at_once(int number)
 
 static void bound_the_end(const sigset_t *waited, int first, uint32_t drain_ms)
 {
+	assert(first == SIGTERM || first == SIGINT || first == SIGHUP);
 	uint32_t bound_ms = drain_ms > 0 ? drain_ms : 1;
 	struct sigaction action = {.sa_handler = end_at_once};
 	struct itimerval timer = {
@@ -313,7 +319,7 @@ static void bound_the_end(const sigset_t *waited, int first, uint32_t drain_ms)
 		sigaction(SIGINT, &action, NULL);
 	else
 		signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN); /* whoever asks politely twice still means the same */
+	signal(SIGTERM, SIG_IGN); /* a second SIGTERM changes nothing */
 	signal(SIGHUP, SIG_IGN);
 	setitimer(ITIMER_REAL, &timer, NULL);
 	pthread_sigmask(SIG_UNBLOCK, waited, NULL);
@@ -333,11 +339,12 @@ static bool ignores_hangups(void)
 	return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* SIGHUP has two meanings: the terminal has been closed, and whoever ran a program in it wants it gone with it; or an
- * operator says that files have changed. The rule is in the manual page (SIGNALS). Of a closed terminal the kernel
- * tells, or the leader of the session, a shell, passes it on to its jobs; everybody else means the files. */
+/* SIGHUP has two meanings: the terminal was closed and its programs are to end, or an operator has changed files. The
+ * rule is in the manual page (SIGNALS). For a closed terminal the kernel sends it, or the leader of the session, a
+ * shell, to its jobs; any other sender means the files. */
 static bool is_hangup(const struct program *program, const siginfo_t *info)
 {
+	assert(info->si_signo == SIGHUP);
 	if (program->hangups_ignored)
 		return false;
 	if (program->options.dev)
@@ -346,10 +353,11 @@ static bool is_hangup(const struct program *program, const siginfo_t *info)
 	return from_terminal && program->had_terminal && !has_terminal();
 }
 
-/* SIGTERM: be seen at 503 for a while, then end. SIGINT, or the end of the terminal: end as soon as nothing is in
- * flight. */
+/* SIGTERM: /readyz answers 503 for a while, then the program ends. SIGINT, or the end of the terminal: it ends as soon
+ * as nothing is in flight. */
 static void wait_for_the_end(struct program *program, const sigset_t *waited)
 {
+	assert(program->running == program->options.workers);
 	uint32_t drain_ms = program->options.drain_ms;
 	siginfo_t info;
 	int number;
@@ -370,11 +378,12 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 
 static int serve(struct program *program, const sigset_t *waited)
 {
+	assert(program->listeners && waited);
 	int status = start_workers(program);
 	if (status == EXIT_SUCCESS) {
-		tell_addresses(program);
+		log_addresses(program);
 		if (program->options.dev)
-			tell_first_steps(program);
+			print_first_steps(program);
 		watchdog_begin(&program->watchdog, &program->systemd, program->workers, program->running,
 			       program->options.master_count);
 		wait_for_the_end(program, waited);

@@ -1,5 +1,7 @@
-/* Reading certificate and keys, at the start and on SIGHUP. See reload.h. */
+/* Reads certificate and keys, at the start and on SIGHUP. See reload.h. */
 #include "reload.h"
+
+#include <assert.h>
 
 #include "api/auth/auth.h"
 #include "api/http/http.h"
@@ -9,7 +11,7 @@
 
 enum { MESSAGE_MAX = 1024 };
 
-static struct tls *load_tls(const struct options *options, char *message, size_t size)
+static struct tls *reload_load_tls(const struct options *options, char *message, size_t size)
 {
 	return tls_load(options->tls_cert, options->tls_key, options->tls_client_ca, message, size);
 }
@@ -17,9 +19,9 @@ static struct tls *load_tls(const struct options *options, char *message, size_t
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 {
 	*reload = (struct reload){0};
-	json_memory_setup(); /* the keys are the first JSON that must be whole */
+	json_memory_setup(); /* before the first JSON, the keys */
 	if (options->tls_cert[0]) {
-		reload->tls = load_tls(options, message, size);
+		reload->tls = reload_load_tls(options, message, size);
 		if (!reload->tls)
 			return false;
 	}
@@ -43,7 +45,7 @@ void reload_fini(struct reload *reload)
 	*reload = (struct reload){0};
 }
 
-static void log_failure(const char *event, const char *message)
+static void reload_log_failure(const char *event, const char *message)
 {
 	log_begin(LOG_ERROR, event);
 	log_text("message", message);
@@ -53,10 +55,11 @@ static void log_failure(const char *event, const char *message)
 
 static bool reload_tls(struct reload *reload, const struct options *options)
 {
+	assert(reload->tls);
 	char message[MESSAGE_MAX];
-	struct tls *tls = load_tls(options, message, sizeof message);
+	struct tls *tls = reload_load_tls(options, message, sizeof message);
 	if (!tls) {
-		log_failure("tls-reload-failed", message);
+		reload_log_failure("tls-reload-failed", message);
 		return false;
 	}
 	tls_unref(reload->tls);
@@ -70,10 +73,11 @@ static bool reload_tls(struct reload *reload, const struct options *options)
 
 static bool reload_keys(struct reload *reload, const struct options *options)
 {
+	assert(reload->keys);
 	char message[MESSAGE_MAX];
 	struct keys *keys = keys_load(options->keys, message, sizeof message);
 	if (!keys) {
-		log_failure("keys-reload-failed", message);
+		reload_log_failure("keys-reload-failed", message);
 		return false;
 	}
 	keys_unref(reload->keys);
@@ -87,6 +91,7 @@ static bool reload_keys(struct reload *reload, const struct options *options)
 
 void reload_again(struct reload *reload, const struct options *options, struct worker *const workers[], size_t count)
 {
+	assert(workers || count == 0);
 	bool tls = options->tls_cert[0] && reload_tls(reload, options);
 	bool keys = options->keys[0] && reload_keys(reload, options);
 	if (!options->tls_cert[0] && !options->keys[0]) {

@@ -1,9 +1,8 @@
-/* What can be read anew while the program runs, on SIGHUP: the certificate of --tls-cert with its key and authorities,
- * and the keys file.
+/* The files that SIGHUP reads again: the certificate of --tls-cert with its key and authorities, and the keys file.
  *
- * Each kind is taken whole or not at all: where a file is bad the old ones stay, and the log says so. No connection is
- * dropped: one that is open goes on with the certificate with which it began; the authorities and the keys count at
- * once, also for requests under way. All on the main thread. */
+ * Each of the two is replaced whole or not at all: if a file is bad, the old one stays in use, and the log says so. No
+ * connection is dropped: open connections keep their certificate; authorities and keys apply at once, also to requests
+ * under way. All on the main thread. */
 #ifndef RELOAD_H
 #define RELOAD_H
 
@@ -26,7 +25,7 @@ bool reload_init(struct reload *reload, const struct options *options, char *mes
 	__attribute__((warn_unused_result));
 void reload_fini(struct reload *reload);
 
-/* Reads both anew and hands what is good to the workers. */
+/* Reads both again and passes the good ones to the workers. */
 void reload_again(struct reload *reload, const struct options *options, struct worker *const workers[], size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* See notify.h. */
+/* See systemd.h. */
 #include "systemd.h"
 
 #include <assert.h>
@@ -17,11 +17,12 @@
 
 enum { SYSTEMD_MAX = 512, SYSTEMD_SEND_S = 1 };
 
-/* "/path", or "@name" of the abstract kind; anything else is no socket of ours. */
+/* "/path", or "@name" for an abstract socket; anything else is ignored. */
 static void systemd_parse_socket(struct systemd *systemd, const char *name)
 {
 	size_t len = strlen(name);
 
+	assert(systemd->to_len == 0);
 	if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof systemd->to.sun_path)
 		return;
 	systemd->to.sun_family = AF_UNIX;
@@ -47,6 +48,7 @@ void systemd_init(struct systemd *systemd)
 {
 	const char *name = getenv("NOTIFY_SOCKET"), *pid = getenv("WATCHDOG_PID");
 
+	assert(systemd);
 	*systemd = (struct systemd){0};
 	if (name)
 		systemd_parse_socket(systemd, name);
@@ -68,6 +70,7 @@ static int systemd_deliver(const struct systemd *systemd, const char *text, size
 	const struct timeval bound = {.tv_sec = SYSTEMD_SEND_S};
 	int error = 0, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
+	assert(systemd_is_on(systemd) && len > 0);
 	if (fd < 0)
 		return errno;
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);

@@ -1,10 +1,9 @@
-/* Words to the service manager, where systemd started us as Type=notify: that we serve, reload, end, and that we are
- * alive (sd_notify(3)).
+/* Messages to the service manager, if systemd started the program with Type=notify: ready, reloading, stopping, alive
+ * (sd_notify(3)).
  *
- * The protocol is one datagram of NAME=value lines to the socket in NOTIFY_SOCKET, and promised to stay so. It is
- * spoken here and not through libsystemd, which would load seven more libraries, compressors among them, into a process
- * that holds keys; that is the way by which a backdoor in one of them got into sshd (CVE-2024-3094). For the main
- * thread alone. */
+ * The protocol is one datagram of NAME=value lines to the socket in NOTIFY_SOCKET; systemd guarantees that it stays so.
+ * libsystemd would load seven more libraries, compressors among them, into a process that holds keys; the backdoor of
+ * CVE-2024-3094 got into sshd that way. For the main thread alone. */
 #ifndef SYSTEMD_H
 #define SYSTEMD_H
 
@@ -15,15 +14,15 @@
 
 struct systemd {
 	struct sockaddr_un to;
-	socklen_t to_len;     /* 0: nobody listens, and nothing is sent */
-	uint64_t watchdog_us; /* how often we must say that we are alive; 0: never */
+	socklen_t to_len;     /* 0: no service manager, nothing is sent */
+	uint64_t watchdog_us; /* the longest interval between two WATCHDOG=1; 0: none are wanted */
 };
 
-/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and takes them out of the environment: they are not for our
- * children. */
+/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and removes them from the environment: they are not for child
+ * processes. */
 void systemd_init(struct systemd *systemd);
 
-/* True if anybody listens. */
+/* True if there is a service manager. */
 bool systemd_is_on(const struct systemd *systemd);
 
 /* Sends lines ("READY=1\nSTATUS=…"), without waiting longer than a second. Failures are logged. */

@@ -1,4 +1,4 @@
-/* See watch.h. Times are CLOCK_MONOTONIC's, by which systemd measures too, but for those of the figures (clock.h). */
+/* See watchdog.h. Times are CLOCK_MONOTONIC, as systemd's are, but for those of the statistics (clock.h). */
 #include "watchdog.h"
 
 #include <assert.h>
@@ -20,7 +20,7 @@ static uint64_t watchdog_now_us(void)
 
 /* ---- the masters ---- */
 
-/* `before`: lines to send with the status; "": only if it is another than the last. */
+/* `before`: lines to send with the status; "": send only if the status has changed. */
 static void watchdog_send_status(struct watchdog *watchdog, const char *before)
 {
 	size_t voting = metrics_voting(), needed = watchdog->master_count / 2 + 1;
@@ -34,19 +34,21 @@ static void watchdog_send_status(struct watchdog *watchdog, const char *before)
 
 /* ---- the loops ---- */
 
-/* The first worker whose loop has not turned since we last said that we are alive; worker_count if there is none. */
+/* The first worker whose loop has not turned since the last report; worker_count if there is none. */
 static size_t watchdog_find_stuck(const struct watchdog *watchdog)
 {
 	size_t w = 0;
 
+	assert(watchdog->worker_count > 0);
 	while (w < watchdog->worker_count && worker_turns(watchdog->workers[w]) != watchdog->turns[w])
 		w++;
 	return w;
 }
 
-/* From now on each loop has to turn once more. */
+/* Each loop has to turn once until the next report. */
 static void watchdog_poke_loops(struct watchdog *watchdog, uint64_t now_us)
 {
+	assert(watchdog->worker_count <= METRICS_WORKERS_MAX);
 	if (watchdog->systemd->watchdog_us == 0)
 		return;
 	for (size_t w = 0; w < watchdog->worker_count; w++) {
@@ -59,7 +61,8 @@ static void watchdog_poke_loops(struct watchdog *watchdog, uint64_t now_us)
 
 static void watchdog_note_stuck(struct watchdog *watchdog, size_t worker, uint64_t now_us)
 {
-	/* Looked at more often now, so that it is heard of in time if it turns again. */
+	assert(worker < watchdog->worker_count && now_us >= watchdog->alive_us);
+	/* Checked more often from now on, so that the report is in time if the loop turns again. */
 	watchdog->look_at_us = now_us + watchdog->systemd->watchdog_us / WATCHDOG_STUCK_PART;
 	if (watchdog->stuck)
 		return;
@@ -99,7 +102,7 @@ void watchdog_begin(struct watchdog *watchdog, const struct systemd *systemd, st
 	watchdog_poke_loops(watchdog, watchdog_now_us());
 }
 
-/* How long nothing is to be done; where a service manager listens, a second at most. */
+/* The time until there is something to do; with a service manager a second at most. */
 static struct timespec watchdog_pause(const struct watchdog *watchdog)
 {
 	uint64_t now_us = watchdog_now_us(), pause_us = stats_pause_us(clock_now_us());

@@ -1,8 +1,8 @@
-/* The loop of one worker: see worker.h. This file and main.c are where the HTTP side and the lock side meet.
+/* The loop of one worker: see worker.h. This file and main.c connect the HTTP side with the lock side.
  *
- * A round of the loop: descriptors and timers are served first (replies become events, events answers); then on_round()
- * hands out answers, lets the HTTP side work until nothing is ready, and writes what was appended to the masters'
- * connections and to the log, each in one go. So commands of concurrent requests leave together. */
+ * A round of the loop serves descriptors and timers first (replies become events, events answers); then on_round()
+ * hands out answers, runs the HTTP side until nothing is ready, and writes the pending output of the masters'
+ * connections and of the log, each in one go. So commands of concurrent requests leave together. */
 #include "worker.h"
 
 #include <assert.h>
@@ -21,9 +21,9 @@
 #include "server/metrics/metrics.h"
 
 enum {
-	SETTLE_MS = 1000,   /* how long the masters may take before serving starts without them */
-	DRAIN_LOOK_MS = 10, /* how often a drain looks whether it is over */
-	CLOSING_MS = 250,   /* for what is still to be closed when a drain is over */
+	SETTLE_MS = 1000,   /* serving starts after this time, also without masters */
+	DRAIN_LOOK_MS = 10, /* how often a drain checks whether it is over */
+	CLOSING_MS = 250,   /* reserved for closing when a drain is over */
 	ACCEPTS_PER_ROUND = 64,
 	ACCEPT_PAUSE_MS = 100 /* out of descriptors: look again after this */
 };
@@ -35,7 +35,7 @@ struct worker {
 	uv_loop_t loop;
 	uv_prepare_t round;
 	uv_async_t wake; /* worker_drain(), worker_reload() or worker_poke() from another thread */
-	uv_poll_t api_poll, gone_poll;
+	uv_poll_t api_poll, disconnect_poll;
 	uv_timer_t api_timer, settle_timer, drain_timer, accept_timer;
 	uv_poll_t listener_polls[OPTIONS_LISTEN_MAX];
 	int listeners[OPTIONS_LISTEN_MAX];
@@ -47,19 +47,26 @@ struct worker {
 	bool serving, draining, ending;
 	uint64_t drain_began_us;
 
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* of the members below */
 	pthread_cond_t changed;
 	enum worker_state state;
 	bool drain_wanted;
 	uint32_t quiet_ms;
 	uint64_t turns;  /* how often the loop answered `wake` */
-	struct tls *tls; /* references, to be taken up by the worker's thread; NULL: nothing new */
+	struct tls *tls; /* references, for the worker's thread to apply; NULL: no change */
 	struct keys *keys;
 };
+
+/* With the lock held. */
+static bool is_running(const struct worker *worker)
+{
+	return worker->state == WORKER_STARTING || worker->state == WORKER_SERVING;
+}
 
 static void set_state(struct worker *worker, enum worker_state state)
 {
 	pthread_mutex_lock(&worker->lock);
+	assert(worker->state == WORKER_STARTING);
 	worker->state = state;
 	pthread_cond_broadcast(&worker->changed);
 	pthread_mutex_unlock(&worker->lock);
@@ -71,22 +78,19 @@ static void on_connection(uv_poll_t *poll, int status, int events);
 
 static void poll_listeners(struct worker *worker, bool on)
 {
-	for (size_t i = 0; i < worker->options->listen_count; i++) {
+	for (size_t i = 0; i < worker->options->listen_count; i++)
 		if (on)
 			uv_poll_start(&worker->listener_polls[i], UV_READABLE, on_connection);
 		else
 			uv_poll_stop(&worker->listener_polls[i]);
-	}
 }
 
 static void on_accept_timer(uv_timer_t *timer)
 {
-	struct worker *worker = timer->data;
-	poll_listeners(worker, true);
+	poll_listeners(timer->data, true);
 }
 
-/* Out of descriptors or memory: the listener stays readable, so looking at it again at once would burn the
- * processor. */
+/* Out of descriptors or memory: the listener stays readable, so polling it would use up the processor. */
 static void pause_accepting(struct worker *worker, int error)
 {
 	log_begin(LOG_WARN, "accept-failed");
@@ -100,10 +104,10 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 {
 	struct worker *worker = poll->data;
 	size_t index = (size_t)(poll - worker->listener_polls);
+	assert(index < worker->options->listen_count);
 	int listener = worker->listeners[index];
 	bool tls = worker->options->listen[index].scheme == LISTEN_HTTPS;
-	(void)status;
-	(void)events;
+	(void)status, (void)events;
 	for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
 		struct sockaddr_storage address;
 		socklen_t len = sizeof address;
@@ -125,16 +129,14 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 static void on_api_ready(uv_poll_t *poll, int status, int events)
 {
 	struct worker *worker = poll->data;
-	(void)status;
-	(void)events;
+	(void)status, (void)events;
 	worker->api_ready = true;
 }
 
-static void on_gone(uv_poll_t *poll, int status, int events)
+static void on_disconnect(uv_poll_t *poll, int status, int events)
 {
 	struct worker *worker = poll->data;
-	(void)status;
-	(void)events;
+	(void)status, (void)events;
 	api_notice_gone(worker->api);
 	worker->api_ready = true;
 }
@@ -147,6 +149,7 @@ static void on_api_timer(uv_timer_t *timer)
 
 static void run_api(struct worker *worker)
 {
+	assert(worker->api && !worker->ending);
 	worker->api_ready = false;
 	api_run(worker->api);
 	int timeout_ms = api_timeout_ms(worker->api);
@@ -172,7 +175,7 @@ static void on_round(uv_prepare_t *prepare)
 	log_flush();
 }
 
-/* ---- starting ---- */
+/* ---- starting and ending ---- */
 
 static bool check_duplicates(struct worker *worker)
 {
@@ -194,17 +197,40 @@ static bool check_digests(struct worker *worker)
 		return true;
 	log_begin(LOG_ERROR, "other-digest");
 	log_text("master", worker->options->masters[which].shown);
-	log_text("message", "--masters: this master is with the epoch of another number of masters, or by another "
-			    "version; all replicas must agree. "
-			    "How to change the number: docs/safety.md");
+	log_text("message", "--masters: this master has the epoch of another number of masters, or of another version; "
+			    "all replicas must agree. How to change the number: docs/safety.md");
 	log_end();
 	return false;
 }
 
-static void begin_end(struct worker *worker);
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+	(void)arg;
+	if (!uv_is_closing(handle) && handle->data)
+		uv_close(handle, NULL);
+}
+
+/* Requests that are left are answered, abandoned grants are released, and pending commands are written. */
+static void begin_end(struct worker *worker)
+{
+	if (worker->ending)
+		return;
+	worker->ending = true;
+	/* Before their descriptors are closed: libuv removes them from its epoll by number. */
+	uv_close((uv_handle_t *)&worker->api_poll, NULL);
+	uv_close((uv_handle_t *)&worker->disconnect_poll, NULL);
+	api_free(worker->api);
+	worker->api = NULL;
+	masters_flush(worker->masters);
+	masters_close(worker->masters);
+	holds_close(worker->holds);
+	leases_close(worker->leases);
+	uv_walk(&worker->loop, close_handle, NULL); /* those of the masters are closing already */
+}
 
 static void start_serving(struct worker *worker)
 {
+	assert(!worker->serving && !worker->ending);
 	worker->serving = true;
 	uv_timer_stop(&worker->settle_timer);
 	if (!check_duplicates(worker) || !check_digests(worker)) {
@@ -221,43 +247,18 @@ static void on_settle_timer(uv_timer_t *timer)
 	start_serving(timer->data);
 }
 
-/* ---- ending ---- */
+/* ---- draining ---- */
 
-static void close_handle(uv_handle_t *handle, void *arg)
+static void check_drain(struct worker *worker)
 {
-	(void)arg;
-	if (!uv_is_closing(handle) && handle->data)
-		uv_close(handle, NULL);
-}
-
-/* What is still there is answered, what was granted to nobody is given back, and all that was sent leaves. */
-static void begin_end(struct worker *worker)
-{
-	if (worker->ending)
-		return;
-	worker->ending = true;
-	/* Before their descriptors are closed: libuv takes the numbers out of its epoll, and they may be another
-	 * thread's then. */
-	uv_close((uv_handle_t *)&worker->api_poll, NULL);
-	uv_close((uv_handle_t *)&worker->gone_poll, NULL);
-	api_free(worker->api);
-	worker->api = NULL;
-	masters_flush(worker->masters);
-	masters_close(worker->masters);
-	holds_close(worker->holds);
-	leases_close(worker->leases);
-	uv_walk(&worker->loop, close_handle, NULL); /* ours: those of the masters are closing already */
-}
-
-static void look_at_drain(struct worker *worker)
-{
+	assert(worker->draining);
 	pthread_mutex_lock(&worker->lock);
 	uint64_t quiet_us = worker->quiet_ms * UINT64_C(1000);
 	pthread_mutex_unlock(&worker->lock);
 	uint64_t for_us = clock_now_us() - worker->drain_began_us;
 	bool idle = api_busy(worker->api) == 0 && leases_waiting(worker->leases) == 0;
 	uint64_t bound_ms = worker->options->drain_ms;
-	/* --drain-ms is when the program has ended */
+	/* at --drain-ms the program has ended */
 	bound_ms -= bound_ms / 4 < CLOSING_MS ? bound_ms / 4 : CLOSING_MS;
 	if ((idle && for_us >= quiet_us) || for_us >= bound_ms * 1000)
 		begin_end(worker);
@@ -265,11 +266,12 @@ static void look_at_drain(struct worker *worker)
 
 static void on_drain_timer(uv_timer_t *timer)
 {
-	look_at_drain(timer->data);
+	check_drain(timer->data);
 }
 
 static void begin_drain(struct worker *worker)
 {
+	assert(worker->api && !worker->draining);
 	worker->draining = true;
 	worker->drain_began_us = clock_now_us();
 	api_drain(worker->api);
@@ -279,8 +281,8 @@ static void begin_drain(struct worker *worker)
 	uv_timer_start(&worker->drain_timer, on_drain_timer, 0, DRAIN_LOOK_MS);
 }
 
-/* Also of use to one that drains: it still answers. */
-static void take_up(struct worker *worker, struct tls *tls, struct keys *keys)
+/* Also while draining: the worker still answers. */
+static void apply_reload(struct worker *worker, struct tls *tls, struct keys *keys)
 {
 	if (tls && !worker->ending)
 		api_set_tls(worker->api, tls);
@@ -301,7 +303,7 @@ static void on_wake(uv_async_t *wake)
 	worker->tls = NULL;
 	worker->keys = NULL;
 	pthread_mutex_unlock(&worker->lock);
-	take_up(worker, tls, keys);
+	apply_reload(worker, tls, keys);
 	if (drain && !worker->draining && !worker->ending)
 		begin_drain(worker);
 }
@@ -311,8 +313,7 @@ void worker_drain(struct worker *worker, uint32_t quiet_ms)
 	pthread_mutex_lock(&worker->lock);
 	worker->quiet_ms = quiet_ms;
 	worker->drain_wanted = true;
-	bool running = worker->state == WORKER_STARTING || worker->state == WORKER_SERVING;
-	if (running)
+	if (is_running(worker))
 		uv_async_send(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }
@@ -320,7 +321,7 @@ void worker_drain(struct worker *worker, uint32_t quiet_ms)
 void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys)
 {
 	pthread_mutex_lock(&worker->lock);
-	bool running = worker->state == WORKER_STARTING || worker->state == WORKER_SERVING;
+	bool running = is_running(worker);
 	if (running && tls) {
 		tls_unref(worker->tls);
 		worker->tls = tls_ref(tls);
@@ -352,7 +353,7 @@ uint64_t worker_turns(struct worker *worker)
 
 /* ---- the thread ---- */
 
-static void take_names(const struct options_names *names, struct origin_names *ret_names)
+static void copy_names(const struct options_names *names, struct origin_names *ret_names)
 {
 	ret_names->count = names->count;
 	for (size_t i = 0; i < names->count; i++)
@@ -384,19 +385,20 @@ static bool make_parts(struct worker *worker)
 		.max_rate_per_address = options->max_rate_per_address,
 		.max_requests_per_connection = options->max_requests_per_connection,
 	};
-	take_names(&options->allow_hosts, &config.allow_hosts);
-	take_names(&options->allow_origins, &config.allow_origins);
+	copy_names(&options->allow_hosts, &config.allow_hosts);
+	copy_names(&options->allow_origins, &config.allow_origins);
 	pthread_mutex_lock(&worker->lock);
 	config.tls = worker->tls;
 	worker->api = api_new(&config);
 	if (worker->api)
 		api_set_keys(worker->api, worker->keys);
-	pthread_mutex_unlock(&worker->lock); /* on_wake() takes both up once more, and drops the references */
+	pthread_mutex_unlock(&worker->lock); /* on_wake() applies both once more, and drops the references */
 	return worker->api;
 }
 
 static void init_handles(struct worker *worker)
 {
+	assert(worker->options->listen_count > 0 && worker->options->listen_count <= OPTIONS_LISTEN_MAX);
 	uv_loop_t *loop = &worker->loop;
 	uv_timer_t *const timers[] = {&worker->api_timer, &worker->settle_timer, &worker->drain_timer,
 				      &worker->accept_timer};
@@ -410,9 +412,9 @@ static void init_handles(struct worker *worker)
 	uv_poll_init(loop, &worker->api_poll, api_fd(worker->api));
 	worker->api_poll.data = worker;
 	uv_poll_start(&worker->api_poll, UV_READABLE, on_api_ready);
-	uv_poll_init(loop, &worker->gone_poll, api_gone_fd(worker->api));
-	worker->gone_poll.data = worker;
-	uv_poll_start(&worker->gone_poll, UV_READABLE, on_gone);
+	uv_poll_init(loop, &worker->disconnect_poll, api_gone_fd(worker->api));
+	worker->disconnect_poll.data = worker;
+	uv_poll_start(&worker->disconnect_poll, UV_READABLE, on_disconnect);
 	for (size_t i = 0; i < worker->options->listen_count; i++) {
 		uv_poll_init(loop, &worker->listener_polls[i], worker->listeners[i]);
 		worker->listener_polls[i].data = worker;
@@ -436,7 +438,7 @@ static void *run(void *arg)
 		set_state(worker, WORKER_FAILED);
 	}
 	pthread_mutex_lock(&worker->lock);
-	if (worker->state == WORKER_STARTING || worker->state == WORKER_SERVING)
+	if (is_running(worker))
 		worker->state = WORKER_ENDED;
 	pthread_cond_broadcast(&worker->changed);
 	pthread_mutex_unlock(&worker->lock);
@@ -447,6 +449,7 @@ static void *run(void *arg)
 struct worker *worker_start(size_t index, const struct options *options, const int listeners[], struct tls *tls,
 			    struct keys *keys)
 {
+	assert(index < options->workers && options->listen_count <= OPTIONS_LISTEN_MAX);
 	struct worker *worker = calloc(1, sizeof *worker);
 	if (!worker)
 		return NULL;
@@ -487,6 +490,7 @@ void worker_join(struct worker *worker)
 
 void worker_free(struct worker *worker)
 {
+	assert(worker->state != WORKER_STARTING && worker->state != WORKER_SERVING);
 	uv_loop_close(&worker->loop);
 	tls_unref(worker->tls);
 	keys_unref(worker->keys);
