@@ -1,7 +1,8 @@
-/* The one table of options behind flags, environment, --config FILE, --help, the man page and docs/configuration.md.
+/* The options of redlockd, for the other folders. One table (options_table.c) defines flags, environment variables,
+ * keys of --config FILE, --help, the manual page and docs/configuration.md.
  *
  * Precedence: flag, environment variable, key of the configuration file, default. `--master-timeout-ms` is
- * REDLOCKD_MASTER_TIMEOUT_MS is "master_timeout_ms". Anything unknown or out of bounds stops the program. */
+ * REDLOCKD_MASTER_TIMEOUT_MS is "master_timeout_ms". Anything unknown or out of bounds ends the program. */
 #ifndef CONFIG_H
 #define CONFIG_H
 
@@ -22,9 +23,9 @@ enum {
 
 enum options_guard { OPTIONS_GUARD_ON, OPTIONS_GUARD_OFF };
 
-/* What is spoken at a TCP address. */
+/* The protocol of a TCP address. */
 enum listen_scheme {
-	LISTEN_DEFAULT, /* not said: options_load() makes it HTTPS where there is a certificate, else HTTP */
+	LISTEN_DEFAULT, /* none given: options_load() makes it HTTPS if there is a certificate, else HTTP */
 	LISTEN_HTTP,
 	LISTEN_HTTPS
 };
@@ -37,7 +38,7 @@ struct listen_address {
 	uint16_t port;  /* 0: any free one (the log says which) */
 };
 
-/* Names of hosts, or origins, as they were given. */
+/* Names of hosts, or origins, as given. */
 struct options_names {
 	size_t count;
 	char items[OPTIONS_NAMES_MAX][OPTIONS_HOST_MAX];
@@ -64,7 +65,7 @@ struct options {
 	char key_prefix[129];
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;
 	uint64_t max_hold_ms;                           /* 0: no bound */
-	uint32_t max_wait_ms;                           /* 0: nobody may wait */
+	uint32_t max_wait_ms;                           /* 0: no request may wait */
 	uint32_t max_waiters, max_waiters_per_resource; /* over all workers; of each worker */
 	uint32_t master_timeout_ms;
 	uint32_t retry_min_ms, retry_max_ms, retry_count;
@@ -75,7 +76,7 @@ struct options {
 	uint32_t allow_replicas;
 	uint32_t workers;
 	uint32_t max_connections;    /* over all workers */
-	uint32_t request_timeout_ms; /* until a request has arrived whole, and until an answer is taken */
+	uint32_t request_timeout_ms; /* for receiving a request, and for sending its answer */
 	uint32_t idle_timeout_ms;    /* between the requests of a connection */
 	/* 0: no bound; the rate is per second */
 	uint32_t max_connections_per_address, max_rate_per_address, max_requests_per_connection;
@@ -93,7 +94,7 @@ struct options {
 
 enum options_action {
 	OPTIONS_RUN,  /* go on */
-	OPTIONS_SHOWN /* --help or --version was asked for and printed to standard output: exit 0 */
+	OPTIONS_SHOWN /* --help or --version was printed to standard output: exit 0 */
 };
 
 /* Fills *ret_options from the command line, `environment` ("NAME=value" strings, NULL at the end) and the configuration
@@ -103,13 +104,13 @@ bool options_load(int argc, char *const argv[], char *const environment[], struc
 		  enum options_action *ret_action, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
-/* Whether this build can speak TLS to masters, and what is said where it is wanted and cannot be had. */
+/* Whether this build supports TLS to masters, and the message if it is needed and missing. */
 bool options_have_tls(void);
 #define OPTIONS_TLS_MISSING                                                                                      \
 	"TLS to masters (rediss://) needs a redlockd that was built with hiredis 1.0 or newer and its TLS part " \
 	"(libhiredis_ssl)"
 
-/* The pieces, for tests and the fuzzer: parse one address; false and a reason (a static string) if it is not one. */
+/* Parse one address. False and a reason (a static string) if it is not one. Public for tests and the fuzzer. */
 bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason)
 	__attribute__((warn_unused_result));
 bool options_parse_master(const char *text, struct master_address *ret_address, const char **ret_reason)

@@ -1,5 +1,5 @@
-/* See masters_file.h. The bytes of the file are overwritten before they are freed; the passwords stay in struct
- * options, since a master that was lost is logged in to again. */
+/* See masters_file.h. The bytes of the file are overwritten before they are freed; the passwords stay in struct options
+ * for later connections. */
 #include "masters_file.h"
 
 #include <assert.h>
@@ -22,13 +22,14 @@ static void masters_file_cut_comment(char *line)
 		}
 }
 
-/* Takes the addresses of one line; NULL, or why one of them will not do (a static string). */
+/* Adds the addresses of one line. NULL, or a reason (a static string). */
 static const char *masters_file_parse_line(char *line, struct options *options)
 {
 	const struct options_entry *entry = options_entry_of("masters");
 	char *rest;
 	const char *reason;
 
+	assert(options->master_count <= OPTIONS_MASTERS_MAX);
 	masters_file_cut_comment(line);
 	for (char *item = strtok_r(line, masters_file_blanks, &rest); item;
 	     item = strtok_r(NULL, masters_file_blanks, &rest))
@@ -37,7 +38,7 @@ static const char *masters_file_parse_line(char *line, struct options *options)
 	return NULL;
 }
 
-/* Goes over `text`, which it cuts to pieces. Returns the reason and in *ret_line where; 0: the file as a whole. */
+/* Parses `text`, which it modifies. Returns NULL or the reason, and in *ret_line where; 0: the file as a whole. */
 static const char *masters_file_parse(char *text, size_t len, struct options *options, unsigned *ret_line)
 {
 	const char *reason = NULL;

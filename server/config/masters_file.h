@@ -1,6 +1,6 @@
-/* The masters in a file of their own (--masters-file), so that their passwords stand neither on a command line nor
- * where others may read them. One address a line, or several with commas or blanks between them; what follows a # at
- * the beginning of a line or after a blank is a comment. Blocking: for the start alone. */
+/* The masters in a file of their own (--masters-file), so that their passwords are neither on a command line nor
+ * readable by others. Each line holds one or more addresses, separated by commas or blanks; a # at the beginning of a
+ * line or after a blank begins a comment. Blocking: for the start alone. */
 #ifndef MASTERS_FILE_H
 #define MASTERS_FILE_H
 
@@ -9,9 +9,8 @@
 
 #include "config.h"
 
-/* Reads options->masters_file, by the rules for secrets of secret_file.h, and puts the masters in it into *options,
- * which has none yet. False: one line that names the file, the line and what is wrong there, but never repeats a word
- * of it. */
+/* Reads options->masters_file by the rules of secret_file.h and adds its masters to *options, which has none yet.
+ * False: a message of one line with the file, the line and the mistake, which never repeats a word of the file. */
 bool masters_file_load(struct options *options, char *message, size_t message_size) __attribute__((warn_unused_result));
 
 #endif

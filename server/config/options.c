@@ -1,11 +1,10 @@
-/* The three places where the values of the options come from.
+/* The sources of option values, read in rising precedence: defaults, the configuration file, the environment, the
+ * command line. Each overrides the values of the one before.
  *
- * options_load() goes from low to high: defaults, then the configuration file, the environment, the command line; each
- * overrides what was there. Before that it walks the command line once to find --help, --version and --config, and the
- * environment for REDLOCKD_CONFIG. A value that a higher place overrides must be right all the same: any mistake stops
- * the program.
+ * Before that, options_load() reads the command line once to find --help, --version and --config, and the environment
+ * for REDLOCKD_CONFIG. A value that is overridden must be valid all the same: any mistake ends the program.
  *
- * `struct options_loader` lives on the stack of options_load(). Nothing is kept from the arguments but copies. */
+ * `struct options_loader` is on the stack of options_load(). Values are copied from the arguments. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +20,7 @@ enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_ITEM_MAX = 2048 };
 
 /* ---- one value from one source ---- */
 
-/* Parses one item of a value (all of it, but for lists). `next`: what follows the item, for hiding passwords. */
+/* Parses a value, or one item of a list. `next`: the text after the item, for hiding passwords. */
 static bool options_set_item(struct options_loader *loader, const struct options_entry *entry, const char *item,
 			     const char *next)
 {
@@ -32,7 +31,7 @@ static bool options_set_item(struct options_loader *loader, const struct options
 		return true;
 	if (entry->kind != OPTIONS_KIND_MASTERS && !strstr(item, "://") && !strchr(item, '@'))
 		return options_complain(loader, entry, item, reason);
-	/* an address in the wrong place: nobody knows where its password begins */
+	/* an address in the wrong option: it is not known where its password begins */
 	if (entry->kind != OPTIONS_KIND_MASTERS && strchr(item, '@'))
 		snprintf(shown, sizeof shown, "***");
 	else
@@ -44,6 +43,7 @@ static bool options_set_list(struct options_loader *loader, const struct options
 {
 	char item[OPTIONS_ITEM_MAX];
 
+	assert(options_is_list(entry));
 	for (;;) {
 		size_t len = strcspn(list, ",");
 		if (len >= sizeof item)
@@ -59,7 +59,7 @@ static bool options_set_list(struct options_loader *loader, const struct options
 	}
 }
 
-/* Says that the values of an option now come from the source being read: what lower ones gave is forgotten. */
+/* The source being read sets this option: values of lower sources are dropped. */
 static void options_override(struct options_loader *loader, const struct options_entry *entry)
 {
 	enum options_source *origin = &loader->origins[entry - options_table];
@@ -93,7 +93,7 @@ static bool options_set_defaults(struct options_loader *loader)
 	return true;
 }
 
-/* True if the option was given in this source before, where that is a mistake. */
+/* True if the option was given in this source before, and may be given only once. */
 static bool options_is_repeated(struct options_loader *loader, const struct options_entry *entry)
 {
 	bool *seen = &loader->seen[entry - options_table];
@@ -105,14 +105,14 @@ static bool options_is_repeated(struct options_loader *loader, const struct opti
 
 /* ---- the command line ---- */
 
-/* Reads the flag at argv[*at], with its value, and steps on. The value of a flag given without one is NULL where it may
- * be left out. */
+/* Reads the flag at argv[*at] with its value, and advances *at. The value is NULL if it is optional and missing. */
 static bool options_read_flag(struct options_loader *loader, int argc, char *const argv[], int *at,
 			      const struct options_entry **ret_entry, const char **ret_value)
 {
 	const char *given = argv[(*at)++], *equals = strchr(given, '=');
 	size_t len = equals ? (size_t)(equals - given) : strlen(given);
 
+	assert(*at > 1 && *at <= argc);
 	if (given[0] != '-')
 		return options_complain_unknown(loader, given, strlen(given), "not an option");
 	const struct options_entry *entry = options_find(given, len, OPTIONS_FROM_FLAG);
@@ -120,7 +120,7 @@ static bool options_read_flag(struct options_loader *loader, int argc, char *con
 		return options_complain_unknown(loader, given, len, "unknown option");
 	const char *value = equals ? equals + 1 : NULL;
 	if (!value && !options_value_optional(entry)) {
-		/* No value begins with two dashes but a strange prefix, which can be written with =. */
+		/* A value that begins with two dashes must be given with =. */
 		if (*at >= argc || strncmp(argv[*at], "--", 2) == 0)
 			return options_complain(loader, entry, NULL, "the value is missing");
 		value = argv[(*at)++];
@@ -130,7 +130,7 @@ static bool options_read_flag(struct options_loader *loader, int argc, char *con
 	return true;
 }
 
-/* The first walk over the command line: its shape, and what must be known before the other sources are read. */
+/* The first pass over the command line: its syntax, and the options that decide about the other sources. */
 static bool options_scan_flags(struct options_loader *loader, int argc, char *const argv[])
 {
 	const struct options_entry *entry;
@@ -178,6 +178,7 @@ static bool options_show(struct options_loader *loader)
 {
 	const struct options_entry *entry = options_entry_of("help");
 
+	assert(loader->help || loader->version);
 	if (loader->help) {
 		for (int form = 0; entry->choices[form]; form++)
 			if (strcmp(loader->help, entry->choices[form]) == 0) {
@@ -192,7 +193,7 @@ static bool options_show(struct options_loader *loader)
 
 /* ---- the environment ---- */
 
-/* Goes over the variables that begin with REDLOCKD_: first to find REDLOCKD_CONFIG (`apply` false), then to take the
+/* Reads the variables that begin with REDLOCKD_: first to find REDLOCKD_CONFIG (`apply` false), then to set the
  * values. */
 static bool options_read_environment(struct options_loader *loader, char *const environment[], bool apply)
 {
@@ -223,12 +224,13 @@ static bool options_read_environment(struct options_loader *loader, char *const 
 
 /* ---- the configuration file ---- */
 
-/* Writes a JSON value as the text that a flag would have; false if its type is none for this option. */
+/* Writes a JSON value as the text of the same flag. False if the option does not allow its type. */
 static bool options_json_text(const struct options_entry *entry, const json_t *value, char text[OPTIONS_ITEM_MAX])
 {
 	bool number = entry->kind == OPTIONS_KIND_U32 || entry->kind == OPTIONS_KIND_U64 ||
 		      entry->kind == OPTIONS_KIND_FRACTION || entry->kind == OPTIONS_KIND_DEV;
 
+	assert(entry && value);
 	text[0] = '\0';
 	if (number && json_is_integer(value))
 		snprintf(text, OPTIONS_ITEM_MAX, "%lld", (long long)json_integer_value(value));
@@ -244,11 +246,11 @@ static bool options_json_text(const struct options_entry *entry, const json_t *v
 	return true;
 }
 
-/* A value of a type that the option does not have; shown as JSON unless it may hold a password. Always false. */
+/* A value of a wrong type, shown as JSON unless it may hold a password. Always false. */
 static bool options_complain_type(struct options_loader *loader, const struct options_entry *entry, const json_t *value)
 {
 	char *json = entry->kind == OPTIONS_KIND_MASTERS ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-	/* else it may be an address that was put into the wrong place */
+	/* otherwise it may be an address in the wrong place */
 	bool plain = json && !strpbrk(json, "@:");
 	bool ok = options_complain(loader, entry, plain ? json : NULL, "of another type, or too long");
 
@@ -281,6 +283,7 @@ static bool options_set_json(struct options_loader *loader, const struct options
 /* A mistake with the file as a whole. Always false. */
 static bool options_complain_file(struct options_loader *loader, const char *reason)
 {
+	assert(loader->path_entry && loader->path);
 	loader->source = loader->path_source;
 	return options_complain(loader, loader->path_entry, loader->path, reason);
 }
@@ -304,7 +307,7 @@ static bool options_read_file(struct options_loader *loader, struct text *text)
 	return true;
 }
 
-/* Says where the JSON is wrong, but not with what words: they may be a password. Only a key given twice is named. */
+/* Reports where the JSON is wrong, without quoting it: it may hold a password. Only a repeated key is named. */
 static bool options_complain_json(struct options_loader *loader, const json_error_t *error)
 {
 	const char *near = strstr(error->text, " near ");
@@ -321,6 +324,7 @@ static bool options_apply_object(struct options_loader *loader, json_t *object)
 	const char *key;
 	json_t *value;
 
+	assert(json_is_object(object));
 	loader->source = OPTIONS_FROM_FILE;
 	json_object_foreach(object, key, value)
 	{
@@ -333,7 +337,7 @@ static bool options_apply_object(struct options_loader *loader, json_t *object)
 	return true;
 }
 
-/* With a password in it the file is a secret. */
+/* A file that holds a password must not be readable by others. */
 static bool options_check_file(struct options_loader *loader)
 {
 	const char *fault = secret_file_check(&loader->file, SECRET_FILE_SECRET);

@@ -1,10 +1,10 @@
-/* Addresses: where to listen, where the masters are, and what of a bad one may be shown. Pure functions.
+/* Addresses: listeners and masters, and the part of a bad address that a message may show. Pure functions.
  *
  * An address to listen on is
  *   [http://|https://]host:port    host may be [v6]
  *   unix:/path
  * An address of a master is
- *   redis://[user:pass@]host[:port][/db]    user and pass percent-decoded; host may be [v6]; rediss:// over TLS
+ *   redis://[user:pass@]host[:port][/db]    user and pass percent-encoded; host may be [v6]; rediss:// over TLS
  *   unix:/path[?db=N]  or  unix://[user:pass@]/path[?db=N]
  * Parsing is strict, and a reason is a static string: see options_parse.c. */
 #include <arpa/inet.h>
@@ -25,6 +25,7 @@ static const char *options_split_host(const char *text, size_t len, char host[25
 	const char *end = text + len, *host_end;
 	bool bracket = len > 0 && text[0] == '[';
 
+	assert(len == 0 || text);
 	if (bracket) {
 		text++;
 		host_end = memchr(text, ']', (size_t)(end - text));
@@ -73,6 +74,7 @@ static const char *options_check_digits(const char *text, size_t len, uint64_t m
 	const char *reason;
 	uint64_t number;
 
+	assert(min <= max && max <= UINT16_MAX);
 	if (len >= sizeof digits)
 		return bad;
 	memcpy(digits, text, len);
@@ -151,6 +153,7 @@ static const char *options_decode(const char *text, size_t len, char *decoded, s
 {
 	size_t n = 0;
 
+	assert(size > 0);
 	for (size_t i = 0; i < len; i++) {
 		int c = (unsigned char)text[i];
 		if (c <= ' ' || c == 0x7f || c == '@')
@@ -190,6 +193,7 @@ static const char *options_parse_userinfo_text(const char *text, size_t len, str
 /* The end of the user and password at the start of `text`: its last @ before `end`, or NULL. */
 static const char *options_find_at(const char *text, const char *end)
 {
+	assert(end >= text);
 	return memrchr(text, '@', (size_t)(end - text));
 }
 
@@ -252,6 +256,7 @@ static const char *options_show_master(struct master_address *address)
 	bool v6 = strchr(address->host, ':');
 	int len;
 
+	assert(address->host[0] != '\0');
 	if (address->is_unix)
 		len = snprintf(address->shown, size, address->db == 0 ? "unix:%s" : "unix:%s?db=%u", address->host,
 			       address->db);
@@ -306,8 +311,8 @@ bool options_parse_master(const char *text, struct master_address *ret_address, 
 	return true;
 }
 
-/* How much of a host and port can be shown: with its port if that is a number. "user:password" whose host was forgotten
- * looks alike. */
+/* The length of a host and port that may be shown: with the port only if it is a number, since "user:password" without
+ * its host looks alike. */
 static size_t options_plain_host_len(const char *host)
 {
 	const char *bracket = host[0] == '[' ? strchr(host, ']') : NULL;

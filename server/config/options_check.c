@@ -1,4 +1,4 @@
-/* The checks that concern several options. The option that is blamed is the one that was given nearest to the user. See
+/* Checks that concern several options. A message names the option of the highest precedence among them. See
  * options_loader.h. */
 #include <assert.h>
 #include <string.h>
@@ -6,11 +6,12 @@
 #include "masters_file.h"
 #include "options_loader.h"
 
-/* Blames the one of several options that was given nearest to the user, since the others may be defaults. */
+/* The one of several options that the message names: of the highest precedence, since the others may be defaults. */
 static const struct options_entry *options_blame(struct options_loader *loader, const char *const names[], size_t count)
 {
 	const struct options_entry *blamed = options_entry_of(names[0]);
 
+	assert(count > 0);
 	for (size_t i = 1; i < count; i++) {
 		const struct options_entry *entry = options_entry_of(names[i]);
 		if (loader->origins[entry - options_table] > loader->origins[blamed - options_table])
@@ -27,6 +28,7 @@ static bool options_check_order(struct options_loader *loader, const char *low_n
 	const char *names[] = {low_name, high_name};
 	char value[16], reason[96 + 2 * OPTIONS_NAME_MAX], other[OPTIONS_NAME_MAX];
 
+	assert(strcmp(low_name, high_name) != 0);
 	if (low <= high)
 		return true;
 	const struct options_entry *blamed = options_blame(loader, names, 2);
@@ -39,7 +41,7 @@ static bool options_check_order(struct options_loader *loader, const char *low_n
 	return options_complain(loader, blamed, value, reason);
 }
 
-/* Some validity must be left of the shortest lease. */
+/* The shortest lease must have some validity left. */
 static bool options_check_drift(struct options_loader *loader)
 {
 	const char *names[] = {"drift-ms", "drift-factor", "min-ttl-ms"};
@@ -63,6 +65,7 @@ static bool options_check_one_source(struct options_loader *loader)
 	const char *given[3];
 	size_t count = 0;
 
+	assert(loader->options);
 	if (options->master_count > 0)
 		given[count++] = "masters";
 	if (options->masters_file[0] != '\0')
@@ -112,13 +115,14 @@ static bool options_check_masters(struct options_loader *loader)
 	return false;
 }
 
-/* Of two options each is of use with the other only. */
+/* Two options that must be given together. */
 static bool options_check_pair(struct options_loader *loader, const char *name, const char *value,
 			       const char *other_name, const char *other_value)
 {
 	const struct options_entry *entry = options_entry_of(value[0] != '\0' ? name : other_name);
 	char reason[64 + OPTIONS_NAME_MAX];
 
+	assert(name && other_name);
 	if ((value[0] == '\0') == (other_value[0] == '\0'))
 		return true;
 	snprintf(reason, sizeof reason, "--%s is needed with it", value[0] != '\0' ? other_name : name);
@@ -126,7 +130,7 @@ static bool options_check_pair(struct options_loader *loader, const char *name, 
 	return options_complain(loader, entry, value[0] != '\0' ? value : other_value, reason);
 }
 
-/* What is said of TLS fits together; addresses without a scheme get theirs. */
+/* The TLS options fit together; addresses without a scheme get theirs. */
 static bool options_check_tls(struct options_loader *loader)
 {
 	struct options *options = loader->options;

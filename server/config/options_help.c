@@ -1,5 +1,5 @@
-/* The table of options as text for a terminal, as a manual page (mdoc, section 8) and as a table in Markdown. What is
- * written here by hand is what no option says: the frame of the manual page. Writes to a stream and nothing else. */
+/* Prints the table of options: as text for a terminal, as a manual page (mdoc, section 8) and as a table in Markdown.
+ * The frame of the manual page is written here. Writes to a stream and nothing else. */
 #include <assert.h>
 #include <string.h>
 
@@ -12,6 +12,7 @@ static void options_print_flag(FILE *to, const struct options_entry *entry)
 {
 	bool optional = options_value_optional(entry);
 
+	assert(entry);
 	fprintf(to, "--%s", entry->name);
 	if (entry->argument)
 		fprintf(to, optional ? "[=%s]" : "=%s", entry->argument);
@@ -77,7 +78,7 @@ static void options_print_text(FILE *to)
 
 /* ---- the manual page ---- */
 
-/* Prints text so that roff takes none of it for a request or an escape. */
+/* Prints text escaped for roff. */
 static void options_print_roff(FILE *to, const char *text)
 {
 	if (*text == '.' || *text == '\'')
@@ -100,6 +101,7 @@ static void options_print_man_option(FILE *to, const struct options_entry *entry
 	bool optional = options_value_optional(entry);
 	char allowed[OPTIONS_ALLOWED_MAX], line[512], name[OPTIONS_NAME_MAX];
 
+	assert(entry);
 	fprintf(to, ".It Fl \\-%s", entry->name);
 	if (entry->argument)
 		fprintf(to, optional ? " Ns Op = Ns Ar %s" : " Ns = Ns Ar %s", entry->argument);

@@ -14,10 +14,10 @@ struct options_loader {
 	enum options_source origins[OPTIONS_COUNT]; /* of the values in *options */
 	bool seen[OPTIONS_COUNT];                   /* in this source */
 	const char *path;                           /* of the configuration file, or NULL */
-	const struct options_entry *path_entry;     /* --config … */
-	enum options_source path_source;            /* … and who gave it */
-	struct stat file;                           /* who owns it and who may touch it */
-	const char *help, *version;                 /* their values, or NULL if not asked for */
+	const struct options_entry *path_entry;     /* --config */
+	enum options_source path_source;            /* where --config was given */
+	struct stat file;                           /* owner and mode of the configuration file */
+	const char *help, *version;                 /* values of --help and --version, or NULL */
 	char *message;
 	size_t message_size;
 };
@@ -37,7 +37,7 @@ void options_complain_text(struct options_loader *loader, const char *format, ..
 /* True if a master has a password. */
 bool options_have_password(const struct options *options);
 
-/* What concerns several options: false and the message if they do not fit together. Decides what --listen left open. */
+/* Checks options against each other: false and the message if they do not fit together. Completes --listen. */
 bool options_check(struct options_loader *loader) __attribute__((warn_unused_result));
 
 #endif

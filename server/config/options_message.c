@@ -1,10 +1,11 @@
-/* Messages about mistakes in the options, each one line. See options_loader.h. */
+/* Messages about mistakes in the options, each of one line. See options_loader.h. */
+#include <assert.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "options_loader.h"
 
-/* One line, whatever is in the text. */
+/* Replaces control characters, so that the message stays one line. */
 static void options_make_plain(char *text)
 {
 	for (; *text != '\0'; text++)
@@ -18,6 +19,7 @@ bool options_complain(struct options_loader *loader, const struct options_entry 
 	char name[OPTIONS_NAME_MAX], allowed[OPTIONS_ALLOWED_MAX];
 	bool file = loader->source == OPTIONS_FROM_FILE;
 
+	assert(entry && reason);
 	options_spell(entry, loader->source, name);
 	snprintf(loader->message, loader->message_size, "%s%s%s%s%.*s: %s; allowed are %s", file ? loader->path : "",
 		 file ? ": " : "", name, value ? "=" : "", OPTIONS_SHOWN_MAX, value ? value : "", reason,
@@ -41,6 +43,7 @@ bool options_complain_unknown(struct options_loader *loader, const char *given, 
 	char item[OPTIONS_SHOWN_MAX], shown[OPTIONS_SHOWN_MAX];
 	bool file = loader->source == OPTIONS_FROM_FILE;
 
+	assert(reason);
 	snprintf(item, sizeof item, "%.*s", (int)(len < sizeof item ? len : sizeof item), given);
 	if (strpbrk(item, "@:")) /* it may be an address, whatever is wrong with it */
 		snprintf(shown, sizeof shown, "%.*s***", strchr(item, '@') ? 0 : (int)strcspn(item, ":") + 1, item);

@@ -1,8 +1,8 @@
-/* Text into values, each stored in its member of struct options. Addresses are parsed in options_address.c, numbers in
+/* Texts into values, each stored in its member of struct options. Addresses are parsed in options_address.c, numbers in
  * options_words.c. Pure functions; no file, no environment.
  *
- * Parsing is strict: what is not understood to the last byte is refused with a reason, and nothing is guessed. A reason
- * is a static string and so never holds a part of the text, which may hold a password. */
+ * Parsing is strict: a text that is not understood to the last byte is rejected with a reason. A reason is a static
+ * string and so never holds a part of the text, which may hold a password. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool options_parse_fraction(const char *text, double *ret_number, const c
 {
 	char *end;
 
-	/* strtod() alone would take spaces, signs, hexadecimal, inf and nan. */
+	/* strtod() alone would accept spaces, signs, hexadecimal, inf and nan. */
 	if (text[0] < '0' || text[0] > '9' || strspn(text, "0123456789.eE+-") != strlen(text)) {
 		*ret_reason = "not a number";
 		return false;
@@ -36,6 +36,7 @@ static bool options_parse_fraction(const char *text, double *ret_number, const c
 static bool options_parse_choice(const char *const choices[], const char *text, uint32_t *ret_choice,
 				 const char **ret_reason)
 {
+	assert(choices && choices[0]);
 	for (uint32_t i = 0; choices[i]; i++)
 		if (strcmp(text, choices[i]) == 0) {
 			*ret_choice = i;
@@ -57,10 +58,11 @@ static bool options_parse_dev(const char *text, uint32_t *ret_count, const char 
 	return true;
 }
 
-/* Nested prefixes must not make a lock's key one of redlockd's own: a prefix neither holds `redlockd:` nor leaves it to
- * a resource to complete it. */
+/* The key of a lock must never look like one of redlockd's own keys: a prefix must not contain `redlockd:`, nor a
+ * beginning of it at its end, which a resource could complete. */
 static bool options_is_reserved(const char *prefix)
 {
+	assert(prefix);
 	static const char reserved[] = "redlockd:";
 	enum { WORD_MIN = 4 }; /* fewer letters end ordinary words */
 	size_t len = strlen(prefix);
@@ -87,7 +89,7 @@ static bool options_parse_prefix(const char *text, char prefix[129], const char 
 	return true;
 }
 
-/* The path of a file. Whether the file is there is found out when it is read. */
+/* The path of a file, which is not opened here. */
 static bool options_parse_path(const char *text, char path[OPTIONS_PATH_MAX], const char **ret_reason)
 {
 	size_t len = strlen(text);
@@ -143,6 +145,7 @@ static bool options_add_name(enum options_kind kind, const char *text, struct op
 {
 	const char *reason = kind == OPTIONS_KIND_HOSTS ? options_check_host_name(text) : options_check_origin(text);
 
+	assert(names->count <= OPTIONS_NAMES_MAX);
 	for (size_t i = 0; !reason && i < names->count; i++)
 		if (strcasecmp(names->items[i], text) == 0)
 			reason = "given twice";
@@ -156,11 +159,11 @@ static bool options_add_name(enum options_kind kind, const char *text, struct op
 	return true;
 }
 
-/* ---- one value into its place ---- */
+/* ---- storing values ---- */
 
 static bool options_same_listen(const struct listen_address *a, const struct listen_address *b)
 {
-	/* Port 0 is another port each time. */
+	/* Port 0 is a different port each time. */
 	return a->is_unix == b->is_unix && a->port == b->port && (a->is_unix || a->port != 0) &&
 	       (a->is_unix ? strcmp(a->host, b->host) : strcasecmp(a->host, b->host)) == 0;
 }
@@ -176,6 +179,7 @@ static bool options_add_listen(const char *text, struct options *options, const 
 {
 	struct listen_address address;
 
+	assert(options->listen_count <= OPTIONS_LISTEN_MAX);
 	if (!options_parse_listen(text, &address, ret_reason))
 		return false;
 	for (size_t i = 0; i < options->listen_count; i++)
@@ -195,6 +199,7 @@ static bool options_add_master(const char *text, struct options *options, const 
 {
 	struct master_address address;
 
+	assert(options->master_count <= OPTIONS_MASTERS_MAX);
 	if (!options_parse_master(text, &address, ret_reason))
 		return false;
 	for (size_t i = 0; i < options->master_count; i++)

@@ -2,7 +2,7 @@
  * environment variables, keys of the configuration file, --help, the manual page and the table in
  * docs/configuration.md.
  *
- * An option that is added here needs a member in struct options, and nothing more unless its kind is new. */
+ * A new option needs an entry here and a member in struct options, and no more unless its kind is new. */
 #include "options_table.h"
 
 #include <assert.h>
@@ -202,6 +202,7 @@ void options_spell(const struct options_entry *entry, enum options_source source
 
 const char *options_allowed(const struct options_entry *entry, char buffer[OPTIONS_ALLOWED_MAX])
 {
+	assert(entry->allowed || entry->choices || entry->min <= entry->max);
 	if (entry->allowed)
 		return entry->allowed;
 	buffer[0] = '\0';
@@ -221,6 +222,7 @@ const struct options_entry *options_find(const char *given, size_t len, enum opt
 {
 	char name[OPTIONS_NAME_MAX];
 
+	assert(len == 0 || given);
 	for (size_t i = 0; i < OPTIONS_COUNT; i++) {
 		const struct options_entry *entry = &options_table[i];
 		options_spell(entry, source, name);
@@ -238,7 +240,7 @@ const struct options_entry *options_entry_of(const char *name)
 	for (size_t i = 0; i < OPTIONS_COUNT; i++)
 		if (strcmp(options_table[i].name, name) == 0)
 			return &options_table[i];
-	abort(); /* a name that is not in the table is a mistake of ours */
+	abort(); /* a name that is not in the table is a bug */
 }
 
 bool options_is_service_link(const char *name, size_t len, const char *value)

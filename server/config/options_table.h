@@ -21,14 +21,14 @@ enum options_kind {
 	OPTIONS_KIND_FRACTION, /* a number from 0 to 0.5 */
 	OPTIONS_KIND_SWITCH,   /* true or false; a flag may leave the value out */
 	OPTIONS_KIND_CHOICE,   /* one of `choices`, stored as its index */
-	OPTIONS_KIND_CONFIG,   /* the three below stand for themselves: nothing is stored */
+	OPTIONS_KIND_CONFIG,   /* this and the two below: nothing is stored */
 	OPTIONS_KIND_HELP,
 	OPTIONS_KIND_VERSION
 };
 
 struct options_entry {
 	const char *name;     /* as a flag, without its dashes */
-	const char *argument; /* what stands for the value in the help; NULL: takes none */
+	const char *argument; /* name of the value in the help; NULL: takes none */
 	enum options_kind kind;
 	size_t offset;              /* of the member of struct options that receives it */
 	uint64_t min, max;          /* numbers */
@@ -44,13 +44,13 @@ extern const struct options_entry options_table[OPTIONS_COUNT];
 /* Where a value came from, in rising precedence. */
 enum options_source { OPTIONS_FROM_DEFAULT, OPTIONS_FROM_FILE, OPTIONS_FROM_ENVIRONMENT, OPTIONS_FROM_FLAG };
 
-/* The option that a source calls by this name (len bytes), or NULL. */
+/* The option with this name (len bytes) in this source, or NULL. */
 const struct options_entry *options_find(const char *given, size_t len, enum options_source source);
 /* The option with this name in the table, which it must have. */
 const struct options_entry *options_entry_of(const char *name);
 
-/* True for the variables that Kubernetes gives every pod: a service called redlockd makes REDLOCKD_SERVICE_HOST,
- * REDLOCKD_PORT=tcp://… and REDLOCKD_PORT_8080_TCP_ADDR. They are nobody's mistake. */
+/* True for the variables that Kubernetes sets in every pod: a service called redlockd makes REDLOCKD_SERVICE_HOST,
+ * REDLOCKD_PORT=tcp://… and REDLOCKD_PORT_8080_TCP_ADDR. They are ignored. */
 bool options_is_service_link(const char *name, size_t len, const char *value);
 
 /* True if the value is a list, separated by commas. */
@@ -84,9 +84,8 @@ bool options_is_plain_text(const char *text);
  * not in the text). */
 const char *options_check_host(const char *host, bool bracket);
 
-/* Writes a bad address of a master so that a message may show it: without anything that could be (part of) a password.
- * `next` is what followed it in its list, "" for nothing: a comma within a password looks like the end of an
- * address. */
+/* Writes a bad address of a master for a message, without anything that could be (part of) a password. `next` is the
+ * rest of its list, "" for none: a comma within a password looks like the end of an address. */
 void options_redact(const char *text, const char *next, char *shown, size_t size);
 
 #endif
