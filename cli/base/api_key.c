@@ -1,4 +1,4 @@
-/* API keys: see api_key.h. The rules for files are those of the daemon's own secrets (server/base/secret_file.h). */
+/* See api_key.h. The rules for files are those of the daemon's secrets (server/base/secret_file.h). */
 #include "api_key.h"
 
 #include <assert.h>
@@ -35,6 +35,7 @@ static const char *api_key_check(const char *text, size_t len)
 
 const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
 {
+	assert(text || len == 0);
 	while (len > 0 && api_key_is_blank(text[len - 1]))
 		len--;
 	while (len > 0 && api_key_is_blank(*text)) {
@@ -53,6 +54,7 @@ bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_mess
 {
 	struct text text;
 
+	assert(path);
 	text_init(&text);
 	bool done = secret_file_read(path, SECRET_FILE_SECRET, API_KEY_FILE_MAX, &text, ret_message,
 				     API_KEY_MESSAGE_MAX);
@@ -89,6 +91,7 @@ static void api_key_encode(const uint8_t *bytes, size_t len, char *text)
 	uint32_t bits = 0;
 	unsigned count = 0;
 
+	assert(len > 0);
 	for (size_t i = 0; i < len; i++) {
 		bits = bits << 8 | bytes[i];
 		for (count += 8; count >= 6; count -= 6)
@@ -132,10 +135,11 @@ bool api_key_save(const char *path, const char *key)
 	char line[API_KEY_MAX + 2];
 	int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
 
+	assert(strlen(key) >= API_KEY_MIN && strlen(key) <= API_KEY_MAX);
 	if (file < 0)
 		return false;
 	int len = snprintf(line, sizeof line, "%s\n", key);
-	errno = ENOSPC; /* what a write that stops short means */
+	errno = ENOSPC; /* the reason of a short write */
 	bool done = write(file, line, (size_t)len) == len;
 	explicit_bzero(line, sizeof line);
 	if (close(file) != 0)

@@ -1,9 +1,8 @@
-/* The command line: the walk over it, and what must go together. The options themselves are in arguments_table.c. See
- * options.h.
+/* Parses the command line and checks that the arguments fit together. The options are in arguments_table.c. See
+ * arguments.h.
  *
- * Written by hand and not with getopt_long(), because every message must name the argument and none may repeat a token,
- * and because an option that a command does not have must be refused rather than ignored: --ttl with `release` is a
- * mistake. */
+ * Not getopt_long(): every message must name the argument, none may repeat a token, and an option that a command does
+ * not have must be rejected and not ignored: --ttl with `release` is a mistake. */
 #include "arguments.h"
 
 #include <assert.h>
@@ -20,7 +19,7 @@ enum {
 	DEFAULT_TTL_MS = 30000,
 	DEFAULT_WAIT_MS = 300000,
 	DEFAULT_TIMEOUT_MS = 5000,
-	DEFAULT_HEALTH_TIMEOUT_MS = 2000, /* whoever looks after a container gives such a command few seconds */
+	DEFAULT_HEALTH_TIMEOUT_MS = 2000, /* health checks of containers have few seconds */
 	DEFAULT_KILL_AFTER_MS = 5000
 };
 
@@ -45,30 +44,32 @@ static bool arguments_fail(struct arguments *arguments, const char *format, ...)
 	return false;
 }
 
-/* An address may hold a password by mistake, and a key may stand where its file should: such a value is not repeated
- * either. */
+/* Does not repeat a value that may be a secret: an address may hold a password by mistake, and a key may be given in
+ * place of its file. */
 static bool arguments_fail_value(struct arguments *arguments, const struct arguments_row *row, const char *value,
 				 const char *reason)
 {
+	assert(value && reason);
 	if (!row->has_value || row->secret || strchr(value, '@') || arguments_is_api_key(value))
 		return arguments_fail(arguments, "--%s: %s", row->name, reason);
 	return arguments_fail(arguments, "--%s '%.100s': %s", row->name, value, reason);
 }
 
-/* ---- the walk over the arguments ---- */
+/* ---- one argument after the other ---- */
 
 struct walk {
 	struct arguments *arguments;
-	char **at, **command, **behind; /* behind: what follows the command, which may be two words */
+	char **at, **command, **behind; /* behind: after the command, which may be two words */
 };
 
-/* Takes the option at walk->at and its value. What stands behind an unknown option's "=" is not repeated. */
+/* Parses the option at walk->at and its value. The value of an unknown option is not repeated. */
 static bool arguments_walk_option(struct walk *walk)
 {
 	struct arguments *arguments = walk->arguments;
 	const char *argument = *walk->at, *value;
 	const struct arguments_row *row = arguments_table_find(argument, &value);
 
+	assert((*walk->at)[0] == '-');
 	if (!row)
 		return arguments_fail(arguments, "there is no option %.*s",
 				      (int)(strcspn(argument, "=") > 100 ? 100 : strcspn(argument, "=")), argument);
@@ -91,6 +92,7 @@ static bool arguments_walk_name(struct walk *walk)
 	struct arguments *arguments = walk->arguments;
 	const char *name = *walk->at++;
 
+	assert(name);
 	if ((IN_NAMED & 1U << arguments->command) == 0)
 		return arguments_fail(arguments, "%s takes no NAME: '%.100s'", command_names[arguments->command], name);
 	if (arguments->name && arguments->command == COMMAND_RUN)
@@ -104,9 +106,10 @@ static bool arguments_walk_name(struct walk *walk)
 	return true;
 }
 
-/* Behind "--" stands the command of run; for the others, a NAME that may begin with a dash. */
+/* "--" is followed by the command of run; for other commands by a NAME that may begin with a dash. */
 static bool arguments_walk_rest(struct walk *walk)
 {
+	assert(strcmp(*walk->at, "--") == 0);
 	walk->at++;
 	if (walk->arguments->command == COMMAND_RUN) {
 		walk->arguments->argv = walk->at;
@@ -138,10 +141,11 @@ static bool arguments_walk_all(struct walk *walk)
 	return true;
 }
 
-/* ---- what must go together ---- */
+/* ---- arguments that depend on each other ---- */
 
 static bool arguments_check_run(struct arguments *arguments)
 {
+	assert(arguments->command == COMMAND_RUN);
 	if (!arguments->argv || !arguments->argv[0])
 		return arguments_fail(arguments, "run needs a command: redlockctl run NAME -- COMMAND [ARGUMENT...]");
 	if (arguments->argv[0][0] == '\0')
@@ -155,6 +159,7 @@ static bool arguments_check_run(struct arguments *arguments)
 
 static bool arguments_check_token(struct arguments *arguments, const char *from_environment)
 {
+	assert(arguments->command == COMMAND_EXTEND || arguments->command == COMMAND_RELEASE);
 	if (arguments->force && (arguments->token || arguments->token_file))
 		return arguments_fail(arguments, "--force goes without a token");
 	if (arguments->force)
@@ -197,7 +202,7 @@ static bool arguments_check_file(struct arguments *arguments, const char *name, 
 	       arguments_fail(arguments, "%s: a file with the key in it is wanted, not the key", name);
 }
 
-/* The environment's private key goes with its certificate, and not with one of the command line. */
+/* The private key of the environment belongs to the certificate of the environment, not to one of the command line. */
 static bool arguments_check_tls(struct arguments *arguments, const struct arguments_environment *environment)
 {
 	struct credentials *credentials = &arguments->credentials;
@@ -238,6 +243,7 @@ static bool arguments_check_api_key(struct arguments *arguments, const struct ar
 
 static bool arguments_check_all(struct arguments *arguments, const struct arguments_environment *environment)
 {
+	assert(arguments->command < COMMAND_COUNT);
 	if ((IN_ALL & 1U << arguments->command) == 0)
 		return true; /* no server is asked */
 	if ((IN_NAMED & 1U << arguments->command) != 0 && !arguments->name)
@@ -260,7 +266,7 @@ static bool arguments_check_all(struct arguments *arguments, const struct argume
 	       arguments_check_api_key(arguments, environment);
 }
 
-/* Where the command is: options with their values may stand before it. */
+/* Finds the command: options with their values may precede it. */
 static char **arguments_find_command(char **at)
 {
 	while (*at && (*at)[0] == '-' && (*at)[1] != '\0') {
@@ -287,6 +293,7 @@ static bool arguments_parse_key_command(struct arguments *arguments, struct walk
 {
 	const char *second = walk->command[1] ? arguments_alias(walk->command[1]) : "";
 
+	assert(strcmp(*walk->command, "key") == 0);
 	walk->behind = walk->command + 2;
 	if (strcmp(second, "help") == 0)
 		arguments->command = COMMAND_HELP;
@@ -322,7 +329,7 @@ static bool arguments_parse_command(struct arguments *arguments, struct walk *wa
 
 bool arguments_parse(struct arguments *ret_options, char **argv, const struct arguments_environment *environment)
 {
-	assert(argv);
+	assert(argv && environment);
 	memset(ret_options, 0, sizeof *ret_options);
 	ret_options->command = COMMAND_HELP;
 	ret_options->ttl_ms = DEFAULT_TTL_MS;

@@ -40,7 +40,7 @@ struct arguments {
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
 	bool wait_given, kill_after_given, timeout_given, json, verbose, wait_all, force, ready;
-	struct credentials credentials; /* credentials_load() has still to read its files */
+	struct credentials credentials; /* its files are not read yet: credentials_load() */
 	int held_status;
 	uint64_t limit;                               /* of list; 0: all */
 	const char *owner;                            /* NULL: none given */
@@ -51,8 +51,8 @@ struct arguments {
 	const char *prefixes[ARGUMENTS_PREFIXES_MAX]; /* of key new */
 	size_t prefix_count;
 	unsigned rights;                     /* of key new: a bit for each of arguments_rights; 0: none given */
-	char **argv;                         /* what run is to run; NULL-terminated */
-	char message[ARGUMENTS_MESSAGE_MAX]; /* what is wrong, where parsing failed */
+	char **argv;                         /* the command of run; NULL-terminated */
+	char message[ARGUMENTS_MESSAGE_MAX]; /* the mistake, if parsing failed */
 };
 
 /* The variables; NULL where one is not set. An empty one counts as not set. */

@@ -1,4 +1,4 @@
-/* The text of redlockctl --help. The man page says more. */
+/* The text of redlockctl --help. cli/redlockctl.1 says more. */
 #include "arguments.h"
 
 const char *arguments_help(void)

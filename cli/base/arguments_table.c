@@ -1,7 +1,7 @@
-/* The options of redlockctl: what each is called, which commands have it, what it does with its value. See
- * arguments_table.h. */
+/* The options of redlockctl: name, commands, and the function that parses the value. See arguments_table.h. */
 #include "arguments_table.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,15 +21,17 @@ bool arguments_is_api_key(const char *text)
 
 bool arguments_is_token(const char *text)
 {
+	assert(text);
 	return strlen(text) == ARGUMENTS_TOKEN_LEN && strspn(text, "0123456789abcdef") == ARGUMENTS_TOKEN_LEN;
 }
 
-/* ---- what each option does with its value: NULL, or the reason (static) why it is not taken ---- */
+/* ---- parsing values: NULL, or the reason (static) why the value is rejected ---- */
 
 static const char *arguments_parse_duration(const char *value, uint64_t min_ms, uint64_t max_ms, uint64_t *ret_ms)
 {
 	uint64_t ms;
 
+	assert(min_ms <= max_ms);
 	if (!duration_parse(value, &ms))
 		return DURATION_WANTED;
 	if (ms < min_ms)
@@ -78,6 +80,7 @@ static const char *arguments_parse_timeout(struct arguments *arguments, const ch
 
 static const char *arguments_parse_number(const char *value, uint64_t min, uint64_t max, uint64_t *ret_number)
 {
+	assert(min <= max && max < 1000000000);
 	if (*value == '\0' || strspn(value, "0123456789") != strlen(value))
 		return "not a whole number";
 	uint64_t number = strlen(value) > 9 ? UINT64_MAX : strtoull(value, NULL, 10);
@@ -108,6 +111,7 @@ static const char *arguments_parse_plain(const char *value, size_t max, const ch
 {
 	size_t len = strlen(value);
 
+	assert(value && max > 0);
 	if (len > max)
 		return "too long";
 	if (!utf8_is_valid(value, len) || utf8_has_control(value, len))
@@ -121,11 +125,12 @@ static const char *arguments_parse_owner(struct arguments *arguments, const char
 	return arguments_parse_plain(value, ARGUMENTS_OWNER_MAX, &arguments->owner);
 }
 
-/* list has one, key new a list of them. */
+/* list takes one, key new several. */
 static const char *arguments_parse_prefix(struct arguments *arguments, const char *value)
 {
 	const char *reason = arguments_parse_plain(value, PATH_VALUE_MAX, &arguments->prefix);
 
+	assert(arguments->prefix_count <= ARGUMENTS_PREFIXES_MAX);
 	if (reason || arguments->command != COMMAND_KEY_NEW)
 		return reason;
 	if (arguments->prefix_count == ARGUMENTS_PREFIXES_MAX)
@@ -166,6 +171,7 @@ static const char *arguments_parse_token(struct arguments *arguments, const char
 
 static const char *arguments_parse_file(const char *value, const char **ret_path)
 {
+	assert(value);
 	if (arguments_is_api_key(value))
 		return "a file with the key in it is wanted, not the key: others can see it in the list of processes";
 	*ret_path = value;
@@ -264,7 +270,7 @@ static const struct arguments_row arguments_rows[] = {
 	{"out", 0, true, false, IN_KEY_NEW, arguments_parse_out},
 };
 
-/* ---- finding ---- */
+/* ---- looking up ---- */
 
 static const struct arguments_row *arguments_table_find_long(const char *name, size_t len)
 {
@@ -284,6 +290,7 @@ static const struct arguments_row *arguments_table_find_letter(const char *text)
 
 const struct arguments_row *arguments_table_find(const char *argument, const char **ret_inline)
 {
+	assert(argument[0] == '-');
 	*ret_inline = NULL;
 	if (argument[1] != '-')
 		return arguments_table_find_letter(argument + 1);

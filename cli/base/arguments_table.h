@@ -1,4 +1,4 @@
-/* The table of options, for options.c alone. */
+/* The table of options. For arguments.c alone. */
 #ifndef ARGUMENTS_TABLE_H
 #define ARGUMENTS_TABLE_H
 
@@ -24,15 +24,14 @@ struct arguments_row {
 	char letter; /* 0: none */
 	bool has_value, secret;
 	unsigned commands;
-	/* NULL, or the reason (static) why the value is not taken */
+	/* NULL, or the reason (static) why the value is rejected */
 	const char *(*parse)(struct arguments *, const char *value);
 };
 
-/* The row for an argument that begins with a dash, or NULL; *ret_inline is what stands behind "=" in it, or NULL. */
+/* The row of an argument that begins with a dash, or NULL; *ret_inline is the value after its "=", or NULL. */
 const struct arguments_row *arguments_table_find(const char *argument, const char **ret_inline);
 
-/* True if the text looks like a key as redlockctl makes them: it must not stand on a command line, and not in a
- * message. */
+/* True if the text looks like a key of redlockctl, which must be neither on a command line nor in a message. */
 bool arguments_is_api_key(const char *text);
 
 #endif

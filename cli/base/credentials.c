@@ -1,10 +1,11 @@
-/* Keys and certificates: see credentials.h.
+/* See credentials.h.
  *
- * The files of TLS are given to libcurl by name and not as bytes: certificates of services live for hours, and a
- * command that runs under a lock for a day has to use the new ones. What they hold is libcurl's affair; whether they
- * are there, and who else can read the private key, is said here, before a lock is asked for. */
+ * libcurl gets the names of the TLS files and not their bytes: certificates of services live for hours, and a command
+ * that runs under a lock for a day has to use the new ones. Here it is only checked, before a lock is acquired, that
+ * the files are there and who else can read the private key. */
 #include "credentials.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ static bool credentials_check_secret(const char *path, char ret_reason[API_KEY_M
 {
 	struct text text;
 
+	assert(path);
 	text_init(&text);
 	bool done = secret_file_read(path, SECRET_FILE_SECRET, PEM_MAX, &text, ret_reason, API_KEY_MESSAGE_MAX);
 	secret_file_wipe(&text);
@@ -37,7 +39,7 @@ static bool credentials_check_readable(const char *path, char ret_reason[API_KEY
 	return file >= 0;
 }
 
-/* False: *ret_option is the option whose file will not do. */
+/* False: *ret_option is the option whose file is rejected. */
 static bool credentials_check_all(struct credentials *credentials, const char **ret_option,
 				  char ret_reason[API_KEY_MESSAGE_MAX])
 {

@@ -1,4 +1,4 @@
-/* What redlockctl shows of itself to a server (a key, a certificate), and by what it knows a server (a CA). */
+/* The credentials for a server (a key, a certificate), and the CA that the server's certificate must come from. */
 #ifndef CREDENTIALS_H
 #define CREDENTIALS_H
 
@@ -15,7 +15,7 @@ struct credentials {
 	char api_key[API_KEY_MAX + 1]; /* empty: none */
 };
 
-/* Reads the key from its file, and looks whether the others can be read and nobody else can read a private key.
+/* Reads the key from its file, and checks that the other files can be read and that nobody else can read a private key.
  * Blocking, before anything is sent. False: a message that names the option. */
 bool credentials_load(struct credentials *credentials, char ret_message[CREDENTIALS_MESSAGE_MAX])
 	__attribute__((warn_unused_result));

@@ -1,7 +1,7 @@
-/* Durations: parsing and writing. See duration.h. No state.
+/* See duration.h. No state.
  *
- * Parsing is strict: a bare number is refused, because it would have to be guessed whether seconds or milliseconds are
- * meant, and a lease that is a thousand times too long or too short is a bad guess. */
+ * Parsing is strict: a number without a unit is rejected, since it could mean seconds or milliseconds, and a lease that
+ * is a thousand times too long or too short would be a bad guess. */
 #include "duration.h"
 
 #include <assert.h>
@@ -16,6 +16,7 @@ static const struct {
 
 static bool duration_unit(const char *name, uint64_t *ret_ms)
 {
+	assert(name);
 	for (size_t i = 0; i < sizeof units / sizeof *units; i++)
 		if (strcmp(name, units[i].name) == 0) {
 			*ret_ms = units[i].ms;
@@ -29,6 +30,7 @@ bool duration_parse(const char *text, uint64_t *ret_ms)
 	size_t digits = strspn(text, "0123456789");
 	uint64_t number = 0, unit_ms;
 
+	assert(text);
 	if (digits == 0 || !duration_unit(text + digits, &unit_ms))
 		return false;
 	for (size_t i = 0; i < digits; i++) {

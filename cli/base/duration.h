@@ -11,10 +11,10 @@
 
 enum { DURATION_TEXT_MAX = 32 };
 
-/* A whole number and one of ms, s, m, h, nothing else around it. False if it is none or longer than DURATION_MAX_MS. */
+/* Parses a whole number and one of ms, s, m, h. False if the text is anything else, or longer than DURATION_MAX_MS. */
 bool duration_parse(const char *text, uint64_t *ret_ms) __attribute__((warn_unused_result));
 
-/* The other way round, for people: "250 ms", "12.3 s", "5 min 2 s", "1 h 3 min". */
+/* Writes a duration for people: "250 ms", "12.3 s", "5 min 2 s", "1 h 3 min". */
 void duration_format(uint64_t ms, char ret_text[DURATION_TEXT_MAX]);
 
 #endif

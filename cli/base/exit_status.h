@@ -1,12 +1,11 @@
-/* Exit statuses of redlockctl: the man page says what a caller should make of them. 64 to 77 have the meaning of
- * sysexits.h; 79 is the first number that sysexits.h leaves free; 126 and 127 are the shell's. `run` otherwise ends as
- * its command did. */
+/* Exit statuses of redlockctl: the manual page describes them. 64 to 77 have the meaning of sysexits.h; 79 is the first
+ * number that sysexits.h leaves free; 126 and 127 are those of the shell. `run` otherwise ends as its command did. */
 #ifndef EXIT_STATUS_H
 #define EXIT_STATUS_H
 
 enum {
 	EXIT_STATUS_OK = 0,
-	EXIT_STATUS_USAGE = 64,       /* bad input: nothing was sent, or the server refused it as invalid */
+	EXIT_STATUS_USAGE = 64,       /* bad input: nothing was sent, or the server rejected it as invalid */
 	EXIT_STATUS_UNREACHABLE = 69, /* no server answered, or too few masters */
 	EXIT_STATUS_SYSTEM = 71,      /* fork() and the like */
 	EXIT_STATUS_HELD = 75,        /* somebody else holds the lock; --conflict-exit-code changes it */

@@ -1,7 +1,9 @@
-/* Messages: see report.h. A line is written by one write(), so that the lines of several processes do not mix; where
- * stderr is gone or full it is lost, which must not keep anybody from renewing a lease. No token ever comes here. */
+/* See report.h. A line is written by one write(), so that the lines of several processes do not mix. If stderr is
+ * closed or full the line is lost, since a message must not delay the extension of a lease. Callers never pass
+ * tokens. */
 #include "report.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@ enum { MESSAGE_MAX_BYTES = 1024, LINE_MAX_BYTES = MESSAGE_MAX_BYTES + 512 };
 
 void report_clean(char *text)
 {
+	assert(text);
 	for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++) {
 		if (*c < 0x20 || *c == 0x7f)
 			*c = '?';
@@ -36,6 +39,7 @@ static void report_write_json(const char *event, const char *name, json_t *field
 {
 	json_t *object = json_pack("{s:s}", "event", event);
 
+	assert(event && message);
 	if (name)
 		json_object_set_new(object, "resource", json_string(name));
 	if (fields)
@@ -54,6 +58,7 @@ void report_event(const struct report *report, enum report_level level, const ch
 	char message[MESSAGE_MAX_BYTES], line[LINE_MAX_BYTES];
 	va_list arguments;
 
+	assert(report && event && format);
 	va_start(arguments, format);
 	vsnprintf(message, sizeof message, format, arguments);
 	va_end(arguments);
@@ -73,6 +78,7 @@ void report_complain(const char *format, ...)
 	char message[MESSAGE_MAX_BYTES], line[LINE_MAX_BYTES];
 	va_list arguments;
 
+	assert(format);
 	va_start(arguments, format);
 	vsnprintf(message, sizeof message, format, arguments);
 	va_end(arguments);

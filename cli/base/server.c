@@ -1,7 +1,7 @@
-/* Addresses of redlockd: parsing. See server.h. No state, nothing is resolved here.
+/* Parses addresses of redlockd. See server.h. No state, no name is resolved here.
  *
- * The port must be there: the default of the scheme (80, 443) is not the default of redlockd (8080), and either would
- * be a guess. */
+ * The port is required: the default of the scheme (80, 443) is not that of redlockd (8080), and either would be a
+ * guess. */
 #include "server.h"
 
 #include <arpa/inet.h>
@@ -22,13 +22,14 @@ static bool server_has_start(const char *text, size_t len, const char *start)
 
 static const char *server_check_port(const char *port)
 {
+	assert(port);
 	if (*port == '\0' || strspn(port, "0123456789") != strlen(port) || strlen(port) > 5)
 		return "its port is not a number";
 	long number = strtol(port, NULL, 10);
 	return number < 1 || number > 65535 ? "its port is not in 1 to 65535" : NULL;
 }
 
-/* A name counts where it can mean nothing else (RFC 6761); nothing is resolved for it. */
+/* The only names are those that RFC 6761 reserves; nothing is resolved. */
 static bool server_is_loopback(const char *host, size_t len)
 {
 	static const char name[] = "localhost";
@@ -36,6 +37,7 @@ static bool server_is_loopback(const char *host, size_t len)
 	struct in_addr address;
 	size_t name_len = strlen(name);
 
+	assert(len > 0);
 	if (len >= name_len && strncasecmp(host + len - name_len, name, name_len) == 0)
 		return len == name_len || host[len - name_len - 1] == '.';
 	if (len == 5 && memcmp(host, "[::1]", 5) == 0)
@@ -45,11 +47,12 @@ static bool server_is_loopback(const char *host, size_t len)
 	return inet_pton(AF_INET, text, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
 }
 
-/* The whole address is in server->base, with the host at `host`; host and port are checked. */
+/* Checks host and port. The whole address is in server->base, with its host at `host`. */
 static const char *server_check_http(struct server *server, const char *host)
 {
 	const char *end;
 
+	assert(host >= server->base && host <= server->base + SERVER_TEXT_MAX);
 	if (strpbrk(host, "/?#@"))
 		return "more than scheme://host:port";
 	if (host[0] == '[') {
@@ -83,6 +86,7 @@ const char *server_parse(const char *text, size_t len, struct server *ret_server
 	struct server server = {0};
 	const char *reason;
 
+	assert(text || len == 0);
 	if (len == 0)
 		return "it is empty";
 	if (len > SERVER_TEXT_MAX)

@@ -1,4 +1,4 @@
-/* Where redlockd is: http://host:port, https://host:port or unix:/path. Pure functions. */
+/* Addresses of redlockd: http://host:port, https://host:port or unix:/path. Pure functions. */
 #ifndef SERVER_H
 #define SERVER_H
 
@@ -9,10 +9,10 @@ enum { SERVER_TEXT_MAX = 300, SERVER_PATH_MAX = 107, SERVERS_MAX = 16 };
 
 struct server {
 	char text[SERVER_TEXT_MAX + 1];      /* as the user wrote it, for messages */
-	char base[SERVER_TEXT_MAX + 1];      /* what stands before the path of a request: http://host:port */
+	char base[SERVER_TEXT_MAX + 1];      /* the URL without the path of the request: http://host:port */
 	char unix_path[SERVER_PATH_MAX + 1]; /* empty: TCP */
 	bool is_tls;
-	/* what is sent to it can be read on the way: plain HTTP, to another machine as far as can be told */
+	/* requests can be read on the way: plain HTTP, most likely to another machine */
 	bool is_exposed;
 };
 

@@ -1,21 +1,18 @@
-/* Getting a lease: carries out what wait.c says. See acquire.h.
+/* Acquires a lease: carries out the steps of wait.c. See acquire.h.
  *
- * From when on does a lease count? Its validity_ms is what was left when the answer was written, and nobody here knows
- * when that was. It was not before the request was sent: validity_ms from then on is always safe. It may have been long
- * before the answer was read: this process may have been stopped, the machine asleep, the network slow, all the while
- * the lease ran; validity_ms from the reading on is not safe. After a wait, however, the safe bound is of no use: a
- * request that was sent four minutes ago, for a lease of thirty seconds, would be over before it began. So a lease that
- * may be older than a quarter of its validity is extended once before anything is done under it. PUT is answered at
- * once, which makes the time before it was sent a bound that is both safe and near; and it shows that the lease is
- * still there. (The server says how long it kept the request, waited_ms, which would save this one exchange; but the
- * bound would then rest on two clocks that run alike over minutes, and an answer that lay on the way would still have
- * to be told.)
+ * From when on does the validity of a lease count? From the time when the request was sent it is always safe, since the
+ * answer was written later. From the time when the answer was read it is not: this process may have been stopped, the
+ * machine asleep or the network slow while the lease ran. After a long wait the safe time is useless: a lease of thirty
+ * seconds would be over before it began. So a lease that may be older than a quarter of its validity is extended once
+ * before it is used. PUT is answered at once, so the time before it was sent is both safe and near. (waited_ms of the
+ * answer would save this request, but would rely on two clocks that agree over minutes.)
  *
- * What is granted to a request that is given up is not lost: see client_hang_up(). Nor is it used: the server may have
- * noticed that we left, and given the lock to the next. It is given back, and so is a lease of which too little is
- * left. */
+ * A grant to a request that is given up is seen by client_hang_up(). It is released and not used: the server may have
+ * noticed the disconnect and granted the lock to the next waiter. A lease with too little validity left is released,
+ * too. */
 #include "acquire.h"
 
+#include <assert.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -35,6 +32,7 @@ static uint32_t acquire_random(void)
 
 static const struct server *acquire_server(const struct acquire *acquire)
 {
+	assert(acquire->server < acquire->arguments->servers.count);
 	return &acquire->arguments->servers.items[acquire->server];
 }
 
@@ -50,10 +48,9 @@ static void acquire_report_wait(struct acquire *acquire, const struct answer *an
 	acquire->wait_reported = true;
 }
 
-/* ---- sitting and waiting ---- */
+/* ---- pauses ---- */
 
-/* Until something happens, at most until until_us. True: the request is answered. *ret_order: what it was told
- * meanwhile. */
+/* Waits for the answer or an order, until until_us at most. True: the request is answered. */
 static bool acquire_wait(struct acquire *acquire, uint64_t until_us, enum acquire_order *ret_order)
 {
 	bool finished = client_wait(acquire->client, until_us, acquire->extra, acquire->extra ? 1 : 0);
@@ -73,11 +70,12 @@ static enum acquire_order acquire_pause(struct acquire *acquire, uint64_t until_
 	return order;
 }
 
-/* Asks nobody until told otherwise. */
+/* Waits for an order other than ACQUIRE_HOLD. */
 static enum acquire_order acquire_hold(struct acquire *acquire)
 {
 	enum acquire_order order = ACQUIRE_HOLD;
 
+	assert(acquire->extra);
 	while (order == ACQUIRE_HOLD) {
 		client_wait(acquire->client, UINT64_MAX, acquire->extra, 1);
 		if (acquire->extra->revents != 0)
@@ -88,8 +86,8 @@ static enum acquire_order acquire_hold(struct acquire *acquire)
 
 /* ---- one request ---- */
 
-/* Until the request is answered, or has to be given up: what it was told (*ret_order), the time limit, a server that is
- * gone. */
+/* True: the request is answered. False: it has to be given up, because of an order (*ret_order), the time limit, or a
+ * server that does not answer health checks. */
 static bool acquire_await(struct acquire *acquire, uint64_t limit_us, enum acquire_order *ret_order)
 {
 	*ret_order = ACQUIRE_GO_ON;
@@ -117,6 +115,7 @@ void acquire_release(struct acquire *acquire, const struct lease *lease)
 	struct answer answer;
 	struct client_request request;
 
+	assert(strlen(lease->token) == sizeof lease->token - 1);
 	client_request_release(&request, acquire->arguments->name, lease->token);
 	for (int tries = 0; tries < RELEASE_TRIES && again; tries++) {
 		uint64_t until_us = clock_now_us() + RELEASE_US;
@@ -132,7 +131,7 @@ void acquire_release(struct acquire *acquire, const struct lease *lease)
 	client_request_fini(&request);
 }
 
-/* The answer, whatever it is by now, is no lease. */
+/* Gives the request up. The answer is then never a lease: a late grant is released. */
 static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 {
 	struct lease lease;
@@ -186,15 +185,17 @@ static bool acquire_is_enough(const struct acquire *acquire, const struct lease 
 
 static bool acquire_is_young(const struct lease *lease, uint64_t sent_us)
 {
+	assert(clock_now_us() >= sent_us);
 	return (clock_now_us() - sent_us) * 4 <= lease->validity_ms * 1000;
 }
 
-/* Asks each server once to extend the lease, until one has answered. */
+/* Asks the servers to extend the lease, each once, until one has answered. */
 static enum acquire_order acquire_extend(struct acquire *acquire, const struct lease *lease, struct answer *ret_answer)
 {
 	enum acquire_order order = ACQUIRE_GO_ON;
 	struct client_request request;
 
+	assert(acquire->arguments->servers.count > 0);
 	client_request_extend(&request, acquire->arguments->name, lease->token, acquire->arguments->ttl_ms);
 	for (size_t tries = 1;; tries++) {
 		client_begin(acquire->client, acquire_server(acquire), &request, acquire->arguments->timeout_ms * 1000);
@@ -213,7 +214,7 @@ static enum acquire_order acquire_extend(struct acquire *acquire, const struct l
 	return order;
 }
 
-/* The lease again, with a new beginning. False: it is not ours (any more, or that is not known), or told something. */
+/* Extends the lease, so that its validity counts from now. False: it was lost or released, or there was an order. */
 static bool acquire_refresh(struct acquire *acquire, struct answer *answer, struct lease *lease, uint64_t *sent_us,
 			    enum acquire_order *ret_order)
 {
@@ -235,14 +236,15 @@ static bool acquire_refresh(struct acquire *acquire, struct answer *answer, stru
 	return done;
 }
 
-/* True: the answer is a lease, and enough of it is left. Otherwise the answer says why not, unless it was told
- * something. */
+/* True: the answer is a lease with enough validity left. Otherwise the answer says why not, unless there was an
+ * order. */
 static bool acquire_evaluate(struct acquire *acquire, struct answer *answer, struct lease *ret_lease,
 			     uint64_t *ret_sent_us, enum acquire_order *ret_order)
 {
 	uint64_t sent_us = acquire->client->main.sent_us;
 	struct lease lease;
 
+	assert(ret_lease && ret_sent_us);
 	if (answer->outcome != OUTCOME_DONE || !answer_lease(answer, acquire->arguments->name, NULL, &lease))
 		return false;
 	bool good = acquire_is_young(&lease, sent_us) && acquire_is_enough(acquire, &lease, sent_us);
@@ -258,12 +260,13 @@ static bool acquire_evaluate(struct acquire *acquire, struct answer *answer, str
 	return true;
 }
 
-/* ---- all of it ---- */
+/* ---- until there is a lease ---- */
 
-/* Does the step; what was asked for is in ret_answer. */
+/* Carries out one step. The answer of its request is in *answer. */
 static enum acquire_order acquire_step(struct acquire *acquire, struct wait *wait, struct wait_step step,
 				       struct answer *answer)
 {
+	assert(step.what == WAIT_ASK || step.what == WAIT_PAUSE);
 	if (step.what == WAIT_PAUSE) {
 		acquire_report_wait(acquire, answer);
 		enum acquire_order order = acquire_pause(acquire, step.until_us);
@@ -282,6 +285,8 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 	struct wait wait;
 	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
 
+	assert(acquire->server < acquire->arguments->servers.count);
+	assert(!acquire->extra || acquire->read_order);
 	wait_init(&wait, acquire->arguments->servers.count, acquire->server, acquire->arguments->wait_ms,
 		  clock_now_us());
 	struct wait_step step = wait_ask(&wait, clock_now_us());
@@ -305,6 +310,7 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 
 int acquire_status(const struct arguments *arguments, const struct answer *answer)
 {
+	assert(answer);
 	switch (answer->outcome) {
 	case OUTCOME_DONE: return EXIT_STATUS_OK;
 	case OUTCOME_HELD:

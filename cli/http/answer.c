@@ -1,7 +1,7 @@
-/* Reading answers: see answer.h.
+/* Reads answers. See answer.h.
  *
- * The members that matter are checked before they are believed, for at the configured address may be something else: a
- * proxy with a page of its own, an older or a newer redlockd. A time or a token that is not understood is no lease. */
+ * Members are checked before they are used, since another program may answer at the configured address: a proxy with a
+ * page of its own, an older or a newer redlockd. A token or a time that is not understood is not a lease. */
 #include "answer.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 
 enum { LEASE_MAX_MS = 86400000 };
 
-/* The members of a problem whose code alone decides; the others follow from the status. */
+/* Codes of problems that decide the outcome. For others the HTTP status decides. */
 static const struct {
 	const char *code;
 	enum outcome outcome;
@@ -33,12 +33,13 @@ static const struct {
 
 void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail)
 {
+	assert(answer && code && detail);
 	answer->outcome = outcome;
 	snprintf(answer->code, sizeof answer->code, "%s", code);
 	snprintf(answer->detail, sizeof answer->detail, "%s", detail);
 	size_t len = strlen(answer->detail);
 	if (len > 0 && answer->detail[len - 1] == '.')
-		answer->detail[len - 1] = '\0'; /* it becomes a part of a message */
+		answer->detail[len - 1] = '\0'; /* the text becomes a part of a message */
 	report_clean(answer->code);
 	report_clean(answer->detail);
 }
@@ -66,7 +67,7 @@ static const char *answer_member(const json_t *object, const char *name)
 	return text ? text : "";
 }
 
-/* The largest number in a text such as "must be from 0 to 60000"; 0: there is none, or one that is none of ours. */
+/* The largest number in a text such as "must be from 0 to 60000"; 0: there is none, or one that is too large. */
 static uint64_t answer_largest_number(const char *text)
 {
 	uint64_t largest = 0;
@@ -81,12 +82,13 @@ static uint64_t answer_largest_number(const char *text)
 	return largest;
 }
 
-/* Of a 400: the first of the places that are wrong, and how long it would wait. */
+/* For a 400: the first member that is wrong, and the bound of wait_ms. */
 static void answer_describe_invalid(struct answer *answer)
 {
 	json_t *errors = json_object_get(answer->json, "errors"), *first = json_array_get(errors, 0), *error;
 	size_t i;
 
+	assert(answer->outcome == OUTCOME_INVALID);
 	if (first)
 		snprintf(answer->detail, sizeof answer->detail, "%s: %s", answer_member(first, "field"),
 			 answer_member(first, "reason"));
@@ -97,12 +99,13 @@ static void answer_describe_invalid(struct answer *answer)
 	}
 }
 
-/* Of a 409: who holds it, and for how long at most. */
+/* For a 409: who holds it, and for how long at most. */
 static void answer_describe_held(struct answer *answer, const json_t *holder)
 {
 	const char *owner = answer_member(holder, "owner");
 	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
 
+	assert(answer->outcome == OUTCOME_HELD);
 	char fence_text[32] = "", until[DURATION_TEXT_MAX + 16] = "", left[DURATION_TEXT_MAX];
 
 	if (fence > 0)
@@ -119,8 +122,9 @@ static void answer_read_problem(struct answer *answer, long status)
 {
 	const char *code = answer_member(answer->json, "code");
 	json_int_t retry_after = json_integer_value(json_object_get(answer->json, "retry_after_ms"));
-	char strange[64];
+	char strange[80];
 
+	assert(status != 0 && (status < 200 || status > 299));
 	if (*code == '\0') {
 		snprintf(strange, sizeof strange, "HTTP status %ld, and it is not redlockd that says so", status);
 		answer_set(answer, answer_outcome("", status), "strange", strange);
@@ -137,6 +141,7 @@ static void answer_read_problem(struct answer *answer, long status)
 
 void answer_read(struct answer *ret_answer, long status, const char *body, size_t len, const char *failure)
 {
+	assert(status >= 0 && (status > 0 || failure));
 	*ret_answer = (struct answer){.outcome = OUTCOME_DONE, .is_busy = status == 429};
 	if (status == 0) {
 		answer_set(ret_answer, OUTCOME_UNAVAILABLE, "unreachable", failure);
@@ -160,6 +165,7 @@ static bool answer_read_number(const json_t *object, const char *name, json_int_
 	const json_t *value = json_object_get(object, name);
 	json_int_t number = json_integer_value(value);
 
+	assert(max > 0);
 	if (!json_is_integer(value) || number < 1 || number > max)
 		return false;
 	*ret_number = (uint64_t)number;
@@ -214,6 +220,7 @@ const char *answer_hint(const struct answer *answer, const struct credentials *c
 {
 	bool shown = credentials->api_key[0] != '\0' || credentials->cert_file;
 
+	assert(answer && credentials);
 	if (shown || answer->outcome != OUTCOME_FORBIDDEN || strcmp(answer->code, "unauthorized") != 0)
 		return "";
 	return " (a key is given with --key-file or REDLOCKCTL_API_KEY, a certificate with --cert)";

@@ -1,26 +1,13 @@
-/* libcurl: two easy handles in one multi handle. See http.h.
+/* Two easy handles of libcurl in one multi handle. See client.h.
  *
- * What is set and why: the path as it is (a lock may be called "a/../b"); no proxy from the environment, no
- * redirection, no other protocol (a token and a key must go to the server that was named, and nowhere else); HTTP/1.1
- * (over HTTP/2 all requests would share one connection, and with one of them all would be hung up); no signals; and
- * CURLOPT_QUICK_EXIT, because breaking off would otherwise wait for a name server that does not answer, and so for
- * longer than the lease may last. A request that may be granted something has a new connection (on an old one that
- * turns out to be closed libcurl would send it again by itself), and a time limit that is the caller's affair:
- * libcurl's would close at once. While a request waits TCP looks whether the other machine is there.
+ * A request that may be granted a lease has a new connection (libcurl would send it again by itself if a kept
+ * connection turns out to be closed), and its time limit is the caller's affair: that of libcurl would close at once.
  *
- * Hanging up: if we just closed, an answer that is on its way would be lost, and with it a lease that nobody knows of;
- * the server has written it and believes it delivered. So the connection is shut in one direction. Either the server
- * sees that before it has granted, and closes as well, or it has answered before, and the answer is read. libcurl has
- * no call for this: its sockets are noted as it opens and closes them, and all of them are shut; those of idle
- * connections as well, which does no harm. Under TLS it is the same: TCP's end is what the server sees, without the
- * closing message of TLS, for which libcurl has no call either; and what the server sends is read on. Only what TLS
- * itself would have to write fails then (a new key where the server demands one, after gigabytes).
- *
- * TLS: 1.2 and newer; the certificate and its name are always checked, against --cacert alone where that is given
- * (libcurl would take the system's folder of CAs besides). Sessions are not resumed: they would go on with the
- * certificate that the client had then, also after that has been renewed or has ended. A private key with a password
- * would make OpenSSL ask at the terminal, in the midst of somebody else's program: it gets an empty one, and
- * refuses. */
+ * client_hang_up(): closing would lose an answer on its way, and with it a lease that nobody knows of, while the server
+ * believes it delivered. So the connection is shut for writing. Either the server sees that before it has granted, and
+ * closes as well, or it has answered before, and the answer is read. libcurl has no function for this: its sockets are
+ * recorded as it opens and closes them, and all are shut, which does no harm to idle connections. Under TLS the server
+ * sees the end of TCP without the closing message of TLS, and its answer is read on. */
 #include "client.h"
 
 #include <assert.h>
@@ -50,6 +37,7 @@ static size_t client_on_body(char *bytes, size_t size, size_t count, void *conte
 	struct client_exchange *exchange = context;
 	size_t len = size * count;
 
+	assert(exchange->len <= BODY_MAX);
 	if (len > BODY_MAX - exchange->len)
 		return 0;
 	char *longer = realloc(exchange->body, exchange->len + len + 1);
@@ -65,6 +53,7 @@ static size_t client_on_body(char *bytes, size_t size, size_t count, void *conte
 
 static void client_replace_socket(struct client *client, int from, int to)
 {
+	assert(from != to);
 	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
 		if (client->sockets[i] == from) {
 			client->sockets[i] = to;
@@ -78,7 +67,8 @@ static int client_on_open(void *context, curl_socket_t file, curlsocktype purpos
 
 	(void)purpose;
 	client_replace_socket(context, -1, file);
-	setsockopt(file, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* these do nothing to a Unix socket */
+	/* shows during a long wait that the other machine is down; without effect on Unix sockets */
+	setsockopt(file, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	setsockopt(file, IPPROTO_TCP, TCP_KEEPIDLE, &after, sizeof after);
 	setsockopt(file, IPPROTO_TCP, TCP_KEEPINTVL, &again, sizeof again);
 	setsockopt(file, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
@@ -104,6 +94,7 @@ static bool client_shut_sockets(struct client *client)
 
 bool client_init(struct client *client, const struct credentials *credentials)
 {
+	assert(credentials);
 	*client = (struct client){.timer = -1, .credentials = credentials};
 	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
 		client->sockets[i] = -1;
@@ -129,6 +120,7 @@ static void client_drop_headers(struct client_exchange *exchange)
 
 static void client_end(struct client *client, struct client_exchange *exchange)
 {
+	assert(!exchange->busy || exchange->easy);
 	if (exchange->busy)
 		curl_multi_remove_handle(client->multi, exchange->easy);
 	exchange->busy = exchange->finished = false;
@@ -156,10 +148,15 @@ void client_fini(struct client *client)
 
 /* ---- requests ---- */
 
+/* The path stays as it is, since a lock may be called "a/../b". No proxy from the environment and no redirection: token
+ * and key go only to the server that was named. HTTP/1.1, since over HTTP/2 all requests share one connection and
+ * client_hang_up() would end them all. QUICK_EXIT, since cancelling would otherwise wait for a name server that does
+ * not answer, perhaps for longer than the lease lasts. */
 static void client_set_bounds(CURL *easy, const struct client_request *request, uint64_t timeout_us)
 {
 	long timeout_ms = (long)((timeout_us + 999) / 1000);
 
+	assert(timeout_us > 0);
 	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
 			 timeout_ms + (long)request->wait_ms + (request->may_grant ? LATER_MS : 0));
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, timeout_ms);
@@ -186,6 +183,7 @@ static void client_add_secret(struct client_exchange *exchange, const char *star
 	char header[API_KEY_MAX + 64];
 	int len = snprintf(header, sizeof header, "%s%s", start, secret);
 
+	assert(strlen(secret) <= API_KEY_MAX);
 	assert(len > 0 && len < (int)sizeof header);
 	client_add_header(exchange, header);
 	explicit_bzero(header, sizeof header);
@@ -215,7 +213,10 @@ static void client_set_protocol(CURL *easy, bool is_tls)
 #endif
 }
 
-/* A libcurl without TLS says so by itself, when it sees the protocol. */
+/* The certificate and its name are always checked, only against --cacert if that is given (libcurl would also use the
+ * folder of CAs of the system). Sessions are not resumed: they would go on with the client's certificate of then, also
+ * after it was renewed or has expired. For a private key with a password OpenSSL would ask at the terminal, in the
+ * midst of another program: it gets an empty one, and fails. A libcurl without TLS fails by itself at the protocol. */
 static void client_set_tls(CURL *easy, const struct credentials *credentials)
 {
 	const char *ca = credentials->ca_file, *cert = credentials->cert_file, *key = credentials->cert_key_file;
@@ -244,6 +245,7 @@ static void client_set_request(struct client_exchange *exchange, const struct se
 {
 	char url[SERVER_TEXT_MAX + CLIENT_REQUEST_PATH_MAX + 1];
 
+	assert(server->base[0] && request->method);
 	snprintf(url, sizeof url, "%s%s", server->base, request->path);
 	curl_easy_setopt(exchange->easy, CURLOPT_URL, url);
 	if (server->unix_path[0] != '\0')
@@ -301,7 +303,7 @@ void client_begin_side(struct client *client, const struct server *server, const
 
 /* ---- answers ---- */
 
-/* For people. libcurl speaks of port 80 where a Unix socket is meant. */
+/* For people. The message of libcurl names port 80 instead of a Unix socket. */
 static void client_describe_failure(struct client_exchange *exchange, CURLcode result)
 {
 	long error = 0;
@@ -317,6 +319,7 @@ static void client_finish(struct client *client, struct client_exchange *exchang
 {
 	curl_off_t retry_after_s = 0;
 
+	assert(exchange->busy && !exchange->finished);
 	exchange->result = result;
 	if (result == CURLE_OK) {
 		curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
@@ -331,7 +334,7 @@ static void client_finish(struct client *client, struct client_exchange *exchang
 	exchange->finished = true;
 }
 
-/* Lets libcurl do what can be done without waiting. */
+/* Runs libcurl without waiting. */
 static void client_perform(struct client *client)
 {
 	int running, left;
@@ -377,11 +380,12 @@ bool client_wait(struct client *client, uint64_t until_us, struct curl_waitfd *e
 	return client->main.finished;
 }
 
-/* No answer, and why that is more than a server which is not there. */
+/* Failures that are not those of a server that is down. */
 static void client_evaluate_failure(const struct client_exchange *exchange, struct answer *answer)
 {
 	char text[ANSWER_DETAIL_MAX];
 
+	assert(exchange->status == 0);
 	if (exchange->result == CURLE_PEER_FAILED_VERIFICATION) {
 		snprintf(text, sizeof text, "its certificate is not trusted: %s", exchange->error);
 		answer_set(answer, OUTCOME_UNTRUSTED, "untrusted", text);
@@ -394,6 +398,7 @@ static void client_evaluate_failure(const struct client_exchange *exchange, stru
 
 static void client_read_exchange(struct client_exchange *exchange, struct answer *ret_answer)
 {
+	assert(exchange->finished);
 	answer_read(ret_answer, exchange->status, exchange->body, exchange->len, exchange->error);
 	if (exchange->status == 0)
 		client_evaluate_failure(exchange, ret_answer);

@@ -1,4 +1,4 @@
-/* Requests: see request.h. Names were checked when the command line was read. The token travels in a header: some
+/* See client_request.h. Names were checked when the command line was parsed. The token is in a header, since some
  * proxies drop the body of a DELETE. */
 #include "client_request.h"
 
@@ -13,6 +13,7 @@
 
 static void client_request_init(struct client_request *request, const char *method, const char *token)
 {
+	assert(method && (!token || *token));
 	*request = (struct client_request){.method = method, .token = token};
 }
 
@@ -24,7 +25,7 @@ static void client_request_lock_path(struct client_request *request, const char 
 	snprintf(request->path, sizeof request->path, "/locks/%s", encoded);
 }
 
-/* Takes over the object. */
+/* Takes ownership of the object. */
 static void client_request_body(struct client_request *request, json_t *object)
 {
 	request->body = json_dumps(object, JSON_COMPACT);
@@ -81,6 +82,7 @@ static void client_request_parameter(struct client_request *request, char separa
 	char encoded[PATH_ENCODED_MAX + 1];
 	size_t len = strlen(request->path);
 
+	assert(separator == '&' || separator == '?');
 	path_encode(value, strlen(value), encoded);
 	snprintf(request->path + len, sizeof request->path - len, "%c%s=%s", separator, name, encoded);
 }

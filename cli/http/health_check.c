@@ -1,7 +1,8 @@
-/* Side requests: see watch.h. First who has the lock, if that is wanted; then /healthz each --timeout, if there is
- * another server. */
+/* See health_check.h. First the state of the lock, if it is wanted; then /healthz each --timeout, if there is another
+ * server. */
 #include "health_check.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "client.h"
@@ -10,6 +11,7 @@ enum { STATE_AFTER_US = 200000 };
 
 static uint64_t health_check_interval_us(const struct health_check *check)
 {
+	assert(check->arguments->timeout_ms > 0);
 	return check->arguments->timeout_ms * 1000;
 }
 
@@ -20,6 +22,7 @@ static void health_check_set_next(struct health_check *check, uint64_t now_us)
 
 void health_check_begin(struct health_check *check, bool wants_state, bool wants_health, uint64_t now_us)
 {
+	assert(check->client);
 	check->wants_state = wants_state;
 	check->wants_health = wants_health;
 	health_check_set_next(check, now_us);
@@ -31,6 +34,7 @@ static void health_check_ask(struct health_check *check)
 {
 	struct client_request request;
 
+	assert(!check->client->side.busy);
 	check->asks_state = check->wants_state;
 	if (check->asks_state)
 		client_request_status(&request, check->arguments->name);
@@ -40,7 +44,7 @@ static void health_check_ask(struct health_check *check)
 	client_request_fini(&request);
 }
 
-static enum health_check_finding health_check_take(struct health_check *check, struct answer *answer)
+static enum health_check_finding health_check_evaluate(struct health_check *check, struct answer *answer)
 {
 	bool gone = answer->outcome == OUTCOME_UNAVAILABLE && strcmp(answer->code, "unreachable") == 0,
 	     state = check->asks_state;
@@ -60,9 +64,10 @@ enum health_check_finding health_check_poll(struct health_check *check, uint64_t
 {
 	struct answer answer;
 
+	assert(check->server && ret_answer);
 	if (client_read_side(check->client, &answer)) {
 		health_check_set_next(check, now_us);
-		enum health_check_finding finding = health_check_take(check, &answer);
+		enum health_check_finding finding = health_check_evaluate(check, &answer);
 		if (finding == HEALTH_CHECK_STATE)
 			*ret_answer = answer;
 		return finding;
