@@ -1,6 +1,6 @@
-/* The commands that ask and end. See commands.h.
+/* The commands that send requests and end. See commands.h.
  *
- * Each request goes to the servers in their order until one answers; the one that did is asked first the next time. */
+ * Each request goes to the servers in their order until one answers; that one is asked first the next time. */
 #include "commands.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ struct session {
 	const struct arguments *arguments;
 	struct client client;
 	size_t server;
-	size_t unanswered; /* servers that may have got the last request and did not say so */
+	size_t unanswered; /* servers that may have got the last request without an answer */
 	char token[ARGUMENTS_TOKEN_LEN + 1];
 };
 
@@ -31,14 +31,16 @@ struct session {
 
 static const struct server *session_server(const struct session *session)
 {
+	assert(session->server < session->arguments->servers.count);
 	return &session->arguments->servers.items[session->server];
 }
 
-/* Asks each server once at most. */
+/* Asks each server at most once. */
 static void session_ask(struct session *session, const struct client_request *request, struct answer *ret_answer)
 {
 	size_t count = session->arguments->servers.count;
 
+	assert(session->arguments->servers.count > 0);
 	session->unanswered = 0;
 	for (size_t tries = 1;; tries++) {
 		client_begin(&session->client, session_server(session), request, session->arguments->timeout_ms * 1000);
@@ -61,13 +63,14 @@ static void session_ask_and_drop(struct session *session, struct client_request 
 
 /* ---- ending ---- */
 
-/* Says what went wrong, and returns the exit status for it. */
+/* Reports an answer that is no success, and returns the exit status for it. */
 static int session_fail(struct session *session, struct answer *answer)
 {
 	const struct arguments *arguments = session->arguments;
 	const char *name = arguments->name ? arguments->name : "", *separator = arguments->name ? ": " : "";
 	int status = acquire_status(arguments, answer);
 
+	assert(answer->outcome != OUTCOME_DONE);
 	if (answer_is_of_one(answer) || answer->outcome == OUTCOME_STRANGE || answer->outcome == OUTCOME_FORBIDDEN)
 		report_complain("%s%s%s: %s%s", name, separator, session_server(session)->text, answer->detail,
 				answer_hint(answer, &arguments->credentials));
@@ -79,7 +82,7 @@ static int session_fail(struct session *session, struct answer *answer)
 	return status;
 }
 
-/* Whoever has closed the other end of a pipe wants no more, and knows it. */
+/* EPIPE is not reported: the reader has closed the pipe. */
 static int session_end(bool printed, struct answer *answer)
 {
 	answer_fini(answer);
@@ -90,9 +93,10 @@ static int session_end(bool printed, struct answer *answer)
 	return EXIT_STATUS_SYSTEM;
 }
 
-/* An answer that is done, but is not what it should be. */
+/* A 2xx answer that is not one of redlockd. */
 static int session_strange(struct session *session, struct answer *answer)
 {
+	assert(answer->outcome == OUTCOME_DONE);
 	answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not one of redlockd's");
 	return session_fail(session, answer);
 }
@@ -116,12 +120,13 @@ static int session_print_lease(struct session *session, const struct lease *leas
 	return session_end(print_lease(&what, session->arguments->json), &none);
 }
 
-/* Gives back a lease whose token cannot be handed to the user. */
+/* Releases a lease whose token cannot be given to the user. */
 static int session_give_up(struct session *session, const struct lease *lease, const char *what)
 {
 	struct client_request request;
 	struct answer answer;
 
+	assert(lease->token[0] != '\0');
 	report_complain("%s: %s", what, strerror(errno));
 	client_request_release(&request, session->arguments->name, lease->token);
 	session_ask_and_drop(session, &request, &answer);
@@ -129,8 +134,8 @@ static int session_give_up(struct session *session, const struct lease *lease, c
 	return EXIT_STATUS_SYSTEM;
 }
 
-/* The lease, or the exit status for why there is none. Signals meanwhile end us, but not with a place in the line or a
- * lease that nobody knows of: either it is given back, or it is printed and the exit status says so. */
+/* The lease, or the exit status if there is none. A signal ends the program meanwhile, but not with a queue entry or an
+ * unknown lease: a lease is either released, or printed with exit status 0. */
 static bool session_wait_for_lease(struct session *session, struct lease *lease, uint64_t *sent_us, int *ret_status)
 {
 	struct interrupt interrupt;
@@ -153,7 +158,7 @@ static bool session_wait_for_lease(struct session *session, struct lease *lease,
 		result = ACQUIRE_STOPPED;
 	}
 	if (result != ACQUIRE_GRANTED)
-		interrupt_end(&interrupt); /* otherwise we end in a moment, and with 0: then the caller has the lease */
+		interrupt_end(&interrupt); /* otherwise the program ends in a moment, with 0 and the lease */
 	if (result == ACQUIRE_REFUSED)
 		*ret_status = session_fail(session, &answer);
 	if (result == ACQUIRE_STOPPED)
@@ -198,6 +203,7 @@ static int command_extend(struct session *session)
 	struct answer answer;
 	struct lease lease;
 
+	assert(session->token[0] != '\0');
 	client_request_extend(&request, session->arguments->name, session->token, session->arguments->ttl_ms);
 	session_ask_and_drop(session, &request, &answer);
 	uint64_t sent_us = session->client.main.sent_us;
@@ -211,13 +217,14 @@ static int command_extend(struct session *session)
 	return session_print_lease(session, &lease, sent_us, *owner == '\0' ? NULL : owner, true);
 }
 
-/* From whoever holds it. That nobody does is what was wanted. */
+/* Releases without the token. A lock that is free is a success. */
 static int command_force(struct session *session)
 {
 	const struct arguments *arguments = session->arguments;
 	struct client_request request;
 	struct answer answer;
 
+	assert(session->arguments->force);
 	client_request_force(&request, arguments->name);
 	session_ask_and_drop(session, &request, &answer);
 	bool free = answer.outcome == OUTCOME_LOST && strcmp(answer.code, "lease-expired") == 0;
@@ -230,8 +237,7 @@ static int command_force(struct session *session)
 	return session_end(fflush(stdout) == 0, &answer);
 }
 
-/* "It has run out" after a server that did not answer may well be the work of that server: nobody holds it, which is
- * what was wanted. */
+/* lease-expired after a server that did not answer: most likely that server has released it. */
 static int command_release(struct session *session)
 {
 	struct client_request request;
@@ -250,7 +256,7 @@ static int command_release(struct session *session)
 	return session_end(fflush(stdout) == 0, &answer);
 }
 
-/* ---- looking ---- */
+/* ---- inspecting ---- */
 
 static int command_status(struct session *session)
 {
@@ -266,22 +272,23 @@ static int command_status(struct session *session)
 	return session_end(print_state(answer.json, session->arguments->json), &answer);
 }
 
-/* How many locks the next page may hold. */
 static uint64_t session_page_limit(const struct session *session, const json_t *all)
 {
 	uint64_t limit = session->arguments->limit;
 
+	assert(session->arguments->limit == 0 || json_array_size(all) < session->arguments->limit);
 	if (limit == 0)
 		return PAGE_MAX;
 	uint64_t left = limit - json_array_size(all);
 	return left < PAGE_MAX ? left : PAGE_MAX;
 }
 
-/* Adds one page to `all`; *cursor is where it goes on, or NULL. */
+/* Adds one page to `all`; *cursor is that of the next page, or NULL. */
 static bool session_list_page(struct session *session, json_t *all, json_t **cursor, struct answer *answer)
 {
 	struct client_request request;
 
+	assert(json_is_array(all));
 	client_request_list(&request, session->arguments->prefix, session_page_limit(session, all),
 			    json_string_value(*cursor));
 	session_ask_and_drop(session, &request, answer);
@@ -341,8 +348,7 @@ static int command_masters(struct session *session)
 	return status != EXIT_STATUS_OK ? status : quorate ? EXIT_STATUS_OK : EXIT_STATUS_UNREACHABLE;
 }
 
-/* Silent where all is well, as whoever watches over a service wants it. A "status" must be there: a 200 may come from
- * anybody. */
+/* Prints nothing if all is well. The member "status" is required, since another program may answer 200. */
 static int command_health(struct session *session)
 {
 	struct client_request request;
@@ -361,7 +367,7 @@ static int command_health(struct session *session)
 	return session_end(print_health(answer.json, session->arguments->json), &answer);
 }
 
-/* ---- */
+/* ---- running a command ---- */
 
 /* The token, before anything is sent. */
 static bool session_find_token(struct session *session)
@@ -369,6 +375,7 @@ static bool session_find_token(struct session *session)
 	const struct arguments *arguments = session->arguments;
 	const char *reason = NULL;
 
+	assert(session->arguments->token || session->arguments->token_file);
 	if (arguments->token)
 		strcpy(session->token, arguments->token);
 	else
@@ -394,7 +401,7 @@ int commands_run(const struct arguments *arguments)
 	assert(commands[arguments->command]);
 	if (needs_token && !session_find_token(&session))
 		return EXIT_STATUS_USAGE;
-	signal(SIGPIPE, SIG_IGN); /* see client_init(); and a lease that cannot be printed is given back */
+	signal(SIGPIPE, SIG_IGN); /* see client_init(); and a lease that cannot be printed is released */
 	if (!client_init(&session.client, &arguments->credentials)) {
 		report_complain("libcurl: cannot be set up: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;

@@ -1,7 +1,8 @@
-/* Signals from a descriptor: see interrupt.h. What was ignored when redlockctl was started (nohup) stays ignored: for
- * the kernel a signal that is blocked is not ignored, so it must not be blocked. */
+/* Signals from a descriptor: see interrupt.h. A signal that was ignored when redlockctl was started (nohup) stays
+ * ignored: it must not be blocked, since the kernel keeps blocked signals also if they are ignored. */
 #include "interrupt.h"
 
+#include <assert.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ bool interrupt_came(struct interrupt *interrupt)
 {
 	struct signalfd_siginfo info;
 
+	assert(interrupt->file.fd >= 0);
 	if (interrupt->number == 0 && read(interrupt->file.fd, &info, sizeof info) == (ssize_t)sizeof info)
 		interrupt->number = (int)info.ssi_signo;
 	return interrupt->number != 0;
@@ -39,6 +41,7 @@ enum acquire_order interrupt_read_order(void *context)
 
 void interrupt_end(struct interrupt *interrupt)
 {
+	assert(interrupt->file.fd >= 0);
 	close(interrupt->file.fd);
 	if (interrupt->number != 0)
 		kill(getpid(), interrupt->number);

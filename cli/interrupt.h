@@ -1,5 +1,5 @@
-/* Signals while the command `acquire` waits: they end it as they always do, but not before the place in the line, or
- * the lease that has just come, was given back. */
+/* Signals while the command `acquire` waits: they end it as usual, but first its queue entry, or a lease that has just
+ * been granted, is released. */
 #ifndef INTERRUPT_H
 #define INTERRUPT_H
 
@@ -15,7 +15,7 @@ struct interrupt {
 	int number; /* of the signal that came; 0: none */
 };
 
-/* From now on they are kept until asked for. False: errno. */
+/* From now on signals are kept until they are read. False: errno. */
 bool interrupt_begin(struct interrupt *interrupt) __attribute__((warn_unused_result));
 
 /* For struct acquire: the context is the struct interrupt. */
@@ -24,8 +24,7 @@ enum acquire_order interrupt_read_order(void *context);
 /* True: one has come. */
 bool interrupt_came(struct interrupt *interrupt) __attribute__((warn_unused_result));
 
-/* As it was before; the one that came ends the process. Returns if none did. Not needed where the process ends
- * anyway. */
+/* Restores the signals; one that has come ends the process. Not needed if the process ends anyway. */
 void interrupt_end(struct interrupt *interrupt);
 
 #endif

@@ -1,7 +1,8 @@
-/* key new and key hash: see key_command.h. The key goes to stdout, or into a file and nowhere else; what the server is
- * to have of it is the entry, which holds its hash. */
+/* key new and key hash: see key_command.h. The key goes to stdout, or into a file and nowhere else; the entry for the
+ * server holds only its hash. */
 #include "key_command.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -10,13 +11,14 @@
 #include "cli/base/cli_base.h"
 #include "print.h"
 
-/* Enough to take locks and to see who has them. */
+/* acquire and inspect. */
 enum { RIGHTS_USUAL = 1 << 0 | 1 << 1, NAME_HEX = 8 };
 
 static json_t *key_command_prefixes(const struct arguments *arguments)
 {
 	json_t *list = json_array();
 
+	assert(arguments->prefix_count <= ARGUMENTS_PREFIXES_MAX);
 	for (size_t i = 0; i < arguments->prefix_count; i++)
 		json_array_append_new(list, json_string(arguments->prefixes[i]));
 	if (arguments->prefix_count == 0)
@@ -35,11 +37,12 @@ static json_t *key_command_rights(const struct arguments *arguments)
 	return list;
 }
 
-/* As it stands in the file of keys. A name there is for one key alone: without one, a part of the hash. */
+/* The entry for the keys file. Names there are unique: without --name it is a part of the hash. */
 static json_t *key_command_entry(const struct arguments *arguments, const char *hash)
 {
 	char name[ARGUMENTS_KEY_NAME_MAX + 1];
 
+	assert(strlen(hash) == API_KEY_HEX_LEN);
 	if (arguments->key_name)
 		snprintf(name, sizeof name, "%s", arguments->key_name);
 	else
@@ -57,7 +60,7 @@ static int key_command_end(bool printed)
 
 static int key_command_hash_failed(void)
 {
-	report_complain("SHA-256: GnuTLS refuses");
+	report_complain("SHA-256: GnuTLS failed");
 	return EXIT_STATUS_SYSTEM;
 }
 
@@ -77,6 +80,7 @@ int key_command_new(const struct arguments *arguments)
 {
 	char key[API_KEY_MAX + 1], hash[API_KEY_HEX_LEN + 1];
 
+	assert(arguments->command == COMMAND_KEY_NEW);
 	if (!api_key_make(key)) {
 		report_complain("getrandom: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;
@@ -105,6 +109,7 @@ int key_command_hash(const struct arguments *arguments)
 {
 	char key[API_KEY_MAX + 1], hash[API_KEY_HEX_LEN + 1];
 
+	assert(arguments->command == COMMAND_KEY_HASH);
 	if (!key_command_read(arguments->credentials.api_key_file, key))
 		return EXIT_STATUS_USAGE;
 	bool hashed = api_key_hash(key, hash);

@@ -1,4 +1,4 @@
-/* The commands that make and hash keys. They ask no server. Both return the exit status. */
+/* The commands that make and hash keys. They send no request. Both return the exit status. */
 #ifndef KEY_COMMAND_H
 #define KEY_COMMAND_H
 

@@ -1,7 +1,8 @@
-/* Writing results: see print.h. JSON is one object on one line. What came from a server is cleaned before people see
- * it: a label or an address could hold what a terminal takes for a command. */
+/* See print.h. JSON is one object on one line. Texts of a server are cleaned for people: a label or an address could
+ * hold control sequences for a terminal. */
 #include "print.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ static bool print_json(const json_t *object)
 {
 	char *text = json_dumps(object, JSON_COMPACT);
 
+	assert(object);
 	if (!text)
 		return false;
 	puts(text);
@@ -28,11 +30,12 @@ static bool print_json(const json_t *object)
 	return print_flush();
 }
 
-/* A member as text for people; "-" where there is none. */
+/* A member as text for people; "-" if there is none. */
 static const char *cell(const json_t *object, const char *name, char ret_cell[CELL_MAX])
 {
 	const json_t *value = json_object_get(object, name);
 
+	assert(name);
 	if (json_is_integer(value))
 		snprintf(ret_cell, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
 	else
@@ -72,6 +75,7 @@ bool print_lease(const struct print_lease *what, bool json)
 {
 	char left[DURATION_TEXT_MAX];
 
+	assert(what->lease && what->name);
 	if (json)
 		return print_lease_json(what);
 	duration_format(what->left_ms, left);
@@ -87,6 +91,7 @@ bool print_state(const json_t *state, bool json)
 {
 	char name[CELL_MAX], owner[CELL_MAX], fence[CELL_MAX], left[DURATION_TEXT_MAX], waiting[CELL_MAX];
 
+	assert(json_is_object(state));
 	if (json)
 		return print_json(state);
 	cell(state, "resource", name);
@@ -142,6 +147,7 @@ bool print_masters(const json_t *masters, bool json)
 	json_t *master;
 	size_t i;
 
+	assert(json_is_object(masters));
 	if (json)
 		return print_json(masters);
 	json_array_foreach(json_object_get(masters, "masters"), i, master)
@@ -171,6 +177,7 @@ static bool print_key_json(const char *key, const char *hash, json_t *entry)
 
 bool print_key(const char *key, const char *hash, json_t *entry, bool json)
 {
+	assert(hash && (!key || entry));
 	if (json)
 		return print_key_json(key, hash, entry);
 	if (!entry) {
@@ -185,6 +192,7 @@ bool print_key(const char *key, const char *hash, json_t *entry, bool json)
 
 bool print_problem(const struct answer *answer, bool json)
 {
+	assert(answer->outcome != OUTCOME_DONE);
 	if (!json)
 		return true;
 	if (json_object_get(answer->json, "code"))

@@ -1,5 +1,5 @@
-/* The results of the commands on stdout: for people, or as JSON with --json. Each returns false where stdout takes no
- * more. */
+/* Prints the results of the commands to stdout: for people, or as JSON with --json. Each returns false if stdout cannot
+ * be written. */
 #ifndef PRINT_H
 #define PRINT_H
 
@@ -13,7 +13,7 @@ struct print_lease {
 	const char *name, *owner, *server;
 	const struct lease *lease;
 	uint64_t left_ms;   /* as of now */
-	bool without_token; /* it is in a file */
+	bool without_token; /* the token is in a file, or known */
 };
 
 bool print_lease(const struct print_lease *what, bool json) __attribute__((warn_unused_result));
@@ -22,10 +22,10 @@ bool print_locks(const json_t *locks, bool json) __attribute__((warn_unused_resu
 bool print_health(const json_t *health, bool json) __attribute__((warn_unused_result)); /* without --json nothing */
 bool print_masters(const json_t *masters, bool json) __attribute__((warn_unused_result));
 
-/* A key that was made, or only its hash. key, entry (what the file of keys is to have): may be NULL. */
+/* A new key, or only its hash. key and entry (for the keys file) may be NULL. */
 bool print_key(const char *key, const char *hash, json_t *entry, bool json) __attribute__((warn_unused_result));
 
-/* A problem: as JSON on stdout with --json, else nothing. The message for people is not made here. */
+/* A problem as JSON with --json, else nothing. */
 bool print_problem(const struct answer *answer, bool json) __attribute__((warn_unused_result));
 
 #endif

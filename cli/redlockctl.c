@@ -1,5 +1,6 @@
-/* redlockctl: leases of redlockd from the command line. Reads the options and hands over to run.c, commands.c or
+/* redlockctl: leases of redlockd from the command line. Parses the arguments and calls run.c, commands.c or
  * key_command.c. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 extern const char build_commit[]; /* made by cmake/commit.cmake */
 
-/* A key that came as a variable: not for the command of run, and not for whoever looks into /proc/PID/environ later. */
+/* Removes a key from the environment: the command of run must not get it, nor a reader of /proc/PID/environ. */
 static void forget_api_key(char *value)
 {
 	if (value)
@@ -19,7 +20,7 @@ static void forget_api_key(char *value)
 	unsetenv("REDLOCKCTL_API_KEY");
 }
 
-/* Not refused: a mesh may encrypt what leaves here in plain. */
+/* A warning and no failure: a mesh may encrypt the connection. */
 static void warn_of_exposed_key(const struct arguments *arguments)
 {
 	struct report report = {.json = arguments->json && arguments->command == COMMAND_RUN, .name = arguments->name};
@@ -46,10 +47,11 @@ static int run(struct arguments *arguments)
 {
 	char message[CREDENTIALS_MESSAGE_MAX];
 
+	assert(arguments->command < COMMAND_HELP);
 	if (arguments->command == COMMAND_KEY_NEW || arguments->command == COMMAND_KEY_HASH)
 		return arguments->command == COMMAND_KEY_NEW ? key_command_new(arguments) : key_command_hash(arguments);
 	if (arguments->command == COMMAND_HEALTH)
-		/* none is needed, and a health check goes on where a key is to be exchanged */
+		/* none are needed, and a health check must not fail while a key file is replaced */
 		forget_credentials(arguments);
 	if (!credentials_load(&arguments->credentials, message)) {
 		report_complain("%s", message);

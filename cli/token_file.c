@@ -1,7 +1,8 @@
-/* Token files: see secret.h. The file is opened before a lease is asked for, so that a lease whose token cannot be kept
- * is not taken in the first place. */
+/* See token_file.h. The file is opened before a lease is acquired, so that no lease is acquired whose token cannot be
+ * stored. */
 #include "token_file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,11 +11,12 @@
 
 enum { READ_MAX = 256 };
 
-/* The whole of a small file. -1: errno. */
+/* Reads a small file. -1: errno. */
 static ssize_t token_file_read_all(int file, char *bytes, size_t size)
 {
 	size_t len = 0;
 
+	assert(file >= 0 && size > 0);
 	while (len < size) {
 		ssize_t got = read(file, bytes + len, size - len);
 		if (got < 0 && errno == EINTR)
@@ -30,6 +32,7 @@ static ssize_t token_file_read_all(int file, char *bytes, size_t size)
 
 static const char *token_file_parse(char *bytes, size_t len, char ret_token[ARGUMENTS_TOKEN_LEN + 1])
 {
+	assert(len <= READ_MAX);
 	bytes[len] = '\0';
 	char *start = bytes + strspn(bytes, " \t\r\n");
 	start[strcspn(start, " \t\r\n")] = '\0';
@@ -74,6 +77,7 @@ bool token_file_write(int file, const char *token)
 {
 	char line[ARGUMENTS_TOKEN_LEN + 1];
 
+	assert(file >= 0 && strlen(token) == ARGUMENTS_TOKEN_LEN);
 	memcpy(line, token, ARGUMENTS_TOKEN_LEN);
 	line[ARGUMENTS_TOKEN_LEN] = '\n';
 	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) &&

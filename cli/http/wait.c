@@ -1,21 +1,18 @@
-/* Waiting for a lock: ask, let the server wait, ask again. See wait.h.
+/* Waiting for a lock. See wait.h.
  *
- * How long a server may wait (--max-wait-ms) it says only when it refuses. So the first request asks for no more than
- * the usual minute, which hardly any server refuses, and when that is over the next one asks for all the rest.
+ * A server names its bound (--max-wait-ms) only when it rejects a request. So the first request asks for the usual
+ * minute, which hardly any server rejects, and the next one for all the rest.
  *
- *   held               while there is time: once more at once where the server has waited as long as it may; where it
- *                      has not waited, a random pause of at most a second. A holder may give back long before its lease
- *                      is over, so retry_after_ms bounds that pause from above and no more
+ *   held               asked again at once if the server has let the request wait; otherwise after a random pause of at
+ *                      most a second, and of at most retry_after_ms, since a holder may release early
  *   split vote         a short random pause, then the same server
- *   no answer, 503     this server has a pause of up to a second, and the next one that has none is asked at once
- *   429                the same, but its pause is as long as it said
+ *   no answer, 503     this server has a pause of up to a second; the next one that has none is asked at once
+ *   429                the same, with the pause that the server named
  *   not trusted        (its certificate) this server is not asked again; the next one at once
- *   400 for wait_ms    asked again at once with what it said to be its bound; 0 if that is not to be understood, as
- *                      with servers that do not wait at all
- *   anything else      no use in waiting
+ *   400 for wait_ms    asked again at once with the bound that the server named; with 0 if it was not understood
+ *   anything else      the wait is given up
  *
- * Whoever waits longer than the server's bound (--max-wait-ms) goes to the end of the line then: a place belongs to a
- * request. */
+ * A queue entry belongs to one request: a wait that goes on after --max-wait-ms goes to the end of the queue. */
 #include "wait.h"
 
 #include <assert.h>
@@ -36,6 +33,7 @@ struct wait_step wait_ask(struct wait *wait, uint64_t now_us)
 	uint64_t left_ms = now_us < wait->end_us ? (wait->end_us - now_us + 999) / 1000 : 0,
 		 max_ms = wait->at[wait->server].max_ms;
 
+	assert(wait->server < wait->servers);
 	wait->asked_us = now_us;
 	wait->asked_ms = left_ms < max_ms ? left_ms : max_ms;
 	return (struct wait_step){.what = WAIT_ASK, .wait_ms = wait->asked_ms};
@@ -46,7 +44,7 @@ static bool wait_is_over(const struct wait *wait, uint64_t now_us)
 	return wait->none || now_us >= wait->end_us;
 }
 
-/* Never past the end, so that the last try is there. */
+/* Never past the end of the wait, so that there is a last try. */
 static struct wait_step wait_until(const struct wait *wait, uint64_t until_us, uint64_t now_us)
 {
 	if (wait_is_over(wait, now_us))
@@ -68,6 +66,7 @@ static struct wait_step wait_next_held(struct wait *wait, const struct answer *a
 {
 	bool has_waited = wait->asked_ms >= PAUSE_MIN_MS && now_us - wait->asked_us >= wait->asked_ms * 1000 / 2;
 
+	assert(now_us >= wait->asked_us);
 	if (has_waited && !wait->at[wait->server].bound_known)
 		wait->at[wait->server].max_ms = UINT64_MAX;
 	if (has_waited && !wait_is_over(wait, now_us))
@@ -75,8 +74,8 @@ static struct wait_step wait_next_held(struct wait *wait, const struct answer *a
 	return wait_until(wait, now_us + wait_pause_us(answer->retry_after_ms, random), now_us);
 }
 
-/* How long a server that did not help is left in peace. One that said how long is not asked any earlier; not all at
- * once either. */
+/* The pause of a server that failed. Never shorter than the one that it named, and random, so that clients do not
+ * return all at once. */
 static uint64_t wait_rest_us(const struct answer *answer, uint32_t random)
 {
 	if (!answer->is_busy || answer->retry_after_ms == 0)
@@ -108,13 +107,14 @@ static struct wait_step wait_next_server(struct wait *wait, const struct answer 
 	return wait_until(wait, wait->at[earliest].not_before_us, now_us);
 }
 
-/* A bound that is no bound would have it asked for ever: then half. */
+/* If the named bound is not below wait_ms, half of wait_ms is tried, so that this ends. */
 static struct wait_step wait_next_bound(struct wait *wait, const struct answer *answer, uint64_t now_us)
 {
 	uint64_t max_ms = answer->wait_max_ms < wait->asked_ms ? answer->wait_max_ms : wait->asked_ms / 2;
 
+	assert(wait->asked_ms > 0);
 	if (max_ms == 0 && wait->asked_ms > WAIT_BOUND_MS)
-		max_ms = WAIT_BOUND_MS; /* that it has done before */
+		max_ms = WAIT_BOUND_MS; /* which worked before */
 	wait->at[wait->server].max_ms = max_ms;
 	wait->at[wait->server].bound_known = true;
 	return wait_ask(wait, now_us);
@@ -122,6 +122,7 @@ static struct wait_step wait_next_bound(struct wait *wait, const struct answer *
 
 struct wait_step wait_next(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
+	assert(wait->server < wait->servers && answer->outcome != OUTCOME_DONE);
 	switch (answer->outcome) {
 	case OUTCOME_HELD: return wait_next_held(wait, answer, random, now_us);
 	case OUTCOME_SPLIT: return wait_until(wait, now_us + wait_pause_us(PAUSE_SPLIT_MS, random), now_us);

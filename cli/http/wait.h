@@ -1,8 +1,8 @@
-/* How a lock is waited for: whom to ask next, and when. Pure: told the time and the answers, says what to do.
+/* How a request waits for a lock: which server to ask next, and when. Pure: it is told the time and the answers, and
+ * says what to do.
  *
- * The server does the waiting (wait_ms), in the order in which the requests came; what is done here is to ask it again
- * when it may not wait that long in one go, to go to another one when it is gone, and to ask from the outside those
- * that cannot wait. */
+ * The server keeps the waiters in a queue (wait_ms). Here the next request follows if a server does not let one wait
+ * that long, the next server is asked if one fails, and servers without a queue are asked again from time to time. */
 #ifndef WAIT_H
 #define WAIT_H
 
@@ -14,21 +14,21 @@
 #include "cli/base/cli_base.h"
 
 struct wait {
-	uint64_t end_us;             /* until then it is waited for */
+	uint64_t end_us;             /* the end of the wait */
 	bool none;                   /* --no-wait */
-	size_t servers, server;      /* how many there are; whom to ask */
-	uint64_t asked_us, asked_ms; /* the last request: when, and how long the server was to keep it */
+	size_t servers, server;      /* their number; the one to ask */
+	uint64_t asked_us, asked_ms; /* the last request: its time, and its wait_ms */
 	struct {
-		uint64_t not_before_us; /* it did not help, and is left in peace until then */
-		uint64_t max_ms;        /* it keeps a request no longer than this, as far as is known */
-		bool bound_known;       /* ... because it has said so */
+		uint64_t not_before_us; /* it failed, and is not asked before then */
+		uint64_t max_ms;        /* it lets a request wait no longer, as far as is known */
+		bool bound_known;       /* the server has named that bound */
 	} at[SERVERS_MAX];
 };
 
 struct wait_step {
 	enum { WAIT_ASK, WAIT_PAUSE, WAIT_GIVE_UP } what;
 	uint64_t until_us; /* WAIT_PAUSE: then wait_ask() */
-	uint64_t wait_ms;  /* WAIT_ASK: how long the server may keep the request; 0: it is to answer at once */
+	uint64_t wait_ms;  /* WAIT_ASK: of the request; 0: answer at once */
 };
 
 void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_ms, uint64_t now_us);
@@ -36,7 +36,7 @@ void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_m
 /* The first request, and the one after a pause. */
 struct wait_step wait_ask(struct wait *wait, uint64_t now_us);
 
-/* What to do after an answer that was no lease. */
+/* The next step after an answer that was no lease. */
 struct wait_step wait_next(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us);
 
 #endif

@@ -1,4 +1,4 @@
-/* Starting the command. */
+/* Starts the command of `run`. */
 #ifndef CHILD_H
 #define CHILD_H
 
@@ -7,7 +7,7 @@
 #include "cli/http/client.h"
 #include "run_shared.h"
 
-/* Starts it in a group of its own. -1: it cannot be run, *ret_error is the errno of it. */
+/* Starts the command in a process group of its own. -1: it cannot be run, *ret_error says why. */
 pid_t child_start(struct run *run, const struct lease *lease, int *ret_error) __attribute__((warn_unused_result));
 
 #endif

@@ -1,6 +1,7 @@
-/* Descriptors: see descriptors.h. What lies above DESCRIPTORS_MAX counts as inherited. */
+/* See descriptors.h. Descriptors of DESCRIPTORS_MAX and above count as inherited. */
 #include "descriptors.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -16,6 +17,7 @@ static void descriptors_for_each(void (*act)(int descriptor))
 	DIR *open_ones = opendir("/proc/self/fd");
 	struct dirent *entry;
 
+	assert(act);
 	if (!open_ones)
 		return;
 	while ((entry = readdir(open_ones))) {
@@ -28,11 +30,13 @@ static void descriptors_for_each(void (*act)(int descriptor))
 
 static void descriptors_note_one(int descriptor)
 {
+	assert(descriptor >= 0 && descriptor < DESCRIPTORS_MAX);
 	inherited[descriptor] = true;
 }
 
 static void descriptors_seal_one(int descriptor)
 {
+	assert(descriptor >= 0 && descriptor < DESCRIPTORS_MAX);
 	if (!inherited[descriptor] && descriptor > STDERR_FILENO)
 		fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }

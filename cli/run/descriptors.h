@@ -1,16 +1,15 @@
-/* Which descriptors the command inherits: those that redlockctl itself inherited, and no other. */
+/* The descriptors that the command inherits: those that redlockctl inherited, and no other. */
 #ifndef DESCRIPTORS_H
 #define DESCRIPTORS_H
 
-/* Call at the start: notes what is open. */
+/* Call at the start: records the open descriptors. */
 void descriptors_note(void);
 
-/* Call before the command is started: what was opened since is closed when it starts. libcurl does not see to that
- * everywhere. */
+/* Call before the command is started: marks later descriptors close-on-exec, which libcurl does not always do. */
 void descriptors_seal(void);
 
-/* Puts /dev/null in the place of stdin and stdout: who reads what the command wrote must see the end when the command
- * closes it, and not when redlockctl ends. */
+/* Replaces stdin and stdout by /dev/null: a reader of the command's output must see its end when the command closes it,
+ * and not when redlockctl ends. */
 void descriptors_release_stdio(void);
 
 #endif

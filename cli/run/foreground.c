@@ -1,10 +1,11 @@
-/* The front of `run`: the process that the shell knows. See run.h.
+/* The foreground process of `run`: the one that the shell knows. See run_shared.h.
  *
- * It passes signals on, stops when the command has stopped, and ends as the supervisor says. It asks no server. If the
- * supervisor dies, or lets the moment pass at which all should have been dead, the foreground process kills everything
- * below itself, the supervisor included. */
+ * It passes signals on, stops when the command has stopped, and ends with the status of the supervisor. It sends no
+ * requests. If the supervisor dies, or everything should be dead by now and is not, it kills all processes below
+ * itself, the supervisor included. */
 #include "foreground.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ static bool foreground_set_up(struct foreground *foreground)
 				     SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD};
 	sigset_t signals;
 
+	assert(foreground->run->socket >= 0);
 	sigemptyset(&signals);
 	for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
 		sigaddset(&signals, passed[i]);
@@ -53,15 +55,17 @@ static void foreground_send(struct foreground *foreground, int signal_number)
 	unsigned char number = (unsigned char)signal_number;
 	ssize_t sent = send(foreground->run->socket, &number, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 
+	assert(signal_number > 0 && signal_number < 128);
 	(void)sent;
 }
 
-/* Collects the supervisor, and whatever else came down to us. False: there are no children. */
+/* Reaps the supervisor, and processes that became children of this one. False: there are no children. */
 static bool foreground_reap(struct foreground *foreground)
 {
 	int status;
 	pid_t pid;
 
+	assert(foreground->supervisor > 0);
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		if (pid == foreground->supervisor) {
 			foreground->supervisor_gone = true;
@@ -82,11 +86,12 @@ static void foreground_on_signals(struct foreground *foreground)
 	}
 }
 
-/* Lets one signal do what it does by default; `to` as for kill(). */
+/* Sends a signal and lets it act by its default; `to` as for kill(). */
 static void foreground_raise(int signal_number, pid_t to)
 {
 	sigset_t one;
 
+	assert(signal_number > 0);
 	sigemptyset(&one);
 	sigaddset(&one, signal_number);
 	kill(to, signal_number);
@@ -94,17 +99,17 @@ static void foreground_raise(int signal_number, pid_t to)
 	sigprocmask(SIG_BLOCK, &one, NULL);
 }
 
-/* The whole job stops, as with any other program: a script around redlockctl, too, or the shell would not see a stopped
- * job. Comes back when it is continued, or at once where nobody could continue it (the kernel does not stop an orphaned
- * group). */
+/* Stops the whole job, with a script around redlockctl, or the shell would not see a stopped job. Returns when it is
+ * continued, or at once if nobody could continue it (the kernel does not stop an orphaned group). */
 static void foreground_stop(struct foreground *foreground)
 {
+	assert(!foreground->supervisor_gone);
 	foreground_raise(SIGTSTP, 0);
 	foreground_send(foreground, SIGCONT);
 }
 
-/* Ends by the signal that ended the command, if it was one of those that interrupt scripts; without a core of ours.
- * Returns where it is ignored. */
+/* Ends by the signal that ended the command, if it is one that interrupts scripts; without a core dump. Returns the
+ * status if the signal is ignored. */
 static int foreground_end(struct foreground *foreground, int status)
 {
 	int number = atomic_load(&foreground->run->shared->interrupt);
@@ -134,10 +139,10 @@ static void foreground_on_socket(struct foreground *foreground)
 	else if (got == 1 && what == RUN_GUARD)
 		foreground_arm(foreground);
 	else if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-		foreground->fds[FOREGROUND_SOCKET].fd = -1; /* the supervisor ends: SIGCHLD follows */
+		foreground->fds[FOREGROUND_SOCKET].fd = -1; /* the supervisor ends, SIGCHLD follows */
 }
 
-/* Everything below this process, until nothing is left. False: something lives on. */
+/* Kills everything below this process. False: a process is left. */
 static bool foreground_kill_all(struct foreground *foreground)
 {
 	bool left = true;
@@ -154,17 +159,18 @@ static bool foreground_kill_all(struct foreground *foreground)
 	return !left;
 }
 
-static bool foreground_must_step_in(const struct foreground *foreground)
+static bool foreground_is_overdue(const struct foreground *foreground)
 {
 	uint64_t dead_by_us = atomic_load(&foreground->run->shared->dead_by_us);
 	return dead_by_us != 0 && clock_now_us() >= dead_by_us;
 }
 
-static int foreground_step_in(struct foreground *foreground, const char *why)
+static int foreground_take_over(struct foreground *foreground, const char *why)
 {
 	bool ran = atomic_load(&foreground->run->shared->dead_by_us) != 0;
 	struct report report = {.json = foreground->run->arguments->json, .name = foreground->run->arguments->name};
 
+	assert(why);
 	bool ended = foreground_kill_all(foreground);
 	if (ran)
 		report_event(&report, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "supervisor"),
@@ -180,8 +186,9 @@ int foreground_run(struct run *run, pid_t supervisor)
 {
 	struct foreground foreground = {.run = run, .supervisor = supervisor};
 
+	assert(supervisor > 0);
 	if (!foreground_set_up(&foreground))
-		return foreground_step_in(&foreground, "no descriptors are left");
+		return foreground_take_over(&foreground, "no descriptors are left");
 	descriptors_release_stdio();
 	while (!foreground.supervisor_gone) {
 		poll(foreground.fds, FOREGROUND_FDS, -1);
@@ -190,11 +197,11 @@ int foreground_run(struct run *run, pid_t supervisor)
 			foreground_on_socket(&foreground);
 		if (foreground.fds[FOREGROUND_TIMER].revents == 0)
 			continue;
-		if (!foreground.supervisor_gone && foreground_must_step_in(&foreground))
-			return foreground_step_in(&foreground, "the supervisor of the lock hung");
+		if (!foreground.supervisor_gone && foreground_is_overdue(&foreground))
+			return foreground_take_over(&foreground, "the supervisor of the lock hung");
 		foreground_arm(&foreground);
 	}
 	if (!WIFEXITED(foreground.supervisor_status))
-		return foreground_step_in(&foreground, "the supervisor of the lock was killed");
+		return foreground_take_over(&foreground, "the supervisor of the lock was killed");
 	return foreground_end(&foreground, WEXITSTATUS(foreground.supervisor_status));
 }

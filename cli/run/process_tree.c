@@ -1,16 +1,16 @@
-/* Signals to all descendants, found in /proc. See tree.h.
+/* Signals to all descendants, found in /proc. See process_tree.h.
  *
- * Where the caller is a subreaper, all that it started stay below it, also those that forked twice and made a session
- * of their own; only what was started by somebody else on their behalf (a service manager, a container engine) is not
- * there.
+ * If the caller is a subreaper, all that it started stays below it, also processes that forked twice and made a session
+ * of their own, but not what a service manager or a container engine started for them.
  *
- * A pid that was read in /proc may belong to somebody else a moment later. So a signal goes through a pidfd, and only
- * after /proc, read again with the pidfd open, still shows the same process (parent and start time) in the tree: if it
- * ended meanwhile the pidfd sends to nobody. Where the system has no pidfds (before Linux 5.3, or a filter of system
- * calls), only children of the caller are signalled: nobody gets their pids before the caller has waited for them, and
- * what they leave behind becomes children of the caller. */
+ * A pid from /proc may belong to another process a moment later. So a signal goes through a pidfd, after /proc was read
+ * again with the pidfd open and still shows the same process (parent and start time) in the tree; if it ended meanwhile
+ * the signal reaches nobody. Without pidfds (before Linux 5.3, or with a filter of system calls) only children of the
+ * caller are signalled: their pids are free only after the caller has waited for them, and their children become its
+ * children. */
 #include "process_tree.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,13 +35,13 @@ struct tree {
 	size_t count, room;
 };
 
-/* The name in parentheses may hold anything, also parentheses, blanks and line feeds: what counts begins after the last
- * one. */
+/* The name in parentheses may hold parentheses, blanks and line feeds: the other fields follow the last parenthesis. */
 static bool process_parse(struct process *process, const char *text)
 {
 	const char *rest = strrchr(text, ')');
 	int pid, parent, group;
 
+	assert(text);
 	if (!rest || sscanf(text, "%d", &pid) != 1 ||
 	    sscanf(rest + 1, " %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &parent,
 		   &group, &process->started) != 3)
@@ -61,7 +61,7 @@ static bool process_read(struct process *process, const char *pid)
 	int file = open(path, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
 		return false;
-	ssize_t len = read(file, text, sizeof text - 1); /* comes whole, or not at all */
+	ssize_t len = read(file, text, sizeof text - 1); /* whole, or not at all */
 	close(file);
 	if (len <= 0)
 		return false;
@@ -73,6 +73,7 @@ static void process_tree_add(struct tree *tree, const char *pid)
 {
 	struct process process;
 
+	assert(tree->count <= tree->room);
 	if (!process_read(&process, pid))
 		return;
 	if (tree->count == tree->room) {
@@ -99,9 +100,10 @@ static bool process_tree_has(const struct tree *tree, pid_t pid)
 	return found && found->below;
 }
 
-/* Marks level by level, until nothing is new. */
+/* Marks level by level, until there are no more. */
 static void process_tree_mark(struct tree *tree, pid_t root)
 {
+	assert(root > 0);
 	for (bool more = true; more;) {
 		more = false;
 		for (size_t i = 0; i < tree->count; i++) {
@@ -131,7 +133,7 @@ static struct tree process_tree_read(pid_t root)
 	return tree;
 }
 
-/* Read anew: is it still the one in the tree? */
+/* Reads the process again: is it still the one in the tree? */
 static bool process_is_same(const struct tree *tree, const struct process *process, pid_t root)
 {
 	struct process now;
@@ -146,6 +148,7 @@ static bool process_signal(const struct tree *tree, const struct process *proces
 {
 	int file = pidfd_open(process->pid, 0);
 
+	assert(process->pid > 1 && signal_number > 0);
 	if (file < 0)
 		return errno != ESRCH && process->parent == getpid() && kill(process->pid, signal_number) == 0;
 	bool sent = process_is_same(tree, process, root) && pidfd_send_signal(file, signal_number, NULL, 0) == 0;
@@ -158,6 +161,7 @@ unsigned process_tree_signal(pid_t root, pid_t spared, int signal_number)
 	struct tree tree = process_tree_read(root);
 	unsigned count = 0;
 
+	assert(root > 0 && spared >= 0 && signal_number > 0);
 	for (size_t i = 0; i < tree.count; i++) {
 		const struct process *process = &tree.items[i];
 		if (process->below && (spared == 0 || process->group != spared))

@@ -4,9 +4,9 @@
 
 #include <sys/types.h>
 
-/* Sends a signal to every descendant of `root`, except those in the group `spared` (0: none); also to zombies: a
- * process whose first thread has ended looks like one while its other threads run. Returns to how many it was sent. One
- * that forks meanwhile may be missed: whoever wants all of them calls again until none is left. */
+/* Sends a signal to every descendant of `root`, except those in the group `spared` (0: none); also to zombies, since a
+ * process whose first thread has ended looks like one while its other threads run. Returns to how many it was sent. A
+ * process that forks meanwhile may be missed: repeat until none is left. */
 unsigned process_tree_signal(pid_t root, pid_t spared, int signal_number);
 
 #endif

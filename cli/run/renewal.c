@@ -3,7 +3,7 @@
  *   HOLDING --renew_us--> ASKING --extended--> HOLDING
  *                           | failed, not all servers asked: ASKING, the next server
  *                           | failed, all asked: PAUSING --renew_us--> ASKING
- *   any of these --lost, told, terminate_us--> ENDING --kill_us--> KILLING (for ever: KILL is repeated)
+ *   any of these --lost, requested, terminate_us--> ENDING --kill_us--> KILLING (for ever: KILL is repeated)
  *   any of these --kill time, e.g. after a sleep of the machine--> KILLING */
 #include "renewal.h"
 
@@ -47,6 +47,7 @@ uint64_t renewal_terminate_us(const struct renewal *renewal)
 
 static void renewal_hold(struct renewal *renewal, uint64_t sent_us, uint64_t validity_us)
 {
+	assert(validity_us > 0);
 	renewal->state = RENEWAL_HOLDING;
 	renewal->failures = 0;
 	renewal->renew_us = sent_us + (validity_us / 3 > INTERVAL_MIN_US ? validity_us / 3 : INTERVAL_MIN_US);
@@ -70,6 +71,7 @@ static enum renewal_action renewal_terminate(struct renewal *renewal, enum renew
 {
 	uint64_t last_us = renewal_kill_us(renewal);
 
+	assert(why != RENEWAL_WHY_NONE);
 	if (renewal_is_over(renewal))
 		return RENEWAL_NOTHING;
 	renewal->why = why;
@@ -86,6 +88,7 @@ static enum renewal_action renewal_terminate(struct renewal *renewal, enum renew
 
 static enum renewal_action renewal_time_ending(struct renewal *renewal, uint64_t now_us)
 {
+	assert(renewal_is_over(renewal));
 	if (renewal->state == RENEWAL_ENDING && now_us < renewal->kill_us)
 		return RENEWAL_NOTHING;
 	renewal->state = RENEWAL_KILLING;
@@ -94,6 +97,7 @@ static enum renewal_action renewal_time_ending(struct renewal *renewal, uint64_t
 
 static enum renewal_why renewal_why_over(const struct renewal *renewal)
 {
+	assert(!renewal_is_over(renewal));
 	if (renewal->state != RENEWAL_HOLDING)
 		return RENEWAL_WHY_UNREACHABLE;
 	return renewal->renew_us < renewal_terminate_us(renewal) ? RENEWAL_WHY_LATE : RENEWAL_WHY_BOUND;
@@ -160,6 +164,7 @@ uint64_t renewal_next_us(const struct renewal *renewal, uint64_t now_us)
 
 uint64_t renewal_timeout_us(const struct renewal *renewal, uint64_t now_us)
 {
+	assert(renewal->config.servers > 0);
 	uint64_t left_us = before(renewal_terminate_us(renewal), now_us) / (renewal->config.servers + 1);
 	uint64_t longest_us = renewal->config.timeout_us > TIMEOUT_MIN_US ? renewal->config.timeout_us : TIMEOUT_MIN_US;
 	return clamp(left_us, TIMEOUT_MIN_US, longest_us);

@@ -1,15 +1,12 @@
 /* The life of a lease that is held: when to extend it, when to give it up, when to end the command. Pure: a state
- * machine that is told the time (CLOCK_BOOTTIME) and the answers, and says what to do. It does not know what a process
- * is.
+ * machine of times (CLOCK_BOOTTIME) and answers, without processes.
  *
  *   0        1/3 of the validity                     terminate          kill       deadline
  *   |-----------|--------------------------------------|-------------------|----------|
- *   sent        ASK; where that fails: ASK others,     TERMINATE           KILL       somebody else may
- *               pause, ASK again ...                   |<- --kill-after -->|<-margin->| have the lock
+ *   sent        ASK; if that fails: ASK others,        TERMINATE           KILL       somebody else may
+ *               pause, ASK again ...                   |<- --kill-after -->|<-margin->| hold the lock
  *
- * An extension moves everything: its times are reckoned from before its request was sent. It never brings the deadline
- * nearer.
- */
+ * An extension moves all times: they count from before its request was sent. It never brings the deadline nearer. */
 #ifndef RENEWAL_H
 #define RENEWAL_H
 
@@ -22,19 +19,19 @@ struct renewal_config {
 };
 
 enum renewal_state {
-	RENEWAL_HOLDING, /* nothing is due before renew_us */
+	RENEWAL_HOLDING, /* until renew_us */
 	RENEWAL_ASKING,  /* a request is under way */
 	RENEWAL_PAUSING, /* all servers failed; the next try is at renew_us */
-	RENEWAL_ENDING,  /* the command was told to end; kill_us is when it is killed */
+	RENEWAL_ENDING,  /* SIGTERM was sent; SIGKILL follows at kill_us */
 	RENEWAL_KILLING
 };
 
 enum renewal_why {
 	RENEWAL_WHY_NONE,
-	RENEWAL_WHY_LOST,        /* a server said so: somebody else has it, or nobody */
+	RENEWAL_WHY_LOST,        /* a server answered so: somebody else holds it, or nobody */
 	RENEWAL_WHY_UNREACHABLE, /* it could not be extended in time */
-	RENEWAL_WHY_BOUND,       /* it was extended, and no further than this: --max-hold-ms of the server */
-	RENEWAL_WHY_LATE,        /* nobody tried in time: the machine slept, or redlockctl was stopped */
+	RENEWAL_WHY_BOUND,       /* the server extends it no further: its --max-hold-ms */
+	RENEWAL_WHY_LATE,        /* not tried in time: the machine slept, or redlockctl was stopped */
 	RENEWAL_WHY_REQUESTED    /* renewal_end() was called */
 };
 
@@ -44,7 +41,7 @@ struct renewal {
 	struct renewal_config config;
 	enum renewal_state state;
 	enum renewal_why why;
-	size_t server;     /* whom to ask */
+	size_t server;     /* the one to ask */
 	unsigned failures; /* in a row */
 	uint64_t deadline_us, renew_us, kill_us;
 };
@@ -52,7 +49,7 @@ struct renewal {
 void renewal_init(struct renewal *renewal, const struct renewal_config *config, size_t server, uint64_t sent_us,
 		  uint64_t validity_us);
 
-/* The events. Each says what to do now; renewal_next_us() says when to call renewal_time() at the latest. */
+/* The events. Each returns what to do now; renewal_next_us() is the latest time for the next renewal_time(). */
 enum renewal_action renewal_time(struct renewal *renewal, uint64_t now_us);
 void renewal_extended(struct renewal *renewal, uint64_t sent_us, uint64_t validity_us);
 enum renewal_action renewal_failed(struct renewal *renewal, uint32_t random, uint64_t now_us);
@@ -61,14 +58,14 @@ enum renewal_action renewal_end(struct renewal *renewal, uint64_t now_us);
 
 uint64_t renewal_next_us(const struct renewal *renewal, uint64_t now_us);
 
-/* How long the request that is to be made may take: all servers get a turn before the command must be told to end. */
+/* The time limit of the next request: all servers are asked before the command gets SIGTERM. */
 uint64_t renewal_timeout_us(const struct renewal *renewal, uint64_t now_us);
 
-/* From when on the command must be told to end, and must be dead. */
+/* When the command must get SIGTERM, and SIGKILL. */
 uint64_t renewal_terminate_us(const struct renewal *renewal);
 uint64_t renewal_kill_us(const struct renewal *renewal);
 
-/* Between the kill and the deadline: a process that is killed takes a moment, and so does a busy machine. */
+/* Between SIGKILL and the deadline: a process that is killed takes a moment to end. */
 uint64_t renewal_margin_us(const struct renewal *renewal);
 
 #endif

@@ -1,9 +1,10 @@
-/* Setting up for `run`: signals, the shared page, the socket, the supervisor. See run.h.
+/* Sets up `run`: signals, the shared page, the socket, the two processes. See run_shared.h.
  *
- * All signals are blocked in foreground process and supervisor and taken from descriptors, so that nothing is
- * interrupted; how the command finds signals (blocked, ignored) is as redlockctl itself found them. */
+ * Foreground process and supervisor block all signals and read them from descriptors; the command gets the signals
+ * (blocked, ignored) as redlockctl got them. */
 #include "run.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,11 +22,12 @@
 
 static int run_fail(const char *what)
 {
+	assert(what);
 	report_complain("%s: %s", what, strerror(errno));
 	return EXIT_STATUS_SYSTEM;
 }
 
-/* SIGCHLD must not be ignored: the kernel would collect the command, and its exit status with it. */
+/* SIGCHLD must not be ignored: the kernel would reap the command and drop its exit status. */
 static void run_block_signals(struct run *run)
 {
 	sigset_t all;
@@ -42,7 +44,7 @@ static struct run_shared *run_share(void)
 	return page == MAP_FAILED ? NULL : page;
 }
 
-/* The label of those who gave none: enough to find them. */
+/* The owner if none was given: enough to find the process. */
 static const char *run_owner(char owner[ARGUMENTS_OWNER_MAX + 1])
 {
 	char host[96] = "";
@@ -57,6 +59,7 @@ static int run_fork(struct run *run, int sockets[2])
 {
 	pid_t supervisor = fork();
 
+	assert(sockets[0] >= 0 && sockets[1] >= 0);
 	if (supervisor < 0)
 		return run_fail("fork");
 	run->socket = sockets[supervisor == 0];
@@ -71,6 +74,7 @@ int run_command(const struct arguments *arguments)
 	struct run run = {.arguments = &with_owner, .shared = run_share(), .foreground = getpid()};
 	int sockets[2];
 
+	assert(arguments->command == COMMAND_RUN && arguments->argv);
 	if (!run.shared)
 		return run_fail("mmap");
 	if (!arguments->owner)
@@ -78,8 +82,8 @@ int run_command(const struct arguments *arguments)
 	descriptors_note();
 	run_block_signals(&run);
 	terminal_open(&run.terminal);
-	/* What the command leaves behind becomes a child of the supervisor, or of the foreground process where the
-	 * supervisor is gone. */
+	/* Processes that the command leaves behind become children of the supervisor, or of the foreground process if
+	 * the supervisor has ended. */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
 		return run_fail("prctl");
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)

@@ -20,31 +20,31 @@
 #include "cli/base/cli_base.h"
 #include "terminal.h"
 
-/* What foreground process and supervisor share: a page that both can see. Written by the supervisor alone. */
+/* A page of memory that foreground process and supervisor share. Only the supervisor writes. */
 struct run_shared {
-	/* by then the foreground process kills whatever is left, if the supervisor did not; 0: nothing runs */
+	/* when the foreground process kills what is left, if the supervisor did not; 0: nothing runs */
 	_Atomic uint64_t dead_by_us;
 	_Atomic pid_t group; /* of the command */
-	/* SIGINT or SIGQUIT, if one of them was the end of it: the foreground process is to end by it as well */
+	/* SIGINT or SIGQUIT, if it ended the command: the foreground process ends by it as well */
 	_Atomic int interrupt;
-	_Atomic bool from_keyboard; /* ... and the command alone got it, because it had the terminal */
+	_Atomic bool from_keyboard; /* only the command got that signal, since it had the terminal */
 };
 
-/* What the supervisor tells the foreground process over their socket; the foreground process sends numbers of
+/* Messages of the supervisor to the foreground process over their socket; the foreground process sends numbers of
  * signals. */
 enum {
-	RUN_STOP = 'S', /* stop, as the command did */
-	RUN_GUARD = 'G' /* the command runs: look at dead_by_us from now on */
+	RUN_STOP = 'S', /* stop, as the command has */
+	RUN_GUARD = 'G' /* the command runs: check dead_by_us from now on */
 };
 
 struct run {
 	const struct arguments *arguments;
 	struct run_shared *shared;
 	struct terminal terminal;
-	int socket; /* to the other one */
+	int socket; /* to the other process */
 	pid_t foreground;
-	sigset_t inherited_mask;          /* the command gets it back */
-	struct sigaction inherited_child; /* what SIGCHLD was */
+	sigset_t inherited_mask;          /* the command gets it */
+	struct sigaction inherited_child; /* of SIGCHLD */
 };
 
 #endif

@@ -1,9 +1,9 @@
-/* The supervisor: gets the lease, starts the command, extends, ends it in time, releases. See run.h for who else there
- * is.
+/* The supervisor: gets the lease, starts the command, extends, ends the command in time, releases. The processes are
+ * described in run_shared.h.
  *
- * renewal.c decides, this file carries out: its actions become requests and signals, answers and the time become its
- * events. After each wake-up come first the answers, then the time: a machine that slept wakes up here, and kills
- * before it does anything else. */
+ * renewal.c decides, this file acts: actions become requests and signals, answers and times become events. After each
+ * wake-up answers come first, then the time, before anything else: after the sleep of a machine the command is killed
+ * at once if the lease is over. */
 #include "supervisor.h"
 
 #include <assert.h>
@@ -31,10 +31,10 @@ static uint32_t supervisor_random(void)
 
 static const struct server *supervisor_server(const struct supervisor *supervisor)
 {
+	assert(supervisor->renewal.server < supervisor->arguments->servers.count);
 	return &supervisor->arguments->servers.items[supervisor->renewal.server];
 }
 
-/* What is left of the lease, for people. */
 static const char *supervisor_left(const struct supervisor *supervisor, char ret_text[DURATION_TEXT_MAX])
 {
 	uint64_t now_us = clock_now_us(), deadline_us = supervisor->renewal.deadline_us;
@@ -50,9 +50,10 @@ static json_int_t supervisor_left_ms(const struct supervisor *supervisor)
 
 /* ---- the lease ---- */
 
-/* The foreground process is to step in half a margin after the supervisor should have. */
+/* The foreground process kills half a margin after the supervisor should have. */
 static void supervisor_set_guard(struct supervisor *supervisor)
 {
+	assert(supervisor->renewal.deadline_us > 0);
 	atomic_store(&supervisor->run->shared->dead_by_us,
 		     renewal_kill_us(&supervisor->renewal) + renewal_margin_us(&supervisor->renewal) / 2);
 }
@@ -77,7 +78,7 @@ static void supervisor_report_waiting(void *context, const struct answer *answer
 		     "waiting: %s", answer->detail);
 }
 
-/* Half a lease must be left, or there would hardly be time to extend it. */
+/* Half of the lease must be left, so that there is time to extend it. */
 static enum acquire_result supervisor_ask_for_lease(struct supervisor *supervisor, size_t *ret_server,
 						    uint64_t *ret_sent_us, struct answer *ret_answer)
 {
@@ -141,6 +142,7 @@ static void supervisor_begin_extend(struct supervisor *supervisor)
 {
 	struct client_request request;
 
+	assert(supervisor->renewal.state == RENEWAL_ASKING);
 	client_request_extend(&request, supervisor->arguments->name, supervisor->lease.token,
 			      supervisor->arguments->ttl_ms);
 	client_begin(&supervisor->client, supervisor_server(supervisor), &request,
@@ -170,11 +172,12 @@ static const char *supervisor_why_code(const struct supervisor *supervisor)
 	}
 }
 
-/* Once: why the command is ended. */
+/* Reports once why the command is ended. */
 static void supervisor_report_end(struct supervisor *supervisor, const char *what)
 {
 	char left[DURATION_TEXT_MAX];
 
+	assert(supervisor->renewal.why != RENEWAL_WHY_NONE);
 	if (supervisor->end_reported)
 		return;
 	supervisor->end_reported = true;
@@ -193,9 +196,10 @@ static void supervisor_report_end(struct supervisor *supervisor, const char *wha
 		     supervisor_why(supervisor), what, supervisor_left(supervisor, left));
 }
 
-/* What is stopped must run to end well. */
+/* Stopped processes must run to handle SIGTERM. */
 static void supervisor_terminate(struct supervisor *supervisor)
 {
+	assert(supervisor->renewal.state == RENEWAL_ENDING);
 	supervisor_report_end(supervisor, "SIGTERM to the command");
 	supervisor_signal_all(supervisor, SIGTERM);
 	supervisor_signal_all(supervisor, SIGCONT);
@@ -205,9 +209,10 @@ static void supervisor_kill(struct supervisor *supervisor)
 {
 	uint64_t guarded_us = clock_now_us() + KILL_GUARD_US;
 
+	assert(supervisor->renewal.state == RENEWAL_KILLING);
 	supervisor_signal_all(supervisor, SIGKILL);
 	if (atomic_load(&supervisor->run->shared->dead_by_us) < guarded_us)
-		/* the supervisor is at it: the foreground process could do no more */
+		/* the supervisor is killing: the foreground process could not do more */
 		atomic_store(&supervisor->run->shared->dead_by_us, guarded_us);
 	if (supervisor->killing_us != 0)
 		return;
@@ -217,6 +222,7 @@ static void supervisor_kill(struct supervisor *supervisor)
 
 static void supervisor_act(struct supervisor *supervisor, enum renewal_action action)
 {
+	assert(action <= RENEWAL_KILL);
 	if (action == RENEWAL_NOTHING)
 		return;
 	client_cancel(&supervisor->client);
@@ -249,7 +255,7 @@ static void supervisor_on_failed(struct supervisor *supervisor, const struct ans
 	char left[DURATION_TEXT_MAX];
 	const struct server *server = supervisor_server(supervisor);
 
-	/* Each server once, then only for programs: it is tried several times a second. */
+	/* Once for each server, then only as JSON: there are several requests a second. */
 	if (supervisor->renewal.failures < supervisor->arguments->servers.count || supervisor->report.json)
 		report_event(&supervisor->report, REPORT_NOTE, "not-extended",
 			     json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", server->text, "left_ms",
@@ -277,7 +283,7 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 	answer_fini(&answer);
 }
 
-/* What the command left behind gets a moment to end by itself: it may be the last reader of a pipe. */
+/* Processes left behind have a moment to end by themselves: one may be the last reader of a pipe. */
 static void supervisor_on_left_behind(struct supervisor *supervisor)
 {
 	uint64_t now_us = clock_now_us();
@@ -328,7 +334,7 @@ static void supervisor_round(struct supervisor *supervisor)
 
 /* ---- release ---- */
 
-/* Waits for the answer, or for a moment; what the foreground process says meanwhile counts. */
+/* Waits for the answer, until until_us at most. A signal of the foreground process ends the wait. */
 static bool supervisor_wait(struct supervisor *supervisor, uint64_t until_us)
 {
 	while (clock_now_us() < until_us && supervisor->end_signal == 0) {
@@ -365,12 +371,13 @@ static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64
 	return outcome;
 }
 
-/* From server to server until one has done it, or the lease is over anyway. OUTCOME_LOST: the very first that was asked
- * said that the lease was not ours any more, while it should have been. */
+/* Asks one server after the other, until one has released or the lease is over. OUTCOME_LOST: the first server answered
+ * that the lease was lost before. */
 static enum outcome supervisor_release(struct supervisor *supervisor)
 {
 	uint64_t until_us = clock_now_us() + RELEASE_MAX_US;
 
+	assert(supervisor->lease.token[0] != '\0');
 	if (until_us > supervisor->renewal.deadline_us)
 		until_us = supervisor->renewal.deadline_us;
 	supervisor->end_signal = 0;
@@ -379,7 +386,7 @@ static enum outcome supervisor_release(struct supervisor *supervisor)
 		if (outcome == OUTCOME_DONE || (outcome == OUTCOME_LOST && tries == 0))
 			return outcome;
 		if (outcome == OUTCOME_LOST)
-			return OUTCOME_DONE; /* most likely by a try whose answer was lost */
+			return OUTCOME_DONE; /* most likely by a request whose answer was lost */
 		supervisor->renewal.server = (supervisor->renewal.server + 1) % supervisor->arguments->servers.count;
 		if ((tries + 1) % supervisor->arguments->servers.count == 0)
 			supervisor_wait(supervisor, clock_now_us() + RELEASE_PAUSE_US);
@@ -411,14 +418,15 @@ static int supervisor_finish(struct supervisor *supervisor, int status)
 	return supervisor->lost ? EXIT_STATUS_LOST : status;
 }
 
-/* Processes of the command still run, and nothing ends them: to release the lock would give it to somebody else beside
- * them. Returns the exit status. */
+/* Processes of the command cannot be killed: the lock is not released, since the next holder would run beside them.
+ * Returns the exit status. */
 static int supervisor_abandon(struct supervisor *supervisor)
 {
 	char left[DURATION_TEXT_MAX];
 	bool lost = supervisor->lost && supervisor->renewal.why == RENEWAL_WHY_LOST;
 	json_int_t left_ms = lost ? 0 : supervisor_left_ms(supervisor);
 
+	assert(!supervisor_all_ended(supervisor));
 	atomic_store(&supervisor->run->shared->dead_by_us, 0);
 	client_cancel(&supervisor->client);
 	if (left_ms > 0)
@@ -432,12 +440,13 @@ static int supervisor_abandon(struct supervisor *supervisor)
 	return EXIT_STATUS_LOST;
 }
 
-/* ---- */
+/* ---- the process ---- */
 
 static bool supervisor_set_up(struct supervisor *supervisor)
 {
 	sigset_t children;
 
+	assert(supervisor->run->socket >= 0);
 	setpgid(0, 0);
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
@@ -467,6 +476,7 @@ int supervisor_run(struct run *run)
 	struct supervisor supervisor = {.run = run, .arguments = run->arguments};
 	int status = EXIT_STATUS_SYSTEM;
 
+	assert(run->arguments->argv);
 	supervisor.report = (struct report){
 		.json = run->arguments->json, .verbose = run->arguments->verbose, .name = run->arguments->name};
 	if (!supervisor_set_up(&supervisor)) {

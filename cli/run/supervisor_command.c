@@ -1,9 +1,10 @@
-/* The supervisor's side towards the command and the foreground process: start, signals, stops, ends. See run.h and
- * supervisor.h.
+/* The supervisor's side towards the command and the foreground process: start, signals, stops, ends. See run_shared.h
+ * and supervisor.h.
  *
- * Ctrl-Z: the command stops; the supervisor sees it, gives the terminal back to the job and tells the foreground
- * process to stop; the shell sees that. On fg or bg the shell continues the foreground process, that says so here, and
+ * Ctrl-Z: the command stops; the supervisor gives the terminal back to the job and stops the foreground process, and
+ * the shell sees a stopped job. On fg or bg the shell continues the foreground process, which sends SIGCONT here, and
  * the command is continued, with the terminal if the job has it. The lease is extended all the while. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,12 @@
 
 static void supervisor_send_foreground(struct supervisor *supervisor, char what)
 {
+	assert(what == RUN_STOP || what == RUN_GUARD);
 	ssize_t sent = send(supervisor->run->socket, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	(void)sent;
 }
 
-/* The next message: the number of a signal, 0 where there is none. */
+/* The next message: the number of a signal, 0 if there is none. */
 static int supervisor_read_foreground(struct supervisor *supervisor)
 {
 	unsigned char number = 0;
@@ -35,14 +37,13 @@ static int supervisor_read_foreground(struct supervisor *supervisor)
 		return number;
 	if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
 		supervisor->foreground_gone = true;
-		supervisor->fds[SUPERVISOR_FOREGROUND].events = 0; /* an end of file is there for ever */
+		supervisor->fds[SUPERVISOR_FOREGROUND].events = 0; /* the end of file stays readable */
 		supervisor->fds[SUPERVISOR_FOREGROUND].fd = supervisor->fds[SUPERVISOR_SIGNALS].fd;
 	}
 	return 0;
 }
 
-/* Not what was ignored when redlockctl was started, by nohup for example: it comes here all the same, because it is
- * blocked. */
+/* Not a signal that was ignored when redlockctl was started, by nohup for example: it arrives since it is blocked. */
 static bool supervisor_is_end_signal(int number)
 {
 	struct sigaction action;
@@ -52,7 +53,7 @@ static bool supervisor_is_end_signal(int number)
 	return sigaction(number, NULL, &action) != 0 || action.sa_handler != SIG_IGN;
 }
 
-/* Shells stop a script only when its program ended by the signal, and not when it says so with its exit status. */
+/* A shell ends its script only if the program ended by the signal, not for its exit status. */
 static void supervisor_note_interrupt(struct supervisor *supervisor, int number, bool from_keyboard)
 {
 	if (number != SIGINT && number != SIGQUIT)
@@ -63,6 +64,7 @@ static void supervisor_note_interrupt(struct supervisor *supervisor, int number,
 
 static void supervisor_note_end(struct supervisor *supervisor, int number)
 {
+	assert(number > 0);
 	supervisor->end_signal = number;
 	if (supervisor->child == 0)
 		supervisor_note_interrupt(supervisor, number, false);
@@ -94,6 +96,7 @@ static int supervisor_cannot_start(struct supervisor *supervisor, int error)
 	const char *command = supervisor->arguments->argv[0];
 	json_t *fields = json_pack("{s:s*}", "command", command);
 
+	assert(error != 0);
 	report_event(&supervisor->report, REPORT_NOTE, "not-run", fields, "%s: %s", command, strerror(error));
 	if (error == EAGAIN || error == ENOMEM)
 		return EXIT_STATUS_SYSTEM;
@@ -104,6 +107,7 @@ bool supervisor_start(struct supervisor *supervisor, int *ret_status)
 {
 	int error;
 
+	assert(supervisor->child == 0);
 	supervisor->child = child_start(supervisor->run, &supervisor->lease, &error);
 	if (supervisor->child < 0) {
 		*ret_status = supervisor_cannot_start(supervisor, error);
@@ -117,6 +121,7 @@ bool supervisor_start(struct supervisor *supervisor, int *ret_status)
 
 void supervisor_signal_all(struct supervisor *supervisor, int signal_number)
 {
+	assert(supervisor->child > 0 && signal_number > 0);
 	if (!supervisor->child_ended)
 		kill(-supervisor->child, signal_number);
 	process_tree_signal(getpid(), supervisor->child_ended ? 0 : supervisor->child, signal_number);
@@ -124,6 +129,7 @@ void supervisor_signal_all(struct supervisor *supervisor, int signal_number)
 
 static void supervisor_continue(struct supervisor *supervisor)
 {
+	assert(supervisor->child > 0);
 	supervisor->mirrored = false;
 	if (supervisor->child_ended)
 		return;
@@ -132,11 +138,11 @@ static void supervisor_continue(struct supervisor *supervisor)
 	kill(-supervisor->child, SIGCONT);
 }
 
-/* What a terminal would send goes to the group, as a terminal does it; SIGTERM, too, or a shell would wait for the
- * program that it has started. SIGUSR1 and SIGUSR2 mean something to the command alone: they would end what does not
- * know them. */
+/* Signals of a terminal go to the group, as a terminal sends them; SIGTERM, too, or a shell would wait for its program.
+ * SIGUSR1 and SIGUSR2 go to the command alone: they would end programs that do not handle them. */
 static void supervisor_pass_on(struct supervisor *supervisor, int number)
 {
+	assert(number > 0);
 	if (number == SIGCONT)
 		supervisor_continue(supervisor);
 	else if (supervisor->child_ended)
@@ -154,15 +160,16 @@ void supervisor_on_foreground(struct supervisor *supervisor)
 	}
 }
 
-/* ---- what became of it ---- */
+/* ---- stops and ends ---- */
 
 static void supervisor_on_stop(struct supervisor *supervisor, int number)
 {
 	const struct terminal *terminal = &supervisor->run->terminal;
 	bool asks = number == SIGTTIN || number == SIGTTOU;
 
+	assert(number > 0);
 	if (terminal->file < 0 || (number != SIGTSTP && !asks))
-		return; /* no shell that would want to know */
+		return; /* no shell to notify */
 	if (asks)
 		supervisor->wants_terminal = true;
 	if (asks && terminal_belongs_to(terminal, terminal->job)) {
@@ -178,6 +185,7 @@ static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *in
 {
 	const struct terminal *terminal = &supervisor->run->terminal;
 
+	assert(!supervisor->child_ended);
 	if (info->si_code != CLD_EXITED)
 		supervisor_note_interrupt(supervisor, info->si_status,
 					  terminal_belongs_to(terminal, supervisor->child));
@@ -190,7 +198,7 @@ static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *in
 		     supervisor->child_status);
 }
 
-/* Nobody else: if the foreground process was killed, the parent is whoever took the supervisor over. */
+/* If the foreground process was killed, another process is the parent, and its pid may be in use again. */
 void supervisor_continue_foreground(const struct supervisor *supervisor)
 {
 	if (getppid() == supervisor->run->foreground)
@@ -202,7 +210,7 @@ static void supervisor_on_child(struct supervisor *supervisor, const siginfo_t *
 	if (info->si_code == CLD_STOPPED)
 		supervisor_on_stop(supervisor, info->si_status);
 	else if (info->si_code == CLD_CONTINUED && supervisor->mirrored)
-		supervisor_continue_foreground(supervisor); /* somebody else continued it */
+		supervisor_continue_foreground(supervisor); /* another process continued the command */
 	else if (info->si_code != CLD_CONTINUED)
 		supervisor_on_end(supervisor, info);
 }
@@ -217,7 +225,7 @@ void supervisor_on_children(struct supervisor *supervisor)
 		if (failed && errno == EINTR)
 			continue;
 		if (failed)
-			supervisor->alone = true; /* ECHILD: nothing is left, also nothing that became ours */
+			supervisor->alone = true; /* ECHILD: nothing is left, nor became a child of this process */
 		if (failed || info.si_pid == 0)
 			return;
 		if (info.si_pid == supervisor->child)

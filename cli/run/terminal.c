@@ -1,11 +1,12 @@
-/* The terminal: see terminal.h.
+/* See terminal.h.
  *
- * The command is in a group of its own, so that it can be ended as a whole; then Ctrl-C reaches it, and it may read,
+ * The command has a process group of its own, so that it can be ended as a whole. Ctrl-C reaches it, and it may read,
  * only while the terminal belongs to that group. In a pipeline ("redlockctl run ... | less") the other programs of the
- * job need the terminal as well: there the command gets it only when it asks for it, and until then Ctrl-C and Ctrl-Z
- * are passed on by the foreground process. */
+ * job need the terminal as well: the command gets it when it reads from it, and until then the foreground process
+ * passes Ctrl-C and Ctrl-Z on. */
 #include "terminal.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -18,11 +19,13 @@ void terminal_open(struct terminal *terminal)
 
 bool terminal_belongs_to(const struct terminal *terminal, pid_t group)
 {
+	assert(group >= 0); /* 0: the leader is in another PID namespace */
 	return terminal->file >= 0 && tcgetpgrp(terminal->file) == group;
 }
 
 void terminal_pass(const struct terminal *terminal, pid_t from, pid_t to)
 {
+	assert(from >= 0 && to >= 0);
 	if (terminal_belongs_to(terminal, from))
 		tcsetpgrp(terminal->file, to);
 }
