@@ -17,7 +17,7 @@ def documented(language):
     return blocks[0]
 
 
-class Foreground:
+class ReverseProxy:
     """A proxy on a port of its own, before a redlockd on TCP. `edit`: {text: replacement} in what the document says."""
 
     def __init__(self, lab, service, edit=None):
@@ -68,7 +68,7 @@ class Foreground:
         print(f"--- {self.language}\n{self.log()[-3000:]}")
 
 
-class Haproxy(Foreground):
+class Haproxy(ReverseProxy):
     language, listens = "haproxy", "bind :8080"
 
     def complete(self, text):
@@ -78,7 +78,7 @@ class Haproxy(Foreground):
         return ["/usr/sbin/haproxy", "-db", "-f", path]
 
 
-class Nginx(Foreground):
+class Nginx(ReverseProxy):
     language, listens = "nginx", "listen 8080"
 
     def complete(self, text):

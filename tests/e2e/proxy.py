@@ -63,7 +63,7 @@ class Proxy:
     def _accept(self):
         while True:
             try:
-                foreground, _ = self.listener.accept()
+                front, _ = self.listener.accept()
             except OSError:
                 return
             if self.closed:
@@ -74,26 +74,26 @@ class Proxy:
                     raise ConnectionError
                 back.connect(self.redis.path)
             except OSError:
-                foreground.close()
+                front.close()
                 back.close()
                 continue
             with self.lock:
-                self.open |= {foreground, back}
+                self.open |= {front, back}
             stream = bytearray()
             self.recorded.append(stream)
-            threading.Thread(target=self._requests, args=(foreground, back, stream), daemon=True).start()
-            threading.Thread(target=self._replies, args=(foreground, back), daemon=True).start()
+            threading.Thread(target=self._requests, args=(front, back, stream), daemon=True).start()
+            threading.Thread(target=self._replies, args=(front, back), daemon=True).start()
 
-    def _requests(self, foreground, back, stream):
+    def _requests(self, front, back, stream):
         with contextlib.suppress(OSError):
-            while data := foreground.recv(65536):
+            while data := front.recv(65536):
                 stream += data
                 if self.cut_at_script and b"EVALSHA" in data.upper():
                     self.script_seen = True
                 back.sendall(data)
-        self._end(foreground, back)
+        self._end(front, back)
 
-    def _replies(self, foreground, back):
+    def _replies(self, front, back):
         with contextlib.suppress(OSError):
             while data := back.recv(65536):
                 if self.script_seen and self.cut_at_script:
@@ -102,15 +102,15 @@ class Proxy:
                 if self.reply_delay:
                     time.sleep(self.reply_delay)
                 if not self.swallow:
-                    foreground.sendall(self.changed(data))
-        self._end(foreground, back)
+                    front.sendall(self.changed(data))
+        self._end(front, back)
 
-    def _end(self, foreground, back):
-        for plain in (foreground, back):
+    def _end(self, front, back):
+        for plain in (front, back):
             with contextlib.suppress(OSError):
                 plain.shutdown(socket.SHUT_RDWR)
         with self.lock:
-            for plain in {foreground, back} & self.open:
+            for plain in {front, back} & self.open:
                 self.open.discard(plain)
         # The sockets close when the other direction's thread lets go of them too.
 

@@ -89,7 +89,7 @@ def test_evicted_while_nobody_was_connected(lab):
 
 
 def test_a_count_that_is_set_back(lab):
-    """CONFIG RESETSTAT is no eviction, and does not hide the next one. What was evicted before the master was with an epoch does not matter."""
+    """CONFIG RESETSTAT is no eviction, and does not hide the next one. Keys evicted before the master got its epoch do not matter."""
     servers = lab.redises(3)
     servers[0].pipeline([("SET", f"somebody's/{number}", "x", "PX", "60000") for number in range(10)])
     assert evict(servers[0], "volatile-ttl") == 10

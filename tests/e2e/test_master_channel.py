@@ -74,7 +74,7 @@ def test_the_documented_rights_are_enough(lab, crowd):
     assert [lock["resource"] for lock in service.curl("GET", "/locks").json["locks"]] == ["x"]
     assert service.release(lease).status == 204
     servers[0].cli("SCRIPT", "FLUSH")
-    servers[1].restart()  # loses its memory and its user: it is greeted, quarantined and with an epoch anew with the documented rights alone
+    servers[1].restart()  # loses its memory and its user: handshake, quarantine and a new epoch with the documented rights alone
     servers[1].cli(*documented_user())
     wait_until(lambda: master_of(service, f"redis://127.0.0.1:{servers[1].port}")["state"] == "quarantined", 20, "quarantined")
     assert service.release(service.acquire("x")).status == 204

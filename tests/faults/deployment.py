@@ -146,15 +146,15 @@ class Proxy:
 def start_proxies(ways):
     """nginx and HAProxy, as soon as they listen. The replicas need not be there yet."""
     each = [{"number": number, "tcp": ways.addresses["tcp"][number]} for number in range(REPLICAS)]
-    servers = "".join(NGINX_SERVER.format(foreground=ways.addresses["nginx"][one["number"]], **one) for one in each)
+    servers = "".join(NGINX_SERVER.format(front=ways.addresses["nginx"][one["number"]], **one) for one in each)
     nginx = ways.write("nginx.conf", NGINX.format(folder=ways.folder, servers=servers))
-    backends = [HAPROXY_REPLICA.format(way=way, reuse=reuse, foreground=ways.addresses[way][one["number"]].replace("unix:", "unix@"), **one)
+    backends = [HAPROXY_REPLICA.format(way=way, reuse=reuse, front=ways.addresses[way][one["number"]].replace("unix:", "unix@"), **one)
                 for way, reuse in PROXIED.items() if reuse for one in each]
     haproxy = ways.write("haproxy.conf", HAPROXY + "".join(backends))
     started = [Proxy("nginx", [program("nginx"), "-e", os.path.join(ways.folder, "nginx.log"), "-c", nginx], ways.folder),
                Proxy("haproxy", [program("haproxy"), "-db", "-q", "-f", haproxy], ways.folder)]
-    foregrounds = [address for name in PROXIED for address in ways.addresses[name]]
-    harness.wait_until(lambda: all(map(listens, foregrounds)), 20, "nginx and HAProxy")
+    fronts = [address for name in PROXIED for address in ways.addresses[name]]
+    harness.wait_until(lambda: all(map(listens, fronts)), 20, "nginx and HAProxy")
     return started
 
 

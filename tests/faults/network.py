@@ -74,7 +74,7 @@ class Side(asyncio.Protocol):
         self.out.put(None)
 
 
-class Foreground(Side):
+class Front(Side):
     """The end towards redlockd; opens the other one."""
 
     def __init__(self, pair):
@@ -88,7 +88,7 @@ class Foreground(Side):
             transport.abort()
             return
         self.down.target = transport
-        self.pair.foregrounds.add(self)
+        self.pair.fronts.add(self)
         self.pair.connecting = asyncio.ensure_future(self.connect())
 
     async def connect(self):
@@ -113,7 +113,7 @@ class Pair:
     def __init__(self, name, target, connections):
         self.name, self.target, self.connections = name, target, connections
         self.state = {"refuse": False, "hold_up": False, "hold_down": False, "delay_ms": 0}
-        self.foregrounds = set()
+        self.fronts = set()
         self.connecting = None
 
     def tell_connected(self):
@@ -121,12 +121,12 @@ class Pair:
 
     def carry_out(self, command):
         self.state.update(command.get("set", {}))
-        for foreground in list(self.foregrounds):
+        for front in list(self.fronts):
             if command.get("cut"):
-                foreground.cut()
-            foreground.up.flush()
-            foreground.down.flush()
-        self.foregrounds = {foreground for foreground in self.foregrounds if not foreground.transport.is_closing() or foreground.up.queue}
+                front.cut()
+            front.up.flush()
+            front.down.flush()
+        self.fronts = {front for front in self.fronts if not front.transport.is_closing() or front.up.queue}
 
 
 async def main(pairs_path, connections_path):
@@ -135,7 +135,7 @@ async def main(pairs_path, connections_path):
         pairs, servers = {}, []
         for name, path, target in json.load(pairs_file):
             pair = pairs[name] = Pair(name, target, connections)
-            servers.append(await loop.create_unix_server(lambda pair=pair: Foreground(pair), path))
+            servers.append(await loop.create_unix_server(lambda pair=pair: Front(pair), path))
         print("ready", flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             command = json.loads(line)

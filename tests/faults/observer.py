@@ -26,7 +26,7 @@ class Observer(threading.Thread):
         self.counters = {}  # (daemon, which life, metric): the last value seen
         self.clocked = {master.number: (parts.now_us(), None) for master in masters}  # when asked last, and its answer
         self.heads = waiting.Heads()
-        self.floors = []    # when a master was certified with a floor that rests on clocks: between `after` and `before`
+        self.floors = []    # when the epoch of a master was written with a floor that rests on clocks: between `after` and `before`
 
     def run(self):
         while not self.ending.wait(0.5):

@@ -152,7 +152,7 @@ class Restarts:
         while parts.now_us() < end:
             answer = daemon.call("GET", "/masters", timeout=0.5)
             states = [master["state"] for master in answer.json["masters"]] if answer is not None and answer.status == 200 else ["voting"]
-            if set(states) <= {"quarantined", "quarantined"}:
+            if set(states) <= {"quarantined"}:
                 return
             time.sleep(0.02)
 

@@ -37,7 +37,7 @@ class Traps:
 
     def ambush(self):
         """One redlockd loses two masters, so that its leases have a bare majority; then one of those masters forgets them, while the other
-        redlockd can reach all. Without certificates, quarantines or the comparison of clocks leases overlap."""
+        redlockd can reach all. Without epochs, quarantines or the comparison of clocks leases overlap."""
         if not self.all_is_well(self.ambush):
             return
         self.counts["ambush"] += 1

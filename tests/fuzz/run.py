@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the fuzz targets of a build (README.md): each for so many seconds, two at a time, beginning with the seeds.
 
-Then, unless --no-mutated, runs the copies with mutations, which must fail within --planted-seconds. Ends with "N passed, N failed" and prints how many
+Then, unless --no-mutated, runs the copies with mutations, which must fail within --mutated-seconds. Ends with "N passed, N failed" and prints how many
 executions each target had. An input that makes a target fail is kept in --results, and its path is printed. The corpus stays in the build folder, so that
 the next run continues from it; --merge makes the archives of found inputs anew from the corpus and the seeds.
 """

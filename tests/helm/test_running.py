@@ -146,7 +146,7 @@ def released(lab):
 def test_a_service_with_everything(lab, released):
     """The container of the Deployment starts, its probes are answered without a key, and a lock takes one."""
     authority, client, masters, objects, instead = released
-    lab.redlockd(masters, "--key-prefix", "prod: ", "--max-ttl-ms", "2000", "--default-ttl-ms", "1000").stop()  # certifies them: that is not what is asked here
+    lab.redlockd(masters, "--key-prefix", "prod: ", "--max-ttl-ms", "2000", "--default-ttl-ms", "1000").stop()  # writes their epochs, which is not what this tests
     pod = Pod(lab, objects, "Deployment", instead)
     address = listens(pod.start("redlockd"))
     container = pod.container("redlockd")
@@ -194,7 +194,7 @@ def test_every_option_is_taken(lab):
 
 
 def test_the_first_start(lab):
-    """Two replicas find masters without certificates, and wait. The Job says that these are new, and all serve at once, long before a quarantine would be over."""
+    """Two replicas find masters without epochs, and wait. The Job says that these are new, and all serve at once, long before a quarantine would be over."""
     _, instead = bundled(lab)
     objects = template("redlockd", {**INSECURE, "masters": {"bundled": {"enabled": True, "password": PASSWORD}}, "options": PATIENT})
     replicas = [listens(Pod(lab, objects, "Deployment", instead).start("redlockd")) for _ in range(2)]
