@@ -63,13 +63,13 @@ static const char *words_for(enum guard_reason reason)
 {
 	switch (reason) {
 	case GUARD_NO_EPOCH: return "it never had an epoch, or lost all it had; see --bootstrap";
-	case GUARD_RESTARTED: return "another server than the epoch_written one; it may have forgotten locks";
+	case GUARD_RESTARTED: return "another server than the one of its epoch; it may have forgotten locks";
 	case GUARD_BAD_EPOCH: return "its epoch is gone or another one; it may have forgotten locks";
 	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
 	case GUARD_EVICTED: return "it dropped keys to save memory";
 	case GUARD_ROLLED_BACK: return "an older image of it was put back";
-	case GUARD_OTHER_DIGEST: return "epoch_written for another number of masters or another version";
-	case GUARD_OTHER_CLUSTER: return "epoch_written for another cluster of redlockd";
+	case GUARD_OTHER_DIGEST: return "its epoch is for another number of masters or another version";
+	case GUARD_OTHER_CLUSTER: return "its epoch is for another cluster of redlockd";
 	case GUARD_NO_REASON: break;
 	}
 	return "";
