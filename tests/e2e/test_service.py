@@ -13,6 +13,7 @@ import pytest
 
 from harness import SLOW, bare_redlockd, children_of, connect_to, curl, parse_logfmt, process_state, read_response, run_redlockd, wait_until
 from proxy import Proxy
+from rediss_fixtures import needs_none
 
 
 # ---- options ----
@@ -66,7 +67,7 @@ MASTERS = ["--masters", "unix:/nonexistent/a"]
     (["--masters", "redis://h:6379/x"], ["--masters"]),
     (["--masters", "redis://a,,redis://b"], ["--masters"]),
     (["--masters", ",".join(f"unix:/m{n}" for n in range(16))], ["--masters", "15"]),
-    (["--masters", "rediss://h:6379"], ["--masters"]),
+    pytest.param(["--masters", "rediss://h:6379"], ["--masters"], marks=needs_none),
     (["--dev=0"], ["--dev", "0"]),
     (["--dev=16"], ["--dev", "16"]),
     (["--dev=x"], ["--dev", "x"]),
