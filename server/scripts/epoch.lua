@@ -1,19 +1,20 @@
--- Epoch: reads what this master says about its own memory, and leaves a heartbeat there. Once on each connection and
--- then every second, by every worker of every redlockd.
+-- Epoch: reads what this master has noted about its own memory, and counts a heartbeat there. Once on each connection
+-- and then every second, by every worker of every redlockd.
 --
 -- KEYS[1]  {prefix}redlockd:master
 -- ARGV[1]  digest    of what all replicas must agree on
--- ARGV[2]  ttl_ms    the longest lease of anybody, as far as the caller knows
+-- ARGV[2]  ttl_ms    the longest lease of any replica, as far as the caller knows
 -- ARGV[3]  evicted   this server's evicted_keys, as the caller saw it last; empty: not known
--- ARGV[4]  compared  1: the caller has compared it with what is noted here; 0: not yet, so it is only noted where nothing is
+-- ARGV[4]  compared  1: the caller has compared it with the noted one; 0: not yet, so it is noted only if none is
 --
--- The longest lease is written before any is given: whoever quarantines this master later waits for as long. Beside a marker, too: whoever
--- waits there may not have heard of it. A marker without any is of an older version: whoever wrote it is not known, so nothing is added.
+-- The longest lease is written before any is granted: a later quarantine of this master lasts as long. Beside a marker,
+-- too: the replica that waits there may not know of it. A marker without one is of an older version, whose longest
+-- lease is not known, so none is added.
 -- Returns {1, now_us, beat, epoch, run_id, cluster, digest, ttl_ms, marker, marker_run_id, kept, clocked_us, evicted}
---         strings but for now_us and beat; empty where there is none. beat counts these calls.
+--         strings except now_us and beat; empty if there is none. beat counts the heartbeats.
 local now = redis.call('TIME')
-local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id', 'kept',
-	'clocked_us', 'evicted')
+local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id',
+	'kept', 'clocked_us', 'evicted')
 local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5]
 if ours and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then
 	redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])

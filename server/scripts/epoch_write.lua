@@ -1,16 +1,17 @@
--- Certify: the quarantine is over, this master may vote again. Compare-and-set: only if the marker that the caller watched is still
--- there, so that nothing can have been granted and forgotten since. The marker becomes the epoch.
+-- Epoch write: the quarantine is over, this master may vote again. Compare-and-set: only if the marker that the caller
+-- watched is still there, so that nothing was granted and lost since. The marker becomes the epoch.
 --
 -- KEYS[1]  {prefix}redlockd:master
 -- ARGV[1]  marker      ARGV[2]  run_id     of this server
 -- ARGV[3]  cluster     ARGV[4]  digest     of what all replicas must agree on
--- ARGV[5]  ttl_ms      the longest lease ever given, for which the caller has waited
--- ARGV[6]  floor       below it no fence is given here, in decimal digits
--- ARGV[7]  clocked     1: the floor rests on clocks, since too few masters remembered
--- ARGV[8]  deadline_us in this master's own time: later than that others have decided without this answer
+-- ARGV[5]  ttl_ms      the longest lease ever granted, for which the caller has waited
+-- ARGV[6]  floor       no fence below it is given here, in decimal digits
+-- ARGV[7]  clocked     1: the floor rests on clocks, since too few masters had their fences
+-- ARGV[8]  deadline_us in this master's own time: after it others have decided without this answer
 --
 -- Returns {1, now_us}                          written
---         {0, now_us}                          another marker, another server or none, or somebody told of longer leases: read it again
+--         {0, now_us}                          another marker, another server or none, or longer leases were noted:
+--                                              read it again
 --         {-2, now_us}                         too late: nothing was done
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
@@ -21,7 +22,7 @@ local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 't
 if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then
 	return {0, now_us}
 end
-if math.min(tonumber(seen[4] or 0), 86400000) > tonumber(ARGV[5]) then -- more than a day is a slip of somebody's
+if math.min(tonumber(seen[4] or 0), 86400000) > tonumber(ARGV[5]) then -- more than a day is an error
 	return {0, now_us}
 end
 local floor = ARGV[6]
@@ -29,7 +30,8 @@ if tonumber(seen[3] or 0) > tonumber(floor) then
 	floor = seen[3]
 end
 redis.call('HDEL', KEYS[1], 'marker', 'marker_run_id', 'kept')
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'run_id', ARGV[2], 'cluster', ARGV[3], 'digest', ARGV[4], 'ttl_ms', ARGV[5], 'floor', floor)
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'run_id', ARGV[2], 'cluster', ARGV[3], 'digest', ARGV[4],
+	'ttl_ms', ARGV[5], 'floor', floor)
 if ARGV[7] == '1' then
 	redis.call('HSET', KEYS[1], 'clocked_us', string.format('%.0f', now_us))
 end

@@ -1,6 +1,5 @@
--- Extend: only if the key still holds the token, and only to a later end ("Extending the lock").
--- Never SET: a lease that is gone must not come back to life. An older extension that arrives late must not shorten
--- what a newer one gave.
+-- Extend: only if the key still has the token, and only to a later end ("Extending the lock"). Never SET: an ended
+-- lease must not come back. An older extension that arrives late must not shorten what a newer one gave.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
@@ -8,7 +7,7 @@
 -- ARGV[2]  ttl_ms
 -- ARGV[3]  epoch  ARGV[4]  deadline_us: as in acquire.lua
 --
--- Returns {1, now_us, ttl_ms, value}           it now lives for at least ttl_ms, which is less than asked for near hold_until_ms
+-- Returns {1, now_us, ttl_ms, value}           it expires in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
@@ -30,7 +29,7 @@ if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then
 end
 local asked = tonumber(ARGV[2])
 if remaining < 0 then
-	return {1, now_us, asked, value} -- somebody took the expiry away
+	return {1, now_us, asked, value} -- another program removed the expiry
 end
 local ttl = asked
 local hold_until = tonumber(string.match(value, '^%x+:(%d+):')) or 0

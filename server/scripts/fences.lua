@@ -1,12 +1,13 @@
--- Fences: the largest fence that a slice of this master's buckets has ever counted to. For another master that forgot its own. In slices,
--- since all 16384 at once would hold up everybody else for 10 ms and more. The epoch is compared in each, so that all of them are
--- of one memory; numbers only grow under it, so the largest of all slices is at least what any lease before the first slice was given.
+-- Fences: the largest fence of a slice of this master's buckets, for another master that lost its own. In slices, since
+-- all 16384 at once would block everybody else for 10 ms and more. Each slice compares the epoch, so that all of them
+-- are of one memory; numbers only grow under it, so the largest of all slices is not below the fence of any lease that
+-- was granted before the first slice.
 --
 -- KEYS[1]  {prefix}redlockd:master
--- ARGV[1]  epoch or marker that this master must have; a marker counts only where the buckets were kept
+-- ARGV[1]  epoch or marker that this master must have; a marker counts only if the buckets were kept
 -- ARGV[2]  the first bucket of the slice       ARGV[3]  the last one
 --
--- Returns {1, now_us, fence, ttl_ms}           ttl_ms: the longest lease ever given. fence: the floor counts as well
+-- Returns {1, now_us, fence, ttl_ms}           ttl_ms: the longest lease ever granted. fence: the floor is included
 --         {-3, now_us}                         it has another one
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]

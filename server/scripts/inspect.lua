@@ -1,11 +1,12 @@
--- Inspect: who holds it here, and how many wait for it. Reads only. Its cost does not depend on how many wait, since anybody may ask as often as
--- they like: the places in the line are counted, not read, so those of a dead redlockd count until they are dropped.
+-- Inspect: the holder here, and the number of waiters. Reads only. Its cost does not depend on the number of waiters,
+-- since clients may inspect as often as they like: entries are counted, not read, so stale ones count until they are
+-- removed.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
--- ARGV[1]  epoch: as in acquire.lua  ARGV[2]  deadline_us: not looked at
+-- ARGV[1]  epoch: as in acquire.lua  ARGV[2]  deadline_us: not used
 --
--- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: a key of another type
+-- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
 --         {-1, now_us, waiters}                      free
 --         {-3, now_us}                               another epoch
 local now = redis.call('TIME')

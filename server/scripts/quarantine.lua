@@ -1,16 +1,17 @@
--- Quarantine: takes the epoch away, so that no redlockd lets this master vote, and leaves a marker. If the marker is still there
--- when the quarantine is over, nothing was granted or forgotten here in the meantime (epoch_write.lua). The longest ttl lies beside it: a redlockd
--- that gives short leases, and is started when all else was forgotten, must wait for those of others.
+-- Quarantine: removes the epoch, so that no redlockd lets this master vote, and writes a marker. If the marker is still
+-- there at the end of the quarantine, nothing was granted or lost here in the meantime (epoch_write.lua). The longest
+-- ttl is kept beside it: a redlockd with short leases that starts after everything else was lost must wait for others'
+-- leases.
 --
 -- KEYS[1]  {prefix}redlockd:master
 -- ARGV[1]  epoch    as the caller read it, empty: none. Another one by now: nothing is done
 -- ARGV[2]  marker         a new random number, in 16 hex digits
 -- ARGV[3]  run_id         of this server
--- ARGV[4]  kept           1: the numbers of the buckets are all there, 0: some may be forgotten
--- ARGV[5]  ttl_ms         the longest lease of anybody, as far as the caller knows
+-- ARGV[4]  kept           1: the numbers of the buckets are all there, 0: some may be lost
+-- ARGV[5]  ttl_ms         the longest lease of any replica, as far as the caller knows
 --
--- Returns {1, now_us, marker, kept, ttl_ms}    quarantined; the marker is an older one if this very server had one already. ttl_ms is empty
---                                              beside a marker of a version that did not write it: it stays unknown
+-- Returns {1, now_us, marker, kept, ttl_ms}    quarantined; the marker is an older one if this server had one already.
+--                                              ttl_ms is empty beside a marker of a version that did not write it
 --         {0, now_us}                          another epoch: read it again
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]

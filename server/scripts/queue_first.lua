@@ -1,8 +1,8 @@
-	-- Into `first`: who is first in the line and whose redlockd lives. Those of dead ones are dropped on the way.
+	-- Sets `first` to the first entry of the queue whose replica is alive. Stale entries before it are removed.
 	repeat
-		first = redis.call('ZRANGE', line, 0, 0)[1]
-		local dead = first and redis.call('EXISTS', names .. 'alive:' .. string.sub(first, 1, 16)) == 0
+		first = redis.call('ZRANGE', queue, 0, 0)[1]
+		local dead = first and redis.call('EXISTS', base .. 'alive:' .. string.sub(first, 1, 16)) == 0
 		if dead then
-			redis.call('ZREM', line, first)
+			redis.call('ZREM', queue, first)
 		end
 	until not dead

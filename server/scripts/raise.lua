@@ -1,6 +1,5 @@
--- Raise: a further round of the fence, where a guess was too low.
--- Only for the token that holds the key, so that numbers follow the order of holding; only to a strictly larger number, so
--- that two attempts never get the same one.
+-- Raise: a further round of the fence, if a guess was too low. Only for the token that holds the key, so that numbers
+-- follow the order of the holders; only to a strictly larger number, so that no two attempts get the same one.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
@@ -9,8 +8,8 @@
 -- ARGV[3]  fence    in decimal digits
 -- ARGV[4]  epoch  ARGV[5]  deadline_us: as in acquire.lua
 --
--- Returns {1, now_us}                          the bucket and the key's value now carry the number
---         {2, now_us, old}                     held by the token, but the bucket or the floor is at `old`, not below the number
+-- Returns {1, now_us}                          the bucket and the key's value have the number now
+--         {2, now_us, old}                     held by the token, but bucket or floor is at `old`, not below the number
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua

@@ -1,18 +1,20 @@
--- Release: compare and delete ("Correct implementation with a single instance"), and call the next in the line.
--- Carried out however late, and whatever epoch this master has: what it deletes can only be the token's own. But
--- where the epoch is another one its word does not count.
+-- Release: compare and delete ("Correct implementation with a single instance"), and notify the next waiter. Carried
+-- out however late, and with any epoch: it can only delete the token's own key. But with another epoch its vote does
+-- not count.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
--- ARGV[1]  token  empty: nothing to release, only a place to give up
--- ARGV[2]  place  as in acquire.lua: the caller waits on in that place; its wait_ms 0: it leaves the line; empty: it has no place
--- ARGV[3]  epoch: as in acquire.lua  ARGV[4]  deadline_us: not looked at
+-- ARGV[1]  token  empty: there is no lock to release, only an entry to remove
+-- ARGV[2]  entry  as in acquire.lua: the caller waits on with that entry; wait_ms 0: it leaves the queue; empty: it
+--                 does not wait
+-- ARGV[3]  epoch: as in acquire.lua  ARGV[4]  deadline_us: not used
 --
--- Returns {1, now_us, value}                   it was ours and is deleted
+-- Returns {1, now_us, value}                   it was the token's and is deleted
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone
---         {-3, now_us}                         another epoch; if it was ours it is deleted
--- Where the resource is free then, whose turn it is is called on the channel {prefix}redlockd:wake: "replica:arrival key".
+--         {-3, now_us}                         another epoch; if it was the token's it is deleted
+-- If the resource is free then, the next waiter is notified on the channel {prefix}redlockd:wake: "replica:arrival
+-- key".
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
@@ -23,19 +25,19 @@ if ours then
 	redis.call('DEL', KEYS[1])
 end
 if waited > now_us or ARGV[2] ~= '' then
-	local hash, place, wait_ms = KEYS[2], string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
-	local names = string.sub(hash, 1, -7)
-	local line, first = names .. 'queue:' .. KEYS[1]
+	local hash, entry, wait_ms = KEYS[2], string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
+	local base = string.sub(hash, 1, -7)
+	local queue, first = base .. 'queue:' .. KEYS[1]
 	local left = 0
 	if wait_ms > 0 then
 --include queue_join.lua
-	elseif place ~= '' then
-		left = redis.call('ZREM', line, place)
+	elseif entry ~= '' then
+		left = redis.call('ZREM', queue, entry)
 	end
-	if ours or (not value and (ARGV[1] ~= '' or left > 0)) then -- who was not in the line changed nothing, and calls nobody
+	if ours or (not value and (ARGV[1] ~= '' or left > 0)) then -- without a change here there is nobody to notify
 --include queue_first.lua
-		if first and first ~= place then
-			redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1])
+		if first and first ~= entry then
+			redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. KEYS[1])
 		end
 	end
 end

@@ -1,4 +1,5 @@
-/* The Lua scripts of server/scripts/, embedded at build time (cmake/embed.cmake writes the table). */
+/* The Lua scripts of this folder, embedded at build time (cmake/embed.cmake writes the table). A line "--include NAME"
+ * of a script stands for the file NAME. */
 #ifndef SCRIPTS_H
 #define SCRIPTS_H
 
@@ -6,7 +7,7 @@
 
 #include "server/redlock/redlock.h"
 
-/* The scripts that the core asks for are in enum redlock_script; these are the restart guard's. */
+/* The scripts of the restart guard, behind those of the core in enum redlock_script. */
 enum guard_script {
 	REDLOCK_SCRIPT_EPOCH = REDLOCK_SCRIPT_INSPECT + 1,
 	REDLOCK_SCRIPT_QUARANTINE,

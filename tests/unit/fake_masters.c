@@ -27,8 +27,8 @@ static void read_command(struct fake_command *ret, enum redlock_script script, c
 	if (script != REDLOCK_SCRIPT_INSPECT)
 		copy_word(raw, TOKEN_WORD, ret->token, sizeof ret->token);
 	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
-		copy_word(raw, script == REDLOCK_SCRIPT_ACQUIRE ? ACQUIRE_ENTRY_WORD : RELEASE_ENTRY_WORD, ret->place,
-			  sizeof ret->place);
+		copy_word(raw, script == REDLOCK_SCRIPT_ACQUIRE ? ACQUIRE_ENTRY_WORD : RELEASE_ENTRY_WORD, ret->entry,
+			  sizeof ret->entry);
 	freeReplyObject(raw);
 	redisReaderFree(reader);
 }

@@ -14,7 +14,7 @@ struct fake_command {
 	bool open;         /* its answer is still to come */
 	uint8_t master;
 	enum redlock_script script;
-	char key[LEASE_RESOURCE_MAX + 1], token[LEASE_TOKEN_LEN + 1], place[64]; /* terminated */
+	char key[LEASE_RESOURCE_MAX + 1], token[LEASE_TOKEN_LEN + 1], entry[64]; /* terminated */
 	master_reply_fn *reply;
 	void *arg;
 };
@@ -41,7 +41,7 @@ struct fake_command *fake_masters_last(struct masters *masters, enum redlock_scr
 /* Answers all that are open, of a script or (REDLOCK_SCRIPT_NONE) all; also those that are sent meanwhile if that is
  * the same script. */
 void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply);
-/* A master calls; `arrival` is ours if `ours`. */
+/* A master notifies a waiter; `arrival` is one of this worker's if `ours`. */
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource);
 
 #endif

@@ -1,5 +1,5 @@
-/* For the tests of requests that wait: the real leases and the real core of one worker, over masters that say what a
- * test tells them to. Each test program that includes this has its own copy; set_up() and tear_down() are its
+/* For the tests of requests that wait: the real leases and the real core of one worker, over masters that answer as a
+ * test says. Each test program that includes this has its own copy; set_up() and tear_down() are its
  * fixture. */
 #ifndef LEASE_QUEUE_WORLD_H
 #define LEASE_QUEUE_WORLD_H
@@ -105,7 +105,7 @@ static inline void answer_acquires(const struct master_reply *reply)
 	leases_dispatch(leases);
 }
 
-/* One that is refused by all, and waits. */
+/* A request that all masters refuse, and that waits. */
 static inline struct asked *wait_for(const char *resource)
 {
 	struct asked *one = ask(resource, 60000);
@@ -120,8 +120,8 @@ static inline uint64_t arrival_of(const struct asked *one)
 	return one->op->core.arrival;
 }
 
-/* A majority of the masters calls it. */
-static inline void call(const struct asked *one, const char *resource)
+/* A majority of the masters notifies it. */
+static inline void notify(const struct asked *one, const char *resource)
 {
 	uint64_t arrival = arrival_of(one);
 	for (uint8_t i = 0; i < 2; i++)

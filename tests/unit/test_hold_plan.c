@@ -42,11 +42,11 @@ static enum hold_action answer(uint64_t ms, enum lease_status status)
 }
 
 #define DUE(ms) ck_assert_uint_eq(hold_plan_timer_us(&plan), at(ms))
-#define OVER()                                                          \
-	do {                                                            \
+#define OVER()                                                            \
+	do {                                                              \
 		ck_assert_uint_eq(hold_plan_timer_us(&plan), HOLD_NEVER); \
-		ck_assert_int_eq(tick(1000000), HOLD_DO_NOTHING);       \
-		hold_plan_drain(&plan, at(1000000), false);             \
+		ck_assert_int_eq(tick(1000000), HOLD_DO_NOTHING);         \
+		hold_plan_drain(&plan, at(1000000), false);               \
 		ck_assert_uint_eq(hold_plan_timer_us(&plan), HOLD_NEVER); \
 	} while (0)
 #define LOST(deed, why)                                 \
@@ -293,7 +293,7 @@ START_TEST(drain_of_a_new_one)
 }
 END_TEST
 
-/* Where too many are due at once; what ends it does not wait. */
+/* Too many renewals at once are put off; an end is not. */
 START_TEST(postponed)
 {
 	grant();

@@ -1,4 +1,4 @@
-/* From the core's result to the answer of a call, and who holds a key by its value. */
+/* The answer to an operation from the core's result, and the holder of a key from its value. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ START_TEST(owners_are_read_from_our_own_values)
 }
 END_TEST
 
-static const char *const foreign[] = {
+static const char *const other_values[] = {
 	"",
 	"x",
 	"ZGVhZGJlZWY=",
@@ -50,11 +50,11 @@ static const char *const foreign[] = {
 	" " TOKEN ":1:2:x",
 };
 
-START_TEST(foreign_values_have_no_owner)
+START_TEST(other_values_have_no_owner)
 {
 	struct lease_holder holder;
-	read_value(foreign[_i], &holder);
-	ck_assert_msg(!holder.known, "%s", foreign[_i]);
+	read_value(other_values[_i], &holder);
+	ck_assert_msg(!holder.known, "%s", other_values[_i]);
 	ck_assert_uint_eq(holder.owner_len, 0);
 	ck_assert_uint_eq(holder.fence, 0);
 }
@@ -107,9 +107,9 @@ START_TEST(bounds_of_leases_are_read_from_our_own_values)
 }
 END_TEST
 
-START_TEST(foreign_values_have_no_bound)
+START_TEST(other_values_have_no_bound)
 {
-	ck_assert_uint_eq(lease_value_hold_until_ms(foreign[_i], strlen(foreign[_i])), 0);
+	ck_assert_uint_eq(lease_value_hold_until_ms(other_values[_i], strlen(other_values[_i])), 0);
 }
 END_TEST
 
@@ -120,10 +120,10 @@ static union {
 } op_room;
 static struct lease_op *const op = (void *)&op_room;
 
-static void make_op(enum lease_operation call)
+static void make_op(enum lease_operation operation)
 {
 	memset(&op_room, 0, sizeof op_room);
-	op->request.operation = call;
+	op->request.operation = operation;
 	op->core.params.masters = 3;
 	op->core.params.drift_us = 302000 + LEASE_ROUNDING_US;
 	op->began_us = 1000000;
@@ -274,11 +274,11 @@ int main(void)
 	Suite *suite = suite_create("lease_answer");
 	TCase *tests = tcase_create("lease_answer");
 	tcase_add_test(tests, owners_are_read_from_our_own_values);
-	tcase_add_loop_test(tests, foreign_values_have_no_owner, 0, sizeof foreign / sizeof *foreign);
+	tcase_add_loop_test(tests, other_values_have_no_owner, 0, sizeof other_values / sizeof *other_values);
 	tcase_add_test(tests, an_owner_that_is_too_long_is_not_read);
 	tcase_add_test(tests, holders_are_told_apart_by_token);
 	tcase_add_test(tests, bounds_of_leases_are_read_from_our_own_values);
-	tcase_add_loop_test(tests, foreign_values_have_no_bound, 0, sizeof foreign / sizeof *foreign);
+	tcase_add_loop_test(tests, other_values_have_no_bound, 0, sizeof other_values / sizeof *other_values);
 	tcase_add_test(tests, times_are_rounded_to_the_safe_side);
 	tcase_add_loop_test(tests, outcomes_become_statuses_and_only_leases_have_tokens, 0,
 			    sizeof outcomes / sizeof *outcomes);

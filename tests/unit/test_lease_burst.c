@@ -13,9 +13,9 @@ static void set_room(void)
 	memset(burst, 0, sizeof burst);
 }
 
-static void begin(size_t i, enum lease_operation call, uint32_t wait_ms)
+static void begin(size_t i, enum lease_operation operation, uint32_t wait_ms)
 {
-	struct lease_request request = {.operation = call, .ttl_ms = 30000, .wait_ms = wait_ms};
+	struct lease_request request = {.operation = operation, .ttl_ms = 30000, .wait_ms = wait_ms};
 	request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "r%zu", i);
 	memset(request.token, 'a', sizeof request.token);
 	burst[i].op = lease_submit(leases, &request, on_done, &burst[i]);
@@ -102,7 +102,7 @@ START_TEST(nobody_overtakes)
 }
 END_TEST
 
-/* Who waits in the line does not keep the masters busy, however many they are. */
+/* Waiters do not keep the masters busy, however many they are. */
 START_TEST(waiters_take_no_room)
 {
 	set_room();
@@ -136,7 +136,7 @@ START_TEST(given_up_before_it_started)
 }
 END_TEST
 
-/* The client of a release may leave at once: what it gave back is given back. */
+/* The client of a release may disconnect at once: the release is carried out all the same. */
 START_TEST(a_release_is_carried_out_whoever_hears_of_it)
 {
 	set_room();

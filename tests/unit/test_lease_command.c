@@ -140,9 +140,9 @@ START_TEST(commands_are_as_the_scripts_want_them)
 }
 END_TEST
 
-/* ---- places in the line ---- */
+/* ---- entries in the queue ---- */
 
-#define PLACE "fedcba9876543210:1795215206922001 60000"
+#define ENTRY "fedcba9876543210:1795215206922001 60000"
 
 START_TEST(a_entry_goes_with_acquire_and_release_alone)
 {
@@ -150,10 +150,10 @@ START_TEST(a_entry_goes_with_acquire_and_release_alone)
 		"2",      "app:orders/42", "app:redlockd:master",
 		TOKEN,    "30000",         "86400000",
 		"me:you", "14377",         "1",
-		PLACE,    GUARD,           NULL,
+		ENTRY,    GUARD,           NULL,
 	};
-	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, PLACE, GUARD, NULL};
-	struct lease_command what = {.script = REDLOCK_SCRIPT_ACQUIRE, .token = TOKEN, .entry = PLACE, .fence = 1};
+	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, ENTRY, GUARD, NULL};
+	struct lease_command what = {.script = REDLOCK_SCRIPT_ACQUIRE, .token = TOKEN, .entry = ENTRY, .fence = 1};
 	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE].sha1, acquire);
 	what.script = REDLOCK_SCRIPT_RELEASE;
 	assert_words(format_command(&what), "EVALSHA", scripts[REDLOCK_SCRIPT_RELEASE].sha1, release);
@@ -161,13 +161,13 @@ START_TEST(a_entry_goes_with_acquire_and_release_alone)
 		what.script = script;
 		redisReply *words = format_command(&what);
 		for (size_t i = 0; i < words->elements && script != REDLOCK_SCRIPT_RELEASE; i++)
-			ck_assert_str_ne(words->element[i]->str, PLACE);
+			ck_assert_str_ne(words->element[i]->str, ENTRY);
 		freeReplyObject(words);
 	}
 }
 END_TEST
 
-/* Who leaves the line has no lock to release: an empty token, never one that a key could begin with. */
+/* A waiter that leaves the queue has no lock to release: an empty token, never one that a key could begin with. */
 START_TEST(a_release_may_have_no_token)
 {
 	static const char *const leave[] = {
@@ -186,8 +186,8 @@ static struct leases queue_leases = {.masters = &queue_masters};
 /* The scripts cut it at fixed columns: 16 digits, a colon, 16 digits, a blank, the rest. */
 static const struct {
 	uint64_t arrival, wait_ms;
-	const char *place;
-} places[] = {
+	const char *entry;
+} entries[] = {
 	{UINT64_C(1795215206922001), 60000, "00000000000000ab:1795215206922001 60000"},
 	{1, 1, "00000000000000ab:0000000000000001 1"},
 	{REDLOCK_FENCE_LIMIT - 1, 0, "00000000000000ab:9007199254740991 0"},
@@ -198,12 +198,12 @@ static const struct {
 
 START_TEST(a_entry_has_fixed_columns)
 {
-	char place[LEASE_ENTRY_MAX];
-	memset(place, 'x', sizeof place);
-	lease_entry_write(&queue_leases, places[_i].arrival, places[_i].wait_ms, place);
-	ck_assert_str_eq(place, places[_i].place);
-	ck_assert_int_eq(place[MASTER_REPLICA_LEN], ':');
-	ck_assert_int_eq(place[33], ' ');
+	char entry[LEASE_ENTRY_MAX];
+	memset(entry, 'x', sizeof entry);
+	lease_entry_write(&queue_leases, entries[_i].arrival, entries[_i].wait_ms, entry);
+	ck_assert_str_eq(entry, entries[_i].entry);
+	ck_assert_int_eq(entry[MASTER_REPLICA_LEN], ':');
+	ck_assert_int_eq(entry[33], ' ');
 }
 END_TEST
 
@@ -220,7 +220,7 @@ static const struct {
 	{"bucket", "14377"},
 	{"guess", "7"},
 	{"fence", "7"},
-	{"place", PLACE},
+	{"entry", ENTRY},
 	{"epoch", "----------------"},
 	{"deadline_us", "9999999999999999"},
 };
@@ -238,7 +238,7 @@ START_TEST(arguments_are_in_the_order_of_the_scripts)
 {
 	enum redlock_script script = (enum redlock_script)_i;
 	redisReply *words = format_command(
-		&(struct lease_command){.script = script, .token = TOKEN, .entry = PLACE, .fence = 7});
+		&(struct lease_command){.script = script, .token = TOKEN, .entry = ENTRY, .fence = 7});
 	const char *at = scripts[script].source, *code = strstr(at, "\nlocal ");
 	size_t count = 0;
 	while ((at = strstr(at, "ARGV[")) != NULL && at < code) {
@@ -255,18 +255,17 @@ START_TEST(arguments_are_in_the_order_of_the_scripts)
 }
 END_TEST
 
-/* What the build puts together: no line is left that stands for another file, and both that tell who is first do it
- * alike. */
+/* The build resolves all --include lines, and both scripts that use the queue have the same parts. */
 START_TEST(included_parts_are_in_the_scripts)
 {
-	static const enum redlock_script with_line[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_RELEASE};
+	static const enum redlock_script with_queue[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_RELEASE};
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
 		ck_assert_ptr_null(strstr(scripts[script].source, "--include"));
 	for (size_t i = 0; i < 2; i++) {
 		ck_assert_ptr_nonnull(
-			strstr(scripts[with_line[i]].source, "first = redis.call('ZRANGE', line, 0, 0)[1]"));
-		ck_assert_ptr_nonnull(strstr(scripts[with_line[i]].source,
-					     "redis.call('ZADD', line, 'NX', string.sub(place, 18), place)"));
+			strstr(scripts[with_queue[i]].source, "first = redis.call('ZRANGE', queue, 0, 0)[1]"));
+		ck_assert_ptr_nonnull(strstr(scripts[with_queue[i]].source,
+					     "redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry)"));
 	}
 }
 END_TEST
@@ -373,7 +372,7 @@ int main(void)
 	tcase_add_test(tests, commands_are_as_the_scripts_want_them);
 	tcase_add_test(tests, a_entry_goes_with_acquire_and_release_alone);
 	tcase_add_test(tests, a_release_may_have_no_token);
-	tcase_add_loop_test(tests, a_entry_has_fixed_columns, 0, sizeof places / sizeof *places);
+	tcase_add_loop_test(tests, a_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
 	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
 			    REDLOCK_SCRIPT_INSPECT + 1);
 	tcase_add_test(tests, included_parts_are_in_the_scripts);

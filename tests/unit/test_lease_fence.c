@@ -14,7 +14,7 @@
 static uint64_t day_us;
 static struct leases leases;
 
-/* In place of the C library's, for server/leases/lease_fence.c. Check measures its tests with the other clocks. */
+/* Replaces the C library's, for server/leases/lease_fence.c. Check measures its tests with the other clocks. */
 int clock_gettime(clockid_t clock, struct timespec *ret_now)
 {
 	if (clock != CLOCK_REALTIME)

@@ -211,7 +211,7 @@ START_TEST(the_masters_go_silent)
 }
 END_TEST
 
-START_TEST(a_master_that_is_away_is_pending_the_release)
+START_TEST(a_release_is_pending_for_a_master_that_is_away)
 {
 	masters.down = 1U << C;
 	struct asked *one = force();
@@ -424,7 +424,7 @@ START_TEST(given_up_during_the_pause)
 }
 END_TEST
 
-/* The releases are on their way: they are carried out, and owed where they were lost. */
+/* The releases are under way: they are carried out, and become pending where they were lost. */
 START_TEST(given_up_during_the_release)
 {
 	struct asked *one = force();
@@ -490,7 +490,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_newcomer_is_not_harmed);
 	tcase_add_test(tests, its_time_was_up);
 	tcase_add_test(tests, the_masters_go_silent);
-	tcase_add_test(tests, a_master_that_is_away_is_pending_the_release);
+	tcase_add_test(tests, a_release_is_pending_for_a_master_that_is_away);
 	tcase_add_test(tests, what_may_be_a_lease_is_released);
 	tcase_add_test(tests, all_that_may_be_a_lease_are_released);
 	tcase_add_loop_test(tests, every_combination_of_holders, 0, SAYINGS * SAYINGS * SAYINGS);

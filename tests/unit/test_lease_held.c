@@ -76,7 +76,7 @@ START_TEST(what_was_not_released_was_not_held)
 END_TEST
 
 /* What an attempt gives back was nobody's lease. */
-START_TEST(an_attempt_that_is_given_back_was_no_lease)
+START_TEST(a_released_attempt_was_no_lease)
 {
 	struct master_reply reply = released(TOKEN ":1795301601422:7:me", UINT64_C(1795215206922000));
 	uint64_t us;
@@ -93,7 +93,7 @@ static void add_all(TCase *tests)
 {
 	tcase_add_loop_test(tests, the_time_is_that_of_the_master, 0, sizeof releases / sizeof *releases);
 	tcase_add_test(tests, what_was_not_released_was_not_held);
-	tcase_add_test(tests, an_attempt_that_is_given_back_was_no_lease);
+	tcase_add_test(tests, a_released_attempt_was_no_lease);
 }
 
 int main(void)

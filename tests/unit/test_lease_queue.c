@@ -1,14 +1,14 @@
-/* Requests that wait, within one worker: who stands where, who hears what a master says, and who is first. How a wait
+/* Requests that wait, within one worker: their order, notifications, and which one is the first. How a wait
  * ends is in test_lease_line_end.c. */
 #include "lease_queue_world.h"
 
 /* ---- coming and going ---- */
 
-START_TEST(who_does_not_wait_stands_in_no_queue)
+START_TEST(a_request_without_wait_is_in_no_queue)
 {
 	struct asked *one = ask("r", 0);
 	ck_assert_ptr_null(one->op->queue);
-	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->place, "");
+	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->entry, "");
 	answer_acquires(&held);
 	ck_assert(one->answered);
 	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
@@ -69,8 +69,8 @@ START_TEST(entries_tell_worker_arrival_and_what_is_left_of_the_wait)
 		char replica[17];
 		unsigned long long arrival, left_ms;
 		for (int master = 0; master < 3; master++) { /* the same for all */
-			const char *place = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, master)->place;
-			ck_assert_int_eq(sscanf(place, "%16[0-9a-f]:%16llu %llu", replica, &arrival, &left_ms), 3);
+			const char *entry = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, master)->entry;
+			ck_assert_int_eq(sscanf(entry, "%16[0-9a-f]:%16llu %llu", replica, &arrival, &left_ms), 3);
 			ck_assert_str_eq(replica, FAKE_REPLICA);
 			ck_assert_uint_eq(arrival, arrival_of(one));
 			ck_assert_uint_ge(left_ms, 50000);
@@ -82,8 +82,8 @@ START_TEST(entries_tell_worker_arrival_and_what_is_left_of_the_wait)
 }
 END_TEST
 
-/* It was free: that is no wait. Where it was refused, the place is given up; where it was granted the script has done
- * so. */
+/* It was free: that is no wait. Masters that refused it must remove the entry; acquire.lua has done so on those that
+ * granted it. */
 START_TEST(a_grant_at_once_is_no_wait)
 {
 	struct asked *one = ask("r", 60000);
@@ -102,10 +102,10 @@ END_TEST
 START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
 {
 	struct asked *one = wait_for("r");
-	char token[LEASE_TOKEN_LEN + 1], place[33 + 1];
+	char token[LEASE_TOKEN_LEN + 1], entry[33 + 1];
 	struct fake_command *command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0);
 	strcpy(token, command->token);
-	snprintf(place, sizeof place, "%.33s", command->place);
+	snprintf(entry, sizeof entry, "%.33s", command->entry);
 	fake_masters_notify(&masters, 2, true, arrival_of(one), "r");
 	fake_masters_notify(&masters, 2, true, arrival_of(one), "r"); /* one master, however often, is no majority */
 	ck_assert_uint_eq(acquires(), 3);
@@ -113,7 +113,7 @@ START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
 	ck_assert_uint_eq(acquires(), 6);
 	command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0);
 	ck_assert_str_ne(command->token, token);
-	ck_assert_int_eq(strncmp(command->place, place, 33), 0);
+	ck_assert_int_eq(strncmp(command->entry, entry, 33), 0);
 	answer_acquires(&granted);
 	ck_assert_int_eq(one->answer.status, LEASE_OK);
 	ck_assert_mem_eq(one->answer.token, command->token, LEASE_TOKEN_LEN);
@@ -130,7 +130,7 @@ END_TEST
 START_TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
-	call(second, "r"); /* the masters know better than we do who came first */
+	notify(second, "r"); /* the masters know the order of arrival */
 	ck_assert_uint_eq(acquires(), 12);
 	ck_assert_int_eq(second->op->core.state, REDLOCK_VOTING);
 	ck_assert_int_eq(first->op->core.state, REDLOCK_WAITING);
@@ -139,7 +139,7 @@ START_TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
 }
 END_TEST
 
-/* Nobody of ours has come then, or waits for that: its place is given up on the master that called, and only there. */
+/* No waiter here has that arrival or resource: the entry is removed on the master that sent the notification. */
 static const struct {
 	const char *resource;
 	bool known;
@@ -156,9 +156,9 @@ START_TEST(a_entry_without_a_waiter_is_given_up)
 	ck_assert_uint_eq(masters.command_count, before + 1);
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, 1, false), releases + 1);
 	struct fake_command *leave = fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, 1);
-	char place[64];
-	snprintf(place, sizeof place, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival);
-	ck_assert_str_eq(leave->place, place);
+	char entry[64];
+	snprintf(entry, sizeof entry, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival);
+	ck_assert_str_eq(leave->entry, entry);
 	ck_assert_str_eq(leave->token, ""); /* no lock can be released by it */
 	ck_assert_str_eq(leave->key, stale_entries[_i].resource);
 	masters.down = 7; /* and where it cannot be sent nothing happens */
@@ -200,7 +200,7 @@ END_TEST
 
 /* ---- who is first ---- */
 
-/* Only the first looks after the holder's time; the others sleep until they are called or become the first. */
+/* Only the first watches the holder's time; the others sleep until they are notified or become the first. */
 START_TEST(the_others_sleep_until_they_are_first)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *third = wait_for("r");
@@ -218,7 +218,7 @@ START_TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r");
 	struct master_reply reply = granted;
-	call(first, "r");
+	notify(first, "r");
 	answer_acquires(&reply);
 	ck_assert(first->answered && !second->answered);
 	uint64_t at_us = redlock_deadline_us(&second->op->core);
@@ -227,7 +227,7 @@ START_TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 }
 END_TEST
 
-/* A master may have forgotten places: the first of each line tries at once, the others when they become the first. */
+/* A master may have lost entries: the first of each queue tries at once, the others when they become the first. */
 START_TEST(a_missed_notification_makes_the_first_of_each_queue_try)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
@@ -244,7 +244,7 @@ START_TEST(a_missed_notification_makes_the_first_of_each_queue_try)
 }
 END_TEST
 
-/* Whoever came after the missed notification has its place, and need not try. */
+/* A waiter that came after the missed notification has its entry, and need not try. */
 START_TEST(a_missed_notification_is_over_when_the_first_has_tried)
 {
 	struct asked *first = wait_for("r");
@@ -286,7 +286,7 @@ START_TEST(queues_of_one_chain_are_kept_apart)
 	for (unsigned i = 0; i < 3; i++) {
 		if ((int)i == _i)
 			continue;
-		call(waiting[i], names[i]);
+		notify(waiting[i], names[i]);
 		ck_assert_int_eq(waiting[i]->op->core.state, REDLOCK_VOTING);
 	}
 	answer_acquires(&granted);
@@ -294,8 +294,7 @@ START_TEST(queues_of_one_chain_are_kept_apart)
 }
 END_TEST
 
-/* Names that anybody can find, since all redlockd agree on the buckets of fences: in the table of lines they do not
- * meet. */
+/* Anybody can find names of one fence bucket, since all redlockd agree on them: in the table of queues they differ. */
 START_TEST(chosen_names_do_not_share_a_chain)
 {
 	bool used[LEASE_QUEUE_CHAINS] = {false};
@@ -336,7 +335,7 @@ static void add_all(TCase *tests)
 {
 	tcase_add_test(tests, chosen_names_do_not_share_a_chain);
 	tcase_add_test(tests, each_worker_has_a_key_of_its_own);
-	tcase_add_test(tests, who_does_not_wait_stands_in_no_queue);
+	tcase_add_test(tests, a_request_without_wait_is_in_no_queue);
 	tcase_add_test(tests, the_first_waiter_opens_the_queue_and_the_last_one_shuts_it);
 	tcase_add_test(tests, who_has_waited_longest_is_known);
 	tcase_add_test(tests, entries_tell_worker_arrival_and_what_is_left_of_the_wait);

@@ -30,7 +30,7 @@ START_TEST(a_wait_that_runs_out_gives_up_its_entry_everywhere)
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, true), 3);
 	for (int i = 0; i < 3; i++) {
 		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->token, "");
-		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->place + 33, " 0");
+		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->entry + 33, " 0");
 	}
 	ck_assert(!one->answered);
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
@@ -72,11 +72,11 @@ END_TEST
 START_TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r");
-	char place[64];
-	snprintf(place, sizeof place, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival_of(first));
+	char entry[64];
+	snprintf(entry, sizeof entry, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival_of(first));
 	give_up(first);
 	for (int i = 0; i < 3; i++)
-		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->place, place);
+		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->entry, entry);
 	ck_assert_uint_eq(waits(METRICS_WAIT_CANCELLED), 1);
 	ck_assert(!second->op->core.follows);
 	leases_dispatch(leases);
@@ -88,14 +88,14 @@ END_TEST
 START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
 {
 	struct asked *one = wait_for("r");
-	call(one, "r");
+	notify(one, "r");
 	char token[LEASE_TOKEN_LEN + 1];
 	strcpy(token, fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->token);
 	give_up(one);
 	for (int i = 0; i < 3; i++) {
 		struct fake_command *release = fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i);
 		ck_assert_str_eq(release->token, token);
-		ck_assert_str_eq(release->place + 33, " 0");
+		ck_assert_str_eq(release->entry + 33, " 0");
 	}
 	answer_acquires(&granted);
 	ck_assert(!one->answered);
@@ -103,7 +103,7 @@ START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
 }
 END_TEST
 
-/* A place on a master that is away now is given up when it is back; where there cannot be one, nothing is owed. */
+/* An entry on a master that is away is removed when it is back; where there cannot be one, nothing is pending. */
 START_TEST(entries_on_masters_that_are_away_are_pending)
 {
 	masters.down = 1;
@@ -115,7 +115,7 @@ START_TEST(entries_on_masters_that_are_away_are_pending)
 	ck_assert_uint_eq(masters.pending_count, 2);
 	for (size_t i = 0; i < 2; i++) {
 		ck_assert_uint_eq(masters.pending[i].master, i + 1);
-		ck_assert_str_eq(masters.pending[i].place + 33, " 0");
+		ck_assert_str_eq(masters.pending[i].entry + 33, " 0");
 	}
 }
 END_TEST
@@ -128,7 +128,7 @@ START_TEST(too_many_for_one_resource_are_told_so)
 		wait_for("r");
 	struct asked *fifth = ask("r", 60000);
 	ck_assert_ptr_null(fifth->op->queue);
-	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->place, "");
+	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->entry, "");
 	answer_acquires(&held);
 	ck_assert_int_eq(fifth->answer.status, LEASE_TOO_MANY);
 	wait_for("s"); /* for another one there is room */
@@ -165,7 +165,7 @@ START_TEST(draining_answers_all_who_wait_and_lets_nobody_in)
 	ck_assert_uint_eq(metrics_waiters(), 0);
 	for (int i = 0; i < 3; i++)
 		ck_assert_uint_ge(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, i, true), 3);
-	answer_acquires(&granted); /* what the last one may still get is given back by then */
+	answer_acquires(&granted); /* a late grant of the last one is released by then */
 	for (size_t i = 0; i < 3; i++) {
 		ck_assert(asked[i].answered);
 		ck_assert_int_eq(asked[i].answer.status, LEASE_DRAINING);

@@ -1,4 +1,4 @@
-/* What a worker tells of its lines for GET /stats: the longest ones, and not too often. */
+/* The queues that a worker publishes for GET /stats: the longest ones, and not too often. */
 #include "lease_queue_world.h"
 
 static struct stats_resource list[STATS_TOP];
@@ -11,7 +11,7 @@ static bool all_pass(void *arg, const char *resource, size_t len)
 	return len > 0;
 }
 
-/* Runs the worker until it has told of so many lines, in its own time. */
+/* Runs the worker until it has published so many queues, in its own time. */
 static void await_lines(size_t count)
 {
 	uint64_t end_us = clock_now_us() + 5000000;
@@ -24,11 +24,11 @@ static void await_lines(size_t count)
 	} while (listed != count);
 }
 
-static void assert_entry(size_t place, const char *name, uint32_t count)
+static void assert_entry(size_t i, const char *name, uint32_t count)
 {
-	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s",
-		      (int)list[place].len, list[place].name);
-	ck_assert_uint_eq(list[place].count, count);
+	ck_assert_msg(list[i].len == strlen(name) && memcmp(list[i].name, name, list[i].len) == 0, "%.*s",
+		      (int)list[i].len, list[i].name);
+	ck_assert_uint_eq(list[i].count, count);
 }
 
 START_TEST(queues_by_their_length)
@@ -63,7 +63,7 @@ START_TEST(the_last_one_goes)
 }
 END_TEST
 
-/* More lines than are told of: none of the longest is left out, wherever in the table they are. */
+/* More queues than are published: none of the longest is left out, wherever in the table they are. */
 START_TEST(only_the_longest)
 {
 	enum { LINES = 60, LONG = 25 };
@@ -84,11 +84,11 @@ START_TEST(only_the_longest)
 		await_lines(STATS_TOP);
 	} while (list[STATS_TOP - 1].count != 2);
 	for (size_t i = 0; i < STATS_TOP; i++)
-		ck_assert_uint_eq(list[i].count, 2); /* 25 lines have two: any 20 of these */
+		ck_assert_uint_eq(list[i].count, 2); /* 25 queues have two: any 20 of these */
 }
 END_TEST
 
-/* The time of the loop stands still: what comes a moment later is not told yet. */
+/* The time of the loop does not advance: a change is not published yet. */
 START_TEST(not_too_often)
 {
 	wait_for("a");

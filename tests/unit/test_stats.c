@@ -45,20 +45,20 @@ static bool begins_with(void *arg, const char *resource, size_t len)
 	return len >= strlen(prefix) && memcmp(resource, prefix, strlen(prefix)) == 0;
 }
 
-static void assert_entry(size_t place, const char *name, uint32_t count)
+static void assert_entry(size_t i, const char *name, uint32_t count)
 {
-	ck_assert_uint_lt(place, listed);
-	ck_assert_msg(list[place].len == strlen(name) && memcmp(list[place].name, name, list[place].len) == 0, "%.*s",
-		      (int)list[place].len, list[place].name);
-	ck_assert_uint_eq(list[place].count, count);
+	ck_assert_uint_lt(i, listed);
+	ck_assert_msg(list[i].len == strlen(name) && memcmp(list[i].name, name, list[i].len) == 0, "%.*s",
+		      (int)list[i].len, list[i].name);
+	ck_assert_uint_eq(list[i].count, count);
 }
 
 static struct stats_resource queue_of(const char *name, uint32_t count, uint64_t oldest_us)
 {
-	struct stats_resource line = {.len = (uint16_t)strlen(name), .count = count, .oldest_us = oldest_us};
+	struct stats_resource queue = {.len = (uint16_t)strlen(name), .count = count, .oldest_us = oldest_us};
 
-	memcpy(line.name, name, line.len);
-	return line;
+	memcpy(queue.name, name, queue.len);
+	return queue;
 }
 
 /* ---- the series ---- */
@@ -247,13 +247,13 @@ enum { THREAD_ROUNDS = 20000 };
 static void *run_worker(void *arg)
 {
 	size_t worker = (size_t)(uintptr_t)arg;
-	struct stats_resource line = queue_of("line", 1, 1);
+	struct stats_resource queue = queue_of("line", 1, 1);
 
 	for (unsigned i = 0; i < THREAD_ROUNDS; i++) {
 		answer(worker, REDLOCK_ACQUIRE, "shared", i % 2 == 0 ? REDLOCK_OK : REDLOCK_LOCKED);
 		answer(worker, REDLOCK_EXTEND, "shared", REDLOCK_EXPIRED);
 		if (i % 16 == 0)
-			stats_note_queues(stats_worker(worker), &line, i % 32 == 0);
+			stats_note_queues(stats_worker(worker), &queue, i % 32 == 0);
 	}
 	return NULL;
 }

@@ -36,7 +36,7 @@ static struct stats_resource told(const char *name)
 	return (struct stats_resource){.len = 0};
 }
 
-static uint32_t draw(uint32_t below)
+static uint32_t random_below(uint32_t below)
 {
 	state ^= state << 13; /* xorshift: the same numbers each time */
 	state ^= state >> 17;
@@ -47,7 +47,7 @@ static uint32_t draw(uint32_t below)
 /* A number by Zipf's law, about: k comes as often as 1 ÷ (k + 1). */
 static unsigned draw_skewed(void)
 {
-	return draw(1U << draw(13));
+	return random_below(1U << random_below(13));
 }
 
 static void count_number(unsigned number, bool refused)
@@ -139,7 +139,7 @@ static int compare_exact(const void *a, const void *b)
 	return one < other ? 1 : one > other ? -1 : 0;
 }
 
-/* Hot ones under a flood of names that come once each, over several turns: all are found, at their places, and nearly
+/* Hot ones under a flood of names that come once each, over several turns: all are found, in their order, and nearly
  * exact. */
 START_TEST(the_hot_ones_are_found_in_a_flood)
 {
@@ -148,10 +148,10 @@ START_TEST(the_hot_ones_are_found_in_a_flood)
 	for (unsigned i = 0, once = HOT; i < ROUNDS; i++) {
 		if (i % (ROUNDS / 4) == ROUNDS / 4 - 1)
 			stats_hot_turn(&hot);
-		if (draw(2) == 0)
+		if (random_below(2) == 0)
 			count_number(HOT + once++ % (NAMES - HOT), false);
 		else
-			count_number(draw(HOT) * draw(HOT) / HOT, true);
+			count_number(random_below(HOT) * random_below(HOT) / HOT, true);
 	}
 	for (unsigned n = 0; n < NAMES; n++)
 		order[n] = n;
@@ -159,7 +159,7 @@ START_TEST(the_hot_ones_are_found_in_a_flood)
 	for (unsigned k = 0; k < 10; k++) {
 		struct stats_resource got = told_number(order[k]);
 		ck_assert_uint_le(got.count, exact[order[k]]);
-		ck_assert_msg(got.count >= exact[order[k]] * 9 / 10, "place %u: %u of %u", k, got.count,
+		ck_assert_msg(got.count >= exact[order[k]] * 9 / 10, "rank %u: %u of %u", k, got.count,
 			      exact[order[k]]);
 	}
 }
