@@ -1,5 +1,5 @@
 /* From Redis's answers to votes. The answers are parsed by hiredis's own reader, so they have the shapes that a real
- * connection gives; also those that only a broken or a foreign server sends. */
+ * connection gives; also those that only a broken server, or one that is no Redis, sends. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,251 +7,185 @@
 
 #include "server/masters/master_internal.h"
 
-static struct master_reply map(enum redlock_script script, const char *bytes, redisReply **ret_raw)
+/* Bits: the scripts to which an answer is tried. */
+enum {
+	ACQUIRE = 1 << REDLOCK_SCRIPT_ACQUIRE,
+	RAISE = 1 << REDLOCK_SCRIPT_RAISE,
+	EXTEND = 1 << REDLOCK_SCRIPT_EXTEND,
+	RELEASE = 1 << REDLOCK_SCRIPT_RELEASE,
+	INSPECT = 1 << REDLOCK_SCRIPT_INSPECT,
+	ALL = ACQUIRE | RAISE | EXTEND | RELEASE | INSPECT
+};
+
+#define NOW ":1795215206922001\r\n" /* each answer has its master's time */
+#define NOW_US UINT64_C(1795215206922001)
+#define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
+
+static redisReply *parse(const char *bytes)
 {
 	redisReader *reader = redisReaderCreate();
 	void *raw = NULL;
 	redisReaderFeed(reader, bytes, strlen(bytes));
 	ck_assert_int_eq(redisReaderGetReply(reader, &raw), REDIS_OK);
 	ck_assert_ptr_nonnull(raw);
-	struct master_reply reply;
-	master_reply_map(script, raw, &reply);
 	redisReaderFree(reader);
-	*ret_raw = raw;
-	return reply;
+	return raw;
 }
 
-struct row {
-	enum redlock_script script;
-	const char *bytes;
-	enum redlock_vote vote;
-};
-
-#define NOW ":1795215206922001\r\n" /* each reply has its master's time */
-
-static const struct row rows[] = {
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":0\r\n", REDLOCK_VOTE_GRANTED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740991\r\n", REDLOCK_VOTE_GRANTED},
-	{REDLOCK_SCRIPT_RAISE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_GRANTED},
-	{REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", REDLOCK_VOTE_BEHIND},
-	{REDLOCK_SCRIPT_RAISE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD},
-	{REDLOCK_SCRIPT_RAISE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE},
-	{REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW "$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE},
-	{REDLOCK_SCRIPT_RELEASE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD},
-	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_GONE},
-	{REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW ":0\r\n", REDLOCK_VOTE_GONE},
-	{REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW ":7\r\n", REDLOCK_VOTE_GONE},
-	{REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_GRANTED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_HELD},
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", REDLOCK_VOTE_HELD},
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_QUEUED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":-2\r\n$3\r\nabc\r\n", REDLOCK_VOTE_QUEUED},
-	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n:0\r\n", REDLOCK_VOTE_HELD},
-	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":-1\r\n$-1\r\n:7\r\n", REDLOCK_VOTE_HELD},
-	/* what no script of ours says */
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*2\r\n:-1\r\n" NOW, REDLOCK_VOTE_FAILED}, /* as before there were lines */
-	{REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW "$1\r\n7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*3\r\n:-1\r\n" NOW "$-1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*4\r\n:-1\r\n" NOW ":7\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n$1\r\n7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*6\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n:7\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_INSPECT, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_EXTEND, "*3\r\n:-1\r\n" NOW ":7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RAISE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	/* in the line */
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RAISE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_EXTEND, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED}, /* as before there were lines */
-	{REDLOCK_SCRIPT_RELEASE, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW "$1\r\n1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":-1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740992\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:1\r\n" NOW ":1\r\n:1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RAISE, "*3\r\n:1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":9007199254740992\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_EXTEND, "*3\r\n:2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*3\r\n:-1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:3\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:-5\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*0\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*-1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n$1\r\n1\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "+OK\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, ":1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "$-1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n" NOW ":500\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":5\r\n:7\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n*1\r\n:1\r\n" NOW, REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "-ERR whatever\r\n", REDLOCK_VOTE_FAILED},
-	/* the same words without the time, or with none that a clock can show */
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RAISE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RAISE, "*2\r\n:2\r\n:1795215206922001\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_EXTEND, "*3\r\n:1\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*1\r\n:1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*1\r\n:-1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*1\r\n:-3\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:0\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n:-1\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n$16\r\n1795215206922001\r\n", REDLOCK_VOTE_FAILED},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:1\r\n$-1\r\n", REDLOCK_VOTE_FAILED},
-};
-
-START_TEST(replies_become_votes)
+static void assert_reply(const struct master_reply *reply, const struct master_reply *expected)
 {
-	redisReply *raw;
-	struct master_reply reply = map(rows[_i].script, rows[_i].bytes, &raw);
-	ck_assert_int_eq(reply.vote, rows[_i].vote);
-	ck_assert(!reply.lost && !reply.no_script && !reply.late && !reply.bad_epoch);
-	if (reply.vote == REDLOCK_VOTE_FAILED) { /* nothing of it is left */
-		ck_assert_int_eq(reply.error, MASTER_ERROR_OTHER);
-		ck_assert(!reply.value && reply.fence == 0 && reply.remaining_us == 0 && reply.waiters == 0 &&
-			  reply.time_us == 0);
+	ck_assert_int_eq(reply->vote, expected->vote);
+	ck_assert_int_eq(reply->error, expected->error);
+	ck_assert_int_eq(reply->lost, expected->lost);
+	ck_assert_int_eq(reply->no_script, expected->no_script);
+	ck_assert_int_eq(reply->late, expected->late);
+	ck_assert_int_eq(reply->bad_epoch, expected->bad_epoch);
+	ck_assert_uint_eq(reply->time_us, expected->time_us);
+	ck_assert_uint_eq(reply->ttl_us, expected->ttl_us);
+	ck_assert_uint_eq(reply->fence, expected->fence);
+	ck_assert_uint_eq(reply->remaining_us, expected->remaining_us);
+	ck_assert_uint_eq(reply->waiters, expected->waiters);
+	ck_assert_uint_eq(reply->value_len, expected->value_len);
+	ck_assert_int_eq(!reply->value, !expected->value);
+	if (expected->value)
+		ck_assert_mem_eq(reply->value, expected->value, expected->value_len);
+}
+
+/* `bytes` as the answer to each of the scripts; NULL: lost. */
+static void assert_answer(unsigned scripts, const char *bytes, const struct master_reply *expected)
+{
+	redisReply *raw = bytes ? parse(bytes) : NULL;
+	struct master_reply reply;
+	for (unsigned script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
+		if (!(scripts >> script & 1))
+			continue;
+		master_reply_map((enum redlock_script)script, raw, &reply);
+		assert_reply(&reply, expected);
 	}
 	freeReplyObject(raw);
 }
-END_TEST
 
-/* What the guard's part of a script says: nothing was done, but for a release under another epoch. */
-static const struct refusal {
-	enum redlock_script script;
-	const char *bytes;
-	enum redlock_vote vote;
-	enum master_error error; /* FAILED */
-	bool late, bad_epoch;
-} refusals[] = {
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false},
-	{REDLOCK_SCRIPT_RAISE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false},
-	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, true, false},
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
-	{REDLOCK_SCRIPT_RAISE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
-	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
-	{REDLOCK_SCRIPT_INSPECT, "*2\r\n:-3\r\n" NOW, REDLOCK_VOTE_QUARANTINED, 0, false, true},
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_CLOCK, false, false},
-	/* of another shape, or of a script that never says so */
-	{REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-2\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-2\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_RELEASE, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_INSPECT, "*2\r\n:-2\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_ACQUIRE, "*1\r\n:-3\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_ACQUIRE, "*2\r\n:-3\r\n:0\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-3\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:-4\r\n" NOW ":1\r\n", REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_RAISE, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
-	{REDLOCK_SCRIPT_EXTEND, "*2\r\n:-4\r\n" NOW, REDLOCK_VOTE_FAILED, MASTER_ERROR_OTHER, false, false},
+/* ---- one answer ---- */
+
+#define IS(NAME) .vote = REDLOCK_VOTE_##NAME, .time_us = NOW_US
+#define FAILS(NAME) .vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_##NAME
+#define VALUE(TEXT) .value = (TEXT), .value_len = sizeof(TEXT) - 1
+
+static const struct {
+	unsigned scripts;
+	const char *bytes; /* NULL: lost */
+	struct master_reply expected;
+} answers[] = {
+	/* all sixteen digits of a bucket's number */
+	{ACQUIRE, "*3\r\n:1\r\n" NOW ":0\r\n", {IS(GRANTED)}},
+	{ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740991\r\n", {IS(GRANTED), .fence = REDLOCK_FENCE_LIMIT - 1}},
+	{RAISE, "*2\r\n:1\r\n" NOW, {IS(GRANTED)}},
+	{RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", {IS(BEHIND), .fence = NOW_US}},
+	{RAISE | RELEASE | EXTEND | ACQUIRE,
+	 "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n",
+	 {IS(HELD), .remaining_us = 500000, VALUE("abc")}},
+	{RAISE | EXTEND | RELEASE, "*2\r\n:-1\r\n" NOW, {IS(GONE)}},
+	/* the value of the key that a release has deleted */
+	{RELEASE, "*3\r\n:1\r\n" NOW "$4\r\na\nbc\r\n", {IS(GRANTED), VALUE("a\nbc")}},
+	{EXTEND, "*4\r\n:1\r\n" NOW ":77\r\n$1\r\nv\r\n", {IS(GRANTED), .ttl_us = 77000, VALUE("v")}},
+	/* at the bound of --max-hold-ms: no validity comes of it */
+	{EXTEND, "*4\r\n:1\r\n" NOW ":-5\r\n$1\r\nv\r\n", {IS(GRANTED), VALUE("v")}},
+	{ACQUIRE, "*4\r\n:0\r\n" NOW ":1234\r\n$4\r\na\nbc\r\n", {IS(HELD), .remaining_us = 1234000, VALUE("a\nbc")}},
+	{ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", {IS(HELD), .remaining_us = REDLOCK_NEVER}},
+	{ACQUIRE, "*4\r\n:0\r\n" NOW ":9223372036854775807\r\n$-1\r\n", {IS(HELD), .remaining_us = REDLOCK_NEVER}},
+	/* the first waiter, and how long it counts as alive */
+	{ACQUIRE,
+	 "*4\r\n:2\r\n" NOW ":987\r\n$33\r\nfedcba9876543210:1795215206922001\r\n",
+	 {IS(QUEUED), .remaining_us = 987000, VALUE("fedcba9876543210:1795215206922001")}},
+	{ACQUIRE, "*4\r\n:2\r\n" NOW ":0\r\n$1\r\nx\r\n", {IS(QUEUED), VALUE("x")}}, /* it has just run out */
+	{ACQUIRE, "*4\r\n:2\r\n" NOW ":-2\r\n$3\r\nabc\r\n", {IS(QUEUED), .remaining_us = REDLOCK_NEVER, VALUE("abc")}},
+	{INSPECT, "*5\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n:0\r\n", {IS(HELD), .remaining_us = 1000, VALUE("")}},
+	{INSPECT, "*5\r\n:0\r\n" NOW ":-1\r\n$-1\r\n:7\r\n", {IS(HELD), .remaining_us = REDLOCK_NEVER, .waiters = 7}},
+	/* what the guard's part of a script answers: nothing was done, except for a release under another epoch */
+	{ACQUIRE | RAISE | EXTEND, "*2\r\n:-2\r\n" NOW, {FAILS(LATE), .late = true, .time_us = NOW_US}},
+	{ALL, "*2\r\n:-3\r\n" NOW, {IS(QUARANTINED), .bad_epoch = true}},
+	{ACQUIRE, "*2\r\n:-4\r\n" NOW, {FAILS(CLOCK), .time_us = NOW_US}},
+	/* no answer of a script */
+	{ALL, NULL, {FAILS(LOST), .lost = true}}, /* it may have been carried out */
+	{ALL, "-NOSCRIPT No matching script. Please use EVAL.\r\n", {FAILS(OTHER), .no_script = true}},
+	{ALL, "-OOM command not allowed\r\n", {FAILS(OOM)}},
+	{ALL, "-ERR whatever\r\n", {FAILS(OTHER)}},
 };
 
-START_TEST(refusals_are_told_apart)
+START_TEST(answers_become_votes)
 {
-	const struct refusal *refusal = &refusals[_i];
-	redisReply *raw;
-	struct master_reply reply = map(refusal->script, refusal->bytes, &raw);
-	ck_assert_int_eq(reply.vote, refusal->vote);
-	ck_assert_int_eq(reply.late, refusal->late);
-	ck_assert_int_eq(reply.bad_epoch, refusal->bad_epoch);
-	ck_assert(!reply.lost && !reply.no_script);
-	if (reply.vote == REDLOCK_VOTE_FAILED)
-		ck_assert_int_eq(reply.error, refusal->error);
-	freeReplyObject(raw);
+	assert_answer(answers[_i].scripts, answers[_i].bytes, &answers[_i].expected);
 }
 END_TEST
 
-/* Every answer shows the master's clock, also one that refuses: the guard watches it for jumps. */
-START_TEST(the_time_is_taken_over)
-{
-	static const char *const replies[] = {"*3\r\n:1\r\n" NOW ":0\r\n", "*4\r\n:0\r\n" NOW ":5\r\n$1\r\nv\r\n",
-					      "*2\r\n:-2\r\n" NOW, "*2\r\n:-3\r\n" NOW, "*2\r\n:-4\r\n" NOW};
-	redisReply *raw;
-	struct master_reply reply;
-	for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-		reply = map(REDLOCK_SCRIPT_ACQUIRE, replies[i], &raw);
-		ck_assert_uint_eq(reply.time_us, UINT64_C(1795215206922001));
-		freeReplyObject(raw);
-	}
-	reply = map(REDLOCK_SCRIPT_ACQUIRE, "-OOM command not allowed\r\n", &raw);
-	ck_assert_uint_eq(reply.time_us, 0); /* not told */
-	freeReplyObject(raw);
-	master_reply_map(REDLOCK_SCRIPT_ACQUIRE, NULL, &reply);
-	ck_assert_uint_eq(reply.time_us, 0);
-}
-END_TEST
+/* Answers that no script of ours gives. */
+static const struct {
+	unsigned scripts;
+	const char *bytes;
+} malformed[] = {
+	{ACQUIRE | INSPECT, "*2\r\n:-1\r\n" NOW},
+	{ACQUIRE | EXTEND | RELEASE | INSPECT, "*2\r\n:1\r\n" NOW},
+	{RELEASE | INSPECT, "*4\r\n:1\r\n" NOW ":500\r\n$3\r\nabc\r\n"},
+	{INSPECT, "*3\r\n:-1\r\n" NOW "$1\r\n7\r\n"},
+	{INSPECT, "*3\r\n:-1\r\n" NOW "$-1\r\n"},
+	{INSPECT, "*4\r\n:-1\r\n" NOW ":7\r\n:7\r\n"},
+	{INSPECT, "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n"},
+	{INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n$1\r\n7\r\n"},
+	{INSPECT, "*6\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n:7\r\n"},
+	{INSPECT, "*5\r\n:0\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n:7\r\n"},
+	{INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n:7\r\n:7\r\n"},
+	{ACQUIRE | INSPECT, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n"},
+	{ACQUIRE | RAISE | RELEASE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n"},
+	{EXTEND, "*3\r\n:-1\r\n" NOW ":7\r\n"},
+	{ACQUIRE, "*4\r\n:2\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n"},
+	{ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n:7\r\n"},
+	{ACQUIRE, "*3\r\n:2\r\n:500\r\n$3\r\nabc\r\n"},
+	{RAISE | EXTEND | RELEASE, "*4\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n"},
+	{ACQUIRE | RAISE, "*2\r\n:2\r\n" NOW},
+	{ACQUIRE | EXTEND, "*3\r\n:2\r\n" NOW ":1\r\n"},
+	{ACQUIRE, "*3\r\n:1\r\n" NOW "$1\r\n1\r\n"},
+	{ACQUIRE, "*3\r\n:1\r\n" NOW ":-1\r\n"},
+	{ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740992\r\n"},
+	{ACQUIRE, "*4\r\n:1\r\n" NOW ":1\r\n:1\r\n"},
+	{RAISE | RELEASE, "*3\r\n:1\r\n" NOW ":1\r\n"},
+	{RAISE, "*3\r\n:2\r\n" NOW ":9007199254740992\r\n"},
+	{RELEASE, "*3\r\n:-1\r\n" NOW ":1\r\n"},
+	{RELEASE, "*2\r\n:3\r\n" NOW},
+	{RELEASE, "*2\r\n:-5\r\n" NOW},
+	{ALL, "*0\r\n"},
+	{ALL, "*-1\r\n"},
+	{ACQUIRE, "*3\r\n$1\r\n1\r\n" NOW ":1\r\n"},
+	{ALL, "+OK\r\n"},
+	{ALL, ":1\r\n"},
+	{ALL, "$-1\r\n"},
+	{EXTEND, "*4\r\n:1\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n"},
+	{ACQUIRE, "*3\r\n:0\r\n" NOW ":500\r\n"},
+	{ACQUIRE, "*4\r\n:0\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n"},
+	{ACQUIRE, "*4\r\n:0\r\n" NOW ":5\r\n:7\r\n"},
+	{ACQUIRE, "*2\r\n*1\r\n:1\r\n" NOW},
+	{ACQUIRE | RELEASE, "*2\r\n:1\r\n:0\r\n"},
+	{RAISE | RELEASE, "*1\r\n:1\r\n"},
+	{RAISE, "*2\r\n:2\r\n:1795215206922001\r\n"},
+	{EXTEND, "*3\r\n:1\r\n:500\r\n$3\r\nabc\r\n"},
+	{ACQUIRE, "*3\r\n:0\r\n:500\r\n$3\r\nabc\r\n"},
+	{RELEASE, "*1\r\n:-1\r\n"},
+	{ACQUIRE | RELEASE, "*1\r\n:-3\r\n"},
+	{RELEASE, "*2\r\n:1\r\n:-1\r\n"},
+	{RELEASE, "*2\r\n:1\r\n$16\r\n1795215206922001\r\n"},
+	{RELEASE, "*2\r\n:1\r\n$-1\r\n"},
+	{ACQUIRE, "*1\r\n:-2\r\n"},
+	{ACQUIRE, "*3\r\n:-2\r\n" NOW ":1\r\n"},
+	{RELEASE | INSPECT, "*2\r\n:-2\r\n" NOW},
+	{ACQUIRE, "*2\r\n:-3\r\n:0\r\n"},
+	{ACQUIRE, "*3\r\n:-3\r\n" NOW ":1\r\n"},
+	{ACQUIRE, "*3\r\n:-4\r\n" NOW ":1\r\n"},
+	{RAISE | EXTEND, "*2\r\n:-4\r\n" NOW},
+};
 
-START_TEST(a_lost_connection_is_a_failure_that_may_have_happened)
+START_TEST(nothing_is_left_of_a_malformed_answer)
 {
-	struct master_reply reply;
-	master_reply_map(REDLOCK_SCRIPT_ACQUIRE, NULL, &reply);
-	ck_assert_int_eq(reply.vote, REDLOCK_VOTE_FAILED);
-	ck_assert_int_eq(reply.error, MASTER_ERROR_LOST);
-	ck_assert(reply.lost);
-}
-END_TEST
-
-START_TEST(times_and_values_are_taken_over)
-{
-	redisReply *raw;
-	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":1234\r\n$4\r\na\nbc\r\n", &raw);
-	ck_assert_uint_eq(reply.remaining_us, 1234000);
-	ck_assert_uint_eq(reply.value_len, 4);
-	ck_assert_mem_eq(reply.value, "a\nbc", 4);
-	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":77\r\n$1\r\nv\r\n", &raw);
-	ck_assert_uint_eq(reply.ttl_us, 77000);
-	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_EXTEND, "*4\r\n:1\r\n" NOW ":-5\r\n$1\r\nv\r\n", &raw);
-	ck_assert_uint_eq(reply.ttl_us, 0); /* at the bound of --max-hold-ms: no validity comes of it */
-	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", &raw);
-	ck_assert_uint_eq(reply.remaining_us, REDLOCK_NEVER);
-	ck_assert_ptr_null(reply.value);
-	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:0\r\n" NOW ":9223372036854775807\r\n$-1\r\n", &raw);
-	ck_assert_uint_eq(reply.remaining_us, REDLOCK_NEVER);
-	freeReplyObject(raw);
-}
-END_TEST
-
-/* Who is next, for how long that one counts as alive, and what was in a key that a release has deleted. */
-START_TEST(turns_and_released_values_are_taken_over)
-{
-	redisReply *raw;
-	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE,
-					"*4\r\n:2\r\n" NOW ":987\r\n$33\r\nfedcba9876543210:1795215206922001\r\n",
-					&raw);
-	ck_assert_uint_eq(reply.remaining_us, 987000);
-	ck_assert_uint_eq(reply.value_len, 33);
-	ck_assert_mem_eq(reply.value, "fedcba9876543210:1795215206922001", 33);
-	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*4\r\n:2\r\n" NOW ":0\r\n$1\r\nx\r\n", &raw);
-	ck_assert_uint_eq(reply.remaining_us, 0); /* it has just run out */
-	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_RELEASE, "*3\r\n:1\r\n" NOW "$4\r\na\nbc\r\n", &raw);
-	ck_assert_uint_eq(reply.value_len, 4);
-	ck_assert_mem_eq(reply.value, "a\nbc", 4);
-	freeReplyObject(raw);
+	const struct master_reply expected = {FAILS(OTHER)};
+	assert_answer(malformed[_i].scripts, malformed[_i].bytes, &expected);
 }
 END_TEST
 
@@ -262,40 +196,20 @@ static const struct {
 	{"0", 0}, {"1", 1}, {"10000", 10000}, {"4294967295", UINT32_MAX}, {"4294967296", UINT32_MAX}, {"-1", 0},
 };
 
-START_TEST(waiters_are_counted_whether_it_is_held_or_free)
+START_TEST(waiters_are_counted_of_a_held_and_of_a_free_lock)
 {
+	const struct master_reply held = {IS(HELD), .remaining_us = 500000, VALUE("abc"),
+					  .waiters = waiters[_i].waiters},
+				  free = {IS(GONE), .waiters = waiters[_i].waiters};
 	char bytes[200];
-	redisReply *raw;
 	snprintf(bytes, sizeof bytes, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:%s\r\n", waiters[_i].digits);
-	struct master_reply reply = map(REDLOCK_SCRIPT_INSPECT, bytes, &raw);
-	ck_assert_int_eq(reply.vote, REDLOCK_VOTE_HELD);
-	ck_assert_uint_eq(reply.waiters, waiters[_i].waiters);
-	ck_assert_uint_eq(reply.remaining_us, 500000);
-	ck_assert_uint_eq(reply.value_len, 3);
-	freeReplyObject(raw);
+	assert_answer(INSPECT, bytes, &held);
 	snprintf(bytes, sizeof bytes, "*3\r\n:-1\r\n" NOW ":%s\r\n", waiters[_i].digits);
-	reply = map(REDLOCK_SCRIPT_INSPECT, bytes, &raw);
-	ck_assert_int_eq(reply.vote, REDLOCK_VOTE_GONE);
-	ck_assert_uint_eq(reply.waiters, waiters[_i].waiters);
-	freeReplyObject(raw);
+	assert_answer(INSPECT, bytes, &free);
 }
 END_TEST
 
-/* All sixteen digits of them; and none is left over from a reply that is refused for its shape. */
-START_TEST(numbers_of_buckets_are_taken_over)
-{
-	redisReply *raw;
-	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740991\r\n", &raw);
-	ck_assert_uint_eq(reply.fence, REDLOCK_FENCE_LIMIT - 1);
-	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", &raw);
-	ck_assert_uint_eq(reply.fence, UINT64_C(1795215206922001));
-	freeReplyObject(raw);
-	reply = map(REDLOCK_SCRIPT_ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740992\r\n", &raw);
-	ck_assert_uint_eq(reply.fence, 0);
-	freeReplyObject(raw);
-}
-END_TEST
+/* ---- errors ---- */
 
 static const struct {
 	const char *text;
@@ -376,48 +290,25 @@ START_TEST(words_are_bounded)
 }
 END_TEST
 
-START_TEST(noscript_is_told_apart)
-{
-	redisReply *raw;
-	struct master_reply reply = map(REDLOCK_SCRIPT_ACQUIRE, "-NOSCRIPT No matching script. Please use EVAL.\r\n",
-					&raw);
-	ck_assert(reply.no_script && !reply.lost);
-	freeReplyObject(raw);
-}
-END_TEST
-
 /* ---- several acquisitions in one command ---- */
 
-static struct master_reply map_part(const char *bytes, size_t i, size_t count, redisReply **ret_raw)
-{
-	redisReader *reader = redisReaderCreate();
-	void *raw = NULL;
-	redisReaderFeed(reader, bytes, strlen(bytes));
-	ck_assert_int_eq(redisReaderGetReply(reader, &raw), REDIS_OK);
-	ck_assert_ptr_nonnull(raw);
-	struct master_reply reply;
-	master_reply_map_part(raw, i, count, &reply);
-	redisReaderFree(reader);
-	*ret_raw = raw;
-	return reply;
-}
+static const struct master_reply parts[] = {
+	{IS(GRANTED), .fence = 5},
+	{IS(HELD), .remaining_us = 500000, VALUE("abc")},
+	{IS(QUEUED), .remaining_us = 500000, VALUE("x")},
+	{FAILS(OTHER)},
+	{IS(QUARANTINED), .bad_epoch = true},
+	{IS(GRANTED), .fence = REDLOCK_FENCE_LIMIT - 1},
+};
 
 START_TEST(each_part_has_its_vote)
 {
-	static const char bytes[] = "*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW
-				    ":500\r\n$1\r\nx\r\n"
-				    "-WRONGTYPE no line\r\n*2\r\n:-3\r\n" NOW ":9007199254740991\r\n";
-	static const enum redlock_vote votes[] = {REDLOCK_VOTE_GRANTED, REDLOCK_VOTE_HELD,        REDLOCK_VOTE_QUEUED,
-						  REDLOCK_VOTE_FAILED,  REDLOCK_VOTE_QUARANTINED, REDLOCK_VOTE_GRANTED};
-	for (size_t i = 0; i < 6; i++) {
-		redisReply *raw;
-		struct master_reply reply = map_part(bytes, i, 6, &raw);
-		ck_assert_int_eq(reply.vote, votes[i]);
-		ck_assert_uint_eq(reply.time_us, votes[i] == REDLOCK_VOTE_FAILED ? 0 : UINT64_C(1795215206922001));
-		ck_assert_uint_eq(reply.fence, i == 0 ? 5 : i == 5 ? UINT64_C(9007199254740991) : 0);
-		ck_assert(!reply.value == (votes[i] != REDLOCK_VOTE_HELD && votes[i] != REDLOCK_VOTE_QUEUED));
-		freeReplyObject(raw);
-	}
+	redisReply *raw = parse("*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW
+				":500\r\n$1\r\nx\r\n-WRONGTYPE no queue\r\n*2\r\n:-3\r\n" NOW ":9007199254740991\r\n");
+	struct master_reply reply;
+	master_reply_map_part(raw, (size_t)_i, COUNT(parts), &reply);
+	assert_reply(&reply, &parts[_i]);
+	freeReplyObject(raw);
 }
 END_TEST
 
@@ -441,20 +332,72 @@ static const struct {
 	{"-NOSCRIPT No matching script. Please use EVAL.\r\n", MASTER_ERROR_OTHER, true},
 };
 
-/* Also the first part of an answer that has too few is not taken: nobody knows whose it is. */
-START_TEST(what_is_no_batch_fails_all_of_it)
+/* Also the first part of an answer that has too few is not used: nothing tells which command it belongs to. */
+START_TEST(a_broken_batch_fails_as_a_whole)
 {
+	const struct master_reply expected = {.vote = REDLOCK_VOTE_FAILED,
+					      .error = broken_batches[_i].error,
+					      .no_script = broken_batches[_i].no_script};
+	redisReply *raw = parse(broken_batches[_i].bytes);
+	struct master_reply reply;
 	for (size_t i = 0; i < 2; i++) {
-		redisReply *raw;
-		struct master_reply reply = map_part(broken_batches[_i].bytes, i, 2, &raw);
-		ck_assert_int_eq(reply.vote, REDLOCK_VOTE_FAILED);
-		ck_assert_int_eq(reply.error, broken_batches[_i].error);
-		ck_assert_int_eq(reply.no_script, broken_batches[_i].no_script);
-		ck_assert(!reply.lost && reply.fence == 0 && reply.time_us == 0);
-		freeReplyObject(raw);
+		master_reply_map_part(raw, i, 2, &reply);
+		assert_reply(&reply, &expected);
 	}
+	freeReplyObject(raw);
 }
 END_TEST
+
+/* ---- SCAN ---- */
+
+static const struct {
+	const char *bytes; /* NULL: lost */
+	uint64_t cursor;
+	size_t keys, nothing; /* how many; how many of them are no strings */
+	bool fails;
+} scans[] = {
+	{"*2\r\n$1\r\n0\r\n*0\r\n", 0, 0, 0, false},
+	{"*2\r\n$2\r\n17\r\n*3\r\n$1\r\nk\r\n:7\r\n$1\r\nk\r\n", 17, 3, 1, false},
+	{"*2\r\n$20\r\n18446744073709551615\r\n*1\r\n$1\r\nk\r\n", UINT64_MAX, 1, 0, false},
+	{NULL, 0, 0, 0, true},
+	{"-NOPERM no\r\n", 0, 0, 0, true},
+	{"*2\r\n:0\r\n*0\r\n", 0, 0, 0, true},
+	{"*2\r\n$1\r\n0\r\n$1\r\nk\r\n", 0, 0, 0, true},
+	{"*1\r\n$1\r\n0\r\n", 0, 0, 0, true},
+	{"*3\r\n$1\r\n0\r\n*0\r\n*0\r\n", 0, 0, 0, true},
+};
+static unsigned scans_answered;
+
+static void on_scan(void *arg, const struct master_scan *scan)
+{
+	int row = *(int *)arg;
+	size_t nothing = 0;
+	scans_answered++;
+	ck_assert_int_eq(!scan, scans[row].fails);
+	if (!scan)
+		return;
+	ck_assert_uint_eq(scan->cursor, scans[row].cursor);
+	ck_assert_uint_eq(scan->key_count, scans[row].keys);
+	for (size_t i = 0; i < scan->key_count; i++) {
+		size_t len = 0;
+		const char *key = master_scan_key(scan, i, &len);
+		nothing += !key;
+		ck_assert(!key || (len == 1 && *key == 'k'));
+	}
+	ck_assert_uint_eq(nothing, scans[row].nothing);
+}
+
+START_TEST(a_scan_is_answered_once)
+{
+	redisReply *raw = scans[_i].bytes ? parse(scans[_i].bytes) : NULL;
+	scans_answered = 0;
+	master_reply_map_scan(raw, on_scan, &_i);
+	ck_assert_uint_eq(scans_answered, 1);
+	freeReplyObject(raw);
+}
+END_TEST
+
+/* ---- INFO ---- */
 
 START_TEST(info_is_read)
 {
@@ -479,7 +422,7 @@ START_TEST(info_is_read)
 }
 END_TEST
 
-/* What Valkey calls redis_version is the Redis that it stands for: the rules go by that, people want its own. */
+/* redis_version of Valkey is the Redis that it replaces: the rules go by that, people want its own. */
 START_TEST(valkey_has_a_version_of_its_own)
 {
 	static const char text[] =
@@ -491,21 +434,20 @@ START_TEST(valkey_has_a_version_of_its_own)
 }
 END_TEST
 
-START_TEST(what_is_not_info_is_refused)
+static const char *const no_info[] = {
+	"",
+	"\r\n",
+	"redis_version:7.0.15\r\nrole:master\r\n",
+	"run_id:\r\nredis_version:7\r\nrole:master\r\n",
+	"HTTP/1.1 400 Bad Request\r\n",
+	"run_id:012345678901234567890123456789012345678901234567890123456789\r\nredis_version:7.0.15\r\nrole:"
+	"master\r\n",
+};
+
+START_TEST(other_text_is_rejected)
 {
-	static const char *const texts[] = {
-		"",
-		"\r\n",
-		"redis_version:7.0.15\r\nrole:master\r\n",
-		"run_id:\r\nredis_version:7\r\nrole:master\r\n",
-		"HTTP/1.1 400 Bad Request\r\n",
-		"run_id:012345678901234567890123456789012345678901234567890123456789\r\nredis_version:7.0.15\r\nrole:"
-		"master\r\n",
-	};
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		struct master_info info;
-		ck_assert_msg(!master_info_parse(texts[i], strlen(texts[i]), &info), "%s", texts[i]);
-	}
+	struct master_info info;
+	ck_assert(!master_info_parse(no_info[_i], strlen(no_info[_i]), &info));
 }
 END_TEST
 
@@ -513,23 +455,18 @@ int main(void)
 {
 	Suite *suite = suite_create("master_reply");
 	TCase *tests = tcase_create("master_reply");
-	tcase_add_loop_test(tests, replies_become_votes, 0, sizeof rows / sizeof *rows);
-	tcase_add_loop_test(tests, refusals_are_told_apart, 0, sizeof refusals / sizeof *refusals);
-	tcase_add_test(tests, the_time_is_taken_over);
-	tcase_add_test(tests, a_lost_connection_is_a_failure_that_may_have_happened);
-	tcase_add_test(tests, times_and_values_are_taken_over);
-	tcase_add_test(tests, turns_and_released_values_are_taken_over);
-	tcase_add_loop_test(tests, waiters_are_counted_whether_it_is_held_or_free, 0, sizeof waiters / sizeof *waiters);
-	tcase_add_test(tests, numbers_of_buckets_are_taken_over);
-	tcase_add_loop_test(tests, errors_have_reasons, 0, sizeof errors / sizeof *errors);
-	tcase_add_loop_test(tests, words_are_one_line, 0, sizeof told / sizeof *told);
+	tcase_add_loop_test(tests, answers_become_votes, 0, COUNT(answers));
+	tcase_add_loop_test(tests, nothing_is_left_of_a_malformed_answer, 0, COUNT(malformed));
+	tcase_add_loop_test(tests, waiters_are_counted_of_a_held_and_of_a_free_lock, 0, COUNT(waiters));
+	tcase_add_loop_test(tests, errors_have_reasons, 0, COUNT(errors));
+	tcase_add_loop_test(tests, words_are_one_line, 0, COUNT(told));
 	tcase_add_test(tests, words_are_bounded);
-	tcase_add_test(tests, noscript_is_told_apart);
-	tcase_add_test(tests, each_part_has_its_vote);
-	tcase_add_loop_test(tests, what_is_no_batch_fails_all_of_it, 0, sizeof broken_batches / sizeof *broken_batches);
+	tcase_add_loop_test(tests, each_part_has_its_vote, 0, COUNT(parts));
+	tcase_add_loop_test(tests, a_broken_batch_fails_as_a_whole, 0, COUNT(broken_batches));
+	tcase_add_loop_test(tests, a_scan_is_answered_once, 0, COUNT(scans));
 	tcase_add_test(tests, info_is_read);
 	tcase_add_test(tests, valkey_has_a_version_of_its_own);
-	tcase_add_test(tests, what_is_not_info_is_refused);
+	tcase_add_loop_test(tests, other_text_is_rejected, 0, COUNT(no_info));
 	suite_add_tcase(suite, tests);
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
