@@ -11,7 +11,6 @@
 enum {
 	KEY_MAX = sizeof((struct options *)0)->key_prefix + LEASE_RESOURCE_MAX,
 	PATTERN_MAX = 2 * KEY_MAX + 2,
-	LEASE_BUCKETS = 16384,
 	ARGUMENT_ROOM = 2 + TEXT_DECIMAL_MAX + 3 /* of an argument, without its bytes */
 };
 
@@ -70,7 +69,7 @@ unsigned lease_command_bucket(const char *resource, size_t len)
 	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, folded: the same on all replicas, for ever */
 	for (size_t i = 0; i < len; i++)
 		hash = (hash ^ (unsigned char)resource[i]) * UINT64_C(0x100000001b3);
-	return (unsigned)((hash ^ hash >> 32) % LEASE_BUCKETS);
+	return (unsigned)((hash ^ hash >> 32) % MASTER_FENCE_BUCKETS);
 }
 
 static bool is_fenced(enum redlock_script script)

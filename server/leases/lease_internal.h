@@ -123,7 +123,7 @@ void lease_entry_write(const struct leases *leases, uint64_t arrival, uint64_t w
 /* Returns its length. `size`: LEASE_COMMAND_MAX, or LEASE_COMMAND_SOURCE_MAX for one with its source. */
 size_t lease_command_format(const struct options *options, const struct lease_request *request,
 			    const struct lease_command *command, char *ret_bytes, size_t size);
-/* The bucket of a resource, 0 … LEASE_BUCKETS−1: the same on every redlockd. */
+/* The bucket of a resource, 0 … MASTER_FENCE_BUCKETS−1: the same on every redlockd. */
 unsigned lease_command_bucket(const char *resource, size_t len);
 /* How many keys one SCAN of a listing looks at: it blocks a master for about 50 µs. */
 enum { LEASE_SCAN_KEYS = 100 };

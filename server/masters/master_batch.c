@@ -1,5 +1,6 @@
-/* Acquisitions that go to a master in one round of the loop leave as one command: see acquire.lua, which takes as many
- * as there are. Pure: joins bytes, knows nothing of connections. */
+/* Acquisitions that go to a master in one round of the loop leave as one command: acquire.lua takes any number of them.
+ * Pure: joins bytes, knows nothing of connections. At most MASTER_BATCH_MAX acquisitions and MASTER_BATCH_HALF bytes of
+ * keys and of arguments. */
 #include <assert.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ bool master_batch_suits(const char *command)
 	return words && words[1] == '$' && words[2] == '7'; /* EVALSHA */
 }
 
-/* Behind one more word, "$len\r\n…\r\n", of bytes that lease_command_format() has written. */
+/* Returns what follows the word "$len\r\n…\r\n", in bytes that lease_command_format() has written. */
 static const char *skip_word(const char *at)
 {
 	size_t len = 0;
@@ -57,6 +58,7 @@ struct command {
 
 static void put(struct command *command, const char *bytes, size_t len)
 {
+	assert(command->len + len <= MASTER_BATCH_BYTES);
 	memcpy(command->bytes + command->len, bytes, len);
 	command->len += len;
 }

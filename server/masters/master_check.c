@@ -1,16 +1,16 @@
-/* Can this master do all that locks need? It is asked once on each connection, before its vote counts, and again with
- * each heartbeat for as long as the answer is no or an answer to something else has cast doubt on it.
+/* Can this master do all that locks need? It is tried once on each connection, before its vote counts, and again with
+ * each heartbeat for as long as it fails or the answer to something else has cast doubt on it.
  *
  *   probes   each command that the scripts and redlockd itself use, with arguments that change nothing: on a name that
- *            nobody has, with XX, or so wrong that Redis refuses them after all that it has to refuse (rights, memory,
- *            the role). All at once, so that the reason names all that is missing. SUBSCRIBE among them, on the second
- *            connection (master_line.c).
+ *            no lock has, with XX, or so wrong that Redis refuses them after everything else that it may refuse them
+ *            for (rights, memory, the role). All at once, so that the reason names everything that is missing.
+ *            SUBSCRIBE is one of them, on the second connection (master_notification.c).
  *   trials   each script, on keys of our own that are deleted at once and run out by themselves; its answer is
- *            compared. Only where the probes found nothing, so that nothing is left behind by a server that refuses to
+ *            compared. Only after probes without a fault, so that nothing is left behind on a server that refuses to
  *            delete.
  *
- * What has been refused is the reason until all of it is carried out: neither a heartbeat nor the success of a script
- * that needs less takes it away. The worker's thread. */
+ * What was refused is the reason until a run has passed: neither a heartbeat nor the success of a script that needs
+ * less takes it away. The worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,12 +26,12 @@ enum {
 	NO_SCRIPT = REDLOCK_SCRIPT_NONE
 };
 
-/* Arguments that begin with $ stand for what names_make() makes. */
+/* Arguments that begin with $ stand for the names of names_make(). */
 struct step {
 	enum master_command_kind command;
 	unsigned script; /* its source comes first */
 	const char *words[WORDS_MAX];
-	const char *harmless; /* the error that it meets where it is allowed */
+	const char *harmless; /* the error that it gets where it is allowed */
 	long long answer;     /* of the script: its first number */
 };
 
@@ -57,13 +57,13 @@ static const struct step steps[] = {
 	{MASTER_COMMAND_ZRANGE, NO_SCRIPT, {"$nobody", "0", "0"}, NULL, 0},
 	{MASTER_COMMAND_ZREM, NO_SCRIPT, {"$nobody", "a"}, NULL, 0},
 	{MASTER_COMMAND_SCAN, NO_SCRIPT, {"0", "COUNT", "1"}, NULL, 0},
-	/* too short for a call: nobody takes it for one */
+	/* too short for a notification: every listener drops it */
 	{MASTER_COMMAND_PUBLISH, NO_SCRIPT, {"$channel", ""}, NULL, 0},
 	{MASTER_COMMAND_EVAL, NO_SCRIPT, {"return 1", "0"}, NULL, 0},
 	{MASTER_COMMAND_EVALSHA, NO_SCRIPT, {TOKEN "00", "0"}, "NOSCRIPT", 0},
 
-	/* of a connection before that broke in the middle */
-	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$lock", "$hash", "$line"}, NULL, 0},
+	/* left over from an earlier connection that broke in the middle */
+	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$lock", "$hash", "$queue"}, NULL, 0},
 	{MASTER_COMMAND_EVAL,
 	 NO_SCRIPT,
 	 {"redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", "$hash"},
@@ -85,7 +85,7 @@ static const struct step steps[] = {
 	 1},
 	{MASTER_COMMAND_EVAL,
 	 REDLOCK_SCRIPT_ACQUIRE,
-	 {"2", "$lock", "$hash", TOKEN "02", "10000", "0", "", "0", "1", "$place", MARK, LATEST},
+	 {"2", "$lock", "$hash", TOKEN "02", "10000", "0", "", "0", "1", "$entry", MARK, LATEST},
 	 NULL,
 	 0},
 	{MASTER_COMMAND_EVAL,
@@ -104,7 +104,7 @@ static const struct step steps[] = {
 	 {"2", "$lock", "$hash", TOKEN "01", "$leave", MARK, LATEST},
 	 NULL,
 	 1},
-	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$lock", "$hash", "$line"}, NULL, 0},
+	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$lock", "$hash", "$queue"}, NULL, 0},
 };
 
 enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };
@@ -113,17 +113,17 @@ static const char *const script_names[SCRIPTS_COUNT] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = "acquire",         [REDLOCK_SCRIPT_RAISE] = "raise",
 	[REDLOCK_SCRIPT_EXTEND] = "extend",           [REDLOCK_SCRIPT_RELEASE] = "release",
 	[REDLOCK_SCRIPT_INSPECT] = "inspect",         [REDLOCK_SCRIPT_EPOCH] = "epoch",
-	[REDLOCK_SCRIPT_QUARANTINE] = "bar",          [REDLOCK_SCRIPT_FENCES] = "fences",
-	[REDLOCK_SCRIPT_EPOCH_WRITE] = "write_epoch",
+	[REDLOCK_SCRIPT_QUARANTINE] = "quarantine",   [REDLOCK_SCRIPT_FENCES] = "fences",
+	[REDLOCK_SCRIPT_EPOCH_WRITE] = "epoch_write",
 };
 
-/* ---- what is said ---- */
+/* ---- sending ---- */
 
 struct names {
-	char nobody[KEY_MAX], lock[KEY_MAX], hash[KEY_MAX], line[KEY_MAX], place[64], leave[64];
+	char nobody[KEY_MAX], lock[KEY_MAX], hash[KEY_MAX], queue[KEY_MAX], entry[64], leave[64];
 };
 
-/* `nobody` is not below redlockd: on purpose: the rights must cover the names of locks. */
+/* `nobody`: a name that no lock has. It is not below redlockd: since the rights must cover the names of locks. */
 static void names_make(const struct masters *masters, struct names *ret)
 {
 	const char *prefix = masters->options->key_prefix, *replica = masters->replica;
@@ -131,9 +131,9 @@ static void names_make(const struct masters *masters, struct names *ret)
 		 (unsigned long long)random_number());
 	snprintf(ret->lock, sizeof ret->lock, "%sredlockd:check:%s", prefix, replica);
 	snprintf(ret->hash, sizeof ret->hash, "%sredlockd:check:%s:master", prefix, replica);
-	snprintf(ret->line, sizeof ret->line, "%sredlockd:check:%s:queue:%sredlockd:check:%s", prefix, replica, prefix,
-		 replica);
-	snprintf(ret->place, sizeof ret->place, "%s:" MARK " 1000", replica);
+	snprintf(ret->queue, sizeof ret->queue, "%sredlockd:check:%s:queue:%sredlockd:check:%s", prefix, replica,
+		 prefix, replica);
+	snprintf(ret->entry, sizeof ret->entry, "%s:" MARK " 1000", replica);
 	snprintf(ret->leave, sizeof ret->leave, "%s:" MARK " 0", replica);
 }
 
@@ -143,8 +143,8 @@ static const char *word_of(const struct masters *masters, const struct names *na
 		const char *name, *means;
 	} all[] = {
 		{"$nobody", names->nobody},     {"$lock", names->lock},
-		{"$hash", names->hash},         {"$line", names->line},
-		{"$place", names->place},       {"$leave", names->leave},
+		{"$hash", names->hash},         {"$queue", names->queue},
+		{"$entry", names->entry},       {"$leave", names->leave},
 		{"$master", masters->hash_key}, {"$channel", masters->wake_channel},
 	};
 	for (size_t i = 0; *word == '$' && i < sizeof all / sizeof *all; i++)
@@ -156,10 +156,11 @@ static const char *word_of(const struct masters *masters, const struct names *na
 
 static void on_step(struct master *master, const redisReply *reply);
 
-/* False: it cannot be said, and the connection is at its end or memory is. */
-static bool say(struct master *master, size_t from, size_t to)
+/* False: out of memory, or the connection is being dropped. */
+static bool send_steps(struct master *master, size_t from, size_t to)
 {
 	struct names names;
+	assert(from < to && to <= STEPS);
 	names_make(master->all, &names);
 	for (size_t i = from; i < to; i++) {
 		const char *argv[WORDS_MAX + 2] = {master_command_name(steps[i].command)};
@@ -175,10 +176,10 @@ static bool say(struct master *master, size_t from, size_t to)
 	return true;
 }
 
-/* ---- what is answered ---- */
+/* ---- answers ---- */
 
-/* What is wrong in general is not the command's fault. */
-static bool is_about_all(const char *words)
+/* Errors that any command would get. */
+static bool is_general(const char *words)
 {
 	static const char *const all[] = {"NOAUTH", "DENIED", "LOADING", "BUSY", "ERR max number of clients"};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -190,22 +191,24 @@ static bool is_about_all(const char *words)
 static void note(struct master *master, enum master_command_kind command, enum master_error error, const char *words,
 		 size_t len)
 {
+	assert(command <= MASTER_COMMAND_COUNT && error < MASTER_ERROR_COUNT);
 	if (!master->check.words[0]) {
 		master_error_words(words, len, master->check.words);
 		master->check.error = error;
 	}
-	if (command < MASTER_COMMAND_COUNT && !is_about_all(words) && !(master->check.found >> MASTER_COMMAND_AUTH & 1))
+	if (command < MASTER_COMMAND_COUNT && !is_general(words) && !(master->check.found >> MASTER_COMMAND_AUTH & 1))
 		master->check.found |= UINT64_C(1) << command;
 }
 
-void master_check_note(struct master *master, enum master_command_kind command, const struct redisReply *reply)
+void master_check_note(struct master *master, enum master_command_kind command, const redisReply *reply)
 {
 	note(master, command, master_error_classify(reply->str, (size_t)reply->len), reply->str, (size_t)reply->len);
 }
 
-/* "auth: HSET, ZADD: NOPERM …": all that is refused, and what was said to the first. */
+/* "auth: HSET, ZADD: NOPERM …": everything that is refused, and the text of the first error. */
 void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX])
 {
+	assert(master->check.error < MASTER_ERROR_COUNT);
 	size_t at = (size_t)snprintf(ret_reason, STATUS_REASON_MAX, "%s: ", master_error_name(master->check.error));
 	const char *comma = "";
 	for (unsigned i = 0; i < MASTER_COMMAND_COUNT; i++) {
@@ -214,10 +217,11 @@ void master_check_write(const struct master *master, char ret_reason[STATUS_REAS
 		at += (size_t)snprintf(ret_reason + at, STATUS_REASON_MAX - at, "%s%s", comma, master_command_name(i));
 		comma = ", ";
 	}
+	assert(at < STATUS_REASON_MAX);
 	snprintf(ret_reason + at, STATUS_REASON_MAX - at, "%s%s", comma[0] ? ": " : "", master->check.words);
 }
 
-static void show_refused(struct master *master, uint64_t refused)
+static void set_refused(struct master *master, uint64_t refused)
 {
 	metrics_set(&master->all->metrics->masters[master->index].refused, refused);
 }
@@ -225,10 +229,10 @@ static void show_refused(struct master *master, uint64_t refused)
 static void finish(struct master *master)
 {
 	bool passed = !master->check.words[0];
-	/* memory was too short for the trials: begun anew with the next INFO */
+	/* answers are missing; or memory was too short for the trials, which begin again with the next INFO */
 	if (master->check.left > 0 || (passed && master->check.at < STEPS))
 		return;
-	show_refused(master, master->check.found);
+	set_refused(master, master->check.found);
 	master->check.passed = passed;
 	master->check.known = master->check.known || passed;
 	master->check.ended = true;
@@ -240,7 +244,7 @@ static void finish(struct master *master)
 	master_state_report(master);
 }
 
-static void note_answer(struct master *master, const struct step *step, const struct redisReply *reply)
+static void note_answer(struct master *master, const struct step *step, const redisReply *reply)
 {
 	char words[MASTER_WORDS_MAX];
 	const char *harmless = step->harmless;
@@ -251,9 +255,9 @@ static void note_answer(struct master *master, const struct step *step, const st
 	}
 	if (step->script == NO_SCRIPT)
 		return;
-	bool told = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+	bool fits = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
 		    reply->element[0]->type == REDIS_REPLY_INTEGER;
-	if (told && reply->element[0]->integer == step->answer)
+	if (fits && reply->element[0]->integer == step->answer)
 		return;
 	snprintf(words, sizeof words, "%s.lua does not answer as it should", script_names[step->script]);
 	note(master, step->command, MASTER_ERROR_OTHER, words, strlen(words));
@@ -266,17 +270,18 @@ static void on_step(struct master *master, const redisReply *reply)
 	assert(master->check.at < STEPS && master->check.left > 0);
 	note_answer(master, &steps[master->check.at++], reply);
 	master->check.left--;
-	if (master->check.at == PROBES && !master->check.words[0] && !say(master, PROBES, STEPS))
+	if (master->check.at == PROBES && !master->check.words[0] && !send_steps(master, PROBES, STEPS))
 		return; /* the connection ends */
 	finish(master);
 }
 
-/* ---- the face ---- */
+/* ---- runs ---- */
 
 void master_check_note_subscribed(struct master *master, enum master_error error, const char *refused)
 {
 	if (!master->check.subscribing)
 		return;
+	assert(master->check.left > 0);
 	master->check.subscribing = false;
 	master->check.left--;
 	if (refused)
@@ -286,20 +291,21 @@ void master_check_note_subscribed(struct master *master, enum master_error error
 
 static void begin(struct master *master)
 {
+	assert(master->link.state == LINK_UP && master->check.left == 0);
 	master->check.found = 0;
 	master->check.words[0] = '\0';
 	master->check.at = 0;
 	master->check.began_us = clock_now_us();
 	master->check.subscribing = true;
 	master->check.left = 1;
-	if (say(master, 0, PROBES))
+	if (send_steps(master, 0, PROBES))
 		master_notification_check(master);
 }
 
 void master_check_tick(struct master *master)
 {
 	const struct master_info *info = &master->info;
-	/* out of memory shows before anybody asks for a lock */
+	/* a lack of memory is found before the first request */
 	bool is_full = info->maxmemory > 0 && info->used_memory > info->maxmemory;
 	bool again = clock_now_us() - master->check.began_us >= AGAIN_MS * UINT64_C(1000);
 	if (master->link.state != LINK_UP || master->excluded)
@@ -312,6 +318,6 @@ void master_check_tick(struct master *master)
 
 void master_check_end(struct master *master, bool in_handshake)
 {
-	show_refused(master, in_handshake ? master->check.found : 0);
+	set_refused(master, in_handshake ? master->check.found : 0);
 	memset(&master->check, 0, sizeof master->check);
 }

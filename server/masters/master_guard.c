@@ -1,8 +1,9 @@
-/* The restart guard at work: carries out what server/redlock/guard/guard.c says, over the connections of the masters,
- * and tells the log and the metrics. The state machine is there; here is only the way to Redis and back.
+/* The restart guard at work: carries out what server/redlock/guard/guard.c decides, over the connections of the
+ * masters, and reports it to the log and the metrics. The state machine is there; here is only the way to Redis and
+ * back.
  *
- * The guard's scripts are sent with their source: once a second that costs nothing, and no NOSCRIPT has to be thought
- * of. Text of Redis becomes numbers here: 16 hex digits, of a run_id the first 16. */
+ * The guard's scripts are sent with their source: once a second that costs nothing, and NOSCRIPT cannot happen. Text of
+ * Redis becomes numbers here: 16 hex digits, of a run_id the first 16. The worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,20 +14,24 @@
 #include "server/scripts/scripts.h"
 
 enum {
-	BUCKETS = 16384,
-	SLICE = 128,
-	LAYOUT = 1,
+	SLICE = 128, /* fence buckets that are read at once */
+	LAYOUT = 1,  /* of the hash */
 	QUARANTINE_EXTRA_MS = 2000,
 	ARGUMENTS_MAX = 12,
-	TAIL_MAX = 46,
-	DEADLINE_STEP_US = 1000
+	DEADLINE_STEP_US = 1000,
+	/* The end of each script's command is "$16\r\n", the epoch, "\r\n$16\r\n", the deadline, "\r\n". */
+	DEADLINE_FROM_END = MASTER_DIGITS + 2,
+	EPOCH_FROM_END = DEADLINE_FROM_END + 5 + 2 + MASTER_DIGITS,
+	TAIL_LEN = EPOCH_FROM_END + 5
 };
-#define LATEST_US UINT64_C(9999999999999999) /* sixteen digits */
+#define LATEST_US UINT64_C(9999999999999999) /* MASTER_DIGITS digits */
 static const char no_epoch[] = "----------------";
 
-uint64_t master_guard_digest(size_t masters)
+/* On which all redlockd over the same masters must agree. */
+static uint64_t digest_of(size_t masters)
 {
-	return (uint64_t)LAYOUT << 48 | (uint64_t)masters << 32 | BUCKETS;
+	assert(masters >= 1 && masters <= OPTIONS_MASTERS_MAX);
+	return (uint64_t)LAYOUT << 48 | (uint64_t)masters << 32 | MASTER_FENCE_BUCKETS;
 }
 
 void master_guard_init(struct masters *masters)
@@ -38,8 +43,8 @@ void master_guard_init(struct masters *masters)
 		.max_ttl_us = ttl_us,
 		.drift_ppm = (uint32_t)(options->drift_factor * 1e6 + 1),
 		.margin_us = (options->drift_ms + (uint64_t)QUARANTINE_EXTRA_MS) * 1000,
-		.slices = BUCKETS / SLICE,
-		.digest = master_guard_digest(masters->count),
+		.slices = MASTER_FENCE_BUCKETS / SLICE,
+		.digest = digest_of(masters->count),
 		.bootstrap = options->bootstrap || options->dev,
 		.seed = random_number(),
 	};
@@ -48,7 +53,7 @@ void master_guard_init(struct masters *masters)
 
 /* ---- text and numbers ---- */
 
-static uint64_t hex_number(const char *text, size_t len)
+static uint64_t parse_hex(const char *text, size_t len)
 {
 	char digits[17];
 	size_t count = len < 16 ? len : 16;
@@ -59,7 +64,7 @@ static uint64_t hex_number(const char *text, size_t len)
 
 static uint64_t run_id_number(const struct master *master)
 {
-	return hex_number(master->info.run_id, strlen(master->info.run_id));
+	return parse_hex(master->info.run_id, strlen(master->info.run_id));
 }
 
 static const redisReply *element(const redisReply *reply, size_t i)
@@ -77,7 +82,7 @@ static uint64_t integer_at(const redisReply *reply, size_t i)
 static uint64_t hex_at(const redisReply *reply, size_t i)
 {
 	const redisReply *at = element(reply, i);
-	return at->type == REDIS_REPLY_STRING ? hex_number(at->str, (size_t)at->len) : 0;
+	return at->type == REDIS_REPLY_STRING ? parse_hex(at->str, (size_t)at->len) : 0;
 }
 
 static uint64_t decimal_at(const redisReply *reply, size_t i)
@@ -86,17 +91,17 @@ static uint64_t decimal_at(const redisReply *reply, size_t i)
 	return at->type == REDIS_REPLY_STRING ? strtoull(at->str, NULL, 10) : 0;
 }
 
-/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a slip of somebody's, and would
- * quarantine a master for ever. */
+/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a mistake, and would quarantine a
+ * master for ever. */
 static uint64_t ttl_us(uint64_t ttl_ms)
 {
 	return ttl_ms < GUARD_TTL_MAX_US / 1000 ? ttl_ms * 1000 : GUARD_TTL_MAX_US;
 }
 
-/* ---- what is told ---- */
+/* ---- the log and the metrics ---- */
 
-/* What one master says may change what the guard thinks of another: each master is looked at. */
-static void look(struct masters *masters)
+/* The answer of one master may change the state of another. */
+static void report_all(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++)
 		if (masters->list[i].link.state == LINK_UP)
@@ -105,6 +110,7 @@ static void look(struct masters *masters)
 
 static void note_jump(struct master *master, enum guard_clock clock)
 {
+	assert(clock != GUARD_CLOCK_STEADY);
 	bool forward = clock == GUARD_CLOCK_JUMPED_FORWARD;
 	int64_t jump_us = master->all->guard.masters[master->index].jump_us;
 	if (!forward)
@@ -117,12 +123,12 @@ static void note_jump(struct master *master, enum guard_clock clock)
 	log_end();
 }
 
-static bool take_time(struct master *master, uint64_t sent_us, uint64_t now_us, uint64_t time_us)
+static void note_time(struct master *master, uint64_t sent_us, uint64_t now_us, uint64_t time_us)
 {
+	assert(sent_us <= now_us && time_us > 0);
 	enum guard_clock clock = guard_time(&master->all->guard, (unsigned)master->index, sent_us, now_us, time_us);
 	if (clock != GUARD_CLOCK_STEADY)
 		note_jump(master, clock);
-	return clock != GUARD_CLOCK_JUMPED_FORWARD;
 }
 
 /* ---- a new cluster, and a master that answers but cannot be used ----
@@ -134,8 +140,7 @@ static bool take_time(struct master *master, uint64_t sent_us, uint64_t now_us, 
  *
  * The hash is read without a script, since a replica and a server that is too old refuse those. */
 
-/* What only an operator can mend. All other errors come and go, and what the server remembers is there all the
- * while. */
+/* Only an operator can mend it. All other errors come and go, and the server remembers what it has all the while. */
 static bool is_lasting(enum master_error error)
 {
 	return error == MASTER_ERROR_AUTH || error == MASTER_ERROR_COMMAND;
@@ -161,7 +166,7 @@ void master_guard_note_refusal(struct master *master, enum master_error error)
 		note_unusable(master);
 }
 
-static void on_looked(struct master *master, const redisReply *reply)
+static void on_hash_read(struct master *master, const redisReply *reply)
 {
 	if (!reply || master->link.state != LINK_UP)
 		return;
@@ -179,9 +184,9 @@ static void on_looked(struct master *master, const redisReply *reply)
 
 void master_guard_inspect_hash(struct master *master)
 {
-	const char *look[] = {"HMGET", master->all->hash_key, "epoch", "cluster"};
+	const char *read[] = {"HMGET", master->all->hash_key, "epoch", "cluster"};
 	if (master->all->guard.bootstrap_open)
-		(void)master_command_send(master, on_looked, 4, look);
+		(void)master_command_send(master, on_hash_read, 4, read);
 }
 
 /* ---- answers to the guard's scripts ---- */
@@ -215,8 +220,8 @@ static void fill_event(const redisReply *reply, struct guard_event *event)
 	}
 }
 
-/* Keys dropped while nobody was connected: the last count is kept in the hash. A smaller one now: it was set back
- * (CONFIG RESETSTAT), and nobody knows how far it had grown before. */
+/* Finds keys that were dropped while nobody was connected: the hash keeps the last count. A smaller count now was set
+ * back (CONFIG RESETSTAT), and how far it had grown before is not known. */
 static void compare_evicted(struct master *master, const redisReply *reply)
 {
 	const redisReply *stored = element(reply, 12);
@@ -237,18 +242,18 @@ static enum guard_action_kind action_of(enum guard_event_kind answer)
 	}
 }
 
-static void take_answer(struct master *master, const redisReply *reply, enum guard_event_kind kind)
+static void handle_answer(struct master *master, const redisReply *reply, enum guard_event_kind kind)
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
 	if (!reply || master->link.state != LINK_UP || master->excluded)
-		return; /* LOST told the guard */
+		return; /* the guard got LOST */
 	bool good = reply->type == REDIS_REPLY_ARRAY && integer_at(reply, 1) > 0;
 	if (good) {
-		take_time(master, master->answered_sent_us, event.now_us, integer_at(reply, 1));
+		note_time(master, master->answered_sent_us, event.now_us, integer_at(reply, 1));
 		fill_event(reply, &event);
 		if (kind == GUARD_EPOCH)
-			compare_evicted(master, reply); /* first: the epoch is read in its light */
+			compare_evicted(master, reply); /* first: the guard reads the epoch in its light */
 	} else {
 		event.kind = GUARD_FAILED;
 		event.action = action_of(kind);
@@ -268,40 +273,40 @@ static void take_answer(struct master *master, const redisReply *reply, enum gua
 
 static void on_epoch(struct master *master, const redisReply *reply)
 {
-	take_answer(master, reply, GUARD_EPOCH);
+	handle_answer(master, reply, GUARD_EPOCH);
 }
 
 static void on_quarantined(struct master *master, const redisReply *reply)
 {
-	take_answer(master, reply, GUARD_QUARANTINED);
+	handle_answer(master, reply, GUARD_QUARANTINED);
 }
 
 static void on_fences(struct master *master, const redisReply *reply)
 {
-	take_answer(master, reply, GUARD_FENCES);
+	handle_answer(master, reply, GUARD_FENCES);
 }
 
 static void on_epoch_written(struct master *master, const redisReply *reply)
 {
-	take_answer(master, reply, GUARD_EPOCH_WRITTEN);
+	handle_answer(master, reply, GUARD_EPOCH_WRITTEN);
 }
 
 /* ---- sending ---- */
 
-static bool send_script(struct master *master, enum guard_script script, master_answer_fn *reply, int count,
+static bool send_script(struct master *master, enum guard_script script, master_answer_fn *answer, int count,
 			const char *const arguments[])
 {
 	const char *argv[ARGUMENTS_MAX] = {"EVAL", scripts[script].source, "1", master->all->hash_key};
 	assert(count + 4 <= ARGUMENTS_MAX);
 	for (int i = 0; i < count; i++)
 		argv[4 + i] = arguments[i];
-	return master_command_send(master, reply, 4 + count, argv);
+	return master_command_send(master, answer, 4 + count, argv);
 }
 
 bool master_guard_read(struct master *master)
 {
 	char digest[17], ttl_ms[24], evicted[24] = "";
-	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)master_guard_digest(master->all->count));
+	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)digest_of(master->all->count));
 	snprintf(ttl_ms, sizeof ttl_ms, "%llu", (unsigned long long)(guard_longest_us(&master->all->guard) / 1000));
 	if (master->has_info)
 		snprintf(evicted, sizeof evicted, "%llu", (unsigned long long)master->info.evicted);
@@ -309,24 +314,26 @@ bool master_guard_read(struct master *master)
 	return send_script(master, REDLOCK_SCRIPT_EPOCH, on_epoch, 4, arguments);
 }
 
-struct words {
+/* The numbers of an action, as text. */
+struct action_text {
 	char epoch[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24], first[12],
 		last[12];
 };
 
-static void hex_write(char ret[17], uint64_t number)
+static void write_hex(char ret[17], uint64_t number)
 {
 	snprintf(ret, 17, "%016llx", (unsigned long long)number);
 }
 
-static void spell(const struct master *master, const struct guard_action *action, struct words *ret)
+static void write_action(const struct master *master, const struct guard_action *action, struct action_text *ret)
 {
 	const struct masters *masters = master->all;
+	assert((action->slice + 1U) * SLICE <= MASTER_FENCE_BUCKETS);
 	uint64_t until_us = clock_now_us() + MASTER_HANDSHAKE_MS * UINT64_C(1000);
-	hex_write(ret->epoch, action->epoch);
-	hex_write(ret->marker, action->marker);
-	hex_write(ret->cluster, action->cluster);
-	hex_write(ret->digest, master_guard_digest(masters->count));
+	write_hex(ret->epoch, action->epoch);
+	write_hex(ret->marker, action->marker);
+	write_hex(ret->cluster, action->cluster);
+	write_hex(ret->digest, digest_of(masters->count));
 	snprintf(ret->ttl_ms, sizeof ret->ttl_ms, "%llu", (unsigned long long)(action->ttl_us / 1000));
 	snprintf(ret->deadline_us, sizeof ret->deadline_us, "%llu",
 		 (unsigned long long)guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
@@ -335,16 +342,16 @@ static void spell(const struct master *master, const struct guard_action *action
 	snprintf(ret->fence, sizeof ret->fence, "%llu", (unsigned long long)action->fence);
 }
 
-static bool carry_out(struct master *master, const struct guard_action *action)
+static bool send_action(struct master *master, const struct guard_action *action)
 {
-	struct words words;
-	spell(master, action, &words);
-	const char *epoch = action->epoch ? words.epoch : "";
-	const char *quarantine[] = {epoch, words.marker, master->info.run_id, action->kept ? "1" : "0", words.ttl_ms};
-	const char *survey[] = {epoch, words.first, words.last};
+	struct action_text text;
+	write_action(master, action, &text);
+	const char *epoch = action->epoch ? text.epoch : "";
+	const char *quarantine[] = {epoch, text.marker, master->info.run_id, action->kept ? "1" : "0", text.ttl_ms};
+	const char *survey[] = {epoch, text.first, text.last};
 	const char *write_epoch[] = {
-		words.marker, master->info.run_id,         words.cluster,    words.digest, words.ttl_ms,
-		words.fence,  action->clocked ? "1" : "0", words.deadline_us};
+		text.marker, master->info.run_id,         text.cluster,    text.digest, text.ttl_ms,
+		text.fence,  action->clocked ? "1" : "0", text.deadline_us};
 	switch (action->kind) {
 	case GUARD_READ: return master_guard_read(master);
 	case GUARD_QUARANTINE: return send_script(master, REDLOCK_SCRIPT_QUARANTINE, on_quarantined, 5, quarantine);
@@ -359,9 +366,10 @@ static bool carry_out(struct master *master, const struct guard_action *action)
 static void dispatch_to(struct masters *masters, unsigned i)
 {
 	struct master *master = &masters->list[i];
+	assert(i < masters->count && master->link.state == LINK_UP);
 	struct guard_action action;
 	guard_next(&masters->guard, i, clock_now_us(), clock_wall_us(), &action);
-	if (action.kind == GUARD_NOTHING || carry_out(master, &action))
+	if (action.kind == GUARD_NOTHING || send_action(master, &action))
 		return;
 	struct guard_event failed = {
 		.kind = GUARD_FAILED, .action = action.kind, .master = (uint8_t)i, .now_us = clock_now_us()};
@@ -373,7 +381,7 @@ void master_guard_dispatch(struct masters *masters)
 	for (unsigned i = 0; master_guard_is_on(masters) && i < masters->count; i++)
 		if (masters->list[i].link.state == LINK_UP && !masters->list[i].excluded)
 			dispatch_to(masters, i);
-	look(masters);
+	report_all(masters);
 }
 
 /* ---- what happens to a connection ---- */
@@ -382,6 +390,7 @@ void master_guard_notify(struct master *master, enum guard_event_kind kind)
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
+	assert(kind == GUARD_CONNECTED || kind == GUARD_LOST || kind == GUARD_DROPPED_KEYS || kind == GUARD_UNUSABLE);
 	if (!master_guard_is_on(masters))
 		return;
 	if (kind == GUARD_CONNECTED) {
@@ -391,8 +400,8 @@ void master_guard_notify(struct master *master, enum guard_event_kind kind)
 	guard_event(&masters->guard, &event);
 }
 
-/* A replica, a twin and their like have nothing to say about what a master of ours remembers: to the guard they are not
- * there. */
+/* A replica, a twin and their like know nothing of what a master of ours remembers: to the guard they are not
+ * connected. */
 void master_guard_exclude(struct master *master, bool excluded)
 {
 	if (excluded == master->excluded)
@@ -400,8 +409,7 @@ void master_guard_exclude(struct master *master, bool excluded)
 	master->excluded = excluded;
 	if (excluded)
 		master_guard_notify(master, GUARD_LOST);
-	else if (master->started)
-		/* nobody knows what it was told meanwhile */
+	else if (master->started) /* its epoch may have been changed meanwhile */
 		master_link_fail(&master->link, "connecting: it was no master of ours for a while");
 	else if (master->link.state == LINK_UP)
 		master_guard_start(master);
@@ -422,37 +430,36 @@ void master_guard_start(struct master *master)
 
 /* ---- the scripts of the core ---- */
 
-/* Sixteen of them, as a rule those of the command before. */
+/* As a rule the digits are those of the command before. */
 static void write_digits(struct master_digits *last, char *to, uint64_t number, unsigned base)
 {
 	uint64_t rest = number;
-	for (int i = last->digits[0] && number == last->number ? -1 : 15; i >= 0; i--, rest /= base)
+	for (int i = last->digits[0] && number == last->number ? -1 : MASTER_DIGITS - 1; i >= 0; i--, rest /= base)
 		last->digits[i] = "0123456789abcdef"[rest % base];
 	last->number = number;
-	memcpy(to, last->digits, 16);
+	memcpy(to, last->digits, MASTER_DIGITS);
 }
 
-/* The last two arguments of every script have 16 bytes each, so that they can be put in for each master: see
- * lease_command.c. */
+/* The last two arguments of every script have MASTER_DIGITS bytes each, so that they can be written over for each
+ * master: see lease_command.c. */
 uint64_t master_guard_stamp(struct master *master, char *command, size_t len, uint64_t until_us)
 {
 	const struct masters *masters = master->all;
 	const struct guard_master *guarded = &masters->guard.masters[master->index];
+	assert(len > TAIL_LEN && memcmp(command + len - TAIL_LEN, "$16\r\n", 5) == 0);
 	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
 	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index,
 					until_us < patience_us ? until_us : patience_us);
 	uint64_t epoch = master_guard_is_on(masters) ? guarded->epoch : 0;
-	assert(len > TAIL_MAX);
 	if (master_guard_is_on(masters))
-		write_digits(&master->epoch_sent, command + len - 41, epoch, 16);
+		write_digits(&master->epoch_sent, command + len - EPOCH_FROM_END, epoch, 16);
 	else
-		memcpy(command + len - 41, no_epoch, 16);
+		memcpy(command + len - EPOCH_FROM_END, no_epoch, MASTER_DIGITS);
 	if (until_us == 0 || until_us >= LATEST_US)
 		until_us = LATEST_US;
-	else
-		/* so that those of one moment are the same, and read once (acquire.lua) */
+	else /* deadlines of one moment are the same, so that acquire.lua reads them once */
 		until_us -= until_us % DEADLINE_STEP_US;
-	write_digits(&master->deadline_sent, command + len - 18, until_us, 10);
+	write_digits(&master->deadline_sent, command + len - DEADLINE_FROM_END, until_us, 10);
 	return epoch;
 }
 
@@ -462,7 +469,7 @@ static void fail(struct master_reply *reply, enum master_error error)
 	reply->error = error;
 }
 
-void master_guard_evaluate_reply(struct master *master, const struct master_command *call, uint64_t now_us,
+void master_guard_evaluate_reply(struct master *master, const struct master_command *done, uint64_t now_us,
 				 struct master_reply *reply)
 {
 	struct masters *masters = master->all;
@@ -471,17 +478,17 @@ void master_guard_evaluate_reply(struct master *master, const struct master_comm
 		metrics_add(&masters->metrics->masters[master->index].late, 1);
 	if (reply->time_us == 0)
 		return;
-	take_time(master, call->sent_us, now_us, reply->time_us);
+	note_time(master, done->sent_us, now_us, reply->time_us);
 	if (!master_guard_is_on(masters))
 		return;
 	if (reply->bad_epoch) {
 		struct guard_event event = {.kind = GUARD_MISMATCH,
 					    .master = (uint8_t)master->index,
 					    .now_us = now_us,
-					    .epoch = call->epoch};
+					    .epoch = done->epoch};
 		guard_event(&masters->guard, &event);
-	} else if (guarded->state != GUARD_VOTING || guarded->epoch != call->epoch) {
-		fail(reply, MASTER_ERROR_QUARANTINED); /* since it was asked: its word does not count */
+	} else if (guarded->state != GUARD_VOTING || guarded->epoch != done->epoch) {
+		fail(reply, MASTER_ERROR_QUARANTINED); /* since the command was sent: its vote does not count */
 	}
 	if (guarded->state != GUARD_VOTING)
 		master_guard_dispatch(masters);

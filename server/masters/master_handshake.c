@@ -1,11 +1,13 @@
-/* What is said first on a new connection, the heartbeat, and what INFO tells.
+/* What comes first on a new connection, the heartbeat, and what INFO shows.
  *
- *   handshake   AUTH, SELECT, CLIENT SETNAME, INFO, SCRIPT LOAD of each script: all in one write. Any error but that of
- *              SETNAME closes the connection and becomes the reason in /masters.
- *   heartbeat  once a second INFO, so that a master that hangs, changes its role or its settings is found also when
- *              nobody asks for locks.
- *   judging    a replica, a Redis older than 6.2 and a second address of one server may not vote; settings that may
- *              drop keys are warned of. */
+ *   handshake   AUTH, SELECT, CLIENT SETNAME, INFO, CLIENT ID, SCRIPT LOAD of each script: all in one write. Any error
+ *               but that of SETNAME closes the connection and becomes the reason in /masters.
+ *   heartbeat   INFO and the guard's epoch.lua once a second, so that a master that hangs, changes its role or its
+ *               settings is found also while there are no requests.
+ *   evaluation  a replica, a Redis older than 6.2 and a second address of one server may not vote; settings that may
+ *               drop keys are warned of.
+ *
+ * The worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,7 @@
 static bool info_field(const char *text, size_t len, const char *name, char *ret, size_t size)
 {
 	size_t name_len = strlen(name);
+	assert(name_len > 0 && size > 0);
 	const char *end = text + len;
 	for (const char *line = text; line < end;) {
 		const char *eol = memchr(line, '\n', (size_t)(end - line));
@@ -48,9 +51,9 @@ static uint64_t info_number(const char *text, size_t len, const char *name)
 	return info_field(text, len, name, digits, sizeof digits) ? strtoull(digits, NULL, 10) : 0;
 }
 
-/* True if the text names a run_id, a version and a role, as Redis and Valkey do. */
 bool master_info_parse(const char *text, size_t len, struct master_info *ret_info)
 {
+	assert(text && ret_info);
 	struct master_info info = {.maxmemory = info_number(text, len, "maxmemory")};
 	bool known = info_field(text, len, "run_id", info.run_id, sizeof info.run_id) &&
 		     info_field(text, len, "redis_version", info.version, sizeof info.version) &&
@@ -71,9 +74,9 @@ bool master_info_parse(const char *text, size_t len, struct master_info *ret_inf
 	return true;
 }
 
-#define CLOCKED_SHOWN_US (24 * UINT64_C(3600000000)) /* for so long the warning stays */
+/* ---- evaluation ---- */
 
-/* ---- judging ---- */
+#define CLOCKED_SHOWN_US (24 * UINT64_C(3600000000)) /* how long the warning stays */
 
 static bool is_too_old(const char *version)
 {
@@ -83,7 +86,7 @@ static bool is_too_old(const char *version)
 	return major < 6 || (major == 6 && minor < 2);
 }
 
-/* The one of two that was there first keeps its vote. */
+/* Of two connections to one server, the one that was there first keeps its vote. */
 static const struct master *find_twin(const struct master *master)
 {
 	for (size_t i = 0; i < master->all->count; i++) {
@@ -97,13 +100,14 @@ static const struct master *find_twin(const struct master *master)
 
 static void quarantine(struct master *master, enum quarantine_reason code, const char *why, const char *more)
 {
+	assert(code != QUARANTINE_NONE);
 	master->quarantine_code = code;
 	snprintf(master->quarantine_reason, sizeof master->quarantine_reason, "%s: %.80s%.60s",
 		 quarantine_reason_name(code), why, more);
 }
 
-/* What no setting can mend: this server is none of our masters. */
-static bool judge_kind(struct master *master)
+/* True if this server is none of our masters, which no setting can mend. */
+static bool evaluate_kind(struct master *master)
 {
 	const struct master *twin = find_twin(master);
 	if (strcmp(master->info.role, "master") != 0)
@@ -118,7 +122,7 @@ static bool judge_kind(struct master *master)
 	return master->quarantine_reason[0] != '\0';
 }
 
-static void judge_settings(struct master *master)
+static void evaluate_settings(struct master *master)
 {
 	const struct master_info *info = &master->info;
 	if (info->maxmemory > 0 && info->policy[0] && strcmp(info->policy, "noeviction") != 0)
@@ -129,12 +133,12 @@ static void judge_settings(struct master *master)
 			   "one that takes over has not seen the last locks; see --allow-replicas", "");
 }
 
-static void judge_vote(struct master *master)
+static void evaluate_vote(struct master *master)
 {
 	master->quarantine_reason[0] = '\0';
-	bool excluded = judge_kind(master);
+	bool excluded = evaluate_kind(master);
 	if (!excluded)
-		judge_settings(master);
+		evaluate_settings(master);
 	master_guard_exclude(master, excluded);
 }
 
@@ -144,14 +148,13 @@ static void add_warning(struct master *master, const char *warning)
 	snprintf(master->warnings[master->warning_count++], STATUS_REASON_MAX, "%s", warning);
 }
 
-static void judge_warnings(struct master *master)
+static void evaluate_warnings(struct master *master)
 {
 	size_t before = master->warning_count;
 	master->warning_count = 0;
 	if (master->info.maxmemory == 0 && master->info.policy[0] && strcmp(master->info.policy, "noeviction") != 0)
 		add_warning(master, "maxmemory-policy: not noeviction; harmless only as long as maxmemory is 0");
-	bool guarded = master->all->options->restart_guard == OPTIONS_GUARD_ON;
-	if (!guarded && clock_now_us() < master->restarted_until_us)
+	if (!master_guard_is_on(master->all) && clock_now_us() < master->restarted_until_us)
 		add_warning(master, "restarted: another run_id than before; leases that it granted may be forgotten "
 				    "and given twice");
 	if (clock_now_us() < master->clock_back_until_us)
@@ -171,19 +174,19 @@ static void judge_warnings(struct master *master)
 	}
 }
 
-/* Keys that it dropped for want of memory since we looked last: locks may be among them. A count that was set back and
- * has grown since is another one, too, also where it is smaller. */
-static void judge_evictions(struct master *master, const struct master_info *before)
+/* Keys that were dropped for want of memory since the last heartbeat may have been locks. A count that was set back and
+ * has grown since counts as well, even where it is smaller. */
+static void evaluate_evictions(struct master *master, const struct master_info *before)
 {
 	if (master->evicted_known && master->info.evicted != before->evicted && master->info.evicted > 0)
 		master_guard_notify(master, GUARD_DROPPED_KEYS);
 }
 
-static void judge(struct master *master)
+static void evaluate(struct master *master)
 {
 	assert(master->has_info);
-	judge_vote(master);
-	judge_warnings(master);
+	evaluate_vote(master);
+	evaluate_warnings(master);
 	master_check_tick(master);
 	master_state_report(master);
 }
@@ -194,15 +197,16 @@ static void end_refused(struct master *master)
 {
 	char why[STATUS_REASON_MAX];
 	enum master_error error = master->check.error;
+	assert(master->check.words[0]);
 	master_check_write(master, why);
 	master_state_count_error(master, error);
 	master_link_fail(&master->link, why);
 	master_guard_note_refusal(master, error);
 }
 
-/* AUTH, SELECT, SCRIPT LOAD: only errors matter. The handshake goes on to its end, so that the reason names all that is
- * refused. */
-static void take_step(struct master *master, const redisReply *reply, enum master_command_kind command)
+/* AUTH, SELECT, SCRIPT LOAD: only errors matter. The handshake goes on to its end, so that the reason names everything
+ * that is refused. */
+static void note_step(struct master *master, const redisReply *reply, enum master_command_kind command)
 {
 	if (!reply || master->link.state != LINK_HANDSHAKE)
 		return;
@@ -214,11 +218,10 @@ static void take_step(struct master *master, const redisReply *reply, enum maste
 
 static void on_auth(struct master *master, const redisReply *reply)
 {
-	take_step(master, reply, MASTER_COMMAND_AUTH);
+	note_step(master, reply, MASTER_COMMAND_AUTH);
 }
 
-/* The name is for people: it may be refused. But what a server says before it hangs up comes as the answer to whatever
- * was asked first. */
+/* The name is for people: it may be refused. But a server that hangs up says why in answer to the first command. */
 static void on_setname(struct master *master, const redisReply *reply)
 {
 	bool refused = reply && reply->type == REDIS_REPLY_ERROR && master->link.state == LINK_HANDSHAKE;
@@ -228,12 +231,12 @@ static void on_setname(struct master *master, const redisReply *reply)
 
 static void on_select(struct master *master, const redisReply *reply)
 {
-	take_step(master, reply, MASTER_COMMAND_SELECT);
+	note_step(master, reply, MASTER_COMMAND_SELECT);
 }
 
 static void on_script(struct master *master, const redisReply *reply)
 {
-	take_step(master, reply, MASTER_COMMAND_SCRIPT_LOAD);
+	note_step(master, reply, MASTER_COMMAND_SCRIPT_LOAD);
 }
 
 static bool is_sentinel(const redisReply *reply)
@@ -244,10 +247,11 @@ static bool is_sentinel(const redisReply *reply)
 	       strcmp(mode, "sentinel") == 0;
 }
 
-/* Another run_id under the same address: the server was restarted, or it is another one. What it had granted may be
- * forgotten. */
+/* Another run_id under the same address: the server was restarted, or it is another one. It may have forgotten what it
+ * granted. */
 static void note_server(struct master *master)
 {
+	assert(master->info.run_id[0]);
 	bool restarted = master->has_info && strcmp(master->last_run_id, master->info.run_id) != 0;
 	master->has_info = true;
 	memcpy(master->last_run_id, master->info.run_id, sizeof master->last_run_id);
@@ -272,7 +276,7 @@ static void on_handshake_info(struct master *master, const redisReply *reply)
 		note_server(master);
 }
 
-/* CLIENT ID: counts up for as long as the server lives. */
+/* CLIENT ID counts up for as long as the server lives. */
 static void on_handshake_id(struct master *master, const redisReply *reply)
 {
 	if (!reply || master->link.state != LINK_HANDSHAKE)
@@ -285,7 +289,7 @@ static void on_handshake_id(struct master *master, const redisReply *reply)
 		master->client_id = (uint64_t)reply->integer;
 }
 
-/* Until the next heartbeat: a quarantine that ends sooner is not waited for longer. */
+/* Until the next heartbeat, which comes earlier where a quarantine ends before it. */
 static uint64_t heartbeat_ms(const struct master *master)
 {
 	uint64_t left_ms = master_state_is_quarantined(master) ? master_state_guard_left_ms(master) : 0;
@@ -294,7 +298,7 @@ static uint64_t heartbeat_ms(const struct master *master)
 	return left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS ? left_ms : MASTER_HEARTBEAT_MS;
 }
 
-/* The last answer of the handshake: from now on the master is asked. */
+/* The last answer of the handshake: from now on commands are sent to the master. */
 static void on_handshake_last(struct master *master, const redisReply *reply)
 {
 	on_script(master, reply);
@@ -313,9 +317,9 @@ static void on_handshake_last(struct master *master, const redisReply *reply)
 	master->hung = false;
 	master->up_us = clock_now_us();
 	master->evicted_known = false;
-	master->excluded = true; /* until it is judged */
+	master->excluded = true; /* until INFO is evaluated */
 	master->started = false;
-	judge(master);
+	evaluate(master);
 	if (master->excluded)
 		master_guard_inspect_hash(master);
 	master_pending_send_all(master);
@@ -361,22 +365,21 @@ void master_handshake_start(struct master *master)
 		    master_command_send(master, on_setname, 3, setname) &&
 		    master_command_send(master, on_handshake_info, 1, info) &&
 		    master_command_send(master, on_handshake_id, 2, id) && handshake_scripts(master);
-	if (!sent)
-		/* out of memory: the handshake's deadline ends it, since nothing may be freed here */
+	if (!sent) /* out of memory: the handshake's deadline ends it, since nothing may be freed here */
 		master_link_set_timer(&master->link, 0);
 }
 
 /* ---- heartbeat ---- */
 
-/* Another server behind the same connection (a proxy): it is greeted as one. */
-static void take_heartbeat(struct master *master, const struct master_info *before)
+/* Another server behind the same connection (a proxy) needs a handshake of its own. */
+static void evaluate_heartbeat(struct master *master, const struct master_info *before)
 {
 	if (strcmp(before->run_id, master->info.run_id) != 0) {
 		master_link_fail(&master->link, "restarted: another run_id on the same connection");
 		return;
 	}
-	judge_evictions(master, before);
-	judge(master);
+	evaluate_evictions(master, before);
+	evaluate(master);
 }
 
 static void on_heartbeat(struct master *master, const redisReply *reply)
@@ -386,31 +389,32 @@ static void on_heartbeat(struct master *master, const redisReply *reply)
 		return;
 	struct master_info before = master->info;
 	if (reply->type == REDIS_REPLY_ERROR) {
-		master->check.words[0] = '\0'; /* of the last run */
+		master->check.words[0] = '\0'; /* from the last run of the trials */
 		master->check.found = 0;
 		master_check_note(master, MASTER_COMMAND_INFO, reply);
 		end_refused(master);
 	} else if (reply->type == REDIS_REPLY_STRING &&
 		   master_info_parse(reply->str, (size_t)reply->len, &master->info)) {
-		take_heartbeat(master, &before);
+		evaluate_heartbeat(master, &before);
 	}
 	if (master->link.state == LINK_UP)
 		master_link_set_timer(&master->link, heartbeat_ms(master));
 }
 
-/* One tick sends; the answer sets the next one. Where it does not come, a tick is there when it is due. A master hung
- * for as long as a lease can live gets a new connection: nothing that lies in the old one can matter any more. */
+/* One tick sends, and the answer sets the next one. Where no answer comes, the next tick is at its deadline. A master
+ * that hung for as long as a lease can live gets a new connection: nothing in the old one can matter any more. */
 void master_handshake_tick(struct master *master)
 {
 	static const char *const info[] = {"INFO"};
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;
+	assert(master->link.state == LINK_UP);
 	if (!master->heartbeat_out) {
 		master->heartbeat_out = master_command_send(master, on_heartbeat, 1, info) && master_guard_read(master);
 		master->heartbeat_late = false;
 		master_link_set_timer(&master->link, timeout_ms + 1);
 		return;
 	}
-	/* once more round the loop: its answer may lie unread, if we were the ones that stood still */
+	/* once more round the loop: if this process stood still, the answer may lie unread */
 	if (!master->heartbeat_late) {
 		master->heartbeat_late = true;
 		master_link_set_timer(&master->link, 1);

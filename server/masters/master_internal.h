@@ -31,6 +31,7 @@ enum {
 	MASTER_BATCH_MAX = 32,
 	MASTER_BATCH_HALF = 8 * 1024, /* bytes of keys, and of arguments: more than what the longest command has */
 	MASTER_BATCH_BYTES = 2 * MASTER_BATCH_HALF + 512,
+	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
 	MASTER_WORDS_MAX = 160 /* of the text of an error */
 };
 
@@ -75,17 +76,16 @@ struct pending_release {
 	char bytes[];
 };
 
-/* A number and its sixteen digits; digits[0] is NUL as long as there is none. */
+/* A number and its digits; digits[0] is NUL as long as there is none. */
 struct master_digits {
 	uint64_t number;
-	char digits[16];
+	char digits[MASTER_DIGITS];
 };
 
-/* What INFO says, as far as it matters. */
+/* The fields of INFO that matter. */
 struct master_info {
 	char run_id[48], version[32], role[16], policy[32];
-	/* the version, for people: Valkey has one of its own beside that of Redis which it stands for */
-	char product[40];
+	char product[40]; /* the version, for people: Valkey has one of its own beside that of the Redis it replaces */
 	uint64_t maxmemory, used_memory, evicted, replicas;
 	bool loading, cluster;
 };
@@ -94,62 +94,77 @@ struct master {
 	struct masters *all;
 	size_t index;
 	struct master_link link;
-	bool was_up;                         /* once at least */
-	bool reconnected;                    /* this connection is not the first one */
-	bool hung;                           /* up, but behind with its answers */
-	bool heartbeat_out;                  /* a heartbeat is under way */
-	bool heartbeat_late;                 /* … and its time is up, but the loop had not read its sockets yet */
-	struct master_command *first, *last; /* under way */
-	struct master_command *spare;        /* for reuse */
-	struct master_digits epoch_sent, deadline_sent;  /* in the last command */
+
+	/* master_command.c */
+	struct master_command *first, *last;             /* under way */
+	struct master_command *spare;                    /* for reuse */
 	struct master_batch batch;                       /* not sent yet … */
-	struct master_command *batch_first, *batch_last; /* … and those that wait for it */
+	struct master_command *batch_first, *batch_last; /* … and the commands that wait for it */
+	uint64_t answered_sent_us;                       /* of the command whose answer is being handled */
+	bool hung;                                       /* up, but behind with its answers */
+	bool has_rtt;
+	uint64_t rtt_us; /* smoothed */
+
+	/* master_handshake.c */
+	bool was_up;         /* once at least */
+	bool reconnected;    /* this connection is not the first one */
+	uint64_t up_us;      /* since when the link is up */
+	bool heartbeat_out;  /* a heartbeat is under way */
+	bool heartbeat_late; /* … and its time is up, but the loop had not read its sockets yet */
+	bool has_info;
+	struct master_info info;
+	char last_run_id[48];                      /* of the handshake before */
+	uint64_t client_id;                        /* of this connection, as the server counts them */
+	uint64_t restarted_until_us;               /* until then it may have forgotten leases that are still valid */
+	bool excluded;                             /* none of our masters: a replica, a twin, … */
+	enum quarantine_reason quarantine_code;    /* by INFO: why it may not vote */
+	char quarantine_reason[STATUS_REASON_MAX]; /* … in words; "": it may */
+	size_t warning_count;
+	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
+
+	/* master_guard.c */
+	bool started;                 /* the guard knows of this connection */
+	bool read;                    /* its epoch was read on this connection */
+	bool evicted_known;           /* info.evicted was compared with the count in its hash */
+	bool left_out;                /* a new cluster may begin without it, and the log says so */
+	uint64_t time_us;             /* its own time at the last heartbeat */
+	uint64_t clocked_us;          /* when its floor was made of clocks, in its own time; 0: never */
+	uint64_t clock_back_until_us; /* its clock went back: until then its locks last longer */
+	struct master_digits epoch_sent, deadline_sent; /* in the last command */
+
+	/* master_check.c; of this connection */
+	struct {
+		bool passed;       /* the last run, and nothing was refused since */
+		bool known;        /* one run passed: its answers count, whatever it refuses later */
+		bool ended;        /* one run at least */
+		bool subscribing;  /* this run waits for SUBSCRIBE */
+		unsigned left, at; /* answers that this run waits for; the step whose answer is next */
+		uint64_t began_us;
+		uint64_t found;               /* bits of enum master_command_kind: what was refused */
+		enum master_error error;      /* of the first that was refused … */
+		char words[MASTER_WORDS_MAX]; /* … and the text of its error; "": nothing was refused */
+	} check;
+
+	/* master_notification.c */
 	struct {
 		redisAsyncContext *context; /* the second connection; NULL: there is none */
 		uint64_t tried_us;          /* when it was opened last */
 		bool subscribed;            /* the master has confirmed it */
 		uint64_t beside_us;         /* up_us of the first connection when the second one was opened */
 	} notification;
+
+	/* master_pending.c */
 	struct pending_release *pending_first, *pending_last;
 	size_t pending_count; /* those in this list and those under way */
-	struct master_info info;
-	char last_run_id[48]; /* of the handshake before */
-	bool has_info;
-	uint64_t client_id;           /* of this connection, as the server counts them */
-	uint64_t up_us;               /* since when the link is up */
-	uint64_t answered_sent_us;    /* of the command whose answer is being handled */
-	bool read;                    /* its epoch was read on this connection */
-	bool left_out;                /* a new cluster may begin without it, and the log says so */
-	bool evicted_known;           /* info.evicted was compared with what the master remembers */
-	bool started;                 /* the guard knows of this connection */
-	bool excluded;                /* none of our masters: a replica, a twin, … */
-	uint32_t quarantined_for;     /* bits of enum quarantine_reason: of this quarantine, as far as counted */
-	uint64_t clocked_us;          /* when its floor was made of clocks, in its own time; 0: never */
-	uint64_t time_us;             /* its own time at the last heartbeat */
-	uint64_t clock_back_until_us; /* its clock went back: until then its locks last longer */
-	bool has_rtt;
-	uint64_t rtt_us;
-	char reason[STATUS_REASON_MAX];            /* why the link is down */
-	enum quarantine_reason quarantine_code;    /* by INFO: why it may not vote */
-	char quarantine_reason[STATUS_REASON_MAX]; /* … in words; "": it may */
-	struct {                                   /* master_check.c; of this connection */
-		bool passed;                       /* the last run, and nothing was refused since */
-		bool known;                        /* one run at least: what it answers counts, whatever it refuses */
-		bool ended;                        /* one run at least */
-		bool subscribing;                  /* this run waits for SUBSCRIBE */
-		unsigned left, at;                 /* answers that this run waits for; the step whose answer is next */
-		uint64_t began_us, found;          /* found: bits of enum master_command_kind */
-		enum master_error error;           /* of the first that was refused … */
-		char words[MASTER_WORDS_MAX];      /* … and the text of its error; "": nothing was refused */
-	} check;
-	uint64_t told_refused; /* commands, as last told to the log */
-	/* it answers, but refuses what it must be able to do; "" while the check has not ended, or has passed */
+
+	/* master_state.c */
+	char reason[STATUS_REASON_MAX]; /* why the link is down, or the master hung */
+	/* It answers, but refuses what it must be able to do; "": the trials have not ended, or have passed. */
 	char soft_reason[STATUS_REASON_MAX];
-	enum master_state shown;     /* the state last told to the log */
-	bool told;                   /* … if any was */
-	uint64_t restarted_until_us; /* until then it may have forgotten leases that are still valid */
-	size_t warning_count;
-	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
+	uint32_t quarantined_for; /* bits of enum quarantine_reason: of this quarantine, as far as counted */
+	enum master_state shown;  /* the state last written to the log */
+	bool told;                /* … if any was */
+	uint64_t told_refused;    /* commands, as last written to the log */
 };
 
 struct masters {

@@ -34,6 +34,7 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 static void on_io_closed(uv_handle_t *handle)
 {
 	struct master_io *io = handle->data;
+	assert(!io->context);
 	master_tls_free(io->ssl);
 	free(io);
 }
@@ -51,12 +52,13 @@ static void poll_for(struct master_io *io, int events)
 
 static void step_read(struct master_io *io)
 {
+	assert(io->context);
 	if (!io->ssl) {
 		redisAsyncHandleRead(io->context);
 		return;
 	}
-	/* a record is never larger than what hiredis reads at once; should that change, the rest of it is not to lie
-	 * there */
+	/* A record is never larger than what hiredis reads at once. Should that change, the rest of it must not be
+	 * left. */
 	do {
 		master_tls_clear_errors();
 		redisAsyncHandleRead(io->context);
@@ -66,13 +68,13 @@ static void step_read(struct master_io *io)
 }
 
 #if HIREDIS_MAJOR < 1
-/* hiredis 0.14 takes a new buffer after each write that took all, and crashes where there is no memory for it. So the
- * bytes are written here and the buffer is kept; all else that is to be done then, or where a write fails, hiredis does
- * when it finds nothing left to write, or meets the same error. */
+/* hiredis 0.14 takes a new buffer after each complete write, and crashes where there is no memory for it. So the bytes
+ * are written here and the buffer is kept. hiredis does everything else when it finds nothing left to write, or gets
+ * the same error. */
 static void write_all(struct master_io *io)
 {
 	if (!(io->context->c.flags & REDIS_CONNECTED))
-		/* learns that it is connected, as a write would, and writes nothing */
+		/* finds that it is connected, as a write would, and writes nothing */
 		redisAsyncHandleRead(io->context);
 	redisContext *context = io->context ? &io->context->c : NULL;
 	if (!context || context->err || !(context->flags & REDIS_CONNECTED))
@@ -93,9 +95,10 @@ static void write_all(struct master_io *io)
 }
 #endif
 
-/* io lives on, whatever happens: libuv frees it in its own round. */
+/* io stays valid, also where the connection ends: libuv frees it in its own round. */
 static void step_write(struct master_io *io)
 {
+	assert(io->context);
 	if (io->ssl)
 		master_tls_clear_errors();
 	io->flushing = true;
@@ -186,8 +189,8 @@ static void hook_cleanup(void *arg)
 		io->ended(io->arg, reason);
 }
 
-/* A server that is no Redis of ours may announce a list of a thousand million elements; hiredis 0.14 would make room
- * for it and walk through it. None of our replies has more than a page of SCAN. */
+/* A server that is no Redis may announce a list of a thousand million elements; hiredis 0.14 would make room for it and
+ * walk through it. None of our replies has more than a page of SCAN. */
 static redisReplyObjectFunctions bounded_functions;
 static pthread_once_t bounded_once = PTHREAD_ONCE_INIT;
 
@@ -220,7 +223,7 @@ static void bound_replies(redisAsyncContext *context)
 	context->c.reader->fn = &bounded_functions;
 }
 
-/* The parts of a connection in the loop; NULL, with nothing left of them, and why. */
+/* The parts of a connection in the loop. NULL: nothing is left of them, and ret_reason says why. */
 static struct master_io *make_io(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address,
 				 char ret_reason[STATUS_REASON_MAX])
 {
@@ -243,6 +246,7 @@ static struct master_io *make_io(uv_loop_t *loop, redisAsyncContext *context, co
 struct master_io *master_io_attach(uv_loop_t *loop, redisAsyncContext *context, const struct master_address *address,
 				   char ret_reason[STATUS_REASON_MAX])
 {
+	assert(context->c.fd >= 0 && !context->ev.data);
 	struct master_io *io = make_io(loop, context, address, ret_reason);
 	if (!io)
 		return NULL;
@@ -281,7 +285,7 @@ bool master_io_has_unread(const struct master_io *io)
 
 bool master_io_is_in_tls_handshake(const struct master_io *io)
 {
-	return io->ssl && master_tls_is_shaking_hands(io->ssl);
+	return io->ssl && master_tls_is_in_handshake(io->ssl);
 }
 
 void master_io_set_options(int fd, bool is_unix)

@@ -1,15 +1,15 @@
-/* What this worker says and hears about the lines in which requests wait (server/scripts/line_*.lua), for as long as
- * any of its own waits:
+/* Notifications of waiters, and the signs of life that keep their queue entries, for as long as a request of this
+ * worker waits (server/scripts/queue_*.lua):
  *
- *   says   "I am alive", a key on each master that runs out after a second, set anew every 300 ms over the master's
- *          connection;
- *   hears  whose turn it is, on the channel {prefix}redlockd:wake, over a second connection to each master, since one
- *          that has subscribed takes no other commands (RESP2). Opened with the first waiter, kept until the master is
- *          lost. Before the master's first vote it is opened, too, to see whether the channel may be had
- *          (master_check.c), and closed again.
+ *   alive key      on each master, {prefix}redlockd:alive:{replica}. It runs out after a second and is set again every
+ *                  300 ms over the master's connection.
+ *   notifications  on the channel {prefix}redlockd:wake, over a second connection to each master, since one that has
+ *                  subscribed takes no other commands (RESP2). Opened with the first waiter, kept until the master is
+ *                  lost. It is also opened, and closed again, before the master's first vote, to find out whether the
+ *                  channel can be subscribed to (master_check.c).
  *
- * A master on which the key had run out may have dropped our places, and while the second connection was not there we
- * heard nothing: both are told as a missed notification. All on the worker's thread. */
+ * A master on which the key had run out may have dropped our entries, and without the second connection notifications
+ * are missed: both are reported as `missed`. All on the worker's thread. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
@@ -20,12 +20,12 @@
 #include "master_internal.h"
 #include "server/base/base.h"
 
-enum { QUEUE_TICK_MS = 300, QUEUE_OPENING_MS = 1000, ENTRY_LEN = MASTER_REPLICA_LEN + 1 + 16 };
+enum { ALIVE_TICK_MS = 300, SUBSCRIBE_MS = 1000, ENTRY_LEN = MASTER_REPLICA_LEN + 1 + 16 };
 
-_Static_assert(3 * QUEUE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US,
-	       "a word may be lost, and we still count as alive");
+_Static_assert(3 * ALIVE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US,
+	       "two of three may be lost, and this worker still counts as alive");
 
-/* ---- hearing ---- */
+/* ---- the second connection ---- */
 
 static void drop(struct master *master)
 {
@@ -35,7 +35,7 @@ static void drop(struct master *master)
 		redisAsyncFree(context);
 }
 
-/* "message", channel, "replica:arrival key" */
+/* Of a message: "replica:arrival key". */
 static void parse_notification(struct master *master, const char *text, size_t len)
 {
 	const struct masters *masters = master->all;
@@ -43,20 +43,26 @@ static void parse_notification(struct master *master, const char *text, size_t l
 	if (len <= head + prefix_len || text[MASTER_REPLICA_LEN] != ':' || text[ENTRY_LEN] != ' ' ||
 	    memcmp(text + head, masters->options->key_prefix, prefix_len) != 0)
 		return;
-	struct masters_notification call = {.master = (uint8_t)master->index,
-					    .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0};
+	struct masters_notification notification = {.master = (uint8_t)master->index,
+						    .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0,
+						    .resource = text + head + prefix_len,
+						    .resource_len = len - head - prefix_len};
 	for (size_t i = MASTER_REPLICA_LEN + 1; i < ENTRY_LEN; i++) {
 		if (text[i] < '0' || text[i] > '9')
 			return;
-		call.arrival = call.arrival * 10 + (uint64_t)(text[i] - '0');
+		notification.arrival = notification.arrival * 10 + (uint64_t)(text[i] - '0');
 	}
-	call.resource = text + head + prefix_len;
-	call.resource_len = len - head - prefix_len;
-	masters->notification_events.notified(masters->notification_events.arg, &call);
+	masters->notification_events.notified(masters->notification_events.arg, &notification);
 }
 
-/* hiredis calls it for the answer to SUBSCRIBE, for each message, and with NULL at the end. */
-static void on_word(redisAsyncContext *context, void *raw, void *privdata)
+static void report_missed(const struct masters *masters)
+{
+	assert(masters->has_waiters);
+	masters->notification_events.missed(masters->notification_events.arg);
+}
+
+/* hiredis calls it with the answer to SUBSCRIBE, for each message, and with NULL at the end. */
+static void on_message(redisAsyncContext *context, void *raw, void *privdata)
 {
 	struct master *master = context->data;
 	const redisReply *reply = raw;
@@ -69,9 +75,9 @@ static void on_word(redisAsyncContext *context, void *raw, void *privdata)
 		master->notification.subscribed = true;
 		master->all->note_subscribed(master, MASTER_ERROR_OTHER, NULL);
 		if (master->all->has_waiters)
-			master->all->notification_events.missed(master->all->notification_events.arg);
+			report_missed(master->all);
 		else
-			drop(master); /* it was to be seen whether it may be had */
+			drop(master); /* it was opened for master_notification_check() alone */
 	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
 		parse_notification(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }
@@ -83,12 +89,12 @@ static void on_disconnect(const redisAsyncContext *context, int status)
 	if (!master || master->notification.context != context)
 		return;
 	master->notification.context = NULL; /* the next tick opens another one */
-	/* hiredis takes an error in answer to SUBSCRIBE (no right to the channel) for the server's farewell. Then only
-	 * the timers are left to those who wait. */
-	bool told = context->err == REDIS_ERR_OTHER;
+	/* hiredis takes an error in answer to SUBSCRIBE (no right to the channel) for the end of the connection. Then
+	 * waiters depend on their timers alone. */
+	bool refused = context->err == REDIS_ERR_OTHER;
 	const char *why = context->errstr[0] ? context->errstr : "the second connection was closed";
-	enum master_error error = told ? master_error_classify(why, strlen(why)) : MASTER_ERROR_LOST;
-	if (told)
+	enum master_error error = refused ? master_error_classify(why, strlen(why)) : MASTER_ERROR_LOST;
+	if (refused)
 		master_state_doubt(master, error, why, strlen(why));
 	master->all->note_subscribed(master, error, why);
 }
@@ -102,9 +108,10 @@ static void on_connect(const redisAsyncContext *context, int status)
 		master_io_set_options(context->c.fd, master->link.address->is_unix);
 }
 
-/* To wherever the first connection leads: its name is resolved already. */
+/* To the peer of the first connection: its name is resolved already. */
 static redisAsyncContext *connect_beside(const struct master *master)
 {
+	assert(master->link.state == LINK_UP && master->link.io);
 	struct sockaddr_storage peer;
 	socklen_t len = sizeof peer;
 	char host[INET6_ADDRSTRLEN];
@@ -129,15 +136,16 @@ static bool subscribe(struct master *master, redisAsyncContext *context)
 		sent = redisAsyncCommand(context, NULL, NULL, "AUTH %s %s", address->user, address->password);
 	else if (address->password[0])
 		sent = redisAsyncCommand(context, NULL, NULL, "AUTH %s", address->password);
-	return sent == REDIS_OK && redisAsyncCommand(context, on_word, NULL, "SUBSCRIBE %s", channel) == REDIS_OK;
+	return sent == REDIS_OK && redisAsyncCommand(context, on_message, NULL, "SUBSCRIBE %s", channel) == REDIS_OK;
 }
 
-/* Opens the second connection where the first one is up and it is not there, or is still that to a server before. */
-static void listen_to(struct master *master)
+/* Opens the second connection, unless there is one that was opened beside this first connection. */
+static void open_second(struct master *master)
 {
+	assert(master->link.state == LINK_UP);
 	uint64_t now_us = clock_now_us();
 	bool in_time = master->notification.subscribed ||
-		       now_us < master->notification.tried_us + QUEUE_OPENING_MS * UINT64_C(1000);
+		       now_us < master->notification.tried_us + SUBSCRIBE_MS * UINT64_C(1000);
 	if (master->notification.context && in_time && master->notification.beside_us == master->up_us)
 		return;
 	drop(master);
@@ -146,7 +154,7 @@ static void listen_to(struct master *master)
 	redisAsyncContext *context = connect_beside(master);
 	if (!context)
 		return;
-	char why[STATUS_REASON_MAX]; /* the same as the first connection's will be, which tells it */
+	char why[STATUS_REASON_MAX]; /* the first connection will report the same */
 	if (context->err || !master_io_attach(master->all->loop, context, master->link.address, why)) {
 		redisAsyncFree(context);
 		return;
@@ -166,12 +174,12 @@ void master_notification_check(struct master *master)
 	    master->notification.beside_us == master->up_us)
 		master->all->note_subscribed(master, MASTER_ERROR_OTHER, NULL);
 	else
-		listen_to(master);
+		open_second(master);
 }
 
-/* ---- saying ---- */
+/* ---- the alive key ---- */
 
-static void say_alive(struct master *master);
+static void set_alive(struct master *master);
 
 static void on_alive(struct master *master, const redisReply *reply)
 {
@@ -180,17 +188,17 @@ static void on_alive(struct master *master, const redisReply *reply)
 		master_state_doubt_reply(master, reply);
 	if (!reply || reply->type != REDIS_REPLY_NIL || !masters->has_waiters)
 		return;
-	say_alive(master); /* it had run out, or the master has forgotten it */
-	masters->notification_events.missed(masters->notification_events.arg);
+	set_alive(master); /* it had run out, or the master has lost it */
+	report_missed(masters);
 }
 
-static void say_alive(struct master *master)
+static void set_alive(struct master *master)
 {
 	const char *set[] = {"SET", master->all->alive_key, "", "PX", ALIVE_MS_TEXT};
 	master_command_send(master, NULL, 5, set);
 }
 
-static void say_still_alive(struct master *master)
+static void renew_alive(struct master *master)
 {
 	const char *set[] = {"SET", master->all->alive_key, "", "XX", "PX", ALIVE_MS_TEXT};
 	master_command_send(master, on_alive, 6, set);
@@ -208,20 +216,21 @@ static void on_tick(uv_timer_t *timer)
 		struct master *master = &masters->list[i];
 		if (!is_reachable(master))
 			continue;
-		say_still_alive(master);
-		if (master->check.passed) /* else master_check() tries */
-			listen_to(master);
+		renew_alive(master);
+		if (master->check.passed) /* else master_check.c tries it */
+			open_second(master);
 	}
 }
 
-/* ---- the face ---- */
+/* ---- start and end ---- */
 
 void master_notification_init(struct masters *masters,
 			      void (*note_subscribed)(struct master *master, enum master_error error,
 						      const char *refused))
 {
-	masters->note_subscribed = note_subscribed;
 	const char *prefix = masters->options->key_prefix;
+	assert(note_subscribed && masters->loop);
+	masters->note_subscribed = note_subscribed;
 	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)random_number());
 	snprintf(masters->alive_key, sizeof masters->alive_key, "%sredlockd:alive:%s", prefix, masters->replica);
 	snprintf(masters->wake_channel, sizeof masters->wake_channel, "%sredlockd:wake", prefix);
@@ -245,21 +254,22 @@ const char *masters_replica(const struct masters *masters)
 
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events)
 {
+	assert(events->notified && events->missed && !masters->has_waiters);
 	masters->notification_events = *events;
 }
 
 void masters_start_notifications(struct masters *masters)
 {
-	assert(!masters->has_waiters && masters->notification_events.notified);
+	assert(!masters->has_waiters && masters->notification_events.notified && masters->notification_events.missed);
 	masters->has_waiters = true;
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		if (!is_reachable(master))
 			continue;
-		say_alive(master);
-		listen_to(master);
+		set_alive(master);
+		open_second(master);
 	}
-	uv_timer_start(&masters->alive_timer, on_tick, QUEUE_TICK_MS, QUEUE_TICK_MS);
+	uv_timer_start(&masters->alive_timer, on_tick, ALIVE_TICK_MS, ALIVE_TICK_MS);
 }
 
 void masters_stop_notifications(struct masters *masters)

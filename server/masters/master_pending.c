@@ -1,6 +1,8 @@
-/* Releases that a master could not be sent, or whose answer was lost: they go first on its next connection, so that a
- * lock that nobody has is not kept by a key that nobody deleted. Bounded in number, and each only for as long as a
- * lease can live. */
+/* Pending releases: those that could not be sent to a master, or whose answer was lost. They go first on its next
+ * connection, so that the key of a released lock does not keep the lock until it runs out. Bounded in number
+ * (MASTER_PENDING_MAX for each master), and each kept only for as long as a lease can live. A release belongs either to
+ * the list of its master or to the command under way that carries it. The worker's thread. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +12,7 @@
 
 static void pending_push(struct master *master, struct pending_release *pending)
 {
+	assert(master->pending_count > 0 && master->pending_count <= MASTER_PENDING_MAX);
 	pending->next = NULL;
 	if (master->pending_last)
 		master->pending_last->next = pending;
@@ -20,6 +23,7 @@ static void pending_push(struct master *master, struct pending_release *pending)
 
 static void pending_free(struct master *master, struct pending_release *pending)
 {
+	assert(master->pending_count > 0);
 	master->pending_count--;
 	free(pending);
 }
@@ -55,6 +59,7 @@ static void on_settled(struct master *master, const struct master_command *done,
 		       struct master_reply *reply, const redisReply *raw)
 {
 	struct pending_release *pending = done->arg;
+	assert(done->script == REDLOCK_SCRIPT_RELEASE && pending);
 	(void)now_us;
 	(void)raw;
 	if (reply->no_script && !master->link.closing && pending_send_again(master, pending))
@@ -68,7 +73,7 @@ static void on_settled(struct master *master, const struct master_command *done,
 void master_pending_keep(struct master *master, const char *bytes, size_t len)
 {
 	if (master->link.closing || master->pending_count >= MASTER_PENDING_MAX)
-		return; /* the key runs out by itself: only time is lost */
+		return; /* the key runs out by itself */
 	struct pending_release *pending = malloc(sizeof *pending + len);
 	if (!pending)
 		return;
@@ -77,7 +82,7 @@ void master_pending_keep(struct master *master, const char *bytes, size_t len)
 	pending->reloaded = false;
 	memcpy(pending->bytes, bytes, len);
 	master->pending_count++;
-	/* hung: behind the acquire that lies in its socket */
+	/* also where the master hangs: behind the acquire that lies in its socket */
 	bool sent = master->link.state == LINK_UP && pending_send(master, pending);
 	if (!sent)
 		pending_push(master, pending);
@@ -86,13 +91,13 @@ void master_pending_keep(struct master *master, const char *bytes, size_t len)
 static struct pending_release *pending_shift(struct master *master)
 {
 	struct pending_release *pending = master->pending_first;
+	assert(pending);
 	master->pending_first = pending->next;
 	if (!master->pending_first)
 		master->pending_last = NULL;
 	return pending;
 }
 
-/* First of all on a new connection: before anything is asked of a master it gets the releases that it missed. */
 void master_pending_send_all(struct master *master)
 {
 	uint64_t now_us = clock_now_us();

@@ -1,5 +1,5 @@
-/* From what hiredis read to what the core wants to know. Pure: no state, no I/O, so that it can be fuzzed. A reply of a
- * shape that our scripts never give counts as a failure, whatever server sent it. */
+/* From the answers that hiredis read to votes of the core. Pure: no state, no I/O, so that it can be fuzzed. An answer
+ * of a shape that our scripts never give counts as a failure, whatever server sent it. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +39,7 @@ static bool begins_with(const char *text, size_t len, const char *word)
 enum master_error master_error_classify(const char *text, size_t len)
 {
 	static const char marker[] = "@user_script:";
+	assert(text);
 	const char *inner = memmem(text, len, marker, sizeof marker - 1);
 	const char *dash = inner ? memchr(inner, '-', len - (size_t)(inner - text)) : NULL;
 	const char *code = dash ? dash + 1 : text;
@@ -61,6 +62,7 @@ void master_error_words(const char *text, size_t len, char ret_words[MASTER_WORD
 		len = MASTER_WORDS_MAX - 1;
 	for (size_t i = 0; i < len; i++)
 		ret_words[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+	assert(len < MASTER_WORDS_MAX);
 	ret_words[len] = '\0';
 	if (len == 0)
 		snprintf(ret_words, MASTER_WORDS_MAX, "an error without words");
@@ -68,11 +70,12 @@ void master_error_words(const char *text, size_t len, char ret_words[MASTER_WORD
 
 static void map_failure(enum master_error error, struct master_reply *ret)
 {
+	assert(error < MASTER_ERROR_COUNT);
 	ret->vote = REDLOCK_VOTE_FAILED;
 	ret->error = error;
 }
 
-/* The identity of a holder is made by whoever reads the value; here it is only taken over. */
+/* The value is only copied; its reader makes an identity of it. */
 static bool map_value(const redisReply *element, struct master_reply *ret)
 {
 	if (element->type == REDIS_REPLY_NIL)
@@ -94,7 +97,7 @@ static bool map_held(const redisReply *reply, struct master_reply *ret)
 	return map_value(reply->element[3], ret);
 }
 
-/* Inspect alone: how many wait is the last element. */
+/* Inspect alone: the last element is the number of waiters. */
 static bool map_waiters(enum redlock_script script, const redisReply *reply, size_t elements, struct master_reply *ret)
 {
 	if (script != REDLOCK_SCRIPT_INSPECT)
@@ -162,8 +165,8 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 	}
 }
 
-/* What is true of any answer; false: it is one of a script's own. */
-static bool map_foreign(const redisReply *reply, struct master_reply *ret)
+/* Lost answers and errors; false: it is an answer that the script gave. */
+static bool map_general(const redisReply *reply, struct master_reply *ret)
 {
 	if (!reply) {
 		map_failure(MASTER_ERROR_LOST, ret);
@@ -179,7 +182,7 @@ void master_reply_map(enum redlock_script script, const redisReply *reply, struc
 {
 	assert(script != REDLOCK_SCRIPT_NONE);
 	memset(ret_reply, 0, sizeof *ret_reply);
-	if (map_foreign(reply, ret_reply) || (reply->type == REDIS_REPLY_ARRAY && map_array(script, reply, ret_reply)))
+	if (map_general(reply, ret_reply) || (reply->type == REDIS_REPLY_ARRAY && map_array(script, reply, ret_reply)))
 		return;
 	memset(ret_reply, 0, sizeof *ret_reply);
 	map_failure(MASTER_ERROR_OTHER, ret_reply);
@@ -200,7 +203,7 @@ void master_reply_map_part(const redisReply *reply, size_t i, size_t count, stru
 {
 	assert(i < count);
 	memset(ret_reply, 0, sizeof *ret_reply);
-	if (map_foreign(reply, ret_reply))
+	if (map_general(reply, ret_reply))
 		return;
 	bool timed = reply->type == REDIS_REPLY_ARRAY && reply->elements == count + 1 &&
 		     reply->element[0]->type == REDIS_REPLY_INTEGER && reply->element[0]->integer > 0;

@@ -17,7 +17,7 @@ const char *master_state_name(enum master_state state)
 	return names[state];
 }
 
-/* ---- what the guard knows of it ---- */
+/* ---- by the guard ---- */
 
 bool master_state_is_beginning(const struct master *master)
 {
@@ -29,7 +29,7 @@ bool master_state_is_beginning(const struct master *master)
 	       (options->bootstrap || options->dev);
 }
 
-/* The few round trips until a new cluster's masters have their epochs are no quarantine worth telling. */
+/* The few round trips until the masters of a new cluster have their epochs are not shown as a quarantine. */
 static bool is_bootstrapping(const struct master *master)
 {
 	return master_state_is_beginning(master) && master->all->guard.masters[master->index].reason == GUARD_NO_EPOCH;
@@ -78,6 +78,7 @@ static const char *words_for(enum guard_reason reason)
 static enum quarantine_reason guard_reason_of(const struct master *master)
 {
 	const struct guard *guard = &master->all->guard;
+	assert(master_state_is_quarantined(master));
 	bool recovery = guard_fences_missing(guard, (unsigned)master->index) > 0;
 	return recovery ? QUARANTINE_RECOVERY : (enum quarantine_reason)guard->masters[master->index].reason;
 }
@@ -138,6 +139,7 @@ void master_state_write_reason(const struct master *master, char ret_reason[STAT
 static void log_quarantine(const struct master *master)
 {
 	char reason[STATUS_REASON_MAX];
+	assert(master_state_of(master) == MASTER_QUARANTINED);
 	master_state_write_reason(master, reason);
 	log_begin(LOG_WARN, "master-quarantined");
 	log_text("master", master->link.address->shown);
@@ -147,8 +149,8 @@ static void log_quarantine(const struct master *master)
 	log_end();
 }
 
-/* Counts a quarantine when it begins, whoever found the reason, and tells the log; again only for another hazard. That
- * the fences of others are waited for at its end is part of it. */
+/* Counts and logs a quarantine when it begins, and again only for another hazard. Waiting for the fences of other
+ * masters at its end is part of it. */
 static void note_quarantine(struct master *master, enum master_state state)
 {
 	enum quarantine_reason reason = state != MASTER_QUARANTINED    ? QUARANTINE_NONE
@@ -181,7 +183,6 @@ static void log_state(const struct master *master, enum master_state state)
 	log_end();
 }
 
-/* Tells the log and the metrics where a master stands, if that is new. */
 void master_state_report(struct master *master)
 {
 	enum master_state state = master_state_of(master);
@@ -197,26 +198,27 @@ void master_state_report(struct master *master)
 	if (same || connecting || master->link.closing)
 		return;
 	/* by note_quarantine() */
-	bool quarantine_told = state == MASTER_QUARANTINED && master->shown != MASTER_QUARANTINED;
+	bool logged = state == MASTER_QUARANTINED && master->shown != MASTER_QUARANTINED;
 	master->shown = state;
 	master->told_refused = refused;
 	master->told = true;
 	if (state != MASTER_QUARANTINED)
 		log_state(master, state);
-	else if (!quarantine_told)
+	else if (!logged)
 		log_quarantine(master); /* what it refuses is new */
 }
 
 void master_state_count_error(struct master *master, enum master_error error)
 {
+	assert(error < MASTER_ERROR_COUNT);
 	metrics_add(&master->all->metrics->masters[master->index].errors[error], 1);
 }
 
-/* It refused what it must be able to do: it has no vote until it is seen to do all of it again (master_check.c). What
- * that finds says more than this one error, so it is not written over. */
+/* The reason is kept where the trials have failed already: what they found says more than this one error. */
 void master_state_doubt(struct master *master, enum master_error error, const char *text, size_t len)
 {
 	char words[MASTER_WORDS_MAX];
+	assert(error < MASTER_ERROR_COUNT);
 	if (!master->check.passed)
 		return;
 	master_error_words(text, len, words);
@@ -227,20 +229,22 @@ void master_state_doubt(struct master *master, enum master_error error, const ch
 
 void master_state_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw)
 {
+	assert(reply->vote == REDLOCK_VOTE_FAILED);
 	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_QUARANTINED;
-	bool told = raw && raw->type == REDIS_REPLY_ERROR;
-	const char *text = told                                 ? raw->str
+	bool refused = raw && raw->type == REDIS_REPLY_ERROR;
+	const char *text = refused                              ? raw->str
 			   : reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own"
 								: "an answer that is not Redis's";
 	if (!one_off)
-		master_state_doubt(master, reply->error, text, told ? (size_t)raw->len : strlen(text));
+		master_state_doubt(master, reply->error, text, refused ? (size_t)raw->len : strlen(text));
 }
 
 void master_state_doubt_reply(struct master *master, const redisReply *reply)
 {
 	static const char strange[] = "an answer that is not Redis's";
-	bool told = reply->type == REDIS_REPLY_ERROR;
-	enum master_error error = told ? master_error_classify(reply->str, (size_t)reply->len) : MASTER_ERROR_OTHER;
+	bool refused = reply->type == REDIS_REPLY_ERROR;
+	enum master_error error = refused ? master_error_classify(reply->str, (size_t)reply->len) : MASTER_ERROR_OTHER;
 	master_state_count_error(master, error);
-	master_state_doubt(master, error, told ? reply->str : strange, told ? (size_t)reply->len : sizeof strange - 1);
+	master_state_doubt(master, error, refused ? reply->str : strange,
+			   refused ? (size_t)reply->len : sizeof strange - 1);
 }

@@ -1,5 +1,4 @@
-/* What is shown of the masters of one worker: server/masters/master_status.h. All of it is looked up when somebody
- * asks; the worker's thread. */
+/* The state of the masters of one worker as plain structs (master_status.h), made at each call. The worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +31,7 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	memcpy(ret_status->warnings, master->warnings, sizeof ret_status->warnings);
 }
 
-/* When so many more masters will vote that there is a majority, if time alone does it. */
+/* The time until a majority may vote, if time alone ends enough quarantines. */
 static void fill_wait(const struct masters *masters, struct quorum_status *quorum)
 {
 	uint64_t waits_ms[OPTIONS_MASTERS_MAX];
@@ -47,6 +46,7 @@ static void fill_wait(const struct masters *masters, struct quorum_status *quoru
 			waits_ms[at] = waits_ms[at - 1];
 		waits_ms[at] = status.quarantine_remaining_ms;
 	}
+	assert(quorum->voting < quorum->needed);
 	size_t missing = (size_t)quorum->needed - quorum->voting;
 	quorum->has_wait = missing <= count;
 	if (quorum->has_wait)

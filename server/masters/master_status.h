@@ -1,7 +1,7 @@
-/* What the service says about itself, as plain structs: for /masters, /readyz, /version and the metrics.
- * Like server/leases/lease.h this is a header that api/ may include. */
-#ifndef STATUS_H
-#define STATUS_H
+/* The states of the masters of one worker as plain structs, for /masters, /readyz and the metrics. Part of
+ * masters.h. */
+#ifndef MASTER_STATUS_H
+#define MASTER_STATUS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ struct master_status {
 	char reason[STATUS_REASON_MAX];   /* "" while voting; else a code, then ": " and words where there are any */
 	bool has_rtt;
 	uint64_t rtt_us;  /* smoothed */
-	char version[40]; /* "7.0.15", "valkey 8.1.1"; "" as long as it is not known */
+	char version[40]; /* "7.0.15", "valkey 8.1.1"; "": not known yet */
 	char run_id[48];
 	size_t warning_count;
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];

@@ -43,34 +43,35 @@ static int no_passphrase(char *passphrase, int size, int writing, void *arg)
 	return -1;
 }
 
-/* Reads all certificates of a PEM text: each goes to `take`, and `count` says how many there were. False: see
+/* Reads all certificates of a PEM text and passes each to `add`; ret_count: how many there were. False: see
  * first_error(). */
-static bool each_certificate(BIO *pem, bool (*take)(SSL_CTX *context, X509 *certificate, size_t i), SSL_CTX *context,
+static bool each_certificate(BIO *pem, bool (*add)(SSL_CTX *context, X509 *certificate, size_t i), SSL_CTX *context,
 			     size_t *ret_count)
 {
 	X509 *certificate;
 	size_t count = 0;
-	bool taken = true;
+	assert(pem);
+	bool added = true;
 
 	ERR_clear_error();
-	while (taken && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
-		taken = take(context, certificate, count++);
+	while (added && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
+		added = add(context, certificate, count++);
 		X509_free(certificate);
 	}
-	if (taken && ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
+	if (added && ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
 		return false; /* not the end: one that is broken */
 	*ret_count = count;
-	return taken;
+	return added;
 }
 
-static bool take_authority(SSL_CTX *context, X509 *certificate, size_t i)
+static bool add_authority(SSL_CTX *context, X509 *certificate, size_t i)
 {
 	(void)i;
 	return X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
 }
 
 /* The first is ours, the others lead from it to the authority. */
-static bool take_own(SSL_CTX *context, X509 *certificate, size_t i)
+static bool add_own(SSL_CTX *context, X509 *certificate, size_t i)
 {
 	return (i == 0 ? SSL_CTX_use_certificate(context, certificate)
 		       : (int)SSL_CTX_add1_chain_cert(context, certificate)) == 1;
@@ -79,7 +80,7 @@ static bool take_own(SSL_CTX *context, X509 *certificate, size_t i)
 static const char *read_authorities(SSL_CTX *context, BIO *pem)
 {
 	size_t count = 0;
-	if (!each_certificate(pem, take_authority, context, &count))
+	if (!each_certificate(pem, add_authority, context, &count))
 		return first_error();
 	return count > 0 ? NULL : "there is no certificate in it";
 }
@@ -87,7 +88,7 @@ static const char *read_authorities(SSL_CTX *context, BIO *pem)
 static const char *read_certificate(SSL_CTX *context, BIO *pem)
 {
 	size_t count = 0;
-	if (!each_certificate(pem, take_own, context, &count))
+	if (!each_certificate(pem, add_own, context, &count))
 		return first_error();
 	return count > 0 ? NULL : "there is no certificate in it";
 }
@@ -187,6 +188,7 @@ static bool expect_host(SSL *ssl, const char *given)
 	X509_VERIFY_PARAM *expected = SSL_get0_param(ssl);
 	char host[sizeof((struct master_address *)0)->host];
 	size_t len = strlen(given);
+	assert(len > 0 && len < sizeof host);
 	if (X509_VERIFY_PARAM_set1_ip_asc(expected, given) == 1)
 		return true;
 	memcpy(host, given, len + 1);
@@ -229,11 +231,13 @@ void master_tls_clear_errors(void)
 
 bool master_tls_wants_write(const struct ssl_st *ssl)
 {
+	assert(ssl);
 	return SSL_want_write(ssl);
 }
 
 bool master_tls_wants_read(const struct ssl_st *ssl)
 {
+	assert(ssl);
 	return SSL_want_read(ssl);
 }
 
@@ -242,13 +246,14 @@ bool master_tls_has_more(const struct ssl_st *ssl)
 	return SSL_pending(ssl) > 0;
 }
 
-bool master_tls_is_shaking_hands(const struct ssl_st *ssl)
+bool master_tls_is_in_handshake(const struct ssl_st *ssl)
 {
 	return !SSL_is_init_finished(ssl);
 }
 
 void master_tls_explain(const struct ssl_st *ssl, const char *otherwise, char *ret_reason, size_t size)
 {
+	assert(ssl && size > 0);
 	long verified = SSL_get_verify_result(ssl);
 	unsigned long error = ERR_peek_error();
 	int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
@@ -260,7 +265,7 @@ void master_tls_explain(const struct ssl_st *ssl, const char *otherwise, char *r
 			 "tls: what it answers is not TLS; without TLS on that port the address begins with redis://");
 	else if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
 		snprintf(ret_reason, size,
-			 master_tls_is_shaking_hands(ssl) ? "tls: closed during the handshake" : "connection: closed");
+			 master_tls_is_in_handshake(ssl) ? "tls: closed during the handshake" : "connection: closed");
 	else if (reason)
 		snprintf(ret_reason, size, "tls: %.120s", ERR_reason_error_string(error));
 	else

@@ -1,5 +1,5 @@
 /* No TLS to masters: for a hiredis before 1.0, or without its TLS part. See master_tls.h. No address is ever rediss://
- * then, so that nothing but the first three functions is called. */
+ * then, so only load, unload and free are called. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ bool master_tls_has_more(const struct ssl_st *ssl)
 	abort();
 }
 
-bool master_tls_is_shaking_hands(const struct ssl_st *ssl)
+bool master_tls_is_in_handshake(const struct ssl_st *ssl)
 {
 	(void)ssl;
 	abort();

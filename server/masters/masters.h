@@ -1,8 +1,8 @@
-/* The masters of one worker: one asynchronous connection to each, kept up by itself.
+/* The masters of one worker: one asynchronous connection to each, which is opened again whenever it ends.
  *
- * Commands go out in order over the one connection and every command gets exactly one reply callback, whatever becomes
- * of it. A master that is down, hung or quarantined is not asked (masters_send() says so at once), so that nobody waits
- * for it. All on the worker's thread. server/masters/master_status.h shows the masters to the outside. */
+ * Commands leave in order over that connection, and every command gets exactly one callback, whatever becomes of it. To
+ * a master that is down, hung or quarantined no command is sent: masters_send() returns that at once, so that no
+ * request waits for such a master. All on the worker's thread. Their states are in master_status.h. */
 #ifndef MASTERS_H
 #define MASTERS_H
 
@@ -17,27 +17,30 @@
 
 struct uv_loop_s;
 
-/* What a master answered to a script, as the core wants to know it. */
+/* The answer of a master to a script, as the core uses it. */
 struct master_reply {
 	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, QUEUED, GONE, QUARANTINED or FAILED */
 	enum master_error error; /* FAILED: why */
 	bool lost;               /* FAILED: the connection went away; it may have been carried out or not */
-	bool no_script;          /* FAILED: the master has forgotten the script; nothing was carried out */
+	bool no_script;          /* FAILED: the master no longer has the script; nothing was carried out */
 	bool late;               /* FAILED: refused, its deadline was over; nothing was carried out */
 	bool bad_epoch;          /* QUARANTINED: the master has another epoch; nothing but a release was carried out */
 	uint64_t time_us;        /* the master's own time; 0: not told */
 	uint64_t ttl_us;         /* GRANTED, extend */
 	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */
-	/* HELD; REDLOCK_NEVER: no expiry. QUEUED: for how long the one whose turn it is counts as alive */
+	/* HELD; REDLOCK_NEVER: no expiry. QUEUED: how long the first waiter still counts as alive. */
 	uint64_t remaining_us;
 	uint32_t waiters; /* inspect: HELD, GONE */
-	/* HELD; GRANTED, extend and release: the key's value; QUEUED: whose turn it is; NULL for a key of another type.
-	 * Valid during the call */
+	/* HELD; GRANTED, extend and release: the key's value; QUEUED: the entry of the first waiter; NULL for a key of
+	 * another type. Valid during the callback. */
 	const char *value;
 	size_t value_len;
 };
 
 typedef void master_reply_fn(void *arg, const struct master_reply *reply);
+
+/* Fence buckets of each master. Resources are mapped to them by lease_command_bucket(). */
+enum { MASTER_FENCE_BUCKETS = 16384 };
 
 enum master_sent {
 	MASTER_SENT,   /* the callback will be called, later */
@@ -45,25 +48,25 @@ enum master_sent {
 	MASTER_REFUSED /* quarantined: likewise */
 };
 
-/* TLS to masters: reads what the options name, once, before there are threads. False: a message that names the option
- * and the file, also where they name any and no master is rediss://. Blocking: for the start alone. */
+/* TLS to masters: reads the files that the options name, once, before there are threads. False: a message that names
+ * the option and the file, also where files are named and no master is rediss://. Blocking: for the start alone. */
 bool master_tls_load(const struct options *options, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 void master_tls_unload(void);
 
-/* Starts to connect to all. NULL where memory is short. `metrics` are this worker's. */
+/* Starts to connect to all masters. NULL: out of memory. `metrics` are this worker's. */
 struct masters *masters_new(struct uv_loop_s *loop, const struct options *options, struct metrics *metrics);
 /* Begins to close all connections; pending callbacks are called with FAILED now. Run the loop until it is empty, then
  * masters_free(). */
 void masters_close(struct masters *masters);
 void masters_free(struct masters *masters);
 
-/* True when each master has been reached or has failed once, and the guard has its first opinion: the state to start
- * listening in. */
+/* True when each master has been reached or has failed once, and the guard has evaluated those that were reached: time
+ * to listen. */
 bool masters_settled(const struct masters *masters);
 /* True if two configured addresses turned out to be one server (same run_id); which ones. */
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
-/* True if a master is with the epoch of a cluster with other settings than ours; which one. */
+/* True if a master has the epoch of a cluster with other settings than ours; which one. */
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_which);
 
 /* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script` as lease_command_format() makes
@@ -77,16 +80,18 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
  * Copies the command. */
 void masters_keep_release(struct masters *masters, size_t i, const char *command, size_t len);
 
-/* Call it when master i let an attempt run out: if it is behind with its answers it counts as hung from now on. */
+/* Call it when an attempt ran out without an answer of master i: if the master is behind with its answers it counts as
+ * hung from now on. */
 void masters_note_silence(struct masters *masters, size_t i);
 
-/* True if bytes of master i have arrived that were not read yet: an answer that is missed may be among them. */
+/* True if bytes of master i have arrived that were not read yet: a missing answer may be among them. */
 bool masters_have_unread(const struct masters *masters, size_t i);
 
-/* Once per round of the loop, before it waits for descriptors: a master is only hung if its answer was looked for. */
+/* Once per round of the loop, before it waits for descriptors: a master only counts as hung if its answers were
+ * read. */
 void masters_note_round(struct masters *masters);
 
-/* Writes out all that was sent since the last call: at the end of each round of the loop, so that commands of
+/* Writes everything that was sent since the last call: at the end of each round of the loop, so that commands of
  * concurrent operations leave in one write. */
 void masters_flush(struct masters *masters);
 

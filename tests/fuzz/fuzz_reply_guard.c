@@ -62,7 +62,7 @@ static void check_time(const redisReply *reply)
 void fuzz_check_guard_answer(const redisReply *reply)
 {
 	if (reply->type != REDIS_REPLY_ARRAY || integer_at(reply, 1) == 0)
-		return; /* as take_answer() */
+		return; /* as handle_answer() */
 	check_event(reply, GUARD_EPOCH, false);
 	check_event(reply, GUARD_EPOCH, true);
 	check_event(reply, GUARD_QUARANTINED, false);

@@ -59,7 +59,7 @@ void fuzz_check_word(const redisReply *reply, const char *key_prefix)
 	master->all = &masters;
 	master->index = 1;
 	master->notification.context = &context;
-	on_word(&context, (void *)(uintptr_t)reply, NULL);
+	on_message(&context, (void *)(uintptr_t)reply, NULL);
 	master->notification.context = NULL;
 	MUST(heard.notifications + heard.missed <= 1, "%u notifications, %u missed", heard.notifications, heard.missed);
 	bool is_word = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3;
