@@ -32,15 +32,13 @@ static void check_event(const redisReply *reply, enum guard_event_kind kind, boo
 	struct guard_event event = {.kind = GUARD_CONNECTED, .now_us = 1000000000, .run_id = 1, .client_id = 1};
 	guard_init(&guard, &params);
 	guard_event(&guard, &event);
+	if (voting)
+		guard.masters[0].state = GUARD_VOTING;
 	event = (struct guard_event){.kind = kind, .now_us = event.now_us};
 	fill_event(reply, &event);
 	MUST(event.kind == kind && event.master == 0, "event %d of master %u", (int)event.kind, event.master);
 	if (kind == GUARD_EPOCH)
 		check_guard(&guard, &event);
-	if (kind == GUARD_EPOCH && voting) {
-		guard.masters[0].state = GUARD_VOTING;
-		check_guard(&guard, &event);
-	}
 }
 
 /* A master's own time, before and after what it says now. */
