@@ -215,14 +215,17 @@ static void run_late(unsigned rounds)
 		ck_assert_int_ne(uv_run(&loop, UV_RUN_ONCE), 0);
 }
 
-static void run_until_answered(void)
+/* Returns the rounds of the loop that it took. */
+static unsigned run_until_answered(void)
 {
 	bool runs = true;
-	while (!burst[0].answered) {
+	unsigned rounds = 0;
+	for (; !burst[0].answered; rounds++) {
 		ck_assert(runs);
 		runs = uv_run(&loop, UV_RUN_ONCE) != 0;
 		leases_dispatch(leases);
 	}
+	return rounds;
 }
 
 START_TEST(what_lies_unread_is_no_silence)
@@ -258,10 +261,8 @@ START_TEST(what_others_answer_is_of_no_interest)
 	masters.commands[0].open = false;
 	masters.commands[0].reply(masters.commands[0].arg, &granted);
 	masters.unread = 1;
-	run_late(1);
-	uv_run(&loop, UV_RUN_ONCE); /* the second time is the last */
-	leases_dispatch(leases);
-	ck_assert(burst[0].answered);
+	/* the second time is the last; on a busy machine both come in one round */
+	ck_assert_uint_le(run_until_answered(), 3);
 	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
 }
 END_TEST
