@@ -38,7 +38,7 @@ apt_install() { # PACKAGE…
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
-# Nothing may be started while packages are installed: neither a redis-server on its usual port nor a Prometheus is wanted.
+# No service may be started while packages are installed: no redis-server on its usual port, no Prometheus.
 install_packages() {
 	missing=""
 	for package in "$@"; do

@@ -44,7 +44,8 @@ def formatter():
 
 
 def check(formatter, *arguments, text=None):
-    return subprocess.run([formatter, "--dry-run", "-Werror", "--style=file", *arguments], cwd=ROOT, input=text, capture_output=True, text=True, check=False)
+    command = [formatter, "--dry-run", "-Werror", "--style=file", *arguments]
+    return subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=False)
 
 
 def test_c_sources_are_formatted(formatter):
