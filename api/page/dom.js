@@ -1,7 +1,7 @@
-/* Small tools: elements, words for numbers, rows that stay where they are.
+/* Small tools: elements, words for numbers, rows that keep their elements.
  *
- * Nothing here or anywhere in this page makes HTML from text: names of resources and owners are whatever somebody chose. Text becomes text
- * nodes, and the policy of the page (trusted types, none allowed) has the browser refuse anything else. */
+ * Nothing in this page makes HTML from text, since callers choose the names of resources and owners. Text becomes text nodes, and the policy of
+ * the page (no trusted types) makes the browser reject anything else. */
 
 const by = id => document.getElementById(id);
 
@@ -20,7 +20,7 @@ function makeSvg(name, attributes = {}, ...children) {
 	return element;
 }
 
-/* Writes only what changed: a screen reader, a selection and the browser's own work are left alone. */
+/* Writes only changes, so that screen readers and selections are not disturbed. */
 function say(element, text) {
 	if (element.textContent !== text) element.textContent = text;
 }
@@ -29,7 +29,7 @@ function setClass(element, name) {
 	if (element.getAttribute("class") !== name) element.setAttribute("class", name);
 }
 
-/* Characters that cannot be seen, or that turn the text around them, are shown by their number. Isolated, so that no name writes into another. */
+/* Shows invisible characters, and those that change the direction of text, by their number. */
 function nameNodes(text) {
 	return text.split(/([\p{Cf}\p{Cc}\p{Zl}\p{Zp}\u115f\u1160\u3164])/u).filter(Boolean).map((part, i, parts) =>
 		/^[\p{Cf}\p{Cc}\p{Zl}\p{Zp}\u115f\u1160\u3164]$/u.test(part)
@@ -52,7 +52,7 @@ function wordsForSeconds(seconds) {
 	return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
 }
 
-/* Three digits that mean something. */
+/* Three significant digits. */
 function wordsForNumber(value) {
 	if (value === 0) return "0";
 	if (value >= 1e6) return `${(value / 1e6).toPrecision(3)} M`;
@@ -67,14 +67,14 @@ const wordsForMs = us => us === null || us === undefined ? "–" : `${(us / 1000
 const rowCell = (className = "", title = "") => make("td", { role: "cell", class: className, ...(title && { "data-title": title }) });
 const rowHead = () => make("th", { role: "rowheader", scope: "row" });
 
-/* Where the focus goes when the row that has it goes away. */
+/* Moves the focus away from a row that is about to be removed. */
 function leaveFocus(body, row) {
 	const next = row.nextElementSibling || row.previousElementSibling;
 	const target = (next && next.querySelector("button")) || document.getElementById(body.id + "-title");
 	target.focus();
 }
 
-/* Makes the rows of `body` those of `items`, in their order. A row that stays is the same element, so that focus and selection stay with it.
+/* Makes the rows of `body` those of `items`, in their order. A row that stays keeps its element, so that focus and selection stay with it.
  * `keyOf` tells items apart; `create` makes a row, with its cells as its member `cells_`; `update` fills it. */
 function syncRows(body, items, keyOf, create, update) {
 	const before = new Map([...body.children].map(row => [row.dataset.key, row]));

@@ -1,7 +1,7 @@
-/* Taking a lock away: asks first, says what will happen, and says what came of it.
+/* Releases a lock by force: asks for confirmation, says what will happen, and shows the result.
  *
- * What is confirmed is one holder, told by its fence. DELETE takes the lock from whoever has it, so right before it the lock is looked at once
- * more: where another one has it by then, nothing is done and the new holder is shown. */
+ * The user confirms one holder, identified by its fence. DELETE takes the lock from any holder, so the lock is inspected right before it: if
+ * another holder has it by then, nothing is released and the new holder is shown. */
 
 const force = { lock: null, opener: null, busy: false };
 
@@ -15,14 +15,14 @@ function openForce(lock, opener) {
 	say(by("force-cancel"), "Cancel");
 	by("force").showModal();
 	by("force-cancel").focus({ preventScroll: true });
-	by("force").scrollTop = 0; /* a long name begins at its beginning */
+	by("force").scrollTop = 0; /* shows the beginning of a long name */
 }
 
 function showForced(lock) {
 	force.lock = lock;
 	sayName(by("force-resource"), lock.resource);
-	sayName(by("force-owner"), lock.owner || "gave no name");
-	say(by("force-fence"), lock.fence === undefined ? "not known" : String(lock.fence));
+	sayName(by("force-owner"), lock.owner || "no owner given");
+	say(by("force-fence"), lock.fence === undefined ? "unknown" : String(lock.fence));
 }
 
 function sayForced(look, words) {
@@ -30,7 +30,7 @@ function sayForced(look, words) {
 	say(by("force-result"), words);
 }
 
-/* Nothing is left to be done here. */
+/* Shows the final result. */
 function endForce(look, words) {
 	sayForced(look, words);
 	by("force-do").hidden = true;
@@ -38,7 +38,7 @@ function endForce(look, words) {
 	by("force-cancel").focus();
 }
 
-/* The listing came again while the question is open. */
+/* Called with a new listing while the dialog may be open. */
 function followForce(locks) {
 	const now = by("force").open && !force.busy && !by("force-do").hidden && locks.get(force.lock.resource);
 	if (now && now.fence !== force.lock.fence) changeForced(now);
@@ -46,7 +46,7 @@ function followForce(locks) {
 
 function changeForced(lock) {
 	showForced(lock);
-	sayForced("warn", "Another holder has it now: see above. Nothing was released.");
+	sayForced("warn", "Another holder has the lock now: see above. Nothing was released.");
 	by("force-cancel").focus();
 }
 
@@ -54,29 +54,29 @@ function forcePath(resource) {
 	return `/locks/${encodeURIComponent(resource)}`;
 }
 
-/* True if it is still held by the one that was confirmed, as far as the caller may know: who may not look is not held up. */
+/* True if the confirmed holder still has the lock. Also true if the caller may not inspect locks. */
 async function isSameHolder(lock) {
 	let now;
 	try {
 		now = await ask(forcePath(lock.resource));
-	} catch (refusal) {
-		if (refusal.status === 403) return true;
-		throw refusal;
+	} catch (problem) {
+		if (problem.status === 403) return true;
+		throw problem;
 	}
 	if (now.held && now.fence === lock.fence) return true;
 	if (now.held) changeForced(now);
-	else endForce("warn", "Nobody holds it any more: there was nothing to release.");
+	else endForce("warn", "The lock is no longer held: there was nothing to release.");
 	return false;
 }
 
-function wordsForForced(refusal) {
-	const unsure = "It is not known whether the lock was released: look at the list.";
-	if (refusal.status === 0) return `${refusal.message} ${unsure}`;
-	if (refusal.status === 401) return `Not released. The key is not accepted: ${refusal.message}`;
-	if (refusal.status === 403) return `Not released. Refused: ${refusal.message}`;
-	if (refusal.status === 409) return `Not released. ${refusal.message}`;
-	if (refusal.status === 410) return `Nobody holds it any more: there was nothing to release. ${refusal.message}`;
-	return refusal.status === 503 ? `${refusal.message} ${unsure}` : `Not released. ${refusal.message}`;
+function wordsForForced(problem) {
+	const unsure = "The lock may have been released: check the list.";
+	if (problem.status === 0) return `${problem.message} ${unsure}`;
+	if (problem.status === 401) return `Not released. The key was rejected: ${problem.message}`;
+	if (problem.status === 403) return `Not released. Refused: ${problem.message}`;
+	if (problem.status === 409) return `Not released. ${problem.message}`;
+	if (problem.status === 410) return `The lock is no longer held: there was nothing to release. ${problem.message}`;
+	return problem.status === 503 ? `${problem.message} ${unsure}` : `Not released. ${problem.message}`;
 }
 
 async function releaseByForce() {
@@ -92,18 +92,18 @@ async function releaseByForce() {
 	try {
 		if (await isSameHolder(lock)) {
 			await ask(`${forcePath(lock.resource)}?force=true`, "DELETE");
-			endForce("good", "Released. Its holder hears of it when it renews.");
+			endForce("good", "Released. The holder learns of it when it tries to renew.");
 		}
-	} catch (refusal) {
-		if (!(refusal instanceof Refusal)) throw refusal;
-		endForce(refusal.status === 410 ? "warn" : "bad", wordsForForced(refusal));
-		if (refusal.status === 401) needKey(refusal);
+	} catch (problem) {
+		if (!(problem instanceof Problem)) throw problem;
+		endForce(problem.status === 410 ? "warn" : "bad", wordsForForced(problem));
+		if (problem.status === 401) needKey(problem);
 	}
 	force.busy = by("force-do").disabled = false;
 	pollers.locks.kick();
 }
 
-/* The browser gives the focus back to the button; where its row is gone, the prefix gets it. */
+/* Returns the focus to the button; if its row is gone, to the prefix. */
 function closedForce() {
 	if (!force.opener.isConnected) by("prefix").focus();
 	else force.opener.focus();

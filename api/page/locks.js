@@ -1,4 +1,4 @@
-/* The locks that are held, a page at a time, from GET /locks. A listing scans the masters: only the page that is shown is asked for. */
+/* The held locks, a page at a time, from GET /locks. A listing scans the masters, so only the page that is shown is requested. */
 
 const LOCKS_SHOWN = 100;
 
@@ -38,20 +38,19 @@ function updateLock(row, lock) {
 
 function tickLock(row) {
 	const left_ms = row.ends === null ? null : Math.max(0, row.ends - performance.now());
-	say(row.cells_.remaining, left_ms === null ? "no end" : wordsForSeconds(left_ms / 1000));
+	say(row.cells_.remaining, left_ms === null ? "no expiry" : wordsForSeconds(left_ms / 1000));
 	setClass(row, left_ms !== null && left_ms < 2000 ? "lock ending" : "lock");
 }
 
 function locksWords(count) {
-	const which = view.prefix ? "begins with this" : "is held";
-	if (view.next) return count ? "There are more than are shown." : "None on this page; there are more.";
+	if (view.next) return count ? "The next page has more locks." : "No locks on this page. The next page has more.";
 	if (count) return view.cursor ? "This is the last page." : `${count} ${count === 1 ? "lock is" : "locks are"} held.`;
-	return view.cursor ? "None on this page; it is the last one." : `No lock ${which}.`;
+	return view.cursor ? "No locks on this page, which is the last one." : view.prefix ? "No lock with this prefix is held." : "No lock is held.";
 }
 
-function takeLocks({ locks, cursor }) {
+function showLocks({ locks, cursor }) {
 	view.next = cursor;
-	const unique = new Map(locks.map(lock => [lock.resource, lock])); /* one that moves during the scan may come twice */
+	const unique = new Map(locks.map(lock => [lock.resource, lock])); /* a key that moves during the scan may be listed twice */
 	const sorted = [...unique.values()].sort((a, b) => a.resource < b.resource ? -1 : 1);
 	syncRows(by("locks"), sorted, lock => lock.resource, createLock, updateLock);
 	showPages();
@@ -67,12 +66,12 @@ function showPages() {
 	}
 }
 
-/* What was refused is not shown any more; what could not be answered just now stays, and looks old. */
-function refuseLocks(refusal) {
-	if (refusal.status === 403) forgetLocks(`Refused: ${refusal.message}`, "note bad");
+/* After 403 the rows are removed. After other problems they stay, marked as out of date. */
+function failLocks(problem) {
+	if (problem.status === 403) forgetLocks(`Refused: ${problem.message}`, "note bad");
 	else {
 		setClass(by("locks-note"), "note bad");
-		say(by("locks-note"), `Not listed: ${refusal.message}`);
+		say(by("locks-note"), `Not listed: ${problem.message}`);
 	}
 }
 
@@ -84,7 +83,7 @@ function forgetLocks(words, look = "note") {
 	showPages();
 }
 
-/* ---- which ones ---- */
+/* ---- which locks ---- */
 
 function turnPage(cursor) {
 	view.cursor = cursor;
@@ -96,11 +95,11 @@ function turnPage(cursor) {
 function setPrefix(prefix) {
 	if (prefix === view.prefix && !view.cursor) return;
 	view.prefix = prefix;
-	forgetLocks("Asking…");
+	forgetLocks("Loading…");
 	turnPage("");
 }
 
-/* A resource was chosen elsewhere on the page. */
+/* Called when a resource is chosen elsewhere on the page. */
 function showPrefix(resource) {
 	by("prefix").value = resource;
 	setPrefix(resource);

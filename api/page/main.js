@@ -1,71 +1,71 @@
-/* What is asked when, and what the page looks like when no answer comes.
+/* When the page sends which request, and what it shows without an answer.
  *
- * /masters is asked most often, since it costs the masters nothing: it says whether the service is there at all. While it is away nothing else
- * is asked. Nothing is asked while the page is hidden, or while a key is missing. */
+ * /masters is requested most often, since it costs the masters nothing and shows whether the service is reachable. While it is not, nothing
+ * else is requested. Nothing is requested while the page is hidden, or while a key is missing. */
 
 const MASTERS_MS = 500, STATS_MS = 1000, LOCKS_MS = 2000, TICK_MS = 100, CALM_TICK_MS = 1000;
-const STALE_MS = 2500, LOCKS_STALE_MS = 6000; /* older than this looks old */
+const STALE_MS = 2500, LOCKS_STALE_MS = 6000; /* older data is marked as out of date */
 
-let locked_out = false; /* a key is needed */
-let there = false;      /* /masters was answered */
-let away = null;        /* … or was not, and why */
-let resumed = -Infinity;        /* when the page was shown last: what is old then is not late */
+let locked_out = false;  /* a key is required */
+let reachable = false;   /* the last request of /masters was answered */
+let away = null;         /* … or was not: its problem */
+let resumed = -Infinity; /* when the page was shown last: data is old then without being late */
 
-const mayAsk = () => !document.hidden && !locked_out;
+const maySend = () => !document.hidden && !locked_out;
 
 const pollers = {
-	masters: new Poller({ path: () => "/masters", every_ms: MASTERS_MS, may: mayAsk, taken: arrive, refused: refuseMasters }),
-	stats: new Poller({ path: () => "/stats", every_ms: STATS_MS, may: () => mayAsk() && there, taken: takeStats, refused: refuseStats }),
-	locks: new Poller({ path: locksPath, every_ms: LOCKS_MS, may: () => mayAsk() && there, taken: takeLocks, refused: refuseListing }),
+	masters: new Poller({ path: () => "/masters", every_ms: MASTERS_MS, may: maySend, shown: showReachable, failed: failMasters }),
+	stats: new Poller({ path: () => "/stats", every_ms: STATS_MS, may: () => maySend() && reachable, shown: showStats, failed: failStats }),
+	locks: new Poller({ path: locksPath, every_ms: LOCKS_MS, may: () => maySend() && reachable, shown: showLocks, failed: failListing }),
 };
 
 function kickAll() {
 	for (const poller of Object.values(pollers)) poller.kick();
 }
 
-/* ---- there, away ---- */
+/* ---- reachable, away ---- */
 
-function arrive(body) {
-	if (!there) returnFromAway();
-	takeMasters(body);
+function showReachable(body) {
+	if (!reachable) returnFromAway();
+	showMasters(body);
 }
 
 function returnFromAway() {
-	if (away !== null) announce("redlockd answers again.");
+	if (away !== null) announce("redlockd can be reached again.");
 	away = null;
-	there = true;
+	reachable = true;
 	pollers.stats.kick();
 	pollers.locks.kick();
 }
 
-function refuseMasters(refusal) {
-	if (refusal.status === 401) {
-		needKey(refusal);
+function failMasters(problem) {
+	if (problem.status === 401) {
+		needKey(problem);
 		return;
 	}
-	if (away === null) announce(`${refusal.message} What is shown is old.`);
-	away = refusal;
-	there = false;
-	if (pollers.masters.answered === null) forgetMasters(refusal.message);
+	if (away === null) announce(`${problem.message} The data shown is out of date.`);
+	away = problem;
+	reachable = false;
+	if (pollers.masters.answered === null) forgetMasters(problem.message);
 }
 
-function refuseStats(refusal) {
-	if (refusal.status === 401) needKey(refusal);
-	else if (refusal.status === 403) forgetStats(`Refused: ${refusal.message}`);
-	else say(by("stats-note"), refusal.message);
+function failStats(problem) {
+	if (problem.status === 401) needKey(problem);
+	else if (problem.status === 403) forgetStats(`Refused: ${problem.message}`);
+	else say(by("stats-note"), problem.message);
 }
 
-function refuseListing(refusal) {
-	if (refusal.status === 401) needKey(refusal);
-	else refuseLocks(refusal);
+function failListing(problem) {
+	if (problem.status === 401) needKey(problem);
+	else failLocks(problem);
 }
 
 /* ---- the key ---- */
 
-/* Nothing that was shown to another caller stays on the page. */
+/* Removes all that was shown to another caller. */
 function forgetAll(words) {
 	for (const poller of Object.values(pollers)) poller.forget();
-	there = false;
+	reachable = false;
 	forgetMasters(words);
 	forgetStats(words);
 	forgetLocks(words);
@@ -86,15 +86,15 @@ function showKeyForm(title, why, wrong) {
 	by("forget").hidden = key.get() === null;
 }
 
-function needKey(refusal) {
+function needKey(problem) {
 	const wrong = key.get() !== null;
 	if (locked_out) return;
 	locked_out = true;
 	away = null;
 	if (by("force").open) by("force").close();
-	forgetAll("A key is needed.");
-	showKeyForm(wrong ? "The key is not accepted" : "A key is needed", refusal.message, wrong);
-	announce(`${by("key-title").textContent}. ${refusal.message}`);
+	forgetAll("Authentication required.");
+	showKeyForm(wrong ? "Key rejected" : "Authentication required", problem.message, wrong);
+	announce(`${by("key-title").textContent}. ${problem.message}`);
 	by("key-input").focus();
 }
 
@@ -103,7 +103,7 @@ function useKey(event) {
 	const value = by("key-input").value.trim();
 	by("key-input").value = "";
 	if (!/^[\x21-\x7e]+$/.test(value)) {
-		showKeyForm("This cannot be a key", "A key is made of letters, digits and signs, without spaces.", true);
+		showKeyForm("Invalid key", "A key consists of visible ASCII characters without spaces.", true);
 		return;
 	}
 	key.set(value);
@@ -121,12 +121,12 @@ function forgetKey() {
 	locked_out = false;
 	showKeyCard(false);
 	say(by("version"), "");
-	forgetAll("Asking…");
+	forgetAll("Loading…");
 	by("main").focus();
 	kickAll();
 }
 
-/* ---- what looks old ---- */
+/* ---- data that is out of date ---- */
 
 function showAge(poller, id, stale_ms) {
 	const age_ms = poller.age_ms(), stale = age_ms !== null && age_ms > stale_ms;
@@ -137,14 +137,14 @@ function showAge(poller, id, stale_ms) {
 }
 
 function liveWords(stale) {
-	if (locked_out) return ["Waits for a key", "wait"];
+	if (locked_out) return ["Key required", "wait"];
 	if (document.hidden) return ["Paused", "wait"];
 	if (away !== null) {
 		const left = Math.max(0, Math.ceil((pollers.masters.due - performance.now()) / 1000));
-		return [`${away.message} ${pollers.masters.running ? "Trying…" : `Next try in ${left} s.`}`, "away"];
+		return [`${away.message} ${pollers.masters.running ? "Trying…" : `Next attempt in ${left} s.`}`, "away"];
 	}
-	if (stale) return ["No answer: what is shown is old", "away"];
-	return pollers.masters.answered === null ? ["Asking…", "wait"] : ["Live", "on"];
+	if (stale) return ["No answer: the data shown is out of date", "away"];
+	return pollers.masters.answered === null ? ["Loading…", "wait"] : ["Live", "on"];
 }
 
 function showLive() {
@@ -157,17 +157,17 @@ function showLive() {
 	showAge(pollers.locks, "locks-age", LOCKS_STALE_MS);
 }
 
-/* Nobody knows whether there is a quorum now: the last words stay, and say how old they are. */
+/* Whether there is a quorum now is unknown: the last words stay, with their age. */
 function showOldQuorum(age_ms) {
 	setClass(by("quorum"), "quorum unknown stale");
 	say(by("quorum-mark"), "?");
 	if (!by("quorum-text").textContent.startsWith("Last known: ")) say(by("quorum-text"), `Last known: ${by("quorum-text").textContent}`);
 	by("mini").hidden = true;
-	say(by("quorum-title"), `Not known: no answer for ${wordsForSeconds(Math.floor(age_ms / 1000)).replace(".0", "")}`);
+	say(by("quorum-title"), `Unknown: no answer for ${wordsForSeconds(Math.floor(age_ms / 1000)).replace(".0", "")}`);
 	document.title = "? no answer · redlockd";
 }
 
-/* ---- the clock: numbers that run between answers ---- */
+/* ---- the clock: numbers that change between answers ---- */
 
 function tick() {
 	const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -184,8 +184,8 @@ async function askVersion() {
 	try {
 		const { version, commit } = await ask("/version");
 		say(by("version"), `redlockd ${version} (${commit.slice(0, 12)})`);
-	} catch (refusal) {
-		if (!(refusal instanceof Refusal)) throw refusal; /* the page does without */
+	} catch (problem) {
+		if (!(problem instanceof Problem)) throw problem; /* the version is not essential */
 	}
 }
 

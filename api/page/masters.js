@@ -21,7 +21,7 @@ function showQuorum({ voting, needed, masters }) {
 
 function quorumWords({ voting, needed, masters }) {
 	const left = voting - needed;
-	const end = left < 0 ? "no lock can be taken." : left === 0 ? "locks can be taken, but no other master may fail." : "locks can be taken.";
+	const end = left < 0 ? "no lock can be acquired." : left === 0 ? "locks can be acquired, but no other master may fail." : "locks can be acquired.";
 	return `${voting} of ${masters} masters ${voting === 1 ? "votes" : "vote"}, ${needed} ${needed === 1 ? "is" : "are"} needed: ${end}`;
 }
 
@@ -42,7 +42,7 @@ function createMaster() {
 	const state = make("span", {}), mark = make("span", { "aria-hidden": "true" }), word = make("span", { class: "state" });
 	const reason = make("span", {}), quarantine = make("span", { class: "quarantine-left" }), warnings = make("ul", { class: "warnings" });
 	const spark = makeSpark(), rtt = rowCell("number", "Round trip");
-	const cells = [rowCell("", "State"), rowCell("", "Reason"), rtt, rowCell("spark-cell", "Lately")];
+	const cells = [rowCell("", "State"), rowCell("", "Reason"), rtt, rowCell("spark-cell", "Recent")];
 	state.append(mark, " ", word);
 	head.append(address, version);
 	cells[0].append(state);
@@ -95,7 +95,7 @@ function announceChanges({ masters, quorum }) {
 	shown.quorum = enough;
 }
 
-function takeMasters(body) {
+function showMasters(body) {
 	showQuorum(body.quorum);
 	showSeats(body.masters);
 	syncRows(by("masters"), body.masters, master => master.address, createMaster, updateMaster);
@@ -106,7 +106,7 @@ function takeMasters(body) {
 function forgetMasters(words) {
 	setClass(by("quorum"), "quorum unknown");
 	say(by("quorum-mark"), "?");
-	say(by("quorum-title"), "Quorum: not known");
+	say(by("quorum-title"), "Quorum: unknown");
 	say(by("quorum-text"), words);
 	by("mini").hidden = true;
 	by("seats").replaceChildren();

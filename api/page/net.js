@@ -1,4 +1,4 @@
-/* Questions to the service: the key, one question, and what is asked again and again. */
+/* Requests to the service: the key, one request, and requests that are repeated. */
 
 /* ---- the key: in this tab only ---- */
 
@@ -8,12 +8,12 @@ const key = {
 	forget: () => sessionStorage.removeItem("redlockd-key"),
 };
 
-/* ---- one question ---- */
+/* ---- one request ---- */
 
-const ANSWER_MS = 5000; /* a service that is silent for longer counts as away */
+const ANSWER_MS = 5000; /* without an answer for longer, the service counts as away */
 
-/* An answer that is none of the wanted ones. `status` 0: there was no answer. */
-class Refusal extends Error {
+/* An answer that is not 2xx. `status` 0: there was no answer. */
+class Problem extends Error {
 	constructor(status, code, detail) {
 		super(detail);
 		this.status = status;
@@ -23,10 +23,10 @@ class Refusal extends Error {
 
 async function problemOf(answer) {
 	const problem = await answer.json().catch(() => ({}));
-	return new Refusal(answer.status, problem.code || "", problem.detail || problem.title || `The answer was ${answer.status}.`);
+	return new Problem(answer.status, problem.code || "", problem.detail || problem.title || `HTTP status ${answer.status}.`);
 }
 
-/* The body of the answer, null where it has none; throws Refusal. */
+/* The body of the answer; null if it has none. Throws Problem. */
 async function ask(path, method = "GET") {
 	const headers = key.get() ? { Authorization: `Bearer ${key.get()}` } : {};
 	let answer;
@@ -34,23 +34,23 @@ async function ask(path, method = "GET") {
 		answer = await fetch(path, { method, headers, cache: "no-store", credentials: "same-origin", redirect: "error", signal: AbortSignal.timeout(ANSWER_MS) });
 		if (answer.ok) return answer.status === 204 ? null : await answer.json();
 	} catch (error) {
-		throw new Refusal(0, "away", error.name === "TimeoutError" ? `No answer for ${ANSWER_MS / 1000} s.` : "redlockd cannot be reached.");
+		throw new Problem(0, "away", error.name === "TimeoutError" ? `No answer for ${ANSWER_MS / 1000} s.` : "redlockd cannot be reached.");
 	}
 	throw await problemOf(answer);
 }
 
-/* ---- again and again ---- */
+/* ---- repeated requests ---- */
 
 const AWAY_FIRST_MS = 1000, AWAY_MOST_MS = 8000;
 
-/* Asks `path()` every `every_ms`, never twice at once, and only while `may()`. Told the answer: taken(body), else refused(refusal). While it is
- * refused the pauses grow. */
+/* Requests `path()` every `every_ms`, never twice at once, and only while `may()`. Calls shown(body), or failed(problem), after which the
+ * pauses grow. */
 class Poller {
-	constructor({ path, every_ms, may, taken, refused }) {
-		Object.assign(this, { path, every_ms, may, taken, refused, timer: 0, running: false, again: false, failures: 0, answered: null, due: 0 });
+	constructor({ path, every_ms, may, shown, failed }) {
+		Object.assign(this, { path, every_ms, may, shown, failed, timer: 0, running: false, again: false, failures: 0, answered: null, due: 0 });
 	}
 
-	/* Now, or as soon as the question that is under way has been answered. */
+	/* Sends a request now, or as soon as the pending one has been answered. */
 	kick() {
 		clearTimeout(this.timer);
 		if (this.running) this.again = true;
@@ -62,7 +62,7 @@ class Poller {
 	}
 
 	async run() {
-		if (!this.may()) return; /* whoever changes that kicks */
+		if (!this.may()) return; /* the code that changes this calls kick() */
 		const start = performance.now();
 		this.running = true;
 		try {
@@ -81,7 +81,7 @@ class Poller {
 		this.timer = setTimeout(() => this.run(), pause);
 	}
 
-	/* An answer to what was asked with another key, or for another page, is not taken. */
+	/* Ignores an answer to a request with another key, or for another page. */
 	async once() {
 		const path = this.path(), with_key = key.get(), changed = () => path !== this.path() || with_key !== key.get();
 		try {
@@ -89,12 +89,12 @@ class Poller {
 			if (changed()) return;
 			this.failures = 0;
 			this.answered = performance.now();
-			this.taken(body);
+			this.shown(body);
 		} catch (error) {
-			if (!(error instanceof Refusal)) throw error;
+			if (!(error instanceof Problem)) throw error;
 			if (changed()) return;
 			this.failures++;
-			this.refused(error);
+			this.failed(error);
 		}
 	}
 

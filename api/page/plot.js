@@ -1,12 +1,12 @@
-/* Plots: SVG of lines that fill their box at any width, with words beside them.
+/* Plots: SVG lines that fill their box at any width, with words beside them.
  *
- * A plot is looked at by some and read by others: its legend is a table with the last, the mean and the highest value of each series, and lines
- * differ by dashes as well as by colour. */
+ * A plot must also be readable as text: its legend is a table with the last, the mean and the highest value of each series. Lines differ by
+ * dashes as well as by colour. */
 
-const PLOT_WINDOWS = [30, 60, 150, 300]; /* points: 1, 2, 5, 10 minutes of 2 s; a service that is young gets a shorter axis */
+const PLOT_WINDOWS = [30, 60, 150, 300]; /* points: 1, 2, 5, 10 minutes of 2 s; a service that has just started gets a shorter axis */
 const PLOT_WIDTH = 600, PLOT_HEIGHT = 120;
 
-/* The next of 1, 2, 5, 10, 20 … that is not below. */
+/* The smallest of 1, 2, 5, 10, 20 … that is at least `value`. */
 function roundUp(value) {
 	if (!(value > 0)) return 1;
 	const power = 10 ** Math.floor(Math.log10(value));
@@ -87,7 +87,7 @@ function updatePlot({ lists, paths, legends, top, label, series }) {
 	say(label, series.map(([name], i) => `${name}: at most ${words(sums[i].most)}, now ${words(sums[i].last)}`).join("; "));
 }
 
-/* ---- the small graph of a master: its round trip, and below it a strip that shows when it did not vote ---- */
+/* ---- the small graph of a master: its round trip, and a strip that shows when it did not vote ---- */
 
 const SPARK_WIDTH = 300, SPARK_HEIGHT = 32, SPARK_STRIP = 5;
 

@@ -1,4 +1,4 @@
-/* Activity, who waits and the hottest resources, from GET /stats: this process alone. */
+/* Activity, queues and the hottest resources, from GET /stats: this process alone. */
 
 const TILES = [
 	["in_flight", "In flight"], ["queued", "Queued"], ["waiters", "Waiters"], ["holds", "Held by connection"], ["connections", "Connections"],
@@ -9,15 +9,15 @@ const sum = (...lists) => lists[0].map((value, i) => lists.reduce((total, list) 
 const perSecond = (list, interval_ms) => list.map(count => count * 1000 / interval_ms);
 const inMs = list => list.map(us => us === null ? null : us / 1000);
 
-/* What each plot shows, of `series` and the length of an interval. */
+/* The lists of each plot, made of `series` and the length of an interval. */
 const PLOTS = [
-	{ id: "plot-answers", title: "Locks asked for", unit: "per second", series: [["granted", "one"], ["locked", "two"], ["failed", "three"]],
+	{ id: "plot-answers", title: "Acquisitions", unit: "per second", series: [["granted", "one"], ["locked", "two"], ["failed", "three"]],
 	  lists: (s, ms) => [s.granted, s.locked, sum(s.split_vote, s.no_quorum, s.other)].map(list => perSecond(list, ms)) },
 	{ id: "plot-latency", title: "Time to answer", unit: "milliseconds", series: [["p50", "one"], ["p99", "two"]],
 	  lists: s => [inMs(s.p50_us), inMs(s.p99_us)] },
 	{ id: "plot-leases", title: "Leases", unit: "per second", series: [["extended", "one"], ["released", "two"], ["lost", "three"]],
 	  lists: (s, ms) => [s.extended, s.released, s.lost].map(list => perSecond(list, ms)) },
-	{ id: "plot-waiters", title: "Waiters", unit: "requests that wait", series: [["waiting", "one"]], lists: s => [s.waiters] },
+	{ id: "plot-waiters", title: "Waiters", unit: "waiting requests", series: [["waiting", "one"]], lists: s => [s.waiters] },
 ];
 
 function buildStats() {
@@ -43,10 +43,10 @@ function showSparks({ masters, interval_ms }) {
 
 /* ---- tables of resources ---- */
 
-/* A row whose name is a button: it shows the locks that begin with it. */
+/* A row whose name is a button that shows the locks with this prefix. */
 function createResource({ resource }) {
 	const head = rowHead(), cells = [rowCell("number"), rowCell("number")];
-	const button = make("button", { type: "button", class: "link", title: "Show among the locks" });
+	const button = make("button", { type: "button", class: "link", title: "Show this lock in the list" });
 	sayName(button, resource);
 	button.addEventListener("click", () => showPrefix(resource));
 	head.append(button);
@@ -70,7 +70,7 @@ function updateHottest(row, { acquires, refused }) {
 	say(row.cells_[1], wordsForNumber(refused));
 }
 
-function takeStats(body) {
+function showStats(body) {
 	by("plots").hidden = by("now").hidden = false;
 	showNow(body);
 	showSparks(body);
@@ -78,8 +78,8 @@ function takeStats(body) {
 	syncRows(by("waiting"), body.waiting, item => item.resource, createResource, updateWaiting);
 	syncRows(by("hottest"), body.hottest, item => item.resource, createResource, updateHottest);
 	say(by("stats-note"), "");
-	say(by("waiting-note"), body.waiting.length ? "" : "Nobody waits here.");
-	say(by("hottest-note"), body.hottest.length ? "" : "Nothing has been asked for in the last minute.");
+	say(by("waiting-note"), body.waiting.length ? "" : "No waiters.");
+	say(by("hottest-note"), body.hottest.length ? "" : "No acquisitions in the last minute.");
 }
 
 function forgetStats(words) {

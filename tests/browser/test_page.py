@@ -77,7 +77,7 @@ def test_masters_are_those_of_the_api(page, three):
     rows = page.rows("masters")
     assert [row[0] for row in rows] == [one["address"] + one["version"] for one in masters["masters"]]
     assert [row[1] for row in rows] == ["✓ voting"] * 3 and [row[2] for row in rows] == [""] * 3
-    assert page.text("#quorum-text") == "3 of 3 masters vote, 2 are needed: locks can be taken."
+    assert page.text("#quorum-text") == "3 of 3 masters vote, 2 are needed: locks can be acquired."
     assert page.run("return document.title") == "✓ 3/3 · redlockd"
 
     def round_trips():
@@ -104,7 +104,7 @@ def test_locks_are_those_of_the_api(page, three):
     assert abs(left[0] - left[1]) < 1 * SLOW, left
     assert page.text("#locks-note") == "2 locks are held."
     three.release(lease), three.release(bare)
-    page.wait(lambda: page.text("#locks-note") == "No lock begins with this.")
+    page.wait(lambda: page.text("#locks-note") == "No lock with this prefix is held.")
     assert not page.seen("#locks")
 
 
@@ -120,7 +120,8 @@ def test_the_time_left_runs_between_two_answers(page, three):
             if (seen.length === 15) { self.disconnect(); done(seen); }
         }).observe(cell, { childList: true });""")
     left = [seconds_left(text) for text in texts]
-    assert left == sorted(left, reverse=True) and len(set(left)) >= 12, left
+    # An answer that came sooner than the one before lifts the number by the difference: less than a second.
+    assert all(after - before < 1 for before, after in zip(left, left[1:])) and left[-1] < left[0] and len(set(left)) >= 12, left
     assert left[0] - left[-1] < 5 * SLOW
     page.look(1280, 900, calm=True)  # then once a second
     page.wait(lambda: page.run("return matchMedia('(prefers-reduced-motion: reduce)').matches"))
@@ -189,14 +190,14 @@ def test_activity_waiters_and_hottest(page, three):
         for one in waiters:
             one.join(30 * SLOW)
     assert ended == [201, 201]
-    page.wait(lambda: page.text("#waiting-note") == "Nobody waits here.")
+    page.wait(lambda: page.text("#waiting-note") == "No waiters.")
 
 
 def test_nothing_yet(page, lab):
     service = lab.service(3)
     ready(page, service)
     page.wait(lambda: page.text("#locks-note") == "No lock is held.")
-    page.wait(lambda: page.text("#waiting-note") == "Nobody waits here." and page.text("#hottest-note") == "Nothing has been asked for in the last minute.")
+    page.wait(lambda: page.text("#waiting-note") == "No waiters." and page.text("#hottest-note") == "No acquisitions in the last minute.")
     assert [page.seen(f"#{body}") for body in ("locks", "waiting", "hottest")] == [False] * 3
     page.wait(lambda: page.rows_of("#plot-latency tbody")[0][1] == "–")  # no answer, no time to answer
 
@@ -232,7 +233,7 @@ def test_a_stopped_master_is_red_within_two_seconds(page, lab):
         master.cont()
         service.masters[2].cont()
     page.wait(lambda: [row[1] for row in page.rows("masters")] == ["✓ voting"] * 3, 30)
-    page.wait(lambda: page.text("#announce").endswith("3 of 3 masters vote, 2 are needed: locks can be taken."))
+    page.wait(lambda: page.text("#announce").endswith("3 of 3 masters vote, 2 are needed: locks can be acquired."))
     assert page.run("return document.querySelectorAll('#masters > tr')[1].className") == "master good"
 
 
@@ -268,12 +269,12 @@ def test_a_service_that_is_away_looks_it(page, lab):
     page.wait(lambda: lock_row(page, "kept/1"))
     service.process.send_signal(signal.SIGSTOP)
     try:
-        page.wait(lambda: page.text("#quorum-title").startswith("Not known: no answer for"))
+        page.wait(lambda: page.text("#quorum-title").startswith("Unknown: no answer for"))
         assert "stale" in page.one("#quorum").get_attribute("class") and re.fullmatch(r"as of \d+ s ago", page.text("#masters-age"))
         assert "grayscale" in page.run("return getComputedStyle(document.querySelector('#masters').parentElement).filter")
         assert page.run("return document.title") == "? no answer · redlockd"
         page.wait(lambda: page.text("#live-text").startswith("No answer for 5 s."), 20)
-        page.wait(lambda: "What is shown is old." in page.text("#announce"))
+        page.wait(lambda: "The data shown is out of date." in page.text("#announce"))
         assert lock_row(page, "kept/1") and page.seen("#retry")
         before = page.run("return performance.now()"), page.asked("/masters"), page.asked("/locks")
         page.wait(lambda: page.run("return pollers.masters.failures") >= 2, 30)
@@ -358,12 +359,12 @@ def test_force_spares_another_holder(page, three):
     three.release(first)
     second = three.acquire("spared/1", ttl_ms=60000, owner="two")
     page.click("#force-do")
-    page.wait(lambda: page.text("#force-result").startswith("Another holder has it now"))
+    page.wait(lambda: page.text("#force-result").startswith("Another holder has the lock now"))
     assert [page.text("#force-owner"), page.text("#force-fence")] == ["two", str(second["fence"])]
     assert three.curl("GET", "/locks/spared/1").json["owner"] == "two"
     three.release(second)
     page.click("#force-do")
-    page.wait(lambda: page.text("#force-result").startswith("Nobody holds it any more"))
+    page.wait(lambda: page.text("#force-result").startswith("The lock is no longer held"))
     page.press(Keys.ESCAPE)
 
 
@@ -382,12 +383,12 @@ def test_force_of_a_key_of_others(page, three):
         master.cli("DEL", "strange/1")
 
 
-@pytest.mark.parametrize("status, words", [(0, "redlockd cannot be reached. It is not known"), (401, "Not released. The key"),
+@pytest.mark.parametrize("status, words", [(0, "redlockd cannot be reached. The lock may have"), (401, "Not released. The key"),
                                            (403, "Not released. Refused: d"), (409, "Not released. d"),
-                                           (410, "Nobody holds it any more"), (503, "d It is not known")])
+                                           (410, "The lock is no longer held"), (503, "d The lock may have")])
 def test_words_for_what_came_of_force(page, three, status, words):
     ready(page, three)
-    said = page.run("return wordsForForced(new Refusal(arguments[0], '', arguments[0] ? 'd' : 'redlockd cannot be reached.'))", status)
+    said = page.run("return wordsForForced(new Problem(arguments[0], '', arguments[0] ? 'd' : 'redlockd cannot be reached.'))", status)
     assert said.startswith(words), said
 
 
@@ -407,15 +408,15 @@ def test_keys(page, lab):
     page.refused |= {401, 403}
     page.open(service.address)
     page.wait(lambda: page.seen("#key") and page.focused() == "key-input")
-    assert page.text("#key-title") == "A key is needed" and "A key is needed" in page.text("#key-why") and not page.seen("#all") and not page.seen("#forget")
+    assert page.text("#key-title") == "Authentication required" and "A key is needed" in page.text("#key-why") and not page.seen("#all") and not page.seen("#forget")
     asked = page.asked("/masters")
 
     type_key(page, new_secret())
-    page.wait(lambda: page.text("#key-title") == "The key is not accepted")
+    page.wait(lambda: page.text("#key-title") == "Key rejected")
     assert page.one("#key-input").get_attribute("aria-invalid") == "true" and page.one("#key-input").get_attribute("value") == ""
     assert page.asked("/masters") <= asked + 2 and page.focused() == "key-input"
     type_key(page, "no key")
-    page.wait(lambda: page.text("#key-title") == "This cannot be a key")
+    page.wait(lambda: page.text("#key-title") == "Invalid key")
 
     type_key(page, keyed.keys["worker"].secret)  # may not list
     page.wait(lambda: page.text("#quorum-title") == "Quorum" and page.rows("masters"))
@@ -452,7 +453,7 @@ def test_keys(page, lab):
     keyed.operator.entry["sha256"] = "0" * 64
     keyed.write([])
     keyed.reload()
-    page.wait(lambda: page.text("#key-title") == "The key is not accepted")
+    page.wait(lambda: page.text("#key-title") == "Key rejected")
     assert not [body for body in ("masters", "locks", "hottest") if page.rows(body)], "what was shown to another caller is gone"
 
 
@@ -520,7 +521,7 @@ def test_by_keyboard_alone(page, three):
         assert ring[0] != "none" and ring[1] >= 2, (what, ring)
         if "keys/1" in what and what.startswith("Release"):
             break
-    names = ("To the content", "Masters", "Locks", "prefix", "Release")
+    names = ("Skip to content", "Masters", "Locks", "prefix", "Release")
     order = [next((at for at, one in enumerate(walked) if one.startswith(name)), None) for name in names]
     assert None not in order and order == sorted(order), walked
     page.press(Keys.ENTER)
@@ -654,7 +655,7 @@ def test_accessibility_of_the_key_form(page, lab):
     page.refused |= {401}
     page.open(keyed.redlockd.address)
     type_key(page, new_secret())
-    page.wait(lambda: page.text("#key-title") == "The key is not accepted")
-    page.wait(lambda: page.text("#live-text") == "Waits for a key")
+    page.wait(lambda: page.text("#key-title") == "Key rejected")
+    page.wait(lambda: page.text("#live-text") == "Key required")
     judge(page, "key", whole=False)
     judge(page, "key-narrow-dark", 320, dark=True, whole=False)
