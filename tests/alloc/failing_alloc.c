@@ -5,8 +5,8 @@
  * k lets the k-th allocation from now on fail with ENOMEM, that one alone; 0 lets all of them pass. It answers with how
  * many it has counted, whether one failed, from where that one was asked for (`frames`), and how many blocks live.
  *
- * `planted` makes the allocation that fails do some harm besides, as a program would that takes it badly: the sweep
- * must notice (test_planted.py).
+ * `mutation` makes the failing allocation do some harm besides, as a program with a bug would: the sweep must notice
+ * (test_planted.py).
  *
  * The real allocator is the next one in the order of the libraries: that of libc, or AddressSanitizer's. What is
  * `excused` is let pass: the few allocations whose failure ends the process from inside a library. */
@@ -28,15 +28,15 @@
 
 enum { FRAMES_MAX = 24, EARLY_BYTES = 16384 };
 
-enum mutated { MUTATION_NONE, MUTATION_CRASH, MUTATION_LEAK, MUTATION_DESCRIPTOR, MUTATION_HANG };
+enum mutation { MUTATION_NONE, MUTATION_CRASH, MUTATION_LEAK, MUTATION_DESCRIPTOR, MUTATION_HANG };
 
-/* alloc_lab.py knows it too. */
+/* world.py has the same. */
 struct control {
 	_Atomic uint64_t fail_at;
 	_Atomic uint64_t counted;
 	_Atomic uint64_t failed;
 	_Atomic int64_t living;
-	_Atomic uint64_t mutated;
+	_Atomic uint64_t mutation;
 	_Atomic uint64_t frame_count;
 	_Atomic uint64_t excused;
 	uint64_t frames[FRAMES_MAX];
@@ -204,7 +204,7 @@ int uv_poll_start(uv_poll_t *poll, int events, uv_poll_cb callback)
 
 static void harm(void)
 {
-	switch ((enum mutated)control->mutated) {
+	switch ((enum mutation)control->mutation) {
 	case MUTATION_CRASH: abort();
 	case MUTATION_LEAK:
 		(void)!real_malloc(100);

@@ -1,4 +1,4 @@
-"""That the sweep sees what it is there to see: harm that is planted where an allocation fails, and answers that lack something."""
+"""The sweep must notice mutations: harm done where an allocation fails, and answers that lack something."""
 
 import copy
 import re
@@ -15,22 +15,22 @@ def world():
         yield made
 
 
-@pytest.mark.parametrize(("mutated", "told"), [(MUTATION_CRASH, "the process ended with -6"), (MUTATION_DESCRIPTOR, "descriptors are closed"),
+@pytest.mark.parametrize(("mutation", "told"), [(MUTATION_CRASH, "the process ended with -6"), (MUTATION_DESCRIPTOR, "descriptors are closed"),
                                                (MUTATION_HANG, "timed out")], ids=["crash", "descriptor", "hang"])
-def test_harm_is_seen(world, mutated, told):
+def test_harm_is_seen(world, mutation, told):
     (kind,) = by_name("healthz")
-    world.control.fields.mutated = mutated
+    world.control.fields.mutation = mutation
     result = sweep(world, kind, most=2)
-    world.control.fields.mutated = 0
+    world.control.fields.mutation = 0
     world.restart()
     assert len(result.problems) == 2 and all(told in problem for problem in result.problems), result.problems
 
 
 def test_a_leak_is_seen(world):
     (kind,) = by_name("version")
-    world.control.fields.mutated = MUTATION_LEAK
+    world.control.fields.mutation = MUTATION_LEAK
     result = sweep(world, kind)
-    world.control.fields.mutated = 0
+    world.control.fields.mutation = 0
     world.restart()  # without a look for leaks at its end
     assert result.grown >= result.count - SLACK > SLACK, result.grown
     with pytest.raises(AssertionError, match="blocks more"):

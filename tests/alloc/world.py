@@ -36,7 +36,7 @@ OWN_KEYS = ("redlockd:master", "redlockd:alive:", "redlockd:check:")
 
 class Fields(ctypes.Structure):
     """struct control of failing_alloc.c"""
-    _fields_ = [(name, ctypes.c_int64) for name in ("fail_at", "counted", "failed", "living", "mutated", "frame_count", "excused")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("fail_at", "counted", "failed", "living", "mutation", "frame_count", "excused")]
     _fields_ += [("frames", ctypes.c_uint64 * 24)]
 
 

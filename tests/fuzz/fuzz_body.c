@@ -17,15 +17,16 @@ static const struct body_limits wide = {30000, 100, 60000, 60000}, narrow = {100
 
 #ifdef FUZZ_PLANTED
 /* Leaves something behind where the only mistake is in wait_ms. */
-static bool mutated_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
-			  struct lease_request *request, struct field_errors *errors)
+static bool body_parse_mutated(const char *bytes, size_t len, const char *header_token,
+			       const struct body_limits *limits, struct lease_request *request,
+			       struct field_errors *errors)
 {
 	bool good = body_parse(bytes, len, header_token, limits, request, errors);
 	if (!good && errors->count == 1 && strcmp(errors->items[0].field, "wait_ms") == 0)
 		request->wait_ms = 0;
 	return good;
 }
-#define body_parse mutated_parse
+#define body_parse body_parse_mutated
 #endif
 
 static void check_acquire(const struct lease_request *request, const struct lease_request *before,

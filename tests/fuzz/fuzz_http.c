@@ -76,10 +76,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 	return 0;
 }
 
-/* ---- bugs that are planted in the copy that must fail ---- */
+/* ---- mutations, in the copy that must fail ---- */
 
 #ifdef FUZZ_PLANTED
-static int mutated;
+static int mutation;
 
 void __real_request_end(struct request *request, enum MHD_RequestTerminationCode how);
 void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode how);
@@ -91,9 +91,9 @@ void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char
 /* 0: the end of a connection does not end what it holds; 1: a grant that cannot be written is forgotten. */
 void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode how)
 {
-	if (mutated == 0)
+	if (mutation == 0)
 		request->stream = NULL;
-	if (mutated == 1)
+	if (mutation == 1)
 		request->granted = false;
 	__real_request_end(request, how);
 }
@@ -103,7 +103,7 @@ void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char
 			 size_t target_len, struct headers *headers)
 {
 	__real_headers_read(mhd, url, method, version, target_len, headers);
-	if (mutated == 2)
+	if (mutation == 2)
 		headers->content_length = 0;
 }
 #endif
@@ -399,7 +399,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argc;
 	(void)argv;
 #ifdef FUZZ_PLANTED
-	mutated = getenv("FUZZ_MUTATION") != NULL ? atoi(getenv("FUZZ_MUTATION")) : 0;
+	mutation = getenv("FUZZ_MUTATION") != NULL ? atoi(getenv("FUZZ_MUTATION")) : 0;
 #endif
 	tells = getenv("FUZZ_STORY") != NULL;
 	config = (struct api_config){.leases = &leases,

@@ -14,7 +14,7 @@ static const char *const rights[KEY_RIGHT_COUNT] = {"acquire", "inspect", "list"
 
 #ifdef FUZZ_PLANTED
 /* A key that may list gets the rights of the key after it as well. */
-static struct keys *mutated_parse(const char *bytes, size_t len, char *message, size_t message_size)
+static struct keys *keys_parse_mutated(const char *bytes, size_t len, char *message, size_t message_size)
 {
 	struct keys *keys = keys_parse(bytes, len, message, message_size);
 	for (size_t i = 0; keys != NULL && i + 1 < keys->count; i++)
@@ -22,7 +22,7 @@ static struct keys *mutated_parse(const char *bytes, size_t len, char *message, 
 			keys->keys[i].rights |= keys->keys[i + 1].rights;
 	return keys;
 }
-#define keys_parse mutated_parse
+#define keys_parse keys_parse_mutated
 #endif
 
 /* ---- the file and what was read of it, both in one form ---- */

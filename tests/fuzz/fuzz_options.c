@@ -40,8 +40,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 #ifdef FUZZ_PLANTED
 /* A password is repeated where the database is wrong. */
-static bool mutated_load(int argc, char *const argv[], char *const environment[], struct options *ret_options,
-			 enum options_action *ret_action, char *message, size_t size)
+static bool options_load_mutated(int argc, char *const argv[], char *const environment[], struct options *ret_options,
+				 enum options_action *ret_action, char *message, size_t size)
 {
 	bool good = options_load(argc, argv, environment, ret_options, ret_action, message, size);
 	for (int i = 1; !good && i < argc; i++)
@@ -49,7 +49,7 @@ static bool mutated_load(int argc, char *const argv[], char *const environment[]
 			snprintf(message, size, "%s: no such database", argv[i]);
 	return good;
 }
-#define options_load mutated_load
+#define options_load options_load_mutated
 #endif
 
 /* ---- addresses ---- */

@@ -16,12 +16,12 @@ enum { METHOD_COUNT = sizeof methods / sizeof methods[0] };
 
 #ifdef FUZZ_PLANTED
 /* C1 control characters pass. */
-static const char *mutated_check_resource(const char *bytes, size_t len)
+static const char *path_check_resource_mutated(const char *bytes, size_t len)
 {
 	const char *reason = path_check_resource(bytes, len);
 	return reason != NULL && strstr(reason, "control") != NULL && memchr(bytes, 0xc2, len) != NULL ? NULL : reason;
 }
-#define path_check_resource mutated_check_resource
+#define path_check_resource path_check_resource_mutated
 #endif
 
 /* ---- decoding ---- */

@@ -20,7 +20,7 @@ enum {
 #ifdef REDLOCK_MUTATIONS
 enum mutated redlock_mutation = MUTATION_NO_VALIDITY_CHECK;
 
-/* Which bug of the core is planted: FUZZ_MUTATION=number. */
+/* Which mutation of the core is on: FUZZ_MUTATION=number. */
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

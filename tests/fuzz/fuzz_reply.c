@@ -11,13 +11,13 @@
 
 #ifdef FUZZ_PLANTED
 /* One byte too many of a value without an owner. */
-static void mutated_map(enum redlock_script script, const redisReply *raw, struct master_reply *ret_reply)
+static void master_reply_map_mutated(enum redlock_script script, const redisReply *raw, struct master_reply *ret_reply)
 {
 	master_reply_map(script, raw, ret_reply);
 	if (ret_reply->value != NULL && ret_reply->value_len > 0 && ret_reply->value[ret_reply->value_len - 1] == ':')
 		ret_reply->value_len++;
 }
-#define master_reply_map mutated_map
+#define master_reply_map master_reply_map_mutated
 #endif
 
 /* ---- votes ---- */

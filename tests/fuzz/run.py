@@ -19,7 +19,7 @@ import time
 import xml.sax.saxutils
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Name: longest input, bugs that can be planted (FUZZ_MUTATION=0 …).
+# Name: longest input, number of mutations (FUZZ_MUTATION=0 …).
 TARGETS = {"path": (2100, 1), "body": (2048, 1), "headers": (2048, 1), "reply": (2048, 1), "options": (2048, 1), "keys": (2048, 1),
            "http": (4096, 3), "redlock": (512, 7), "guard": (512, 1)}
 FOUND_MAX = 512  # bytes of an input that --merge keeps
