@@ -190,7 +190,7 @@ void compare_draw(struct compare_step *step, uint64_t *random, const struct mode
 	struct model_command *command = &step->command;
 	memset(step, 0, sizeof *step);
 	step->kind = draw_kind(random, crowded);
-	/* so that most masters are with the epoch of most of the time */
+	/* so that most masters have an epoch most of the time */
 	if (!crowded && master->epoch == 0 && chance(random, 40))
 		step->kind = master->marker == 0 ? COMPARE_QUARANTINE : COMPARE_WRITE_EPOCH;
 	command->key = chance(random, crowded ? 90 : 50) ? 0 : (unsigned)compare_random(random, MODEL_KEYS);

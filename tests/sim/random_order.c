@@ -24,7 +24,7 @@ enum {
 	OVERTAKEN_MAX = 8,
 	OUTRUN_US = 100000,
 	OUTRUN_MAX = 64,
-	SETTLED_US = 1500000 /* each redlockd knows by then what the others have with an epoch */
+	SETTLED_US = 1500000 /* each redlockd knows by then which epochs the others have written */
 };
 
 bool is_calm(const struct world *world)

@@ -25,7 +25,7 @@ enum { SERVING_US = 3000000, SERVING_STEP_US = 200000 };
 /* From the healing on, beyond the longest lease + its drift + 2 s: a connection is tried again within 1 s, or the
  * handshake of the last attempt must first time out (1 s); the next heartbeat (1 s) may find what quarantines; those
  * who remember too little are given 2 s; and a redlockd that waited sees with its next heartbeat (1 s) that another one
- * has with an epoch. */
+ * has written the epoch. */
 #define SLACK_US (4000 * MS)
 
 static void push_phase(struct world *world, uint64_t after_us)

@@ -51,13 +51,13 @@ static struct guard_event read_epoch(const char *run_id, const char *ttl_ms)
 	return event;
 }
 
-START_TEST(of_a_epoch)
+START_TEST(of_an_epoch)
 {
 	ck_assert_uint_eq(read_epoch("2222222222222222", numbers[_i].ttl_ms).ttl_us, numbers[_i].read_ms * 1000);
 }
 END_TEST
 
-START_TEST(of_a_epoch_without_a_number)
+START_TEST(of_an_epoch_without_a_number)
 {
 	ck_assert_uint_eq(read_epoch("2222222222222222", "").ttl_us, 0);
 	ck_assert_uint_eq(read_epoch("2222222222222222", "a day").ttl_us, 0);
@@ -107,8 +107,8 @@ int main(void)
 	Suite *suite = suite_create("guard_answer");
 	TCase *tests = tcase_create("guard_answer");
 	const int count = sizeof numbers / sizeof *numbers;
-	tcase_add_loop_test(tests, of_a_epoch, 0, count);
-	tcase_add_test(tests, of_a_epoch_without_a_number);
+	tcase_add_loop_test(tests, of_an_epoch, 0, count);
+	tcase_add_test(tests, of_an_epoch_without_a_number);
 	tcase_add_loop_test(tests, with_its_fences, 0, count);
 	tcase_add_loop_test(tests, a_quarantine_ends, 0, count);
 	suite_add_tcase(suite, tests);

@@ -185,7 +185,7 @@ START_TEST(test_no_bootstrap_before_all_were_seen)
 END_TEST
 
 /* One epoch anywhere, even one that does not fit, even one that is gone by now: not a new cluster. */
-START_TEST(test_no_bootstrap_after_a_epoch)
+START_TEST(test_no_bootstrap_after_an_epoch)
 {
 	static const struct guard_event seen[] = {
 		{FITS(2)},
@@ -279,7 +279,7 @@ static void add(TCase *tcase)
 	tcase_add_loop_test(tcase, test_bootstrap_without_one_that_is_unusable, 0, 3);
 	tcase_add_test(tcase, test_no_bootstrap_unless_told);
 	tcase_add_test(tcase, test_no_bootstrap_before_all_were_seen);
-	tcase_add_loop_test(tcase, test_no_bootstrap_after_a_epoch, 0, 4);
+	tcase_add_loop_test(tcase, test_no_bootstrap_after_an_epoch, 0, 4);
 	tcase_add_test(tcase, test_bootstrap_is_for_once);
 	tcase_add_test(tcase, test_no_bootstrap_of_a_master_that_was_wiped_meanwhile);
 	tcase_add_test(tcase, test_no_bootstrap_after_one_of_our_own_epochs);

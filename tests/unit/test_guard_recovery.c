@@ -446,7 +446,7 @@ START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 }
 END_TEST
 
-/* The same where another redlockd written its epoch, as its `clocked_us` says in its own time. A floor from before
+/* The same where another redlockd has written the epoch, as its `clocked_us` says in its own time. A floor from before
  * counts as memory. */
 START_TEST(test_when_a_floor_was_made_of_clocks)
 {

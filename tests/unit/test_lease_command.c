@@ -144,7 +144,7 @@ END_TEST
 
 #define ENTRY "fedcba9876543210:1795215206922001 60000"
 
-START_TEST(a_entry_goes_with_acquire_and_release_alone)
+START_TEST(an_entry_goes_with_acquire_and_release_alone)
 {
 	static const char *const acquire[] = {
 		"2",      "app:orders/42", "app:redlockd:master",
@@ -196,7 +196,7 @@ static const struct {
 	{UINT64_C(9999999999999999), UINT64_MAX, "00000000000000ab:9999999999999999 18446744073709551615"},
 };
 
-START_TEST(a_entry_has_fixed_columns)
+START_TEST(an_entry_has_fixed_columns)
 {
 	char entry[LEASE_ENTRY_MAX];
 	memset(entry, 'x', sizeof entry);
@@ -370,9 +370,9 @@ int main(void)
 	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
 	tcase_add_test(tests, buckets_are_filled_evenly);
 	tcase_add_test(tests, commands_are_as_the_scripts_want_them);
-	tcase_add_test(tests, a_entry_goes_with_acquire_and_release_alone);
+	tcase_add_test(tests, an_entry_goes_with_acquire_and_release_alone);
 	tcase_add_test(tests, a_release_may_have_no_token);
-	tcase_add_loop_test(tests, a_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
+	tcase_add_loop_test(tests, an_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
 	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
 			    REDLOCK_SCRIPT_INSPECT + 1);
 	tcase_add_test(tests, included_parts_are_in_the_scripts);

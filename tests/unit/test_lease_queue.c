@@ -145,7 +145,7 @@ static const struct {
 	bool known;
 } stale_entries[] = {{"r", false}, {"s", false}, {"never/asked", false}, {"s", true}};
 
-START_TEST(a_entry_without_a_waiter_is_given_up)
+START_TEST(an_entry_without_a_waiter_is_given_up)
 {
 	struct asked *one = wait_for("r");
 	wait_for("s");
@@ -342,7 +342,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_grant_at_once_is_no_wait);
 	tcase_add_test(tests, who_is_called_by_a_majority_tries_at_once_with_the_same_entry);
 	tcase_add_test(tests, a_call_wakes_the_one_that_it_names_and_nobody_else);
-	tcase_add_loop_test(tests, a_entry_without_a_waiter_is_given_up, 0,
+	tcase_add_loop_test(tests, an_entry_without_a_waiter_is_given_up, 0,
 			    sizeof stale_entries / sizeof *stale_entries);
 	tcase_add_test(tests, a_resource_that_cannot_be_one_is_ignored);
 	tcase_add_test(tests, another_ones_turn_is_told_to_our_first);
