@@ -29,135 +29,128 @@ static_assert(sizeof(enum log_format) == sizeof(uint32_t) && sizeof(enum log_lev
 const struct options_entry options_table[OPTIONS_COUNT] = {
 	{"listen", "ADDRESS", OPTIONS_KIND_LISTEN, OPTIONS_AT(listen), 0, 0, "127.0.0.1:8080",
 	 "host:port, [v6]:port, http://…, https://… or unix:/path, at most 16 of them", NULL,
-	 "Where to answer. A TCP address without a scheme is https:// where --tls-cert is given, else http://; a Unix "
-	 "socket is always plain HTTP. "
-	 "Beyond loopback it takes --keys, --tls-client-ca or --insecure. May be given more than once; the environment "
-	 "variable takes a list separated by commas, the file also an array. "
-	 "Port 0 takes any free port, and the log says which."},
+	 "The addresses to listen on. A TCP address without a scheme is https:// if --tls-cert is given, else "
+	 "http://; a Unix socket is always plain HTTP. Beyond loopback --keys, --tls-client-ca or --insecure is "
+	 "required. May be given more than once; the environment variable takes a list separated by commas, the "
+	 "file also an array. With port 0 the kernel chooses a free port, which the log shows."},
 	{"masters", "LIST", OPTIONS_KIND_MASTERS, OPTIONS_AT(masters), 0, 0, NULL,
 	 "1 to 15 of redis:// or rediss://[user:pass@]host[:port][/db] or unix:/path, separated by commas", NULL,
-	 "The independent Redis masters. An odd number is advised: an even one survives no more failures than one "
-	 "master less. User and "
-	 "password are percent-encoded; with a password use the environment or the file, since others can read a "
-	 "command line. "
-	 "A Unix socket with a password is unix://user:pass@/path, with a database unix:/path?db=N."},
+	 "The independent Redis masters. Use an odd number: an even one survives no more failures than one master "
+	 "less. User and password are percent-encoded; give a password in the environment or the file, since "
+	 "others can read a command line. A Unix socket with a password is unix://user:pass@/path, with a "
+	 "database unix:/path?db=N."},
 	{"masters-file", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_file), 0, 0, NULL,
 	 "paths of files that others may not read", NULL,
-	 "The masters in a file, in place of --masters: one or more on each line, # begins a comment. A place for "
-	 "their passwords."},
+	 "A file with the masters, instead of --masters: one or more on each line, # begins a comment. It keeps "
+	 "their passwords off the command line."},
 	{"masters-ca", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_ca), 0, 0, NULL, "paths of PEM files", NULL,
-	 "The certificate authorities that the certificates of rediss:// masters must come from. Without it: those "
-	 "that the system trusts."},
+	 "The certificate authorities that the certificates of rediss:// masters must come from. Without it: "
+	 "those of the system."},
 	{"masters-cert", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_cert), 0, 0, NULL, "paths of PEM files", NULL,
-	 "The certificate that redlockd shows to rediss:// masters, for those that ask for one."},
+	 "The client certificate for rediss:// masters that require one."},
 	{"masters-key", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(masters_key), 0, 0, NULL,
 	 "paths of PEM files that others may not read", NULL, "The key of --masters-cert."},
 	{"dev", "N", OPTIONS_KIND_DEV, OPTIONS_AT(dev), 0, 0, "false", "true, false or 1 to 15", NULL,
-	 "For trying out, in place of --masters: starts N (3 if not said) private redis-server processes on Unix "
-	 "sockets in a temporary folder, and "
-	 "ends them together with redlockd, however it ends."},
+	 "For trying out, instead of --masters: starts N (default 3) private redis-server processes on Unix "
+	 "sockets in a temporary folder, and ends them together with redlockd, however it ends."},
 	{"config", "FILE", OPTIONS_KIND_CONFIG, 0, 0, 0, NULL, "the path of a JSON file of at most 1 MiB", NULL,
-	 "A file with one JSON object whose keys are the names of the options with underscores. Unknown and repeated "
-	 "keys are mistakes."},
+	 "A file with one JSON object whose keys are the names of the options with underscores. Unknown and "
+	 "repeated keys are mistakes."},
 	{"key-prefix", "TEXT", OPTIONS_KIND_PREFIX, OPTIONS_AT(key_prefix), 0, 0, "",
 	 "at most 128 bytes of UTF-8 without control characters, without redlockd:", NULL,
-	 "Put before the name of every Redis key. All replicas that share locks need the same one."},
+	 "The beginning of the name of every Redis key. All replicas that share locks need the same one."},
 	{"default-ttl-ms", "MS", OPTIONS_U32(default_ttl_ms, 10, 86400000, "30000"),
-	 "How long a lease lasts whose caller asked for no ttl."},
+	 "The ttl of a lease if the request names none."},
 	{"min-ttl-ms", "MS", OPTIONS_U32(min_ttl_ms, 10, 86400000, "100"),
-	 "The shortest lease that a caller may ask for."},
+	 "The shortest ttl that a request may ask for."},
 	{"max-ttl-ms", "MS", OPTIONS_U32(max_ttl_ms, 10, 86400000, "60000"),
-	 "The longest lease that a caller may ask for. A lease can be extended again and again."},
+	 "The longest ttl that a request may ask for. A lease can be extended again and again."},
 	{"max-wait-ms", "MS", OPTIONS_U32(max_wait_ms, 0, 86400000, "60000"),
-	 "The longest time for which a request may wait for a lock (wait_ms). 0: none may."},
+	 "The longest time that a request may wait for a lock (wait_ms). 0: requests may not wait."},
 	{"max-waiters", "N", OPTIONS_U32(max_waiters, 1, 1000000, "8000"),
-	 "How many requests may wait for locks. Further ones that would have to wait are answered 429."},
+	 "The most requests that may wait for locks. Further ones that would have to wait are answered 429."},
 	{"max-waiters-per-resource", "N", OPTIONS_U32(max_waiters_per_resource, 1, 1000000, "1000"),
-	 "How many of them, in each worker, for the same resource."},
+	 "The most of them, in each worker, that may wait for the same resource."},
 	{"max-hold-ms", "MS", OPTIONS_U64(max_hold_ms, 0, UINT64_C(31536000000), "86400000"),
-	 "No lease is extended past this age, so that a caller that hangs and still extends does not lock everybody "
-	 "out for ever. 0: no bound."},
+	 "No lease is extended past this age, so that a client that hangs and still extends does not block all "
+	 "others for ever. 0: no bound."},
 	{"master-timeout-ms", "MS", OPTIONS_U32(master_timeout_ms, 1, 60000, "50"),
-	 "How long one master may take to answer before it counts as failed. It should be far below the ttl of a "
-	 "lease."},
+	 "The time a master has to answer before it counts as failed. It should be far below the ttl of a lease."},
 	{"retry-min-ms", "MS", OPTIONS_U32(retry_min_ms, 0, 60000, "50"),
-	 "The shortest pause before the next try after a split vote. The pause is random."},
+	 "The shortest pause before the next attempt after a split vote. The pause is random."},
 	{"retry-max-ms", "MS", OPTIONS_U32(retry_max_ms, 0, 60000, "250"),
-	 "The longest pause before the next try after a split vote."},
+	 "The longest pause before the next attempt after a split vote."},
 	{"retry-count", "N", OPTIONS_U32(retry_count, 1, 100, "3"),
-	 "How many tries a request for a lease makes while votes are split."},
+	 "The number of attempts of a request for a lease while votes are split."},
 	{"drift-factor", "NUMBER", OPTIONS_KIND_FRACTION, OPTIONS_AT(drift_factor), 0, 0, "0.01", "0.001 to 0.5", NULL,
-	 "How much the clocks of masters and callers may differ in speed, as a part of the ttl; it is subtracted from "
-	 "the validity of a lease."},
+	 "How much the clocks of masters and clients may differ in speed, as a part of the ttl; it is subtracted "
+	 "from the validity of a lease."},
 	{"drift-ms", "MS", OPTIONS_U32(drift_ms, 2, 60000, "2"),
 	 "A constant that is subtracted from the validity of a lease too: Redis expires keys with a precision of 1 "
 	 "ms."},
 	{"restart-guard", "WHEN", OPTIONS_KIND_CHOICE, OPTIONS_AT(restart_guard), 0, 0, "on", NULL, options_guards,
-	 "Keeps a master that may have forgotten locks from voting until the longest lease has run out. Off is for "
-	 "tests alone: then a "
-	 "restarted master can give away a lock that somebody holds."},
+	 "Quarantines a master that may have forgotten locks until the longest lease has run out. Off is for "
+	 "tests alone: then a restarted master can grant a lock that somebody holds."},
 	{"bootstrap", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(bootstrap), 0, 0, "false", NULL, options_truths,
-	 "Says that masters none of which has an epoch are new, so that there is nothing to wait for. Without it "
-	 "redlockd cannot tell them from "
-	 "masters that lost everything, and waits out the longest lease. Where a master has an epoch it does nothing. "
-	 "A minority of "
-	 "masters that answer but cannot be used (wrong password, replica) is left out; one that does not answer is "
-	 "waited for. --dev implies it."},
+	 "Declares masters new if none of them has an epoch, so that there is nothing to wait for. Without it "
+	 "redlockd cannot tell them from masters that lost everything, and waits out the longest lease. If a "
+	 "master has an epoch this option does nothing. A minority of masters that answer but cannot be used "
+	 "(wrong password, replica) is left out; redlockd waits for a master that does not answer. --dev implies "
+	 "it."},
 	{"allow-replicas", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(allow_replicas), 0, 0, "false", NULL,
 	 options_truths,
-	 "Lets masters vote that have replicas. A replica that takes over has not seen the last locks, so see that "
-	 "none ever does."},
+	 "Lets masters vote that have replicas. A replica that takes over has not seen the last locks, so make "
+	 "sure that none ever does."},
 	{"workers", "N", OPTIONS_U32(workers, 1, 64, "1"),
 	 "Threads, each with an event loop, a listener and connections to the masters of its own."},
 	{"max-connections", "N", OPTIONS_U32(max_connections, 1, 1000000, "10000"),
-	 "HTTP connections, shared out evenly among the workers. Further ones are answered 429 and closed."},
+	 "HTTP connections, divided evenly among the workers. Further ones are answered 429 and closed."},
 	{"request-timeout-ms", "MS", OPTIONS_U32(request_timeout_ms, 100, 3600000, "10000"),
-	 "How long a request may take to arrive whole, and its answer to be taken."},
+	 "The time for receiving a request, and for sending its answer."},
 	{"idle-timeout-ms", "MS", OPTIONS_U32(idle_timeout_ms, 100, 86400000, "60000"),
-	 "How long a connection may stay open between two requests."},
+	 "The time that a connection may stay open between two requests."},
 	{"max-connections-per-address", "N", OPTIONS_U32(max_connections_per_address, 0, 1000000, "5000"),
-	 "How many of them one client address (of IPv6 the first 64 bits) may have. Further ones are answered 429 and "
+	 "Connections of one client address (of IPv6 the first 64 bits). Further ones are answered 429 and "
 	 "closed. 0: no bound."},
 	{"max-rate-per-address", "N", OPTIONS_U32(max_rate_per_address, 0, 1000000, "0"),
-	 "How many requests a second one client address may make, over all its connections. Further ones are answered "
-	 "429. 0: no bound."},
+	 "Requests a second of one client address, over all its connections. Further ones are answered 429. 0: no "
+	 "bound."},
 	{"max-requests-per-connection", "N", OPTIONS_U32(max_requests_per_connection, 0, 1000000000, "1000000"),
-	 "After how many requests a connection is closed, so that clients spread anew over the replicas. 0: no bound."},
+	 "The number of requests after which a connection is closed, so that clients spread over the replicas "
+	 "again. 0: no bound."},
 	{"tls-cert", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_cert), 0, 0, NULL, "paths of PEM files", NULL,
-	 "The certificate to answer HTTPS with, and those between it and its authority. Read again on SIGHUP."},
+	 "The certificate for HTTPS, followed by those between it and its authority. Read again on SIGHUP."},
 	{"tls-key", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_key), 0, 0, NULL,
 	 "paths of PEM files that others may not read", NULL, "The key of --tls-cert."},
 	{"tls-client-ca", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(tls_client_ca), 0, 0, NULL, "paths of PEM files", NULL,
-	 "The certificate authorities of the clients: whoever calls over HTTPS must show a certificate of theirs, or a "
-	 "key of --keys. Read again on SIGHUP."},
+	 "The certificate authorities of clients: over HTTPS a client must present a certificate of one of them, "
+	 "or a key of --keys. Read again on SIGHUP."},
 	{"keys", "FILE", OPTIONS_KIND_PATH, OPTIONS_AT(keys), 0, 0, NULL,
 	 "paths of JSON files that nobody else may write", NULL,
-	 "Who may do what: keys and names of client certificates with their rights, prefixes and limits "
-	 "(docs/security.md). With it every caller "
-	 "needs one. Read again on SIGHUP."},
+	 "The keys file: keys and names of client certificates with their rights, prefixes and limits "
+	 "(docs/security.md). With it every client needs one. Read again on SIGHUP."},
 	{"insecure", "TRUTH", OPTIONS_KIND_SWITCH, OPTIONS_AT(insecure), 0, 0, "false", NULL, options_truths,
-	 "Lets redlockd listen beyond loopback though anybody who reaches it may then take and inspect every lock."},
+	 "Lets redlockd listen beyond loopback without authentication: anybody who reaches it may take and "
+	 "inspect every lock."},
 	{"allow-host", "LIST", OPTIONS_KIND_HOSTS, OPTIONS_AT(allow_hosts), 0, 0, NULL,
 	 "names or addresses of hosts without ports, separated by commas", NULL,
-	 "What a request may name in its header Host, besides localhost and loopback addresses; beyond loopback, any "
-	 "address. Anything else is refused, since a "
-	 "web page can have its own name point here. Without this option that is looked at over loopback addresses "
-	 "alone."},
+	 "The names that the header Host of a request may have, besides localhost and loopback addresses; beyond "
+	 "loopback, besides any address. Others are rejected, since a web page can have its own name point here. "
+	 "Without this option Host is checked on loopback addresses alone."},
 	{"allow-origin", "LIST", OPTIONS_KIND_ORIGINS, OPTIONS_AT(allow_origins), 0, 0, NULL,
 	 "origins as browsers send them, https://host or https://host:port, separated by commas", NULL,
-	 "Whose web pages may call redlockd from a browser (CORS). Without it only its own page may."},
+	 "Origins whose web pages may call redlockd from a browser (CORS). Without it only its own page may."},
 	{"drain-ms", "MS", OPTIONS_U32(drain_ms, 0, 3600000, "10000"),
-	 "How long requests in flight are waited for after SIGTERM. The first second of it redlockd stays up with "
-	 "/readyz at 503, "
-	 "so that load balancers notice."},
+	 "The time for requests in flight after SIGTERM. For the first second of it /readyz answers 503 and "
+	 "redlockd goes on, so that load balancers notice."},
 	{"log-format", "FORMAT", OPTIONS_KIND_CHOICE, OPTIONS_AT(log_format), 0, 0, "logfmt", NULL, options_log_formats,
-	 "How lines of the log look. They go to standard error."},
+	 "The format of the log, which goes to standard error."},
 	{"log-level", "LEVEL", OPTIONS_KIND_CHOICE, OPTIONS_AT(log_level), 0, 0, "info", NULL, options_log_levels,
-	 "The least important lines to be logged."},
+	 "The least important level that is logged."},
 	{"help", "FORM", OPTIONS_KIND_HELP, 0, 0, 0, NULL, NULL, options_help_forms,
-	 "Prints this help, the manual page or a table in Markdown, and ends."},
+	 "Prints this help, the manual page or a table in Markdown, and exits."},
 	{"version", NULL, OPTIONS_KIND_VERSION, 0, 0, 0, NULL, "no value", NULL,
-	 "Prints version and commit, and ends."},
+	 "Prints version and commit, and exits."},
 };
 
 bool options_is_list(const struct options_entry *entry)

@@ -61,10 +61,10 @@ START_TEST(each_row_of_the_table_has_four_cells)
 	size_t rows = 0;
 
 	for (char *line = strtok(markdown, "\n"); line != NULL; line = strtok(NULL, "\n"), rows++) {
-		size_t quarantines = 0;
+		size_t separators = 0;
 		for (const char *c = line; *c != '\0'; c++)
-			quarantines += *c == '|' && (c == line || c[-1] != '\\');
-		ck_assert_msg(quarantines == 5, "%s", line);
+			separators += *c == '|' && (c == line || c[-1] != '\\');
+		ck_assert_msg(separators == 5, "%s", line);
 	}
 	ck_assert_uint_eq(rows, OPTIONS_COUNT + 2);
 	free(markdown);
