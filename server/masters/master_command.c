@@ -112,6 +112,7 @@ static void settle_batch(struct master *master, struct master_command *first, ui
 		also = command->also;
 		done.sent_us = sent_us;
 		command_recycle(master, command);
+		assert(done.script == REDLOCK_SCRIPT_ACQUIRE && done.settle);
 		master_reply_map_part(reply, i, count, &mapped);
 		done.settle(master, &done, now_us, &mapped, part_of(reply, i));
 	}
@@ -120,6 +121,7 @@ static void settle_batch(struct master *master, struct master_command *first, ui
 void master_command_fail_batch(struct master *master)
 {
 	struct master_command *first = master->batch_first;
+	assert(!master->link.io);
 	master->batch_first = master->batch_last = NULL;
 	master->batch.count = 0;
 	master->batch.keys_len = master->batch.arguments_len = 0;
@@ -153,6 +155,7 @@ static void on_reply(redisAsyncContext *context, void *raw, void *privdata)
 	struct master_reply mapped;
 	command_recycle(master, command);
 	if (done.script != REDLOCK_SCRIPT_NONE) {
+		assert(done.settle);
 		master_reply_map(done.script, reply, &mapped);
 		done.settle(master, &done, now_us, &mapped, reply);
 		return;
@@ -193,6 +196,7 @@ static struct master_command *command_new(struct master *master, enum redlock_sc
 static bool append(struct master *master, struct master_command *command, const char *bytes, size_t len)
 {
 	struct master_io *io = master->link.io;
+	assert(command->master == master && !command->next);
 	command->sent_us = clock_now_us();
 	if (redisAsyncFormattedCommand(io->context, on_reply, command, bytes, len) != REDIS_OK ||
 	    !is_noted(io, command))
@@ -217,6 +221,7 @@ void master_command_send_batch(struct master *master)
 	struct master_io *io = master->link.io;
 	if (master->batch.count == 0 || !io || !io->context)
 		return;
+	assert(master->batch_first);
 	char bytes[MASTER_BATCH_BYTES];
 	size_t len = master_batch_take(&master->batch, master->all->hash_key, bytes);
 	if (append(master, master->batch_first, bytes, len)) {
@@ -267,6 +272,7 @@ struct master_command *master_command_push(struct master *master, enum redlock_s
 
 bool master_command_send(struct master *master, master_answer_fn *answer, int argc, const char *const argv[])
 {
+	assert(argc > 0 && argv[0]);
 	char *bytes = NULL;
 	long long len = redisFormatCommandArgv(&bytes, argc, (const char **)(uintptr_t)argv, NULL);
 	if (len < 0)

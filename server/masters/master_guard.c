@@ -70,6 +70,7 @@ static uint64_t run_id_number(const struct master *master)
 static const redisReply *element(const redisReply *reply, size_t i)
 {
 	static const redisReply none = {.type = REDIS_REPLY_NIL};
+	assert(reply && reply->type == REDIS_REPLY_ARRAY);
 	return i < reply->elements ? reply->element[i] : &none;
 }
 
@@ -246,6 +247,7 @@ static void handle_answer(struct master *master, const redisReply *reply, enum g
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
+	assert(action_of(kind) != GUARD_NOTHING);
 	if (!reply || master->link.state != LINK_UP || master->excluded)
 		return; /* the guard got LOST */
 	bool good = reply->type == REDIS_REPLY_ARRAY && integer_at(reply, 1) > 0;
@@ -297,7 +299,7 @@ static bool send_script(struct master *master, enum guard_script script, master_
 			const char *const arguments[])
 {
 	const char *argv[ARGUMENTS_MAX] = {"EVAL", scripts[script].source, "1", master->all->hash_key};
-	assert(count + 4 <= ARGUMENTS_MAX);
+	assert(count + 4 <= ARGUMENTS_MAX && master->link.state == LINK_UP);
 	for (int i = 0; i < count; i++)
 		argv[4 + i] = arguments[i];
 	return master_command_send(master, answer, 4 + count, argv);
@@ -420,6 +422,7 @@ void master_guard_start(struct master *master)
 	master->read = false;
 	if (master->excluded)
 		return;
+	assert(master->link.state == LINK_UP && master->has_info);
 	master->started = true;
 	master_guard_notify(master, GUARD_CONNECTED);
 	if (master_guard_is_on(master->all))
@@ -434,6 +437,7 @@ void master_guard_start(struct master *master)
 static void write_digits(struct master_digits *last, char *to, uint64_t number, unsigned base)
 {
 	uint64_t rest = number;
+	assert(base == 10 || base == 16);
 	for (int i = last->digits[0] && number == last->number ? -1 : MASTER_DIGITS - 1; i >= 0; i--, rest /= base)
 		last->digits[i] = "0123456789abcdef"[rest % base];
 	last->number = number;

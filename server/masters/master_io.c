@@ -41,6 +41,7 @@ static void on_io_closed(uv_handle_t *handle)
 
 static void poll_for(struct master_io *io, int events)
 {
+	assert(!(events & ~(UV_READABLE | UV_WRITABLE)));
 	if (io->events == events || !io->context)
 		return;
 	io->events = events;
@@ -116,6 +117,7 @@ static void step_write(struct master_io *io)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct master_io *io = poll->data;
+	assert(poll == &io->poll);
 	int reads = io->ssl ? UV_READABLE | UV_WRITABLE : UV_READABLE; /* over TLS a read may have waited for room */
 	if (status < 0)
 		io->events = 0; /* libuv has stopped watching */
@@ -219,6 +221,7 @@ static void make_bounded_functions(void)
 
 static void bound_replies(redisAsyncContext *context)
 {
+	assert(context->c.reader);
 	pthread_once(&bounded_once, make_bounded_functions);
 	context->c.reader->fn = &bounded_functions;
 }
@@ -290,6 +293,7 @@ bool master_io_is_in_tls_handshake(const struct master_io *io)
 
 void master_io_set_options(int fd, bool is_unix)
 {
+	assert(fd >= 0);
 	if (is_unix)
 		return;
 	int on = 1, timeout_ms = MASTER_TCP_TIMEOUT_MS, idle_s = 2, interval_s = 1, probes = 3;

@@ -81,6 +81,7 @@ static void on_connect(const redisAsyncContext *context, int status)
 static void on_ended(void *arg, const char *reason)
 {
 	struct master_link *link = arg;
+	assert(link->io);
 	link->io = NULL;
 	fail(link, reason, true);
 	link->events->ended(link->arg);
@@ -155,6 +156,7 @@ static bool is_numeric(const char *host)
 static void begin_connecting(struct master_link *link)
 {
 	const struct master_address *address = link->address;
+	assert(link->state == LINK_DOWN && !link->closing);
 	if (address->is_unix || is_numeric(address->host)) {
 		connect_to(link, address->host);
 		return;
@@ -171,6 +173,7 @@ static void begin_connecting(struct master_link *link)
 
 static const char *late_words(const struct master_link *link)
 {
+	assert(link->state == LINK_CONNECTING || link->state == LINK_HANDSHAKE);
 	bool in_tls = link->state == LINK_HANDSHAKE && link->io && master_io_is_in_tls_handshake(link->io);
 	if (in_tls)
 		return "tls: no end of the handshake; without TLS on that port the address begins with redis://";

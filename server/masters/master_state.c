@@ -156,6 +156,7 @@ static void note_quarantine(struct master *master, enum master_state state)
 	enum quarantine_reason reason = state != MASTER_QUARANTINED    ? QUARANTINE_NONE
 					: master->quarantine_reason[0] ? master->quarantine_code
 								       : guard_reason_of(master);
+	assert((unsigned)reason < 8 * sizeof master->quarantined_for);
 	bool first = master->quarantined_for == 0, counted = master->quarantined_for >> reason & 1;
 	metrics_set(&master->all->metrics->masters[master->index].quarantined, reason);
 	uint64_t left_ms = master_state_quarantine_left_ms(master);
@@ -172,6 +173,7 @@ static void note_quarantine(struct master *master, enum master_state state)
 static void log_state(const struct master *master, enum master_state state)
 {
 	char reason[STATUS_REASON_MAX];
+	assert(state != MASTER_QUARANTINED); /* log_quarantine() */
 	master_state_write_reason(master, reason);
 	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN, "master");
 	log_text("master", master->link.address->shown);
@@ -242,6 +244,7 @@ void master_state_note_failure(struct master *master, const struct master_reply 
 void master_state_doubt_reply(struct master *master, const redisReply *reply)
 {
 	static const char strange[] = "an answer that is not Redis's";
+	assert(reply);
 	bool refused = reply->type == REDIS_REPLY_ERROR;
 	enum master_error error = refused ? master_error_classify(reply->str, (size_t)reply->len) : MASTER_ERROR_OTHER;
 	master_state_count_error(master, error);

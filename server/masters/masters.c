@@ -26,6 +26,7 @@ static void on_failed(void *arg, enum link_state was, const char *reason, bool b
 {
 	struct master *master = arg;
 	char refused[STATUS_REASON_MAX];
+	assert(master->link.state == LINK_DOWN && was != LINK_DOWN && was != LINK_CLOSED);
 	if (by_peer && was == LINK_HANDSHAKE && master->check.words[0]) { /* before it hung up, the server said why */
 		master_check_write(master, refused);
 		reason = refused;
@@ -51,7 +52,7 @@ static const struct master_link_events link_events = {on_connected, on_ticked, o
 
 struct masters *masters_new(struct uv_loop_s *loop, const struct options *options, struct metrics *metrics)
 {
-	assert(options->master_count >= 1 && options->master_count <= OPTIONS_MASTERS_MAX);
+	assert(loop && metrics && options->master_count >= 1 && options->master_count <= OPTIONS_MASTERS_MAX);
 	struct masters *masters = calloc(1, sizeof *masters);
 	if (!masters)
 		return NULL;
@@ -126,6 +127,7 @@ bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, si
 /* True if the master has an epoch of other settings than ours. */
 static bool has_other_digest(const struct masters *masters, size_t i)
 {
+	assert(i < masters->count);
 	const struct guard_master *guarded = &masters->guard.masters[i];
 	return guarded->state == GUARD_REJECTED && guarded->reason == GUARD_OTHER_DIGEST;
 }
@@ -202,7 +204,7 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 enum master_sent masters_send_scan(struct masters *masters, size_t i, const char *command, size_t len,
 				   master_scan_fn *scan, void *arg)
 {
-	assert(i < masters->count);
+	assert(i < masters->count && scan);
 	struct master *master = &masters->list[i];
 	enum master_sent sent = sendable(master);
 	if (sent != MASTER_SENT)
@@ -212,7 +214,7 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const char
 
 void masters_keep_release(struct masters *masters, size_t i, const char *command, size_t len)
 {
-	assert(i < masters->count);
+	assert(i < masters->count && len > 0);
 	master_pending_keep(&masters->list[i], command, len);
 }
 
