@@ -41,21 +41,21 @@ struct step {
 
 static const struct step steps[] = {
 	{MASTER_COMMAND_TIME, NO_SCRIPT, {NULL}, NULL, 0},
-	{MASTER_COMMAND_GET, NO_SCRIPT, {"$nobody"}, NULL, 0},
-	{MASTER_COMMAND_SET, NO_SCRIPT, {"$nobody", "", "XX", "PX", "1000"}, NULL, 0},
-	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$nobody"}, NULL, 0},
-	{MASTER_COMMAND_EXISTS, NO_SCRIPT, {"$nobody"}, NULL, 0},
-	{MASTER_COMMAND_PTTL, NO_SCRIPT, {"$nobody"}, NULL, 0},
-	{MASTER_COMMAND_PEXPIRE, NO_SCRIPT, {"$nobody", "1000"}, NULL, 0},
+	{MASTER_COMMAND_GET, NO_SCRIPT, {"$unused"}, NULL, 0},
+	{MASTER_COMMAND_SET, NO_SCRIPT, {"$unused", "", "XX", "PX", "1000"}, NULL, 0},
+	{MASTER_COMMAND_DEL, NO_SCRIPT, {"$unused"}, NULL, 0},
+	{MASTER_COMMAND_EXISTS, NO_SCRIPT, {"$unused"}, NULL, 0},
+	{MASTER_COMMAND_PTTL, NO_SCRIPT, {"$unused"}, NULL, 0},
+	{MASTER_COMMAND_PEXPIRE, NO_SCRIPT, {"$unused", "1000"}, NULL, 0},
 	{MASTER_COMMAND_HGET, NO_SCRIPT, {"$master", "epoch"}, NULL, 0},
 	{MASTER_COMMAND_HMGET, NO_SCRIPT, {"$master", "epoch"}, NULL, 0},
 	{MASTER_COMMAND_HSET, NO_SCRIPT, {"$master", "a", "b", "c"}, "ERR wrong number of arguments", 0},
-	{MASTER_COMMAND_HDEL, NO_SCRIPT, {"$nobody", "a"}, NULL, 0},
+	{MASTER_COMMAND_HDEL, NO_SCRIPT, {"$unused", "a"}, NULL, 0},
 	{MASTER_COMMAND_HINCRBY, NO_SCRIPT, {"$master", "a", "b"}, "ERR value is not an integer", 0},
-	{MASTER_COMMAND_ZADD, NO_SCRIPT, {"$nobody", "XX", "0", "a"}, NULL, 0},
-	{MASTER_COMMAND_ZCARD, NO_SCRIPT, {"$nobody"}, NULL, 0},
-	{MASTER_COMMAND_ZRANGE, NO_SCRIPT, {"$nobody", "0", "0"}, NULL, 0},
-	{MASTER_COMMAND_ZREM, NO_SCRIPT, {"$nobody", "a"}, NULL, 0},
+	{MASTER_COMMAND_ZADD, NO_SCRIPT, {"$unused", "XX", "0", "a"}, NULL, 0},
+	{MASTER_COMMAND_ZCARD, NO_SCRIPT, {"$unused"}, NULL, 0},
+	{MASTER_COMMAND_ZRANGE, NO_SCRIPT, {"$unused", "0", "0"}, NULL, 0},
+	{MASTER_COMMAND_ZREM, NO_SCRIPT, {"$unused", "a"}, NULL, 0},
 	{MASTER_COMMAND_SCAN, NO_SCRIPT, {"0", "COUNT", "1"}, NULL, 0},
 	/* too short for a notification: every listener drops it */
 	{MASTER_COMMAND_PUBLISH, NO_SCRIPT, {"$channel", ""}, NULL, 0},
@@ -120,14 +120,15 @@ static const char *const script_names[SCRIPTS_COUNT] = {
 /* ---- sending ---- */
 
 struct names {
-	char nobody[KEY_MAX], lock[KEY_MAX], hash[KEY_MAX], queue[KEY_MAX], entry[64], leave[64];
+	char unused[KEY_MAX], lock[KEY_MAX], hash[KEY_MAX], queue[KEY_MAX], entry[64], leave[64];
 };
 
-/* `nobody`: a name that no lock has. It is not below redlockd: since the rights must cover the names of locks. */
+/* `unused`: a name that no lock has. It does not begin with redlockd: since the rights must cover the names of
+ * locks. */
 static void names_make(const struct masters *masters, struct names *ret)
 {
 	const char *prefix = masters->options->key_prefix, *replica = masters->replica;
-	snprintf(ret->nobody, sizeof ret->nobody, "%s%016llx%016llx", prefix, (unsigned long long)random_number(),
+	snprintf(ret->unused, sizeof ret->unused, "%s%016llx%016llx", prefix, (unsigned long long)random_number(),
 		 (unsigned long long)random_number());
 	snprintf(ret->lock, sizeof ret->lock, "%sredlockd:check:%s", prefix, replica);
 	snprintf(ret->hash, sizeof ret->hash, "%sredlockd:check:%s:master", prefix, replica);
@@ -142,7 +143,7 @@ static const char *word_of(const struct masters *masters, const struct names *na
 	const struct {
 		const char *name, *means;
 	} all[] = {
-		{"$nobody", names->nobody},     {"$lock", names->lock},
+		{"$unused", names->unused},     {"$lock", names->lock},
 		{"$hash", names->hash},         {"$queue", names->queue},
 		{"$entry", names->entry},       {"$leave", names->leave},
 		{"$master", masters->hash_key}, {"$channel", masters->wake_channel},

@@ -1,8 +1,8 @@
-/* The commands to one master: sent in the order of its connection, and each answer handed to the one that asked.
+/* The commands to one master: sent in the order of its connection, and each answer handed to the sender of its command.
  *
  * Every command under way is a `struct master_command` in the list of its master. hiredis calls back in that order,
  * also when it drops a connection (then with NULL). Acquisitions wait for one another until the end of the round of the
- * loop, or until something else is sent: they leave as one command (master_batch.c), so they keep their place in the
+ * loop, or until something else is sent: they leave as one command (master_batch.c), so they keep their position in the
  * order.
  *
  * The oldest command shows whether a master hangs. A hung master gets no new commands but keeps its connection, so that

@@ -269,7 +269,7 @@ static void on_handshake_info(struct master *master, const redisReply *reply)
 		master_link_fail(&master->link,
 				 "sentinel: this is a Sentinel, not a master; name the masters themselves");
 	else if (reply->type != REDIS_REPLY_STRING || !master_info_parse(reply->str, (size_t)reply->len, &master->info))
-		master_link_fail(&master->link, "protocol: INFO does not say what a Redis server says");
+		master_link_fail(&master->link, "protocol: INFO lacks the fields of a Redis server");
 	else if (master->info.loading)
 		master_link_fail(&master->link, "loading: the server is reading its data");
 	else

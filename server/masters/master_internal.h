@@ -55,7 +55,7 @@ struct master_command {
 	master_settle_fn *settle;   /* a script of the core */
 	master_reply_fn *reply;     /* … the caller's; called by settle */
 	bool is_scan;
-	master_scan_fn *scan;     /* … the caller's; NULL: it was told already that the answer is late */
+	master_scan_fn *scan;     /* … the caller's; NULL: it was called already, since the answer is late */
 	void *arg;                /* of reply or scan */
 	master_answer_fn *answer; /* a command of this folder; NULL: its answer does not matter */
 };
@@ -161,10 +161,10 @@ struct master {
 	char reason[STATUS_REASON_MAX]; /* why the link is down, or the master hung */
 	/* It answers, but refuses what it must be able to do; "": the trials have not ended, or have passed. */
 	char soft_reason[STATUS_REASON_MAX];
-	uint32_t quarantined_for; /* bits of enum quarantine_reason: of this quarantine, as far as counted */
-	enum master_state shown;  /* the state last written to the log */
-	bool told;                /* … if any was */
-	uint64_t told_refused;    /* commands, as last written to the log */
+	uint32_t quarantined_for;         /* bits of enum quarantine_reason: of this quarantine, as far as counted */
+	bool reported;                    /* a state was written to the log */
+	enum master_state reported_state; /* … the last one */
+	uint64_t reported_refused;        /* … and the commands that were refused then */
 };
 
 struct masters {
@@ -245,7 +245,7 @@ bool master_command_send(struct master *master, master_answer_fn *answer, int ar
 bool master_command_send_scan(struct master *master, const char *bytes, size_t len, master_scan_fn *scan, void *arg);
 /* Sends the batch. Where that fails the connection ends, and with it the batch (master_command_fail_batch). */
 void master_command_send_batch(struct master *master);
-/* The connection is gone: what waited for the batch is lost. */
+/* The connection has ended: what waited for the batch is lost. */
 void master_command_fail_batch(struct master *master);
 /* Behind with its answers at `when_us`, and not because we stood still or had more to read than a round does. */
 bool master_command_is_silent(const struct master *master, uint64_t when_us);
@@ -284,7 +284,7 @@ void master_guard_inspect_hash(struct master *master);
 
 /* Sends it if the link is up, and keeps it until it is answered. */
 void master_pending_keep(struct master *master, const char *bytes, size_t len);
-/* First on a new connection: before anything is asked of a master it gets the releases that it missed. */
+/* On a new connection, before any other command: the releases that the master missed. */
 void master_pending_send_all(struct master *master);
 void master_pending_drop_all(struct master *master);
 

@@ -9,7 +9,7 @@
  * room for. The rest would stay until the master sends something, which it may not do before it has got the rest. So
  * after each step this file looks at what the TLS connection itself waits for.
  *
- * hiredis frees a context by itself on errors. `cleanup` is the one way out that it always takes, so the owner is told
+ * hiredis frees a context by itself on errors. `cleanup` is the one way out that it always takes, so the owner hears
  * there that its connection has ended. */
 #include <hiredis/hiredis.h>
 #if HIREDIS_MAJOR < 1
@@ -157,24 +157,24 @@ static void hook_del_write(void *arg)
 }
 
 /* The peer is no Redis: hiredis names the first byte that is wrong. */
-static void explain_protocol(const char *told, char ret_reason[STATUS_REASON_MAX])
+static void explain_protocol(const char *error, char ret_reason[STATUS_REASON_MAX])
 {
-	const char *guess = strstr(told, "got \"H\"")       ? "; is it an HTTP server?"
-			    : strstr(told, "got \"\\x15\"") ? "; if it is TLS, the address begins with rediss://"
-							    : "";
-	snprintf(ret_reason, STATUS_REASON_MAX, "protocol: this is no Redis server: %.120s%s", told, guess);
+	const char *guess = strstr(error, "got \"H\"")       ? "; is it an HTTP server?"
+			    : strstr(error, "got \"\\x15\"") ? "; if it is TLS, the address begins with rediss://"
+							     : "";
+	snprintf(ret_reason, STATUS_REASON_MAX, "protocol: this is no Redis server: %.120s%s", error, guess);
 }
 
 static void explain_end(const struct master_io *io, char ret_reason[STATUS_REASON_MAX])
 {
 	const redisContext *context = &io->context->c;
-	const char *told = context->errstr[0] ? context->errstr : "closed";
+	const char *error = context->errstr[0] ? context->errstr : "closed";
 	if (io->ssl && context->flags & REDIS_CONNECTED)
-		master_tls_explain(io->ssl, told, ret_reason, STATUS_REASON_MAX);
+		master_tls_explain(io->ssl, error, ret_reason, STATUS_REASON_MAX);
 	else if (context->err == REDIS_ERR_PROTOCOL)
-		explain_protocol(told, ret_reason);
+		explain_protocol(error, ret_reason);
 	else
-		snprintf(ret_reason, STATUS_REASON_MAX, "connection: %.120s%s", told, io->hint ? io->hint : "");
+		snprintf(ret_reason, STATUS_REASON_MAX, "connection: %.120s%s", error, io->hint ? io->hint : "");
 }
 
 /* hiredis is about to free the context: all pending callbacks have been called. */

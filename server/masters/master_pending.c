@@ -48,7 +48,7 @@ static bool pending_send(struct master *master, struct pending_release *pending)
 static bool pending_send_again(struct master *master, struct pending_release *pending)
 {
 	const char *load[] = {"SCRIPT", "LOAD", scripts[REDLOCK_SCRIPT_RELEASE].source};
-	bool first = !pending->reloaded; /* a master that takes no scripts is not asked for ever */
+	bool first = !pending->reloaded; /* a master that keeps no scripts gets this one only once */
 	pending->reloaded = true;
 	return first && master->link.state == LINK_UP && master_command_send(master, NULL, 3, load) &&
 	       pending_send(master, pending);

@@ -1,4 +1,4 @@
-/* In which state a master is, why it does not vote, and who is told: the log and the metrics. See master_state_of().
+/* The state of a master, why it does not vote, and its reports to the log and the metrics. See master_state_of().
  *
  * The state follows from the connection, from what INFO shows, from the guard (server/redlock/guard/guard.h) and from
  * the trials of master_check.c. This file reads all of them and changes none but for the doubts: a refused command
@@ -196,14 +196,14 @@ void master_state_report(struct master *master)
 	bool connecting = !master->link.tried || (master->link.state == LINK_UP && asking && !master->soft_reason[0]);
 	uint64_t refused = atomic_load_explicit(&master->all->metrics->masters[master->index].refused,
 						memory_order_relaxed);
-	bool same = master->told && state == master->shown && refused == master->told_refused;
+	bool same = master->reported && state == master->reported_state && refused == master->reported_refused;
 	if (same || connecting || master->link.closing)
 		return;
 	/* by note_quarantine() */
-	bool logged = state == MASTER_QUARANTINED && master->shown != MASTER_QUARANTINED;
-	master->shown = state;
-	master->told_refused = refused;
-	master->told = true;
+	bool logged = state == MASTER_QUARANTINED && master->reported_state != MASTER_QUARANTINED;
+	master->reported_state = state;
+	master->reported_refused = refused;
+	master->reported = true;
 	if (state != MASTER_QUARANTINED)
 		log_state(master, state);
 	else if (!logged)

@@ -27,7 +27,7 @@ static void on_failed(void *arg, enum link_state was, const char *reason, bool b
 	struct master *master = arg;
 	char refused[STATUS_REASON_MAX];
 	assert(master->link.state == LINK_DOWN && was != LINK_DOWN && was != LINK_CLOSED);
-	if (by_peer && was == LINK_HANDSHAKE && master->check.words[0]) { /* before it hung up, the server said why */
+	if (by_peer && was == LINK_HANDSHAKE && master->check.words[0]) { /* the server answered why before it closed */
 		master_check_write(master, refused);
 		reason = refused;
 	}
@@ -67,7 +67,7 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 		struct master *master = &masters->list[i];
 		master->all = masters;
 		master->index = i;
-		master->shown = MASTER_DOWN;
+		master->reported_state = MASTER_DOWN;
 		snprintf(master->reason, sizeof master->reason, "connecting");
 		master->link.loop = loop;
 		master->link.address = &options->masters[i];

@@ -25,7 +25,7 @@ struct master_reply {
 	bool no_script;          /* FAILED: the master no longer has the script; nothing was carried out */
 	bool late;               /* FAILED: refused, its deadline was over; nothing was carried out */
 	bool bad_epoch;          /* QUARANTINED: the master has another epoch; nothing but a release was carried out */
-	uint64_t time_us;        /* the master's own time; 0: not told */
+	uint64_t time_us;        /* the master's own time; 0: unknown */
 	uint64_t ttl_us;         /* GRANTED, extend */
 	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */
 	/* HELD; REDLOCK_NEVER: no expiry. QUEUED: how long the first waiter still counts as alive. */
