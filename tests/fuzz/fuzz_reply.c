@@ -1,8 +1,8 @@
-/* Fuzz target: what a master answers, from the bytes on the wire to what the core, the guard and the lines are told.
+/* Fuzz target: the answers of a master, from the bytes on the wire to votes, the guard's events and notifications.
  *
- * Input: one byte, where the bytes are cut in two pieces as a network may do it, and the bytes. Every answer that
- * hiredis makes of them is taken as the answer to each script of the core, to those of the guard, to INFO, and as a
- * word on the channel of the lines. */
+ * Input: one byte, which says where the bytes are cut in two pieces as a network may do it, and the bytes. Every answer
+ * that hiredis makes of them is tried as the answer to each script of the core, to those of the guard, to INFO and to
+ * SCAN, and as a message on the channel of notifications. */
 #include "fuzz_reply.h"
 
 #include "fuzz.h"
@@ -32,12 +32,12 @@ static bool is_legal(enum redlock_script script, enum redlock_vote vote)
 	case REDLOCK_VOTE_HELD:
 	case REDLOCK_VOTE_FAILED:
 	case REDLOCK_VOTE_QUARANTINED: return true;
-	case REDLOCK_VOTE_UNSENT: break; /* nobody answers that */
+	case REDLOCK_VOTE_UNSENT: break; /* never an answer */
 	}
 	return false;
 }
 
-/* The value is one of the elements, whole. */
+/* The value is one of the elements, all of it. */
 static bool is_within(const redisReply *raw, const struct master_reply *reply)
 {
 	if (reply->value == NULL)
@@ -50,7 +50,7 @@ static bool is_within(const redisReply *raw, const struct master_reply *reply)
 
 static void check_value(const char *value, size_t len)
 {
-	struct lease_holder holder, foreign;
+	struct lease_holder holder, other;
 	char *copy = value != NULL ? fuzz_copy(value, len) : NULL;
 	uint64_t id = lease_sight_read(copy, len, &holder), hold_until_ms = lease_value_hold_until_ms(copy, len);
 	MUST(holder.owner_len <= LEASE_OWNER_MAX && (holder.known || (holder.owner_len == 0 && holder.fence == 0)),
@@ -61,7 +61,7 @@ static void check_value(const char *value, size_t len)
 	MUST(hold_until_ms < REDLOCK_FENCE_LIMIT, "hold until %llu", (unsigned long long)hold_until_ms);
 	if (holder.known) {
 		copy[0] = (char)(copy[0] == '0' ? '1' : '0');
-		MUST(lease_sight_read(copy, len, &foreign) != id, "another token, the same holder");
+		MUST(lease_sight_read(copy, len, &other) != id, "another token, the same holder");
 	}
 	free(copy);
 }
@@ -125,8 +125,8 @@ static void check_field(const char *text, size_t len, const char *name, const ch
 {
 	char line[128];
 	MUST(strnlen(value, size) < size && strchr(value, '\n') == NULL, "%s of %zu bytes", name, strnlen(value, size));
-	int queue_len = snprintf(line, sizeof line, "%s:%s", name, value);
-	MUST(strlen(value) == 0 || memmem(text, len, line, (size_t)queue_len) != NULL, "%s is not there", line);
+	int line_len = snprintf(line, sizeof line, "%s:%s", name, value);
+	MUST(strlen(value) == 0 || memmem(text, len, line, (size_t)line_len) != NULL, "%s is not there", line);
 }
 
 static void check_info(const char *text, size_t len)
@@ -147,6 +147,24 @@ static void check_info(const char *text, size_t len)
 	free(copy);
 }
 
+/* ---- SCAN ---- */
+
+static void hear_scan(void *arg, const struct master_scan *scan)
+{
+	const redisReply *raw = arg;
+	if (scan == NULL)
+		return;
+	MUST(raw->type == REDIS_REPLY_ARRAY && raw->elements == 2, "a scan of %zu elements", raw->elements);
+	MUST(scan->key_count == raw->element[1]->elements, "%zu keys", scan->key_count);
+	for (size_t i = 0; i < scan->key_count; i++) {
+		const redisReply *element = raw->element[1]->element[i];
+		size_t len = 0;
+		const char *key = master_scan_key(scan, i, &len);
+		MUST((key != NULL) == (element->type == REDIS_REPLY_STRING), "key %zu of type %d", i, element->type);
+		MUST(key == NULL || (key == element->str && len == (size_t)element->len), "key %zu", i);
+	}
+}
+
 /* ---- all of it ---- */
 
 static void check_answer(const redisReply *raw)
@@ -154,9 +172,10 @@ static void check_answer(const redisReply *raw)
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
 		check_script(script, raw);
 	check_parts(raw);
+	master_reply_map_scan(raw, hear_scan, (void *)(uintptr_t)raw);
 	fuzz_check_guard_answer(raw);
-	fuzz_check_word(raw, "");
-	fuzz_check_word(raw, "prefix:");
+	fuzz_check_message(raw, "");
+	fuzz_check_message(raw, "prefix:");
 	if (raw->type == REDIS_REPLY_STRING) {
 		check_info(raw->str, (size_t)raw->len);
 		check_value(raw->str, (size_t)raw->len);

@@ -1,4 +1,4 @@
-/* The parts of fuzz_reply, each with the file of server/ built in whose static functions it looks at. */
+/* The parts of fuzz_reply. Each has the file of server/ built in whose static functions it tests. */
 #ifndef FUZZ_REPLY_H
 #define FUZZ_REPLY_H
 
@@ -10,7 +10,7 @@ redisReader *fuzz_reader_new(void);
 /* fuzz_reply_guard.c: as the answer to each of the guard's scripts. */
 void fuzz_check_guard_answer(const redisReply *reply);
 
-/* fuzz_reply_queue.c: as a word on the channel on which waiters are notified, for a worker with that prefix. */
-void fuzz_check_word(const redisReply *reply, const char *key_prefix);
+/* fuzz_reply_queue.c: as a message on the channel on which waiters are notified, for a worker with that prefix. */
+void fuzz_check_message(const redisReply *reply, const char *key_prefix);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "fuzz.h"
 
-/* A quarantine cannot become shorter by what a master says, and no time so long that it ends never. */
+/* No answer makes a quarantine shorter, or so long that it never ends. */
 static void check_guard(struct guard *guard, const struct guard_event *event)
 {
 	uint64_t least_us = guard->params.max_ttl_us + guard->params.margin_us;
@@ -41,7 +41,7 @@ static void check_event(const redisReply *reply, enum guard_event_kind kind, boo
 		check_guard(&guard, &event);
 }
 
-/* A master's own time, before and after what it says now. */
+/* Any time that a master answers, before and after another one. */
 static void check_time(const redisReply *reply)
 {
 	const struct guard_params params = {.masters = 1, .max_ttl_us = 60000000, .digest = 1, .seed = 1};

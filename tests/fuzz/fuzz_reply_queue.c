@@ -1,4 +1,4 @@
-/* Words on the channel on which waiters are notified: see fuzz_reply.h. All of master_notification.c is built into this
+/* Messages on the channel on which waiters are notified: see fuzz_reply.h. All of master_notification.c is built into this
  * file, for its static functions. */
 #include "fuzz_reply.h"
 
@@ -11,7 +11,7 @@
 #define REPLICA "00000000000000ab"
 
 struct heard {
-	const redisReply *word;
+	const redisReply *message;
 	size_t prefix_len;
 	unsigned notifications, missed;
 };
@@ -19,8 +19,9 @@ struct heard {
 static void hear_notification(void *arg, const struct masters_notification *told)
 {
 	struct heard *heard = arg;
-	const char *text = heard->word->element[2]->str;
-	size_t len = (size_t)heard->word->element[2]->len, head = sizeof REPLICA - 1 + 1 + 16 + 1 + heard->prefix_len;
+	const char *text = heard->message->element[2]->str;
+	size_t len = (size_t)heard->message->element[2]->len,
+	       head = sizeof REPLICA - 1 + 1 + 16 + 1 + heard->prefix_len;
 	char again[64];
 	heard->notifications++;
 	MUST(told->master == 1 && told->resource_len > 0, "%zu bytes", told->resource_len);
@@ -42,16 +43,16 @@ static void hear_subscribed(struct master *master, enum master_error error, cons
 	MUST(master->index == 1 && refused == NULL, "master %zu refuses", master->index);
 }
 
-void fuzz_check_word(const redisReply *reply, const char *key_prefix)
+void fuzz_check_message(const redisReply *reply, const char *key_prefix)
 {
 	static struct masters masters;
 	static struct options options;
 	struct master *master = &masters.list[1];
-	struct heard heard = {.word = reply, .prefix_len = strlen(key_prefix)};
+	struct heard heard = {.message = reply, .prefix_len = strlen(key_prefix)};
 	redisAsyncContext context = {.data = master};
 	snprintf(options.key_prefix, sizeof options.key_prefix, "%s", key_prefix);
 	masters.options = &options;
-	masters.has_waiters = true; /* somebody waits: the connection stays */
+	masters.has_waiters = true; /* the connection is kept */
 	masters.notification_events = (struct masters_notification_events){
 		.notified = hear_notification, .missed = hear_missed, .arg = &heard};
 	masters.note_subscribed = hear_subscribed;
@@ -62,6 +63,6 @@ void fuzz_check_word(const redisReply *reply, const char *key_prefix)
 	on_message(&context, (void *)(uintptr_t)reply, NULL);
 	master->notification.context = NULL;
 	MUST(heard.notifications + heard.missed <= 1, "%u notifications, %u missed", heard.notifications, heard.missed);
-	bool is_word = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3;
-	MUST(is_word || heard.notifications + heard.missed == 0, "a notification by something else");
+	bool is_message = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3;
+	MUST(is_message || heard.notifications + heard.missed == 0, "a notification by something else");
 }

@@ -1,4 +1,4 @@
-/* Masters that do nothing but what a test tells them. See fake_masters.h. */
+/* Masters that only do what a test tells them. See fake_masters.h. */
 #include "fake_masters.h"
 
 #include <check.h>

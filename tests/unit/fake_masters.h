@@ -10,7 +10,7 @@ enum { FAKE_MASTERS = 3, FAKE_COMMANDS_MAX = 512 };
 #define FAKE_REPLICA "00000000000000ab"
 
 struct fake_command {
-	uint64_t until_us; /* as masters_send() was told */
+	uint64_t until_us; /* of masters_send() */
 	bool open;         /* its answer is still to come */
 	uint8_t master;
 	enum redlock_script script;
@@ -22,8 +22,8 @@ struct fake_command {
 /* All members may be read and set by a test. */
 struct masters {
 	unsigned down, quarantined; /* bit i: nothing can be sent to master i */
-	unsigned silent;            /* bit i: it was told that master i lets an attempt run out */
-	unsigned unread;            /* bit i: bytes of master i have arrived that nobody has read */
+	unsigned silent;            /* bit i: masters_note_silence() was called for master i */
+	unsigned unread;            /* bit i: bytes of master i have arrived and were not read */
 	struct fake_command commands[FAKE_COMMANDS_MAX];
 	size_t command_count;
 	struct fake_command pending[FAKE_COMMANDS_MAX];

@@ -1,4 +1,4 @@
-/* Acquisitions that leave as one command: what is joined is read back by hiredis's own reader. */
+/* Acquisitions that leave as one command. hiredis's own reader reads the command back. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static bool add(const char *name, char sign)
 	return master_batch_add(&batch, command, len);
 }
 
-/* The words of what the batch makes; free with freeReplyObject(). */
+/* The words of the command of the batch; free with freeReplyObject(). */
 static redisReply *take(void)
 {
 	char *command = malloc(MASTER_BATCH_BYTES);
@@ -115,7 +115,7 @@ START_TEST(no_more_than_a_master_does_in_a_moment)
 }
 END_TEST
 
-/* Names as long as they may be, until the bytes are too many; what found no room has left nothing behind. */
+/* Names of the greatest length, until the bytes are too many. The command that found no room has left no trace. */
 START_TEST(long_ones_fill_it_sooner)
 {
 	char name[LONGEST_NAME + 1] = "";

@@ -1,4 +1,4 @@
-/* The connection over TLS in the loop, against a server of the test's own that can be silent where a Redis would speak.
+/* The connection over TLS in the loop, against a server of the test's own that can be silent where a Redis would answer.
  * Built where TLS to masters is. */
 #include <check.h>
 #include <openssl/pem.h>
@@ -21,8 +21,8 @@ static struct server {
 	SSL_CTX *tls;
 	int listener;
 	uint16_t port;
-	size_t wants; /* to have read before it says a word */
-	bool large;   /* … and then it says much at once */
+	size_t wants; /* bytes to read before it answers */
+	bool large;   /* … and then it answers much at once */
 	char *pem;    /* its certificate, which signs itself */
 	char path[64];
 	pthread_t thread;
@@ -57,7 +57,7 @@ static void make_certificate(void)
 	EVP_PKEY_free(key);
 }
 
-/* One connection: the handshake, then nothing before all that it wants has come; an answer; and the end. */
+/* One connection: the handshake, then nothing until `wants` bytes have come; an answer; and the end. */
 static void *serve(void *arg)
 {
 	static char bytes[65536];
@@ -162,7 +162,7 @@ static void end_client(void)
 	redisAsyncFree(context);
 	uv_close((uv_handle_t *)&patience, NULL);
 	while (uv_run(&loop, UV_RUN_DEFAULT) != 0)
-		; /* stopped by the answer that there will not be */
+		; /* until all handles are closed */
 	ck_assert_int_eq(uv_loop_close(&loop), 0);
 	master_tls_unload();
 }
