@@ -43,6 +43,7 @@ struct holds {
 
 struct holds *holds_new(uv_loop_t *loop, struct leases *leases, struct metrics *metrics)
 {
+	assert(loop && leases && metrics);
 	struct holds *holds = calloc(1, sizeof *holds);
 	if (!holds)
 		return NULL;
@@ -205,6 +206,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 uint32_t hold_validity_ms(const struct hold *hold)
 {
 	uint64_t now_us = clock_now_us(), until_us = hold->plan.until_us;
+	assert(hold->used);
 	return until_us > now_us ? (uint32_t)((until_us - now_us) / 1000) : 0;
 }
 

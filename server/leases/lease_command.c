@@ -145,6 +145,7 @@ void lease_entry_write(const struct leases *leases, uint64_t arrival, uint64_t w
 static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTERN_MAX])
 {
 	size_t at = 0;
+	assert(2 * len + 1 <= PATTERN_MAX);
 	for (size_t i = 0; i < len; i++) {
 		if (memchr("*?[]^\\-", key[i], 7))
 			ret_pattern[at++] = '\\';
@@ -157,6 +158,7 @@ static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTER
 unsigned lease_scan_keys(const struct lease_list_request *request)
 {
 	/* SCAN may return more than it is asked for, and a step has to fit into a page */
+	assert(request->limit >= 1 && request->limit <= LEASE_LIST_MAX);
 	unsigned half = (request->limit + 1U) / 2;
 	return half < LEASE_SCAN_KEYS ? half : LEASE_SCAN_KEYS;
 }

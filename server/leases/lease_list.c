@@ -75,6 +75,7 @@ static void scan(struct lease_listing *listing);
 static bool position_parse(const char *cursor, size_t masters, struct position *ret)
 {
 	struct position at = {0};
+	assert(masters >= 1 && masters <= REDLOCK_MASTERS_MAX);
 	unsigned scanned = 0, master = 0, skip = 0;
 	unsigned long long position = 0;
 	int end = 0;

@@ -85,6 +85,7 @@ static struct metrics *worker_new(void)
 static char *label_new(const char *address)
 {
 	static const char start[] = "master=\"";
+	assert(address && address[0] != '\0');
 	size_t size = 2 * strlen(address) + sizeof start + 1;
 	char *label = allocate(size);
 	memcpy(label, start, sizeof start);
@@ -128,6 +129,7 @@ size_t metrics_workers(void)
 
 static const _Atomic uint64_t *metrics_at(size_t worker, size_t offset)
 {
+	assert(worker < metrics_all.workers);
 	assert(offset % sizeof(uint64_t) == 0 && offset < sizeof(struct metrics));
 	return (const _Atomic uint64_t *)(const void *)((const char *)metrics_all.of[worker] + offset);
 }
@@ -157,6 +159,7 @@ uint64_t metrics_waiters(void)
 
 size_t metrics_voting(void)
 {
+	assert(metrics_all.workers > 0);
 	size_t least = metrics_all.masters;
 	for (size_t w = 0; w < metrics_all.workers; w++) {
 		size_t voting = 0;

@@ -158,7 +158,7 @@ struct metrics *metrics_worker(size_t i);
 /* What follows may be called from any thread. `offset` is that of a counter or gauge (a uint64_t) in `struct
  * metrics`. */
 
-/* How many workers metrics_init() was told of; 0 before it. */
+/* The number of workers; 0 before metrics_init(). */
 size_t metrics_workers(void);
 /* The figure summed over all workers; the largest that any of them has. */
 uint64_t metrics_sum_at(size_t offset);

@@ -11,7 +11,7 @@ size_t metrics_masters(void);
 const char *metrics_master_label(size_t m);
 /* When the machine started, in seconds since 1970, by the wall clock at metrics_init(). */
 double metrics_boot_s(void);
-/* What metrics_note_reload() was told. */
+/* The notes of metrics_note_reload(). */
 struct metrics_reload {
 	bool successful;  /* the last time */
 	uint64_t time_us; /* of the last success, since 1970; 0: none yet */

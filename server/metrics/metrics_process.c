@@ -1,5 +1,6 @@
 /* The build and the process in the metrics: versions, processor time, memory, threads and descriptors, under the names
  * that Prometheus' own clients use. /proc is read anew for each page. */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +19,7 @@ static void metrics_render_build(struct exposition *page)
 	size_t count;
 	const struct build_library *libraries = build_libraries(&count);
 	char escaped[128];
+	assert(strlen(build_version) < sizeof escaped / 2 && strlen(build_commit) < sizeof escaped / 2);
 	exposition_head(page, "redlockd_build_info", "gauge",
 			"Always 1; the labels name the program and its libraries.");
 	exposition_escape(escaped, sizeof escaped, build_version);
@@ -25,6 +27,7 @@ static void metrics_render_build(struct exposition *page)
 	exposition_escape(escaped, sizeof escaped, build_commit);
 	text_printf(&page->text, ",commit=\"%s\"", escaped);
 	for (size_t i = 0; i < count; i++) {
+		assert(strlen(libraries[i].version) < sizeof escaped / 2);
 		exposition_escape(escaped, sizeof escaped, libraries[i].version);
 		text_printf(&page->text, ",%s=\"%s\"", libraries[i].name, escaped);
 	}
@@ -37,6 +40,7 @@ static void metrics_render_build(struct exposition *page)
 /* Reads the start of a file of /proc into `bytes`, terminated. Allocates nothing. */
 static bool metrics_read_proc(const char *path, char *bytes, size_t size)
 {
+	assert(size > 1);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;

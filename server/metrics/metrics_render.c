@@ -62,6 +62,8 @@ static void metrics_render_holds(struct exposition *page)
 static void metrics_render_histogram(struct exposition *page, const char *name, const char *labels, size_t offset)
 {
 	const struct histogram *histograms[METRICS_WORKERS_MAX];
+	assert(offset + sizeof(struct histogram) <= sizeof(struct metrics));
+	assert(metrics_workers() <= METRICS_WORKERS_MAX);
 	for (size_t w = 0; w < metrics_workers(); w++)
 		histograms[w] = (const struct histogram *)(const void *)((const char *)metrics_worker(w) + offset);
 	histogram_render(&page->text, name, labels, histograms, metrics_workers());
@@ -165,6 +167,8 @@ static void metrics_render_quorum(struct exposition *page)
 /* The offset of a figure of masters[m]; `offset`: of the same one of masters[0]. */
 static size_t metrics_of_master(size_t offset, size_t m)
 {
+	assert(m < METRICS_MASTERS_MAX && offset >= offsetof(struct metrics, masters));
+	assert(offset < offsetof(struct metrics, masters[1]));
 	return offset + m * sizeof(((struct metrics *)NULL)->masters[0]);
 }
 

@@ -66,6 +66,7 @@ struct stats_worker *stats_worker_of(const struct metrics *metrics)
 
 uint64_t stats_uptime_ms(uint64_t now_us)
 {
+	assert(all.of && now_us >= all.began_us);
 	return (now_us - all.began_us) / 1000;
 }
 
@@ -105,6 +106,7 @@ static uint64_t sum_outcomes(size_t operation, size_t outcome)
 
 static void sum_buckets(size_t histogram, uint64_t ret_buckets[METRICS_BUCKETS + 1])
 {
+	assert(histogram + sizeof(struct histogram) <= sizeof(struct metrics));
 	for (size_t b = 0; b <= METRICS_BUCKETS; b++)
 		ret_buckets[b] = metrics_sum_at(histogram + offsetof(struct histogram, buckets) + b * sizeof(uint64_t));
 }
@@ -124,6 +126,7 @@ static uint64_t sum_lost(void)
 static bool is_voting(size_t master)
 {
 	bool voting = true;
+	assert(master < all.masters);
 	for (size_t w = 0; w < all.workers; w++)
 		voting = voting && metrics_load(&metrics_worker(w)->masters[master].up) != 0;
 	return voting;
@@ -151,6 +154,7 @@ static void read_sums(struct stats_sums *ret_sums)
 
 uint64_t stats_pause_us(uint64_t now_us)
 {
+	assert(all.of);
 	return all.next_us > now_us ? all.next_us - now_us : 0;
 }
 
@@ -230,6 +234,7 @@ static size_t copy_hottest(struct stats_worker *worker, struct stats_resource *r
 
 static size_t copy_queues(struct stats_worker *worker, struct stats_resource *ret_list)
 {
+	assert(worker->queue_count <= STATS_TOP);
 	memcpy(ret_list, worker->queues, worker->queue_count * sizeof *ret_list);
 	return worker->queue_count;
 }
@@ -254,6 +259,7 @@ static bool read_top(size_t (*copy)(struct stats_worker *worker, struct stats_re
 	for (size_t w = 0; w < all.workers; w++) {
 		pthread_mutex_lock(&all.of[w].lock);
 		size_t more = copy(&all.of[w], list + count);
+		assert(more <= most);
 		pthread_mutex_unlock(&all.of[w].lock);
 		count += keep_allowed(filter, arg, list + count, more);
 	}

@@ -1,8 +1,8 @@
-/* The counters of the resources that are acquired most: see stats_hot.h. Each worker has one such table, in stats.c,
- * which lets one thread at a time in.
+/* The counters of the resources that are acquired most: see stats_hot.h. Each worker has one such table in stats.c, which
+ * locks it.
  *
- * It is on the way of every acquisition, so a search reads 256 bytes of hashes and, where that found nothing, 256 bytes
- * of totals, in loops that the compiler can vectorise; a name is only compared, or copied, once. */
+ * Every acquisition is counted here. So a search reads 256 bytes of hashes and, if it found nothing, 256 bytes of
+ * totals, in loops that the compiler can vectorise; a name is compared, or copied, only once. */
 #include "stats_hot.h"
 
 #include <assert.h>
@@ -35,6 +35,7 @@ static size_t find_smallest(const struct stats_hot *hot)
 		least = hot->totals[c] < least ? hot->totals[c] : least;
 	while (hot->totals[i] != least)
 		i++;
+	assert(i < STATS_HOT_COUNTERS);
 	return i;
 }
 
@@ -55,7 +56,7 @@ static size_t take_over(struct stats_hot *hot, uint32_t hash, const char *resour
 
 void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bool refused)
 {
-	assert(len >= 1 && len <= STATS_RESOURCE_MAX);
+	assert(len >= 1 && len <= STATS_RESOURCE_MAX && hot->part < STATS_HOT_PARTS);
 	uint32_t hash = hash_of(resource, len);
 	size_t i = find(hot, hash, resource, len);
 	if (i == STATS_HOT_COUNTERS)
@@ -70,6 +71,7 @@ void stats_hot_turn(struct stats_hot *hot)
 	unsigned oldest = hot->part = (hot->part + 1) % STATS_HOT_PARTS;
 	for (size_t i = 0; i < STATS_HOT_COUNTERS; i++) {
 		struct stats_hot_counter *counter = &hot->counters[i];
+		assert(hot->totals[i] >= counter->acquires[oldest] + counter->errors[oldest]);
 		hot->totals[i] -= counter->acquires[oldest] + counter->errors[oldest];
 		counter->acquires[oldest] = counter->refused[oldest] = counter->errors[oldest] = 0;
 	}

@@ -1,14 +1,14 @@
-/* The resources that are acquired most in about the last minute, in memory of a fixed size: the space-saving algorithm
+/* The resources that were acquired most in about the last minute, in memory of a fixed size: the space-saving algorithm
  * of Metwally, Agrawal and El Abbadi ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005).
  * Pure: no clock, no heap, no locks.
  *
- * A resource without a counter takes over the smallest one. What that one had counted stays in it as a possible error,
- * so that what comes often keeps its counter, and what comes once pushes out only others of its kind. Each counter has
- * six parts of ten seconds, of which the oldest is forgotten at each turn.
+ * A resource without a counter takes over the smallest one. The previous count stays in it as a possible error, so that
+ * frequent resources keep their counters and rare ones replace each other. Each counter has six parts of ten seconds,
+ * of which a turn drops the oldest.
  *
- * What is told of a resource is what was counted while it had its counter: never too much; and without a turn in
- * between, of n acquisitions at most n ÷ 64 too little, and whatever has more than these is there. Where there are no
- * more than 64 resources it is exact. */
+ * The figure of a resource is its count since it has the counter: never too high; without a turn in between at most
+ * n ÷ 64 of n acquisitions too low, and each resource with more than these is listed. With at most 64 resources it is
+ * exact. */
 #ifndef STATS_HOT_H
 #define STATS_HOT_H
 
@@ -22,23 +22,23 @@ enum { STATS_HOT_COUNTERS = 64, STATS_HOT_PARTS = 6, STATS_HOT_PART_MS = 10000 }
 /* Begins as all zeros. */
 struct stats_hot {
 	unsigned part;                       /* the one that is being filled */
-	uint32_t hashes[STATS_HOT_COUNTERS]; /* of their names: what is searched */
+	uint32_t hashes[STATS_HOT_COUNTERS]; /* of their names, for the search */
 	uint32_t totals[STATS_HOT_COUNTERS]; /* of a counter's parts, with its errors; 0: it is free */
 	struct stats_hot_counter {
 		uint16_t len;
 		char name[STATS_RESOURCE_MAX];
 		uint32_t acquires[STATS_HOT_PARTS], refused[STATS_HOT_PARTS];
-		uint32_t errors[STATS_HOT_PARTS]; /* acquisitions of those who had the counter before */
+		uint32_t errors[STATS_HOT_PARTS]; /* acquisitions of previous resources */
 	} counters[STATS_HOT_COUNTERS];
 };
 
-/* One resource in a list; who makes the list says what is filled in. */
+/* One resource in a list. Each list fills in some members. */
 struct stats_resource {
 	uint16_t len;
 	char name[STATS_RESOURCE_MAX]; /* not terminated */
 	uint32_t count;                /* acquisitions, or waiters */
 	uint32_t refused;              /* how many of the acquisitions were */
-	uint64_t oldest_us;            /* when the first of the waiters came */
+	uint64_t oldest_us;            /* when the first of the waiters arrived */
 };
 
 /* One acquisition of `resource` (1 … STATS_RESOURCE_MAX bytes) more. */

@@ -1,8 +1,7 @@
-/* The row of points behind `series` of GET /stats: see stats_series.h. Its one owner is stats.c, which lets one thread
- * at a time in.
+/* The points of `series` of GET /stats: see stats_series.h. Their owner is stats.c, which locks them.
  *
  * Counters only grow, so a point is the difference of two readings; the first one counts from the start. A percentile
- * comes from the differences of the buckets of a histogram, never from single values: nothing is kept for a request. */
+ * comes from the differences of the buckets of a histogram: no value of a single request is kept. */
 #include "stats_series.h"
 
 #include <assert.h>
@@ -59,6 +58,7 @@ void stats_series_add(struct stats_series *series, const struct stats_sums *sums
 
 size_t stats_series_copy(const struct stats_series *series, struct stats_point ret_points[STATS_POINTS])
 {
+	assert(series->count <= STATS_POINTS && series->next < STATS_POINTS);
 	size_t oldest = series->count < STATS_POINTS ? 0 : series->next;
 	size_t first = series->count - oldest; /* those up to the end of the ring */
 

@@ -11,7 +11,7 @@
 
 enum { STATS_POINTS = 300, STATS_INTERVAL_MS = 2000 };
 
-/* A time that is not known, as nothing was measured. */
+/* A time that is unknown, since nothing was measured. */
 #define STATS_NONE UINT32_MAX
 
 enum stats_count {
@@ -26,7 +26,7 @@ enum stats_count {
 	STATS_COUNTS
 };
 
-/* All since the start, over all workers, but for the last two, which are as of now. */
+/* Counts since the start, over all workers; the last two members are present values. */
 struct stats_sums {
 	uint64_t counts[STATS_COUNTS];
 	/* how long acquisitions took, by bucket, not cumulative */
