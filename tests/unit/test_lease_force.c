@@ -55,6 +55,12 @@ static void say(int master, enum redlock_script script, struct master_reply repl
 	ck_abort_msg("nothing is asked of master %d", master);
 }
 
+static void say_all(enum redlock_script script, struct master_reply reply)
+{
+	for (int i = 0; i < N; i++)
+		say(i, script, reply);
+}
+
 static void look(struct master_reply a, struct master_reply b, struct master_reply c)
 {
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_INSPECT, -1, true), N);
@@ -347,26 +353,17 @@ START_TEST(left_overs_that_keep_all_out_are_all_released)
 }
 END_TEST
 
-/* What the first look saw on one master was an attempt under way. */
-START_TEST(an_attempt_that_becomes_a_lease_is_left_alone)
+/* The first look saw an attempt under way: it became a lease, or others came since. Nobody held it when it was asked. */
+START_TEST(attempts_are_left_alone)
 {
 	set_short_pause();
 	struct asked *one = force();
-	look(holds(LEASE_1), holds(TOKEN_2 ":0:8:"), gone());
+	look(holds(LEASE_1), _i == 0 ? holds(TOKEN_2 ":0:8:") : gone(), gone());
 	pause_over();
-	look(holds(LEASE_1), holds(LEASE_1), gone());
-	check_answer(one, LEASE_EXPIRED); /* nobody held it when this was asked for */
-	ck_assert_uint_eq(releases(), 0);
-}
-END_TEST
-
-START_TEST(an_attempt_that_came_since_is_left_alone)
-{
-	set_short_pause();
-	struct asked *one = force();
-	look(holds(LEASE_1), gone(), gone());
-	pause_over();
-	look(holds(TOKEN_2 ":0:8:"), holds(TOKEN_3 ":0:9:"), gone());
+	if (_i == 0)
+		look(holds(LEASE_1), holds(LEASE_1), gone());
+	else
+		look(holds(TOKEN_2 ":0:8:"), holds(TOKEN_3 ":0:9:"), gone());
 	check_answer(one, LEASE_EXPIRED);
 	ck_assert_uint_eq(releases(), 0);
 }
@@ -389,26 +386,25 @@ END_TEST
 
 /* ---- given up, draining, ending ---- */
 
-START_TEST(given_up_during_the_look)
-{
-	struct asked *one = force();
-	give_up(one);
-	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
-	ck_assert(!one->answered);
-	ck_assert_uint_eq(releases(), 0);
-	ck_assert_uint_eq(leases_waiting(leases), 0);
-}
-END_TEST
+/* The caller gives up during the look, after it, and after the release: there is no answer, and nothing more is sent. */
+enum { DURING_LOOK, AFTER_LOOK, AFTER_RELEASE, STEPS };
 
-START_TEST(given_up_when_the_look_is_over_but_not_told)
+START_TEST(given_up_at_a_step)
 {
 	struct asked *one = force();
-	for (int i = 0; i < N; i++)
-		say(i, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
+	if (_i == AFTER_RELEASE)
+		look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
+	if (_i == AFTER_LOOK)
+		say_all(REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
+	if (_i == AFTER_RELEASE)
+		say_all(REDLOCK_SCRIPT_RELEASE, deleted());
 	give_up(one);
+	if (_i == DURING_LOOK)
+		say_all(REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 	leases_dispatch(leases);
 	ck_assert(!one->answered);
-	ck_assert_uint_eq(releases(), 0);
+	ck_assert_uint_eq(releases(), _i == AFTER_RELEASE ? N : 0);
+	ck_assert_uint_eq(leases_waiting(leases), 0);
 }
 END_TEST
 
@@ -441,19 +437,6 @@ START_TEST(given_up_during_the_release)
 }
 END_TEST
 
-START_TEST(given_up_when_it_is_answered_but_not_told)
-{
-	struct asked *one = force();
-	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
-	for (int i = 0; i < N; i++)
-		say(i, REDLOCK_SCRIPT_RELEASE, deleted());
-	give_up(one);
-	leases_dispatch(leases);
-	ck_assert(!one->answered);
-	ck_assert_uint_eq(leases_waiting(leases), 0);
-}
-END_TEST
-
 START_TEST(a_drain_lets_it_go_on)
 {
 	leases_drain(leases);
@@ -468,10 +451,8 @@ END_TEST
 START_TEST(two_at_once)
 {
 	struct asked *one = force(), *two = force();
-	for (int i = 0; i < N; i++) {
-		say(i, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-		say(i, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-	}
+	say_all(REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
+	say_all(REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
 	leases_dispatch(leases);
 	ck_assert_uint_eq(releases_of(TOKEN_1), 2 * N);
 	released(deleted(), deleted(), deleted());
@@ -496,14 +477,11 @@ static void add_all(TCase *tests)
 	tcase_add_loop_test(tests, every_combination_of_holders, 0, SAYINGS * SAYINGS * SAYINGS);
 	tcase_add_test(tests, a_left_over_is_released_after_a_second_look);
 	tcase_add_test(tests, left_overs_that_keep_all_out_are_all_released);
-	tcase_add_test(tests, an_attempt_that_becomes_a_lease_is_left_alone);
-	tcase_add_test(tests, an_attempt_that_came_since_is_left_alone);
+	tcase_add_loop_test(tests, attempts_are_left_alone, 0, 2);
 	tcase_add_test(tests, only_what_both_looks_saw_is_a_left_over);
-	tcase_add_test(tests, given_up_during_the_look);
-	tcase_add_test(tests, given_up_when_the_look_is_over_but_not_told);
+	tcase_add_loop_test(tests, given_up_at_a_step, 0, STEPS);
 	tcase_add_test(tests, given_up_during_the_pause);
 	tcase_add_test(tests, given_up_during_the_release);
-	tcase_add_test(tests, given_up_when_it_is_answered_but_not_told);
 	tcase_add_test(tests, a_drain_lets_it_go_on);
 	tcase_add_test(tests, two_at_once);
 }
