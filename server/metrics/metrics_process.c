@@ -57,7 +57,7 @@ static void metrics_render_process_stat(struct exposition *page)
 	unsigned long long start_ticks;
 	long threads, resident_pages;
 	/* The second field is the name in parentheses and may hold anything, so count from the last ')'. */
-	if (!metrics_read_proc("/proc/self/stat", stat, sizeof stat) || strrchr(stat, ')') == NULL)
+	if (!metrics_read_proc("/proc/self/stat", stat, sizeof stat) || !strrchr(stat, ')'))
 		return;
 	if (sscanf(strrchr(stat, ')') + 1,
 		   " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %ld %*d %llu %lu %ld",
@@ -90,7 +90,7 @@ static size_t metrics_open_fds(struct exposition *page)
 		page->text.failed = page->text.failed || errno == ENOMEM;
 		return 0;
 	}
-	while (readdir(folder) != NULL)
+	while (readdir(folder))
 		count++;
 	closedir(folder);
 	return count > 3 ? count - 3 : 0; /* without ".", ".." and the folder's own */

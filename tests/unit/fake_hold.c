@@ -6,7 +6,7 @@
 
 void fake_holds_init(struct holds *holds)
 {
-	memset(holds, 0, sizeof(*holds));
+	memset(holds, 0, sizeof *holds);
 	holds->validity_ms = 29690;
 }
 

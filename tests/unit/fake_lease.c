@@ -9,7 +9,7 @@ static const char fake_token[] = "0123456789abcdef0123456789abcdef01234567";
 
 void fake_leases_init(struct leases *leases)
 {
-	memset(leases, 0, sizeof(*leases));
+	memset(leases, 0, sizeof *leases);
 	leases->answer.status = LEASE_OK;
 	leases->answer.votes = (struct redlock_votes){.needed = 2, .granted = 3, .masters = 3};
 	memcpy(leases->answer.token, fake_token, LEASE_TOKEN_LEN);
@@ -21,11 +21,11 @@ void fake_leases_init(struct leases *leases)
 
 void fake_masters_init(struct masters *masters)
 {
-	memset(masters, 0, sizeof(*masters));
+	memset(masters, 0, sizeof *masters);
 	masters->count = 3;
 	masters->quorum = (struct quorum_status){.needed = 2, .voting = 3, .masters = 3};
 	for (size_t i = 0; i < masters->count; i++) {
-		snprintf(masters->status[i].address, sizeof(masters->status[i].address), "127.0.0.1:%zu", 6379 + i);
+		snprintf(masters->status[i].address, sizeof masters->status[i].address, "127.0.0.1:%zu", 6379 + i);
 		masters->status[i].state = MASTER_VOTING;
 	}
 }
@@ -51,7 +51,7 @@ void lease_cancel(struct lease_op *op)
 {
 	assert(op->used);
 	op->used = false;
-	if (leases_of_cancelled != NULL)
+	if (leases_of_cancelled)
 		leases_of_cancelled->cancelled++;
 }
 
@@ -64,8 +64,8 @@ void lease_release_abandoned(struct leases *leases, const char *resource, size_t
 			     const char token[LEASE_TOKEN_LEN])
 {
 	leases->abandoned++;
-	snprintf(leases->last_resource, sizeof(leases->last_resource), "%.*s", (int)resource_len, resource);
-	snprintf(leases->last_token, sizeof(leases->last_token), "%.*s", LEASE_TOKEN_LEN, token);
+	snprintf(leases->last_resource, sizeof leases->last_resource, "%.*s", (int)resource_len, resource);
+	snprintf(leases->last_token, sizeof leases->last_token, "%.*s", LEASE_TOKEN_LEN, token);
 }
 
 bool lease_draining(const struct leases *leases)
@@ -96,7 +96,7 @@ void lease_list_cancel(struct lease_listing *listing)
 {
 	assert(listing->used);
 	listing->used = false;
-	if (leases_of_cancelled != NULL)
+	if (leases_of_cancelled)
 		leases_of_cancelled->cancelled++;
 }
 
@@ -108,7 +108,7 @@ unsigned fake_leases_dispatch(struct leases *leases)
 	for (size_t i = 0; i < FAKE_OPS_MAX && !leases->hold; i++) {
 		if (leases->ops[i].used) {
 			leases->ops[i].used = false;
-			if (leases->ops[i].done != NULL)
+			if (leases->ops[i].done)
 				leases->ops[i].done(leases->ops[i].arg, &leases->answer);
 			count++;
 		}

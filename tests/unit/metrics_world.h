@@ -40,7 +40,7 @@ static inline void assert_line(const char *line)
 {
 	char *text = render(), wanted[300];
 
-	snprintf(wanted, sizeof(wanted), "\n%s\n", line);
+	snprintf(wanted, sizeof wanted, "\n%s\n", line);
 	const char *at = strstr(text, wanted);
 	ck_assert_msg(at != NULL, "no line %s in\n%s", line, text);
 	ck_assert_ptr_null(strstr(at + 1, wanted));
@@ -51,7 +51,7 @@ static inline double value_of(const char *name)
 {
 	char *text = render(), start[100];
 
-	snprintf(start, sizeof(start), "\n%s ", name);
+	snprintf(start, sizeof start, "\n%s ", name);
 	const char *at = strstr(text, start);
 	ck_assert_msg(at != NULL, "no %s", name);
 	double value = strtod(at + strlen(start), NULL);
