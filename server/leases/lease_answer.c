@@ -17,7 +17,7 @@ static uint64_t hash_bytes(const char *bytes, size_t len)
 	return hash;
 }
 
-uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN])
+uint64_t lease_answer_token_id(const char token[LEASE_TOKEN_LEN])
 {
 	return hash_bytes(token, LEASE_TOKEN_LEN);
 }
@@ -46,13 +46,13 @@ static const char *value_parse(const char *value, size_t len, uint64_t *ret_hold
 	return at ? parse_number(at, value + len, ret_fence) : NULL;
 }
 
-uint64_t lease_value_hold_until_ms(const char *value, size_t len)
+uint64_t lease_answer_hold_until_ms(const char *value, size_t len)
 {
 	uint64_t hold_until_ms = 0, fence;
 	return value && value_parse(value, len, &hold_until_ms, &fence) ? hold_until_ms : 0;
 }
 
-uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder)
+uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_holder *ret_holder)
 {
 	uint64_t fence = 0, hold_until_ms;
 	memset(ret_holder, 0, sizeof *ret_holder);
@@ -68,7 +68,7 @@ uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *re
 		ret_holder->owner_len = (uint16_t)owner_len;
 		ret_holder->fence = fence;
 	}
-	return lease_token_id(value);
+	return lease_answer_token_id(value);
 }
 
 static uint32_t ms_up(uint64_t us)
@@ -98,7 +98,7 @@ static void fill_lease(const struct lease_op *op, const struct redlock_result *r
 	answer->drift_ms = ms_up(op->core.params.drift_us - LEASE_ROUNDING_US);
 	answer->fence = result->fence;
 	if (op->request.operation == LEASE_EXTEND)
-		find_holder(op, lease_token_id(op->token), &answer->holder);
+		find_holder(op, lease_answer_token_id(op->token), &answer->holder);
 }
 
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,

@@ -134,7 +134,8 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 	return command.len;
 }
 
-void lease_entry_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms, char ret_entry[LEASE_ENTRY_MAX])
+void lease_command_write_entry(const struct leases *leases, uint64_t arrival, uint64_t wait_ms,
+			       char ret_entry[LEASE_ENTRY_MAX])
 {
 	int len = snprintf(ret_entry, LEASE_ENTRY_MAX, "%s:%016llu %llu", masters_replica(leases->masters),
 			   (unsigned long long)arrival, (unsigned long long)wait_ms);
@@ -155,7 +156,7 @@ static size_t pattern_write(const char *key, size_t len, char ret_pattern[PATTER
 	return at;
 }
 
-unsigned lease_scan_keys(const struct lease_list_request *request)
+unsigned lease_command_scan_keys(const struct lease_list_request *request)
 {
 	/* SCAN may return more than it is asked for, and a step has to fit into a page */
 	assert(request->limit >= 1 && request->limit <= LEASE_LIST_MAX);
@@ -175,6 +176,6 @@ size_t lease_command_scan(const struct options *options, const struct lease_list
 	add_text(&command, "MATCH");
 	add(&command, pattern, pattern_write(key, key_len, pattern));
 	add_text(&command, "COUNT");
-	add_number(&command, lease_scan_keys(request));
+	add_number(&command, lease_command_scan_keys(request));
 	return command.len;
 }

@@ -111,15 +111,15 @@ struct leases {
 struct lease_command {
 	enum redlock_script script;
 	const char *token; /* LEASE_TOKEN_LEN; release: "" for none */
-	const char *entry; /* acquire, release: as lease_entry_write() makes it; "" or NULL: none */
+	const char *entry; /* acquire, release: as lease_command_write_entry() makes it; "" or NULL: none */
 	uint64_t fence;    /* acquire, raise */
 	bool with_source;  /* EVAL instead of EVALSHA */
 };
 /* bytes of a command; of one with its source */
 enum { LEASE_ENTRY_MAX = 64, LEASE_COMMAND_MAX = 2048, LEASE_COMMAND_SOURCE_MAX = 12288 };
 /* "replica:arrival wait_ms", terminated: a queue entry, and for how long it may be needed; 0: it is removed. */
-void lease_entry_write(const struct leases *leases, uint64_t arrival, uint64_t wait_ms,
-		       char ret_entry[LEASE_ENTRY_MAX]);
+void lease_command_write_entry(const struct leases *leases, uint64_t arrival, uint64_t wait_ms,
+			       char ret_entry[LEASE_ENTRY_MAX]);
 /* Returns its length. `size`: LEASE_COMMAND_MAX, or LEASE_COMMAND_SOURCE_MAX for one with its source. */
 size_t lease_command_format(const struct options *options, const struct lease_request *request,
 			    const struct lease_command *command, char *ret_bytes, size_t size);
@@ -127,19 +127,19 @@ size_t lease_command_format(const struct options *options, const struct lease_re
 unsigned lease_command_bucket(const char *resource, size_t len);
 /* How many keys one SCAN of a listing looks at: it blocks a master for about 50 µs. */
 enum { LEASE_SCAN_KEYS = 100 };
-unsigned lease_scan_keys(const struct lease_list_request *request);
+unsigned lease_command_scan_keys(const struct lease_list_request *request);
 /* SCAN cursor MATCH {prefix}{resource prefix}* COUNT keys. */
 size_t lease_command_scan(const struct options *options, const struct lease_list_request *request, uint64_t cursor,
 			  char ret_bytes[LEASE_COMMAND_MAX]);
 
 /* ---- lease_answer.c: pure ---- */
 
-uint64_t lease_token_id(const char token[LEASE_TOKEN_LEN]);
+uint64_t lease_answer_token_id(const char token[LEASE_TOKEN_LEN]);
 /* Until when, in the master's ms, the lease with this value can be extended (--max-hold-ms). 0: no bound, or not a
  * value of redlockd's. */
-uint64_t lease_value_hold_until_ms(const char *value, size_t len);
+uint64_t lease_answer_hold_until_ms(const char *value, size_t len);
 /* Reads the holder from a key's value (NULL: another type); returns the holder's identity for the core. */
-uint64_t lease_sight_read(const char *value, size_t len, struct lease_holder *ret_holder);
+uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_holder *ret_holder);
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
 		       struct lease_answer *ret_answer);
 

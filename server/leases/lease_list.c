@@ -335,7 +335,7 @@ struct lease_listing *lease_list(struct leases *leases, const struct lease_list_
 	bool good = !request->cursor[0] ||
 		    position_parse(request->cursor, masters_count(leases->masters), &listing->at);
 	assert(good);
-	unsigned scans = (unsigned)request->limit * LOOKS_PER_LOCK / lease_scan_keys(request);
+	unsigned scans = (unsigned)request->limit * LOOKS_PER_LOCK / lease_command_scan_keys(request);
 	listing->scans_max = scans > SCANS_MIN ? scans : SCANS_MIN;
 	*(leases->list_last ? &leases->list_last->queue_next : &leases->list_first) = listing;
 	leases->list_last = listing;

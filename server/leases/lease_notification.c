@@ -22,7 +22,7 @@ static void drop_stale_entry(struct leases *leases, const struct masters_notific
 	char entry[LEASE_ENTRY_MAX], bytes[LEASE_COMMAND_MAX];
 	assert(notification->ours);
 	memcpy(request.resource, notification->resource, notification->resource_len);
-	lease_entry_write(leases, notification->arrival, 0, entry);
+	lease_command_write_entry(leases, notification->arrival, 0, entry);
 	struct lease_command command = {.script = REDLOCK_SCRIPT_RELEASE, .token = "", .entry = entry};
 	size_t len = lease_command_format(leases->options, &request, &command, bytes, sizeof bytes);
 	masters_send(leases->masters, notification->master, REDLOCK_SCRIPT_RELEASE, bytes, len, REDLOCK_NEVER,

@@ -177,7 +177,8 @@ static size_t command_write(const struct lease_op *op, const struct lease_ref *r
 	uint64_t now_us = clock_now_us(), end_us = op->core.wait_end_us;
 	uint64_t left_ms = end_us > now_us ? (end_us - now_us) / 1000 + 1 : 1;
 	if (ref->entry != REDLOCK_ENTRY_NONE)
-		lease_entry_write(op->leases, op->core.arrival, ref->entry == REDLOCK_ENTRY_KEEP ? left_ms : 0, entry);
+		lease_command_write_entry(op->leases, op->core.arrival, ref->entry == REDLOCK_ENTRY_KEEP ? left_ms : 0,
+					  entry);
 	struct lease_command command = {.script = ref->script,
 					.token = ref->tokenless ? "" : ref->token,
 					.entry = entry,
@@ -432,7 +433,7 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 			 (reply->vote == REDLOCK_VOTE_GRANTED && ref->script == REDLOCK_SCRIPT_EXTEND);
 	if (!has_value || !redlock_wants(&op->core, ref->attempt, ref->script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round))
 		return;
-	sight->id = lease_sight_read(reply->value, reply->value_len, &sight->holder);
+	sight->id = lease_answer_read_holder(reply->value, reply->value_len, &sight->holder);
 	if (sight->holder.known)
 		memcpy(sight->token, reply->value, sizeof sight->token);
 	event->holder = sight->id;
@@ -447,7 +448,7 @@ static void note_hold_time(struct lease_op *op, const struct lease_ref *ref, con
 	if (op->request.operation != LEASE_RELEASE || ref->script != REDLOCK_SCRIPT_RELEASE ||
 	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted)
 		return;
-	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);
+	uint64_t until_ms = lease_answer_hold_until_ms(reply->value, reply->value_len);
 	if (until_ms < bound_ms || bound_ms == 0 || now_ms < until_ms - bound_ms)
 		return;
 	op->hold_time_noted = true;

@@ -200,7 +200,7 @@ START_TEST(an_entry_has_fixed_columns)
 {
 	char entry[LEASE_ENTRY_MAX];
 	memset(entry, 'x', sizeof entry);
-	lease_entry_write(&queue_leases, entries[_i].arrival, entries[_i].wait_ms, entry);
+	lease_command_write_entry(&queue_leases, entries[_i].arrival, entries[_i].wait_ms, entry);
 	ck_assert_str_eq(entry, entries[_i].entry);
 	ck_assert_int_eq(entry[MASTER_REPLICA_LEN], ':');
 	ck_assert_int_eq(entry[33], ' ');
