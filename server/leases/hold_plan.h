@@ -39,7 +39,7 @@ struct hold_plan {
 	bool over;
 };
 
-/* What the caller has to do. */
+/* The next step of the caller. */
 enum hold_action {
 	HOLD_DO_NOTHING,
 	HOLD_DO_RENEW, /* request an extension by ttl_us, then call hold_plan_answered() */

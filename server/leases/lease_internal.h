@@ -1,4 +1,4 @@
-/* What the files of this folder share. */
+/* Types and functions that the files of this folder share. */
 #ifndef LEASE_INTERNAL_H
 #define LEASE_INTERNAL_H
 

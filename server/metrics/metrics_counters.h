@@ -43,7 +43,7 @@ enum master_error {
 };
 const char *master_error_name(enum master_error error);
 
-/* What a master must be able to carry out. The names are in metrics.c. */
+/* Commands that a master must be able to carry out. The names are in metrics.c. */
 enum master_command_kind {
 	MASTER_COMMAND_AUTH,
 	MASTER_COMMAND_SELECT,
@@ -155,7 +155,7 @@ void metrics_init(size_t workers, size_t masters, const char *const addresses[])
 /* Those of worker i. Lives until the program ends. */
 struct metrics *metrics_worker(size_t i);
 
-/* What follows may be called from any thread. `offset` is that of a counter or gauge (a uint64_t) in `struct
+/* The following functions may be called from any thread. `offset` is that of a counter or gauge (a uint64_t) in `struct
  * metrics`. */
 
 /* The number of workers; 0 before metrics_init(). */

@@ -1,4 +1,4 @@
-/* What the files metrics*.c share. */
+/* Functions that the files metrics*.c share. */
 #ifndef METRICS_INTERNAL_H
 #define METRICS_INTERNAL_H
 

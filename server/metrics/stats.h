@@ -1,5 +1,5 @@
-/* What GET /stats shows of this process, all its workers: the last ten minutes, the resources that are acquired most,
- * and those that are waited for.
+/* The figures of GET /stats, over all workers: the last ten minutes, the resources that are acquired most, and those with
+ * most waiters.
  *
  * The main thread adds a point every two seconds; each worker counts into a table of its own; any thread may read.
  * Every lock is held for as long as it takes to count or to copy, and no longer. The memory is taken at the start and

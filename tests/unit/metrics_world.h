@@ -1,4 +1,4 @@
-/* What the tests of the metrics share: two workers and three masters, and looks at the page that they make. */
+/* Shared by the tests of the metrics: two workers and three masters, and checks of the page. */
 #ifndef METRICS_WORLD_H
 #define METRICS_WORLD_H
 

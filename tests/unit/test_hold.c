@@ -1,4 +1,4 @@
-/* Held leases at work: a real loop with real timers, some ms long, over leases that answer as a test tells them. */
+/* Held leases at work: a real loop with real timers, some ms long, over leases that answer as a test says. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,7 +181,7 @@ END_TEST
 
 static const enum lease_status ends[] = {LEASE_NOT_OWNER, LEASE_EXPIRED};
 
-/* What a minority may still have is released, and dropping it later does nothing more. */
+/* A lost lease is released on the masters that still have it, and dropping it later does nothing more. */
 START_TEST(lost)
 {
 	struct hold *one = hold(TTL_MS);

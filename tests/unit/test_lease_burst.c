@@ -1,6 +1,6 @@
 /* A burst: no more operations are under way at once than the masters surely answer within --master-timeout-ms; the
- * others start in their order. And what the masters have answered is read before anybody's time is up, however long the
- * loop stood still. */
+ * others start in their order. Answers that have arrived are read before a timeout counts, however long the loop was
+ * blocked. */
 #include "lease_queue_world.h"
 
 enum { ROOM = 64, BURST = 100 }; /* with the timeout that set_room() sets */
@@ -172,7 +172,7 @@ START_TEST(a_wait_is_no_longer_for_it)
 }
 END_TEST
 
-/* What was taken in before the drain is carried out; what would have to wait is not. */
+/* Operations from before the drain are carried out, but for those that would have to wait. */
 START_TEST(a_drain_answers_those_held_back)
 {
 	set_room();

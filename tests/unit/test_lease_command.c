@@ -209,7 +209,7 @@ END_TEST
 
 /* ---- the scripts' own words ---- */
 
-/* What the head of each script says its arguments are, in this order, each with a value that no other one has here. */
+/* The arguments by the head of each script, in this order, each with a value of its own. */
 static const struct {
 	const char *name, *value;
 } argument_values[] = {

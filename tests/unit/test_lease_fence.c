@@ -87,7 +87,7 @@ START_TEST(a_clock_that_was_far_ahead_is_followed_back)
 }
 END_TEST
 
-/* What no clock should say must not end the program: the core takes no larger number. */
+/* An impossible time of day must not end the program: the core takes no larger number. */
 START_TEST(guesses_stay_within_their_bounds)
 {
 	static const uint64_t odd[] = {REDLOCK_FENCE_LIMIT - 1, REDLOCK_FENCE_LIMIT, REDLOCK_FENCE_LIMIT + HOUR,

@@ -1,5 +1,4 @@
-/* A forced release: what is looked at, what is released, and what is left alone. Masters A, B and C say what a test
- * tells them to. */
+/* A forced release: which tokens are inspected, released, and left alone. Masters A, B and C answer as a test says. */
 #include "lease_queue_world.h"
 
 #define TOKEN_1 "0123456789abcdef0123456789abcdef01234567"

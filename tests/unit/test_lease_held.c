@@ -1,5 +1,4 @@
-/* redlockd_hold_seconds: how long a lease had been held is told at its release, by the clock of the master that
- * released it, once. */
+/* redlockd_hold_seconds: counted once at the release, by the clock of the master that released the lease. */
 #include "lease_queue_world.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
@@ -75,7 +74,7 @@ START_TEST(what_was_not_released_was_not_held)
 }
 END_TEST
 
-/* What an attempt gives back was nobody's lease. */
+/* A released attempt was nobody's lease. */
 START_TEST(a_released_attempt_was_no_lease)
 {
 	struct master_reply reply = released(TOKEN ":1795301601422:7:me", UINT64_C(1795215206922000));

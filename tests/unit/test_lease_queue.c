@@ -1,8 +1,8 @@
 /* Requests that wait, within one worker: their order, notifications, and which one is the first. How a wait
- * ends is in test_lease_line_end.c. */
+ * ends is in test_lease_queue_end.c. */
 #include "lease_queue_world.h"
 
-/* ---- coming and going ---- */
+/* ---- entering and leaving ---- */
 
 START_TEST(a_request_without_wait_is_in_no_queue)
 {
@@ -312,7 +312,7 @@ START_TEST(chosen_names_do_not_share_a_chain)
 }
 END_TEST
 
-/* What is learned of one says nothing about another. */
+/* The chains of one worker tell nothing about those of another one. */
 START_TEST(each_worker_has_a_key_of_its_own)
 {
 	unsigned before[64], same = 0;

@@ -84,7 +84,7 @@ START_TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
 }
 END_TEST
 
-/* Whoever leaves may have a grant under way: that is released, with the token. */
+/* A client that disconnects may have a grant under way: it is released, with the token. */
 START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
 {
 	struct asked *one = wait_for("r");

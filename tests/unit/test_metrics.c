@@ -1,5 +1,4 @@
-/* The metrics: that the figures of all workers come together rightly, and that Prometheus' own tool has no
- * complaint. */
+/* The metrics: the figures of all workers become one, and Prometheus' own tool accepts the page. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -153,7 +152,7 @@ START_TEST(clocks_and_late_commands_are_counted)
 }
 END_TEST
 
-/* What the documentation and people's alarms know them by. */
+/* The names in the documentation and in alerts. */
 START_TEST(reasons_of_quarantines_have_their_names)
 {
 	static const char *const names[] = {"no-epoch",       "restarted",        "bad-epoch",        "clock-forward",

@@ -1,5 +1,4 @@
-/* Gauges that are made of what several workers see, what is told of reloads, and the two formats. test_metrics.c has
- * the rest. */
+/* Gauges over several workers, reloads, and the two formats. test_metrics.c has the rest. */
 #include <time.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/* What GET /stats shows, over several workers and with the time as the test says: sums, the two lists, and whom they
- * are shown to. */
+/* The figures of GET /stats, over several workers and at times that the test sets: sums, the two lists, and their
+ * filter. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -175,7 +175,7 @@ START_TEST(hottest_of_all_workers)
 }
 END_TEST
 
-/* What the caller may not see takes no place away from what he may. */
+/* Resources that the caller may not see do not count for the length of the list. */
 START_TEST(others_names_are_not_told)
 {
 	char name[16];

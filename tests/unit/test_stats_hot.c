@@ -25,7 +25,7 @@ static void count(const char *name, unsigned times, bool refused)
 		stats_hot_count(&hot, name, strlen(name), refused);
 }
 
-/* What is told of a name; zeros where nothing is. */
+/* The figures of a name; zeros if there are none. */
 static struct stats_resource told(const char *name)
 {
 	size_t n = stats_hot_read(&hot, list);
@@ -202,7 +202,7 @@ START_TEST(what_is_old_is_forgotten)
 }
 END_TEST
 
-/* What was once hot does not keep its counter from others. */
+/* A resource that was once hot does not keep its counter. */
 START_TEST(a_new_minute_has_room_for_all)
 {
 	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
