@@ -134,8 +134,8 @@ static enum redlock_verdict decide_rest(const struct redlock *op, const struct r
 	if (redlock_tally_answered(tally) < tally->needed)
 		return conclude(op, tally, REDLOCK_NO_QUORUM, ret_result);
 	if (tally->granted > 0 && tally->granted + unknown >= tally->needed) {
-		/* The lease may have had its majority until now. After a release too few masters are left for one. After
-		 * an extension it is unknown whether a majority extended. */
+		/* The lease may have had its majority until now. After a release too few masters are left for one.
+		 * After an extension it is unknown whether a majority extended. */
 		bool released = op->params.kind == REDLOCK_RELEASE;
 		return conclude(op, tally, released ? REDLOCK_OK : REDLOCK_NO_QUORUM, ret_result);
 	}

@@ -3,7 +3,7 @@
 #ifndef REDLOCK_MUTATIONS_H
 #define REDLOCK_MUTATIONS_H
 
-enum mutated {
+enum redlock_mutation {
 	MUTATION_NONE,
 	/* in the core */
 	MUTATION_NO_SECOND_ROUND,   /* the guess is always taken */
@@ -37,7 +37,7 @@ enum mutated {
 	MUTATION_COUNT
 };
 
-extern enum mutated redlock_mutation; /* the one that is on; defined by the test */
+extern enum redlock_mutation redlock_mutation; /* the one that is on; defined by the test */
 #define MUTATED(mutation) (redlock_mutation == (mutation))
 
 #endif

@@ -26,10 +26,11 @@ enum { REDLOCK_MASTERS_MAX = 15 };
 #define REDLOCK_NEVER UINT64_MAX
 #define REDLOCK_FENCE_LIMIT (UINT64_C(1) << 53) /* fences stay below: Lua and JavaScript count exactly up to here */
 
-/* Waiting. A process counts as alive on a master for this long after its last sign of life there. When it is the turn of
- * another process, ours tries after this long without news. */
+/* Waiting. A process counts as alive on a master for this long after its last sign of life there. When it is the turn
+ * of another process, ours tries after this long without news. */
 #define REDLOCK_ALIVE_US UINT64_C(1000000)
-/* It tries after this long even if the news goes on: they may be about another lock, if two clusters share a channel. */
+/* It tries after this long even if the news goes on: they may be about another lock, if two clusters share a
+ * channel. */
 #define REDLOCK_PASSED_MAX_US UINT64_C(5000000)
 /* If another library holds the lock, nobody notifies the waiters of its release. The first waiter of a process looks
  * again after this long, and at most REDLOCK_LOOKS_MAX times in one wait, so that the longest wait has attempts left
@@ -95,12 +96,11 @@ enum redlock_entry {
 struct redlock_event {
 	enum redlock_event_kind kind;
 	uint64_t now_us; /* never goes backwards */
-	/* START, TIMER, NOTIFIED: a guess for the fence of an attempt that may begin, > 0, below REDLOCK_FENCE_LIMIT. It
-	 * should be larger than any fence so far; a bad guess costs a round trip, never safety. START of a waiter: its
-	 * arrival, too.
-	 * REPLY, acquire GRANTED: the largest value that the bucket or the floor had before. BEHIND: the value of the
-	 * bucket. Extend GRANTED: the fence of the lease, as this master knows it. HELD: the fence of the holder, as
-	 * this master knows it; 0: unknown. */
+	/* START, TIMER, NOTIFIED: a guess for the fence of an attempt that may begin, > 0, below REDLOCK_FENCE_LIMIT.
+	 * It should be larger than any fence so far; a bad guess costs a round trip, never safety. START of a waiter:
+	 * its arrival, too. REPLY, acquire GRANTED: the largest value that the bucket or the floor had before. BEHIND:
+	 * the value of the bucket. Extend GRANTED: the fence of the lease, as this master knows it. HELD: the fence of
+	 * the holder, as this master knows it; 0: unknown. */
 	uint64_t fence;
 	bool behind;    /* START of a waiter: another operation of this process waits for the resource before it */
 	uint8_t master; /* REPLY, NOTIFIED, PASSED: 0 … masters−1 */

@@ -12,7 +12,7 @@
 #include "fuzz_guard.h"
 
 #ifdef REDLOCK_MUTATIONS
-enum mutated redlock_mutation = MUTATION_NO_QUARANTINE;
+enum redlock_mutation redlock_mutation = MUTATION_NO_QUARANTINE;
 #endif
 
 /* ---- events ---- */
@@ -238,7 +238,7 @@ static void look_at_clock(struct world *world, unsigned i, uint64_t flight_us, u
 
 /* ---- what the input decides ---- */
 
-static void draw_world(struct feed *feed, struct world *world)
+static void random_world(struct feed *feed, struct world *world)
 {
 	memset(world, 0, sizeof *world);
 	world->now_us = 1000 * SECOND;
@@ -441,7 +441,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct world world;
 	struct feed feed = {data, size};
-	draw_world(&feed, &world);
+	random_world(&feed, &world);
 	if (feed_below(&feed, 2) == 1)
 		write_all_epochs(&world);
 	for (unsigned steps = 0; feed.left > 0 && steps < STEPS_MAX; steps++)

@@ -1,10 +1,10 @@
 /* Fuzz target: one operation of the core (server/redlock/redlock.h) under any events in any order.
  *
  * The input decides the kind, the number of masters, the times and every event: which question is answered next and
- * how, timers early, in time and late, calls to one that waits, a cancel. The duties of the caller are kept (each
- * question is answered once, time does not go back); the rules that must hold then are those of the driver of the unit
- * tests, checked after each step, and the bounds below. When the input is over all questions are answered and all
- * timers run, until the operation is finished. */
+ * how, timers early, in time and late, notifications of one that waits, a cancel. The duties of the caller are kept
+ * (each question is answered once, time does not go back); the rules that must hold then are those of the driver of
+ * the unit tests, checked after each step, and the bounds below. When the input is over all questions are answered and
+ * all timers run, until the operation is finished. */
 #include "fuzz.h"
 
 #undef MUST /* the driver has the same */
@@ -18,26 +18,28 @@ enum {
 };
 
 #ifdef REDLOCK_MUTATIONS
-enum mutated redlock_mutation = MUTATION_NO_VALIDITY_CHECK;
+enum redlock_mutation redlock_mutation = MUTATION_NO_VALIDITY_CHECK;
 
 /* Which mutation of the core is on: FUZZ_MUTATION=number. */
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	static const enum mutated bugs[] = {MUTATION_NO_SECOND_ROUND,  MUTATION_QUORUM_HALF, MUTATION_NO_RELEASE,
-					    MUTATION_RELEASE_ANSWERED, MUTATION_OLD_ROUND,   MUTATION_SILENCE_IGNORED,
-					    MUTATION_NO_VALIDITY_CHECK};
+	static const enum redlock_mutation mutations[] = {MUTATION_NO_SECOND_ROUND,  MUTATION_QUORUM_HALF,
+							  MUTATION_NO_RELEASE,       MUTATION_RELEASE_ANSWERED,
+							  MUTATION_OLD_ROUND,        MUTATION_SILENCE_IGNORED,
+							  MUTATION_NO_VALIDITY_CHECK};
 	const char *number = getenv("FUZZ_MUTATION");
 	(void)argc;
 	(void)argv;
-	redlock_mutation = bugs[number != NULL ? (size_t)atoi(number) % (sizeof bugs / sizeof *bugs) : 0];
+	redlock_mutation =
+		mutations[number != NULL ? (size_t)atoi(number) % (sizeof mutations / sizeof *mutations) : 0];
 	return 0;
 }
 #endif
 
 /* ---- the operation ---- */
 
-static struct redlock_params draw_params(struct feed *feed)
+static struct redlock_params random_params(struct feed *feed)
 {
 	struct redlock_params params = {
 		.kind = (enum redlock_kind)(feed_below(feed, 8) < 5 ? REDLOCK_ACQUIRE : feed_below(feed, 4)),
@@ -71,7 +73,7 @@ static enum redlock_vote legal_vote(const struct driver_ask *ask, enum redlock_v
 }
 
 /* Around the guess, or anything. */
-static uint64_t draw_fence(struct feed *feed)
+static uint64_t random_fence(struct feed *feed)
 {
 	unsigned how = feed_u8(feed);
 	return how < 128   ? 0
@@ -86,7 +88,7 @@ static void reply(struct feed *feed, struct driver *driver, uint64_t now_us)
 	struct redlock_event event = {.now_us = now_us, .master = master, .ttl_us = driver->params.ttl_us};
 	unsigned how = feed_u8(feed);
 	event.vote = legal_vote(ask, (enum redlock_vote)(how % VOTES));
-	event.fence = draw_fence(feed);
+	event.fence = random_fence(feed);
 	if (how & 0x80)
 		event.ttl_us = feed_scaled(feed, 37) % (driver->params.ttl_us + 1);
 	if (event.vote == REDLOCK_VOTE_HELD || event.vote == REDLOCK_VOTE_QUEUED)
@@ -97,13 +99,14 @@ static void reply(struct feed *feed, struct driver *driver, uint64_t now_us)
 }
 
 /* What others say: at any moment. */
-static void call(struct feed *feed, struct driver *driver, uint64_t now_us, enum redlock_event_kind kind)
+static void notify(struct feed *feed, struct driver *driver, uint64_t now_us, enum redlock_event_kind kind)
 {
 	struct redlock_event event = {.kind = kind, .now_us = now_us, .fence = DRIVER_GUESS};
 	event.master = (uint8_t)feed_below(feed, driver->params.masters);
 	event.remaining_us = kind == REDLOCK_FIRST && feed_below(feed, 8) == 0 ? REDLOCK_NEVER : feed_scaled(feed, 37);
 	driver_step(driver, &event);
-	MUST(kind == REDLOCK_CANCEL || driver_waits(driver) || driver->out.to == 0, "a call to one that does not wait");
+	MUST(kind == REDLOCK_CANCEL || driver_waits(driver) || driver->out.to == 0,
+	     "an attempt of one that does not wait");
 }
 
 static uint64_t later(uint64_t now_us, uint64_t us)
@@ -121,9 +124,9 @@ static void act(struct feed *feed, struct driver *driver)
 	if (deadline_us != REDLOCK_NEVER && what < 6)
 		driver_timer(driver, what < 5 ? (deadline_us > now_us ? deadline_us : now_us) : now_us);
 	else if (what < 7)
-		call(feed, driver, now_us, REDLOCK_CANCEL);
+		notify(feed, driver, now_us, REDLOCK_CANCEL);
 	else if (what < 14)
-		call(feed, driver, now_us, (enum redlock_event_kind)(REDLOCK_NOTIFIED + what % 3));
+		notify(feed, driver, now_us, (enum redlock_event_kind)(REDLOCK_NOTIFIED + what % 3));
 	else if (driver->asks_len > 0)
 		reply(feed, driver, now_us);
 	else
@@ -178,7 +181,7 @@ static void check_step(const struct driver *driver, bool was_done)
 	     deadline_us - driver->now_us);
 	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless,
 	     "a script after the answer");
-	MUST(driver->out.entry == REDLOCK_ENTRY_NONE || driver_waits(driver), "a place for one that does not wait");
+	MUST(driver->out.entry == REDLOCK_ENTRY_NONE || driver_waits(driver), "an entry for one that does not wait");
 	for (uint16_t attempt = 1; attempt < 3; attempt++)
 		MUST(!driver->done || !redlock_wants(&driver->op, attempt, 0), "votes are wanted after the answer");
 	if (driver->done && !was_done)
@@ -209,7 +212,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct driver driver;
 	struct feed feed = {data, size};
-	struct redlock_params params = draw_params(&feed);
+	struct redlock_params params = random_params(&feed);
 	driver_init(&driver, &params, feed_u8(&feed));
 	struct redlock_event start = {
 		.kind = REDLOCK_START, .now_us = 1 + feed_scaled(&feed, 50), .fence = DRIVER_GUESS};

@@ -1,10 +1,10 @@
-/* Comparing those who wait: lines, alive keys. See compare_sequence.h. */
+/* Comparing those who wait: queues, alive keys. See compare_sequence.h. */
 #include <stdio.h>
 #include <string.h>
 
 #include "compare_sequence.h"
 
-/* ---- lines ---- */
+/* ---- queues ---- */
 
 void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key)
 {
@@ -14,52 +14,52 @@ void compare_append_queue(struct compare_server *server, const struct compare_se
 	compare_append_words(server, "PEXPIRETIME", name, NULL, NULL, NULL);
 }
 
-bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places,
+bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *entries,
 			       struct compare_span span)
 {
-	const struct model_queue *line = model_waiting(&sequence->master, key);
-	bool alike = places->type == REDIS_REPLY_ARRAY;
+	const struct model_queue *queue = model_waiting(&sequence->master, key);
+	bool alike = entries->type == REDIS_REPLY_ARRAY;
 	char text[COMPARE_TEXT];
-	if (!line || (alike && places->elements == 0))
-		return alike && places->elements == 0 &&
-		       (!line || (line->expires_ms != 0 && line->expires_ms <= compare_ms(span.hi_us)));
-	alike = alike && places->elements == line->count;
-	for (uint32_t i = 0; alike && i < line->count; i++) {
-		compare_entry_text(text, line->places[i]);
-		alike = strcmp(text, places->element[i]->str) == 0;
+	if (!queue || (alike && entries->elements == 0))
+		return alike && entries->elements == 0 &&
+		       (!queue || (queue->expires_ms != 0 && queue->expires_ms <= compare_ms(span.hi_us)));
+	alike = alike && entries->elements == queue->count;
+	for (uint32_t i = 0; alike && i < queue->count; i++) {
+		compare_entry_text(text, queue->entries[i]);
+		alike = strcmp(text, entries->element[i]->str) == 0;
 	}
 	return alike;
 }
 
-static void entries_text(char *text, size_t size, const struct model_queue *line)
+static void entries_text(char *text, size_t size, const struct model_queue *queue)
 {
-	char place[COMPARE_TEXT];
+	char entry[COMPARE_TEXT];
 	text[0] = '\0';
-	for (uint32_t i = 0; line && i < line->count; i++) {
-		compare_entry_text(place, line->places[i]);
-		strncat(strncat(text, i > 0 ? ", " : "", size - strlen(text) - 1), place, size - strlen(text) - 3);
+	for (uint32_t i = 0; queue && i < queue->count; i++) {
+		compare_entry_text(entry, queue->entries[i]);
+		strncat(strncat(text, i > 0 ? ", " : "", size - strlen(text) - 1), entry, size - strlen(text) - 3);
 	}
 }
 
 bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new,
-		   const redisReply *places, const redisReply *expiry, struct compare_span span)
+		   const redisReply *entries, const redisReply *expiry, struct compare_span span)
 {
-	struct model_queue *line = &sequence->master.lines[key];
-	const uint64_t *end = model_waiting(&sequence->master, key) ? &line->expires_ms : NULL;
+	struct model_queue *queue = &sequence->master.queues[key];
+	const uint64_t *end = model_waiting(&sequence->master, key) ? &queue->expires_ms : NULL;
 	char text[40 * MODEL_ENTRIES];
-	if (!compare_entries_are_alike(sequence, key, places, span)) {
-		entries_text(text, sizeof text, end ? line : NULL);
-		return compare_tell_state(sequence, "the line", text, places);
+	if (!compare_entries_are_alike(sequence, key, entries, span)) {
+		entries_text(text, sizeof text, end ? queue : NULL);
+		return compare_tell_state(sequence, "the queue", text, entries);
 	}
 	if (!compare_ends(sequence, end, was_ms, may_be_new, expiry->integer, span)) {
-		snprintf(text, sizeof text, "%u places, expires at %llu", line->count,
-			 (unsigned long long)line->expires_ms);
-		return compare_tell_state(sequence, "PEXPIRETIME of the line", text, expiry);
+		snprintf(text, sizeof text, "%u entries, expires at %llu", queue->count,
+			 (unsigned long long)queue->expires_ms);
+		return compare_tell_state(sequence, "PEXPIRETIME of the queue", text, expiry);
 	}
 	if (expiry->integer == -2)
-		memset(line, 0, sizeof *line);
+		memset(queue, 0, sizeof *queue);
 	else
-		line->expires_ms = (uint64_t)expiry->integer;
+		queue->expires_ms = (uint64_t)expiry->integer;
 	return true;
 }
 
@@ -69,7 +69,7 @@ void compare_append_alive(struct compare_server *server, const struct compare_se
 			  const struct compare_step *step)
 {
 	char name[COMPARE_TEXT], ttl[COMPARE_TEXT];
-	compare_alive_name(name, sequence->number, step->command.place.replica);
+	compare_alive_name(name, sequence->number, step->command.entry.replica);
 	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
 	const char *set[] = {"SET", name, "", "PX", ttl, "XX"}, *drop[] = {"DEL", name};
 	if (step->kind == COMPARE_DROP_ALIVE)
@@ -109,7 +109,7 @@ bool compare_alive(struct compare_sequence *sequence, uint64_t replica, bool may
 static bool carry_out(struct model_master *master, const struct model_command *command, bool again, bool seen)
 {
 	struct model_master before = *master;
-	if (model_alive_set(master, command->place.replica, command->ttl_ms, again) == seen || !again)
+	if (model_alive_set(master, command->entry.replica, command->ttl_ms, again) == seen || !again)
 		return true;
 	*master = before;
 	return false;
@@ -120,7 +120,7 @@ bool compare_alive_step(struct compare_sequence *sequence, const redisReply *rep
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	struct model_master *master = &sequence->master;
-	uint64_t replica = step->command.place.replica;
+	uint64_t replica = step->command.entry.replica;
 	struct model_alive *alive = find_alive(master, replica);
 	bool again = step->kind == COMPARE_ALIVE_AGAIN, seen = reply->type == REDIS_REPLY_STATUS;
 	master->now_us = span.lo_us;
@@ -144,8 +144,8 @@ unsigned compare_doubts(struct model_master *master, unsigned key, struct compar
 	unsigned count = 0;
 	if (master->keys[key].type != MODEL_NONE && compare_runs_out(master->keys[key].expires_ms, span))
 		ret_ends[count++] = &master->keys[key].expires_ms;
-	if (master->lines[key].count > 0 && compare_runs_out(master->lines[key].expires_ms, span))
-		ret_ends[count++] = &master->lines[key].expires_ms;
+	if (master->queues[key].count > 0 && compare_runs_out(master->queues[key].expires_ms, span))
+		ret_ends[count++] = &master->queues[key].expires_ms;
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (master->alive[i].replica != 0 && compare_runs_out(master->alive[i].expires_ms, span))
 			ret_ends[count++] = &master->alive[i].expires_ms;

@@ -1,14 +1,15 @@
 /* Drawing steps: see compare_random.h. */
+#include "compare_random.h"
+
 #include <string.h>
 
-#include "compare_random.h"
 #include "compare_text.h"
 
 enum { ARRIVALS = 4, TOKENS = 3, EPOCHS = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };
 
 #define DAY_US UINT64_C(86400000000)
 
-_Static_assert(MODEL_ENTRIES >= ARRIVALS * MODEL_REPLICAS, "the line can be full");
+_Static_assert(MODEL_ENTRIES >= ARRIVALS * MODEL_REPLICAS, "the queue can be full");
 
 uint64_t compare_random(uint64_t *random, uint64_t bound)
 {
@@ -35,21 +36,25 @@ static uint64_t like(uint64_t *random, uint64_t its, unsigned count)
 	return its != 0 && chance(random, 80) ? its : one_of(random, count);
 }
 
-static unsigned draw_kind(uint64_t *random, bool crowded)
+static unsigned random_kind(uint64_t *random, bool crowded)
 {
 	static const uint8_t all_weights[COMPARE_STEP_KINDS] = {
-		[COMPARE_ACQUIRE] = 28,      [COMPARE_RAISE] = 16,     [COMPARE_EXTEND] = 20,
-		[COMPARE_RELEASE] = 12,      [COMPARE_INSPECT] = 6,    [COMPARE_EPOCH] = 7,
-		[COMPARE_QUARANTINE] = 5,    [COMPARE_FENCES] = 7,     [COMPARE_WRITE_EPOCH] = 3,
-		[COMPARE_FOREIGN] = 2,       [COMPARE_FOREIGN_PX] = 2, [COMPARE_HASH_KEY] = 2,
-		[COMPARE_LIST_KEY] = 1,      [COMPARE_PERSIST] = 2,    [COMPARE_PEXPIRE] = 2,
-		[COMPARE_DROP_KEY] = 2,      [COMPARE_DROP_HASH] = 1,  [COMPARE_DROP_ALL] = 1,
-		[COMPARE_ALIVE_AGAIN] = 3,   [COMPARE_ALIVE] = 4,      [COMPARE_DROP_ALIVE] = 1,
-		[COMPARE_QUEUE_PEXPIRE] = 1, [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 1,
+		[COMPARE_ACQUIRE] = 28,         [COMPARE_RAISE] = 16,
+		[COMPARE_EXTEND] = 20,          [COMPARE_RELEASE] = 12,
+		[COMPARE_INSPECT] = 6,          [COMPARE_EPOCH] = 7,
+		[COMPARE_QUARANTINE] = 5,       [COMPARE_FENCES] = 7,
+		[COMPARE_WRITE_EPOCH] = 3,      [COMPARE_OTHER_LIBRARY] = 2,
+		[COMPARE_OTHER_LIBRARY_PX] = 2, [COMPARE_HASH_KEY] = 2,
+		[COMPARE_LIST_KEY] = 1,         [COMPARE_PERSIST] = 2,
+		[COMPARE_PEXPIRE] = 2,          [COMPARE_DROP_KEY] = 2,
+		[COMPARE_DROP_HASH] = 1,        [COMPARE_DROP_ALL] = 1,
+		[COMPARE_ALIVE_AGAIN] = 3,      [COMPARE_ALIVE] = 4,
+		[COMPARE_DROP_ALIVE] = 1,       [COMPARE_QUEUE_PEXPIRE] = 1,
+		[COMPARE_DROP_QUEUE] = 1,       [COMPARE_WAITED] = 1,
 	};
 	static const uint8_t crowd_weights[COMPARE_STEP_KINDS] = {
 		[COMPARE_ACQUIRE] = 46,      [COMPARE_EXTEND] = 3,     [COMPARE_RELEASE] = 30,
-		[COMPARE_INSPECT] = 9,       [COMPARE_EPOCH] = 2,      [COMPARE_FOREIGN_PX] = 1,
+		[COMPARE_INSPECT] = 9,       [COMPARE_EPOCH] = 2,      [COMPARE_OTHER_LIBRARY_PX] = 1,
 		[COMPARE_LIST_KEY] = 1,      [COMPARE_DROP_KEY] = 4,   [COMPARE_DROP_HASH] = 1,
 		[COMPARE_ALIVE_AGAIN] = 8,   [COMPARE_ALIVE] = 14,     [COMPARE_DROP_ALIVE] = 2,
 		[COMPARE_QUEUE_PEXPIRE] = 3, [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 3,
@@ -63,26 +68,26 @@ static unsigned draw_kind(uint64_t *random, bool crowded)
 	return kind;
 }
 
-static uint64_t draw_ttl(uint64_t *random)
+static uint64_t random_ttl(uint64_t *random)
 {
 	static const uint64_t long_ones[] = {5000, 30000, 60000, 86400000};
 	return chance(random, 30) ? one_of(random, SHORT_MS) : long_ones[compare_random(random, 4)];
 }
 
-static uint64_t draw_deadline(uint64_t *random, uint64_t now_us)
+static uint64_t random_deadline(uint64_t *random, uint64_t now_us)
 {
 	if (chance(random, 70))
 		return now_us + 3600000000;
 	return chance(random, 80) ? now_us + compare_random(random, SOON_US) : now_us - compare_random(random, 2000000);
 }
 
-static uint64_t draw_epoch(uint64_t *random, const struct model_master *master)
+static uint64_t random_epoch(uint64_t *random, const struct model_master *master)
 {
 	return chance(random, 15) ? MODEL_ANY_EPOCH : like(random, master->epoch, EPOCHS);
 }
 
 /* At, just below and just above what the master has counted to; by the clock; about a day ahead; small. */
-static uint64_t draw_fence(uint64_t *random, uint64_t has, uint64_t now_us)
+static uint64_t random_fence(uint64_t *random, uint64_t has, uint64_t now_us)
 {
 	switch (compare_random(random, 8)) {
 	case 0: return one_of(random, 3);
@@ -94,8 +99,8 @@ static uint64_t draw_fence(uint64_t *random, uint64_t has, uint64_t now_us)
 	}
 }
 
-static void draw_guard(struct model_command *command, unsigned kind, uint64_t *random,
-		       const struct model_master *master, uint64_t now_us)
+static void random_guard(struct model_command *command, unsigned kind, uint64_t *random,
+			 const struct model_master *master, uint64_t now_us)
 {
 	command->marker = kind == COMPARE_WRITE_EPOCH ? like(random, master->marker, EPOCHS) : one_of(random, EPOCHS);
 	command->run_id = like(random, master->marker_run_id, RUN_IDS);
@@ -109,39 +114,39 @@ static void draw_guard(struct model_command *command, unsigned kind, uint64_t *r
 	command->compared = chance(random, 60);
 	command->kept = chance(random, 70);
 	command->clocked = chance(random, 40);
-	command->deadline_us = draw_deadline(random, now_us);
-	command->fence = chance(random, 10) ? 0 : draw_fence(random, model_number(master, 0), now_us);
+	command->deadline_us = random_deadline(random, now_us);
+	command->fence = chance(random, 10) ? 0 : random_fence(random, model_number(master, 0), now_us);
 	if (kind == COMPARE_QUARANTINE)
 		command->epoch = chance(random, 70) ? master->epoch : compare_random(random, EPOCHS + 1);
 	else
 		command->epoch = like(random, chance(random, 50) ? master->epoch : master->marker, EPOCHS);
 }
 
-static uint32_t draw_wait(uint64_t *random)
+static uint32_t random_wait(uint64_t *random)
 {
 	return (uint32_t)(chance(random, 50) ? one_of(random, SHORT_MS) : 1000 * one_of(random, 60));
 }
 
-/* More often than not one that is in the line, whatever its replica. */
-static void draw_entry(struct model_command *command, unsigned kind, uint64_t *random,
-		       const struct model_master *master)
+/* More often than not one that is in the queue, whatever its replica. */
+static void random_entry(struct model_command *command, unsigned kind, uint64_t *random,
+			 const struct model_master *master)
 {
 	static const uint64_t arrivals[ARRIVALS] = {3, 20, UINT64_C(1795215206922001), (UINT64_C(1) << 53) - 1};
-	const struct model_queue *line = &master->lines[command->key];
+	const struct model_queue *queue = &master->queues[command->key];
 	if (chance(random, 40))
 		return;
-	if (line->count > 0 && chance(random, 60))
-		command->place = line->places[compare_random(random, line->count)];
+	if (queue->count > 0 && chance(random, 60))
+		command->entry = queue->entries[compare_random(random, queue->count)];
 	else
-		command->place = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
+		command->entry = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
 						      one_of(random, MODEL_REPLICAS)};
-	command->wait_ms = chance(random, kind == COMPARE_RELEASE ? 50 : 5) ? 0 : draw_wait(random);
+	command->wait_ms = chance(random, kind == COMPARE_RELEASE ? 50 : 5) ? 0 : random_wait(random);
 	if (kind == COMPARE_RELEASE && chance(random, 40))
 		command->token = 0;
 }
 
-static void draw_lock(struct model_command *command, unsigned kind, uint64_t *random, const struct model_master *master,
-		      uint64_t now_us, bool crowded)
+static void random_lock(struct model_command *command, unsigned kind, uint64_t *random,
+			const struct model_master *master, uint64_t now_us, bool crowded)
 {
 	uint64_t holder = master->keys[command->key].value.token;
 	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
@@ -150,11 +155,11 @@ static void draw_lock(struct model_command *command, unsigned kind, uint64_t *ra
 			       : chance(random, 50) ? one_of(random, 3 * SHORT_MS)
 						    : 1000 * one_of(random, 100);
 	command->owner = compare_random(random, COMPARE_OWNERS);
-	command->fence = draw_fence(random, model_number(master, command->bucket), now_us);
-	command->epoch = draw_epoch(random, master);
-	command->deadline_us = draw_deadline(random, now_us);
+	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
+	command->epoch = random_epoch(random, master);
+	command->deadline_us = random_deadline(random, now_us);
 	if (kind == COMPARE_ACQUIRE || kind == COMPARE_RELEASE)
-		draw_entry(command, kind, random, master);
+		random_entry(command, kind, random, master);
 	if (crowded && chance(random, 95)) {
 		command->epoch = MODEL_ANY_EPOCH;
 		command->deadline_us = now_us + 3600000000;
@@ -168,37 +173,37 @@ static bool may_set_expiry(bool is_there, uint64_t expires_ms, uint64_t now_us)
 	return !is_there || expires_ms == 0 || expires_ms > now_us / 1000 + 4000;
 }
 
-static void draw_outside(struct compare_step *step, uint64_t *random, const struct model_master *master,
-			 uint64_t now_us)
+static void random_outside(struct compare_step *step, uint64_t *random, const struct model_master *master,
+			   uint64_t now_us)
 {
 	struct model_command *command = &step->command;
 	const struct model_key *key = &master->keys[command->key];
-	const struct model_queue *line = &master->lines[command->key];
+	const struct model_queue *queue = &master->queues[command->key];
 	bool sets_expiry = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE;
-	command->owner = compare_random(random, COMPARE_FOREIGN_TEXTS);
-	command->place.replica = one_of(random, MODEL_REPLICAS);
+	command->owner = compare_random(random, COMPARE_OTHER_LIBRARY_TEXTS);
+	command->entry.replica = one_of(random, MODEL_REPLICAS);
 	step->waited_us = chance(random, 30) ? 0 : now_us - SOON_US / 2 + compare_random(random, 2 * SOON_US);
 	if (sets_expiry && !may_set_expiry(key->type != MODEL_NONE, key->expires_ms, now_us))
 		step->kind = COMPARE_DROP_KEY;
-	if (step->kind == COMPARE_QUEUE_PEXPIRE && !may_set_expiry(line->count > 0, line->expires_ms, now_us))
+	if (step->kind == COMPARE_QUEUE_PEXPIRE && !may_set_expiry(queue->count > 0, queue->expires_ms, now_us))
 		step->kind = COMPARE_DROP_QUEUE;
 }
 
-void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us,
-		  bool crowded)
+void compare_random_step(struct compare_step *step, uint64_t *random, const struct model_master *master,
+			 uint64_t now_us, bool crowded)
 {
 	struct model_command *command = &step->command;
 	memset(step, 0, sizeof *step);
-	step->kind = draw_kind(random, crowded);
+	step->kind = random_kind(random, crowded);
 	/* so that most masters have an epoch most of the time */
 	if (!crowded && master->epoch == 0 && chance(random, 40))
 		step->kind = master->marker == 0 ? COMPARE_QUARANTINE : COMPARE_WRITE_EPOCH;
 	command->key = chance(random, crowded ? 90 : 50) ? 0 : (unsigned)compare_random(random, MODEL_KEYS);
-	command->ttl_ms = draw_ttl(random);
+	command->ttl_ms = random_ttl(random);
 	if (step->kind <= COMPARE_INSPECT)
-		draw_lock(command, step->kind, random, master, now_us, crowded);
+		random_lock(command, step->kind, random, master, now_us, crowded);
 	else if (compare_is_script(step))
-		draw_guard(command, step->kind, random, master, now_us);
+		random_guard(command, step->kind, random, master, now_us);
 	else
-		draw_outside(step, random, master, now_us);
+		random_outside(step, random, master, now_us);
 }

@@ -1,26 +1,26 @@
 /* Random steps of a sequence, drawn so that they meet: few keys, tokens, buckets, epochs, and more often than not what
  * fits the master as it is. */
-#ifndef COMPARE_DRAW_H
-#define COMPARE_DRAW_H
+#ifndef COMPARE_RANDOM_H
+#define COMPARE_RANDOM_H
 
 #include "compare_server.h"
 #include "model_master.h"
 
 /* What a step is: a script, or what somebody else does. */
 enum compare_step_kind {
-	COMPARE_FOREIGN = COMPARE_SCRIPTS, /* SET key (text of another library) */
-	COMPARE_FOREIGN_PX,                /* … PX ttl */
-	COMPARE_HASH_KEY,                  /* the key becomes a hash */
-	COMPARE_LIST_KEY,                  /* a list */
-	COMPARE_PERSIST,                   /* its expiry is taken away */
-	COMPARE_PEXPIRE,                   /* it is given another one */
+	COMPARE_OTHER_LIBRARY = COMPARE_SCRIPTS, /* SET key (text of another library) */
+	COMPARE_OTHER_LIBRARY_PX,                /* … PX ttl */
+	COMPARE_HASH_KEY,                        /* the key becomes a hash */
+	COMPARE_LIST_KEY,                        /* a list */
+	COMPARE_PERSIST,                         /* its expiry is taken away */
+	COMPARE_PEXPIRE,                         /* it is given another one */
 	COMPARE_DROP_KEY,
 	COMPARE_DROP_HASH,
 	COMPARE_DROP_ALL,
 	COMPARE_ALIVE_AGAIN, /* SET (alive key of a replica) '' PX ttl XX */
 	COMPARE_ALIVE,       /* … without XX */
 	COMPARE_DROP_ALIVE,
-	COMPARE_QUEUE_PEXPIRE, /* the line is given another expiry */
+	COMPARE_QUEUE_PEXPIRE, /* the queue is given another expiry */
 	COMPARE_DROP_QUEUE,
 	COMPARE_WAITED, /* the hash says something else about until when somebody waits, or nothing */
 	COMPARE_STEP_KINDS
@@ -28,7 +28,7 @@ enum compare_step_kind {
 
 struct compare_step {
 	unsigned kind; /* of enum compare_script or of the above */
-	/* key, ttl_ms, owner (which foreign text), place.replica also where it is no script */
+	/* key, ttl_ms, owner (which foreign text), entry.replica also where it is no script */
 	struct model_command command;
 	uint64_t waited_us;       /* WAITED: 0: the field is dropped */
 	struct model_reply reply; /* a script's, filled in when it has been compared */
@@ -45,7 +45,7 @@ static inline bool compare_is_alive_step(const struct compare_step *step)
 	return step->kind >= COMPARE_ALIVE_AGAIN && step->kind <= COMPARE_DROP_ALIVE;
 }
 
-/* It may change the line of its key. */
+/* It may change the queue of its key. */
 static inline bool compare_touches_queue(const struct compare_step *step)
 {
 	return step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_RELEASE || step->kind == COMPARE_QUEUE_PEXPIRE ||
@@ -54,8 +54,8 @@ static inline bool compare_touches_queue(const struct compare_step *step)
 
 /* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly those who wait for one key, with nothing in their
  * way. */
-void compare_draw(struct compare_step *step, uint64_t *random, const struct model_master *master, uint64_t now_us,
-		  bool crowded);
+void compare_random_step(struct compare_step *step, uint64_t *random, const struct model_master *master,
+			 uint64_t now_us, bool crowded);
 /* Below `bound`. */
 uint64_t compare_random(uint64_t *random, uint64_t bound);
 

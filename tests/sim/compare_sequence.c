@@ -29,27 +29,27 @@ static void append_drop_all(struct compare_server *server, const struct compare_
 static void append_outside(struct compare_server *server, const struct compare_sequence *sequence,
 			   const struct compare_step *step)
 {
-	char key[COMPARE_TEXT], hash[COMPARE_TEXT], line[COMPARE_TEXT], ttl[COMPARE_TEXT], waited[COMPARE_TEXT];
-	const char *text = compare_foreign_text((unsigned)step->command.owner);
+	char key[COMPARE_TEXT], hash[COMPARE_TEXT], queue[COMPARE_TEXT], ttl[COMPARE_TEXT], waited[COMPARE_TEXT];
+	const char *text = compare_other_library_text((unsigned)step->command.owner);
 	compare_key_name(key, sequence->number, step->command.key);
 	compare_hash_name(hash, sequence->number);
-	compare_queue_name(line, sequence->number, step->command.key);
+	compare_queue_name(queue, sequence->number, step->command.key);
 	snprintf(waited, sizeof waited, "%llu", (unsigned long long)step->waited_us);
 	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
 	bool keeps_key = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE ||
 			 step->kind == COMPARE_DROP_HASH || step->kind >= COMPARE_QUEUE_PEXPIRE;
 	compare_append_words(server, keeps_key ? "PING" : "DEL", keeps_key ? NULL : key, NULL, NULL, NULL);
 	switch (step->kind) {
-	case COMPARE_FOREIGN: compare_append_words(server, "SET", key, text, NULL, NULL); break;
-	case COMPARE_FOREIGN_PX: compare_append_words(server, "SET", key, text, "PX", ttl); break;
+	case COMPARE_OTHER_LIBRARY: compare_append_words(server, "SET", key, text, NULL, NULL); break;
+	case COMPARE_OTHER_LIBRARY_PX: compare_append_words(server, "SET", key, text, "PX", ttl); break;
 	case COMPARE_HASH_KEY: compare_append_words(server, "HSET", key, "epoch", "1", NULL); break;
 	case COMPARE_LIST_KEY: compare_append_words(server, "RPUSH", key, text, NULL, NULL); break;
 	case COMPARE_PERSIST: compare_append_words(server, "PERSIST", key, NULL, NULL, NULL); break;
 	case COMPARE_PEXPIRE: compare_append_words(server, "PEXPIRE", key, ttl, NULL, NULL); break;
 	case COMPARE_DROP_HASH: compare_append_words(server, "DEL", hash, NULL, NULL, NULL); break;
 	case COMPARE_DROP_ALL: append_drop_all(server, sequence); break;
-	case COMPARE_QUEUE_PEXPIRE: compare_append_words(server, "PEXPIRE", line, ttl, NULL, NULL); break;
-	case COMPARE_DROP_QUEUE: compare_append_words(server, "DEL", line, NULL, NULL, NULL); break;
+	case COMPARE_QUEUE_PEXPIRE: compare_append_words(server, "PEXPIRE", queue, ttl, NULL, NULL); break;
+	case COMPARE_DROP_QUEUE: compare_append_words(server, "DEL", queue, NULL, NULL, NULL); break;
 	case COMPARE_WAITED:
 		compare_append_words(server, step->waited_us ? "HSET" : "HDEL", hash, "waited",
 				     step->waited_us ? waited : NULL, NULL);
@@ -79,7 +79,7 @@ void compare_append_step(struct compare_server *server, const struct compare_seq
 		append_outside(server, sequence, step);
 	}
 	if (compare_is_alive_step(step))
-		compare_alive_name(key, sequence->number, step->command.place.replica);
+		compare_alive_name(key, sequence->number, step->command.entry.replica);
 	else
 		compare_key_name(key, sequence->number, step->command.key);
 	compare_append_words(server, "PEXPIRETIME", key, NULL, NULL, NULL);
@@ -96,8 +96,8 @@ void compare_apply_outside(struct model_master *master, const struct compare_ste
 	struct model_value text = {.owner = step->command.owner};
 	uint64_t ends_ms = compare_ms(master->now_us) + step->command.ttl_ms;
 	switch (step->kind) {
-	case COMPARE_FOREIGN: *key = (struct model_key){text, 0, MODEL_STRING}; break;
-	case COMPARE_FOREIGN_PX: *key = (struct model_key){text, ends_ms, MODEL_STRING}; break;
+	case COMPARE_OTHER_LIBRARY: *key = (struct model_key){text, 0, MODEL_STRING}; break;
+	case COMPARE_OTHER_LIBRARY_PX: *key = (struct model_key){text, ends_ms, MODEL_STRING}; break;
 	case COMPARE_HASH_KEY:
 	case COMPARE_LIST_KEY: *key = (struct model_key){.type = MODEL_OTHER}; break;
 	case COMPARE_PERSIST: key->expires_ms = 0; break;
@@ -105,7 +105,7 @@ void compare_apply_outside(struct model_master *master, const struct compare_ste
 	case COMPARE_DROP_KEY: model_evict_key(master, i); break;
 	case COMPARE_DROP_HASH: model_evict_hash(master); break;
 	case COMPARE_QUEUE_PEXPIRE:
-		master->lines[i].expires_ms = model_waiting(master, i) ? ends_ms : master->lines[i].expires_ms;
+		master->queues[i].expires_ms = model_waiting(master, i) ? ends_ms : master->queues[i].expires_ms;
 		break;
 	case COMPARE_DROP_QUEUE: model_evict_queue(master, i); break;
 	case COMPARE_WAITED: master->waited_us = step->waited_us; break;
@@ -118,8 +118,8 @@ void compare_apply_outside(struct model_master *master, const struct compare_ste
 static void tell_step(const struct compare_sequence *sequence, unsigned i)
 {
 	static const char *const names[COMPARE_STEP_KINDS] = {
-		[COMPARE_FOREIGN] = "another library's SET",
-		[COMPARE_FOREIGN_PX] = "another library's SET, with PX",
+		[COMPARE_OTHER_LIBRARY] = "another library's SET",
+		[COMPARE_OTHER_LIBRARY_PX] = "another library's SET, with PX",
 		[COMPARE_HASH_KEY] = "somebody makes a hash of it",
 		[COMPARE_LIST_KEY] = "somebody makes a list of it",
 		[COMPARE_PERSIST] = "somebody takes its expiry away",
@@ -130,8 +130,8 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 		[COMPARE_ALIVE_AGAIN] = "says once more that it lives",
 		[COMPARE_ALIVE] = "says that it lives",
 		[COMPARE_DROP_ALIVE] = "its alive key is dropped",
-		[COMPARE_QUEUE_PEXPIRE] = "somebody gives the line another expiry",
-		[COMPARE_DROP_QUEUE] = "the line is dropped",
+		[COMPARE_QUEUE_PEXPIRE] = "somebody gives the queue another expiry",
+		[COMPARE_DROP_QUEUE] = "the queue is dropped",
 		[COMPARE_WAITED] = "somebody sets `waited`",
 	};
 	const struct compare_step *step = &sequence->steps[i];
@@ -139,7 +139,7 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 	struct compare_args args;
 	printf("%3u. ", i + 1);
 	if (compare_is_alive_step(step)) {
-		printf("replica %llu: %s (ttl %llu)\n", (unsigned long long)step->command.place.replica,
+		printf("replica %llu: %s (ttl %llu)\n", (unsigned long long)step->command.entry.replica,
 		       names[step->kind], (unsigned long long)step->command.ttl_ms);
 		return;
 	}
@@ -149,7 +149,8 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 	}
 	if (!compare_is_script(step)) {
 		printf("key%u: %s (ttl %llu, text \"%s\")\n", step->command.key, names[step->kind],
-		       (unsigned long long)step->command.ttl_ms, compare_foreign_text((unsigned)step->command.owner));
+		       (unsigned long long)step->command.ttl_ms,
+		       compare_other_library_text((unsigned)step->command.owner));
 		return;
 	}
 	compare_command(&args, &names_only, (enum compare_script)step->kind, sequence->number, &step->command);
@@ -162,8 +163,8 @@ static void tell_notified(const struct compare_sequence *sequence, unsigned i)
 {
 	const struct compare_step *step = &sequence->steps[i];
 	char text[COMPARE_TEXT];
-	compare_entry_text(text, step->reply.called);
-	if (step->reply.called.replica != 0)
+	compare_entry_text(text, step->reply.notified);
+	if (step->reply.notified.replica != 0)
 		printf(" and call %s", text);
 }
 
@@ -183,12 +184,12 @@ static void tell_before(const struct compare_sequence *sequence, unsigned steps)
 	}
 }
 
-void compare_tell_call(const struct compare_sequence *sequence, const char *models_text, const char *text)
+void compare_tell_notification(const struct compare_sequence *sequence, const char *models_text, const char *text)
 {
 	if (compare_quiet)
 		return;
 	tell_before(sequence, sequence->step_count);
-	printf("     the model calls \"%s\"\n     redis calls     \"%s\"\n", models_text, text);
+	printf("     the model notifies \"%s\"\n     redis notifies  \"%s\"\n", models_text, text);
 }
 
 void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected,

@@ -33,7 +33,7 @@ static inline bool compare_runs_out(uint64_t expires_ms, struct compare_span spa
 
 /* ---- compare_sequence.c ---- */
 
-/* Sends a step, and PEXPIRETIME of its key (of the alive key, where that is meant); then its line, if it may have
+/* Sends a step, and PEXPIRETIME of its key (of the alive key, where that is meant); then its queue, if it may have
  * changed. */
 void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
 			 const struct compare_step *step);
@@ -46,7 +46,7 @@ void compare_apply_outside(struct model_master *master, const struct compare_ste
 extern bool compare_quiet;
 void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected,
 			const redisReply *reply);
-void compare_tell_call(const struct compare_sequence *sequence, const char *models_text, const char *text);
+void compare_tell_notification(const struct compare_sequence *sequence, const char *models_text, const char *text);
 /* `where`: which key or field. False, always. */
 bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text,
 			const redisReply *reply);
@@ -68,13 +68,13 @@ bool compare_state(struct compare_sequence *sequence, struct compare_span span,
 
 /* ---- compare_line.c ---- */
 
-/* The line of a key: two answers, its places and its end. */
+/* The queue of a key: two answers, its entries and its end. */
 void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key);
-bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *places,
+bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *entries,
 			       struct compare_span span);
 /* As compare_expiry. */
 bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new,
-		   const redisReply *places, const redisReply *expiry, struct compare_span span);
+		   const redisReply *entries, const redisReply *expiry, struct compare_span span);
 
 /* A step that concerns an alive key: carries it out in the model and compares. `reply`: to the step itself. */
 void compare_append_alive(struct compare_server *server, const struct compare_sequence *sequence,

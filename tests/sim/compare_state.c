@@ -152,7 +152,7 @@ bool compare_state(struct compare_sequence *sequence, struct compare_span span,
 	for (unsigned i = 0; i < MODEL_KEYS && alike; i++) {
 		redisReply **its = &replies[4 * i];
 		uint64_t was_ms = sequence->master.keys[i].expires_ms,
-			 queue_was_ms = sequence->master.lines[i].expires_ms;
+			 queue_was_ms = sequence->master.queues[i].expires_ms;
 		alike = compare_value(sequence, i, its[0], span) &&
 			compare_expiry(sequence, i, was_ms, false, its[1], span) &&
 			compare_queue(sequence, i, queue_was_ms, false, its[2], its[3], span);

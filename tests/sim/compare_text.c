@@ -11,7 +11,7 @@ static const char *const owners[COMPARE_OWNERS] = {"",           "worker 7",    
 						   "two\nlines", "\xc3\xa9t\xc3\xa9"};
 
 /* Of other libraries. None begins with a token of ours, though one nearly does. */
-static const char *const foreign[COMPARE_FOREIGN_TEXTS] = {
+static const char *const foreign[COMPARE_OTHER_LIBRARY_TEXTS] = {
 	"", "b3f1c2d4e5a697887766", "0", "000000000000000000000000000000000000001:0:0:", "::::", "-1",
 };
 
@@ -69,24 +69,24 @@ void compare_value_text(char *text, const struct model_value *value)
 	assert(len > 0 && len < COMPARE_TEXT);
 }
 
-void compare_entry_text(char *text, struct model_entry place)
+void compare_entry_text(char *text, struct model_entry entry)
 {
 	text[0] = '\0';
-	if (place.replica != 0)
-		snprintf(text, COMPARE_TEXT, "%016" PRIx64 ":%016" PRIu64, place.replica, place.arrival);
+	if (entry.replica != 0)
+		snprintf(text, COMPARE_TEXT, "%016" PRIx64 ":%016" PRIu64, entry.replica, entry.arrival);
 }
 
-void compare_call_text(char *text, unsigned sequence, unsigned key, struct model_entry place)
+void compare_notification_text(char *text, unsigned sequence, unsigned key, struct model_entry entry)
 {
 	char name[COMPARE_TEXT];
-	compare_entry_text(text, place);
-	if (place.replica == 0)
+	compare_entry_text(text, entry);
+	if (entry.replica == 0)
 		return;
 	compare_key_name(name, sequence, key);
 	strcat(strcat(text, " "), name);
 }
 
-const char *compare_foreign_text(unsigned i)
+const char *compare_other_library_text(unsigned i)
 {
 	return foreign[i];
 }
@@ -120,8 +120,8 @@ static void add_token(struct compare_args *args, uint64_t token)
 static void add_entry(struct compare_args *args, const struct model_command *command)
 {
 	char text[COMPARE_TEXT];
-	compare_entry_text(text, command->place);
-	if (command->place.replica != 0) {
+	compare_entry_text(text, command->entry);
+	if (command->entry.replica != 0) {
 		size_t len = strlen(text);
 		int more = snprintf(text + len, sizeof text - len, " %u", command->wait_ms);
 		assert(more > 0 && (size_t)more < sizeof text - len);
@@ -297,7 +297,7 @@ void compare_expect(struct compare_expected *expected, enum compare_script scrip
 		expect(expected, COMPARE_INTEGER, reply->waiters);
 	} else if (script == COMPARE_ACQUIRE && reply->code == 2) {
 		expect(expected, COMPARE_ABOUT, (long long)reply->remaining_ms);
-		compare_entry_text(expect(expected, COMPARE_STRING, 0)->text, reply->called);
+		compare_entry_text(expect(expected, COMPARE_STRING, 0)->text, reply->notified);
 	} else if (script == COMPARE_RELEASE && reply->code == 1) {
 		expect_value(expected, reply);
 	} else if ((script == COMPARE_ACQUIRE && reply->code == 1) || (script == COMPARE_RAISE && reply->code == 2)) {

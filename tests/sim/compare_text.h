@@ -8,7 +8,13 @@
 #include "compare_server.h"
 #include "model_master.h"
 
-enum { COMPARE_TEXT = 160, COMPARE_ARGS = 16, COMPARE_ELEMENTS = 13, COMPARE_FOREIGN_TEXTS = 6, COMPARE_OWNERS = 6 };
+enum {
+	COMPARE_TEXT = 160,
+	COMPARE_ARGS = 16,
+	COMPARE_ELEMENTS = 13,
+	COMPARE_OTHER_LIBRARY_TEXTS = 6,
+	COMPARE_OWNERS = 6
+};
 
 /* The arguments of one command. */
 struct compare_args {
@@ -48,12 +54,12 @@ void compare_alive_name(char *text, unsigned sequence, uint64_t replica);
 void compare_number_text(char *text, uint64_t number);
 /* What lies under a key; a value without token is the foreign string of number `owner`. */
 void compare_value_text(char *text, const struct model_value *value);
-const char *compare_foreign_text(unsigned i);
+const char *compare_other_library_text(unsigned i);
 
 /* replica:arrival; "" for none. */
-void compare_entry_text(char *text, struct model_entry place);
-/* What is published where that place of a key is called; "" for none. */
-void compare_call_text(char *text, unsigned sequence, unsigned key, struct model_entry place);
+void compare_entry_text(char *text, struct model_entry entry);
+/* What is published where that entry of a key is notified; "" for none. */
+void compare_notification_text(char *text, unsigned sequence, unsigned key, struct model_entry entry);
 
 void compare_add(struct compare_args *args, const char *text);
 /* EVALSHA … */

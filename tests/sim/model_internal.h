@@ -31,17 +31,17 @@ static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 	return a.replica == b.replica && a.arrival == b.arrival;
 }
 
-/* line_first.lua: who is first in the line and whose redlockd lives; replica 0: nobody. Drops those of dead ones on the
- * way. */
+/* queue_first.lua: who is first in the queue and whose redlockd lives; replica 0: nobody. Drops those of dead ones on
+ * the way. */
 struct model_entry model_queue_first(struct model_master *master, unsigned key);
-/* line_join.lua: into the line, which then outlives `wait_ms`. */
-void model_queue_join(struct model_master *master, unsigned key, struct model_entry place, uint32_t wait_ms);
+/* queue_join.lua: into the queue, which then outlives `wait_ms`. */
+void model_queue_join(struct model_master *master, unsigned key, struct model_entry entry, uint32_t wait_ms);
 /* ZADD … NX, ZREM: true if it was there. */
-void model_queue_add(struct model_master *master, unsigned key, struct model_entry place);
-bool model_queue_remove(struct model_master *master, unsigned key, struct model_entry place);
+void model_queue_add(struct model_master *master, unsigned key, struct model_entry entry);
+bool model_queue_remove(struct model_master *master, unsigned key, struct model_entry entry);
 /* PTTL of a replica's alive key: −2 where there is none. */
 int64_t model_alive_pttl(const struct model_master *master, uint64_t replica);
-/* Forgets lines and alive keys whose end has passed. */
+/* Forgets queues and alive keys whose end has passed. */
 void model_queue_sweep(struct model_master *master);
 
 #endif

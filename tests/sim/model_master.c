@@ -122,29 +122,29 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 	if (!acquire_begins(master, command, ret_reply))
 		return;
 	/* local waited = tonumber(seen[4] or 0)
-	 * local place, wait_ms, names, line, first = false */
-	struct model_entry place = command->place, first = {0};
+	 * local entry, wait_ms, names, queue, first = false */
+	struct model_entry entry = command->entry, first = {0};
 	/* if waited > now_us then */
 	if (master->waited_us > master->now_us) {
-		/* if place then redis.call('ZADD', line, 'NX', string.sub(place, 18), place) */
-		if (place.replica != 0)
-			model_queue_add(master, command->key, place);
-		/* --include line_first.lua */
+		/* if entry then redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */
+		if (entry.replica != 0)
+			model_queue_add(master, command->key, entry);
+		/* --include queue_first.lua */
 		first = model_queue_first(master, command->key);
 	}
 	struct model_key *key = model_look_up(master, command->key);
-	bool may_set = first.replica == 0 || model_same_entry(first, place) || MUTATED(MUTATION_BARGE);
-	/* if (not first or first == place) and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then */
+	bool may_set = first.replica == 0 || model_same_entry(first, entry) || MUTATED(MUTATION_BARGE);
+	/* if (not first or first == entry) and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then */
 	if (may_set && key->type == MODEL_NONE) {
-		/* if first then redis.call('ZREM', line, place) */
+		/* if first then redis.call('ZREM', queue, entry) */
 		if (first.replica != 0)
-			model_queue_remove(master, command->key, place);
+			model_queue_remove(master, command->key, entry);
 		acquire_sets(master, command, ret_reply);
 		return;
 	}
-	/* if place then --include line_join.lua */
-	if (place.replica != 0)
-		model_queue_join(master, command->key, place, command->wait_ms);
+	/* if entry then --include queue_join.lua */
+	if (entry.replica != 0)
+		model_queue_join(master, command->key, entry, command->wait_ms);
 	/* local holder = redis.pcall('GET', KEYS[1])
 	 * if not holder then */
 	if (key->type == MODEL_NONE) {
@@ -152,7 +152,7 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 		 * return {2, now_us, redis.call('PTTL', names .. 'alive:' .. string.sub(first, 1, 16)), first} */
 		model_reply_code(master, 2, ret_reply);
 		ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
-		ret_reply->called = first;
+		ret_reply->notified = first;
 		return;
 	}
 	/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(holder) == 'string' and holder} */
@@ -293,37 +293,37 @@ void model_extend(struct model_master *master, const struct model_command *comma
 	extend_held(master, key, command, ret_reply);
 }
 
-/* The middle of release.lua, about the line: who is called. */
+/* The middle of release.lua, about the queue: who is notified. */
 static struct model_entry release_queue(struct model_master *master, const struct model_command *command, bool ours,
 					bool is_free)
 {
 	struct model_entry nobody = {0}, first;
 	/* local left = 0 */
 	bool left = false;
-	/* local place, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
-	 * if wait_ms > 0 then --include line_join.lua */
-	if (command->place.replica != 0 && command->wait_ms > 0)
-		model_queue_join(master, command->key, command->place, command->wait_ms);
-	/* elseif place ~= '' then left = redis.call('ZREM', line, place) */
-	else if (command->place.replica != 0)
-		left = model_queue_remove(master, command->key, command->place);
+	/* local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
+	 * if wait_ms > 0 then --include queue_join.lua */
+	if (command->entry.replica != 0 && command->wait_ms > 0)
+		model_queue_join(master, command->key, command->entry, command->wait_ms);
+	/* elseif entry ~= '' then left = redis.call('ZREM', queue, entry) */
+	else if (command->entry.replica != 0)
+		left = model_queue_remove(master, command->key, command->entry);
 	/* if ours or (not value and (ARGV[1] ~= '' or left > 0)) then */
 	if (!ours && !(is_free && (command->token != 0 || left)))
 		return nobody;
-	/* --include line_first.lua
-	 * if first and first ~= place then redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1]) */
+	/* --include queue_first.lua
+	 * if first and first ~= entry then redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1]) */
 	first = model_queue_first(master, command->key);
-	return model_same_entry(first, command->place) || MUTATED(MUTATION_NOTIFICATION_LOST) ? nobody : first;
+	return model_same_entry(first, command->entry) || MUTATED(MUTATION_NOTIFICATION_LOST) ? nobody : first;
 }
 
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
-	assert(command->token != 0 || command->place.replica != 0);
+	assert(command->token != 0 || command->entry.replica != 0);
 	/* local value = redis.pcall('GET', KEYS[1])
 	 * local ours = … type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1] */
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_value value = key->value;
-	struct model_entry called = {0};
+	struct model_entry notified = {0};
 	bool deletes = command->token != 0 && (is_held_by(key, command->token) || MUTATED(MUTATION_DELETE_NO_COMPARE));
 	bool ours = deletes && key->type != MODEL_NONE;
 	/* if ours then */
@@ -331,8 +331,8 @@ void model_release(struct model_master *master, const struct model_command *comm
 		/* redis.call('DEL', KEYS[1]) */
 		model_drop(master, command->key);
 	/* if waited > now_us or ARGV[2] ~= '' then */
-	if (master->waited_us > master->now_us || command->place.replica != 0)
-		called = release_queue(master, command, ours, key->type == MODEL_NONE);
+	if (master->waited_us > master->now_us || command->entry.replica != 0)
+		notified = release_queue(master, command, ours, key->type == MODEL_NONE);
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
@@ -349,7 +349,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
 		reply_held(master, key, ret_reply);
 	}
-	ret_reply->called = called;
+	ret_reply->notified = notified;
 }
 
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
@@ -364,11 +364,11 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 	/* local waiters = 0
 	 * if tonumber(seen[2] or 0) > now_us then */
 	uint32_t waiters = 0;
-	const struct model_queue *line = master->waited_us > master->now_us ? model_waiting(master, command->key)
-									    : NULL;
+	const struct model_queue *queue = master->waited_us > master->now_us ? model_waiting(master, command->key)
+									     : NULL;
 	/* waiters = redis.call('ZCARD', string.sub(KEYS[2], 1, -7) .. 'queue:' .. KEYS[1]) */
-	if (line)
-		waiters = line->count;
+	if (queue)
+		waiters = queue->count;
 	/* local value = redis.pcall('GET', KEYS[1]) */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */
@@ -422,7 +422,7 @@ void model_evict_hash(struct model_master *master)
 	struct model_master left = bare_server(master);
 	left.server_evicted += master->beat != 0; /* it was there: whoever writes there has read before */
 	memcpy(left.keys, master->keys, sizeof left.keys);
-	memcpy(left.lines, master->lines, sizeof left.lines);
+	memcpy(left.queues, master->queues, sizeof left.queues);
 	memcpy(left.alive, master->alive, sizeof left.alive);
 	*master = left;
 }

@@ -6,7 +6,7 @@
  * machine.
  *
  * Text is modelled as numbers, 0 for what is not there: tokens, labels, epochs, markers, run_ids, clusters, digests,
- * replicas. What the model leaves out: memory limits, a hash or a line of another type, and values of other libraries
+ * replicas. What the model leaves out: memory limits, a hash or a queue of another type, and values of other libraries
  * but for the fact that they are not ours (token 0). sim_compare.c compares all this with the real scripts on a real
  * server.
  *
@@ -28,7 +28,7 @@
 #define MODEL_BUCKETS 1
 #endif
 #ifndef MODEL_ENTRIES
-/* in the line of one key, dead ones too; one more is a failed assert, as are more living replicas than these: */
+/* in the queue of one key, dead ones too; one more is a failed assert, as are more living replicas than these: */
 #define MODEL_ENTRIES 8
 #endif
 #ifndef MODEL_REPLICAS
@@ -56,14 +56,14 @@ struct model_key {
 /* replica:arrival. Sorted by arrival, then by replica. */
 struct model_entry {
 	uint64_t arrival; /* below 2^53 */
-	uint64_t replica; /* stands for 16 hex digits; 0: no place */
+	uint64_t replica; /* stands for 16 hex digits; 0: no entry */
 };
 
 /* The sorted set {prefix}redlockd:queue:{key}. */
 struct model_queue {
 	/* sorted; those of dead replicas until somebody meets them in front */
-	struct model_entry places[MODEL_ENTRIES];
-	uint64_t expires_ms; /* means something only where there are places; 0: never */
+	struct model_entry entries[MODEL_ENTRIES];
+	uint64_t expires_ms; /* means something only where there are entries; 0: never */
 	uint32_t count;
 };
 
@@ -89,11 +89,11 @@ struct model_master {
 	uint32_t beat;
 	uint32_t evicted;   /* one more than the field says */
 	bool kept;          /* means something only beside a marker: the two come and go together */
-	uint64_t waited_us; /* until then some line may not be empty; before that nobody looks for one */
+	uint64_t waited_us; /* until then some queue may not be empty; before that nobody looks for one */
 	/* The server again: its evicted_keys. Not more by one. */
 	uint32_t server_evicted;
 	struct model_key keys[MODEL_KEYS];
-	struct model_queue lines[MODEL_KEYS];
+	struct model_queue queues[MODEL_KEYS];
 	struct model_alive alive[MODEL_REPLICAS]; /* in no order */
 };
 
@@ -101,10 +101,10 @@ struct model_master {
 struct model_command {
 	unsigned key, bucket;
 	unsigned last_bucket;     /* fences: from `bucket` to this one */
-	uint64_t token;           /* release: 0: nothing to release, only a place to give up */
+	uint64_t token;           /* release: 0: nothing to release, only an entry to give up */
 	uint64_t ttl_ms;          /* acquire, extend, epoch, write its epoch */
-	struct model_entry place; /* acquire, release: the caller's place in the line, replica 0: it has none */
-	/* with a place: how long it waits yet. Release: 0: it leaves the line, else it keeps (or takes) the place */
+	struct model_entry entry; /* acquire, release: the caller's entry in the queue, replica 0: it has none */
+	/* with an entry: how long it waits yet. Release: 0: it leaves the queue, else it keeps (or takes) the entry */
 	uint32_t wait_ms;
 	uint64_t max_hold_ms, owner; /* acquire */
 	uint64_t fence;              /* acquire: the guess; raise: the number; write its epoch: the floor */
@@ -126,14 +126,14 @@ struct model_reply {
 	int code;
 	uint64_t now_us; /* the second, always */
 	uint64_t old;    /* acquire 1, raise 2 */
-	/* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `called` counts as alive */
+	/* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `notified` counts as alive */
 	int64_t remaining_ms;
 	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */
 	struct model_value value; /* 0; extend 1, release 1 */
-	uint32_t waiters;         /* inspect 0, −1: places in the line, dead ones too */
-	/* acquire, release: whose place is published on {prefix}redlockd:wake for this key, replica 0: nobody's.
+	uint32_t waiters;         /* inspect 0, −1: entries in the queue, dead ones too */
+	/* acquire, release: whose entry is published on {prefix}redlockd:wake for this key, replica 0: nobody's.
 	 * Whatever the code is: a release calls also where it answers −3. Acquire 2: it is the fourth element, too */
-	struct model_entry called;
+	struct model_entry notified;
 	uint64_t ttl_ms;                                                          /* extend 1, epoch, fences */
 	uint64_t fence;                                                           /* fences */
 	uint64_t beat, epoch, run_id, cluster, digest, marker_run_id, clocked_us; /* epoch */
@@ -173,7 +173,7 @@ void model_evict_queue(struct model_master *master, unsigned key);
 void model_evict_alive(struct model_master *master, uint64_t replica);
 /* The clock is set, either way. What has run out by then is gone, as by the server's own sweep. */
 void model_clock_set(struct model_master *master, uint64_t now_us);
-/* The key is gone, whatever its end was: a clock that jumped there and back. Its line stays. */
+/* The key is gone, whatever its end was: a clock that jumped there and back. Its queue stays. */
 void model_drop(struct model_master *master, unsigned key);
 
 /* ---- for looking at ---- */
@@ -182,7 +182,7 @@ void model_drop(struct model_master *master, unsigned key);
 uint64_t model_token(const struct model_master *master, unsigned key);
 /* The largest of the floor and a bucket: all that the scripts ever look at. */
 uint64_t model_number(const struct model_master *master, unsigned bucket);
-/* The line of a key now, its places sorted, dead ones too. NULL: nobody stands there. */
+/* The queue of a key now, its entries sorted, dead ones too. NULL: nobody stands there. */
 const struct model_queue *model_waiting(const struct model_master *master, unsigned key);
 bool model_is_alive(const struct model_master *master, uint64_t replica);
 

@@ -5,13 +5,13 @@
 #include "model_internal.h"
 
 /* What Redis does before any command looks at a key: one whose end has passed is not there. */
-static struct model_queue *look_up_line(struct model_master *master, unsigned key)
+static struct model_queue *look_up_queue(struct model_master *master, unsigned key)
 {
 	assert(key < MODEL_KEYS);
-	struct model_queue *line = &master->lines[key];
-	if (line->count > 0 && model_has_ended(master, line->expires_ms))
-		memset(line, 0, sizeof *line);
-	return line;
+	struct model_queue *queue = &master->queues[key];
+	if (queue->count > 0 && model_has_ended(master, queue->expires_ms))
+		memset(queue, 0, sizeof *queue);
+	return queue;
 }
 
 static bool is_before(struct model_entry a, struct model_entry b)
@@ -19,63 +19,63 @@ static bool is_before(struct model_entry a, struct model_entry b)
 	return a.arrival < b.arrival || (a.arrival == b.arrival && a.replica < b.replica);
 }
 
-/* ---- the line ---- */
+/* ---- the queue ---- */
 
-void model_queue_add(struct model_master *master, unsigned key, struct model_entry place)
+void model_queue_add(struct model_master *master, unsigned key, struct model_entry entry)
 {
-	struct model_queue *line = look_up_line(master, key);
+	struct model_queue *queue = look_up_queue(master, key);
 	uint32_t at = 0;
-	assert(place.replica != 0 && place.arrival < UINT64_C(1) << 53);
-	while (at < line->count && is_before(line->places[at], place))
+	assert(entry.replica != 0 && entry.arrival < UINT64_C(1) << 53);
+	while (at < queue->count && is_before(queue->entries[at], entry))
 		at++;
-	if (at < line->count && model_same_entry(line->places[at], place))
+	if (at < queue->count && model_same_entry(queue->entries[at], entry))
 		return;
-	assert(line->count < MODEL_ENTRIES);
-	memmove(&line->places[at + 1], &line->places[at], (line->count - at) * sizeof *line->places);
-	line->places[at] = place;
-	line->count++;
+	assert(queue->count < MODEL_ENTRIES);
+	memmove(&queue->entries[at + 1], &queue->entries[at], (queue->count - at) * sizeof *queue->entries);
+	queue->entries[at] = entry;
+	queue->count++;
 }
 
-bool model_queue_remove(struct model_master *master, unsigned key, struct model_entry place)
+bool model_queue_remove(struct model_master *master, unsigned key, struct model_entry entry)
 {
-	struct model_queue *line = look_up_line(master, key);
+	struct model_queue *queue = look_up_queue(master, key);
 	uint32_t at = 0;
-	while (at < line->count && !model_same_entry(line->places[at], place))
+	while (at < queue->count && !model_same_entry(queue->entries[at], entry))
 		at++;
-	if (at == line->count)
+	if (at == queue->count)
 		return false;
-	line->count--;
-	memmove(&line->places[at], &line->places[at + 1], (line->count - at) * sizeof *line->places);
-	memset(&line->places[line->count], 0, sizeof *line->places);
-	if (line->count == 0)
-		line->expires_ms = 0; /* an empty set is no key */
+	queue->count--;
+	memmove(&queue->entries[at], &queue->entries[at + 1], (queue->count - at) * sizeof *queue->entries);
+	memset(&queue->entries[queue->count], 0, sizeof *queue->entries);
+	if (queue->count == 0)
+		queue->expires_ms = 0; /* an empty set is no key */
 	return true;
 }
 
 struct model_entry model_queue_first(struct model_master *master, unsigned key)
 {
 	/* repeat
-	 * 	first = redis.call('ZRANGE', line, 0, 0)[1]
+	 * 	first = redis.call('ZRANGE', queue, 0, 0)[1]
 	 * 	local dead = first and redis.call('EXISTS', names .. 'alive:' .. string.sub(first, 1, 16)) == 0
-	 * 	if dead then redis.call('ZREM', line, first)
+	 * 	if dead then redis.call('ZREM', queue, first)
 	 * until not dead */
-	struct model_queue *line = look_up_line(master, key);
-	while (line->count > 0 && !model_is_alive(master, line->places[0].replica))
-		model_queue_remove(master, key, line->places[0]);
-	return line->places[0];
+	struct model_queue *queue = look_up_queue(master, key);
+	while (queue->count > 0 && !model_is_alive(master, queue->entries[0].replica))
+		model_queue_remove(master, key, queue->entries[0]);
+	return queue->entries[0];
 }
 
-void model_queue_join(struct model_master *master, unsigned key, struct model_entry place, uint32_t wait_ms)
+void model_queue_join(struct model_master *master, unsigned key, struct model_entry entry, uint32_t wait_ms)
 {
-	/* redis.call('ZADD', line, 'NX', string.sub(place, 18), place)
+	/* redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry)
 	 * local keep_ms = wait_ms + 1000 */
-	model_queue_add(master, key, place);
-	struct model_queue *line = &master->lines[key];
+	model_queue_add(master, key, entry);
+	struct model_queue *queue = &master->queues[key];
 	uint64_t keep_ms = (uint64_t)wait_ms + 1000, until_us = master->now_us + keep_ms * 1000;
-	/* if redis.call('PTTL', line) < keep_ms then */
-	if (line->expires_ms < model_now_ms(master) + keep_ms)
-		/* redis.call('PEXPIRE', line, keep_ms) */
-		line->expires_ms = model_now_ms(master) + keep_ms;
+	/* if redis.call('PTTL', queue) < keep_ms then */
+	if (queue->expires_ms < model_now_ms(master) + keep_ms)
+		/* redis.call('PEXPIRE', queue, keep_ms) */
+		queue->expires_ms = model_now_ms(master) + keep_ms;
 	/* if now_us + keep_ms * 1000 > waited then
 	 * 	redis.call('HSET', KEYS[2], 'waited', string.format('%.0f', now_us + keep_ms * 1000)) */
 	master->waited_us = model_larger(master->waited_us, until_us);
@@ -84,8 +84,8 @@ void model_queue_join(struct model_master *master, unsigned key, struct model_en
 const struct model_queue *model_waiting(const struct model_master *master, unsigned key)
 {
 	assert(key < MODEL_KEYS);
-	const struct model_queue *line = &master->lines[key];
-	return line->count > 0 && !model_has_ended(master, line->expires_ms) ? line : NULL;
+	const struct model_queue *queue = &master->queues[key];
+	return queue->count > 0 && !model_has_ended(master, queue->expires_ms) ? queue : NULL;
 }
 
 /* ---- who lives ---- */
@@ -141,7 +141,7 @@ bool model_alive_set(struct model_master *master, uint64_t replica, uint64_t ttl
 void model_queue_sweep(struct model_master *master)
 {
 	for (unsigned i = 0; i < MODEL_KEYS; i++)
-		look_up_line(master, i);
+		look_up_queue(master, i);
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (model_has_ended(master, master->alive[i].expires_ms))
 			memset(&master->alive[i], 0, sizeof master->alive[i]);
@@ -149,9 +149,9 @@ void model_queue_sweep(struct model_master *master)
 
 void model_evict_queue(struct model_master *master, unsigned key)
 {
-	struct model_queue *line = look_up_line(master, key);
-	master->server_evicted += line->count > 0;
-	memset(line, 0, sizeof *line);
+	struct model_queue *queue = look_up_queue(master, key);
+	master->server_evicted += queue->count > 0;
+	memset(queue, 0, sizeof *queue);
 }
 
 void model_evict_alive(struct model_master *master, uint64_t replica)

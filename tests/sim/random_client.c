@@ -49,7 +49,8 @@ static uint64_t choose_ttl_ms(struct world *world)
 }
 
 /* Calls a redlockd; false if there is none. */
-static struct op *call(struct world *world, unsigned index, enum redlock_kind kind, uint64_t ttl_ms, unsigned *ret_proc)
+static struct op *submit(struct world *world, unsigned index, enum redlock_kind kind, uint64_t ttl_ms,
+			 unsigned *ret_proc)
 {
 	struct client *client = &world->clients[index];
 	unsigned any = (unsigned)below(world, world->config.procs);
@@ -76,7 +77,7 @@ static void acquire(struct world *world, unsigned index)
 	struct client *client = &world->clients[index];
 	unsigned proc;
 	client->key = (uint8_t)below(world, world->config.keys);
-	struct op *op = call(world, index, REDLOCK_ACQUIRE, choose_ttl_ms(world), &proc);
+	struct op *op = submit(world, index, REDLOCK_ACQUIRE, choose_ttl_ms(world), &proc);
 	if (!op) {
 		think(world, index, false);
 		return;
@@ -110,7 +111,7 @@ static void extend(struct world *world, unsigned index)
 	client->extensions--;
 	if (one_of(world, 6))
 		extend_too(world, client->lease);
-	struct op *op = call(world, index, REDLOCK_EXTEND, choose_ttl_ms(world), &proc);
+	struct op *op = submit(world, index, REDLOCK_EXTEND, choose_ttl_ms(world), &proc);
 	if (!op) {
 		think(world, index, false);
 		return;
@@ -124,7 +125,7 @@ static void release(struct world *world, unsigned index)
 	struct client *client = &world->clients[index];
 	unsigned proc;
 	check_released(world, client->lease);
-	struct op *op = call(world, index, REDLOCK_RELEASE, 0, &proc);
+	struct op *op = submit(world, index, REDLOCK_RELEASE, 0, &proc);
 	if (!op) {
 		think(world, index, false);
 		return;

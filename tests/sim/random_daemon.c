@@ -61,7 +61,7 @@ static void guard_start(struct world *world, struct proc *proc, bool bootstrap)
 				      .slices = MODEL_BUCKETS,
 				      .digest = 0xd1,
 				      .bootstrap = bootstrap,
-				      .seed = draw(world)};
+				      .seed = random_u64(world)};
 	guard_init(&proc->guard, &params);
 	proc->guard_at = NEVER;
 }
@@ -191,7 +191,7 @@ static void fence_learn(struct world *world, struct proc *proc, uint64_t fence)
 
 /* ---- operations ---- */
 
-static uint64_t random_token(struct world *world, unsigned proc, const struct op *op)
+static uint64_t token_random(struct world *world, unsigned proc, const struct op *op)
 {
 	assert(world->next_token + 1 < TOKENS);
 	uint64_t token = ++world->next_token;
@@ -224,10 +224,10 @@ static void new_attempt(struct world *world, unsigned proc, struct op *op, const
 		order_attempt(world, proc, op);
 	if (op->kind != REDLOCK_ACQUIRE || (MUTATED(MUTATION_ONE_TOKEN) && op->token != 0))
 		return;
-	op->token = random_token(world, proc, op);
+	op->token = token_random(world, proc, op);
 }
 
-/* A release that cannot be sent now, for a key or a place that may be there: it is sent when the master is back. */
+/* A release that cannot be sent now, for a key or an entry that may be there: it is sent when the master is back. */
 static bool is_pending(const struct op *op, unsigned node, const struct redlock_output *out)
 {
 	bool may_be_there = op->kind == REDLOCK_RELEASE || redlock_has(op->reached, node) ||
@@ -242,20 +242,20 @@ static void send_out(struct world *world, unsigned proc, struct op *op, const st
 		new_attempt(world, proc, op, out);
 	if (out->script == REDLOCK_SCRIPT_RAISE)
 		op->raised_at = world->now;
-	struct call call = {.token = out->tokenless ? 0 : op->token,
-			    .op = (uint16_t)(op - world->procs[proc].ops),
-			    .attempt = out->attempt,
-			    .round = out->round,
-			    .what = (uint8_t)out->script,
-			    .key = op->key};
+	struct request request = {.token = out->tokenless ? 0 : op->token,
+				  .op = (uint16_t)(op - world->procs[proc].ops),
+				  .attempt = out->attempt,
+				  .round = out->round,
+				  .what = (uint8_t)out->script,
+				  .key = op->key};
 	if (out->entry != REDLOCK_ENTRY_NONE)
-		call.place = (struct model_entry){op->core.arrival, world->procs[proc].replica};
+		request.entry = (struct model_entry){op->core.arrival, world->procs[proc].replica};
 	if (out->entry == REDLOCK_ENTRY_KEEP)
-		call.wait_ms = (uint32_t)(out->wait_left_us / MS + 1);
+		request.wait_ms = (uint32_t)(out->wait_left_us / MS + 1);
 	struct model_command command = {.key = op->key,
-					.token = call.token,
-					.place = call.place,
-					.wait_ms = call.wait_ms,
+					.token = request.token,
+					.entry = request.entry,
+					.wait_ms = request.wait_ms,
 					.ttl_ms = op->ttl_ms,
 					.max_hold_ms = config->max_hold_ms,
 					.owner = 1,
@@ -264,13 +264,13 @@ static void send_out(struct world *world, unsigned proc, struct op *op, const st
 	for (unsigned i = 0; i < config->nodes; i++) {
 		if (!redlock_has(out->to, i))
 			continue;
-		enum sent sent = link_send(world, proc, i, &call, &command);
+		enum sent sent = link_send(world, proc, i, &request, &command);
 		if (sent == SENT)
 			op->reached |= (uint16_t)(1U << i);
 		else
 			note_unsent(op, i, out, sent);
 		if (sent != SENT && is_pending(op, i, out))
-			link_pend(world, proc, i, &call);
+			link_pend(world, proc, i, &request);
 	}
 }
 
@@ -371,17 +371,17 @@ void op_timer(struct world *world, unsigned proc, struct event *event)
 		op_drive(world, proc, op, &timer);
 }
 
-void op_vote(struct world *world, unsigned proc, const struct call *call, unsigned node, enum redlock_vote vote,
+void op_vote(struct world *world, unsigned proc, const struct request *request, unsigned node, enum redlock_vote vote,
 	     const struct model_reply *reply)
 {
 	struct proc *process = &world->procs[proc];
-	struct op *op = &process->ops[call->op];
+	struct op *op = &process->ops[request->op];
 	struct redlock_event event = {.kind = REDLOCK_REPLY,
 				      .now_us = proc_now(world, process),
 				      .master = (uint8_t)node,
-				      .attempt = call->attempt,
-				      .round = call->round,
-				      .script = (enum redlock_script)call->what,
+				      .attempt = request->attempt,
+				      .round = request->round,
+				      .script = (enum redlock_script)request->what,
 				      .vote = vote,
 				      .ttl_us = op->core.params.ttl_us};
 	assert(op->serial != 0);
@@ -390,10 +390,10 @@ void op_vote(struct world *world, unsigned proc, const struct call *call, unsign
 		event.holder = reply->value.token;
 		event.fence = reply->value.fence;
 	} else if (vote == REDLOCK_VOTE_BEHIND ||
-		   (vote == REDLOCK_VOTE_GRANTED && call->what == REDLOCK_SCRIPT_ACQUIRE)) {
+		   (vote == REDLOCK_VOTE_GRANTED && request->what == REDLOCK_SCRIPT_ACQUIRE)) {
 		event.fence = reply->old;
 		fence_learn(world, process, reply->old);
-	} else if (vote == REDLOCK_VOTE_GRANTED && call->what == REDLOCK_SCRIPT_EXTEND) {
+	} else if (vote == REDLOCK_VOTE_GRANTED && request->what == REDLOCK_SCRIPT_EXTEND) {
 		event.fence = reply->value.fence;
 		event.holder = reply->value.token;
 		event.ttl_us = reply->ttl_ms * MS;
@@ -422,7 +422,7 @@ struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, 
 					.retry_min_us = config->retry_min_us,
 					.retry_max_us = config->retry_max_us};
 	memset((char *)op + sizeof op->core, 0, offsetof(struct op, unsent) - sizeof op->core);
-	redlock_init(&op->core, &params, draw(world));
+	redlock_init(&op->core, &params, random_u64(world));
 	op->serial = ++world->next_serial;
 	op->kind = kind;
 	op->key = (uint8_t)key;
@@ -432,8 +432,8 @@ struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, 
 	op->client = CLIENTS;
 	op->timer_at = NEVER;
 	op->notified_by = NONE;
-	world->figures->calls++;
-	world->calls++;
+	world->figures->operations++;
+	world->operations++;
 	uint64_t busy = OPS - (uint64_t)process->free_count;
 	if (busy > world->figures->fullest_ops)
 		world->figures->fullest_ops = busy;

@@ -131,8 +131,8 @@ static void drop_lasting_queues(struct world *world, struct model_master *model)
 {
 	uint64_t longest_ms = (model->now_us + world->config.wait_us + REDLOCK_ALIVE_US) / MS + 1;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
-		if (model->lines[key].expires_ms > longest_ms)
-			memset(&model->lines[key], 0, sizeof model->lines[key]);
+		if (model->queues[key].expires_ms > longest_ms)
+			memset(&model->queues[key], 0, sizeof model->queues[key]);
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (model->alive[i].expires_ms > (model->now_us + REDLOCK_ALIVE_US) / MS + 1)
 			memset(&model->alive[i], 0, sizeof model->alive[i]);

@@ -1,6 +1,6 @@
 /* What the files of the seeded simulator call of one another. Included by random_world.h, which has the structures. */
-#ifndef RANDOM_CALLS_H
-#define RANDOM_CALLS_H
+#ifndef RANDOM_FUNCTIONS_H
+#define RANDOM_FUNCTIONS_H
 
 /* ---- random_queue.c ---- */
 
@@ -11,7 +11,7 @@ void event_push(struct world *world, struct event *event, uint64_t at);
 struct event *event_pop(struct world *world); /* moves `now` on; NULL: nothing is to come */
 void event_free(struct world *world, struct event *event);
 /* splitmix64. */
-static inline uint64_t draw(struct world *world)
+static inline uint64_t random_u64(struct world *world)
 {
 	uint64_t z = (world->random += UINT64_C(0x9e3779b97f4a7c15));
 	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -22,7 +22,7 @@ static inline uint64_t draw(struct world *world)
 /* 0 … bound−1; bound > 0. */
 static inline uint64_t below(struct world *world, uint64_t bound)
 {
-	return bound <= UINT32_MAX ? (draw(world) >> 32) * bound >> 32 : draw(world) % bound;
+	return bound <= UINT32_MAX ? (random_u64(world) >> 32) * bound >> 32 : random_u64(world) % bound;
 }
 
 static inline bool one_of(struct world *world, uint32_t chances)
@@ -69,13 +69,13 @@ void net_unblock(struct world *world, unsigned proc, unsigned node);
 uint64_t net_in_order(struct world *world, uint64_t *last_at);
 void net_hold(struct world *world, struct held *held, struct event *event);
 
-/* ---- random_ear.c: the second connections ---- */
+/* ---- random_notifications.c: the second connections ---- */
 
 /* where it is not there, or leads to a server before */
 void ear_open(struct world *world, unsigned proc, unsigned node);
 void ear_drop(struct world *world, unsigned proc, unsigned node);
 void ear_reset(struct world *world, unsigned proc, unsigned node); /* the master's end is gone */
-void ear_publish(struct world *world, unsigned node, const struct called *called);
+void ear_publish(struct world *world, unsigned node, const struct notification *notification);
 bool ear_arrive(struct world *world, struct event *event); /* EVENT_SUBSCRIBE, EVENT_HEARD; false: held up */
 void ear_flow(struct world *world, unsigned proc, unsigned node);
 
@@ -110,12 +110,12 @@ void op_start(struct world *world, unsigned proc, struct op *op);
 void op_drive(struct world *world, unsigned proc, struct op *op, const struct redlock_event *event);
 uint64_t fence_guess(struct world *world, struct proc *proc);
 void op_cancel(struct world *world, unsigned proc, struct op *op);
-void op_vote(struct world *world, unsigned proc, const struct call *call, unsigned node, enum redlock_vote vote,
+void op_vote(struct world *world, unsigned proc, const struct request *request, unsigned node, enum redlock_vote vote,
 	     const struct model_reply *reply);
 void op_timer(struct world *world, unsigned proc, struct event *event);
 uint64_t drift_of(const struct world *world, uint64_t ttl_us);
 
-/* ---- random_line.c: those who wait at a process ---- */
+/* ---- random_waiters.c: those who wait at a process ---- */
 
 void queue_start(struct world *world, unsigned proc);
 void queue_join(struct world *world, unsigned proc, struct op *op, struct redlock_event *start);
@@ -123,7 +123,7 @@ void queue_leave(struct world *world, unsigned proc, struct op *op, const struct
 void queue_tick(struct world *world, unsigned proc, uint32_t serial);
 void queue_forgotten(struct world *world, unsigned proc, unsigned node); /* the master did not know that it lives */
 void queue_missed(struct world *world, unsigned proc);
-void queue_heard(struct world *world, unsigned proc, unsigned node, const struct called *called);
+void queue_heard(struct world *world, unsigned proc, unsigned node, const struct notification *notification);
 /* NULL: nobody waits there who came then */
 struct op *queue_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival);
 
@@ -137,11 +137,11 @@ void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t 
 void link_lost(struct world *world, unsigned proc, unsigned node, bool hard);
 void link_reply(struct world *world, struct event *event);
 void link_note_silence(struct world *world, unsigned proc, unsigned node);
-bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call,
+bool link_push(struct world *world, unsigned proc, unsigned node, const struct request *request,
 	       const struct model_command *command);
-enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call,
+enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct request *request,
 		    struct model_command *command);
-void link_pend(struct world *world, unsigned proc, unsigned node, const struct call *call);
+void link_pend(struct world *world, unsigned proc, unsigned node, const struct request *request);
 bool link_is_reachable(const struct link *link); /* up, and not hung */
 
 /* ---- random_guard.c ---- */
@@ -150,7 +150,7 @@ void guarding_pump(struct world *world, unsigned proc);
 void guarding_tick(struct world *world, unsigned proc);
 void guarding_connected(struct world *world, unsigned proc, unsigned node, const struct answer *answer);
 void guarding_event(struct world *world, unsigned proc, unsigned node, enum guard_event_kind kind);
-void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct call *call,
+void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct request *request,
 		     const struct event *event);
 enum guard_clock guarding_time(struct world *world, unsigned proc, uint64_t sent_us, const struct event *event);
 void guarding_mismatch(struct world *world, unsigned proc, unsigned node, uint64_t epoch);
@@ -166,7 +166,7 @@ bool clients_busy(const struct world *world);
 
 /* ---- random_fault.c ---- */
 
-void config_draw(struct world *world);
+void config_random(struct world *world);
 void fault_next(struct world *world);
 void fault_mend(struct world *world, const struct event *event);
 void fault_heal(struct world *world);
@@ -198,7 +198,7 @@ void order_trouble(struct world *world);                 /* from now on */
 void order_begin(struct world *world, unsigned proc, struct op *op);
 void order_before(struct world *world, const struct event *event); /* a command is about to be carried out */
 void order_after(struct world *world, const struct event *event);
-void order_notified(struct op *op, unsigned node, const struct called *called);
+void order_notified(struct op *op, unsigned node, const struct notification *notification);
 void order_passed(const struct world *world, struct op *op, unsigned node);
 void order_attempt(struct world *world, unsigned proc, struct op *op);
 void order_granted(struct world *world, unsigned proc, const struct op *op);

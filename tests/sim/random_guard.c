@@ -161,14 +161,14 @@ static void take_epoch(struct world *world, unsigned proc, unsigned node, const 
 	take(world, proc, &event);
 }
 
-void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct call *call,
+void guarding_answer(struct world *world, unsigned proc, unsigned node, const struct request *request,
 		     const struct event *event)
 {
 	const struct model_reply *reply = &event->u.answer.script;
 	struct proc *process = &world->procs[proc];
 	struct guard_event told = {.master = (uint8_t)node, .done = reply->code == 1};
-	guarding_time(world, proc, call->sent_us, event);
-	switch (call->what) {
+	guarding_time(world, proc, request->sent_us, event);
+	switch (request->what) {
 	case WHAT_HEARTBEAT:
 	case WHAT_READ: take_epoch(world, proc, node, reply); break;
 	case WHAT_QUARANTINE:
@@ -186,7 +186,7 @@ void guarding_answer(struct world *world, unsigned proc, unsigned node, const st
 		take(world, proc, &told);
 		break;
 	default:
-		assert(call->what == WHAT_WRITE_EPOCH);
+		assert(request->what == WHAT_WRITE_EPOCH);
 		told.kind = GUARD_EPOCH_WRITTEN;
 		take(world, proc, &told);
 	}
@@ -200,7 +200,7 @@ static bool carry_out(struct world *world, unsigned proc, unsigned node, const s
 	static const uint8_t whats[] = {0, WHAT_READ, WHAT_QUARANTINE, WHAT_FENCES, WHAT_WRITE_EPOCH};
 	struct proc *process = &world->procs[proc];
 	const struct guard *guard = &process->guard;
-	struct call call = {.sent_us = proc_now(world, process), .op = NONE, .what = whats[action->kind]};
+	struct request request = {.sent_us = proc_now(world, process), .op = NONE, .what = whats[action->kind]};
 	struct model_command command = {
 		.epoch = action->epoch,
 		.marker = action->marker,
@@ -210,7 +210,7 @@ static bool carry_out(struct world *world, unsigned proc, unsigned node, const s
 		.fence = action->fence,
 		.kept = action->kept,
 		.clocked = action->clocked,
-		.deadline_us = guard_master_time_us(guard, node, call.sent_us + SECOND),
+		.deadline_us = guard_master_time_us(guard, node, request.sent_us + SECOND),
 		.ttl_ms = (action->kind == GUARD_READ ? guard_longest_us(guard) : action->ttl_us) / MS};
 	if (action->kind == GUARD_SURVEY)
 		command.bucket = command.last_bucket = action->slice;
@@ -218,7 +218,7 @@ static bool carry_out(struct world *world, unsigned proc, unsigned node, const s
 		command.evicted = process->links[node].evicted + 1;
 		command.compared = process->links[node].knows_evicted;
 	}
-	return process->links[node].state == LINK_UP && link_push(world, proc, node, &call, &command);
+	return process->links[node].state == LINK_UP && link_push(world, proc, node, &request, &command);
 }
 
 static void arm(struct world *world, unsigned proc)

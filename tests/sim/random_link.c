@@ -54,7 +54,7 @@ void link_start(struct world *world, unsigned proc, unsigned node)
 	link->ahead_unseen = false;
 	link->knows_evicted = false;
 	link->evicts = false;
-	link->pending_count = link->call_count = 0;
+	link->pending_count = link->request_count = 0;
 	event_push(world, timer_new(world, EVENT_CONNECT, proc, node, link->serial),
 		   world->now + 1 + below(world, 5 * MS));
 }
@@ -68,15 +68,15 @@ void link_connect(struct world *world, unsigned proc, unsigned node, uint32_t se
 		try_later(world, proc, node);
 		return;
 	}
-	struct call call = {.sent_us = proc_now(world, &world->procs[proc]), .op = NONE, .what = WHAT_HANDSHAKE};
+	struct request request = {.sent_us = proc_now(world, &world->procs[proc]), .op = NONE, .what = WHAT_HANDSHAKE};
 	struct model_command nothing = {.key = 0};
 	link->serial = ++world->next_serial;
 	link->incarnation = world->nodes[node].incarnation;
 	link->state = LINK_HANDSHAKE;
 	link->hung = link->heartbeat_out = link->heartbeat_due = false;
-	link->first_command = link->call_count = 0;
+	link->first_command = link->request_count = 0;
 	link->there_at = link->back_at = world->now;
-	link_push(world, proc, node, &call, &nothing);
+	link_push(world, proc, node, &request, &nothing);
 	event_push(world, timer_new(world, EVENT_HANDSHAKE, proc, node, link->serial), world->now + HANDSHAKE_MS * MS);
 }
 
@@ -97,28 +97,28 @@ static void pending_push(struct link *link, const struct pending *pending)
 
 static bool pending_send(struct world *world, unsigned proc, unsigned node, const struct pending *pending)
 {
-	struct call call = {.sent_us = proc_now(world, &world->procs[proc]),
-			    .token = pending->token,
-			    .op = NONE,
-			    .what = REDLOCK_SCRIPT_RELEASE,
-			    .key = pending->key,
-			    .pending = true,
-			    .place = pending->place,
-			    .wait_ms = pending->wait_ms};
+	struct request request = {.sent_us = proc_now(world, &world->procs[proc]),
+				  .token = pending->token,
+				  .op = NONE,
+				  .what = REDLOCK_SCRIPT_RELEASE,
+				  .key = pending->key,
+				  .pending = true,
+				  .entry = pending->entry,
+				  .wait_ms = pending->wait_ms};
 	struct model_command command = {.key = pending->key,
 					.token = pending->token,
 					.epoch = MODEL_ANY_EPOCH,
-					.place = pending->place,
+					.entry = pending->entry,
 					.wait_ms = pending->wait_ms};
-	return link_push(world, proc, node, &call, &command);
+	return link_push(world, proc, node, &request, &command);
 }
 
-void link_pend(struct world *world, unsigned proc, unsigned node, const struct call *call)
+void link_pend(struct world *world, unsigned proc, unsigned node, const struct request *request)
 {
 	struct proc *process = &world->procs[proc];
 	struct link *link = &process->links[node];
-	struct pending pending = {call->token, proc_now(world, process) + world->config.max_ttl_us, call->place,
-				  call->wait_ms, call->key};
+	struct pending pending = {request->token, proc_now(world, process) + world->config.max_ttl_us, request->entry,
+				  request->wait_ms, request->key};
 	if (link->state != LINK_UP || !pending_send(world, proc, node, &pending))
 		pending_push(link, &pending);
 }
@@ -139,29 +139,29 @@ static void send_pending(struct world *world, unsigned proc, unsigned node)
 
 /* ---- the end of a connection ---- */
 
-/* A place that is to be kept is taken again by the next attempt. */
-static void pend_lost(struct world *world, unsigned proc, unsigned node, struct call call)
+/* An entry that is to be kept is taken again by the next attempt. */
+static void pend_lost(struct world *world, unsigned proc, unsigned node, struct request request)
 {
-	if (call.wait_ms > 0 && !call.pending) {
-		call.place = (struct model_entry){0};
-		call.wait_ms = 0;
+	if (request.wait_ms > 0 && !request.pending) {
+		request.entry = (struct model_entry){0};
+		request.wait_ms = 0;
 	}
-	if (call.token != 0 || call.place.replica != 0)
-		link_pend(world, proc, node, &call);
+	if (request.token != 0 || request.entry.replica != 0)
+		link_pend(world, proc, node, &request);
 }
 
 /* Every command under way is told to be lost, in order. */
-static void drop_calls(struct world *world, unsigned proc, unsigned node)
+static void drop_requests(struct world *world, unsigned proc, unsigned node)
 {
 	struct link *link = link_of(world, proc, node);
-	while (link->call_count > 0) {
-		struct call call = link->calls[link->first_command];
-		link->first_command = (uint8_t)((link->first_command + 1) % CALLS);
-		link->call_count--;
-		if (call.what == REDLOCK_SCRIPT_RELEASE && !call.forgettable)
-			pend_lost(world, proc, node, call);
-		if (call.op != NONE)
-			op_vote(world, proc, &call, node, REDLOCK_VOTE_FAILED, NULL);
+	while (link->request_count > 0) {
+		struct request request = link->requests[link->first_command];
+		link->first_command = (uint8_t)((link->first_command + 1) % REQUESTS);
+		link->request_count--;
+		if (request.what == REDLOCK_SCRIPT_RELEASE && !request.forgettable)
+			pend_lost(world, proc, node, request);
+		if (request.op != NONE)
+			op_vote(world, proc, &request, node, REDLOCK_VOTE_FAILED, NULL);
 	}
 }
 
@@ -178,25 +178,25 @@ void link_lost(struct world *world, unsigned proc, unsigned node, bool hard)
 	link->timer++;
 	if (was_up)
 		guarding_event(world, proc, node, GUARD_LOST);
-	drop_calls(world, proc, node);
+	drop_requests(world, proc, node);
 	try_later(world, proc, node);
 }
 
 /* ---- sending ---- */
 
-bool link_push(struct world *world, unsigned proc, unsigned node, const struct call *call,
+bool link_push(struct world *world, unsigned proc, unsigned node, const struct request *request,
 	       const struct model_command *command)
 {
 	struct link *link = link_of(world, proc, node);
 	assert(link->state != LINK_DOWN);
-	if (link->call_count == CALLS)
+	if (link->request_count == REQUESTS)
 		return false;
-	link->calls[(link->first_command + link->call_count++) % CALLS] = *call;
-	if (link->call_count > world->figures->fullest_calls)
-		world->figures->fullest_calls = link->call_count;
+	link->requests[(link->first_command + link->request_count++) % REQUESTS] = *request;
+	if (link->request_count > world->figures->fullest_requests)
+		world->figures->fullest_requests = link->request_count;
 	struct event *event = event_new(world, EVENT_COMMAND);
-	event->what = call->what;
-	event->run_at = call->latest;
+	event->what = request->what;
+	event->run_at = request->latest;
 	event->u.command = *command;
 	net_send(world, proc, node, event);
 	return true;
@@ -204,8 +204,8 @@ bool link_push(struct world *world, unsigned proc, unsigned node, const struct c
 
 static bool is_behind(const struct world *world, const struct link *link, uint64_t when_us)
 {
-	const struct call *oldest = &link->calls[link->first_command];
-	return link->call_count > 0 && when_us > oldest->sent_us &&
+	const struct request *oldest = &link->requests[link->first_command];
+	return link->request_count > 0 && when_us > oldest->sent_us &&
 	       when_us - oldest->sent_us >= world->config.timeout_us;
 }
 
@@ -228,20 +228,20 @@ bool link_is_reachable(const struct link *link)
 }
 
 /* What is set when the lease would be over already could bring it back to life. */
-static uint64_t useful_us(const struct world *world, const struct call *call, const struct model_command *command)
+static uint64_t useful_us(const struct world *world, const struct request *request, const struct model_command *command)
 {
 	uint64_t ttl_us = command->ttl_ms * MS, timeout_us = world->config.timeout_us;
-	if (call->what != REDLOCK_SCRIPT_ACQUIRE || ttl_us - drift_of(world, ttl_us) >= timeout_us)
+	if (request->what != REDLOCK_SCRIPT_ACQUIRE || ttl_us - drift_of(world, ttl_us) >= timeout_us)
 		return timeout_us;
 	return ttl_us - drift_of(world, ttl_us);
 }
 
 /* A lock script: with the epoch, and the master's own time until which anybody cares. */
-enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct call *call,
+enum sent link_send(struct world *world, unsigned proc, unsigned node, const struct request *request,
 		    struct model_command *command)
 {
 	struct proc *process = &world->procs[proc];
-	struct call mine = *call;
+	struct request mine = *request;
 	enum sent sent = sendable(world, proc, node);
 	if (sent != SENT)
 		return sent;
@@ -249,7 +249,7 @@ enum sent link_send(struct world *world, unsigned proc, unsigned node, const str
 	mine.epoch = process->guard.masters[node].epoch;
 	command->epoch = mine.epoch;
 	command->deadline_us = guard_master_time_us(&process->guard, node,
-						    mine.sent_us + useful_us(world, call, command));
+						    mine.sent_us + useful_us(world, request, command));
 	uint64_t there_us = clock_read(&world->nodes[node].clock, world->now); /* which nobody knows */
 	mine.latest = world->now + (command->deadline_us > there_us ? command->deadline_us - there_us : 0);
 	return link_push(world, proc, node, &mine, command) ? SENT : SENT_NOT;
@@ -268,12 +268,12 @@ static void send_heartbeat(struct world *world, unsigned proc, unsigned node)
 {
 	struct proc *process = &world->procs[proc];
 	struct link *link = &process->links[node];
-	struct call call = {.sent_us = proc_now(world, process), .op = NONE, .what = WHAT_HEARTBEAT};
+	struct request request = {.sent_us = proc_now(world, process), .op = NONE, .what = WHAT_HEARTBEAT};
 	struct model_command command = {.digest = process->guard.params.digest,
 					.ttl_ms = guard_longest_us(&process->guard) / 1000};
 	command.evicted = link->evicted + 1;
 	command.compared = link->knows_evicted;
-	link->heartbeat_out = link_push(world, proc, node, &call, &command);
+	link->heartbeat_out = link_push(world, proc, node, &request, &command);
 	link->heartbeat_due = false;
 }
 
@@ -296,8 +296,9 @@ void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t 
 	}
 	link->heartbeat_due = false;
 	link_note_silence(world, proc, node);
-	uint64_t behind_us = link->call_count > 0 ? proc_now(world, process) - link->calls[link->first_command].sent_us
-						  : 0;
+	uint64_t behind_us = link->request_count > 0
+				     ? proc_now(world, process) - link->requests[link->first_command].sent_us
+				     : 0;
 	if (link->hung && behind_us > world->config.max_ttl_us)
 		link_lost(world, proc, node, false);
 	else
@@ -335,7 +336,7 @@ static void take_handshake(struct world *world, unsigned proc, const struct even
 
 /* From the first element of the reply to a vote. What a master that may not vote any more says does not count, though
  * it was asked when it might: it may have been carried out after whatever it was that quarantined it. */
-static enum redlock_vote map_reply(struct world *world, unsigned proc, unsigned node, const struct call *call,
+static enum redlock_vote map_reply(struct world *world, unsigned proc, unsigned node, const struct request *request,
 				   const struct model_reply *reply)
 {
 	const struct guard_master *master = &world->procs[proc].guard.masters[node];
@@ -343,38 +344,38 @@ static enum redlock_vote map_reply(struct world *world, unsigned proc, unsigned 
 	case -2: world->figures->late++; return REDLOCK_VOTE_FAILED;
 	case -3:
 		world->figures->bad_epochs++;
-		guarding_mismatch(world, proc, node, call->epoch);
+		guarding_mismatch(world, proc, node, request->epoch);
 		return REDLOCK_VOTE_QUARANTINED;
 	case -4: return REDLOCK_VOTE_FAILED;
 	default: break;
 	}
-	if (master->state != GUARD_VOTING || master->epoch != call->epoch)
+	if (master->state != GUARD_VOTING || master->epoch != request->epoch)
 		return REDLOCK_VOTE_FAILED;
 	switch (reply->code) {
 	case 1: return REDLOCK_VOTE_GRANTED;
-	case 2: return call->what == REDLOCK_SCRIPT_ACQUIRE ? REDLOCK_VOTE_QUEUED : REDLOCK_VOTE_BEHIND;
+	case 2: return request->what == REDLOCK_SCRIPT_ACQUIRE ? REDLOCK_VOTE_QUEUED : REDLOCK_VOTE_BEHIND;
 	case 0: return REDLOCK_VOTE_HELD;
 	default: return REDLOCK_VOTE_GONE;
 	}
 }
 
-static void take_vote(struct world *world, unsigned proc, const struct call *call, const struct event *event)
+static void take_vote(struct world *world, unsigned proc, const struct request *request, const struct event *event)
 {
 	const struct model_reply *reply = &event->u.answer.script;
-	if (call->op != NONE && reply->code == 1 && call->what != REDLOCK_SCRIPT_RAISE)
-		check_counted(world, proc, event, &world->procs[proc].ops[call->op]);
-	enum guard_clock clock = guarding_time(world, proc, call->sent_us, event);
-	if (call->pending) {
+	if (request->op != NONE && reply->code == 1 && request->what != REDLOCK_SCRIPT_RAISE)
+		check_counted(world, proc, event, &world->procs[proc].ops[request->op]);
+	enum guard_clock clock = guarding_time(world, proc, request->sent_us, event);
+	if (request->pending) {
 		if (clock != GUARD_CLOCK_STEADY)
 			guarding_pump(world, proc);
 		return;
 	}
-	enum redlock_vote vote = map_reply(world, proc, event->node, call, reply);
+	enum redlock_vote vote = map_reply(world, proc, event->node, request, reply);
 	if (clock == GUARD_CLOCK_JUMPED_FORWARD)
 		vote = REDLOCK_VOTE_FAILED;
 	if (clock != GUARD_CLOCK_STEADY)
 		guarding_pump(world, proc);
-	op_vote(world, proc, call, event->node, vote, reply);
+	op_vote(world, proc, request, event->node, vote, reply);
 }
 
 void link_reply(struct world *world, struct event *event)
@@ -391,23 +392,23 @@ void link_reply(struct world *world, struct event *event)
 		queue_forgotten(world, event->proc, event->node);
 		return;
 	}
-	assert(link->call_count > 0);
-	struct call call = link->calls[link->first_command];
-	assert(call.what == event->what);
-	link->first_command = (uint8_t)((link->first_command + 1) % CALLS);
-	link->call_count--;
+	assert(link->request_count > 0);
+	struct request request = link->requests[link->first_command];
+	assert(request.what == event->what);
+	link->first_command = (uint8_t)((link->first_command + 1) % REQUESTS);
+	link->request_count--;
 	if (link->hung && !is_behind(world, link, proc_now(world, process)))
 		link->hung = false;
-	if (call.what == WHAT_HANDSHAKE) {
+	if (request.what == WHAT_HANDSHAKE) {
 		take_handshake(world, event->proc, event);
-	} else if (call.what <= REDLOCK_SCRIPT_INSPECT) {
-		take_vote(world, event->proc, &call, event);
+	} else if (request.what <= REDLOCK_SCRIPT_INSPECT) {
+		take_vote(world, event->proc, &request, event);
 	} else {
-		if (call.what == WHAT_HEARTBEAT) {
+		if (request.what == WHAT_HEARTBEAT) {
 			link->heartbeat_out = false;
 			judge_info(world, event->proc, event);
 			arm_heartbeat(world, event->proc, event->node, HEARTBEAT_MS * MS);
 		}
-		guarding_answer(world, event->proc, event->node, &call, event);
+		guarding_answer(world, event->proc, event->node, &request, event);
 	}
 }

@@ -1,9 +1,9 @@
 /* The seeded simulator: see random_world.h and README.md.
  *
- *   sim_random --seeds N [--from S] [--seconds T] [--mutation BUG | --mutation all]
- *   sim_random --story SEED | --hash SEED [--mutation BUG]
+ *   sim_random --seeds N [--from S] [--seconds T] [--mutation NAME | --mutation all]
+ *   sim_random --story SEED | --hash SEED [--mutation NAME]
  *
- * Exit status: 0 if nothing is violated (with --mutation: if the bug is found, within N seeds); 1 if not, with the
+ * Exit status: 0 if nothing is violated (with --mutation: if it is found within N seeds); 1 if not, with the
  * story's end; 2 for a mistake in the arguments. A failed assert of the core or the guard is a violation like
  * others. */
 #include <assert.h>
@@ -15,14 +15,14 @@
 
 #include "random_world.h"
 
-enum mutated redlock_mutation = MUTATION_NONE;
+enum redlock_mutation redlock_mutation = MUTATION_NONE;
 
-enum { KEPT_QUEUES = 60, LINE_MAX_ = 400, MUTATION_SEEDS = 100000, TOLD = 3 };
+enum { KEPT_LINES = 60, LINE_MAX_ = 400, MUTATION_SEEDS = 100000, TOLD = 3 };
 
 /* Each with the check that must find it; no other counts. */
 static const struct mutation {
 	const char *name;
-	enum mutated bug;
+	enum redlock_mutation mutation;
 	const char *check;
 } mutations[] = {
 	{"no-validity-check", MUTATION_NO_VALIDITY_CHECK, "overlap"},
@@ -42,7 +42,7 @@ static const struct mutation {
 	{"wall-clock", MUTATION_WALL_CLOCK, "overlap"},
 	{"no-release", MUTATION_NO_RELEASE, "left behind"},
 	{"no-second-round", MUTATION_NO_SECOND_ROUND, "fences"},
-	{"wake-lost", MUTATION_NOTIFICATION_LOST, "wake-up"},
+	{"notification-lost", MUTATION_NOTIFICATION_LOST, "wake-up"},
 	{"barge", MUTATION_BARGE, "overtake"},
 };
 
@@ -61,12 +61,12 @@ static struct {
 
 /* ---- stories ---- */
 
-static char kept[KEPT_QUEUES][LINE_MAX_];
+static char kept[KEPT_LINES][LINE_MAX_];
 static uint64_t kept_count;
 
-static void keep_queue(const char *line)
+static void keep_line(const char *line)
 {
-	snprintf(kept[kept_count++ % KEPT_QUEUES], LINE_MAX_, "%s", line);
+	snprintf(kept[kept_count++ % KEPT_LINES], LINE_MAX_, "%s", line);
 }
 
 static void print_line(const char *line)
@@ -76,9 +76,9 @@ static void print_line(const char *line)
 
 static void print_kept(void)
 {
-	uint64_t first = kept_count > KEPT_QUEUES ? kept_count - KEPT_QUEUES : 0;
+	uint64_t first = kept_count > KEPT_LINES ? kept_count - KEPT_LINES : 0;
 	for (uint64_t i = first; i < kept_count; i++)
-		puts(kept[i % KEPT_QUEUES]);
+		puts(kept[i % KEPT_LINES]);
 }
 
 void __assert_fail(const char *text, const char *file, unsigned line, const char *function)
@@ -91,12 +91,12 @@ void __assert_fail(const char *text, const char *file, unsigned line, const char
 	abort();
 }
 
-static bool run(uint64_t seed, struct figures *into, void (*tell_queue)(const char *line))
+static bool run(uint64_t seed, struct figures *into, void (*tell_line)(const char *line))
 {
 	bool good = false;
 	running = true;
 	if (setjmp(on_assert) == 0)
-		good = world_run(&world, seed, into, tell_queue);
+		good = world_run(&world, seed, into, tell_line);
 	running = false;
 	return good;
 }
@@ -105,7 +105,7 @@ static void tell_failure(uint64_t seed)
 {
 	static struct figures ignored;
 	kept_count = 0;
-	run(seed, &ignored, keep_queue);
+	run(seed, &ignored, keep_line);
 	printf("seed %llu: %s\nthe end of its story (--story %llu tells all):\n", (unsigned long long)seed,
 	       world.failure, (unsigned long long)seed);
 	print_kept();
@@ -130,9 +130,9 @@ static void print_figures(uint64_t ms)
 	       (unsigned long long)f->seeds, (unsigned long long)(ms / 1000), (unsigned long long)(ms % 1000),
 	       (unsigned long long)(f->seeds * 1000 / (ms ? ms : 1)), (unsigned long long)f->events,
 	       (unsigned long long)(f->simulated_us / SECOND));
-	printf("calls %llu (%llu a seed), leases %llu, extended %llu, second rounds %llu\noutcomes:",
-	       (unsigned long long)f->calls, (unsigned long long)(f->calls / seeds), (unsigned long long)f->leases,
-	       (unsigned long long)f->extensions, (unsigned long long)f->rounds);
+	printf("operations %llu (%llu a seed), leases %llu, extended %llu, second rounds %llu\noutcomes:",
+	       (unsigned long long)f->operations, (unsigned long long)(f->operations / seeds),
+	       (unsigned long long)f->leases, (unsigned long long)f->extensions, (unsigned long long)f->rounds);
 	for (unsigned i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
 		printf(" %s %llu", outcomes[i], (unsigned long long)f->outcomes[i]);
 	printf("\nbars %llu, epoch_written %llu, of these with a floor from clocks %llu; bad epochs %llu, late "
@@ -141,18 +141,18 @@ static void print_figures(uint64_t ms)
 	       (unsigned long long)f->bad_epochs, (unsigned long long)f->late, (unsigned long long)f->jumps_seen,
 	       (unsigned long long)f->late_jumps);
 	printf("slowest recovery %llu ms beyond the longest lease, its drift and 2 s; at most %llu events to come, "
-	       "%llu calls on a connection, "
+	       "%llu requests on a connection, "
 	       "%llu operations of a redlockd\nfaults:",
 	       (unsigned long long)(f->slowest_recovery_us / 1000), (unsigned long long)f->fullest_events,
-	       (unsigned long long)f->fullest_calls, (unsigned long long)f->fullest_ops);
+	       (unsigned long long)f->fullest_requests, (unsigned long long)f->fullest_ops);
 	for (unsigned i = 0; i < FAULTS; i++)
 		printf("%s %s %llu", i ? "," : "", fault_name((enum fault)i), (unsigned long long)f->faults[i]);
-	printf("\nwaiters %llu, granted after waiting %llu, wait ends %llu; called %llu, passed %llu, "
+	printf("\nwaiters %llu, granted after waiting %llu, wait ends %llu; notified %llu, passed %llu, "
 	       "missed_notifications %llu, stale_entries %llu; overtakes %llu, of one at most %llu, outruns %llu, of "
 	       "one at most %llu; "
 	       "slowest wake-up %llu ms",
 	       (unsigned long long)f->waiters, (unsigned long long)f->granted_waiting, (unsigned long long)f->wait_ends,
-	       (unsigned long long)f->called, (unsigned long long)f->passed,
+	       (unsigned long long)f->notified, (unsigned long long)f->passed,
 	       (unsigned long long)f->missed_notifications, (unsigned long long)f->stale_entries,
 	       (unsigned long long)f->overtakes, (unsigned long long)f->most_overtakes, (unsigned long long)f->outruns,
 	       (unsigned long long)f->most_outruns, (unsigned long long)(f->slowest_wake_us / 1000));
@@ -186,7 +186,7 @@ static bool run_seeds(void)
 
 static bool find_mutation(const struct mutation *mutation, uint64_t seeds)
 {
-	redlock_mutation = mutation->bug;
+	redlock_mutation = mutation->mutation;
 	world.only = mutation->check;
 	for (uint64_t i = 0; i < seeds; i++) {
 		if (run(arguments.from + i, &figures, NULL) || !world.failed)
@@ -219,7 +219,7 @@ static bool run_one(uint64_t seed, bool story)
 {
 	for (unsigned i = 0; arguments.mutation && i < MUTATIONS; i++)
 		if (strcmp(arguments.mutation, mutations[i].name) == 0)
-			redlock_mutation = mutations[i].bug, world.only = mutations[i].check;
+			redlock_mutation = mutations[i].mutation, world.only = mutations[i].check;
 	bool good = run(seed, &figures, story ? print_line : NULL);
 	printf("%s%016llx\n", story ? "trace hash " : "", (unsigned long long)world.hash);
 	return good;
@@ -230,8 +230,8 @@ static bool run_one(uint64_t seed, bool story)
 static int complain(const char *what)
 {
 	fprintf(stderr,
-		"sim_random: %s\nusage: sim_random --seeds N [--from S] [--seconds T] [--mutation BUG|all] | --story "
-		"SEED | --hash SEED [--mutation BUG]\n",
+		"sim_random: %s\nusage: sim_random --seeds N [--from S] [--seconds T] [--mutation NAME|all] | --story "
+		"SEED | --hash SEED [--mutation NAME]\n",
 		what);
 	return 2;
 }

@@ -105,15 +105,15 @@ static void tell_command(struct world *world, const struct event *event, const s
 	const char *stale = event->serial != world->procs[event->proc].links[event->node].serial
 				    ? " (of a lost connection)"
 				    : "";
-	char place[80] = "";
-	if (event->what <= REDLOCK_SCRIPT_RELEASE && command->place.replica != 0)
-		snprintf(place, sizeof place, ", %s %llu",
-			 command->wait_ms > 0 ? "waits since" : "leaves the line, waited since",
-			 (unsigned long long)command->place.arrival);
+	char entry[80] = "";
+	if (event->what <= REDLOCK_SCRIPT_RELEASE && command->entry.replica != 0)
+		snprintf(entry, sizeof entry, ", %s %llu",
+			 command->wait_ms > 0 ? "waits since" : "leaves the queue, waited since",
+			 (unsigned long long)command->entry.arrival);
 	if (event->what <= REDLOCK_SCRIPT_INSPECT)
 		tell(world, "master %u: %s r%u token %llu fence %llu from p%u%s -> %d%s", event->node,
 		     names[event->what], command->key, (unsigned long long)command->token,
-		     (unsigned long long)command->fence, event->proc, place, reply->code, stale);
+		     (unsigned long long)command->fence, event->proc, entry, reply->code, stale);
 	else if (event->what != WHAT_HEARTBEAT && event->what != WHAT_READ)
 		tell(world, "master %u: %s from p%u fence %llu%s -> %d%s", event->node, names[event->what], event->proc,
 		     (unsigned long long)(event->what == WHAT_FENCES ? reply->fence : command->fence),
@@ -124,13 +124,14 @@ static void tell_command(struct world *world, const struct event *event, const s
 static void after_lock_script(struct world *world, const struct event *event, const struct model_reply *reply)
 {
 	const struct trail *trail = &world->trails[event->u.command.token];
-	struct called called = {.place = reply->called, .key = (uint8_t)event->u.command.key, .lease = NONE};
+	struct notification notification = {
+		.entry = reply->notified, .key = (uint8_t)event->u.command.key, .lease = NONE};
 	order_after(world, event);
-	if (reply->called.replica == 0)
+	if (reply->notified.replica == 0)
 		return;
 	if (event->what == REDLOCK_SCRIPT_RELEASE && reply->has_value && trail->leased)
-		called.lease = trail->lease;
-	ear_publish(world, event->node, &called);
+		notification.lease = trail->lease;
+	ear_publish(world, event->node, &notification);
 }
 
 static bool is_running(const struct world *world, uint64_t replica)
@@ -141,11 +142,11 @@ static bool is_running(const struct world *world, uint64_t replica)
 	return false;
 }
 
-static bool is_waiting(struct world *world, unsigned key, struct model_entry place)
+static bool is_waiting(struct world *world, unsigned key, struct model_entry entry)
 {
 	for (unsigned p = 0; p < world->config.procs; p++)
-		if (world->procs[p].replica == place.replica)
-			return queue_find(world, p, key, place.arrival) != NULL;
+		if (world->procs[p].replica == entry.replica)
+			return queue_find(world, p, key, entry.arrival) != NULL;
 	return false;
 }
 
@@ -157,13 +158,13 @@ static void make_room(struct world *world, struct model_master *model)
 		if (!is_running(world, model->alive[i].replica))
 			memset(&model->alive[i], 0, sizeof model->alive[i]);
 	for (unsigned key = 0; key < MODEL_KEYS; key++) {
-		struct model_queue *line = &model->lines[key];
+		struct model_queue *queue = &model->queues[key];
 		uint32_t kept = 0;
-		for (uint32_t i = 0; i < line->count; i++)
-			if (is_waiting(world, key, line->places[i]))
-				line->places[kept++] = line->places[i];
-		memset(&line->places[kept], 0, (line->count - kept) * sizeof *line->places);
-		line->count = kept;
+		for (uint32_t i = 0; i < queue->count; i++)
+			if (is_waiting(world, key, queue->entries[i]))
+				queue->entries[kept++] = queue->entries[i];
+		memset(&queue->entries[kept], 0, (queue->count - kept) * sizeof *queue->entries);
+		queue->count = kept;
 	}
 }
 
@@ -171,11 +172,11 @@ static bool is_crowded(const struct model_master *model)
 {
 	bool crowded = model->alive[MODEL_REPLICAS - 1].replica != 0;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
-		crowded |= model->lines[key].count + 1 >= MODEL_ENTRIES;
+		crowded |= model->queues[key].count + 1 >= MODEL_ENTRIES;
 	return crowded;
 }
 
-/* Answered only where it was not known: see random_line.c. */
+/* Answered only where it was not known: see random_waiters.c. */
 static void hear_alive(struct world *world, const struct event *event)
 {
 	struct node *node = &world->nodes[event->node];
@@ -183,7 +184,7 @@ static void hear_alive(struct world *world, const struct event *event)
 	node_sync(world, event->node);
 	if (is_crowded(&node->model))
 		make_room(world, &node->model);
-	if (model_alive_set(&node->model, event->u.command.place.replica, REDLOCK_ALIVE_US / MS, only_if_there) ||
+	if (model_alive_set(&node->model, event->u.command.entry.replica, REDLOCK_ALIVE_US / MS, only_if_there) ||
 	    !only_if_there)
 		return;
 	TELL(world, "master %u: does not know that p%u lives", event->node, event->proc);
@@ -204,7 +205,7 @@ void node_command(struct world *world, struct event *event)
 		handshake(node, answer);
 	} else {
 		order_before(world, event);
-		if (event->u.command.place.replica != 0 && is_crowded(&node->model))
+		if (event->u.command.entry.replica != 0 && is_crowded(&node->model))
 			make_room(world, &node->model);
 		run_script(node, event, &answer->script);
 		note_told(world, event, &answer->script);

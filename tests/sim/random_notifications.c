@@ -60,7 +60,7 @@ static void hear(struct world *world, const struct event *event)
 		ear->listening = true;
 		queue_missed(world, event->proc);
 		break;
-	case HEARD_CALL: queue_heard(world, event->proc, event->node, &event->u.called); break;
+	case HEARD_CALL: queue_heard(world, event->proc, event->node, &event->u.notification); break;
 	case HEARD_RESET:
 		TELL(world, "p%u: does not hear master %u any more", event->proc, event->node);
 		ear->up = false; /* the next tick opens another one */
@@ -97,17 +97,17 @@ static void take_subscription(struct world *world, const struct event *event)
 	send_back(world, event->proc, event->node, HEARD_SUBSCRIBED);
 }
 
-void ear_publish(struct world *world, unsigned node, const struct called *called)
+void ear_publish(struct world *world, unsigned node, const struct notification *notification)
 {
-	TELL(world, "master %u: calls %llu of p%llu for r%u", node, (unsigned long long)called->place.arrival,
-	     (unsigned long long)(called->place.replica % 16 - 1), called->key);
+	TELL(world, "master %u: calls %llu of p%llu for r%u", node, (unsigned long long)notification->entry.arrival,
+	     (unsigned long long)(notification->entry.replica % 16 - 1), notification->key);
 	for (unsigned p = 0; p < world->config.procs; p++) {
 		const struct ear *ear = ear_of(world, p, node);
 		const struct proc *process = &world->procs[p];
-		if (process->replica != called->place.replica && process->lines[called->key].count == 0)
+		if (process->replica != notification->entry.replica && process->queues[notification->key].count == 0)
 			continue; /* nobody there would take notice */
 		if (ear->up && ear->subscribed == ear->serial && ear->incarnation == world->nodes[node].incarnation)
-			send_back(world, p, node, HEARD_CALL)->u.called = *called;
+			send_back(world, p, node, HEARD_CALL)->u.notification = *notification;
 	}
 }
 

@@ -1,18 +1,18 @@
 /* What must hold for those who wait, beyond exclusion:
  *
- *   overtake  nobody is granted before one who came earlier and stood in the line on a majority of masters when the
+ *   overtake  nobody is granted before one who came earlier and stood in the queue on a majority of masters when the
  *             attempt began; nor, at one process, before one who came earlier to it. With faults at most OVERTAKEN_MAX
  *             pass by the same one.
- *   wake-up   while a resource is free on a majority of masters and somebody stands in line, somebody is granted within
+ *   wake-up   while a resource is free on a majority of masters and somebody waits in the queue, somebody is granted within
  *             WAKE_US.
  *   herd      a release makes at most one of all who wait try at once: whom a majority of masters calls (whoever is
  *             called by fewer tries a timeout later). Those who see the lock go by try a second later at the earliest.
  *   wait      whoever waits is answered when the wait is over, at most two timeouts later.
- *   line      whoever waits keeps its place wherever it was refused; at the end nobody is left in a line.
+ *   queue      whoever waits keeps its entry wherever it was refused; at the end nobody is left in a queue.
  *
- * All but "wait" count only while all is calm: no fault is in force and none has effects any more; "wake-up" and "herd"
- * only while no message is late by much either (a second connection may be lost then, and a minority of masters may
- * stand still). Not even a model of the line is needed here: what the masters' lines look like is read from the
+ * All but "wait" count only while all is calm: no fault is in force and none has effects any more; "wake-up" and
+ * "herd" only while no message is late by much either (a second connection may be lost then, and a minority of masters
+ * may stand still). Not even a model of the queue is needed here: what the masters' queues look like is read from the
  * masters. */
 #include <assert.h>
 
@@ -64,21 +64,21 @@ void order_calm(struct world *world, uint64_t after_us)
 		push_watch(world, after_us);
 }
 
-/* ---- places ---- */
+/* ---- entries ---- */
 
 static bool is_of(const struct world *world, uint64_t token, const struct op *op)
 {
 	return token != 0 && world->trails[token].op_serial == op->serial;
 }
 
-/* In the line of a master, or with the lock there, as far as it has got. */
+/* In the queue of a master, or with the lock there, as far as it has got. */
 static bool stands_on(const struct world *world, unsigned proc, const struct op *op, unsigned node)
 {
 	const struct model_master *model = &world->nodes[node].model;
-	const struct model_queue *line = model_waiting(model, op->key);
-	for (unsigned i = 0; line && i < line->count; i++)
-		if (line->places[i].arrival == op->core.arrival &&
-		    line->places[i].replica == world->procs[proc].replica)
+	const struct model_queue *queue = model_waiting(model, op->key);
+	for (unsigned i = 0; queue && i < queue->count; i++)
+		if (queue->entries[i].arrival == op->core.arrival &&
+		    queue->entries[i].replica == world->procs[proc].replica)
 			return true;
 	return is_of(world, model_token(model, op->key), op);
 }
@@ -87,9 +87,9 @@ static struct op *op_of(struct world *world, const struct event *event)
 {
 	const struct model_command *command = &event->u.command;
 	bool has_entry = event->what == REDLOCK_SCRIPT_ACQUIRE || event->what == REDLOCK_SCRIPT_RELEASE;
-	if (!has_entry || command->place.replica == 0 || command->place.replica != world->procs[event->proc].replica)
+	if (!has_entry || command->entry.replica == 0 || command->entry.replica != world->procs[event->proc].replica)
 		return NULL;
-	return queue_find(world, event->proc, command->key, command->place.arrival);
+	return queue_find(world, event->proc, command->key, command->entry.arrival);
 }
 
 void order_before(struct world *world, const struct event *event)
@@ -166,15 +166,15 @@ unsigned order_waiting(const struct world *world)
 
 /* ---- herd ---- */
 
-void order_notified(struct op *op, unsigned node, const struct called *called)
+void order_notified(struct op *op, unsigned node, const struct notification *notification)
 {
 	op->passed_at = 0;
-	op->called = true;
-	if (called->lease == NONE || (op->notified_by != NONE && called->lease < op->notified_by))
+	op->notified = true;
+	if (notification->lease == NONE || (op->notified_by != NONE && notification->lease < op->notified_by))
 		return;
-	if (called->lease != op->notified_by)
+	if (notification->lease != op->notified_by)
 		op->notified_on = 0;
-	op->notified_by = called->lease;
+	op->notified_by = notification->lease;
 	op->notified_on |= (uint16_t)(1U << node);
 }
 
@@ -202,12 +202,12 @@ void order_attempt(struct world *world, unsigned proc, struct op *op)
 	struct lease *lease = op->notified_by != NONE && at_once ? &world->leases[op->notified_by] : NULL;
 	uint64_t passed_at = op->passed_at, first_at = op->passed_first_at;
 	const struct proc *process = &world->procs[proc];
-	bool by_itself = op->cause == REDLOCK_TIMER && !op->called && !op->core.paused;
-	if (by_itself && op->core.attempt > 1 && process->lines[op->key].ops[0] != (uint16_t)(op - process->ops))
+	bool by_itself = op->cause == REDLOCK_TIMER && !op->notified && !op->core.paused;
+	if (by_itself && op->core.attempt > 1 && process->queues[op->key].ops[0] != (uint16_t)(op - process->ops))
 		fail(world, "herd: one of p%u tries to get r%u by itself, though it is not the first there", proc,
 		     op->key);
 	op->notified_by = NONE;
-	op->called = false;
+	op->notified = false;
 	op->notified_on = 0;
 	op->passed_at = op->passed_first_at = 0;
 	if (!is_smooth(world))
@@ -248,7 +248,7 @@ static void overtake(struct world *world, unsigned proc, struct op *op, unsigned
 		     (unsigned long long)op->core.arrival, op->overtaken);
 }
 
-/* Whoever came later and is given the lock now, wherever the places were. */
+/* Whoever came later and is given the lock now, wherever the entries were. */
 static void count_outrun(struct world *world, struct op *op, const struct op *by)
 {
 	if (by->came_at < op->came_at + OUTRUN_US)
@@ -261,13 +261,14 @@ static void count_outrun(struct world *world, struct op *op, const struct op *by
 		     op->key, (unsigned long long)op->core.arrival);
 }
 
-/* Whoever came earlier and was in line when this attempt began. */
-static void check_queue(struct world *world, unsigned proc, struct waiters *line, unsigned by_proc, const struct op *by)
+/* Whoever came earlier and was in the queue when this attempt began. */
+static void check_queue(struct world *world, unsigned proc, struct waiters *queue, unsigned by_proc,
+			const struct op *by)
 {
 	struct proc *process = &world->procs[proc];
 	bool before = true;
-	for (unsigned i = 0; i < line->count; i++) {
-		struct op *op = &process->ops[line->ops[i]];
+	for (unsigned i = 0; i < queue->count; i++) {
+		struct op *op = &process->ops[queue->ops[i]];
 		bool earlier = !by->waits || op->core.arrival < by->core.arrival;
 		before &= op != by;
 		if (op == by || !is_waiting(op) || op->core.state == REDLOCK_IDLE)
@@ -279,7 +280,7 @@ static void check_queue(struct world *world, unsigned proc, struct waiters *line
 	}
 }
 
-/* Before it leaves the line itself. */
+/* Before it leaves the queue itself. */
 void order_granted(struct world *world, unsigned proc, const struct op *op)
 {
 	uint64_t free_since = world->free_since[op->key];
@@ -288,7 +289,7 @@ void order_granted(struct world *world, unsigned proc, const struct op *op)
 		world->figures->slowest_wake_us = world->now - free_since;
 	world->free_since[op->key] = 0;
 	for (unsigned p = 0; p < world->config.procs; p++)
-		check_queue(world, p, &world->procs[p].lines[op->key], proc, op);
+		check_queue(world, p, &world->procs[p].queues[op->key], proc, op);
 }
 
 /* ---- wake-ups ---- */
@@ -313,32 +314,32 @@ static bool is_free(struct world *world, unsigned key)
 	return is_majority(world, masters);
 }
 
-/* Whoever sleeps has its place wherever it was refused. */
+/* Whoever sleeps has its entry wherever it was refused. */
 static void check_entry(struct world *world, unsigned proc, const struct op *op)
 {
 	if (op->core.state != REDLOCK_WAITING || world->now < op->began + 2 * world->config.timeout_us + 100 * MS)
 		return;
 	for (unsigned i = 0; i < world->config.nodes; i++)
 		if (redlock_has(op->core.joined, i) && !world->nodes[i].stopped && !stands_on(world, proc, op, i))
-			fail(world, "line: one of p%u who waits for r%u since %llu has lost its place on master %u",
+			fail(world, "queue: one of p%u who waits for r%u since %llu has lost its entry on master %u",
 			     proc, op->key, (unsigned long long)op->core.arrival, i);
 }
 
 static void check_entries(struct world *world, unsigned key)
 {
 	for (unsigned p = 0; p < world->config.procs; p++) {
-		const struct waiters *line = &world->procs[p].lines[key];
-		for (unsigned i = 0; i < line->count; i++)
-			check_entry(world, p, &world->procs[p].ops[line->ops[i]]);
+		const struct waiters *queue = &world->procs[p].queues[key];
+		for (unsigned i = 0; i < queue->count; i++)
+			check_entry(world, p, &world->procs[p].ops[queue->ops[i]]);
 	}
 }
 
 static bool is_waited_for(const struct world *world, unsigned key)
 {
 	for (unsigned p = 0; p < world->config.procs; p++) {
-		const struct waiters *line = &world->procs[p].lines[key];
-		for (unsigned i = 0; i < line->count; i++) {
-			const struct op *op = &world->procs[p].ops[line->ops[i]];
+		const struct waiters *queue = &world->procs[p].queues[key];
+		for (unsigned i = 0; i < queue->count; i++) {
+			const struct op *op = &world->procs[p].ops[queue->ops[i]];
 			if (is_waiting(op) && stands_since(world, p, op, world->now))
 				return true;
 		}
@@ -371,15 +372,15 @@ void order_watch(struct world *world)
 
 /* ---- the end ---- */
 
-/* A master that knows of no wait looks at no line: what its eviction of the hash left there runs out unseen. */
+/* A master that knows of no wait looks at no queue: what its eviction of the hash left there runs out unseen. */
 void order_check_queue_empty(struct world *world, unsigned key)
 {
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		const struct model_master *model = &world->nodes[i].model;
 		node_sync(world, i);
-		const struct model_queue *line = model->waited_us > model->now_us ? model_waiting(model, key) : NULL;
-		if (line)
-			fail(world, "line: %u are left in the line of master %u for r%u, the first since %llu",
-			     line->count, i, key, (unsigned long long)line->places[0].arrival);
+		const struct model_queue *queue = model->waited_us > model->now_us ? model_waiting(model, key) : NULL;
+		if (queue)
+			fail(world, "queue: %u are left in the queue of master %u for r%u, the first since %llu",
+			     queue->count, i, key, (unsigned long long)queue->entries[0].arrival);
 	}
 }

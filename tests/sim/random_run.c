@@ -5,8 +5,8 @@
  *   serving    the quarantine + SLACK_US after the healing each redlockd has each master voting; who waits yet is
  *              granted, one after the other
  *   trials     no key is left. Then each resource is acquired, once alone, once by all redlockd at once, and one of
- *              them by a line of those who wait (random_trial.c); nothing may be left behind then, neither keys nor
- *              places in a line */
+ *              them by a queue of those who wait (random_trial.c); nothing may be left behind then, neither keys nor
+ *              entries in a queue */
 #include <assert.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ enum {
 	SNAPSHOT_US = 600000,
 	TRIAL_US = 250000,
 	TRIAL_QUEUE_US = 1300000,
-	CALLS_MIN = 200,
+	OPERATIONS_MIN = 200,
 	MORE_US = 250000
 };
 enum { SERVING_US = 3000000, SERVING_STEP_US = 200000 };
@@ -63,7 +63,7 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	world->figures = figures;
 	world->healing = world->late_jump = world->over = world->clocks_wrong = world->failed = false;
 	world->phase = PHASE_FAULTS;
-	world->calls = 0;
+	world->operations = 0;
 	world->healed_at = world->recovered_at = world->clocked_at = 0;
 	world->next_run_id = 0;
 	world->next_serial = 0;
@@ -71,7 +71,7 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	world->tests_ok = 0;
 	queue_init(world);
 	check_init(world);
-	config_draw(world);
+	config_random(world);
 	order_init(world);
 	net_init(world);
 	for (unsigned i = 0; i < world->config.nodes; i++) {
@@ -124,7 +124,7 @@ static void check_granted_all(struct world *world)
 /* The faults are over when there were calls enough. */
 static void end_faults(struct world *world)
 {
-	if (world->calls < CALLS_MIN) {
+	if (world->operations < OPERATIONS_MIN) {
 		push_phase(world, MORE_US);
 		return;
 	}
@@ -245,10 +245,10 @@ static void note_recovery(struct world *world)
 	TELL(world, "all masters vote again");
 }
 
-bool world_run(struct world *world, uint64_t seed, struct figures *figures, void (*tell_queue)(const char *line))
+bool world_run(struct world *world, uint64_t seed, struct figures *figures, void (*tell_line)(const char *line))
 {
-	world->telling = tell_queue != NULL;
-	world->tell = tell_queue;
+	world->telling = tell_line != NULL;
+	world->tell = tell_line;
 	init(world, seed, figures);
 	while (!world->over && !world->failed) {
 		struct event *event = event_pop(world);

@@ -7,7 +7,7 @@
 
 #include "random_world.h"
 
-static void draw_network(struct world *world, struct config *config)
+static void random_network(struct world *world, struct config *config)
 {
 	static const uint32_t delays[] = {20, 100, 500, 2000}, jitters[] = {50, 300, 1500, 8000};
 	config->delay_us = delays[below(world, 4)];
@@ -19,7 +19,7 @@ static void draw_network(struct world *world, struct config *config)
 #define FAULT(name) (1U << FAULT_##name)
 
 /* Faults of all kinds, a few in each history. */
-static void draw_any(struct world *world, struct config *config)
+static void random_any(struct world *world, struct config *config)
 {
 	static const uint8_t nodes[] = {1, 3, 3, 3, 3, 3, 3, 5};
 	static const uint32_t ttls_ms[] = {300, 300, 500, 500, 500, 1000, 1000, 4000},
@@ -40,11 +40,12 @@ static void draw_any(struct world *world, struct config *config)
 	config->fault_every_us = (uint32_t)((80 + below(world, 1100)) * MS);
 	config->burst = (uint32_t)below(world, 6);
 	config->fault_time_us = 3 * SECOND + below(world, 5 * SECOND);
-	config->faults = (uint32_t)(draw(world) & draw(world)) & (FAULT(FLIGHT) - 1); /* that one needs three masters */
+	config->faults = (uint32_t)(random_u64(world) & random_u64(world)) &
+			 (FAULT(FLIGHT) - 1); /* that one needs three masters */
 	config->victims = config->nodes;
 	if (!one_of(world, 3)) /* the same few each time: the others go on, and there is a majority mostly */
 		config->victims = (uint8_t)(config->nodes / 2 + (config->nodes == 1));
-	draw_network(world, config);
+	random_network(world, config);
 }
 
 static void make_race(struct world *world, struct config *config)
@@ -142,7 +143,7 @@ static void make_line(struct world *world, struct config *config)
 	}
 }
 
-void config_draw(struct world *world)
+void config_random(struct world *world)
 {
 	struct config *config = &world->config;
 	memset(config, 0, sizeof *config);
@@ -153,7 +154,7 @@ void config_draw(struct world *world)
 	config->one_bucket = one_of(world, 2);
 	config->margin_us = 2 * SECOND + 2 * MS;
 	config->bootstrap = !one_of(world, 8);
-	draw_any(world, config);
+	random_any(world, config);
 	if (config->profile == PROFILE_RACE)
 		make_race(world, config);
 	else if (config->profile == PROFILE_FLIGHT)

@@ -1,5 +1,5 @@
-/* What is tried after everything has healed: each resource is acquired alone, by all redlockd at once, and by a line of
- * those who wait. What is granted is given back; random_run.c looks whether all were granted that must be,
+/* What is tried after everything has healed: each resource is acquired alone, by all redlockd at once, and by a queue
+ * of those who wait. What is granted is given back; random_run.c looks whether all were granted that must be,
  * random_order.c in which order. */
 #include <assert.h>
 
@@ -7,7 +7,7 @@
 
 enum { TRIAL = CLIENTS + 1, WAITERS = 6, WAIT_US = 3000000 };
 
-/* Steps of the trial of the line. */
+/* Steps of the trial of the queue. */
 enum step { STEP_WAIT, STEP_TRY, STEP_LEAVE, STEP_GIVE_UP, STEP_RELEASE };
 
 static struct op *begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t token)
@@ -40,7 +40,7 @@ void trial_together(struct world *world)
 			acquire(world, p, key);
 }
 
-/* ---- the line ---- */
+/* ---- the queue ---- */
 
 static void step_after(struct world *world, enum step step, unsigned proc, uint32_t serial, uint64_t after_us)
 {
@@ -64,7 +64,7 @@ void trial_queue(struct world *world)
 	world->trial_key = (uint8_t)below(world, world->config.keys);
 	world->tests_ok = 0;
 	world->tests_due = WAITERS;
-	TELL(world, "%u wait in line for r%u", WAITERS, world->trial_key);
+	TELL(world, "%u wait in the queue for r%u", WAITERS, world->trial_key);
 	for (unsigned i = 0; i < WAITERS; i++)
 		step_anywhere(world, STEP_WAIT, 15 * MS);
 	step_anywhere(world, STEP_TRY, 100 * MS);

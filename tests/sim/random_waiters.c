@@ -1,7 +1,7 @@
 /* Those who wait at one process, and what it says and hears about them, as server/leases/lease_queue.c and
  * server/masters/master_notification.c do it: who is the first for each resource and who follows; "I am alive" on each
- * master every LINE_TICK_US while anybody waits; what a master calls out (random_ear.c) goes to the one who is named,
- * or to the first of those who see the lock go by. */
+ * master every LINE_TICK_US while anybody waits; what a master calls out (random_notifications.c) goes to the one who
+ * is named, or to the first of those who see the lock go by. */
 #include <assert.h>
 
 #include "random_world.h"
@@ -17,7 +17,7 @@ static void say_alive(struct world *world, unsigned proc, unsigned node, enum wh
 	struct event *event = event_new(world, EVENT_COMMAND);
 	event->what = (uint8_t)what;
 	event->run_at = 0;
-	event->u.command.place.replica = world->procs[proc].replica;
+	event->u.command.entry.replica = world->procs[proc].replica;
 	if (!net_send_at_once(world, proc, node, event))
 		net_send(world, proc, node, event);
 }
@@ -72,7 +72,7 @@ void queue_start(struct world *world, unsigned proc)
 	process->waiting = 0;
 	process->missed_notifications = 0;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
-		process->lines[key].count = 0;
+		process->queues[key].count = 0;
 }
 
 static void count_waiter(struct world *world, unsigned proc, int by)
@@ -92,10 +92,10 @@ static void count_waiter(struct world *world, unsigned proc, int by)
 void queue_join(struct world *world, unsigned proc, struct op *op, struct redlock_event *start)
 {
 	struct proc *process = &world->procs[proc];
-	struct waiters *line = &process->lines[op->key];
-	assert(line->count < OPS);
-	start->behind = line->count > 0;
-	line->ops[line->count++] = (uint16_t)(op - process->ops);
+	struct waiters *queue = &process->queues[op->key];
+	assert(queue->count < OPS);
+	start->behind = queue->count > 0;
+	queue->ops[queue->count++] = (uint16_t)(op - process->ops);
 	op->missed_notifications = process->missed_notifications;
 	count_waiter(world, proc, 1);
 }
@@ -110,7 +110,7 @@ static void tell_first(struct world *world, unsigned proc, struct op *op, uint64
 	op_drive(world, proc, op, &first);
 }
 
-/* The first of each line tries at once, which puts it in its place again; the others do so when they become the
+/* The first of each queue tries at once, which puts it in its entry again; the others do so when they become the
  * first. */
 void queue_missed(struct world *world, unsigned proc)
 {
@@ -118,8 +118,8 @@ void queue_missed(struct world *world, unsigned proc)
 	process->missed_notifications++;
 	world->figures->missed_notifications++;
 	for (unsigned key = 0; key < world->config.keys; key++)
-		if (process->lines[key].count > 0)
-			tell_first(world, proc, &process->ops[process->lines[key].ops[0]], 0);
+		if (process->queues[key].count > 0)
+			tell_first(world, proc, &process->ops[process->queues[key].ops[0]], 0);
 }
 
 /* When the one behind may try by itself: the lease that was just given runs out, or what the one before it knew. */
@@ -137,74 +137,77 @@ static uint64_t remaining_us(const struct world *world, const struct proc *proce
 void queue_leave(struct world *world, unsigned proc, struct op *op, const struct redlock_result *result)
 {
 	struct proc *process = &world->procs[proc];
-	struct waiters *line = &process->lines[op->key];
+	struct waiters *queue = &process->queues[op->key];
 	uint16_t index = (uint16_t)(op - process->ops);
 	unsigned at = 0;
-	while (line->ops[at] != index)
+	while (queue->ops[at] != index)
 		at++;
-	assert(at < line->count);
-	line->count--;
-	for (unsigned i = at; i < line->count; i++)
-		line->ops[i] = line->ops[i + 1];
+	assert(at < queue->count);
+	queue->count--;
+	for (unsigned i = at; i < queue->count; i++)
+		queue->ops[i] = queue->ops[i + 1];
 	count_waiter(world, proc, -1);
-	if (at > 0 || line->count == 0)
+	if (at > 0 || queue->count == 0)
 		return;
-	struct op *next = &process->ops[line->ops[0]];
+	struct op *next = &process->ops[queue->ops[0]];
 	tell_first(world, proc, next, remaining_us(world, process, op, next, result));
 }
 
 struct op *queue_find(struct world *world, unsigned proc, unsigned key, uint64_t arrival)
 {
 	struct proc *process = &world->procs[proc];
-	const struct waiters *line = &process->lines[key];
-	for (unsigned i = 0; i < line->count; i++)
-		if (process->ops[line->ops[i]].core.arrival == arrival)
-			return &process->ops[line->ops[i]];
+	const struct waiters *queue = &process->queues[key];
+	for (unsigned i = 0; i < queue->count; i++)
+		if (process->ops[queue->ops[i]].core.arrival == arrival)
+			return &process->ops[queue->ops[i]];
 	return NULL;
 }
 
 /* ---- what the masters call ---- */
 
-/* One of ours is called who is not here any more: its place has to go, or all behind it wait for nobody. */
-static void drop_stale_entry(struct world *world, unsigned proc, unsigned node, const struct called *called)
+/* One of ours is called who is not here any more: its entry has to go, or all behind it wait for nobody. */
+static void drop_stale_entry(struct world *world, unsigned proc, unsigned node, const struct notification *notification)
 {
-	struct call call = {
-		.op = NONE, .what = REDLOCK_SCRIPT_RELEASE, .key = called->key, .pending = true, .forgettable = true};
-	struct model_command command = {.key = called->key, .place = called->place};
+	struct request request = {.op = NONE,
+				  .what = REDLOCK_SCRIPT_RELEASE,
+				  .key = notification->key,
+				  .pending = true,
+				  .forgettable = true};
+	struct model_command command = {.key = notification->key, .entry = notification->entry};
 	world->figures->stale_entries++;
-	TELL(world, "p%u: nobody waits here for r%u since %llu any more", proc, called->key,
-	     (unsigned long long)called->place.arrival);
-	link_send(world, proc, node, &call, &command);
+	TELL(world, "p%u: nobody waits here for r%u since %llu any more", proc, notification->key,
+	     (unsigned long long)notification->entry.arrival);
+	link_send(world, proc, node, &request, &command);
 }
 
-static void wake(struct world *world, unsigned proc, unsigned node, const struct called *called)
+static void wake(struct world *world, unsigned proc, unsigned node, const struct notification *notification)
 {
 	struct proc *process = &world->procs[proc];
-	struct op *op = queue_find(world, proc, called->key, called->place.arrival);
+	struct op *op = queue_find(world, proc, notification->key, notification->entry.arrival);
 	if (!op) {
-		drop_stale_entry(world, proc, node, called);
+		drop_stale_entry(world, proc, node, notification);
 		return;
 	}
 	struct redlock_event event = {.kind = REDLOCK_NOTIFIED,
 				      .now_us = proc_now(world, process),
 				      .master = (uint8_t)node,
 				      .fence = fence_guess(world, process)};
-	world->figures->called++;
-	order_notified(op, node, called);
+	world->figures->notified++;
+	order_notified(op, node, notification);
 	TELL(world, "p%u: hears from master %u that it is the turn of its %llu for r%u", proc, node,
-	     (unsigned long long)called->place.arrival, called->key);
+	     (unsigned long long)notification->entry.arrival, notification->key);
 	op_drive(world, proc, op, &event);
 }
 
-void queue_heard(struct world *world, unsigned proc, unsigned node, const struct called *called)
+void queue_heard(struct world *world, unsigned proc, unsigned node, const struct notification *notification)
 {
 	struct proc *process = &world->procs[proc];
-	const struct waiters *line = &process->lines[called->key];
+	const struct waiters *queue = &process->queues[notification->key];
 	proc_round(world, process);
-	if (called->place.replica == process->replica) {
-		wake(world, proc, node, called);
-	} else if (line->count > 0) {
-		struct op *op = &process->ops[line->ops[0]];
+	if (notification->entry.replica == process->replica) {
+		wake(world, proc, node, notification);
+	} else if (queue->count > 0) {
+		struct op *op = &process->ops[queue->ops[0]];
 		struct redlock_event event = {
 			.kind = REDLOCK_PASSED, .now_us = proc_now(world, process), .master = (uint8_t)node};
 		world->figures->passed++;

@@ -4,7 +4,7 @@
  *
  *   random_client.c ─ calls ─► random_daemon.c ─ commands ─► random_net.c ─► random_node.c (model_master.c)
  *        ▲  leases               │ ▲ │ votes   ◄─ replies ─┘                       │
- *   random_check.c ◄─────────────┘ │ └─ random_line.c ◄──── random_ear.c ◄─ calls ─┘
+ *   random_check.c ◄─────────────┘ │ └─ random_waiters.c ◄──── random_notifications.c ◄─ calls ─┘
  *   random_order.c ◄───────────────┘ those who wait           random_fault.c troubles all of them
  *
  * Times are µs. `world->now` is true time, which nobody in the world can see: each process has a steady clock and a
@@ -26,7 +26,7 @@ enum {
 	NODES = 5, /* masters at most */
 	CLIENTS = 8,
 	OPS = 48,       /* of one process, at a time */
-	CALLS = 64,     /* under way on one connection */
+	REQUESTS = 64,  /* under way on one connection */
 	PENDING = 64,   /* releases owed to one master */
 	EVENTS = 8192,  /* that are to come */
 	SPOKES = 512,   /* of 16 ms */
@@ -61,7 +61,7 @@ enum event_kind {
 	EVENT_QUEUE,     /* proc: says again that it lives; serial: since it began to */
 	EVENT_SUBSCRIBE, /* arrives at a master, over the second connection */
 	EVENT_HEARD,     /* arrives at a process, over the second connection; what: enum heard */
-	EVENT_TRIAL,     /* a: what the trial of the line does next, serial */
+	EVENT_TRIAL,     /* a: what the trial of the queue does next, serial */
 	EVENT_WATCH      /* whether a free lock is given to whoever waits for it */
 };
 
@@ -88,8 +88,8 @@ struct answer {
 };
 
 /* What a master calls out: whose turn it is. */
-struct called {
-	struct model_entry place;
+struct notification {
+	struct model_entry entry;
 	uint8_t key;
 	uint16_t lease; /* whose release it was; NONE. For the checks */
 };
@@ -108,7 +108,7 @@ struct event {
 	union {
 		struct model_command command;
 		struct answer answer;
-		struct called called;
+		struct notification notification;
 	} u;
 };
 
@@ -152,7 +152,7 @@ struct node {
 enum link_state { LINK_DOWN, LINK_HANDSHAKE, LINK_UP };
 
 /* One command under way. */
-struct call {
+struct request {
 	uint64_t sent_us; /* by the process's clock */
 	uint64_t token, epoch;
 	uint16_t op; /* NONE: owed, or not an operation's */
@@ -161,13 +161,13 @@ struct call {
 	bool pending;     /* from an earlier connection */
 	bool forgettable; /* nobody minds if it is lost */
 	uint64_t latest;  /* true time: carried out later, it is late; 0: never */
-	struct model_entry place;
+	struct model_entry entry;
 	uint32_t wait_ms;
 };
 
 struct pending {
 	uint64_t token, until_us;
-	struct model_entry place;
+	struct model_entry entry;
 	uint32_t wait_ms;
 	uint8_t key;
 };
@@ -198,7 +198,7 @@ struct link {
 	uint16_t incarnation;
 	uint32_t evicted; /* as INFO said last */
 	uint32_t backoff_ms;
-	uint8_t first_command, call_count, first_pending, pending_count;
+	uint8_t first_command, request_count, first_pending, pending_count;
 	uint64_t there_at, back_at; /* nothing sent from now on arrives before */
 	uint64_t stale_at;
 	bool block_there, block_back;
@@ -207,7 +207,7 @@ struct link {
 	/* of a lost connection no more than this many messages are carried out */
 	uint32_t cut_serial[CUTS], cut_number[CUTS];
 	uint8_t next_cut;
-	struct call calls[CALLS];
+	struct request requests[REQUESTS];
 	struct pending pending[PENDING];
 	/* For the checks alone. */
 	uint64_t clock_since; /* its clock is known to the process since; NEVER */
@@ -237,7 +237,7 @@ struct op {
 	bool timer_due, done, finished, wanted;
 	bool waits;
 	uint8_t cause;                 /* the event that the core is stepped with */
-	uint32_t missed_notifications; /* as of the process when its place was sure last */
+	uint32_t missed_notifications; /* as of the process when its entry was sure last */
 	uint16_t attempt, reached;
 	uint64_t came_at;  /* true time */
 	uint64_t timer_at; /* true time of the event that was asked for last; NEVER */
@@ -249,14 +249,14 @@ struct op {
 	/* Of one that waits, for the checks alone; true times. */
 	uint64_t wait_end;  /* when its wait is over */
 	uint64_t raised_at; /* when it sent a RAISE last */
-	/* since when it stands in the line of a master, or has the lock there; 0: it does not */
+	/* since when it stands in the queue of a master, or has the lock there; 0: it does not */
 	uint64_t joined_at[NODES];
 	/* when it heard last, and first, that the lock goes by, since its last attempt; 0: it did not */
 	uint64_t passed_at, passed_first_at;
-	uint32_t overtaken, outrun; /* by how many who came later: while it stood in line; in all */
+	uint32_t overtaken, outrun; /* by how many who came later: while it waited in the queue; in all */
 	uint16_t notified_by;       /* the newest lease whose release called it since its last attempt; NONE */
 	uint16_t notified_on;       /* bit i: master i did so, for that release */
-	bool called;                /* by anybody, since its last attempt */
+	bool notified;              /* by anybody, since its last attempt */
 	struct redlock_event unsent[2 * NODES];
 	struct sight sights[NODES]; /* of those whose votes were read */
 };
@@ -280,20 +280,20 @@ struct proc {
 	uint64_t max_ttl_us; /* the longest lease that it gives */
 	struct guard guard;
 	uint64_t guard_at;            /* the event that was asked for; NEVER */
-	uint64_t early[NODES][NODES]; /* planted: the fences at the restart */
+	uint64_t early[NODES][NODES]; /* with a mutation: the fences at the restart */
 	struct held timers;           /* that wait for the end of a pause */
 	struct link links[NODES];
 	struct op ops[OPS];
 	uint16_t free_ops[OPS], free_count;
-	/* Waiting: random_line.c. */
-	uint64_t replica;      /* its id in the lines: a new one after each start */
+	/* Waiting: random_waiters.c. */
+	uint64_t replica;      /* its id in the queues: a new one after each start */
 	bool queue_open;       /* somebody waits here */
 	uint32_t queue_serial; /* which EVENT_LINE is meant */
 	uint16_t waiting;
-	/* how often a master may have dropped places, or its calls were missed */
+	/* how often a master may have dropped entries, or its calls were missed */
 	uint32_t missed_notifications;
 	uint64_t continued_at; /* true time */
-	struct waiters lines[MODEL_KEYS];
+	struct waiters queues[MODEL_KEYS];
 };
 
 /* ---- clients and leases ---- */
@@ -349,7 +349,7 @@ enum profile {
 	PROFILE_REUSE,  /* connections break all the time, calls try often */
 	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
 	PROFILE_BOUNDS, /* redlockd that give leases of different lengths, masters that all forget */
-	PROFILE_QUEUE,  /* many who wait in one line, and hardly a fault */
+	PROFILE_QUEUE,  /* many who wait in one queue, and hardly a fault */
 	PROFILES
 };
 
@@ -420,12 +420,12 @@ enum excuse {
 };
 
 struct figures {
-	uint64_t seeds, simulated_us, events, calls, leases, extensions, rounds, quarantines, epoch_written, clocked,
-		bad_epochs, late, jumps_seen, proc_restarts, late_jumps;
+	uint64_t seeds, simulated_us, events, operations, leases, extensions, rounds, quarantines, epoch_written,
+		clocked, bad_epochs, late, jumps_seen, proc_restarts, late_jumps;
 	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[8];
-	uint64_t waiters, granted_waiting, called, passed, missed_notifications, stale_entries, overtakes,
+	uint64_t waiters, granted_waiting, notified, passed, missed_notifications, stale_entries, overtakes,
 		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
-	uint64_t fullest_events, fullest_calls, fullest_ops, slowest_recovery_us;
+	uint64_t fullest_events, fullest_requests, fullest_ops, slowest_recovery_us;
 };
 
 struct world {
@@ -437,7 +437,7 @@ struct world {
 	bool healing, over, clocks_wrong;
 	bool late_jump; /* a small jump of a clock was found only after the healing */
 	enum phase phase;
-	uint32_t calls;
+	uint32_t operations;
 	uint64_t healed_at, recovered_at, clocked_at, served_by;
 	uint64_t next_run_id;
 	uint32_t next_serial, next_token, lease_count;

@@ -95,7 +95,7 @@ const char *sim_check_name(unsigned check)
 	case SIM_LEFT_BEHIND: return "left behind: a key of a lock that was not given or was given back";
 	case SIM_ONCE: return "once: done or finished not exactly once, or no deadline";
 	case SIM_ASSERT: return "assert: the core's own";
-	case SIM_ENTRY_LEFT: return "place left: a place in line of one that does not wait any more";
+	case SIM_ENTRY_LEFT: return "entry left: an entry in the queue of one that does not wait any more";
 	case SIM_FORGOTTEN: return "forgotten: one that waits sleeps, and the lock is free";
 	case SIM_ALL: break;
 	}

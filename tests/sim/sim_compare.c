@@ -2,11 +2,11 @@
  * commands, few keys and tokens so that they meet, answer for answer, and at the end of each sequence all that the
  * server has.
  *
- *   sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation BUG | --mutation all]
+ *   sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation NAME | --mutation all]
  *
  * Many sequences run side by side, each with keys of its own, one step of each in a round: so commands go down a
  * pipeline, and time passes in between. The last line says how many; the first difference is told as a story, and the
- * exit status is 1 (2: no server). With --mutation a bug is switched on in the model, and there must be a difference.
+ * exit status is 1 (2: no server). With --mutation the model has a bug, and there must be a difference.
  *
  * Whom a script calls (PUBLISH) is heard on a second connection, and compared like the answer.
  *
@@ -14,7 +14,7 @@
  * which the server expires keys is another one: it is read before the script begins, or at each SET. But it lies
  * between the times known before and after the command (lo_us, hi_us), mostly in the same millisecond. By so much an
  * expiry may differ; then the model takes over what the server says (PEXPIRETIME, so it must be Redis 7.0 or newer).
- * What runs out in that very span, a key, a line or a replica, may be there or not; how often that happened is said at
+ * What runs out in that very span, a key, a queue or a replica, may be there or not; how often that happened is said at
  * the end. */
 #include <assert.h>
 #include <stdio.h>
@@ -31,9 +31,9 @@ enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 /* What the server said to one step. */
 struct answer {
 	redisReply *reply, *expiry;
-	redisReply *places, *queue_expiry; /* a step that may have changed the line */
-	char call[COMPARE_TEXT];           /* whom it called */
-	unsigned calls;
+	redisReply *entries, *queue_expiry; /* a step that may have changed the queue */
+	char notification[COMPARE_TEXT];    /* whom it notified */
+	unsigned notifications;
 };
 
 static struct {
@@ -42,15 +42,15 @@ static struct {
 	const char *server, *mutation;
 } options = {.sequences = 20000, .seed = 1};
 
-enum mutated redlock_mutation = MUTATION_NONE;
+enum redlock_mutation redlock_mutation = MUTATION_NONE;
 
 static struct compare_server server;
 static struct compare_sequence batch[BATCH];
 static struct answer answers[BATCH];
 static struct {
 	uint64_t commands, either_way, run_out;
-	/* inspections that counted somebody; releases that gave up a place of several */
-	uint64_t acquire_calls, release_calls, counted, left;
+	/* inspections that counted somebody; releases that gave up an entry of several */
+	uint64_t acquire_notifications, release_notifications, counted, left;
 	uint64_t codes[COMPARE_SCRIPTS][CODES];
 } figures;
 
@@ -80,10 +80,10 @@ static void take_step(const struct compare_step *step, struct answer *ret_answer
 	ret_answer->reply = compare_take(&server);
 	ret_answer->expiry = compare_take(&server);
 	assert(ret_answer->expiry->type == REDIS_REPLY_INTEGER); /* PEXPIRETIME: Redis 7.0 */
-	ret_answer->places = compare_touches_queue(step) ? compare_take(&server) : NULL;
+	ret_answer->entries = compare_touches_queue(step) ? compare_take(&server) : NULL;
 	ret_answer->queue_expiry = compare_touches_queue(step) ? compare_take(&server) : NULL;
-	ret_answer->calls = 0;
-	ret_answer->call[0] = '\0';
+	ret_answer->notifications = 0;
+	ret_answer->notification[0] = '\0';
 }
 
 /* All that was published in the round, whose end a message marks. A channel's name begins with the number of its
@@ -98,9 +98,9 @@ static void take_calls(void)
 		is_end = strcmp(channel, END_CHANNEL) == 0;
 		if (!is_end) {
 			assert(i < BATCH);
-			snprintf(answers[i].call, sizeof answers[i].call, "%s",
+			snprintf(answers[i].notification, sizeof answers[i].notification, "%s",
 				 strcmp(rest, ":redlockd:wake") == 0 ? text : channel);
-			answers[i].calls++;
+			answers[i].notifications++;
 		}
 		freeReplyObject(message);
 	}
@@ -110,8 +110,8 @@ static void free_answer(struct answer *answer)
 {
 	freeReplyObject(answer->reply);
 	freeReplyObject(answer->expiry);
-	if (answer->places)
-		freeReplyObject(answer->places);
+	if (answer->entries)
+		freeReplyObject(answer->entries);
 	if (answer->queue_expiry)
 		freeReplyObject(answer->queue_expiry);
 }
@@ -126,16 +126,16 @@ static enum difference try_script(struct compare_sequence *sequence, const struc
 {
 	struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	uint64_t now_ms = compare_ms(sequence->master.now_us);
-	char call[COMPARE_TEXT];
+	char notification[COMPARE_TEXT];
 	models[step->kind](&sequence->master, &step->command, &step->reply);
 	compare_expect(expected, (enum compare_script)step->kind, &step->reply);
-	compare_call_text(call, sequence->number, step->command.key, step->reply.called);
+	compare_notification_text(notification, sequence->number, step->command.key, step->reply.notified);
 	if (!compare_is_alike(expected, answer->reply, (long long)(compare_ms(span.hi_us) - now_ms),
 			      (long long)(now_ms - compare_ms(span.lo_us))))
 		return OTHER_REPLY;
-	if (strcmp(call, answer->call) != 0 || answer->calls > 1)
+	if (strcmp(notification, answer->notification) != 0 || answer->notifications > 1)
 		return OTHER_CALL;
-	return answer->places && !compare_entries_are_alike(sequence, step->command.key, answer->places, span)
+	return answer->entries && !compare_entries_are_alike(sequence, step->command.key, answer->entries, span)
 		       ? OTHER_QUEUE
 		       : ALIKE;
 }
@@ -175,14 +175,14 @@ static enum difference try_all_ways(struct compare_sequence *sequence, const str
 static void count_script(const struct compare_step *step, const struct model_master *before, struct compare_span span)
 {
 	const struct model_key *key = &before->keys[step->command.key];
-	bool called = step->reply.called.replica != 0;
+	bool notified = step->reply.notified.replica != 0;
 	figures.run_out += key->type != MODEL_NONE && key->expires_ms != 0 && key->expires_ms < compare_ms(span.lo_us);
 	figures.codes[step->kind][step->reply.code - CODE_MIN]++;
-	figures.acquire_calls += step->kind == COMPARE_ACQUIRE && called;
-	figures.release_calls += step->kind == COMPARE_RELEASE && called;
+	figures.acquire_notifications += step->kind == COMPARE_ACQUIRE && notified;
+	figures.release_notifications += step->kind == COMPARE_RELEASE && notified;
 	figures.counted += step->reply.waiters > 0;
-	figures.left += step->kind == COMPARE_RELEASE && step->command.place.replica != 0 &&
-			step->command.wait_ms == 0 && before->lines[step->command.key].count > 1;
+	figures.left += step->kind == COMPARE_RELEASE && step->command.entry.replica != 0 &&
+			step->command.wait_ms == 0 && before->queues[step->command.key].count > 1;
 }
 
 static bool compare_script(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us,
@@ -190,18 +190,18 @@ static bool compare_script(struct compare_sequence *sequence, const struct answe
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	struct compare_expected expected;
-	char call[COMPARE_TEXT];
+	char notification[COMPARE_TEXT];
 	sequence->master.now_us = now_us;
 	struct model_master before = sequence->master;
 	switch (try_all_ways(sequence, answer, span, &expected)) {
 	case ALIKE:
-	case OTHER_QUEUE: /* told where the line is compared once more */
+	case OTHER_QUEUE: /* told where the queue is compared once more */
 		count_script(step, &before, span);
 		return true;
 	case OTHER_REPLY: compare_tell_reply(sequence, &expected, answer->reply); break;
 	case OTHER_CALL:
-		compare_call_text(call, sequence->number, step->command.key, step->reply.called);
-		compare_tell_call(sequence, call, answer->call);
+		compare_notification_text(notification, sequence->number, step->command.key, step->reply.notified);
+		compare_tell_notification(sequence, notification, answer->notification);
 		break;
 	}
 	return false;
@@ -212,7 +212,7 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	unsigned key = step->command.key;
-	uint64_t was_ms = sequence->master.keys[key].expires_ms, queue_was_ms = sequence->master.lines[key].expires_ms;
+	uint64_t was_ms = sequence->master.keys[key].expires_ms, queue_was_ms = sequence->master.queues[key].expires_ms;
 	bool may_be_new = !compare_is_script(step) || step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_EXTEND;
 	if (compare_is_alive_step(step))
 		return compare_alive_step(sequence, answer->reply, answer->expiry, span);
@@ -225,8 +225,8 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 		compare_apply_outside(&sequence->master, step);
 	}
 	return compare_expiry(sequence, key, was_ms, may_be_new, answer->expiry, span) &&
-	       (!answer->places ||
-		compare_queue(sequence, key, queue_was_ms, true, answer->places, answer->queue_expiry, span));
+	       (!answer->entries ||
+		compare_queue(sequence, key, queue_was_ms, true, answer->entries, answer->queue_expiry, span));
 }
 
 /* ---- a round: one step of each sequence ---- */
@@ -279,7 +279,7 @@ static bool run_round(unsigned count, unsigned round, uint64_t *random, uint64_t
 		if (!has_step(sequence, round))
 			continue;
 		struct compare_step *step = &sequence->steps[sequence->step_count++];
-		compare_draw(step, random, &sequence->master, *now_us, sequence->crowded);
+		compare_random_step(step, random, &sequence->master, *now_us, sequence->crowded);
 		compare_append_step(&server, sequence, step);
 	}
 	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
@@ -376,12 +376,13 @@ static bool saw_all(void)
 		}
 		printf("\n");
 	}
-	printf("called by acquire: %llu, by release: %llu; places given up of several: %llu; inspections that counted "
+	printf("notified by acquire: %llu, by release: %llu; entries given up of several: %llu; inspections that "
+	       "counted "
 	       "somebody: %llu\n",
-	       (unsigned long long)figures.acquire_calls, (unsigned long long)figures.release_calls,
+	       (unsigned long long)figures.acquire_notifications, (unsigned long long)figures.release_notifications,
 	       (unsigned long long)figures.left, (unsigned long long)figures.counted);
-	complete = complete && figures.acquire_calls > 0 && figures.release_calls > 0 && figures.left > 0 &&
-		   figures.counted > 0;
+	complete = complete && figures.acquire_notifications > 0 && figures.release_notifications > 0 &&
+		   figures.left > 0 && figures.counted > 0;
 	if (!complete)
 		printf("an answer was never seen: too few sequences, or they do not meet\n");
 	return complete;
@@ -399,12 +400,12 @@ static int compare_all(void)
 	return complete ? 0 : 1;
 }
 
-/* The bugs that a model can have. */
-static int compare_planted(const char *name)
+/* The mutations that a model can have. */
+static int compare_mutation(const char *name)
 {
 	static const struct {
 		const char *name;
-		enum mutated bug;
+		enum redlock_mutation mutation;
 	} mutations[] = {
 		{"raise-not-strict", MUTATION_RAISE_NOT_STRICT},
 		{"raise-no-token", MUTATION_RAISE_NO_TOKEN},
@@ -413,7 +414,7 @@ static int compare_planted(const char *name)
 		{"epoch-ignored", MUTATION_EPOCH_IGNORED},
 		{"extend-shortens", MUTATION_EXTEND_SHORTENS},
 		{"extend-recreates", MUTATION_EXTEND_RECREATES},
-		{"wake-lost", MUTATION_NOTIFICATION_LOST},
+		{"notification-lost", MUTATION_NOTIFICATION_LOST},
 		{"barge", MUTATION_BARGE},
 		{"marker-no-ttl", MUTATION_MARKER_NO_TTL},
 		{"epoch-early", MUTATION_WRITE_EPOCH_EARLY},
@@ -423,7 +424,7 @@ static int compare_planted(const char *name)
 	for (unsigned i = 0; i < sizeof mutations / sizeof *mutations; i++) {
 		if (!compare_quiet && strcmp(name, mutations[i].name) != 0)
 			continue;
-		redlock_mutation = mutations[i].bug;
+		redlock_mutation = mutations[i].mutation;
 		bool found = run(options.sequences) < options.sequences;
 		printf("%-20s %s after %llu commands\n", mutations[i].name, found ? "found" : "NOT FOUND",
 		       (unsigned long long)figures.commands);
@@ -447,7 +448,7 @@ static void read_arguments(int argc, char **argv)
 		else if (value && strcmp(argv[i], "--mutation") == 0)
 			options.mutation = value;
 		else {
-			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation BUG | "
+			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation NAME | "
 					"--mutation all]\n");
 			exit(2);
 		}
@@ -459,7 +460,7 @@ int main(int argc, char **argv)
 	read_arguments(argc, argv);
 	if (!compare_server_start(&server, options.server))
 		return 2;
-	int status = options.mutation ? compare_planted(options.mutation) : compare_all();
+	int status = options.mutation ? compare_mutation(options.mutation) : compare_all();
 	compare_server_stop(&server);
 	return status;
 }

@@ -1,7 +1,7 @@
 /* The exhaustive check of the core: every state that two overlapping acquisitions on three masters can reach, in each
  * of the configurations below. tests/sim/README.md says what is modelled and what is checked.
  *
- *   sim_exhaustive [--config NAME] [--max-states N] [--mutation BUG | --mutation all] [--check-form]
+ *   sim_exhaustive [--config NAME] [--max-states N] [--mutation NAME | --mutation all] [--check-form]
  *
  * Exit status: 0 if nothing is violated; 1 with a story if something is; 2 for a mistake in the arguments. With
  * --mutation all every mutation must be found, or it is 1. */
@@ -11,7 +11,7 @@
 
 #include "sim_search.h"
 
-enum mutated redlock_mutation = MUTATION_NONE;
+enum redlock_mutation redlock_mutation = MUTATION_NONE;
 
 static const struct sim_config configs[] = {
 	{.name = "plain",
@@ -69,8 +69,8 @@ static const struct sim_config configs[] = {
 	 .tries = 1,
 	 .useful_ticks = 3,
 	 .wipes = 1},
-	{.name = "line",
-	 .about = "both wait in line, three attempts",
+	{.name = "queue",
+	 .about = "both wait in the queue, three attempts",
 	 .guesses = {6},
 	 .buckets = {5, 5, 5},
 	 .tries = 1,
@@ -78,7 +78,7 @@ static const struct sim_config configs[] = {
 	 .attempts = 3,
 	 .patient = true},
 	{.name = "leave",
-	 .about = "both wait in line, two attempts; the second one's wait ends, is cancelled",
+	 .about = "both wait in the queue, two attempts; the second one's wait ends, is cancelled",
 	 .guesses = {6},
 	 .buckets = {5, 5, 5},
 	 .tries = 1,
@@ -144,8 +144,8 @@ static const struct sim_config configs[] = {
 	 .useful_ticks = 3,
 	 .troubles = 1,
 	 .linger = true},
-	{.name = "lapse2",
-	 .about = "as line; a call is lost, or an alive key runs out",
+	{.name = "missed2",
+	 .about = "as queue; a call is lost, or an alive key runs out",
 	 .large = true,
 	 .guesses = {6},
 	 .buckets = {5, 5, 5},
@@ -154,8 +154,8 @@ static const struct sim_config configs[] = {
 	 .attempts = 3,
 	 .patient = true,
 	 .missed_notifications = 1},
-	{.name = "line2",
-	 .about = "as line; waits end, are cancelled, there are one missed_notification and one trouble as in linger",
+	{.name = "queue2",
+	 .about = "as queue; waits end, are cancelled, there are one missed_notification and one trouble as in linger",
 	 .large = true,
 	 .guesses = {6},
 	 .buckets = {5, 5, 5},
@@ -173,7 +173,7 @@ enum { CONFIGS = sizeof configs / sizeof *configs };
 /* By which check, in which configuration a mutation must show. */
 static const struct mutation {
 	const char *name;
-	enum mutated bug;
+	enum redlock_mutation mutation;
 	const char *config;
 	enum sim_check check;
 } mutations[] = {
@@ -196,7 +196,7 @@ static const struct mutation {
 	{"no-recovery", MUTATION_NO_RECOVERY, "wipe2", SIM_REAL_TIME},
 	{"recovery-early", MUTATION_RECOVERY_EARLY, "wipe", SIM_DISTINCT},
 	{"recovery-few", MUTATION_RECOVERY_FEW, "wipe", SIM_DISTINCT},
-	{"wake-lost", MUTATION_NOTIFICATION_LOST, "line", SIM_FORGOTTEN},
+	{"notification-lost", MUTATION_NOTIFICATION_LOST, "queue", SIM_FORGOTTEN},
 };
 
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };
@@ -273,7 +273,7 @@ static int run_mutations(void)
 {
 	unsigned passed = 0, failed = 0;
 	for (unsigned i = 0; i < MUTATIONS; i++) {
-		redlock_mutation = mutations[i].bug;
+		redlock_mutation = mutations[i].mutation;
 		bool found = !run(config_find(mutations[i].config), mutations[i].check);
 		printf("%-19s %s in %s after %llu states, a story of %u events: %s\n", mutations[i].name,
 		       found ? "found" : "NOT FOUND", mutations[i].config, (unsigned long long)search.states,
@@ -290,20 +290,20 @@ static bool mutation(const char *name)
 {
 	for (unsigned i = 0; i < MUTATIONS; i++)
 		if (strcmp(mutations[i].name, name) == 0)
-			redlock_mutation = mutations[i].bug;
+			redlock_mutation = mutations[i].mutation;
 	return redlock_mutation != MUTATION_NONE;
 }
 
 static int usage(void)
 {
-	fprintf(stderr, "sim_exhaustive [--config NAME] [--max-states N] [--mutation BUG | --mutation all] "
+	fprintf(stderr, "sim_exhaustive [--config NAME] [--max-states N] [--mutation NAME | --mutation all] "
 			"[--check-form]\nconfigurations:\n");
 	for (unsigned i = 0; i < CONFIGS; i++)
 		fprintf(stderr, "  %-11s %s%s\n", configs[i].name, configs[i].about,
 			configs[i].large ? " (only by name)" : "");
-	fprintf(stderr, "mutated bugs:\n");
+	fprintf(stderr, "mutations:\n");
 	for (unsigned i = 0; i < MUTATIONS; i++)
-		if (i == 0 || mutations[i].bug != mutations[i - 1].bug)
+		if (i == 0 || mutations[i].mutation != mutations[i - 1].mutation)
 			fprintf(stderr, "  %s\n", mutations[i].name);
 	return 2;
 }

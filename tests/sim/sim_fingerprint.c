@@ -116,16 +116,16 @@ static void put_waiter(struct record *record, const struct sim_op *op, unsigned 
 	const struct redlock *core = &op->core;
 	bool held = core->state == REDLOCK_WAITING && redlock_has(core->held_by, master);
 	put(record, held * 16U + redlock_has(core->joined, master) * 8U + redlock_has(core->notified, master) * 4U +
-			    redlock_has(op->called, master) * 2U + (op->done && redlock_has(core->sent, master)));
+			    redlock_has(op->notified, master) * 2U + (op->done && redlock_has(core->sent, master)));
 }
 
-/* The line of the first key: the only one where somebody waits. */
+/* The queue of the first key: the only one where somebody waits. */
 static void put_line(struct record *record, const struct model_master *redis, unsigned first)
 {
-	const struct model_queue *line = model_waiting(redis, 0);
-	put(record, (line ? line->count : 0) * 2U + (redis->waited_us != 0));
-	for (uint32_t i = 0; line && i < line->count; i++)
-		put(record, (unsigned)(line->places[i].replica - 1) ^ first);
+	const struct model_queue *queue = model_waiting(redis, 0);
+	put(record, (queue ? queue->count : 0) * 2U + (redis->waited_us != 0));
+	for (uint32_t i = 0; queue && i < queue->count; i++)
+		put(record, (unsigned)(queue->entries[i].replica - 1) ^ first);
 	for (unsigned o = 0; o < SIM_OPS; o++)
 		put(record, model_is_alive(redis, (o ^ first) + 1));
 }
@@ -143,7 +143,7 @@ static void put_commands(struct record *record, const struct sim_command *comman
 		put(record, op->done ? 0 : command->round);
 		put(record, is_release ? 0 : command->fence);
 		if (op->arrival != 0)
-			put(record, command->place + command->tokenless * 4U + command->silent * 8U);
+			put(record, command->entry + command->tokenless * 4U + command->silent * 8U);
 	}
 }
 
@@ -225,7 +225,7 @@ static uint64_t hash_from(const struct sim_world *world, const struct sim_config
 {
 	uint64_t masters[SIM_MASTERS];
 	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left +
-					  world->missed_notifications_left * 256U + world->call_lost * 4096U),
+					  world->missed_notifications_left * 256U + world->notification_lost * 4096U),
 			    ops[1 - first]);
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		masters[i] = hash_master(world, config, i, first);

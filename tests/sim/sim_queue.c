@@ -1,9 +1,9 @@
-/* Those who wait in line: what sim_world.c leaves to this file. Each operation is a process of its own, and its place
- * is replica:arrival with the operation's number + 1 for the replica. All there are live, unless one missed
+/* Those who wait in the queue: what sim_world.c leaves to this file. Each operation is a process of its own, and its
+ * entry is replica:arrival with the operation's number + 1 for the replica. All there are live, unless one missed
  * notifications.
  *
- * A call is on its way from when a script names the operation until it hears of it or the call is lost: at any time, in
- * any order. Calls of one master that are on their way at once count as one. What the other process hears (PASSED)
+ * A call is on its way from when a script names the operation until it hears of it or the call is lost: at any time,
+ * in any order. Calls of one master that are on their way at once count as one. What the other process hears (PASSED)
  * changes only for how long it sleeps; as its timer may come at any time anyway, it is left out. */
 #include <assert.h>
 #include <string.h>
@@ -31,16 +31,16 @@ void sim_queue_entry(const struct sim_world *world, unsigned o, const struct sim
 {
 	if (command->tokenless)
 		ret_command->token = 0;
-	if (command->place == REDLOCK_ENTRY_NONE)
+	if (command->entry == REDLOCK_ENTRY_NONE)
 		return;
-	ret_command->place = (struct model_entry){world->ops[o].arrival, o + 1};
-	ret_command->wait_ms = command->place == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
+	ret_command->entry = (struct model_entry){world->ops[o].arrival, o + 1};
+	ret_command->wait_ms = command->entry == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
 }
 
 void sim_queue_note_notification(struct sim_world *world, unsigned master, const struct model_reply *reply)
 {
-	if (reply->called.replica != 0)
-		world->ops[reply->called.replica - 1].called |= (uint8_t)(1U << master);
+	if (reply->notified.replica != 0)
+		world->ops[reply->notified.replica - 1].notified |= (uint8_t)(1U << master);
 }
 
 /* ---- events ---- */
@@ -50,7 +50,7 @@ static bool is_majority(uint16_t set)
 	return 2 * __builtin_popcount(set) > SIM_MASTERS;
 }
 
-static bool call_begins_attempt(const struct sim_op *op, unsigned master)
+static bool notification_begins_attempt(const struct sim_op *op, unsigned master)
 {
 	return op->core.state == REDLOCK_WAITING && is_majority(op->core.notified | (uint16_t)(1U << master));
 }
@@ -60,7 +60,7 @@ static bool may_attempt(const struct sim_world *world, const struct sim_config *
 	return world->ops[0].core.attempt + world->ops[1].core.attempt < config->attempts;
 }
 
-/* It sleeps until it is called, or the holder's time is up. */
+/* It sleeps until it is notified, or the holder's time is up. */
 static bool sleeps(const struct sim_op *op)
 {
 	return op->core.state == REDLOCK_WAITING &&
@@ -74,13 +74,14 @@ bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *o
 
 bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned o)
 {
-	return may_attempt(world, config) && (!config->patient || world->call_lost || !sleeps(&world->ops[o]));
+	return may_attempt(world, config) && (!config->patient || world->notification_lost || !sleeps(&world->ops[o]));
 }
 
 bool sim_queue_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	const struct sim_op *op = &world->ops[event->op];
-	bool on_its_way = redlock_has(op->called, event->master), begins = call_begins_attempt(op, event->master);
+	bool on_its_way = redlock_has(op->notified, event->master),
+	     begins = notification_begins_attempt(op, event->master);
 	switch ((enum sim_kind)event->kind) {
 	case SIM_NOTIFY:
 		if (!on_its_way || (begins && !may_attempt(world, config)))
@@ -95,7 +96,7 @@ bool sim_queue_can(const struct sim_world *world, const struct sim_config *confi
 	}
 }
 
-/* The operation hears it; if it is not there any more its process gives up the place for it. */
+/* The operation hears it; if it is not there any more its process gives up the entry for it. */
 static void hear_notification(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct sim_op *op = &world->ops[event->op];
@@ -109,7 +110,7 @@ static void hear_notification(struct sim_world *world, const struct sim_config *
 		sim_drive(world, event->op, &wake);
 }
 
-/* Its process pings again, and learns that it counted as dead: its place may be gone, a call missed. */
+/* Its process pings again, and learns that it counted as dead: its entry may be gone, a call missed. */
 static void revive(struct sim_world *world, unsigned o, unsigned master)
 {
 	struct redlock_event first = {.kind = REDLOCK_FIRST, .remaining_us = 0};
@@ -123,10 +124,10 @@ void sim_queue_apply(struct sim_world *world, const struct sim_config *config, c
 	struct sim_op *op = &world->ops[event->op];
 	struct redlock_event timer = {.kind = REDLOCK_TIMER, .fence = config->guesses[0]};
 	if (event->kind == SIM_NOTIFY || event->kind == SIM_LOSE_NOTIFICATION)
-		op->called &= (uint8_t) ~(1U << event->master);
+		op->notified &= (uint8_t) ~(1U << event->master);
 	if (event->kind == SIM_LOSE_NOTIFICATION || event->kind == SIM_MISSED_NOTIFICATION)
 		world->missed_notifications_left--;
-	world->call_lost |= event->kind == SIM_LOSE_NOTIFICATION;
+	world->notification_lost |= event->kind == SIM_LOSE_NOTIFICATION;
 	if (event->kind == SIM_END) {
 		op->now_us = op->core.wait_end_us;
 		sim_drive(world, event->op, &timer);
@@ -145,11 +146,11 @@ static void check_entry(struct sim_world *world, const struct sim_config *config
 {
 	const struct sim_op *op = &world->ops[o];
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		const struct model_queue *line = model_waiting(&world->masters[i], sim_key(config, o));
+		const struct model_queue *queue = model_waiting(&world->masters[i], sim_key(config, o));
 		const struct sim_link *link = &op->links[i];
 		bool all_carried_out = !link->excused && link->command_count == 0 && link->stale_count == 0;
-		for (unsigned k = 0; line && all_carried_out && k < line->count; k++)
-			if (line->places[k].replica == o + 1)
+		for (unsigned k = 0; queue && all_carried_out && k < queue->count; k++)
+			if (queue->entries[k].replica == o + 1)
 				world->violated |= SIM_ENTRY_LEFT;
 	}
 }
@@ -159,7 +160,7 @@ static bool is_quiet(const struct sim_world *world, unsigned o)
 {
 	const struct sim_op *op = &world->ops[o];
 	bool gone = op->core.state == REDLOCK_IDLE || (op->done && (op->outcome != REDLOCK_OK || op->released));
-	bool quiet = (sleeps(op) || gone) && op->called == 0;
+	bool quiet = (sleeps(op) || gone) && op->notified == 0;
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		quiet = quiet &&
 			op->links[i].command_count + op->links[i].reply_count + op->links[i].stale_count == 0 &&
@@ -176,6 +177,6 @@ void sim_queue_check(struct sim_world *world, const struct sim_config *config)
 		if (world->ops[o].finished)
 			check_entry(world, config, o);
 	}
-	if (all_quiet && one_waits && !world->call_lost && world->troubles_left == config->troubles)
+	if (all_quiet && one_waits && !world->notification_lost && world->troubles_left == config->troubles)
 		world->violated |= SIM_FORGOTTEN;
 }

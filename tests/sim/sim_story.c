@@ -17,7 +17,7 @@ static char op_name(unsigned o)
 static void tell_command(const struct sim_command *command)
 {
 	printf("%s%s", script_names[command->script],
-	       command->place == REDLOCK_ENTRY_LEAVE ? ", leaving the line" : "");
+	       command->entry == REDLOCK_ENTRY_LEAVE ? ", leaving the queue" : "");
 	if (command->tokenless)
 		printf(" and nothing else");
 	if (command->script != REDLOCK_SCRIPT_RELEASE)
@@ -82,7 +82,7 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 		       op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
 		break;
 	case SIM_WRITE_EPOCH: printf("master %u may vote again", master); break;
-	case SIM_NOTIFY: printf("%c hears that master %u called it", name, master); break;
+	case SIM_NOTIFY: printf("%c hears that master %u notified it", name, master); break;
 	case SIM_LOSE_NOTIFICATION: printf("a call of master %u for %c is lost", master, name); break;
 	case SIM_END: printf("%c's wait is over", name); break;
 	case SIM_MISSED_NOTIFICATION: printf("%c does not count as alive on master %u any more", name, master); break;
@@ -116,9 +116,9 @@ static void tell_world(const struct sim_world *world, const struct sim_config *c
 			if (token != 0 && config->tries > 1)
 				printf("%u", sim_token_attempt(token));
 		}
-		const struct model_queue *line = model_waiting(&world->masters[i], 0);
-		for (uint32_t k = 0; line && k < line->count; k++)
-			printf("%c%c", k == 0 ? '<' : ',', op_name((unsigned)line->places[k].replica - 1));
+		const struct model_queue *queue = model_waiting(&world->masters[i], 0);
+		for (uint32_t k = 0; queue && k < queue->count; k++)
+			printf("%c%c", k == 0 ? '<' : ',', op_name((unsigned)queue->entries[k].replica - 1));
 		printf(" %u%s", (unsigned)model_number(&world->masters[i], 0),
 		       world->masters[i].epoch == 0 ? " quarantined" : "");
 	}

@@ -182,7 +182,7 @@ static void deliver(struct sim_world *world, unsigned o, unsigned master)
 	sim_drive(world, o, &event);
 }
 
-/* Only to be counted. What one that waits hears after its grant may make it leave the line there. */
+/* Only to be counted. What one that waits hears after its grant may make it leave the queue there. */
 static bool is_dead(const struct sim_op *op, const struct sim_reply *reply)
 {
 	bool may_leave = op->arrival != 0 && op->done && op->outcome == REDLOCK_OK &&

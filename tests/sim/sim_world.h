@@ -37,7 +37,7 @@ enum sim_check {
 	/* `done` once, `finished` once and with the last reply; an open operation wants a TIMER */
 	SIM_ONCE = 1 << 7,
 	SIM_ASSERT = 1 << 8,     /* the core's own asserts */
-	SIM_ENTRY_LEFT = 1 << 9, /* whose wait is over leaves no place in a line behind */
+	SIM_ENTRY_LEFT = 1 << 9, /* whose wait is over leaves no entry in a queue behind */
 	/* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
 	SIM_FORGOTTEN = 1 << 10,
 	SIM_ALL = (1 << 11) - 1
@@ -56,7 +56,7 @@ struct sim_config {
 	uint8_t troubles; /* how many connections may be lost, hang or be down from the start */
 	uint8_t wipes;    /* 1: a master may lose its memory; leases then run out */
 	bool linger;      /* a lost connection's commands may still be carried out, behind newer ones */
-	uint8_t attempts; /* both wait in line, and make so many attempts at most, together; 0: nobody waits */
+	uint8_t attempts; /* both wait in the queue, and make so many attempts at most, together; 0: nobody waits */
 	/* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a call was lost */
 	bool patient;
 	bool second_leaves;           /* … but who began second may be cancelled, and its wait be over */
@@ -84,7 +84,7 @@ enum sim_kind {
 	SIM_RUN_OUT,       /* op: no validity is left of its lease */
 	SIM_EXPIRE,        /* master; arg: the key, of an attempt that has no validity left */
 	SIM_WRITE_EPOCH,   /* master: its quarantine is over: a floor and a new epoch */
-	/* op, master: it hears that this master has called it; arg: which guess, where a new attempt begins */
+	/* op, master: it hears that this master has notified it; arg: which guess, where a new attempt begins */
 	SIM_NOTIFY,
 	SIM_LOSE_NOTIFICATION,   /* op, master: it does not */
 	SIM_END,                 /* op: its wait is over */
@@ -101,7 +101,7 @@ struct sim_command {
 	uint8_t script, attempt, round, fence;
 	bool silent; /* the core was told already: no reply */
 	uint8_t epoch;
-	uint8_t place; /* of enum redlock_place */
+	uint8_t entry; /* of enum redlock_place */
 	bool tokenless;
 };
 
@@ -133,9 +133,9 @@ struct sim_op {
 	bool other_before;           /* the other one was answered OK before this attempt began */
 	bool acquired[SIM_MASTERS];  /* this attempt's ACQUIRE was granted there */
 	uint8_t epochs[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was quarantined */
-	/* its place in the line: by its guess, and by who began first where these are equal; 0: it does not wait */
+	/* its entry in the queue: by its guess, and by who began first where these are equal; 0: it does not wait */
 	uint8_t arrival;
-	uint8_t called;                 /* bit i: a call of master i is on its way */
+	uint8_t notified;               /* bit i: a call of master i is on its way */
 	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
 	struct sim_link links[SIM_MASTERS];
 };
@@ -145,7 +145,7 @@ struct sim_world {
 	struct model_master masters[SIM_MASTERS];
 	uint8_t first[SIM_MASTERS]; /* whose attempt acquired there first, of the two last ones; SIM_NOBODY */
 	uint8_t drops_left, troubles_left, missed_notifications_left;
-	bool call_lost;
+	bool notification_lost;
 	uint8_t wiped;       /* which master; SIM_MASTERS: none so far */
 	uint8_t early_floor; /* a mutation: what the others held when it was wiped */
 	uint16_t violated;   /* of enum sim_check */
@@ -162,7 +162,7 @@ void sim_wipe(struct sim_world *world, unsigned master);
 void sim_wipe_write_epoch(struct sim_world *world, unsigned master);
 bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event);
 
-/* sim_line.c: those who wait. What they send with their place; whom an answer calls; the events from SIM_CALL on. */
+/* sim_queue.c: those who wait. What they send with their entry; whom an answer calls; the events from SIM_CALL on. */
 void sim_queue_init(struct sim_world *world, const struct sim_config *config);
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
 void sim_queue_entry(const struct sim_world *world, unsigned op, const struct sim_command *command,
@@ -174,7 +174,7 @@ bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_confi
 void sim_queue_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 void sim_queue_check(struct sim_world *world, const struct sim_config *config);
 
-/* sim_world.c: for sim_line.c. The core is given an event, and what it wants is done; a command of its process that no
+/* sim_world.c: for sim_queue.c. The core is given an event, and what it wants is done; a command of its process that no
  * operation answers for. */
 void sim_drive(struct sim_world *world, unsigned op, struct redlock_event *event);
 void sim_send(struct sim_world *world, unsigned op, unsigned master, const struct sim_command *command);

@@ -53,7 +53,7 @@ struct driver {
 	uint64_t fence, highest; /* the number of this round; the largest number that a reply of this attempt named */
 	uint64_t wait_end_us;    /* of one that waits */
 	uint16_t refused;        /* masters that answered this attempt and refused it */
-	uint16_t placed;         /* masters on which the place in the line is, if all that was sent is carried out */
+	uint16_t queued_on;      /* masters on which the entry in the queue is, if all that was sent is carried out */
 	struct driver_taker {
 		uint16_t attempt; /* whose command was the last to take it, or to give it up: 0 */
 		bool acquires, before;
@@ -99,7 +99,7 @@ static inline void driver_check_try(struct driver *driver)
 	MUST(driver->tries < limit || driver_waits(driver), "more than %u tries", limit);
 	MUST(driver->tries == 0 || driver->released == driver->tries || driver_ours(driver) == 0,
 	     "a try begins and the one before was not released");
-	MUST(!driver_waits(driver) || driver->out.entry == REDLOCK_ENTRY_KEEP, "a try without a place");
+	MUST(!driver_waits(driver) || driver->out.entry == REDLOCK_ENTRY_KEEP, "a try without an entry");
 	driver->tries++;
 	driver->reached = driver->out.to;
 	driver->granted = driver->increased = driver->raised = driver->round = driver->refused = 0;
@@ -109,13 +109,13 @@ static inline void driver_check_try(struct driver *driver)
 	driver->start_us = driver->now_us;
 }
 
-/* Nothing but the place is given up: while nothing is granted, or where it is not. At the end of the wait everywhere,
+/* Nothing but the entry is given up: while nothing is granted, or where it is not. At the end of the wait everywhere,
  * and who holds it is heard again. */
 static inline void driver_check_leave(struct driver *driver)
 {
 	bool is_end = driver->out.round != 0;
 
-	MUST(driver_waits(driver) && driver->out.entry == REDLOCK_ENTRY_LEAVE, "without a token, and place %d",
+	MUST(driver_waits(driver) && driver->out.entry == REDLOCK_ENTRY_LEAVE, "without a token, and entry %d",
 	     driver->out.entry);
 	MUST(driver->out.round <= 1 && driver->out.attempt == driver->tries, "leaves in round %u", driver->out.round);
 	MUST(!is_end || driver->out.to == (1u << driver->params.masters) - 1, "the wait is over, and %x are told",
@@ -129,25 +129,25 @@ static inline void driver_check_leave(struct driver *driver)
 	driver->granted = driver->reached = 0;
 }
 
-/* Another attempt of one that waits on is given back where it may be; one that is the last, wherever its place may be,
+/* Another attempt of one that waits on is released where it may be; one that is the last, wherever its entry may be,
  * too. */
 static inline void driver_check_release(struct driver *driver)
 {
 	bool stays = driver_waits(driver) && !driver->out.done;
-	uint16_t to = stays ? driver_ours(driver) : driver->reached | driver->placed;
+	uint16_t to = stays ? driver_ours(driver) : driver->reached | driver->queued_on;
 
 	MUST(driver->out.attempt == driver->tries, "a release with the token of attempt %u", driver->out.attempt);
 	MUST(driver->released < driver->tries, "attempt %u is released twice", driver->tries);
-	MUST((driver->out.to & to) == to, "a release to %x, the acquire or the place may be on %x", driver->out.to, to);
+	MUST((driver->out.to & to) == to, "a release to %x, the acquire or the entry may be on %x", driver->out.to, to);
 	MUST(driver->out.to == to || (driver_waits(driver) && !stays), "a release to %x, and it may be on %x alone",
 	     driver->out.to, to);
 	if (driver_waits(driver))
-		MUST(driver->out.entry == (stays ? REDLOCK_ENTRY_KEEP : REDLOCK_ENTRY_LEAVE), "a release with place %d",
+		MUST(driver->out.entry == (stays ? REDLOCK_ENTRY_KEEP : REDLOCK_ENTRY_LEAVE), "a release with entry %d",
 		     driver->out.entry);
 	driver->released = driver->tries;
 }
 
-/* Where the place is once the script is carried out. */
+/* Where the entry is once the script is carried out. */
 static inline void driver_note_entry(struct driver *driver, unsigned master)
 {
 	struct redlock_output *out = &driver->out;
@@ -156,15 +156,15 @@ static inline void driver_note_entry(struct driver *driver, unsigned master)
 
 	if (out->entry == REDLOCK_ENTRY_KEEP) {
 		*taker = (struct driver_taker){out->attempt, out->script == REDLOCK_SCRIPT_ACQUIRE,
-					       (driver->placed & bit) != 0};
-		driver->placed |= bit;
+					       (driver->queued_on & bit) != 0};
+		driver->queued_on |= bit;
 	} else if (out->entry == REDLOCK_ENTRY_LEAVE) {
 		taker->attempt = 0;
-		driver->placed &= (uint16_t)~bit;
+		driver->queued_on &= (uint16_t)~bit;
 	}
 }
 
-/* A grant gives the place up. What was not sent changed nothing. */
+/* A grant gives the entry up. What was not sent changed nothing. */
 static inline void driver_hear_entry(struct driver *driver, const struct driver_ask *ask, enum redlock_vote vote)
 {
 	const struct driver_taker *taker = &driver->takers[ask->master];
@@ -175,7 +175,7 @@ static inline void driver_hear_entry(struct driver *driver, const struct driver_
 	if (taker->attempt != ask->attempt || taker->acquires != acquires || ask->script == REDLOCK_SCRIPT_RAISE)
 		return;
 	if ((acquires && vote == REDLOCK_VOTE_GRANTED) || (unsent && !taker->before))
-		driver->placed &= (uint16_t)~bit;
+		driver->queued_on &= (uint16_t)~bit;
 }
 
 static inline void driver_check_entry(const struct driver *driver)
@@ -184,7 +184,7 @@ static inline void driver_check_entry(const struct driver *driver)
 	uint64_t left_us = driver->wait_end_us > driver->now_us ? driver->wait_end_us - driver->now_us : 1;
 
 	if (!driver_waits(driver) || out->script == REDLOCK_SCRIPT_RAISE || out->script == REDLOCK_SCRIPT_NONE)
-		MUST(out->entry == REDLOCK_ENTRY_NONE, "place %d", out->entry);
+		MUST(out->entry == REDLOCK_ENTRY_NONE, "entry %d", out->entry);
 	MUST(!out->tokenless || out->script == REDLOCK_SCRIPT_RELEASE, "script %d without a token", out->script);
 	MUST(out->entry != REDLOCK_ENTRY_KEEP || out->wait_left_us == left_us, "%" PRIu64 " left of the wait",
 	     out->wait_left_us);
@@ -291,7 +291,7 @@ static inline void driver_step(struct driver *driver, const struct redlock_event
 	     out->finished, driver->asks_len);
 	MUST((redlock_deadline_us(&driver->op) == REDLOCK_NEVER) == driver->done,
 	     "a deadline is wanted exactly until done");
-	MUST(!out->finished || driver->placed == 0, "finished, and the place is left on %x", driver->placed);
+	MUST(!out->finished || driver->queued_on == 0, "finished, and the entry is left on %x", driver->queued_on);
 	driver->finished = out->finished;
 }
 

@@ -9,7 +9,7 @@
 
 #include "server/redlock/redlock.h"
 
-/* A reply to the script of this attempt, or the timer. Replies to older attempts have no place in here. */
+/* A reply to the script of this attempt, or the timer. Replies to older attempts do not belong here. */
 struct oracle_event {
 	uint64_t at_us;
 	bool timer; /* the members below are those of a reply */

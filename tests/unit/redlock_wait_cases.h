@@ -1,5 +1,5 @@
-/* Short words for the tests of the core's waiting: one that waits, what is called out to it, what a step must have done
- * with its place. */
+/* Short words for the tests of the core's waiting: one that waits, what notifies it, what a step must have done
+ * with its entry. */
 #ifndef REDLOCK_WAIT_CASES_H
 #define REDLOCK_WAIT_CASES_H
 
@@ -54,7 +54,7 @@ static inline void driver_notified(struct driver *driver, uint64_t now_us, unsig
 						    .fence = DRIVER_GUESS});
 }
 
-/* Master 0 calls another process. */
+/* Master 0 notifies another process. */
 static inline void driver_passed(struct driver *driver, uint64_t now_us)
 {
 	driver_step(driver, &(struct redlock_event){.kind = REDLOCK_PASSED, .now_us = now_us, .master = 0});
@@ -66,7 +66,7 @@ static inline void driver_first(struct driver *driver, uint64_t now_us, uint64_t
 		    &(struct redlock_event){.kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us});
 }
 
-/* The last step sent an attempt to all masters; the driver looks at its place. */
+/* The last step sent an attempt to all masters; the driver looks at its entry. */
 static inline void attempts(const struct driver *driver, unsigned attempt)
 {
 	ck_assert_int_eq(driver->out.script, REDLOCK_SCRIPT_ACQUIRE);
@@ -75,7 +75,7 @@ static inline void attempts(const struct driver *driver, unsigned attempt)
 	ck_assert_uint_eq(redlock_deadline_us(&driver->op), driver->now_us + TIMEOUT);
 }
 
-/* It sleeps, unless it is called, until then. */
+/* It sleeps, unless it is notified, until then. */
 static inline void sleeps_until(const struct driver *driver, uint64_t us)
 {
 	ck_assert(!driver->out.done);
@@ -83,7 +83,7 @@ static inline void sleeps_until(const struct driver *driver, uint64_t us)
 	ck_assert_uint_eq(redlock_deadline_us(&driver->op), us);
 }
 
-/* The last step gave a lost attempt back to these masters, 0: to none; the place is kept. */
+/* The last step released a lost attempt on these masters, 0: to none; the entry is kept. */
 static inline void gave_back(const struct driver *driver, unsigned to)
 {
 	ck_assert(!driver->out.done && !driver->out.tokenless);
@@ -92,7 +92,7 @@ static inline void gave_back(const struct driver *driver, unsigned to)
 	ck_assert_int_eq(driver->out.entry, to != 0 ? KEEP : REDLOCK_ENTRY_NONE);
 }
 
-/* The last step gave up the place there, and nothing else. */
+/* The last step gave up the entry there, and nothing else. */
 static inline void left(const struct driver *driver, unsigned to)
 {
 	ck_assert_int_eq(driver->out.script, REDLOCK_SCRIPT_RELEASE);
@@ -101,7 +101,7 @@ static inline void left(const struct driver *driver, unsigned to)
 	ck_assert_uint_eq(driver->out.to, to);
 }
 
-/* The last step gave the attempt's token and the place back there. */
+/* The last step gave the attempt's token and the entry back there. */
 static inline void released(const struct driver *driver, unsigned to)
 {
 	ck_assert_int_eq(driver->out.script, REDLOCK_SCRIPT_RELEASE);
@@ -111,7 +111,7 @@ static inline void released(const struct driver *driver, unsigned to)
 }
 
 /* Two of three masters say that A holds it for LEFT; the third, which says nothing in time, then says the same, also of
- * the attempt that is given back there. Nothing is open any more. */
+ * the attempt that is released there. Nothing is open any more. */
 static inline void refuse(struct driver *driver, uint64_t now_us)
 {
 	driver_held(driver, now_us, 0, A, LEFT);
@@ -134,7 +134,7 @@ static inline struct driver refused_waiter(bool behind)
 	return driver;
 }
 
-/* A waiter whose wait is over: it gives up its place everywhere, and hears who holds the lock. */
+/* A waiter whose wait is over: it gives up its entry everywhere, and hears who holds the lock. */
 static inline struct driver leaving(void)
 {
 	struct driver driver = refused_waiter(true);

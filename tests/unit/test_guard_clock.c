@@ -14,7 +14,7 @@ struct clock_world {
 	double above_us, below_us;
 };
 
-static uint64_t draw(struct clock_world *world, uint64_t bound)
+static uint64_t random_below(struct clock_world *world, uint64_t bound)
 {
 	uint64_t word = world->random += UINT64_C(0x9e3779b97f4a7c15);
 	word = (word ^ (word >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -30,7 +30,7 @@ static void clock_init(struct clock_world *world, uint64_t seed)
 	world->guard = cases.guard;
 	world->random = seed;
 	world->now_us = START;
-	world->ahead_us = (double)draw(world, 2 * START);
+	world->ahead_us = (double)random_below(world, 2 * START);
 	world->above_us = world->below_us = 1e18;
 }
 
@@ -67,13 +67,13 @@ static enum guard_clock answer(struct clock_world *world, uint64_t there_us, uin
 static uint64_t delay(struct clock_world *world)
 {
 	static const uint64_t bounds[] = {50, 200, 200, 1000, 5000, 50000, 3000000};
-	return draw(world, bounds[draw(world, 7)]);
+	return random_below(world, bounds[random_below(world, 7)]);
 }
 
 static uint64_t pause_of(struct clock_world *world)
 {
 	static const uint64_t bounds[] = {1, 3, 100, 1000, 100000, 2000000, 20000000};
-	return draw(world, bounds[draw(world, 7)]);
+	return random_below(world, bounds[random_below(world, 7)]);
 }
 
 /* ck_assert() tells the parent of each check: too slow for millions of them. */
@@ -97,7 +97,8 @@ START_TEST(test_a_steady_clock_is_never_called_a_jump)
 			let_pass(&world, pause_of(&world));
 		}
 		if (seed % 10 == 0)
-			let_pass(&world, draw(&world, 30 * 86400 * SECOND)); /* and after a month without an answer */
+			let_pass(&world,
+				 random_below(&world, 30 * 86400 * SECOND)); /* and after a month without an answer */
 		EXPECT(answer(&world, 30, 30) == GUARD_CLOCK_STEADY);
 	}
 }
@@ -110,8 +111,8 @@ START_TEST(test_many_answers_in_a_short_time)
 	clock_init(&world, 7);
 	world.drift = _i == 0 ? 0.0005 : -0.0005;
 	for (unsigned i = 0; i < 1000000; i++) {
-		EXPECT(answer(&world, draw(&world, 3), draw(&world, 3)) == GUARD_CLOCK_STEADY);
-		let_pass(&world, draw(&world, 20));
+		EXPECT(answer(&world, random_below(&world, 3), random_below(&world, 3)) == GUARD_CLOCK_STEADY);
+		let_pass(&world, random_below(&world, 20));
 	}
 }
 END_TEST
@@ -123,9 +124,9 @@ START_TEST(test_a_coarse_clock)
 	clock_init(&world, 11);
 	for (unsigned i = 0; i < 100000; i++) {
 		uint64_t sent_us = world.now_us;
-		let_pass(&world, draw(&world, 100));
+		let_pass(&world, random_below(&world, 100));
 		uint64_t time_us = master_time(&world) / 1000 * 1000;
-		let_pass(&world, draw(&world, 100));
+		let_pass(&world, random_below(&world, 100));
 		EXPECT(guard_time(&world.guard, 0, sent_us, world.now_us, time_us) == GUARD_CLOCK_STEADY);
 		let_pass(&world, pause_of(&world));
 	}
@@ -136,7 +137,7 @@ END_TEST
 
 static void look_for_a_while(struct clock_world *world)
 {
-	for (uint64_t i = draw(world, 50) + 1; i > 0; i--) {
+	for (uint64_t i = random_below(world, 50) + 1; i > 0; i--) {
 		answer(world, delay(world), delay(world));
 		let_pass(world, pause_of(world));
 	}
@@ -144,7 +145,8 @@ static void look_for_a_while(struct clock_world *world)
 
 static double some_more(struct clock_world *world)
 {
-	return 5 + (draw(world, 4) == 0 ? (double)draw(world, START / 2) : (double)draw(world, 50));
+	return 5 +
+	       (random_below(world, 4) == 0 ? (double)random_below(world, START / 2) : (double)random_below(world, 50));
 }
 
 /* A jump forward is found by the very next answer if it is larger than what was open above before (the quickest way
@@ -199,13 +201,13 @@ START_TEST(test_jumps_on_an_even_network)
 	struct clock_world world;
 	for (uint64_t seed = 0; seed < 20000; seed++) {
 		clock_init(&world, seed);
-		uint64_t way_us = 20 + draw(&world, 500), pause_us = draw(&world, 3 * SECOND);
+		uint64_t way_us = 20 + random_below(&world, 500), pause_us = random_below(&world, 3 * SECOND);
 		for (unsigned i = 0; i < 5; i++)
 			answer(&world, way_us + delay(&world), way_us + delay(&world));
 		answer(&world, way_us, way_us);
 		let_pass(&world, pause_us);
 		double jump_us = 2.0 * (double)way_us + 1000 + (double)(pause_us + 6 * way_us) / 1000 + 5;
-		world.ahead_us += draw(&world, 2) == 0 ? jump_us : -jump_us;
+		world.ahead_us += random_below(&world, 2) == 0 ? jump_us : -jump_us;
 		EXPECT(answer(&world, way_us, way_us) != GUARD_CLOCK_STEADY);
 	}
 }
@@ -376,7 +378,7 @@ START_TEST(test_master_time_is_never_too_early)
 		EXPECT(guard_master_time_us(&world.guard, 0, world.now_us) == 0);
 		for (unsigned i = 0; i < 1000; i++) {
 			answer(&world, delay(&world), delay(&world));
-			uint64_t later_us = draw(&world, 10 * SECOND);
+			uint64_t later_us = random_below(&world, 10 * SECOND);
 			double then_us = (double)world.now_us + world.ahead_us + (1 + world.drift) * (double)later_us;
 			EXPECT((double)guard_master_time_us(&world.guard, 0, world.now_us + later_us) >= then_us);
 			let_pass(&world, pause_of(&world));

@@ -219,7 +219,7 @@ END_TEST
 
 /* ---- other settings, another cluster ---- */
 
-START_TEST(test_foreign_digest_is_left_alone)
+START_TEST(test_another_digest_is_left_alone)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
@@ -248,7 +248,7 @@ static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 }
 
 /* Which one is the other says the majority, whatever the order in which they are read, and at once. */
-START_TEST(test_foreign_cluster)
+START_TEST(test_another_cluster)
 {
 	static const unsigned orders[][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}};
 	struct cases cases;
@@ -304,7 +304,7 @@ START_TEST(test_two_ids_of_one_cluster)
 }
 END_TEST
 
-START_TEST(test_foreign_masters_tell_no_fences)
+START_TEST(test_rejected_masters_tell_no_fences)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
@@ -331,10 +331,10 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_rolled_back_while_write_epoch_is_under_way);
 	tcase_add_test(tcase, test_what_another_found_is_taken_over);
 	tcase_add_test(tcase, test_flushed_is_not_called_rolled_back);
-	tcase_add_test(tcase, test_foreign_digest_is_left_alone);
-	tcase_add_loop_test(tcase, test_foreign_cluster, 0, 6);
+	tcase_add_test(tcase, test_another_digest_is_left_alone);
+	tcase_add_loop_test(tcase, test_another_cluster, 0, 6);
 	tcase_add_loop_test(tcase, test_two_ids_of_one_cluster, 0, 2);
-	tcase_add_test(tcase, test_foreign_masters_tell_no_fences);
+	tcase_add_test(tcase, test_rejected_masters_tell_no_fences);
 }
 
 int main(void)

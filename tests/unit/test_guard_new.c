@@ -4,7 +4,7 @@
 /* ---- the cluster id ---- */
 
 /* Everything was lost. The master with the smallest run_id has its epoch first, so that redlockds that begin at once
- * draw one id. */
+ * make one id. */
 START_TEST(test_one_cluster_id_after_a_total_loss)
 {
 	struct cases cases;
@@ -31,8 +31,8 @@ START_TEST(test_one_cluster_id_after_a_total_loss)
 }
 END_TEST
 
-/* A master that cannot be seen: another redlockd may see it, and draw. */
-START_TEST(test_a_cluster_id_is_not_drawn_at_once)
+/* A master that cannot be seen: another redlockd may see it, and make one. */
+START_TEST(test_a_cluster_id_is_not_made_at_once)
 {
 	struct cases cases;
 	cases_init(&cases, 3, false);
@@ -156,7 +156,7 @@ START_TEST(test_bootstrap_without_one_that_is_unusable)
 		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 		return;
 	}
-	/* Another redlockd may have the right password, and draw a cluster id there. */
+	/* Another redlockd may have the right password, and make a cluster id there. */
 	wants(&cases, 0, GUARD_NOTHING);
 	pass(&cases, 3 * SECOND);
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
@@ -272,7 +272,7 @@ END_TEST
 static void add(TCase *tcase)
 {
 	tcase_add_test(tcase, test_one_cluster_id_after_a_total_loss);
-	tcase_add_test(tcase, test_a_cluster_id_is_not_drawn_at_once);
+	tcase_add_test(tcase, test_a_cluster_id_is_not_made_at_once);
 	tcase_add_test(tcase, test_the_cluster_id_of_the_faster_one);
 	tcase_add_test(tcase, test_the_cluster_id_is_read_where_the_epoch_is_gone);
 	tcase_add_loop_test(tcase, test_bootstrap, 1, 6);

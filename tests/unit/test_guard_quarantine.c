@@ -71,7 +71,7 @@ START_TEST(test_longest_ttl_of_anybody)
 END_TEST
 
 /* A master of others: how long their leases are concerns nobody here, also when it is out of reach again. */
-START_TEST(test_ttl_of_a_foreign_master)
+START_TEST(test_ttl_of_a_rejected_master)
 {
 	struct cases cases;
 	cases_init(&cases, 4, false);
@@ -299,7 +299,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, test_quarantine_to_the_microsecond);
 	tcase_add_test(tcase, test_quarantine_counts_from_what_was_seen);
 	tcase_add_test(tcase, test_longest_ttl_of_anybody);
-	tcase_add_loop_test(tcase, test_ttl_of_a_foreign_master, 0, 2);
+	tcase_add_loop_test(tcase, test_ttl_of_a_rejected_master, 0, 2);
 	tcase_add_test(tcase, test_longest_ttl_beside_a_marker);
 	tcase_add_test(tcase, test_marker_raised_by_another);
 	tcase_add_test(tcase, test_marker_that_says_no_ttl);

@@ -380,7 +380,7 @@ START_TEST(test_the_latest_clock)
 	guard_time(&cases.guard, 1, cases.now_us, cases.now_us + 10, cases.now_us + ahead_us);
 	loses(&cases, 1);
 	pass(&cases, QUARANTINE);
-	wants(&cases, 0, GUARD_NOTHING); /* see test_a_cluster_id_is_not_drawn_at_once */
+	wants(&cases, 0, GUARD_NOTHING); /* see test_a_cluster_id_is_not_made_at_once */
 	pass(&cases, 3 * SECOND);
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(action.clocked);

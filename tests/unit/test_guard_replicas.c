@@ -44,7 +44,7 @@ struct play {
 	const char *wrong;
 };
 
-static uint64_t draw(struct play *play, uint64_t bound)
+static uint64_t random_below(struct play *play, uint64_t bound)
 {
 	uint64_t word = play->random += UINT64_C(0x9e3779b97f4a7c15);
 	word = (word ^ (word >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -58,8 +58,8 @@ static void play_init(struct play *play, uint64_t seed, bool bootstrap)
 	play->random = seed;
 	play->now_us = START;
 	play->ids = 100;
-	play->guards = 2 + (unsigned)draw(play, GUARDS - 1);
-	play->masters = 1 + 2 * (unsigned)draw(play, 3);
+	play->guards = 2 + (unsigned)random_below(play, GUARDS - 1);
+	play->masters = 1 + 2 * (unsigned)random_below(play, 3);
 	for (unsigned g = 0; g < play->guards; g++) {
 		struct guard_params params = {
 			.masters = (uint8_t)play->masters,
@@ -67,7 +67,7 @@ static void play_init(struct play *play, uint64_t seed, bool bootstrap)
 			.drift_ppm = 10000,
 			.margin_us = MARGIN,
 			.digest = DIGEST,
-			.bootstrap = bootstrap && (g == 0 || draw(play, 2) == 0),
+			.bootstrap = bootstrap && (g == 0 || random_below(play, 2) == 0),
 			.seed = seed * GUARDS + g + 1,
 		};
 		guard_init(&play->guard[g], &params);
@@ -240,7 +240,7 @@ static bool is_old_image(const struct play *play, unsigned i)
 static void happens(struct play *play, unsigned i)
 {
 	struct model_master *master = &play->master[i];
-	uint64_t kind = draw(play, 5), run_id = ++play->ids * 7919 % 10007 + 1;
+	uint64_t kind = random_below(play, 5), run_id = ++play->ids * 7919 % 10007 + 1;
 	if (kind == 4 && !is_old_image(play, i))
 		return;
 	forgets(play, i);
@@ -266,7 +266,7 @@ static void happens(struct play *play, unsigned i)
  * of theirs. */
 static void grant(struct play *play, unsigned g)
 {
-	unsigned first = (unsigned)draw(play, play->masters), chosen[MASTERS_MOST], count = 0;
+	unsigned first = (unsigned)random_below(play, play->masters), chosen[MASTERS_MOST], count = 0;
 	uint64_t fence = 0;
 	for (unsigned k = 0; k < play->masters && count < redlock_majority((uint8_t)play->masters); k++) {
 		unsigned i = (first + k) % play->masters;
@@ -295,9 +295,9 @@ static void grant(struct play *play, unsigned g)
 
 static void step(struct play *play, bool trouble)
 {
-	unsigned g = (unsigned)draw(play, play->guards), i = (unsigned)draw(play, play->masters);
+	unsigned g = (unsigned)random_below(play, play->guards), i = (unsigned)random_below(play, play->masters);
 	struct wire *wire = &play->wire[g][i];
-	switch (draw(play, 12)) {
+	switch (random_below(play, 12)) {
 	case 0:
 	case 1: execute(play, g, i); break;
 	case 2:
@@ -306,19 +306,19 @@ static void step(struct play *play, bool trouble)
 	case 5: pump(play, g); break;
 	case 6: beat(play, g, i); break;
 	case 7: grant(play, g); break;
-	case 8: play->now_us += draw(play, 20 * MS); break;
+	case 8: play->now_us += random_below(play, 20 * MS); break;
 	case 9:
-		if (!wire->up && (play->now_us - wire->down_us > draw(play, 1500 * MS)))
+		if (!wire->up && (play->now_us - wire->down_us > random_below(play, 1500 * MS)))
 			go_up(play, g, i);
 		break;
 	case 10:
-		if (wire->up && draw(play, 20) == 0)
+		if (wire->up && random_below(play, 20) == 0)
 			go_down(play, g, i);
 		break;
 	default:
-		if (trouble && draw(play, 40) == 0)
+		if (trouble && random_below(play, 40) == 0)
 			happens(play, i);
-		else if (draw(play, 20) == 0) {
+		else if (random_below(play, 20) == 0) {
 			play->image[i] = play->master[i];
 			play->image_client_id[i] = play->client_id[i];
 		}

@@ -1,5 +1,5 @@
 /* Random walks over the core: any number of masters, any kind, any votes in any order, late and early timers, cancels;
- * and those that wait in line, with calls at any moment.
+ * and those that wait in the queue, with notifications at any moment.
  *
  * There is no oracle here, only what must hold whatever happens: what the driver checks after each step, and the bounds
  * below. Each walk has a number, which a failure prints as its case, and which alone decides what happens in it. */
@@ -14,7 +14,7 @@ struct walk {
 	unsigned cancel_in;      /* chance of a cancel at each step: 1 in so many; 0: never */
 };
 
-static uint64_t draw(struct walk *walk)
+static uint64_t random_u64(struct walk *walk)
 {
 	uint64_t mixed = walk->random += UINT64_C(0x9e3779b97f4a7c15);
 
@@ -23,26 +23,26 @@ static uint64_t draw(struct walk *walk)
 	return mixed ^ mixed >> 31;
 }
 
-static unsigned draw_below(struct walk *walk, unsigned limit)
+static unsigned random_below(struct walk *walk, unsigned limit)
 {
-	return (unsigned)(draw(walk) % limit);
+	return (unsigned)(random_u64(walk) % limit);
 }
 
 static struct redlock_params walk_params(struct walk *walk)
 {
 	struct redlock_params params = {
-		.kind = (enum redlock_kind)(draw_below(walk, 8) < 5 ? REDLOCK_ACQUIRE : draw_below(walk, 4)),
-		.masters = (uint8_t)(1 + draw_below(walk, REDLOCK_MASTERS_MAX)),
-		.tries = (uint16_t)(1 + draw_below(walk, 5)),
-		.drift_us = draw_below(walk, 500),
-		.master_timeout_us = 1 + draw_below(walk, 5000),
-		.retry_min_us = draw_below(walk, 1000),
+		.kind = (enum redlock_kind)(random_below(walk, 8) < 5 ? REDLOCK_ACQUIRE : random_below(walk, 4)),
+		.masters = (uint8_t)(1 + random_below(walk, REDLOCK_MASTERS_MAX)),
+		.tries = (uint16_t)(1 + random_below(walk, 5)),
+		.drift_us = random_below(walk, 500),
+		.master_timeout_us = 1 + random_below(walk, 5000),
+		.retry_min_us = random_below(walk, 1000),
 	};
 
-	if (params.kind == REDLOCK_ACQUIRE && draw_below(walk, 8) == 0)
-		params.wait_us = 1 + draw_below(walk, 20000);
-	params.ttl_us = params.drift_us + 1 + draw_below(walk, 10000);
-	params.retry_max_us = params.retry_min_us + draw_below(walk, 3) * draw_below(walk, 1000);
+	if (params.kind == REDLOCK_ACQUIRE && random_below(walk, 8) == 0)
+		params.wait_us = 1 + random_below(walk, 20000);
+	params.ttl_us = params.drift_us + 1 + random_below(walk, 10000);
+	params.retry_max_us = params.retry_min_us + random_below(walk, 3) * random_below(walk, 1000);
 	return params;
 }
 
@@ -54,12 +54,12 @@ static void walk_init(struct walk *walk, uint64_t number)
 	walk->random = number;
 	params = walk_params(walk);
 	for (unsigned i = 0; i < VOTES; i++)
-		walk->weights[i] = draw_below(walk, 3) * draw_below(walk, 20);
+		walk->weights[i] = random_below(walk, 3) * random_below(walk, 20);
 	walk->weights[REDLOCK_VOTE_BEHIND] = 0;
-	walk->weights[REDLOCK_VOTE_GRANTED] += draw_below(walk, 40);
+	walk->weights[REDLOCK_VOTE_GRANTED] += random_below(walk, 40);
 	walk->weights[REDLOCK_VOTE_HELD] += 1;
-	walk->cancel_in = draw_below(walk, 4) ? 0 : 20 + draw_below(walk, 50);
-	driver_init(&walk->driver, &params, draw(walk));
+	walk->cancel_in = random_below(walk, 4) ? 0 : 20 + random_below(walk, 50);
+	driver_init(&walk->driver, &params, random_u64(walk));
 }
 
 static enum redlock_vote walk_vote(struct walk *walk)
@@ -68,7 +68,7 @@ static enum redlock_vote walk_vote(struct walk *walk)
 
 	for (unsigned i = 0; i < VOTES; i++)
 		sum += walk->weights[i];
-	at = draw_below(walk, sum);
+	at = random_below(walk, sum);
 	for (unsigned i = 0; i < VOTES; i++) {
 		if (at < walk->weights[i])
 			return (enum redlock_vote)i;
@@ -96,18 +96,18 @@ static enum redlock_vote legal_vote(const struct driver_ask *ask, enum redlock_v
 static void walk_reply(struct walk *walk, uint64_t now_us)
 {
 	struct driver *driver = &walk->driver;
-	uint8_t master = driver->asks[draw_below(walk, driver->asks_len)].master;
+	uint8_t master = driver->asks[random_below(walk, driver->asks_len)].master;
 	const struct driver_ask *ask = &driver->asks[driver_find(driver, master)];
 	struct redlock_event event = {.now_us = now_us, .master = master, .vote = legal_vote(ask, walk_vote(walk))};
 
-	if (ask->script == REDLOCK_SCRIPT_RAISE && draw_below(walk, 3) == 0)
+	if (ask->script == REDLOCK_SCRIPT_RAISE && random_below(walk, 3) == 0)
 		event.vote = REDLOCK_VOTE_BEHIND;
-	event.fence = draw_below(walk, 4) == 0 ? DRIVER_GUESS - 3 + draw_below(walk, 8) : 0;
+	event.fence = random_below(walk, 4) == 0 ? DRIVER_GUESS - 3 + random_below(walk, 8) : 0;
 	event.ttl_us = driver->params.ttl_us;
-	if (draw_below(walk, 8) == 0)
-		event.ttl_us = draw(walk) % (driver->params.ttl_us + 1);
-	event.holder = draw_below(walk, 3);
-	event.remaining_us = draw_below(walk, 10) ? draw_below(walk, 20000) : REDLOCK_NEVER;
+	if (random_below(walk, 8) == 0)
+		event.ttl_us = random_u64(walk) % (driver->params.ttl_us + 1);
+	event.holder = random_below(walk, 3);
+	event.remaining_us = random_below(walk, 10) ? random_below(walk, 20000) : REDLOCK_NEVER;
 	driver_reply(driver, &event);
 }
 
@@ -147,18 +147,18 @@ static void check_answer(const struct driver *driver)
 
 /* What the masters and other waiters of the process say to one that waits, or what a cancel is: at any moment. True if
  * there was something. */
-static bool walk_call(struct walk *walk, uint64_t now_us)
+static bool walk_notify(struct walk *walk, uint64_t now_us)
 {
 	struct redlock_event event = {.now_us = now_us, .fence = DRIVER_GUESS};
 
-	if (walk->cancel_in > 0 && draw_below(walk, walk->cancel_in) == 0)
+	if (walk->cancel_in > 0 && random_below(walk, walk->cancel_in) == 0)
 		event.kind = REDLOCK_CANCEL;
-	else if (driver_waits(&walk->driver) && draw_below(walk, 4) == 0)
-		event.kind = (enum redlock_event_kind)(REDLOCK_NOTIFIED + draw_below(walk, 3));
+	else if (driver_waits(&walk->driver) && random_below(walk, 4) == 0)
+		event.kind = (enum redlock_event_kind)(REDLOCK_NOTIFIED + random_below(walk, 3));
 	else
 		return false;
-	event.master = (uint8_t)draw_below(walk, walk->driver.params.masters);
-	event.remaining_us = draw_below(walk, 3) * draw_below(walk, 5000);
+	event.master = (uint8_t)random_below(walk, walk->driver.params.masters);
+	event.remaining_us = random_below(walk, 3) * random_below(walk, 5000);
 	driver_step(&walk->driver, &event);
 	return true;
 }
@@ -167,14 +167,14 @@ static void walk_step(struct walk *walk)
 {
 	struct driver *driver = &walk->driver;
 	uint64_t deadline_us = redlock_deadline_us(&driver->op),
-		 now_us = driver->now_us + draw_below(walk, 3) * draw_below(walk, 200);
+		 now_us = driver->now_us + random_below(walk, 3) * random_below(walk, 200);
 	bool was_done = driver->done;
 
-	if (walk_call(walk, now_us))
+	if (walk_notify(walk, now_us))
 		;
 	else if (driver->asks_len == 0 && deadline_us > driver->now_us)
-		driver_timer(driver, deadline_us + draw_below(walk, 2) * draw_below(walk, 100));
-	else if (driver->asks_len == 0 || draw_below(walk, 8) == 0)
+		driver_timer(driver, deadline_us + random_below(walk, 2) * random_below(walk, 100));
+	else if (driver->asks_len == 0 || random_below(walk, 8) == 0)
 		driver_timer(driver, now_us);
 	else
 		walk_reply(walk, now_us);
@@ -199,9 +199,9 @@ static void walk_all(uint64_t number)
 	bound = 100u * (walk.driver.params.tries * walk.driver.params.masters * 2u + 20u) +
 		(unsigned)walk.driver.params.wait_us;
 	driver_step(&walk.driver, &(struct redlock_event){.kind = REDLOCK_START,
-							  .now_us = draw(&walk) % 1000000000,
+							  .now_us = random_u64(&walk) % 1000000000,
 							  .fence = DRIVER_GUESS,
-							  .behind = draw(&walk) % 2});
+							  .behind = random_u64(&walk) % 2});
 	for (unsigned steps = 0; !walk.driver.finished; steps++) {
 		MUST(steps < bound, "no end after %u steps", steps);
 		walk_step(&walk);

@@ -35,7 +35,7 @@ struct vector {
 
 static uint64_t seen[REDLOCK_CANCELLED + 1]; /* outcomes: each must come up */
 
-static uint64_t draw(uint64_t *random)
+static uint64_t random_u64(uint64_t *random)
 {
 	*random ^= *random << 13;
 	*random ^= *random >> 7;
@@ -311,7 +311,7 @@ static bool vector_nth(enum redlock_kind kind, unsigned masters, uint64_t number
 static void vector_shuffle(struct vector *vector, uint64_t *random)
 {
 	for (unsigned i = 0; i < vector->masters; i++) {
-		unsigned k = (unsigned)(draw(random) % (i + 1));
+		unsigned k = (unsigned)(random_u64(random) % (i + 1));
 
 		vector->order[i] = vector->order[k];
 		vector->order[k] = (uint8_t)i;
@@ -336,9 +336,9 @@ static void play_then_random(enum redlock_kind kind, struct vector *vector, uint
 {
 	struct vector vectors[2] = {*vector, *vector};
 
-	vector_nth(kind, vector->masters, draw(random), &vectors[1]);
+	vector_nth(kind, vector->masters, random_u64(random), &vectors[1]);
 	vector_shuffle(&vectors[1], random);
-	play(kind, vectors, kind == REDLOCK_ACQUIRE ? (uint16_t)(1 + draw(random) % 2) : 1);
+	play(kind, vectors, kind == REDLOCK_ACQUIRE ? (uint16_t)(1 + random_u64(random) % 2) : 1);
 }
 
 /* All vectors, all orders, all modes. */
@@ -364,7 +364,7 @@ static void play_orders(enum redlock_kind kind, unsigned masters, unsigned order
 	for (uint64_t number = 0; vector_nth(kind, masters, number, &vector); number++) {
 		for (unsigned order = 0; order < orders; order++) {
 			vector_shuffle(&vector, &random);
-			vector.mode = (unsigned)(draw(&random) % (2 * MODE_FOREVER));
+			vector.mode = (unsigned)(random_u64(&random) % (2 * MODE_FOREVER));
 			play_then_random(kind, &vector, &random);
 		}
 	}
@@ -397,11 +397,11 @@ START_TEST(test_many_masters_sample)
 
 	for (unsigned masters = 6; masters <= REDLOCK_MASTERS_MAX; masters++) {
 		for (unsigned sample = 0; sample < 2000; sample++) {
-			uint64_t number = draw(&random) << 17 ^ draw(&random);
+			uint64_t number = random_u64(&random) << 17 ^ random_u64(&random);
 
 			vector_nth((enum redlock_kind)_i, masters, number, &vector);
 			vector_shuffle(&vector, &random);
-			vector.mode = (unsigned)(draw(&random) % (2 * MODE_FOREVER));
+			vector.mode = (unsigned)(random_u64(&random) % (2 * MODE_FOREVER));
 			play_then_random((enum redlock_kind)_i, &vector, &random);
 		}
 	}

@@ -1,12 +1,12 @@
-/* The core in the line: when one that waits tries again, and when it does not.
+/* The core in the queue: when one that waits tries again, and when it does not.
  *
- * Nobody polls and nobody is forgotten: an attempt follows a majority of calls at once, a call of fewer masters after a
- * while, the end of the holder's time for the first of a process alone, and another process's turn if nothing more is
- * heard of it. How a wait ends is in test_redlock_wait_end.c, what a call is worth in test_redlock_wait_notified.c. The
- * driver looks at each place that is taken and given up. */
+ * Nobody polls and nobody is forgotten: an attempt follows a majority of notifications at once, the notification of
+ * fewer masters after a while, the end of the holder's time for the first of a process alone, and another process's
+ * turn if nothing more is heard of it. How a wait ends is in test_redlock_wait_end.c, what a notification is worth in
+ * test_redlock_wait_notified.c. The driver looks at each entry that is taken and given up. */
 #include "redlock_wait_cases.h"
 
-/* --- refused: into the line
+/* --- refused: into the queue
  * ------------------------------------------------------------------------------------------ */
 
 START_TEST(test_refused_waiter_stands_in_queue_and_sleeps)
@@ -85,7 +85,7 @@ START_TEST(test_anothers_turn_is_awaited_while_it_lives)
 }
 END_TEST
 
-/* Nobody has a majority: others must get the chance to try. The place is kept where it was granted. */
+/* Nobody has a majority: others must get the chance to try. The entry is kept where it was granted. */
 START_TEST(test_split_is_followed_by_a_pause)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
@@ -105,7 +105,7 @@ START_TEST(test_split_is_followed_by_a_pause)
 }
 END_TEST
 
-START_TEST(test_pause_ends_at_a_call_and_not_when_passed)
+START_TEST(test_pause_ends_at_a_notification_and_not_when_passed)
 {
 	struct driver driver = waiter(3, false);
 	uint64_t end_us;
@@ -124,7 +124,7 @@ START_TEST(test_pause_ends_at_a_call_and_not_when_passed)
 }
 END_TEST
 
-/* A holder that may have a majority is waited for, as it calls when it goes; where nobody can have one nobody may ever
+/* A holder that may have a majority is waited for, as its release notifies; where nobody can have one nobody may ever
  * call. */
 START_TEST(test_tries_count_for_nothing)
 {
@@ -209,7 +209,7 @@ START_TEST(test_first_with_nothing_left_tries_at_once)
 }
 END_TEST
 
-/* A pause is for others; a lost place is worth an attempt all the same. */
+/* A pause is for others; a lost entry is worth an attempt all the same. */
 START_TEST(test_first_with_nothing_left_ends_a_pause)
 {
 	struct driver driver = waiter(3, true);
@@ -233,7 +233,7 @@ START_TEST(test_first_while_it_votes_counts_afterwards)
 }
 END_TEST
 
-/* Its place may be forgotten where it has just been taken, and the call that followed may be lost. */
+/* Its entry may be forgotten where it has just been taken, and the notification that followed may be lost. */
 START_TEST(test_first_with_nothing_left_while_it_votes_is_not_lost)
 {
 	struct driver driver = waiter(3, false);
@@ -299,7 +299,7 @@ int main(void)
 	tcase_add_test(tcase, test_a_holder_without_an_end_is_tried_after_a_ttl);
 	tcase_add_test(tcase, test_anothers_turn_is_awaited_while_it_lives);
 	tcase_add_test(tcase, test_split_is_followed_by_a_pause);
-	tcase_add_test(tcase, test_pause_ends_at_a_call_and_not_when_passed);
+	tcase_add_test(tcase, test_pause_ends_at_a_notification_and_not_when_passed);
 	tcase_add_test(tcase, test_tries_count_for_nothing);
 	tcase_add_test(tcase, test_lost_fence_is_followed_by_a_pause);
 	tcase_add_test(tcase, test_who_is_behind_has_no_fallback);

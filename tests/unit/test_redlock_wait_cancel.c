@@ -1,5 +1,5 @@
-/* The core in the line: CANCEL in every state of one that waits, as when its client goes; and what the line is to those
- * who do not wait. See test_redlock_wait_end.c. */
+/* The core in the queue: CANCEL in every state of one that waits, as when its client goes; and what the queue is to
+ * those who do not wait. See test_redlock_wait_end.c. */
 #include "redlock_wait_cases.h"
 
 /* --- cancelled
@@ -20,7 +20,7 @@ START_TEST(test_cancel_while_it_votes)
 }
 END_TEST
 
-/* Where it stands in line from before, though this attempt did not reach it. */
+/* Where it waits in the queue from before, though this attempt did not reach it. */
 START_TEST(test_cancel_of_a_later_attempt)
 {
 	struct driver driver = refused_waiter(false);

@@ -1,8 +1,8 @@
-/* The core in the line: how a wait ends, and that no place is left behind.
+/* The core in the queue: how a wait ends, and that no entry is left behind.
  *
- * A place that stays though its waiter is gone holds up all behind it until somebody notices. So it is given up
+ * An entry that stays though its waiter is gone holds up all behind it until somebody notices. So it is given up
  * wherever it may have been taken: with the grant where the grant did not reach, and at the end of the wait (and on
- * CANCEL: test_redlock_wait_cancel.c). The driver keeps the books of it, and no operation may be finished with a place
+ * CANCEL: test_redlock_wait_cancel.c). The driver keeps the books of it, and no operation may be finished with an entry
  * left. When one that waits tries again is in test_redlock_wait.c. */
 #include "redlock_wait_cases.h"
 
@@ -79,7 +79,7 @@ START_TEST(test_late_grant_leaves_nothing)
 }
 END_TEST
 
-/* It stands in line where it could not ask when it was granted elsewhere. */
+/* It waits in the queue where it could not ask when it was granted elsewhere. */
 START_TEST(test_grant_leaves_masters_out_of_reach)
 {
 	struct driver driver = refused_waiter(false);
@@ -245,7 +245,7 @@ START_TEST(test_end_decides_by_its_own_answers)
 }
 END_TEST
 
-START_TEST(test_calls_at_the_end_begin_nothing)
+START_TEST(test_notifications_at_the_end_begin_nothing)
 {
 	struct driver driver = leaving();
 
@@ -294,7 +294,7 @@ START_TEST(test_end_waits_for_the_attempt_under_way)
 }
 END_TEST
 
-START_TEST(test_calls_after_the_end_are_no_attempt)
+START_TEST(test_notifications_after_the_end_are_no_attempt)
 {
 	struct driver driver = refused_waiter(true);
 
@@ -358,9 +358,9 @@ int main(void)
 	tcase_add_test(tcase, test_end_with_the_lock_free_is_locked_by_nobody);
 	tcase_add_test(tcase, test_end_with_too_few_answers_is_no_quorum);
 	tcase_add_test(tcase, test_end_decides_by_its_own_answers);
-	tcase_add_test(tcase, test_calls_at_the_end_begin_nothing);
+	tcase_add_test(tcase, test_notifications_at_the_end_begin_nothing);
 	tcase_add_test(tcase, test_end_waits_for_the_attempt_under_way);
-	tcase_add_test(tcase, test_calls_after_the_end_are_no_attempt);
+	tcase_add_test(tcase, test_notifications_after_the_end_are_no_attempt);
 	tcase_add_test(tcase, test_a_wait_without_end);
 	tcase_add_test(tcase, test_attempts_are_bounded);
 	srunner_run_all(runner, CK_NORMAL);

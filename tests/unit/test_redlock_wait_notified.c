@@ -1,11 +1,11 @@
-/* The core in the line: what a master's call is worth to one that waits, and what a call of another process.
+/* The core in the queue: what a notification is worth to one that waits, and what one for another process.
  * See test_redlock_wait.c. */
 #include "redlock_wait_cases.h"
 
-/* --- called
+/* --- notified
  * ---------------------------------------------------------------------------------------------------------- */
 
-START_TEST(test_majority_of_calls_is_an_attempt_at_once)
+START_TEST(test_majority_of_notifications_is_an_attempt_at_once)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
 		struct driver driver = refused_waiter(behind);
@@ -21,7 +21,7 @@ START_TEST(test_majority_of_calls_is_an_attempt_at_once)
 }
 END_TEST
 
-START_TEST(test_calls_are_counted_by_the_configured_masters)
+START_TEST(test_notifications_are_counted_by_the_configured_masters)
 {
 	unsigned masters = (unsigned)_i, majority = masters / 2 + 1;
 	struct driver driver = waiter(masters, true);
@@ -37,7 +37,7 @@ START_TEST(test_calls_are_counted_by_the_configured_masters)
 END_TEST
 
 /* One master may be the only one that lost its holder: it is worth an attempt, but not at once. */
-START_TEST(test_a_single_call_is_an_attempt_after_a_while)
+START_TEST(test_a_single_notification_is_an_attempt_after_a_while)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
 		struct driver driver = refused_waiter(behind);
@@ -54,7 +54,7 @@ START_TEST(test_a_single_call_is_an_attempt_after_a_while)
 }
 END_TEST
 
-START_TEST(test_a_single_call_makes_no_waiter_wait_longer)
+START_TEST(test_a_single_notification_makes_no_waiter_wait_longer)
 {
 	struct driver driver = refused_waiter(false);
 
@@ -63,8 +63,8 @@ START_TEST(test_a_single_call_makes_no_waiter_wait_longer)
 }
 END_TEST
 
-/* The master may have refused it before it called. */
-START_TEST(test_calls_while_it_votes_are_not_lost)
+/* The master may have refused it before it notified it. */
+START_TEST(test_notifications_while_it_votes_are_not_lost)
 {
 	struct driver driver = waiter(3, true);
 
@@ -85,7 +85,7 @@ START_TEST(test_calls_while_it_votes_are_not_lost)
 }
 END_TEST
 
-START_TEST(test_calls_while_it_raises_are_not_lost)
+START_TEST(test_notifications_while_it_raises_are_not_lost)
 {
 	struct driver driver = waiter(3, true);
 	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
@@ -103,8 +103,8 @@ START_TEST(test_calls_while_it_raises_are_not_lost)
 }
 END_TEST
 
-/* Each attempt answers the calls that came before it. */
-START_TEST(test_older_calls_do_not_count_for_the_next_attempt)
+/* Each attempt answers the notifications that came before it. */
+START_TEST(test_older_notifications_do_not_count_for_the_next_attempt)
 {
 	struct driver driver = refused_waiter(false);
 
@@ -118,7 +118,8 @@ START_TEST(test_older_calls_do_not_count_for_the_next_attempt)
 }
 END_TEST
 
-/* A bare majority has the holder: the third master is free, and calls whenever anybody gives back there what he got. */
+/* A bare majority has the holder: the third master is free, and notifies whenever anybody gives back there what he
+ * got. */
 START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
 {
 	struct driver driver = refused_waiter(false);
@@ -132,9 +133,9 @@ START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
 }
 END_TEST
 
-/* The holder has a majority elsewhere, and whoever tries makes this master call: attempts would follow from calls for
- * ever. */
-START_TEST(test_a_call_from_where_the_holder_is_not_is_no_news)
+/* The holder has a majority elsewhere, and whoever tries makes this master notify: attempts would follow from
+ * notifications for ever. */
+START_TEST(test_a_notification_from_where_the_holder_is_not_is_no_news)
 {
 	struct driver driver = waiter(3, false);
 
@@ -151,7 +152,7 @@ START_TEST(test_a_call_from_where_the_holder_is_not_is_no_news)
 }
 END_TEST
 
-START_TEST(test_a_call_from_where_the_holder_is_counts_after_others)
+START_TEST(test_a_notification_from_where_the_holder_is_counts_after_others)
 {
 	struct driver driver = waiter(5, true);
 
@@ -168,7 +169,7 @@ START_TEST(test_a_call_from_where_the_holder_is_counts_after_others)
 END_TEST
 
 /* Nobody was seen to have a majority: any of them may be the one that decides. */
-START_TEST(test_without_a_majority_each_call_counts)
+START_TEST(test_without_a_majority_each_notification_counts)
 {
 	struct driver driver = waiter(3, true);
 
@@ -228,7 +229,7 @@ START_TEST(test_being_passed_by_has_an_end)
 }
 END_TEST
 
-START_TEST(test_a_waiter_that_was_called_does_not_stand_back)
+START_TEST(test_a_waiter_that_was_notified_does_not_stand_back)
 {
 	struct driver driver = refused_waiter(false);
 
@@ -255,20 +256,21 @@ int main(void)
 	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, test_majority_of_calls_is_an_attempt_at_once);
-	tcase_add_loop_test(tcase, test_calls_are_counted_by_the_configured_masters, 1, REDLOCK_MASTERS_MAX + 1);
-	tcase_add_test(tcase, test_a_single_call_is_an_attempt_after_a_while);
-	tcase_add_test(tcase, test_a_single_call_makes_no_waiter_wait_longer);
-	tcase_add_test(tcase, test_calls_while_it_votes_are_not_lost);
-	tcase_add_test(tcase, test_calls_while_it_raises_are_not_lost);
-	tcase_add_test(tcase, test_older_calls_do_not_count_for_the_next_attempt);
+	tcase_add_test(tcase, test_majority_of_notifications_is_an_attempt_at_once);
+	tcase_add_loop_test(tcase, test_notifications_are_counted_by_the_configured_masters, 1,
+			    REDLOCK_MASTERS_MAX + 1);
+	tcase_add_test(tcase, test_a_single_notification_is_an_attempt_after_a_while);
+	tcase_add_test(tcase, test_a_single_notification_makes_no_waiter_wait_longer);
+	tcase_add_test(tcase, test_notifications_while_it_votes_are_not_lost);
+	tcase_add_test(tcase, test_notifications_while_it_raises_are_not_lost);
+	tcase_add_test(tcase, test_older_notifications_do_not_count_for_the_next_attempt);
 	tcase_add_test(tcase, test_a_master_without_the_holder_has_nothing_to_say);
-	tcase_add_test(tcase, test_a_call_from_where_the_holder_is_not_is_no_news);
-	tcase_add_test(tcase, test_a_call_from_where_the_holder_is_counts_after_others);
-	tcase_add_test(tcase, test_without_a_majority_each_call_counts);
+	tcase_add_test(tcase, test_a_notification_from_where_the_holder_is_not_is_no_news);
+	tcase_add_test(tcase, test_a_notification_from_where_the_holder_is_counts_after_others);
+	tcase_add_test(tcase, test_without_a_majority_each_notification_counts);
 	tcase_add_test(tcase, test_another_process_is_given_its_time);
 	tcase_add_test(tcase, test_being_passed_by_has_an_end);
-	tcase_add_test(tcase, test_a_waiter_that_was_called_does_not_stand_back);
+	tcase_add_test(tcase, test_a_waiter_that_was_notified_does_not_stand_back);
 	tcase_add_test(tcase, test_passed_wakes_none_of_those_behind);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

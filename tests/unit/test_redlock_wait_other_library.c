@@ -1,12 +1,12 @@
-/* The core in the line behind a holder that is not redlockd's: its release notifies nobody, so the first of a process
+/* The core in the queue behind a holder that is not redlockd's: its release notifies nobody, so the first of a process
  * looks again at short intervals, and nobody else does. Behind a holder of ours nothing changes
  * (test_redlock_wait.c). */
 #include "redlock_wait_cases.h"
 
 enum { LOOK = 250000, LONG = 60000000 };
 
-static void foreign_held(struct driver *driver, uint64_t now_us, unsigned master, uint64_t holder,
-			 uint64_t remaining_us)
+static void held_by_other_library(struct driver *driver, uint64_t now_us, unsigned master, uint64_t holder,
+				  uint64_t remaining_us)
 {
 	driver_reply(driver, &(struct redlock_event){.now_us = now_us,
 						     .master = (uint8_t)master,
@@ -17,13 +17,13 @@ static void foreign_held(struct driver *driver, uint64_t now_us, unsigned master
 }
 
 /* All three masters name a holder of another library, as in refuse(). */
-static void refuse_for_foreign(struct driver *driver, uint64_t now_us, uint64_t remaining_us)
+static void refuse_for_other_library(struct driver *driver, uint64_t now_us, uint64_t remaining_us)
 {
-	foreign_held(driver, now_us, 0, A, remaining_us);
-	foreign_held(driver, now_us, 1, A, remaining_us);
+	held_by_other_library(driver, now_us, 0, A, remaining_us);
+	held_by_other_library(driver, now_us, 1, A, remaining_us);
 	gave_back(driver, 4);
-	foreign_held(driver, now_us, 2, A, remaining_us);
-	foreign_held(driver, now_us, 2, A, remaining_us);
+	held_by_other_library(driver, now_us, 2, A, remaining_us);
+	held_by_other_library(driver, now_us, 2, A, remaining_us);
 	quiet(driver);
 }
 
@@ -36,7 +36,7 @@ START_TEST(test_the_first_looks_again_until_it_is_free)
 		uint64_t now_us = T;
 
 		for (unsigned attempt = 1; attempt < 6; attempt++) {
-			refuse_for_foreign(&driver, now_us, remaining[i]);
+			refuse_for_other_library(&driver, now_us, remaining[i]);
 			sleeps_until(&driver, now_us + LOOK);
 			now_us += LOOK;
 			driver_timer(&driver, now_us - 1);
@@ -55,13 +55,13 @@ START_TEST(test_those_behind_sleep)
 {
 	struct driver driver = waiter(3, true);
 
-	refuse_for_foreign(&driver, T, LONG);
+	refuse_for_other_library(&driver, T, LONG);
 	sleeps_until(&driver, T + WAIT);
 	driver_first(&driver, T + 100, 70000); /* what the one before it knew */
 	sleeps_until(&driver, T + 100 + 70000);
 	driver_timer(&driver, T + 100 + 70000);
 	attempts(&driver, 2);
-	refuse_for_foreign(&driver, T + 80000, LONG);
+	refuse_for_other_library(&driver, T + 80000, LONG);
 	sleeps_until(&driver, T + 80000 + LOOK);
 }
 END_TEST
@@ -70,20 +70,20 @@ START_TEST(test_an_end_that_comes_sooner_is_awaited)
 {
 	struct driver driver = waiter(3, false);
 
-	refuse_for_foreign(&driver, T, LEFT);
+	refuse_for_other_library(&driver, T, LEFT);
 	sleeps_until(&driver, T + LEFT + ROUNDED);
 }
 END_TEST
 
 /* Each application locks one master, by itself: nobody has a majority, nobody pauses to let contenders of ours try. */
-START_TEST(test_several_foreign_holders)
+START_TEST(test_several_holders_of_other_libraries)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
 		struct driver driver = waiter(3, behind);
 
-		foreign_held(&driver, T, 0, A, LONG);
-		foreign_held(&driver, T, 1, B, LONG);
-		foreign_held(&driver, T, 2, A + 1, LONG);
+		held_by_other_library(&driver, T, 0, A, LONG);
+		held_by_other_library(&driver, T, 1, B, LONG);
+		held_by_other_library(&driver, T, 2, A + 1, LONG);
 		sleeps_until(&driver, behind ? T + WAIT : T + LOOK);
 		driver_notified(&driver, T + 10, 0);
 		driver_notified(&driver, T + 20, 2);
@@ -92,18 +92,18 @@ START_TEST(test_several_foreign_holders)
 }
 END_TEST
 
-START_TEST(test_a_foreign_key_beside_a_holder_of_ours)
+START_TEST(test_a_key_of_another_library_beside_a_holder_of_ours)
 {
 	struct driver driver = waiter(3, false);
 
 	/* Ours has a majority: it notifies whoever waits. */
-	foreign_held(&driver, T, 0, B, LONG);
+	held_by_other_library(&driver, T, 0, B, LONG);
 	driver_held(&driver, T, 1, A, LONG);
 	driver_held(&driver, T, 2, A, LONG);
 	ck_assert_uint_gt(redlock_deadline_us(&driver.op), T + LOOK);
 	/* It has none: when it goes, that may not be enough. */
 	driver = waiter(3, false);
-	foreign_held(&driver, T, 0, B, LONG);
+	held_by_other_library(&driver, T, 0, B, LONG);
 	driver_held(&driver, T, 1, A, LONG);
 	driver_vote(&driver, T, 2, FAILED);
 	sleeps_until(&driver, T + LOOK);
@@ -111,11 +111,11 @@ START_TEST(test_a_foreign_key_beside_a_holder_of_ours)
 END_TEST
 
 /* The next holder is ours: nothing is looked for any more. */
-START_TEST(test_what_was_foreign_is_forgotten)
+START_TEST(test_a_holder_of_another_library_is_forgotten)
 {
 	struct driver driver = waiter(3, false);
 
-	refuse_for_foreign(&driver, T, LONG);
+	refuse_for_other_library(&driver, T, LONG);
 	driver_timer(&driver, T + LOOK);
 	attempts(&driver, 2);
 	driver_held(&driver, T + LOOK, 0, B, LONG);
@@ -133,7 +133,7 @@ START_TEST(test_looks_last_for_the_longest_wait)
 	params.wait_us = UINT64_C(86400) * 1000000;
 	struct driver driver = waiter_of(&params, false);
 	for (;;) {
-		foreign_held(&driver, now_us, 0, A, REDLOCK_NEVER);
+		held_by_other_library(&driver, now_us, 0, A, REDLOCK_NEVER);
 		MUST(driver.op.state == REDLOCK_WAITING, "it sleeps");
 		now_us = redlock_deadline_us(&driver.op);
 		driver_timer(&driver, now_us);
@@ -156,9 +156,9 @@ int main(void)
 	tcase_add_test(tcase, test_the_first_looks_again_until_it_is_free);
 	tcase_add_test(tcase, test_those_behind_sleep);
 	tcase_add_test(tcase, test_an_end_that_comes_sooner_is_awaited);
-	tcase_add_test(tcase, test_several_foreign_holders);
-	tcase_add_test(tcase, test_a_foreign_key_beside_a_holder_of_ours);
-	tcase_add_test(tcase, test_what_was_foreign_is_forgotten);
+	tcase_add_test(tcase, test_several_holders_of_other_libraries);
+	tcase_add_test(tcase, test_a_key_of_another_library_beside_a_holder_of_ours);
+	tcase_add_test(tcase, test_a_holder_of_another_library_is_forgotten);
 	tcase_add_test(tcase, test_looks_last_for_the_longest_wait);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

@@ -1,8 +1,8 @@
 /* The cluster that the masters belong to.
  *
- * An epoch carries a cluster id: a master that remembers the leases of another cluster does not remember ours. The id is
- * made with the epoch of the first master of all. Several redlockd agree on it without talking to each other: the one
- * that wins the compare-and-set on the master with the smallest run_id makes it. */
+ * An epoch carries a cluster id: a master that remembers the leases of another cluster does not remember ours. The id
+ * is made with the epoch of the first master of all. Several redlockd agree on it without talking to each other: the
+ * one that wins the compare-and-set on the master with the smallest run_id makes it. */
 #include <assert.h>
 
 #include "guard_internal.h"
