@@ -147,12 +147,13 @@ void redlock_attempt_leave_queue(struct redlock *op, uint16_t masters, struct re
 void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out)
 {
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
+	if (!redlock_is_waiter(op))
+		return;
 	uint16_t to = op->joined & (uint16_t)~op->sent; /* joined by an earlier attempt, not reached by this one */
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(op->sent & op->answered, i) && op->ballots[i].vote != REDLOCK_VOTE_GRANTED)
 			to |= (uint16_t)(1U << i);
-	if (redlock_is_waiter(op))
-		redlock_attempt_leave_queue(op, to, out);
+	redlock_attempt_leave_queue(op, to, out);
 }
 
 /* ---- how it ends ---- */

@@ -309,6 +309,4 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 	}
 	out->finished = op->state == REDLOCK_DECIDED && op->outstanding == 0;
 	redlock_state_check(op);
-	assert((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0));
-	assert(out->entry == REDLOCK_ENTRY_NONE || redlock_is_waiter(op));
 }

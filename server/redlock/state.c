@@ -22,25 +22,28 @@ void redlock_state_set(struct redlock *op, enum redlock_state state)
 	op->state = state;
 }
 
-static void check_sets(const struct redlock *op)
+/* In a round of RAISE: each master that was asked is counted once at most. */
+static void check_round(const struct redlock *op)
 {
 	uint16_t counted = op->raised | op->behind | op->failed;
-	uint16_t used = op->sent | op->answered | op->asked | op->joined | op->held_by | op->notified;
-	assert((used & ~redlock_all_masters(op)) == 0);
-	assert((counted & ~op->asked) == 0);
+	assert(op->params.kind == REDLOCK_ACQUIRE && op->round > 0 && op->fence < REDLOCK_FENCE_LIMIT);
+	assert((op->asked & ~redlock_all_masters(op)) == 0 && (counted & ~op->asked) == 0);
 	assert((op->raised & op->behind) == 0 && ((op->raised | op->behind) & op->failed) == 0);
 }
 
 void redlock_state_check(const struct redlock *op)
 {
-	bool acquires = op->params.kind == REDLOCK_ACQUIRE, waits = redlock_is_waiter(op);
-	bool rests = op->state == REDLOCK_IDLE || op->state == REDLOCK_DECIDED;
-	check_sets(op);
-	assert(!rests || op->deadline_us == REDLOCK_NEVER);
-	assert(op->state != REDLOCK_RAISING || (acquires && op->round > 0));
-	assert(op->state != REDLOCK_PAUSING || (acquires && !waits && op->attempt < op->params.tries));
-	assert((op->state != REDLOCK_WAITING && op->state != REDLOCK_LEAVING) || waits);
-	assert(rests || op->state == REDLOCK_WAITING || op->deadline_us != REDLOCK_NEVER);
-	assert(rests || op->attempt > 0);
-	assert(!acquires || op->fence < REDLOCK_FENCE_LIMIT);
+	switch (op->state) {
+	case REDLOCK_IDLE:
+	case REDLOCK_DECIDED: assert(op->deadline_us == REDLOCK_NEVER); return;
+	case REDLOCK_VOTING: assert(op->round == 0); break;
+	case REDLOCK_RAISING: check_round(op); break;
+	case REDLOCK_PAUSING: assert(!redlock_is_waiter(op) && op->attempt < op->params.tries); break;
+	case REDLOCK_WAITING: assert(redlock_is_waiter(op) && op->deadline_us <= op->wait_end_us); break;
+	case REDLOCK_LEAVING: assert(redlock_is_waiter(op) && op->round == 1); break;
+	}
+	uint16_t used = op->sent | op->answered | op->joined | op->held_by | op->notified;
+	assert((used & ~redlock_all_masters(op)) == 0);
+	assert(op->attempt > 0);
+	assert(op->state == REDLOCK_WAITING || op->deadline_us != REDLOCK_NEVER);
 }
