@@ -35,7 +35,8 @@ enum redlock_script redlock_attempt_script(enum redlock_kind kind)
 
 void redlock_attempt_send(struct redlock *op, enum redlock_script script, uint16_t to, struct redlock_output *out)
 {
-	assert(out->script == REDLOCK_SCRIPT_NONE && script != REDLOCK_SCRIPT_NONE);
+	assert(out->script == REDLOCK_SCRIPT_NONE);
+	assert(script != REDLOCK_SCRIPT_NONE);
 	assert((to & ~redlock_all_masters(op)) == 0);
 	assert(op->outstanding <= UINT16_MAX - REDLOCK_MASTERS_MAX);
 	if (to == 0)
@@ -168,7 +169,8 @@ static uint64_t random_pause_us(struct redlock *op)
 
 void redlock_attempt_pause(struct redlock *op, uint64_t now_us)
 {
-	assert(op->attempt < op->params.tries && !redlock_is_waiter(op));
+	assert(op->attempt < op->params.tries);
+	assert(!redlock_is_waiter(op));
 	redlock_state_set(op, REDLOCK_PAUSING);
 	op->deadline_us = now_us + random_pause_us(op);
 	assert(op->deadline_us >= now_us);
@@ -202,7 +204,8 @@ static uint64_t free_at_us(struct redlock *op, uint64_t now_us, const struct red
 void redlock_attempt_wait(struct redlock *op, uint64_t now_us, const struct redlock_result *locked,
 			  struct redlock_output *out)
 {
-	assert(redlock_is_waiter(op) && op->arrival > 0);
+	assert(redlock_is_waiter(op));
+	assert(op->arrival > 0);
 	bool other_library = redlock_tally_is_other_library(op);
 	release_and_keep_entry(op, now_us, out);
 	op->held_by = find_held_by(op, locked);

@@ -64,7 +64,8 @@ static enum redlock_verdict conclude_majority(const struct redlock *op, const st
 	conclude(op, tally, REDLOCK_OK, ret_result);
 	ret_result->ttl_us = ttl_us;
 	ret_result->validity_us = ttl_us - spent_us;
-	assert(ret_result->validity_us > 0 && ret_result->validity_us <= op->params.ttl_us);
+	assert(ret_result->validity_us > 0);
+	assert(ret_result->validity_us <= op->params.ttl_us);
 	ret_result->fence = op->params.kind == REDLOCK_EXTEND ? redlock_tally_lease_fence(op) : op->fence;
 	return REDLOCK_DECISION;
 }
@@ -129,7 +130,9 @@ static enum redlock_verdict decide_rest(const struct redlock *op, const struct r
 					struct redlock_result *ret_result)
 {
 	assert(tally->pending == 0);
-	assert(tally->granted < tally->needed && tally->held < tally->needed && tally->gone < tally->needed);
+	assert(tally->granted < tally->needed);
+	assert(tally->held < tally->needed);
+	assert(tally->gone < tally->needed);
 	uint8_t unknown = redlock_tally_unknown(tally);
 	if (redlock_tally_answered(tally) < tally->needed)
 		return conclude(op, tally, REDLOCK_NO_QUORUM, ret_result);
@@ -189,7 +192,8 @@ static enum redlock_verdict decide_inspect(const struct redlock *op, const struc
 
 void redlock_decide_fenced(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result)
 {
-	assert(op->params.kind == REDLOCK_ACQUIRE && op->state == REDLOCK_RAISING);
+	assert(op->params.kind == REDLOCK_ACQUIRE);
+	assert(op->state == REDLOCK_RAISING);
 	struct redlock_tally tally = redlock_tally_count(op);
 	conclude_majority(op, &tally, now_us, ret_result);
 }

@@ -20,7 +20,8 @@ static unsigned count(uint16_t set)
 bool redlock_fence_guess_holds(const struct redlock *op)
 {
 	unsigned increased = 0;
-	assert(op->params.kind == REDLOCK_ACQUIRE && op->round == 0);
+	assert(op->params.kind == REDLOCK_ACQUIRE);
+	assert(op->round == 0);
 	assert(op->fence > 0);
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		const struct redlock_ballot *ballot = &op->ballots[i];
@@ -59,7 +60,8 @@ void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 
 enum redlock_round redlock_fence_count(const struct redlock *op)
 {
-	assert(op->state == REDLOCK_RAISING && op->round > 0);
+	assert(op->state == REDLOCK_RAISING);
+	assert(op->round > 0);
 	unsigned needed = redlock_majority(op->params.masters);
 	uint16_t pending = op->asked & (uint16_t) ~(op->raised | op->behind | op->failed);
 	if (count(op->raised) >= needed)
@@ -82,7 +84,8 @@ static uint16_t may_hold(const struct redlock *op)
 
 uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 {
-	assert(op->params.kind == REDLOCK_ACQUIRE && now_us >= op->start_us);
+	assert(op->params.kind == REDLOCK_ACQUIRE);
+	assert(now_us >= op->start_us);
 	assert(op->params.ttl_us > op->params.drift_us);
 	uint64_t useful_until_us = op->start_us + op->params.ttl_us - op->params.drift_us;
 	uint64_t top = op->highest > op->fence ? op->highest : op->fence;
@@ -98,7 +101,8 @@ uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 	op->asked = to;
 	op->raised = op->behind = op->failed = 0;
 	op->deadline_us = deadline_us < useful_until_us ? deadline_us : useful_until_us;
-	assert(op->fence > op->highest && op->fence < REDLOCK_FENCE_LIMIT);
+	assert(op->fence > op->highest);
+	assert(op->fence < REDLOCK_FENCE_LIMIT);
 	return to;
 }
 

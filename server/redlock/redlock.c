@@ -27,7 +27,8 @@
 void redlock_init(struct redlock *op, const struct redlock_params *params, uint64_t seed)
 {
 	bool leases = params->kind == REDLOCK_ACQUIRE || params->kind == REDLOCK_EXTEND;
-	assert(params->masters >= 1 && params->masters <= REDLOCK_MASTERS_MAX);
+	assert(params->masters >= 1);
+	assert(params->masters <= REDLOCK_MASTERS_MAX);
 	assert(!leases || params->ttl_us > params->drift_us);
 	assert(params->kind != REDLOCK_ACQUIRE || params->tries >= 1);
 	assert(params->retry_min_us <= params->retry_max_us);
@@ -111,7 +112,8 @@ static void conclude_attempt(struct redlock *op, uint64_t now_us, const struct r
 static void evaluate_round(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	struct redlock_result result;
-	assert(op->state == REDLOCK_RAISING && op->round > 0);
+	assert(op->state == REDLOCK_RAISING);
+	assert(op->round > 0);
 	switch (redlock_fence_count(op)) {
 	case REDLOCK_ROUND_OPEN: break;
 	case REDLOCK_ROUND_WON:
@@ -190,7 +192,8 @@ static void handle_reply(struct redlock *op, const struct redlock_event *event, 
 {
 	assert(event->master < op->params.masters);
 	assert(op->outstanding > 0);
-	assert(event->attempt >= 1 && event->attempt <= op->attempt);
+	assert(event->attempt >= 1);
+	assert(event->attempt <= op->attempt);
 	op->outstanding--;
 	bool open = op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING || op->state == REDLOCK_LEAVING;
 	if (!open || event->attempt != op->attempt) {
@@ -220,7 +223,8 @@ static void close_voting(struct redlock *op, uint64_t now_us, struct redlock_out
 		op->ballots[i] = (struct redlock_ballot){.vote = REDLOCK_VOTE_FAILED};
 	}
 	evaluate_votes(op, now_us, out);
-	assert(op->state != REDLOCK_VOTING && op->state != REDLOCK_LEAVING);
+	assert(op->state != REDLOCK_VOTING);
+	assert(op->state != REDLOCK_LEAVING);
 }
 
 /* A waiter wakes up: for another attempt, unless the wait is over. */
@@ -237,7 +241,8 @@ static void handle_timer(struct redlock *op, const struct redlock_event *event, 
 {
 	if (event->now_us < op->deadline_us)
 		return; /* an early or a repeated timer */
-	assert(op->state != REDLOCK_IDLE && op->state != REDLOCK_DECIDED);
+	assert(op->state != REDLOCK_IDLE);
+	assert(op->state != REDLOCK_DECIDED);
 	if (op->state == REDLOCK_VOTING || op->state == REDLOCK_LEAVING) {
 		close_voting(op, event->now_us, out);
 	} else if (op->state == REDLOCK_RAISING) {
@@ -270,7 +275,8 @@ static void handle_notified(struct redlock *op, const struct redlock_event *even
 static void handle_start(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
 	assert(op->state == REDLOCK_IDLE);
-	assert(op->outstanding == 0 && op->attempt == 0);
+	assert(op->outstanding == 0);
+	assert(op->attempt == 0);
 	op->follows = event->behind;
 	if (redlock_is_waiter(op)) {
 		op->arrival = event->fence;

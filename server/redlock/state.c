@@ -17,7 +17,8 @@ static const uint8_t allowed[] = {
 
 void redlock_state_set(struct redlock *op, enum redlock_state state)
 {
-	assert(op->state <= REDLOCK_DECIDED && state <= REDLOCK_DECIDED);
+	assert(op->state <= REDLOCK_DECIDED);
+	assert(state <= REDLOCK_DECIDED);
 	assert(allowed[op->state] & TO(state));
 	op->state = state;
 }
@@ -26,9 +27,13 @@ void redlock_state_set(struct redlock *op, enum redlock_state state)
 static void check_round(const struct redlock *op)
 {
 	uint16_t counted = op->raised | op->behind | op->failed;
-	assert(op->params.kind == REDLOCK_ACQUIRE && op->round > 0 && op->fence < REDLOCK_FENCE_LIMIT);
-	assert((op->asked & ~redlock_all_masters(op)) == 0 && (counted & ~op->asked) == 0);
-	assert((op->raised & op->behind) == 0 && ((op->raised | op->behind) & op->failed) == 0);
+	assert(op->params.kind == REDLOCK_ACQUIRE);
+	assert(op->round > 0);
+	assert(op->fence < REDLOCK_FENCE_LIMIT);
+	assert((op->asked & ~redlock_all_masters(op)) == 0);
+	assert((counted & ~op->asked) == 0);
+	assert((op->raised & op->behind) == 0);
+	assert(((op->raised | op->behind) & op->failed) == 0);
 }
 
 void redlock_state_check(const struct redlock *op)

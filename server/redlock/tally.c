@@ -6,7 +6,8 @@
 
 uint8_t redlock_majority(uint8_t masters)
 {
-	assert(masters >= 1 && masters <= REDLOCK_MASTERS_MAX);
+	assert(masters >= 1);
+	assert(masters <= REDLOCK_MASTERS_MAX);
 	return (uint8_t)(masters / 2 + (MUTATED(MUTATION_QUORUM_HALF) ? 0 : 1));
 }
 
@@ -30,7 +31,8 @@ static uint8_t count_holder(const struct redlock *op, unsigned i)
 
 static void find_best_holder(const struct redlock *op, struct redlock_tally *tally)
 {
-	assert(tally->held > 0 && tally->best_votes == 0);
+	assert(tally->held > 0);
+	assert(tally->best_votes == 0);
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		if (!names_holder(op, i))
 			continue;
@@ -105,7 +107,8 @@ static void insert_sorted(uint64_t *values, size_t count, uint64_t value)
 	for (; at > 0 && values[at - 1] > value; at--)
 		values[at] = values[at - 1];
 	values[at] = value;
-	assert((at == 0 || values[at - 1] <= value) && (at == count || value < values[at + 1]));
+	assert((at == 0 || values[at - 1] <= value));
+	assert((at == count || value < values[at + 1]));
 }
 
 uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally)
@@ -147,7 +150,8 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (names_holder(op, i))
 			insert_sorted(remaining, count++, op->ballots[i].remaining_us);
-	assert(count == tally->held && blocking >= 1);
+	assert(count == tally->held);
+	assert(blocking >= 1);
 	return remaining[count > blocking ? count - blocking : 0];
 }
 

@@ -13,8 +13,10 @@
 
 void guard_init(struct guard *guard, const struct guard_params *params)
 {
-	assert(params->masters >= 1 && params->masters <= REDLOCK_MASTERS_MAX);
-	assert(params->max_ttl_us >= 1000 && params->max_ttl_us <= GUARD_TTL_MAX_US);
+	assert(params->masters >= 1);
+	assert(params->masters <= REDLOCK_MASTERS_MAX);
+	assert(params->max_ttl_us >= 1000);
+	assert(params->max_ttl_us <= GUARD_TTL_MAX_US);
 	assert(params->digest != 0);
 	memset(guard, 0, sizeof *guard);
 	guard->params = *params;
@@ -35,7 +37,8 @@ static void note_ttl(struct guard_master *master, const struct guard_event *even
 /* The master is quarantined already, by us or by another redlockd. */
 static void follow_marker(struct guard_master *master, const struct guard_event *event)
 {
-	assert(event->epoch == 0 && event->marker != 0);
+	assert(event->epoch == 0);
+	assert(event->marker != 0);
 	if (master->marker == event->marker) {
 		guard_state_wait_on(master, event->kept, event->now_us);
 		return;
@@ -58,8 +61,10 @@ static enum guard_reason reason_without_fit(const struct guard_master *master, c
 static void evaluate_epoch(struct guard_master *master, const struct guard_params *params,
 			   const struct guard_event *event)
 {
-	assert(master->busy != GUARD_QUARANTINE && master->busy != GUARD_WRITE_EPOCH);
-	assert(master->state != GUARD_ABSENT && master->state != GUARD_WRITING_EPOCH);
+	assert(master->busy != GUARD_QUARANTINE);
+	assert(master->busy != GUARD_WRITE_EPOCH);
+	assert(master->state != GUARD_ABSENT);
+	assert(master->state != GUARD_WRITING_EPOCH);
 	bool was_voting = master->state == GUARD_VOTING;
 	bool fits = event->epoch != 0 && event->epoch_run_id == master->run_id;
 	/* Each new epoch is a new random number. One that was trusted and then gone can only come back with an older
@@ -129,7 +134,8 @@ static void handle_connected(struct guard_master *master, const struct guard_eve
 	master->slice = 0;
 	master->read = master->again = master->kept = master->skip = master->unusable = false;
 	master->heard_us = event->now_us;
-	assert(!guard_state_is_quarantined(master) && master->epoch == 0);
+	assert(!guard_state_is_quarantined(master));
+	assert(master->epoch == 0);
 }
 
 /* Turns the time at which its floor was made of clocks from the master's clock into ours: the earliest that it can
@@ -171,12 +177,14 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	/* What the master notes about the leases of another cluster must not reach ours through guard_longest_us(). */
 	if (master->state == GUARD_REJECTED)
 		master->ttl_us = 0;
-	assert(master->read && master->busy != GUARD_READ);
+	assert(master->read);
+	assert(master->busy != GUARD_READ);
 }
 
 static void handle_quarantined(struct guard_master *master, const struct guard_event *event)
 {
-	assert(master->busy == GUARD_QUARANTINE && master->state == GUARD_MARKING);
+	assert(master->busy == GUARD_QUARANTINE);
+	assert(master->state == GUARD_MARKING);
 	master->busy = GUARD_NOTHING;
 	if (!event->done) {
 		guard_state_ask(master);
@@ -188,7 +196,8 @@ static void handle_quarantined(struct guard_master *master, const struct guard_e
 
 static void handle_epoch_written(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
-	assert(master->busy == GUARD_WRITE_EPOCH && master->state == GUARD_WRITING_EPOCH);
+	assert(master->busy == GUARD_WRITE_EPOCH);
+	assert(master->state == GUARD_WRITING_EPOCH);
 	assert(master->chosen_cluster != 0);
 	master->busy = GUARD_NOTHING;
 	if (!event->done) {
@@ -207,7 +216,8 @@ static void handle_epoch_written(struct guard *guard, struct guard_master *maste
 
 static void handle_failed(struct guard_master *master, enum guard_action_kind action)
 {
-	assert(action != GUARD_NOTHING && action <= GUARD_WRITE_EPOCH);
+	assert(action != GUARD_NOTHING);
+	assert(action <= GUARD_WRITE_EPOCH);
 	if (master->busy != action)
 		return; /* a heartbeat, while an action is under way */
 	master->busy = GUARD_NOTHING;
@@ -274,7 +284,8 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 static void write_epoch(struct guard *guard, struct guard_master *master, uint64_t now_us, uint64_t wall_us,
 			struct guard_action *ret_action)
 {
-	assert(master->state == GUARD_RECOVERING && master->busy == GUARD_NOTHING);
+	assert(master->state == GUARD_RECOVERING);
+	assert(master->busy == GUARD_NOTHING);
 	uint64_t cluster = guard_cluster_choose(guard, master, now_us);
 	if (cluster == 0)
 		return;

@@ -28,7 +28,8 @@ static void set_interval(struct guard_master *master, int64_t least, int64_t mos
 
 static enum guard_clock jump(struct guard_master *master, int64_t by_us, int64_t least, int64_t most, uint64_t now_us)
 {
-	assert(by_us != 0 && master->has_clock);
+	assert(by_us != 0);
+	assert(master->has_clock);
 	master->jump_us = by_us;
 	set_interval(master, least, most, now_us);
 	if (by_us < 0)
@@ -44,7 +45,8 @@ static enum guard_clock jump(struct guard_master *master, int64_t by_us, int64_t
 
 enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, uint64_t now_us, uint64_t master_us)
 {
-	assert(i < guard->params.masters && sent_us <= now_us);
+	assert(i < guard->params.masters);
+	assert(sent_us <= now_us);
 	struct guard_master *master = &guard->masters[i];
 	/* rounded up: the drift while the command was under way */
 	int64_t flight_us = (int64_t)((now_us - sent_us) / RATE) + 1;

@@ -85,7 +85,8 @@ uint64_t guard_cluster_patience_us(const struct guard *guard)
 uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *master, uint64_t now_us)
 {
 	uint64_t cluster = common_cluster(guard);
-	assert(master->state == GUARD_RECOVERING && now_us >= master->recovery_us);
+	assert(master->state == GUARD_RECOVERING);
+	assert(now_us >= master->recovery_us);
 	bool patient = now_us - master->recovery_us < guard_cluster_patience_us(guard);
 	for (unsigned i = 0; cluster == 0 && i < guard->params.masters; i++) {
 		const struct guard_master *other = &guard->masters[i];

@@ -20,7 +20,8 @@ static unsigned needed(const struct guard *guard)
 
 void guard_recovery_begin(struct guard_master *master, uint64_t now_us)
 {
-	assert(master->state == GUARD_WAITING && now_us >= master->since_us);
+	assert(master->state == GUARD_WAITING);
+	assert(now_us >= master->since_us);
 	guard_state_set(master, GUARD_RECOVERING);
 	master->recovery_us = now_us;
 	master->surveyed = 0;
@@ -63,14 +64,16 @@ static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us
 		master->surveyed |= (uint16_t)(1U << told_by);
 		if (fence > master->top)
 			master->top = fence;
-		assert(redlock_has(master->surveyed, told_by) && master->top >= fence);
+		assert(redlock_has(master->surveyed, told_by));
+		assert(master->top >= fence);
 	}
 }
 
 void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action)
 {
 	struct guard_master *master = &guard->masters[i];
-	assert(remembers(master) && master->busy == GUARD_NOTHING);
+	assert(remembers(master));
+	assert(master->busy == GUARD_NOTHING);
 	uint64_t epoch = master->kept ? master->marker : master->epoch;
 	bool same = epoch == master->survey_epoch; /* under another one it may have lost what it told */
 	if (master->slice == 0 || !same || !is_useful(guard, i, master->survey_us)) {
@@ -134,14 +137,16 @@ static void count_told(const struct guard *guard, unsigned i, unsigned *ret_told
 		*ret_told += told;
 		*ret_may += told || !other->lost;
 	}
-	assert(*ret_told <= *ret_may && *ret_may < guard->params.masters);
+	assert(*ret_told <= *ret_may);
+	assert(*ret_may < guard->params.masters);
 }
 
 /* Too few can tell for a safe floor. The more tell, the better the floor, so those that are connected get a moment. */
 static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	const struct guard_master *master = &guard->masters[i];
-	assert(master->state == GUARD_RECOVERING && now_us >= master->recovery_us);
+	assert(master->state == GUARD_RECOVERING);
+	assert(now_us >= master->recovery_us);
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *other = &guard->masters[j];
 		uint64_t since_us = other->told_us > master->recovery_us ? other->told_us : master->recovery_us;
@@ -155,7 +160,8 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 bool guard_recovery_is_done(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	unsigned told, may;
-	assert(i < guard->params.masters && guard->masters[i].state == GUARD_RECOVERING);
+	assert(i < guard->params.masters);
+	assert(guard->masters[i].state == GUARD_RECOVERING);
 	/* It lost locks at most, or no fence was ever given: it is as good as a master that was down for a while. */
 	if (guard->masters[i].kept || guard->masters[i].skip)
 		return true;

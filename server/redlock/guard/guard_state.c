@@ -24,7 +24,8 @@ static const uint8_t allowed[] = {
 
 void guard_state_set(struct guard_master *master, enum guard_state state)
 {
-	assert(master->state <= GUARD_REJECTED && state <= GUARD_REJECTED);
+	assert(master->state <= GUARD_REJECTED);
+	assert(state <= GUARD_REJECTED);
 	assert(allowed[master->state] & TO(state));
 	master->state = state;
 }
@@ -100,7 +101,8 @@ uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct g
 
 static void set_kept(struct guard_master *master, bool kept, uint64_t now_us)
 {
-	assert(master->state != GUARD_VOTING && master->state != GUARD_ABSENT);
+	assert(master->state != GUARD_VOTING);
+	assert(master->state != GUARD_ABSENT);
 	if (!kept && !master->lost)
 		master->lost_us = now_us;
 	master->kept = kept;
@@ -125,8 +127,10 @@ void guard_state_vote(struct guard_master *master, uint64_t epoch)
 
 void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us)
 {
-	assert(reason != GUARD_NO_REASON && reason != GUARD_OTHER_DIGEST);
-	assert(master->busy != GUARD_QUARANTINE && master->busy != GUARD_WRITE_EPOCH);
+	assert(reason != GUARD_NO_REASON);
+	assert(reason != GUARD_OTHER_DIGEST);
+	assert(master->busy != GUARD_QUARANTINE);
+	assert(master->busy != GUARD_WRITE_EPOCH);
 	guard_state_set(master, GUARD_MARKING);
 	master->reason = reason;
 	set_kept(master, kept, now_us);
@@ -142,7 +146,8 @@ void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us)
 
 void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, uint64_t now_us)
 {
-	assert(master->busy != GUARD_QUARANTINE && master->busy != GUARD_WRITE_EPOCH);
+	assert(master->busy != GUARD_QUARANTINE);
+	assert(master->busy != GUARD_WRITE_EPOCH);
 	guard_state_set(master, GUARD_WAITING);
 	master->marker = marker;
 	set_kept(master, kept, now_us);
@@ -158,7 +163,8 @@ void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, u
 
 void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us)
 {
-	assert(master->marker != 0 && master->busy != GUARD_WRITE_EPOCH);
+	assert(master->marker != 0);
+	assert(master->busy != GUARD_WRITE_EPOCH);
 	if (!guard_state_is_quarantined(master))
 		guard_state_set(master, GUARD_WAITING);
 	set_kept(master, master->kept && kept, now_us); /* another redlockd may have found that fences are lost */
