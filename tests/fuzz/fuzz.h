@@ -5,7 +5,7 @@
  * crash, a sanitizer's report and a broken assertion of the code under test end the run just the same, and libFuzzer
  * keeps the input.
  *
- * With FUZZ_PLANTED a target is built once more, with a mutation between it and the code under test: that one must fail
+ * With FUZZ_MUTATED a target is built once more, with a mutation between it and the code under test: that one must fail
  * (README.md). */
 #ifndef FUZZ_H
 #define FUZZ_H

@@ -15,7 +15,7 @@ enum { TOKEN_IN_HEADER = 1, TOKEN_IS_OTHER = 2, NARROW = 4 };
 
 static const struct body_limits wide = {30000, 100, 60000, 60000}, narrow = {1000, 1000, 1001, 0};
 
-#ifdef FUZZ_PLANTED
+#ifdef FUZZ_MUTATED
 /* Leaves something behind where the only mistake is in wait_ms. */
 static bool body_parse_mutated(const char *bytes, size_t len, const char *header_token,
 			       const struct body_limits *limits, struct lease_request *request,

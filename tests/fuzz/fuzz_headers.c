@@ -249,7 +249,7 @@ static void check_kept(const struct headers *headers, const struct framing *fram
 	     "%u tokens, bad: %d", framing->tokens, headers->token_bad);
 }
 
-#ifdef FUZZ_PLANTED
+#ifdef FUZZ_MUTATED
 /* Takes the second of two lengths where they are the same. */
 static void headers_read_mutated(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
 				 size_t target_len, struct headers *ret)

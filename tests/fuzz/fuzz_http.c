@@ -78,7 +78,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 
 /* ---- mutations, in the copy that must fail ---- */
 
-#ifdef FUZZ_PLANTED
+#ifdef FUZZ_MUTATED
 static int mutation;
 
 void __real_request_end(struct request *request, enum MHD_RequestTerminationCode how);
@@ -398,7 +398,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	char message[KEYS_MESSAGE_MAX];
 	(void)argc;
 	(void)argv;
-#ifdef FUZZ_PLANTED
+#ifdef FUZZ_MUTATED
 	mutation = getenv("FUZZ_MUTATION") != NULL ? atoi(getenv("FUZZ_MUTATION")) : 0;
 #endif
 	tells = getenv("FUZZ_STORY") != NULL;

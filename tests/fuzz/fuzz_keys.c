@@ -12,7 +12,7 @@
 
 static const char *const rights[KEY_RIGHT_COUNT] = {"acquire", "inspect", "list", "admin"};
 
-#ifdef FUZZ_PLANTED
+#ifdef FUZZ_MUTATED
 /* A key that may list gets the rights of the key after it as well. */
 static struct keys *keys_parse_mutated(const char *bytes, size_t len, char *message, size_t message_size)
 {

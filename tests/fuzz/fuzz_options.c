@@ -38,7 +38,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
-#ifdef FUZZ_PLANTED
+#ifdef FUZZ_MUTATED
 /* A password is repeated where the database is wrong. */
 static bool options_load_mutated(int argc, char *const argv[], char *const environment[], struct options *ret_options,
 				 enum options_action *ret_action, char *message, size_t size)

@@ -14,7 +14,7 @@ enum { TARGET_MAX = 2048, ALLOW_MAX = 64 };
 static const char *const methods[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "get", ""};
 enum { METHOD_COUNT = sizeof methods / sizeof methods[0] };
 
-#ifdef FUZZ_PLANTED
+#ifdef FUZZ_MUTATED
 /* C1 control characters pass. */
 static const char *path_check_resource_mutated(const char *bytes, size_t len)
 {

@@ -9,7 +9,7 @@
 #include "server/leases/lease_internal.h"
 #include "server/masters/master_internal.h"
 
-#ifdef FUZZ_PLANTED
+#ifdef FUZZ_MUTATED
 /* One byte too many of a value without an owner. */
 static void master_reply_map_mutated(enum redlock_script script, const redisReply *raw, struct master_reply *ret_reply)
 {

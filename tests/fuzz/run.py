@@ -128,7 +128,7 @@ def fuzz_mutated(options, name, number):
     label = f"{name} with mutation {number}"
     with tempfile.TemporaryDirectory() as folder:
         flags = command(options, name, folder, folder + "/", options.mutated_seconds)
-        flags[0] += "_planted"
+        flags[0] += "_mutated"
         began = time.monotonic()
         run = subprocess.run(flags, capture_output=True, env=environment(FUZZ_MUTATION=str(number)), check=False)
     log = run.stderr.decode("utf-8", "replace")
