@@ -367,7 +367,7 @@ class World:
     def died(self):
         self.swept.process.wait(PATIENCE_S)
         lines = self.swept.stderr().splitlines()
-        told = [line for line in lines if "ssertion" in line or "ERROR" in line or "runtime error" in line or "    #" in the queue]
+        told = [line for line in lines if "ssertion" in line or "ERROR" in line or "runtime error" in line or "    #" in line]
         return f"the process ended with {self.swept.process.returncode}: {told[:14] or lines[-2:]}"
 
     def serves(self):
