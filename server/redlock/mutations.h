@@ -8,13 +8,13 @@ enum redlock_mutation {
 	/* in the core */
 	MUTATION_NO_SECOND_ROUND,   /* the guess is always taken */
 	MUTATION_QUORUM_HALF,       /* N/2 */
-	MUTATION_NO_RELEASE,        /* nothing is given back after a failure */
-	MUTATION_RELEASE_ANSWERED,  /* given back only where an answer came, not where one may still come */
+	MUTATION_NO_RELEASE,        /* nothing is released after a failure */
+	MUTATION_RELEASE_ANSWERED,  /* released only where an answer came, not where one may still come */
 	MUTATION_OLD_ROUND,         /* the answer to an older RAISE counts for the newer one */
 	MUTATION_SILENCE_IGNORED,   /* the voting deadline does not count the silent masters as failed */
-	MUTATION_NO_VALIDITY_CHECK, /* nobody looks how long the attempt took */
+	MUTATION_NO_VALIDITY_CHECK, /* the time that the attempt took is ignored */
 	MUTATION_NO_QUARANTINE,     /* a master that lost its memory votes again at once */
-	/* in the simulator: the modelled master, and what stands for the daemon */
+	/* in the simulator: the modelled masters and the modelled daemon */
 	MUTATION_RAISE_NOT_STRICT,
 	MUTATION_RAISE_NO_TOKEN,
 	MUTATION_DELETE_NO_COMPARE,
@@ -23,17 +23,17 @@ enum redlock_mutation {
 	MUTATION_EPOCH_IGNORED,    /* no script compares it */
 	MUTATION_EXTEND_SHORTENS,  /* an older extension takes time away */
 	MUTATION_EXTEND_RECREATES, /* an extension brings a lease back that had run out */
-	MUTATION_NO_DRIFT,         /* nothing is taken off for clocks that run unlike */
+	MUTATION_NO_DRIFT,         /* nothing is subtracted for clocks that run at different speeds */
 	MUTATION_WALL_CLOCK,       /* the time of day instead of the steady clock */
 	MUTATION_MARKER_NO_TTL,    /* the longest lease is not kept beside a marker, but with an epoch alone */
-	/* a marker beside which longer leases are noted than were waited for becomes an epoch */
+	/* a marker becomes an epoch although leases longer than the wait are noted beside it */
 	MUTATION_WRITE_EPOCH_EARLY,
-	MUTATION_QUARANTINE_BY_UPTIME, /* a restarted master's word for how long it has been up */
-	MUTATION_RECOVERY_EARLY,       /* the other masters' fences are asked for at the restart, not after the wait */
-	MUTATION_NO_RECOVERY,          /* a master that lost its memory votes again without a floor */
-	MUTATION_RECOVERY_FEW,         /* one other master too few is asked for its fences */
-	MUTATION_NOTIFICATION_LOST,    /* a release calls nobody */
-	MUTATION_BARGE,                /* whoever comes to a free lock takes it, whosever turn it is */
+	MUTATION_QUARANTINE_BY_UPTIME, /* the uptime that a restarted master tells counts as waited */
+	MUTATION_RECOVERY_EARLY,    /* the fences of other masters are collected at the restart, not after the wait */
+	MUTATION_NO_RECOVERY,       /* a master that lost its memory votes again without a floor */
+	MUTATION_RECOVERY_FEW,      /* the fences of one master too few are collected */
+	MUTATION_NOTIFICATION_LOST, /* a release notifies nobody */
+	MUTATION_BARGE,             /* a free lock is granted without regard to the queue */
 	MUTATION_COUNT
 };
 

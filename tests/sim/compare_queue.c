@@ -1,4 +1,4 @@
-/* Comparing those who wait: queues, alive keys. See compare_sequence.h. */
+/* Comparing queues and alive keys. See compare_sequence.h. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Drawing steps: see compare_random.h. */
+/* Random steps: see compare_random.h. */
 #include "compare_random.h"
 
 #include <string.h>

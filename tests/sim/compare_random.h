@@ -1,5 +1,5 @@
-/* Random steps of a sequence, drawn so that they meet: few keys, tokens, buckets, epochs, and more often than not what
- * fits the master as it is. */
+/* Random steps of a sequence, chosen so that they interact: few keys, tokens, buckets and epochs, mostly such that fit
+ * the present state of the master. */
 #ifndef COMPARE_RANDOM_H
 #define COMPARE_RANDOM_H
 

@@ -1,4 +1,4 @@
-/* One random sequence: the modelled master that belongs to it, the steps so far, and what can be said of them. */
+/* One random sequence: its modelled master, the steps so far, and how they are compared and told. */
 #ifndef COMPARE_SEQUENCE_H
 #define COMPARE_SEQUENCE_H
 

@@ -1,5 +1,5 @@
-/* A real redis-server of one's own on a Unix socket in a temporary folder, with the scripts that redlockd sends loaded.
- * It dies with this program, however that ends. A second connection listens to what is published. */
+/* A real redis-server on a Unix socket in a temporary folder, with the scripts that redlockd sends loaded. It dies with
+ * this program, however that ends. A second connection receives what is published. */
 #ifndef COMPARE_SERVER_H
 #define COMPARE_SERVER_H
 

@@ -1,5 +1,4 @@
-/* The modelled master's numbers as the text that a real one is given and answers: commands, expected answers,
- * stories. */
+/* The numbers of the modelled master as text for a real one: commands, expected answers, stories. */
 #ifndef COMPARE_TEXT_H
 #define COMPARE_TEXT_H
 
@@ -58,7 +57,7 @@ const char *compare_other_library_text(unsigned i);
 
 /* replica:arrival; "" for none. */
 void compare_entry_text(char *text, struct model_entry entry);
-/* What is published where that entry of a key is notified; "" for none. */
+/* What is published to notify that entry of a key; "" for none. */
 void compare_notification_text(char *text, unsigned sequence, unsigned key, struct model_entry entry);
 
 void compare_add(struct compare_args *args, const char *text);

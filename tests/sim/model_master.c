@@ -1,5 +1,5 @@
 /* The scripts of the lock in C, beside their Lua, and what happens to a master: see model_master.h. `now` and `now_us`
- * of the Lua are the master's now_us throughout; that every reply carries it is not said again beside each return. */
+ * of the Lua are the master's now_us; that every reply carries it is not repeated at each return. */
 #include <assert.h>
 #include <string.h>
 

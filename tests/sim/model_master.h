@@ -1,19 +1,16 @@
-/* A Redis master as far as the scripts of server/scripts/ see it: plain memory, no server.
+/* A Redis master as the scripts of server/scripts/ see it: plain memory, no server.
  *
- * Each function does what the script of its name does, line for line; the Lua stands beside it. Time is a member that
- * the caller moves on; a key whose end has passed is gone, as in Redis. What happens to a master outside of scripts (it
- * is flushed, restarted, evicts, its clock is set) are functions too. To copy the struct is to take an image of the
- * machine.
+ * Each function does what the script of its name does, line for line, beside the Lua. The caller moves the time; a key
+ * whose end has passed is gone, as in Redis. There are functions for what happens to a master outside of scripts (it is
+ * flushed, restarted, evicts, its clock is set). A copy of the struct is an image of the machine.
  *
- * Text is modelled as numbers, 0 for what is not there: tokens, labels, epochs, markers, run_ids, clusters, digests,
- * replicas. What the model leaves out: memory limits, a hash or a queue of another type, and values of other libraries
- * but for the fact that they are not ours (token 0). sim_compare.c compares all this with the real scripts on a real
- * server.
+ * Text is modelled as numbers, 0 for none: tokens, labels, epochs, markers, run_ids, clusters, digests, replicas. Not
+ * modelled: memory limits, a hash or a queue of another type, and values of other libraries beyond the fact that they
+ * are not redlockd's (token 0). sim_compare.c compares the model with the real scripts on a real server.
  *
- * Nothing is delivered: whom a script calls (PUBLISH) is a member of its reply, and the caller's to pass on.
+ * Nothing is delivered: a notification (PUBLISH) is a member of the reply, which the caller passes on.
  *
- * Files: model_master.c the scripts of the lock, model_line.c those who wait, model_guard.c the scripts of the restart
- * guard. */
+ * Files: model_master.c the scripts of the lock, model_queue.c the queues, model_guard.c the scripts of the guard. */
 #ifndef MODEL_MASTER_H
 #define MODEL_MASTER_H
 

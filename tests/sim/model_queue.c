@@ -1,4 +1,4 @@
-/* Those who wait on the modelled master, beside the Lua of server/scripts/line_*.lua: see model_master.h. */
+/* The queues of the modelled master, beside the Lua of server/scripts/queue_*.lua: see model_master.h. */
 #include <assert.h>
 #include <string.h>
 

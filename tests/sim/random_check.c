@@ -1,17 +1,17 @@
-/* What must hold, at every step.
+/* What must hold at every step.
  *
  *   exclusion  no two leases on one resource are valid at once. A lease counts from its answer until its validity is
- *              over on the slowest clock that is allowed, or until its holder asks for its release. Whether the holder
- *              lives does not matter.
- *   fences     those of one resource are all different, and whoever began after another one's answer has the larger.
- *   stable     an extension names the fence of its lease; no lease comes back to life after another one was given.
- *   kept       no release takes away what a lease counts on, unless the holder asked for it.
- *   in time    nothing is carried out after the time until which anybody waited for it.
+ *              over on the slowest clock that is allowed, or until its holder asks for its release, also if the holder
+ *              is dead.
+ *   fences     the fences of one resource are all different, and a later holder has a larger one.
+ *   stable     an extension keeps the fence of its lease; no lease comes back to life after another one was given.
+ *   kept       no release removes a key that a lease counts on, unless its holder asked for it.
+ *   in time    no command is carried out after its deadline.
  *   nothing left, progress: at the end, see random_run.c
  *
- * Some faults break a bound that the promise rests on and cannot be seen in time by the redlockd that counts the vote.
- * What follows from those is counted as excused, and only then: is_excused() says for each master which one took the
- * old lease's key away and why it could not be seen; the votes that are left must still be too few. */
+ * Some faults break an assumption of the promise and cannot be detected in time by the redlockd that counts the vote.
+ * Only what follows from those is excused: is_excused() finds for each master the fault that removed the key of the old
+ * lease and why it could not be detected; the remaining votes must be too few for a majority. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Clients of the simulator: they acquire, extend, release, hold a lease for longer than it is valid, die, give up
- * waiting, and extend through one redlockd what they acquired through another. What they believe of their lease is what
- * the promise is about (random_check.c). */
+/* Clients of the simulator: they acquire, extend, release, keep a lease for longer than it is valid, die, stop waiting,
+ * and extend through one redlockd what they acquired through another. random_check.c compares what they know of their
+ * leases with the promise. */
 #include <assert.h>
 
 #include "random_world.h"

@@ -1,6 +1,5 @@
 /* A process that stands for redlockd: its clocks, and its operations as server/leases/lease.c and lease_fence.c carry
- * them out. What it does for one event it does at once; while it is paused nothing reaches it (random_net.c,
- * proc_timer()). */
+ * them out. It handles one event at once; while it is paused nothing reaches it (random_net.c, proc_timer()). */
 #include <assert.h>
 #include <string.h>
 
@@ -401,7 +400,7 @@ void op_vote(struct world *world, unsigned proc, const struct request *request, 
 	op_drive(world, proc, op, &event);
 }
 
-/* ---- calls ---- */
+/* ---- operations ---- */
 
 struct op *op_begin(struct world *world, unsigned proc, enum redlock_kind kind, unsigned key, uint64_t ttl_ms,
 		    uint64_t token)

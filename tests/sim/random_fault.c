@@ -1,5 +1,4 @@
-/* The nemesis: what goes wrong, when, and for how long, drawn from the seed; and how it is mended. What kinds of faults
- * a history has at all is drawn in random_shape.c. */
+/* The nemesis: makes random faults, and mends them. random_shape.c chooses the kinds of faults of a history. */
 #include <assert.h>
 #include <string.h>
 
@@ -419,7 +418,7 @@ static void freeze(struct world *world)
 	world->config.faults &= ~(1U << FAULT_FREEZE);
 }
 
-/* Whatever is called until it listens again is missed. */
+/* Notifications are missed until it listens again. */
 static void go_deaf(struct world *world, unsigned proc)
 {
 	for (unsigned i = 0; i < world->config.nodes; i++)

@@ -1,4 +1,4 @@
-/* What the files of the seeded simulator call of one another. Included by random_world.h, which has the structures. */
+/* The functions that the files of the seeded simulator share. Included by random_world.h, which has the structures. */
 #ifndef RANDOM_FUNCTIONS_H
 #define RANDOM_FUNCTIONS_H
 

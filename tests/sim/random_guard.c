@@ -1,4 +1,4 @@
-/* What stands between the guard and the network: carries out its actions, tells it what came of them. */
+/* Between the guard and the network: carries out the guard's actions and reports what became of them. */
 #include <assert.h>
 
 #include "random_world.h"

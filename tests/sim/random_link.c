@@ -1,7 +1,7 @@
 /* A process's connections to the masters: what server/masters/master.c, master_link.c and master_handshake.c do,
  * without their sockets.
  *
- *   handshake   first on a connection; when it is answered the releases that are owed, then whatever the guard wants
+ *   handshake  first on a connection; after its answer the pending releases, then the actions of the guard
  *   heartbeat  once a second epoch.lua and INFO in one
  *   hung       the oldest command has waited for longer than the timeout: nothing new is sent but what must stay in
  *              order */

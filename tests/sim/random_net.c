@@ -1,9 +1,9 @@
-/* The network of the simulator: ordered connections, and what may become of them.
+/* The network of the simulator: ordered connections and their faults.
  *
- * A connection keeps the order of what is sent on it, each way; between connections any order may come. A partition, or
- * a receiver that stands still, holds everything up; nothing is lost but with its connection. When the process's end
- * goes away, what was on its way may still be carried out, up to some message, and late. When the master dies, what it
- * had not read is gone. */
+ * A connection keeps the order of its messages, each way; messages of different connections arrive in any order. A
+ * partition, or a receiver that stands still, delays all; a message is lost only with its connection. When the end of
+ * the process closes, messages on their way may still be carried out, up to some message, and late. When the master
+ * dies, messages that it had not read are lost. */
 #include <assert.h>
 
 #include "random_world.h"

@@ -1,5 +1,5 @@
-/* A master of the simulator: the model of the scripts (model_master.c), and a server around it: a clock, connections'
- * numbers, a disk, images of the machine, crashes. */
+/* A master of the simulator: the model of the scripts (model_master.c), and a server around it with a clock, numbers of
+ * connections, a disk, images of the machine, and crashes. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,7 +120,7 @@ static void tell_command(struct world *world, const struct event *event, const s
 		     command->clocked ? " clocked" : "", reply->code, stale);
 }
 
-/* Whom it calls. A release that ends a lease is the one that may wake somebody. */
+/* Publishes the notification of a reply. Only a release that ends a lease may wake a waiter. */
 static void after_lock_script(struct world *world, const struct event *event, const struct model_reply *reply)
 {
 	const struct trail *trail = &world->trails[event->u.command.token];

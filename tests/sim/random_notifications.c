@@ -1,6 +1,6 @@
-/* The second connection of each process to each master, on which it hears whose turn it is. It has delays of its own,
- * so what is called and what is answered come in any order; what troubles the first connection troubles this one too
- * (random_net.c), and it may be lost alone. */
+/* The second connection of each process to each master, which carries the notifications. It has delays of its own, so
+ * notifications and answers arrive in any order. Faults of the first connection apply to it as well (random_net.c), and
+ * it may be lost alone. */
 #include <assert.h>
 
 #include "random_world.h"

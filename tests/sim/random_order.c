@@ -1,19 +1,17 @@
-/* What must hold for those who wait, beyond exclusion:
+/* What must hold for waiters, besides exclusion.
  *
- *   overtake  nobody is granted before one who came earlier and stood in the queue on a majority of masters when the
- *             attempt began; nor, at one process, before one who came earlier to it. With faults at most OVERTAKEN_MAX
- *             pass by the same one.
- *   wake-up   while a resource is free on a majority of masters and somebody waits in the queue, somebody is granted within
- *             WAKE_US.
- *   herd      a release makes at most one of all who wait try at once: whom a majority of masters calls (whoever is
- *             called by fewer tries a timeout later). Those who see the lock go by try a second later at the earliest.
- *   wait      whoever waits is answered when the wait is over, at most two timeouts later.
- *   queue      whoever waits keeps its entry wherever it was refused; at the end nobody is left in a queue.
+ *   overtake  no grant before a waiter that came earlier and was queued on a majority of masters when the attempt
+ *             began; nor, at one process, before one that came earlier to it. With faults at most OVERTAKEN_MAX grants
+ *             pass the same waiter.
+ *   wake-up   while a resource is free on a majority of masters and somebody waits, a grant follows within WAKE_US.
+ *   herd      a release causes at most one attempt at once, by the waiter that a majority of masters notifies (one
+ *             that fewer notify tries a timeout later). Waiters passed over try a second later at the earliest.
+ *   wait      a waiter is answered at most two timeouts after the end of its wait.
+ *   queue     a waiter keeps its entry wherever it was refused; at the end no entry is left.
  *
- * All but "wait" count only while all is calm: no fault is in force and none has effects any more; "wake-up" and
- * "herd" only while no message is late by much either (a second connection may be lost then, and a minority of masters
- * may stand still). Not even a model of the queue is needed here: what the masters' queues look like is read from the
- * masters. */
+ * All but "wait" count only while no fault is in force or has effects; "wake-up" and "herd" only while no message is
+ * much delayed either (a second connection may be lost then, and a minority of masters may stand still). The entries
+ * are read from the masters: there is no model of the queue here. */
 #include <assert.h>
 
 #include "random_world.h"
@@ -71,7 +69,7 @@ static bool is_of(const struct world *world, uint64_t token, const struct op *op
 	return token != 0 && world->trails[token].op_serial == op->serial;
 }
 
-/* In the queue of a master, or with the lock there, as far as it has got. */
+/* In the queue of a master, or with the lock there. */
 static bool stands_on(const struct world *world, unsigned proc, const struct op *op, unsigned node)
 {
 	const struct model_master *model = &world->nodes[node].model;
@@ -248,7 +246,7 @@ static void overtake(struct world *world, unsigned proc, struct op *op, unsigned
 		     (unsigned long long)op->core.arrival, op->overtaken);
 }
 
-/* Whoever came later and is given the lock now, wherever the entries were. */
+/* Counts the grants to later waiters, wherever their entries were. */
 static void count_outrun(struct world *world, struct op *op, const struct op *by)
 {
 	if (by->came_at < op->came_at + OUTRUN_US)
@@ -261,7 +259,7 @@ static void count_outrun(struct world *world, struct op *op, const struct op *by
 		     op->key, (unsigned long long)op->core.arrival);
 }
 
-/* Whoever came earlier and was in the queue when this attempt began. */
+/* Checks the waiters that came earlier and were in the queue when this attempt began. */
 static void check_queue(struct world *world, unsigned proc, struct waiters *queue, unsigned by_proc,
 			const struct op *by)
 {
@@ -314,7 +312,7 @@ static bool is_free(struct world *world, unsigned key)
 	return is_majority(world, masters);
 }
 
-/* Whoever sleeps has its entry wherever it was refused. */
+/* A waiter that sleeps has its entry wherever it was refused. */
 static void check_entry(struct world *world, unsigned proc, const struct op *op)
 {
 	if (op->core.state != REDLOCK_WAITING || world->now < op->began + 2 * world->config.timeout_us + 100 * MS)

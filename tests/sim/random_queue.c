@@ -1,9 +1,8 @@
-/* What is to happen next, numbers drawn from the seed, clocks, the trace and the story of the simulator. See
- * random_world.h.
+/* The events to come, random numbers, clocks, the trace and the story of the simulator. See random_world.h.
  *
- * What comes within 16 ms is in a heap of small entries, all else on a wheel, whose spokes go into the heap one after
- * the other; events lie in a fixed array beside both. Events of one time come in the order in which they were pushed,
- * so that nothing hangs on either's shape. */
+ * The events of the next 16 ms are in a heap of small entries, all others on a wheel, whose spokes go into the heap one
+ * after the other; the events themselves lie in a fixed array. Events of the same time come in the order in which they
+ * were pushed, so that the result does not depend on the shape of heap and wheel. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>

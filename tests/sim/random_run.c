@@ -1,12 +1,11 @@
 /* One history: its beginning, its loop, and its end.
  *
- *   faults     clients work, the nemesis works; what random_check.c checks holds throughout
- *   healing    nothing more goes wrong, clients give back what they hold, quarantines run out
- *   serving    the quarantine + SLACK_US after the healing each redlockd has each master voting; who waits yet is
- *              granted, one after the other
+ *   faults     clients and the nemesis work; what random_check.c checks holds throughout
+ *   healing    no more faults; clients release what they hold, quarantines run out
+ *   serving    the quarantine + SLACK_US after the healing, each master votes at each redlockd; the remaining waiters
+ *              are granted one after the other
  *   trials     no key is left. Then each resource is acquired, once alone, once by all redlockd at once, and one of
- *              them by a queue of those who wait (random_trial.c); nothing may be left behind then, neither keys nor
- *              entries in a queue */
+ *              them by a queue of waiters (random_trial.c). Afterwards neither keys nor entries may be left */
 #include <assert.h>
 #include <string.h>
 

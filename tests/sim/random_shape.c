@@ -1,8 +1,7 @@
-/* The shape of a history, drawn from the seed: how many masters and clients, how fast a network, how long leases, which
- * faults.
+/* The random shape of a history: how many masters and clients, how fast a network, how long leases, which faults.
  *
- * Each history has a few kinds of faults of its own, since all at once would drown one another. One in four or so is
- * made for something that is rare otherwise (enum profile). */
+ * Each history has a few kinds of faults, since all of them at once would hide one another. About one history in four
+ * is made for a situation that is rare otherwise (enum profile). */
 #include <string.h>
 
 #include "random_world.h"

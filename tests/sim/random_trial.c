@@ -1,6 +1,5 @@
-/* What is tried after everything has healed: each resource is acquired alone, by all redlockd at once, and by a queue
- * of those who wait. What is granted is given back; random_run.c looks whether all were granted that must be,
- * random_order.c in which order. */
+/* The trials after everything has healed: each resource is acquired alone, by all redlockd at once, and by a queue of
+ * waiters. Grants are released again; random_run.c checks that all were granted, random_order.c in which order. */
 #include <assert.h>
 
 #include "random_world.h"

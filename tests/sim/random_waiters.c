@@ -1,7 +1,7 @@
-/* Those who wait at one process, and what it says and hears about them, as server/leases/lease_queue.c and
- * server/masters/master_notification.c do it: who is the first for each resource and who follows; "I am alive" on each
- * master every LINE_TICK_US while anybody waits; what a master calls out (random_notifications.c) goes to the one who
- * is named, or to the first of those who see the lock go by. */
+/* The waiters of one process, as server/leases/lease_queue.c and server/masters/master_notification.c handle them: the
+ * first one for each resource and those that follow; signs of life on each master every QUEUE_TICK_US while somebody
+ * waits; notifications (random_notifications.c), which go to the waiter that is named, or as PASSED to the first one
+ * here. */
 #include <assert.h>
 
 #include "random_world.h"
@@ -110,7 +110,7 @@ static void tell_first(struct world *world, unsigned proc, struct op *op, uint64
 	op_drive(world, proc, op, &first);
 }
 
-/* The first of each queue tries at once, which puts it in its entry again; the others do so when they become the
+/* The first of each queue tries at once, which creates its entry again; the others do so when they become the
  * first. */
 void queue_missed(struct world *world, unsigned proc)
 {
@@ -163,9 +163,9 @@ struct op *queue_find(struct world *world, unsigned proc, unsigned key, uint64_t
 	return NULL;
 }
 
-/* ---- what the masters call ---- */
+/* ---- notifications ---- */
 
-/* One of ours is called who is not here any more: its entry has to go, or all behind it wait for nobody. */
+/* The operation that is notified has ended: its entry must be removed, or all behind it wait in vain. */
 static void drop_stale_entry(struct world *world, unsigned proc, unsigned node, const struct notification *notification)
 {
 	struct request request = {.op = NONE,

@@ -1,14 +1,14 @@
 /* The world of the seeded simulator (sim_random): several processes that stand for redlockd, each with the real core
- * and the real guard, modelled masters, a network, clocks, clients, and a nemesis. One seed is one history; the same
- * seed gives the same one with any compiler: there are only integers, and one source of numbers (random_queue.c).
+ * and the real guard, modelled masters, a network, clocks, clients, and a nemesis. One seed is one history, the same
+ * with any compiler: there are only integers, and one source of random numbers (random_queue.c).
  *
- *   random_client.c ─ calls ─► random_daemon.c ─ commands ─► random_net.c ─► random_node.c (model_master.c)
- *        ▲  leases               │ ▲ │ votes   ◄─ replies ─┘                       │
- *   random_check.c ◄─────────────┘ │ └─ random_waiters.c ◄──── random_notifications.c ◄─ calls ─┘
- *   random_order.c ◄───────────────┘ those who wait           random_fault.c troubles all of them
+ *   random_client.c ─ operations ─► random_daemon.c ─ commands ─► random_net.c ─► random_node.c (model_master.c)
+ *        ▲  leases                    │ ▲ │ votes   ◄─ replies ─┘                   │ notifications
+ *   random_check.c ◄──────────────────┘ │ └─ random_waiters.c ◄─────────── random_notifications.c
+ *   random_order.c ◄────────────────────┘ waiters               random_fault.c makes faults in all of them
  *
- * Times are µs. `world->now` is true time, which nobody in the world can see: each process has a steady clock and a
- * time of day, each master a time of day, all of which run a little fast or slow (CLOCK_PPM). tests/sim/README.md says
+ * Times are µs. `world->now` is true time, which no part of the world knows: each process has a steady clock and a time
+ * of day, each master a time of day, and all of them run a little fast or slow (CLOCK_PPM). tests/sim/README.md says
  * what is modelled and checked. */
 #ifndef RANDOM_WORLD_H
 #define RANDOM_WORLD_H
@@ -87,7 +87,7 @@ struct answer {
 	bool evicts;        /* likewise: the policy is not noeviction */
 };
 
-/* What a master calls out: whose turn it is. */
+/* A master publishes whose turn it is. */
 struct notification {
 	struct model_entry entry;
 	uint8_t key;
@@ -176,7 +176,7 @@ struct held {
 	uint16_t first, last; /* NONE */
 };
 
-/* The second connection to a master, on which the process hears what it calls. */
+/* The second connection to a master, on which the process hears its notifications. */
 struct ear {
 	bool up;
 	uint32_t serial;     /* of the connection */
@@ -254,7 +254,7 @@ struct op {
 	/* when it heard last, and first, that the lock goes by, since its last attempt; 0: it did not */
 	uint64_t passed_at, passed_first_at;
 	uint32_t overtaken, outrun; /* by how many who came later: while it waited in the queue; in all */
-	uint16_t notified_by;       /* the newest lease whose release called it since its last attempt; NONE */
+	uint16_t notified_by;       /* the newest lease whose release notified it since its last attempt; NONE */
 	uint16_t notified_on;       /* bit i: master i did so, for that release */
 	bool notified;              /* by anybody, since its last attempt */
 	struct redlock_event unsent[2 * NODES];
@@ -290,7 +290,7 @@ struct proc {
 	bool queue_open;       /* somebody waits here */
 	uint32_t queue_serial; /* which EVENT_LINE is meant */
 	uint16_t waiting;
-	/* how often a master may have dropped entries, or its calls were missed */
+	/* how often a master may have dropped entries, or its notifications were missed */
 	uint32_t missed_notifications;
 	uint64_t continued_at; /* true time */
 	struct waiters queues[MODEL_KEYS];
@@ -346,7 +346,7 @@ enum profile {
 	PROFILE_ANY,
 	PROFILE_RACE,   /* guesses for fences are all too low, keys are deleted by hand, attempts overlap */
 	PROFILE_FLIGHT, /* a master comes back empty while attempts are under way; times of day far apart */
-	PROFILE_REUSE,  /* connections break all the time, calls try often */
+	PROFILE_REUSE,  /* connections break all the time, operations try often */
 	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
 	PROFILE_BOUNDS, /* redlockd that give leases of different lengths, masters that all forget */
 	PROFILE_QUEUE,  /* many who wait in one queue, and hardly a fault */
@@ -373,7 +373,7 @@ struct config {
 	uint32_t waits;   /* of 8 acquisitions so many wait */
 	uint64_t wait_us; /* for so long at most */
 	bool smooth;      /* no message is late by much, and hardly anything ever fails */
-	uint64_t deaf_us; /* how long a call may be missed then */
+	uint64_t deaf_us; /* how long notifications may be missed then */
 };
 
 enum fault {

@@ -1,5 +1,5 @@
-/* What must hold in every state of the world: see the list in sim_world.h. Majorities are counted here anew: nothing of
- * the core's own counting is relied upon. */
+/* What must hold in every state of the world: see the list in sim_world.h. Majorities are counted here independently of
+ * the core. */
 #include "sim_world.h"
 
 static bool has_lock(const struct sim_op *op)

@@ -1,21 +1,17 @@
 /* Compares the modelled master (model_master.c) with the real scripts on a real redis-server: random sequences of
- * commands, few keys and tokens so that they meet, answer for answer, and at the end of each sequence all that the
- * server has.
+ * commands on few keys and tokens, each answer, and at the end of each sequence all that the server has.
  *
  *   sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation NAME | --mutation all]
  *
- * Many sequences run side by side, each with keys of its own, one step of each in a round: so commands go down a
- * pipeline, and time passes in between. The last line says how many; the first difference is told as a story, and the
- * exit status is 1 (2: no server). With --mutation the model has a bug, and there must be a difference.
+ * Many sequences run side by side, each with its own keys, one step of each in a round: so commands are pipelined, and
+ * time passes between steps. The first difference is told as a story, with exit status 1 (2: no server). With
+ * --mutation there must be a difference. Notifications (PUBLISH) arrive on a second connection and are compared, too.
  *
- * Whom a script calls (PUBLISH) is heard on a second connection, and compared like the answer.
- *
- * Time: the model is set to the now_us of the answer, and all that follows from it must be exactly equal. The clock by
- * which the server expires keys is another one: it is read before the script begins, or at each SET. But it lies
- * between the times known before and after the command (lo_us, hi_us), mostly in the same millisecond. By so much an
- * expiry may differ; then the model takes over what the server says (PEXPIRETIME, so it must be Redis 7.0 or newer).
- * What runs out in that very span, a key, a queue or a replica, may be there or not; how often that happened is said at
- * the end. */
+ * Time: the model is set to the now_us of the answer, and all that follows from it must be exactly equal. The server
+ * expires keys by another clock, which it reads before the script or at each SET: some time between those known before
+ * and after the command (lo_us, hi_us), mostly in the same millisecond. An expiry may differ by that much; then the
+ * model takes the server's (PEXPIRETIME, so Redis 7.0 or newer is needed). A key, a queue or a replica that expires in
+ * that span may exist or not; the last lines say how often that happened. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

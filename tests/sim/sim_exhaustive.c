@@ -3,8 +3,8 @@
  *
  *   sim_exhaustive [--config NAME] [--max-states N] [--mutation NAME | --mutation all] [--check-form]
  *
- * Exit status: 0 if nothing is violated; 1 with a story if something is; 2 for a mistake in the arguments. With
- * --mutation all every mutation must be found, or it is 1. */
+ * Exit status: 0 if nothing is violated; 1 with a story if something is, or if --mutation all misses a mutation; 2 for
+ * a mistake in the arguments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +145,7 @@ static const struct sim_config configs[] = {
 	 .troubles = 1,
 	 .linger = true},
 	{.name = "missed2",
-	 .about = "as queue; a call is lost, or an alive key runs out",
+	 .about = "as queue; a notification is lost, or an alive key runs out",
 	 .large = true,
 	 .guesses = {6},
 	 .buckets = {5, 5, 5},
@@ -155,7 +155,7 @@ static const struct sim_config configs[] = {
 	 .patient = true,
 	 .missed_notifications = 1},
 	{.name = "queue2",
-	 .about = "as queue; waits end, are cancelled, there are one missed_notification and one trouble as in linger",
+	 .about = "as queue; waits end, are cancelled, there are one missed notification and one trouble as in linger",
 	 .large = true,
 	 .guesses = {6},
 	 .buckets = {5, 5, 5},

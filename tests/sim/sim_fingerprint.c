@@ -1,13 +1,13 @@
 /* When two worlds are the same: a canonical form, of which only a 64-bit hash is kept.
  *
- * Left out is what no later event looks at: of a decided operation the votes (late replies are only counted), of an
- * operation without the lock the history of its increases, of a key's value all but the token, of a bucket and the
- * floor all but the larger one, of an increase all but whether it is to the current number (numbers only grow, an older
+ * The form leaves out what no later event depends on: the votes of a decided operation (late replies are only counted),
+ * the history of increases of an operation without the lock, of a key's value all but the token, of bucket and floor
+ * all but the larger one, of an increase all but whether it is to the current number (numbers only grow, so an older
  * one can never be given).
  *
- * Masters are interchangeable: nothing in the core or in the world depends on their order. So each is hashed with all
- * that belongs to it, bucket and floor included, and the three hashes are sorted. So are the two operations, which may
- * make the same guesses: by what they know themselves, and where that is equal the smaller of the two hashes counts. */
+ * Masters are interchangeable, as neither the core nor the world depends on their order: each is hashed with all that
+ * belongs to it, and the three hashes are sorted. So are the two operations, which may make the same guesses: by their
+ * own state and, if that is equal, by the smaller of the two hashes. */
 #include <assert.h>
 
 #include "sim_world.h"

@@ -1,10 +1,9 @@
-/* Those who wait in the queue: what sim_world.c leaves to this file. Each operation is a process of its own, and its
- * entry is replica:arrival with the operation's number + 1 for the replica. All there are live, unless one missed
- * notifications.
+/* Waiters: the part of sim_world.c that is about the queue. Each operation is a process of its own, and its entry is
+ * replica:arrival with the operation's number + 1 for the replica. All processes live, unless one missed notifications.
  *
- * A call is on its way from when a script names the operation until it hears of it or the call is lost: at any time,
- * in any order. Calls of one master that are on their way at once count as one. What the other process hears (PASSED)
- * changes only for how long it sleeps; as its timer may come at any time anyway, it is left out. */
+ * A notification is on its way from when a script names the operation until it is heard or lost, which happens at any
+ * time and in any order. Notifications of one master that are on their way together count as one. What the other
+ * process hears (PASSED) only changes how long it sleeps; its timer may come at any time anyway, so it is left out. */
 #include <assert.h>
 #include <string.h>
 
@@ -110,7 +109,7 @@ static void hear_notification(struct sim_world *world, const struct sim_config *
 		sim_drive(world, event->op, &wake);
 }
 
-/* Its process pings again, and learns that it counted as dead: its entry may be gone, a call missed. */
+/* Its process pings again, and learns that it counted as dead: its entry may be gone, a notification missed. */
 static void revive(struct sim_world *world, unsigned o, unsigned master)
 {
 	struct redlock_event first = {.kind = REDLOCK_FIRST, .remaining_us = 0};

@@ -1,7 +1,7 @@
-/* The search: see sim_search.h. The worlds on the way from the start lie on a stack; of all others only the fingerprint
- * is kept.
+/* The search: see sim_search.h. The worlds on the way from the start are on a stack; of all others only the
+ * fingerprint is kept.
  *
- * A failed assert of the core is a violation like others: __assert_fail() is ours, and jumps back to whoever let the
+ * A failed assert of the core is a violation like others: our __assert_fail() jumps back to the code that made the
  * event happen. An assert of the simulator itself ends the program. */
 #include "sim_search.h"
 

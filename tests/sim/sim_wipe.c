@@ -1,5 +1,5 @@
-/* A master that loses its memory, once: what sim_world.c leaves to this file. What the guard
- * (server/redlock/guard/guard.c) does about it is modelled by when the master may vote again and with what floor. */
+/* A master that loses its memory, once: the part of sim_world.c that is about it. The guard (server/redlock/guard/) is
+ * modelled by the time at which the master may vote again, and its floor then. */
 #include "sim_world.h"
 
 /* The largest number of N − Q + 1 others: of three masters, both. */

@@ -1,5 +1,5 @@
 /* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease.c): it carries
- * out what the core says and tells it what became of it, never from within a step. */
+ * out the outputs of the core and reports the results, never from within a step. */
 #include "sim_world.h"
 
 #include <assert.h>

@@ -1,11 +1,11 @@
-/* The world that the exhaustive check walks through: two operations, each with the real core, three modelled masters,
- * and a connection from each operation to each master. No time passes by itself and nothing is random: whatever may
- * happen next is an event, and sim_apply() makes it happen. A world is plain memory without pointers into itself: to
- * copy it is to fork it.
+/* The world of the exhaustive check: two operations, each with the real core, three modelled masters, and a connection
+ * from each operation to each master. No time passes by itself and nothing is random: everything that may happen next
+ * is an event, and sim_apply() makes it happen. A world is plain memory without pointers into itself, so that a copy
+ * of it is a branch.
  *
  *   operation ── commands, in order ──► master ── replies, in order ──► operation
  *
- * What is checked stands in sim_check.c, what makes two worlds the same in sim_fingerprint.c. */
+ * sim_check.c has the checks, sim_fingerprint.c when two worlds are the same. */
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
@@ -57,10 +57,10 @@ struct sim_config {
 	uint8_t wipes;    /* 1: a master may lose its memory; leases then run out */
 	bool linger;      /* a lost connection's commands may still be carried out, behind newer ones */
 	uint8_t attempts; /* both wait in the queue, and make so many attempts at most, together; 0: nobody waits */
-	/* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a call was lost */
+	/* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a notification was lost */
 	bool patient;
 	bool second_leaves;           /* … but who began second may be cancelled, and its wait be over */
-	uint8_t missed_notifications; /* how many calls may be lost, and alive keys run out */
+	uint8_t missed_notifications; /* how many notifications may be lost, and alive keys run out */
 	bool large;                   /* takes minutes: only when asked for by name */
 };
 
@@ -135,7 +135,7 @@ struct sim_op {
 	uint8_t epochs[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was quarantined */
 	/* its entry in the queue: by its guess, and by who began first where these are equal; 0: it does not wait */
 	uint8_t arrival;
-	uint8_t notified;               /* bit i: a call of master i is on its way */
+	uint8_t notified;               /* bit i: a notification of master i is on its way */
 	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
 	struct sim_link links[SIM_MASTERS];
 };
@@ -162,7 +162,7 @@ void sim_wipe(struct sim_world *world, unsigned master);
 void sim_wipe_write_epoch(struct sim_world *world, unsigned master);
 bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event);
 
-/* sim_queue.c: those who wait. What they send with their entry; whom an answer calls; the events from SIM_CALL on. */
+/* sim_queue.c: waiters. The entry that they send, the notification of an answer, the events from SIM_NOTIFY on. */
 void sim_queue_init(struct sim_world *world, const struct sim_config *config);
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
 void sim_queue_entry(const struct sim_world *world, unsigned op, const struct sim_command *command,

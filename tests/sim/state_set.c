@@ -1,4 +1,4 @@
-/* See state_set.h. The fingerprints are hashes already: their low bits say where they lie. */
+/* See state_set.h. The fingerprints are hashes already: their low bits are the position. */
 #include "state_set.h"
 
 #include <assert.h>
