@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/auth/authorize.h"
+#include "authorize.h"
 #include "api/http/http_internal.h"
-#include "api/http/request_log.h"
+#include "request_log.h"
 #include "calls.h"
 #include "hold_stream.h"
 #include "lease_text.h"

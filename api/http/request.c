@@ -16,11 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/auth/authorize.h"
+#include "api/calls/authorize.h"
 #include "api/calls/calls.h"
 #include "api/calls/hold_stream.h"
 #include "http_internal.h"
-#include "request_log.h"
+#include "api/calls/request_log.h"
 #include "server/base/base.h"
 
 enum { MADE_ID_LEN = 16 };

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "access.h"
+#include "api/auth/access.h"
 
 struct request;
 struct body_limits;

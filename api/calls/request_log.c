@@ -5,8 +5,8 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#include "api/calls/hold_stream.h"
-#include "http_internal.h"
+#include "hold_stream.h"
+#include "api/http/http_internal.h"
 #include "server/base/base.h"
 
 /* The health of the service is asked for every few seconds, and so are its figures while somebody looks at the page. */
