@@ -1,4 +1,4 @@
-/* Reads the header Accept as far as /metrics has a choice. See accept.h.
+/* Reads the header Accept as far as /metrics has a choice. See calls_internal.h.
  *
  * Prometheus sends something like this, and a range that takes anything at its end:
  *
@@ -6,10 +6,10 @@
  *   text/plain;version=0.0.4;q=0.2
  *
  * Pure; any thread. */
-#include "accept.h"
-
 #include <string.h>
 #include <strings.h>
+
+#include "calls_internal.h"
 
 /* A stretch of the header. */
 struct span {

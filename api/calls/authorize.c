@@ -1,226 +1,250 @@
-/* What a request must pass before its handler runs. See admit.h. */
-#include "authorize.h"
-
+/* The authorization of a call: may this page, this address and this caller do it, as often as they do?
+ *
+ * Whether a caller has a right is decided in api/auth/access.c. The part that needs decoded parameters
+ * (authorize_operation) runs after decode, because the resource of an acquisition is in its body. Worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "api/http/http_internal.h"
+#include "calls_internal.h"
+#include "server/base/base.h"
 
-/* False where Host is the name of somebody else's page. Beyond loopback nobody knows our names but --allow-host; an
- * address in Host is no page's name. */
-static bool is_for_us(const struct request *request)
+/* ---- page and address ---- */
+
+/* False if Host is the name of another site's page. Beyond loopback only --allow-host knows our names; an address in
+ * Host is no page's name. */
+static bool authorize_host(const struct call *call)
 {
-	const struct origin_names *allowed = &request->connection->api->config.allow_hosts;
-	const struct headers *headers = &request->headers;
+	const struct origin_names *allowed = &request_config(call->request)->allow_hosts;
+	const struct headers *headers = &call->request->headers;
+	enum http_reach reach = request_reach(call->request);
 
-	if (headers->host == NULL || request->connection->reach == CONNECTION_UNIX)
+	if (!headers->host || reach == HTTP_REACH_UNIX)
 		return true;
-	if (request->connection->reach == CONNECTION_NETWORK &&
-	    (allowed->count == 0 || origin_is_address(headers->host, headers->host_len)))
+	if (reach == HTTP_REACH_NETWORK && (allowed->count == 0 || origin_is_address(headers->host, headers->host_len)))
 		return true;
 	return origin_is_local_host(headers->host, headers->host_len, allowed);
 }
 
-bool authorize_page(struct request *request, const char *method)
+static bool authorize_page(struct call *call, const char *method)
 {
-	const struct api_config *config = &request->connection->api->config;
-	const struct headers *headers = &request->headers;
+	const struct headers *headers = &call->request->headers;
 
-	if (!is_for_us(request)) {
-		reply_problem(request, PROBLEM_FORBIDDEN,
-			      "The header Host names no address of this machine; --allow-host lists further names.",
-			      NULL);
-		return false;
-	}
+	if (!authorize_host(call))
+		return call_reject(
+			call, PROBLEM_FORBIDDEN,
+			"The header Host names no address of this machine; --allow-host lists further names.", NULL,
+			NULL);
 	if (!headers->has_origin)
 		return true;
-	request->origin = origin_find(headers->origin, headers->origin_len, &config->allow_origins);
-	if (request->origin == NULL && (headers->host == NULL || !origin_is_same(headers->origin, headers->origin_len,
-										 headers->host, headers->host_len))) {
-		reply_problem(request, PROBLEM_FORBIDDEN,
-			      "Pages of this Origin may not call; --allow-origin lists those that may.", NULL);
-		return false;
-	}
-	if (request->origin != NULL && headers->preflight && strcmp(method, "OPTIONS") == 0) {
-		reply_empty(request, 204);
-		request->reply.preflight = true;
+	call->origin = origin_find(headers->origin, headers->origin_len, &request_config(call->request)->allow_origins);
+	if (!call->origin &&
+	    (!headers->host || !origin_is_same(headers->origin, headers->origin_len, headers->host, headers->host_len)))
+		return call_reject(call, PROBLEM_FORBIDDEN,
+				   "Pages of this Origin may not call; --allow-origin lists those that may.", NULL,
+				   NULL);
+	if (call->origin && headers->preflight && strcmp(method, "OPTIONS") == 0) {
+		reply_empty(call->request, 204);
+		call->preflight = true;
 		return false;
 	}
 	return true;
 }
 
-static void refuse_rate(struct request *request, enum http_limit limit, const char *detail, uint32_t retry_ms)
+static bool authorize_reject_rate(struct call *call, enum http_limit limit, const char *detail, uint32_t retry_ms)
 {
-	http_metrics_limited(request->connection->api->metrics, limit);
-	reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, detail, NULL);
-	request->reply.retry_after_s = retry_ms / 1000 + (retry_ms % 1000 > 0);
-}
-
-bool authorize_address(struct request *request)
-{
-	const struct connection *connection = request->connection;
-	uint32_t retry_ms;
-
-	if (peer_take(connection->peer, connection->api->config.max_rate_per_address, api_now_us(), &retry_ms))
-		return true;
-	refuse_rate(request, HTTP_LIMIT_ADDRESS_RATE, "This address makes too many requests (--max-rate-per-address).",
-		    retry_ms);
+	request_note_limited(call->request, limit);
+	call_reject(call, PROBLEM_TOO_MANY_REQUESTS, detail, NULL, NULL);
+	call->request->reply.retry_after_s = retry_ms / 1000 + (retry_ms % 1000 > 0);
 	return false;
 }
 
-static enum access_need need_of(const struct request *request)
+static bool authorize_address(struct call *call)
 {
-	return request->force ? ACCESS_ADMIN : request->route->need;
+	uint32_t retry_ms;
+
+	if (peer_take(request_peer(call->request), request_config(call->request)->max_rate_per_address, clock_now_us(),
+		      &retry_ms))
+		return true;
+	return authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE,
+				     "This address makes too many requests (--max-rate-per-address).", retry_ms);
 }
 
-bool authorize_refuse(struct request *request, enum access_verdict verdict)
-{
-	char detail[160];
+/* ---- the route ---- */
 
-	switch (verdict) {
-	case ACCESS_ALLOWED: return true;
-	case ACCESS_UNKNOWN: reply_problem(request, PROBLEM_UNAUTHORIZED, request->caller.reason, NULL); break;
-	case ACCESS_NO_RIGHT:
-		snprintf(detail, sizeof(detail), "The caller does not have the right %s.",
-			 access_right_name(need_of(request)));
-		reply_problem(request, PROBLEM_FORBIDDEN, detail, NULL);
-		break;
-	case ACCESS_NO_PREFIX:
-		reply_problem(
-			request, PROBLEM_FORBIDDEN,
-			need_of(request) == ACCESS_LIST
-				? "The caller may list only what begins with one of its prefixes: ask with ?prefix=."
-				: "The resource begins with none of the caller's prefixes.",
-			NULL);
-		break;
+/* Pages and addresses that may not call do not learn which paths there are, so this comes after them. */
+static bool authorize_route(struct call *call)
+{
+	switch (call->match) {
+	case ROUTE_FOUND: call->route = call->found; return true;
+	case ROUTE_NO_PATH: return call_reject(call, PROBLEM_NOT_FOUND, "There is no such path.", NULL, NULL);
+	case ROUTE_NO_METHOD:
+		call->shows_allow = true;
+		return call_reject(call, PROBLEM_METHOD_NOT_ALLOWED,
+				   "The header Allow says which methods this path takes.", NULL, NULL);
+	case ROUTE_SERVER:
+		call->shows_allow = true;
+		reply_empty(call->request, 204);
+		return false;
 	}
+	assert(false);
 	return false;
 }
 
-static bool take_rate(struct request *request)
-{
-	const struct key *key = request->caller.key;
-	uint32_t retry_ms;
+/* ---- the caller ---- */
 
-	if (key == NULL || rate_take(&key->usage->rate, key->rate, api_now_us(), &retry_ms))
+enum problem authorize_problem(enum access_verdict verdict)
+{
+	assert(verdict != ACCESS_ALLOWED);
+	return verdict == ACCESS_UNKNOWN ? PROBLEM_UNAUTHORIZED : PROBLEM_FORBIDDEN;
+}
+
+bool authorize_accept(struct call *call, enum access_verdict verdict)
+{
+	enum access_need need = call->route->need;
+	const char *detail = "The resource begins with none of the caller's prefixes.";
+	char no_right[64];
+
+	if (verdict == ACCESS_ALLOWED)
 		return true;
-	refuse_rate(request, HTTP_LIMIT_KEY_RATE, "This key makes too many requests.", retry_ms);
-	return false;
+	if (verdict == ACCESS_UNKNOWN) {
+		detail = call->caller.reason;
+	} else if (verdict == ACCESS_NO_RIGHT) {
+		snprintf(no_right, sizeof no_right, "The caller does not have the right %s.", access_right_name(need));
+		detail = no_right;
+	} else if (need == ACCESS_LIST) {
+		detail = "The caller may list only what begins with one of its prefixes: ask with ?prefix=.";
+	}
+	return call_reject(call, authorize_problem(verdict), detail, NULL, NULL);
 }
 
-/* What the client certificate of the connection shows; the headers are not looked at. */
-static struct access_credentials certificate_of(const struct connection *connection)
+/* What the request and its connection show of the caller. */
+static struct access_credentials authorize_credentials(const struct call *call)
 {
-	const struct tls_peer *peer = connection_tls_peer(connection);
+	const struct headers *headers = &call->request->headers;
+	const struct tls_peer *peer = request_tls_peer(call->request);
+	struct access_credentials credentials = {
+		.key = headers->key, .key_len = headers->key_len, .other_scheme = headers->other_scheme};
 
 	if (!peer)
-		return (struct access_credentials){0};
-	return (struct access_credentials){
-		.asks_certificate = true,
-		.has_certificate = peer->state != TLS_PEER_NONE,
-		.untrusted = peer->state == TLS_PEER_BAD ? peer->reason : NULL,
-		.names = peer->names,
-		.name_count = peer->count,
-	};
+		return credentials;
+	credentials.asks_certificate = true;
+	credentials.has_certificate = peer->state != TLS_PEER_NONE;
+	credentials.untrusted = peer->state == TLS_PEER_BAD ? peer->reason : NULL;
+	credentials.names = peer->names;
+	credentials.name_count = peer->count;
+	return credentials;
 }
 
-bool authorize_caller(struct request *request)
+static bool authorize_caller(struct call *call)
 {
-	const struct connection *connection = request->connection;
-	struct keys *keys = connection->api->keys;
-	enum access_need need = need_of(request);
+	struct keys *keys = request_keys(call->request);
+	enum access_need need = call->route->need;
 
 	if (need == ACCESS_NOTHING || need == ACCESS_TOKEN)
 		return true;
-	if (keys != NULL) /* the caller's key stays what it is until the request is over */
-		request->keys = keys_ref(keys);
-	struct access_credentials credentials = certificate_of(connection);
-	credentials.key = request->headers.key;
-	credentials.key_len = request->headers.key_len;
-	credentials.other_scheme = request->headers.other_scheme;
-	access_identify(keys, &credentials, &request->caller);
-	return authorize_refuse(request, access_decide(need, &request->caller, NULL, 0)) && take_rate(request);
+	if (keys) /* the caller's key stays what it is until the request is over */
+		call->keys = keys_ref(keys);
+	struct access_credentials credentials = authorize_credentials(call);
+	access_identify(keys, &credentials, &call->caller);
+	return authorize_accept(call, access_decide(need, &call->caller, NULL, 0));
 }
 
-bool authorize_resource(struct request *request, const char *bytes, size_t len)
+static bool authorize_key_rate(struct call *call)
 {
-	return authorize_refuse(request, access_decide(need_of(request), &request->caller, bytes, len));
+	const struct key *key = call->caller.key;
+	uint32_t retry_ms;
+
+	if (!key || rate_take(&key->usage->rate, key->rate, clock_now_us(), &retry_ms))
+		return true;
+	return authorize_reject_rate(call, HTTP_LIMIT_KEY_RATE, "This key makes too many requests.", retry_ms);
 }
 
-/* What the caller's right is about, as far as it is known. */
-static enum access_verdict decide_again(const struct request *request, const struct access_caller *caller)
+bool authorize_call(struct call *call, const char *method)
 {
-	enum access_need need = need_of(request);
+	assert(!call->keys && !call->caller.known);
+	return authorize_page(call, method) && authorize_address(call) && authorize_route(call) &&
+	       authorize_caller(call) && authorize_key_rate(call);
+}
+
+/* ---- the operation ---- */
+
+/* The verdict for the resource or prefix of the call, as far as it is known. */
+static enum access_verdict authorize_decide(const struct call *call, const struct access_caller *caller)
+{
+	enum access_need need = call->route->need;
 
 	if (need == ACCESS_LIST)
-		return access_decide(need, caller, request->params[0].value, request->params[0].len);
-	return access_decide(need, caller, request->has_resource ? request->lease.resource : NULL,
-			     request->lease.resource_len);
+		return access_decide(need, caller, call->query->params[0].value, call->query->params[0].len);
+	return access_decide(need, caller, call->has_resource ? call->lease.resource : NULL, call->lease.resource_len);
 }
 
-enum access_verdict authorize_again(struct request *request)
+static bool authorize_wait(struct call *call)
 {
-	struct keys *keys = request->connection->api->keys;
+	const struct key *key = call->caller.key;
+
+	assert(!call->counted);
+	if (!key || call->lease.operation != LEASE_ACQUIRE || call->lease.wait_ms == 0)
+		return true;
+	if (!key_wait_begin(key))
+		return authorize_reject_rate(call, HTTP_LIMIT_KEY_WAITING,
+					     "This key has reached its limit of waiting requests.", 1000);
+	call->counted = true;
+	return true;
+}
+
+bool authorize_operation(struct call *call)
+{
+	if (!call->has_resource && call->route->need != ACCESS_LIST)
+		return true; /* there is none, or it is in the body */
+	return authorize_accept(call, authorize_decide(call, &call->caller)) && authorize_wait(call);
+}
+
+enum access_verdict authorize_again(struct call *call)
+{
+	struct keys *keys = request_keys(call->request);
 	struct access_caller caller;
 
-	tls_link_identify(request->connection);
-	struct access_credentials credentials = certificate_of(request->connection);
-	access_identify_again(keys, &request->caller, &credentials, &caller);
-	enum access_verdict verdict = decide_again(request, &caller);
+	request_identify(call->request);
+	struct access_credentials credentials = authorize_credentials(call);
+	access_identify_again(keys, &call->caller, &credentials, &caller);
+	enum access_verdict verdict = authorize_decide(call, &caller);
 	if (verdict != ACCESS_ALLOWED) {
-		request->caller.reason = caller.reason;
+		call->caller.reason = caller.reason;
 		return verdict;
 	}
-	if (request->counted)
-		key_wait_move(request->caller.key, caller.key);
-	struct keys *before = request->keys;
-	request->keys = before != NULL ? keys_ref(keys) : NULL;
-	request->caller = caller;
+	if (call->counted)
+		key_wait_move(call->caller.key, caller.key);
+	struct keys *before = call->keys;
+	call->keys = before ? keys_ref(keys) : NULL;
+	call->caller = caller;
 	keys_unref(before);
-	return verdict;
+	return ACCESS_ALLOWED;
 }
 
-void authorize_limit(const struct request *request, struct body_limits *limits)
+void authorize_limit(const struct call *call, struct body_limits *limits)
 {
-	const struct key *key = request->caller.key;
+	const struct key *key = call->caller.key;
 
-	if (key == NULL || key->max_ttl_ms == 0 || key->max_ttl_ms >= limits->max_ttl_ms)
+	assert(limits->min_ttl_ms <= limits->max_ttl_ms);
+	if (!key || key->max_ttl_ms == 0 || key->max_ttl_ms >= limits->max_ttl_ms)
 		return;
 	limits->max_ttl_ms = key->max_ttl_ms > limits->min_ttl_ms ? key->max_ttl_ms : limits->min_ttl_ms;
 	if (limits->default_ttl_ms > limits->max_ttl_ms)
 		limits->default_ttl_ms = limits->max_ttl_ms;
 }
 
-bool authorize_wait(struct request *request)
+void authorize_wait_end(struct call *call)
 {
-	const struct key *key = request->caller.key;
-
-	assert(!request->counted);
-	if (key == NULL || request->lease.operation != LEASE_ACQUIRE || request->lease.wait_ms == 0)
-		return true;
-	if (!key_wait_begin(key)) {
-		http_metrics_limited(request->connection->api->metrics, HTTP_LIMIT_KEY_WAITING);
-		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS, "As many requests of this key wait already as may.",
-			      NULL);
-		request->reply.retry_after_s = 1;
-		return false;
-	}
-	request->counted = true;
-	return true;
+	if (call->counted)
+		key_wait_end(call->caller.key);
+	call->counted = false;
 }
 
-void authorize_wait_end(struct request *request)
+void authorize_end(struct call *call)
 {
-	if (request->counted)
-		key_wait_end(request->caller.key);
-	request->counted = false;
-}
-
-void authorize_end(struct request *request)
-{
-	authorize_wait_end(request);
-	keys_unref(request->keys);
-	request->keys = NULL;
-	request->caller = (struct access_caller){0};
+	authorize_wait_end(call);
+	keys_unref(call->keys);
+	call->keys = NULL;
+	call->caller = (struct access_caller){0};
 }

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "api/auth/auth.h"
-#include "body_flat.h"
+#include "api/http/http.h"
 #include "path.h"
 #include "server/base/base.h"
 
@@ -28,9 +28,9 @@ struct reading {
 	bool resource, ttl, token; /* seen, right or wrong */
 };
 
-typedef void take_fn(struct reading *reading, const struct body_value *value);
+typedef void parse_fn(struct reading *reading, const struct body_value *value);
 
-static void take_resource(struct reading *reading, const struct body_value *value)
+static void parse_resource(struct reading *reading, const struct body_value *value)
 {
 	const char *reason;
 
@@ -48,7 +48,7 @@ static void take_resource(struct reading *reading, const struct body_value *valu
 	memcpy(reading->request->resource, value->bytes, value->len);
 }
 
-static void take_ttl(struct reading *reading, const struct body_value *value)
+static void parse_ttl(struct reading *reading, const struct body_value *value)
 {
 	const struct body_limits *limits = reading->limits;
 
@@ -62,7 +62,7 @@ static void take_ttl(struct reading *reading, const struct body_value *value)
 		reading->request->ttl_ms = (uint32_t)value->integer;
 }
 
-static void take_owner(struct reading *reading, const struct body_value *value)
+static void parse_owner(struct reading *reading, const struct body_value *value)
 {
 	if (value->kind != BODY_STRING)
 		field_errors_add(reading->errors, "owner", "must be a string");
@@ -76,10 +76,10 @@ static void take_owner(struct reading *reading, const struct body_value *value)
 	}
 }
 
-static void take_token(struct reading *reading, const struct body_value *value)
+static void parse_token(struct reading *reading, const struct body_value *value)
 {
 	reading->token = true;
-	if (value->kind != BODY_STRING || !body_is_token(value->bytes, value->len))
+	if (value->kind != BODY_STRING || !headers_is_token(value->bytes, value->len))
 		field_errors_add(reading->errors, "token", "must be %d lower-case hexadecimal digits", LEASE_TOKEN_LEN);
 	else if (reading->header_token != NULL && memcmp(value->bytes, reading->header_token, LEASE_TOKEN_LEN) != 0)
 		field_errors_add(reading->errors, "token", "is not the same as in the header Lock-Token");
@@ -87,7 +87,7 @@ static void take_token(struct reading *reading, const struct body_value *value)
 		memcpy(reading->request->token, value->bytes, LEASE_TOKEN_LEN);
 }
 
-static void take_wait(struct reading *reading, const struct body_value *value)
+static void parse_wait(struct reading *reading, const struct body_value *value)
 {
 	uint32_t max_ms = reading->limits->max_wait_ms;
 
@@ -99,7 +99,7 @@ static void take_wait(struct reading *reading, const struct body_value *value)
 		reading->request->wait_ms = (uint32_t)value->integer;
 }
 
-static void take_hold(struct reading *reading, const struct body_value *value)
+static void parse_hold(struct reading *reading, const struct body_value *value)
 {
 	if (value->kind != BODY_BOOLEAN)
 		field_errors_add(reading->errors, "hold", "must be true or false");
@@ -113,30 +113,20 @@ enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEAS
 static const struct {
 	const char *name;
 	unsigned calls;
-	take_fn *take;
+	parse_fn *parse;
 } members[] = {
-	{"resource", ON_ACQUIRE, take_resource}, {"ttl_ms", ON_ACQUIRE | ON_EXTEND, take_ttl},
-	{"owner", ON_ACQUIRE, take_owner},       {"token", ON_EXTEND | ON_RELEASE, take_token},
-	{"wait_ms", ON_ACQUIRE, take_wait},      {"hold", ON_ACQUIRE, take_hold},
+	{"resource", ON_ACQUIRE, parse_resource}, {"ttl_ms", ON_ACQUIRE | ON_EXTEND, parse_ttl},
+	{"owner", ON_ACQUIRE, parse_owner},       {"token", ON_EXTEND | ON_RELEASE, parse_token},
+	{"wait_ms", ON_ACQUIRE, parse_wait},      {"hold", ON_ACQUIRE, parse_hold},
 };
 enum { MEMBER_COUNT = sizeof(members) / sizeof(members[0]) };
 
-bool body_is_token(const char *bytes, size_t len)
-{
-	if (len != LEASE_TOKEN_LEN)
-		return false;
-	for (size_t i = 0; i < len; i++)
-		if (!((bytes[i] >= '0' && bytes[i] <= '9') || (bytes[i] >= 'a' && bytes[i] <= 'f')))
-			return false;
-	return true;
-}
-
-static void take_member(struct reading *reading, const char *name, size_t name_len, const struct body_value *value)
+static void parse_member(struct reading *reading, const char *name, size_t name_len, const struct body_value *value)
 {
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
 		if (strncmp(members[i].name, name, name_len) == 0 && members[i].name[name_len] == '\0' &&
 		    (members[i].calls & 1u << reading->request->operation) != 0) {
-			members[i].take(reading, value);
+			members[i].parse(reading, value);
 			return;
 		}
 	field_errors_add_name(reading->errors, name, name_len, "is not a member of this body");
@@ -238,7 +228,7 @@ static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 	json_object_foreach(root, name, json)
 	{
 		struct body_value value = value_of(json);
-		take_member(reading, name, strlen(name), &value);
+		parse_member(reading, name, strlen(name), &value);
 	}
 	json_decref(root);
 	return true;
@@ -252,7 +242,7 @@ static bool read_members(struct reading *reading, const char *bytes, size_t len)
 	if (!body_flat_scan(bytes, len, found, &count))
 		return read_whole(reading, bytes, len);
 	for (size_t i = 0; i < count; i++)
-		take_member(reading, found[i].name, found[i].name_len, &found[i].value);
+		parse_member(reading, found[i].name, found[i].name_len, &found[i].value);
 	return true;
 }
 

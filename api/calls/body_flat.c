@@ -1,10 +1,10 @@
-/* A small part of JSON, in place. See body_flat.h.
+/* A small part of JSON, in place. See body.h.
  *
  * It must never take a text that jansson refuses, nor see another value in it; what it leaves to jansson costs only
  * time. tests/fuzz/fuzz_body.c and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
-#include "body_flat.h"
-
 #include <string.h>
+
+#include "body.h"
 
 enum { DIGITS_MAX = 15 }; /* of a whole number: far from the bounds of 64 bits */
 

@@ -1,32 +1,26 @@
-/* The calls of the interface: one handler for each route. All on the worker's thread. */
+/* The endpoints: the route table, and what comes of a request once it has been read. See pipeline.c.
+ *
+ * The one header of this folder for the others. redlockctl uses path.h and problem.h, which need nothing of the HTTP
+ * side. */
 #ifndef CALLS_H
 #define CALLS_H
 
-#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
 
-struct request;
+#include "path.h"
+#include "problem.h"
 
-/* lock_calls.c */
-/* Reads the body of a call that has one; answers 400 where it is wrong. */
-bool lock_call_read_body(struct request *request);
-void lock_call_acquire(struct request *request);
-void lock_call_extend(struct request *request);
-void lock_call_release(struct request *request);
-/* A forced release is given up before its answer: it may have been carried out, so the log says who asked for it. */
-void lock_call_force_left(const struct request *request);
-void lock_call_inspect(struct request *request);
-void lock_call_list(struct request *request);
+struct http_service;
 
-/* info_calls.c */
-void info_call_healthz(struct request *request);
-void info_call_readyz(struct request *request);
-void info_call_metrics(struct request *request);
-void info_call_masters(struct request *request);
-void info_call_openapi(struct request *request);
-void info_call_version(struct request *request);
-void info_call_page(struct request *request);
+/* Once per process, before the first api_new(): sets up the HTTP side for `workers` workers. */
+void calls_setup(size_t workers);
 
-/* stats_calls.c */
-void info_call_stats(struct request *request);
+/* For api_config: how requests are answered. */
+const struct http_service *calls_service(void);
+
+/* Prints "METHOD PATTERN STATUS CODE" lines for all that the route table says; `-` for no code, `* *` for what needs no
+ * route. */
+void calls_print_routes(FILE *to);
 
 #endif

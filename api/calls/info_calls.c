@@ -1,18 +1,16 @@
 /* What the service says about itself: health, metrics, masters, its own description, version, and the page for people.
- * See calls.h.
+ * See calls_internal.h.
  *
  * All of it is answered at once, from what this worker knows. Worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
 
-#include "accept.h"
-#include "api/http/http_internal.h"
 #include "api/page/embedded.h"
-#include "calls.h"
+#include "calls_internal.h"
+#include "server/masters/masters.h"
 #include "server/metrics/metrics.h"
 
 static json_t *quorum_new(const struct quorum_status *quorum)
@@ -21,23 +19,23 @@ static json_t *quorum_new(const struct quorum_status *quorum)
 			 (int)quorum->masters);
 }
 
-void info_call_healthz(struct request *request)
+void info_call_healthz(struct call *call)
 {
 	static const char ok[] = "{\"status\":\"ok\"}";
 
-	reply_static(request, 200, "application/json", ok, sizeof(ok) - 1);
+	reply_static(call->request, 200, "application/json", ok, sizeof(ok) - 1);
 }
 
 /* True if those whom nobody has asked who they are may see the addresses of the masters. */
-static bool shows_masters(const struct request *request)
+static bool shows_masters(const struct call *call)
 {
-	return request->connection->api->keys == NULL && connection_tls_peer(request->connection) == NULL;
+	return !request_keys(call->request) && !request_tls_peer(call->request);
 }
 
 /* Says how many masters are missing, why each of them is, and for how long if time alone will mend it. */
-static void readyz_no_quorum(struct request *request, const struct quorum_status *quorum)
+static void readyz_no_quorum(struct call *call, const struct quorum_status *quorum)
 {
-	const struct masters *masters = request->connection->api->config.masters;
+	const struct masters *masters = request_config(call->request)->masters;
 	struct text detail;
 	struct master_status status;
 	json_t *extra = json_pack("{s:o}", "quorum", quorum_new(quorum));
@@ -47,7 +45,7 @@ static void readyz_no_quorum(struct request *request, const struct quorum_status
 		    (unsigned)quorum->masters, (unsigned)quorum->needed);
 	if (quorum->has_wait)
 		text_printf(&detail, " In %.1f s enough will.", (double)quorum->wait_ms / 1000);
-	for (size_t i = 0; shows_masters(request) && i < masters_count(masters); i++) {
+	for (size_t i = 0; shows_masters(call) && i < masters_count(masters); i++) {
 		masters_status(masters, i, &status);
 		if (status.state != MASTER_VOTING)
 			text_printf(&detail, " %s is %s: %s.", status.address, master_state_name(status.state),
@@ -55,43 +53,39 @@ static void readyz_no_quorum(struct request *request, const struct quorum_status
 	}
 	if (quorum->has_wait)
 		json_object_set_new(extra, "retry_after_ms", json_integer((json_int_t)quorum->wait_ms));
-	reply_problem(request, PROBLEM_NO_QUORUM, detail.failed ? "Too few masters may vote." : detail.bytes, extra);
+	call_reject(call, PROBLEM_NO_QUORUM, detail.failed ? "Too few masters may vote." : detail.bytes, extra, NULL);
 	if (quorum->has_wait)
-		request->reply.retry_after_s = (uint32_t)((quorum->wait_ms + 999) / 1000);
+		call->request->reply.retry_after_s = (uint32_t)((quorum->wait_ms + 999) / 1000);
 	text_fini(&detail);
 }
 
-void info_call_readyz(struct request *request)
+void info_call_readyz(struct call *call)
 {
-	const struct api *api = request->connection->api;
 	struct quorum_status quorum;
 
-	masters_quorum(api->config.masters, &quorum);
-	if (api_is_draining(api)) {
-		reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.",
-			      json_pack("{s:o}", "quorum", quorum_new(&quorum)));
+	masters_quorum(request_config(call->request)->masters, &quorum);
+	if (request_is_draining(call->request)) {
+		call_reject(call, PROBLEM_DRAINING, "The service is shutting down.",
+			    json_pack("{s:o}", "quorum", quorum_new(&quorum)), NULL);
 	} else if (quorum.voting < quorum.needed) {
-		readyz_no_quorum(request, &quorum);
+		readyz_no_quorum(call, &quorum);
 	} else {
-		reply_json(request, 200, json_pack("{s:s, s:o}", "status", "ready", "quorum", quorum_new(&quorum)));
+		call_reply_json(call, 200, json_pack("{s:s, s:o}", "status", "ready", "quorum", quorum_new(&quorum)));
 	}
 }
 
-static enum MHD_Result visit_header(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
-				    const char *value, size_t len)
+/* request_visit_fn */
+static void info_visit_accept(void *arg, const char *value, size_t len)
 {
-	(void)kind;
-	if (key_len == strlen(MHD_HTTP_HEADER_ACCEPT) && strncasecmp(key, MHD_HTTP_HEADER_ACCEPT, key_len) == 0)
-		accept_read(arg, value, len);
-	return MHD_YES;
+	accept_read(arg, value, len);
 }
 
-void info_call_metrics(struct request *request)
+void info_call_metrics(struct call *call)
 {
 	struct accept accept = ACCEPT_NOTHING;
 	struct exposition page;
 
-	MHD_get_connection_values_n(request->connection->mhd, MHD_HEADER_KIND, visit_header, &accept);
+	request_visit_header(call->request, "Accept", info_visit_accept, &accept);
 	page.format = accept_prefers_openmetrics(&accept) ? EXPOSITION_OPENMETRICS : EXPOSITION_PROMETHEUS;
 	text_init(&page.text);
 	metrics_render(&page);
@@ -99,10 +93,10 @@ void info_call_metrics(struct request *request)
 	exposition_end(&page);
 	if (page.text.failed) {
 		text_fini(&page.text);
-		request_fail(request);
+		reply_fail(call->request);
 		return;
 	}
-	reply_owned(request, 200, exposition_type(page.format), page.text.bytes, page.text.len);
+	reply_owned(call->request, 200, exposition_type(page.format), page.text.bytes, page.text.len);
 }
 
 /* null for "not known" */
@@ -128,9 +122,9 @@ static json_t *master_new(const struct master_status *status)
 		known_text(status->version), "run_id", known_text(status->run_id), "warnings", warnings);
 }
 
-void info_call_masters(struct request *request)
+void info_call_masters(struct call *call)
 {
-	const struct masters *masters = request->connection->api->config.masters;
+	const struct masters *masters = request_config(call->request)->masters;
 	json_t *list = json_array();
 	struct quorum_status quorum;
 	struct master_status status;
@@ -140,15 +134,15 @@ void info_call_masters(struct request *request)
 		masters_status(masters, i, &status);
 		json_array_append_new(list, master_new(&status));
 	}
-	reply_json(request, 200, json_pack("{s:o, s:o}", "masters", list, "quorum", quorum_new(&quorum)));
+	call_reply_json(call, 200, json_pack("{s:o, s:o}", "masters", list, "quorum", quorum_new(&quorum)));
 }
 
-void info_call_openapi(struct request *request)
+void info_call_openapi(struct call *call)
 {
-	reply_static(request, 200, "application/yaml", embedded_openapi_yaml, embedded_openapi_yaml_len);
+	reply_static(call->request, 200, "application/yaml", embedded_openapi_yaml, embedded_openapi_yaml_len);
 }
 
-void info_call_version(struct request *request)
+void info_call_version(struct call *call)
 {
 	size_t count = 0;
 	const struct build_library *libraries = build_libraries(&count);
@@ -156,15 +150,15 @@ void info_call_version(struct request *request)
 
 	for (size_t i = 0; i < count; i++)
 		json_object_set_new(versions, libraries[i].name, json_string(libraries[i].version));
-	reply_json(
-		request, 200,
+	call_reply_json(
+		call, 200,
 		json_pack("{s:s, s:s, s:o}", "version", build_version, "commit", build_commit, "libraries", versions));
 }
 
 /* A number used once: only the styles and scripts that carry it may run. */
-static bool make_nonce(char ret_nonce[REPLY_NONCE_LEN + 1])
+static bool make_nonce(char ret_nonce[CALL_NONCE_LEN + 1])
 {
-	unsigned char bytes[REPLY_NONCE_LEN / 2];
+	unsigned char bytes[CALL_NONCE_LEN / 2];
 
 	if (getrandom(bytes, sizeof(bytes), GRND_NONBLOCK) != (ssize_t)sizeof(bytes))
 		return false;
@@ -173,29 +167,29 @@ static bool make_nonce(char ret_nonce[REPLY_NONCE_LEN + 1])
 	return true;
 }
 
-void info_call_page(struct request *request)
+void info_call_page(struct call *call)
 {
 	static const char mark[] = "@NONCE@";
 	const char *at = embedded_page_html, *end = embedded_page_html + embedded_page_html_len, *next;
-	char nonce[REPLY_NONCE_LEN + 1];
+	char nonce[CALL_NONCE_LEN + 1];
 	struct text text;
 
 	if (!make_nonce(nonce)) {
-		request_fail(request);
+		reply_fail(call->request);
 		return;
 	}
 	text_init(&text);
 	while ((next = memmem(at, (size_t)(end - at), mark, sizeof(mark) - 1)) != NULL) {
 		text_append(&text, at, (size_t)(next - at));
-		text_append(&text, nonce, REPLY_NONCE_LEN);
+		text_append(&text, nonce, CALL_NONCE_LEN);
 		at = next + sizeof(mark) - 1;
 	}
 	text_append(&text, at, (size_t)(end - at));
 	if (text.failed) {
 		text_fini(&text);
-		request_fail(request);
+		reply_fail(call->request);
 		return;
 	}
-	reply_owned(request, 200, "text/html; charset=utf-8", text.bytes, text.len);
-	memcpy(request->reply.nonce, nonce, sizeof(nonce));
+	reply_owned(call->request, 200, "text/html; charset=utf-8", text.bytes, text.len);
+	memcpy(call->nonce, nonce, sizeof(nonce));
 }

@@ -1,14 +1,13 @@
-/* struct lease_answer -> the JSON of a lease. See lease_text.h.
+/* struct lease_answer -> the JSON of a lease. See calls_internal.h.
  *
  *   {"resource":"orders/42","token":"…","fence":1795215206922001,"owner":"worker-7","ttl_ms":30000,
  *    "validity_ms":29690,"drift_ms":302}
  *
  * The same bytes that jansson would make (tests/unit/test_lease_text.c compares them). Pure; any thread. */
-#include "lease_text.h"
-
 #include <assert.h>
 #include <string.h>
 
+#include "calls_internal.h"
 #include "server/base/base.h"
 
 static char *put(char *at, const char *bytes, size_t len)

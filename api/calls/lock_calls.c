@@ -1,18 +1,12 @@
-/* The lease calls: POST, PUT, DELETE and GET on /locks. See calls.h.
+/* The lease operations: POST, PUT, DELETE and GET on /locks. See calls_internal.h.
  *
- * Each handler checks its body, hands a plain struct to server/leases/lease.h and returns; the answer comes later, from
- * the worker's loop, and is turned into HTTP here. What Redlock does in between is not known here. Tokens go out in a
- * lease and nowhere else. */
+ * Each handler hands a decoded struct to server/leases and returns. The answer comes later, from the worker's loop, and
+ * becomes a reply here; what Redlock does in between is not known here. Tokens go out in a lease and nowhere else. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "authorize.h"
-#include "api/http/http_internal.h"
-#include "request_log.h"
-#include "calls.h"
-#include "hold_stream.h"
-#include "lease_text.h"
+#include "calls_internal.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
 
@@ -23,12 +17,12 @@ static json_t *votes_new(const struct redlock_votes *votes)
 			 (int)votes->quarantined, "masters", (int)votes->masters);
 }
 
-/* A name that another program may have written: null where it is no text. */
+/* A name that another program may have written: null if it is not text. */
 static json_t *text_new(const char *bytes, size_t len)
 {
 	json_t *text = len > 0 ? json_stringn(bytes, len) : NULL;
 
-	return text != NULL ? text : json_null();
+	return text ? text : json_null();
 }
 
 static uint32_t whole_seconds(uint32_t ms)
@@ -39,22 +33,22 @@ static uint32_t whole_seconds(uint32_t ms)
 }
 
 /* 200 and 201: the lease. */
-static void answer_lease(struct request *request, const struct lease_answer *answer)
+static void answer_lease(struct call *call, const struct lease_answer *answer)
 {
-	bool acquired = request->lease.operation == LEASE_ACQUIRE;
+	bool acquired = call->lease.operation == LEASE_ACQUIRE;
 	char text[LEASE_TEXT_MAX];
 
-	if (acquired && request->lease.hold) {
-		hold_stream_open(request, answer);
+	if (acquired && call->lease.hold) {
+		hold_stream_open(call, answer);
 		return;
 	}
-	reply_copy(request, acquired ? 201 : 200, "application/json", text,
-		   lease_text_write(&request->lease, answer, NULL, text));
+	reply_copy(call->request, acquired ? 201 : 200, "application/json", text,
+		   lease_text_write(&call->lease, answer, NULL, text));
 	if (!acquired)
 		return;
-	request->reply.location = true;
-	memcpy(request->lease.token, answer->token, LEASE_TOKEN_LEN);
-	request->granted = true;
+	call->location = true;
+	memcpy(call->lease.token, answer->token, LEASE_TOKEN_LEN);
+	call->granted = call->request->reply.grants = true;
 }
 
 /* 200: what an inspection or a listing says of one lock. */
@@ -85,277 +79,232 @@ static json_t *holder_new(const struct lease_holder *holder)
 	return members;
 }
 
-/* 409 locked. */
-static void answer_locked(struct request *request, const struct lease_answer *answer)
+static void answer_ok(struct call *call, const struct lease_answer *answer)
 {
-	json_t *members = json_pack("{s:I, s:I, s:o}", "retry_after_ms", (json_int_t)answer->retry_after_ms,
-				    "waited_ms", (json_int_t)answer->waited_ms, "votes", votes_new(&answer->votes));
-
-	if (answer->holder.known)
-		json_object_set_new(members, "holder", holder_new(&answer->holder));
-	reply_problem(request, PROBLEM_LOCKED, "Another holder has the lock, or may have it.", members);
-	request->reply.retry_after_s = whole_seconds(answer->retry_after_ms);
-}
-
-/* Masters that are quarantined were not asked, and time alone mends that. */
-static const char *detail_no_quorum(const struct request *request, const struct redlock_votes *votes, bool too_late)
-{
-	if (too_late)
-		return "A majority granted the lock, but no lease could be made of it in time. It has been given back.";
-	if (votes->quarantined > votes->masters - votes->needed)
-		return "Too few masters may vote. /readyz says which are missing, and for how long.";
-	if (request->lease.operation == LEASE_ACQUIRE)
-		return "Too few masters answered in time. What was granted has been given back.";
-	return "Too few masters answered in time to tell.";
-}
-
-static void answer_no_quorum(struct request *request, const struct redlock_votes *votes, bool too_late,
-			     uint32_t retry_after_ms)
-{
-	const char *detail = detail_no_quorum(request, votes, too_late);
-
-	reply_problem(request, PROBLEM_NO_QUORUM, detail, json_pack("{s:o}", "votes", votes_new(votes)));
-	request->reply.retry_after_s = whole_seconds(retry_after_ms);
-	request->reply.votes = *votes;
-}
-
-static void answer_ok(struct request *request, const struct lease_answer *answer)
-{
-	switch (request->lease.operation) {
+	switch (call->lease.operation) {
 	case LEASE_ACQUIRE:
-	case LEASE_EXTEND: answer_lease(request, answer); break;
+	case LEASE_EXTEND: answer_lease(call, answer); break;
 	case LEASE_RELEASE:
-	case LEASE_FORCE: reply_empty(request, 204); break;
+	case LEASE_FORCE: reply_empty(call->request, 204); break;
 	case LEASE_INSPECT:
-		reply_json(request, 200, state_new(request->lease.resource, request->lease.resource_len, answer));
+		call_reply_json(call, 200, state_new(call->lease.resource, call->lease.resource_len, answer));
 		break;
 	}
 }
 
-static void answer_with_votes(struct request *request, enum problem problem, const char *detail,
-			      const struct lease_answer *answer)
-{
-	reply_problem(request, problem, detail, json_pack("{s:o}", "votes", votes_new(&answer->votes)));
-	if (problem_status(problem) == 503)
-		request->reply.retry_after_s = whole_seconds(answer->retry_after_ms);
-}
+/* ---- problems ---- */
 
-static void answer_draining(struct request *request)
+static const char *detail_not_owner(const struct call *call, const struct lease_answer *answer)
 {
-	reply_problem(request, PROBLEM_DRAINING, "The service is shutting down.", NULL);
-}
-
-static const char *detail_not_owner(const struct request *request, const struct lease_answer *answer)
-{
-	if (request->lease.operation != LEASE_FORCE)
+	if (call->lease.operation != LEASE_FORCE)
 		return "Another holder has the lock now.";
-	return answer->holder.known ? "The holder is gone, and another one came meanwhile. It keeps the lock."
-				    : "It is held by a key that redlockd did not write, and that is not deleted.";
+	return answer->holder.known ? "The holder has left, and another one came meanwhile. It keeps the lock."
+				    : "The lock is held by a key that redlockd did not write. That is not deleted.";
 }
 
-/* One line for each forced release, whatever came of it: whose lease it was, and who took it. `answer` NULL: it was
- * given up before its end. */
-static void log_forced(const struct request *request, const struct lease_answer *answer)
+/* Quarantined masters were not asked, and only time ends a quarantine. */
+static const char *detail_no_quorum(const struct call *call, const struct lease_answer *answer)
 {
+	const struct redlock_votes *votes = &answer->votes;
+
+	if (answer->too_late)
+		return "A majority granted the lock, but no lease could be made of it in time. It has been released.";
+	if (votes->quarantined > votes->masters - votes->needed)
+		return "Too few masters may vote. /readyz says which are missing, and for how long.";
+	if (call->lease.operation == LEASE_ACQUIRE)
+		return "Too few masters answered in time. What was granted has been released.";
+	return "Too few masters answered in time to tell.";
+}
+
+static const char *detail_new(const struct call *call, const struct lease_answer *answer)
+{
+	switch (answer->status) {
+	case LEASE_LOCKED: return "Another holder has the lock, or may have it.";
+	case LEASE_NOT_OWNER: return detail_not_owner(call, answer);
+	case LEASE_EXPIRED:
+		return call->lease.operation == LEASE_FORCE ? "Nobody holds the lock."
+							    : "Nobody holds the lock with this token any more.";
+	case LEASE_NO_QUORUM: return detail_no_quorum(call, answer);
+	case LEASE_SPLIT_VOTE: return "Several callers shared the votes, and the tries are used up.";
+	case LEASE_DRAINING: return "The service is shutting down.";
+	case LEASE_TOO_MANY: return "The lock is held, and too many requests wait already.";
+	default: assert(false); return NULL;
+	}
+}
+
+static json_t *members_new(const struct lease_answer *answer)
+{
+	if (answer->status == LEASE_DRAINING || answer->status == LEASE_TOO_MANY)
+		return NULL;
+	if (answer->status != LEASE_LOCKED)
+		return json_pack("{s:o}", "votes", votes_new(&answer->votes));
+	json_t *members = json_pack("{s:I, s:I, s:o}", "retry_after_ms", (json_int_t)answer->retry_after_ms,
+				    "waited_ms", (json_int_t)answer->waited_ms, "votes", votes_new(&answer->votes));
+	if (answer->holder.known)
+		json_object_set_new(members, "holder", holder_new(&answer->holder));
+	return members;
+}
+
+static uint32_t retry_after_s(const struct lease_answer *answer)
+{
+	switch (answer->status) {
+	case LEASE_LOCKED:
+	case LEASE_NO_QUORUM:
+	case LEASE_SPLIT_VOTE: return whole_seconds(answer->retry_after_ms);
+	case LEASE_DRAINING:
+	case LEASE_TOO_MANY: return 1; /* the queue may have room at any time, however long the holder stays */
+	default: return 0;
+	}
+}
+
+static void reject_lease(struct call *call, const struct lease_answer *answer)
+{
+	assert(answer->status != LEASE_OK && answer->status < LEASE_STATUS_COUNT);
+	call_reject(call, problem_of_lease(answer->status), detail_new(call, answer), members_new(answer), NULL);
+	call->request->reply.retry_after_s = retry_after_s(answer);
+	if (answer->status == LEASE_NO_QUORUM)
+		call->votes = answer->votes;
+}
+
+/* ---- operations ---- */
+
+/* One line for each forced release, whatever its outcome: whose lease it was, and who forced it. `answer` NULL: the
+ * operation was cancelled. */
+static void log_forced(const struct call *call, const struct lease_answer *answer)
+{
+	const char *outcome = "given-up";
+
+	if (answer)
+		outcome = answer->status == LEASE_OK ? "released" : call->request->reply.code;
 	log_begin(LOG_WARN, "forced-release");
-	log_text("id", request->id);
-	log_text("caller", request->caller.known ? request->caller.name : NULL);
-	request_log_address(request);
-	log_str("resource", request->lease.resource, request->lease.resource_len);
-	if (answer != NULL && answer->status != LEASE_NOT_OWNER && answer->holder.known) {
+	log_text("id", call->request->id);
+	log_text("caller", call->caller.known ? call->caller.name : NULL);
+	request_log_address(call);
+	log_str("resource", call->lease.resource, call->lease.resource_len);
+	if (answer && answer->status != LEASE_NOT_OWNER && answer->holder.known) {
 		if (answer->holder.owner_len > 0)
 			log_str("owner", answer->holder.owner, answer->holder.owner_len);
 		log_num("fence", (int64_t)answer->holder.fence);
 	}
-	log_text("outcome", answer == NULL               ? "given-up"
-			    : answer->status == LEASE_OK ? "released"
-							 : request->reply.code);
+	log_text("outcome", outcome);
 	log_end();
 }
 
-void lock_call_force_left(const struct request *request)
-{
-	log_forced(request, NULL);
-}
-
 /* lease_done_fn: the worker has the answer. */
-static void call_done(void *arg, const struct lease_answer *answer)
+static void lock_call_done(void *arg, const struct lease_answer *answer)
 {
-	struct request *request = arg;
-	bool forced = request->lease.operation == LEASE_FORCE;
+	struct call *call = arg;
 
-	request->op = NULL;
-	authorize_wait_end(request);
-	stats_note_answer(stats_worker(request->connection->api->config.worker), request->lease.operation,
-			  answer->status, request->lease.resource, request->lease.resource_len);
-	switch (answer->status) {
-	case LEASE_OK: answer_ok(request, answer); break;
-	case LEASE_LOCKED: answer_locked(request, answer); break;
-	case LEASE_NOT_OWNER:
-		answer_with_votes(request, PROBLEM_NOT_OWNER, detail_not_owner(request, answer), answer);
-		break;
-	case LEASE_EXPIRED:
-		answer_with_votes(request, PROBLEM_LEASE_EXPIRED,
-				  forced ? "Nobody holds the lock." : "Nobody holds the lock with this token any more.",
-				  answer);
-		break;
-	case LEASE_NO_QUORUM:
-		answer_no_quorum(request, &answer->votes, answer->too_late, answer->retry_after_ms);
-		break;
-	case LEASE_SPLIT_VOTE:
-		answer_with_votes(request, PROBLEM_SPLIT_VOTE,
-				  "Several callers shared the votes, and the tries are used up.", answer);
-		break;
-	case LEASE_DRAINING: answer_draining(request); break;
-	case LEASE_TOO_MANY:
-		reply_problem(request, PROBLEM_TOO_MANY_REQUESTS,
-			      "The lock is held, and too many requests wait already.", NULL);
-		request->reply.retry_after_s = 1; /* a place may come free at any time, however long the holder stays */
-		break;
-	case LEASE_STATUS_COUNT: assert(false);
-	}
-	if (forced)
-		log_forced(request, answer);
-	request_resume(request);
+	assert(call->op && !reply_is_noted(call->request));
+	call->op = NULL;
+	authorize_wait_end(call);
+	stats_note_answer(stats_worker(request_config(call->request)->worker), call->lease.operation, answer->status,
+			  call->lease.resource, call->lease.resource_len);
+	if (answer->status == LEASE_OK)
+		answer_ok(call, answer);
+	else
+		reject_lease(call, answer);
+	if (call->lease.operation == LEASE_FORCE)
+		log_forced(call, answer);
+	request_resume(call->request);
 }
 
-static void submit(struct request *request)
+static void lock_call_submit(struct call *call)
 {
-	if (request->connection->api->ending) {
-		answer_draining(request);
+	assert(!call->op && call->has_resource);
+	if (request_is_ending(call->request)) {
+		call_reject_draining(call);
 		return;
 	}
-	request->op = lease_submit(request->connection->api->config.leases, &request->lease, call_done, request);
-	if (request->op == NULL)
-		request_fail(request);
+	call->op = lease_submit(request_config(call->request)->leases, &call->lease, lock_call_done, call);
+	if (!call->op)
+		reply_fail(call->request);
 }
 
-bool lock_call_read_body(struct request *request)
+void lock_call_cancel(struct call *call)
 {
-	const struct api_config *config = &request->connection->api->config;
-	struct body_limits limits = {config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms,
-				     config->max_wait_ms};
-	const char *header_token = request->headers.has_token ? request->headers.token : NULL;
-	struct field_errors errors = {.count = 0};
+	if (call->op && call->lease.operation == LEASE_FORCE)
+		log_forced(call, NULL);
+	if (call->op)
+		lease_cancel(call->op);
+	if (call->listing)
+		lease_list_cancel(call->listing);
+	call->op = NULL;
+	call->listing = NULL;
+}
 
-	if (request->force && body_is_nothing(request->body, request->body_len))
-		return true;
-	if (request->force) {
-		field_errors_add(&errors, "body", "must not be there");
-		reply_invalid(request, "A forced release takes no body.", &errors);
-		return false;
-	}
-	authorize_limit(request, &limits);
-	if (body_parse(request->body, request->body_len, header_token, &limits, &request->lease, &errors))
-		return true;
-	if (errors.count > 0)
-		reply_invalid(request, "The body does not fit the call.", &errors);
+void lock_call_acquire(struct call *call)
+{
+	if (request_is_draining(call->request))
+		call_reject_draining(call);
 	else
-		request_fail(request);
-	return false;
+		lock_call_submit(call);
 }
 
-void lock_call_acquire(struct request *request)
+void lock_call_extend(struct call *call)
 {
-	if (api_is_draining(request->connection->api))
-		answer_draining(request);
-	else
-		submit(request);
+	lock_call_submit(call);
 }
 
-void lock_call_extend(struct request *request)
+void lock_call_release(struct call *call)
 {
-	submit(request);
+	lock_call_submit(call);
 }
 
-/* DELETE ?force=true: from whoever holds it, without a token. */
-static void lock_call_force(struct request *request)
+/* DELETE ?force=true: releases without a token, whoever holds the lock. */
+void lock_call_force(struct call *call)
 {
-	request->lease.operation = LEASE_FORCE;
-	submit(request);
+	assert(call->lease.operation == LEASE_FORCE);
+	lock_call_submit(call);
 }
 
-void lock_call_release(struct request *request)
+void lock_call_inspect(struct call *call)
 {
-	if (request->force)
-		lock_call_force(request);
-	else
-		submit(request);
+	lock_call_submit(call);
 }
 
-void lock_call_inspect(struct request *request)
-{
-	submit(request);
-}
+/* ---- listing ---- */
 
-/* lease_list_done_fn: the states are only there during the call. */
-static void list_done(void *arg, const struct lease_list_answer *answer)
+static json_t *locks_new(const struct lease_list_answer *answer)
 {
-	struct request *request = arg;
 	json_t *locks = json_array();
 
-	request->listing = NULL;
-	if (answer->status == LEASE_OK) {
-		for (size_t i = 0; i < answer->count; i++) {
-			const struct lease_state *state = &answer->states[i];
-			/* Keys of other programs may have names that could never be asked for here. */
-			if (path_check_resource(state->resource, state->resource_len) == NULL)
-				json_array_append_new(locks,
-						      state_new(state->resource, state->resource_len, &state->answer));
-		}
-		reply_json(request, 200,
-			   json_pack("{s:O, s:s?}", "locks", locks, "cursor",
-				     answer->next[0] != '\0' ? answer->next : NULL));
-	} else {
-		assert(answer->status == LEASE_NO_QUORUM);
-		answer_no_quorum(request, &answer->votes, false, answer->retry_after_ms);
+	for (size_t i = 0; i < answer->count; i++) {
+		const struct lease_state *state = &answer->states[i];
+		/* Keys of other programs may have names that could never be asked for here. */
+		if (!path_check_resource(state->resource, state->resource_len))
+			json_array_append_new(locks, state_new(state->resource, state->resource_len, &state->answer));
 	}
-	json_decref(locks);
-	request_resume(request);
+	return locks;
 }
 
-/* The number of a `limit`; 0 if it is none. */
-static uint16_t parse_limit(const struct path_param *param)
+/* lease_list_done_fn: the states are valid only while this runs. */
+static void lock_call_list_done(void *arg, const struct lease_list_answer *answer)
 {
-	unsigned number = 0;
+	struct call *call = arg;
 
-	if (param->len == 0 || param->len > 4)
-		return 0;
-	for (size_t i = 0; i < param->len; i++) {
-		if (param->value[i] < '0' || param->value[i] > '9')
-			return 0;
-		number = number * 10 + (unsigned)(param->value[i] - '0');
-	}
-	return number <= LEASE_LIST_MAX ? (uint16_t)number : 0;
-}
-
-void lock_call_list(struct request *request)
-{
-	enum { PREFIX, LIMIT, CURSOR, LIMIT_DEFAULT = 100 };
-	struct leases *leases = request->connection->api->config.leases;
-	const struct path_param *params = request->params;
-	struct lease_list_request list = {.limit = LIMIT_DEFAULT, .prefix_len = (uint16_t)params[PREFIX].len};
-	struct field_errors errors = {.count = 0};
-
-	memcpy(list.prefix, params[PREFIX].value, params[PREFIX].len);
-	if (params[LIMIT].given)
-		list.limit = parse_limit(&params[LIMIT]);
-	if (list.limit == 0)
-		field_errors_add(&errors, "limit", "must be from 1 to %d", LEASE_LIST_MAX);
-	if (params[CURSOR].len >= sizeof(list.cursor) ||
-	    (params[CURSOR].len > 0 && !lease_cursor_valid(leases, params[CURSOR].value)))
-		field_errors_add(&errors, "cursor", "must be as the page before gave it");
+	assert(call->listing && (answer->status == LEASE_OK || answer->status == LEASE_NO_QUORUM));
+	call->listing = NULL;
+	if (answer->status == LEASE_OK)
+		call_reply_json(call, 200,
+				json_pack("{s:o, s:s?}", "locks", locks_new(answer), "cursor",
+					  answer->next[0] != '\0' ? answer->next : NULL));
 	else
-		memcpy(list.cursor, params[CURSOR].value, params[CURSOR].len + 1);
-	if (errors.count > 0) {
-		reply_invalid(request, "The query does not fit the call.", &errors);
+		reject_lease(call, &(struct lease_answer){.status = answer->status,
+							  .votes = answer->votes,
+							  .retry_after_ms = answer->retry_after_ms});
+	request_resume(call->request);
+}
+
+void lock_call_list(struct call *call)
+{
+	assert(!call->listing && call->query->list.limit > 0);
+	if (request_is_ending(call->request)) {
+		call_reject_draining(call);
 		return;
 	}
-	if (request->connection->api->ending) {
-		answer_draining(request);
-		return;
-	}
-	request->listing = lease_list(leases, &list, list_done, request);
-	if (request->listing == NULL)
-		request_fail(request);
+	call->listing = lease_list(request_config(call->request)->leases, &call->query->list, lock_call_list_done,
+				   call);
+	if (!call->listing)
+		reply_fail(call->request);
 }

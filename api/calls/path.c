@@ -6,56 +6,9 @@
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>
-#include <strings.h>
 
 #include "server/base/base.h"
 #include "server/leases/leases.h"
-
-static bool is_visible(const char *target, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		if (target[i] <= 0x20 || target[i] >= 0x7f || target[i] == '#')
-			return false;
-	return true;
-}
-
-bool path_is_target(const char *target, size_t len)
-{
-	return len > 0 && target[0] == '/' && is_visible(target, len);
-}
-
-const char *path_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len)
-{
-	size_t scheme_len = strncasecmp(target, "http://", 7) == 0    ? 7
-			    : strncasecmp(target, "https://", 8) == 0 ? 8
-								      : 0;
-	const char *host = target + scheme_len;
-	size_t host_len = strcspn(host, "/?");
-
-	/* Who calls is never said in a URL. */
-	if (scheme_len == 0 || host_len == 0 || memchr(host, '@', host_len) != NULL || !is_visible(target, len))
-		return NULL;
-	*ret_host = host;
-	*ret_host_len = host_len;
-	return host + host_len;
-}
-
-const char *path_open_target(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len,
-			     const char **ret_query)
-{
-	const char *path = target;
-
-	*ret_query = NULL;
-	if (options && strcmp(target, "*") == 0)
-		return path;
-	if (!path_is_target(target, len) && (path = path_after_authority(target, len, ret_host, ret_host_len)) == NULL)
-		return NULL;
-	char *query = strchr(target, '?');
-	if (query != NULL)
-		*query++ = '\0';
-	*ret_query = query;
-	return path[0] != '\0' ? path : "/";
-}
 
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 {

@@ -16,20 +16,6 @@ enum {
 	PATH_ENCODED_MAX = 3 * 256
 };
 
-/* True if the raw target of a request line is made of visible ASCII, without `#`, and begins with a slash. */
-bool path_is_target(const char *target, size_t len);
-
-/* Where a terminated target in absolute form (`http://authority/path?query`, RFC 9112, 3.2.2) goes on behind its
- * authority, which it writes to *ret_host: with a slash, a question mark or the end. NULL: it has another form, or
- * holds what a target may not. */
-const char *path_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len);
-
-/* Takes any terminated target apart, in place: returns its path, "*" only for OPTIONS, and NULL for what is no target.
- * *ret_query: what follows the question mark, or NULL. The authority of a target in absolute form takes the place of
- * *ret_host; other forms leave that as it is. */
-const char *path_open_target(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len,
-			     const char **ret_query);
-
 /* Decodes %XX strictly; with `plus` a plus sign is a space, as forms and query strings have it. Returns NULL and
  * sets *ret_len, or the reason (static) why it is not valid or does not fit into `size` bytes. */
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)

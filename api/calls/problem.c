@@ -33,6 +33,34 @@ static const struct {
 	[PROBLEM_DRAINING] = {503, "draining", "Service Unavailable", "The service is shutting down"},
 };
 
+enum problem problem_of_status(unsigned status)
+{
+	switch (status) {
+	case 400: return PROBLEM_INVALID_REQUEST;
+	case 413: return PROBLEM_BODY_TOO_LARGE;
+	case 414: return PROBLEM_URL_TOO_LONG;
+	case 429: return PROBLEM_TOO_MANY_REQUESTS;
+	case 431: return PROBLEM_HEADERS_TOO_LARGE;
+	default: assert(false); return PROBLEM_COUNT;
+	}
+}
+
+enum problem problem_of_lease(enum lease_status status)
+{
+	static const enum problem of_lease[LEASE_STATUS_COUNT] = {
+		[LEASE_LOCKED] = PROBLEM_LOCKED,
+		[LEASE_NOT_OWNER] = PROBLEM_NOT_OWNER,
+		[LEASE_EXPIRED] = PROBLEM_LEASE_EXPIRED,
+		[LEASE_NO_QUORUM] = PROBLEM_NO_QUORUM,
+		[LEASE_SPLIT_VOTE] = PROBLEM_SPLIT_VOTE,
+		[LEASE_DRAINING] = PROBLEM_DRAINING,
+		[LEASE_TOO_MANY] = PROBLEM_TOO_MANY_REQUESTS,
+	};
+
+	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
+	return of_lease[status];
+}
+
 unsigned problem_status(enum problem problem)
 {
 	assert(problem < PROBLEM_COUNT);

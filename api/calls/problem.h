@@ -1,5 +1,4 @@
-/* Errors as application/problem+json (RFC 9457): the one table of codes, and the lists of what is wrong with which
- * field. */
+/* Errors as application/problem+json (RFC 9457): the one table of statuses and codes, and lists of invalid fields. */
 #ifndef PROBLEM_H
 #define PROBLEM_H
 
@@ -7,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "server/leases/leases.h"
 
 #define PROBLEM_CONTENT_TYPE "application/problem+json"
 
@@ -29,6 +30,12 @@ enum problem {
 	PROBLEM_DRAINING,
 	PROBLEM_COUNT
 };
+
+/* The problem of a status that means only one: 400, 413, 414, 429 and 431. */
+enum problem problem_of_status(unsigned status);
+
+/* The problem of an operation that did not succeed. */
+enum problem problem_of_lease(enum lease_status status);
 
 /* The members that are the same for every problem of a kind: 409 and `locked`, and so on. Static. */
 unsigned problem_status(enum problem problem);

@@ -1,12 +1,7 @@
-/* The line of the log for each request. See request_log.h. */
-#include "request_log.h"
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
+/* The line of the log for each request. See calls_internal.h. */
 #include <string.h>
 
-#include "hold_stream.h"
-#include "api/http/http_internal.h"
+#include "calls_internal.h"
 #include "server/base/base.h"
 
 /* The health of the service is asked for every few seconds, and so are its figures while somebody looks at the page. */
@@ -14,24 +9,17 @@ static bool is_quiet(const struct route *route)
 {
 	static const char *const quiet[] = {"healthz", "readyz", "metrics", "stats", "masters"};
 
-	for (size_t i = 0; route != NULL && i < sizeof(quiet) / sizeof(quiet[0]); i++)
+	for (size_t i = 0; route && i < sizeof quiet / sizeof quiet[0]; i++)
 		if (strcmp(route->name, quiet[i]) == 0)
 			return true;
 	return false;
 }
 
-void request_log_address(const struct request *request)
+void request_log_address(const struct call *call)
 {
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(request->connection->mhd,
-								       MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-	const struct sockaddr *address = info != NULL ? info->client_addr : NULL;
-	char text[INET6_ADDRSTRLEN] = "unix";
+	char text[REQUEST_ADDRESS_MAX];
 
-	if (address != NULL && address->sa_family == AF_INET)
-		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, text, sizeof(text));
-	else if (address != NULL && address->sa_family == AF_INET6)
-		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, text,
-			  sizeof(text));
+	request_write_address(call->request, text);
 	log_text("address", text);
 }
 
@@ -45,32 +33,32 @@ static void log_votes(const struct redlock_votes *votes)
 	log_num("masters", votes->masters);
 }
 
-void request_log(const struct request *request, unsigned status, const char *ended, enum MHD_RequestTerminationCode how)
+void request_log(const struct call *call, unsigned status, const char *ended, enum MHD_RequestTerminationCode how)
 {
-	const struct redlock_votes *votes = &request->reply.votes;
-	bool no_quorum = status != 0 && votes->needed > 0;
-	enum log_level level = is_quiet(request->route) ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
+	const struct request *request = call->request;
+	bool no_quorum = status != 0 && call->votes.needed > 0;
+	enum log_level level = is_quiet(call->route) ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
 
 	if (!log_wants(level))
 		return;
 	log_begin(level, "request");
 	log_text("id", request->id[0] != '\0' ? request->id : NULL);
 	log_text("method", http_method_name(request->method));
-	log_text("route", route_name(route_index(request->route)));
-	if (request->has_resource)
-		log_str("resource", request->lease.resource, request->lease.resource_len);
-	if (request->caller.known)
-		log_text("caller", request->caller.name);
+	log_text("route", call->route ? call->route->name : "none");
+	if (call->has_resource)
+		log_str("resource", call->lease.resource, call->lease.resource_len);
+	if (call->caller.known)
+		log_text("caller", call->caller.name);
 	if (status == 401 || status == 403 || status == 429)
-		request_log_address(request);
+		request_log_address(call);
 	if (status != 0)
 		log_num("status", status);
 	log_text("code", status != 0 ? request->reply.code : NULL);
 	if (no_quorum)
-		log_votes(votes);
+		log_votes(&call->votes);
 	log_text("ended", ended);
-	if (request->stream != NULL)
-		hold_stream_log(request, how);
-	log_num("us", (int64_t)(api_now_us() - request->started_us));
+	if (call->stream)
+		hold_stream_log(call, how);
+	log_num("us", (int64_t)(clock_now_us() - request->started_us));
 	log_end();
 }

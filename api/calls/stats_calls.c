@@ -1,13 +1,13 @@
 /* GET /stats: the last ten minutes of this process as numbers, for the status page and whoever draws something himself.
- * See calls.h.
+ * See calls_internal.h.
  *
  * Any known caller sees the numbers. Names of resources are another matter: `hottest` and `waiting` hold those alone
  * that the caller could also find with GET /locks, by his right and his prefixes, and the longest lists are made of
  * what is left. Worker's thread. */
 #include <stdlib.h>
 
-#include "api/http/http_internal.h"
-#include "calls.h"
+#include "calls_internal.h"
+#include "server/masters/masters.h"
 #include "server/metrics/metrics.h"
 
 static const char *const count_names[STATS_COUNTS] = {
@@ -82,18 +82,18 @@ static json_t *now_new(void)
 /* stats_filter_fn: what the caller could list. */
 static bool may_list(void *arg, const char *resource, size_t len)
 {
-	const struct request *request = arg;
+	const struct call *call = arg;
 
-	return access_decide(ACCESS_LIST, &request->caller, resource, len) == ACCESS_ALLOWED;
+	return access_decide(ACCESS_LIST, &call->caller, resource, len) == ACCESS_ALLOWED;
 }
 
-static json_t *hottest_new(struct request *request)
+static json_t *hottest_new(struct call *call)
 {
 	struct stats_resource list[STATS_TOP];
 	json_t *hottest = json_array();
 	size_t count;
 
-	if (!stats_read_hottest(may_list, request, list, &count)) {
+	if (!stats_read_hottest(may_list, call, list, &count)) {
 		json_decref(hottest);
 		return NULL;
 	}
@@ -105,13 +105,13 @@ static json_t *hottest_new(struct request *request)
 	return hottest;
 }
 
-static json_t *waiting_new(struct request *request, uint64_t now_us)
+static json_t *waiting_new(struct call *call, uint64_t now_us)
 {
 	struct stats_resource list[STATS_TOP];
 	json_t *waiting = json_array();
 	size_t count;
 
-	if (!stats_read_waiting(may_list, request, list, &count)) {
+	if (!stats_read_waiting(may_list, call, list, &count)) {
 		json_decref(waiting);
 		return NULL;
 	}
@@ -126,10 +126,10 @@ static json_t *waiting_new(struct request *request, uint64_t now_us)
 }
 
 /* All of it; NULL where memory is short. */
-static json_t *stats_new(struct request *request, const struct stats_point points[], size_t count)
+static json_t *stats_new(struct call *call, const struct stats_point points[], size_t count)
 {
-	uint64_t now_us = api_now_us();
-	json_t *hottest = hottest_new(request), *waiting = waiting_new(request, now_us);
+	uint64_t now_us = clock_now_us();
+	json_t *hottest = hottest_new(call), *waiting = waiting_new(call, now_us);
 
 	if (hottest == NULL || waiting == NULL) {
 		json_decref(hottest);
@@ -138,18 +138,18 @@ static json_t *stats_new(struct request *request, const struct stats_point point
 	}
 	return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms", (json_int_t)stats_uptime_ms(now_us),
 			 "interval_ms", STATS_INTERVAL_MS, "series", series_new(points, count), "masters",
-			 masters_json(request->connection->api->config.masters, points, count), "now", now_new(),
+			 masters_json(request_config(call->request)->masters, points, count), "now", now_new(),
 			 "hottest", hottest, "waiting", waiting);
 }
 
-void info_call_stats(struct request *request)
+void stats_call(struct call *call)
 {
 	struct stats_point *points = calloc(STATS_POINTS, sizeof(*points));
 
 	if (points == NULL) {
-		request_fail(request);
+		reply_fail(call->request);
 		return;
 	}
-	reply_json(request, 200, stats_new(request, points, stats_read_series(points)));
+	call_reply_json(call, 200, stats_new(call, points, stats_read_series(points)));
 	free(points);
 }

@@ -6,8 +6,6 @@
  *
  * The daemon owns the descriptors until it closes them; a socket that must linger is a duplicate of ours. All on the
  * worker's thread. */
-#include "connection.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +20,7 @@
 #include <unistd.h>
 
 #include "http_internal.h"
+#include "server/base/base.h"
 
 enum { LINGER_MS = 1000, LINGER_POLL_MS = 20, LINGER_BYTES = 1 << 20 };
 
@@ -63,46 +62,49 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 
 	if (connection->phase == CONNECTION_ENDING)
 		return; /* nothing brings it back */
-	gone_unwatch(connection);
-	connection->deadline_us = limit_us > 0 ? api_now_us() + limit_us : UINT64_MAX;
+	disconnect_unwatch(connection);
+	connection->deadline_us = limit_us > 0 ? clock_now_us() + limit_us : UINT64_MAX;
 	list_remove(connection);
 	list_append(connection, phase);
+}
+
+void connection_suspend(struct connection *connection, bool watch)
+{
+	connection_enter(connection, CONNECTION_WORKING);
+	MHD_suspend_connection(connection->mhd);
+	if (watch) /* over TLS the client's close_notify is input */
+		disconnect_watch(connection, connection->link.tls);
 }
 
 void connection_resume(struct connection *connection)
 {
 	MHD_resume_connection(connection->mhd);
-	connection->mhd_daemon->due = true;
+	connection->mhd_daemon->runnable = true;
 }
 
 /* By the socket's own address. */
-static enum connection_reach reach_of(int fd)
+static enum http_reach reach_of(int fd)
 {
 	struct sockaddr_storage address;
 	socklen_t len = sizeof(address);
 
 	if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
-		return CONNECTION_NETWORK;
+		return HTTP_REACH_NETWORK;
 	if (address.ss_family == AF_UNIX)
-		return CONNECTION_UNIX;
+		return HTTP_REACH_UNIX;
 	if (address.ss_family == AF_INET)
 		return ntohl(((const struct sockaddr_in *)(const void *)&address)->sin_addr.s_addr) >> 24 == 127
-			       ? CONNECTION_LOOPBACK
-			       : CONNECTION_NETWORK;
+			       ? HTTP_REACH_LOOPBACK
+			       : HTTP_REACH_NETWORK;
 	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)&address)->sin6_addr;
 	bool loopback = IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
-	return address.ss_family == AF_INET6 && loopback ? CONNECTION_LOOPBACK : CONNECTION_NETWORK;
-}
-
-const struct tls_peer *connection_tls_peer(const struct connection *connection)
-{
-	return connection->link.peer;
+	return address.ss_family == AF_INET6 && loopback ? HTTP_REACH_LOOPBACK : HTTP_REACH_NETWORK;
 }
 
 struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, struct peer *peer)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-	struct connection *connection = malloc(sizeof(*connection));
+	struct connection *connection = malloc(sizeof *connection + api->config.service->call_size);
 
 	if (connection == NULL)
 		return NULL;
@@ -110,15 +112,15 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, s
 	connection->api = api;
 	connection->mhd = mhd;
 	connection->fd = info->connect_fd;
-	connection->mhd_daemon = mhd_daemon_of(api, mhd); /* in the 1.0 series it overwrites what `info` points to */
+	connection->mhd_daemon = daemon_pool_find(api, mhd); /* in the 1.0 series it overwrites what `info` points to */
 	connection->mhd_daemon->connections++;
 	connection->reach = reach_of(connection->fd);
 	connection->peer = peer;
 	connection->requests = 0;
 	tls_link_init(connection);
 	connection->had_request = connection->linger = connection->late = connection->watched = false;
-	connection->deadline_us = api_now_us() + phase_limit_us(api, CONNECTION_RECEIVING);
-	request_init(&connection->request, connection);
+	connection->deadline_us = clock_now_us() + phase_limit_us(api, CONNECTION_RECEIVING);
+	connection->request = (struct request){.connection = connection, .call = connection->call};
 	list_append(connection, CONNECTION_RECEIVING);
 	api->connections++;
 	if (api->connections > api->connections_most)
@@ -147,7 +149,7 @@ bool connection_is_spent(const struct connection *connection)
 	return max > 0 && connection->requests >= max;
 }
 
-bool connection_is_gone(const struct connection *connection)
+bool connection_is_disconnected(const struct connection *connection)
 {
 	struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
 
@@ -156,11 +158,10 @@ bool connection_is_gone(const struct connection *connection)
 	       (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
 }
 
-void connection_write_raw(struct connection *connection, enum problem problem, const char *detail,
-			  const char *request_id)
+void connection_write_raw(struct connection *connection, unsigned status, const char *detail, const char *request_id)
 {
 	char text[1024];
-	size_t len = problem_write_raw(problem, detail, request_id, text, sizeof(text));
+	size_t len = connection->api->config.service->write_raw(status, detail, request_id, text, sizeof text);
 
 	/* A fresh socket has room for it; where it has none, the client has not read its earlier answers either. */
 	if (connection->link.tls != NULL) {
@@ -180,16 +181,16 @@ static void linger(struct api *api, int fd)
 	shutdown(fd, SHUT_WR);
 	if (api->lingering_count == LINGER_MAX) {
 		api->lingering_look_us = 0;
-		connection_sweep_lingering(api, api_now_us(), false);
+		connection_sweep_lingering(api, clock_now_us(), false);
 	}
 	if (api->lingering_count == LINGER_MAX) {
 		close(fd);
 		return;
 	}
 	if (api->lingering_count == 0)
-		api->lingering_look_us = api_now_us() + LINGER_POLL_MS * 1000;
+		api->lingering_look_us = clock_now_us() + LINGER_POLL_MS * 1000;
 	api->lingering[api->lingering_count++] = (struct lingering){
-		.fd = fd, .until_ms = api_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
+		.fd = fd, .until_ms = clock_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
 }
 
 void connection_free(struct connection *connection)
@@ -199,21 +200,22 @@ void connection_free(struct connection *connection)
 
 	connection->link.session = NULL; /* the library has freed it */
 	/* after some errors the library does not call on_completed() */
-	request_end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR);
-	gone_unwatch(connection);
+	api->events->end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR);
+	disconnect_unwatch(connection);
 	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. Over TLS it
 	 * is too late for that. */
 	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping &&
-	    !connection_is_gone(connection) && nothing_was_sent(connection->fd)) {
-		connection_write_raw(connection, PROBLEM_INVALID_REQUEST, "The request line is malformed.", "none");
-		http_metrics_request(api->metrics, ROUTE_NONE, HTTP_OTHER, 400);
+	    !connection_is_disconnected(connection) && nothing_was_sent(connection->fd)) {
+		connection_write_raw(connection, 400, "The request line is malformed.", "none");
+		http_metrics_request(api->metrics, HTTP_ROUTE_NONE, HTTP_OTHER, 400);
 	}
-	tls_link_fini(connection, tls && nothing_was_sent(connection->fd));
+	tls_link_fini(connection, tls && connection->phase != CONNECTION_ENDING && nothing_was_sent(connection->fd) &&
+					  !connection_is_disconnected(connection));
 	if (connection->linger && !api->stopping)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	list_remove(connection);
 	connection->mhd_daemon->connections--;
-	peer_leave(connection->peer, api_now_us());
+	peer_leave(connection->peer, clock_now_us());
 	free(connection);
 	assert(api->connections > 0);
 	api->connections--;
@@ -275,14 +277,14 @@ uint64_t connection_next_deadline_us(const struct api *api)
 	return next_us;
 }
 
-void connection_refuse(struct api *api, int fd, bool tls, enum http_refusal why)
+void connection_reject(struct api *api, int fd, bool tls, enum http_refusal why)
 {
 	const char *detail =
 		why == HTTP_REFUSED_ADDRESS
 			? "Too many connections are open from this address (--max-connections-per-address)."
 			: "Too many connections are open (--max-connections).";
 	char text[1024];
-	size_t len = problem_write_raw(PROBLEM_TOO_MANY_REQUESTS, detail, "none", text, sizeof(text));
+	size_t len = api->config.service->write_raw(429, detail, "none", text, sizeof text);
 
 	http_metrics_refused(api->metrics, why);
 	if (tls) {
@@ -290,7 +292,7 @@ void connection_refuse(struct api *api, int fd, bool tls, enum http_refusal why)
 		return;
 	}
 	(void)!send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	http_metrics_request(api->metrics, ROUTE_NONE, HTTP_OTHER, 429);
+	http_metrics_request(api->metrics, HTTP_ROUTE_NONE, HTTP_OTHER, 429);
 	linger(api, fd);
 }
 

@@ -1,12 +1,11 @@
 /* Several libmicrohttpd daemons in one worker: see daemon_pool.h. */
-#include "daemon_pool.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include "http_internal.h"
+#include "server/base/base.h"
 
 enum {
 	RUN_ROUNDS_MAX = 100, /* of one daemon; what is left then is done in the next run */
@@ -22,7 +21,7 @@ static struct mhd_daemon *mhd_daemon_new(struct api *api, bool tls)
 	if (daemon_pool->count == DAEMON_POOL_MAX)
 		return NULL;
 	struct mhd_daemon *mhd_daemon = &daemon_pool->list[daemon_pool->count];
-	*mhd_daemon = (struct mhd_daemon){.daemon = api_daemon_start(api, tls), .tls = tls};
+	*mhd_daemon = (struct mhd_daemon){.daemon = daemon_pool->start(api, tls), .tls = tls};
 	if (mhd_daemon->daemon == NULL)
 		return NULL;
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(mhd_daemon->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -36,12 +35,13 @@ static struct mhd_daemon *mhd_daemon_new(struct api *api, bool tls)
 	return mhd_daemon;
 }
 
-bool daemon_pool_init(struct api *api, bool tls)
+bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start)
 {
+	api->daemon_pool = (struct daemon_pool){.start = start};
 	api->daemon_pool.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (api->daemon_pool.epoll_fd < 0)
 		return false;
-	if (mhd_daemon_new(api, false) != NULL && (!tls || mhd_daemon_new(api, true) != NULL))
+	if (mhd_daemon_new(api, false) && (!tls || mhd_daemon_new(api, true)))
 		return true;
 	int error = errno != 0 ? errno : ENOMEM;
 	daemon_pool_stop(api);
@@ -58,7 +58,7 @@ void daemon_pool_stop(struct api *api)
 	close(daemon_pool->epoll_fd);
 }
 
-struct mhd_daemon *mhd_daemon_choose(struct api *api, bool tls)
+struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	struct mhd_daemon *emptiest = NULL;
@@ -85,7 +85,7 @@ void daemon_pool_trim(struct api *api)
 		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
 }
 
-struct mhd_daemon *mhd_daemon_of(struct api *api, struct MHD_Connection *mhd)
+struct mhd_daemon *daemon_pool_find(struct api *api, struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_DAEMON);
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
@@ -99,54 +99,54 @@ struct mhd_daemon *mhd_daemon_of(struct api *api, struct MHD_Connection *mhd)
 	return NULL;
 }
 
-static bool has_more(const struct mhd_daemon *mhd_daemon)
+static bool mhd_daemon_has_more(const struct mhd_daemon *mhd_daemon)
 {
 	MHD_UNSIGNED_LONG_LONG timeout_ms = 1;
 
 	return MHD_get_timeout(mhd_daemon->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
 }
 
-bool daemon_pool_have_more(const struct api *api)
+bool daemon_pool_has_more(const struct api *api)
 {
 	const struct daemon_pool *daemon_pool = &api->daemon_pool;
 	bool more = false;
 
 	for (size_t i = 0; i < daemon_pool->count && !more; i++)
-		more = daemon_pool->list[i].due || has_more(&daemon_pool->list[i]);
+		more = daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]);
 	return more;
 }
 
 /* Once is not enough: what is resumed in one round is answered in the next. */
 static void mhd_daemon_run(struct mhd_daemon *mhd_daemon, uint64_t now_us)
 {
-	mhd_daemon->due = false;
+	mhd_daemon->runnable = false;
 	for (int i = 0; i < RUN_ROUNDS_MAX; i++) {
 		MHD_run(mhd_daemon->daemon);
-		if (!has_more(mhd_daemon) || (i > 0 && api_now_us() - now_us > RUN_US_MAX))
+		if (!mhd_daemon_has_more(mhd_daemon) || (i > 0 && clock_now_us() - now_us > RUN_US_MAX))
 			break;
 	}
 }
 
 /* One alone is simply run. */
-static void look_who_is_due(struct daemon_pool *daemon_pool)
+static void daemon_pool_poll(struct daemon_pool *daemon_pool)
 {
 	struct epoll_event ready[DAEMON_POOL_MAX];
 
 	if (daemon_pool->count == 1) {
-		daemon_pool->list[0].due = true;
+		daemon_pool->list[0].runnable = true;
 		return;
 	}
 	int count = epoll_wait(daemon_pool->epoll_fd, ready, DAEMON_POOL_MAX, 0);
 	for (int i = 0; i < count; i++)
-		((struct mhd_daemon *)ready[i].data.ptr)->due = true;
+		((struct mhd_daemon *)ready[i].data.ptr)->runnable = true;
 }
 
 void daemon_pool_run(struct api *api, uint64_t now_us)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 
-	look_who_is_due(daemon_pool);
+	daemon_pool_poll(daemon_pool);
 	for (size_t i = 0; i < daemon_pool->count; i++)
-		if (daemon_pool->list[i].due || has_more(&daemon_pool->list[i]))
+		if (daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]))
 			mhd_daemon_run(&daemon_pool->list[i], now_us);
 }

@@ -1,10 +1,17 @@
-/* Clients that leave while their connection is suspended. See gone.h.
+/* Notices that the client of a suspended connection has left.
  *
- * One-shot: an event is acted upon once, and until the connection is taken out the same news must not come again.
- * Events of one batch cannot name a connection that is freed meanwhile: request_leave() only resumes it, and it is
- * freed in the next run of the library. */
-#include "disconnect.h"
-
+ * libmicrohttpd does not look at suspended connections. A client that leaves while it waits for a lock, or while it
+ * holds one by its connection, would be noticed only with the next byte that is written to it. So one epoll instance
+ * per api watches such descriptors, besides the library's own. A client that has closed only its side for writing
+ * counts as disconnected, too: nothing tells it from one that ended. So does one that has sent close_notify over TLS.
+ * What it sent before (a next request) does not hide the end, but it hides the close_notify.
+ *
+ * A connection is watched until it goes on in any way: connection_enter() and connection_free() stop it, so that no
+ * descriptor is still watched when the library closes it.
+ *
+ * One-shot: an event is acted upon once, and must not come again before the connection is taken out. An event of one
+ * batch cannot name a connection that is freed meanwhile: reports only resume connections, and the library frees them
+ * in its next run. Worker's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -14,27 +21,35 @@
 #include "http_internal.h"
 #include "server/base/base.h"
 
-enum { EVENTS_MAX = 64 }; /* in one call: where thousands leave at once, the masters' answers must be read in between */
+enum { EVENTS_MAX = 64 }; /* in one call: if thousands leave at once, the masters' answers must be read in between */
 
-bool gone_init(struct api *api)
+bool disconnect_init(struct api *api)
 {
-	api->gone_fd = epoll_create1(EPOLL_CLOEXEC);
-	return api->gone_fd >= 0;
+	api->disconnect_fd = epoll_create1(EPOLL_CLOEXEC);
+	return api->disconnect_fd >= 0;
 }
 
-void gone_fini(struct api *api)
+void disconnect_fini(struct api *api)
 {
-	close(api->gone_fd);
-	api->gone_fd = -1;
+	assert(api->disconnect_fd >= 0);
+	close(api->disconnect_fd);
+	api->disconnect_fd = -1;
 }
 
 /* EPOLLHUP and EPOLLERR are always reported. */
-static void watch(struct connection *connection, uint32_t events)
+static int disconnect_control(struct connection *connection, int operation, bool input)
 {
-	struct epoll_event event = {.events = events | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
+	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
 
+	if (input)
+		event.events |= EPOLLIN;
+	return epoll_ctl(connection->api->disconnect_fd, operation, connection->fd, &event);
+}
+
+void disconnect_watch(struct connection *connection, bool input)
+{
 	assert(!connection->watched);
-	connection->watched = epoll_ctl(connection->api->gone_fd, EPOLL_CTL_ADD, connection->fd, &event) == 0;
+	connection->watched = disconnect_control(connection, EPOLL_CTL_ADD, input) == 0;
 	if (connection->watched)
 		return;
 	log_begin(LOG_WARN, "client-not-watched");
@@ -43,50 +58,30 @@ static void watch(struct connection *connection, uint32_t events)
 	log_end();
 }
 
-void gone_watch(struct connection *connection)
-{
-	assert(connection->phase == CONNECTION_WORKING);
-	watch(connection, connection->link.tls != NULL ? EPOLLIN : 0);
-}
-
-void gone_watch_input(struct connection *connection)
-{
-	assert(connection->link.waits);
-	watch(connection, EPOLLIN);
-}
-
-void gone_unwatch(struct connection *connection)
+void disconnect_unwatch(struct connection *connection)
 {
 	if (!connection->watched)
 		return;
 	connection->watched = false;
-	if (epoll_ctl(connection->api->gone_fd, EPOLL_CTL_DEL, connection->fd, NULL) != 0)
-		assert(false); /* the descriptor was closed behind our back: another connection's may have its number */
+	int failed = disconnect_control(connection, EPOLL_CTL_DEL, false);
+	assert(!failed); /* else the descriptor was closed meanwhile: another connection may have its number */
 }
 
-/* True if the client has left; a next request that came over TLS is no goodbye, and is not looked at again. */
-static bool has_left(struct connection *connection, uint32_t events)
+void disconnect_watch_end(struct connection *connection)
 {
-	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
-
-	if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 || tls_link_hears_bye(connection))
-		return true;
-	if (epoll_ctl(connection->api->gone_fd, EPOLL_CTL_MOD, connection->fd, &event) != 0)
-		assert(false); /* it was watched a moment ago */
-	return false;
+	assert(connection->watched);
+	int failed = disconnect_control(connection, EPOLL_CTL_MOD, false);
+	assert(!failed); /* it was watched a moment ago */
 }
 
-void gone_check(struct api *api)
+void disconnect_check(struct api *api, disconnect_fn *report)
 {
 	struct epoll_event events[EVENTS_MAX];
-	int count = epoll_wait(api->gone_fd, events, EVENTS_MAX, 0);
+	int count = epoll_wait(api->disconnect_fd, events, EVENTS_MAX, 0);
 
 	for (int i = 0; i < count; i++) {
 		struct connection *connection = events[i].data.ptr;
 		assert(connection->watched);
-		if (connection->link.waits)
-			tls_link_wake(connection);
-		else if (has_left(connection, events[i].events))
-			request_leave(&connection->request);
+		report(connection, (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
 	}
 }

@@ -1,31 +1,24 @@
-/* Checks the framing of a request by itself, since libmicrohttpd before 1.0.5 does not, and picks out the headers that
- * redlockd uses. See headers.h.
+/* Checks the framing of a request, since libmicrohttpd before 1.0.5 does not, and picks out the headers that redlockd
+ * uses. See headers.h.
  *
- * Two requests where a proxy saw one (smuggling) come from framing that two programs read differently: two
+ * Request smuggling (two requests where a proxy saw one) comes from framing that two programs read differently: two
  * Content-Lengths, Content-Length beside Transfer-Encoding, folded lines, NULs, bare line feeds, blanks in names. The
- * 0.9 series of libmicrohttpd takes all of them in its stride: it ends the header section at a line that begins with
- * NUL, cuts values at NUL, and appends a folded line to the *name* of its header. But it parses in place and hands out
- * pointers into its buffer, so it can be shown that every byte of the section lies where a well-formed one would have
- * it:
+ * 0.9 series accepts all of them, but it parses in place and hands out pointers into its buffer. So it can be shown
+ * that every byte of the section lies where a well-formed one would have it; a byte that the parser skipped makes a
+ * gap:
  *
  *     GET·/locks·HTTP/1.1··Host··a··        (each · one byte that the parser overwrote or that is fixed)
  *     ^method ^url ^version ^name ^value    and the last value plus four bytes is the end of the section
  *
- * Any byte that the parser skipped makes a gap. The 1.0 series refuses all of this by itself.
- *
- * One thing cannot be told any more: the parser writes NULs over the ends of lines, so NUL LF looks afterwards like CR
- * LF, in front of a header as well as in the place of the empty line. It is then read as the bare LF that it holds, the
- * NUL is nobody's, and all checks apply to the lines that come of it. Whoever stands between (a proxy) would have to
- * let a NUL through and not see a line's end in the LF, to read another request. Nothing can be told of what lies
- * between chunks, where the 0.9 series takes a bare line feed for the end of a line: a connection ends with its first
- * chunked request (reply.c). One call per request, on the worker's thread; nothing is kept. */
+ * The 1.0 series rejects all of this itself. Two things cannot be detected: the 0.9 series writes NULs over the ends of
+ * lines, so NUL LF looks like CR LF afterwards (it is read as the bare LF that it holds, and all checks apply to the
+ * lines that follow); and it accepts a bare line feed between chunks, so a connection ends with its first chunked
+ * request (reply.c). One call per request, on the worker's thread; nothing is kept. */
 #include "headers.h"
 
 #include <assert.h>
 #include <string.h>
 #include <strings.h>
-
-#include "api/calls/body.h"
 
 struct walk {
 	struct headers *headers;
@@ -57,22 +50,22 @@ static bool has_bad_byte(const char *value, size_t len)
 	return false;
 }
 
-static void broken(struct headers *headers, const char *why)
+static void headers_reject(struct headers *headers, const char *why)
 {
 	if (headers->broken == NULL)
 		headers->broken = why;
 }
 
 /* Digits only, and no number that could overflow. */
-static void take_content_length(struct headers *headers, const char *value, size_t len)
+static void parse_content_length(struct headers *headers, const char *value, size_t len)
 {
 	uint64_t number = 0;
 
 	if (len == 0 || len > 18)
-		broken(headers, "Content-Length is not a number.");
+		headers_reject(headers, "Content-Length is not a number.");
 	for (size_t i = 0; i < len; i++) {
 		if (value[i] < '0' || value[i] > '9') {
-			broken(headers, "Content-Length is not a number.");
+			headers_reject(headers, "Content-Length is not a number.");
 			return;
 		}
 		number = number * 10 + (uint64_t)(value[i] - '0');
@@ -80,7 +73,7 @@ static void take_content_length(struct headers *headers, const char *value, size
 	headers->content_length = number;
 }
 
-static void take_request_id(struct headers *headers, const char *value, size_t len)
+static void parse_request_id(struct headers *headers, const char *value, size_t len)
 {
 	if (len == 0 || len > HEADERS_REQUEST_ID_MAX)
 		return;
@@ -92,10 +85,20 @@ static void take_request_id(struct headers *headers, const char *value, size_t l
 	headers->request_id[len] = '\0';
 }
 
-static void take_token(struct headers *headers, const char *value, size_t len)
+bool headers_is_token(const char *bytes, size_t len)
+{
+	if (len != LEASE_TOKEN_LEN)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (!((bytes[i] >= '0' && bytes[i] <= '9') || (bytes[i] >= 'a' && bytes[i] <= 'f')))
+			return false;
+	return true;
+}
+
+static void parse_token(struct headers *headers, const char *value, size_t len)
 {
 	headers->has_token = true;
-	if (headers->token_bad || !body_is_token(value, len))
+	if (headers->token_bad || !headers_is_token(value, len))
 		headers->token_bad = true;
 	else
 		memcpy(headers->token, value, LEASE_TOKEN_LEN);
@@ -116,7 +119,7 @@ static bool is(const char *key, size_t key_len, const char *name)
 	return strlen(name) == key_len && strncasecmp(key, name, key_len) == 0;
 }
 
-static void take_key(struct walk *walk, const char *value, size_t len)
+static void parse_key(struct walk *walk, const char *value, size_t len)
 {
 	walk->headers->keys_twice = walk->keys++ > 0;
 	walk->headers->key = value;
@@ -124,7 +127,7 @@ static void take_key(struct walk *walk, const char *value, size_t len)
 }
 
 /* The key of `Authorization: Bearer KEY`. */
-static void take_authorization(struct walk *walk, const char *value, size_t len)
+static void parse_authorization(struct walk *walk, const char *value, size_t len)
 {
 	static const char scheme[] = "Bearer ";
 	size_t at = sizeof(scheme) - 1;
@@ -135,11 +138,11 @@ static void take_authorization(struct walk *walk, const char *value, size_t len)
 	}
 	while (at < len && value[at] == ' ')
 		at++;
-	take_key(walk, value + at, len - at);
+	parse_key(walk, value + at, len - at);
 }
 
 /* Keeps what is used of one header. */
-static void take_header(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
+static void parse_header(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
 {
 	struct headers *headers = walk->headers;
 
@@ -149,7 +152,7 @@ static void take_header(struct walk *walk, const char *key, size_t key_len, cons
 		headers->host_len = len;
 	} else if (is(key, key_len, "Content-Length")) {
 		walk->lengths++;
-		take_content_length(headers, value, len);
+		parse_content_length(headers, value, len);
 	} else if (is(key, key_len, "Transfer-Encoding")) {
 		walk->encodings++;
 		headers->chunked = len == 7 && strncasecmp(value, "chunked", 7) == 0;
@@ -158,9 +161,9 @@ static void take_header(struct walk *walk, const char *key, size_t key_len, cons
 		headers->origin = value;
 		headers->origin_len = len;
 	} else if (is(key, key_len, "Authorization")) {
-		take_authorization(walk, value, len);
+		parse_authorization(walk, value, len);
 	} else if (is(key, key_len, "X-Api-Key")) {
-		take_key(walk, value, len);
+		parse_key(walk, value, len);
 	} else if (is(key, key_len, "Access-Control-Request-Method")) {
 		headers->preflight = true;
 	} else if (is(key, key_len, "Content-Type")) {
@@ -169,10 +172,10 @@ static void take_header(struct walk *walk, const char *key, size_t key_len, cons
 		headers->is_encoded = headers->is_encoded || !is(value, len, "identity");
 	} else if (is(key, key_len, "Lock-Token")) {
 		headers->token_bad = headers->token_bad || walk->tokens++ > 0;
-		take_token(headers, value, len);
+		parse_token(headers, value, len);
 	} else if (is(key, key_len, "X-Request-Id")) {
 		if (walk->ids++ == 0)
-			take_request_id(headers, value, len);
+			parse_request_id(headers, value, len);
 	}
 }
 
@@ -195,7 +198,7 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 	walk->bytes += key_len + len + 4;
 	if (value == NULL || !is_token_text(key, key_len) || has_bad_byte(value, len) ||
 	    !lies_well(walk, key, value, len)) {
-		broken(walk->headers, "A header is malformed.");
+		headers_reject(walk->headers, "A header is malformed.");
 		return MHD_NO;
 	}
 	/* Blanks at the end are not part of the value; the 0.9 series leaves them there. It also compares the whole
@@ -203,7 +206,7 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 	 * it. */
 	while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t') && !is(key, key_len, "Transfer-Encoding"))
 		len--;
-	take_header(walk, key, key_len, value, len);
+	parse_header(walk, key, key_len, value, len);
 	return MHD_YES;
 }
 
@@ -221,15 +224,15 @@ static void check_framing(const struct walk *walk, bool http_1_0)
 	struct headers *headers = walk->headers;
 
 	if (walk->lengths > 1)
-		broken(headers, "There is more than one Content-Length.");
+		headers_reject(headers, "There is more than one Content-Length.");
 	if (walk->lengths > 0 && walk->encodings > 0)
-		broken(headers, "There is a Content-Length beside a Transfer-Encoding.");
+		headers_reject(headers, "There is a Content-Length beside a Transfer-Encoding.");
 	if (walk->encodings > 1 || (walk->encodings == 1 && !headers->chunked))
-		broken(headers, "The only Transfer-Encoding that is understood is chunked, once.");
+		headers_reject(headers, "The only Transfer-Encoding that is understood is chunked, once.");
 	if (walk->encodings > 0 && http_1_0)
-		broken(headers, "HTTP/1.0 has no Transfer-Encoding.");
+		headers_reject(headers, "HTTP/1.0 has no Transfer-Encoding.");
 	if (walk->hosts > 1 || (walk->hosts == 0 && !http_1_0))
-		broken(headers, "There must be exactly one Host.");
+		headers_reject(headers, "There must be exactly one Host.");
 }
 
 void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
@@ -241,18 +244,18 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 	assert(url != NULL && method != NULL && version != NULL);
 	memset(ret_headers, 0, sizeof(*ret_headers));
 	if (!is_token_text(method, strlen(method)))
-		broken(ret_headers, "The method is malformed.");
+		headers_reject(ret_headers, "The method is malformed.");
 	if (parses_in_place) {
 		walk.expected = first_line_end(url, method, version, target_len);
 		if (walk.expected == NULL)
-			broken(ret_headers, "The request line is malformed.");
+			headers_reject(ret_headers, "The request line is malformed.");
 	}
 	MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, visit, &walk);
 	if (parses_in_place && ret_headers->broken == NULL) {
 		const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd,
 									       MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 		if (info == NULL || walk.expected + 2 != method + info->header_size)
-			broken(ret_headers, "The header section is malformed.");
+			headers_reject(ret_headers, "The header section is malformed.");
 	}
 	check_framing(&walk, strcmp(version, "HTTP/1.0") == 0);
 	ret_headers->too_large = walk.count > HEADERS_COUNT_MAX || walk.bytes > HEADERS_BYTES_MAX;

@@ -41,4 +41,23 @@ struct headers {
 void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
 		  size_t target_len, struct headers *ret_headers);
 
+/* True for 40 lower-case hex digits. */
+bool headers_is_token(const char *bytes, size_t len);
+
+/* ---- target.c: the target of the request line ---- */
+
+/* True if the raw target is made of visible ASCII, without `#`, and begins with a slash. */
+bool target_is_origin(const char *target, size_t len);
+
+/* The rest of a terminated target in absolute form (`http://authority/path?query`, RFC 9112, 3.2.2) behind its
+ * authority, which is written to *ret_host: it begins with a slash or a question mark, or is empty. NULL: the target
+ * has another form, or holds what a target may not. */
+const char *target_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len);
+
+/* Takes any terminated target apart, in place. Returns its path ("*" only for OPTIONS), or NULL if it is no target.
+ * *ret_query: what follows the question mark, or NULL. The authority of a target in absolute form replaces *ret_host;
+ * other forms leave that as it is. */
+const char *target_parse(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len,
+			 const char **ret_query);
+
 #endif

@@ -20,10 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "api/auth/auth.h"
 #include "http_internal.h"
 #include "server/base/base.h"
 
@@ -43,18 +41,7 @@ static char tls_priorities[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
 	"-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
 
-uint64_t api_now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-bool api_is_draining(const struct api *api)
-{
-	return api->draining || lease_draining(api->config.leases);
-}
+static const struct connection_events connection_events = {.end = request_end};
 
 /* The library's own messages: mostly of clients that went away. They hold no headers and no bodies. */
 static void on_library_message(void *arg, const char *format, va_list arguments)
@@ -110,7 +97,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 		struct peer *peer = take_arrival(api, fd);
 		*context = connection_new(api, mhd, peer);
 		if (*context == NULL) { /* memory is short: without us nothing would ever end it */
-			peer_leave(peer, api_now_us());
+			peer_leave(peer, clock_now_us());
 			shutdown(fd, SHUT_RDWR);
 		}
 	} else if (*context != NULL) {
@@ -167,10 +154,10 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **context, 
 	*context = NULL;
 }
 
-void api_setup(size_t workers)
+void api_setup(size_t workers, const struct http_service *service)
 {
-	http_metrics_setup(workers);
-	json_memory_setup();
+	assert(service->route_name);
+	http_metrics_setup(workers, service->route_name);
 }
 
 /* gnutls_certificate_retrieve_function2: the library wants a certificate when it starts, but ours come with each
@@ -184,7 +171,8 @@ static int no_certificate(gnutls_session_t session, const gnutls_datum_t *author
 	return -1;
 }
 
-struct MHD_Daemon *api_daemon_start(struct api *api, bool tls)
+/* mhd_daemon_start_fn */
+static struct MHD_Daemon *api_start_daemon(struct api *api, bool tls)
 {
 	struct MHD_OptionItem plain_options[] = {{MHD_OPTION_END, 0, NULL}};
 	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
@@ -209,22 +197,23 @@ struct api *api_new(const struct api_config *config)
 {
 	struct api *api = calloc(1, sizeof(*api));
 
-	assert(config->leases != NULL && config->max_connections > 0 && config->request_timeout_ms > 0 &&
+	assert(config->service && config->max_connections > 0 && config->request_timeout_ms > 0 &&
 	       config->idle_timeout_ms > 0);
 	if (api == NULL)
 		return NULL;
 	api->config = *config;
+	api->events = &connection_events;
 	api->metrics = http_metrics_worker(config->worker);
 	http_metrics_limit(api->metrics, config->max_connections);
-	if (!gone_init(api)) {
+	if (!disconnect_init(api)) {
 		free(api);
 		return NULL;
 	}
 	api->tls = config->tls != NULL ? tls_ref(config->tls) : NULL;
-	if (!daemon_pool_init(api, config->tls != NULL)) {
+	if (!daemon_pool_init(api, config->tls, api_start_daemon)) {
 		int error = errno;
 		tls_unref(api->tls);
-		gone_fini(api);
+		disconnect_fini(api);
 		free(api);
 		errno = error;
 		return NULL;
@@ -241,7 +230,8 @@ static void review_requests(struct api *api)
 	for (size_t i = 0; i < sizeof(phases) / sizeof(*phases); i++)
 		for (connection = api->lists[phases[i]].head; connection != NULL; connection = next) {
 			next = connection->next;
-			request_review(&connection->request);
+			if (connection->request.state != REQUEST_NONE)
+				api->config.service->review(&connection->request);
 		}
 }
 
@@ -271,14 +261,25 @@ int api_fd(const struct api *api)
 	return api->daemon_pool.epoll_fd;
 }
 
-int api_gone_fd(const struct api *api)
+int api_disconnect_fd(const struct api *api)
 {
-	return api->gone_fd;
+	return api->disconnect_fd;
 }
 
-void api_notice_gone(struct api *api)
+/* disconnect_fn. A next request that came over TLS is no close_notify, and is not looked at again. */
+static void api_report_disconnect(struct connection *connection, bool left)
 {
-	gone_check(api);
+	if (connection->link.waits)
+		tls_link_wake(connection);
+	else if (left || tls_link_hears_bye(connection))
+		connection->api->config.service->leave(&connection->request);
+	else
+		disconnect_watch_end(connection);
+}
+
+void api_check_disconnects(struct api *api)
+{
+	disconnect_check(api, api_report_disconnect);
 }
 
 void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls)
@@ -288,20 +289,20 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 	assert(!tls || api->tls != NULL);
 	if (api->connections + api->arrivals_count >= api->config.max_connections ||
 	    api->arrivals_count == ARRIVALS_MAX) {
-		connection_refuse(api, fd, tls, HTTP_REFUSED_ALL);
+		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
 		return;
 	}
-	if (!peer_arrive(address, address_len, api->config.max_connections_per_address, api_now_us(), &peer)) {
-		connection_refuse(api, fd, tls, HTTP_REFUSED_ADDRESS);
+	if (!peer_arrive(address, address_len, api->config.max_connections_per_address, clock_now_us(), &peer)) {
+		connection_reject(api, fd, tls, HTTP_REFUSED_ADDRESS);
 		return;
 	}
 	api->arrivals[api->arrivals_count++] = (struct arrival){.fd = fd, .peer = peer};
-	struct mhd_daemon *mhd_daemon = mhd_daemon_choose(api, tls);
-	mhd_daemon->due = true;
+	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, tls);
+	mhd_daemon->runnable = true;
 	if (MHD_add_connection(mhd_daemon->daemon, fd, address, address_len) == MHD_YES)
 		return;
 	/* It has closed the socket. */
-	peer_leave(take_arrival(api, fd), api_now_us());
+	peer_leave(take_arrival(api, fd), clock_now_us());
 	http_metrics_refused(api->metrics, HTTP_REFUSED_ERROR);
 	log_begin(LOG_WARN, "connection-refused");
 	log_text("reason", strerror(errno));
@@ -326,7 +327,7 @@ static void give_memory_back(struct api *api, uint64_t now_us)
 
 void api_run(struct api *api)
 {
-	uint64_t now_us = api_now_us();
+	uint64_t now_us = clock_now_us();
 
 	connection_check_deadlines(api, now_us);
 	daemon_pool_run(api, now_us);
@@ -343,13 +344,13 @@ int api_timeout_ms(const struct api *api)
 {
 	uint64_t next_us = connection_next_deadline_us(api), now_us;
 
-	if (daemon_pool_have_more(api))
+	if (daemon_pool_has_more(api))
 		return 0;
 	if (api->trim_us != 0 && api->trim_us < next_us)
 		next_us = api->trim_us;
 	if (next_us == UINT64_MAX)
 		return -1;
-	now_us = api_now_us();
+	now_us = clock_now_us();
 	if (next_us <= now_us)
 		return 0;
 	uint64_t wait_ms = (next_us - now_us + 999) / 1000; /* rounded up: earlier would be in vain */
@@ -375,27 +376,27 @@ size_t api_busy(const struct api *api)
 
 void api_free(struct api *api)
 {
-	uint64_t until_us = api_now_us() + LAST_WORDS_US;
+	uint64_t until_us = clock_now_us() + LAST_WORDS_US;
 	struct connection *connection, *next;
 
 	api->draining = api->ending = true;
 	for (connection = api->lists[CONNECTION_ANSWERING].head; connection != NULL; connection = connection->next)
-		if (connection->request.stream != NULL)
-			request_abort(&connection->request);
+		if (connection->request.reply.read)
+			api->config.service->abort(&connection->request);
 	for (connection = api->lists[CONNECTION_WORKING].head; connection != NULL; connection = next) {
 		next = connection->next;
-		request_abort(&connection->request);
+		api->config.service->abort(&connection->request);
 	}
 	for (connection = api->lists[CONNECTION_RECEIVING].head; connection != NULL; connection = connection->next)
 		tls_link_wake(connection); /* its handshake fails now */
 	do /* one call ends after a few ms even if more is ready: the last words to be written */
 		api_run(api);
-	while (daemon_pool_have_more(api) && api_now_us() < until_us);
+	while (daemon_pool_has_more(api) && clock_now_us() < until_us);
 	api->stopping = true;
 	daemon_pool_stop(api);
 	assert(api->connections == 0);
-	connection_sweep_lingering(api, api_now_us(), true);
-	gone_fini(api);
+	connection_sweep_lingering(api, clock_now_us(), true);
+	disconnect_fini(api);
 	keys_unref(api->keys);
 	tls_unref(api->tls);
 	free(api);

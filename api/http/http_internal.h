@@ -1,6 +1,10 @@
-/* What the files of api/ share: the HTTP side of one worker. Everything in it belongs to that worker's thread. */
-#ifndef INTERNAL_H
-#define INTERNAL_H
+/* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections, TLS links and disconnects.
+ *
+ * The files use each other in this order only, each the ones before it:
+ *     disconnect, daemon_pool, tls_link, connection, reply, request, http
+ * A connection reports upwards through `struct connection_events`. Everything belongs to the worker's thread. */
+#ifndef HTTP_INTERNAL_H
+#define HTTP_INTERNAL_H
 
 #include <microhttpd.h>
 #include <stdbool.h>
@@ -8,21 +12,239 @@
 #include <stdint.h>
 
 #include "api/auth/auth.h"
-#include "connection.h"
-#include "daemon_pool.h"
-#include "disconnect.h"
 #include "http.h"
-#include "http_metrics.h"
-#include "tls.h"
+
+struct connection;
+
+/* ---- daemon_pool.c: the MHD daemons of one worker ---- */
+
+/* One MHD daemon and how many connections it has. The library goes through all suspended connections of a daemon
+ * whenever it resumes one, so ten thousand waiting requests would slow down every other connection of their daemon.
+ * They are spread over as many daemons as needed. */
+struct mhd_daemon {
+	struct MHD_Daemon *daemon;
+	bool tls;
+	bool runnable; /* it has something to do that its descriptor need not show */
+	size_t connections;
+};
+
+enum { DAEMON_POOL_MAX = 64, MHD_DAEMON_CONNECTIONS = 512 };
+
+typedef struct MHD_Daemon *mhd_daemon_start_fn(struct api *api, bool tls);
+
+/* Full daemons come first. */
+struct daemon_pool {
+	int epoll_fd; /* readable when one of them has something to do */
+	mhd_daemon_start_fn *start;
+	size_t count;
+	struct mhd_daemon list[DAEMON_POOL_MAX];
+};
+
+/* Starts one daemon for plain HTTP, and one for TLS if `tls`. Returns false with errno if one cannot be started;
+ * nothing is left then. */
+bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start) __attribute__((warn_unused_result));
+
+/* Ends all connections, without an answer. */
+void daemon_pool_stop(struct api *api);
+
+/* The daemon for a new connection: the first one with room, or a new one, or the one with the fewest connections. */
+struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls);
+
+/* Stops the empty daemons at the end of the list, except for the first of each kind. Not from within a callback of the
+ * library. */
+void daemon_pool_trim(struct api *api);
+
+/* The daemon of a connection. */
+struct mhd_daemon *daemon_pool_find(struct api *api, struct MHD_Connection *mhd);
+
+/* Runs the runnable daemons, each until it has nothing more to do, or twice if 2 ms have passed since `now_us`. */
+void daemon_pool_run(struct api *api, uint64_t now_us);
+
+/* True if a daemon has something to do that its descriptor does not show. */
+bool daemon_pool_has_more(const struct api *api);
+
+/* ---- disconnect.c: clients that leave while their connection is suspended ---- */
+
+/* Makes the epoll instance of an api; false with errno on failure. */
+bool disconnect_init(struct api *api) __attribute__((warn_unused_result));
+void disconnect_fini(struct api *api);
+
+/* Watches a suspended connection for its end, and for input if `input`. If the kernel refuses, the end is noticed only
+ * by the next write. */
+void disconnect_watch(struct connection *connection, bool input);
+
+/* Stops watching; does nothing if the connection is not watched. */
+void disconnect_unwatch(struct connection *connection);
+
+/* Goes on watching, for the end alone, after an event that was not the end. */
+void disconnect_watch_end(struct connection *connection);
+
+/* What the kernel reported of a watched connection; `left`: it is closed by the client, or broken. */
+typedef void disconnect_fn(struct connection *connection, bool left);
+
+/* Reports the events that are there, at most 64: the descriptor stays readable while there are more. */
+void disconnect_check(struct api *api, disconnect_fn *report);
+
+/* ---- tls_link.c: TLS of one connection ---- */
+
+struct tls_link {
+	/* libmicrohttpd's; NULL: plain HTTP, or the connection is about to be freed */
+	struct gnutls_session_int *session;
+	/* a reference: what the connection began with, or a later one with other authorities; NULL: plain HTTP */
+	struct tls *tls;
+	const struct tls_peer *peer; /* NULL: not examined yet, or not asked for */
+	bool begun;                  /* bytes have come */
+	/* our last message of the handshake has been sent, the client's has come: the handshake is over after both */
+	bool told, heard;
+	bool waits;       /* suspended in the handshake, and watched */
+	bool spoke_plain; /* the client sent plain HTTP, and was told */
+};
+
+/* Prepares the link, before the handshake; a plain connection gets an empty one. If memory is short the handshake will
+ * fail. */
+void tls_link_init(struct connection *connection);
+
+/* Ends the link after its session is gone. Counts a failed handshake; `alert`: tells the client about it, too. */
+void tls_link_fini(struct connection *connection, bool alert);
+
+/* True if the handshake is over. */
+bool tls_link_is_up(const struct tls_link *link);
+
+/* Goes on with a handshake that waits for its client; else does nothing. Not from within a callback of the library. */
+void tls_link_wake(struct connection *connection);
+
+/* Examines the client's certificate, unless that was done with the present authorities. */
+void tls_link_identify(struct connection *connection);
+
+/* Sends as much as fits into the socket, past libmicrohttpd; only tls_link_bye() may follow. */
+void tls_link_send(struct tls_link *link, const char *bytes, size_t len);
+
+/* Sends close_notify, so that the client can tell an end from a cut. Only after everything else has been sent. */
+void tls_link_bye(struct tls_link *link);
+
+/* True if the unread bytes of the socket begin with the client's close_notify. Some clients then wait for ours before
+ * they close. */
+bool tls_link_hears_bye(const struct connection *connection);
+
+/* ---- connection.c ---- */
+
+enum connection_phase {
+	CONNECTION_RECEIVING, /* accepted, or a request has begun: it must arrive whole in time */
+	CONNECTION_WORKING,   /* suspended; the masters set the pace */
+	CONNECTION_ANSWERING, /* the client must take the answer in time */
+	CONNECTION_IDLE,      /* between two requests */
+	CONNECTION_ENDING,    /* shut down by us; libmicrohttpd is about to notice */
+	CONNECTION_PHASE_COUNT
+};
+
+/* Connections of one phase in the order in which they entered it. That is also the order of their deadlines, because
+ * the time allowed is the same for all. */
+struct connection_list {
+	struct connection *head, *tail;
+	size_t count;
+};
+
+struct connection {
+	struct api *api;
+	struct MHD_Connection *mhd;
+	struct mhd_daemon *mhd_daemon; /* that serves it */
+	int fd;
+	enum connection_phase phase;
+	uint64_t deadline_us; /* of the phase; UINT64_MAX: none */
+	struct connection *prev, *next;
+	bool had_request; /* at least one request line came: its first bytes were no rubbish */
+	bool linger;      /* bytes of the client may still be unread after the last answer */
+	bool late;        /* a deadline passed */
+	bool watched;     /* by disconnect.c */
+	enum http_reach reach;
+	struct tls_link link;
+	struct peer *peer; /* the client's address; NULL: none */
+	uint32_t requests; /* that have begun */
+	struct request request;
+	max_align_t call[]; /* the service's state of the request */
+};
+
+/* What a connection reports to its request. */
+struct connection_events {
+	/* It ends: the request, if there is one, ends with it. */
+	void (*end)(struct request *request, enum MHD_RequestTerminationCode how);
+};
+
+/* Makes the state of a connection that libmicrohttpd has taken over; connection_free() lets `peer` leave. NULL if
+ * memory is short. */
+struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, struct peer *peer);
+
+/* libmicrohttpd is about to close the connection. */
+void connection_free(struct connection *connection);
+
+/* Moves the connection into a phase; its deadline starts anew. */
+void connection_enter(struct connection *connection, enum connection_phase phase);
+
+/* Suspends the connection and watches for its end. */
+void connection_suspend(struct connection *connection, bool watch);
+
+/* Resumes a suspended connection in the next api_run(): marks its daemon runnable. */
+void connection_resume(struct connection *connection);
+
+/* Shuts the connection down in any phase except WORKING; libmicrohttpd then ends it. */
+void connection_end(struct connection *connection);
+
+/* True if no request may follow the present one (--max-requests-per-connection). */
+bool connection_is_spent(const struct connection *connection);
+
+/* True if the client has closed its side, whatever it sent before. Meaningless after we have shut the socket down. */
+bool connection_is_disconnected(const struct connection *connection);
+
+/* Writes a whole answer past libmicrohttpd, as much as fits into the socket; the connection must end after it. */
+void connection_write_raw(struct connection *connection, unsigned status, const char *detail, const char *request_id);
+
+/* Ends the connections whose deadline has passed. */
+void connection_check_deadlines(struct api *api, uint64_t now_us);
+
+/* Shuts down the connections that are between two requests. */
+void connection_end_idle(struct api *api);
+
+/* The earliest deadline, UINT64_MAX if there is none. */
+uint64_t connection_next_deadline_us(const struct api *api);
+
+/* Answers 429 on a socket for which there is no room, and closes it; a TLS socket is closed without an answer. */
+void connection_reject(struct api *api, int fd, bool tls, enum http_refusal why);
+
+/* Discards what came on answered sockets, unless that was done just before; `all`: closes every one of them. */
+void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all);
+
+/* ---- reply.c ---- */
+
+/* Hands the noted answer to libmicrohttpd. False if memory is short. */
+bool reply_queue(struct request *request) __attribute__((warn_unused_result));
+
+/* Forgets the answer. */
+void reply_clear(struct reply *reply);
+
+/* ---- request.c ---- */
+
+/* The first line has come. `target` is its raw target, terminated. */
+void request_begin(struct request *request, const char *target);
+
+/* The access handler of libmicrohttpd. */
+enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version,
+			     const char *data, size_t *data_len);
+
+/* The answer has been sent, or the connection has ended before. Cancels what is under way, in every state; does nothing
+ * if there is no request. A grant is released if its answer was never queued; any other grant stays, however the
+ * connection ended, because nothing tells whether the client has read it. */
+void request_end(struct request *request, enum MHD_RequestTerminationCode how);
+
+/* ---- http.c ---- */
 
 enum { LINGER_MAX = 64, ARRIVALS_MAX = 1024 };
 
-/* A socket of ours that has been answered for the last time: what the client still sends is read away for a moment, as
+/* A duplicate of a socket that got its last answer. What the client still sends is discarded for a moment, because
  * closing with unread bytes would reset the connection under the answer. */
 struct lingering {
 	int fd;
 	uint64_t until_ms;
-	size_t bytes_left; /* how much is read away at most */
+	size_t bytes_left; /* how much is discarded at most */
 };
 
 /* An accepted socket that was handed to libmicrohttpd, and its client's address. */
@@ -33,29 +255,24 @@ struct arrival {
 
 struct api {
 	struct api_config config;
+	const struct connection_events *events;
 	struct daemon_pool daemon_pool;
 	struct tls *tls; /* a reference: for new connections; NULL: there is no TLS */
 	struct http_metrics *metrics;
 	struct keys *keys;       /* a reference; NULL: no access control by keys */
 	size_t connections;      /* open ones, libmicrohttpd's */
-	size_t connections_most; /* since memory was given back for the last time */
+	size_t connections_most; /* since memory was given back to the kernel for the last time */
 	uint64_t trim_us;        /* when to give memory back; 0: not now */
-	size_t arrivals_count;   /* handed over, but not taken up before the next run (the 1.0 series) */
+	size_t arrivals_count;   /* handed over, but not started before the next run (the 1.0 series) */
 	struct arrival arrivals[ARRIVALS_MAX];
 	bool draining;
-	bool ending;   /* within api_free(): nothing new is begun, nothing is suspended */
-	bool stopping; /* … and the daemon is being stopped */
-	int gone_fd;   /* gone.c's epoll instance */
+	bool ending;       /* within api_free(): nothing new is begun, nothing is suspended */
+	bool stopping;     /* … and the daemons are being stopped */
+	int disconnect_fd; /* disconnect.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];
 	size_t lingering_count;
-	uint64_t lingering_look_us; /* when they are looked at next: not in every round, each costs a system call */
+	uint64_t lingering_look_us; /* when to look at them next: not in every round, each costs a system call */
 	struct lingering lingering[LINGER_MAX];
 };
-
-/* CLOCK_BOOTTIME, which cannot be set and counts a suspended machine's sleep. */
-uint64_t api_now_us(void);
-
-/* True from SIGTERM on. */
-bool api_is_draining(const struct api *api);
 
 #endif

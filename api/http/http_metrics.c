@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/route.h"
 #include "server/metrics/metrics.h"
 
 static const uint16_t statuses[] = {200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};
@@ -21,7 +20,7 @@ enum {
 };
 
 struct http_metrics {
-	_Atomic uint64_t requests[ROUTE_NONE + 1][HTTP_METHOD_COUNT][STATUS_SLOTS];
+	_Atomic uint64_t requests[HTTP_ROUTES_MAX + 1][HTTP_METHOD_COUNT][STATUS_SLOTS];
 	_Atomic uint64_t connections;
 	_Atomic uint64_t connections_limit;
 	_Atomic uint64_t refused[HTTP_REFUSAL_COUNT];
@@ -32,6 +31,7 @@ struct http_metrics {
 
 static struct http_metrics *all;
 static size_t all_count;
+static http_route_name_fn *http_route_name;
 static _Atomic int64_t certificate_expiry_s; /* 0: there is no TLS */
 
 static const char *const method_names[HTTP_METHOD_COUNT] = {"GET", "HEAD", "POST", "PUT", "DELETE", "other"};
@@ -53,13 +53,14 @@ const char *http_method_name(enum http_method method)
 	return method_names[method];
 }
 
-void http_metrics_setup(size_t workers)
+void http_metrics_setup(size_t workers, http_route_name_fn *route_name)
 {
-	assert(workers > 0 && all == NULL);
+	assert(workers > 0 && !all && route_name);
 	all = calloc(workers, sizeof(*all));
 	if (all == NULL)
 		abort(); /* at start, before anything is promised to anybody */
 	all_count = workers;
+	http_route_name = route_name;
 }
 
 struct http_metrics *http_metrics_worker(size_t worker)
@@ -80,7 +81,7 @@ static size_t status_slot(unsigned status)
 
 void http_metrics_request(struct http_metrics *metrics, size_t route, enum http_method method, unsigned status)
 {
-	assert(route <= ROUTE_NONE && method < HTTP_METHOD_COUNT);
+	assert(route <= HTTP_ROUTE_NONE && method < HTTP_METHOD_COUNT);
 	metrics_add(&metrics->requests[route][method][status_slot(status)], 1);
 }
 
@@ -146,8 +147,8 @@ static void render_status(struct exposition *page, size_t route, enum http_metho
 
 	if (sum == 0)
 		return;
-	text_printf(&page->text, "redlockd_http_requests_total{route=\"%s\",method=\"%s\",status=\"", route_name(route),
-		    method_names[method]);
+	text_printf(&page->text, "redlockd_http_requests_total{route=\"%s\",method=\"%s\",status=\"",
+		    route < HTTP_ROUTES_MAX ? http_route_name(route) : "none", method_names[method]);
 	if (slot < STATUS_COUNT)
 		text_printf(&page->text, "%u", (unsigned)statuses[slot]);
 	else
@@ -159,7 +160,7 @@ static void render_requests(struct exposition *page)
 {
 	exposition_head(page, "redlockd_http_requests_total", "counter",
 			"Requests by route, method and status of the answer.");
-	for (size_t route = 0; route <= ROUTE_NONE; route++)
+	for (size_t route = 0; route <= HTTP_ROUTES_MAX; route++)
 		for (enum http_method method = 0; method < HTTP_METHOD_COUNT; method++)
 			for (size_t slot = 0; slot < STATUS_SLOTS; slot++)
 				render_status(page, route, method, slot);

@@ -20,16 +20,22 @@ enum http_timeout { HTTP_TIMEOUT_REQUEST, HTTP_TIMEOUT_ANSWER, HTTP_TIMEOUT_IDLE
 /* Why a connection was not taken: too many in all, too many of its address, or no memory. */
 enum http_refusal { HTTP_REFUSED_ALL, HTTP_REFUSED_ADDRESS, HTTP_REFUSED_ERROR, HTTP_REFUSAL_COUNT };
 
-/* Which bound a request was answered 429 for; not: the line of a lock is full. */
+/* Which bound a request was answered 429 for; not: the queue of a lock is full. */
 enum http_limit { HTTP_LIMIT_ADDRESS_RATE, HTTP_LIMIT_KEY_RATE, HTTP_LIMIT_KEY_WAITING, HTTP_LIMIT_COUNT };
 
 struct http_metrics;
 
+/* The routes that requests are counted by: at most so many, and one slot for "none found". */
+enum { HTTP_ROUTES_MAX = 15, HTTP_ROUTE_NONE = HTTP_ROUTES_MAX };
+
+/* The name of a route by its index; NULL for the index behind the last. */
+typedef const char *http_route_name_fn(size_t route);
+
 /* Makes the counters of `workers` workers; once per process. They live until it ends. */
-void http_metrics_setup(size_t workers);
+void http_metrics_setup(size_t workers, http_route_name_fn *route_name);
 struct http_metrics *http_metrics_worker(size_t worker);
 
-/* `route` is an index of the route table or ROUTE_NONE; status 0: the connection ended before an answer was there. */
+/* `route` is an index of the route table or HTTP_ROUTE_NONE; status 0: the connection ended before an answer was there. */
 void http_metrics_request(struct http_metrics *metrics, size_t route, enum http_method method, unsigned status);
 void http_metrics_connections(struct http_metrics *metrics, size_t connections);
 /* Open connections of all workers. Any thread. */

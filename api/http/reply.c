@@ -1,25 +1,30 @@
-/* Answers: noted in the request, then queued with all headers that belong to them. See reply.h.
+/* Answers: noted in the request, then queued with the headers that belong to them. See reply.h.
  *
  * An answer may be known long before libmicrohttpd takes it: it takes none while it reads a body, nor while a
- * connection is suspended. So it is noted first; request.c queues it when the time has come. Worker's thread. */
-#include "reply.h"
-
+ * connection is suspended. So it is noted first; request.c queues it when the time has come.
+ *
+ * Between two pieces of a stream the connection is suspended (phase WORKING) and watched by disconnect.c; reply_wake()
+ * resumes it (phase ANSWERING), and libmicrohttpd asks reply_read_stream() for the next piece. A piece that the client
+ * does not take has the deadline of every answer (--request-timeout-ms). Worker's thread. */
 #include <assert.h>
-#include <microhttpd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
-#include "api/auth/auth.h"
-#include "api/calls/hold_stream.h"
-#include "api/calls/path.h"
 #include "http_internal.h"
+#include "server/base/base.h"
+
+enum { BLOCK_BYTES = 4096 }; /* what the library asks for at once of a stream */
 
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
 {
 	struct reply *reply = &request->reply;
 
-	assert(reply->status == 0 && status >= 200);
+	assert(reply->status == 0 && status >= 200 && status < 600);
+	assert(bytes);
 	reply->status = status;
 	reply->type = type;
 	reply->bytes = bytes;
@@ -28,8 +33,9 @@ void reply_static(struct request *request, unsigned status, const char *type, co
 
 void reply_owned(struct request *request, unsigned status, const char *type, char *bytes, size_t len)
 {
-	if (bytes == NULL) {
-		request_fail(request);
+	assert(!request->reply.owned);
+	if (!bytes) {
+		reply_fail(request);
 		return;
 	}
 	reply_static(request, status, type, bytes, len);
@@ -40,21 +46,9 @@ void reply_copy(struct request *request, unsigned status, const char *type, cons
 {
 	char *copy = malloc(len);
 
-	if (copy != NULL)
+	if (copy)
 		memcpy(copy, bytes, len);
 	reply_owned(request, status, type, copy, len);
-}
-
-void reply_json(struct request *request, unsigned status, json_t *json)
-{
-	char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
-
-	json_decref(json);
-	if (json_memory_failed()) { /* half an answer is none */
-		free(text);
-		text = NULL;
-	}
-	reply_owned(request, status, "application/json", text, text != NULL ? strlen(text) : 0);
 }
 
 void reply_empty(struct request *request, unsigned status)
@@ -62,117 +56,127 @@ void reply_empty(struct request *request, unsigned status)
 	reply_static(request, status, NULL, "", 0);
 }
 
-static void reply_problem_object(struct request *request, enum problem problem, json_t *object)
+void reply_stream(struct request *request, unsigned status, const char *type, reply_read_fn *read, void *arg,
+		  unsigned vanished_ms)
 {
-	reply_json(request, problem_status(problem), object);
-	request->reply.code = problem_code(problem);
-	if (request->reply.type != NULL)
-		request->reply.type = PROBLEM_CONTENT_TYPE;
-	if (problem_status(problem) == 503 && request->reply.retry_after_s == 0)
-		request->reply.retry_after_s = 1;
+	assert(read && vanished_ms > 0);
+	/* Does nothing to a Unix socket. */
+	(void)setsockopt(request->connection->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished_ms, sizeof vanished_ms);
+	reply_static(request, status, type, "", 0);
+	request->reply.read = read;
+	request->reply.read_arg = arg;
+	request->reply.close = true; /* the end of the stream and that of the connection are one */
 }
 
-void reply_problem(struct request *request, enum problem problem, const char *detail, json_t *members)
+void reply_wake(struct request *request)
 {
-	reply_problem_object(request, problem, problem_new(problem, detail, members, NULL));
+	struct connection *connection = request->connection;
+
+	assert(request->reply.read);
+	if (request->state != REQUEST_ANSWERED || connection->phase != CONNECTION_WORKING)
+		return;
+	connection_enter(connection, CONNECTION_ANSWERING);
+	connection_resume(connection);
 }
 
-void reply_invalid(struct request *request, const char *detail, const struct field_errors *errors)
+void reply_fail(struct request *request)
 {
-	assert(errors == NULL || errors->count > 0);
-	reply_problem_object(request, PROBLEM_INVALID_REQUEST,
-			     problem_new(PROBLEM_INVALID_REQUEST, detail, NULL, errors));
+	log_begin(LOG_ERROR, "out-of-memory");
+	log_text("id", request->id);
+	log_end();
+	request->failed = true;
 }
 
-static bool add(struct MHD_Response *response, const char *name, const char *value)
+bool reply_is_noted(const struct request *request)
+{
+	return request->reply.status != 0 || request->failed;
+}
+
+/* ---- streams ---- */
+
+/* The client may have sent bytes meanwhile that nobody will read: closing would reset the connection under the last
+ * piece. */
+static void reply_linger_if_unread(struct connection *connection)
+{
+	char byte;
+
+	connection->linger = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
+/* MHD_ContentReaderCallback: the next piece of the body. */
+static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size_t size)
+{
+	struct request *request = arg;
+	struct connection *connection = request->connection;
+
+	(void)position;
+	if (connection->phase == CONNECTION_ENDING)
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	ssize_t len = request->reply.read(request->reply.read_arg, bytes, size);
+	assert(len >= REPLY_STREAM_BREAK && len <= (ssize_t)size);
+	if (len > 0) { /* this piece must be taken in time */
+		connection_enter(connection, CONNECTION_ANSWERING);
+		return len;
+	}
+	if (len == REPLY_STREAM_BREAK)
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	if (len == REPLY_STREAM_END) {
+		reply_linger_if_unread(connection);
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	}
+	connection_suspend(connection, true);
+	return 0;
+}
+
+/* ---- to libmicrohttpd ---- */
+
+static bool reply_add(struct MHD_Response *response, const char *name, const char *value)
 {
 	return MHD_add_response_header(response, name, value) == MHD_YES;
 }
 
-static bool add_location(struct MHD_Response *response, const struct request *request)
-{
-	char text[sizeof("/locks/") + PATH_ENCODED_MAX] = "/locks/";
-
-	path_encode(request->lease.resource, request->lease.resource_len, text + strlen(text));
-	return add(response, MHD_HTTP_HEADER_LOCATION, text);
-}
-
-/* Nothing but the page's own style and script, and only our own data. No text becomes HTML (trusted types: none); data:
- * is for an icon that is none. */
-static bool add_policy(struct MHD_Response *response, const char *nonce)
-{
-	char text[384];
-
-	snprintf(text, sizeof(text),
-		 "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; img-src data:; "
-		 "base-uri 'none'; form-action 'none'; "
-		 "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
-		 nonce, nonce);
-	return add(response, "Content-Security-Policy", text) && add(response, "Referrer-Policy", "no-referrer");
-}
-
-/* What a browser lets a page of another origin do and see. */
-static bool add_cross_origin(struct MHD_Response *response, const struct request *request)
-{
-	bool ok = add(response, "Access-Control-Allow-Origin", request->origin) &&
-		  add(response, MHD_HTTP_HEADER_VARY, "Origin");
-
-	if (!request->reply.preflight)
-		return ok && add(response, "Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id");
-	return ok && add(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE") &&
-	       add(response, "Access-Control-Allow-Headers",
-		   "Authorization, Content-Type, Lock-Token, X-Api-Key, X-Request-Id") &&
-	       add(response, "Access-Control-Max-Age", "600");
-}
-
-static bool add_headers(struct MHD_Response *response, const struct request *request)
+static bool reply_add_headers(struct MHD_Response *response, const struct request *request)
 {
 	const struct reply *reply = &request->reply;
-	bool ok = add(response, "X-Request-Id", request->id) &&
-		  add(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store") &&
-		  add(response, "X-Content-Type-Options", "nosniff");
+	const struct api *api = request->connection->api;
+	bool ok = reply_add(response, "X-Request-Id", request->id) &&
+		  reply_add(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store") &&
+		  reply_add(response, "X-Content-Type-Options", "nosniff");
 
-	if (reply->type != NULL)
-		ok = ok && add(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply->type);
+	if (reply->type)
+		ok = ok && reply_add(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply->type);
 	if (reply->retry_after_s > 0) {
 		char seconds[16];
-		snprintf(seconds, sizeof(seconds), "%u", reply->retry_after_s);
-		ok = ok && add(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+		snprintf(seconds, sizeof seconds, "%u", reply->retry_after_s);
+		ok = ok && reply_add(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 	}
-	if (reply->allow[0] != '\0')
-		ok = ok && add(response, MHD_HTTP_HEADER_ALLOW, reply->allow);
-	if (reply->location)
-		ok = ok && add_location(response, request);
-	if (request->stream != NULL) /* nginx: pass each line on at once */
-		ok = ok && add(response, "X-Accel-Buffering", "no");
-	if (reply->status == 401)
-		ok = ok && add(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"redlockd\"");
-	if (request->origin != NULL)
-		ok = ok && add_cross_origin(response, request);
-	if (reply->nonce[0] != '\0')
-		ok = ok && add_policy(response, reply->nonce);
-	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) ||
-	    api_is_draining(request->connection->api))
-		ok = ok && add(response, MHD_HTTP_HEADER_CONNECTION, "close");
+	ok = ok && api->config.service->add_headers(request, response);
+	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) || api->draining)
+		ok = ok && reply_add(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	return ok;
+}
+
+static struct MHD_Response *reply_new_response(struct request *request)
+{
+	struct reply *reply = &request->reply;
+	enum MHD_ResponseMemoryMode mode = reply->owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT;
+
+	if (reply->read)
+		return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, reply_read_stream, request,
+							 NULL);
+	/* The library does not write through the pointer. */
+	return MHD_create_response_from_buffer(reply->len, (void *)(uintptr_t)reply->bytes, mode);
 }
 
 bool reply_queue(struct request *request)
 {
-	struct reply *reply = &request->reply;
-	enum MHD_ResponseMemoryMode mode = reply->owned != NULL ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT;
-
-	assert(reply->status != 0);
-	/* The library does not write through the pointer. */
-	struct MHD_Response *response = request->stream != NULL
-						? hold_stream_response(request)
-						: MHD_create_response_from_buffer(
-							  reply->len, (void *)(uintptr_t)reply->bytes, mode);
-	if (response == NULL)
+	assert(request->reply.status != 0);
+	struct MHD_Response *response = reply_new_response(request);
+	if (!response)
 		return false;
-	reply->owned = NULL; /* the response has it now */
-	bool ok = add_headers(response, request) &&
-		  MHD_queue_response(request->connection->mhd, reply->status, response) == MHD_YES;
+	request->reply.owned = NULL; /* the response has it now */
+	bool ok = reply_add_headers(response, request) &&
+		  MHD_queue_response(request->connection->mhd, request->reply.status, response) == MHD_YES;
 	MHD_destroy_response(response);
 	return ok;
 }
@@ -180,5 +184,5 @@ bool reply_queue(struct request *request)
 void reply_clear(struct reply *reply)
 {
 	free(reply->owned);
-	memset(reply, 0, sizeof(*reply));
+	memset(reply, 0, sizeof *reply);
 }

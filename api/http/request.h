@@ -1,5 +1,5 @@
-/* One request of a connection, from its first line to the last byte of its answer. A connection has one struct for all
- * of its requests. */
+/* One request of a connection, from its first line to the last byte of its answer, as the service sees it. A connection
+ * has one struct for all of its requests. Worker's thread. */
 #ifndef REQUEST_H
 #define REQUEST_H
 
@@ -8,50 +8,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "api/auth/auth.h"
-#include "api/calls/body.h"
-#include "api/calls/path.h"
-#include "api/calls/route.h"
 #include "headers.h"
 #include "http_metrics.h"
 #include "reply.h"
-#include "server/leases/leases.h"
 
+struct api_config;
 struct connection;
+struct keys;
+struct peer;
+struct tls_peer;
 
-enum { REQUEST_TARGET_MAX = 2048 };
+enum { REQUEST_TARGET_MAX = 2048, REQUEST_BODY_MAX = 16384, REQUEST_ADDRESS_MAX = 46 };
 
 /*                 first line        headers         whole: no answer yet        answer
  *     NONE ──────► BEGUN ─────────► BODY ─────────► RUNNING (suspended) ───────► ANSWERED ──► NONE
  *                                    └───────────── answer known ──────────────────┘
- * From everywhere to NONE when the connection ends. */
+ * From every state to NONE when the connection ends. */
 enum request_state { REQUEST_NONE, REQUEST_BEGUN, REQUEST_BODY, REQUEST_RUNNING, REQUEST_ANSWERED };
+
+/* From where clients can reach the socket, by its own address. */
+enum http_reach { HTTP_REACH_UNIX, HTTP_REACH_LOOPBACK, HTTP_REACH_NETWORK };
 
 struct request {
 	struct connection *connection;
+	void *call; /* the service's own state: service->call_size bytes, zeroed when the request begins */
 	enum request_state state;
-	uint64_t started_us;
-	const struct route *route; /* NULL: none found (yet) */
 	enum http_method method;
+	size_t route; /* set by the service: index in its route table; HTTP_ROUTE_NONE: none found (yet) */
+	uint64_t started_us;
+	bool accepted;     /* set by the service: it wants the body, and the request when it is whole */
+	bool takes_long;   /* set by the service: the operation may take longer than a few round trips */
 	bool failed;       /* memory was short: the connection is closed without an answer */
 	bool written_raw;  /* the answer went past libmicrohttpd */
-	bool has_resource; /* lease.resource is valid */
-	/* its client left while it was under way: the connection is closed without an answer */
-	bool gone;
-	bool granted;      /* lease.token is a grant, whose answer is noted; see request_end() */
-	bool admitted;     /* it has passed the door as far as its body is not needed for that */
-	bool force;        /* DELETE ?force=true */
-	bool counted;      /* among those of its key that wait */
-	struct keys *keys; /* a reference, as long as `caller` is needed; NULL: there is none */
-	struct access_caller caller;
-	const char *origin; /* of the page that calls, one of --allow-origin; NULL: none, or our own */
+	bool disconnected; /* the client left while the request was under way: the connection is closed */
 	char id[HEADERS_REQUEST_ID_MAX + 1];
 	struct headers headers;
-	struct path_param *params; /* as route->params; NULL: the route has none */
-	struct lease_request lease;
-	struct lease_op *op;           /* under way, or NULL */
-	struct lease_listing *listing; /* the same for GET /locks */
-	struct hold_stream *stream;    /* the lease is held by this connection, or NULL */
 	struct reply reply;
 	size_t target_len; /* may be more than REQUEST_TARGET_MAX: then there is no `target` */
 	char *target;      /* terminated; until the headers are read */
@@ -59,36 +50,40 @@ struct request {
 	char *body; /* what has come of it, with room for all; until it is read. NULL: nothing has come */
 };
 
-/* Makes the struct of a new connection ready for its first request. */
-void request_init(struct request *request, struct connection *connection);
-
-/* The first line has come. `target` is its raw target, terminated. */
-void request_begin(struct request *request, const char *target);
-
-/* The access handler of libmicrohttpd. */
-enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version,
-			     const char *data, size_t *data_len);
-
-/* An operation under way has answered (the answer is noted): goes on in the next MHD_run(). */
+/* The operation under way has answered (a reply is noted): the connection goes on in the next api_run(). */
 void request_resume(struct request *request);
 
-/* Memory is short: the connection will be closed instead of an answer. */
-void request_fail(struct request *request);
+/* The same for a client that has left: the connection is closed without an answer. */
+void request_drop(struct request *request);
 
-/* Takes back what is under way and notes 503 `draining` as the answer; resumes the connection. A stream ends with the
- * line `draining`. */
-void request_abort(struct request *request);
+/* The configuration of the api, and whether it drains or is about to be freed (then nothing new may start). */
+const struct api_config *request_config(const struct request *request);
+bool request_is_draining(const struct request *request);
+bool request_is_ending(const struct request *request);
 
-/* Keys or authorities have been read again. What its caller may not do any more is taken back: what is under way is
- * answered 401 or 403, a stream ends with the line `lost`, a body that still comes is not acted upon. */
-void request_review(struct request *request);
+/* A deadline of the connection has passed. */
+bool request_is_late(const struct request *request);
 
-/* Its client has left: takes back what is under way, and lets the library close the connection. */
-void request_leave(struct request *request);
+/* Who may call (NULL: no access control by keys), and where the call comes from. */
+struct keys *request_keys(const struct request *request);
+struct peer *request_peer(const struct request *request);
+enum http_reach request_reach(const struct request *request);
 
-/* The answer has been sent, or the connection has ended before. Takes back whatever is still under way, in every state;
- * does nothing if there is no request. A grant whose answer was never queued is released; any other stays, however the
- * connection ended: nothing tells whether the client has read it. */
-void request_end(struct request *request, enum MHD_RequestTerminationCode how);
+/* The client's certificate; NULL: clients are asked for none on this connection. */
+const struct tls_peer *request_tls_peer(const struct request *request);
+
+/* After a reload: examines the client's certificate again if the authorities have changed. */
+void request_identify(struct request *request);
+
+/* The client's address as text, "unix" for a Unix socket. */
+void request_write_address(const struct request *request, char ret_text[REQUEST_ADDRESS_MAX]);
+
+/* Counts an answer 429. */
+void request_note_limited(struct request *request, enum http_limit limit);
+
+/* Calls `visit` with the value of each header of this name. Only until the access handler's first call ends, or while
+ * the request is whole and not answered. */
+typedef void request_visit_fn(void *arg, const char *value, size_t len);
+void request_visit_header(const struct request *request, const char *name, request_visit_fn *visit, void *arg);
 
 #endif

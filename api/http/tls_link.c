@@ -7,8 +7,6 @@
  * close_notify when the last answer has been sent, and nothing to a client that sends rubbish after its handshake (the
  * 0.9 series closes then without asking anybody). HTTP says by itself where an answer ends; close_notify is a
  * courtesy. */
-#include "tls_link.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <gnutls/gnutls.h>
@@ -37,7 +35,7 @@ static void wait_for_client(struct connection *connection)
 {
 	MHD_suspend_connection(connection->mhd);
 	connection->link.waits = true;
-	gone_watch_input(connection);
+	disconnect_watch(connection, true);
 }
 
 void tls_link_wake(struct connection *connection)
@@ -45,8 +43,9 @@ void tls_link_wake(struct connection *connection)
 	if (!connection->link.waits)
 		return;
 	connection->link.waits = false;
-	gone_unwatch(connection);
-	connection_resume(connection);
+	disconnect_unwatch(connection);
+	MHD_resume_connection(connection->mhd);
+	connection->mhd_daemon->runnable = true;
 }
 
 /* The first record of TLS begins with a byte that no method of HTTP does. */
@@ -60,12 +59,12 @@ static bool is_plain_http(const void *bytes)
 static void answer_plain(struct connection *connection)
 {
 	char text[1024];
-	size_t len = problem_write_raw(PROBLEM_INVALID_REQUEST, "This port speaks TLS: use https:// in the URL.",
-				       "none", text, sizeof(text));
+	size_t len = connection->api->config.service->write_raw(400, "This port speaks TLS: use https:// in the URL.",
+								"none", text, sizeof text);
 
 	(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	connection->link.spoke_plain = connection->linger = true;
-	http_metrics_request(connection->api->metrics, ROUTE_NONE, HTTP_OTHER, 400);
+	http_metrics_request(connection->api->metrics, HTTP_ROUTE_NONE, HTTP_OTHER, 400);
 }
 
 /* gnutls_pull_func: within a call of libmicrohttpd, which takes EAGAIN for "later" and would ask again at once. */
@@ -183,7 +182,7 @@ static void note_failure(const struct connection *connection)
 	log_end();
 }
 
-void tls_link_fini(struct connection *connection, bool nothing_was_sent)
+void tls_link_fini(struct connection *connection, bool alert)
 {
 	struct tls_link *link = &connection->link;
 
@@ -191,7 +190,7 @@ void tls_link_fini(struct connection *connection, bool nothing_was_sent)
 		return;
 	if (!tls_link_is_up(link) && link->begun && !connection->api->stopping) {
 		note_failure(connection);
-		if (nothing_was_sent && connection->phase != CONNECTION_ENDING && !connection_is_gone(connection))
+		if (alert)
 			send_alert(connection);
 	}
 	tls_peer_free(link->peer);

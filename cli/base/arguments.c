@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/path.h"
+#include "api/calls/calls.h"
 #include "arguments_table.h"
 #include "exit_status.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/path.h"
+#include "api/calls/calls.h"
 #include "duration.h"
 #include "server/base/base.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/path.h"
+#include "api/calls/calls.h"
 
 static void client_request_init(struct client_request *request, const char *method, const char *token)
 {

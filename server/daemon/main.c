@@ -15,7 +15,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "api/calls/route.h"
+#include "api/calls/calls.h"
 #include "api/http/http.h"
 #include "dev_masters.h"
 #include "listen.h"
@@ -97,7 +97,7 @@ static void set_up_metrics(const struct options *options)
 		addresses[i] = options->masters[i].shown;
 	metrics_init(options->workers, options->master_count, addresses);
 	stats_init(options->master_count, clock_now_us());
-	api_setup(options->workers);
+	calls_setup(options->workers);
 }
 
 static void log_start(const struct options *options)
@@ -446,7 +446,7 @@ int main(int argc, char *argv[])
 	keep_secrets();
 	/* for the test that compares openapi.yaml with the code */
 	if (argc == 2 && strcmp(argv[1], "--help=routes") == 0) {
-		route_print(stdout);
+		calls_print_routes(stdout);
 		return EXIT_SUCCESS;
 	}
 	if (!options_load(argc, argv, environ, &program.options, &action, message, sizeof message)) {

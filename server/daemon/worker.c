@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "api/calls/calls.h"
 #include "api/http/http.h"
 #include "server/base/base.h"
 #include "server/leases/leases.h"
@@ -137,7 +138,7 @@ static void on_disconnect(uv_poll_t *poll, int status, int events)
 {
 	struct worker *worker = poll->data;
 	(void)status, (void)events;
-	api_notice_gone(worker->api);
+	api_check_disconnects(worker->api);
 	worker->api_ready = true;
 }
 
@@ -370,6 +371,7 @@ static bool make_parts(struct worker *worker)
 	if (!worker->holds)
 		return false;
 	struct api_config config = {
+		.service = calls_service(),
 		.leases = worker->leases,
 		.holds = worker->holds,
 		.masters = worker->masters,
@@ -412,7 +414,7 @@ static void init_handles(struct worker *worker)
 	uv_poll_init(loop, &worker->api_poll, api_fd(worker->api));
 	worker->api_poll.data = worker;
 	uv_poll_start(&worker->api_poll, UV_READABLE, on_api_ready);
-	uv_poll_init(loop, &worker->disconnect_poll, api_gone_fd(worker->api));
+	uv_poll_init(loop, &worker->disconnect_poll, api_disconnect_fd(worker->api));
 	worker->disconnect_poll.data = worker;
 	uv_poll_start(&worker->disconnect_poll, UV_READABLE, on_disconnect);
 	for (size_t i = 0; i < worker->options->listen_count; i++) {

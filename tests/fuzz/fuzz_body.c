@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "api/calls/body.h"
-#include "api/calls/body_flat.h"
+#include "api/http/headers.h"
 #include "fuzz_words.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
@@ -44,7 +44,7 @@ static void check_acquire(const struct lease_request *request, const struct leas
 static void check_owned(const struct lease_request *request, const struct lease_request *before,
 			const char *header_token)
 {
-	MUST(body_is_token(request->token, LEASE_TOKEN_LEN), "no token");
+	MUST(headers_is_token(request->token, LEASE_TOKEN_LEN), "no token");
 	MUST(strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
 	MUST(header_token == NULL || memcmp(request->token, header_token, LEASE_TOKEN_LEN) == 0,
 	     "not the token of the header");
@@ -164,7 +164,7 @@ static void check_token(const char *bytes, size_t len)
 {
 	char *text = fuzz_text(bytes, len);
 	bool good = len == LEASE_TOKEN_LEN && strspn(text, "0123456789abcdef") == LEASE_TOKEN_LEN;
-	MUST(body_is_token(bytes, len) == good, "a token: %d", good);
+	MUST(headers_is_token(bytes, len) == good, "a token: %d", good);
 	free(text);
 }
 

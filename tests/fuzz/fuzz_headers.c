@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <strings.h>
 
-#include "api/calls/body.h"
 #include "api/http/headers.h"
 #include "fuzz_words.h"
 
@@ -197,7 +196,7 @@ static bool reference_line(struct framing *framing, const char *line, size_t len
 	return true;
 }
 
-/* What may stand in the target is the business of path_is_target(). */
+/* What may stand in the target is the business of target_is_origin(). */
 static bool reference_first_line(const char *line, size_t len)
 {
 	const char *space = memchr(line, ' ', len);
@@ -239,7 +238,7 @@ static void check_kept(const struct headers *headers, const struct framing *fram
 	     "request id %s", headers->request_id);
 	MUST(headers->has_body == (headers->chunked || headers->content_length > 0), "a body or not");
 	if (headers->has_token && !headers->token_bad)
-		MUST(body_is_token(headers->token, LEASE_TOKEN_LEN), "a token that is none");
+		MUST(headers_is_token(headers->token, LEASE_TOKEN_LEN), "a token that is none");
 	if (!good)
 		return;
 	MUST(headers->chunked == (framing->encodings > 0) && (framing->lengths > 0 || headers->content_length == 0),

@@ -25,6 +25,8 @@
 #include <unistd.h>
 
 #include "api/auth/keys_internal.h"
+#include "api/calls/calls.h"
+#include "api/calls/calls_internal.h"
 #include "api/http/http.h"
 #include "api/http/http_internal.h"
 #include "server/base/log.h"
@@ -91,10 +93,11 @@ void __wrap_headers_read(struct MHD_Connection *mhd, const char *url, const char
 /* 0: the end of a connection does not end what it holds; 1: a grant that cannot be written is forgotten. */
 void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode how)
 {
-	if (mutation == 0)
-		request->stream = NULL;
-	if (mutation == 1)
-		request->granted = false;
+	struct call *call = request->call;
+	if (mutation == 0 && request->state != REQUEST_NONE)
+		call->stream = NULL;
+	if (mutation == 1 && request->state != REQUEST_NONE)
+		call->granted = false;
 	__real_request_end(request, how);
 }
 
@@ -117,7 +120,7 @@ static bool trouble_is_due(void)
 
 static void turn(void)
 {
-	api_notice_gone(api);
+	api_check_disconnects(api);
 	api_run(api);
 	for (size_t i = 0; i < CLIENTS; i++)
 		client_read(&clients[i]);
@@ -402,7 +405,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	mutation = getenv("FUZZ_MUTATION") != NULL ? atoi(getenv("FUZZ_MUTATION")) : 0;
 #endif
 	tells = getenv("FUZZ_STORY") != NULL;
-	config = (struct api_config){.leases = &leases,
+	config = (struct api_config){.service = calls_service(),
+				     .leases = &leases,
 				     .default_ttl_ms = 30000,
 				     .min_ttl_ms = 100,
 				     .max_ttl_ms = 60000,
@@ -414,7 +418,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	log_setup(LOG_ERROR, LOG_LOGFMT);
 	metrics_init(1, 3, addresses);
 	stats_init(3, 0);
-	api_setup(1);
+	calls_setup(1);
 	for (size_t i = 0; i < KEY_FILES; i++) {
 		keys[i] = keys_parse(key_files[i], strlen(key_files[i]), message, sizeof message);
 		MUST(keys[i] != NULL, "%s", message);

@@ -3,6 +3,7 @@
  * has a token of its own, by which it is found again. */
 #include <arpa/inet.h>
 
+#include "api/calls/calls_internal.h"
 #include "api/http/http_internal.h"
 #include "fuzz_http.h"
 #include "fuzz_words.h"
@@ -48,13 +49,13 @@ static void check_request(const struct lease_request *request)
 
 struct lease_op *lease_submit(struct leases *ours, const struct lease_request *request, lease_done_fn *done, void *arg)
 {
-	const struct request *of = arg;
+	const struct call *of = arg;
 	MUST(ours == &leases && done != NULL, "nobody to answer to");
 	check_request(request);
 	for (size_t i = 0; i < OPS_MAX; i++)
 		if (!leases.ops[i].used) {
-			leases.ops[i] = (struct lease_op){true, client_serving(of->connection->fd), *request, done,
-							  arg};
+			leases.ops[i] = (struct lease_op){true, client_serving(of->request->connection->fd), *request,
+							  done, arg};
 			leases.under_way++;
 			return &leases.ops[i];
 		}

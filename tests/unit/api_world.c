@@ -29,7 +29,8 @@ static void open_world(void)
 	fake_leases_init(&world.leases);
 	fake_holds_init(&world.holds);
 	fake_masters_init(&world.masters);
-	world.config = (struct api_config){.leases = &world.leases,
+	world.config = (struct api_config){.service = calls_service(),
+					   .leases = &world.leases,
 					   .holds = &world.holds,
 					   .masters = &world.masters,
 					   .default_ttl_ms = 30000,
@@ -42,7 +43,7 @@ static void open_world(void)
 	log_setup(LOG_ERROR, LOG_LOGFMT);
 	metrics_init(1, 3, addresses);
 	stats_init(3, 0);
-	api_setup(1);
+	calls_setup(1);
 	world.api = api_new(&world.config);
 	ck_assert_ptr_nonnull(world.api);
 }
@@ -100,7 +101,7 @@ int connect_tcp(void)
 void turn(int client, int at_most_ms)
 {
 	struct pollfd fds[3] = {{.fd = api_fd(world.api), .events = POLLIN},
-				{.fd = api_gone_fd(world.api), .events = POLLIN},
+				{.fd = api_disconnect_fd(world.api), .events = POLLIN},
 				{.fd = client, .events = POLLIN}};
 	int timeout_ms = api_timeout_ms(world.api);
 
@@ -108,7 +109,7 @@ void turn(int client, int at_most_ms)
 		timeout_ms = at_most_ms;
 	poll(fds, client >= 0 ? 3 : 2, timeout_ms);
 	if (fds[1].revents != 0)
-		api_notice_gone(world.api);
+		api_check_disconnects(world.api);
 	api_run(world.api);
 	if (fake_leases_dispatch(&world.leases) > 0)
 		api_run(world.api);
@@ -116,7 +117,7 @@ void turn(int client, int at_most_ms)
 
 uint64_t now_ms(void)
 {
-	return api_now_us() / 1000;
+	return clock_now_us() / 1000;
 }
 
 unsigned count_answers(bool bodiless)

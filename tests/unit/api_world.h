@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/calls/calls.h"
 #include "api/http/http.h"
 #include "api/http/http_internal.h"
 #include "fake_hold.h"

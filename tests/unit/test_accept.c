@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/accept.h"
+#include "api/calls/calls_internal.h"
 
 #define OPEN "application/openmetrics-text"
 

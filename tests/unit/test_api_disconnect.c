@@ -114,7 +114,7 @@ START_TEST(client_leaves_as_its_answer_comes)
 	close(client);
 	world.leases.hold = false;
 	ck_assert_uint_eq(fake_leases_dispatch(&world.leases), 1);
-	api_notice_gone(world.api);
+	api_check_disconnects(world.api);
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.cancelled, 0);
 	ck_assert_uint_eq(world.leases.abandoned, 1);

@@ -251,7 +251,7 @@ START_TEST(client_leaves_as_it_is_lost)
 
 	tell(HOLD_LOST, LEASE_EXPIRED);
 	close(client);
-	api_notice_gone(world.api);
+	api_check_disconnects(world.api);
 	expect_ended(0, 1);
 }
 END_TEST
@@ -262,7 +262,7 @@ START_TEST(client_leaves_before_the_drain_is_told)
 	int client = hold(connect_tcp());
 
 	close(client);
-	api_notice_gone(world.api);
+	api_check_disconnects(world.api);
 	tell(HOLD_DRAINING, LEASE_OK);
 	expect_ended(1, 0);
 }

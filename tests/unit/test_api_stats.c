@@ -100,7 +100,7 @@ START_TEST(resources_as_they_are_told)
 {
 	int client = connect_tcp();
 	static const char name[] = "a\"\n"; /* the escape is json's */
-	struct stats_resource queue = {.len = 1, .name = "b", .count = 2, .oldest_us = api_now_us() - 5000000};
+	struct stats_resource queue = {.len = 1, .name = "b", .count = 2, .oldest_us = clock_now_us() - 5000000};
 
 	stats_note_answer(stats_worker(0), LEASE_ACQUIRE, LEASE_LOCKED, name, sizeof name - 1);
 	stats_note_answer(stats_worker(0), LEASE_ACQUIRE, LEASE_OK, name, sizeof name - 1);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/calls/body.h"
+#include "api/http/headers.h"
 
 #define S(literal) literal, sizeof(literal) - 1
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
@@ -358,15 +359,15 @@ END_TEST
 
 START_TEST(test_token)
 {
-	ck_assert(body_is_token(TOKEN, 40));
-	ck_assert(!body_is_token(TOKEN, 39));
-	ck_assert(!body_is_token(TOKEN "0", 41));
-	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456\0", 40));
-	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456/", 40));
-	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456:", 40));
-	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456`", 40));
-	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456g", 40));
-	ck_assert(!body_is_token("0123456789abcdef0123456789abcdef0123456F", 40));
+	ck_assert(headers_is_token(TOKEN, 40));
+	ck_assert(!headers_is_token(TOKEN, 39));
+	ck_assert(!headers_is_token(TOKEN "0", 41));
+	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456\0", 40));
+	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456/", 40));
+	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456:", 40));
+	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456`", 40));
+	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456g", 40));
+	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456F", 40));
 }
 END_TEST
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/body_flat.h"
+#include "api/calls/body.h"
 
 static void check_value(const struct body_value *value, const json_t *json)
 {

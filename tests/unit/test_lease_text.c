@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/lease_text.h"
+#include "api/calls/calls_internal.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 

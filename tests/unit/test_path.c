@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/calls/path.h"
+#include "api/http/headers.h"
 
 /* A literal with its length, NULs included. */
 #define S(literal) literal, sizeof(literal) - 1
@@ -188,7 +189,7 @@ START_TEST(test_after_authority)
 {
 	const char *target = absolutes[_i].target, *host = NULL;
 	size_t len = 0;
-	const char *rest = path_after_authority(target, strlen(target), &host, &len);
+	const char *rest = target_after_authority(target, strlen(target), &host, &len);
 
 	ck_assert_pstr_eq(rest, absolutes[_i].rest);
 	ck_assert((host != NULL) == (rest != NULL));
@@ -199,7 +200,7 @@ END_TEST
 
 START_TEST(test_target)
 {
-	ck_assert_int_eq(path_is_target(targets[_i].target, targets[_i].len), targets[_i].good);
+	ck_assert_int_eq(target_is_origin(targets[_i].target, targets[_i].len), targets[_i].good);
 }
 END_TEST
 

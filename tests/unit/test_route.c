@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/problem.h"
-#include "api/calls/route.h"
+#include "api/calls/calls.h"
+#include "api/calls/calls_internal.h"
 
 static const struct {
 	const char *method, *path;
@@ -54,7 +54,8 @@ START_TEST(test_find)
 	const struct route *route = NULL;
 	const char *rest = NULL;
 	char allow[64];
-	enum route_match match = route_find(finds[_i].method, finds[_i].path, &route, &rest, allow, sizeof(allow));
+	enum route_match match = route_find(finds[_i].method, finds[_i].path, NULL, &route, &rest, allow,
+					    sizeof(allow));
 
 	if (finds[_i].name != NULL) {
 		ck_assert_int_eq(match, ROUTE_FOUND);
@@ -69,29 +70,62 @@ START_TEST(test_find)
 }
 END_TEST
 
+static const struct {
+	const char *method, *query;
+	enum lease_operation operation;
+} queries[] = {
+	{"DELETE", "force=true", LEASE_FORCE},  {"DELETE", "force=", LEASE_FORCE},
+	{"DELETE", "a=b&force=1", LEASE_FORCE}, {"DELETE", "", LEASE_RELEASE},
+	{"DELETE", NULL, LEASE_RELEASE},        {"DELETE", "force", LEASE_RELEASE},
+	{"DELETE", "aforce=1", LEASE_RELEASE},  {"DELETE", "forced=1", LEASE_RELEASE},
+	{"DELETE", "a=force=1", LEASE_RELEASE}, {"DELETE", "%66orce=true", LEASE_RELEASE},
+	{"PUT", "force=true", LEASE_EXTEND},    {"GET", "force=true", LEASE_INSPECT},
+};
+
+/* A forced release is an operation of its own, with another right. */
+START_TEST(test_force)
+{
+	const struct route *route = NULL;
+	const char *rest = NULL;
+	char allow[64];
+
+	ck_assert_int_eq(
+		route_find(queries[_i].method, "/locks/a", queries[_i].query, &route, &rest, allow, sizeof allow),
+		ROUTE_FOUND);
+	ck_assert_int_eq(route->operation, queries[_i].operation);
+	ck_assert_str_eq(allow, "");
+	if (strcmp(queries[_i].method, "DELETE") == 0) {
+		ck_assert_str_eq(route->name, "release");
+		ck_assert_int_eq(route->need, route->operation == LEASE_FORCE ? ACCESS_ADMIN : ACCESS_TOKEN);
+	}
+}
+END_TEST
+
 START_TEST(test_table)
 {
-	for (size_t i = 0; i < ROUTE_NONE; i++) {
+	for (size_t i = 0; i < ROUTE_COUNT; i++) {
 		const struct route *route = route_get(i);
-		ck_assert_uint_eq(route_index(route), i);
+		ck_assert_str_eq(route_name(route_index(route)), route->name);
 		ck_assert_str_eq(route_name(i), route->name);
 		ck_assert_ptr_nonnull(route->handle);
 		ck_assert(route->answers[0].status >= 200 && route->answers[0].status < 300);
 		for (size_t j = 0; j < i; j++) {
-			ck_assert_str_ne(route_get(j)->name, route->name);
-			ck_assert(strcmp(route_get(j)->method, route->method) != 0 ||
-				  strcmp(route_get(j)->pattern, route->pattern) != 0);
+			bool variant = route_get(j)->selector && j + 1 == i; /* of the same route, by its query */
+			ck_assert(variant == (strcmp(route_get(j)->name, route->name) == 0));
+			ck_assert(variant == (strcmp(route_get(j)->method, route->method) == 0 &&
+					      strcmp(route_get(j)->pattern, route->pattern) == 0));
+			ck_assert(!variant || route_index(route_get(j)) == route_index(route));
 		}
 	}
-	ck_assert_uint_eq(route_index(NULL), ROUTE_NONE);
-	ck_assert_str_eq(route_name(ROUTE_NONE), "none");
+	ck_assert_uint_eq(route_index(NULL), HTTP_ROUTE_NONE);
+	ck_assert_ptr_null(route_name(ROUTE_COUNT));
 }
 END_TEST
 
 /* Every error that the table names is one of the contract, with its status. */
 START_TEST(test_codes)
 {
-	for (size_t i = 0; i < ROUTE_NONE; i++)
+	for (size_t i = 0; i < ROUTE_COUNT; i++)
 		for (size_t j = 0; j < ROUTE_ANSWERS_MAX && route_get(i)->answers[j].status != 0; j++) {
 			const struct route_answer *answer = &route_get(i)->answers[j];
 			bool known = answer->status < 300 && answer->code == NULL;
@@ -105,12 +139,14 @@ END_TEST
 
 START_TEST(test_may_answer)
 {
-	const struct route *acquire = route_get(0);
+	const struct route *acquire = route_get(0), *force = route_get(2), *release = route_get(3);
 
 	ck_assert(route_may_answer(acquire, 201, NULL));
 	ck_assert(route_may_answer(acquire, 409, "locked"));
 	ck_assert(route_may_answer(acquire, 400, "invalid-request"));
 	ck_assert(!route_may_answer(acquire, 200, NULL));
+	ck_assert(route_may_answer(force, 401, "unauthorized"));
+	ck_assert(!route_may_answer(release, 401, "unauthorized"));
 	ck_assert(!route_may_answer(acquire, 409, "not-owner"));
 	ck_assert(!route_may_answer(acquire, 409, NULL));
 	ck_assert(!route_may_answer(acquire, 201, "locked"));
@@ -127,7 +163,7 @@ START_TEST(test_print)
 	size_t len = 0;
 	FILE *to = open_memstream(&text, &len);
 
-	route_print(to);
+	calls_print_routes(to);
 	fclose(to);
 	ck_assert_ptr_nonnull(strstr(text, "POST /locks 201 -\n"));
 	ck_assert_ptr_nonnull(strstr(text, "POST /locks 409 locked\n"));
@@ -146,6 +182,7 @@ int main(void)
 
 	suite_add_tcase(suite, tests);
 	tcase_add_loop_test(tests, test_find, 0, sizeof(finds) / sizeof(finds[0]));
+	tcase_add_loop_test(tests, test_force, 0, sizeof queries / sizeof queries[0]);
 	tcase_add_test(tests, test_table);
 	tcase_add_test(tests, test_codes);
 	tcase_add_test(tests, test_may_answer);
