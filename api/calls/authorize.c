@@ -15,9 +15,9 @@
  * Host is no page's name. */
 static bool authorize_host(const struct call *call)
 {
-	const struct origin_names *allowed = &request_config(call->request)->allow_hosts;
+	const struct origin_names *allowed = &call->request->context->config->allow_hosts;
 	const struct headers *headers = &call->request->headers;
-	enum http_reach reach = request_reach(call->request);
+	enum http_reach reach = call->request->reach;
 
 	if (!headers->host || reach == HTTP_REACH_UNIX)
 		return true;
@@ -37,7 +37,8 @@ static bool authorize_page(struct call *call, const char *method)
 			NULL);
 	if (!headers->has_origin)
 		return true;
-	call->origin = origin_find(headers->origin, headers->origin_len, &request_config(call->request)->allow_origins);
+	call->origin = origin_find(headers->origin, headers->origin_len,
+				   &call->request->context->config->allow_origins);
 	if (!call->origin &&
 	    (!headers->host || !origin_is_same(headers->origin, headers->origin_len, headers->host, headers->host_len)))
 		return call_reject(call, PROBLEM_FORBIDDEN,
@@ -63,7 +64,7 @@ static bool authorize_address(struct call *call)
 {
 	uint32_t retry_ms;
 
-	if (peer_take(request_peer(call->request), request_config(call->request)->max_rate_per_address, clock_now_us(),
+	if (peer_take(call->request->peer, call->request->context->config->max_rate_per_address, clock_now_us(),
 		      &retry_ms))
 		return true;
 	return authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE,
@@ -122,7 +123,7 @@ bool authorize_accept(struct call *call, enum access_verdict verdict)
 static struct access_credentials authorize_credentials(const struct call *call)
 {
 	const struct headers *headers = &call->request->headers;
-	const struct tls_peer *peer = request_tls_peer(call->request);
+	const struct tls_peer *peer = call->request->tls_peer;
 	struct access_credentials credentials = {
 		.key = headers->key, .key_len = headers->key_len, .other_scheme = headers->other_scheme};
 
@@ -136,9 +137,26 @@ static struct access_credentials authorize_credentials(const struct call *call)
 	return credentials;
 }
 
+/* The bounds of a body: those of the configuration, lowered to those of the caller's key. */
+static void authorize_limits(struct call *call)
+{
+	const struct api_config *config = call->request->context->config;
+	const struct key *key = call->caller.key;
+	struct body_limits *limits = &call->limits;
+
+	*limits = (struct body_limits){config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms,
+				       config->max_wait_ms};
+	assert(limits->min_ttl_ms <= limits->max_ttl_ms);
+	if (!key || key->max_ttl_ms == 0 || key->max_ttl_ms >= limits->max_ttl_ms)
+		return;
+	limits->max_ttl_ms = key->max_ttl_ms > limits->min_ttl_ms ? key->max_ttl_ms : limits->min_ttl_ms;
+	if (limits->default_ttl_ms > limits->max_ttl_ms)
+		limits->default_ttl_ms = limits->max_ttl_ms;
+}
+
 static bool authorize_caller(struct call *call)
 {
-	struct keys *keys = request_keys(call->request);
+	struct keys *keys = call->request->context->keys;
 	enum access_need need = call->route->need;
 
 	if (need == ACCESS_NOTHING || need == ACCESS_TOKEN)
@@ -163,8 +181,11 @@ static bool authorize_key_rate(struct call *call)
 bool authorize_call(struct call *call, const char *method)
 {
 	assert(!call->keys && !call->caller.known);
-	return authorize_page(call, method) && authorize_address(call) && authorize_route(call) &&
-	       authorize_caller(call) && authorize_key_rate(call);
+	if (!authorize_page(call, method) || !authorize_address(call) || !authorize_route(call) ||
+	    !authorize_caller(call) || !authorize_key_rate(call))
+		return false;
+	authorize_limits(call);
+	return true;
 }
 
 /* ---- the operation ---- */
@@ -195,14 +216,13 @@ static bool authorize_wait(struct call *call)
 
 bool authorize_operation(struct call *call)
 {
-	if (!call->has_resource && call->route->need != ACCESS_LIST)
-		return true; /* there is none, or it is in the body */
+	assert(call->has_resource || call->route->need == ACCESS_LIST);
 	return authorize_accept(call, authorize_decide(call, &call->caller)) && authorize_wait(call);
 }
 
 enum access_verdict authorize_again(struct call *call)
 {
-	struct keys *keys = request_keys(call->request);
+	struct keys *keys = call->request->context->keys;
 	struct access_caller caller;
 
 	request_identify(call->request);
@@ -218,20 +238,9 @@ enum access_verdict authorize_again(struct call *call)
 	struct keys *before = call->keys;
 	call->keys = before ? keys_ref(keys) : NULL;
 	call->caller = caller;
+	authorize_limits(call);
 	keys_unref(before);
 	return ACCESS_ALLOWED;
-}
-
-void authorize_limit(const struct call *call, struct body_limits *limits)
-{
-	const struct key *key = call->caller.key;
-
-	assert(limits->min_ttl_ms <= limits->max_ttl_ms);
-	if (!key || key->max_ttl_ms == 0 || key->max_ttl_ms >= limits->max_ttl_ms)
-		return;
-	limits->max_ttl_ms = key->max_ttl_ms > limits->min_ttl_ms ? key->max_ttl_ms : limits->min_ttl_ms;
-	if (limits->default_ttl_ms > limits->max_ttl_ms)
-		limits->default_ttl_ms = limits->max_ttl_ms;
 }
 
 void authorize_wait_end(struct call *call)
@@ -243,6 +252,7 @@ void authorize_wait_end(struct call *call)
 
 void authorize_end(struct call *call)
 {
+	assert(call->keys);
 	authorize_wait_end(call);
 	keys_unref(call->keys);
 	call->keys = NULL;

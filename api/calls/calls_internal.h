@@ -61,13 +61,10 @@ const char *route_name(size_t i);
 size_t route_index(const struct route *route);
 
 /* Finds the route for a method, a raw path and a raw query (NULL: none). FOUND: sets *ret_route, and *ret_rest to where
- * a `{resource}` begins in the path. NO_METHOD: writes the methods that the path takes, as for the header Allow. */
+ * a `{resource}` begins in the path (NULL: the pattern has none). NO_METHOD: writes the methods that the path takes, as for the header Allow. */
 enum route_match route_find(const char *method, const char *path, const char *query, const struct route **ret_route,
 			    const char **ret_rest, char *ret_allow, size_t allow_size)
 	__attribute__((warn_unused_result));
-
-/* True if the path of this route names a resource. */
-bool route_names_resource(const struct route *route);
 
 /* True if the table says that this route (NULL: before a route was found) can answer so. */
 bool route_may_answer(const struct route *route, unsigned status, const char *code);
@@ -86,7 +83,7 @@ struct call {
 	/* route */
 	enum route_match match;
 	const struct route *found;   /* of ROUTE_FOUND */
-	const char *rest;            /* of the raw path: where the resource begins; only while the head is handled */
+	const char *rest;            /* where the resource begins in the raw path, or NULL; only for the head */
 	char allow[ROUTE_ALLOW_MAX]; /* of ROUTE_NO_METHOD and ROUTE_SERVER: for the header Allow */
 
 	/* authorize */
@@ -96,7 +93,8 @@ struct call {
 	bool preflight;            /* the answer says what a page of that origin may send */
 	struct keys *keys;         /* a reference, as long as `caller` is needed; NULL: there is none */
 	struct access_caller caller;
-	bool counted; /* among the waiting requests of its key */
+	struct body_limits limits; /* of the caller's requests */
+	bool counted;              /* among the waiting requests of its key */
 
 	/* decode */
 	struct call_query *query; /* NULL: the route takes no parameters */
@@ -150,9 +148,6 @@ bool authorize_accept(struct call *call, enum access_verdict verdict);
 
 /* The problem of a verdict that is not ALLOWED. */
 enum problem authorize_problem(enum access_verdict verdict);
-
-/* Lowers the bounds of a body to those of the caller. */
-void authorize_limit(const struct call *call, struct body_limits *limits);
 
 /* The request does not wait any more; does nothing if it never did. */
 void authorize_wait_end(struct call *call);

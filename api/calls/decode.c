@@ -67,7 +67,7 @@ bool decode_target(struct call *call, const char *query)
 	path_parse_query(query, route->params, call->query ? call->query->params : NULL, &errors);
 	if (route->operation == LEASE_FORCE)
 		decode_force(call, &errors);
-	if (route_names_resource(route) && !decode_resource(call))
+	if (call->rest && !decode_resource(call))
 		return false;
 	decode_headers(call, &errors);
 	if (errors.count > 0)
@@ -95,14 +95,10 @@ static bool decode_no_body(struct call *call)
 static bool decode_lease(struct call *call)
 {
 	const struct request *request = call->request;
-	const struct api_config *config = request_config(request);
-	struct body_limits limits = {config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms,
-				     config->max_wait_ms};
 	struct field_errors errors = {.count = 0};
 
-	authorize_limit(call, &limits);
 	if (body_parse(request->body, request->body_len, request->headers.has_token ? request->headers.token : NULL,
-		       &limits, &call->lease, &errors)) {
+		       &call->limits, &call->lease, &errors)) {
 		call->has_resource = true;
 		return true;
 	}
@@ -144,7 +140,7 @@ static bool decode_listing(struct call *call)
 		field_errors_add(&errors, "limit", "must be from 1 to %d", LEASE_LIST_MAX);
 	if (params[CURSOR].len >= sizeof list->cursor ||
 	    (params[CURSOR].len > 0 &&
-	     !lease_cursor_valid(request_config(call->request)->leases, params[CURSOR].value)))
+	     !lease_cursor_valid(call->request->context->config->leases, params[CURSOR].value)))
 		field_errors_add(&errors, "cursor", "must be as the page before gave it");
 	else
 		memcpy(list->cursor, params[CURSOR].value, params[CURSOR].len + 1);

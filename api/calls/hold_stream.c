@@ -119,7 +119,7 @@ static struct hold_stream *stream_new(struct call *call, const struct lease_answ
 	if (!stream)
 		return NULL;
 	stream->call = call;
-	stream->hold = hold_new(request_config(call->request)->holds, &call->lease, answer, on_event, stream);
+	stream->hold = hold_new(call->request->context->config->holds, &call->lease, answer, on_event, stream);
 	if (!stream->hold) {
 		free(stream);
 		return NULL;
@@ -137,7 +137,7 @@ void hold_stream_open(struct call *call, const struct lease_answer *answer)
 	assert(!call->stream);
 	call->stream = stream_new(call, answer);
 	if (!call->stream) {
-		lease_release_abandoned(request_config(call->request)->leases, call->lease.resource,
+		lease_release_abandoned(call->request->context->config->leases, call->lease.resource,
 					call->lease.resource_len, answer->token);
 		reply_fail(call->request);
 		return;

@@ -29,13 +29,13 @@ void info_call_healthz(struct call *call)
 /* True if those whom nobody has asked who they are may see the addresses of the masters. */
 static bool shows_masters(const struct call *call)
 {
-	return !request_keys(call->request) && !request_tls_peer(call->request);
+	return !call->request->context->keys && !call->request->tls_peer;
 }
 
 /* Says how many masters are missing, why each of them is, and for how long if time alone will mend it. */
 static void readyz_no_quorum(struct call *call, const struct quorum_status *quorum)
 {
-	const struct masters *masters = request_config(call->request)->masters;
+	const struct masters *masters = call->request->context->config->masters;
 	struct text detail;
 	struct master_status status;
 	json_t *extra = json_pack("{s:o}", "quorum", quorum_new(quorum));
@@ -63,8 +63,8 @@ void info_call_readyz(struct call *call)
 {
 	struct quorum_status quorum;
 
-	masters_quorum(request_config(call->request)->masters, &quorum);
-	if (request_is_draining(call->request)) {
+	masters_quorum(call->request->context->config->masters, &quorum);
+	if (call->request->context->draining) {
 		call_reject(call, PROBLEM_DRAINING, "The service is shutting down.",
 			    json_pack("{s:o}", "quorum", quorum_new(&quorum)), NULL);
 	} else if (quorum.voting < quorum.needed) {
@@ -124,7 +124,7 @@ static json_t *master_new(const struct master_status *status)
 
 void info_call_masters(struct call *call)
 {
-	const struct masters *masters = request_config(call->request)->masters;
+	const struct masters *masters = call->request->context->config->masters;
 	json_t *list = json_array();
 	struct quorum_status quorum;
 	struct master_status status;

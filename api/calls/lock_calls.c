@@ -195,10 +195,11 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 {
 	struct call *call = arg;
 
-	assert(call->op && !reply_is_noted(call->request));
+	assert(call->op && !request_is_answered(call->request));
 	call->op = NULL;
-	authorize_wait_end(call);
-	stats_note_answer(stats_worker(request_config(call->request)->worker), call->lease.operation, answer->status,
+	if (call->counted)
+		authorize_wait_end(call);
+	stats_note_answer(stats_worker(call->request->context->config->worker), call->lease.operation, answer->status,
 			  call->lease.resource, call->lease.resource_len);
 	if (answer->status == LEASE_OK)
 		answer_ok(call, answer);
@@ -212,11 +213,11 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 static void lock_call_submit(struct call *call)
 {
 	assert(!call->op && call->has_resource);
-	if (request_is_ending(call->request)) {
+	if (call->request->context->ending) {
 		call_reject_draining(call);
 		return;
 	}
-	call->op = lease_submit(request_config(call->request)->leases, &call->lease, lock_call_done, call);
+	call->op = lease_submit(call->request->context->config->leases, &call->lease, lock_call_done, call);
 	if (!call->op)
 		reply_fail(call->request);
 }
@@ -235,7 +236,7 @@ void lock_call_cancel(struct call *call)
 
 void lock_call_acquire(struct call *call)
 {
-	if (request_is_draining(call->request))
+	if (call->request->context->draining)
 		call_reject_draining(call);
 	else
 		lock_call_submit(call);
@@ -299,11 +300,11 @@ static void lock_call_list_done(void *arg, const struct lease_list_answer *answe
 void lock_call_list(struct call *call)
 {
 	assert(!call->listing && call->query->list.limit > 0);
-	if (request_is_ending(call->request)) {
+	if (call->request->context->ending) {
 		call_reject_draining(call);
 		return;
 	}
-	call->listing = lease_list(request_config(call->request)->leases, &call->query->list, lock_call_list_done,
+	call->listing = lease_list(call->request->context->config->leases, &call->query->list, lock_call_list_done,
 				   call);
 	if (!call->listing)
 		reply_fail(call->request);

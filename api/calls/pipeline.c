@@ -17,12 +17,16 @@ static void pipeline_head(struct request *request, const char *method, const cha
 {
 	struct call *call = request->call;
 
-	assert(!call->request && !reply_is_noted(request));
+	assert(!call->request && !request_is_answered(request));
 	call->request = request;
 	call->match = route_find(method, path, query, &call->found, &call->rest, call->allow, sizeof call->allow);
+	size_t index = route_index(call->found);
 	bool authorized = authorize_call(call, method);
-	request->route = route_index(call->route);
-	request->accepted = authorized && decode_target(call, query) && authorize_operation(call);
+	if (call->route)
+		request->route = index;
+	/* the resource of an acquisition is in the body; other routes have one in the path, a prefix, or none */
+	request->accepted = authorized && decode_target(call, query) &&
+			    ((!call->has_resource && call->route->need != ACCESS_LIST) || authorize_operation(call));
 	call->rest = NULL;
 }
 
@@ -31,11 +35,11 @@ static void pipeline_whole(struct request *request)
 	struct call *call = request->call;
 	bool named = call->has_resource;
 
-	assert(request->accepted && call->route && !reply_is_noted(request));
+	assert(request->accepted && call->route && !request_is_answered(request));
 	if (!decode_body(call) || (call->has_resource && !named && !authorize_operation(call)))
 		return;
 	call->route->handle(call);
-	assert(reply_is_noted(request) != (call->op || call->listing));
+	assert(request_is_answered(request) != (call->op || call->listing));
 	request->takes_long = call->listing || (call->lease.operation == LEASE_ACQUIRE && call->lease.wait_ms > 0);
 }
 
@@ -124,14 +128,16 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 	struct call *call = request->call;
 
 	call->request = request; /* its head may never have come */
-	lock_call_cancel(call);
+	if (call->op || call->listing)
+		lock_call_cancel(call);
 	if (call->granted && request->state != REQUEST_ANSWERED)
-		lease_release_abandoned(request_config(request)->leases, call->lease.resource, call->lease.resource_len,
-					call->lease.token);
+		lease_release_abandoned(request->context->config->leases, call->lease.resource,
+					call->lease.resource_len, call->lease.token);
 	request_log(call, status, ended, how);
 	if (call->stream)
 		hold_stream_close(call, how);
-	authorize_end(call);
+	if (call->keys)
+		authorize_end(call);
 	free(call->query);
 	memset(call, 0, sizeof *call);
 }

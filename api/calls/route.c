@@ -89,20 +89,15 @@ size_t route_index(const struct route *route)
 	return (size_t)(route - routes) + (route->selector ? 1 : 0);
 }
 
-bool route_names_resource(const struct route *route)
-{
-	return strstr(route->pattern, resource_mark);
-}
-
-/* True if the path is one of the pattern; *ret_rest: where its resource begins, or its end. */
+/* True if the path is one of the pattern; *ret_rest: where its resource begins, NULL if the pattern has none. */
 static bool pattern_matches(const char *pattern, const char *path, const char **ret_rest)
 {
 	const char *mark = strstr(pattern, resource_mark);
-	size_t fixed_len = mark != NULL ? (size_t)(mark - pattern) : strlen(pattern);
+	size_t fixed_len = mark ? (size_t)(mark - pattern) : strlen(pattern);
 
-	if (strncmp(pattern, path, fixed_len) != 0 || (mark == NULL && path[fixed_len] != '\0'))
+	if (strncmp(pattern, path, fixed_len) != 0 || (!mark && path[fixed_len] != '\0'))
 		return false;
-	*ret_rest = path + fixed_len;
+	*ret_rest = mark ? path + fixed_len : NULL;
 	return true;
 }
 

@@ -138,7 +138,7 @@ static json_t *stats_new(struct call *call, const struct stats_point points[], s
 	}
 	return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms", (json_int_t)stats_uptime_ms(now_us),
 			 "interval_ms", STATS_INTERVAL_MS, "series", series_new(points, count), "masters",
-			 masters_json(request_config(call->request)->masters, points, count), "now", now_new(),
+			 masters_json(call->request->context->config->masters, points, count), "now", now_new(),
 			 "hottest", hottest, "waiting", waiting);
 }
 

@@ -202,6 +202,7 @@ struct api *api_new(const struct api_config *config)
 	if (api == NULL)
 		return NULL;
 	api->config = *config;
+	api->context.config = &api->config;
 	api->events = &connection_events;
 	api->metrics = http_metrics_worker(config->worker);
 	http_metrics_limit(api->metrics, config->max_connections);
@@ -237,9 +238,9 @@ static void review_requests(struct api *api)
 
 void api_set_keys(struct api *api, struct keys *keys)
 {
-	struct keys *before = api->keys;
+	struct keys *before = api->context.keys;
 
-	api->keys = keys != NULL ? keys_ref(keys) : NULL;
+	api->context.keys = keys != NULL ? keys_ref(keys) : NULL;
 	if (before != NULL)
 		review_requests(api);
 	keys_unref(before);
@@ -359,7 +360,7 @@ int api_timeout_ms(const struct api *api)
 
 void api_drain(struct api *api)
 {
-	api->draining = true;
+	api->context.draining = true;
 	connection_end_idle(api);
 }
 
@@ -379,7 +380,7 @@ void api_free(struct api *api)
 	uint64_t until_us = clock_now_us() + LAST_WORDS_US;
 	struct connection *connection, *next;
 
-	api->draining = api->ending = true;
+	api->context.draining = api->context.ending = true;
 	for (connection = api->lists[CONNECTION_ANSWERING].head; connection != NULL; connection = connection->next)
 		if (connection->request.reply.read)
 			api->config.service->abort(&connection->request);
@@ -397,7 +398,7 @@ void api_free(struct api *api)
 	assert(api->connections == 0);
 	connection_sweep_lingering(api, clock_now_us(), true);
 	disconnect_fini(api);
-	keys_unref(api->keys);
+	keys_unref(api->context.keys);
 	tls_unref(api->tls);
 	free(api);
 }

@@ -255,19 +255,17 @@ struct arrival {
 
 struct api {
 	struct api_config config;
+	struct request_context context;
 	const struct connection_events *events;
 	struct daemon_pool daemon_pool;
 	struct tls *tls; /* a reference: for new connections; NULL: there is no TLS */
 	struct http_metrics *metrics;
-	struct keys *keys;       /* a reference; NULL: no access control by keys */
 	size_t connections;      /* open ones, libmicrohttpd's */
 	size_t connections_most; /* since memory was given back to the kernel for the last time */
 	uint64_t trim_us;        /* when to give memory back; 0: not now */
 	size_t arrivals_count;   /* handed over, but not started before the next run (the 1.0 series) */
 	struct arrival arrivals[ARRIVALS_MAX];
-	bool draining;
-	bool ending;       /* within api_free(): nothing new is begun, nothing is suspended */
-	bool stopping;     /* … and the daemons are being stopped */
+	bool stopping;     /* the daemons are being stopped, at the end of api_free() */
 	int disconnect_fd; /* disconnect.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];
 	size_t lingering_count;

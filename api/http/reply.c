@@ -87,11 +87,6 @@ void reply_fail(struct request *request)
 	request->failed = true;
 }
 
-bool reply_is_noted(const struct request *request)
-{
-	return request->reply.status != 0 || request->failed;
-}
-
 /* ---- streams ---- */
 
 /* The client may have sent bytes meanwhile that nobody will read: closing would reset the connection under the last
@@ -151,7 +146,8 @@ static bool reply_add_headers(struct MHD_Response *response, const struct reques
 		ok = ok && reply_add(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 	}
 	ok = ok && api->config.service->add_headers(request, response);
-	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) || api->draining)
+	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) ||
+	    api->context.draining)
 		ok = ok && reply_add(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	return ok;
 }

@@ -55,7 +55,4 @@ void reply_wake(struct request *request);
 /* Memory is short: the connection is closed instead of an answer. */
 void reply_fail(struct request *request);
 
-/* True if an answer is noted, or the request has failed. */
-bool reply_is_noted(const struct request *request);
-
 #endif

@@ -56,13 +56,20 @@ void request_begin(struct request *request, const char *target)
 
 	/* the one before, should the library not have told of its end */
 	request_end(request, MHD_REQUEST_TERMINATED_WITH_ERROR);
-	*request = (struct request){.connection = connection, .call = connection->call};
+	*request = (struct request){
+		.connection = connection,
+		.context = &connection->api->context,
+		.peer = connection->peer,
+		.tls_peer = connection->link.peer,
+		.reach = connection->reach,
+		.call = connection->call,
+		.state = REQUEST_BEGUN,
+		.method = HTTP_OTHER,
+		.route = HTTP_ROUTE_NONE,
+		.started_us = clock_now_us(),
+		.target_len = strlen(target),
+	};
 	memset(request->call, 0, request_service(request)->call_size);
-	request->state = REQUEST_BEGUN;
-	request->method = HTTP_OTHER;
-	request->route = HTTP_ROUTE_NONE;
-	request->started_us = clock_now_us();
-	request->target_len = strlen(target);
 	if (request->target_len <= REQUEST_TARGET_MAX && (request->target = malloc(request->target_len + 1)))
 		memcpy(request->target, target, request->target_len + 1);
 	connection->had_request = true;
@@ -114,7 +121,7 @@ static const char *request_check_head(struct request *request, const char *metho
 	} else if (headers->content_length > REQUEST_BODY_MAX) {
 		request_reject(request, 413, "The body is larger than 16384 bytes.");
 	}
-	return reply_is_noted(request) ? NULL : path;
+	return request_is_answered(request) ? NULL : path;
 }
 
 /* The whole of the headers is there. */
@@ -135,7 +142,7 @@ static void request_read_head(struct request *request, const char *url, const ch
 	if (!path)
 		return;
 	request_service(request)->head(request, method, path, query);
-	assert(request->accepted != reply_is_noted(request));
+	assert(request->accepted != request_is_answered(request));
 }
 
 /* Queues the noted answer. */
@@ -191,7 +198,7 @@ static enum MHD_Result request_run(struct request *request)
 	if (request->accepted)
 		request_service(request)->whole(request);
 	request_forget_body(request);
-	if (reply_is_noted(request))
+	if (request_is_answered(request))
 		return request_answer(request);
 	if (request->connection->phase == CONNECTION_ENDING)
 		return MHD_NO; /* too late: request_end() cancels it */
@@ -222,30 +229,15 @@ enum MHD_Result request_step(struct request *request, const char *url, const cha
 
 void request_resume(struct request *request)
 {
-	assert(request->state == REQUEST_RUNNING && reply_is_noted(request));
+	assert(request->state == REQUEST_RUNNING && request_is_answered(request));
 	connection_resume(request->connection);
 }
 
 void request_drop(struct request *request)
 {
-	assert(request->state == REQUEST_RUNNING && !reply_is_noted(request));
+	assert(request->state == REQUEST_RUNNING && !request_is_answered(request));
 	request->disconnected = true;
 	connection_resume(request->connection);
-}
-
-const struct api_config *request_config(const struct request *request)
-{
-	return &request->connection->api->config;
-}
-
-bool request_is_draining(const struct request *request)
-{
-	return request->connection->api->draining;
-}
-
-bool request_is_ending(const struct request *request)
-{
-	return request->connection->api->ending;
 }
 
 bool request_is_late(const struct request *request)
@@ -253,29 +245,10 @@ bool request_is_late(const struct request *request)
 	return request->connection->late;
 }
 
-struct keys *request_keys(const struct request *request)
-{
-	return request->connection->api->keys;
-}
-
-struct peer *request_peer(const struct request *request)
-{
-	return request->connection->peer;
-}
-
-enum http_reach request_reach(const struct request *request)
-{
-	return request->connection->reach;
-}
-
-const struct tls_peer *request_tls_peer(const struct request *request)
-{
-	return request->connection->link.peer;
-}
-
 void request_identify(struct request *request)
 {
 	tls_link_identify(request->connection);
+	request->tls_peer = request->connection->link.peer;
 }
 
 void request_write_address(const struct request *request, char ret_text[REQUEST_ADDRESS_MAX])

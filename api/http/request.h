@@ -29,8 +29,20 @@ enum request_state { REQUEST_NONE, REQUEST_BEGUN, REQUEST_BODY, REQUEST_RUNNING,
 /* From where clients can reach the socket, by its own address. */
 enum http_reach { HTTP_REACH_UNIX, HTTP_REACH_LOOPBACK, HTTP_REACH_NETWORK };
 
+/* What all requests of one api see of it. */
+struct request_context {
+	const struct api_config *config;
+	struct keys *keys; /* a reference; NULL: no access control by keys */
+	bool draining;
+	bool ending; /* within api_free(): nothing new may start, nothing is suspended */
+};
+
 struct request {
 	struct connection *connection;
+	const struct request_context *context;
+	struct peer *peer;               /* the client's address; NULL: none */
+	const struct tls_peer *tls_peer; /* the client's certificate; NULL: clients are asked for none here */
+	enum http_reach reach;
 	void *call; /* the service's own state: service->call_size bytes, zeroed when the request begins */
 	enum request_state state;
 	enum http_method method;
@@ -56,21 +68,14 @@ void request_resume(struct request *request);
 /* The same for a client that has left: the connection is closed without an answer. */
 void request_drop(struct request *request);
 
-/* The configuration of the api, and whether it drains or is about to be freed (then nothing new may start). */
-const struct api_config *request_config(const struct request *request);
-bool request_is_draining(const struct request *request);
-bool request_is_ending(const struct request *request);
+/* True if an answer is noted, or the request has failed. */
+static inline bool request_is_answered(const struct request *request)
+{
+	return request->reply.status != 0 || request->failed;
+}
 
 /* A deadline of the connection has passed. */
 bool request_is_late(const struct request *request);
-
-/* Who may call (NULL: no access control by keys), and where the call comes from. */
-struct keys *request_keys(const struct request *request);
-struct peer *request_peer(const struct request *request);
-enum http_reach request_reach(const struct request *request);
-
-/* The client's certificate; NULL: clients are asked for none on this connection. */
-const struct tls_peer *request_tls_peer(const struct request *request);
 
 /* After a reload: examines the client's certificate again if the authorities have changed. */
 void request_identify(struct request *request);

@@ -85,7 +85,7 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 	}
 	if (got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
 		return got;
-	if (connection->api->ending) {
+	if (connection->api->context.ending) {
 		errno = ECONNABORTED; /* nothing may be suspended any more */
 		return -1;
 	}

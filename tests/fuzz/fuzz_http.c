@@ -380,7 +380,7 @@ static void begin_again(void)
 	memset(leases.grants, 0, leases.grant_count * sizeof leases.grants[0]);
 	leases.grant_count = 0;
 	leases.draining = leases.troubled = false;
-	api->draining = false;
+	api->context.draining = false;
 	api_set_keys(api, NULL);
 	key_file = 0;
 	time_us += UINT64_C(1000) * HOUR_MS; /* rates, and all else that has a memory */

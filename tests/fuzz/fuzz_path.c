@@ -172,8 +172,9 @@ static void check_found(const char *method, const char *path, const struct route
 	MUST(strcmp(route_name(route_index(route)), route->name) == 0, "a route that is not in the table");
 	MUST(strcmp(route->method, strcmp(method, "HEAD") == 0 ? "GET" : method) == 0, "%s for %s", route->method,
 	     method);
-	MUST(strncmp(route->pattern, path, fixed) == 0 && rest == path + fixed, "%s for %s", route->pattern, path);
-	MUST(mark != NULL || *rest == '\0', "%s for %s", route->pattern, path);
+	MUST(strncmp(route->pattern, path, fixed) == 0 && rest == (mark ? path + fixed : NULL), "%s for %s",
+	     route->pattern, path);
+	MUST(mark != NULL || path[fixed] == '\0', "%s for %s", route->pattern, path);
 	if (mark != NULL)
 		check_resource(rest);
 }

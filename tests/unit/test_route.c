@@ -12,9 +12,9 @@ static const struct {
 	const char *rest;  /* what stands for {resource} */
 	const char *allow; /* NULL: 404 */
 } finds[] = {
-	{"POST", "/locks", "acquire", "", NULL},
-	{"GET", "/locks", "list", "", NULL},
-	{"HEAD", "/locks", "list", "", NULL},
+	{"POST", "/locks", "acquire", NULL, NULL},
+	{"GET", "/locks", "list", NULL, NULL},
+	{"HEAD", "/locks", "list", NULL, NULL},
 	{"PUT", "/locks", NULL, NULL, "POST, GET, HEAD"},
 	{"DELETE", "/locks", NULL, NULL, "POST, GET, HEAD"},
 	{"PUT", "/locks/a", "extend", "a", NULL},
@@ -26,18 +26,18 @@ static const struct {
 	{"POST", "/locks/a", NULL, NULL, "PUT, DELETE, GET, HEAD"},
 	{"OPTIONS", "/locks/a", NULL, NULL, "PUT, DELETE, GET, HEAD"},
 	{"get", "/locks", NULL, NULL, "POST, GET, HEAD"},
-	{"GET", "/healthz", "healthz", "", NULL},
-	{"HEAD", "/healthz", "healthz", "", NULL},
+	{"GET", "/healthz", "healthz", NULL, NULL},
+	{"HEAD", "/healthz", "healthz", NULL, NULL},
 	{"POST", "/healthz", NULL, NULL, "GET, HEAD"},
 	{"GET", "/healthz/", NULL, NULL, NULL},
-	{"GET", "/readyz", "readyz", "", NULL},
-	{"GET", "/metrics", "metrics", "", NULL},
-	{"GET", "/masters", "masters", "", NULL},
-	{"GET", "/stats", "stats", "", NULL},
+	{"GET", "/readyz", "readyz", NULL, NULL},
+	{"GET", "/metrics", "metrics", NULL, NULL},
+	{"GET", "/masters", "masters", NULL, NULL},
+	{"GET", "/stats", "stats", NULL, NULL},
 	{"GET", "/stats/", NULL, NULL, NULL},
-	{"GET", "/openapi.yaml", "openapi", "", NULL},
-	{"GET", "/version", "version", "", NULL},
-	{"GET", "/", "page", "", NULL},
+	{"GET", "/openapi.yaml", "openapi", NULL, NULL},
+	{"GET", "/version", "version", NULL, NULL},
+	{"GET", "/", "page", NULL, NULL},
 	{"DELETE", "/", NULL, NULL, "GET, HEAD"},
 	{"GET", "", NULL, NULL, NULL},
 	{"GET", "//", NULL, NULL, NULL},
@@ -60,7 +60,7 @@ START_TEST(test_find)
 	if (finds[_i].name != NULL) {
 		ck_assert_int_eq(match, ROUTE_FOUND);
 		ck_assert_str_eq(route->name, finds[_i].name);
-		ck_assert_str_eq(rest, finds[_i].rest);
+		ck_assert_pstr_eq(rest, finds[_i].rest);
 	} else if (finds[_i].allow != NULL) {
 		ck_assert_int_eq(match, ROUTE_NO_METHOD);
 		ck_assert_str_eq(allow, finds[_i].allow);
