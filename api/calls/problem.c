@@ -1,6 +1,5 @@
-/* Errors as problem+json: the table of codes and titles, and the making of the objects. See problem.h.
- *
- * No state, any thread. Which problem a call answers with is decided where the call is. */
+/* Errors as problem+json: the table of statuses, codes and titles, and their JSON. See problem.h. No state, any
+ * thread. */
 #include "problem.h"
 
 #include <assert.h>
@@ -12,25 +11,23 @@ static const struct {
 	uint16_t status;
 	const char *code, *phrase, *title;
 } problems[PROBLEM_COUNT] = {
-	[PROBLEM_INVALID_REQUEST] = {400, "invalid-request", "Bad Request", "The request is not valid"},
-	[PROBLEM_UNAUTHORIZED] = {401, "unauthorized", "Unauthorized", "It is not known who calls"},
-	[PROBLEM_FORBIDDEN] = {403, "forbidden", "Forbidden", "The caller may not do this"},
-	[PROBLEM_NOT_FOUND] = {404, "not-found", "Not Found", "There is nothing at this path"},
-	[PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "Method Not Allowed",
-					"This path does not take this method"},
-	[PROBLEM_LOCKED] = {409, "locked", "Conflict", "Somebody else holds the lock"},
-	[PROBLEM_NOT_OWNER] = {409, "not-owner", "Conflict", "The lock belongs to another holder now"},
-	[PROBLEM_LEASE_EXPIRED] = {410, "lease-expired", "Gone", "The lease has run out"},
-	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Content Too Large", "The body is too large"},
-	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URI Too Long", "The URL is too long"},
+	[PROBLEM_INVALID_REQUEST] = {400, "invalid-request", "Bad Request", "Invalid request"},
+	[PROBLEM_UNAUTHORIZED] = {401, "unauthorized", "Unauthorized", "Authentication required"},
+	[PROBLEM_FORBIDDEN] = {403, "forbidden", "Forbidden", "Permission denied"},
+	[PROBLEM_NOT_FOUND] = {404, "not-found", "Not Found", "Unknown path"},
+	[PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "Method Not Allowed", "Method not allowed"},
+	[PROBLEM_LOCKED] = {409, "locked", "Conflict", "Lock held"},
+	[PROBLEM_NOT_OWNER] = {409, "not-owner", "Conflict", "Lock held by another holder"},
+	[PROBLEM_LEASE_EXPIRED] = {410, "lease-expired", "Gone", "Lease expired"},
+	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Content Too Large", "Body too large"},
+	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URI Too Long", "URL too long"},
 	[PROBLEM_BODY_ENCODED] = {415, "invalid-request", "Unsupported Media Type", "Unsupported content encoding"},
-	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Request Header Fields Too Large",
-				       "The headers are too large"},
+	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Request Header Fields Too Large", "Headers too large"},
 	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too Many Requests",
 				       "Too many requests, connections or waiters"},
-	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "Service Unavailable", "Too few masters can be counted on"},
-	[PROBLEM_SPLIT_VOTE] = {503, "split-vote", "Service Unavailable", "Nobody won the vote"},
-	[PROBLEM_DRAINING] = {503, "draining", "Service Unavailable", "The service is shutting down"},
+	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "Service Unavailable", "No quorum"},
+	[PROBLEM_SPLIT_VOTE] = {503, "split-vote", "Service Unavailable", "Split vote"},
+	[PROBLEM_DRAINING] = {503, "draining", "Service Unavailable", "Service shutting down"},
 };
 
 enum problem problem_of_status(unsigned status)
@@ -87,9 +84,9 @@ void field_errors_add(struct field_errors *errors, const char *field, const char
 	if (errors->count == FIELD_ERRORS_MAX)
 		return;
 	struct field_error *error = &errors->items[errors->count++];
-	snprintf(error->field, sizeof(error->field), "%s", field);
+	snprintf(error->field, sizeof error->field, "%s", field);
 	va_start(arguments, format);
-	vsnprintf(error->reason, sizeof(error->reason), format, arguments);
+	vsnprintf(error->reason, sizeof error->reason, format, arguments);
 	va_end(arguments);
 }
 
@@ -124,15 +121,15 @@ json_t *problem_new(enum problem problem, const char *detail, json_t *members, c
 	char type[64];
 
 	assert(problem < PROBLEM_COUNT);
-	snprintf(type, sizeof(type), "urn:redlockd:problem:%s", problems[problem].code);
+	snprintf(type, sizeof type, "urn:redlockd:problem:%s", problems[problem].code);
 	json_t *object = json_pack("{s:s, s:s, s:i, s:s, s:s}", "type", type, "title", problems[problem].title,
 				   "status", (int)problems[problem].status, "detail", detail, "code",
 				   problems[problem].code);
-	if (members != NULL) {
+	if (members) {
 		json_object_update(object, members);
 		json_decref(members);
 	}
-	if (errors != NULL)
+	if (errors)
 		json_object_set_new(object, "errors", errors_new(errors));
 	return object;
 }
@@ -143,14 +140,14 @@ size_t problem_write_raw(enum problem problem, const char *detail, const char *r
 
 	assert(problem < PROBLEM_COUNT && size >= 1024);
 	if (problem == PROBLEM_INVALID_REQUEST)
-		snprintf(errors, sizeof(errors), ",\"errors\":[{\"field\":\"request\",\"reason\":\"%s\"}]", detail);
+		snprintf(errors, sizeof errors, ",\"errors\":[{\"field\":\"request\",\"reason\":\"%s\"}]", detail);
 	/* `detail` is a literal of ours: nothing in it needs escaping. */
-	int body_len = snprintf(body, sizeof(body),
+	int body_len = snprintf(body, sizeof body,
 				"{\"type\":\"urn:redlockd:problem:%s\",\"title\":\"%s\",\"status\":%u,\"detail\":\"%"
 				"s\",\"code\":\"%s\"%s}",
 				problems[problem].code, problems[problem].title, (unsigned)problems[problem].status,
 				detail, problems[problem].code, errors);
-	assert(body_len > 0 && (size_t)body_len < sizeof(body));
+	assert(body_len > 0 && (size_t)body_len < sizeof body);
 	int len = snprintf(text, size,
 			   "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: " PROBLEM_CONTENT_TYPE
 			   "\r\nContent-Length: %d\r\n"

@@ -232,7 +232,7 @@ def test_a_smaller_fence_is_refused_by_the_resource(service, resource, start, st
 
 def test_a_request_that_is_refused(service, start, store):
     run = start(url_of(service), "redlockd:reserved")
-    assert run.end() == 64 and run.error() == "lock: The body does not fit the call.\n" and store.amount == 0
+    assert run.end() == 64 and run.error() == "lock: Invalid body.\n" and store.amount == 0
 
 
 def test_the_server_is_gone(lab, start, store):
