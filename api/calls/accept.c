@@ -28,8 +28,8 @@ static struct span trim(struct span span)
 	return span;
 }
 
-/* Takes what lies before the next separator that is not in quotes off the front of *rest, the separator as well. */
-static struct span take(struct span *rest, char separator)
+/* Removes the part before the next separator that is not in quotes from *rest, with the separator, and returns it. */
+static struct span split(struct span *rest, char separator)
 {
 	struct span part = {.at = rest->at};
 	bool quoted = false;
@@ -84,11 +84,11 @@ static int read_parameters(struct span rest, const char *version)
 	int quality = 1000;
 
 	while (rest.len > 0) {
-		struct span value = take(&rest, ';'), name = take(&value, '=');
+		struct span value = split(&rest, ';'), name = split(&value, '=');
 		value = unquote(trim(value));
 		if (is(name, "q"))
 			quality = read_quality(value);
-		else if (version != NULL && is(name, "version") && !is(value, version))
+		else if (version && is(name, "version") && !is(value, version))
 			return ACCEPT_UNNAMED;
 	}
 	return quality;
@@ -106,8 +106,8 @@ void accept_read(struct accept *accept, const char *value, size_t len)
 	struct span rest = {.at = value, .len = len};
 
 	while (rest.len > 0) {
-		struct span range = take(&rest, ','), type = take(&range, ';');
-		for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+		struct span range = split(&rest, ','), type = split(&range, ';');
+		for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
 			int quality = is(type, ours[i].range) ? read_parameters(range, ours[i].version)
 							      : ACCEPT_UNNAMED;
 			*ours[i].quality = quality > *ours[i].quality ? quality : *ours[i].quality;

@@ -1,11 +1,9 @@
 /* JSON bodies -> struct lease_request. See body.h.
  *
- * The bodies that callers really send are read in place (body_flat.c); whatever that leaves is parsed by jansson, which
- * also finds out what is wrong.
+ * The usual bodies are read in place (body_flat.c); any other is parsed by jansson, which also finds the mistakes.
  *
  * Strict: one flat object, no unknown or repeated members, no NUL, no trailing bytes, integers only where integers are
- * meant. One table says which call knows which member. No state, any thread; what it parses lives only during the
- * call. */
+ * meant. One table says which operation knows which member. No state, any thread. */
 #include "body.h"
 
 #include <assert.h>
@@ -40,7 +38,7 @@ static void parse_resource(struct reading *reading, const struct body_value *val
 		return;
 	}
 	reason = path_check_resource(value->bytes, value->len);
-	if (reason != NULL) {
+	if (reason) {
 		field_errors_add(reading->errors, "resource", "%s", reason);
 		return;
 	}
@@ -81,7 +79,7 @@ static void parse_token(struct reading *reading, const struct body_value *value)
 	reading->token = true;
 	if (value->kind != BODY_STRING || !headers_is_token(value->bytes, value->len))
 		field_errors_add(reading->errors, "token", "must be %d lower-case hexadecimal digits", LEASE_TOKEN_LEN);
-	else if (reading->header_token != NULL && memcmp(value->bytes, reading->header_token, LEASE_TOKEN_LEN) != 0)
+	else if (reading->header_token && memcmp(value->bytes, reading->header_token, LEASE_TOKEN_LEN) != 0)
 		field_errors_add(reading->errors, "token", "is not the same as in the header Lock-Token");
 	else
 		memcpy(reading->request->token, value->bytes, LEASE_TOKEN_LEN);
@@ -109,7 +107,7 @@ static void parse_hold(struct reading *reading, const struct body_value *value)
 
 enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEASE = 1 << LEASE_RELEASE };
 
-/* Which call knows which member. */
+/* Which operation knows which member. */
 static const struct {
 	const char *name;
 	unsigned calls;
@@ -119,7 +117,7 @@ static const struct {
 	{"owner", ON_ACQUIRE, parse_owner},       {"token", ON_EXTEND | ON_RELEASE, parse_token},
 	{"wait_ms", ON_ACQUIRE, parse_wait},      {"hold", ON_ACQUIRE, parse_hold},
 };
-enum { MEMBER_COUNT = sizeof(members) / sizeof(members[0]) };
+enum { MEMBER_COUNT = sizeof members / sizeof members[0] };
 
 static void parse_member(struct reading *reading, const char *name, size_t name_len, const struct body_value *value)
 {
@@ -132,7 +130,7 @@ static void parse_member(struct reading *reading, const char *name, size_t name_
 	field_errors_add_name(reading->errors, name, name_len, "is not a member of this body");
 }
 
-/* The parser does not say which member is there twice: the first of ours that stands twice in the text. */
+/* The member that is there twice, which the parser does not name: the first of ours that stands twice in the text. */
 static const char *find_duplicate(const char *bytes, size_t len)
 {
 	for (size_t i = 0; i < MEMBER_COUNT; i++) {
@@ -146,7 +144,7 @@ static const char *find_duplicate(const char *bytes, size_t len)
 	return "body";
 }
 
-/* Says in our words why the parser refused the text. Its own message holds pieces of the body: it goes nowhere. */
+/* Adds the reason why the parser rejected the text. Its own message holds pieces of the body and is not used. */
 static void add_parse_error(const json_error_t *error, const char *bytes, size_t len, struct field_errors *errors)
 {
 	switch (json_error_code(error)) {
@@ -163,24 +161,25 @@ static void add_parse_error(const json_error_t *error, const char *bytes, size_t
 	}
 }
 
-/* The object, or NULL with the reason in `errors`; without one where memory is short. */
+/* The object, or NULL with the reason in `errors`; without a reason if memory is short. */
 static json_t *body_load(const char *bytes, size_t len, struct field_errors *errors)
 {
 	json_error_t error;
 
-	if (memchr(bytes, '\0', len) != NULL) {
+	assert(len > 0);
+	if (memchr(bytes, '\0', len)) {
 		field_errors_add(errors, "body", "must not hold NUL");
 		return NULL;
 	}
 	json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
 	/* Integers beyond 64 bits: read again as reals, so that the error can name their member. */
-	if (root == NULL && json_error_code(&error) == json_error_numeric_overflow)
+	if (!root && json_error_code(&error) == json_error_numeric_overflow)
 		root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
 	if (json_memory_failed()) { /* a byte of a string may be missing */
 		json_decref(root);
 		return NULL;
 	}
-	if (root == NULL)
+	if (!root)
 		add_parse_error(&error, bytes, len, errors);
 	else if (!json_is_object(root)) {
 		field_errors_add(errors, "body", "must be a JSON object");
@@ -217,13 +216,13 @@ static struct body_value value_of(const json_t *json)
 	return value;
 }
 
-/* By the library: all of JSON, and in words what is wrong with it. */
+/* By jansson: all of JSON, and the reason why it is invalid. */
 static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 {
 	json_t *root = body_load(bytes, len, reading->errors), *json;
 	const char *name;
 
-	if (root == NULL)
+	if (!root)
 		return false;
 	json_object_foreach(root, name, json)
 	{
@@ -246,7 +245,7 @@ static bool read_members(struct reading *reading, const char *bytes, size_t len)
 	return true;
 }
 
-/* What must be there, and what counts where nothing is said. */
+/* Checks the required members, and sets the defaults. */
 static void complete(struct reading *reading)
 {
 	struct lease_request *request = reading->request;
@@ -257,7 +256,7 @@ static void complete(struct reading *reading)
 		request->ttl_ms = reading->limits->default_ttl_ms;
 	if (request->operation == LEASE_ACQUIRE || reading->token)
 		return;
-	if (reading->header_token == NULL)
+	if (!reading->header_token)
 		field_errors_add(reading->errors, "token", "is required, in the body or in the header Lock-Token");
 	else
 		memcpy(request->token, reading->header_token, LEASE_TOKEN_LEN);
@@ -285,7 +284,10 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 		.limits = limits, .request = &request, .errors = errors, .header_token = header_token};
 	size_t errors_before = errors->count;
 
-	assert(len <= BODY_MAX && request.operation != LEASE_INSPECT);
+	assert(len <= BODY_MAX && (bytes || len == 0));
+	assert(request.operation == LEASE_ACQUIRE || request.operation == LEASE_EXTEND ||
+	       request.operation == LEASE_RELEASE);
+	assert(limits->min_ttl_ms <= limits->default_ttl_ms && limits->default_ttl_ms <= limits->max_ttl_ms);
 	if (request.operation == LEASE_ACQUIRE) /* an extension's or release's comes from the path */
 		request.resource_len = 0;
 	request.owner_len = 0;

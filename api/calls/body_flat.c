@@ -1,14 +1,14 @@
 /* A small part of JSON, in place. See body.h.
  *
- * It must never take a text that jansson refuses, nor see another value in it; what it leaves to jansson costs only
- * time. tests/fuzz/fuzz_body.c and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
+ * It must never accept a text that jansson rejects, nor read another value in it. A text that it leaves to jansson costs
+ * only time. tests/fuzz/fuzz_body.c and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
 #include <string.h>
 
 #include "body.h"
 
 enum { DIGITS_MAX = 15 }; /* of a whole number: far from the bounds of 64 bits */
 
-/* What is left of the text. */
+/* The rest of the text. */
 struct rest {
 	const char *at, *end;
 };
@@ -20,8 +20,8 @@ static void skip_space(struct rest *rest)
 		rest->at++;
 }
 
-/* Takes one character, and the space after it. */
-static bool take_mark(struct rest *rest, char mark)
+/* Skips one character, and the space after it. */
+static bool parse_mark(struct rest *rest, char mark)
 {
 	if (rest->at == rest->end || *rest->at != mark)
 		return false;
@@ -30,8 +30,8 @@ static bool take_mark(struct rest *rest, char mark)
 	return true;
 }
 
-/* Each of the next three leaves *rest as it was where it does not find what it takes: another one may. */
-static bool take_word(struct rest *rest, const char *word, size_t len)
+/* Each of the next three leaves *rest as it was if it does not find what it parses: another one may. */
+static bool parse_word(struct rest *rest, const char *word, size_t len)
 {
 	if ((size_t)(rest->end - rest->at) < len || memcmp(rest->at, word, len) != 0)
 		return false;
@@ -39,7 +39,7 @@ static bool take_word(struct rest *rest, const char *word, size_t len)
 	return true;
 }
 
-static bool take_string(struct rest *rest, const char **ret_bytes, size_t *ret_len)
+static bool parse_string(struct rest *rest, const char **ret_bytes, size_t *ret_len)
 {
 	const char *from = rest->at + 1, *at = from;
 
@@ -55,7 +55,7 @@ static bool take_string(struct rest *rest, const char **ret_bytes, size_t *ret_l
 	return true;
 }
 
-static bool take_integer(struct rest *rest, int64_t *ret_integer)
+static bool parse_integer(struct rest *rest, int64_t *ret_integer)
 {
 	const char *at = rest->at;
 	int64_t integer = 0;
@@ -69,17 +69,17 @@ static bool take_integer(struct rest *rest, int64_t *ret_integer)
 	return true;
 }
 
-static bool take_value(struct rest *rest, struct body_value *ret_value)
+static bool parse_value(struct rest *rest, struct body_value *ret_value)
 {
 	*ret_value = (struct body_value){.kind = BODY_STRING};
-	if (take_string(rest, &ret_value->bytes, &ret_value->len))
+	if (parse_string(rest, &ret_value->bytes, &ret_value->len))
 		return true;
 	ret_value->kind = BODY_INTEGER;
-	if (take_integer(rest, &ret_value->integer))
+	if (parse_integer(rest, &ret_value->integer))
 		return true;
 	ret_value->kind = BODY_BOOLEAN;
-	ret_value->boolean = take_word(rest, "true", 4);
-	return ret_value->boolean || take_word(rest, "false", 5);
+	ret_value->boolean = parse_word(rest, "true", 4);
+	return ret_value->boolean || parse_word(rest, "false", 5);
 }
 
 static bool is_among(const struct body_member *members, size_t count, const struct body_member *member)
@@ -92,12 +92,12 @@ static bool is_among(const struct body_member *members, size_t count, const stru
 }
 
 /* A name, a colon, a value; and the space after each of them. */
-static bool take_member(struct rest *rest, struct body_member *ret_member)
+static bool parse_member(struct rest *rest, struct body_member *ret_member)
 {
-	if (!take_string(rest, &ret_member->name, &ret_member->name_len))
+	if (!parse_string(rest, &ret_member->name, &ret_member->name_len))
 		return false;
 	skip_space(rest);
-	if (!take_mark(rest, ':') || !take_value(rest, &ret_member->value))
+	if (!parse_mark(rest, ':') || !parse_value(rest, &ret_member->value))
 		return false;
 	skip_space(rest);
 	return true;
@@ -109,16 +109,16 @@ bool body_flat_scan(const char *bytes, size_t len, struct body_member ret_member
 	size_t count = 0;
 
 	skip_space(&rest);
-	if (!take_mark(&rest, '{'))
+	if (!parse_mark(&rest, '{'))
 		return false;
-	if (!take_mark(&rest, '}')) {
+	if (!parse_mark(&rest, '}')) {
 		do {
-			if (count == BODY_FLAT_MAX || !take_member(&rest, &ret_members[count]) ||
+			if (count == BODY_FLAT_MAX || !parse_member(&rest, &ret_members[count]) ||
 			    is_among(ret_members, count, &ret_members[count]))
 				return false;
 			count++;
-		} while (take_mark(&rest, ','));
-		if (!take_mark(&rest, '}'))
+		} while (parse_mark(&rest, ','));
+		if (!parse_mark(&rest, '}'))
 			return false;
 	}
 	*ret_count = count;

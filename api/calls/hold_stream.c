@@ -30,7 +30,7 @@ struct hold_stream {
 	bool renewed;      /* to be told */
 	bool over;         /* `last` is to be told, and nothing after it */
 	bool told;         /* the library has taken it */
-	bool left;         /* the client has gone */
+	bool left;         /* the client has left */
 	enum hold_event last;
 	enum problem code; /* of HOLD_LOST */
 	unsigned renewals;
@@ -61,9 +61,9 @@ static void on_event(void *arg, enum hold_event event, enum lease_status code)
 
 static void write_line(struct hold_stream *stream, const char *event, const char *member)
 {
-	int len = snprintf(stream->line, sizeof(stream->line), "{\"event\":\"%s\",%s}\n", event, member);
+	int len = snprintf(stream->line, sizeof stream->line, "{\"event\":\"%s\",%s}\n", event, member);
 
-	assert(len > 0 && (size_t)len < sizeof(stream->line));
+	assert(len > 0 && (size_t)len < sizeof stream->line);
 	stream->len = (size_t)len;
 	stream->at = 0;
 }
@@ -74,19 +74,20 @@ static void next_line(struct hold_stream *stream)
 	char member[64];
 
 	if (stream->over && stream->last == HOLD_LOST) {
-		snprintf(member, sizeof(member), "\"code\":\"%s\"", problem_code(stream->code));
+		snprintf(member, sizeof member, "\"code\":\"%s\"", problem_code(stream->code));
 		write_line(stream, "lost", member);
 	} else if (stream->over || stream->renewed) {
-		snprintf(member, sizeof(member), "\"validity_ms\":%u", hold_validity_ms(stream->hold));
+		snprintf(member, sizeof member, "\"validity_ms\":%u", hold_validity_ms(stream->hold));
 		write_line(stream, stream->over ? "draining" : "renewed", member);
 	}
 	stream->renewed = false;
 }
 
-static ssize_t take_line(struct hold_stream *stream, char *bytes, size_t size)
+static ssize_t read_line(struct hold_stream *stream, char *bytes, size_t size)
 {
 	size_t len = stream->len - stream->at;
 
+	assert(len > 0 && size > 0);
 	len = len < size ? len : size;
 	memcpy(bytes, stream->line + stream->at, len);
 	stream->at += len;
@@ -106,14 +107,14 @@ static ssize_t read_stream(void *arg, char *bytes, size_t size)
 		stream->told = stream->over;
 		next_line(stream);
 	}
-	return stream->at < stream->len ? take_line(stream, bytes, size) : REPLY_STREAM_WAIT;
+	return stream->at < stream->len ? read_line(stream, bytes, size) : REPLY_STREAM_WAIT;
 }
 
-/* ---- calls ---- */
+/* ---- the stream ---- */
 
 static struct hold_stream *stream_new(struct call *call, const struct lease_answer *answer)
 {
-	struct hold_stream *stream = calloc(1, sizeof(*stream));
+	struct hold_stream *stream = calloc(1, sizeof *stream);
 	struct lease_answer first = *answer;
 
 	if (!stream)

@@ -1,4 +1,4 @@
-/* What the service says about itself: health, metrics, masters, its own description, version, and the page for people.
+/* The service's own state: health, metrics, masters, description of the interface, version, and the status page.
  * See calls_internal.h.
  *
  * All of it is answered at once, from what this worker knows. Worker's thread. */
@@ -23,16 +23,16 @@ void info_call_healthz(struct call *call)
 {
 	static const char ok[] = "{\"status\":\"ok\"}";
 
-	reply_static(call->request, 200, "application/json", ok, sizeof(ok) - 1);
+	reply_static(call->request, 200, "application/json", ok, sizeof ok - 1);
 }
 
-/* True if those whom nobody has asked who they are may see the addresses of the masters. */
+/* True if callers need not authenticate, and so may see the addresses of the masters. */
 static bool shows_masters(const struct call *call)
 {
 	return !call->request->context->keys && !call->request->tls_peer;
 }
 
-/* Says how many masters are missing, why each of them is, and for how long if time alone will mend it. */
+/* Rejects with the number of missing masters, the reason of each, and for how long if time alone ends that. */
 static void readyz_no_quorum(struct call *call, const struct quorum_status *quorum)
 {
 	const struct masters *masters = call->request->context->config->masters;
@@ -40,6 +40,7 @@ static void readyz_no_quorum(struct call *call, const struct quorum_status *quor
 	struct master_status status;
 	json_t *extra = json_pack("{s:o}", "quorum", quorum_new(quorum));
 
+	assert(quorum->voting < quorum->needed);
 	text_init(&detail);
 	text_printf(&detail, "%u of %u masters may vote, %u are needed.", (unsigned)quorum->voting,
 		    (unsigned)quorum->masters, (unsigned)quorum->needed);
@@ -104,7 +105,7 @@ static json_t *known_text(const char *text)
 {
 	json_t *string = text[0] != '\0' ? json_string(text) : NULL;
 
-	return string != NULL ? string : json_null();
+	return string ? string : json_null();
 }
 
 static json_t *master_new(const struct master_status *status)
@@ -160,9 +161,9 @@ static bool make_nonce(char ret_nonce[CALL_NONCE_LEN + 1])
 {
 	unsigned char bytes[CALL_NONCE_LEN / 2];
 
-	if (getrandom(bytes, sizeof(bytes), GRND_NONBLOCK) != (ssize_t)sizeof(bytes))
+	if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes)
 		return false;
-	for (size_t i = 0; i < sizeof(bytes); i++)
+	for (size_t i = 0; i < sizeof bytes; i++)
 		snprintf(ret_nonce + 2 * i, 3, "%02x", bytes[i]);
 	return true;
 }
@@ -179,10 +180,10 @@ void info_call_page(struct call *call)
 		return;
 	}
 	text_init(&text);
-	while ((next = memmem(at, (size_t)(end - at), mark, sizeof(mark) - 1)) != NULL) {
+	while ((next = memmem(at, (size_t)(end - at), mark, sizeof mark - 1)) != NULL) {
 		text_append(&text, at, (size_t)(next - at));
 		text_append(&text, nonce, CALL_NONCE_LEN);
-		at = next + sizeof(mark) - 1;
+		at = next + sizeof mark - 1;
 	}
 	text_append(&text, at, (size_t)(end - at));
 	if (text.failed) {
@@ -191,5 +192,5 @@ void info_call_page(struct call *call)
 		return;
 	}
 	reply_owned(call->request, 200, "text/html; charset=utf-8", text.bytes, text.len);
-	memcpy(call->nonce, nonce, sizeof(nonce));
+	memcpy(call->nonce, nonce, sizeof nonce);
 }

@@ -75,9 +75,9 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	char *at = ret_text;
 
 	assert(acquired || lease->operation == LEASE_EXTEND);
-	assert(event == NULL || strlen(event) < 32);
+	assert(!event || strlen(event) < 32);
 	*at++ = '{';
-	if (event != NULL) {
+	if (event) {
 		at = put_name(at, "\"event\":");
 		at = put_string(at, event, strlen(event));
 		*at++ = ',';

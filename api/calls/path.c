@@ -1,6 +1,6 @@
 /* Strict decoding of the path and the query of a request, and the rule for resources. See path.h.
  *
- * Pure functions: no allocation, no state, any thread. Which path belongs to which call is the business of route.c. */
+ * Pure functions: no allocation, no state, any thread. */
 #include "path.h"
 
 #include <assert.h>
@@ -46,8 +46,8 @@ const char *path_check_resource(const char *bytes, size_t len)
 		return "must be valid UTF-8";
 	if (utf8_has_control(bytes, len))
 		return "must not hold control characters";
-	/* anywhere: another cluster's --key-prefix may come before it */
-	if (memmem(bytes, len, reserved, sizeof(reserved) - 1) != NULL)
+	/* anywhere: another cluster's --key-prefix may precede it */
+	if (memmem(bytes, len, reserved, sizeof reserved - 1) != NULL)
 		return "must not contain \"redlockd:\", which names redlockd's own keys";
 	return NULL;
 }
@@ -77,9 +77,9 @@ void path_encode(const char *bytes, size_t len, char *ret_text)
 	*to = '\0';
 }
 
-/* Decodes one value into its place. */
-static void query_take(struct path_param *param, const char *name, const char *raw, size_t raw_len,
-		       struct field_errors *errors)
+/* Decodes one value. */
+static void query_parse_value(struct path_param *param, const char *name, const char *raw, size_t raw_len,
+			      struct field_errors *errors)
 {
 	const char *reason;
 
@@ -89,11 +89,11 @@ static void query_take(struct path_param *param, const char *name, const char *r
 	}
 	param->given = true;
 	reason = path_decode(raw, raw_len, true, param->value, PATH_VALUE_MAX, &param->len);
-	if (reason == NULL && !utf8_is_valid(param->value, param->len))
+	if (!reason && !utf8_is_valid(param->value, param->len))
 		reason = "must be valid UTF-8";
-	if (reason == NULL && utf8_has_control(param->value, param->len))
+	if (!reason && utf8_has_control(param->value, param->len))
 		reason = "must not hold control characters";
-	if (reason != NULL) {
+	if (reason) {
 		param->len = 0;
 		field_errors_add(errors, name, "%s", reason);
 	}
@@ -105,15 +105,15 @@ static void query_parse_part(const char *part, size_t part_len, const char *cons
 			     struct field_errors *errors)
 {
 	const char *equals = memchr(part, '=', part_len);
-	size_t name_len = equals != NULL ? (size_t)(equals - part) : part_len;
+	size_t name_len = equals ? (size_t)(equals - part) : part_len;
 
-	for (size_t i = 0; names[i] != NULL; i++) {
+	for (size_t i = 0; names[i]; i++) {
 		if (strlen(names[i]) != name_len || memcmp(names[i], part, name_len) != 0)
 			continue;
-		if (equals == NULL)
+		if (!equals)
 			field_errors_add(errors, names[i], "has no value");
 		else
-			query_take(&params[i], names[i], equals + 1, part_len - name_len - 1, errors);
+			query_parse_value(&params[i], names[i], equals + 1, part_len - name_len - 1, errors);
 		return;
 	}
 	if (name_len == 5 && memcmp(part, "token", 5) == 0)
@@ -126,15 +126,15 @@ static void query_parse_part(const char *part, size_t part_len, const char *cons
 void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX],
 		      struct field_errors *errors)
 {
-	for (size_t i = 0; names[i] != NULL; i++) {
+	for (size_t i = 0; names[i]; i++) {
 		params[i].given = false;
 		params[i].len = 0;
 		params[i].value[0] = '\0';
 	}
-	while (query != NULL && *query != '\0') {
+	while (query && *query != '\0') {
 		const char *end = strchr(query, '&');
-		size_t len = end != NULL ? (size_t)(end - query) : strlen(query);
+		size_t len = end ? (size_t)(end - query) : strlen(query);
 		query_parse_part(query, len, names, params, errors);
-		query = end != NULL ? end + 1 : NULL;
+		query = end ? end + 1 : NULL;
 	}
 }

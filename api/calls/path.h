@@ -1,4 +1,4 @@
-/* What comes in the first line of a request: percent-decoding, the rule for resources, the query.
+/* The path and the query of a request: percent-decoding, the rule for resources, parameters.
  *
  * Pure functions over bytes, none of which allocates. libmicrohttpd's own decoding is switched off: it is lenient
  * and stops at NUL, so that `a%00b` would be `a`. */
@@ -22,7 +22,7 @@ const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_by
 	__attribute__((warn_unused_result));
 
 /* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:` anywhere.
- * Returns NULL or the reason (static) why the bytes are none. */
+ * Returns NULL, or the reason (static) why the bytes are no such name. */
 const char *path_check_resource(const char *bytes, size_t len) __attribute__((warn_unused_result));
 
 /* The other way round, for Location: encodes all but unreserved characters and slashes. `ret_text` has room for

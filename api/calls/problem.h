@@ -44,7 +44,7 @@ const char *problem_title(enum problem problem);
 
 enum { FIELD_ERRORS_MAX = 8, FIELD_NAME_MAX = 32, FIELD_REASON_MAX = 120 };
 
-/* What is wrong with a request, by field. What does not fit any more is left out. */
+/* The invalid fields of a request; those beyond the maximum are left out. */
 struct field_errors {
 	size_t count;
 	struct field_error {

@@ -48,24 +48,23 @@ static const struct route routes[] = {
 	{"page", "GET", "/", NULL, ACCESS_NOTHING, 0, info_call_page, false, no_params, {{200, NULL}}},
 };
 /* clang-format on */
-_Static_assert(sizeof(routes) / sizeof(routes[0]) == ROUTE_COUNT, "ROUTE_COUNT is the number of routes");
+_Static_assert(sizeof routes / sizeof routes[0] == ROUTE_COUNT, "ROUTE_COUNT is the number of routes");
 _Static_assert((int)ROUTE_COUNT <= (int)HTTP_ROUTES_MAX, "there is a counter for each");
 
-/* What any request can be answered, whatever its route. */
+/* The answers that any request can get, whatever its route. */
 static const struct route_answer common[] = {{400, "invalid-request"},
 					     {403, "forbidden"},
 					     {414, "too-large"},
 					     {429, "too-many-requests"},
 					     {431, "too-large"}};
-enum { COMMON_COUNT = sizeof(common) / sizeof(common[0]) };
+enum { COMMON_COUNT = sizeof common / sizeof common[0] };
 
-/* What is answered where no route was found: a browser's question whether it may call (204), and a body that passed its
- * bound on a route that is none. */
+/* The answers without a route: 204 for a preflight, and 413 for a body beyond its bound on an unknown path. */
 static const struct route_answer routeless[] = {{204, NULL},
 						{404, "not-found"},
 						{405, "method-not-allowed"},
 						TOO_LARGE};
-enum { ROUTELESS_COUNT = sizeof(routeless) / sizeof(routeless[0]) };
+enum { ROUTELESS_COUNT = sizeof routeless / sizeof routeless[0] };
 
 static const char resource_mark[] = "{resource}";
 
@@ -160,8 +159,7 @@ static bool answers_hold(const struct route_answer *answers, size_t count, unsig
 {
 	for (size_t i = 0; i < count && answers[i].status != 0; i++)
 		if (answers[i].status == status &&
-		    (code == NULL || answers[i].code == NULL ? code == answers[i].code
-							     : strcmp(code, answers[i].code) == 0))
+		    (!code || !answers[i].code ? code == answers[i].code : strcmp(code, answers[i].code) == 0))
 			return true;
 	return false;
 }
@@ -170,7 +168,7 @@ bool route_may_answer(const struct route *route, unsigned status, const char *co
 {
 	if (answers_hold(common, COMMON_COUNT, status, code))
 		return true;
-	if (route == NULL)
+	if (!route)
 		return answers_hold(routeless, ROUTELESS_COUNT, status, code);
 	return answers_hold(route->answers, ROUTE_ANSWERS_MAX, status, code);
 }
@@ -180,7 +178,7 @@ static void print_answers(FILE *to, const char *method, const char *pattern, con
 {
 	for (size_t i = 0; i < count && answers[i].status != 0; i++)
 		fprintf(to, "%s %s %u %s\n", method, pattern, (unsigned)answers[i].status,
-			answers[i].code != NULL ? answers[i].code : "-");
+			answers[i].code ? answers[i].code : "-");
 }
 
 void calls_print_routes(FILE *to)

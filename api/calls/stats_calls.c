@@ -1,9 +1,10 @@
-/* GET /stats: the last ten minutes of this process as numbers, for the status page and whoever draws something himself.
+/* GET /stats: the last ten minutes of this process as numbers, for the status page and other dashboards.
  * See calls_internal.h.
  *
  * Any known caller sees the numbers. Names of resources are another matter: `hottest` and `waiting` hold those alone
  * that the caller could also find with GET /locks, by his right and his prefixes, and the longest lists are made of
  * what is left. Worker's thread. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "calls_internal.h"
@@ -22,6 +23,7 @@ static json_t *numbers_new(const struct stats_point points[], size_t count, size
 {
 	json_t *numbers = json_array();
 
+	assert(count <= STATS_POINTS && offset + sizeof(uint32_t) <= sizeof *points);
 	for (size_t i = 0; i < count; i++) {
 		uint32_t number = *(const uint32_t *)(const void *)((const char *)&points[i] + offset);
 		json_array_append_new(numbers, number != STATS_NONE ? json_integer(number) : json_null());
@@ -79,7 +81,7 @@ static json_t *now_new(void)
 
 /* ---- resources ---- */
 
-/* stats_filter_fn: what the caller could list. */
+/* stats_filter_fn: the names that the caller could list. */
 static bool may_list(void *arg, const char *resource, size_t len)
 {
 	const struct call *call = arg;
@@ -115,6 +117,7 @@ static json_t *waiting_new(struct call *call, uint64_t now_us)
 		json_decref(waiting);
 		return NULL;
 	}
+	assert(count <= STATS_TOP);
 	for (size_t i = 0; i < count; i++) {
 		uint64_t age_us = now_us > list[i].oldest_us ? now_us - list[i].oldest_us : 0;
 		json_array_append_new(waiting,
@@ -125,13 +128,13 @@ static json_t *waiting_new(struct call *call, uint64_t now_us)
 	return waiting;
 }
 
-/* All of it; NULL where memory is short. */
+/* All of it; NULL if memory is short. */
 static json_t *stats_new(struct call *call, const struct stats_point points[], size_t count)
 {
 	uint64_t now_us = clock_now_us();
 	json_t *hottest = hottest_new(call), *waiting = waiting_new(call, now_us);
 
-	if (hottest == NULL || waiting == NULL) {
+	if (!hottest || !waiting) {
 		json_decref(hottest);
 		json_decref(waiting);
 		return NULL;
@@ -144,9 +147,9 @@ static json_t *stats_new(struct call *call, const struct stats_point points[], s
 
 void stats_call(struct call *call)
 {
-	struct stats_point *points = calloc(STATS_POINTS, sizeof(*points));
+	struct stats_point *points = calloc(STATS_POINTS, sizeof *points);
 
-	if (points == NULL) {
+	if (!points) {
 		reply_fail(call->request);
 		return;
 	}

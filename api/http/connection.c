@@ -1,8 +1,8 @@
-/* Connections: phases with absolute deadlines, and three ways to end. See connection.h.
+/* Connections: phases with absolute deadlines, and three ways to end. See http_internal.h.
  *
  * libmicrohttpd's own timeout counts inactivity, so that one byte every ten seconds would keep a connection for ever.
- * Here each connection lies in the list of its phase, oldest first; a check looks at the heads only. A late
- * one is shut down; libmicrohttpd hears that from epoll and closes it in its own time.
+ * Here each connection is in the list of its phase, oldest first; a check looks at the heads only. A late connection is
+ * shut down; libmicrohttpd learns that from epoll and closes it later.
  *
  * The daemon owns the descriptors until it closes them; a socket that must linger is a duplicate of ours. All on the
  * worker's thread. */
@@ -26,6 +26,7 @@ enum { LINGER_MS = 1000, LINGER_POLL_MS = 20, LINGER_BYTES = 1 << 20 };
 
 static uint64_t phase_limit_us(const struct api *api, enum connection_phase phase)
 {
+	assert(phase < CONNECTION_PHASE_COUNT);
 	switch (phase) {
 	case CONNECTION_RECEIVING:
 	case CONNECTION_ANSWERING: return (uint64_t)api->config.request_timeout_ms * 1000;
@@ -40,18 +41,19 @@ static void list_remove(struct connection *connection)
 
 	assert(list->count > 0);
 	list->count--;
-	*(connection->prev != NULL ? &connection->prev->next : &list->head) = connection->next;
-	*(connection->next != NULL ? &connection->next->prev : &list->tail) = connection->prev;
+	*(connection->prev ? &connection->prev->next : &list->head) = connection->next;
+	*(connection->next ? &connection->next->prev : &list->tail) = connection->prev;
 }
 
 static void list_append(struct connection *connection, enum connection_phase phase)
 {
 	struct connection_list *list = &connection->api->lists[phase];
 
+	assert(connection->api && phase < CONNECTION_PHASE_COUNT);
 	connection->phase = phase;
 	connection->next = NULL;
 	connection->prev = list->tail;
-	*(list->tail != NULL ? &list->tail->next : &list->head) = connection;
+	*(list->tail ? &list->tail->next : &list->head) = connection;
 	list->tail = connection;
 	list->count++;
 }
@@ -72,12 +74,14 @@ void connection_suspend(struct connection *connection, bool watch)
 {
 	connection_enter(connection, CONNECTION_WORKING);
 	MHD_suspend_connection(connection->mhd);
+	assert(!connection->watched);
 	if (watch) /* over TLS the client's close_notify is input */
 		disconnect_watch(connection, connection->link.tls);
 }
 
 void connection_resume(struct connection *connection)
 {
+	assert(!connection->link.waits);
 	MHD_resume_connection(connection->mhd);
 	connection->mhd_daemon->runnable = true;
 }
@@ -86,7 +90,7 @@ void connection_resume(struct connection *connection)
 static enum http_reach reach_of(int fd)
 {
 	struct sockaddr_storage address;
-	socklen_t len = sizeof(address);
+	socklen_t len = sizeof address;
 
 	if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
 		return HTTP_REACH_NETWORK;
@@ -106,9 +110,9 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, s
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct connection *connection = malloc(sizeof *connection + api->config.service->call_size);
 
-	if (connection == NULL)
+	if (!connection)
 		return NULL;
-	assert(info != NULL);
+	assert(info);
 	connection->api = api;
 	connection->mhd = mhd;
 	connection->fd = info->connect_fd;
@@ -133,10 +137,10 @@ struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, s
 static bool nothing_was_sent(int fd)
 {
 	struct tcp_info info;
-	socklen_t len = sizeof(info);
+	socklen_t len = sizeof info;
 	int unread = 0;
 
-	memset(&info, 0, sizeof(info));
+	memset(&info, 0, sizeof info);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0)
 		return info.tcpi_bytes_sent == 0;
 	return ioctl(fd, SIOCOUTQ, &unread) == 0 && unread == 0;
@@ -163,8 +167,8 @@ void connection_write_raw(struct connection *connection, unsigned status, const 
 	char text[1024];
 	size_t len = connection->api->config.service->write_raw(status, detail, request_id, text, sizeof text);
 
-	/* A fresh socket has room for it; where it has none, the client has not read its earlier answers either. */
-	if (connection->link.tls != NULL) {
+	/* A fresh socket has room for it. If there is no room, the client has not read its earlier answers either. */
+	if (connection->link.tls) {
 		tls_link_send(&connection->link, text, len);
 		tls_link_bye(&connection->link);
 	} else {
@@ -173,9 +177,10 @@ void connection_write_raw(struct connection *connection, unsigned status, const 
 	connection->linger = true;
 }
 
-/* Keeps the socket for a moment after its last answer; takes it over. */
+/* Keeps the socket for a moment after its last answer. Takes it over. */
 static void linger(struct api *api, int fd)
 {
+	assert(api->lingering_count <= LINGER_MAX);
 	if (fd < 0)
 		return;
 	shutdown(fd, SHUT_WR);
@@ -196,14 +201,15 @@ static void linger(struct api *api, int fd)
 void connection_free(struct connection *connection)
 {
 	struct api *api = connection->api;
-	bool tls = connection->link.tls != NULL;
+	assert(api->connections > 0 && connection->mhd_daemon->connections > 0);
+	bool tls = connection->link.tls;
 
 	connection->link.session = NULL; /* the library has freed it */
 	/* after some errors the library does not call on_completed() */
 	api->events->end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR);
 	disconnect_unwatch(connection);
-	/* Rubbish instead of a request line makes the 0.9 series close without a word: say what was wrong. Over TLS it
-	 * is too late for that. */
+	/* If the request line is rubbish the 0.9 series closes without an answer, so send one. Over TLS it is too late
+	 * for that. */
 	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping &&
 	    !connection_is_disconnected(connection) && nothing_was_sent(connection->fd)) {
 		connection_write_raw(connection, 400, "The request line is malformed.", "none");
@@ -255,7 +261,7 @@ void connection_end_idle(struct api *api)
 	struct connection *connection = api->lists[CONNECTION_IDLE].head, *next;
 	char byte;
 
-	for (; connection != NULL; connection = next) {
+	for (; connection; connection = next) {
 		next = connection->next;
 		/* A request that has arrived and waits to be read is still answered. */
 		if (recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
@@ -269,7 +275,7 @@ uint64_t connection_next_deadline_us(const struct api *api)
 
 	for (enum connection_phase phase = 0; phase < CONNECTION_PHASE_COUNT; phase++) {
 		const struct connection *head = api->lists[phase].head;
-		if (head != NULL && head->deadline_us < next_us)
+		if (head && head->deadline_us < next_us)
 			next_us = head->deadline_us;
 	}
 	if (api->lingering_count > 0 && api->lingering_look_us < next_us)
@@ -288,7 +294,7 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_refusal why)
 
 	http_metrics_refused(api->metrics, why);
 	if (tls) {
-		close(fd); /* a handshake only to say no is what there is no room for */
+		close(fd); /* there is no room for a handshake only to reject the client */
 		return;
 	}
 	(void)!send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -296,7 +302,7 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_refusal why)
 	linger(api, fd);
 }
 
-/* Reads away what has come; true as long as the socket is worth keeping. */
+/* Discards what has come. True as long as the socket is worth keeping. */
 static bool linger_on(struct lingering *lingering, uint64_t now_us)
 {
 	char waste[4096];
@@ -304,7 +310,7 @@ static bool linger_on(struct lingering *lingering, uint64_t now_us)
 
 	if (lingering->until_ms <= now_us / 1000)
 		return false;
-	while ((got = recv(lingering->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0) {
+	while ((got = recv(lingering->fd, waste, sizeof waste, MSG_DONTWAIT)) > 0) {
 		if ((size_t)got > lingering->bytes_left)
 			return false;
 		lingering->bytes_left -= (size_t)got;

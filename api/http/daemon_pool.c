@@ -1,4 +1,4 @@
-/* Several libmicrohttpd daemons in one worker: see daemon_pool.h. */
+/* Several libmicrohttpd daemons in one worker. See http_internal.h. Worker's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <sys/epoll.h>
@@ -8,12 +8,12 @@
 #include "server/base/base.h"
 
 enum {
-	RUN_ROUNDS_MAX = 100, /* of one daemon; what is left then is done in the next run */
-	/* the same in time: while clients keep it busy, the masters' answers to others lie there */
+	RUN_ROUNDS_MAX = 100, /* of one daemon; the rest is done in the next run */
+	/* the same in time: while clients keep a daemon busy, the masters' answers are not read */
 	RUN_US_MAX = 2000
 };
 
-/* NULL where it cannot be started. */
+/* NULL if it cannot be started. */
 static struct mhd_daemon *mhd_daemon_new(struct api *api, bool tls)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
@@ -22,11 +22,11 @@ static struct mhd_daemon *mhd_daemon_new(struct api *api, bool tls)
 		return NULL;
 	struct mhd_daemon *mhd_daemon = &daemon_pool->list[daemon_pool->count];
 	*mhd_daemon = (struct mhd_daemon){.daemon = daemon_pool->start(api, tls), .tls = tls};
-	if (mhd_daemon->daemon == NULL)
+	if (!mhd_daemon->daemon)
 		return NULL;
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(mhd_daemon->daemon, MHD_DAEMON_INFO_EPOLL_FD);
 	struct epoll_event watch = {.events = EPOLLIN, .data.ptr = mhd_daemon};
-	assert(info != NULL);
+	assert(info);
 	if (epoll_ctl(daemon_pool->epoll_fd, EPOLL_CTL_ADD, info->epoll_fd, &watch) != 0) {
 		MHD_stop_daemon(mhd_daemon->daemon);
 		return NULL;
@@ -55,6 +55,7 @@ void daemon_pool_stop(struct api *api)
 
 	while (daemon_pool->count > 0)
 		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
+	assert(daemon_pool->epoll_fd >= 0);
 	close(daemon_pool->epoll_fd);
 }
 
@@ -69,17 +70,18 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls)
 			continue;
 		if (mhd_daemon->connections < MHD_DAEMON_CONNECTIONS)
 			return mhd_daemon;
-		if (emptiest == NULL || mhd_daemon->connections < emptiest->connections)
+		if (!emptiest || mhd_daemon->connections < emptiest->connections)
 			emptiest = mhd_daemon;
 	}
 	struct mhd_daemon *made = mhd_daemon_new(api, tls);
-	return made != NULL ? made : emptiest;
+	assert(made || emptiest);
+	return made ? made : emptiest;
 }
 
 void daemon_pool_trim(struct api *api)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
-	size_t first_ones = api->tls != NULL ? 2 : 1;
+	size_t first_ones = api->tls ? 2 : 1;
 
 	while (daemon_pool->count > first_ones && daemon_pool->list[daemon_pool->count - 1].connections == 0)
 		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
@@ -90,7 +92,7 @@ struct mhd_daemon *daemon_pool_find(struct api *api, struct MHD_Connection *mhd)
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_DAEMON);
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 
-	assert(info != NULL);
+	assert(info);
 	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count;
 	     mhd_daemon++)
 		if (mhd_daemon->daemon == info->daemon)
@@ -116,9 +118,10 @@ bool daemon_pool_has_more(const struct api *api)
 	return more;
 }
 
-/* Once is not enough: what is resumed in one round is answered in the next. */
+/* One round is not enough: a connection that is resumed in one is answered in the next. */
 static void mhd_daemon_run(struct mhd_daemon *mhd_daemon, uint64_t now_us)
 {
+	assert(mhd_daemon->daemon);
 	mhd_daemon->runnable = false;
 	for (int i = 0; i < RUN_ROUNDS_MAX; i++) {
 		MHD_run(mhd_daemon->daemon);
@@ -127,7 +130,7 @@ static void mhd_daemon_run(struct mhd_daemon *mhd_daemon, uint64_t now_us)
 	}
 }
 
-/* One alone is simply run. */
+/* Marks the daemons whose descriptors show something; a single daemon is always run. */
 static void daemon_pool_poll(struct daemon_pool *daemon_pool)
 {
 	struct epoll_event ready[DAEMON_POOL_MAX];

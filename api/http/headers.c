@@ -52,7 +52,8 @@ static bool has_bad_byte(const char *value, size_t len)
 
 static void headers_reject(struct headers *headers, const char *why)
 {
-	if (headers->broken == NULL)
+	assert(why);
+	if (!headers->broken)
 		headers->broken = why;
 }
 
@@ -107,7 +108,7 @@ static void parse_token(struct headers *headers, const char *value, size_t len)
 static bool is_json(const char *value, size_t len)
 {
 	static const char json[] = "application/json";
-	size_t json_len = sizeof(json) - 1;
+	size_t json_len = sizeof json - 1;
 
 	if (len < json_len || strncasecmp(value, json, json_len) != 0)
 		return false;
@@ -121,6 +122,7 @@ static bool is(const char *key, size_t key_len, const char *name)
 
 static void parse_key(struct walk *walk, const char *value, size_t len)
 {
+	assert(value);
 	walk->headers->keys_twice = walk->keys++ > 0;
 	walk->headers->key = value;
 	walk->headers->key_len = len;
@@ -130,7 +132,7 @@ static void parse_key(struct walk *walk, const char *value, size_t len)
 static void parse_authorization(struct walk *walk, const char *value, size_t len)
 {
 	static const char scheme[] = "Bearer ";
-	size_t at = sizeof(scheme) - 1;
+	size_t at = sizeof scheme - 1;
 
 	if (len < at || strncasecmp(value, scheme, at) != 0) {
 		walk->headers->other_scheme = true;
@@ -141,7 +143,7 @@ static void parse_authorization(struct walk *walk, const char *value, size_t len
 	parse_key(walk, value + at, len - at);
 }
 
-/* Keeps what is used of one header. */
+/* Keeps the parts of one header that are used. */
 static void parse_header(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
 {
 	struct headers *headers = walk->headers;
@@ -179,12 +181,12 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 	}
 }
 
-/* 0.9 series: the name begins where the line before ended. What lies between it and its value is a colon and blanks. */
+/* 0.9 series: the name begins where the line before ended. A colon and blanks lie between it and its value. */
 static bool lies_well(struct walk *walk, const char *key, const char *value, size_t len)
 {
-	bool well = walk->expected == NULL || walk->expected == key;
+	bool well = !walk->expected || walk->expected == key;
 
-	walk->expected = walk->expected != NULL ? value + len + 2 : NULL;
+	walk->expected = walk->expected ? value + len + 2 : NULL;
 	return well;
 }
 
@@ -196,8 +198,7 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 	(void)kind;
 	walk->count++;
 	walk->bytes += key_len + len + 4;
-	if (value == NULL || !is_token_text(key, key_len) || has_bad_byte(value, len) ||
-	    !lies_well(walk, key, value, len)) {
+	if (!value || !is_token_text(key, key_len) || has_bad_byte(value, len) || !lies_well(walk, key, value, len)) {
 		headers_reject(walk->headers, "A header is malformed.");
 		return MHD_NO;
 	}
@@ -223,6 +224,7 @@ static void check_framing(const struct walk *walk, bool http_1_0)
 {
 	struct headers *headers = walk->headers;
 
+	assert(walk->lengths <= walk->count && walk->hosts <= walk->count);
 	if (walk->lengths > 1)
 		headers_reject(headers, "There is more than one Content-Length.");
 	if (walk->lengths > 0 && walk->encodings > 0)
@@ -241,20 +243,20 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 	struct walk walk = {.headers = ret_headers};
 	bool parses_in_place = strncmp(MHD_get_version(), "0.", 2) == 0;
 
-	assert(url != NULL && method != NULL && version != NULL);
-	memset(ret_headers, 0, sizeof(*ret_headers));
+	assert(url && method && version);
+	memset(ret_headers, 0, sizeof *ret_headers);
 	if (!is_token_text(method, strlen(method)))
 		headers_reject(ret_headers, "The method is malformed.");
 	if (parses_in_place) {
 		walk.expected = first_line_end(url, method, version, target_len);
-		if (walk.expected == NULL)
+		if (!walk.expected)
 			headers_reject(ret_headers, "The request line is malformed.");
 	}
 	MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, visit, &walk);
-	if (parses_in_place && ret_headers->broken == NULL) {
+	if (parses_in_place && !ret_headers->broken) {
 		const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd,
 									       MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-		if (info == NULL || walk.expected + 2 != method + info->header_size)
+		if (!info || walk.expected + 2 != method + info->header_size)
 			headers_reject(ret_headers, "The header section is malformed.");
 	}
 	check_framing(&walk, strcmp(version, "HTTP/1.0") == 0);

@@ -1,4 +1,4 @@
-/* The header section of a request: is its framing beyond doubt, and what of it does redlockd use. */
+/* The head of a request: its headers, and whether its framing is beyond doubt; its target. */
 #ifndef HEADERS_H
 #define HEADERS_H
 

@@ -1,14 +1,15 @@
-/* The HTTP side of one worker: the libmicrohttpd daemon, its callbacks, the run loop and the end. See api.h.
+/* The HTTP side of one worker: the MHD daemons' callbacks, the run loop and the end. See http.h.
  *
- * The daemon has no thread, no listening socket and no timeouts of its own; it is driven by api_run(). It gives every
- * connection a `struct connection` of ours (the socket context) and every request the `struct request` in it. Decoding
- * of paths, checks of framing, deadlines and the bound on connections are ours: see headers.c, path.c, connection.c.
+ * A daemon has no thread, no listening socket and no timeouts of its own; api_run() drives it. Every connection gets a
+ * `struct connection` of ours (the socket context) and every request the `struct request` in it. Checks of framing,
+ * deadlines and the bound on connections are ours: see headers.c, target.c, connection.c.
  *
- * There is one daemon for plain HTTP, and a second one where there is TLS: libmicrohttpd knows only one of the two in
- * each; and more of them where there are many connections (daemon_pool.h). They share all that is ours.
+ * There is one daemon for plain HTTP and another for TLS, because libmicrohttpd knows only one of the two in each; and
+ * more of them for many connections (daemon_pool.c). They share everything else.
  *
- * MHD_USE_TURBO keeps the library from shutting a socket down before it tells us of the end, so that a last word can
- * still be said; and it reads a new connection at once instead of asking epoll first. */
+ * MHD_USE_TURBO keeps the library from shutting a socket down before it reports the end, so that a last answer can still
+ * be sent; and it reads a new connection at once instead of asking epoll first. The name `api` is that of the whole:
+ * functions on it are api_*. */
 #include "http.h"
 
 #include <assert.h>
@@ -32,7 +33,7 @@ enum {
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	FLOOD_CONNECTIONS = 1000,
 	TRIM_AFTER_US = 500000,
-	LAST_WORDS_US = 200000
+	LAST_ANSWERS_US = 200000
 };
 
 /* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the
@@ -43,7 +44,7 @@ static char tls_priorities[] =
 
 static const struct connection_events connection_events = {.end = request_end};
 
-/* The library's own messages: mostly of clients that went away. They hold no headers and no bodies. */
+/* The library's own messages, mostly about clients that left. They hold no headers and no bodies. */
 static void on_library_message(void *arg, const char *format, va_list arguments)
 {
 	char message[256];
@@ -51,7 +52,7 @@ static void on_library_message(void *arg, const char *format, va_list arguments)
 	(void)arg;
 	if (!log_wants(LOG_DEBUG))
 		return;
-	int len = vsnprintf(message, sizeof(message), format, arguments);
+	int len = vsnprintf(message, sizeof message, format, arguments);
 	if (len < 0)
 		return;
 	message[strcspn(message, "\n")] = '\0';
@@ -60,7 +61,7 @@ static void on_library_message(void *arg, const char *format, va_list arguments)
 	log_end();
 }
 
-/* What we decode, we decode from the raw target. */
+/* The library must not decode: target.c and the service use the raw target. */
 static size_t on_unescape(void *arg, struct MHD_Connection *mhd, char *text)
 {
 	(void)arg;
@@ -72,11 +73,11 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
-	return info != NULL ? info->socket_context : NULL;
+	return info ? info->socket_context : NULL;
 }
 
-/* Nearly always the newest one. */
-static struct peer *take_arrival(struct api *api, int fd)
+/* Removes the arrival of a socket, nearly always the newest one, and returns its peer. */
+static struct peer *find_arrival(struct api *api, int fd)
 {
 	for (size_t i = api->arrivals_count; i-- > 0;) {
 		if (api->arrivals[i].fd != fd)
@@ -94,20 +95,20 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
 		struct api *api = arg;
 		int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-		struct peer *peer = take_arrival(api, fd);
+		struct peer *peer = find_arrival(api, fd);
 		*context = connection_new(api, mhd, peer);
-		if (*context == NULL) { /* memory is short: without us nothing would ever end it */
+		if (!*context) { /* memory is short: nothing else would end it */
 			peer_leave(peer, clock_now_us());
 			shutdown(fd, SHUT_RDWR);
 		}
-	} else if (*context != NULL) {
+	} else if (*context) {
 		connection_free(*context);
 		*context = NULL;
 	}
 }
 
-/* Leaves the library no query to split. It puts each parameter into the connection's pool, and the 0.9 series falls
- * apart when the pool is full: it parks the connection, or ends it without on_completed(). `target` lies in the
+/* Hides the query from the library, which would put each parameter into the connection's pool. When the pool is full
+ * the 0.9 series parks the connection, or ends it without on_completed(). `target` lies in the
  * library's read buffer, and both series parse it only after this call: from the question mark, which must stay, up to
  * the next NUL. A NUL before the question mark hides the query from us and not from the 0.9 series: then the end of the
  * connection ends its request, and nothing more. */
@@ -115,24 +116,23 @@ static void cut_query(const char *target)
 {
 	char *query = strchr(target, '?');
 
-	if (query != NULL && query[1] != '\0')
+	if (query && query[1] != '\0')
 		query[1] = '\0';
 }
 
-/* The first line has been read; `target` is what stood in it, before the library takes it to pieces. The request keeps
- * a copy of it. */
+/* The first line has been read; `target` is not yet taken apart by the library. The request keeps a copy. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
 {
 	struct connection *connection = connection_of(mhd);
 
 	(void)arg;
-	if (connection != NULL) {
+	if (connection) {
 		tls_link_identify(connection);
-		request_begin(&connection->request, target != NULL ? target : "");
+		request_begin(&connection->request, target ? target : "");
 	}
-	if (target != NULL)
+	if (target)
 		cut_query(target);
-	return connection != NULL ? &connection->request : NULL;
+	return connection ? &connection->request : NULL;
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
@@ -140,8 +140,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
 {
 	(void)arg;
 	(void)mhd;
-	if (*context == NULL)
-		return MHD_NO; /* there was no memory for the connection */
+	if (!*context)
+		return MHD_NO; /* no memory for the connection */
 	return request_step(*context, url, method, version, data, data_len);
 }
 
@@ -149,7 +149,7 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **context, 
 {
 	(void)arg;
 	(void)mhd;
-	if (*context != NULL)
+	if (*context)
 		request_end(*context, how);
 	*context = NULL;
 }
@@ -195,11 +195,11 @@ static struct MHD_Daemon *api_start_daemon(struct api *api, bool tls)
 
 struct api *api_new(const struct api_config *config)
 {
-	struct api *api = calloc(1, sizeof(*api));
+	struct api *api = calloc(1, sizeof *api);
 
 	assert(config->service && config->max_connections > 0 && config->request_timeout_ms > 0 &&
 	       config->idle_timeout_ms > 0);
-	if (api == NULL)
+	if (!api)
 		return NULL;
 	api->config = *config;
 	api->context.config = &api->config;
@@ -210,7 +210,7 @@ struct api *api_new(const struct api_config *config)
 		free(api);
 		return NULL;
 	}
-	api->tls = config->tls != NULL ? tls_ref(config->tls) : NULL;
+	api->tls = config->tls ? tls_ref(config->tls) : NULL;
 	if (!daemon_pool_init(api, config->tls, api_start_daemon)) {
 		int error = errno;
 		tls_unref(api->tls);
@@ -222,14 +222,14 @@ struct api *api_new(const struct api_config *config)
 	return api;
 }
 
-/* Those that answer come first: a stream that is woken moves behind them. */
+/* Answering connections come first, because a stream that is woken becomes one of them. */
 static void review_requests(struct api *api)
 {
 	static const enum connection_phase phases[] = {CONNECTION_ANSWERING, CONNECTION_WORKING, CONNECTION_RECEIVING};
 	struct connection *connection, *next;
 
-	for (size_t i = 0; i < sizeof(phases) / sizeof(*phases); i++)
-		for (connection = api->lists[phases[i]].head; connection != NULL; connection = next) {
+	for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+		for (connection = api->lists[phases[i]].head; connection; connection = next) {
 			next = connection->next;
 			if (connection->request.state != REQUEST_NONE)
 				api->config.service->review(&connection->request);
@@ -240,8 +240,8 @@ void api_set_keys(struct api *api, struct keys *keys)
 {
 	struct keys *before = api->context.keys;
 
-	api->context.keys = keys != NULL ? keys_ref(keys) : NULL;
-	if (before != NULL)
+	api->context.keys = keys ? keys_ref(keys) : NULL;
+	if (before)
 		review_requests(api);
 	keys_unref(before);
 }
@@ -250,7 +250,7 @@ void api_set_tls(struct api *api, struct tls *tls)
 {
 	struct tls *before = api->tls;
 
-	assert(before != NULL); /* --tls-cert is there from the start or never */
+	assert(before && tls); /* --tls-cert is there from the start or never */
 	api->tls = tls_ref(tls);
 	if (tls_asks(tls) && !tls_same_authorities(tls, before))
 		review_requests(api);
@@ -287,7 +287,7 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 {
 	struct peer *peer;
 
-	assert(!tls || api->tls != NULL);
+	assert(!tls || api->tls);
 	if (api->connections + api->arrivals_count >= api->config.max_connections ||
 	    api->arrivals_count == ARRIVALS_MAX) {
 		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
@@ -300,19 +300,21 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 	api->arrivals[api->arrivals_count++] = (struct arrival){.fd = fd, .peer = peer};
 	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, tls);
 	mhd_daemon->runnable = true;
+	assert(mhd_daemon->tls == tls);
 	if (MHD_add_connection(mhd_daemon->daemon, fd, address, address_len) == MHD_YES)
 		return;
 	/* It has closed the socket. */
-	peer_leave(take_arrival(api, fd), clock_now_us());
+	peer_leave(find_arrival(api, fd), clock_now_us());
 	http_metrics_refused(api->metrics, HTTP_REFUSED_ERROR);
 	log_begin(LOG_WARN, "connection-refused");
 	log_text("reason", strerror(errno));
 	log_end();
 }
 
-/* A flood is over: what it took goes back to the kernel. Left to itself the allocator keeps it for good, and as it
- * deals it out anew in other pieces, more of it with every flood. It takes some ms, so not for a few connections, not
- * before nearly all have gone, and some time after that: the library frees them later than it tells of their end. */
+/* Gives memory back to the kernel after a flood of connections. The allocator alone would keep it, and more of it with
+ * every flood, because it divides it in other ways each time. This takes some ms, so it is done only after many
+ * connections, when nearly all have ended, and some time later: the library frees them after it has reported their
+ * end. */
 static void give_memory_back(struct api *api, uint64_t now_us)
 {
 	if (api->connections_most < FLOOD_CONNECTIONS || api->connections > api->connections_most / 8) {
@@ -332,7 +334,7 @@ void api_run(struct api *api)
 
 	connection_check_deadlines(api, now_us);
 	daemon_pool_run(api, now_us);
-	while (api->arrivals_count > 0) /* the library could not serve them, and has closed them */
+	while (api->arrivals_count > 0) /* the library could not serve them and has closed them */
 		peer_leave(api->arrivals[--api->arrivals_count].peer, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
@@ -354,12 +356,13 @@ int api_timeout_ms(const struct api *api)
 	now_us = clock_now_us();
 	if (next_us <= now_us)
 		return 0;
-	uint64_t wait_ms = (next_us - now_us + 999) / 1000; /* rounded up: earlier would be in vain */
+	uint64_t wait_ms = (next_us - now_us + 999) / 1000; /* rounded up: earlier would be too early */
 	return wait_ms < INT32_MAX ? (int)wait_ms : INT32_MAX;
 }
 
 void api_drain(struct api *api)
 {
+	assert(!api->context.ending);
 	api->context.draining = true;
 	connection_end_idle(api);
 }
@@ -369,7 +372,7 @@ size_t api_busy(const struct api *api)
 	size_t busy = api->lists[CONNECTION_WORKING].count + api->lists[CONNECTION_ANSWERING].count;
 
 	/* A connection that was only accepted is waiting for its client, not for us. */
-	for (const struct connection *connection = api->lists[CONNECTION_RECEIVING].head; connection != NULL;
+	for (const struct connection *connection = api->lists[CONNECTION_RECEIVING].head; connection;
 	     connection = connection->next)
 		busy += connection->request.state != REQUEST_NONE;
 	return busy;
@@ -377,20 +380,20 @@ size_t api_busy(const struct api *api)
 
 void api_free(struct api *api)
 {
-	uint64_t until_us = clock_now_us() + LAST_WORDS_US;
+	uint64_t until_us = clock_now_us() + LAST_ANSWERS_US;
 	struct connection *connection, *next;
 
 	api->context.draining = api->context.ending = true;
-	for (connection = api->lists[CONNECTION_ANSWERING].head; connection != NULL; connection = connection->next)
+	for (connection = api->lists[CONNECTION_ANSWERING].head; connection; connection = connection->next)
 		if (connection->request.reply.read)
 			api->config.service->abort(&connection->request);
-	for (connection = api->lists[CONNECTION_WORKING].head; connection != NULL; connection = next) {
+	for (connection = api->lists[CONNECTION_WORKING].head; connection; connection = next) {
 		next = connection->next;
 		api->config.service->abort(&connection->request);
 	}
-	for (connection = api->lists[CONNECTION_RECEIVING].head; connection != NULL; connection = connection->next)
+	for (connection = api->lists[CONNECTION_RECEIVING].head; connection; connection = connection->next)
 		tls_link_wake(connection); /* its handshake fails now */
-	do /* one call ends after a few ms even if more is ready: the last words to be written */
+	do /* one call ends after a few ms even if more is ready: write the last answers */
 		api_run(api);
 	while (daemon_pool_has_more(api) && clock_now_us() < until_us);
 	api->stopping = true;

@@ -12,12 +12,7 @@
 #include "server/metrics/metrics.h"
 
 static const uint16_t statuses[] = {200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};
-enum {
-	STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]),
-	STATUS_ABORTED = STATUS_COUNT,
-	STATUS_OTHER,
-	STATUS_SLOTS
-};
+enum { STATUS_COUNT = sizeof statuses / sizeof statuses[0], STATUS_ABORTED = STATUS_COUNT, STATUS_OTHER, STATUS_SLOTS };
 
 struct http_metrics {
 	_Atomic uint64_t requests[HTTP_ROUTES_MAX + 1][HTTP_METHOD_COUNT][STATUS_SLOTS];
@@ -56,9 +51,9 @@ const char *http_method_name(enum http_method method)
 void http_metrics_setup(size_t workers, http_route_name_fn *route_name)
 {
 	assert(workers > 0 && !all && route_name);
-	all = calloc(workers, sizeof(*all));
-	if (all == NULL)
-		abort(); /* at start, before anything is promised to anybody */
+	all = calloc(workers, sizeof *all);
+	if (!all)
+		abort(); /* at start, before any lease is granted */
 	all_count = workers;
 	http_route_name = route_name;
 }
@@ -185,6 +180,7 @@ static void render_tls(struct exposition *page)
 static void render_counter(struct exposition *page, const char *name, const char *help, const char *label,
 			   const char *const values[], size_t count, size_t offset)
 {
+	assert(offset + count * sizeof(uint64_t) <= sizeof(struct http_metrics));
 	exposition_head(page, name, "counter", help);
 	for (size_t i = 0; i < count; i++)
 		text_printf(&page->text, "%s{%s=\"%s\"} %" PRIu64 "\n", name, label, values[i],

@@ -27,7 +27,7 @@ const char *target_after_authority(const char *target, size_t len, const char **
 	const char *host = target + scheme_len;
 	size_t host_len = strcspn(host, "/?");
 
-	/* Who calls is never said in a URL. */
+	/* a URL must not hold credentials */
 	if (scheme_len == 0 || host_len == 0 || memchr(host, '@', host_len) != NULL || !target_is_visible(target, len))
 		return NULL;
 	*ret_host = host;
@@ -40,6 +40,7 @@ const char *target_parse(char *target, size_t len, bool options, const char **re
 {
 	const char *path = target;
 
+	assert(target[len] == '\0');
 	*ret_query = NULL;
 	if (options && strcmp(target, "*") == 0)
 		return path;
@@ -47,7 +48,7 @@ const char *target_parse(char *target, size_t len, bool options, const char **re
 	    (path = target_after_authority(target, len, ret_host, ret_host_len)) == NULL)
 		return NULL;
 	char *query = strchr(target, '?');
-	if (query != NULL)
+	if (query)
 		*query++ = '\0';
 	*ret_query = query;
 	return path[0] != '\0' ? path : "/";

@@ -1,7 +1,6 @@
 /* Certificates. See tls.h.
  *
- * The credentials of GnuTLS may be shared by any number of sessions and threads as long as nobody changes them: here
- * nobody does.
+ * The credentials of GnuTLS may be shared by any number of sessions and threads because they never change here.
  *
  * The handshake asks for a client's certificate but takes any, also none: an expired one is answered 401 with the
  * reason, which a client whose handshake was broken off would never learn. That the client has the private key is
@@ -47,7 +46,7 @@ static bool read_file(const char *option, const char *path, enum secret_file_kin
 	char reason[512];
 
 	text_init(text);
-	if (secret_file_read(path, kind, TLS_FILE_MAX, text, reason, sizeof(reason)))
+	if (secret_file_read(path, kind, TLS_FILE_MAX, text, reason, sizeof reason))
 		return true;
 	snprintf(message, size, "%s: %s", option, reason);
 	return false;
@@ -93,8 +92,8 @@ static void note_dates(struct tls *tls, gnutls_x509_crt_t cert)
 	tls->expiry = gnutls_x509_crt_get_expiration_time(cert);
 }
 
-static bool take_pair(struct tls *tls, const char *cert_path, const struct text *cert_text, const char *key_path,
-		      const struct text *key_text, char *message, size_t size)
+static bool parse_pair(struct tls *tls, const char *cert_path, const struct text *cert_text, const char *key_path,
+		       const struct text *key_text, char *message, size_t size)
 {
 	gnutls_x509_crt_t *chain = NULL;
 	gnutls_x509_privkey_t key = NULL;
@@ -132,7 +131,7 @@ static bool load_pair(struct tls *tls, const char *cert, const char *key, char *
 	text_init(&key_text);
 	taken = read_file("--tls-cert", cert, SECRET_FILE_TRUSTED, &cert_text, message, size) &&
 		read_file("--tls-key", key, SECRET_FILE_SECRET, &key_text, message, size) &&
-		take_pair(tls, cert, &cert_text, key, &key_text, message, size);
+		parse_pair(tls, cert, &cert_text, key, &key_text, message, size);
 	secret_file_wipe(&key_text);
 	text_fini(&key_text);
 	text_fini(&cert_text);
@@ -164,13 +163,13 @@ static bool load_authorities(struct tls *tls, const char *path, char *message, s
 
 static struct tls *tls_new(const char *cert)
 {
-	struct tls *tls = calloc(1, sizeof(*tls));
+	struct tls *tls = calloc(1, sizeof *tls);
 
-	if (tls == NULL)
+	if (!tls)
 		return NULL;
 	atomic_init(&tls->references, 1);
 	tls->cert = strdup(cert);
-	if (tls->cert == NULL || gnutls_certificate_allocate_credentials(&tls->credentials) < 0) {
+	if (!tls->cert || gnutls_certificate_allocate_credentials(&tls->credentials) < 0) {
 		free(tls->cert);
 		free(tls);
 		return NULL;
@@ -183,7 +182,7 @@ struct tls *tls_load(const char *cert, const char *key, const char *client_ca, c
 	assert(cert[0] != '\0' && key[0] != '\0' && size > 0);
 	struct tls *tls = tls_new(cert);
 
-	if (tls == NULL) {
+	if (!tls) {
 		complain("--tls-cert", cert, "memory is short", message, size);
 		return NULL;
 	}
@@ -204,8 +203,9 @@ struct tls *tls_ref(struct tls *tls)
 
 void tls_unref(struct tls *tls)
 {
-	if (tls == NULL || atomic_fetch_sub_explicit(&tls->references, 1, memory_order_acq_rel) > 1)
+	if (!tls || atomic_fetch_sub_explicit(&tls->references, 1, memory_order_acq_rel) > 1)
 		return;
+	assert(atomic_load(&tls->references) == 0);
 	gnutls_certificate_free_credentials(tls->credentials);
 	free(tls->cert);
 	free(tls);
@@ -221,12 +221,13 @@ bool tls_same_authorities(const struct tls *tls, const struct tls *other)
 	return tls->asks == other->asks && memcmp(tls->authorities, other->authorities, HASH_LEN) == 0;
 }
 
-/* Dates in certificates are those of the calendar, and so is the clock here. */
+/* Certificates use calendar dates, so this uses the time of day. */
 void tls_announce(const struct tls *tls)
 {
 	time_t now = time(NULL);
 	const char *event = NULL;
 
+	assert(tls->cert);
 	http_metrics_certificate(tls->expiry);
 	if (tls->expiry <= now)
 		event = "tls-certificate-expired";
@@ -234,7 +235,7 @@ void tls_announce(const struct tls *tls)
 		event = "tls-certificate-expires-soon";
 	else if (tls->activation > now)
 		event = "tls-certificate-not-valid-yet";
-	if (event == NULL)
+	if (!event)
 		return;
 	log_begin(LOG_WARN, event);
 	log_text("certificate", tls->cert);
@@ -244,6 +245,7 @@ void tls_announce(const struct tls *tls)
 
 bool tls_attach(const struct tls *tls, gnutls_session_t session)
 {
+	assert(session && tls->credentials);
 	if (gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, tls->credentials) < 0)
 		return false;
 	if (tls->asks)
@@ -253,11 +255,12 @@ bool tls_attach(const struct tls *tls, gnutls_session_t session)
 
 /* ---- the client's certificate ---- */
 
-/* Takes a name in, unless there is no room or it has a byte that a name should not have: a NUL above all, at which
- * others would stop reading. */
+/* Adds a name, unless there is no room or it has a byte that a name should not have, above all a NUL, at which other
+ * programs would stop reading. */
 static void add_name(struct tls_peer *peer, size_t *used, const char *name, size_t len)
 {
-	if (peer->count == TLS_PEER_NAMES_MAX || len == 0 || len >= sizeof(peer->bytes) - *used)
+	assert(peer->count <= TLS_PEER_NAMES_MAX && *used <= sizeof peer->bytes);
+	if (peer->count == TLS_PEER_NAMES_MAX || len == 0 || len >= sizeof peer->bytes - *used)
 		return;
 	for (size_t i = 0; i < len; i++)
 		if (name[i] < '!' || name[i] > '~')
@@ -270,27 +273,27 @@ static void add_name(struct tls_peer *peer, size_t *used, const char *name, size
 }
 
 /* True if it has any alternative name at all. */
-static bool take_alternative_names(gnutls_x509_crt_t cert, struct tls_peer *peer, size_t *used)
+static bool read_alternative_names(gnutls_x509_crt_t cert, struct tls_peer *peer, size_t *used)
 {
 	for (unsigned i = 0;; i++) {
 		char name[1024];
-		size_t len = sizeof(name);
+		size_t len = sizeof name;
 		unsigned type = 0;
 		int got = gnutls_x509_crt_get_subject_alt_name2(cert, i, name, &len, &type, NULL);
 		if (got == GNUTLS_E_SHORT_MEMORY_BUFFER)
-			continue; /* longer than any name of ours */
-		if (got < 0)      /* the end, or something that cannot be read and must not be taken for none */
+			continue; /* longer than any name in a keys file */
+		if (got < 0)      /* the end, or an unreadable name, which is not the same as none */
 			return i > 0 || got != GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE;
 		if (got == GNUTLS_SAN_DNSNAME || got == GNUTLS_SAN_URI)
 			add_name(peer, used, name, len);
 	}
 }
 
-/* Only where there is just one: of two, others might take the other. */
-static void take_common_name(gnutls_x509_crt_t cert, struct tls_peer *peer, size_t *used)
+/* Only if there is just one: of two, another program might use the other. */
+static void read_common_name(gnutls_x509_crt_t cert, struct tls_peer *peer, size_t *used)
 {
 	char name[256], second[256];
-	size_t len = sizeof(name), second_len = sizeof(second);
+	size_t len = sizeof name, second_len = sizeof second;
 
 	if (gnutls_x509_crt_get_dn_by_oid(cert, GNUTLS_OID_X520_COMMON_NAME, 1, 0, second, &second_len) !=
 	    GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
@@ -309,13 +312,13 @@ bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer)
 	if (gnutls_x509_crt_init(&cert) < 0)
 		return false;
 	bool read = gnutls_x509_crt_import(cert, &raw, GNUTLS_X509_FMT_DER) >= 0;
-	if (read && !take_alternative_names(cert, peer, &used))
-		take_common_name(cert, peer, &used);
+	if (read && !read_alternative_names(cert, peer, &used))
+		read_common_name(cert, peer, &used);
 	gnutls_x509_crt_deinit(cert);
 	return read;
 }
 
-/* Why a certificate with this status cannot be trusted; the first that fits is the one to mend first. */
+/* Why a certificate with this status cannot be trusted; the first reason is the one to mend first. */
 static const char *reason_of(unsigned status)
 {
 	static const struct {
@@ -324,7 +327,7 @@ static const char *reason_of(unsigned status)
 	} reasons[] = {
 		{GNUTLS_CERT_SIGNER_NOT_FOUND,
 		 "The client certificate is not signed by an authority of --tls-client-ca."},
-		{GNUTLS_CERT_SIGNER_NOT_CA, "The client certificate is signed by one that is no authority."},
+		{GNUTLS_CERT_SIGNER_NOT_CA, "The client certificate is not signed by an authority."},
 		{GNUTLS_CERT_SIGNATURE_FAILURE, "The signature of the client certificate is wrong."},
 		{GNUTLS_CERT_INSECURE_ALGORITHM,
 		 "The client certificate is signed with an algorithm that is not secure."},
@@ -334,13 +337,13 @@ static const char *reason_of(unsigned status)
 		{GNUTLS_CERT_PURPOSE_MISMATCH, "The client certificate is not meant for clients (extended key usage)."},
 	};
 
-	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+	for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
 		if ((status & reasons[i].bit) != 0)
 			return reasons[i].reason;
 	return "The client certificate cannot be trusted.";
 }
 
-static void look_at(gnutls_session_t session, const gnutls_datum_t *cert, struct tls_peer *peer)
+static void examine(gnutls_session_t session, const gnutls_datum_t *cert, struct tls_peer *peer)
 {
 	gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
 					 .data = (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT};
@@ -366,12 +369,12 @@ const struct tls_peer *tls_peer_new(gnutls_session_t session)
 	unsigned count = 0;
 	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
 
-	if (certs == NULL || count == 0)
+	if (!certs || count == 0)
 		return &no_certificate;
-	struct tls_peer *peer = calloc(1, sizeof(*peer));
-	if (peer == NULL)
+	struct tls_peer *peer = calloc(1, sizeof *peer);
+	if (!peer)
 		return &no_memory;
-	look_at(session, &certs[0], peer);
+	examine(session, &certs[0], peer);
 	return peer;
 }
 
@@ -380,8 +383,8 @@ void tls_peer_check(gnutls_session_t session, const struct tls_peer *peer)
 	unsigned count = 0;
 	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
 
-	if (peer != &no_memory && peer != &no_certificate && certs != NULL && count > 0)
-		look_at(session, &certs[0], (struct tls_peer *)(uintptr_t)peer);
+	if (peer != &no_memory && peer != &no_certificate && certs && count > 0)
+		examine(session, &certs[0], (struct tls_peer *)(uintptr_t)peer);
 }
 
 void tls_peer_free(const struct tls_peer *peer)

@@ -1,7 +1,7 @@
-/* Certificates: what we show to clients over HTTPS, and what theirs say.
+/* Certificates: ours, which clients see over HTTPS, and theirs.
  *
- * What was loaded never changes: a reload makes another `struct tls`, and every connection keeps a reference to the one
- * with which it began. All of this may be called from any thread. How a connection uses it: tls_link.h. */
+ * A loaded `struct tls` never changes: a reload makes another one, and every connection keeps a reference to the one
+ * with which it began. All of this may be called from any thread. How a connection uses it: tls_link.c. */
 #ifndef TLS_H
 #define TLS_H
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 enum {
-	TLS_PEER_NAMES_MAX = 16,   /* of one client certificate; more are passed over */
+	TLS_PEER_NAMES_MAX = 16,   /* of one client certificate; more are ignored */
 	TLS_PEER_BYTES_MAX = 4096, /* of all its names, each with a NUL */
 	TLS_FILE_MAX = 1 << 20,    /* bytes of each file */
 	TLS_WARN_DAYS = 14
@@ -21,7 +21,7 @@ enum tls_peer_state {
 	TLS_PEER_KNOWN
 };
 
-/* What a client's certificate says. */
+/* A client's certificate. */
 struct tls_peer {
 	enum tls_peer_state state;
 	const char *reason; /* BAD: why it cannot be trusted (static) */
@@ -49,20 +49,19 @@ bool tls_asks(const struct tls *tls);
 /* True if both trust the same authorities of clients. */
 bool tls_same_authorities(const struct tls *tls, const struct tls *other);
 
-/* From now on it is in use: sets the metric of its expiry; writes a warning into the log where it has expired, or soon
- * will. */
+/* From now on it is in use: sets the metric of its expiry, and warns in the log if it has expired or soon will. */
 void tls_announce(const struct tls *tls);
 
 /* Gives it to a session whose handshake has not begun, or is over: then only its authorities matter. The session must
- * end before the reference does. False where memory is short. */
+ * end before the reference does. False if memory is short. */
 bool tls_attach(const struct tls *tls, struct gnutls_session_int *session) __attribute__((warn_unused_result));
 
-/* Looks at the certificate of a client, after the handshake. Never NULL: where memory is short the certificate counts
- * as bad. */
+/* Examines the certificate of a client, after the handshake. Never NULL: if memory is short the certificate counts as
+ * bad. */
 const struct tls_peer *tls_peer_new(struct gnutls_session_int *session);
 void tls_peer_free(const struct tls_peer *peer);
 
-/* Looks at it again, by the authorities that the session has been given since. Its names stay what and where they
+/* Examines it again, by the authorities that the session has been given since. Its names stay as and where they
  * are. */
 void tls_peer_check(struct gnutls_session_int *session, const struct tls_peer *peer);
 

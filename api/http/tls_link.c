@@ -1,12 +1,15 @@
-/* TLS of one connection. See tls_link.h.
+/* TLS of one connection. See http_internal.h.
+ *
+ * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it calls a handshake that waits for
+ * its client ready and tries again, round after round. So the function by which GnuTLS reads is ours: it suspends the
+ * connection if there is nothing to read, and disconnect.c wakes it.
  *
  *     accepted ─► handshake ⇄ suspended, watched for input ─► up ─► requests … ─► the session is freed
  *              ─► tls_link_fini()
  *
- * libmicrohttpd frees the session before it tells us of the end, so the last word can only be said earlier:
- * close_notify when the last answer has been sent, and nothing to a client that sends rubbish after its handshake (the
- * 0.9 series closes then without asking anybody). HTTP says by itself where an answer ends; close_notify is a
- * courtesy. */
+ * libmicrohttpd frees the session before it reports the end, so close_notify must be sent earlier: after the last
+ * answer, and not at all to a client that sends rubbish after its handshake (the 0.9 series closes then at once). HTTP
+ * itself marks the end of an answer; close_notify is a courtesy. Worker's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <gnutls/gnutls.h>
@@ -33,6 +36,7 @@ bool tls_link_is_up(const struct tls_link *link)
 
 static void wait_for_client(struct connection *connection)
 {
+	assert(!connection->link.waits);
 	MHD_suspend_connection(connection->mhd);
 	connection->link.waits = true;
 	disconnect_watch(connection, true);
@@ -67,7 +71,7 @@ static void answer_plain(struct connection *connection)
 	http_metrics_request(connection->api->metrics, HTTP_ROUTE_NONE, HTTP_OTHER, 400);
 }
 
-/* gnutls_pull_func: within a call of libmicrohttpd, which takes EAGAIN for "later" and would ask again at once. */
+/* gnutls_pull_func: within libmicrohttpd, which takes EAGAIN for "later" and would ask again at once. */
 static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 {
 	struct connection *connection = arg;
@@ -122,9 +126,10 @@ void tls_link_init(struct connection *connection)
 	struct tls_link *link = &connection->link;
 
 	*link = (struct tls_link){.session = NULL};
-	if (info == NULL)
+	if (!info)
 		return;
 	gnutls_session_t session = info->tls_session;
+	assert(session && connection->api->tls);
 	link->session = session;
 	link->tls = tls_ref(connection->api->tls);
 	gnutls_transport_set_ptr2(session, connection, (gnutls_transport_ptr_t)(intptr_t)connection->fd);
@@ -135,19 +140,19 @@ void tls_link_init(struct connection *connection)
 		gnutls_credentials_clear(session); /* the daemon's own hold no certificate */
 }
 
-/* ---- the last word ---- */
+/* ---- close_notify ---- */
 
 void tls_link_send(struct tls_link *link, const char *bytes, size_t len)
 {
-	if (link->session == NULL || !tls_link_is_up(link))
+	if (!link->session || !tls_link_is_up(link))
 		return;
-	/* where there is no room, the client has not read its earlier answers either */
+	/* if there is no room, the client has not read its earlier answers either */
 	(void)gnutls_record_send(link->session, bytes, len);
 }
 
 void tls_link_bye(struct tls_link *link)
 {
-	if (link->session != NULL && tls_link_is_up(link))
+	if (link->session && tls_link_is_up(link))
 		(void)gnutls_bye(link->session, GNUTLS_SHUT_WR);
 }
 
@@ -156,7 +161,7 @@ bool tls_link_hears_bye(const struct connection *connection)
 	const struct tls_link *link = &connection->link;
 	unsigned char head[RECORD_HEAD];
 
-	if (link->session == NULL || recv(connection->fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT) != RECORD_HEAD)
+	if (!link->session || recv(connection->fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) != RECORD_HEAD)
 		return false;
 	if (head[0] == RECORD_ALERT)
 		return true;
@@ -165,12 +170,12 @@ bool tls_link_hears_bye(const struct connection *connection)
 	       gnutls_protocol_get_version(link->session) == GNUTLS_TLS1_3;
 }
 
-/* So that the client can say more than that it was cut off: for one that shares no version or cipher with us. */
+/* For a client that shares no version or cipher with us: so it can report more than a cut connection. */
 static void send_alert(struct connection *connection)
 {
 	static const unsigned char handshake_failure[] = {RECORD_ALERT, 3, 3, 0, 2, 2 /* fatal */, 40};
 
-	(void)!send(connection->fd, handshake_failure, sizeof(handshake_failure), MSG_DONTWAIT | MSG_NOSIGNAL);
+	(void)!send(connection->fd, handshake_failure, sizeof handshake_failure, MSG_DONTWAIT | MSG_NOSIGNAL);
 	connection->linger = true;
 }
 
@@ -186,7 +191,8 @@ void tls_link_fini(struct connection *connection, bool alert)
 {
 	struct tls_link *link = &connection->link;
 
-	if (link->tls == NULL)
+	assert(!link->session); /* the library has freed it */
+	if (!link->tls)
 		return;
 	if (!tls_link_is_up(link) && link->begun && !connection->api->stopping) {
 		note_failure(connection);
@@ -198,16 +204,17 @@ void tls_link_fini(struct connection *connection, bool alert)
 	*link = (struct tls_link){.session = NULL};
 }
 
-/* ---- who is it ---- */
+/* ---- the client's certificate ---- */
 
-static void take_authorities(struct tls_link *link, struct tls *tls)
+static void use_authorities(struct tls_link *link, struct tls *tls)
 {
 	if (tls_same_authorities(tls, link->tls) || !tls_attach(tls, link->session))
 		return;
+	assert(link->tls && tls != link->tls);
 	tls_ref(tls);
 	tls_unref(link->tls);
 	link->tls = tls;
-	if (link->peer != NULL)
+	if (link->peer)
 		tls_peer_check(link->session, link->peer);
 }
 
@@ -215,10 +222,11 @@ void tls_link_identify(struct connection *connection)
 {
 	struct tls_link *link = &connection->link;
 
-	if (link->session == NULL || !tls_asks(link->tls))
+	if (!link->session || !tls_asks(link->tls))
 		return;
+	assert(connection->api->tls);
 	if (link->tls != connection->api->tls)
-		take_authorities(link, connection->api->tls);
-	if (link->peer == NULL)
+		use_authorities(link, connection->api->tls);
+	if (!link->peer)
 		link->peer = tls_peer_new(link->session);
 }
