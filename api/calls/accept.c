@@ -6,6 +6,7 @@
  *   text/plain;version=0.0.4;q=0.2
  *
  * Pure; any thread. */
+#include <assert.h>
 #include <string.h>
 #include <strings.h>
 
@@ -34,6 +35,7 @@ static struct span split(struct span *rest, char separator)
 	struct span part = {.at = rest->at};
 	bool quoted = false;
 
+	assert(rest->at || rest->len == 0);
 	for (; part.len < rest->len && (quoted || rest->at[part.len] != separator); part.len++) {
 		if (rest->at[part.len] == '"')
 			quoted = !quoted;
@@ -56,6 +58,7 @@ static int read_quality(struct span span)
 {
 	int quality = 0, unit = 1000;
 
+	assert(span.at || span.len == 0);
 	if (span.len == 0 || span.len > 5 || (span.at[0] != '0' && span.at[0] != '1') ||
 	    (span.len > 1 && span.at[1] != '.'))
 		return ACCEPT_UNNAMED;
@@ -96,6 +99,7 @@ static int read_parameters(struct span rest, const char *version)
 
 void accept_read(struct accept *accept, const char *value, size_t len)
 {
+	assert(accept && (value || len == 0));
 	const struct {
 		const char *range, *version;
 		int *quality;

@@ -54,6 +54,7 @@ static bool authorize_page(struct call *call, const char *method)
 
 static bool authorize_reject_rate(struct call *call, enum http_limit limit, const char *detail, uint32_t retry_ms)
 {
+	assert(retry_ms > 0);
 	request_note_limited(call->request, limit);
 	call_reject(call, PROBLEM_TOO_MANY_REQUESTS, detail, NULL, NULL);
 	call->request->reply.retry_after_s = retry_ms / 1000 + (retry_ms % 1000 > 0);
@@ -225,6 +226,7 @@ enum access_verdict authorize_again(struct call *call)
 	struct keys *keys = call->request->context->keys;
 	struct access_caller caller;
 
+	assert(call->route);
 	request_identify(call->request);
 	struct access_credentials credentials = authorize_credentials(call);
 	access_identify_again(keys, &call->caller, &credentials, &caller);
@@ -245,6 +247,7 @@ enum access_verdict authorize_again(struct call *call)
 
 void authorize_wait_end(struct call *call)
 {
+	assert(!call->counted || call->caller.key);
 	if (call->counted)
 		key_wait_end(call->caller.key);
 	call->counted = false;

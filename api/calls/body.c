@@ -121,6 +121,7 @@ enum { MEMBER_COUNT = sizeof members / sizeof members[0] };
 
 static void parse_member(struct reading *reading, const char *name, size_t name_len, const struct body_value *value)
 {
+	assert(reading->request->operation < LEASE_INSPECT);
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
 		if (strncmp(members[i].name, name, name_len) == 0 && members[i].name[name_len] == '\0' &&
 		    (members[i].calls & 1u << reading->request->operation) != 0) {
@@ -199,6 +200,7 @@ static struct body_value value_of(const json_t *json)
 {
 	struct body_value value = {.kind = BODY_OTHER};
 
+	assert(json);
 	if (json_is_string(json)) {
 		value.kind = BODY_STRING;
 		value.bytes = json_string_value(json);
@@ -250,6 +252,7 @@ static void complete(struct reading *reading)
 {
 	struct lease_request *request = reading->request;
 
+	assert(reading->errors && reading->request);
 	if (request->operation == LEASE_ACQUIRE && !reading->resource)
 		field_errors_add(reading->errors, "resource", "is required");
 	if (request->operation != LEASE_RELEASE && !reading->ttl)
@@ -269,6 +272,7 @@ static bool is_blank(char c)
 
 bool body_is_nothing(const char *bytes, size_t len)
 {
+	assert(bytes || len == 0);
 	for (; len > 0 && is_blank(bytes[0]); len--)
 		bytes++;
 	while (len > 0 && is_blank(bytes[len - 1]))

@@ -2,6 +2,7 @@
  *
  * It must never accept a text that jansson rejects, nor read another value in it. A text that it leaves to jansson costs
  * only time. tests/fuzz/fuzz_body.c and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
+#include <assert.h>
 #include <string.h>
 
 #include "body.h"
@@ -15,6 +16,7 @@ struct rest {
 
 static void skip_space(struct rest *rest)
 {
+	assert(rest->at <= rest->end);
 	while (rest->at < rest->end &&
 	       (*rest->at == ' ' || *rest->at == '\t' || *rest->at == '\n' || *rest->at == '\r'))
 		rest->at++;
@@ -57,6 +59,7 @@ static bool parse_string(struct rest *rest, const char **ret_bytes, size_t *ret_
 
 static bool parse_integer(struct rest *rest, int64_t *ret_integer)
 {
+	assert(rest->at <= rest->end);
 	const char *at = rest->at;
 	int64_t integer = 0;
 
@@ -84,6 +87,7 @@ static bool parse_value(struct rest *rest, struct body_value *ret_value)
 
 static bool is_among(const struct body_member *members, size_t count, const struct body_member *member)
 {
+	assert(count < BODY_FLAT_MAX);
 	for (size_t i = 0; i < count; i++)
 		if (members[i].name_len == member->name_len &&
 		    memcmp(members[i].name, member->name, member->name_len) == 0)
@@ -108,6 +112,7 @@ bool body_flat_scan(const char *bytes, size_t len, struct body_member ret_member
 	struct rest rest = {bytes, bytes + len};
 	size_t count = 0;
 
+	assert(bytes || len == 0);
 	skip_space(&rest);
 	if (!parse_mark(&rest, '{'))
 		return false;

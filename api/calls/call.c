@@ -11,6 +11,7 @@ void call_reply_json(struct call *call, unsigned status, json_t *json)
 {
 	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 
+	assert(status >= 200);
 	json_decref(json);
 	if (json_memory_failed()) { /* half an answer is none */
 		free(text);
@@ -61,6 +62,7 @@ static bool call_add_policy(struct MHD_Response *response, const char *nonce)
 {
 	char text[384];
 
+	assert(strlen(nonce) == CALL_NONCE_LEN);
 	int len = snprintf(text, sizeof text,
 			   "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; "
 			   "img-src data:; "
@@ -78,6 +80,7 @@ static bool call_add_cross_origin(struct MHD_Response *response, const struct ca
 	bool ok = call_add(response, "Access-Control-Allow-Origin", call->origin) &&
 		  call_add(response, MHD_HTTP_HEADER_VARY, "Origin");
 
+	assert(call->origin);
 	if (!call->preflight)
 		return ok && call_add(response, "Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id");
 	return ok && call_add(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE") &&

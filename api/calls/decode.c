@@ -15,6 +15,7 @@ static bool decode_resource(struct call *call)
 	const char *reason = path_decode(call->rest, strlen(call->rest), false, call->lease.resource,
 					 LEASE_RESOURCE_MAX, &len);
 
+	assert(call->rest && !call->has_resource);
 	if (!reason)
 		reason = path_check_resource(call->lease.resource, len);
 	if (reason) {
@@ -97,6 +98,7 @@ static bool decode_lease(struct call *call)
 	const struct request *request = call->request;
 	struct field_errors errors = {.count = 0};
 
+	assert(call->limits.max_ttl_ms > 0);
 	if (body_parse(request->body, request->body_len, request->headers.has_token ? request->headers.token : NULL,
 		       &call->limits, &call->lease, &errors)) {
 		call->has_resource = true;

@@ -63,6 +63,7 @@ static void write_line(struct hold_stream *stream, const char *event, const char
 {
 	int len = snprintf(stream->line, sizeof stream->line, "{\"event\":\"%s\",%s}\n", event, member);
 
+	assert(stream->at == stream->len);
 	assert(len > 0 && (size_t)len < sizeof stream->line);
 	stream->len = (size_t)len;
 	stream->at = 0;
@@ -151,6 +152,7 @@ void hold_stream_open(struct call *call, const struct lease_answer *answer)
 
 void hold_stream_leave(struct call *call)
 {
+	assert(call->stream);
 	call->stream->left = true;
 	reply_wake(call->request);
 }
@@ -159,6 +161,7 @@ void hold_stream_abort(struct call *call)
 {
 	struct hold_stream *stream = call->stream;
 
+	assert(stream);
 	if (!stream->over)
 		on_event(stream, HOLD_DRAINING, LEASE_OK);
 }
@@ -167,6 +170,7 @@ void hold_stream_revoke(struct call *call, enum problem code)
 {
 	struct hold_stream *stream = call->stream;
 
+	assert(stream && problem_status(code) < 500);
 	if (stream->over)
 		return;
 	hold_drop(stream->hold, true); /* the client may take its time to read of it */
@@ -186,6 +190,7 @@ static bool is_lost(const struct hold_stream *stream)
  * it: it has not left. */
 static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTerminationCode how)
 {
+	assert(stream->call->request);
 	return stream->over && stream->last == HOLD_DRAINING &&
 	       (stream->told || request_is_late(stream->call->request) ||
 		how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN);
@@ -205,6 +210,7 @@ void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how)
 {
 	struct hold_stream *stream = call->stream;
 
+	assert(stream && stream->call == call);
 	if (stream->hold)
 		hold_drop(stream->hold, !is_lost(stream) && !is_handed_over(stream, how));
 	call->stream = NULL;

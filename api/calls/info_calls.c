@@ -15,6 +15,7 @@
 
 static json_t *quorum_new(const struct quorum_status *quorum)
 {
+	assert(quorum->voting <= quorum->masters);
 	return json_pack("{s:i, s:i, s:i}", "needed", (int)quorum->needed, "voting", (int)quorum->voting, "masters",
 			 (int)quorum->masters);
 }

@@ -20,6 +20,7 @@ static char *put_control(char *at, unsigned char c)
 {
 	static const char letters[] = "btnvfr"; /* 8 … 13; JSON has no \\v */
 
+	assert(c < ' ');
 	*at++ = '\\';
 	if (c >= 8 && c <= 13 && c != 11) {
 		*at++ = letters[c - 8];
@@ -62,6 +63,7 @@ static char *put_number(char *at, const char *name, uint64_t number)
 
 static char *put_owner(char *at, const char *owner, size_t len)
 {
+	assert(len <= LEASE_OWNER_MAX);
 	if (len == 0)
 		return at;
 	at = put_name(at, ",\"owner\":");

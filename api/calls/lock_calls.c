@@ -12,6 +12,7 @@
 
 static json_t *votes_new(const struct redlock_votes *votes)
 {
+	assert(votes->needed <= votes->masters);
 	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "needed", (int)votes->needed, "granted", (int)votes->granted,
 			 "refused", (int)votes->refused, "failed", (int)votes->failed, "quarantined",
 			 (int)votes->quarantined, "masters", (int)votes->masters);
@@ -38,6 +39,7 @@ static void answer_lease(struct call *call, const struct lease_answer *answer)
 	bool acquired = call->lease.operation == LEASE_ACQUIRE;
 	char text[LEASE_TEXT_MAX];
 
+	assert(!call->granted && answer->status == LEASE_OK);
 	if (acquired && call->lease.hold) {
 		hold_stream_open(call, answer);
 		return;
@@ -56,6 +58,7 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 {
 	json_t *state = json_object();
 
+	assert(resource_len <= LEASE_RESOURCE_MAX);
 	json_object_set_new(state, "resource", json_stringn(resource, resource_len));
 	json_object_set_new(state, "held", json_boolean(answer->held));
 	if (answer->held && answer->holder.known && answer->holder.owner_len > 0)
@@ -73,6 +76,7 @@ static json_t *holder_new(const struct lease_holder *holder)
 {
 	json_t *members = json_object();
 
+	assert(holder->known && holder->owner_len <= LEASE_OWNER_MAX);
 	json_object_set_new(members, "owner", text_new(holder->owner, holder->owner_len));
 	if (holder->fence > 0)
 		json_object_set_new(members, "fence", json_integer((json_int_t)holder->fence));
@@ -174,6 +178,7 @@ static void log_forced(const struct call *call, const struct lease_answer *answe
 {
 	const char *outcome = "given-up";
 
+	assert(call->lease.operation == LEASE_FORCE && call->has_resource);
 	if (answer)
 		outcome = answer->status == LEASE_OK ? "released" : call->request->reply.code;
 	log_begin(LOG_WARN, "forced-release");
@@ -236,6 +241,7 @@ void lock_call_cancel(struct call *call)
 
 void lock_call_acquire(struct call *call)
 {
+	assert(call->lease.operation == LEASE_ACQUIRE && call->lease.ttl_ms > 0);
 	if (call->request->context->draining)
 		call_reject_draining(call);
 	else
@@ -244,11 +250,13 @@ void lock_call_acquire(struct call *call)
 
 void lock_call_extend(struct call *call)
 {
+	assert(call->lease.operation == LEASE_EXTEND);
 	lock_call_submit(call);
 }
 
 void lock_call_release(struct call *call)
 {
+	assert(call->lease.operation == LEASE_RELEASE);
 	lock_call_submit(call);
 }
 
@@ -261,6 +269,7 @@ void lock_call_force(struct call *call)
 
 void lock_call_inspect(struct call *call)
 {
+	assert(call->lease.operation == LEASE_INSPECT);
 	lock_call_submit(call);
 }
 
@@ -270,6 +279,7 @@ static json_t *locks_new(const struct lease_list_answer *answer)
 {
 	json_t *locks = json_array();
 
+	assert(answer->count == 0 || answer->states);
 	for (size_t i = 0; i < answer->count; i++) {
 		const struct lease_state *state = &answer->states[i];
 		/* Keys of other programs may have names that could never be asked for here. */

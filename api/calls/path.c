@@ -14,6 +14,7 @@ const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_by
 {
 	size_t len = 0;
 
+	assert(raw || raw_len == 0);
 	for (size_t i = 0; i < raw_len; i++) {
 		char c = raw[i];
 		if (c == '%') {
@@ -38,6 +39,7 @@ const char *path_check_resource(const char *bytes, size_t len)
 {
 	static const char reserved[] = "redlockd:";
 
+	assert(bytes || len == 0);
 	if (len == 0)
 		return "must not be empty";
 	if (len > LEASE_RESOURCE_MAX)
@@ -107,6 +109,7 @@ static void query_parse_part(const char *part, size_t part_len, const char *cons
 	const char *equals = memchr(part, '=', part_len);
 	size_t name_len = equals ? (size_t)(equals - part) : part_len;
 
+	assert(part && names);
 	for (size_t i = 0; names[i]; i++) {
 		if (strlen(names[i]) != name_len || memcmp(names[i], part, name_len) != 0)
 			continue;
@@ -126,6 +129,7 @@ static void query_parse_part(const char *part, size_t part_len, const char *cons
 void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX],
 		      struct field_errors *errors)
 {
+	assert(names && errors && (params || !names[0]));
 	for (size_t i = 0; names[i]; i++) {
 		params[i].given = false;
 		params[i].len = 0;

@@ -88,6 +88,7 @@ static void pipeline_abort(struct request *request)
 {
 	struct call *call = request->call;
 
+	assert(request->context->ending);
 	if (call->stream) {
 		hold_stream_abort(call);
 		return;
@@ -127,6 +128,7 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 {
 	struct call *call = request->call;
 
+	assert(request->state != REQUEST_NONE);
 	call->request = request; /* its head may never have come */
 	if (call->op || call->listing)
 		lock_call_cancel(call);

@@ -1,4 +1,5 @@
 /* The line of the log for each request. See calls_internal.h. */
+#include <assert.h>
 #include <string.h>
 
 #include "calls_internal.h"
@@ -39,6 +40,7 @@ void request_log(const struct call *call, unsigned status, const char *ended, en
 	bool no_quorum = status != 0 && call->votes.needed > 0;
 	enum log_level level = is_quiet(call->route) ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
 
+	assert(request->state != REQUEST_NONE);
 	if (!log_wants(level))
 		return;
 	log_begin(level, "request");

@@ -94,6 +94,7 @@ static bool pattern_matches(const char *pattern, const char *path, const char **
 	const char *mark = strstr(pattern, resource_mark);
 	size_t fixed_len = mark ? (size_t)(mark - pattern) : strlen(pattern);
 
+	assert(pattern[0] == '/');
 	if (strncmp(pattern, path, fixed_len) != 0 || (!mark && path[fixed_len] != '\0'))
 		return false;
 	*ret_rest = mark ? path + fixed_len : NULL;
@@ -110,6 +111,7 @@ static bool query_has(const char *query, const char *name)
 {
 	size_t name_len = strlen(name);
 
+	assert(name);
 	while (query) {
 		if (strncmp(query, name, name_len) == 0 && query[name_len] == '=')
 			return true;
@@ -166,6 +168,7 @@ static bool answers_hold(const struct route_answer *answers, size_t count, unsig
 
 bool route_may_answer(const struct route *route, unsigned status, const char *code)
 {
+	assert(status >= 200 && status < 600);
 	if (answers_hold(common, COMMON_COUNT, status, code))
 		return true;
 	if (!route)

@@ -35,6 +35,7 @@ static json_t *series_new(const struct stats_point points[], size_t count)
 {
 	json_t *series = json_object();
 
+	assert(count <= STATS_POINTS);
 	for (size_t c = 0; c < STATS_COUNTS; c++)
 		json_object_set_new(
 			series, count_names[c],
@@ -50,6 +51,7 @@ static json_t *masters_json(const struct masters *masters, const struct stats_po
 	json_t *list = json_array();
 	struct master_status status;
 
+	assert(count <= STATS_POINTS);
 	for (size_t m = 0; m < masters_count(masters); m++) {
 		json_t *voting = json_array();
 		for (size_t i = 0; i < count; i++)
@@ -149,6 +151,7 @@ void stats_call(struct call *call)
 {
 	struct stats_point *points = calloc(STATS_POINTS, sizeof *points);
 
+	assert(call->route && call->route->need == ACCESS_KNOWN);
 	if (!points) {
 		reply_fail(call->request);
 		return;

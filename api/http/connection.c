@@ -62,6 +62,7 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 {
 	uint64_t limit_us = phase_limit_us(connection->api, phase);
 
+	assert(phase < CONNECTION_PHASE_COUNT);
 	if (connection->phase == CONNECTION_ENDING)
 		return; /* nothing brings it back */
 	disconnect_unwatch(connection);
@@ -292,6 +293,7 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_refusal why)
 	char text[1024];
 	size_t len = api->config.service->write_raw(429, detail, "none", text, sizeof text);
 
+	assert(fd >= 0);
 	http_metrics_refused(api->metrics, why);
 	if (tls) {
 		close(fd); /* there is no room for a handshake only to reject the client */

@@ -64,6 +64,7 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls)
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	struct mhd_daemon *emptiest = NULL;
 
+	assert(daemon_pool->count > 0);
 	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count;
 	     mhd_daemon++) {
 		if (mhd_daemon->tls != tls)

@@ -36,6 +36,7 @@ static bool is_token_char(unsigned char c)
 
 static bool is_token_text(const char *text, size_t len)
 {
+	assert(text || len == 0);
 	for (size_t i = 0; i < len; i++)
 		if (!is_token_char((unsigned char)text[i]))
 			return false;
@@ -76,6 +77,7 @@ static void parse_content_length(struct headers *headers, const char *value, siz
 
 static void parse_request_id(struct headers *headers, const char *value, size_t len)
 {
+	assert(value || len == 0);
 	if (len == 0 || len > HEADERS_REQUEST_ID_MAX)
 		return;
 	for (size_t i = 0; i < len; i++)
@@ -88,6 +90,7 @@ static void parse_request_id(struct headers *headers, const char *value, size_t 
 
 bool headers_is_token(const char *bytes, size_t len)
 {
+	assert(bytes || len == 0);
 	if (len != LEASE_TOKEN_LEN)
 		return false;
 	for (size_t i = 0; i < len; i++)
@@ -98,6 +101,7 @@ bool headers_is_token(const char *bytes, size_t len)
 
 static void parse_token(struct headers *headers, const char *value, size_t len)
 {
+	assert(value || len == 0);
 	headers->has_token = true;
 	if (headers->token_bad || !headers_is_token(value, len))
 		headers->token_bad = true;
@@ -195,6 +199,7 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 {
 	struct walk *walk = arg;
 
+	assert(key && kind == MHD_HEADER_KIND);
 	(void)kind;
 	walk->count++;
 	walk->bytes += key_len + len + 4;

@@ -64,6 +64,7 @@ static void on_library_message(void *arg, const char *format, va_list arguments)
 /* The library must not decode: target.c and the service use the raw target. */
 static size_t on_unescape(void *arg, struct MHD_Connection *mhd, char *text)
 {
+	assert(text);
 	(void)arg;
 	(void)mhd;
 	return strlen(text);
@@ -79,6 +80,7 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
 /* Removes the arrival of a socket, nearly always the newest one, and returns its peer. */
 static struct peer *find_arrival(struct api *api, int fd)
 {
+	assert(fd >= 0 && api->arrivals_count <= ARRIVALS_MAX);
 	for (size_t i = api->arrivals_count; i-- > 0;) {
 		if (api->arrivals[i].fd != fd)
 			continue;
@@ -174,6 +176,7 @@ static int no_certificate(gnutls_session_t session, const gnutls_datum_t *author
 /* mhd_daemon_start_fn */
 static struct MHD_Daemon *api_start_daemon(struct api *api, bool tls)
 {
+	assert(!tls || api->tls);
 	struct MHD_OptionItem plain_options[] = {{MHD_OPTION_END, 0, NULL}};
 	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
 					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
@@ -240,6 +243,7 @@ void api_set_keys(struct api *api, struct keys *keys)
 {
 	struct keys *before = api->context.keys;
 
+	assert(!api->context.ending);
 	api->context.keys = keys ? keys_ref(keys) : NULL;
 	if (before)
 		review_requests(api);
@@ -259,17 +263,20 @@ void api_set_tls(struct api *api, struct tls *tls)
 
 int api_fd(const struct api *api)
 {
+	assert(api->daemon_pool.epoll_fd >= 0);
 	return api->daemon_pool.epoll_fd;
 }
 
 int api_disconnect_fd(const struct api *api)
 {
+	assert(api->disconnect_fd >= 0);
 	return api->disconnect_fd;
 }
 
 /* disconnect_fn. A next request that came over TLS is no close_notify, and is not looked at again. */
 static void api_report_disconnect(struct connection *connection, bool left)
 {
+	assert(connection->watched);
 	if (connection->link.waits)
 		tls_link_wake(connection);
 	else if (left || tls_link_hears_bye(connection))
@@ -332,6 +339,7 @@ void api_run(struct api *api)
 {
 	uint64_t now_us = clock_now_us();
 
+	assert(!api->stopping);
 	connection_check_deadlines(api, now_us);
 	daemon_pool_run(api, now_us);
 	while (api->arrivals_count > 0) /* the library could not serve them and has closed them */

@@ -82,11 +82,13 @@ void http_metrics_request(struct http_metrics *metrics, size_t route, enum http_
 
 void http_metrics_connections(struct http_metrics *metrics, size_t connections)
 {
+	assert(metrics);
 	atomic_store_explicit(&metrics->connections, connections, memory_order_relaxed);
 }
 
 void http_metrics_limit(struct http_metrics *metrics, size_t connections)
 {
+	assert(connections > 0);
 	metrics_set(&metrics->connections_limit, connections);
 }
 
@@ -140,6 +142,7 @@ static void render_status(struct exposition *page, size_t route, enum http_metho
 	size_t index = (route * HTTP_METHOD_COUNT + method) * STATUS_SLOTS + slot;
 	uint64_t sum = sum_at(offsetof(struct http_metrics, requests) + index * sizeof(uint64_t));
 
+	assert(slot < STATUS_SLOTS);
 	if (sum == 0)
 		return;
 	text_printf(&page->text, "redlockd_http_requests_total{route=\"%s\",method=\"%s\",status=\"",
@@ -189,6 +192,7 @@ static void render_counter(struct exposition *page, const char *name, const char
 
 static void render_gauge(struct exposition *page, const char *name, const char *help, size_t offset)
 {
+	assert(offset + sizeof(uint64_t) <= sizeof(struct http_metrics));
 	exposition_head(page, name, "gauge", help);
 	text_printf(&page->text, "%s %" PRIu64 "\n", name, sum_at(offset));
 }

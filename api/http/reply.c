@@ -46,6 +46,7 @@ void reply_copy(struct request *request, unsigned status, const char *type, cons
 {
 	char *copy = malloc(len);
 
+	assert(bytes && len > 0);
 	if (copy)
 		memcpy(copy, bytes, len);
 	reply_owned(request, status, type, copy, len);
@@ -81,6 +82,7 @@ void reply_wake(struct request *request)
 
 void reply_fail(struct request *request)
 {
+	assert(request->state != REQUEST_NONE);
 	log_begin(LOG_ERROR, "out-of-memory");
 	log_text("id", request->id);
 	log_end();
@@ -127,6 +129,7 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 
 static bool reply_add(struct MHD_Response *response, const char *name, const char *value)
 {
+	assert(name && value);
 	return MHD_add_response_header(response, name, value) == MHD_YES;
 }
 

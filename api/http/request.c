@@ -54,6 +54,7 @@ void request_begin(struct request *request, const char *target)
 {
 	struct connection *connection = request->connection;
 
+	assert(target && connection);
 	/* the one before, should the library not have told of its end */
 	request_end(request, MHD_REQUEST_TERMINATED_WITH_ERROR);
 	*request = (struct request){
@@ -82,6 +83,7 @@ void request_begin(struct request *request, const char *target)
 /* Notes an answer that ends the connection at once. */
 static void request_reject(struct request *request, unsigned status, const char *detail)
 {
+	assert(request->reply.status == 0 && status >= 400);
 	request_service(request)->reject(request, status, detail);
 	request->reply.close = true;
 	request->connection->linger = true;
@@ -150,6 +152,7 @@ static enum MHD_Result request_answer(struct request *request)
 {
 	struct connection *connection = request->connection;
 
+	assert(request_is_answered(request) || request->disconnected);
 	if (request->failed || request->disconnected)
 		return MHD_NO;
 	if (request->reply.grants && connection_is_disconnected(connection))
@@ -179,6 +182,7 @@ static bool request_keep_body(struct request *request, const char *data, size_t 
 /* A piece of the body. It is only counted if nobody will read it. */
 static enum MHD_Result request_read_body(struct request *request, const char *data, size_t *data_len)
 {
+	assert(request->state == REQUEST_BODY);
 	if (request->body_len + *data_len > REQUEST_BODY_MAX) {
 		/* Only a chunked one comes this far. libmicrohttpd takes no answer in the middle of a body. */
 		return request_reject_raw(request, 413, "The body is larger than 16384 bytes.");
@@ -195,6 +199,7 @@ static enum MHD_Result request_read_body(struct request *request, const char *da
 /* The request is whole: hands it to the service, unless an answer is known already. */
 static enum MHD_Result request_run(struct request *request)
 {
+	assert(request->state == REQUEST_BODY);
 	if (request->accepted)
 		request_service(request)->whole(request);
 	request_forget_body(request);
@@ -293,6 +298,7 @@ void request_visit_header(const struct request *request, const char *name, reque
 {
 	struct request_visit one = {.name = name, .visit = visit, .arg = arg};
 
+	assert(name && visit);
 	MHD_get_connection_values_n(request->connection->mhd, MHD_HEADER_KIND, request_visit_one, &one);
 }
 

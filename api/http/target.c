@@ -27,6 +27,7 @@ const char *target_after_authority(const char *target, size_t len, const char **
 	const char *host = target + scheme_len;
 	size_t host_len = strcspn(host, "/?");
 
+	assert(ret_host && ret_host_len);
 	/* a URL must not hold credentials */
 	if (scheme_len == 0 || host_len == 0 || memchr(host, '@', host_len) != NULL || !target_is_visible(target, len))
 		return NULL;

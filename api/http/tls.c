@@ -36,6 +36,7 @@ struct tls {
 /* "--tls-cert /path: reason" */
 static void complain(const char *option, const char *path, const char *reason, char *message, size_t size)
 {
+	assert(option && path && reason);
 	snprintf(message, size, "%s %s: %s", option, path, reason);
 }
 
@@ -63,6 +64,7 @@ static bool parse_cert(const char *path, const struct text *text, gnutls_x509_cr
 	gnutls_datum_t pem = datum_of(text);
 	int error = gnutls_x509_crt_list_import2(ret_chain, ret_count, &pem, GNUTLS_X509_FMT_PEM, 0);
 
+	assert(ret_chain && ret_count);
 	if (error >= 0 && *ret_count > 0)
 		return true;
 	complain("--tls-cert", path,
@@ -213,11 +215,13 @@ void tls_unref(struct tls *tls)
 
 bool tls_asks(const struct tls *tls)
 {
+	assert(tls);
 	return tls->asks;
 }
 
 bool tls_same_authorities(const struct tls *tls, const struct tls *other)
 {
+	assert(tls && other);
 	return tls->asks == other->asks && memcmp(tls->authorities, other->authorities, HASH_LEN) == 0;
 }
 
@@ -308,6 +312,7 @@ bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer)
 	gnutls_x509_crt_t cert;
 	size_t used = 0;
 
+	assert(der || len == 0);
 	peer->count = 0;
 	if (gnutls_x509_crt_init(&cert) < 0)
 		return false;
@@ -321,6 +326,7 @@ bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer)
 /* Why a certificate with this status cannot be trusted; the first reason is the one to mend first. */
 static const char *reason_of(unsigned status)
 {
+	assert(status != 0);
 	static const struct {
 		unsigned bit;
 		const char *reason;
@@ -369,6 +375,7 @@ const struct tls_peer *tls_peer_new(gnutls_session_t session)
 	unsigned count = 0;
 	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
 
+	assert(session);
 	if (!certs || count == 0)
 		return &no_certificate;
 	struct tls_peer *peer = calloc(1, sizeof *peer);

@@ -57,6 +57,7 @@ static bool is_plain_http(const void *bytes)
 {
 	unsigned char first = *(const unsigned char *)bytes;
 
+	assert(bytes);
 	return first >= 'A' && first <= 'Z';
 }
 
@@ -66,6 +67,7 @@ static void answer_plain(struct connection *connection)
 	size_t len = connection->api->config.service->write_raw(400, "This port speaks TLS: use https:// in the URL.",
 								"none", text, sizeof text);
 
+	assert(!connection->link.spoke_plain);
 	(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	connection->link.spoke_plain = connection->linger = true;
 	http_metrics_request(connection->api->metrics, HTTP_ROUTE_NONE, HTTP_OTHER, 400);
@@ -144,6 +146,7 @@ void tls_link_init(struct connection *connection)
 
 void tls_link_send(struct tls_link *link, const char *bytes, size_t len)
 {
+	assert(bytes);
 	if (!link->session || !tls_link_is_up(link))
 		return;
 	/* if there is no room, the client has not read its earlier answers either */
@@ -181,6 +184,7 @@ static void send_alert(struct connection *connection)
 
 static void note_failure(const struct connection *connection)
 {
+	assert(!tls_link_is_up(&connection->link));
 	http_metrics_handshake_failed(connection->api->metrics);
 	log_begin(LOG_DEBUG, "tls-handshake-failed");
 	log_text("reason", connection->link.spoke_plain ? "plain HTTP" : connection->late ? "late" : NULL);
