@@ -80,7 +80,7 @@ static void raise_descriptor_limit(const struct options *options)
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	/* two for each MHD daemon of 512 connections (api/http/daemon_pool.h) */
+	/* two for each MHD daemon of 512 connections (api/http/daemon_pool.c) */
 	if (limit.rlim_cur >= options->max_connections + options->max_connections / 256U + 64U + 32U * options->workers)
 		return;
 	log_begin(LOG_WARN, "few-descriptors");

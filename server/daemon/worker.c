@@ -129,9 +129,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 
 static void on_api_ready(uv_poll_t *poll, int status, int events)
 {
-	struct worker *worker = poll->data;
 	(void)status, (void)events;
-	worker->api_ready = true;
+	((struct worker *)poll->data)->api_ready = true;
 }
 
 static void on_disconnect(uv_poll_t *poll, int status, int events)
@@ -144,8 +143,7 @@ static void on_disconnect(uv_poll_t *poll, int status, int events)
 
 static void on_api_timer(uv_timer_t *timer)
 {
-	struct worker *worker = timer->data;
-	worker->api_ready = true;
+	((struct worker *)timer->data)->api_ready = true;
 }
 
 static void run_api(struct worker *worker)
