@@ -76,7 +76,7 @@ enum redlock_event_kind {
 	REDLOCK_FIRST
 };
 
-/* What a script does with the entry in the queue. */
+/* The effect of a script on the entry in the queue. */
 enum redlock_entry {
 	REDLOCK_ENTRY_NONE, /* the operation does not wait */
 	/* acquire: creates it, unless granted; release: creates it again, since a grant had removed it */
@@ -168,7 +168,7 @@ struct redlock_result {
 	uint32_t waiters;        /* inspection: as many as a majority knows of */
 };
 
-/* What the caller is to do. Commands to one master must be carried out in the order of the outputs. `attempt` changes
+/* Tells the caller what to do. Commands to one master must be carried out in the order of the outputs. `attempt` changes
  * with each new attempt: the caller generates a new token for each, and never reuses one. `done` comes as soon as the
  * votes decide. Later replies are still counted; after `finished` the operation may be freed. */
 struct redlock_output {

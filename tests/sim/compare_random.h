@@ -6,7 +6,7 @@
 #include "compare_server.h"
 #include "model_master.h"
 
-/* What a step is: a script, or what somebody else does. */
+/* The kinds of steps: a script, or an action of somebody else. */
 enum compare_step_kind {
 	COMPARE_OTHER_LIBRARY = COMPARE_SCRIPTS, /* SET key (text of another library) */
 	COMPARE_OTHER_LIBRARY_PX,                /* … PX ttl */
@@ -39,7 +39,7 @@ static inline bool compare_is_script(const struct compare_step *step)
 	return step->kind < COMPARE_SCRIPTS;
 }
 
-/* What it does it does to a replica's alive key, and to no other. */
+/* True if it changes a replica's alive key, and no other. */
 static inline bool compare_is_alive_step(const struct compare_step *step)
 {
 	return step->kind >= COMPARE_ALIVE_AGAIN && step->kind <= COMPARE_DROP_ALIVE;

@@ -81,7 +81,7 @@ void compare_append_alive(struct compare_server *server, const struct compare_se
 			  const struct compare_step *step);
 bool compare_alive_step(struct compare_sequence *sequence, const redisReply *reply, const redisReply *expiry,
 			struct compare_span span);
-/* What the server has at the end of the replica's key. */
+/* Compares the expiry of the replica's alive key with the server's. */
 bool compare_alive(struct compare_sequence *sequence, uint64_t replica, bool may_be_new, const redisReply *expiry,
 		   struct compare_span span);
 

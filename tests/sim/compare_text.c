@@ -153,7 +153,7 @@ static void add_keys(struct compare_args *args, const struct compare_server *ser
 	compare_add(args, text);
 }
 
-/* What all lock scripts end with. */
+/* The last arguments of all lock scripts. */
 static void add_last(struct compare_args *args, const struct model_command *command)
 {
 	add_number(args, command->epoch);

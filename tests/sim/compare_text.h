@@ -51,13 +51,13 @@ void compare_alive_name(char *text, unsigned sequence, uint64_t replica);
 
 /* 16 hex digits; "" for 0. */
 void compare_number_text(char *text, uint64_t number);
-/* What lies under a key; a value without token is the foreign string of number `owner`. */
+/* The value of a key; without a token it is the string of another library of number `owner`. */
 void compare_value_text(char *text, const struct model_value *value);
 const char *compare_other_library_text(unsigned i);
 
 /* replica:arrival; "" for none. */
 void compare_entry_text(char *text, struct model_entry entry);
-/* What is published to notify that entry of a key; "" for none. */
+/* The message that notifies that entry of a key; "" for none. */
 void compare_notification_text(char *text, unsigned sequence, unsigned key, struct model_entry entry);
 
 void compare_add(struct compare_args *args, const char *text);

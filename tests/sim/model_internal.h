@@ -1,4 +1,4 @@
-/* What the files of the modelled master share: see model_master.h. */
+/* Shared by the files of the modelled master: see model_master.h. */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 
@@ -10,7 +10,7 @@
 uint64_t model_now_ms(const struct model_master *master);
 /* True where Redis would not show a key with this end (0: none) any more. */
 bool model_has_ended(const struct model_master *master, uint64_t expires_ms);
-/* What Redis does before any command looks at a key: one whose end has passed is not there. */
+/* As Redis does before any command reads a key: removes one whose end has passed. */
 struct model_key *model_look_up(struct model_master *master, unsigned key);
 /* return {code, now_us} */
 void model_reply_code(const struct model_master *master, int code, struct model_reply *ret_reply);

@@ -219,7 +219,7 @@ static void reply_extended(const struct model_master *master, const struct model
 	ret_reply->value = key->value;
 }
 
-/* What the mutation does where the key is gone: SET instead of a comparison. */
+/* The mutation, if the key is gone: SET instead of a comparison. */
 static void recreate(struct model_master *master, struct model_key *key, const struct model_command *command,
 		     struct model_reply *ret_reply)
 {
@@ -383,7 +383,7 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 
 /* ---- what happens to a master ---- */
 
-/* What is not data. */
+/* All that is not data. */
 static struct model_master bare_server(const struct model_master *master)
 {
 	return (struct model_master){.now_us = master->now_us,
@@ -420,7 +420,7 @@ void model_evict_key(struct model_master *master, unsigned key)
 void model_evict_hash(struct model_master *master)
 {
 	struct model_master left = bare_server(master);
-	left.server_evicted += master->beat != 0; /* it was there: whoever writes there has read before */
+	left.server_evicted += master->beat != 0; /* it existed: every writer has read it before */
 	memcpy(left.keys, master->keys, sizeof left.keys);
 	memcpy(left.queues, master->queues, sizeof left.queues);
 	memcpy(left.alive, master->alive, sizeof left.alive);

@@ -4,7 +4,7 @@
 
 #include "model_internal.h"
 
-/* What Redis does before any command looks at a key: one whose end has passed is not there. */
+/* As Redis does before any command reads a key: removes one whose end has passed. */
 static struct model_queue *look_up_queue(struct model_master *master, unsigned key)
 {
 	assert(key < MODEL_KEYS);

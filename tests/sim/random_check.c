@@ -127,7 +127,7 @@ static int64_t slack_of(const struct world *world, unsigned proc, unsigned index
 	return master->ahead_max_us + parted + (int64_t)MS - ahead;
 }
 
-/* What has been seen of the master so far. */
+/* Notes the present sight of the master. */
 void check_counted(struct world *world, unsigned proc, const struct event *event, struct op *op)
 {
 	unsigned index = event->node;

@@ -137,8 +137,8 @@ static void drop_lasting_queues(struct world *world, struct model_master *model)
 			memset(&model->alive[i], 0, sizeof model->alive[i]);
 }
 
-/* What was set while the clock was ahead lasts for as long as it was ahead, once it is set back: a warning says so to
- * whoever is in charge, and here that is us. */
+/* Expiries that were set while the clock was ahead are that much too late once it is set back. redlockd
+ * warns the operator, who is played by the nemesis. */
 static void drop_lasting(struct world *world, unsigned index)
 {
 	struct model_master *model = &world->nodes[index].model;

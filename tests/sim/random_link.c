@@ -227,7 +227,7 @@ bool link_is_reachable(const struct link *link)
 	return link->state == LINK_UP && !link->hung;
 }
 
-/* What is set when the lease would be over already could bring it back to life. */
+/* A key that is set after the end of the lease could bring it back to life. */
 static uint64_t useful_us(const struct world *world, const struct request *request, const struct model_command *command)
 {
 	uint64_t ttl_us = command->ttl_ms * MS, timeout_us = world->config.timeout_us;
@@ -307,7 +307,7 @@ void link_heartbeat(struct world *world, unsigned proc, unsigned node, uint32_t 
 
 /* ---- replies ---- */
 
-/* What INFO says: whether keys may be dropped, and whether some were since we looked last on this connection. */
+/* Reads INFO: whether keys may be dropped, and whether some were since the last time on this connection. */
 static void judge_info(struct world *world, unsigned proc, const struct event *event)
 {
 	struct link *link = link_of(world, proc, event->node);

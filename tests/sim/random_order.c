@@ -222,7 +222,7 @@ void order_attempt(struct world *world, unsigned proc, struct op *op)
 		     (unsigned long long)((world->now - passed_at) / MS));
 }
 
-/* Where nobody gives the lock back, those who heard it go by to the dead holder try when their patience is over. */
+/* A dead holder never releases: waiters that were passed over try when their patience is over. */
 static uint64_t patience(const struct world *world, unsigned key)
 {
 	uint16_t newest = world->newest[key];

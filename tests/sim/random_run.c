@@ -149,7 +149,7 @@ static void end_healing(struct world *world)
 	push_phase(world, 1);
 }
 
-/* Who waits yet is granted now, one after the other. */
+/* The remaining waiters are granted now, one after the other. */
 static void end_serving(struct world *world)
 {
 	if (clients_busy(world) && world->now < world->served_by) {

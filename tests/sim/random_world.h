@@ -62,10 +62,10 @@ enum event_kind {
 	EVENT_SUBSCRIBE, /* arrives at a master, over the second connection */
 	EVENT_HEARD,     /* arrives at a process, over the second connection; what: enum heard */
 	EVENT_TRIAL,     /* a: what the trial of the queue does next, serial */
-	EVENT_WATCH      /* whether a free lock is given to whoever waits for it */
+	EVENT_WATCH      /* checks that a free lock is granted to a waiter */
 };
 
-/* What a message carries. The first six are those of enum redlock_script. */
+/* The contents of a message. The first six are those of enum redlock_script. */
 enum what {
 	WHAT_HANDSHAKE = 6,
 	WHAT_HEARTBEAT,
@@ -221,7 +221,7 @@ struct link {
 	struct ear ear;
 };
 
-/* What a redlockd had seen of a master when it read the master's vote: see random_check.c. */
+/* A redlockd's sight of a master when it read the master's vote: see random_check.c. */
 struct sight {
 	uint64_t info_at, saw_rolled, clock_since, hidden_at;
 	uint64_t jumped_us, back_us; /* the master's sums */
@@ -324,7 +324,7 @@ struct lease {
 	uint32_t woke;              /* the operation that its release made try at once; 0: none */
 };
 
-/* What is known of a token, for the checks. */
+/* The trail of a token, for the checks. */
 struct trail {
 	uint8_t key, proc;
 	bool leased;

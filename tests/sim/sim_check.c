@@ -52,7 +52,7 @@ static void check_holder(struct sim_world *world, const struct sim_config *confi
 		world->violated |= SIM_KEPT;
 }
 
-/* Where all that an operation sent has been carried out, no key of it is left. */
+/* When all that an operation sent has been carried out, no key of it is left. */
 static void check_left_behind(struct sim_world *world, const struct sim_config *config, unsigned o)
 {
 	const struct sim_op *op = &world->ops[o];

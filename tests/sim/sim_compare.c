@@ -24,7 +24,7 @@ enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 
 #define END_CHANNEL "end"
 
-/* What the server said to one step. */
+/* The answers of the server to one step. */
 struct answer {
 	redisReply *reply, *expiry;
 	redisReply *entries, *queue_expiry; /* a step that may have changed the queue */

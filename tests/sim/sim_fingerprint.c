@@ -56,7 +56,7 @@ static bool may_have_lock(const struct sim_op *op)
 	return !op->done || op->outcome == REDLOCK_OK;
 }
 
-/* What an attempt did is of no account once it is lost. */
+/* The increases of a lost attempt do not matter any more. */
 static bool has_history(const struct sim_op *op)
 {
 	return may_have_lock(op) && op->core.state != REDLOCK_WAITING && op->core.state != REDLOCK_LEAVING;
@@ -91,7 +91,7 @@ static void put_op(struct record *record, const struct sim_op *op, const struct 
 	put(record, core->state == REDLOCK_IDLE ? 0 : (unsigned)(core->deadline_us - op->now_us) & 0xffU);
 }
 
-/* What the core knows of one master. */
+/* The knowledge of the core about one master. */
 static void put_core(struct record *record, const struct redlock *core, unsigned master, unsigned first)
 {
 	const struct redlock_ballot *ballot = &core->ballots[master];
@@ -110,7 +110,7 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 		put(record, (unsigned)ballot->fence);
 }
 
-/* What belongs to one that waits. */
+/* The part of a waiter. */
 static void put_waiter(struct record *record, const struct sim_op *op, unsigned master)
 {
 	const struct redlock *core = &op->core;
@@ -163,7 +163,7 @@ static void put_link(struct record *record, const struct sim_op *op, unsigned ma
 	}
 }
 
-/* What this operation did on one master, as far as it may yet matter. */
+/* The effects of this operation on one master that may still matter. */
 static void put_history(struct record *record, const struct sim_world *world, unsigned o, unsigned master)
 {
 	const struct sim_op *op = &world->ops[o];

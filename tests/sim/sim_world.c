@@ -280,7 +280,7 @@ static void execute_stale(struct sim_world *world, const struct sim_config *conf
 	execute(world, config, o, master, &command, &reply);
 }
 
-/* What a decided operation sent to a master that was wiped since is refused, and deletes nothing: likewise at once. */
+/* A command of a decided operation to a master that was wiped since is refused and deletes nothing: at once, too. */
 static void execute_dead_commands(struct sim_world *world, const struct sim_config *config)
 {
 	for (unsigned o = 0; o < SIM_OPS && world->wiped < SIM_MASTERS; o++) {

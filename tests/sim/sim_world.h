@@ -64,7 +64,7 @@ struct sim_config {
 	bool large;                   /* takes minutes: only when asked for by name */
 };
 
-/* What may happen. `op` and `master` where they say so. */
+/* The events. `op` and `master` only where that is said. */
 enum sim_kind {
 	SIM_START,         /* op; arg: which guess */
 	SIM_EXECUTE,       /* op, master: the master carries out the next command of this connection */

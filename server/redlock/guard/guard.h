@@ -164,7 +164,7 @@ void guard_init(struct guard *guard, const struct guard_params *params);
  * one connection. */
 void guard_event(struct guard *guard, const struct guard_event *event);
 
-/* What is to be sent to master i now; it counts as under way from then on. The caller asks for each master after each
+/* The next action to send to master i; it counts as under way from then on. The caller asks for each master after each
  * event, once a second, and at guard_deadline_us(), until the answer is NOTHING. `wall_us`: the time of day, for a
  * floor that must be made of clocks. Writes all of *ret_action. */
 void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action);

@@ -70,7 +70,7 @@ static bool is_readable(const struct guard_master *master)
 	return master->read && master->state != GUARD_REJECTED;
 }
 
-/* Where no cluster id is known and some masters cannot be read, another redlockd may read them and make one. An
+/* If no cluster id is known and some masters cannot be read, another redlockd may read them and make one. An
  * unusable master counts as well: another redlockd may have the right password. */
 uint64_t guard_cluster_patience_us(const struct guard *guard)
 {

@@ -1,4 +1,4 @@
-/* What the files of the guard share, from the lowest to the highest. Private to this folder. */
+/* Shared by the files of the guard, from the lowest to the highest. Private to this folder. */
 #ifndef REDLOCK_GUARD_INTERNAL_H
 #define REDLOCK_GUARD_INTERNAL_H
 
