@@ -168,9 +168,9 @@ struct redlock_result {
 	uint32_t waiters;        /* inspection: as many as a majority knows of */
 };
 
-/* Tells the caller what to do. Commands to one master must be carried out in the order of the outputs. `attempt` changes
- * with each new attempt: the caller generates a new token for each, and never reuses one. `done` comes as soon as the
- * votes decide. Later replies are still counted; after `finished` the operation may be freed. */
+/* Tells the caller what to do. Commands to one master must be carried out in the order of the outputs. `attempt`
+ * changes with each new attempt: the caller generates a new token for each, and never reuses one. `done` comes as soon
+ * as the votes decide. Later replies are still counted; after `finished` the operation may be freed. */
 struct redlock_output {
 	enum redlock_script script; /* NONE: nothing to send */
 	uint16_t to;                /* bit i: send the script to master i, and report its REPLY */

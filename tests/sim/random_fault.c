@@ -137,8 +137,7 @@ static void drop_lasting_queues(struct world *world, struct model_master *model)
 			memset(&model->alive[i], 0, sizeof model->alive[i]);
 }
 
-/* Expiries that were set while the clock was ahead are that much too late once it is set back. redlockd
- * warns the operator, who is played by the nemesis. */
+/* The operator's part, whom redlockd warns: expiries set while the clock was ahead last too long once it is set back. */
 static void drop_lasting(struct world *world, unsigned index)
 {
 	struct model_master *model = &world->nodes[index].model;
