@@ -97,7 +97,7 @@ static int session_end(bool printed, struct answer *answer)
 static int session_strange(struct session *session, struct answer *answer)
 {
 	assert(answer->outcome == OUTCOME_DONE);
-	answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not one of redlockd's");
+	answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not from redlockd");
 	return session_fail(session, answer);
 }
 
@@ -299,7 +299,7 @@ static bool session_list_page(struct session *session, json_t *all, json_t **cur
 	json_t *next = json_object_get(answer->json, "cursor");
 	if (json_array_extend(all, json_object_get(answer->json, "locks")) != 0 ||
 	    (json_is_string(next) && json_string_length(next) > 63)) {
-		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not one of redlockd's");
+		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not from redlockd");
 		return false;
 	}
 	*cursor = json_is_string(next) ? json_incref(next) : NULL;

@@ -39,9 +39,9 @@ static const char *token_file_parse(char *bytes, size_t len, char ret_token[ARGU
 	size_t used = (size_t)(start - bytes) + strlen(start);
 	for (size_t i = used; i < len; i++)
 		if (bytes[i] != '\0' && !strchr(" \t\r\n", bytes[i]))
-			return "there is more in it than a token";
+			return "it holds more than a token";
 	if (!arguments_is_token(start))
-		return "there is no token in it: 40 digits, 0 to 9 and a to f";
+		return "it holds no token: 40 digits, 0 to 9 and a to f";
 	strcpy(ret_token, start);
 	return NULL;
 }

@@ -25,9 +25,9 @@ static const char *api_key_check(const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (text[i] < 0x21 || text[i] > 0x7e)
-			return "there is more in it than one key, or what no key has in it";
+			return "it holds more than one key, or characters that no key has";
 	if (len == 0)
-		return "there is no key in it";
+		return "it holds no key";
 	if (len < API_KEY_MIN)
 		return "too short for a key (16 characters)";
 	return len > API_KEY_MAX ? "too long for a key (256 characters)" : NULL;

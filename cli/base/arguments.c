@@ -187,7 +187,7 @@ static bool arguments_check_servers(struct arguments *arguments, const char *fro
 		reason = server_list_parse(&arguments->servers, "http://127.0.0.1:8080");
 	else
 		reason = server_list_parse(&arguments->servers, from_environment);
-	return !reason || arguments_fail(arguments, "REDLOCKCTL_SERVER: an address is not as it should be: %s", reason);
+	return !reason || arguments_fail(arguments, "REDLOCKCTL_SERVER: bad address: %s", reason);
 }
 
 static const char *arguments_or_null(const char *variable)
@@ -199,7 +199,7 @@ static const char *arguments_or_null(const char *variable)
 static bool arguments_check_file(struct arguments *arguments, const char *name, const char *path)
 {
 	return !path || !arguments_is_api_key(path) ||
-	       arguments_fail(arguments, "%s: a file with the key in it is wanted, not the key", name);
+	       arguments_fail(arguments, "%s: give a file that holds the key, not the key", name);
 }
 
 /* The private key of the environment belongs to the certificate of the environment, not to one of the command line. */
@@ -336,7 +336,7 @@ bool arguments_parse(struct arguments *ret_options, char **argv, const struct ar
 	ret_options->timeout_ms = DEFAULT_TIMEOUT_MS;
 	ret_options->held_status = EXIT_STATUS_HELD;
 	if (!argv[0])
-		return arguments_fail(ret_options, "there is not even a name of the program");
+		return arguments_fail(ret_options, "the name of the program is missing");
 	struct walk walk = {.arguments = ret_options, .at = argv + 1, .command = arguments_find_command(argv + 1)};
 	return arguments_parse_command(ret_options, &walk) && arguments_walk_all(&walk) &&
 	       arguments_check_all(ret_options, environment);

@@ -173,7 +173,7 @@ static const char *arguments_parse_file(const char *value, const char **ret_path
 {
 	assert(value);
 	if (arguments_is_api_key(value))
-		return "a file with the key in it is wanted, not the key: others can see it in the list of processes";
+		return "give a file that holds the key, not the key: others can see it in the list of processes";
 	*ret_path = value;
 	return *value == '\0' ? "empty" : NULL;
 }

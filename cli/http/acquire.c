@@ -145,7 +145,7 @@ static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 		return;
 	if (answer_lease(ret_answer, acquire->arguments->name, NULL, &lease))
 		acquire_release(acquire, &lease);
-	answer_set(ret_answer, OUTCOME_UNAVAILABLE, "late", "its answer came too late");
+	answer_set(ret_answer, OUTCOME_UNAVAILABLE, "late", "the answer came too late");
 }
 
 static enum acquire_order acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer *ret_answer)
@@ -252,7 +252,7 @@ static bool acquire_evaluate(struct acquire *acquire, struct answer *answer, str
 		return false;
 	if (!acquire_is_enough(acquire, &lease, sent_us)) {
 		acquire_release(acquire, &lease);
-		answer_set(answer, OUTCOME_UNAVAILABLE, "late", "too little was left of the lease when it came");
+		answer_set(answer, OUTCOME_UNAVAILABLE, "late", "too little validity was left when the lease came");
 		return false;
 	}
 	*ret_lease = lease;

@@ -126,7 +126,7 @@ static void answer_read_problem(struct answer *answer, long status)
 
 	assert(status != 0 && (status < 200 || status > 299));
 	if (*code == '\0') {
-		snprintf(strange, sizeof strange, "HTTP status %ld, and it is not redlockd that says so", status);
+		snprintf(strange, sizeof strange, "HTTP status %ld, and the answer is not from redlockd", status);
 		answer_set(answer, answer_outcome("", status), "strange", strange);
 		return;
 	}
@@ -179,7 +179,7 @@ bool answer_state(struct answer *answer)
 
 	if (answer->outcome != OUTCOME_DONE || !json_is_boolean(held))
 		return false;
-	answer_set(answer, OUTCOME_HELD, "locked", "others are before us");
+	answer_set(answer, OUTCOME_HELD, "locked", "other requests are ahead in the queue");
 	if (json_is_false(held))
 		return true; /* it is being handed over */
 	if (answer_read_number(answer->json, "remaining_ms", LEASE_MAX_MS, &left_ms))
@@ -209,7 +209,7 @@ bool answer_lease(struct answer *answer, const char *name, const char *token, st
 
 	assert(answer->outcome == OUTCOME_DONE);
 	if (!answer_read_lease(answer->json, name, token, &lease)) {
-		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not a lease as redlockd gives it");
+		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not a lease of redlockd");
 		return false;
 	}
 	*ret_lease = lease;

@@ -53,7 +53,7 @@ static enum health_check_finding health_check_evaluate(struct health_check *chec
 	if (state && !gone) {
 		check->wants_state = false;
 		if (!answer_state(answer))
-			answer_set(answer, OUTCOME_HELD, "locked", "others are before us");
+			answer_set(answer, OUTCOME_HELD, "locked", "other requests are ahead in the queue");
 		return HEALTH_CHECK_STATE;
 	}
 	answer_fini(answer);

@@ -436,7 +436,7 @@ static int supervisor_abandon(struct supervisor *supervisor)
 			     supervisor_left(supervisor, left));
 	else
 		report_event(&supervisor->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
-			     "processes of the command still run and cannot be killed: they run on without the lock");
+			     "processes of the command still run and cannot be killed: they continue without the lock");
 	return EXIT_STATUS_LOST;
 }
 

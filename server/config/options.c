@@ -27,6 +27,7 @@ static bool options_set_item(struct options_loader *loader, const struct options
 	char shown[OPTIONS_SHOWN_MAX];
 	const char *reason;
 
+	assert(next);
 	if (options_parse_value(entry, item, loader->options, &reason))
 		return true;
 	if (entry->kind != OPTIONS_KIND_MASTERS && !strstr(item, "://") && !strchr(item, '@'))
@@ -263,6 +264,7 @@ static bool options_set_json(struct options_loader *loader, const struct options
 	bool list = options_is_list(entry);
 	char text[OPTIONS_ITEM_MAX];
 
+	assert(value);
 	options_override(loader, entry);
 	if (list && json_is_string(value))
 		return options_set_list(loader, entry, json_string_value(value));

@@ -160,6 +160,7 @@ bool options_check(struct options_loader *loader)
 {
 	const struct options *options = loader->options;
 
+	assert(loader->options && loader->message);
 	return options_check_masters(loader) &&
 	       options_check_order(loader, "min-ttl-ms", options->min_ttl_ms, "default-ttl-ms",
 				   options->default_ttl_ms) &&

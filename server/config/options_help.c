@@ -21,6 +21,7 @@ static void options_print_flag(FILE *to, const struct options_entry *entry)
 /* The default in words. */
 static const char *options_standard(const struct options_entry *entry)
 {
+	assert(entry);
 	if (entry->kind == OPTIONS_KIND_MASTERS)
 		return "none; needed unless --dev is given";
 	if (!entry->standard)
@@ -35,6 +36,7 @@ static void options_print_wrapped(FILE *to, const char *text)
 {
 	int column = 0;
 
+	assert(text);
 	while (*text != '\0') {
 		int len = (int)strcspn(text, " ");
 		if (column > 0 && column + 1 + len > OPTIONS_HELP_WIDTH) {

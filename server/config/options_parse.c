@@ -94,6 +94,7 @@ static bool options_parse_path(const char *text, char path[OPTIONS_PATH_MAX], co
 {
 	size_t len = strlen(text);
 
+	assert(text);
 	if (len == 0 || len >= OPTIONS_PATH_MAX || !options_is_plain_text(text)) {
 		*ret_reason = len == 0 ? "empty" : len >= OPTIONS_PATH_MAX ? "too long" : "not plain text";
 		return false;

@@ -184,6 +184,7 @@ void options_spell(const struct options_entry *entry, enum options_source source
 								: "",
 			   entry->name);
 
+	assert(entry >= options_table && entry < options_table + OPTIONS_COUNT);
 	assert(len > 0 && len < OPTIONS_NAME_MAX);
 	for (char *c = name; !flag && *c != '\0'; c++) {
 		if (*c == '-')

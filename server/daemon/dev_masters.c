@@ -79,6 +79,7 @@ static void dev_close_others(struct dev_supervisor *self)
 	int null_fd = open("/dev/null", O_RDWR), life_fd = fcntl(self->life_fd, F_DUPFD, 5),
 	    report_fd = fcntl(self->report_fd, F_DUPFD, 5);
 
+	assert(self->life_fd >= 0 && self->report_fd >= 0);
 	assert(null_fd >= 0 && life_fd > 4 && report_fd > 4);
 	for (int fd = 0; fd <= 2; fd++)
 		dup2(null_fd, fd);
@@ -95,6 +96,7 @@ static void dev_last_line(const struct dev_supervisor *self, uint32_t i, char *l
 {
 	char path[DEV_MASTERS_FOLDER_MAX + 16], bytes[512];
 
+	assert(i < self->count && size > 0);
 	line[0] = '\0';
 	snprintf(path, sizeof path, "%s/%u.log", self->folder, i + 1);
 	FILE *file = fopen(path, "re");
@@ -243,6 +245,7 @@ static void dev_end_all(struct dev_supervisor *self)
 {
 	uint64_t deadline_ms = dev_now_ms() + DEV_TERM_MS;
 
+	assert(self->count > 0);
 	dev_kill_all(self, SIGTERM);
 	for (uint64_t now_ms = dev_now_ms(); dev_alive(self) > 0 && now_ms < deadline_ms; now_ms = dev_now_ms())
 		dev_wait(self, (int)(deadline_ms - now_ms), false);
@@ -356,6 +359,7 @@ static const char *dev_wait_ready(const struct dev_masters *dev, uint32_t count,
 {
 	uint64_t deadline_ms = dev_now_ms() + DEV_START_MS;
 
+	assert(count > 0 && count <= OPTIONS_MASTERS_MAX);
 	for (uint32_t i = 0; i < count;) {
 		if (dev_ping(options->masters[i].host)) {
 			i++;

@@ -23,6 +23,7 @@ static int listen_complain(const struct listen_address *address, const char *rea
 {
 	bool v6 = strchr(address->host, ':');
 
+	assert(size > 0);
 	if (address->is_unix)
 		snprintf(message, size, "cannot listen on unix:%s: %s", address->host, reason);
 	else
@@ -93,6 +94,7 @@ static int listen_open_tcp(const struct listen_address *address, bool reuse_port
 	struct addrinfo *infos = listen_resolve(address, message, size);
 	int fd = -1, error;
 
+	assert(!address->is_unix);
 	if (!infos)
 		return -1;
 	for (const struct addrinfo *info = infos; info && fd < 0; info = info->ai_next)
@@ -176,6 +178,7 @@ static int listen_open_unix(const struct listen_address *address, char *message,
 	struct sockaddr_un name = listen_path(address);
 	const char *reason = listen_clear_path(&name);
 
+	assert(address->is_unix);
 	if (reason)
 		return listen_complain(address, reason, message, size);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

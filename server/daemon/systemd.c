@@ -61,6 +61,7 @@ void systemd_init(struct systemd *systemd)
 
 bool systemd_is_on(const struct systemd *systemd)
 {
+	assert(systemd->to_len <= sizeof systemd->to);
 	return systemd->to_len > 0;
 }
 

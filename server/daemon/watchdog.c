@@ -25,6 +25,7 @@ static void watchdog_send_status(struct watchdog *watchdog, const char *before)
 {
 	size_t voting = metrics_voting(), needed = watchdog->master_count / 2 + 1;
 
+	assert(watchdog->systemd && watchdog->master_count > 0);
 	if (before[0] == '\0' && voting == watchdog->voting)
 		return;
 	watchdog->voting = voting;
@@ -116,6 +117,7 @@ static struct timespec watchdog_pause(const struct watchdog *watchdog)
 
 int watchdog_wait(struct watchdog *watchdog, const sigset_t *waited, siginfo_t *ret_info)
 {
+	assert(waited && ret_info);
 	for (;;) {
 		struct timespec pause = watchdog_pause(watchdog);
 		int number = sigtimedwait(waited, ret_info, &pause);

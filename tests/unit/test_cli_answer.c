@@ -1,4 +1,4 @@
-/* What answers mean: of redlockd, of a proxy in between, of nobody. */
+/* The meaning of answers: of redlockd, of a proxy in between, and of a missing answer. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +28,10 @@ static const struct {
 	{200, "[]", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
 	{200, "{\"a\":1,\"a\":2}", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
 	{200, "", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
-	{302, "", OUTCOME_STRANGE, "strange", "HTTP status 302, and it is not redlockd that says so"},
-	{502, "<html>", OUTCOME_UNAVAILABLE, "strange", "HTTP status 502, and it is not redlockd that says so"},
-	{409, "<html>", OUTCOME_STRANGE, "strange", "HTTP status 409, and it is not redlockd that says so"},
-	{410, "{\"code\":7}", OUTCOME_STRANGE, "strange", "HTTP status 410, and it is not redlockd that says so"},
+	{302, "", OUTCOME_STRANGE, "strange", "HTTP status 302, and the answer is not from redlockd"},
+	{502, "<html>", OUTCOME_UNAVAILABLE, "strange", "HTTP status 502, and the answer is not from redlockd"},
+	{409, "<html>", OUTCOME_STRANGE, "strange", "HTTP status 409, and the answer is not from redlockd"},
+	{410, "{\"code\":7}", OUTCOME_STRANGE, "strange", "HTTP status 410, and the answer is not from redlockd"},
 	{409, "{\"code\":\"locked\",\"detail\":\"x\"}", OUTCOME_HELD, "locked", "held by somebody else"},
 	{409, "{\"code\":\"locked\",\"retry_after_ms\":12345,\"holder\":{\"owner\":\"w\",\"fence\":7}}", OUTCOME_HELD,
 	 "locked", "held by w (fence 7), at most 12.3 s more"},
@@ -46,7 +46,7 @@ static const struct {
 	{401, "{\"code\":\"unauthorized\",\"detail\":\"x\"}", OUTCOME_FORBIDDEN, "unauthorized", "x"},
 	{403, "{\"code\":\"forbidden\",\"detail\":\"x\"}", OUTCOME_FORBIDDEN, "forbidden", "x"},
 	{403, "RBAC: access denied", OUTCOME_FORBIDDEN, "strange",
-	 "HTTP status 403, and it is not redlockd that says so"},
+	 "HTTP status 403, and the answer is not from redlockd"},
 	{503, "{\"code\":\"of-the-future\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "of-the-future", "x"},
 	{400,
 	 "{\"code\":\"invalid-request\",\"detail\":\"x\",\"errors\":[{\"field\":\"ttl_ms\",\"reason\":\"too long\"}]}",
@@ -132,7 +132,7 @@ static const struct {
 	{200, "{\"held\":true,\"owner\":\"w\",\"fence\":7,\"remaining_ms\":12345}",
 	 "held by w (fence 7), at most 12.3 s more"},
 	{200, "{\"held\":true}", "held by somebody else"},
-	{200, "{\"held\":false,\"waiters\":3}", "others are before us"},
+	{200, "{\"held\":false,\"waiters\":3}", "other requests are ahead in the queue"},
 	{200, "{}", NULL},
 	{503, "{\"code\":\"no-quorum\",\"held\":true}", NULL},
 };

@@ -1,4 +1,4 @@
-/* API keys: what counts as one, how they are made, hashed, saved and read. */
+/* API keys: checked, made, hashed, saved and read. */
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>

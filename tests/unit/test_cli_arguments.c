@@ -1,4 +1,4 @@
-/* The command line: what comes out of a good one; the messages of bad ones are in tests/e2e/test_redlockctl.py. */
+/* Valid command lines; the messages for bad ones are tested in tests/e2e/test_redlockctl.py. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Durations: what is taken, what is refused, how they are written. */
+/* Durations: parsed, rejected, written. */
 #include <check.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Addresses of servers: what is taken, what is refused. */
+/* Addresses of servers: parsed and rejected. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

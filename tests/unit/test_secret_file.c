@@ -1,4 +1,4 @@
-/* Files that decide who may do what: read whole, or refused with a message that names the file and the rule. */
+/* Files with secrets: read whole, or rejected with a message that names the file and the rule. */
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The growing text: what is appended is there, always terminated, and a failure sticks. */
+/* The growing text: always terminated, and a failure sticks. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
