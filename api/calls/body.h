@@ -17,10 +17,10 @@ struct body_limits {
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms, max_wait_ms;
 };
 
-/* Parses the body of an acquisition, extension or release (`ret_request->operation` says which) and fills in what belongs to
- * it: resource, owner, ttl_ms, wait_ms and hold; token and ttl_ms; token. `header_token` is the well-formed token of
- * the header Lock-Token or NULL; with it the body of an extension or release may be empty. Returns false and adds to
- * `errors` what is wrong, field by field, or nothing if memory is short; *ret_request is then as before. */
+/* Parses the body of an acquisition, extension or release (`ret_request->operation` says which) and fills in what
+ * belongs to it: resource, owner, ttl_ms, wait_ms and hold; token and ttl_ms; token. `header_token` is the well-formed
+ * token of the header Lock-Token or NULL; with it the body of an extension or release may be empty. Returns false and
+ * adds to `errors` what is wrong, field by field, or nothing if memory is short; *ret_request is then as before. */
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
 		struct lease_request *ret_request, struct field_errors *errors) __attribute__((warn_unused_result));
 

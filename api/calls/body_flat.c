@@ -1,7 +1,7 @@
 /* A small part of JSON, in place. See body.h.
  *
- * It must never accept a text that jansson rejects, nor read another value in it. A text that it leaves to jansson costs
- * only time. tests/fuzz/fuzz_body.c and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
+ * It must never accept a text that jansson rejects, nor read another value in it. A text that it leaves to jansson
+ * costs only time. tests/fuzz/fuzz_body.c and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
 #include <assert.h>
 #include <string.h>
 

@@ -61,7 +61,8 @@ const char *route_name(size_t i);
 size_t route_index(const struct route *route);
 
 /* Finds the route for a method, a raw path and a raw query (NULL: none). FOUND: sets *ret_route, and *ret_rest to where
- * a `{resource}` begins in the path (NULL: the pattern has none). NO_METHOD: writes the methods that the path takes, as for the header Allow. */
+ * a `{resource}` begins in the path (NULL: the pattern has none). NO_METHOD: writes the methods that the path takes, as
+ * for the header Allow. */
 enum route_match route_find(const char *method, const char *path, const char *query, const struct route **ret_route,
 			    const char **ret_rest, char *ret_allow, size_t allow_size)
 	__attribute__((warn_unused_result));

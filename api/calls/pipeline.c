@@ -3,9 +3,9 @@
  *     pipeline_head()   route -> authorize_call -> decode_target -> authorize_operation
  *     pipeline_whole()  decode_body -> authorize_operation (if the resource is in the body) -> handle
  *
- * A stage that rejects has noted a reply through call_reject(), and no later stage runs. The reply of an operation comes
- * from the worker's loop; it resumes the request. What can happen to a call besides (its client leaves, the service
- * ends, the keys change, the request is over) is below. */
+ * A stage that rejects has noted a reply through call_reject(), and no later stage runs. The reply of an operation
+ * comes from the worker's loop; it resumes the request. What can happen to a call besides (its client leaves, the
+ * service ends, the keys change, the request is over) is below. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,9 @@
  * There is one daemon for plain HTTP and another for TLS, because libmicrohttpd knows only one of the two in each; and
  * more of them for many connections (daemon_pool.c). They share everything else.
  *
- * MHD_USE_TURBO keeps the library from shutting a socket down before it reports the end, so that a last answer can still
- * be sent; and it reads a new connection at once instead of asking epoll first. The name `api` is that of the whole:
- * functions on it are api_*. */
+ * MHD_USE_TURBO keeps the library from shutting a socket down before it reports the end, so that a last answer can
+ * still be sent; and it reads a new connection at once instead of asking epoll first. The name `api` is that of the
+ * whole: functions on it are api_*. */
 #include "http.h"
 
 #include <assert.h>

@@ -35,7 +35,8 @@ typedef const char *http_route_name_fn(size_t route);
 void http_metrics_setup(size_t workers, http_route_name_fn *route_name);
 struct http_metrics *http_metrics_worker(size_t worker);
 
-/* `route` is an index of the route table or HTTP_ROUTE_NONE; status 0: the connection ended before an answer was there. */
+/* `route` is an index of the route table or HTTP_ROUTE_NONE; status 0: the connection ended before an answer was
+ * there. */
 void http_metrics_request(struct http_metrics *metrics, size_t route, enum http_method method, unsigned status);
 void http_metrics_connections(struct http_metrics *metrics, size_t connections);
 /* Open connections of all workers. Any thread. */

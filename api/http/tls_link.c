@@ -1,8 +1,8 @@
 /* TLS of one connection. See http_internal.h.
  *
- * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it calls a handshake that waits for
- * its client ready and tries again, round after round. So the function by which GnuTLS reads is ours: it suspends the
- * connection if there is nothing to read, and disconnect.c wakes it.
+ * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it calls a handshake that waits
+ * for its client ready and tries again, round after round. So the function by which GnuTLS reads is ours: it suspends
+ * the connection if there is nothing to read, and disconnect.c wakes it.
  *
  *     accepted ─► handshake ⇄ suspended, watched for input ─► up ─► requests … ─► the session is freed
  *              ─► tls_link_fini()

@@ -3,9 +3,9 @@
  *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done ─► leases_dispatch ─► caller
  *
  * The core is never stepped from within a step: a command that could not be sent becomes a vote in `unsent`, which
- * lease_op_dispatch() hands over when the step is done. Answers wait in a list until leases_dispatch(), so that no callback
- * runs within the call that asked. An operation whose answer is given lives on until its last reply is in. Then it is
- * kept for reuse, with its timer. */
+ * lease_op_dispatch() hands over when the step is done. Answers wait in a list until leases_dispatch(), so that no
+ * callback runs within the call that asked. An operation whose answer is given lives on until its last reply is in.
+ * Then it is kept for reuse, with its timer. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

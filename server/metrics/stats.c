@@ -172,7 +172,8 @@ void stats_tick(uint64_t now_us)
 	struct stats_sums sums;
 	if (stats_pause_us(now_us) > 0)
 		return;
-	/* The grid stays, so that late ticks do not add up; intervals that passed while the machine slept are skipped. */
+	/* The grid stays, so that late ticks do not add up; intervals that passed while the machine slept are
+	 * skipped. */
 	all.next_us += INTERVAL_US;
 	if (all.next_us <= now_us)
 		all.next_us = now_us + INTERVAL_US;

@@ -1,5 +1,5 @@
-/* The figures of GET /stats, over all workers: the last ten minutes, the resources that are acquired most, and those with
- * most waiters.
+/* The figures of GET /stats, over all workers: the last ten minutes, the resources that are acquired most, and those
+ * with most waiters.
  *
  * The main thread adds a point every two seconds; each worker counts into a table of its own; any thread may read.
  * Every lock is held for as long as it takes to count or to copy, and no longer. The memory is taken at the start and
@@ -27,7 +27,8 @@ void stats_init(size_t masters, uint64_t now_us);
 struct stats_worker *stats_worker(size_t i);
 struct stats_worker *stats_worker_of(const struct metrics *metrics);
 
-/* A client's request for a lease is answered: the operation and outcome as in `struct metrics`. That worker's thread. */
+/* A client's request for a lease is answered: the operation and outcome as in `struct metrics`. That worker's
+ * thread. */
 void stats_note_answer(struct stats_worker *worker, unsigned operation, unsigned outcome, const char *resource,
 		       size_t len);
 

@@ -1,5 +1,5 @@
-/* The counters of the resources that are acquired most: see stats_hot.h. Each worker has one such table in stats.c, which
- * locks it.
+/* The counters of the resources that are acquired most: see stats_hot.h. Each worker has one such table in stats.c,
+ * which locks it.
  *
  * Every acquisition is counted here. So a search reads 256 bytes of hashes and, if it found nothing, 256 bytes of
  * totals, in loops that the compiler can vectorise; a name is compared, or copied, only once. */

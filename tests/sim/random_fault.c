@@ -137,7 +137,8 @@ static void drop_lasting_queues(struct world *world, struct model_master *model)
 			memset(&model->alive[i], 0, sizeof model->alive[i]);
 }
 
-/* The operator's part, whom redlockd warns: expiries set while the clock was ahead last too long once it is set back. */
+/* The operator's part, whom redlockd warns: expiries set while the clock was ahead last too long once it is set
+ * back. */
 static void drop_lasting(struct world *world, unsigned index)
 {
 	struct model_master *model = &world->nodes[index].model;

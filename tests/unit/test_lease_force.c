@@ -352,7 +352,8 @@ START_TEST(left_overs_that_keep_all_out_are_all_released)
 }
 END_TEST
 
-/* The first look saw an attempt under way: it became a lease, or others came since. Nobody held it when it was asked. */
+/* The first look saw an attempt under way: it became a lease, or others came since. Nobody held it when it was
+ * asked. */
 START_TEST(attempts_are_left_alone)
 {
 	set_short_pause();
@@ -385,7 +386,8 @@ END_TEST
 
 /* ---- given up, draining, ending ---- */
 
-/* The caller gives up during the look, after it, and after the release: there is no answer, and nothing more is sent. */
+/* The caller gives up during the look, after it, and after the release: there is no answer, and nothing more is
+ * sent. */
 enum { DURING_LOOK, AFTER_LOOK, AFTER_RELEASE, STEPS };
 
 START_TEST(given_up_at_a_step)

@@ -1,5 +1,5 @@
-/* The connection over TLS in the loop, against a server of the test's own that can be silent where a Redis would answer.
- * Built where TLS to masters is. */
+/* The connection over TLS in the loop, against a server of the test's own that can be silent where a Redis would
+ * answer. Built where TLS to masters is. */
 #include <check.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
