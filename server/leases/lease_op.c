@@ -1,6 +1,7 @@
 /* An operation under way: carries out the core's actions and feeds replies and timers back as events.
  *
- *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done ─► leases_dispatch ─► caller
+ *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done
+ *   ─► leases_dispatch ─► caller
  *
  * The core is never stepped from within a step: a command that could not be sent becomes a vote in `unsent`, which
  * lease_op_dispatch() hands over when the step is done. Answers wait in a list until leases_dispatch(), so that no

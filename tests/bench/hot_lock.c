@@ -1,14 +1,12 @@
 /* The load generator of the hot-lock benchmark. One thread, one libuv loop, raw HTTP over sockets: as little of the
  * machine as can be is taken from what is measured.
  *
- *   hot_lock loop  --service S --servers A[,A…] --waiters N [--seconds T] [--warmup T]   many want one lock      
- *                  (hot_loop.c)
- *   hot_lock alone --service S --servers A                   [--seconds T] [--warmup T]   one wants many locks    
- *                                                            (hot_alone.c)
- *   hot_lock rate  --service S --servers A --waiters N --rate R [--seconds T] [--warmup T]   R a second over N
- *                  connections (hot_rate.c)
- *   hot_lock order --service S --servers A[,A…] --waiters N [--repeats N]                is the order kept       
- *                                                                                        (hot_order.c)
+ *   hot_lock loop   many clients want one lock (hot_loop.c)
+ *   hot_lock alone  one client wants many locks (hot_alone.c)
+ *   hot_lock rate   --rate R: R a second over N connections (hot_rate.c)
+ *   hot_lock order  is the order kept? (hot_order.c)
+ *
+ * Each takes --service S --servers A[,A…] [--waiters N] [--seconds T] [--warmup T] [--repeats N].
  *
  * S is redlockd or etcd, A a host:port. The result is one JSON object on stdout. The exit status is 0 if it ran to its
  * end. */

@@ -3,18 +3,6 @@
  * The input is what clients send, and between it, after a tilde, what happens. A line feed is sent as CR LF, so that a
  * seed reads like a request.
  *
- *     ~.  what was written so far is sent, and the loop runs until nothing is left to do     ~|  the same, one round
- *     ~n ~r ~0 ~~  a bare LF, a bare CR, a NUL, a tilde     ~LF  nothing: a line is broken without being sent as one
- *     ~)N;  what was written since ~(, or the last byte, N times more
- *     ~1 … ~4  the client that goes on (a closed one connects anew)     ~T  it connects by TCP     ~D  … and reads
- *              nothing     ~E  it reads from now on
- *     ~C  it closes     ~R  it resets     ~H  it closes its side
- *     ~Ax  the operation that waits longest is answered, x says how     ~Ux  something happens to the held leases    
- *          ~Wx  time passes
- *     ~S  the service drains     ~K  keys are asked for from now on, then others     ~X  the api ends and a new one
- *         begins
- *     ~P  somebody else asks for /healthz and must be answered
- *
  * When the input is over all operations are answered and all clients leave; then nothing may be left of any of it:
  * connections, operations, holds, descriptors. One api serves all executions. The time is a counter. */
 #include "fuzz_http.h"
@@ -32,6 +20,24 @@
 #include "server/base/log.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/stats.h"
+
+/* The signs:
+ *
+ *     ~.           what was written so far is sent, and the loop runs until nothing is left to do
+ *     ~|           the same, one round
+ *     ~n ~r ~0 ~~  a bare LF, a bare CR, a NUL, a tilde
+ *     ~LF          nothing: a line is broken without being sent as one
+ *     ~)N;         what was written since ~(, or the last byte, N times more
+ *     ~1 … ~4      the client that goes on (a closed one connects anew)
+ *     ~T ~D ~E     it connects by TCP; … and reads nothing; it reads from now on
+ *     ~C ~R ~H     it closes; it resets; it closes its side
+ *     ~Ax          the operation that waits longest is answered, x says how
+ *     ~Ux ~Wx      something happens to the held leases; time passes
+ *     ~S           the service drains
+ *     ~K           keys are asked for from now on, then others
+ *     ~X           the api ends and a new one begins
+ *     ~P           somebody else asks for /healthz and must be answered
+ */
 
 enum { TEXT_MAX = 1 << 16, OPS_OF_AN_INPUT = 300, ROUNDS_MAX = 40, HOUR_MS = 3600000 };
 
