@@ -1,4 +1,4 @@
-/* A process's connections to the masters: what server/masters/master.c, master_link.c and master_handshake.c do,
+/* A process's connections to the masters: what server/masters/masters.c, master_link.c and master_handshake.c do,
  * without their sockets.
  *
  *   handshake  first on a connection; after its answer the pending releases, then the actions of the guard
