@@ -79,7 +79,7 @@ def objects():
     found = {}
     for folder, _, names in os.walk(BUILD):
         parts = folder.split(".dir", 1)
-        if "CMakeFiles" not in folder or len(parts) != 2 or "tests" in folder or "mutat" in folder:
+        if len(parts) != 2 or os.path.relpath(folder, BUILD).startswith("tests"):
             continue
         for name in names:
             top = os.path.basename(os.path.dirname(os.path.dirname(parts[0] + ".dir")))
