@@ -129,7 +129,7 @@ class Report:
 
     def check_all(self):
         if self.run.mutated:
-            self.check_planted()
+            self.check_mutated()
             return
         self.check("no two leases of a resource overlap", [pair for pair in self.overlaps if pair.first.client != restarts.LONG], self.tell_pair)
         self.check("none overlaps one that all masters forgot while replicas had different --max-ttl-ms",
@@ -152,7 +152,7 @@ class Report:
         self.check("no request was refused as invalid", idleness.find_invalid(self.events), str)
         self.check("there was something to check", self.find_idleness(), str)
 
-    def check_planted(self):
+    def check_mutated(self):
         """The mistake must be seen; and the guarded resource must be safe from it all the same."""
         self.check("without the restart guard leases overlap", [] if self.overlaps else ["no overlap found"], str)
         if self.run.cluster.daemons[0].clock:

@@ -218,7 +218,7 @@ class Stage:
 
     def a_clock_that_jumps(self):
         self.masters[1].clock.set_offset_ms(60000)
-        self.wait_alert("RedlockdMasterClockJump", "RedlockdQuorumAtRisk", "RedlockdMasterBarredTooLong")
+        self.wait_alert("RedlockdMasterClockJump", "RedlockdQuorumAtRisk", "RedlockdMasterQuarantinedTooLong")
         self.wait_all_vote()
 
     def fences_that_are_behind(self):
