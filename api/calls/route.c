@@ -183,19 +183,23 @@ bool route_may_answer(const struct route *route, unsigned status, const char *co
 	return answers_hold(route->answers, ROUTE_ANSWERS_MAX, status, code);
 }
 
+/* Except for those that `before` has, too (NULL: none). */
 static void print_answers(FILE *to, const char *method, const char *pattern, const struct route_answer *answers,
-			  size_t count)
+			  size_t count, const struct route *before)
 {
 	for (size_t i = 0; i < count && answers[i].status != 0; i++)
-		fprintf(to, "%s %s %u %s\n", method, pattern, (unsigned)answers[i].status,
-			answers[i].code ? answers[i].code : "-");
+		if (!before || !route_may_answer(before, answers[i].status, answers[i].code))
+			fprintf(to, "%s %s %u %s\n", method, pattern, (unsigned)answers[i].status,
+				answers[i].code ? answers[i].code : "-");
 }
 
 void calls_print_routes(FILE *to)
 {
-	for (size_t i = 0; i < ROUTE_COUNT; i++) {
-		print_answers(to, routes[i].method, routes[i].pattern, routes[i].answers, ROUTE_ANSWERS_MAX);
-		print_answers(to, routes[i].method, routes[i].pattern, common, COMMON_COUNT);
+	for (const struct route *route = routes; route < routes + ROUTE_COUNT; route++) {
+		/* with a selector or without: the description of the interface has one operation for both */
+		const struct route *before = route > routes && route[-1].selector ? &route[-1] : NULL;
+		print_answers(to, route->method, route->pattern, route->answers, ROUTE_ANSWERS_MAX, before);
+		print_answers(to, route->method, route->pattern, common, COMMON_COUNT, before);
 	}
-	print_answers(to, "*", "*", routeless, ROUTELESS_COUNT);
+	print_answers(to, "*", "*", routeless, ROUTELESS_COUNT, NULL);
 }
