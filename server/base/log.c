@@ -81,10 +81,8 @@ uint64_t log_dropped(void)
 /* ---- making a line ---- */
 
 /* Appends bytes to the line. False: no room, and the line is as it was. */
-static bool log_put(const char *bytes, size_t len)
+static inline bool log_put(const char *bytes, size_t len)
 {
-	assert(bytes || len == 0);
-	assert(log_state.line_len <= LOG_LINE_MAX - LOG_TAIL);
 	if (len > LOG_LINE_MAX - LOG_TAIL - log_state.line_len)
 		return false;
 	memcpy(log_state.line + log_state.line_len, bytes, len);
@@ -199,6 +197,8 @@ static void log_put_field(const char *key, const char *value, size_t len, bool n
 	size_t before = log_state.line_len;
 	bool bare = number || (log_format_used == LOG_LOGFMT && log_is_bare(value, len));
 
+	assert(value || len == 0);
+	assert(before <= LOG_LINE_MAX - LOG_TAIL);
 	if (log_put_key(key) && ((bare && log_put(value, len)) || (!number && log_put_quoted(value, len))))
 		return;
 	log_state.line_len = before;
