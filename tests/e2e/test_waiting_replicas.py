@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from harness import SLOW, process_state, read_response, wait_until
+from harness import SLOW, premise, process_state, read_response, starved_seconds, wait_until
 from master_checks import TIMEOUT_MS
 from proxy import Proxy
 from waiting_fixtures import (DEAD_SECONDS, HANDOVER_SECONDS, alive_keys, check_nothing_is_left, check_served_in_order, crowd,  # noqa: F401
@@ -84,7 +84,7 @@ def test_no_herd(lab, crowd):
     def since():
         """What went to each master about it: [of one redlockd][of one master]."""
         return [[signs[count:] for signs, count in zip(signs_of(proxies, "x"), counts)] for proxies, counts in zip(sides, before)]
-    start = time.monotonic()
+    start, starved = time.monotonic(), starved_seconds()
     assert services[1].release(holder).status == 204
     assert next_answered(waiters) is waiters[0]
     waiters[0].granted()
@@ -95,7 +95,9 @@ def test_no_herd(lab, crowd):
     assert not select.select(waiters[1:], [], [], 3)[0]
     for number, of_one in enumerate(since()):
         for signs in of_one:
-            assert sum(map(is_acquire, signs)) <= (1 if SLOW == 1 else 2), (number, signs)  # one that had no processor for a second looks once more
+            attempts = sum(map(is_acquire, signs))
+            premise(attempts <= 1 or starved_seconds() - starved < 0.5, "a redlockd without a processor for a second looks once more")
+            assert attempts <= 1, (number, signs)
 
 
 @pytest.mark.slow
