@@ -193,7 +193,8 @@ int foreground_run(struct run *run, pid_t supervisor)
 	while (!foreground.supervisor_gone) {
 		poll(foreground.fds, FOREGROUND_FDS, -1);
 		foreground_on_signals(&foreground);
-		if (foreground.fds[FOREGROUND_SOCKET].revents != 0)
+		/* not of a supervisor that has ended: its processes are to be killed, not stopped */
+		if (foreground.fds[FOREGROUND_SOCKET].revents != 0 && !foreground.supervisor_gone)
 			foreground_on_socket(&foreground);
 		if (foreground.fds[FOREGROUND_TIMER].revents == 0)
 			continue;

@@ -1,11 +1,14 @@
 """redlockctl run on a terminal: Ctrl-C, Ctrl-Z, scripts, pipelines."""
 
+import os
 import pathlib
+import re
+import signal
 import time
 
 import pytest
 
-from ctl import BINARY, TTL_MS, Shell, is_free
+from ctl import BINARY, DAEMON, FOREVER, TTL_MS, Shell, is_free, until_dead
 from harness import process_state, quote, wait_until
 
 
@@ -96,3 +99,42 @@ def test_ctrl_c_in_a_pipeline(lab, service, resource):
     shell.type("\x03")
     shell.sees("interrupted")
     shell.sees("status-4")
+
+
+def read_line(lab, name):
+    """Waits for a whole line in a file of the command's."""
+    path = pathlib.Path(lab.folder, name)
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"), what=name)
+    return path.read_text().strip()
+
+
+def wakes(pid):
+    return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+
+
+def parent(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_supervisor_killed_after_a_stop(lab, service, resource):
+    """The foreground process finds its order to stop after its end: it kills what the command left, and does not stop."""
+    shell = Shell(lab, service)
+    shell.sees("$ ")
+    path = pathlib.Path(lab.folder, "script")
+    path.write_text(DAEMON + FOREVER)
+    shell.type(f"{BINARY} run {resource} --ttl 60s -- sh {path}\n")
+    command = int(read_line(lab, "pid"))
+    left_behind = int(read_line(lab, "daemon"))
+    supervisor = parent(command)
+    foreground = parent(supervisor)
+    os.kill(foreground, signal.SIGSTOP)
+    shell.sees("Stopped")
+    wait_until(lambda: shell.foreground() == shell.pid, what="the shell has the terminal")
+    before = wakes(supervisor)
+    os.kill(command, signal.SIGTSTP)
+    wait_until(lambda: process_state(command) == "T" and wakes(supervisor) > before and process_state(supervisor) == "S", what="the order to stop")
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: not process_state(supervisor), what="the end of the supervisor")
+    os.kill(foreground, signal.SIGCONT)
+    shell.sees("the supervisor of the lock was killed")
+    until_dead(left_behind)
