@@ -152,7 +152,7 @@ bool print_masters(const json_t *masters, bool json)
 		return print_json(masters);
 	json_array_foreach(json_object_get(masters, "masters"), i, master)
 	{
-		printf("%-40s %-7s %-8s %8s us  %s\n", cell(master, "address", address), cell(master, "state", state),
+		printf("%-40s %-11s %-8s %8s us  %s\n", cell(master, "address", address), cell(master, "state", state),
 		       cell(master, "version", version), cell(master, "rtt_us", rtt), cell(master, "reason", reason));
 		print_warnings(master);
 	}

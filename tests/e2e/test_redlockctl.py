@@ -11,6 +11,7 @@ import pytest
 
 import harness
 from ctl import BINARY, LOST, USAGE, ctl, is_free, url
+from fake_redlockd import fake  # noqa: F401
 from harness import DIES_WITH_US, SLOW, clean_environment
 
 
@@ -40,6 +41,15 @@ def test_status_list_masters(service, resource):
     assert resource in ctl("list", server=service).stdout
     assert json.loads(ctl("masters", "--json", server=service).stdout)["quorum"]["voting"] == 3
     assert "3 of 3 may vote" in ctl("masters", server=service).stdout
+
+
+def test_masters_in_columns(fake):  # noqa: F811
+    """A quarantined master, the longest word for a state, does not shift what follows."""
+    states = ["voting", "quarantined", "down"]
+    masters = [{"address": f"redis://m{i}:6379", "state": state, "version": "9.8.7", "rtt_us": 1, "reason": None, "warnings": []} for i, state in enumerate(states)]
+    server = fake(state=lambda call: call.answer(200, {"masters": masters, "quorum": {"masters": 3, "needed": 2, "voting": 1}}))
+    lines = ctl("masters", server=server).stdout.splitlines()
+    assert len({line.index("9.8.7") for line in lines[:3]}) == 1, lines
 
 
 def test_strange_names(service):
