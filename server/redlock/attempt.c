@@ -38,7 +38,7 @@ void redlock_attempt_send(struct redlock *op, enum redlock_script script, uint16
 	assert(out->script == REDLOCK_SCRIPT_NONE);
 	assert(script != REDLOCK_SCRIPT_NONE);
 	assert((to & ~redlock_all_masters(op)) == 0);
-	assert(op->outstanding <= UINT16_MAX - REDLOCK_MASTERS_MAX);
+	assert(op->outstanding <= UINT32_MAX - REDLOCK_MASTERS_MAX); /* each has a command in memory */
 	if (to == 0)
 		return;
 	out->script = script;
@@ -46,7 +46,7 @@ void redlock_attempt_send(struct redlock *op, enum redlock_script script, uint16
 	out->attempt = op->attempt;
 	out->round = script == REDLOCK_SCRIPT_RAISE || op->state == REDLOCK_LEAVING ? op->round : 0;
 	out->fence = op->fence;
-	op->outstanding = (uint16_t)(op->outstanding + __builtin_popcount(to));
+	op->outstanding += (unsigned)__builtin_popcount(to);
 }
 
 static void keep_entry(const struct redlock *op, uint64_t now_us, struct redlock_output *out)

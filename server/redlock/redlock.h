@@ -205,7 +205,7 @@ struct redlock {
 	uint16_t attempt;
 	uint16_t sent;        /* bit i: this attempt's script may have reached master i */
 	uint16_t answered;    /* bit i: `ballots[i]` holds this attempt's vote of master i */
-	uint16_t outstanding; /* replies still to come, of all attempts */
+	uint32_t outstanding; /* replies still to come, of all attempts: a hung master owes several for each */
 	uint16_t round;       /* of RAISE, in this attempt */
 	uint16_t asked;       /* bit i: this round's RAISE went to master i */
 	uint16_t raised;      /* bit i: master i carried it out */

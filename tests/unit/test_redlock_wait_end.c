@@ -337,6 +337,54 @@ START_TEST(test_attempts_are_bounded)
 }
 END_TEST
 
+/* A master that hangs owes two answers for each attempt of a waiter that the others notify all the time. The count of
+ * them has room for all, and the operation is finished with the last one. */
+START_TEST(test_a_hung_master_owes_answers_without_end)
+{
+	struct redlock_params params = waiting_params(3);
+	struct redlock_event event = {.kind = REDLOCK_START, .now_us = T, .fence = DRIVER_GUESS};
+	struct redlock_output out;
+	struct redlock op;
+	uint32_t owed = 0;
+
+	redlock_init(&op, &params, 42);
+	redlock_step(&op, &event, &out);
+	for (bool leaving = false; !out.done; leaving = op.state == REDLOCK_LEAVING) {
+		for (uint8_t i = 0; i < 2; i++) {
+			event = (struct redlock_event){.kind = REDLOCK_REPLY,
+						       .now_us = T,
+						       .master = i,
+						       .attempt = op.attempt,
+						       .round = leaving,
+						       .script = leaving ? REDLOCK_SCRIPT_RELEASE
+									 : REDLOCK_SCRIPT_ACQUIRE,
+						       .vote = REDLOCK_VOTE_HELD,
+						       .holder = A,
+						       .remaining_us = LEFT};
+			owed += out.to >> 2 & 1;
+			redlock_step(&op, &event, &out);
+		}
+		owed += out.to >> 2 & 1;
+		out.to = 0;
+		for (uint8_t i = 0; i < 2 && !out.done; i++) {
+			event = (struct redlock_event){
+				.kind = REDLOCK_NOTIFIED, .now_us = T, .master = i, .fence = DRIVER_GUESS};
+			redlock_step(&op, &event, &out);
+		}
+	}
+	ck_assert_uint_eq(op.attempt, UINT16_MAX);
+	ck_assert_uint_eq(owed, 2 * UINT16_MAX + 1);
+	event = (struct redlock_event){.kind = REDLOCK_REPLY, .now_us = T, .master = 2, .attempt = 1};
+	event.script = REDLOCK_SCRIPT_ACQUIRE;
+	event.vote = REDLOCK_VOTE_FAILED;
+	for (; owed > 0; owed--) {
+		MUST(!out.finished, "finished with %u answers owed", owed);
+		redlock_step(&op, &event, &out);
+	}
+	ck_assert(out.finished);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("redlock_wait_end");
@@ -363,6 +411,7 @@ int main(void)
 	tcase_add_test(tcase, test_notifications_after_the_end_are_no_attempt);
 	tcase_add_test(tcase, test_a_wait_without_end);
 	tcase_add_test(tcase, test_attempts_are_bounded);
+	tcase_add_test(tcase, test_a_hung_master_owes_answers_without_end);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
