@@ -37,6 +37,7 @@ void guard_state_check(const struct guard *guard, unsigned i)
 	assert(master->busy != GUARD_QUARANTINE || master->state == GUARD_MARKING);
 	assert((master->busy == GUARD_WRITE_EPOCH) == (master->state == GUARD_WRITING_EPOCH));
 	assert(!guard_state_is_quarantined(master) || master->epoch == 0);
+	assert(!guard_state_is_quarantined(master) || master->reason != GUARD_NO_REASON);
 	assert(master->state != GUARD_VOTING || (master->reason == GUARD_NO_REASON && !master->lost && !master->kept));
 	assert(master->state != GUARD_MARKING || master->reason != GUARD_NO_REASON);
 	assert((master->surveyed & ((1U << i) | ~((1U << guard->params.masters) - 1U))) == 0);
