@@ -39,6 +39,7 @@ void redlock_attempt_send(struct redlock *op, enum redlock_script script, uint16
 	assert(script != REDLOCK_SCRIPT_NONE);
 	assert((to & ~redlock_all_masters(op)) == 0);
 	assert(op->outstanding <= UINT32_MAX - REDLOCK_MASTERS_MAX); /* each has a command in memory */
+	assert(script != REDLOCK_SCRIPT_RAISE || to == op->asked);
 	if (to == 0)
 		return;
 	out->script = script;
@@ -126,6 +127,7 @@ static uint16_t refused_by(const struct redlock *op)
 static void release_and_keep_entry(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	assert(redlock_is_waiter(op));
+	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
 	uint16_t to = op->sent & (uint16_t)~refused_by(op);
 	if (MUTATED(MUTATION_RELEASE_ANSWERED))
 		to &= op->answered;
@@ -138,6 +140,7 @@ static void release_and_keep_entry(struct redlock *op, uint64_t now_us, struct r
 void redlock_attempt_leave_queue(struct redlock *op, uint16_t masters, struct redlock_output *out)
 {
 	assert(redlock_is_waiter(op));
+	assert(op->arrival > 0);
 	redlock_attempt_send(op, REDLOCK_SCRIPT_RELEASE, masters, out);
 	if (out->script == REDLOCK_SCRIPT_NONE)
 		return;
@@ -148,6 +151,7 @@ void redlock_attempt_leave_queue(struct redlock *op, uint16_t masters, struct re
 void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out)
 {
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
+	assert(redlock_is_waiter(op) || op->joined == 0);
 	if (!redlock_is_waiter(op))
 		return;
 	uint16_t to = op->joined & (uint16_t)~op->sent; /* joined by an earlier attempt, not reached by this one */
@@ -164,6 +168,7 @@ static uint64_t random_pause_us(struct redlock *op)
 {
 	assert(op->params.retry_min_us <= op->params.retry_max_us);
 	uint64_t spread_us = op->params.retry_max_us - op->params.retry_min_us;
+	assert(spread_us < UINT64_MAX);
 	return op->params.retry_min_us + next_random(op) % (spread_us + 1);
 }
 
@@ -181,6 +186,7 @@ void redlock_attempt_pause(struct redlock *op, uint64_t now_us)
 static uint16_t find_held_by(const struct redlock *op, const struct redlock_result *result)
 {
 	uint16_t held_by = 0;
+	assert(!result || result->outcome == REDLOCK_LOCKED);
 	for (unsigned i = 0; result && result->has_holder && i < op->params.masters; i++)
 		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD &&
 		    op->ballots[i].holder == result->holder)
@@ -193,6 +199,7 @@ static uint16_t find_held_by(const struct redlock *op, const struct redlock_resu
 static uint64_t free_at_us(struct redlock *op, uint64_t now_us, const struct redlock_result *locked)
 {
 	assert(!locked || locked->outcome == REDLOCK_LOCKED);
+	assert(op->state == REDLOCK_WAITING);
 	if (op->paused)
 		return redlock_after_us(now_us, random_pause_us(op));
 	if (!locked)
@@ -222,10 +229,12 @@ void redlock_attempt_wait(struct redlock *op, uint64_t now_us, const struct redl
 void redlock_attempt_begin_leaving(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	assert(redlock_is_waiter(op));
+	assert(now_us >= op->wait_end_us || op->attempt == UINT16_MAX);
 	redlock_state_set(op, REDLOCK_LEAVING);
 	op->answered = 0;
 	op->round = 1;
 	op->deadline_us = now_us + op->params.master_timeout_us;
+	assert(op->deadline_us > now_us);
 	op->sent = redlock_all_masters(op);
 	redlock_attempt_leave_queue(op, op->sent, out);
 }
@@ -236,6 +245,8 @@ void redlock_attempt_finish(struct redlock *op, const struct redlock_result *res
 	assert(result->outcome != REDLOCK_OK || op->params.kind >= REDLOCK_RELEASE || result->validity_us > 0);
 	assert(result->outcome != REDLOCK_OK || op->params.kind != REDLOCK_ACQUIRE || result->fence > 0);
 	assert(result->validity_us <= op->params.ttl_us);
+	assert(op->params.kind != REDLOCK_ACQUIRE || result->fence < REDLOCK_FENCE_LIMIT);
+	assert(result->tries == op->attempt);
 	redlock_state_set(op, REDLOCK_DECIDED);
 	op->granted = result->outcome == REDLOCK_OK;
 	op->deadline_us = REDLOCK_NEVER;

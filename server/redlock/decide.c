@@ -115,6 +115,7 @@ static enum redlock_verdict decide_leaving(const struct redlock *op, const struc
 					   struct redlock_result *ret_result)
 {
 	assert(op->params.wait_us > 0);
+	assert(op->state == REDLOCK_LEAVING);
 	if (tally->best_votes < tally->needed && tally->pending > 0)
 		return REDLOCK_UNDECIDED;
 	return conclude(op, tally, redlock_tally_answered(tally) < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_LOCKED,
@@ -157,6 +158,7 @@ static enum redlock_verdict decide_owned(const struct redlock *op, const struct 
 					 struct redlock_result *ret_result)
 {
 	assert(op->params.kind == REDLOCK_EXTEND || op->params.kind == REDLOCK_RELEASE);
+	assert(op->state == REDLOCK_VOTING);
 	if (tally->granted >= tally->needed)
 		return op->params.kind == REDLOCK_EXTEND ? conclude_majority(op, tally, now_us, ret_result)
 							 : conclude(op, tally, REDLOCK_OK, ret_result);
@@ -176,6 +178,7 @@ static enum redlock_verdict decide_inspect(const struct redlock *op, const struc
 					   struct redlock_result *ret_result)
 {
 	assert(op->params.kind == REDLOCK_INSPECT);
+	assert(op->state == REDLOCK_VOTING);
 	bool is_clear = tally->best_votes >= tally->needed || tally->gone >= tally->needed;
 	if (tally->pending > 0 && (op->params.wait_for_all || !is_clear))
 		return REDLOCK_UNDECIDED;
@@ -185,6 +188,7 @@ static enum redlock_verdict decide_inspect(const struct redlock *op, const struc
 	ret_result->waiters = redlock_tally_waiters(op, tally);
 	ret_result->held = tally->held > 0 && tally->gone < tally->needed;
 	ret_result->has_holder = ret_result->held;
+	assert(!ret_result->has_holder || tally->best_votes > 0);
 	if (ret_result->held)
 		ret_result->remaining_us = redlock_tally_kept_for_us(op, tally);
 	return REDLOCK_DECISION;
@@ -201,6 +205,7 @@ void redlock_decide_fenced(const struct redlock *op, uint64_t now_us, struct red
 void redlock_decide_unfenced(const struct redlock *op, struct redlock_result *ret_result)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE);
+	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
 	struct redlock_tally tally = redlock_tally_count(op);
 	conclude(op, &tally, REDLOCK_NO_QUORUM, ret_result);
 }

@@ -43,12 +43,14 @@ static void note_number(struct redlock *op, const struct redlock_event *event)
 void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 {
 	assert(event->master < op->params.masters);
+	assert(event->attempt == op->attempt);
 	uint16_t bit = (uint16_t)(1U << event->master);
 	note_number(op, event);
 	bool current = event->round == op->round || MUTATED(MUTATION_OLD_ROUND);
 	if (event->script != REDLOCK_SCRIPT_RAISE || !current || !(op->asked & bit))
 		return;
 	assert(op->state == REDLOCK_RAISING);
+	assert(event->vote <= REDLOCK_VOTE_QUEUED);
 	if ((op->raised | op->behind | op->failed) & bit)
 		return; /* it was silent for too long, and counts as failed */
 	switch (event->vote) {
@@ -74,6 +76,7 @@ enum redlock_round redlock_fence_count(const struct redlock *op)
 /* The masters that hold this attempt's token or may hold it. */
 static uint16_t may_hold(const struct redlock *op)
 {
+	assert((op->state == REDLOCK_RAISING) == (op->round > 0));
 	uint16_t set = op->sent & (uint16_t) ~(op->round > 0 ? op->failed : 0);
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD)
@@ -103,6 +106,7 @@ uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 	op->deadline_us = deadline_us < useful_until_us ? deadline_us : useful_until_us;
 	assert(op->fence > op->highest);
 	assert(op->fence < REDLOCK_FENCE_LIMIT);
+	assert(op->deadline_us > now_us);
 	return to;
 }
 

@@ -27,10 +27,12 @@
 void redlock_init(struct redlock *op, const struct redlock_params *params, uint64_t seed)
 {
 	bool leases = params->kind == REDLOCK_ACQUIRE || params->kind == REDLOCK_EXTEND;
+	assert(params->kind <= REDLOCK_INSPECT);
 	assert(params->masters >= 1);
 	assert(params->masters <= REDLOCK_MASTERS_MAX);
 	assert(!leases || params->ttl_us > params->drift_us);
 	assert(params->kind != REDLOCK_ACQUIRE || params->tries >= 1);
+	assert(params->master_timeout_us > 0);
 	assert(params->retry_min_us <= params->retry_max_us);
 	assert(params->wait_us == 0 || params->kind == REDLOCK_ACQUIRE);
 	memset(op, 0, sizeof *op);
@@ -53,6 +55,7 @@ bool redlock_wants(const struct redlock *op, uint16_t attempt, uint16_t round)
 
 uint64_t redlock_free_us(const struct redlock *op)
 {
+	assert(redlock_is_waiter(op));
 	return op->free_us;
 }
 
@@ -62,6 +65,7 @@ uint64_t redlock_free_us(const struct redlock *op)
 static void lose_fence(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE);
+	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
 	if (redlock_is_waiter(op)) {
 		redlock_attempt_wait(op, now_us, NULL, out);
 		return;
@@ -133,6 +137,7 @@ static void evaluate_votes(struct redlock *op, uint64_t now_us, struct redlock_o
 	switch (redlock_decide(op, now_us, &result)) {
 	case REDLOCK_UNDECIDED: break;
 	case REDLOCK_RETRY:
+		assert(op->params.kind == REDLOCK_ACQUIRE);
 		if (redlock_is_waiter(op)) {
 			redlock_attempt_wait(op, now_us, NULL, out);
 			break;
@@ -175,6 +180,8 @@ static void handle_vote(struct redlock *op, const struct redlock_event *event, s
 /* A vote that came after the grant. Unless it is a grant, an entry may be left in the queue of that master. */
 static void handle_late_vote(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
+	assert(event->attempt < op->attempt || op->state == REDLOCK_PAUSING || op->state == REDLOCK_WAITING ||
+	       op->state == REDLOCK_DECIDED);
 	bool granted = op->state == REDLOCK_DECIDED && op->granted && redlock_is_waiter(op) &&
 		       redlock_has(op->sent, event->master);
 	if (granted && event->vote != REDLOCK_VOTE_GRANTED && event->script == REDLOCK_SCRIPT_ACQUIRE &&
@@ -216,6 +223,7 @@ static void handle_reply(struct redlock *op, const struct redlock_event *event, 
 static void close_voting(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_LEAVING);
+	assert(now_us >= op->deadline_us);
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		if (redlock_has(op->answered, i) || MUTATED(MUTATION_SILENCE_IGNORED))
 			continue;
@@ -231,6 +239,7 @@ static void close_voting(struct redlock *op, uint64_t now_us, struct redlock_out
 static void wake_waiter(struct redlock *op, uint64_t now_us, uint64_t guess, struct redlock_output *out)
 {
 	assert(op->state == REDLOCK_WAITING);
+	assert(redlock_is_waiter(op));
 	if (now_us >= op->wait_end_us || op->attempt == UINT16_MAX)
 		redlock_attempt_begin_leaving(op, now_us, out);
 	else
@@ -287,6 +296,7 @@ static void handle_start(struct redlock *op, const struct redlock_event *event, 
 
 static void handle_cancel(struct redlock *op, struct redlock_output *out)
 {
+	assert((op->state == REDLOCK_IDLE) == (op->attempt == 0));
 	if (op->state == REDLOCK_DECIDED)
 		return;
 	if (op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING)
@@ -313,6 +323,7 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 	case REDLOCK_PASSED: redlock_waiting_handle_passed(op, event); break;
 	case REDLOCK_FIRST: redlock_waiting_handle_first(op, event); break;
 	}
+	assert((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0));
 	out->finished = op->state == REDLOCK_DECIDED && op->outstanding == 0;
 	redlock_state_check(op);
 }

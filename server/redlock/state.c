@@ -29,6 +29,7 @@ static void check_round(const struct redlock *op)
 	uint16_t counted = op->raised | op->behind | op->failed;
 	assert(op->params.kind == REDLOCK_ACQUIRE);
 	assert(op->round > 0);
+	assert(op->fence > 0);
 	assert(op->fence < REDLOCK_FENCE_LIMIT);
 	assert((op->asked & ~redlock_all_masters(op)) == 0);
 	assert((counted & ~op->asked) == 0);

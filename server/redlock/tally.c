@@ -89,6 +89,7 @@ uint8_t redlock_tally_unknown(const struct redlock_tally *tally)
 
 uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op)
 {
+	assert(op->params.kind == REDLOCK_ACQUIRE || op->params.kind == REDLOCK_EXTEND);
 	uint64_t shortest = op->params.ttl_us;
 	for (unsigned i = 0; i < op->params.masters; i++) {
 		const struct redlock_ballot *ballot = &op->ballots[i];
@@ -113,6 +114,7 @@ static void insert_sorted(uint64_t *values, size_t count, uint64_t value)
 
 uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally)
 {
+	assert(op->params.kind == REDLOCK_ACQUIRE);
 	uint64_t remaining[REDLOCK_MASTERS_MAX];
 	size_t count = 0;
 	for (unsigned i = 0; i < op->params.masters; i++) {
@@ -131,6 +133,7 @@ uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redl
 
 bool redlock_tally_is_other_library(const struct redlock *op)
 {
+	assert(op->params.wait_us > 0);
 	struct redlock_tally tally = redlock_tally_count(op);
 	bool other_library = false, ours = false;
 	for (unsigned i = 0; i < op->params.masters; i++) {
@@ -139,6 +142,7 @@ bool redlock_tally_is_other_library(const struct redlock *op)
 		other_library |= op->ballots[i].other_library;
 		ours |= !op->ballots[i].other_library && op->ballots[i].holder == tally.best;
 	}
+	assert(tally.held > 0 || (!other_library && !ours));
 	return other_library && !(ours && tally.best_votes >= tally.needed);
 }
 
@@ -157,6 +161,7 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 
 uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally)
 {
+	assert(op->params.kind == REDLOCK_INSPECT);
 	uint64_t waiters[REDLOCK_MASTERS_MAX];
 	size_t count = 0;
 	for (unsigned i = 0; i < op->params.masters; i++)
@@ -183,6 +188,7 @@ uint64_t redlock_tally_lease_fence(const struct redlock *op)
 {
 	uint64_t fence = 0;
 	assert(op->params.kind == REDLOCK_EXTEND);
+	assert(op->state == REDLOCK_VOTING);
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_GRANTED &&
 		    op->ballots[i].fence > fence)

@@ -49,6 +49,7 @@ void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_even
 		return;
 	if (op->passed_us == 0)
 		op->passed_us = now_us;
+	assert(op->passed_us <= now_us);
 	op->free_us = earlier(redlock_after_us(now_us, REDLOCK_ALIVE_US),
 			      redlock_after_us(op->passed_us, REDLOCK_PASSED_MAX_US));
 	redlock_waiting_set_deadline(op, now_us);
@@ -64,4 +65,5 @@ void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event
 	if (event->remaining_us != REDLOCK_NEVER) /* else this waiter's own knowledge is better */
 		op->free_us = redlock_after_us(event->now_us, event->remaining_us);
 	redlock_waiting_set_deadline(op, event->now_us);
+	assert(!at_once || op->deadline_us <= event->now_us);
 }

@@ -29,6 +29,7 @@ void guard_init(struct guard *guard, const struct guard_params *params)
 static void note_ttl(struct guard_master *master, const struct guard_event *event)
 {
 	assert(event->kind == GUARD_EPOCH || event->kind == GUARD_QUARANTINED);
+	assert(master->state != GUARD_ABSENT);
 	if (event->ttl_us > master->ttl_us)
 		master->ttl_us = event->ttl_us;
 	master->ttl_unknown = event->marker != 0 && event->ttl_us == 0 && !MUTATED(MUTATION_MARKER_NO_TTL);
@@ -52,6 +53,7 @@ static enum guard_reason reason_without_fit(const struct guard_master *master, c
 					    bool was_voting)
 {
 	assert(event->epoch == 0 || event->epoch_run_id != master->run_id);
+	assert(master->found != GUARD_ROLLED_BACK);
 	if (was_voting || master->reason == GUARD_BAD_EPOCH)
 		return GUARD_BAD_EPOCH;
 	return event->epoch != 0 || event->epoch_run_id != 0 ? GUARD_RESTARTED : GUARD_NO_EPOCH;
@@ -106,6 +108,7 @@ static void try_bootstrap(struct guard *guard)
 	if (ready < redlock_majority(guard->params.masters))
 		return;
 	assert(guard->params.bootstrap);
+	assert(ready <= guard->params.masters);
 	for (unsigned i = 0; i < guard->params.masters; i++)
 		guard->masters[i].skip = guard->masters[i].state == GUARD_WAITING;
 	guard->bootstrap_open = false;
@@ -246,10 +249,12 @@ static void handle_dropped_keys(struct guard_master *master, uint64_t now_us)
 		master->void_epoch = master->epoch;
 		guard_state_quarantine_found(master, now_us);
 	}
+	assert(master->state != GUARD_VOTING);
 }
 
 static void handle_lost(struct guard_master *master)
 {
+	assert(master->seen);
 	guard_state_set(master, GUARD_ABSENT);
 	master->reason = GUARD_NO_REASON;
 	master->busy = GUARD_NOTHING;
@@ -259,6 +264,7 @@ static void handle_lost(struct guard_master *master)
 
 void guard_event(struct guard *guard, const struct guard_event *event)
 {
+	assert(event->kind <= GUARD_LOST);
 	assert(event->master < guard->params.masters);
 	struct guard_master *master = &guard->masters[event->master];
 	if (master->state == GUARD_ABSENT && event->kind != GUARD_CONNECTED && event->kind != GUARD_UNUSABLE)
@@ -307,6 +313,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 	*ret_action = (struct guard_action){.kind = GUARD_NOTHING};
 	if (master->state == GUARD_ABSENT || master->busy != GUARD_NOTHING || master->again)
 		return;
+	assert(now_us >= master->heard_us);
 	/* Another master may have told of longer leases since the recovery began. */
 	if (master->state == GUARD_RECOVERING && now_us < guard_state_quarantine_end_us(guard, master))
 		guard_state_set(master, GUARD_WAITING);
@@ -347,6 +354,7 @@ uint64_t guard_quarantine_left_us(const struct guard *guard, unsigned i, uint64_
 		end_us = guard_state_quarantine_end_us(guard, master) + guard_cluster_patience_us(guard);
 	else if (master->state == GUARD_RECOVERING && guard_cluster_patience_us(guard) > 0)
 		end_us = master->recovery_us + guard_cluster_patience_us(guard);
+	assert(master->state != GUARD_RECOVERING || now_us >= master->recovery_us);
 	return end_us > now_us ? end_us - now_us : 0;
 }
 

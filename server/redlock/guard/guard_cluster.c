@@ -27,6 +27,7 @@ static uint64_t common_cluster(const struct guard *guard)
 		}
 	}
 	assert((best == 0) == (best_count == 0));
+	assert(best_count <= guard->params.masters);
 	return best;
 }
 
@@ -35,6 +36,7 @@ static uint64_t common_cluster(const struct guard *guard)
 static bool is_sibling(const struct guard *guard, const struct guard_master *master, uint64_t ours)
 {
 	assert(master->cluster != ours);
+	assert(master->state == GUARD_VOTING);
 	uint64_t span_us = SIBLINGS * guard_state_quarantine_us(guard);
 	for (unsigned i = 0; master->clocked_us != 0 && i < guard->params.masters; i++) {
 		const struct guard_master *other = &guard->masters[i];
@@ -61,6 +63,7 @@ void guard_cluster_check(struct guard *guard, uint64_t now_us)
 			   master->cluster == ours) {
 			guard_state_ask(master);
 		}
+		assert(master->state != GUARD_VOTING || master->cluster == ours);
 	}
 }
 

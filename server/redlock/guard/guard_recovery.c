@@ -82,6 +82,7 @@ void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, str
 		master->survey_us = now_us;
 		master->survey_epoch = epoch;
 	}
+	assert(now_us >= master->survey_us);
 	*ret_action = (struct guard_action){.kind = GUARD_SURVEY, .epoch = epoch, .slice = master->slice};
 }
 
@@ -105,6 +106,7 @@ static void note_slice(struct guard *guard, struct guard_master *master, const s
 void guard_recovery_handle_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(master->busy == GUARD_SURVEY);
+	assert(master == &guard->masters[event->master]);
 	master->busy = GUARD_NOTHING;
 	if (event->done) {
 		note_slice(guard, master, event);
@@ -128,6 +130,7 @@ static bool lost_with(const struct guard_master *master, const struct guard_mast
 static void count_told(const struct guard *guard, unsigned i, unsigned *ret_told, unsigned *ret_may)
 {
 	const struct guard_master *master = &guard->masters[i];
+	assert(i < guard->params.masters);
 	*ret_told = *ret_may = 0;
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *other = &guard->masters[j];
@@ -184,6 +187,7 @@ void guard_recovery_choose_floor(const struct guard *guard, const struct guard_m
 	unsigned told, may;
 	count_told(guard, (unsigned)(master - guard->masters), &told, &may);
 	assert(guard_state_is_quarantined(master));
+	assert(ret_action->kind == GUARD_WRITE_EPOCH);
 	ret_action->fence = master->top;
 	if (told >= needed(guard) || master->skip || master->kept)
 		return;

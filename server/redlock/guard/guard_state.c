@@ -33,6 +33,8 @@ void guard_state_set(struct guard_master *master, enum guard_state state)
 void guard_state_check(const struct guard *guard, unsigned i)
 {
 	const struct guard_master *master = &guard->masters[i];
+	assert(master->state == GUARD_ABSENT || master->seen);
+	assert(master->state == GUARD_ABSENT || master->state == GUARD_ASKING || master->read);
 	assert(master->busy == GUARD_NOTHING || master->state != GUARD_ABSENT);
 	assert(master->busy != GUARD_QUARANTINE || master->state == GUARD_MARKING);
 	assert((master->busy == GUARD_WRITE_EPOCH) == (master->state == GUARD_WRITING_EPOCH));
@@ -77,6 +79,7 @@ uint64_t guard_longest_us(const struct guard *guard)
 
 static uint64_t quarantine_for_us(const struct guard *guard, uint64_t longest_us)
 {
+	assert(longest_us >= guard->params.max_ttl_us);
 	if (MUTATED(MUTATION_NO_QUARANTINE))
 		return 0;
 	return longest_us + longest_us / 1000 * guard->params.drift_ppm / 1000 + guard->params.margin_us;
@@ -92,6 +95,7 @@ uint64_t guard_state_quarantine_us(const struct guard *guard)
 uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master)
 {
 	assert(master->state == GUARD_WAITING || master->state == GUARD_RECOVERING);
+	assert(!master->skip || guard->params.bootstrap);
 	if (master->skip)
 		return 0;
 	return master->since_us +
@@ -119,6 +123,7 @@ void guard_state_ask(struct guard_master *master)
 void guard_state_vote(struct guard_master *master, uint64_t epoch)
 {
 	assert(master->found == GUARD_NO_REASON || master->state == GUARD_WRITING_EPOCH);
+	assert(master->read);
 	guard_state_set(master, GUARD_VOTING);
 	master->reason = GUARD_NO_REASON;
 	master->epoch = epoch;
@@ -141,7 +146,8 @@ void guard_state_quarantine(struct guard_master *master, enum guard_reason reaso
 
 void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us)
 {
-	assert(master->found != GUARD_NO_REASON);
+	assert(master->found == GUARD_CLOCK_FORWARD || master->found == GUARD_EVICTED ||
+	       master->found == GUARD_ROLLED_BACK);
 	guard_state_quarantine(master, master->found, master->found != GUARD_ROLLED_BACK, now_us);
 }
 
@@ -165,6 +171,7 @@ void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, u
 void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us)
 {
 	assert(master->marker != 0);
+	assert(master->busy != GUARD_QUARANTINE);
 	assert(master->busy != GUARD_WRITE_EPOCH);
 	if (!guard_state_is_quarantined(master))
 		guard_state_set(master, GUARD_WAITING);
@@ -175,6 +182,8 @@ void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us
 void guard_state_reject(struct guard_master *master, enum guard_reason reason, uint64_t now_us)
 {
 	assert(reason == GUARD_OTHER_CLUSTER || reason == GUARD_OTHER_DIGEST);
+	assert(master->busy != GUARD_QUARANTINE);
+	assert(master->busy != GUARD_WRITE_EPOCH);
 	guard_state_set(master, GUARD_REJECTED);
 	master->reason = reason;
 	set_kept(master, false, now_us); /* what it remembers is not ours */
