@@ -377,7 +377,7 @@ def test_force_of_a_key_of_others(page, three):
     page.refused.add(409)
     open_dialog(page, "strange/1")
     page.click("#force-do")
-    page.wait(lambda: page.text("#force-result").startswith("Not released. It is held by a key that redlockd did not write"))
+    page.wait(lambda: page.text("#force-result").startswith("Not released. The lock is held by a key that redlockd did not write"))
     page.press(Keys.ESCAPE)
     for master in three.masters:
         master.cli("DEL", "strange/1")
