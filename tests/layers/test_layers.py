@@ -179,6 +179,13 @@ def test_files_stay_short(path):
     assert head and head.group(0).count("\n") < 20, "what a file is stands at its head, in at most 20 lines"
 
 
+def test_files_of_tests_stay_short():
+    paths = [os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(ROOT, "tests")) for name in names
+             if name.endswith((".c", ".h"))]
+    assert len(paths) > 100
+    assert not [path for path in paths if read(path).count("\n") > 500]
+
+
 def test_the_core_links_nothing():
     assert not re.search(r"target_link_libraries\(redlock_core\b", read("server/CMakeLists.txt"))
 

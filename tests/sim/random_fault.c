@@ -488,11 +488,10 @@ void fault_next(struct world *world)
 {
 	if (world->healing)
 		return;
-	if (world->config.faults != 0) {
-		if (!world->config.smooth)
-			order_trouble(world);
+	if (world->config.faults != 0 && !world->config.smooth)
+		order_trouble(world);
+	if (world->config.faults != 0)
 		one_fault(world);
-	}
 	if (world->procs[0].wall_ahead_us > 0 && world->config.profile == PROFILE_RACE)
 		set_day_right(world);
 	bool at_once = below(world, 8) < world->config.burst;

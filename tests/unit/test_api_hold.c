@@ -27,12 +27,7 @@ static void await_text(int client, const char *text)
 
 static void await_end(int client)
 {
-	uint64_t end_ms = now_ms() + PATIENCE_MS;
-
-	for (receive(client); !answer.closed; receive(client)) {
-		ck_assert_msg(now_ms() < end_ms, "not closed; so far: %s", answer.text);
-		turn(client, 50);
-	}
+	RUN_UNTIL((receive(client), answer.closed));
 	ck_assert(!answer.reset);
 }
 
@@ -433,7 +428,7 @@ END_TEST
 START_TEST(vanished_hosts)
 {
 	unsigned timeout_ms = 0;
-	socklen_t len = sizeof(timeout_ms);
+	socklen_t len = sizeof timeout_ms;
 	int client = hold(connect_tcp());
 
 	ck_assert_int_eq(getsockopt(world.served, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &len), 0);
