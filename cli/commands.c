@@ -5,138 +5,191 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/base/cli_base.h"
 #include "cli/http/client.h"
-#include "interrupt.h"
-#include "print.h"
 #include "server/base/base.h"
-#include "token_file.h"
 
-enum { PAGE_MAX = 1000 };
-
-struct session {
-	const struct arguments *arguments;
-	struct client client;
-	size_t server;
-	size_t unanswered; /* servers that may have got the last request without an answer */
-	char token[ARGUMENTS_TOKEN_LEN + 1];
-};
+enum { PAGE_MAX = 1000, CURSOR_MAX = 63, TOKEN_FILE_MAX = 256 };
 
 /* ---- asking ---- */
 
-static const struct server *session_server(const struct session *session)
-{
-	assert(session->server < session->arguments->servers.count);
-	return &session->arguments->servers.items[session->server];
-}
-
 /* Asks each server at most once. */
-static void session_ask(struct session *session, const struct client_request *request, struct answer *ret_answer)
+static struct answer commands_ask(struct client *client, struct client_request request)
 {
-	size_t count = session->arguments->servers.count;
+	struct answer answer;
 
-	assert(session->arguments->servers.count > 0);
-	session->unanswered = 0;
-	for (size_t tries = 1;; tries++) {
-		client_begin(&session->client, session_server(session), request, session->arguments->timeout_ms * 1000);
-		while (!client_wait(&session->client, UINT64_MAX, NULL, 0))
-			continue;
-		client_read(&session->client, ret_answer);
-		if (!answer_is_of_one(ret_answer) || tries == count)
-			return;
-		session->unanswered += ret_answer->outcome == OUTCOME_UNAVAILABLE;
-		answer_fini(ret_answer);
-		session->server = (session->server + 1) % count;
-	}
-}
-
-static void session_ask_and_drop(struct session *session, struct client_request *request, struct answer *ret_answer)
-{
-	session_ask(session, request, ret_answer);
-	client_request_fini(request);
+	client_ask(client, client->arguments->servers.count, &request, client->arguments->timeout_ms * 1000, false,
+		   &answer);
+	return answer;
 }
 
 /* ---- ending ---- */
 
 /* Reports an answer that is no success, and returns the exit status for it. */
-static int session_fail(struct session *session, struct answer *answer)
+static int commands_fail(struct client *client, struct answer *answer)
 {
-	const struct arguments *arguments = session->arguments;
-	const char *name = arguments->name ? arguments->name : "", *separator = arguments->name ? ": " : "";
-	int status = acquire_status(arguments, answer);
+	const struct arguments *arguments = client->arguments;
+	char text[ANSWER_TEXT_MAX];
+	int status = answer_status(answer, arguments);
 
 	assert(answer->outcome != OUTCOME_DONE);
-	if (answer_is_of_one(answer) || answer->outcome == OUTCOME_STRANGE || answer->outcome == OUTCOME_FORBIDDEN)
-		report_complain("%s%s%s: %s%s", name, separator, session_server(session)->text, answer->detail,
-				answer_hint(answer, &arguments->credentials));
-	else
-		report_complain("%s%s%s", name, separator, answer->detail);
-	if (!print_problem(answer, arguments->json))
-		report_complain("stdout: %s", strerror(errno));
+	report_event(arguments, REPORT_NOTE, "failed", NULL, "%s",
+		     answer_explain(answer, &arguments->credentials, client_server(client)->text, text));
+	if (arguments->json)
+		print_problem(answer);
 	answer_fini(answer);
+	print_end(true);
 	return status;
 }
 
-/* EPIPE is not reported: the reader has closed the pipe. */
-static int session_end(bool printed, struct answer *answer)
+static int commands_end(struct answer *answer)
 {
 	answer_fini(answer);
-	if (printed)
-		return EXIT_STATUS_OK;
-	if (errno != EPIPE)
-		report_complain("stdout: %s", strerror(errno));
-	return EXIT_STATUS_SYSTEM;
+	return print_end(false);
 }
 
-/* A 2xx answer that is not one of redlockd. */
-static int session_strange(struct session *session, struct answer *answer)
+static void commands_set_strange(struct answer *answer)
 {
 	assert(answer->outcome == OUTCOME_DONE);
 	answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not from redlockd");
-	return session_fail(session, answer);
+}
+
+/* Prints an answer, for people by `print` (NULL: nothing). Not valid: a 2xx answer that is not one of redlockd. */
+static int commands_show(struct client *client, struct answer *answer, bool valid, void (*print)(const json_t *))
+{
+	if (answer->outcome == OUTCOME_DONE && !valid)
+		commands_set_strange(answer);
+	if (answer->outcome != OUTCOME_DONE)
+		return commands_fail(client, answer);
+	if (client->arguments->json)
+		print_json(answer->json);
+	else if (print)
+		print(answer->json);
+	return commands_end(answer);
+}
+
+/* ---- signals while the command acquire waits ----
+ *
+ * They end it as usual, but first its queue entry, or a lease that has just been granted, is released. A signal that
+ * was ignored when redlockctl was started (nohup) stays ignored: it must not be blocked, since the kernel keeps blocked
+ * signals also if they are ignored. */
+
+struct interrupt {
+	int file; /* readable if there is a signal */
+	sigset_t before;
+	int number; /* of the signal that came; 0: none */
+};
+
+/* From now on signals are kept until they are read. False: errno. */
+static bool interrupt_begin(struct interrupt *interrupt)
+{
+	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+	struct sigaction action;
+	sigset_t signals;
+
+	interrupt->number = 0;
+	sigemptyset(&signals);
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+		if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+			sigaddset(&signals, numbers[i]);
+	interrupt->file = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (interrupt->file < 0)
+		return false;
+	sigprocmask(SIG_BLOCK, &signals, &interrupt->before);
+	return true;
+}
+
+/* True: one has come. */
+static bool interrupt_came(struct interrupt *interrupt)
+{
+	struct signalfd_siginfo info;
+
+	assert(interrupt->file >= 0);
+	if (interrupt->number == 0 && read(interrupt->file, &info, sizeof info) == (ssize_t)sizeof info)
+		interrupt->number = (int)info.ssi_signo;
+	return interrupt->number != 0;
+}
+
+static enum client_order interrupt_read_order(void *context)
+{
+	return interrupt_came(context) ? CLIENT_STOP : CLIENT_GO_ON;
+}
+
+/* Restores the signals; one that has come ends the process. Not needed if the process ends anyway. */
+static void interrupt_end(struct interrupt *interrupt)
+{
+	assert(interrupt->file >= 0);
+	close(interrupt->file);
+	if (interrupt->number != 0)
+		kill(getpid(), interrupt->number);
+	sigprocmask(SIG_SETMASK, &interrupt->before, NULL);
+}
+
+/* ---- tokens in files. No message holds a part of a token ---- */
+
+/* Reads the token from --token-file ("-": stdin); white space around it is allowed. */
+static bool token_file_read(const char *path, char ret_token[ARGUMENTS_TOKEN_LEN + 1])
+{
+	char bytes[TOKEN_FILE_MAX];
+	const char *reason = NULL;
+	size_t len;
+
+	int file = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0 || !file_read(file, bytes, sizeof bytes, &len)) {
+		reason = strerror(errno);
+	} else {
+		const char *start = api_key_trim(bytes, &len);
+		snprintf(ret_token, ARGUMENTS_TOKEN_LEN + 1, "%.*s", (int)len, start);
+		if (len != ARGUMENTS_TOKEN_LEN || !arguments_is_token(ret_token))
+			reason = "it holds no token, or more than one: 40 digits, 0 to 9 and a to f";
+		explicit_bzero(bytes, sizeof bytes);
+	}
+	if (reason)
+		report_complain("--token-file '%s': %s", path, reason);
+	if (file > STDERR_FILENO)
+		close(file);
+	return !reason;
+}
+
+/* Opens the file before a lease is acquired, so that no lease is acquired whose token cannot be stored. Only its owner
+ * may read it; what was in it stays until then. -1 and errno if not. */
+static int token_file_open(const char *path)
+{
+	int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	if (file >= 0 && fchmod(file, 0600) != 0 && errno != EPERM) {
+		close(file);
+		return -1;
+	}
+	return file;
+}
+
+/* Replaces what is in it. False: errno says why. */
+static bool token_file_write(int file, const char *token)
+{
+	char line[ARGUMENTS_TOKEN_LEN + 2];
+
+	assert(file >= 0 && strlen(token) == ARGUMENTS_TOKEN_LEN);
+	snprintf(line, sizeof line, "%s\n", token);
+	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) &&
+		    write(file, line, ARGUMENTS_TOKEN_LEN + 1) == ARGUMENTS_TOKEN_LEN + 1;
+	explicit_bzero(line, sizeof line);
+	return done;
 }
 
 /* ---- leases ---- */
 
-static int session_print_lease(struct session *session, const struct lease *lease, uint64_t sent_us, const char *owner,
-			       bool without_token)
-{
-	uint64_t end_us = sent_us + lease->validity_ms * 1000, now_us = clock_now_us();
-	struct answer none = {.outcome = OUTCOME_DONE};
-	struct print_lease what = {
-		.name = session->arguments->name,
-		.owner = owner,
-		.server = session_server(session)->text,
-		.lease = lease,
-		.left_ms = end_us > now_us ? (end_us - now_us) / 1000 : 0,
-		.without_token = without_token,
-	};
-
-	return session_end(print_lease(&what, session->arguments->json), &none);
-}
-
-/* Releases a lease whose token cannot be given to the user. */
-static int session_give_up(struct session *session, const struct lease *lease, const char *what)
-{
-	struct client_request request;
-	struct answer answer;
-
-	assert(lease->token[0] != '\0');
-	report_complain("%s: %s", what, strerror(errno));
-	client_request_release(&request, session->arguments->name, lease->token);
-	session_ask_and_drop(session, &request, &answer);
-	answer_fini(&answer);
-	return EXIT_STATUS_SYSTEM;
-}
-
 /* The lease, or the exit status if there is none. A signal ends the program meanwhile, but not with a queue entry or an
  * unknown lease: a lease is either released, or printed with exit status 0. */
-static bool session_wait_for_lease(struct session *session, struct lease *lease, uint64_t *sent_us, int *ret_status)
+static bool commands_wait_for_lease(struct client *client, struct lease *lease, int *ret_status)
 {
 	struct interrupt interrupt;
 	struct answer answer;
@@ -146,268 +199,177 @@ static bool session_wait_for_lease(struct session *session, struct lease *lease,
 		*ret_status = EXIT_STATUS_SYSTEM;
 		return false;
 	}
-	struct acquire acquire = {.client = &session->client,
-				  .arguments = session->arguments,
-				  .extra = &interrupt.file,
-				  .read_order = interrupt_read_order,
-				  .context = &interrupt};
-	enum acquire_result result = acquire_lease(&acquire, lease, sent_us, &answer);
-	session->server = acquire.server;
+	struct acquire acquire = {.client = client};
+	client->fds[CLIENT_ORDERS].fd = interrupt.file;
+	client->read_order = interrupt_read_order;
+	client->context = &interrupt;
+	enum acquire_result result = acquire_lease(&acquire, lease, &answer);
 	if (result == ACQUIRE_GRANTED && interrupt_came(&interrupt)) {
-		acquire_release(&acquire, lease);
+		acquire_release(client, lease);
 		result = ACQUIRE_STOPPED;
 	}
 	if (result != ACQUIRE_GRANTED)
 		interrupt_end(&interrupt); /* otherwise the program ends in a moment, with 0 and the lease */
 	if (result == ACQUIRE_REFUSED)
-		*ret_status = session_fail(session, &answer);
+		*ret_status = commands_fail(client, &answer);
 	if (result == ACQUIRE_STOPPED)
 		*ret_status = EXIT_STATUS_SIGNALLED + interrupt.number;
 	return result == ACQUIRE_GRANTED;
 }
 
-static int session_acquire(struct session *session, int token_file)
+static int command_acquire(struct client *client)
 {
+	const char *path = client->arguments->token_file;
+	int file = path ? token_file_open(path) : -1, status = EXIT_STATUS_SYSTEM;
 	struct lease lease;
-	uint64_t sent_us;
-	int status = EXIT_STATUS_SYSTEM;
 
-	if (!session_wait_for_lease(session, &lease, &sent_us, &status)) {
-		if (token_file >= 0)
-			close(token_file);
-		return status;
-	}
-	if (token_file >= 0 && !token_file_write(token_file, lease.token))
-		return session_give_up(session, &lease, "--token-file");
-	status = session_print_lease(session, &lease, sent_us, session->arguments->owner, token_file >= 0);
-	return status == EXIT_STATUS_OK ? status : session_give_up(session, &lease, "stdout");
-}
-
-static int command_acquire(struct session *session)
-{
-	const char *path = session->arguments->token_file;
-
-	if (!path)
-		return session_acquire(session, -1);
-	int file = token_file_open(path);
-	if (file < 0) {
+	if (path && file < 0) {
 		report_complain("--token-file '%s': %s", path, strerror(errno));
 		return EXIT_STATUS_USAGE;
 	}
-	return session_acquire(session, file);
+	if (!commands_wait_for_lease(client, &lease, &status))
+		return status;
+	bool stored = !path || token_file_write(file, lease.token);
+	if (stored)
+		print_lease(client, &lease, client->arguments->owner, !path);
+	else
+		report_complain("--token-file: %s", strerror(errno));
+	if (stored && print_end(true) == EXIT_STATUS_OK)
+		return EXIT_STATUS_OK;
+	acquire_release(client, &lease); /* nobody has its token */
+	return EXIT_STATUS_SYSTEM;
 }
 
-static int command_extend(struct session *session)
+static int command_extend(struct client *client)
 {
-	struct client_request request;
-	struct answer answer;
+	const struct arguments *arguments = client->arguments;
 	struct lease lease;
 
-	assert(session->token[0] != '\0');
-	client_request_extend(&request, session->arguments->name, session->token, session->arguments->ttl_ms);
-	session_ask_and_drop(session, &request, &answer);
-	uint64_t sent_us = session->client.main.sent_us;
-	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, session->arguments->name, session->token, &lease))
-		return session_fail(session, &answer);
-	char owner[ARGUMENTS_OWNER_MAX + 1] = "";
-	const char *its_owner = json_string_value(json_object_get(answer.json, "owner"));
-	if (its_owner && strlen(its_owner) < sizeof owner)
-		strcpy(owner, its_owner);
-	answer_fini(&answer);
-	return session_print_lease(session, &lease, sent_us, *owner == '\0' ? NULL : owner, true);
+	assert(arguments->token[0] != '\0');
+	struct answer answer = commands_ask(client, client_request_extend(arguments, arguments->token));
+	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, arguments->name, arguments->token, &lease))
+		return commands_fail(client, &answer);
+	print_lease(client, &lease, answer_member(answer.json, "owner"), false);
+	return commands_end(&answer);
 }
 
-/* Releases without the token. A lock that is free is a success. */
-static int command_force(struct session *session)
+/* With --force a lock that is free is a success. Otherwise lease-expired is one only after a server that did not
+ * answer: most likely that server has released it. */
+static int command_release(struct client *client)
 {
-	const struct arguments *arguments = session->arguments;
-	struct client_request request;
-	struct answer answer;
+	const struct arguments *arguments = client->arguments;
+	struct client_request request = client_request_of_lock("DELETE", arguments->name, arguments->token);
 
-	assert(session->arguments->force);
-	client_request_force(&request, arguments->name);
-	session_ask_and_drop(session, &request, &answer);
-	bool free = answer.outcome == OUTCOME_LOST && strcmp(answer.code, "lease-expired") == 0;
-	if (answer.outcome != OUTCOME_DONE && !free)
-		return session_fail(session, &answer);
+	if (arguments->force)
+		strcat(request.path, "?force=true");
+	struct answer answer = commands_ask(client, request);
+	bool expired = answer_is_expired(&answer), was_free = arguments->force && expired;
+	if (answer.outcome != OUTCOME_DONE && !was_free && !(expired && client->unanswered > 0))
+		return commands_fail(client, &answer);
 	if (arguments->json)
-		puts(free ? "{\"released\":false}" : "{\"released\":true}");
-	else
-		printf("%s: %s\n", arguments->name, free ? "nobody held it" : "taken from its holder, and free");
-	return session_end(fflush(stdout) == 0, &answer);
-}
-
-/* lease-expired after a server that did not answer: most likely that server has released it. */
-static int command_release(struct session *session)
-{
-	struct client_request request;
-	struct answer answer;
-
-	if (session->arguments->force)
-		return command_force(session);
-	client_request_release(&request, session->arguments->name, session->token);
-	session_ask_and_drop(session, &request, &answer);
-	if (answer.outcome == OUTCOME_LOST && session->unanswered > 0 && strcmp(answer.code, "lease-expired") == 0)
-		answer.outcome = OUTCOME_DONE;
-	if (answer.outcome != OUTCOME_DONE)
-		return session_fail(session, &answer);
-	if (session->arguments->json)
-		puts("{\"released\":true}");
-	return session_end(fflush(stdout) == 0, &answer);
+		puts(was_free ? "{\"released\":false}" : "{\"released\":true}");
+	else if (arguments->force)
+		printf("%s: %s\n", arguments->name, was_free ? "nobody held it" : "taken from its holder, and free");
+	return commands_end(&answer);
 }
 
 /* ---- inspecting ---- */
 
-static int command_status(struct session *session)
+static int command_status(struct client *client)
 {
-	struct client_request request;
-	struct answer answer;
+	struct answer answer = commands_ask(client, client_request_of_lock("GET", client->arguments->name, NULL));
 
-	client_request_status(&request, session->arguments->name);
-	session_ask_and_drop(session, &request, &answer);
-	if (answer.outcome != OUTCOME_DONE)
-		return session_fail(session, &answer);
-	if (!json_is_boolean(json_object_get(answer.json, "held")))
-		return session_strange(session, &answer);
-	return session_end(print_state(answer.json, session->arguments->json), &answer);
+	return commands_show(client, &answer, json_is_boolean(json_object_get(answer.json, "held")), print_state);
 }
 
-static uint64_t session_page_limit(const struct session *session, const json_t *all)
+/* Adds one page to `all`; the cursor is that of the next page, or empty. */
+static bool commands_list_page(struct client *client, json_t *all, char cursor[CURSOR_MAX + 1], struct answer *answer)
 {
-	uint64_t limit = session->arguments->limit;
+	uint64_t limit = client->arguments->limit, left = limit == 0 ? PAGE_MAX : limit - json_array_size(all);
 
-	assert(session->arguments->limit == 0 || json_array_size(all) < session->arguments->limit);
-	if (limit == 0)
-		return PAGE_MAX;
-	uint64_t left = limit - json_array_size(all);
-	return left < PAGE_MAX ? left : PAGE_MAX;
-}
-
-/* Adds one page to `all`; *cursor is that of the next page, or NULL. */
-static bool session_list_page(struct session *session, json_t *all, json_t **cursor, struct answer *answer)
-{
-	struct client_request request;
-
-	assert(json_is_array(all));
-	client_request_list(&request, session->arguments->prefix, session_page_limit(session, all),
-			    json_string_value(*cursor));
-	session_ask_and_drop(session, &request, answer);
-	json_decref(*cursor);
-	*cursor = NULL;
+	assert(limit == 0 || json_array_size(all) < limit);
+	answer_fini(answer);
+	*answer = commands_ask(
+		client, client_request_list(client->arguments->prefix, left < PAGE_MAX ? left : PAGE_MAX, cursor));
 	if (answer->outcome != OUTCOME_DONE)
 		return false;
-	json_t *next = json_object_get(answer->json, "cursor");
-	if (json_array_extend(all, json_object_get(answer->json, "locks")) != 0 ||
-	    (json_is_string(next) && json_string_length(next) > 63)) {
-		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not from redlockd");
+	const char *next = answer_member(answer->json, "cursor");
+	if (json_array_extend(all, json_object_get(answer->json, "locks")) != 0 || strlen(next) > CURSOR_MAX) {
+		commands_set_strange(answer);
 		return false;
 	}
-	*cursor = json_is_string(next) ? json_incref(next) : NULL;
+	strcpy(cursor, next);
 	return true;
 }
 
-static int command_list(struct session *session)
+static int command_list(struct client *client)
 {
-	json_t *result = json_pack("{s:[]}", "locks"), *all = json_object_get(result, "locks"), *cursor = NULL;
-	uint64_t limit = session->arguments->limit;
-	struct answer answer;
-	int status;
+	json_t *result = json_pack("{s:[]}", "locks"), *all = json_object_get(result, "locks");
+	uint64_t limit = client->arguments->limit;
+	char cursor[CURSOR_MAX + 1] = "";
+	struct answer answer = {.outcome = OUTCOME_DONE};
+	bool done;
 
-	for (;;) {
-		if (!session_list_page(session, all, &cursor, &answer)) {
-			status = session_fail(session, &answer);
-			break;
-		}
-		if (!cursor || (limit > 0 && json_array_size(all) >= limit)) {
-			status = session_end(print_locks(result, session->arguments->json), &answer);
-			break;
-		}
+	do
+		done = commands_list_page(client, all, cursor, &answer);
+	while (done && *cursor != '\0' && (limit == 0 || json_array_size(all) < limit));
+	if (done) {
 		answer_fini(&answer);
+		answer.json = json_incref(result);
 	}
-	json_decref(cursor);
 	json_decref(result);
-	return status;
+	return commands_show(client, &answer, true, print_locks);
 }
 
 /* The exit status says whether there is a quorum. */
-static int command_masters(struct session *session)
+static int command_masters(struct client *client)
 {
-	struct client_request request;
-	struct answer answer;
-
-	client_request_masters(&request);
-	session_ask_and_drop(session, &request, &answer);
-	if (answer.outcome != OUTCOME_DONE)
-		return session_fail(session, &answer);
+	struct answer answer = commands_ask(client, client_request_get("/masters"));
 	json_t *quorum = json_object_get(answer.json, "quorum");
 	json_t *needed = json_object_get(quorum, "needed"), *voting = json_object_get(quorum, "voting");
-	if (!json_is_integer(needed) || !json_is_integer(voting))
-		return session_strange(session, &answer);
+	bool valid = json_is_integer(needed) && json_is_integer(voting);
 	bool quorate = json_integer_value(voting) >= json_integer_value(needed);
-	int status = session_end(print_masters(answer.json, session->arguments->json), &answer);
-	return status != EXIT_STATUS_OK ? status : quorate ? EXIT_STATUS_OK : EXIT_STATUS_UNREACHABLE;
+
+	int status = commands_show(client, &answer, valid, print_masters);
+	return status == EXIT_STATUS_OK && !quorate ? EXIT_STATUS_UNREACHABLE : status;
 }
 
 /* Prints nothing if all is well. The member "status" is required, since another program may answer 200. */
-static int command_health(struct session *session)
+static int command_health(struct client *client)
 {
-	struct client_request request;
-	struct answer answer;
+	bool ready = client->arguments->ready;
+	struct answer answer = commands_ask(client, client_request_get(ready ? "/readyz" : "/healthz"));
+	bool valid = strcmp(answer_member(answer.json, "status"), ready ? "ready" : "ok") == 0;
 
-	if (session->arguments->ready)
-		client_request_ready(&request);
-	else
-		client_request_health(&request);
-	session_ask_and_drop(session, &request, &answer);
-	if (answer.outcome != OUTCOME_DONE)
-		return session_fail(session, &answer);
-	const char *status = json_string_value(json_object_get(answer.json, "status"));
-	if (!status || strcmp(status, session->arguments->ready ? "ready" : "ok") != 0)
-		return session_strange(session, &answer);
-	return session_end(print_health(answer.json, session->arguments->json), &answer);
+	return commands_show(client, &answer, valid, NULL);
 }
 
 /* ---- running a command ---- */
 
-/* The token, before anything is sent. */
-static bool session_find_token(struct session *session)
-{
-	const struct arguments *arguments = session->arguments;
-	const char *reason = NULL;
-
-	assert(session->arguments->token || session->arguments->token_file);
-	if (arguments->token)
-		strcpy(session->token, arguments->token);
-	else
-		reason = token_file_read(arguments->token_file, session->token);
-	if (reason)
-		report_complain("--token-file '%s': %s", arguments->token_file, reason);
-	return !reason;
-}
-
-static int (*const commands[COMMAND_COUNT])(struct session *) = {
+static int (*const commands[COMMAND_COUNT])(struct client *) = {
 	[COMMAND_ACQUIRE] = command_acquire, [COMMAND_EXTEND] = command_extend, [COMMAND_RELEASE] = command_release,
 	[COMMAND_STATUS] = command_status,   [COMMAND_LIST] = command_list,     [COMMAND_MASTERS] = command_masters,
 	[COMMAND_HEALTH] = command_health,
 };
 
-int commands_run(const struct arguments *arguments)
+int commands_run(struct arguments *arguments)
 {
-	struct session session = {.arguments = arguments};
-
-	bool needs_token = arguments->command == COMMAND_EXTEND ||
-			   (arguments->command == COMMAND_RELEASE && !arguments->force);
+	char token[ARGUMENTS_TOKEN_LEN + 1] = "";
+	struct client client;
+	bool reads_token = arguments->token_file && arguments->command != COMMAND_ACQUIRE;
 
 	assert(commands[arguments->command]);
-	if (needs_token && !session_find_token(&session))
+	if (reads_token && !token_file_read(arguments->token_file, token))
 		return EXIT_STATUS_USAGE;
+	if (reads_token)
+		arguments->token = token;
 	signal(SIGPIPE, SIG_IGN); /* see client_init(); and a lease that cannot be printed is released */
-	if (!client_init(&session.client, &arguments->credentials)) {
+	if (!client_init(&client, arguments)) {
 		report_complain("libcurl: cannot be set up: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;
 	}
-	int status = commands[arguments->command](&session);
-	client_fini(&session.client);
-	explicit_bzero(session.token, sizeof session.token);
+	int status = commands[arguments->command](&client);
+	client_fini(&client);
+	explicit_bzero(token, sizeof token);
 	return status;
 }

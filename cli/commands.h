@@ -1,10 +1,39 @@
-/* The commands that send requests and end: acquire, extend, release, status, list, masters, health. */
+/* The commands but run, and what they print. */
 #ifndef COMMANDS_H
 #define COMMANDS_H
 
-#include "cli/base/cli_base.h"
+#include <jansson.h>
+#include <stdbool.h>
 
-/* Returns the exit status. */
-int commands_run(const struct arguments *arguments);
+#include "cli/http/client.h"
+
+/* Each returns the exit status. Those that send requests and end: acquire, extend, release, status, list, masters,
+ * health. */
+int commands_run(struct arguments *arguments);
+
+/* Those that make and hash keys, and send no request. */
+int key_command_new(const struct arguments *arguments);
+int key_command_hash(const struct arguments *arguments);
+
+/* ---- print.c: the results on stdout, for people or as JSON; after all print_end() ---- */
+
+/* owner: may be NULL or empty. The token is left out where it is in a file, or known. */
+void print_lease(const struct client *client, const struct lease *lease, const char *owner, bool with_token);
+void print_json(const json_t *object);
+
+/* For people. */
+void print_state(const json_t *state);
+void print_locks(const json_t *locks);
+void print_masters(const json_t *masters);
+
+/* A new key, or only its hash. key and entry (for the keys file) may be NULL. */
+void print_key(const char *key, const char *hash, json_t *entry, bool json);
+
+/* A problem as JSON. */
+void print_problem(const struct answer *answer);
+
+/* Writes what was printed, and reports if stdout cannot be written: with `reports_pipe` also if its reader has closed a
+ * pipe. Returns the exit status. */
+int print_end(bool reports_pipe);
 
 #endif

@@ -1,204 +1,153 @@
-/* See print.h. JSON is one object on one line. Texts of a server are cleaned for people: a label or an address could
+/* See commands.h. JSON is one object on one line. Texts of a server are cleaned for people: a label or an address could
  * hold control sequences for a terminal. */
-#include "print.h"
-
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/base/cli_base.h"
+#include "commands.h"
+#include "server/base/base.h"
 
 enum { CELL_MAX = 320 };
 
-static bool print_flush(void)
+int print_end(bool reports_pipe)
 {
-	return fflush(stdout) == 0 && !ferror(stdout);
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return EXIT_STATUS_OK;
+	if (reports_pipe || errno != EPIPE)
+		report_complain("stdout: %s", strerror(errno));
+	return EXIT_STATUS_SYSTEM;
 }
 
-static bool print_json(const json_t *object)
+void print_json(const json_t *object)
 {
 	char *text = json_dumps(object, JSON_COMPACT);
 
-	assert(object);
-	if (!text)
-		return false;
+	assert(text);
 	puts(text);
 	explicit_bzero(text, strlen(text));
 	free(text);
-	return print_flush();
 }
 
-/* A member as text for people; "-" if there is none. */
-static const char *cell(const json_t *object, const char *name, char ret_cell[CELL_MAX])
+/* A value as text for people; "-" if there is none. */
+static const char *print_cell(const json_t *value, char ret_cell[CELL_MAX])
 {
-	const json_t *value = json_object_get(object, name);
-
-	assert(name);
 	if (json_is_integer(value))
 		snprintf(ret_cell, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
 	else
-		snprintf(ret_cell, CELL_MAX, "%s",
-			 json_is_string(value) && json_string_length(value) > 0 ? json_string_value(value) : "-");
+		snprintf(ret_cell, CELL_MAX, "%s", json_string_length(value) > 0 ? json_string_value(value) : "-");
 	report_clean(ret_cell);
 	return ret_cell;
 }
 
-static const char *cell_duration(const json_t *object, const char *name, char ret_cell[DURATION_TEXT_MAX])
-{
-	json_int_t ms = json_integer_value(json_object_get(object, name));
+/* A member as text, in memory that lasts as long as the block around it. */
+#define CELL(object, name) print_cell(json_object_get(object, name), (char[CELL_MAX]){0})
 
-	if (json_is_integer(json_object_get(object, name)) && ms >= 0)
-		duration_format((uint64_t)ms, ret_cell);
-	else
-		strcpy(ret_cell, "-");
-	return ret_cell;
+static const char *print_left(const json_t *state, char ret_cell[DURATION_TEXT_MAX])
+{
+	const json_t *ms = json_object_get(state, "remaining_ms");
+
+	return json_is_integer(ms) && json_integer_value(ms) >= 0
+		       ? duration_format((uint64_t)json_integer_value(ms), ret_cell)
+		       : "-";
 }
 
-static bool print_lease_json(const struct print_lease *what)
+/* Takes ownership of the object. */
+static void print_json_once(json_t *object)
 {
-	json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s}", "resource", what->name, "fence",
-				   (json_int_t)what->lease->fence, "ttl_ms", (json_int_t)what->lease->ttl_ms,
-				   "validity_ms", (json_int_t)what->left_ms, "server", what->server);
-
-	if (!what->without_token)
-		json_object_set_new(object, "token", json_string(what->lease->token));
-	if (what->owner)
-		json_object_set_new(object, "owner", json_string(what->owner));
-	bool done = print_json(object);
+	print_json(object);
 	json_decref(object);
-	return done;
 }
 
-bool print_lease(const struct print_lease *what, bool json)
+void print_lease(const struct client *client, const struct lease *lease, const char *owner, bool with_token)
+{
+	const struct arguments *arguments = client->arguments;
+	uint64_t end_us = lease->sent_us + lease->validity_ms * 1000, now_us = clock_now_us(),
+		 left_ms = end_us > now_us ? (end_us - now_us) / 1000 : 0;
+	const char *token = with_token ? lease->token : NULL;
+
+	assert(arguments->name);
+	if (arguments->json) {
+		print_json_once(json_pack("{s:s, s:I, s:I, s:I, s:s, s:s*, s:s*}", "resource", arguments->name, "fence",
+					  (json_int_t)lease->fence, "ttl_ms", (json_int_t)lease->ttl_ms, "validity_ms",
+					  (json_int_t)left_ms, "server", client_server(client)->text, "token", token,
+					  "owner", owner && *owner != '\0' ? owner : NULL));
+		return;
+	}
+	printf("resource  %s\n", arguments->name);
+	if (token)
+		printf("token     %s\n", token);
+	printf("fence     %" PRIu64 "\n", lease->fence);
+	printf("valid for %s from now\n", DURATION_TEXT(left_ms));
+}
+
+void print_state(const json_t *state)
 {
 	char left[DURATION_TEXT_MAX];
 
-	assert(what->lease && what->name);
-	if (json)
-		return print_lease_json(what);
-	duration_format(what->left_ms, left);
-	printf("resource  %s\n", what->name);
-	if (!what->without_token)
-		printf("token     %s\n", what->lease->token);
-	printf("fence     %" PRIu64 "\n", what->lease->fence);
-	printf("valid for %s from now\n", left);
-	return print_flush();
-}
-
-bool print_state(const json_t *state, bool json)
-{
-	char name[CELL_MAX], owner[CELL_MAX], fence[CELL_MAX], left[DURATION_TEXT_MAX], waiting[CELL_MAX];
-
 	assert(json_is_object(state));
-	if (json)
-		return print_json(state);
-	cell(state, "resource", name);
 	if (json_is_true(json_object_get(state, "held")))
-		printf("%s: held by %s, fence %s, %s left", name, cell(state, "owner", owner),
-		       cell(state, "fence", fence), cell_duration(state, "remaining_ms", left));
+		printf("%s: held by %s, fence %s, %s left", CELL(state, "resource"), CELL(state, "owner"),
+		       CELL(state, "fence"), print_left(state, left));
 	else
-		printf("%s: free", name);
+		printf("%s: free", CELL(state, "resource"));
 	if (json_integer_value(json_object_get(state, "waiters")) > 0)
-		printf(", %s waiting", cell(state, "waiters", waiting));
+		printf(", %s waiting", CELL(state, "waiters"));
 	putchar('\n');
-	return print_flush();
 }
 
-bool print_locks(const json_t *locks, bool json)
+void print_locks(const json_t *locks)
 {
-	char name[CELL_MAX], owner[CELL_MAX], fence[CELL_MAX], left[DURATION_TEXT_MAX], waiting[CELL_MAX];
+	char left[DURATION_TEXT_MAX];
 	json_t *state;
 	size_t i;
 
-	if (json)
-		return print_json(locks);
 	json_array_foreach(json_object_get(locks, "locks"), i, state)
-		printf("%-32s %-24s %16s %12s %6s\n", cell(state, "resource", name), cell(state, "owner", owner),
-		       cell(state, "fence", fence), cell_duration(state, "remaining_ms", left),
-		       cell(state, "waiters", waiting));
-	return print_flush();
+		printf("%-32s %-24s %16s %12s %6s\n", CELL(state, "resource"), CELL(state, "owner"),
+		       CELL(state, "fence"), print_left(state, left), CELL(state, "waiters"));
 }
 
-bool print_health(const json_t *health, bool json)
+void print_masters(const json_t *masters)
 {
-	return !json || print_json(health);
-}
-
-static void print_warnings(const json_t *master)
-{
-	json_t *warning;
-	size_t i;
-
-	json_array_foreach(json_object_get(master, "warnings"), i, warning)
-	{
-		char text[CELL_MAX];
-		snprintf(text, sizeof text, "%s", json_string_value(warning) ? json_string_value(warning) : "");
-		report_clean(text);
-		printf("    warning: %s\n", text);
-	}
-}
-
-bool print_masters(const json_t *masters, bool json)
-{
-	char address[CELL_MAX], state[CELL_MAX], version[CELL_MAX], rtt[CELL_MAX], reason[CELL_MAX];
 	const json_t *quorum = json_object_get(masters, "quorum");
-	json_t *master;
-	size_t i;
+	json_t *master, *warning;
+	size_t i, j;
 
 	assert(json_is_object(masters));
-	if (json)
-		return print_json(masters);
 	json_array_foreach(json_object_get(masters, "masters"), i, master)
 	{
-		printf("%-40s %-11s %-8s %8s us  %s\n", cell(master, "address", address), cell(master, "state", state),
-		       cell(master, "version", version), cell(master, "rtt_us", rtt), cell(master, "reason", reason));
-		print_warnings(master);
+		printf("%-40s %-11s %-8s %8s us  %s\n", CELL(master, "address"), CELL(master, "state"),
+		       CELL(master, "version"), CELL(master, "rtt_us"), CELL(master, "reason"));
+		json_array_foreach(json_object_get(master, "warnings"), j, warning)
+			printf("    warning: %s\n", print_cell(warning, (char[CELL_MAX]){0}));
 	}
-	printf("%s of %s may vote, %s are needed\n", cell(quorum, "voting", state), cell(quorum, "masters", address),
-	       cell(quorum, "needed", version));
-	return print_flush();
+	printf("%s of %s may vote, %s are needed\n", CELL(quorum, "voting"), CELL(quorum, "masters"),
+	       CELL(quorum, "needed"));
 }
 
-static bool print_key_json(const char *key, const char *hash, json_t *entry)
-{
-	json_t *object = json_object();
-
-	if (key)
-		json_object_set_new(object, "key", json_string(key));
-	json_object_set_new(object, "sha256", json_string(hash));
-	if (entry)
-		json_object_set(object, "entry", entry);
-	bool done = print_json(object);
-	json_decref(object);
-	return done;
-}
-
-bool print_key(const char *key, const char *hash, json_t *entry, bool json)
+void print_key(const char *key, const char *hash, json_t *entry, bool json)
 {
 	assert(hash && (!key || entry));
-	if (json)
-		return print_key_json(key, hash, entry);
-	if (!entry) {
+	if (json) {
+		print_json_once(json_pack("{s:s*, s:s, s:O*}", "key", key, "sha256", hash, "entry", entry));
+	} else if (entry) {
+		if (key)
+			printf("key     %s\n", key);
+		printf("sha256  %s\nentry   ", hash);
+		print_json(entry);
+	} else {
 		puts(hash);
-		return print_flush();
 	}
-	if (key)
-		printf("key     %s\n", key);
-	printf("sha256  %s\nentry   ", hash);
-	return print_json(entry);
 }
 
-bool print_problem(const struct answer *answer, bool json)
+void print_problem(const struct answer *answer)
 {
 	assert(answer->outcome != OUTCOME_DONE);
-	if (!json)
-		return true;
 	if (json_object_get(answer->json, "code"))
-		return print_json(answer->json);
-	json_t *object = json_pack("{s:s, s:s}", "code", answer->code, "detail", answer->detail);
-	bool done = object && print_json(object);
-	json_decref(object);
-	return done;
+		print_json(answer->json);
+	else
+		print_json_once(json_pack("{s:s, s:s}", "code", answer->code, "detail", answer->detail));
 }

@@ -1,6 +1,7 @@
 /* redlockctl: leases of redlockd from the command line. Parses the arguments and calls run.c, commands.c or
  * key_command.c. */
 #include <assert.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "cli/base/cli_base.h"
 #include "cli/run/run.h"
 #include "commands.h"
-#include "key_command.h"
+#include "server/base/base.h"
 
 extern const char build_commit[]; /* made by cmake/commit.cmake */
 
@@ -23,24 +24,17 @@ static void forget_api_key(char *value)
 /* A warning and no failure: a mesh may encrypt the connection. */
 static void warn_of_exposed_key(const struct arguments *arguments)
 {
-	struct report report = {.json = arguments->json && arguments->command == COMMAND_RUN, .name = arguments->name};
 	const struct server *exposed = NULL;
 
 	for (size_t i = 0; i < arguments->servers.count && !exposed; i++)
 		if (arguments->servers.items[i].is_exposed)
 			exposed = &arguments->servers.items[i];
 	if (exposed && arguments->credentials.api_key[0] != '\0')
-		report_event(&report, REPORT_NOTE, "warning",
+		report_event(arguments, REPORT_NOTE, "warning",
 			     json_pack("{s:s, s:s}", "code", "exposed-key", "server", exposed->text),
 			     "warning: the key goes to %s without TLS, and can be read on the way there: better use "
 			     "https://",
 			     exposed->text);
-}
-
-static void forget_credentials(struct arguments *arguments)
-{
-	arguments->credentials.api_key_file = NULL;
-	explicit_bzero(arguments->credentials.api_key, sizeof arguments->credentials.api_key);
 }
 
 static int run(struct arguments *arguments)
@@ -50,9 +44,11 @@ static int run(struct arguments *arguments)
 	assert(arguments->command < COMMAND_HELP);
 	if (arguments->command == COMMAND_KEY_NEW || arguments->command == COMMAND_KEY_HASH)
 		return arguments->command == COMMAND_KEY_NEW ? key_command_new(arguments) : key_command_hash(arguments);
-	if (arguments->command == COMMAND_HEALTH)
-		/* none are needed, and a health check must not fail while a key file is replaced */
-		forget_credentials(arguments);
+	if (arguments->command == COMMAND_HEALTH) {
+		/* no key is needed, and a health check must not fail while a key file is replaced */
+		arguments->credentials.api_key_file = NULL;
+		explicit_bzero(arguments->credentials.api_key, sizeof arguments->credentials.api_key);
+	}
 	if (!credentials_load(&arguments->credentials, message)) {
 		report_complain("%s", message);
 		return EXIT_STATUS_USAGE;
@@ -61,22 +57,16 @@ static int run(struct arguments *arguments)
 	return arguments->command == COMMAND_RUN ? run_command(arguments) : commands_run(arguments);
 }
 
+extern char **environ;
+
 int main(int argc, char **argv)
 {
 	char *api_key = getenv("REDLOCKCTL_API_KEY");
-	struct arguments_environment environment = {
-		.server = getenv("REDLOCKCTL_SERVER"),
-		.token = getenv("REDLOCK_TOKEN"),
-		.cacert = getenv("REDLOCKCTL_CACERT"),
-		.cert = getenv("REDLOCKCTL_CERT"),
-		.key = getenv("REDLOCKCTL_KEY"),
-		.key_file = getenv("REDLOCKCTL_KEY_FILE"),
-		.api_key = api_key,
-	};
 	static struct arguments arguments;
 
 	(void)argc;
-	bool parsed = arguments_parse(&arguments, argv, &environment);
+	json_set_alloc_funcs(memory_alloc, free); /* memory.h: no memory is the end */
+	bool parsed = arguments_parse(&arguments, argv, environ);
 	forget_api_key(api_key);
 	if (!parsed) {
 		report_complain("%s", arguments.message);
@@ -85,7 +75,7 @@ int main(int argc, char **argv)
 	if (arguments.command != COMMAND_HELP && arguments.command != COMMAND_VERSION)
 		return run(&arguments);
 	if (arguments.command == COMMAND_HELP)
-		fputs(arguments_help(), stdout);
+		options_print_help(&arguments_table, stdout);
 	else
 		printf("redlockctl " REDLOCKCTL_VERSION " (%s)\n", build_commit);
 	return fflush(stdout) == 0 ? EXIT_STATUS_OK : EXIT_STATUS_SYSTEM;

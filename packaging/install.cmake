@@ -6,8 +6,8 @@
 include(GNUInstallDirs)
 
 install(TARGETS redlockd redlockctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/redlockd.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
-install(FILES cli/redlockctl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES man/redlockd.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
+install(FILES man/redlockctl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 foreach(completion cli/completion/redlockctl packaging/completion/redlockd)
 	get_filename_component(folder ${completion} DIRECTORY)
 	get_filename_component(program ${completion} NAME)

@@ -1,16 +1,16 @@
-/* Host and Origin. See origin.h.
+/* Host and Origin. See auth.h.
  *
  * A page of another site can make a browser call a service that only the browser's machine can reach, in two ways. A
  * plain cross-origin request carries an Origin that is not ours. A page whose host name points to 127.0.0.1 after it
  * was loaded (DNS rebinding) has an origin that looks like ours; but its requests name that host, which no other client
  * does. Pure functions; any thread. */
-#include "origin.h"
-
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
+
+#include "auth.h"
 
 enum { HOST_MAX = 255 };
 
@@ -25,36 +25,22 @@ static size_t host_len(const char *host, size_t len)
 	return end ? (size_t)(end - host) : len;
 }
 
-static bool parse_v6(const char *host, size_t len, struct in6_addr *ret_address)
+/* The address of `[v6]` or v4, the latter mapped into v6. */
+static bool parse_address(const char *host, size_t len, struct in6_addr *ret_address)
 {
+	bool v6 = len > 2 && host[0] == '[';
 	char text[INET6_ADDRSTRLEN];
 
-	if (len < 3 || host[0] != '[' || len - 2 >= sizeof text)
-		return false;
-	memcpy(text, host + 1, len - 2);
-	text[len - 2] = '\0';
-	return inet_pton(AF_INET6, text, ret_address) == 1;
-}
-
-static bool parse_v4(const char *host, size_t len, struct in_addr *ret_address)
-{
-	char text[INET_ADDRSTRLEN];
-
+	host += v6;
+	len -= v6 ? 2 : 0;
 	if (len >= sizeof text)
 		return false;
 	memcpy(text, host, len);
 	text[len] = '\0';
-	return inet_pton(AF_INET, text, ret_address) == 1;
-}
-
-static bool is_loopback(const char *host, size_t len)
-{
-	struct in6_addr v6;
-	struct in_addr v4;
-
-	if (parse_v6(host, len, &v6))
-		return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-	return parse_v4(host, len, &v4) && ntohl(v4.s_addr) >> 24 == 127;
+	if (v6)
+		return inet_pton(AF_INET6, text, ret_address) == 1;
+	*ret_address = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+	return inet_pton(AF_INET, text, &ret_address->s6_addr[12]) == 1;
 }
 
 static bool is(const char *text, size_t len, const char *word)
@@ -62,12 +48,17 @@ static bool is(const char *text, size_t len, const char *word)
 	return strlen(word) == len && strncasecmp(text, word, len) == 0;
 }
 
-static bool is_localhost(const char *host, size_t len)
+/* localhost, a name below it, or a loopback address. */
+static bool is_loopback(const char *host, size_t len)
 {
 	static const char below[] = ".localhost";
 	size_t below_len = sizeof below - 1;
+	struct in6_addr address;
 
-	return is(host, len, "localhost") || (len > below_len && is(host + len - below_len, below_len, below));
+	if (is(host, len, "localhost") || (len > below_len && is(host + len - below_len, below_len, below)))
+		return true;
+	return parse_address(host, len, &address) &&
+	       (IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127));
 }
 
 bool origin_is_local_host(const char *host, size_t len, const struct origin_names *allowed)
@@ -78,7 +69,7 @@ bool origin_is_local_host(const char *host, size_t len, const struct origin_name
 		len--;
 	if (len == 0 || len > HOST_MAX)
 		return false;
-	if (is_localhost(host, len) || is_loopback(host, len))
+	if (is_loopback(host, len))
 		return true;
 	for (size_t i = 0; i < allowed->count; i++)
 		if (is(host, len, allowed->items[i]))
@@ -88,11 +79,9 @@ bool origin_is_local_host(const char *host, size_t len, const struct origin_name
 
 bool origin_is_address(const char *host, size_t len)
 {
-	struct in6_addr v6;
-	struct in_addr v4;
+	struct in6_addr address;
 
-	len = host_len(host, len);
-	return parse_v6(host, len, &v6) || parse_v4(host, len, &v4);
+	return parse_address(host, host_len(host, len), &address);
 }
 
 /* The length of an authority without the default port of its scheme. */

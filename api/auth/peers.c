@@ -1,4 +1,4 @@
-/* The table of client addresses: open connections and the rate of requests of each, for all workers. See peers.h.
+/* The table of client addresses: open connections and the rate of requests of each, for all workers. See auth.h.
  *
  * A record lives while its address has a connection open, and until its rate has rested: otherwise a client that closes
  * and connects again would have a new burst each time. Records without connections wait in a queue, oldest first. Each
@@ -11,165 +11,119 @@
  * One mutex guards everything but the rates. It is held briefly at accept and at close, never during a request. A
  * connection keeps a pointer to its record, which stays its own until it leaves. The bucket of an address comes from a
  * random multiplier, so that nobody can choose addresses that collide. */
-#include "peers.h"
-
 #include <assert.h>
+#include <endian.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/queue.h>
 
-#include "rate.h"
+#include "auth.h"
+#include "server/base/base.h"
 
 enum { BUCKET_BITS = 16, BUCKETS = 1 << BUCKET_BITS, RESTED_PER_STEP = 4 };
 
 struct peer {
 	struct rate rate;
-	uint64_t address; /* the first 64 bits of an IPv6 address; all 32 of an IPv4 one */
-	bool v6;
-	bool resting; /* in the queue of resting records */
+	uint64_t address; /* as read_address() says */
+	bool resting;     /* in the queue of resting records */
 	uint32_t connections;
-	struct peer *next;            /* in the same bucket, or in the list of free records */
-	struct peer *later, *earlier; /* in the queue of resting records */
+	LIST_ENTRY(peer) others; /* of the same bucket, or of the list of free records */
+	TAILQ_ENTRY(peer) queue; /* in the queue of resting records */
 };
+
+LIST_HEAD(peer_list, peer);
 
 static struct {
 	pthread_mutex_t lock;
-	struct peer *buckets[BUCKETS];
-	struct peer *free;
-	struct peer *oldest, *newest; /* the queue of resting records */
-	size_t used;                  /* records that were ever taken from `all` */
-	size_t count;                 /* in the table */
-	uint64_t multipliers[2];      /* random, made for the first address; odd */
+	struct peer_list buckets[BUCKETS], free;
+	size_t used;         /* records that were ever taken from `all` */
+	size_t count;        /* in the table */
+	uint64_t multiplier; /* random, made for the first address; odd */
 	struct peer overflow;
 	struct peer all[PEERS_MAX];
 } peers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* False: not an IP address. */
-static bool read_address(const struct sockaddr *address, socklen_t len, uint64_t *ret_address, bool *ret_v6)
+/* Those at rest, oldest first. Not in the struct, which must begin as zeros: it is 4 MiB. */
+static TAILQ_HEAD(, peer) resting = TAILQ_HEAD_INITIALIZER(resting);
+
+/* The first 64 bits of an IPv6 address; all 32 of an IPv4 one, which lie in 0:ffff::/32, where no IPv6 address is.
+ * False: not an IP address. */
+static bool read_address(const struct sockaddr *address, socklen_t len, uint64_t *ret_address)
 {
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;
-	uint32_t high, low;
+	uint64_t bits;
 
 	if (len >= sizeof v4 && address->sa_family == AF_INET) {
 		memcpy(&v4, address, sizeof v4);
-		*ret_address = ntohl(v4.sin_addr.s_addr);
-		*ret_v6 = false;
+		*ret_address = UINT64_C(0xffff) << 32 | ntohl(v4.sin_addr.s_addr);
 		return true;
 	}
 	if (len < sizeof v6 || address->sa_family != AF_INET6)
 		return false;
 	memcpy(&v6, address, sizeof v6);
-	*ret_v6 = !IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
-	memcpy(&high, v6.sin6_addr.s6_addr, sizeof high);
-	memcpy(&low, v6.sin6_addr.s6_addr + (*ret_v6 ? 4 : 12), sizeof low);
-	*ret_address = *ret_v6 ? (uint64_t)ntohl(high) << 32 | ntohl(low) : ntohl(low);
+	memcpy(&bits, v6.sin6_addr.s6_addr + (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) ? 8 : 0), sizeof bits);
+	*ret_address = be64toh(bits);
 	return true;
 }
 
-static struct peer **bucket_of(uint64_t address, bool v6)
+static struct peer_list *bucket_of(uint64_t address)
 {
-	if (peers.multipliers[0] == 0) {
-		if (getrandom(peers.multipliers, sizeof peers.multipliers, GRND_NONBLOCK) !=
-		    (ssize_t)sizeof peers.multipliers)
-			/* no entropy yet, at boot: the load address is random, too */
-			peers.multipliers[0] = (uint64_t)(uintptr_t)&peers * UINT64_C(0x9e3779b97f4a7c15);
-		peers.multipliers[0] |= 1;
-		peers.multipliers[1] |= 1;
-	}
-	return &peers.buckets[(address * peers.multipliers[0] + v6 * peers.multipliers[1]) >> (64 - BUCKET_BITS)];
+	if (peers.multiplier == 0)
+		peers.multiplier = random_number() | 1;
+	return &peers.buckets[address * peers.multiplier >> (64 - BUCKET_BITS)];
 }
-
-static struct peer *find(uint64_t address, bool v6)
-{
-	struct peer *peer = *bucket_of(address, v6);
-
-	while (peer && (peer->address != address || peer->v6 != v6))
-		peer = peer->next;
-	return peer;
-}
-
-/* ---- the queue of resting records ---- */
-
-static void queue_append(struct peer *peer)
-{
-	assert(!peer->resting && peer->connections == 0);
-	peer->resting = true;
-	peer->later = NULL;
-	peer->earlier = peers.newest;
-	*(peers.newest ? &peers.newest->later : &peers.oldest) = peer;
-	peers.newest = peer;
-}
-
-static void queue_remove(struct peer *peer)
-{
-	assert(peer->resting && peers.oldest && peers.newest);
-	peer->resting = false;
-	*(peer->earlier ? &peer->earlier->later : &peers.oldest) = peer->later;
-	*(peer->later ? &peer->later->earlier : &peers.newest) = peer->earlier;
-}
-
-/* ---- the table ---- */
 
 static void drop(struct peer *peer)
 {
-	struct peer **link = bucket_of(peer->address, peer->v6);
-
 	assert(peer->connections == 0 && !peer->resting && peers.count > 0);
-	while (*link != peer) {
-		assert(*link);
-		link = &(*link)->next;
-	}
-	*link = peer->next;
-	peer->next = peers.free;
-	peers.free = peer;
+	LIST_REMOVE(peer, others);
+	LIST_INSERT_HEAD(&peers.free, peer, others);
 	peers.count--;
+}
+
+/* The record leaves the queue of resting ones. */
+static void wake(struct peer *peer)
+{
+	assert(peer->resting && peer->connections == 0);
+	peer->resting = false;
+	TAILQ_REMOVE(&resting, peer, queue);
 }
 
 /* Drops some rested records: more than one step can add. */
 static void drop_rested(uint64_t now_us)
 {
-	for (int i = 0; i < RESTED_PER_STEP && peers.oldest && rate_is_rested(&peers.oldest->rate, now_us); i++) {
-		struct peer *peer = peers.oldest;
-		queue_remove(peer);
+	for (int i = 0; i < RESTED_PER_STEP; i++) {
+		struct peer *peer = TAILQ_FIRST(&resting);
+		if (!peer || !rate_is_rested(&peer->rate, now_us))
+			return;
+		wake(peer);
 		drop(peer);
 	}
 }
 
-static struct peer *add(uint64_t address, bool v6)
+/* The record of an address, an old or a new one. */
+static struct peer *get(uint64_t address)
 {
-	struct peer *peer = peers.free, **bucket = bucket_of(address, v6);
+	struct peer_list *bucket = bucket_of(address);
+	struct peer *peer;
 
+	for (peer = LIST_FIRST(bucket); peer; peer = LIST_NEXT(peer, others))
+		if (peer->address == address)
+			return peer;
+	peer = LIST_FIRST(&peers.free);
 	if (peer)
-		peers.free = peer->next;
+		LIST_REMOVE(peer, others);
 	else if (peers.used < PEERS_MAX)
 		peer = &peers.all[peers.used++];
 	else
 		return &peers.overflow;
 	assert(!peer->resting && peer->connections == 0);
 	peer->address = address;
-	peer->v6 = v6;
 	peer->rate = (struct rate){0};
-	peer->next = *bucket;
-	*bucket = peer;
+	LIST_INSERT_HEAD(bucket, peer, others);
 	peers.count++;
-	return peer;
-}
-
-static struct peer *arrive(uint64_t address, bool v6, uint32_t max_connections, uint64_t now_us)
-{
-	struct peer *peer = find(address, v6);
-
-	drop_rested(now_us); /* it may drop this record, which is then added again */
-	if (!peer || (peer->connections == 0 && !peer->resting))
-		peer = add(address, v6);
-	if (max_connections > 0 && peer->connections >= max_connections)
-		return NULL;
-	if (peer->resting)
-		queue_remove(peer);
-	peer->connections++;
-	assert(peer->connections > 0);
 	return peer;
 }
 
@@ -178,22 +132,24 @@ static struct peer *arrive(uint64_t address, bool v6, uint32_t max_connections, 
 bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t max_connections, uint64_t now_us,
 		 struct peer **ret_peer)
 {
-	struct peer *peer = NULL;
 	uint64_t bits = 0;
-	bool v6 = false;
 
-	assert(ret_peer);
-	if (!address || !read_address(address, address_len, &bits, &v6)) {
-		*ret_peer = NULL;
+	*ret_peer = NULL;
+	if (!address || !read_address(address, address_len, &bits))
 		return true;
-	}
 	pthread_mutex_lock(&peers.lock);
-	peer = arrive(bits, v6, max_connections, now_us);
+	drop_rested(now_us);
+	struct peer *peer = get(bits);
+	bool taken = max_connections == 0 || peer->connections < max_connections;
+	if (taken) {
+		if (peer->resting)
+			wake(peer);
+		peer->connections++;
+		assert(peer->connections > 0);
+		*ret_peer = peer;
+	}
 	pthread_mutex_unlock(&peers.lock);
-	if (!peer)
-		return false;
-	*ret_peer = peer;
-	return true;
+	return taken;
 }
 
 void peer_leave(struct peer *peer, uint64_t now_us)
@@ -205,10 +161,11 @@ void peer_leave(struct peer *peer, uint64_t now_us)
 	peer->connections--;
 	drop_rested(now_us);
 	if (peer->connections == 0 && peer != &peers.overflow) {
-		if (rate_is_rested(&peer->rate, now_us))
-			drop(peer);
+		peer->resting = !rate_is_rested(&peer->rate, now_us);
+		if (peer->resting)
+			TAILQ_INSERT_TAIL(&resting, peer, queue);
 		else
-			queue_append(peer);
+			drop(peer);
 	}
 	pthread_mutex_unlock(&peers.lock);
 }

@@ -1,4 +1,4 @@
-/* A bound per second, by the generic cell rate algorithm (a leaky bucket that needs one number). See rate.h.
+/* A bound per second, by the generic cell rate algorithm (a leaky bucket that needs one number). See auth.h.
  *
  * Each event takes a share of time, 1 s / per_second. The shares follow each other without gaps: `next_ns` is the end
  * of the last one, and lies in the past when nothing was taken lately. It may lie one second ahead of now, so that
@@ -7,23 +7,15 @@
  *
  * The clocks of threads differ a little: a thread whose clock is behind gets less, never more. The number only grows.
  * When a reload changes the bound of a key, what was taken before counts for a second at most. */
-#include "rate.h"
-
 #include <assert.h>
 #include <stddef.h>
+
+#include "auth.h"
 
 enum { NS_PER_US = 1000, NS_PER_MS = 1000000 };
 
 #define NS_PER_S UINT64_C(1000000000)
 #define NOW_US_MAX (UINT64_C(500) * 366 * 86400 * 1000000)
-
-static uint32_t ms_until(uint64_t ns)
-{
-	assert(ns > 0 && ns <= UINT64_MAX - NS_PER_MS);
-	uint64_t ms = (ns + NS_PER_MS - 1) / NS_PER_MS; /* rounded up: earlier would be too early */
-
-	return ms < 1 ? 1 : ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
-}
 
 bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 {
@@ -38,7 +30,9 @@ bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t
 	do {
 		end_ns = (next_ns > now_ns ? next_ns : now_ns) + share_ns;
 		if (end_ns > latest_ns) {
-			*ret_retry_ms = ms_until(end_ns - latest_ns);
+			/* rounded up: earlier would be too early */
+			uint64_t ms = (end_ns - latest_ns - 1) / NS_PER_MS + 1;
+			*ret_retry_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 			return false;
 		}
 	} while (!atomic_compare_exchange_weak_explicit(&rate->next_ns, &next_ns, end_ns, memory_order_relaxed,

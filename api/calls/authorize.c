@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "calls_internal.h"
 #include "server/base/base.h"
@@ -26,71 +27,50 @@ static bool authorize_host(const struct call *call)
 	return origin_is_local_host(headers->host, headers->host_len, allowed);
 }
 
-static bool authorize_page(struct call *call, const char *method)
+static bool authorize_origin(struct call *call, const char *method)
 {
+	static const char unknown_host[] =
+		"The header Host names no address of this machine; --allow-host lists further names.";
+	static const char unknown_origin[] = "Pages of this Origin may not call; --allow-origin lists those that may.";
 	const struct headers *headers = &call->request->headers;
 
 	if (!authorize_host(call))
-		return call_reject(
-			call, PROBLEM_FORBIDDEN,
-			"The header Host names no address of this machine; --allow-host lists further names.", NULL,
-			NULL);
-	if (!headers->has_origin)
+		return call_reject(call, PROBLEM_FORBIDDEN, unknown_host);
+	if (!headers->origin)
 		return true;
 	call->origin = origin_find(headers->origin, headers->origin_len,
 				   &call->request->context->config->allow_origins);
 	if (!call->origin &&
 	    (!headers->host || !origin_is_same(headers->origin, headers->origin_len, headers->host, headers->host_len)))
-		return call_reject(call, PROBLEM_FORBIDDEN,
-				   "Pages of this Origin may not call; --allow-origin lists those that may.", NULL,
-				   NULL);
-	if (call->origin && headers->preflight && strcmp(method, "OPTIONS") == 0) {
+		return call_reject(call, PROBLEM_FORBIDDEN, unknown_origin);
+	call->preflight = call->origin && headers->preflight && strcmp(method, "OPTIONS") == 0;
+	if (call->preflight)
 		reply_empty(call->request, 204);
-		call->preflight = true;
-		return false;
-	}
-	return true;
+	return !call->preflight;
 }
 
-static bool authorize_reject_rate(struct call *call, enum http_limit limit, const char *detail, uint32_t retry_ms)
+static bool authorize_reject_rate(struct call *call, enum http_counter limit, const char *detail, uint32_t retry_ms)
 {
 	assert(retry_ms > 0);
-	request_note_limited(call->request, limit);
-	call_reject(call, PROBLEM_TOO_MANY_REQUESTS, detail, NULL, NULL);
-	call->request->reply.retry_after_s = retry_ms / 1000 + (retry_ms % 1000 > 0);
+	metrics_add(&call->request->context->config->metrics->http_counters[limit], 1);
+	call_reject(call, PROBLEM_TOO_MANY_REQUESTS, detail);
+	call_retry_after(call, retry_ms);
 	return false;
 }
 
 static bool authorize_address(struct call *call)
 {
-	uint32_t retry_ms;
+	uint32_t retry_ms, per_second = call->request->context->config->max_rate_per_address;
 
-	if (peer_take(call->request->peer, call->request->context->config->max_rate_per_address, clock_now_us(),
-		      &retry_ms))
-		return true;
-	return authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE,
+	return peer_take(call->request->peer, per_second, clock_now_us(), &retry_ms) ||
+	       authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE,
 				     "This address makes too many requests (--max-rate-per-address).", retry_ms);
 }
 
-/* ---- the route ---- */
-
-/* Pages and addresses that may not call do not learn which paths there are, so this comes after them. */
-static bool authorize_route(struct call *call)
+bool authorize_page(struct call *call, const char *method)
 {
-	switch (call->match) {
-	case ROUTE_FOUND: call->route = call->found; return true;
-	case ROUTE_NO_PATH: return call_reject(call, PROBLEM_NOT_FOUND, "There is no such path.", NULL, NULL);
-	case ROUTE_NO_METHOD:
-		call->shows_allow = true;
-		return call_reject(call, PROBLEM_METHOD_NOT_ALLOWED,
-				   "The header Allow says which methods this path takes.", NULL, NULL);
-	case ROUTE_SERVER:
-		call->shows_allow = true;
-		reply_empty(call->request, 204);
-		return false;
-	}
-	assert(false);
-	return false;
+	assert(!call->route && !call->caller.known);
+	return authorize_origin(call, method) && authorize_address(call);
 }
 
 /* ---- the caller ---- */
@@ -117,7 +97,7 @@ bool authorize_accept(struct call *call, enum access_verdict verdict)
 	} else if (need == ACCESS_LIST) {
 		detail = "The caller may list only what begins with one of its prefixes: ask with ?prefix=.";
 	}
-	return call_reject(call, authorize_problem(verdict), detail, NULL, NULL);
+	return call_reject(call, authorize_problem(verdict), detail);
 }
 
 /* What the request and its connection show of the caller. */
@@ -125,48 +105,30 @@ static struct access_credentials authorize_credentials(const struct call *call)
 {
 	const struct headers *headers = &call->request->headers;
 	const struct tls_peer *peer = call->request->tls_peer;
-	struct access_credentials credentials = {
-		.key = headers->key, .key_len = headers->key_len, .other_scheme = headers->other_scheme};
 
-	if (!peer)
-		return credentials;
-	credentials.asks_certificate = true;
-	credentials.has_certificate = peer->state != TLS_PEER_NONE;
-	credentials.untrusted = peer->state == TLS_PEER_BAD ? peer->reason : NULL;
-	credentials.names = peer->names;
-	credentials.name_count = peer->count;
-	return credentials;
+	return (struct access_credentials){
+		.key = headers->key,
+		.key_len = headers->key_len,
+		.other_scheme = headers->other_scheme,
+		.asks_certificate = peer,
+		.has_certificate = peer && peer->state != TLS_PEER_NONE,
+		.untrusted = peer && peer->state == TLS_PEER_BAD ? peer->reason : NULL,
+		.names = peer ? peer->names : NULL,
+		.name_count = peer ? peer->count : 0,
+	};
 }
 
 /* The bounds of a body: those of the configuration, lowered to those of the caller's key. */
 static void authorize_limits(struct call *call)
 {
 	const struct api_config *config = call->request->context->config;
-	const struct key *key = call->caller.key;
-	struct body_limits *limits = &call->limits;
+	uint32_t max_ttl_ms = config->max_ttl_ms, own_ms = call->caller.key ? call->caller.key->max_ttl_ms : 0;
 
-	*limits = (struct body_limits){config->default_ttl_ms, config->min_ttl_ms, config->max_ttl_ms,
-				       config->max_wait_ms};
-	assert(limits->min_ttl_ms <= limits->max_ttl_ms);
-	if (!key || key->max_ttl_ms == 0 || key->max_ttl_ms >= limits->max_ttl_ms)
-		return;
-	limits->max_ttl_ms = key->max_ttl_ms > limits->min_ttl_ms ? key->max_ttl_ms : limits->min_ttl_ms;
-	if (limits->default_ttl_ms > limits->max_ttl_ms)
-		limits->default_ttl_ms = limits->max_ttl_ms;
-}
-
-static bool authorize_caller(struct call *call)
-{
-	struct keys *keys = call->request->context->keys;
-	enum access_need need = call->route->need;
-
-	if (need == ACCESS_NOTHING || need == ACCESS_TOKEN)
-		return true;
-	if (keys) /* the caller's key stays what it is until the request is over */
-		call->keys = keys_ref(keys);
-	struct access_credentials credentials = authorize_credentials(call);
-	access_identify(keys, &credentials, &call->caller);
-	return authorize_accept(call, access_decide(need, &call->caller, NULL, 0));
+	if (own_ms > 0 && own_ms < max_ttl_ms)
+		max_ttl_ms = MAX(own_ms, config->min_ttl_ms);
+	assert(config->min_ttl_ms <= max_ttl_ms);
+	call->limits = (struct body_limits){MIN(config->default_ttl_ms, max_ttl_ms), config->min_ttl_ms, max_ttl_ms,
+					    config->max_wait_ms};
 }
 
 static bool authorize_key_rate(struct call *call)
@@ -174,17 +136,24 @@ static bool authorize_key_rate(struct call *call)
 	const struct key *key = call->caller.key;
 	uint32_t retry_ms;
 
-	if (!key || rate_take(&key->usage->rate, key->rate, clock_now_us(), &retry_ms))
-		return true;
-	return authorize_reject_rate(call, HTTP_LIMIT_KEY_RATE, "This key makes too many requests.", retry_ms);
+	return !key || rate_take(&key->usage->rate, key->rate, clock_now_us(), &retry_ms) ||
+	       authorize_reject_rate(call, HTTP_LIMIT_KEY_RATE, "This key makes too many requests.", retry_ms);
 }
 
-bool authorize_call(struct call *call, const char *method)
+bool authorize_caller(struct call *call)
 {
+	struct keys *keys = call->request->context->keys;
+	enum access_need need = call->route->need;
+
 	assert(!call->keys && !call->caller.known);
-	if (!authorize_page(call, method) || !authorize_address(call) || !authorize_route(call) ||
-	    !authorize_caller(call) || !authorize_key_rate(call))
-		return false;
+	if (need != ACCESS_NOTHING && need != ACCESS_TOKEN) {
+		if (keys) /* the caller's key stays what it is until the request is over */
+			call->keys = keys_ref(keys);
+		struct access_credentials credentials = authorize_credentials(call);
+		access_identify(keys, &credentials, NULL, &call->caller);
+		if (!authorize_accept(call, access_decide(need, &call->caller, NULL, 0)) || !authorize_key_rate(call))
+			return false;
+	}
 	authorize_limits(call);
 	return true;
 }
@@ -194,11 +163,10 @@ bool authorize_call(struct call *call, const char *method)
 /* The verdict for the resource or prefix of the call, as far as it is known. */
 static enum access_verdict authorize_decide(const struct call *call, const struct access_caller *caller)
 {
-	enum access_need need = call->route->need;
-
-	if (need == ACCESS_LIST)
-		return access_decide(need, caller, call->query->params[0].value, call->query->params[0].len);
-	return access_decide(need, caller, call->has_resource ? call->lease.resource : NULL, call->lease.resource_len);
+	if (call->route->need == ACCESS_LIST)
+		return access_decide(ACCESS_LIST, caller, call->query->params[0].value, call->query->params[0].len);
+	return access_decide(call->route->need, caller, call_has_resource(call) ? call->lease.resource : NULL,
+			     call->lease.resource_len);
 }
 
 static bool authorize_wait(struct call *call)
@@ -217,7 +185,7 @@ static bool authorize_wait(struct call *call)
 
 bool authorize_operation(struct call *call)
 {
-	assert(call->has_resource || call->route->need == ACCESS_LIST);
+	assert(call_has_resource(call) || call->route->need == ACCESS_LIST);
 	return authorize_accept(call, authorize_decide(call, &call->caller)) && authorize_wait(call);
 }
 
@@ -229,7 +197,7 @@ enum access_verdict authorize_again(struct call *call)
 	assert(call->route);
 	request_identify(call->request);
 	struct access_credentials credentials = authorize_credentials(call);
-	access_identify_again(keys, &call->caller, &credentials, &caller);
+	access_identify(keys, &credentials, &call->caller, &caller);
 	enum access_verdict verdict = authorize_decide(call, &caller);
 	if (verdict != ACCESS_ALLOWED) {
 		call->caller.reason = caller.reason;
@@ -255,7 +223,6 @@ void authorize_wait_end(struct call *call)
 
 void authorize_end(struct call *call)
 {
-	assert(call->keys);
 	authorize_wait_end(call);
 	keys_unref(call->keys);
 	call->keys = NULL;

@@ -1,4 +1,4 @@
-/* Replies of a call: problems, JSON, and the headers that belong to them. See calls_internal.h. */
+/* Replies of a call: problems, JSON, and the headers that belong to them; its line in the log. See calls_internal.h. */
 #include <assert.h>
 #include <microhttpd.h>
 #include <stdio.h>
@@ -6,59 +6,98 @@
 #include <string.h>
 
 #include "calls_internal.h"
+#include "server/base/base.h"
+
+char *call_dump(json_t *json)
+{
+	char *text = json_dumps(json, JSON_COMPACT);
+
+	if (!text)
+		memory_exhausted("json");
+	json_decref(json);
+	return text;
+}
 
 void call_reply_json(struct call *call, unsigned status, json_t *json)
 {
-	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	char *text = call_dump(json);
 
 	assert(status >= 200);
-	json_decref(json);
-	if (json_memory_failed()) { /* half an answer is none */
-		free(text);
-		text = NULL;
-	}
-	reply_owned(call->request, status, "application/json", text, text ? strlen(text) : 0);
+	reply_owned(call->request, status, "application/json", text, strlen(text));
 }
 
-bool call_reject(struct call *call, enum problem problem, const char *detail, json_t *members,
-		 const struct field_errors *errors)
+bool call_reject_with(struct call *call, enum problem problem, const char *detail, json_t *members,
+		      const struct field_errors *errors)
 {
 	struct reply *reply = &call->request->reply;
 
-	assert(detail && (!errors || errors->count > 0));
+	assert(!errors || errors->count > 0);
 	call_reply_json(call, problem_status(problem), problem_new(problem, detail, members, errors));
 	reply->code = problem_code(problem);
-	if (reply->type)
-		reply->type = PROBLEM_CONTENT_TYPE;
-	if (problem_status(problem) == 503 && reply->retry_after_s == 0)
-		reply->retry_after_s = 1;
+	reply->type = PROBLEM_CONTENT_TYPE;
+	if (problem_status(problem) == 503)
+		call_retry_after(call, 0);
 	return false;
 }
 
-bool call_reject_draining(struct call *call)
+bool call_reject(struct call *call, enum problem problem, const char *detail)
 {
-	return call_reject(call, PROBLEM_DRAINING, "The service is shutting down.", NULL, NULL);
+	return call_reject_with(call, problem, detail, NULL, NULL);
+}
+
+void call_retry_after(struct call *call, uint64_t ms)
+{
+	call->request->reply.retry_after_s = ms <= 1000 ? 1 : (uint32_t)((ms - 1) / 1000 + 1);
+}
+
+json_t *call_text_new(const char *bytes, size_t len)
+{
+	json_t *text = len > 0 ? json_stringn(bytes, len) : NULL;
+
+	return text ? text : json_null();
+}
+
+/* ---- votes ---- */
+
+#define VOTE(member)                                            \
+	{                                                       \
+#member, offsetof(struct redlock_votes, member) \
+	}
+static const struct {
+	const char *name;
+	size_t at;
+} vote_members[] = {VOTE(needed), VOTE(granted), VOTE(refused), VOTE(failed), VOTE(quarantined), VOTE(masters)};
+enum { VOTE_MEMBERS = sizeof vote_members / sizeof vote_members[0] };
+
+static unsigned votes_at(const struct redlock_votes *votes, size_t i)
+{
+	return ((const uint8_t *)votes)[vote_members[i].at];
+}
+
+json_t *call_votes_new(const struct redlock_votes *votes)
+{
+	json_t *object = json_object();
+
+	assert(votes->needed <= votes->masters);
+	for (size_t i = 0; i < VOTE_MEMBERS; i++)
+		json_object_set_new(object, vote_members[i].name, json_integer(votes_at(votes, i)));
+	return object;
 }
 
 /* ---- headers ---- */
 
-static bool call_add(struct MHD_Response *response, const char *name, const char *value)
-{
-	return MHD_add_response_header(response, name, value) == MHD_YES;
-}
-
-static bool call_add_location(struct MHD_Response *response, const struct call *call)
+static void call_add_location(struct MHD_Response *response, const struct call *call)
 {
 	char text[sizeof("/locks/") + PATH_ENCODED_MAX] = "/locks/";
 
-	assert(call->has_resource);
+	assert(call_has_resource(call));
 	path_encode(call->lease.resource, call->lease.resource_len, text + strlen(text));
-	return call_add(response, MHD_HTTP_HEADER_LOCATION, text);
+	reply_add_header(response, MHD_HTTP_HEADER_LOCATION, text);
 }
 
 /* Only the page's own style and script, and only our own data. No text becomes HTML (trusted types: none); data: is for
  * an icon that is none. */
-static bool call_add_policy(struct MHD_Response *response, const char *nonce)
+static void call_add_policy(struct MHD_Response *response, const char *nonce)
 {
 	char text[384];
 
@@ -70,42 +109,82 @@ static bool call_add_policy(struct MHD_Response *response, const char *nonce)
 			   "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
 			   nonce, nonce);
 	assert(len > 0 && (size_t)len < sizeof text);
-	return call_add(response, "Content-Security-Policy", text) &&
-	       call_add(response, "Referrer-Policy", "no-referrer");
+	reply_add_header(response, "Content-Security-Policy", text);
+	reply_add_header(response, "Referrer-Policy", "no-referrer");
 }
 
 /* What a browser lets a page of another origin do and see. */
-static bool call_add_cross_origin(struct MHD_Response *response, const struct call *call)
+static void call_add_cross_origin(struct MHD_Response *response, const struct call *call)
 {
-	bool ok = call_add(response, "Access-Control-Allow-Origin", call->origin) &&
-		  call_add(response, MHD_HTTP_HEADER_VARY, "Origin");
-
 	assert(call->origin);
-	if (!call->preflight)
-		return ok && call_add(response, "Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id");
-	return ok && call_add(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE") &&
-	       call_add(response, "Access-Control-Allow-Headers",
-			"Authorization, Content-Type, Lock-Token, X-Api-Key, X-Request-Id") &&
-	       call_add(response, "Access-Control-Max-Age", "600");
+	reply_add_header(response, "Access-Control-Allow-Origin", call->origin);
+	reply_add_header(response, MHD_HTTP_HEADER_VARY, "Origin");
+	if (!call->preflight) {
+		reply_add_header(response, "Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id");
+		return;
+	}
+	reply_add_header(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
+	reply_add_header(response, "Access-Control-Allow-Headers",
+			 "Authorization, Content-Type, Lock-Token, X-Api-Key, X-Request-Id");
+	reply_add_header(response, "Access-Control-Max-Age", "600");
 }
 
-bool call_add_headers(const struct call *call, struct MHD_Response *response)
+void call_add_headers(const struct call *call, struct MHD_Response *response)
+{
+	unsigned status = call->request->reply.status;
+
+	assert(status != 0);
+	if (call->allow[0] != '\0')
+		reply_add_header(response, MHD_HTTP_HEADER_ALLOW, call->allow);
+	if (status == 201)
+		call_add_location(response, call);
+	if (call->stream) /* nginx: pass each line on at once */
+		reply_add_header(response, "X-Accel-Buffering", "no");
+	if (status == 401)
+		reply_add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"redlockd\"");
+	if (call->origin)
+		call_add_cross_origin(response, call);
+	if (call->nonce[0] != '\0')
+		call_add_policy(response, call->nonce);
+}
+
+/* ---- the log ---- */
+
+void call_log_address(const struct call *call)
+{
+	char text[REQUEST_ADDRESS_MAX];
+
+	request_write_address(call->request, text);
+	log_text("address", text);
+}
+
+void call_log(const struct call *call, unsigned status, const char *ended, enum MHD_RequestTerminationCode how)
 {
 	const struct request *request = call->request;
-	bool ok = true;
+	bool no_quorum = status != 0 && call->votes.needed > 0, quiet = call->route && call->route->quiet;
+	enum log_level level = quiet ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
 
-	assert(request->reply.status != 0);
-	if (call->shows_allow)
-		ok = ok && call_add(response, MHD_HTTP_HEADER_ALLOW, call->allow);
-	if (call->location)
-		ok = ok && call_add_location(response, call);
-	if (call->stream) /* nginx: pass each line on at once */
-		ok = ok && call_add(response, "X-Accel-Buffering", "no");
-	if (request->reply.status == 401)
-		ok = ok && call_add(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"redlockd\"");
-	if (call->origin)
-		ok = ok && call_add_cross_origin(response, call);
-	if (call->nonce[0] != '\0')
-		ok = ok && call_add_policy(response, call->nonce);
-	return ok;
+	assert(request->state != REQUEST_NONE);
+	if (!log_wants(level))
+		return;
+	log_begin(level, "request");
+	log_text("id", request->id[0] != '\0' ? request->id : NULL);
+	log_text("method", http_method_name(request->method));
+	log_text("route", call->route ? call->route->name : "none");
+	if (call_has_resource(call))
+		log_str("resource", call->lease.resource, call->lease.resource_len);
+	if (call->caller.known)
+		log_text("caller", call->caller.name);
+	if (status == 401 || status == 403 || status == 429)
+		call_log_address(call);
+	if (status != 0)
+		log_num("status", status);
+	log_text("code", status != 0 ? request->reply.code : NULL);
+	for (size_t i = 0; no_quorum && i < VOTE_MEMBERS; i++)
+		log_num(vote_members[i].name, votes_at(&call->votes, i));
+	log_text("ended", ended);
+	if (call->stream)
+		hold_stream_log(call, how);
+	log_num("us", (int64_t)(clock_now_us() - request->started_us));
+	log_end();
 }

@@ -1,20 +1,19 @@
 /* The endpoints: the route table, and what comes of a request once it has been read. See pipeline.c.
  *
- * The one header of this folder for the others. redlockctl uses path.h and problem.h, which need nothing of the HTTP
+ * The one header of this folder for the others. redlockctl uses path.c and problem.c, which need nothing of the HTTP
  * side. */
 #ifndef CALLS_H
 #define CALLS_H
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
-#include "path.h"
-#include "problem.h"
+#include "server/leases/leases.h"
 
 struct http_service;
-
-/* Once per process, before the first api_new(): sets up the HTTP side for `workers` workers. */
-void calls_setup(size_t workers);
 
 /* For api_config: how requests are answered. */
 const struct http_service *calls_service(void);
@@ -22,5 +21,100 @@ const struct http_service *calls_service(void);
 /* Prints "METHOD PATTERN STATUS CODE" lines for all that the route table says; `-` for no code, `* *` for what needs no
  * route. */
 void calls_print_routes(FILE *to);
+
+/* ---- problem.c: errors as application/problem+json (RFC 9457), the one table of statuses and codes ---- */
+
+#define PROBLEM_CONTENT_TYPE "application/problem+json"
+
+enum problem {
+	PROBLEM_INVALID_REQUEST,
+	PROBLEM_UNAUTHORIZED,
+	PROBLEM_FORBIDDEN,
+	PROBLEM_NOT_FOUND,
+	PROBLEM_METHOD_NOT_ALLOWED,
+	PROBLEM_LOCKED,
+	PROBLEM_NOT_OWNER,
+	PROBLEM_LEASE_EXPIRED,
+	PROBLEM_BODY_TOO_LARGE,
+	PROBLEM_URL_TOO_LONG,
+	PROBLEM_BODY_ENCODED,
+	PROBLEM_HEADERS_TOO_LARGE,
+	PROBLEM_TOO_MANY_REQUESTS,
+	PROBLEM_NO_QUORUM,
+	PROBLEM_SPLIT_VOTE,
+	PROBLEM_DRAINING,
+	PROBLEM_COUNT
+};
+
+/* The problem of a status that means only one: 400, 413, 414, 429 and 431. */
+enum problem problem_of_status(unsigned status);
+
+/* The problem of an operation that did not succeed. */
+enum problem problem_of_lease(enum lease_status status);
+
+/* The members that are the same for every problem of a kind: 409 and `locked`, and so on. Static. */
+unsigned problem_status(enum problem problem);
+const char *problem_code(enum problem problem);
+
+enum { FIELD_ERRORS_MAX = 8, FIELD_NAME_MAX = 32, FIELD_REASON_MAX = 120 };
+
+/* The invalid fields of a request; those beyond the maximum are left out. */
+struct field_errors {
+	size_t count;
+	struct field_error {
+		char field[FIELD_NAME_MAX + 1];
+		char reason[FIELD_REASON_MAX];
+	} items[FIELD_ERRORS_MAX];
+};
+
+/* Adds one error; `field` is a name of ours. */
+void field_errors_add(struct field_errors *errors, const char *field, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The same for a name that the client made up: shown only if it is short and plain, so that nothing secret comes
+ * back. */
+void field_errors_add_name(struct field_errors *errors, const char *name, size_t name_len, const char *reason);
+
+/* Makes the object: type, title, status, detail, code, then the members of `members` (may be NULL; its reference is
+ * taken over) and `errors` (may be NULL: an invalid request then has the detail as the error of the field `request`).
+ * `detail` NULL: nothing more than the problem's own words can be said. The caller owns the result. */
+json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors);
+
+/* ---- path.c: the path and the query of a request ----
+ *
+ * Pure functions over bytes, none of which allocates. libmicrohttpd's own decoding is switched off: it is lenient
+ * and stops at NUL, so that `a%00b` would be `a`. */
+
+enum {
+	PATH_PARAMS_MAX = 3,  /* query parameters that one route knows */
+	PATH_VALUE_MAX = 256, /* bytes of a decoded query value */
+	PATH_ENCODED_MAX = 3 * 256
+};
+
+/* Decodes %XX strictly; with `plus` a plus sign is a space, as forms and query strings have it. Returns NULL and
+ * sets *ret_len, or the reason (static) why it is not valid or does not fit into `size` bytes. */
+const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
+	__attribute__((warn_unused_result));
+
+/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:` anywhere.
+ * Returns NULL, or the reason (static) why the bytes are no such name. */
+const char *path_check_resource(const char *bytes, size_t len) __attribute__((warn_unused_result));
+
+/* The other way round, for Location: encodes all but unreserved characters and slashes. `ret_text` has room for
+ * PATH_ENCODED_MAX + 1 bytes and is terminated. Takes at most 256 bytes. */
+void path_encode(const char *bytes, size_t len, char *ret_text);
+
+/* One parameter of a query that a route knows. */
+struct path_param {
+	bool given;
+	size_t len;
+	char value[PATH_VALUE_MAX + 1]; /* decoded and terminated; has no NUL in it */
+};
+
+/* Parses a raw query (NULL: none) against the names that the route knows (NULL at the end, at most PATH_PARAMS_MAX).
+ * Every unknown, repeated or ill-formed parameter is added to `errors`. Fills params[i] for names[i], and no other;
+ * NULL where there are no names. */
+void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX],
+		      struct field_errors *errors);
 
 #endif

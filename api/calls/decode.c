@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "calls_internal.h"
+#include "server/base/base.h"
 
 /* ---- path, query and headers ---- */
 
@@ -15,43 +16,39 @@ static bool decode_resource(struct call *call)
 	const char *reason = path_decode(call->rest, strlen(call->rest), false, call->lease.resource,
 					 LEASE_RESOURCE_MAX, &len);
 
-	assert(call->rest && !call->has_resource);
+	assert(call->rest && !call_has_resource(call));
 	if (!reason)
 		reason = path_check_resource(call->lease.resource, len);
 	if (reason) {
 		struct field_errors errors = {.count = 0};
 		field_errors_add(&errors, "resource", "%s", reason);
-		return call_reject(call, PROBLEM_INVALID_REQUEST, "Invalid resource name in the path.", NULL, &errors);
+		return call_reject_with(call, PROBLEM_INVALID_REQUEST, "Invalid resource name in the path.", NULL,
+					&errors);
 	}
 	call->lease.resource_len = (uint16_t)len;
-	call->has_resource = true;
 	return true;
 }
 
-/* The parameter that made a forced release of the call. */
-static void decode_force(const struct call *call, struct field_errors *errors)
-{
-	assert(call->query->params[0].given);
-	if (strcmp(call->query->params[0].value, "true") != 0)
-		field_errors_add(errors, "force", "must be true");
-	if (call->request->headers.has_token)
-		field_errors_add(errors, "Lock-Token", "must not be there with force");
-}
-
-/* What the route does not allow: a body, a body from a page of another type, a malformed token. */
+/* What the route does not allow: a `force` other than true, two keys, a body, a page's body of another type, a
+ * token. */
 static void decode_headers(const struct call *call, struct field_errors *errors)
 {
 	const struct headers *headers = &call->request->headers;
+	bool force = call->route->operation == LEASE_FORCE;
 
+	assert(!force || call->query->params[0].given);
+	if (force && strcmp(call->query->params[0].value, "true") != 0)
+		field_errors_add(errors, "force", "must be true");
 	if (headers->keys_twice)
 		field_errors_add(errors, "Authorization", "a key must come once, in Authorization or in X-Api-Key");
 	if (headers->has_body && !call->route->takes_body)
 		field_errors_add(errors, "body", "must not be there");
-	if (headers->has_body && headers->has_origin && !headers->has_json)
+	if (headers->has_body && headers->origin && !headers->has_json)
 		field_errors_add(errors, "Content-Type", "must be application/json where there is an Origin");
-	if (headers->token_bad && call->route->takes_body)
-		field_errors_add(errors, "Lock-Token", "must be %d lower-case hexadecimal digits, given once",
-				 LEASE_TOKEN_LEN);
+	if (force && headers->token_state != HEADERS_TOKEN_NONE)
+		field_errors_add(errors, "Lock-Token", "must not be there with force");
+	else if (headers->token_state == HEADERS_TOKEN_BAD && call->route->takes_body)
+		field_errors_add(errors, "Lock-Token", HEADERS_TOKEN_RULE ", given once");
 }
 
 bool decode_target(struct call *call, const char *query)
@@ -59,55 +56,35 @@ bool decode_target(struct call *call, const char *query)
 	const struct route *route = call->route;
 	struct field_errors errors = {.count = 0};
 
-	assert(!call->query && !call->has_resource);
+	assert(!call->query && !call_has_resource(call));
 	call->lease.operation = route->operation;
-	if (route->params[0] && !(call->query = calloc(1, sizeof *call->query))) {
-		reply_fail(call->request);
-		return false;
-	}
+	if (route->params[0])
+		call->query = memory_zeroed(1, sizeof *call->query);
 	path_parse_query(query, route->params, call->query ? call->query->params : NULL, &errors);
-	if (route->operation == LEASE_FORCE)
-		decode_force(call, &errors);
 	if (call->rest && !decode_resource(call))
 		return false;
 	decode_headers(call, &errors);
 	if (errors.count > 0)
-		return call_reject(call, PROBLEM_INVALID_REQUEST, "Invalid parameters.", NULL, &errors);
-	if (call->request->headers.has_body && call->request->headers.is_encoded)
-		return call_reject(call, PROBLEM_BODY_ENCODED, "Send the body as it is, without Content-Encoding.",
-				   json_pack("{s:[{s:s, s:s}]}", "errors", "field", "Content-Encoding", "reason",
-					     "must be identity, or not be there"),
-				   NULL);
-	return true;
+		return call_reject_with(call, PROBLEM_INVALID_REQUEST, "Invalid parameters.", NULL, &errors);
+	if (!call->request->headers.has_body || !call->request->headers.is_encoded)
+		return true;
+	field_errors_add(&errors, "Content-Encoding", "must be identity, or not be there");
+	return call_reject_with(call, PROBLEM_BODY_ENCODED, NULL, NULL, &errors);
 }
 
 /* ---- body ---- */
 
-static bool decode_no_body(struct call *call)
-{
-	struct field_errors errors = {.count = 0};
-
-	if (body_is_nothing(call->request->body, call->request->body_len))
-		return true;
-	field_errors_add(&errors, "body", "must not be there");
-	return call_reject(call, PROBLEM_INVALID_REQUEST, "A forced release takes no body.", NULL, &errors);
-}
-
 static bool decode_lease(struct call *call)
 {
 	const struct request *request = call->request;
+	const struct headers *headers = &request->headers;
 	struct field_errors errors = {.count = 0};
 
-	assert(call->limits.max_ttl_ms > 0);
-	if (body_parse(request->body, request->body_len, request->headers.has_token ? request->headers.token : NULL,
-		       &call->limits, &call->lease, &errors)) {
-		call->has_resource = true;
-		return true;
-	}
-	if (errors.count > 0)
-		return call_reject(call, PROBLEM_INVALID_REQUEST, "Invalid body.", NULL, &errors);
-	reply_fail(call->request);
-	return false;
+	assert(call->limits.max_ttl_ms > 0 && headers->token_state != HEADERS_TOKEN_BAD);
+	return body_parse(request->body, request->body_len,
+			  headers->token_state == HEADERS_TOKEN_GOOD ? headers->token : NULL, &call->limits,
+			  &call->lease, &errors) ||
+	       call_reject_with(call, PROBLEM_INVALID_REQUEST, "Invalid body.", NULL, &errors);
 }
 
 /* ---- listing ---- */
@@ -115,16 +92,10 @@ static bool decode_lease(struct call *call)
 /* The number of a `limit`; 0 if it is none. */
 static uint16_t decode_limit(const struct path_param *param)
 {
-	unsigned number = 0;
+	bool number = param->len > 0 && param->len <= 4 && strspn(param->value, "0123456789") == param->len;
+	unsigned long limit = number ? strtoul(param->value, NULL, 10) : 0;
 
-	if (param->len == 0 || param->len > 4)
-		return 0;
-	for (size_t i = 0; i < param->len; i++) {
-		if (param->value[i] < '0' || param->value[i] > '9')
-			return 0;
-		number = number * 10 + (unsigned)(param->value[i] - '0');
-	}
-	return number <= LEASE_LIST_MAX ? (uint16_t)number : 0;
+	return limit <= LEASE_LIST_MAX ? (uint16_t)limit : 0;
 }
 
 static bool decode_listing(struct call *call)
@@ -146,15 +117,20 @@ static bool decode_listing(struct call *call)
 		field_errors_add(&errors, "cursor", "must be as the page before gave it");
 	else
 		memcpy(list->cursor, params[CURSOR].value, params[CURSOR].len + 1);
-	return errors.count == 0 || call_reject(call, PROBLEM_INVALID_REQUEST, "Invalid query.", NULL, &errors);
+	return errors.count == 0 || call_reject_with(call, PROBLEM_INVALID_REQUEST, "Invalid query.", NULL, &errors);
 }
 
 bool decode_body(struct call *call)
 {
+	struct field_errors errors = {.count = 0};
+
 	assert(call->route->takes_body || call->request->body_len == 0);
 	if (call->route->need == ACCESS_LIST)
 		return decode_listing(call);
-	if (!call->route->takes_body)
+	if (call->route->takes_body && call->route->operation != LEASE_FORCE)
+		return decode_lease(call);
+	if (body_is_nothing(call->request->body, call->request->body_len))
 		return true;
-	return call->route->operation == LEASE_FORCE ? decode_no_body(call) : decode_lease(call);
+	field_errors_add(&errors, "body", "must not be there");
+	return call_reject_with(call, PROBLEM_INVALID_REQUEST, "A forced release takes no body.", NULL, &errors);
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "calls_internal.h"
 #include "server/base/base.h"
@@ -24,75 +25,67 @@ enum {
 	VANISHED_LEAST_MS = 1000             /* a lost packet or two must not cost a lock, however short its lease */
 };
 
+/*     OPEN ──► LAST (the last line is to be told) ──► TOLD (the library has taken it)
+ *       └────► LEFT (the client has left) */
+enum hold_stream_state { STREAM_OPEN, STREAM_LAST, STREAM_TOLD, STREAM_LEFT };
+
 struct hold_stream {
 	struct call *call;
 	struct hold *hold; /* NULL: the lease has been released already */
-	bool renewed;      /* to be told */
-	bool over;         /* `last` is to be told, and nothing after it */
-	bool told;         /* the library has taken it */
-	bool left;         /* the client has left */
-	enum hold_event last;
-	enum problem code; /* of HOLD_LOST */
+	enum hold_stream_state state;
+	bool renewed;         /* to be told */
+	enum hold_event last; /* of LAST and TOLD: why the stream ends; else RENEWED */
+	enum problem code;    /* of HOLD_LOST */
 	unsigned renewals;
 	size_t len, at; /* of the line, and how much of it the library has taken */
 	char line[LINE_MAX_BYTES];
 };
+
+/* There is a last line; `code` of HOLD_LOST. Does nothing to a stream that ends already. */
+static void stream_end(struct hold_stream *stream, enum hold_event last, enum problem code)
+{
+	assert(last != HOLD_RENEWED);
+	if (stream->state != STREAM_OPEN)
+		return;
+	stream->state = STREAM_LAST;
+	stream->last = last;
+	stream->code = code;
+	reply_wake(stream->call->request);
+}
 
 /* hold_event_fn */
 static void on_event(void *arg, enum hold_event event, enum lease_status code)
 {
 	struct hold_stream *stream = arg;
 
-	if (stream->over)
-		return; /* ended by hold_stream_abort() */
-	if (event == HOLD_RENEWED) {
+	if (event != HOLD_RENEWED) {
+		stream_end(stream, event, event == HOLD_LOST ? problem_of_lease(code) : PROBLEM_COUNT);
+	} else if (stream->state == STREAM_OPEN) {
 		stream->renewed = true;
 		stream->renewals++;
-	} else {
-		stream->over = true;
-		stream->last = event;
-		if (event == HOLD_LOST)
-			stream->code = problem_of_lease(code);
+		reply_wake(stream->call->request);
 	}
-	reply_wake(stream->call->request);
 }
 
 /* ---- lines ---- */
 
-static void write_line(struct hold_stream *stream, const char *event, const char *member)
+/* Makes the next line, if there is any. */
+static void write_line(struct hold_stream *stream)
 {
-	int len = snprintf(stream->line, sizeof stream->line, "{\"event\":\"%s\",%s}\n", event, member);
+	int len = 0;
 
 	assert(stream->at == stream->len);
-	assert(len > 0 && (size_t)len < sizeof stream->line);
+	if (stream->last == HOLD_LOST)
+		len = snprintf(stream->line, sizeof stream->line, "{\"event\":\"lost\",\"code\":\"%s\"}\n",
+			       problem_code(stream->code));
+	else if (stream->last == HOLD_DRAINING || stream->renewed)
+		len = snprintf(stream->line, sizeof stream->line, "{\"event\":\"%s\",\"validity_ms\":%u}\n",
+			       stream->last == HOLD_DRAINING ? problem_code(PROBLEM_DRAINING) : "renewed",
+			       hold_validity_ms(stream->hold));
+	assert(len >= 0 && (size_t)len < sizeof stream->line);
 	stream->len = (size_t)len;
 	stream->at = 0;
-}
-
-/* Makes the next line, if there is any. */
-static void next_line(struct hold_stream *stream)
-{
-	char member[64];
-
-	if (stream->over && stream->last == HOLD_LOST) {
-		snprintf(member, sizeof member, "\"code\":\"%s\"", problem_code(stream->code));
-		write_line(stream, "lost", member);
-	} else if (stream->over || stream->renewed) {
-		snprintf(member, sizeof member, "\"validity_ms\":%u", hold_validity_ms(stream->hold));
-		write_line(stream, stream->over ? "draining" : "renewed", member);
-	}
 	stream->renewed = false;
-}
-
-static ssize_t read_line(struct hold_stream *stream, char *bytes, size_t size)
-{
-	size_t len = stream->len - stream->at;
-
-	assert(len > 0 && size > 0);
-	len = len < size ? len : size;
-	memcpy(bytes, stream->line + stream->at, len);
-	stream->at += len;
-	return (ssize_t)len;
 }
 
 /* reply_read_fn: the next piece of the body. */
@@ -100,70 +93,50 @@ static ssize_t read_stream(void *arg, char *bytes, size_t size)
 {
 	struct hold_stream *stream = arg;
 
-	if (stream->left)
+	if (stream->state == STREAM_LEFT)
 		return REPLY_STREAM_BREAK;
-	if (stream->at == stream->len && stream->told)
+	if (stream->at == stream->len && stream->state == STREAM_TOLD)
 		return REPLY_STREAM_END;
 	if (stream->at == stream->len) {
-		stream->told = stream->over;
-		next_line(stream);
+		if (stream->state == STREAM_LAST)
+			stream->state = STREAM_TOLD;
+		write_line(stream);
 	}
-	return stream->at < stream->len ? read_line(stream, bytes, size) : REPLY_STREAM_WAIT;
+	size_t len = stream->len - stream->at < size ? stream->len - stream->at : size;
+	memcpy(bytes, stream->line + stream->at, len);
+	stream->at += len;
+	return len > 0 ? (ssize_t)len : REPLY_STREAM_WAIT;
 }
 
 /* ---- the stream ---- */
 
-static struct hold_stream *stream_new(struct call *call, const struct lease_answer *answer)
-{
-	struct hold_stream *stream = calloc(1, sizeof *stream);
-	struct lease_answer first = *answer;
-
-	if (!stream)
-		return NULL;
-	stream->call = call;
-	stream->hold = hold_new(call->request->context->config->holds, &call->lease, answer, on_event, stream);
-	if (!stream->hold) {
-		free(stream);
-		return NULL;
-	}
-	first.validity_ms = hold_validity_ms(stream->hold); /* as in every line: what is left now */
-	stream->len = lease_text_write(&call->lease, &first, "acquired", stream->line);
-	stream->line[stream->len++] = '\n';
-	return stream;
-}
-
 void hold_stream_open(struct call *call, const struct lease_answer *answer)
 {
-	uint32_t ttl_ms = call->lease.ttl_ms;
+	struct hold_stream *stream = memory_zeroed(1, sizeof *stream);
+	struct lease_answer first = *answer;
 
 	assert(!call->stream);
-	call->stream = stream_new(call, answer);
-	if (!call->stream) {
-		lease_release_abandoned(call->request->context->config->leases, call->lease.resource,
-					call->lease.resource_len, answer->token);
-		reply_fail(call->request);
-		return;
-	}
-	reply_stream(call->request, 201, HOLD_CONTENT_TYPE, read_stream, call->stream,
-		     ttl_ms > VANISHED_LEAST_MS ? ttl_ms : VANISHED_LEAST_MS);
+	call->stream = stream;
+	stream->call = call;
+	stream->hold = hold_new(call->request->context->config->holds, &call->lease, answer, on_event, stream);
+	first.validity_ms = hold_validity_ms(stream->hold); /* as in every line: what is left now */
+	stream->len = lease_text_write(&call->lease, &first, stream->line);
+	stream->line[stream->len++] = '\n';
+	reply_stream(call->request, 201, "application/x-ndjson", read_stream, stream,
+		     MAX(call->lease.ttl_ms, (uint32_t)VANISHED_LEAST_MS));
 	call->request->reply.grants = true;
-	call->location = true;
 }
 
 void hold_stream_leave(struct call *call)
 {
-	assert(call->stream);
-	call->stream->left = true;
+	assert(call->stream->state == STREAM_OPEN); /* else the connection is not suspended */
+	call->stream->state = STREAM_LEFT;
 	reply_wake(call->request);
 }
 
 void hold_stream_abort(struct call *call)
 {
-	struct hold_stream *stream = call->stream;
-
-	assert(stream);
-	if (!stream->over)
-		on_event(stream, HOLD_DRAINING, LEASE_OK);
+	stream_end(call->stream, HOLD_DRAINING, PROBLEM_COUNT);
 }
 
 void hold_stream_revoke(struct call *call, enum problem code)
@@ -171,19 +144,11 @@ void hold_stream_revoke(struct call *call, enum problem code)
 	struct hold_stream *stream = call->stream;
 
 	assert(stream && problem_status(code) < 500);
-	if (stream->over)
+	if (stream->state != STREAM_OPEN)
 		return;
 	hold_drop(stream->hold, true); /* the client may take its time to read of it */
 	stream->hold = NULL;
-	stream->over = true;
-	stream->last = HOLD_LOST;
-	stream->code = code;
-	reply_wake(stream->call->request);
-}
-
-static bool is_lost(const struct hold_stream *stream)
-{
-	return stream->over && stream->last == HOLD_LOST;
+	stream_end(stream, HOLD_LOST, code);
 }
 
 /* A client that could be told of the end of the service goes on elsewhere, with its token. So may one that did not read
@@ -191,8 +156,8 @@ static bool is_lost(const struct hold_stream *stream)
 static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTerminationCode how)
 {
 	assert(stream->call->request);
-	return stream->over && stream->last == HOLD_DRAINING &&
-	       (stream->told || request_is_late(stream->call->request) ||
+	return stream->last == HOLD_DRAINING &&
+	       (stream->state == STREAM_TOLD || request_is_late(stream->call->request) ||
 		how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN);
 }
 
@@ -200,9 +165,9 @@ void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode ho
 {
 	const struct hold_stream *stream = call->stream;
 
-	log_text("hold", is_lost(stream)               ? problem_code(stream->code)
-			 : is_handed_over(stream, how) ? "draining"
-						       : "released");
+	log_text("hold", stream->last == HOLD_LOST     ? problem_code(stream->code)
+			 : is_handed_over(stream, how) ? problem_code(PROBLEM_DRAINING)
+						       : CALL_RELEASED);
 	log_num("renewals", stream->renewals);
 }
 
@@ -212,7 +177,7 @@ void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how)
 
 	assert(stream && stream->call == call);
 	if (stream->hold)
-		hold_drop(stream->hold, !is_lost(stream) && !is_handed_over(stream, how));
+		hold_drop(stream->hold, stream->last != HOLD_LOST && !is_handed_over(stream, how));
 	call->stream = NULL;
 	free(stream);
 }

@@ -1,4 +1,4 @@
-/* The service's own state: health, metrics, masters, description of the interface, version, and the status page.
+/* The service's own state: health, metrics, masters, description of the interface, version, the status page, stats.
  * See calls_internal.h.
  *
  * All of it is answered at once, from what this worker knows. Worker's thread. */
@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "api/page/embedded.h"
 #include "calls_internal.h"
+#include "server/base/base.h"
 #include "server/masters/masters.h"
 #include "server/metrics/metrics.h"
 
@@ -39,7 +39,6 @@ static void readyz_no_quorum(struct call *call, const struct quorum_status *quor
 	const struct masters *masters = call->request->context->config->masters;
 	struct text detail;
 	struct master_status status;
-	json_t *extra = json_pack("{s:o}", "quorum", quorum_new(quorum));
 
 	assert(quorum->voting < quorum->needed);
 	text_init(&detail);
@@ -53,11 +52,12 @@ static void readyz_no_quorum(struct call *call, const struct quorum_status *quor
 			text_printf(&detail, " %s is %s: %s.", status.address, master_state_name(status.state),
 				    status.reason);
 	}
+	call_reject_with(call, PROBLEM_NO_QUORUM, detail.bytes,
+			 json_pack("{s:o, s:o*}", "quorum", quorum_new(quorum), "retry_after_ms",
+				   quorum->has_wait ? json_integer((json_int_t)quorum->wait_ms) : NULL),
+			 NULL);
 	if (quorum->has_wait)
-		json_object_set_new(extra, "retry_after_ms", json_integer((json_int_t)quorum->wait_ms));
-	call_reject(call, PROBLEM_NO_QUORUM, detail.failed ? "Too few masters may vote." : detail.bytes, extra, NULL);
-	if (quorum->has_wait)
-		call->request->reply.retry_after_s = (uint32_t)((quorum->wait_ms + 999) / 1000);
+		call_retry_after(call, quorum->wait_ms);
 	text_fini(&detail);
 }
 
@@ -67,8 +67,7 @@ void info_call_readyz(struct call *call)
 
 	masters_quorum(call->request->context->config->masters, &quorum);
 	if (call->request->context->draining) {
-		call_reject(call, PROBLEM_DRAINING, "The service is shutting down.",
-			    json_pack("{s:o}", "quorum", quorum_new(&quorum)), NULL);
+		call_reject_with(call, PROBLEM_DRAINING, NULL, json_pack("{s:o}", "quorum", quorum_new(&quorum)), NULL);
 	} else if (quorum.voting < quorum.needed) {
 		readyz_no_quorum(call, &quorum);
 	} else {
@@ -76,37 +75,20 @@ void info_call_readyz(struct call *call)
 	}
 }
 
-/* request_visit_fn */
-static void info_visit_accept(void *arg, const char *value, size_t len)
-{
-	accept_read(arg, value, len);
-}
-
 void info_call_metrics(struct call *call)
 {
-	struct accept accept = ACCEPT_NOTHING;
-	struct exposition page;
+	struct text page;
 
-	request_visit_header(call->request, "Accept", info_visit_accept, &accept);
-	page.format = accept_prefers_openmetrics(&accept) ? EXPOSITION_OPENMETRICS : EXPOSITION_PROMETHEUS;
-	text_init(&page.text);
+	text_init(&page);
 	metrics_render(&page);
-	http_metrics_render(&page);
-	exposition_end(&page);
-	if (page.text.failed) {
-		text_fini(&page.text);
-		reply_fail(call->request);
-		return;
-	}
-	reply_owned(call->request, 200, exposition_type(page.format), page.text.bytes, page.text.len);
+	http_metrics_render(&page, call->request->context->config->service->route_name);
+	reply_owned(call->request, 200, "text/plain; version=0.0.4; charset=utf-8", page.bytes, page.len);
 }
 
 /* null for "not known" */
 static json_t *known_text(const char *text)
 {
-	json_t *string = text[0] != '\0' ? json_string(text) : NULL;
-
-	return string ? string : json_null();
+	return call_text_new(text, strlen(text));
 }
 
 static json_t *master_new(const struct master_status *status)
@@ -157,41 +139,145 @@ void info_call_version(struct call *call)
 		json_pack("{s:s, s:s, s:o}", "version", build_version, "commit", build_commit, "libraries", versions));
 }
 
-/* A number used once: only the styles and scripts that carry it may run. */
-static bool make_nonce(char ret_nonce[CALL_NONCE_LEN + 1])
-{
-	unsigned char bytes[CALL_NONCE_LEN / 2];
-
-	if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes)
-		return false;
-	for (size_t i = 0; i < sizeof bytes; i++)
-		snprintf(ret_nonce + 2 * i, 3, "%02x", bytes[i]);
-	return true;
-}
-
 void info_call_page(struct call *call)
 {
 	static const char mark[] = "@NONCE@";
 	const char *at = embedded_page_html, *end = embedded_page_html + embedded_page_html_len, *next;
-	char nonce[CALL_NONCE_LEN + 1];
 	struct text text;
 
-	if (!make_nonce(nonce)) {
-		reply_fail(call->request);
-		return;
-	}
+	random_token(call->nonce); /* used once: only the styles and scripts that carry it may run */
 	text_init(&text);
 	while ((next = memmem(at, (size_t)(end - at), mark, sizeof mark - 1)) != NULL) {
 		text_append(&text, at, (size_t)(next - at));
-		text_append(&text, nonce, CALL_NONCE_LEN);
+		text_append(&text, call->nonce, CALL_NONCE_LEN);
 		at = next + sizeof mark - 1;
 	}
 	text_append(&text, at, (size_t)(end - at));
-	if (text.failed) {
-		text_fini(&text);
-		reply_fail(call->request);
-		return;
-	}
 	reply_owned(call->request, 200, "text/html; charset=utf-8", text.bytes, text.len);
-	memcpy(call->nonce, nonce, sizeof nonce);
+}
+
+/* ---- GET /stats: the last ten minutes of this process as numbers ----
+ *
+ * Any known caller sees the numbers. Names of resources are another matter: `hottest` and `waiting` hold those alone
+ * that the caller could also find with GET /locks, by its right and its prefixes, and the longest lists are made of
+ * what is left. */
+
+#define COUNT_AT(count) (offsetof(struct stats_point, counts) + (count) * sizeof(uint32_t))
+static const struct {
+	const char *name;
+	size_t at; /* in struct stats_point */
+} series[] = {
+	{"granted", COUNT_AT(STATS_GRANTED)},
+	{"locked", COUNT_AT(STATS_LOCKED)},
+	{"split_vote", COUNT_AT(STATS_SPLIT_VOTE)},
+	{"no_quorum", COUNT_AT(STATS_NO_QUORUM)},
+	{"other", COUNT_AT(STATS_OTHER)},
+	{"extended", COUNT_AT(STATS_EXTENDED)},
+	{"released", COUNT_AT(STATS_RELEASED)},
+	{"lost", COUNT_AT(STATS_LOST)},
+	{"p50_us", offsetof(struct stats_point, p50_us)},
+	{"p99_us", offsetof(struct stats_point, p99_us)},
+	{"waiters", offsetof(struct stats_point, waiters)},
+};
+
+_Static_assert(sizeof series / sizeof series[0] == STATS_COUNTS + 3, "every count");
+
+/* One number of each point, which lies `offset` bytes into it. */
+static json_t *numbers_new(const struct stats_point points[], size_t count, size_t offset)
+{
+	json_t *numbers = json_array();
+
+	assert(count <= STATS_POINTS && offset + sizeof(uint32_t) <= sizeof *points);
+	for (size_t i = 0; i < count; i++) {
+		uint32_t number = *(const uint32_t *)(const void *)((const char *)&points[i] + offset);
+		json_array_append_new(numbers, number != STATS_NONE ? json_integer(number) : json_null());
+	}
+	return numbers;
+}
+
+static json_t *series_new(const struct stats_point points[], size_t count)
+{
+	json_t *object = json_object();
+
+	for (size_t i = 0; i < sizeof series / sizeof series[0]; i++)
+		json_object_set_new(object, series[i].name, numbers_new(points, count, series[i].at));
+	return object;
+}
+
+static json_t *masters_json(const struct masters *masters, const struct stats_point points[], size_t count)
+{
+	json_t *list = json_array();
+	struct master_status status;
+
+	assert(count <= STATS_POINTS);
+	for (size_t m = 0; m < masters_count(masters); m++) {
+		json_t *voting = json_array();
+		for (size_t i = 0; i < count; i++)
+			json_array_append_new(voting, json_integer(points[i].voting[m]));
+		masters_status(masters, m, &status);
+		json_array_append_new(
+			list, json_pack("{s:o?, s:o, s:o}", "address", json_string(status.address), "rtt_us",
+					numbers_new(points, count,
+						    offsetof(struct stats_point, rtt_us) + m * sizeof(uint32_t)),
+					"voting", voting));
+	}
+	return list;
+}
+
+static json_t *sum_new(size_t offset)
+{
+	return json_integer((json_int_t)metrics_figure(offset, METRICS_SUM));
+}
+
+static json_t *now_new(void)
+{
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "in_flight", sum_new(offsetof(struct metrics, in_flight)),
+			 "queued", sum_new(offsetof(struct metrics, queued)), "waiters",
+			 sum_new(offsetof(struct metrics, waiters)), "holds", sum_new(offsetof(struct metrics, holds)),
+			 "connections", sum_new(offsetof(struct metrics, http_connections)), "workers",
+			 (json_int_t)metrics_workers());
+}
+
+/* stats_filter_fn: the names that the caller could list. */
+static bool may_list(void *arg, const char *resource, size_t len)
+{
+	const struct call *call = arg;
+
+	return access_decide(ACCESS_LIST, &call->caller, resource, len) == ACCESS_ALLOWED;
+}
+
+/* The resources that `read` finds; `count_name` is the member that says how many of what. */
+static json_t *resources_new(struct call *call, stats_read_fn *read, const char *count_name, uint64_t now_us)
+{
+	struct stats_resource list[STATS_TOP];
+	json_t *resources = json_array();
+	size_t count = read(may_list, call, list);
+
+	assert(count <= STATS_TOP);
+	for (size_t i = 0; i < count; i++) {
+		uint64_t age_us = now_us > list[i].oldest_us ? now_us - list[i].oldest_us : 0;
+		bool waiting = read == stats_read_waiting;
+		json_array_append_new(resources, json_pack("{s:o, s:I, s:I}", "resource",
+							   json_stringn(list[i].name, list[i].len), count_name,
+							   (json_int_t)list[i].count, waiting ? "oldest_ms" : "refused",
+							   (json_int_t)(waiting ? age_us / 1000 : list[i].refused)));
+	}
+	return resources;
+}
+
+void info_call_stats(struct call *call)
+{
+	struct stats_point *points = memory_zeroed(STATS_POINTS, sizeof *points);
+	size_t count = stats_read_series(points);
+	uint64_t now_us = clock_now_us();
+
+	assert(call->route && call->route->need == ACCESS_KNOWN);
+	call_reply_json(call, 200,
+			json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms",
+				  (json_int_t)stats_uptime_ms(now_us), "interval_ms", STATS_INTERVAL_MS, "series",
+				  series_new(points, count), "masters",
+				  masters_json(call->request->context->config->masters, points, count), "now",
+				  now_new(), "hottest", resources_new(call, stats_read_hottest, "acquires", now_us),
+				  "waiting", resources_new(call, stats_read_waiting, "waiters", now_us)));
+	free(points);
 }

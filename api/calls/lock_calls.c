@@ -10,77 +10,49 @@
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
 
-static json_t *votes_new(const struct redlock_votes *votes)
-{
-	assert(votes->needed <= votes->masters);
-	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "needed", (int)votes->needed, "granted", (int)votes->granted,
-			 "refused", (int)votes->refused, "failed", (int)votes->failed, "quarantined",
-			 (int)votes->quarantined, "masters", (int)votes->masters);
-}
-
-/* A name that another program may have written: null if it is not text. */
-static json_t *text_new(const char *bytes, size_t len)
-{
-	json_t *text = len > 0 ? json_stringn(bytes, len) : NULL;
-
-	return text ? text : json_null();
-}
-
-static uint32_t whole_seconds(uint32_t ms)
-{
-	uint32_t seconds = ms / 1000 + (ms % 1000 > 0);
-
-	return seconds > 0 ? seconds : 1;
-}
-
 /* 200 and 201: the lease. */
 static void answer_lease(struct call *call, const struct lease_answer *answer)
 {
 	bool acquired = call->lease.operation == LEASE_ACQUIRE;
 	char text[LEASE_TEXT_MAX];
 
-	assert(!call->granted && answer->status == LEASE_OK);
+	assert(answer->status == LEASE_OK);
 	if (acquired && call->lease.hold) {
 		hold_stream_open(call, answer);
 		return;
 	}
 	reply_copy(call->request, acquired ? 201 : 200, "application/json", text,
-		   lease_text_write(&call->lease, answer, NULL, text));
+		   lease_text_write(&call->lease, answer, text));
 	if (!acquired)
 		return;
-	call->location = true;
-	memcpy(call->lease.token, answer->token, LEASE_TOKEN_LEN);
-	call->granted = call->request->reply.grants = true;
+	memcpy(call->lease.token, answer->token, LEASE_TOKEN_LEN); /* to release it if the answer cannot go out */
+	call->request->reply.grants = true;
+}
+
+/* NULL for a fence that is not known. */
+static json_t *fence_new(const struct lease_holder *holder)
+{
+	return holder->fence > 0 ? json_integer((json_int_t)holder->fence) : NULL;
+}
+
+static json_t *owner_new(const struct lease_holder *holder)
+{
+	assert(holder->known && holder->owner_len <= LEASE_OWNER_MAX);
+	return call_text_new(holder->owner, holder->owner_len);
 }
 
 /* 200: what an inspection or a listing says of one lock. */
 static json_t *state_new(const char *resource, size_t resource_len, const struct lease_answer *answer)
 {
-	json_t *state = json_object();
+	const struct lease_holder *holder = &answer->holder;
+	bool held = answer->held, owned = held && holder->known && holder->owner_len > 0;
 
 	assert(resource_len <= LEASE_RESOURCE_MAX);
-	json_object_set_new(state, "resource", json_stringn(resource, resource_len));
-	json_object_set_new(state, "held", json_boolean(answer->held));
-	if (answer->held && answer->holder.known && answer->holder.owner_len > 0)
-		json_object_set_new(state, "owner", text_new(answer->holder.owner, answer->holder.owner_len));
-	if (answer->held && answer->holder.fence > 0)
-		json_object_set_new(state, "fence", json_integer((json_int_t)answer->holder.fence));
-	if (answer->held && answer->expires)
-		json_object_set_new(state, "remaining_ms", json_integer((json_int_t)answer->remaining_ms));
-	json_object_set_new(state, "waiters", json_integer((json_int_t)answer->waiters));
-	json_object_set_new(state, "votes", votes_new(&answer->votes));
-	return state;
-}
-
-static json_t *holder_new(const struct lease_holder *holder)
-{
-	json_t *members = json_object();
-
-	assert(holder->known && holder->owner_len <= LEASE_OWNER_MAX);
-	json_object_set_new(members, "owner", text_new(holder->owner, holder->owner_len));
-	if (holder->fence > 0)
-		json_object_set_new(members, "fence", json_integer((json_int_t)holder->fence));
-	return members;
+	return json_pack("{s:o, s:b, s:o*, s:o*, s:o*, s:I, s:o}", "resource", json_stringn(resource, resource_len),
+			 "held", held, "owner", owned ? owner_new(holder) : NULL, "fence",
+			 held ? fence_new(holder) : NULL, "remaining_ms",
+			 held && answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "waiters",
+			 (json_int_t)answer->waiters, "votes", call_votes_new(&answer->votes));
 }
 
 static void answer_ok(struct call *call, const struct lease_answer *answer)
@@ -98,14 +70,6 @@ static void answer_ok(struct call *call, const struct lease_answer *answer)
 
 /* ---- problems ---- */
 
-static const char *detail_not_owner(const struct call *call, const struct lease_answer *answer)
-{
-	if (call->lease.operation != LEASE_FORCE)
-		return "Another holder has the lock now.";
-	return answer->holder.known ? "The holder has left, and another one came meanwhile. It keeps the lock."
-				    : "The lock is held by a key that redlockd did not write. That is not deleted.";
-}
-
 /* Quarantined masters were not asked, and only time ends a quarantine. */
 static const char *detail_no_quorum(const struct call *call, const struct lease_answer *answer)
 {
@@ -120,53 +84,49 @@ static const char *detail_no_quorum(const struct call *call, const struct lease_
 	return "Too few masters answered in time to tell.";
 }
 
-static const char *detail_new(const struct call *call, const struct lease_answer *answer)
+/* NULL: the problem's own words. */
+static const char *detail_of(const struct call *call, const struct lease_answer *answer)
 {
+	bool force = call->lease.operation == LEASE_FORCE;
+
 	switch (answer->status) {
-	case LEASE_LOCKED: return "Another holder has the lock, or may have it.";
-	case LEASE_NOT_OWNER: return detail_not_owner(call, answer);
-	case LEASE_EXPIRED:
-		return call->lease.operation == LEASE_FORCE ? "Nobody holds the lock."
-							    : "Nobody holds the lock with this token any more.";
+	case LEASE_NOT_OWNER:
+		return !force ? NULL
+		       : answer->holder.known
+			       ? "The holder has left, and another one came meanwhile. It keeps the lock."
+			       : "The lock is held by a key that redlockd did not write. That is not deleted.";
+	case LEASE_EXPIRED: return force ? "Nobody holds the lock." : NULL;
 	case LEASE_NO_QUORUM: return detail_no_quorum(call, answer);
-	case LEASE_SPLIT_VOTE: return "Several callers shared the votes, and the tries are used up.";
-	case LEASE_DRAINING: return "The service is shutting down.";
 	case LEASE_TOO_MANY: return "The lock is held, and too many requests wait already.";
-	default: assert(false); return NULL;
+	default: return NULL;
 	}
 }
 
 static json_t *members_new(const struct lease_answer *answer)
 {
-	if (answer->status == LEASE_DRAINING || answer->status == LEASE_TOO_MANY)
-		return NULL;
-	if (answer->status != LEASE_LOCKED)
-		return json_pack("{s:o}", "votes", votes_new(&answer->votes));
-	json_t *members = json_pack("{s:I, s:I, s:o}", "retry_after_ms", (json_int_t)answer->retry_after_ms,
-				    "waited_ms", (json_int_t)answer->waited_ms, "votes", votes_new(&answer->votes));
-	if (answer->holder.known)
-		json_object_set_new(members, "holder", holder_new(&answer->holder));
-	return members;
-}
+	const struct lease_holder *holder = &answer->holder;
 
-static uint32_t retry_after_s(const struct lease_answer *answer)
-{
-	switch (answer->status) {
-	case LEASE_LOCKED:
-	case LEASE_NO_QUORUM:
-	case LEASE_SPLIT_VOTE: return whole_seconds(answer->retry_after_ms);
-	case LEASE_DRAINING:
-	case LEASE_TOO_MANY: return 1; /* the queue may have room at any time, however long the holder stays */
-	default: return 0;
-	}
+	if (answer->status != LEASE_LOCKED)
+		return json_pack("{s:o}", "votes", call_votes_new(&answer->votes));
+	return json_pack("{s:I, s:I, s:o, s:o*}", "retry_after_ms", (json_int_t)answer->retry_after_ms, "waited_ms",
+			 (json_int_t)answer->waited_ms, "votes", call_votes_new(&answer->votes), "holder",
+			 holder->known
+				 ? json_pack("{s:o, s:o*}", "owner", owner_new(holder), "fence", fence_new(holder))
+				 : NULL);
 }
 
 static void reject_lease(struct call *call, const struct lease_answer *answer)
 {
-	assert(answer->status != LEASE_OK && answer->status < LEASE_STATUS_COUNT);
-	call_reject(call, problem_of_lease(answer->status), detail_new(call, answer), members_new(answer), NULL);
-	call->request->reply.retry_after_s = retry_after_s(answer);
-	if (answer->status == LEASE_NO_QUORUM)
+	enum lease_status status = answer->status;
+	/* not after an answer of the masters: the queue may have room at any time, however long the holder stays */
+	bool at_once = status == LEASE_DRAINING || status == LEASE_TOO_MANY;
+
+	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
+	call_reject_with(call, problem_of_lease(status), detail_of(call, answer), at_once ? NULL : members_new(answer),
+			 NULL);
+	if (status != LEASE_NOT_OWNER && status != LEASE_EXPIRED)
+		call_retry_after(call, at_once ? 0 : answer->retry_after_ms);
+	if (status == LEASE_NO_QUORUM)
 		call->votes = answer->votes;
 }
 
@@ -176,15 +136,15 @@ static void reject_lease(struct call *call, const struct lease_answer *answer)
  * operation was cancelled. */
 static void log_forced(const struct call *call, const struct lease_answer *answer)
 {
-	const char *outcome = "given-up";
+	const char *outcome = CALL_GIVEN_UP;
 
-	assert(call->lease.operation == LEASE_FORCE && call->has_resource);
+	assert(call->lease.operation == LEASE_FORCE && call_has_resource(call));
 	if (answer)
-		outcome = answer->status == LEASE_OK ? "released" : call->request->reply.code;
+		outcome = answer->status == LEASE_OK ? CALL_RELEASED : call->request->reply.code;
 	log_begin(LOG_WARN, "forced-release");
 	log_text("id", call->request->id);
 	log_text("caller", call->caller.known ? call->caller.name : NULL);
-	request_log_address(call);
+	call_log_address(call);
 	log_str("resource", call->lease.resource, call->lease.resource_len);
 	if (answer && answer->status != LEASE_NOT_OWNER && answer->holder.known) {
 		if (answer->holder.owner_len > 0)
@@ -202,9 +162,8 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 
 	assert(call->op && !request_is_answered(call->request));
 	call->op = NULL;
-	if (call->counted)
-		authorize_wait_end(call);
-	stats_note_answer(stats_worker(call->request->context->config->worker), call->lease.operation, answer->status,
+	authorize_wait_end(call);
+	stats_note_answer(call->request->context->config->metrics, call->lease.operation, answer->status,
 			  call->lease.resource, call->lease.resource_len);
 	if (answer->status == LEASE_OK)
 		answer_ok(call, answer);
@@ -215,20 +174,22 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 	request_resume(call->request);
 }
 
-static void lock_call_submit(struct call *call)
+void lock_call_submit(struct call *call)
 {
-	assert(!call->op && call->has_resource);
-	if (call->request->context->ending) {
-		call_reject_draining(call);
-		return;
-	}
-	call->op = lease_submit(call->request->context->config->leases, &call->lease, lock_call_done, call);
-	if (!call->op)
-		reply_fail(call->request);
+	const struct request_context *context = call->request->context;
+
+	assert(!call->op && call_has_resource(call));
+	assert(call->lease.operation != LEASE_ACQUIRE || call->lease.ttl_ms > 0);
+	if (context->ending || (context->draining && call->lease.operation == LEASE_ACQUIRE))
+		call_reject(call, PROBLEM_DRAINING, NULL);
+	else
+		call->op = lease_submit(context->config->leases, &call->lease, lock_call_done, call);
 }
 
-void lock_call_cancel(struct call *call)
+bool lock_call_cancel(struct call *call)
 {
+	bool under_way = call->op || call->listing;
+
 	if (call->op && call->lease.operation == LEASE_FORCE)
 		log_forced(call, NULL);
 	if (call->op)
@@ -237,40 +198,7 @@ void lock_call_cancel(struct call *call)
 		lease_list_cancel(call->listing);
 	call->op = NULL;
 	call->listing = NULL;
-}
-
-void lock_call_acquire(struct call *call)
-{
-	assert(call->lease.operation == LEASE_ACQUIRE && call->lease.ttl_ms > 0);
-	if (call->request->context->draining)
-		call_reject_draining(call);
-	else
-		lock_call_submit(call);
-}
-
-void lock_call_extend(struct call *call)
-{
-	assert(call->lease.operation == LEASE_EXTEND);
-	lock_call_submit(call);
-}
-
-void lock_call_release(struct call *call)
-{
-	assert(call->lease.operation == LEASE_RELEASE);
-	lock_call_submit(call);
-}
-
-/* DELETE ?force=true: releases without a token, whoever holds the lock. */
-void lock_call_force(struct call *call)
-{
-	assert(call->lease.operation == LEASE_FORCE);
-	lock_call_submit(call);
-}
-
-void lock_call_inspect(struct call *call)
-{
-	assert(call->lease.operation == LEASE_INSPECT);
-	lock_call_submit(call);
+	return under_way;
 }
 
 /* ---- listing ---- */
@@ -310,12 +238,9 @@ static void lock_call_list_done(void *arg, const struct lease_list_answer *answe
 void lock_call_list(struct call *call)
 {
 	assert(!call->listing && call->query->list.limit > 0);
-	if (call->request->context->ending) {
-		call_reject_draining(call);
-		return;
-	}
-	call->listing = lease_list(call->request->context->config->leases, &call->query->list, lock_call_list_done,
-				   call);
-	if (!call->listing)
-		reply_fail(call->request);
+	if (call->request->context->ending)
+		call_reject(call, PROBLEM_DRAINING, NULL);
+	else
+		call->listing = lease_list(call->request->context->config->leases, &call->query->list,
+					   lock_call_list_done, call);
 }

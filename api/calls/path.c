@@ -1,12 +1,11 @@
-/* Strict decoding of the path and the query of a request, and the rule for resources. See path.h.
+/* Strict decoding of the path and the query of a request, and the rule for resources. See calls.h.
  *
  * Pure functions: no allocation, no state, any thread. */
-#include "path.h"
-
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "calls.h"
 #include "server/base/base.h"
 #include "server/leases/leases.h"
 
@@ -18,8 +17,8 @@ const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_by
 	for (size_t i = 0; i < raw_len; i++) {
 		char c = raw[i];
 		if (c == '%') {
-			int high = i + 2 < raw_len ? text_hex_digit(raw[i + 1]) : -1;
-			int low = i + 2 < raw_len ? text_hex_digit(raw[i + 2]) : -1;
+			int high = i + 2 < raw_len ? hex_digit(raw[i + 1]) : -1;
+			int low = i + 2 < raw_len ? hex_digit(raw[i + 2]) : -1;
 			if (high < 0 || low < 0)
 				return "has a % that is not followed by two hexadecimal digits";
 			c = (char)(high << 4 | low);
@@ -35,6 +34,13 @@ const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_by
 	return NULL;
 }
 
+static const char *check_text(const char *bytes, size_t len)
+{
+	if (!utf8_is_valid(bytes, len))
+		return "must be valid UTF-8";
+	return utf8_has_control(bytes, len) ? "must not hold control characters" : NULL;
+}
+
 const char *path_check_resource(const char *bytes, size_t len)
 {
 	static const char reserved[] = "redlockd:";
@@ -44,14 +50,10 @@ const char *path_check_resource(const char *bytes, size_t len)
 		return "must not be empty";
 	if (len > LEASE_RESOURCE_MAX)
 		return "must be at most 256 bytes";
-	if (!utf8_is_valid(bytes, len))
-		return "must be valid UTF-8";
-	if (utf8_has_control(bytes, len))
-		return "must not hold control characters";
 	/* anywhere: another cluster's --key-prefix may precede it */
 	if (memmem(bytes, len, reserved, sizeof reserved - 1) != NULL)
 		return "must not contain \"redlockd:\", which names redlockd's own keys";
-	return NULL;
+	return check_text(bytes, len);
 }
 
 static bool needs_no_encoding(unsigned char c)
@@ -79,51 +81,38 @@ void path_encode(const char *bytes, size_t len, char *ret_text)
 	*to = '\0';
 }
 
-/* Decodes one value. */
-static void query_parse_value(struct path_param *param, const char *name, const char *raw, size_t raw_len,
-			      struct field_errors *errors)
-{
-	const char *reason;
-
-	if (param->given) {
-		field_errors_add(errors, name, "must not be given twice");
-		return;
-	}
-	param->given = true;
-	reason = path_decode(raw, raw_len, true, param->value, PATH_VALUE_MAX, &param->len);
-	if (!reason && !utf8_is_valid(param->value, param->len))
-		reason = "must be valid UTF-8";
-	if (!reason && utf8_has_control(param->value, param->len))
-		reason = "must not hold control characters";
-	if (reason) {
-		param->len = 0;
-		field_errors_add(errors, name, "%s", reason);
-	}
-	param->value[param->len] = '\0';
-}
-
 /* One `name=value` of a query. Names are compared as they stand: those that are known need no encoding. */
 static void query_parse_part(const char *part, size_t part_len, const char *const names[], struct path_param *params,
 			     struct field_errors *errors)
 {
-	const char *equals = memchr(part, '=', part_len);
-	size_t name_len = equals ? (size_t)(equals - part) : part_len;
+	const char *equals = memchr(part, '=', part_len), *reason;
+	size_t name_len = equals ? (size_t)(equals - part) : part_len, i = 0;
 
 	assert(part && names);
-	for (size_t i = 0; names[i]; i++) {
-		if (strlen(names[i]) != name_len || memcmp(names[i], part, name_len) != 0)
-			continue;
-		if (!equals)
-			field_errors_add(errors, names[i], "has no value");
-		else
-			query_parse_value(&params[i], names[i], equals + 1, part_len - name_len - 1, errors);
-		return;
-	}
-	if (name_len == 5 && memcmp(part, "token", 5) == 0)
+	while (names[i] && (strlen(names[i]) != name_len || memcmp(names[i], part, name_len) != 0))
+		i++;
+	if (!names[i] && name_len == 5 && memcmp(part, "token", 5) == 0) {
 		field_errors_add(errors, "token",
 				 "must not travel in the URL: send it in the body or in the header Lock-Token");
-	else
+	} else if (!names[i]) {
 		field_errors_add_name(errors, part, name_len, "is not a parameter of this call");
+	} else if (!equals) {
+		field_errors_add(errors, names[i], "has no value");
+	} else if (params[i].given) {
+		field_errors_add(errors, names[i], "must not be given twice");
+	} else {
+		struct path_param *param = &params[i];
+		param->given = true;
+		reason = path_decode(equals + 1, part_len - name_len - 1, true, param->value, PATH_VALUE_MAX,
+				     &param->len);
+		if (!reason)
+			reason = check_text(param->value, param->len);
+		if (reason) {
+			param->len = 0;
+			field_errors_add(errors, names[i], "%s", reason);
+		}
+		param->value[param->len] = '\0';
+	}
 }
 
 void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX],

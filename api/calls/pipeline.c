@@ -1,17 +1,30 @@
 /* The way of a request from its head to its reply. api/http reads it and calls the functions of calls_service():
  *
- *     pipeline_head()   route -> authorize_call -> decode_target -> authorize_operation
+ *     pipeline_head()   authorize_page -> route -> authorize_caller -> decode_target -> authorize_operation
  *     pipeline_whole()  decode_body -> authorize_operation (if the resource is in the body) -> handle
  *
  * A stage that rejects has noted a reply through call_reject(), and no later stage runs. The reply of an operation
  * comes from the worker's loop; it resumes the request. What can happen to a call besides (its client leaves, the
  * service ends, the keys change, the request is over) is below. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls.h"
 #include "calls_internal.h"
+
+/* Pages and addresses that may not call do not learn which paths there are, so this comes after them. */
+static bool pipeline_route(struct call *call, const char *method, const char *path, const char *query)
+{
+	switch (route_find(method, path, query, &call->route, &call->rest, call->allow, sizeof call->allow)) {
+	case ROUTE_FOUND: call->request->route = route_index(call->route); return true;
+	case ROUTE_NO_PATH: return call_reject(call, PROBLEM_NOT_FOUND, NULL);
+	case ROUTE_NO_METHOD: return call_reject(call, PROBLEM_METHOD_NOT_ALLOWED, NULL);
+	case ROUTE_SERVER: reply_empty(call->request, 204); return false;
+	}
+	assert(false);
+	return false;
+}
 
 static void pipeline_head(struct request *request, const char *method, const char *path, const char *query)
 {
@@ -19,54 +32,59 @@ static void pipeline_head(struct request *request, const char *method, const cha
 
 	assert(!call->request && !request_is_answered(request));
 	call->request = request;
-	call->match = route_find(method, path, query, &call->found, &call->rest, call->allow, sizeof call->allow);
-	size_t index = route_index(call->found);
-	bool authorized = authorize_call(call, method);
-	if (call->route)
-		request->route = index;
 	/* the resource of an acquisition is in the body; other routes have one in the path, a prefix, or none */
-	request->accepted = authorized && decode_target(call, query) &&
-			    ((!call->has_resource && call->route->need != ACCESS_LIST) || authorize_operation(call));
+	bool accepted = authorize_page(call, method) && pipeline_route(call, method, path, query) &&
+			authorize_caller(call) && decode_target(call, query) &&
+			((!call_has_resource(call) && call->route->need != ACCESS_LIST) || authorize_operation(call));
+	assert(accepted != request_is_answered(request));
 	call->rest = NULL;
 }
 
-static void pipeline_whole(struct request *request)
+static bool pipeline_whole(struct request *request)
 {
 	struct call *call = request->call;
-	bool named = call->has_resource;
+	bool named = call_has_resource(call);
 
-	assert(request->accepted && call->route && !request_is_answered(request));
-	if (!decode_body(call) || (call->has_resource && !named && !authorize_operation(call)))
-		return;
+	assert(call->route && !request_is_answered(request));
+	if (!decode_body(call) || (call_has_resource(call) && !named && !authorize_operation(call)))
+		return false;
 	call->route->handle(call);
 	assert(request_is_answered(request) != (call->op || call->listing));
-	request->takes_long = call->listing || (call->lease.operation == LEASE_ACQUIRE && call->lease.wait_ms > 0);
+	return call->listing || (call->lease.operation == LEASE_ACQUIRE && call->lease.wait_ms > 0);
 }
 
 /* Reading failed: no stage has run, or none will. */
 static void pipeline_reject(struct request *request, unsigned status, const char *detail)
 {
 	struct call *call = request->call;
-	struct field_errors errors = {.count = 0};
-	enum problem problem = problem_of_status(status);
 
 	call->request = request;
-	if (problem == PROBLEM_INVALID_REQUEST)
-		field_errors_add(&errors, "request", "%s", detail);
-	call_reject(call, problem, detail, NULL, errors.count > 0 ? &errors : NULL);
+	call_reject(call, problem_of_status(status), detail);
 }
 
 static size_t pipeline_write_raw(unsigned status, const char *detail, const char *request_id, char *text, size_t size)
 {
-	return problem_write_raw(problem_of_status(status), detail, request_id, text, size);
+	enum problem problem = problem_of_status(status);
+	char *body = call_dump(problem_new(problem, detail, NULL, NULL));
+
+	assert(size >= 1024);
+	int len = snprintf(text, size,
+			   "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: " PROBLEM_CONTENT_TYPE
+			   "\r\nContent-Length: %zu\r\n"
+			   "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n%s\r\n%s",
+			   status, MHD_get_reason_phrase_for(status), strlen(body), request_id,
+			   problem == PROBLEM_TOO_MANY_REQUESTS ? "Retry-After: 1\r\n" : "", body);
+	assert(len > 0 && (size_t)len < size);
+	free(body);
+	return (size_t)len;
 }
 
-static bool pipeline_add_headers(const struct request *request, struct MHD_Response *response)
+static void pipeline_add_headers(const struct request *request, struct MHD_Response *response)
 {
 	const struct call *call = request->call;
 
 	assert(route_may_answer(call->route, request->reply.status, request->reply.code));
-	return call_add_headers(call, response);
+	call_add_headers(call, response);
 }
 
 static void pipeline_leave(struct request *request)
@@ -78,10 +96,8 @@ static void pipeline_leave(struct request *request)
 		hold_stream_leave(call);
 		return;
 	}
-	if (!call->op && !call->listing)
-		return; /* answered and resumed already */
-	lock_call_cancel(call);
-	request_drop(request);
+	if (lock_call_cancel(call)) /* else it is answered and resumed already */
+		request_drop(request);
 }
 
 static void pipeline_abort(struct request *request)
@@ -93,10 +109,9 @@ static void pipeline_abort(struct request *request)
 		hold_stream_abort(call);
 		return;
 	}
-	if (!call->op && !call->listing)
+	if (!lock_call_cancel(call))
 		return; /* answered and resumed already */
-	lock_call_cancel(call);
-	call_reject_draining(call);
+	call_reject(call, PROBLEM_DRAINING, NULL);
 	request_resume(request);
 }
 
@@ -105,7 +120,8 @@ static void pipeline_abort(struct request *request)
 static void pipeline_review(struct request *request)
 {
 	struct call *call = request->call;
-	bool receiving = request->state == REQUEST_BODY && request->accepted, under_way = call->op || call->listing;
+	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request),
+	     under_way = call->op || call->listing;
 
 	if (!receiving && !under_way && !call->stream)
 		return; /* it has not asked for anything yet, or has its answer */
@@ -118,7 +134,6 @@ static void pipeline_review(struct request *request)
 	}
 	lock_call_cancel(call);
 	authorize_accept(call, verdict);
-	request->accepted = false;
 	if (under_way)
 		request_resume(request);
 }
@@ -130,16 +145,14 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 
 	assert(request->state != REQUEST_NONE);
 	call->request = request; /* its head may never have come */
-	if (call->op || call->listing)
-		lock_call_cancel(call);
-	if (call->granted && request->state != REQUEST_ANSWERED)
+	lock_call_cancel(call);
+	if (request->reply.grants && !call->stream && request->state != REQUEST_ANSWERED)
 		lease_release_abandoned(request->context->config->leases, call->lease.resource,
 					call->lease.resource_len, call->lease.token);
-	request_log(call, status, ended, how);
+	call_log(call, status, ended, how);
 	if (call->stream)
 		hold_stream_close(call, how);
-	if (call->keys)
-		authorize_end(call);
+	authorize_end(call);
 	free(call->query);
 	memset(call, 0, sizeof *call);
 }
@@ -161,10 +174,4 @@ const struct http_service *calls_service(void)
 	};
 
 	return &service;
-}
-
-void calls_setup(size_t workers)
-{
-	json_memory_setup();
-	api_setup(workers, calls_service());
 }

@@ -35,40 +35,25 @@ static uint64_t phase_limit_us(const struct api *api, enum connection_phase phas
 	}
 }
 
-static void list_remove(struct connection *connection)
-{
-	struct connection_list *list = &connection->api->lists[connection->phase];
-
-	assert(list->count > 0);
-	list->count--;
-	*(connection->prev ? &connection->prev->next : &list->head) = connection->next;
-	*(connection->next ? &connection->next->prev : &list->tail) = connection->prev;
-}
-
-static void list_append(struct connection *connection, enum connection_phase phase)
-{
-	struct connection_list *list = &connection->api->lists[phase];
-
-	assert(connection->api && phase < CONNECTION_PHASE_COUNT);
-	connection->phase = phase;
-	connection->next = NULL;
-	connection->prev = list->tail;
-	*(list->tail ? &list->tail->next : &list->head) = connection;
-	list->tail = connection;
-	list->count++;
-}
+/* Which phases may come before a phase; none comes after ENDING and LATE. */
+static const unsigned phases_before[CONNECTION_PHASE_COUNT] = {
+	[CONNECTION_RECEIVING] = 1u << CONNECTION_IDLE,    [CONNECTION_WORKING] = ~(1u << CONNECTION_IDLE),
+	[CONNECTION_ANSWERING] = ~(1u << CONNECTION_IDLE), [CONNECTION_IDLE] = ~(1u << CONNECTION_IDLE),
+	[CONNECTION_ENDING] = ~(1u << CONNECTION_WORKING), [CONNECTION_LATE] = ~(1u << CONNECTION_WORKING),
+};
 
 void connection_enter(struct connection *connection, enum connection_phase phase)
 {
 	uint64_t limit_us = phase_limit_us(connection->api, phase);
 
-	assert(phase < CONNECTION_PHASE_COUNT);
-	if (connection->phase == CONNECTION_ENDING)
+	if (connection_is_ending(connection))
 		return; /* nothing brings it back */
+	assert((phases_before[phase] & 1u << connection->phase) != 0);
 	disconnect_unwatch(connection);
 	connection->deadline_us = limit_us > 0 ? clock_now_us() + limit_us : UINT64_MAX;
-	list_remove(connection);
-	list_append(connection, phase);
+	TAILQ_REMOVE(&connection->api->lists[connection->phase], connection, entry);
+	connection->phase = phase;
+	TAILQ_INSERT_TAIL(&connection->api->lists[phase], connection, entry);
 }
 
 void connection_suspend(struct connection *connection, bool watch)
@@ -106,31 +91,31 @@ static enum http_reach reach_of(int fd)
 	return address.ss_family == AF_INET6 && loopback ? HTTP_REACH_LOOPBACK : HTTP_REACH_NETWORK;
 }
 
-struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, struct peer *peer)
+struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd, struct peer *peer)
 {
+	struct api *api = mhd_daemon->api;
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-	struct connection *connection = malloc(sizeof *connection + api->config.service->call_size);
+	struct connection *connection = memory_alloc(sizeof *connection + api->config.service->call_size);
 
-	if (!connection)
-		return NULL;
 	assert(info);
-	connection->api = api;
-	connection->mhd = mhd;
-	connection->fd = info->connect_fd;
-	connection->mhd_daemon = daemon_pool_find(api, mhd); /* in the 1.0 series it overwrites what `info` points to */
-	connection->mhd_daemon->connections++;
-	connection->reach = reach_of(connection->fd);
-	connection->peer = peer;
-	connection->requests = 0;
+	*connection = (struct connection){
+		.api = api,
+		.mhd = mhd,
+		.mhd_daemon = mhd_daemon,
+		.fd = info->connect_fd,
+		.phase = CONNECTION_RECEIVING,
+		.deadline_us = clock_now_us() + phase_limit_us(api, CONNECTION_RECEIVING),
+		.reach = reach_of(info->connect_fd),
+		.peer = peer,
+		.request = {.connection = connection, .call = connection->call},
+	};
+	mhd_daemon->connections++;
 	tls_link_init(connection);
-	connection->had_request = connection->linger = connection->late = connection->watched = false;
-	connection->deadline_us = clock_now_us() + phase_limit_us(api, CONNECTION_RECEIVING);
-	connection->request = (struct request){.connection = connection, .call = connection->call};
-	list_append(connection, CONNECTION_RECEIVING);
+	TAILQ_INSERT_TAIL(&api->lists[CONNECTION_RECEIVING], connection, entry);
 	api->connections++;
 	if (api->connections > api->connections_most)
 		api->connections_most = api->connections;
-	http_metrics_connections(api->metrics, api->connections);
+	metrics_set(&api->config.metrics->http_connections, api->connections);
 	return connection;
 }
 
@@ -186,10 +171,6 @@ static void linger(struct api *api, int fd)
 		return;
 	shutdown(fd, SHUT_WR);
 	if (api->lingering_count == LINGER_MAX) {
-		api->lingering_look_us = 0;
-		connection_sweep_lingering(api, clock_now_us(), false);
-	}
-	if (api->lingering_count == LINGER_MAX) {
 		close(fd);
 		return;
 	}
@@ -205,48 +186,45 @@ void connection_free(struct connection *connection)
 	assert(api->connections > 0 && connection->mhd_daemon->connections > 0);
 	bool tls = connection->link.tls;
 
-	connection->link.session = NULL; /* the library has freed it */
-	/* after some errors the library does not call on_completed() */
-	api->events->end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR);
+	assert(connection->request.state == REQUEST_NONE);
 	disconnect_unwatch(connection);
 	/* If the request line is rubbish the 0.9 series closes without an answer, so send one. Over TLS it is too late
 	 * for that. */
-	if (!tls && !connection->had_request && connection->phase != CONNECTION_ENDING && !api->stopping &&
+	if (!tls && connection->requests == 0 && !connection_is_ending(connection) && !api->stopping &&
 	    !connection_is_disconnected(connection) && nothing_was_sent(connection->fd)) {
-		connection_write_raw(connection, 400, "The request line is malformed.", "none");
-		http_metrics_request(api->metrics, HTTP_ROUTE_NONE, HTTP_OTHER, 400);
+		tls_link_send_plain(api, connection->fd, 400, "The request line is malformed.");
+		connection->linger = true;
 	}
-	tls_link_fini(connection, tls && connection->phase != CONNECTION_ENDING && nothing_was_sent(connection->fd) &&
+	tls_link_fini(connection, tls && !connection_is_ending(connection) && nothing_was_sent(connection->fd) &&
 					  !connection_is_disconnected(connection));
 	if (connection->linger && !api->stopping)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
-	list_remove(connection);
+	TAILQ_REMOVE(&api->lists[connection->phase], connection, entry);
 	connection->mhd_daemon->connections--;
 	peer_leave(connection->peer, clock_now_us());
 	free(connection);
-	assert(api->connections > 0);
 	api->connections--;
-	http_metrics_connections(api->metrics, api->connections);
+	metrics_set(&api->config.metrics->http_connections, api->connections);
 }
 
-void connection_end(struct connection *connection)
+/* Shuts the connection down in any phase except WORKING; libmicrohttpd then ends it. */
+static void connection_end(struct connection *connection, enum connection_phase phase)
 {
-	assert(connection->phase != CONNECTION_WORKING);
+	assert(phase >= CONNECTION_ENDING);
 	tls_link_wake(connection);
 	if (connection->request.state == REQUEST_NONE)
 		tls_link_bye(&connection->link);
-	connection_enter(connection, CONNECTION_ENDING);
+	connection_enter(connection, phase);
 	shutdown(connection->fd, SHUT_RDWR);
 }
 
-static void check_list(struct api *api, enum connection_phase phase, enum http_timeout timeout, uint64_t now_us)
+static void check_list(struct api *api, enum connection_phase phase, enum http_counter timeout, uint64_t now_us)
 {
 	struct connection *connection;
 
-	while ((connection = api->lists[phase].head) != NULL && connection->deadline_us <= now_us) {
-		connection->late = true;
-		http_metrics_timeout(api->metrics, timeout);
-		connection_end(connection);
+	while ((connection = TAILQ_FIRST(&api->lists[phase])) != NULL && connection->deadline_us <= now_us) {
+		metrics_add(&api->config.metrics->http_counters[timeout], 1);
+		connection_end(connection, CONNECTION_LATE);
 	}
 }
 
@@ -259,14 +237,14 @@ void connection_check_deadlines(struct api *api, uint64_t now_us)
 
 void connection_end_idle(struct api *api)
 {
-	struct connection *connection = api->lists[CONNECTION_IDLE].head, *next;
+	struct connection *connection, *next;
 	char byte;
 
-	for (; connection; connection = next) {
-		next = connection->next;
+	for (connection = TAILQ_FIRST(&api->lists[CONNECTION_IDLE]); connection; connection = next) {
+		next = TAILQ_NEXT(connection, entry);
 		/* A request that has arrived and waits to be read is still answered. */
 		if (recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
-			connection_end(connection);
+			connection_end(connection, CONNECTION_ENDING);
 	}
 }
 
@@ -275,7 +253,7 @@ uint64_t connection_next_deadline_us(const struct api *api)
 	uint64_t next_us = UINT64_MAX;
 
 	for (enum connection_phase phase = 0; phase < CONNECTION_PHASE_COUNT; phase++) {
-		const struct connection *head = api->lists[phase].head;
+		const struct connection *head = TAILQ_FIRST(&api->lists[phase]);
 		if (head && head->deadline_us < next_us)
 			next_us = head->deadline_us;
 	}
@@ -284,23 +262,19 @@ uint64_t connection_next_deadline_us(const struct api *api)
 	return next_us;
 }
 
-void connection_reject(struct api *api, int fd, bool tls, enum http_refusal why)
+void connection_reject(struct api *api, int fd, bool tls, enum http_counter why)
 {
 	const char *detail =
 		why == HTTP_REFUSED_ADDRESS
 			? "Too many connections are open from this address (--max-connections-per-address)."
 			: "Too many connections are open (--max-connections).";
-	char text[1024];
-	size_t len = api->config.service->write_raw(429, detail, "none", text, sizeof text);
 
-	assert(fd >= 0);
-	http_metrics_refused(api->metrics, why);
+	metrics_add(&api->config.metrics->http_counters[why], 1);
 	if (tls) {
 		close(fd); /* there is no room for a handshake only to reject the client */
 		return;
 	}
-	(void)!send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	http_metrics_request(api->metrics, HTTP_ROUTE_NONE, HTTP_OTHER, 429);
+	tls_link_send_plain(api, fd, 429, detail);
 	linger(api, fd);
 }
 

@@ -1,6 +1,5 @@
 /* Several libmicrohttpd daemons in one worker. See http_internal.h. Worker's thread. */
 #include <assert.h>
-#include <errno.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -21,7 +20,8 @@ static struct mhd_daemon *mhd_daemon_new(struct api *api, bool tls)
 	if (daemon_pool->count == DAEMON_POOL_MAX)
 		return NULL;
 	struct mhd_daemon *mhd_daemon = &daemon_pool->list[daemon_pool->count];
-	*mhd_daemon = (struct mhd_daemon){.daemon = daemon_pool->start(api, tls), .tls = tls};
+	*mhd_daemon = (struct mhd_daemon){.api = api, .tls = tls};
+	mhd_daemon->daemon = daemon_pool->start(mhd_daemon);
 	if (!mhd_daemon->daemon)
 		return NULL;
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(mhd_daemon->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -41,12 +41,7 @@ bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start)
 	api->daemon_pool.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (api->daemon_pool.epoll_fd < 0)
 		return false;
-	if (mhd_daemon_new(api, false) && (!tls || mhd_daemon_new(api, true)))
-		return true;
-	int error = errno != 0 ? errno : ENOMEM;
-	daemon_pool_stop(api);
-	errno = error;
-	return false;
+	return mhd_daemon_new(api, false) && (!tls || mhd_daemon_new(api, true));
 }
 
 void daemon_pool_stop(struct api *api)
@@ -88,20 +83,6 @@ void daemon_pool_trim(struct api *api)
 		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
 }
 
-struct mhd_daemon *daemon_pool_find(struct api *api, struct MHD_Connection *mhd)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_DAEMON);
-	struct daemon_pool *daemon_pool = &api->daemon_pool;
-
-	assert(info);
-	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count;
-	     mhd_daemon++)
-		if (mhd_daemon->daemon == info->daemon)
-			return mhd_daemon;
-	assert(false);
-	return NULL;
-}
-
 static bool mhd_daemon_has_more(const struct mhd_daemon *mhd_daemon)
 {
 	MHD_UNSIGNED_LONG_LONG timeout_ms = 1;
@@ -112,11 +93,11 @@ static bool mhd_daemon_has_more(const struct mhd_daemon *mhd_daemon)
 bool daemon_pool_has_more(const struct api *api)
 {
 	const struct daemon_pool *daemon_pool = &api->daemon_pool;
-	bool more = false;
 
-	for (size_t i = 0; i < daemon_pool->count && !more; i++)
-		more = daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]);
-	return more;
+	for (size_t i = 0; i < daemon_pool->count; i++)
+		if (daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]))
+			return true;
+	return false;
 }
 
 /* One round is not enough: a connection that is resumed in one is answered in the next. */

@@ -16,25 +16,9 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include "http_internal.h"
 #include "server/base/base.h"
-
-enum { EVENTS_MAX = 64 }; /* in one call: if thousands leave at once, the masters' answers must be read in between */
-
-bool disconnect_init(struct api *api)
-{
-	api->disconnect_fd = epoll_create1(EPOLL_CLOEXEC);
-	return api->disconnect_fd >= 0;
-}
-
-void disconnect_fini(struct api *api)
-{
-	assert(api->disconnect_fd >= 0);
-	close(api->disconnect_fd);
-	api->disconnect_fd = -1;
-}
 
 /* EPOLLHUP and EPOLLERR are always reported. */
 static int disconnect_control(struct connection *connection, int operation, bool input)
@@ -72,16 +56,4 @@ void disconnect_watch_end(struct connection *connection)
 	assert(connection->watched);
 	int failed = disconnect_control(connection, EPOLL_CTL_MOD, false);
 	assert(!failed); /* it was watched a moment ago */
-}
-
-void disconnect_check(struct api *api, disconnect_fn *report)
-{
-	struct epoll_event events[EVENTS_MAX];
-	int count = epoll_wait(api->disconnect_fd, events, EVENTS_MAX, 0);
-
-	for (int i = 0; i < count; i++) {
-		struct connection *connection = events[i].data.ptr;
-		assert(connection->watched);
-		report(connection, (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
-	}
 }

@@ -17,28 +17,27 @@
 #include "headers.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 struct walk {
 	struct headers *headers;
 	size_t count, bytes;
-	size_t hosts, lengths, encodings, tokens, ids, types, keys;
-	bool json;
+	size_t hosts, lengths, encodings, ids, types, keys;
 	const char *expected; /* 0.9 series: where the next name must begin */
 };
 
-static bool is_token_char(unsigned char c)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-	       (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
-}
-
 static bool is_token_text(const char *text, size_t len)
 {
+	static const bool allowed[256] = {
+		['a' ... 'z'] = true,  ['A' ... 'Z'] = true, ['0' ... '9'] = true, ['!'] = true,
+		['#' ... '\''] = true, ['*'] = true,         ['+'] = true,         ['-'] = true,
+		['.'] = true,          ['^' ... '`'] = true, ['|'] = true,         ['~'] = true};
+
 	assert(text || len == 0);
 	for (size_t i = 0; i < len; i++)
-		if (!is_token_char((unsigned char)text[i]))
+		if (!allowed[(unsigned char)text[i]])
 			return false;
 	return len > 0;
 }
@@ -58,32 +57,21 @@ static void headers_reject(struct headers *headers, const char *why)
 		headers->broken = why;
 }
 
-/* Digits only, and no number that could overflow. */
+/* Digits only, and no number that could overflow. Values are terminated, behind blanks that are not part of them. */
 static void parse_content_length(struct headers *headers, const char *value, size_t len)
 {
-	uint64_t number = 0;
-
-	if (len == 0 || len > 18)
+	if (len == 0 || len > 18 || strspn(value, "0123456789") < len)
 		headers_reject(headers, "Content-Length is not a number.");
-	for (size_t i = 0; i < len; i++) {
-		if (value[i] < '0' || value[i] > '9') {
-			headers_reject(headers, "Content-Length is not a number.");
-			return;
-		}
-		number = number * 10 + (uint64_t)(value[i] - '0');
-	}
-	headers->content_length = number;
+	else
+		headers->content_length = strtoull(value, NULL, 10);
 }
 
 static void parse_request_id(struct headers *headers, const char *value, size_t len)
 {
-	assert(value || len == 0);
-	if (len == 0 || len > HEADERS_REQUEST_ID_MAX)
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+	if (len > HEADERS_REQUEST_ID_MAX || strspn(value, allowed) < len)
 		return;
-	for (size_t i = 0; i < len; i++)
-		if (!((value[i] >= 'a' && value[i] <= 'z') || (value[i] >= 'A' && value[i] <= 'Z') ||
-		      (value[i] >= '0' && value[i] <= '9') || value[i] == '.' || value[i] == '_' || value[i] == '-'))
-			return;
 	memcpy(headers->request_id, value, len);
 	headers->request_id[len] = '\0';
 }
@@ -91,21 +79,15 @@ static void parse_request_id(struct headers *headers, const char *value, size_t 
 bool headers_is_token(const char *bytes, size_t len)
 {
 	assert(bytes || len == 0);
-	if (len != LEASE_TOKEN_LEN)
-		return false;
-	for (size_t i = 0; i < len; i++)
-		if (!((bytes[i] >= '0' && bytes[i] <= '9') || (bytes[i] >= 'a' && bytes[i] <= 'f')))
-			return false;
-	return true;
+	return len == LEASE_TOKEN_LEN && hex_is_lower(bytes, len);
 }
 
 static void parse_token(struct headers *headers, const char *value, size_t len)
 {
-	assert(value || len == 0);
-	headers->has_token = true;
-	if (headers->token_bad || !headers_is_token(value, len))
-		headers->token_bad = true;
-	else
+	bool good = headers->token_state == HEADERS_TOKEN_NONE && headers_is_token(value, len);
+
+	headers->token_state = good ? HEADERS_TOKEN_GOOD : HEADERS_TOKEN_BAD;
+	if (good)
 		memcpy(headers->token, value, LEASE_TOKEN_LEN);
 }
 
@@ -163,7 +145,6 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 		walk->encodings++;
 		headers->chunked = len == 7 && strncasecmp(value, "chunked", 7) == 0;
 	} else if (is(key, key_len, "Origin")) {
-		headers->has_origin = true;
 		headers->origin = value;
 		headers->origin_len = len;
 	} else if (is(key, key_len, "Authorization")) {
@@ -177,7 +158,6 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 	} else if (is(key, key_len, "Content-Encoding")) {
 		headers->is_encoded = headers->is_encoded || !is(value, len, "identity");
 	} else if (is(key, key_len, "Lock-Token")) {
-		headers->token_bad = headers->token_bad || walk->tokens++ > 0;
 		parse_token(headers, value, len);
 	} else if (is(key, key_len, "X-Request-Id")) {
 		if (walk->ids++ == 0)

@@ -19,9 +19,9 @@ struct headers {
 	bool many_cookies;
 	bool has_body;
 	bool chunked;
-	uint64_t content_length;   /* unless chunked */
-	bool is_encoded;           /* a Content-Encoding other than identity */
-	bool has_origin, has_json; /* an Origin; a Content-Type of application/json */
+	uint64_t content_length; /* unless chunked */
+	bool is_encoded;         /* a Content-Encoding other than identity */
+	bool has_json;           /* a Content-Type of application/json */
 	/* The bytes of the next three lie in the request, and are there until its first access handler call ends. NULL:
 	 * no such header. */
 	const char *host, *origin, *key;
@@ -30,9 +30,9 @@ struct headers {
 	/* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
 	bool other_scheme;
 	bool preflight; /* Access-Control-Request-Method */
-	bool token_bad; /* Lock-Token: not 40 hex digits, or there twice */
-	bool has_token;
-	char token[LEASE_TOKEN_LEN];
+	/* Lock-Token; BAD: it is no token, or there twice */
+	enum { HEADERS_TOKEN_NONE, HEADERS_TOKEN_GOOD, HEADERS_TOKEN_BAD } token_state;
+	char token[LEASE_TOKEN_LEN];                 /* GOOD */
 	char request_id[HEADERS_REQUEST_ID_MAX + 1]; /* "": none that could be used */
 };
 
@@ -42,6 +42,7 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 		  size_t target_len, struct headers *ret_headers);
 
 /* True for 40 lower-case hex digits. */
+#define HEADERS_TOKEN_RULE "must be 40 lower-case hexadecimal digits"
 bool headers_is_token(const char *bytes, size_t len);
 
 /* ---- target.c: the target of the request line ---- */

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "http_internal.h"
@@ -33,7 +34,8 @@ enum {
 	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	FLOOD_CONNECTIONS = 1000,
 	TRIM_AFTER_US = 500000,
-	LAST_ANSWERS_US = 200000
+	LAST_ANSWERS_US = 200000,
+	DISCONNECTS_MAX = 64 /* in one call: if thousands leave at once, the masters' answers must be read in between */
 };
 
 /* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the
@@ -42,18 +44,13 @@ static char tls_priorities[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
 	"-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
 
-static const struct connection_events connection_events = {.end = request_end};
-
 /* The library's own messages, mostly about clients that left. They hold no headers and no bodies. */
 static void on_library_message(void *arg, const char *format, va_list arguments)
 {
 	char message[256];
 
 	(void)arg;
-	if (!log_wants(LOG_DEBUG))
-		return;
-	int len = vsnprintf(message, sizeof message, format, arguments);
-	if (len < 0)
+	if (!log_wants(LOG_DEBUG) || vsnprintf(message, sizeof message, format, arguments) < 0)
 		return;
 	message[strcspn(message, "\n")] = '\0';
 	log_begin(LOG_DEBUG, "http-library");
@@ -65,48 +62,25 @@ static void on_library_message(void *arg, const char *format, va_list arguments)
 static size_t on_unescape(void *arg, struct MHD_Connection *mhd, char *text)
 {
 	assert(text);
-	(void)arg;
-	(void)mhd;
+	(void)arg, (void)mhd;
 	return strlen(text);
-}
-
-static struct connection *connection_of(struct MHD_Connection *mhd)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-
-	return info ? info->socket_context : NULL;
-}
-
-/* Removes the arrival of a socket, nearly always the newest one, and returns its peer. */
-static struct peer *find_arrival(struct api *api, int fd)
-{
-	assert(fd >= 0 && api->arrivals_count <= ARRIVALS_MAX);
-	for (size_t i = api->arrivals_count; i-- > 0;) {
-		if (api->arrivals[i].fd != fd)
-			continue;
-		struct peer *peer = api->arrivals[i].peer;
-		api->arrivals[i] = api->arrivals[--api->arrivals_count];
-		return peer;
-	}
-	return NULL;
 }
 
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 			  enum MHD_ConnectionNotificationCode code)
 {
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-		struct api *api = arg;
-		int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-		struct peer *peer = find_arrival(api, fd);
-		*context = connection_new(api, mhd, peer);
-		if (!*context) { /* memory is short: nothing else would end it */
-			peer_leave(peer, clock_now_us());
-			shutdown(fd, SHUT_RDWR);
-		}
-	} else if (*context) {
-		connection_free(*context);
-		*context = NULL;
+		struct mhd_daemon *mhd_daemon = arg;
+		*context = connection_new(mhd_daemon, mhd, mhd_daemon->api->arriving_peer);
+		mhd_daemon->api->arriving = false;
+		return;
 	}
+	struct connection *connection = *context;
+	connection->link.session = NULL; /* the library has freed it */
+	/* after some errors the library does not call on_completed() */
+	request_end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR);
+	connection_free(connection);
+	*context = NULL;
 }
 
 /* Hides the query from the library, which would put each parameter into the connection's pool. When the pool is full
@@ -125,41 +99,23 @@ static void cut_query(const char *target)
 /* The first line has been read; `target` is not yet taken apart by the library. The request keeps a copy. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
 {
-	struct connection *connection = connection_of(mhd);
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct connection *connection = info->socket_context;
 
 	(void)arg;
-	if (connection) {
-		tls_link_identify(connection);
-		request_begin(&connection->request, target ? target : "");
-	}
+	tls_link_identify(connection);
+	request_begin(&connection->request, target ? target : "");
 	if (target)
 		cut_query(target);
-	return connection ? &connection->request : NULL;
-}
-
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
-				  const char *version, const char *data, size_t *data_len, void **context)
-{
-	(void)arg;
-	(void)mhd;
-	if (!*context)
-		return MHD_NO; /* no memory for the connection */
-	return request_step(*context, url, method, version, data, data_len);
+	return &connection->request;
 }
 
 static void on_completed(void *arg, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode how)
 {
-	(void)arg;
-	(void)mhd;
+	(void)arg, (void)mhd;
 	if (*context)
 		request_end(*context, how);
 	*context = NULL;
-}
-
-void api_setup(size_t workers, const struct http_service *service)
-{
-	assert(service->route_name);
-	http_metrics_setup(workers, service->route_name);
 }
 
 /* gnutls_certificate_retrieve_function2: the library wants a certificate when it starts, but ours come with each
@@ -174,10 +130,12 @@ static int no_certificate(gnutls_session_t session, const gnutls_datum_t *author
 }
 
 /* mhd_daemon_start_fn */
-static struct MHD_Daemon *api_start_daemon(struct api *api, bool tls)
+static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
 {
+	const struct api *api = mhd_daemon->api;
+	const bool tls = mhd_daemon->tls;
+
 	assert(!tls || api->tls);
-	struct MHD_OptionItem plain_options[] = {{MHD_OPTION_END, 0, NULL}};
 	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
 					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
 					       {MHD_OPTION_END, 0, NULL}};
@@ -186,43 +144,33 @@ static struct MHD_Daemon *api_start_daemon(struct api *api, bool tls)
 	/* The strictness of the 0.9 series closes connections without an answer; that of 1.0 answers 400. */
 	const int strict = strncmp(MHD_get_version(), "0.", 2) == 0 ? 0 : 1;
 
-	return MHD_start_daemon(flags, 0, NULL, NULL, on_request, api, MHD_OPTION_EXTERNAL_LOGGER, on_library_message,
-				api, MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_NOTIFY_COMPLETED,
-				on_completed, api, MHD_OPTION_URI_LOG_CALLBACK, on_target, api,
-				MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, api, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-				(size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
+	return MHD_start_daemon(flags, 0, NULL, NULL, request_step, NULL, MHD_OPTION_EXTERNAL_LOGGER,
+				on_library_message, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, mhd_daemon,
+				MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target,
+				NULL, MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL,
+				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
 				(unsigned)(api->config.max_connections + SPARE_CONNECTIONS),
 				MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, strict,
-				MHD_OPTION_ARRAY, tls ? tls_options : plain_options, MHD_OPTION_END);
+				MHD_OPTION_ARRAY, tls ? tls_options : tls_options + 2, MHD_OPTION_END);
 }
 
 struct api *api_new(const struct api_config *config)
 {
-	struct api *api = calloc(1, sizeof *api);
+	struct api *api = memory_zeroed(1, sizeof *api);
 
 	assert(config->service && config->max_connections > 0 && config->request_timeout_ms > 0 &&
 	       config->idle_timeout_ms > 0);
-	if (!api)
-		return NULL;
 	api->config = *config;
 	api->context.config = &api->config;
-	api->events = &connection_events;
-	api->metrics = http_metrics_worker(config->worker);
-	http_metrics_limit(api->metrics, config->max_connections);
-	if (!disconnect_init(api)) {
-		free(api);
-		return NULL;
-	}
+	for (enum connection_phase phase = 0; phase < CONNECTION_PHASE_COUNT; phase++)
+		TAILQ_INIT(&api->lists[phase]);
+	metrics_set(&config->metrics->http_connections_limit, config->max_connections);
 	api->tls = config->tls ? tls_ref(config->tls) : NULL;
-	if (!daemon_pool_init(api, config->tls, api_start_daemon)) {
-		int error = errno;
-		tls_unref(api->tls);
-		disconnect_fini(api);
-		free(api);
-		errno = error;
-		return NULL;
-	}
-	return api;
+	api->disconnect_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (api->disconnect_fd >= 0 && daemon_pool_init(api, config->tls, api_start_daemon))
+		return api;
+	free(api); /* the program ends */
+	return NULL;
 }
 
 /* Answering connections come first, because a stream that is woken becomes one of them. */
@@ -232,8 +180,8 @@ static void review_requests(struct api *api)
 	struct connection *connection, *next;
 
 	for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
-		for (connection = api->lists[phases[i]].head; connection; connection = next) {
-			next = connection->next;
+		for (connection = TAILQ_FIRST(&api->lists[phases[i]]); connection; connection = next) {
+			next = TAILQ_NEXT(connection, entry);
 			if (connection->request.state != REQUEST_NONE)
 				api->config.service->review(&connection->request);
 		}
@@ -273,46 +221,47 @@ int api_disconnect_fd(const struct api *api)
 	return api->disconnect_fd;
 }
 
-/* disconnect_fn. A next request that came over TLS is no close_notify, and is not looked at again. */
-static void api_report_disconnect(struct connection *connection, bool left)
-{
-	assert(connection->watched);
-	if (connection->link.waits)
-		tls_link_wake(connection);
-	else if (left || tls_link_hears_bye(connection))
-		connection->api->config.service->leave(&connection->request);
-	else
-		disconnect_watch_end(connection);
-}
-
 void api_check_disconnects(struct api *api)
 {
-	disconnect_check(api, api_report_disconnect);
+	struct epoll_event events[DISCONNECTS_MAX];
+	int count = epoll_wait(api->disconnect_fd, events, DISCONNECTS_MAX, 0);
+
+	for (int i = 0; i < count; i++) {
+		struct connection *connection = events[i].data.ptr;
+		assert(connection->watched);
+		if (connection->link.waits)
+			tls_link_wake(connection);
+		else if ((events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 || tls_link_hears_bye(connection))
+			api->config.service->leave(&connection->request);
+		else /* a next request over TLS is no close_notify, and is not looked at again */
+			disconnect_watch_end(connection);
+	}
 }
 
 void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls)
 {
-	struct peer *peer;
-
-	assert(!tls || api->tls);
-	if (api->connections + api->arrivals_count >= api->config.max_connections ||
-	    api->arrivals_count == ARRIVALS_MAX) {
+	assert((!tls || api->tls) && !api->arriving);
+	if (api->connections >= api->config.max_connections) {
 		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
 		return;
 	}
-	if (!peer_arrive(address, address_len, api->config.max_connections_per_address, clock_now_us(), &peer)) {
+	if (!peer_arrive(address, address_len, api->config.max_connections_per_address, clock_now_us(),
+			 &api->arriving_peer)) {
 		connection_reject(api, fd, tls, HTTP_REFUSED_ADDRESS);
 		return;
 	}
-	api->arrivals[api->arrivals_count++] = (struct arrival){.fd = fd, .peer = peer};
 	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, tls);
-	mhd_daemon->runnable = true;
 	assert(mhd_daemon->tls == tls);
-	if (MHD_add_connection(mhd_daemon->daemon, fd, address, address_len) == MHD_YES)
+	mhd_daemon->runnable = api->arriving = true;
+	bool added = MHD_add_connection(mhd_daemon->daemon, fd, address, address_len) == MHD_YES;
+	if (added && api->arriving)
+		MHD_run(mhd_daemon->daemon); /* the 1.0 series starts the connection here */
+	if (!api->arriving)
 		return;
 	/* It has closed the socket. */
-	peer_leave(find_arrival(api, fd), clock_now_us());
-	http_metrics_refused(api->metrics, HTTP_REFUSED_ERROR);
+	api->arriving = false;
+	peer_leave(api->arriving_peer, clock_now_us());
+	metrics_add(&api->config.metrics->http_counters[HTTP_REFUSED_ERROR], 1);
 	log_begin(LOG_WARN, "connection-refused");
 	log_text("reason", strerror(errno));
 	log_end();
@@ -342,8 +291,6 @@ void api_run(struct api *api)
 	assert(!api->stopping);
 	connection_check_deadlines(api, now_us);
 	daemon_pool_run(api, now_us);
-	while (api->arrivals_count > 0) /* the library could not serve them and has closed them */
-		peer_leave(api->arrivals[--api->arrivals_count].peer, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
 	if (api->connections < MHD_DAEMON_CONNECTIONS / 2)
@@ -377,12 +324,14 @@ void api_drain(struct api *api)
 
 size_t api_busy(const struct api *api)
 {
-	size_t busy = api->lists[CONNECTION_WORKING].count + api->lists[CONNECTION_ANSWERING].count;
+	static const enum connection_phase phases[] = {CONNECTION_WORKING, CONNECTION_ANSWERING, CONNECTION_RECEIVING};
+	const struct connection *connection;
+	size_t busy = 0;
 
 	/* A connection that was only accepted is waiting for its client, not for us. */
-	for (const struct connection *connection = api->lists[CONNECTION_RECEIVING].head; connection;
-	     connection = connection->next)
-		busy += connection->request.state != REQUEST_NONE;
+	for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+		TAILQ_FOREACH (connection, &api->lists[phases[i]], entry)
+			busy += connection->request.state != REQUEST_NONE;
 	return busy;
 }
 
@@ -392,14 +341,14 @@ void api_free(struct api *api)
 	struct connection *connection, *next;
 
 	api->context.draining = api->context.ending = true;
-	for (connection = api->lists[CONNECTION_ANSWERING].head; connection; connection = connection->next)
+	TAILQ_FOREACH (connection, &api->lists[CONNECTION_ANSWERING], entry)
 		if (connection->request.reply.read)
 			api->config.service->abort(&connection->request);
-	for (connection = api->lists[CONNECTION_WORKING].head; connection; connection = next) {
-		next = connection->next;
+	for (connection = TAILQ_FIRST(&api->lists[CONNECTION_WORKING]); connection; connection = next) {
+		next = TAILQ_NEXT(connection, entry);
 		api->config.service->abort(&connection->request);
 	}
-	for (connection = api->lists[CONNECTION_RECEIVING].head; connection; connection = connection->next)
+	TAILQ_FOREACH (connection, &api->lists[CONNECTION_RECEIVING], entry)
 		tls_link_wake(connection); /* its handshake fails now */
 	do /* one call ends after a few ms even if more is ready: write the last answers */
 		api_run(api);
@@ -408,29 +357,19 @@ void api_free(struct api *api)
 	daemon_pool_stop(api);
 	assert(api->connections == 0);
 	connection_sweep_lingering(api, clock_now_us(), true);
-	disconnect_fini(api);
+	close(api->disconnect_fd);
 	keys_unref(api->context.keys);
 	tls_unref(api->tls);
 	free(api);
 }
 
-/* True if the version a.b.c of the library at hand is before the given one. */
-static bool library_before(unsigned major, unsigned minor, unsigned patch)
-{
-	unsigned a = 0, b = 0, c = 0;
-
-	if (sscanf(MHD_get_version(), "%u.%u.%u", &a, &b, &c) != 3)
-		return true;
-	return a != major ? a < major : b != minor ? b < minor : c < patch;
-}
-
 const char *api_library_note(void)
 {
-	if (library_before(1, 0, 3))
+	if (strverscmp(MHD_get_version(), "1.0.3") < 0)
 		return "takes requests with contradictory framing (redlockd checks that itself: 400 and close) and can "
-		       "pass over a ready "
-		       "connection while it suspends another (redlockd runs it until nothing is ready)";
-	if (library_before(1, 0, 5))
+		       "pass over a ready connection while it suspends another (redlockd runs it until nothing is "
+		       "ready)";
+	if (strverscmp(MHD_get_version(), "1.0.5") < 0)
 		return "takes requests with contradictory framing (redlockd checks that itself: 400 and close)";
 	return NULL;
 }

@@ -31,22 +31,23 @@ struct masters;
 struct http_service {
 	size_t call_size; /* bytes of request->call */
 
-	/* The route table, as far as metrics need it. */
+	/* The name of a route by its index. */
 	http_route_name_fn *route_name;
 
-	/* The head of a request is in, its framing is beyond doubt. Notes a reply, or sets request->accepted. `path` is
-	 * raw, or "*"; `query` is raw, or NULL. */
+	/* The head of a request is in, its framing is beyond doubt. Notes a reply, unless the request is wanted whole.
+	 * `path` is raw, or "*"; `query` is raw, or NULL. */
 	void (*head)(struct request *request, const char *method, const char *path, const char *query);
-	/* An accepted request is whole. Notes a reply, or starts an operation that ends with request_resume(). */
-	void (*whole)(struct request *request);
+	/* A request without a reply is whole. Notes a reply, or starts an operation that ends with request_resume().
+	 * Returns true if that may take longer than a few round trips. */
+	bool (*whole)(struct request *request);
 
 	/* Reading failed: notes the reply with this status (400, 413, 414 or 431). */
 	void (*reject)(struct request *request, unsigned status, const char *detail);
 	/* The same (or 429) as a whole answer that closes the connection, for a socket without a request. Returns its
 	 * length in bytes; `size` is at least 1024. */
 	size_t (*write_raw)(unsigned status, const char *detail, const char *request_id, char *text, size_t size);
-	/* Adds the headers that belong to the service's answers. False if memory is short. */
-	bool (*add_headers)(const struct request *request, struct MHD_Response *response);
+	/* Adds the headers that belong to the service's answers. */
+	void (*add_headers)(const struct request *request, struct MHD_Response *response);
 
 	/* The client of a suspended connection has left: cancels what is under way, then calls request_drop(). */
 	void (*leave)(struct request *request);
@@ -61,7 +62,7 @@ struct http_service {
 
 struct api_config {
 	const struct http_service *service;
-	size_t worker;            /* 0 …: whose counters */
+	struct metrics *metrics;  /* of this worker; they outlive the api */
 	uint32_t max_connections; /* of this worker */
 	/* absolute: a request must have arrived whole, an answer must be taken, within it */
 	uint32_t request_timeout_ms;
@@ -80,10 +81,7 @@ struct api_config {
 	struct origin_names allow_hosts, allow_origins;
 };
 
-/* Once per process, before the first api_new(): makes the counters of `workers` workers. */
-void api_setup(size_t workers, const struct http_service *service);
-
-/* Starts the HTTP side. NULL if it cannot be started (memory, descriptors); errno says why. */
+/* Starts the HTTP side. NULL if it cannot be started (descriptors); errno says why. */
 struct api *api_new(const struct api_config *config);
 
 /* From now on these keys count (a reference is taken; NULL: everybody may do everything), also for requests under

@@ -2,7 +2,7 @@
  *
  * The files use each other in this order only, each the ones before it:
  *     disconnect, daemon_pool, tls_link, connection, reply, request, http
- * A connection reports upwards through `struct connection_events`. Everything belongs to the worker's thread. */
+ * Everything belongs to the worker's thread. */
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
 
@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "api/auth/auth.h"
 #include "http.h"
@@ -22,6 +23,7 @@ struct connection;
  * whenever it resumes one, so ten thousand waiting requests would slow down every other connection of their daemon.
  * They are spread over as many daemons as needed. */
 struct mhd_daemon {
+	struct api *api;
 	struct MHD_Daemon *daemon;
 	bool tls;
 	bool runnable; /* it has something to do that its descriptor need not show */
@@ -30,7 +32,8 @@ struct mhd_daemon {
 
 enum { DAEMON_POOL_MAX = 64, MHD_DAEMON_CONNECTIONS = 512 };
 
-typedef struct MHD_Daemon *mhd_daemon_start_fn(struct api *api, bool tls);
+/* NULL on failure. */
+typedef struct MHD_Daemon *mhd_daemon_start_fn(struct mhd_daemon *mhd_daemon);
 
 /* Full daemons come first. */
 struct daemon_pool {
@@ -40,8 +43,7 @@ struct daemon_pool {
 	struct mhd_daemon list[DAEMON_POOL_MAX];
 };
 
-/* Starts one daemon for plain HTTP, and one for TLS if `tls`. Returns false with errno if one cannot be started;
- * nothing is left then. */
+/* Starts one daemon for plain HTTP, and one for TLS if `tls`. False with errno if one cannot be started. */
 bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start) __attribute__((warn_unused_result));
 
 /* Ends all connections, without an answer. */
@@ -54,9 +56,6 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls);
  * library. */
 void daemon_pool_trim(struct api *api);
 
-/* The daemon of a connection. */
-struct mhd_daemon *daemon_pool_find(struct api *api, struct MHD_Connection *mhd);
-
 /* Runs the runnable daemons, each until it has nothing more to do, or twice if 2 ms have passed since `now_us`. */
 void daemon_pool_run(struct api *api, uint64_t now_us);
 
@@ -64,10 +63,6 @@ void daemon_pool_run(struct api *api, uint64_t now_us);
 bool daemon_pool_has_more(const struct api *api);
 
 /* ---- disconnect.c: clients that leave while their connection is suspended ---- */
-
-/* Makes the epoll instance of an api; false with errno on failure. */
-bool disconnect_init(struct api *api) __attribute__((warn_unused_result));
-void disconnect_fini(struct api *api);
 
 /* Watches a suspended connection for its end, and for input if `input`. If the kernel refuses, the end is noticed only
  * by the next write. */
@@ -79,13 +74,18 @@ void disconnect_unwatch(struct connection *connection);
 /* Goes on watching, for the end alone, after an event that was not the end. */
 void disconnect_watch_end(struct connection *connection);
 
-/* What the kernel reported of a watched connection; `left`: it is closed by the client, or broken. */
-typedef void disconnect_fn(struct connection *connection, bool left);
+/* ---- tls_link.c: TLS of one connection, and answers past libmicrohttpd ---- */
 
-/* Reports the events that are there, at most 64: the descriptor stays readable while there are more. */
-void disconnect_check(struct api *api, disconnect_fn *report);
+/* Sends a whole answer into a socket, unencrypted, as much of it as fits: a fresh socket has room for it, and a client
+ * of another one has not read its earlier answers either. Counts a request without a route. */
+void tls_link_send_plain(struct api *api, int fd, unsigned status, const char *detail);
 
-/* ---- tls_link.c: TLS of one connection ---- */
+/*          first bytes              one side is done              both are
+ *     SILENT ─────────► HANDSHAKE ─────────────────► HALF_FINISHED ─────────► UP
+ *        └────────────► PLAIN_HTTP (the client was told, and the handshake fails)
+ *
+ * A side is done when its last message (Finished) has been sent: ours comes first in TLS 1.3, the client's in 1.2. */
+enum tls_link_state { TLS_LINK_SILENT, TLS_LINK_PLAIN_HTTP, TLS_LINK_HANDSHAKE, TLS_LINK_HALF_FINISHED, TLS_LINK_UP };
 
 struct tls_link {
 	/* libmicrohttpd's; NULL: plain HTTP, or the connection is about to be freed */
@@ -93,22 +93,15 @@ struct tls_link {
 	/* a reference: what the connection began with, or a later one with other authorities; NULL: plain HTTP */
 	struct tls *tls;
 	const struct tls_peer *peer; /* NULL: not examined yet, or not asked for */
-	bool begun;                  /* bytes have come */
-	/* our last message of the handshake has been sent, the client's has come: the handshake is over after both */
-	bool told, heard;
-	bool waits;       /* suspended in the handshake, and watched */
-	bool spoke_plain; /* the client sent plain HTTP, and was told */
+	enum tls_link_state state;
+	bool waits; /* suspended in the handshake, and watched */
 };
 
-/* Prepares the link, before the handshake; a plain connection gets an empty one. If memory is short the handshake will
- * fail. */
+/* Prepares the link, before the handshake; a plain connection gets an empty one. */
 void tls_link_init(struct connection *connection);
 
 /* Ends the link after its session is gone. Counts a failed handshake; `alert`: tells the client about it, too. */
 void tls_link_fini(struct connection *connection, bool alert);
-
-/* True if the handshake is over. */
-bool tls_link_is_up(const struct tls_link *link);
 
 /* Goes on with a handshake that waits for its client; else does nothing. Not from within a callback of the library. */
 void tls_link_wake(struct connection *connection);
@@ -128,21 +121,27 @@ bool tls_link_hears_bye(const struct connection *connection);
 
 /* ---- connection.c ---- */
 
+/*         ┌──────────────────────── first line ────────────────────────┐
+ *         ▼        whole                reply                sent       │
+ *     RECEIVING ──────────► WORKING ───────────► ANSWERING ──────────► IDLE
+ *         │                    ▲                  │   ▲
+ *         │                    └─ stream waits ───┘   │
+ *         └──────────── whole, with a reply ──────────┘
+ *
+ * To IDLE also when a request ends without an answer; to ENDING and LATE from every phase but WORKING, for good. */
 enum connection_phase {
 	CONNECTION_RECEIVING, /* accepted, or a request has begun: it must arrive whole in time */
 	CONNECTION_WORKING,   /* suspended; the masters set the pace */
 	CONNECTION_ANSWERING, /* the client must take the answer in time */
 	CONNECTION_IDLE,      /* between two requests */
 	CONNECTION_ENDING,    /* shut down by us; libmicrohttpd is about to notice */
+	CONNECTION_LATE,      /* the same, because a deadline passed */
 	CONNECTION_PHASE_COUNT
 };
 
 /* Connections of one phase in the order in which they entered it. That is also the order of their deadlines, because
  * the time allowed is the same for all. */
-struct connection_list {
-	struct connection *head, *tail;
-	size_t count;
-};
+TAILQ_HEAD(connection_list, connection);
 
 struct connection {
 	struct api *api;
@@ -151,30 +150,21 @@ struct connection {
 	int fd;
 	enum connection_phase phase;
 	uint64_t deadline_us; /* of the phase; UINT64_MAX: none */
-	struct connection *prev, *next;
-	bool had_request; /* at least one request line came: its first bytes were no rubbish */
-	bool linger;      /* bytes of the client may still be unread after the last answer */
-	bool late;        /* a deadline passed */
-	bool watched;     /* by disconnect.c */
+	TAILQ_ENTRY(connection) entry;
+	bool linger;  /* bytes of the client may still be unread after the last answer */
+	bool watched; /* by disconnect.c */
 	enum http_reach reach;
 	struct tls_link link;
 	struct peer *peer; /* the client's address; NULL: none */
-	uint32_t requests; /* that have begun */
+	uint32_t requests; /* that have begun; 0: the first bytes may be rubbish */
 	struct request request;
 	max_align_t call[]; /* the service's state of the request */
 };
 
-/* What a connection reports to its request. */
-struct connection_events {
-	/* It ends: the request, if there is one, ends with it. */
-	void (*end)(struct request *request, enum MHD_RequestTerminationCode how);
-};
+/* Makes the state of a connection that libmicrohttpd has taken over; connection_free() lets `peer` leave. */
+struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd, struct peer *peer);
 
-/* Makes the state of a connection that libmicrohttpd has taken over; connection_free() lets `peer` leave. NULL if
- * memory is short. */
-struct connection *connection_new(struct api *api, struct MHD_Connection *mhd, struct peer *peer);
-
-/* libmicrohttpd is about to close the connection. */
+/* libmicrohttpd is about to close the connection; its request has ended. */
 void connection_free(struct connection *connection);
 
 /* Moves the connection into a phase; its deadline starts anew. */
@@ -186,8 +176,11 @@ void connection_suspend(struct connection *connection, bool watch);
 /* Resumes a suspended connection in the next api_run(): marks its daemon runnable. */
 void connection_resume(struct connection *connection);
 
-/* Shuts the connection down in any phase except WORKING; libmicrohttpd then ends it. */
-void connection_end(struct connection *connection);
+/* True if we have shut it down. */
+static inline bool connection_is_ending(const struct connection *connection)
+{
+	return connection->phase >= CONNECTION_ENDING;
+}
 
 /* True if no request may follow the present one (--max-requests-per-connection). */
 bool connection_is_spent(const struct connection *connection);
@@ -208,14 +201,14 @@ void connection_end_idle(struct api *api);
 uint64_t connection_next_deadline_us(const struct api *api);
 
 /* Answers 429 on a socket for which there is no room, and closes it; a TLS socket is closed without an answer. */
-void connection_reject(struct api *api, int fd, bool tls, enum http_refusal why);
+void connection_reject(struct api *api, int fd, bool tls, enum http_counter why);
 
 /* Discards what came on answered sockets, unless that was done just before; `all`: closes every one of them. */
 void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all);
 
 /* ---- reply.c ---- */
 
-/* Hands the noted answer to libmicrohttpd. False if memory is short. */
+/* Hands the noted answer to libmicrohttpd. False if that does not take it. */
 bool reply_queue(struct request *request) __attribute__((warn_unused_result));
 
 /* Forgets the answer. */
@@ -227,8 +220,8 @@ void reply_clear(struct reply *reply);
 void request_begin(struct request *request, const char *target);
 
 /* The access handler of libmicrohttpd. */
-enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version,
-			     const char *data, size_t *data_len);
+enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
+			     const char *version, const char *data, size_t *data_len, void **context);
 
 /* The answer has been sent, or the connection has ended before. Cancels what is under way, in every state; does nothing
  * if there is no request. A grant is released if its answer was never queued; any other grant stays, however the
@@ -237,7 +230,7 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how);
 
 /* ---- http.c ---- */
 
-enum { LINGER_MAX = 64, ARRIVALS_MAX = 1024 };
+enum { LINGER_MAX = 64 };
 
 /* A duplicate of a socket that got its last answer. What the client still sends is discarded for a moment, because
  * closing with unread bytes would reset the connection under the answer. */
@@ -247,24 +240,16 @@ struct lingering {
 	size_t bytes_left; /* how much is discarded at most */
 };
 
-/* An accepted socket that was handed to libmicrohttpd, and its client's address. */
-struct arrival {
-	int fd;
-	struct peer *peer;
-};
-
 struct api {
 	struct api_config config;
 	struct request_context context;
-	const struct connection_events *events;
 	struct daemon_pool daemon_pool;
-	struct tls *tls; /* a reference: for new connections; NULL: there is no TLS */
-	struct http_metrics *metrics;
+	struct tls *tls;         /* a reference: for new connections; NULL: there is no TLS */
 	size_t connections;      /* open ones, libmicrohttpd's */
 	size_t connections_most; /* since memory was given back to the kernel for the last time */
 	uint64_t trim_us;        /* when to give memory back; 0: not now */
-	size_t arrivals_count;   /* handed over, but not started before the next run (the 1.0 series) */
-	struct arrival arrivals[ARRIVALS_MAX];
+	bool arriving;           /* api_accept() hands a connection over, and it has not begun */
+	struct peer *arriving_peer;
 	bool stopping;     /* the daemons are being stopped, at the end of api_free() */
 	int disconnect_fd; /* disconnect.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];

@@ -34,22 +34,14 @@ void reply_static(struct request *request, unsigned status, const char *type, co
 void reply_owned(struct request *request, unsigned status, const char *type, char *bytes, size_t len)
 {
 	assert(!request->reply.owned);
-	if (!bytes) {
-		reply_fail(request);
-		return;
-	}
 	reply_static(request, status, type, bytes, len);
 	request->reply.owned = bytes;
 }
 
 void reply_copy(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
 {
-	char *copy = malloc(len);
-
-	assert(bytes && len > 0);
-	if (copy)
-		memcpy(copy, bytes, len);
-	reply_owned(request, status, type, copy, len);
+	assert(len > 0);
+	reply_owned(request, status, type, memory_copy(bytes, len), len);
 }
 
 void reply_empty(struct request *request, unsigned status)
@@ -80,25 +72,7 @@ void reply_wake(struct request *request)
 	connection_resume(connection);
 }
 
-void reply_fail(struct request *request)
-{
-	assert(request->state != REQUEST_NONE);
-	log_begin(LOG_ERROR, "out-of-memory");
-	log_text("id", request->id);
-	log_end();
-	request->failed = true;
-}
-
 /* ---- streams ---- */
-
-/* The client may have sent bytes meanwhile that nobody will read: closing would reset the connection under the last
- * piece. */
-static void reply_linger_if_unread(struct connection *connection)
-{
-	char byte;
-
-	connection->linger = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
-}
 
 /* MHD_ContentReaderCallback: the next piece of the body. */
 static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size_t size)
@@ -107,7 +81,7 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 	struct connection *connection = request->connection;
 
 	(void)position;
-	if (connection->phase == CONNECTION_ENDING)
+	if (connection_is_ending(connection))
 		return MHD_CONTENT_READER_END_WITH_ERROR;
 	ssize_t len = request->reply.read(request->reply.read_arg, bytes, size);
 	assert(len >= REPLY_STREAM_BREAK && len <= (ssize_t)size);
@@ -118,7 +92,9 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 	if (len == REPLY_STREAM_BREAK)
 		return MHD_CONTENT_READER_END_WITH_ERROR;
 	if (len == REPLY_STREAM_END) {
-		reply_linger_if_unread(connection);
+		/* Unread bytes of the client would reset the connection under the last piece when it is closed. */
+		char byte;
+		connection->linger = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
 		return MHD_CONTENT_READER_END_OF_STREAM;
 	}
 	connection_suspend(connection, true);
@@ -127,32 +103,33 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 
 /* ---- to libmicrohttpd ---- */
 
-static bool reply_add(struct MHD_Response *response, const char *name, const char *value)
+/* The library rejects some values besides; none of ours is one of them. */
+void reply_add_header(struct MHD_Response *response, const char *name, const char *value)
 {
-	assert(name && value);
-	return MHD_add_response_header(response, name, value) == MHD_YES;
+	assert(value[0] != '\0');
+	if (MHD_add_response_header(response, name, value) != MHD_YES)
+		memory_exhausted("header");
 }
 
-static bool reply_add_headers(struct MHD_Response *response, const struct request *request)
+static void reply_add_headers(struct MHD_Response *response, const struct request *request)
 {
 	const struct reply *reply = &request->reply;
 	const struct api *api = request->connection->api;
-	bool ok = reply_add(response, "X-Request-Id", request->id) &&
-		  reply_add(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store") &&
-		  reply_add(response, "X-Content-Type-Options", "nosniff");
 
+	reply_add_header(response, "X-Request-Id", request->id);
+	reply_add_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+	reply_add_header(response, "X-Content-Type-Options", "nosniff");
 	if (reply->type)
-		ok = ok && reply_add(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply->type);
+		reply_add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply->type);
 	if (reply->retry_after_s > 0) {
 		char seconds[16];
 		snprintf(seconds, sizeof seconds, "%u", reply->retry_after_s);
-		ok = ok && reply_add(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+		reply_add_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 	}
-	ok = ok && api->config.service->add_headers(request, response);
+	api->config.service->add_headers(request, response);
 	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) ||
 	    api->context.draining)
-		ok = ok && reply_add(response, MHD_HTTP_HEADER_CONNECTION, "close");
-	return ok;
+		reply_add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
 static struct MHD_Response *reply_new_response(struct request *request)
@@ -172,12 +149,12 @@ bool reply_queue(struct request *request)
 	assert(request->reply.status != 0);
 	struct MHD_Response *response = reply_new_response(request);
 	if (!response)
-		return false;
+		memory_exhausted("response");
 	request->reply.owned = NULL; /* the response has it now */
-	bool ok = reply_add_headers(response, request) &&
-		  MHD_queue_response(request->connection->mhd, request->reply.status, response) == MHD_YES;
+	reply_add_headers(response, request);
+	enum MHD_Result queued = MHD_queue_response(request->connection->mhd, request->reply.status, response);
 	MHD_destroy_response(response);
-	return ok;
+	return queued == MHD_YES;
 }
 
 void reply_clear(struct reply *reply)

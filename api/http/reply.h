@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct MHD_Response;
 struct request;
 
 /* The next piece of a streamed body: its length, or one of the values below. */
@@ -35,10 +36,10 @@ struct reply {
 /* Notes an answer whose body is static. */
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
 
-/* The same for a body from malloc(); takes it over. NULL: memory was short, and the connection is closed. */
+/* The same for a body from the heap; takes it over. */
 void reply_owned(struct request *request, unsigned status, const char *type, char *bytes, size_t len);
 
-/* The same for a body that is copied; if memory is short the connection is closed. */
+/* The same for a body that is copied. */
 void reply_copy(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
 
 /* An answer without a body. */
@@ -52,7 +53,7 @@ void reply_stream(struct request *request, unsigned status, const char *type, re
 /* There is another piece of the stream; does nothing unless the stream waits. */
 void reply_wake(struct request *request);
 
-/* Memory is short: the connection is closed instead of an answer. */
-void reply_fail(struct request *request);
+/* Adds a header while the answer is handed to libmicrohttpd. */
+void reply_add_header(struct MHD_Response *response, const char *name, const char *value);
 
 #endif

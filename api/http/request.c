@@ -20,34 +20,35 @@
 #include "http_internal.h"
 #include "server/base/base.h"
 
-enum { MADE_ID_LEN = 16 };
-
 static const struct http_service *request_service(const struct request *request)
 {
 	return request->connection->api->config.service;
 }
 
-static void request_forget_target(struct request *request)
+/* Which states may come before a state. */
+static const unsigned states_before[] = {
+	[REQUEST_NONE] = ~(1u << REQUEST_NONE),
+	[REQUEST_BEGUN] = 1u << REQUEST_NONE,
+	[REQUEST_BODY] = 1u << REQUEST_BEGUN,
+	[REQUEST_RUNNING] = 1u << REQUEST_BODY,
+	[REQUEST_DROPPED] = 1u << REQUEST_RUNNING,
+	[REQUEST_ANSWERED] = 1u << REQUEST_BODY | 1u << REQUEST_RUNNING,
+	[REQUEST_WRITTEN] = 1u << REQUEST_BEGUN | 1u << REQUEST_BODY,
+};
+
+static void request_enter(struct request *request, enum request_state state)
+{
+	assert((states_before[state] & 1u << request->state) != 0);
+	request->state = state;
+}
+
+/* Target and body: they are not kept for longer than it takes to read them. */
+static void request_forget_input(struct request *request)
 {
 	free(request->target);
-	request->target = NULL;
-}
-
-static void request_forget_body(struct request *request)
-{
 	free(request->body);
-	request->body = NULL;
+	request->target = request->body = NULL;
 	request->body_len = 0;
-}
-
-/* 64 random bits in hexadecimal: only a name, but that of no other request. */
-static void request_make_id(char ret_id[MADE_ID_LEN + 1])
-{
-	uint64_t number = random_number();
-
-	for (int i = MADE_ID_LEN - 1; i >= 0; i--, number >>= 4)
-		ret_id[i] = "0123456789abcdef"[number & 15];
-	ret_id[MADE_ID_LEN] = '\0';
 }
 
 void request_begin(struct request *request, const char *target)
@@ -64,16 +65,15 @@ void request_begin(struct request *request, const char *target)
 		.tls_peer = connection->link.peer,
 		.reach = connection->reach,
 		.call = connection->call,
-		.state = REQUEST_BEGUN,
 		.method = HTTP_OTHER,
 		.route = HTTP_ROUTE_NONE,
 		.started_us = clock_now_us(),
 		.target_len = strlen(target),
 	};
+	request_enter(request, REQUEST_BEGUN);
 	memset(request->call, 0, request_service(request)->call_size);
-	if (request->target_len <= REQUEST_TARGET_MAX && (request->target = malloc(request->target_len + 1)))
-		memcpy(request->target, target, request->target_len + 1);
-	connection->had_request = true;
+	if (request->target_len <= REQUEST_TARGET_MAX)
+		request->target = memory_copy(target, request->target_len);
 	connection->requests++;
 	connection->linger = connection_is_spent(connection); /* further ones may have come already, and are not read */
 	if (connection->phase == CONNECTION_IDLE)             /* a new connection's time runs from its accept */
@@ -95,7 +95,7 @@ static enum MHD_Result request_reject_raw(struct request *request, unsigned stat
 	reply_clear(&request->reply);
 	request_service(request)->reject(request, status, detail);
 	connection_write_raw(request->connection, status, detail, request->id);
-	request->written_raw = true;
+	request_enter(request, REQUEST_WRITTEN);
 	return MHD_NO;
 }
 
@@ -109,8 +109,6 @@ static const char *request_check_head(struct request *request, const char *metho
 		request_reject_raw(request, 431, "There are more than 50 cookies.");
 	} else if (request->target_len > REQUEST_TARGET_MAX) {
 		request_reject(request, 414, "The URL is longer than 2048 bytes.");
-	} else if (!request->target) {
-		reply_fail(request);
 	} else if (headers->too_large) {
 		request_reject(request, 431, "The headers are larger than 8192 bytes, or there are more than 64.");
 	} else if (headers->broken) {
@@ -134,17 +132,18 @@ static void request_read_head(struct request *request, const char *url, const ch
 
 	headers_read(request->connection->mhd, url, method, version, request->target_len, headers);
 	request->method = http_method_parse(method);
-	if (headers->request_id[0] != '\0')
-		memcpy(request->id, headers->request_id, sizeof request->id);
-	else
-		request_make_id(request->id);
+	memcpy(request->id, headers->request_id, sizeof request->id);
+	if (request->id[0] == '\0') { /* random: only a name, but that of no other request */
+		unsigned char bytes[8];
+		random_bytes(bytes, sizeof bytes);
+		hex_write(bytes, sizeof bytes, request->id);
+	}
 	const char *path = request_check_head(request, method, &query);
 	if (headers->chunked) /* the connection ends with the answer (headers.c) */
 		request->connection->linger = true;
 	if (!path)
 		return;
 	request_service(request)->head(request, method, path, query);
-	assert(request->accepted != request_is_answered(request));
 }
 
 /* Queues the noted answer. */
@@ -152,44 +151,31 @@ static enum MHD_Result request_answer(struct request *request)
 {
 	struct connection *connection = request->connection;
 
-	assert(request_is_answered(request) || request->disconnected);
-	if (request->failed || request->disconnected)
-		return MHD_NO;
+	assert(request_is_answered(request));
 	if (request->reply.grants && connection_is_disconnected(connection))
 		return MHD_NO; /* the service releases the grant at the request's end */
-	if (!reply_queue(request)) {
-		reply_fail(request);
+	if (!reply_queue(request))
 		return MHD_NO;
-	}
-	request->state = REQUEST_ANSWERED;
+	request_enter(request, REQUEST_ANSWERED);
 	connection_enter(connection, CONNECTION_ANSWERING);
 	return MHD_YES;
-}
-
-static bool request_keep_body(struct request *request, const char *data, size_t len)
-{
-	size_t room = request->headers.chunked ? REQUEST_BODY_MAX : (size_t)request->headers.content_length;
-
-	if (!request->body)
-		request->body = malloc(room);
-	if (!request->body)
-		return false;
-	assert(request->body_len + len <= room);
-	memcpy(request->body + request->body_len, data, len);
-	return true;
 }
 
 /* A piece of the body. It is only counted if nobody will read it. */
 static enum MHD_Result request_read_body(struct request *request, const char *data, size_t *data_len)
 {
+	size_t room = request->headers.chunked ? REQUEST_BODY_MAX : (size_t)request->headers.content_length;
+
 	assert(request->state == REQUEST_BODY);
 	if (request->body_len + *data_len > REQUEST_BODY_MAX) {
 		/* Only a chunked one comes this far. libmicrohttpd takes no answer in the middle of a body. */
 		return request_reject_raw(request, 413, "The body is larger than 16384 bytes.");
 	}
-	if (request->accepted && !request_keep_body(request, data, *data_len)) {
-		reply_fail(request);
-		return MHD_NO;
+	if (!request_is_answered(request)) {
+		if (!request->body)
+			request->body = memory_alloc(room);
+		assert(request->body_len + *data_len <= room);
+		memcpy(request->body + request->body_len, data, *data_len);
 	}
 	request->body_len += *data_len;
 	*data_len = 0;
@@ -200,32 +186,35 @@ static enum MHD_Result request_read_body(struct request *request, const char *da
 static enum MHD_Result request_run(struct request *request)
 {
 	assert(request->state == REQUEST_BODY);
-	if (request->accepted)
-		request_service(request)->whole(request);
-	request_forget_body(request);
+	bool takes_long = !request_is_answered(request) && request_service(request)->whole(request);
+	request_forget_input(request);
 	if (request_is_answered(request))
 		return request_answer(request);
-	if (request->connection->phase == CONNECTION_ENDING)
+	if (connection_is_ending(request->connection))
 		return MHD_NO; /* too late: request_end() cancels it */
-	request->state = REQUEST_RUNNING;
+	request_enter(request, REQUEST_RUNNING);
 	/* an operation of a few round trips is not worth the two system calls of a watch */
-	connection_suspend(request->connection, request->takes_long);
+	connection_suspend(request->connection, takes_long);
 	return MHD_YES;
 }
 
-enum MHD_Result request_step(struct request *request, const char *url, const char *method, const char *version,
-			     const char *data, size_t *data_len)
+enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
+			     const char *version, const char *data, size_t *data_len, void **context)
 {
+	struct request *request = *context;
+
+	(void)arg, (void)mhd;
 	switch (request->state) {
 	case REQUEST_BEGUN:
 		request_read_head(request, url, method, version);
-		request_forget_target(request);
-		request->state = REQUEST_BODY;
-		if (request->written_raw)
+		request_forget_input(request);
+		if (request->state == REQUEST_WRITTEN)
 			return MHD_NO;
-		return request->reply.close || request->failed ? request_answer(request) : MHD_YES;
+		request_enter(request, REQUEST_BODY);
+		return request->reply.close ? request_answer(request) : MHD_YES;
 	case REQUEST_BODY: return *data_len > 0 ? request_read_body(request, data, data_len) : request_run(request);
 	case REQUEST_RUNNING: return request_answer(request);
+	case REQUEST_DROPPED: return MHD_NO;
 	default: return MHD_YES; /* already answered: what still comes of the request is of no interest */
 	}
 }
@@ -240,14 +229,14 @@ void request_resume(struct request *request)
 
 void request_drop(struct request *request)
 {
-	assert(request->state == REQUEST_RUNNING && !request_is_answered(request));
-	request->disconnected = true;
+	assert(!request_is_answered(request));
+	request_enter(request, REQUEST_DROPPED);
 	connection_resume(request->connection);
 }
 
 bool request_is_late(const struct request *request)
 {
-	return request->connection->late;
+	return request->connection->phase == CONNECTION_LATE;
 }
 
 void request_identify(struct request *request)
@@ -272,36 +261,6 @@ void request_write_address(const struct request *request, char ret_text[REQUEST_
 			  REQUEST_ADDRESS_MAX);
 }
 
-void request_note_limited(struct request *request, enum http_limit limit)
-{
-	http_metrics_limited(request->connection->api->metrics, limit);
-}
-
-struct request_visit {
-	const char *name;
-	request_visit_fn *visit;
-	void *arg;
-};
-
-static enum MHD_Result request_visit_one(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
-					 const char *value, size_t len)
-{
-	const struct request_visit *visit = arg;
-
-	(void)kind;
-	if (key_len == strlen(visit->name) && strncasecmp(key, visit->name, key_len) == 0)
-		visit->visit(visit->arg, value, len);
-	return MHD_YES;
-}
-
-void request_visit_header(const struct request *request, const char *name, request_visit_fn *visit, void *arg)
-{
-	struct request_visit one = {.name = name, .visit = visit, .arg = arg};
-
-	assert(name && visit);
-	MHD_get_connection_values_n(request->connection->mhd, MHD_HEADER_KIND, request_visit_one, &one);
-}
-
 /* ---- the end ---- */
 
 /* The status that the client was given: libmicrohttpd answers some mistakes by itself. */
@@ -309,7 +268,7 @@ static unsigned request_final_status(const struct request *request)
 {
 	const union MHD_ConnectionInfo *info;
 
-	if (request->written_raw || request->state == REQUEST_ANSWERED)
+	if (request->state == REQUEST_WRITTEN || request->state == REQUEST_ANSWERED)
 		return request->reply.status;
 	info = MHD_get_connection_info(request->connection->mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
 	return info ? info->http_status : 0;
@@ -323,19 +282,16 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	if (request->state == REQUEST_NONE)
 		return;
 	unsigned status = request_final_status(request);
-	if (request->failed)
-		ended = "out-of-memory";
-	else if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK && connection->late)
+	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK && request_is_late(request))
 		ended = "late";
 	else if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK && (status == 0 || request->state == REQUEST_ANSWERED))
 		ended = "client-gone";
 	request_service(request)->end(request, status, ended, how);
-	http_metrics_request(connection->api->metrics, request->route, request->method, status);
+	http_metrics_request(connection->api->config.metrics, request->route, request->method, status);
 	if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK && request->reply.close)
 		tls_link_bye(&connection->link);
 	reply_clear(&request->reply);
-	request_forget_target(request);
-	request_forget_body(request);
-	request->state = REQUEST_NONE;
+	request_forget_input(request);
+	request_enter(request, REQUEST_NONE);
 	connection_enter(connection, CONNECTION_IDLE);
 }

@@ -20,11 +20,25 @@ struct tls_peer;
 
 enum { REQUEST_TARGET_MAX = 2048, REQUEST_BODY_MAX = 16384, REQUEST_ADDRESS_MAX = 46 };
 
-/*                 first line        headers         whole: no answer yet        answer
- *     NONE ──────► BEGUN ─────────► BODY ─────────► RUNNING (suspended) ───────► ANSWERED ──► NONE
- *                                    └───────────── answer known ──────────────────┘
- * From every state to NONE when the connection ends. */
-enum request_state { REQUEST_NONE, REQUEST_BEGUN, REQUEST_BODY, REQUEST_RUNNING, REQUEST_ANSWERED };
+/*          first line      headers      whole: no reply yet        reply
+ *     NONE ─────────► BEGUN ─────► BODY ─────────► RUNNING ───────────────► ANSWERED ──► NONE
+ *                       │           │ │               └─► DROPPED                ▲
+ *                       │           │ └───────── whole, with a reply ────────────┘
+ *                       └─► WRITTEN ◄┘
+ *
+ * BODY: what comes is kept, or discarded as soon as a reply is noted. RUNNING: an operation is under way, and the
+ * connection is suspended. ANSWERED: libmicrohttpd has the reply. DROPPED: the client left, and the connection is
+ * closed without a reply. WRITTEN: the reply went past libmicrohttpd, and the connection is closed. From every state to
+ * NONE when the connection ends. */
+enum request_state {
+	REQUEST_NONE,
+	REQUEST_BEGUN,
+	REQUEST_BODY,
+	REQUEST_RUNNING,
+	REQUEST_DROPPED,
+	REQUEST_ANSWERED,
+	REQUEST_WRITTEN
+};
 
 /* From where clients can reach the socket, by its own address. */
 enum http_reach { HTTP_REACH_UNIX, HTTP_REACH_LOOPBACK, HTTP_REACH_NETWORK };
@@ -48,11 +62,6 @@ struct request {
 	enum http_method method;
 	size_t route; /* set by the service: index in its route table; HTTP_ROUTE_NONE: none found (yet) */
 	uint64_t started_us;
-	bool accepted;     /* set by the service: it wants the body, and the request when it is whole */
-	bool takes_long;   /* set by the service: the operation may take longer than a few round trips */
-	bool failed;       /* memory was short: the connection is closed without an answer */
-	bool written_raw;  /* the answer went past libmicrohttpd */
-	bool disconnected; /* the client left while the request was under way: the connection is closed */
 	char id[HEADERS_REQUEST_ID_MAX + 1];
 	struct headers headers;
 	struct reply reply;
@@ -68,10 +77,10 @@ void request_resume(struct request *request);
 /* The same for a client that has left: the connection is closed without an answer. */
 void request_drop(struct request *request);
 
-/* True if an answer is noted, or the request has failed. */
+/* True if an answer is noted. */
 static inline bool request_is_answered(const struct request *request)
 {
-	return request->reply.status != 0 || request->failed;
+	return request->reply.status != 0;
 }
 
 /* A deadline of the connection has passed. */
@@ -82,13 +91,5 @@ void request_identify(struct request *request);
 
 /* The client's address as text, "unix" for a Unix socket. */
 void request_write_address(const struct request *request, char ret_text[REQUEST_ADDRESS_MAX]);
-
-/* Counts an answer 429. */
-void request_note_limited(struct request *request, enum http_limit limit);
-
-/* Calls `visit` with the value of each header of this name. Only until the access handler's first call ends, or while
- * the request is whole and not answered. */
-typedef void request_visit_fn(void *arg, const char *value, size_t len);
-void request_visit_header(const struct request *request, const char *name, request_visit_fn *visit, void *arg);
 
 #endif

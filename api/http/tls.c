@@ -33,11 +33,12 @@ struct tls {
 
 /* ---- loading ---- */
 
-/* "--tls-cert /path: reason" */
-static void complain(const char *option, const char *path, const char *reason, char *message, size_t size)
+/* "--tls-cert /path: reason"; returns false. */
+static bool complain(const char *option, const char *path, const char *reason, char *message, size_t size)
 {
 	assert(option && path && reason);
 	snprintf(message, size, "%s %s: %s", option, path, reason);
+	return false;
 }
 
 /* Reads a file; false and a message. `text` must be wiped in any case. */
@@ -58,86 +59,56 @@ static gnutls_datum_t datum_of(const struct text *text)
 	return (gnutls_datum_t){.data = (unsigned char *)text->bytes, .size = (unsigned)text->len};
 }
 
-static bool parse_cert(const char *path, const struct text *text, gnutls_x509_crt_t **ret_chain, unsigned *ret_count,
-		       char *message, size_t size)
-{
-	gnutls_datum_t pem = datum_of(text);
-	int error = gnutls_x509_crt_list_import2(ret_chain, ret_count, &pem, GNUTLS_X509_FMT_PEM, 0);
-
-	assert(ret_chain && ret_count);
-	if (error >= 0 && *ret_count > 0)
-		return true;
-	complain("--tls-cert", path,
-		 error == GNUTLS_E_NO_CERTIFICATE_FOUND || error >= 0 ? "holds no certificate in PEM"
-								      : gnutls_strerror(error),
-		 message, size);
-	return false;
-}
-
-static bool parse_key(const char *path, const struct text *text, gnutls_x509_privkey_t key, char *message, size_t size)
-{
-	gnutls_datum_t pem = datum_of(text);
-	int error = gnutls_x509_privkey_import2(key, &pem, GNUTLS_X509_FMT_PEM, NULL, 0);
-
-	if (error >= 0)
-		return true;
-	if (error == GNUTLS_E_DECRYPTION_FAILED)
-		complain("--tls-key", path, "is protected by a password; it must not be", message, size);
-	else
-		complain("--tls-key", path, "holds no private key in PEM", message, size);
-	return false;
-}
-
-static void note_dates(struct tls *tls, gnutls_x509_crt_t cert)
-{
-	tls->activation = gnutls_x509_crt_get_activation_time(cert);
-	tls->expiry = gnutls_x509_crt_get_expiration_time(cert);
-}
-
-static bool parse_pair(struct tls *tls, const char *cert_path, const struct text *cert_text, const char *key_path,
-		       const struct text *key_text, char *message, size_t size)
+/* Keeps the dates of the certificate itself, the first of the file. */
+static bool parse_cert(struct tls *tls, const char *path, const gnutls_datum_t *pem, char *message, size_t size)
 {
 	gnutls_x509_crt_t *chain = NULL;
-	gnutls_x509_privkey_t key = NULL;
 	unsigned count = 0;
-	int error = gnutls_x509_privkey_init(&key);
-	bool taken = false;
+	int error = gnutls_x509_crt_list_import2(&chain, &count, pem, GNUTLS_X509_FMT_PEM, 0);
 
-	if (error < 0) {
-		complain("--tls-key", key_path, gnutls_strerror(error), message, size);
-		return false;
-	}
-	if (parse_cert(cert_path, cert_text, &chain, &count, message, size) &&
-	    parse_key(key_path, key_text, key, message, size)) {
-		note_dates(tls, chain[0]);
-		error = gnutls_certificate_set_x509_key(tls->credentials, chain, (int)count, key);
-		taken = error >= 0;
-		if (error == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
-			snprintf(message, size, "--tls-key %s: does not belong to the certificate of --tls-cert %s",
-				 key_path, cert_path);
-		else if (!taken)
-			complain("--tls-cert", cert_path, gnutls_strerror(error), message, size);
+	if (error >= 0 && count > 0) {
+		tls->activation = gnutls_x509_crt_get_activation_time(chain[0]);
+		tls->expiry = gnutls_x509_crt_get_expiration_time(chain[0]);
 	}
 	for (unsigned i = 0; i < count; i++)
 		gnutls_x509_crt_deinit(chain[i]);
 	gnutls_free(chain);
-	gnutls_x509_privkey_deinit(key);
-	return taken;
+	if (error < 0 && error != GNUTLS_E_NO_CERTIFICATE_FOUND)
+		return complain("--tls-cert", path, gnutls_strerror(error), message, size);
+	return count > 0 || complain("--tls-cert", path, "holds no certificate in PEM", message, size);
+}
+
+static bool parse_pair(struct tls *tls, const char *cert_path, const struct text *cert, const char *key_path,
+		       const struct text *key, char *message, size_t size)
+{
+	gnutls_datum_t cert_pem = datum_of(cert), key_pem = datum_of(key);
+
+	if (!parse_cert(tls, cert_path, &cert_pem, message, size))
+		return false;
+	switch (gnutls_certificate_set_x509_key_mem(tls->credentials, &cert_pem, &key_pem, GNUTLS_X509_FMT_PEM)) {
+	case GNUTLS_E_SUCCESS: return true;
+	case GNUTLS_E_CERTIFICATE_KEY_MISMATCH:
+		snprintf(message, size, "--tls-key %s: does not belong to the certificate of --tls-cert %s", key_path,
+			 cert_path);
+		return false;
+	case GNUTLS_E_DECRYPTION_FAILED:
+		return complain("--tls-key", key_path, "is protected by a password; it must not be", message, size);
+	default: return complain("--tls-key", key_path, "holds no private key in PEM", message, size);
+	}
 }
 
 static bool load_pair(struct tls *tls, const char *cert, const char *key, char *message, size_t size)
 {
 	struct text cert_text, key_text;
-	bool taken;
 
 	text_init(&key_text);
-	taken = read_file("--tls-cert", cert, SECRET_FILE_TRUSTED, &cert_text, message, size) &&
-		read_file("--tls-key", key, SECRET_FILE_SECRET, &key_text, message, size) &&
-		parse_pair(tls, cert, &cert_text, key, &key_text, message, size);
+	bool loaded = read_file("--tls-cert", cert, SECRET_FILE_TRUSTED, &cert_text, message, size) &&
+		      read_file("--tls-key", key, SECRET_FILE_SECRET, &key_text, message, size) &&
+		      parse_pair(tls, cert, &cert_text, key, &key_text, message, size);
 	secret_file_wipe(&key_text);
 	text_fini(&key_text);
 	text_fini(&cert_text);
-	return taken;
+	return loaded;
 }
 
 static bool load_authorities(struct tls *tls, const char *path, char *message, size_t size)
@@ -163,31 +134,15 @@ static bool load_authorities(struct tls *tls, const char *path, char *message, s
 	return tls->asks;
 }
 
-static struct tls *tls_new(const char *cert)
-{
-	struct tls *tls = calloc(1, sizeof *tls);
-
-	if (!tls)
-		return NULL;
-	atomic_init(&tls->references, 1);
-	tls->cert = strdup(cert);
-	if (!tls->cert || gnutls_certificate_allocate_credentials(&tls->credentials) < 0) {
-		free(tls->cert);
-		free(tls);
-		return NULL;
-	}
-	return tls;
-}
-
 struct tls *tls_load(const char *cert, const char *key, const char *client_ca, char *message, size_t size)
 {
 	assert(cert[0] != '\0' && key[0] != '\0' && size > 0);
-	struct tls *tls = tls_new(cert);
+	struct tls *tls = memory_zeroed(1, sizeof *tls);
 
-	if (!tls) {
-		complain("--tls-cert", cert, "memory is short", message, size);
-		return NULL;
-	}
+	atomic_init(&tls->references, 1);
+	tls->cert = memory_copy(cert, strlen(cert));
+	if (gnutls_certificate_allocate_credentials(&tls->credentials) < 0)
+		memory_exhausted("tls");
 	if (!load_pair(tls, cert, key, message, size) || !load_authorities(tls, client_ca, message, size)) {
 		tls_unref(tls);
 		return NULL;
@@ -247,14 +202,13 @@ void tls_announce(const struct tls *tls)
 	log_end();
 }
 
-bool tls_attach(const struct tls *tls, gnutls_session_t session)
+void tls_attach(const struct tls *tls, gnutls_session_t session)
 {
 	assert(session && tls->credentials);
 	if (gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, tls->credentials) < 0)
-		return false;
+		memory_exhausted("tls");
 	if (tls->asks)
 		gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
-	return true;
 }
 
 /* ---- the client's certificate ---- */
@@ -315,7 +269,7 @@ bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer)
 	assert(der || len == 0);
 	peer->count = 0;
 	if (gnutls_x509_crt_init(&cert) < 0)
-		return false;
+		memory_exhausted("tls");
 	bool read = gnutls_x509_crt_import(cert, &raw, GNUTLS_X509_FMT_DER) >= 0;
 	if (read && !read_alternative_names(cert, peer, &used))
 		read_common_name(cert, peer, &used);
@@ -366,36 +320,23 @@ static void examine(gnutls_session_t session, const gnutls_datum_t *cert, struct
 		peer->state = TLS_PEER_KNOWN;
 }
 
-static const struct tls_peer no_memory = {.state = TLS_PEER_BAD,
-					  .reason = "Memory is short; the client certificate was not checked."};
 static const struct tls_peer no_certificate = {.state = TLS_PEER_NONE};
 
-const struct tls_peer *tls_peer_new(gnutls_session_t session)
+const struct tls_peer *tls_peer_examine(gnutls_session_t session, const struct tls_peer *before)
 {
 	unsigned count = 0;
 	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
 
 	assert(session);
-	if (!certs || count == 0)
-		return &no_certificate;
-	struct tls_peer *peer = calloc(1, sizeof *peer);
-	if (!peer)
-		return &no_memory;
+	if (before == &no_certificate || !certs || count == 0)
+		return before ? before : &no_certificate;
+	struct tls_peer *peer = before ? (struct tls_peer *)(uintptr_t)before : memory_zeroed(1, sizeof *peer);
 	examine(session, &certs[0], peer);
 	return peer;
 }
 
-void tls_peer_check(gnutls_session_t session, const struct tls_peer *peer)
-{
-	unsigned count = 0;
-	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
-
-	if (peer != &no_memory && peer != &no_certificate && certs && count > 0)
-		examine(session, &certs[0], (struct tls_peer *)(uintptr_t)peer);
-}
-
 void tls_peer_free(const struct tls_peer *peer)
 {
-	if (peer != &no_memory && peer != &no_certificate)
+	if (peer != &no_certificate)
 		free((void *)(uintptr_t)peer);
 }

@@ -53,21 +53,18 @@ bool tls_same_authorities(const struct tls *tls, const struct tls *other);
 void tls_announce(const struct tls *tls);
 
 /* Gives it to a session whose handshake has not begun, or is over: then only its authorities matter. The session must
- * end before the reference does. False if memory is short. */
-bool tls_attach(const struct tls *tls, struct gnutls_session_int *session) __attribute__((warn_unused_result));
+ * end before the reference does. */
+void tls_attach(const struct tls *tls, struct gnutls_session_int *session);
 
-/* Examines the certificate of a client, after the handshake. Never NULL: if memory is short the certificate counts as
- * bad. */
-const struct tls_peer *tls_peer_new(struct gnutls_session_int *session);
+/* Examines the certificate of a client, after the handshake. `before` is what that gave the last time (NULL: this is
+ * the first time): it is the result again, with its names as and where they are, examined by the authorities that the
+ * session has been given since. Never NULL. */
+const struct tls_peer *tls_peer_examine(struct gnutls_session_int *session, const struct tls_peer *before);
 void tls_peer_free(const struct tls_peer *peer);
-
-/* Examines it again, by the authorities that the session has been given since. Its names stay as and where they
- * are. */
-void tls_peer_check(struct gnutls_session_int *session, const struct tls_peer *peer);
 
 /* The names in a certificate (DER): its DNS and URI alternative names; its common name only where it has no alternative
  * name of any kind. Those with other bytes than visible ASCII, and those for which there is no room, are left out.
- * False if it is no certificate. For tls_peer_new() and its tests. */
+ * False if it is no certificate. For tls_peer_examine() and its tests. */
 bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer) __attribute__((warn_unused_result));
 
 #endif

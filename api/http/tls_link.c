@@ -27,11 +27,6 @@ enum {
 	ALERT_13_MAX = 2 + 1 + 16 /* alert, type of content, tag */
 };
 
-bool tls_link_is_up(const struct tls_link *link)
-{
-	return link->told && link->heard;
-}
-
 /* ---- handshake ---- */
 
 static void wait_for_client(struct connection *connection)
@@ -52,25 +47,14 @@ void tls_link_wake(struct connection *connection)
 	connection->mhd_daemon->runnable = true;
 }
 
-/* The first record of TLS begins with a byte that no method of HTTP does. */
-static bool is_plain_http(const void *bytes)
-{
-	unsigned char first = *(const unsigned char *)bytes;
-
-	assert(bytes);
-	return first >= 'A' && first <= 'Z';
-}
-
-static void answer_plain(struct connection *connection)
+void tls_link_send_plain(struct api *api, int fd, unsigned status, const char *detail)
 {
 	char text[1024];
-	size_t len = connection->api->config.service->write_raw(400, "This port speaks TLS: use https:// in the URL.",
-								"none", text, sizeof text);
+	size_t len = api->config.service->write_raw(status, detail, "none", text, sizeof text);
 
-	assert(!connection->link.spoke_plain);
-	(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	connection->link.spoke_plain = connection->linger = true;
-	http_metrics_request(connection->api->metrics, HTTP_ROUTE_NONE, HTTP_OTHER, 400);
+	assert(fd >= 0);
+	(void)!send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	http_metrics_request(api->config.metrics, HTTP_ROUTE_NONE, HTTP_OTHER, status);
 }
 
 /* gnutls_pull_func: within libmicrohttpd, which takes EAGAIN for "later" and would ask again at once. */
@@ -80,12 +64,16 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 	struct tls_link *link = &connection->link;
 	ssize_t got = recv(connection->fd, bytes, size, MSG_DONTWAIT);
 
-	if (tls_link_is_up(link))
+	if (link->state == TLS_LINK_UP)
 		return got;
-	if (got > 0 && !link->begun) {
-		link->begun = true;
-		if (is_plain_http(bytes)) {
-			answer_plain(connection);
+	if (got > 0 && link->state == TLS_LINK_SILENT) {
+		link->state = TLS_LINK_HANDSHAKE;
+		const unsigned char first = *(const unsigned char *)bytes;
+		if (first >= 'A' && first <= 'Z') { /* plain HTTP: no record of TLS begins so */
+			tls_link_send_plain(connection->api, connection->fd, 400,
+					    "This port speaks TLS: use https:// in the URL.");
+			link->state = TLS_LINK_PLAIN_HTTP;
+			connection->linger = true;
 			return 0; /* as if the client had left: the handshake fails */
 		}
 	}
@@ -114,10 +102,8 @@ static int on_finished(gnutls_session_t session, unsigned type, unsigned when, u
 {
 	struct connection *connection = gnutls_transport_get_ptr(session);
 
-	(void)type;
-	(void)when;
-	(void)message;
-	*(incoming ? &connection->link.heard : &connection->link.told) = true;
+	(void)type, (void)when, (void)incoming, (void)message;
+	connection->link.state = connection->link.state == TLS_LINK_HANDSHAKE ? TLS_LINK_HALF_FINISHED : TLS_LINK_UP;
 	return 0;
 }
 
@@ -138,8 +124,7 @@ void tls_link_init(struct connection *connection)
 	gnutls_transport_set_pull_function(session, pull);
 	gnutls_transport_set_pull_timeout_function(session, pull_timeout);
 	gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, on_finished);
-	if (!tls_attach(link->tls, session))
-		gnutls_credentials_clear(session); /* the daemon's own hold no certificate */
+	tls_attach(link->tls, session);
 }
 
 /* ---- close_notify ---- */
@@ -147,7 +132,7 @@ void tls_link_init(struct connection *connection)
 void tls_link_send(struct tls_link *link, const char *bytes, size_t len)
 {
 	assert(bytes);
-	if (!link->session || !tls_link_is_up(link))
+	if (!link->session || link->state != TLS_LINK_UP)
 		return;
 	/* if there is no room, the client has not read its earlier answers either */
 	(void)gnutls_record_send(link->session, bytes, len);
@@ -155,7 +140,7 @@ void tls_link_send(struct tls_link *link, const char *bytes, size_t len)
 
 void tls_link_bye(struct tls_link *link)
 {
-	if (link->session && tls_link_is_up(link))
+	if (link->session && link->state == TLS_LINK_UP)
 		(void)gnutls_bye(link->session, GNUTLS_SHUT_WR);
 }
 
@@ -184,10 +169,14 @@ static void send_alert(struct connection *connection)
 
 static void note_failure(const struct connection *connection)
 {
-	assert(!tls_link_is_up(&connection->link));
-	http_metrics_handshake_failed(connection->api->metrics);
+	enum tls_link_state state = connection->link.state;
+
+	assert(state != TLS_LINK_UP);
+	metrics_add(&connection->api->config.metrics->tls_handshakes_failed, 1);
 	log_begin(LOG_DEBUG, "tls-handshake-failed");
-	log_text("reason", connection->link.spoke_plain ? "plain HTTP" : connection->late ? "late" : NULL);
+	log_text("reason", state == TLS_LINK_PLAIN_HTTP           ? "plain HTTP"
+			   : connection->phase == CONNECTION_LATE ? "late"
+								  : NULL);
 	log_end();
 }
 
@@ -198,7 +187,7 @@ void tls_link_fini(struct connection *connection, bool alert)
 	assert(!link->session); /* the library has freed it */
 	if (!link->tls)
 		return;
-	if (!tls_link_is_up(link) && link->begun && !connection->api->stopping) {
+	if (link->state != TLS_LINK_UP && link->state != TLS_LINK_SILENT && !connection->api->stopping) {
 		note_failure(connection);
 		if (alert)
 			send_alert(connection);
@@ -210,27 +199,21 @@ void tls_link_fini(struct connection *connection, bool alert)
 
 /* ---- the client's certificate ---- */
 
-static void use_authorities(struct tls_link *link, struct tls *tls)
-{
-	if (tls_same_authorities(tls, link->tls) || !tls_attach(tls, link->session))
-		return;
-	assert(link->tls && tls != link->tls);
-	tls_ref(tls);
-	tls_unref(link->tls);
-	link->tls = tls;
-	if (link->peer)
-		tls_peer_check(link->session, link->peer);
-}
-
 void tls_link_identify(struct connection *connection)
 {
 	struct tls_link *link = &connection->link;
+	struct tls *tls = connection->api->tls;
 
 	if (!link->session || !tls_asks(link->tls))
 		return;
-	assert(connection->api->tls);
-	if (link->tls != connection->api->tls)
-		use_authorities(link, connection->api->tls);
-	if (!link->peer)
-		link->peer = tls_peer_new(link->session);
+	assert(tls);
+	bool same = tls_same_authorities(tls, link->tls);
+	if (!same) {
+		tls_attach(tls, link->session);
+		tls_ref(tls);
+		tls_unref(link->tls);
+		link->tls = tls;
+	}
+	if (!same || !link->peer)
+		link->peer = tls_peer_examine(link->session, link->peer);
 }

@@ -1,27 +1,161 @@
-/* Parses the command line and checks that the arguments fit together. The options are in arguments_table.c. See
- * arguments.h.
- *
- * Not getopt_long(): every message must name the argument, none may repeat a token, and an option that a command does
- * not have must be rejected and not ignored: --ttl with `release` is a mistake. */
+/* The command line of redlockctl: its table of options, the words between them, and checks of what fits together. See
+ * arguments.h; the parser is server/options. */
 #include "arguments.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/calls/calls.h"
-#include "arguments_table.h"
-#include "exit_status.h"
 
-enum {
-	DEFAULT_TTL_MS = 30000,
-	DEFAULT_WAIT_MS = 300000,
-	DEFAULT_TIMEOUT_MS = 5000,
-	DEFAULT_HEALTH_TIMEOUT_MS = 2000, /* health checks of containers have few seconds */
-	DEFAULT_KILL_AFTER_MS = 5000
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define DAY_MS 86400000
+#define YEAR_MS (UINT64_C(366) * DAY_MS) /* sums of a few of them in microseconds fit in 64 bits */
+
+/* health checks of containers have few seconds */
+enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
+
+/* Which commands have an option. */
+#define IN(command) (1U << COMMAND_##command)
+#define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(RUN))
+#define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* that ask a server */
+
+/* ---- options ---- */
+
+const char *const arguments_rights[ARGUMENTS_RIGHTS + 1] = {"acquire", "inspect", "list", "admin", NULL};
+
+bool arguments_is_token(const char *text)
+{
+	assert(text);
+	return strlen(text) == ARGUMENTS_TOKEN_LEN && hex_is_lower(text, ARGUMENTS_TOKEN_LEN);
+}
+
+static const char *arguments_add_server(const struct options_entry *entry, const char *text, void *values)
+{
+	struct server_list *list = &((struct arguments *)values)->servers;
+	const char *reason = server_parse(text, &list->items[list->count]);
+
+	assert(list->count < entry->max);
+	list->count += !reason;
+	return reason;
+}
+
+/* key new takes several. */
+static const char *arguments_add_prefix(const struct options_entry *entry, const char *text, void *values)
+{
+	struct arguments *arguments = values;
+	const char *reason = options_parse_text(entry, text, values);
+
+	if (!reason && arguments->prefix_count == ARGUMENTS_PREFIXES_MAX)
+		return "too many";
+	if (!reason)
+		arguments->prefixes[arguments->prefix_count++] = text;
+	return reason;
+}
+
+static const char *arguments_parse_key_name(const struct options_entry *entry, const char *text, void *values)
+{
+	return strspn(text, LETTERS "0123456789._-") != strlen(text) ? "not a name"
+								     : options_parse_text(entry, text, values);
+}
+
+static const char *arguments_add_right(const struct options_entry *entry, const char *text, void *values)
+{
+	struct arguments *arguments = values;
+	unsigned rights = arguments->rights;
+	const char *reason = options_parse_choice(entry, text, values);
+
+	arguments->rights = reason ? rights : rights | 1U << arguments->rights;
+	return reason;
+}
+
+/* A key may be given in place of its file. */
+static const char *arguments_parse_file(const struct options_entry *entry, const char *text, void *values)
+{
+	return strncmp(text, API_KEY_START, strlen(API_KEY_START)) == 0
+		       ? "give a file that holds the key, not the key: others can see it in the list of processes"
+		       : options_parse_text(entry, text, values);
+}
+
+static const char *arguments_parse_api_key(const struct options_entry *entry, const char *text, void *values)
+{
+	(void)entry;
+	return api_key_parse(text, strlen(text), ((struct arguments *)values)->credentials.api_key);
+}
+
+#define OPTION(flag, letter_, member, commands, words) \
+	.name = flag, .letter = letter_, OPTIONS_AT(struct arguments, member), .scope = commands, .help = words
+#define SWITCH(flag, letter_, member, commands, words) \
+	OPTION(flag, letter_, member, commands, words), OPTIONS_CHOICE(NULL, 0, options_truths)
+#define TIME(flag, letter_, member, commands, least, most, words) \
+	OPTION(flag, letter_, member, commands, words), OPTIONS_TIME(least, most)
+#define TEXT(flag, what, function, member, commands, least, most, values, words)                                  \
+	OPTION(flag, 0, member, commands, words), .argument = what, .parse = function, .min = least, .max = most, \
+						  .allowed = values
+#define PATH(flag, member, commands, words) \
+	TEXT(flag, "FILE", arguments_parse_file, member, commands, 1, 4096, "paths of files", words)
+
+static const struct options_entry arguments_entries[] = {
+	{OPTION("server", 's', servers, IN_ALL,
+		"A redlockd. May be given several times: the next one is asked if one does not answer."),
+	 .argument = "ADDRESS", .traits = OPTIONS_LIST | OPTIONS_REPEATED, .parse = arguments_add_server, .min = 1,
+	 .max = SERVERS_MAX, .standard = "http://127.0.0.1:8080", .variable = "REDLOCKCTL_SERVER",
+	 .allowed = OPTIONS_RANGE " of https://host:port, http://host:port or unix:/path"},
+	{PATH("cacert", credentials.ca_file, IN_ALL, "The CAs of the servers, instead of those of the system."),
+	 .variable = "REDLOCKCTL_CACERT"},
+	{PATH("cert", credentials.cert_file, IN_ALL, "The client certificate."), .variable = "REDLOCKCTL_CERT"},
+	{PATH("key", credentials.cert_key_file, IN_ALL, "The key of --cert, if it is not in the same file."),
+	 .variable = "REDLOCKCTL_KEY"},
+	{PATH("key-file", credentials.api_key_file, IN_ALL | IN(KEY_HASH), "A file with the API key."),
+	 .variable = "REDLOCKCTL_KEY_FILE"},
+	{TEXT("api-key", "KEY", arguments_parse_api_key, credentials.api_key, IN_ALL, 16, 256,
+	      OPTIONS_RANGE " visible ASCII characters", "The API key itself."),
+	 .traits = OPTIONS_NO_FLAG, .variable = "REDLOCKCTL_API_KEY"},
+	{TIME("timeout", 0, timeout_ms, IN_ALL, 10, 3600000, "For one request to one server. health: 2s."),
+	 .standard = "5s"},
+	{SWITCH("json", 0, json, IN_ALL | IN(KEY_NEW) | IN(KEY_HASH), "JSON for scripts.")},
+	{TIME("ttl", 't', ttl_ms, IN(ACQUIRE) | IN(EXTEND) | IN(RUN), 1, DAY_MS,
+	      "How long the lock lasts if it is not extended (run, acquire, extend)."),
+	 .standard = "30s"},
+	{TIME("wait", 'w', wait_ms, IN(ACQUIRE) | IN(RUN), 0, YEAR_MS,
+	      "How long to wait for the lock (run: 5m, acquire: 0s).")},
+	{SWITCH("no-wait", 'n', no_wait, IN(ACQUIRE) | IN(RUN), "The same as --wait 0s (run, acquire).")},
+	{TEXT("owner", "TEXT", options_parse_text, owner, IN(ACQUIRE) | IN(RUN), 0, ARGUMENTS_OWNER_MAX,
+	      OPTIONS_RANGE " bytes of UTF-8 without control characters",
+	      "A label that others see (run, acquire; host and process).")},
+	{OPTION("conflict-exit-code", 'E', held_status, IN(ACQUIRE) | IN(RUN),
+		"The exit status if somebody else holds the lock (run, acquire)."),
+	 OPTIONS_NUMBER(0, 255), .standard = "75"},
+	{TIME("kill-after", 'k', kill_after_ms, IN(RUN), 0, DAY_MS,
+	      "From SIGTERM to SIGKILL (run; 5s, or a third of --ttl).")},
+	{SWITCH("wait-all", 0, wait_all, IN(RUN), "Hold the lock also for processes that the command leaves (run).")},
+	{SWITCH("verbose", 'v', verbose, IN(RUN), "Report each step (run).")},
+	{PATH("token-file", token_file, IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE),
+	      "A file with the token (- is stdin); acquire writes it there.")},
+	{TEXT("token", "TOKEN", options_parse_text, token, IN(EXTEND) | IN(RELEASE), 0, 4096,
+	      "40 digits, 0 to 9 and a to f",
+	      "The token itself: others can see it in the list of processes (extend, release)."),
+	 .variable = "REDLOCK_TOKEN"},
+	{SWITCH("force", 0, force, IN(RELEASE), "Without a token: needs the right admin (release).")},
+	{SWITCH("ready", 0, ready, IN(HEALTH), "Enough masters vote, and the server is not shutting down (health).")},
+	{TEXT("prefix", "TEXT", arguments_add_prefix, prefix, IN(LIST) | IN(KEY_NEW), 0, PATH_VALUE_MAX,
+	      OPTIONS_RANGE " bytes of UTF-8 without control characters",
+	      "Names of locks with this beginning (list; key new: any number of times)."),
+	 .traits = OPTIONS_REPEATED},
+	{OPTION("limit", 0, limit, IN(LIST), "The most locks to list (list)."), OPTIONS_NUMBER(1, 1000000)},
+	{TEXT("name", "TEXT", arguments_parse_key_name, key_name, IN(KEY_NEW), 1, ARGUMENTS_KEY_NAME_MAX,
+	      OPTIONS_RANGE " letters, digits, dots, dashes and underscores",
+	      "The name of the key's owner (key new).")},
+	{OPTION("right", 0, rights, IN(KEY_NEW),
+		"A right of the key; any number of times (key new; acquire and inspect)."),
+	 .argument = "RIGHT", .traits = OPTIONS_SHOWN | OPTIONS_REPEATED, .parse = arguments_add_right,
+	 .choices = arguments_rights},
+	{PATH("out", out, IN(KEY_NEW), "Where to write the key, instead of printing it (key new).")},
+	{OPTIONS_END("help", 'h', "Prints this help.")},
+	{OPTIONS_END("version", 'V', "Prints the version.")},
 };
+
+/* ---- words that are no options ---- */
 
 static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_ACQUIRE] = "acquire",   [COMMAND_EXTEND] = "extend", [COMMAND_RELEASE] = "release",
@@ -30,314 +164,177 @@ static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help",     [COMMAND_VERSION] = "version",
 };
 
-/* ---- messages ---- */
-
-static bool arguments_fail(struct arguments *arguments, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static bool arguments_fail(struct arguments *arguments, const char *format, ...)
+static bool arguments_read_name(struct options_reader *reader, const char *name)
 {
-	va_list values;
-
-	va_start(values, format);
-	vsnprintf(arguments->message, sizeof arguments->message, format, values);
-	va_end(values);
-	return false;
-}
-
-/* Does not repeat a value that may be a secret: an address may hold a password by mistake, and a key may be given in
- * place of its file. */
-static bool arguments_fail_value(struct arguments *arguments, const struct arguments_row *row, const char *value,
-				 const char *reason)
-{
-	assert(value && reason);
-	if (!row->has_value || row->secret || strchr(value, '@') || arguments_is_api_key(value))
-		return arguments_fail(arguments, "--%s: %s", row->name, reason);
-	return arguments_fail(arguments, "--%s '%.100s': %s", row->name, value, reason);
-}
-
-/* ---- one argument after the other ---- */
-
-struct walk {
-	struct arguments *arguments;
-	char **at, **command, **behind; /* behind: after the command, which may be two words */
-};
-
-/* Parses the option at walk->at and its value. The value of an unknown option is not repeated. */
-static bool arguments_walk_option(struct walk *walk)
-{
-	struct arguments *arguments = walk->arguments;
-	const char *argument = *walk->at, *value;
-	const struct arguments_row *row = arguments_table_find(argument, &value);
-
-	assert((*walk->at)[0] == '-');
-	if (!row)
-		return arguments_fail(arguments, "there is no option %.*s",
-				      (int)(strcspn(argument, "=") > 100 ? 100 : strcspn(argument, "=")), argument);
-	if ((row->commands & 1U << arguments->command) == 0)
-		return arguments_fail(arguments, "%s has no option --%s", command_names[arguments->command], row->name);
-	if (!row->has_value && value)
-		return arguments_fail(arguments, "--%s takes no value", row->name);
-	if (row->has_value && !value) {
-		if (!walk->at[1])
-			return arguments_fail(arguments, "--%s needs a value", row->name);
-		value = *++walk->at;
-	}
-	walk->at++;
-	const char *reason = row->parse(arguments, value ? value : "");
-	return !reason || arguments_fail_value(arguments, row, value ? value : "", reason);
-}
-
-static bool arguments_walk_name(struct walk *walk)
-{
-	struct arguments *arguments = walk->arguments;
-	const char *name = *walk->at++;
-
-	assert(name);
-	if ((IN_NAMED & 1U << arguments->command) == 0)
-		return arguments_fail(arguments, "%s takes no NAME: '%.100s'", command_names[arguments->command], name);
-	if (arguments->name && arguments->command == COMMAND_RUN)
-		return arguments_fail(arguments, "run needs -- before the command: '%.100s'", name);
-	if (arguments->name)
-		return arguments_fail(arguments, "one NAME only: '%.100s'", name);
+	struct arguments *arguments = reader->values;
 	const char *reason = path_check_resource(name, strlen(name));
-	if (reason)
-		return arguments_fail(arguments, "NAME: %s", reason);
+
+	if ((IN_NAMED & reader->scope) == 0)
+		return options_complain_text(reader, "%s takes no NAME", reader->command);
+	if (arguments->name)
+		return options_complain_text(reader, arguments->command == COMMAND_RUN
+							     ? "run needs -- before the command"
+							     : "one NAME only");
 	arguments->name = name;
-	return true;
+	return !reason || options_complain_text(reader, "NAME: %s", reason);
 }
 
-/* "--" is followed by the command of run; for other commands by a NAME that may begin with a dash. */
-static bool arguments_walk_rest(struct walk *walk)
+/* The command, whose second word follows `key`; then a NAME. */
+static bool arguments_read_operand(struct options_reader *reader, const char *word)
 {
-	assert(strcmp(*walk->at, "--") == 0);
-	walk->at++;
-	if (walk->arguments->command == COMMAND_RUN) {
-		walk->arguments->argv = walk->at;
-		return true;
-	}
-	while (*walk->at)
-		if (!arguments_walk_name(walk))
-			return false;
-	return true;
-}
+	struct arguments *arguments = reader->values;
+	char name[32];
 
-static bool arguments_walk_all(struct walk *walk)
-{
-	while (*walk->at) {
-		if (walk->at == walk->command) {
-			walk->at = walk->behind;
-			continue;
-		}
-		if (strcmp(*walk->at, "--") == 0)
-			return arguments_walk_rest(walk);
-		if (strcmp(*walk->at, "--help") == 0 || strcmp(*walk->at, "-h") == 0) {
-			walk->arguments->command = COMMAND_HELP;
+	if (reader->scope != 0)
+		return arguments_read_name(reader, word);
+	snprintf(name, sizeof name, "%s%s%s", reader->command ? reader->command : "", reader->command ? " " : "", word);
+	for (int command = 0; command < COMMAND_COUNT; command++)
+		if (strcmp(name, command_names[command]) == 0) {
+			arguments->command = (enum command)command;
+			reader->scope = 1U << command;
+			reader->command = command_names[command];
 			return true;
 		}
-		if (!((*walk->at)[0] == '-' && (*walk->at)[1] != '\0' ? arguments_walk_option(walk)
-								      : arguments_walk_name(walk)))
-			return false;
+	if (reader->command)
+		return options_complain_text(reader, "key: new or hash must follow it");
+	if (strcmp(word, "key") == 0) {
+		reader->command = "key";
+		return true;
 	}
-	return true;
+	bool plain = strlen(word) < sizeof name && strspn(word, LETTERS) == strlen(word);
+	return options_complain_text(reader, "there is no command %s%s%s; redlockctl --help lists them",
+				     plain ? "'" : "of that name", plain ? word : "", plain ? "'" : "");
 }
 
 /* ---- arguments that depend on each other ---- */
 
-static bool arguments_check_run(struct arguments *arguments)
-{
-	assert(arguments->command == COMMAND_RUN);
-	if (!arguments->argv || !arguments->argv[0])
-		return arguments_fail(arguments, "run needs a command: redlockctl run NAME -- COMMAND [ARGUMENT...]");
-	if (arguments->argv[0][0] == '\0')
-		return arguments_fail(arguments, "the command to run is empty");
-	if (arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
-		return arguments_fail(arguments, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
-	if (arguments->kill_after_ms > arguments->ttl_ms / 2)
-		return arguments_fail(arguments, "--kill-after: at most half of --ttl");
-	return true;
-}
-
-static bool arguments_check_token(struct arguments *arguments, const char *from_environment)
-{
-	assert(arguments->command == COMMAND_EXTEND || arguments->command == COMMAND_RELEASE);
-	if (arguments->force && (arguments->token || arguments->token_file))
-		return arguments_fail(arguments, "--force goes without a token");
-	if (arguments->force)
-		return true;
-	if (arguments->token && arguments->token_file)
-		return arguments_fail(arguments, "--token and --token-file: one of them only");
-	if (arguments->token || arguments->token_file)
-		return true;
-	if (!from_environment || *from_environment == '\0')
-		return arguments_fail(arguments, "%s needs the token: in REDLOCK_TOKEN or with --token-file FILE",
-				      command_names[arguments->command]);
-	if (!arguments_is_token(from_environment))
-		return arguments_fail(arguments, "REDLOCK_TOKEN: not a token: 40 digits, 0 to 9 and a to f");
-	arguments->token = from_environment;
-	return true;
-}
-
-static bool arguments_check_servers(struct arguments *arguments, const char *from_environment)
-{
-	const char *reason;
-
-	if (arguments->servers.count > 0)
-		return true;
-	if (!from_environment || *from_environment == '\0')
-		reason = server_list_parse(&arguments->servers, "http://127.0.0.1:8080");
-	else
-		reason = server_list_parse(&arguments->servers, from_environment);
-	return !reason || arguments_fail(arguments, "REDLOCKCTL_SERVER: bad address: %s", reason);
-}
-
-static const char *arguments_or_null(const char *variable)
-{
-	return !variable || *variable == '\0' ? NULL : variable;
-}
-
-/* A variable that names a file. */
-static bool arguments_check_file(struct arguments *arguments, const char *name, const char *path)
-{
-	return !path || !arguments_is_api_key(path) ||
-	       arguments_fail(arguments, "%s: give a file that holds the key, not the key", name);
-}
-
-/* The private key of the environment belongs to the certificate of the environment, not to one of the command line. */
-static bool arguments_check_tls(struct arguments *arguments, const struct arguments_environment *environment)
+/* Values that depend on others. */
+static void arguments_complete(struct options_reader *reader, struct arguments *arguments)
 {
 	struct credentials *credentials = &arguments->credentials;
 
-	if (!arguments_check_file(arguments, "REDLOCKCTL_CACERT", environment->cacert) ||
-	    !arguments_check_file(arguments, "REDLOCKCTL_CERT", environment->cert) ||
-	    !arguments_check_file(arguments, "REDLOCKCTL_KEY", environment->key))
-		return false;
-	if (!credentials->ca_file)
-		credentials->ca_file = arguments_or_null(environment->cacert);
-	if (!credentials->cert_file && !credentials->cert_key_file)
-		credentials->cert_key_file = arguments_or_null(environment->key);
-	if (!credentials->cert_file)
-		credentials->cert_file = arguments_or_null(environment->cert);
-	if (credentials->cert_key_file && !credentials->cert_file)
-		return arguments_fail(
-			arguments,
-			"--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)");
-	return true;
+	if (options_origin(reader, "wait") == OPTIONS_FROM_DEFAULT)
+		arguments->wait_ms = arguments->command == COMMAND_RUN && !arguments->no_wait ? RUN_WAIT_MS : 0;
+	if (arguments->command == COMMAND_HEALTH && options_origin(reader, "timeout") == OPTIONS_FROM_DEFAULT)
+		arguments->timeout_ms = HEALTH_TIMEOUT_MS;
+	if (options_origin(reader, "kill-after") == OPTIONS_FROM_DEFAULT)
+		arguments->kill_after_ms = arguments->ttl_ms / 3 < KILL_AFTER_MS ? arguments->ttl_ms / 3
+										 : KILL_AFTER_MS;
+	/* the token of the environment counts only where no other is given */
+	if (options_origin(reader, "token") != OPTIONS_FROM_FLAG && (arguments->force || arguments->token_file))
+		arguments->token = NULL;
+	/* the private key of the environment belongs to its certificate, not to one of the command line */
+	if (options_origin(reader, "cert") > options_origin(reader, "key"))
+		credentials->cert_key_file = NULL;
+	if (options_origin(reader, "key-file") == OPTIONS_FROM_FLAG)
+		explicit_bzero(credentials->api_key, sizeof credentials->api_key);
 }
 
-static bool arguments_check_api_key(struct arguments *arguments, const struct arguments_environment *environment)
+static bool arguments_is_stdin(const char *file)
 {
-	struct credentials *credentials = &arguments->credentials;
-	const char *key = arguments_or_null(environment->api_key), *file = arguments_or_null(environment->key_file);
-
-	if (credentials->api_key_file)
-		return strcmp(credentials->api_key_file, "-") != 0 ||
-		       arguments_fail(arguments, "--key-file: - (stdin) is for key hash alone");
-	if (key && file)
-		return arguments_fail(arguments, "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only");
-	credentials->api_key_file = file;
-	const char *reason = key ? api_key_parse(key, strlen(key), credentials->api_key) : NULL;
-	if (reason)
-		return arguments_fail(arguments, "REDLOCKCTL_API_KEY: %s", reason);
-	return arguments_check_file(arguments, "REDLOCKCTL_KEY_FILE", file);
+	return file && strcmp(file, "-") == 0;
 }
 
-static bool arguments_check_all(struct arguments *arguments, const struct arguments_environment *environment)
+static bool arguments_check(struct options_reader *reader, const struct arguments *arguments)
 {
-	assert(arguments->command < COMMAND_COUNT);
-	if ((IN_ALL & 1U << arguments->command) == 0)
-		return true; /* no server is asked */
-	if ((IN_NAMED & 1U << arguments->command) != 0 && !arguments->name)
-		return arguments_fail(arguments, "%s needs a NAME", command_names[arguments->command]);
-	if (!arguments->wait_given)
-		arguments->wait_ms = arguments->command == COMMAND_RUN ? DEFAULT_WAIT_MS : 0;
-	if (arguments->command == COMMAND_HEALTH && !arguments->timeout_given)
-		arguments->timeout_ms = DEFAULT_HEALTH_TIMEOUT_MS;
-	if (!arguments->kill_after_given)
-		arguments->kill_after_ms = arguments->ttl_ms / 3 < DEFAULT_KILL_AFTER_MS ? arguments->ttl_ms / 3
-											 : DEFAULT_KILL_AFTER_MS;
-	if ((arguments->command == COMMAND_EXTEND || arguments->command == COMMAND_RELEASE) &&
-	    !arguments_check_token(arguments, environment->token))
-		return false;
-	if (arguments->command == COMMAND_RUN && !arguments_check_run(arguments))
-		return false;
-	if (arguments->command == COMMAND_ACQUIRE && arguments->token_file && strcmp(arguments->token_file, "-") == 0)
-		return arguments_fail(arguments, "--token-file: acquire writes to a file, not to -");
-	return arguments_check_servers(arguments, environment->server) && arguments_check_tls(arguments, environment) &&
-	       arguments_check_api_key(arguments, environment);
+	const struct credentials *credentials = &arguments->credentials;
+	const char *token = arguments->token, *file = arguments->token_file, *program = arguments->argv[0];
+	bool run = arguments->command == COMMAND_RUN;
+	bool holds = arguments->command == COMMAND_EXTEND || arguments->command == COMMAND_RELEASE;
+	const struct {
+		bool is_wrong;
+		const char *message;
+	} rules[] = {
+		{IN_NAMED & reader->scope && !arguments->name, "NAME: missing"},
+		{arguments->command == COMMAND_LIST && arguments->prefix_count > 1, "--prefix: given twice"},
+		{arguments->no_wait && options_origin(reader, "wait") == OPTIONS_FROM_FLAG,
+		 "--wait and --no-wait: one of them only"},
+		{holds && arguments->force && (token || file), "--force goes without a token"},
+		{holds && token && file, "--token and --token-file: one of them only"},
+		{holds && !token && !file && !arguments->force,
+		 "the token is missing: in REDLOCK_TOKEN or with --token-file FILE"},
+		{arguments->command == COMMAND_ACQUIRE && arguments_is_stdin(file),
+		 "--token-file: acquire writes to a file, not to -"},
+		{run && !program, "run needs a command: redlockctl run NAME -- COMMAND [ARGUMENT...]"},
+		{run && program && program[0] == '\0', "the command to run is empty"},
+		{run && arguments->kill_after_ms > arguments->ttl_ms / 2, "--kill-after: at most half of --ttl"},
+		{credentials->cert_key_file && !credentials->cert_file,
+		 "--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)"},
+		{arguments_is_stdin(credentials->api_key_file), "--key-file: - (stdin) is for key hash alone"},
+		{credentials->api_key_file && credentials->api_key[0] != '\0',
+		 "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only"},
+	};
+
+	assert(IN_ALL & reader->scope);
+	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+		if (rules[i].is_wrong)
+			return options_complain_text(reader, "%s", rules[i].message);
+	if (run && arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
+		return options_complain_text(reader, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
+	return !holds || !token || arguments_is_token(token) || options_blame(reader, "token", "not a token");
 }
 
-/* Finds the command: options with their values may precede it. */
-static char **arguments_find_command(char **at)
+/* ---- all of it ---- */
+
+const struct options_table arguments_table = {
+	.program = "redlockctl",
+	.entries = arguments_entries,
+	.count = sizeof arguments_entries / sizeof *arguments_entries,
+	.operand = arguments_read_operand,
+	.usage = "Usage: redlockctl run NAME [OPTION...] -- COMMAND [ARGUMENT...]\n"
+		 "       redlockctl acquire NAME [OPTION...]\n"
+		 "       redlockctl extend|release NAME [OPTION...]   with the token in\n"
+		 "                                                    REDLOCK_TOKEN or --token-file\n"
+		 "       redlockctl status NAME [OPTION...]\n"
+		 "       redlockctl release NAME --force [OPTION...]  without the token\n"
+		 "       redlockctl list|masters|health [OPTION...]\n"
+		 "       redlockctl key new|hash [OPTION...]          hash: of the key in\n"
+		 "                                                    --key-file, or on stdin\n\n"
+		 "  run       run a command under a lock: extend it meanwhile, end the command\n"
+		 "            before the lock is lost\n"
+		 "  acquire   acquire a lease; extend: extend it; release: release it\n"
+		 "  status    who holds a lock; list: all that are held; masters: the masters\n"
+		 "  health    is the server alive? With --ready: can it grant locks? The exit\n"
+		 "            status is the answer\n"
+		 "  key       new: an API key, and its entry for the keys file of redlockd; hash:\n"
+		 "            the SHA-256 of a key\n\n"
+		 "A TIME is 500ms, 60s, 5m, 1h or a whole number of milliseconds. Exit statuses:\n"
+		 "0; 64 usage; 69 no server answers; 71 system error; 75 somebody else holds the\n"
+		 "lock; 76 not redlockd's answer, or a certificate that is not trusted; 77 not\n"
+		 "allowed; 79 the lock is lost; run: otherwise the command's own, 128+N where\n"
+		 "signal N ended it, 126 and 127 where it cannot be run.\n",
+};
+
+bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const environment[])
 {
-	while (*at && (*at)[0] == '-' && (*at)[1] != '\0') {
-		const char *value;
-		const struct arguments_row *row = arguments_table_find(*at, &value);
-		if (!row)
-			break;
-		at++;
-		if (row->has_value && !value && *at)
-			at++;
-	}
-	return at;
-}
+	struct options_reader reader = {.table = &arguments_table,
+					.values = ret_arguments,
+					.message = ret_arguments->message,
+					.message_size = sizeof ret_arguments->message};
+	int argc = 0;
 
-static const char *arguments_alias(const char *name)
-{
-	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-		return "help";
-	return strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 ? "version" : name;
-}
-
-/* The commands of two words; the second one follows the first. */
-static bool arguments_parse_key_command(struct arguments *arguments, struct walk *walk)
-{
-	const char *second = walk->command[1] ? arguments_alias(walk->command[1]) : "";
-
-	assert(strcmp(*walk->command, "key") == 0);
-	walk->behind = walk->command + 2;
-	if (strcmp(second, "help") == 0)
-		arguments->command = COMMAND_HELP;
-	else if (strcmp(second, "new") == 0)
-		arguments->command = COMMAND_KEY_NEW;
-	else if (strcmp(second, "hash") == 0)
-		arguments->command = COMMAND_KEY_HASH;
-	else
-		return arguments_fail(arguments, "key: new or hash must follow it");
-	return true;
-}
-
-static bool arguments_parse_command(struct arguments *arguments, struct walk *walk)
-{
-	const char *name = *walk->command;
-
-	if (!name)
-		return arguments_fail(arguments, "a command is missing; redlockctl --help lists them");
-	walk->behind = walk->command + 1;
-	if (strcmp(name, "key") == 0)
-		return arguments_parse_key_command(arguments, walk);
-	name = arguments_alias(name);
-	for (int command = 0; command < COMMAND_COUNT; command++)
-		if (strcmp(name, command_names[command]) == 0) {
-			arguments->command = (enum command)command;
-			return true;
-		}
-	if (name[0] == '-')
-		return arguments_fail(arguments, "there is no option %.*s",
-				      (int)(strcspn(name, "=") > 100 ? 100 : strcspn(name, "=")), name);
-	return arguments_fail(arguments, "there is no command '%.100s'; redlockctl --help lists them", name);
-}
-
-bool arguments_parse(struct arguments *ret_options, char **argv, const struct arguments_environment *environment)
-{
 	assert(argv && environment);
-	memset(ret_options, 0, sizeof *ret_options);
-	ret_options->command = COMMAND_HELP;
-	ret_options->ttl_ms = DEFAULT_TTL_MS;
-	ret_options->timeout_ms = DEFAULT_TIMEOUT_MS;
-	ret_options->held_status = EXIT_STATUS_HELD;
-	if (!argv[0])
-		return arguments_fail(ret_options, "the name of the program is missing");
-	struct walk walk = {.arguments = ret_options, .at = argv + 1, .command = arguments_find_command(argv + 1)};
-	return arguments_parse_command(ret_options, &walk) && arguments_walk_all(&walk) &&
-	       arguments_check_all(ret_options, environment);
+	*ret_arguments = (struct arguments){.command = COMMAND_HELP};
+	while (argv[argc])
+		argc++;
+	if (argc == 0)
+		return options_complain_text(&reader, "the name of the program is missing");
+	if (!options_read(&reader, argc, argv, environment))
+		return false;
+	if (reader.end) {
+		ret_arguments->command = reader.end->letter == 'h' ? COMMAND_HELP : COMMAND_VERSION;
+		return true;
+	}
+	ret_arguments->argv = reader.rest;
+	for (char **word = reader.rest; *word && ret_arguments->command != COMMAND_RUN; word++)
+		if (!arguments_read_operand(&reader, *word)) /* a NAME that may begin with a dash */
+			return false;
+	if (reader.scope == 0)
+		return options_complain_text(&reader, reader.command ? "key: new or hash must follow it"
+								     : "a command is missing; redlockctl --help "
+								       "lists them");
+	if ((IN_ALL & reader.scope) == 0)
+		return true; /* no server is asked */
+	arguments_complete(&reader, ret_arguments);
+	return arguments_check(&reader, ret_arguments);
 }

@@ -1,13 +1,37 @@
-/* The command line of redlockctl and its variables of the environment, as one struct. Parsing is pure: it reads no
- * file, no clock and no environment of its own, and prints nothing. */
+/* The command line of redlockctl and its variables of the environment, as one struct. Parsing reads no file, and no
+ * environment but the one that it is given, and prints nothing. */
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "credentials.h"
-#include "server.h"
+#include "server/options/options.h"
+
+/* ---- server.c: addresses of redlockd: http://host:port, https://host:port or unix:/path ---- */
+
+enum { SERVER_TEXT_MAX = 300, SERVER_PATH_MAX = 107, SERVERS_MAX = 16 };
+
+struct server {
+	char text[SERVER_TEXT_MAX + 1];      /* as the user wrote it, for messages */
+	char base[SERVER_TEXT_MAX + 1];      /* the URL without the path of the request: http://host:port */
+	char unix_path[SERVER_PATH_MAX + 1]; /* empty: TCP */
+	bool is_tls;
+	/* requests can be read on the way: plain HTTP, most likely to another machine */
+	bool is_exposed;
+};
+
+struct server_list {
+	size_t count; /* first, as server/options wants it */
+	struct server items[SERVERS_MAX];
+};
+
+/* NULL, or the reason (static, so it never holds a part of the text). */
+const char *server_parse(const char *text, struct server *ret_server) __attribute__((warn_unused_result));
+
+/* ---- arguments.c ---- */
 
 enum command {
 	COMMAND_ACQUIRE,
@@ -39,7 +63,7 @@ struct arguments {
 	const char *name;
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
-	bool wait_given, kill_after_given, timeout_given, json, verbose, wait_all, force, ready;
+	bool json, verbose, wait_all, force, ready, no_wait;
 	struct credentials credentials; /* its files are not read yet: credentials_load() */
 	int held_status;
 	uint64_t limit;                               /* of list; 0: all */
@@ -55,23 +79,16 @@ struct arguments {
 	char message[ARGUMENTS_MESSAGE_MAX]; /* the mistake, if parsing failed */
 };
 
-/* The variables; NULL where one is not set. An empty one counts as not set. */
-struct arguments_environment {
-	const char *server;                                   /* REDLOCKCTL_SERVER */
-	const char *token;                                    /* REDLOCK_TOKEN */
-	const char *cacert, *cert, *key, *key_file, *api_key; /* REDLOCKCTL_... */
-};
+extern const char *const arguments_rights[ARGUMENTS_RIGHTS + 1]; /* NULL at the end */
 
-extern const char *const arguments_rights[ARGUMENTS_RIGHTS];
+extern const struct options_table arguments_table;
 
-/* False: ret_options->message names the argument and says what is wrong with it. A token or a key is never repeated
- * there. */
-bool arguments_parse(struct arguments *ret_options, char **argv, const struct arguments_environment *environment)
+/* `environment` holds "NAME=value", NULL at the end. False: ret_arguments->message names the argument and says what is
+ * wrong with it. No value is repeated there. */
+bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const environment[])
 	__attribute__((warn_unused_result));
 
 /* True if the text is a token: 40 digits, 0 to 9 and a to f. */
 bool arguments_is_token(const char *text);
-
-const char *arguments_help(void);
 
 #endif

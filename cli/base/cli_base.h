@@ -5,12 +5,24 @@
 #ifndef CLI_BASE_H
 #define CLI_BASE_H
 
-#include "api_key.h"
 #include "arguments.h"
 #include "credentials.h"
-#include "duration.h"
-#include "exit_status.h"
 #include "report.h"
-#include "server.h"
+
+/* Exit statuses: the manual page describes them. 64 to 77 have the meaning of sysexits.h; 79 is the first number that
+ * sysexits.h leaves free; 126 and 127 are those of the shell. `run` otherwise ends as its command did. */
+enum {
+	EXIT_STATUS_OK = 0,
+	EXIT_STATUS_USAGE = 64,       /* bad input: nothing was sent, or the server rejected it as invalid */
+	EXIT_STATUS_UNREACHABLE = 69, /* no server answered, or too few masters */
+	EXIT_STATUS_SYSTEM = 71,      /* no memory, fork() and the like */
+	EXIT_STATUS_HELD = 75,        /* somebody else holds the lock; --conflict-exit-code changes it */
+	EXIT_STATUS_STRANGE = 76,     /* an answer that redlockd does not give, or a certificate that is not trusted */
+	EXIT_STATUS_FORBIDDEN = 77,   /* no key, one that the server does not know, or that may not do this */
+	EXIT_STATUS_LOST = 79,        /* the lease is over, or would have been */
+	EXIT_STATUS_CANNOT_RUN = 126, /* the command was found and cannot be run */
+	EXIT_STATUS_NOT_FOUND = 127,  /* there is no such command */
+	EXIT_STATUS_SIGNALLED = 128   /* plus the number of the signal */
+};
 
 #endif

@@ -3,8 +3,43 @@
 #define CREDENTIALS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
-#include "api_key.h"
+/* ---- api_key.c: the text by which redlockd knows a client ----
+ *
+ * No message of these functions holds a part of a key. The keys file of redlockd (--keys) holds only hashes: a random
+ * text of 256 bits needs no salt and no slow hash. */
+
+enum { API_KEY_MIN = 16, API_KEY_MAX = 256, API_KEY_HEX_LEN = 64, API_KEY_FILE_MAX = 4096, API_KEY_MESSAGE_MAX = 400 };
+
+/* The beginning of every key that is made here, for programs that search repositories for secrets. */
+#define API_KEY_START "rlk_"
+
+/* The text without the white space around it. */
+const char *api_key_trim(const char *text, size_t *len);
+
+/* The key in a text: white space around it is allowed. NULL, or the reason (static) why there is none. */
+const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
+	__attribute__((warn_unused_result));
+
+/* The key in a file that nobody else may read or write. False: a message that names the file. */
+bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_message[API_KEY_MESSAGE_MAX])
+	__attribute__((warn_unused_result));
+
+/* The key on stdin. NULL, or the reason why there is none. */
+const char *api_key_read_stdin(char ret_key[API_KEY_MAX + 1]) __attribute__((warn_unused_result));
+
+/* Makes a new key: "rlk_" and 32 random bytes. */
+void api_key_make(char ret_key[API_KEY_MAX + 1]);
+
+/* The SHA-256 of a key, as in the keys file. */
+void api_key_hash(const char *key, char ret_hex[API_KEY_HEX_LEN + 1]);
+
+/* Writes the key and a line feed into a new file that only its owner may read. False: errno, and no file was made or
+ * changed. */
+bool api_key_save(const char *path, const char *key) __attribute__((warn_unused_result));
+
+/* ---- credentials.c: the files, before anything is sent ---- */
 
 enum { CREDENTIALS_MESSAGE_MAX = API_KEY_MESSAGE_MAX + 32 };
 

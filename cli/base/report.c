@@ -4,13 +4,16 @@
 #include "report.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MESSAGE_MAX_BYTES = 1024, LINE_MAX_BYTES = MESSAGE_MAX_BYTES + 512 };
+#include "server/base/base.h"
+
+enum { MESSAGE_MAX_BYTES = 1024 };
 
 void report_clean(char *text)
 {
@@ -21,68 +24,70 @@ void report_clean(char *text)
 		else if (*c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
 			*c = c[1] = '?';
 	}
+	if (!utf8_is_valid(text, strlen(text)))
+		for (char *c = text; *c != '\0'; c++)
+			*c = (*c & 0x80) != 0 ? '?' : *c;
 }
 
-static void report_write_line(const char *text)
+static void report_write_line(const char *start, const char *name, const char *separator, const char *text)
 {
-	char line[LINE_MAX_BYTES + 2];
-	int len = snprintf(line, sizeof line, "%s\n", text);
+	struct text line;
 
-	if (len >= (int)sizeof line)
-		len = (int)sizeof line - 1;
-	line[len - 1] = '\n';
-	ssize_t written = write(STDERR_FILENO, line, (size_t)len);
+	text_init(&line);
+	text_printf(&line, "%s%.300s%s%s\n", start, name, separator, text);
+	ssize_t written = write(STDERR_FILENO, line.bytes, line.len);
 	(void)written;
+	text_fini(&line);
 }
 
 static void report_write_json(const char *event, const char *name, json_t *fields, const char *message)
 {
-	json_t *object = json_pack("{s:s}", "event", event);
+	json_t *object = json_pack("{s:s, s:s*}", "event", event, "resource", name);
 
 	assert(event && message);
-	if (name)
-		json_object_set_new(object, "resource", json_string(name));
-	if (fields)
-		json_object_update(object, fields);
+	json_object_update(object, fields);
 	json_object_set_new(object, "message", json_string(message));
 	char *text = json_dumps(object, JSON_COMPACT);
-	if (text)
-		report_write_line(text);
+	assert(text);
+	report_write_line("", "", "", text);
 	free(text);
 	json_decref(object);
 }
 
-void report_event(const struct report *report, enum report_level level, const char *event, json_t *fields,
+void report_event(const struct arguments *arguments, enum report_level level, const char *event, json_t *fields,
 		  const char *format, ...)
 {
-	char message[MESSAGE_MAX_BYTES], line[LINE_MAX_BYTES];
-	va_list arguments;
+	const char *name = arguments ? arguments->name : NULL;
+	char message[MESSAGE_MAX_BYTES];
+	va_list values;
 
-	assert(report && event && format);
-	va_start(arguments, format);
-	vsnprintf(message, sizeof message, format, arguments);
-	va_end(arguments);
+	assert(event && format);
+	va_start(values, format);
+	vsnprintf(message, sizeof message, format, values);
+	va_end(values);
 	report_clean(message);
-	if (report->json) {
-		report_write_json(event, report->name, fields, message);
-	} else if (level == REPORT_NOTE || report->verbose) {
-		const char *name = report->name ? report->name : "";
-		snprintf(line, sizeof line, "redlockctl: %.300s%s%s", name, *name == '\0' ? "" : ": ", message);
-		report_write_line(line);
-	}
+	if (arguments && arguments->json && arguments->command == COMMAND_RUN)
+		report_write_json(event, name, fields, message);
+	else if (level == REPORT_NOTE || arguments->verbose)
+		report_write_line("redlockctl: ", name ? name : "", name ? ": " : "", message);
 	json_decref(fields);
 }
 
-void report_complain(const char *format, ...)
+const char *duration_format(uint64_t ms, char ret_text[DURATION_TEXT_MAX])
 {
-	char message[MESSAGE_MAX_BYTES], line[LINE_MAX_BYTES];
-	va_list arguments;
+	uint64_t seconds = ms / 1000;
+	int len;
 
-	assert(format);
-	va_start(arguments, format);
-	vsnprintf(message, sizeof message, format, arguments);
-	va_end(arguments);
-	report_clean(message);
-	snprintf(line, sizeof line, "redlockctl: %s", message);
-	report_write_line(line);
+	if (ms < 1000)
+		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 " ms", ms);
+	else if (seconds < 60)
+		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 ".%" PRIu64 " s", seconds, ms % 1000 / 100);
+	else if (seconds < 3600)
+		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 " min %" PRIu64 " s", seconds / 60,
+			       seconds % 60);
+	else
+		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 " h %" PRIu64 " min", seconds / 3600,
+			       seconds % 3600 / 60);
+	assert(len > 0 && len < DURATION_TEXT_MAX);
+	return ret_text;
 }

@@ -1,25 +1,32 @@
-/* Messages of redlockctl on stderr: lines for people or, with --json, one object a line. */
+/* Messages of redlockctl on stderr: lines for people or, with --json, one object a line. Durations in messages. */
 #ifndef REPORT_H
 #define REPORT_H
 
 #include <jansson.h>
-#include <stdbool.h>
+#include <stdint.h>
 
-struct report {
-	bool json, verbose;
-	const char *name; /* of the lock; NULL: none */
-};
+#include "arguments.h"
 
 enum report_level { REPORT_DETAIL, REPORT_NOTE }; /* with --verbose or --json only; always */
 
-/* One line. `event` and `fields` (may be NULL; ownership passes) are for programs, the rest for people. */
-void report_event(const struct report *report, enum report_level level, const char *event, json_t *fields,
+/* One line, as JSON where `run` has --json. `event` and `fields` (may be NULL; ownership passes) are for programs, the
+ * rest for people. arguments: may be NULL. */
+void report_event(const struct arguments *arguments, enum report_level level, const char *event, json_t *fields,
 		  const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* A line for people, also with --json: "redlockctl: ...". */
-void report_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define report_complain(...) report_event(NULL, REPORT_NOTE, "error", NULL, __VA_ARGS__)
 
-/* Replaces control characters, also U+0080 to U+009F, since a terminal might act on them. */
+/* Replaces control characters, also U+0080 to U+009F, since a terminal might act on them; and what is no ASCII in a
+ * text that is no UTF-8, since JSON cannot hold it. */
 void report_clean(char *text);
+
+enum { DURATION_TEXT_MAX = 32 };
+
+/* Writes a duration for people: "250 ms", "12.3 s", "5 min 2 s", "1 h 3 min". Returns the text. */
+const char *duration_format(uint64_t ms, char ret_text[DURATION_TEXT_MAX]);
+
+/* The same in memory that lasts as long as the block around it. */
+#define DURATION_TEXT(ms) duration_format((uint64_t)(ms), (char[DURATION_TEXT_MAX]){0})
 
 #endif

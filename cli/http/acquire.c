@@ -1,4 +1,4 @@
-/* Acquires a lease: carries out the steps of wait.c. See acquire.h.
+/* Acquires a lease: carries out the steps of wait.c. See client.h.
  *
  * From when on does the validity of a lease count? From the time when the request was sent it is always safe, since the
  * answer was written later. From the time when the answer was read it is not: this process may have been stopped, the
@@ -10,125 +10,92 @@
  * A grant to a request that is given up is seen by client_hang_up(). It is released and not used: the server may have
  * noticed the disconnect and granted the lock to the next waiter. A lease with too little validity left is released,
  * too. */
-#include "acquire.h"
-
 #include <assert.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "cli/base/cli_base.h"
 #include "client.h"
 #include "server/base/base.h"
 #include "wait.h"
 
-enum { HANG_UP_US = 500000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
-
-static uint32_t acquire_random(void)
-{
-	uint32_t random = 0;
-	ssize_t got = getrandom(&random, sizeof random, GRND_NONBLOCK);
-	return got == (ssize_t)sizeof random ? random : (uint32_t)clock_now_us();
-}
-
-static const struct server *acquire_server(const struct acquire *acquire)
-{
-	assert(acquire->server < acquire->arguments->servers.count);
-	return &acquire->arguments->servers.items[acquire->server];
-}
-
-static void acquire_next_server(struct acquire *acquire)
-{
-	acquire->server = (acquire->server + 1) % acquire->arguments->servers.count;
-}
+enum { STATE_AFTER_US = 200000, HANG_UP_US = 500000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
 
 static void acquire_report_wait(struct acquire *acquire, const struct answer *answer)
 {
 	if (!acquire->wait_reported && acquire->on_wait)
-		acquire->on_wait(acquire->context, answer);
+		acquire->on_wait(acquire->client->context, answer);
 	acquire->wait_reported = true;
 }
 
-/* ---- pauses ---- */
+/* ---- side requests while a server lets the request wait ----
+ *
+ * Who holds the lock, for the report, and whether the server still answers. A process that hangs and a machine that is
+ * down keep their connections; without this they would be noticed only at the end of the wait. First the state of the
+ * lock, if it is wanted; then /healthz each --timeout, if there is another server. */
 
-/* Waits for the answer or an order, until until_us at most. True: the request is answered. */
-static bool acquire_wait(struct acquire *acquire, uint64_t until_us, enum acquire_order *ret_order)
+static void acquire_plan_check(struct acquire *acquire, bool wants_state, uint64_t now_us)
 {
-	bool finished = client_wait(acquire->client, until_us, acquire->extra, acquire->extra ? 1 : 0);
+	const struct arguments *arguments = acquire->client->arguments;
 
-	*ret_order = ACQUIRE_GO_ON;
-	if (!finished && acquire->extra && acquire->extra->revents != 0)
-		*ret_order = acquire->read_order(acquire->context);
-	return finished;
+	acquire->wants_state = wants_state;
+	acquire->check_us = wants_state                    ? now_us + STATE_AFTER_US
+			    : arguments->servers.count > 1 ? now_us + arguments->timeout_ms * 1000
+							   : UINT64_MAX;
 }
 
-static enum acquire_order acquire_pause(struct acquire *acquire, uint64_t until_us)
+/* After each client_wait(): reads the answer to the side request, begins the next one. True: the server does not
+ * answer, and there is another one. */
+static bool acquire_check(struct acquire *acquire, uint64_t now_us)
 {
-	enum acquire_order order = ACQUIRE_GO_ON;
+	struct client *client = acquire->client;
+	struct answer answer;
 
-	while (order == ACQUIRE_GO_ON && clock_now_us() < until_us)
-		acquire_wait(acquire, until_us, &order);
-	return order;
-}
-
-/* Waits for an order other than ACQUIRE_HOLD. */
-static enum acquire_order acquire_hold(struct acquire *acquire)
-{
-	enum acquire_order order = ACQUIRE_HOLD;
-
-	assert(acquire->extra);
-	while (order == ACQUIRE_HOLD) {
-		client_wait(acquire->client, UINT64_MAX, acquire->extra, 1);
-		if (acquire->extra->revents != 0)
-			order = acquire->read_order(acquire->context);
+	if (client->side.state == CLIENT_IDLE && now_us >= acquire->check_us) {
+		struct client_request request = acquire->wants_state
+							? client_request_of_lock("GET", client->arguments->name, NULL)
+							: client_request_get("/healthz");
+		client_begin(client, &client->side, &request, client->arguments->timeout_ms * 1000);
 	}
-	return order;
+	if (client->side.state != CLIENT_FINISHED)
+		return false;
+	client_read(&client->side, &answer);
+	bool is_gone = answer.outcome == OUTCOME_UNAVAILABLE && strcmp(answer.code, "unreachable") == 0;
+	if (acquire->wants_state && !is_gone) {
+		answer_state(&answer);
+		acquire_report_wait(acquire, &answer);
+	}
+	acquire_plan_check(acquire, false, now_us);
+	answer_fini(&answer);
+	return is_gone && client->arguments->servers.count > 1;
 }
 
 /* ---- one request ---- */
 
-/* True: the request is answered. False: it has to be given up, because of an order (*ret_order), the time limit, or a
- * server that does not answer health checks. */
-static bool acquire_await(struct acquire *acquire, uint64_t limit_us, enum acquire_order *ret_order)
+/* True: the request is answered. False: it has to be given up, because of an order, the time limit, or a server that
+ * does not answer health checks. */
+static bool acquire_await(struct acquire *acquire, uint64_t limit_us)
 {
-	*ret_order = ACQUIRE_GO_ON;
-	for (;;) {
-		struct answer state;
+	struct client *client = acquire->client;
+
+	while (client->order == CLIENT_GO_ON) {
 		uint64_t now_us = clock_now_us();
-		enum health_check_finding finding = health_check_poll(&acquire->check, now_us, &state);
-		if (finding == HEALTH_CHECK_STATE) {
-			acquire_report_wait(acquire, &state);
-			answer_fini(&state);
-		}
-		if (finding == HEALTH_CHECK_FAILED || now_us >= limit_us)
+		if (acquire_check(acquire, now_us) || now_us >= limit_us)
 			return false;
-		uint64_t next_us = health_check_next_us(&acquire->check);
-		if (acquire_wait(acquire, next_us < limit_us ? next_us : limit_us, ret_order))
+		uint64_t next_us = client->side.state == CLIENT_BUSY ? UINT64_MAX : acquire->check_us;
+		if (client_wait_order(client, next_us < limit_us ? next_us : limit_us))
 			return true;
-		if (*ret_order != ACQUIRE_GO_ON)
-			return false;
 	}
+	return false;
 }
 
-void acquire_release(struct acquire *acquire, const struct lease *lease)
+void acquire_release(struct client *client, const struct lease *lease)
 {
-	bool again = true;
+	struct client_request request = client_request_of_lock("DELETE", client->arguments->name, lease->token);
 	struct answer answer;
-	struct client_request request;
 
 	assert(strlen(lease->token) == sizeof lease->token - 1);
-	client_request_release(&request, acquire->arguments->name, lease->token);
-	for (int tries = 0; tries < RELEASE_TRIES && again; tries++) {
-		uint64_t until_us = clock_now_us() + RELEASE_US;
-		client_begin(acquire->client, acquire_server(acquire), &request, RELEASE_US);
-		while (!client_wait(acquire->client, until_us, NULL, 0))
-			continue;
-		client_read(acquire->client, &answer);
-		again = answer_is_of_one(&answer);
-		answer_fini(&answer);
-		if (again)
-			acquire_next_server(acquire);
-	}
-	client_request_fini(&request);
+	client_ask(client, RELEASE_TRIES, &request, RELEASE_US, false, &answer);
+	answer_fini(&answer);
 }
 
 /* Gives the request up. The answer is then never a lease: a late grant is released. */
@@ -140,185 +107,111 @@ static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 		answer_read(ret_answer, 0, NULL, 0, "it does not answer in time");
 		return;
 	}
-	client_read(acquire->client, ret_answer);
+	client_read(&acquire->client->main, ret_answer);
 	if (ret_answer->outcome != OUTCOME_DONE)
 		return;
-	if (answer_lease(ret_answer, acquire->arguments->name, NULL, &lease))
-		acquire_release(acquire, &lease);
+	if (answer_lease(ret_answer, acquire->client->arguments->name, NULL, &lease))
+		acquire_release(acquire->client, &lease);
 	answer_set(ret_answer, OUTCOME_UNAVAILABLE, "late", "the answer came too late");
 }
 
-static enum acquire_order acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer *ret_answer)
+static void acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer *ret_answer)
 {
-	const struct arguments *arguments = acquire->arguments;
-	struct client_request request;
-	enum acquire_order order;
-	bool long_one = wait_ms > 0;
+	struct client *client = acquire->client;
+	struct client_request request = client_request_acquire(client->arguments, wait_ms);
+	uint64_t timeout_us = client->arguments->timeout_ms * 1000;
 
-	client_request_acquire(&request, arguments->name, arguments->ttl_ms, arguments->owner, wait_ms);
-	client_begin(acquire->client, acquire_server(acquire), &request, arguments->timeout_ms * 1000);
-	client_request_fini(&request);
-	uint64_t sent_us = acquire->client->main.sent_us;
-	acquire->check = (struct health_check){
-		.client = acquire->client, .arguments = arguments, .server = acquire_server(acquire)};
-	health_check_begin(&acquire->check, long_one && !acquire->wait_reported && acquire->on_wait,
-			   long_one && arguments->servers.count > 1, sent_us);
-	if (acquire_await(acquire, sent_us + (arguments->timeout_ms + wait_ms) * 1000, &order))
-		client_read(acquire->client, ret_answer);
+	client_begin(client, &client->main, &request, timeout_us);
+	acquire_plan_check(acquire, !acquire->wait_reported && acquire->on_wait, client->main.sent_us);
+	if (wait_ms == 0)
+		acquire->check_us = UINT64_MAX;
+	if (acquire_await(acquire, client->main.sent_us + timeout_us + wait_ms * 1000))
+		client_read(&client->main, ret_answer);
 	else
 		acquire_give_up(acquire, ret_answer);
-	client_end_side(acquire->client);
-	return order;
+	client_cancel(client, &client->side);
 }
 
 /* ---- the lease ---- */
 
-static uint64_t lease_end_us(const struct lease *lease, uint64_t sent_us)
+static bool acquire_is_enough(const struct acquire *acquire, const struct lease *lease)
 {
-	return sent_us + lease->validity_ms * 1000;
+	return clock_now_us() + acquire->least_us < lease->sent_us + lease->validity_ms * 1000;
 }
 
-static bool acquire_is_enough(const struct acquire *acquire, const struct lease *lease, uint64_t sent_us)
+static bool acquire_is_young(const struct lease *lease)
 {
-	return clock_now_us() + acquire->least_us < lease_end_us(lease, sent_us);
+	assert(clock_now_us() >= lease->sent_us);
+	return (clock_now_us() - lease->sent_us) * 4 <= lease->validity_ms * 1000;
 }
 
-static bool acquire_is_young(const struct lease *lease, uint64_t sent_us)
+/* Extends the lease at one of the servers, so that its validity counts from now. False: it was lost or released, or
+ * there was an order. */
+static bool acquire_refresh(struct acquire *acquire, struct answer *answer, struct lease *lease)
 {
-	assert(clock_now_us() >= sent_us);
-	return (clock_now_us() - sent_us) * 4 <= lease->validity_ms * 1000;
-}
-
-/* Asks the servers to extend the lease, each once, until one has answered. */
-static enum acquire_order acquire_extend(struct acquire *acquire, const struct lease *lease, struct answer *ret_answer)
-{
-	enum acquire_order order = ACQUIRE_GO_ON;
-	struct client_request request;
-
-	assert(acquire->arguments->servers.count > 0);
-	client_request_extend(&request, acquire->arguments->name, lease->token, acquire->arguments->ttl_ms);
-	for (size_t tries = 1;; tries++) {
-		client_begin(acquire->client, acquire_server(acquire), &request, acquire->arguments->timeout_ms * 1000);
-		while (order == ACQUIRE_GO_ON && !acquire_wait(acquire, UINT64_MAX, &order))
-			continue;
-		if (order != ACQUIRE_GO_ON)
-			break;
-		client_read(acquire->client, ret_answer);
-		if (!answer_is_of_one(ret_answer) || tries == acquire->arguments->servers.count)
-			break;
-		answer_fini(ret_answer);
-		acquire_next_server(acquire);
-	}
-	client_cancel(acquire->client);
-	client_request_fini(&request);
-	return order;
-}
-
-/* Extends the lease, so that its validity counts from now. False: it was lost or released, or there was an order. */
-static bool acquire_refresh(struct acquire *acquire, struct answer *answer, struct lease *lease, uint64_t *sent_us,
-			    enum acquire_order *ret_order)
-{
-	char token[sizeof lease->token];
+	const struct arguments *arguments = acquire->client->arguments;
+	struct client_request request = client_request_extend(arguments, lease->token);
 	struct answer extended = {.outcome = OUTCOME_UNAVAILABLE};
 
-	memcpy(token, lease->token, sizeof token);
-	*ret_order = acquire_extend(acquire, lease, &extended);
-	bool done = *ret_order == ACQUIRE_GO_ON && extended.outcome == OUTCOME_DONE &&
-		    answer_lease(&extended, acquire->arguments->name, token, lease);
-	if (done)
-		*sent_us = acquire->client->main.sent_us;
-	else if (extended.outcome != OUTCOME_LOST)
-		acquire_release(acquire, lease);
+	client_ask(acquire->client, arguments->servers.count, &request, arguments->timeout_ms * 1000, true, &extended);
+	bool done = acquire->client->order == CLIENT_GO_ON && extended.outcome == OUTCOME_DONE &&
+		    answer_lease(&extended, arguments->name, lease->token, lease);
+	if (!done && extended.outcome != OUTCOME_LOST)
+		acquire_release(acquire->client, lease);
 	if (!done)
 		answer_set(answer, OUTCOME_UNAVAILABLE, "late", "the lease could not be extended when it came");
-	explicit_bzero(token, sizeof token);
 	answer_fini(&extended);
 	return done;
 }
 
 /* True: the answer is a lease with enough validity left. Otherwise the answer says why not, unless there was an
  * order. */
-static bool acquire_evaluate(struct acquire *acquire, struct answer *answer, struct lease *ret_lease,
-			     uint64_t *ret_sent_us, enum acquire_order *ret_order)
+static bool acquire_evaluate(struct acquire *acquire, struct answer *answer, struct lease *lease)
 {
-	uint64_t sent_us = acquire->client->main.sent_us;
-	struct lease lease;
-
-	assert(ret_lease && ret_sent_us);
-	if (answer->outcome != OUTCOME_DONE || !answer_lease(answer, acquire->arguments->name, NULL, &lease))
+	assert(lease);
+	if (answer->outcome != OUTCOME_DONE || !answer_lease(answer, acquire->client->arguments->name, NULL, lease))
 		return false;
-	bool good = acquire_is_young(&lease, sent_us) && acquire_is_enough(acquire, &lease, sent_us);
-	if (!good && !acquire_refresh(acquire, answer, &lease, &sent_us, ret_order))
+	bool good = acquire_is_young(lease) && acquire_is_enough(acquire, lease);
+	if (!good && !acquire_refresh(acquire, answer, lease))
 		return false;
-	if (!acquire_is_enough(acquire, &lease, sent_us)) {
-		acquire_release(acquire, &lease);
-		answer_set(answer, OUTCOME_UNAVAILABLE, "late", "too little validity was left when the lease came");
-		return false;
-	}
-	*ret_lease = lease;
-	*ret_sent_us = sent_us;
-	return true;
+	if (acquire_is_enough(acquire, lease))
+		return true;
+	acquire_release(acquire->client, lease);
+	answer_set(answer, OUTCOME_UNAVAILABLE, "late", "too little validity was left when the lease came");
+	return false;
 }
 
 /* ---- until there is a lease ---- */
 
-/* Carries out one step. The answer of its request is in *answer. */
-static enum acquire_order acquire_step(struct acquire *acquire, struct wait *wait, struct wait_step step,
-				       struct answer *answer)
+enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answer *ret_answer)
 {
-	assert(step.what == WAIT_ASK || step.what == WAIT_PAUSE);
-	if (step.what == WAIT_PAUSE) {
-		acquire_report_wait(acquire, answer);
-		enum acquire_order order = acquire_pause(acquire, step.until_us);
-		if (order != ACQUIRE_GO_ON)
-			return order;
-		step = wait_ask(wait, clock_now_us());
-	}
-	acquire->server = wait->server;
-	answer_fini(answer);
-	return acquire_ask(acquire, step.wait_ms, answer);
-}
-
-enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, uint64_t *ret_sent_us,
-				  struct answer *ret_answer)
-{
+	struct client *client = acquire->client;
 	struct wait wait;
-	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
+	uint64_t now_us = clock_now_us(), next_us = now_us;
 
-	assert(acquire->server < acquire->arguments->servers.count);
-	assert(!acquire->extra || acquire->read_order);
-	wait_init(&wait, acquire->arguments->servers.count, acquire->server, acquire->arguments->wait_ms,
-		  clock_now_us());
-	struct wait_step step = wait_ask(&wait, clock_now_us());
-	while (step.what != WAIT_GIVE_UP) {
-		enum acquire_order order = acquire_step(acquire, &wait, step, &answer);
-		bool taken = order == ACQUIRE_GO_ON &&
-			     acquire_evaluate(acquire, &answer, ret_lease, ret_sent_us, &order);
-		bool held = order == ACQUIRE_HOLD;
-		if (held)
-			order = acquire_hold(acquire);
-		if (taken || order == ACQUIRE_STOP) {
-			answer_fini(&answer);
-			return taken ? ACQUIRE_GRANTED : ACQUIRE_STOPPED;
+	assert(client->read_order && client->order == CLIENT_GO_ON);
+	*ret_answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
+	wait_init(&wait, client->arguments->servers.count, client->server, client->arguments->wait_ms, now_us);
+	while (next_us != 0) {
+		if (next_us > now_us) {
+			acquire_report_wait(acquire, ret_answer);
+			client_pause(client, next_us);
 		}
-		step = held ? wait_ask(&wait, clock_now_us())
-			    : wait_next(&wait, &answer, acquire_random(), clock_now_us());
+		if (client->order == CLIENT_GO_ON) {
+			client->server = wait.server;
+			answer_fini(ret_answer);
+			acquire_ask(acquire, wait_ask(&wait, clock_now_us()), ret_answer);
+		}
+		bool granted = client->order == CLIENT_GO_ON && acquire_evaluate(acquire, ret_answer, ret_lease);
+		bool held = client->order == CLIENT_HOLD;
+		if (held)
+			client_pause(client, UINT64_MAX);
+		if (granted || client->order == CLIENT_STOP) {
+			answer_fini(ret_answer);
+			return granted ? ACQUIRE_GRANTED : ACQUIRE_STOPPED;
+		}
+		now_us = clock_now_us();
+		next_us = held ? now_us : wait_next_us(&wait, ret_answer, (uint32_t)random_number(), now_us);
 	}
-	*ret_answer = answer;
 	return ACQUIRE_REFUSED;
-}
-
-int acquire_status(const struct arguments *arguments, const struct answer *answer)
-{
-	assert(answer);
-	switch (answer->outcome) {
-	case OUTCOME_DONE: return EXIT_STATUS_OK;
-	case OUTCOME_HELD:
-	case OUTCOME_SPLIT: return arguments->held_status;
-	case OUTCOME_LOST: return EXIT_STATUS_LOST;
-	case OUTCOME_UNAVAILABLE: return EXIT_STATUS_UNREACHABLE;
-	case OUTCOME_FORBIDDEN: return EXIT_STATUS_FORBIDDEN;
-	case OUTCOME_INVALID: return EXIT_STATUS_USAGE;
-	default: return EXIT_STATUS_STRANGE;
-	}
 }

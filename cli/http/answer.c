@@ -9,26 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/calls/calls.h"
 #include "cli/base/cli_base.h"
 
 enum { LEASE_MAX_MS = 86400000 };
 
-/* Codes of problems that decide the outcome. For others the HTTP status decides. */
+/* Problems whose code decides the outcome. For others the HTTP status decides. */
 static const struct {
-	const char *code;
+	enum problem problem;
 	enum outcome outcome;
-} codes[] = {
-	{"locked", OUTCOME_HELD},
-	{"split-vote", OUTCOME_SPLIT},
-	{"not-owner", OUTCOME_LOST},
-	{"lease-expired", OUTCOME_LOST},
-	{"no-quorum", OUTCOME_UNAVAILABLE},
-	{"draining", OUTCOME_UNAVAILABLE},
-	{"too-many-requests", OUTCOME_UNAVAILABLE},
-	{"unauthorized", OUTCOME_FORBIDDEN},
-	{"forbidden", OUTCOME_FORBIDDEN},
-	{"invalid-request", OUTCOME_INVALID},
-	{"too-large", OUTCOME_INVALID},
+} outcomes[] = {
+	{PROBLEM_LOCKED, OUTCOME_HELD},
+	{PROBLEM_SPLIT_VOTE, OUTCOME_SPLIT},
+	{PROBLEM_NOT_OWNER, OUTCOME_LOST},
+	{PROBLEM_LEASE_EXPIRED, OUTCOME_LOST},
+	{PROBLEM_NO_QUORUM, OUTCOME_UNAVAILABLE},
+	{PROBLEM_DRAINING, OUTCOME_UNAVAILABLE},
+	{PROBLEM_TOO_MANY_REQUESTS, OUTCOME_UNAVAILABLE},
+	{PROBLEM_UNAUTHORIZED, OUTCOME_FORBIDDEN},
+	{PROBLEM_FORBIDDEN, OUTCOME_FORBIDDEN},
+	{PROBLEM_INVALID_REQUEST, OUTCOME_INVALID},
+	{PROBLEM_BODY_TOO_LARGE, OUTCOME_INVALID}, /* all that are too large have one code */
 };
 
 void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail)
@@ -49,11 +50,21 @@ bool answer_is_of_one(const struct answer *answer)
 	return answer->outcome == OUTCOME_UNAVAILABLE || answer->outcome == OUTCOME_UNTRUSTED;
 }
 
+static bool answer_has(const struct answer *answer, enum problem problem)
+{
+	return strcmp(answer->code, problem_code(problem)) == 0;
+}
+
+bool answer_is_expired(const struct answer *answer)
+{
+	return answer->outcome == OUTCOME_LOST && answer_has(answer, PROBLEM_LEASE_EXPIRED);
+}
+
 static enum outcome answer_outcome(const char *code, long status)
 {
-	for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-		if (strcmp(code, codes[i].code) == 0)
-			return codes[i].outcome;
+	for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
+		if (strcmp(code, problem_code(outcomes[i].problem)) == 0)
+			return outcomes[i].outcome;
 	if (status >= 500 || status == 429)
 		return OUTCOME_UNAVAILABLE;
 	if (status == 401 || status == 403)
@@ -61,7 +72,7 @@ static enum outcome answer_outcome(const char *code, long status)
 	return OUTCOME_STRANGE;
 }
 
-static const char *answer_member(const json_t *object, const char *name)
+const char *answer_member(const json_t *object, const char *name)
 {
 	const char *text = json_string_value(json_object_get(object, name));
 	return text ? text : "";
@@ -106,14 +117,12 @@ static void answer_describe_held(struct answer *answer, const json_t *holder)
 	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
 
 	assert(answer->outcome == OUTCOME_HELD);
-	char fence_text[32] = "", until[DURATION_TEXT_MAX + 16] = "", left[DURATION_TEXT_MAX];
+	char fence_text[32] = "", until[DURATION_TEXT_MAX + 16] = "";
 
 	if (fence > 0)
 		snprintf(fence_text, sizeof fence_text, " (fence %" JSON_INTEGER_FORMAT ")", fence);
-	if (answer->retry_after_ms > 0) {
-		duration_format(answer->retry_after_ms, left);
-		snprintf(until, sizeof until, ", at most %s more", left);
-	}
+	if (answer->retry_after_ms > 0)
+		snprintf(until, sizeof until, ", at most %s more", DURATION_TEXT(answer->retry_after_ms));
 	snprintf(answer->detail, sizeof answer->detail, "held by %.130s%s%s", *owner != '\0' ? owner : "somebody else",
 		 fence_text, until);
 }
@@ -172,56 +181,66 @@ static bool answer_read_number(const json_t *object, const char *name, json_int_
 	return true;
 }
 
-bool answer_state(struct answer *answer)
+void answer_state(struct answer *answer)
 {
 	uint64_t left_ms = 0;
-	json_t *held = json_object_get(answer->json, "held");
+	bool held = answer->outcome == OUTCOME_DONE && json_is_true(json_object_get(answer->json, "held"));
 
-	if (answer->outcome != OUTCOME_DONE || !json_is_boolean(held))
-		return false;
-	answer_set(answer, OUTCOME_HELD, "locked", "other requests are ahead in the queue");
-	if (json_is_false(held))
-		return true; /* it is being handed over */
+	answer_set(answer, OUTCOME_HELD, problem_code(PROBLEM_LOCKED), "other requests are ahead in the queue");
+	if (!held)
+		return; /* it is being handed over, or who holds it is not known */
 	if (answer_read_number(answer->json, "remaining_ms", LEASE_MAX_MS, &left_ms))
 		answer->retry_after_ms = left_ms;
 	answer_describe_held(answer, answer->json);
 	report_clean(answer->detail);
-	return true;
-}
-
-static bool answer_read_lease(const json_t *object, const char *name, const char *token, struct lease *lease)
-{
-	const char *its_token = answer_member(object, "token");
-
-	if (strcmp(answer_member(object, "resource"), name) != 0 || !arguments_is_token(its_token))
-		return false;
-	if (token && strcmp(token, its_token) != 0)
-		return false;
-	strcpy(lease->token, its_token);
-	return answer_read_number(object, "fence", INT64_C(9007199254740991), &lease->fence) &&
-	       answer_read_number(object, "ttl_ms", LEASE_MAX_MS, &lease->ttl_ms) &&
-	       answer_read_number(object, "validity_ms", LEASE_MAX_MS, &lease->validity_ms);
 }
 
 bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease)
 {
-	struct lease lease;
+	const char *its_token = answer_member(answer->json, "token");
+	struct lease lease = {.sent_us = answer->sent_us};
 
 	assert(answer->outcome == OUTCOME_DONE);
-	if (!answer_read_lease(answer->json, name, token, &lease)) {
+	if (strcmp(answer_member(answer->json, "resource"), name) != 0 || !arguments_is_token(its_token) ||
+	    (token && strcmp(token, its_token) != 0) ||
+	    !answer_read_number(answer->json, "fence", INT64_C(9007199254740991), &lease.fence) ||
+	    !answer_read_number(answer->json, "ttl_ms", LEASE_MAX_MS, &lease.ttl_ms) ||
+	    !answer_read_number(answer->json, "validity_ms", LEASE_MAX_MS, &lease.validity_ms)) {
 		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not a lease of redlockd");
 		return false;
 	}
+	strcpy(lease.token, its_token);
 	*ret_lease = lease;
 	return true;
 }
 
-const char *answer_hint(const struct answer *answer, const struct credentials *credentials)
+int answer_status(const struct answer *answer, const struct arguments *arguments)
 {
-	bool shown = credentials->api_key[0] != '\0' || credentials->cert_file;
+	static const int statuses[] = {
+		[OUTCOME_DONE] = EXIT_STATUS_OK,
+		[OUTCOME_LOST] = EXIT_STATUS_LOST,
+		[OUTCOME_UNAVAILABLE] = EXIT_STATUS_UNREACHABLE,
+		[OUTCOME_UNTRUSTED] = EXIT_STATUS_STRANGE,
+		[OUTCOME_FORBIDDEN] = EXIT_STATUS_FORBIDDEN,
+		[OUTCOME_INVALID] = EXIT_STATUS_USAGE,
+		[OUTCOME_STRANGE] = EXIT_STATUS_STRANGE,
+	};
 
-	assert(answer && credentials);
-	if (shown || answer->outcome != OUTCOME_FORBIDDEN || strcmp(answer->code, "unauthorized") != 0)
-		return "";
-	return " (a key is given with --key-file or REDLOCKCTL_API_KEY, a certificate with --cert)";
+	assert(answer->outcome <= OUTCOME_STRANGE);
+	return answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT ? arguments->held_status
+										   : statuses[answer->outcome];
+}
+
+const char *answer_explain(const struct answer *answer, const struct credentials *credentials, const char *server,
+			   char ret_text[ANSWER_TEXT_MAX])
+{
+	bool of_server = answer_is_of_one(answer) || answer->outcome == OUTCOME_STRANGE ||
+			 answer->outcome == OUTCOME_FORBIDDEN;
+	bool needs_key = answer_has(answer, PROBLEM_UNAUTHORIZED) && credentials->api_key[0] == '\0' &&
+			 !credentials->cert_file;
+
+	assert(answer->outcome != OUTCOME_DONE && server);
+	snprintf(ret_text, ANSWER_TEXT_MAX, "%s%s%s%s", of_server ? server : "", of_server ? ": " : "", answer->detail,
+		 needs_key ? " (a key is given with --key-file or REDLOCKCTL_API_KEY, a certificate with --cert)" : "");
+	return ret_text;
 }

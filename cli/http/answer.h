@@ -21,7 +21,7 @@ enum outcome {
 	OUTCOME_STRANGE    /* not an answer of redlockd, or of an unknown version */
 };
 
-enum { ANSWER_CODE_MAX = 40, ANSWER_DETAIL_MAX = 400 };
+enum { ANSWER_CODE_MAX = 40, ANSWER_DETAIL_MAX = 400, ANSWER_TEXT_MAX = ANSWER_DETAIL_MAX + 400 };
 
 struct answer {
 	enum outcome outcome;
@@ -32,12 +32,14 @@ struct answer {
 	bool is_busy;         /* 429: not to be asked before retry_after_ms */
 	bool bounds_wait;     /* 400 because of wait_ms */
 	uint64_t wait_max_ms; /* its bound; 0: not understood */
+	uint64_t sent_us;     /* a time before the request was sent */
 	json_t *json;         /* the body; NULL where there is none */
 };
 
 struct lease {
 	char token[41];
 	uint64_t fence, ttl_ms, validity_ms;
+	uint64_t sent_us; /* from when on the validity counts */
 };
 
 /* status: 0 if there was no answer; `failure` says why. Free with answer_fini(). */
@@ -50,16 +52,26 @@ bool answer_is_of_one(const struct answer *answer);
 /* Sets an answer of redlockctl's own, if no server was asked or its answer cannot be used. */
 void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail);
 
+/* A text in an object; "" if there is none. */
+const char *answer_member(const json_t *object, const char *name);
+
 /* The lease in an answer to acquire (token NULL) or extend (the token that it must have). False: the answer becomes
  * OUTCOME_STRANGE. */
 bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease)
 	__attribute__((warn_unused_result));
 
-/* Turns the state of a lock (GET) into the answer of a request that waits for it. False: it is not a state. */
-bool answer_state(struct answer *answer) __attribute__((warn_unused_result));
+/* True: nobody holds the lease any more. */
+bool answer_is_expired(const struct answer *answer);
 
-/* Text to add to the message of an answer: how to give a key, if one is required and none was given. Static, may be
- * empty. */
-const char *answer_hint(const struct answer *answer, const struct credentials *credentials);
+/* Turns an answer to a GET of the lock into that of a request that waits for it: who holds it, if that is known. */
+void answer_state(struct answer *answer);
+
+/* The exit status for an answer. */
+int answer_status(const struct answer *answer, const struct arguments *arguments);
+
+/* For people: the detail, behind the server where another one may answer differently, and with how to give a key if one
+ * is required and none was given. Returns ret_text. */
+const char *answer_explain(const struct answer *answer, const struct credentials *credentials, const char *server,
+			   char ret_text[ANSWER_TEXT_MAX]);
 
 #endif

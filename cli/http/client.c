@@ -14,7 +14,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -37,15 +36,10 @@ static size_t client_on_body(char *bytes, size_t size, size_t count, void *conte
 	struct client_exchange *exchange = context;
 	size_t len = size * count;
 
-	assert(exchange->len <= BODY_MAX);
-	if (len > BODY_MAX - exchange->len)
+	assert(exchange->body.len <= BODY_MAX);
+	if (len > BODY_MAX - exchange->body.len)
 		return 0;
-	char *longer = realloc(exchange->body, exchange->len + len + 1);
-	if (!longer)
-		return 0;
-	memcpy(longer + exchange->len, bytes, len);
-	exchange->body = longer;
-	exchange->len += len;
+	text_append(&exchange->body, bytes, len);
 	return len;
 }
 
@@ -92,22 +86,23 @@ static bool client_shut_sockets(struct client *client)
 
 /* ---- set-up ---- */
 
-bool client_init(struct client *client, const struct credentials *credentials)
+bool client_init(struct client *client, const struct arguments *arguments)
 {
-	assert(credentials);
-	*client = (struct client){.timer = -1, .credentials = credentials};
+	assert(arguments->servers.count > 0);
+	*client = (struct client){.arguments = arguments};
 	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
 		client->sockets[i] = -1;
+	for (size_t i = 0; i < CLIENT_FDS; i++)
+		client->fds[i] = (struct curl_waitfd){.fd = -1, .events = CURL_WAIT_POLLIN};
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
 		return false;
 	client->multi = curl_multi_init();
 	client->main.easy = curl_easy_init();
 	client->side.easy = curl_easy_init();
-	client->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (client->multi && client->main.easy && client->side.easy && client->timer >= 0)
-		return true;
-	client_fini(client);
-	return false;
+	if (!client->multi || !client->main.easy || !client->side.easy)
+		memory_exhausted("libcurl");
+	client->fds[CLIENT_TIMER].fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+	return client->fds[CLIENT_TIMER].fd >= 0;
 }
 
 static void client_drop_headers(struct client_exchange *exchange)
@@ -118,32 +113,40 @@ static void client_drop_headers(struct client_exchange *exchange)
 	exchange->headers = NULL;
 }
 
-static void client_end(struct client *client, struct client_exchange *exchange)
+void client_cancel(struct client *client, struct client_exchange *exchange)
 {
-	assert(!exchange->busy || exchange->easy);
-	if (exchange->busy)
+	assert(exchange->state != CLIENT_BUSY || exchange->easy);
+	if (exchange->state == CLIENT_BUSY)
 		curl_multi_remove_handle(client->multi, exchange->easy);
-	exchange->busy = exchange->finished = false;
+	exchange->state = CLIENT_IDLE;
 	client_drop_headers(exchange);
 }
 
 static void client_fini_exchange(struct client *client, struct client_exchange *exchange)
 {
-	client_end(client, exchange);
-	if (exchange->easy)
-		curl_easy_cleanup(exchange->easy);
-	free(exchange->body);
+	client_cancel(client, exchange);
+	curl_easy_cleanup(exchange->easy);
+	text_fini(&exchange->body);
 }
 
 void client_fini(struct client *client)
 {
 	client_fini_exchange(client, &client->main);
 	client_fini_exchange(client, &client->side);
-	if (client->multi)
-		curl_multi_cleanup(client->multi);
-	if (client->timer >= 0)
-		close(client->timer);
+	curl_multi_cleanup(client->multi);
+	close(client->fds[CLIENT_TIMER].fd);
 	curl_global_cleanup();
+}
+
+const struct server *client_server(const struct client *client)
+{
+	assert(client->server < client->arguments->servers.count);
+	return &client->arguments->servers.items[client->server];
+}
+
+void client_next_server(struct client *client)
+{
+	client->server = (client->server + 1) % client->arguments->servers.count;
 }
 
 /* ---- requests ---- */
@@ -166,26 +169,19 @@ static void client_set_bounds(CURL *easy, const struct client_request *request, 
 	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
 	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->may_grant ? 1L : 0L);
-#if LIBCURL_VERSION_NUM >= 0x075700
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
-#endif
 }
 
-static void client_add_header(struct client_exchange *exchange, const char *header)
-{
-	struct curl_slist *longer = curl_slist_append(exchange->headers, header);
-	assert(longer);
-	exchange->headers = longer;
-}
-
-static void client_add_secret(struct client_exchange *exchange, const char *start, const char *secret)
+/* The value may be a secret. */
+static void client_add_header(struct client_exchange *exchange, const char *start, const char *value)
 {
 	char header[API_KEY_MAX + 64];
-	int len = snprintf(header, sizeof header, "%s%s", start, secret);
+	int len = snprintf(header, sizeof header, "%s%s", start, value);
 
-	assert(strlen(secret) <= API_KEY_MAX);
 	assert(len > 0 && len < (int)sizeof header);
-	client_add_header(exchange, header);
+	exchange->headers = curl_slist_append(exchange->headers, header);
+	if (!exchange->headers)
+		memory_exhausted("header");
 	explicit_bzero(header, sizeof header);
 }
 
@@ -193,24 +189,15 @@ static void client_set_headers(struct client_exchange *exchange, const struct cl
 			       const char *api_key)
 {
 	client_drop_headers(exchange);
-	client_add_header(exchange, "Accept: application/json, application/problem+json");
-	if (request->body)
-		client_add_header(exchange, "Content-Type: application/json");
+	client_add_header(exchange, "Accept: ", "application/json, application/problem+json");
+	if (request->body[0] != '\0')
+		client_add_header(exchange, "Content-Type: ", "application/json");
 	if (request->token)
-		client_add_secret(exchange, "Lock-Token: ", request->token);
+		client_add_header(exchange, "Lock-Token: ", request->token);
 	if (*api_key != '\0')
-		client_add_secret(exchange, "Authorization: Bearer ", api_key);
+		client_add_header(exchange, "Authorization: Bearer ", api_key);
 	curl_easy_setopt(exchange->easy, CURLOPT_HTTPHEADER, exchange->headers);
 	curl_easy_setopt(exchange->easy, CURLOPT_USERAGENT, "redlockctl/" REDLOCKCTL_VERSION);
-}
-
-static void client_set_protocol(CURL *easy, bool is_tls)
-{
-#if LIBCURL_VERSION_NUM >= 0x075500
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, is_tls ? "https" : "http");
-#else
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS, is_tls ? (long)CURLPROTO_HTTPS : (long)CURLPROTO_HTTP);
-#endif
 }
 
 /* The certificate and its name are always checked, only against --cacert if that is given (libcurl would also use the
@@ -228,10 +215,9 @@ static void client_set_tls(CURL *easy, const struct credentials *credentials)
 	set &= curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L) == CURLE_OK;
 	set &= curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK;
 	set &= curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L) == CURLE_OK;
-	if (ca) {
-		set &= curl_easy_setopt(easy, CURLOPT_CAINFO, ca) == CURLE_OK;
-		set &= curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
-	}
+	if (ca)
+		set &= curl_easy_setopt(easy, CURLOPT_CAINFO, ca) == CURLE_OK &&
+		       curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
 	if (cert) {
 		set &= curl_easy_setopt(easy, CURLOPT_SSLCERT, cert) == CURLE_OK;
 		set &= curl_easy_setopt(easy, CURLOPT_SSLKEY, key ? key : cert) == CURLE_OK;
@@ -240,99 +226,57 @@ static void client_set_tls(CURL *easy, const struct credentials *credentials)
 	assert(set);
 }
 
-static void client_set_request(struct client_exchange *exchange, const struct server *server,
-			       const struct client_request *request)
+static void client_set_request(CURL *easy, const struct server *server, const struct client_request *request)
 {
 	char url[SERVER_TEXT_MAX + CLIENT_REQUEST_PATH_MAX + 1];
 
 	assert(server->base[0] && request->method);
 	snprintf(url, sizeof url, "%s%s", server->base, request->path);
-	curl_easy_setopt(exchange->easy, CURLOPT_URL, url);
+	curl_easy_setopt(easy, CURLOPT_URL, url);
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, server->is_tls ? "https" : "http");
 	if (server->unix_path[0] != '\0')
-		curl_easy_setopt(exchange->easy, CURLOPT_UNIX_SOCKET_PATH, server->unix_path);
-	curl_easy_setopt(exchange->easy, CURLOPT_CUSTOMREQUEST, request->method);
-	if (request->body)
-		curl_easy_setopt(exchange->easy, CURLOPT_COPYPOSTFIELDS, request->body);
+		curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, server->unix_path);
+	curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
+	if (request->body[0] != '\0')
+		curl_easy_setopt(easy, CURLOPT_COPYPOSTFIELDS, request->body);
+}
+
+static void client_set_callbacks(struct client *client, struct client_exchange *exchange)
+{
 	curl_easy_setopt(exchange->easy, CURLOPT_WRITEFUNCTION, client_on_body);
 	curl_easy_setopt(exchange->easy, CURLOPT_WRITEDATA, exchange);
 	curl_easy_setopt(exchange->easy, CURLOPT_ERRORBUFFER, exchange->error);
-}
-
-static void client_set_sockets(struct client *client, struct client_exchange *exchange)
-{
 	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTFUNCTION, client_on_open);
 	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTDATA, client);
 	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETFUNCTION, client_on_close);
 	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETDATA, client);
 }
 
-static void client_start(struct client *client, struct client_exchange *exchange, const struct server *server,
-			 const struct client_request *request, uint64_t timeout_us)
+void client_begin(struct client *client, struct client_exchange *exchange, const struct client_request *request,
+		  uint64_t timeout_us)
 {
-	assert(!exchange->busy);
+	const struct credentials *credentials = &client->arguments->credentials;
+	const struct server *server = client_server(client);
+
+	assert(exchange->state != CLIENT_BUSY);
 	curl_easy_reset(exchange->easy);
 	client_set_bounds(exchange->easy, request, timeout_us);
-	client_set_protocol(exchange->easy, server->is_tls);
 	if (server->is_tls)
-		client_set_tls(exchange->easy, client->credentials);
-	client_set_headers(exchange, request, client->credentials->api_key);
-	client_set_request(exchange, server, request);
-	client_set_sockets(client, exchange);
-	exchange->len = 0;
-	exchange->status = 0;
-	exchange->retry_after_ms = 0;
-	exchange->error[0] = '\0';
-	exchange->finished = false;
-	exchange->busy = true;
-	exchange->sent_us = clock_now_us();
+		client_set_tls(exchange->easy, credentials);
+	client_set_headers(exchange, request, credentials->api_key);
+	client_set_request(exchange->easy, server, request);
+	client_set_callbacks(client, exchange);
+	*exchange = (struct client_exchange){.easy = exchange->easy,
+					     .headers = exchange->headers,
+					     .state = CLIENT_BUSY,
+					     .sent_us = clock_now_us(),
+					     .body = exchange->body};
+	exchange->body.len = 0;
 	CURLMcode code = curl_multi_add_handle(client->multi, exchange->easy);
 	assert(code == CURLM_OK);
 }
 
-void client_begin(struct client *client, const struct server *server, const struct client_request *request,
-		  uint64_t timeout_us)
-{
-	client_start(client, &client->main, server, request, timeout_us);
-}
-
-void client_begin_side(struct client *client, const struct server *server, const struct client_request *request,
-		       uint64_t timeout_us)
-{
-	client_start(client, &client->side, server, request, timeout_us);
-}
-
 /* ---- answers ---- */
-
-/* For people. The message of libcurl names port 80 instead of a Unix socket. */
-static void client_describe_failure(struct client_exchange *exchange, CURLcode result)
-{
-	long error = 0;
-
-	if (result == CURLE_COULDNT_CONNECT &&
-	    curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error) == CURLE_OK && error != 0)
-		snprintf(exchange->error, sizeof exchange->error, "cannot connect: %s", strerror((int)error));
-	else if (exchange->error[0] == '\0')
-		snprintf(exchange->error, sizeof exchange->error, "%s", curl_easy_strerror(result));
-}
-
-static void client_finish(struct client *client, struct client_exchange *exchange, CURLcode result)
-{
-	curl_off_t retry_after_s = 0;
-
-	assert(exchange->busy && !exchange->finished);
-	exchange->result = result;
-	if (result == CURLE_OK) {
-		curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
-		curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
-	} else {
-		client_describe_failure(exchange, result);
-	}
-	if (retry_after_s > 0 && retry_after_s <= RETRY_AFTER_MAX_S)
-		exchange->retry_after_ms = (uint64_t)retry_after_s * 1000;
-	curl_multi_remove_handle(client->multi, exchange->easy);
-	exchange->busy = false;
-	exchange->finished = true;
-}
 
 /* Runs libcurl without waiting. */
 static void client_perform(struct client *client)
@@ -342,105 +286,134 @@ static void client_perform(struct client *client)
 
 	curl_multi_perform(client->multi, &running);
 	while ((message = curl_multi_info_read(client->multi, &left)))
-		if (message->msg == CURLMSG_DONE)
-			client_finish(client, message->easy_handle == client->main.easy ? &client->main : &client->side,
-				      message->data.result);
+		if (message->msg == CURLMSG_DONE) {
+			bool is_main = message->easy_handle == client->main.easy;
+			struct client_exchange *exchange = is_main ? &client->main : &client->side;
+			exchange->result = message->data.result;
+			exchange->state = CLIENT_FINISHED;
+			curl_multi_remove_handle(client->multi, exchange->easy);
+		}
 }
 
-/* The timer counts the sleep of a suspended machine; the time limit of curl_multi_poll() would not. */
-static void client_arm(struct client *client, uint64_t until_us)
+void client_arm(int timer, uint64_t when_us)
 {
-	struct itimerspec when = {0};
+	struct itimerspec when = {.it_value = {(time_t)(when_us / 1000000), (long)(when_us % 1000000 * 1000)}};
+	int failed = timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
 
-	if (until_us != UINT64_MAX) {
-		when.it_value.tv_sec = (time_t)(until_us / 1000000);
-		when.it_value.tv_nsec = (long)(until_us % 1000000 * 1000);
-	}
-	int failed = timerfd_settime(client->timer, TFD_TIMER_ABSTIME, &when, NULL);
 	assert(!failed);
 }
 
-bool client_wait(struct client *client, uint64_t until_us, struct curl_waitfd *extra, unsigned count)
+bool client_wait(struct client *client, uint64_t until_us, unsigned count)
 {
-	struct curl_waitfd all[CLIENT_EXTRA_MAX + 1] = {{.fd = client->timer, .events = CURL_WAIT_POLLIN}};
+	struct curl_waitfd fds[CLIENT_FDS]; /* gcc with -fsanitize=thread takes a member for too short */
 
-	assert(count <= CLIENT_EXTRA_MAX);
-	for (unsigned i = 0; i < count; i++)
-		extra[i].revents = 0;
+	assert(count < CLIENT_FDS);
+	for (unsigned i = 0; i < CLIENT_FDS; i++) {
+		client->fds[i].revents = 0;
+		fds[i] = client->fds[i];
+	}
 	client_perform(client);
-	if (client->main.finished || client->side.finished)
-		return client->main.finished;
-	for (unsigned i = 0; i < count; i++)
-		all[i + 1] = extra[i];
-	client_arm(client, until_us);
-	curl_multi_poll(client->multi, all, count + 1, POLL_MS, NULL);
-	for (unsigned i = 0; i < count; i++)
-		extra[i].revents = all[i + 1].revents;
-	client_perform(client);
-	return client->main.finished;
+	if (client->main.state != CLIENT_FINISHED && client->side.state != CLIENT_FINISHED) {
+		client_arm(fds[CLIENT_TIMER].fd, until_us == UINT64_MAX ? 0 : until_us);
+		curl_multi_poll(client->multi, fds, count + 1, POLL_MS, NULL);
+		for (unsigned i = 0; i < CLIENT_FDS; i++)
+			client->fds[i].revents = fds[i].revents;
+		client_perform(client);
+	}
+	return client->main.state == CLIENT_FINISHED;
 }
 
-/* Failures that are not those of a server that is down. */
-static void client_evaluate_failure(const struct client_exchange *exchange, struct answer *answer)
+bool client_wait_order(struct client *client, uint64_t until_us)
 {
-	char text[ANSWER_DETAIL_MAX];
+	bool finished = client_wait(client, until_us, CLIENT_ORDERS);
 
-	assert(exchange->status == 0);
-	if (exchange->result == CURLE_PEER_FAILED_VERIFICATION) {
-		snprintf(text, sizeof text, "its certificate is not trusted: %s", exchange->error);
-		answer_set(answer, OUTCOME_UNTRUSTED, "untrusted", text);
+	if (!finished && client->fds[CLIENT_ORDERS].revents != 0)
+		client->order = client->read_order(client->context);
+	return finished;
+}
+
+void client_pause(struct client *client, uint64_t until_us)
+{
+	enum client_order order = client->order;
+
+	assert(client->main.state != CLIENT_BUSY);
+	while (client->order == order && clock_now_us() < until_us)
+		client_wait_order(client, until_us);
+}
+
+/* The message of libcurl names port 80 instead of a Unix socket. */
+static void client_read_failure(const struct client_exchange *exchange, struct answer *ret_answer)
+{
+	const char *reason = exchange->error[0] == '\0' ? curl_easy_strerror(exchange->result) : exchange->error;
+	char text[ANSWER_DETAIL_MAX];
+	long error = 0;
+
+	assert(exchange->result != CURLE_OK);
+	curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error);
+	answer_read(ret_answer, 0, NULL, 0, reason);
+	if (exchange->result == CURLE_COULDNT_CONNECT && error != 0) {
+		snprintf(text, sizeof text, "cannot connect: %s", strerror((int)error));
+		answer_set(ret_answer, OUTCOME_UNAVAILABLE, "unreachable", text);
+	} else if (exchange->result == CURLE_PEER_FAILED_VERIFICATION) {
+		snprintf(text, sizeof text, "its certificate is not trusted: %s", reason);
+		answer_set(ret_answer, OUTCOME_UNTRUSTED, "untrusted", text);
 	} else if (exchange->result == CURLE_SSL_CERTPROBLEM || exchange->result == CURLE_SSL_CACERT_BADFILE) {
 		snprintf(text, sizeof text, "%s: %s",
-			 exchange->result == CURLE_SSL_CERTPROBLEM ? "--cert, --key" : "--cacert", exchange->error);
-		answer_set(answer, OUTCOME_INVALID, "invalid-file", text);
+			 exchange->result == CURLE_SSL_CERTPROBLEM ? "--cert, --key" : "--cacert", reason);
+		answer_set(ret_answer, OUTCOME_INVALID, "invalid-file", text);
 	}
 }
 
-static void client_read_exchange(struct client_exchange *exchange, struct answer *ret_answer)
+void client_read(struct client_exchange *exchange, struct answer *ret_answer)
 {
-	assert(exchange->finished);
-	answer_read(ret_answer, exchange->status, exchange->body, exchange->len, exchange->error);
-	if (exchange->status == 0)
-		client_evaluate_failure(exchange, ret_answer);
-	if (ret_answer->retry_after_ms == 0)
-		ret_answer->retry_after_ms = exchange->retry_after_ms;
-	exchange->finished = false;
+	long status = 0;
+	curl_off_t retry_after_s = 0;
+
+	assert(exchange->state == CLIENT_FINISHED);
+	exchange->state = CLIENT_IDLE;
+	if (exchange->result != CURLE_OK) {
+		client_read_failure(exchange, ret_answer);
+		return;
+	}
+	curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
+	answer_read(ret_answer, status, exchange->body.bytes, exchange->body.len, NULL);
+	ret_answer->sent_us = exchange->sent_us;
+	if (ret_answer->retry_after_ms == 0 && retry_after_s > 0 && retry_after_s <= RETRY_AFTER_MAX_S)
+		ret_answer->retry_after_ms = (uint64_t)retry_after_s * 1000;
 }
 
-void client_read(struct client *client, struct answer *ret_answer)
+void client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
+		bool obeys, struct answer *ret_answer)
 {
-	assert(client->main.finished);
-	client_read_exchange(&client->main, ret_answer);
-}
-
-bool client_read_side(struct client *client, struct answer *ret_answer)
-{
-	if (!client->side.finished)
-		return false;
-	client_read_exchange(&client->side, ret_answer);
-	return true;
+	assert(tries > 0 && (!obeys || client->order == CLIENT_GO_ON));
+	client->unanswered = 0;
+	for (;;) {
+		client_begin(client, &client->main, request, timeout_us);
+		while (!(obeys ? client_wait_order(client, UINT64_MAX) : client_wait(client, UINT64_MAX, 0)))
+			if (obeys && client->order != CLIENT_GO_ON) {
+				client_cancel(client, &client->main);
+				return;
+			}
+		client_read(&client->main, ret_answer);
+		if (!answer_is_of_one(ret_answer) || --tries == 0)
+			return;
+		client->unanswered += ret_answer->outcome == OUTCOME_UNAVAILABLE;
+		answer_fini(ret_answer);
+		client_next_server(client);
+	}
 }
 
 /* ---- the end ---- */
 
-void client_cancel(struct client *client)
-{
-	client_end(client, &client->main);
-}
-
-void client_end_side(struct client *client)
-{
-	client_end(client, &client->side);
-}
-
 bool client_hang_up(struct client *client, uint64_t until_us)
 {
-	client_end_side(client);
-	if (client->main.busy && client_shut_sockets(client))
-		while (!client->main.finished && clock_now_us() < until_us)
-			client_wait(client, until_us, NULL, 0);
-	if (client->main.finished && client->main.status != 0)
+	client_cancel(client, &client->side);
+	if (client->main.state == CLIENT_BUSY && client_shut_sockets(client))
+		while (client->main.state == CLIENT_BUSY && clock_now_us() < until_us)
+			client_wait(client, until_us, 0);
+	if (client->main.state == CLIENT_FINISHED && client->main.result == CURLE_OK)
 		return true;
-	client_cancel(client);
+	client_cancel(client, &client->main);
 	return false;
 }

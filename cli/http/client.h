@@ -1,6 +1,6 @@
 /* HTTP and HTTPS requests by libcurl's multi interface, and the other parts of this folder for the other folders. The
  * loop can wait for other descriptors and for a time of CLOCK_BOOTTIME meanwhile. Connections are kept between
- * requests.
+ * requests. Requests go to the current server; if one does not answer, the next one of the list becomes it.
  *
  * There is one main request at a time, and at most one side request on a connection of its own, for health checks while
  * the main request waits. */
@@ -12,64 +12,135 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "acquire.h"
 #include "answer.h"
 #include "cli/base/cli_base.h"
-#include "client_request.h"
+#include "server/base/base.h"
 
-enum { CLIENT_EXTRA_MAX = 4, CLIENT_SOCKETS_MAX = 16 };
+/* ---- client_request.c: the requests of redlockctl as method, path and body. Nothing is sent there ---- */
+
+enum { CLIENT_REQUEST_PATH_MAX = 2048, CLIENT_REQUEST_BODY_MAX = 4096 };
+
+struct client_request {
+	const char *method;
+	char path[CLIENT_REQUEST_PATH_MAX];
+	char body[CLIENT_REQUEST_BODY_MAX]; /* empty: none */
+	const char *token;                  /* for the header Lock-Token; the caller owns it. NULL: none */
+	uint64_t wait_ms;                   /* how long the server may let it wait */
+	bool may_grant;                     /* the answer may be a new lease */
+};
+
+/* wait_ms: 0 for a request that does not wait. */
+struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms);
+struct client_request client_request_extend(const struct arguments *arguments, const char *token);
+/* A request without a body for a lock: GET its state, DELETE to release it. token: NULL if none is needed. */
+struct client_request client_request_of_lock(const char *method, const char *name, const char *token);
+/* cursor: may be empty. */
+struct client_request client_request_list(const char *prefix, uint64_t limit, const char *cursor);
+struct client_request client_request_get(const char *path);
+
+/* ---- client.c ---- */
+
+/* The descriptors that client_wait() waits for: its own, then those of the caller. */
+enum { CLIENT_TIMER, CLIENT_ORDERS, CLIENT_CHILDREN, CLIENT_FDS };
+enum { CLIENT_SOCKETS_MAX = 16 };
+
+/* What the caller wants while a request is under way. */
+enum client_order {
+	CLIENT_GO_ON,
+	CLIENT_HOLD, /* send no request until the order changes */
+	CLIENT_STOP
+};
 
 struct client_exchange {
 	CURL *easy;
 	struct curl_slist *headers;
-	bool busy, finished;
+	enum { CLIENT_IDLE, CLIENT_BUSY, CLIENT_FINISHED } state;
 	uint64_t sent_us; /* a time before the request was sent */
-	long status;      /* 0: no answer; `result` and `error` say why */
-	CURLcode result;
-	uint64_t retry_after_ms;
-	char *body;
-	size_t len;
+	CURLcode result;  /* not CURLE_OK: no answer; `error` may say why */
+	struct text body;
 	char error[CURL_ERROR_SIZE];
 };
 
 struct client {
+	const struct arguments *arguments;
+	size_t server;       /* the current one */
+	unsigned unanswered; /* servers that may have got the request of client_ask() without an answer */
 	CURLM *multi;
-	const struct credentials *credentials;
-	int timer;                       /* timerfd */
+	struct curl_waitfd fds[CLIENT_FDS];
 	int sockets[CLIENT_SOCKETS_MAX]; /* that libcurl has open; -1: none */
 	struct client_exchange main, side;
+
+	/* for orders: the caller sets fds[CLIENT_ORDERS].fd and these two */
+	enum client_order (*read_order)(void *context);
+	void *context;
+	enum client_order order; /* the last one */
 };
 
-/* The credentials outlive the client. The caller ignores or blocks SIGPIPE: libcurl writes when it closes a connection
+/* The arguments outlive the client. The caller ignores or blocks SIGPIPE: libcurl writes when it closes a connection
  * over TLS, which the server may have closed. False: libcurl failed, or errno. */
-bool client_init(struct client *client, const struct credentials *credentials) __attribute__((warn_unused_result));
+bool client_init(struct client *client, const struct arguments *arguments) __attribute__((warn_unused_result));
 void client_fini(struct client *client);
 
-/* Begins a request; none may be under way. *request is copied, *server is not. Connecting may take timeout_us, and the
- * whole timeout_us besides request->wait_ms. If the request may be granted a lease (request->may_grant) the caller has
- * to call client_hang_up() then; the request ends by itself only seconds later. */
-void client_begin(struct client *client, const struct server *server, const struct client_request *request,
+const struct server *client_server(const struct client *client);
+void client_next_server(struct client *client);
+
+/* Begins a request to the current server; none may be under way there. *request is copied. Connecting may take
+ * timeout_us, and the whole timeout_us besides request->wait_ms. If the request may be granted a lease
+ * (request->may_grant) the caller has to call client_hang_up() then; the request ends by itself only seconds later. */
+void client_begin(struct client *client, struct client_exchange *exchange, const struct client_request *request,
 		  uint64_t timeout_us);
 
-/* Waits until the request has finished, the time is until_us (UINT64_MAX: no limit), the side request has finished or
- * one of the descriptors is ready. May return earlier. True if the request has finished: client_read() follows. */
-bool client_wait(struct client *client, uint64_t until_us, struct curl_waitfd *extra, unsigned count);
+/* Sets a timerfd of CLOCK_BOOTTIME, which counts the sleep of a suspended machine; 0: none. The time limit of
+ * curl_multi_poll() would not count it. */
+void client_arm(int timer, uint64_t when_us);
 
-/* The answer to the request that has finished. */
-void client_read(struct client *client, struct answer *ret_answer);
+/* Waits until the main request has finished, the time is until_us (UINT64_MAX: no limit), the side request has finished
+ * or one of the first `count` descriptors of the caller is ready. May return earlier. True if the main one has
+ * finished: client_read() follows. */
+bool client_wait(struct client *client, uint64_t until_us, unsigned count);
+
+/* The same for the descriptor of the orders, which it reads into client->order. */
+bool client_wait_order(struct client *client, uint64_t until_us);
+
+/* Waits until the time is until_us or the order changes. No main request is under way. */
+void client_pause(struct client *client, uint64_t until_us);
+
+/* The answer to a request that has finished. */
+void client_read(struct client_exchange *exchange, struct answer *ret_answer);
+
+/* Sends a main request to one server after the other, from the current one on, until one answers for all of them,
+ * `tries` times at most. With `obeys` an order ends it, and *ret_answer is not written then. */
+void client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
+		bool obeys, struct answer *ret_answer);
 
 /* Cancels the request: closes its connection, so that the server notices. Does nothing if none is under way. An answer
  * under way is lost, so this is not for requests that may be granted a lease. */
-void client_cancel(struct client *client);
+void client_cancel(struct client *client, struct client_exchange *exchange);
 
-/* Ends a request that may be granted a lease: shuts the connection for writing, waits until the server has closed it or
- * answered (until_us at the latest), and then cancels. True: it has answered, client_read() follows. */
+/* Ends a main request that may be granted a lease: shuts the connection for writing, waits until the server has closed
+ * it or answered (until_us at the latest), and then cancels. True: it has answered, client_read() follows. */
 bool client_hang_up(struct client *client, uint64_t until_us) __attribute__((warn_unused_result));
 
-/* The side request. client_read_side() is false while it is under way. client_end_side() cancels it if there is one. */
-void client_begin_side(struct client *client, const struct server *server, const struct client_request *request,
-		       uint64_t timeout_us);
-bool client_read_side(struct client *client, struct answer *ret_answer);
-void client_end_side(struct client *client);
+/* ---- acquire.c: acquires a lease: asks, waits, fails over. For the commands acquire and run ---- */
+
+struct acquire {
+	struct client *client; /* with orders; its server is asked first, and is the one that granted afterwards */
+	uint64_t least_us;     /* a lease with less validity left is released */
+	/* called once if the request has to wait, with the context of the orders; may be NULL */
+	void (*on_wait)(void *context, const struct answer *answer);
+
+	bool wait_reported; /* private from here: on_wait() was called */
+	bool wants_state;   /* the next side request asks for the state of the lock, for on_wait() */
+	uint64_t check_us;  /* time of the next side request */
+};
+
+enum acquire_result { ACQUIRE_GRANTED, ACQUIRE_REFUSED, ACQUIRE_STOPPED };
+
+/* ACQUIRE_GRANTED: the lease. ACQUIRE_REFUSED: ret_answer says why (answer_fini() it). ACQUIRE_STOPPED: by order; no
+ * lease is held, and no queue entry. */
+enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answer *ret_answer);
+
+/* Releases a lease that is not wanted. Tries for about a second. */
+void acquire_release(struct client *client, const struct lease *lease);
 
 #endif

@@ -28,7 +28,7 @@ void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_m
 		wait->at[i].max_ms = WAIT_BOUND_MS;
 }
 
-struct wait_step wait_ask(struct wait *wait, uint64_t now_us)
+uint64_t wait_ask(struct wait *wait, uint64_t now_us)
 {
 	uint64_t left_ms = now_us < wait->end_us ? (wait->end_us - now_us + 999) / 1000 : 0,
 		 max_ms = wait->at[wait->server].max_ms;
@@ -36,7 +36,7 @@ struct wait_step wait_ask(struct wait *wait, uint64_t now_us)
 	assert(wait->server < wait->servers);
 	wait->asked_us = now_us;
 	wait->asked_ms = left_ms < max_ms ? left_ms : max_ms;
-	return (struct wait_step){.what = WAIT_ASK, .wait_ms = wait->asked_ms};
+	return wait->asked_ms;
 }
 
 static bool wait_is_over(const struct wait *wait, uint64_t now_us)
@@ -45,11 +45,11 @@ static bool wait_is_over(const struct wait *wait, uint64_t now_us)
 }
 
 /* Never past the end of the wait, so that there is a last try. */
-static struct wait_step wait_until(const struct wait *wait, uint64_t until_us, uint64_t now_us)
+static uint64_t wait_until_us(const struct wait *wait, uint64_t until_us, uint64_t now_us)
 {
 	if (wait_is_over(wait, now_us))
-		return (struct wait_step){.what = WAIT_GIVE_UP};
-	return (struct wait_step){.what = WAIT_PAUSE, .until_us = until_us < wait->end_us ? until_us : wait->end_us};
+		return 0;
+	return until_us < wait->end_us ? until_us : wait->end_us;
 }
 
 /* Between half of the longest pause and all of it. */
@@ -62,7 +62,7 @@ static uint64_t wait_pause_us(uint64_t longest_ms, uint32_t random)
 	return longest_ms * 500 + longest_ms * 500 * random / UINT32_MAX;
 }
 
-static struct wait_step wait_next_held(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
+static uint64_t wait_next_held(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	bool has_waited = wait->asked_ms >= PAUSE_MIN_MS && now_us - wait->asked_us >= wait->asked_ms * 1000 / 2;
 
@@ -70,8 +70,8 @@ static struct wait_step wait_next_held(struct wait *wait, const struct answer *a
 	if (has_waited && !wait->at[wait->server].bound_known)
 		wait->at[wait->server].max_ms = UINT64_MAX;
 	if (has_waited && !wait_is_over(wait, now_us))
-		return wait_ask(wait, now_us);
-	return wait_until(wait, now_us + wait_pause_us(answer->retry_after_ms, random), now_us);
+		return now_us;
+	return wait_until_us(wait, now_us + wait_pause_us(answer->retry_after_ms, random), now_us);
 }
 
 /* The pause of a server that failed. Never shorter than the one that it named, and random, so that clients do not
@@ -85,8 +85,7 @@ static uint64_t wait_rest_us(const struct answer *answer, uint32_t random)
 
 /* The next server, in their order, that may be asked now; otherwise the one whose pause ends first. With --no-wait, and
  * when the time is up, each is asked once. A certificate does not become good by waiting. */
-static struct wait_step wait_next_server(struct wait *wait, const struct answer *answer, uint32_t random,
-					 uint64_t now_us)
+static uint64_t wait_next_server(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	size_t failed = wait->server, earliest = failed;
 
@@ -96,19 +95,18 @@ static struct wait_step wait_next_server(struct wait *wait, const struct answer 
 		size_t server = (failed + i) % wait->servers;
 		if (wait->none ? wait->at[server].not_before_us == 0 : wait->at[server].not_before_us <= now_us) {
 			wait->server = server;
-			return wait_ask(wait, now_us);
+			return now_us;
 		}
 		if (wait->at[server].not_before_us < wait->at[earliest].not_before_us)
 			earliest = server;
 	}
 	wait->server = earliest;
-	if (wait->at[earliest].not_before_us == UINT64_MAX)
-		return (struct wait_step){.what = WAIT_GIVE_UP};
-	return wait_until(wait, wait->at[earliest].not_before_us, now_us);
+	uint64_t until_us = wait->at[earliest].not_before_us;
+	return until_us == UINT64_MAX ? 0 : wait_until_us(wait, until_us, now_us);
 }
 
 /* If the named bound is not below wait_ms, half of wait_ms is tried, so that this ends. */
-static struct wait_step wait_next_bound(struct wait *wait, const struct answer *answer, uint64_t now_us)
+static uint64_t wait_next_bound(struct wait *wait, const struct answer *answer, uint64_t now_us)
 {
 	uint64_t max_ms = answer->wait_max_ms < wait->asked_ms ? answer->wait_max_ms : wait->asked_ms / 2;
 
@@ -117,21 +115,19 @@ static struct wait_step wait_next_bound(struct wait *wait, const struct answer *
 		max_ms = WAIT_BOUND_MS; /* which worked before */
 	wait->at[wait->server].max_ms = max_ms;
 	wait->at[wait->server].bound_known = true;
-	return wait_ask(wait, now_us);
+	return now_us;
 }
 
-struct wait_step wait_next(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
+uint64_t wait_next_us(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	assert(wait->server < wait->servers && answer->outcome != OUTCOME_DONE);
 	switch (answer->outcome) {
 	case OUTCOME_HELD: return wait_next_held(wait, answer, random, now_us);
-	case OUTCOME_SPLIT: return wait_until(wait, now_us + wait_pause_us(PAUSE_SPLIT_MS, random), now_us);
+	case OUTCOME_SPLIT: return wait_until_us(wait, now_us + wait_pause_us(PAUSE_SPLIT_MS, random), now_us);
 	case OUTCOME_UNAVAILABLE:
 	case OUTCOME_UNTRUSTED: return wait_next_server(wait, answer, random, now_us);
 	case OUTCOME_INVALID:
-		if (answer->bounds_wait && wait->asked_ms > 0)
-			return wait_next_bound(wait, answer, now_us);
-		return (struct wait_step){.what = WAIT_GIVE_UP};
-	default: return (struct wait_step){.what = WAIT_GIVE_UP};
+		return answer->bounds_wait && wait->asked_ms > 0 ? wait_next_bound(wait, answer, now_us) : 0;
+	default: return 0;
 	}
 }

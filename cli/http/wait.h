@@ -1,5 +1,4 @@
-/* How a request waits for a lock: which server to ask next, and when. Pure: it is told the time and the answers, and
- * says what to do.
+/* How a request waits for a lock: which server to ask next, and when. Pure: it is told the time and the answers.
  *
  * The server keeps the waiters in a queue (wait_ms). Here the next request follows if a server does not let one wait
  * that long, the next server is asked if one fails, and servers without a queue are asked again from time to time. */
@@ -25,18 +24,13 @@ struct wait {
 	} at[SERVERS_MAX];
 };
 
-struct wait_step {
-	enum { WAIT_ASK, WAIT_PAUSE, WAIT_GIVE_UP } what;
-	uint64_t until_us; /* WAIT_PAUSE: then wait_ask() */
-	uint64_t wait_ms;  /* WAIT_ASK: of the request; 0: answer at once */
-};
-
 void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_ms, uint64_t now_us);
 
-/* The first request, and the one after a pause. */
-struct wait_step wait_ask(struct wait *wait, uint64_t now_us);
+/* A request is sent now, to wait->server. Returns its wait_ms; 0: it is answered at once. */
+uint64_t wait_ask(struct wait *wait, uint64_t now_us);
 
-/* The next step after an answer that was no lease. */
-struct wait_step wait_next(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us);
+/* After an answer that was no lease: the time of the next request, now_us if it is sent at once. 0: the wait is given
+ * up. */
+uint64_t wait_next_us(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us);
 
 #endif

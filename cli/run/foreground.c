@@ -1,14 +1,12 @@
-/* The foreground process of `run`: the one that the shell knows. See run_shared.h.
+/* The foreground process of `run`: the one that the shell knows. See run_internal.h.
  *
  * It passes signals on, stops when the command has stopped, and ends with the status of the supervisor. It sends no
  * requests. If the supervisor dies, or everything should be dead by now and is not, it kills all processes below
  * itself, the supervisor included. */
-#include "foreground.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -16,9 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/base/cli_base.h"
-#include "descriptors.h"
-#include "process_tree.h"
+#include "run_internal.h"
 #include "server/base/base.h"
 
 enum { FOREGROUND_SIGNALS, FOREGROUND_SOCKET, FOREGROUND_TIMER, FOREGROUND_FDS };
@@ -53,10 +49,9 @@ static bool foreground_set_up(struct foreground *foreground)
 static void foreground_send(struct foreground *foreground, int signal_number)
 {
 	unsigned char number = (unsigned char)signal_number;
-	ssize_t sent = send(foreground->run->socket, &number, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 	assert(signal_number > 0 && signal_number < 128);
-	(void)sent;
+	send(foreground->run->socket, &number, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* Reaps the supervisor, and processes that became children of this one. False: there are no children. */
@@ -99,15 +94,6 @@ static void foreground_raise(int signal_number, pid_t to)
 	sigprocmask(SIG_BLOCK, &one, NULL);
 }
 
-/* Stops the whole job, with a script around redlockctl, or the shell would not see a stopped job. Returns when it is
- * continued, or at once if nobody could continue it (the kernel does not stop an orphaned group). */
-static void foreground_stop(struct foreground *foreground)
-{
-	assert(!foreground->supervisor_gone);
-	foreground_raise(SIGTSTP, 0);
-	foreground_send(foreground, SIGCONT);
-}
-
 /* Ends by the signal that ended the command, if it is one that interrupts scripts; without a core dump. Returns the
  * status if the signal is ignored. */
 static int foreground_end(struct foreground *foreground, int status)
@@ -123,10 +109,7 @@ static int foreground_end(struct foreground *foreground, int status)
 
 static void foreground_arm(struct foreground *foreground)
 {
-	uint64_t when_us = atomic_load(&foreground->run->shared->dead_by_us);
-	struct itimerspec when = {.it_value = {(time_t)(when_us / 1000000), (long)(when_us % 1000000 * 1000)}};
-
-	timerfd_settime(foreground->fds[FOREGROUND_TIMER].fd, TFD_TIMER_ABSTIME, &when, NULL);
+	client_arm(foreground->fds[FOREGROUND_TIMER].fd, atomic_load(&foreground->run->shared->dead_by_us));
 }
 
 static void foreground_on_socket(struct foreground *foreground)
@@ -134,12 +117,18 @@ static void foreground_on_socket(struct foreground *foreground)
 	char what;
 	ssize_t got = recv(foreground->run->socket, &what, 1, MSG_DONTWAIT);
 
-	if (got == 1 && what == RUN_STOP)
-		foreground_stop(foreground);
-	else if (got == 1 && what == RUN_GUARD)
+	assert(!foreground->supervisor_gone);
+	if (got == 1 && what == RUN_STOP) {
+		/* The whole job is stopped, with a script around redlockctl, or the shell would not see a stopped job.
+		 * It goes on here when it is continued, or at once if nobody could continue it (the kernel does not
+		 * stop an orphaned group). */
+		foreground_raise(SIGTSTP, 0);
+		foreground_send(foreground, SIGCONT);
+	} else if (got == 1 && what == RUN_GUARD) {
 		foreground_arm(foreground);
-	else if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+	} else if (got == 0 || (got < 0 && errno != EAGAIN)) {
 		foreground->fds[FOREGROUND_SOCKET].fd = -1; /* the supervisor ends, SIGCHLD follows */
+	}
 }
 
 /* Kills everything below this process. False: a process is left. */
@@ -159,26 +148,20 @@ static bool foreground_kill_all(struct foreground *foreground)
 	return !left;
 }
 
-static bool foreground_is_overdue(const struct foreground *foreground)
-{
-	uint64_t dead_by_us = atomic_load(&foreground->run->shared->dead_by_us);
-	return dead_by_us != 0 && clock_now_us() >= dead_by_us;
-}
-
 static int foreground_take_over(struct foreground *foreground, const char *why)
 {
 	bool ran = atomic_load(&foreground->run->shared->dead_by_us) != 0;
-	struct report report = {.json = foreground->run->arguments->json, .name = foreground->run->arguments->name};
+	const struct arguments *arguments = foreground->run->arguments;
 
 	assert(why);
 	bool ended = foreground_kill_all(foreground);
 	if (ran)
-		report_event(&report, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "supervisor"),
+		report_event(arguments, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "supervisor"),
 			     "%s: %s, and the lock runs out by itself", why,
 			     ended ? "the command was killed"
 				   : "processes of the command still run and cannot be killed");
 	else
-		report_event(&report, REPORT_NOTE, "failed", NULL, "%s", why);
+		report_event(arguments, REPORT_NOTE, "failed", NULL, "%s", why);
 	return ran ? EXIT_STATUS_LOST : EXIT_STATUS_SYSTEM;
 }
 
@@ -196,9 +179,10 @@ int foreground_run(struct run *run, pid_t supervisor)
 		/* not of a supervisor that has ended: its processes are to be killed, not stopped */
 		if (foreground.fds[FOREGROUND_SOCKET].revents != 0 && !foreground.supervisor_gone)
 			foreground_on_socket(&foreground);
+		uint64_t dead_by_us = atomic_load(&run->shared->dead_by_us);
 		if (foreground.fds[FOREGROUND_TIMER].revents == 0)
 			continue;
-		if (!foreground.supervisor_gone && foreground_is_overdue(&foreground))
+		if (!foreground.supervisor_gone && dead_by_us != 0 && clock_now_us() >= dead_by_us)
 			return foreground_take_over(&foreground, "the supervisor of the lock hung");
 		foreground_arm(&foreground);
 	}

@@ -1,4 +1,4 @@
-/* Sets up `run`: signals, the shared page, the socket, the two processes. See run_shared.h.
+/* Sets up `run`: signals, the shared page, the socket, the two processes. See run_internal.h.
  *
  * Foreground process and supervisor block all signals and read them from descriptors; the command gets the signals
  * (blocked, ignored) as redlockctl got them. */
@@ -6,9 +6,7 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -16,9 +14,7 @@
 #include <unistd.h>
 
 #include "cli/base/cli_base.h"
-#include "descriptors.h"
-#include "foreground.h"
-#include "supervisor.h"
+#include "run_internal.h"
 
 static int run_fail(const char *what)
 {
@@ -38,48 +34,22 @@ static void run_block_signals(struct run *run)
 	sigaction(SIGCHLD, &usual, &run->inherited_child);
 }
 
-static struct run_shared *run_share(void)
+int run_command(struct arguments *arguments)
 {
-	void *page = mmap(NULL, sizeof(struct run_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return page == MAP_FAILED ? NULL : page;
-}
-
-/* The owner if none was given: enough to find the process. */
-static const char *run_owner(char owner[ARGUMENTS_OWNER_MAX + 1])
-{
-	char host[96] = "";
-
-	if (gethostname(host, sizeof host - 1) != 0)
-		strcpy(host, "unknown");
-	snprintf(owner, ARGUMENTS_OWNER_MAX + 1, "%s:%ld", host, (long)getpid());
-	return owner;
-}
-
-static int run_fork(struct run *run, int sockets[2])
-{
-	pid_t supervisor = fork();
-
-	assert(sockets[0] >= 0 && sockets[1] >= 0);
-	if (supervisor < 0)
-		return run_fail("fork");
-	run->socket = sockets[supervisor == 0];
-	close(sockets[supervisor != 0]);
-	return supervisor == 0 ? supervisor_run(run) : foreground_run(run, supervisor);
-}
-
-int run_command(const struct arguments *arguments)
-{
-	char owner[ARGUMENTS_OWNER_MAX + 1];
-	struct arguments with_owner = *arguments;
-	struct run run = {.arguments = &with_owner, .shared = run_share(), .foreground = getpid()};
+	char host[96] = "unknown", owner[ARGUMENTS_OWNER_MAX + 1];
+	struct run run = {.arguments = arguments, .foreground = getpid()};
 	int sockets[2];
 
 	assert(arguments->command == COMMAND_RUN && arguments->argv);
-	if (!run.shared)
+	run.shared = mmap(NULL, sizeof *run.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (run.shared == MAP_FAILED)
 		return run_fail("mmap");
-	if (!arguments->owner)
-		with_owner.owner = run_owner(owner);
-	descriptors_note();
+	if (!arguments->owner) { /* enough to find the process */
+		gethostname(host, sizeof host - 1);
+		snprintf(owner, sizeof owner, "%s:%ld", host, (long)getpid());
+		arguments->owner = owner;
+	}
+	descriptors_walk(DESCRIPTORS_NOTE);
 	run_block_signals(&run);
 	terminal_open(&run.terminal);
 	/* Processes that the command leaves behind become children of the supervisor, or of the foreground process if
@@ -88,7 +58,10 @@ int run_command(const struct arguments *arguments)
 		return run_fail("prctl");
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
 		return run_fail("socketpair");
-	int status = run_fork(&run, sockets);
-	munmap(run.shared, sizeof *run.shared);
-	return status;
+	pid_t supervisor = fork();
+	if (supervisor < 0)
+		return run_fail("fork");
+	run.socket = sockets[supervisor == 0];
+	close(sockets[supervisor != 0]);
+	return supervisor == 0 ? supervisor_run(&run) : foreground_run(&run, supervisor);
 }

@@ -5,6 +5,6 @@
 #include "cli/base/cli_base.h"
 
 /* Returns the exit status. */
-int run_command(const struct arguments *arguments);
+int run_command(struct arguments *arguments);
 
 #endif

@@ -1,51 +1,40 @@
 /* The supervisor: gets the lease, starts the command, extends, ends the command in time, releases. The processes are
- * described in run_shared.h.
+ * described in run_internal.h.
  *
- * renewal.c decides, this file acts: actions become requests and signals, answers and times become events. After each
- * wake-up answers come first, then the time, before anything else: after the sleep of a machine the command is killed
- * at once if the lease is over. */
-#include "supervisor.h"
+ * server/renewal/ decides, this file acts: actions become requests and signals, answers and times become events. After
+ * each wake-up answers come first, then the time, before anything else: after the sleep of a machine the command is
+ * killed at once if the lease is over. */
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "cli/base/cli_base.h"
-#include "descriptors.h"
+#include "run_internal.h"
 #include "server/base/base.h"
 
 enum { LEFT_BEHIND_US = 500000, RELEASE_MAX_US = 10000000, RELEASE_PAUSE_US = 100000, RELEASE_TIMEOUT_MIN_US = 100000 };
-enum { UNKILLABLE_US = 10000000, KILL_GUARD_US = 1000000 };
+enum { UNKILLABLE_US = 10000000, KILL_GUARD_US = 1000000, TIMEOUT_MIN_US = 50000 };
+enum { MARGIN_MIN_US = 20000, MARGIN_MAX_US = 500000 };
 
-static uint32_t supervisor_random(void)
+static uint64_t clamp(uint64_t value, uint64_t min, uint64_t max)
 {
-	uint32_t random = 0;
-	ssize_t got = getrandom(&random, sizeof random, GRND_NONBLOCK);
-	return got == (ssize_t)sizeof random ? random : (uint32_t)clock_now_us();
+	return value < min || max < min ? min : value > max ? max : value;
 }
 
-static const struct server *supervisor_server(const struct supervisor *supervisor)
+/* 0: it is past. */
+static uint64_t until(uint64_t time_us)
 {
-	assert(supervisor->renewal.server < supervisor->arguments->servers.count);
-	return &supervisor->arguments->servers.items[supervisor->renewal.server];
-}
-
-static const char *supervisor_left(const struct supervisor *supervisor, char ret_text[DURATION_TEXT_MAX])
-{
-	uint64_t now_us = clock_now_us(), deadline_us = supervisor->renewal.deadline_us;
-	duration_format(deadline_us > now_us ? (deadline_us - now_us) / 1000 : 0, ret_text);
-	return ret_text;
+	uint64_t now_us = clock_now_us();
+	return time_us > now_us ? time_us - now_us : 0;
 }
 
 static json_int_t supervisor_left_ms(const struct supervisor *supervisor)
 {
-	uint64_t now_us = clock_now_us(), deadline_us = supervisor->renewal.deadline_us;
-	return deadline_us > now_us ? (json_int_t)((deadline_us - now_us) / 1000) : 0;
+	return (json_int_t)(until(supervisor->renewal.deadline_us) / 1000);
 }
 
 /* ---- the lease ---- */
@@ -55,145 +44,115 @@ static void supervisor_set_guard(struct supervisor *supervisor)
 {
 	assert(supervisor->renewal.deadline_us > 0);
 	atomic_store(&supervisor->run->shared->dead_by_us,
-		     renewal_kill_us(&supervisor->renewal) + renewal_margin_us(&supervisor->renewal) / 2);
+		     renewal_kill_us(&supervisor->renewal) + supervisor->renewal.config.margin_us / 2);
 }
 
 static void supervisor_report_acquired(struct supervisor *supervisor)
 {
-	char left[DURATION_TEXT_MAX], waited[DURATION_TEXT_MAX];
+	const char *server = client_server(&supervisor->client)->text;
+	json_int_t left_ms = supervisor_left_ms(supervisor);
 	json_t *fields = json_pack("{s:I, s:I, s:I, s:s}", "fence", (json_int_t)supervisor->lease.fence, "validity_ms",
-				   supervisor_left_ms(supervisor), "waited_ms", (json_int_t)supervisor->waited_ms,
-				   "server", supervisor_server(supervisor)->text);
+				   left_ms, "waited_ms", (json_int_t)supervisor->waited_ms, "server", server);
 
-	duration_format(supervisor->waited_ms, waited);
-	report_event(&supervisor->report, REPORT_DETAIL, "acquired", fields,
-		     "acquired at %s after %s, fence %lld, valid for %s", supervisor_server(supervisor)->text, waited,
-		     (long long)supervisor->lease.fence, supervisor_left(supervisor, left));
+	report_event(supervisor->arguments, REPORT_DETAIL, "acquired", fields,
+		     "acquired at %s after %s, fence %lld, valid for %s", server, DURATION_TEXT(supervisor->waited_ms),
+		     (long long)supervisor->lease.fence, DURATION_TEXT(left_ms));
 }
 
 static void supervisor_report_waiting(void *context, const struct answer *answer)
 {
 	struct supervisor *supervisor = context;
-	report_event(&supervisor->report, REPORT_DETAIL, "waiting", json_pack("{s:s}", "code", answer->code),
+	report_event(supervisor->arguments, REPORT_DETAIL, "waiting", json_pack("{s:s}", "code", answer->code),
 		     "waiting: %s", answer->detail);
 }
 
-/* Half of the lease must be left, so that there is time to extend it. */
-static enum acquire_result supervisor_ask_for_lease(struct supervisor *supervisor, size_t *ret_server,
-						    uint64_t *ret_sent_us, struct answer *ret_answer)
+static void supervisor_on_refused(struct supervisor *supervisor)
 {
-	struct acquire acquire = {
-		.client = &supervisor->client,
-		.arguments = supervisor->arguments,
-		.least_us = supervisor->arguments->ttl_ms * 500 + supervisor->arguments->kill_after_ms * 500,
-		.extra = &supervisor->fds[SUPERVISOR_FOREGROUND],
-		.read_order = supervisor_read_order,
-		.on_wait = supervisor->report.json || supervisor->report.verbose ? supervisor_report_waiting : NULL,
-		.context = supervisor,
-	};
-	uint64_t begun_us = clock_now_us();
-	enum acquire_result result = acquire_lease(&acquire, &supervisor->lease, ret_sent_us, ret_answer);
-
-	supervisor->waited_ms = (clock_now_us() - begun_us) / 1000;
-	*ret_server = acquire.server;
-	return result;
-}
-
-static int supervisor_refused(struct supervisor *supervisor, size_t server, struct answer *answer)
-{
-	const char *where = supervisor->arguments->servers.items[server].text;
+	const struct answer *answer = &supervisor->answer;
+	const char *where = client_server(&supervisor->client)->text;
 	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms",
 				   (json_int_t)supervisor->waited_ms);
-	bool others = answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT ||
-		      answer->outcome == OUTCOME_INVALID;
+	char text[ANSWER_TEXT_MAX];
 
-	report_event(&supervisor->report, REPORT_NOTE, "not-acquired", fields, "not acquired: %s%s%s%s",
-		     others ? "" : where, others ? "" : ": ", answer->detail,
-		     answer_hint(answer, &supervisor->arguments->credentials));
-	int status = acquire_status(supervisor->arguments, answer);
-	answer_fini(answer);
-	return status;
+	report_event(supervisor->arguments, REPORT_NOTE, "not-acquired", fields, "not acquired: %s",
+		     answer_explain(answer, &supervisor->arguments->credentials, where, text));
+	answer_fini(&supervisor->answer);
+	supervisor->status = answer_status(answer, supervisor->arguments);
 }
 
-/* False: there is none, *ret_status is the exit status. */
-static bool supervisor_acquire(struct supervisor *supervisor, int *ret_status)
+/* False: there is none. */
+static bool supervisor_acquire(struct supervisor *supervisor)
 {
-	struct answer answer;
-	size_t server;
-	uint64_t sent_us;
-	enum acquire_result result = supervisor_ask_for_lease(supervisor, &server, &sent_us, &answer);
+	const struct arguments *arguments = supervisor->arguments;
+	struct acquire acquire = {
+		.client = &supervisor->client,
+		/* half of the lease, so that there is time to extend it */
+		.least_us = arguments->ttl_ms * 500 + arguments->kill_after_ms * 500,
+		.on_wait = arguments->json || arguments->verbose ? supervisor_report_waiting : NULL,
+	};
+	uint64_t begun_us = clock_now_us(), ttl_us = arguments->ttl_ms * 1000;
+	enum acquire_result result = acquire_lease(&acquire, &supervisor->lease, &supervisor->answer);
 
+	supervisor->waited_ms = (clock_now_us() - begun_us) / 1000;
 	if (result == ACQUIRE_STOPPED)
-		*ret_status = EXIT_STATUS_SIGNALLED + supervisor->end_signal;
+		supervisor->status = EXIT_STATUS_SIGNALLED + supervisor->end_signal;
 	if (result == ACQUIRE_REFUSED)
-		*ret_status = supervisor_refused(supervisor, server, &answer);
+		supervisor_on_refused(supervisor);
 	if (result != ACQUIRE_GRANTED)
 		return false;
-	struct renewal_config config = {supervisor->arguments->ttl_ms * 1000,
-					supervisor->arguments->kill_after_ms * 1000,
-					supervisor->arguments->timeout_ms * 1000, supervisor->arguments->servers.count};
-	renewal_init(&supervisor->renewal, &config, server, sent_us, supervisor->lease.validity_ms * 1000);
+	/* a process that is killed takes a moment to end */
+	struct renewal_config config = {.ttl_us = ttl_us,
+					.notice_us = arguments->kill_after_ms * 1000,
+					.margin_us = clamp(ttl_us / 25, MARGIN_MIN_US, MARGIN_MAX_US)};
+	renewal_init(&supervisor->renewal, &config, supervisor->lease.sent_us, supervisor->lease.validity_ms * 1000);
 	supervisor_set_guard(supervisor);
 	supervisor_report_acquired(supervisor);
 	return true;
 }
 
+/* The time limit lets all servers be asked before the command gets SIGTERM. */
 static void supervisor_begin_extend(struct supervisor *supervisor)
 {
-	struct client_request request;
+	const struct arguments *arguments = supervisor->arguments;
+	struct client_request request = client_request_extend(arguments, supervisor->lease.token);
+	uint64_t left_us = until(renewal_end_us(&supervisor->renewal));
 
 	assert(supervisor->renewal.state == RENEWAL_ASKING);
-	client_request_extend(&request, supervisor->arguments->name, supervisor->lease.token,
-			      supervisor->arguments->ttl_ms);
-	client_begin(&supervisor->client, supervisor_server(supervisor), &request,
-		     renewal_timeout_us(&supervisor->renewal, clock_now_us()));
-	client_request_fini(&request);
+	client_begin(&supervisor->client, &supervisor->client.main, &request,
+		     clamp(left_us / (arguments->servers.count + 1), TIMEOUT_MIN_US, arguments->timeout_ms * 1000));
 }
 
 /* ---- the actions ---- */
 
-static const char *supervisor_why(const struct supervisor *supervisor)
-{
-	switch (supervisor->renewal.why) {
-	case RENEWAL_WHY_LOST: return supervisor->failure;
-	case RENEWAL_WHY_UNREACHABLE: return "it could not be extended in time";
-	case RENEWAL_WHY_BOUND: return "the server does not extend it any further (--max-hold-ms)";
-	default: return "it was not extended in time: the machine slept, or redlockctl was stopped";
-	}
-}
-
-static const char *supervisor_why_code(const struct supervisor *supervisor)
-{
-	switch (supervisor->renewal.why) {
-	case RENEWAL_WHY_LOST: return supervisor->failure_code;
-	case RENEWAL_WHY_UNREACHABLE: return "unreachable";
-	case RENEWAL_WHY_BOUND: return "max-hold";
-	default: return "late";
-	}
-}
-
 /* Reports once why the command is ended. */
 static void supervisor_report_end(struct supervisor *supervisor, const char *what)
 {
-	char left[DURATION_TEXT_MAX];
+	const struct {
+		const char *code, *text;
+	} whys[] = {
+		[RENEWAL_WHY_LOST] = {supervisor->answer.code, supervisor->answer.detail},
+		[RENEWAL_WHY_UNREACHABLE] = {"unreachable", "it could not be extended in time"},
+		[RENEWAL_WHY_BOUND] = {"max-hold", "the server does not extend it any further (--max-hold-ms)"},
+		[RENEWAL_WHY_LATE] = {"late",
+				      "it was not extended in time: the machine slept, or redlockctl was stopped"},
+	};
+	enum renewal_why why = supervisor->renewal.why;
+	json_int_t left_ms = supervisor_left_ms(supervisor);
+	bool killed = supervisor->foreground_gone;
 
-	assert(supervisor->renewal.why != RENEWAL_WHY_NONE);
+	assert(why != RENEWAL_WHY_NONE);
 	if (supervisor->end_reported)
 		return;
 	supervisor->end_reported = true;
-	if (supervisor->renewal.why == RENEWAL_WHY_REQUESTED) {
-		report_event(&supervisor->report, supervisor->foreground_gone ? REPORT_NOTE : REPORT_DETAIL, "ending",
-			     NULL, "%s: %s",
-			     supervisor->foreground_gone ? "redlockctl was killed"
-							 : "the command left processes behind",
-			     what);
-		return;
-	}
-	supervisor->lost = true;
-	json_t *fields = json_pack("{s:s, s:I}", "code", supervisor_why_code(supervisor), "left_ms",
-				   supervisor_left_ms(supervisor));
-	report_event(&supervisor->report, REPORT_NOTE, "lost", fields, "the lock is lost: %s; %s, %s before its end",
-		     supervisor_why(supervisor), what, supervisor_left(supervisor, left));
+	supervisor->lost = why != RENEWAL_WHY_REQUESTED;
+	if (supervisor->lost)
+		report_event(supervisor->arguments, REPORT_NOTE, "lost",
+			     json_pack("{s:s, s:I}", "code", whys[why].code, "left_ms", left_ms),
+			     "the lock is lost: %s; %s, %s before its end", whys[why].text, what,
+			     DURATION_TEXT(left_ms));
+	else
+		report_event(supervisor->arguments, killed ? REPORT_NOTE : REPORT_DETAIL, "ending", NULL, "%s: %s",
+			     killed ? "redlockctl was killed" : "the command left processes behind", what);
 }
 
 /* Stopped processes must run to handle SIGTERM. */
@@ -225,10 +184,10 @@ static void supervisor_act(struct supervisor *supervisor, enum renewal_action ac
 	assert(action <= RENEWAL_KILL);
 	if (action == RENEWAL_NOTHING)
 		return;
-	client_cancel(&supervisor->client);
+	client_cancel(&supervisor->client, &supervisor->client.main);
 	if (action == RENEWAL_ASK)
 		supervisor_begin_extend(supervisor);
-	else if (action == RENEWAL_TERMINATE)
+	else if (action == RENEWAL_END)
 		supervisor_terminate(supervisor);
 	else
 		supervisor_kill(supervisor);
@@ -238,49 +197,56 @@ static void supervisor_act(struct supervisor *supervisor, enum renewal_action ac
 
 static void supervisor_on_extended(struct supervisor *supervisor, const struct lease *lease)
 {
-	char left[DURATION_TEXT_MAX];
-	unsigned failures = supervisor->renewal.failures;
+	unsigned failures = supervisor->failures;
 
-	renewal_extended(&supervisor->renewal, supervisor->client.main.sent_us, lease->validity_ms * 1000);
+	enum renewal_action action = renewal_extended(&supervisor->renewal, lease->ttl_ms * 1000,
+						      lease->validity_ms * 1000, clock_now_us());
+	supervisor->failures = 0;
 	supervisor_set_guard(supervisor);
 	json_t *fields = json_pack("{s:I, s:s}", "validity_ms", supervisor_left_ms(supervisor), "server",
-				   supervisor_server(supervisor)->text);
-	report_event(&supervisor->report, failures > 0 ? REPORT_NOTE : REPORT_DETAIL, "extended", fields,
-		     "extended at %s, valid for %s", supervisor_server(supervisor)->text,
-		     supervisor_left(supervisor, left));
+				   client_server(&supervisor->client)->text);
+	report_event(supervisor->arguments, failures > 0 ? REPORT_NOTE : REPORT_DETAIL, "extended", fields,
+		     "extended at %s, valid for %s", client_server(&supervisor->client)->text,
+		     DURATION_TEXT(supervisor_left_ms(supervisor)));
+	supervisor_act(supervisor, action); /* the end may have come with the answer: it is reported last */
 }
 
-static void supervisor_on_failed(struct supervisor *supervisor, const struct answer *answer)
+static void supervisor_on_failed(struct supervisor *supervisor)
 {
-	char left[DURATION_TEXT_MAX];
-	const struct server *server = supervisor_server(supervisor);
+	const struct answer *answer = &supervisor->answer;
+	const struct server *server = client_server(&supervisor->client);
+	size_t servers = supervisor->arguments->servers.count;
+	uint64_t half_us = renewal_pause_us(&supervisor->renewal) / 2;
 
 	/* Once for each server, then only as JSON: there are several requests a second. */
-	if (supervisor->renewal.failures < supervisor->arguments->servers.count || supervisor->report.json)
-		report_event(&supervisor->report, REPORT_NOTE, "not-extended",
+	if (supervisor->failures < servers || supervisor->arguments->json)
+		report_event(supervisor->arguments, REPORT_NOTE, "not-extended",
 			     json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", server->text, "left_ms",
 				       supervisor_left_ms(supervisor)),
-			     "not extended at %s, %s left: %s", server->text, supervisor_left(supervisor, left),
-			     answer->detail);
-	supervisor_act(supervisor, renewal_failed(&supervisor->renewal, supervisor_random(), clock_now_us()));
+			     "not extended at %s, %s left: %s", server->text,
+			     DURATION_TEXT(supervisor_left_ms(supervisor)), answer->detail);
+	client_next_server(&supervisor->client);
+	supervisor->failures++;
+	/* The pause is random, so that clients do not return all at once. */
+	uint64_t pause_us = supervisor->failures % servers != 0 ? 0 : half_us + random_number() % (half_us + 1);
+	supervisor_act(supervisor, renewal_failed(&supervisor->renewal, pause_us, clock_now_us()));
 }
 
 static void supervisor_on_answer(struct supervisor *supervisor)
 {
-	struct answer answer;
+	struct answer *answer = &supervisor->answer;
 	struct lease lease;
 
-	client_read(&supervisor->client, &answer);
-	snprintf(supervisor->failure, sizeof supervisor->failure, "%s", answer.detail);
-	snprintf(supervisor->failure_code, sizeof supervisor->failure_code, "%s", answer.code);
-	if (answer.outcome == OUTCOME_DONE &&
-	    answer_lease(&answer, supervisor->arguments->name, supervisor->lease.token, &lease))
+	client_read(&supervisor->client.main, answer);
+	bool extended = answer->outcome == OUTCOME_DONE &&
+			answer_lease(answer, supervisor->arguments->name, supervisor->lease.token, &lease);
+	answer_fini(answer);
+	if (extended)
 		supervisor_on_extended(supervisor, &lease);
-	else if (answer.outcome == OUTCOME_LOST)
+	else if (answer->outcome == OUTCOME_LOST)
 		supervisor_act(supervisor, renewal_lost(&supervisor->renewal, clock_now_us()));
 	else
-		supervisor_on_failed(supervisor, &answer);
-	answer_fini(&answer);
+		supervisor_on_failed(supervisor);
 }
 
 /* Processes left behind have a moment to end by themselves: one may be the last reader of a pipe. */
@@ -319,12 +285,12 @@ static void supervisor_round(struct supervisor *supervisor)
 {
 	struct signalfd_siginfo ignored;
 
-	if (client_wait(&supervisor->client, supervisor_next_us(supervisor), supervisor->fds, SUPERVISOR_FDS))
+	if (client_wait(&supervisor->client, supervisor_next_us(supervisor), CLIENT_CHILDREN))
 		supervisor_on_answer(supervisor);
 	supervisor_act(supervisor, renewal_time(&supervisor->renewal, clock_now_us()));
-	if (supervisor->fds[SUPERVISOR_FOREGROUND].revents != 0 && !supervisor->foreground_gone)
-		supervisor_on_foreground(supervisor);
-	while (read(supervisor->fds[SUPERVISOR_SIGNALS].fd, &ignored, sizeof ignored) > 0)
+	if (supervisor->client.fds[CLIENT_ORDERS].revents != 0)
+		supervisor_read_order(supervisor);
+	while (read(supervisor->client.fds[CLIENT_CHILDREN].fd, &ignored, sizeof ignored) > 0)
 		continue;
 	supervisor_on_children(supervisor);
 	if (supervisor->foreground_gone)
@@ -334,41 +300,19 @@ static void supervisor_round(struct supervisor *supervisor)
 
 /* ---- release ---- */
 
-/* Waits for the answer, until until_us at most. A signal of the foreground process ends the wait. */
-static bool supervisor_wait(struct supervisor *supervisor, uint64_t until_us)
-{
-	while (clock_now_us() < until_us && supervisor->end_signal == 0) {
-		if (client_wait(&supervisor->client, until_us, supervisor->fds, 1))
-			return true;
-		if (supervisor->fds[SUPERVISOR_FOREGROUND].revents != 0 && !supervisor->foreground_gone)
-			supervisor_read_order(supervisor);
-		if (supervisor->foreground_gone)
-			supervisor->fds[SUPERVISOR_FOREGROUND].revents = 0;
-	}
-	return false;
-}
-
+/* A signal of the foreground process ends the wait. */
 static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64_t until_us)
 {
-	struct client_request request;
-	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
-	uint64_t now_us = clock_now_us(),
-		 timeout_us = until_us > now_us ? (until_us - now_us) / supervisor->arguments->servers.count : 0;
+	const struct arguments *arguments = supervisor->arguments;
+	struct client_request request = client_request_of_lock("DELETE", arguments->name, supervisor->lease.token);
+	uint64_t timeout_us = clamp(until(until_us) / arguments->servers.count, RELEASE_TIMEOUT_MIN_US,
+				    arguments->timeout_ms * 1000);
 
-	if (timeout_us > supervisor->arguments->timeout_ms * 1000)
-		timeout_us = supervisor->arguments->timeout_ms * 1000;
-	if (timeout_us < RELEASE_TIMEOUT_MIN_US)
-		timeout_us = RELEASE_TIMEOUT_MIN_US;
-	client_request_release(&request, supervisor->arguments->name, supervisor->lease.token);
-	client_begin(&supervisor->client, supervisor_server(supervisor), &request, timeout_us);
-	if (supervisor_wait(supervisor, UINT64_MAX))
-		client_read(&supervisor->client, &answer);
-	else
-		client_cancel(&supervisor->client);
-	enum outcome outcome = answer.outcome;
-	snprintf(supervisor->failure, sizeof supervisor->failure, "%s", answer.detail);
-	answer_fini(&answer);
-	return outcome;
+	supervisor->answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
+	supervisor->client.order = CLIENT_GO_ON;
+	client_ask(&supervisor->client, 1, &request, timeout_us, true, &supervisor->answer);
+	answer_fini(&supervisor->answer);
+	return supervisor->answer.outcome;
 }
 
 /* Asks one server after the other, until one has released or the lease is over. OUTCOME_LOST: the first server answered
@@ -387,57 +331,45 @@ static enum outcome supervisor_release(struct supervisor *supervisor)
 			return outcome;
 		if (outcome == OUTCOME_LOST)
 			return OUTCOME_DONE; /* most likely by a request whose answer was lost */
-		supervisor->renewal.server = (supervisor->renewal.server + 1) % supervisor->arguments->servers.count;
+		client_next_server(&supervisor->client);
 		if ((tries + 1) % supervisor->arguments->servers.count == 0)
-			supervisor_wait(supervisor, clock_now_us() + RELEASE_PAUSE_US);
+			client_pause(&supervisor->client, clock_now_us() + RELEASE_PAUSE_US);
 	}
 	return OUTCOME_UNAVAILABLE;
 }
 
-/* Returns the exit status. */
-static int supervisor_finish(struct supervisor *supervisor, int status)
+static void supervisor_finish(struct supervisor *supervisor)
 {
-	char left[DURATION_TEXT_MAX];
+	bool is_over = supervisor->renewal.why == RENEWAL_WHY_LOST;
+	enum outcome outcome = is_over ? OUTCOME_LOST : supervisor_release(supervisor);
 
-	atomic_store(&supervisor->run->shared->dead_by_us, 0);
-	client_cancel(&supervisor->client);
-	if (supervisor->lost && supervisor->renewal.why == RENEWAL_WHY_LOST)
-		return EXIT_STATUS_LOST;
-	enum outcome outcome = supervisor_release(supervisor);
 	if (outcome == OUTCOME_DONE) {
-		report_event(&supervisor->report, REPORT_DETAIL, "released", NULL, "released");
+		report_event(supervisor->arguments, REPORT_DETAIL, "released", NULL, "released");
 	} else if (outcome == OUTCOME_LOST && !supervisor->lost) {
 		supervisor->lost = true;
-		report_event(&supervisor->report, REPORT_NOTE, "lost", NULL,
-			     "the lock was lost before the command ended: %s", supervisor->failure);
-	} else if (supervisor_left_ms(supervisor) > 0) {
-		report_event(&supervisor->report, REPORT_NOTE, "not-released", NULL,
-			     "not released%s%s; it runs out in %s", *supervisor->failure == '\0' ? "" : ": ",
-			     supervisor->failure, supervisor_left(supervisor, left));
+		report_event(supervisor->arguments, REPORT_NOTE, "lost", NULL,
+			     "the lock was lost before the command ended: %s", supervisor->answer.detail);
+	} else if (!is_over && supervisor_left_ms(supervisor) > 0) {
+		report_event(supervisor->arguments, REPORT_NOTE, "not-released", NULL,
+			     "not released%s%s; it runs out in %s", supervisor->answer.detail[0] == '\0' ? "" : ": ",
+			     supervisor->answer.detail, DURATION_TEXT(supervisor_left_ms(supervisor)));
 	}
-	return supervisor->lost ? EXIT_STATUS_LOST : status;
+	if (supervisor->lost)
+		supervisor->status = EXIT_STATUS_LOST;
 }
 
-/* Processes of the command cannot be killed: the lock is not released, since the next holder would run beside them.
- * Returns the exit status. */
-static int supervisor_abandon(struct supervisor *supervisor)
+/* Processes of the command cannot be killed: the lock is not released, since the next holder would run beside them. */
+static void supervisor_abandon(struct supervisor *supervisor)
 {
-	char left[DURATION_TEXT_MAX];
-	bool lost = supervisor->lost && supervisor->renewal.why == RENEWAL_WHY_LOST;
-	json_int_t left_ms = lost ? 0 : supervisor_left_ms(supervisor);
+	char lock[DURATION_TEXT_MAX + 64] = "they continue without the lock";
+	json_int_t left_ms = supervisor->renewal.why == RENEWAL_WHY_LOST ? 0 : supervisor_left_ms(supervisor);
 
 	assert(!supervisor_all_ended(supervisor));
-	atomic_store(&supervisor->run->shared->dead_by_us, 0);
-	client_cancel(&supervisor->client);
 	if (left_ms > 0)
-		report_event(&supervisor->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
-			     "processes of the command still run and cannot be killed: the lock is not released, it "
-			     "runs out in %s",
-			     supervisor_left(supervisor, left));
-	else
-		report_event(&supervisor->report, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
-			     "processes of the command still run and cannot be killed: they continue without the lock");
-	return EXIT_STATUS_LOST;
+		snprintf(lock, sizeof lock, "the lock is not released, it runs out in %s", DURATION_TEXT(left_ms));
+	report_event(supervisor->arguments, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
+		     "processes of the command still run and cannot be killed: %s", lock);
+	supervisor->status = EXIT_STATUS_LOST;
 }
 
 /* ---- the process ---- */
@@ -450,44 +382,43 @@ static bool supervisor_set_up(struct supervisor *supervisor)
 	setpgid(0, 0);
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
-	int signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
-	supervisor->fds[SUPERVISOR_FOREGROUND] = (struct curl_waitfd){.fd = supervisor->run->socket,
-								      .events = CURL_WAIT_POLLIN};
-	supervisor->fds[SUPERVISOR_SIGNALS] = (struct curl_waitfd){.fd = signals, .events = CURL_WAIT_POLLIN};
-	return signals >= 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 &&
-	       client_init(&supervisor->client, &supervisor->arguments->credentials);
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || !client_init(&supervisor->client, supervisor->arguments))
+		return false;
+	supervisor->client.fds[CLIENT_ORDERS].fd = supervisor->run->socket;
+	supervisor->client.fds[CLIENT_CHILDREN].fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+	supervisor->client.read_order = supervisor_read_order;
+	supervisor->client.context = supervisor;
+	return supervisor->client.fds[CLIENT_CHILDREN].fd >= 0;
 }
 
-static int supervisor_command(struct supervisor *supervisor)
+static void supervisor_command(struct supervisor *supervisor)
 {
-	int status;
-
-	if (!supervisor_start(supervisor, &status))
-		return supervisor_finish(supervisor, status);
+	supervisor_start(supervisor);
 	descriptors_release_stdio();
 	while (!supervisor_is_done(supervisor))
 		supervisor_round(supervisor);
-	return supervisor_all_ended(supervisor) ? supervisor_finish(supervisor, supervisor->child_status)
-						: supervisor_abandon(supervisor);
+	atomic_store(&supervisor->run->shared->dead_by_us, 0);
+	client_cancel(&supervisor->client, &supervisor->client.main);
+	if (supervisor_all_ended(supervisor))
+		supervisor_finish(supervisor);
+	else
+		supervisor_abandon(supervisor);
 }
 
 int supervisor_run(struct run *run)
 {
 	struct supervisor supervisor = {.run = run, .arguments = run->arguments};
-	int status = EXIT_STATUS_SYSTEM;
 
 	assert(run->arguments->argv);
-	supervisor.report = (struct report){
-		.json = run->arguments->json, .verbose = run->arguments->verbose, .name = run->arguments->name};
 	if (!supervisor_set_up(&supervisor)) {
 		report_complain("cannot be set up: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;
 	}
-	if (supervisor_acquire(&supervisor, &status))
-		status = supervisor_command(&supervisor);
+	if (supervisor_acquire(&supervisor))
+		supervisor_command(&supervisor);
 	client_fini(&supervisor.client);
 	explicit_bzero(&supervisor.lease, sizeof supervisor.lease);
 	if (supervisor.mirrored)
 		supervisor_continue_foreground(&supervisor); /* it stopped because the command did */
-	return status;
+	return supervisor.status;
 }

@@ -1,30 +1,24 @@
-/* The supervisor's side towards the command and the foreground process: start, signals, stops, ends. See run_shared.h
- * and supervisor.h.
+/* The supervisor's side towards the command and the foreground process: start, signals, stops, ends. See
+ * run_internal.h.
  *
  * Ctrl-Z: the command stops; the supervisor gives the terminal back to the job and stops the foreground process, and
  * the shell sees a stopped job. On fg or bg the shell continues the foreground process, which sends SIGCONT here, and
  * the command is continued, with the terminal if the job has it. The lease is extended all the while. */
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "child.h"
-#include "cli/base/cli_base.h"
-#include "process_tree.h"
-#include "server/base/base.h"
-#include "supervisor.h"
+#include "run_internal.h"
 
 /* ---- the foreground process ---- */
 
 static void supervisor_send_foreground(struct supervisor *supervisor, char what)
 {
 	assert(what == RUN_STOP || what == RUN_GUARD);
-	ssize_t sent = send(supervisor->run->socket, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-	(void)sent;
+	send(supervisor->run->socket, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* The next message: the number of a signal, 0 if there is none. */
@@ -35,10 +29,9 @@ static int supervisor_read_foreground(struct supervisor *supervisor)
 
 	if (got == 1)
 		return number;
-	if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+	if (got == 0 || errno != EAGAIN) {
 		supervisor->foreground_gone = true;
-		supervisor->fds[SUPERVISOR_FOREGROUND].events = 0; /* the end of file stays readable */
-		supervisor->fds[SUPERVISOR_FOREGROUND].fd = supervisor->fds[SUPERVISOR_SIGNALS].fd;
+		supervisor->client.fds[CLIENT_ORDERS].fd = -1; /* the end of file stays readable */
 	}
 	return 0;
 }
@@ -62,61 +55,27 @@ static void supervisor_note_interrupt(struct supervisor *supervisor, int number,
 	atomic_store(&supervisor->run->shared->interrupt, number);
 }
 
-static void supervisor_note_end(struct supervisor *supervisor, int number)
-{
-	assert(number > 0);
-	supervisor->end_signal = number;
-	if (supervisor->child == 0)
-		supervisor_note_interrupt(supervisor, number, false);
-}
-
-enum acquire_order supervisor_read_order(void *context)
-{
-	struct supervisor *supervisor = context;
-
-	for (int number; (number = supervisor_read_foreground(supervisor)) != 0;) {
-		if (supervisor_is_end_signal(number))
-			supervisor_note_end(supervisor, number);
-		if (number == SIGTSTP) {
-			supervisor->held = true;
-			supervisor_send_foreground(supervisor, RUN_STOP);
-		}
-		if (number == SIGCONT)
-			supervisor->held = false;
-	}
-	if (supervisor->end_signal != 0 || supervisor->foreground_gone)
-		return ACQUIRE_STOP;
-	return supervisor->held ? ACQUIRE_HOLD : ACQUIRE_GO_ON;
-}
-
 /* ---- the command ---- */
 
-static int supervisor_cannot_start(struct supervisor *supervisor, int error)
+void supervisor_start(struct supervisor *supervisor)
 {
 	const char *command = supervisor->arguments->argv[0];
-	json_t *fields = json_pack("{s:s*}", "command", command);
-
-	assert(error != 0);
-	report_event(&supervisor->report, REPORT_NOTE, "not-run", fields, "%s: %s", command, strerror(error));
-	if (error == EAGAIN || error == ENOMEM)
-		return EXIT_STATUS_SYSTEM;
-	return error == ENOENT ? EXIT_STATUS_NOT_FOUND : EXIT_STATUS_CANNOT_RUN;
-}
-
-bool supervisor_start(struct supervisor *supervisor, int *ret_status)
-{
 	int error;
 
 	assert(supervisor->child == 0);
 	supervisor->child = child_start(supervisor->run, &supervisor->lease, &error);
-	if (supervisor->child < 0) {
-		*ret_status = supervisor_cannot_start(supervisor, error);
-		return false;
+	if (supervisor->child > 0) {
+		supervisor->wants_terminal = supervisor->run->terminal.eager;
+		atomic_store(&supervisor->run->shared->group, supervisor->child);
+		supervisor_send_foreground(supervisor, RUN_GUARD);
+		return;
 	}
-	supervisor->wants_terminal = supervisor->run->terminal.eager;
-	atomic_store(&supervisor->run->shared->group, supervisor->child);
-	supervisor_send_foreground(supervisor, RUN_GUARD);
-	return true;
+	report_event(supervisor->arguments, REPORT_NOTE, "not-run", json_pack("{s:s*}", "command", command), "%s: %s",
+		     command, strerror(error));
+	supervisor->child_ended = supervisor->alone = true;
+	supervisor->status = error == EAGAIN || error == ENOMEM ? EXIT_STATUS_SYSTEM
+			     : error == ENOENT                  ? EXIT_STATUS_NOT_FOUND
+								: EXIT_STATUS_CANNOT_RUN;
 }
 
 void supervisor_signal_all(struct supervisor *supervisor, int signal_number)
@@ -151,13 +110,29 @@ static void supervisor_pass_on(struct supervisor *supervisor, int number)
 		kill(number == SIGUSR1 || number == SIGUSR2 ? supervisor->child : -supervisor->child, number);
 }
 
-void supervisor_on_foreground(struct supervisor *supervisor)
+enum client_order supervisor_read_order(void *context)
 {
+	struct supervisor *supervisor = context;
+	bool runs = supervisor->child > 0 && !(supervisor->child_ended && supervisor->alone);
+
 	for (int number; (number = supervisor_read_foreground(supervisor)) != 0;) {
-		if (supervisor_is_end_signal(number))
+		if (supervisor_is_end_signal(number)) {
 			supervisor->end_signal = number;
-		supervisor_pass_on(supervisor, number);
+			if (supervisor->child == 0)
+				supervisor_note_interrupt(supervisor, number, false);
+		}
+		if (runs) {
+			supervisor_pass_on(supervisor, number);
+		} else if (number == SIGTSTP) {
+			supervisor->held = true;
+			supervisor_send_foreground(supervisor, RUN_STOP);
+		} else if (number == SIGCONT) {
+			supervisor->held = false;
+		}
 	}
+	if (supervisor->end_signal != 0 || supervisor->foreground_gone)
+		return CLIENT_STOP;
+	return supervisor->held ? CLIENT_HOLD : CLIENT_GO_ON;
 }
 
 /* ---- stops and ends ---- */
@@ -191,11 +166,9 @@ static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *in
 					  terminal_belongs_to(terminal, supervisor->child));
 	terminal_pass(terminal, supervisor->child, terminal->job);
 	supervisor->child_ended = true;
-	supervisor->child_status = info->si_code == CLD_EXITED ? info->si_status
-							       : EXIT_STATUS_SIGNALLED + info->si_status;
-	report_event(&supervisor->report, REPORT_DETAIL, "ended",
-		     json_pack("{s:i}", "status", supervisor->child_status), "the command ended with status %d",
-		     supervisor->child_status);
+	supervisor->status = info->si_code == CLD_EXITED ? info->si_status : EXIT_STATUS_SIGNALLED + info->si_status;
+	report_event(supervisor->arguments, REPORT_DETAIL, "ended", json_pack("{s:i}", "status", supervisor->status),
+		     "the command ended with status %d", supervisor->status);
 }
 
 /* If the foreground process was killed, another process is the parent, and its pid may be in use again. */
@@ -205,30 +178,22 @@ void supervisor_continue_foreground(const struct supervisor *supervisor)
 		kill(supervisor->run->foreground, SIGCONT);
 }
 
-static void supervisor_on_child(struct supervisor *supervisor, const siginfo_t *info)
-{
-	if (info->si_code == CLD_STOPPED)
-		supervisor_on_stop(supervisor, info->si_status);
-	else if (info->si_code == CLD_CONTINUED && supervisor->mirrored)
-		supervisor_continue_foreground(supervisor); /* another process continued the command */
-	else if (info->si_code != CLD_CONTINUED)
-		supervisor_on_end(supervisor, info);
-}
-
 void supervisor_on_children(struct supervisor *supervisor)
 {
-	siginfo_t info;
-
 	for (;;) {
-		info.si_pid = 0;
+		siginfo_t info = {.si_pid = 0};
 		int failed = waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG);
-		if (failed && errno == EINTR)
-			continue;
 		if (failed)
 			supervisor->alone = true; /* ECHILD: nothing is left, nor became a child of this process */
 		if (failed || info.si_pid == 0)
 			return;
-		if (info.si_pid == supervisor->child)
-			supervisor_on_child(supervisor, &info);
+		if (info.si_pid != supervisor->child)
+			continue;
+		if (info.si_code == CLD_STOPPED)
+			supervisor_on_stop(supervisor, info.si_status);
+		else if (info.si_code != CLD_CONTINUED)
+			supervisor_on_end(supervisor, &info);
+		else if (supervisor->mirrored)
+			supervisor_continue_foreground(supervisor); /* another process continued the command */
 	}
 }

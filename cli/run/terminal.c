@@ -1,14 +1,14 @@
-/* See terminal.h.
+/* See run_internal.h.
  *
  * The command has a process group of its own, so that it can be ended as a whole. Ctrl-C reaches it, and it may read,
  * only while the terminal belongs to that group. In a pipeline ("redlockctl run ... | less") the other programs of the
  * job need the terminal as well: the command gets it when it reads from it, and until then the foreground process
  * passes Ctrl-C and Ctrl-Z on. */
-#include "terminal.h"
-
 #include <assert.h>
 #include <fcntl.h>
 #include <unistd.h>
+
+#include "run_internal.h"
 
 void terminal_open(struct terminal *terminal)
 {

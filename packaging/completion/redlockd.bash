@@ -1,6 +1,6 @@
 # Completion of redlockd for bash. What it offers comes from `redlockd --help`, so it is that of the program that is installed.
 
-# What follows an option, as --help writes it: FILE, MS, …
+# What follows an option, as --help writes it: FILE, TIME, …
 _redlockd_argument() {
 	redlockd --help 2>/dev/null | sed -n "s/^  $1\[\{0,1\}=\([A-Z]*\).*/\1/p"
 }
@@ -29,7 +29,7 @@ _redlockd() {
 		compopt -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		;;
-	TRUTH | WHEN | FORMAT | LEVEL | FORM) mapfile -t COMPREPLY < <(compgen -W "$(_redlockd_choices "$before")" -- "$word") ;;
+	TRUTH | WHEN | FORMAT | LEVEL) mapfile -t COMPREPLY < <(compgen -W "$(_redlockd_choices "$before")" -- "$word") ;;
 	esac
 }
 

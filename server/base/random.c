@@ -1,13 +1,12 @@
-/* See random.h. Bytes are read from the kernel 4 KiB at a time, for each thread, and wiped as they are used. */
-#include "random.h"
-
+/* Random numbers and tokens. Bytes are read 4 KiB at a time, for each thread, and wiped as they are used. */
 #include <assert.h>
 #include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+
+#include "base.h"
 
 enum { RANDOM_RESERVE_SIZE = 4096 };
 
@@ -30,7 +29,7 @@ static void random_fill_reserve(void)
 	random_reserve_left = RANDOM_RESERVE_SIZE;
 }
 
-static void random_bytes(unsigned char *ret, size_t len)
+void random_bytes(unsigned char *ret, size_t len)
 {
 	assert(len > 0 && len <= RANDOM_RESERVE_SIZE);
 	if (random_reserve_left < len)
@@ -43,13 +42,9 @@ static void random_bytes(unsigned char *ret, size_t len)
 
 void random_token(char ret_token[RANDOM_TOKEN_LEN])
 {
-	static const char digits[] = "0123456789abcdef";
 	unsigned char bytes[RANDOM_TOKEN_LEN / 2];
 	random_bytes(bytes, sizeof bytes);
-	for (size_t i = 0; i < sizeof bytes; i++) {
-		ret_token[2 * i] = digits[bytes[i] >> 4];
-		ret_token[2 * i + 1] = digits[bytes[i] & 15];
-	}
+	hex_write(bytes, sizeof bytes, ret_token);
 }
 
 uint64_t random_number(void)

@@ -1,48 +1,31 @@
-/* Strict UTF-8. See utf8.h. Pure functions; any thread. */
-#include "utf8.h"
-
+/* Strict UTF-8. */
 #include <assert.h>
 
-/* The bytes that follow a lead byte, and the smallest code point that may be written with so many: 0 for no lead
- * byte. */
-static size_t utf8_followers(unsigned char lead, uint32_t *ret_bits, uint32_t *ret_smallest)
-{
-	if (lead >= 0xc2 && lead <= 0xdf) {
-		*ret_bits = lead & 0x1fu;
-		*ret_smallest = 0x80;
-		return 1;
-	}
-	if (lead >= 0xe0 && lead <= 0xef) {
-		*ret_bits = lead & 0x0fu;
-		*ret_smallest = 0x800;
-		return 2;
-	}
-	if (lead >= 0xf0 && lead <= 0xf4) {
-		*ret_bits = lead & 0x07u;
-		*ret_smallest = 0x10000;
-		return 3;
-	}
-	return 0;
-}
+#include "base.h"
+
+/* By the number of bytes that follow the lead byte: its bits that tell so, and the smallest code point that may be
+ * written in this length. */
+static const struct {
+	unsigned char mask, lead;
+	uint32_t smallest;
+} utf8_forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
 
 size_t utf8_next(const unsigned char *bytes, size_t len, uint32_t *ret_point)
 {
-	uint32_t point = 0, smallest = 0;
+	size_t followers = 0;
 
 	assert(len > 0);
-	if (bytes[0] < 0x80) {
-		*ret_point = bytes[0];
-		return 1;
-	}
-	size_t followers = utf8_followers(bytes[0], &point, &smallest);
-	if (followers == 0 || followers >= len)
+	while (followers < 4 && (bytes[0] & utf8_forms[followers].mask) != utf8_forms[followers].lead)
+		followers++;
+	if (followers == 4 || followers >= len)
 		return 0;
+	uint32_t point = bytes[0] & (unsigned char)~utf8_forms[followers].mask;
 	for (size_t i = 1; i <= followers; i++) {
 		if ((bytes[i] & 0xc0) != 0x80)
 			return 0;
 		point = point << 6 | (bytes[i] & 0x3fu);
 	}
-	if (point < smallest || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
+	if (point < utf8_forms[followers].smallest || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
 		return 0;
 	*ret_point = point;
 	return followers + 1;

@@ -1,31 +1,24 @@
-/* The options of redlockd, for the other folders. One table (options_table.c) defines flags, environment variables,
- * keys of --config FILE, --help, the manual page and docs/configuration.md.
- *
- * Precedence: flag, environment variable, key of the configuration file, default. `--master-timeout-ms` is
- * REDLOCKD_MASTER_TIMEOUT_MS is "master_timeout_ms". Anything unknown or out of bounds ends the program. */
+/* The options of redlockd, for the other folders. One table (config_table.c, of the type in server/options) defines
+ * flags, environment variables, keys of --config FILE and --help; tests compare the manual page and
+ * docs/configuration.md with it. Anything unknown or out of bounds ends the program. */
 #ifndef CONFIG_H
 #define CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "server/base/base.h"
+#include "server/options/options.h"
+#include "server/redlock/redlock.h"
 
-enum {
-	OPTIONS_LISTEN_MAX = 16,
-	OPTIONS_MASTERS_MAX = 15,
-	OPTIONS_PATH_MAX = 1024,
-	OPTIONS_NAMES_MAX = 16,
-	OPTIONS_HOST_MAX = 256
-};
+enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = REDLOCK_MASTERS_MAX, OPTIONS_NAMES_MAX = 16 };
 
 enum options_guard { OPTIONS_GUARD_ON, OPTIONS_GUARD_OFF };
 
 /* The protocol of a TCP address. */
 enum listen_scheme {
-	LISTEN_DEFAULT, /* none given: options_load() makes it HTTPS if there is a certificate, else HTTP */
+	LISTEN_DEFAULT, /* none given: config_load() makes it HTTPS if there is a certificate, else HTTP */
 	LISTEN_HTTP,
 	LISTEN_HTTPS
 };
@@ -34,26 +27,25 @@ enum listen_scheme {
 struct listen_address {
 	bool is_unix; /* always plain HTTP */
 	enum listen_scheme scheme;
-	char host[256]; /* without brackets; or the path of a Unix socket */
-	uint16_t port;  /* 0: any free one (the log says which) */
+	char host[ADDRESS_HOST_MAX]; /* without brackets; or the path of a Unix socket */
+	uint16_t port;               /* 0: any free one (the log says which) */
+	char typed[300];             /* as it was given, for messages */
 };
 
 /* Names of hosts, or origins, as given. */
 struct options_names {
 	size_t count;
-	char items[OPTIONS_NAMES_MAX][OPTIONS_HOST_MAX];
+	char items[OPTIONS_NAMES_MAX][ADDRESS_HOST_MAX];
 };
 
 /* Where a master is. */
 struct master_address {
-	bool is_unix;
-	bool tls;       /* rediss:// */
-	char host[256]; /* name or address, without brackets; or the path of a Unix socket */
-	uint16_t port;
-	uint16_t db;
-	char user[128];     /* "": none */
-	char password[256]; /* "": none */
-	char shown[256];    /* the address without user and password, for the log, /masters and metrics */
+	bool is_unix, tls;           /* tls: rediss:// */
+	char host[ADDRESS_HOST_MAX]; /* name or address, without brackets; or the path of a Unix socket */
+	uint16_t port, db;
+	char user[ADDRESS_USER_MAX];     /* "": none */
+	char password[ADDRESS_HOST_MAX]; /* "": none */
+	char shown[256];                 /* the address without user and password, for the log, /masters and metrics */
 };
 
 struct options {
@@ -88,38 +80,28 @@ struct options {
 	uint32_t insecure; /* 0 or 1 */
 	struct options_names allow_hosts, allow_origins;
 	uint32_t drain_ms;
+	uint32_t check; /* 0 or 1 */
+	char config[OPTIONS_PATH_MAX];
 	enum log_format log_format;
 	enum log_level log_level;
 };
 
-enum options_action {
-	OPTIONS_RUN,  /* go on */
-	OPTIONS_SHOWN /* --help or --version was printed to standard output: exit 0 */
+enum config_action {
+	CONFIG_RUN,
+	CONFIG_CHECK, /* --check: say what would run */
+	CONFIG_SHOWN  /* --help or --version was printed to standard output: exit 0 */
 };
+
+extern const struct options_table config_table;
 
 /* Fills *ret_options from the command line, `environment` ("NAME=value" strings, NULL at the end) and the configuration
  * file. Returns false and writes one line into `message` that names the option (as it was given: flag, variable, or key
- * and file), the value and what is allowed. Passwords are not repeated in the message. */
-bool options_load(int argc, char *const argv[], char *const environment[], struct options *ret_options,
-		  enum options_action *ret_action, char *message, size_t message_size)
+ * and file), what is wrong and what is allowed, and never a value. */
+bool config_load(int argc, char *argv[], char *const environment[], struct options *ret_options,
+		 enum config_action *ret_action, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
-/* Whether this build supports TLS to masters, and the message if it is needed and missing. */
-bool options_have_tls(void);
-#define OPTIONS_TLS_MISSING                                                                                      \
-	"TLS to masters (rediss://) needs a redlockd that was built with hiredis 1.0 or newer and its TLS part " \
-	"(libhiredis_ssl)"
-
-/* Parse one address. False and a reason (a static string) if it is not one. Public for tests and the fuzzer. */
-bool options_parse_listen(const char *text, struct listen_address *ret_address, const char **ret_reason)
-	__attribute__((warn_unused_result));
-bool options_parse_master(const char *text, struct master_address *ret_address, const char **ret_reason)
-	__attribute__((warn_unused_result));
-
-/* --help, --help=man (roff, section 8) and --help=markdown (the table of docs/configuration.md). */
-enum options_help { OPTIONS_HELP_TEXT, OPTIONS_HELP_MAN, OPTIONS_HELP_MARKDOWN };
-void options_print_help(FILE *to, enum options_help form);
-
-#include "masters_file.h"
+/* True if a master has one. For the files of this folder. */
+bool config_have_password(const struct options *options);
 
 #endif

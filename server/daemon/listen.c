@@ -32,17 +32,6 @@ static int listen_complain(const struct listen_address *address, const char *rea
 	return -1;
 }
 
-/* Closes `fd` and returns -1 with errno as it was. */
-static int listen_give_up(int fd)
-{
-	int error = errno;
-
-	assert(fd >= 0);
-	close(fd);
-	errno = error;
-	return -1;
-}
-
 /* ---- TCP ---- */
 
 /* Bounds the kernel's memory for each connection accepted here. By default a client that does not read may have some MB
@@ -56,19 +45,23 @@ static bool listen_bound_buffers(int fd)
 	       setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &requests, sizeof requests) == 0;
 }
 
+/* -1: errno. */
 static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 {
 	int on = 1, fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return -1;
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) ||
-	    (info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
-	    !listen_bound_buffers(fd) || bind(fd, info->ai_addr, info->ai_addrlen) != 0 ||
-	    listen(fd, LISTEN_BACKLOG) != 0)
-		return listen_give_up(fd);
-	return fd;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+	    (!reuse_port || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0) &&
+	    (info->ai_family != AF_INET6 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0) &&
+	    listen_bound_buffers(fd) && bind(fd, info->ai_addr, info->ai_addrlen) == 0 &&
+	    listen(fd, LISTEN_BACKLOG) == 0)
+		return fd;
+	int error = errno;
+	close(fd);
+	errno = error;
+	return -1;
 }
 
 /* NULL and a message if the name cannot be resolved. */
@@ -115,11 +108,18 @@ static bool listen_is_loopback(const struct sockaddr *address)
 	return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
 }
 
-bool listen_find_local(const struct listen_address *address, bool *ret_local, char *message, size_t size)
+/* True for a name; false for an address, which needs no resolver. */
+static bool listen_is_name(const char *host)
+{
+	struct in6_addr address;
+	return inet_pton(AF_INET, host, &address) != 1 && inet_pton(AF_INET6, host, &address) != 1;
+}
+
+bool listen_find_local(const struct listen_address *address, bool resolve, bool *ret_local, char *message, size_t size)
 {
 	bool local = true;
 
-	if (!address->is_unix) {
+	if (!address->is_unix && (resolve || !listen_is_name(address->host))) {
 		struct addrinfo *infos = listen_resolve(address, message, size);
 		if (!infos)
 			return false;
@@ -141,16 +141,6 @@ enum listen_danger listen_danger(bool local, bool tls, bool has_keys, bool has_c
 }
 
 /* ---- Unix sockets ---- */
-
-static struct sockaddr_un listen_path(const struct listen_address *address)
-{
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-
-	assert(address->is_unix);
-	assert(strlen(address->host) < sizeof name.sun_path);
-	strcpy(name.sun_path, address->host);
-	return name;
-}
 
 /* Removes the socket file of a program that has ended. NULL, or why the path cannot be used. */
 static const char *listen_clear_path(const struct sockaddr_un *name)
@@ -175,27 +165,24 @@ static const char *listen_clear_path(const struct sockaddr_un *name)
 
 static int listen_open_unix(const struct listen_address *address, char *message, size_t size)
 {
-	struct sockaddr_un name = listen_path(address);
-	const char *reason = listen_clear_path(&name);
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
 
-	assert(address->is_unix);
+	assert(address->is_unix && strlen(address->host) < sizeof name.sun_path);
+	strcpy(name.sun_path, address->host);
+	const char *reason = listen_clear_path(&name);
 	if (reason)
 		return listen_complain(address, reason, message, size);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return listen_complain(address, strerror(errno), message, size);
-	if (bind(fd, (const struct sockaddr *)&name, sizeof name) != 0) {
-		listen_give_up(fd);
-		return listen_complain(address, strerror(errno), message, size);
-	}
+	bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)&name, sizeof name) == 0;
 	/* The mode comes before listen(): until then nobody can connect. */
-	if (chmod(name.sun_path, LISTEN_MODE) != 0 || listen(fd, LISTEN_BACKLOG) != 0) {
-		listen_give_up(fd);
-		listen_complain(address, strerror(errno), message, size);
+	if (bound && chmod(name.sun_path, LISTEN_MODE) == 0 && listen(fd, LISTEN_BACKLOG) == 0)
+		return fd;
+	listen_complain(address, strerror(errno), message, size);
+	if (bound)
 		unlink(name.sun_path);
-		return -1;
-	}
-	return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
 }
 
 int listen_open(const struct listen_address *address, bool reuse_port, char *message, size_t size)
@@ -215,33 +202,27 @@ uint16_t listen_port(int fd)
 	assert(fd >= 0);
 	if (getsockname(fd, (struct sockaddr *)&name, &len) != 0)
 		return 0;
-	if (name.ss_family == AF_INET)
-		return ntohs(((const struct sockaddr_in *)&name)->sin_port);
-	return name.ss_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)&name)->sin6_port) : 0;
+	/* a port is at the same place in both kinds of addresses */
+	return name.ss_family == AF_UNIX ? 0 : ntohs(((const struct sockaddr_in *)&name)->sin_port);
 }
 
 void listen_shown(int fd, char *shown, size_t size)
 {
 	union {
 		struct sockaddr any;
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
+		struct sockaddr_in6 tcp;
 		struct sockaddr_un path;
 	} name = {0};
 	socklen_t len = sizeof name - 1; /* so that a path is terminated */
-	char text[INET6_ADDRSTRLEN] = "";
+	char host[INET6_ADDRSTRLEN];
 
 	assert(size > 0);
 	if (getsockname(fd, &name.any, &len) != 0)
 		snprintf(shown, size, "unknown");
 	else if (name.any.sa_family == AF_UNIX)
 		snprintf(shown, size, "unix:%s", name.path.sun_path);
-	else if (name.any.sa_family == AF_INET)
-		snprintf(shown, size, "%s:%u", inet_ntop(AF_INET, &name.v4.sin_addr, text, sizeof text),
-			 listen_port(fd));
-	else
-		snprintf(shown, size, "[%s]:%u", inet_ntop(AF_INET6, &name.v6.sin6_addr, text, sizeof text),
-			 listen_port(fd));
+	else if (getnameinfo(&name.any, len, host, sizeof host, NULL, 0, NI_NUMERICHOST) == 0)
+		snprintf(shown, size, name.any.sa_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host, listen_port(fd));
 }
 
 void listen_close(const struct listen_address *address, int fd)

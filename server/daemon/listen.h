@@ -20,8 +20,9 @@ int listen_open(const struct listen_address *address, bool reuse_port, char *mes
 void listen_shown(int fd, char *shown, size_t size);
 
 /* Finds out whether only this machine can reach the address: a Unix socket, or a name whose addresses are all loopback.
- * Asks the resolver (blocking). False: a message that names the address. */
-bool listen_find_local(const struct listen_address *address, bool *ret_local, char *message, size_t size)
+ * With `resolve` asks the resolver (blocking); else names count as local, which the start will find out. False: a
+ * message that names the address. */
+bool listen_find_local(const struct listen_address *address, bool resolve, bool *ret_local, char *message, size_t size)
 	__attribute__((warn_unused_result));
 
 /* The risk of a listener for its clients. */

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,9 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
+#include <uv.h>
 
+#include "api/auth/auth.h"
 #include "api/calls/calls.h"
 #include "api/http/http.h"
 #include "dev_masters.h"
@@ -22,9 +25,8 @@
 #include "reload.h"
 #include "server/base/base.h"
 #include "server/config/config.h"
-#include "server/masters/masters.h"
 #include "server/metrics/metrics.h"
-#include "systemd.h"
+#include "server/transport/transport.h"
 #include "watchdog.h"
 #include "worker.h"
 
@@ -36,12 +38,10 @@ struct program {
 	struct options options;
 	struct dev_masters dev;
 	struct reload reload;
-	struct systemd systemd;
 	struct watchdog watchdog;
 	bool had_terminal, hangups_ignored;   /* at the start */
 	int (*listeners)[OPTIONS_LISTEN_MAX]; /* per worker */
 	struct worker **workers;
-	size_t running;
 };
 
 /* Keys, certificates and passwords are in memory and some in the environment: no core dump, and no other process of the
@@ -51,6 +51,14 @@ static void keep_secrets(void)
 	const struct rlimit none = {0, 0};
 	prctl(PR_SET_DUMPABLE, 0);
 	setrlimit(RLIMIT_CORE, &none);
+}
+
+/* What a library allocates ends the process, too, where memory runs out (server/base/base.h). */
+static void guard_memory(void)
+{
+	json_set_alloc_funcs(memory_alloc, free);
+	int failed = uv_replace_allocator(memory_alloc, memory_resize, memory_zeroed, free);
+	assert(!failed);
 }
 
 static void complain(const char *message)
@@ -96,8 +104,7 @@ static void set_up_metrics(const struct options *options)
 	for (size_t i = 0; i < options->master_count; i++)
 		addresses[i] = options->masters[i].shown;
 	metrics_init(options->workers, options->master_count, addresses);
-	stats_init(options->master_count, clock_now_us());
-	calls_setup(options->workers);
+	stats_init(clock_now_us());
 }
 
 static void log_start(const struct options *options)
@@ -135,13 +142,13 @@ static void warn_of_listener(const struct listen_address *address, const char *e
 }
 
 /* A listener that is open to the network must be intended. Returns an exit status, 0 to go on. */
-static int check_danger(const struct options *options, char *message, size_t size)
+static int check_danger(const struct options *options, bool resolve, char *message, size_t size)
 {
 	assert(options->listen_count > 0);
 	for (size_t i = 0; i < options->listen_count; i++) {
 		const struct listen_address *address = &options->listen[i];
 		bool local;
-		if (!listen_find_local(address, &local, message, size))
+		if (!listen_find_local(address, resolve, &local, message, size))
 			return EXIT_FAILURE;
 		switch (listen_danger(local, address->scheme == LISTEN_HTTPS, options->keys[0],
 				      options->tls_client_ca[0])) {
@@ -167,34 +174,23 @@ static int check_danger(const struct options *options, char *message, size_t siz
 	return EXIT_SUCCESS;
 }
 
-/* SO_REUSEPORT lets several workers listen on one port, but also a second redlockd that was started by mistake. So the
- * port is first opened without it. */
-static bool check_port_is_free(const struct options *options, const struct listen_address *address, char *message,
-			       size_t size)
-{
-	if (options->workers == 1 || address->is_unix || address->port == 0)
-		return true;
-	int fd = listen_open(address, false, message, size);
-	if (fd >= 0)
-		listen_close(address, fd);
-	return fd >= 0;
-}
-
 /* Each worker has a listener of its own for TCP, so that the kernel spreads connections; a Unix socket is one for
  * all. */
 static bool open_listeners(struct program *program, char *message, size_t size)
 {
 	assert(!program->listeners);
 	struct options *options = &program->options;
-	program->listeners = calloc(options->workers, sizeof *program->listeners);
-	if (!program->listeners) {
-		snprintf(message, size, "out of memory");
-		return false;
-	}
+	program->listeners = memory_zeroed(options->workers, sizeof *program->listeners);
 	for (size_t i = 0; i < options->listen_count; i++) {
 		struct listen_address *address = &options->listen[i];
-		if (!check_port_is_free(options, address, message, size))
-			return false;
+		/* SO_REUSEPORT lets several workers listen on one port, but also a second redlockd that was started by
+		 * mistake. So the port is first opened without it. */
+		if (options->workers > 1 && !address->is_unix && address->port != 0) {
+			int fd = listen_open(address, false, message, size);
+			if (fd < 0)
+				return false;
+			listen_close(address, fd);
+		}
 		for (size_t w = 0; w < options->workers; w++) {
 			bool shared = w > 0 && address->is_unix;
 			int fd = shared ? program->listeners[0][i]
@@ -224,40 +220,30 @@ static void close_listeners(struct program *program)
 
 static void drain_workers(struct program *program, uint32_t quiet_ms)
 {
-	for (size_t i = 0; i < program->running; i++)
+	for (size_t i = 0; i < program->options.workers; i++)
 		worker_drain(program->workers[i], quiet_ms);
 }
 
-/* Starts all and waits until they serve. Returns an exit status, 0 if they do. */
-static int start_workers(struct program *program)
+/* Starts all and waits until they serve. False: they end, since the masters cannot be used together. */
+static bool start_workers(struct program *program)
 {
-	assert(!program->workers && program->running == 0);
+	assert(!program->workers);
 	const struct options *options = &program->options;
-	program->workers = calloc(options->workers, sizeof *program->workers);
-	for (size_t i = 0; program->workers && i < options->workers; i++) {
+	bool serving = true;
+	program->workers = memory_zeroed(options->workers, sizeof *program->workers);
+	for (size_t i = 0; i < options->workers; i++)
 		program->workers[i] = worker_start(i, options, program->listeners[i], program->reload.tls,
 						   program->reload.keys);
-		if (!program->workers[i])
-			break;
-		program->running++;
-	}
-	int status = program->running == options->workers ? EXIT_SUCCESS : EXIT_FAILURE;
-	for (size_t i = 0; i < program->running; i++) {
-		enum worker_state state = worker_wait_started(program->workers[i]);
-		if (state == WORKER_MISCONFIGURED)
-			status = EXIT_MISCONFIGURED;
-		else if (state != WORKER_SERVING && status == EXIT_SUCCESS)
-			status = EXIT_FAILURE;
-	}
-	return status;
+	for (size_t i = 0; i < options->workers; i++)
+		serving = worker_wait_serving(program->workers[i]) && serving;
+	return serving;
 }
 
 static void join_workers(struct program *program)
 {
-	assert(program->running <= program->options.workers);
-	for (size_t i = 0; i < program->running; i++)
+	for (size_t i = 0; i < program->options.workers; i++)
 		worker_join(program->workers[i]);
-	for (size_t i = 0; i < program->running; i++)
+	for (size_t i = 0; i < program->options.workers; i++)
 		worker_free(program->workers[i]);
 	free(program->workers);
 }
@@ -277,21 +263,28 @@ static void log_addresses(const struct program *program)
 	log_flush();
 }
 
+static void write_url(const struct listen_address *address, char *url, size_t size)
+{
+	const char *scheme = address->scheme == LISTEN_HTTPS ? "https" : "http";
+	if (address->is_unix)
+		snprintf(url, size, "unix:%s", address->host);
+	else
+		snprintf(url, size, strchr(address->host, ':') ? "%s://[%s]:%u" : "%s://%s:%u", scheme, address->host,
+			 address->port);
+}
+
 /* For --dev: three lines to paste. */
 static void print_first_steps(const struct program *program)
 {
 	const struct listen_address *address = &program->options.listen[0];
-	char to[OPTIONS_PATH_MAX + 400];
-	int len = 0;
-	if (address->scheme == LISTEN_HTTPS)
-		len = snprintf(to, sizeof to, "--cacert %s https", program->options.tls_cert);
-	else if (!address->is_unix)
-		len = snprintf(to, sizeof to, "http");
+	char url[OPTIONS_PATH_MAX + 20], to[OPTIONS_PATH_MAX + sizeof url + 20];
+	write_url(address, url, sizeof url);
 	if (address->is_unix)
 		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
+	else if (address->scheme == LISTEN_HTTPS)
+		snprintf(to, sizeof to, "--cacert %s %s", program->options.tls_cert, url);
 	else
-		snprintf(to + len, sizeof to - (size_t)len, strchr(address->host, ':') ? "://[%s]:%u" : "://%s:%u",
-			 address->host, address->port);
+		snprintf(to, sizeof to, "%s", url);
 	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", program->options.dev);
 	printf("  curl -i %s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
 	printf("  curl -i %s/locks/hello\n", to);
@@ -357,13 +350,13 @@ static bool is_hangup(const struct program *program, const siginfo_t *info)
  * as nothing is in flight. */
 static void wait_for_the_end(struct program *program, const sigset_t *waited)
 {
-	assert(program->running == program->options.workers);
+	assert(program->workers);
 	uint32_t drain_ms = program->options.drain_ms;
 	siginfo_t info;
 	int number;
 	while ((number = watchdog_wait(&program->watchdog, waited, &info)) == SIGHUP && !is_hangup(program, &info)) {
 		watchdog_reloading(&program->watchdog);
-		reload_again(&program->reload, &program->options, program->workers, program->running);
+		reload_again(&program->reload, &program->options, program->workers, program->options.workers);
 		watchdog_reloaded(&program->watchdog);
 	}
 	watchdog_end(&program->watchdog);
@@ -379,19 +372,70 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 static int serve(struct program *program, const sigset_t *waited)
 {
 	assert(program->listeners && waited);
-	int status = start_workers(program);
-	if (status == EXIT_SUCCESS) {
+	bool serving = start_workers(program);
+	if (serving) {
 		log_addresses(program);
 		if (program->options.dev)
 			print_first_steps(program);
-		watchdog_begin(&program->watchdog, &program->systemd, program->workers, program->running,
+		watchdog_begin(&program->watchdog, program->workers, program->options.workers,
 			       program->options.master_count);
 		wait_for_the_end(program, waited);
 	} else {
 		drain_workers(program, 0);
 	}
 	join_workers(program);
+	return serving ? EXIT_SUCCESS : EXIT_MISCONFIGURED;
+}
+
+/* Checks and reads all files. Returns an exit status, 0 if all is good. */
+static int read_all(struct program *program, bool resolve, char *message, size_t size)
+{
+	const struct options *options = &program->options;
+	int status = check_danger(options, resolve, message, size);
+	if (status == EXIT_SUCCESS &&
+	    (!transport_tls_load(options, message, size) || !reload_init(&program->reload, options, message, size)))
+		status = EXIT_MISCONFIGURED;
 	return status;
+}
+
+/* Prints what would run; passwords are not part of the addresses that are shown. */
+static void print_check(const struct options *options, const struct reload *reload)
+{
+	assert(options->listen_count > 0);
+	for (size_t i = 0; i < options->listen_count; i++) {
+		char url[OPTIONS_PATH_MAX + 20];
+		write_url(&options->listen[i], url, sizeof url);
+		printf("listen: %s\n", url);
+	}
+	for (size_t i = 0; i < options->master_count; i++)
+		printf("master: %s\n", options->masters[i].shown);
+	if (options->dev)
+		printf("masters: %u private Redis servers\n", options->dev);
+	printf("leases: %u to %u ms, %u ms if the request names none\n", options->min_ttl_ms, options->max_ttl_ms,
+	       options->default_ttl_ms);
+	printf("workers: %u\n", options->workers);
+	if (reload->keys)
+		printf("keys: %zu in %s\n", reload->keys->count, options->keys);
+	if (reload->tls)
+		printf("certificate: %s\n", options->tls_cert);
+	printf("The configuration is good. Nothing was started.\n");
+	fflush(stdout);
+}
+
+/* --check: 0, or 2 with a message. */
+static int check(struct program *program)
+{
+	char message[MESSAGE_MAX];
+	log_setup(program->options.log_level, program->options.log_format);
+	int status = read_all(program, false, message, sizeof message);
+	if (status == EXIT_SUCCESS)
+		print_check(&program->options, &program->reload);
+	else
+		complain(message);
+	reload_fini(&program->reload);
+	transport_tls_unload();
+	log_fini();
+	return status == EXIT_SUCCESS ? EXIT_SUCCESS : EXIT_MISCONFIGURED;
 }
 
 static int run(struct program *program)
@@ -400,18 +444,13 @@ static int run(struct program *program)
 	sigset_t waited;
 	struct options *options = &program->options;
 	log_setup(options->log_level, options->log_format);
-	systemd_init(&program->systemd);
+	watchdog_init(&program->watchdog);
 	program->had_terminal = has_terminal();
 	program->hangups_ignored = ignores_hangups();
-	int status = check_danger(options, message, sizeof message);
+	int status = read_all(program, true, message, sizeof message);
 	if (status != EXIT_SUCCESS) {
 		complain(message);
 		return status;
-	}
-	if (!master_tls_load(options, message, sizeof message) ||
-	    !reload_init(&program->reload, options, message, sizeof message)) {
-		complain(message);
-		return EXIT_MISCONFIGURED;
 	}
 	if (options->dev && !dev_masters_start(&program->dev, options->dev, options, message, sizeof message)) {
 		complain(message);
@@ -428,7 +467,7 @@ static int run(struct program *program)
 		complain(message);
 	close_listeners(program);
 	reload_fini(&program->reload);
-	master_tls_unload();
+	transport_tls_unload();
 	if (options->dev)
 		dev_masters_stop(&program->dev);
 	log_begin(status ? LOG_ERROR : LOG_INFO, "end");
@@ -442,16 +481,19 @@ int main(int argc, char *argv[])
 {
 	static struct program program;
 	char message[MESSAGE_MAX];
-	enum options_action action;
+	enum config_action action;
 	keep_secrets();
+	guard_memory();
 	/* for the test that compares openapi.yaml with the code */
 	if (argc == 2 && strcmp(argv[1], "--help=routes") == 0) {
 		calls_print_routes(stdout);
 		return EXIT_SUCCESS;
 	}
-	if (!options_load(argc, argv, environ, &program.options, &action, message, sizeof message)) {
+	if (!config_load(argc, argv, environ, &program.options, &action, message, sizeof message)) {
 		complain(message);
 		return EXIT_MISCONFIGURED;
 	}
-	return action == OPTIONS_SHOWN ? EXIT_SUCCESS : run(&program);
+	if (action == CONFIG_SHOWN)
+		return EXIT_SUCCESS;
+	return action == CONFIG_CHECK ? check(&program) : run(&program);
 }

@@ -2,6 +2,7 @@
 #include "reload.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "api/auth/auth.h"
 #include "api/http/http.h"
@@ -11,26 +12,38 @@
 
 enum { MESSAGE_MAX = 1024 };
 
-static struct tls *reload_load_tls(const struct options *options, char *message, size_t size)
+/* Reads the certificate, its key and the authorities, and keeps them. False: a message. */
+static bool reload_tls(struct reload *reload, const struct options *options, char *message, size_t size)
 {
-	return tls_load(options->tls_cert, options->tls_key, options->tls_client_ca, message, size);
+	struct tls *tls = tls_load(options->tls_cert, options->tls_key, options->tls_client_ca, message, size);
+	if (!tls)
+		return false;
+	tls_unref(reload->tls);
+	reload->tls = tls;
+	return true;
+}
+
+/* The same for the keys. */
+static bool reload_keys(struct reload *reload, const struct options *options, char *message, size_t size)
+{
+	struct keys *keys = keys_load(options->keys, message, size);
+	if (!keys)
+		return false;
+	keys_unref(reload->keys);
+	reload->keys = keys;
+	return true;
 }
 
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 {
+	char reason[MESSAGE_MAX];
 	*reload = (struct reload){0};
-	json_memory_setup(); /* before the first JSON, the keys */
-	if (options->tls_cert[0]) {
-		reload->tls = reload_load_tls(options, message, size);
-		if (!reload->tls)
-			return false;
-	}
-	if (options->keys[0]) {
-		reload->keys = keys_load(options->keys, message, size);
-		if (!reload->keys) {
-			reload_fini(reload);
-			return false;
-		}
+	if (options->tls_cert[0] && !reload_tls(reload, options, message, size))
+		return false;
+	if (options->keys[0] && !reload_keys(reload, options, reason, sizeof reason)) {
+		snprintf(message, size, "--keys: %s", reason);
+		reload_fini(reload);
+		return false;
 	}
 	if (reload->tls)
 		tls_announce(reload->tls);
@@ -53,47 +66,28 @@ static void reload_log_failure(const char *event, const char *message)
 	log_end();
 }
 
-static bool reload_tls(struct reload *reload, const struct options *options)
-{
-	assert(reload->tls);
-	char message[MESSAGE_MAX];
-	struct tls *tls = reload_load_tls(options, message, sizeof message);
-	if (!tls) {
-		reload_log_failure("tls-reload-failed", message);
-		return false;
-	}
-	tls_unref(reload->tls);
-	reload->tls = tls;
-	log_begin(LOG_INFO, "tls-reloaded");
-	log_text("certificate", options->tls_cert);
-	log_end();
-	tls_announce(tls);
-	return true;
-}
-
-static bool reload_keys(struct reload *reload, const struct options *options)
-{
-	assert(reload->keys);
-	char message[MESSAGE_MAX];
-	struct keys *keys = keys_load(options->keys, message, sizeof message);
-	if (!keys) {
-		reload_log_failure("keys-reload-failed", message);
-		return false;
-	}
-	keys_unref(reload->keys);
-	reload->keys = keys;
-	log_begin(LOG_INFO, "keys-reloaded");
-	log_text("file", options->keys);
-	log_num("keys", (int64_t)keys_count(keys));
-	log_end();
-	return true;
-}
-
 void reload_again(struct reload *reload, const struct options *options, struct worker *const workers[], size_t count)
 {
 	assert(workers || count == 0);
-	bool tls = options->tls_cert[0] && reload_tls(reload, options);
-	bool keys = options->keys[0] && reload_keys(reload, options);
+	char message[MESSAGE_MAX];
+	bool tls = options->tls_cert[0] && reload_tls(reload, options, message, sizeof message);
+	if (tls) {
+		log_begin(LOG_INFO, "tls-reloaded");
+		log_text("certificate", options->tls_cert);
+		log_end();
+		tls_announce(reload->tls);
+	} else if (options->tls_cert[0]) {
+		reload_log_failure("tls-reload-failed", message);
+	}
+	bool keys = options->keys[0] && reload_keys(reload, options, message, sizeof message);
+	if (keys) {
+		log_begin(LOG_INFO, "keys-reloaded");
+		log_text("file", options->keys);
+		log_num("keys", (int64_t)reload->keys->count);
+		log_end();
+	} else if (options->keys[0]) {
+		reload_log_failure("keys-reload-failed", message);
+	}
 	if (!options->tls_cert[0] && !options->keys[0]) {
 		log_begin(LOG_INFO, "nothing-to-reload");
 		log_text("note",

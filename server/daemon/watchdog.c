@@ -1,70 +1,142 @@
-/* See watchdog.h. Times are CLOCK_MONOTONIC, as systemd's are, but for those of the statistics (clock.h). */
+/* The main thread while the workers serve. See watchdog.h.
+ *
+ * The protocol of the service manager is one datagram of NAME=value lines to the socket in NOTIFY_SOCKET; systemd
+ * guarantees that it stays so. libsystemd would load seven more libraries, compressors among them, into a process that
+ * holds keys; the backdoor of CVE-2024-3094 got into sshd that way.
+ *
+ * The clock counts the sleep of a suspended machine, systemd's does not: a message comes earlier, never later. */
 #include "watchdog.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
+#include "server/redlock/redlock.h"
 
-enum { WATCHDOG_STATUS_US = 1000000, WATCHDOG_ALIVE_PART = 2, WATCHDOG_STUCK_PART = 16 };
+enum { WATCHDOG_STATUS_US = 1000000, WATCHDOG_ALIVE_PART = 2, WATCHDOG_STUCK_PART = 16, WATCHDOG_SEND_S = 1 };
 
-static uint64_t watchdog_now_us(void)
+/* ---- the service manager ---- */
+
+/* A whole number, or 0. */
+static uint64_t watchdog_parse_number(const char *text)
 {
-	struct timespec now;
+	char *end;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	if (!text || text[0] < '0' || text[0] > '9')
+		return 0;
+	errno = 0;
+	unsigned long long number = strtoull(text, &end, 10);
+	return *end == '\0' && errno == 0 ? number : 0;
 }
 
-/* ---- the masters ---- */
+void watchdog_init(struct watchdog *watchdog)
+{
+	const char *name = getenv("NOTIFY_SOCKET"), *pid = getenv("WATCHDOG_PID");
+	size_t len = name ? strlen(name) : 0;
+
+	*watchdog = (struct watchdog){.manager.sun_family = AF_UNIX};
+	/* "/path", or "@name" for an abstract socket; anything else is ignored */
+	if (len >= 2 && len < sizeof watchdog->manager.sun_path && (name[0] == '/' || name[0] == '@')) {
+		memcpy(watchdog->manager.sun_path, name, len);
+		if (name[0] == '@')
+			watchdog->manager.sun_path[0] = '\0';
+		watchdog->manager_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
+		if (!pid || watchdog_parse_number(pid) == (uint64_t)getpid())
+			watchdog->interval_us = watchdog_parse_number(getenv("WATCHDOG_USEC"));
+	}
+	assert(watchdog->manager_len > 0 || watchdog->interval_us == 0);
+	unsetenv("NOTIFY_SOCKET");
+	unsetenv("WATCHDOG_USEC");
+	unsetenv("WATCHDOG_PID");
+}
+
+/* Sends lines ("READY=1\nSTATUS=…"), without waiting longer than a second. Failures are logged. */
+static __attribute__((format(printf, 2, 3))) void watchdog_send(const struct watchdog *watchdog, const char *format,
+								...)
+{
+	const struct timeval bound = {.tv_sec = WATCHDOG_SEND_S};
+	char text[512];
+	va_list args;
+
+	if (watchdog->manager_len == 0)
+		return;
+	va_start(args, format);
+	int len = vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	assert(len > 0 && (size_t)len < sizeof text);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound) != 0 ||
+	    sendto(fd, text, (size_t)len, MSG_NOSIGNAL, (const struct sockaddr *)&watchdog->manager,
+		   watchdog->manager_len) < 0) {
+		log_begin(LOG_WARN, "notify-failed");
+		log_str("text", text, strcspn(text, "\n"));
+		log_text("reason", strerror(errno));
+		log_end();
+		log_flush();
+	}
+	if (fd >= 0)
+		close(fd);
+}
 
 /* `before`: lines to send with the status; "": send only if the status has changed. */
 static void watchdog_send_status(struct watchdog *watchdog, const char *before)
 {
-	size_t voting = metrics_voting(), needed = watchdog->master_count / 2 + 1;
+	size_t voting = metrics_voting(), needed = redlock_majority((uint8_t)watchdog->master_count);
 
-	assert(watchdog->systemd && watchdog->master_count > 0);
+	assert(watchdog->master_count > 0);
 	if (before[0] == '\0' && voting == watchdog->voting)
 		return;
 	watchdog->voting = voting;
-	systemd_send(watchdog->systemd, "%sSTATUS=%zu of %zu masters voting%s\n", before, voting,
-		     watchdog->master_count, voting < needed ? ": too few, no lock can be taken" : "");
+	watchdog_send(watchdog, "%sSTATUS=%zu of %zu masters voting%s\n", before, voting, watchdog->master_count,
+		      voting < needed ? ": too few, no lock can be taken" : "");
+}
+
+/* RELOADING=1 with the time that Type=notify-reload asks for. READY=1 ends it. */
+void watchdog_reloading(struct watchdog *watchdog)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	watchdog_send(watchdog, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+		      (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+}
+
+void watchdog_reloaded(struct watchdog *watchdog)
+{
+	watchdog_send_status(watchdog, "READY=1\n");
+}
+
+void watchdog_end(struct watchdog *watchdog)
+{
+	watchdog_send(watchdog, "STOPPING=1\nSTATUS=draining");
 }
 
 /* ---- the loops ---- */
 
-/* The first worker whose loop has not turned since the last report; worker_count if there is none. */
-static size_t watchdog_find_stuck(const struct watchdog *watchdog)
-{
-	size_t w = 0;
-
-	assert(watchdog->worker_count > 0);
-	while (w < watchdog->worker_count && worker_turns(watchdog->workers[w]) != watchdog->turns[w])
-		w++;
-	return w;
-}
-
-/* Each loop has to turn once until the next report. */
+/* Each loop has to turn once until the next message. */
 static void watchdog_poke_loops(struct watchdog *watchdog, uint64_t now_us)
 {
-	assert(watchdog->worker_count <= METRICS_WORKERS_MAX);
-	if (watchdog->systemd->watchdog_us == 0)
-		return;
-	for (size_t w = 0; w < watchdog->worker_count; w++) {
-		watchdog->turns[w] = worker_turns(watchdog->workers[w]);
+	for (size_t w = 0; watchdog->interval_us > 0 && w < watchdog->worker_count; w++)
 		worker_poke(watchdog->workers[w]);
-	}
 	watchdog->alive_us = now_us;
-	watchdog->look_at_us = now_us + watchdog->systemd->watchdog_us / WATCHDOG_ALIVE_PART;
+	watchdog->look_at_us = now_us + watchdog->interval_us / WATCHDOG_ALIVE_PART;
 }
 
 static void watchdog_note_stuck(struct watchdog *watchdog, size_t worker, uint64_t now_us)
 {
 	assert(worker < watchdog->worker_count && now_us >= watchdog->alive_us);
-	/* Checked more often from now on, so that the report is in time if the loop turns again. */
-	watchdog->look_at_us = now_us + watchdog->systemd->watchdog_us / WATCHDOG_STUCK_PART;
+	/* Checked more often from now on, so that the message is in time if the loop turns again. */
+	watchdog->look_at_us = now_us + watchdog->interval_us / WATCHDOG_STUCK_PART;
 	if (watchdog->stuck)
 		return;
 	watchdog->stuck = true;
@@ -77,40 +149,40 @@ static void watchdog_note_stuck(struct watchdog *watchdog, size_t worker, uint64
 
 static void watchdog_check_loops(struct watchdog *watchdog)
 {
-	uint64_t now_us = watchdog_now_us();
+	uint64_t now_us = clock_now_us();
 
-	if (watchdog->systemd->watchdog_us == 0 || now_us < watchdog->look_at_us)
+	if (watchdog->interval_us == 0 || now_us < watchdog->look_at_us)
 		return;
-	size_t worker = watchdog_find_stuck(watchdog);
-	if (worker < watchdog->worker_count) {
-		watchdog_note_stuck(watchdog, worker, now_us);
-		return;
-	}
+	for (size_t w = 0; w < watchdog->worker_count; w++)
+		if (!worker_has_turned(watchdog->workers[w])) {
+			watchdog_note_stuck(watchdog, w, now_us);
+			return;
+		}
 	watchdog->stuck = false;
-	systemd_send(watchdog->systemd, "WATCHDOG=1");
+	watchdog_send(watchdog, "WATCHDOG=1");
 	watchdog_poke_loops(watchdog, now_us);
 }
 
 /* ---- the main thread ---- */
 
-void watchdog_begin(struct watchdog *watchdog, const struct systemd *systemd, struct worker *const workers[],
-		    size_t worker_count, size_t master_count)
+void watchdog_begin(struct watchdog *watchdog, struct worker *const workers[], size_t worker_count, size_t master_count)
 {
-	assert(worker_count > 0 && worker_count <= METRICS_WORKERS_MAX);
-	*watchdog = (struct watchdog){
-		.systemd = systemd, .workers = workers, .worker_count = worker_count, .master_count = master_count};
+	assert(worker_count > 0);
+	watchdog->workers = workers;
+	watchdog->worker_count = worker_count;
+	watchdog->master_count = master_count;
 	watchdog_send_status(watchdog, "READY=1\n");
-	watchdog_poke_loops(watchdog, watchdog_now_us());
+	watchdog_poke_loops(watchdog, clock_now_us());
 }
 
 /* The time until there is something to do; with a service manager a second at most. */
 static struct timespec watchdog_pause(const struct watchdog *watchdog)
 {
-	uint64_t now_us = watchdog_now_us(), pause_us = stats_pause_us(clock_now_us());
+	uint64_t now_us = clock_now_us(), pause_us = stats_pause_us(now_us);
 
-	if (systemd_is_on(watchdog->systemd) && pause_us > WATCHDOG_STATUS_US)
+	if (watchdog->manager_len > 0 && pause_us > WATCHDOG_STATUS_US)
 		pause_us = WATCHDOG_STATUS_US;
-	if (watchdog->systemd->watchdog_us > 0 && watchdog->look_at_us < now_us + pause_us)
+	if (watchdog->interval_us > 0 && watchdog->look_at_us < now_us + pause_us)
 		pause_us = watchdog->look_at_us > now_us ? watchdog->look_at_us - now_us : 0;
 	return (struct timespec){.tv_sec = (time_t)(pause_us / 1000000), .tv_nsec = (long)(pause_us % 1000000) * 1000};
 }
@@ -130,19 +202,4 @@ int watchdog_wait(struct watchdog *watchdog, const sigset_t *waited, siginfo_t *
 		watchdog_send_status(watchdog, "");
 		watchdog_check_loops(watchdog);
 	}
-}
-
-void watchdog_reloading(struct watchdog *watchdog)
-{
-	systemd_reloading(watchdog->systemd);
-}
-
-void watchdog_reloaded(struct watchdog *watchdog)
-{
-	watchdog_send_status(watchdog, "READY=1\n");
-}
-
-void watchdog_end(struct watchdog *watchdog)
-{
-	systemd_send(watchdog->systemd, "STOPPING=1\nSTATUS=draining");
 }

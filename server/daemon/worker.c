@@ -29,6 +29,15 @@ enum {
 	ACCEPT_PAUSE_MS = 100 /* out of descriptors: look again after this */
 };
 
+/* What a worker does; only its own thread reads it.
+ *
+ *   TRYING ──► SERVING ──► DRAINING ──► ENDING
+ *      └──────────────────────────────────┘ masters that cannot be used together */
+enum phase { TRYING, SERVING, DRAINING, ENDING };
+
+/* What the others may know of it. */
+enum state { WORKER_STARTING, WORKER_SERVING, WORKER_ENDED };
+
 struct worker {
 	size_t index;
 	const struct options *options;
@@ -45,29 +54,29 @@ struct worker {
 	struct holds *holds;
 	struct api *api;
 	bool api_ready; /* api_run() has something to do */
-	bool serving, draining, ending;
+	enum phase phase;
 	uint64_t drain_began_us;
 
 	pthread_mutex_t lock; /* of the members below */
 	pthread_cond_t changed;
-	enum worker_state state;
+	enum state state;
 	bool drain_wanted;
 	uint32_t quiet_ms;
-	uint64_t turns;  /* how often the loop answered `wake` */
+	bool turned;     /* the loop has answered `wake` since worker_poke() */
 	struct tls *tls; /* references, for the worker's thread to apply; NULL: no change */
 	struct keys *keys;
 };
 
-/* With the lock held. */
-static bool is_running(const struct worker *worker)
+static void enter_phase(struct worker *worker, enum phase phase)
 {
-	return worker->state == WORKER_STARTING || worker->state == WORKER_SERVING;
+	assert(phase == worker->phase + 1 || (worker->phase == TRYING && phase == ENDING));
+	worker->phase = phase;
 }
 
-static void set_state(struct worker *worker, enum worker_state state)
+static void set_state(struct worker *worker, enum state state)
 {
 	pthread_mutex_lock(&worker->lock);
-	assert(worker->state == WORKER_STARTING);
+	assert(state >= worker->state);
 	worker->state = state;
 	pthread_cond_broadcast(&worker->changed);
 	pthread_mutex_unlock(&worker->lock);
@@ -148,7 +157,7 @@ static void on_api_timer(uv_timer_t *timer)
 
 static void run_api(struct worker *worker)
 {
-	assert(worker->api && !worker->ending);
+	assert(worker->api && worker->phase != ENDING);
 	worker->api_ready = false;
 	api_run(worker->api);
 	int timeout_ms = api_timeout_ms(worker->api);
@@ -158,46 +167,27 @@ static void run_api(struct worker *worker)
 		uv_timer_start(&worker->api_timer, on_api_timer, (uint64_t)timeout_ms, 0);
 }
 
-static void start_serving(struct worker *worker);
-
-static void on_round(uv_prepare_t *prepare)
-{
-	struct worker *worker = prepare->data;
-	if (worker->ending)
-		return;
-	if (!worker->serving && masters_settled(worker->masters))
-		start_serving(worker);
-	while (leases_dispatch(worker->leases) || worker->api_ready)
-		run_api(worker);
-	masters_note_round(worker->masters);
-	masters_flush(worker->masters);
-	log_flush();
-}
-
 /* ---- starting and ending ---- */
 
-static bool check_duplicates(struct worker *worker)
+/* Whether the masters can be used together. */
+static bool check_masters(struct worker *worker)
 {
+	const struct master_address *masters = worker->options->masters;
 	size_t first, second;
-	if (!masters_find_duplicate(worker->masters, &first, &second))
+	if (masters_find_duplicate(worker->masters, &first, &second)) {
+		log_begin(LOG_ERROR, "same-master-twice");
+		log_text("first", masters[first].shown);
+		log_text("second", masters[second].shown);
+		log_text("message",
+			 "--masters: two addresses lead to one server; each master must be a server of its own");
+	} else if (masters_find_other_digest(worker->masters, &first)) {
+		log_begin(LOG_ERROR, "other-digest");
+		log_text("master", masters[first].shown);
+		log_text("message", "--masters: this master has the epoch of another number of masters, or of another "
+				    "version; all replicas must agree. How to change the number: docs/safety.md");
+	} else {
 		return true;
-	log_begin(LOG_ERROR, "same-master-twice");
-	log_text("first", worker->options->masters[first].shown);
-	log_text("second", worker->options->masters[second].shown);
-	log_text("message", "--masters: two addresses lead to one server; each master must be a server of its own");
-	log_end();
-	return false;
-}
-
-static bool check_digests(struct worker *worker)
-{
-	size_t which;
-	if (!masters_find_other_digest(worker->masters, &which))
-		return true;
-	log_begin(LOG_ERROR, "other-digest");
-	log_text("master", worker->options->masters[which].shown);
-	log_text("message", "--masters: this master has the epoch of another number of masters, or of another version; "
-			    "all replicas must agree. How to change the number: docs/safety.md");
+	}
 	log_end();
 	return false;
 }
@@ -212,9 +202,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 /* Requests that are left are answered, abandoned grants are released, and pending commands are written. */
 static void begin_end(struct worker *worker)
 {
-	if (worker->ending)
-		return;
-	worker->ending = true;
+	enter_phase(worker, ENDING);
 	/* Before their descriptors are closed: libuv removes them from its epoll by number. */
 	uv_close((uv_handle_t *)&worker->api_poll, NULL);
 	uv_close((uv_handle_t *)&worker->disconnect_poll, NULL);
@@ -229,14 +217,14 @@ static void begin_end(struct worker *worker)
 
 static void start_serving(struct worker *worker)
 {
-	assert(!worker->serving && !worker->ending);
-	worker->serving = true;
+	assert(worker->phase == TRYING);
 	uv_timer_stop(&worker->settle_timer);
-	if (!check_duplicates(worker) || !check_digests(worker)) {
-		set_state(worker, WORKER_MISCONFIGURED);
+	if (!check_masters(worker)) {
+		set_state(worker, WORKER_ENDED);
 		begin_end(worker);
 		return;
 	}
+	enter_phase(worker, SERVING);
 	poll_listeners(worker, true);
 	set_state(worker, WORKER_SERVING);
 }
@@ -246,11 +234,26 @@ static void on_settle_timer(uv_timer_t *timer)
 	start_serving(timer->data);
 }
 
+static void on_round(uv_prepare_t *prepare)
+{
+	struct worker *worker = prepare->data;
+	if (worker->phase == TRYING && masters_settled(worker->masters))
+		start_serving(worker);
+	if (worker->phase == ENDING) /* what is misconfigured ends at once */
+		return;
+	while (leases_dispatch(worker->leases) || worker->api_ready)
+		run_api(worker);
+	masters_note_round(worker->masters);
+	masters_flush(worker->masters);
+	log_flush();
+}
+
 /* ---- draining ---- */
 
-static void check_drain(struct worker *worker)
+static void on_drain_timer(uv_timer_t *timer)
 {
-	assert(worker->draining);
+	struct worker *worker = timer->data;
+	assert(worker->phase == DRAINING);
 	pthread_mutex_lock(&worker->lock);
 	uint64_t quiet_us = worker->quiet_ms * UINT64_C(1000);
 	pthread_mutex_unlock(&worker->lock);
@@ -263,15 +266,10 @@ static void check_drain(struct worker *worker)
 		begin_end(worker);
 }
 
-static void on_drain_timer(uv_timer_t *timer)
-{
-	check_drain(timer->data);
-}
-
 static void begin_drain(struct worker *worker)
 {
-	assert(worker->api && !worker->draining);
-	worker->draining = true;
+	assert(worker->api);
+	enter_phase(worker, DRAINING);
 	worker->drain_began_us = clock_now_us();
 	api_drain(worker->api);
 	leases_drain(worker->leases);
@@ -283,10 +281,11 @@ static void begin_drain(struct worker *worker)
 /* Also while draining: the worker still answers. */
 static void apply_reload(struct worker *worker, struct tls *tls, struct keys *keys)
 {
-	if (tls && !worker->ending)
+	if (tls && worker->phase != ENDING)
 		api_set_tls(worker->api, tls);
-	if (keys && !worker->ending)
+	if (keys && worker->phase != ENDING)
 		api_set_keys(worker->api, keys);
+	worker->api_ready = true; /* requests that may not go on have their answer */
 	tls_unref(tls);
 	keys_unref(keys);
 }
@@ -295,7 +294,7 @@ static void on_wake(uv_async_t *wake)
 {
 	struct worker *worker = wake->data;
 	pthread_mutex_lock(&worker->lock);
-	worker->turns++;
+	worker->turned = true;
 	bool drain = worker->drain_wanted;
 	struct tls *tls = worker->tls;
 	struct keys *keys = worker->keys;
@@ -303,7 +302,7 @@ static void on_wake(uv_async_t *wake)
 	worker->keys = NULL;
 	pthread_mutex_unlock(&worker->lock);
 	apply_reload(worker, tls, keys);
-	if (drain && !worker->draining && !worker->ending)
+	if (drain && worker->phase == SERVING)
 		begin_drain(worker);
 }
 
@@ -312,7 +311,7 @@ void worker_drain(struct worker *worker, uint32_t quiet_ms)
 	pthread_mutex_lock(&worker->lock);
 	worker->quiet_ms = quiet_ms;
 	worker->drain_wanted = true;
-	if (is_running(worker))
+	if (worker->state != WORKER_ENDED)
 		uv_async_send(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }
@@ -320,7 +319,7 @@ void worker_drain(struct worker *worker, uint32_t quiet_ms)
 void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys)
 {
 	pthread_mutex_lock(&worker->lock);
-	bool running = is_running(worker);
+	bool running = worker->state != WORKER_ENDED;
 	if (running && tls) {
 		tls_unref(worker->tls);
 		worker->tls = tls_ref(tls);
@@ -337,20 +336,29 @@ void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys)
 void worker_poke(struct worker *worker)
 {
 	pthread_mutex_lock(&worker->lock);
+	worker->turned = false;
 	if (worker->state == WORKER_SERVING)
 		uv_async_send(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }
 
-uint64_t worker_turns(struct worker *worker)
+bool worker_has_turned(struct worker *worker)
 {
 	pthread_mutex_lock(&worker->lock);
-	uint64_t turns = worker->turns;
+	bool turned = worker->turned;
 	pthread_mutex_unlock(&worker->lock);
-	return turns;
+	return turned;
 }
 
 /* ---- the thread ---- */
+
+static _Noreturn void fail_start(int error)
+{
+	log_begin(LOG_ERROR, "start-failed");
+	log_text("reason", strerror(error));
+	log_end();
+	_exit(EXIT_FAILURE);
+}
 
 static void copy_names(const struct options_names *names, struct origin_names *ret_names)
 {
@@ -359,21 +367,19 @@ static void copy_names(const struct options_names *names, struct origin_names *r
 		ret_names->items[i] = names->items[i];
 }
 
-static bool make_parts(struct worker *worker)
+static void make_parts(struct worker *worker)
 {
 	const struct options *options = worker->options;
 	struct metrics *metrics = metrics_worker(worker->index);
 	worker->masters = masters_new(&worker->loop, options, metrics);
-	worker->leases = worker->masters ? leases_new(&worker->loop, options, worker->masters, metrics) : NULL;
-	worker->holds = worker->leases ? holds_new(&worker->loop, worker->leases, metrics) : NULL;
-	if (!worker->holds)
-		return false;
+	worker->leases = leases_new(&worker->loop, options, worker->masters, metrics);
+	worker->holds = holds_new(&worker->loop, worker->leases, metrics);
 	struct api_config config = {
 		.service = calls_service(),
 		.leases = worker->leases,
 		.holds = worker->holds,
 		.masters = worker->masters,
-		.worker = worker->index,
+		.metrics = metrics,
 		.default_ttl_ms = options->default_ttl_ms,
 		.min_ttl_ms = options->min_ttl_ms,
 		.max_ttl_ms = options->max_ttl_ms,
@@ -390,10 +396,10 @@ static bool make_parts(struct worker *worker)
 	pthread_mutex_lock(&worker->lock);
 	config.tls = worker->tls;
 	worker->api = api_new(&config);
-	if (worker->api)
-		api_set_keys(worker->api, worker->keys);
+	if (!worker->api)
+		fail_start(errno);
+	api_set_keys(worker->api, worker->keys);
 	pthread_mutex_unlock(&worker->lock); /* on_wake() applies both once more, and drops the references */
-	return worker->api;
 }
 
 static void init_handles(struct worker *worker)
@@ -410,10 +416,9 @@ static void init_handles(struct worker *worker)
 	worker->round.data = worker;
 	uv_prepare_start(&worker->round, on_round);
 	uv_poll_init(loop, &worker->api_poll, api_fd(worker->api));
-	worker->api_poll.data = worker;
-	uv_poll_start(&worker->api_poll, UV_READABLE, on_api_ready);
 	uv_poll_init(loop, &worker->disconnect_poll, api_disconnect_fd(worker->api));
-	worker->disconnect_poll.data = worker;
+	worker->api_poll.data = worker->disconnect_poll.data = worker;
+	uv_poll_start(&worker->api_poll, UV_READABLE, on_api_ready);
 	uv_poll_start(&worker->disconnect_poll, UV_READABLE, on_disconnect);
 	for (size_t i = 0; i < worker->options->listen_count; i++) {
 		uv_poll_init(loop, &worker->listener_polls[i], worker->listeners[i]);
@@ -425,23 +430,13 @@ static void init_handles(struct worker *worker)
 static void *run(void *arg)
 {
 	struct worker *worker = arg;
-	if (make_parts(worker)) {
-		init_handles(worker);
-		uv_run(&worker->loop, UV_RUN_DEFAULT);
-		holds_free(worker->holds);
-		leases_free(worker->leases);
-		masters_free(worker->masters);
-	} else {
-		log_begin(LOG_ERROR, "start-failed");
-		log_text("reason", strerror(errno));
-		log_end();
-		set_state(worker, WORKER_FAILED);
-	}
-	pthread_mutex_lock(&worker->lock);
-	if (is_running(worker))
-		worker->state = WORKER_ENDED;
-	pthread_cond_broadcast(&worker->changed);
-	pthread_mutex_unlock(&worker->lock);
+	make_parts(worker);
+	init_handles(worker);
+	uv_run(&worker->loop, UV_RUN_DEFAULT);
+	holds_free(worker->holds);
+	leases_free(worker->leases);
+	masters_free(worker->masters);
+	set_state(worker, WORKER_ENDED);
 	log_fini();
 	return NULL;
 }
@@ -450,9 +445,7 @@ struct worker *worker_start(size_t index, const struct options *options, const i
 			    struct keys *keys)
 {
 	assert(index < options->workers && options->listen_count <= OPTIONS_LISTEN_MAX);
-	struct worker *worker = calloc(1, sizeof *worker);
-	if (!worker)
-		return NULL;
+	struct worker *worker = memory_zeroed(1, sizeof *worker);
 	worker->index = index;
 	worker->options = options;
 	worker->tls = tls ? tls_ref(tls) : NULL;
@@ -460,27 +453,25 @@ struct worker *worker_start(size_t index, const struct options *options, const i
 	memcpy(worker->listeners, listeners, options->listen_count * sizeof *listeners);
 	pthread_mutex_init(&worker->lock, NULL);
 	pthread_cond_init(&worker->changed, NULL);
-	if (uv_loop_init(&worker->loop) != 0) {
-		free(worker);
-		return NULL;
-	}
+	int error = uv_loop_init(&worker->loop);
+	if (error != 0)
+		fail_start(-error);
 	uv_async_init(&worker->loop, &worker->wake, on_wake);
 	worker->wake.data = worker;
-	if (pthread_create(&worker->thread, NULL, run, worker) != 0) {
-		free(worker); /* the program ends */
-		return NULL;
-	}
+	error = pthread_create(&worker->thread, NULL, run, worker);
+	if (error != 0)
+		fail_start(error);
 	return worker;
 }
 
-enum worker_state worker_wait_started(struct worker *worker)
+bool worker_wait_serving(struct worker *worker)
 {
 	pthread_mutex_lock(&worker->lock);
 	while (worker->state == WORKER_STARTING)
 		pthread_cond_wait(&worker->changed, &worker->lock);
-	enum worker_state state = worker->state;
+	bool serving = worker->state == WORKER_SERVING;
 	pthread_mutex_unlock(&worker->lock);
-	return state;
+	return serving;
 }
 
 void worker_join(struct worker *worker)
@@ -490,7 +481,7 @@ void worker_join(struct worker *worker)
 
 void worker_free(struct worker *worker)
 {
-	assert(worker->state != WORKER_STARTING && worker->state != WORKER_SERVING);
+	assert(worker->state == WORKER_ENDED);
 	uv_loop_close(&worker->loop);
 	tls_unref(worker->tls);
 	keys_unref(worker->keys);

@@ -1,25 +1,22 @@
-/* Held leases: carries out the decisions of hold_plan.c, with one timer and at most one extension under way for each.
+/* Held leases: carries out the decisions of renewal.c, with one timer and at most one extension under way for each.
  *
- * A hold belongs to its creator until hold_drop(). The structs are kept for reuse, with their timers, until the worker
- * ends. */
+ * A hold belongs to its creator until hold_drop(). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uv.h>
+#include <sys/queue.h>
 
-#include "hold_plan.h"
 #include "leases.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
+#include "server/renewal/renewal.h"
+#include "server/transport/transport.h"
 
 struct hold {
+	LIST_ENTRY(hold) entry;
 	struct holds *holds;
-	struct hold *next; /* in the list of the spare ones */
-	struct hold *all_next;
-	uv_timer_t timer;
-	bool used;
-	bool lost;
-	struct hold_plan plan;
+	struct transport_timer *timer;
+	struct renewal renewal;
 	struct lease_request request; /* the extension */
 	struct lease_op *op;          /* the extension under way, or NULL */
 	hold_event_fn *on_event;
@@ -30,53 +27,33 @@ struct hold {
  * that stay unread for too long while the loop sends requests would count as missing. */
 enum { RENEWALS_PER_ROUND = 64 };
 
+enum { HOLD_EARLY_US = 1000 }; /* less validity than this is none: the holder cannot be told in time */
+
 struct holds {
-	uv_loop_t *loop;
+	struct uv_loop_s *loop;
 	struct leases *leases;
 	struct metrics *metrics;
-	struct hold *all, *spare;
-	size_t count;
-	uint64_t round_ms;    /* the loop's time of the round … */
-	unsigned round_count; /* … and how many renewals were to start in it */
+	LIST_HEAD(, hold) all;
+	struct transport_timer *round; /* ends this round of the loop */
+	unsigned round_count;          /* renewals that were to start in it */
 	bool draining;
 };
 
-struct holds *holds_new(uv_loop_t *loop, struct leases *leases, struct metrics *metrics)
+static void on_round(void *arg)
+{
+	struct holds *holds = arg;
+	holds->round_count = 0;
+}
+
+struct holds *holds_new(struct uv_loop_s *loop, struct leases *leases, struct metrics *metrics)
 {
 	assert(loop && leases && metrics);
-	struct holds *holds = calloc(1, sizeof *holds);
-	if (!holds)
-		return NULL;
+	struct holds *holds = memory_zeroed(1, sizeof *holds);
 	holds->loop = loop;
 	holds->leases = leases;
 	holds->metrics = metrics;
+	holds->round = transport_timer_new(loop, on_round, holds);
 	return holds;
-}
-
-static struct hold *get_spare(struct holds *holds)
-{
-	struct hold *hold = holds->spare;
-	if (hold) {
-		assert(!hold->used && !hold->op);
-		holds->spare = hold->next;
-		return hold;
-	}
-	hold = calloc(1, sizeof *hold);
-	if (!hold || uv_timer_init(holds->loop, &hold->timer) != 0) {
-		free(hold);
-		return NULL;
-	}
-	hold->timer.data = hold;
-	hold->holds = holds;
-	hold->all_next = holds->all;
-	holds->all = hold;
-	return hold;
-}
-
-static void note_count(struct holds *holds, size_t count)
-{
-	holds->count = count;
-	metrics_set(&holds->metrics->holds, count);
 }
 
 static void release(const struct hold *hold)
@@ -88,90 +65,104 @@ static void release(const struct hold *hold)
 
 /* ---- doing ---- */
 
-static void on_timer(uv_timer_t *timer);
 static void on_answer(void *arg, const struct lease_answer *answer);
+
+static bool is_lost(const struct hold *hold)
+{
+	return renewal_is_over(&hold->renewal) && hold->renewal.why != RENEWAL_WHY_DRAINING;
+}
 
 static void arm_timer(struct hold *hold)
 {
-	uint64_t timer_us = hold_plan_timer_us(&hold->plan), now_us = clock_now_us();
-	assert(hold->used);
-	if (timer_us == HOLD_NEVER)
-		uv_timer_stop(&hold->timer);
+	uint64_t now_us = clock_now_us(), timer_us = renewal_next_us(&hold->renewal, now_us);
+	if (renewal_is_over(&hold->renewal))
+		transport_timer_stop(hold->timer);
 	else
-		uv_timer_start(&hold->timer, on_timer, timer_us > now_us ? (timer_us - now_us + 999) / 1000 : 0, 0);
+		transport_timer_start(hold->timer, timer_us > now_us ? (timer_us - now_us + 999) / 1000 : 0);
+}
+
+static void cancel_renewal(struct hold *hold)
+{
+	if (hold->op)
+		lease_cancel(hold->op);
+	hold->op = NULL;
 }
 
 /* Releases what the masters may still have of the lease: it only keeps others waiting. */
 static void note_lost(struct hold *hold, enum lease_status code)
 {
-	assert(!hold->lost && code != LEASE_OK && code < LEASE_STATUS_COUNT);
-	hold->lost = true;
+	assert(is_lost(hold) && code != LEASE_OK && code < LEASE_STATUS_COUNT);
 	metrics_add(&hold->holds->metrics->holds_lost[code], 1);
-	if (hold->op)
-		lease_cancel(hold->op);
-	hold->op = NULL;
+	cancel_renewal(hold);
 	release(hold);
 }
 
-/* Without memory for it: as if no master had answered. */
-static enum hold_action renew(struct hold *hold, enum lease_status *ret_code)
+/* Why the lease is lost. `answer`: to the extension; NULL: the time was up. */
+static enum lease_status lost_code(const struct hold *hold, const struct lease_answer *answer)
 {
-	struct lease_answer failed = {.status = LEASE_NO_QUORUM};
-	assert(!hold->op);
-	hold->op = lease_submit(hold->holds->leases, &hold->request, on_answer, hold);
-	return hold->op ? HOLD_DO_NOTHING : hold_plan_answered(&hold->plan, clock_now_us(), &failed, ret_code);
+	if (hold->renewal.why == RENEWAL_WHY_LOST)
+		return answer->status;
+	return hold->renewal.why == RENEWAL_WHY_UNREACHABLE ? LEASE_NO_QUORUM : LEASE_EXPIRED;
 }
 
 /* The caller's callback comes last: it may drop the hold. */
-static void carry_out(struct hold *hold, enum hold_action action, enum lease_status code)
+static void carry_out(struct hold *hold, enum renewal_action action, const struct lease_answer *answer)
 {
-	static const enum hold_event events[] = {
-		[HOLD_TELL_RENEWED] = HOLD_RENEWED, [HOLD_TELL_LOST] = HOLD_LOST, [HOLD_TELL_DRAINING] = HOLD_DRAINING};
-	if (action == HOLD_DO_RENEW)
-		action = renew(hold, &code);
-	if (action == HOLD_TELL_LOST)
+	bool over = renewal_is_over(&hold->renewal), lost = is_lost(hold);
+	enum lease_status code = lost ? lost_code(hold, answer) : LEASE_OK;
+	assert(action != RENEWAL_ASK || !hold->op);
+	if (action == RENEWAL_ASK)
+		hold->op = lease_submit(hold->holds->leases, &hold->request, on_answer, hold);
+	if (lost)
 		note_lost(hold, code);
 	arm_timer(hold);
-	if (action == HOLD_TELL_RENEWED || action == HOLD_TELL_LOST || action == HOLD_TELL_DRAINING)
-		hold->on_event(hold->arg, events[action], code);
+	if (over)
+		hold->on_event(hold->arg, lost ? HOLD_LOST : HOLD_DRAINING, code);
+	else if (answer && answer->status == LEASE_OK)
+		hold->on_event(hold->arg, HOLD_RENEWED, code);
 }
 
 /* Returns 0 to renew now; else how many ms later, one round for each. */
 static uint64_t wait_for_turn_ms(struct holds *holds)
 {
-	uint64_t now_ms = uv_now(holds->loop);
-	if (now_ms != holds->round_ms)
-		holds->round_count = 0;
-	holds->round_ms = now_ms;
+	if (holds->round_count == 0)
+		transport_timer_start(holds->round, 0);
 	return holds->round_count++ / RENEWALS_PER_ROUND;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_timer(void *arg)
 {
-	struct hold *hold = timer->data;
-	enum lease_status code = LEASE_OK;
+	struct hold *hold = arg;
 	uint64_t now_us = clock_now_us(),
-		 wait_ms = hold_plan_renews(&hold->plan, now_us) ? wait_for_turn_ms(hold->holds) : 0;
-	assert(hold->used);
+		 wait_ms = renewal_is_due(&hold->renewal, now_us) ? wait_for_turn_ms(hold->holds) : 0;
 	if (wait_ms > 0) {
-		hold_plan_postpone(&hold->plan, now_us + wait_ms * 1000);
+		renewal_postpone(&hold->renewal, now_us + wait_ms * 1000);
 		arm_timer(hold);
 		return;
 	}
-	enum hold_action action = hold_plan_timer(&hold->plan, now_us, &code);
-	carry_out(hold, action, code);
+	carry_out(hold, renewal_time(&hold->renewal, now_us), NULL);
 }
 
+/* The validity of an extension counts from the request, as for every lease. */
 static void on_answer(void *arg, const struct lease_answer *answer)
 {
 	struct hold *hold = arg;
-	enum lease_status code = LEASE_OK;
-	assert(hold->used && hold->op);
+	uint64_t now_us = clock_now_us(), ttl_us = answer->ttl_ms * UINT64_C(1000),
+		 drift_us = answer->drift_ms * UINT64_C(1000);
+	enum renewal_action action;
+	assert(hold->op);
 	hold->op = NULL;
-	if (hold->plan.over) /* a drain did not wait for the answer */
+	if (renewal_is_over(&hold->renewal)) /* a drain did not wait for the answer */
 		return;
-	enum hold_action action = hold_plan_answered(&hold->plan, clock_now_us(), answer, &code);
-	carry_out(hold, action, code);
+	switch (answer->status) {
+	case LEASE_OK:
+		action = renewal_extended(&hold->renewal, ttl_us, ttl_us > drift_us ? ttl_us - drift_us : 0, now_us);
+		break;
+	case LEASE_NOT_OWNER:
+	case LEASE_EXPIRED: action = renewal_lost(&hold->renewal, now_us); break;
+	default: action = renewal_failed(&hold->renewal, renewal_pause_us(&hold->renewal), now_us);
+	}
+	carry_out(hold, action, answer);
 }
 
 /* ---- what the HTTP side calls ---- */
@@ -180,13 +171,10 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 		      hold_event_fn *on_event, void *arg)
 {
 	assert(request->operation == LEASE_ACQUIRE && answer->status == LEASE_OK);
-	struct hold *hold = get_spare(holds);
-	if (!hold)
-		return NULL;
-	uint64_t now_us = clock_now_us();
-	hold->used = true;
-	hold->lost = false;
-	hold->op = NULL;
+	struct hold *hold = memory_zeroed(1, sizeof *hold);
+	LIST_INSERT_HEAD(&holds->all, hold, entry);
+	hold->holds = holds;
+	hold->timer = transport_timer_new(holds->loop, on_timer, hold);
 	hold->on_event = on_event;
 	hold->arg = arg;
 	hold->request = (struct lease_request){
@@ -194,36 +182,31 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	memcpy(hold->request.resource, request->resource, request->resource_len);
 	memcpy(hold->request.token, answer->token, LEASE_TOKEN_LEN);
 	/* Both counted from the decision: this process may have been stopped since then. */
-	uint64_t granted_us = answer->until_us - answer->validity_ms * UINT64_C(1000);
-	hold_plan_init(&hold->plan, granted_us, answer->until_us, request->ttl_ms * UINT64_C(1000));
-	note_count(holds, holds->count + 1);
+	uint64_t validity_us = answer->validity_ms * UINT64_C(1000);
+	struct renewal_config config = {.ttl_us = request->ttl_ms * UINT64_C(1000), .margin_us = HOLD_EARLY_US};
+	renewal_init(&hold->renewal, &config, answer->until_us - validity_us, validity_us);
+	metrics_add(&holds->metrics->holds, 1);
 	if (holds->draining)
-		hold_plan_drain(&hold->plan, now_us, true); /* the timer tells it */
+		renewal_drain(&hold->renewal, clock_now_us(), true); /* the timer tells it */
 	arm_timer(hold);
 	return hold;
 }
 
 uint32_t hold_validity_ms(const struct hold *hold)
 {
-	uint64_t now_us = clock_now_us(), until_us = hold->plan.until_us;
-	assert(hold->used);
+	uint64_t now_us = clock_now_us(), until_us = hold->renewal.deadline_us;
 	return until_us > now_us ? (uint32_t)((until_us - now_us) / 1000) : 0;
 }
 
 void hold_drop(struct hold *hold, bool releasing)
 {
-	struct holds *holds = hold->holds;
-	assert(hold->used && holds->count > 0);
-	if (hold->op)
-		lease_cancel(hold->op);
-	hold->op = NULL;
-	if (releasing && !hold->lost)
+	cancel_renewal(hold);
+	if (releasing && !is_lost(hold))
 		release(hold);
-	uv_timer_stop(&hold->timer);
-	hold->used = false;
-	hold->next = holds->spare;
-	holds->spare = hold;
-	note_count(holds, holds->count - 1);
+	metrics_add(&hold->holds->metrics->holds, (uint64_t)-1);
+	transport_timer_free(hold->timer);
+	LIST_REMOVE(hold, entry);
+	free(hold);
 }
 
 /* ---- what the worker calls ---- */
@@ -232,27 +215,19 @@ void holds_drain(struct holds *holds)
 {
 	uint64_t now_us = clock_now_us();
 	holds->draining = true;
-	for (struct hold *hold = holds->all; hold; hold = hold->all_next) {
-		if (!hold->used)
-			continue;
-		hold_plan_drain(&hold->plan, now_us, false);
+	for (struct hold *hold = LIST_FIRST(&holds->all); hold; hold = LIST_NEXT(hold, entry)) {
+		renewal_drain(&hold->renewal, now_us, false);
 		arm_timer(hold);
 	}
 }
 
 void holds_close(struct holds *holds)
 {
-	assert(holds->count == 0);
-	for (struct hold *hold = holds->all; hold; hold = hold->all_next)
-		uv_close((uv_handle_t *)&hold->timer, NULL);
+	assert(LIST_EMPTY(&holds->all));
+	transport_timer_free(holds->round);
 }
 
 void holds_free(struct holds *holds)
 {
-	while (holds->all) {
-		struct hold *next = holds->all->all_next;
-		free(holds->all);
-		holds->all = next;
-	}
 	free(holds);
 }

@@ -1,25 +1,18 @@
 /* The answer to an operation from the core's result: µs become ms, holders become owners. Pure.
  *
- * A value in Redis is token:hold_until_ms:fence:owner (server/scripts/acquire.lua). Two masters name the same holder if
- * the token is the same: hold_until_ms is in each master's own time. Another library's value is its own identity. */
+ * The values in Redis are those of server/scripts/acquire.lua. Two masters name the same holder if the token is the
+ * same: hold_until_ms is in each master's own time. Another library's value is its own identity. */
 #include <assert.h>
 #include <string.h>
 
 #include "lease_internal.h"
+#include "server/base/base.h"
 
 enum { OTHER_TYPE_ID = 1 }; /* a key that is not a string: all such keys of one name count as one holder */
 
-static uint64_t hash_bytes(const char *bytes, size_t len)
+static uint64_t token_id(const char token[LEASE_TOKEN_LEN])
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-	for (size_t i = 0; i < len; i++)
-		hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
-	return hash;
-}
-
-uint64_t lease_answer_token_id(const char token[LEASE_TOKEN_LEN])
-{
-	return hash_bytes(token, LEASE_TOKEN_LEN);
+	return hash_fnv1a(token, LEASE_TOKEN_LEN);
 }
 
 /* Parses digits up to a colon. Returns the position behind it, NULL if there is no such number. */
@@ -37,11 +30,8 @@ static const char *parse_number(const char *at, const char *end, uint64_t *ret_n
  * NULL for another program's value. */
 static const char *value_parse(const char *value, size_t len, uint64_t *ret_hold_until_ms, uint64_t *ret_fence)
 {
-	if (len < LEASE_TOKEN_LEN + 1 || value[LEASE_TOKEN_LEN] != ':')
+	if (len < LEASE_TOKEN_LEN + 1 || value[LEASE_TOKEN_LEN] != ':' || !hex_is_lower(value, LEASE_TOKEN_LEN))
 		return NULL;
-	for (size_t i = 0; i < LEASE_TOKEN_LEN; i++)
-		if (!memchr("0123456789abcdef", value[i], 16))
-			return NULL;
 	const char *at = parse_number(value + LEASE_TOKEN_LEN + 1, value + len, ret_hold_until_ms);
 	return at ? parse_number(at, value + len, ret_fence) : NULL;
 }
@@ -60,7 +50,7 @@ uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_ho
 		return OTHER_TYPE_ID;
 	const char *owner = value_parse(value, len, &hold_until_ms, &fence);
 	if (!owner)
-		return hash_bytes(value, len);
+		return hash_fnv1a(value, len);
 	size_t owner_len = (size_t)(value + len - owner);
 	ret_holder->known = owner_len <= LEASE_OWNER_MAX;
 	if (ret_holder->known) {
@@ -68,7 +58,7 @@ uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_ho
 		ret_holder->owner_len = (uint16_t)owner_len;
 		ret_holder->fence = fence;
 	}
-	return lease_answer_token_id(value);
+	return token_id(value);
 }
 
 static uint32_t ms_up(uint64_t us)
@@ -98,7 +88,7 @@ static void fill_lease(const struct lease_op *op, const struct redlock_result *r
 	answer->drift_ms = ms_up(op->core.params.drift_us - LEASE_ROUNDING_US);
 	answer->fence = result->fence;
 	if (op->request.operation == LEASE_EXTEND)
-		find_holder(op, lease_answer_token_id(op->token), &answer->holder);
+		find_holder(op, token_id(op->token), &answer->holder);
 }
 
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
@@ -119,8 +109,8 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 		find_holder(op, result->holder, &ret_answer->holder);
 		ret_answer->holder.fence = result->holder_fence;
 	}
-	if (op->crowded && ret_answer->status == LEASE_LOCKED)
-		ret_answer->status = LEASE_TOO_MANY;
+	if (ret_answer->status == LEASE_LOCKED && op->request.wait_ms > 0 && op->core.params.wait_us == 0)
+		ret_answer->status = LEASE_TOO_MANY; /* it would have waited, but too many do */
 	ret_answer->waiters = result->waiters;
 	ret_answer->held = result->held;
 	ret_answer->expires = result->held && result->remaining_us != REDLOCK_NEVER;

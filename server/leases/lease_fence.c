@@ -5,22 +5,14 @@
  * master would then refuse ACQUIRE; such a resource gets its numbers by RAISE. For the same reason the guesses follow a
  * clock that was far ahead and is set back. */
 #include <assert.h>
-#include <time.h>
 
 #include "lease_internal.h"
 
 #define FENCE_AHEAD_MAX_US (3600 * UINT64_C(1000000))
 
-static uint64_t time_of_day_us(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
-}
-
 uint64_t lease_fence_guess(struct leases *leases)
 {
-	uint64_t now = time_of_day_us();
+	uint64_t now = clock_wall_us();
 	bool ahead = leases->fence_clock > now && leases->fence_clock - now > FENCE_AHEAD_MAX_US;
 	leases->fence_clock = now > leases->fence_clock || ahead ? now : leases->fence_clock + 1;
 	if (leases->fence_clock >= REDLOCK_FENCE_LIMIT)
@@ -32,6 +24,6 @@ uint64_t lease_fence_guess(struct leases *leases)
 
 void lease_fence_learn(struct leases *leases, uint64_t fence)
 {
-	if (fence > leases->fence_clock && fence < time_of_day_us() + FENCE_AHEAD_MAX_US)
+	if (fence > leases->fence_clock && fence < clock_wall_us() + FENCE_AHEAD_MAX_US)
 		leases->fence_clock = fence;
 }

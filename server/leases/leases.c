@@ -1,5 +1,5 @@
-/* All operations of one worker: the functions of leases.h that begin, end and hand out answers for all of them, and
- * that tell a forced release from an operation of the core. */
+/* All operations of one worker: the functions of leases.h that begin, end and hand out answers for all of them, and the
+ * notifications of the masters for those that wait. */
 #include "leases.h"
 
 #include <assert.h>
@@ -8,76 +8,114 @@
 #include "lease_internal.h"
 #include "server/base/base.h"
 
-/* ---- one operation ---- */
+/* ---- notifications of the masters, passed on to the operations that wait ----
+ *
+ * A master notifies the replica whose waiter is next for a free resource. Notifications can be missed (a connection
+ * broke, a master dropped entries): then the first waiter of each resource tries by itself. */
 
-struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
-			      void *arg)
+static void ignore_reply(void *arg, const struct master_reply *reply)
 {
-	return request->operation == LEASE_FORCE ? lease_force_submit(leases, request, done, arg)
-						 : lease_submit_op(leases, request, false, done, arg);
+	(void)arg;
+	(void)reply;
 }
 
-void lease_cancel(struct lease_op *op)
+/* The notified waiter is not here any more: its entry has to go, or all behind it wait for nothing. */
+static void drop_stale_entry(struct leases *leases, const struct masters_notification *notification)
 {
-	assert(op->done);
-	if (op->force)
-		lease_force_cancel(op);
-	else
-		lease_submit_cancel(op);
+	assert(notification->ours);
+	const struct master_script command = {.script = REDLOCK_SCRIPT_RELEASE,
+					      .resource = notification->resource,
+					      .resource_len = (uint16_t)notification->resource_len,
+					      .entry.arrival = notification->arrival};
+	masters_send(leases->masters, notification->master, &command, REDLOCK_NEVER, ignore_reply, NULL);
 }
 
-bool lease_draining(const struct leases *leases)
+static void notify_waiter(struct lease_op *op, const struct masters_notification *notification)
 {
-	return leases->draining;
+	struct redlock_event event = {.kind = REDLOCK_NOTIFIED,
+				      .now_us = clock_now_us(),
+				      .master = notification->master,
+				      .fence = lease_fence_guess(op->leases)};
+	if (op->notified_us == 0)
+		op->notified_us = event.now_us;
+	lease_op_dispatch(op, &event);
+}
+
+static void on_notified(void *arg, const struct masters_notification *notification)
+{
+	struct leases *leases = arg;
+	const char *resource = notification->resource;
+	size_t len = notification->resource_len;
+	assert(notification->master < masters_count(leases->masters));
+	if (len > LEASE_RESOURCE_MAX)
+		return;
+	if (notification->ours) {
+		struct lease_op *op = lease_queue_find(leases, resource, len, notification->arrival);
+		if (op)
+			notify_waiter(op, notification);
+		else
+			/* often a late notification; then the entry is gone, and the release finds nothing */
+			drop_stale_entry(leases, notification);
+		return;
+	}
+	struct lease_op *first = lease_queue_find_first(leases, resource, len);
+	if (first)
+		lease_op_dispatch(first, &(struct redlock_event){.kind = REDLOCK_PASSED,
+								 .now_us = clock_now_us(),
+								 .master = notification->master});
+}
+
+static void try_now(struct lease_op *first)
+{
+	lease_op_dispatch_first(first, clock_now_us(), 0);
+}
+
+/* The first waiter of each resource tries at once, which writes its entry again; the others do so when they become
+ * the first. */
+static void on_missed(void *arg)
+{
+	struct leases *leases = arg;
+	leases->missed_notifications++;
+	lease_queues_visit_first(leases, try_now);
 }
 
 /* ---- all of them ---- */
 
-struct leases *leases_new(uv_loop_t *loop, const struct options *options, struct masters *masters,
+struct leases *leases_new(struct uv_loop_s *loop, const struct options *options, struct masters *masters,
 			  struct metrics *metrics)
 {
 	assert(masters_count(masters) >= 1 && masters_count(masters) <= REDLOCK_MASTERS_MAX);
-	struct leases *leases = calloc(1, sizeof *leases);
-	if (!leases)
-		return NULL;
+	struct leases *leases = memory_zeroed(1, sizeof *leases);
 	leases->loop = loop;
 	leases->options = options;
 	leases->masters = masters;
 	leases->metrics = metrics;
 	metrics_set(&metrics->waiters_limit, options->max_waiters);
-	/* the timers of listings belong to the loop from then on */
-	if (lease_queues_init(leases) && lease_list_init(leases)) {
-		lease_notification_listen(leases);
-		return leases;
-	}
-	free(leases);
-	return NULL;
-}
-
-static struct lease_op *pop_answered(struct leases *leases)
-{
-	struct lease_op *op = leases->done_first;
-	assert(op->answer_waits);
-	leases->done_first = op->next;
-	if (!leases->done_first)
-		leases->done_last = NULL;
-	op->answer_waits = false;
-	return op;
+	leases->force_release = lease_force_release;
+	lease_queues_init(leases);
+	STAILQ_INIT(&leases->new_listings);
+	STAILQ_INIT(&leases->spare_refs);
+	for (size_t i = 0; i < LEASE_OP_STATES; i++)
+		TAILQ_INIT(&leases->ops[i]);
+	masters_set_notification_events(masters, &(struct masters_notification_events){
+							 .notified = on_notified, .missed = on_missed, .arg = leases});
+	return leases;
 }
 
 bool leases_dispatch(struct leases *leases)
 {
+	struct lease_op *op;
 	leases->unflushed = 0;
 	lease_submit_backlog(leases);
 	lease_queues_publish(leases);
-	bool any = lease_list_begin_new(leases) || leases->done_first || leases->list_answered;
+	bool any = lease_list_begin_new(leases) || !TAILQ_EMPTY(&leases->ops[LEASE_OP_ANSWERED]) ||
+		   leases->list_answered;
 	leases->list_answered = false;
-	while (leases->done_first) {
-		struct lease_op *op = pop_answered(leases);
+	while ((op = TAILQ_FIRST(&leases->ops[LEASE_OP_ANSWERED]))) {
 		lease_done_fn *done = lease_op_forget_caller(op);
 		if (done)
 			done(op->arg, &op->answer);
-		lease_op_recycle(op);
+		lease_op_linger(op);
 	}
 	metrics_set(&leases->metrics->in_flight, leases->waiting);
 	return any;
@@ -87,7 +125,7 @@ bool leases_dispatch(struct leases *leases)
 static void drain_waiters(struct leases *leases)
 {
 	struct lease_op *op;
-	while ((op = lease_queues_find_any(leases))) {
+	while ((op = lease_queues_find_newest(leases))) {
 		uint64_t now_us = clock_now_us();
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = now_us};
 		lease_op_reject_draining(op, now_us);
@@ -113,23 +151,23 @@ void leases_close(struct leases *leases)
 	drain_waiters(leases);
 	while (leases_dispatch(leases))
 		;
-	lease_list_close(leases);
+	assert(STAILQ_EMPTY(&leases->new_listings) && leases->listings == 0);
 	for (struct lease_op *op = leases->all; op; op = op->all_next)
-		uv_close((uv_handle_t *)&op->timer, NULL);
+		transport_timer_free(op->timer);
 }
 
 void leases_free(struct leases *leases)
 {
+	assert(TAILQ_EMPTY(&leases->queues.by_age) && LIST_EMPTY(&leases->queues.all));
 	while (leases->all) {
 		struct lease_op *next = leases->all->all_next;
 		free(leases->all);
 		leases->all = next;
 	}
-	while (leases->spare_refs) {
-		struct lease_ref *next = leases->spare_refs->next;
-		free(leases->spare_refs);
-		leases->spare_refs = next;
+	struct lease_ref *ref;
+	while ((ref = STAILQ_FIRST(&leases->spare_refs))) {
+		STAILQ_REMOVE_HEAD(&leases->spare_refs, entry);
+		free(ref);
 	}
-	lease_queues_free(leases);
 	free(leases);
 }

@@ -1,9 +1,7 @@
 /* Leases of one worker: operations on them, listings, leases held for a connection, and the worker's side of all.
  *
  * Plain structs in, plain structs out. Everything belongs to one worker's thread. Answers and events never come from
- * within a call of this header: they come later, from the worker's loop. Requests are copied.
- *
- * A function that returns NULL had no memory: nothing was sent and no answer comes. */
+ * within a call of this header: they come later, from the worker's loop. Requests are copied. */
 #ifndef LEASES_H
 #define LEASES_H
 
@@ -60,6 +58,7 @@ struct lease_request {
 	uint32_t ttl_ms;                   /* acquire, extend */
 	uint32_t wait_ms;                  /* acquire: how long to wait in the queue; 0: not at all */
 	bool hold;                         /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
+	bool wait_for_all;                 /* inspect: until every master has answered, or its time is up */
 	uint16_t resource_len;             /* 1 … LEASE_RESOURCE_MAX */
 	uint16_t owner_len;                /* acquire; 0: none */
 	char resource[LEASE_RESOURCE_MAX]; /* not terminated */
@@ -113,15 +112,12 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 /* Forgets the caller of `op`: `done` is not called any more, and what was or will be granted is released. */
 void lease_cancel(struct lease_op *op);
 
-/* Releases without anybody waiting for the answer; also where memory is short. */
+/* Releases without anybody waiting for the answer. */
 void lease_release_detached(struct leases *leases, const struct lease_request *request);
 
 /* Releases an abandoned grant: its client disconnected before the lease could be written to it. */
 void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
 			     const char token[LEASE_TOKEN_LEN]);
-
-/* True from SIGTERM on: acquisitions are then answered LEASE_DRAINING. */
-bool lease_draining(const struct leases *leases);
 
 /* ---- listings ---- */
 

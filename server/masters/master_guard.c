@@ -2,9 +2,11 @@
  * masters, and reports it to the log and the metrics. The state machine is there; here is only the way to Redis and
  * back.
  *
- * The guard's scripts are sent with their source: once a second that costs nothing, and NOSCRIPT cannot happen. Text of
- * Redis becomes numbers here: 16 hex digits, of a run_id the first 16. The worker's thread. */
+ * The guard's scripts are sent with their source: once a second that costs nothing, and NOSCRIPT cannot happen. The
+ * worker's thread. */
 #include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +16,12 @@
 #include "server/scripts/scripts.h"
 
 enum {
-	SLICE = 128, /* fence buckets that are read at once */
+	SLICE = 256, /* fence buckets that are read at once, which takes a master some 200 µs */
 	LAYOUT = 1,  /* of the hash */
 	QUARANTINE_EXTRA_MS = 2000,
-	ARGUMENTS_MAX = 12,
-	DEADLINE_STEP_US = 1000,
-	/* The end of each script's command is "$16\r\n", the epoch, "\r\n$16\r\n", the deadline, "\r\n". */
-	DEADLINE_FROM_END = MASTER_DIGITS + 2,
-	EPOCH_FROM_END = DEADLINE_FROM_END + 5 + 2 + MASTER_DIGITS,
-	TAIL_LEN = EPOCH_FROM_END + 5
+	ARGUMENTS_MAX = 12 /* words of a script's command */
 };
-#define LATEST_US UINT64_C(9999999999999999) /* MASTER_DIGITS digits */
-static const char no_epoch[] = "----------------";
+_Static_assert(MASTER_FENCE_BUCKETS % SLICE == 0, "slices cover all buckets");
 
 /* On which all redlockd over the same masters must agree. */
 static uint64_t digest_of(size_t masters)
@@ -51,54 +47,6 @@ void master_guard_init(struct masters *masters)
 	guard_init(&masters->guard, &params);
 }
 
-/* ---- text and numbers ---- */
-
-static uint64_t parse_hex(const char *text, size_t len)
-{
-	char digits[17];
-	size_t count = len < 16 ? len : 16;
-	memcpy(digits, text, count);
-	digits[count] = '\0';
-	return strtoull(digits, NULL, 16);
-}
-
-static uint64_t run_id_number(const struct master *master)
-{
-	return parse_hex(master->info.run_id, strlen(master->info.run_id));
-}
-
-static const redisReply *element(const redisReply *reply, size_t i)
-{
-	static const redisReply none = {.type = REDIS_REPLY_NIL};
-	assert(reply && reply->type == REDIS_REPLY_ARRAY);
-	return i < reply->elements ? reply->element[i] : &none;
-}
-
-static uint64_t integer_at(const redisReply *reply, size_t i)
-{
-	const redisReply *at = element(reply, i);
-	return at->type == REDIS_REPLY_INTEGER && at->integer > 0 ? (uint64_t)at->integer : 0;
-}
-
-static uint64_t hex_at(const redisReply *reply, size_t i)
-{
-	const redisReply *at = element(reply, i);
-	return at->type == REDIS_REPLY_STRING ? parse_hex(at->str, (size_t)at->len) : 0;
-}
-
-static uint64_t decimal_at(const redisReply *reply, size_t i)
-{
-	const redisReply *at = element(reply, i);
-	return at->type == REDIS_REPLY_STRING ? strtoull(at->str, NULL, 10) : 0;
-}
-
-/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a mistake, and would quarantine a
- * master for ever. */
-static uint64_t ttl_us(uint64_t ttl_ms)
-{
-	return ttl_ms < GUARD_TTL_MAX_US / 1000 ? ttl_ms * 1000 : GUARD_TTL_MAX_US;
-}
-
 /* ---- the log and the metrics ---- */
 
 /* The answer of one master may change the state of another. */
@@ -116,7 +64,7 @@ static void note_jump(struct master *master, enum guard_clock clock)
 	int64_t jump_us = master->all->guard.masters[master->index].jump_us;
 	if (!forward)
 		master->clock_back_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
-	metrics_add(&master->all->metrics->masters[master->index].clock_jumps[forward ? 0 : 1], 1);
+	metrics_add(&master->metrics->clock_jumps[forward ? 0 : 1], 1);
 	log_begin(LOG_WARN, "clock-jump");
 	log_text("master", master->link.address->shown);
 	log_text("direction", forward ? "forward" : "back");
@@ -147,6 +95,8 @@ static bool is_lasting(enum master_error error)
 	return error == MASTER_ERROR_AUTH || error == MASTER_ERROR_COMMAND;
 }
 
+static void dispatch(struct masters *masters);
+
 static void note_unusable(struct master *master)
 {
 	if (!master->all->guard.bootstrap_open)
@@ -158,7 +108,7 @@ static void note_unusable(struct master *master)
 		log_end();
 	}
 	master->left_out = true;
-	master_guard_dispatch(master->all);
+	dispatch(master->all);
 }
 
 void master_guard_note_refusal(struct master *master, enum master_error error)
@@ -167,14 +117,13 @@ void master_guard_note_refusal(struct master *master, enum master_error error)
 		note_unusable(master);
 }
 
-static void on_hash_read(struct master *master, const redisReply *reply)
+static void on_hash_read(struct master *master, unsigned what, const redisReply *reply)
 {
-	if (!reply || master->link.state != LINK_UP)
-		return;
+	(void)what;
 	if (reply->type == REDIS_REPLY_ERROR) {
 		bool other_type = strncmp(reply->str, "WRONGTYPE", 9) == 0;
-		master_guard_note_refusal(master, other_type ? MASTER_ERROR_COMMAND
-							     : master_error_classify(reply->str, (size_t)reply->len));
+		master_guard_note_refusal(master,
+					  other_type ? MASTER_ERROR_COMMAND : master_error_classify(reply->str));
 		return;
 	}
 	bool empty = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
@@ -185,49 +134,18 @@ static void on_hash_read(struct master *master, const redisReply *reply)
 
 void master_guard_inspect_hash(struct master *master)
 {
-	const char *read[] = {"HMGET", master->all->hash_key, "epoch", "cluster"};
 	if (master->all->guard.bootstrap_open)
-		(void)master_command_send(master, on_hash_read, 4, read);
+		master_command_send(master, on_hash_read, 0,
+				    (const char *[]){"HMGET", master->all->hash_key, "epoch", "cluster", NULL});
 }
 
 /* ---- answers to the guard's scripts ---- */
 
-static void fill_epoch(const redisReply *reply, struct guard_event *event)
-{
-	event->beat = integer_at(reply, 2);
-	event->epoch = hex_at(reply, 3);
-	event->epoch_run_id = hex_at(reply, 4);
-	event->cluster = hex_at(reply, 5);
-	event->digest = hex_at(reply, 6);
-	event->ttl_us = ttl_us(decimal_at(reply, 7));
-	event->marker = hex_at(reply, 8);
-	event->marker_run_id = hex_at(reply, 9);
-	event->kept = decimal_at(reply, 10) == 1;
-	event->clocked_us = decimal_at(reply, 11);
-}
-
-static void fill_event(const redisReply *reply, struct guard_event *event)
-{
-	event->done = integer_at(reply, 0) == 1;
-	if (event->kind == GUARD_EPOCH) {
-		fill_epoch(reply, event);
-	} else if (event->kind == GUARD_QUARANTINED) {
-		event->marker = hex_at(reply, 2);
-		event->kept = decimal_at(reply, 3) == 1;
-		event->ttl_us = ttl_us(decimal_at(reply, 4));
-	} else if (event->kind == GUARD_FENCES) {
-		event->fence = integer_at(reply, 2);
-		event->ttl_us = ttl_us(integer_at(reply, 3));
-	}
-}
-
 /* Finds keys that were dropped while nobody was connected: the hash keeps the last count. A smaller count now was set
  * back (CONFIG RESETSTAT), and how far it had grown before is not known. */
-static void compare_evicted(struct master *master, const redisReply *reply)
+static void compare_evicted(struct master *master, const char *kept)
 {
-	const redisReply *stored = element(reply, 12);
-	bool known = stored->type == REDIS_REPLY_STRING && stored->len > 0;
-	if (!master->evicted_known && known && strtoull(stored->str, NULL, 10) != master->info.evicted)
+	if (!master->evicted_known && kept[0] && strtoull(kept, NULL, 10) != master->info.evicted)
 		master_guard_notify(master, GUARD_DROPPED_KEYS);
 	master->evicted_known = true;
 }
@@ -243,19 +161,20 @@ static enum guard_action_kind action_of(enum guard_event_kind answer)
 	}
 }
 
-static void handle_answer(struct master *master, const redisReply *reply, enum guard_event_kind kind)
+static void on_answer(struct master *master, unsigned kind, const redisReply *reply)
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
-	assert(action_of(kind) != GUARD_NOTHING);
-	if (!reply || master->link.state != LINK_UP || master->excluded)
+	uint64_t time_us;
+	const char *evicted;
+	assert(action_of(kind) != GUARD_NOTHING && master->link.state == LINK_UP);
+	if (!master_is_member(master))
 		return; /* the guard got LOST */
-	bool good = reply->type == REDIS_REPLY_ARRAY && integer_at(reply, 1) > 0;
+	bool good = master_reply_map_guard(reply, &event, &time_us, &evicted);
 	if (good) {
-		note_time(master, master->answered_sent_us, event.now_us, integer_at(reply, 1));
-		fill_event(reply, &event);
+		note_time(master, master->answered_sent_us, event.now_us, time_us);
 		if (kind == GUARD_EPOCH)
-			compare_evicted(master, reply); /* first: the guard reads the epoch in its light */
+			compare_evicted(master, evicted); /* first: the guard reads the epoch in its light */
 	} else {
 		event.kind = GUARD_FAILED;
 		event.action = action_of(kind);
@@ -266,103 +185,86 @@ static void handle_answer(struct master *master, const redisReply *reply, enum g
 	if (master_guard_is_on(masters))
 		guard_event(&masters->guard, &event);
 	if (good && kind == GUARD_EPOCH) {
-		master->clocked_us = decimal_at(reply, 11);
-		master->time_us = integer_at(reply, 1);
-		master->read = true;
+		master->clocked_us = event.clocked_us;
+		master->time_us = time_us;
+		master->member = MEMBER_READ;
 	}
-	master_guard_dispatch(masters);
-}
-
-static void on_epoch(struct master *master, const redisReply *reply)
-{
-	handle_answer(master, reply, GUARD_EPOCH);
-}
-
-static void on_quarantined(struct master *master, const redisReply *reply)
-{
-	handle_answer(master, reply, GUARD_QUARANTINED);
-}
-
-static void on_fences(struct master *master, const redisReply *reply)
-{
-	handle_answer(master, reply, GUARD_FENCES);
-}
-
-static void on_epoch_written(struct master *master, const redisReply *reply)
-{
-	handle_answer(master, reply, GUARD_EPOCH_WRITTEN);
+	dispatch(masters);
 }
 
 /* ---- sending ---- */
 
-static bool send_script(struct master *master, enum guard_script script, master_answer_fn *answer, int count,
-			const char *const arguments[])
+/* Numbers as they are in the hash. The epoch that a master must have is "" where it has none yet. */
+#define HEX "%016" PRIx64 "\n"
+#define DECIMAL "%" PRIu64 "\n"
+#define EPOCH "%.*" PRIx64 "\n"
+#define EPOCH_OF(epoch) (epoch) ? 16 : 0, (epoch)
+
+/* A script of the guard, with its source. `format`: the arguments, each with the end of a line. */
+static __attribute__((format(printf, 4, 5))) void send(struct master *master, enum guard_script script,
+						       enum guard_event_kind answer, const char *format, ...)
 {
-	const char *argv[ARGUMENTS_MAX] = {"EVAL", scripts[script].source, "1", master->all->hash_key};
-	assert(count + 4 <= ARGUMENTS_MAX && master->link.state == LINK_UP);
-	for (int i = 0; i < count; i++)
-		argv[4 + i] = arguments[i];
-	return master_command_send(master, answer, 4 + count, argv);
+	const char *argv[ARGUMENTS_MAX + 1] = {"EVAL", scripts[script].source, "1", master->all->hash_key};
+	char text[ARGUMENTS_MAX * (sizeof master->info.run_id + 1)];
+	va_list arguments;
+	assert(master->link.state == LINK_UP);
+	va_start(arguments, format);
+	int len = vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	assert(len > 0 && (size_t)len < sizeof text && text[len - 1] == '\n');
+	size_t count = 4;
+	for (char *at = text; *at; at++) {
+		assert(count < ARGUMENTS_MAX);
+		argv[count++] = at;
+		at = strchr(at, '\n');
+		*at = '\0';
+	}
+	master_command_send(master, on_answer, answer, argv);
 }
 
-bool master_guard_read(struct master *master)
+void master_guard_read(struct master *master)
 {
-	char digest[17], ttl_ms[24], evicted[24] = "";
-	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)digest_of(master->all->count));
-	snprintf(ttl_ms, sizeof ttl_ms, "%llu", (unsigned long long)(guard_longest_us(&master->all->guard) / 1000));
-	if (master->has_info)
-		snprintf(evicted, sizeof evicted, "%llu", (unsigned long long)master->info.evicted);
-	const char *arguments[] = {digest, ttl_ms, evicted, master->evicted_known ? "1" : "0"};
-	return send_script(master, REDLOCK_SCRIPT_EPOCH, on_epoch, 4, arguments);
+	uint64_t digest = digest_of(master->all->count), longest_ms = guard_longest_us(&master->all->guard) / 1000;
+	int known = master->evicted_known;
+	if (master->last_run_id[0])
+		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL DECIMAL "%d\n", digest, longest_ms,
+		     master->info.evicted, known);
+	else
+		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL "\n%d\n", digest, longest_ms, known);
 }
 
-/* The numbers of an action, as text. */
-struct action_text {
-	char epoch[17], marker[17], cluster[17], digest[17], ttl_ms[24], fence[24], deadline_us[24], first[12],
-		last[12];
-};
-
-static void write_hex(char ret[17], uint64_t number)
+static void send_quarantine(struct master *master, const struct guard_action *action)
 {
-	snprintf(ret, 17, "%016llx", (unsigned long long)number);
+	send(master, REDLOCK_SCRIPT_QUARANTINE, GUARD_QUARANTINED, EPOCH HEX "%s\n%d\n" DECIMAL,
+	     EPOCH_OF(action->epoch), action->marker, master->info.run_id, action->kept, action->ttl_us / 1000);
 }
 
-static void write_action(const struct master *master, const struct guard_action *action, struct action_text *ret)
+static void send_survey(struct master *master, const struct guard_action *action)
+{
+	uint64_t first = action->slice * (uint64_t)SLICE;
+	assert(first + SLICE <= MASTER_FENCE_BUCKETS);
+	send(master, REDLOCK_SCRIPT_FENCES, GUARD_FENCES, EPOCH DECIMAL DECIMAL, EPOCH_OF(action->epoch), first,
+	     first + SLICE - 1);
+}
+
+static void send_write_epoch(struct master *master, const struct guard_action *action)
 {
 	const struct masters *masters = master->all;
-	assert((action->slice + 1U) * SLICE <= MASTER_FENCE_BUCKETS);
 	uint64_t until_us = clock_now_us() + MASTER_HANDSHAKE_MS * UINT64_C(1000);
-	write_hex(ret->epoch, action->epoch);
-	write_hex(ret->marker, action->marker);
-	write_hex(ret->cluster, action->cluster);
-	write_hex(ret->digest, digest_of(masters->count));
-	snprintf(ret->ttl_ms, sizeof ret->ttl_ms, "%llu", (unsigned long long)(action->ttl_us / 1000));
-	snprintf(ret->deadline_us, sizeof ret->deadline_us, "%llu",
-		 (unsigned long long)guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
-	snprintf(ret->first, sizeof ret->first, "%u", (unsigned)action->slice * SLICE);
-	snprintf(ret->last, sizeof ret->last, "%u", (unsigned)action->slice * SLICE + SLICE - 1);
-	snprintf(ret->fence, sizeof ret->fence, "%llu", (unsigned long long)action->fence);
+	send(master, REDLOCK_SCRIPT_EPOCH_WRITE, GUARD_EPOCH_WRITTEN, HEX "%s\n" HEX HEX DECIMAL DECIMAL "%d\n" DECIMAL,
+	     action->marker, master->info.run_id, action->cluster, digest_of(masters->count), action->ttl_us / 1000,
+	     action->fence, action->clocked, guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
 }
 
-static bool send_action(struct master *master, const struct guard_action *action)
+static void send_action(struct master *master, const struct guard_action *action)
 {
-	struct action_text text;
-	write_action(master, action, &text);
-	const char *epoch = action->epoch ? text.epoch : "";
-	const char *quarantine[] = {epoch, text.marker, master->info.run_id, action->kept ? "1" : "0", text.ttl_ms};
-	const char *survey[] = {epoch, text.first, text.last};
-	const char *write_epoch[] = {
-		text.marker, master->info.run_id,         text.cluster,    text.digest, text.ttl_ms,
-		text.fence,  action->clocked ? "1" : "0", text.deadline_us};
 	switch (action->kind) {
-	case GUARD_READ: return master_guard_read(master);
-	case GUARD_QUARANTINE: return send_script(master, REDLOCK_SCRIPT_QUARANTINE, on_quarantined, 5, quarantine);
-	case GUARD_SURVEY: return send_script(master, REDLOCK_SCRIPT_FENCES, on_fences, 3, survey);
-	case GUARD_WRITE_EPOCH:
-		return send_script(master, REDLOCK_SCRIPT_EPOCH_WRITE, on_epoch_written, 8, write_epoch);
+	case GUARD_READ: master_guard_read(master); break;
+	case GUARD_QUARANTINE: send_quarantine(master, action); break;
+	case GUARD_SURVEY: send_survey(master, action); break;
+	case GUARD_WRITE_EPOCH: send_write_epoch(master, action); break;
 	case GUARD_NOTHING: break;
 	}
-	return true;
 }
 
 static void dispatch_to(struct masters *masters, unsigned i)
@@ -371,17 +273,15 @@ static void dispatch_to(struct masters *masters, unsigned i)
 	assert(i < masters->count && master->link.state == LINK_UP);
 	struct guard_action action;
 	guard_next(&masters->guard, i, clock_now_us(), clock_wall_us(), &action);
-	if (action.kind == GUARD_NOTHING || send_action(master, &action))
-		return;
-	struct guard_event failed = {
-		.kind = GUARD_FAILED, .action = action.kind, .master = (uint8_t)i, .now_us = clock_now_us()};
-	guard_event(&masters->guard, &failed);
+	if (action.kind != GUARD_NOTHING)
+		send_action(master, &action);
 }
 
-void master_guard_dispatch(struct masters *masters)
+/* Carries out what the guard wants done now. */
+static void dispatch(struct masters *masters)
 {
 	for (unsigned i = 0; master_guard_is_on(masters) && i < masters->count; i++)
-		if (masters->list[i].link.state == LINK_UP && !masters->list[i].excluded)
+		if (masters->list[i].link.state == LINK_UP && master_is_member(&masters->list[i]))
 			dispatch_to(masters, i);
 	report_all(masters);
 }
@@ -396,7 +296,7 @@ void master_guard_notify(struct master *master, enum guard_event_kind kind)
 	if (!master_guard_is_on(masters))
 		return;
 	if (kind == GUARD_CONNECTED) {
-		event.run_id = run_id_number(master);
+		event.run_id = master_reply_number(master->info.run_id, strlen(master->info.run_id), 16);
 		event.client_id = master->client_id;
 	}
 	guard_event(&masters->guard, &event);
@@ -406,66 +306,22 @@ void master_guard_notify(struct master *master, enum guard_event_kind kind)
  * connected. */
 void master_guard_exclude(struct master *master, bool excluded)
 {
-	if (excluded == master->excluded)
-		return;
-	master->excluded = excluded;
-	if (excluded)
+	if (excluded && master_is_member(master)) {
+		master->member = MEMBER_EXPELLED;
 		master_guard_notify(master, GUARD_LOST);
-	else if (master->started) /* its epoch may have been changed meanwhile */
+	} else if (!excluded && master->member == MEMBER_EXPELLED) /* its epoch may have been changed meanwhile */
 		master_link_fail(&master->link, "connecting: it was no master of ours for a while");
-	else if (master->link.state == LINK_UP)
-		master_guard_start(master);
+	else if (!excluded && master->member == MEMBER_UNKNOWN && master->link.state == LINK_UP) {
+		master->member = MEMBER_ASKED;
+		master_guard_notify(master, GUARD_CONNECTED);
+		if (master_guard_is_on(master->all))
+			dispatch(master->all);
+		else
+			master_guard_read(master); /* for the clock alone */
+	}
 }
 
-void master_guard_start(struct master *master)
-{
-	master->read = false;
-	if (master->excluded)
-		return;
-	assert(master->link.state == LINK_UP && master->has_info);
-	master->started = true;
-	master_guard_notify(master, GUARD_CONNECTED);
-	if (master_guard_is_on(master->all))
-		master_guard_dispatch(master->all);
-	else
-		master_guard_read(master); /* for the clock alone */
-}
-
-/* ---- the scripts of the core ---- */
-
-/* As a rule the digits are those of the command before. */
-static void write_digits(struct master_digits *last, char *to, uint64_t number, unsigned base)
-{
-	uint64_t rest = number;
-	assert(base == 10 || base == 16);
-	for (int i = last->digits[0] && number == last->number ? -1 : MASTER_DIGITS - 1; i >= 0; i--, rest /= base)
-		last->digits[i] = "0123456789abcdef"[rest % base];
-	last->number = number;
-	memcpy(to, last->digits, MASTER_DIGITS);
-}
-
-/* The last two arguments of every script have MASTER_DIGITS bytes each, so that they can be written over for each
- * master: see lease_command.c. */
-uint64_t master_guard_stamp(struct master *master, char *command, size_t len, uint64_t until_us)
-{
-	const struct masters *masters = master->all;
-	const struct guard_master *guarded = &masters->guard.masters[master->index];
-	assert(len > TAIL_LEN && memcmp(command + len - TAIL_LEN, "$16\r\n", 5) == 0);
-	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
-	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index,
-					until_us < patience_us ? until_us : patience_us);
-	uint64_t epoch = master_guard_is_on(masters) ? guarded->epoch : 0;
-	if (master_guard_is_on(masters))
-		write_digits(&master->epoch_sent, command + len - EPOCH_FROM_END, epoch, 16);
-	else
-		memcpy(command + len - EPOCH_FROM_END, no_epoch, MASTER_DIGITS);
-	if (until_us == 0 || until_us >= LATEST_US)
-		until_us = LATEST_US;
-	else /* deadlines of one moment are the same, so that acquire.lua reads them once */
-		until_us -= until_us % DEADLINE_STEP_US;
-	write_digits(&master->deadline_sent, command + len - DEADLINE_FROM_END, until_us, 10);
-	return epoch;
-}
+/* ---- answers to the scripts of the core ---- */
 
 static void fail(struct master_reply *reply, enum master_error error)
 {
@@ -479,7 +335,7 @@ void master_guard_evaluate_reply(struct master *master, const struct master_comm
 	struct masters *masters = master->all;
 	const struct guard_master *guarded = &masters->guard.masters[master->index];
 	if (reply->late)
-		metrics_add(&masters->metrics->masters[master->index].late, 1);
+		metrics_add(&master->metrics->late, 1);
 	if (reply->time_us == 0)
 		return;
 	note_time(master, done->sent_us, now_us, reply->time_us);
@@ -495,5 +351,5 @@ void master_guard_evaluate_reply(struct master *master, const struct master_comm
 		fail(reply, MASTER_ERROR_QUARANTINED); /* since the command was sent: its vote does not count */
 	}
 	if (guarded->state != GUARD_VOTING)
-		master_guard_dispatch(masters);
+		dispatch(masters);
 }

@@ -1,4 +1,4 @@
-/* What comes first on a new connection, the heartbeat, and what INFO shows.
+/* What comes first on a new connection, the heartbeat, and what follows from INFO.
  *
  *   handshake   AUTH, SELECT, CLIENT SETNAME, INFO, CLIENT ID, SCRIPT LOAD of each script: all in one write. Any error
  *               but that of SETNAME closes the connection and becomes the reason in /masters.
@@ -17,63 +17,6 @@
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
-/* ---- INFO ---- */
-
-/* Copies the value of a line "name:value" to `ret`; false if there is no such line or it is too long. */
-static bool info_field(const char *text, size_t len, const char *name, char *ret, size_t size)
-{
-	size_t name_len = strlen(name);
-	assert(name_len > 0 && size > 0);
-	const char *end = text + len;
-	for (const char *line = text; line < end;) {
-		const char *eol = memchr(line, '\n', (size_t)(end - line));
-		const char *stop = eol ? eol : end;
-		size_t line_len = (size_t)(stop - line);
-		if (line_len > name_len && memcmp(line, name, name_len) == 0 && line[name_len] == ':') {
-			size_t value_len = line_len - name_len - 1;
-			const char *value = line + name_len + 1;
-			if (value_len > 0 && value[value_len - 1] == '\r')
-				value_len--;
-			if (value_len >= size)
-				return false;
-			memcpy(ret, value, value_len);
-			ret[value_len] = '\0';
-			return true;
-		}
-		line = eol ? eol + 1 : end;
-	}
-	return false;
-}
-
-static uint64_t info_number(const char *text, size_t len, const char *name)
-{
-	char digits[24];
-	return info_field(text, len, name, digits, sizeof digits) ? strtoull(digits, NULL, 10) : 0;
-}
-
-bool master_info_parse(const char *text, size_t len, struct master_info *ret_info)
-{
-	assert(text && ret_info);
-	struct master_info info = {.maxmemory = info_number(text, len, "maxmemory")};
-	bool known = info_field(text, len, "run_id", info.run_id, sizeof info.run_id) &&
-		     info_field(text, len, "redis_version", info.version, sizeof info.version) &&
-		     info_field(text, len, "role", info.role, sizeof info.role);
-	if (!known || !info.run_id[0])
-		return false;
-	(void)info_field(text, len, "maxmemory_policy", info.policy, sizeof info.policy);
-	char valkey[32];
-	bool is_valkey = info_field(text, len, "valkey_version", valkey, sizeof valkey);
-	snprintf(info.product, sizeof info.product, "%s%s", is_valkey ? "valkey " : "",
-		 is_valkey ? valkey : info.version);
-	info.used_memory = info_number(text, len, "used_memory");
-	info.evicted = info_number(text, len, "evicted_keys");
-	info.replicas = info_number(text, len, "connected_slaves");
-	info.loading = info_number(text, len, "loading") != 0;
-	info.cluster = info_number(text, len, "cluster_enabled") != 0;
-	*ret_info = info;
-	return true;
-}
-
 /* ---- evaluation ---- */
 
 #define CLOCKED_SHOWN_US (24 * UINT64_C(3600000000)) /* how long the warning stays */
@@ -91,7 +34,7 @@ static const struct master *find_twin(const struct master *master)
 {
 	for (size_t i = 0; i < master->all->count; i++) {
 		const struct master *other = &master->all->list[i];
-		bool counts = i != master->index && other->link.state == LINK_UP && !other->excluded;
+		bool counts = i != master->index && other->link.state == LINK_UP && master_is_member(other);
 		if (counts && strcmp(other->info.run_id, master->info.run_id) == 0)
 			return other;
 	}
@@ -102,7 +45,7 @@ static void quarantine(struct master *master, enum quarantine_reason code, const
 {
 	assert(code != QUARANTINE_NONE);
 	master->quarantine_code = code;
-	snprintf(master->quarantine_reason, sizeof master->quarantine_reason, "%s: %.80s%.60s",
+	snprintf(master->quarantine_reason, sizeof master->quarantine_reason, "%s: %.80s%s",
 		 quarantine_reason_name(code), why, more);
 }
 
@@ -160,12 +103,11 @@ static void evaluate_warnings(struct master *master)
 	if (clock_now_us() < master->clock_back_until_us)
 		add_warning(master, "clock-back: its clock went back; locks on it last longer than they should");
 	bool clocked = master->clocked_us > 0 && master->time_us - master->clocked_us < CLOCKED_SHOWN_US;
-	metrics_set(&master->all->metrics->masters[master->index].clocked, clocked);
+	metrics_set(&master->metrics->clocked, clocked);
 	if (clocked)
 		add_warning(master,
 			    "fences: too few masters remembered; their order rests on clocks across that point");
-	atomic_store_explicit(&master->all->metrics->masters[master->index].warnings, master->warning_count,
-			      memory_order_relaxed);
+	metrics_set(&master->metrics->warnings, master->warning_count);
 	for (size_t i = before; i < master->warning_count; i++) {
 		log_begin(LOG_WARN, "master-warning");
 		log_text("master", master->link.address->shown);
@@ -184,7 +126,7 @@ static void evaluate_evictions(struct master *master, const struct master_info *
 
 static void evaluate(struct master *master)
 {
-	assert(master->has_info);
+	assert(master->last_run_id[0]);
 	evaluate_vote(master);
 	evaluate_warnings(master);
 	master_check_tick(master);
@@ -204,169 +146,118 @@ static void end_refused(struct master *master)
 	master_guard_note_refusal(master, error);
 }
 
-/* AUTH, SELECT, SCRIPT LOAD: only errors matter. The handshake goes on to its end, so that the reason names everything
- * that is refused. */
-static void note_step(struct master *master, const redisReply *reply, enum master_command_kind command)
-{
-	if (!reply || master->link.state != LINK_HANDSHAKE)
-		return;
-	if (reply->type == REDIS_REPLY_ERROR)
-		master_check_note(master, command, reply);
-	else if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_STRING)
-		master_link_fail(&master->link, "protocol: an answer that is not Redis's");
-}
-
-static void on_auth(struct master *master, const redisReply *reply)
-{
-	note_step(master, reply, MASTER_COMMAND_AUTH);
-}
-
-/* The name is for people: it may be refused. But a server that hangs up says why in answer to the first command. */
-static void on_setname(struct master *master, const redisReply *reply)
-{
-	bool refused = reply && reply->type == REDIS_REPLY_ERROR && master->link.state == LINK_HANDSHAKE;
-	if (refused && (strncmp(reply->str, "DENIED", 6) == 0 || strncmp(reply->str, "ERR max number", 14) == 0))
-		master_check_note(master, MASTER_COMMAND_COUNT, reply);
-}
-
-static void on_select(struct master *master, const redisReply *reply)
-{
-	note_step(master, reply, MASTER_COMMAND_SELECT);
-}
-
-static void on_script(struct master *master, const redisReply *reply)
-{
-	note_step(master, reply, MASTER_COMMAND_SCRIPT_LOAD);
-}
-
-static bool is_sentinel(const redisReply *reply)
-{
-	char mode[16];
-	return reply->type == REDIS_REPLY_STRING &&
-	       info_field(reply->str, (size_t)reply->len, "redis_mode", mode, sizeof mode) &&
-	       strcmp(mode, "sentinel") == 0;
-}
-
 /* Another run_id under the same address: the server was restarted, or it is another one. It may have forgotten what it
  * granted. */
 static void note_server(struct master *master)
 {
 	assert(master->info.run_id[0]);
-	bool restarted = master->has_info && strcmp(master->last_run_id, master->info.run_id) != 0;
-	master->has_info = true;
+	bool restarted = master->last_run_id[0] && strcmp(master->last_run_id, master->info.run_id) != 0;
 	memcpy(master->last_run_id, master->info.run_id, sizeof master->last_run_id);
 	if (restarted)
 		master->restarted_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 }
 
-static void on_handshake_info(struct master *master, const redisReply *reply)
+static void read_info(struct master *master, const redisReply *reply)
 {
-	if (!reply || master->link.state != LINK_HANDSHAKE)
-		return;
-	if (reply->type == REDIS_REPLY_ERROR)
-		master_check_note(master, MASTER_COMMAND_INFO, reply);
-	else if (is_sentinel(reply))
+	struct master_info info;
+	bool known = master_info_read(reply, &info);
+	if (strcmp(info.mode, "sentinel") == 0) {
 		master_link_fail(&master->link,
 				 "sentinel: this is a Sentinel, not a master; name the masters themselves");
-	else if (reply->type != REDIS_REPLY_STRING || !master_info_parse(reply->str, (size_t)reply->len, &master->info))
+	} else if (!known) {
 		master_link_fail(&master->link, "protocol: INFO lacks the fields of a Redis server");
-	else if (master->info.loading)
+	} else if (info.loading) {
 		master_link_fail(&master->link, "loading: the server is reading its data");
-	else
+	} else {
+		master->info = info;
 		note_server(master);
+	}
 }
 
-/* CLIENT ID counts up for as long as the server lives. */
-static void on_handshake_id(struct master *master, const redisReply *reply)
+/* The name is for people: it may be refused. But a server that hangs up says why in answer to the first command. */
+static bool may_refuse(unsigned command, const redisReply *reply)
 {
-	if (!reply || master->link.state != LINK_HANDSHAKE)
+	return command == MASTER_COMMAND_COUNT && strncmp(reply->str, "DENIED", 6) != 0 &&
+	       strncmp(reply->str, "ERR max number", 14) != 0;
+}
+
+/* The handshake goes on to its end, so that the reason names everything that is refused. CLIENT ID counts up for as
+ * long as the server lives. */
+static void on_step(struct master *master, unsigned command, const redisReply *reply)
+{
+	assert(master->link.state == LINK_HANDSHAKE && command <= MASTER_COMMAND_COUNT);
+	bool numbered = reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0;
+	bool worded = reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_STRING;
+	if (reply->type == REDIS_REPLY_ERROR && !may_refuse(command, reply))
+		master_check_note(master, command, reply);
+	else if (reply->type == REDIS_REPLY_ERROR)
 		return;
-	if (reply->type == REDIS_REPLY_ERROR)
-		master_check_note(master, MASTER_COMMAND_CLIENT_ID, reply);
-	else if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0)
-		master_link_fail(&master->link, "protocol: an answer that is not Redis's");
-	else
+	else if (command == MASTER_COMMAND_INFO)
+		read_info(master, reply);
+	else if (command == MASTER_COMMAND_CLIENT_ID && numbered)
 		master->client_id = (uint64_t)reply->integer;
+	else if (command == MASTER_COMMAND_CLIENT_ID || !worded)
+		master_link_fail(&master->link, "protocol: an answer that is not Redis's");
 }
 
 /* Until the next heartbeat, which comes earlier where a quarantine ends before it. */
 static uint64_t heartbeat_ms(const struct master *master)
 {
-	uint64_t left_ms = master_state_is_quarantined(master) ? master_state_guard_left_ms(master) : 0;
+	uint64_t left_ms = master_state_guard_left_ms(master);
 	if (master_state_is_beginning(master))
 		return MASTER_BEGINNING_MS;
 	return left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS ? left_ms : MASTER_HEARTBEAT_MS;
 }
 
 /* The last answer of the handshake: from now on commands are sent to the master. */
-static void on_handshake_last(struct master *master, const redisReply *reply)
+static void on_last_step(struct master *master, unsigned command, const redisReply *reply)
 {
-	on_script(master, reply);
-	if (!reply || master->link.state != LINK_HANDSHAKE)
+	on_step(master, command, reply);
+	if (master->link.state != LINK_HANDSHAKE)
 		return;
 	if (master->check.words[0]) {
 		end_refused(master);
 		return;
 	}
-	assert(master->has_info);
+	assert(master->last_run_id[0]);
 	master_link_set_up(&master->link);
-	if (master->was_up)
-		metrics_add(&master->all->metrics->masters[master->index].reconnects, 1);
-	master->reconnected = master->was_up;
-	master->was_up = true;
+	if (master->ups++ > 0)
+		metrics_add(&master->metrics->reconnects, 1);
 	master->hung = false;
 	master->up_us = clock_now_us();
 	master->evicted_known = false;
-	master->excluded = true; /* until INFO is evaluated */
-	master->started = false;
+	master->member = MEMBER_UNKNOWN;
 	evaluate(master);
-	if (master->excluded)
+	if (!master_is_member(master))
 		master_guard_inspect_hash(master);
 	master_pending_send_all(master);
 	master_link_set_timer(&master->link, heartbeat_ms(master));
 }
 
-static bool handshake_login(struct master *master)
+static void send(struct master *master, enum master_command_kind command, const char *const argv[])
 {
-	const struct master_address *address = master->link.address;
-	const char *with_user[] = {"AUTH", address->user, address->password};
-	const char *without[] = {"AUTH", address->password};
-	if (!address->password[0])
-		return true;
-	return address->user[0] ? master_command_send(master, on_auth, 3, with_user)
-				: master_command_send(master, on_auth, 2, without);
-}
-
-static bool handshake_select(struct master *master)
-{
-	char db[8];
-	snprintf(db, sizeof db, "%u", master->link.address->db);
-	const char *select[] = {"SELECT", db};
-	return master->link.address->db == 0 || master_command_send(master, on_select, 2, select);
-}
-
-static bool handshake_scripts(struct master *master)
-{
-	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
-		const char *load[] = {"SCRIPT", "LOAD", scripts[script].source};
-		bool last = script == REDLOCK_SCRIPT_INSPECT;
-		if (!master_command_send(master, last ? on_handshake_last : on_script, 3, load))
-			return false;
-	}
-	return true;
+	master_command_send(master, on_step, command, argv);
 }
 
 void master_handshake_start(struct master *master)
 {
-	static const char *const setname[] = {"CLIENT", "SETNAME", "redlockd"};
-	static const char *const info[] = {"INFO"}, *const id[] = {"CLIENT", "ID"};
+	const struct master_address *address = master->link.address;
+	const char *with_user[] = {"AUTH", address->user, address->password, NULL};
+	const char *without[] = {"AUTH", address->password, NULL};
+	char db[8];
 	assert(master->link.state == LINK_HANDSHAKE);
-	bool sent = handshake_login(master) && handshake_select(master) &&
-		    master_command_send(master, on_setname, 3, setname) &&
-		    master_command_send(master, on_handshake_info, 1, info) &&
-		    master_command_send(master, on_handshake_id, 2, id) && handshake_scripts(master);
-	if (!sent) /* out of memory: the handshake's deadline ends it, since nothing may be freed here */
-		master_link_set_timer(&master->link, 0);
+	if (address->password[0])
+		send(master, MASTER_COMMAND_AUTH, address->user[0] ? with_user : without);
+	snprintf(db, sizeof db, "%u", address->db);
+	if (address->db != 0)
+		send(master, MASTER_COMMAND_SELECT, (const char *[]){"SELECT", db, NULL});
+	send(master, MASTER_COMMAND_COUNT, (const char *[]){"CLIENT", "SETNAME", "redlockd", NULL});
+	send(master, MASTER_COMMAND_INFO, (const char *[]){"INFO", NULL});
+	send(master, MASTER_COMMAND_CLIENT_ID, (const char *[]){"CLIENT", "ID", NULL});
+	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
+		master_command_send(master, script == REDLOCK_SCRIPT_INSPECT ? on_last_step : on_step,
+				    MASTER_COMMAND_SCRIPT_LOAD,
+				    (const char *[]){"SCRIPT", "LOAD", scripts[script].source, NULL});
 }
 
 /* ---- heartbeat ---- */
@@ -382,19 +273,19 @@ static void evaluate_heartbeat(struct master *master, const struct master_info *
 	evaluate(master);
 }
 
-static void on_heartbeat(struct master *master, const redisReply *reply)
+static void on_heartbeat(struct master *master, unsigned what, const redisReply *reply)
 {
-	master->heartbeat_out = false;
-	if (!reply || master->link.state != LINK_UP)
-		return;
-	struct master_info before = master->info;
+	(void)what;
+	assert(master->link.state == LINK_UP);
+	master->heartbeat = HEARTBEAT_RESTING;
+	struct master_info before = master->info, now;
 	if (reply->type == REDIS_REPLY_ERROR) {
 		master->check.words[0] = '\0'; /* from the last run of the trials */
 		master->check.found = 0;
 		master_check_note(master, MASTER_COMMAND_INFO, reply);
 		end_refused(master);
-	} else if (reply->type == REDIS_REPLY_STRING &&
-		   master_info_parse(reply->str, (size_t)reply->len, &master->info)) {
+	} else if (master_info_read(reply, &now)) {
+		master->info = now;
 		evaluate_heartbeat(master, &before);
 	}
 	if (master->link.state == LINK_UP)
@@ -405,22 +296,22 @@ static void on_heartbeat(struct master *master, const redisReply *reply)
  * that hung for as long as a lease can live gets a new connection: nothing in the old one can matter any more. */
 void master_handshake_tick(struct master *master)
 {
-	static const char *const info[] = {"INFO"};
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;
 	assert(master->link.state == LINK_UP);
-	if (!master->heartbeat_out) {
-		master->heartbeat_out = master_command_send(master, on_heartbeat, 1, info) && master_guard_read(master);
-		master->heartbeat_late = false;
+	if (master->heartbeat == HEARTBEAT_RESTING) {
+		master->heartbeat = HEARTBEAT_OUT;
+		master_command_send(master, on_heartbeat, 0, (const char *[]){"INFO", NULL});
+		master_guard_read(master);
 		master_link_set_timer(&master->link, timeout_ms + 1);
 		return;
 	}
 	/* once more round the loop: if this process stood still, the answer may lie unread */
-	if (!master->heartbeat_late) {
-		master->heartbeat_late = true;
+	if (master->heartbeat == HEARTBEAT_OUT) {
+		master->heartbeat = HEARTBEAT_LATE;
 		master_link_set_timer(&master->link, 1);
 		return;
 	}
-	master->heartbeat_late = false;
+	master->heartbeat = HEARTBEAT_OUT;
 	master_command_note_silence(master);
 	uint64_t behind_us = master->first ? clock_now_us() - master->first->sent_us : 0;
 	if (master->hung && behind_us > master->all->options->max_ttl_ms * UINT64_C(1000))

@@ -1,36 +1,39 @@
 /* What the files of this folder share; nobody else includes it. Each file uses those below it, and none above:
  *
  *   masters.c                                         what masters.h offers; joins the layers
- *   master_handshake.c                                what comes first on a connection, the heartbeat, INFO
+ *   master_handshake.c                                what comes first on a connection, the heartbeat
  *   master_check.c                                    can the master do all that locks need?
  *   master_notification.c       master_pending.c      waiters are notified; releases wait for a connection
  *                               master_guard.c        the guard at work: its scripts, epoch and deadline of commands
- *   master_command.c            master_status.c       commands under way, hung masters; what is shown
- *   master_state.c                                    may it vote, and why not
- *   master_link.c  ► master_io.c  ► master_tls.c      the connection (master_link.h)
- *   master_batch.c, master_reply.c                    bytes of commands and of answers (pure)
+ *   master_command.c                                  commands under way, hung masters
+ *   master_state.c                                    may it vote, and why not; what is shown
+ *   master_link.c                                     the connection (master_link.h), above server/transport
+ *   master_script.c, master_reply.c                   words of commands; answers, INFO (pure)
  *
  * What happens below is reported upwards through callbacks: struct master_link_events, the members `settle`, `answer`
  * and `scan` of a command, `note_subscribed` of struct masters. */
 #ifndef MASTER_INTERNAL_H
 #define MASTER_INTERNAL_H
 
-#include <hiredis/hiredis.h>
-
 #include "master_link.h"
 #include "server/redlock/guard/guard.h"
 
-#define ALIVE_MS_TEXT "1000" /* REDLOCK_ALIVE_US */
+/* REDLOCK_ALIVE_MS as a word of a command */
+#define ALIVE_TEXT_OF(ms) #ms
+#define ALIVE_TEXT(ms) ALIVE_TEXT_OF(ms)
+#define ALIVE_MS_TEXT ALIVE_TEXT(REDLOCK_ALIVE_MS)
+
+_Static_assert((int)OPTIONS_MASTERS_MAX == (int)REDLOCK_MASTERS_MAX, "as many masters as the core can count");
 
 enum {
 	MASTER_HEARTBEAT_MS = 1000,
-	MASTER_BEGINNING_MS = 20,     /* the heartbeat while a new cluster begins */
-	MASTER_PENDING_MAX = 10000,   /* releases kept for one master */
-	MASTER_ACQUIRE_ARGUMENTS = 9, /* of acquire.lua, for each resource */
+	MASTER_BEGINNING_MS = 20,   /* the heartbeat while a new cluster begins */
+	MASTER_PENDING_MAX = 10000, /* releases kept for one master */
 	/* Resources in one command: a master does nothing else meanwhile, for some 150 µs. */
 	MASTER_BATCH_MAX = 32,
-	MASTER_BATCH_HALF = 8 * 1024, /* bytes of keys, and of arguments: more than what the longest command has */
-	MASTER_BATCH_BYTES = 2 * MASTER_BATCH_HALF + 512,
+	MASTER_ARGUMENTS_MAX = 9,                                                  /* of a script, for each resource */
+	MASTER_WORDS_SENT_MAX = 4 + MASTER_BATCH_MAX * (1 + MASTER_ARGUMENTS_MAX), /* of a command */
+	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 192, /* of one of a batch */
 	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
 	MASTER_WORDS_MAX = 160 /* of the text of an error */
 };
@@ -38,11 +41,15 @@ enum {
 struct master;
 struct master_command;
 
-/* The answer to a script of the core; `raw`: as hiredis read it, NULL: lost. May change `reply`. */
+/* The answer to a script of the core; `raw`: as it was read, NULL: lost. May change `reply`. */
 typedef void master_settle_fn(struct master *master, const struct master_command *done, uint64_t now_us,
 			      struct master_reply *reply, const redisReply *raw);
-/* The answer to a command of this folder; NULL: lost. */
-typedef void master_answer_fn(struct master *master, const redisReply *reply);
+/* The answer to a command of this folder; `what`: as it was given with the command. Not called where the connection has
+ * ended first: so the link is as it was then, or has come up since. */
+typedef void master_answer_fn(struct master *master, unsigned what, const redisReply *reply);
+
+/* The answer to SUBSCRIBE; `refused` is NULL: subscribed. */
+typedef void master_subscribed_fn(struct master *master, enum master_error error, const char *refused);
 
 /* One command under way. In the order of the connection; the head is the oldest. */
 struct master_command {
@@ -50,30 +57,32 @@ struct master_command {
 	struct master_command *next;
 	struct master_command *also; /* acquisitions: the next one that went in the same command */
 	uint64_t sent_us;
-	enum redlock_script script; /* NONE: not a script of the core */
-	uint64_t epoch;             /* that the script carried */
-	master_settle_fn *settle;   /* a script of the core */
-	master_reply_fn *reply;     /* … the caller's; called by settle */
+	/* A script of the core; NONE: it is none. */
+	enum redlock_script kind;
+	const struct master_script *script; /* until it has left */
+	uint64_t epoch, deadline_us;        /* that it carries; the deadline in the master's own time */
+	master_settle_fn *settle;
+	master_reply_fn *reply; /* the caller's; called by settle */
 	bool is_scan;
 	master_scan_fn *scan;     /* … the caller's; NULL: it was called already, since the answer is late */
 	void *arg;                /* of reply or scan */
 	master_answer_fn *answer; /* a command of this folder; NULL: its answer does not matter */
+	unsigned what;            /* … of the answer */
 };
 
-/* Acquisitions of this round of the loop, in the Redis protocol. */
-struct master_batch {
-	unsigned count;
-	size_t keys_len, arguments_len;
-	char keys[MASTER_BATCH_HALF], arguments[MASTER_BATCH_HALF];
+/* A command as it leaves. */
+struct master_words {
+	size_t count, text_len;
+	struct transport_word words[MASTER_WORDS_SENT_MAX];
+	char text[MASTER_BATCH_MAX * MASTER_TEXT_MAX]; /* of those that were made for it */
 };
 
 /* A release that is kept until its answer is here. */
 struct pending_release {
 	struct pending_release *next;
 	uint64_t until_us; /* by then the key has run out */
-	size_t len;
-	bool reloaded; /* the master was given its script once more */
-	char bytes[];
+	struct master_script script;
+	char bytes[]; /* of the token and the resource */
 };
 
 /* A number and its digits; digits[0] is NUL as long as there is none. */
@@ -82,49 +91,48 @@ struct master_digits {
 	char digits[MASTER_DIGITS];
 };
 
-/* The fields of INFO that matter. */
+/* The fields of INFO that matter; "" or 0: there is none, or its value is too long. */
 struct master_info {
-	char run_id[48], version[32], role[16], policy[32];
+	char run_id[48], version[32], valkey[32], role[16], mode[16], policy[32];
 	char product[40]; /* the version, for people: Valkey has one of its own beside that of the Redis it replaces */
-	uint64_t maxmemory, used_memory, evicted, replicas;
-	bool loading, cluster;
+	uint64_t maxmemory, used_memory, evicted, replicas, loading, cluster;
 };
 
 struct master {
 	struct masters *all;
 	size_t index;
+	struct metrics_master *metrics;
 	struct master_link link;
 
 	/* master_command.c */
 	struct master_command *first, *last;             /* under way */
 	struct master_command *spare;                    /* for reuse */
-	struct master_batch batch;                       /* not sent yet … */
-	struct master_command *batch_first, *batch_last; /* … and the commands that wait for it */
-	uint64_t answered_sent_us;                       /* of the command whose answer is being handled */
-	bool hung;                                       /* up, but behind with its answers */
-	bool has_rtt;
-	uint64_t rtt_us; /* smoothed */
+	struct master_command *batch_first, *batch_last; /* acquisitions of this round of the loop, not sent yet */
+	unsigned batch_count;
+	uint64_t answered_sent_us; /* of the command whose answer is being handled */
+	bool hung;                 /* up, but behind with its answers */
+	uint64_t rtt_us;           /* smoothed; 0: not known on this connection */
 
 	/* master_handshake.c */
-	bool was_up;         /* once at least */
-	bool reconnected;    /* this connection is not the first one */
-	uint64_t up_us;      /* since when the link is up */
-	bool heartbeat_out;  /* a heartbeat is under way */
-	bool heartbeat_late; /* … and its time is up, but the loop had not read its sockets yet */
-	bool has_info;
+	uint64_t ups;   /* how often the link came up */
+	uint64_t up_us; /* since when it is up */
+	/* resting ─► out ─► late: its time is up, but the loop may not have read its sockets yet.
+	 * The answer, or the end of the connection: resting */
+	enum { HEARTBEAT_RESTING, HEARTBEAT_OUT, HEARTBEAT_LATE } heartbeat;
 	struct master_info info;
-	char last_run_id[48];                      /* of the handshake before */
+	char last_run_id[48];                      /* of the last handshake; "": there was none, and no `info` */
 	uint64_t client_id;                        /* of this connection, as the server counts them */
 	uint64_t restarted_until_us;               /* until then it may have forgotten leases that are still valid */
-	bool excluded;                             /* none of our masters: a replica, a twin, … */
 	enum quarantine_reason quarantine_code;    /* by INFO: why it may not vote */
 	char quarantine_reason[STATUS_REASON_MAX]; /* … in words; "": it may */
 	size_t warning_count;
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
 
 	/* master_guard.c */
-	bool started;                 /* the guard knows of this connection */
-	bool read;                    /* its epoch was read on this connection */
+	/* Of this connection, to the guard:
+	 *   unknown ─► asked ─► read       unknown: INFO was not evaluated, or shows none of our masters (a replica, …)
+	 *                 └───────┴─► expelled    INFO shows that now; should that end, the connection does, too */
+	enum { MEMBER_UNKNOWN, MEMBER_ASKED, MEMBER_READ, MEMBER_EXPELLED } member;
 	bool evicted_known;           /* info.evicted was compared with the count in its hash */
 	bool left_out;                /* a new cluster may begin without it, and the log says so */
 	uint64_t time_us;             /* its own time at the last heartbeat */
@@ -134,11 +142,11 @@ struct master {
 
 	/* master_check.c; of this connection */
 	struct {
-		bool passed;       /* the last run, and nothing was refused since */
-		bool known;        /* one run passed: its answers count, whatever it refuses later */
-		bool ended;        /* one run at least */
-		bool subscribing;  /* this run waits for SUBSCRIBE */
-		unsigned left, at; /* answers that this run waits for; the step whose answer is next */
+		/* untried ─► failed ─► passed ◄─► doubted: a run has failed since, or something was refused;
+		 * its answers count all the same */
+		enum { CHECK_UNTRIED, CHECK_FAILED, CHECK_PASSED, CHECK_DOUBTED } state;
+		bool subscribing; /* this run waits for SUBSCRIBE */
+		unsigned left;    /* answers that this run waits for */
 		uint64_t began_us;
 		uint64_t found;               /* bits of enum master_command_kind: what was refused */
 		enum master_error error;      /* of the first that was refused … */
@@ -147,10 +155,10 @@ struct master {
 
 	/* master_notification.c */
 	struct {
-		redisAsyncContext *context; /* the second connection; NULL: there is none */
-		uint64_t tried_us;          /* when it was opened last */
-		bool subscribed;            /* the master has confirmed it */
-		uint64_t beside_us;         /* up_us of the first connection when the second one was opened */
+		struct transport_connection *connection; /* the second one; NULL: there is none */
+		uint64_t tried_us;                       /* when it was opened last */
+		bool subscribed;                         /* the master has confirmed it */
+		uint64_t beside_us; /* up_us of the first connection when the second one was opened */
 	} notification;
 
 	/* master_pending.c */
@@ -172,17 +180,17 @@ struct masters {
 	uint64_t looked_us; /* all that had arrived by then has been read */
 	uint64_t round_us;  /* the last masters_note_round() */
 	const struct options *options;
-	struct metrics *metrics;
 	struct guard guard;
+	size_t prefix_len, hash_key_len;
 	char hash_key[sizeof((struct options *)0)->key_prefix + 16]; /* {prefix}redlockd:master */
-	char replica[MASTER_REPLICA_LEN + 1];                        /* this worker's name in the queues */
+	char replica[MASTER_REPLICA_LEN + 1]; /* this worker's name in the queues: hex digits, random at its start */
 	char alive_key[sizeof((struct options *)0)->key_prefix + 40];
 	char wake_channel[sizeof((struct options *)0)->key_prefix + 16];
-	uv_timer_t alive_timer;
+	struct transport_timer *alive_timer;
 	bool has_waiters; /* between masters_start_notifications() and masters_stop_notifications() */
 	struct masters_notification_events notification_events;
 	/* Whether the channel can be subscribed to: see master_notification_check(). */
-	void (*note_subscribed)(struct master *master, enum master_error error, const char *refused);
+	master_subscribed_fn *note_subscribed;
 	size_t count;
 	struct master list[OPTIONS_MASTERS_MAX];
 };
@@ -194,39 +202,57 @@ void master_reply_map(enum redlock_script script, const redisReply *reply, struc
 void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply);
 /* Calls `scan` with the answer to a SCAN. */
 void master_reply_map_scan(const redisReply *reply, master_scan_fn *scan, void *arg);
-enum master_error master_error_classify(const char *text, size_t len);
+/* What a script of ours answers: the number that comes first. False: it is another one, or none. */
+bool master_reply_begins(const redisReply *reply, long long number);
+/* The answer to a script of the guard: fills what an event of this kind has. `ret_time_us`: the master's time;
+ * `ret_evicted`: the count of evicted keys in its hash, "": there is none. False: an answer of another shape. */
+bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, uint64_t *ret_time_us,
+			    const char **ret_evicted);
+/* A number in text: of hex digits the first 16. */
+uint64_t master_reply_number(const char *text, size_t len, int base);
+enum master_error master_error_classify(const char *text);
 /* The text of an error, for people: one line of printable ASCII, never empty, without what only repeats our command. */
-void master_error_words(const char *text, size_t len, char ret_words[MASTER_WORDS_MAX]);
+void master_error_words(const char *text, char ret_words[MASTER_WORDS_MAX]);
 
-/* ---- master_batch.c: pure ---- */
+/* The text of INFO. True if it names a run_id, a version and a role, as Redis and Valkey do. Always written. */
+bool master_info_parse(const char *text, size_t len, struct master_info *info);
+bool master_info_read(const redisReply *reply, struct master_info *info);
 
-/* True of a command that names its script; one that brings the source of it goes by itself. */
-bool master_batch_suits(const char *command);
-/* Adds an ACQUIRE as lease_command_format() makes it. False where there is no room: then the batch has to go first. */
-bool master_batch_add(struct master_batch *batch, const char *command, size_t len);
-/* The command for all that the batch has, one at least; the batch is empty then. Returns its length. */
-size_t master_batch_take(struct master_batch *batch, const char *hash_key, char ret_command[MASTER_BATCH_BYTES]);
+/* ---- master_script.c ---- */
+
+/* The epoch and the deadline that a script carries. */
+void master_script_stamp(const struct master *master, uint64_t until_us, struct master_command *command);
+/* The words of a script, or of the acquisitions that go with it (`also`). */
+void master_script_write(struct master *master, const struct master_command *first, struct master_words *ret_words);
+void master_script_write_scan(const struct masters *masters, const struct master_scan_command *scan,
+			      struct master_words *ret_words);
 
 /* ---- master_state.c ---- */
 
+/* What its state follows from: the first of these that holds. */
+enum master_cause {
+	MASTER_CAUSE_LINK,   /* down: no connection, or hung */
+	MASTER_CAUSE_INFO,   /* quarantined: by what INFO shows */
+	MASTER_CAUSE_ASKING, /* down: the guard does not know yet */
+	MASTER_CAUSE_GUARD,  /* quarantined: by the guard */
+	MASTER_CAUSE_CHECK,  /* down: the trials have not passed */
+	MASTER_CAUSE_NONE    /* voting */
+};
+enum master_cause master_state_cause(const struct master *master);
 enum master_state master_state_of(const struct master *master);
 /* Not voting: why. */
 void master_state_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
-/* 0: it is not quarantined, or time alone does not end its quarantine. */
-uint64_t master_state_quarantine_left_ms(const struct master *master);
 /* Writes the state to the log and the metrics if it is new. */
 void master_state_report(struct master *master);
 void master_state_count_error(struct master *master, enum master_error error);
 /* It refused what it must be able to do, with this text: no vote until the trials have passed again. */
-void master_state_doubt(struct master *master, enum master_error error, const char *text, size_t len);
+void master_state_doubt(struct master *master, enum master_error error, const char *text);
 /* The same with an answer, which is counted, too. */
 void master_state_doubt_reply(struct master *master, const redisReply *reply);
 /* The same with a vote that is FAILED, unless that has nothing to do with what the master can do. */
 void master_state_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw);
 /* --bootstrap, for a moment only: another worker or redlockd that begins too may write an epoch at any time. */
 bool master_state_is_beginning(const struct master *master);
-bool master_state_is_asking(const struct master *master); /* the guard does not know yet */
-bool master_state_is_quarantined(const struct master *master);
 /* A few more round trips will change nothing. */
 bool master_state_is_settled(const struct master *master);
 /* 0: the guard has not quarantined it, or it is not time that is missing. */
@@ -234,16 +260,14 @@ uint64_t master_state_guard_left_ms(const struct master *master);
 
 /* ---- master_command.c ---- */
 
-/* A script of the core, behind all that was sent before; the caller sets epoch, settle, reply and arg. NULL where it
- * cannot be sent: no memory, or the connection is being dropped. */
-struct master_command *master_command_push(struct master *master, enum redlock_script script, const char *bytes,
-					   size_t len);
-/* The same with an acquisition that may wait for others until the end of this round. */
-struct master_command *master_command_join(struct master *master, const char *bytes, size_t len);
-/* A command of this folder; `answer` may be NULL. */
-bool master_command_send(struct master *master, master_answer_fn *answer, int argc, const char *const argv[]);
-bool master_command_send_scan(struct master *master, const char *bytes, size_t len, master_scan_fn *scan, void *arg);
-/* Sends the batch. Where that fails the connection ends, and with it the batch (master_command_fail_batch). */
+/* A script of the core, behind all that was sent before. An acquisition may wait for others until the end of this
+ * round. `reply`: called by `settle`, or NULL. */
+void master_command_send_script(struct master *master, const struct master_script *script, uint64_t until_us,
+				master_settle_fn *settle, master_reply_fn *reply, void *arg);
+/* A command of this folder, its words up to a NULL; `answer` may be NULL. */
+void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[]);
+void master_command_send_scan(struct master *master, const struct master_scan_command *command, master_scan_fn *scan,
+			      void *arg);
 void master_command_send_batch(struct master *master);
 /* The connection has ended: what waited for the batch is lost. */
 void master_command_fail_batch(struct master *master);
@@ -255,6 +279,12 @@ void master_command_set_hung(struct master *master);
 
 /* ---- master_guard.c ---- */
 
+/* It is one of our masters, as far as INFO has shown. */
+static inline bool master_is_member(const struct master *master)
+{
+	return master->member == MEMBER_ASKED || master->member == MEMBER_READ;
+}
+
 static inline bool master_guard_is_on(const struct masters *masters)
 {
 	return masters->options->restart_guard == OPTIONS_GUARD_ON;
@@ -265,13 +295,8 @@ void master_guard_init(struct masters *masters);
 void master_guard_notify(struct master *master, enum guard_event_kind kind);
 /* INFO shows that it is (not) one of our masters. */
 void master_guard_exclude(struct master *master, bool excluded);
-void master_guard_start(struct master *master); /* the link is up */
-/* The heartbeat; false: could not be sent. */
-bool master_guard_read(struct master *master);
-/* Carries out what the guard wants done now. */
-void master_guard_dispatch(struct masters *masters);
-/* Writes epoch and deadline into a script's command; returns the epoch. */
-uint64_t master_guard_stamp(struct master *master, char *command, size_t len, uint64_t until_us);
+/* The heartbeat. */
+void master_guard_read(struct master *master);
 /* What a reply is worth: its TIME, its epoch. May turn its vote into FAILED. */
 void master_guard_evaluate_reply(struct master *master, const struct master_command *done, uint64_t now_us,
 				 struct master_reply *reply);
@@ -283,7 +308,7 @@ void master_guard_inspect_hash(struct master *master);
 /* ---- master_pending.c ---- */
 
 /* Sends it if the link is up, and keeps it until it is answered. */
-void master_pending_keep(struct master *master, const char *bytes, size_t len);
+void master_pending_keep(struct master *master, const struct master_script *release);
 /* On a new connection, before any other command: the releases that the master missed. */
 void master_pending_send_all(struct master *master);
 void master_pending_drop_all(struct master *master);
@@ -291,9 +316,7 @@ void master_pending_drop_all(struct master *master);
 /* ---- master_notification.c ---- */
 
 /* `note_subscribed`: see master_notification_check(). */
-void master_notification_init(struct masters *masters,
-			      void (*note_subscribed)(struct master *master, enum master_error error,
-						      const char *refused));
+void master_notification_init(struct masters *masters, master_subscribed_fn *note_subscribed);
 void master_notification_close(struct masters *masters);
 /* Can the channel be subscribed to? The answer goes to note_subscribed, later as a rule. */
 void master_notification_check(struct master *master);
@@ -304,7 +327,6 @@ void master_notification_check(struct master *master);
 void master_check_tick(struct master *master);
 /* The connection is about to be dropped. */
 void master_check_end(struct master *master, bool in_handshake);
-/* The answer to SUBSCRIBE; `refused` is NULL: subscribed. */
 void master_check_note_subscribed(struct master *master, enum master_error error, const char *refused);
 /* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but whose answer may explain the
  * end of the connection. */
@@ -318,7 +340,5 @@ void master_check_write(const struct master *master, char ret_reason[STATUS_REAS
 void master_handshake_start(struct master *master);
 /* The link is up and its timer has run out: the heartbeat. */
 void master_handshake_tick(struct master *master);
-/* True if the text names a run_id, a version and a role, as Redis and Valkey do. */
-bool master_info_parse(const char *text, size_t len, struct master_info *ret_info);
 
 #endif

@@ -10,12 +10,9 @@
  *
  * A master on which the key had run out may have dropped our entries, and without the second connection notifications
  * are missed: both are reported as `missed`. All on the worker's thread. */
-#include <arpa/inet.h>
 #include <assert.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "master_internal.h"
 #include "server/base/base.h"
@@ -29,10 +26,10 @@ _Static_assert(3 * ALIVE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US,
 
 static void drop(struct master *master)
 {
-	redisAsyncContext *context = master->notification.context;
-	master->notification.context = NULL;
-	if (context)
-		redisAsyncFree(context);
+	struct transport_connection *connection = master->notification.connection;
+	master->notification.connection = NULL;
+	if (connection)
+		transport_close(connection);
 }
 
 /* Of a message: "replica:arrival key". */
@@ -61,14 +58,10 @@ static void report_missed(const struct masters *masters)
 	masters->notification_events.missed(masters->notification_events.arg);
 }
 
-/* hiredis calls it with the answer to SUBSCRIBE, for each message, and with NULL at the end. */
-static void on_message(redisAsyncContext *context, void *raw, void *privdata)
+/* The answer to SUBSCRIBE, and each message. */
+static void on_message(void *arg, const redisReply *reply)
 {
-	struct master *master = context->data;
-	const redisReply *reply = raw;
-	(void)privdata;
-	if (!reply || !master || master->notification.context != context)
-		return;
+	struct master *master = arg;
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || reply->element[0]->type != REDIS_REPLY_STRING)
 		return;
 	if (strcmp(reply->element[0]->str, "subscribe") == 0) {
@@ -82,62 +75,37 @@ static void on_message(redisAsyncContext *context, void *raw, void *privdata)
 		parse_notification(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }
 
-static void on_disconnect(const redisAsyncContext *context, int status)
+/* Where the channel may not be subscribed to, waiters depend on their timers alone. */
+static void on_ended(void *arg, const char *reason, bool refused)
 {
-	struct master *master = context->data;
-	(void)status;
-	if (!master || master->notification.context != context)
-		return;
-	master->notification.context = NULL; /* the next tick opens another one */
-	/* hiredis takes an error in answer to SUBSCRIBE (no right to the channel) for the end of the connection. Then
-	 * waiters depend on their timers alone. */
-	bool refused = context->err == REDIS_ERR_OTHER;
-	const char *why = context->errstr[0] ? context->errstr : "the second connection was closed";
-	enum master_error error = refused ? master_error_classify(why, strlen(why)) : MASTER_ERROR_LOST;
+	struct master *master = arg;
+	master->notification.connection = NULL; /* the next tick opens another one */
+	enum master_error error = refused ? master_error_classify(reason) : MASTER_ERROR_LOST;
 	if (refused)
-		master_state_doubt(master, error, why, strlen(why));
-	master->all->note_subscribed(master, error, why);
+		master_state_doubt(master, error, reason);
+	master->all->note_subscribed(master, error, reason);
 }
 
-static void on_connect(const redisAsyncContext *context, int status)
+static void on_connected(void *arg)
 {
-	const struct master *master = context->data;
-	if (status != REDIS_OK)
-		on_disconnect(context, status);
-	else if (master)
-		master_io_set_options(context->c.fd, master->link.address->is_unix);
-}
-
-/* To the peer of the first connection: its name is resolved already. */
-static redisAsyncContext *connect_beside(const struct master *master)
-{
-	assert(master->link.state == LINK_UP && master->link.io);
-	struct sockaddr_storage peer;
-	socklen_t len = sizeof peer;
-	char host[INET6_ADDRSTRLEN];
-	if (master->link.address->is_unix)
-		return redisAsyncConnectUnix(master->link.address->host);
-	if (getpeername(master->link.io->context->c.fd, (struct sockaddr *)&peer, &len) != 0)
-		return NULL;
-	bool v6 = peer.ss_family == AF_INET6;
-	const void *address = v6 ? (const void *)&((struct sockaddr_in6 *)&peer)->sin6_addr
-				 : (const void *)&((struct sockaddr_in *)&peer)->sin_addr;
-	if (!inet_ntop(peer.ss_family, address, host, sizeof host))
-		return NULL;
-	return redisAsyncConnect(host, master->link.address->port);
-}
-
-static bool subscribe(struct master *master, redisAsyncContext *context)
-{
+	struct master *master = arg;
+	struct transport_connection *connection = master->notification.connection;
 	const struct master_address *address = master->link.address;
-	const char *channel = master->all->wake_channel;
-	int sent = REDIS_OK;
-	if (address->password[0] && address->user[0])
-		sent = redisAsyncCommand(context, NULL, NULL, "AUTH %s %s", address->user, address->password);
-	else if (address->password[0])
-		sent = redisAsyncCommand(context, NULL, NULL, "AUTH %s", address->password);
-	return sent == REDIS_OK && redisAsyncCommand(context, on_message, NULL, "SUBSCRIBE %s", channel) == REDIS_OK;
+	const struct transport_word auth = {"AUTH", 4}, user = {address->user, strlen(address->user)},
+				    password = {address->password, strlen(address->password)};
+	if (user.len > 0 && password.len > 0)
+		transport_send(connection, 3, (struct transport_word[]){auth, user, password}, NULL, NULL);
+	else if (password.len > 0)
+		transport_send(connection, 2, (struct transport_word[]){auth, password}, NULL, NULL);
+	transport_subscribe(connection, master->all->wake_channel, on_message, master);
 }
+
+static void on_resolved(void *arg)
+{
+	(void)arg;
+}
+
+static const struct transport_events connection_events = {on_resolved, on_connected, on_ended};
 
 /* Opens the second connection, unless there is one that was opened beside this first connection. */
 static void open_second(struct master *master)
@@ -146,31 +114,19 @@ static void open_second(struct master *master)
 	uint64_t now_us = clock_now_us();
 	bool in_time = master->notification.subscribed ||
 		       now_us < master->notification.tried_us + SUBSCRIBE_MS * UINT64_C(1000);
-	if (master->notification.context && in_time && master->notification.beside_us == master->up_us)
+	if (master->notification.connection && in_time && master->notification.beside_us == master->up_us)
 		return;
 	drop(master);
 	master->notification.tried_us = now_us;
 	master->notification.subscribed = false;
-	redisAsyncContext *context = connect_beside(master);
-	if (!context)
-		return;
-	char why[STATUS_REASON_MAX]; /* the first connection will report the same */
-	if (context->err || !master_io_attach(master->all->loop, context, master->link.address, why)) {
-		redisAsyncFree(context);
-		return;
-	}
-	context->data = master;
-	master->notification.context = context;
 	master->notification.beside_us = master->up_us;
-	redisAsyncSetConnectCallback(context, on_connect);
-	redisAsyncSetDisconnectCallback(context, on_disconnect);
-	if (!subscribe(master, context))
-		drop(master);
+	master->notification.connection = transport_connect(master->all->loop, master->link.address, 0,
+							    master->link.connection, &connection_events, master);
 }
 
 void master_notification_check(struct master *master)
 {
-	if (master->notification.context && master->notification.subscribed &&
+	if (master->notification.connection && master->notification.subscribed &&
 	    master->notification.beside_us == master->up_us)
 		master->all->note_subscribed(master, MASTER_ERROR_OTHER, NULL);
 	else
@@ -179,29 +135,28 @@ void master_notification_check(struct master *master)
 
 /* ---- the alive key ---- */
 
-static void set_alive(struct master *master);
+static void set_alive(struct master *master)
+{
+	const char *set[] = {"SET", master->all->alive_key, "", "PX", ALIVE_MS_TEXT, NULL};
+	master_command_send(master, NULL, 0, set);
+}
 
-static void on_alive(struct master *master, const redisReply *reply)
+static void on_alive(struct master *master, unsigned what, const redisReply *reply)
 {
 	struct masters *masters = master->all;
-	if (reply && reply->type == REDIS_REPLY_ERROR)
+	(void)what;
+	if (reply->type == REDIS_REPLY_ERROR)
 		master_state_doubt_reply(master, reply);
-	if (!reply || reply->type != REDIS_REPLY_NIL || !masters->has_waiters)
+	if (reply->type != REDIS_REPLY_NIL || !masters->has_waiters)
 		return;
 	set_alive(master); /* it had run out, or the master has lost it */
 	report_missed(masters);
 }
 
-static void set_alive(struct master *master)
-{
-	const char *set[] = {"SET", master->all->alive_key, "", "PX", ALIVE_MS_TEXT};
-	master_command_send(master, NULL, 5, set);
-}
-
 static void renew_alive(struct master *master)
 {
-	const char *set[] = {"SET", master->all->alive_key, "", "XX", "PX", ALIVE_MS_TEXT};
-	master_command_send(master, on_alive, 6, set);
+	const char *set[] = {"SET", master->all->alive_key, "", "XX", "PX", ALIVE_MS_TEXT, NULL};
+	master_command_send(master, on_alive, 0, set);
 }
 
 static bool is_reachable(const struct master *master)
@@ -209,24 +164,23 @@ static bool is_reachable(const struct master *master)
 	return master->link.state == LINK_UP && !master->hung;
 }
 
-static void on_tick(uv_timer_t *timer)
+static void on_tick(void *arg)
 {
-	struct masters *masters = timer->data;
+	struct masters *masters = arg;
+	transport_timer_start(masters->alive_timer, ALIVE_TICK_MS);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		if (!is_reachable(master))
 			continue;
 		renew_alive(master);
-		if (master->check.passed) /* else master_check.c tries it */
+		if (master->check.state == CHECK_PASSED) /* else master_check.c tries it */
 			open_second(master);
 	}
 }
 
 /* ---- start and end ---- */
 
-void master_notification_init(struct masters *masters,
-			      void (*note_subscribed)(struct master *master, enum master_error error,
-						      const char *refused))
+void master_notification_init(struct masters *masters, master_subscribed_fn *note_subscribed)
 {
 	const char *prefix = masters->options->key_prefix;
 	assert(note_subscribed && masters->loop);
@@ -234,8 +188,7 @@ void master_notification_init(struct masters *masters,
 	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)random_number());
 	snprintf(masters->alive_key, sizeof masters->alive_key, "%sredlockd:alive:%s", prefix, masters->replica);
 	snprintf(masters->wake_channel, sizeof masters->wake_channel, "%sredlockd:wake", prefix);
-	uv_timer_init(masters->loop, &masters->alive_timer);
-	masters->alive_timer.data = masters;
+	masters->alive_timer = transport_timer_new(masters->loop, on_tick, masters);
 }
 
 void master_notification_close(struct masters *masters)
@@ -243,13 +196,7 @@ void master_notification_close(struct masters *masters)
 	masters->has_waiters = false;
 	for (size_t i = 0; i < masters->count; i++)
 		drop(&masters->list[i]);
-	if (!uv_is_closing((uv_handle_t *)&masters->alive_timer))
-		uv_close((uv_handle_t *)&masters->alive_timer, NULL);
-}
-
-const char *masters_replica(const struct masters *masters)
-{
-	return masters->replica;
+	transport_timer_free(masters->alive_timer);
 }
 
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events)
@@ -269,11 +216,11 @@ void masters_start_notifications(struct masters *masters)
 		set_alive(master);
 		open_second(master);
 	}
-	uv_timer_start(&masters->alive_timer, on_tick, ALIVE_TICK_MS, ALIVE_TICK_MS);
+	transport_timer_start(masters->alive_timer, ALIVE_TICK_MS);
 }
 
 void masters_stop_notifications(struct masters *masters)
 {
 	masters->has_waiters = false;
-	uv_timer_stop(&masters->alive_timer);
+	transport_timer_stop(masters->alive_timer);
 }

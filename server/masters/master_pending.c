@@ -8,7 +8,6 @@
 
 #include "master_internal.h"
 #include "server/base/base.h"
-#include "server/scripts/scripts.h"
 
 static void pending_push(struct master *master, struct pending_release *pending)
 {
@@ -31,27 +30,9 @@ static void pending_free(struct master *master, struct pending_release *pending)
 static void on_settled(struct master *master, const struct master_command *done, uint64_t now_us,
 		       struct master_reply *reply, const redisReply *raw);
 
-static bool pending_send(struct master *master, struct pending_release *pending)
+static void pending_send(struct master *master, struct pending_release *pending)
 {
-	uint64_t epoch = master_guard_stamp(master, pending->bytes, pending->len, REDLOCK_NEVER);
-	struct master_command *command = master_command_push(master, REDLOCK_SCRIPT_RELEASE, pending->bytes,
-							     pending->len);
-	if (!command)
-		return false;
-	command->epoch = epoch;
-	command->settle = on_settled;
-	command->arg = pending;
-	return true;
-}
-
-/* The master has forgotten the script: it gets it, and the release once more. */
-static bool pending_send_again(struct master *master, struct pending_release *pending)
-{
-	const char *load[] = {"SCRIPT", "LOAD", scripts[REDLOCK_SCRIPT_RELEASE].source};
-	bool first = !pending->reloaded; /* a master that keeps no scripts gets this one only once */
-	pending->reloaded = true;
-	return first && master->link.state == LINK_UP && master_command_send(master, NULL, 3, load) &&
-	       pending_send(master, pending);
+	master_command_send_script(master, &pending->script, REDLOCK_NEVER, on_settled, NULL, pending);
 }
 
 /* The release is done with, unless the connection broke or the script was forgotten. */
@@ -59,32 +40,38 @@ static void on_settled(struct master *master, const struct master_command *done,
 		       struct master_reply *reply, const redisReply *raw)
 {
 	struct pending_release *pending = done->arg;
-	assert(done->script == REDLOCK_SCRIPT_RELEASE && pending);
+	assert(done->kind == REDLOCK_SCRIPT_RELEASE && pending);
 	(void)now_us;
 	(void)raw;
-	if (reply->no_script && !master->link.closing && pending_send_again(master, pending))
-		return;
-	if ((reply->lost || reply->no_script) && !master->link.closing)
-		pending_push(master, pending); /* the next handshake loads the scripts */
-	else
+	if (master->link.state == LINK_CLOSED || !(reply->lost || reply->no_script)) {
 		pending_free(master, pending);
+	} else if (reply->lost || master->link.state != LINK_UP || pending->script.with_source) {
+		pending_push(master, pending);
+	} else {
+		pending->script.with_source = true;
+		pending_send(master, pending);
+	}
 }
 
-void master_pending_keep(struct master *master, const char *bytes, size_t len)
+void master_pending_keep(struct master *master, const struct master_script *release)
 {
-	if (master->link.closing || master->pending_count >= MASTER_PENDING_MAX)
+	assert(release->script == REDLOCK_SCRIPT_RELEASE);
+	if (master->link.state == LINK_CLOSED || master->pending_count >= MASTER_PENDING_MAX)
 		return; /* the key runs out by itself */
-	struct pending_release *pending = malloc(sizeof *pending + len);
-	if (!pending)
-		return;
+	struct pending_release *pending = memory_zeroed(1, sizeof *pending + RANDOM_TOKEN_LEN + release->resource_len);
 	pending->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
-	pending->len = len;
-	pending->reloaded = false;
-	memcpy(pending->bytes, bytes, len);
+	pending->script = *release;
+	pending->script.with_source = false;
+	pending->script.owner = NULL; /* the operation's, which ends before; a release has none */
+	pending->script.owner_len = 0;
+	if (release->token)
+		pending->script.token = memcpy(pending->bytes, release->token, RANDOM_TOKEN_LEN);
+	pending->script.resource = memcpy(pending->bytes + RANDOM_TOKEN_LEN, release->resource, release->resource_len);
 	master->pending_count++;
 	/* also where the master hangs: behind the acquire that lies in its socket */
-	bool sent = master->link.state == LINK_UP && pending_send(master, pending);
-	if (!sent)
+	if (master->link.state == LINK_UP)
+		pending_send(master, pending);
+	else
 		pending_push(master, pending);
 }
 
@@ -105,8 +92,8 @@ void master_pending_send_all(struct master *master)
 		struct pending_release *pending = pending_shift(master);
 		if (pending->until_us <= now_us)
 			pending_free(master, pending);
-		else if (!pending_send(master, pending))
-			pending_push(master, pending);
+		else
+			pending_send(master, pending);
 	}
 }
 

@@ -1,11 +1,13 @@
 /* From the answers that hiredis read to votes of the core. Pure: no state, no I/O, so that it can be fuzzed. An answer
  * of a shape that our scripts never give counts as a failure, whatever server sent it. */
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "master_internal.h"
+#include "server/base/base.h"
 
 static const struct {
 	const char *code;
@@ -29,37 +31,32 @@ static const struct {
 	{"ERR The user executing the script", MASTER_ERROR_AUTH},
 };
 
-static bool begins_with(const char *text, size_t len, const char *word)
+static bool begins_with(const char *text, const char *word)
 {
-	size_t word_len = strlen(word);
-	return len >= word_len && memcmp(text, word, word_len) == 0 && (len == word_len || text[word_len] == ' ');
+	size_t len = strlen(word);
+	return strncmp(text, word, len) == 0 && (text[len] == '\0' || text[len] == ' ');
 }
 
 /* The code is the first word; Redis 6.2 puts an error from within a script behind "@user_script: 12: -CODE". */
-enum master_error master_error_classify(const char *text, size_t len)
+enum master_error master_error_classify(const char *text)
 {
-	static const char marker[] = "@user_script:";
-	assert(text);
-	const char *inner = memmem(text, len, marker, sizeof marker - 1);
-	const char *dash = inner ? memchr(inner, '-', len - (size_t)(inner - text)) : NULL;
-	const char *code = dash ? dash + 1 : text;
-	size_t code_len = len - (size_t)(code - text);
+	const char *inner = strstr(text, "@user_script:");
+	const char *dash = inner ? strchr(inner, '-') : NULL;
 	for (size_t i = 0; i < sizeof error_codes / sizeof *error_codes; i++)
-		if (begins_with(text, len, error_codes[i].code) || begins_with(code, code_len, error_codes[i].code))
+		if (begins_with(text, error_codes[i].code) || (dash && begins_with(dash + 1, error_codes[i].code)))
 			return error_codes[i].error;
 	return MASTER_ERROR_OTHER;
 }
 
-void master_error_words(const char *text, size_t len, char ret_words[MASTER_WORDS_MAX])
+void master_error_words(const char *text, char ret_words[MASTER_WORDS_MAX])
 {
 	static const char *const rests[] = {", with args beginning with", " script: ", ". "};
+	size_t len = strnlen(text, MASTER_WORDS_MAX - 1);
 	for (size_t i = 0; i < sizeof rests / sizeof *rests; i++) {
-		const char *rest = memmem(text, len, rests[i], strlen(rests[i]));
-		if (rest)
+		const char *rest = strstr(text, rests[i]);
+		if (rest && (size_t)(rest - text) < len)
 			len = (size_t)(rest - text);
 	}
-	if (len > MASTER_WORDS_MAX - 1)
-		len = MASTER_WORDS_MAX - 1;
 	for (size_t i = 0; i < len; i++)
 		ret_words[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
 	assert(len < MASTER_WORDS_MAX);
@@ -75,63 +72,48 @@ static void map_failure(enum master_error error, struct master_reply *ret)
 	ret->error = error;
 }
 
-/* The value is only copied; its reader makes an identity of it. */
-static bool map_value(const redisReply *element, struct master_reply *ret)
-{
-	if (element->type == REDIS_REPLY_NIL)
-		return true;
-	if (element->type != REDIS_REPLY_STRING)
-		return false;
-	ret->value = element->str;
-	ret->value_len = (size_t)element->len;
-	return true;
-}
+#define OF(script) (1U << REDLOCK_SCRIPT_##script)
 
-static bool map_held(const redisReply *reply, struct master_reply *ret)
-{
-	if (reply->elements < 4 || reply->element[2]->type != REDIS_REPLY_INTEGER)
-		return false;
-	long long remaining_ms = reply->element[2]->integer;
-	ret->remaining_us = remaining_ms < 0 || remaining_ms > INT64_MAX / 1000 ? REDLOCK_NEVER
-										: (uint64_t)remaining_ms * 1000U;
-	return map_value(reply->element[3], ret);
-}
+/* {number, the master's time, fields …}, as the heads of the scripts describe them. */
+static const struct {
+	int number;
+	unsigned scripts; /* OF() each that answers so */
+	enum redlock_vote vote;
+	enum master_error error; /* FAILED */
+	const char *fields;      /* a letter of map_field() for each that follows */
+} shapes[] = {
+	{1, OF(ACQUIRE), REDLOCK_VOTE_GRANTED, 0, "f"},
+	{1, OF(RAISE), REDLOCK_VOTE_GRANTED, 0, ""},
+	{1, OF(EXTEND), REDLOCK_VOTE_GRANTED, 0, "tv"},
+	{1, OF(RELEASE), REDLOCK_VOTE_GRANTED, 0, "v"},
+	{2, OF(ACQUIRE), REDLOCK_VOTE_QUEUED, 0, "rv"},
+	{2, OF(RAISE), REDLOCK_VOTE_BEHIND, 0, "f"},
+	{0, OF(ACQUIRE) | OF(RAISE) | OF(EXTEND) | OF(RELEASE), REDLOCK_VOTE_HELD, 0, "rv"},
+	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvw"},
+	{-1, OF(RAISE) | OF(EXTEND) | OF(RELEASE), REDLOCK_VOTE_GONE, 0, ""},
+	{-1, OF(INSPECT), REDLOCK_VOTE_GONE, 0, "w"},
+	{-2, OF(ACQUIRE) | OF(RAISE) | OF(EXTEND), REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, ""},
+	{-3, ~0U, REDLOCK_VOTE_QUARANTINED, 0, ""},
+	{-4, OF(ACQUIRE), REDLOCK_VOTE_FAILED, MASTER_ERROR_CLOCK, ""},
+};
 
-/* Inspect alone: the last element is the number of waiters. */
-static bool map_waiters(enum redlock_script script, const redisReply *reply, size_t elements, struct master_reply *ret)
+static bool map_field(char letter, const redisReply *field, struct master_reply *ret)
 {
-	if (script != REDLOCK_SCRIPT_INSPECT)
-		return reply->elements == elements;
-	if (reply->elements != elements + 1 || reply->element[elements]->type != REDIS_REPLY_INTEGER)
-		return false;
-	long long waiters = reply->element[elements]->integer;
-	ret->waiters = waiters < 0 ? 0 : waiters > UINT32_MAX ? UINT32_MAX : (uint32_t)waiters;
-	return true;
-}
-
-/* The number of a bucket. */
-static bool map_number(const redisReply *reply, struct master_reply *ret)
-{
-	if (reply->elements != 3 || reply->element[2]->type != REDIS_REPLY_INTEGER || reply->element[2]->integer < 0)
-		return false;
-	ret->fence = (uint64_t)reply->element[2]->integer;
-	return ret->fence < REDLOCK_FENCE_LIMIT;
-}
-
-static bool map_granted(enum redlock_script script, const redisReply *reply, struct master_reply *ret)
-{
-	ret->vote = REDLOCK_VOTE_GRANTED;
-	if (script == REDLOCK_SCRIPT_ACQUIRE)
-		return map_number(reply, ret);
-	if (script == REDLOCK_SCRIPT_RELEASE)
-		return reply->elements == 3 && map_value(reply->element[2], ret);
-	if (script != REDLOCK_SCRIPT_EXTEND)
-		return reply->elements == 2 && script != REDLOCK_SCRIPT_INSPECT;
-	if (reply->elements != 4 || reply->element[2]->type != REDIS_REPLY_INTEGER)
-		return false;
-	long long ttl_ms = reply->element[2]->integer;
-	ret->ttl_us = ttl_ms <= 0 || ttl_ms > INT64_MAX / 1000 ? 0 : (uint64_t)ttl_ms * 1000U;
-	return map_value(reply->element[3], ret);
+	long long number = field->type == REDIS_REPLY_INTEGER ? field->integer : -1;
+	bool is_time = number >= 0 && number <= INT64_MAX / 1000;
+	switch (letter) {
+	case 'f': /* the number of a bucket */ ret->fence = (uint64_t)number; return ret->fence < REDLOCK_FENCE_LIMIT;
+	/* milliseconds */
+	case 't': ret->ttl_us = is_time ? (uint64_t)number * 1000U : 0; break;
+	case 'r': ret->remaining_us = is_time ? (uint64_t)number * 1000U : REDLOCK_NEVER; break;
+	case 'w': ret->waiters = number < 0 ? 0 : number > UINT32_MAX ? UINT32_MAX : (uint32_t)number; break;
+	case 'v': /* only copied; its reader makes an identity of it */
+		ret->value = field->type == REDIS_REPLY_STRING ? field->str : NULL;
+		ret->value_len = ret->value ? (size_t)field->len : 0;
+		return ret->value || field->type == REDIS_REPLY_NIL;
+	default: assert(false);
+	}
+	return field->type == REDIS_REPLY_INTEGER;
 }
 
 static bool map_array(enum redlock_script script, const redisReply *reply, struct master_reply *ret)
@@ -140,29 +122,20 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 		     reply->element[1]->type == REDIS_REPLY_INTEGER;
 	if (!timed || reply->element[1]->integer <= 0)
 		return false;
-	ret->time_us = (uint64_t)reply->element[1]->integer;
-	switch (reply->element[0]->integer) {
-	case 1: return map_granted(script, reply, ret);
-	case 2:
-		ret->vote = script == REDLOCK_SCRIPT_ACQUIRE ? REDLOCK_VOTE_QUEUED : REDLOCK_VOTE_BEHIND;
-		if (script == REDLOCK_SCRIPT_ACQUIRE)
-			return reply->elements == 4 && map_held(reply, ret);
-		return script == REDLOCK_SCRIPT_RAISE && map_number(reply, ret);
-	case 0: ret->vote = REDLOCK_VOTE_HELD; return map_waiters(script, reply, 4, ret) && map_held(reply, ret);
-	case -1:
-		ret->vote = REDLOCK_VOTE_GONE;
-		return map_waiters(script, reply, 2, ret) && script != REDLOCK_SCRIPT_ACQUIRE;
-	case -2:
-		ret->late = true;
-		map_failure(MASTER_ERROR_LATE, ret);
-		return reply->elements == 2 && script != REDLOCK_SCRIPT_RELEASE && script != REDLOCK_SCRIPT_INSPECT;
-	case -3:
-		ret->bad_epoch = true;
-		ret->vote = REDLOCK_VOTE_QUARANTINED;
-		return reply->elements == 2;
-	case -4: map_failure(MASTER_ERROR_CLOCK, ret); return reply->elements == 2 && script == REDLOCK_SCRIPT_ACQUIRE;
-	default: return false;
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+		if (shapes[i].number != reply->element[0]->integer || !(shapes[i].scripts >> script & 1))
+			continue;
+		ret->time_us = (uint64_t)reply->element[1]->integer;
+		ret->vote = shapes[i].vote;
+		ret->error = shapes[i].error;
+		ret->late = ret->error == MASTER_ERROR_LATE;
+		ret->bad_epoch = ret->vote == REDLOCK_VOTE_QUARANTINED;
+		bool good = reply->elements == 2 + strlen(shapes[i].fields);
+		for (size_t at = 2; good && at < reply->elements; at++)
+			good = map_field(shapes[i].fields[at - 2], reply->element[at], ret);
+		return good;
 	}
+	return false;
 }
 
 /* Lost answers and errors; false: it is an answer that the script gave. */
@@ -172,8 +145,8 @@ static bool map_general(const redisReply *reply, struct master_reply *ret)
 		map_failure(MASTER_ERROR_LOST, ret);
 		ret->lost = true;
 	} else if (reply->type == REDIS_REPLY_ERROR) {
-		map_failure(master_error_classify(reply->str, (size_t)reply->len), ret);
-		ret->no_script = begins_with(reply->str, (size_t)reply->len, "NOSCRIPT");
+		map_failure(master_error_classify(reply->str), ret);
+		ret->no_script = begins_with(reply->str, "NOSCRIPT");
 	}
 	return !reply || reply->type == REDIS_REPLY_ERROR;
 }
@@ -189,16 +162,6 @@ void master_reply_map(enum redlock_script script, const redisReply *reply, struc
 }
 
 /* {now_us, answer, …}, an answer being the bucket's old number alone where the lock was set. */
-static bool map_granted_part(const redisReply *now, const redisReply *old, struct master_reply *ret)
-{
-	if (old->type != REDIS_REPLY_INTEGER || old->integer < 0)
-		return false;
-	ret->vote = REDLOCK_VOTE_GRANTED;
-	ret->time_us = (uint64_t)now->integer;
-	ret->fence = (uint64_t)old->integer;
-	return ret->fence < REDLOCK_FENCE_LIMIT;
-}
-
 void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply)
 {
 	assert(i < count);
@@ -212,8 +175,11 @@ void master_reply_map_part(const redisReply *reply, size_t i, size_t count, stru
 		master_reply_map(REDLOCK_SCRIPT_ACQUIRE, part, ret_reply);
 		return;
 	}
-	if (part && map_granted_part(reply->element[0], part, ret_reply))
+	if (part && map_field('f', part, ret_reply)) {
+		ret_reply->vote = REDLOCK_VOTE_GRANTED;
+		ret_reply->time_us = (uint64_t)reply->element[0]->integer;
 		return;
+	}
 	memset(ret_reply, 0, sizeof *ret_reply);
 	map_failure(MASTER_ERROR_OTHER, ret_reply);
 }
@@ -241,4 +207,137 @@ const char *master_scan_key(const struct master_scan *scan, size_t i, size_t *re
 		return NULL;
 	*ret_len = (size_t)keys->element[i]->len;
 	return keys->element[i]->str;
+}
+
+/* ---- answers to the scripts of the guard ---- */
+
+bool master_reply_begins(const redisReply *reply, long long number)
+{
+	return reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+	       reply->element[0]->type == REDIS_REPLY_INTEGER && reply->element[0]->integer == number;
+}
+
+uint64_t master_reply_number(const char *text, size_t len, int base)
+{
+	char digits[TEXT_DECIMAL_MAX + 1] = "";
+	size_t most = base == 16 ? 16 : TEXT_DECIMAL_MAX;
+	memcpy(digits, text, len < most ? len : most);
+	return strtoull(digits, NULL, base);
+}
+
+/* 0: there is none. */
+static uint64_t number_at(const redisReply *reply, size_t i, int base)
+{
+	const redisReply *at = i < reply->elements ? reply->element[i] : NULL;
+	if (at && at->type == REDIS_REPLY_INTEGER)
+		return at->integer > 0 ? (uint64_t)at->integer : 0;
+	return at && at->type == REDIS_REPLY_STRING ? master_reply_number(at->str, (size_t)at->len, base) : 0;
+}
+
+/* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a mistake, and would quarantine a
+ * master for ever. */
+static uint64_t ttl_us_at(const redisReply *reply, size_t i)
+{
+	uint64_t ttl_ms = number_at(reply, i, 10);
+	return ttl_ms < GUARD_TTL_MAX_US / 1000 ? ttl_ms * 1000 : GUARD_TTL_MAX_US;
+}
+
+static void map_epoch(const redisReply *reply, struct guard_event *event, const char **ret_evicted)
+{
+	event->beat = number_at(reply, 2, 10);
+	event->epoch = number_at(reply, 3, 16);
+	event->epoch_run_id = number_at(reply, 4, 16);
+	event->cluster = number_at(reply, 5, 16);
+	event->digest = number_at(reply, 6, 16);
+	event->ttl_us = ttl_us_at(reply, 7);
+	event->marker = number_at(reply, 8, 16);
+	event->marker_run_id = number_at(reply, 9, 16);
+	event->kept = number_at(reply, 10, 10) == 1;
+	event->clocked_us = number_at(reply, 11, 10);
+	if (reply->elements > 12 && reply->element[12]->type == REDIS_REPLY_STRING)
+		*ret_evicted = reply->element[12]->str;
+}
+
+bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, uint64_t *ret_time_us,
+			    const char **ret_evicted)
+{
+	*ret_evicted = "";
+	if (reply->type != REDIS_REPLY_ARRAY || number_at(reply, 1, 10) == 0)
+		return false;
+	*ret_time_us = number_at(reply, 1, 10);
+	event->done = master_reply_begins(reply, 1);
+	if (event->kind == GUARD_EPOCH) {
+		map_epoch(reply, event, ret_evicted);
+	} else if (event->kind == GUARD_QUARANTINED) {
+		event->marker = number_at(reply, 2, 16);
+		event->kept = number_at(reply, 3, 10) == 1;
+		event->ttl_us = ttl_us_at(reply, 4);
+	} else if (event->kind == GUARD_FENCES) {
+		event->fence = number_at(reply, 2, 10);
+		event->ttl_us = ttl_us_at(reply, 3);
+	}
+	return true;
+}
+
+/* ---- INFO ---- */
+
+#define FIELD(name, member)                                                                           \
+	{                                                                                             \
+		name, offsetof(struct master_info, member), sizeof(((struct master_info *)0)->member) \
+	}
+
+/* Texts, and numbers where the size is that of one. */
+static const struct {
+	const char *name;
+	size_t offset, size;
+} info_fields[] = {
+	FIELD("run_id", run_id),         FIELD("redis_version", version),
+	FIELD("valkey_version", valkey), FIELD("role", role),
+	FIELD("redis_mode", mode),       FIELD("maxmemory_policy", policy),
+	FIELD("maxmemory", maxmemory),   FIELD("used_memory", used_memory),
+	FIELD("evicted_keys", evicted),  FIELD("connected_slaves", replicas),
+	FIELD("loading", loading),       FIELD("cluster_enabled", cluster),
+};
+
+/* Copies the value of the first line "name:value" to `ret`, unless there is no such line or it is too long. */
+static void info_copy(const char *text, size_t len, const char *name, char *ret, size_t size)
+{
+	size_t name_len = strlen(name);
+	assert(name_len > 0 && size > 0);
+	for (const char *line = text, *end = text + len, *next; line < end; line = next) {
+		const char *eol = memchr(line, '\n', (size_t)(end - line));
+		const char *stop = eol ? eol : end, *value = line + name_len + 1;
+		next = eol ? eol + 1 : end;
+		if (value > stop || memcmp(line, name, name_len) != 0 || line[name_len] != ':')
+			continue;
+		size_t value_len = (size_t)(stop - value);
+		if (value_len > 0 && value[value_len - 1] == '\r')
+			value_len--;
+		for (size_t i = 0; i < value_len && value_len < size; i++)
+			ret[i] = value[i] < ' ' || value[i] > '~' ? '?' : value[i]; /* it is shown to people */
+		return;
+	}
+}
+
+bool master_info_parse(const char *text, size_t len, struct master_info *info)
+{
+	assert(text && info);
+	*info = (struct master_info){0};
+	for (size_t i = 0; i < sizeof info_fields / sizeof *info_fields; i++) {
+		char digits[24] = "", *field = (char *)info + info_fields[i].offset;
+		bool is_number = info_fields[i].size == sizeof(uint64_t);
+		info_copy(text, len, info_fields[i].name, is_number ? digits : field,
+			  is_number ? sizeof digits : info_fields[i].size);
+		if (is_number)
+			*(uint64_t *)(void *)field = strtoull(digits, NULL, 10);
+	}
+	snprintf(info->product, sizeof info->product, "%s%s", info->valkey[0] ? "valkey " : "",
+		 info->valkey[0] ? info->valkey : info->version);
+	return info->run_id[0] && info->version[0] && info->role[0];
+}
+
+bool master_info_read(const redisReply *reply, struct master_info *info)
+{
+	bool is_text = reply->type == REDIS_REPLY_STRING;
+	return master_info_parse(is_text ? reply->str : "", is_text ? (size_t)reply->len : 0, info);
 }

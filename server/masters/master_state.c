@@ -17,15 +17,15 @@ const char *master_state_name(enum master_state state)
 	return names[state];
 }
 
-/* ---- by the guard ---- */
+/* ---- the state, and what it follows from ---- */
 
 bool master_state_is_beginning(const struct master *master)
 {
 	const struct options *options = master->all->options;
-	bool young = master->link.state == LINK_UP && !master->reconnected &&
+	bool young = master->link.state == LINK_UP && master->ups == 1 &&
 		     clock_now_us() - master->up_us < MASTER_HANDSHAKE_MS * UINT64_C(1000);
 	bool votes = guard_may_vote(&master->all->guard, (unsigned)master->index);
-	return young && !votes && !master->excluded && master_guard_is_on(master->all) &&
+	return young && !votes && master_is_member(master) && master_guard_is_on(master->all) &&
 	       (options->bootstrap || options->dev);
 }
 
@@ -35,15 +35,29 @@ static bool is_bootstrapping(const struct master *master)
 	return master_state_is_beginning(master) && master->all->guard.masters[master->index].reason == GUARD_NO_EPOCH;
 }
 
-bool master_state_is_asking(const struct master *master)
+enum master_cause master_state_cause(const struct master *master)
 {
-	return master_guard_is_on(master->all) &&
-	       (master->all->guard.masters[master->index].state <= GUARD_ASKING || is_bootstrapping(master));
+	enum guard_state guarded = master->all->guard.masters[master->index].state;
+	bool guards = master_guard_is_on(master->all);
+	if (master->link.state != LINK_UP || master->hung)
+		return MASTER_CAUSE_LINK;
+	if (master->quarantine_reason[0])
+		return MASTER_CAUSE_INFO;
+	if (guards && (guarded <= GUARD_ASKING || is_bootstrapping(master)))
+		return MASTER_CAUSE_ASKING;
+	if (guards && guarded >= GUARD_MARKING)
+		return MASTER_CAUSE_GUARD;
+	return master->check.state == CHECK_PASSED ? MASTER_CAUSE_NONE : MASTER_CAUSE_CHECK;
 }
 
-bool master_state_is_quarantined(const struct master *master)
+enum master_state master_state_of(const struct master *master)
 {
-	return master_guard_is_on(master->all) && master->all->guard.masters[master->index].state >= GUARD_MARKING;
+	switch (master_state_cause(master)) {
+	case MASTER_CAUSE_INFO:
+	case MASTER_CAUSE_GUARD: return MASTER_QUARANTINED;
+	case MASTER_CAUSE_NONE: return MASTER_VOTING;
+	default: return MASTER_DOWN;
+	}
 }
 
 bool master_state_is_settled(const struct master *master)
@@ -51,13 +65,22 @@ bool master_state_is_settled(const struct master *master)
 	if (master->link.state != LINK_UP || clock_now_us() - master->up_us > MASTER_HANDSHAKE_MS * UINT64_C(1000))
 		return true;
 	bool moves = master_guard_is_on(master->all) && guard_in_motion(&master->all->guard, (unsigned)master->index);
-	return master->excluded || (master->read && master->check.ended && !moves && !is_bootstrapping(master));
+	return !master_is_member(master) || (master->member == MEMBER_READ && master->check.state != CHECK_UNTRIED &&
+					     !moves && !is_bootstrapping(master));
 }
 
 uint64_t master_state_guard_left_ms(const struct master *master)
 {
 	return (guard_quarantine_left_us(&master->all->guard, (unsigned)master->index, clock_now_us()) + 999) / 1000;
 }
+
+/* 0: it is not quarantined, or time alone does not end its quarantine. */
+static uint64_t quarantine_left_ms(const struct master *master)
+{
+	return master_state_cause(master) == MASTER_CAUSE_GUARD ? master_state_guard_left_ms(master) : 0;
+}
+
+/* ---- why ---- */
 
 static const char *words_for(enum guard_reason reason)
 {
@@ -75,179 +98,214 @@ static const char *words_for(enum guard_reason reason)
 	return "";
 }
 
-static enum quarantine_reason guard_reason_of(const struct master *master)
+static void describe_guard(const struct master *master, char ret_reason[STATUS_REASON_MAX])
 {
 	const struct guard *guard = &master->all->guard;
-	assert(master_state_is_quarantined(master));
-	bool recovery = guard_fences_missing(guard, (unsigned)master->index) > 0;
-	return recovery ? QUARANTINE_RECOVERY : (enum quarantine_reason)guard->masters[master->index].reason;
-}
-
-static void describe_guard(const struct master *master, char *ret_reason, size_t size)
-{
-	const struct guard *guard = &master->all->guard;
-	const struct guard_master *guarded = &guard->masters[master->index];
+	enum guard_reason reason = guard->masters[master->index].reason;
 	unsigned missing = guard_fences_missing(guard, (unsigned)master->index);
 	if (missing > 0)
-		snprintf(ret_reason, size, "fence-recovery: %s before; waits for the fences of %u more masters",
-			 guard_reason_name(guarded->reason), missing);
+		snprintf(ret_reason, STATUS_REASON_MAX,
+			 "fence-recovery: %s before; waits for the fences of %u more masters",
+			 guard_reason_name(reason), missing);
 	else
-		snprintf(ret_reason, size, "%s: %s", guard_reason_name(guarded->reason), words_for(guarded->reason));
-}
-
-/* ---- the state ---- */
-
-enum master_state master_state_of(const struct master *master)
-{
-	if (master->link.state != LINK_UP || master->hung)
-		return MASTER_DOWN;
-	if (master->quarantine_reason[0])
-		return MASTER_QUARANTINED;
-	if (master_state_is_asking(master))
-		return MASTER_DOWN;
-	if (master_state_is_quarantined(master))
-		return MASTER_QUARANTINED;
-	return master->check.passed ? MASTER_VOTING : MASTER_DOWN;
-}
-
-uint64_t master_state_quarantine_left_ms(const struct master *master)
-{
-	return master_state_of(master) == MASTER_QUARANTINED && !master->quarantine_reason[0]
-		       ? master_state_guard_left_ms(master)
-		       : 0;
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason), words_for(reason));
 }
 
 void master_state_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX])
 {
 	const char *refused = master->soft_reason;
-	if (master->link.state != LINK_UP || master->hung)
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s", master->reason);
-	else if (master->quarantine_reason[0])
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s", master->quarantine_reason);
-	else if (master_state_is_quarantined(master) && !master_state_is_asking(master))
-		describe_guard(master, ret_reason, STATUS_REASON_MAX);
+	enum master_cause cause = master_state_cause(master);
+	if (cause == MASTER_CAUSE_GUARD)
+		describe_guard(master, ret_reason);
 	else
 		snprintf(ret_reason, STATUS_REASON_MAX, "%s",
-			 refused[0]                       ? refused
-			 : master_state_is_asking(master) ? "connecting: its epoch is being read"
-							  : "connecting: its commands are being tried");
+			 cause == MASTER_CAUSE_LINK     ? master->reason
+			 : cause == MASTER_CAUSE_INFO   ? master->quarantine_reason
+			 : refused[0]                   ? refused
+			 : cause == MASTER_CAUSE_ASKING ? "connecting: its epoch is being read"
+							: "connecting: its commands are being tried");
 	size_t len = strlen(ret_reason);
 	if (refused[0] && master_state_of(master) == MASTER_QUARANTINED)
 		snprintf(ret_reason + len, STATUS_REASON_MAX - len, "; also refused: %s", refused);
 }
 
-static void log_quarantine(const struct master *master)
-{
-	char reason[STATUS_REASON_MAX];
-	assert(master_state_of(master) == MASTER_QUARANTINED);
-	master_state_write_reason(master, reason);
-	log_begin(LOG_WARN, "master-quarantined");
-	log_text("master", master->link.address->shown);
-	log_text("state", master_state_name(MASTER_QUARANTINED));
-	log_text("reason", reason);
-	log_num("quarantine_ms", (int64_t)master_state_quarantine_left_ms(master));
-	log_end();
-}
-
-/* Counts and logs a quarantine when it begins, and again only for another hazard. Waiting for the fences of other
- * masters at its end is part of it. */
-static void note_quarantine(struct master *master, enum master_state state)
-{
-	enum quarantine_reason reason = state != MASTER_QUARANTINED    ? QUARANTINE_NONE
-					: master->quarantine_reason[0] ? master->quarantine_code
-								       : guard_reason_of(master);
-	assert((unsigned)reason < 8 * sizeof master->quarantined_for);
-	bool first = master->quarantined_for == 0, counted = master->quarantined_for >> reason & 1;
-	metrics_set(&master->all->metrics->masters[master->index].quarantined, reason);
-	uint64_t left_ms = master_state_quarantine_left_ms(master);
-	metrics_set(&master->all->metrics->masters[master->index].quarantine_until_us,
-		    left_ms > 0 ? clock_now_us() + left_ms * 1000 : 0);
-	master->quarantined_for = reason == QUARANTINE_NONE ? 0 : master->quarantined_for | UINT32_C(1) << reason;
-	if (reason == QUARANTINE_NONE || counted)
-		return;
-	metrics_add(&master->all->metrics->masters[master->index].quarantines[reason], 1);
-	if (first || reason != QUARANTINE_RECOVERY)
-		log_quarantine(master);
-}
+/* ---- the log and the metrics ---- */
 
 static void log_state(const struct master *master, enum master_state state)
 {
 	char reason[STATUS_REASON_MAX];
-	assert(state != MASTER_QUARANTINED); /* log_quarantine() */
 	master_state_write_reason(master, reason);
-	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN, "master");
+	log_begin(state == MASTER_VOTING ? LOG_INFO : LOG_WARN,
+		  state == MASTER_QUARANTINED ? "master-quarantined" : "master");
 	log_text("master", master->link.address->shown);
 	log_text("state", master_state_name(state));
 	if (state == MASTER_VOTING)
 		log_text("version", master->info.product);
 	else
 		log_text("reason", reason);
+	if (state == MASTER_QUARANTINED)
+		log_num("quarantine_ms", (int64_t)quarantine_left_ms(master));
 	log_end();
+}
+
+static enum quarantine_reason quarantine_of(const struct master *master)
+{
+	const struct guard *guard = &master->all->guard;
+	switch (master_state_cause(master)) {
+	case MASTER_CAUSE_INFO: return master->quarantine_code;
+	case MASTER_CAUSE_GUARD:
+		return guard_fences_missing(guard, (unsigned)master->index) > 0
+			       ? QUARANTINE_RECOVERY
+			       : (enum quarantine_reason)guard->masters[master->index].reason;
+	default: return QUARANTINE_NONE;
+	}
+}
+
+/* Counts and logs a quarantine when it begins, and again only for another hazard. Waiting for the fences of other
+ * masters at its end is part of it. */
+static void note_quarantine(struct master *master)
+{
+	enum quarantine_reason reason = quarantine_of(master);
+	uint64_t left_ms = quarantine_left_ms(master);
+	assert((unsigned)reason < 8 * sizeof master->quarantined_for);
+	bool first = master->quarantined_for == 0, counted = master->quarantined_for >> reason & 1;
+	metrics_set(&master->metrics->quarantined, reason);
+	metrics_set(&master->metrics->quarantine_until_us, left_ms > 0 ? clock_now_us() + left_ms * 1000 : 0);
+	master->quarantined_for = reason == QUARANTINE_NONE ? 0 : master->quarantined_for | UINT32_C(1) << reason;
+	if (reason == QUARANTINE_NONE || counted)
+		return;
+	metrics_add(&master->metrics->quarantines[reason], 1);
+	if (first || reason != QUARANTINE_RECOVERY)
+		log_state(master, MASTER_QUARANTINED);
 }
 
 void master_state_report(struct master *master)
 {
+	enum master_cause cause = master_state_cause(master);
 	enum master_state state = master_state_of(master);
-	atomic_store_explicit(&master->all->metrics->masters[master->index].up, state == MASTER_VOTING,
-			      memory_order_relaxed);
-	if (!master->link.closing)
-		note_quarantine(master, state);
-	bool asking = master_state_is_asking(master) || (state == MASTER_DOWN && !master->hung && !master->check.ended);
-	bool connecting = !master->link.tried || (master->link.state == LINK_UP && asking && !master->soft_reason[0]);
-	uint64_t refused = atomic_load_explicit(&master->all->metrics->masters[master->index].refused,
-						memory_order_relaxed);
-	bool same = master->reported && state == master->reported_state && refused == master->reported_refused;
-	if (same || connecting || master->link.closing)
+	metrics_set(&master->metrics->up, state == MASTER_VOTING);
+	if (master->link.state == LINK_CLOSED)
 		return;
-	/* by note_quarantine() */
+	note_quarantine(master);
+	bool asking = cause == MASTER_CAUSE_ASKING ||
+		      (cause == MASTER_CAUSE_CHECK && master->check.state == CHECK_UNTRIED);
+	bool connecting = !master->link.tried || (asking && !master->soft_reason[0]);
+	uint64_t refused = atomic_load_explicit(&master->metrics->refused, memory_order_relaxed);
+	bool same = master->reported && state == master->reported_state && refused == master->reported_refused;
+	if (same || connecting)
+		return;
+	/* by note_quarantine(); else what it refuses is new */
 	bool logged = state == MASTER_QUARANTINED && master->reported_state != MASTER_QUARANTINED;
 	master->reported_state = state;
 	master->reported_refused = refused;
 	master->reported = true;
-	if (state != MASTER_QUARANTINED)
+	if (!logged)
 		log_state(master, state);
-	else if (!logged)
-		log_quarantine(master); /* what it refuses is new */
 }
 
 void master_state_count_error(struct master *master, enum master_error error)
 {
 	assert(error < MASTER_ERROR_COUNT);
-	metrics_add(&master->all->metrics->masters[master->index].errors[error], 1);
+	metrics_add(&master->metrics->errors[error], 1);
 }
 
+/* ---- doubts ---- */
+
 /* The reason is kept where the trials have failed already: what they found says more than this one error. */
-void master_state_doubt(struct master *master, enum master_error error, const char *text, size_t len)
+void master_state_doubt(struct master *master, enum master_error error, const char *text)
 {
 	char words[MASTER_WORDS_MAX];
 	assert(error < MASTER_ERROR_COUNT);
-	if (!master->check.passed)
+	if (master->check.state != CHECK_PASSED)
 		return;
-	master_error_words(text, len, words);
-	master->check.passed = false;
+	master_error_words(text, words);
+	master->check.state = CHECK_DOUBTED;
 	snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %s", master_error_name(error), words);
 	master_state_report(master);
+}
+
+static const char *text_of(const redisReply *reply)
+{
+	return reply && reply->type == REDIS_REPLY_ERROR ? reply->str : "an answer that is not Redis's";
 }
 
 void master_state_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw)
 {
 	assert(reply->vote == REDLOCK_VOTE_FAILED);
 	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_QUARANTINED;
-	bool refused = raw && raw->type == REDIS_REPLY_ERROR;
-	const char *text = refused                              ? raw->str
-			   : reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own"
-								: "an answer that is not Redis's";
 	if (!one_off)
-		master_state_doubt(master, reply->error, text, refused ? (size_t)raw->len : strlen(text));
+		master_state_doubt(master, reply->error,
+				   reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own"
+								      : text_of(raw));
 }
 
 void master_state_doubt_reply(struct master *master, const redisReply *reply)
 {
-	static const char strange[] = "an answer that is not Redis's";
 	assert(reply);
-	bool refused = reply->type == REDIS_REPLY_ERROR;
-	enum master_error error = refused ? master_error_classify(reply->str, (size_t)reply->len) : MASTER_ERROR_OTHER;
+	enum master_error error = reply->type == REDIS_REPLY_ERROR ? master_error_classify(reply->str)
+								   : MASTER_ERROR_OTHER;
 	master_state_count_error(master, error);
-	master_state_doubt(master, error, refused ? reply->str : strange,
-			   refused ? (size_t)reply->len : sizeof strange - 1);
+	master_state_doubt(master, error, text_of(reply));
+}
+
+/* ---- as plain structs (masters.h) ---- */
+
+size_t masters_count(const struct masters *masters)
+{
+	return masters->count;
+}
+
+void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status)
+{
+	assert(i < masters->count);
+	const struct master *master = &masters->list[i];
+	memset(ret_status, 0, sizeof *ret_status);
+	ret_status->state = master_state_of(master);
+	snprintf(ret_status->address, sizeof ret_status->address, "%s", master->link.address->shown);
+	if (ret_status->state != MASTER_VOTING)
+		master_state_write_reason(master, ret_status->reason);
+	ret_status->quarantine_remaining_ms = quarantine_left_ms(master);
+	ret_status->has_quarantine = ret_status->quarantine_remaining_ms > 0;
+	ret_status->has_rtt = master->rtt_us > 0;
+	ret_status->rtt_us = master->rtt_us;
+	if (master->last_run_id[0]) {
+		memcpy(ret_status->version, master->info.product, sizeof ret_status->version);
+		memcpy(ret_status->run_id, master->info.run_id, sizeof ret_status->run_id);
+	}
+	ret_status->warning_count = master->warning_count;
+	memcpy(ret_status->warnings, master->warnings, sizeof ret_status->warnings);
+}
+
+/* The time until a majority may vote, if time alone ends enough quarantines. */
+static void fill_wait(const struct masters *masters, struct quorum_status *quorum)
+{
+	uint64_t waits_ms[OPTIONS_MASTERS_MAX];
+	size_t count = 0;
+	for (size_t i = 0; i < masters->count; i++) {
+		struct master_status status;
+		masters_status(masters, i, &status);
+		if (!status.has_quarantine)
+			continue;
+		size_t at = count++;
+		for (; at > 0 && waits_ms[at - 1] > status.quarantine_remaining_ms; at--)
+			waits_ms[at] = waits_ms[at - 1];
+		waits_ms[at] = status.quarantine_remaining_ms;
+	}
+	assert(quorum->voting < quorum->needed);
+	size_t missing = (size_t)quorum->needed - quorum->voting;
+	quorum->has_wait = missing <= count;
+	if (quorum->has_wait)
+		quorum->wait_ms = waits_ms[missing - 1];
+}
+
+void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
+{
+	uint8_t voting = 0;
+	for (size_t i = 0; i < masters->count; i++)
+		voting = (uint8_t)(voting + (master_state_of(&masters->list[i]) == MASTER_VOTING));
+	*ret_quorum = (struct quorum_status){.needed = redlock_majority((uint8_t)masters->count),
+					     .voting = voting,
+					     .masters = (uint8_t)masters->count};
+	if (voting < ret_quorum->needed)
+		fill_wait(masters, ret_quorum);
 }

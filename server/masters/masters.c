@@ -33,40 +33,36 @@ static void on_failed(void *arg, enum link_state was, const char *reason, bool b
 	}
 	master_check_end(master, was == LINK_HANDSHAKE);
 	master->hung = false;
-	master->heartbeat_out = false;
-	master->has_rtt = false;
+	master->heartbeat = HEARTBEAT_RESTING;
+	master->rtt_us = 0;
 	master->soft_reason[0] = '\0';
 	master_guard_notify(master, GUARD_LOST);
 	snprintf(master->reason, sizeof master->reason, "%s", reason);
 	master_state_report(master);
+	master_command_fail_batch(master);
 }
 
-static void on_ended(void *arg)
-{
-	master_command_fail_batch(arg);
-}
-
-static const struct master_link_events link_events = {on_connected, on_ticked, on_failed, on_ended};
+static const struct master_link_events link_events = {on_connected, on_ticked, on_failed};
 
 /* ---- the list ---- */
 
 struct masters *masters_new(struct uv_loop_s *loop, const struct options *options, struct metrics *metrics)
 {
 	assert(loop && metrics && options->master_count >= 1 && options->master_count <= OPTIONS_MASTERS_MAX);
-	struct masters *masters = calloc(1, sizeof *masters);
-	if (!masters)
-		return NULL;
+	struct masters *masters = memory_zeroed(1, sizeof *masters);
 	masters->loop = loop;
 	masters->options = options;
-	masters->metrics = metrics;
 	masters->count = options->master_count;
-	snprintf(masters->hash_key, sizeof masters->hash_key, "%sredlockd:master", options->key_prefix);
+	masters->prefix_len = strlen(options->key_prefix);
+	masters->hash_key_len = (size_t)snprintf(masters->hash_key, sizeof masters->hash_key, "%sredlockd:master",
+						 options->key_prefix);
 	master_guard_init(masters);
 	master_notification_init(masters, master_check_note_subscribed);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		master->all = masters;
 		master->index = i;
+		master->metrics = &metrics->masters[i];
 		master->reported_state = MASTER_DOWN;
 		snprintf(master->reason, sizeof master->reason, "connecting");
 		master->link.loop = loop;
@@ -81,15 +77,17 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 void masters_close(struct masters *masters)
 {
 	master_notification_close(masters);
-	for (size_t i = 0; i < masters->count; i++)
+	for (size_t i = 0; i < masters->count; i++) {
 		master_link_close(&masters->list[i].link);
+		master_command_fail_batch(&masters->list[i]);
+	}
 }
 
 void masters_free(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
-		assert(!master->first && !master->link.io && !master->batch_first);
+		assert(!master->first && !master->link.connection && !master->batch_first);
 		master_pending_drop_all(master);
 		while (master->spare) {
 			struct master_command *next = master->spare->next;
@@ -112,9 +110,9 @@ bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, si
 {
 	for (size_t i = 0; i < masters->count; i++) {
 		const struct master *a = &masters->list[i];
-		for (size_t j = i + 1; a->has_info && j < masters->count; j++) {
+		for (size_t j = i + 1; a->last_run_id[0] && j < masters->count; j++) {
 			const struct master *b = &masters->list[j];
-			if (!b->has_info || strcmp(a->info.run_id, b->info.run_id) != 0)
+			if (!b->last_run_id[0] || strcmp(a->info.run_id, b->info.run_id) != 0)
 				continue;
 			*ret_first = i;
 			*ret_second = j;
@@ -124,18 +122,11 @@ bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, si
 	return false;
 }
 
-/* True if the master has an epoch of other settings than ours. */
-static bool has_other_digest(const struct masters *masters, size_t i)
-{
-	assert(i < masters->count);
-	const struct guard_master *guarded = &masters->guard.masters[i];
-	return guarded->state == GUARD_REJECTED && guarded->reason == GUARD_OTHER_DIGEST;
-}
-
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_which)
 {
 	for (size_t i = 0; i < masters->count; i++) {
-		if (!has_other_digest(masters, i))
+		const struct guard_master *guarded = &masters->guard.masters[i];
+		if (guarded->state != GUARD_REJECTED || guarded->reason != GUARD_OTHER_DIGEST)
 			continue;
 		*ret_which = i;
 		return true;
@@ -154,11 +145,14 @@ static enum master_sent sendable(struct master *master)
 		master_command_set_hung(master);
 	if (master->hung)
 		return MASTER_UNSENT;
-	switch (master_state_of(master)) {
-	case MASTER_QUARANTINED: return MASTER_REFUSED;
+	switch (master_state_cause(master)) {
+	case MASTER_CAUSE_INFO:
+	case MASTER_CAUSE_GUARD: return MASTER_REFUSED;
+	case MASTER_CAUSE_LINK:
+	case MASTER_CAUSE_ASKING: return MASTER_UNSENT;
 	/* some things it may still do */
-	case MASTER_DOWN: return master_state_is_asking(master) || !master->check.known ? MASTER_UNSENT : MASTER_SENT;
-	case MASTER_VOTING: break;
+	case MASTER_CAUSE_CHECK: return master->check.state < CHECK_PASSED ? MASTER_UNSENT : MASTER_SENT;
+	case MASTER_CAUSE_NONE: break;
 	}
 	return MASTER_SENT;
 }
@@ -177,10 +171,10 @@ static void settle(struct master *master, const struct master_command *done, uin
 	done->reply(done->arg, reply);
 }
 
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len,
-			      uint64_t until_us, master_reply_fn *reply, void *arg)
+enum master_sent masters_send(struct masters *masters, size_t i, const struct master_script *script, uint64_t until_us,
+			      master_reply_fn *reply, void *arg)
 {
-	assert(i < masters->count && script != REDLOCK_SCRIPT_NONE && reply);
+	assert(i < masters->count && reply);
 	struct master *master = &masters->list[i];
 	enum master_sent sent = sendable(master);
 	if (sent != MASTER_SENT) {
@@ -188,20 +182,11 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 			master_state_count_error(master, MASTER_ERROR_DOWN);
 		return sent;
 	}
-	uint64_t epoch = master_guard_stamp(master, command, len, until_us);
-	bool joins = script == REDLOCK_SCRIPT_ACQUIRE && master_batch_suits(command);
-	struct master_command *under_way = joins ? master_command_join(master, command, len)
-						 : master_command_push(master, script, command, len);
-	if (!under_way)
-		return MASTER_UNSENT;
-	under_way->epoch = epoch;
-	under_way->settle = settle;
-	under_way->reply = reply;
-	under_way->arg = arg;
+	master_command_send_script(master, script, until_us, settle, reply, arg);
 	return MASTER_SENT;
 }
 
-enum master_sent masters_send_scan(struct masters *masters, size_t i, const char *command, size_t len,
+enum master_sent masters_send_scan(struct masters *masters, size_t i, const struct master_scan_command *command,
 				   master_scan_fn *scan, void *arg)
 {
 	assert(i < masters->count && scan);
@@ -209,13 +194,14 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const char
 	enum master_sent sent = sendable(master);
 	if (sent != MASTER_SENT)
 		return sent;
-	return master_command_send_scan(master, command, len, scan, arg) ? MASTER_SENT : MASTER_UNSENT;
+	master_command_send_scan(master, command, scan, arg);
+	return MASTER_SENT;
 }
 
-void masters_keep_release(struct masters *masters, size_t i, const char *command, size_t len)
+void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release)
 {
-	assert(i < masters->count && len > 0);
-	master_pending_keep(&masters->list[i], command, len);
+	assert(i < masters->count);
+	master_pending_keep(&masters->list[i], release);
 }
 
 void masters_note_silence(struct masters *masters, size_t i)
@@ -227,8 +213,8 @@ void masters_note_silence(struct masters *masters, size_t i)
 bool masters_have_unread(const struct masters *masters, size_t i)
 {
 	assert(i < masters->count);
-	const struct master_io *io = masters->list[i].link.io;
-	return io && master_io_has_unread(io);
+	const struct transport_connection *connection = masters->list[i].link.connection;
+	return connection && transport_has_unread(connection);
 }
 
 void masters_note_round(struct masters *masters)
@@ -240,7 +226,11 @@ void masters_note_round(struct masters *masters)
 void masters_flush(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++) {
-		master_command_send_batch(&masters->list[i]);
-		master_link_flush(&masters->list[i].link);
+		struct master *master = &masters->list[i];
+		master_command_send_batch(master);
+		if (master->link.connection)
+			transport_flush(master->link.connection);
+		if (master->notification.connection)
+			transport_flush(master->notification.connection);
 	}
 }

@@ -2,7 +2,7 @@
  *
  * Commands leave in order over that connection, and every command gets exactly one callback, whatever becomes of it. To
  * a master that is down, hung or quarantined no command is sent: masters_send() returns that at once, so that no
- * request waits for such a master. All on the worker's thread. Their states are in master_status.h. */
+ * request waits for such a master. All on the worker's thread. */
 #ifndef MASTERS_H
 #define MASTERS_H
 
@@ -10,7 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "master_status.h"
 #include "server/config/config.h"
 #include "server/metrics/metrics.h"
 #include "server/redlock/redlock.h"
@@ -39,8 +38,32 @@ struct master_reply {
 
 typedef void master_reply_fn(void *arg, const struct master_reply *reply);
 
-/* Fence buckets of each master. Resources are mapped to them by lease_command_bucket(). */
+/* Fence buckets of each master. */
 enum { MASTER_FENCE_BUCKETS = 16384 };
+
+enum { MASTERS_RESOURCE_MAX = 256 }; /* bytes of a resource */
+/* The bucket of a resource, 0 … MASTER_FENCE_BUCKETS−1: the same on every redlockd. */
+unsigned masters_bucket(const char *resource, size_t len);
+
+/* An entry in the queue of a resource. */
+struct master_entry {
+	uint64_t arrival; /* 0: there is none */
+	uint64_t wait_ms; /* for how long it may be needed; 0: it is removed */
+};
+
+/* A script of the core for one resource. It becomes words when it leaves, with the epoch and the deadline for its
+ * master (master_script.c). */
+struct master_script {
+	enum redlock_script script;
+	bool with_source; /* the master has lost the script */
+	uint16_t resource_len, owner_len;
+	const char *resource, *owner;
+	const char *token;         /* RANDOM_TOKEN_LEN; release: NULL for none */
+	uint32_t ttl_ms;           /* acquire, extend */
+	unsigned bucket;           /* acquire, raise: masters_bucket() … */
+	uint64_t fence;            /* … and the fence */
+	struct master_entry entry; /* acquire, release */
+};
 
 enum master_sent {
 	MASTER_SENT,   /* the callback will be called, later */
@@ -48,13 +71,7 @@ enum master_sent {
 	MASTER_REFUSED /* quarantined: likewise */
 };
 
-/* TLS to masters: reads the files that the options name, once, before there are threads. False: a message that names
- * the option and the file, also where files are named and no master is rediss://. Blocking: for the start alone. */
-bool master_tls_load(const struct options *options, char *message, size_t message_size)
-	__attribute__((warn_unused_result));
-void master_tls_unload(void);
-
-/* Starts to connect to all masters. NULL: out of memory. `metrics` are this worker's. */
+/* Starts to connect to all masters. `metrics` are this worker's. */
 struct masters *masters_new(struct uv_loop_s *loop, const struct options *options, struct metrics *metrics);
 /* Begins to close all connections; pending callbacks are called with FAILED now. Run the loop until it is empty, then
  * masters_free(). */
@@ -69,16 +86,15 @@ bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, si
 /* True if a master has the epoch of a cluster with other settings than ours; which one. */
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_which);
 
-/* Sends a command in the Redis protocol, which must be an EVALSHA or EVAL of `script` as lease_command_format() makes
- * it, to master i. Writes that master's epoch and deadline into it: it is not carried out after `until_us` of our time,
- * nor later than --master-timeout-ms from now. */
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len,
-			      uint64_t until_us, master_reply_fn *reply, void *arg);
+/* Sends a script to master i: not carried out after `until_us` of our time, nor later than --master-timeout-ms from
+ * now. An acquisition, and what it points to, must stay until the answer is here. */
+enum master_sent masters_send(struct masters *masters, size_t i, const struct master_script *script, uint64_t until_us,
+			      master_reply_fn *reply, void *arg);
 
 /* A release that could not be sent or may have been lost, because master i was not reachable. It is kept for as long as
  * a lease can live (bounded in number too) and sent behind everything that went before, as soon as the master is there.
- * Copies the command. */
-void masters_keep_release(struct masters *masters, size_t i, const char *command, size_t len);
+ * Copies it. */
+void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release);
 
 /* Call it when an attempt ran out without an answer of master i: if the master is behind with its answers it counts as
  * hung from now on. */
@@ -110,8 +126,16 @@ typedef void master_scan_fn(void *arg, const struct master_scan *scan);
 /* Not terminated; NULL where the master did not answer with a string. */
 const char *master_scan_key(const struct master_scan *scan, size_t i, size_t *ret_len);
 
-/* Sends a SCAN in the Redis protocol; otherwise as masters_send(). */
-enum master_sent masters_send_scan(struct masters *masters, size_t i, const char *command, size_t len,
+/* One step of a SCAN of the resources that begin with a prefix. */
+struct master_scan_command {
+	uint64_t cursor;
+	const char *prefix;
+	size_t prefix_len;
+	unsigned keys; /* about how many */
+};
+
+/* As masters_send() in all else. */
+enum master_sent masters_send_scan(struct masters *masters, size_t i, const struct master_scan_command *command,
 				   master_scan_fn *scan, void *arg);
 
 /* ---- notifications of waiters ---- */
@@ -135,8 +159,6 @@ struct masters_notification_events {
 	void *arg;
 };
 
-/* The name of this worker in the queues: MASTER_REPLICA_LEN hex digits, random at its start; terminated. */
-const char *masters_replica(const struct masters *masters);
 /* Copies `events`; once, before the first of the two below. */
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events);
 /* The first request of this worker begins to wait. From now on each master is told that this worker is alive, before
@@ -144,5 +166,41 @@ void masters_set_notification_events(struct masters *masters, const struct maste
 void masters_start_notifications(struct masters *masters);
 /* The last waiting request of this worker has ended its wait. */
 void masters_stop_notifications(struct masters *masters);
+
+/* ---- their states, for /masters, /readyz and the metrics ---- */
+
+enum { STATUS_ADDRESS_MAX = 256, STATUS_REASON_MAX = 480, STATUS_WARNINGS_MAX = 4 };
+
+enum master_state { MASTER_VOTING, MASTER_QUARANTINED, MASTER_DOWN };
+
+/* One master as this worker sees it. */
+struct master_status {
+	char address[STATUS_ADDRESS_MAX]; /* never with a password */
+	enum master_state state;
+	bool has_quarantine;              /* quarantined, and time alone will end it */
+	uint64_t quarantine_remaining_ms; /* has_quarantine */
+	char reason[STATUS_REASON_MAX];   /* "" while voting; else a code, then ": " and words where there are any */
+	bool has_rtt;
+	uint64_t rtt_us;  /* smoothed */
+	char version[40]; /* "7.0.15", "valkey 8.1.1"; "": not known yet */
+	char run_id[48];
+	size_t warning_count;
+	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
+};
+
+struct quorum_status {
+	uint8_t needed, voting, masters;
+	bool has_wait;    /* too few vote, and time alone will mend it */
+	uint64_t wait_ms; /* has_wait: until a majority may vote */
+};
+
+/* How many masters are configured. */
+size_t masters_count(const struct masters *masters);
+/* The state of master i. */
+void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status);
+void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum);
+
+/* "voting", "quarantined", "down" */
+const char *master_state_name(enum master_state state);
 
 #endif

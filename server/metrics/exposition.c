@@ -3,51 +3,48 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
-void exposition_head(struct exposition *page, const char *name, const char *type, const char *help)
+void exposition_head(struct text *page, const char *name, const char *type, const char *help)
 {
-	static const char suffix[] = "_total";
-	size_t len = strlen(name), bare_len = len - (sizeof suffix - 1);
+	size_t len = strlen(name);
 	assert(!strpbrk(help, "\"\\\n"));
-	if (strcmp(type, "counter") == 0) {
-		assert(len >= sizeof suffix && strcmp(name + bare_len, suffix) == 0);
-		len = page->format == EXPOSITION_OPENMETRICS ? bare_len : len;
-	}
-	text_printf(&page->text, "# HELP %.*s %s\n# TYPE %.*s %s\n", (int)len, name, help, (int)len, name, type);
+	assert(strcmp(type, "counter") != 0 || (len > 6 && strcmp(name + len - 6, "_total") == 0));
+	text_printf(page, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-void exposition_end(struct exposition *page)
+void exposition_number(struct text *page, const char *name, const char *type, const char *help, uint64_t value)
 {
-	if (page->format == EXPOSITION_OPENMETRICS)
-		text_printf(&page->text, "# EOF\n");
+	exposition_head(page, name, type, help);
+	text_printf(page, "%s %" PRIu64 "\n", name, value);
 }
 
-const char *exposition_type(enum exposition_format format)
+void exposition_time(struct text *page, const char *name, const char *type, const char *help, uint64_t us)
 {
-	return format == EXPOSITION_OPENMETRICS ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-						: "text/plain; version=0.0.4; charset=utf-8";
+	exposition_head(page, name, type, help);
+	text_printf(page, "%s ", name);
+	exposition_seconds(page, us);
+	text_append(page, "\n", 1);
 }
 
-void exposition_seconds(char ret_seconds[EXPOSITION_SECONDS_MAX], uint64_t us)
+void exposition_seconds(struct text *page, uint64_t us)
 {
-	int len = snprintf(ret_seconds, EXPOSITION_SECONDS_MAX, "%" PRIu64 ".%06" PRIu64, us / 1000000, us % 1000000);
-	assert(len > 7 && len < EXPOSITION_SECONDS_MAX);
-	while (ret_seconds[len - 1] == '0')
-		ret_seconds[--len] = '\0';
-	if (ret_seconds[len - 1] == '.')
-		ret_seconds[len - 1] = '\0';
+	text_printf(page, "%" PRIu64 ".%06" PRIu64, us / 1000000, us % 1000000);
+	while (page->bytes[page->len - 1] == '0')
+		page->len--;
+	if (page->bytes[page->len - 1] == '.')
+		page->len--;
+	page->bytes[page->len] = '\0';
 }
 
-void exposition_escape(char *ret_escaped, size_t size, const char *value)
+void exposition_label(struct text *page, const char *name, const char *value)
 {
-	size_t len = 0;
-	for (; *value != '\0' && len + 3 <= size; value++) {
+	assert(name[0] != '\0');
+	text_printf(page, "%s=\"", name);
+	for (; *value != '\0'; value++) {
 		if (*value == '\\' || *value == '"' || *value == '\n')
-			ret_escaped[len++] = '\\';
-		ret_escaped[len++] = *value == '\n' ? 'n' : *value;
+			text_append(page, "\\", 1);
+		text_append(page, *value == '\n' ? "n" : value, 1);
 	}
-	assert(len < size);
-	ret_escaped[len] = '\0';
+	text_append(page, "\"", 1);
 }

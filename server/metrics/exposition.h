@@ -1,5 +1,4 @@
-/* A page of metrics as text, in both formats that Prometheus reads: Prometheus text 0.0.4 and OpenMetrics 1.0. They
- * differ here in the heads of counters, which OpenMetrics names without _total, and at the end. */
+/* A page of metrics in the text format of Prometheus, version 0.0.4. */
 #ifndef EXPOSITION_H
 #define EXPOSITION_H
 
@@ -8,29 +7,18 @@
 
 #include "server/base/base.h"
 
-enum exposition_format { EXPOSITION_PROMETHEUS, EXPOSITION_OPENMETRICS };
-
-/* A page that is being written. `text` belongs to the caller; if it failed, the page is not whole. */
-struct exposition {
-	struct text text;
-	enum exposition_format format;
-};
-
 /* Appends HELP and TYPE of a metric, ahead of its samples. `type`: "counter", "gauge" or "histogram"; a counter's name
  * ends with _total. `help` is without quotes, backslashes and line breaks. */
-void exposition_head(struct exposition *page, const char *name, const char *type, const char *help);
+void exposition_head(struct text *page, const char *name, const char *type, const char *help);
 
-/* Appends what the format requires after the last metric. */
-void exposition_end(struct exposition *page);
+/* The same with the one sample of a metric without labels: a number, or a time in microseconds. */
+void exposition_number(struct text *page, const char *name, const char *type, const char *help, uint64_t value);
+void exposition_time(struct text *page, const char *name, const char *type, const char *help, uint64_t us);
 
-/* The Content-Type. Static memory. */
-const char *exposition_type(enum exposition_format format);
+/* Appends microseconds as seconds, exactly and without trailing zeros: 300 is 0.0003. */
+void exposition_seconds(struct text *page, uint64_t us);
 
-enum { EXPOSITION_SECONDS_MAX = 32 };
-/* Microseconds as seconds, exactly and without trailing zeros: 300 is 0.0003. */
-void exposition_seconds(char ret_seconds[EXPOSITION_SECONDS_MAX], uint64_t us);
-
-/* A label value with the three escapes that both formats have. `size`: at least twice the length of `value`, and 1. */
-void exposition_escape(char *ret_escaped, size_t size, const char *value);
+/* Appends a label, `name="value"`, with the three escapes of a value. */
+void exposition_label(struct text *page, const char *name, const char *value);
 
 #endif

@@ -3,11 +3,9 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "exposition.h"
-#include "metrics_counters.h"
+#include "metrics.h"
 
 /* Upper bounds of the buckets. */
 static const uint64_t bounds_us[METRICS_BUCKETS] = {100,   200,   300,    500,    1000,   2000,    5000,    10000,
@@ -37,17 +35,17 @@ void histogram_observe(struct histogram *histogram, uint64_t us)
 	metrics_add(&histogram->sum_us, us);
 }
 
-/* A bound as it is shown: "0.5", "1.0", "+Inf". Whole seconds have a ".0", as OpenMetrics requires: a series must not
- * change its name with the format. */
-static void bound_write(char ret_bound[EXPOSITION_SECONDS_MAX], const uint64_t bounds[], size_t i)
+/* A bound as it is shown: "0.5", "1.0", "+Inf". Whole seconds have a ".0", as Prometheus shows them itself. */
+static void bound_write(struct text *text, const uint64_t bounds[], size_t i)
 {
+	assert(i <= METRICS_BUCKETS);
 	if (i == METRICS_BUCKETS) {
-		snprintf(ret_bound, EXPOSITION_SECONDS_MAX, "+Inf");
+		text_printf(text, "+Inf");
 		return;
 	}
-	exposition_seconds(ret_bound, bounds[i]);
-	if (!strchr(ret_bound, '.'))
-		memcpy(ret_bound + strlen(ret_bound), ".0", sizeof ".0");
+	exposition_seconds(text, bounds[i]);
+	if (bounds[i] % 1000000 == 0)
+		text_printf(text, ".0");
 }
 
 void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[],
@@ -57,18 +55,18 @@ void histogram_render(struct text *text, const char *name, const char *labels, c
 	const char *comma = labels[0] == '\0' ? "" : ",";
 	const char *open = labels[0] == '\0' ? "" : "{", *close = labels[0] == '\0' ? "" : "}";
 	uint64_t total = 0, sum_us = 0;
-	char seconds[EXPOSITION_SECONDS_MAX];
 	for (size_t i = 0; i <= METRICS_BUCKETS; i++) {
 		for (size_t h = 0; h < count; h++) {
 			assert(histograms[h]->is_long == histograms[0]->is_long);
 			total += metrics_load(&histograms[h]->buckets[i]);
 		}
-		bound_write(seconds, bounds_of(histograms[0]), i);
-		text_printf(text, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", name, labels, comma, seconds, total);
+		text_printf(text, "%s_bucket{%s%sle=\"", name, labels, comma);
+		bound_write(text, bounds_of(histograms[0]), i);
+		text_printf(text, "\"} %" PRIu64 "\n", total);
 	}
 	for (size_t h = 0; h < count; h++)
 		sum_us += metrics_load(&histograms[h]->sum_us);
-	exposition_seconds(seconds, sum_us);
-	text_printf(text, "%s_sum%s%s%s %s\n%s_count%s%s%s %" PRIu64 "\n", name, open, labels, close, seconds, name,
-		    open, labels, close, total);
+	text_printf(text, "%s_sum%s%s%s ", name, open, labels, close);
+	exposition_seconds(text, sum_us);
+	text_printf(text, "\n%s_count%s%s%s %" PRIu64 "\n", name, open, labels, close, total);
 }

@@ -4,95 +4,75 @@
  *   answers of a worker ──► stats_note_answer() ──► its table (its lock) ─────┼──► any worker that is asked
  *   queues of a worker ──► stats_note_queues() ──► its table (its lock) ──────┘
  *
+ * Counters only grow, so a point is the difference of two readings; the first one counts from the start. A percentile
+ * comes from the differences of the buckets of a histogram: no value of a single request is kept.
+ *
  * A worker's lock is taken for each acquisition, and by others only to copy the table: it is hardly ever contended. Two
  * locks are never held at once. The reader merges and sorts its own copy. */
-#include "stats.h"
-
 #include <assert.h>
-#include <pthread.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "metrics.h"
 
 enum { TICKS_PER_TURN = STATS_HOT_PART_MS / STATS_INTERVAL_MS };
 #define INTERVAL_US (STATS_INTERVAL_MS * UINT64_C(1000))
 
-struct stats_worker {
-	_Atomic uint64_t lost; /* extensions and releases of a lost lease; written by this worker alone */
-	pthread_mutex_t lock;  /* of what follows */
-	struct stats_hot hot;
-	size_t queue_count;
-	struct stats_resource queues[STATS_TOP];
+/* Counts since the start, over all workers. */
+struct stats_sums {
+	uint64_t counts[STATS_COUNTS];
+	/* how long acquisitions took, by bucket, not cumulative */
+	uint64_t acquire[METRICS_BUCKETS + 1];
+	uint64_t rtt[REDLOCK_MASTERS_MAX][METRICS_BUCKETS + 1]; /* the same of commands to each master */
 };
 
 static struct {
-	size_t workers, masters;
 	uint64_t began_us;
-	struct stats_worker *of;
 	/* of the thread that ticks */
 	uint64_t next_us;
 	unsigned ticks;
-	pthread_mutex_t lock; /* of the series */
-	struct stats_series series;
+	struct stats_sums last;
+	pthread_mutex_t lock; /* of the rest */
+	size_t count, next;   /* points that are there; where the next one goes */
+	struct stats_point points[STATS_POINTS];
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void stats_init(size_t masters, uint64_t now_us)
+void stats_init(uint64_t now_us)
 {
-	assert(!all.of && metrics_workers() > 0 && masters <= METRICS_MASTERS_MAX);
-	all.workers = metrics_workers();
-	all.masters = masters;
+	assert(all.next_us == 0 && metrics_workers() > 0);
 	all.began_us = now_us;
 	all.next_us = now_us + INTERVAL_US;
-	all.of = calloc(all.workers, sizeof *all.of);
-	if (!all.of)
-		abort(); /* at start, before anything is promised to anybody */
-	for (size_t w = 0; w < all.workers; w++)
-		pthread_mutex_init(&all.of[w].lock, NULL);
-}
-
-struct stats_worker *stats_worker(size_t i)
-{
-	assert(i < all.workers);
-	return &all.of[i];
-}
-
-struct stats_worker *stats_worker_of(const struct metrics *metrics)
-{
-	size_t i = 0;
-	while (metrics_worker(i) != metrics)
-		i++;
-	return stats_worker(i);
 }
 
 uint64_t stats_uptime_ms(uint64_t now_us)
 {
-	assert(all.of && now_us >= all.began_us);
+	assert(all.next_us > 0 && now_us >= all.began_us);
 	return (now_us - all.began_us) / 1000;
 }
 
 /* ---- counting ---- */
 
-void stats_note_answer(struct stats_worker *worker, unsigned operation, unsigned outcome, const char *resource,
-		       size_t len)
+void stats_note_answer(struct metrics *metrics, unsigned operation, unsigned outcome, const char *resource, size_t len)
 {
 	bool by_token = operation == REDLOCK_EXTEND || operation == REDLOCK_RELEASE;
 	assert(operation < METRICS_OPERATIONS && outcome < METRICS_OUTCOMES);
 	if (operation == REDLOCK_ACQUIRE) {
-		pthread_mutex_lock(&worker->lock);
-		stats_hot_count(&worker->hot, resource, len, outcome == REDLOCK_LOCKED || outcome == METRICS_TOO_MANY);
-		pthread_mutex_unlock(&worker->lock);
+		pthread_mutex_lock(&metrics->stats.lock);
+		stats_hot_count(&metrics->stats.hot, resource, len,
+				outcome == REDLOCK_LOCKED || outcome == METRICS_TOO_MANY);
+		pthread_mutex_unlock(&metrics->stats.lock);
 	} else if (by_token && (outcome == REDLOCK_NOT_OWNER || outcome == REDLOCK_EXPIRED)) {
-		metrics_add(&worker->lost, 1);
+		metrics_add(&metrics->lost, 1);
 	}
 }
 
-void stats_note_queues(struct stats_worker *worker, const struct stats_resource queues[], size_t count)
+void stats_note_queues(struct metrics *metrics, const struct stats_resource queues[], size_t count)
 {
 	assert(count <= STATS_TOP);
-	pthread_mutex_lock(&worker->lock);
-	memcpy(worker->queues, queues, count * sizeof *queues);
-	worker->queue_count = count;
-	pthread_mutex_unlock(&worker->lock);
+	pthread_mutex_lock(&metrics->stats.lock);
+	memcpy(metrics->stats.queues, queues, count * sizeof *queues);
+	metrics->stats.queue_count = count;
+	pthread_mutex_unlock(&metrics->stats.lock);
 }
 
 /* ---- the series ---- */
@@ -100,41 +80,30 @@ void stats_note_queues(struct stats_worker *worker, const struct stats_resource 
 static uint64_t sum_outcomes(size_t operation, size_t outcome)
 {
 	assert(operation < METRICS_OPERATIONS && outcome < METRICS_OUTCOMES);
-	return metrics_sum_at(offsetof(struct metrics, outcomes) +
-			      (operation * METRICS_OUTCOMES + outcome) * sizeof(uint64_t));
+	return metrics_figure(offsetof(struct metrics, outcomes) +
+				      (operation * METRICS_OUTCOMES + outcome) * sizeof(uint64_t),
+			      METRICS_SUM);
 }
 
 static void sum_buckets(size_t histogram, uint64_t ret_buckets[METRICS_BUCKETS + 1])
 {
 	assert(histogram + sizeof(struct histogram) <= sizeof(struct metrics));
 	for (size_t b = 0; b <= METRICS_BUCKETS; b++)
-		ret_buckets[b] = metrics_sum_at(histogram + offsetof(struct histogram, buckets) + b * sizeof(uint64_t));
+		ret_buckets[b] = metrics_figure(histogram + offsetof(struct histogram, buckets) + b * sizeof(uint64_t),
+						METRICS_SUM);
 }
 
 /* Leases that ended before their holder released them, as far as the holder was told. */
 static uint64_t sum_lost(void)
 {
-	uint64_t sum = 0;
-	for (size_t w = 0; w < all.workers; w++)
-		sum += metrics_load(&all.of[w].lost);
+	uint64_t sum = metrics_figure(offsetof(struct metrics, lost), METRICS_SUM);
 	for (size_t outcome = 0; outcome < METRICS_OUTCOMES; outcome++)
-		sum += metrics_sum_at(offsetof(struct metrics, holds_lost) + outcome * sizeof(uint64_t));
+		sum += metrics_figure(offsetof(struct metrics, holds_lost) + outcome * sizeof(uint64_t), METRICS_SUM);
 	return sum;
-}
-
-/* A master votes if every worker may use it. */
-static bool is_voting(size_t master)
-{
-	bool voting = true;
-	assert(master < all.masters);
-	for (size_t w = 0; w < all.workers; w++)
-		voting = voting && metrics_load(&metrics_worker(w)->masters[master].up) != 0;
-	return voting;
 }
 
 static void read_sums(struct stats_sums *ret_sums)
 {
-	*ret_sums = (struct stats_sums){.waiters = (uint32_t)metrics_waiters()};
 	ret_sums->counts[STATS_GRANTED] = sum_outcomes(REDLOCK_ACQUIRE, REDLOCK_OK);
 	ret_sums->counts[STATS_LOCKED] = sum_outcomes(REDLOCK_ACQUIRE, REDLOCK_LOCKED);
 	ret_sums->counts[STATS_SPLIT_VOTE] = sum_outcomes(REDLOCK_ACQUIRE, REDLOCK_SPLIT);
@@ -146,24 +115,75 @@ static void read_sums(struct stats_sums *ret_sums)
 	ret_sums->counts[STATS_RELEASED] = sum_outcomes(REDLOCK_RELEASE, REDLOCK_OK);
 	ret_sums->counts[STATS_LOST] = sum_lost();
 	sum_buckets(offsetof(struct metrics, latency) + REDLOCK_ACQUIRE * sizeof(struct histogram), ret_sums->acquire);
-	for (size_t m = 0; m < all.masters; m++) {
+	for (size_t m = 0; m < REDLOCK_MASTERS_MAX; m++)
 		sum_buckets(offsetof(struct metrics, masters[m].rtt), ret_sums->rtt[m]);
-		ret_sums->voting[m] = is_voting(m);
+}
+
+static uint32_t clip(uint64_t value)
+{
+	return value < STATS_NONE ? (uint32_t)value : STATS_NONE - 1;
+}
+
+uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const uint64_t now[METRICS_BUCKETS + 1],
+			     double share)
+{
+	uint64_t total = 0, below = 0;
+	size_t i = 0;
+	assert(share >= 0 && share <= 1);
+	for (size_t b = 0; b <= METRICS_BUCKETS; b++) {
+		assert(now[b] >= before[b]);
+		total += now[b] - before[b];
 	}
+	if (total == 0)
+		return STATS_NONE;
+	double rank = share * (double)total;
+	while (i < METRICS_BUCKETS && (now[i] == before[i] || (double)(below + now[i] - before[i]) < rank)) {
+		below += now[i] - before[i];
+		i++;
+	}
+	uint64_t low_us = i > 0 ? histogram_bound_us(i - 1) : 0;
+	if (i == METRICS_BUCKETS)
+		return clip(low_us);
+	double part = (rank - (double)below) / (double)(now[i] - before[i]);
+	return clip(low_us + (uint64_t)(part * (double)(histogram_bound_us(i) - low_us)));
+}
+
+/* The oldest point goes where all are taken. */
+static void add_point(const struct stats_sums *sums)
+{
+	const struct stats_sums *last = &all.last;
+	struct stats_point *point = &all.points[all.next];
+	for (size_t c = 0; c < STATS_COUNTS; c++) {
+		assert(sums->counts[c] >= last->counts[c]);
+		point->counts[c] = clip(sums->counts[c] - last->counts[c]);
+	}
+	point->p50_us = stats_percentile_us(last->acquire, sums->acquire, 0.5);
+	point->p99_us = stats_percentile_us(last->acquire, sums->acquire, 0.99);
+	point->waiters = (uint32_t)metrics_waiters();
+	for (size_t m = 0; m < REDLOCK_MASTERS_MAX; m++) {
+		point->rtt_us[m] = stats_percentile_us(last->rtt[m], sums->rtt[m], 0.5);
+		/* a master votes if every worker may use it */
+		point->voting[m] = metrics_figure(offsetof(struct metrics, masters[m].up), METRICS_LEAST) != 0;
+	}
+	all.last = *sums;
+	all.next = (all.next + 1) % STATS_POINTS;
+	if (all.count < STATS_POINTS)
+		all.count++;
 }
 
 uint64_t stats_pause_us(uint64_t now_us)
 {
-	assert(all.of);
+	assert(all.next_us > 0);
 	return all.next_us > now_us ? all.next_us - now_us : 0;
 }
 
 static void turn_tables(void)
 {
-	for (size_t w = 0; w < all.workers; w++) {
-		pthread_mutex_lock(&all.of[w].lock);
-		stats_hot_turn(&all.of[w].hot);
-		pthread_mutex_unlock(&all.of[w].lock);
+	for (size_t w = 0; w < metrics_workers(); w++) {
+		struct metrics *metrics = metrics_worker(w);
+		pthread_mutex_lock(&metrics->stats.lock);
+		stats_hot_turn(&metrics->stats.hot);
+		pthread_mutex_unlock(&metrics->stats.lock);
 	}
 }
 
@@ -179,7 +199,7 @@ void stats_tick(uint64_t now_us)
 		all.next_us = now_us + INTERVAL_US;
 	read_sums(&sums);
 	pthread_mutex_lock(&all.lock);
-	stats_series_add(&all.series, &sums);
+	add_point(&sums);
 	pthread_mutex_unlock(&all.lock);
 	if (++all.ticks % TICKS_PER_TURN == 0)
 		turn_tables();
@@ -190,7 +210,11 @@ void stats_tick(uint64_t now_us)
 size_t stats_read_series(struct stats_point ret_points[STATS_POINTS])
 {
 	pthread_mutex_lock(&all.lock);
-	size_t count = stats_series_copy(&all.series, ret_points);
+	assert(all.count <= STATS_POINTS && all.next < STATS_POINTS);
+	size_t count = all.count, oldest = count < STATS_POINTS ? 0 : all.next;
+	size_t first = count - oldest; /* those up to the end of the ring */
+	memcpy(ret_points, all.points + oldest, first * sizeof *ret_points);
+	memcpy(ret_points + first, all.points, oldest * sizeof *ret_points);
 	pthread_mutex_unlock(&all.lock);
 	return count;
 }
@@ -228,16 +252,16 @@ static size_t merge(struct stats_resource list[], size_t count)
 	return kept;
 }
 
-static size_t copy_hottest(struct stats_worker *worker, struct stats_resource *ret_list)
+static size_t copy_hottest(struct metrics *metrics, struct stats_resource *ret_list)
 {
-	return stats_hot_read(&worker->hot, ret_list);
+	return stats_hot_read(&metrics->stats.hot, ret_list);
 }
 
-static size_t copy_queues(struct stats_worker *worker, struct stats_resource *ret_list)
+static size_t copy_queues(struct metrics *metrics, struct stats_resource *ret_list)
 {
-	assert(worker->queue_count <= STATS_TOP);
-	memcpy(ret_list, worker->queues, worker->queue_count * sizeof *ret_list);
-	return worker->queue_count;
+	assert(metrics->stats.queue_count <= STATS_TOP);
+	memcpy(ret_list, metrics->stats.queues, metrics->stats.queue_count * sizeof *ret_list);
+	return metrics->stats.queue_count;
 }
 
 static size_t keep_allowed(stats_filter_fn *filter, void *arg, struct stats_resource list[], size_t count)
@@ -250,36 +274,33 @@ static size_t keep_allowed(stats_filter_fn *filter, void *arg, struct stats_reso
 }
 
 /* `most`: of one worker. */
-static bool read_top(size_t (*copy)(struct stats_worker *worker, struct stats_resource *ret_list), size_t most,
-		     stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP], size_t *ret_count)
+static size_t read_top(size_t (*copy)(struct metrics *metrics, struct stats_resource *ret_list), size_t most,
+		       stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
 {
-	struct stats_resource *list = calloc(all.workers * most, sizeof *list);
+	struct stats_resource *list = memory_zeroed(metrics_workers() * most, sizeof *list);
 	size_t count = 0;
-	if (!list)
-		return false;
-	for (size_t w = 0; w < all.workers; w++) {
-		pthread_mutex_lock(&all.of[w].lock);
-		size_t more = copy(&all.of[w], list + count);
+	for (size_t w = 0; w < metrics_workers(); w++) {
+		struct metrics *metrics = metrics_worker(w);
+		pthread_mutex_lock(&metrics->stats.lock);
+		size_t more = copy(metrics, list + count);
 		assert(more <= most);
-		pthread_mutex_unlock(&all.of[w].lock);
+		pthread_mutex_unlock(&metrics->stats.lock);
 		count += keep_allowed(filter, arg, list + count, more);
 	}
 	count = merge(list, count);
 	qsort(list, count, sizeof *list, compare_counts);
-	*ret_count = count < STATS_TOP ? count : STATS_TOP;
-	memcpy(ret_list, list, *ret_count * sizeof *list);
+	count = count < STATS_TOP ? count : STATS_TOP;
+	memcpy(ret_list, list, count * sizeof *list);
 	free(list);
-	return true;
+	return count;
 }
 
-bool stats_read_hottest(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP],
-			size_t *ret_count)
+size_t stats_read_hottest(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
 {
-	return read_top(copy_hottest, STATS_HOT_COUNTERS, filter, arg, ret_list, ret_count);
+	return read_top(copy_hottest, STATS_HOT_COUNTERS, filter, arg, ret_list);
 }
 
-bool stats_read_waiting(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP],
-			size_t *ret_count)
+size_t stats_read_waiting(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
 {
-	return read_top(copy_queues, STATS_TOP, filter, arg, ret_list, ret_count);
+	return read_top(copy_queues, STATS_TOP, filter, arg, ret_list);
 }

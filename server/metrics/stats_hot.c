@@ -8,14 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-static uint32_t hash_of(const char *bytes, size_t len)
-{
-	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-
-	for (size_t i = 0; i < len; i++)
-		hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
-	return (uint32_t)(hash ^ hash >> 32);
-}
+#include "server/base/base.h"
 
 /* The counter of a resource, or STATS_HOT_COUNTERS. */
 static size_t find(const struct stats_hot *hot, uint32_t hash, const char *resource, size_t len)
@@ -57,7 +50,7 @@ static size_t take_over(struct stats_hot *hot, uint32_t hash, const char *resour
 void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bool refused)
 {
 	assert(len >= 1 && len <= STATS_RESOURCE_MAX && hot->part < STATS_HOT_PARTS);
-	uint32_t hash = hash_of(resource, len);
+	uint32_t hash = (uint32_t)hash_fnv1a(resource, len);
 	size_t i = find(hot, hash, resource, len);
 	if (i == STATS_HOT_COUNTERS)
 		i = take_over(hot, hash, resource, len);

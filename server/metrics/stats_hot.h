@@ -16,7 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STATS_RESOURCE_MAX = 256 }; /* bytes of a name */
+enum {
+	STATS_RESOURCE_MAX = 256, /* bytes of a name */
+	STATS_TOP = 20            /* the longest list of resources */
+};
 enum { STATS_HOT_COUNTERS = 64, STATS_HOT_PARTS = 6, STATS_HOT_PART_MS = 10000 };
 
 /* Begins as all zeros. */

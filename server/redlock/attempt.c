@@ -1,36 +1,30 @@
-/* One attempt of an operation: see attempt.h. The numbered steps are those of "The Redlock algorithm" in the
- * specification. */
-#include "attempt.h"
-
+/* One attempt of an operation. The numbered steps are those of "The Redlock algorithm" in the specification. */
 #include <assert.h>
 
-#include "state.h"
-#include "tally.h"
-#include "waiting.h"
+#include "redlock_internal.h"
 
 enum { WHOLE_MS_US = 1000 }; /* masters round the remaining time of a key down to whole ms */
 
-/* splitmix64: enough for a pause, which need not be secret. */
-static uint64_t next_random(struct redlock *op)
+uint64_t redlock_random(uint64_t *state)
 {
-	uint64_t z = (op->random += 0x9e3779b97f4a7c15U);
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-	return z ^ (z >> 31);
+	uint64_t mixed = (*state += UINT64_C(0x9e3779b97f4a7c15));
+	mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+	return mixed ^ mixed >> 31;
 }
 
 /* ---- what is sent ---- */
 
 enum redlock_script redlock_attempt_script(enum redlock_kind kind)
 {
-	switch (kind) {
-	case REDLOCK_ACQUIRE: return REDLOCK_SCRIPT_ACQUIRE;
-	case REDLOCK_EXTEND: return REDLOCK_SCRIPT_EXTEND;
-	case REDLOCK_RELEASE: return REDLOCK_SCRIPT_RELEASE;
-	case REDLOCK_INSPECT: break;
-	}
-	assert(kind == REDLOCK_INSPECT);
-	return REDLOCK_SCRIPT_INSPECT;
+	static const enum redlock_script scripts[] = {
+		[REDLOCK_ACQUIRE] = REDLOCK_SCRIPT_ACQUIRE,
+		[REDLOCK_EXTEND] = REDLOCK_SCRIPT_EXTEND,
+		[REDLOCK_RELEASE] = REDLOCK_SCRIPT_RELEASE,
+		[REDLOCK_INSPECT] = REDLOCK_SCRIPT_INSPECT,
+	};
+	assert(kind <= REDLOCK_INSPECT);
+	return scripts[kind];
 }
 
 void redlock_attempt_send(struct redlock *op, enum redlock_script script, uint16_t to, struct redlock_output *out)
@@ -98,42 +92,21 @@ void redlock_attempt_release(struct redlock *op, struct redlock_output *out)
 {
 	assert(op->attempt > 0);
 	assert((op->joined == 0) || redlock_is_waiter(op));
-	uint16_t to = MUTATED(MUTATION_RELEASE_ANSWERED) ? op->sent & op->answered : op->sent;
-	if (op->params.kind != REDLOCK_ACQUIRE || MUTATED(MUTATION_NO_RELEASE))
+	if (op->params.kind != REDLOCK_ACQUIRE)
 		return;
-	redlock_attempt_send(op, REDLOCK_SCRIPT_RELEASE, to | op->joined, out);
+	redlock_attempt_send(op, REDLOCK_SCRIPT_RELEASE, op->sent | op->joined, out);
 	if (redlock_is_waiter(op) && out->script != REDLOCK_SCRIPT_NONE)
 		out->entry = REDLOCK_ENTRY_LEAVE;
 }
 
-static bool is_refusal(enum redlock_vote vote)
-{
-	assert(vote <= REDLOCK_VOTE_QUEUED);
-	return vote == REDLOCK_VOTE_HELD || vote == REDLOCK_VOTE_QUEUED;
-}
-
-/* The masters that refused this attempt: they do not have its token and never will. */
-static uint16_t refused_by(const struct redlock *op)
-{
-	uint16_t refused = 0;
-	for (unsigned i = 0; i < op->params.masters; i++)
-		if (redlock_has(op->answered, i) && is_refusal(op->ballots[i].vote))
-			refused |= (uint16_t)(1U << i);
-	assert((refused & ~op->answered) == 0);
-	return refused;
-}
-
-/* Releases what this attempt may have, and keeps the entry in the queue. */
+/* Releases what this attempt may have, and keeps the entry in the queue. The masters that refused it do not have its
+ * token and never will. */
 static void release_and_keep_entry(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	assert(redlock_is_waiter(op));
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
-	uint16_t to = op->sent & (uint16_t)~refused_by(op);
-	if (MUTATED(MUTATION_RELEASE_ANSWERED))
-		to &= op->answered;
-	if (MUTATED(MUTATION_NO_RELEASE))
-		return;
-	redlock_attempt_send(op, REDLOCK_SCRIPT_RELEASE, to, out);
+	uint16_t refused = redlock_tally_voted(op, REDLOCK_VOTE_HELD) | redlock_tally_voted(op, REDLOCK_VOTE_QUEUED);
+	redlock_attempt_send(op, REDLOCK_SCRIPT_RELEASE, op->sent & (uint16_t)~refused, out);
 	keep_entry(op, now_us, out);
 }
 
@@ -154,11 +127,9 @@ void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out)
 	assert(redlock_is_waiter(op) || op->joined == 0);
 	if (!redlock_is_waiter(op))
 		return;
-	uint16_t to = op->joined & (uint16_t)~op->sent; /* joined by an earlier attempt, not reached by this one */
-	for (unsigned i = 0; i < op->params.masters; i++)
-		if (redlock_has(op->sent & op->answered, i) && op->ballots[i].vote != REDLOCK_VOTE_GRANTED)
-			to |= (uint16_t)(1U << i);
-	redlock_attempt_leave_queue(op, to, out);
+	uint16_t earlier = op->joined & (uint16_t)~op->sent; /* joined by an earlier attempt, not reached by this one */
+	uint16_t ungranted = op->sent & op->answered & (uint16_t)~redlock_tally_voted(op, REDLOCK_VOTE_GRANTED);
+	redlock_attempt_leave_queue(op, earlier | ungranted, out);
 }
 
 /* ---- how it ends ---- */
@@ -169,7 +140,7 @@ static uint64_t random_pause_us(struct redlock *op)
 	assert(op->params.retry_min_us <= op->params.retry_max_us);
 	uint64_t spread_us = op->params.retry_max_us - op->params.retry_min_us;
 	assert(spread_us < UINT64_MAX);
-	return op->params.retry_min_us + next_random(op) % (spread_us + 1);
+	return op->params.retry_min_us + redlock_random(&op->random) % (spread_us + 1);
 }
 
 void redlock_attempt_pause(struct redlock *op, uint64_t now_us)
@@ -185,14 +156,10 @@ void redlock_attempt_pause(struct redlock *op, uint64_t now_us)
  * has a majority elsewhere notifies after every attempt, and each notification would cause another attempt. */
 static uint16_t find_held_by(const struct redlock *op, const struct redlock_result *result)
 {
-	uint16_t held_by = 0;
 	assert(!result || result->outcome == REDLOCK_LOCKED);
-	for (unsigned i = 0; result && result->has_holder && i < op->params.masters; i++)
-		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD &&
-		    op->ballots[i].holder == result->holder)
-			held_by |= (uint16_t)(1U << i);
+	uint16_t held_by = result && result->has_holder ? redlock_tally_named(op, result->holder) : 0;
 	assert((held_by & ~op->answered) == 0);
-	return __builtin_popcount(held_by) >= redlock_majority(op->params.masters) ? held_by : redlock_all_masters(op);
+	return redlock_tally_is_majority(op, held_by) ? held_by : redlock_all_masters(op);
 }
 
 /* When the lock may be free, as far as this attempt knows. */

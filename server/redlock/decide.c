@@ -4,71 +4,14 @@
  * The rules are at decide_acquire(), decide_owned(), decide_rest() and decide_inspect(). "May have" means: a majority
  * together with the masters whose state is unknown (failed, quarantined). While that is possible the answer is never
  * that nobody has it. */
-#include "decide.h"
-
 #include <assert.h>
-#include <string.h>
 
-#include "tally.h"
+#include "redlock_internal.h"
 
-static struct redlock_votes count_votes(const struct redlock *op, const struct redlock_tally *tally)
-{
-	assert(tally->needed == redlock_majority(op->params.masters));
-	struct redlock_votes votes = {
-		.needed = tally->needed,
-		.granted = tally->granted,
-		.refused = (uint8_t)(tally->held + tally->queued + tally->gone),
-		.failed = tally->failed,
-		.quarantined = tally->quarantined,
-		.masters = op->params.masters,
-	};
-	if (op->params.kind == REDLOCK_INSPECT) {
-		votes.granted = tally->best_votes;
-		votes.refused = (uint8_t)(redlock_tally_answered(tally) - tally->best_votes);
-	}
-	assert(votes.granted + votes.refused + votes.failed + votes.quarantined <= votes.masters);
-	return votes;
-}
+/* What a rule can say besides an enum redlock_outcome. */
+enum { UNDECIDED = -2, RETRY = -1 };
 
-static enum redlock_verdict conclude(const struct redlock *op, const struct redlock_tally *tally,
-				     enum redlock_outcome outcome, struct redlock_result *ret_result)
-{
-	assert(op->attempt > 0);
-	assert(outcome != REDLOCK_CANCELLED);
-	memset(ret_result, 0, sizeof *ret_result);
-	ret_result->outcome = outcome;
-	ret_result->tries = op->attempt;
-	ret_result->votes = count_votes(op, tally);
-	ret_result->ttl_us = op->params.ttl_us;
-	ret_result->has_holder = outcome != REDLOCK_OK && tally->best_votes > 0;
-	ret_result->holder = tally->best;
-	ret_result->holder_fence = redlock_tally_holder_fence(op, tally);
-	ret_result->rounds = op->round;
-	if (outcome == REDLOCK_LOCKED)
-		ret_result->retry_after_us = redlock_tally_free_after_us(op, tally);
-	else if (outcome == REDLOCK_SPLIT || outcome == REDLOCK_NO_QUORUM)
-		ret_result->retry_after_us = op->params.retry_max_us;
-	return REDLOCK_DECISION;
-}
-
-/* Steps 3 and 4: validity = ttl − elapsed − drift, counted from the start of this attempt; it must be left. */
-static enum redlock_verdict conclude_majority(const struct redlock *op, const struct redlock_tally *tally,
-					      uint64_t now_us, struct redlock_result *ret_result)
-{
-	assert(tally->granted >= tally->needed);
-	assert(now_us >= op->start_us);
-	uint64_t ttl_us = redlock_tally_shortest_ttl_us(op);
-	uint64_t spent_us = (MUTATED(MUTATION_NO_VALIDITY_CHECK) ? 0 : now_us - op->start_us) + op->params.drift_us;
-	if (spent_us >= ttl_us)
-		return conclude(op, tally, REDLOCK_NO_QUORUM, ret_result);
-	conclude(op, tally, REDLOCK_OK, ret_result);
-	ret_result->ttl_us = ttl_us;
-	ret_result->validity_us = ttl_us - spent_us;
-	assert(ret_result->validity_us > 0);
-	assert(ret_result->validity_us <= op->params.ttl_us);
-	ret_result->fence = op->params.kind == REDLOCK_EXTEND ? redlock_tally_lease_fence(op) : op->fence;
-	return REDLOCK_DECISION;
-}
+/* ---- the rules ---- */
 
 /* Acquire:
  *   majority granted, validity > 0                      OK (step 3 and 4)
@@ -80,46 +23,39 @@ static enum redlock_verdict conclude_majority(const struct redlock *op, const st
  *     tries left                                        another attempt after a random pause
  *     another holder may have a majority                LOCKED
  *     else                                              SPLIT */
-static enum redlock_verdict decide_acquire(const struct redlock *op, const struct redlock_tally *tally, uint64_t now_us,
-					   struct redlock_result *ret_result)
+static int decide_acquire(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE);
 	assert(op->state == REDLOCK_VOTING);
 	if (tally->granted >= tally->needed)
-		return conclude_majority(op, tally, now_us, ret_result);
+		return REDLOCK_OK;
 	if (tally->best_votes >= tally->needed)
-		return conclude(op, tally, REDLOCK_LOCKED, ret_result);
+		return REDLOCK_LOCKED;
 	if (tally->granted + tally->pending >= tally->needed)
-		return REDLOCK_UNDECIDED;
+		return UNDECIDED;
 	if (tally->pending > 0 && tally->queued == 0 && tally->best_votes + tally->pending >= tally->needed)
-		return REDLOCK_UNDECIDED; /* LOCKED or SPLIT */
-	if (redlock_tally_answered(tally) < tally->needed) {
-		if (redlock_tally_answered(tally) + tally->pending >= tally->needed)
-			return REDLOCK_UNDECIDED; /* NO_QUORUM or SPLIT */
-		return conclude(op, tally, REDLOCK_NO_QUORUM, ret_result);
-	}
+		return UNDECIDED; /* LOCKED or SPLIT */
+	if (tally->answered < tally->needed && tally->answered + tally->pending >= tally->needed)
+		return UNDECIDED; /* NO_QUORUM or SPLIT */
+	if (tally->answered < tally->needed)
+		return REDLOCK_NO_QUORUM;
 	if (tally->queued > 0)
-		return conclude(op, tally, REDLOCK_LOCKED, ret_result);
-	bool may_be_held = tally->best_votes > 0 && tally->best_votes + redlock_tally_unknown(tally) >= tally->needed;
-	bool waits = op->params.wait_us > 0;
-	if (waits ? !may_be_held : op->attempt < op->params.tries)
-		return REDLOCK_RETRY;
-	if (may_be_held)
-		return conclude(op, tally, REDLOCK_LOCKED, ret_result);
-	return conclude(op, tally, REDLOCK_SPLIT, ret_result);
+		return REDLOCK_LOCKED;
+	bool may_be_held = tally->best_votes > 0 && tally->best_votes + tally->unknown >= tally->needed;
+	if (redlock_is_waiter(op) ? !may_be_held : op->attempt < op->params.tries)
+		return RETRY;
+	return may_be_held ? REDLOCK_LOCKED : REDLOCK_SPLIT;
 }
 
 /* The end of a wait: finds out who holds the lock now. That it is held, or that it is the turn of another waiter, is
  * known from the attempts before. */
-static enum redlock_verdict decide_leaving(const struct redlock *op, const struct redlock_tally *tally,
-					   struct redlock_result *ret_result)
+static int decide_leaving(const struct redlock *op, const struct redlock_tally *tally)
 {
-	assert(op->params.wait_us > 0);
+	assert(redlock_is_waiter(op));
 	assert(op->state == REDLOCK_LEAVING);
 	if (tally->best_votes < tally->needed && tally->pending > 0)
-		return REDLOCK_UNDECIDED;
-	return conclude(op, tally, redlock_tally_answered(tally) < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_LOCKED,
-			ret_result);
+		return UNDECIDED;
+	return tally->answered < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_LOCKED;
 }
 
 /* Extend and release, all votes are in, no majority of any kind:
@@ -127,25 +63,20 @@ static enum redlock_verdict decide_leaving(const struct redlock *op, const struc
  *   this token may have had a majority                  release: OK, extend: NO_QUORUM
  *   others may have a majority                          NOT_OWNER
  *   else                                                EXPIRED */
-static enum redlock_verdict decide_rest(const struct redlock *op, const struct redlock_tally *tally,
-					struct redlock_result *ret_result)
+static int decide_rest(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(tally->pending == 0);
 	assert(tally->granted < tally->needed);
 	assert(tally->held < tally->needed);
 	assert(tally->gone < tally->needed);
-	uint8_t unknown = redlock_tally_unknown(tally);
-	if (redlock_tally_answered(tally) < tally->needed)
-		return conclude(op, tally, REDLOCK_NO_QUORUM, ret_result);
-	if (tally->granted > 0 && tally->granted + unknown >= tally->needed) {
-		/* The lease may have had its majority until now. After a release too few masters are left for one.
-		 * After an extension it is unknown whether a majority extended. */
-		bool released = op->params.kind == REDLOCK_RELEASE;
-		return conclude(op, tally, released ? REDLOCK_OK : REDLOCK_NO_QUORUM, ret_result);
-	}
-	if (tally->held > 0 && tally->held + unknown >= tally->needed)
-		return conclude(op, tally, REDLOCK_NOT_OWNER, ret_result);
-	return conclude(op, tally, REDLOCK_EXPIRED, ret_result);
+	if (tally->answered < tally->needed)
+		return REDLOCK_NO_QUORUM;
+	/* The lease may have had its majority until now. After a release too few masters are left for one. After an
+	 * extension it is unknown whether a majority extended. */
+	if (tally->granted > 0 && tally->granted + tally->unknown >= tally->needed)
+		return op->params.kind == REDLOCK_RELEASE ? REDLOCK_OK : REDLOCK_NO_QUORUM;
+	bool may_be_held = tally->held > 0 && tally->held + tally->unknown >= tally->needed;
+	return may_be_held ? REDLOCK_NOT_OWNER : REDLOCK_EXPIRED;
 }
 
 /* Extend and release:
@@ -154,19 +85,17 @@ static enum redlock_verdict decide_rest(const struct redlock *op, const struct r
  *   a majority says that others hold it                 NOT_OWNER
  *   a majority says that nobody holds it                EXPIRED
  *   all votes are in                                    see decide_rest() */
-static enum redlock_verdict decide_owned(const struct redlock *op, const struct redlock_tally *tally, uint64_t now_us,
-					 struct redlock_result *ret_result)
+static int decide_owned(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_EXTEND || op->params.kind == REDLOCK_RELEASE);
 	assert(op->state == REDLOCK_VOTING);
 	if (tally->granted >= tally->needed)
-		return op->params.kind == REDLOCK_EXTEND ? conclude_majority(op, tally, now_us, ret_result)
-							 : conclude(op, tally, REDLOCK_OK, ret_result);
+		return REDLOCK_OK;
 	if (tally->held >= tally->needed)
-		return conclude(op, tally, REDLOCK_NOT_OWNER, ret_result);
+		return REDLOCK_NOT_OWNER;
 	if (tally->gone >= tally->needed)
-		return conclude(op, tally, REDLOCK_EXPIRED, ret_result);
-	return tally->pending > 0 ? REDLOCK_UNDECIDED : decide_rest(op, tally, ret_result);
+		return REDLOCK_EXPIRED;
+	return tally->pending > 0 ? UNDECIDED : decide_rest(op, tally);
 }
 
 /* Inspect:
@@ -174,53 +103,112 @@ static enum redlock_verdict decide_owned(const struct redlock *op, const struct 
  *   a majority is free                                  OK, free
  *   all votes are in, fewer than a majority free        OK, held; NO_QUORUM if too few answered
  * So "held" predicts an acquisition: no majority can be won, whoever the holders are. */
-static enum redlock_verdict decide_inspect(const struct redlock *op, const struct redlock_tally *tally,
-					   struct redlock_result *ret_result)
+static int decide_inspect(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_INSPECT);
 	assert(op->state == REDLOCK_VOTING);
 	bool is_clear = tally->best_votes >= tally->needed || tally->gone >= tally->needed;
 	if (tally->pending > 0 && (op->params.wait_for_all || !is_clear))
-		return REDLOCK_UNDECIDED;
-	if (redlock_tally_answered(tally) < tally->needed)
-		return conclude(op, tally, REDLOCK_NO_QUORUM, ret_result);
-	conclude(op, tally, REDLOCK_OK, ret_result);
-	ret_result->waiters = redlock_tally_waiters(op, tally);
-	ret_result->held = tally->held > 0 && tally->gone < tally->needed;
-	ret_result->has_holder = ret_result->held;
-	assert(!ret_result->has_holder || tally->best_votes > 0);
-	if (ret_result->held)
-		ret_result->remaining_us = redlock_tally_kept_for_us(op, tally);
-	return REDLOCK_DECISION;
+		return UNDECIDED;
+	return tally->answered < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_OK;
 }
 
-void redlock_decide_fenced(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result)
+/* ---- the result ---- */
+
+static struct redlock_votes count_votes(const struct redlock *op, const struct redlock_tally *tally)
 {
-	assert(op->params.kind == REDLOCK_ACQUIRE);
-	assert(op->state == REDLOCK_RAISING);
-	struct redlock_tally tally = redlock_tally_count(op);
-	conclude_majority(op, &tally, now_us, ret_result);
+	assert(tally->needed == redlock_majority(op->params.masters));
+	bool inspects = op->params.kind == REDLOCK_INSPECT;
+	struct redlock_votes votes = {
+		.needed = tally->needed,
+		.granted = inspects ? tally->best_votes : tally->granted,
+		.refused = (uint8_t)(tally->answered - (inspects ? tally->best_votes : tally->granted)),
+		.failed = tally->failed,
+		.quarantined = tally->quarantined,
+		.masters = op->params.masters,
+	};
+	assert(votes.granted + votes.refused + votes.failed + votes.quarantined <= votes.masters);
+	return votes;
 }
 
-void redlock_decide_unfenced(const struct redlock *op, struct redlock_result *ret_result)
+/* A lease that a majority gave. Steps 3 and 4: validity = ttl − elapsed − drift, counted from the start of this
+ * attempt; it must be left. */
+static void conclude_lease(const struct redlock *op, const struct redlock_tally *tally, uint64_t now_us,
+			   struct redlock_result *result)
+{
+	assert(tally->granted >= tally->needed);
+	assert(now_us >= op->start_us);
+	uint64_t ttl_us = redlock_tally_shortest_ttl_us(op);
+	uint64_t spent_us = now_us - op->start_us + op->params.drift_us;
+	if (spent_us >= ttl_us) {
+		result->outcome = REDLOCK_NO_QUORUM;
+		return;
+	}
+	result->ttl_us = ttl_us;
+	result->validity_us = ttl_us - spent_us;
+	result->fence = op->fence;
+	/* A majority knows the fence that was settled, so a majority of extensions names it, and the attempt that won
+	 * never tried a larger one. */
+	if (op->params.kind == REDLOCK_EXTEND)
+		result->fence = redlock_tally_highest_fence(op, redlock_tally_voted(op, REDLOCK_VOTE_GRANTED));
+	assert(result->validity_us > 0);
+	assert(result->validity_us <= op->params.ttl_us);
+}
+
+static void conclude(const struct redlock *op, const struct redlock_tally *tally, enum redlock_outcome outcome,
+		     uint64_t now_us, struct redlock_result *ret_result)
+{
+	assert(op->attempt > 0);
+	assert(outcome != REDLOCK_CANCELLED);
+	struct redlock_result result = {
+		.outcome = outcome,
+		.votes = count_votes(op, tally),
+		.tries = op->attempt,
+		.rounds = op->round,
+		.ttl_us = op->params.ttl_us,
+		.holder = tally->best,
+	};
+	if (tally->best_votes > 0) /* the largest: a RAISE may not have reached all */
+		result.holder_fence = redlock_tally_highest_fence(op, redlock_tally_named(op, tally->best));
+	if (outcome == REDLOCK_OK && op->params.kind == REDLOCK_INSPECT) {
+		result.waiters = redlock_tally_waiters(op, tally);
+		result.held = tally->held > 0 && tally->gone < tally->needed;
+		assert(!result.held || tally->best_votes > 0);
+		if (result.held)
+			result.remaining_us = redlock_tally_kept_for_us(op, tally);
+	} else if (outcome == REDLOCK_OK && op->params.kind != REDLOCK_RELEASE) {
+		conclude_lease(op, tally, now_us, &result);
+	}
+	result.has_holder = result.held || (result.outcome != REDLOCK_OK && tally->best_votes > 0);
+	if (result.outcome == REDLOCK_LOCKED)
+		result.retry_after_us = redlock_tally_free_after_us(op, tally);
+	else if (result.outcome == REDLOCK_SPLIT || result.outcome == REDLOCK_NO_QUORUM)
+		result.retry_after_us = op->params.retry_max_us;
+	*ret_result = result;
+}
+
+void redlock_decide_fence(const struct redlock *op, bool is_settled, uint64_t now_us, struct redlock_result *ret_result)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE);
-	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
+	assert(op->state == REDLOCK_RAISING || (op->state == REDLOCK_VOTING && !is_settled));
 	struct redlock_tally tally = redlock_tally_count(op);
-	conclude(op, &tally, REDLOCK_NO_QUORUM, ret_result);
+	conclude(op, &tally, is_settled ? REDLOCK_OK : REDLOCK_NO_QUORUM, now_us, ret_result);
 }
 
 enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result)
 {
+	static int (*const rules[])(const struct redlock *, const struct redlock_tally *) = {
+		[REDLOCK_ACQUIRE] = decide_acquire,
+		[REDLOCK_EXTEND] = decide_owned,
+		[REDLOCK_RELEASE] = decide_owned,
+		[REDLOCK_INSPECT] = decide_inspect,
+	};
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_LEAVING);
+	assert(op->params.kind <= REDLOCK_INSPECT);
 	struct redlock_tally tally = redlock_tally_count(op);
-	if (op->state == REDLOCK_LEAVING)
-		return decide_leaving(op, &tally, ret_result);
-	switch (op->params.kind) {
-	case REDLOCK_ACQUIRE: return decide_acquire(op, &tally, now_us, ret_result);
-	case REDLOCK_EXTEND:
-	case REDLOCK_RELEASE: return decide_owned(op, &tally, now_us, ret_result);
-	case REDLOCK_INSPECT: break;
-	}
-	return decide_inspect(op, &tally, ret_result);
+	int decided = op->state == REDLOCK_LEAVING ? decide_leaving(op, &tally) : rules[op->params.kind](op, &tally);
+	if (decided < 0)
+		return decided == RETRY ? REDLOCK_RETRY : REDLOCK_UNDECIDED;
+	conclude(op, &tally, (enum redlock_outcome)decided, now_us, ret_result);
+	return REDLOCK_DECISION;
 }

@@ -1,34 +1,28 @@
-/* The rounds that make a fence: see fence.h.
+/* The rounds that make a fence.
+ *
+ * A fence is valid if and only if a majority of masters each executed, while holding this attempt's token, a strict
+ * increase of the resource's bucket to exactly that number. The majorities of two valid fences share a master, and
+ * there one increase came after the other. So the fences differ and are ordered, without any clock.
  *
  * ACQUIRE carries a guess. Where the lock is free the script returns `old`, the largest number of the bucket and the
  * floor, and writes the guess if it is larger. A majority with old < guess has executed the strict increase: one round.
  * Otherwise RAISE carries one more than the largest number seen, to every master that holds the token or may: the
  * script requires the token and a bucket strictly below. A majority makes it the fence. If a higher number was seen
  * another round follows, while time is left. */
-#include "fence.h"
-
 #include <assert.h>
 
-#include "state.h"
-
-static unsigned count(uint16_t set)
-{
-	assert(set >> REDLOCK_MASTERS_MAX == 0);
-	return (unsigned)__builtin_popcount(set);
-}
+#include "redlock_internal.h"
 
 bool redlock_fence_guess_holds(const struct redlock *op)
 {
-	unsigned increased = 0;
+	uint16_t increased = redlock_tally_voted(op, REDLOCK_VOTE_GRANTED);
 	assert(op->params.kind == REDLOCK_ACQUIRE);
 	assert(op->round == 0);
 	assert(op->fence > 0);
-	for (unsigned i = 0; i < op->params.masters; i++) {
-		const struct redlock_ballot *ballot = &op->ballots[i];
-		increased += redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED &&
-			     ballot->fence < op->fence;
-	}
-	return increased >= redlock_majority(op->params.masters) || MUTATED(MUTATION_NO_SECOND_ROUND);
+	for (unsigned i = 0; i < op->params.masters; i++)
+		if (op->ballots[i].fence >= op->fence)
+			increased &= (uint16_t) ~(1U << i);
+	return redlock_tally_is_majority(op, increased);
 }
 
 static void note_number(struct redlock *op, const struct redlock_event *event)
@@ -46,8 +40,7 @@ void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
 	assert(event->attempt == op->attempt);
 	uint16_t bit = (uint16_t)(1U << event->master);
 	note_number(op, event);
-	bool current = event->round == op->round || MUTATED(MUTATION_OLD_ROUND);
-	if (event->script != REDLOCK_SCRIPT_RAISE || !current || !(op->asked & bit))
+	if (event->script != REDLOCK_SCRIPT_RAISE || event->round != op->round || !(op->asked & bit))
 		return;
 	assert(op->state == REDLOCK_RAISING);
 	assert(event->vote <= REDLOCK_VOTE_QUEUED);
@@ -64,25 +57,22 @@ enum redlock_round redlock_fence_count(const struct redlock *op)
 {
 	assert(op->state == REDLOCK_RAISING);
 	assert(op->round > 0);
-	unsigned needed = redlock_majority(op->params.masters);
 	uint16_t pending = op->asked & (uint16_t) ~(op->raised | op->behind | op->failed);
-	if (count(op->raised) >= needed)
+	if (redlock_tally_is_majority(op, op->raised))
 		return REDLOCK_ROUND_WON;
-	if (count(op->raised | pending) >= needed)
+	if (redlock_tally_is_majority(op, op->raised | pending))
 		return REDLOCK_ROUND_OPEN;
-	return count(op->raised | op->behind | pending) >= needed ? REDLOCK_ROUND_BEHIND : REDLOCK_ROUND_LOST;
+	return redlock_tally_is_majority(op, op->raised | op->behind | pending) ? REDLOCK_ROUND_BEHIND
+										: REDLOCK_ROUND_LOST;
 }
 
 /* The masters that hold this attempt's token or may hold it. */
 static uint16_t may_hold(const struct redlock *op)
 {
 	assert((op->state == REDLOCK_RAISING) == (op->round > 0));
-	uint16_t set = op->sent & (uint16_t) ~(op->round > 0 ? op->failed : 0);
-	for (unsigned i = 0; i < op->params.masters; i++)
-		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD)
-			set &= (uint16_t) ~(1U << i);
-	assert((set & ~op->sent) == 0);
-	return set;
+	assert((op->failed & ~redlock_all_masters(op)) == 0);
+	uint16_t lost = op->round > 0 ? op->failed : 0;
+	return op->sent & (uint16_t) ~(lost | redlock_tally_voted(op, REDLOCK_VOTE_HELD));
 }
 
 uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
@@ -93,9 +83,8 @@ uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 	uint64_t useful_until_us = op->start_us + op->params.ttl_us - op->params.drift_us;
 	uint64_t top = op->highest > op->fence ? op->highest : op->fence;
 	uint16_t to = may_hold(op);
-	if (now_us >= useful_until_us || top + 1 >= REDLOCK_FENCE_LIMIT || op->round == UINT16_MAX)
-		return 0;
-	if (count(to) < redlock_majority(op->params.masters))
+	if (now_us >= useful_until_us || top + 1 >= REDLOCK_FENCE_LIMIT || op->round == UINT16_MAX ||
+	    !redlock_tally_is_majority(op, to))
 		return 0;
 	uint64_t deadline_us = now_us + op->params.master_timeout_us;
 	redlock_state_set(op, REDLOCK_RAISING);

@@ -18,11 +18,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "attempt.h"
-#include "decide.h"
-#include "fence.h"
-#include "state.h"
-#include "waiting.h"
+#include "redlock_internal.h"
 
 void redlock_init(struct redlock *op, const struct redlock_params *params, uint64_t seed)
 {
@@ -53,16 +49,10 @@ bool redlock_wants(const struct redlock *op, uint16_t attempt, uint16_t round)
 	return (op->state == state || op->state == REDLOCK_LEAVING) && op->attempt == attempt && op->round == round;
 }
 
-uint64_t redlock_free_us(const struct redlock *op)
-{
-	assert(redlock_is_waiter(op));
-	return op->free_us;
-}
-
 /* ---- what the votes lead to ---- */
 
-/* The attempt is lost in RAISING: another one follows if tries are left. */
-static void lose_fence(struct redlock *op, uint64_t now_us, struct redlock_output *out)
+/* Nobody won the attempt, or its fence could not be settled: another one follows if tries are left. */
+static void lose_attempt(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE);
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
@@ -76,7 +66,7 @@ static void lose_fence(struct redlock *op, uint64_t now_us, struct redlock_outpu
 		return;
 	}
 	struct redlock_result result;
-	redlock_decide_unfenced(op, &result);
+	redlock_decide_fence(op, false, now_us, &result);
 	redlock_attempt_finish(op, &result, out);
 }
 
@@ -87,7 +77,7 @@ static void begin_round(struct redlock *op, uint64_t now_us, struct redlock_outp
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING);
 	uint16_t to = redlock_fence_next_round(op, now_us);
 	if (to == 0)
-		lose_fence(op, now_us, out);
+		lose_attempt(op, now_us, out);
 	else
 		redlock_attempt_send(op, REDLOCK_SCRIPT_RAISE, to, out);
 }
@@ -121,11 +111,11 @@ static void evaluate_round(struct redlock *op, uint64_t now_us, struct redlock_o
 	switch (redlock_fence_count(op)) {
 	case REDLOCK_ROUND_OPEN: break;
 	case REDLOCK_ROUND_WON:
-		redlock_decide_fenced(op, now_us, &result);
+		redlock_decide_fence(op, true, now_us, &result);
 		conclude_attempt(op, now_us, &result, out);
 		break;
 	case REDLOCK_ROUND_BEHIND: begin_round(op, now_us, out); break;
-	case REDLOCK_ROUND_LOST: lose_fence(op, now_us, out); break;
+	case REDLOCK_ROUND_LOST: lose_attempt(op, now_us, out); break;
 	}
 }
 
@@ -136,15 +126,7 @@ static void evaluate_votes(struct redlock *op, uint64_t now_us, struct redlock_o
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_LEAVING);
 	switch (redlock_decide(op, now_us, &result)) {
 	case REDLOCK_UNDECIDED: break;
-	case REDLOCK_RETRY:
-		assert(op->params.kind == REDLOCK_ACQUIRE);
-		if (redlock_is_waiter(op)) {
-			redlock_attempt_wait(op, now_us, NULL, out);
-			break;
-		}
-		redlock_attempt_release(op, out);
-		redlock_attempt_pause(op, now_us);
-		break;
+	case REDLOCK_RETRY: lose_attempt(op, now_us, out); break;
 	case REDLOCK_DECISION:
 		if (result.outcome == REDLOCK_OK && op->params.kind == REDLOCK_ACQUIRE &&
 		    !redlock_fence_guess_holds(op)) {
@@ -225,7 +207,7 @@ static void close_voting(struct redlock *op, uint64_t now_us, struct redlock_out
 	assert(op->state == REDLOCK_VOTING || op->state == REDLOCK_LEAVING);
 	assert(now_us >= op->deadline_us);
 	for (unsigned i = 0; i < op->params.masters; i++) {
-		if (redlock_has(op->answered, i) || MUTATED(MUTATION_SILENCE_IGNORED))
+		if (redlock_has(op->answered, i))
 			continue;
 		op->answered |= (uint16_t)(1U << i);
 		op->ballots[i] = (struct redlock_ballot){.vote = REDLOCK_VOTE_FAILED};
@@ -275,7 +257,7 @@ static void handle_notified(struct redlock *op, const struct redlock_event *even
 	op->notified |= (uint16_t)(1U << event->master);
 	if (op->state != REDLOCK_WAITING)
 		return;
-	if (__builtin_popcount(op->notified) >= redlock_majority(op->params.masters))
+	if (redlock_tally_is_majority(op, op->notified))
 		wake_waiter(op, event->now_us, event->fence, out);
 	else if (is_first)
 		redlock_waiting_set_deadline(op, event->now_us);

@@ -15,12 +15,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef REDLOCK_MUTATIONS
-#include "mutations.h"
-#else
-#define MUTATED(mutation) 0
-#endif
-
 enum { REDLOCK_MASTERS_MAX = 15 };
 
 #define REDLOCK_NEVER UINT64_MAX
@@ -28,7 +22,8 @@ enum { REDLOCK_MASTERS_MAX = 15 };
 
 /* Waiting. A process counts as alive on a master for this long after its last sign of life there. When it is the turn
  * of another process, ours tries after this long without news. */
-#define REDLOCK_ALIVE_US UINT64_C(1000000)
+#define REDLOCK_ALIVE_MS 1000
+#define REDLOCK_ALIVE_US (UINT64_C(1000) * REDLOCK_ALIVE_MS)
 /* It tries after this long even if the news goes on: they may be about another lock, if two clusters share a
  * channel. */
 #define REDLOCK_PASSED_MAX_US UINT64_C(5000000)
@@ -221,9 +216,11 @@ struct redlock {
 	uint64_t arrival;  /* its order in the queue; 0: it does not wait */
 	uint64_t wait_end_us;
 	uint64_t passed_us; /* since when, in this wait for a turn, it was passed over; 0: not at all */
-	uint64_t free_us;   /* WAITING: when the lock may be free; REDLOCK_NEVER: unknown */
-	uint64_t fence;     /* of this attempt: the guess, or the last RAISE's */
-	uint64_t highest;   /* the largest fence seen in this attempt */
+	/* A waiter: when the lock may be free, as far as it knows; REDLOCK_NEVER: unknown. `remaining_us` of FIRST for
+	 * the next waiter of this process follows from it. */
+	uint64_t free_us;
+	uint64_t fence;   /* of this attempt: the guess, or the last RAISE's */
+	uint64_t highest; /* the largest fence seen in this attempt */
 	struct redlock_ballot {
 		enum redlock_vote vote;
 		uint64_t ttl_us, remaining_us, holder, fence;
@@ -253,15 +250,14 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 /* When the operation next wants a TIMER event, or REDLOCK_NEVER. */
 uint64_t redlock_deadline_us(const struct redlock *op);
 
-/* When the lock may be free, as far as an operation that waits or waited knows: `remaining_us` of FIRST for the next
- * waiter of this process follows from it. */
-uint64_t redlock_free_us(const struct redlock *op);
-
 /* True while votes of this attempt and round still count, so that a command of it that was not carried out is worth
  * sending again. */
 bool redlock_wants(const struct redlock *op, uint16_t attempt, uint16_t round);
 
 /* The majority of `masters`: ⌊N/2⌋ + 1 of the configured ones, never of those that can be reached. */
 uint8_t redlock_majority(uint8_t masters);
+
+/* The next number of a generator (splitmix64): for what must differ, and need not be secret. */
+uint64_t redlock_random(uint64_t *state);
 
 #endif

@@ -1,7 +1,7 @@
-/* The states of an operation: see state.h, and redlock.c for the picture. */
-#include "state.h"
-
+/* The states of an operation: see redlock.c for the picture. */
 #include <assert.h>
+
+#include "redlock_internal.h"
 
 #define TO(state) (1U << (state))
 

@@ -1,42 +1,52 @@
-/* Counting the ballots of one attempt: see tally.h. */
-#include "tally.h"
-
+/* Counting the ballots of one attempt: pure functions over `struct redlock`. */
 #include <assert.h>
 #include <stddef.h>
+
+#include "redlock_internal.h"
 
 uint8_t redlock_majority(uint8_t masters)
 {
 	assert(masters >= 1);
 	assert(masters <= REDLOCK_MASTERS_MAX);
-	return (uint8_t)(masters / 2 + (MUTATED(MUTATION_QUORUM_HALF) ? 0 : 1));
+	return (uint8_t)(masters / 2 + 1);
 }
 
-static bool names_holder(const struct redlock *op, unsigned i)
+bool redlock_tally_is_majority(const struct redlock *op, uint16_t set)
 {
-	assert(i < op->params.masters);
-	return redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD;
+	assert((set & ~redlock_all_masters(op)) == 0);
+	return __builtin_popcount(set) >= redlock_majority(op->params.masters);
 }
 
-/* The number of masters that name the same holder as master i. */
-static uint8_t count_holder(const struct redlock *op, unsigned i)
+uint16_t redlock_tally_voted(const struct redlock *op, enum redlock_vote vote)
 {
-	uint8_t votes = 0;
-	assert(names_holder(op, i));
-	for (unsigned j = 0; j < op->params.masters; j++)
-		if (names_holder(op, j) && op->ballots[j].holder == op->ballots[i].holder)
-			votes++;
-	assert(votes >= 1);
-	return votes;
+	uint16_t set = 0;
+	assert(vote <= REDLOCK_VOTE_QUEUED);
+	for (unsigned i = 0; i < op->params.masters; i++)
+		if (redlock_has(op->answered, i) && op->ballots[i].vote == vote)
+			set |= (uint16_t)(1U << i);
+	assert((set & ~op->answered) == 0);
+	return set;
+}
+
+uint16_t redlock_tally_named(const struct redlock *op, uint64_t holder)
+{
+	uint16_t held = redlock_tally_voted(op, REDLOCK_VOTE_HELD), set = 0;
+	for (unsigned i = 0; i < op->params.masters; i++)
+		if (redlock_has(held, i) && op->ballots[i].holder == holder)
+			set |= (uint16_t)(1U << i);
+	assert((set & ~held) == 0);
+	return set;
 }
 
 static void find_best_holder(const struct redlock *op, struct redlock_tally *tally)
 {
+	uint16_t held = redlock_tally_voted(op, REDLOCK_VOTE_HELD);
 	assert(tally->held > 0);
 	assert(tally->best_votes == 0);
 	for (unsigned i = 0; i < op->params.masters; i++) {
-		if (!names_holder(op, i))
+		if (!redlock_has(held, i))
 			continue;
-		uint8_t votes = count_holder(op, i);
+		uint8_t votes = (uint8_t)__builtin_popcount(redlock_tally_named(op, op->ballots[i].holder));
 		if (votes > tally->best_votes) {
 			tally->best_votes = votes;
 			tally->best = op->ballots[i].holder;
@@ -66,36 +76,31 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 	}
 	if (tally.held > 0)
 		find_best_holder(op, &tally);
-	assert(tally.granted + tally.held + tally.queued + tally.gone + tally.failed + tally.quarantined +
-		       tally.pending ==
-	       op->params.masters);
+	tally.answered = (uint8_t)(tally.granted + tally.held + tally.queued + tally.gone);
+	tally.unknown = (uint8_t)(tally.failed + tally.quarantined + tally.pending);
+	assert(tally.answered + tally.unknown == op->params.masters);
 	assert(tally.best_votes <= tally.held);
 	return tally;
 }
 
-uint8_t redlock_tally_answered(const struct redlock_tally *tally)
+uint64_t redlock_tally_highest_fence(const struct redlock *op, uint16_t set)
 {
-	int answered = tally->granted + tally->held + tally->queued + tally->gone;
-	assert(answered <= REDLOCK_MASTERS_MAX);
-	return (uint8_t)answered;
-}
-
-uint8_t redlock_tally_unknown(const struct redlock_tally *tally)
-{
-	int unknown = tally->failed + tally->quarantined + tally->pending;
-	assert(unknown <= REDLOCK_MASTERS_MAX);
-	return (uint8_t)unknown;
+	uint64_t fence = 0;
+	assert((set & ~op->answered) == 0);
+	for (unsigned i = 0; i < op->params.masters; i++)
+		if (redlock_has(set, i) && op->ballots[i].fence > fence)
+			fence = op->ballots[i].fence;
+	return fence;
 }
 
 uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE || op->params.kind == REDLOCK_EXTEND);
+	uint16_t granted = redlock_tally_voted(op, REDLOCK_VOTE_GRANTED);
 	uint64_t shortest = op->params.ttl_us;
-	for (unsigned i = 0; i < op->params.masters; i++) {
-		const struct redlock_ballot *ballot = &op->ballots[i];
-		if (redlock_has(op->answered, i) && ballot->vote == REDLOCK_VOTE_GRANTED && ballot->ttl_us < shortest)
-			shortest = ballot->ttl_us;
-	}
+	for (unsigned i = 0; i < op->params.masters; i++)
+		if (redlock_has(granted, i) && op->ballots[i].ttl_us < shortest)
+			shortest = op->ballots[i].ttl_us;
 	assert(shortest <= op->params.ttl_us);
 	return shortest;
 }
@@ -112,18 +117,27 @@ static void insert_sorted(uint64_t *values, size_t count, uint64_t value)
 	assert((at == count || value < values[at + 1]));
 }
 
+/* Writes the ascending list of how long the key still lasts on each master of the set; for NEVER `never_us`. */
+static size_t sort_remaining(const struct redlock *op, uint16_t set, uint64_t never_us,
+			     uint64_t ret_us[REDLOCK_MASTERS_MAX])
+{
+	size_t count = 0;
+	assert((set & ~op->answered) == 0);
+	for (unsigned i = 0; i < op->params.masters; i++) {
+		uint64_t us = op->ballots[i].remaining_us;
+		if (redlock_has(set, i))
+			insert_sorted(ret_us, count++, us == REDLOCK_NEVER ? never_us : us);
+	}
+	assert(count == (size_t)__builtin_popcount(set));
+	return count;
+}
+
 uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE);
+	uint16_t refused = redlock_tally_voted(op, REDLOCK_VOTE_HELD) | redlock_tally_voted(op, REDLOCK_VOTE_QUEUED);
 	uint64_t remaining[REDLOCK_MASTERS_MAX];
-	size_t count = 0;
-	for (unsigned i = 0; i < op->params.masters; i++) {
-		bool queued = redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_QUEUED;
-		if (!names_holder(op, i) && !queued)
-			continue;
-		uint64_t us = op->ballots[i].remaining_us;
-		insert_sorted(remaining, count++, us == REDLOCK_NEVER ? op->params.ttl_us : us);
-	}
+	size_t count = sort_remaining(op, refused, op->params.ttl_us, remaining);
 	assert(count == (size_t)tally->held + tally->queued);
 	if (count == 0)
 		return 0;
@@ -134,10 +148,11 @@ uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redl
 bool redlock_tally_is_other_library(const struct redlock *op)
 {
 	assert(op->params.wait_us > 0);
+	uint16_t held = redlock_tally_voted(op, REDLOCK_VOTE_HELD);
 	struct redlock_tally tally = redlock_tally_count(op);
 	bool other_library = false, ours = false;
 	for (unsigned i = 0; i < op->params.masters; i++) {
-		if (!names_holder(op, i))
+		if (!redlock_has(held, i))
 			continue;
 		other_library |= op->ballots[i].other_library;
 		ours |= !op->ballots[i].other_library && op->ballots[i].holder == tally.best;
@@ -150,11 +165,8 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 {
 	assert(tally->held > 0);
 	uint64_t remaining[REDLOCK_MASTERS_MAX];
-	size_t count = 0, blocking = (size_t)(op->params.masters - tally->needed + 1);
-	for (unsigned i = 0; i < op->params.masters; i++)
-		if (names_holder(op, i))
-			insert_sorted(remaining, count++, op->ballots[i].remaining_us);
-	assert(count == tally->held);
+	size_t count = sort_remaining(op, redlock_tally_voted(op, REDLOCK_VOTE_HELD), REDLOCK_NEVER, remaining);
+	size_t blocking = (size_t)(op->params.masters - tally->needed + 1);
 	assert(blocking >= 1);
 	return remaining[count > blocking ? count - blocking : 0];
 }
@@ -162,36 +174,14 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_INSPECT);
+	uint16_t told = redlock_tally_voted(op, REDLOCK_VOTE_HELD) | redlock_tally_voted(op, REDLOCK_VOTE_GONE);
 	uint64_t waiters[REDLOCK_MASTERS_MAX];
 	size_t count = 0;
 	for (unsigned i = 0; i < op->params.masters; i++)
-		if (redlock_has(op->answered, i) &&
-		    (op->ballots[i].vote == REDLOCK_VOTE_HELD || op->ballots[i].vote == REDLOCK_VOTE_GONE))
+		if (redlock_has(told, i))
 			insert_sorted(waiters, count++, op->ballots[i].waiters);
 	assert(count == (size_t)tally->held + tally->gone);
 	if (count == 0)
 		return 0;
 	return (uint32_t)waiters[count > tally->needed ? count - tally->needed : 0];
-}
-
-uint64_t redlock_tally_holder_fence(const struct redlock *op, const struct redlock_tally *tally)
-{
-	uint64_t fence = 0;
-	assert(tally->best_votes <= tally->held);
-	for (unsigned i = 0; i < op->params.masters && tally->best_votes > 0; i++)
-		if (names_holder(op, i) && op->ballots[i].holder == tally->best && op->ballots[i].fence > fence)
-			fence = op->ballots[i].fence;
-	return fence;
-}
-
-uint64_t redlock_tally_lease_fence(const struct redlock *op)
-{
-	uint64_t fence = 0;
-	assert(op->params.kind == REDLOCK_EXTEND);
-	assert(op->state == REDLOCK_VOTING);
-	for (unsigned i = 0; i < op->params.masters; i++)
-		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_GRANTED &&
-		    op->ballots[i].fence > fence)
-			fence = op->ballots[i].fence;
-	return fence;
 }

@@ -1,7 +1,10 @@
-/* When a waiter tries again: see waiting.h. */
-#include "waiting.h"
-
+/* When a waiter tries again: what happens in state WAITING without anything being sent.
+ *
+ * Nothing polls: a waiter sleeps until it is notified, and only the first one of a process wakes when the time of the
+ * holder is up. The one exception is a holder of another library, whose release notifies nobody. */
 #include <assert.h>
+
+#include "redlock_internal.h"
 
 uint64_t redlock_after_us(uint64_t now_us, uint64_t for_us)
 {
@@ -19,7 +22,7 @@ void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us)
 	if (op->state != REDLOCK_WAITING)
 		return;
 	uint64_t wake_us = op->paused || !op->follows ? op->free_us : REDLOCK_NEVER;
-	if (op->again || __builtin_popcount(op->notified) >= redlock_majority(op->params.masters))
+	if (op->again || redlock_tally_is_majority(op, op->notified))
 		wake_us = now_us; /* FIRST or the notifications came while it voted */
 	else if ((op->notified & op->held_by) != 0)
 		wake_us = earlier(wake_us, now_us + op->params.master_timeout_us);
@@ -32,9 +35,9 @@ void redlock_waiting_look_again(struct redlock *op, uint64_t now_us)
 	assert(op->state == REDLOCK_WAITING);
 	uint64_t share_us = op->params.wait_us / REDLOCK_LOOKS_MAX;
 	uint64_t after_us = share_us > REDLOCK_LOOK_AGAIN_US ? share_us : REDLOCK_LOOK_AGAIN_US;
+	uint16_t held = redlock_tally_voted(op, REDLOCK_VOTE_HELD);
 	for (unsigned i = 0; i < op->params.masters; i++) /* `free_us` is a guess if a key has no expiry */
-		if (redlock_has(op->answered, i) && op->ballots[i].vote == REDLOCK_VOTE_HELD &&
-		    op->ballots[i].remaining_us == REDLOCK_NEVER)
+		if (redlock_has(held, i) && op->ballots[i].remaining_us == REDLOCK_NEVER)
 			op->free_us = REDLOCK_NEVER;
 	op->free_us = earlier(op->free_us, redlock_after_us(now_us, after_us));
 	assert(op->free_us > now_us);

@@ -3,7 +3,7 @@
 -- at the same moment share the time, the epoch and the cost of a command, and nothing else.
 --
 -- KEYS[1]  {prefix}{resource}      … and as many more as there are resources
--- KEYS[n]  {prefix}redlockd:master  the last one. A hash: epoch, floor, and a bucket for every 16384th resource
+-- KEYS[n]  {prefix}redlockd:master  the last one. A hash: epoch, floor, and the fence buckets (MASTER_FENCE_BUCKETS)
 -- ARGV[1]  token         40 hex digits, new for every attempt
 -- ARGV[2]  ttl_ms
 -- ARGV[3]  max_hold_ms   0: no bound
@@ -16,7 +16,8 @@
 -- ARGV[9]  deadline_us   in this master's own time: after it nobody waits for the answer, or releases
 -- … and nine more for each further resource.
 --
--- The value is token:hold_until_ms:fence:owner, with hold_until_ms in this master's own time (0: no bound).
+-- The value is token:hold_until_ms:fence:owner, with hold_until_ms in this master's own time (0: no bound). It is read
+-- by server/leases/lease_answer.c, which sim_compare tries on the values that these scripts write.
 -- Returns for one resource
 --         {1, now_us, old}                  set here; old is the largest number of bucket and floor before, and the
 --                                           bucket was raised to the guess if that is larger

@@ -1,5 +1,5 @@
 -- Fences: the largest fence of a slice of this master's buckets, for another master that lost its own. In slices, since
--- all 16384 at once would block everybody else for 10 ms and more. Each slice compares the epoch, so that all of them
+-- all of them at once would block everybody else for 10 ms and more. Each slice compares the epoch, so that all of them
 -- are of one memory; numbers only grow under it, so the largest of all slices is not below the fence of any lease that
 -- was granted before the first slice.
 --

@@ -1,5 +1,5 @@
-/* One client, one lock after another, each with a name that nobody else wants: acquire, release, acquire the next.
- * What a lock costs where there is nothing to wait for. */
+/* One client, one lock after another, each with a name that no other client wants: acquire, release, acquire the next.
+ * Measures the cost of a lock without waiting. */
 #include <stdio.h>
 
 #include "hot_lock.h"

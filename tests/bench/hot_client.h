@@ -30,7 +30,7 @@ struct client {
 	bool waits;                   /* redlockd: in the line, where somebody has the lock */
 	enum client_state state, was; /* was: what the event is the answer to */
 	char resource[64];
-	char key[128];  /* what releases the lock: a token, or etcd's key in base64 */
+	char key[128];  /* releases the lock: a token, or etcd's key in base64 */
 	char lease[24]; /* etcd: of this client, for all its locks */
 	uint64_t fence; /* 0: the service has none */
 	uint64_t sent_ns, answered_ns;

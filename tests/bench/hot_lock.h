@@ -10,7 +10,7 @@
 enum { BENCH_SERVERS_MAX = 8, BENCH_CLIENTS_MAX = 2048 };
 
 struct bench {
-	/* What was asked for. */
+	/* The options. */
 	const struct service *service;
 	const char *servers[BENCH_SERVERS_MAX];
 	unsigned server_count, waiters, repeats;

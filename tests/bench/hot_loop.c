@@ -18,7 +18,7 @@
 
 enum { LOOP_ERRORS = 8, LOOP_PAUSE_MS = 10, LOOP_DRAIN_MS = 60000 };
 
-/* Who was granted so far: how late did the latest of them ask. */
+/* Of the clients granted so far: the latest time at which one of them asked. */
 struct overtaking {
 	uint64_t latest_ns, worst_ns;
 	unsigned count;

@@ -87,7 +87,7 @@ class Browser:
 
 
 class Page:
-    """A tab. What it logged and asked for is read with check()."""
+    """A tab. check() reads its log and its requests."""
 
     def __init__(self, driver):
         self.driver = driver
@@ -181,7 +181,8 @@ class Page:
     # ---- judging ----
 
     def axe(self):
-        """What the accessibility checker finds: a list of words. It is put in by the debugger, which no policy of the page binds."""
+        """The findings of the accessibility checker, as words. The debugger inserts it, to which no policy of the page
+        applies."""
         self.cdp("Runtime.evaluate", expression=AXE.read_text())
         found = self.driver.execute_async_script("""
             const done = arguments[arguments.length - 1];

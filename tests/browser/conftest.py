@@ -1,4 +1,5 @@
-"""What the browser tests share: the harness of the end-to-end tests, and a real headless Chromium. See browser.py."""
+"""Shared parts of the browser tests: the harness of the end-to-end tests, and a real headless Chromium. See
+browser.py."""
 
 import os
 import pathlib

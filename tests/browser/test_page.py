@@ -502,7 +502,7 @@ def test_the_policy_stops_what_names_might_try(page, three):
     page.console, page.requests = [], [page.origin + "/"]
 
 
-# ---- for everybody ----
+# ---- accessibility ----
 
 
 def test_by_keyboard_alone(page, three):
@@ -557,7 +557,7 @@ def test_structure(page, three):
 
 @contextlib.contextmanager
 def load(service):
-    """Somebody who takes locks and gives back most of them."""
+    """A client that takes locks and releases most of them."""
     ended = threading.Event()
 
     def work():

@@ -1,4 +1,4 @@
-"""What the tests of the clients share: the harness of the end-to-end tests."""
+"""Shared parts of the tests of the clients: the harness of the end-to-end tests."""
 
 import os
 import pathlib

@@ -19,7 +19,7 @@ from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, end_process, wa
 FOLDER = ROOT / "docs" / "clients"
 FILES = {"shell": "lock.sh", "python": "lock.py", "go": "lock.go", "node": "lock.mjs", "java": "Lock.java"}
 
-# What lock.sql of docs/clients.md makes, and a list of all writes with the time of each.
+# The table of lock.sql in docs/clients.md, and a list of all writes with the time of each.
 LOG = """
 CREATE TABLE log (at REAL, amount INTEGER, fence INTEGER);
 CREATE TRIGGER logged AFTER UPDATE ON stock WHEN new.amount <> old.amount
@@ -110,7 +110,7 @@ class Run:
 
 
 class Programs:
-    """Starts them; what has to be built was built before."""
+    """Starts them; they were built before."""
 
     def __init__(self, folder):
         self.folder = str(folder)

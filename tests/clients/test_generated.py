@@ -2,10 +2,13 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
-from harness import DIES_WITH_US, ROOT, SLOW
+import pytest
+
+from harness import DIES_WITH_US, ROOT, SLOW, wait_until
 
 SOURCES = pathlib.Path(__file__).resolve().parent / "generated"
 TOOLS = ROOT / "build" / "tools" / "clients"
@@ -16,22 +19,32 @@ extended 200 true true
 inspected true true
 released 204
 expired 410 true lease-expired
+unavailable 503 true no-quorum 2
 masters 3 true true
 """
 
 
-def run(*command, folder):
-    done = subprocess.run([*DIES_WITH_US, *command], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+def run(*command, folder, env=None):
+    done = subprocess.run([*DIES_WITH_US, *command], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=300 * SLOW, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout[-5000:]}"
     return done.stdout
 
 
-def call(service, resource, *command, folder):
-    assert run(*command, f"http://{service.address}", resource + "/100%?", folder=folder) == SAID
+@pytest.fixture
+def call(lab, service, resource):
+    """Runs a caller with a redlockd, a name that must be escaped, and a redlockd without a quorum."""
+    ill = lab.service(3, listen=["127.0.0.1:0"])
+    for master in ill.masters[:2]:
+        master.kill()
+    wait_until(lambda: ill.curl("GET", "/readyz").status == 503, what="the loss of the quorum")
+
+    def one(*command, folder):
+        assert run(*command, f"http://{service.address}", resource + "/100%?", f"http://{ill.address}", folder=folder) == SAID
+    return one
 
 
-def test_go(service, resource, tmp_path):
+def test_go(call, tmp_path):
     """With openapi-generator."""
     shutil.copytree(SOURCES / "go", tmp_path, dirs_exist_ok=True)
     jar = str(TOOLS / "openapi_generator_cli" / "openapi-generator.jar")
@@ -40,13 +53,25 @@ def test_go(service, resource, tmp_path):
         "--global-property=apiTests=false,modelTests=false,apiDocs=false,modelDocs=false", folder=tmp_path)
     run("go", "vet", "./...", folder=tmp_path)
     run("go", "build", "-o", "caller", ".", folder=tmp_path)
-    call(service, resource, "./caller", folder=tmp_path)
+    call("./caller", folder=tmp_path)
 
 
-def test_typescript(service, resource, tmp_path):
+def test_typescript(call, tmp_path):
     """With openapi-typescript, checked by the strictest of compilers."""
     shutil.copytree(SOURCES / "typescript", tmp_path, dirs_exist_ok=True)
     os.symlink(TOOLS / "node_modules", tmp_path / "node_modules")
     run("node_modules/.bin/openapi-typescript", str(ROOT / "openapi.yaml"), "-o", "schema.d.ts", folder=tmp_path)
     run("node_modules/.bin/tsc", "-p", ".", folder=tmp_path)
-    call(service, resource, "node", "out/caller.js", folder=tmp_path)
+    call("node", "out/caller.js", folder=tmp_path)
+
+
+def test_python(call, tmp_path):
+    """With openapi-python-client, which drops what it does not understand: that is the page of this description alone."""
+    python = TOOLS / "python"
+    environment = {**os.environ, "PYTHONPATH": str(python), "PATH": f"{python / 'bin'}:{os.environ['PATH']}"}
+    said = run("/usr/bin/python3", "-m", "openapi_python_client", "generate", "--path", str(ROOT / "openapi.yaml"), "--output-path", "made",
+               folder=tmp_path, env=environment)
+    assert re.findall(r"^WARNING (.*)$", said, re.M) == ["parsing GET /openapi.yaml within operation."], said
+    assert "Unable to" not in said, said
+    shutil.copy(SOURCES / "python" / "caller.py", tmp_path / "made")
+    call("env", f"PYTHONPATH={python}", "/usr/bin/python3", "caller.py", folder=tmp_path / "made")

@@ -52,7 +52,7 @@ def state(daemon, resource):
 
 
 def enter(store, fence):
-    """What another holder does first: it brings its fence."""
+    """A later holder: it brings its fence."""
     store.execute(f"UPDATE stock SET fence = {fence} WHERE item = 'apples' AND fence <= {fence}")
 
 

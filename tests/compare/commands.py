@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""flock, consul lock, etcdctl lock and redlockctl run in the same situations: is the command that holds the lock ended when the lock is lost, or do
-two commands run at once?
+"""flock, consul lock, etcdctl lock and redlockctl run in the same situations: is the command that holds the lock ended
+when the lock is lost, or do two commands run at once?
 
     tests/compare/commands.py [--redlockd build/release/redlockd] [TOOL...]
 
-Runs those of the four that are installed (Debian: util-linux, etcd-client and etcd-server, consul), each with a private server, and writes one
-line for each situation. What is shown is measured: a second command waits for the same lock, and says when it runs and whether the first one
-lives then. Takes about five minutes, most of it with consul, whose sessions last 15 to 30 s, and whose locks 15 s more.
+Runs those of the four that are installed (Debian: util-linux, etcd-client and etcd-server, consul), each with a private
+server, and writes one line for each situation. A second command waits for the same lock, and reports when it runs and
+whether the first one lives then. Takes about five minutes, most of it with consul, whose sessions last 15 to 30 s, and
+whose locks 15 s more.
 """
 
 import argparse
@@ -211,7 +212,7 @@ class Situation:
         return process_state(self.pid) is not None
 
     def outcome(self, seconds=LONGEST):
-        """From now on: what comes first, the end of the first command or the beginning of the second?"""
+        """Returns what comes first from now on: the end of the first command or the beginning of the second."""
         started = time.monotonic()
         while time.monotonic() - started < seconds:
             if self.path("second").exists():
@@ -233,7 +234,7 @@ def entry_deleted(tool):
 
 
 def situation_of_flock(situation):
-    """Who waits has the old file open; the next one to come makes a new one."""
+    """A waiter has the old file open; the next one makes a new file."""
     situation.path("second").unlink(missing_ok=True)
     situation.hold("second")
     return situation.outcome()

@@ -1,4 +1,4 @@
-"""What the contract tests share: the harness of the end-to-end tests, and the Node tools of package.json."""
+"""Shared parts of the contract tests: the harness of the end-to-end tests, and the Node tools of package.json."""
 
 import os
 import pathlib

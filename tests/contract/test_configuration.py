@@ -1,5 +1,5 @@
-"""docs/configuration.md: the Redis user that it shows can do all that the guard asks for. What it can do day by day, and what a user without the
-channel gets, is told by tests/e2e/test_master_channel.py."""
+"""docs/configuration.md: the Redis user that it shows may run all commands of the guard. The commands of every day, and
+a user without the right to the channel, are tested in tests/e2e/test_master_channel.py."""
 
 import re
 import shlex

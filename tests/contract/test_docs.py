@@ -1,4 +1,4 @@
-"""What the documents name is there: tests, files, metrics, options, headings."""
+"""All that the documents name exists: tests, files, metrics, options, headings."""
 
 import pathlib
 import re
@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from certificates import Authority
-from harness import BINARY, ROOT, run_redlockd
+from harness import BINARY, ROOT, table_of_options
 
-DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
 TESTS = ROOT / "tests"
 
 
@@ -80,11 +80,24 @@ def test_metrics_exist(lab, tmp_path):
     assert sorted(named - there) == []
 
 
+def test_each_error_has_a_section():
+    """With the statuses of openapi.yaml, under an anchor that is its code."""
+    text = DOCUMENTS["docs/reference/errors.md"]
+    described = {code: {int(status) for status in re.findall(r"\b[45]\d\d\b", body)}
+                 for code, body in re.findall(r"^## `([a-z-]+)`\n(.*?)(?=^## |\Z)", text, re.M | re.S)}
+    there = {}
+    for status, code in re.findall(r'\{(\d{3}), "([a-z-]+)", "', (ROOT / "api/calls/problem.c").read_text(encoding="utf-8")):
+        there.setdefault(code, set()).add(int(status))
+    assert len(there) > 10
+    assert set(described) == set(there)
+    assert [code for code in there if not there[code] <= described[code]] == []
+
+
 OF_OTHERS = {"--set", "--requirepass", "--stop-timeout", "--tmpfs", "--sbom"}  # of helm, redis-server, docker
 
 
 def test_options_exist():
-    there = set(re.findall(r"`(--[a-z-]+)", run_redlockd("--help=markdown").stdout))
+    there = set(re.findall(r"`(--[a-z-]+)", table_of_options()))
     others = set(re.findall(r"(--[a-z-]+)", subprocess.run([pathlib.Path(BINARY).with_name("redlockctl"), "--help"], capture_output=True, text=True, check=True).stdout))
     named = {name for text in DOCUMENTS.values() for name in re.findall(r"`(--[a-z][a-z-]+)", text)}
     ours = {name for name in named if not re.match(r"--(seeds|seconds|include|mutation)", name)}

@@ -48,7 +48,7 @@ def library(request, service):
 
 
 def on_all(service, resource):
-    """What lies under a resource on each master, once it lies on all: an answer comes as soon as a majority has granted."""
+    """The value of a key on each master, once it is on all: an answer comes as soon as a majority has granted."""
     return wait_until(lambda: (found := [master.cli("GET", resource) for master in service.masters]) and all(found) and found,
                       what=f"{resource} on all masters")
 

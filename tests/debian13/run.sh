@@ -9,7 +9,7 @@
 # tree cannot be made: that takes root, a Debian and its mirror.
 #
 # Everything in the tree runs in a mount and a process namespace of its own. Both end with the first process there, however this script ends: nothing
-# stays mounted, and nobody goes on running.
+# stays mounted, and no process goes on.
 set -eu
 cd "$(dirname "$0")/../.."
 results=$1
@@ -99,18 +99,18 @@ build() {
 	}
 }
 
-# What fails is told by the JUnit files; a step that leaves none has failed as a whole.
+# The JUnit files name the failures; a step that leaves none has failed as a whole.
 step() { # NAME COMMAND [NAME=value…]
 	name=debian13-$1
 	echo "$name"
 	rm -f "$tree/result.xml"
-	in_tree "$2" REDLOCKD=/build/redlockd REDLOCKD_TEST_REDISS=1 ${3:+"$3"} >"$results/$name.log" 2>&1 || tail -60 "$results/$name.log"
+	in_tree "$2" REDLOCKD=/build/redlockd ${3:+"$3"} >"$results/$name.log" 2>&1 || tail -60 "$results/$name.log"
 	tail -1 "$results/$name.log"
 	[ -s "$tree/result.xml" ] || { echo "$name left no results"; return 1; }
 	cp "$tree/result.xml" "$results/$name.xml"
 }
 
-files="test_rediss test_leases test_delivered test_masters test_master_addresses test_master_channel test_guard_restart test_waiting"
+files="test_rediss test_leases test_delivered test_masters test_master_addresses test_master_channel test_guard_restart test_redlockctl_tls test_waiting"
 for file in tests/e2e/test_tls*.py; do
 	[ ! -e "$file" ] || files="$files $(basename "$file" .py)"
 done

@@ -125,13 +125,16 @@ install_clients() {
 	install_go || return 1
 	tools=build/tools/clients
 	mkdir -p build/tools
-	cat tests/clients/requirements.txt tests/clients/generated/typescript/package-lock.json >build/clients.wanted
+	cat tests/clients/requirements.txt tests/clients/generated/*/requirements.txt \
+		tests/clients/generated/typescript/package-lock.json >build/clients.wanted
 	cmp -s build/clients.wanted $tools.installed && return 0
 	say "fetching the generators of clients (pip, npm)"
 	rm -rf $tools
 	mkdir $tools
 	pip_download tests/clients/requirements.txt $tools &&
 		/usr/bin/python3 -m zipfile -e $tools/openapi_generator_cli-*.whl $tools && rm $tools/*.whl &&
+		/usr/bin/python3 -m pip install -q --no-deps --require-hashes --root-user-action=ignore --target $tools/python \
+			-r tests/clients/generated/python/requirements.txt &&
 		cp tests/clients/generated/typescript/package*.json $tools &&
 		(cd $tools && npm ci --no-audit --no-fund --loglevel=error) && mv build/clients.wanted $tools.installed
 }

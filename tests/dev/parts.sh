@@ -100,7 +100,7 @@ part_clang() { needs_clang && ctests "" clang -LE 'long|corpus'; }
 part_asan() {
 	needs_asan || return
 	ctests -unit asan
-	REDLOCKD_TEST_SLOW=4 REDLOCKD_TEST_SCALE=0.25 pytests -e2e asan tests/e2e
+	REDLOCKD_TEST_SLOW=4 REDLOCKD_TEST_SCALE=0.25 pytests -e2e asan tests/e2e -m "not slow"
 }
 # Of the end-to-end tests those in which threads have to do with each other: several workers, reloads, loads, ends.
 tsan_tests="service load leases masters hold disconnect waiting waiting_replicas waiting_churn tls tls_clients keys limits"
@@ -108,21 +108,16 @@ tsan_tests="$tsan_tests notify force burst guard_start guard_restart"
 part_tsan() {
 	needs_build tsan -DREDLOCKD_SANITIZE=thread || return
 	ctests -unit tsan
-	REDLOCKD_TEST_SLOW=6 REDLOCKD_TEST_SCALE=0.25 pytests -e2e tsan $(printf 'tests/e2e/test_%s.py ' $tsan_tests)
+	REDLOCKD_TEST_SLOW=6 REDLOCKD_TEST_SCALE=0.25 pytests -e2e tsan -m "not slow" \
+		$(printf 'tests/e2e/test_%s.py ' $tsan_tests)
 }
 # One seed, so that a change is tried with what was tried before it; ./dev fuzz takes another one each time.
 # REDLOCKD_FUZZ_SECONDS: of each target. run.py writes fuzz.xml.
 part_fuzz() {
 	build_fuzz || { failed_part "the fuzz targets do not build: see build/fuzz.log"; return; }
 	logged "$results/fuzz.log" /usr/bin/python3 tests/fuzz/run.py --build build/fuzz --results $results \
-		--seconds "${REDLOCKD_FUZZ_SECONDS:-60}" --seed 1 || [ -s $results/fuzz.xml ] || failed_part "run.py did not run"
+		--seconds "${REDLOCKD_FUZZ_SECONDS:-45}" --seed 1 || [ -s $results/fuzz.xml ] || failed_part "run.py did not run"
 	cat "$results/fuzz.log"
-}
-# Under the sanitizer for leaks.
-part_alloc() {
-	needs_release && needs_asan || return
-	pytests "" release tests/alloc
-	REDLOCKD_TEST_SLOW=4 pytests -asan asan tests/alloc
 }
 part_hardening() {
 	needs_release && pytests "" release tests/hardening
@@ -213,7 +208,7 @@ test_parts() {
 	rm -rf $results
 	mkdir -p $results
 	begun_all=$(now)
-	# The quick set is installed at once, which is faster; what the others need when it is their turn.
+	# The quick set is installed at once, which is faster; the packages of other parts just before each part.
 	quick_packages=""
 	for part in $selected; do
 		parts | grep -q "^$part|quick|" && quick_packages="$quick_packages $(packages_of "$part")"

@@ -31,7 +31,7 @@ make_base() {
 	mirror=$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' | sed -n "s/^$VERSION_CODENAME main //p" | head -1)
 	[ -n "$mirror" ] || { echo "no apt source of $VERSION_CODENAME main on this machine"; return 1; }
 	rm -rf --one-file-system "$home/base" "$home/base.new" "$home/storage"
-	# What debootstrap mounts is gone with the namespace.
+	# The mounts of debootstrap end with the namespace.
 	unshare --mount --pid --fork --kill-child debootstrap --variant=minbase trixie "$home/base.new" "$mirror" || return 1
 	# As Debian's own images have it: nobody needs what is half unpacked when the power fails. Where this machine's apt goes through a proxy, this one does too.
 	echo force-unsafe-io >"$home/base.new/etc/dpkg/dpkg.cfg.d/docker-apt-speedup"
@@ -66,7 +66,7 @@ lay_out() {
 	container_tool rmi --prune
 }
 
-# What the image is made of: the files that .dockerignore lets in, the Dockerfile and this.
+# The sources of the image: the files that .dockerignore lets in, the Dockerfile and this.
 made_of() {
 	sed -n 's/^!//p' .dockerignore | while read -r path; do
 		[ ! -e "$path" ] || echo "$path"

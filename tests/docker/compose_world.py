@@ -35,7 +35,7 @@ mount --bind "$hosts" /etc/hosts
 echo ready
 exec sleep infinity'''
 # A container: the root of the image under a layer in which mount points are made, as container runtimes do it, and all of it read-only. "$1": the root, "$2":
-# an empty folder, "$3": a folder for /run; what is behind them is run inside.
+# an empty folder, "$3": a folder for /run; the command after them runs inside.
 CONTAIN = '''set -e; image=$1 layer=$2 run=$3; shift 3
 mount -t tmpfs tmpfs "$layer"
 mkdir "$layer/upper" "$layer/work" "$layer/root"

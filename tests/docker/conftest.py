@@ -1,5 +1,5 @@
-"""What the tests of the image and of docker/compose.yaml share. `image` is the root of the image that build.sh laid out; where it could not be built
-REDLOCKD_NO_IMAGE says why, and what needs it is skipped."""
+"""Shared parts of the tests of the image and of docker/compose.yaml. `image` is the root of the image that build.sh
+laid out; where it could not be built, the tests that need it are skipped with the reason in REDLOCKD_NO_IMAGE."""
 
 import json
 import os

@@ -91,7 +91,7 @@ def test_the_order_of_starting(compose):
 
 
 def test_prometheus_finds_what_is_there(compose):
-    """What it scrapes are services of the file, on the port that redlockd listens on."""
+    """Its targets are services of the file, on the port that redlockd listens on."""
     text = (COMPOSE_FILE.parent / "prometheus" / "prometheus.yml").read_text()
     assert sorted(re.findall(r"\b(redlockd-\d+):8080", text)) == sorted(services(compose, "redlockd-"))
     for service in services(compose, "redlockd-").values():
@@ -147,7 +147,8 @@ def test_nobody_has_said_that_the_masters_are_new(world):
 
 
 def test_the_fences_outlast_all_masters(world):
-    """What the volumes are for. All masters are killed at once and come back: quarantined as restarted, not as new ones, and with the numbers that they had."""
+    """The volumes keep the epochs. All masters are killed at once and come back: quarantined as restarted, not as new
+    ones, and with the numbers that they had."""
     masters = world.start_masters()
     daemon = world.start_redlockd("redlockd-1", {"REDLOCKD_BOOTSTRAP": "true"})
     world.wait_voting("redlockd-1", 5)

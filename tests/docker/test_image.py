@@ -85,7 +85,7 @@ def test_no_secrets_and_no_sources(image):
 
 
 def test_what_goes_to_the_builder():
-    """A file in the folder that nobody has named does not go there."""
+    """A file that is not on the list does not get into the image."""
     rules = [line for line in (harness.ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     assert rules[0] == "*" and all(rule.startswith("!") and "*" not in rule for rule in rules[1:])
     assert not {"!build", "!tests", "!.git", "!docs", "!."} & set(rules)
@@ -139,7 +139,7 @@ def test_it_needs_to_be_told_where_its_masters_are(world, image, settings):
 
 
 def test_without_a_word_it_listens_on_loopback_alone(world, image, settings):
-    """The default of the image: nobody else gets in before somebody has said who may."""
+    """The default of the image: it serves only loopback until callers are configured."""
     service = world.start_container(image, settings, "redlockd-1", options=["--log-format=json"])
     wait_until(lambda: service.lines("listening"), 20, "it listens")
     assert [line["address"] for line in service.lines("listening")] == ["127.0.0.1:8080"]

@@ -1,4 +1,5 @@
-"""What the image says of itself (docker/assemble.sh): the SBOM by the published schema; it and the entries of dpkg beside the files that are there."""
+"""The SBOM of the image (docker/assemble.sh) against the published schema; the SBOM and the entries of dpkg against the
+files."""
 
 import hashlib
 import json
@@ -28,7 +29,7 @@ def packages(sbom):
 
 @pytest.fixture(scope="module")
 def entries(image):
-    """What status.d says: {package: {field: value}}."""
+    """The entries of status.d: {package: {field: value}}."""
     found = {}
     for path in (image / STATUS).iterdir():
         if path.suffix != ".md5sums":

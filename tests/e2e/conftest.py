@@ -1,4 +1,4 @@
-"""What the end-to-end tests share. See harness.py."""
+"""The fixtures and settings of the end-to-end tests. See harness.py."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 import harness  # noqa: E402
-from fixtures import lab, resource, service  # noqa: E402, F401
+from fixtures import lab, many_files, resource, service  # noqa: E402, F401
 
 
 # Where the tests are run in the background (nohup, `&` of a script) these are ignored, and so they would be in every program that is started here.

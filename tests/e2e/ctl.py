@@ -15,7 +15,8 @@ import subprocess
 import time
 
 import harness
-from harness import DIES_WITH_US, SANITIZER, SLOW, children_of, clean_environment, process_state, quote, wait_until
+from harness import (DIES_WITH_US, SANITIZER, SLOW, children_of, clean_environment, premise, quote, starved_seconds,
+                     wait_until)
 
 BINARY = os.environ.get("REDLOCKCTL", os.path.join(os.path.dirname(harness.BINARY), "redlockctl"))
 TTL_MS = round(3000 * SLOW)
@@ -56,7 +57,7 @@ class Run:
         assert not SANITIZER.search(self.errors.read_text()), self.errors.read_text()
 
     def events(self, event=None):
-        """What it said so far; messages of the command itself are left out."""
+        """The messages of redlockctl so far, without those of the command."""
         lines = [json.loads(line) for line in self.errors.read_text().split("\n")[:-1] if line.startswith("{")]
         return [line for line in lines if event is None or line["event"] == event]
 
@@ -90,9 +91,16 @@ def until_dead(pid, seconds=30):
         os.close(file)
 
 
-def lies_in(masters, resource):
-    """On how many masters the lock lies."""
-    return sum(master.cli("PTTL", resource) > 0 for master in masters if process_state(master.process.pid) == "S" or process_state(master.process.pid) == "R")
+def check_dead_in_time(pids, masters, resource):
+    """The processes end before the lock runs out on a majority of the masters. Call it when no extension can follow."""
+    starved, ends = starved_seconds(), []
+    for master in masters:
+        now, left_ms = time.monotonic(), master.cli("PTTL", resource)
+        premise(left_ms > 0, "the lock is over before the test looks at it")
+        ends.append(now + left_ms / 1000)
+    late = max(until_dead(pid) for pid in pids) - sorted(ends)[len(ends) // 2]
+    premise(late < 0 or late > starved_seconds() - starved, "it waits for a processor longer than the lock is valid")
+    assert late < 0, f"a process lived on for {late:.3f} s without its lock"
 
 
 def is_free(daemon, resource):

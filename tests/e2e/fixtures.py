@@ -1,6 +1,7 @@
 """The fixtures that the end-to-end and the contract tests share."""
 
 import itertools
+import resource as limits
 import socket
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import harness
 
 NUMBERS = itertools.count(1)
+MANY_FILES = 4000
 
 
 def has_localhost():
@@ -32,6 +34,17 @@ def service():
     """One redlockd over three masters, for tests that leave both as they were."""
     with harness.Lab() as started:
         yield started.service(3)
+
+
+@pytest.fixture
+def many_files():
+    """Lets the test, and what it starts, open MANY_FILES files: a login shell often allows 1024. Use it before `lab`."""
+    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
+    if 0 <= hard < MANY_FILES:
+        pytest.skip(f"no more than {hard} open files are allowed here")
+    limits.setrlimit(limits.RLIMIT_NOFILE, (max(soft, MANY_FILES), hard))
+    yield
+    limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
 
 
 def certified(lab, count):

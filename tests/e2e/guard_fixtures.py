@@ -1,11 +1,12 @@
-"""What the tests of the restart guard share.
+"""Shared parts of the tests of the restart guard.
 
-A Scene is the situation in which a master that forgets does harm: three masters, of which just enough have the lock: one that keeps
-its memory and the victim. The third never got the command (the test deletes the key there). If the victim forgets and goes on voting, it
-and the third are a majority for somebody else. A Rival tries that without a pause through a second redlockd, from before the hazard on.
+A Scene is the situation in which a master that forgets does harm. Of three masters just enough have the lock: the
+victim and one that keeps its memory. The third has no key (the test deletes it there). If the victim forgets and goes
+on voting, it and the third are a majority for another client. A Rival is that client: it tries all the time through a
+second redlockd.
 
-A Course follows one master from the hazard to its return: what /masters, the metrics and the log say, and that the quarantine is as long as
-it must be.
+A Course follows one master from the hazard to its return. It checks /masters, the metrics, the log, and that the
+quarantine is long enough.
 
 Quarantines last as long as the longest lease and two seconds, so leases are short here.
 """
@@ -72,17 +73,17 @@ def clocked(lab, clock_library):
     return start
 
 
-# ------------------------------------------------------------------------------------------------- what is said
+# ------------------------------------------------------------------------------------------------ state of masters
 
 
 def state_of(service, server):
-    """What /masters says of one server (or proxy)."""
+    """The entry of one server (or proxy) in /masters."""
     masters = service.curl("GET", "/masters").json["masters"]
     return next(master for master in masters if master["address"] == server.url)
 
 
 def wait_state(service, server, state, *codes, seconds=5.0):
-    """Until a master is in this state, with one of these reasons; what is said of it then."""
+    """Waits until a master is in this state, with one of these reasons; returns its entry in /masters."""
     def reached():
         master = state_of(service, server)
         return master if master["state"] == state and (not codes or code_of(master) in codes) else None
@@ -209,7 +210,8 @@ def check_forecasts(said, end, patience=0.0):
 
 
 def follow_readiness(service, seconds, *codes, patience=0.0):
-    """/readyz says why and for how long it is not ready, until it is. Returns when that was. `patience`: for the word of other masters."""
+    """Waits until /readyz is ready, and checks the reasons and times before. Returns when that was. `patience`: extra
+    seconds, for other masters."""
     client, said, starved = service.client(), [], starved_seconds()
     deadline = time.monotonic() + seconds + 30 * SLOW
     while True:
@@ -233,7 +235,7 @@ def follow_readiness(service, seconds, *codes, patience=0.0):
     return end
 
 
-# -------------------------------------------------------------------------------------------- who gets the lock
+# ------------------------------------------------------------------------------------------------ scene and rival
 
 
 class Rival(threading.Thread):
@@ -267,7 +269,8 @@ class Rival(threading.Thread):
 
 
 class Scene:
-    """See the top of this file. `victim`: the server that is to suffer; .place: what redlockd has in its place (a proxy, or itself)."""
+    """See the top of this file. `victim`: the server that forgets; .place: the address that redlockd uses for it (a
+    proxy, or itself)."""
 
     def __init__(self, lab, *options, servers=None, place=None, ttl_ms=TTL_MS):
         self.lab, self.ttl_ms = lab, ttl_ms
@@ -297,7 +300,8 @@ class Scene:
         return time.monotonic()
 
     def follow(self, *codes, since, **how):
-        """The course of the quarantine as the rival's redlockd sees it. Who finds the hazard quarantines the master; the other one may only see that."""
+        """The quarantine as the rival's redlockd sees it. One redlockd finds the hazard and quarantines the master; the
+        other one may only see that."""
         course = Course(self.second, self.place, *codes, *SEEN_BY_OTHERS, since=since, **how)
         lines = [line for service in (self.first, self.second) for line in master_lines(service, "master-quarantined", self.place)]
         assert any(line["reason"].startswith(codes) for line in lines), lines

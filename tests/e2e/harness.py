@@ -1,8 +1,8 @@
 """Real processes for the end-to-end tests: redis-servers, redlockd, curl.
 
-Every process that is started here is known by its pid, is ended by whoever started it (see Lab), and is killed by
-the kernel if the test run itself dies. All files lie in a folder of their own below the temporary folder, so that
-any number of tests can run side by side. Nothing sleeps to wait for something: wait_until() watches for it.
+Every process that is started here is known by its pid, is ended by its starter (see Lab), and is killed by the kernel
+if the test run itself dies. All files lie in a folder of their own below the temporary folder, so that any number of
+tests can run side by side. Nothing sleeps to wait for something: wait_until() watches for it.
 
 Environment:
     REDLOCKD             the binary (default: build/release/redlockd below the root of the repository)
@@ -32,8 +32,11 @@ BINARY = os.environ.get("REDLOCKD", str(ROOT / "build" / "release" / "redlockd")
 SLOW = float(os.environ.setdefault("REDLOCKD_TEST_SLOW", f"{min(max(os.getloadavg()[0] / os.cpu_count(), 1), 4):.1f}"))
 SCALE = float(os.environ.get("REDLOCKD_TEST_SCALE", "1"))
 
-# What a sanitizer writes when it has found something.
+# The output of a sanitizer that has found something.
 SANITIZER = re.compile(r"ERROR: AddressSanitizer|WARNING: ThreadSanitizer|LeakSanitizer|runtime error:|UndefinedBehaviorSanitizer")
+
+# redlockd refuses keys that a group may write to. The default umask of a user is 002 on Debian 13.
+os.umask(0o022)
 
 # The kernel kills these processes if the one that started them dies: a test run that is killed leaves nothing.
 DIES_WITH_US = [shutil.which("setpriv"), "--pdeathsig", "KILL", "--"]
@@ -45,7 +48,8 @@ def patience(seconds):
 
 
 def wait_until(condition, seconds=10.0, what="the condition"):
-    """Waits until condition() is true and returns its value; fails after patience(seconds). What must be swift is measured by the test itself."""
+    """Waits until condition() is true and returns its value; fails after patience(seconds). A test that needs a shorter
+    time measures it itself."""
     deadline = time.monotonic() + patience(seconds)
     while True:
         value = condition()
@@ -65,7 +69,7 @@ def starved_seconds():
 
 
 def premise(holds, what):
-    """What must be so for a test to show anything, and is not where the machine is too slow: then the test is skipped, and says so."""
+    """Skips the test where a condition that it relies on does not hold since the machine is too slow."""
     if not holds:
         import pytest  # not everyone who uses this file is a test
         pytest.skip(f"this machine is too slow now: {what}")
@@ -361,6 +365,12 @@ def clean_environment(more=None):
     return {"PATH": os.environ["PATH"], **sanitizer_environment(), **(more or {})}
 
 
+def table_of_options():
+    """The options of redlockd as a table in Markdown: tests/unit/test_options_help.c compares it with that of the program."""
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    return text.partition("<!-- options:begin -->\n")[2].partition("<!-- options:end -->")[0]
+
+
 def run_redlockd(*args, env=None, timeout=20):
     """Runs the program to its end and returns what came of it."""
     return subprocess.run([*DIES_WITH_US, BINARY, *args], env=clean_environment(env), stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -505,7 +515,7 @@ def quote(resource):
 
 
 class Lab:
-    """Whatever a test starts; all of it is ended with the test, in the right order, whatever happens in between."""
+    """Starts things for a test, and ends all of them with the test: redlockds first, in every case."""
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="rl-")
@@ -517,6 +527,7 @@ class Lab:
         for thing in sorted(self.started, key=lambda thing: not isinstance(thing, Redlockd)):
             try:
                 if isinstance(thing, Redlockd) and thing.process.returncode != -signal.SIGKILL:
+                    thing.process.send_signal(signal.SIGCONT)  # a test that failed may have left it stopped
                     thing.stop()
                 elif isinstance(thing, Redlockd):
                     thing.check_stderr()

@@ -1,4 +1,4 @@
-"""What the tests of masters that are ill share: what /masters says of one, and that a majority serves without it, or none does."""
+"""Shared checks of unusable masters: the entry in /masters, and whether the others serve without it."""
 
 import re
 
@@ -16,7 +16,7 @@ def short_quarantines():
 
 
 def master_of(service, server):
-    """What /masters says of one server."""
+    """The entry of one server in /masters."""
     address = re.sub("//.*@", "//", server if isinstance(server, str) else server.url)
     found = [master for master in service.curl("GET", "/masters").json["masters"] if master["address"] == address]
     assert len(found) == 1, service.curl("GET", "/masters").body
@@ -68,7 +68,7 @@ def check_votes_without_one(service, name):
 
 
 def check_no_quorum(service, name):
-    """With two of three masters ill: 503, which does not look like held by somebody."""
+    """With two of three masters unusable: 503, not the answer of a held lock."""
     calls = [("POST", "/locks", {"resource": name}), ("PUT", f"/locks/{name}", {"token": "0" * 40}),
              ("DELETE", f"/locks/{name}", {"token": "0" * 40}), ("GET", f"/locks/{name}", None)]
     for method, path, body in calls:

@@ -52,11 +52,11 @@ class Proxy:
         self.listener.close()
 
     def changed(self, data):
-        """What is handed on in place of a reply; for those that play tricks."""
+        """The bytes to hand on in place of a reply; subclasses change them."""
         return data
 
     def commands(self, name=None):
-        """What redlockd sent so far, as lists of strings; only the commands of one name where it is given."""
+        """The commands that redlockd has sent, as lists of strings; only those of one name where it is given."""
         found = [command for stream in list(self.recorded) for command in parse_commands(bytes(stream))]
         return [command for command in found if name is None or command[0].upper() == name]
 

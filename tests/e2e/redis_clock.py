@@ -40,7 +40,7 @@ class RedisClock:
         self.offset_ms = 0
 
     def environment(self):
-        """What the server needs in its environment."""
+        """The environment variables that the server needs."""
         return {"LD_PRELOAD": self.library, "REDIS_CLOCK_FILE": self.path}
 
     def set_offset_ms(self, offset_ms):

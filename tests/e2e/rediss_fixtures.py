@@ -1,20 +1,11 @@
-"""What the tests of TLS to masters share: redis-servers that speak TLS, and the certificates for them."""
+"""Shared parts of the tests of TLS to masters: redis-servers with TLS, and their certificates."""
 
-import os
 import pathlib
 
 import pytest
 
 from certificates import Authority
-from harness import Redis, run_redlockd
-
-# Set where the program has to have it (Debian 13): then a build without it is a failure, and not one test less.
-EXPECTED = os.environ.get("REDLOCKD_TEST_REDISS") == "1"
-MISSING = "needs a redlockd that was built with hiredis 1.0 or newer and its TLS part (libhiredis_ssl)"
-IS_BUILT = MISSING not in run_redlockd("--masters", "rediss://127.0.0.1", "--listen", "nothing").stderr
-
-needs_tls = pytest.mark.skipif(not IS_BUILT and not EXPECTED, reason="this redlockd is built without TLS to masters")
-needs_none = pytest.mark.skipif(IS_BUILT, reason="this redlockd is built with TLS to masters")
+from harness import Redis
 
 
 class TlsRedis(Redis):

@@ -1,5 +1,6 @@
-"""Who may do what, over HTTP: every route × every kind of caller × every set of rights × many spellings of resources, each against the rule as the
-documentation has it, told once more here. One service, one keep-alive connection; nothing is skipped and nothing is drawn by chance."""
+"""The rights of callers over HTTP: every route × every kind of caller × every set of rights × many spellings of
+resources. Each answer is compared with the rule of the documentation, which is written a second time here. One service,
+one keep-alive connection; nothing is skipped, nothing is random."""
 
 import collections
 import itertools
@@ -18,7 +19,7 @@ NAME_MAX = 256
 NUMBERS = itertools.count(1)
 TOKEN = "0123456789abcdef0123456789abcdef01234567"
 
-# How a resource can be spelt in a path or a query. What is meant is told by decode() below, not here.
+# Spellings of resources in a path or a query. decode() below gives their meaning.
 SPELLINGS = [
     "orders/", "orders/42", "orders/4", "orders/5", "orders", "order", "orders2/1", "Orders/42", "ORDERS/42", "/orders/42", "a/orders/42", "a/", "a",
     "%6frders/42", "%6Frders/42", "orders%2F42", "orders%2f42", "%6f%72%64%65%72%73%2f%34%32", "orders%252F42", "orders%25252f42", "%256frders/42",
@@ -69,12 +70,13 @@ def is_within(name, prefixes):
     return any(name.startswith(prefix.encode()) for prefix in prefixes)
 
 
-# What each call needs: None: nothing; "known": any caller; "token": the token in the request; else a right and a prefix.
+# The rights that each call needs. None: nothing; "known": any caller; "token": the token in the request; otherwise a
+# right and a prefix.
 NEEDS = {("GET", "/healthz"): None, ("GET", "/readyz"): None, ("GET", "/openapi.yaml"): None, ("GET", "/"): None,
          ("GET", "/metrics"): "known", ("GET", "/masters"): "known", ("GET", "/stats"): "known", ("GET", "/version"): "known",
          ("POST", "/locks"): "acquire", ("GET", "/locks/{resource}"): "inspect", ("GET", "/locks"): "list",
          ("PUT", "/locks/{resource}"): "token", ("DELETE", "/locks/{resource}"): "token"}
-# What an allowed and proper request is answered. Nobody holds anything, and the token is nobody's.
+# The answers to allowed and valid requests. No lock is held, and the token belongs to no lease.
 DONE = {"POST": 201, "GET": 200, "HEAD": 200, "PUT": 410, "DELETE": 410}
 
 
@@ -92,7 +94,8 @@ class Caller:
 
 
 def expected(need, caller, name, proper):
-    """The status that refuses, or None. First who calls, then his right, then whether there is such a resource, then whether it is one of his."""
+    """The status of the refusal, or None. Checked in order: the caller, its right, the name of the resource, its
+    prefixes."""
     if need not in (None, "token"):
         if caller.key is None:
             return 401
@@ -178,7 +181,7 @@ def all_calls():
 
 
 def strangers(one):
-    """Who is nobody, and who is `one` by another way of saying so."""
+    """Headers that name no caller, and other headers that name the caller `one`."""
     secret, other = one.secret, new_secret()
     nobody = {
         "nobody": [], "wrong key": [f"Authorization: Bearer {other}"], "wrong key, other header": [f"X-Api-Key: {other}"],
@@ -304,7 +307,7 @@ def whole_log(keyed):
 
 
 def check_log(keyed, matrix, lines):
-    """Who called is in the line of each call that asks for it, and a key in none."""
+    """The log names the caller of each request where that is configured, and never a key."""
     for secret in keyed.all_secrets():
         assert secret not in keyed.redlockd.stderr()
     named = collections.Counter(line["caller"] for line in lines if line["event"] == "request" and "caller" in line)
@@ -323,7 +326,7 @@ def test_the_routes_are_those_of_the_program():
 
 @pytest.mark.slow
 def test_every_right_on_every_resource(keyed, record_property):
-    """Each key of the file, and nobody, with each request."""
+    """Each key of the file, and no key, with each request."""
     callers = [Caller(one.name, [f"Authorization: Bearer {one.secret}"], one) for one in keyed.keys.values() if one is not keyed.operator]
     callers += [Caller("nobody", []), Caller("wrong key", [f"Authorization: Bearer {new_secret()}"])]
     before = len(whole_log(keyed))
@@ -342,7 +345,7 @@ def test_every_way_to_say_who_calls(keyed, record_property):
 
 
 def test_a_lease_that_is_held(keyed):
-    """The same with a lock that somebody holds: only who may sees it, and nothing but the token or admin ends it."""
+    """The same with a held lock: only callers with the right see it, and only the token or admin ends it."""
     lease = keyed.call("operator", "POST", "/locks", body={"resource": "orders/42", "ttl_ms": 60000}).json
     wire, wrong, count = Wire(keyed.redlockd.address), [], 0
     for one in [*keyed.keys.values(), None]:

@@ -53,7 +53,7 @@ def pair(lab):
 
 
 def draw_outside(draw, names):
-    """What others may have done before: commands for both servers."""
+    """Commands for both servers that make the state before the batch."""
     name, now_us = draw.choice(names), int(time.time() * 1e6)
     queue, place = f"redlockd:queue:{name}", f"{draw.choice(REPLICAS)}:{now_us + draw.randrange(1000):016d}"
     return draw.choice([
@@ -180,7 +180,7 @@ def test_the_same_name_in_one_moment_has_one_holder(lab):
 
 
 def test_what_is_wrong_with_one_is_nothing_to_the_others(lab):
-    """Somebody has put another kind of key where the line of a resource is to be."""
+    """A key of another type is in the place of the queue of a resource."""
     service = lab.service(3)
     for master in service.masters:
         master.cli("HSET", HASH, "waited", int(time.time() * 1e6) + LATER)

@@ -28,7 +28,7 @@ def test_two_thousand_increments_by_twenty_processes(lab):
                 return int(text) if text.endswith("\n") else 0
 
             def wait_for(reached, what):
-                """However long it takes, as long as somebody goes on."""
+                """The time does not matter as long as some client goes on."""
                 while not reached():
                     before = number()
                     wait_until(lambda: reached() or number() != before, 60, what)

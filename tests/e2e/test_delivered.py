@@ -59,7 +59,7 @@ class Site:
         wait_until(lambda: self.connections() == 0, what="all connections are closed")
 
     def log_of(self, resource):
-        """The line of the log about an acquisition, once it is there."""
+        """Waits for the log line of an acquisition."""
         return wait_until(lambda: [line for line in self.service.log("request") if line.get("resource") == resource], what="its line in the log")[0]
 
 
@@ -114,7 +114,8 @@ def half_close(plain):
 
 
 def check_stays(other, leases):
-    """Nobody else gets any of them for a while; then each is on all masters under its token, and can be extended."""
+    """No other client gets any of them for a while. Then each is on all masters under its token, and can be
+    extended."""
     watchers = [Waiter(other, lease["resource"], wait_ms=WATCH_MS) for lease in leases]
     taken = [watcher.resource for watcher in watchers if watcher.answer(10).status != 409]
     for watcher in watchers:
@@ -160,7 +161,7 @@ def test_a_client_that_has_its_lease_may_leave_in_any_way(site, resource, transp
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_an_answer_that_was_written_and_never_read(site, resource, transport):
-    """Whether a client reads what it was sent cannot be known: the lease is over when its time is, or released by whoever has the token."""
+    """Whether a client reads its answer cannot be known: the lease ends with its TTL, or is released with the token."""
     names = []
     for leave in (reset, socket.socket.close, half_close):
         plain, name = site.connect(transport), f"{resource}/{leave.__name__}"
@@ -212,7 +213,7 @@ def test_redlockd_ends(lab, authority, resource, signal_number):
 
 
 def test_redlockd_ends_with_requests_under_way(lab, authority, resource):
-    """What is granted while it shuts down is answered or given back; what was answered before stays."""
+    """A lock granted during the shutdown is answered or released; one that was answered before stays."""
     site = Site(lab, authority)
     held = site.other.acquire(f"{resource}/held", ttl_ms=60000)
     holders = [Holder(site, transport, f"{resource}/{i}") for i, transport in enumerate(TRANSPORTS)]

@@ -1,8 +1,10 @@
-"""Clients that leave while they wait: they lose their queue entry, and what was granted to them is given back at once, unless its answer was written already.
+"""Clients that leave while they wait: they lose their queue entry, and what was granted to them is given back at once,
+unless its answer was written already.
 
-Whether a client still got its answer cannot be told from a plain close(). shutdown() of both directions is the same for the other side, but what had
-arrived before can still be read here: so each trial knows for sure whether the grant was delivered. A lease that was delivered is the client's, and stays.
-An answer that was written in the very moment in which its client left is lost, and nobody can tell: that lease runs out (test_delivered.py).
+Whether a client still got its answer cannot be told from a plain close(). shutdown() of both directions is the same for
+the other side, but what had arrived before can still be read here: so each trial knows for sure whether the grant was
+delivered. A lease that was delivered is the client's, and stays. An answer that was written in the very moment in which
+its client left is lost, which cannot be noticed: that lease runs out (test_delivered.py).
 """
 
 import collections
@@ -53,7 +55,7 @@ def close_for_writing(waiter):
 WAYS_TO_LEAVE = [close, reset, close_for_writing]
 
 
-# ---- the place ----
+# ---- the queue entry ----
 
 
 @pytest.mark.parametrize("leave", WAYS_TO_LEAVE)
@@ -125,7 +127,8 @@ def test_a_client_that_stays_and_sends_more_keeps_its_entry(service, resource, c
 
 @pytest.mark.parametrize("leave", WAYS_TO_LEAVE)
 def test_granted_to_one_that_left(lab, crowd, leave):
-    """The masters have granted it, their answers are under way, and the client leaves: nobody waits for that lease to run out."""
+    """The masters have granted it, their answers are under way, and the client leaves: the lease is released at
+    once."""
     servers = lab.redises(3)
     proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
     service = lab.redlockd(proxies, "--master-timeout-ms", str(round(5000 * SLOW)))
@@ -149,7 +152,7 @@ def test_granted_to_one_that_left(lab, crowd, leave):
 
 
 def test_a_lease_that_was_delivered_stays(service, resource, crowd):
-    """Who has its answer may close its connection, in whatever way, and still holds the lock."""
+    """A client that has its answer may close its connection in any way, and still holds the lock."""
     for leave in WAYS_TO_LEAVE:
         client = crowd.wait(service, resource)
         lease = client.granted()
@@ -207,7 +210,8 @@ class Trial:
         return left, released
 
     def _granted_somewhere(self, leaver):
-        """A condition: one of the masters has granted it to somebody else than the holder; or there is an answer already."""
+        """A condition: one of the masters has granted it to another client than the holder; or there is an answer
+        already."""
         connection = Resp(random.choice(self.leaver_at.masters).path, 5 * SLOW)
 
         def is_granted():
@@ -280,7 +284,8 @@ def usual_handover(service):
 
 @pytest.mark.slow
 def test_a_thousand_leave_around_their_grant(lab):
-    """A lock is left to run out only where its answer was written; else somebody else can have it within a second, however the moments fall."""
+    """A lock is left to run out only where its answer was written. Otherwise another client can have it within a
+    second."""
     services = [lab.redlockd(lab.redises(3), "--workers", "2")]
     services.append(lab.redlockd(services[0].masters))
     usual = usual_handover(services[0])

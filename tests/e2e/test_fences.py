@@ -283,7 +283,7 @@ def test_scripts_that_a_master_forgot(lab, resource):
 
 
 def test_a_clock_two_days_ahead_is_refused(lab, resource, clock):
-    """Its numbers would be out of reach for everybody else's clock. The one whose clock is right goes on."""
+    """No other clock would reach its numbers. The redlockd whose clock is right goes on."""
     right = lab.service(3)
     wrong = lab.redlockd(right.masters, env=clock(48 * HOUR_MS))
     answer = wrong.curl("POST", "/locks", body={"resource": resource})
@@ -328,7 +328,7 @@ class Holder(threading.Thread):
             assert answer.status in (409, 503), answer
             time.sleep(random.uniform(0, 0.004))  # as any caller would
             return False
-        self.noted[name].append(answer.json["fence"])  # nobody else holds it: in the order of holding
+        self.noted[name].append(answer.json["fence"])  # in the order of the leases, since one client holds it at a time
         assert self.client.call("DELETE", f"/locks/{quote(name)}", {"token": answer.json["token"]}).status == 204
         return True
 

@@ -3,7 +3,7 @@
 from guard_fixtures import HASH, quarantine_seconds, guarded, hold, number_of
 from harness import SLOW, wait_until
 
-BUCKETS, SLICE = 16384, 128
+BUCKETS, SLICE = 16384, 256
 TOP = 2**53 - 1000
 
 

@@ -1,8 +1,8 @@
 """The restart guard and time: masters whose clock jumps, commands that come too late.
 
-A master whose clock jumps forward drops its locks early, which is as bad as if it had forgotten them. One whose clock jumps back
-keeps them for longer than it should: nobody is hurt, but somebody should know. A command that a stopped master carries out when
-nobody waits for it any more would leave a lock that belongs to nobody.
+A master whose clock jumps forward drops its locks early, which is as bad as if it had forgotten them. One whose clock
+jumps back keeps them for longer than it should: this does no harm, but an operator should know. A command that a
+stopped master carries out when its request is over would leave a lock without a holder.
 """
 
 import re
@@ -72,7 +72,7 @@ def test_without_the_guard_the_lock_is_given_twice(lab, clocked):  # noqa: F811
 
 
 def test_the_very_answer_that_grants_shows_it(scene):
-    """Nobody has asked since the jump. The grant that the victim gives away does not count, and is given back."""
+    """No request came since the jump. The wrong grant of the victim does not count, and is released."""
     scene.hold()
     scene.rival.kill()
     wait_until(lambda: not has_lock_on(scene.third), what="the rival's leavings are gone")
@@ -94,7 +94,8 @@ def beat_is_far(service, server):
 
 
 def test_an_extension_on_a_master_that_jumped(lab, clocked):  # noqa: F811
-    """Where it did not lose the lock (it jumped by less than was left) its word does not count either: the lease ends there too early."""
+    """Where it did not lose the lock (it jumped by less than was left) its vote does not count either: the lease ends
+    there too early."""
     servers = [lab.redis(), clocked(), lab.redis()]
     service = guarded(lab, servers, ttl_ms=TTL_MS * 20)
     lease = take(service, ttl_ms=TTL_MS * 20)
@@ -108,7 +109,8 @@ def test_an_extension_on_a_master_that_jumped(lab, clocked):  # noqa: F811
 
 
 def test_forward_while_nobody_was_connected(lab, clocked):  # noqa: F811
-    """Found when the connection is back, before the master has a vote: what is known of its clock outlives the connection."""
+    """Found when the connection is back, before the master has a vote: the offset of its clock is kept when the
+    connection ends."""
     servers = [lab.redis(), clocked(), lab.redis()]
     proxy = lab.keep(Proxy(lab.folder, servers[1]))
     scene = Scene(lab, servers=servers, place=proxy)
@@ -221,7 +223,8 @@ def leave_commands(lab, server, round_of, count=5):
 
 @pytest.mark.parametrize("late", [True, False], ids=["late", "in-time"])
 def test_commands_that_a_stopped_master_finds_in_its_socket(lab, late):
-    """Fifty times: nobody waits for the answer any more, nobody will give the lock back. Those in time are carried out: they are there."""
+    """Fifty times: the request is over, and no client will release the lock. Commands in time are carried out: their
+    keys exist."""
     server = lab.redis()
     trials, round_of, zombies = 0, 0, []
     while trials < (50 if late else 5):

@@ -1,6 +1,8 @@
-"""The restart guard: masters that drop keys, are set up so that they may, follow or lead others, or are an older image of themselves.
+"""The restart guard: masters that drop keys, are set up so that they may, follow or lead others, or are an older image
+of themselves.
 
-What was dropped or rolled back is quarantined for the longest lease. A setting that is wrong quarantines a master until it is mended, and no longer.
+A master that dropped keys or was rolled back is quarantined for the longest lease. A wrong setting quarantines a master
+only until it is corrected.
 """
 
 import time
@@ -71,7 +73,7 @@ def test_locks_are_evicted_and_somebody_asks_at_once(lab):
 
 
 def test_evicted_while_nobody_was_connected(lab):
-    """The count of the last heartbeat lies in the hash: whoever connects compares."""
+    """The count of the last heartbeat is in the hash: each new connection compares it."""
     servers = lab.redises(3)
     switch = lab.keep(Switch(lab.folder, servers[1]))
     scene = Scene(lab, servers=servers, place=switch)
@@ -120,7 +122,7 @@ def test_a_count_that_is_set_back_and_grows_at_once(lab):
 
 
 def test_a_count_that_is_set_back_while_nobody_was_connected(lab):
-    """Nobody knows how far it had grown before."""
+    """The highest number that it had reached is unknown."""
     servers = lab.redises(3)
     servers[1].pipeline([("SET", f"somebody's/{number}", "x", "PX", "60000") for number in range(10)])
     assert evict(servers[1], "volatile-ttl") == 10

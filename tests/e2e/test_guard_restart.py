@@ -1,7 +1,8 @@
-"""The restart guard: masters that lost their memory, or that somebody else has taken the place of.
+"""The restart guard: masters that lost their memory, or were replaced by another server.
 
-Each hazard is caused on real servers while a lease is held that the victim knows of and a rival tries to get (guard_fixtures.py): it must
-not get it before the lease is over, the master must say why it does not vote and for how long, and vote again by itself.
+Each hazard is caused on real servers while the victim has the key of a lease and a rival tries to get the lock
+(guard_fixtures.py). The rival must not get it before the lease is over. /masters must give the reason and the length of
+the quarantine, and the master must vote again without help.
 """
 
 import signal
@@ -60,8 +61,9 @@ def set_scene(lab, cause, *options, **how):
     return scene
 
 
-FORGETS = {kill_and_start: ("restarted", "no-epoch"), flush: ("bad-epoch",), delete_hash: ("bad-epoch",),
-           delete_epoch: ("bad-epoch",), exchange: ("restarted", "no-epoch"), replicate_and_promote: ("bad-epoch",)}
+# Where INFO shows the replica before a script finds the epoch gone, redlockd connects anew, and reads that there is none.
+FORGETS = {kill_and_start: ("restarted", "no-epoch"), flush: ("bad-epoch",), delete_hash: ("bad-epoch",), delete_epoch: ("bad-epoch",),
+           exchange: ("restarted", "no-epoch"), replicate_and_promote: ("bad-epoch", "no-epoch")}
 
 
 @pytest.mark.parametrize("cause", FORGETS, ids=lambda cause: cause.__name__)
@@ -117,7 +119,8 @@ def test_the_very_next_operation_finds_it(lab, cause, operation):
 
 @pytest.mark.parametrize("aof", [False, True], ids=["empty", "aof"])
 def test_held_all_the_time(lab, aof):
-    """A holder that goes on extending keeps the lock: before, during and after the quarantine, and whatever the rival does."""
+    """A holder that goes on extending keeps the lock: before, during and after the quarantine, against all tries of the
+    rival."""
     servers = [lab.redis(*(AOF if aof else [])) for _ in range(3)]
     scene = Scene(lab, servers=servers)
     lease = take(scene.first)
@@ -222,7 +225,7 @@ def test_forgotten_again_during_the_quarantine(lab):
 
 @pytest.mark.parametrize("aof", [False, True], ids=["empty", "aof"])
 def test_everything_restarted_at_once(lab, aof):
-    """All masters and redlockd: unavailable for the longest lease and a little more, then back without anybody's help."""
+    """All masters and redlockd: unavailable for the longest lease and a little more, then back without help."""
     servers = [lab.redis(*(AOF if aof else [])) for _ in range(3)]
     before = guarded(lab, servers)
     lease = take(before)
@@ -281,7 +284,8 @@ def forget(servers, by):
 @pytest.mark.parametrize("first", ["long", "short"])
 @pytest.mark.parametrize("by", ["restart", "flush"])
 def test_all_masters_forgot_and_the_longest_lease_is_that_of_a_running_redlockd(lab, by, first):
-    """One that gives short leases is started after the loss. `first`: who writes the markers; the other one finds them there."""
+    """One that gives short leases is started after the loss. `first`: the redlockd that writes the markers;
+    the other one finds them."""
     servers = lab.redises(3)
     long_ms = round(TTL_MS + (quarantine_seconds() + 2) * 1000)
     long = guarded(lab, servers, ttl_ms=long_ms)
@@ -316,7 +320,7 @@ def test_a_marker_without_a_longest_lease(lab):
     assert all(86_400_000 < left < 88_000_000 for left in left_ms), left_ms
     assert not any(number_of(server, "ttl_ms") for server in servers)
     for server in servers:
-        server.cli("DEL", HASH)  # what the manual says for those who know that all leases are over
+        server.cli("DEL", HASH)  # as the manual describes it where all leases are known to be over
     wait_until(lambda: service.curl("GET", "/masters").json["quorum"]["voting"] == 3, quarantine_seconds() + 5 * SLOW, "all vote")
 
 
@@ -341,7 +345,7 @@ def test_the_longest_lease_is_learned_late(lab):
     cut_off, wiped, away = (lab.keep(Proxy(lab.folder, server)) for server in servers)
     short = guarded(lab, [servers[0], wiped, away])
     for proxy in (cut_off, wiped, away):
-        proxy.cut()  # what the other one writes there is not to be heard
+        proxy.cut()  # the first one must not read what the other one writes there
     short.wait_voting(1)
     other = guarded(lab, [cut_off, *servers[1:]], ttl_ms=long_ms, wait=False)
     other.wait_voting(2)

@@ -56,7 +56,7 @@ def test_bootstrap(lab, masters):
 
 
 def test_the_count_of_evictions_is_noted_at_the_first_look(lab):
-    """Not with the heartbeat a second later: whoever comes next must have something to compare with, also if this one ends before."""
+    """Not with the heartbeat a second later: the next redlockd needs it to compare, also if this one ends before."""
     servers = lab.redises(3)
     guarded(lab, servers).stop()
     for server in servers:
@@ -73,7 +73,7 @@ def wait_all_workers(service, voting):
 
 
 def test_several_bootstrap_at_once(lab):
-    """Whoever comes first: all serve at once, and it is one cluster."""
+    """The order of the starts does not matter: all serve at once, and they are one cluster."""
     for _ in range(3):
         servers = lab.redises(3)
         orders = (servers, servers[::-1], [servers[1], servers[0], servers[2]])
@@ -210,7 +210,8 @@ def set_back(clock):  # noqa: F811
 def test_fences_grow_over_the_loss_of_a_master(lab, resource, clock):  # noqa: F811
     """The numbers that it counted to come back from the others, not from a clock: this one is two hours behind.
 
-    Two masters have the last number; one of them forgets; the other one goes away. What is left never heard of it but from each other.
+    Two masters have the last number; one of them forgets; the other one goes away. The others know it only from each
+    other.
     """
     servers = lab.redises(3)
     service = guarded(lab, servers)
@@ -241,7 +242,8 @@ def check_clocked(service, servers):
 
 
 def test_fences_after_everything_was_lost(lab, resource, clock):  # noqa: F811
-    """Nobody remembers: the order rests on clocks, and that is said. That redlockd's is behind does not matter, the masters' are right."""
+    """No master remembers: the order rests on clocks, which a warning says. The clock of redlockd is behind, which does
+    not matter, since those of the masters are right."""
     servers = lab.redises(3)
     service = guarded(lab, servers)
     fences = [hold(service, resource)]
@@ -254,7 +256,7 @@ def test_fences_after_everything_was_lost(lab, resource, clock):  # noqa: F811
     fences += [hold(behind, resource) for _ in range(3)]
     assert is_growing(fences), fences
     check_clocked(behind, servers)
-    check_clocked(guarded(lab, servers), servers)  # whoever comes later knows it from the masters
+    check_clocked(guarded(lab, servers), servers)  # a later redlockd learns it from the masters
 
 
 def test_two_of_three_forgot(lab, resource, clock):  # noqa: F811
@@ -275,7 +277,7 @@ def test_two_of_three_forgot(lab, resource, clock):  # noqa: F811
 
 
 def test_two_forgot_and_the_third_is_away(lab):
-    """What they forgot cannot be known for certain any more, whatever the third one says: so they need not wait for it."""
+    """The numbers that they forgot are lost, with or without the third master: so they do not wait for it."""
     servers = lab.redises(3)
     before = guarded(lab, servers)
     lease = take(before)
@@ -308,7 +310,7 @@ def test_new_masters_of_which_one_is_away(lab, bootstrap):
 
 @pytest.mark.parametrize("comes_back", ["as-it-was", "empty"])
 def test_one_forgot_and_another_one_is_away(lab, comes_back):
-    """The one that is away may know a number that nobody else does: the other one waits for it, and says so, until it is there."""
+    """The master that is away may know a number that no other does: the other one waits for it, with that reason."""
     servers = lab.redises(3)
     service = guarded(lab, servers)
     lease = take(service)
@@ -342,7 +344,7 @@ def test_one_forgot_and_another_one_is_away(lab, comes_back):
 
 
 def refused(masters, *options):
-    """Starts a redlockd that must not start; what it says."""
+    """Starts a redlockd that must refuse to start; returns its output."""
     result = run_redlockd("--listen", "127.0.0.1:0", "--masters", ",".join(master.url for master in masters), *limits(), *options)
     assert result.returncode == 2, result
     lines = [line for line in result.stderr.splitlines() if "level=error" in line or line.startswith("redlockd: ")]
@@ -453,7 +455,7 @@ def test_two_masters_change_places(lab):
 
 
 def test_a_hash_of_another_type(lab):
-    """Somebody else's key in the place of ours: errors, no votes, and no harm."""
+    """A foreign key in the place of the hash: errors, no votes, and no harm."""
     servers = lab.redises(3)
     service = guarded(lab, servers)
     servers[0].cli("SET", HASH, "x")

@@ -1,4 +1,5 @@
-"""Locks held by a connection (hold): what the stream says, and that lock and connection end together. Clients are real curls unless said."""
+"""Locks held by a connection (hold): the events of the stream, and that lock and connection end together. Most clients
+are curl."""
 
 import contextlib
 import json
@@ -15,7 +16,7 @@ import pytest
 from fixtures import certified
 from harness import DIES_WITH_US, SLOW, curl_command, end_process, quote, read_response, wait_until
 
-# Between something that happens and the line that tells it: far more than it takes, far less than a lease.
+# The most time between an event and its line: far more than it takes, far less than a lease.
 SOON = 1.0 * SLOW
 
 
@@ -335,7 +336,7 @@ def test_masters_away_until_the_end_of_its_validity(lab, hold, how):
     held_for = (event["at"] - before["at"]) * 1000
     assert before["validity_ms"] - 300 * SLOW < held_for < before["validity_ms"] + 300 * SLOW, (before, event)
     assert stream_log(service, "a")["hold"] == "no-quorum"
-    if how == "stop":  # what they had to do meanwhile is done when they are back
+    if how == "stop":  # they carry out their pending commands when they go on
         for master in service.masters[:2]:
             master.cont()
         wait_free(service, "a")
@@ -402,7 +403,7 @@ def test_a_holder_goes_on_through_another_redlockd(lab, hold, number):
 
 
 def test_draining_without_a_quorum(lab, hold):
-    """What is left of the validity is the holder's."""
+    """The holder keeps the rest of the validity."""
     service = lab.service(3, "--master-timeout-ms", "100")
     stream = hold(service, "a", ttl_ms=30000)
     lease = stream.acquired()
@@ -454,7 +455,7 @@ def test_a_drain_ends_in_time_with_many_streams(lab, hold):
 
 
 def test_a_redlockd_that_is_killed(lab, hold):
-    """No last line, as nobody is there to write it; and no lock for ever."""
+    """No last line, since no process is left to write it; and the lock still ends."""
     first = lab.redlockd(certified(lab, 3))
     second = lab.redlockd(first.masters)
     stream = hold(first, "a", ttl_ms=1200)
@@ -543,7 +544,7 @@ def test_a_client_that_does_not_read_is_given_up(lab):
 
 
 def test_the_connection_is_closed_after_the_stream(service, resource):
-    """The last answer of its connection, whatever the client asked for."""
+    """The last answer of its connection, also if the client asked to keep it."""
     plain = service.connect()
     body = json.dumps({"resource": resource, "hold": True, "ttl_ms": 600}).encode()
     plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n" % len(body) + body)

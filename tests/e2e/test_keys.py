@@ -259,7 +259,7 @@ def test_how_many_of_a_key_may_wait(lab):
         return answer
     answer = refused()
     assert (answer.status, answer.code) == (429, "too-many-requests") and answer.headers["retry-after"] == "1"
-    assert keyed.call("few", "POST", "/locks", body={"resource": "c"}).status == 201  # who does not wait is not counted
+    assert keyed.call("few", "POST", "/locks", body={"resource": "c"}).status == 201  # it does not wait
     waiting.append(wait_for(keyed, other, "a"))
     wait_until(lambda: waiters(keyed, "a") == 3, what="another key may wait")
 
@@ -292,7 +292,7 @@ def test_keys_are_asked_for_on_a_unix_socket_too(lab):
 
 
 def test_hold_and_pipelined_requests_ask_each_time(lab):
-    """What one request may says nothing of the next on its connection."""
+    """The rights of one request do not apply to the next one on its connection."""
     keyed = Keyed(lab, [Key("billing", ["billing/"], ["inspect"])]).wait_ready()
     plain = harness.connect_to(keyed.redlockd.address)
 

@@ -28,7 +28,7 @@ def state(service, resource):
 
 
 def keys(service, key):
-    """What lies under a key on each master."""
+    """The value of a key on each master."""
     return [master.cli("GET", key) for master in service.masters]
 
 

@@ -181,7 +181,7 @@ def test_an_address_has_so_many_requests_a_second(start):
     for answer in refused:
         assert answer.status == 429 and answer.code == "too-many-requests" and answer.headers["retry-after"] == "1", answer
         assert "connection" not in answer.headers and "--max-rate-per-address" in answer.json["detail"]
-    # Nobody else is concerned; and a refusal ends neither the connection nor the address for longer than it says.
+    # Other clients are not affected. A refusal ends no connection, and holds for the address no longer than it says.
     other = client_from(service, "127.0.0.3")
     assert other.call("GET", "/version").status == 200
     assert service.metrics()['redlockd_http_requests_limited_total{limit="address-rate"}'] == len(refused)

@@ -9,7 +9,7 @@ from harness import SLOW, read_response, wait_until
 from proxy import Proxy
 
 KEYS, CROWD = 250, 30
-# What the masters may be asked at a time by one worker: see server/leases/lease_list.c.
+# The most commands of one worker that are under way at a time: see server/leases/lease_list.c.
 SCANS, INSPECTIONS = 2, 32
 
 
@@ -52,7 +52,7 @@ def stage(lab):
 
 
 def test_few_are_under_way_at_a_time(stage):
-    """The masters see a few SCANs and inspections, however many ask; and everybody gets all there is."""
+    """The masters see a few SCANs and inspections, however many clients ask; and each gets the whole list."""
     for server in stage.servers[1:]:
         server.stop()
     try:
@@ -72,7 +72,7 @@ def test_few_are_under_way_at_a_time(stage):
 
 
 def test_those_that_left_are_not_served(stage):
-    """Each listing asks the masters the same; whoever left before it was his turn adds nothing."""
+    """Each listing sends the masters the same commands; a client that left before its turn adds none."""
     [plain] = stage.ask(1)
     stage.check(plain)
     plain.close()
@@ -127,7 +127,7 @@ def test_the_end_with_listings_under_way(stage):
 
 
 def test_a_walk_over_tables_that_are_resized(lab):
-    """What is held all the time is listed, however the masters rearrange their keys between two pages."""
+    """Locks that are held all the time are listed, also if the masters rehash their keys between two pages."""
     service, added = lab.service(3), [0]
     names = {f"held/{number}" for number in range(90)}
     for name in names:

@@ -24,8 +24,8 @@ from harness import SLOW, Lab, read_response
 
 CODES = {400: "invalid-request", 403: "forbidden", 415: "invalid-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large", 414: "too-large", 431: "too-large"}
 
-# What redlockd asks its masters on its own account. Everything else would be a request that came through. The guard's scripts are
-# EVAL, and call HMGET, HINCRBY and HSET; a request's scripts are told by their EVALSHA.
+# Commands that redlockd sends without a request. Any other command comes from a request that was let through. The guard
+# sends its scripts with EVAL; they call HMGET, HINCRBY and HSET. Scripts of requests are sent with EVALSHA.
 BACKGROUND = {"ping", "info", "hello", "auth", "select", "time", "role", "client", "client|setname", "client|setinfo", "client|id", "config|get",
               "command", "script|load", "echo", "eval", "hmget", "hincrby", "hset"}
 
@@ -179,7 +179,8 @@ def test_nothing_after_a_doubtful_request_is_carried_out(target):
 
 @pytest.mark.parametrize("blanks", [b" ", b"\t", b" \t "])
 def test_blanks_behind_chunked(target, blanks):
-    """RFC 9112 allows them. Before 1.0 libmicrohttpd does not know the word any more: then it is refused, and nothing behind it is a request."""
+    """RFC 9112 allows them. Before 1.0 libmicrohttpd does not pass the word on: then it is refused, and nothing behind
+    it is a request."""
     body = b'{"resource":"blanks"}'
     plain = target.connect(10)
     plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked" + blanks + b"\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) +
@@ -195,7 +196,7 @@ def test_blanks_behind_chunked(target, blanks):
 
 
 def test_other_forms_of_a_target(target):
-    """The authority of an absolute target takes the place of Host; OPTIONS * tells of the server as a whole."""
+    """The authority of an absolute target takes the place of Host; OPTIONS * describes the whole server."""
     assert send(target, b"GET http://localhost:1/healthz HTTP/1.1\r\nHost: evil.test\r\n\r\n").status == 200
     answer = send(target, b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.status == 204 and "POST" in answer.headers["allow"]

@@ -1,4 +1,5 @@
-"""More connections than one daemon of libmicrohttpd has (api/http/daemon_pool.h): whoever comes after them is served as all others."""
+"""More connections than one daemon of libmicrohttpd has (api/http/daemon_pool.c): the connections after them are served
+as all others."""
 
 import json
 
@@ -21,7 +22,7 @@ def read_line(stream):
 
 
 @pytest.fixture
-def crowded(lab):
+def crowded(many_files, lab):
     service = lab.service(3)
     connections = [connect_to(service.address) for _ in range(MANY)]
     for plain in connections:
@@ -65,7 +66,8 @@ def test_a_lock_that_is_held_by_the_last_connection(crowded):
 
 
 def test_who_leaves_makes_room(crowded):
-    """The places of the first daemon are taken again; and all that were in use end with redlockd (the fixture checks how it ends)."""
+    """The slots of the first daemon are used again; and all that were in use end with redlockd (the fixture checks how
+    it ends)."""
     service, connections = crowded
     for plain in connections[:MANY // 2]:
         plain.close()

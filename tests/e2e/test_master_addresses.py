@@ -11,7 +11,7 @@ from master_checks import TIMEOUT_MS, check_a_majority_serves, check_votes_witho
 
 
 def serve(lab, answer):
-    """A server of the wrong kind: says `answer` to whatever it gets, or nothing at all."""
+    """A server of the wrong kind: answers everything with `answer`, or not at all."""
     listener = socket.create_server(("127.0.0.1", 0))
     kept = []
 

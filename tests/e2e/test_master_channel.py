@@ -1,5 +1,6 @@
-"""The second connection to each master, on which redlockd hears whose turn it is: with a password or a user, in another database, without the
-right to the channel, and with whatever anybody may say on it. What is heard there decides how soon somebody tries, and never who has the lock."""
+"""The second connection to each master, on which notifications arrive: with a password or a user, in another database,
+without the right to the channel, and with messages of strangers on it. A notification decides how soon a waiter tries,
+never who has the lock."""
 
 import pathlib
 import re
@@ -12,7 +13,7 @@ from harness import ROOT, SLOW, wait_until
 from master_checks import master_of
 from waiting_fixtures import HANDOVER_SECONDS, crowd, line, wait_for_queue  # noqa: F401
 
-TTL_MS = round(3000 * SLOW)  # who is not called comes when it is over: far later than HANDOVER_SECONDS
+TTL_MS = round(3000 * SLOW)  # without a notification a waiter is served after it: far later than HANDOVER_SECONDS
 
 
 def wait_for_waiters(service, resource, count):
@@ -117,7 +118,7 @@ def test_rubbish_on_the_channel_does_no_harm(lab, crowd):
 
 
 def test_who_calls_falsely_makes_somebody_try_and_no_more(lab, crowd):
-    """A forged call, in due form, for one who waits for a lock that is held: it is refused, and waits on in its place."""
+    """A forged notification, in due form, for a waiter of a held lock: it is refused, and keeps its queue entry."""
     service = lab.service(3)
     lease = service.acquire("wanted", 60000)
     first, second = crowd.queue_up(service, "wanted", 2, ttl_ms=60000)
@@ -137,8 +138,9 @@ def test_who_calls_falsely_makes_somebody_try_and_no_more(lab, crowd):
 
 
 def test_calls_for_others_keep_nobody_from_looking_for_ever(lab, crowd):
-    """Another one's turn, again and again: a cluster in another database of the same servers shares the channel. The holder has crashed, and its
-    lease runs out without a word: whoever waits looks after some seconds all the same."""
+    """Notifications for another waiter, again and again: a cluster in another database of the same servers shares the
+    channel. The holder has crashed, and its lease runs out without a notification: a waiter looks after some seconds
+    all the same."""
     service = lab.service(3)
     service.acquire("x", 1000)
     waiter = crowd.wait(service, "x", wait_ms=60000)

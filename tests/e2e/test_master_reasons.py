@@ -1,4 +1,5 @@
-"""What operators read: why a master does not vote, in words that say what to do; a quarantine once in the log; a request without a quorum as a warning."""
+"""Messages for operators: each reason why a master does not vote says what to do; a quarantine is logged once; a
+request without a quorum is a warning."""
 
 import pathlib
 import socket
@@ -124,7 +125,8 @@ def test_a_valkey_shows_its_own_version(lab, tmp_path):
 ], ids=["restart", "flush", "replica", "policy"])
 @pytest.mark.slow
 def test_a_quarantine_is_logged_once(lab, hazard, mend, code):
-    """A line when it begins and one when it ends, whatever is asked and however many heartbeats there are; counted once, too."""
+    """One log line when it begins and one when it ends, for any number of requests and heartbeats; counted once,
+    too."""
     servers = lab.redises(3)
     service = guarded(lab, servers)
     service.wait_voting(3)

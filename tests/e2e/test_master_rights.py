@@ -1,5 +1,6 @@
-"""A master votes only if it has been seen to carry out all that locks need: a Redis user with the documented rights is enough, each one that is missing
-is named, also where commands are renamed, and once it is mended the master votes without a restart. Nobody sees anything of the trying."""
+"""A master votes only after it has carried out every command that locks need. A Redis user with the documented rights
+is enough; each missing right is named, also where commands are renamed; once it is granted the master votes without a
+restart. Clients do not see these trials."""
 
 import pathlib
 import re
@@ -35,7 +36,7 @@ def serve(lab, servers, wait=False):
 
 
 def master(service, server):
-    """What /masters says of a server, in whichever database."""
+    """The entry of a server in /masters, in any database."""
     return next(found for found in service.curl("GET", "/masters").json["masters"] if f":{server.port}" in found["address"])
 
 
@@ -81,8 +82,8 @@ def test_the_commands_of_the_scripts_are_documented():
     sources = {path.name: path.read_text(encoding="utf-8") for path in pathlib.Path(ROOT, "server", "scripts").glob("*.lua")}
     used = {name.lower() for source in sources.values() for name in re.findall(r"call\('([A-Z]+)'|local \w+ = \{'([A-Z]{4,})'", source) for name in name if name}
     check = pathlib.Path(ROOT, "server", "masters", "master_check.c").read_text(encoding="utf-8")
-    probed = {name.lower() for name in re.findall(r"MASTER_COMMAND_([A-Z_]+),\s+NO_SCRIPT", check)}
-    tried = {name.lower() for name in re.findall(r"MASTER_COMMAND_EVAL,\s+REDLOCK_SCRIPT_([A-Z_]+)", check)}
+    probed = {name.lower() for name in re.findall(r"\t(?:PROBE|WRONG)\(([A-Z]+),", check)}
+    tried = {name.lower() for name in re.findall(r"\tTRIAL\(([A-Z_]+),", check)}
     assert len(used) >= 15 and used <= set(COMMANDS) and used <= probed, (used - set(COMMANDS), used - probed)
     assert {f"{name}.lua" for name in tried} == {name for name in sources if not name.startswith("queue_")}
     assert probed | {"subscribe", "select", "info", "client|setname", "client|id", "script|load"} == set(COMMANDS)
@@ -149,7 +150,7 @@ def test_a_pattern_is_missing(lab, crowd, rights, commands, word):  # noqa: F811
 
 @pytest.mark.parametrize("command", ["evalsha", "set", "hset", "zadd", "time", "publish", "eval"])
 def test_a_right_is_taken_away_while_it_votes(lab, crowd, command):  # noqa: F811
-    """What shows it is the first command that needs it; from then on it is said steadily, and all of it."""
+    """The first command that needs the right shows it; from then on all missing rights are named all the time."""
     servers = [lab.redis(tcp=True) for _ in range(3)]
     for server in servers:
         server.cli(*documented_user())

@@ -28,7 +28,8 @@ def test_masters_that_are_well(service):
 
 
 def test_one_killed_and_back(lab):
-    """It comes back without its memory: it is quarantined for as long as the longest lease lasts, and nobody has to wait for it."""
+    """It comes back without its memory: it is quarantined for as long as the longest lease lasts, and requests do not
+    wait for it."""
     service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS, *short_quarantines())
     dead = service.masters[1]
     dead.kill()
@@ -65,8 +66,8 @@ def test_two_killed_and_one_back(lab):
 
 @pytest.mark.slow
 def test_two_killed_and_both_back(lab):
-    """One of them alone is not enough: the other one may remember a fence that nobody else knows. When it, too, is back without its memory,
-    nobody does."""
+    """One of them alone is not enough: the other one may remember a fence that no other master knows. When it, too, is
+    back without its memory, none does."""
     service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS, *short_quarantines())
     fence = service.acquire("held", QUARANTINE_TTL_MS)["fence"]
     for server in service.masters[:2]:

@@ -1,4 +1,5 @@
-"""What the service manager hears (sd_notify): that redlockd serves, reloads, ends, how many masters vote, and that every worker's loop still turns."""
+"""Messages to the service manager (sd_notify): that redlockd serves, reloads, ends, how many masters vote, and that the
+loop of every worker runs."""
 
 import os
 import pathlib

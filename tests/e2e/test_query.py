@@ -1,4 +1,5 @@
-"""Queries of any shape and length: each is answered, and the service goes on for everybody else. They come before Host, Origin and keys are looked at."""
+"""Queries of any shape and length: each is answered, and the service goes on for all others. They come before Host,
+Origin and keys are looked at."""
 
 import os
 import threading
@@ -17,7 +18,7 @@ LISTENERS = ("tcp", "tls", "unix")
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory):
-    """TCP, TLS and a Unix socket, and nobody without a key may do anything."""
+    """TCP, TLS and a Unix socket, and no request without a key is allowed."""
     authority = Authority(str(tmp_path_factory.mktemp("query")))
     server = authority.issue("server", "IP:127.0.0.1", "DNS:localhost", usage="serverAuth")
     with harness.Lab() as lab:

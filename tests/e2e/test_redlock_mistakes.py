@@ -33,7 +33,7 @@ def tokens_sent(proxy, resource):
 
 
 def split_the_vote(servers, resource, hold_ms):
-    """Two strangers have one master each of three: nobody can win. After hold_ms both are free again."""
+    """Two other libraries have one master each of three: none has a majority. After hold_ms both are free again."""
     for server, stranger in zip(servers[:2], ("a" * 40, "b" * 40)):
         assert server.cli("SET", resource, stranger, "PX", hold_ms, "NX") == "OK"
 
@@ -113,7 +113,7 @@ def test_an_extension_that_recreates_a_key_on_one_master(lab):
 
 
 def test_an_extension_that_takes_over_anothers_lock(lab):
-    """The lease ran out and somebody else has it: the old holder neither extends nor releases it."""
+    """The lease ran out and another client has it: the old holder neither extends nor releases it."""
     service = lab.service(3)
     old = service.acquire("x", 300)
     wait_until(lambda: not any(server.cli("EXISTS", "x") for server in service.masters), what="expired")
@@ -259,7 +259,7 @@ time_t time(time_t *result)
 @pytest.mark.slow
 @pytest.mark.parametrize("jump_seconds", [7200, -7200])
 def test_wall_clock_time_in_the_client(lab, jump_seconds):
-    """The wall clock of redlockd, and of nobody else, jumps by two hours: no lease is longer or shorter for it."""
+    """The wall clock of redlockd alone jumps by two hours: no lease is longer or shorter for it."""
     source, library, jump_file = (os.path.join(lab.folder, name) for name in ("shim.c", "shim.so", "jump"))
     with open(source, "w") as file:
         file.write(CLOCK_SHIM)
@@ -310,7 +310,7 @@ def test_a_lock_granted_to_somebody_whose_connection_is_gone(lab, how):
     plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     wait_until(lambda: all(server.cli("EXISTS", "x") for server in servers), what="granted on all masters")
     if how == "half-closed":
-        # The client may still read, but nobody can tell: it counts as gone, or it gets its lease.
+        # Whether the client still reads is unknown: it counts as disconnected, or it gets its lease.
         plain.shutdown(socket.SHUT_WR)
         answer = plain.recv(65536)
         if answer.startswith(b"HTTP/1.1 201"):

@@ -1,4 +1,4 @@
-"""redlockctl: the commands that ask and end, bad input, the man page. What `run` does is in test_redlockctl_*.py."""
+"""redlockctl: the commands that ask and end, bad input, the man page. `run` is tested in test_redlockctl_*.py."""
 
 import json
 import os
@@ -76,13 +76,13 @@ def test_lease_that_nobody_reads_is_released(service, resource, options):
 
 
 @pytest.mark.parametrize("args, named", [
-    ([], "command"), (["fly"], "fly"), (["status"], "NAME"), (["status", "a", "b"], "b"), (["status", "redlockd:a"], "NAME"), (["status", ""], "NAME"),
-    (["list", "a"], "NAME"), (["acquire", "a", "--ttl", "5"], "--ttl '5'"), (["acquire", "a", "--ttl=1d"], "--ttl"), (["acquire", "a", "--ttl"], "--ttl"),
+    ([], "command"), (["fly"], "fly"), (["status"], "NAME"), (["status", "a", "b"], "one NAME"), (["status", "redlockd:a"], "NAME"), (["status", ""], "NAME"),
+    (["list", "a"], "NAME"), (["acquire", "a", "--ttl", "5x"], "--ttl=5x"), (["acquire", "a", "--ttl=1d"], "--ttl"), (["acquire", "a", "--ttl"], "--ttl"),
     (["acquire", "a", "--wait", "1s", "--no-wait"], "--no-wait"), (["acquire", "a", "--json=1"], "--json"), (["acquire", "a", "--owner", "x\n"], "--owner"),
     (["acquire", "a", "-E", "256"], "--conflict-exit-code"), (["acquire", "a", "--nope"], "--nope"), (["acquire", "a", "--server", "ftp://x:1"], "--server"),
     (["acquire", "a", "--server", "http://x"], "port"), (["status", "a", "--ttl", "1s"], "--ttl"), (["release", "a"], "REDLOCK_TOKEN"), (["status", "a", "--key", "x"], "--cert"),
     (["status", "a", "--key-file", "/nowhere"], "/nowhere"), (["status", "a", "--cacert", "/nowhere"], "/nowhere"), (["key"], "new or hash"), (["key", "old"], "new or hash"),
-    (["key", "new", "--right", "root"], "--right 'root'"), (["key", "new", "-s", "http://x:1"], "--server"), (["status", "a", "--server", "https://x"], "port"),
+    (["key", "new", "--right", "root"], "--right=root"), (["key", "new", "-s", "http://x:1"], "--server"), (["status", "a", "--server", "https://x"], "port"),
     (["health", "a"], "NAME"), (["masters", "--ready"], "--ready"), (["health", "--key", "x"], "--cert"),
     (["release", "a", "--token", "deadbeef"], "--token"), (["release", "a", "--token-file", "/nowhere"], "--token-file"), (["run", "a"], "command"),
     (["run", "a", "--"], "command"), (["run", "a", "true"], "--"), (["run", "a", "--ttl", "10ms", "--", "true"], "--ttl"),
@@ -101,12 +101,17 @@ def test_bad_input(args, named):
 
 
 def test_man_page():
-    page = pathlib.Path(harness.ROOT, "cli", "redlockctl.1")
+    page = pathlib.Path(harness.ROOT, "man", "redlockctl.1")
     done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", str(page)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     text = page.read_text()
     options = set(re.findall(r"--([a-z][a-z-]+)", ctl("--help").stdout))
     assert len(options) >= 15
+    for named in re.finditer(r"^  --([a-z-]+)=[A-Z]+.*\n((?: {8}.*\n)+)", ctl("--help").stdout, re.M):
+        item = re.search(rf"^\.It .*Fl -{named[1]} .*\n((?!\.It )(?!\.El).*\n)+", text, re.M)
+        default, variable = (re.search(rf"{what}: (\S+)\.\n", named[2]) for what in ("Default", "Variable"))
+        assert item and (not default or default[1] in item[0] or default[1] in text.partition("ENVIRONMENT")[2]), named[0]
+        assert not variable or re.search(rf"^\.It Ev .*\b{variable[1]}\b", text, re.M), named[0]
     for option in options:
         assert re.search(rf"Fl -{option}(?![a-z-])", text), f"the man page lacks --{option}"
         for shell in ("redlockctl.bash", "_redlockctl"):

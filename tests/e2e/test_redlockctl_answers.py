@@ -3,6 +3,7 @@ long in the moments that a real server shows only by chance."""
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from ctl import BINARY, HELD, UNREACHABLE, Run, Shell, ctl
+from ctl import BINARY, FOREVER, HELD, LOST, TTL_MS, UNREACHABLE, Run, Shell, ctl
 from fake_redlockd import TOKEN, fake  # noqa: F401
 from harness import DIES_WITH_US, SLOW, clean_environment, process_state, wait_until
 
@@ -278,3 +279,20 @@ def test_acquire_prints_what_is_surely_left(fake, resource):
     server = fake(acquire=after(1, lease), extend=lambda call: call.lease(200, validity_ms=2345))
     printed = json.loads(ctl("acquire", resource, "--wait", "10s", "--ttl", "3s", "--json", server=server).stdout)
     assert 2345 - 1000 * SLOW < printed["validity_ms"] <= 2345
+
+
+def test_extension_that_comes_with_the_end(lab, fake, resource):
+    """The machine sleeps while an extension is under way. Its answer is there when the machine wakes up, and the lease is
+    over: the loss is the last that is reported of the lease."""
+    library, slept = pathlib.Path(lab.folder, "sleep_clock.so"), pathlib.Path(lab.folder, "slept")
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, pathlib.Path(__file__).with_name("sleep_clock.c")], check=True)
+    asan = "verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", "")  # a sanitizer wants to be the first library
+    awake = threading.Event()
+    server = fake(acquire=lease, extend=lambda call: (awake.wait(30 * SLOW), call.lease(200)))
+    run = Run(lab, resource, command=FOREVER, servers=[server], ttl_ms=TTL_MS * 2, prefix=["env", f"LD_PRELOAD={library}", f"SLEPT_FILE={slept}", f"ASAN_OPTIONS={asan}"])
+    server.call("extend")
+    slept.touch()
+    awake.set()
+    assert run.wait() == LOST
+    assert [event["event"] for event in run.events()] == ["acquired", "extended", "lost", "ended"]
+    assert run.events("lost")[0]["code"] == "late"

@@ -33,7 +33,8 @@ def shell(request, lab, service):
 
 
 def completes(shell, typed, shown, rest=""):
-    """What is typed ends with Tab; `rest` is what that adds at least: a shell that asks a server meanwhile would take Enter too early."""
+    """Types text and Tab, and waits until the shell has added `rest`: Enter would come too early while it asks a
+    server."""
     shell.type(typed)
     if rest:
         shell.sees(rest)
@@ -60,7 +61,7 @@ def test_words(shell, typed, shown):
 
 
 def test_names(lab, shell, service):
-    """Names come from the server, and are nothing but names: what looks like an expansion to a shell is passed on as it is."""
+    """Names come from the server, and are nothing but names: a name like a shell expansion is passed on unchanged."""
     prefix = f"completion-{shell.name}"
     cases = [("/", "/plain", "plain"), (":", ":colon", "colon"), ("\\ ", " blank", "blank"), ("\\$", "$(touch bad1)", "bad1"),
              ("\\`", "`touch bad2`", "bad2"), ("\\;", ";semicolon", "semicolon"), ("-", "-ümlaut", "mlaut")]

@@ -70,7 +70,7 @@ def test_over_a_unix_socket(lab):
 
 
 def test_without_a_key(lab):
-    """None is needed, none is sent, and one that cannot be read is in nobody's way."""
+    """None is needed, none is sent, and an unreadable one is no error."""
     keyed = Keyed(lab, []).wait_ready()
     for environment in ({}, {"REDLOCKCTL_KEY_FILE": "/nowhere"}, {"REDLOCKCTL_API_KEY": "rlk_" + "A" * 43}):
         assert outcome(ctl("health", server=keyed.redlockd, env=environment)) == (0, "", "")
@@ -100,7 +100,7 @@ def test_over_tls(lab):
 
 @pytest.mark.parametrize("body", [None, {}, {"status": "ready"}, ["ok"], "ok"])
 def test_an_answer_that_is_not_redlockds(fake, body):
-    """Somebody else's 200 is no health."""
+    """A 200 of another program does not count."""
     done = ctl("health", server=fake(health=lambda call: call.answer(200, body)))
     assert done.returncode == STRANGE and "the answer is not" in done.stderr, done.stderr
 

@@ -1,4 +1,5 @@
-"""redlockctl and API keys: how they are made, how they travel, where they are not shown; what a server says that does not let us."""
+"""redlockctl and API keys: how they are made and sent, where they are not shown, and the messages where a server
+refuses them."""
 
 import hashlib
 import json
@@ -65,7 +66,7 @@ def test_new_key_in_a_file(lab, options):
 
 
 def test_new_key_without_room():
-    """Neither a key that nobody has seen nor a half of one counts as made."""
+    """A key that was not shown, or only in part, does not count as made."""
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run([*DIES_WITH_US, BINARY, "key", "new"], env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True, timeout=20 * SLOW, check=False)
     assert done.returncode == SYSTEM and "stdout" in done.stderr
@@ -130,7 +131,7 @@ def test_longest(fake, resource):
 
 
 def environment_of(pid):
-    """Empty where the process has ended, or shows it to nobody but root."""
+    """Empty where the process has ended, or only root may read it."""
     try:
         return pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -138,7 +139,8 @@ def environment_of(pid):
 
 
 def test_not_shown_to_the_command(lab, fake, resource):
-    """Neither in its environment nor in that of redlockctl; what names a file stays there, for a redlockctl in the command."""
+    """Neither in its environment nor in that of redlockctl; the name of a key's file stays there, for a redlockctl in
+    the command."""
     path = pathlib.Path(lab.folder, "stdout")
     environment = {"REDLOCKCTL_API_KEY": KEY, "REDLOCKCTL_CACERT": "/dev/null", "OTHER": "kept"}
     server = fake()
@@ -259,7 +261,7 @@ def test_extending_goes_on_where_it_is_refused(lab, fake, resource):
 
 
 def test_hint(fake, resource, key_file):
-    """Whoever has no key is told where one goes."""
+    """Without a key the message says where to put one."""
     answer = says(401, "unauthorized")
     server = fake(acquire=answer, state=answer)
     for args in (["status", resource], ["run", resource, "--", "true"]):

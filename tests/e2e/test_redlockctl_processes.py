@@ -1,7 +1,8 @@
-"""redlockctl run and processes that are hard to end: another user's, and those whose names look like something else in /proc.
+"""redlockctl run and processes that are hard to end: another user's, and those whose names look like something else in
+/proc.
 
-What is shown of another user's needs root: redlockctl runs as one user without rights, its command as a second one (a copy of setpriv with the set-user-ID
-bit), so that the kernel refuses every signal.
+The tests with another user's processes need root: redlockctl runs as one user without rights, its command as a second
+one (a copy of setpriv with the set-user-ID bit), so that the kernel refuses every signal.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import subprocess
 
 import pytest
 
-from ctl import BINARY, FOREVER, LOST, TTL_MS, Run, lies_in, until_dead
+from ctl import BINARY, FOREVER, LOST, TTL_MS, Run, check_dead_in_time
 from harness import SLOW, process_state, quote, wait_until
 
 MINE, OTHER = 54321, 54322
@@ -24,7 +25,7 @@ def as_user(uid):
 
 
 class Ended:
-    """Processes that nobody but root may end."""
+    """Processes that only root may end."""
 
     def __init__(self):
         self.pids = []
@@ -150,7 +151,5 @@ def test_no_name_hides_a_process(lab, resource):
     wait_until(lambda: len(pids()) == 2 * len(NAMES), what="all processes")
     ended.pids = [int(pid) for pid in pids()]
     daemon.kill()
-    for pid in ended.pids:
-        until_dead(pid)
-    assert lies_in(daemon.masters, resource) == 3, "a process lived on without the lock"
+    check_dead_in_time(ended.pids, daemon.masters, resource)
     assert run.wait() == LOST

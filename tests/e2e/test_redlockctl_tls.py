@@ -29,7 +29,7 @@ def authority(lab):
 
 
 def context(certificate, client_ca=None):
-    """What a server needs for TLS. `client_ca`: who comes without a certificate of this authority is turned away."""
+    """The options of a server for TLS. `client_ca`: clients need a certificate of this authority."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.load_cert_chain(certificate.certificate, certificate.key)
     if client_ca:
@@ -205,7 +205,7 @@ def test_certificate_that_is_renewed(lab, authority, secure, resource):
     ("certificate that is none", "--cert, --key"), ("key that others can read", "--key"), ("key that others can read, in one file", "--cert"), ("key alone", "--cert"),
 ])
 def test_files_that_will_not_do(lab, authority, secure, resource, what, named):
-    """Said at once, whatever the time to wait; nothing is asked for."""
+    """Reported at once, without the wait; no request is sent."""
     server, mine = secure(), authority.issue("me", "DNS:me")
     nothing, rubbish, open_key = (os.path.join(lab.folder, name) for name in ("nothing", "rubbish", "open"))
     pathlib.Path(rubbish).write_text("-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n")
@@ -225,7 +225,8 @@ def test_files_that_will_not_do(lab, authority, secure, resource, what, named):
 
 
 def test_key_with_a_password(lab, authority, secure, resource):
-    """Nobody is asked for it: a question at the terminal in the midst of a command would stop its lease. OpenSSL would read it from stdin here."""
+    """No passphrase is asked for: a question at the terminal would stop the extensions. OpenSSL would read it from
+    stdin here."""
     server, mine = secure(), authority.issue("me", "DNS:me")
     locked = os.path.join(lab.folder, "locked")
     subprocess.run(["openssl", "pkcs8", "-topk8", "-in", mine.key, "-out", locked, "-passout", "pass:abcd"], check=True, stdin=subprocess.DEVNULL)
@@ -347,7 +348,7 @@ def test_real_redlockd_and_certificates(real, resource):
 
 @pytest.mark.parametrize("command", ["run", "acquire"])
 def test_real_redlockd_sees_us_leave(lab, real, resource, command):
-    """From the line, and at once: the place is for the next."""
+    """Its queue entry is removed at once: the next waiter is served."""
     environment = environment_for(real, real.mine)
     lease = json.loads(ctl("acquire", resource, "--json", env=environment).stdout)
     rest = ["--", "touch", f"{lab.folder}/ran"] if command == "run" else []

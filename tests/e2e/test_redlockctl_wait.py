@@ -1,4 +1,5 @@
-"""redlockctl waits at a real redlockd, in the queue: who is served when, what ends a wait, and what is left of it then."""
+"""redlockctl waits at a real redlockd, in the queue: the order in which waiters are served, the ends of a wait, and
+that nothing is left of it."""
 
 import json
 import os
@@ -148,7 +149,7 @@ def test_server_goes_while_we_wait(lab, resource, how):
     in_queue(second, resource, 1)
     first.process.send_signal(how)
     joined = time.monotonic()
-    # until its redlockd counts as dead its old place may be there as well
+    # until its redlockd counts as dead its old entry may be there as well
     wait_until(lambda: second.metrics().get("redlockd_waiters") == 1, 20, "in line at the second")
     assert time.monotonic() - joined < (1.5 if how != signal.SIGSTOP else 4) * SLOW
     second.release(held)
@@ -186,7 +187,7 @@ def test_all_servers_gone(lab, resource):
 
 @pytest.mark.parametrize("who", ["foreground", "supervisor", "SIGKILL"])
 def test_no_entry_is_left(lab, service, resource, who):
-    """However it ends: who comes after it is served at once."""
+    """The next waiter is served at once, however the wait ends."""
     held = service.acquire(resource, ttl_ms=60000)
     first = Run(lab, resource, command="echo ran >ran", servers=[service])
     in_queue(service, resource, 1)
@@ -203,7 +204,7 @@ def test_no_entry_is_left(lab, service, resource, who):
 
 @pytest.mark.parametrize("command", ["run", "acquire"])
 def test_interrupted_as_it_is_granted(lab, service, resource, command):
-    """The release and the signal at nearly the same time, in any order: either it runs, or nobody has the lock."""
+    """The release and the signal at nearly the same time, in any order: either it runs, or the lock is free."""
     rest = ["--", "echo", "ran"] if command == "run" else ["--json"]
     for _ in range(20):
         held = service.acquire(resource, ttl_ms=60000)
@@ -228,8 +229,8 @@ def test_interrupted_as_it_is_granted(lab, service, resource, command):
 
 
 def test_stopped_while_it_waits(lab, service, resource):
-    """Stopped from outside, with no shell that would tell it: its place stays, and so would its lease, for no longer than one lease lasts. It
-    asks again when it goes on."""
+    """Stopped from outside, by no shell: its queue entry stays, and so would its lease, for no longer than one lease
+    lasts. It asks again when it goes on."""
     held = service.acquire(resource, ttl_ms=60000)
     run = Run(lab, resource, command=FOREVER, servers=[service])
     in_queue(service, resource, 1)

@@ -1,5 +1,5 @@
-"""Keys and certificates that are taken away, or may less, while their requests are under way: a reload (SIGHUP) ends what its caller may not do any more, at
-once and on every worker, and disturbs nobody else."""
+"""Keys and certificates that are taken away, or may less, while their requests are under way: a reload (SIGHUP) ends
+what its caller may not do any more, at once and on every worker, and does not affect others."""
 
 import concurrent.futures
 import json
@@ -46,8 +46,8 @@ class Scene:
             stream.lease = stream.acquired()
         return streams
 
-    def waiters(self, name, count=MANY):
-        waiters = [self.pool.submit(self.keyed.call, name, "POST", "/locks", "--max-time", "600", body={"resource": "a/line", "wait_ms": 60000})
+    def waiters(self, name, count=MANY, seconds=600):
+        waiters = [self.pool.submit(self.keyed.call, name, "POST", "/locks", "--max-time", str(seconds), body={"resource": "a/line", "wait_ms": 60000})
                    for _ in range(count)]
         self.waiting += count
         wait_until(lambda: self.state("a/line")["waiters"] == self.waiting, what="they wait")
@@ -120,6 +120,15 @@ def test_a_key_is_taken_away(make):
     assert [line["caller"] for line in lines] == ["gone"] * MANY
 
 
+def test_a_lone_waiter_is_told_at_once(make):
+    """Nothing else happens meanwhile that would wake the worker."""
+    scene = make(key("gone"))
+    waiting = scene.waiters("gone", 1, seconds=round(10 * SLOW))
+    scene.keyed.write([])
+    scene.keyed.reload()
+    assert waiting[0].result(3 * SLOW).code == "unauthorized"
+
+
 @pytest.mark.parametrize("change", [{"rights": ["inspect"]}, {"prefixes": ["b/"]}])
 def test_a_key_may_less(make, change):
     """403 and `forbidden`; what it still may do goes on."""
@@ -157,7 +166,7 @@ def test_the_old_hash_of_a_key_is_taken_away(make):
 
 
 def test_a_key_gets_another_name_and_other_limits(make):
-    """The same key, as its hash says: nobody is disturbed, and who waits is counted by the new name."""
+    """The same key by its hash: no request is affected, and waiters count for the new name."""
     one = key("one", max_waiting=MANY)
     scene = make(one)
     kept, patient = scene.holders("one"), scene.waiters("one")

@@ -13,7 +13,6 @@ import pytest
 
 from harness import SLOW, bare_redlockd, children_of, connect_to, curl, parse_logfmt, process_state, read_response, run_redlockd, wait_until
 from proxy import Proxy
-from rediss_fixtures import needs_none
 
 
 # ---- options ----
@@ -34,22 +33,6 @@ def test_version():
     assert re.fullmatch(r"redlockd \d+\.\d+\.\d+\S* \(\S+\)\n", result.stdout), result.stdout
 
 
-def test_manual_page_is_clean(tmp_path):
-    page = tmp_path / "redlockd.8"
-    page.write_text(run_redlockd("--help=man").stdout)
-    lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", str(page)], capture_output=True, text=True, check=False)
-    assert lint.returncode == 0 and lint.stdout == "", lint.stdout
-    rendered = subprocess.run(["mandoc", "-T", "ascii", str(page)], capture_output=True, text=True, check=True).stdout
-    plain = re.sub(".\b", "", rendered)
-    assert "NAME" in plain and "--master-timeout-ms" in plain and "REDLOCKD_" in plain
-
-
-def test_table_of_options_in_markdown():
-    result = run_redlockd("--help=markdown")
-    assert result.returncode == 0
-    assert "| `--max-ttl-ms" in result.stdout and "60000" in result.stdout
-
-
 MASTERS = ["--masters", "unix:/nonexistent/a"]
 
 
@@ -58,30 +41,29 @@ MASTERS = ["--masters", "unix:/nonexistent/a"]
     (["--frobnicate=1", *MASTERS], ["--frobnicate"]),
     (["--Masters", "x"], ["--Masters"]),
     (["-x", *MASTERS], ["-x"]),
-    (["stray", *MASTERS], ["stray"]),
+    (["stray", *MASTERS], ["argument 1"]),
     ([], ["--masters"]),
     (["--masters", ""], ["--masters"]),
     (["--masters"], ["--masters"]),
-    (["--masters", "http://x"], ["--masters", "http://x"]),
-    (["--masters", "redis://h:99999"], ["--masters", "99999"]),
+    (["--masters", "http://x"], ["--masters, address 1", "redis://"]),
+    (["--masters", "redis://h:99999"], ["--masters", "65535"]),
     (["--masters", "redis://h:6379/x"], ["--masters"]),
     (["--masters", "redis://a,,redis://b"], ["--masters"]),
     (["--masters", ",".join(f"unix:/m{n}" for n in range(16))], ["--masters", "15"]),
-    pytest.param(["--masters", "rediss://h:6379"], ["--masters"], marks=needs_none),
     (["--dev=0"], ["--dev", "0"]),
     (["--dev=16"], ["--dev", "16"]),
     (["--dev=x"], ["--dev", "x"]),
     (["--dev", *MASTERS], ["--dev", "--masters"]),
-    (["--listen", "127.0.0.1", *MASTERS], ["--listen", "127.0.0.1"]),
-    (["--listen", "127.0.0.1:65536", *MASTERS], ["--listen", "65536"]),
-    (["--listen", "127.0.0.1:http", *MASTERS], ["--listen", "http"]),
+    (["--listen", "127.0.0.1", *MASTERS], ["--listen", "port is missing"]),
+    (["--listen", "127.0.0.1:65536", *MASTERS], ["--listen", "65535"]),
+    (["--listen", "127.0.0.1:http", *MASTERS], ["--listen", "not a number"]),
     (["--listen", "unix:", *MASTERS], ["--listen"]),
     (["--listen", "unix:/" + "x" * 200, *MASTERS], ["--listen"]),
     (["--listen", "::1:8080", *MASTERS], ["--listen"]),
     (["--max-ttl-ms", "0", *MASTERS], ["--max-ttl-ms", "0"]),
     (["--max-ttl-ms", "-1", *MASTERS], ["--max-ttl-ms", "-1"]),
     (["--max-ttl-ms", "1e3", *MASTERS], ["--max-ttl-ms", "1e3"]),
-    (["--max-ttl-ms", "30s", *MASTERS], ["--max-ttl-ms", "30s"]),
+    (["--max-ttl-ms", "30d", *MASTERS], ["--max-ttl-ms=30d", "60s", " ms"]),
     (["--max-ttl-ms", "", *MASTERS], ["--max-ttl-ms"]),
     (["--max-ttl-ms", " 5000", *MASTERS], ["--max-ttl-ms"]),
     (["--max-ttl-ms", "99999999999999999999", *MASTERS], ["--max-ttl-ms", "99999999999999999999"]),
@@ -101,7 +83,7 @@ MASTERS = ["--masters", "unix:/nonexistent/a"]
     (["--key-prefix", "a\nb", *MASTERS], ["--key-prefix"]),
     (["--key-prefix", "x" * 129, *MASTERS], ["--key-prefix"]),
     (["--config", "/nonexistent/file", *MASTERS], ["--config", "/nonexistent/file"]),
-    (["--help=tex"], ["--help", "tex"]),
+    (["--help=tex"], ["--help", "takes no value"]),
     (["--version=1"], ["--version"]),
     (["--workers", "1", "--workers", "2", *MASTERS], ["--workers"]),
 ])
@@ -121,7 +103,7 @@ def test_a_bad_environment_is_refused(name, value):
     args = [] if name in ("REDLOCKD_MASTERS", "REDLOCKD_DEV") else MASTERS
     result = run_redlockd(*args, env={name: value})
     assert result.returncode == 2, result
-    assert name in result.stderr and (value in result.stderr or name == "REDLOCKD_FROBNICATE"), result.stderr
+    assert name in result.stderr and (value in result.stderr or name in ("REDLOCKD_FROBNICATE", "REDLOCKD_MASTERS", "REDLOCKD_LISTEN")), result.stderr
 
 
 @pytest.mark.parametrize("text, word", [
@@ -175,6 +157,40 @@ def test_masters_as_list_in_the_environment(lab):
     variables = {"REDLOCKD_MASTERS": ",".join(master.url for master in masters), "REDLOCKD_BOOTSTRAP": "true"}
     service = lab.redlockd([], env=variables, wait=False)
     service.wait_voting(3)
+
+
+# ---- --check ----
+
+
+def test_check_says_what_would_run(lab, tmp_path):
+    """All is read, nothing is bound and nothing connected to: also where another redlockd listens already."""
+    (tmp_path / "masters").write_text("redis://user:hush@192.0.2.1:6379,unix:/m\n")
+    (tmp_path / "masters").chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_UNIX) as master:
+        master.bind(f"{lab.folder}/m")
+        master.listen()
+        master.setblocking(False)
+        port = taken.getsockname()[1]
+        result = run_redlockd("--check", "--masters", f"unix:{lab.folder}/m", "--listen", str(port), "--listen", f"unix:{lab.folder}/http", "--max-ttl-ms", "5m")
+        assert (result.returncode, result.stderr) == (0, ""), result
+        assert result.stdout.splitlines() == [
+            f"listen: http://127.0.0.1:{port}", f"listen: unix:{lab.folder}/http", f"master: unix:{lab.folder}/m",
+            "leases: 100 to 300000 ms, 30000 ms if the request names none", "workers: 1", "The configuration is good. Nothing was started."]
+        with pytest.raises(BlockingIOError):
+            master.accept()
+    assert not os.path.exists(f"{lab.folder}/http")
+    result = run_redlockd("--check", "--masters-file", str(tmp_path / "masters"))
+    assert result.returncode == 0 and "master: redis://192.0.2.1:6379\n" in result.stdout and "hush" not in result.stdout
+
+
+@pytest.mark.parametrize("args, named", [
+    (["--max-ttl-ms", "1"], "--max-ttl-ms"), (["--listen", "0.0.0.0:0"], "--listen"), (["--listen", "https://localhost:1"], "https://localhost:1 needs --tls-cert"),
+    (["--keys", "/nonexistent"], "--keys: /nonexistent"), (["--tls-cert", "/nonexistent", "--tls-key", "/nonexistent"], "--tls-"),
+    (["--masters-ca", "/nonexistent"], "--masters-ca"), (["--config", "/nonexistent"], "/nonexistent"),
+])
+def test_check_finds_every_mistake(args, named):
+    result = run_redlockd("--check", *MASTERS, *args)
+    assert (result.returncode, result.stdout) == (2, "") and named in result.stderr and result.stderr.count("\n") == 1, result
 
 
 def test_an_address_in_use(lab):
@@ -272,7 +288,7 @@ def test_sigterm_drains(lab):
     refused = service.curl("POST", "/locks", body={"resource": "new"})
     assert refused.status == 503 and refused.code == "draining" and int(refused.headers["retry-after"]) >= 1
     assert service.curl("GET", "/healthz").status == 200
-    # Whoever holds a lease can still extend it and give it back.
+    # A holder can still extend and release its lease.
     for proxy in proxies:
         proxy.heal()
     if process_state(service.process.pid):

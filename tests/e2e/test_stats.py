@@ -77,7 +77,7 @@ def test_counts_are_what_was_done(lab, workers):
         assert service.curl(call, "/locks/orders/0", body={"token": NOBODYS}).status == 410
     assert service.curl("PUT", "/locks/held", body={"token": "x"}).status == 400
     assert service.curl("DELETE", "/locks/held?force=true").status == 204
-    assert service.curl("DELETE", "/locks/held?force=true").status == 410  # nobody has lost anything by that
+    assert service.curl("DELETE", "/locks/held?force=true").status == 410  # no lease was lost
     stats = wait_sums(service, {"granted": 13, "locked": 20, "extended": 6, "released": 13, "lost": 4})
     assert stats["now"]["workers"] == workers
     assert [tuple(one.values()) for one in stats["hottest"]] == [("orders/1", 24, 20), ("orders/0", 4, 0), ("orders/2", 4, 0), ("held", 1, 0)]
@@ -198,7 +198,7 @@ def test_as_many_masters_and_workers(lab):
 
 
 def test_time_goes_on(lab):
-    """Points come whatever else the main thread does: it reads keys anew on SIGHUP, more often here than there are points."""
+    """Points come while the main thread works: it reads keys anew on SIGHUP, more often here than there are points."""
     keyed = Keyed(lab, [Key("any", ["a/"], ["acquire"])], masters=lab.redises(1)).wait_ready()
     began, first = time.monotonic(), keyed.call("any", "GET", "/stats").json["uptime_ms"]
 
@@ -213,7 +213,7 @@ def test_time_goes_on(lab):
 
 
 def test_names_are_for_those_who_may_list_them(lab):
-    """The numbers are for all whom the service knows; of names, each sees his own, and none is known by being left out."""
+    """All known callers see the numbers. Each sees the names that it may see, and cannot conclude others from gaps."""
     keys = [Key("orders", ["orders/"], ["acquire", "list"]), Key("no-list", ["orders/"], ["acquire", "inspect", "admin"]),
             Key("billing", ["billing/", "orders/2"], ["list"]), Key("nothing", ["nothing/"], ["list"]), Key("flood", ["flood/"], ["acquire", "list"])]
     keyed = Keyed(lab, keys).wait_ready()
@@ -263,7 +263,7 @@ def test_what_the_call_does_not_take(service):
 
 
 def test_any_resource_can_be_hot(lab):
-    """Names as they were given, whatever is in them, and no longer than the longest."""
+    """Names unchanged, with any characters, and no longer than the longest."""
     service = lab.service(1)
     names = ["caf\u00e9/\u00fc\U0001f600", '"quoted\\"', "a b/c?d#e%2F", "x" * 256]
     for name in names:

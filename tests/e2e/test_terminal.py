@@ -13,7 +13,7 @@ import pytest
 import harness
 from harness import DIES_WITH_US, SLOW, children_of, clean_environment, curl, end_process, parse_logfmt, process_state, wait_until
 
-RELOADED = "nothing-to-reload"  # what the log says of a reload without files
+RELOADED = "nothing-to-reload"  # in the log, of a reload without files
 
 
 class Session:

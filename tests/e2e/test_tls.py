@@ -166,7 +166,7 @@ def test_a_body_too_large_is_refused_readably(service):
 
 @pytest.mark.parametrize("header", ["Connection: close", "X-Nothing: 1"])
 def test_the_end_is_orderly(service, header):
-    """close_notify at the end of a connection that we close, so that nobody takes it for a cut."""
+    """close_notify at the end of a connection that we close, so that it is not taken for a truncation."""
     path = "/no-such-path" if header.startswith("X") else "/healthz"
     with service.connect() as client:
         client.sendall(request_bytes("GET", path, b"", header))
@@ -424,7 +424,7 @@ def test_who_left_before_his_grant_does_not_keep_it(service, resource):
         if i % 2:
             client.say_goodbye()
         try:
-            client.plain.shutdown(socket.SHUT_RDWR)  # what had arrived before can still be read, and it can only be the grant
+            client.plain.shutdown(socket.SHUT_RDWR)  # the grant, if it arrived before, can still be read
             granted = len(client.plain.recv(65536)) > 0
         except OSError:  # the reset with which a goodbye is answered
             granted = False
@@ -447,7 +447,7 @@ def test_who_left_before_his_grant_does_not_keep_it(service, resource):
 
 @pytest.mark.parametrize("goodbye", [False, True], ids=["cut", "goodbye"])
 def test_who_is_gone_when_his_grant_is_there_is_not_answered(service, resource, goodbye):
-    """What lies unread in the socket, close_notify above all, does not hide the end behind it."""
+    """Unread data in the socket, such as close_notify, does not hide the end of the connection behind it."""
     client = Hand(service)
     service.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")

@@ -1,6 +1,7 @@
-"""Waiting in line with wait_ms: who gets the lock, when, and what the others are told. One redlockd.
+"""Waiting in the queue with wait_ms: which waiter gets the lock, when, and the answers of the others. One redlockd.
 
-Several redlockd and masters that fail: test_waiting_replicas.py. Bounds and the end: test_waiting_bounds.py. Clients that leave: test_disconnect.py.
+Several redlockd and masters that fail: test_waiting_replicas.py. Bounds and the end: test_waiting_bounds.py. Clients
+that leave: test_disconnect.py.
 """
 
 import select
@@ -89,7 +90,7 @@ def test_fifty_in_the_queue(service, resource, crowd):
 
 
 def test_many_come_while_others_are_served(service, resource, crowd):
-    """The line grows at its end while it shrinks at its head."""
+    """The queue grows at its end while it shrinks at its head."""
     holder, waiting, served = service.acquire(resource), crowd.queue_up(service, resource, 3), []
     assert service.release(holder).status == 204
     for number in range(30):
@@ -121,7 +122,7 @@ def test_leases_of_different_lengths(service, resource, crowd):
 
 
 def test_a_lease_that_runs_out(service, resource, crowd):
-    """Nobody releases and nobody calls: the next one comes when the holder's time is up."""
+    """Without a release and a notification the next waiter is served when the lease ends."""
     lease, start = service.acquire(resource, 1500), time.monotonic()
     first, second = crowd.queue_up(service, resource, 2)
     assert next_answered([first, second]) is first
@@ -149,8 +150,8 @@ def test_a_holder_that_extends(service, resource, crowd):
 
 
 def test_a_lock_of_another_library(service, resource, crowd):
-    """Its expiry is one thing that those in the queue go by; what it does not tell is in test_waiting_foreign.py. A key that never expires keeps them waiting
-    to the end."""
+    """Waiters rely on its expiry, among other things; the others are in test_waiting_foreign.py. A key that never
+    expires keeps them waiting to the end."""
     for server in service.masters:
         assert server.cli("SET", resource, "somebody-elses", "NX", "PX", round(1500 * SLOW)) == "OK"
     waiters = crowd.queue_up(service, resource, 2)
@@ -230,7 +231,7 @@ def test_an_entry_that_is_given_up_does_not_stop_those_behind(service, resource,
 
 
 def test_no_wait_is_no_entry(service, resource, crowd):
-    """wait_ms 0 is as none: refused at once, and no place is taken."""
+    """wait_ms 0 is as none: refused at once, and no queue entry is made."""
     holder = service.acquire(resource)
     for wait_ms in (0, None):
         answer = crowd.wait(service, resource, wait_ms=wait_ms).answer()

@@ -1,4 +1,5 @@
-"""Waiting in the queue: what is not accepted, how many may wait, how those that wait are sent away when redlockd ends, and what it costs to ask for them."""
+"""Waiting in the queue: refused requests, the number of waiters, the answers to waiters when redlockd ends, and the
+cost of waiting."""
 
 import re
 import select
@@ -25,7 +26,7 @@ def releases(through, lease):
 
 @pytest.mark.parametrize("value", ["-1", "60001", "4294967296", "99999999999999999999", "1.5", "1e5", "1e-1", '"1000"', '""', "null", "true", "[1000]", "{}"])
 def test_a_bad_wait_is_refused(lab, value):
-    """400 that names wait_ms, and no master hears of it."""
+    """400 that names wait_ms, and no command to a master."""
     server = lab.redis()
     proxy = lab.keep(Proxy(lab.folder, server))
     service = lab.redlockd([proxy])
@@ -76,7 +77,7 @@ def check_too_many(answer):
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_too_many_waiters(lab, crowd, workers):
-    """All workers together. Who is refused leaves no trace; nobody else is affected."""
+    """Counted over all workers. A refused request leaves no queue entry, and does not affect others."""
     service = lab.service(3, "--max-waiters", "6", "--workers", workers)
     held = {name: service.acquire(name) for name in ("a", "b", "c")}
     waiters = {name: crowd.queue_up(service, name, 3) for name in ("a", "b")}
@@ -84,11 +85,11 @@ def test_too_many_waiters(lab, crowd, workers):
         check_too_many(crowd.wait(service, name).answer())
     assert [len(places) for name in held for places in lines(service.masters, name)] == [3] * 6 + [0] * 3
     assert total(service, "redlockd_waiters") == 6
-    # Who need not wait is served, and who does not want to wait is told what it always was.
+    # A request that need not wait is served; one that does not want to wait gets the usual answer.
     free = crowd.wait(service, "free").granted()
     assert service.release(free).status == 204
     assert service.curl("POST", "/locks", body={"resource": "a"}).status == 409
-    # A place that is given up can be had again.
+    # A queue entry that was left can be used again.
     waiters["b"].pop().leave()
     wait_for_queue(service.masters, "b", 2)
     waiters["c"] = crowd.queue_up(service, "c", 1)
@@ -137,7 +138,8 @@ def test_a_burst_beyond_the_bound(lab, crowd):
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_sigterm_sends_those_that_wait_away(lab, crowd, workers):
-    """They are told at once, so that they can go to another redlockd, and their places do not stop those who wait there."""
+    """They are answered at once, so that they can go to another redlockd, and their queue entries do not block waiters
+    there."""
     drain_ms = 5000
     service = lab.service(3, "--drain-ms", str(drain_ms), "--workers", workers)
     other = lab.redlockd(service.masters)
@@ -183,7 +185,7 @@ def test_while_it_ends_nobody_may_wait(lab, crowd):
 
 
 def test_sigterm_with_the_masters_stopped(lab, crowd):
-    """Their places cannot be given up; it ends in time all the same, and what is left runs out."""
+    """Their queue entries cannot be removed; it ends in time all the same, and the entries run out."""
     service = lab.service(3, "--drain-ms", "2000")
     service.acquire("x", 2000)
     waiters = crowd.queue_up(service, "x", 3, wait_ms=3000)
@@ -219,7 +221,7 @@ CONSTANT = {"TIME", "HMGET", "GET", "PTTL", "ZCARD", "EXISTS"}
 
 
 def commands_of_scripts(server, resource, work):
-    """What scripts do about a resource on a master while work() is done."""
+    """The commands of scripts about a resource on a master while work() runs."""
     watching = Resp(server.path, 10 * SLOW)
     watching.send("MONITOR")
     assert watching.receive() == "OK"
@@ -233,7 +235,7 @@ def commands_of_scripts(server, resource, work):
 
 
 def test_an_inspection_costs_the_same_however_many_wait(lab, crowd):
-    """Anybody may ask for a state as often as they like: no master reads who waits to tell how many do."""
+    """A state may be read at any rate: no master reads the queue to count it."""
     service = lab.service(1)
     service.acquire("x", 60000)
     [server], seen = service.masters, []
@@ -258,7 +260,7 @@ def waiters_are(service, resource, count):
 
 
 def test_waiters_of_a_redlockd_that_was_killed(lab, crowd):
-    """They count until they come first, where whoever asks for the lock drops them."""
+    """They count until they are first, where the next request for the lock drops them."""
     first = lab.service(3)
     second = lab.redlockd(first.masters)
     holder = first.acquire("x", 60000)

@@ -1,5 +1,6 @@
-"""Clients that come and go without order: they wait for long or briefly, hold, leave while they wait, die while they hold. Through several redlockd
-with several workers. Whatever happens, one has a lock at a time, each is answered in time, and nothing is left."""
+"""Clients that come and go without order: they wait for long or briefly, hold, leave while they wait, die while they
+hold. Through several redlockd with several workers. One has a lock at a time, each is answered in time, and nothing is
+left."""
 
 import random
 import socket
@@ -20,7 +21,7 @@ SHORT_TTL_MS = 300  # of those that die with the lock
 
 
 class Book:
-    """Who holds what, as far as the clients can know; and all that was seen."""
+    """The holders of locks, as far as clients can know them, and all violations seen."""
 
     def __init__(self):
         self.lock, self.holds = threading.Lock(), {name: [] for name in RESOURCES}
@@ -68,7 +69,7 @@ def visit(book, service, resource, fate):
             book.note(answer.code)
             return
         client.lease, since = answer.json, time.monotonic()
-        if dies:  # what it can count on begins when it asked
+        if dies:  # its lease counts from when it asked
             book.note("died")
             book.hold(resource, client.lease["fence"], since, since)
             return
@@ -81,7 +82,8 @@ def visit(book, service, resource, fate):
 
 
 def leave_early(book, client):
-    """Ends its connection after a while. What had come by then can still be read: if that is a lease, it gives it back, or it would be left to its end."""
+    """Ends its connection after a while. An answer that had come by then can still be read: if it is a lease, the
+    client releases it."""
     time.sleep(random.uniform(0, 0.03))
     client.plain.shutdown(socket.SHUT_RDWR)
     answer = read_response(client.plain)

@@ -16,8 +16,9 @@ def pair(lab, clock, offset_ms):
 
 @pytest.mark.parametrize("offset_ms", [AHEAD_MS, -AHEAD_MS], ids=["ahead", "behind"])
 def test_a_clock_that_is_wrong_costs_fairness_alone(lab, resource, crowd, clock, offset_ms):
-    """Whose clock is ahead stands behind those that come meanwhile, whose clock is behind stands before them. All agree on one order: each is served once,
-    after the one before, and those of one redlockd in the order in which they came."""
+    """A redlockd whose clock is ahead queues behind others that come meanwhile, one whose clock is behind queues before
+    them. All agree on one order: each waiter is served once, after the one before it, and those of one redlockd in the
+    order of arrival."""
     right, wrong = pair(lab, clock, offset_ms)
     holder = right.acquire(resource, 60000)
     waiters = crowd.queue_up([right, wrong], resource, 6, ttl_ms=60000)
@@ -31,7 +32,7 @@ def test_a_clock_that_is_wrong_costs_fairness_alone(lab, resource, crowd, clock,
 
 
 def test_who_comes_after_one_whose_clock_is_ahead_is_not_kept_waiting(lab, resource, crowd, clock):
-    """A place far in the future is no quarantine: the lock is for whoever is there."""
+    """A queue entry far in the future blocks no other: present waiters get the lock."""
     right, wrong = pair(lab, clock, 1000 * AHEAD_MS)
     holder = right.acquire(resource, 60000)
     [late] = crowd.queue_up(wrong, resource, 1)

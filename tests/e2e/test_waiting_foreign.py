@@ -1,5 +1,6 @@
-"""Waiting behind a holder that is not redlockd's: another Redlock library, or a key of another type. Its release notifies nobody, so the first waiter
-of each worker looks again about every 250 ms; nobody else does, and behind a holder of ours nobody (test_waiting.py: test_nobody_polls)."""
+"""Waiting behind a holder that is not redlockd's: another Redlock library, or a key of another type. Its release
+notifies no waiter, so the first one of each worker looks again about every 250 ms. Others do not, and behind a holder
+of redlockd's none does (test_waiting.py: test_nobody_polls)."""
 
 import select
 import time
@@ -50,7 +51,8 @@ def test_a_release_is_found(service, resource, crowd, how):
 
 
 def test_several_holders(service, resource, crowd):
-    """Three applications, each of which locks one master alone: none has a majority, and nobody else can get one."""
+    """Three applications, each of which locks one master alone: none has a majority, and no other client can get
+    one."""
     for number, server in enumerate(service.masters):
         assert server.cli("SET", resource, f"application-{number}", "NX", "PX", "600000") == "OK"
     waiters = crowd.queue_up(service, resource, 2, wait_ms=60000)
@@ -61,7 +63,7 @@ def test_several_holders(service, resource, crowd):
 
 
 def test_over_replicas_and_workers(lab, resource, crowd):
-    """Whoever looks, the one who came first is served first."""
+    """The first waiter is served first, whichever redlockd looks."""
     first = lab.service(3, "--workers", "2")
     second = lab.redlockd(first.masters)
     hold(first.masters, resource, "Redisson")

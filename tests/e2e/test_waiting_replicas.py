@@ -1,5 +1,6 @@
-"""Waiting in the queue over several redlockd, and through faults: a redlockd that dies or hangs at the head of the line, masters that die, hang, restart or
-forget, calls that are lost. Whoever waits is served in the end, and soon."""
+"""Waiting in the queue over several redlockd, and through faults: a redlockd that dies or hangs at the head of the
+queue, masters that die, hang, restart or forget, notifications that are lost. Each waiter is served in the end, and
+soon."""
 
 import contextlib
 import select
@@ -56,7 +57,7 @@ def test_first_come_first_served(lab, resource, crowd, count, workers):
 
 
 def test_released_through_any_of_them(lab, resource, crowd):
-    """The one that releases need not have heard of the waiters; nor the one that shows how many wait."""
+    """The redlockd that releases need not know the waiters; nor the one that shows their number."""
     services = replicas(lab, 3)
     holder = services[0].acquire(resource)
     waiters = crowd.queue_up(services[1], resource, 3)
@@ -72,8 +73,9 @@ def test_released_through_any_of_them(lab, resource, crowd):
 
 
 def test_no_herd(lab, crowd):
-    """Each of three redlockd keeps waiters: on the release one of them alone acts. The others look once, when the one that was called had its time.
-    On a master that got the attempt before the release it is not granted: there the place is given up by a command of its own."""
+    """Each of three redlockd keeps waiters: on the release one of them alone acts. The others look once, when the
+    notified one had its time. On a master that got the attempt before the release it is not granted: there a command of
+    its own removes the entry."""
     servers = lab.redises(3)
     sides = [[lab.keep(Proxy(lab.folder, server)) for server in servers] for _ in range(3)]
     services = [lab.redlockd(proxies) for proxies in sides]
@@ -82,7 +84,7 @@ def test_no_herd(lab, crowd):
     before = [when_quiet(proxies, "x") for proxies in sides]
 
     def since():
-        """What went to each master about it: [of one redlockd][of one master]."""
+        """The commands to each master about it: [of one redlockd][of one master]."""
         return [[signs[count:] for signs, count in zip(signs_of(proxies, "x"), counts)] for proxies, counts in zip(sides, before)]
     start, starved = time.monotonic(), starved_seconds()
     assert services[1].release(holder).status == 204
@@ -122,7 +124,8 @@ def test_nobody_polls_behind_a_bare_majority(lab, crowd):
 
 
 def test_without_an_entry_refused_although_it_is_free(lab, resource, crowd):
-    """The first in the queue cannot come at once, its redlockd hangs: until that counts as dead nobody passes, and then it is anybody's."""
+    """The first in the queue cannot come at once, its redlockd hangs: until that counts as dead no other is served, and
+    then the next one is."""
     services = replicas(lab, 2)
     client, refused_free = services[1].client(), None
     for attempt in range(10):
@@ -191,7 +194,7 @@ def test_the_first_in_the_queue_is_dead(lab, resource, crowd, how, when):
 
 
 def test_one_that_hung_finds_its_entry_again(lab, resource, crowd):
-    """It missed its turn, and whoever came next has the lock: it goes on waiting, and is served with the others."""
+    """It missed its turn, and the next waiter has the lock: it goes on waiting, and is served with the others."""
     services = replicas(lab, 2)
     holder = services[1].acquire(resource)
     lost = crowd.queue_up(services[0], resource, 2)
@@ -231,7 +234,7 @@ def test_one_that_hung_beyond_the_end_of_its_wait(lab, resource, crowd):
 
 
 def test_the_holders_redlockd_is_killed(lab, resource, crowd):
-    """What it granted stays until its time is up; then the next one comes."""
+    """Its grant stays until the lease ends; then the next waiter is served."""
     services = replicas(lab, 2)
     services[0].acquire(resource, 2000)
     start = time.monotonic()
@@ -284,7 +287,7 @@ def test_a_master_fails_while_ten_wait(lab, resource, crowd, fault):
 
 @pytest.mark.parametrize("fault", ["stopped", "flushed", "restarted"])
 def test_a_majority_fails_while_some_wait(lab, resource, crowd, fault):
-    """Nobody can be served for a while. Nobody is forgotten: when the masters are back so are all that waited."""
+    """No waiter can be served for a while, and none is forgotten: all are served when the masters are back."""
     services = replicas(lab, 2, "--master-timeout-ms", TIMEOUT_MS, "--restart-guard", "off")
     holder = services[0].acquire(resource)
     waiters = crowd.queue_up(services, resource, 6)
@@ -310,7 +313,7 @@ def test_a_master_is_away_for_all_of_the_wait(lab, resource, crowd):
 
 
 def test_a_majority_is_away_to_the_end(lab, resource, crowd):
-    """Whether the lock is free nobody can tell: when the wait is over the answer is 503 and not 409."""
+    """Whether the lock is free is unknown: when the wait is over the answer is 503 and not 409."""
     service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS)
     service.acquire(resource)
     waiter = crowd.queue_up(service, resource, 1, wait_ms=1500)[0]
@@ -325,7 +328,7 @@ def test_a_majority_is_away_to_the_end(lab, resource, crowd):
     assert answer.status == 503 and answer.code == "no-quorum", answer
 
 
-# ---- calls that are lost, places that are lost ----
+# ---- missed notifications, lost queue entries ----
 
 
 @pytest.mark.parametrize("masters", ["one", "all"])
@@ -351,7 +354,8 @@ def test_the_subscription_is_cut_right_before_the_release(lab, resource, crowd, 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["sign of life", "line", "both"])
 def test_a_hand_deletes_what_the_masters_know(lab, resource, crowd, what):
-    """Without its sign of life a redlockd notices. A line that is gone nobody notices before the holder's time is up; then all are served."""
+    """A redlockd notices that its alive key is missing. A missing queue shows only when the lease ends; then all are
+    served."""
     services, ttl_ms = replicas(lab, 2), 2000 * max(1, round(SLOW / 2))
     holder = services[0].acquire(resource, ttl_ms)
     waiters = crowd.queue_up(services, resource, 4, ttl_ms=ttl_ms)
@@ -405,7 +409,7 @@ def test_all_of_it_at_once(lab, crowd):
     assert not failures, failures
     assert all(of_one == sorted(set(of_one)) and len(of_one) == 10 for of_one in fences.values()), fences
     assert not any(waiter.is_answered() and read_response(waiter.plain) for waiter in lost), "these had no redlockd any more"
-    # The places of the one that died go with the next one who comes, once it counts as dead.
+    # The next waiter removes the entries of the dead redlockd, once it counts as dead.
     wait_until(lambda: not any(alive_keys(server) for server in masters), 5, "no sign of life")
     for name in names:
         assert services[0].release(services[0].acquire(name)).status == 204

@@ -1,8 +1,8 @@
-"""What the tests of waiting share: clients that wait, and what a master knows of them.
+"""Shared parts of the tests of waiting: clients that wait, and their queue entries on a master.
 
-A Waiter is one request with wait_ms on a connection of its own; its answer is read when the test asks for it. A Crowd makes them and closes what
-is left of them. Where the order of arrival matters, queue_up() lets the next one come only when the one before stands in the line of every
-master: then their order is beyond doubt. serve_all() hands the lock from one to the next and says who came when.
+A Waiter is one request with wait_ms on a connection of its own; its answer is read when the test asks for it. A Crowd
+makes and closes them. Where the order of arrival matters, queue_up() sends the next request only when the one before is
+in the queue of every master. serve_all() hands the lock from one to the next and returns the order and the times.
 """
 
 import json
@@ -76,7 +76,8 @@ class Crowd:
         return self.made[-1]
 
     def queue_up(self, through, resource, count, **how):
-        """`count` waiters, each in the line of every master before the next one comes. `through`: one redlockd, or several that take turns."""
+        """`count` waiters, each in the queue of every master before the next one comes. `through`: one redlockd, or
+        several that take turns."""
         through = through if isinstance(through, list) else [through]
         waiters, before = [], len(line(running(through[0].masters)[0], resource))
         for i in range(count):
@@ -97,9 +98,9 @@ def crowd():
 
 
 def give_back(through, lease):
-    """What the client of a delivered lease does, that closed the connection on which it came. Over another connection it may go through another
-    worker, and there its release would overtake the acquire of a master that is slow, and the lock would stay there: so it looks first. A master that
-    refused, since the holder's release came to it later, never has it: that is what the bound is for."""
+    """Releases a delivered lease after its connection was closed. A release over another connection may go through
+    another worker, overtake the acquisition at a slow master, and leave the lock there: so it waits for the key first.
+    A master that refused, since the release of the holder reached it later, never gets the key: hence the bound."""
     until = time.monotonic() + 0.3 * SLOW
     while time.monotonic() < until and not all((server.cli("GET", lease["resource"]) or "")[:40] == lease["token"] for server in through.masters):
         pass
@@ -157,7 +158,7 @@ def running(masters):
 
 
 def line(server, resource, prefix=""):
-    """The places in one master's line, the first one first: "replica:arrival"."""
+    """The queue entries of one master, in order: "replica:arrival"."""
     return server.cli("ZRANGE", f"{prefix}redlockd:queue:{prefix}{resource}", 0, -1)
 
 
@@ -166,7 +167,7 @@ def lines(masters, resource):
 
 
 def wait_for_queue(masters, resource, count, seconds=10.0):
-    """Until so many stand in the line of every master that runs."""
+    """Waits until the queue of every running master has so many entries."""
     try:
         wait_until(lambda: all(len(places) == count for places in lines(masters, resource)), seconds, f"{count} in line")
     except AssertionError as error:
@@ -196,7 +197,7 @@ def signs_of(proxies, resource):
 
 
 def when_quiet(proxies, resource):
-    """How many commands went to each master about a resource, once no more follow: what a decision left to do is done then."""
+    """The number of commands to each master about a resource, once no more follow."""
     seen = [None, 0.0]
 
     def unchanged():

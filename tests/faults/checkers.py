@@ -1,35 +1,38 @@
-"""What must be true of a history, whatever was done to the servers: pure functions over lists of events.
+"""Rules that every history must keep, under all faults: pure functions over lists of events.
 
-Times are microseconds of CLOCK_BOOTTIME, which all processes of one machine share. An event of a client's history (client.py) is a
-dictionary with `kind` (acquire, extend, release), `client`, `daemon`, `resource`, `token`, `sent`, `received`, `status`, and for a lease
-`fence`, `ttl_ms`, `validity_ms`, `drift_ms`; an acquisition has `wait_ms`, how long it was ready to wait, and where that is not 0 `waited_ms`,
-how long it did. An entry of the journal of the guarded resource (guarded.py) has `op` (enter, write), `at`, `resource`, `fence`, `token`, `taken`,
-`value`.
+Times are microseconds of CLOCK_BOOTTIME, which all processes of one machine share. An event of a client's history
+(client.py) is a dictionary with `kind` (acquire, extend, release), `client`, `daemon`, `resource`, `token`, `sent`,
+`received`, `status`, and for a lease `fence`, `ttl_ms`, `validity_ms`, `drift_ms`; an acquisition has `wait_ms`, how
+long it was ready to wait, and where that is not 0 `waited_ms`, how long it did. An entry of the journal of the guarded
+resource (guarded.py) has `op` (enter, write), `at`, `resource`, `fence`, `token`, `taken`, `value`.
 
-The interval in which a client may rely on its lease
-----------------------------------------------------
-It begins when the answer was received: before, the client has nothing to rely on. (Earlier would be wrong: a lease is not in force while
-its attempt is still asking masters, and may well do so while the one before it runs out.)
+The interval in which a client may rely on its lease ---------------------------------------------------- It begins when
+the answer was received: before, the client has nothing to rely on. (Earlier would be wrong: a lease is not in force
+while its attempt is still asking masters, and may well do so while the one before it runs out.)
 
-It ends when the client sent its release. Otherwise validity_ms after the answer was *written*, which is what the answer promises. The
-client does not know when that was; README.md tells it to count from when it *sent* the request, which is never too late. A
-checker that stopped there would let an overlap pass that is shorter than the request took. But validity_ms is ttl − elapsed − drift,
-with `elapsed` from the beginning of the winning attempt, which began after the request was sent. So the promise ends no earlier than at
+It ends when the client sent its release. Otherwise validity_ms after the answer was *written*, which is what the answer
+promises. The client does not know when that was; README.md tells it to count from when it *sent* the request, which is
+never too late. A checker that stopped there would let an overlap pass that is shorter than the request took. But
+validity_ms is ttl − elapsed − drift, with `elapsed` from the beginning of the winning attempt, which began after the
+request was sent. So the promise ends no earlier than at
 
     sent + elapsed + validity  =  sent + ttl − drift
 
-and that is taken as the end, less 1 ms for the rounding of validity_ms. It is the latest end that can be proved from what the client saw;
-counting validity_ms from `received` would claim time that nobody has promised (the answer may have lain about).
+and that is taken as the end, less 1 ms for the rounding of validity_ms. It is the latest end that can be proved from
+what the client saw; counting validity_ms from `received` would claim time that was never promised (the answer may have
+lain about).
 
-After a wait in the line that is far too early: the winning attempt began when the wait was over. The answer says how long that was, by the
-clock of redlockd, from when it had the request: so the promise ends no earlier than at sent + waited + validity. (A client elsewhere takes
-0.99 of the wait, since its clock may run differently; here all have one clock.)
+After a wait in the queue that is far too early: the winning attempt began when the wait was over. The answer says how
+long that was, by the clock of redlockd, from when it had the request: so the promise ends no earlier than at sent +
+waited + validity. (A client elsewhere takes 0.99 of the wait, since its clock may run differently; here all have one
+clock.)
 
-An extension is a further interval of the same kind, from when its answer was received; the interval before it ends as it would have
-without. An extension without an answer, or with a refusal, changes nothing: what was promised stays promised.
+An extension is a further interval of the same kind, from when its answer was received; the interval before it ends as
+it would have without. An extension without an answer, or with a refusal, changes nothing: what was promised stays
+promised.
 
-So no pause of a client or of a redlockd excuses an overlap: a client that was stopped while it waited for its answer has a shorter
-interval or none, and what a stopped client does after its interval is for the guarded resource to refuse.
+So no pause of a client or of a redlockd excuses an overlap: a client that was stopped while it waited for its answer
+has a shorter interval or none, and what a stopped client does after its interval is for the guarded resource to refuse.
 """
 
 import collections
@@ -78,7 +81,8 @@ class Lease:
 
 
 class Job(Lease):
-    """What a command under `redlockctl run` wrote (job.py). It relied on the lock from its first line to its last."""
+    """The interval of a command under `redlockctl run` (job.py): it relied on the lock from its first line to its
+    last."""
 
     def __init__(self, lines):
         head = lines[0]
@@ -219,7 +223,7 @@ def find_hanging(events, log, beyond_us):
 
 
 def find_impatient(events):
-    """Requests that were told that somebody else holds the lock before the time was over that they were ready to wait."""
+    """Requests that were answered "locked" before their wait was over."""
     return [event for event in events if event.get("code") == "locked" and event["received"] - event["sent"] < event.get("wait_ms", 0) * 1000]
 
 
@@ -227,7 +231,8 @@ def find_impatient(events):
 
 
 class Guarded:
-    """What happened at the guarded resource. Whether a write is stale is told from the order of the grants, not from the fences."""
+    """Checks the journal of the guarded resource. The order of the grants, not the fences, tells whether a write is
+    stale."""
 
     def __init__(self, journal, leases):
         self.taken = self.refused = 0  # writes

@@ -155,7 +155,7 @@ class Service:
         note_answer(event, json.loads(content) if content and is_json else {} if is_json or not content else {"code": "proxy"})
 
     def leave(self, connection, event, way, daemon):
-        """What the client does with the connection of an answer."""
+        """Keeps, parks or ends the connection: event["after"]."""
         if event["after"] == "keep":
             return
         if event["after"] == "reset":

@@ -1,8 +1,9 @@
-"""The processes of a run: redis-servers, the network between, redlockd, proxies, the guarded resource, clients, jobs. All in one folder.
+"""The processes of a run: redis-servers, the network between, redlockd, proxies, the guarded resource, clients, jobs.
+All in one folder.
 
 Everything is started by the main thread, since the kernel kills what was started when the *thread* that started it ends
-(DIES_WITH_US), and is ended by its pid. Nothing here decides anything: see nemesis.py. What a class cannot do because its process is
-dead or stopped, its caller must not ask for.
+(DIES_WITH_US), and is ended by its pid. Faults are chosen in nemesis.py. A caller must not ask a class for anything
+that its process cannot do because it is dead or stopped.
 """
 
 import json
@@ -25,7 +26,7 @@ AOF = {0, 1, 3}  # these masters keep an append-only file, fsync at every write;
 AOF_OPTIONS = ("--appendonly", "yes", "--appendfsync", "always")
 TTL_MS = (100, 1500)
 WAIT_MS = (30, 2500)
-LONG_TTL_MS = 6000  # what one replica allows in the end, see restarts.py
+LONG_TTL_MS = 6000  # the bound of one replica in the end, see restarts.py
 MASTER_TIMEOUT_MS = 100
 RESOURCES = 8
 SECOND = 1_000_000  # all times are microseconds where nothing else is said

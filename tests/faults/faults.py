@@ -70,7 +70,7 @@ class Run:
         self.stuck, self.left, self.deaf, self.ends = None, None, None, []
 
     def play(self):
-        """Faults, then peace; then everything must be free again, and whoever waits must be called."""
+        """Faults, then peace; then every lock must be free again, and waiters must get notifications."""
         self.cluster.start_daemons(*(() if self.mutated else ("--bootstrap",)))
         self.cluster.start_clients(CLIENTS, JOBS)
         self.observer.start()

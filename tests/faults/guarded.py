@@ -1,11 +1,14 @@
-"""The guarded resource: what a lock is there to protect, and what a fence is for. A process of its own, on a Unix socket.
+"""The guarded resource: what a lock is there to protect, and what a fence is for. A process of its own, on a Unix
+socket.
 
-It does what README.md asks of a storage: it keeps the largest fence that it has seen, next to the data, and refuses whatever comes with a
-smaller one; compares and changes in one step (there is one thread); and a holder comes here (`enter`) before it reads. The data
-is a counter for each resource: each holder reads it and writes one more, so a write that did not see the one before it shows.
+It does what README.md asks of a storage: it keeps the largest fence that it has seen, next to the data, and refuses
+writes with a smaller one; compares and changes in one step (there is one thread); and a holder comes here (`enter`)
+before it reads. The data is a counter for each resource: each holder reads it and writes one more, so a write that did
+not see the one before it shows.
 
-Requests and answers are lines of JSON: {"op":"enter"|"write","resource","fence","token","value"} -> {"taken":bool,"value":n}. Each
-request goes into the journal, in the order in which they were carried out. Ends when its standard input ends.
+Requests and answers are lines of JSON: {"op":"enter"|"write","resource","fence","token","value"} ->
+{"taken":bool,"value":n}. Each request goes into the journal, in the order in which they were carried out. Ends when its
+standard input ends.
 """
 
 import asyncio

@@ -31,7 +31,7 @@ def count(events, jobs, faults):
 
 
 def find_missing(rows, looks, seconds):
-    """What never happened. A run of less than half a minute may lack one thing or another."""
+    """The events that never happened. A run of less than half a minute may lack some."""
     missing = [name for name, number in rows if not number] if seconds >= 30 else []
     return [f"{name}: never" for name in missing] + ([] if looks else ["nobody looked at the masters"])
 

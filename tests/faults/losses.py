@@ -47,7 +47,7 @@ class Memories:
 
 
 class Looks:
-    """What witness.py wrote, by master, in the order of time."""
+    """The records of witness.py, by master, in the order of time."""
 
     def __init__(self, looks):
         self.looks = collections.defaultdict(list)

@@ -1,17 +1,19 @@
 """Does harm to a cluster: one fault or several at a time, drawn from a seed, each healed after a while.
 
-The same seed draws the same faults in the same order, as far as the machine lets it: what can be hurt depends on what is up. Each
-fault is written down when it begins and when it ends (`log`, on the clock of the histories), for the checkers and for whoever reads a
-failure.
+The same seed draws the same faults in the same order, as far as the machine lets it: what can be hurt depends on what
+is up. Each fault is written down when it begins and when it ends (`log`, on the clock of the histories), for the
+checkers and for a reader of a failure.
 
-A master that lost its memory, or of which the clock jumped, is quarantined for a while. So that leases are given nearly all of the time,
-mostly no more than two masters are in a bad way at once; every now and then it is more, up to all of them. Faults that need others
-before them are in traps.py.
+A master that lost its memory, or of which the clock jumped, is quarantined for a while. So that leases are given nearly
+all of the time, mostly no more than two masters are in a bad way at once; every now and then it is more, up to all of
+them. Faults that need others before them are in traps.py.
 
-Clocks of masters are not moved back by more than a few seconds: a lock that nobody releases lasts longer there by as much, and the
-run must see that all locks can be taken again. What went far ahead stays there until the server is restarted empty.
+Clocks of masters are not moved back by more than a few seconds: a lock that nobody releases lasts longer there by as
+much, and the run must see that all locks can be taken again. A clock that went far ahead stays there until the server
+is restarted empty.
 
-Beside all that redlockd are restarted in turn again and again, and in the end everything is forgotten at once: restarts.py.
+Beside all that redlockd are restarted in turn again and again, and in the end everything is forgotten at once:
+restarts.py.
 """
 
 import collections
@@ -32,7 +34,7 @@ class Nemesis(traps.Traps, restarts.Restarts):
     def __init__(self, cluster, seed):
         self.cluster, self.random = cluster, random.Random(f"nemesis {seed}")
         self.log, self.counts = [], collections.Counter()
-        self.wounds = []                        # what is to be healed, and when
+        self.wounds = []                        # faults to heal, and when
         self.busy = set()                       # names of processes and pairs with a fault at this moment
         self.weak_until = collections.Counter()  # master number: until when it is quarantined, as far as can be told from here
         self.crashes = []                       # processes that ended by themselves
@@ -208,7 +210,7 @@ class Nemesis(traps.Traps, restarts.Restarts):
     # ---- those who wait ----
 
     def deafen(self):
-        """Ends the connections on which redlockd hears whose turn it is; the others stay."""
+        """Ends the connections of the notifications; the others stay."""
         master = self.pick_master()
         if master:
             self.counts["waiters: calls cut off"] += 1
@@ -252,7 +254,7 @@ class Nemesis(traps.Traps, restarts.Restarts):
             self.set_clock(master, master.clock.offset_ms - by_ms)
 
     def set_clock(self, thing, offset_ms):
-        """Writes down both ends first: whoever sees the new time sees it later than that."""
+        """Writes down both ends first: the new time is seen only later than that."""
         self.log.append({"at": parts.now_us(), "kind": "clock", "target": thing.name, "from_ms": thing.clock.offset_ms, "to_ms": offset_ms,
                          "what": f"{thing.clock.offset_ms} ms to {offset_ms} ms off"})
         if offset_ms > thing.clock.offset_ms and thing in self.cluster.masters:
@@ -281,7 +283,7 @@ class Nemesis(traps.Traps, restarts.Restarts):
             return
         self.counts[f"network: {how}"] += 1
         self.cluster.network.command(pairs, cut=how == "cut", **state)
-        loses = how != "slow" and self.random.random() < 0.5  # what is held back is lost, or arrives late
+        loses = how != "slow" and self.random.random() < 0.5  # data held back is lost, or arrives late
         lasts_us = self.seconds(0.05, self.random.choice((0.5, 2, 5)))
         for number in {pair[1] for pair in pairs} if len({pair[0] for pair in pairs}) == parts.DAEMONS else ():
             self.weak_until[number] = max(self.weak_until[number], parts.now_us() + lasts_us)

@@ -1,16 +1,18 @@
-"""The network between redlockds and masters: a proxy for each pair of them, all in one process, told over standard input what to do.
+"""The network between redlockds and masters: a proxy for each pair of them, all in one process, told over standard
+input what to do.
 
-Started with a JSON list of [name, path to listen at, path of the redis-server] in a file. Each line of standard input is a command,
-answered by one line when it is done:
+Started with a JSON list of [name, path to listen at, path of the redis-server] in a file. Each line of standard input
+is a command, answered by one line when it is done:
 
     {"names": […], "set": {…}}     refuse: new connections are closed at once
                                    hold_up: what redlockd sends stays here       hold_down: what the master sends stays here
                                    delay_ms: what is sent either way takes so long
     {"names": […], "cut": true}    closes all connections; what is still here is lost
 
-What is held back is not lost while its connection lives, as in a network that comes back: TCP has kept it. It is handed on when the
-hold ends, however late, also if redlockd has closed the connection meanwhile: its last commands then arrive beside those of a newer
-connection. The order within a connection is kept. Who wants it lost cuts. Each new connection is a line in the file of connections.
+Data held back is not lost while its connection lives, as in a network that comes back: TCP has kept it. It is handed on
+when the hold ends, however late, also if redlockd has closed the connection meanwhile: its last commands then arrive
+beside those of a newer connection. The order within a connection is kept. To lose it, use cut. Each new connection is a
+line in the file of connections.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""What the redlockd themselves say: /masters and /metrics, asked twice a second during the run, and their logs, read when it is over."""
+"""The reports of the redlockds: /masters and /metrics, read twice a second during the run, and their logs, read at the
+end."""
 
 import collections
 import json

@@ -213,7 +213,7 @@ class Report:
         return "".join(f"      {lease.tell(self.begin)}\n" for lease in leases)
 
     def tell_faults(self, start, end):
-        """What went on at that time, and a while before."""
+        """The events at that time, and a while before."""
         around = [fault for fault in self.log if start - AROUND_US <= fault["at"] <= end]
         lines = (f"      {(fault['at'] - self.begin) / 1000:.1f} {fault['kind']}: {fault['target']}: {fault['what']}\n" for fault in around)
         return "".join(lines)

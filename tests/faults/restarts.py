@@ -18,7 +18,7 @@ class Restarts:
     """Of a nemesis: it has all that is used here and is not defined."""
 
     rolling = None  # the replicas that are still to be restarted; the first one is being so
-    ending = None   # what is done with that one: it "ends", it "starts", or not begun
+    ending = None   # the state of that restart: "ends", "starts", or not begun
     patience_until = roll_at = 0
     kill_at = None  # some restarts are not waited for
     slow_ends = ()  # findings: replicas that did not end as they should
@@ -97,9 +97,10 @@ class Restarts:
     # ---- everything is forgotten ----
 
     def lose_everything(self):
-        """One replica gets a larger --max-ttl-ms, as in a rolling change, and grants long leases. Then all masters come back empty. As soon as
-        that replica has quarantined them all, the other replicas are killed and started: they know their own bound, and what the first one
-        has left on the masters. Clients go on all the while. Nobody may get the locks before the long leases are over."""
+        """One replica gets a larger --max-ttl-ms, as in a rolling change, and grants long leases. Then all masters come
+        back empty. As soon as that replica has quarantined them all, the other replicas are killed and started: they
+        know their own bound, and what the first one has left on the masters. Clients go on all the while. No client may
+        get the locks before the long leases are over."""
         wide = self.random.choice([daemon for daemon in self.cluster.daemons if daemon.number != self.cluster.shape.narrow])
         wide.options["max-ttl-ms"] = parts.LONG_TTL_MS
         self.rolling, self.ending = [wide], None
@@ -125,7 +126,7 @@ class Restarts:
             time.sleep(0.02)
 
     def take_long_leases(self, daemon):
-        """Returns how many. Nobody releases them; they are in the history like all others."""
+        """Returns their number. They are not released; they are in the history like all others."""
         todo, until = [f"r/{number}" for number in range(parts.RESOURCES)], parts.now_us() + round(15 * harness.SLOW) * SECOND
         with open(self.cluster.long_history, "w", encoding="utf-8") as history:
             while len(todo) > parts.RESOURCES // 2 and parts.now_us() < until:

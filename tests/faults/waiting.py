@@ -1,8 +1,8 @@
-"""Those who wait (`wait_ms`), as the masters know them: while the faults go on, and once all is healed.
+"""Waiters (`wait_ms`) as the masters know them: while the faults go on, and once all is healed.
 
-A line is a sorted set of places, {replica}:{arrival}, that runs out a second after the longest wait in it; a replica lives as long as its
-key (server/scripts/acquire.lua). Whatever was done to servers and network: a place whose waiter is gone must not stay in front of
-others, nothing may be left when nobody waits, and then each redlockd must hear again what each master calls.
+A queue is a sorted set of entries, {replica}:{arrival}, that runs out a second after the longest wait in it; a replica
+lives as long as its key (server/scripts/acquire.lua). Under all faults a stale entry must not stay in front of others,
+no key may be left when there is no waiter, and then each redlockd must receive the notifications of each master again.
 """
 
 import json
@@ -22,7 +22,7 @@ return found
 
 CLOCK_BACK_MS = 5500  # a clock that is moved back makes keys last longer, see nemesis.py
 LONGEST_MS = parts.WAIT_MS[1] + 1000 + CLOCK_BACK_MS
-# A place of a waiter that is gone stays in front while its redlockd cannot be told so (cut off for 5 s at most) and somebody else has the lock.
+# A stale entry stays in front while its redlockd is cut off (5 s at most) and another client has the lock.
 STALE_ENTRY_US = (parts.WAIT_MS[1] * 1000 + 10 * parts.SECOND) * harness.SLOW
 
 
@@ -32,7 +32,7 @@ def lines_of(master, timeout):
 
 
 class Heads:
-    """Who stood first in which line for how long, as far as it was seen."""
+    """The first entry of each queue and how long it was first, as far as it was seen."""
 
     def __init__(self):
         self.since = {}    # (master, key): place, when it was seen first
@@ -63,7 +63,7 @@ class Heads:
 
 
 def what_is_left(cluster):
-    """Nobody waits any more: lines that do not go away, and redlockd that count waiters; None if all is well."""
+    """When no client waits any more: queues that are left, and redlockds that count waiters; None if all is well."""
     patience_s = (LONGEST_MS / 1000 + 2) * harness.SLOW
     try:
         harness.wait_until(lambda: not any(lines_of(master, 2) for master in cluster.masters), LONGEST_MS / 1000 + 2, "empty lines")

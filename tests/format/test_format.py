@@ -60,6 +60,13 @@ def test_formatter_would_find_something(formatter):
     assert check(formatter, f"--assume-filename={ROOT}/server/x.c", text="int  x;\n").returncode != 0
 
 
+def test_lines_of_c_have_at_most_120_columns():
+    """clang-format leaves comments as they are."""
+    wrong = [f"{name}:{number}" for name in C_FILES for number, line in enumerate((ROOT / name).read_text("utf-8").split("\n"), 1)
+             if len(line.expandtabs(8)) > 120]
+    assert wrong == []
+
+
 def lines_with(pattern):
     """Where text files have something: ["file:line", …]."""
     found = []

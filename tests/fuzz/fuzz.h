@@ -1,7 +1,7 @@
-/* What the fuzz targets share: an input as a row of decisions or as a text, and a check that ends the run.
+/* Shared parts of the fuzz targets: an input as a row of decisions or as a text, and a check that ends the run.
  *
  * A target is a program with libFuzzer's main(), which calls LLVMFuzzerTestOneInput() with one input after another.
- * Nothing survives a call: an input alone decides what happens. MUST() is for what has to hold whatever the input is; a
+ * Nothing survives a call: an input alone decides what happens. MUST() is for conditions that hold for every input; a
  * crash, a sanitizer's report and a broken assertion of the code under test end the run just the same, and libFuzzer
  * keeps the input.
  *

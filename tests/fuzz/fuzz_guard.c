@@ -11,10 +11,6 @@
  * says so. When the input is over all is well for a while, and every master must vote again. */
 #include "fuzz_guard.h"
 
-#ifdef REDLOCK_MUTATIONS
-enum redlock_mutation redlock_mutation = MUTATION_NO_QUARANTINE;
-#endif
-
 /* ---- events ---- */
 
 /* FUZZ_STORY=1: what happens, for whoever looks at a crash. */
@@ -386,10 +382,10 @@ static void describe(const struct world *world)
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		const struct guard_master *guarded = &world->guard.masters[i];
 		fprintf(stderr,
-			"master %u: state %d, %s, found %d, busy %d, again %d, cluster %llu, quarantine %llu us, "
+			"master %u: state %d, %s, found %d, busy %d, cluster %llu, quarantine %llu us, "
 			"quarantine left %llu us, fences missing %u\n",
 			i, (int)guarded->state, guard_reason_name(guarded->reason), (int)guarded->found,
-			(int)guarded->busy, guarded->again, (unsigned long long)guarded->cluster,
+			(int)guarded->busy, (unsigned long long)guarded->cluster,
 			(unsigned long long)quarantine_us(world),
 			(unsigned long long)guard_quarantine_left_us(&world->guard, i, world->now_us),
 			guard_fences_missing(&world->guard, i));

@@ -78,7 +78,7 @@ static void check_write_epoch(const struct world *world, unsigned i, const struc
 	MUST(guarded->recovery_us >= server->marked_us + quarantine_us(world),
 	     "asked %llu us after the quarantine began",
 	     (unsigned long long)(guarded->recovery_us - server->marked_us));
-	if (!guarded->kept)
+	if (guarded->memory != GUARD_MEMORY_KEPT)
 		check_survey(world, i, action);
 }
 

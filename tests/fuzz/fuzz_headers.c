@@ -196,7 +196,7 @@ static bool reference_line(struct framing *framing, const char *line, size_t len
 	return true;
 }
 
-/* What may stand in the target is the business of target_is_origin(). */
+/* target_is_origin() checks the characters of the target. */
 static bool reference_first_line(const char *line, size_t len)
 {
 	const char *space = memchr(line, ' ', len);
@@ -237,15 +237,16 @@ static void check_kept(const struct headers *headers, const struct framing *fram
 		     strlen(headers->request_id),
 	     "request id %s", headers->request_id);
 	MUST(headers->has_body == (headers->chunked || headers->content_length > 0), "a body or not");
-	if (headers->has_token && !headers->token_bad)
+	if (headers->token_state == HEADERS_TOKEN_GOOD)
 		MUST(headers_is_token(headers->token, LEASE_TOKEN_LEN), "a token that is none");
 	if (!good)
 		return;
 	MUST(headers->chunked == (framing->encodings > 0) && (framing->lengths > 0 || headers->content_length == 0),
 	     "another frame");
-	MUST(headers->has_token == (framing->tokens > 0), "%u tokens", framing->tokens);
-	MUST(framing->tokens == 0 || headers->token_bad == !(framing->tokens == 1 && framing->token_good),
-	     "%u tokens, bad: %d", framing->tokens, headers->token_bad);
+	MUST(headers->token_state == (framing->tokens == 0                          ? HEADERS_TOKEN_NONE
+				      : framing->tokens == 1 && framing->token_good ? HEADERS_TOKEN_GOOD
+										    : HEADERS_TOKEN_BAD),
+	     "%u tokens: state %d", framing->tokens, headers->token_state);
 }
 
 #ifdef FUZZ_MUTATED

@@ -12,14 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/auth/keys_internal.h"
 #include "api/calls/calls.h"
 #include "api/calls/calls_internal.h"
 #include "api/http/http.h"
 #include "api/http/http_internal.h"
-#include "server/base/log.h"
+#include "server/base/base.h"
 #include "server/metrics/metrics.h"
-#include "server/metrics/stats.h"
 
 /* The signs:
  *
@@ -60,7 +58,7 @@ static unsigned key_file; /* the next one */
 static struct client clients[CLIENTS], other;
 static bool tells; /* FUZZ_STORY: what each client was sent */
 
-/* What the clients say until it is sent. */
+/* The text of the clients until it is sent. */
 static struct {
 	char bytes[TEXT_MAX];
 	size_t len;
@@ -103,7 +101,7 @@ void __wrap_request_end(struct request *request, enum MHD_RequestTerminationCode
 	if (mutation == 0 && request->state != REQUEST_NONE)
 		call->stream = NULL;
 	if (mutation == 1 && request->state != REQUEST_NONE)
-		call->granted = false;
+		request->reply.grants = false;
 	__real_request_end(request, how);
 }
 
@@ -141,7 +139,7 @@ static void settle(void)
 	}
 }
 
-/* What one client was sent is well-formed, and says nothing of leases that it was not to have. */
+/* The answers to one client are well-formed, and show no lease that it must not have. */
 static void check_client(const struct client *client)
 {
 	if (client->served < 0)
@@ -220,7 +218,7 @@ static void end_api(void)
 	api_free(api);
 	for (size_t i = 0; i < CLIENTS; i++) {
 		client_read(&clients[i]);
-		clients[i].lossy = true; /* nobody is told of the last ones */
+		clients[i].lossy = true; /* the last ones get no answer */
 	}
 	MUST(leases.under_way == 0, "%zu operations after the end", leases.under_way);
 	begin_api();
@@ -370,8 +368,7 @@ static int lowest_descriptor(void)
 static void check_nothing_left(void)
 {
 	MUST(api->connections == 0, "%zu connections are left", api->connections);
-	MUST(api->lingering_count == 0 && api->arrivals_count == 0, "%zu sockets linger, %zu arrive",
-	     api->lingering_count, api->arrivals_count);
+	MUST(api->lingering_count == 0 && !api->arriving, "%zu sockets linger", api->lingering_count);
 	MUST(api_busy(api) == 0, "%zu requests are left", api_busy(api));
 	leases_check_end();
 	for (size_t i = 0; i < CLIENTS; i++)
@@ -423,8 +420,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 				     .max_requests_per_connection = 8};
 	log_setup(LOG_ERROR, LOG_LOGFMT);
 	metrics_init(1, 3, addresses);
-	stats_init(3, 0);
-	calls_setup(1);
+	stats_init(0);
+	config.metrics = metrics_worker(0);
 	for (size_t i = 0; i < KEY_FILES; i++) {
 		keys[i] = keys_parse(key_files[i], strlen(key_files[i]), message, sizeof message);
 		MUST(keys[i] != NULL, "%s", message);

@@ -1,4 +1,4 @@
-/* What the files of fuzz_http.c share: one worker's HTTP side over a stand-in for leases, and its clients. */
+/* Shared parts of fuzz_http.c: the HTTP side of one worker over a stand-in for leases, and its clients. */
 #ifndef FUZZ_HTTP_H
 #define FUZZ_HTTP_H
 
@@ -69,7 +69,7 @@ struct client {
 	bool deaf;  /* does not read */
 	bool lossy; /* it may miss bytes that were sent to it: nothing follows from what it has not seen */
 	size_t len;
-	char *text; /* what it was sent: ANSWERS_MAX bytes and a NUL */
+	char *text; /* its answers: ANSWERS_MAX bytes and a NUL */
 };
 
 struct api;

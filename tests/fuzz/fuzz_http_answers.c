@@ -1,4 +1,4 @@
-/* What a client of fuzz_http.c was sent, read as a client would read it: a row of well-formed answers. */
+/* Reads the bytes sent to a client of fuzz_http.c as a client would: as a row of well-formed answers. */
 #include <jansson.h>
 #include <strings.h>
 

@@ -8,7 +8,7 @@
 #include "fuzz_http.h"
 #include "fuzz_words.h"
 #include "server/leases/leases.h"
-#include "server/masters/master_status.h"
+#include "server/masters/masters.h"
 
 #define TOKEN_HEAD "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0"
 
@@ -86,11 +86,6 @@ void lease_release_abandoned(struct leases *ours, const char *resource, size_t r
 	leases.grants[grant].given_back = true;
 }
 
-bool lease_draining(const struct leases *ours)
-{
-	return ours->draining;
-}
-
 bool lease_cursor_valid(const struct leases *ours, const char *cursor)
 {
 	(void)ours;
@@ -140,7 +135,7 @@ static void grant(const struct lease_op *op, struct lease_answer *answer)
 	leases.grants[leases.grant_count++] = (struct grant){.fd = op->fd};
 }
 
-/* What each call may be answered (lease.h). */
+/* The outcomes of each operation (leases.h). */
 static enum lease_status choose_status(enum lease_operation call, uint8_t choice)
 {
 	static const enum lease_status acquire[] = {LEASE_OK,         LEASE_LOCKED,   LEASE_NO_QUORUM,

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "parse_address.h"
 #include "server/base/base.h"
-#include "server/config/options_table.h"
+#include "server/config/config.h"
 
 enum { WORDS_MAX = 24, SECRET_LEN = 13 };
 
@@ -40,16 +41,16 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 #ifdef FUZZ_MUTATED
 /* A password is repeated where the database is wrong. */
-static bool options_load_mutated(int argc, char *const argv[], char *const environment[], struct options *ret_options,
-				 enum options_action *ret_action, char *message, size_t size)
+static bool config_load_mutated(int argc, char *argv[], char *const environment[], struct options *ret_options,
+				enum config_action *ret_action, char *message, size_t size)
 {
-	bool good = options_load(argc, argv, environment, ret_options, ret_action, message, size);
+	bool good = config_load(argc, argv, environment, ret_options, ret_action, message, size);
 	for (int i = 1; !good && i < argc; i++)
 		if (strstr(message, "database") != NULL && strstr(argv[i], secret) != NULL)
 			snprintf(message, size, "%s: no such database", argv[i]);
 	return good;
 }
-#define options_load options_load_mutated
+#define config_load config_load_mutated
 #endif
 
 /* ---- addresses ---- */
@@ -62,11 +63,8 @@ static void check_reason(const char *text, const char *reason)
 static void check_listen(const char *text)
 {
 	struct listen_address address, before;
-	const char *reason = NULL;
-	memset(&before, 0xa5, sizeof before);
-	address = before;
-	if (!options_parse_listen(text, &address, &reason)) {
-		MUST(memcmp(&address, &before, sizeof address) == 0, "written without success");
+	const char *reason = parse_listen(text, &address);
+	if (reason != NULL) {
 		check_reason(text, reason);
 		return;
 	}
@@ -85,20 +83,18 @@ static void check_listen(const char *text)
 		 : v6            ? "%s[%s]:%u"
 				 : "%s%s:%u",
 		 scheme, address.host, address.port);
-	memset(&before, 0, sizeof before);
-	MUST(options_parse_listen(again, &before, &reason) && memcmp(&before, &address, sizeof before) == 0,
+	MUST(parse_listen(again, &before) == NULL && before.is_unix == address.is_unix &&
+		     before.scheme == address.scheme && before.port == address.port &&
+		     strcmp(before.host, address.host) == 0,
 	     "%s is not %s", again, text);
 }
 
-/* What is shown is an address of the same master, without user and password. */
+/* The shown address is one of the same master, without user and password. */
 static void check_master(const char *text)
 {
 	struct master_address address, again;
-	const char *reason = NULL;
-	memset(&again, 0xa5, sizeof again);
-	address = again;
-	if (!options_parse_master(text, &address, &reason)) {
-		MUST(memcmp(&address, &again, sizeof address) == 0, "written without success");
+	const char *reason = parse_master(text, &address);
+	if (reason != NULL) {
 		check_reason(text, reason);
 		return;
 	}
@@ -108,7 +104,7 @@ static void check_master(const char *text)
 	     "user %zu, password %zu", user, password);
 	MUST(address.is_unix ? address.port == 0 && address.host[0] == '/' : address.port > 0, "port %u of %s",
 	     address.port, address.host);
-	MUST(options_parse_master(address.shown, &again, &reason), "%s: %s", address.shown, reason);
+	MUST(parse_master(address.shown, &again) == NULL, "%s", address.shown);
 	MUST(again.user[0] == '\0' && again.password[0] == '\0', "%s shows a user or a password", address.shown);
 	MUST(strcmp(again.host, address.host) == 0 && again.port == address.port && again.db == address.db &&
 		     again.is_unix == address.is_unix,
@@ -123,27 +119,22 @@ static void check_master(const char *text)
 
 static void check_numbers(const struct options *options)
 {
-	for (size_t i = 0; i < OPTIONS_COUNT; i++) {
-		const struct options_entry *entry = &options_table[i];
-		const char *place = (const char *)options + entry->offset;
-		uint64_t number = 0;
-		uint32_t small = 0, choices = 0;
-		memcpy(&small, place, sizeof small);
-		if (entry->kind == OPTIONS_KIND_U64)
-			memcpy(&number, place, sizeof number);
-		else
-			number = small;
-		if (entry->kind == OPTIONS_KIND_U32 || entry->kind == OPTIONS_KIND_U64)
+	for (size_t i = 0; i < config_table.count; i++) {
+		const struct options_entry *entry = &config_table.entries[i];
+		uint64_t number = 0, choices = 0;
+		if (entry->size == 4 || entry->size == 8) /* least significant byte first */
+			memcpy(&number, (const char *)options + entry->offset, entry->size);
+		if (entry->parse == options_parse_number || entry->parse == options_parse_time)
 			MUST(number >= entry->min && number <= entry->max, "%s is %llu", entry->name,
 			     (unsigned long long)number);
 		while (entry->choices != NULL && entry->choices[choices] != NULL)
 			choices++;
-		if (entry->kind == OPTIONS_KIND_CHOICE || entry->kind == OPTIONS_KIND_SWITCH)
-			MUST(small < choices, "%s is choice %u", entry->name, small);
+		if (choices > 0)
+			MUST(number < choices, "%s is choice %llu", entry->name, (unsigned long long)number);
 	}
 }
 
-/* What the rest of the program relies on. */
+/* The conditions that the rest of the program relies on. */
 static void check_options(const struct options *options)
 {
 	size_t prefix = strnlen(options->key_prefix, sizeof options->key_prefix);
@@ -182,7 +173,7 @@ static void count_secret(const char *text, size_t len, unsigned *passwords, unsi
 		*(at + SECRET_LEN < end && at[SECRET_LEN] == '@' ? passwords : others) += 1;
 }
 
-/* What is not for a value of ours is shown as it is: the path of a file, a form of the help. */
+/* The path of a file is shown unchanged. */
 static bool shows_itself(const char *word, const char *name)
 {
 	char good[128];
@@ -196,8 +187,7 @@ static bool has_password(const struct given *given, const char *text, size_t siz
 	unsigned passwords = 0, others = 0;
 	count_secret(text, size, &passwords, &others);
 	for (int i = 1; i < given->argc; i++)
-		others += shows_itself(given->argv[i], "--config") || shows_itself(given->argv[i], "--masters-file") ||
-			  shows_itself(given->argv[i], "--help") || shows_itself(given->argv[i], "--version");
+		others += shows_itself(given->argv[i], "--config") || shows_itself(given->argv[i], "--masters-file");
 	for (int i = 0; i < given->env_count; i++)
 		others += shows_itself(given->environment[i], "REDLOCKD_CONFIG") ||
 			  shows_itself(given->environment[i], "REDLOCKD_MASTERS_FILE");
@@ -217,14 +207,14 @@ static void check_load(struct given *given, bool secret_given)
 {
 	static struct options options, before;
 	char message[512];
-	enum options_action action = OPTIONS_SHOWN;
+	enum config_action action = CONFIG_SHOWN;
 	memset(&before, 0xa5, sizeof before);
 	memset(&options, 0xa5, sizeof options);
 	memset(message, 'x', sizeof message);
-	if (!options_load(given->argc, given->argv, given->environment, &options, &action, message, sizeof message)) {
+	if (!config_load(given->argc, given->argv, given->environment, &options, &action, message, sizeof message)) {
 		MUST(memcmp(&options, &before, sizeof options) == 0, "written without success");
 		check_message(message, sizeof message, secret_given);
-	} else if (action == OPTIONS_RUN) {
+	} else if (action != CONFIG_SHOWN) {
 		check_options(&options);
 	}
 }

@@ -1,12 +1,12 @@
-/* Fuzz target: the first line of a request (api/calls/path.h, api/calls/route.h) and the cursor of a listing.
+/* Fuzz target: the first line of a request (api/calls/path.c, route.c) and the cursor of a listing.
  *
  * Input: `METHOD target`, as in a request. The raw bytes also go through the decoder alone, with rooms of all sizes. */
 #include "fuzz_path.h"
 
 #include <ctype.h>
 
+#include "api/calls/calls.h"
 #include "api/calls/calls_internal.h"
-#include "api/calls/path.h"
 #include "api/http/headers.h"
 #include "fuzz_words.h"
 
@@ -62,7 +62,7 @@ static void check_decode(const char *raw, size_t raw_len, bool plus, size_t size
 	free(room);
 }
 
-/* What was decoded is written and read again. */
+/* Writes a decoded path, and reads it again. */
 static void check_encode(const char *bytes, size_t len)
 {
 	char text[PATH_ENCODED_MAX + 1], again[256];

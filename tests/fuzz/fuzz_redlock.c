@@ -17,26 +17,6 @@ enum {
 	HOLDERS = 3
 };
 
-#ifdef REDLOCK_MUTATIONS
-enum redlock_mutation redlock_mutation = MUTATION_NO_VALIDITY_CHECK;
-
-/* Which mutation of the core is on: FUZZ_MUTATION=number. */
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-	static const enum redlock_mutation mutations[] = {MUTATION_NO_SECOND_ROUND,  MUTATION_QUORUM_HALF,
-							  MUTATION_NO_RELEASE,       MUTATION_RELEASE_ANSWERED,
-							  MUTATION_OLD_ROUND,        MUTATION_SILENCE_IGNORED,
-							  MUTATION_NO_VALIDITY_CHECK};
-	const char *number = getenv("FUZZ_MUTATION");
-	(void)argc;
-	(void)argv;
-	redlock_mutation =
-		mutations[number != NULL ? (size_t)atoi(number) % (sizeof mutations / sizeof *mutations) : 0];
-	return 0;
-}
-#endif
-
 /* ---- the operation ---- */
 
 static struct redlock_params random_params(struct feed *feed)

@@ -8,6 +8,7 @@
 #include "fuzz.h"
 #include "server/leases/lease_internal.h"
 #include "server/masters/master_internal.h"
+#include "server/transport/transport_internal.h"
 
 #ifdef FUZZ_MUTATED
 /* One byte too many of a value without an owner. */
@@ -67,7 +68,7 @@ static void check_value(const char *value, size_t len)
 	free(copy);
 }
 
-/* What goes with the vote, and nothing else. */
+/* The members that go with the vote, and no others. */
 static void check_vote(enum redlock_script script, const struct master_reply *reply)
 {
 	bool failed = reply->vote == REDLOCK_VOTE_FAILED,
@@ -135,16 +136,18 @@ static void check_info(const char *text, size_t len)
 	struct master_info info;
 	char *copy = fuzz_copy(text, len);
 	memset(&info, 0xa5, sizeof info);
+	char *plain = fuzz_copy(text, len); /* as it is shown */
+	for (size_t i = 0; i < len; i++)
+		plain[i] = plain[i] != '\n' && (plain[i] < ' ' || plain[i] > '~') ? '?' : plain[i];
+	text = plain;
 	if (master_info_parse(copy, len, &info)) {
 		MUST(info.run_id[0] != '\0', "no run_id");
 		check_field(text, len, "run_id", info.run_id, sizeof info.run_id);
 		check_field(text, len, "redis_version", info.version, sizeof info.version);
 		check_field(text, len, "role", info.role, sizeof info.role);
 		check_field(text, len, "maxmemory_policy", info.policy, sizeof info.policy);
-	} else {
-		MUST((unsigned char)info.run_id[0] == 0xa5 && info.replicas == UINT64_C(0xa5a5a5a5a5a5a5a5),
-		     "written without success");
 	}
+	free(plain);
 	free(copy);
 }
 
@@ -189,7 +192,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	size_t cut = size - 1 > 0 ? data[0] % size : 0;
 	const char *bytes = (const char *)data + 1;
-	redisReader *reader = fuzz_reader_new();
+	redisReader *reader = transport_reader_new();
 	void *raw;
 	for (int piece = 0; piece < 2; piece++) {
 		redisReaderFeed(reader, piece == 0 ? bytes : bytes + cut, piece == 0 ? cut : size - 1 - cut);

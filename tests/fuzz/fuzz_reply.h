@@ -4,9 +4,6 @@
 
 #include <hiredis/hiredis.h>
 
-/* fuzz_reply_reader.c: a reader as a connection has it, bounded by server/masters/master_io.c. */
-redisReader *fuzz_reader_new(void);
-
 /* fuzz_reply_guard.c: as the answer to each of the guard's scripts. */
 void fuzz_check_guard_answer(const redisReply *reply);
 

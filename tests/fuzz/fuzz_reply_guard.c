@@ -1,12 +1,7 @@
-/* Answers to the scripts of the restart guard: see fuzz_reply.h. All of master_guard.c is built into this file, for its
- * static functions. */
-#include "fuzz_reply.h"
-
-/* clang-format off */
-#include "server/masters/master_guard.c" /* all of it, for its static functions; first, as it is alone */
-/* clang-format on */
-
+/* Answers to the scripts of the restart guard: see fuzz_reply.h. */
 #include "fuzz.h"
+#include "fuzz_reply.h"
+#include "server/masters/master_internal.h"
 
 /* No answer makes a quarantine shorter, or so long that it never ends. */
 static void check_guard(struct guard *guard, const struct guard_event *event)
@@ -24,8 +19,11 @@ static void check_guard(struct guard *guard, const struct guard_event *event)
 	MUST(left_us <= most_us, "a quarantine of %llu us", (unsigned long long)left_us);
 }
 
-static void check_event(const redisReply *reply, enum guard_event_kind kind, bool voting)
+/* Returns the time that the master answers; 0: none. */
+static uint64_t check_event(const redisReply *reply, enum guard_event_kind kind, bool voting)
 {
+	uint64_t time_us;
+	const char *evicted;
 	const struct guard_params params = {
 		.masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1};
 	struct guard guard;
@@ -35,19 +33,20 @@ static void check_event(const redisReply *reply, enum guard_event_kind kind, boo
 	if (voting)
 		guard.masters[0].state = GUARD_VOTING;
 	event = (struct guard_event){.kind = kind, .now_us = event.now_us};
-	fill_event(reply, &event);
+	if (!master_reply_map_guard(reply, &event, &time_us, &evicted))
+		return 0;
 	MUST(event.kind == kind && event.master == 0, "event %d of master %u", (int)event.kind, event.master);
 	if (kind == GUARD_EPOCH)
 		check_guard(&guard, &event);
+	return time_us;
 }
 
 /* Any time that a master answers, before and after another one. */
-static void check_time(const redisReply *reply)
+static void check_time(uint64_t time_us)
 {
 	const struct guard_params params = {.masters = 1, .max_ttl_us = 60000000, .digest = 1, .seed = 1};
 	static const uint64_t befores_us[] = {1, UINT64_C(1795215206922001)};
 	struct guard guard;
-	uint64_t time_us = integer_at(reply, 1);
 	for (size_t i = 0; i < sizeof befores_us / sizeof *befores_us; i++) {
 		guard_init(&guard, &params);
 		guard_time(&guard, 0, 1000000000, 1000000050, befores_us[i]);
@@ -59,12 +58,11 @@ static void check_time(const redisReply *reply)
 
 void fuzz_check_guard_answer(const redisReply *reply)
 {
-	if (reply->type != REDIS_REPLY_ARRAY || integer_at(reply, 1) == 0)
-		return; /* as handle_answer() */
-	check_event(reply, GUARD_EPOCH, false);
+	uint64_t time_us = check_event(reply, GUARD_EPOCH, false);
 	check_event(reply, GUARD_EPOCH, true);
 	check_event(reply, GUARD_QUARANTINED, false);
 	check_event(reply, GUARD_FENCES, false);
 	check_event(reply, GUARD_EPOCH_WRITTEN, false);
-	check_time(reply);
+	if (time_us > 0)
+		check_time(time_us);
 }

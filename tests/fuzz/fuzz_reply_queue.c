@@ -49,7 +49,6 @@ void fuzz_check_message(const redisReply *reply, const char *key_prefix)
 	static struct options options;
 	struct master *master = &masters.list[1];
 	struct heard heard = {.message = reply, .prefix_len = strlen(key_prefix)};
-	redisAsyncContext context = {.data = master};
 	snprintf(options.key_prefix, sizeof options.key_prefix, "%s", key_prefix);
 	masters.options = &options;
 	masters.has_waiters = true; /* the connection is kept */
@@ -59,9 +58,7 @@ void fuzz_check_message(const redisReply *reply, const char *key_prefix)
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;
 	master->index = 1;
-	master->notification.context = &context;
-	on_message(&context, (void *)(uintptr_t)reply, NULL);
-	master->notification.context = NULL;
+	on_message(master, reply);
 	MUST(heard.notifications + heard.missed <= 1, "%u notifications, %u missed", heard.notifications, heard.missed);
 	bool is_message = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3;
 	MUST(is_message || heard.notifications + heard.missed == 0, "a notification by something else");

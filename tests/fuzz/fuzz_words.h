@@ -1,8 +1,8 @@
-/* What must hold for words that come from outside, told a second time and in another way than api/ does it. */
+/* The rules for words from outside, written a second time and in another way than in api/. */
 #ifndef FUZZ_WORDS_H
 #define FUZZ_WORDS_H
 
-#include "api/calls/problem.h"
+#include "api/calls/calls.h"
 #include "fuzz.h"
 
 /* Writes a code point as UTF-8; returns its length. */

@@ -1,4 +1,4 @@
-"""What the tests of the hardening share: the harness of the end-to-end tests."""
+"""Shared parts of the tests of the hardening: the harness of the end-to-end tests."""
 
 import os
 import pathlib

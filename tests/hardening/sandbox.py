@@ -1,5 +1,5 @@
-"""Runs a program with no system calls but those of a list: any other one kills it (SIGSYS). What systemd does for SystemCallFilter= and
-RestrictAddressFamilies=, by libseccomp, which systemd uses too.
+"""Runs a program with no system calls but those of a list: any other one kills it (SIGSYS). It does the same as
+systemd for SystemCallFilter= and RestrictAddressFamilies=, with the same libseccomp.
 
     python3 sandbox.py FILE PROGRAM [ARGUMENT…]       FILE: names of system calls, one a line
 """

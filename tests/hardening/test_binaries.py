@@ -1,4 +1,5 @@
-"""What the compiler and the linker were asked for (CMakeLists.txt), read back from the programs; and that these checks see a program without it."""
+"""The hardening options of CMakeLists.txt, read back from the programs; and that these checks find a program without
+them."""
 
 import json
 import os
@@ -26,7 +27,7 @@ def readelf(*args):
 
 
 def faults(program):
-    """What is missing in a program, as words."""
+    """The protections that a program lacks, as words."""
     header, segments = readelf("--file-header", program), readelf("--program-headers", program)
     dynamic, symbols = readelf("--dynamic", program), readelf("--dyn-syms", program)
     flags = " ".join(re.findall(r"\((?:FLAGS|FLAGS_1)\)\s+(.*)", dynamic))

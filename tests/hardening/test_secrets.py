@@ -1,4 +1,4 @@
-"""What other processes on the host may see of a running redlockd: those of the same user nothing that is not for all."""
+"""Other processes on the host, also of the same user, see nothing of a running redlockd but what is public."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ PASSWORD = "s3cret-of-the-masters"
 NOBODY = 65534
 PTRACE_SEIZE = 0x4206
 
-# Run as the same user: what of process argv[1] can be read, and whether it can be traced.
+# Run as the same user: prints which files of process argv[1] can be read, and whether it can be traced.
 LOOK = f"""
 import ctypes, os, sys
 pid, seen = int(sys.argv[1]), []
@@ -96,7 +96,7 @@ def test_no_core_dumps(daemon):
 
 
 def test_it_still_counts_its_own_descriptors(daemon):
-    """What is closed to others is open to itself."""
+    """The process itself may read what others may not."""
     text = subprocess.run(["curl", "-sS", "--noproxy", "*", f"http://{daemon[1]}/metrics"], capture_output=True, text=True, check=True).stdout
     assert float(re.search(r"^process_open_fds (\S+)$", text, re.M)[1]) > 3
     assert re.search(r"^process_resident_memory_bytes [1-9]", text, re.M)

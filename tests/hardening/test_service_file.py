@@ -88,7 +88,8 @@ def expand(group, seen=None):
 
 
 def allowed_calls(text):
-    """As systemd reads the lines: the first one allows, those with a ~ take away again. What every program may do stays (@default)."""
+    """As systemd reads the lines: the first one allows, those with a ~ take away again. The calls of @default always
+    stay."""
     calls = set()
     for line in re.findall(r"^SystemCallFilter=(.*)", text, re.M):
         names = set().union(*(expand(name) if name.startswith("@") else {name} for name in line.lstrip("~").split()))

@@ -22,7 +22,7 @@ SCHEMAS = ("{{ .NormalizedKubernetesVersion }}/{{ .ResourceKind }}{{ .KindSuffix
 
 
 class Refused(Exception):
-    """What helm says of values that it does not take."""
+    """The message of helm for values that it refuses."""
 
 
 def run(*command, stdin=None, env=None):
@@ -58,7 +58,7 @@ def chart(name):
 
 
 def render(name, values=None, *args, version=NEWEST, release="locks"):
-    """What helm makes of the values (a dictionary), as text."""
+    """The manifests that helm renders from the values (a dictionary), as text."""
     return helm("template", release, chart(name), "--namespace", "shop", "--kube-version", version, "--values", "-", *args, stdin=json.dumps(values or {}))
 
 

@@ -1,4 +1,5 @@
-"""What the tests of the charts share: the harness of the end-to-end tests, and the tools that ./dev builds (build/tools)."""
+"""Shared parts of the tests of the charts: the harness of the end-to-end tests, and the tools that ./dev builds
+(build/tools)."""
 
 import os
 import pathlib

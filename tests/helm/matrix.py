@@ -1,6 +1,6 @@
 """Values for the chart redlockd, so that each pair of settings occurs together in one of them: (name, values).
 
-What cannot go together is left out (certificates of clients without TLS). The order is always the same.
+Settings that exclude each other are left out (certificates of clients without TLS). The order is always the same.
 """
 
 import itertools

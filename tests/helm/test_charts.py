@@ -1,7 +1,8 @@
-"""The charts as text: what helm makes of them is what Kubernetes takes, and values that will not do are refused in words that help.
+"""The charts as text: Kubernetes accepts what helm renders, and wrong values are refused with a message that helps.
 
-Looked at by the real helm, by kubeconform with the schemas of the oldest and the newest Kubernetes at hand (strictly: nothing that is not known), by the
-decoder of Kubernetes itself and its Pod Security policy (podsecurity/). The verdicts of the whole matrix are left in build/results/helm_matrix.txt.
+Looked at by the real helm, by kubeconform with the schemas of the oldest and the newest Kubernetes at hand (strictly:
+nothing that is not known), by the decoder of Kubernetes itself and its Pod Security policy (podsecurity/). The verdicts
+of the whole matrix are left in build/results/helm_matrix.txt.
 """
 
 import concurrent.futures
@@ -15,7 +16,7 @@ import yaml
 
 import matrix
 from charts import CHARTS, NEWEST, OLDEST, ROOT, Refused, chart, containers, helm, kubeconform, one_of, parse, pod_of, podsecurity, render, template
-from harness import run_redlockd
+from harness import run_redlockd, table_of_options
 
 INSECURE = {"access": {"insecure": True}}
 BUNDLED = {"masters": {"bundled": {"enabled": True, "password": "0123456789abcdef"}}}
@@ -30,7 +31,7 @@ def ci_values():
 # ---- what is rendered ----
 
 def check_references(objects):
-    """What no schema sees: names that must lead somewhere within the release."""
+    """Checks beyond the schemas: names that must exist within the release."""
     wrong = []
     workloads = [(one, pod_of(one)) for one in objects if pod_of(one)]
     for one, pod in workloads:
@@ -108,7 +109,7 @@ def test_matrix(tmp_path):
 
 
 def versions():
-    """What looked at it, for the file with the verdicts."""
+    """The name of the checker, for the file with the results."""
     modules = (ROOT / "tests" / "helm" / "podsecurity" / "go.mod").read_text()
     named = [f"{name} {re.search(rf'{name} (v[0-9.]+)', modules)[1]}"
              for name in ("helm.sh/helm/v3", "github.com/yannh/kubeconform", "k8s.io/api", "k8s.io/pod-security-admission")]
@@ -196,6 +197,9 @@ REFUSED = {
     "option with dashes": ([SIMPLE, {"options": {"max-ttl-ms": 60000}}], ["options", "max-ttl-ms"]),
     "option of the chart's": ([SIMPLE, {"options": {"bootstrap": True}}], ["options", "bootstrap"]),
     "option too large": ([SIMPLE, {"options": {"max_ttl_ms": 86400001}}], ["max_ttl_ms", "maximum"]),
+    "time without a unit that is known": ([SIMPLE, {"options": {"max_ttl_ms": "1d"}}], ["max_ttl_ms", "pattern"]),
+    "time with a fraction": ([SIMPLE, {"options": {"drain_ms": "1.5s"}}], ["drain_ms", "pattern"]),
+    "time that is no time": ([SIMPLE, {"options": {"drain_ms": True}}], ["drain_ms", "string"]),
     "option of another type": ([SIMPLE, {"options": {"workers": "two"}}], ["workers", "integer"]),
     "no replicas": ([SIMPLE, {"replicas": 0}], ["replicas"]),
     "address without scheme": ([INSECURE, {"masters": {"external": {"addresses": ["10.0.0.1:6379"]}}}], ["addresses"]),
@@ -241,16 +245,18 @@ def test_an_older_kubernetes_is_refused():
 def test_options_are_those_of_the_program():
     """Names, ranges and choices in values.schema.json against redlockd --help; what is not there is the chart's own to set."""
     own = {"listen", "masters", "masters_file", "masters_ca", "masters_cert", "masters_key", "dev", "config", "bootstrap", "restart_guard", "tls_cert",
-           "tls_key", "tls_client_ca", "keys", "insecure", "help", "version"}
-    table = run_redlockd("--help=markdown").stdout
+           "tls_key", "tls_client_ca", "keys", "insecure", "check", "help", "version"}
+    table = table_of_options()
     rows = dict(re.findall(r"^\| `--([a-z-]+)[^|]*\|[^|]*\| ([^|]+) \|", table, re.M))
     allowed = {name.replace("-", "_"): text for name, text in rows.items()}
     assert own <= allowed.keys() and len(allowed) > len(own) + 20
     schema = json.loads((CHARTS / "redlockd" / "values.schema.json").read_text())["properties"]["options"]["properties"]
     assert schema.keys() == allowed.keys() - own
+    times = {name.replace("-", "_") for name in re.findall(r"^\| `--([a-z-]+)=TIME`", table, re.M)}
+    assert times and times == {name for name in schema if name.endswith("_ms")}
     for name, rule in schema.items():
         if "minimum" in rule:
-            assert f"{rule['minimum']} to {rule['maximum']}" == allowed[name], name
+            assert f"{rule['minimum']} to {rule['maximum']}" == allowed[name].removesuffix(" ms"), name
         for choice in rule.get("enum", []):
             assert choice in allowed[name], name
 
@@ -339,6 +345,10 @@ def test_times():
     pod, delay = of({"drain_ms": 0, "max_ttl_ms": 300000, "drift_factor": 0.1}, OLDEST)
     assert pod["terminationGracePeriodSeconds"] == 5 and "lifecycle" not in pod["containers"][0]  # 1.29 has no sleep
     assert delay == 342
+    pod, delay = of({"drain_ms": "2500ms", "max_ttl_ms": "5m", "drift_factor": 0.1, "max_hold_ms": "24h"}, OLDEST)
+    assert pod["terminationGracePeriodSeconds"] == 8 and delay == 342
+    assert {"--drain-ms=2500ms", "--max-ttl-ms=5m", "--max-hold-ms=24h"} <= set(pod["containers"][0]["args"])
+    assert of({"drain_ms": "60s"}, OLDEST)[0]["terminationGracePeriodSeconds"] == 65
 
 
 def test_secrets_that_change_restart_the_pods():

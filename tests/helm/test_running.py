@@ -1,7 +1,8 @@
-"""What the charts tell programs to do, done: containers of rendered pods run here, with the built redlockd and redlockctl, real masters, real curl.
+"""Containers of rendered pods, run here: with the built redlockd and redlockctl, real masters and real curl.
 
-`Pod` stands for a kubelet: it lays the Secrets and ConfigMaps of the release where the pod mounts them (below a temporary folder that takes the place of
-/), expands $(VARIABLES), and starts what a container says. Nothing else of a command line is changed but the paths, the addresses and the ports.
+`Pod` stands for a kubelet: it lays the Secrets and ConfigMaps of the release where the pod mounts them (below a
+temporary folder that takes the place of /), expands $(VARIABLES), and starts what a container says. Nothing else of a
+command line is changed but the paths, the addresses and the ports.
 """
 
 import json

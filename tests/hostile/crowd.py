@@ -1,4 +1,5 @@
-"""Many sockets at once, with epoll and as little processor as can be: what hostile clients are made of. All in one thread, none of it ever blocks."""
+"""Many sockets at once, with epoll and as little processor time as possible, for hostile clients. All in one thread,
+none of it ever blocks."""
 
 import collections
 import errno

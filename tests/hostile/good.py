@@ -1,5 +1,6 @@
-"""The well-behaved client: one kept-alive connection, in a process of its own, that acquires a lock and gives it back, over and over. What it did is in a
-page of memory that it shares with whoever started it, so that looking costs it nothing."""
+"""The well-behaved client: one kept-alive connection, in a process of its own, that acquires a lock and gives it back,
+over and over. Its counts are in a page of memory that it shares with its parent, so that reading them costs it
+nothing."""
 
 import json
 import mmap
@@ -95,5 +96,5 @@ class GoodClient:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
     work(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[5:], mmap.mmap(int(sys.argv[4]), mmap.PAGESIZE))

@@ -28,7 +28,7 @@ from meter import Span, descriptors, resident_mib  # noqa: E402
 DESCRIPTORS = 8000  # that this program needs
 CONNECTIONS = 5000  # open at the same time, at most
 CONNECTION_KIB = 96  # of redlockd's memory, at most; over TLS
-KEEPS_MIB = 64      # what it may keep after a flood
+KEEPS_MIB = 64      # memory that it may keep after a flood
 KERNEL_KIB = 256    # for the buffers of one connection, at most
 SLACK_SECONDS = 3.0  # a deadline is looked at when something happens; a busy machine may be late
 KEY = "rlk_" + "a" * 43
@@ -101,7 +101,7 @@ class Service:
 
 
 class Stage:
-    """What a load works with; and the judge of what came of it."""
+    """The surroundings of a load, and the checks of its outcome."""
 
     def __init__(self, service, load, seconds, request_seconds, idle_seconds, source):
         self.service, self.load = service, load
@@ -120,7 +120,7 @@ class Stage:
             self.wrong.append(f"not so: {what}")
 
     def expect_no_lock(self, prefix, but):
-        """What nobody was there to take has been given back; `but`: resources of which that cannot be told."""
+        """Grants whose clients had left have been released; `but`: resources of which that is unknown."""
         def left():
             status, content = self.service.ask(b"/locks?limit=1000&prefix=" + prefix)
             return {lock["resource"] for lock in json.loads(content)["locks"]} - {name.decode() for name in but} if status == 200 else None

@@ -137,8 +137,8 @@ def pipelined(stage):
 
 
 def come_and_go(stage):
-    """Connections that send a whole request for a lock, and leave at once, without waiting for the answer. What they were granted is given back, but for
-    those that were held up on their way out: their answer may have been written."""
+    """Connections that send a whole request for a lock, and leave at once, without waiting for the answer. Their grants
+    are released, but for connections that were held up on their way out: their answer may have been written."""
     count = 0
     while count < MANY:
         for _ in range(20):
@@ -175,7 +175,8 @@ RUBBISH = {
 
 
 def rubbish_outcomes(status, content):
-    """Whoever still sends a MB may be cut off before he has seen the answer. Where no status is given the library may as well wait for more."""
+    """A client that still sends a MB may be cut off before it has read the answer. Without a status the library may
+    wait for more."""
     if status is None:
         return {"400": SOON, "414": SOON, "closed": REQUEST}
     return {str(status): SOON, "closed": SOON} if len(content) > LARGE else {str(status): SOON}

@@ -1,4 +1,4 @@
-"""What is measured of redlockd and of the well-behaved client: rate, memory, descriptors, processor."""
+"""The measurements of redlockd and of the well-behaved client: rate, memory, descriptors, processor."""
 
 import os
 import statistics
@@ -16,7 +16,7 @@ def resident_mib(pid):
 
 
 def kernel_mib():
-    """What the kernel keeps for all TCP sockets of this machine."""
+    """The memory of the kernel for all TCP sockets of this machine."""
     with open("/proc/net/sockstat", encoding="ascii") as file:
         words = next(line for line in file if line.startswith("TCP:")).split()
     return int(words[words.index("mem") + 1]) * PAGE_BYTES / 2**20

@@ -12,30 +12,33 @@ BUILD = os.path.dirname(os.environ.get("REDLOCKD", os.path.join(ROOT, "build/rel
 # Folder: its public header, the folders it may use, libraries it may include. The core uses nothing.
 LAYERS = {
     "server/base": ("base.h", "", ""),
+    "server/renewal": ("renewal.h", "", ""),
     "server/redlock": ("redlock.h", "", ""),
     "server/redlock/guard": ("guard.h", "server/redlock", ""),
     "server/scripts": ("scripts.h", "server/redlock", ""),
-    "server/config": ("config.h", "server/base", "jansson"),
+    "server/options": ("options.h", "server/base", "jansson uriparser"),
+    "server/config": ("config.h", "server/base server/options server/redlock", ""),
     "server/metrics": ("metrics.h", "server/base server/redlock server/redlock/guard", ""),
+    "server/transport": ("transport.h", "server/base server/config", "hiredis uv openssl"),
     "server/masters": ("masters.h", "server/base server/config server/metrics server/redlock server/redlock/guard "
-                       "server/scripts", "hiredis uv openssl"),
-    "server/leases": ("leases.h", "server/base server/config server/masters server/metrics server/redlock server/scripts",
-                      "uv"),
+                       "server/scripts server/transport", ""),
+    "server/leases": ("leases.h", "server/base server/config server/masters server/metrics server/redlock server/renewal "
+                      "server/scripts server/transport", ""),
     "api/page": ("embedded.h", "", ""),
     "api/auth": ("auth.h", "server/base", "jansson gnutls"),
     "api/http": ("http.h", "server/base server/leases server/metrics api/auth", "microhttpd jansson gnutls"),
     "api/calls": ("calls.h", "server/base server/leases server/masters server/metrics server/redlock api/auth "
                   "api/http api/page", "microhttpd jansson"),
-    "cli/base": ("cli_base.h", "server/base api/calls", "jansson gnutls"),
+    "cli/base": ("cli_base.h", "server/base server/options api/calls", "jansson gnutls"),
     "cli/http": ("client.h", "server/base api/calls cli/base", "curl jansson"),
-    "cli/run": ("run.h", "server/base cli/base cli/http", "jansson"),
+    "cli/run": ("run.h", "server/base server/renewal cli/base cli/http", "jansson"),
     "server/daemon": (None, "server/base server/config server/masters server/metrics server/leases server/redlock "
-                      "api/http api/calls api/auth", "uv"),
-    "cli": (None, "server/base cli/base cli/http cli/run", "jansson curl"),
+                      "server/transport api/http api/calls api/auth", "uv jansson"),
+    "cli": (None, "server/base server/options cli/base cli/http cli/run", "jansson curl"),
 }
 CLOCKS_HEAP_IO = {"time.h", "stdlib.h", "stdio.h", "unistd.h", "pthread.h", "sys/time.h", "sys/socket.h", "malloc.h"}
 LIBRARIES = {"hiredis": "hiredis/", "uv": "uv.h", "openssl": "openssl/", "microhttpd": "microhttpd.h",
-             "jansson": "jansson.h", "gnutls": "gnutls/", "curl": "curl/"}
+             "jansson": "jansson.h", "gnutls": "gnutls/", "curl": "curl/", "uriparser": "uriparser/"}
 
 
 def sources(*endings):

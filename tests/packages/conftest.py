@@ -1,4 +1,5 @@
-"""What the tests of the packages share: the harness of the end-to-end tests, and where `./dev package` has left its package (REDLOCKD_PACKAGE: its folder)."""
+"""Shared parts of the tests of the packages: the harness of the end-to-end tests, and the package of `./dev package`
+(REDLOCKD_PACKAGE: its folder)."""
 
 import os
 import pathlib

@@ -58,7 +58,7 @@ def git(folder, *args):
 
 
 def commit_of(folder, given=""):
-    """What a build in this folder writes."""
+    """The version that a build in this folder writes."""
     made = folder.parent / "commit.c"
     script = ["cmake", f"-DGIVEN={given}", f"-DOUTPUT={made}", "-P", folder / "cmake" / "commit.cmake"]
     subprocess.run(script, stdin=subprocess.DEVNULL, capture_output=True, check=True)

@@ -5,7 +5,7 @@
 #   tests/packages/tree.sh TREE PACKAGE…
 #
 # With debootstrap, from the mirror that this machine's own apt uses; kept from run to run (./dev clean removes it). Ends with 77, and a last line that says
-# why, where such a tree cannot be made. Whatever runs in the tree runs in namespaces of its own and ends with this script.
+# why, where such a tree cannot be made. All processes in the tree run in namespaces of their own and end with this script.
 set -eu
 tree=$1
 shift

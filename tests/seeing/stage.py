@@ -84,7 +84,7 @@ class Stage:
         self.plain = lab.redlockd(self.masters, "--workers", "2", *LIMITS)
         self.began = time.time()
         self.prometheus = lab.keep(Prometheus(lab.folder, self.configuration()))
-        self.alerts = {}  # what was seen: {name: states}
+        self.alerts = {}  # seen so far: {name: states}
         self.wait_value("count(redlockd_build_info)", 2)
 
     def configuration(self):
@@ -252,7 +252,7 @@ class Stage:
         self.wait_all_vote()
 
     def no_quorum(self):
-        """Two come back with nothing, and nobody else knows enough."""
+        """Two come back empty, and the others know too little."""
         for server in self.masters[1:]:
             server.kill()
         self.wait_alert("RedlockdNoQuorum", "RedlockdNoQuorumAnswers")

@@ -1,4 +1,4 @@
-"""Rules, dashboard, runbook and provisioning as files: what their own tools say, and that they belong together."""
+"""Rules, dashboard, runbook and provisioning as files: checked by their own tools, and against each other."""
 
 import collections
 import itertools
@@ -61,7 +61,7 @@ def test_each_alert_says_what_people_need():
         notes = rule["annotations"]
         assert set(notes) == {"summary", "description", "runbook_url"}, rule
         assert len(notes["summary"].split()) >= 5 and len(notes["description"].split()) >= 4, rule
-        # What it is about is said: which redlockd or master, and the number, where there is one that says more than yes.
+        # The text names the redlockd or master, and the value where it is more than yes or no.
         said = notes["summary"] + notes["description"]
         assert "absent" in rule["expr"] or "$labels.instance" in said, rule
         assert "redlockd_master_" not in rule["expr"] or "$labels.master" in said, rule
@@ -80,7 +80,7 @@ def test_each_alert_has_its_section_and_each_section_its_alert():
 
 
 def test_each_section_says_it_all():
-    """What it means for locks, how to look, what to do, what not to do."""
+    """Each alert has its meaning for locks, how to look, what to do, what not to do."""
     for section in re.split(r"^### (?=Redlockd)", RUNBOOK.read_text(encoding="utf-8"), flags=re.M)[1:]:
         section = re.split(r"^## ", section, flags=re.M)[0]
         name = section.split("\n")[0]

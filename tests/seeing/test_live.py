@@ -1,6 +1,7 @@
-"""A real Prometheus over two redlockds and real masters: every query of the dashboard and every metric of the rules has data, and the alerts come that should.
+"""A real Prometheus over two redlockds and real masters: every query of the dashboard and every metric of the rules has
+data, and the alerts come that should.
 
-What was asked, and the values that came, are in build/results/dashboard_queries.txt afterwards.
+The queries and their values are in build/results/dashboard_queries.txt afterwards.
 """
 
 import math

@@ -8,10 +8,9 @@
 
 void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key)
 {
-	char name[COMPARE_TEXT];
-	compare_queue_name(name, sequence->number, key);
-	compare_append_words(server, "ZRANGE", name, "0", "-1", NULL);
-	compare_append_words(server, "PEXPIRETIME", name, NULL, NULL, NULL);
+	unsigned number = sequence->number;
+	compare_send(server, "ZRANGE " COMPARE_QUEUE_NAME " 0 -1", number, number, key);
+	compare_send(server, "PEXPIRETIME " COMPARE_QUEUE_NAME, number, number, key);
 }
 
 bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *entries,
@@ -68,14 +67,13 @@ bool compare_queue(struct compare_sequence *sequence, unsigned key, uint64_t was
 void compare_append_alive(struct compare_server *server, const struct compare_sequence *sequence,
 			  const struct compare_step *step)
 {
-	char name[COMPARE_TEXT], ttl[COMPARE_TEXT];
-	compare_alive_name(name, sequence->number, step->command.entry.replica);
-	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
-	const char *set[] = {"SET", name, "", "PX", ttl, "XX"}, *drop[] = {"DEL", name};
+	unsigned long long replica = step->command.entry.replica, ttl_ms = step->command.ttl_ms;
+	const char *format = "SET " COMPARE_ALIVE_NAME " %s PX %llu";
 	if (step->kind == COMPARE_DROP_ALIVE)
-		compare_append(server, 2, drop);
-	else
-		compare_append(server, step->kind == COMPARE_ALIVE_AGAIN ? 6 : 5, set);
+		format = "DEL " COMPARE_ALIVE_NAME;
+	else if (step->kind == COMPARE_ALIVE_AGAIN)
+		format = "SET " COMPARE_ALIVE_NAME " %s PX %llu XX";
+	compare_send(server, format, sequence->number, replica, "", ttl_ms);
 }
 
 static struct model_alive *find_alive(struct model_master *master, uint64_t replica)

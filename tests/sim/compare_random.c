@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "compare_text.h"
+#include "server/redlock/redlock.h"
 
 enum { ARRIVALS = 4, TOKENS = 3, EPOCHS = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };
 
@@ -13,10 +14,7 @@ _Static_assert(MODEL_ENTRIES >= ARRIVALS * MODEL_REPLICAS, "the queue can be ful
 
 uint64_t compare_random(uint64_t *random, uint64_t bound)
 {
-	uint64_t word = *random += UINT64_C(0x9e3779b97f4a7c15);
-	word = (word ^ (word >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	word = (word ^ (word >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return (word ^ (word >> 31)) % bound;
+	return redlock_random(random) % bound;
 }
 
 static bool chance(uint64_t *random, unsigned percent)

@@ -4,57 +4,49 @@
 #include <stdio.h>
 #include <string.h>
 
-bool compare_quiet;
-
 /* ---- sending ---- */
 
-static void append_drop_all(struct compare_server *server, const struct compare_sequence *sequence)
+static void append_drop_all(struct compare_server *server, unsigned number)
 {
-	char name[COMPARE_TEXT];
-	compare_hash_name(name, sequence->number);
-	compare_append_words(server, "DEL", name, NULL, NULL, NULL);
+	compare_send(server, "DEL " COMPARE_HASH_NAME, number);
 	for (unsigned i = 0; i < MODEL_KEYS; i++) {
-		compare_key_name(name, sequence->number, i);
-		compare_append_words(server, "DEL", name, NULL, NULL, NULL);
-		compare_queue_name(name, sequence->number, i);
-		compare_append_words(server, "DEL", name, NULL, NULL, NULL);
+		compare_send(server, "DEL " COMPARE_KEY_NAME, number, i);
+		compare_send(server, "DEL " COMPARE_QUEUE_NAME, number, number, i);
 	}
-	for (unsigned i = 1; i <= MODEL_REPLICAS; i++) {
-		compare_alive_name(name, sequence->number, i);
-		compare_append_words(server, "DEL", name, NULL, NULL, NULL);
-	}
+	for (unsigned long long i = 1; i <= MODEL_REPLICAS; i++)
+		compare_send(server, "DEL " COMPARE_ALIVE_NAME, number, i);
 }
 
 /* Two commands for what is no script. */
-static void append_outside(struct compare_server *server, const struct compare_sequence *sequence,
-			   const struct compare_step *step)
+static void append_outside(struct compare_server *server, unsigned number, const struct compare_step *step)
 {
-	char key[COMPARE_TEXT], hash[COMPARE_TEXT], queue[COMPARE_TEXT], ttl[COMPARE_TEXT], waited[COMPARE_TEXT];
 	const char *text = compare_other_library_text((unsigned)step->command.owner);
-	compare_key_name(key, sequence->number, step->command.key);
-	compare_hash_name(hash, sequence->number);
-	compare_queue_name(queue, sequence->number, step->command.key);
-	snprintf(waited, sizeof waited, "%llu", (unsigned long long)step->waited_us);
-	snprintf(ttl, sizeof ttl, "%llu", (unsigned long long)step->command.ttl_ms);
+	unsigned key = step->command.key;
+	unsigned long long ttl_ms = step->command.ttl_ms, waited_us = step->waited_us;
 	bool keeps_key = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE ||
 			 step->kind == COMPARE_DROP_HASH || step->kind >= COMPARE_QUEUE_PEXPIRE;
-	compare_append_words(server, keeps_key ? "PING" : "DEL", keeps_key ? NULL : key, NULL, NULL, NULL);
+	compare_send(server, keeps_key ? "PING" : "DEL " COMPARE_KEY_NAME, number, key);
 	switch (step->kind) {
-	case COMPARE_OTHER_LIBRARY: compare_append_words(server, "SET", key, text, NULL, NULL); break;
-	case COMPARE_OTHER_LIBRARY_PX: compare_append_words(server, "SET", key, text, "PX", ttl); break;
-	case COMPARE_HASH_KEY: compare_append_words(server, "HSET", key, "epoch", "1", NULL); break;
-	case COMPARE_LIST_KEY: compare_append_words(server, "RPUSH", key, text, NULL, NULL); break;
-	case COMPARE_PERSIST: compare_append_words(server, "PERSIST", key, NULL, NULL, NULL); break;
-	case COMPARE_PEXPIRE: compare_append_words(server, "PEXPIRE", key, ttl, NULL, NULL); break;
-	case COMPARE_DROP_HASH: compare_append_words(server, "DEL", hash, NULL, NULL, NULL); break;
-	case COMPARE_DROP_ALL: append_drop_all(server, sequence); break;
-	case COMPARE_QUEUE_PEXPIRE: compare_append_words(server, "PEXPIRE", queue, ttl, NULL, NULL); break;
-	case COMPARE_DROP_QUEUE: compare_append_words(server, "DEL", queue, NULL, NULL, NULL); break;
-	case COMPARE_WAITED:
-		compare_append_words(server, step->waited_us ? "HSET" : "HDEL", hash, "waited",
-				     step->waited_us ? waited : NULL, NULL);
+	case COMPARE_OTHER_LIBRARY: compare_send(server, "SET " COMPARE_KEY_NAME " %s", number, key, text); break;
+	case COMPARE_OTHER_LIBRARY_PX:
+		compare_send(server, "SET " COMPARE_KEY_NAME " %s PX %llu", number, key, text, ttl_ms);
 		break;
-	default: compare_append_words(server, "PING", NULL, NULL, NULL, NULL); break;
+	case COMPARE_HASH_KEY: compare_send(server, "HSET " COMPARE_KEY_NAME " epoch 1", number, key); break;
+	case COMPARE_LIST_KEY: compare_send(server, "RPUSH " COMPARE_KEY_NAME " %s", number, key, text); break;
+	case COMPARE_PERSIST: compare_send(server, "PERSIST " COMPARE_KEY_NAME, number, key); break;
+	case COMPARE_PEXPIRE: compare_send(server, "PEXPIRE " COMPARE_KEY_NAME " %llu", number, key, ttl_ms); break;
+	case COMPARE_DROP_HASH: compare_send(server, "DEL " COMPARE_HASH_NAME, number); break;
+	case COMPARE_DROP_ALL: append_drop_all(server, number); break;
+	case COMPARE_QUEUE_PEXPIRE:
+		compare_send(server, "PEXPIRE " COMPARE_QUEUE_NAME " %llu", number, number, key, ttl_ms);
+		break;
+	case COMPARE_DROP_QUEUE: compare_send(server, "DEL " COMPARE_QUEUE_NAME, number, number, key); break;
+	case COMPARE_WAITED:
+		compare_send(server,
+			     waited_us ? "HSET " COMPARE_HASH_NAME " waited %llu" : "HDEL " COMPARE_HASH_NAME " waited",
+			     number, waited_us);
+		break;
+	default: compare_send(server, "PING"); break;
 	}
 }
 
@@ -69,20 +61,19 @@ void compare_append_step(struct compare_server *server, const struct compare_seq
 			 const struct compare_step *step)
 {
 	struct compare_args args;
-	char key[COMPARE_TEXT];
 	if (compare_is_script(step)) {
-		compare_command(&args, server, (enum compare_script)step->kind, sequence->number, &step->command);
+		compare_command(&args, (enum compare_script)step->kind, sequence->number, &step->command);
 		compare_append(server, args.count, args.at);
 	} else if (compare_is_alive_step(step)) {
 		compare_append_alive(server, sequence, step);
 	} else {
-		append_outside(server, sequence, step);
+		append_outside(server, sequence->number, step);
 	}
 	if (compare_is_alive_step(step))
-		compare_alive_name(key, sequence->number, step->command.entry.replica);
+		compare_send(server, "PEXPIRETIME " COMPARE_ALIVE_NAME, sequence->number,
+			     (unsigned long long)step->command.entry.replica);
 	else
-		compare_key_name(key, sequence->number, step->command.key);
-	compare_append_words(server, "PEXPIRETIME", key, NULL, NULL, NULL);
+		compare_send(server, "PEXPIRETIME " COMPARE_KEY_NAME, sequence->number, step->command.key);
 	if (compare_touches_queue(step))
 		compare_append_queue(server, sequence, step->command.key);
 }
@@ -135,7 +126,6 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 		[COMPARE_WAITED] = "somebody sets `waited`",
 	};
 	const struct compare_step *step = &sequence->steps[i];
-	static const struct compare_server names_only; /* no digests */
 	struct compare_args args;
 	printf("%3u. ", i + 1);
 	if (compare_is_alive_step(step)) {
@@ -153,8 +143,8 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 		       compare_other_library_text((unsigned)step->command.owner));
 		return;
 	}
-	compare_command(&args, &names_only, (enum compare_script)step->kind, sequence->number, &step->command);
-	args.at[1] = compare_script_names[step->kind];
+	compare_command(&args, (enum compare_script)step->kind, sequence->number, &step->command);
+	args.at[1] = compare_script_name((enum compare_script)step->kind);
 	compare_print_args(&args);
 	printf("\n");
 }
@@ -172,13 +162,13 @@ static void tell_before(const struct compare_sequence *sequence, unsigned steps)
 {
 	printf("sequence %u:\n", sequence->number);
 	for (unsigned i = 0; i < steps; i++) {
-		struct compare_expected expected;
+		struct compare_answer answer;
 		tell_step(sequence, i);
 		if (!compare_is_script(&sequence->steps[i]) || i + 1 == steps)
 			continue;
-		compare_expect(&expected, (enum compare_script)sequence->steps[i].kind, &sequence->steps[i].reply);
-		printf("     both answer ");
-		compare_print_expected(&expected);
+		compare_expect(&answer, (enum compare_script)sequence->steps[i].kind, &sequence->steps[i].reply, NULL,
+			       (struct compare_near){0, 0});
+		printf("     both answer %s", answer.text);
 		tell_notified(sequence, i);
 		printf("\n");
 	}
@@ -186,33 +176,23 @@ static void tell_before(const struct compare_sequence *sequence, unsigned steps)
 
 void compare_tell_notification(const struct compare_sequence *sequence, const char *models_text, const char *text)
 {
-	if (compare_quiet)
-		return;
 	tell_before(sequence, sequence->step_count);
 	printf("     the model notifies \"%s\"\n     redis notifies  \"%s\"\n", models_text, text);
 }
 
-void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected,
-			const redisReply *reply)
+void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_answer *expected,
+			const struct compare_answer *its)
 {
-	if (compare_quiet)
-		return;
 	tell_before(sequence, sequence->step_count);
-	printf("     the model answers ");
-	compare_print_expected(expected);
-	printf("\n     redis answers     ");
-	compare_print_reply(reply);
-	printf("\n");
+	printf("     the model answers %s\n     redis answers     %s\n", expected->text, its->text);
 }
 
 bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text,
 			const redisReply *reply)
 {
-	if (compare_quiet)
-		return false;
+	struct compare_answer its;
+	compare_reply_text(&its, reply);
 	tell_before(sequence, sequence->step_count);
-	printf("  afterwards, %s:\n     the model has %s\n     redis has     ", where, models_text);
-	compare_print_reply(reply);
-	printf("\n");
+	printf("  afterwards, %s:\n     the model has %s\n     redis has     %s\n", where, models_text, its.text);
 	return false;
 }

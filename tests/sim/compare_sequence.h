@@ -42,10 +42,9 @@ void compare_append_step(struct compare_server *server, const struct compare_seq
 unsigned compare_outside_replies(const struct compare_step *step);
 void compare_apply_outside(struct model_master *master, const struct compare_step *step);
 
-/* Tells a difference, with all that led to it, unless compare_quiet. */
-extern bool compare_quiet;
-void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_expected *expected,
-			const redisReply *reply);
+/* Tells a difference, with all that led to it. */
+void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_answer *expected,
+			const struct compare_answer *its);
 void compare_tell_notification(const struct compare_sequence *sequence, const char *models_text, const char *text);
 /* `where`: which key or field. False, always. */
 bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text,
@@ -66,7 +65,7 @@ void compare_append_state(struct compare_server *server, const struct compare_se
 bool compare_state(struct compare_sequence *sequence, struct compare_span span,
 		   redisReply *replies[COMPARE_STATE_REPLIES]);
 
-/* ---- compare_line.c ---- */
+/* ---- compare_queue.c ---- */
 
 /* The queue of a key: two answers, its entries and its end. */
 void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key);

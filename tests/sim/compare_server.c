@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +22,6 @@ _Static_assert(REDLOCK_SCRIPT_ACQUIRE == COMPARE_ACQUIRE + 1 && REDLOCK_SCRIPT_I
 		       (int)REDLOCK_SCRIPT_EPOCH_WRITE == COMPARE_WRITE_EPOCH + 1 &&
 		       (int)SCRIPTS_COUNT == COMPARE_SCRIPTS + 1,
 	       "another order");
-
-const char *const compare_script_names[COMPARE_SCRIPTS] = {
-	"acquire", "raise", "extend", "release", "inspect", "epoch", "bar", "fences", "write_epoch",
-};
 
 /* Becomes the server. */
 static _Noreturn void become_server(const struct compare_server *server, const char *program, pid_t parent)
@@ -71,11 +68,8 @@ static bool load(struct compare_server *server, enum compare_script script)
 	const struct script *made = &scripts[script + 1];
 	redisReply *reply = redisCommand(server->redis, "SCRIPT LOAD %s", made->source);
 	bool ok = reply && reply->type == REDIS_REPLY_STRING && strcmp(reply->str, made->sha1) == 0;
-	if (ok)
-		memcpy(server->sha1[script], made->sha1, sizeof server->sha1[script]);
-	else
-		fprintf(stderr, "%s.lua: %s\n", compare_script_names[script],
-			reply && reply->str ? reply->str : "no answer");
+	if (!ok)
+		fprintf(stderr, "script %d: %s\n", script, reply && reply->str ? reply->str : "no answer");
 	freeReplyObject(reply);
 	return ok;
 }
@@ -140,14 +134,13 @@ void compare_append(struct compare_server *server, int argc, const char **argv)
 	assert(status == REDIS_OK);
 }
 
-void compare_append_words(struct compare_server *server, const char *first, const char *second, const char *third,
-			  const char *fourth, const char *fifth)
+void compare_send(struct compare_server *server, const char *format, ...)
 {
-	const char *words[] = {first, second, third, fourth, fifth};
-	int count = 0;
-	while (count < 5 && words[count])
-		count++;
-	compare_append(server, count, words);
+	va_list list;
+	va_start(list, format);
+	int status = redisvAppendCommand(server->redis, format, list);
+	va_end(list);
+	assert(status == REDIS_OK);
 }
 
 static redisReply *take_from(struct compare_server *server, redisContext *connection)

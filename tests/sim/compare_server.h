@@ -24,11 +24,7 @@ struct compare_server {
 	pid_t pid;
 	char folder[64], socket[80];
 	redisContext *redis, *listener;
-	char sha1[COMPARE_SCRIPTS][41];
 };
-
-/* As their files, without ".lua". */
-extern const char *const compare_script_names[COMPARE_SCRIPTS];
 
 /* NULL `program`: redis-server or valkey-server from PATH. False with a message on stderr if there is none or it does
  * not start. */
@@ -37,9 +33,8 @@ void compare_server_stop(struct compare_server *server);
 
 /* Sends one command more down the pipeline. */
 void compare_append(struct compare_server *server, int argc, const char **argv);
-/* Up to five words; the first NULL ends them. */
-void compare_append_words(struct compare_server *server, const char *first, const char *second, const char *third,
-			  const char *fourth, const char *fifth);
+/* A format of redisCommand(). */
+void compare_send(struct compare_server *server, const char *format, ...);
 /* The next answer; the program ends where there is none. To be freed. */
 redisReply *compare_take(struct compare_server *server);
 /* The next message on any channel: its last two elements are channel and text. Waits for one. To be freed. */

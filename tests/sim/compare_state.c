@@ -1,8 +1,11 @@
 /* Comparing what the server has with what the model has: see compare_sequence.h. */
+#include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "compare_sequence.h"
+#include "server/leases/lease_internal.h"
 
 bool compare_ends(const struct compare_sequence *sequence, const uint64_t *models_ms, uint64_t was_ms, bool may_be_new,
 		  long long its, struct compare_span span)
@@ -42,19 +45,25 @@ bool compare_expiry(struct compare_sequence *sequence, unsigned i, uint64_t was_
 
 void compare_append_state(struct compare_server *server, const struct compare_sequence *sequence)
 {
-	char text[COMPARE_TEXT];
 	for (unsigned i = 0; i < MODEL_KEYS; i++) {
-		compare_key_name(text, sequence->number, i);
-		compare_append_words(server, "GET", text, NULL, NULL, NULL);
-		compare_append_words(server, "PEXPIRETIME", text, NULL, NULL, NULL);
+		compare_send(server, "GET " COMPARE_KEY_NAME, sequence->number, i);
+		compare_send(server, "PEXPIRETIME " COMPARE_KEY_NAME, sequence->number, i);
 		compare_append_queue(server, sequence, i);
 	}
-	for (unsigned i = 1; i <= MODEL_REPLICAS; i++) {
-		compare_alive_name(text, sequence->number, i);
-		compare_append_words(server, "PEXPIRETIME", text, NULL, NULL, NULL);
-	}
-	compare_hash_name(text, sequence->number);
-	compare_append_words(server, "HGETALL", text, NULL, NULL, NULL);
+	for (unsigned long long i = 1; i <= MODEL_REPLICAS; i++)
+		compare_send(server, "PEXPIRETIME " COMPARE_ALIVE_NAME, sequence->number, i);
+	compare_send(server, "HGETALL " COMPARE_HASH_NAME, sequence->number);
+}
+
+/* The daemon reads the parts of a value that the scripts put together. */
+static bool is_read(const redisReply *value, bool is_ours)
+{
+	struct lease_holder holder;
+	char text[COMPARE_TEXT];
+	lease_answer_read_holder(value->str, value->len, &holder);
+	snprintf(text, sizeof text, "%.*s:%" PRIu64 ":%" PRIu64 ":%.*s", LEASE_TOKEN_LEN, value->str,
+		 lease_answer_hold_until_ms(value->str, value->len), holder.fence, holder.owner_len, holder.owner);
+	return holder.known == is_ours && (!is_ours || strcmp(text, value->str) == 0);
 }
 
 static bool compare_value(const struct compare_sequence *sequence, unsigned i, const redisReply *reply,
@@ -73,75 +82,72 @@ static bool compare_value(const struct compare_sequence *sequence, unsigned i, c
 		alike = !gone && key->type == MODEL_STRING;
 	if (!gone && key->type == MODEL_STRING) {
 		compare_value_text(text, &key->value);
-		alike = alike && (reply->type == REDIS_REPLY_NIL || strcmp(text, reply->str) == 0);
+		alike = alike && (reply->type == REDIS_REPLY_NIL ||
+				  (strcmp(text, reply->str) == 0 && is_read(reply, key->value.token != 0)));
 	}
 	snprintf(name, sizeof name, "the value of key%u", i);
 	return alike || compare_tell_state(sequence, name, text, reply);
 }
 
-/* A field of the hash as the model has it; "" for none. */
-static void field_text(const struct model_master *master, const char *name, char *text)
+enum { FIELDS = 13 + MODEL_BUCKETS };
+
+struct field {
+	const char *name;
+	char text[COMPARE_TEXT]; /* "": the hash does not have it */
+};
+
+/* The hash as the model has it. */
+static void list_fields(const struct model_master *master, struct field fields[FIELDS])
 {
 	const struct {
 		const char *name;
 		uint64_t number;
-		bool decimal;
-	} fields[] = {
-		{"epoch", master->epoch, false},          {"run_id", master->run_id, false},
-		{"cluster", master->cluster, false},      {"digest", master->digest, false},
-		{"marker", master->marker, false},        {"marker_run_id", master->marker_run_id, false},
-		{"clocked_us", master->clocked_us, true}, {"floor", master->floor, true},
-		{"ttl_ms", master->ttl_ms, true},         {"beat", master->beat, true},
-		{"waited", master->waited_us, true},
-	};
-	uint64_t number = 0;
-	text[0] = '\0';
-	for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
-		if (strcmp(name, fields[i].name) == 0 && fields[i].decimal)
-			number = fields[i].number;
-		else if (strcmp(name, fields[i].name) == 0)
-			compare_number_text(text, fields[i].number);
-	for (unsigned i = 0; i < MODEL_BUCKETS; i++)
-		if (strcmp(name, compare_bucket_name(i)) == 0)
-			number = master->buckets[i];
-	if (number != 0)
-		snprintf(text, COMPARE_TEXT, "%llu", (unsigned long long)number);
-	if (strcmp(name, "kept") == 0 && master->marker != 0)
-		strcpy(text, master->kept ? "1" : "0");
-	if (strcmp(name, "evicted") == 0 && master->evicted != 0)
-		snprintf(text, COMPARE_TEXT, "%u", master->evicted - 1);
-}
-
-static unsigned count_fields(const struct model_master *master)
-{
-	const uint64_t numbers[] = {master->epoch,    master->run_id, master->cluster,       master->digest,
-				    master->marker,   master->marker, master->marker_run_id, master->clocked_us,
-				    master->floor,    master->ttl_ms, master->beat,          master->evicted,
-				    master->waited_us};
-	unsigned count = 0;
-	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) /* the marker twice: once for `kept` */
-		count += numbers[i] != 0;
-	for (unsigned i = 0; i < MODEL_BUCKETS; i++)
-		count += master->buckets[i] != 0;
-	return count;
+	} hex[] = {{"epoch", master->epoch},   {"run_id", master->run_id}, {"cluster", master->cluster},
+		   {"digest", master->digest}, {"marker", master->marker}, {"marker_run_id", master->marker_run_id}},
+	  decimal[] = {{"clocked_us", master->clocked_us},
+		       {"floor", master->floor},
+		       {"ttl_ms", master->ttl_ms},
+		       {"beat", master->beat},
+		       {"waited", master->waited_us}};
+	struct field *at = fields;
+	for (unsigned i = 0; i < sizeof hex / sizeof *hex; i++, at++) {
+		at->name = hex[i].name;
+		compare_number_text(at->text, hex[i].number);
+	}
+	for (unsigned i = 0; i < sizeof decimal / sizeof *decimal; i++, at++) {
+		at->name = decimal[i].name;
+		compare_decimal_text(at->text, decimal[i].number);
+	}
+	for (unsigned i = 0; i < MODEL_BUCKETS; i++, at++) {
+		at->name = compare_bucket_name(i);
+		compare_decimal_text(at->text, master->buckets[i]);
+	}
+	compare_evicted_text(at->text, master->evicted);
+	at++->name = "evicted";
+	strcpy(at->text, master->marker == 0 ? "" : master->kept ? "1" : "0");
+	at++->name = "kept";
+	assert(at == fields + FIELDS);
 }
 
 static bool compare_hash(const struct compare_sequence *sequence, const redisReply *reply)
 {
-	char text[COMPARE_TEXT], name[COMPARE_TEXT + 32];
-	size_t count = reply->elements / 2;
-	for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-		const char *field = reply->element[i]->str, *value = reply->element[i + 1]->str;
-		field_text(&sequence->master, field, text);
-		/* as good as none */
-		bool is_zero_floor = strcmp(field, "floor") == 0 && strcmp(value, "0") == 0 && text[0] == '\0';
-		count -= is_zero_floor;
-		snprintf(name, sizeof name, "the hash, field %s", field);
-		if (strcmp(text, value) != 0 && !is_zero_floor)
-			return compare_tell_state(sequence, name, text, reply->element[i + 1]);
+	struct field fields[FIELDS];
+	char where[COMPARE_TEXT];
+	size_t found = 0;
+	list_fields(&sequence->master, fields);
+	for (unsigned f = 0; f < FIELDS; f++) {
+		const redisReply *its = NULL;
+		for (size_t i = 0; i + 1 < reply->elements; i += 2)
+			if (strcmp(reply->element[i]->str, fields[f].name) == 0)
+				its = reply->element[i + 1];
+		found += its != NULL;
+		/* a floor of 0 is as good as none */
+		bool is_zero_floor = its && strcmp(fields[f].name, "floor") == 0 && strcmp(its->str, "0") == 0;
+		snprintf(where, sizeof where, "the hash, field %s", fields[f].name);
+		if (strcmp(fields[f].text, its && !is_zero_floor ? its->str : "") != 0)
+			return compare_tell_state(sequence, where, fields[f].text, reply);
 	}
-	snprintf(text, sizeof text, "%u fields", count_fields(&sequence->master));
-	return count == count_fields(&sequence->master) || compare_tell_state(sequence, "the hash", text, reply);
+	return 2 * found == reply->elements || compare_tell_state(sequence, "the hash", "no other fields", reply);
 }
 
 bool compare_state(struct compare_sequence *sequence, struct compare_span span,

@@ -3,8 +3,11 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "server/scripts/scripts.h"
 
 /* The separator of the value, blanks, Lua's and printf's magic signs, a line break, more than ASCII. */
 static const char *const owners[COMPARE_OWNERS] = {"",           "worker 7",         "a:b:12:c", "100%d %s %1",
@@ -21,31 +24,11 @@ static void print_to(char *text, const char *format, uint64_t number)
 	assert(len > 0 && len < COMPARE_TEXT);
 }
 
-void compare_key_name(char *text, unsigned sequence, unsigned key)
-{
-	snprintf(text, COMPARE_TEXT, "%u:key%u", sequence, key);
-}
-
-void compare_hash_name(char *text, unsigned sequence)
-{
-	snprintf(text, COMPARE_TEXT, "%u:redlockd:master", sequence);
-}
-
 const char *compare_bucket_name(unsigned bucket)
 {
 	static const char *const names[] = {"0", "255", "7", "100"};
 	assert(bucket < MODEL_BUCKETS && bucket < sizeof names / sizeof *names);
 	return names[bucket];
-}
-
-void compare_queue_name(char *text, unsigned sequence, unsigned key)
-{
-	snprintf(text, COMPARE_TEXT, "%u:redlockd:queue:%u:key%u", sequence, sequence, key);
-}
-
-void compare_alive_name(char *text, unsigned sequence, uint64_t replica)
-{
-	snprintf(text, COMPARE_TEXT, "%u:redlockd:alive:%016" PRIx64, sequence, replica);
 }
 
 void compare_number_text(char *text, uint64_t number)
@@ -56,6 +39,20 @@ void compare_number_text(char *text, uint64_t number)
 		text[0] = '\0';
 	else
 		print_to(text, "%016" PRIx64, number);
+}
+
+void compare_decimal_text(char *text, uint64_t number)
+{
+	text[0] = '\0';
+	if (number != 0)
+		print_to(text, "%" PRIu64, number);
+}
+
+void compare_evicted_text(char *text, uint32_t evicted)
+{
+	text[0] = '\0';
+	if (evicted != 0)
+		print_to(text, "%" PRIu64, evicted - 1);
 }
 
 void compare_value_text(char *text, const struct model_value *value)
@@ -78,12 +75,10 @@ void compare_entry_text(char *text, struct model_entry entry)
 
 void compare_notification_text(char *text, unsigned sequence, unsigned key, struct model_entry entry)
 {
-	char name[COMPARE_TEXT];
 	compare_entry_text(text, entry);
-	if (entry.replica == 0)
-		return;
-	compare_key_name(name, sequence, key);
-	strcat(strcat(text, " "), name);
+	size_t len = strlen(text);
+	if (entry.replica != 0)
+		snprintf(text + len, COMPARE_TEXT - len, " " COMPARE_KEY_NAME, sequence, key);
 }
 
 const char *compare_other_library_text(unsigned i)
@@ -93,311 +88,219 @@ const char *compare_other_library_text(unsigned i)
 
 /* ---- commands ---- */
 
-void compare_add(struct compare_args *args, const char *text)
-{
-	assert(args->count < COMPARE_ARGS && strlen(text) < COMPARE_TEXT);
-	char *to = args->text[args->count];
-	strcpy(to, text);
-	args->at[args->count++] = to;
-}
+/* KEYS of the scripts, and ARGV, a letter each: see argument_text(). */
+static const struct {
+	const char *name; /* as its file, without ".lua" */
+	const char *keys, *arguments;
+} layouts[COMPARE_SCRIPTS] = {
+	[COMPARE_ACQUIRE] = {"acquire", "2", "tlhobfqeD"},
+	[COMPARE_RAISE] = {"raise", "2", "tbfeD"},
+	[COMPARE_EXTEND] = {"extend", "2", "tleD"},
+	[COMPARE_RELEASE] = {"release", "2", "tqeD"},
+	[COMPARE_INSPECT] = {"inspect", "2", "eD"},
+	[COMPARE_EPOCH] = {"epoch", "1", "dlvp"},
+	[COMPARE_QUARANTINE] = {"quarantine", "1", "emrkl"},
+	[COMPARE_FENCES] = {"fences", "1", "ebB"},
+	[COMPARE_WRITE_EPOCH] = {"epoch_write", "1", "mrcdlfuD"},
+};
 
-static void add_decimal(struct compare_args *args, uint64_t number)
+const char *compare_script_name(enum compare_script script)
 {
-	char text[COMPARE_TEXT];
-	print_to(text, "%" PRIu64, number);
-	compare_add(args, text);
-}
-
-static void add_token(struct compare_args *args, uint64_t token)
-{
-	char text[COMPARE_TEXT] = "";
-	if (token != 0)
-		print_to(text, "%040" PRIx64, token);
-	compare_add(args, text);
+	return layouts[script].name;
 }
 
 /* replica:arrival wait_ms */
-static void add_entry(struct compare_args *args, const struct model_command *command)
+static void waiter_text(char *text, const struct model_command *command)
 {
-	char text[COMPARE_TEXT];
-	compare_entry_text(text, command->entry);
-	if (command->entry.replica != 0) {
-		size_t len = strlen(text);
-		int more = snprintf(text + len, sizeof text - len, " %u", command->wait_ms);
-		assert(more > 0 && (size_t)more < sizeof text - len);
+	char entry[COMPARE_TEXT];
+	compare_entry_text(entry, command->entry);
+	if (command->entry.replica != 0)
+		snprintf(text, COMPARE_TEXT, "%.100s %u", entry, command->wait_ms);
+}
+
+static void argument_text(char *text, char letter, const struct model_command *command)
+{
+	text[0] = '\0';
+	switch (letter) {
+	case 't':
+		if (command->token != 0)
+			print_to(text, "%040" PRIx64, command->token);
+		break;
+	case 'l': print_to(text, "%" PRIu64, command->ttl_ms); break;
+	case 'h': print_to(text, "%" PRIu64, command->max_hold_ms); break;
+	case 'o': strcpy(text, owners[command->owner]); break;
+	case 'b': strcpy(text, compare_bucket_name(command->bucket)); break;
+	case 'B': strcpy(text, compare_bucket_name(command->last_bucket)); break;
+	case 'f': print_to(text, "%" PRIu64, command->fence); break;
+	case 'q': waiter_text(text, command); break;
+	case 'e': compare_number_text(text, command->epoch); break;
+	case 'D': print_to(text, "%" PRIu64, command->deadline_us); break;
+	case 'd': compare_number_text(text, command->digest); break;
+	case 'v': compare_evicted_text(text, command->evicted); break;
+	case 'p': strcpy(text, command->compared ? "1" : "0"); break;
+	case 'm': compare_number_text(text, command->marker); break;
+	case 'r': compare_number_text(text, command->run_id); break;
+	case 'c': compare_number_text(text, command->cluster); break;
+	case 'k': strcpy(text, command->kept ? "1" : "0"); break;
+	default: assert(letter == 'u'); strcpy(text, command->clocked ? "1" : "0");
 	}
-	compare_add(args, text);
 }
 
-static void add_number(struct compare_args *args, uint64_t number)
+/* Where the text of the next argument belongs. */
+static char *next(struct compare_args *args)
 {
-	char text[COMPARE_TEXT];
-	compare_number_text(text, number);
-	compare_add(args, text);
+	assert(args->count < COMPARE_ARGS);
+	args->at[args->count] = args->text[args->count];
+	return args->text[args->count++];
 }
 
-static void add_keys(struct compare_args *args, const struct compare_server *server, enum compare_script script,
-		     unsigned sequence, unsigned key)
+void compare_command(struct compare_args *args, enum compare_script script, unsigned sequence,
+		     const struct model_command *command)
 {
-	char text[COMPARE_TEXT];
-	bool lock = script <= COMPARE_INSPECT;
 	args->count = 0;
-	compare_add(args, "EVALSHA");
-	compare_add(args, server->sha1[script]);
-	compare_add(args, lock ? "2" : "1");
-	if (lock) {
-		compare_key_name(text, sequence, key);
-		compare_add(args, text);
+	strcpy(next(args), "EVALSHA");
+	strcpy(next(args), scripts[script + 1].sha1);
+	strcpy(next(args), layouts[script].keys);
+	if (script <= COMPARE_INSPECT)
+		snprintf(next(args), COMPARE_TEXT, COMPARE_KEY_NAME, sequence, command->key);
+	snprintf(next(args), COMPARE_TEXT, COMPARE_HASH_NAME, sequence);
+	for (const char *letter = layouts[script].arguments; *letter; letter++)
+		argument_text(next(args), *letter, command);
+}
+
+/* ---- answers, as text ---- */
+
+static void put(struct compare_answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct compare_answer *answer, const char *format, ...)
+{
+	size_t len = strlen(answer->text);
+	va_list list;
+	va_start(list, format);
+	int more = vsnprintf(answer->text + len, sizeof answer->text - len, format, list);
+	va_end(list);
+	assert(more >= 0 && len + (size_t)more < sizeof answer->text);
+}
+
+static void put_quoted(struct compare_answer *answer, const char *text)
+{
+	put(answer, "\"");
+	for (const char *end; (end = strchr(text, '\n')); text = end + 1)
+		put(answer, "%.*s\\n", (int)(end - text), text);
+	put(answer, "%s\"", text);
+}
+
+static void put_reply(struct compare_answer *answer, const redisReply *reply)
+{
+	switch (reply->type) {
+	case REDIS_REPLY_INTEGER: put(answer, "%lld", reply->integer); break;
+	case REDIS_REPLY_NIL: put(answer, "nil"); break;
+	case REDIS_REPLY_ARRAY:
+		put(answer, "{");
+		for (size_t i = 0; i < reply->elements; i++) {
+			put(answer, "%s", i > 0 ? ", " : "");
+			put_reply(answer, reply->element[i]);
+		}
+		put(answer, "}");
+		break;
+	case REDIS_REPLY_STRING: put_quoted(answer, reply->str); break;
+	default: put(answer, "%s", reply->str ? reply->str : "?"); break;
 	}
-	compare_hash_name(text, sequence);
-	compare_add(args, text);
 }
 
-/* The last arguments of all lock scripts. */
-static void add_last(struct compare_args *args, const struct model_command *command)
+void compare_reply_text(struct compare_answer *answer, const redisReply *reply)
 {
-	add_number(args, command->epoch);
-	add_decimal(args, command->deadline_us);
+	answer->text[0] = '\0';
+	put_reply(answer, reply);
 }
 
-void compare_command(struct compare_args *args, const struct compare_server *server, enum compare_script script,
-		     unsigned sequence, const struct model_command *command)
+/* The elements of an answer behind the code and the time, a letter each: see put_element(). */
+static const char *elements_of(enum compare_script script, int code)
 {
+	if (script <= COMPARE_INSPECT && code == 0)
+		return script == COMPARE_INSPECT ? "pvw" : "pv";
+	if (script == COMPARE_INSPECT && code == -1)
+		return "w";
+	if (script == COMPARE_ACQUIRE && code == 2)
+		return "aq";
+	if (script == COMPARE_RELEASE && code == 1)
+		return "v";
+	if ((script == COMPARE_ACQUIRE && code == 1) || (script == COMPARE_RAISE && code == 2))
+		return "o";
+	if (script == COMPARE_EXTEND && code == 1)
+		return "tv";
+	if (script == COMPARE_EPOCH)
+		return "hercdLmRkuE";
+	if (script == COMPARE_QUARANTINE && code == 1)
+		return "mkL";
+	return script == COMPARE_FENCES && code == 1 ? "fl" : "";
+}
+
+/* An integer that depends on the clock by which the server expires keys: the server's, if it is near. */
+static void put_about(struct compare_answer *answer, int64_t number, const redisReply *its, struct compare_near near)
+{
+	bool fits = its && its->type == REDIS_REPLY_INTEGER && its->integer >= number - near.below &&
+		    its->integer <= number + near.above;
+	put(answer, "%lld", fits ? its->integer : (long long)number);
+}
+
+static void put_element(struct compare_answer *answer, char letter, const struct model_reply *reply,
+			const redisReply *its, struct compare_near near)
+{
+	static const struct compare_near exactly = {0, 0};
 	char text[COMPARE_TEXT] = "";
-	add_keys(args, server, script, sequence, command->key);
-	switch (script) {
-	case COMPARE_ACQUIRE:
-		add_token(args, command->token);
-		add_decimal(args, command->ttl_ms);
-		add_decimal(args, command->max_hold_ms);
-		compare_add(args, owners[command->owner]);
-		compare_add(args, compare_bucket_name(command->bucket));
-		add_decimal(args, command->fence);
-		add_entry(args, command);
-		add_last(args, command);
+	switch (letter) {
+	case 'p': put_about(answer, reply->remaining_ms, its, reply->remaining_ms < 0 ? exactly : near); return;
+	case 'a': put_about(answer, reply->remaining_ms, its, near); return;
+	case 't': put_about(answer, (int64_t)reply->ttl_ms, its, near); return;
+	case 'w': put(answer, "%u", reply->waiters); return;
+	case 'o': put(answer, "%" PRIu64, reply->old); return;
+	case 'h': put(answer, "%" PRIu64, reply->beat); return;
+	case 'f': put(answer, "%" PRIu64, reply->fence); return;
+	case 'l': put(answer, "%" PRIu64, reply->ttl_ms); return;
+	case 'v':
+		if (!reply->has_value) {
+			put(answer, "nil");
+			return;
+		}
+		compare_value_text(text, &reply->value);
 		break;
-	case COMPARE_RAISE:
-		add_token(args, command->token);
-		compare_add(args, compare_bucket_name(command->bucket));
-		add_decimal(args, command->fence);
-		add_last(args, command);
-		break;
-	case COMPARE_EXTEND:
-		add_token(args, command->token);
-		add_decimal(args, command->ttl_ms);
-		add_last(args, command);
-		break;
-	case COMPARE_RELEASE:
-		add_token(args, command->token);
-		add_entry(args, command);
-		add_last(args, command);
-		break;
-	case COMPARE_INSPECT: add_last(args, command); break;
-	case COMPARE_EPOCH:
-		add_number(args, command->digest);
-		add_decimal(args, command->ttl_ms);
-		if (command->evicted != 0)
-			print_to(text, "%" PRIu64, command->evicted - 1);
-		compare_add(args, text);
-		compare_add(args, command->compared ? "1" : "0");
-		break;
-	case COMPARE_QUARANTINE:
-		add_number(args, command->epoch);
-		add_number(args, command->marker);
-		add_number(args, command->run_id);
-		compare_add(args, command->kept ? "1" : "0");
-		add_decimal(args, command->ttl_ms);
-		break;
-	case COMPARE_FENCES:
-		add_number(args, command->epoch);
-		compare_add(args, compare_bucket_name(command->bucket));
-		compare_add(args, compare_bucket_name(command->last_bucket));
-		break;
-	case COMPARE_WRITE_EPOCH:
-		add_number(args, command->marker);
-		add_number(args, command->run_id);
-		add_number(args, command->cluster);
-		add_number(args, command->digest);
-		add_decimal(args, command->ttl_ms);
-		add_decimal(args, command->fence);
-		compare_add(args, command->clocked ? "1" : "0");
-		add_decimal(args, command->deadline_us);
-		break;
-	case COMPARE_SCRIPTS: assert(false);
+	case 'q': compare_entry_text(text, reply->notified); break;
+	case 'e': compare_number_text(text, reply->epoch); break;
+	case 'r': compare_number_text(text, reply->run_id); break;
+	case 'c': compare_number_text(text, reply->cluster); break;
+	case 'd': compare_number_text(text, reply->digest); break;
+	case 'm': compare_number_text(text, reply->marker); break;
+	case 'R': compare_number_text(text, reply->marker_run_id); break;
+	case 'L': compare_decimal_text(text, reply->ttl_ms); break;
+	case 'u': compare_decimal_text(text, reply->clocked_us); break;
+	case 'k': strcpy(text, reply->marker == 0 ? "" : reply->kept ? "1" : "0"); break;
+	default: assert(letter == 'E'); compare_evicted_text(text, reply->evicted);
 	}
+	put_quoted(answer, text);
 }
 
-/* ---- answers ---- */
-
-static struct compare_element *expect(struct compare_expected *expected, enum compare_kind kind, long long number)
+void compare_expect(struct compare_answer *answer, enum compare_script script, const struct model_reply *reply,
+		    const redisReply *its, struct compare_near near)
 {
-	assert(expected->count < COMPARE_ELEMENTS);
-	struct compare_element *element = &expected->elements[expected->count++];
-	element->kind = kind;
-	element->number = number;
-	element->text[0] = '\0';
-	return element;
-}
-
-static void expect_number(struct compare_expected *expected, uint64_t number)
-{
-	compare_number_text(expect(expected, COMPARE_STRING, 0)->text, number);
-}
-
-/* "" for 0. */
-static void expect_decimal(struct compare_expected *expected, uint64_t number)
-{
-	struct compare_element *element = expect(expected, COMPARE_STRING, 0);
-	if (number != 0)
-		print_to(element->text, "%" PRIu64, number);
-}
-
-static void expect_kept(struct compare_expected *expected, const struct model_reply *reply)
-{
-	strcpy(expect(expected, COMPARE_STRING, 0)->text, reply->marker == 0 ? "" : reply->kept ? "1" : "0");
-}
-
-static void expect_value(struct compare_expected *expected, const struct model_reply *reply)
-{
-	if (reply->has_value)
-		compare_value_text(expect(expected, COMPARE_STRING, 0)->text, &reply->value);
-	else
-		expect(expected, COMPARE_NIL, 0);
-}
-
-static void expect_epoch(struct compare_expected *expected, const struct model_reply *reply)
-{
-	char evicted[COMPARE_TEXT] = "";
-	expect(expected, COMPARE_INTEGER, (long long)reply->beat);
-	expect_number(expected, reply->epoch);
-	expect_number(expected, reply->run_id);
-	expect_number(expected, reply->cluster);
-	expect_number(expected, reply->digest);
-	expect_decimal(expected, reply->ttl_ms);
-	expect_number(expected, reply->marker);
-	expect_number(expected, reply->marker_run_id);
-	expect_kept(expected, reply);
-	expect_decimal(expected, reply->clocked_us);
-	if (reply->evicted != 0)
-		print_to(evicted, "%" PRIu64, reply->evicted - 1);
-	strcpy(expect(expected, COMPARE_STRING, 0)->text, evicted);
-}
-
-void compare_expect(struct compare_expected *expected, enum compare_script script, const struct model_reply *reply)
-{
-	expected->count = 0;
-	expect(expected, COMPARE_INTEGER, reply->code);
-	expect(expected, COMPARE_INTEGER, (long long)reply->now_us);
-	if (script <= COMPARE_INSPECT && reply->code == 0) {
-		expect(expected, reply->remaining_ms < 0 ? COMPARE_INTEGER : COMPARE_ABOUT, reply->remaining_ms);
-		expect_value(expected, reply);
-		if (script == COMPARE_INSPECT)
-			expect(expected, COMPARE_INTEGER, reply->waiters);
-	} else if (script == COMPARE_INSPECT && reply->code == -1) {
-		expect(expected, COMPARE_INTEGER, reply->waiters);
-	} else if (script == COMPARE_ACQUIRE && reply->code == 2) {
-		expect(expected, COMPARE_ABOUT, (long long)reply->remaining_ms);
-		compare_entry_text(expect(expected, COMPARE_STRING, 0)->text, reply->notified);
-	} else if (script == COMPARE_RELEASE && reply->code == 1) {
-		expect_value(expected, reply);
-	} else if ((script == COMPARE_ACQUIRE && reply->code == 1) || (script == COMPARE_RAISE && reply->code == 2)) {
-		expect(expected, COMPARE_INTEGER, (long long)reply->old);
-	} else if (script == COMPARE_EXTEND && reply->code == 1) {
-		expect(expected, COMPARE_ABOUT, (long long)reply->ttl_ms);
-		expect_value(expected, reply);
-	} else if (script == COMPARE_EPOCH) {
-		expect_epoch(expected, reply);
-	} else if (script == COMPARE_QUARANTINE && reply->code == 1) {
-		expect_number(expected, reply->marker);
-		expect_kept(expected, reply);
-		expect_decimal(expected, reply->ttl_ms);
-	} else if (script == COMPARE_FENCES && reply->code == 1) {
-		expect(expected, COMPARE_INTEGER, (long long)reply->fence);
-		expect(expected, COMPARE_INTEGER, (long long)reply->ttl_ms);
+	const char *letters = elements_of(script, reply->code);
+	answer->text[0] = '\0';
+	put(answer, "{%d, %" PRIu64, reply->code, reply->now_us);
+	for (size_t i = 0; letters[i]; i++) {
+		bool has = its && its->type == REDIS_REPLY_ARRAY && i + 2 < its->elements;
+		put(answer, ", ");
+		put_element(answer, letters[i], reply, has ? its->element[i + 2] : NULL, near);
 	}
-}
-
-static bool element_is_alike(const struct compare_element *element, const redisReply *reply, long long below,
-			     long long above)
-{
-	switch (element->kind) {
-	case COMPARE_INTEGER: return reply->type == REDIS_REPLY_INTEGER && reply->integer == element->number;
-	case COMPARE_ABOUT:
-		return reply->type == REDIS_REPLY_INTEGER && reply->integer >= element->number - below &&
-		       reply->integer <= element->number + above;
-	case COMPARE_STRING:
-		return reply->type == REDIS_REPLY_STRING && (size_t)reply->len == strlen(element->text) &&
-		       memcmp(reply->str, element->text, (size_t)reply->len) == 0;
-	case COMPARE_NIL: break;
-	}
-	return reply->type == REDIS_REPLY_NIL;
-}
-
-bool compare_is_alike(const struct compare_expected *expected, const redisReply *reply, long long below,
-		      long long above)
-{
-	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != expected->count)
-		return false;
-	for (unsigned i = 0; i < expected->count; i++)
-		if (!element_is_alike(&expected->elements[i], reply->element[i], below, above))
-			return false;
-	return true;
+	put(answer, "}");
 }
 
 /* ---- for people ---- */
 
-static void print_quoted(const char *text)
-{
-	printf("\"");
-	for (; *text; text++)
-		if (*text == '\n')
-			printf("\\n");
-		else
-			printf("%c", *text);
-	printf("\"");
-}
-
 void compare_print_args(const struct compare_args *args)
 {
 	for (int i = 0; i < args->count; i++) {
-		printf("%s", i > 0 ? " " : "");
+		struct compare_answer text = {""};
 		if (args->at[i][0] == '\0' || strpbrk(args->at[i], " \n"))
-			print_quoted(args->at[i]);
-		else
-			printf("%s", args->at[i]);
-	}
-}
-
-void compare_print_expected(const struct compare_expected *expected)
-{
-	printf("{");
-	for (unsigned i = 0; i < expected->count; i++) {
-		const struct compare_element *element = &expected->elements[i];
-		printf("%s", i > 0 ? ", " : "");
-		if (element->kind == COMPARE_STRING)
-			print_quoted(element->text);
-		else if (element->kind == COMPARE_NIL)
-			printf("nil");
-		else
-			printf("%s%lld", element->kind == COMPARE_ABOUT ? "about " : "", element->number);
-	}
-	printf("}");
-}
-
-void compare_print_reply(const redisReply *reply)
-{
-	switch (reply->type) {
-	case REDIS_REPLY_INTEGER: printf("%lld", reply->integer); break;
-	case REDIS_REPLY_NIL: printf("nil"); break;
-	case REDIS_REPLY_ARRAY:
-		printf("{");
-		for (size_t i = 0; i < reply->elements; i++) {
-			printf("%s", i > 0 ? ", " : "");
-			compare_print_reply(reply->element[i]);
-		}
-		printf("}");
-		break;
-	case REDIS_REPLY_STRING: print_quoted(reply->str); break;
-	default: printf("%s", reply->str ? reply->str : "?"); break;
+			put_quoted(&text, args->at[i]);
+		printf("%s%s", i > 0 ? " " : "", text.text[0] ? text.text : args->at[i]);
 	}
 }

@@ -7,13 +7,7 @@
 #include "compare_server.h"
 #include "model_master.h"
 
-enum {
-	COMPARE_TEXT = 160,
-	COMPARE_ARGS = 16,
-	COMPARE_ELEMENTS = 13,
-	COMPARE_OTHER_LIBRARY_TEXTS = 6,
-	COMPARE_OWNERS = 6
-};
+enum { COMPARE_TEXT = 160, COMPARE_ARGS = 16, COMPARE_OTHER_LIBRARY_TEXTS = 6, COMPARE_OWNERS = 6 };
 
 /* The arguments of one command. */
 struct compare_args {
@@ -22,35 +16,30 @@ struct compare_args {
 	char text[COMPARE_ARGS][COMPARE_TEXT];
 };
 
-enum compare_kind {
-	COMPARE_INTEGER,
-	/* an integer that depends on the clock by which the server expires keys: number − below … number + above */
-	COMPARE_ABOUT,
-	COMPARE_STRING,
-	COMPARE_NIL
+/* An answer as text, of the server or as it must be. */
+struct compare_answer {
+	char text[13 * COMPARE_TEXT];
 };
 
-struct compare_element {
-	enum compare_kind kind;
-	long long number;
-	char text[COMPARE_TEXT];
+/* How far an integer may differ that depends on the clock by which the server expires keys. */
+struct compare_near {
+	long long below, above;
 };
 
-/* An answer as it must be. */
-struct compare_expected {
-	unsigned count;
-	struct compare_element elements[COMPARE_ELEMENTS];
-};
-
-/* Names of one sequence's keys and hash fields. */
-void compare_key_name(char *text, unsigned sequence, unsigned key);
-void compare_hash_name(char *text, unsigned sequence);
+/* Formats of the names of one sequence's keys: its number; its number and that of the key, or the replica; the queue
+ * has its number twice. */
+#define COMPARE_HASH_NAME "%u:redlockd:master"
+#define COMPARE_KEY_NAME "%u:key%u"
+#define COMPARE_QUEUE_NAME "%u:redlockd:queue:%u:key%u"
+#define COMPARE_ALIVE_NAME "%u:redlockd:alive:%016llx"
+/* A field of the hash. */
 const char *compare_bucket_name(unsigned bucket);
-void compare_queue_name(char *text, unsigned sequence, unsigned key);
-void compare_alive_name(char *text, unsigned sequence, uint64_t replica);
 
 /* 16 hex digits; "" for 0. */
 void compare_number_text(char *text, uint64_t number);
+/* Decimal; "" for 0. What `evicted` stands for. */
+void compare_decimal_text(char *text, uint64_t number);
+void compare_evicted_text(char *text, uint32_t evicted);
 /* The value of a key; without a token it is the string of another library of number `owner`. */
 void compare_value_text(char *text, const struct model_value *value);
 const char *compare_other_library_text(unsigned i);
@@ -60,19 +49,17 @@ void compare_entry_text(char *text, struct model_entry entry);
 /* The message that notifies that entry of a key; "" for none. */
 void compare_notification_text(char *text, unsigned sequence, unsigned key, struct model_entry entry);
 
-void compare_add(struct compare_args *args, const char *text);
+const char *compare_script_name(enum compare_script script);
 /* EVALSHA … */
-void compare_command(struct compare_args *args, const struct compare_server *server, enum compare_script script,
-		     unsigned sequence, const struct model_command *command);
+void compare_command(struct compare_args *args, enum compare_script script, unsigned sequence,
+		     const struct model_command *command);
 
-void compare_expect(struct compare_expected *expected, enum compare_script script, const struct model_reply *reply);
-/* True if the answer is as expected. `below`, `above`: see COMPARE_ABOUT. */
-bool compare_is_alike(const struct compare_expected *expected, const redisReply *reply, long long below,
-		      long long above);
+void compare_reply_text(struct compare_answer *answer, const redisReply *reply);
+/* The model's answer. An integer that may differ is taken from the server's answer `its` (NULL: none) if it is near. */
+void compare_expect(struct compare_answer *answer, enum compare_script script, const struct model_reply *reply,
+		    const redisReply *its, struct compare_near near);
 
 /* For people. */
 void compare_print_args(const struct compare_args *args);
-void compare_print_expected(const struct compare_expected *expected);
-void compare_print_reply(const redisReply *reply);
 
 #endif

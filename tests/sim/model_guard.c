@@ -9,8 +9,7 @@ void model_epoch(struct model_master *master, const struct model_command *comman
 	 * 'marker_run_id', 'kept', 	'clocked_us', 'evicted') */
 	uint32_t evicted = master->evicted;
 	/* local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5] */
-	bool marked = master->epoch == 0 && master->marker != 0 && master->ttl_ms != 0 &&
-		      !MUTATED(MUTATION_MARKER_NO_TTL);
+	bool marked = master->epoch == 0 && master->marker != 0 && master->ttl_ms != 0;
 	bool ours = (master->epoch != 0 && master->digest == command->digest) || marked;
 	/* if ours and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then */
 	if (ours && command->ttl_ms > master->ttl_ms)
@@ -66,8 +65,7 @@ void model_quarantine(struct model_master *master, const struct model_command *c
 	master->kept = kept;
 	/* local ttl_ms = seen[5]
 	 * if (ttl_ms or not seen[2]) and tonumber(ARGV[5]) > tonumber(ttl_ms or 0) then */
-	if ((master->ttl_ms != 0 || !has_marker) && command->ttl_ms > master->ttl_ms &&
-	    !MUTATED(MUTATION_MARKER_NO_TTL))
+	if ((master->ttl_ms != 0 || !has_marker) && command->ttl_ms > master->ttl_ms)
 		/* ttl_ms = ARGV[5]
 		 * redis.call('HSET', KEYS[1], 'ttl_ms', ttl_ms) */
 		master->ttl_ms = (uint32_t)command->ttl_ms;
@@ -119,7 +117,7 @@ void model_write_epoch(struct model_master *master, const struct model_command *
 		return;
 	}
 	/* if math.min(tonumber(seen[4] or 0), 86400000) > tonumber(ARGV[5]) then */
-	if (master->ttl_ms > command->ttl_ms && !MUTATED(MUTATION_WRITE_EPOCH_EARLY)) {
+	if (master->ttl_ms > command->ttl_ms) {
 		/* return {0, now_us} */
 		model_reply_code(master, 0, ret_reply);
 		return;

@@ -58,13 +58,13 @@ static bool is_held_by(const struct model_key *key, uint64_t token)
 
 bool model_is_late(const struct model_master *master, const struct model_command *command)
 {
-	return master->now_us > command->deadline_us && !MUTATED(MUTATION_LATE_ACCEPTED);
+	return master->now_us > command->deadline_us;
 }
 
 bool model_is_other_epoch(const struct model_master *master, const struct model_command *command)
 {
 	assert(command->epoch != 0);
-	return master->epoch != command->epoch && command->epoch != MODEL_ANY_EPOCH && !MUTATED(MUTATION_EPOCH_IGNORED);
+	return master->epoch != command->epoch && command->epoch != MODEL_ANY_EPOCH;
 }
 
 /* ---- the lock ---- */
@@ -133,7 +133,7 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 		first = model_queue_first(master, command->key);
 	}
 	struct model_key *key = model_look_up(master, command->key);
-	bool may_set = first.replica == 0 || model_same_entry(first, entry) || MUTATED(MUTATION_BARGE);
+	bool may_set = first.replica == 0 || model_same_entry(first, entry);
 	/* if (not first or first == entry) and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then */
 	if (may_set && key->type == MODEL_NONE) {
 		/* if first then redis.call('ZREM', queue, entry) */
@@ -177,15 +177,14 @@ void model_raise(struct model_master *master, const struct model_command *comman
 	}
 	/* local value = redis.pcall('GET', KEYS[1]) */
 	struct model_key *key = model_look_up(master, command->key);
-	bool demands_token = !MUTATED(MUTATION_RAISE_NO_TOKEN);
 	/* if not value then */
-	if (demands_token && key->type == MODEL_NONE) {
+	if (key->type == MODEL_NONE) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 		return;
 	}
 	/* if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then */
-	if (demands_token && !is_held_by(key, command->token)) {
+	if (!is_held_by(key, command->token)) {
 		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
 		reply_held(master, key, ret_reply);
 		return;
@@ -193,7 +192,7 @@ void model_raise(struct model_master *master, const struct model_command *comman
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
 	/* if old >= tonumber(ARGV[3]) then */
-	if (MUTATED(MUTATION_RAISE_NOT_STRICT) ? old > command->fence : old >= command->fence) {
+	if (old >= command->fence) {
 		/* return {2, now_us, old} */
 		model_reply_code(master, 2, ret_reply);
 		ret_reply->old = old;
@@ -203,8 +202,7 @@ void model_raise(struct model_master *master, const struct model_command *comman
 	master->buckets[command->bucket] = command->fence;
 	/* local first, last = string.match(value, '^(%x+:%d+:)%d+(:.*)$')
 	 * redis.call('SET', KEYS[1], first .. ARGV[3] .. last, 'KEEPTTL') */
-	if (is_held_by(key, command->token))
-		key->value.fence = command->fence;
+	key->value.fence = command->fence;
 	/* return {1, now_us} */
 	model_reply_code(master, 1, ret_reply);
 }
@@ -217,15 +215,6 @@ static void reply_extended(const struct model_master *master, const struct model
 	ret_reply->ttl_ms = (uint64_t)ttl_ms;
 	ret_reply->has_value = true;
 	ret_reply->value = key->value;
-}
-
-/* The mutation, if the key is gone: SET instead of a comparison. */
-static void recreate(struct model_master *master, struct model_key *key, const struct model_command *command,
-		     struct model_reply *ret_reply)
-{
-	struct model_value value = {command->token, 0, command->fence, command->owner};
-	*key = (struct model_key){value, model_now_ms(master) + command->ttl_ms, MODEL_STRING};
-	reply_extended(master, key, (int64_t)command->ttl_ms, ret_reply);
 }
 
 /* The second half of extend.lua: the key is the token's. */
@@ -249,7 +238,7 @@ static void extend_held(struct model_master *master, struct model_key *key, cons
 	if (hold_until_ms > 0 && hold_until_ms - (int64_t)model_now_ms(master) < asked)
 		ttl = hold_until_ms - (int64_t)model_now_ms(master);
 	/* if ttl > remaining then */
-	if (ttl > remaining || (MUTATED(MUTATION_EXTEND_SHORTENS) && ttl > 0)) {
+	if (ttl > remaining) {
 		/* redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl))
 		 * remaining = ttl */
 		key->expires_ms = model_now_ms(master) + (uint64_t)ttl;
@@ -280,8 +269,6 @@ void model_extend(struct model_master *master, const struct model_command *comma
 	if (key->type == MODEL_NONE) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
-		if (MUTATED(MUTATION_EXTEND_RECREATES))
-			recreate(master, key, command, ret_reply);
 		return;
 	}
 	/* if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then */
@@ -313,7 +300,7 @@ static struct model_entry release_queue(struct model_master *master, const struc
 	/* --include queue_first.lua
 	 * if first and first ~= entry then redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1]) */
 	first = model_queue_first(master, command->key);
-	return model_same_entry(first, command->entry) || MUTATED(MUTATION_NOTIFICATION_LOST) ? nobody : first;
+	return model_same_entry(first, command->entry) ? nobody : first;
 }
 
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
@@ -324,8 +311,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_value value = key->value;
 	struct model_entry notified = {0};
-	bool deletes = command->token != 0 && (is_held_by(key, command->token) || MUTATED(MUTATION_DELETE_NO_COMPARE));
-	bool ours = deletes && key->type != MODEL_NONE;
+	bool ours = command->token != 0 && is_held_by(key, command->token);
 	/* if ours then */
 	if (ours)
 		/* redis.call('DEL', KEYS[1]) */

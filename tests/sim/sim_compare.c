@@ -1,11 +1,11 @@
 /* Compares the modelled master (model_master.c) with the real scripts on a real redis-server: random sequences of
  * commands on few keys and tokens, each answer, and at the end of each sequence all that the server has.
  *
- *   sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation NAME | --mutation all]
+ *   sim_compare [--sequences N] [--seed N] [--server PROGRAM]
  *
  * Many sequences run side by side, each with its own keys, one step of each in a round: so commands are pipelined, and
- * time passes between steps. The first difference is told as a story, with exit status 1 (2: no server). With
- * --mutation there must be a difference. Notifications (PUBLISH) arrive on a second connection and are compared, too.
+ * time passes between steps. The first difference is told as a story, with exit status 1 (2: no server). Notifications
+ * (PUBLISH) arrive on a second connection and are compared, too.
  *
  * Time: the model is set to the now_us of the answer, and all that follows from it must be exactly equal. The server
  * expires keys by another clock, which it reads before the script or at each SET: some time between those known before
@@ -35,10 +35,8 @@ struct answer {
 static struct {
 	unsigned sequences;
 	uint64_t seed;
-	const char *server, *mutation;
+	const char *server;
 } options = {.sequences = 20000, .seed = 1};
-
-enum redlock_mutation redlock_mutation = MUTATION_NONE;
 
 static struct compare_server server;
 static struct compare_sequence batch[BATCH];
@@ -118,16 +116,19 @@ static void free_answer(struct answer *answer)
 enum difference { ALIKE, OTHER_REPLY, OTHER_CALL, OTHER_QUEUE };
 
 static enum difference try_script(struct compare_sequence *sequence, const struct answer *answer,
-				  struct compare_span span, struct compare_expected *expected)
+				  struct compare_span span, struct compare_answer *expected)
 {
 	struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	uint64_t now_ms = compare_ms(sequence->master.now_us);
 	char notification[COMPARE_TEXT];
 	models[step->kind](&sequence->master, &step->command, &step->reply);
-	compare_expect(expected, (enum compare_script)step->kind, &step->reply);
+	struct compare_answer its;
+	struct compare_near near = {(long long)(compare_ms(span.hi_us) - now_ms),
+				    (long long)(now_ms - compare_ms(span.lo_us))};
+	compare_expect(expected, (enum compare_script)step->kind, &step->reply, answer->reply, near);
+	compare_reply_text(&its, answer->reply);
 	compare_notification_text(notification, sequence->number, step->command.key, step->reply.notified);
-	if (!compare_is_alike(expected, answer->reply, (long long)(compare_ms(span.hi_us) - now_ms),
-			      (long long)(now_ms - compare_ms(span.lo_us))))
+	if (strcmp(expected->text, its.text) != 0)
 		return OTHER_REPLY;
 	if (strcmp(notification, answer->notification) != 0 || answer->notifications > 1)
 		return OTHER_CALL;
@@ -145,7 +146,7 @@ static void see_otherwise(uint64_t now_ms, uint64_t *expires_ms)
 /* Tries all ways in which the moment can be seen. What is told is the difference to the first, and what the model then
  * has. */
 static enum difference try_all_ways(struct compare_sequence *sequence, const struct answer *answer,
-				    struct compare_span span, struct compare_expected *expected)
+				    struct compare_span span, struct compare_answer *expected)
 {
 	struct model_master before = sequence->master;
 	uint64_t *ends[COMPARE_DOUBTS];
@@ -185,7 +186,7 @@ static bool compare_script(struct compare_sequence *sequence, const struct answe
 			   struct compare_span span)
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
-	struct compare_expected expected;
+	struct compare_answer expected, its;
 	char notification[COMPARE_TEXT];
 	sequence->master.now_us = now_us;
 	struct model_master before = sequence->master;
@@ -194,7 +195,10 @@ static bool compare_script(struct compare_sequence *sequence, const struct answe
 	case OTHER_QUEUE: /* told where the queue is compared once more */
 		count_script(step, &before, span);
 		return true;
-	case OTHER_REPLY: compare_tell_reply(sequence, &expected, answer->reply); break;
+	case OTHER_REPLY:
+		compare_reply_text(&its, answer->reply);
+		compare_tell_reply(sequence, &expected, &its);
+		break;
 	case OTHER_CALL:
 		compare_notification_text(notification, sequence->number, step->command.key, step->reply.notified);
 		compare_tell_notification(sequence, notification, answer->notification);
@@ -269,7 +273,7 @@ static bool compare_round(unsigned count, unsigned round, uint64_t begin_us, uin
 /* False at the first difference. *now_us: the time before and after. */
 static bool run_round(unsigned count, unsigned round, uint64_t *random, uint64_t *now_us)
 {
-	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	compare_send(&server, "TIME");
 	for (unsigned i = 0; i < count; i++) {
 		struct compare_sequence *sequence = &batch[i];
 		if (!has_step(sequence, round))
@@ -278,8 +282,8 @@ static bool run_round(unsigned count, unsigned round, uint64_t *random, uint64_t
 		compare_random_step(step, random, &sequence->master, *now_us, sequence->crowded);
 		compare_append_step(&server, sequence, step);
 	}
-	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
-	compare_append_words(&server, "PUBLISH", END_CHANNEL, "", NULL, NULL);
+	compare_send(&server, "TIME");
+	compare_send(&server, "PUBLISH %s %s", END_CHANNEL, "");
 	uint64_t begin_us = take_time();
 	for (unsigned i = 0; i < count; i++)
 		if (has_step(&batch[i], round))
@@ -295,10 +299,10 @@ static bool compare_states(unsigned count)
 	static redisReply *replies[BATCH][COMPARE_STATE_REPLIES];
 	struct compare_span span;
 	bool alike = true;
-	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	compare_send(&server, "TIME");
 	for (unsigned i = 0; i < count; i++)
 		compare_append_state(&server, &batch[i]);
-	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	compare_send(&server, "TIME");
 	span.lo_us = take_time();
 	for (unsigned i = 0; i < count; i++)
 		for (unsigned j = 0; j < COMPARE_STATE_REPLIES; j++)
@@ -317,8 +321,8 @@ static bool compare_states(unsigned count)
 static bool run_batch(unsigned first, unsigned count, uint64_t *random)
 {
 	bool alike = true;
-	compare_append_words(&server, "FLUSHALL", NULL, NULL, NULL, NULL);
-	compare_append_words(&server, "TIME", NULL, NULL, NULL, NULL);
+	compare_send(&server, "FLUSHALL");
+	compare_send(&server, "TIME");
 	freeReplyObject(compare_take(&server));
 	uint64_t now_us = take_time();
 	for (unsigned i = 0; i < count; i++) {
@@ -363,7 +367,7 @@ static bool saw_all(void)
 	};
 	bool complete = true;
 	for (unsigned i = 0; i < COMPARE_SCRIPTS; i++) {
-		printf("%-12s", compare_script_names[all[i].script]);
+		printf("%-12s", compare_script_name(all[i].script));
 		for (const char *at = all[i].codes; *at; at += strspn(at, " ")) {
 			long code = strtol(at, (char **)&at, 10);
 			uint64_t times = figures.codes[all[i].script][code - CODE_MIN];
@@ -386,49 +390,16 @@ static bool saw_all(void)
 
 static int compare_all(void)
 {
-	if (run(options.sequences) < options.sequences)
+	if (run(options.sequences) < options.sequences) {
+		printf("found after %llu commands\n", (unsigned long long)figures.commands);
 		return 1;
+	}
 	bool complete = saw_all() || options.sequences < 1000;
 	printf("a key had run out before %llu commands; at the very millisecond of %llu more (there or gone: either is "
 	       "right)\n",
 	       (unsigned long long)figures.run_out, (unsigned long long)figures.either_way);
 	printf("%u sequences, %llu commands: all alike\n", options.sequences, (unsigned long long)figures.commands);
 	return complete ? 0 : 1;
-}
-
-/* The mutations that a model can have. */
-static int compare_mutation(const char *name)
-{
-	static const struct {
-		const char *name;
-		enum redlock_mutation mutation;
-	} mutations[] = {
-		{"raise-not-strict", MUTATION_RAISE_NOT_STRICT},
-		{"raise-no-token", MUTATION_RAISE_NO_TOKEN},
-		{"delete-no-compare", MUTATION_DELETE_NO_COMPARE},
-		{"late-accepted", MUTATION_LATE_ACCEPTED},
-		{"epoch-ignored", MUTATION_EPOCH_IGNORED},
-		{"extend-shortens", MUTATION_EXTEND_SHORTENS},
-		{"extend-recreates", MUTATION_EXTEND_RECREATES},
-		{"notification-lost", MUTATION_NOTIFICATION_LOST},
-		{"barge", MUTATION_BARGE},
-		{"marker-no-ttl", MUTATION_MARKER_NO_TTL},
-		{"epoch-early", MUTATION_WRITE_EPOCH_EARLY},
-	};
-	unsigned passed = 0, failed = 0;
-	compare_quiet = strcmp(name, "all") == 0;
-	for (unsigned i = 0; i < sizeof mutations / sizeof *mutations; i++) {
-		if (!compare_quiet && strcmp(name, mutations[i].name) != 0)
-			continue;
-		redlock_mutation = mutations[i].mutation;
-		bool found = run(options.sequences) < options.sequences;
-		printf("%-20s %s after %llu commands\n", mutations[i].name, found ? "found" : "NOT FOUND",
-		       (unsigned long long)figures.commands);
-		passed += found;
-		failed += !found;
-	}
-	printf("%u passed, %u failed\n", passed, failed);
-	return passed > 0 && failed == 0 ? 0 : 1;
 }
 
 static void read_arguments(int argc, char **argv)
@@ -441,11 +412,8 @@ static void read_arguments(int argc, char **argv)
 			options.seed = strtoull(value, NULL, 10);
 		else if (value && strcmp(argv[i], "--server") == 0)
 			options.server = value;
-		else if (value && strcmp(argv[i], "--mutation") == 0)
-			options.mutation = value;
 		else {
-			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM] [--mutation NAME | "
-					"--mutation all]\n");
+			fprintf(stderr, "sim_compare [--sequences N] [--seed N] [--server PROGRAM]\n");
 			exit(2);
 		}
 	}
@@ -456,7 +424,7 @@ int main(int argc, char **argv)
 	read_arguments(argc, argv);
 	if (!compare_server_start(&server, options.server))
 		return 2;
-	int status = options.mutation ? compare_mutation(options.mutation) : compare_all();
+	int status = compare_all();
 	compare_server_stop(&server);
 	return status;
 }

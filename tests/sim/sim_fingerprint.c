@@ -177,7 +177,6 @@ static void put_history(struct record *record, const struct sim_world *world, un
 static void put_memory(struct record *record, const struct sim_world *world, unsigned master, unsigned first)
 {
 	put(record, (unsigned)world->masters[master].epoch);
-	put(record, master == world->wiped ? world->early_floor : 0);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		const struct sim_op *op = &world->ops[i ^ first];
 		put(record, may_have_lock(op) && !op->released ? op->epochs[master] : 0);

@@ -5,22 +5,19 @@
 /* The largest number of N − Q + 1 others: of three masters, both. */
 static uint8_t fence_of_others(const struct sim_world *world, unsigned master)
 {
-	uint64_t fence = 0, least = UINT8_MAX;
+	uint64_t fence = 0;
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		uint64_t number = model_number(&world->masters[i], 0);
 		if (i == master)
 			continue;
 		fence = number > fence ? number : fence;
-		least = number < least ? number : least;
 	}
-	return (uint8_t)(MUTATED(MUTATION_RECOVERY_FEW) ? least : fence);
+	return (uint8_t)fence;
 }
 
 void sim_wipe(struct sim_world *world, unsigned master)
 {
 	world->wiped = (uint8_t)master;
-	if (MUTATED(MUTATION_RECOVERY_EARLY))
-		world->early_floor = fence_of_others(world, master);
 	model_flushall(&world->masters[master]);
 }
 
@@ -33,7 +30,7 @@ static bool has_lease(const struct sim_op *op)
  * one. The keys of later attempts are not there, so there is nothing of them to forget. */
 static bool quarantine_is_over(const struct sim_world *world, unsigned master)
 {
-	for (unsigned o = 0; o < SIM_OPS && !MUTATED(MUTATION_NO_QUARANTINE); o++) {
+	for (unsigned o = 0; o < SIM_OPS; o++) {
 		const struct sim_op *op = &world->ops[o];
 		bool lives = (sim_is_open(op) || has_lease(op)) && sim_has_validity(op);
 		if (lives && op->epochs[master] == SIM_EPOCH)
@@ -45,8 +42,7 @@ static bool quarantine_is_over(const struct sim_world *world, unsigned master)
 /* The survey and WRITE_EPOCH, at one time. */
 void sim_wipe_write_epoch(struct sim_world *world, unsigned master)
 {
-	uint8_t floor = MUTATED(MUTATION_RECOVERY_EARLY) ? world->early_floor : fence_of_others(world, master);
-	world->masters[master].floor = MUTATED(MUTATION_NO_RECOVERY) ? 0 : floor;
+	world->masters[master].floor = fence_of_others(world, master);
 	world->masters[master].epoch = SIM_NEXT_EPOCH;
 }
 

@@ -10,8 +10,6 @@ enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1
 uint8_t sim_token(unsigned op, unsigned attempt)
 {
 	assert(attempt >= 1 && attempt <= 4);
-	if (MUTATED(MUTATION_ONE_TOKEN))
-		attempt = 1;
 	return (uint8_t)(1 + op * 4 + attempt - 1);
 }
 
@@ -20,8 +18,8 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 	struct redlock_params params = {
 		.kind = REDLOCK_ACQUIRE,
 		.masters = SIM_MASTERS,
-		.tries = config->tries,
-		.ttl_us = (uint64_t)config->useful_ticks + DRIFT_US,
+		.tries = config->tries > 0 ? config->tries : 1,
+		.ttl_us = (config->useful_ticks > 0 ? config->useful_ticks : 3U) + DRIFT_US,
 		.drift_us = DRIFT_US,
 		.master_timeout_us = TIMEOUT_US,
 		.retry_min_us = 1,
@@ -36,7 +34,7 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		world->masters[i].epoch = SIM_EPOCH; /* fits, unless the master is wiped */
 		world->masters[i].floor = config->floors[i];
-		world->masters[i].buckets[0] = config->buckets[i];
+		world->masters[i].buckets[0] = config->buckets[i] > 0 ? config->buckets[i] : 5;
 		world->first[i] = SIM_NOBODY;
 	}
 	world->wiped = SIM_MASTERS;

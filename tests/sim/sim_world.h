@@ -45,12 +45,12 @@ enum sim_check {
 
 struct sim_config {
 	const char *name, *about;
-	uint8_t guesses[SIM_GUESSES]; /* any of them may be the guess of any attempt; 0: no more */
-	uint8_t buckets[SIM_MASTERS], floors[SIM_MASTERS];
-	bool late;          /* a process may stand still until no validity is left */
-	bool two_resources; /* of one bucket, one for each operation */
-	uint8_t tries;
-	/* ttl − drift: after that no validity is left; a silent master counts as failed after 2 */
+	uint8_t guesses[SIM_GUESSES];                      /* any of them may be the guess of any attempt; 0: no more */
+	uint8_t buckets[SIM_MASTERS], floors[SIM_MASTERS]; /* a bucket of 0: 5 */
+	bool late;                                         /* a process may stand still until no validity is left */
+	bool two_resources;                                /* of one bucket, one for each operation */
+	uint8_t tries;                                     /* of each; 0: 1 */
+	/* ttl − drift: after that no validity is left; 0: 3; a silent master counts as failed after 2 */
 	uint8_t useful_ticks;
 	uint8_t drops;    /* how many locks masters may drop early */
 	uint8_t troubles; /* how many connections may be lost, hang or be down from the start */
@@ -61,7 +61,6 @@ struct sim_config {
 	bool patient;
 	bool second_leaves;           /* … but who began second may be cancelled, and its wait be over */
 	uint8_t missed_notifications; /* how many notifications may be lost, and alive keys run out */
-	bool large;                   /* takes minutes: only when asked for by name */
 };
 
 /* The events. `op` and `master` only where that is said. */
@@ -146,9 +145,8 @@ struct sim_world {
 	uint8_t first[SIM_MASTERS]; /* whose attempt acquired there first, of the two last ones; SIM_NOBODY */
 	uint8_t drops_left, troubles_left, missed_notifications_left;
 	bool notification_lost;
-	uint8_t wiped;       /* which master; SIM_MASTERS: none so far */
-	uint8_t early_floor; /* a mutation: what the others held when it was wiped */
-	uint16_t violated;   /* of enum sim_check */
+	uint8_t wiped;     /* which master; SIM_MASTERS: none so far */
+	uint16_t violated; /* of enum sim_check */
 };
 
 void sim_init(struct sim_world *world, const struct sim_config *config);

@@ -10,9 +10,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "server/base/log.h"
+#include "server/base/base.h"
 #include "server/metrics/metrics.h"
-#include "server/metrics/stats.h"
+#include "suite.h"
 
 struct world world;
 struct answer answer;
@@ -42,8 +42,8 @@ static void open_world(void)
 					   .idle_timeout_ms = 60000};
 	log_setup(LOG_ERROR, LOG_LOGFMT);
 	metrics_init(1, 3, addresses);
-	stats_init(3, 0);
-	calls_setup(1);
+	stats_init(0);
+	world.config.metrics = metrics_worker(0);
 	world.api = api_new(&world.config);
 	ck_assert_ptr_nonnull(world.api);
 }
@@ -59,6 +59,16 @@ static void close_world(void)
 {
 	api_free(world.api);
 	log_fini();
+}
+
+size_t in_phase(enum connection_phase phase)
+{
+	const struct connection *connection;
+	size_t count = 0;
+
+	TAILQ_FOREACH (connection, &world.api->lists[phase], entry)
+		count++;
+	return count;
 }
 
 void set_nonblocking(int fd)
@@ -216,15 +226,9 @@ void assert_code(const char *code)
 
 int run_suite(const char *name, void (*add_all)(TCase *tests))
 {
-	Suite *suite = suite_create(name);
 	TCase *tests = tcase_create(name);
-	SRunner *runner = srunner_create(suite);
 
-	suite_add_tcase(suite, tests);
 	tcase_add_checked_fixture(tests, open_world, close_world);
 	add_all(tests);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(name, tests, NULL);
 }

@@ -33,7 +33,7 @@ struct world {
 	int served; /* the worker's end of the connection made last */
 };
 
-/* What came back on a connection. */
+/* The bytes that came back on a connection. */
 struct answer {
 	char text[64 * 1024];
 	size_t len;
@@ -50,14 +50,17 @@ extern const size_t get_healthz_len, post_a_len;
 /* Runs a suite of one case, each of whose tests has a world of its own. Returns the exit status. */
 int run_suite(const char *name, void (*add_all)(TCase *tests));
 
-/* Ends the api and makes another one with what world.config now says. */
+/* Ends the api and makes another one from the present world.config. */
 void reopen_world(void);
+
+/* How many connections are in a phase. */
+size_t in_phase(enum connection_phase phase);
 
 /* New connections, handed to the api; both return the client's end. */
 int connect_tcp(void);
 int connect_unix(void);
 
-/* One round of the worker's loop: waits for the api or `client` (-1: none), at most so long. */
+/* One round of the worker's loop: waits for the api or `client` (-1: none), at most `at_most_ms`. */
 void turn(int client, int at_most_ms);
 uint64_t now_ms(void);
 

@@ -13,7 +13,7 @@ void fake_holds_init(struct holds *holds)
 struct hold *hold_new(struct holds *holds, const struct lease_request *request, const struct lease_answer *answer,
 		      hold_event_fn *on_event, void *arg)
 {
-	for (size_t i = 0; i < FAKE_HOLDS_MAX && !holds->short_of_memory; i++)
+	for (size_t i = 0; i < FAKE_HOLDS_MAX; i++)
 		if (!holds->items[i].used) {
 			holds->items[i] = (struct hold){holds, true, *request, *answer, on_event, arg};
 			holds->made++;

@@ -19,7 +19,6 @@ struct hold {
 struct holds {
 	struct hold items[FAKE_HOLDS_MAX];
 	uint32_t validity_ms; /* what is left of each */
-	bool short_of_memory; /* hold nothing */
 	unsigned made, released, left;
 };
 

@@ -33,8 +33,6 @@ void fake_masters_init(struct masters *masters)
 struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 			      void *arg)
 {
-	if (leases->short_of_memory)
-		return NULL;
 	leases->submitted++;
 	leases->last = *request;
 	for (size_t i = 0; i < FAKE_OPS_MAX; i++)
@@ -66,11 +64,6 @@ void lease_release_abandoned(struct leases *leases, const char *resource, size_t
 	leases->abandoned++;
 	snprintf(leases->last_resource, sizeof leases->last_resource, "%.*s", (int)resource_len, resource);
 	snprintf(leases->last_token, sizeof leases->last_token, "%.*s", LEASE_TOKEN_LEN, token);
-}
-
-bool lease_draining(const struct leases *leases)
-{
-	return leases->draining;
 }
 
 bool lease_cursor_valid(const struct leases *leases, const char *cursor)

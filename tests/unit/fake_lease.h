@@ -4,7 +4,7 @@
 #define FAKE_LEASE_H
 
 #include "server/leases/leases.h"
-#include "server/masters/master_status.h"
+#include "server/masters/masters.h"
 
 enum { FAKE_OPS_MAX = 256 };
 
@@ -31,7 +31,6 @@ struct leases {
 	struct lease_answer answer;    /* what each operation is answered */
 	struct lease_list_answer list; /* what each listing is answered */
 	bool hold;                     /* answer nothing for the time being */
-	bool short_of_memory;          /* refuse to take anything */
 	bool draining;
 	unsigned submitted, listed, cancelled, abandoned;
 	struct lease_request last; /* asked for last */

@@ -2,35 +2,18 @@
 #include "fake_masters.h"
 
 #include <check.h>
-#include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_WORD = 3, TOKEN_WORD = 5, RELEASE_ENTRY_WORD = 6, ACQUIRE_ENTRY_WORD = 11 };
-
-static void copy_word(const redisReply *words, size_t i, char *ret, size_t size)
+static void keep(struct fake_command *ret, const struct master_script *script)
 {
-	ck_assert_uint_lt(i, words->elements);
-	ck_assert_uint_lt(words->element[i]->len, size);
-	memcpy(ret, words->element[i]->str, words->element[i]->len + 1);
-}
-
-static void read_command(struct fake_command *ret, enum redlock_script script, const char *command, size_t len)
-{
-	redisReader *reader = redisReaderCreate();
-	void *raw = NULL;
-	redisReaderFeed(reader, command, len);
-	ck_assert_int_eq(redisReaderGetReply(reader, &raw), REDIS_OK);
-	ck_assert_ptr_nonnull(raw);
-	ret->script = script;
-	copy_word(raw, KEY_WORD, ret->key, sizeof ret->key);
-	if (script != REDLOCK_SCRIPT_INSPECT)
-		copy_word(raw, TOKEN_WORD, ret->token, sizeof ret->token);
-	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RELEASE)
-		copy_word(raw, script == REDLOCK_SCRIPT_ACQUIRE ? ACQUIRE_ENTRY_WORD : RELEASE_ENTRY_WORD, ret->entry,
-			  sizeof ret->entry);
-	freeReplyObject(raw);
-	redisReaderFree(reader);
+	ret->script = script->script;
+	snprintf(ret->key, sizeof ret->key, "%.*s", script->resource_len, script->resource);
+	if (script->token)
+		snprintf(ret->token, sizeof ret->token, "%.*s", LEASE_TOKEN_LEN, script->token);
+	if (script->entry.arrival != 0)
+		snprintf(ret->entry, sizeof ret->entry, FAKE_REPLICA ":%016llu %llu",
+			 (unsigned long long)script->entry.arrival, (unsigned long long)script->entry.wait_ms);
 }
 
 /* ---- what a test calls ---- */
@@ -57,15 +40,24 @@ struct fake_command *fake_masters_last(struct masters *masters, enum redlock_scr
 	ck_abort_msg("no such command was sent to master %d", master);
 }
 
-void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply)
+size_t fake_masters_answer_some(struct masters *masters, enum redlock_script script, int master, size_t count,
+				const struct master_reply *reply)
 {
-	for (size_t i = 0; i < masters->command_count; i++) {
+	size_t answered = 0;
+	for (size_t i = 0; i < masters->command_count && answered < count; i++) {
 		struct fake_command *command = &masters->commands[i];
-		if (!command->open || !is_meant(command, script, -1))
+		if (!command->open || !is_meant(command, script, master))
 			continue;
 		command->open = false;
+		answered++;
 		command->reply(command->arg, reply);
 	}
+	return answered;
+}
+
+void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply)
+{
+	(void)fake_masters_answer_some(masters, script, -1, SIZE_MAX, reply);
 }
 
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource)
@@ -86,8 +78,8 @@ size_t masters_count(const struct masters *masters)
 	return FAKE_MASTERS;
 }
 
-enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_script script, char *command, size_t len,
-			      uint64_t until_us, master_reply_fn *reply, void *arg)
+enum master_sent masters_send(struct masters *masters, size_t i, const struct master_script *script, uint64_t until_us,
+			      master_reply_fn *reply, void *arg)
 {
 	if (masters->quarantined & 1U << i)
 		return MASTER_REFUSED;
@@ -97,22 +89,16 @@ enum master_sent masters_send(struct masters *masters, size_t i, enum redlock_sc
 	struct fake_command *kept = &masters->commands[masters->command_count++];
 	*kept = (struct fake_command){
 		.open = true, .master = (uint8_t)i, .until_us = until_us, .reply = reply, .arg = arg};
-	read_command(kept, script, command, len);
+	keep(kept, script);
 	return MASTER_SENT;
 }
 
-void masters_keep_release(struct masters *masters, size_t i, const char *command, size_t len)
+void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release)
 {
 	ck_assert_uint_lt(masters->pending_count, FAKE_COMMANDS_MAX);
 	struct fake_command *kept = &masters->pending[masters->pending_count++];
 	*kept = (struct fake_command){.master = (uint8_t)i};
-	read_command(kept, REDLOCK_SCRIPT_RELEASE, command, len);
-}
-
-const char *masters_replica(const struct masters *masters)
-{
-	(void)masters;
-	return FAKE_REPLICA;
+	keep(kept, release);
 }
 
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events)
@@ -148,14 +134,13 @@ void masters_flush(struct masters *masters)
 	(void)masters;
 }
 
-enum master_sent masters_send_scan(struct masters *masters, size_t i, const char *command, size_t len,
+enum master_sent masters_send_scan(struct masters *masters, size_t i, const struct master_scan_command *command,
 				   master_scan_fn *scan, void *arg)
 {
 	(void)masters;
-	(void)command;
 	(void)scan;
 	(void)arg;
-	ck_abort_msg("%zu bytes for a listing, to master %zu", len, i);
+	ck_abort_msg("%u keys for a listing, from master %zu", command->keys, i);
 }
 
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)

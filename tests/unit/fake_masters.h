@@ -38,8 +38,10 @@ struct masters {
 size_t fake_masters_count(const struct masters *masters, enum redlock_script script, int master, bool open);
 /* The one sent last; fails if there is none. */
 struct fake_command *fake_masters_last(struct masters *masters, enum redlock_script script, int master);
-/* Answers all that are open, of a script or (REDLOCK_SCRIPT_NONE) all; also those that are sent meanwhile if that is
- * the same script. */
+/* Answers all that are open, of a script or (REDLOCK_SCRIPT_NONE) all, also those that are sent meanwhile; or only the
+ * oldest `count` of them to that master. Returns how many there were. */
+size_t fake_masters_answer_some(struct masters *masters, enum redlock_script script, int master, size_t count,
+				const struct master_reply *reply);
 void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply);
 /* A master notifies a waiter; `arrival` is one of this worker's if `ours`. */
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource);

@@ -1,6 +1,5 @@
-/* Short words for the tests of the restart guard: one guard, masters that answer what the test says, time that passes
- * with a heartbeat each second. Master i is a server with the run_id RUN(i); as long as all is well it has the epoch
- * CERT(i). */
+/* Helpers of the guard's tests: one guard, masters that answer what the test says, time that passes with a heartbeat
+ * each second. Master i is a server with the run_id RUN(i) and, while all is well, the epoch CERT(i). */
 #ifndef GUARD_CASES_H
 #define GUARD_CASES_H
 
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "server/redlock/guard/guard.h"
+#include "suite.h"
 
 #define MS UINT64_C(1000)
 #define SECOND UINT64_C(1000000)
@@ -182,15 +182,10 @@ static inline void tells_fence(struct cases *cases, unsigned j, uint64_t fence)
 
 static inline int guard_run(const char *name, void (*add)(TCase *tcase))
 {
-	Suite *suite = suite_create(name);
 	TCase *tcase = tcase_create(name);
-	SRunner *runner = srunner_create(suite);
-	suite_add_tcase(suite, tcase);
+
 	add(tcase);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run(name, tcase, NULL);
 }
 
 #endif

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/auth/keys_internal.h"
+#include "api/auth/auth.h"
+#include "suite.h"
 
 #define S(literal) literal, sizeof(literal) - 1
 /* Four hashes. */
@@ -39,19 +40,6 @@ static inline void bad(const char *bytes, size_t len, const char *expected)
 	ck_assert_msg(keys == NULL, "accepted: %.*s", (int)len, bytes);
 	ck_assert_msg(strcmp(message, expected) == 0, "%s\ninstead of %s\nfor %.*s", message, expected, (int)len,
 		      bytes);
-}
-
-static inline int keys_run(TCase *tests)
-{
-	Suite *suite = suite_create("keys");
-
-	tcase_set_timeout(tests, 60);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 #endif

@@ -13,8 +13,10 @@
 
 enum { SOURCES = 3 }; /* 0: flag, 1: variable, 2: file */
 
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
 static struct options options;
-static enum options_action action;
+static enum config_action action;
 static char message[1024];
 static char file_path[64];
 
@@ -85,7 +87,7 @@ static inline bool load(void)
 		argv[argc++] = flags[i];
 	message[0] = '\0';
 	memset(&options, 0x55, sizeof(options));
-	bool ok = options_load(argc, argv, variables, &options, &action, message, sizeof(message));
+	bool ok = config_load(argc, argv, variables, &options, &action, message, sizeof(message));
 	ck_assert_msg(ok == (message[0] == '\0') && strchr(message, '\n') == NULL, "%d with %s", ok, message);
 	forget();
 	return ok;
@@ -96,7 +98,7 @@ static inline void assert_loads(void)
 	bool ok = load();
 
 	ck_assert_msg(ok, "%s", message);
-	ck_assert_int_eq(action, OPTIONS_RUN);
+	ck_assert_int_eq(action, CONFIG_RUN);
 }
 
 /* Expects a mistake whose line holds all of the texts; NULL ends them. */
@@ -133,12 +135,20 @@ static inline void give(const char *name, int source, const char *value)
 		snprintf(json, sizeof(json), "{\"%s\":%s}", spell(name, 2), value);
 }
 
-static inline const char *quoted(const char *value)
+/* The same; for the file it is a JSON string. */
+static inline void give_text(const char *name, int source, const char *value)
 {
-	static char text[3000];
+	char text[3000];
 
-	snprintf(text, sizeof(text), "\"%s\"", value);
-	return text;
+	snprintf(text, sizeof(text), source == 2 ? "\"%s\"" : "%s", value);
+	give(name, source, text);
+}
+
+/* Gives all of these flags; NULL at the end. */
+static inline void give_flags(const char *const given[])
+{
+	for (size_t i = 0; given[i] != NULL; i++)
+		flags[flag_count++] = strdup(given[i]);
 }
 
 #endif

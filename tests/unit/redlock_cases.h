@@ -1,5 +1,4 @@
-/* Short words for the named tests of the core: times, holders, an operation just started, what a step must have
- * done. */
+/* Helpers of the core's tests: times, holders, an operation that has started, what a step must have done. */
 #ifndef REDLOCK_CASES_H
 #define REDLOCK_CASES_H
 

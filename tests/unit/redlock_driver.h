@@ -1,8 +1,8 @@
-/* Drives one operation of the core and keeps its books, for all tests of the core.
+/* Drives one operation of the core, for all tests of the core.
  *
- * The driver is what the daemon is to the core, without a network: it remembers every question that the core asked
- * and that has no reply yet, feeds events, and after each step checks what must always hold, whatever the votes
- * are. A rule that is broken ends the test with a message. Single-threaded; owns nothing. */
+ * The driver stands for the daemon, without a network: it remembers each command that has no reply yet, feeds events,
+ * and after each step checks what must always hold, whatever the votes are. A broken rule ends the test with a message.
+ * Single-threaded; owns nothing. */
 #ifndef REDLOCK_DRIVER_H
 #define REDLOCK_DRIVER_H
 
@@ -15,7 +15,7 @@
 
 enum { DRIVER_ASKS_MAX = 512 };
 
-/* Which of many cases is being played, for the message. */
+/* The number of the case, for the message. */
 static uint64_t must_case;
 
 /* Check's own assertions write to a pipe each time, which is too slow for millions of them. */
@@ -53,13 +53,13 @@ struct driver {
 	uint64_t fence, highest; /* the number of this round; the largest number that a reply of this attempt named */
 	uint64_t wait_end_us;    /* of one that waits */
 	uint16_t refused;        /* masters that answered this attempt and refused it */
-	uint16_t queued_on;      /* masters on which the entry in the queue is, if all that was sent is carried out */
+	uint16_t queued_on;      /* masters that have the queue entry once all commands are carried out */
 	struct driver_taker {
 		uint16_t attempt; /* whose command was the last to take it, or to give it up: 0 */
 		bool acquires, before;
 	} takers[REDLOCK_MASTERS_MAX];
 	unsigned asks_len;
-	struct driver_ask asks[DRIVER_ASKS_MAX]; /* questions without a reply, oldest first */
+	struct driver_ask asks[DRIVER_ASKS_MAX]; /* commands without a reply, oldest first */
 };
 
 static inline void driver_init(struct driver *driver, const struct redlock_params *params, uint64_t seed)
@@ -75,7 +75,7 @@ static inline bool driver_waits(const struct driver *driver)
 	return driver->params.wait_us > 0;
 }
 
-/* Masters that may have this attempt's token: for one that waits, those that refused it need no release. */
+/* Masters that may have this attempt's token. The masters that refused a waiter need no release. */
 static inline uint16_t driver_ours(const struct driver *driver)
 {
 	return driver_waits(driver) ? driver->reached & (uint16_t)~driver->refused : driver->reached;
@@ -109,8 +109,8 @@ static inline void driver_check_try(struct driver *driver)
 	driver->start_us = driver->now_us;
 }
 
-/* Nothing but the entry is given up: while nothing is granted, or where it is not. At the end of the wait everywhere,
- * and who holds it is heard again. */
+/* Only the entry is removed: while nothing is granted, or where it is not. At the end of the wait this goes to all
+ * masters, whose answers name the holder. */
 static inline void driver_check_leave(struct driver *driver)
 {
 	bool is_end = driver->out.round != 0;
@@ -129,8 +129,7 @@ static inline void driver_check_leave(struct driver *driver)
 	driver->granted = driver->reached = 0;
 }
 
-/* Another attempt of one that waits on is released where it may be; one that is the last, wherever its entry may be,
- * too. */
+/* An attempt of a waiter is released where it may be; the last one also wherever its entry may be. */
 static inline void driver_check_release(struct driver *driver)
 {
 	bool stays = driver_waits(driver) && !driver->out.done;
@@ -164,7 +163,7 @@ static inline void driver_note_entry(struct driver *driver, unsigned master)
 	}
 }
 
-/* A grant gives the entry up. What was not sent changed nothing. */
+/* A grant removes the entry. A command that was not sent changed nothing. */
 static inline void driver_hear_entry(struct driver *driver, const struct driver_ask *ask, enum redlock_vote vote)
 {
 	const struct driver_taker *taker = &driver->takers[ask->master];
@@ -190,7 +189,7 @@ static inline void driver_check_entry(const struct driver *driver)
 	     out->wait_left_us);
 }
 
-/* A round asks for more than was ever seen or asked for, of this attempt's token, while it is not given up. */
+/* A round of RAISE: its number is larger than any seen or asked for; only while the attempt is not released. */
 static inline void driver_check_raise(struct driver *driver)
 {
 	MUST(driver->params.kind == REDLOCK_ACQUIRE && driver->out.attempt == driver->tries, "RAISE for attempt %u",
@@ -230,7 +229,7 @@ static inline void driver_check_sent(struct driver *driver)
 	}
 }
 
-/* What the answer itself must satisfy, whatever the rules of the count are. */
+/* What an answer must satisfy, whatever the votes are. */
 static inline void driver_check_result(struct driver *driver)
 {
 	struct redlock_result *result = &driver->out.result;
@@ -310,7 +309,7 @@ static inline void driver_cancel(struct driver *driver, uint64_t now_us)
 	driver_step(driver, &(struct redlock_event){.kind = REDLOCK_CANCEL, .now_us = now_us});
 }
 
-/* The oldest open question to a master, or −1. */
+/* The oldest command to a master without a reply, or −1. */
 static inline int driver_find(const struct driver *driver, unsigned master)
 {
 	for (unsigned i = 0; i < driver->asks_len; i++) {
@@ -320,7 +319,7 @@ static inline int driver_find(const struct driver *driver, unsigned master)
 	return -1;
 }
 
-/* Answers the oldest open question to event->master; script and attempt are filled in from it. */
+/* Answers the oldest command to event->master that has no reply; fills in its script and attempt. */
 static inline void driver_reply(struct driver *driver, struct redlock_event *event)
 {
 	int at = driver_find(driver, event->master);
@@ -354,7 +353,7 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 	driver_step(driver, event);
 }
 
-/* A reply without anything but the vote; grants give the ttl that was asked for. */
+/* A reply with only a vote; grants give the ttl that was asked for. */
 static inline void driver_vote(struct driver *driver, uint64_t now_us, unsigned master, enum redlock_vote vote)
 {
 	struct redlock_event event = {

@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known after a beginning of the sequence: one row a master. */
+/* The votes after a part of the sequence: one row for each master. */
 struct sheet {
 	const struct oracle_attempt *attempt;
 	unsigned masters, majority;
@@ -115,7 +115,7 @@ static unsigned sheet_count_best(const struct sheet *sheet)
 	return best;
 }
 
-/* The sheet as it would be if all pending masters said the same. */
+/* The votes if all pending masters gave the same one. */
 static struct sheet sheet_suppose(const struct sheet *sheet, enum redlock_vote vote, uint64_t holder)
 {
 	struct sheet other = *sheet;
@@ -233,7 +233,7 @@ static void judge_acquire(const struct sheet *sheet, struct oracle_verdict *verd
 		decide(verdict, REDLOCK_SPLIT);
 }
 
-/* Extend and release differ only in what a majority of granted ones means, or one that may have been. */
+/* Extend and release differ only in the meaning of a majority of grants, certain or possible. */
 static void judge_lease(const struct sheet *sheet, struct oracle_verdict *verdict)
 {
 	bool extend = sheet->attempt->params->kind == REDLOCK_EXTEND;

@@ -1,9 +1,9 @@
-/* A second opinion on the core: what the rules say about a sequence of events, written down once more.
+/* The rules of the core, written a second time to test the first.
  *
- * The core is a state machine that is fed one event at a time. The oracle is given the whole sequence of one
- * attempt and looks for the shortest beginning of it that decides: for every beginning it counts the votes
- * anew, from nothing, and asks what the silent masters could still change by filling in their answers. It shares
- * no code with the core but the header, and remembers nothing between two beginnings. */
+ * The core is a state machine that gets one event at a time. The oracle gets the whole sequence of one attempt and
+ * finds the shortest prefix that decides it: for each prefix it counts the votes from nothing and fills in the answers
+ * that the silent masters could still give. It shares only the header with the core, and keeps no state between two
+ * prefixes. */
 #ifndef REDLOCK_ORACLE_H
 #define REDLOCK_ORACLE_H
 
@@ -42,7 +42,7 @@ struct oracle_verdict {
 /* When the silent masters of an attempt that began at start_us count as failed. */
 uint64_t oracle_deadline_us(const struct redlock_params *params, uint64_t start_us);
 
-/* Finds the decision; verdict->decided is false if the events do not suffice for one. */
+/* Finds the decision; verdict->decided is false if there is none yet. */
 void oracle_judge(const struct oracle_attempt *attempt, struct oracle_verdict *verdict);
 
 #endif

@@ -1,5 +1,4 @@
-/* Short words for the tests of the core's waiting: one that waits, what notifies it, what a step must have done
- * with its entry. */
+/* Helpers of the tests of waiting: a waiter, its notifications, what a step must have done with its entry. */
 #ifndef REDLOCK_WAIT_CASES_H
 #define REDLOCK_WAIT_CASES_H
 
@@ -75,7 +74,7 @@ static inline void attempts(const struct driver *driver, unsigned attempt)
 	ck_assert_uint_eq(redlock_deadline_us(&driver->op), driver->now_us + TIMEOUT);
 }
 
-/* It sleeps, unless it is notified, until then. */
+/* It sleeps until then unless it is notified. */
 static inline void sleeps_until(const struct driver *driver, uint64_t us)
 {
 	ck_assert(!driver->out.done);
@@ -83,7 +82,7 @@ static inline void sleeps_until(const struct driver *driver, uint64_t us)
 	ck_assert_uint_eq(redlock_deadline_us(&driver->op), us);
 }
 
-/* The last step released a lost attempt on these masters, 0: to none; the entry is kept. */
+/* The last step released a lost attempt on these masters (0: none) and kept the entry. */
 static inline void gave_back(const struct driver *driver, unsigned to)
 {
 	ck_assert(!driver->out.done && !driver->out.tokenless);
@@ -92,7 +91,7 @@ static inline void gave_back(const struct driver *driver, unsigned to)
 	ck_assert_int_eq(driver->out.entry, to != 0 ? KEEP : REDLOCK_ENTRY_NONE);
 }
 
-/* The last step gave up the entry there, and nothing else. */
+/* The last step removed only the entry, on these masters. */
 static inline void left(const struct driver *driver, unsigned to)
 {
 	ck_assert_int_eq(driver->out.script, REDLOCK_SCRIPT_RELEASE);
@@ -101,7 +100,7 @@ static inline void left(const struct driver *driver, unsigned to)
 	ck_assert_uint_eq(driver->out.to, to);
 }
 
-/* The last step gave the attempt's token and the entry back there. */
+/* The last step released the attempt's token and removed the entry, on these masters. */
 static inline void released(const struct driver *driver, unsigned to)
 {
 	ck_assert_int_eq(driver->out.script, REDLOCK_SCRIPT_RELEASE);
@@ -110,8 +109,8 @@ static inline void released(const struct driver *driver, unsigned to)
 	ck_assert_uint_eq(driver->out.to, to);
 }
 
-/* Two of three masters say that A holds it for LEFT; the third, which says nothing in time, then says the same, also of
- * the attempt that is released there. Nothing is open any more. */
+/* Two of three masters answer that A holds it for LEFT; the third answers the same after the decision. Every command
+ * has a reply then. */
 static inline void refuse(struct driver *driver, uint64_t now_us)
 {
 	driver_held(driver, now_us, 0, A, LEFT);
@@ -134,7 +133,7 @@ static inline struct driver refused_waiter(bool behind)
 	return driver;
 }
 
-/* A waiter whose wait is over: it gives up its entry everywhere, and hears who holds the lock. */
+/* A waiter whose wait is over: it removes its entry on all masters, whose answers name the holder. */
 static inline struct driver leaving(void)
 {
 	struct driver driver = refused_waiter(true);

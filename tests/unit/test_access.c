@@ -1,18 +1,17 @@
-/* Who may do what: every need × every kind of caller × every set of rights × every relation of a prefix to a resource,
- * against a rule written a second time, and every route of the table against what the documentation says of it. */
+/* Access: each combination of need, kind of caller, set of rights, and relation of prefix and resource, compared with a
+ * second implementation of the rule; the need of each route, compared with the documentation. */
 #include <check.h>
 #include <gnutls/crypto.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/auth/auth.h"
 #include "api/calls/calls_internal.h"
+#include "suite.h"
 
 #define SECRET "rlk_a-key-for-these-tests-alone"
 
-/* A prefix and a resource (or the prefix of a listing), and whether the one allows the other: by bytes, nothing
- * else. */
+/* A prefix, a resource (or the prefix of a listing), and whether the one allows the other: by bytes alone. */
 static const struct {
 	const char *prefix, *resource;
 	bool within;
@@ -38,23 +37,17 @@ static const struct {
 };
 enum { RELATIONS = sizeof relations / sizeof *relations };
 
-static const enum access_need needs[] = {ACCESS_NOTHING, ACCESS_TOKEN, ACCESS_KNOWN, ACCESS_ACQUIRE,
-					 ACCESS_INSPECT, ACCESS_LIST,  ACCESS_ADMIN};
-enum { NEEDS = sizeof needs / sizeof *needs };
-
 static struct keys *make_keys(const char *prefix, unsigned rights)
 {
-	static const char *const names[] = {"acquire", "inspect", "list", "admin"};
-	char text[1024], list[128] = "", hash[2 * KEY_HASH_LEN + 1], message[KEYS_MESSAGE_MAX];
+	char text[1024], list[128] = "", hash[2 * KEY_HASH_LEN + 1] = "", message[KEYS_MESSAGE_MAX];
 	unsigned char digest[KEY_HASH_LEN];
 
 	ck_assert_int_eq(gnutls_hash_fast(GNUTLS_DIG_SHA256, SECRET, sizeof SECRET - 1, digest), 0);
-	for (size_t i = 0; i < sizeof digest; i++)
-		snprintf(hash + 2 * i, 3, "%02x", digest[i]);
-	for (size_t i = 0; i < 4; i++)
-		if (rights & 1U << i)
+	hex_write(digest, sizeof digest, hash);
+	for (enum access_need need = ACCESS_ACQUIRE; need < ACCESS_NEED_COUNT; need++)
+		if (rights & ACCESS_RIGHT(need))
 			snprintf(list + strlen(list), sizeof list - strlen(list), "%s\"%s\"",
-				 list[0] != '\0' ? "," : "", names[i]);
+				 list[0] != '\0' ? "," : "", access_right_name(need));
 	snprintf(text, sizeof text,
 		 "{\"keys\":[{\"name\":\"k\",\"sha256\":\"%s\",\"certificates\":[\"a.example\"],\"prefixes\":[\"%s\"],"
 		 "\"rights\":[%s]}]}",
@@ -64,7 +57,7 @@ static struct keys *make_keys(const char *prefix, unsigned rights)
 	return keys;
 }
 
-/* The rule once more, from the documentation. */
+/* The rule again, from the documentation. */
 static enum access_verdict expected(enum access_need need, bool known, unsigned rights, bool within)
 {
 	static const unsigned wanted[ACCESS_NEED_COUNT] = {
@@ -84,13 +77,13 @@ static enum access_verdict expected(enum access_need need, bool known, unsigned 
 static void check_needs(const struct access_caller *caller, bool known, unsigned rights, const char *resource,
 			bool within, unsigned *cases)
 {
-	for (size_t n = 0; n < NEEDS; n++, ++*cases) {
-		enum access_verdict verdict = access_decide(needs[n], caller, resource, strlen(resource));
-		ck_assert_msg(verdict == expected(needs[n], known, rights, within), "need %d, rights %u, %s: %d",
-			      (int)needs[n], rights, resource, (int)verdict);
-		/* What the right alone decides is the same before the resource is known. */
-		verdict = access_decide(needs[n], caller, NULL, 0);
-		ck_assert_int_eq(verdict, expected(needs[n], known, rights, true));
+	for (enum access_need need = 0; need < ACCESS_NEED_COUNT; need++, ++*cases) {
+		enum access_verdict verdict = access_decide(need, caller, resource, strlen(resource));
+		ck_assert_msg(verdict == expected(need, known, rights, within), "need %d, rights %u, %s: %d", (int)need,
+			      rights, resource, (int)verdict);
+		/* The decision by the right alone is the same before the resource is known. */
+		verdict = access_decide(need, caller, NULL, 0);
+		ck_assert_int_eq(verdict, expected(need, known, rights, true));
 	}
 }
 
@@ -126,7 +119,7 @@ START_TEST(every_need_right_and_prefix)
 		for (size_t r = 0; r < RELATIONS; r++) {
 			struct keys *keys = make_keys(relations[r].prefix, rights);
 			for (size_t c = 0; c < CALLERS; c++) {
-				access_identify(keys, &callers[c].credentials, &caller);
+				access_identify(keys, &callers[c].credentials, NULL, &caller);
 				ck_assert(caller.controlled && caller.known == callers[c].known);
 				ck_assert(caller.known ? strcmp(caller.name, "k") == 0 : caller.reason != NULL);
 				check_needs(&caller, callers[c].known, rights, relations[r].resource,
@@ -134,11 +127,11 @@ START_TEST(every_need_right_and_prefix)
 			}
 			keys_unref(keys);
 		}
-	ck_assert_uint_eq(cases, 15 * RELATIONS * CALLERS * NEEDS);
+	ck_assert_uint_eq(cases, 15 * RELATIONS * CALLERS * ACCESS_NEED_COUNT);
 }
 END_TEST
 
-/* --tls-client-ca alone: its certificates may do all but what an operator does. */
+/* With --tls-client-ca alone, a certificate gives every right but admin. */
 START_TEST(a_certificate_without_a_keys_file)
 {
 	const struct {
@@ -156,12 +149,12 @@ START_TEST(a_certificate_without_a_keys_file)
 	unsigned cases = 0;
 
 	for (size_t c = 0; c < sizeof callers / sizeof *callers; c++) {
-		access_identify(NULL, &callers[c].credentials, &caller);
+		access_identify(NULL, &callers[c].credentials, NULL, &caller);
 		ck_assert_pstr_eq(caller.name, callers[c].name);
 		check_needs(&caller, callers[c].name != NULL, callers[c].name ? 1 | 2 | 4 : 0, "anything", true,
 			    &cases);
 	}
-	ck_assert_uint_eq(cases, sizeof callers / sizeof *callers * NEEDS);
+	ck_assert_uint_eq(cases, sizeof callers / sizeof *callers * ACCESS_NEED_COUNT);
 }
 END_TEST
 
@@ -170,41 +163,42 @@ START_TEST(nobody_is_asked_without_keys_and_certificates)
 	const struct access_credentials wrong = {KEY("whatever-it-is-16")};
 	struct access_caller caller;
 
-	access_identify(NULL, &wrong, &caller);
+	access_identify(NULL, &wrong, NULL, &caller);
 	ck_assert(!caller.controlled);
-	for (size_t n = 0; n < NEEDS; n++)
-		ck_assert_int_eq(access_decide(needs[n], &caller, "x", 1), ACCESS_ALLOWED);
+	for (enum access_need need = 0; need < ACCESS_NEED_COUNT; need++)
+		ck_assert_int_eq(access_decide(need, &caller, "x", 1), ACCESS_ALLOWED);
 }
 END_TEST
 
-/* A reload: the hash of the key and the certificate are looked for in the new file; the key itself is gone by then. */
+/* After a reload, the hash of the key or the certificate is looked up in the new file; the key itself is not kept. */
 START_TEST(a_known_caller_is_identified_again)
 {
 	char message[KEYS_MESSAGE_MAX];
 	const struct access_credentials key = {KEY(SECRET)}, certificate = {TRUSTED("a.example")}, expired = {EXPIRED},
 					nothing = {0};
-	struct keys *before = make_keys("orders/", KEY_LIST), *after = make_keys("bills/", KEY_ACQUIRE);
+	struct keys *before = make_keys("orders/", ACCESS_RIGHT(ACCESS_LIST)),
+		    *after = make_keys("bills/", ACCESS_RIGHT(ACCESS_ACQUIRE));
 	struct keys *without = keys_parse("{\"keys\":[]}", 11, message, sizeof message);
 	struct access_caller first, again;
 
-	access_identify(before, &key, &first);
-	access_identify_again(after, &first, &nothing, &again);
-	ck_assert(again.known && again.by_key && again.key->rights == KEY_ACQUIRE);
+	access_identify(before, &key, NULL, &first);
+	access_identify(after, &nothing, &first, &again);
+	ck_assert(again.known && again.by_key && again.key->rights == ACCESS_RIGHT(ACCESS_ACQUIRE));
 	ck_assert_mem_eq(again.hash, first.hash, KEY_HASH_LEN);
-	access_identify_again(without, &first, &nothing, &again);
+	access_identify(without, &nothing, &first, &again);
 	ck_assert(!again.known && again.controlled);
 	ck_assert_str_eq(again.reason, "The key is not known.");
 
-	access_identify(before, &certificate, &first);
-	access_identify_again(after, &first, &certificate, &again);
-	ck_assert(again.known && !again.by_key && again.key->rights == KEY_ACQUIRE);
-	access_identify_again(after, &first, &expired, &again);
+	access_identify(before, &certificate, NULL, &first);
+	access_identify(after, &certificate, &first, &again);
+	ck_assert(again.known && !again.by_key && again.key->rights == ACCESS_RIGHT(ACCESS_ACQUIRE));
+	access_identify(after, &expired, &first, &again);
 	ck_assert_str_eq(again.reason, "The client certificate has expired.");
-	access_identify_again(without, &first, &certificate, &again);
+	access_identify(without, &certificate, &first, &again);
 	ck_assert_str_eq(again.reason, "No name in the client certificate is in the keys file.");
 
-	access_identify(NULL, &key, &first);
-	access_identify_again(NULL, &first, &nothing, &again);
+	access_identify(NULL, &key, NULL, &first);
+	access_identify(NULL, &nothing, &first, &again);
 	ck_assert(!again.controlled && !again.known);
 	keys_unref(before);
 	keys_unref(after);
@@ -212,7 +206,7 @@ START_TEST(a_known_caller_is_identified_again)
 }
 END_TEST
 
-/* What each route needs, as README and openapi.yaml have it. A route that is added has to be added here. */
+/* The need of each route, as in README and openapi.yaml. A new route must be added here. */
 START_TEST(what_the_routes_need)
 {
 	static const struct {
@@ -228,30 +222,29 @@ START_TEST(what_the_routes_need)
 
 	ck_assert_uint_eq(sizeof documented / sizeof *documented, ROUTE_COUNT);
 	for (size_t i = 0; i < ROUTE_COUNT; i++) {
-		ck_assert_str_eq(route_get(i)->name, documented[i].name);
-		ck_assert_int_eq(route_get(i)->need, documented[i].need);
+		ck_assert_str_eq(route_table[i].name, documented[i].name);
+		ck_assert_int_eq(route_table[i].need, documented[i].need);
 		bool can_be_refused = documented[i].need != ACCESS_NOTHING && documented[i].need != ACCESS_TOKEN;
-		ck_assert_int_eq(route_may_answer(route_get(i), 401, "unauthorized"), can_be_refused);
-		ck_assert(route_may_answer(route_get(i), 403, "forbidden"));
+		ck_assert_int_eq(route_may_answer(&route_table[i], 401, "unauthorized"), can_be_refused);
+		ck_assert(route_may_answer(&route_table[i], 403, "forbidden"));
 	}
 }
 END_TEST
 
 START_TEST(rights_have_names)
 {
-	ck_assert_str_eq(access_right_name(ACCESS_ACQUIRE), "acquire");
-	ck_assert_str_eq(access_right_name(ACCESS_INSPECT), "inspect");
-	ck_assert_str_eq(access_right_name(ACCESS_LIST), "list");
-	ck_assert_str_eq(access_right_name(ACCESS_ADMIN), "admin");
-	ck_assert_ptr_null(access_right_name(ACCESS_NOTHING));
-	ck_assert_ptr_null(access_right_name(ACCESS_TOKEN));
-	ck_assert_ptr_null(access_right_name(ACCESS_KNOWN));
+	static const char *const names[ACCESS_NEED_COUNT] = {[ACCESS_ACQUIRE] = "acquire",
+							     [ACCESS_INSPECT] = "inspect",
+							     [ACCESS_LIST] = "list",
+							     [ACCESS_ADMIN] = "admin"};
+
+	for (enum access_need need = 0; need < ACCESS_NEED_COUNT; need++)
+		ck_assert_pstr_eq(access_right_name(need), names[need]);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("access");
 	TCase *all = tcase_create("all");
 
 	tcase_add_test(all, every_need_right_and_prefix);
@@ -260,10 +253,5 @@ int main(void)
 	tcase_add_test(all, nobody_is_asked_without_keys_and_certificates);
 	tcase_add_test(all, what_the_routes_need);
 	tcase_add_test(all, rights_have_names);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("access", all, NULL);
 }

@@ -1,8 +1,9 @@
-/* The HTTP side as a whole: connections, requests, and what the service says about itself. The lease calls are in
+/* The HTTP side as a whole: connections, requests, and the calls about the service itself. The lease calls are in
  * test_api_calls.c, hostile requests in test_api_rubbish.c, ends of all kinds in test_api_end.c. */
 #include <stdio.h>
 #include <unistd.h>
 
+#include "api/calls/calls_internal.h"
 #include "api_world.h"
 
 /* ---- connections and requests ---- */
@@ -68,12 +69,12 @@ START_TEST(test_head)
 	ck_assert_int_eq(strncmp(answer.text, "HTTP/1.1 200 ", 13), 0);
 	HAS("Content-Length: 15\r\n");
 	ck_assert_str_eq(strstr(answer.text, "\r\n\r\n"), "\r\n\r\n");
-	ck_assert_int_eq(ask(client, get_healthz), 200); /* the connection is in step */
+	ck_assert_int_eq(ask(client, get_healthz), 200); /* the next answer belongs to the next request */
 	close(client);
 }
 END_TEST
 
-/* Resumed once and run once, the answer is out: nothing waits for another wake-up. */
+/* One api_run() after a resume sends the answer, without another wake-up. */
 START_TEST(test_answered_in_one_run)
 {
 	int client = connect_tcp();
@@ -198,7 +199,7 @@ START_TEST(test_readyz)
 	assert_code("no-quorum");
 	HAS("\"quorum\":{\"needed\":2,\"voting\":1,\"masters\":3}");
 	HAS("Retry-After: 1\r\n");
-	HAS_NOT("retry_after_ms"); /* time alone does not mend it */
+	HAS_NOT("retry_after_ms"); /* waiting alone does not help */
 	close(client);
 }
 END_TEST
@@ -277,7 +278,7 @@ START_TEST(test_quarantined_masters)
 	ck_assert(json_is_null(
 		json_object_get(json_array_get(json_object_get(body, "masters"), 2), "quarantine_remaining_ms")));
 	json_decref(body);
-	world.masters.status[1].has_quarantine = false; /* it is not time that is missing */
+	world.masters.status[1].has_quarantine = false; /* waiting does not end it */
 	ck_assert_int_eq(ask(client, "GET /masters HTTP/1.1\r\n" HOST "\r\n"), 200);
 	HAS_NOT("41301");
 	close(client);
@@ -304,14 +305,14 @@ END_TEST
 
 START_TEST(test_page)
 {
-	char nonces[2][33], script[128];
+	char nonces[2][CALL_NONCE_LEN + 1], script[128];
 
 	for (int i = 0; i < 2; i++) {
 		int client = connect_tcp();
 		ck_assert_int_eq(ask(client, "GET / HTTP/1.1\r\n" HOST "\r\n"), 200);
 		HAS("Content-Security-Policy: default-src 'none'; ");
-		memcpy(nonces[i], strstr(answer.text, "script-src 'nonce-") + 18, 32);
-		nonces[i][32] = '\0';
+		memcpy(nonces[i], strstr(answer.text, "script-src 'nonce-") + 18, CALL_NONCE_LEN);
+		nonces[i][CALL_NONCE_LEN] = '\0';
 		snprintf(script, sizeof(script), "<script nonce=\"%s\">", nonces[i]);
 		HAS(script);
 		HAS_NOT("@NONCE@");

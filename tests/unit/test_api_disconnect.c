@@ -1,4 +1,4 @@
-/* Clients that leave while they wait: noticed at once, their operation taken back, their connection closed. */
+/* Clients that disconnect while they wait: their operation is cancelled at once, and their connection closed. */
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 static const char wait_a[] = "POST /locks HTTP/1.1\r\n" HOST
 			     "Content-Length: 32\r\n\r\n{\"resource\":\"a\",\"wait_ms\":60000}";
 
-/* A client that waits for a lock that nobody gives it. */
+/* Waits for a lock that is not granted. */
 static int wait_for_lock(int client)
 {
 	unsigned before = world.leases.submitted;
@@ -15,30 +15,31 @@ static int wait_for_lock(int client)
 	world.leases.hold = true;
 	put(client, S(wait_a));
 	RUN_UNTIL(world.leases.submitted == before + 1);
-	ck_assert_uint_eq(world.api->lists[CONNECTION_WORKING].count, 1);
-	ck_assert(world.api->lists[CONNECTION_WORKING].head->watched);
+	ck_assert_uint_eq(in_phase(CONNECTION_WORKING), 1);
+	ck_assert(TAILQ_FIRST(&world.api->lists[CONNECTION_WORKING])->watched);
 	return client;
 }
 
-static void expect_gone(void)
+static void expect_disconnected(void)
 {
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.cancelled, 1);
-	ck_assert_uint_eq(world.leases.abandoned, 0); /* there was no grant yet; the operation sees to one under way */
+	ck_assert_uint_eq(world.leases.abandoned,
+			  0); /* nothing was granted; the operation releases a grant under way */
 	ck_assert_uint_eq(api_busy(world.api), 0);
 }
 
 START_TEST(tcp_client_that_closes)
 {
 	close(wait_for_lock(connect_tcp()));
-	expect_gone();
+	expect_disconnected();
 }
 END_TEST
 
 START_TEST(unix_client_that_closes)
 {
 	close(wait_for_lock(connect_unix()));
-	expect_gone();
+	expect_disconnected();
 }
 END_TEST
 
@@ -49,16 +50,16 @@ START_TEST(client_that_resets)
 
 	ck_assert_int_eq(setsockopt(client, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)), 0);
 	close(client);
-	expect_gone();
+	expect_disconnected();
 }
 END_TEST
 
-START_TEST(half_closed_counts_as_gone)
+START_TEST(half_closed_counts_as_disconnected)
 {
 	int client = wait_for_lock(connect_tcp());
 
 	shutdown(client, SHUT_WR);
-	expect_gone();
+	expect_disconnected();
 	forget();
 	receive(client);
 	ck_assert(answer.closed);
@@ -75,11 +76,11 @@ START_TEST(next_request_does_not_hide_it)
 	turn(-1, 10);
 	ck_assert_uint_eq(world.leases.cancelled, 0);
 	close(client);
-	expect_gone();
+	expect_disconnected();
 }
 END_TEST
 
-START_TEST(client_gone_before_it_is_watched)
+START_TEST(disconnected_before_it_is_watched)
 {
 	int client = connect_tcp();
 
@@ -87,7 +88,7 @@ START_TEST(client_gone_before_it_is_watched)
 	put(client, S(wait_a));
 	close(client);
 	RUN_UNTIL(world.leases.submitted == 1);
-	expect_gone();
+	expect_disconnected();
 }
 END_TEST
 
@@ -99,14 +100,14 @@ START_TEST(answer_ends_the_watch)
 	forget();
 	await(client, 1, false);
 	HAS("HTTP/1.1 201");
-	ck_assert(!world.api->lists[CONNECTION_IDLE].head->watched);
+	ck_assert(!TAILQ_FIRST(&world.api->lists[CONNECTION_IDLE])->watched);
 	wait_for_lock(client); /* and once more on the same connection */
 	close(client);
-	expect_gone();
+	expect_disconnected();
 }
 END_TEST
 
-/* The news of one's end lies unread while the answer is already there. */
+/* The event of the disconnect is not read yet when the answer comes. */
 START_TEST(client_leaves_as_its_answer_comes)
 {
 	int client = wait_for_lock(connect_tcp());
@@ -169,9 +170,9 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, tcp_client_that_closes);
 	tcase_add_test(tests, unix_client_that_closes);
 	tcase_add_test(tests, client_that_resets);
-	tcase_add_test(tests, half_closed_counts_as_gone);
+	tcase_add_test(tests, half_closed_counts_as_disconnected);
 	tcase_add_test(tests, next_request_does_not_hide_it);
-	tcase_add_test(tests, client_gone_before_it_is_watched);
+	tcase_add_test(tests, disconnected_before_it_is_watched);
 	tcase_add_test(tests, answer_ends_the_watch);
 	tcase_add_test(tests, client_leaves_as_its_answer_comes);
 	tcase_add_test(tests, many_clients);

@@ -1,11 +1,11 @@
-/* How connections end: deadlines, clients that go away, too many of them, draining and the end of the api. */
+/* How connections end: deadlines, clients that disconnect, too many connections, draining and the end of the api. */
 #include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "api_world.h"
-#include "server/base/log.h"
+#include "server/base/base.h"
 #include "server/metrics/metrics.h"
 
 /* ---- deadlines ---- */
@@ -17,23 +17,22 @@ static void set_timeouts(uint32_t request_ms, uint32_t idle_ms)
 	reopen_world();
 }
 
-static uint64_t timeouts(enum http_timeout which)
+static uint64_t timeouts(const char *phase)
 {
-	static const char *const names[] = {"request", "answer", "idle"};
 	char line[96];
-	struct exposition page = {.format = EXPOSITION_PROMETHEUS};
+	struct text page;
 	uint64_t value;
 
-	text_init(&page.text);
-	http_metrics_render(&page);
-	snprintf(line, sizeof(line), "redlockd_http_timeouts_total{phase=\"%s\"} ", names[which]);
-	value = strtoull(strstr(page.text.bytes, line) + strlen(line), NULL, 10);
-	text_fini(&page.text);
+	text_init(&page);
+	metrics_render(&page);
+	snprintf(line, sizeof(line), "redlockd_http_timeouts_total{phase=\"%s\"} ", phase);
+	value = strtoull(strstr(page.bytes, line) + strlen(line), NULL, 10);
+	text_fini(&page);
 	return value;
 }
 
-/* Silent, or one byte every few milliseconds: at the deadline it is over. The worker wakes by api_timeout_ms()
- * alone. */
+/* A client that is silent, or sends one byte every few milliseconds, is cut off at the deadline. Only api_timeout_ms()
+ * wakes the worker. */
 static void dribble(int client, const char *bytes)
 {
 	uint64_t start_ms = now_ms();
@@ -66,7 +65,7 @@ START_TEST(test_request_deadline)
 	for (unsigned i = 0; i < 4; i++) {
 		dribble(connect_tcp(), kinds[i]);
 		dribble(connect_unix(), kinds[i]);
-		ck_assert_uint_eq(timeouts(HTTP_TIMEOUT_REQUEST), 2 * i + 2);
+		ck_assert_uint_eq(timeouts("request"), 2 * i + 2);
 	}
 }
 END_TEST
@@ -77,11 +76,11 @@ START_TEST(test_idle_deadline)
 	int client = connect_tcp();
 	ck_assert_int_eq(ask(client, get_healthz), 200);
 	dribble(client, "");
-	ck_assert_uint_eq(timeouts(HTTP_TIMEOUT_IDLE), 1);
+	ck_assert_uint_eq(timeouts("idle"), 1);
 }
 END_TEST
 
-/* The wait for the masters is no fault of the client's. */
+/* No deadline runs while the masters are asked. */
 START_TEST(test_no_deadline_while_working)
 {
 	set_timeouts(50, 50);
@@ -100,7 +99,7 @@ START_TEST(test_no_deadline_while_working)
 }
 END_TEST
 
-/* Fills what the kernel keeps for the client, so that no answer fits any more. */
+/* Fills the buffers of the socket, so that no answer fits into them. */
 static void stuff(int fd)
 {
 	static const char waste[4096];
@@ -113,8 +112,8 @@ static void stuff(int fd)
 		;
 }
 
-/* An answer that is not taken: the connection ends at the deadline. A lease in it stays: nobody knows how much of the
- * answer arrives. */
+/* If the client does not take the answer, the connection ends at the deadline. A lease in it stays, because it is not
+ * known how much of the answer arrives. */
 START_TEST(test_answer_deadline)
 {
 	set_timeouts(80, 60000);
@@ -123,13 +122,13 @@ START_TEST(test_answer_deadline)
 	put(client, post_a, post_a_len);
 	RUN_UNTIL(world.leases.submitted == 1);
 	RUN_UNTIL(world.api->connections == 0);
-	ck_assert_uint_eq(timeouts(HTTP_TIMEOUT_ANSWER), 1);
+	ck_assert_uint_eq(timeouts("answer"), 1);
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 	close(client);
 }
 END_TEST
 
-/* ---- clients that go away ---- */
+/* ---- clients that disconnect ---- */
 
 static void leave_before_grant(int client, bool half)
 {
@@ -148,7 +147,7 @@ static void leave_before_grant(int client, bool half)
 		close(client);
 }
 
-START_TEST(test_gone_before_grant)
+START_TEST(test_disconnect_before_grant)
 {
 	leave_before_grant(connect_tcp(), false);
 	ck_assert_uint_eq(world.leases.abandoned, 1);
@@ -161,8 +160,8 @@ START_TEST(test_gone_before_grant)
 }
 END_TEST
 
-/* Nothing was granted, so there is nothing to give back. */
-START_TEST(test_gone_before_refusal)
+/* Nothing was granted, so nothing is released. */
+START_TEST(test_disconnect_before_refusal)
 {
 	world.leases.answer.status = LEASE_LOCKED;
 	leave_before_grant(connect_tcp(), false);
@@ -170,8 +169,8 @@ START_TEST(test_gone_before_refusal)
 }
 END_TEST
 
-/* It left while its answer was stuck half-way: as above. */
-START_TEST(test_gone_before_answer_was_sent)
+/* The client disconnects while its answer is half-way: the lease stays. */
+START_TEST(test_disconnect_before_answer_was_sent)
 {
 	int client = connect_unix();
 
@@ -186,9 +185,8 @@ START_TEST(test_gone_before_answer_was_sent)
 }
 END_TEST
 
-/* What lies unread behind the request does not hide that its client has left. The next request is not read while one is
- * under way. */
-START_TEST(test_gone_behind_a_next_request)
+/* An unread next request does not hide that the client has disconnected. It is not read while one is under way. */
+START_TEST(test_disconnect_behind_a_next_request)
 {
 	for (int i = 0; i < 2; i++) {
 		int client = i == 0 ? connect_tcp() : connect_unix();
@@ -228,8 +226,8 @@ static void end_connection(int client, enum ending ending)
 		close(client);
 }
 
-/* `_i` tells how it ends, whether another request came before, over which socket, and whether the client has read the
- * answer. */
+/* `_i` encodes how the connection ends, whether another request came before, over which socket, and whether the client
+ * has read the answer. */
 START_TEST(test_a_written_grant_stays)
 {
 	enum ending ending = (enum ending)(_i % ENDINGS);
@@ -254,7 +252,7 @@ START_TEST(test_a_written_grant_stays)
 }
 END_TEST
 
-START_TEST(test_gone_in_body)
+START_TEST(test_disconnect_in_body)
 {
 	int client = connect_tcp();
 
@@ -291,7 +289,7 @@ START_TEST(test_too_many_connections)
 }
 END_TEST
 
-/* Whoever holds refused sockets open holds a bounded number of them for a bounded time. */
+/* Refused sockets stay open in a bounded number, for a bounded time. */
 START_TEST(test_lingering_bound)
 {
 	int clients[LINGER_MAX + 20];
@@ -352,7 +350,7 @@ START_TEST(test_drain_spares_what_has_arrived)
 	int client = connect_tcp();
 
 	ck_assert_int_eq(ask(client, get_healthz), 200);
-	RUN_UNTIL(world.api->lists[CONNECTION_IDLE].count == 1);
+	RUN_UNTIL(in_phase(CONNECTION_IDLE) == 1);
 	put(client, get_healthz, get_healthz_len);
 	api_drain(world.api);
 	forget();
@@ -375,7 +373,7 @@ START_TEST(test_end_answers_the_suspended)
 	int listing = connect_tcp();
 	put(listing, S("GET /locks HTTP/1.1\r\n" HOST "\r\n"));
 	RUN_UNTIL(world.leases.submitted == 3 && world.leases.listed == 1);
-	fake_leases_dispatch(&world.leases); /* held: only tells the fake who is asking */
+	fake_leases_dispatch(&world.leases); /* held: the fake only learns which requests there are */
 	reopen_world();
 	ck_assert_uint_eq(world.leases.cancelled, 4);
 	for (int i = 0; i < 4; i++) {
@@ -399,7 +397,7 @@ START_TEST(test_end_in_every_phase)
 	RUN_UNTIL(world.leases.submitted == 1);
 	turn(-1, 0);
 	reopen_world();
-	ck_assert_uint_eq(world.leases.abandoned, 0); /* the answer that is stuck was begun */
+	ck_assert_uint_eq(world.leases.abandoned, 0); /* part of the stuck answer was sent */
 	close(fresh);
 	close(idle);
 	close(half);
@@ -407,7 +405,7 @@ START_TEST(test_end_in_every_phase)
 }
 END_TEST
 
-/* Many connections that are suspended, answered and idle by turns: none is passed over. */
+/* Connections are suspended, answered and idle by turns: all get their answers. */
 START_TEST(test_no_stall)
 {
 	enum { CLIENTS = 60, ROUNDS = 30 };
@@ -435,7 +433,7 @@ START_TEST(test_no_stall)
 }
 END_TEST
 
-/* At the lowest level of the log, with tokens in bodies, headers and URLs: none is in it. */
+/* No token in a body, a header or a URL is logged, not even at the lowest level. */
 START_TEST(test_log_has_no_tokens)
 {
 	static char text[256 * 1024];
@@ -477,12 +475,12 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, test_idle_deadline);
 	tcase_add_test(tests, test_no_deadline_while_working);
 	tcase_add_test(tests, test_answer_deadline);
-	tcase_add_test(tests, test_gone_before_grant);
-	tcase_add_test(tests, test_gone_before_refusal);
-	tcase_add_test(tests, test_gone_before_answer_was_sent);
-	tcase_add_test(tests, test_gone_behind_a_next_request);
+	tcase_add_test(tests, test_disconnect_before_grant);
+	tcase_add_test(tests, test_disconnect_before_refusal);
+	tcase_add_test(tests, test_disconnect_before_answer_was_sent);
+	tcase_add_test(tests, test_disconnect_behind_a_next_request);
 	tcase_add_loop_test(tests, test_a_written_grant_stays, 0, 8 * ENDINGS);
-	tcase_add_test(tests, test_gone_in_body);
+	tcase_add_test(tests, test_disconnect_in_body);
 	tcase_add_test(tests, test_too_many_connections);
 	tcase_add_test(tests, test_lingering_bound);
 	tcase_add_test(tests, test_drain);

@@ -1,4 +1,4 @@
-/* Queries that the HTTP library must not split, and connections whose end it tells without that of their request. */
+/* Queries that the HTTP library must not split, and connections that it ends without the end of their request. */
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@ static const char hold_a[] = "POST /locks HTTP/1.1\r\n" HOST
 
 /* ---- the end of a request that the library swallows ---- */
 
-static unsigned swallow; /* so many ends that are told from now on */
+static unsigned swallow; /* how many ends of requests are not reported from now on */
 static unsigned swallowed;
 
 void __real_request_end(struct request *request, enum MHD_RequestTerminationCode how);
@@ -59,8 +59,8 @@ START_TEST(test_end_while_receiving)
 		int client = connect_tcp();
 		swallow_next_end();
 		put(client, parts[i], strlen(parts[i]));
-		const struct connection_list *receiving = &world.api->lists[CONNECTION_RECEIVING];
-		RUN_UNTIL(receiving->head != NULL && receiving->head->had_request);
+		RUN_UNTIL(in_phase(CONNECTION_RECEIVING) > 0 &&
+			  TAILQ_FIRST(&world.api->lists[CONNECTION_RECEIVING])->requests > 0);
 		close(client);
 		expect_all_released();
 	}
@@ -84,7 +84,7 @@ START_TEST(test_end_while_waiting)
 }
 END_TEST
 
-/* The grant was there, and its client had gone before the answer was written. */
+/* The lease was granted, and its client disconnected before the answer was written. */
 START_TEST(test_end_with_a_grant_not_written)
 {
 	int client = connect_tcp();
@@ -115,7 +115,7 @@ START_TEST(test_end_of_a_held_connection)
 }
 END_TEST
 
-/* Its end was not told, and the library goes on with the next request of the connection. */
+/* The end is not reported, and the library goes on with the next request of the connection. */
 START_TEST(test_next_request_ends_the_one_before)
 {
 	int client = connect_tcp();
@@ -153,7 +153,7 @@ static void try_query(int client, unsigned count, const char *headers, int statu
 		assert_code(status == 400 ? "invalid-request" : "forbidden");
 }
 
-/* Not a byte of it reaches the library's pool: whatever the length, it is answered by us, while others wait and are
+/* No byte of the query reaches the library's pool: at each length redlockd answers, while others wait and are
  * answered. */
 START_TEST(test_query_of_many_parts)
 {
@@ -187,7 +187,7 @@ START_TEST(test_query_of_many_parts)
 }
 END_TEST
 
-/* Each comes to us in full: nothing of the query is lost. */
+/* The whole query arrives. */
 START_TEST(test_query_is_read_in_full)
 {
 	int client = connect_tcp();
@@ -202,8 +202,8 @@ START_TEST(test_query_is_read_in_full)
 }
 END_TEST
 
-/* A NUL in the target of the 0.9 series hides the query behind it from us, and not from the library: the pool is full,
- * and the request ends as it may. */
+/* A NUL in the target hides the query behind it from redlockd, and not from the library of the 0.9 series: the pool is
+ * full, and the connection may end without an answer. */
 START_TEST(test_query_behind_a_nul)
 {
 	for (size_t i = 0; i < COUNT(counts); i++) {

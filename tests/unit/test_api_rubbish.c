@@ -53,7 +53,7 @@ static const struct {
 	{S("GET http:///healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
 	{S("GET http://me@localhost/healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
 	{S("GET ftp://localhost/healthz HTTP/1.1\r\n" HOST "\r\n"), 400},
-	{S("GET http://localhost/healthz HTTP/1.1\r\n\r\n"), 400}, /* there must be a Host all the same */
+	{S("GET http://localhost/healthz HTTP/1.1\r\n\r\n"), 400}, /* Host is required all the same */
 	{S("GET * HTTP/1.1\r\n" HOST "\r\n"), 400},
 	{S("OPTIONS *x HTTP/1.1\r\n" HOST "\r\n"), 400},
 	{S("CONNECT test:80 HTTP/1.1\r\n" HOST "\r\n"), 400},
@@ -87,8 +87,7 @@ static const struct {
 	{S("GET /healthz HTTP/1.1\r\n" HOST " folded: x\r\n\r\n"), 400},
 	{S("GET /healthz HTTP/1.1\r\n " HOST "\r\n"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Leng: 16\r\n th\r\n\r\n{\"resource\":\"a\"}"), 400},
-	/* NUL LF, which looks like CR LF to us with the 0.9 series: the framing of what comes of it is checked like any
-	 * other. */
+	/* NUL LF, which looks like CR LF with the 0.9 series: the lines that follow are checked as all others. */
 	{S("POST /locks HTTP/1.1\r\n" HOST
 	   "X: a\0\nContent-Length: 16\r\nContent-Length: 16\r\n\r\n{\"resource\":\"a\"}"),
 	 400},
@@ -206,8 +205,8 @@ START_TEST(test_rubbish)
 {
 	try_rubbish(connect_tcp(), (size_t)_i);
 	try_rubbish(connect_unix(), (size_t)_i);
-	/* The same behind a request that was fine. Only a line without any blank, or beginning with one, may then end
-	 * the connection silently. */
+	/* The same after a good request. Then only a line without a blank, or with one at its start, may end the
+	 * connection without an answer. */
 	int client = connect_tcp();
 	ck_assert_int_eq(ask(client, get_healthz), 200);
 	exchange(client, rubbish[_i].bytes, rubbish[_i].len, 1);
@@ -220,7 +219,7 @@ START_TEST(test_rubbish)
 }
 END_TEST
 
-/* Sends it on a connection of its own: one answer comes, and the connection ends, as the answer says. */
+/* Sends it on a new connection: there is one answer, which announces the end of the connection. */
 static void expect_one_answer(const char *request)
 {
 	int client = connect_tcp();
@@ -232,7 +231,7 @@ static void expect_one_answer(const char *request)
 	close(client);
 }
 
-/* What casts doubt on where a request ends also ends the connection: nothing behind it is taken for a request. */
+/* If it is not certain where a request ends, the connection ends: nothing after it is taken for a request. */
 START_TEST(test_smuggling_ends_connection)
 {
 	static const char *const heads[] = {
@@ -255,8 +254,8 @@ START_TEST(test_smuggling_ends_connection)
 }
 END_TEST
 
-/* Blanks behind "chunked" (RFC 9112 allows them): the 0.9 series does not understand it then, and would wait for a body
- * until the connection ends. Either it is refused, and nothing behind it is carried out, or it is understood. */
+/* Blanks after "chunked", which RFC 9112 allows: the 0.9 series does not recognise it then, and would wait for a body
+ * until the connection ends. Such a request is either rejected, and nothing after it is carried out, or understood. */
 START_TEST(test_blanks_behind_chunked)
 {
 	static const char *const blanks[] = {" ", "\t", "  ", " \t "};
@@ -275,8 +274,8 @@ START_TEST(test_blanks_behind_chunked)
 }
 END_TEST
 
-/* The 0.9 series takes a bare LF between chunks for a line's end, which others may not: what lies behind a chunked
- * request is not looked at. */
+/* The 0.9 series accepts a bare LF between chunks, and other programs may not: nothing after a chunked request is
+ * read. */
 START_TEST(test_chunked_ends_the_connection)
 {
 	static const char *const bodies[] = {CHUNKED, "10\n{\"resource\":\"a\"}\n0\n\n",
@@ -347,7 +346,7 @@ START_TEST(test_url_limit)
 }
 END_TEST
 
-/* `count` headers, the last of them with a value of so many bytes. */
+/* `count` headers, the last one with a value of `value_len` bytes. */
 static int ask_headers(unsigned count, size_t value_len)
 {
 	static char request[128 * 1024];
@@ -376,8 +375,8 @@ START_TEST(test_header_limits)
 }
 END_TEST
 
-/* The status of a request whose target and headers are as large as they may be, with so many cookies among them, and
- * whose answer has the longest head. */
+/* The status of a request with the largest target and headers that are allowed, `count` cookies among them, and with
+ * the longest head of an answer. */
 static int ask_cookies(unsigned count, unsigned lines)
 {
 	static char request[16 * 1024];
@@ -419,7 +418,7 @@ START_TEST(test_many_cookies)
 }
 END_TEST
 
-/* A body of so many bytes: an object with blanks behind it. */
+/* A body of `len` bytes: an object and blanks. */
 static int ask_body_len(size_t len, bool chunked)
 {
 	static char request[96 * 1024];
@@ -454,7 +453,7 @@ START_TEST(test_body_limit)
 }
 END_TEST
 
-/* What the client sends after its refusal is read away, so that nothing resets the connection under the answer. */
+/* What the client sends after it was rejected is discarded, so that no reset loses the answer. */
 START_TEST(test_refusal_is_not_reset)
 {
 	static char request[40 * 1024];

@@ -1,9 +1,8 @@
-/* GET /stats over HTTP with a full ring of points: its whole form, and that it stays one answer of a moment. */
+/* GET /stats over HTTP: the form of the answer before the first point and with a full ring, and its resources. */
 #include <unistd.h>
 
 #include "api_world.h"
 #include "server/metrics/metrics.h"
-#include "server/metrics/stats.h"
 
 enum { MASTERS = 3 };
 #define INTERVAL_US (STATS_INTERVAL_MS * UINT64_C(1000))
@@ -59,7 +58,7 @@ START_TEST(before_the_first_point)
 }
 END_TEST
 
-/* Longer than the ring, so that its oldest points are gone. */
+/* More points than the ring holds, so that the oldest ones are overwritten. */
 START_TEST(a_full_ring)
 {
 	int client = connect_tcp();
@@ -99,12 +98,12 @@ END_TEST
 START_TEST(resources_as_they_are_told)
 {
 	int client = connect_tcp();
-	static const char name[] = "a\"\n"; /* the escape is json's */
+	static const char name[] = "a\"\n"; /* escaped in JSON */
 	struct stats_resource queue = {.len = 1, .name = "b", .count = 2, .oldest_us = clock_now_us() - 5000000};
 
-	stats_note_answer(stats_worker(0), LEASE_ACQUIRE, LEASE_LOCKED, name, sizeof name - 1);
-	stats_note_answer(stats_worker(0), LEASE_ACQUIRE, LEASE_OK, name, sizeof name - 1);
-	stats_note_queues(stats_worker(0), &queue, 1);
+	stats_note_answer(metrics_worker(0), LEASE_ACQUIRE, LEASE_LOCKED, name, sizeof name - 1);
+	stats_note_answer(metrics_worker(0), LEASE_ACQUIRE, LEASE_OK, name, sizeof name - 1);
+	stats_note_queues(metrics_worker(0), &queue, 1);
 	get_stats(client);
 	json_t *hot = json_array_get(json_object_get(body, "hottest"), 0),
 	       *waiting = json_array_get(json_object_get(body, "waiting"), 0);
@@ -119,7 +118,7 @@ START_TEST(resources_as_they_are_told)
 }
 END_TEST
 
-/* An acquisition over HTTP is counted by its handler; one that never got that far is not. */
+/* The handler counts an acquisition; a rejected one is not counted. */
 START_TEST(acquisitions_are_counted)
 {
 	int client = connect_tcp();

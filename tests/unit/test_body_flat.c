@@ -1,49 +1,40 @@
-/* The bodies that are read in place: what the scanner takes, jansson takes too, and sees the same in it. */
+/* The scanner of plain bodies: jansson accepts each body that it accepts, and reads the same values. */
 #include <check.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/body.h"
+#include "api/calls/calls_internal.h"
+#include "suite.h"
 
-static void check_value(const struct body_value *value, const json_t *json)
+/* body_visit_fn: builds the object. A repeated member ends the scan, as it does for a body. */
+static bool add_member(void *arg, const char *name, size_t name_len, const struct body_value *value)
 {
-	if (json_is_string(json)) {
-		ck_assert_int_eq(value->kind, BODY_STRING);
-		ck_assert_uint_eq(value->len, json_string_length(json));
-		ck_assert_int_eq(memcmp(value->bytes, json_string_value(json), value->len), 0);
-	} else if (json_is_integer(json)) {
-		ck_assert_int_eq(value->kind, BODY_INTEGER);
-		ck_assert_int_eq(value->integer, json_integer_value(json));
-	} else {
-		ck_assert(json_is_boolean(json));
-		ck_assert_int_eq(value->kind, BODY_BOOLEAN);
-		ck_assert_int_eq(value->boolean, json_is_true(json));
-	}
+	char key[200];
+
+	ck_assert_uint_lt(name_len, sizeof(key));
+	ck_assert_int_ne(value->kind, BODY_OTHER);
+	snprintf(key, sizeof(key), "%.*s", (int)name_len, name);
+	return json_object_get(arg, key) == NULL &&
+	       json_object_set_new(arg, key,
+				   value->kind == BODY_STRING    ? json_stringn(value->bytes, value->len)
+				   : value->kind == BODY_INTEGER ? json_integer(value->integer)
+								 : json_boolean(value->integer)) == 0;
 }
 
-/* Returns true if the scanner took it; then both have read the same. */
+/* Returns true if the scanner accepts the text; then both read the same. */
 static bool check_text(const char *text, size_t len)
 {
-	struct body_member members[BODY_FLAT_MAX];
-	size_t count = 0, i = 0;
-	const char *name;
-	json_t *json;
+	json_t *scanned = json_object();
+	bool taken = body_flat_scan(text, len, add_member, scanned);
 
-	if (!body_flat_scan(text, len, members, &count))
-		return false;
-	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-	ck_assert_msg(json_is_object(root), "taken, but refused by jansson: %.*s", (int)len, text);
-	ck_assert_uint_eq(count, json_object_size(root));
-	json_object_foreach(root, name, json)
-	{
-		ck_assert_uint_eq(members[i].name_len, strlen(name));
-		ck_assert_int_eq(memcmp(members[i].name, name, strlen(name)), 0);
-		check_value(&members[i++].value, json);
+	if (taken) {
+		json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+		ck_assert_msg(json_equal(scanned, root), "jansson reads something else: %.*s", (int)len, text);
+		json_decref(root);
 	}
-	json_decref(root);
-	return true;
+	json_decref(scanned);
+	return taken;
 }
 
 static const struct {
@@ -57,7 +48,7 @@ static const struct {
 	 "\"x\":false }",
 	 true},
 	{"{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8}", true},
-	{"{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9}", false},
+	{"{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9}", true},
 	{"", false},
 	{"   ", false},
 	{"{", false},
@@ -102,7 +93,7 @@ START_TEST(test_text)
 }
 END_TEST
 
-/* A good text with a byte or two changed, left out or put in, from a fixed seed; also cut short. */
+/* A good text with some bytes changed, from a fixed seed; also cut short. */
 START_TEST(test_made_up)
 {
 	static const char good[] =
@@ -126,15 +117,9 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("body_flat");
 	TCase *tcase = tcase_create("body_flat");
 
 	tcase_add_loop_test(tcase, test_text, 0, sizeof(texts) / sizeof(texts[0]));
 	tcase_add_test(tcase, test_made_up);
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("body_flat", tcase, NULL);
 }

@@ -1,4 +1,4 @@
-/* The files of a key and of certificates, as they are looked at before anything is sent. */
+/* The files of a key and of certificates, which are checked before anything is sent. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/base/credentials.h"
+#include "suite.h"
 
 #define KEY "0123456789abcdef"
 
@@ -63,7 +64,7 @@ START_TEST(key_file)
 }
 END_TEST
 
-/* Anybody may read a certificate, nobody a private key, wherever it lies. */
+/* Others may read a certificate, but no private key, whether it has a file of its own or not. */
 START_TEST(certificates)
 {
 	credentials.ca_file = path;
@@ -91,17 +92,11 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("cli_credentials");
 	TCase *tests = tcase_create("cli_credentials");
 	tcase_add_checked_fixture(tests, set_up, tear_down);
 	tcase_add_test(tests, nothing);
 	tcase_add_test(tests, key_file);
 	tcase_add_test(tests, certificates);
 	tcase_add_test(tests, files_that_are_not_there);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run("cli_credentials", tests, NULL);
 }

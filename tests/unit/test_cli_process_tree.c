@@ -1,11 +1,13 @@
-/* Signals to descendants: whatever their names look like, however fast they fork, and never to a stranger that has the
- * pid of one that ended. */
+/* Signals to descendants: with any name, of any depth, while they fork and end; never to another process that has the
+ * pid of one that has ended. */
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,12 +22,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/run/process_tree.h"
+#include "cli/run/run_internal.h"
+#include "suite.h"
 
-/* ---- system calls that the linker leads through here ---- */
+/* ---- system calls that are replaced by the linker (--wrap) ---- */
 
 static void (*before_open)(void), (*before_send)(void);
+static void (*before_read)(const char *path); /* before each file is opened, of /proc too */
 static bool no_pidfds;
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
 
 int __real_pidfd_open(pid_t pid, unsigned flags);
 int __wrap_pidfd_open(pid_t pid, unsigned flags);
@@ -40,6 +47,18 @@ static void once(void (**hook)(void))
 	*hook = NULL;
 	if (called != NULL)
 		called();
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+	va_list rest;
+
+	va_start(rest, flags);
+	mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+	va_end(rest);
+	if (before_read)
+		before_read(path);
+	return __real_open(path, flags, mode);
 }
 
 int __wrap_pidfd_open(pid_t pid, unsigned flags)
@@ -67,7 +86,7 @@ int __wrap_kill(pid_t pid, int signal_number)
 
 /* ---- processes ---- */
 
-static int told[2]; /* a byte from a process that is ready */
+static int told[2]; /* a pipe: a process that is ready writes a byte */
 
 static void tell(void)
 {
@@ -80,13 +99,18 @@ static void be_told(void)
 	ck_assert_int_eq(read(told[0], &byte, 1), 1);
 }
 
+static void *shared(size_t size)
+{
+	return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
 static void block(void)
 {
 	sigset_t usr1;
 
 	sigemptyset(&usr1);
 	sigaddset(&usr1, SIGUSR1);
-	sigprocmask(SIG_BLOCK, &usr1, NULL); /* so it stays pending where it was sent */
+	sigprocmask(SIG_BLOCK, &usr1, NULL); /* it stays pending, so that has_signal() finds it */
 	ck_assert_int_eq(pipe(told), 0);
 	ck_assert_int_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
 }
@@ -133,10 +157,10 @@ static void end(pid_t pid)
 static const char *const names[] = {"plain", "a\nb", "\n", "a)\nb", ") Z 0 0", "\n1 (x) Z 0 0 0",
 				    "))((",  "( ",   " ",  "",      ")",       "1 (x) X 1 1 1 1"};
 
-/* A child with such a name, and a child of that which left its group. */
+/* A child with the name, and a grandchild with it in another session. */
 START_TEST(any_name)
 {
-	pid_t *below = mmap(NULL, sizeof(*below), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t *below = shared(sizeof *below);
 
 	block();
 	pid_t named = child();
@@ -151,7 +175,7 @@ START_TEST(any_name)
 		sleep_for_ever();
 	}
 	be_told();
-	ck_assert_uint_eq(process_tree_signal(getpid(), 0, SIGUSR1), 2);
+	process_tree_signal(getpid(), 0, SIGUSR1);
 	ck_assert(has_signal(named) && has_signal(*below));
 	end(named);
 	end(*below);
@@ -177,7 +201,7 @@ static bool looks_ended(pid_t pid)
 	return strstr(text, ") Z ") != NULL;
 }
 
-/* To the kernel it is a zombie, and it works on. */
+/* /proc shows a zombie, but another thread of the process runs. */
 START_TEST(one_whose_first_thread_has_ended)
 {
 	block();
@@ -191,8 +215,54 @@ START_TEST(one_whose_first_thread_has_ended)
 	be_told();
 	while (!looks_ended(threaded))
 		sched_yield();
-	ck_assert_uint_eq(process_tree_signal(getpid(), 0, SIGKILL), 1);
+	process_tree_signal(getpid(), 0, SIGKILL);
 	ck_assert_int_eq(waitpid(threaded, NULL, 0), threaded);
+}
+END_TEST
+
+/* ---- an ancestor that ends while it is looked for ---- */
+
+static pid_t parent_process, child_process;
+static bool child_was_read;
+
+/* Ends the parent when the child was read, and before the parent is read for it. */
+static void end_parent(const char *path)
+{
+	char of_child[64], of_parent[64];
+
+	snprintf(of_child, sizeof of_child, "/proc/%d/stat", (int)child_process);
+	snprintf(of_parent, sizeof of_parent, "/proc/%d/stat", (int)parent_process);
+	child_was_read |= strcmp(path, of_child) == 0;
+	if (!child_was_read || strcmp(path, of_parent) != 0)
+		return;
+	before_read = NULL;
+	end(parent_process);
+}
+
+/* The child belongs to the subreaper from then on: it is found when its ancestors are read anew. */
+START_TEST(ancestor_that_ends)
+{
+	pid_t *below = shared(sizeof *below);
+	pid_t root = getpid();
+
+	block();
+	parent_process = fork();
+	ck_assert_int_ge(parent_process, 0);
+	if (parent_process == 0) {
+		if (fork() == 0) {
+			*below = getpid();
+			tell();
+		}
+		sleep_for_ever();
+	}
+	be_told();
+	child_process = *below;
+	before_read = end_parent;
+	process_tree_signal(root, 0, SIGUSR1);
+	ck_assert_msg(!before_read, "the parent did not end meanwhile");
+	bool found = has_signal(child_process);
+	end(child_process);
+	ck_assert(found);
 }
 END_TEST
 
@@ -201,7 +271,7 @@ END_TEST
 static pid_t victim, stranger;
 static int stranger_error;
 
-/* The victim ends, its parent collects it, and a process that is not below that parent gets its pid. */
+/* The victim ends and its parent reaps it; then a process that is not below that parent gets its pid. */
 static void swap(void)
 {
 	struct clone_args arguments = {.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&victim, .set_tid_size = 1};
@@ -218,7 +288,7 @@ static void swap(void)
 
 START_TEST(no_stranger_is_hit)
 {
-	pid_t *below = mmap(NULL, sizeof(*below), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t *below = shared(sizeof *below);
 
 	block();
 	pid_t root = child();
@@ -236,12 +306,11 @@ START_TEST(no_stranger_is_hit)
 	victim = *below;
 	before_open = _i == 0 ? swap : NULL;
 	before_send = _i == 1 ? swap : NULL;
-	unsigned count = process_tree_signal(root, 0, SIGUSR1);
+	process_tree_signal(root, 0, SIGUSR1);
 	if (stranger < 0 && (stranger_error == EPERM || stranger_error == ENOSYS)) {
 		fprintf(stderr, "no_stranger_is_hit: skipped, no process may choose a pid here\n");
 	} else {
 		ck_assert_int_eq(stranger, victim);
-		ck_assert_uint_eq(count, 0);
 		ck_assert_msg(!has_signal(stranger), "a stranger got the signal");
 		end(stranger);
 	}
@@ -249,11 +318,11 @@ START_TEST(no_stranger_is_hit)
 }
 END_TEST
 
-/* ---- no pidfds: a filter of system calls, an old kernel ---- */
+/* ---- without pidfds: a filter of system calls, an old kernel ---- */
 
 START_TEST(without_pidfds_children_alone)
 {
-	pid_t *below = mmap(NULL, sizeof(*below), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t *below = shared(sizeof *below);
 
 	block();
 	no_pidfds = true;
@@ -267,9 +336,9 @@ START_TEST(without_pidfds_children_alone)
 		sleep_for_ever();
 	}
 	be_told();
-	ck_assert_uint_eq(process_tree_signal(getpid(), 0, SIGUSR1), 1);
+	process_tree_signal(getpid(), 0, SIGUSR1);
 	ck_assert(has_signal(direct) && !has_signal(*below));
-	for (int calls = 0; waitpid(-1, NULL, WNOHANG) >= 0; calls++) { /* level by level */
+	for (int calls = 0; waitpid(-1, NULL, WNOHANG) >= 0; calls++) { /* one level of the tree after the other */
 		ck_assert_int_lt(calls, 100000);
 		process_tree_signal(getpid(), 0, SIGKILL);
 	}
@@ -277,12 +346,12 @@ START_TEST(without_pidfds_children_alone)
 }
 END_TEST
 
-/* ---- those that fork while they are killed ---- */
+/* ---- processes that fork while they are killed ---- */
 
-enum { HYDRA_HEADS = 48, HYDRA_SECONDS = 60 };
+enum { FORKS_MAX = 48, FORKS_SECONDS = 60 };
 
-/* Each head makes others, in sessions of their own, whenever there is room for one. */
-static void hydra(atomic_int *room)
+/* Each process forks others, in sessions of their own, as long as there are fewer than FORKS_MAX. */
+static void fork_for_ever(atomic_int *room)
 {
 	for (;;) {
 		if (atomic_fetch_sub(room, 1) <= 0) {
@@ -294,16 +363,16 @@ static void hydra(atomic_int *room)
 	}
 }
 
-/* Room comes back with each head that is collected: the survivors fill it at once. */
-START_TEST(faster_than_a_hydra)
+/* Each process that is reaped makes room for another one, which the others fork at once. */
+START_TEST(processes_that_fork)
 {
-	atomic_int *room = mmap(NULL, sizeof(*room), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	time_t until = time(NULL) + HYDRA_SECONDS;
+	atomic_int *room = shared(sizeof *room);
+	time_t until = time(NULL) + FORKS_SECONDS;
 
 	block();
-	atomic_store(room, HYDRA_HEADS);
+	atomic_store(room, FORKS_MAX);
 	if (child() == 0)
-		hydra(room);
+		fork_for_ever(room);
 	while (atomic_load(room) > 0)
 		sched_yield();
 	for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) >= 0;)
@@ -318,18 +387,13 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("cli_tree");
 	TCase *tests = tcase_create("cli_tree");
-	tcase_set_timeout(tests, HYDRA_SECONDS * 2);
+	tcase_set_timeout(tests, FORKS_SECONDS * 2);
 	tcase_add_loop_test(tests, any_name, 0, sizeof(names) / sizeof(*names));
 	tcase_add_test(tests, one_whose_first_thread_has_ended);
+	tcase_add_test(tests, ancestor_that_ends);
 	tcase_add_loop_test(tests, no_stranger_is_hit, 0, 2);
 	tcase_add_test(tests, without_pidfds_children_alone);
-	tcase_add_test(tests, faster_than_a_hydra);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	tcase_add_test(tests, processes_that_fork);
+	return suite_run("cli_tree", tests, NULL);
 }

@@ -1,9 +1,14 @@
 /* Addresses of servers: parsed and rejected. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "cli/base/server.h"
+#include "cli/base/arguments.h"
+#include "suite.h"
+
+#define TEXTS(...)          \
+	{                   \
+		__VA_ARGS__ \
+	}
 
 static const struct {
 	const char *text, *base, *unix_path;
@@ -29,44 +34,17 @@ static const struct {
 	{"http://[::]:1", "http://[::]:1", "", false, true},
 };
 
-static const char *const bad[] = {"",
-				  "127.0.0.1:8080",
-				  "https://",
-				  "https:///",
-				  "https://x",
-				  "https://x:0",
-				  "https://x:1/y",
-				  "https://u:p@x:1",
-				  "httpss://x:1",
-				  "HTTP://x:1",
-				  "http://",
-				  "http://:1",
-				  "http:///",
-				  "http://x",
-				  "http://x:",
-				  "http://x:0",
-				  "http://x:65536",
-				  "http://x:1a",
-				  "http://x:+1",
-				  "http://x:000001",
-				  "http://x:1/path",
-				  "http://x:1?q",
-				  "http://x:1#f",
-				  "http://u:p@x:1",
-				  "http://x y:1",
-				  "http://x\n:1",
-				  "http://[]:1",
-				  "http://[::1:1",
-				  "http://[::1]",
-				  "http://[x]:1",
-				  "http://x:1//",
-				  "unix:",
-				  "unix:relative"};
+static const char *const bad[] = TEXTS(
+	"", "127.0.0.1:8080", "https://", "https:///", "https://x", "https://x:0", "https://x:1/y", "https://u:p@x:1",
+	"httpss://x:1", "HTTP://x:1", "http://", "http://:1", "http:///", "http://x", "http://x:", "http://x:0",
+	"http://x:65536", "http://x:1a", "http://x:+1", "http://x:000001", "http://x:1/path", "http://x:1?q",
+	"http://x:1#f", "http://u:p@x:1", "http://x y:1", "http://x\n:1", "http://[]:1", "http://[::1:1",
+	"http://[::1]", "http://[x]:1", "http://x:1//", "unix:", "unix:relative");
 
 START_TEST(good_ones)
 {
 	struct server server;
-	const char *reason = server_parse(good[_i].text, strlen(good[_i].text), &server);
+	const char *reason = server_parse(good[_i].text, &server);
 	ck_assert_msg(reason == NULL, "%s: %s", good[_i].text, reason);
 	ck_assert_str_eq(server.text, good[_i].text);
 	ck_assert_str_eq(server.base, good[_i].base);
@@ -79,25 +57,8 @@ END_TEST
 START_TEST(bad_ones)
 {
 	struct server server = {.text = "as it was"};
-	ck_assert_msg(server_parse(bad[_i], strlen(bad[_i]), &server) != NULL, "%s", bad[_i]);
+	ck_assert_msg(server_parse(bad[_i], &server) != NULL, "%s", bad[_i]);
 	ck_assert_str_eq(server.text, "as it was");
-}
-END_TEST
-
-START_TEST(lists)
-{
-	static struct server_list list;
-	ck_assert_ptr_null(server_list_parse(&list, "http://a:1,unix:/b,http://c:3"));
-	ck_assert_uint_eq(list.count, 3);
-	ck_assert_str_eq(list.items[1].unix_path, "/b");
-	list.count = 0;
-	ck_assert_ptr_nonnull(server_list_parse(&list, "http://a:1,"));
-	ck_assert_ptr_nonnull(server_list_parse(&list, ",http://a:1"));
-	list.count = 0;
-	for (int i = 0; i < SERVERS_MAX; i++)
-		ck_assert_ptr_null(server_list_add(&list, "http://a:1", 10));
-	ck_assert_ptr_nonnull(server_list_add(&list, "http://a:1", 10));
-	ck_assert_uint_eq(list.count, SERVERS_MAX);
 }
 END_TEST
 
@@ -107,28 +68,35 @@ START_TEST(long_ones)
 	char text[SERVER_TEXT_MAX + 2];
 	memset(text, 'x', sizeof(text));
 	memcpy(text, "unix:/", 6);
-	ck_assert_ptr_null(server_parse(text, 5 + SERVER_PATH_MAX, &server));
+	text[5 + SERVER_PATH_MAX] = '\0';
+	ck_assert_ptr_null(server_parse(text, &server));
 	ck_assert_uint_eq(strlen(server.unix_path), SERVER_PATH_MAX);
-	ck_assert_ptr_nonnull(server_parse(text, 5 + SERVER_PATH_MAX + 1, &server));
+	strcpy(text + 5 + SERVER_PATH_MAX, "x");
+	ck_assert_ptr_nonnull(server_parse(text, &server));
+	memset(text, 'x', sizeof(text));
 	memcpy(text, "http://", 7);
-	memcpy(text + SERVER_TEXT_MAX - 3, ":80", 3);
-	ck_assert_ptr_null(server_parse(text, SERVER_TEXT_MAX, &server));
-	ck_assert_ptr_nonnull(server_parse(text, SERVER_TEXT_MAX + 1, &server));
+	strcpy(text + 7 + 253, ":80"); /* the longest name of a host */
+	ck_assert_ptr_null(server_parse(text, &server));
+	strcpy(text + 7 + 253, "x:80");
+	ck_assert_ptr_nonnull(server_parse(text, &server));
+}
+END_TEST
+
+START_TEST(without_a_scheme)
+{
+	struct server server;
+	ck_assert_str_eq(server_parse("localhost:8080", &server), "the scheme is missing");
+	ck_assert_str_eq(server_parse("redis://localhost:8080", &server),
+			 "the scheme is not one of those that are allowed");
 }
 END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("cli_server");
 	TCase *tests = tcase_create("cli_server");
 	tcase_add_loop_test(tests, good_ones, 0, sizeof(good) / sizeof(*good));
 	tcase_add_loop_test(tests, bad_ones, 0, sizeof(bad) / sizeof(*bad));
-	tcase_add_test(tests, lists);
 	tcase_add_test(tests, long_ones);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	tcase_add_test(tests, without_a_scheme);
+	return suite_run("cli_server", tests, NULL);
 }

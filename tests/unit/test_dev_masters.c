@@ -1,6 +1,6 @@
-/* The private masters of --dev, with real servers: that they answer, are set up as locks need it, and are gone, folder
- * and all, however the program that started them ends. What "gone" means is looked up in /proc: no process has the
- * folder in its command line. */
+/* The private masters of --dev, with real servers: they answer, are configured for locks, and end with their folder
+ * however the program that started them ends. "Ended" means that no process in /proc has the folder in its command
+ * line. */
 #include <check.h>
 #include <ctype.h>
 #include <dirent.h>
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "server/daemon/dev_masters.h"
+#include "suite.h"
 
 static struct options options;
 static struct dev_masters dev;
@@ -139,7 +140,7 @@ START_TEST(the_folder_is_made_in_tmpdir)
 	start(1);
 	ck_assert_int_eq(strncmp(dev.folder, base, strlen(base)), 0);
 	dev_masters_stop(&dev);
-	/* one that leaves no room for the path of a socket is passed over */
+	/* one that leaves no room for the path of a socket is not used */
 	snprintf(longer, sizeof(longer), "%s/%0100d", base, 0);
 	ck_assert_int_eq(mkdir(longer, 0700), 0);
 	setenv("TMPDIR", longer, 1);
@@ -178,8 +179,7 @@ static pid_t fork_parent(char folder[DEV_MASTERS_FOLDER_MAX], pid_t *ret_supervi
 	close(fds[1]);
 	ck_assert_int_gt(read(fds[0], line, sizeof(line) - 1), 0);
 	ck_assert_int_eq(sscanf(line, "%95s %d", folder, &supervisor), 2);
-	/* Nobody but the parent has the pipe: its supervisor and servers must not keep it open, or a reader of ours
-	 * would hang. */
+	/* Only the parent has the pipe: a supervisor or server that kept it open would make a reader hang. */
 	struct pollfd end = {.fd = fds[0]};
 	ck_assert_int_eq(count_processes(folder, NULL), 3);
 	ck_assert_int_eq(poll(&end, 1, 0), 0);
@@ -241,7 +241,7 @@ START_TEST(sigterm_to_the_supervisor_ends_them)
 	strcpy(folder, dev.folder);
 	kill(dev.supervisor, SIGTERM);
 	assert_gone(folder);
-	dev_masters_stop(&dev); /* has nothing left to do, and does not mind */
+	dev_masters_stop(&dev); /* has nothing left to do */
 }
 END_TEST
 
@@ -286,7 +286,7 @@ START_TEST(one_that_dies_leaves_the_others)
 	for (time_t end = time(NULL) + 5; count_masters() > 2 && time(NULL) < end;)
 		poll(NULL, 0, 10);
 	ck_assert_uint_eq(count_masters(), 2);
-	poll(NULL, 0, 300); /* time for the supervisor to do what it must not */
+	poll(NULL, 0, 300); /* time for a supervisor that would end the others by mistake */
 	ck_assert_uint_eq(count_masters(), 2);
 	dev_masters_stop(&dev);
 	assert_gone(folder);
@@ -384,7 +384,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("dev_masters");
 	TCase *all = tcase_create("all");
 
 	tcase_add_loop_test(all, they_answer_and_are_set_up_for_locks, 1, 4);
@@ -400,11 +399,5 @@ int main(void)
 	tcase_add_test(all, a_server_that_ends_at_once_is_reported);
 	tcase_add_test(all, a_server_that_cannot_be_run_is_reported);
 	tcase_add_test(all, a_server_that_never_answers_is_given_up);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_set_fork_status(runner, CK_FORK); /* PATH and TMPDIR are changed */
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("dev_masters", all, NULL);
 }

@@ -1,9 +1,8 @@
-/* The restart guard, state by state: server/redlock/guard/guard.h is what is tested here, guard.c is not looked at.
+/* The restart guard, state by state, by its header alone.
  *
- * How long a master is quarantined is in test_guard_quarantine.c, the hazards that are found by themselves in
- * test_guard_found.c, what a quarantined master must know before it votes again in test_guard_recovery.c, how a new
- * cluster begins in test_guard_new.c, the clocks in test_guard_clock.c, several redlockd beside each other in
- * test_guard_replicas.c. */
+ * test_guard_quarantine.c has the length of a quarantine, test_guard_found.c the hazards, test_guard_recovery.c the
+ * fence recovery, test_guard_new.c new clusters, test_guard_clock.c the clocks. The simulator (tests/sim/) runs several
+ * redlockd beside each other. */
 #include "guard_cases.h"
 
 /* ---- every state, every event ---- */
@@ -64,7 +63,7 @@ static const struct row {
 	{VOTING, LOSES, GUARD_ABSENT, 0},
 
 	{MARKING, RECONNECTED, GUARD_ASKING, 0},
-	{MARKING, READS_NEW, GUARD_VOTING, 0}, /* another redlockd waited, this one never began to */
+	{MARKING, READS_NEW, GUARD_VOTING, 0}, /* another redlockd has waited it out */
 	{MARKING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
 	{MARKING, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH},
 	{MARKING, READS_DIGEST, GUARD_REJECTED, GUARD_OTHER_DIGEST},
@@ -72,7 +71,7 @@ static const struct row {
 	{MARKING, DROPS, GUARD_MARKING, GUARD_NO_EPOCH},
 	{MARKING, LOSES, GUARD_ABSENT, 0},
 
-	/* QUARANTINE is under way: what was read before it says less than its answer */
+	/* QUARANTINE is under way: its answer is newer than what was read */
 	{QUARANTINING, READS_NEW, GUARD_MARKING, GUARD_NO_EPOCH},
 	{QUARANTINING, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
 	{QUARANTINING, READS_MARKER, GUARD_MARKING, GUARD_NO_EPOCH},
@@ -186,7 +185,7 @@ START_TEST(test_every_state_and_event)
 }
 END_TEST
 
-/* What is asked for next follows from the state alone; a second time nothing, as long as it is under way. */
+/* The next action follows from the state alone; while it is under way there is no other. */
 START_TEST(test_what_each_state_wants)
 {
 	static const enum guard_action_kind wanted[] = {
@@ -222,11 +221,11 @@ START_TEST(test_what_failed_is_tried_again_at_the_next_heartbeat)
 	TELL(&cases, 0, .kind = GUARD_FAILED, .action = GUARD_WRITE_EPOCH);
 	wants(&cases, 0, GUARD_NOTHING);
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
-	wants(&cases, 0, GUARD_WRITE_EPOCH); /* what the others told still holds */
+	wants(&cases, 0, GUARD_WRITE_EPOCH); /* the others' fences still count */
 }
 END_TEST
 
-/* A heartbeat that is refused (out of memory, say) says nothing of what is under way besides. */
+/* A heartbeat that fails (no memory, for example) does not change the action under way. */
 START_TEST(test_a_failed_heartbeat_is_no_failed_action)
 {
 	static const enum from states[] = {QUARANTINING, WRITING_EPOCH, VOTING, WAITING, RECOVERING};

@@ -1,11 +1,12 @@
-/* What a master says of the longest lease, in its epoch and with its fences: bounded by what any redlockd gives, so
- * that a number that somebody else wrote into its hash cannot quarantine it for ever. All of master_guard.c is built
- * into this file, for its static functions. */
-/* clang-format off */
-#include "server/masters/master_guard.c" /* all of it, for its static functions; first, as it is alone */
-/* clang-format on */
-
+/* The longest lease in a master's answers, with its epoch and its fences, is bounded by the longest that any redlockd
+ * gives: a wrong number in the hash cannot quarantine the master for ever. */
 #include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/masters/master_internal.h"
+#include "suite.h"
 
 enum { A_DAY_MS = 86400000 };
 
@@ -24,15 +25,22 @@ static const struct {
 	{"18446744073709552", A_DAY_MS},
 };
 
-static redisReply *parse(const char *bytes)
+static struct guard_event read_answer(const char *bytes, enum guard_event_kind kind)
 {
+	struct guard_event event = {.kind = kind, .now_us = 1000000000};
+	uint64_t time_us;
+	const char *evicted;
 	redisReader *reader = redisReaderCreate();
 	void *raw = NULL;
 	redisReaderFeed(reader, bytes, strlen(bytes));
 	ck_assert_int_eq(redisReaderGetReply(reader, &raw), REDIS_OK);
 	ck_assert_ptr_nonnull(raw);
+	ck_assert(master_reply_map_guard(raw, &event, &time_us, &evicted));
+	ck_assert_uint_eq(time_us, UINT64_C(1795215206922001));
+	ck_assert_str_eq(evicted, "");
+	freeReplyObject(raw);
 	redisReaderFree(reader);
-	return raw;
+	return event;
 }
 
 /* As epoch.lua answers. */
@@ -44,11 +52,7 @@ static struct guard_event read_epoch(const char *run_id, const char *ttl_ms)
 		 "16\r\n3333333333333333\r\n$16\r\n0000000000000001\r\n$%zu\r\n%s\r\n"
 		 "$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n",
 		 run_id, strlen(ttl_ms), ttl_ms);
-	struct guard_event event = {.kind = GUARD_EPOCH, .now_us = 1000000000};
-	redisReply *reply = parse(bytes);
-	fill_event(reply, &event);
-	freeReplyObject(reply);
-	return event;
+	return read_answer(bytes, GUARD_EPOCH);
 }
 
 START_TEST(of_an_epoch)
@@ -71,17 +75,14 @@ START_TEST(with_its_fences)
 {
 	char bytes[100];
 	snprintf(bytes, sizeof bytes, "*4\r\n:1\r\n:1795215206922001\r\n:9\r\n:%.19s\r\n", numbers[_i].ttl_ms);
-	struct guard_event event = {.kind = GUARD_FENCES};
-	redisReply *reply = parse(bytes);
-	fill_event(reply, &event);
-	freeReplyObject(reply);
+	struct guard_event event = read_answer(bytes, GUARD_FENCES);
 	ck_assert_uint_eq(event.ttl_us, numbers[_i].read_ms * 1000);
 	ck_assert_uint_eq(event.fence, 9);
 }
 END_TEST
 
-/* A master that restarted is quarantined for a day at most, whatever its hash says; and no shorter than our own leases
- * last. */
+/* A master that restarted is quarantined for a day at most, whatever its hash holds, and not shorter than our own
+ * leases last. */
 START_TEST(a_quarantine_ends)
 {
 	const struct guard_params params = {
@@ -104,17 +105,11 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("guard_answer");
 	TCase *tests = tcase_create("guard_answer");
 	const int count = sizeof numbers / sizeof *numbers;
 	tcase_add_loop_test(tests, of_an_epoch, 0, count);
 	tcase_add_test(tests, of_an_epoch_without_a_number);
 	tcase_add_loop_test(tests, with_its_fences, 0, count);
 	tcase_add_loop_test(tests, a_quarantine_ends, 0, count);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run("guard_answer", tests, NULL);
 }

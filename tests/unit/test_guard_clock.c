@@ -1,5 +1,5 @@
-/* A master's clock against ours: never a false alarm, and no jump escapes that is larger than what the intervals leave
- * open. See guard_clock.c for how; here only guard_time() is asked, with networks that delay as they like. */
+/* A master's clock against ours: no false alarm, and every jump that is larger than the intervals allow is found. Only
+ * guard_time() is tested, over networks with any delays. */
 #include <math.h>
 
 #include "guard_cases.h"
@@ -9,17 +9,14 @@ struct clock_world {
 	struct guard guard;
 	uint64_t random, now_us;
 	double ahead_us, drift; /* master = ours + ahead + drift × time passed; drift 0.0005: 0.05 % */
-	/* How far "master − ours" can be believed to be above what it is, and below: the least over all answers of the
-	 * way there (back) + what was allowed for and drifted since. */
+	/* How far "master − ours" may be overestimated, and underestimated: the smallest over all answers of the way
+	 * there (back) + the allowed and the real drift since. */
 	double above_us, below_us;
 };
 
 static uint64_t random_below(struct clock_world *world, uint64_t bound)
 {
-	uint64_t word = world->random += UINT64_C(0x9e3779b97f4a7c15);
-	word = (word ^ (word >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	word = (word ^ (word >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return (word ^ (word >> 31)) % bound;
+	return redlock_random(&world->random) % bound;
 }
 
 static void clock_init(struct clock_world *world, uint64_t seed)
@@ -39,7 +36,7 @@ static uint64_t master_time(const struct clock_world *world)
 	return (uint64_t)((double)world->now_us + world->ahead_us);
 }
 
-/* 1/1000 is allowed for; what the clock drifts goes away from the one bound and towards the other. */
+/* 1/1000 is allowed; the real drift moves away from one bound and towards the other. */
 static void let_pass(struct clock_world *world, uint64_t us)
 {
 	world->now_us += us;
@@ -63,7 +60,7 @@ static enum guard_clock answer(struct clock_world *world, uint64_t there_us, uin
 	return found;
 }
 
-/* Mostly quick, sometimes very slow, lopsided as it comes. */
+/* Mostly fast, sometimes very slow, and different in the two directions. */
 static uint64_t delay(struct clock_world *world)
 {
 	static const uint64_t bounds[] = {50, 200, 200, 1000, 5000, 50000, 3000000};
@@ -76,7 +73,7 @@ static uint64_t pause_of(struct clock_world *world)
 	return random_below(world, bounds[random_below(world, 7)]);
 }
 
-/* ck_assert() tells the parent of each check: too slow for millions of them. */
+/* ck_assert() writes to the parent each time: too slow for millions of checks. */
 #define EXPECT(truth)                                         \
 	do {                                                  \
 		if (!(truth))                                 \
@@ -167,7 +164,7 @@ START_TEST(test_jumps_forward_are_found)
 		EXPECT(answer(&world, there_us, back_us) == GUARD_CLOCK_JUMPED_FORWARD);
 		int64_t said_us = world.guard.masters[0].jump_us;
 		EXPECT(said_us > 0 && (double)said_us <= jump_us + 1);
-		for (unsigned i = 0; i < 10; i++) /* once: then the new time is the right one */
+		for (unsigned i = 0; i < 10; i++) /* once: then the new time counts */
 			EXPECT(answer(&world, delay(&world), delay(&world)) == GUARD_CLOCK_STEADY);
 	}
 }
@@ -248,7 +245,7 @@ START_TEST(test_small_steps_add_up)
 }
 END_TEST
 
-/* A clock that runs too fast, be the answers many or few: 0.2 % are found within 3 s, 10 % within 0.1 s. */
+/* A clock that runs too fast is found, with many answers as with few: 0.2 % within 3 s, 10 % within 0.1 s. */
 START_TEST(test_a_fast_clock_is_found_in_every_rhythm)
 {
 	static const uint64_t pauses_us[] = {0, 500, 5000, 50000, 500000};
@@ -297,7 +294,7 @@ START_TEST(test_a_jump_forward_quarantines)
 	jumps_forward(&cases, 0);
 	is(&cases, 0, GUARD_MARKING, GUARD_CLOCK_FORWARD);
 	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
-	ck_assert(action.kept); /* locks ran out early, no number was forgotten */
+	ck_assert(action.kept); /* locks ran out early, but no fence is lost */
 	ck_assert_uint_eq(action.epoch, CERT(0));
 	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = true, .ttl_us = TTL);
 	cases.answers[0] = (struct guard_event){QUARANTINED_BY(MARKER(0), 0), .kept = true};
@@ -309,7 +306,7 @@ START_TEST(test_a_jump_forward_quarantines)
 }
 END_TEST
 
-/* Found in the answer to READ, over a broken connection, and not forgotten until it has been waited out. */
+/* Found in the answer to READ, the jump is remembered over a new connection until the wait is over. */
 START_TEST(test_a_jump_forward_is_not_forgotten)
 {
 	struct cases cases;
@@ -335,7 +332,7 @@ START_TEST(test_a_jump_forward_is_not_forgotten)
 }
 END_TEST
 
-/* While it is quarantined nothing can run out early that is not waited for anyway. */
+/* During a quarantine a jump needs no other one. */
 START_TEST(test_a_jump_during_the_quarantine)
 {
 	struct cases cases;
@@ -368,7 +365,7 @@ END_TEST
 
 /* ---- deadlines ---- */
 
-/* Never too early: what a master takes for late is late. And not much too late either, after a quick answer. */
+/* The deadline is never too early, and after a fast answer not much too late. */
 START_TEST(test_master_time_is_never_too_early)
 {
 	struct clock_world world;

@@ -1,10 +1,10 @@
-/* What the restart guard finds out by itself: keys dropped, an older image of the machine, masters of others. See
+/* Hazards that the restart guard finds: dropped keys, an older image of the machine, masters of another cluster. See
  * test_guard.c. */
 #include "guard_cases.h"
 
 /* ---- keys dropped ---- */
 
-/* Only locks are gone: the buckets count on, so that no fences have to be asked for. */
+/* Only locks are lost: the buckets are all there, so no fences are asked for. */
 START_TEST(test_evicted)
 {
 	struct cases cases;
@@ -30,7 +30,7 @@ START_TEST(test_evicted)
 }
 END_TEST
 
-/* Found before the epoch was read, or the connection broke before QUARANTINE: not forgotten. */
+/* It is remembered if it was found before the epoch was read, or if the connection broke before QUARANTINE. */
 START_TEST(test_evicted_is_not_forgotten)
 {
 	struct cases cases;
@@ -45,7 +45,7 @@ START_TEST(test_evicted_is_not_forgotten)
 	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
 	ck_assert(wants(&cases, 0, GUARD_QUARANTINE).kept);
 	loses(&cases, 0);
-	connects(&cases, 0, 0x7777); /* another server: what the old one dropped is past */
+	connects(&cases, 0, 0x7777); /* another server: the keys that the old one dropped do not matter */
 	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
@@ -66,7 +66,7 @@ START_TEST(test_rolled_back_by_client_id)
 	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
 	ck_assert(!action.kept);
 	ck_assert_uint_eq(action.epoch, CERT(0));
-	loses(&cases, 0); /* before the answer: not forgotten */
+	loses(&cases, 0); /* before the answer: it is remembered */
 	connects(&cases, 0, RUN(0));
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
@@ -111,14 +111,13 @@ START_TEST(test_rolled_back_between_two_connections)
 	loses(&cases, 0);
 	pass(&cases, 10 * SECOND);
 	cases.beats[0] -= 5;
-	connects(&cases, 0, RUN(0)); /* client ids go on: the image is younger than the last connection */
+	connects(&cases, 0, RUN(0)); /* the client ids grow: the image is younger than the last connection */
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
 END_TEST
 
-/* Its hash was found gone, and the count of heartbeats with it; over the next connection an image from before it went
- * is back. */
+/* Its hash was lost with the count of heartbeats; on the next connection an image from before the loss is back. */
 START_TEST(test_epoch_that_was_gone_comes_back)
 {
 	struct cases cases;
@@ -136,8 +135,7 @@ START_TEST(test_epoch_that_was_gone_comes_back)
 }
 END_TEST
 
-/* While the master is quarantined: what its marker says about its numbers is from the older image, so they count as
- * forgotten. */
+/* During a quarantine: the marker is from the older image, so its buckets count as lost. */
 START_TEST(test_rolled_back_during_the_quarantine)
 {
 	struct cases cases;
@@ -180,7 +178,7 @@ START_TEST(test_rolled_back_while_write_epoch_is_under_way)
 }
 END_TEST
 
-/* Another redlockd found worse, and said so in the marker. */
+/* Another redlockd found that buckets are lost, and its marker says so. */
 START_TEST(test_what_another_found_is_taken_over)
 {
 	struct cases cases;
@@ -198,7 +196,7 @@ START_TEST(test_what_another_found_is_taken_over)
 }
 END_TEST
 
-/* It was flushed: the heartbeat begins anew, but there is no epoch either. */
+/* After a flush the heartbeat counts from 1, and there is no epoch. */
 START_TEST(test_flushed_is_not_called_rolled_back)
 {
 	struct cases cases;
@@ -213,7 +211,7 @@ START_TEST(test_flushed_is_not_called_rolled_back)
 	wants(&cases, 0, GUARD_WRITE_EPOCH);
 	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_VOTING, 0); /* the wait made up for all of it */
+	is(&cases, 0, GUARD_VOTING, 0); /* the wait makes up for all hazards */
 }
 END_TEST
 
@@ -227,13 +225,13 @@ START_TEST(test_another_digest_is_left_alone)
 	connects(&cases, 0, RUN(0));
 	wants(&cases, 0, GUARD_READ);
 	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST + 1);
-	/* also where it was written for another server: not ours to quarantine */
+	/* also an epoch of another server: the master is rejected, not quarantined */
 	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_DIGEST);
 	for (unsigned i = 0; i < 100; i++) {
 		pass(&cases, 2 * SECOND);
 		wants(&cases, 0, GUARD_NOTHING);
 	}
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), REDLOCK_NEVER);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0);
 	ck_assert(!guard_in_motion(&cases.guard, 0));
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_VOTING, 0);
@@ -247,7 +245,7 @@ static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 		.ttl_us = TTL);
 }
 
-/* Which one is the other says the majority, whatever the order in which they are read, and at once. */
+/* The majority decides which cluster is the other one, at once, in every order of reading. */
 START_TEST(test_another_cluster)
 {
 	static const unsigned orders[][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}};
@@ -257,7 +255,7 @@ START_TEST(test_another_cluster)
 		unsigned i = orders[_i / 2][k];
 		votes_in(&cases, i, i != 0 ? CLUSTER : _i % 2 == 0 ? CLUSTER + 1 : CLUSTER - 1);
 	}
-	for (unsigned i = 0; i < 3; i++) /* who was refused at first is asked again */
+	for (unsigned i = 0; i < 3; i++) /* the master that was rejected first is asked again */
 		if (next(&cases, i).kind == GUARD_READ)
 			answers(&cases, i, cases.answers[i]);
 	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_CLUSTER);
@@ -272,8 +270,8 @@ START_TEST(test_another_cluster)
 }
 END_TEST
 
-/* Everything was lost, and two redlockd that did not see the same masters drew two ids: the fewer are quarantined anew
- * instead of left alone. */
+/* All memory was lost, and two redlockd that saw different masters made two ids: the minority is quarantined again
+ * instead of rejected. */
 START_TEST(test_two_ids_of_one_cluster)
 {
 	struct cases cases;

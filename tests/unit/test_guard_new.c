@@ -1,10 +1,10 @@
-/* How a new cluster begins, with and without --bootstrap, and which id it gets. See test_guard.c. */
+/* How a new cluster begins, with and without --bootstrap, and its id. See test_guard.c. */
 #include "guard_cases.h"
 
 /* ---- the cluster id ---- */
 
-/* Everything was lost. The master with the smallest run_id has its epoch first, so that redlockds that begin at once
- * make one id. */
+/* All memory was lost. The master with the smallest run_id gets its epoch first, so that several redlockd that begin at
+ * once make one id. */
 START_TEST(test_one_cluster_id_after_a_total_loss)
 {
 	struct cases cases;
@@ -31,7 +31,7 @@ START_TEST(test_one_cluster_id_after_a_total_loss)
 }
 END_TEST
 
-/* A master that cannot be seen: another redlockd may see it, and make one. */
+/* Another redlockd may reach a master that this one cannot reach, and make an id there. */
 START_TEST(test_a_cluster_id_is_not_made_at_once)
 {
 	struct cases cases;
@@ -50,7 +50,7 @@ START_TEST(test_a_cluster_id_is_not_made_at_once)
 }
 END_TEST
 
-/* Another redlockd was faster: its id is taken. */
+/* Another redlockd was faster: its id is used. */
 START_TEST(test_the_cluster_id_of_the_faster_one)
 {
 	struct cases cases;
@@ -70,7 +70,7 @@ START_TEST(test_the_cluster_id_of_the_faster_one)
 }
 END_TEST
 
-/* Also a master without epoch says which cluster it belonged to. */
+/* A master without an epoch still names its cluster. */
 START_TEST(test_the_cluster_id_is_read_where_the_epoch_is_gone)
 {
 	struct cases cases;
@@ -127,11 +127,11 @@ START_TEST(test_no_bootstrap_unless_told)
 		waits(&cases, i);
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), START + QUARANTINE);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), START + QUARANTINE - cases.now_us);
 }
 END_TEST
 
-/* One that answers and is of no use is not waited for, but a majority must be new, and over connections that stand. */
+/* A master that answers but is unusable is not waited for. A majority must be new, over connections that stand. */
 START_TEST(test_bootstrap_without_one_that_is_unusable)
 {
 	struct cases cases;
@@ -143,7 +143,7 @@ START_TEST(test_bootstrap_without_one_that_is_unusable)
 		TELL(&cases, 1, .kind = GUARD_UNUSABLE);
 	else
 		waits(&cases, 1);
-	if (_i == 2) { /* somebody mended it, and it has to be asked first */
+	if (_i == 2) { /* it is usable again, and must be read first */
 		cases_init(&cases, 3, true);
 		waits(&cases, 0);
 		TELL(&cases, 2, .kind = GUARD_UNUSABLE);
@@ -156,7 +156,7 @@ START_TEST(test_bootstrap_without_one_that_is_unusable)
 		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 		return;
 	}
-	/* Another redlockd may have the right password, and make a cluster id there. */
+	/* Another redlockd may have the right password and make a cluster id there. */
 	wants(&cases, 0, GUARD_NOTHING);
 	pass(&cases, 3 * SECOND);
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
@@ -164,7 +164,7 @@ START_TEST(test_bootstrap_without_one_that_is_unusable)
 }
 END_TEST
 
-/* As long as one was not seen, it may have an epoch. */
+/* A master that was not read may have an epoch. */
 START_TEST(test_no_bootstrap_before_all_were_seen)
 {
 	struct cases cases;
@@ -184,7 +184,7 @@ START_TEST(test_no_bootstrap_before_all_were_seen)
 }
 END_TEST
 
-/* One epoch anywhere, even one that does not fit, even one that is gone by now: not a new cluster. */
+/* With one epoch anywhere, even one that does not fit or is lost by now, the cluster is not new. */
 START_TEST(test_no_bootstrap_after_an_epoch)
 {
 	static const struct guard_event seen[] = {
@@ -210,7 +210,7 @@ START_TEST(test_no_bootstrap_after_an_epoch)
 }
 END_TEST
 
-/* It counts once: what is lost later is a loss. */
+/* --bootstrap counts once: a later loss is a loss. */
 START_TEST(test_bootstrap_is_for_once)
 {
 	struct cases cases;
@@ -222,11 +222,11 @@ START_TEST(test_bootstrap_is_for_once)
 	}
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), START + QUARANTINE);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), START + QUARANTINE - cases.now_us);
 }
 END_TEST
 
-/* Wiped once more between the decision and its epoch: somebody may have been faster, and may have given leases
+/* Flushed again between the decision and its epoch: another redlockd may have been faster and have given leases
  * there. */
 START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
 {
@@ -244,8 +244,7 @@ START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
 }
 END_TEST
 
-/* One master was away, so the others waited, and got their epochs. Now it is no new cluster any more, whatever happens
- * next. */
+/* One master was down, so the others waited and got their epochs. From then on the cluster is not new. */
 START_TEST(test_no_bootstrap_after_one_of_our_own_epochs)
 {
 	struct cases cases;

@@ -1,5 +1,5 @@
-/* How long the restart guard quarantines a master: the longest lease of anybody, its drift and 2 s, over one connection
- * and under one marker. See test_guard.c. */
+/* The length of a quarantine: the longest lease of any redlockd, its drift and 2 s, over one connection and under one
+ * marker. See test_guard.c. */
 #include "guard_cases.h"
 
 /* ---- the quarantine ---- */
@@ -10,7 +10,6 @@ START_TEST(test_quarantine_to_the_microsecond)
 	cases_init(&cases, 1, false);
 	waits(&cases, 0);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + QUARANTINE);
 	pass(&cases, QUARANTINE - 1);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 1);
 	wants(&cases, 0, GUARD_NOTHING);
@@ -19,7 +18,6 @@ START_TEST(test_quarantine_to_the_microsecond)
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0);
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert_uint_eq(action.marker, MARKER(0));
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), REDLOCK_NEVER);
 	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	is(&cases, 0, GUARD_VOTING, 0);
 	ck_assert_uint_eq(cases.guard.masters[0].epoch, MARKER(0)); /* the marker is the epoch now */
@@ -27,7 +25,8 @@ START_TEST(test_quarantine_to_the_microsecond)
 }
 END_TEST
 
-/* From the answer to QUARANTINE, not from its sending; from when a marker of another redlockd was first seen. */
+/* It counts from the answer to QUARANTINE, not from its sending, or from the first sight of another redlockd's
+ * marker. */
 START_TEST(test_quarantine_counts_from_what_was_seen)
 {
 	struct cases cases;
@@ -37,12 +36,12 @@ START_TEST(test_quarantine_counts_from_what_was_seen)
 	wants(&cases, 0, GUARD_QUARANTINE);
 	cases.now_us += 3 * SECOND;
 	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .ttl_us = TTL);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us + QUARANTINE);
+	ck_assert_uint_eq(cases.guard.masters[0].since_us, cases.now_us);
 	connects(&cases, 1, RUN(1));
 	cases.now_us += SECOND;
 	ANSWERS(&cases, 1, QUARANTINED_BY(MARKER(1), 1));
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), cases.now_us - SECOND + QUARANTINE);
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE - SECOND);
 }
 END_TEST
 
@@ -59,7 +58,7 @@ START_TEST(test_longest_ttl_of_anybody)
 	ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST,
 		.ttl_us = 5 * TTL);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
-	ANSWERS(&cases, 1, FITS(1)); /* once heard, never forgotten */
+	ANSWERS(&cases, 1, FITS(1)); /* it stays known */
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 	loses(&cases, 1);
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
@@ -70,7 +69,7 @@ START_TEST(test_longest_ttl_of_anybody)
 }
 END_TEST
 
-/* A master of others: how long their leases are concerns nobody here, also when it is out of reach again. */
+/* The leases of another cluster's master do not count, also when the master is out of reach again. */
 START_TEST(test_ttl_of_a_rejected_master)
 {
 	struct cases cases;
@@ -91,7 +90,7 @@ END_TEST
 
 #define MARKED(i, ttl) .marker = MARKER(i), .marker_run_id = RUN(i), .cluster = CLUSTER, .ttl_us = (ttl)
 
-/* Nothing but markers is left: those who gave longer leases than this process have written so there. */
+/* Only markers are left: a process that gave longer leases has written that beside them. */
 START_TEST(test_longest_ttl_beside_a_marker)
 {
 	struct cases cases;
@@ -103,7 +102,7 @@ START_TEST(test_longest_ttl_beside_a_marker)
 	ANSWERS(&cases, 1, MARKED(1, 5 * TTL)); /* of several the longest */
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
 	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE_OF(5 * TTL));
-	quarantined(&cases, 2); /* no marker here: it gets what is known from the others */
+	quarantined(&cases, 2); /* no marker here: it gets the longest lease that the others know */
 	ck_assert_uint_eq(wants(&cases, 2, GUARD_QUARANTINE).ttl_us, 5 * TTL);
 	/* there was one by then */
 	TELL(&cases, 2, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL);
@@ -112,8 +111,8 @@ START_TEST(test_longest_ttl_beside_a_marker)
 }
 END_TEST
 
-/* Another redlockd notes its longer leases beside our marker while we wait: heard with a heartbeat, or when WRITE_EPOCH
- * is refused. */
+/* Another redlockd writes its longer leases beside our marker during the wait: a heartbeat or the refusal of
+ * WRITE_EPOCH tells. */
 START_TEST(test_marker_raised_by_another)
 {
 	struct cases cases;
@@ -129,8 +128,9 @@ START_TEST(test_marker_raised_by_another)
 		}
 		ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
 		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-		/* the wait goes on, not anew */
-		ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + QUARANTINE_OF(2 * TTL));
+		/* the wait continues */
+		ck_assert_uint_eq(cases.now_us + guard_quarantine_left_us(&cases.guard, 0, cases.now_us),
+				  began_us + QUARANTINE_OF(2 * TTL));
 		pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us - 1);
 		wants(&cases, 0, GUARD_NOTHING);
 		pass(&cases, 1);
@@ -139,8 +139,8 @@ START_TEST(test_marker_raised_by_another)
 }
 END_TEST
 
-/* The marker of a version that wrote no longest lease: the longest that there can be, on this master alone, unless who
- * left it writes its epoch. */
+/* A marker of a version that wrote no longest lease is waited out for the longest possible one, on this master alone,
+ * unless that version writes its epoch. */
 START_TEST(test_marker_that_says_no_ttl)
 {
 	struct cases cases;
@@ -159,7 +159,7 @@ START_TEST(test_marker_that_says_no_ttl)
 		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us),
 				  QUARANTINE_OF(GUARD_TTL_MAX_US));
 		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
-		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL); /* what is not known is not passed on */
+		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL); /* other masters do not get it */
 		ANSWERS(&cases, 0, FITS(0));
 		is(&cases, 0, GUARD_VOTING, 0);
 	}
@@ -178,10 +178,11 @@ START_TEST(test_longer_ttl_heard_when_the_wait_was_over)
 	TELL(&cases, 2, .kind = GUARD_FENCES, .done = true, .fence = 6, .ttl_us = 2 * TTL);
 	wants(&cases, 0, GUARD_NOTHING);
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	/* the wait goes on, not anew */
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard), began_us + QUARANTINE_OF(2 * TTL));
+	/* the wait continues */
+	ck_assert_uint_eq(cases.now_us + guard_quarantine_left_us(&cases.guard, 0, cases.now_us),
+			  began_us + QUARANTINE_OF(2 * TTL));
 	pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us);
-	wants(&cases, 0, GUARD_NOTHING); /* and fences are asked for once more */
+	wants(&cases, 0, GUARD_NOTHING); /* and the fences are asked for again */
 	tells_fence(&cases, 1, 50);
 	tells_fence(&cases, 2, 60);
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
@@ -207,7 +208,7 @@ START_TEST(test_only_one_unbroken_connection_counts)
 }
 END_TEST
 
-/* Heartbeats up to 5 s apart; the process stood still for longer than that: anew. */
+/* Heartbeats may be 5 s apart; after a longer gap the wait begins again. */
 START_TEST(test_a_gap_begins_anew)
 {
 	struct cases cases;
@@ -225,8 +226,7 @@ START_TEST(test_a_gap_begins_anew)
 }
 END_TEST
 
-/* What was waited for once is over: if the master is quarantined again, and be it under the same marker, the wait is a
- * new one. */
+/* Each quarantine has a wait of its own, also under the same marker. */
 START_TEST(test_a_vote_ends_the_wait)
 {
 	struct cases cases;
@@ -287,7 +287,8 @@ START_TEST(test_a_lost_compare_and_set)
 			is(&cases, 0, GUARD_VOTING, 0);
 			continue;
 		}
-		ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(5), 0)); /* it was wiped, and quarantined by another */
+		ANSWERS(&cases, 0,
+			QUARANTINED_BY(MARKER(5), 0)); /* it was flushed, and quarantined by another redlockd */
 		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
 	}

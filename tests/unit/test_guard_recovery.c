@@ -1,5 +1,5 @@
-/* What a quarantined master must know before it votes again: the fences of N−Q+1 others, or clocks where fewer
- * remember. See test_guard.c. */
+/* Fence recovery: a master votes again with the fences of N−Q+1 others, or with clocks where fewer remember. See
+ * test_guard.c. */
 #include "guard_cases.h"
 
 static unsigned needed(unsigned masters)
@@ -9,7 +9,7 @@ static unsigned needed(unsigned masters)
 
 /* ---- fences of others ---- */
 
-/* N = 3: 2, N = 5: 3, … Whoever tells first; the largest counts. */
+/* N = 3: 2, N = 5: 3, … The first that tell count, and of their fences the largest. */
 START_TEST(test_the_largest_fence_of_enough_others)
 {
 	unsigned masters = (unsigned)_i;
@@ -62,7 +62,7 @@ static void tells_slice(struct cases *cases, unsigned j, unsigned slice, uint64_
 	TELL(cases, j, .kind = GUARD_FENCES, .done = true, .fence = fence, .ttl_us = TTL);
 }
 
-/* All slices are told after the wait and under one epoch, or the survey begins anew. */
+/* All slices must be read after the wait and under one epoch, or the survey begins again. */
 START_TEST(test_fences_in_slices)
 {
 	struct cases cases;
@@ -88,7 +88,7 @@ START_TEST(test_fences_in_slices)
 	} else if (_i == 3) { /* another connection */
 		loses(&cases, 2);
 		votes(&cases, 2);
-	} else if (_i == 4) { /* an error: it goes on where it was */
+	} else if (_i == 4) { /* an error: it continues with the same slice */
 		ck_assert_uint_eq(wants(&cases, 2, GUARD_SURVEY).slice, 1);
 		TELL(&cases, 2, .kind = GUARD_FAILED, .action = GUARD_SURVEY);
 		pass(&cases, 2 * SECOND);
@@ -103,7 +103,7 @@ START_TEST(test_fences_in_slices)
 }
 END_TEST
 
-/* The rest of a survey that nobody waits for any more is not read. */
+/* A survey that no master waits for is not continued. */
 START_TEST(test_slices_that_nobody_waits_for)
 {
 	struct cases cases;
@@ -145,7 +145,7 @@ START_TEST(test_slices_of_an_older_survey)
 }
 END_TEST
 
-/* One restarted, another one down: it may remember what nobody else does. */
+/* One master restarted while another is down: only the latter may remember. */
 START_TEST(test_an_unreachable_master_is_waited_for)
 {
 	struct cases cases;
@@ -160,7 +160,7 @@ START_TEST(test_an_unreachable_master_is_waited_for)
 		wants(&cases, 0, GUARD_NOTHING);
 		ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 1);
 	}
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0); /* what is missing is not time */
+	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0); /* it does not wait for time */
 	votes(&cases, 2);
 	tells_fence(&cases, 2, 22);
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
@@ -169,7 +169,7 @@ START_TEST(test_an_unreachable_master_is_waited_for)
 }
 END_TEST
 
-/* The same, but it comes back empty: now nobody can tell, and the floor rests on clocks. */
+/* The same, but it comes back empty: too few remember, and the floor is made of clocks. */
 START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 {
 	struct cases cases;
@@ -183,7 +183,7 @@ START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, WALL + cases.now_us);
-	loses(&cases, 2); /* it stays known to have forgotten */
+	loses(&cases, 2); /* its memory still counts as lost */
 	cases_init(&cases, 3, false);
 	votes(&cases, 1);
 	waits(&cases, 2);
@@ -258,11 +258,11 @@ START_TEST(test_a_survey_that_fails_or_misses)
 	wants(&cases, 2, GUARD_READ);
 	ANSWERS(&cases, 2, NOTHING_AT_ALL);
 	is(&cases, 2, GUARD_MARKING, GUARD_BAD_EPOCH);
-	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked); /* it has forgotten: only one of two remembers */
+	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked); /* its memory is lost: only one of two remembers */
 }
 END_TEST
 
-/* An answer to a question that carried an older epoch says nothing of the one that was read since. */
+/* An answer to SURVEY with an older epoch does not refute the epoch that was read since. */
 START_TEST(test_a_survey_with_an_older_epoch)
 {
 	struct cases cases;
@@ -326,7 +326,7 @@ START_TEST(test_kept_as_the_marker_says)
 }
 END_TEST
 
-/* Another redlockd found worse: the marker is the same, but its numbers do not count any more. The wait goes on. */
+/* Another redlockd found that buckets are lost: they do not count although the marker is the same. */
 START_TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
 {
 	struct cases cases;
@@ -367,7 +367,7 @@ START_TEST(test_alone)
 }
 END_TEST
 
-/* The latest of all clocks: ours, its own, those of masters that are away; unless it is beyond the numbers. */
+/* The latest of all clocks below the limit of fences: ours, its own, and those of masters that are down. */
 START_TEST(test_the_latest_clock)
 {
 	struct cases cases;
@@ -406,7 +406,7 @@ START_TEST(test_survivors_are_asked_before_clocks)
 }
 END_TEST
 
-/* … but not for ever: one that does not answer is given two seconds. */
+/* … but for two seconds at most if one does not answer. */
 START_TEST(test_patience_with_survivors)
 {
 	struct cases cases;
@@ -424,8 +424,8 @@ START_TEST(test_patience_with_survivors)
 }
 END_TEST
 
-/* Two of three forgot, the third is away: the first gets a floor of clocks. After that it does not count as one that
- * remembers, or the second would wait for the third for ever. */
+/* Two of three lost their memory, the third is down: the first gets a floor of clocks, and does not count as one that
+ * remembers after that. Otherwise the second would wait for the third for ever. */
 START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 {
 	struct cases cases;
@@ -437,7 +437,7 @@ START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 	pass(&cases, QUARANTINE);
 	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
 	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	wants(&cases, 1, GUARD_NOTHING); /* the first is asked all the same */
+	wants(&cases, 1, GUARD_NOTHING); /* the first is asked nevertheless */
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 0);
 	tells_fence(&cases, 0, 3 * WALL);
 	struct guard_action action = wants(&cases, 1, GUARD_WRITE_EPOCH);

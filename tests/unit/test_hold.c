@@ -1,13 +1,13 @@
-/* Held leases at work: a real loop with real timers, some ms long, over leases that answer as a test says. */
+/* Held leases on a real loop with timers of a few ms, over leases that answer as a test says. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
 #include "fake_lease.h"
-#include "server/base/clock.h"
+#include "server/base/base.h"
 #include "server/leases/leases.h"
 #include "server/metrics/metrics.h"
+#include "suite.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 
@@ -44,7 +44,6 @@ static void open_world(void)
 	uv_timer_init(&world.loop, &world.ticks);
 	uv_timer_start(&world.ticks, on_tick, 1, 1);
 	world.holds = holds_new(&world.loop, &world.leases, world.metrics);
-	ck_assert_ptr_nonnull(world.holds);
 }
 
 static void close_world(void)
@@ -229,18 +228,6 @@ START_TEST(no_answer_until_the_end)
 }
 END_TEST
 
-START_TEST(short_of_memory)
-{
-	struct hold *one = hold(200);
-
-	world.leases.short_of_memory = true;
-	RUN_UNTIL(world.lost == 1);
-	ck_assert_int_eq(world.code, LEASE_NO_QUORUM);
-	hold_drop(one, true);
-	ck_assert_uint_eq(world.leases.submitted, 0);
-}
-END_TEST
-
 START_TEST(drain)
 {
 	struct hold *one = hold(LONG_MS), *other = hold(LONG_MS);
@@ -249,14 +236,14 @@ START_TEST(drain)
 	ck_assert_uint_eq(world.draining, 0);
 	RUN_UNTIL(world.leases.submitted == 2);
 	RUN_UNTIL(world.draining == 2);
-	struct hold *late = hold(LONG_MS);    /* granted meanwhile: fresh as it is */
+	struct hold *late = hold(LONG_MS);    /* granted meanwhile, so it is fresh */
 	ck_assert_uint_eq(world.draining, 2); /* not from within the call */
 	RUN_UNTIL(world.draining == 3);
 	ck_assert_uint_eq(world.leases.submitted, 2);
 	hold_drop(one, false);
 	hold_drop(late, false);
 	ck_assert_uint_eq(world.leases.submitted, 2);
-	hold_drop(other, true); /* its client left before it was told */
+	hold_drop(other, true); /* its client disconnected before the event */
 	expect_released(3);
 }
 END_TEST
@@ -270,7 +257,7 @@ START_TEST(drain_does_not_wait_for_ever)
 	holds_drain(world.holds);
 	RUN_UNTIL(world.draining == 1);
 	world.leases.hold = false;
-	fake_leases_dispatch(&world.leases); /* the answer comes after all: nothing more is said */
+	fake_leases_dispatch(&world.leases); /* the late answer causes no event */
 	ck_assert_uint_eq(world.draining + world.renewed + world.lost, 1);
 	hold_drop(one, false);
 }
@@ -298,28 +285,10 @@ START_TEST(many_are_renewed_a_few_at_a_time)
 }
 END_TEST
 
-START_TEST(many_are_kept_for_reuse)
-{
-	enum { MANY = 100 };
-	struct hold *all[MANY];
-
-	for (int round = 0; round < 3; round++) {
-		for (size_t i = 0; i < MANY; i++)
-			all[i] = hold(LONG_MS);
-		ck_assert_uint_eq(world.metrics->holds, MANY);
-		for (size_t i = 0; i < MANY; i++)
-			hold_drop(all[i], false);
-	}
-}
-END_TEST
-
 int main(void)
 {
-	Suite *suite = suite_create("hold");
 	TCase *tests = tcase_create("hold");
-	SRunner *runner = srunner_create(suite);
 
-	suite_add_tcase(suite, tests);
 	tcase_add_checked_fixture(tests, open_world, close_world);
 	tcase_add_test(tests, renewed_until_dropped);
 	tcase_add_test(tests, begun_late);
@@ -328,13 +297,8 @@ int main(void)
 	tcase_add_loop_test(tests, lost, 0, sizeof(ends) / sizeof(ends[0]));
 	tcase_add_test(tests, no_quorum_until_the_end);
 	tcase_add_test(tests, no_answer_until_the_end);
-	tcase_add_test(tests, short_of_memory);
 	tcase_add_test(tests, drain);
 	tcase_add_test(tests, drain_does_not_wait_for_ever);
 	tcase_add_test(tests, many_are_renewed_a_few_at_a_time);
-	tcase_add_test(tests, many_are_kept_for_reuse);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("hold", tests, NULL);
 }

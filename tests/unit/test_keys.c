@@ -1,4 +1,4 @@
-/* Keys: whose key it is, what a prefix covers, which usage lives on over a reload. */
+/* Keys: finding the key of a caller, prefixes, and the usage that outlives a reload. */
 #include <gnutls/crypto.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,10 +13,11 @@
 static void append_hash(struct text *text, const char *secret, size_t len)
 {
 	unsigned char hash[KEY_HASH_LEN];
+	char digits[2 * KEY_HASH_LEN];
 
 	ck_assert_int_eq(gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, len, hash), 0);
-	for (size_t i = 0; i < KEY_HASH_LEN; i++)
-		text_printf(text, "%02x", hash[i]);
+	hex_write(hash, KEY_HASH_LEN, digits);
+	text_append(text, digits, sizeof digits);
 }
 
 /* One key whose text is `secret`, after `before`, which ends with a comma or is empty. */
@@ -35,9 +36,9 @@ static struct keys *keys_with(const char *before, const char *secret, size_t len
 
 static unsigned char last_hash[KEY_HASH_LEN]; /* of the last key that was looked for */
 
-START_TEST(a_key_is_found_by_last_hash)
+START_TEST(a_key_is_found_by_its_hash)
 {
-	/* known from elsewhere: printf %s abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq | sha256sum (FIPS
+	/* a known hash: printf %s abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq | sha256sum (FIPS
 	 * 180) */
 	static const char known[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
 	struct keys *keys = good(S("{\"keys\":[" KEY("a", A) "," KEY(
@@ -110,7 +111,7 @@ static const struct {
 	{S("0123456789abcdef\0"), false},
 };
 
-START_TEST(a_key_is_visible_ascii_whatever_last_hash)
+START_TEST(a_key_is_visible_ascii_whatever_its_hash)
 {
 	struct keys *keys = keys_with("", secrets[_i].secret, secrets[_i].len);
 
@@ -297,16 +298,12 @@ START_TEST(threads_find_while_another_reloads)
 {
 	pthread_t threads[FINDERS];
 	struct text text;
-	char hash[2 * KEY_HASH_LEN + 1];
 
 	text_init(&text);
+	text_printf(&text, "{\"keys\":[" KEY("a", A) ",{\"name\":\"mine\",\"max_waiting\":%d,\"sha256\":\"",
+		    WAITERS_MAX);
 	append_hash(&text, S(SECRET));
-	strcpy(hash, text.bytes);
-	text_fini(&text);
-	text_printf(&text,
-		    "{\"keys\":[" KEY("a", A) ",{\"name\":\"mine\",\"sha256\":\"%s\",\"max_waiting\":%d" REST
-					      "}," KEY("b", B) "]}",
-		    hash, WAITERS_MAX);
+	text_printf(&text, "\"" REST "}," KEY("b", B) "]}");
 	pthread_mutex_init(&shared.lock, NULL);
 	shared.keys = good(text.bytes, text.len);
 	for (int i = 0; i < FINDERS; i++)
@@ -333,10 +330,10 @@ int main(void)
 {
 	TCase *all = tcase_create("all");
 
-	tcase_add_test(all, a_key_is_found_by_last_hash);
+	tcase_add_test(all, a_key_is_found_by_its_hash);
 	tcase_add_test(all, every_bit_of_the_hash_counts);
 	tcase_add_test(all, a_key_may_have_several_hashes);
-	tcase_add_loop_test(all, a_key_is_visible_ascii_whatever_last_hash, 0, COUNT(secrets));
+	tcase_add_loop_test(all, a_key_is_visible_ascii_whatever_its_hash, 0, COUNT(secrets));
 	tcase_add_test(all, a_certificate_is_found_by_its_names);
 	tcase_add_loop_test(all, a_prefix_covers_whole_bytes, 0, COUNT(covers));
 	tcase_add_test(all, usage_lives_on_over_a_reload);
@@ -344,5 +341,5 @@ int main(void)
 	tcase_add_test(all, without_a_bound_all_may_wait);
 	tcase_add_test(all, references_keep_keys_alive);
 	tcase_add_test(all, threads_find_while_another_reloads);
-	return keys_run(all);
+	return suite_run("keys", all, NULL);
 }

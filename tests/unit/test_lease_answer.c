@@ -1,9 +1,9 @@
 /* The answer to an operation from the core's result, and the holder of a key from its value. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/leases/lease_internal.h"
+#include "suite.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 #define OTHER "1123456789abcdef0123456789abcdef01234567"
@@ -70,14 +70,13 @@ START_TEST(an_owner_that_is_too_long_is_not_read)
 }
 END_TEST
 
-/* hold_until_ms is in each master's own time, and not every master has the last number: the token alone says who it
- * is. */
+/* hold_until_ms is in each master's own time, and not every master has the last fence: only the token identifies a
+ * holder. */
 START_TEST(holders_are_told_apart_by_token)
 {
 	struct lease_holder holder;
 	uint64_t id = read_value(TOKEN ":1:7:a", &holder);
 	ck_assert_uint_eq(id, read_value(TOKEN ":2:8:a", &holder));
-	ck_assert_uint_eq(id, lease_answer_token_id(TOKEN));
 	ck_assert_uint_ne(id, read_value(OTHER ":1:7:a", &holder));
 	ck_assert_uint_eq(read_value("redsync-value", &holder), read_value("redsync-value", &holder));
 	ck_assert_uint_ne(read_value("redsync-value", &holder), read_value("another-value", &holder));
@@ -113,7 +112,7 @@ START_TEST(other_values_have_no_bound)
 }
 END_TEST
 
-/* With room for what three masters say. */
+/* With room for three masters. */
 static union {
 	uint64_t aligned;
 	char bytes[sizeof(struct lease_op) + 3 * sizeof(struct lease_sight)];
@@ -130,7 +129,7 @@ static void make_op(enum lease_operation operation)
 	memcpy(op->token, TOKEN, LEASE_TOKEN_LEN);
 }
 
-/* Never a millisecond more than there is: validity is rounded down, drift and waits are rounded up. */
+/* Validity is rounded down; drift and waits are rounded up. */
 START_TEST(times_are_rounded_to_the_safe_side)
 {
 	struct lease_answer answer;
@@ -145,7 +144,7 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	lease_answer_make(op, &result, 1002999, &answer);
 	ck_assert_int_eq(answer.status, LEASE_OK);
 	ck_assert_uint_eq(answer.validity_ms, 29696);
-	ck_assert_uint_eq(answer.until_us, 1002999 + 29696000); /* from the decision, however long the answer lies */
+	ck_assert_uint_eq(answer.until_us, 1002999 + 29696000); /* from the decision, however late the answer is sent */
 	ck_assert_uint_eq(answer.drift_ms, 302);
 	ck_assert_uint_eq(answer.ttl_ms, 30000);
 	ck_assert_uint_eq(answer.waited_ms, 2);
@@ -169,7 +168,7 @@ static const struct {
 	{REDLOCK_EXPIRED, LEASE_EXPIRED}, {REDLOCK_NO_QUORUM, LEASE_NO_QUORUM}, {REDLOCK_SPLIT, LEASE_SPLIT_VOTE},
 };
 
-/* A token and a fence leave only with a lease. */
+/* Only a lease has a token and a fence. */
 START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
 {
 	struct lease_answer answer;
@@ -184,17 +183,17 @@ START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
 }
 END_TEST
 
-/* It would have waited, but too many do: that is told only where it is held, and never instead of a lease. */
+/* Too many requests wait already: answered only if the lock is held, and never instead of a lease. */
 START_TEST(too_many_is_told_only_where_it_would_have_waited)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
-	op->crowded = true;
+	op->request.wait_ms = 1;
 	struct redlock_result result = {.outcome = outcomes[_i].outcome, .retry_after_us = 1001, .validity_us = 1000};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status == LEASE_LOCKED ? LEASE_TOO_MANY : outcomes[_i].status);
 	ck_assert_uint_eq(answer.retry_after_ms, 2);
-	op->crowded = false;
+	op->core.params.wait_us = 1000;
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status);
 }
@@ -246,7 +245,7 @@ START_TEST(the_holder_is_the_one_that_the_core_chose)
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(answer.held && answer.expires && answer.holder.known);
 	ck_assert_mem_eq(answer.holder.owner, "worker", 6);
-	ck_assert_uint_eq(answer.holder.fence, 8); /* the core knows what all masters said */
+	ck_assert_uint_eq(answer.holder.fence, 8); /* the core has the answers of all masters */
 	ck_assert_uint_eq(answer.remaining_ms, 5);
 	result.remaining_us = REDLOCK_NEVER;
 	lease_answer_make(op, &result, 1000000, &answer);
@@ -271,7 +270,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("lease_answer");
 	TCase *tests = tcase_create("lease_answer");
 	tcase_add_test(tests, owners_are_read_from_our_own_values);
 	tcase_add_loop_test(tests, other_values_have_no_owner, 0, sizeof other_values / sizeof *other_values);
@@ -288,10 +286,5 @@ int main(void)
 	tcase_add_test(tests, too_late_is_told_from_too_few);
 	tcase_add_test(tests, the_holder_is_the_one_that_the_core_chose);
 	tcase_add_test(tests, an_extended_lease_shows_its_own_owner);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run("lease_answer", tests, NULL);
 }

@@ -9,7 +9,7 @@ static struct asked burst[BURST];
 
 static void set_room(void)
 {
-	options.master_timeout_ms = 1; /* no loop runs here, so nothing runs out */
+	options.master_timeout_ms = 1; /* no loop runs here, so no timer fires */
 	memset(burst, 0, sizeof burst);
 }
 
@@ -18,8 +18,8 @@ static void begin(size_t i, enum lease_operation operation, uint32_t wait_ms)
 	struct lease_request request = {.operation = operation, .ttl_ms = 30000, .wait_ms = wait_ms};
 	request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "r%zu", i);
 	memset(request.token, 'a', sizeof request.token);
+	burst[i].answered = false;
 	burst[i].op = lease_submit(leases, &request, on_done, &burst[i]);
-	ck_assert_ptr_nonnull(burst[i].op);
 }
 
 static void begin_some(size_t from, size_t to)
@@ -42,17 +42,8 @@ static size_t asked_about(size_t i)
 /* The first `count` that are open at all masters are granted. */
 static void grant(size_t count)
 {
-	for (uint8_t master = 0; master < FAKE_MASTERS; master++) {
-		size_t left = count;
-		for (size_t i = 0; i < masters.command_count && left > 0; i++) {
-			struct fake_command *command = &masters.commands[i];
-			if (!command->open || command->master != master)
-				continue;
-			command->open = false;
-			left--;
-			command->reply(command->arg, &granted);
-		}
-	}
+	for (int master = 0; master < FAKE_MASTERS; master++)
+		(void)fake_masters_answer_some(&masters, REDLOCK_SCRIPT_NONE, master, count, &granted);
 	leases_dispatch(leases);
 }
 
@@ -65,7 +56,7 @@ START_TEST(what_is_too_much_starts_when_there_is_room)
 	ck_assert_uint_eq(asked_about(ROOM), 0);
 	ck_assert_uint_eq(metrics_worker(0)->queued, BURST - ROOM);
 	leases_dispatch(leases);
-	ck_assert_uint_eq(acquires(), ROOM * FAKE_MASTERS); /* nobody has answered */
+	ck_assert_uint_eq(acquires(), ROOM * FAKE_MASTERS); /* no master has answered */
 	grant(10);
 	leases_dispatch(leases);
 	ck_assert_uint_eq(acquires(), (ROOM + 10) * FAKE_MASTERS);
@@ -166,7 +157,7 @@ START_TEST(a_wait_is_no_longer_for_it)
 	ck_assert_uint_le(burst[ROOM].op->core.params.wait_us, 59000000);
 	ck_assert_uint_gt(burst[ROOM].op->core.params.wait_us, 50000000);
 	ck_assert_uint_eq(burst[ROOM + 1].op->core.params.wait_us, 1);
-	grant(ROOM); /* and still it may have what is free */
+	grant(ROOM); /* a free lock is granted all the same */
 	ck_assert(burst[ROOM + 1].answered);
 	ck_assert_int_eq(burst[ROOM + 1].answer.status, LEASE_OK);
 }
@@ -208,10 +199,11 @@ END_TEST
 
 /* ---- answers that nobody has read ---- */
 
-/* Runs the loop until the timer of the first one has fired so many times in vain. */
+/* Runs the loop until the timer of the first one has fired that many times in vain. On a busy machine it may fire once
+ * more in the same round, which decides the operation. */
 static void run_late(unsigned rounds)
 {
-	while (burst[0].op->rounds_late < rounds)
+	while (burst[0].op->rounds_late < rounds && burst[0].op->state == LEASE_OP_RUNNING)
 		ck_assert_int_ne(uv_run(&loop, UV_RUN_ONCE), 0);
 }
 
@@ -253,21 +245,20 @@ START_TEST(silence_is_noticed_in_the_second_round)
 }
 END_TEST
 
-/* One that was heard already has nothing to say that is missed. */
+/* A master that has answered is not waited for. */
 START_TEST(what_others_answer_is_of_no_interest)
 {
 	set_room();
 	begin_some(0, 1);
-	masters.commands[0].open = false;
-	masters.commands[0].reply(masters.commands[0].arg, &granted);
+	(void)fake_masters_answer_some(&masters, REDLOCK_SCRIPT_ACQUIRE, 0, 1, &granted);
 	masters.unread = 1;
-	/* the second time is the last; on a busy machine both come in one round */
+	/* the timer fires twice; on a busy machine in one round */
 	ck_assert_uint_le(run_until_answered(), 3);
 	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
 }
 END_TEST
 
-/* A master that sends and sends, and never what it was asked for. */
+/* A master that sends other data without end is not waited for. */
 START_TEST(it_is_not_waited_for_ever)
 {
 	set_room();

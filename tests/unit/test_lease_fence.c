@@ -1,11 +1,11 @@
 /* Guesses for fences, with a time of day that the test sets. */
 #include <check.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "server/leases/lease_internal.h"
+#include "suite.h"
 
 #define SECOND UINT64_C(1000000)
 #define HOUR (3600 * SECOND)
@@ -107,7 +107,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("lease_fence");
 	TCase *tests = tcase_create("lease_fence");
 	tcase_add_checked_fixture(tests, set_up, NULL);
 	tcase_add_test(tests, a_guess_is_the_time_of_day);
@@ -116,10 +115,5 @@ int main(void)
 	tcase_add_test(tests, a_number_far_ahead_is_not_learned);
 	tcase_add_test(tests, a_clock_that_was_far_ahead_is_followed_back);
 	tcase_add_test(tests, guesses_stay_within_their_bounds);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run("lease_fence", tests, NULL);
 }

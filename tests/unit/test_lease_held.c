@@ -5,12 +5,8 @@
 
 static uint64_t told(uint64_t *ret_us)
 {
-	const struct histogram *histogram = &metrics_worker(0)->held;
-	uint64_t count = 0;
-	for (size_t i = 0; i <= METRICS_BUCKETS; i++)
-		count += histogram->buckets[i];
-	*ret_us = histogram->sum_us;
-	return count;
+	*ret_us = metrics_worker(0)->held.sum_us;
+	return observed(&metrics_worker(0)->held);
 }
 
 static struct lease_op *release(void)
@@ -35,7 +31,7 @@ static const struct {
 } releases[] = {
 	{86400000, UINT64_C(1795215206922000), TOKEN ":1795301601422:7:me", 5500000},
 	{1000, UINT64_C(1795215206922000), TOKEN ":1795215206923:7:", 999000},
-	{0, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0}, /* no bound, so nobody knows */
+	{0, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0}, /* no bound, so the time is not known */
 	/* given by a redlockd without a bound */
 	{86400000, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0},
 	{86400000, UINT64_C(1795215206922000), TOKEN ":86399999:7:me", 0},
@@ -51,8 +47,8 @@ START_TEST(the_time_is_that_of_the_master)
 	struct master_reply reply = released(releases[_i].value, releases[_i].now_us);
 	uint64_t us;
 	options.max_hold_ms = releases[_i].max_hold_ms;
-	ck_assert_ptr_nonnull(release());
-	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &reply); /* three masters release it: told once */
+	release();
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &reply); /* by three masters, counted once */
 	leases_dispatch(leases);
 	ck_assert_int_eq(asked[0].answer.status, LEASE_OK);
 	ck_assert_uint_eq(told(&us), releases[_i].told_us > 0);
@@ -64,17 +60,17 @@ START_TEST(what_was_not_released_was_not_held)
 {
 	struct master_reply gone = {.vote = REDLOCK_VOTE_GONE, .time_us = UINT64_C(1795215206922000)};
 	uint64_t us;
-	ck_assert_ptr_nonnull(release());
+	release();
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &gone);
 	leases_dispatch(leases);
-	ck_assert_ptr_nonnull(release());
+	release();
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
 	leases_dispatch(leases);
 	ck_assert_uint_eq(told(&us), 0);
 }
 END_TEST
 
-/* A released attempt was nobody's lease. */
+/* A released attempt was not a lease. */
 START_TEST(a_released_attempt_was_no_lease)
 {
 	struct master_reply reply = released(TOKEN ":1795301601422:7:me", UINT64_C(1795215206922000));

@@ -36,7 +36,7 @@ START_TEST(the_first_waiter_opens_the_queue_and_the_last_one_shuts_it)
 }
 END_TEST
 
-/* Whatever they wait for, and in whatever order they go. */
+/* Over all resources, and in whatever order waiters leave. */
 START_TEST(who_has_waited_longest_is_known)
 {
 	const _Atomic uint64_t *since_us = &metrics_worker(0)->waiting_since_us;
@@ -82,8 +82,8 @@ START_TEST(entries_tell_worker_arrival_and_what_is_left_of_the_wait)
 }
 END_TEST
 
-/* It was free: that is no wait. Masters that refused it must remove the entry; acquire.lua has done so on those that
- * granted it. */
+/* The lock is free, so the request does not count as waiting. acquire.lua removes the entry on the masters that
+ * grant it. */
 START_TEST(a_grant_at_once_is_no_wait)
 {
 	struct asked *one = ask("r", 60000);
@@ -97,7 +97,7 @@ START_TEST(a_grant_at_once_is_no_wait)
 }
 END_TEST
 
-/* ---- what the masters say ---- */
+/* ---- notifications ---- */
 
 START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
 {
@@ -119,11 +119,11 @@ START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
 	ck_assert_mem_eq(one->answer.token, command->token, LEASE_TOKEN_LEN);
 	ck_assert_uint_eq(waits(METRICS_WAIT_GRANTED), 1);
 	ck_assert_uint_eq(metrics_worker(0)->handover.buckets[METRICS_BUCKETS], 0);
-	struct exposition page = {.format = EXPOSITION_PROMETHEUS};
-	text_init(&page.text);
+	struct text page;
+	text_init(&page);
 	metrics_render(&page);
-	ck_assert_ptr_nonnull(strstr(page.text.bytes, "\nredlockd_handover_seconds_count 1\n"));
-	text_fini(&page.text);
+	ck_assert_ptr_nonnull(strstr(page.bytes, "\nredlockd_handover_seconds_count 1\n"));
+	text_fini(&page);
 }
 END_TEST
 
@@ -159,9 +159,9 @@ START_TEST(an_entry_without_a_waiter_is_given_up)
 	char entry[64];
 	snprintf(entry, sizeof entry, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival);
 	ck_assert_str_eq(leave->entry, entry);
-	ck_assert_str_eq(leave->token, ""); /* no lock can be released by it */
+	ck_assert_str_eq(leave->token, ""); /* it cannot release a lock */
 	ck_assert_str_eq(leave->key, stale_entries[_i].resource);
-	masters.down = 7; /* and where it cannot be sent nothing happens */
+	masters.down = 7; /* if it cannot be sent, nothing happens */
 	fake_masters_notify(&masters, 2, true, arrival, stale_entries[_i].resource);
 	ck_assert_uint_eq(masters.pending_count, 0);
 }
@@ -180,13 +180,13 @@ START_TEST(a_resource_that_cannot_be_one_is_ignored)
 }
 END_TEST
 
-/* Another replica's turn: should that one not come, our first looks for itself a second later. */
+/* It is the turn of another replica: if that one does not try, our first waiter does a second later. */
 START_TEST(another_ones_turn_is_told_to_our_first)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
 	uint64_t second_us = redlock_deadline_us(&second->op->core), other_us = redlock_deadline_us(&other->op->core),
 		 before_us = clock_now_us();
-	/* whatever number that one has: it is not ours */
+	/* its arrival does not matter: it is not ours */
 	fake_masters_notify(&masters, 0, false, arrival_of(second), "r");
 	uint64_t first_us = redlock_deadline_us(&first->op->core);
 	ck_assert_uint_ge(first_us, before_us + REDLOCK_ALIVE_US);
@@ -198,7 +198,7 @@ START_TEST(another_ones_turn_is_told_to_our_first)
 }
 END_TEST
 
-/* ---- who is first ---- */
+/* ---- the first waiter ---- */
 
 /* Only the first watches the holder's time; the others sleep until they are notified or become the first. */
 START_TEST(the_others_sleep_until_they_are_first)
@@ -207,7 +207,7 @@ START_TEST(the_others_sleep_until_they_are_first)
 	uint64_t end_us = clock_now_us() + 60000000;
 	ck_assert_uint_le(redlock_deadline_us(&first->op->core), clock_now_us() + 20000000 + 2000);
 	ck_assert_uint_gt(redlock_deadline_us(&second->op->core), end_us - 10000000);
-	give_up(second); /* from the middle: nobody becomes the first */
+	give_up(second); /* from the middle: no other waiter becomes the first */
 	ck_assert_uint_gt(redlock_deadline_us(&third->op->core), end_us - 10000000);
 	give_up(first);
 	ck_assert_uint_le(redlock_deadline_us(&third->op->core), clock_now_us() + 20000000 + 2000);
@@ -238,7 +238,7 @@ START_TEST(a_missed_notification_makes_the_first_of_each_queue_try)
 	ck_assert_uint_gt(redlock_deadline_us(&second->op->core), clock_now_us() + 30000000);
 	give_up(first);
 	ck_assert_uint_le(redlock_deadline_us(&second->op->core), clock_now_us());
-	give_up(second); /* it has not tried yet, so nobody knows */
+	give_up(second); /* it has not tried yet, so the next one must */
 	ck_assert_uint_le(redlock_deadline_us(&later->op->core), clock_now_us());
 	give_up(later);
 }
@@ -265,26 +265,17 @@ START_TEST(a_missed_notification_with_nobody_waiting_is_nothing)
 }
 END_TEST
 
-static unsigned chain_of(const char *name)
+/* Queues are found and removed by their whole names, whichever goes first. */
+START_TEST(queues_of_similar_names_are_kept_apart)
 {
-	return lease_queue_chain(leases, name, strlen(name));
-}
-
-/* Lines whose resources share a chain of the table are found and taken out, whichever goes first. */
-START_TEST(queues_of_one_chain_are_kept_apart)
-{
-	char names[3][16] = {"r0"};
-	unsigned number = 1;
-	for (unsigned i = 1; i < 3; i++)
-		do
-			snprintf(names[i], sizeof names[i], "r%u", number++);
-		while (chain_of(names[i]) != chain_of(names[0]));
-	struct asked *waiting[3];
-	for (unsigned i = 0; i < 3; i++)
+	static const char *const names[] = {"r0", "r1", "r", "r00"};
+	enum { NAMES = sizeof names / sizeof *names };
+	struct asked *waiting[NAMES];
+	for (int i = 0; i < NAMES; i++)
 		waiting[i] = wait_for(names[i]);
 	give_up(waiting[_i]);
-	for (unsigned i = 0; i < 3; i++) {
-		if ((int)i == _i)
+	for (int i = 0; i < NAMES; i++) {
+		if (i == _i)
 			continue;
 		notify(waiting[i], names[i]);
 		ck_assert_int_eq(waiting[i]->op->core.state, REDLOCK_VOTING);
@@ -294,47 +285,8 @@ START_TEST(queues_of_one_chain_are_kept_apart)
 }
 END_TEST
 
-/* Anybody can find names of one fence bucket, since all redlockd agree on them: in the table of queues they differ. */
-START_TEST(chosen_names_do_not_share_a_chain)
-{
-	bool used[LEASE_QUEUE_CHAINS] = {false};
-	unsigned chains = 0, bucket = lease_command_bucket("r0", 2) % LEASE_QUEUE_CHAINS, names = 0;
-	char name[16];
-	for (unsigned number = 0; names < 64; number++) {
-		snprintf(name, sizeof name, "r%u", number);
-		if (lease_command_bucket(name, strlen(name)) % LEASE_QUEUE_CHAINS != bucket)
-			continue;
-		names++;
-		chains += !used[chain_of(name)];
-		used[chain_of(name)] = true;
-	}
-	ck_assert_uint_ge(chains, 45); /* 62 as a rule */
-}
-END_TEST
-
-/* The chains of one worker tell nothing about those of another one. */
-START_TEST(each_worker_has_a_key_of_its_own)
-{
-	unsigned before[64], same = 0;
-	char name[16];
-	for (unsigned i = 0; i < 64; i++) {
-		snprintf(name, sizeof name, "r%u", i);
-		before[i] = chain_of(name);
-	}
-	lease_queues_free(leases);
-	ck_assert(lease_queues_init(leases));
-	for (unsigned i = 0; i < 64; i++) {
-		snprintf(name, sizeof name, "r%u", i);
-		same += chain_of(name) == before[i];
-	}
-	ck_assert_uint_le(same, 10);
-}
-END_TEST
-
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, chosen_names_do_not_share_a_chain);
-	tcase_add_test(tests, each_worker_has_a_key_of_its_own);
 	tcase_add_test(tests, a_request_without_wait_is_in_no_queue);
 	tcase_add_test(tests, the_first_waiter_opens_the_queue_and_the_last_one_shuts_it);
 	tcase_add_test(tests, who_has_waited_longest_is_known);
@@ -351,10 +303,10 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_missed_notification_makes_the_first_of_each_queue_try);
 	tcase_add_test(tests, a_missed_notification_is_over_when_the_first_has_tried);
 	tcase_add_test(tests, a_missed_notification_with_nobody_waiting_is_nothing);
-	tcase_add_loop_test(tests, queues_of_one_chain_are_kept_apart, 0, 3);
+	tcase_add_loop_test(tests, queues_of_similar_names_are_kept_apart, 0, 4);
 }
 
 int main(void)
 {
-	return run_suite("lease_line", add_all);
+	return run_suite("lease_queue", add_all);
 }

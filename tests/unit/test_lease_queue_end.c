@@ -45,21 +45,14 @@ START_TEST(a_wait_that_runs_out_gives_up_its_entry_everywhere)
 }
 END_TEST
 
-static void answer_one(int master, const struct master_reply *reply)
-{
-	struct fake_command *command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, master);
-	command->open = false;
-	command->reply(command->arg, reply);
-}
-
-/* The votes are closed at the very moment at which the wait ends: the timer that was spent on the one must go off for
- * the other, too. */
+/* The votes are decided at the moment at which the wait ends: the timer that fired for the votes must fire for the
+ * wait, too. */
 START_TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
 {
 	options.master_timeout_ms = 30;
 	struct asked *one = ask("r", 30);
-	answer_one(0, &granted);
-	answer_one(1, &held);
+	(void)fake_masters_answer_some(&masters, REDLOCK_SCRIPT_ACQUIRE, 0, 1, &granted);
+	(void)fake_masters_answer_some(&masters, REDLOCK_SCRIPT_ACQUIRE, 1, 1, &held);
 	while (one->op->core.state != REDLOCK_LEAVING)
 		uv_run(&loop, UV_RUN_ONCE);
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
@@ -131,9 +124,9 @@ START_TEST(too_many_for_one_resource_are_told_so)
 	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->entry, "");
 	answer_acquires(&held);
 	ck_assert_int_eq(fifth->answer.status, LEASE_TOO_MANY);
-	wait_for("s"); /* for another one there is room */
+	wait_for("s"); /* another resource has room */
 	give_up(&asked[2]);
-	wait_for("r"); /* and again for this one */
+	wait_for("r"); /* and this one has room again */
 	struct asked *at_once = ask("r", 0);
 	answer_acquires(&held);
 	ck_assert_int_eq(at_once->answer.status, LEASE_LOCKED); /* it would not have waited */
@@ -149,7 +142,7 @@ START_TEST(too_many_in_all_are_told_so)
 	answer_acquires(&held);
 	ck_assert_int_eq(one->answer.status, LEASE_TOO_MANY);
 	ck_assert_uint_eq(metrics_waiters(), 10);
-	one = ask("e", 60000); /* it is free: nobody has to wait for it */
+	one = ask("e", 60000); /* it is free, so the request does not wait */
 	answer_acquires(&granted);
 	ck_assert_int_eq(one->answer.status, LEASE_OK);
 }

@@ -1,10 +1,11 @@
-/* A lease as text: the very bytes that jansson makes of it, whatever is in its strings. */
+/* A lease as text: the same bytes as jansson writes, for any string. */
 #include <check.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/calls/calls_internal.h"
+#include "suite.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 
@@ -15,15 +16,15 @@ static json_t *text_or_null(const char *bytes, size_t len)
 }
 
 /* The same lease by the library. */
-static char *by_library(const struct lease_request *lease, const struct lease_answer *answer, const char *event)
+static char *by_library(const struct lease_request *lease, const struct lease_answer *answer)
 {
 	bool acquired = lease->operation == LEASE_ACQUIRE;
 	const char *owner = acquired ? lease->owner : answer->holder.owner;
 	size_t owner_len = acquired ? lease->owner_len : answer->holder.owner_len;
 	json_t *object = json_object();
 
-	if (event != NULL)
-		json_object_set_new(object, "event", json_string(event));
+	if (lease->hold)
+		json_object_set_new(object, "event", json_string("acquired"));
 	json_object_set_new(object, "resource", json_stringn(lease->resource, lease->resource_len));
 	json_object_set_new(object, "token", json_stringn(answer->token, LEASE_TOKEN_LEN));
 	json_object_set_new(object, "fence", json_integer((json_int_t)answer->fence));
@@ -39,11 +40,11 @@ static char *by_library(const struct lease_request *lease, const struct lease_an
 	return text;
 }
 
-static void check_same(const struct lease_request *lease, const struct lease_answer *answer, const char *event)
+static void check_same(const struct lease_request *lease, const struct lease_answer *answer)
 {
 	char text[LEASE_TEXT_MAX + 1];
-	size_t len = lease_text_write(lease, answer, event, text);
-	char *wanted = by_library(lease, answer, event);
+	size_t len = lease_text_write(lease, answer, text);
+	char *wanted = by_library(lease, answer);
 
 	ck_assert_uint_le(len, LEASE_TEXT_MAX);
 	text[len] = '\0';
@@ -89,18 +90,20 @@ START_TEST(test_same_as_library)
 
 	for (size_t i = 0; i < sizeof(resources) / sizeof(resources[0]); i++) {
 		fill(&lease, &answer, resources[i], owners[_i].owner, owners[_i].len);
-		check_same(&lease, &answer, NULL);
-		check_same(&lease, &answer, "acquired");
+		check_same(&lease, &answer);
+		lease.hold = true;
+		check_same(&lease, &answer);
+		lease.hold = false;
 		lease.wait_ms = 5000;
 		answer.waited_ms = 4294967295;
-		check_same(&lease, &answer, NULL);
+		check_same(&lease, &answer);
 		lease.operation = LEASE_EXTEND;
-		check_same(&lease, &answer, NULL);
+		check_same(&lease, &answer);
 	}
 }
 END_TEST
 
-/* Every byte of both strings escaped, every number as long as can be. */
+/* The longest text: each byte of both strings escaped, each number the longest. */
 START_TEST(test_longest_fits)
 {
 	struct lease_request lease;
@@ -114,21 +117,16 @@ START_TEST(test_longest_fits)
 	lease.wait_ms = 1;
 	answer.fence = UINT64_C(9223372036854775807);
 	answer.ttl_ms = answer.validity_ms = answer.drift_ms = answer.waited_ms = UINT32_MAX;
-	check_same(&lease, &answer, "acquired");
+	lease.hold = true;
+	check_same(&lease, &answer);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("lease_text");
 	TCase *tcase = tcase_create("lease_text");
 
 	tcase_add_loop_test(tcase, test_same_as_library, 0, sizeof(owners) / sizeof(owners[0]));
 	tcase_add_test(tcase, test_longest_fits);
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("lease_text", tcase, NULL);
 }

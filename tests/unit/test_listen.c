@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "server/daemon/listen.h"
+#include "suite.h"
 
 static char message[300], shown[300], folder[64];
 
@@ -286,7 +287,7 @@ static bool is_local(const struct listen_address *address)
 {
 	bool local = false;
 
-	ck_assert_msg(listen_find_local(address, &local, message, sizeof(message)), "%s", message);
+	ck_assert_msg(listen_find_local(address, true, &local, message, sizeof(message)), "%s", message);
 	return local;
 }
 
@@ -309,7 +310,10 @@ START_TEST(who_can_reach_an_address)
 	}
 	bool found;
 	address = tcp("no-such-name.invalid", 1);
-	ck_assert(!listen_find_local(&address, &found, message, sizeof(message)));
+	ck_assert(!listen_find_local(&address, true, &found, message, sizeof(message)));
+	ck_assert(listen_find_local(&address, false, &found, message, sizeof(message)) && found); /* not asked */
+	strcpy(address.host, "192.0.2.1");
+	ck_assert(listen_find_local(&address, false, &found, message, sizeof(message)) && !found);
 	ck_assert_msg(strstr(message, "no-such-name.invalid") != NULL, "%s", message);
 }
 END_TEST
@@ -333,7 +337,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("listen");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, make_folder, remove_folder);
@@ -350,10 +353,5 @@ int main(void)
 	tcase_add_test(all, a_stale_socket_is_replaced);
 	tcase_add_test(all, a_live_socket_is_left_alone);
 	tcase_add_test(all, other_files_are_left_alone);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("listen", all, NULL);
 }

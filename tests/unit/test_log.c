@@ -1,5 +1,5 @@
-/* The log: what a line looks like, that no value can break it, and that it never blocks. Standard error is turned to a
- * pipe of ours. */
+/* The log: the form of a line, values that cannot break it, and writing without blocking. Standard error is a pipe of
+ * the test. */
 #include <check.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/base/log.h"
+#include "server/base/base.h"
+#include "suite.h"
 
 static int reader, stderr_copy;
 static char caught[4 << 20];
@@ -29,7 +30,7 @@ static void catch_stderr(int flags)
 	reader = fds[0];
 }
 
-/* What came so far, terminated. */
+/* Reads all that was written so far, terminated. */
 static size_t read_caught(void)
 {
 	size_t len = 0;
@@ -83,10 +84,10 @@ static const struct {
 	{"back\\slash", 10, "\"back\\\\slash\"", "back\\slash"},
 	{"a\nlevel=error", 13, "\"a\\nlevel=error\"", "a\nlevel=error"},
 	{"\r\t", 2, "\"\\r\\t\"", "\r\t"},
-	{"\x1b[31m", 5, "\"\\u001b[31m\"", "\x1b[31m"},
-	{"\x7f", 1, "\"\\u007f\"", "\x7f"},
+	{"\x1b[31m", 5, "\"\\u001B[31m\"", "\x1b[31m"},
+	{"\x7f", 1, "\"\\u007F\"", "\x7f"},
 	{"a\0b", 3, "\"a\\u0000b\"", NULL},
-	{"\xc2\x9b", 2, "\"\\u009b\"", "\xc2\x9b"},
+	{"\xc2\x9b", 2, "\"\\u009B\"", "\xc2\x9b"},
 	{"\xe2\x80\xa8", 3, "\"\\u2028\"", "\xe2\x80\xa8"},
 	{"\xc3\xa9t\xc3\xa9", 5, "\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9"},
 	{"\xf0\x9f\x94\x92", 4, "\xf0\x9f\x94\x92", "\xf0\x9f\x94\x92"},
@@ -324,14 +325,14 @@ START_TEST(a_full_pipe_drops_lines_and_says_how_many)
 
 	log_setup(LOG_INFO, LOG_LOGFMT);
 	catch_stderr(0);
-	alarm(10); /* blocking would be for ever */
+	alarm(10); /* a write that blocks would never return */
 	log_lines(3000);
 	uint64_t dropped = log_dropped();
 	ck_assert_uint_gt(dropped, 500);
 	static char first[sizeof(caught)];
 	size_t len = read_caught();
 	memcpy(first, caught, len);
-	log_lines(1); /* there is room again, for a part */
+	log_lines(1); /* there is room for a part again */
 	for (int i = 0; i < 10; i++) {
 		len += read_caught();
 		memcpy(first + len - strlen(caught), caught, strlen(caught));
@@ -429,7 +430,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("log");
 	TCase *all = tcase_create("all");
 
 	tcase_add_loop_test(all, logfmt_quotes_what_is_not_one_word, 0, VALUES);
@@ -444,11 +444,5 @@ int main(void)
 	tcase_add_test(all, writes_are_whole_lines_of_at_most_pipe_buf);
 	tcase_add_test(all, a_reader_that_went_away_costs_only_lines);
 	tcase_add_test(all, lines_of_threads_do_not_mix);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_set_fork_status(runner, CK_FORK); /* counters and alarms are of the process */
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("log", all, NULL);
 }

@@ -2,10 +2,10 @@
  * connection gives; also those that only a broken server, or one that is no Redis, sends. */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/masters/master_internal.h"
+#include "suite.h"
 
 /* Bits: the scripts to which an answer is tried. */
 enum {
@@ -247,7 +247,7 @@ static const struct {
 
 START_TEST(errors_have_reasons)
 {
-	ck_assert_int_eq(master_error_classify(errors[_i].text, strlen(errors[_i].text)), errors[_i].error);
+	ck_assert_int_eq(master_error_classify(errors[_i].text), errors[_i].error);
 }
 END_TEST
 
@@ -272,7 +272,7 @@ static const struct {
 START_TEST(words_are_one_line)
 {
 	char words[MASTER_WORDS_MAX];
-	master_error_words(told[_i].text, strlen(told[_i].text), words);
+	master_error_words(told[_i].text, words);
 	ck_assert_str_eq(words, told[_i].words);
 }
 END_TEST
@@ -282,8 +282,9 @@ START_TEST(words_are_bounded)
 	char words[MASTER_WORDS_MAX + 1], text[4096];
 	for (size_t len = 1; len < sizeof text; len++) {
 		memset(text, 'x', len);
+		text[len] = '\0';
 		memset(words, '#', sizeof words);
-		master_error_words(text, len, words);
+		master_error_words(text, words);
 		ck_assert_uint_eq(strlen(words), len < MASTER_WORDS_MAX ? len : MASTER_WORDS_MAX - 1);
 		ck_assert_int_eq(words[MASTER_WORDS_MAX], '#');
 	}
@@ -399,60 +400,57 @@ END_TEST
 
 /* ---- INFO ---- */
 
-START_TEST(info_is_read)
-{
-	static const char text[] =
-		"# Server\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n# "
-		"Memory\r\nused_memory:17\r\n"
-		"used_memory_rss:99\r\nmaxmemory:2000000000000\r\nmaxmemory_policy:allkeys-lru\r\nloading:0\r\nevicted_"
-		"keys:18446744073709551614\r\n"
-		"role:master\r\nconnected_slaves:2\r\ncluster_enabled:1\r\n";
-	struct master_info info;
-	ck_assert(master_info_parse(text, sizeof text - 1, &info));
-	ck_assert_str_eq(info.version, "7.0.15");
-	ck_assert_str_eq(info.run_id, "0123456789012345678901234567890123456789");
-	ck_assert_str_eq(info.role, "master");
-	ck_assert_str_eq(info.policy, "allkeys-lru");
-	ck_assert_uint_eq(info.maxmemory, UINT64_C(2000000000000));
-	ck_assert_uint_eq(info.used_memory, 17);
-	ck_assert_uint_eq(info.evicted, UINT64_MAX - 1);
-	ck_assert_uint_eq(info.replicas, 2);
-	ck_assert(info.cluster && !info.loading);
-	ck_assert_str_eq(info.product, "7.0.15");
-}
-END_TEST
+#define KNOWN "run_id:0123\r\nredis_version:7.0.15\r\nrole:master\r\n"
+#define KNOWN_AS .run_id = "0123", .version = "7.0.15", .role = "master", .product = "7.0.15"
 
-/* redis_version of Valkey is the Redis that it replaces: the rules go by that, people want its own. */
-START_TEST(valkey_has_a_version_of_its_own)
-{
-	static const char text[] =
-		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\nrun_id:0123\r\nrole:master\r\n";
+static const struct {
+	const char *text;
+	bool is_rejected;
 	struct master_info info;
-	ck_assert(master_info_parse(text, sizeof text - 1, &info));
-	ck_assert_str_eq(info.version, "7.2.4");
-	ck_assert_str_eq(info.product, "valkey 8.1.1");
-}
-END_TEST
-
-static const char *const no_info[] = {
-	"",
-	"\r\n",
-	"redis_version:7.0.15\r\nrole:master\r\n",
-	"run_id:\r\nredis_version:7\r\nrole:master\r\n",
-	"HTTP/1.1 400 Bad Request\r\n",
-	"run_id:012345678901234567890123456789012345678901234567890123456789\r\nredis_version:7\r\nrole:master\r\n",
+} infos[] = {
+	{KNOWN, false, {KNOWN_AS}},
+	{"# Server\r\n" KNOWN "# Memory\r\nused_memory:17\r\nused_memory_rss:99\r\nmaxmemory:2000000000000\r\n"
+	 "maxmemory_policy:allkeys-lru\r\nloading:0\r\nevicted_keys:18446744073709551614\r\nconnected_slaves:2\r\n"
+	 "cluster_enabled:1\r\nredis_mode:standalone",
+	 false,
+	 {KNOWN_AS, .used_memory = 17, .maxmemory = 2000000000000, .policy = "allkeys-lru", .cluster = 1,
+	  .evicted = UINT64_MAX - 1, .replicas = 2, .mode = "standalone"}},
+	/* redis_version of Valkey is the Redis that it replaces: the rules go by that, people want its own */
+	{"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\nrun_id:0123\r\nrole:master\r\n",
+	 false,
+	 {.run_id = "0123", .version = "7.2.4", .role = "master", .valkey = "8.1.1", .product = "valkey 8.1.1"}},
+	/* what is not text is shown as text */
+	{"redis_version:5.\xff\xfe.0\r\nrun_id:0123\r\nrole:master\r\nmaxmemory_policy:\x1b[m\r\n",
+	 false,
+	 {.run_id = "0123", .version = "5.??.0", .role = "master", .policy = "?[m", .product = "5.??.0"}},
+	/* the first line counts; what is too long does not */
+	{KNOWN "role:slave\nloading:1\nmaxmemory_policy:01234567890123456789012345678901\n",
+	 false,
+	 {KNOWN_AS, .loading = 1}},
+	{"", true, {.role = ""}},
+	{"\r\n", true, {.role = ""}},
+	{"redis_version:7\nrole:master\r\n", true, {.version = "7", .role = "master", .product = "7"}},
+	{"run_id:\r\nredis_version:7\r\nrole:x\r\n", true, {.version = "7", .role = "x", .product = "7"}},
+	{"HTTP/1.1 400 Bad Request\r\n", true, {.role = ""}},
+	{"run_id:012345678901234567890123456789012345678901234567890123456789\r\nredis_version:7\r\nrole:master\r\n",
+	 true,
+	 {.version = "7", .role = "master", .product = "7"}},
 };
 
-START_TEST(other_text_is_rejected)
+START_TEST(info_is_read)
 {
+	const struct master_info *expected = &infos[_i].info;
 	struct master_info info;
-	ck_assert(!master_info_parse(no_info[_i], strlen(no_info[_i]), &info));
+	ck_assert_int_eq(master_info_parse(infos[_i].text, strlen(infos[_i].text), &info), !infos[_i].is_rejected);
+	ck_assert_str_eq(info.run_id, expected->run_id);
+	ck_assert_str_eq(info.version, expected->version);
+	ck_assert_str_eq(info.product, expected->product);
+	ck_assert_mem_eq(&info, expected, sizeof info);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("master_reply");
 	TCase *tests = tcase_create("master_reply");
 	tcase_add_loop_test(tests, answers_become_votes, 0, COUNT(answers));
 	tcase_add_loop_test(tests, nothing_is_left_of_a_malformed_answer, 0, COUNT(malformed));
@@ -463,13 +461,6 @@ int main(void)
 	tcase_add_loop_test(tests, each_part_has_its_vote, 0, COUNT(parts));
 	tcase_add_loop_test(tests, a_broken_batch_fails_as_a_whole, 0, COUNT(broken_batches));
 	tcase_add_loop_test(tests, a_scan_is_answered_once, 0, COUNT(scans));
-	tcase_add_test(tests, info_is_read);
-	tcase_add_test(tests, valkey_has_a_version_of_its_own);
-	tcase_add_loop_test(tests, other_text_is_rejected, 0, COUNT(no_info));
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	tcase_add_loop_test(tests, info_is_read, 0, COUNT(infos));
+	return suite_run("master_reply", tests, NULL);
 }

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #include "metrics_world.h"
-#include "server/base/log.h"
+#include "server/base/base.h"
+#include "suite.h"
 
 START_TEST(counters_are_summed_over_workers)
 {
@@ -109,7 +110,7 @@ START_TEST(masters_are_up_if_all_workers_say_so)
 }
 END_TEST
 
-/* A quarantine is an opinion: it is shown if one worker has it. What happened is counted by each worker that saw it. */
+/* The gauge shows a quarantine if one worker has it; the counter adds up those of all workers. */
 START_TEST(quarantines_are_shown_if_one_worker_has_them)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
@@ -126,7 +127,7 @@ START_TEST(quarantines_are_shown_if_one_worker_has_them)
 	assert_line("redlockd_master_quarantined{master=\"redis://[::1]:7\",reason=\"replica\"} 0");
 	assert_line("redlockd_master_quarantines_total{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 3");
 	assert_line("redlockd_master_quarantines_total{master=\"redis://[::1]:7\",reason=\"no-epoch\"} 4");
-	metrics_set(&second->masters[0].quarantined, QUARANTINE_NONE); /* it goes away again */
+	metrics_set(&second->masters[0].quarantined, QUARANTINE_NONE); /* it ends */
 	assert_line("redlockd_master_quarantined{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 0");
 	assert_line("redlockd_master_quarantines_total{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 3");
 }
@@ -195,7 +196,7 @@ static const struct put short_puts[] = {{0, "0.0001"},    {100, "0.0001"},  {101
 					{100000, "0.1"},  {200000, "0.2"},  {500000, "0.5"},   {1000000, "1.0"},
 					{1000001, "2.0"}, {5000000, "5.0"}, {5000001, "+Inf"}, {1u << 31, "+Inf"}};
 
-/* Of waits and of holding, which may last as long as --max-wait-ms and --max-hold-ms allow. */
+/* For waits and holds, which --max-wait-ms and --max-hold-ms bound. */
 static const struct put long_puts[] = {{0, "0.001"},
 				       {1000, "0.001"},
 				       {1001, "0.01"},
@@ -297,7 +298,7 @@ START_TEST(the_process_is_described)
 	for (int i = 0; i < 10; i++)
 		close(more[i]);
 	for (time_t end = time(NULL) + 5; value_of("process_cpu_seconds_total") <= cpu && time(NULL) < end;)
-		; /* it burns CPU time, and that must be seen */
+		; /* uses CPU time, which must show */
 	ck_assert_double_gt(value_of("process_cpu_seconds_total"), cpu);
 	ck_assert_double_eq(value_of("redlockd_log_dropped_total"), (double)log_dropped());
 }
@@ -343,7 +344,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("metrics");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, metrics_set_up, NULL);
@@ -360,11 +360,5 @@ int main(void)
 	tcase_add_test(all, the_process_is_described);
 	tcase_add_test(all, the_build_is_named);
 	tcase_add_test(all, promtool_has_no_complaint);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_set_fork_status(runner, CK_FORK); /* metrics_init() is for once per process */
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("metrics", all, NULL);
 }

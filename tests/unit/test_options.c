@@ -3,6 +3,7 @@
  * switches: test_options_words.c; the sources themselves: test_options_sources.c; addresses: test_options_address.c;
  * help, manual page and docs: test_options_help.c. */
 #include "options_given.h"
+#include "suite.h"
 
 /* ---- numbers ---- */
 
@@ -32,7 +33,7 @@ static const struct number {
 	{"idle-timeout-ms", MEMBER(idle_timeout_ms), 100, 86400000, 60000, ""},
 	{"drain-ms", MEMBER(drain_ms), 0, 3600000, 10000, ""},
 };
-enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
+enum { NUMBERS = COUNT(numbers) };
 
 static uint64_t value_of(const struct number *number)
 {
@@ -64,6 +65,11 @@ static void give_number(const struct number *number, int source, uint64_t value)
 	give_companions(number);
 }
 
+static bool is_time(const struct number *number)
+{
+	return strstr(number->name, "-ms") != NULL;
+}
+
 START_TEST(numbers_within_their_bounds_are_taken)
 {
 	const struct number *number = &numbers[_i / SOURCES];
@@ -83,8 +89,8 @@ START_TEST(numbers_out_of_their_bounds_are_mistakes)
 	int source = _i % SOURCES;
 	char named[300], allowed[300];
 
-	snprintf(allowed, sizeof(allowed), "; allowed are %llu to %llu", (unsigned long long)number->low,
-		 (unsigned long long)number->high);
+	snprintf(allowed, sizeof(allowed), "; allowed are %llu to %llu%s", (unsigned long long)number->low,
+		 (unsigned long long)number->high, is_time(number) ? " ms" : "");
 	snprintf(named, sizeof(named), "%s=%llu: too high", spell(number->name, source),
 		 (unsigned long long)number->high + 1);
 	give_number(number, source, number->high + 1);
@@ -103,29 +109,56 @@ END_TEST
 
 START_TEST(what_is_not_a_whole_number_is_a_mistake)
 {
-	static const char *const texts[] = {"",    "abc", "1.5", "0x10",  " 1",       "1 ",  "+1",
-					    "1e3", "--1", "-",   "1,000", "\xd9\xa1", "1\n", "NaN"};
-	static const char *const jsons[] = {"\"100\"", "100.0", "1e2", "true", "null", "[300]", "{}", "\"\""};
+	static const char *const texts[] = {"",      "abc", "1.5", "0x10", " 1",   "1 ",        "+1",  "1e3",
+					    "--1",   "-",   "s",   "1d",   "1sec", "1h30m",     "5 s", "1S",
+					    "1,000", "NaN", "1\n", "5us",  "1.5s", "\xd9\xa1s", "ms"};
+	static const char *const jsons[] = {"100.0", "1e2", "true", "null", "[300]", "{}"};
 	const struct number *number = &numbers[_i];
 	char named[300];
 
 	for (int source = 0; source < 2; source++)
-		for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-			snprintf(named, sizeof(named), "%s=", spell(number->name, source));
+		for (size_t i = 0; i < COUNT(texts); i++) {
+			snprintf(named, sizeof(named), "%s", spell(number->name, source));
 			give(number->name, source, texts[i]);
-			assert_mistake(named, "not a whole number", "; allowed are ", NULL);
+			assert_mistake(named,
+				       is_time(number) ? ": not a time: 500ms, 60s, 5m, 1h" : ": not a whole number",
+				       "; allowed are ", NULL);
 		}
-	for (size_t i = 0; i < sizeof(jsons) / sizeof(jsons[0]); i++) {
-		snprintf(named, sizeof(named), "%s: %s=", file_path, spell(number->name, 2));
+	for (size_t i = 0; i < COUNT(jsons); i++) {
+		snprintf(named, sizeof(named), "%s: %s: ", file_path, spell(number->name, 2));
 		give(number->name, 2, jsons[i]);
-		assert_mistake(named, i == 0 ? "=\"100\": " : ": ", "of another type", "; allowed are ", NULL);
+		assert_mistake(named, "of another type", "; allowed are ", NULL);
 	}
+	give(number->name, 2, "\"7d\"");
+	assert_mistake(spell(number->name, 2), is_time(number) ? "not a time" : "of another type", NULL);
 	for (int source = 0; source < 2; source++) { /* more than 64 bits */
 		give(number->name, source, "184467440737095516160000000000001");
 		assert_mistake("too high", NULL);
 		give(number->name, source, "18446744073709551617");
 		assert_mistake("too high", NULL);
 	}
+}
+END_TEST
+
+START_TEST(times_have_units)
+{
+	static const struct {
+		const char *text;
+		uint64_t ms;
+	} cases[] = {{"500", 500},   {"500ms", 500},  {"0500ms", 500},   {"60s", 60000},
+		     {"5m", 300000}, {"1h", 3600000}, {"24h", 86400000}, {"86400000ms", 86400000}};
+
+	for (int source = 0; source < SOURCES; source++)
+		for (size_t i = 0; i < COUNT(cases); i++) {
+			give_text("max-hold-ms", source, cases[i].text);
+			give_flag("--dev");
+			assert_loads();
+			ck_assert_uint_eq(options.max_hold_ms, cases[i].ms);
+		}
+	give_flag("--max-wait-ms=25h");
+	assert_mistake("--max-wait-ms=25h: too high; allowed are 0 to 86400000 ms", NULL);
+	give_flag("--max-wait-ms=18446744073709551615h");
+	assert_mistake("--max-wait-ms=18446744073709551615h: too high", NULL);
 }
 END_TEST
 
@@ -155,7 +188,7 @@ START_TEST(an_overridden_mistake_is_a_mistake_all_the_same)
 	give_flag("--dev");
 	give_flag("--workers=2");
 	give_variable("REDLOCKD_WORKERS=many");
-	assert_mistake("REDLOCKD_WORKERS=many", NULL);
+	assert_mistake("REDLOCKD_WORKERS=many: not a whole number", NULL);
 	give_flag("--dev");
 	give_flag("--workers=2");
 	strcpy(json, "{\"workers\":65}");
@@ -170,16 +203,16 @@ START_TEST(the_drift_factor_is_a_fraction)
 						 "inf", "0x0p1", " 0.1",    "0,1",  ".1", "",      "1e",   "0.1.1"};
 
 	for (int source = 0; source < SOURCES; source++) {
-		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		for (size_t i = 0; i < COUNT(good); i++) {
 			give("drift-factor", source, good[i]);
 			give_flag("--dev");
 			assert_loads();
 			ck_assert_double_eq(options.drift_factor, strtod(good[i], NULL));
 		}
-		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-			give("drift-factor", source, source == 2 ? quoted(bad[i]) : bad[i]);
+		for (size_t i = 0; i < COUNT(bad); i++) {
+			give_text("drift-factor", source, bad[i]);
 			give_flag("--dev");
-			assert_mistake(spell("drift-factor", source), bad[i], "; allowed are 0.001 to 0.5", NULL);
+			assert_mistake(spell("drift-factor", source), "; allowed are 0.001 to 0.5", NULL);
 		}
 	}
 	give("drift-factor", 2, "0.51");
@@ -232,7 +265,7 @@ START_TEST(masters_may_be_a_list_in_every_source)
 	const char *list = "redis://a:1,unix:/b,redis://:p%2Cw@[::1]/2";
 
 	for (int source = 1; source < SOURCES; source++) { /* not as a flag: there is a password in it */
-		give("masters", source, source == 2 ? quoted(list) : list);
+		give_text("masters", source, list);
 		assert_loads();
 		ck_assert_uint_eq(options.master_count, 3);
 		ck_assert_str_eq(options.masters[2].shown, "redis://[::1]:6379/2");
@@ -267,7 +300,9 @@ START_TEST(lists_have_bounds)
 			if (!masters)
 				give_flag("--dev=1");
 			if (count > most) {
-				assert_mistake(masters ? "more than 15 masters" : "more than 16 addresses", NULL);
+				assert_mistake(masters ? "too many; allowed are 1 to 15 of "
+						       : "too many; allowed are 1 to 16 of ",
+					       NULL);
 				continue;
 			}
 			assert_loads();
@@ -289,20 +324,20 @@ START_TEST(bad_lists_are_mistakes)
 				 *const listens[] = {"", ",", "a:1,", ",a:1", "a:1,,b:2", "a:1 b:2"};
 
 	for (int source = 0; source < SOURCES; source++) {
-		for (size_t i = 0; i < sizeof(masters) / sizeof(masters[0]); i++) {
-			give("masters", source, source == 2 ? quoted(masters[i]) : masters[i]);
+		for (size_t i = 0; i < COUNT(masters); i++) {
+			give_text("masters", source, masters[i]);
 			assert_mistake(spell("masters", source), "; allowed are 1 to 15 of redis://", NULL);
 		}
-		for (size_t i = 0; i < sizeof(listens) / sizeof(listens[0]); i++) {
-			give("listen", source, source == 2 ? quoted(listens[i]) : listens[i]);
+		for (size_t i = 0; i < COUNT(listens); i++) {
+			give_text("listen", source, listens[i]);
 			give_flag("--dev");
-			assert_mistake(spell("listen", source), "; allowed are host:port", NULL);
+			assert_mistake(spell("listen", source), "; allowed are 1 to 16 of host:port", NULL);
 		}
 	}
 	static const char *const jsons[] = {"[]", "[1]", "[\"a:1\",null]", "[[\"a:1\"]]", "8080", "{}", "true"};
-	for (size_t i = 0; i < sizeof(jsons) / sizeof(jsons[0]); i++) {
+	for (size_t i = 0; i < COUNT(jsons); i++) {
 		give("listen", 2, jsons[i]);
-		assert_mistake(file_path, "listen", "; allowed are host:port", NULL);
+		assert_mistake(file_path, "listen", "; allowed are 1 to 16 of host:port", NULL);
 		give("masters", 2, jsons[i]);
 		assert_mistake(file_path, "masters", "; allowed are 1 to 15", NULL);
 	}
@@ -319,18 +354,18 @@ START_TEST(the_same_address_twice_is_a_mistake)
 					      "unix:/a?db=1,unix:/a",
 					      "redis://[::1],redis://[::1]:6379"};
 
-	for (size_t i = 0; i < sizeof(masters) / sizeof(masters[0]); i++) {
+	for (size_t i = 0; i < COUNT(masters); i++) {
 		give("masters", (int)i % 2, masters[i]);
 		assert_mistake("the same master twice", NULL);
 	}
 	give_flag("--masters=redis://a:1,redis://a:2,unix:/a,unix:/A");
 	assert_loads();
 	give("listen", 1, "a:1,b:1,A:1");
-	assert_mistake("REDLOCKD_LISTEN=A:1: given twice", NULL);
+	assert_mistake("REDLOCKD_LISTEN, address 3: given twice", NULL);
 	give_flag("--dev");
 	give_flag("--listen=unix:/a");
 	give_flag("--listen=unix:/a");
-	assert_mistake("--listen=unix:/a: given twice", NULL);
+	assert_mistake("--listen, address 2: given twice", NULL);
 	give_flag("--dev");
 	give_flag("--listen=a:0,a:0,a:1,b:1");
 	assert_loads();
@@ -339,13 +374,13 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("options");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
 	tcase_add_loop_test(all, numbers_within_their_bounds_are_taken, 0, NUMBERS * SOURCES);
 	tcase_add_loop_test(all, numbers_out_of_their_bounds_are_mistakes, 0, NUMBERS * SOURCES);
 	tcase_add_loop_test(all, what_is_not_a_whole_number_is_a_mistake, 0, NUMBERS);
+	tcase_add_test(all, times_have_units);
 	tcase_add_loop_test(all, flag_before_variable_before_file_before_default, 0, NUMBERS);
 	tcase_add_test(all, an_overridden_mistake_is_a_mistake_all_the_same);
 	tcase_add_test(all, the_drift_factor_is_a_fraction);
@@ -354,10 +389,5 @@ int main(void)
 	tcase_add_test(all, lists_have_bounds);
 	tcase_add_test(all, bad_lists_are_mistakes);
 	tcase_add_test(all, the_same_address_twice_is_a_mistake);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("options", all, NULL);
 }

@@ -1,65 +1,71 @@
 /* Options that are words: choices, switches, the key prefix, and --dev, which is a switch or a number. Each by flag,
  * variable and file, good and bad. Numbers and lists: test_options.c. */
 #include "options_given.h"
+#include "suite.h"
+
+static const struct {
+	const char *name;
+	size_t offset;
+	const char *allowed, *words[5]; /* by their value, from 0 */
+} choices[] = {
+	{"log-level",
+	 offsetof(struct options, log_level),
+	 "debug, info, warn or error",
+	 {"debug", "info", "warn", "error"}},
+	{"log-format", offsetof(struct options, log_format), "logfmt or json", {"logfmt", "json"}},
+	{"restart-guard", offsetof(struct options, restart_guard), "on or off", {"on", "off"}},
+};
+
+static uint32_t number_at(size_t offset)
+{
+	uint32_t value;
+
+	memcpy(&value, (const char *)&options + offset, sizeof(value));
+	return value;
+}
 
 START_TEST(choices_are_taken_by_name)
 {
-	static const char *const levels[] = {"debug", "info", "warn", "error"}, *const formats[] = {"logfmt", "json"},
-				 *const bad[] = {"", "INFO", "trace", "inf", "info ", "1"};
-	int source = _i;
+	const char *name = choices[_i / SOURCES].name, *const *words = choices[_i / SOURCES].words;
+	int source = _i % SOURCES;
 
-	for (unsigned i = 0; i < 4; i++) {
-		give("log-level", source, source == 2 ? quoted(levels[i]) : levels[i]);
+	for (unsigned i = 0; words[i] != NULL; i++) {
+		give_text(name, source, words[i]);
 		give_flag("--dev");
 		assert_loads();
-		ck_assert_uint_eq(options.log_level, i);
+		ck_assert_uint_eq(number_at(choices[_i / SOURCES].offset), i);
 	}
-	for (unsigned i = 0; i < 2; i++) {
-		give("log-format", source, source == 2 ? quoted(formats[i]) : formats[i]);
-		give_flag("--dev");
-		assert_loads();
-		ck_assert_uint_eq(options.log_format, i);
-	}
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		give("log-level", source, source == 2 ? quoted(bad[i]) : bad[i]);
-		assert_mistake(spell("log-level", source), bad[i], "; allowed are debug, info, warn or error", NULL);
-		give("log-format", source, source == 2 ? quoted(bad[i]) : bad[i]);
-		assert_mistake(spell("log-format", source), bad[i], "; allowed are logfmt or json", NULL);
-	}
-	give("log-level", 2, "1");
-	assert_mistake("log_level=1: of another type", NULL);
 }
 END_TEST
 
-START_TEST(the_restart_guard_is_on_or_off)
+START_TEST(choices_are_nothing_else)
 {
-	static const char *const bad[] = {"", "ON", "Off", "true", "false", "1", "0", "no", "of", "off "};
-	static const char *const jsons[] = {"true", "false", "0", "null", "[\"off\"]"};
+	static const char *const bad[] = {"",    "INFO", "trace", "inf",   "info ", "1",  "ON",
+					  "Off", "0",    "true",  "false", "no",    "of", "off "};
+	static const char *const jsons[] = {"true", "false", "0", "null", "[\"off\"]", "[\"info\"]", "1"};
+	const char *name = choices[_i].name;
+	char allowed[100];
 
+	snprintf(allowed, sizeof(allowed), "; allowed are %s", choices[_i].allowed);
+	for (int source = 0; source < SOURCES; source++)
+		for (size_t i = 0; i < COUNT(bad); i++) {
+			give_text(name, source, bad[i]);
+			assert_mistake(spell(name, source), allowed, NULL);
+		}
+	for (size_t i = 0; i < COUNT(jsons); i++) {
+		give(name, 2, jsons[i]);
+		assert_mistake(file_path, spell(name, 2), ": of another type", allowed, NULL);
+	}
+	give_flag("--%s", name);
+	assert_mistake(spell(name, 0), ": the value is missing", allowed, NULL);
+}
+END_TEST
+
+START_TEST(the_restart_guard_is_on)
+{
 	give_flag("--dev");
 	assert_loads();
 	ck_assert_uint_eq(options.restart_guard, OPTIONS_GUARD_ON);
-	for (int source = 0; source < SOURCES; source++) {
-		for (unsigned i = 0; i < 2; i++) {
-			const char *value = i == 0 ? "on" : "off";
-			give("restart-guard", source, source == 2 ? quoted(value) : value);
-			give_flag("--dev");
-			assert_loads();
-			ck_assert_uint_eq(options.restart_guard, i == 0 ? OPTIONS_GUARD_ON : OPTIONS_GUARD_OFF);
-		}
-		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-			give("restart-guard", source, source == 2 ? quoted(bad[i]) : bad[i]);
-			give_flag("--dev");
-			assert_mistake(spell("restart-guard", source), bad[i], "; allowed are on or off", NULL);
-		}
-	}
-	for (size_t i = 0; i < sizeof(jsons) / sizeof(jsons[0]); i++) {
-		give("restart-guard", 2, jsons[i]);
-		assert_mistake(file_path, "restart_guard=", "of another type", "; allowed are on or off", NULL);
-	}
-	give_flag("--restart-guard");
-	give_flag("--dev");
-	assert_mistake("--restart-guard: the value is missing", "; allowed are on or off", NULL);
 }
 END_TEST
 
@@ -72,19 +78,20 @@ START_TEST(the_key_prefix_is_plain_text)
 	char text[131];
 
 	for (int source = 0; source < SOURCES; source++)
-		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-			give("key-prefix", source, source == 2 ? quoted(good[i]) : good[i]);
+		for (size_t i = 0; i < COUNT(good); i++) {
+			give_text("key-prefix", source, good[i]);
 			give_flag("--dev");
 			assert_loads();
 			ck_assert_str_eq(options.key_prefix, good[i]);
 		}
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+	for (size_t i = 0; i < COUNT(bad); i++) {
 		give("key-prefix", (int)i % 2, bad[i]);
-		assert_mistake(spell("key-prefix", (int)i % 2), "not plain text; allowed are at most 128 bytes", NULL);
+		assert_mistake(spell("key-prefix", (int)i % 2),
+			       "not UTF-8 without control characters; allowed are 0 to 128 bytes", NULL);
 	}
 	static const char *const reserved[] = {"redlockd:", "a:redlockd:b", "redlockd", "my-redlock", "redl"},
 				 *const near[] = {"redlock:", "redlockd-", "Redlockd:", "red", "server"};
-	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
+	for (size_t i = 0; i < COUNT(reserved); i++) {
 		give("key-prefix", (int)i % 2, reserved[i]);
 		assert_mistake(spell("key-prefix", (int)i % 2), "redlockd: begins the names of redlockd's own keys",
 			       NULL);
@@ -93,9 +100,9 @@ START_TEST(the_key_prefix_is_plain_text)
 		assert_loads();
 	}
 	give("key-prefix", 2, "\"a\\u0007\"");
-	assert_mistake("key_prefix=a?: not plain text", NULL);
+	assert_mistake("key_prefix: not UTF-8", NULL);
 	give("key-prefix", 2, "\"a\\u0000\"");
-	assert_mistake("--config=", "line 1", NULL);
+	assert_mistake("--config: ", "line 1", NULL);
 	memset(text, 'x', 129);
 	text[128] = '\0';
 	give("key-prefix", 0, text);
@@ -120,15 +127,15 @@ START_TEST(dev_is_a_switch_or_a_number)
 	assert_loads();
 	ck_assert_uint_eq(options.dev, 3);
 	for (int source = 0; source < SOURCES; source++) {
-		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		for (size_t i = 0; i < COUNT(good); i++) {
 			give("dev", source, good[i].value);
 			assert_loads();
 			ck_assert_uint_eq(options.dev, good[i].count);
 			ck_assert_uint_eq(options.master_count, 0);
 		}
-		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-			give("dev", source, source == 2 ? quoted(bad[i]) : bad[i]);
-			assert_mistake(spell("dev", source), bad[i], "; allowed are true, false or 1 to 15", NULL);
+		for (size_t i = 0; i < COUNT(bad); i++) {
+			give_text("dev", source, bad[i]);
+			assert_mistake(spell("dev", source), "; allowed are true, false or 1 to 15", NULL);
 		}
 		give("dev", source, "false");
 		give_flag("--masters=redis://h");
@@ -138,7 +145,7 @@ START_TEST(dev_is_a_switch_or_a_number)
 	give("dev", 2, "16");
 	assert_mistake("dev=16: too high", NULL);
 	give("dev", 2, "2.5");
-	assert_mistake("dev=2.5: of another type", NULL);
+	assert_mistake("dev: of another type", NULL);
 }
 END_TEST
 
@@ -147,15 +154,12 @@ static const struct {
 	size_t offset;
 } switches[] = {{"bootstrap", offsetof(struct options, bootstrap)},
 		{"allow-replicas", offsetof(struct options, allow_replicas)}};
-enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
+enum { SWITCHES = COUNT(switches) };
 
 static void assert_switch(int which, bool expected)
 {
-	uint32_t value;
-
 	assert_loads();
-	memcpy(&value, (const char *)&options + switches[which].offset, sizeof(value));
-	ck_assert_uint_eq(value, expected);
+	ck_assert_uint_eq(number_at(switches[which].offset), expected);
 }
 
 START_TEST(switches_are_true_or_false)
@@ -193,14 +197,15 @@ START_TEST(switches_are_nothing_else)
 	char named[300];
 
 	for (int source = 0; source < 2; source++)
-		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-			snprintf(named, sizeof(named), "%s=%s: ", spell(name, source), bad[i]);
+		for (size_t i = 0; i < COUNT(bad); i++) {
+			snprintf(named, sizeof(named), "%s%s%s", spell(name, source),
+				 strchr(bad[i], ' ') == NULL ? "=" : "", strchr(bad[i], ' ') == NULL ? bad[i] : ": ");
 			give(name, source, bad[i]);
 			give_flag("--dev");
 			assert_mistake(named, "; allowed are false or true", NULL);
 		}
-	for (size_t i = 0; i < sizeof(jsons) / sizeof(jsons[0]); i++) {
-		snprintf(named, sizeof(named), "%s=%s: of another type", spell(name, 2), jsons[i]);
+	for (size_t i = 0; i < COUNT(jsons); i++) {
+		snprintf(named, sizeof(named), "%s: of another type", spell(name, 2));
 		give(name, 2, jsons[i]);
 		give_flag("--dev");
 		assert_mistake(file_path, named, "; allowed are false or true", NULL);
@@ -208,7 +213,7 @@ START_TEST(switches_are_nothing_else)
 	give_flag("--%s", name);
 	give_flag("true");
 	give_flag("--dev");
-	assert_mistake("true: not an option", NULL);
+	assert_mistake("argument 2: not an option", NULL);
 	give_flag("--%s", name);
 	give_flag("--%s=true", name);
 	assert_mistake("given twice", NULL);
@@ -217,20 +222,15 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("options_words");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
-	tcase_add_loop_test(all, choices_are_taken_by_name, 0, SOURCES);
-	tcase_add_test(all, the_restart_guard_is_on_or_off);
+	tcase_add_loop_test(all, choices_are_taken_by_name, 0, COUNT(choices) * SOURCES);
+	tcase_add_loop_test(all, choices_are_nothing_else, 0, COUNT(choices));
+	tcase_add_test(all, the_restart_guard_is_on);
 	tcase_add_test(all, the_key_prefix_is_plain_text);
 	tcase_add_test(all, dev_is_a_switch_or_a_number);
 	tcase_add_loop_test(all, switches_are_true_or_false, 0, SWITCHES);
 	tcase_add_loop_test(all, switches_are_nothing_else, 0, SWITCHES);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("options_words", all, NULL);
 }

@@ -1,9 +1,9 @@
 /* Which Host a request over loopback may name, and which Origin may send requests. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "api/auth/origin.h"
+#include "api/auth/auth.h"
+#include "suite.h"
 
 static const struct origin_names none = {.count = 0};
 static const struct origin_names hosts = {.count = 2, .items = {"locks.internal", "[2001:db8::1]"}};
@@ -159,7 +159,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("origin");
 	TCase *all = tcase_create("all");
 
 	tcase_add_loop_test(all, local_names_are_accepted, 0, (int)(sizeof local / sizeof *local));
@@ -169,10 +168,5 @@ int main(void)
 	tcase_add_test(all, addresses_are_told_from_names);
 	tcase_add_loop_test(all, the_page_of_the_service_has_its_origin, 0, (int)(sizeof pairs / sizeof *pairs));
 	tcase_add_test(all, listed_origins_are_found_byte_by_byte);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("origin", all, NULL);
 }

@@ -1,21 +1,26 @@
-/* path.c: strict decoding, the rule for resources, encoding, queries. Vectors: what goes in, what must come
- * out. */
+/* path.c and target.c: strict decoding, the rule for resources, encoding, queries; the target of a request line. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "api/calls/path.h"
+#include "api/calls/calls.h"
 #include "api/http/headers.h"
+#include "suite.h"
 
 /* A literal with its length, NULs included. */
 #define S(literal) literal, sizeof(literal) - 1
-#define BAD NULL, 0
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Bytes that may hold NUL. */
+struct bytes {
+	const char *bytes;
+	size_t len;
+};
 
 static const struct {
 	const char *raw;
 	size_t raw_len;
 	bool plus;
-	const char *decoded; /* NULL: refused */
+	const char *decoded;
 	size_t decoded_len;
 } decodings[] = {
 	{S(""), false, S("")},
@@ -41,83 +46,61 @@ static const struct {
 	{S("a;b:c@d"), false, S("a;b:c@d")},
 	{S(".."), false, S("..")},
 	{S("%2e%2e"), false, S("..")},
-	{S("%"), false, BAD},
-	{S("%%"), false, BAD},
-	{S("%4"), false, BAD},
-	{S("%4g"), false, BAD},
-	{S("%g4"), false, BAD},
-	{S("%zz"), false, BAD},
-	{S("a%"), false, BAD},
-	{S("a%2"), false, BAD},
-	{S("%%41"), false, BAD},
-	{S("% 41"), false, BAD},
-	{S("%-1"), false, BAD},
-	{S("%+1"), false, BAD},
-	{S("%0x"), false, BAD},
-	{S("%u0041"), false, BAD},
-	{S("%4\0"), false, BAD},
 	{S("0123456789abcdef"), false, S("0123456789abcdef")},
-	{S("0123456789abcdefg"), false, BAD}, /* more than there is room for */
 	{S("%30123456789abcdef"), false, S("0123456789abcdef")},
-	{S("0123456789abcdef%67"), false, BAD},
 };
+
+static const char *const not_decoded[] = {"%",   "%%",   "%4",   "%4g", "%g4", "%zz", "a%",
+					  "a%2", "%%41", "% 41", "%-1", "%+1", "%0x", "%u0041"};
+
+enum { ROOM = 16 };
 
 START_TEST(test_decode)
 {
-	char bytes[16];
+	char bytes[ROOM];
 	size_t len = 99;
-	const char *reason = path_decode(decodings[_i].raw, decodings[_i].raw_len, decodings[_i].plus, bytes,
-					 sizeof(bytes), &len);
 
-	if (decodings[_i].decoded == NULL) {
-		ck_assert_ptr_nonnull(reason);
-		ck_assert_uint_eq(len, 99);
-		return;
-	}
-	ck_assert_ptr_null(reason);
+	ck_assert_ptr_null(
+		path_decode(decodings[_i].raw, decodings[_i].raw_len, decodings[_i].plus, bytes, ROOM, &len));
 	ck_assert_uint_eq(len, decodings[_i].decoded_len);
 	ck_assert_mem_eq(bytes, decodings[_i].decoded, len);
 }
 END_TEST
 
-static const struct {
-	const char *bytes;
-	size_t len;
-	bool good;
-} resources[] = {
-	{S("a"), true},
-	{S("orders/42"), true},
-	{S("/"), true},
-	{S("//"), true},
-	{S(" "), true},
-	{S("../x"), true},
-	{S("\xf0\x9f\x94\x92"), true},
-	{S("redlock"), true},
-	{S("redlockd"), true},
-	{S("Redlockd:x"), true},
-	{S("my-redlockd:x"), false},
-	{S("app:redlockd:master"), false},
-	{S("a/redlockd:"), false},
-	{S("redlockredlockd:"), false},
-	{S("redlockd: :"), false},
-	{S("redlockd :"), true},
-	{S("x/redlockd"), true},
-	{S("redlockd;x"), true},
-	{S(""), false},
-	{S("redlockd:"), false},
-	{S("redlockd:master"), false},
-	{S("a\0"), false},
-	{S("\0"), false},
-	{S("a\nb"), false},
-	{S("a\x7f"), false},
-	{S("\xc2\x85"), false},
-	{S("\xff"), false},
-	{S("\xc0\xaf"), false},
-};
+START_TEST(test_not_decoded)
+{
+	char bytes[ROOM];
+	size_t len = 99;
+
+	for (size_t i = 0; i < COUNT(not_decoded); i++)
+		ck_assert_ptr_nonnull(path_decode(not_decoded[i], strlen(not_decoded[i]), false, bytes, ROOM, &len));
+	ck_assert_ptr_nonnull(path_decode(S("%4\0"), false, bytes, ROOM, &len));
+	ck_assert_ptr_nonnull(path_decode(S("0123456789abcdefg"), false, bytes, ROOM, &len)); /* longer than the room */
+	ck_assert_ptr_nonnull(path_decode(S("0123456789abcdef%67"), false, bytes, ROOM, &len));
+	ck_assert_uint_eq(len, 99);
+}
+END_TEST
+
+static const struct bytes resources[] = {
+	{S("a")},          {S("orders/42")},        {S("/")},         {S("//")},       {S(" ")},
+	{S("../x")},       {S("\xf0\x9f\x94\x92")}, {S("redlock")},   {S("redlockd")}, {S("Redlockd:x")},
+	{S("redlockd :")}, {S("x/redlockd")},       {S("redlockd;x")}};
+static const struct bytes not_resources[] = {{S("my-redlockd:x")}, {S("app:redlockd:master")},
+					     {S("a/redlockd:")},   {S("redlockredlockd:")},
+					     {S("redlockd: :")},   {S("")},
+					     {S("redlockd:")},     {S("redlockd:master")},
+					     {S("a\0")},           {S("\0")},
+					     {S("a\nb")},          {S("a\x7f")},
+					     {S("\xc2\x85")},      {S("\xff")},
+					     {S("\xc0\xaf")}};
 
 START_TEST(test_resource)
 {
-	ck_assert_int_eq(path_check_resource(resources[_i].bytes, resources[_i].len) == NULL, resources[_i].good);
+	for (size_t i = 0; i < COUNT(resources); i++)
+		ck_assert_pstr_eq(path_check_resource(resources[i].bytes, resources[i].len), NULL);
+	for (size_t i = 0; i < COUNT(not_resources); i++)
+		ck_assert_msg(path_check_resource(not_resources[i].bytes, not_resources[i].len) != NULL,
+			      "%zu: accepted", i);
 }
 END_TEST
 
@@ -135,32 +118,16 @@ START_TEST(test_resource_length)
 }
 END_TEST
 
-static const struct {
-	const char *target;
-	size_t len;
-	bool good;
-} targets[] = {
-	{S("/"), true},
-	{S("/locks/a?b=c&d"), true},
-	{S("/%00"), true}, /* the target is fine, the resource is not */
-	{S("/{}|\\^`\"<>"), true},
-	{S("//host/x"), true},
-	{S(""), false},
-	{S("*"), false},
-	{S("locks"), false},
-	{S("http://host/locks"), false},
-	{S("/a b"), false},
-	{S("/a\tb"), false},
-	{S("/a\0b"), false},
-	{S("/a\x01"), false},
-	{S("/a\x7f"), false},
-	{S("/\xc3\xa9"), false},
-	{S("/\x80"), false},
-	{S("/\xff"), false},
-	{S("/a#b"), false},
-	{S("/a\r"), false},
-	{S("/a\n"), false},
-};
+/* A target may be good though its resource is not. */
+static const struct bytes targets[] = {{S("/")},
+				       {S("/locks/a?b=c&d")},
+				       {S("/%00")},
+				       {S("/{}|\\^`\"<>")},
+				       {S("//host/x")}};
+static const struct bytes not_targets[] = {{S("")},       {S("*")},         {S("locks")}, {S("http://host/locks")},
+					   {S("/a b")},   {S("/a\tb")},     {S("/a\0b")}, {S("/a\x01")},
+					   {S("/a\x7f")}, {S("/\xc3\xa9")}, {S("/\x80")}, {S("/\xff")},
+					   {S("/a#b")},   {S("/a\r")},      {S("/a\n")}};
 
 static const struct {
 	const char *target;
@@ -200,7 +167,10 @@ END_TEST
 
 START_TEST(test_target)
 {
-	ck_assert_int_eq(target_is_origin(targets[_i].target, targets[_i].len), targets[_i].good);
+	for (size_t i = 0; i < COUNT(targets); i++)
+		ck_assert_msg(target_is_origin(targets[i].bytes, targets[i].len), "%s", targets[i].bytes);
+	for (size_t i = 0; i < COUNT(not_targets); i++)
+		ck_assert_msg(!target_is_origin(not_targets[i].bytes, not_targets[i].len), "%zu: accepted", i);
 }
 END_TEST
 
@@ -227,7 +197,7 @@ START_TEST(test_encode)
 }
 END_TEST
 
-/* Every byte there is, 256 at a time: as long as it can become. */
+/* All 256 bytes, and the longest result. */
 START_TEST(test_encode_all)
 {
 	char bytes[256], text[PATH_ENCODED_MAX + 1], back[256];
@@ -318,26 +288,19 @@ START_TEST(test_query_length)
 }
 END_TEST
 
-#define COUNT(array) (int)(sizeof(array) / sizeof((array)[0]))
-
 int main(void)
 {
-	Suite *suite = suite_create("path");
 	TCase *tests = tcase_create("path");
-	SRunner *runner = srunner_create(suite);
 
-	suite_add_tcase(suite, tests);
 	tcase_add_loop_test(tests, test_decode, 0, COUNT(decodings));
-	tcase_add_loop_test(tests, test_resource, 0, COUNT(resources));
+	tcase_add_test(tests, test_not_decoded);
+	tcase_add_test(tests, test_resource);
 	tcase_add_test(tests, test_resource_length);
-	tcase_add_loop_test(tests, test_target, 0, COUNT(targets));
+	tcase_add_test(tests, test_target);
 	tcase_add_loop_test(tests, test_after_authority, 0, COUNT(absolutes));
 	tcase_add_loop_test(tests, test_encode, 0, COUNT(encodings));
 	tcase_add_test(tests, test_encode_all);
 	tcase_add_loop_test(tests, test_query, 0, COUNT(queries));
 	tcase_add_test(tests, test_query_length);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("path", tests, NULL);
 }

@@ -1,5 +1,4 @@
-/* The table of client addresses: what counts as one address, both bounds, what is forgotten when, a full table,
- * threads. */
+/* The table of client addresses: which are one, both bounds, when a record is dropped, a full table, threads. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <netinet/in.h>
@@ -8,7 +7,8 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "api/auth/peers.h"
+#include "api/auth/auth.h"
+#include "suite.h"
 
 enum { S = 1000000, THREADS = 4, ROUNDS = 20000 };
 
@@ -313,7 +313,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("peers");
 	TCase *tests = tcase_create("peers");
 	tcase_add_test(tests, what_one_address_is);
 	tcase_add_test(tests, unix_sockets_have_none);
@@ -324,10 +323,5 @@ int main(void)
 	tcase_add_test(tests, resting_records_leave_the_queue_from_any_position);
 	tcase_add_test(tests, a_full_table_has_a_shared_record);
 	tcase_add_test(tests, threads);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run("peers", tests, NULL);
 }

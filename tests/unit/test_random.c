@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/random.h"
+#include "server/base/base.h"
+#include "suite.h"
 
 enum { MANY = 20000 };
 
@@ -21,7 +22,7 @@ START_TEST(tokens_are_lower_case_hex)
 }
 END_TEST
 
-/* More than one reserve of random bytes is used up, so a mistake at its edges would show as a repetition. */
+/* It uses more than one reserve of random bytes: a mistake at its edges would show as a repetition. */
 START_TEST(tokens_do_not_repeat)
 {
 	char(*tokens)[RANDOM_TOKEN_LEN] = malloc(MANY * sizeof *tokens);
@@ -58,15 +59,9 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("token");
 	TCase *tests = tcase_create("token");
 	tcase_add_test(tests, tokens_are_lower_case_hex);
 	tcase_add_test(tests, tokens_do_not_repeat);
 	tcase_add_test(tests, tokens_use_all_digits);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run("token", tests, NULL);
 }

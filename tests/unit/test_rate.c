@@ -1,10 +1,10 @@
-/* The bound per second: what comes at once, what comes in the long run, when to come again; with a made-up clock, and
- * with threads. */
+/* Rates: bursts, the long run, and when to retry; with a simulated clock, and with threads. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "api/auth/rate.h"
+#include "api/auth/auth.h"
+#include "suite.h"
 
 enum { S = 1000000, THREADS = 4 };
 
@@ -77,7 +77,7 @@ START_TEST(the_bound_holds_within_any_stretch)
 	uint64_t now_us = start_us;
 	size_t count = 0, beyond = 0;
 
-	/* greedy for a while, modest for a while */
+	/* too fast and slow enough by turns */
 	for (int i = 0; i < ROUNDS; i++, now_us += i % 1000 < 500 ? 100 : 40000)
 		if (rate_take(&rate, BOUND, now_us, &retry_ms))
 			at_us[count++] = now_us;
@@ -211,7 +211,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("rate");
 	TCase *tests = tcase_create("rate");
 	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, one_second_of_events_comes_at_once);
@@ -225,10 +224,5 @@ int main(void)
 	tcase_add_test(tests, rested_after_a_second);
 	tcase_add_test(tests, another_bound);
 	tcase_add_test(tests, threads_share_one_bound);
-	suite_add_tcase(suite, tests);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run("rate", tests, NULL);
 }

@@ -1,9 +1,10 @@
-/* The core, rule by rule: each test is named after what would go wrong without the rule.
+/* The core, rule by rule: each test is named after its rule.
  *
- * The rules are those of docs/architecture.md and the mistakes that other Redlock implementations make. Exhaustive
- * comparison with the oracle is in test_redlock_vectors.c; extend, release and inspect are in test_redlock_lease.c.
- * Times are microseconds; operations start at T. */
+ * The rules are those of docs/architecture.md, and the mistakes of other Redlock implementations.
+ * test_redlock_vectors.c compares the core with the oracle in all cases; test_redlock_lease.c has extend, release and
+ * inspect. Times are microseconds; operations start at T. */
 #include "redlock_cases.h"
+#include "suite.h"
 
 /* The last step lost the attempt: a release to these masters, and a pause. */
 static void lost(const struct driver *driver, unsigned release)
@@ -25,7 +26,7 @@ static void split(struct driver *driver, uint64_t now_us)
 	driver_held(driver, now_us, 2, B, 10000);
 }
 
-/* --- majority ----------------------------------------------------------------------------------------------------- */
+/* ---- majority ---- */
 
 START_TEST(test_majority_of_configured_masters)
 {
@@ -117,8 +118,7 @@ START_TEST(test_hung_master_costs_nothing)
 }
 END_TEST
 
-/* --- validity
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- validity ---- */
 
 START_TEST(test_lease_is_never_handed_out_expired)
 {
@@ -139,8 +139,7 @@ START_TEST(test_lease_is_never_handed_out_expired)
 }
 END_TEST
 
-/* A grant carries the ttl that its master gave, in an acquire as in an extension: whoever reports it must fill it
- * in. */
+/* A grant carries the ttl that its master gave, in an acquire as in an extension. */
 START_TEST(test_validity_counts_the_shortest_ttl)
 {
 	struct redlock_event event = {.now_us = T + 100, .vote = GRANTED, .ttl_us = DRIFT + 101 + (unsigned)_i};
@@ -160,7 +159,7 @@ START_TEST(test_validity_counts_from_the_start_of_its_own_try)
 
 	split(&driver, T + 100);
 	lost(&driver, 7);
-	second_us = redlock_deadline_us(&driver.op) + 33; /* a timer is never punctual */
+	second_us = redlock_deadline_us(&driver.op) + 33; /* a timer may be late */
 	driver_timer(&driver, second_us);
 	ck_assert_uint_eq(redlock_deadline_us(&driver.op), second_us + TIMEOUT);
 	for (unsigned i = 0; i < 3; i++)
@@ -173,8 +172,7 @@ START_TEST(test_validity_counts_from_the_start_of_its_own_try)
 }
 END_TEST
 
-/* --- attempts, pauses, releases
- * -------------------------------------------------------------------------------------- */
+/* ---- attempts, pauses, releases ---- */
 
 /* The driver demands a new number and a release of the old one for each try. */
 START_TEST(test_every_try_has_its_own_token)
@@ -225,7 +223,7 @@ START_TEST(test_nothing_is_released_where_nothing_was_sent)
 	driver_vote(&driver, T, 0, UNSENT);
 	quiet(&driver);
 	driver_vote(&driver, T, 1, QUARANTINED);
-	decided(&driver, REDLOCK_NO_QUORUM, 4); /* one may have it and cannot matter any more */
+	decided(&driver, REDLOCK_NO_QUORUM, 4); /* one may have granted it, which can no longer decide */
 	votes(&driver, 0, 0, 1, 1);
 	driver_finish(&driver, UNSENT);
 }
@@ -262,7 +260,7 @@ START_TEST(test_retry_after_counts_what_is_missing)
 }
 END_TEST
 
-/* Two of five are down, two callers contend: that is a split vote, in whatever order the three replies come. */
+/* Two of five masters are down and two callers contend: a split vote, in every order of the three replies. */
 START_TEST(test_contention_is_not_called_no_quorum)
 {
 	struct driver driver = started(REDLOCK_ACQUIRE, 5, 2);
@@ -343,8 +341,7 @@ START_TEST(test_pauses_differ_from_try_to_try)
 }
 END_TEST
 
-/* --- late replies, timers, cancel
- * ------------------------------------------------------------------------------------ */
+/* ---- late replies, timers, cancel ---- */
 
 START_TEST(test_late_grants_of_an_older_try_do_not_count)
 {
@@ -460,12 +457,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock");
 	TCase *tcase = tcase_create("acquire");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, test_majority_of_configured_masters, 1, REDLOCK_MASTERS_MAX + 1);
 	tcase_add_loop_test(tcase, test_not_majority_of_reachable_masters, 1, REDLOCK_MASTERS_MAX + 1);
 	tcase_add_test(tcase, test_half_of_even_masters_is_no_majority);
@@ -489,8 +482,5 @@ int main(void)
 	tcase_add_test(tcase, test_timers_may_come_early_late_and_twice);
 	tcase_add_test(tcase, test_cancel_gives_back_what_may_be_granted);
 	tcase_add_test(tcase, test_cancel_in_the_pause_ends_it);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock", tcase, NULL);
 }

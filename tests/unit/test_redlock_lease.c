@@ -1,11 +1,8 @@
-/* The core, rule by rule: extend, release and inspect, cancels, what the caller must not do, and two callers at one
- * time.
- *
- * See test_redlock.c. The last tests walk through every interleaving of two acquires on three masters. */
+/* The core, rule by rule: extend, release and inspect, cancels, and what the caller must not do. See test_redlock.c. */
 #include <signal.h>
 
 #include "redlock_cases.h"
-#include "redlock_world.h"
+#include "suite.h"
 
 static void granted(struct driver *driver, uint64_t now_us, unsigned master, uint64_t ttl_us)
 {
@@ -15,8 +12,7 @@ static void granted(struct driver *driver, uint64_t now_us, unsigned master, uin
 	driver_reply(driver, &event);
 }
 
-/* --- extend
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- extend ---- */
 
 START_TEST(test_extend_checks_validity)
 {
@@ -53,7 +49,7 @@ START_TEST(test_extend_too_late_is_no_lease)
 }
 END_TEST
 
-/* A lease that is gone stays gone: the only script of an extension is extend, and it is sent once. */
+/* An expired lease stays expired: an extension sends only EXTEND, once. */
 START_TEST(test_extend_does_not_revive_an_expired_lease)
 {
 	struct driver driver = started(REDLOCK_EXTEND, 3, 5);
@@ -106,8 +102,7 @@ START_TEST(test_extend_that_may_have_a_majority_is_not_called_expired)
 }
 END_TEST
 
-/* --- release
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- release ---- */
 
 START_TEST(test_release_outcomes)
 {
@@ -125,7 +120,7 @@ START_TEST(test_release_outcomes)
 	driver = started(REDLOCK_RELEASE, 3, 4);
 	driver_vote(&driver, T, 0, GONE);
 	driver_vote(&driver, T, 1, GONE);
-	decided(&driver, REDLOCK_EXPIRED, 0); /* an answer and no error: it is not tried again */
+	decided(&driver, REDLOCK_EXPIRED, 0); /* an answer, not an error: no other attempt */
 	driver_finish(&driver, GONE);
 }
 END_TEST
@@ -151,7 +146,7 @@ START_TEST(test_release_of_what_may_have_been_a_majority)
 }
 END_TEST
 
-/* Too little time for a lease is no reason not to give one back. */
+/* A release does not need a ttl that a lease could have. */
 START_TEST(test_release_waits_for_the_whole_master_timeout)
 {
 	struct redlock_params params = params_of(_i ? REDLOCK_RELEASE : REDLOCK_INSPECT, 3, 0);
@@ -167,8 +162,7 @@ START_TEST(test_release_waits_for_the_whole_master_timeout)
 }
 END_TEST
 
-/* --- inspect
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- inspect ---- */
 
 START_TEST(test_inspect_tells_how_long_it_is_held)
 {
@@ -214,8 +208,7 @@ START_TEST(test_inspect_of_free_and_of_doubtful_locks)
 }
 END_TEST
 
-/* Whoever they are: held is what leaves an acquisition no majority, and the answer does not hang on the order of the
- * votes. */
+/* It is held if no acquisition can have a majority, whoever the holders are. The order of the votes does not matter. */
 START_TEST(test_inspect_of_several_holders)
 {
 	static const struct {
@@ -249,7 +242,7 @@ START_TEST(test_inspect_of_several_holders)
 }
 END_TEST
 
-/* One that is silent may make it free, or not: until its time is up nobody knows. */
+/* The silent master decides whether it is free, so the inspection waits for it until its deadline. */
 START_TEST(test_inspect_waits_for_the_one_that_tells)
 {
 	static const enum redlock_vote last[] = {GONE, FAILED};
@@ -292,8 +285,7 @@ START_TEST(test_cancel_of_others_sends_nothing)
 }
 END_TEST
 
-/* --- programmer errors
- * ----------------------------------------------------------------------------------------------- */
+/* ---- programmer errors ---- */
 
 START_TEST(test_bad_parameters_are_asserted)
 {
@@ -324,50 +316,10 @@ START_TEST(test_replies_that_were_not_asked_for_are_asserted)
 }
 END_TEST
 
-/* --- two callers, three masters, every interleaving
- * ------------------------------------------------------------------- */
-
-/* Nothing is lost and no time passes: exactly one of the two wins, whatever the order. */
-START_TEST(test_interleavings_one_winner)
-{
-	struct world_search search = world_search(0, 0, false);
-
-	ck_assert_uint_gt(search.states, 1000);
-	ck_assert_uint_gt(search.ok[1], 0);
-	ck_assert_uint_eq(search.ok[0] + search.ok[2], 0);
-}
-END_TEST
-
-START_TEST(test_interleavings_with_lost_replies)
-{
-	struct world_search search = world_search(0, 1, false);
-
-	ck_assert_uint_gt(search.ok[0], 0);
-	ck_assert_uint_gt(search.ok[1], 0);
-	ck_assert_uint_eq(search.ok[2], 0);
-	search = world_search(1, 2, true);
-	ck_assert_uint_gt(search.states, 100000);
-}
-END_TEST
-
-/* Two ticks are more than a lease: now the second caller can win after the first one's lease has run out, never
- * before. */
-START_TEST(test_interleavings_with_time)
-{
-	struct world_search search = world_search(2, 0, true);
-
-	ck_assert_uint_gt(search.ok[2], 0);
-}
-END_TEST
-
 int main(void)
 {
-	Suite *suite = suite_create("redlock_lease");
 	TCase *tcase = tcase_create("lease");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, test_extend_checks_validity);
 	tcase_add_test(tcase, test_extend_too_late_is_no_lease);
 	tcase_add_test(tcase, test_extend_does_not_revive_an_expired_lease);
@@ -384,11 +336,5 @@ int main(void)
 	tcase_add_loop_test(tcase, test_cancel_of_others_sends_nothing, REDLOCK_EXTEND, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test_raise_signal(tcase, test_bad_parameters_are_asserted, SIGABRT, 0, 5);
 	tcase_add_loop_test_raise_signal(tcase, test_replies_that_were_not_asked_for_are_asserted, SIGABRT, 0, 2);
-	tcase_add_test(tcase, test_interleavings_one_winner);
-	tcase_add_test(tcase, test_interleavings_with_lost_replies);
-	tcase_add_test(tcase, test_interleavings_with_time);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock_lease", tcase, NULL);
 }

@@ -1,31 +1,23 @@
-/* Random walks over the core: any number of masters, any kind, any votes in any order, late and early timers, cancels;
- * and those that wait in the queue, with notifications at any moment.
+/* Random walks over the core: any number of masters, any kind, any votes in any order, late and early timers, cancels,
+ * and waiters with notifications at any moment.
  *
- * There is no oracle here, only what must hold whatever happens: what the driver checks after each step, and the bounds
- * below. Each walk has a number, which a failure prints as its case, and which alone decides what happens in it. */
+ * There is no oracle: the driver checks after each step what must always hold, and the bounds are below. The number of
+ * a walk, which a failure prints as its case, decides everything in it. */
 #include "redlock_driver.h"
+#include "suite.h"
 
 enum { WALKS = 30000, BATCHES = 20, VOTES = REDLOCK_VOTE_QUEUED + 1 };
 
 struct walk {
 	uint64_t random;
 	struct driver driver;
-	unsigned weights[VOTES]; /* how often each vote comes up in this walk */
+	unsigned weights[VOTES]; /* how often each vote is given in this walk */
 	unsigned cancel_in;      /* chance of a cancel at each step: 1 in so many; 0: never */
 };
 
-static uint64_t random_u64(struct walk *walk)
-{
-	uint64_t mixed = walk->random += UINT64_C(0x9e3779b97f4a7c15);
-
-	mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
-	return mixed ^ mixed >> 31;
-}
-
 static unsigned random_below(struct walk *walk, unsigned limit)
 {
-	return (unsigned)(random_u64(walk) % limit);
+	return (unsigned)(redlock_random(&walk->random) % limit);
 }
 
 static struct redlock_params walk_params(struct walk *walk)
@@ -59,7 +51,7 @@ static void walk_init(struct walk *walk, uint64_t number)
 	walk->weights[REDLOCK_VOTE_GRANTED] += random_below(walk, 40);
 	walk->weights[REDLOCK_VOTE_HELD] += 1;
 	walk->cancel_in = random_below(walk, 4) ? 0 : 20 + random_below(walk, 50);
-	driver_init(&walk->driver, &params, random_u64(walk));
+	driver_init(&walk->driver, &params, redlock_random(&walk->random));
 }
 
 static enum redlock_vote walk_vote(struct walk *walk)
@@ -77,7 +69,7 @@ static enum redlock_vote walk_vote(struct walk *walk)
 	return REDLOCK_VOTE_HELD;
 }
 
-/* A vote that this script can get. */
+/* A vote that this script can have. */
 static enum redlock_vote legal_vote(const struct driver_ask *ask, enum redlock_vote vote)
 {
 	enum redlock_script script = ask->script;
@@ -105,13 +97,13 @@ static void walk_reply(struct walk *walk, uint64_t now_us)
 	event.fence = random_below(walk, 4) == 0 ? DRIVER_GUESS - 3 + random_below(walk, 8) : 0;
 	event.ttl_us = driver->params.ttl_us;
 	if (random_below(walk, 8) == 0)
-		event.ttl_us = random_u64(walk) % (driver->params.ttl_us + 1);
+		event.ttl_us = redlock_random(&walk->random) % (driver->params.ttl_us + 1);
 	event.holder = random_below(walk, 3);
 	event.remaining_us = random_below(walk, 10) ? random_below(walk, 20000) : REDLOCK_NEVER;
 	driver_reply(driver, &event);
 }
 
-/* What an answer must be by its own numbers. */
+/* The bounds of the numbers in an answer. */
 static void check_answer(const struct driver *driver)
 {
 	const struct redlock_result *result = &driver->result;
@@ -145,8 +137,8 @@ static void check_answer(const struct driver *driver)
 	MUST(!result->held || (driver->params.kind == REDLOCK_INSPECT && result->has_holder), "held by nobody");
 }
 
-/* What the masters and other waiters of the process say to one that waits, or what a cancel is: at any moment. True if
- * there was something. */
+/* An event of a waiter from the masters or from other waiters of the process, or a cancel, at any moment. True if there
+ * was one. */
 static bool walk_notify(struct walk *walk, uint64_t now_us)
 {
 	struct redlock_event event = {.now_us = now_us, .fence = DRIVER_GUESS};
@@ -199,9 +191,9 @@ static void walk_all(uint64_t number)
 	bound = 100u * (walk.driver.params.tries * walk.driver.params.masters * 2u + 20u) +
 		(unsigned)walk.driver.params.wait_us;
 	driver_step(&walk.driver, &(struct redlock_event){.kind = REDLOCK_START,
-							  .now_us = random_u64(&walk) % 1000000000,
+							  .now_us = redlock_random(&walk.random) % 1000000000,
 							  .fence = DRIVER_GUESS,
-							  .behind = random_u64(&walk) % 2});
+							  .behind = redlock_random(&walk.random) % 2});
 	for (unsigned steps = 0; !walk.driver.finished; steps++) {
 		MUST(steps < bound, "no end after %u steps", steps);
 		walk_step(&walk);
@@ -223,15 +215,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_random");
 	TCase *tcase = tcase_create("walks");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, test_random_walks, 0, BATCHES);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock_random", tcase, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include "redlock_driver.h"
 #include "redlock_oracle.h"
+#include "suite.h"
 
 enum { START_US = 1000000, STEP_US = 100, TTL_US = 30000, DRIFT_US = 302 };
 enum { HOLDER_A = 0xaaaa, HOLDER_B = 0xbbbb };
@@ -427,19 +428,12 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_vectors");
 	TCase *tcase = tcase_create("vectors");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, test_three_masters_every_vector_every_order, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test(tcase, test_four_masters_every_vector, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test(tcase, test_five_masters_every_vector, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test(tcase, test_many_masters_sample, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test(tcase, test_every_outcome_seen, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock_vectors", tcase, NULL);
 }

@@ -1,13 +1,13 @@
-/* The core in the queue: when one that waits tries again, and when it does not.
+/* The core in the queue: when a waiter tries again, and when it does not.
  *
- * Nobody polls and nobody is forgotten: an attempt follows a majority of notifications at once, the notification of
- * fewer masters after a while, the end of the holder's time for the first of a process alone, and another process's
- * turn if nothing more is heard of it. How a wait ends is in test_redlock_wait_end.c, what a notification is worth in
- * test_redlock_wait_notified.c. The driver looks at each entry that is taken and given up. */
+ * An attempt follows at once the notifications of a majority, after a pause those of fewer masters, the end of the
+ * holder's time for the first waiter of a process alone, and the turn of another process if no more news of it comes.
+ * test_redlock_wait_end.c has the end of a wait, test_redlock_wait_notified.c the notifications. The driver checks each
+ * entry that is taken and removed. */
 #include "redlock_wait_cases.h"
+#include "suite.h"
 
-/* --- refused: into the queue
- * ------------------------------------------------------------------------------------------ */
+/* ---- refused: into the queue ---- */
 
 START_TEST(test_refused_waiter_stands_in_queue_and_sleeps)
 {
@@ -21,7 +21,7 @@ START_TEST(test_refused_waiter_stands_in_queue_and_sleeps)
 	gave_back(&driver, 2); /* the silent one may have granted */
 	ck_assert_uint_eq(driver.out.wait_left_us, WAIT - 20);
 	sleeps_until(&driver, T + 20 + LEFT + ROUNDED);
-	ck_assert_uint_eq(redlock_free_us(&driver.op), T + 20 + LEFT + ROUNDED);
+	ck_assert_uint_eq(driver.op.free_us, T + 20 + LEFT + ROUNDED);
 	driver_vote(&driver, T + 30, 1, GRANTED); /* its release is on the way */
 	quiet(&driver);
 	sleeps_until(&driver, T + 20 + LEFT + ROUNDED);
@@ -34,7 +34,7 @@ START_TEST(test_where_all_refused_nothing_is_given_back)
 
 	driver_queued(&driver, T, 0, ALIVE);
 	quiet(&driver);
-	driver_held(&driver, T, 1, A, LEFT); /* no majority can be had any more: it is somebody else's turn */
+	driver_held(&driver, T, 1, A, LEFT); /* no majority is possible any more: it is the turn of another waiter */
 	gave_back(&driver, 4);
 	driver = waiter(1, false);
 	driver_held(&driver, T, 0, A, LEFT);
@@ -69,7 +69,7 @@ START_TEST(test_a_holder_without_an_end_is_tried_after_a_ttl)
 }
 END_TEST
 
-/* Whose turn it is counts as alive for so long: if it does not take it, it is tried then. */
+/* The process whose turn it is counts as alive for this long; after that the waiter tries. */
 START_TEST(test_anothers_turn_is_awaited_while_it_lives)
 {
 	struct driver driver = waiter(3, false);
@@ -85,7 +85,7 @@ START_TEST(test_anothers_turn_is_awaited_while_it_lives)
 }
 END_TEST
 
-/* Nobody has a majority: others must get the chance to try. The entry is kept where it was granted. */
+/* Nobody has a majority: the waiter pauses so that others can try. Its entry is kept where the attempt was granted. */
 START_TEST(test_split_is_followed_by_a_pause)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
@@ -124,8 +124,8 @@ START_TEST(test_pause_ends_at_a_notification_and_not_when_passed)
 }
 END_TEST
 
-/* A holder that may have a majority is waited for, as its release notifies; where nobody can have one nobody may ever
- * call. */
+/* If a holder may have a majority, its release notifies, so the waiter waits for it. If no holder can have one, there
+ * may be no notification. */
 START_TEST(test_tries_count_for_nothing)
 {
 	for (unsigned tries = 1; tries < 9; tries += 7) {
@@ -169,8 +169,7 @@ START_TEST(test_lost_fence_is_followed_by_a_pause)
 }
 END_TEST
 
-/* --- the first of a process
- * -------------------------------------------------------------------------------------------- */
+/* ---- the first of a process ---- */
 
 START_TEST(test_who_is_behind_has_no_fallback)
 {
@@ -209,7 +208,7 @@ START_TEST(test_first_with_nothing_left_tries_at_once)
 }
 END_TEST
 
-/* A pause is for others; a lost entry is worth an attempt all the same. */
+/* Also during a pause a lost entry causes an attempt. */
 START_TEST(test_first_with_nothing_left_ends_a_pause)
 {
 	struct driver driver = waiter(3, true);
@@ -233,7 +232,7 @@ START_TEST(test_first_while_it_votes_counts_afterwards)
 }
 END_TEST
 
-/* Its entry may be forgotten where it has just been taken, and the notification that followed may be lost. */
+/* A master may lose the entry just after it was taken, and the notification that followed may be lost. */
 START_TEST(test_first_with_nothing_left_while_it_votes_is_not_lost)
 {
 	struct driver driver = waiter(3, false);
@@ -248,7 +247,7 @@ START_TEST(test_first_with_nothing_left_while_it_votes_is_not_lost)
 }
 END_TEST
 
-/* Who was before it may have known nothing. */
+/* The waiter before it may not have known when the lock is free. */
 START_TEST(test_first_of_one_who_knew_nothing_takes_no_knowledge_away)
 {
 	struct driver driver = refused_waiter(true);
@@ -258,8 +257,7 @@ START_TEST(test_first_of_one_who_knew_nothing_takes_no_knowledge_away)
 }
 END_TEST
 
-/* --- not for others
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- not for others ---- */
 
 START_TEST(test_who_does_not_wait_hears_nothing)
 {
@@ -287,12 +285,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_wait");
 	TCase *tcase = tcase_create("waiting");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, test_refused_waiter_stands_in_queue_and_sleeps);
 	tcase_add_test(tcase, test_where_all_refused_nothing_is_given_back);
 	tcase_add_test(tcase, test_the_holders_end_is_worth_an_attempt);
@@ -310,8 +304,5 @@ int main(void)
 	tcase_add_test(tcase, test_first_with_nothing_left_while_it_votes_is_not_lost);
 	tcase_add_test(tcase, test_first_of_one_who_knew_nothing_takes_no_knowledge_away);
 	tcase_add_test(tcase, test_who_does_not_wait_hears_nothing);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock_wait", tcase, NULL);
 }

@@ -1,9 +1,9 @@
-/* The core in the queue: CANCEL in every state of one that waits, as when its client goes; and what the queue is to
- * those who do not wait. See test_redlock_wait_end.c. */
+/* The core in the queue: CANCEL in each state of a waiter, as after a disconnect; and operations that do not wait. See
+ * test_redlock_wait_end.c. */
 #include "redlock_wait_cases.h"
+#include "suite.h"
 
-/* --- cancelled
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- cancelled ---- */
 
 START_TEST(test_cancel_while_it_votes)
 {
@@ -20,7 +20,7 @@ START_TEST(test_cancel_while_it_votes)
 }
 END_TEST
 
-/* Where it waits in the queue from before, though this attempt did not reach it. */
+/* Also on a master that this attempt did not reach, where an earlier one left the entry. */
 START_TEST(test_cancel_of_a_later_attempt)
 {
 	struct driver driver = refused_waiter(false);
@@ -96,8 +96,7 @@ START_TEST(test_cancel_at_the_end)
 }
 END_TEST
 
-/* --- who does not wait
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- who does not wait ---- */
 
 START_TEST(test_anothers_turn_is_locked_for_who_does_not_wait)
 {
@@ -150,12 +149,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_wait_cancel");
 	TCase *tcase = tcase_create("waiting");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, test_cancel_while_it_votes);
 	tcase_add_test(tcase, test_cancel_of_a_later_attempt);
 	tcase_add_test(tcase, test_cancel_while_it_raises);
@@ -165,8 +160,5 @@ int main(void)
 	tcase_add_test(tcase, test_anothers_turn_is_locked_for_who_does_not_wait);
 	tcase_add_test(tcase, test_anothers_turn_does_not_hinder_a_majority);
 	tcase_add_test(tcase, test_inspection_counts_those_that_a_majority_knows_of);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock_wait_cancel", tcase, NULL);
 }

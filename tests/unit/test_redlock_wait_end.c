@@ -1,13 +1,12 @@
-/* The core in the queue: how a wait ends, and that no entry is left behind.
+/* The core in the queue: how a wait ends, and that no entry is left.
  *
- * An entry that stays though its waiter is gone holds up all behind it until somebody notices. So it is given up
- * wherever it may have been taken: with the grant where the grant did not reach, and at the end of the wait (and on
- * CANCEL: test_redlock_wait_cancel.c). The driver keeps the books of it, and no operation may be finished with an entry
- * left. When one that waits tries again is in test_redlock_wait.c. */
+ * A stale entry delays all waiters behind it. So the waiter removes its entry wherever it may be: on a grant, on the
+ * masters that did not grant it; and at the end of the wait (on CANCEL: test_redlock_wait_cancel.c). The driver demands
+ * that no operation is finished while an entry is left. test_redlock_wait.c has the attempts. */
 #include "redlock_wait_cases.h"
+#include "suite.h"
 
-/* --- granted
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- granted ---- */
 
 START_TEST(test_grant_at_once_takes_no_entry)
 {
@@ -79,7 +78,7 @@ START_TEST(test_late_grant_leaves_nothing)
 }
 END_TEST
 
-/* It waits in the queue where it could not ask when it was granted elsewhere. */
+/* It has an entry on a master that it could not ask when it was granted elsewhere. */
 START_TEST(test_grant_leaves_masters_out_of_reach)
 {
 	struct driver driver = refused_waiter(false);
@@ -113,8 +112,7 @@ START_TEST(test_grant_after_a_round_leaves_the_third)
 }
 END_TEST
 
-/* --- no quorum
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- no quorum ---- */
 
 START_TEST(test_first_attempt_without_quorum_is_answered_at_once)
 {
@@ -153,7 +151,7 @@ START_TEST(test_later_attempt_without_quorum_is_made_again)
 }
 END_TEST
 
-/* Granted by all, but too late for any validity: as good as no quorum. */
+/* Granted by all, but too late for any validity: no quorum. */
 START_TEST(test_late_majority_is_given_back)
 {
 	struct driver driver = refused_waiter(false);
@@ -171,8 +169,7 @@ START_TEST(test_late_majority_is_given_back)
 }
 END_TEST
 
-/* --- the wait is over
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the wait is over ---- */
 
 START_TEST(test_end_tells_who_holds_it_now)
 {
@@ -192,7 +189,7 @@ START_TEST(test_end_tells_who_holds_it_now)
 }
 END_TEST
 
-/* It was somebody's when the wait began; that it is free now is no reason to say anything else. */
+/* It was held when the wait began: the answer stays LOCKED, although it is free now. */
 START_TEST(test_end_with_the_lock_free_is_locked_by_nobody)
 {
 	struct driver driver = leaving();
@@ -229,7 +226,7 @@ START_TEST(test_end_decides_by_its_own_answers)
 
 	driver_held(&driver, T, 0, A, LEFT);
 	driver_held(&driver, T, 1, A, LEFT);
-	gave_back(&driver, 4); /* two questions open on master 2 */
+	gave_back(&driver, 4); /* two commands to master 2 have no reply */
 	driver_timer(&driver, T + WAIT);
 	left(&driver, 7);
 	driver_held(&driver, T + WAIT, 2, A, LEFT); /* of the attempt */
@@ -264,7 +261,7 @@ START_TEST(test_notifications_at_the_end_begin_nothing)
 }
 END_TEST
 
-/* Called in the last moment: the attempt is made, and if it wins that is the answer. */
+/* Notified at the last moment: the attempt is made, and decides if it wins. */
 START_TEST(test_end_waits_for_the_attempt_under_way)
 {
 	for (unsigned wins = 0; wins < 2; wins++) {
@@ -317,7 +314,7 @@ START_TEST(test_a_wait_without_end)
 }
 END_TEST
 
-/* As many as there can be numbers for; then it is over. */
+/* The wait ends when the numbers of attempts are used up. */
 START_TEST(test_attempts_are_bounded)
 {
 	struct redlock_params params = waiting_params(1);
@@ -337,8 +334,8 @@ START_TEST(test_attempts_are_bounded)
 }
 END_TEST
 
-/* A master that hangs owes two answers for each attempt of a waiter that the others notify all the time. The count of
- * them has room for all, and the operation is finished with the last one. */
+/* A hung master owes two replies for each attempt of a waiter that the others keep notifying. The count has room for
+ * all of them, and the last one finishes the operation. */
 START_TEST(test_a_hung_master_owes_answers_without_end)
 {
 	struct redlock_params params = waiting_params(3);
@@ -387,12 +384,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_wait_end");
 	TCase *tcase = tcase_create("waiting");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, test_grant_at_once_takes_no_entry);
 	tcase_add_test(tcase, test_granted_on_two_leaves_the_third);
 	tcase_add_test(tcase, test_late_refusal_leaves_that_master);
@@ -412,8 +405,5 @@ int main(void)
 	tcase_add_test(tcase, test_a_wait_without_end);
 	tcase_add_test(tcase, test_attempts_are_bounded);
 	tcase_add_test(tcase, test_a_hung_master_owes_answers_without_end);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock_wait_end", tcase, NULL);
 }

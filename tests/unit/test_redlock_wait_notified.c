@@ -1,9 +1,8 @@
-/* The core in the queue: what a notification is worth to one that waits, and what one for another process.
- * See test_redlock_wait.c. */
+/* The core in the queue: notifications of this waiter, and of other processes. See test_redlock_wait.c. */
 #include "redlock_wait_cases.h"
+#include "suite.h"
 
-/* --- notified
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- notified ---- */
 
 START_TEST(test_majority_of_notifications_is_an_attempt_at_once)
 {
@@ -36,7 +35,7 @@ START_TEST(test_notifications_are_counted_by_the_configured_masters)
 }
 END_TEST
 
-/* One master may be the only one that lost its holder: it is worth an attempt, but not at once. */
+/* A notification of one master alone causes an attempt, but not at once: only there the lock may be free. */
 START_TEST(test_a_single_notification_is_an_attempt_after_a_while)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
@@ -45,7 +44,7 @@ START_TEST(test_a_single_notification_is_an_attempt_after_a_while)
 		driver_notified(&driver, T + 100, 1);
 		quiet(&driver);
 		sleeps_until(&driver, T + 100 + TIMEOUT);
-		driver_notified(&driver, T + 300, 1); /* the same master is no majority, nor a reason to wait longer */
+		driver_notified(&driver, T + 300, 1); /* the same master again: no majority, and the deadline stays */
 		quiet(&driver);
 		sleeps_until(&driver, T + 100 + TIMEOUT);
 		driver_timer(&driver, T + 100 + TIMEOUT);
@@ -103,7 +102,7 @@ START_TEST(test_notifications_while_it_raises_are_not_lost)
 }
 END_TEST
 
-/* Each attempt answers the notifications that came before it. */
+/* An attempt uses up the notifications that came before it. */
 START_TEST(test_older_notifications_do_not_count_for_the_next_attempt)
 {
 	struct driver driver = refused_waiter(false);
@@ -118,8 +117,7 @@ START_TEST(test_older_notifications_do_not_count_for_the_next_attempt)
 }
 END_TEST
 
-/* A bare majority has the holder: the third master is free, and notifies whenever anybody gives back there what he
- * got. */
+/* Exactly a majority names the holder. The third master is free, and notifies after each release there. */
 START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
 {
 	struct driver driver = refused_waiter(false);
@@ -128,13 +126,13 @@ START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
 	driver_notified(&driver, T + 10, 2);
 	quiet(&driver);
 	sleeps_until(&driver, before_us);
-	driver_notified(&driver, T + 20, 1); /* with one that had him it is a majority */
+	driver_notified(&driver, T + 20, 1); /* with one that named the holder it is a majority */
 	attempts(&driver, 2);
 }
 END_TEST
 
-/* The holder has a majority elsewhere, and whoever tries makes this master notify: attempts would follow from
- * notifications for ever. */
+/* The holder has a majority elsewhere, and each attempt makes this master notify: notifications and attempts would
+ * cause each other for ever. */
 START_TEST(test_a_notification_from_where_the_holder_is_not_is_no_news)
 {
 	struct driver driver = waiter(3, false);
@@ -168,7 +166,7 @@ START_TEST(test_a_notification_from_where_the_holder_is_counts_after_others)
 }
 END_TEST
 
-/* Nobody was seen to have a majority: any of them may be the one that decides. */
+/* No holder has a majority: each master may be the one that decides. */
 START_TEST(test_without_a_majority_each_notification_counts)
 {
 	struct driver driver = waiter(3, true);
@@ -182,8 +180,7 @@ START_TEST(test_without_a_majority_each_notification_counts)
 }
 END_TEST
 
-/* --- passed by
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- passed by ---- */
 
 START_TEST(test_another_process_is_given_its_time)
 {
@@ -192,18 +189,18 @@ START_TEST(test_another_process_is_given_its_time)
 	driver_passed(&driver, T + 500);
 	quiet(&driver);
 	sleeps_until(&driver, T + 500 + ALIVE);
-	ck_assert_uint_eq(redlock_free_us(&driver.op), T + 500 + ALIVE);
+	ck_assert_uint_eq(driver.op.free_us, T + 500 + ALIVE);
 	driver_passed(&driver, T + 900000); /* and the next one */
 	sleeps_until(&driver, T + 900000 + ALIVE);
 	driver_timer(&driver, T + 900000 + ALIVE);
 	attempts(&driver, 2);
-	driver_passed(&driver, T + 900000 + ALIVE); /* it hears from the votes what became of that */
+	driver_passed(&driver, T + 900000 + ALIVE); /* the votes tell the outcome */
 	refuse(&driver, T + 900000 + ALIVE);
 	sleeps_until(&driver, T + 900000 + ALIVE + LEFT + ROUNDED);
 }
 END_TEST
 
-/* What it hears may be about another lock of the same name: two clusters that share a server's channels. */
+/* The news may be about a lock of the same name in another cluster that shares a server's channels. */
 START_TEST(test_being_passed_by_has_an_end)
 {
 	struct redlock_params params = waiting_params(3);
@@ -250,12 +247,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_wait_notified");
 	TCase *tcase = tcase_create("waiting");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, test_majority_of_notifications_is_an_attempt_at_once);
 	tcase_add_loop_test(tcase, test_notifications_are_counted_by_the_configured_masters, 1,
 			    REDLOCK_MASTERS_MAX + 1);
@@ -272,8 +265,5 @@ int main(void)
 	tcase_add_test(tcase, test_being_passed_by_has_an_end);
 	tcase_add_test(tcase, test_a_waiter_that_was_notified_does_not_stand_back);
 	tcase_add_test(tcase, test_passed_wakes_none_of_those_behind);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock_wait_notified", tcase, NULL);
 }

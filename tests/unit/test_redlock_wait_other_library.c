@@ -1,7 +1,7 @@
-/* The core in the queue behind a holder that is not redlockd's: its release notifies nobody, so the first of a process
- * looks again at short intervals, and nobody else does. Behind a holder of ours nothing changes
- * (test_redlock_wait.c). */
+/* The core in the queue behind a holder of another library: its release notifies nobody, so the first waiter of a
+ * process, and no other, looks again at short intervals. For a holder of redlockd's see test_redlock_wait.c. */
 #include "redlock_wait_cases.h"
+#include "suite.h"
 
 enum { LOOK = 250000, LONG = 60000000 };
 
@@ -57,7 +57,7 @@ START_TEST(test_those_behind_sleep)
 
 	refuse_for_other_library(&driver, T, LONG);
 	sleeps_until(&driver, T + WAIT);
-	driver_first(&driver, T + 100, 70000); /* what the one before it knew */
+	driver_first(&driver, T + 100, 70000); /* from the waiter before it */
 	sleeps_until(&driver, T + 100 + 70000);
 	driver_timer(&driver, T + 100 + 70000);
 	attempts(&driver, 2);
@@ -75,7 +75,8 @@ START_TEST(test_an_end_that_comes_sooner_is_awaited)
 }
 END_TEST
 
-/* Each application locks one master, by itself: nobody has a majority, nobody pauses to let contenders of ours try. */
+/* Each application locks one master by itself: no holder has a majority, and the waiter does not pause, since no waiter
+ * of redlockd needs the chance. */
 START_TEST(test_several_holders_of_other_libraries)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
@@ -96,12 +97,12 @@ START_TEST(test_a_key_of_another_library_beside_a_holder_of_ours)
 {
 	struct driver driver = waiter(3, false);
 
-	/* Ours has a majority: it notifies whoever waits. */
+	/* A holder of redlockd's has a majority: its release notifies. */
 	held_by_other_library(&driver, T, 0, B, LONG);
 	driver_held(&driver, T, 1, A, LONG);
 	driver_held(&driver, T, 2, A, LONG);
 	ck_assert_uint_gt(redlock_deadline_us(&driver.op), T + LOOK);
-	/* It has none: when it goes, that may not be enough. */
+	/* It has no majority: its release may not be enough. */
 	driver = waiter(3, false);
 	held_by_other_library(&driver, T, 0, B, LONG);
 	driver_held(&driver, T, 1, A, LONG);
@@ -110,7 +111,7 @@ START_TEST(test_a_key_of_another_library_beside_a_holder_of_ours)
 }
 END_TEST
 
-/* The next holder is ours: nothing is looked for any more. */
+/* The next holder is redlockd's: the waiter does not look again. */
 START_TEST(test_a_holder_of_another_library_is_forgotten)
 {
 	struct driver driver = waiter(3, false);
@@ -124,7 +125,7 @@ START_TEST(test_a_holder_of_another_library_is_forgotten)
 }
 END_TEST
 
-/* A day, the longest wait that can be configured: the attempts do not run out before it does. */
+/* In a wait of a day, the longest that can be configured, the attempts do not run out. */
 START_TEST(test_looks_last_for_the_longest_wait)
 {
 	struct redlock_params params = waiting_params(1);
@@ -147,12 +148,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("redlock_wait_other_library");
 	TCase *tcase = tcase_create("waiting");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, test_the_first_looks_again_until_it_is_free);
 	tcase_add_test(tcase, test_those_behind_sleep);
 	tcase_add_test(tcase, test_an_end_that_comes_sooner_is_awaited);
@@ -160,8 +157,5 @@ int main(void)
 	tcase_add_test(tcase, test_a_key_of_another_library_beside_a_holder_of_ours);
 	tcase_add_test(tcase, test_a_holder_of_another_library_is_forgotten);
 	tcase_add_test(tcase, test_looks_last_for_the_longest_wait);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
+	return suite_run("redlock_wait_other_library", tcase, NULL);
 }

@@ -1,10 +1,11 @@
-/* route.c: which method on which path is which call, and the table of answers. */
+/* route.c: which route a method, a path and a query select, and the table of answers. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/calls/calls.h"
 #include "api/calls/calls_internal.h"
+#include "suite.h"
 
 static const struct {
 	const char *method, *path;
@@ -104,42 +105,28 @@ END_TEST
 START_TEST(test_table)
 {
 	for (size_t i = 0; i < ROUTE_COUNT; i++) {
-		const struct route *route = route_get(i);
+		const struct route *route = &route_table[i];
 		ck_assert_str_eq(route_name(route_index(route)), route->name);
 		ck_assert_str_eq(route_name(i), route->name);
 		ck_assert_ptr_nonnull(route->handle);
-		ck_assert(route->answers[0].status >= 200 && route->answers[0].status < 300);
+		ck_assert(route->status >= 200 && route->status < 300);
+		ck_assert_uint_lt(route->problems, UINT32_C(1) << PROBLEM_COUNT);
 		for (size_t j = 0; j < i; j++) {
-			bool variant = route_get(j)->selector && j + 1 == i; /* of the same route, by its query */
-			ck_assert(variant == (strcmp(route_get(j)->name, route->name) == 0));
-			ck_assert(variant == (strcmp(route_get(j)->method, route->method) == 0 &&
-					      strcmp(route_get(j)->pattern, route->pattern) == 0));
-			ck_assert(!variant || route_index(route_get(j)) == route_index(route));
+			const struct route *before = &route_table[j];
+			bool variant = before->selector && j + 1 == i; /* of the same route, by its query */
+			ck_assert(variant == (strcmp(before->name, route->name) == 0));
+			ck_assert(variant == (strcmp(before->method, route->method) == 0 &&
+					      strcmp(before->pattern, route->pattern) == 0));
+			ck_assert(!variant || route_index(before) == route_index(route));
 		}
 	}
-	ck_assert_uint_eq(route_index(NULL), HTTP_ROUTE_NONE);
 	ck_assert_ptr_null(route_name(ROUTE_COUNT));
-}
-END_TEST
-
-/* Every error that the table names is one of the contract, with its status. */
-START_TEST(test_codes)
-{
-	for (size_t i = 0; i < ROUTE_COUNT; i++)
-		for (size_t j = 0; j < ROUTE_ANSWERS_MAX && route_get(i)->answers[j].status != 0; j++) {
-			const struct route_answer *answer = &route_get(i)->answers[j];
-			bool known = answer->status < 300 && answer->code == NULL;
-			for (enum problem problem = 0; problem < PROBLEM_COUNT && answer->code != NULL; problem++)
-				known = known || (problem_status(problem) == answer->status &&
-						  strcmp(problem_code(problem), answer->code) == 0);
-			ck_assert(known);
-		}
 }
 END_TEST
 
 START_TEST(test_may_answer)
 {
-	const struct route *acquire = route_get(0), *force = route_get(2), *release = route_get(3);
+	const struct route *acquire = &route_table[0], *force = &route_table[2], *release = &route_table[3];
 
 	ck_assert(route_may_answer(acquire, 201, NULL));
 	ck_assert(route_may_answer(acquire, 409, "locked"));
@@ -176,19 +163,12 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("route");
 	TCase *tests = tcase_create("route");
-	SRunner *runner = srunner_create(suite);
 
-	suite_add_tcase(suite, tests);
 	tcase_add_loop_test(tests, test_find, 0, sizeof(finds) / sizeof(finds[0]));
 	tcase_add_loop_test(tests, test_force, 0, sizeof queries / sizeof queries[0]);
 	tcase_add_test(tests, test_table);
-	tcase_add_test(tests, test_codes);
 	tcase_add_test(tests, test_may_answer);
 	tcase_add_test(tests, test_print);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("route", tests, NULL);
 }

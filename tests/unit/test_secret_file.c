@@ -7,7 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/base/secret_file.h"
+#include "server/base/base.h"
+#include "suite.h"
 
 enum { SOMEBODY = 4711, MAX = 1000 };
 
@@ -110,7 +111,7 @@ START_TEST(too_large_is_refused_and_not_cut_off)
 	taken(SECRET_FILE_SECRET, bytes, MAX);
 	make(bytes, MAX + 1, 0600);
 	refused(SECRET_FILE_SECRET, "is too large");
-	ck_assert_int_eq(truncate(path, (off_t)1 << 40), 0); /* one with a hole costs no more */
+	ck_assert_int_eq(truncate(path, (off_t)1 << 40), 0); /* a file with a hole costs no more */
 	refused(SECRET_FILE_SECRET, "is too large");
 }
 END_TEST
@@ -121,7 +122,7 @@ START_TEST(what_is_not_a_file_is_refused)
 	ck_assert_int_eq(mkdir(path, 0700), 0);
 	refused(SECRET_FILE_TRUSTED, "is not a regular file");
 	ck_assert_int_eq(rmdir(path), 0);
-	ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody writes into it: must not wait for one */
+	ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody writes into it, and the read must not wait */
 	refused(SECRET_FILE_SECRET, "is not a regular file");
 	strcpy(path, "/dev/zero");
 	refused(SECRET_FILE_SECRET, "is not a regular file");
@@ -154,7 +155,7 @@ START_TEST(links_are_followed_and_the_file_behind_them_counts)
 }
 END_TEST
 
-/* Only root can give a file away; elsewhere this says nothing. */
+/* Only root can change the owner of a file; others skip this test. */
 START_TEST(it_belongs_to_root_or_to_us)
 {
 	static const char *stranger = "must belong to root or to the user that runs this program";
@@ -208,7 +209,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("secret_file");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, setup, teardown);
@@ -220,10 +220,5 @@ int main(void)
 	tcase_add_test(all, it_belongs_to_root_or_to_us);
 	tcase_add_test(all, a_message_is_cut_off_at_its_end);
 	tcase_add_test(all, wiped_is_wiped);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("secret_file", all, NULL);
 }

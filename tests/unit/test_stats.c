@@ -3,10 +3,10 @@
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "server/metrics/stats.h"
+#include "server/metrics/metrics.h"
+#include "suite.h"
 
 enum { WORKERS = 4, MASTERS = 15 };
 #define START_US UINT64_C(1000000000)
@@ -23,12 +23,12 @@ static void set_up(void)
 						       "9", "10", "11", "12", "13", "14", "15"};
 
 	metrics_init(WORKERS, MASTERS, addresses);
-	stats_init(MASTERS, START_US);
+	stats_init(START_US);
 }
 
 static void answer(size_t worker, unsigned operation, const char *resource, unsigned outcome)
 {
-	stats_note_answer(stats_worker(worker), operation, outcome, resource, strlen(resource));
+	stats_note_answer(metrics_worker(worker), operation, outcome, resource, strlen(resource));
 }
 
 static bool all_pass(void *arg, const char *resource, size_t len)
@@ -77,7 +77,7 @@ START_TEST(counters_of_all_workers_are_summed)
 		metrics_add(&metrics->outcomes[REDLOCK_RELEASE][REDLOCK_OK], 8);
 		metrics_add(&metrics->outcomes[METRICS_FORCE][REDLOCK_OK], 9);
 		metrics_add(&metrics->outcomes[REDLOCK_INSPECT][REDLOCK_OK], 1000);
-		/* also of those that hold: it is the answers that count */
+		/* not counted: only answers to clients are, by stats_note_answer() */
 		metrics_add(&metrics->outcomes[REDLOCK_EXTEND][REDLOCK_NOT_OWNER], 1000);
 		metrics_add(&metrics->holds_lost[REDLOCK_NO_QUORUM], 10);
 		metrics_add(&metrics->holds_lost[REDLOCK_EXPIRED], 20);
@@ -99,8 +99,61 @@ START_TEST(counters_of_all_workers_are_summed)
 		ck_assert_msg(points[0].counts[c] == wanted[c], "%zu: %u", c, points[0].counts[c]);
 	ck_assert_uint_eq(points[0].waiters, 44);
 	ck_assert_uint_eq(points[0].p50_us, 750);
-	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+	listed = stats_read_hottest(all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 0); /* none of these was an acquisition */
+}
+END_TEST
+
+/* Counters only grow: a point has what came since the last one, the first one all. */
+START_TEST(a_point_is_what_came_since_the_last)
+{
+	struct metrics *metrics = metrics_worker(0);
+
+	for (size_t w = 0; w < WORKERS; w++)
+		metrics_set(&metrics_worker(w)->masters[1].up, 1);
+	for (int i = 0; i < 5; i++) {
+		metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][REDLOCK_OK], 1);
+		histogram_observe(&metrics->latency[REDLOCK_ACQUIRE], 700);
+		histogram_observe(&metrics->masters[2].rtt, 400);
+	}
+	metrics_set(&metrics->waiters, 7);
+	stats_tick(START_US + INTERVAL_US);
+	metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][REDLOCK_OK], 3);
+	metrics_set(&metrics->waiters, 0);
+	metrics_set(&metrics->masters[1].up, 0);
+	stats_tick(START_US + 2 * INTERVAL_US);
+	/* a count that a point has no room for is the largest that it has room for, and not "none" */
+	metrics_add(&metrics->outcomes[REDLOCK_ACQUIRE][REDLOCK_OK], UINT64_C(1) << 40);
+	stats_tick(START_US + 3 * INTERVAL_US);
+	ck_assert_uint_eq(stats_read_series(points), 3);
+	ck_assert_uint_eq(points[0].counts[STATS_GRANTED], 5);
+	ck_assert_uint_eq(points[0].waiters, 7);
+	ck_assert_uint_eq(points[0].p50_us, 750);
+	ck_assert_uint_eq(points[0].p99_us, 995);
+	ck_assert_uint_eq(points[0].rtt_us[2], 400);
+	ck_assert_uint_eq(points[0].rtt_us[1], STATS_NONE);
+	ck_assert(points[0].voting[1] && !points[0].voting[0]);
+	ck_assert_uint_eq(points[1].counts[STATS_GRANTED], 3);
+	ck_assert_uint_eq(points[1].waiters, 0);
+	ck_assert_uint_eq(points[1].p50_us, STATS_NONE);
+	ck_assert_uint_eq(points[1].rtt_us[2], STATS_NONE);
+	ck_assert(!points[1].voting[1]);
+	ck_assert_uint_eq(points[2].counts[STATS_GRANTED], STATS_NONE - 1);
+}
+END_TEST
+
+/* At every length, from empty to long past full: the newest 300, the oldest first. */
+START_TEST(the_ring_keeps_the_newest)
+{
+	ck_assert_uint_eq(stats_read_series(points), 0);
+	for (uint32_t n = 1; n <= 3 * STATS_POINTS + 1; n++) {
+		metrics_add(&metrics_worker(0)->outcomes[REDLOCK_ACQUIRE][REDLOCK_OK], n); /* point n counts n */
+		stats_tick(START_US + n * INTERVAL_US);
+		size_t count = stats_read_series(points);
+		ck_assert_uint_eq(count, n < STATS_POINTS ? n : STATS_POINTS);
+		for (size_t i = 0; i < count; i++)
+			ck_assert_uint_eq(points[i].counts[STATS_GRANTED], n - count + 1 + i);
+	}
 }
 END_TEST
 
@@ -119,8 +172,7 @@ START_TEST(a_master_votes_if_every_worker_says_so)
 }
 END_TEST
 
-/* Not too early; late by itself, the next one comes when it would have; and after a long sleep there is one, not
- * hundreds. */
+/* A late tick does not delay the next one. After a long sleep there is one tick, not hundreds. */
 START_TEST(ticks_keep_their_grid)
 {
 	uint64_t due_us = START_US + INTERVAL_US;
@@ -164,7 +216,7 @@ START_TEST(hottest_of_all_workers)
 			answer(w, REDLOCK_ACQUIRE, name, REDLOCK_OK);
 		}
 	}
-	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+	listed = stats_read_hottest(all_pass, NULL, list);
 	ck_assert_uint_eq(listed, STATS_TOP);
 	assert_entry(0, "everywhere", 40);
 	ck_assert_uint_eq(list[0].refused, 12);
@@ -189,16 +241,16 @@ START_TEST(others_names_are_not_told)
 	answer(3, REDLOCK_ACQUIRE, "mine/1", REDLOCK_LOCKED);
 	answer(3, REDLOCK_ACQUIRE, "mine/2", REDLOCK_LOCKED);
 	static char mine[] = "mine/", nobodys[] = "nobody's/";
-	ck_assert(stats_read_hottest(begins_with, mine, list, &listed));
+	listed = stats_read_hottest(begins_with, mine, list);
 	ck_assert_uint_eq(listed, 2);
 	assert_entry(0, "mine/1", 2);
 	assert_entry(1, "mine/2", 1);
-	ck_assert(stats_read_hottest(begins_with, nobodys, list, &listed));
+	listed = stats_read_hottest(begins_with, nobodys, list);
 	ck_assert_uint_eq(listed, 0);
 }
 END_TEST
 
-/* Ten seconds are five ticks; a minute later nothing is left. */
+/* A part of ten seconds is five ticks; after a minute all parts are new. */
 START_TEST(hottest_are_of_the_last_minute)
 {
 	uint64_t now_us = START_US;
@@ -206,11 +258,11 @@ START_TEST(hottest_are_of_the_last_minute)
 	answer(1, REDLOCK_ACQUIRE, "a", REDLOCK_OK);
 	for (unsigned tick = 1; tick < 30; tick++) {
 		stats_tick(now_us += INTERVAL_US);
-		ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+		listed = stats_read_hottest(all_pass, NULL, list);
 		ck_assert_uint_eq(listed, 1);
 	}
 	stats_tick(now_us += INTERVAL_US);
-	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+	listed = stats_read_hottest(all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 0);
 }
 END_TEST
@@ -221,20 +273,20 @@ START_TEST(queues_of_all_workers)
 			      second[] = {queue_of("b", 4, 50), queue_of("c", 1, 20)};
 	static char a[] = "a";
 
-	stats_note_queues(stats_worker(0), first, 2);
-	stats_note_queues(stats_worker_of(metrics_worker(2)), second, 2);
-	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+	stats_note_queues(metrics_worker(0), first, 2);
+	stats_note_queues(metrics_worker(2), second, 2);
+	listed = stats_read_waiting(all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 3);
 	assert_entry(0, "b", 7);
 	ck_assert_uint_eq(list[0].oldest_us, 50);
 	assert_entry(1, "a", 5);
 	ck_assert_uint_eq(list[1].oldest_us, 700);
 	assert_entry(2, "c", 1);
-	ck_assert(stats_read_waiting(begins_with, a, list, &listed));
+	listed = stats_read_waiting(begins_with, a, list);
 	ck_assert_uint_eq(listed, 1);
-	stats_note_queues(stats_worker(0), first, 0);
-	stats_note_queues(stats_worker(2), second, 1);
-	ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+	stats_note_queues(metrics_worker(0), first, 0);
+	stats_note_queues(metrics_worker(2), second, 1);
+	listed = stats_read_waiting(all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 1);
 	assert_entry(0, "b", 4);
 }
@@ -253,12 +305,12 @@ static void *run_worker(void *arg)
 		answer(worker, REDLOCK_ACQUIRE, "shared", i % 2 == 0 ? REDLOCK_OK : REDLOCK_LOCKED);
 		answer(worker, REDLOCK_EXTEND, "shared", REDLOCK_EXPIRED);
 		if (i % 16 == 0)
-			stats_note_queues(stats_worker(worker), &queue, i % 32 == 0);
+			stats_note_queues(metrics_worker(worker), &queue, i % 32 == 0);
 	}
 	return NULL;
 }
 
-/* Workers count, the main thread ticks, somebody reads: for ThreadSanitizer, and nothing is lost. */
+/* Workers count while the main thread ticks and reads: no data race (ThreadSanitizer), and no lost count. */
 START_TEST(all_threads_at_once)
 {
 	pthread_t threads[WORKERS];
@@ -270,8 +322,8 @@ START_TEST(all_threads_at_once)
 	for (unsigned i = 0; i < 20; i++) { /* less than a minute */
 		stats_tick(now_us += INTERVAL_US);
 		stats_read_series(points);
-		ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
-		ck_assert(stats_read_waiting(all_pass, NULL, list, &listed));
+		listed = stats_read_hottest(all_pass, NULL, list);
+		listed = stats_read_waiting(all_pass, NULL, list);
 	}
 	for (size_t w = 0; w < WORKERS; w++)
 		pthread_join(threads[w], NULL);
@@ -280,7 +332,7 @@ START_TEST(all_threads_at_once)
 	for (size_t i = 0; i < count; i++)
 		lost += points[i].counts[STATS_LOST];
 	ck_assert_uint_eq(lost, WORKERS * THREAD_ROUNDS);
-	ck_assert(stats_read_hottest(all_pass, NULL, list, &listed));
+	listed = stats_read_hottest(all_pass, NULL, list);
 	assert_entry(0, "shared", WORKERS * THREAD_ROUNDS);
 	ck_assert_uint_eq(list[0].refused, WORKERS * THREAD_ROUNDS / 2);
 }
@@ -288,11 +340,12 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("stats");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, set_up, NULL);
 	tcase_add_test(all, counters_of_all_workers_are_summed);
+	tcase_add_test(all, a_point_is_what_came_since_the_last);
+	tcase_add_test(all, the_ring_keeps_the_newest);
 	tcase_add_test(all, a_master_votes_if_every_worker_says_so);
 	tcase_add_test(all, ticks_keep_their_grid);
 	tcase_add_test(all, hottest_of_all_workers);
@@ -300,11 +353,5 @@ int main(void)
 	tcase_add_test(all, hottest_are_of_the_last_minute);
 	tcase_add_test(all, queues_of_all_workers);
 	tcase_add_test(all, all_threads_at_once);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_set_fork_status(runner, CK_FORK); /* metrics_init() is for once per process */
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("stats", all, NULL);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/metrics/stats_hot.h"
+#include "suite.h"
 
 enum { NAMES = 5000, ROUNDS = 100000, HOT = 20 };
 
@@ -83,7 +84,7 @@ START_TEST(few_are_counted_exactly)
 	count("a", 120, true);
 	count("a", 20, false);
 	count("b", 3, false);
-	count("ab", 1, true); /* begins as another one does */
+	count("ab", 1, true); /* a prefix in common with another one */
 	stats_hot_count(&hot, longest, sizeof(longest), false);
 	stats_hot_count(&hot, longest, sizeof(longest) - 1, false);
 	ck_assert_uint_eq(stats_hot_read(&hot, list), 5);
@@ -98,7 +99,7 @@ START_TEST(few_are_counted_exactly)
 }
 END_TEST
 
-/* 64 of them are exact, with none left over. */
+/* As many resources as there are counters: all counts are exact. */
 START_TEST(as_many_as_there_are_counters)
 {
 	for (unsigned round = 0; round < 50; round++)
@@ -112,7 +113,8 @@ START_TEST(as_many_as_there_are_counters)
 }
 END_TEST
 
-/* The promise of the algorithm: never too much, at most rounds ÷ 64 too little, and who has more than that is there. */
+/* The bounds of the algorithm: no count is too high, none more than rounds ÷ 64 too low, and each resource with more
+ * than that is listed. */
 START_TEST(a_skewed_stream_keeps_the_bounds)
 {
 	unsigned large = 0;
@@ -128,7 +130,7 @@ START_TEST(a_skewed_stream_keeps_the_bounds)
 		if (exact[n] > ROUNDS / STATS_HOT_COUNTERS)
 			ck_assert_uint_gt(got.count, 0);
 	}
-	ck_assert_uint_ge(large, 5); /* else nothing was asked */
+	ck_assert_uint_ge(large, 5); /* else the test proves nothing */
 }
 END_TEST
 
@@ -139,8 +141,7 @@ static int compare_exact(const void *a, const void *b)
 	return one < other ? 1 : one > other ? -1 : 0;
 }
 
-/* Hot ones under a flood of names that come once each, over several turns: all are found, in their order, and nearly
- * exact. */
+/* Hot resources among many that come once, over several turns: all are listed, in order, with nearly exact counts. */
 START_TEST(the_hot_ones_are_found_in_a_flood)
 {
 	unsigned order[NAMES];
@@ -165,7 +166,7 @@ START_TEST(the_hot_ones_are_found_in_a_flood)
 }
 END_TEST
 
-/* A name that was pushed out and comes back begins anew: what it had before is not told twice. */
+/* A resource that lost its counter and comes back begins at zero, so that nothing is counted twice. */
 START_TEST(pushed_out_and_back)
 {
 	char name[32];
@@ -183,7 +184,7 @@ START_TEST(pushed_out_and_back)
 }
 END_TEST
 
-/* Each ten seconds are forgotten by themselves, sixty later at most. */
+/* Each part of ten seconds is dropped by itself, after at most sixty. */
 START_TEST(what_is_old_is_forgotten)
 {
 	for (unsigned part = 0; part < STATS_HOT_PARTS; part++) {
@@ -219,7 +220,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("stats_hot");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, set_up, NULL);
@@ -231,10 +231,5 @@ int main(void)
 	tcase_add_test(all, pushed_out_and_back);
 	tcase_add_test(all, what_is_old_is_forgotten);
 	tcase_add_test(all, a_new_minute_has_room_for_all);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("stats_hot", all, NULL);
 }

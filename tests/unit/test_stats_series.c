@@ -1,23 +1,17 @@
-/* The row of points behind GET /stats: differences, the ring, and percentiles from buckets. */
+/* Percentiles from the buckets of a histogram, for the points of GET /stats. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/metrics/stats_series.h"
+#include "server/metrics/metrics.h"
+#include "suite.h"
 
-static struct stats_series series;
-static struct stats_sums sums;
-static struct stats_point points[STATS_POINTS];
 static struct histogram histogram;
 
 static void set_up(void)
 {
-	memset(&series, 0, sizeof(series));
-	memset(&sums, 0, sizeof(sums));
 	memset(&histogram, 0, sizeof(histogram));
 }
-
-/* ---- percentiles ---- */
 
 static void read_buckets(uint64_t ret_buckets[METRICS_BUCKETS + 1])
 {
@@ -35,7 +29,7 @@ START_TEST(nothing_measured_has_no_percentile)
 }
 END_TEST
 
-/* Only what came in between counts, and within a bucket the values are taken to lie evenly. */
+/* Only values between the two readings count; within a bucket they are taken to lie evenly. */
 START_TEST(percentiles_are_of_the_difference)
 {
 	uint64_t before[METRICS_BUCKETS + 1], now[METRICS_BUCKETS + 1];
@@ -59,7 +53,7 @@ START_TEST(percentiles_are_of_the_difference)
 }
 END_TEST
 
-/* Of a value above the last bound nothing more is known. */
+/* A value above the last bound counts as that bound. */
 START_TEST(above_the_last_bound)
 {
 	uint64_t before[METRICS_BUCKETS + 1] = {0}, now[METRICS_BUCKETS + 1];
@@ -75,7 +69,7 @@ START_TEST(above_the_last_bound)
 }
 END_TEST
 
-/* Against the values themselves: never further off than the bucket is wide. */
+/* Compared with the values themselves, a percentile is off by the width of its bucket at most. */
 START_TEST(never_off_by_more_than_a_bucket)
 {
 	uint64_t before[METRICS_BUCKETS + 1] = {0}, now[METRICS_BUCKETS + 1];
@@ -104,67 +98,8 @@ START_TEST(never_off_by_more_than_a_bucket)
 }
 END_TEST
 
-/* ---- points ---- */
-
-START_TEST(a_point_is_what_came_since_the_last)
-{
-	sums.counts[STATS_GRANTED] = 5;
-	sums.counts[STATS_LOST] = 2;
-	sums.waiters = 7;
-	sums.voting[1] = true;
-	sums.acquire[4] = 5;
-	sums.rtt[2][3] = 4;
-	stats_series_add(&series, &sums);
-	sums.counts[STATS_GRANTED] = 8;
-	sums.waiters = 0;
-	sums.voting[1] = false;
-	stats_series_add(&series, &sums);
-	ck_assert_uint_eq(stats_series_copy(&series, points), 2);
-	ck_assert_uint_eq(points[0].counts[STATS_GRANTED], 5); /* the first one counts from the start */
-	ck_assert_uint_eq(points[0].counts[STATS_LOST], 2);
-	ck_assert_uint_eq(points[0].waiters, 7);
-	ck_assert_uint_eq(points[0].p50_us, 750);
-	ck_assert_uint_eq(points[0].p99_us, 995);
-	ck_assert_uint_eq(points[0].rtt_us[2], 400);
-	ck_assert_uint_eq(points[0].rtt_us[1], STATS_NONE);
-	ck_assert(points[0].voting[1] && !points[0].voting[0]);
-	ck_assert_uint_eq(points[1].counts[STATS_GRANTED], 3);
-	ck_assert_uint_eq(points[1].counts[STATS_LOST], 0);
-	ck_assert_uint_eq(points[1].waiters, 0);
-	ck_assert_uint_eq(points[1].p50_us, STATS_NONE);
-	ck_assert_uint_eq(points[1].rtt_us[2], STATS_NONE);
-	ck_assert(!points[1].voting[1]);
-}
-END_TEST
-
-/* A count that a point has no room for is the largest that it has room for, and not "none". */
-START_TEST(a_huge_count)
-{
-	sums.counts[STATS_GRANTED] = UINT64_C(1) << 40;
-	stats_series_add(&series, &sums);
-	stats_series_copy(&series, points);
-	ck_assert_uint_eq(points[0].counts[STATS_GRANTED], STATS_NONE - 1);
-}
-END_TEST
-
-/* At every length, from empty to long past full: the newest 300, the oldest first. */
-START_TEST(the_ring_keeps_the_newest)
-{
-	ck_assert_uint_eq(stats_series_copy(&series, points), 0);
-	for (uint32_t n = 1; n <= 3 * STATS_POINTS + 1; n++) {
-		sums.counts[STATS_GRANTED] += n; /* point n counts n */
-		stats_series_add(&series, &sums);
-		size_t count = stats_series_copy(&series, points);
-		ck_assert_uint_eq(count, n < STATS_POINTS ? n : STATS_POINTS);
-		for (size_t i = 0; i < count; i++)
-			ck_assert_uint_eq(points[i].counts[STATS_GRANTED], n - count + 1 + i);
-	}
-}
-END_TEST
-
 int main(void)
 {
-	Suite *suite = suite_create("stats_series");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, set_up, NULL);
@@ -172,13 +107,5 @@ int main(void)
 	tcase_add_test(all, percentiles_are_of_the_difference);
 	tcase_add_test(all, above_the_last_bound);
 	tcase_add_test(all, never_off_by_more_than_a_bucket);
-	tcase_add_test(all, a_point_is_what_came_since_the_last);
-	tcase_add_test(all, a_huge_count);
-	tcase_add_test(all, the_ring_keeps_the_newest);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("stats_series", all, NULL);
 }

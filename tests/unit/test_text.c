@@ -1,10 +1,11 @@
-/* The growing text: always terminated, and a failure sticks. */
+/* The growing text: always terminated. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/base/text.h"
+#include "server/base/base.h"
+#include "suite.h"
 
 START_TEST(an_empty_text_needs_no_memory)
 {
@@ -54,47 +55,17 @@ START_TEST(it_grows_by_bytes_and_by_blocks)
 		ck_assert_uint_gt(text.size, text.len);
 	}
 	ck_assert_mem_eq(text.bytes, expected, len + 1);
-	ck_assert(!text.failed);
 	text_fini(&text);
 	free(expected);
 }
 END_TEST
 
-START_TEST(past_its_bound_it_fails_and_stays_failed)
-{
-	size_t size = 40 << 20;
-	char *block = calloc(1, size);
-	struct text text;
-
-	text_init(&text);
-	text_append(&text, block, size);
-	ck_assert(!text.failed);
-	text_append(&text, block, size);
-	ck_assert(text.failed);
-	ck_assert_uint_eq(text.len, size);
-	text_append(&text, "x", 1);
-	text_printf(&text, "y");
-	ck_assert_uint_eq(text.len, size);
-	ck_assert_int_eq(text.bytes[size], '\0');
-	text_fini(&text);
-	ck_assert(!text.failed);
-	free(block);
-}
-END_TEST
-
 int main(void)
 {
-	Suite *suite = suite_create("text");
 	TCase *all = tcase_create("all");
 
 	tcase_add_test(all, an_empty_text_needs_no_memory);
 	tcase_add_test(all, pieces_follow_each_other);
 	tcase_add_test(all, it_grows_by_bytes_and_by_blocks);
-	tcase_add_test(all, past_its_bound_it_fails_and_stays_failed);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("text", all, NULL);
 }

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #include "api/http/tls.h"
-#include "server/base/log.h"
+#include "server/base/base.h"
+#include "suite.h"
 
 #define S(literal) literal, sizeof(literal) - 1
 
@@ -20,7 +21,7 @@ static gnutls_x509_crt_t cert;
 static struct tls_peer peer;
 static char folder[64], cert_path[128], key_path[128], message[2048];
 
-/* A certificate that is still to get its names. */
+/* A certificate without names. */
 static void begin(void)
 {
 	time_t now = time(NULL);
@@ -208,6 +209,21 @@ START_TEST(a_pair_is_loaded)
 }
 END_TEST
 
+START_TEST(a_certificate_may_have_ended_before_1970)
+{
+	static const time_t ends[] = {-86400, 0, 1};
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		ck_assert_int_eq(gnutls_x509_crt_set_expiration_time(cert, ends[i]), 0);
+		write_pair();
+		struct tls *tls = tls_load(cert_path, key_path, "", message, sizeof(message));
+		ck_assert_msg(tls != NULL, "%s", message);
+		tls_announce(tls);
+		tls_unref(tls);
+	}
+}
+END_TEST
+
 START_TEST(a_secret_must_be_one)
 {
 	write_pair();
@@ -238,7 +254,6 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("tls");
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, begin, end);
@@ -251,12 +266,8 @@ int main(void)
 	tcase_add_test(all, names_are_bounded);
 	tcase_add_test(all, rubbish_is_no_certificate);
 	tcase_add_test(all, a_pair_is_loaded);
+	tcase_add_test(all, a_certificate_may_have_ended_before_1970);
 	tcase_add_test(all, a_secret_must_be_one);
 	tcase_add_test(all, a_message_fits_wherever_it_is_cut);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("tls", all, NULL);
 }

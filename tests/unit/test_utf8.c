@@ -1,8 +1,8 @@
 /* UTF-8: what is valid, and what holds a control character. */
 #include <check.h>
-#include <stdlib.h>
 
 #include "server/base/base.h"
+#include "suite.h"
 
 #define S(literal) literal, sizeof(literal) - 1
 
@@ -70,30 +70,10 @@ START_TEST(only_whole_characters_count)
 }
 END_TEST
 
-START_TEST(a_digit_has_a_value)
-{
-	const char digits[] = "0123456789abcdefABCDEF";
-	int found = 0;
-
-	for (int c = 0; c < 256; c++)
-		found += text_hex_digit((char)c) >= 0;
-	ck_assert_int_eq(found, 22);
-	for (int i = 0; i < 22; i++)
-		ck_assert_int_eq(text_hex_digit(digits[i]), i < 16 ? i : i - 6);
-}
-END_TEST
-
 int main(void)
 {
-	Suite *suite = suite_create("utf8");
 	TCase *tests = tcase_create("utf8");
-	SRunner *runner = srunner_create(suite);
 
-	suite_add_tcase(suite, tests);
 	tcase_add_loop_test(tests, only_whole_characters_count, 0, (int)(sizeof texts / sizeof *texts));
-	tcase_add_test(tests, a_digit_has_a_value);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run("utf8", tests, NULL);
 }

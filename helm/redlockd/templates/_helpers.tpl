@@ -51,9 +51,14 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- end }}
 
 {{/* ---- times ---- */}}
+{{/* Of 500ms, 60s, 5m, 1h or a number of milliseconds, as redlockd takes them. */}}
+{{- define "redlockd.milliseconds" -}}
+{{- $text := include "redlockd.optionText" . -}}
+{{- mul (regexFind "^[0-9]+" $text) (get (dict "" 1 "ms" 1 "s" 1000 "m" 60000 "h" 3600000) (regexFind "[a-z]*$" $text)) -}}
+{{- end }}
 {{/* How long a master that was restarted does not vote (docs/safety.md: the longest lease, its drift and 2 s), and 10 s for redlockd to find it. */}}
 {{- define "redlockd.barSeconds" -}}
-{{- $ttl := .Values.options.max_ttl_ms | default 60000 | float64 -}}
+{{- $ttl := include "redlockd.milliseconds" (.Values.options.max_ttl_ms | default 60000) | float64 -}}
 {{- $drift := .Values.options.drift_factor | default 0.01 | float64 -}}
 {{- addf (divf (mulf $ttl (addf 1 $drift)) 1000) 12 | ceil | int64 }}
 {{- end }}
@@ -61,7 +66,7 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}5{{ else }}0{{ end }}
 {{- end }}
 {{- define "redlockd.graceSeconds" -}}
-{{- $drain := ternary .Values.options.drain_ms 10000 (hasKey .Values.options "drain_ms") | float64 -}}
+{{- $drain := include "redlockd.milliseconds" (ternary .Values.options.drain_ms 10000 (hasKey .Values.options "drain_ms")) | float64 -}}
 {{- addf (divf $drain 1000) (include "redlockd.preStopSeconds" . | float64) 5 | ceil | int64 }}
 {{- end }}
 

@@ -32,7 +32,7 @@ static void note_ttl(struct guard_master *master, const struct guard_event *even
 	assert(master->state != GUARD_ABSENT);
 	if (event->ttl_us > master->ttl_us)
 		master->ttl_us = event->ttl_us;
-	master->ttl_unknown = event->marker != 0 && event->ttl_us == 0 && !MUTATED(MUTATION_MARKER_NO_TTL);
+	master->ttl_unknown = event->marker != 0 && event->ttl_us == 0;
 }
 
 /* The master is quarantined already, by us or by another redlockd. */
@@ -135,7 +135,8 @@ static void handle_connected(struct guard_master *master, const struct guard_eve
 	master->busy = GUARD_NOTHING;
 	master->marker = 0;
 	master->slice = 0;
-	master->read = master->again = master->kept = master->skip = master->unusable = false;
+	guard_state_end_connection(master);
+	master->unusable = false;
 	master->heard_us = event->now_us;
 	assert(!guard_state_is_quarantined(master));
 	assert(master->epoch == 0);
@@ -165,13 +166,13 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	master->heard_us = event->now_us;
 	master->beat = event->beat;
 	master->read = true;
-	master->again = master->unusable = false;
+	master->unusable = false;
 	note_ttl(master, event);
 	if (event->epoch != 0 || event->cluster != 0)
 		guard->bootstrap_open = false;
 	if (master->busy == GUARD_QUARANTINE || master->busy == GUARD_WRITE_EPOCH)
 		return; /* read before those were carried out: their answers are newer */
-	if (master->busy == GUARD_READ)
+	if (master->busy == GUARD_READ || master->busy == GUARD_HELD_BACK)
 		master->busy = GUARD_NOTHING;
 	master->cluster = event->cluster;
 	note_clocked(guard, master, event);
@@ -223,8 +224,7 @@ static void handle_failed(struct guard_master *master, enum guard_action_kind ac
 	assert(action <= GUARD_WRITE_EPOCH);
 	if (master->busy != action)
 		return; /* a heartbeat, while an action is under way */
-	master->busy = GUARD_NOTHING;
-	master->again = true;
+	master->busy = GUARD_HELD_BACK;
 	if (master->state == GUARD_WRITING_EPOCH)
 		guard_state_set(master, GUARD_RECOVERING);
 }
@@ -240,25 +240,13 @@ static void handle_mismatch(struct guard_master *master, const struct guard_even
 	master->reason = GUARD_BAD_EPOCH;
 }
 
-static void handle_dropped_keys(struct guard_master *master, uint64_t now_us)
-{
-	assert(master->state != GUARD_ABSENT);
-	if (master->found != GUARD_ROLLED_BACK)
-		master->found = GUARD_EVICTED;
-	if (master->state == GUARD_VOTING) {
-		master->void_epoch = master->epoch;
-		guard_state_quarantine_found(master, now_us);
-	}
-	assert(master->state != GUARD_VOTING);
-}
-
 static void handle_lost(struct guard_master *master)
 {
 	assert(master->seen);
 	guard_state_set(master, GUARD_ABSENT);
 	master->reason = GUARD_NO_REASON;
 	master->busy = GUARD_NOTHING;
-	master->read = master->again = master->kept = master->skip = false;
+	guard_state_end_connection(master);
 	master->epoch = 0;
 }
 
@@ -277,7 +265,7 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 	case GUARD_EPOCH_WRITTEN: handle_epoch_written(guard, master, event); break;
 	case GUARD_FAILED: handle_failed(master, event->action); break;
 	case GUARD_MISMATCH: handle_mismatch(master, event); break;
-	case GUARD_DROPPED_KEYS: handle_dropped_keys(master, event->now_us); break;
+	case GUARD_DROPPED_KEYS: guard_state_note_hazard(master, GUARD_EVICTED, event->now_us); break;
 	case GUARD_UNUSABLE: master->unusable = true; break;
 	case GUARD_LOST: handle_lost(master); break;
 	}
@@ -311,7 +299,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 	assert(i < guard->params.masters);
 	struct guard_master *master = &guard->masters[i];
 	*ret_action = (struct guard_action){.kind = GUARD_NOTHING};
-	if (master->state == GUARD_ABSENT || master->busy != GUARD_NOTHING || master->again)
+	if (master->state == GUARD_ABSENT || master->busy != GUARD_NOTHING)
 		return;
 	assert(now_us >= master->heard_us);
 	/* Another master may have told of longer leases since the recovery began. */
@@ -325,7 +313,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 		*ret_action = (struct guard_action){.kind = GUARD_QUARANTINE,
 						    .epoch = master->void_epoch,
 						    .marker = guard_state_random(guard),
-						    .kept = master->kept,
+						    .kept = master->memory == GUARD_MEMORY_KEPT,
 						    .ttl_us = guard_longest_us(guard)};
 	else if (guard_recovery_wants_survey(guard, i))
 		guard_recovery_survey(guard, i, now_us, ret_action);
@@ -362,27 +350,11 @@ bool guard_in_motion(const struct guard *guard, unsigned i)
 {
 	assert(i < guard->params.masters);
 	const struct guard_master *master = &guard->masters[i];
-	if (master->again)
+	if (master->busy == GUARD_HELD_BACK)
 		return false;
 	return master->state == GUARD_ASKING || master->state == GUARD_MARKING ||
 	       master->state == GUARD_WRITING_EPOCH || master->busy == GUARD_SURVEY || master->skip ||
 	       (master->state == GUARD_RECOVERING && guard_recovery_is_done(guard, i, master->recovery_us));
-}
-
-uint64_t guard_deadline_us(const struct guard *guard)
-{
-	uint64_t deadline_us = REDLOCK_NEVER;
-	for (unsigned i = 0; i < guard->params.masters; i++) {
-		const struct guard_master *master = &guard->masters[i];
-		uint64_t end_us = REDLOCK_NEVER;
-		if (master->state == GUARD_WAITING && !master->again)
-			end_us = guard_state_quarantine_end_us(guard, master);
-		if (master->state == GUARD_RECOVERING && !master->again && guard_cluster_patience_us(guard) > 0)
-			end_us = master->recovery_us + guard_cluster_patience_us(guard);
-		if (end_us < deadline_us)
-			deadline_us = end_us;
-	}
-	return deadline_us;
 }
 
 const char *guard_reason_name(enum guard_reason reason)

@@ -80,6 +80,17 @@ enum guard_action_kind {
 	GUARD_WRITE_EPOCH /* epoch_write.lua: marker, cluster, ttl_us, fence (the floor), clocked */
 };
 
+/* Instead of an action under way: one has failed, and there is no other until the next heartbeat. */
+enum { GUARD_HELD_BACK = GUARD_WRITE_EPOCH + 1 };
+
+/* What is known of the fences of a master. It outlasts a connection unless it is KEPT.
+ *
+ *   WHOLE ── quarantined, its buckets are all there ──► KEPT ── connected anew, or it votes ──► WHOLE
+ *     └───── quarantined, they may be gone ───────────► LOST ── it votes ─────────────────────► WHOLE
+ *
+ * Each further quarantine leads to KEPT or LOST again. */
+enum guard_memory { GUARD_MEMORY_WHOLE, GUARD_MEMORY_KEPT, GUARD_MEMORY_LOST };
+
 /* No lease is longer. Waited out under a marker without a longest lease, which an older version wrote. */
 #define GUARD_TTL_MAX_US UINT64_C(86400000000)
 
@@ -111,13 +122,11 @@ enum guard_clock { GUARD_CLOCK_STEADY, GUARD_CLOCK_JUMPED_FORWARD, GUARD_CLOCK_J
 
 struct guard_master {
 	enum guard_state state;
-	enum guard_reason reason;    /* unless VOTING, ABSENT or ASKING */
-	enum guard_action_kind busy; /* under way */
-	bool again;                  /* an action failed: no other until the next heartbeat */
-	bool seen;                   /* run_id, client_id, beat are known, of this connection or an earlier one */
+	enum guard_reason reason; /* unless VOTING, ABSENT or ASKING */
+	unsigned busy;            /* of enum guard_action_kind: under way; or HELD_BACK */
+	enum guard_memory memory;
+	bool seen;               /* run_id, client_id, beat are known, of this connection or an earlier one */
 	enum guard_reason found; /* CLOCK_FORWARD, EVICTED, ROLLED_BACK: a hazard for which it must be quarantined */
-	bool lost;               /* it lost fences, as far as is known; outlasts a connection */
-	bool kept;               /* quarantined, and its buckets are all there */
 	bool clocks;             /* WRITING_EPOCH: its floor is made of clocks */
 	bool skip;               /* bootstrap: nothing to wait for */
 	bool unusable;           /* UNUSABLE, and neither connected nor read since: bootstrap does not need it */
@@ -141,7 +150,7 @@ struct guard_master {
 	uint16_t slice;        /* the next one of the round */
 	uint16_t surveyed;     /* RECOVERING: bit j: master j told its fences since recovery_us */
 	uint64_t top;          /* RECOVERING: the largest of those fences */
-	uint64_t lost_us;      /* lost: since when, as far as is known */
+	uint64_t lost_us;      /* LOST: since when, as far as is known */
 	uint64_t clocked_us;   /* when its floor was last made of clocks, by our clock; 0: never, or not known */
 	bool has_clock;
 	int64_t ahead_min_us, ahead_max_us; /* its clock − our clock was between these … */
@@ -165,8 +174,8 @@ void guard_init(struct guard *guard, const struct guard_params *params);
 void guard_event(struct guard *guard, const struct guard_event *event);
 
 /* The next action to send to master i; it counts as under way from then on. The caller asks for each master after each
- * event, once a second, and at guard_deadline_us(), until the answer is NOTHING. `wall_us`: the time of day, for a
- * floor that must be made of clocks. Writes all of *ret_action. */
+ * event, and once a second, until the answer is NOTHING. `wall_us`: the time of day, for a floor that must be made of
+ * clocks. Writes all of *ret_action. */
 void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_us, struct guard_action *ret_action);
 
 /* The longest lease that any process gives, as far as is known: READ and the heartbeat carry it. */
@@ -191,9 +200,6 @@ unsigned guard_fences_missing(const struct guard *guard, unsigned i);
 
 /* True while its state is expected to change within a few round trips. */
 bool guard_in_motion(const struct guard *guard, unsigned i);
-
-/* When guard_next() may say something new without any event, or REDLOCK_NEVER. */
-uint64_t guard_deadline_us(const struct guard *guard);
 
 /* "restarted", "bad-epoch", …: a static string. */
 const char *guard_reason_name(enum guard_reason reason);

@@ -34,12 +34,7 @@ static enum guard_clock jump(struct guard_master *master, int64_t by_us, int64_t
 	set_interval(master, least, most, now_us);
 	if (by_us < 0)
 		return GUARD_CLOCK_JUMPED_BACK; /* its locks last longer, which is safe */
-	if (master->found != GUARD_ROLLED_BACK)
-		master->found = GUARD_CLOCK_FORWARD;
-	if (master->state == GUARD_VOTING) {
-		master->void_epoch = master->epoch;
-		guard_state_quarantine_found(master, now_us);
-	}
+	guard_state_note_hazard(master, GUARD_CLOCK_FORWARD, now_us);
 	return GUARD_CLOCK_JUMPED_FORWARD;
 }
 

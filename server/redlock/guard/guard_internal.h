@@ -23,10 +23,14 @@ void guard_state_set(struct guard_master *master, enum guard_state state);
 /* To ASKING: what is known of its epoch is not sure any more. */
 void guard_state_ask(struct guard_master *master);
 void guard_state_vote(struct guard_master *master, uint64_t epoch);
+/* ABSENT or ASKING: forgets what only the last connection could tell. */
+void guard_state_end_connection(struct guard_master *master);
 /* To MARKING. `kept`: its buckets are all there, only locks may be lost. */
 void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us);
 /* The same for the hazard in `found`. The caller has set void_epoch. */
 void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us);
+/* CLOCK_FORWARD or EVICTED: a master that votes is quarantined at once, another one when its epoch fits. */
+void guard_state_note_hazard(struct guard_master *master, enum guard_reason hazard, uint64_t now_us);
 /* To WAITING, from now on: nothing earlier was seen over this connection and under this marker. */
 void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, uint64_t now_us);
 /* Continues a wait under a marker that was read again. */

@@ -31,8 +31,9 @@ void guard_recovery_begin(struct guard_master *master, uint64_t now_us)
 /* True if its buckets are all there. */
 static bool remembers(const struct guard_master *master)
 {
-	assert(!master->kept || !master->lost);
-	return master->state == GUARD_VOTING || (guard_state_is_quarantined(master) && master->kept);
+	assert(master->state != GUARD_VOTING || master->memory == GUARD_MEMORY_WHOLE);
+	return master->state == GUARD_VOTING ||
+	       (guard_state_is_quarantined(master) && master->memory == GUARD_MEMORY_KEPT);
 }
 
 /* True if a survey of master i that began at survey_us serves a recovering master. */
@@ -74,7 +75,7 @@ void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, str
 	struct guard_master *master = &guard->masters[i];
 	assert(remembers(master));
 	assert(master->busy == GUARD_NOTHING);
-	uint64_t epoch = master->kept ? master->marker : master->epoch;
+	uint64_t epoch = master->memory == GUARD_MEMORY_KEPT ? master->marker : master->epoch;
 	bool same = epoch == master->survey_epoch; /* under another one it may have lost what it told */
 	if (master->slice == 0 || !same || !is_useful(guard, i, master->survey_us)) {
 		master->slice = 0;
@@ -123,7 +124,7 @@ void guard_recovery_handle_fences(struct guard *guard, struct guard_master *mast
 static bool lost_with(const struct guard_master *master, const struct guard_master *other)
 {
 	assert(master != other);
-	return master->lost && other->clocked_us > master->lost_us;
+	return master->memory == GUARD_MEMORY_LOST && other->clocked_us > master->lost_us;
 }
 
 /* Counts the masters other than i that told their fences, and those that told or still may. */
@@ -138,7 +139,7 @@ static void count_told(const struct guard *guard, unsigned i, unsigned *ret_told
 		if (j == i || lost_with(master, other))
 			continue;
 		*ret_told += told;
-		*ret_may += told || !other->lost;
+		*ret_may += told || other->memory != GUARD_MEMORY_LOST;
 	}
 	assert(*ret_told <= *ret_may);
 	assert(*ret_may < guard->params.masters);
@@ -160,13 +161,19 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 	return false;
 }
 
+/* It lost locks at most, or no fence was ever given: it is as good as a master that was down for a while. */
+static bool needs_nothing(const struct guard_master *master)
+{
+	assert(master->state != GUARD_VOTING);
+	return master->memory == GUARD_MEMORY_KEPT || master->skip;
+}
+
 bool guard_recovery_is_done(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	unsigned told, may;
 	assert(i < guard->params.masters);
 	assert(guard->masters[i].state == GUARD_RECOVERING);
-	/* It lost locks at most, or no fence was ever given: it is as good as a master that was down for a while. */
-	if (guard->masters[i].kept || guard->masters[i].skip)
+	if (needs_nothing(&guard->masters[i]))
 		return true;
 	count_told(guard, i, &told, &may);
 	return told >= needed(guard) || (may < needed(guard) && !is_worth_waiting(guard, i, now_us));
@@ -177,7 +184,7 @@ unsigned guard_fences_missing(const struct guard *guard, unsigned i)
 	unsigned told, may;
 	assert(i < guard->params.masters);
 	count_told(guard, i, &told, &may);
-	bool waits = guard->masters[i].state == GUARD_RECOVERING && !guard->masters[i].kept && !guard->masters[i].skip;
+	bool waits = guard->masters[i].state == GUARD_RECOVERING && !needs_nothing(&guard->masters[i]);
 	return waits && told < needed(guard) && may >= needed(guard) ? needed(guard) - told : 0;
 }
 
@@ -189,7 +196,7 @@ void guard_recovery_choose_floor(const struct guard *guard, const struct guard_m
 	assert(guard_state_is_quarantined(master));
 	assert(ret_action->kind == GUARD_WRITE_EPOCH);
 	ret_action->fence = master->top;
-	if (told >= needed(guard) || master->skip || master->kept)
+	if (told >= needed(guard) || needs_nothing(master))
 		return;
 	ret_action->clocked = true;
 	if (wall_us > ret_action->fence && wall_us < REDLOCK_FENCE_LIMIT)

@@ -40,23 +40,19 @@ void guard_state_check(const struct guard *guard, unsigned i)
 	assert((master->busy == GUARD_WRITE_EPOCH) == (master->state == GUARD_WRITING_EPOCH));
 	assert(!guard_state_is_quarantined(master) || master->epoch == 0);
 	assert(!guard_state_is_quarantined(master) || master->reason != GUARD_NO_REASON);
-	assert(master->state != GUARD_VOTING || (master->reason == GUARD_NO_REASON && !master->lost && !master->kept));
+	assert(master->state != GUARD_VOTING ||
+	       (master->reason == GUARD_NO_REASON && master->memory == GUARD_MEMORY_WHOLE));
 	assert(master->state != GUARD_MARKING || master->reason != GUARD_NO_REASON);
 	assert((master->surveyed & ((1U << i) | ~((1U << guard->params.masters) - 1U))) == 0);
 	assert(master->slice == 0 || master->slice < guard->params.slices);
 }
 
-/* splitmix64 */
 uint64_t guard_state_random(struct guard *guard)
 {
-	uint64_t mixed;
-	do {
-		mixed = guard->random += UINT64_C(0x9e3779b97f4a7c15);
-		mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-		mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
-		mixed ^= mixed >> 31;
-	} while (mixed == 0);
-	return mixed;
+	uint64_t number = redlock_random(&guard->random);
+	while (number == 0)
+		number = redlock_random(&guard->random);
+	return number;
 }
 
 bool guard_state_is_quarantined(const struct guard_master *master)
@@ -80,8 +76,6 @@ uint64_t guard_longest_us(const struct guard *guard)
 static uint64_t quarantine_for_us(const struct guard *guard, uint64_t longest_us)
 {
 	assert(longest_us >= guard->params.max_ttl_us);
-	if (MUTATED(MUTATION_NO_QUARANTINE))
-		return 0;
 	return longest_us + longest_us / 1000 * guard->params.drift_ppm / 1000 + guard->params.margin_us;
 }
 
@@ -108,10 +102,18 @@ static void set_kept(struct guard_master *master, bool kept, uint64_t now_us)
 {
 	assert(master->state != GUARD_VOTING);
 	assert(master->state != GUARD_ABSENT);
-	if (!kept && !master->lost)
+	if (!kept && master->memory != GUARD_MEMORY_LOST)
 		master->lost_us = now_us;
-	master->kept = kept;
-	master->lost = !kept;
+	master->memory = kept ? GUARD_MEMORY_KEPT : GUARD_MEMORY_LOST;
+}
+
+void guard_state_end_connection(struct guard_master *master)
+{
+	assert(master->memory <= GUARD_MEMORY_LOST);
+	assert(master->state == GUARD_ABSENT || master->state == GUARD_ASKING);
+	if (master->memory == GUARD_MEMORY_KEPT)
+		master->memory = GUARD_MEMORY_WHOLE;
+	master->read = master->skip = false;
 }
 
 void guard_state_ask(struct guard_master *master)
@@ -128,7 +130,8 @@ void guard_state_vote(struct guard_master *master, uint64_t epoch)
 	master->reason = GUARD_NO_REASON;
 	master->epoch = epoch;
 	master->marker = 0;
-	master->lost = master->kept = master->skip = false;
+	master->memory = GUARD_MEMORY_WHOLE;
+	master->skip = false;
 }
 
 void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us)
@@ -141,7 +144,8 @@ void guard_state_quarantine(struct guard_master *master, enum guard_reason reaso
 	master->reason = reason;
 	set_kept(master, kept, now_us);
 	master->skip = false;
-	master->again = false;
+	if (master->busy == GUARD_HELD_BACK)
+		master->busy = GUARD_NOTHING;
 }
 
 void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us)
@@ -149,6 +153,18 @@ void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us)
 	assert(master->found == GUARD_CLOCK_FORWARD || master->found == GUARD_EVICTED ||
 	       master->found == GUARD_ROLLED_BACK);
 	guard_state_quarantine(master, master->found, master->found != GUARD_ROLLED_BACK, now_us);
+}
+
+void guard_state_note_hazard(struct guard_master *master, enum guard_reason hazard, uint64_t now_us)
+{
+	assert(hazard == GUARD_CLOCK_FORWARD || hazard == GUARD_EVICTED);
+	if (master->found != GUARD_ROLLED_BACK)
+		master->found = hazard;
+	if (master->state == GUARD_VOTING) {
+		master->void_epoch = master->epoch;
+		guard_state_quarantine_found(master, now_us);
+	}
+	assert(master->state != GUARD_VOTING);
 }
 
 void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, uint64_t now_us)
@@ -175,8 +191,9 @@ void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us
 	assert(master->busy != GUARD_WRITE_EPOCH);
 	if (!guard_state_is_quarantined(master))
 		guard_state_set(master, GUARD_WAITING);
-	set_kept(master, master->kept && kept, now_us); /* another redlockd may have found that fences are lost */
-	master->found = GUARD_NO_REASON;                /* nothing was given here since the marker */
+	set_kept(master, master->memory == GUARD_MEMORY_KEPT && kept,
+		 now_us);                /* another redlockd may have found that fences are lost */
+	master->found = GUARD_NO_REASON; /* nothing was given here since the marker */
 }
 
 void guard_state_reject(struct guard_master *master, enum guard_reason reason, uint64_t now_us)

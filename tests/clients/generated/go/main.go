@@ -61,6 +61,15 @@ func main() {
 	expired, typed := problem.Model().(redlockd.LeaseExpiredProblem)
 	fmt.Println("expired", answer.StatusCode, typed, expired.Code)
 
+	ill := redlockd.NewConfiguration()
+	ill.Servers = redlockd.ServerConfigurations{{URL: os.Args[3]}}
+	_, answer, err = redlockd.NewAPIClient(ill).LeasesAPI.AcquireLock(ctx).AcquireRequest(*wanted).Execute()
+	if !errors.As(err, &problem) {
+		check(fmt.Errorf("no problem: %v", err))
+	}
+	unavailable, typed := problem.Model().(redlockd.AcquireUnavailableProblem)
+	fmt.Println("unavailable", answer.StatusCode, typed, unavailable.Code, unavailable.Votes.Needed)
+
 	masters, _, err := redlockd.NewAPIClient(configuration).OperationAPI.GetMasters(ctx).Execute()
 	check(err)
 	fmt.Println("masters", masters.Quorum.Voting, masters.Masters[0].Reason.Get() == nil, masters.Masters[0].Version.Get() != nil)

@@ -5,7 +5,7 @@ import type { components, paths } from "./schema.js";
 
 type Lease = components["schemas"]["Lease"];
 
-const [baseUrl = "", resource = ""] = process.argv.slice(2);
+const [baseUrl = "", resource = "", ill = ""] = process.argv.slice(2);
 const redlockd = createClient<paths>({ baseUrl });
 const path = { resource };
 
@@ -36,6 +36,10 @@ console.log("released", released.response.status);
 const again = await redlockd.DELETE("/locks/{resource}", { params: { path, header } });
 if (again.error?.code !== "lease-expired") throw new Error("not expired");
 console.log("expired", again.response.status, true, again.error.code);
+
+const unavailable = await createClient<paths>({ baseUrl: ill }).POST("/locks", { body: { resource, wait_ms: 0, hold: false } });
+if (unavailable.error?.code !== "no-quorum") throw new Error("a quorum");
+console.log("unavailable", unavailable.response.status, true, unavailable.error.code, unavailable.error.votes?.needed);
 
 const masters = await redlockd.GET("/masters");
 if (masters.error) throw new Error(masters.error.detail);

@@ -1,0 +1,144 @@
+/* What the files of this folder share.
+ *
+ * The processes of `run` are three, each with one thread:
+ *
+ *   foreground process   the process that was started. The shell sees it: it takes the signals, stops and ends as the
+ *                        command does
+ *   supervisor           gets the lease, starts the command, extends, ends the command in time, releases. In a group of
+ *                        its own
+ *   command              in a group of its own; with the terminal, where the foreground process had it
+ *
+ * Why a foreground process and a supervisor: with Ctrl-Z the shell wants to see its job stopped, while the lease must
+ * be extended all the same; and if one of the two is killed or stopped for good, the other one ends the command before
+ * the lease is over. */
+#ifndef RUN_INTERNAL_H
+#define RUN_INTERNAL_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cli/base/cli_base.h"
+#include "cli/http/client.h"
+#include "server/renewal/renewal.h"
+
+/* ---- process_tree.c: the processes below a process ---- */
+
+/* Sends a signal to every descendant of `root`, except those in the group `spared` (0: none); also to zombies, since a
+ * process whose first thread has ended looks like one while its other threads run. A process that forks meanwhile may
+ * be missed: repeat until none is left. */
+void process_tree_signal(pid_t root, pid_t spared, int signal_number);
+
+/* ---- descriptors.c: the descriptors that the command inherits: those that redlockctl inherited, and no other ---- */
+
+/* NOTE, at the start, records the open descriptors. SEAL, before the command is started, marks later ones
+ * close-on-exec, which libcurl does not always do. */
+enum descriptors_step { DESCRIPTORS_NOTE, DESCRIPTORS_SEAL };
+void descriptors_walk(enum descriptors_step step);
+
+/* Replaces stdin and stdout by /dev/null: a reader of the command's output must see its end when the command closes it,
+ * and not when redlockctl ends. */
+void descriptors_release_stdio(void);
+
+/* ---- terminal.c: the terminal, and which group of processes it belongs to ---- */
+
+struct terminal {
+	int file;   /* the controlling terminal; -1: there is none */
+	pid_t job;  /* the group that the shell knows: the foreground process's */
+	bool eager; /* the command gets the terminal from the start, not only when it reads from it */
+};
+
+void terminal_open(struct terminal *terminal);
+
+bool terminal_belongs_to(const struct terminal *terminal, pid_t group);
+
+/* Gives the terminal to `to` if it belongs to `from`. Also from the background if SIGTTOU is blocked. */
+void terminal_pass(const struct terminal *terminal, pid_t from, pid_t to);
+
+/* ---- what the processes share ---- */
+
+/* A page of memory that foreground process and supervisor share. Only the supervisor writes. */
+struct run_shared {
+	/* when the foreground process kills what is left, if the supervisor did not; 0: nothing runs */
+	_Atomic uint64_t dead_by_us;
+	_Atomic pid_t group; /* of the command */
+	/* SIGINT or SIGQUIT, if it ended the command: the foreground process ends by it as well */
+	_Atomic int interrupt;
+	_Atomic bool from_keyboard; /* only the command got that signal, since it had the terminal */
+};
+
+/* Messages of the supervisor to the foreground process over their socket; the foreground process sends numbers of
+ * signals. */
+enum {
+	RUN_STOP = 'S', /* stop, as the command has */
+	RUN_GUARD = 'G' /* the command runs: check dead_by_us from now on */
+};
+
+struct run {
+	const struct arguments *arguments;
+	struct run_shared *shared;
+	struct terminal terminal;
+	int socket; /* to the other process */
+	pid_t foreground;
+	sigset_t inherited_mask;          /* the command gets it */
+	struct sigaction inherited_child; /* of SIGCHLD */
+};
+
+/* ---- child.c: starts the command ---- */
+
+/* Starts the command in a process group of its own. -1: it cannot be run, *ret_error says why. */
+pid_t child_start(struct run *run, const struct lease *lease, int *ret_error) __attribute__((warn_unused_result));
+
+/* ---- foreground.c: the foreground process ---- */
+
+/* Follows the supervisor until it has ended. Returns the exit status. */
+int foreground_run(struct run *run, pid_t supervisor);
+
+/* ---- supervisor.c, supervisor_command.c: the supervisor: the loop and the lease, and the command ---- */
+
+struct supervisor {
+	struct run *run;
+	const struct arguments *arguments;
+	struct client client; /* orders: the socket of the foreground process */
+	struct lease lease;
+	uint64_t waited_ms; /* until the lease was granted or the wait given up */
+	struct renewal renewal;
+	struct answer answer; /* the last one, without its JSON */
+	unsigned failures;    /* of extensions, in a row */
+	bool lost;            /* the command was ended because of the lease */
+	bool end_reported;    /* the reason was reported */
+
+	bool held;      /* waiting: sends no request, since the job is stopped */
+	int end_signal; /* waiting: ends by it; releasing: stops waiting */
+	bool foreground_gone;
+
+	pid_t child;
+	bool child_ended, alone; /* the command; and all that it started */
+	int status;              /* the exit status, as of a shell */
+	bool mirrored;           /* the foreground process was stopped */
+	bool wants_terminal;     /* the command had it, or tried to read */
+	uint64_t left_behind_us; /* when processes left behind get SIGTERM; 0: none */
+	uint64_t killing_us;     /* since when SIGKILL is sent; 0: not yet */
+};
+
+/* The supervisor's process, from the lease to its release. Returns the exit status. */
+int supervisor_run(struct run *run);
+
+/* Reads messages of the foreground process: orders for a request, or signals for the command while it runs. */
+enum client_order supervisor_read_order(void *context);
+
+/* Starts the command. If it cannot be run, that is reported, and it has ended. */
+void supervisor_start(struct supervisor *supervisor);
+
+/* Reaps children, and handles stops and the end of the command. */
+void supervisor_on_children(struct supervisor *supervisor);
+
+/* Continues the foreground process, which stopped as the command did. */
+void supervisor_continue_foreground(const struct supervisor *supervisor);
+
+/* Sends a signal to the command and all that it started. */
+void supervisor_signal_all(struct supervisor *supervisor, int signal_number);
+
+#endif

@@ -1,0 +1,172 @@
+/* Loads the options of redlockd and checks those that concern each other. A message names the option of the highest
+ * precedence among them. See config.h. */
+#include "config.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { MASTERS_FILE_MAX = 1 << 16 };
+
+/* Returns which of these options was given where it counts most, since the others may be defaults. Writes the name of
+ * another one, as it was given. */
+static size_t config_find_blamed(struct options_reader *reader, const char *const names[], size_t count,
+				 char other[OPTIONS_NAME_MAX])
+{
+	size_t blamed = 0;
+
+	assert(count > 1);
+	for (size_t i = 1; i < count; i++)
+		if (options_origin(reader, names[i]) > options_origin(reader, names[blamed]))
+			blamed = i;
+	const char *second = names[blamed == 0];
+	options_spell(reader->table, options_entry_of(reader->table, second), options_origin(reader, second), other);
+	return blamed;
+}
+
+/* Of two numbers the first must not be above the second. */
+static bool config_check_orders(struct options_reader *reader, const struct options *options)
+{
+	const struct {
+		const char *names[2];
+		uint32_t values[2];
+	} orders[] = {{{"min-ttl-ms", "default-ttl-ms"}, {options->min_ttl_ms, options->default_ttl_ms}},
+		      {{"default-ttl-ms", "max-ttl-ms"}, {options->default_ttl_ms, options->max_ttl_ms}},
+		      {{"retry-min-ms", "retry-max-ms"}, {options->retry_min_ms, options->retry_max_ms}},
+		      {{"workers", "max-connections"}, {options->workers, options->max_connections}}};
+	char other[OPTIONS_NAME_MAX];
+
+	for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+		if (orders[i].values[0] <= orders[i].values[1])
+			continue;
+		size_t blamed = config_find_blamed(reader, orders[i].names, 2, other);
+		bool is_default = options_origin(reader, orders[i].names[!blamed]) == OPTIONS_FROM_DEFAULT;
+		return options_blame(reader, orders[i].names[blamed], "%s than %s=%u%s", blamed ? "less" : "more",
+				     other, orders[i].values[!blamed], is_default ? " (the default)" : "");
+	}
+	return true;
+}
+
+/* The shortest lease must have some validity left. */
+static bool config_check_drift(struct options_reader *reader, const struct options *options)
+{
+	static const char *const names[] = {"drift-ms", "drift-factor", "min-ttl-ms"};
+	char other[OPTIONS_NAME_MAX];
+
+	/* a whole ms must be left */
+	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms)
+		return true;
+	size_t blamed = config_find_blamed(reader, names, 3, other);
+	return options_blame(reader, names[blamed],
+			     "no validity is left of the shortest lease, with %s: min-ttl-ms * drift-factor + drift-ms "
+			     "must be less than min-ttl-ms by more than 1",
+			     other);
+}
+
+/* Adds the masters of --masters-file: on each line addresses between commas or blanks; a word that begins with #
+ * begins a comment. The bytes of the file are overwritten before they are freed; the passwords stay in struct options
+ * for later connections. */
+static bool config_load_masters(struct options_reader *reader, struct options *options)
+{
+	const struct options_entry *entry = options_entry_of(reader->table, "masters");
+	char fault[OPTIONS_PATH_MAX + 200], allowed[OPTIONS_ALLOWED_MAX];
+	const char *path = options->masters_file, *reason = NULL;
+	struct text text;
+	unsigned line = 0;
+
+	assert(options->master_count == 0);
+	text_init(&text);
+	bool ok = secret_file_read(path, SECRET_FILE_SECRET, MASTERS_FILE_MAX, &text, fault, sizeof fault);
+	bool whole = ok && strlen(text.bytes) == text.len;
+	for (char *rest = whole ? text.bytes : NULL, *row; !reason && (row = strsep(&rest, "\n"));) {
+		line++;
+		for (char *at, *word = strtok_r(row, ", \t\r", &at); word && *word != '#' && !reason;
+		     word = strtok_r(NULL, ", \t\r", &at))
+			reason = options->master_count == entry->max ? "too many" : entry->parse(entry, word, options);
+	}
+	secret_file_wipe(&text);
+	text_fini(&text);
+	if (!ok)
+		return options_blame(reader, "masters-file", "%s", fault);
+	options_allowed(entry, allowed);
+	if (reason)
+		return options_blame(reader, "masters-file", "%s: line %u: %s; masters are %s", path, line, reason,
+				     allowed);
+	return options->master_count > 0 || options_blame(reader, "masters-file", "%s: holds %s; masters are %s", path,
+							  whole ? "no address" : "a NUL", allowed);
+}
+
+static bool config_check_masters(struct options_reader *reader, struct options *options)
+{
+	const char *given[3];
+	size_t count = 0;
+	char other[OPTIONS_NAME_MAX];
+
+	if (options->master_count > 0)
+		given[count++] = "masters";
+	if (options->masters_file[0] != '\0')
+		given[count++] = "masters-file";
+	if (options->dev > 0)
+		given[count++] = "dev";
+	if (count == 0)
+		return options_blame(reader, "masters", "missing, and neither --masters-file nor --dev is given");
+	if (count > 1) {
+		size_t blamed = config_find_blamed(reader, given, count, other);
+		return options_blame(reader, given[blamed], "cannot be used together with %s", other);
+	}
+	if (options_origin(reader, "masters") == OPTIONS_FROM_FLAG && config_have_password(options))
+		return options_blame(reader, "masters",
+				     "a password on the command line can be seen by everybody on this host (ps): give "
+				     "the masters by --masters-file, --config or the variable REDLOCKD_MASTERS");
+	return options->masters_file[0] == '\0' || config_load_masters(reader, options);
+}
+
+/* The TLS options fit together; addresses without a scheme get theirs. */
+static bool config_check_tls(struct options_reader *reader, struct options *options)
+{
+	const struct {
+		const char *name, *value, *other, *other_value;
+	} pairs[] = {{"tls-cert", options->tls_cert, "--tls-key", options->tls_key},
+		     {"tls-key", options->tls_key, "--tls-cert", options->tls_cert},
+		     {"tls-client-ca", options->tls_client_ca, "--tls-cert", options->tls_cert},
+		     {"masters-cert", options->masters_cert, "--masters-key", options->masters_key},
+		     {"masters-key", options->masters_key, "--masters-cert", options->masters_cert}};
+
+	for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+		if (pairs[i].value[0] != '\0' && pairs[i].other_value[0] == '\0')
+			return options_blame(reader, pairs[i].name, "%s is needed with it", pairs[i].other);
+	for (size_t i = 0; i < options->listen_count; i++) {
+		struct listen_address *address = &options->listen[i];
+		if (address->scheme == LISTEN_HTTPS && options->tls_cert[0] == '\0')
+			return options_blame(reader, "listen", "%s needs --tls-cert", address->typed);
+		if (address->scheme == LISTEN_DEFAULT)
+			address->scheme = options->tls_cert[0] != '\0' && !address->is_unix ? LISTEN_HTTPS
+											    : LISTEN_HTTP;
+	}
+	return true;
+}
+
+bool config_load(int argc, char *argv[], char *const environment[], struct options *ret_options,
+		 enum config_action *ret_action, char *message, size_t message_size)
+{
+	struct options options = {0};
+	struct options_reader reader = {
+		.table = &config_table, .values = &options, .message = message, .message_size = message_size};
+
+	assert(argc >= 0 && message_size > 0);
+	if (!options_read(&reader, argc, argv, environment))
+		return false;
+	*ret_action = reader.end ? CONFIG_SHOWN : options.check ? CONFIG_CHECK : CONFIG_RUN;
+	if (reader.end) {
+		if (reader.end->letter == 'V')
+			printf("redlockd %s (%s)\n", build_version, build_commit);
+		else
+			options_print_help(&config_table, stdout);
+		fflush(stdout);
+		return true;
+	}
+	if (!config_check_masters(&reader, &options) || !config_check_orders(&reader, &options) ||
+	    !config_check_drift(&reader, &options) || !config_check_tls(&reader, &options))
+		return false;
+	*ret_options = options;
+	return true;
+}

@@ -1,0 +1,171 @@
+/* The commands of the core's scripts: what server/scripts/ describes at the head of each file, in one table. A command
+ * is encoded once, when it leaves: here it becomes words, with the epoch and the deadline for its master.
+ *
+ * Acquisitions that go to a master in one round of the loop leave as one command, since acquire.lua takes any number of
+ * them: first all keys, then the hash, then the arguments of each. The worker's thread. */
+#include <assert.h>
+#include <string.h>
+
+#include "master_internal.h"
+#include "server/base/base.h"
+#include "server/scripts/scripts.h"
+
+/* Of a script, by its number in ARGV. */
+enum argument { NO_ARGUMENT, TOKEN, TTL, MAX_HOLD, OWNER, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE };
+static const uint8_t arguments[][MASTER_ARGUMENTS_MAX] = {
+	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, MAX_HOLD, OWNER, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_RAISE] = {TOKEN, BUCKET, FENCE, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_RELEASE] = {TOKEN, ENTRY, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_INSPECT] = {EPOCH, DEADLINE},
+};
+
+enum { DEADLINE_STEP_US = 1000 };
+#define LATEST_US UINT64_C(9999999999999999)       /* MASTER_DIGITS digits */
+static const char no_epoch[] = "----------------"; /* any: --restart-guard off */
+
+unsigned masters_bucket(const char *resource, size_t len)
+{
+	uint64_t hash = hash_fnv1a(resource, len); /* folded: the same on all replicas, for ever */
+	return (unsigned)((hash ^ hash >> 32) % MASTER_FENCE_BUCKETS);
+}
+
+void master_script_stamp(const struct master *master, uint64_t until_us, struct master_command *command)
+{
+	const struct masters *masters = master->all;
+	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
+	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index,
+					until_us < patience_us ? until_us : patience_us);
+	command->epoch = master_guard_is_on(masters) ? masters->guard.masters[master->index].epoch : 0;
+	/* deadlines of one moment are the same, so that acquire.lua reads them once */
+	command->deadline_us = until_us == 0 || until_us >= LATEST_US ? LATEST_US
+								      : until_us - until_us % DEADLINE_STEP_US;
+}
+
+static struct transport_word put(struct master_words *words, const char *bytes, size_t len)
+{
+	char *at = words->text + words->text_len;
+	assert(len <= sizeof words->text - words->text_len);
+	memcpy(at, bytes, len);
+	words->text_len += len;
+	return (struct transport_word){at, len};
+}
+
+static struct transport_word put_number(struct master_words *words, uint64_t number)
+{
+	char *at = words->text + words->text_len;
+	assert(TEXT_DECIMAL_MAX <= sizeof words->text - words->text_len);
+	size_t len = text_decimal(number, at);
+	words->text_len += len;
+	return (struct transport_word){at, len};
+}
+
+/* As a rule the digits are those of the command before. */
+static struct transport_word put_digits(struct master_words *words, struct master_digits *last, uint64_t number,
+					unsigned base)
+{
+	uint64_t rest = number;
+	assert(base == 10 || base == 16);
+	for (int i = last->digits[0] && number == last->number ? -1 : MASTER_DIGITS - 1; i >= 0; i--, rest /= base)
+		last->digits[i] = "0123456789abcdef"[rest % base];
+	last->number = number;
+	return put(words, last->digits, MASTER_DIGITS);
+}
+
+/* "replica:arrival wait_ms": a queue entry, and for how long it may be needed; 0: it is removed. */
+static struct transport_word put_entry(struct master_words *words, const struct masters *masters,
+				       const struct master_entry *entry)
+{
+	struct master_digits none = {.number = 0};
+	if (entry->arrival == 0)
+		return (struct transport_word){"", 0};
+	struct transport_word word = put(words, masters->replica, MASTER_REPLICA_LEN);
+	word.len += put(words, ":", 1).len;
+	word.len += put_digits(words, &none, entry->arrival, 10).len;
+	word.len += put(words, " ", 1).len;
+	word.len += put_number(words, entry->wait_ms).len;
+	return word;
+}
+
+static struct transport_word put_key(struct master_words *words, const struct masters *masters,
+				     const struct master_script *script)
+{
+	struct transport_word key = put(words, masters->options->key_prefix, masters->prefix_len);
+	key.len += put(words, script->resource, script->resource_len).len;
+	return key;
+}
+
+static struct transport_word put_argument(struct master_words *words, struct master *master,
+					  const struct master_command *command, enum argument argument)
+{
+	const struct master_script *script = command->script;
+	const struct masters *masters = master->all;
+	switch (argument) {
+	case TOKEN:
+		return script->token ? (struct transport_word){script->token, RANDOM_TOKEN_LEN}
+				     : (struct transport_word){"", 0};
+	case TTL: return put_number(words, script->ttl_ms);
+	case MAX_HOLD: return put_number(words, masters->options->max_hold_ms);
+	case OWNER: return (struct transport_word){script->owner, script->owner_len};
+	case BUCKET: return put_number(words, script->bucket);
+	case FENCE:
+		assert(script->fence > 0 && script->fence < REDLOCK_FENCE_LIMIT);
+		return put_number(words, script->fence);
+	case ENTRY: return put_entry(words, masters, &script->entry);
+	case EPOCH:
+		if (!master_guard_is_on(masters))
+			return (struct transport_word){no_epoch, MASTER_DIGITS};
+		return put_digits(words, &master->epoch_sent, command->epoch, 16);
+	case DEADLINE: return put_digits(words, &master->deadline_sent, command->deadline_us, 10);
+	case NO_ARGUMENT: break;
+	}
+	assert(false);
+	return (struct transport_word){NULL, 0};
+}
+
+void master_script_write(struct master *master, const struct master_command *first, struct master_words *ret_words)
+{
+	const struct master_script *script = first->script;
+	const struct script *lua = &scripts[script->script];
+	struct transport_word *word = ret_words->words;
+	size_t keys = 1; /* the hash */
+	ret_words->text_len = 0;
+	for (const struct master_command *command = first; command; command = command->also)
+		keys++;
+	assert(keys == 2 || script->script == REDLOCK_SCRIPT_ACQUIRE);
+	*word++ = script->with_source ? (struct transport_word){"EVAL", 4} : (struct transport_word){"EVALSHA", 7};
+	*word++ = script->with_source ? (struct transport_word){lua->source, strlen(lua->source)}
+				      : (struct transport_word){lua->sha1, sizeof lua->sha1 - 1};
+	*word++ = put_number(ret_words, keys);
+	for (const struct master_command *command = first; command; command = command->also)
+		*word++ = put_key(ret_words, master->all, command->script);
+	*word++ = (struct transport_word){master->all->hash_key, master->all->hash_key_len};
+	for (const struct master_command *command = first; command; command = command->also)
+		for (size_t i = 0; i < MASTER_ARGUMENTS_MAX && arguments[script->script][i]; i++)
+			*word++ = put_argument(ret_words, master, command, arguments[script->script][i]);
+	ret_words->count = (size_t)(word - ret_words->words);
+	assert(ret_words->count <= MASTER_WORDS_SENT_MAX);
+}
+
+/* The keys that begin with the prefix, with the characters escaped that have a meaning in a pattern. */
+void master_script_write_scan(const struct masters *masters, const struct master_scan_command *scan,
+			      struct master_words *ret_words)
+{
+	struct transport_word *word = ret_words->words;
+	ret_words->text_len = 0;
+	*word++ = (struct transport_word){"SCAN", 4};
+	*word++ = put_number(ret_words, scan->cursor);
+	*word++ = (struct transport_word){"MATCH", 5};
+	*word = (struct transport_word){ret_words->text + ret_words->text_len, 0};
+	for (size_t i = 0; i < masters->prefix_len + scan->prefix_len; i++) {
+		const char *from = i < masters->prefix_len ? &masters->options->key_prefix[i]
+							   : &scan->prefix[i - masters->prefix_len];
+		if (memchr("*?[]^\\-", *from, 7))
+			word->len += put(ret_words, "\\", 1).len;
+		word->len += put(ret_words, from, 1).len;
+	}
+	word++->len += put(ret_words, "*", 1).len;
+	*word++ = (struct transport_word){"COUNT", 5};
+	*word++ = put_number(ret_words, scan->keys);
+	ret_words->count = (size_t)(word - ret_words->words);
+}

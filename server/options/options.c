@@ -1,0 +1,355 @@
+/* The sources of option values, read in rising precedence: defaults, the configuration file, the environment, the
+ * command line. Each overrides the values of the one before. Command line and environment are read twice: first for the
+ * name of the file. See options.h. */
+#include "options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/base/base.h"
+
+enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_LONG = 256 /* what getopt_long() returns for a name */ };
+
+/* ---- names ---- */
+
+/* How many letters must be put in, taken out or changed to make one name of the other. */
+static size_t options_distance(const char *a, const char *b)
+{
+	size_t row[OPTIONS_NAME_MAX], len = strlen(b);
+
+	assert(len < OPTIONS_NAME_MAX);
+	for (size_t j = 0; j <= len; j++)
+		row[j] = j;
+	for (; *a != '\0'; a++) {
+		size_t corner = row[0]++;
+		for (size_t j = 1; j <= len; j++) {
+			size_t changed = corner + (*a != b[j - 1]),
+			       other = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
+			corner = row[j];
+			row[j] = changed < other ? changed : other;
+		}
+	}
+	return row[len];
+}
+
+/* True if the command that is read has this option. */
+static bool options_is_in_scope(const struct options_reader *reader, const struct options_entry *entry)
+{
+	return !entry->scope || !reader->scope || entry->scope & reader->scope;
+}
+
+/* The entry whose name, as the source being read spells it, is most like this one of `len` bytes; NULL: each differs in
+ * `limit` letters or more. */
+static const struct options_entry *options_find(const struct options_reader *reader, const char *given, size_t len,
+						size_t limit)
+{
+	const struct options_table *table = reader->table;
+	const struct options_entry *found = NULL;
+	char name[OPTIONS_NAME_MAX], known[OPTIONS_NAME_MAX];
+
+	if (len >= sizeof name)
+		return NULL;
+	snprintf(name, sizeof name, "%.*s", (int)len, given);
+	for (const struct options_entry *entry = table->entries; entry < table->entries + table->count; entry++) {
+		if (!options_is_in_source(table, entry, reader->source))
+			continue;
+		options_spell(table, entry, reader->source, known);
+		size_t distance = options_distance(name, known);
+		if (distance >= limit || distance >= strlen(entry->name) ||
+		    (distance > 0 && !options_is_in_scope(reader, entry)))
+			continue;
+		limit = distance;
+		found = entry;
+	}
+	return found;
+}
+
+/* `position`: of a word. */
+static bool options_complain_unknown(struct options_reader *reader, const char *given, size_t position)
+{
+	static const char *const kinds[] = {[OPTIONS_FROM_FILE] = "unknown key",
+					    [OPTIONS_FROM_ENVIRONMENT] = "unknown variable",
+					    [OPTIONS_FROM_FLAG] = "unknown option"};
+	bool flag = reader->source == OPTIONS_FROM_FLAG;
+	char like[OPTIONS_NAME_MAX] = "", shown[OPTIONS_NAME_MAX];
+	size_t len = strcspn(given, "=");
+	bool plain = len < sizeof shown && strcspn(given, "@:/%?") >= len && (!flag || given[0] == '-');
+	const struct options_entry *entry = plain ? options_find(reader, given, len, 3) : NULL;
+
+	assert(reader->source != OPTIONS_FROM_DEFAULT);
+	if (entry)
+		options_spell(reader->table, entry, reader->source, like);
+	else if (plain && flag && given[1] != '-')
+		len = 2; /* a letter, and its value, which may be a secret */
+	snprintf(shown, sizeof shown, "%.*s", (int)len, given);
+	if (!plain)
+		snprintf(shown, sizeof shown, flag ? "argument %zu" : "a name", position);
+	return options_complain_text(reader, "%s: %s%s%s%s; allowed are those that %s --help lists", shown,
+				     flag && given[0] != '-' ? "not an option" : kinds[reader->source],
+				     entry ? "; did you mean " : "", like, entry ? "?" : "", reader->table->program);
+}
+
+/* ---- one value from one source ---- */
+
+static bool options_set_item(struct options_reader *reader, const struct options_entry *entry, const char *text)
+{
+	size_t count = 0;
+
+	if (entry->traits & OPTIONS_LIST) {
+		memcpy(&count, (char *)reader->values + entry->offset, sizeof count);
+		count++;
+	}
+	const char *reason = count > entry->max ? "too many" : entry->parse(entry, text, reader->values);
+	return !reason || options_complain(reader, entry, count, text, reason);
+}
+
+/* The source being read sets this option: values of lower sources are dropped. */
+static void options_override(struct options_reader *reader, const struct options_entry *entry)
+{
+	enum options_source *origin = &reader->origins[entry - reader->table->entries];
+
+	assert(*origin <= reader->source);
+	if (*origin != reader->source && entry->traits & OPTIONS_LIST)
+		memset((char *)reader->values + entry->offset, 0, sizeof(size_t));
+	*origin = reader->source;
+}
+
+static bool options_set(struct options_reader *reader, const struct options_entry *entry, const char *value)
+{
+	options_override(reader, entry);
+	if (!(entry->traits & OPTIONS_LIST))
+		return options_set_item(reader, entry, value);
+	char *copy = memory_copy(value, strlen(value)), *rest = copy, *item;
+	bool ok = true;
+	while (ok && (item = strsep(&rest, ",")))
+		ok = options_set_item(reader, entry, item);
+	free(copy);
+	return ok;
+}
+
+/* A value of the command line or the environment. */
+static bool options_give(struct options_reader *reader, const struct options_entry *entry, const char *value)
+{
+	if (reader->stores)
+		return options_set(reader, entry, value);
+	if (entry->traits & OPTIONS_FILE && !reader->path) {
+		reader->path = value;
+		reader->path_source = reader->source;
+	}
+	return true;
+}
+
+/* ---- the command line ---- */
+
+/* What getopt_long() needs of the table. */
+static void options_describe(const struct options_table *table, struct option longs[OPTIONS_MAX + 1],
+			     char letters[3 * OPTIONS_MAX + 3])
+{
+	char *letter = stpcpy(letters, "-:"); /* words that are no options in their order, our own messages */
+	size_t n = 0;
+
+	assert(table->count <= OPTIONS_MAX);
+	for (size_t i = 0; i < table->count; i++) {
+		const struct options_entry *entry = &table->entries[i];
+		int has_value = !entry->argument                   ? no_argument
+				: entry->traits & OPTIONS_OPTIONAL ? optional_argument
+								   : required_argument;
+		if (entry->letter)
+			letter += sprintf(letter, "%c%.*s", entry->letter, has_value, "::");
+		if (!(entry->traits & OPTIONS_NO_FLAG))
+			longs[n++] = (struct option){entry->name, has_value, NULL, OPTIONS_LONG};
+	}
+}
+
+/* One step of getopt_long(), at argv[at]. */
+static bool options_read_word(struct options_reader *reader, int code, char **argv, int at)
+{
+	const struct options_table *table = reader->table;
+	const struct options_entry *entry = NULL;
+	int letter = code == '?' || code == ':' ? optopt : code;
+
+	if (code == 1 && table->operand)
+		return reader->stores || table->operand(reader, optarg);
+	if (strncmp(argv[at], "--", 2) == 0) /* getopt_long() takes the beginning of a name for the name */
+		entry = options_find(reader, argv[at], strcspn(argv[at], "="), 1);
+	else
+		for (size_t i = 0; i < table->count; i++)
+			if (letter && table->entries[i].letter == letter)
+				entry = &table->entries[i];
+	if (!entry)
+		return options_complain_unknown(reader, argv[at], (size_t)at);
+	if (code == '?')
+		return options_complain(reader, entry, 0, NULL, "takes no value");
+	/* A value that begins with two dashes must be given with =. */
+	if (code == ':' || (optarg && optarg == argv[at + 1] && strncmp(optarg, "--", 2) == 0))
+		return options_complain(reader, entry, 0, NULL, "the value is missing");
+	if (entry->traits & OPTIONS_ENDS)
+		reader->end = entry;
+	if (!options_is_in_scope(reader, entry) && reader->stores)
+		return options_complain_text(reader, "%s has no option --%s", reader->command, entry->name);
+	if (options_origin(reader, entry->name) == OPTIONS_FROM_FLAG && entry->argument &&
+	    !(entry->traits & OPTIONS_REPEATED))
+		return options_complain(reader, entry, 0, NULL, "given twice");
+	return options_give(reader, entry, optarg ? optarg : "true");
+}
+
+/* Reads the words up to the end, or to --help and its like. */
+static bool options_read_words(struct options_reader *reader, int argc, char **argv)
+{
+	struct option longs[OPTIONS_MAX + 1] = {0};
+	char letters[3 * OPTIONS_MAX + 3];
+	int code;
+
+	options_describe(reader->table, longs, letters);
+	reader->source = OPTIONS_FROM_FLAG;
+	optind = 0; /* the state of getopt_long() is global */
+	for (int at = 1; (code = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind)
+		if (!options_read_word(reader, code, argv, at) || reader->end)
+			return reader->end;
+	reader->rest = argv + optind;
+	return reader->table->operand || !*reader->rest ||
+	       options_complain_unknown(reader, *reader->rest, (size_t)optind);
+}
+
+/* ---- the environment ---- */
+
+/* True for the variables that Kubernetes sets in every pod: a service called redlockd makes REDLOCKD_SERVICE_HOST,
+ * REDLOCKD_PORT=tcp://… and REDLOCKD_PORT_8080_TCP_ADDR. They are ignored. */
+static bool options_is_service_link(const char *variable)
+{
+	return fnmatch("*@(_SERVICE_HOST=|_SERVICE_PORT*=|_PORT_[0-9]*=|_PORT=*://)*", variable, FNM_EXTMATCH) == 0;
+}
+
+static bool options_read_environment(struct options_reader *reader, char *const environment[])
+{
+	const char *prefix = reader->table->variables;
+
+	reader->source = OPTIONS_FROM_ENVIRONMENT;
+	for (; *environment; environment++) {
+		const char *variable = *environment, *value = strchr(variable, '=');
+		const struct options_entry *entry =
+			value ? options_find(reader, variable, (size_t)(value - variable), 1) : NULL;
+		if (!entry && value && prefix && strncmp(variable, prefix, strlen(prefix)) == 0 &&
+		    !options_is_service_link(variable))
+			return options_complain_unknown(reader, variable, 0);
+		if (entry && (prefix || value[1] != '\0') && options_is_in_scope(reader, entry) &&
+		    !options_give(reader, entry, value + 1))
+			return false;
+	}
+	return true;
+}
+
+/* ---- the configuration file ---- */
+
+/* A JSON value as the text of the same flag. NULL: the option does not allow its type. */
+static const char *options_json_text(const struct options_entry *entry, const json_t *value, char buffer[32])
+{
+	if (json_is_string(value) && entry->traits & OPTIONS_STRING)
+		return json_string_value(value);
+	if (json_is_boolean(value) && entry->traits & OPTIONS_TRUTH)
+		return json_is_true(value) ? "true" : "false";
+	if (json_is_integer(value) && entry->traits & OPTIONS_INTEGER)
+		snprintf(buffer, 32, "%lld", (long long)json_integer_value(value));
+	else if (json_is_real(value) && entry->traits & OPTIONS_REAL)
+		snprintf(buffer, 32, "%.15g", json_real_value(value));
+	else
+		return NULL;
+	return buffer;
+}
+
+static bool options_set_json(struct options_reader *reader, const struct options_entry *entry, const json_t *value)
+{
+	bool list = entry->traits & OPTIONS_LIST && json_is_array(value);
+	size_t count = list ? json_array_size(value) : 1;
+	char buffer[32];
+
+	options_override(reader, entry);
+	if (count == 0)
+		return options_complain(reader, entry, 0, NULL, "the list is empty");
+	for (size_t i = 0; i < count; i++) {
+		const char *text = options_json_text(entry, list ? json_array_get(value, i) : value, buffer);
+		if (!text)
+			return options_complain(reader, entry, list ? i + 1 : 0, NULL, "of another type");
+		/* a comma within an item of an array separates nothing */
+		if (list ? !options_set_item(reader, entry, text) : !options_set(reader, entry, text))
+			return false;
+	}
+	return true;
+}
+
+/* NULL and the message if the file is no object. */
+static json_t *options_load_file(struct options_reader *reader)
+{
+	char reason[OPTIONS_PATH_MAX + JSON_ERROR_TEXT_LENGTH + 64];
+	json_error_t error;
+	size_t len = 0;
+	int fd = open(reader->path, O_RDONLY | O_CLOEXEC);
+	char *bytes = memory_alloc(OPTIONS_FILE_MAX + 1);
+	bool ok = fd >= 0 && fstat(fd, &reader->file) == 0 && file_read(fd, bytes, OPTIONS_FILE_MAX + 1, &len);
+	const char *fault = !ok ? strerror(errno) : len > OPTIONS_FILE_MAX ? "larger than 1 MiB" : NULL;
+	json_t *object = fault ? NULL : json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
+
+	free(bytes);
+	if (fd >= 0)
+		close(fd);
+	if (json_is_object(object))
+		return object;
+	if (fault || object)
+		snprintf(reason, sizeof reason, "%s: %s", reader->path, fault ? fault : "not a JSON object");
+	else {
+		/* without the text that it is near to, which may be a password; only a repeated key is named */
+		char *near = strstr(error.text, " near ");
+		if (near && json_error_code(&error) != json_error_duplicate_key)
+			*near = '\0';
+		snprintf(reason, sizeof reason, "%s: line %d column %d: %s", reader->path, error.line, error.column,
+			 error.text);
+	}
+	json_decref(object);
+	reader->source = reader->path_source;
+	options_complain(reader, options_entry_of(reader->table, "config"), 0, NULL, reason);
+	return NULL;
+}
+
+static bool options_apply_file(struct options_reader *reader)
+{
+	const char *key;
+	json_t *value, *object = options_load_file(reader);
+	bool ok = object;
+
+	reader->source = OPTIONS_FROM_FILE;
+	json_object_foreach(object, key, value)
+	{
+		const struct options_entry *entry = options_find(reader, key, strlen(key), 1);
+		ok = entry ? options_set_json(reader, entry, value) : options_complain_unknown(reader, key, 0);
+		if (!ok)
+			break;
+	}
+	json_decref(object);
+	return ok && (!reader->table->check_file || reader->table->check_file(reader));
+}
+
+bool options_read(struct options_reader *reader, int argc, char **argv, char *const environment[])
+{
+	assert(reader->message_size > 0 && !reader->stores);
+	if (!options_read_words(reader, argc, argv))
+		return false;
+	if (reader->end)
+		return true;
+	if (!options_read_environment(reader, environment))
+		return false;
+	reader->stores = true;
+	reader->source = OPTIONS_FROM_DEFAULT;
+	for (size_t i = 0; i < reader->table->count; i++)
+		if (reader->table->entries[i].standard &&
+		    !options_set(reader, &reader->table->entries[i], reader->table->entries[i].standard))
+			return false;
+	return (!reader->path || options_apply_file(reader)) && options_read_environment(reader, environment) &&
+	       options_read_words(reader, argc, argv);
+}

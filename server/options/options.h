@@ -1,0 +1,153 @@
+/* The options of both programs: one type of table, one parser, one writer of help.
+ *
+ * A table says what there is; the values go into a struct of the caller's. Precedence: flag, environment variable, key
+ * of the configuration file, default. A value that is overridden must be valid all the same. `--max-ttl-ms` of redlockd
+ * is REDLOCKD_MAX_TTL_MS is "max_ttl_ms". No message repeats a value that may be a password: it names the option, as it
+ * was given, and of a list the position. One thread; the parser is getopt_long(). */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "address.h"
+
+enum { OPTIONS_MAX = 64, OPTIONS_NAME_MAX = 64, OPTIONS_ALLOWED_MAX = 160, OPTIONS_PATH_MAX = 1024 };
+
+/* What an option is, besides a value; the types that it may have in JSON. */
+enum options_trait {
+	OPTIONS_OPTIONAL = 1, /* a flag may leave the value out: it is "true" */
+	OPTIONS_LIST = 2,     /* items between commas, at most `max`; the value begins with a size_t that counts them */
+	OPTIONS_REPEATED = 4, /* the flag may be given again; of others that have a value it is a mistake */
+	OPTIONS_NO_FLAG = 8,  /* a variable alone */
+	OPTIONS_SHOWN = 16,   /* a bad value is shown, unless it looks like an address or a secret */
+	OPTIONS_ENDS = 32,    /* --help, --version: nothing else counts */
+	OPTIONS_FILE = 64,    /* the configuration file, which is read before the environment */
+	OPTIONS_INTEGER = 128,
+	OPTIONS_REAL = 256,
+	OPTIONS_TRUTH = 512,
+	OPTIONS_STRING = 1024
+};
+
+struct options_entry {
+	const char *name;     /* as a flag, without its dashes */
+	char letter;          /* '\0': none */
+	const char *argument; /* name of the value in the help; NULL: takes none */
+	unsigned traits;
+	/* Stores the value in its member; NULL, or the reason (static, so it never holds a part of the value). */
+	const char *(*parse)(const struct options_entry *entry, const char *text, void *values);
+	size_t offset, size;        /* of the member */
+	uint64_t min, max;          /* numbers; bytes of texts; items of lists */
+	const char *standard;       /* the default, as text; NULL: none */
+	const char *allowed;        /* in words, a printf() format of min and max; NULL: the range, or the choices */
+	const char *const *choices; /* NULL at the end */
+	unsigned scope;             /* a bit for each command that has it; 0: all */
+	const char *variable;       /* NULL: follows from the name, if table->variables does; "": none */
+	const char *help;           /* a sentence or more */
+};
+
+/* The member that an entry fills. */
+#define OPTIONS_AT(type, member) .offset = offsetof(type, member), .size = sizeof((type *)NULL)->member
+#define OPTIONS_RANGE "%" PRIu64 " to %" PRIu64
+/* What an entry may be. */
+#define OPTIONS_NUMBER(least, most)                                                                              \
+	.argument = "N", .traits = OPTIONS_SHOWN | OPTIONS_INTEGER, .parse = options_parse_number, .min = least, \
+	.max = most
+#define OPTIONS_TIME(least, most)                                                                                    \
+	.argument = "TIME", .traits = OPTIONS_SHOWN | OPTIONS_INTEGER | OPTIONS_STRING, .parse = options_parse_time, \
+	.min = least, .max = most, .allowed = OPTIONS_RANGE " ms"
+#define OPTIONS_CHOICE(what, trait, words) \
+	.argument = what, .traits = OPTIONS_SHOWN | (trait), .parse = options_parse_choice, .choices = words
+#define OPTIONS_END(flag, initial, words) \
+	.name = flag, .letter = initial, .traits = OPTIONS_ENDS, .allowed = "no value", .help = words
+
+struct options_reader;
+
+struct options_table {
+	const char *program;
+	/* The beginning of the names of all variables; an unknown one is a mistake. NULL: each entry names its own, and
+	 * an empty one is as none. */
+	const char *variables;
+	const struct options_entry *entries;
+	size_t count;
+	/* A word that is no option: false, and the message was written. NULL: a mistake. */
+	bool (*operand)(struct options_reader *reader, const char *word);
+	/* The file was read, and nothing overrides it yet: false, and the message was written. NULL: none. */
+	bool (*check_file)(struct options_reader *reader);
+	const char *usage; /* the head of --help */
+};
+
+enum options_source { OPTIONS_FROM_DEFAULT, OPTIONS_FROM_FILE, OPTIONS_FROM_ENVIRONMENT, OPTIONS_FROM_FLAG };
+
+struct options_reader {
+	const struct options_table *table;
+	void *values;
+	char *message;
+	size_t message_size;
+	/* ---- set by options_read(), for checks afterwards ---- */
+	enum options_source origins[OPTIONS_MAX]; /* of the values, by index in the table */
+	enum options_source source;               /* being read; for messages */
+	unsigned scope;                           /* the command; 0: none. Set by table->operand, as its name */
+	const char *command;
+	const struct options_entry *end; /* of OPTIONS_ENDS, if one was given */
+	char **rest;                     /* the words after -- */
+	bool stores;                     /* the second pass; the first finds the configuration file */
+	const char *path;                /* of that file; NULL: none */
+	enum options_source path_source;
+	struct stat file; /* its owner and mode */
+};
+
+/* Reads all sources; `environment` holds "NAME=value", NULL at the end. False: one line in reader->message. */
+bool options_read(struct options_reader *reader, int argc, char **argv, char *const environment[])
+	__attribute__((warn_unused_result));
+
+/* ---- for checks of several options ---- */
+
+/* The entry of that name, which must be there. */
+const struct options_entry *options_entry_of(const struct options_table *table, const char *name);
+enum options_source options_origin(const struct options_reader *reader, const char *name);
+
+/* Writes "<option as it was given>[, address N][=value]: <reason>; allowed are …". `item` 0, `value` NULL: without.
+ * Always false. */
+bool options_complain(struct options_reader *reader, const struct options_entry *entry, size_t item, const char *value,
+		      const char *reason);
+/* The same, by the spelling of the source that set the option. */
+bool options_blame(struct options_reader *reader, const char *name, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* A message of another shape, as one line. Always false. */
+bool options_complain_text(struct options_reader *reader, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* True if this source may set this option. */
+bool options_is_in_source(const struct options_table *table, const struct options_entry *entry,
+			  enum options_source source);
+
+/* Writes the name as that source spells it: --max-ttl-ms, REDLOCKD_MAX_TTL_MS, max_ttl_ms. */
+void options_spell(const struct options_table *table, const struct options_entry *entry, enum options_source source,
+		   char name[OPTIONS_NAME_MAX]);
+/* Writes what is allowed, in words. */
+void options_allowed(const struct options_entry *entry, char allowed[OPTIONS_ALLOWED_MAX]);
+
+/* ---- parsers of values, for tables ---- */
+
+/* Whole numbers from min to max, in 1, 4 or 8 bytes. */
+const char *options_parse_number(const struct options_entry *entry, const char *text, void *values);
+/* The same in milliseconds: 500ms, 60s, 5m, 1h or a number alone. */
+const char *options_parse_time(const struct options_entry *entry, const char *text, void *values);
+/* A number from min to max thousandths, as a double. */
+const char *options_parse_fraction(const struct options_entry *entry, const char *text, void *values);
+/* One of the choices, as its index in 1 or 4 bytes. */
+const char *options_parse_choice(const struct options_entry *entry, const char *text, void *values);
+/* UTF-8 of min to max bytes without control characters, copied; or as a pointer to `text` itself, where the member has
+ * the size of one. */
+const char *options_parse_text(const struct options_entry *entry, const char *text, void *values);
+
+extern const char *const options_truths[]; /* false, true */
+
+/* --help */
+void options_print_help(const struct options_table *table, FILE *to);
+
+#endif

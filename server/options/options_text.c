@@ -1,0 +1,160 @@
+/* Names and messages of options, and the help, which the completion of the shells reads, too. See options.h. A name is
+ * shown only if it cannot be (a part of) a password: a word that is no option may be anything. */
+#include <assert.h>
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+
+#define OPTIONS_PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.,"
+enum {
+	OPTIONS_SHOWN_MAX = 40, /* a token has 40 digits */
+	OPTIONS_HELP_WIDTH = 80,
+	OPTIONS_HELP_INDENT = 8
+};
+
+void options_spell(const struct options_table *table, const struct options_entry *entry, enum options_source source,
+		   char name[OPTIONS_NAME_MAX])
+{
+	bool variable = source == OPTIONS_FROM_ENVIRONMENT || entry->traits & OPTIONS_NO_FLAG;
+	bool flag = !variable && source != OPTIONS_FROM_FILE;
+
+	snprintf(name, OPTIONS_NAME_MAX, "%s%s",
+		 variable && !entry->variable ? table->variables
+		 : flag                       ? "--"
+					      : "",
+		 variable && entry->variable ? entry->variable : entry->name);
+	for (char *c = name; !flag && *c != '\0'; c++)
+		*c = *c == '-' ? '_' : variable ? (char)toupper((unsigned char)*c) : *c;
+}
+
+void options_allowed(const struct options_entry *entry, char allowed[OPTIONS_ALLOWED_MAX])
+{
+	size_t len = 0;
+
+	for (size_t i = 0; entry->choices && entry->choices[i]; i++)
+		len += (size_t)snprintf(allowed + len, OPTIONS_ALLOWED_MAX - len, "%s%s",
+					i == 0                   ? ""
+					: !entry->choices[i + 1] ? " or "
+								 : ", ",
+					entry->choices[i]);
+	if (!entry->choices)
+		snprintf(allowed, OPTIONS_ALLOWED_MAX, entry->allowed ? entry->allowed : OPTIONS_RANGE, entry->min,
+			 entry->max);
+}
+
+const struct options_entry *options_entry_of(const struct options_table *table, const char *name)
+{
+	for (size_t i = 0; i < table->count; i++)
+		if (strcmp(table->entries[i].name, name) == 0)
+			return &table->entries[i];
+	abort(); /* a name that is not in the table is a bug */
+}
+
+enum options_source options_origin(const struct options_reader *reader, const char *name)
+{
+	return reader->origins[options_entry_of(reader->table, name) - reader->table->entries];
+}
+
+bool options_is_in_source(const struct options_table *table, const struct options_entry *entry,
+			  enum options_source source)
+{
+	if (source == OPTIONS_FROM_FLAG)
+		return !(entry->traits & OPTIONS_NO_FLAG);
+	if (entry->traits & OPTIONS_ENDS || (source == OPTIONS_FROM_FILE && entry->traits & OPTIONS_FILE))
+		return false;
+	return entry->variable ? entry->variable[0] != '\0' : table->variables != NULL;
+}
+
+/* ---- messages ---- */
+
+bool options_complain_text(struct options_reader *reader, const char *format, ...)
+{
+	va_list args;
+
+	reader->message[0] = '\0';
+	if (reader->source == OPTIONS_FROM_FILE)
+		snprintf(reader->message, reader->message_size, "%s: ", reader->path);
+	size_t len = strlen(reader->message);
+	va_start(args, format);
+	vsnprintf(reader->message + len, reader->message_size - len, format, args);
+	va_end(args);
+	for (char *c = reader->message; *c != '\0'; c++)
+		if (iscntrl((unsigned char)*c))
+			*c = '?'; /* the message stays one line */
+	return false;
+}
+
+bool options_complain(struct options_reader *reader, const struct options_entry *entry, size_t item, const char *value,
+		      const char *reason)
+{
+	char name[OPTIONS_NAME_MAX], allowed[OPTIONS_ALLOWED_MAX], address[32] = "";
+	bool shown = value && entry->traits & OPTIONS_SHOWN && strlen(value) < OPTIONS_SHOWN_MAX &&
+		     strspn(value, OPTIONS_PLAIN) == strlen(value);
+
+	assert(reason);
+	options_spell(reader->table, entry, reader->source, name);
+	options_allowed(entry, allowed);
+	if (item > 0)
+		snprintf(address, sizeof address, ", address %zu", item);
+	return options_complain_text(reader, "%s%s%s%s: %s; allowed are %s", name, address, shown ? "=" : "",
+				     shown ? value : "", reason, allowed);
+}
+
+bool options_blame(struct options_reader *reader, const char *name, const char *format, ...)
+{
+	char reason[OPTIONS_PATH_MAX + 600];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(reason, sizeof reason, format, args);
+	va_end(args);
+	reader->source = options_origin(reader, name);
+	return options_complain(reader, options_entry_of(reader->table, name), 0, NULL, reason);
+}
+
+/* ---- help ---- */
+
+/* Prints words, broken into indented lines. */
+static void options_print_wrapped(FILE *to, const char *text)
+{
+	size_t column = OPTIONS_HELP_WIDTH;
+
+	for (size_t len; *text != '\0'; text += len + (text[len] == ' ')) {
+		len = strcspn(text, " ");
+		bool fits = column + 1 + len <= OPTIONS_HELP_WIDTH;
+		fprintf(to, fits ? " %.*s" : "\n        %.*s", (int)len, text);
+		column = fits ? column + 1 + len : OPTIONS_HELP_INDENT + len;
+	}
+}
+
+void options_print_help(const struct options_table *table, FILE *to)
+{
+	char allowed[OPTIONS_ALLOWED_MAX], name[OPTIONS_NAME_MAX], line[512];
+
+	fputs(table->usage, to);
+	for (const struct options_entry *entry = table->entries; entry < table->entries + table->count; entry++) {
+		bool optional = entry->traits & OPTIONS_OPTIONAL, has_flag = !(entry->traits & OPTIONS_NO_FLAG);
+		options_spell(table, entry, has_flag ? OPTIONS_FROM_FLAG : OPTIONS_FROM_ENVIRONMENT, name);
+		fprintf(to, "\n  %s", name);
+		if (entry->argument)
+			fprintf(to, optional ? "[=%s]" : "=%s", entry->argument);
+		if (entry->letter)
+			fprintf(to, ", -%c", entry->letter);
+		options_print_wrapped(to, entry->help);
+		options_allowed(entry, allowed);
+		snprintf(line, sizeof line, "Allowed: %s.", allowed);
+		if (entry->argument)
+			options_print_wrapped(to, line);
+		snprintf(line, sizeof line, "Default: %s.", entry->standard);
+		if (entry->argument && entry->standard && entry->standard[0] != '\0')
+			options_print_wrapped(to, line);
+		snprintf(line, sizeof line, "Variable: %s.", entry->variable);
+		if (entry->variable && entry->variable[0] != '\0' && has_flag) /* of others the usage says it */
+			options_print_wrapped(to, line);
+		fputc('\n', to);
+	}
+	fflush(to);
+}

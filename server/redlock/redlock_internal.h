@@ -1,0 +1,142 @@
+/* Shared by the files of the core, from the lowest to the highest. Private to this folder.
+ *
+ * A set of masters is a uint16_t, bit i for master i. Majorities are whole numbers of the configured masters: no
+ * floating point, no notion of "reachable" masters. */
+#ifndef REDLOCK_INTERNAL_H
+#define REDLOCK_INTERNAL_H
+
+#include "redlock.h"
+
+/* ---- state.c: the states of an operation, and which may follow which ---- */
+
+static inline uint16_t redlock_all_masters(const struct redlock *op)
+{
+	return (uint16_t)((1U << op->params.masters) - 1U);
+}
+
+static inline bool redlock_is_waiter(const struct redlock *op)
+{
+	return op->params.wait_us > 0;
+}
+
+/* Changes the state. Asserts that the change is an allowed one. */
+void redlock_state_set(struct redlock *op, enum redlock_state state);
+/* Asserts what must hold between two events. */
+void redlock_state_check(const struct redlock *op);
+
+/* ---- tally.c: the ballots of one attempt, counted ---- */
+
+struct redlock_tally {
+	uint8_t needed;
+	uint8_t granted;
+	uint8_t held;   /* refused: another token holds it */
+	uint8_t queued; /* refused: it is the turn of another waiter */
+	uint8_t gone;   /* refused: nobody holds it */
+	uint8_t failed; /* error, lost or unsent */
+	uint8_t quarantined;
+	uint8_t pending;    /* no answer yet */
+	uint8_t answered;   /* granted, held, queued or gone */
+	uint8_t unknown;    /* failed, quarantined or pending: may be in favour of anything */
+	uint64_t best;      /* the holder that the most masters named; of equals, the first */
+	uint8_t best_votes; /* 0: no master named any */
+};
+
+/* Counts the ballots that are in. */
+struct redlock_tally redlock_tally_count(const struct redlock *op);
+/* True if the set is a majority. */
+bool redlock_tally_is_majority(const struct redlock *op, uint16_t set);
+/* The masters that gave this vote. */
+uint16_t redlock_tally_voted(const struct redlock *op, enum redlock_vote vote);
+/* The masters that named this holder. */
+uint16_t redlock_tally_named(const struct redlock *op, uint64_t holder);
+/* The largest fence that a master of the set named; 0: none. */
+uint64_t redlock_tally_highest_fence(const struct redlock *op, uint16_t set);
+
+/* The shortest ttl that a master granted; without a grant the ttl that was asked for. */
+uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op);
+/* Acquire: how many µs until enough of the keys that refused us have run out for a majority, which is when
+ * `needed − granted` more masters are free, or the last one that refused if those are too few. */
+uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally);
+/* True if a holder of another library may be what refuses us: its release notifies nobody. False if a majority names a
+ * holder of redlockd's. */
+bool redlock_tally_is_other_library(const struct redlock *op);
+/* Inspection: how many µs until a majority may be free, whoever holds the others. Masters whose state is unknown may be
+ * free earlier. Only if a master holds it. */
+uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally);
+/* Inspection: as many waiters as a majority knows of; if fewer answered, the smallest number among them. */
+uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally);
+
+/* ---- decide.c: when the votes of an attempt decide it, and what the decision is ---- */
+
+enum redlock_verdict {
+	REDLOCK_UNDECIDED, /* more votes, or the deadline, are needed */
+	REDLOCK_RETRY,     /* acquire: nobody won, and another attempt may follow */
+	REDLOCK_DECISION   /* *ret_result is the answer */
+};
+
+/* Evaluates the ballots that are in. *ret_result is written only with REDLOCK_DECISION. */
+enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result);
+/* The result of an acquisition whose fence was settled by RAISE: OK if validity is left, else NO_QUORUM. Or of one
+ * whose fence could not be settled, with no tries left: NO_QUORUM. */
+void redlock_decide_fence(const struct redlock *op, bool is_settled, uint64_t now_us,
+			  struct redlock_result *ret_result);
+
+/* ---- fence.c: the rounds that make a fence ---- */
+
+enum redlock_round { REDLOCK_ROUND_OPEN, REDLOCK_ROUND_WON, REDLOCK_ROUND_BEHIND, REDLOCK_ROUND_LOST };
+
+/* True if on a majority the acquire increased the bucket to the guess: then the guess is the fence, in one round. */
+bool redlock_fence_guess_holds(const struct redlock *op);
+/* Notes the number that a reply carries, and in RAISING its vote on the round. */
+void redlock_fence_note(struct redlock *op, const struct redlock_event *event);
+/* The state of the current round: WON by a majority; BEHIND: not won, but a higher number may win; LOST. */
+enum redlock_round redlock_fence_count(const struct redlock *op);
+/* Begins the next round, with a number one above all that were seen and a deadline of its own. Returns the masters to
+ * which RAISE goes: all that granted or may have. 0: no time or no numbers are left. */
+uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us);
+/* The deadline of a round: masters that have not answered count as failed. */
+void redlock_fence_close_round(struct redlock *op);
+
+/* ---- waiting.c: when a waiter tries again ---- */
+
+/* now + for, at most REDLOCK_NEVER. */
+uint64_t redlock_after_us(uint64_t now_us, uint64_t for_us);
+/* Sets the deadline: after a pause; when the lock may be free, for the first waiter of this process; some time after
+ * the notifications of too few masters; and at the end of the wait. Without effect in other states. */
+void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us);
+/* Another library holds the lock: the waiter looks again after REDLOCK_LOOK_AGAIN_US, or when the time of the holder is
+ * up if that is sooner. */
+void redlock_waiting_look_again(struct redlock *op, uint64_t now_us);
+/* PASSED: if nothing more is heard, the process whose turn it is may be dead. */
+void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_event *event);
+/* FIRST: no other waiter of this process is before it any more. */
+void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event *event);
+
+/* ---- attempt.c: what an attempt sends (into *out, which holds no command yet), and how it ends ---- */
+
+/* The script with which an attempt begins. */
+enum redlock_script redlock_attempt_script(enum redlock_kind kind);
+/* Sends a script to a set of masters; nothing if the set is empty. */
+void redlock_attempt_send(struct redlock *op, enum redlock_script script, uint16_t to, struct redlock_output *out);
+/* Steps 1 and 2: note the time, send to all masters at once. `guess`: of the fence. */
+void redlock_attempt_begin(struct redlock *op, uint64_t now_us, uint64_t guess, struct redlock_output *out);
+/* Step 5: unlock all masters, including those that refused or were silent; a waiter leaves the queue with it. Masters
+ * to which nothing was sent are left out: nothing can have happened there. Acquire only, else without effect. */
+void redlock_attempt_release(struct redlock *op, struct redlock_output *out);
+/* Leaves the queue on some masters, without a token to release. */
+void redlock_attempt_leave_queue(struct redlock *op, uint16_t masters, struct redlock_output *out);
+/* Granted: leaves the queue where the attempt was not granted, or where that is not known. The masters that have not
+ * answered yet are handled when they do. */
+void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out);
+/* The attempt is lost, and another one follows after a random pause. */
+void redlock_attempt_pause(struct redlock *op, uint64_t now_us);
+/* The attempt of a waiter is lost. It releases, and waits until the holder that `locked` names may have released it or,
+ * if that is NULL, for a random pause. */
+void redlock_attempt_wait(struct redlock *op, uint64_t now_us, const struct redlock_result *locked,
+			  struct redlock_output *out);
+/* The wait is over: leaves the queue on all masters, whose answers tell who holds the lock now. */
+void redlock_attempt_begin_leaving(struct redlock *op, uint64_t now_us, struct redlock_output *out);
+/* Ends the operation with *result. */
+void redlock_attempt_finish(struct redlock *op, const struct redlock_result *result, struct redlock_output *out);
+
+#endif

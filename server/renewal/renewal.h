@@ -1,0 +1,85 @@
+/* When a lease that is held is extended, and when its holder must have ended: a pure state machine of times
+ * (CLOCK_BOOTTIME) and answers, for held connections of the daemon and for `redlockctl run`.
+ *
+ *   0        1/3 of the validity                        end              kill      deadline
+ *   |-----------|----------------------------------------|-----------------|----------|
+ *   sent        ASK; if that fails: a pause, ASK ...     END               KILL       somebody else may
+ *                                                        |<- notice ------>|<-margin->| hold the lock
+ *
+ * An extension moves all times: they count from before its request was sent. It never brings the deadline nearer. */
+#ifndef RENEWAL_H
+#define RENEWAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct renewal_config {
+	uint64_t ttl_us;    /* requested each time */
+	uint64_t notice_us; /* between RENEWAL_END and RENEWAL_KILL; the daemon has none */
+	uint64_t margin_us; /* the holder is to have ended so long before the deadline */
+};
+
+enum renewal_state {
+	RENEWAL_RESTING, /* until next_us */
+	RENEWAL_ASKING,  /* a request is under way */
+	RENEWAL_PAUSING, /* a request has failed; the next one is sent at next_us */
+	RENEWAL_ENDING,  /* the holder was told to end; it must have ended at kill_us */
+	RENEWAL_KILLING
+};
+
+enum renewal_why {
+	RENEWAL_WHY_NONE,
+	RENEWAL_WHY_LOST,        /* an answer said so: somebody else holds it, or nobody */
+	RENEWAL_WHY_UNREACHABLE, /* it could not be extended in time */
+	RENEWAL_WHY_BOUND,       /* it can be extended no further: --max-hold-ms */
+	RENEWAL_WHY_LATE,        /* not tried in time: the machine slept, or this process was stopped */
+	RENEWAL_WHY_REQUESTED,   /* renewal_end() was called */
+	RENEWAL_WHY_DRAINING     /* renewal_drain() was called; the lease goes on without being extended */
+};
+
+/* RENEWAL_ASK: request an extension by ttl_us, then report its result. */
+enum renewal_action { RENEWAL_NOTHING, RENEWAL_ASK, RENEWAL_END, RENEWAL_KILL };
+
+struct renewal {
+	struct renewal_config config;
+	enum renewal_state state;
+	enum renewal_why why;
+	bool bounded;         /* the last extension gave less than asked for */
+	uint64_t deadline_us; /* the validity ends */
+	uint64_t sent_us;     /* asking: since when */
+	uint64_t next_us, kill_us;
+	uint64_t drain_us; /* when RENEWAL_WHY_DRAINING ends it at the latest; UINT64_MAX: never */
+};
+
+/* The lease was granted with `validity_us` from `sent_us`; both that and its end may be past. */
+void renewal_init(struct renewal *renewal, const struct renewal_config *config, uint64_t sent_us, uint64_t validity_us);
+
+/* The events. Each returns what to do now; only renewal_time() asks. The results of a request follow RENEWAL_ASK; after
+ * RENEWAL_END they are ignored. `ttl_us` and `validity_us` are what the extension gave, from when it was asked for. */
+enum renewal_action renewal_time(struct renewal *renewal, uint64_t now_us);
+enum renewal_action renewal_extended(struct renewal *renewal, uint64_t ttl_us, uint64_t validity_us, uint64_t now_us);
+enum renewal_action renewal_failed(struct renewal *renewal, uint64_t pause_us, uint64_t now_us);
+enum renewal_action renewal_lost(struct renewal *renewal, uint64_t now_us);
+enum renewal_action renewal_end(struct renewal *renewal, uint64_t now_us);
+
+/* The latest time for the next renewal_time(). */
+uint64_t renewal_next_us(const struct renewal *renewal, uint64_t now_us);
+
+/* The pause after a failure. A caller who has somebody else to ask pauses less. */
+uint64_t renewal_pause_us(const struct renewal *renewal);
+
+/* The service is shutting down: asks once more at once, and then ends, whatever the answer is, and without it after a
+ * while. `fresh`: the lease was only just granted, so that nothing is gained by asking. renewal_time() is due. */
+void renewal_drain(struct renewal *renewal, uint64_t now_us, bool fresh);
+
+/* True if renewal_time() would return RENEWAL_ASK now. renewal_postpone() puts that off. */
+bool renewal_is_due(const struct renewal *renewal, uint64_t now_us);
+void renewal_postpone(struct renewal *renewal, uint64_t until_us);
+
+bool renewal_is_over(const struct renewal *renewal);
+
+/* When RENEWAL_END is due, and RENEWAL_KILL. */
+uint64_t renewal_end_us(const struct renewal *renewal);
+uint64_t renewal_kill_us(const struct renewal *renewal);
+
+#endif

@@ -1,0 +1,96 @@
+/* What leases and masters need of the world around them: timers, and connections to Redis.
+ *
+ * The daemon has libuv and hiredis behind it, and no other folder below server/daemon knows these libraries. The
+ * simulator (tests/sim) is linked with another implementation of this header: virtual time and modelled masters. So the
+ * same files run in both. The clock and random numbers (server/base) are replaced in the same way.
+ *
+ * All on one worker's thread. No function of this header calls back: what it causes comes later, from the loop, except
+ * where a function says so. */
+#ifndef TRANSPORT_H
+#define TRANSPORT_H
+
+#include <hiredis/hiredis.h> /* redisReply alone: the answer of a master */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/config/config.h"
+
+struct uv_loop_s; /* the loop of the worker; the simulator has its own */
+
+/* ---- timers ---- */
+
+struct transport_timer;
+typedef void transport_timer_fn(void *arg);
+
+struct transport_timer *transport_timer_new(struct uv_loop_s *loop, transport_timer_fn *fire, void *arg);
+/* Once, after `delay_ms`; instead of what was started before. 0: in the next round of the loop. */
+void transport_timer_start(struct transport_timer *timer, uint64_t delay_ms);
+void transport_timer_stop(struct transport_timer *timer);
+/* Stops it. Its memory is freed by the loop. */
+void transport_timer_free(struct transport_timer *timer);
+
+/* ---- connections ---- */
+
+struct transport_connection;
+
+enum { TRANSPORT_REASON_MAX = 256 };
+
+struct transport_events {
+	/* Its name has been looked up, and it begins to connect. Not called where there is no name to look up. */
+	void (*resolved)(void *arg);
+	/* It can send from now on. */
+	void (*connected)(void *arg);
+	/* It has ended by itself, or could not be made; every reply of it was called with NULL before. The connection
+	 * is freed afterwards. Not called after transport_close(). `refused`: the server answered SUBSCRIBE with an
+	 * error, which is the reason. */
+	void (*ended)(void *arg, const char *reason, bool refused);
+};
+
+/* One word of a command. */
+struct transport_word {
+	const char *bytes;
+	size_t len;
+};
+
+/* The answer to a command; NULL: the connection ended first. Valid during the call. */
+typedef void transport_reply_fn(void *arg, const redisReply *reply);
+
+/* Begins to connect, with TLS where the address asks for it. `attempt` counts from 0 and chooses among the addresses of
+ * a name. `beside`: an open connection to the same server, to whose peer it connects; NULL: none. Copies nothing:
+ * address, events and arg outlive the connection. */
+struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct master_address *address,
+					       unsigned attempt, const struct transport_connection *beside,
+					       const struct transport_events *events, void *arg);
+/* The addresses of its name; 0: not a name, or not known yet. */
+unsigned transport_address_count(const struct transport_connection *connection);
+/* Its name is being looked up, which may take long. */
+bool transport_is_resolving(const struct transport_connection *connection);
+/* Ends it. Every reply of it is called with NULL, from within this call or, where that is a callback of this very
+ * connection, right after it. */
+void transport_close(struct transport_connection *connection);
+
+/* Appends a command, which leaves with transport_flush(). Copies the words. `reply` is called exactly once, in the
+ * order of the commands, and with NULL where the connection is just ending; NULL: the answer does not matter. */
+void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[],
+		    transport_reply_fn *reply, void *arg);
+/* SUBSCRIBE: `message` is called for the confirmation and for each message, and not at the end. Nothing but AUTH may
+ * have been sent before. */
+void transport_subscribe(struct transport_connection *connection, const char *channel, transport_reply_fn *message,
+			 void *arg);
+/* Does nothing from within a callback of this very connection. */
+void transport_flush(struct transport_connection *connection);
+/* Bytes have arrived that were not read yet: a missing answer may be among them. */
+bool transport_has_unread(const struct transport_connection *connection);
+/* Connected, and still in the handshake of TLS. */
+bool transport_is_in_tls_handshake(const struct transport_connection *connection);
+
+/* ---- TLS to masters ---- */
+
+/* Reads the files that the options name, once, before there are threads. False: a message that names the option and the
+ * file, also where files are named and no master is rediss://. Blocking: for the start alone. */
+bool transport_tls_load(const struct options *options, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
+void transport_tls_unload(void);
+
+#endif

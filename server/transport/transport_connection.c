@@ -1,0 +1,500 @@
+/* Connections to Redis behind transport.h: looks up names, connects, sends commands and hands over answers.
+ *
+ *   transport_connect() ─► resolving (a name, off the loop) ─► connecting ─► open, answered ─► ended or closed
+ *
+ * Of hiredis only the reader of replies is used: its own connections end the process (assert) where a server answers
+ * what nobody asked.
+ *
+ * All commands of a round leave in one write at its end (transport_flush). The writable event is waited for only where
+ * the socket does not take everything. Over TLS a read may have to write first, and a write to read.
+ *
+ * A failure is noted in `reason`, and the connection ends at the end of the step of the loop. The memory is freed when
+ * libuv has let go of all of it. */
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "server/base/base.h"
+#include "transport_internal.h"
+
+enum {
+	READ_MAX = 16384, /* as much as a record of TLS holds */
+	WAITING_MIN = 16, /* a power of two */
+	/* Data that the peer's kernel does not acknowledge for so long: the path has gone, not just the process
+	 * stopped. */
+	TCP_TIMEOUT_MS = 5000
+};
+
+/* Whom an answer is for. */
+struct waiting {
+	transport_reply_fn *reply;
+	void *arg;
+};
+
+struct transport_connection {
+	const struct master_address *address;
+	const struct transport_events *events;
+	void *arg;
+	unsigned attempt, address_count;
+	uv_loop_t *loop;
+	uv_getaddrinfo_t resolve;
+	uv_timer_t failure; /* reports what failed within transport_connect() */
+	uv_poll_t poll;     /* of `fd` */
+	unsigned used;      /* how many of these three libuv has not let go of */
+	int fd;             /* -1: there is none */
+	int polled;         /* events of libuv */
+	struct ssl_st *ssl; /* NULL: not over TLS */
+	redisReader *reader;
+	enum { RESOLVING, CONNECTING, OPEN, ANSWERED /* something has come */, CLOSED /* transport_close() */ } state;
+	bool busy;                   /* its callbacks are being called: it must not end there */
+	bool blocked;                /* the last write was not complete */
+	transport_reply_fn *message; /* transport_subscribe() was called */
+	void *message_arg;
+	/* a ring of `waiting_size` (a power of two); those that were sent and not answered */
+	struct waiting *waiting;
+	unsigned waiting_size, waiting_first, waiting_count;
+	struct transport_output output;    /* commands that have not left */
+	bool refused;                      /* the reason is the answer to SUBSCRIBE */
+	char reason[TRANSPORT_REASON_MAX]; /* of the failure; "": there was none */
+};
+
+/* ---- the end ---- */
+
+/* Only the first failure counts. Words of a server become printable. */
+static __attribute__((format(printf, 2, 3))) void fail(struct transport_connection *connection, const char *format, ...)
+{
+	va_list arguments;
+	if (connection->reason[0])
+		return;
+	va_start(arguments, format);
+	vsnprintf(connection->reason, sizeof connection->reason, format, arguments);
+	va_end(arguments);
+	assert(connection->reason[0]);
+	for (char *c = connection->reason; *c; c++)
+		*c = *c < ' ' || *c > '~' ? '?' : *c;
+}
+
+static void let_go(struct transport_connection *connection)
+{
+	assert(connection->used > 0);
+	if (--connection->used > 0)
+		return;
+	transport_tls_free(connection->ssl);
+	redisReaderFree(connection->reader);
+	free(connection->waiting);
+	free(connection->output.bytes);
+	free(connection);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	let_go(handle->data);
+}
+
+/* The oldest command has its answer; NULL: lost. */
+static void answer(struct transport_connection *connection, const redisReply *reply)
+{
+	assert(connection->waiting_count > 0);
+	struct waiting first = connection->waiting[connection->waiting_first];
+	connection->waiting_first = (connection->waiting_first + 1) & (connection->waiting_size - 1);
+	connection->waiting_count--;
+	if (first.reply)
+		first.reply(first.arg, reply);
+}
+
+static void end(struct transport_connection *connection)
+{
+	assert(connection->state == CLOSED || connection->reason[0]);
+	connection->busy = true;
+	while (connection->waiting_count > 0)
+		answer(connection, NULL);
+	if (connection->state != CLOSED)
+		connection->events->ended(connection->arg, connection->reason, connection->refused);
+	if (connection->fd >= 0) {
+		uv_close((uv_handle_t *)&connection->poll, on_handle_closed);
+		close(connection->fd);
+	}
+	uv_close((uv_handle_t *)&connection->failure, on_handle_closed);
+}
+
+/* The connection is broken; `error` says how, unless it was TLS. */
+static void fail_broken(struct transport_connection *connection, const char *error)
+{
+	char words[TRANSPORT_REASON_MAX];
+	bool silent = connection->state == OPEN && !connection->address->is_unix;
+	if (connection->ssl) {
+		transport_tls_explain(connection->ssl, error, words, sizeof words);
+		fail(connection, "%s", words);
+		return;
+	}
+	fail(connection, "connection: %.120s%s", error,
+	     silent ? "; it was closed during the handshake: if the port speaks TLS, the address begins with rediss://"
+		    : "");
+}
+
+/* ---- answers ---- */
+
+/* The peer is no Redis: hiredis names the first byte that is wrong. */
+static void fail_protocol(struct transport_connection *connection)
+{
+	const redisReader *reader = connection->reader;
+	const char *error = reader->err == REDIS_ERR_OOM ? "it announces too long a list" : reader->errstr;
+	const char *guess = strstr(error, "got \"H\"")       ? "; is it an HTTP server?"
+			    : strstr(error, "got \"\\x15\"") ? "; if it is TLS, the address begins with rediss://"
+							     : "";
+	fail(connection, "protocol: this is no Redis server: %.120s%s", error, guess);
+}
+
+/* Of a subscription: its confirmation and what is published. */
+static bool is_message(const redisReply *reply)
+{
+	return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
+	       reply->element[0]->type == REDIS_REPLY_STRING;
+}
+
+static void hand_over(struct transport_connection *connection, const redisReply *reply)
+{
+	if (connection->waiting_count > 0) {
+		connection->state = ANSWERED;
+		answer(connection, reply);
+	} else if (reply->type == REDIS_REPLY_ERROR) {
+		connection->refused = connection->message != NULL;
+		fail(connection, connection->message ? "%.250s" : "connection: %.120s",
+		     reply->str[0] ? reply->str : "an error without words");
+	} else if (connection->message && is_message(reply)) {
+		connection->message(connection->message_arg, reply);
+	} else {
+		fail(connection, "protocol: an answer to no command");
+	}
+}
+
+static void read_replies(struct transport_connection *connection)
+{
+	void *reply = NULL;
+	while (connection->state != CLOSED && !connection->reason[0]) {
+		if (redisReaderGetReply(connection->reader, &reply) != REDIS_OK)
+			fail_protocol(connection);
+		else if (!reply)
+			return;
+		else
+			hand_over(connection, reply);
+		if (reply)
+			freeReplyObject(reply);
+	}
+}
+
+/* ---- reading and writing ---- */
+
+static const char server_closed[] = "Server closed the connection";
+
+static void step_read(struct transport_connection *connection)
+{
+	char bytes[READ_MAX];
+	ssize_t count = connection->ssl ? transport_tls_read(connection->ssl, bytes, sizeof bytes)
+					: recv(connection->fd, bytes, sizeof bytes, 0);
+	if (count < 0 && errno == EAGAIN)
+		return;
+	if (count <= 0) {
+		fail_broken(connection, count == 0 ? server_closed : strerror(errno));
+		return;
+	}
+	if (redisReaderFeed(connection->reader, bytes, (size_t)count) != REDIS_OK)
+		memory_exhausted("reply of a master");
+	read_replies(connection);
+}
+
+/* Where it fails, the next read finds the end behind the answers that have come before it. */
+static void step_write(struct transport_connection *connection)
+{
+	struct transport_output *output = &connection->output;
+	size_t at = 0;
+	ssize_t count = 1;
+	while (at < output->len && count > 0) {
+		const char *from = output->bytes + at;
+		size_t len = output->len - at;
+		count = connection->ssl ? transport_tls_write(connection->ssl, from, len)
+					: send(connection->fd, from, len, MSG_NOSIGNAL);
+		at += count > 0 ? (size_t)count : 0;
+	}
+	connection->blocked = count < 0 && errno == EAGAIN;
+	if (count <= 0 && !connection->blocked) {
+		if (connection->ssl) /* OpenSSL names the reason only once; 0: it was ended during the handshake */
+			fail_broken(connection, count == 0 ? server_closed : strerror(errno));
+		shutdown(connection->fd, SHUT_RDWR);
+		at = output->len;
+	}
+	output->len -= at;
+	memmove(output->bytes, output->bytes + at, output->len);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void watch(struct transport_connection *connection)
+{
+	bool writes = connection->ssl ? transport_tls_wants_write(connection->ssl) : connection->blocked;
+	int events = connection->state == CONNECTING ? UV_WRITABLE : UV_READABLE | (writes ? UV_WRITABLE : 0);
+	if (connection->polled != events)
+		uv_poll_start(&connection->poll, events, on_poll);
+	connection->polled = events;
+}
+
+/* Socket options with which a dead path is found within seconds. */
+static void set_options(int fd)
+{
+	int on = 1, timeout_ms = TCP_TIMEOUT_MS, idle_s = 2, interval_s = 1, probes = 3;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+}
+
+static void step_connect(struct transport_connection *connection)
+{
+	int error = 0;
+	socklen_t len = sizeof error;
+	getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &len);
+	if (error) {
+		fail(connection, "connection: %.120s", strerror(error));
+		return;
+	}
+	connection->state = OPEN;
+	if (!connection->address->is_unix)
+		set_options(connection->fd);
+	connection->events->connected(connection->arg);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct transport_connection *connection = poll->data;
+	(void)events; /* over TLS each step may have waited for either */
+	if (status < 0)
+		connection->polled = 0; /* libuv has stopped watching; the step finds the error */
+	assert(!connection->busy);
+	connection->busy = true;
+	if (connection->state == CONNECTING)
+		step_connect(connection);
+	else
+		step_read(connection);
+	if (connection->blocked && connection->state != CLOSED && !connection->reason[0])
+		step_write(connection);
+	connection->busy = false;
+	if (connection->state == CLOSED || connection->reason[0])
+		end(connection);
+	else
+		watch(connection);
+}
+
+/* ---- connecting ---- */
+
+static void on_failure(uv_timer_t *timer)
+{
+	end(timer->data);
+}
+
+/* Only once, and then nothing else goes on. */
+static void fail_later(struct transport_connection *connection, const char *what, const char *why)
+{
+	assert(connection->fd < 0);
+	fail(connection, "%s: %.120s", what, why);
+	uv_timer_start(&connection->failure, on_failure, 0, 0);
+}
+
+static void connect_to(struct transport_connection *connection, const struct sockaddr *to, socklen_t len)
+{
+	connection->state = CONNECTING;
+	int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), failed;
+	if (fd < 0 || (connect(fd, to, len) != 0 && errno != EINPROGRESS)) {
+		fail_later(connection, "connection", strerror(errno));
+	} else if (connection->address->tls &&
+		   !(connection->ssl = transport_tls_begin(fd, connection->address, connection->reason,
+							   sizeof connection->reason))) {
+		fail_later(connection, "tls", connection->reason);
+	} else if ((failed = uv_poll_init(connection->loop, &connection->poll, fd)) != 0) {
+		fail_later(connection, "connection", uv_strerror(failed));
+	} else {
+		connection->fd = fd;
+		connection->poll.data = connection;
+		connection->used++;
+		watch(connection);
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+static void choose_address(struct transport_connection *connection, const struct addrinfo *found)
+{
+	for (const struct addrinfo *a = found; a; a = a->ai_next)
+		connection->address_count++;
+	/* another one each time, so that one dead address of a name does not block it */
+	for (unsigned skip = connection->attempt % connection->address_count; skip > 0; skip--)
+		found = found->ai_next;
+	connect_to(connection, found->ai_addr, found->ai_addrlen);
+	connection->events->resolved(connection->arg);
+}
+
+static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+{
+	struct transport_connection *connection = request->data;
+	if (connection->state == CLOSED) {
+		let_go(connection);
+	} else {
+		connection->used--;
+		if (status == 0 && found)
+			choose_address(connection, found);
+		else
+			fail_later(connection, "resolve", status < 0 ? uv_strerror(status) : "no address");
+	}
+	uv_freeaddrinfo(found);
+}
+
+static void resolve(struct transport_connection *connection)
+{
+	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+	char port[TEXT_DECIMAL_MAX];
+	snprintf(port, sizeof port, "%u", connection->address->port);
+	connection->resolve.data = connection;
+	connection->state = RESOLVING;
+	int failed = uv_getaddrinfo(connection->loop, &connection->resolve, on_resolved, connection->address->host,
+				    port, &hints);
+	if (!failed) {
+		connection->used++;
+		return;
+	}
+	connection->state = CONNECTING;
+	fail_later(connection, "resolve", uv_strerror(failed));
+}
+
+/* An address that needs no look-up; its length, 0: it does. */
+static socklen_t known_address(const struct master_address *address, struct sockaddr_storage *ret_to)
+{
+	struct sockaddr_un *socket = (struct sockaddr_un *)ret_to;
+	if (address->is_unix) {
+		assert(strlen(address->host) < sizeof socket->sun_path);
+		*socket = (struct sockaddr_un){.sun_family = AF_UNIX};
+		strcpy(socket->sun_path, address->host);
+		return sizeof *socket;
+	}
+	if (uv_ip4_addr(address->host, address->port, (struct sockaddr_in *)ret_to) == 0)
+		return sizeof(struct sockaddr_in);
+	if (uv_ip6_addr(address->host, address->port, (struct sockaddr_in6 *)ret_to) == 0)
+		return sizeof(struct sockaddr_in6);
+	return 0;
+}
+
+/* ---- what leases and masters call ---- */
+
+struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct master_address *address,
+					       unsigned attempt, const struct transport_connection *beside,
+					       const struct transport_events *events, void *arg)
+{
+	struct sockaddr_storage to;
+	socklen_t len = sizeof to;
+	assert(loop && events->connected && events->ended && events->resolved);
+	struct transport_connection *connection = memory_zeroed(1, sizeof *connection);
+	connection->loop = loop;
+	connection->address = address;
+	connection->attempt = attempt;
+	connection->events = events;
+	connection->arg = arg;
+	connection->fd = -1;
+	connection->reader = transport_reader_new();
+	connection->used = 1;
+	uv_timer_init(loop, &connection->failure);
+	connection->failure.data = connection;
+	if (!beside || address->is_unix)
+		len = known_address(address, &to);
+	else if (getpeername(beside->fd, (struct sockaddr *)&to, &len) != 0)
+		len = 0;
+	if (len > 0)
+		connect_to(connection, (struct sockaddr *)&to, len);
+	else if (beside)
+		fail_later(connection, "connection", "the first one has ended");
+	else
+		resolve(connection);
+	return connection;
+}
+
+unsigned transport_address_count(const struct transport_connection *connection)
+{
+	return connection->address_count;
+}
+
+bool transport_is_resolving(const struct transport_connection *connection)
+{
+	return connection->state == RESOLVING;
+}
+
+void transport_close(struct transport_connection *connection)
+{
+	assert(connection->state != CLOSED);
+	if (connection->state == RESOLVING)
+		(void)uv_cancel((uv_req_t *)&connection->resolve);
+	connection->state = CLOSED;
+	if (!connection->busy)
+		end(connection);
+}
+
+static void note_waiting(struct transport_connection *connection, transport_reply_fn *reply, void *arg)
+{
+	unsigned size = connection->waiting_size;
+	if (connection->waiting_count == size) {
+		connection->waiting_size = size ? 2 * size : WAITING_MIN;
+		connection->waiting = memory_resize(connection->waiting,
+						    connection->waiting_size * sizeof *connection->waiting);
+		/* what had gone round the end comes behind it */
+		memcpy(connection->waiting + size, connection->waiting,
+		       connection->waiting_first * sizeof *connection->waiting);
+	}
+	unsigned at = (connection->waiting_first + connection->waiting_count++) & (connection->waiting_size - 1);
+	connection->waiting[at] = (struct waiting){reply, arg};
+}
+
+void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[],
+		    transport_reply_fn *reply, void *arg)
+{
+	assert(count > 0 && (connection->state == OPEN || connection->state == ANSWERED));
+	note_waiting(connection, reply, arg);
+	transport_output_append(&connection->output, count, words);
+}
+
+void transport_subscribe(struct transport_connection *connection, const char *channel, transport_reply_fn *message,
+			 void *arg)
+{
+	const struct transport_word words[] = {{"SUBSCRIBE", 9}, {channel, strlen(channel)}};
+	assert(connection->state == OPEN && !connection->message && message);
+	connection->message = message;
+	connection->message_arg = arg;
+	transport_output_append(&connection->output, 2, words);
+}
+
+void transport_flush(struct transport_connection *connection)
+{
+	if (connection->output.len == 0 || connection->blocked || connection->busy)
+		return;
+	step_write(connection);
+	watch(connection);
+}
+
+bool transport_has_unread(const struct transport_connection *connection)
+{
+	int count = 0;
+	return connection->fd >= 0 && ioctl(connection->fd, FIONREAD, &count) == 0 && count > 0;
+}
+
+bool transport_is_in_tls_handshake(const struct transport_connection *connection)
+{
+	return connection->ssl && transport_tls_is_in_handshake(connection->ssl);
+}

@@ -1,0 +1,252 @@
+/* TLS to masters (rediss://), by OpenSSL. TLS 1.2 and newer; the name or the IP address of --masters must be in the
+ * certificate (the CN counts where it names no host otherwise); a name is also sent (SNI).
+ *
+ * One set of authorities and one certificate of ours for the process: made by transport_tls_load() before there are
+ * threads, and only read from then on. Each connection belongs to one worker. */
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/base/base.h"
+#include "transport_internal.h"
+
+enum { TRANSPORT_TLS_FILE_MAX = 1 << 20 };
+
+static SSL_CTX *tls_context; /* NULL: no master is rediss:// */
+
+/* ---- files ---- */
+
+static const char *first_error(void)
+{
+	const char *reason = ERR_reason_error_string(ERR_peek_error());
+	return reason ? reason : "out of memory";
+}
+
+/* A key with a passphrase would ask at the terminal for it. */
+static int no_passphrase(char *passphrase, int size, int writing, void *arg)
+{
+	(void)passphrase;
+	(void)size;
+	(void)writing;
+	(void)arg;
+	return -1;
+}
+
+typedef bool add_fn(SSL_CTX *context, X509 *certificate, size_t i);
+
+static bool add_authority(SSL_CTX *context, X509 *certificate, size_t i)
+{
+	(void)i;
+	return X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
+}
+
+/* The first is ours, the others lead from it to the authority. */
+static bool add_own(SSL_CTX *context, X509 *certificate, size_t i)
+{
+	return (i == 0 ? SSL_CTX_use_certificate(context, certificate)
+		       : (int)SSL_CTX_add1_chain_cert(context, certificate)) == 1;
+}
+
+/* Adds all certificates of a PEM text. NULL, or why not. */
+static const char *read_certificates(BIO *pem, add_fn *add)
+{
+	X509 *certificate;
+	size_t count = 0;
+	bool added = true;
+	while (added && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
+		added = add(tls_context, certificate, count++);
+		X509_free(certificate);
+	}
+	if (!added || ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
+		return first_error(); /* not the end: one that is broken */
+	return count > 0 ? NULL : "there is no certificate in it";
+}
+
+/* After the certificate: that they belong together is found here. */
+static const char *read_key(BIO *pem)
+{
+	EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
+	if (!key)
+		return "there is no key in it that can be read without a passphrase";
+	bool fits = SSL_CTX_use_PrivateKey(tls_context, key) == 1 && SSL_CTX_check_private_key(tls_context) == 1;
+	EVP_PKEY_free(key);
+	return fits ? NULL : "it is not the key of --masters-cert";
+}
+
+/* `add`: what to do with its certificates; NULL: it is a key. */
+static bool read_file(const char *option, const char *path, add_fn *add, char *message, size_t message_size)
+{
+	char refused[512];
+	const char *reason = NULL;
+	struct text text;
+	text_init(&text);
+	bool is_read = secret_file_read(path, add ? SECRET_FILE_TRUSTED : SECRET_FILE_SECRET, TRANSPORT_TLS_FILE_MAX,
+					&text, refused, sizeof refused);
+	if (is_read) {
+		BIO *pem = BIO_new_mem_buf(text.bytes ? text.bytes : "", (int)text.len);
+		if (!pem)
+			memory_exhausted("certificates");
+		ERR_clear_error();
+		reason = add ? read_certificates(pem, add) : read_key(pem);
+		BIO_free(pem);
+	}
+	if (!is_read)
+		snprintf(message, message_size, "%s: %s", option, refused);
+	else if (reason)
+		snprintf(message, message_size, "%s: %s: %s", option, path, reason);
+	secret_file_wipe(&text);
+	text_fini(&text);
+	ERR_clear_error();
+	return is_read && !reason;
+}
+
+static bool read_files(const struct options *options, char *message, size_t size)
+{
+	if (!options->masters_ca[0] && SSL_CTX_set_default_verify_paths(tls_context) != 1) {
+		snprintf(message, size, "--masters: the system's certificate authorities cannot be read: %s",
+			 first_error());
+		return false;
+	}
+	return (!options->masters_ca[0] ||
+		read_file("--masters-ca", options->masters_ca, add_authority, message, size)) &&
+	       (!options->masters_cert[0] ||
+		(read_file("--masters-cert", options->masters_cert, add_own, message, size) &&
+		 read_file("--masters-key", options->masters_key, NULL, message, size)));
+}
+
+bool transport_tls_load(const struct options *options, char *message, size_t message_size)
+{
+	bool wanted = false;
+	assert(!tls_context);
+	for (size_t i = 0; i < options->master_count; i++)
+		wanted = wanted || options->masters[i].tls;
+	if (!wanted) {
+		const char *useless = options->masters_ca[0]     ? "--masters-ca"
+				      : options->masters_cert[0] ? "--masters-cert"
+								 : NULL;
+		if (useless)
+			snprintf(message, message_size, "%s: no master is rediss://", useless);
+		return !useless;
+	}
+	tls_context = SSL_CTX_new(TLS_client_method());
+	if (!tls_context || SSL_CTX_set_min_proto_version(tls_context, TLS1_2_VERSION) != 1) {
+		snprintf(message, message_size, "--masters: TLS cannot be set up: %s", first_error());
+		transport_tls_unload();
+		return false;
+	}
+	SSL_CTX_set_verify(tls_context, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_options(tls_context, SSL_OP_NO_RENEGOTIATION);
+	SSL_CTX_set_session_cache_mode(tls_context, SSL_SESS_CACHE_OFF);
+	SSL_CTX_set_mode(tls_context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	if (read_files(options, message, message_size))
+		return true;
+	transport_tls_unload();
+	return false;
+}
+
+void transport_tls_unload(void)
+{
+	SSL_CTX_free(tls_context);
+	tls_context = NULL;
+}
+
+/* ---- one connection ---- */
+
+/* Whose certificate it must be. */
+static bool expect_host(SSL *ssl, const char *given)
+{
+	X509_VERIFY_PARAM *expected = SSL_get0_param(ssl);
+	char host[sizeof((struct master_address *)0)->host];
+	size_t len = strlen(given);
+	assert(len > 0 && len < sizeof host);
+	if (X509_VERIFY_PARAM_set1_ip_asc(expected, given) == 1)
+		return true;
+	memcpy(host, given, len + 1);
+	if (host[len - 1] == '.')
+		host[len - 1] = '\0'; /* the root's dot is in no certificate */
+	X509_VERIFY_PARAM_set_hostflags(expected, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	return host[0] && X509_VERIFY_PARAM_set1_host(expected, host, 0) == 1 &&
+	       SSL_set_tlsext_host_name(ssl, host) == 1;
+}
+
+struct ssl_st *transport_tls_begin(int fd, const struct master_address *address, char *ret_reason, size_t size)
+{
+	assert(tls_context && address->tls && address->host[0]);
+	ERR_clear_error();
+	SSL *ssl = SSL_new(tls_context);
+	if (!ssl || !expect_host(ssl, address->host) || SSL_set_fd(ssl, fd) != 1) {
+		snprintf(ret_reason, size, "tls: %s", first_error());
+		SSL_free(ssl);
+		return NULL;
+	}
+	SSL_set_connect_state(ssl);
+	return ssl;
+}
+
+void transport_tls_free(struct ssl_st *ssl)
+{
+	SSL_free(ssl);
+}
+
+/* From what OpenSSL returns to what read() and write() return. */
+static ssize_t outcome(const SSL *ssl, int done)
+{
+	int error = SSL_get_error(ssl, done);
+	if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
+		errno = EAGAIN;
+	else if (error == SSL_ERROR_SSL)
+		errno = EPROTO;
+	return done > 0 ? done : error == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+}
+
+/* Errors are in a list of the thread, where one of another connection would count as one of this. */
+ssize_t transport_tls_read(struct ssl_st *ssl, char *bytes, size_t size)
+{
+	assert(size >= SSL3_RT_MAX_PLAIN_LENGTH); /* a whole record: nothing is left that nobody would poll for */
+	ERR_clear_error();
+	return outcome(ssl, SSL_read(ssl, bytes, (int)size));
+}
+
+ssize_t transport_tls_write(struct ssl_st *ssl, const char *bytes, size_t len)
+{
+	assert(len > 0);
+	ERR_clear_error();
+	return outcome(ssl, SSL_write(ssl, bytes, len < INT_MAX ? (int)len : INT_MAX));
+}
+
+bool transport_tls_wants_write(const struct ssl_st *ssl)
+{
+	return SSL_want_write(ssl);
+}
+
+bool transport_tls_is_in_handshake(const struct ssl_st *ssl)
+{
+	return !SSL_is_init_finished(ssl);
+}
+
+void transport_tls_explain(const struct ssl_st *ssl, const char *otherwise, char *ret_reason, size_t size)
+{
+	assert(ssl && size > 0);
+	long verified = SSL_get_verify_result(ssl);
+	unsigned long error = ERR_peek_error();
+	int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
+	if (verified != X509_V_OK)
+		snprintf(ret_reason, size, "tls: certificate verify failed: %.100s",
+			 X509_verify_cert_error_string(verified));
+	else if (reason == SSL_R_WRONG_VERSION_NUMBER)
+		snprintf(ret_reason, size,
+			 "tls: what it answers is not TLS; without TLS on that port the address begins with redis://");
+	else if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
+		snprintf(ret_reason, size,
+			 !SSL_is_init_finished(ssl) ? "tls: closed during the handshake" : "connection: closed");
+	else if (reason)
+		snprintf(ret_reason, size, "tls: %.120s", ERR_reason_error_string(error));
+	else
+		snprintf(ret_reason, size, "connection: %.120s", otherwise);
+}

@@ -1,0 +1,208 @@
+/* The functions that the files of the seeded simulator share. Included by daemon_world.h, which has the structures. */
+#ifndef DAEMON_FUNCTIONS_H
+#define DAEMON_FUNCTIONS_H
+
+/* ---- daemon_queue.c ---- */
+
+void queue_init(struct world *world);
+/* A new event, all zero but for its kind; to be filled in and pushed. */
+struct event *event_new(struct world *world, enum event_kind kind);
+void event_push(struct world *world, struct event *event, uint64_t at);
+struct event *event_pop(struct world *world); /* moves `now` on; NULL: nothing is to come */
+void event_free(struct world *world, struct event *event);
+static inline uint64_t random_u64(struct world *world)
+{
+	return redlock_random(&world->random);
+}
+
+/* 0 … bound−1; bound > 0. */
+static inline uint64_t below(struct world *world, uint64_t bound)
+{
+	return bound <= UINT32_MAX ? (random_u64(world) >> 32) * bound >> 32 : random_u64(world) % bound;
+}
+
+static inline bool one_of(struct world *world, uint32_t chances)
+{
+	return below(world, chances) == 0;
+}
+
+/* small ones more often: every size has its turn */
+uint64_t spread(struct world *world, uint64_t least, uint64_t most);
+static inline uint64_t clock_read(const struct clock *clock, uint64_t now)
+{
+	int64_t passed = (int64_t)(now - clock->from);
+	return clock->base + (uint64_t)(passed + passed * clock->ppm / 1000000);
+}
+
+void clock_shift(struct clock *clock, uint64_t now, int64_t by_us);
+void trace(struct world *world, uint64_t a, uint64_t b, uint64_t c);
+void tell(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define TELL(world, ...)                            \
+	do {                                        \
+		if ((world)->telling)               \
+			tell((world), __VA_ARGS__); \
+	} while (0)
+void fail(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- daemon_net.c ---- */
+
+struct command *command_new(struct world *world);
+void command_free(struct world *world, struct command *command); /* unless it waits or travels */
+struct transport_connection *connection_new(struct world *world, unsigned proc, unsigned node);
+void connection_free(struct world *world, struct transport_connection *connection); /* where nothing is left of it */
+struct event *net_message(struct world *world, struct transport_connection *connection, enum event_kind kind);
+void net_there(struct world *world, struct event *event);
+void net_back(struct world *world, struct event *event);
+/* the master's end of the connection is gone */
+void net_reset(struct world *world, struct transport_connection *connection);
+void net_reset_all(struct world *world, unsigned node);
+/* the process's end is gone; hard: with all that is in it */
+void net_cut(struct world *world, struct transport_connection *connection, bool hard);
+void net_lose(struct world *world, unsigned proc, unsigned node, bool first, bool second, bool hard);
+void net_hold(struct world *world, struct held *held, struct event *event);
+void net_arrive(struct world *world, struct event *event);
+/* What was held up goes on. PROCS, NODES: of all. */
+void net_flow(struct world *world, unsigned proc, unsigned node);
+void net_unblock(struct world *world, unsigned proc, unsigned node);
+
+/* ---- daemon_transport.c: what the network and the loop call ---- */
+
+bool transport_timer_is_due(const struct event *event);
+void transport_timer_fire(const struct event *event);
+void transport_arrive(struct world *world, struct transport_connection *connection, const struct event *event);
+void transport_lose(struct world *world, struct transport_connection *connection, bool hard);
+void transport_flush_all(void);
+
+/* ---- daemon_words.c ---- */
+
+void words_init(void);
+const char *key_name(const struct world *world, unsigned key);
+unsigned key_find(const struct world *world, const char *bytes, size_t len);
+uint64_t hex_number(const char *digits, size_t len);
+struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,
+			    const struct transport_word words[]);
+
+/* ---- daemon_reply.c ---- */
+
+const redisReply *reply_make(const struct command *command);
+const redisReply *reply_make_message(const struct notification *notification);
+void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN]);
+
+/* ---- daemon_node.c ---- */
+
+void node_init(struct world *world, unsigned node);
+void node_commands(struct world *world, struct transport_connection *connection, uint16_t slot);
+void node_crash(struct world *world, unsigned node, unsigned memory); /* 0: none; 1: all; 2: but for the last writes */
+void node_start(struct world *world, unsigned node);
+void node_roll_back(struct world *world, unsigned node, bool clock_too);
+void node_snapshot(struct world *world, unsigned node);
+void node_jump(struct world *world, unsigned node, int64_t by_us);
+void node_forget(struct world *world, unsigned node); /* before its memory goes: whatever anybody told it */
+void node_drop(struct world *world, unsigned node, unsigned key, bool evicts); /* false: by hand */
+void node_drop_lasting(struct world *world, unsigned node);
+void node_sync(struct world *world, unsigned node); /* model.now_us is now */
+
+/* ---- daemon_proc.c ---- */
+
+void proc_start(struct world *world, unsigned proc, bool bootstrap);
+void proc_drain(struct world *world, unsigned proc);
+void proc_end(struct world *world, unsigned proc, bool in_order);
+uint64_t proc_now(const struct world *world, const struct proc *proc);
+uint64_t proc_wall(const struct world *world, const struct proc *proc);
+uint64_t proc_true_after(const struct proc *proc, uint64_t us); /* how long `us` of its clock take */
+void proc_enter(struct world *world, unsigned proc);
+void proc_leave(struct world *world);                      /* the end of the round */
+bool proc_timer(struct world *world, struct event *event); /* false: kept until the pause ends */
+void proc_continue(struct world *world, unsigned proc);
+
+/* ---- daemon_face.c ---- */
+
+struct call *call_of(struct world *world, const void *arg);
+struct call *call_waiting(struct world *world, unsigned key, struct model_entry entry);
+struct call *call_begin(struct world *world, unsigned proc, enum lease_operation operation, unsigned key,
+			uint64_t ttl_ms, uint16_t lease);
+void call_start(struct world *world, struct call *call);
+void call_list(struct world *world, struct call *call);
+void call_leave(struct world *world, struct call *call);
+void call_notice(struct world *world, const struct event *event);
+void calls_end(struct world *world, unsigned proc, bool in_order);
+
+/* ---- daemon_client.c ---- */
+
+void clients_init(struct world *world);
+void client_step(struct world *world, unsigned client, uint32_t serial);
+void client_answer(struct world *world, struct call *call, const struct lease_answer *answer);
+/* the stream of a held lease has ended; it may go on with the lease, or not */
+void client_streamed(struct world *world, struct call *call, bool goes_on);
+void client_forsaken(struct world *world, struct call *call); /* its redlockd is gone */
+void client_retire(struct world *world);
+bool clients_busy(const struct world *world);
+
+/* ---- daemon_shape.c, daemon_fault.c ---- */
+
+void config_random(struct world *world);
+void fault_next(struct world *world);
+void fault_mend(struct world *world, const struct event *event);
+void fault_heal(struct world *world);
+const char *fault_name(enum fault fault);
+
+/* ---- daemon_check.c ---- */
+
+void check_init(struct world *world);
+void check_set(struct world *world, unsigned node, const struct command *command);
+void check_granted(struct world *world, struct call *call, const struct lease_answer *answer);
+void check_extended(struct world *world, struct call *call, const struct lease_op *op, uint32_t validity_ms,
+		    uint64_t fence);
+void check_renewed(struct world *world, struct call *call);
+void check_released(struct world *world, uint16_t lease);             /* from now on nobody relies on it */
+void check_given(struct world *world, unsigned proc, uint64_t token); /* a process is to release it */
+void check_pending(struct world *world, const struct transport_connection *connection);
+void check_force(struct world *world, unsigned key); /* an operator begins to release it */
+void check_forced(struct world *world, unsigned key);
+void check_nothing_left(struct world *world);
+const char *excuse_name(enum excuse excuse);
+
+/* ---- daemon_sight.c ---- */
+
+void sight_before(struct world *world, const struct transport_connection *connection, const struct command *command);
+void sight_after(struct world *world, const struct transport_connection *connection, const struct command *command);
+void sight_sent(struct world *world, const struct command *command);
+void notification_before(struct world *world, const struct transport_connection *connection,
+			 const struct notification *notification);
+void check_jumped(struct world *world, unsigned node, int64_t by_us);
+
+/* ---- daemon_order.c ---- */
+
+bool is_calm(const struct world *world);   /* no fault is in force, and none has effects any more */
+bool is_smooth(const struct world *world); /* nor is any message late by much */
+void order_init(struct world *world);
+void order_calm(struct world *world, uint64_t after_us); /* from then on */
+void order_trouble(struct world *world);                 /* from now on */
+void order_begin(struct world *world, struct call *call);
+/* a command is about to be carried out, was carried out */
+void order_before(struct world *world, const struct transport_connection *connection, const struct command *command);
+void order_after(struct world *world, const struct transport_connection *connection, const struct command *command);
+void order_notified(struct call *call, unsigned node, const struct notification *notification);
+void order_passed(const struct world *world, struct call *call, const struct redlock *core, unsigned node);
+void order_first(struct world *world, unsigned proc, unsigned key);
+void order_attempt(struct world *world, struct call *call, const struct redlock *core);
+void order_granted(struct world *world, const struct call *call);
+void order_done(struct world *world, const struct call *call, const struct lease_answer *answer);
+void order_watch(struct world *world);
+unsigned order_waiting(const struct world *world);
+void order_check_queue_empty(struct world *world, unsigned key);
+
+/* ---- daemon_trial.c ---- */
+
+void trial_alone(struct world *world);
+void trial_together(struct world *world);
+void trial_queue(struct world *world);
+void trial_step(struct world *world, const struct event *event); /* EVENT_TRIAL */
+void trial_answer(struct world *world, struct call *call, const struct lease_answer *answer);
+
+/* ---- daemon_run.c ---- */
+
+/* Plays one seed; true if nothing is violated. `tell`: NULL, or gets the story. */
+bool world_run(struct world *world, uint64_t seed, struct figures *figures, void (*tell)(const char *line));
+
+#endif

@@ -1,0 +1,249 @@
+/* The answers of the modelled masters as hiredis reads them from a server. One at a time: each is made in the same
+ * memory, and valid until the next one. */
+#include <assert.h>
+#include <string.h>
+
+#include "daemon_world.h"
+
+enum { REPLIES = 512, TEXT = 16384 };
+
+static struct redisReply replies[REPLIES], *pointers[REPLIES];
+static char text[TEXT];
+static size_t used, used_pointers, used_text;
+
+static redisReply *reply_new(int type)
+{
+	assert(used < REPLIES);
+	redisReply *reply = &replies[used++];
+	memset(reply, 0, sizeof *reply);
+	reply->type = type;
+	return reply;
+}
+
+static redisReply *number(long long value)
+{
+	redisReply *reply = reply_new(REDIS_REPLY_INTEGER);
+	reply->integer = value;
+	return reply;
+}
+
+static redisReply *nil(void)
+{
+	return reply_new(REDIS_REPLY_NIL);
+}
+
+static redisReply *bytes(int type, const char *from, size_t len)
+{
+	redisReply *reply = reply_new(type);
+	assert(used_text + len < TEXT);
+	reply->str = memcpy(text + used_text, from, len);
+	reply->str[len] = '\0';
+	reply->len = len;
+	used_text += len + 1;
+	return reply;
+}
+
+static redisReply *string(int type, const char *from)
+{
+	return bytes(type, from, strlen(from));
+}
+
+static redisReply *decimal(uint64_t value)
+{
+	char digits[TEXT_DECIMAL_MAX];
+	return bytes(REDIS_REPLY_STRING, digits, text_decimal(value, digits));
+}
+
+static void write_decimal(char to[16], uint64_t value)
+{
+	for (unsigned i = 16; i-- > 0; value /= 10)
+		to[i] = (char)('0' + value % 10);
+}
+
+static void write_hex(char to[16], uint64_t value)
+{
+	for (unsigned i = 16; i-- > 0; value >>= 4)
+		to[i] = "0123456789abcdef"[value & 15];
+}
+
+/* 0: nothing there. */
+static redisReply *hex(uint64_t value)
+{
+	char digits[16];
+	write_hex(digits, value);
+	return bytes(REDIS_REPLY_STRING, digits, value != 0 ? sizeof digits : 0);
+}
+
+void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN])
+{
+	memset(ret_token, '0', RANDOM_TOKEN_LEN - 16);
+	write_hex(ret_token + RANDOM_TOKEN_LEN - 16, token);
+}
+
+static redisReply *value(const struct model_value *value)
+{
+	char line[LEASE_TOKEN_LEN + 3 * TEXT_DECIMAL_MAX + 8];
+	size_t len = LEASE_TOKEN_LEN;
+	if (value->token == 0)
+		return string(REDIS_REPLY_STRING, "a value of another library");
+	token_write(value->token, line);
+	line[len++] = ':';
+	len += text_decimal(value->hold_until_ms, line + len);
+	line[len++] = ':';
+	len += text_decimal(value->fence, line + len);
+	line[len++] = ':';
+	len += value->owner != 0 ? text_decimal(value->owner, line + len) : 0;
+	return bytes(REDIS_REPLY_STRING, line, len);
+}
+
+enum { ENTRY = 16 + 1 + 16 };
+
+static redisReply *entry(struct model_entry entry)
+{
+	char line[ENTRY];
+	write_hex(line, entry.replica);
+	line[16] = ':';
+	write_decimal(line + 17, entry.arrival);
+	return bytes(REDIS_REPLY_STRING, line, sizeof line);
+}
+
+static redisReply *array(size_t count, redisReply *const elements[])
+{
+	redisReply *reply = reply_new(REDIS_REPLY_ARRAY);
+	assert(used_pointers + count <= REPLIES);
+	reply->elements = count;
+	reply->element = &pointers[used_pointers];
+	used_pointers += count;
+	memcpy(reply->element, elements, count * sizeof *elements);
+	return reply;
+}
+
+#define ARRAY(...) array(sizeof((redisReply *[]){__VA_ARGS__}) / sizeof(redisReply *), (redisReply *[]){__VA_ARGS__})
+
+/* ---- scripts ---- */
+
+static redisReply *held(const struct model_reply *answer)
+{
+	return ARRAY(number(0), number((long long)answer->now_us), number(answer->remaining_ms),
+		     answer->has_value ? value(&answer->value) : nil());
+}
+
+static redisReply *lock_script(const struct command *command)
+{
+	const struct model_reply *answer = &command->answer;
+	bool acquires = command->kind == REDLOCK_SCRIPT_ACQUIRE, inspects = command->kind == REDLOCK_SCRIPT_INSPECT;
+	redisReply *code = number(answer->code), *now = number((long long)answer->now_us);
+	if (answer->code == 0 && inspects)
+		return ARRAY(code, now, number(answer->remaining_ms), answer->has_value ? value(&answer->value) : nil(),
+			     number(answer->waiters));
+	if (answer->code == 0)
+		return held(answer);
+	if (answer->code == -1 && inspects)
+		return ARRAY(code, now, number(answer->waiters));
+	if (answer->code == 2 && acquires)
+		return ARRAY(code, now, number(answer->remaining_ms), entry(answer->notified));
+	if (answer->code == 2 || (answer->code == 1 && acquires))
+		return ARRAY(code, now, number((long long)answer->old));
+	if (answer->code == 1 && command->kind == REDLOCK_SCRIPT_EXTEND)
+		return ARRAY(code, now, number((long long)answer->ttl_ms), value(&answer->value));
+	if (answer->code == 1 && command->kind == REDLOCK_SCRIPT_RELEASE)
+		return ARRAY(code, now, value(&answer->value));
+	return ARRAY(code, now);
+}
+
+static redisReply *batch(const struct command *command)
+{
+	redisReply *elements[MASTER_BATCH_MAX + 1];
+	size_t count = 1;
+	elements[0] = number((long long)command->answer.now_us);
+	for (;; command = &world_of_all.commands[command->also]) {
+		bool set = command->answer.code == 1;
+		elements[count++] = set ? number((long long)command->answer.old) : lock_script(command);
+		if (command->also == NONE)
+			return array(count, elements);
+	}
+}
+
+static redisReply *guard_script(const struct command *command)
+{
+	const struct model_reply *a = &command->answer;
+	redisReply *code = number(a->code), *now = number((long long)a->now_us);
+	if (command->kind == REDLOCK_SCRIPT_QUARANTINE && a->code == 1)
+		return ARRAY(code, now, hex(a->marker), decimal(a->kept),
+			     a->ttl_ms != 0 ? decimal(a->ttl_ms) : string(REDIS_REPLY_STRING, ""));
+	if (command->kind == REDLOCK_SCRIPT_FENCES && a->code == 1)
+		return ARRAY(code, now, number((long long)a->fence), number((long long)a->ttl_ms));
+	if (command->kind != REDLOCK_SCRIPT_EPOCH)
+		return ARRAY(code, now);
+	redisReply *none = string(REDIS_REPLY_STRING, "");
+	return ARRAY(code, now, number((long long)a->beat), hex(a->epoch), hex(a->run_id), hex(a->cluster),
+		     hex(a->digest), a->ttl_ms != 0 ? decimal(a->ttl_ms) : none, hex(a->marker), hex(a->marker_run_id),
+		     a->marker != 0 ? decimal(a->kept) : none, a->clocked_us != 0 ? decimal(a->clocked_us) : none,
+		     a->evicted != 0 ? decimal(a->evicted - 1) : none);
+}
+
+/* ---- everything else ---- */
+
+static redisReply *info(const struct command *command)
+{
+	char lines[400] = "redis_version:7.0.15\r\nrun_id:", *at = lines + strlen(lines);
+	write_hex(at, command->run_id);
+	at = stpcpy(at + 16, "000000000000000000000000\r\nrole:master\r\nmaxmemory:");
+	at = stpcpy(at,
+		    command->evicts ? "1000000\r\nmaxmemory_policy:allkeys-lru" : "0\r\nmaxmemory_policy:noeviction");
+	at = stpcpy(at, "\r\nused_memory:1\r\nevicted_keys:");
+	at += text_decimal(command->evicted, at);
+	at = stpcpy(at, "\r\nconnected_slaves:0\r\nloading:0\r\ncluster_enabled:0\r\nuptime_in_seconds:");
+	at += text_decimal(command->uptime_s, at);
+	at = stpcpy(at, "\r\n");
+	return bytes(REDIS_REPLY_STRING, lines, (size_t)(at - lines));
+}
+
+/* The names of the keys that were there: bits of `code`. */
+static redisReply *scan(const struct command *command)
+{
+	redisReply *elements[MODEL_KEYS];
+	size_t count = 0;
+	for (unsigned key = 0; key < MODEL_KEYS; key++)
+		if ((unsigned)command->code >> key & 1)
+			elements[count++] = string(REDIS_REPLY_STRING, key_name(&world_of_all, key));
+	redisReply *cursor = string(REDIS_REPLY_STRING, "0");
+	return ARRAY(cursor, array(count, elements));
+}
+
+const redisReply *reply_make(const struct command *command)
+{
+	used = used_pointers = used_text = 0;
+	if (command->no_script)
+		return string(REDIS_REPLY_ERROR, "NOSCRIPT No matching script. Please use EVAL.");
+	switch (command->kind) {
+	case COMMAND_OK:
+	case COMMAND_LOAD: return string(REDIS_REPLY_STATUS, "OK");
+	case COMMAND_INFO: return info(command);
+	case COMMAND_CLIENT_ID: return number(command->client_id);
+	case COMMAND_NUMBER: return number(command->code);
+	case COMMAND_ERROR: return string(REDIS_REPLY_ERROR, command->text);
+	case COMMAND_TRIAL: return ARRAY(number(command->code), number(1));
+	case COMMAND_ALIVE: return command->code ? string(REDIS_REPLY_STATUS, "OK") : nil();
+	case COMMAND_SCAN: return scan(command);
+	case REDLOCK_SCRIPT_ACQUIRE:
+		if (command->also != NONE)
+			return batch(command);
+		return lock_script(command);
+	default: return command->kind <= REDLOCK_SCRIPT_INSPECT ? lock_script(command) : guard_script(command);
+	}
+}
+
+const redisReply *reply_make_message(const struct notification *notification)
+{
+	char line[80];
+	used = used_pointers = used_text = 0;
+	redisReply *channel = string(REDIS_REPLY_STRING, "redlockd:wake");
+	if (notification->entry.replica == 0)
+		return ARRAY(string(REDIS_REPLY_STRING, "subscribe"), channel, number(1));
+	const char *name = key_name(&world_of_all, notification->key);
+	memcpy(line, entry(notification->entry)->str, ENTRY);
+	line[ENTRY] = ' ';
+	strcpy(line + ENTRY + 1, name);
+	return ARRAY(string(REDIS_REPLY_STRING, "message"), channel, string(REDIS_REPLY_STRING, line));
+}

@@ -1,0 +1,360 @@
+/* server/transport/transport.h in virtual time: the timers and the process's end of its connections. What the daemon
+ * sends becomes commands of the modelled masters at once (daemon_words.c), and leaves with the next flush; answers
+ * become replies of hiredis when they are handed over (daemon_reply.c). */
+#include <assert.h>
+#include <string.h>
+
+#include "daemon_world.h"
+
+static struct world *const world = &world_of_all;
+
+static unsigned current(void)
+{
+	assert(world->current < PROCS);
+	return world->current;
+}
+
+/* ---- timers ---- */
+
+struct transport_timer *transport_timer_new(struct uv_loop_s *loop, transport_timer_fn *fire, void *arg)
+{
+	uint16_t slot = world->first_free_timer;
+	(void)loop;
+	if (slot != NONE)
+		world->first_free_timer = world->timers[slot].next_free;
+	else
+		slot = world->used_timers++;
+	assert(slot < TIMERS);
+	struct transport_timer *timer = &world->timers[slot];
+	timer->proc = (uint8_t)current();
+	timer->fire = fire;
+	timer->arg = arg;
+	timer->due = timer->queued_at = NEVER;
+	timer->serial++;
+	return timer;
+}
+
+static void timer_push(struct transport_timer *timer)
+{
+	struct event *event = event_new(world, EVENT_TIMER);
+	event->proc = timer->proc;
+	event->a = (uint16_t)(timer - world->timers);
+	event->serial = ++timer->serial;
+	timer->queued_at = timer->due > world->now ? timer->due : world->now;
+	event_push(world, event, timer->queued_at);
+}
+
+/* The loop counts in whole ms, from its last look at the clock. An event that comes too early is asked for once more,
+ * so that a timer that is moved back again and again costs nothing. */
+void transport_timer_start(struct transport_timer *timer, uint64_t delay_ms)
+{
+	const struct proc *proc = &world->procs[current()];
+	uint64_t now_us = proc_now(world, proc), due_us = (now_us / 1000 + delay_ms) * 1000;
+	assert(timer->proc == world->current && timer->fire);
+	timer->due = world->now + 1 + (due_us > now_us ? proc_true_after(proc, due_us - now_us) : 0);
+	if (timer->queued_at == NEVER || timer->queued_at > timer->due)
+		timer_push(timer);
+}
+
+void transport_timer_stop(struct transport_timer *timer)
+{
+	timer->due = NEVER;
+}
+
+void transport_timer_free(struct transport_timer *timer)
+{
+	timer->due = timer->queued_at = NEVER;
+	timer->serial++;
+	timer->fire = NULL;
+	timer->next_free = world->first_free_timer;
+	world->first_free_timer = (uint16_t)(timer - world->timers);
+}
+
+/* EVENT_TIMER: false where it is not meant any more. */
+bool transport_timer_is_due(const struct event *event)
+{
+	struct transport_timer *timer = &world->timers[event->a];
+	if (timer->serial != event->serial)
+		return false;
+	timer->queued_at = NEVER;
+	if (timer->due == NEVER)
+		return false;
+	if (timer->due > world->now) {
+		timer_push(timer);
+		return false;
+	}
+	return true;
+}
+
+void transport_timer_fire(const struct event *event)
+{
+	struct transport_timer *timer = &world->timers[event->a];
+	if (timer->due > world->now || !timer->fire)
+		return; /* stopped meanwhile: the event was held up by a pause */
+	timer->due = NEVER;
+	world->cause = CAUSE_TIMER;
+	world->cause_arg = timer->arg;
+	trace(world, world->now, EVENT_TIMER, event->a);
+	timer->fire(timer->arg);
+}
+
+/* ---- connections: opening and closing ---- */
+
+struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct master_address *address,
+					       unsigned attempt, const struct transport_connection *beside,
+					       const struct transport_events *events, void *arg)
+{
+	unsigned proc = current(), node = (unsigned)(address - world->procs[proc].options.masters);
+	(void)loop, (void)attempt;
+	assert(node < world->config.nodes && (!beside || beside->node == node));
+	struct transport_connection *connection = connection_new(world, proc, node);
+	connection->is_second = beside != NULL;
+	connection->events = events;
+	connection->arg = arg;
+	connection->there_at = connection->back_at = world->now;
+	net_there(world, net_message(world, connection, EVENT_CONNECT));
+	return connection;
+}
+
+unsigned transport_address_count(const struct transport_connection *connection)
+{
+	(void)connection;
+	return 0;
+}
+
+bool transport_is_resolving(const struct transport_connection *connection)
+{
+	(void)connection;
+	return false;
+}
+
+bool transport_is_in_tls_handshake(const struct transport_connection *connection)
+{
+	(void)connection;
+	return false;
+}
+
+static struct command *shift_waiting(struct transport_connection *connection)
+{
+	struct command *command = &world->commands[connection->first_waiting];
+	connection->first_waiting = command->next_waiting;
+	if (connection->first_waiting == NONE)
+		connection->last_waiting = NONE;
+	return command;
+}
+
+static void drop_unsent(struct transport_connection *connection)
+{
+	uint16_t slot = connection->first_unsent;
+	connection->first_unsent = connection->last_unsent = NONE;
+	while (slot != NONE) {
+		struct command *command = &world->commands[slot];
+		slot = command->next;
+		command->travels = false;
+		command_free(world, command);
+	}
+}
+
+/* Every command without an answer gets none. */
+static void drain(struct transport_connection *connection)
+{
+	drop_unsent(connection);
+	while (connection->first_waiting != NONE) {
+		struct command *command = shift_waiting(connection);
+		command->waits = false;
+		transport_reply_fn *reply = command->reply;
+		void *arg = command->arg;
+		command_free(world, command);
+		if (reply)
+			reply(arg, NULL);
+		drop_unsent(connection);
+	}
+}
+
+void transport_close(struct transport_connection *connection)
+{
+	if (connection->state == CONNECTION_CLOSED)
+		return;
+	bool graceful = !world->muted && !connection->ending;
+	if (!connection->ending) {
+		connection->state = CONNECTION_CLOSED;
+		net_cut(world, connection, false);
+		if (graceful && world->procs[connection->proc].draining)
+			connection->cut = connection->sent;
+	}
+	connection->state = CONNECTION_CLOSED;
+	if (connection->in_callback || connection->ending)
+		return;
+	connection->in_callback = true;
+	drain(connection);
+	connection->in_callback = false;
+	connection_free(world, connection);
+}
+
+/* It ends by itself. */
+static void end(struct transport_connection *connection, bool hard)
+{
+	connection->ending = true;
+	net_cut(world, connection, hard);
+	drain(connection);
+	bool told = connection->state != CONNECTION_CLOSED;
+	connection->state = CONNECTION_CLOSED;
+	TELL(world, "p%u: %sconnection to master %u is gone", connection->proc,
+	     connection->is_second ? "the second " : "", connection->node);
+	if (told)
+		connection->events->ended(connection->arg, "connection: closed", false);
+	drain(connection);
+	connection->ending = false;
+	connection_free(world, connection);
+}
+
+void transport_lose(struct world *of, struct transport_connection *connection, bool hard)
+{
+	proc_enter(of, connection->proc);
+	end(connection, hard);
+	proc_leave(of);
+}
+
+/* ---- sending ---- */
+
+static void make_dirty(struct transport_connection *connection)
+{
+	if (connection->dirty)
+		return;
+	connection->dirty = true;
+	connection->next_dirty = world->dirty;
+	world->dirty = (uint16_t)(connection - world->connections);
+}
+
+static void wait_for_answer(struct transport_connection *connection, struct command *command)
+{
+	uint16_t slot = (uint16_t)(command - world->commands);
+	command->waits = true;
+	if (connection->last_waiting == NONE)
+		connection->first_waiting = slot;
+	else
+		world->commands[connection->last_waiting].next_waiting = slot;
+	connection->last_waiting = slot;
+}
+
+void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[],
+		    transport_reply_fn *reply, void *arg)
+{
+	assert(connection->proc == current() && connection->state != CONNECTION_FREE && !connection->is_second);
+	struct command *command = words_parse(world, connection, count, words);
+	uint16_t slot = (uint16_t)(command - world->commands);
+	command->reply = reply;
+	command->arg = arg;
+	sight_sent(world, command);
+	world->figures->commands++;
+	wait_for_answer(connection, command);
+	if (connection->state == CONNECTION_CLOSED || connection->ending)
+		return;
+	command->number = ++connection->sent;
+	command->travels = true;
+	if (connection->last_unsent == NONE)
+		connection->first_unsent = slot;
+	else
+		world->commands[connection->last_unsent].next = slot;
+	connection->last_unsent = slot;
+	make_dirty(connection);
+}
+
+void transport_subscribe(struct transport_connection *connection, const char *channel, transport_reply_fn *message,
+			 void *arg)
+{
+	assert(connection->proc == current() && connection->is_second && channel);
+	connection->message = message;
+	connection->message_arg = arg;
+	make_dirty(connection);
+}
+
+static void send_commands(struct transport_connection *connection, uint16_t first)
+{
+	struct event *event = net_message(world, connection, EVENT_COMMANDS);
+	event->a = first;
+	net_there(world, event);
+}
+
+void transport_flush(struct transport_connection *connection)
+{
+	uint16_t first = connection->first_unsent;
+	if (connection->state != CONNECTION_OPEN || connection->ending)
+		return;
+	if (connection->is_second && connection->message && connection->sent == 0) {
+		connection->sent = 1;
+		send_commands(connection, NONE);
+	}
+	if (first == NONE)
+		return;
+	connection->first_unsent = connection->last_unsent = NONE;
+	uint16_t rest = world->commands[first].next;
+	if (rest != NONE && one_of(world, 8)) { /* in two pieces */
+		world->commands[first].next = NONE;
+		send_commands(connection, first);
+		first = rest;
+	}
+	send_commands(connection, first);
+}
+
+void transport_flush_all(void)
+{
+	while (world->dirty != NONE) {
+		struct transport_connection *connection = &world->connections[world->dirty];
+		world->dirty = connection->next_dirty;
+		connection->dirty = false;
+		if (!world->muted)
+			transport_flush(connection);
+	}
+}
+
+bool transport_has_unread(const struct transport_connection *connection)
+{
+	return connection->back.first != NONE && !world->procs[connection->proc].links[connection->node].block_back;
+}
+
+/* ---- arriving ---- */
+
+static void hand_over_answers(struct transport_connection *connection, uint16_t slot)
+{
+	for (; slot != NONE && connection->state != CONNECTION_CLOSED; slot = world->commands[slot].next) {
+		assert(connection->first_waiting == slot);
+		struct command *command = shift_waiting(connection);
+		command->waits = false;
+		world->cause = CAUSE_REPLY;
+		world->cause_arg = NULL;
+		sight_before(world, connection, command);
+		if (command->reply)
+			command->reply(command->arg, reply_make(command));
+		sight_after(world, connection, command);
+	}
+}
+
+void transport_arrive(struct world *of, struct transport_connection *connection, const struct event *event)
+{
+	bool nested = world->current != PROCS;
+	if (!nested)
+		proc_enter(of, connection->proc);
+	world->cause = CAUSE_OTHER;
+	trace(world, world->now, (uint64_t)event->kind << 32 | (uint64_t)event->proc << 16 | event->node, event->a);
+	if (event->kind == EVENT_RESET) {
+		end(connection, true);
+	} else {
+		connection->in_callback = true;
+		if (event->kind == EVENT_CONNECTED) {
+			connection->state = CONNECTION_OPEN;
+			connection->events->connected(connection->arg);
+			make_dirty(connection);
+		} else if (event->kind == EVENT_ANSWERS) {
+			hand_over_answers(connection, event->a);
+		} else {
+			notification_before(world, connection, &event->notification);
+			connection->message(connection->message_arg, reply_make_message(&event->notification));
+		}
+		connection->in_callback = false;
+		if (connection->state == CONNECTION_CLOSED)
+			drain(connection);
+	}
+	if (!nested)
+		proc_leave(of);
+}

@@ -1,0 +1,321 @@
+/* The words of a command that the daemon sends become a command of the modelled master. The layout of each is that of
+ * its script (server/scripts/). What redlockd tries before a master's first vote (server/masters/master_check.c) gets
+ * the answers of a healthy server, but touches nothing. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon_world.h"
+
+static struct world *parsing; /* for the deadlines of the command that is parsed */
+
+/* ---- names ---- */
+
+static char names[2][MODEL_KEYS][24]; /* of the resources; [1]: all of one bucket */
+static unsigned buckets[2][MODEL_KEYS];
+
+/* The names of the second kind are searched for, once. */
+void words_init(void)
+{
+	for (unsigned key = 0; key < MODEL_KEYS; key++) {
+		snprintf(names[0][key], sizeof *names[0], "r%u", key);
+		buckets[0][key] = masters_bucket(names[0][key], strlen(names[0][key]));
+		for (unsigned n = 0; key > 0 || n == 0; n++) {
+			snprintf(names[1][key], sizeof *names[1], "s%u-%u", key, n);
+			buckets[1][key] = masters_bucket(names[1][key], strlen(names[1][key]));
+			if (key == 0 || buckets[1][key] == buckets[1][0])
+				break;
+		}
+	}
+}
+
+const char *key_name(const struct world *world, unsigned key)
+{
+	assert(key < MODEL_KEYS);
+	return names[world->config.one_bucket][key];
+}
+
+/* MODEL_KEYS: none of them. */
+unsigned key_find(const struct world *world, const char *bytes, size_t len)
+{
+	unsigned key = len >= 2 ? (unsigned)(bytes[1] - '0') : MODEL_KEYS;
+	if (key >= MODEL_KEYS || strlen(key_name(world, key)) != len || memcmp(key_name(world, key), bytes, len) != 0)
+		return MODEL_KEYS;
+	return key;
+}
+
+static unsigned bucket_of(const struct world *world, unsigned key)
+{
+	return world->config.one_bucket ? 0 : key;
+}
+
+/* ---- numbers ---- */
+
+static uint64_t decimal(const struct transport_word *word)
+{
+	uint64_t number = 0;
+	for (size_t i = 0; i < word->len; i++) {
+		assert(word->bytes[i] >= '0' && word->bytes[i] <= '9');
+		number = number * 10 + (uint64_t)(word->bytes[i] - '0');
+	}
+	return number;
+}
+
+uint64_t hex_number(const char *digits, size_t len)
+{
+	uint64_t number = 0;
+	for (size_t i = 0; i < len; i++)
+		number = number << 4 | (uint64_t)(digits[i] <= '9' ? digits[i] - '0' : digits[i] - 'a' + 10);
+	return number;
+}
+
+static uint64_t hex(const struct transport_word *word)
+{
+	return hex_number(word->bytes, word->len < 16 ? word->len : 16);
+}
+
+/* None, where redlockd knows of none yet, is another one than any that a master has. */
+static uint64_t epoch(const struct transport_word *word)
+{
+	uint64_t number = word->bytes[0] == '-' ? MODEL_ANY_EPOCH : hex(word);
+	return number != 0 ? number : MODEL_ANY_EPOCH - 1;
+}
+
+/* 40 digits, of which the last 16 count. */
+static uint64_t token(const struct transport_word *word)
+{
+	assert(word->len == 0 || word->len == LEASE_TOKEN_LEN);
+	return word->len > 0 ? hex_number(word->bytes + LEASE_TOKEN_LEN - 16, 16) : 0;
+}
+
+/* "replica:arrival wait_ms" */
+static void parse_entry(const struct transport_word *word, struct model_command *command)
+{
+	if (word->len == 0)
+		return;
+	assert(word->len > 34);
+	struct transport_word arrival = {word->bytes + 17, 16}, wait_ms = {word->bytes + 34, word->len - 34};
+	command->entry = (struct model_entry){decimal(&arrival), hex_number(word->bytes, 16)};
+	command->wait_ms = (uint32_t)decimal(&wait_ms);
+}
+
+static bool is(const struct transport_word *word, const char *text)
+{
+	size_t len = strlen(text);
+	return word->len == len && memcmp(word->bytes, text, len) == 0;
+}
+
+/* ---- scripts ---- */
+
+/* From when on it is late, in true time, which nobody knows. */
+static void set_deadline(struct command *command, const struct transport_connection *connection,
+			 const struct transport_word *word)
+{
+	const struct node *node = &parsing->nodes[connection->node];
+	uint64_t there_us = clock_read(&node->clock, parsing->now), deadline_us = decimal(word);
+	command->request.deadline_us = deadline_us;
+	if (deadline_us < UINT64_C(9999999999999999))
+		command->latest = parsing->now + (deadline_us > there_us ? deadline_us - there_us : 0);
+}
+
+static void parse_acquire(struct command *command, const struct transport_connection *connection,
+			  const struct transport_word *argv)
+{
+	struct model_command *request = &command->request;
+	request->token = token(&argv[0]);
+	request->ttl_ms = decimal(&argv[1]);
+	request->max_hold_ms = decimal(&argv[2]);
+	request->owner = argv[3].len > 0 ? decimal(&argv[3]) : 0;
+	assert(decimal(&argv[4]) == buckets[parsing->config.one_bucket][request->key]);
+	request->bucket = bucket_of(parsing, request->key);
+	request->fence = decimal(&argv[5]);
+	parse_entry(&argv[6], request);
+	request->epoch = epoch(&argv[7]);
+	set_deadline(command, connection, &argv[8]);
+}
+
+static void parse_lock_script(struct command *command, const struct transport_connection *connection,
+			      const struct transport_word *argv)
+{
+	struct model_command *request = &command->request;
+	switch (command->kind) {
+	case REDLOCK_SCRIPT_ACQUIRE: parse_acquire(command, connection, argv); break;
+	case REDLOCK_SCRIPT_RAISE:
+		request->token = token(&argv[0]);
+		request->bucket = bucket_of(parsing, request->key);
+		request->fence = decimal(&argv[2]);
+		request->epoch = epoch(&argv[3]);
+		set_deadline(command, connection, &argv[4]);
+		break;
+	case REDLOCK_SCRIPT_EXTEND:
+		request->token = token(&argv[0]);
+		request->ttl_ms = decimal(&argv[1]);
+		request->epoch = epoch(&argv[2]);
+		set_deadline(command, connection, &argv[3]);
+		break;
+	case REDLOCK_SCRIPT_RELEASE:
+		request->token = token(&argv[0]);
+		parse_entry(&argv[1], request);
+		request->epoch = epoch(&argv[2]);
+		break;
+	default: assert(command->kind == REDLOCK_SCRIPT_INSPECT); request->epoch = epoch(&argv[0]);
+	}
+}
+
+/* Of the slice those buckets that the resources have. A floor counts as well, whatever the slice: of one without any
+ * the model is asked for the first one, which can only make the number larger. */
+static void parse_slice(struct model_command *request, const struct transport_word *argv)
+{
+	uint64_t first = decimal(&argv[1]), last = decimal(&argv[2]);
+	unsigned from = MODEL_BUCKETS, to = 0;
+	for (unsigned key = 0; key < MODEL_KEYS; key++) {
+		unsigned number = buckets[parsing->config.one_bucket][key], at = bucket_of(parsing, key);
+		if (number < first || number > last)
+			continue;
+		from = at < from ? at : from;
+		to = at > to ? at : to;
+	}
+	request->bucket = from < MODEL_BUCKETS ? from : 0;
+	request->last_bucket = from < MODEL_BUCKETS ? to : 0;
+}
+
+static void parse_guard_script(struct command *command, const struct transport_connection *connection,
+			       const struct transport_word *argv)
+{
+	struct model_command *request = &command->request;
+	switch ((enum guard_script)command->kind) {
+	case REDLOCK_SCRIPT_EPOCH:
+		request->digest = hex(&argv[0]);
+		request->ttl_ms = decimal(&argv[1]);
+		request->evicted = argv[2].len > 0 ? (uint32_t)decimal(&argv[2]) + 1 : 0;
+		request->compared = argv[3].bytes[0] == '1';
+		break;
+	case REDLOCK_SCRIPT_QUARANTINE:
+		request->epoch = argv[0].len > 0 ? hex(&argv[0]) : 0;
+		request->marker = hex(&argv[1]);
+		request->run_id = hex(&argv[2]);
+		request->kept = argv[3].bytes[0] == '1';
+		request->ttl_ms = decimal(&argv[4]);
+		break;
+	case REDLOCK_SCRIPT_FENCES:
+		request->epoch = hex(&argv[0]);
+		parse_slice(request, argv);
+		break;
+	case REDLOCK_SCRIPT_EPOCH_WRITE:
+		request->marker = hex(&argv[0]);
+		request->run_id = hex(&argv[1]);
+		request->cluster = hex(&argv[2]);
+		request->digest = hex(&argv[3]);
+		request->ttl_ms = decimal(&argv[4]);
+		request->fence = decimal(&argv[5]);
+		request->clocked = argv[6].bytes[0] == '1';
+		set_deadline(command, connection, &argv[7]);
+		break;
+	case SCRIPTS_COUNT: assert(false);
+	}
+}
+
+/* A script on the keys of a check: each answers 1 but for an inspection and for the second acquisition. */
+static void parse_trial(struct command *command, unsigned script, const struct transport_word *argv)
+{
+	bool second = script == REDLOCK_SCRIPT_ACQUIRE && argv[0].bytes[LEASE_TOKEN_LEN - 1] == '2';
+	command->kind = COMMAND_TRIAL;
+	command->code = script != REDLOCK_SCRIPT_INSPECT && !second;
+}
+
+static unsigned find_script(const struct transport_word *word, bool with_source)
+{
+	for (unsigned i = REDLOCK_SCRIPT_ACQUIRE; i < SCRIPTS_COUNT; i++) {
+		const char *text = with_source ? scripts[i].source : scripts[i].sha1;
+		if (word->bytes == text || (strncmp(word->bytes, text, word->len) == 0 && text[word->len] == '\0'))
+			return i;
+	}
+	return 0;
+}
+
+static void parse_batch(struct command *command, const struct transport_connection *connection, size_t keys,
+			const struct transport_word *words)
+{
+	const struct transport_word *argv = words + 3 + keys;
+	struct command *at = command;
+	for (size_t i = 0; i + 1 < keys; i++, argv += 9) {
+		if (i > 0) {
+			struct command *more = command_new(parsing);
+			more->kind = command->kind;
+			at->also = (uint16_t)(more - parsing->commands);
+			at = more;
+		}
+		at->request.key = key_find(parsing, words[3 + i].bytes, words[3 + i].len);
+		assert(at->request.key < MODEL_KEYS);
+		parse_lock_script(at, connection, argv);
+	}
+	parsing->figures->batched += keys > 2;
+}
+
+static void parse_script(struct command *command, const struct transport_connection *connection, size_t count,
+			 const struct transport_word *words)
+{
+	bool with_source = words[0].len == 4;
+	unsigned script = find_script(&words[1], with_source);
+	size_t keys = (size_t)decimal(&words[2]);
+	const struct transport_word *argv = words + 3 + keys;
+	assert(3 + keys <= count);
+	if (script == 0 && with_source) { /* of a check: return 1, and the one that makes its hash */
+		command->kind = COMMAND_NUMBER;
+		command->code = 1;
+	} else if (script == 0) {
+		command->kind = COMMAND_ERROR;
+		command->text = "NOSCRIPT No matching script. Please use EVAL.";
+	} else if (strncmp(words[3].bytes, "redlockd:check:", 15) == 0) {
+		parse_trial(command, script, argv);
+	} else {
+		command->kind = (uint8_t)script;
+		command->script = (uint8_t)(with_source ? 0 : script);
+		if (script <= REDLOCK_SCRIPT_INSPECT)
+			parse_batch(command, connection, keys, words);
+		else
+			parse_guard_script(command, connection, argv);
+	}
+}
+
+/* ---- everything else ---- */
+
+static void parse_set(struct command *command, size_t count, const struct transport_word *words)
+{
+	static const char alive[] = "redlockd:alive:";
+	if (words[1].len != sizeof alive - 1 + 16 || memcmp(words[1].bytes, alive, sizeof alive - 1) != 0)
+		return;
+	command->kind = COMMAND_ALIVE;
+	command->only_if_there = count == 6;
+	command->request.entry.replica = hex_number(words[1].bytes + sizeof alive - 1, 16);
+}
+
+struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,
+			    const struct transport_word words[])
+{
+	struct command *command = command_new(world);
+	parsing = world;
+	assert(count >= 1);
+	if (is(&words[0], "EVALSHA") || is(&words[0], "EVAL")) {
+		parse_script(command, connection, count, words);
+	} else if (is(&words[0], "SET")) {
+		parse_set(command, count, words);
+	} else if (is(&words[0], "INFO")) {
+		command->kind = COMMAND_INFO;
+	} else if (is(&words[0], "CLIENT") && is(&words[1], "ID")) {
+		command->kind = COMMAND_CLIENT_ID;
+	} else if (is(&words[0], "SCRIPT")) {
+		command->kind = COMMAND_LOAD;
+		command->script = (uint8_t)find_script(&words[2], true);
+	} else if (is(&words[0], "SCAN")) {
+		command->kind = COMMAND_SCAN;
+		command->only_if_there = count == 4; /* of a check */
+	} else if (is(&words[0], "HSET")) {
+		command->kind = COMMAND_ERROR;
+		command->text = "ERR wrong number of arguments for 'hset' command";
+	} else if (is(&words[0], "HINCRBY")) {
+		command->kind = COMMAND_ERROR;
+		command->text = "ERR value is not an integer or out of range";
+	}
+	return command;
+}

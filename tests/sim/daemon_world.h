@@ -1,0 +1,480 @@
+/* The world of the seeded simulator (sim_random): several redlockd, each with the daemon's own leases and masters over
+ * another implementation of server/transport/transport.h, modelled masters, a network, clocks, clients, and a nemesis.
+ * One seed is one history, to the byte: time is virtual, and there is one source of random numbers (daemon_queue.c).
+ *
+ *   daemon_client.c ─► daemon_face.c ─► server/leases ─► server/masters ─► daemon_transport.c ─► daemon_net.c
+ *        ▲ answers ◄───────┘                                                ▲ daemon_reply.c        │ daemon_words.c
+ *   daemon_check.c, daemon_order.c: what must hold                          └──── daemon_node.c ◄───┘ (model_master.c)
+ *   daemon_fault.c, daemon_shape.c: faults in all of them
+ *
+ * Times are µs. `world->now` is true time, which no part of the world knows: each process has a steady clock and a time
+ * of day, each master a time of day, and all of them run a little fast or slow (CLOCK_PPM). tests/sim/README.md says
+ * what is modelled and checked. */
+#ifndef DAEMON_WORLD_H
+#define DAEMON_WORLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model_master.h"
+#include "server/leases/lease_internal.h"
+#include "server/masters/master_internal.h"
+#include "server/redlock/guard/guard.h"
+#include "server/scripts/scripts.h"
+#include "server/transport/transport.h"
+
+enum {
+	PROCS = 3,
+	NODES = 5, /* masters at most */
+	CLIENTS = 8,
+	CALLS = 64,      /* requests of clients, at a time */
+	EVENTS = 8192,   /* that are to come */
+	COMMANDS = 8192, /* on their way, or without their answer */
+	CONNECTIONS = 1024,
+	TIMERS = 2048,
+	SPOKES = 512,   /* of 16 ms */
+	TOKENS = 16384, /* of one history */
+	LEASES = 4096,
+	CLOCK_PPM = 500, /* so two clocks part by 0.1 % at most */
+	ACTIVE = 64
+};
+
+#define NEVER UINT64_MAX
+#define NONE UINT16_MAX
+#define MS UINT64_C(1000)
+#define SECOND UINT64_C(1000000)
+#define DAY_BEGAN_US UINT64_C(1700000000000000) /* the time of day when a history begins */
+
+/* ---- what is to happen ---- */
+
+enum event_kind {
+	EVENT_CONNECT,   /* arrives at a master; connection */
+	EVENT_CONNECTED, /* arrives at a process */
+	EVENT_COMMANDS,  /* arrive at a master; a: the first of them */
+	EVENT_ANSWERS,   /* arrive at a process; a: the first command */
+	EVENT_MESSAGE,   /* arrives at a process */
+	EVENT_RESET,     /* arrives at a process: the master's end of the connection is gone */
+	EVENT_TIMER,     /* a: which, serial */
+	EVENT_CLIENT,    /* a: the client takes its next step, if serial is still its own */
+	EVENT_NOTICE,    /* a: the process notices that the client of a call has left; serial: of the call */
+	EVENT_FAULT,     /* the nemesis */
+	EVENT_MEND,      /* a: what, proc, node: the end of a fault; serial */
+	EVENT_SNAPSHOT,  /* node: an image is taken */
+	EVENT_PHASE,
+	EVENT_TRIAL, /* a: what the trial of the queue does next, serial */
+	EVENT_WATCH  /* checks that a free lock is granted to a waiter */
+};
+
+/* A master publishes whose turn it is. */
+struct notification {
+	struct model_entry entry; /* replica 0: the confirmation of SUBSCRIBE */
+	uint8_t key;
+	uint16_t lease; /* whose release it was; NONE. For the checks */
+};
+
+struct event {
+	uint8_t kind, proc, node;
+	bool retimed;
+	uint16_t next; /* in a list of those held up; NONE */
+	uint16_t a;
+	uint16_t connection;
+	uint32_t serial; /* messages: the connection's */
+	uint64_t key;    /* its time and its number */
+	struct notification notification;
+};
+
+struct queued {
+	uint64_t key;
+	uint16_t slot;
+};
+
+struct held {
+	uint16_t first, last; /* NONE */
+};
+
+/* ---- commands ---- */
+
+/* Those of the core and of the guard have the numbers of the scripts. */
+enum command_kind {
+	COMMAND_OK, /* its answer does not matter, as long as it is no error */
+	COMMAND_EPOCH = REDLOCK_SCRIPT_EPOCH,
+	COMMAND_INFO = SCRIPTS_COUNT,
+	COMMAND_CLIENT_ID,
+	COMMAND_LOAD,   /* of a script: `script` */
+	COMMAND_NUMBER, /* is answered with `code` */
+	COMMAND_ERROR,  /* is answered with `text` */
+	COMMAND_TRIAL,  /* a script on the keys of a check: answered with `code` first */
+	COMMAND_ALIVE,  /* SET of an alive key; NIL where it must be there and is not */
+	COMMAND_SCAN
+};
+
+struct command {
+	uint8_t kind, script;
+	bool waits;     /* for its answer at the process */
+	bool travels;   /* a message has it */
+	bool no_script; /* NOSCRIPT */
+	bool only_if_there;
+	uint16_t next, next_waiting; /* of its message; of its connection */
+	uint16_t also;               /* of a batch of acquisitions: the next one */
+	uint32_t number;             /* of its connection */
+	transport_reply_fn *reply;
+	void *arg;
+	const char *text; /* ERROR */
+	int code;
+	/* true time: when it was carried out; when at the latest it should be, 0: no matter */
+	uint64_t run_at, latest;
+	/* INFO, CLIENT ID */
+	uint64_t run_id, uptime_s;
+	uint32_t client_id, evicted;
+	bool evicts;
+	struct model_command request;
+	struct model_reply answer;
+};
+
+/* ---- clocks ---- */
+
+struct clock {
+	uint64_t from, base; /* it showed `base` at true time `from` */
+	int32_t ppm;
+};
+
+/* ---- masters ---- */
+
+struct node {
+	struct model_master model;
+	struct model_master images[2]; /* what a disk, or an image of the machine, has: image() is the newer one */
+	uint8_t newer;
+	uint64_t image_at, older_at;
+	uint32_t next_client_id, image_client_id, older_client_id;
+	struct clock clock;
+	bool up, stopped, evicts;
+	uint16_t incarnation;
+	uint16_t scripts;    /* bit i: script i is loaded */
+	uint32_t serial;     /* of the stop, crash or policy that is to be mended */
+	uint64_t started_us; /* by its own clock: its uptime counts from there */
+	uint64_t jumped_us;  /* sum of the jumps forward */
+	uint64_t jumped_back_us;
+	uint64_t told_ttl_us; /* the longest lease that anybody told it of since it lost its memory */
+	/* true time when its epoch was last written without anybody's word of the longest lease, and what was known
+	 * then */
+	uint64_t short_at, short_ttl_us;
+	uint64_t jump_at, back_at; /* true time of the last jump, of the last one back; 0: none */
+	uint64_t rolled_at;        /* true time of the last roll-back; 0: none */
+};
+
+/* ---- connections ---- */
+
+enum connection_state { CONNECTION_FREE, CONNECTION_CONNECTING, CONNECTION_OPEN, CONNECTION_CLOSED };
+
+struct transport_connection {
+	uint8_t state; /* as the process knows it */
+	uint8_t proc, node;
+	bool accepted, subscribed; /* by the master */
+	bool in_callback, ending;
+	bool dirty; /* commands wait for transport_flush() */
+	bool is_second;
+	uint16_t incarnation; /* of the master that accepted it */
+	uint16_t next_dirty;
+	uint16_t messages; /* on their way */
+	uint32_t serial;
+	uint32_t sent, cut;                   /* closed: no command after this one is carried out */
+	uint16_t first_waiting, last_waiting; /* commands without their answer */
+	uint16_t first_unsent, last_unsent;   /* … that wait for the flush */
+	uint64_t there_at, back_at;           /* nothing sent from now on arrives before */
+	uint64_t stale_at, made_at;
+	struct held there, back; /* what a partition, or a stopped receiver, holds up */
+	const struct transport_events *events;
+	void *arg;
+	transport_reply_fn *message;
+	void *message_arg;
+};
+
+struct transport_timer {
+	uint8_t proc;
+	transport_timer_fn *fire;
+	void *arg;
+	uint64_t due;       /* true time; NEVER */
+	uint64_t queued_at; /* the event that is to come; NEVER */
+	uint32_t serial;    /* of that event */
+	uint16_t next_free;
+};
+
+/* A process and a master. */
+struct link {
+	bool block_there, block_back;
+	uint32_t block_serial;
+	/* For the checks alone. */
+	uint64_t clock_since; /* its clock is known to the process since; NEVER */
+	bool ahead_unseen;    /* its clock jumped forward, and no answer was read since */
+	/* its clock was forward and back again between two answers; true time when that was over; 0: never */
+	uint64_t hidden_at;
+	uint64_t info_at; /* when the last INFO that was read was carried out */
+	uint64_t seen_run_id;
+	uint64_t seen_beat;
+	uint32_t seen_client_id;
+	uint64_t saw_rolled; /* the last roll-back that the process could see; true time */
+	uint64_t jumps[2];   /* of its clock that the process has noticed */
+};
+
+/* A redlockd's sight of a master when it read the master's vote: see daemon_check.c. */
+struct sight {
+	uint64_t info_at, saw_rolled, clock_since, hidden_at;
+	uint64_t jumped_us, back_us; /* the master's sums */
+	uint64_t run_at;             /* when the master gave the vote */
+	int64_t slack_us;            /* how far a jump may go unseen */
+};
+
+/* ---- processes ---- */
+
+enum cause { CAUSE_TIMER, CAUSE_REPLY, CAUSE_MESSAGE, CAUSE_OTHER };
+
+struct proc {
+	bool up, paused, draining;
+	uint32_t serial; /* of the pause or crash that is to be mended */
+	uint32_t run;    /* which run of the program */
+	struct clock clock;
+	int64_t wall_us;       /* time of day − steady clock */
+	int64_t wall_ahead_us; /* by so much it is wrong from the beginning */
+	uint64_t replica;      /* its id in the queues */
+	uint64_t continued_at; /* true time */
+	struct held timers;    /* that wait for the end of a pause */
+	struct options options;
+	struct metrics *metrics;
+	struct masters *masters;
+	struct leases *leases;
+	struct holds *holds;
+	struct link links[NODES];
+};
+
+/* ---- requests ---- */
+
+/* One request of a client, as the HTTP side of redlockd has it. */
+struct call {
+	bool used, waits, held;
+	bool left; /* its client is gone */
+	uint8_t proc, key, client;
+	enum lease_operation operation;
+	uint32_t serial;
+	struct lease_op *op;           /* under way; NULL: answered */
+	struct lease_listing *listing; /* likewise */
+	struct hold *hold;
+	struct lease_request request;
+	uint16_t lease; /* extend, release, hold: which; NONE */
+	uint64_t token;
+	bool plain; /* of the trial: one that is counted */
+	/* For the checks alone; true times. */
+	uint64_t came_at, wait_end;
+	uint64_t began;     /* this attempt */
+	uint64_t raised_at; /* when it sent a RAISE last */
+	/* since when it stands in the queue of a master, or has the lock there; 0: it does not */
+	uint64_t joined_at[NODES];
+	/* when it heard last, and first, that the lock goes by, since its last attempt; 0: it did not */
+	uint64_t passed_at, passed_first_at;
+	uint32_t overtaken, outrun; /* by how many who came later: while it waited in the queue; in all */
+	uint16_t notified_by;       /* the newest lease whose release notified it since its last attempt; NONE */
+	uint16_t notified_on;       /* bit i: master i did so, for that release */
+	bool notified;              /* by anybody, since its last attempt */
+	uint16_t notifiers;         /* bit i: by master i */
+};
+
+/* ---- clients and leases ---- */
+
+enum client_state { CLIENT_THINKS, CLIENT_ACQUIRES, CLIENT_HOLDS, CLIENT_STREAMS, CLIENT_EXTENDS, CLIENT_RELEASES };
+
+struct client {
+	enum client_state state;
+	uint32_t serial;
+	uint8_t key;
+	uint16_t lease;
+	uint8_t extensions; /* yet to do */
+	uint16_t call;      /* NONE */
+	uint32_t call_serial;
+};
+
+struct lease {
+	uint64_t token, fence;
+	uint64_t began, ok, until; /* true time; `until`: the latest on any clock within its bounds; cut by a release */
+	uint64_t ttl_us;           /* the longest that it was given or extended for */
+	uint64_t allowance_us;     /* what its validity had taken off for clocks that part and jump */
+	uint16_t next;             /* of the same key, older; NONE */
+	uint8_t key, proc;
+	uint16_t quorum;            /* bit i: master i's vote was counted */
+	struct sight sights[NODES]; /* of those votes */
+	bool excused;               /* it overlaps with another one, for a reason that is excused */
+	uint32_t woke;              /* the call that its release made try at once; 0: none */
+};
+
+/* The trail of a token, for the checks. */
+struct trail {
+	uint8_t key, proc;
+	bool leased;
+	uint16_t call; /* NONE: nobody's any more */
+	uint32_t call_serial;
+	uint16_t lease;
+	uint64_t began;            /* true time */
+	uint64_t set_at[NODES];    /* true time; 0: never set there */
+	uint64_t jumped_us[NODES]; /* the master's sum when it was set there */
+	uint64_t back_us[NODES];
+	uint64_t evicted_at[NODES], deleted_at[NODES];
+	uint64_t released_at[NODES]; /* a release of this very token took it away */
+	uint64_t given_at;           /* its release was asked for, at `given_by` in that run of it; 0: not yet */
+	uint8_t given_by;
+	uint32_t given_run;
+	uint16_t tried;             /* bit i: a release arrived at master i */
+	struct sight sights[NODES]; /* of the votes that were read */
+};
+
+enum phase { PHASE_FAULTS, PHASE_HEALING, PHASE_SERVING, PHASE_SERVED, PHASE_ALONE, PHASE_TOGETHER, PHASE_QUEUE };
+
+/* Kinds of histories. */
+enum profile {
+	PROFILE_ANY,
+	PROFILE_RACE,   /* guesses for fences are all too low, keys are deleted by hand, attempts overlap */
+	PROFILE_FLIGHT, /* a master comes back empty while attempts are under way; times of day far apart */
+	PROFILE_REUSE,  /* connections break all the time, operations try often */
+	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
+	PROFILE_BOUNDS, /* redlockd that give leases of different lengths, masters that all forget */
+	PROFILE_QUEUE,  /* many who wait in one queue, and hardly a fault */
+	PROFILES
+};
+
+struct config {
+	enum profile profile;
+	uint8_t nodes, procs, clients, keys;
+	bool one_bucket, to_the_end;
+	uint8_t victims; /* the first so many masters are what faults of masters hit */
+	uint64_t max_ttl_us, timeout_us, margin_us;
+	/* unlike: each redlockd has another --max-ttl-ms, and a new one each time that it starts */
+	bool bootstrap, unlike;
+	uint32_t tries, retry_min_us, retry_max_us;
+	uint32_t delay_us, jitter_us, straggler; /* the network: least, spread, one of `straggler` is late */
+	uint32_t straggler_us;
+	uint32_t fault_every_us;
+	uint32_t faults;        /* bit i: enum fault i may happen */
+	uint64_t fault_time_us; /* how long the first phase is */
+	uint32_t think_us;
+	uint32_t burst; /* of 8: faults that follow the last one at once */
+	uint64_t max_hold_ms;
+	uint32_t waits;   /* of 8 acquisitions so many wait */
+	uint32_t holds;   /* likewise: hold */
+	bool operators;   /* locks are forced, inspected and listed */
+	uint64_t wait_us; /* for so long at most */
+	bool smooth;      /* no message is late by much, and hardly anything ever fails */
+	uint64_t deaf_us; /* how long notifications may be missed then */
+};
+
+enum fault {
+	FAULT_LOSE,
+	FAULT_PARTITION,
+	FAULT_ONE_WAY,
+	FAULT_STOP,
+	FAULT_CRASH,
+	FAULT_CRASH_KEPT,
+	FAULT_FLUSH,
+	FAULT_EVICT,
+	FAULT_EVICT_HASH,
+	FAULT_POLICY,
+	FAULT_FORWARD,
+	FAULT_BACK,
+	FAULT_DAY,
+	FAULT_PROC_CRASH,
+	FAULT_PROC_PAUSE,
+	FAULT_PROC_DRAIN,
+	FAULT_ROLL_BACK,
+	FAULT_SLOW,
+	FAULT_ALL_CRASH,
+	FAULT_DELETE,
+	FAULT_FORGET,
+	FAULT_SCRIPTS,
+	FAULT_FLIGHT,
+	FAULT_DEAF,
+	FAULT_FREEZE,
+	FAULTS
+};
+
+/* Those that go back to what a server was. */
+#define SNAPSHOT_FAULTS (1U << FAULT_CRASH_KEPT | 1U << FAULT_ROLL_BACK | 1U << FAULT_ALL_CRASH)
+
+enum excuse {
+	/* overlaps */
+	EXCUSE_JUMP_UNSEEN,
+	EXCUSE_JUMP_SMALL,
+	EXCUSE_ROLLED_UNSEEN,
+	EXCUSE_EVICTED_UNSEEN,
+	EXCUSE_DELETED,
+	EXCUSE_TTL_UNKNOWN,
+	EXCUSE_FENCE_CLOCKED,
+	EXCUSE_FENCE_ROLLED, /* order of fences */
+	EXCUSES
+};
+
+struct figures {
+	uint64_t seeds, simulated_us, events, commands, operations, leases, extensions, rounds, quarantines,
+		epoch_written, clocked, bad_epochs, late, jumps_seen, proc_restarts, late_jumps;
+	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[LEASE_STATUS_COUNT];
+	uint64_t waiters, granted_waiting, notified, passed, missed_notifications, stale_entries, overtakes,
+		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
+	uint64_t holds, holds_lost, drained, abandoned, left, forced, listed, batched, no_script;
+	uint64_t fullest_events, fullest_commands, fullest_calls, slowest_recovery_us;
+};
+
+struct world {
+	uint64_t random, now, hash;
+	struct config config;
+	struct node nodes[NODES];
+	struct proc procs[PROCS];
+	struct client clients[CLIENTS];
+	struct call calls[CALLS];
+	bool healing, over, clocks_wrong;
+	bool late_jump; /* a small jump of a clock was found only after the healing */
+	enum phase phase;
+	uint32_t operations;
+	uint64_t healed_at, recovered_at, clocked_at, served_by;
+	uint64_t next_run_id;
+	uint32_t next_serial, next_token, lease_count;
+	uint16_t newest[MODEL_KEYS]; /* lease of each key; NONE */
+	uint64_t top_fence[MODEL_KEYS];
+	uint16_t active[MODEL_KEYS][ACTIVE];
+	uint8_t active_count[MODEL_KEYS];
+	uint8_t forcing[MODEL_KEYS];    /* forced releases under way */
+	uint64_t forced_at[MODEL_KEYS]; /* when the last one ended */
+	uint32_t slow;                  /* the network's delays are so many times as long */
+	uint32_t tests_ok, tests_due;
+	uint8_t trial_key;
+	uint64_t calm_at;                /* since then all is well, and fallbacks have had their time; NEVER */
+	uint64_t free_since[MODEL_KEYS]; /* nobody has it on a majority, and somebody waits for it; 0: not so */
+	bool failed;
+	const char *only; /* what a violation must begin with to count; NULL: all do */
+	char failure[240];
+	struct figures *figures;
+	bool telling;
+	void (*tell)(const char *line);
+	/* Which process runs, and why: daemon_proc.c. */
+	unsigned current; /* PROCS: none */
+	enum cause cause;
+	const void *cause_arg; /* TIMER: of the timer; REPLY, MESSAGE: the call */
+	bool muted;            /* nothing leaves the process any more */
+	uint16_t dirty;        /* connections with something to flush */
+	/* The queue: daemon_queue.c. */
+	struct queued heap[EVENTS];
+	uint32_t heap_count, event_number, on_wheel;
+	uint64_t spoke, spokes_used[SPOKES / 64];
+	uint16_t spokes[SPOKES];
+	uint16_t free_events[EVENTS], free_event_count, used_events;
+	uint16_t free_commands[COMMANDS], free_command_count, used_commands;
+	uint16_t free_connections[CONNECTIONS], free_connection_count, used_connections;
+	uint16_t first_free_timer, used_timers;
+	struct event events[EVENTS];
+	struct command commands[COMMANDS];
+	struct transport_connection connections[CONNECTIONS];
+	struct transport_timer timers[TIMERS];
+	struct lease leases[LEASES];
+	struct trail trails[TOKENS];
+};
+
+extern struct world world_of_all; /* the only one: the daemon's functions know of no world */
+
+#include "daemon_functions.h"
+
+#endif

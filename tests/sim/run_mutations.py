@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Builds and runs each simulator with each mutation of mutations/*.patch (README.md): every one must be found.
+
+A patch names the commands that must find it, in lines "Found by: PROGRAM ARGUMENT…". Such a command must end with status 1 and a line
+"found …" that says where. Prints a table and "N passed, N failed".
+"""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+PATCHES = pathlib.Path(__file__).resolve().parent / "mutations"
+
+
+def commands(names):
+    """(mutation, program, arguments) of each line "Found by" for a simulator; the fuzz targets are tests/fuzz/run.py's."""
+    for patch in sorted(PATCHES.glob("*.patch")):
+        for line in re.findall(r"^Found by: (sim_.*)$", patch.read_text(encoding="utf-8"), re.M):
+            program, *rest = shlex.split(line)
+            if not names or patch.stem in names:
+                yield patch.stem, program, rest
+
+
+def run(build, mutation, program, rest):
+    began = time.monotonic()
+    done = subprocess.run([f"{build}/{program}_{mutation}", *rest], capture_output=True, text=True, check=False)
+    found = re.findall(r"^found .*", done.stdout, re.M)
+    passed = done.returncode == 1 and len(found) == 1
+    what = found[0] if passed else f"NOT FOUND (status {done.returncode}) {done.stderr.strip()[-200:]}"
+    print(f"{mutation:21} {program:14} {time.monotonic() - began:6.1f} s  {shlex.join(rest)}: {what}", flush=True)
+    return passed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="MUTATION", help="these alone")
+    parser.add_argument("--build", required=True, help="the folder of a build with REDLOCKD_TESTS")
+    options = parser.parse_args()
+    jobs = str(os.cpu_count())
+    subprocess.run(["cmake", "--build", options.build, "--target", "mutations", "-j", jobs], stdout=subprocess.DEVNULL, check=True)
+    with concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
+        results = list(pool.map(lambda work: run(os.path.abspath(options.build), *work), commands(options.names)))
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if results and all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

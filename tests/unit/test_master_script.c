@@ -1,0 +1,450 @@
+/* The commands to a master, alone and joined, and the buckets of the fences. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/base/base.h"
+#include "server/masters/master_internal.h"
+#include "server/scripts/scripts.h"
+#include "suite.h"
+
+#define TOKEN "0123456789abcdef0123456789abcdef01234567"
+#define X16 "xxxxxxxxxxxxxxxx"
+#define X64 X16 X16 X16 X16
+
+enum { BUCKETS = 16384 };
+
+/* Worked out apart from the code, from the 64-bit FNV-1a of the bytes: h ^ h >> 32, the low 14 bits. All redlockd over
+ * the same masters must agree on them, also those of another version: a change here breaks the order of fences while
+ * old and new run side by side. */
+static const struct {
+	const char *resource;
+	unsigned bucket;
+} buckets[] = {
+	{"a", 12480},
+	{"foobar", 9881},
+	{"orders/42", 14377},
+	{"nightly-report", 12173},
+	{"\xe9\x8d\xb5", 15585},
+	{X64 X64 X64 X64, 4957},
+};
+
+START_TEST(buckets_never_change)
+{
+	ck_assert_uint_eq(masters_bucket(buckets[_i].resource, strlen(buckets[_i].resource)), buckets[_i].bucket);
+}
+END_TEST
+
+/* Names as people choose them fall into all buckets about alike: 40 a bucket, and chance spreads them by 6.3. */
+START_TEST(buckets_are_filled_evenly)
+{
+	static unsigned filled[BUCKETS];
+	char name[32];
+	for (unsigned i = 0; i < 40 * BUCKETS; i++) {
+		int len = snprintf(name, sizeof name, "orders/%u", i);
+		unsigned bucket = masters_bucket(name, (size_t)len);
+		if (bucket >= BUCKETS)
+			ck_abort_msg("%s in bucket %u", name, bucket);
+		filled[bucket]++;
+	}
+	double deviation = 0;
+	for (unsigned i = 0; i < BUCKETS; i++) {
+		if (filled[i] == 0 || filled[i] > 120)
+			ck_abort_msg("%u names in bucket %u", filled[i], i);
+		deviation += ((double)filled[i] - 40) * ((double)filled[i] - 40) / 40;
+	}
+	ck_assert_msg(deviation < 1.1 * BUCKETS, "chi-squared %g with %d buckets", deviation, BUCKETS);
+}
+END_TEST
+
+/* ---- the commands ---- */
+
+/* Epoch and deadline, where the guard is off and the clock of the master is not known. */
+#define GUARD "----------------", "9999999999999999"
+#define REPLICA "fedcba9876543210"
+
+static struct options options = {.key_prefix = "app:", .max_hold_ms = 86400000, .max_ttl_ms = 60000};
+static struct masters masters;
+static struct master *const master = &masters.list[0];
+static uint64_t until_us;
+
+static void set_up(void)
+{
+	masters = (struct masters){.options = &options, .count = 1, .prefix_len = 4, .replica = REPLICA};
+	masters.hash_key_len = (size_t)snprintf(masters.hash_key, sizeof masters.hash_key, "app:redlockd:master");
+	master->all = &masters;
+	options.restart_guard = OPTIONS_GUARD_OFF;
+	options.master_timeout_ms = 50;
+	until_us = REDLOCK_NEVER;
+	master_guard_init(&masters);
+}
+
+static struct master_script script_of(enum redlock_script script)
+{
+	return (struct master_script){
+		.script = script,
+		.ttl_ms = 30000,
+		.resource = "orders/42",
+		.resource_len = 9,
+		.owner = "me:you",
+		.owner_len = 6,
+		.token = TOKEN,
+		.bucket = masters_bucket("orders/42", 9),
+		.fence = 7,
+	};
+}
+
+/* The words of acquisitions that leave together, or of one script, each terminated; valid until the next call. */
+static struct words {
+	size_t elements;
+	char *element[MASTER_WORDS_SENT_MAX];
+} words;
+
+static const struct words *words_of(size_t count, const struct master_script list[])
+{
+	static struct master_words written;
+	static struct master_command commands[MASTER_BATCH_MAX];
+	for (size_t i = 0; i < count; i++) {
+		commands[i] = (struct master_command){.master = master, .script = &list[i]};
+		commands[i].also = i + 1 < count ? &commands[i + 1] : NULL;
+		master_script_stamp(master, until_us, &commands[i]);
+	}
+	memset(written.text, 'x', sizeof written.text);
+	master_script_write(master, commands, &written);
+	for (size_t i = 0; i < words.elements; i++)
+		free(words.element[i]);
+	words.elements = written.count;
+	for (size_t i = 0; i < words.elements; i++)
+		words.element[i] = strndup(written.words[i].bytes, written.words[i].len);
+	return &words;
+}
+
+/* Checks all words after the script's name; `expected` ends with NULL. */
+static void assert_words(const struct words *got, const char *first, const char *script, const char *const *expected)
+{
+	ck_assert_str_eq(got->element[0], first);
+	ck_assert_str_eq(got->element[1], script);
+	size_t at = 2;
+	for (; *expected; expected++, at++) {
+		ck_assert_uint_lt(at, got->elements);
+		ck_assert_str_eq(got->element[at], *expected);
+	}
+	ck_assert_uint_eq(at, got->elements);
+}
+
+static void check(const struct master_script *script, const char *const *expected)
+{
+	assert_words(words_of(1, script), script->with_source ? "EVAL" : "EVALSHA",
+		     script->with_source ? scripts[script->script].source : scripts[script->script].sha1, expected);
+}
+
+START_TEST(commands_are_as_the_scripts_want_them)
+{
+	static const char *const acquire[] = {
+		"2",      "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000",
+		"me:you", "14377",         "9007199254740991",    "",    GUARD,   NULL,
+	};
+	static const char *const raise[] = {
+		"2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL};
+	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", GUARD, NULL};
+	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "", GUARD, NULL};
+	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", GUARD, NULL};
+	static const char *const *const expected[] = {
+		[REDLOCK_SCRIPT_ACQUIRE] = acquire, [REDLOCK_SCRIPT_RAISE] = raise,
+		[REDLOCK_SCRIPT_EXTEND] = extend,   [REDLOCK_SCRIPT_RELEASE] = release,
+		[REDLOCK_SCRIPT_INSPECT] = inspect,
+	};
+	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
+		struct master_script script = script_of(kind);
+		script.fence = kind == REDLOCK_SCRIPT_ACQUIRE ? REDLOCK_FENCE_LIMIT - 1 : UINT64_C(1795215206922001);
+		check(&script, expected[kind]);
+		script.with_source = true;
+		check(&script, expected[kind]);
+	}
+}
+END_TEST
+
+/* ---- several in one command ---- */
+
+START_TEST(several_are_joined_in_their_order)
+{
+	static char names[MASTER_BATCH_MAX][8], tokens[MASTER_BATCH_MAX][RANDOM_TOKEN_LEN + 1];
+	static struct master_script list[MASTER_BATCH_MAX];
+	char expected[32];
+	size_t count = (size_t)_i;
+	for (size_t i = 0; i < count; i++) {
+		list[i] = script_of(REDLOCK_SCRIPT_ACQUIRE);
+		list[i].resource_len = (uint16_t)snprintf(names[i], sizeof names[i], "r%zu", i);
+		list[i].resource = names[i];
+		memset(tokens[i], (int)('A' + i), RANDOM_TOKEN_LEN);
+		list[i].token = tokens[i];
+	}
+	const struct words *got = words_of(count, list);
+	snprintf(expected, sizeof expected, "%zu", count + 1);
+	ck_assert_uint_eq(got->elements, 3 + count + 1 + count * MASTER_ARGUMENTS_MAX);
+	ck_assert_str_eq(got->element[0], "EVALSHA");
+	ck_assert_str_eq(got->element[1], scripts[REDLOCK_SCRIPT_ACQUIRE].sha1);
+	ck_assert_str_eq(got->element[2], expected);
+	ck_assert_str_eq(got->element[3 + count], "app:redlockd:master");
+	for (size_t i = 0; i < count; i++) {
+		char *const *at = &got->element[3 + count + 1 + i * MASTER_ARGUMENTS_MAX];
+		snprintf(expected, sizeof expected, "app:r%zu", i);
+		ck_assert_str_eq(got->element[3 + i], expected);
+		ck_assert_str_eq(at[0], tokens[i]);
+		ck_assert_str_eq(at[1], "30000");
+		ck_assert_str_eq(at[8], "9999999999999999");
+	}
+}
+END_TEST
+
+/* As many as go together, each as long as can be: the text has room for them. */
+START_TEST(the_longest_have_room)
+{
+	static char name[MASTERS_RESOURCE_MAX];
+	static struct master_script list[MASTER_BATCH_MAX];
+	memset(name, 'n', sizeof name);
+	memset(options.key_prefix, 'p', sizeof options.key_prefix - 1);
+	masters.prefix_len = sizeof options.key_prefix - 1;
+	options.restart_guard = OPTIONS_GUARD_ON;
+	for (size_t i = 0; i < MASTER_BATCH_MAX; i++) {
+		list[i] = script_of(REDLOCK_SCRIPT_ACQUIRE);
+		list[i].resource = name;
+		list[i].resource_len = sizeof name;
+		list[i].ttl_ms = UINT32_MAX;
+		list[i].fence = REDLOCK_FENCE_LIMIT - 1;
+		list[i].entry = (struct master_entry){UINT64_C(9999999999999999), UINT64_MAX};
+	}
+	const struct words *got = words_of(MASTER_BATCH_MAX, list);
+	ck_assert_uint_eq(got->elements, MASTER_WORDS_SENT_MAX);
+	ck_assert_uint_eq(strlen(got->element[3]), sizeof options.key_prefix - 1 + MASTERS_RESOURCE_MAX);
+	strcpy(options.key_prefix, "app:");
+}
+END_TEST
+
+/* ---- entries in the queue ---- */
+
+#define ENTRY REPLICA ":1795215206922001 60000"
+static const struct master_entry entry = {UINT64_C(1795215206922001), 60000};
+
+START_TEST(an_entry_goes_with_acquire_and_release_alone)
+{
+	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
+		struct master_script script = script_of(kind);
+		unsigned found = 0;
+		script.entry = entry;
+		const struct words *got = words_of(1, &script);
+		for (size_t i = 0; i < got->elements; i++)
+			found += strcmp(got->element[i], ENTRY) == 0;
+		ck_assert_uint_eq(found, kind == REDLOCK_SCRIPT_ACQUIRE || kind == REDLOCK_SCRIPT_RELEASE);
+	}
+}
+END_TEST
+
+/* A waiter that leaves the queue has no lock to release: an empty token, never one that a key could begin with. */
+START_TEST(a_release_may_have_no_token)
+{
+	static const char *const leave[] = {
+		"2", "app:orders/42", "app:redlockd:master", "", REPLICA ":1795215206922001 0", GUARD, NULL};
+	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
+	script.token = NULL;
+	script.entry.arrival = entry.arrival;
+	check(&script, leave);
+	script.with_source = true;
+	check(&script, leave);
+}
+END_TEST
+
+/* The scripts cut it at fixed columns: 16 digits, a colon, 16 digits, a blank, the rest. */
+static const struct {
+	uint64_t arrival, wait_ms;
+	const char *entry;
+} entries[] = {
+	{UINT64_C(1795215206922001), 60000, REPLICA ":1795215206922001 60000"},
+	{1, 1, REPLICA ":0000000000000001 1"},
+	{REDLOCK_FENCE_LIMIT - 1, 0, REPLICA ":9007199254740991 0"},
+	{UINT64_C(1795215206922001), 86400000, REPLICA ":1795215206922001 86400000"},
+	/* the longest there is */
+	{UINT64_C(9999999999999999), UINT64_MAX, REPLICA ":9999999999999999 18446744073709551615"},
+};
+
+START_TEST(an_entry_has_fixed_columns)
+{
+	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
+	script.entry = (struct master_entry){entries[_i].arrival, entries[_i].wait_ms};
+	const char *got = words_of(1, &script)->element[6];
+	ck_assert_str_eq(got, entries[_i].entry);
+	ck_assert_int_eq(got[MASTER_REPLICA_LEN], ':');
+	ck_assert_int_eq(got[33], ' ');
+}
+END_TEST
+
+/* ---- listings ---- */
+
+START_TEST(a_prefix_is_no_pattern)
+{
+	static struct master_words written;
+	const struct master_scan_command scan = {.cursor = 17, .prefix = "a*[x]\\", .prefix_len = 6, .keys = 50};
+	const char *const expected[] = {"SCAN", "17", "MATCH", "app:a\\*\\[x\\]\\\\*", "COUNT", "50"};
+	master_script_write_scan(&masters, &scan, &written);
+	ck_assert_uint_eq(written.count, 6);
+	for (size_t i = 0; i < 6; i++) {
+		ck_assert_uint_eq(written.words[i].len, strlen(expected[i]));
+		ck_assert_mem_eq(written.words[i].bytes, expected[i], written.words[i].len);
+	}
+}
+END_TEST
+
+/* ---- the scripts' own words ---- */
+
+/* The arguments by the head of each script, in this order, each with a value of its own. */
+static const struct {
+	const char *name, *value;
+} argument_values[] = {
+	{"token", TOKEN},
+	{"ttl_ms", "30000"},
+	{"max_hold_ms", "86400000"},
+	{"owner", "me:you"},
+	{"bucket", "14377"},
+	{"guess", "7"},
+	{"fence", "7"},
+	{"entry", ENTRY},
+	{"epoch", "----------------"},
+	{"deadline_us", "9999999999999999"},
+};
+
+static const char *value_of(const char *name, size_t len)
+{
+	for (size_t i = 0; i < sizeof argument_values / sizeof *argument_values; i++)
+		if (strlen(argument_values[i].name) == len && memcmp(argument_values[i].name, name, len) == 0)
+			return argument_values[i].value;
+	ck_abort_msg("the script has an argument %.*s", (int)len, name);
+}
+
+/* In the comment at its top a script names ARGV[1], ARGV[2], … one after the other. */
+START_TEST(arguments_are_in_the_order_of_the_scripts)
+{
+	struct master_script script = script_of((enum redlock_script)_i);
+	script.entry = entry;
+	words_of(1, &script);
+	const char *at = scripts[_i].source, *code = strstr(at, "\nlocal ");
+	size_t count = 0;
+	while ((at = strstr(at, "ARGV[")) != NULL && at < code) {
+		ck_assert_uint_eq(strtoul(at + 5, NULL, 10), count + 1);
+		at = strchr(at, ']') + 1;
+		at += strspn(at, " ");
+		size_t len = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+		ck_assert_uint_lt(5 + count, words.elements);
+		ck_assert_str_eq(words.element[5 + count], value_of(at, len));
+		count++;
+	}
+	ck_assert_uint_eq(5 + count, words.elements);
+}
+END_TEST
+
+/* The build resolves all --include lines, and both scripts that use the queue have the same parts. */
+START_TEST(included_parts_are_in_the_scripts)
+{
+	static const enum redlock_script with_queue[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_RELEASE};
+	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
+		ck_assert_ptr_null(strstr(scripts[script].source, "--include"));
+	for (size_t i = 0; i < 2; i++) {
+		ck_assert_ptr_nonnull(
+			strstr(scripts[with_queue[i]].source, "first = redis.call('ZRANGE', queue, 0, 0)[1]"));
+		ck_assert_ptr_nonnull(strstr(scripts[with_queue[i]].source,
+					     "redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry)"));
+	}
+}
+END_TEST
+
+/* ---- what each master gets ---- */
+
+static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline)
+{
+	masters.guard.masters[0].epoch = epoch;
+	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
+		struct master_script script = script_of(kind);
+		struct master_command command = {.master = master};
+		const struct words *got = words_of(1, &script);
+		ck_assert_str_eq(got->element[got->elements - 2], shown);
+		ck_assert_str_eq(got->element[got->elements - 1], deadline);
+		master_script_stamp(master, until_us, &command);
+		ck_assert_uint_eq(command.epoch, shown[0] == '-' ? 0 : epoch);
+	}
+}
+
+static uint64_t deadline_us(void)
+{
+	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
+	const struct words *got = words_of(1, &script);
+	ck_assert_uint_eq(strlen(got->element[got->elements - 1]), 16);
+	return strtoull(got->element[got->elements - 1], NULL, 10);
+}
+
+START_TEST(epoch_and_deadline_are_written_into_every_script)
+{
+	/* its clock is not known yet */
+	options.restart_guard = OPTIONS_GUARD_ON;
+	assert_stamp(UINT64_C(0xfedcba9876543210), "fedcba9876543210", "9999999999999999");
+	assert_stamp(UINT64_C(0xab), "00000000000000ab", "9999999999999999");
+	options.restart_guard = OPTIONS_GUARD_OFF;
+	assert_stamp(UINT64_C(0xab), "----------------", "9999999999999999");
+}
+END_TEST
+
+/* In the master's own time, whatever that is: --master-timeout-ms from now, and never too early. */
+START_TEST(the_deadline_is_in_the_masters_own_time)
+{
+	uint64_t now_us = clock_now_us(), its_us = UINT64_C(1795215206922001);
+	guard_time(&masters.guard, 0, now_us - 3000, now_us, its_us);
+	uint64_t got_us = deadline_us(), later_us = clock_now_us() - now_us;
+	ck_assert_uint_eq(got_us % 1000, 0); /* those of one moment are the same */
+	ck_assert_uint_gt(got_us, its_us + 49000);
+	ck_assert_uint_le(got_us, its_us + 50000 + 3000 + 2 * later_us + 1100);
+}
+END_TEST
+
+/* A ttl shorter than --master-timeout-ms: nothing is set after its attempt is over. */
+START_TEST(the_deadline_is_no_later_than_its_use)
+{
+	uint64_t now_us = clock_now_us(), its_us = UINT64_C(1795215206922001);
+	guard_time(&masters.guard, 0, now_us, now_us, its_us);
+	until_us = now_us + 20000;
+	uint64_t got_us = deadline_us();
+	ck_assert_uint_gt(got_us, its_us + 19000);
+	ck_assert_uint_le(got_us, its_us + 20000 + 1100);
+}
+END_TEST
+
+/* Sixteen digits hold every time until the year 2286; a clock beyond gets no deadline, and none that is cut off. */
+START_TEST(a_deadline_never_has_more_than_sixteen_digits)
+{
+	uint64_t now_us = clock_now_us();
+	options.restart_guard = OPTIONS_GUARD_ON;
+	guard_time(&masters.guard, 0, now_us, now_us, UINT64_C(9999999999999999));
+	assert_stamp(1, "0000000000000001", "9999999999999999");
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tests = tcase_create("master_script");
+	tcase_add_checked_fixture(tests, set_up, NULL);
+	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
+	tcase_add_test(tests, buckets_are_filled_evenly);
+	tcase_add_test(tests, commands_are_as_the_scripts_want_them);
+	tcase_add_loop_test(tests, several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1);
+	tcase_add_test(tests, the_longest_have_room);
+	tcase_add_test(tests, a_prefix_is_no_pattern);
+	tcase_add_test(tests, an_entry_goes_with_acquire_and_release_alone);
+	tcase_add_test(tests, a_release_may_have_no_token);
+	tcase_add_loop_test(tests, an_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
+	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
+			    REDLOCK_SCRIPT_INSPECT + 1);
+	tcase_add_test(tests, included_parts_are_in_the_scripts);
+	tcase_add_test(tests, epoch_and_deadline_are_written_into_every_script);
+	tcase_add_test(tests, the_deadline_is_in_the_masters_own_time);
+	tcase_add_test(tests, the_deadline_is_no_later_than_its_use);
+	tcase_add_test(tests, a_deadline_never_has_more_than_sixteen_digits);
+	return suite_run("master_script", tests, NULL);
+}
