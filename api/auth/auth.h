@@ -29,7 +29,7 @@ bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t
 /* True if it has the effect of all zeros, and can be forgotten. */
 bool rate_is_rested(const struct rate *rate, uint64_t now_us);
 
-/* ---- keys.c, keys_parse.c: which caller has which rights on which resources (docs/security.md lists the members) ----
+/* ---- keys.c, keys_parse.c: which caller has which rights (docs/how-to/secure.md has the members) ----
  *
  * Loaded keys never change. A reload makes another `struct keys`; a request that still uses the old one keeps a
  * reference to it. Only the usage of a key, its rate and the number of its waiting requests, lives on from one file to

@@ -236,7 +236,7 @@ static const struct options_entry config_entries[] = {
 		"How much clocks may differ in speed, as a part of the ttl; subtracted from the validity."),
 	 .argument = "NUMBER", .traits = OPTIONS_SHOWN | OPTIONS_INTEGER | OPTIONS_REAL,
 	 .parse = options_parse_fraction, .min = 1, .max = 500, .standard = "0.01",
-	 .allowed = "0.001 to 0.5"}, /* below, two leases could be valid at once: docs/safety.md, "The sum" */
+	 .allowed = "0.001 to 0.5"}, /* below it leases may overlap: docs/explanation/safety.md, The sum */
 	{TIME("drift-ms", drift_ms, 2, 60000, "2", "A constant that is subtracted from the validity of a lease too.")},
 	{CHOICE("restart-guard", "WHEN", restart_guard, "on", config_guards,
 		"Quarantines a master that may have forgotten locks. Off is for tests alone.")},

@@ -183,8 +183,9 @@ static bool check_masters(struct worker *worker)
 	} else if (masters_find_other_digest(worker->masters, &first)) {
 		log_begin(LOG_ERROR, "other-digest");
 		log_text("master", masters[first].shown);
-		log_text("message", "--masters: this master has the epoch of another number of masters, or of another "
-				    "version; all replicas must agree. How to change the number: docs/safety.md");
+		log_text("message",
+			 "--masters: this master has the epoch of another number of masters, or of another "
+			 "version; all replicas must agree. How to change the number: docs/explanation/safety.md");
 	} else {
 		return true;
 	}

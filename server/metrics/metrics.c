@@ -4,7 +4,7 @@
  * with relaxed atomics and so without locked instructions. A reader may see one figure a moment older than another one,
  * but each on its own is right.
  *
- * The labels come from closed lists (and from --masters), so that no client can make up a time series: docs/metrics.md
+ * The labels come from closed lists (and from --masters), so that no client makes up series: docs/reference/metrics.md
  * says how many there are. */
 #include "metrics.h"
 

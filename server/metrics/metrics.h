@@ -2,8 +2,8 @@
  * /stats. The one header of this folder for the others.
  *
  * Each worker has one `struct metrics` that it alone writes, with relaxed atomics; any thread may read. The labels come
- * from closed lists: the core's kinds and outcomes, the guard's reasons, and the enums below. docs/metrics.md describes
- * each metric. */
+ * from closed lists: the core's kinds and outcomes, the guard's reasons, and the enums below.
+ * docs/reference/metrics.md describes each metric. */
 #ifndef METRICS_H
 #define METRICS_H
 

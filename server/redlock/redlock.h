@@ -8,7 +8,7 @@
  * struct redlock_event, struct redlock_output and redlock_step().
  *
  * Sources: the Redlock specification ("The Redlock algorithm", "Retry on failure", "Releasing the lock", "Extending the
- * lock"), and the project's own rules in docs/architecture.md. All times are microseconds. */
+ * lock"), and the project's own rules in docs/contributing/architecture.md. All times are microseconds. */
 #ifndef REDLOCK_H
 #define REDLOCK_H
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts the programs of docs/clients into docs/clients.md, behind the lines that name them: run it after you have changed one.
+"""Puts the programs of docs/how-to/clients into docs/how-to/clients.md, behind the lines that name them: run it after you have changed one.
 
 The files are the truth; test_guide.py fails where the guide shows something else.
 """
@@ -7,7 +7,7 @@ The files are the truth; test_guide.py fails where the guide shows something els
 import pathlib
 import re
 
-GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "clients.md"
+GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs/how-to/clients.md"
 LANGUAGES = {".sh": "sh", ".py": "python", ".go": "go", ".mjs": "js", ".java": "java"}
 # A heading that links a file, then its block of code.
 PLACE = re.compile(r"^(### [^\n]*\]\((clients/[\w.]+)\)\n\n)```\w+\n.*?^```\n", re.M | re.S)

@@ -1,4 +1,4 @@
-"""The example programs of docs/clients, as processes, and the store that they write to.
+"""The example programs of docs/how-to/clients, as processes, and the store that they write to.
 
     run = programs.start("python", url, "orders/42", store, steps=3)
     run.wait_for("wrote 1")
@@ -16,10 +16,10 @@ import pytest
 
 from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, end_process, wait_until
 
-FOLDER = ROOT / "docs" / "clients"
+FOLDER = ROOT / "docs/how-to/clients"
 FILES = {"shell": "lock.sh", "python": "lock.py", "go": "lock.go", "node": "lock.mjs", "java": "Lock.java"}
 
-# The table of lock.sql in docs/clients.md, and a list of all writes with the time of each.
+# The table of lock.sql in docs/how-to/clients.md, and a list of all writes with the time of each.
 LOG = """
 CREATE TABLE log (at REAL, amount INTEGER, fence INTEGER);
 CREATE TRIGGER logged AFTER UPDATE ON stock WHEN new.amount <> old.amount

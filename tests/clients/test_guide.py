@@ -1,4 +1,4 @@
-"""docs/clients.md shows the programs that are tested, and names each test of them."""
+"""docs/how-to/clients.md shows the programs that are tested, and names each test of them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The example programs of docs/clients.md, each against a real redlockd over real Redis masters: one table of behaviours, the same in all languages."""
+"""The example programs of docs/how-to/clients.md, each against a real redlockd over real Redis masters: one table of behaviours, the same in all languages."""
 
 import http.server
 import re
@@ -25,7 +25,7 @@ def language(request):
 @pytest.fixture
 def store(tmp_path):
     """As the guide says to make it."""
-    schema = re.findall(r"^```sql\n(.*?)^```\n", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"), re.M | re.S)
+    schema = re.findall(r"^```sql\n(.*?)^```\n", (ROOT / "docs/how-to/clients.md").read_text(encoding="utf-8"), re.M | re.S)
     assert len(schema) == 1
     return Store(str(tmp_path), schema[0])
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md: the Redis user that it shows may run all commands of the guard. The commands of every day, and
+"""docs/reference/configuration.md: the Redis user that it shows may run all commands of the guard. The commands of every day, and
 a user without the right to the channel, are tested in tests/e2e/test_master_channel.py."""
 
 import re
@@ -7,7 +7,7 @@ import shlex
 from harness import ROOT
 
 PREFIX = "prod:"
-SETUSER = re.search(r"^ACL SETUSER locks .*$", (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8"), re.M)[0]
+SETUSER = re.search(r"^ACL SETUSER locks .*$", (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8"), re.M)[0]
 
 
 class AsUser:

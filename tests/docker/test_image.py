@@ -17,7 +17,7 @@ from key_fixtures import Key
 from compose_world import COMPOSE_FILE, VERSION_BUILT, World, read_compose
 
 USER = 64801
-SIZE_MAX = 32_000_000  # docs/docker.md: 25 MB
+SIZE_MAX = 32_000_000  # docs/how-to/docker.md: 25 MB
 UNREACHABLE = 69
 
 
@@ -191,8 +191,8 @@ def test_one_that_hangs_is_unhealthy(world, image, settings):
 
 
 def test_the_closed_one_of_the_docs(lab, image, settings, tmp_path):
-    """The override in docs/docker.md, with all that it names, run from the image: TLS and keys outside, the health check on the loopback inside."""
-    text = re.search(r"reads this -->\n```yaml\n(.*?)```", (harness.ROOT / "docs" / "docker.md").read_text(), re.S).group(1)
+    """The override in docs/how-to/docker.md, with all that it names, run from the image: TLS and keys outside, the health check on the loopback inside."""
+    text = re.search(r"reads this -->\n```yaml\n(.*?)```", (harness.ROOT / "docs/how-to/docker.md").read_text(), re.S).group(1)
     (tmp_path / "closed.yaml").write_text(text)
     project = read_compose(COMPOSE_FILE, tmp_path / "closed.yaml")
     assert isinstance(project, dict), project

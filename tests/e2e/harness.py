@@ -367,7 +367,7 @@ def clean_environment(more=None):
 
 def table_of_options():
     """The options of redlockd as a table in Markdown: tests/unit/test_options_help.c compares it with that of the program."""
-    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
     return text.partition("<!-- options:begin -->\n")[2].partition("<!-- options:end -->")[0]
 
 

@@ -59,8 +59,8 @@ def test_it_is_opened_as_the_first_one(lab, crowd, url, options, auth):
 
 
 def documented_user():
-    """The ACL SETUSER of docs/configuration.md, as arguments."""
-    text = pathlib.Path(ROOT, "docs", "configuration.md").read_text(encoding="utf-8")
+    """The ACL SETUSER of docs/reference/configuration.md, as arguments."""
+    text = pathlib.Path(ROOT, "docs/reference/configuration.md").read_text(encoding="utf-8")
     return re.search(r"^(ACL SETUSER locks .*)$", text, re.M)[1].split()
 
 

@@ -17,8 +17,8 @@ HEARTBEAT_SECONDS = 1.0
 
 
 def documented_user():
-    """The ACL SETUSER of docs/configuration.md, as arguments."""
-    text = pathlib.Path(ROOT, "docs", "configuration.md").read_text(encoding="utf-8")
+    """The ACL SETUSER of docs/reference/configuration.md, as arguments."""
+    text = pathlib.Path(ROOT, "docs/reference/configuration.md").read_text(encoding="utf-8")
     return re.search(r"^(ACL SETUSER locks .*)$", text, re.M)[1].split()
 
 

@@ -1,4 +1,4 @@
-"""/metrics: each metric changes for its cause, the page passes the tools of Prometheus, and docs/metrics.md names all metrics.
+"""/metrics: each metric changes for its cause, the page passes the tools of Prometheus, and docs/reference/metrics.md names all metrics.
 
 Most of the older metrics are looked at where what they count is tested: test_service.py, test_waiting.py, test_limits.py, guard_fixtures.py and others.
 """
@@ -83,8 +83,8 @@ def test_promtool_has_no_complaint(lab, tmp_path):
 
 
 def documented():
-    """{name: (type, labels)} of the table in docs/metrics.md."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|([^|]+)\|([^|]*)\|$", (ROOT / "docs/metrics.md").read_text(encoding="utf-8"), re.M)
+    """{name: (type, labels)} of the table in docs/reference/metrics.md."""
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|([^|]+)\|([^|]*)\|$", (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8"), re.M)
     assert len(rows) == len({row[0] for row in rows})
     for name, _, _, _, question in rows:
         assert "?" in question or name.startswith("process_"), f"{name}: what does it answer?"
@@ -116,7 +116,7 @@ def test_all_are_documented(lab, tmp_path):
 
 def test_as_many_series_as_documented(lab):
     """Masters that are not there have their series too."""
-    text = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
     row = re.search(r"^\| without `redlockd_http_requests_total` \| (\d+) \| (\d+) \|$", text, re.M)
     for masters, wanted in ((3, row[1]), (15, row[2])):
         service = lab.redlockd([f"unix:{lab.folder}/nobody{i}" for i in range(masters)], wait=False)

@@ -1,4 +1,4 @@
-"""Several redlockd whose clocks differ: that costs fairness, as docs/safety.md says, and never more. Arrivals are told by clocks."""
+"""Several redlockd whose clocks differ: that costs fairness, as docs/explanation/safety.md says, and never more. Arrivals are told by clocks."""
 
 import pytest
 

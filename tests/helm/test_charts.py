@@ -366,7 +366,7 @@ def test_no_secret_outside_secrets():
         assert holders == {"Secret"}
 
 
-DOCUMENT = (ROOT / "docs" / "kubernetes.md").read_text()
+DOCUMENT = (ROOT / "docs/how-to/kubernetes.md").read_text()
 NOTES = {"insecure": SIMPLE, "keys": matrix.merged([BUNDLED, {"access": {"keysSecret": "a"}}]),
          "mtls": matrix.merged([BUNDLED, matrix.AXES["access"]["mtls"], matrix.AXES["tls"]["tls-secret"]])}
 
@@ -386,7 +386,7 @@ def test_notes(how, tmp_path):
 
 
 def documented():
-    """The commands of helm in docs/kubernetes.md, but for those with a file of the reader's."""
+    """The commands of helm in docs/how-to/kubernetes.md, but for those with a file of the reader's."""
     text = DOCUMENT.replace("\\\n", " ")
     return [line for line in re.findall(r"^helm (?:install|upgrade) .*$", text, re.M) if "values.yaml" not in line]
 

@@ -1,4 +1,4 @@
-"""docs/security.md, "In five minutes": every line of it, as it stands there, but for the port."""
+"""docs/how-to/secure.md, "In five minutes": every line of it, as it stands there, but for the port."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 
 from harness import BINARY, DIES_WITH_US, ROOT, clean_environment, end_process, wait_until
 
-TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## In five minutes\n")[2].partition("\n## ")[0]
+TEXT = (ROOT / "docs/how-to/secure.md").read_text(encoding="utf-8").partition("## In five minutes\n")[2].partition("\n## ")[0]
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ def test_the_version_is_the_same(where, found):
 
 @pytest.mark.parametrize("where, pattern", [
     ("docker/compose.yaml", r"redlockd:(\d[\d.]*\d)"),
-    ("docs/docker.md", r"redlockd:(\d[\d.]*\d)"),
-    ("docs/kubernetes.md", r"(?:redlockd:|version: )(\d[\d.]*\d)"),
+    ("docs/how-to/docker.md", r"redlockd:(\d[\d.]*\d)"),
+    ("docs/how-to/kubernetes.md", r"(?:redlockd:|version: )(\d[\d.]*\d)"),
     ("helm/redlockd-sidecar/templates/_sidecar.tpl", r"redlockd:(\d[\d.]*\d)"),
     ("helm/example/values.yaml", r"redlockd:(\d[\d.]*\d)"),
     ("helm/example/Chart.yaml", r'ersion: "?(\d[\d.]*\d)'),

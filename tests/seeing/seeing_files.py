@@ -12,7 +12,7 @@ PROVISIONING = ROOT / "docker" / "grafana" / "provisioning"
 PROMETHEUS = ROOT / "docker" / "prometheus" / "prometheus.yml"
 RULES = ROOT / "docker" / "prometheus" / "redlockd.rules.yml"
 RULES_TEST = ROOT / "docker" / "prometheus" / "redlockd.rules.test.yml"
-RUNBOOK = ROOT / "docs" / "operations.md"
+RUNBOOK = ROOT / "docs/how-to/runbook.md"
 
 # A metric of ours (or of the process, or Prometheus's own) with its labels. All that the rules and the dashboard ask for begins so.
 SELECTOR = re.compile(r"\b((?:redlockd|process)_[a-z_]+|up|ALERTS)\b(\{[^}]*\})?")

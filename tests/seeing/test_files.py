@@ -74,8 +74,8 @@ def test_each_alert_has_its_section_and_each_section_its_alert():
     assert headings == [rule["alert"] for rule in rules()], "the sections, in the order of the rules"
     anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.M)}
     for rule in rules():
-        assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}", rule
-    for target in re.findall(r"docs/operations\.md#([a-z]+)", DASHBOARD.read_text(encoding="utf-8")):
+        assert rule["annotations"]["runbook_url"] == f"docs/how-to/runbook.md#{rule['alert'].lower()}", rule
+    for target in re.findall(r"docs/how-to/runbook\.md#([a-z]+)", DASHBOARD.read_text(encoding="utf-8")):
         assert target in anchors, target
 
 
@@ -131,7 +131,7 @@ def test_queries_are_of_what_is_chosen():
 def test_variables_and_version():
     assert [one["name"] for one in dashboard()["templating"]["list"]] == ["datasource", "job", "instance"]
     assert dashboard()["uid"] == "redlockd" and dashboard()["schemaVersion"] in range(38, 42)  # Grafana 10 and 11
-    assert [link["url"] for link in dashboard()["links"]] == ["docs/operations.md"]
+    assert [link["url"] for link in dashboard()["links"]] == ["docs/how-to/runbook.md"]
     assert (ROOT / dashboard()["links"][0]["url"]).exists()
 
 

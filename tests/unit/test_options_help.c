@@ -77,8 +77,8 @@ END_TEST
 START_TEST(the_manual_page_and_the_docs_are_those_of_the_table)
 {
 	const struct options_entry *entry = entry_of(_i);
-	char *man = read_tree("man/redlockd.8"), *docs = read_tree("docs/configuration.md"), name[OPTIONS_NAME_MAX],
-	     item[100], row[100], text[400], allowed[OPTIONS_ALLOWED_MAX];
+	char *man = read_tree("man/redlockd.8"), *docs = read_tree("docs/reference/configuration.md"),
+	     name[OPTIONS_NAME_MAX], item[100], row[100], text[400], allowed[OPTIONS_ALLOWED_MAX];
 	bool optional = entry->traits & OPTIONS_OPTIONAL;
 
 	if (entry->argument == NULL)
@@ -121,7 +121,7 @@ END_TEST
 
 START_TEST(the_files_have_no_other_options)
 {
-	char *man = read_tree("man/redlockd.8"), *docs = read_tree("docs/configuration.md");
+	char *man = read_tree("man/redlockd.8"), *docs = read_tree("docs/reference/configuration.md");
 	size_t items = 0, rows = 0;
 
 	for (const char *at = man; (at = strstr(at, "\n.It Fl -")) != NULL; at++)

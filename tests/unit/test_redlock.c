@@ -1,6 +1,6 @@
 /* The core, rule by rule: each test is named after its rule.
  *
- * The rules are those of docs/architecture.md, and the mistakes of other Redlock implementations.
+ * The rules are those of docs/contributing/architecture.md, and the mistakes of other Redlock implementations.
  * test_redlock_vectors.c compares the core with the oracle in all cases; test_redlock_lease.c has extend, release and
  * inspect. Times are microseconds; operations start at T. */
 #include "redlock_cases.h"

@@ -14,7 +14,7 @@ Members of "sidecar":
   port            8080
   image           redlockd:{version}
   imagePullPolicy IfNotPresent
-  options         other options of redlockd (docs/configuration.md), with underscores: {max_ttl_ms: 120000}
+  options         other options of redlockd (docs/reference/configuration.md), with underscores: {max_ttl_ms: 120000}
   resources       of the container
 
 Every pod has a redlockd of its own then, and all of them share the masters. No keys: loopback and the socket are the pod's own.

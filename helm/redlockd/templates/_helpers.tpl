@@ -56,7 +56,7 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- $text := include "redlockd.optionText" . -}}
 {{- mul (regexFind "^[0-9]+" $text) (get (dict "" 1 "ms" 1 "s" 1000 "m" 60000 "h" 3600000) (regexFind "[a-z]*$" $text)) -}}
 {{- end }}
-{{/* How long a master that was restarted does not vote (docs/safety.md: the longest lease, its drift and 2 s), and 10 s for redlockd to find it. */}}
+{{/* How long a master that was restarted does not vote (docs/explanation/safety.md: the longest lease, its drift and 2 s), and 10 s for redlockd to find it. */}}
 {{- define "redlockd.barSeconds" -}}
 {{- $ttl := include "redlockd.milliseconds" (.Values.options.max_ttl_ms | default 60000) | float64 -}}
 {{- $drift := .Values.options.drift_factor | default 0.01 | float64 -}}

@@ -15,7 +15,7 @@
  * wall-clock time, and the jump that drops locks also makes an uptime look old.
  *
  * All times are microseconds. Sources: the specification's "Safety arguments" (crash recovery, delayed restarts), and
- * docs/architecture.md. */
+ * docs/contributing/architecture.md. */
 #ifndef REDLOCK_GUARD_H
 #define REDLOCK_GUARD_H
 

@@ -4,8 +4,8 @@
  * so "its clock − our clock" lies between TIME − now and TIME − sent. All answers together narrow that interval; with
  * time it grows by what two honest clocks may drift apart (RATE). An answer whose interval does not overlap the known
  * one is a jump, whatever the network did: delays only widen intervals. The largest jump that can stay unnoticed is the
- * width of the known interval (the fastest round trip) + TOLERANCE + the drift. docs/safety.md shows that the validity
- * subtracts more than that. */
+ * width of the known interval (the fastest round trip) + TOLERANCE + the drift. The validity
+ * subtracts more than that: docs/explanation/safety.md. */
 #include <assert.h>
 
 #include "guard_internal.h"

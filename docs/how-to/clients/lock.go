@@ -1,4 +1,4 @@
-// Books apples into a store, one by one, while nobody else does: docs/clients.md says how and why.
+// Books apples into a store, one by one, while nobody else does: docs/how-to/clients.md says how and why.
 //
 //	go run lock.go RESOURCE STORE [STEPS [STEP_MS [TTL_MS [WAIT_MS]]]]
 package main

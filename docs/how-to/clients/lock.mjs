@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Books apples into a store, one by one, while nobody else does: docs/clients.md says how and why.
+// Books apples into a store, one by one, while nobody else does: docs/how-to/clients.md says how and why.
 //
 //     lock.mjs RESOURCE STORE [STEPS [STEP_MS [TTL_MS [WAIT_MS]]]]
 import { execFile } from "node:child_process";
