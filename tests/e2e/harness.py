@@ -60,12 +60,13 @@ def wait_until(condition, seconds=10.0, what="the condition"):
 
 
 def starved_seconds():
-    """For how long since the boot some process of this machine has waited for a processor; 0 where the kernel does not count it. An upper limit on the time
-    that something takes allows for what this grew by: a busy machine is no defect."""
+    """For how long since the boot some process of this machine has waited for a processor, or this machine for its host; 0 where the kernel does not count
+    it. An upper limit on the time that something takes allows for what this grew by: a busy machine is no defect."""
+    stolen = int(pathlib.Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
     try:
-        return int(re.search(r"^some .*total=(\d+)", pathlib.Path("/proc/pressure/cpu").read_text(), re.M)[1]) / 1e6
+        return stolen + int(re.search(r"^some .*total=(\d+)", pathlib.Path("/proc/pressure/cpu").read_text(), re.M)[1]) / 1e6
     except OSError:
-        return 0.0
+        return stolen
 
 
 def premise(holds, what):

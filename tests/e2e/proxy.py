@@ -17,6 +17,8 @@ class Proxy:
         self.redis = redis
         self.path = os.path.join(tempfile.mkdtemp(prefix="p", dir=folder), "s")
         self.reply_delay = 0.0  # seconds before each reply is handed on
+        self.gate = threading.Event()  # requests are handed on while it is set
+        self.gate.set()
         self.swallow = False    # replies are lost, requests arrive
         self.cut_at_script = False  # the next script arrives at the master, then the connection is cut before its reply
         self.recorded = []      # what redlockd sent: one bytearray for each connection
@@ -43,9 +45,11 @@ class Proxy:
     def heal(self):
         self.cut_at_script = self.script_seen = self.swallow = self.is_cut = False
         self.reply_delay = 0.0
+        self.gate.set()
 
     def kill(self):
         self.closed = True
+        self.gate.set()
         self.cut()
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
@@ -90,6 +94,7 @@ class Proxy:
                 stream += data
                 if self.cut_at_script and b"EVALSHA" in data.upper():
                     self.script_seen = True
+                self.gate.wait()
                 back.sendall(data)
         self._end(front, back)
 

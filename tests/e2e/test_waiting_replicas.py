@@ -72,10 +72,11 @@ def test_released_through_any_of_them(lab, resource, crowd):
     assert through.release(lease).status == 204
 
 
-def test_no_herd(lab, crowd):
+@pytest.mark.parametrize("late", [False, True], ids=["together", "late"])
+def test_no_herd(lab, crowd, late):
     """Each of three redlockd keeps waiters: on the release one of them alone acts. The others look once, when the
     notified one had its time. On a master that got the attempt before the release it is not granted: there a command of
-    its own removes the entry."""
+    its own removes the entry. If a master releases after the grant, the next waiter of the first redlockd looks, too."""
     servers = lab.redises(3)
     sides = [[lab.keep(Proxy(lab.folder, server)) for server in servers] for _ in range(3)]
     services = [lab.redlockd(proxies) for proxies in sides]
@@ -87,9 +88,12 @@ def test_no_herd(lab, crowd):
         """The commands to each master about it: [of one redlockd][of one master]."""
         return [[signs[count:] for signs, count in zip(signs_of(proxies, "x"), counts)] for proxies, counts in zip(sides, before)]
     start, starved = time.monotonic(), starved_seconds()
+    if late:
+        sides[1][2].gate.clear()
     assert services[1].release(holder).status == 204
     assert next_answered(waiters) is waiters[0]
     waiters[0].granted()
+    sides[1][2].gate.set()
     wait_until(lambda: all(len(signs) >= 1 for signs in since()[0] + since()[1]), what="the third master's part")
     attempts = [[sum(map(is_acquire, signs)) for signs in of_one] for of_one in since()]
     if time.monotonic() - start < 0.9:
@@ -98,8 +102,9 @@ def test_no_herd(lab, crowd):
     for number, of_one in enumerate(since()):
         for signs in of_one:
             attempts = sum(map(is_acquire, signs))
-            premise(attempts <= 1 or starved_seconds() - starved < 0.5, "a redlockd without a processor for a second looks once more")
-            assert attempts <= 1, (number, signs)
+            most = 2 if number == 0 else 1
+            premise(attempts <= most or starved_seconds() - starved < 0.5, "a redlockd without a processor for a second looks once more")
+            assert attempts <= most, (number, signs)
 
 
 @pytest.mark.slow
