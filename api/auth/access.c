@@ -63,6 +63,14 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 	*ret_caller = caller;
 }
 
+unsigned access_rights(const struct access_caller *caller)
+{
+	assert(!caller->known || caller->controlled);
+	if (!caller->controlled)
+		return CERTIFICATE_RIGHTS | ACCESS_RIGHT(ACCESS_ADMIN);
+	return caller->key ? caller->key->rights : caller->known ? CERTIFICATE_RIGHTS : 0;
+}
+
 enum access_verdict access_decide(enum access_need need, const struct access_caller *caller, const char *bytes,
 				  size_t len)
 {
@@ -73,7 +81,7 @@ enum access_verdict access_decide(enum access_need need, const struct access_cal
 		return ACCESS_UNKNOWN;
 	if (need == ACCESS_KNOWN)
 		return ACCESS_ALLOWED;
-	if (((caller->key ? caller->key->rights : CERTIFICATE_RIGHTS) & ACCESS_RIGHT(need)) == 0)
+	if ((access_rights(caller) & ACCESS_RIGHT(need)) == 0)
 		return ACCESS_NO_RIGHT;
 	if (!bytes || !caller->key)
 		return ACCESS_ALLOWED;

@@ -1,4 +1,4 @@
-/* The service's own state: health, metrics, masters, description of the interface, version, the status page, stats.
+/* The service's own state: health, metrics, masters, the caller's rights, description of the interface, version, the status page, stats.
  * See calls_internal.h.
  *
  * All of it is answered at once, from what this worker knows. Worker's thread. */
@@ -119,6 +119,25 @@ void info_call_masters(struct call *call)
 		json_array_append_new(list, master_new(&status));
 	}
 	call_reply_json(call, 200, json_pack("{s:o, s:o}", "masters", list, "quorum", quorum_new(&quorum)));
+}
+
+/* Where callers are not asked who they are: no name, every right, everywhere. A page shows what its caller may do. */
+void info_call_whoami(struct call *call)
+{
+	const struct access_caller *caller = &call->caller;
+	json_t *rights = json_array(), *prefixes = json_array();
+
+	for (enum access_need need = ACCESS_ACQUIRE; need < ACCESS_NEED_COUNT; need++)
+		if (access_rights(caller) & ACCESS_RIGHT(need))
+			json_array_append_new(rights, json_string(access_right_name(need)));
+	for (size_t i = 0; caller->key && i < caller->key->prefix_count; i++)
+		json_array_append_new(prefixes,
+				      json_stringn(caller->key->prefixes[i].bytes, caller->key->prefixes[i].len));
+	if (!caller->key) /* the prefix of every resource */
+		json_array_append_new(prefixes, json_string(""));
+	call_reply_json(call, 200,
+			json_pack("{s:o, s:o, s:o}", "caller", known_text(caller->known ? caller->name : ""), "rights",
+				  rights, "prefixes", prefixes));
 }
 
 void info_call_openapi(struct call *call)

@@ -42,6 +42,7 @@ const struct route route_table[ROUTE_COUNT] = {
 	{"metrics", "GET", "/metrics", ACCESS_KNOWN, info_call_metrics, .status = 200, .quiet = true},
 	{"masters", "GET", "/masters", ACCESS_KNOWN, info_call_masters, .status = 200, .quiet = true},
 	{"stats", "GET", "/stats", ACCESS_KNOWN, info_call_stats, .status = 200, .quiet = true},
+	{"whoami", "GET", "/whoami", ACCESS_KNOWN, info_call_whoami, .status = 200},
 	{"openapi", "GET", "/openapi.yaml", ACCESS_NOTHING, info_call_openapi, .status = 200},
 	{"version", "GET", "/version", ACCESS_KNOWN, info_call_version, .status = 200},
 	{"page", "GET", "/", ACCESS_NOTHING, info_call_page, .status = 200},

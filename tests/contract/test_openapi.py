@@ -255,7 +255,7 @@ def gather_holding(lab, answers):
 
 def gather_operation(lab, answers):
     service = lab.service(3)
-    for path in ("/healthz", "/readyz", "/metrics", "/masters", "/stats", "/openapi.yaml", "/version", "/"):
+    for path in ("/healthz", "/readyz", "/metrics", "/masters", "/stats", "/whoami", "/openapi.yaml", "/version", "/"):
         answers.ask(service, "GET", path, path, 200)
         head = service.curl("HEAD", path)
         assert head.status == 200 and head.body == b""

@@ -74,6 +74,7 @@ def is_within(name, prefixes):
 # right and a prefix.
 NEEDS = {("GET", "/healthz"): None, ("GET", "/readyz"): None, ("GET", "/openapi.yaml"): None, ("GET", "/"): None,
          ("GET", "/metrics"): "known", ("GET", "/masters"): "known", ("GET", "/stats"): "known", ("GET", "/version"): "known",
+         ("GET", "/whoami"): "known",
          ("POST", "/locks"): "acquire", ("GET", "/locks/{resource}"): "inspect", ("GET", "/locks"): "list",
          ("PUT", "/locks/{resource}"): "token", ("DELETE", "/locks/{resource}"): "token"}
 # The answers to allowed and valid requests. No lock is held, and the token belongs to no lease.

@@ -67,6 +67,16 @@ def test_who_called_is_in_the_log(keyed):
     calm(keyed)
 
 
+def test_who_am_i(keyed):
+    def whoami(name):
+        return keyed.call(name, "GET", "/whoami").json
+    assert whoami("billing") == {"caller": "billing", "rights": ["acquire", "inspect"], "prefixes": ["billing/"]}
+    assert whoami("operator") == {"caller": "operator", "rights": ["acquire", "inspect", "list", "admin"], "prefixes": [""]}
+    for headers in ({}, {"X-Api-Key": new_secret()}):
+        assert keyed.call(None, "GET", "/whoami", headers=headers).code == "unauthorized"
+    calm(keyed)
+
+
 def test_the_token_is_enough_to_extend_and_release(keyed):
     lease = keyed.call("billing", "POST", "/locks", body={"resource": "billing/token"}).json
     for headers in ({}, {"X-Api-Key": new_secret()}, keyed.keys["short"].header()):
@@ -336,6 +346,8 @@ def test_keys_and_certificates_over_https(lab, authority):
     known = authority.issue("pod-1", "URI:spiffe://example/billing", "DNS:pod-1.example")
     assert ask(known, "/locks/billing/1").status == 200
     assert ask(known, "/locks/orders/1").code == "forbidden"
+    assert ask(known, "/whoami").json == {"caller": "pods", "rights": ["acquire", "inspect"], "prefixes": ["billing/"]}
+    assert ask(known, "/whoami", "billing").json == {"caller": "billing", "rights": ["inspect"], "prefixes": ["orders/"]}
     assert ask(None, "/locks/billing/1").code == "unauthorized"
     assert ask(None, "/locks/orders/1", "billing").status == 200  # a key over HTTPS
     assert ask(known, "/locks/orders/1", "billing").status == 200  # a key goes before a certificate
@@ -367,7 +379,8 @@ def test_certificates_without_a_keys_file(lab, authority):
     assert lease.status == 201
     assert daemon.curl("GET", "/locks", *known).json["locks"][0]["resource"] == "anything"
     assert daemon.curl("DELETE", "/locks/anything?force=true", *known).code == "forbidden"
-    assert daemon.curl("GET", "/locks").code == "unauthorized"
+    assert daemon.curl("GET", "/whoami", *known).json == {"caller": "pod-1.example", "rights": ["acquire", "inspect", "list"], "prefixes": [""]}
+    assert daemon.curl("GET", "/locks").code == daemon.curl("GET", "/whoami").code == "unauthorized"
     assert daemon.curl("GET", "/locks", headers={"X-Api-Key": new_secret()}).code == "unauthorized"
     assert daemon.release(lease.json).status == 204
     assert "pod-1.example" in {line.get("caller") for line in daemon.log("request")}

@@ -455,6 +455,7 @@ def test_the_other_pages(service):
     assert service.curl("GET", "/healthz").json == {"status": "ok"}
     version = service.curl("GET", "/version").json
     assert version["version"] in run_redlockd("--version").stdout
+    assert service.curl("GET", "/whoami").json == {"caller": None, "rights": ["acquire", "inspect", "list", "admin"], "prefixes": [""]}
     described = service.curl("GET", "/openapi.yaml")
     assert described.status == 200 and described.body.startswith(b"openapi: ") and b"/locks" in described.body
     page = service.curl("GET", "/")

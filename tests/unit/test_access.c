@@ -122,6 +122,7 @@ START_TEST(every_need_right_and_prefix)
 				access_identify(keys, &callers[c].credentials, NULL, &caller);
 				ck_assert(caller.controlled && caller.known == callers[c].known);
 				ck_assert(caller.known ? strcmp(caller.name, "k") == 0 : caller.reason != NULL);
+				ck_assert_uint_eq(access_rights(&caller), caller.known ? rights : 0);
 				check_needs(&caller, callers[c].known, rights, relations[r].resource,
 					    relations[r].within, &cases);
 			}
@@ -216,8 +217,8 @@ START_TEST(what_the_routes_need)
 		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN},    {"release", ACCESS_ADMIN}, /* forced */
 		{"release", ACCESS_TOKEN},   {"inspect", ACCESS_INSPECT}, {"list", ACCESS_LIST},
 		{"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING},  {"metrics", ACCESS_KNOWN},
-		{"masters", ACCESS_KNOWN},   {"stats", ACCESS_KNOWN},     {"openapi", ACCESS_NOTHING},
-		{"version", ACCESS_KNOWN},   {"page", ACCESS_NOTHING},
+		{"masters", ACCESS_KNOWN},   {"stats", ACCESS_KNOWN},     {"whoami", ACCESS_KNOWN},
+		{"openapi", ACCESS_NOTHING}, {"version", ACCESS_KNOWN},   {"page", ACCESS_NOTHING},
 	};
 
 	ck_assert_uint_eq(sizeof documented / sizeof *documented, ROUTE_COUNT);

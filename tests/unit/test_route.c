@@ -36,6 +36,8 @@ static const struct {
 	{"GET", "/masters", "masters", NULL, NULL},
 	{"GET", "/stats", "stats", NULL, NULL},
 	{"GET", "/stats/", NULL, NULL, NULL},
+	{"GET", "/whoami", "whoami", NULL, NULL},
+	{"POST", "/whoami", NULL, NULL, "GET, HEAD"},
 	{"GET", "/openapi.yaml", "openapi", NULL, NULL},
 	{"GET", "/version", "version", NULL, NULL},
 	{"GET", "/", "page", NULL, NULL},
