@@ -1,5 +1,6 @@
 # Writes a C file with the bytes of other files. Called by add_custom_command with
 #   -DMODE=scripts|files -DOUTPUT=… -DINPUTS="name=path;…"
+include(${CMAKE_CURRENT_LIST_DIR}/document.cmake)
 set(body "")
 if(MODE STREQUAL "scripts")
 	set(body "#include \"server/scripts/scripts.h\"\n\n")
@@ -36,6 +37,11 @@ foreach(input IN LISTS INPUTS)
 			file(READ "${folder}/${part_name}" part_text)
 			string(REPLACE "${mark}\n" "${part_text}" text "${text}")
 		endforeach()
+		set(path "${OUTPUT}.${name}.html")
+		file(WRITE "${path}" "${text}")
+	endif()
+	if(path MATCHES "\\.md$")
+		document_html("${path}" text)
 		set(path "${OUTPUT}.${name}.html")
 		file(WRITE "${path}" "${text}")
 	endif()

@@ -25,6 +25,7 @@ void calls_print_routes(FILE *to);
 /* ---- problem.c: errors as application/problem+json (RFC 9457), the one table of statuses and codes ---- */
 
 #define PROBLEM_CONTENT_TYPE "application/problem+json"
+#define PROBLEM_TYPE_PREFIX "/docs/errors#" /* the section of its code in a page that is served */
 
 enum problem {
 	PROBLEM_INVALID_REQUEST,

@@ -26,7 +26,7 @@ struct call;
 /* Carries out a call: answers it now, or starts an operation whose answer resumes the request. */
 typedef void route_handler(struct call *call);
 
-enum { ROUTE_COUNT = 15, ROUTE_ALLOW_MAX = 64, CALL_NONCE_LEN = RANDOM_TOKEN_LEN };
+enum { ROUTE_COUNT = 16, ROUTE_ALLOW_MAX = 64, CALL_NONCE_LEN = RANDOM_TOKEN_LEN };
 
 struct route {
 	const char *name;      /* in the log and in metrics */
@@ -235,6 +235,7 @@ void info_call_whoami(struct call *call);
 void info_call_openapi(struct call *call);
 void info_call_version(struct call *call);
 void info_call_page(struct call *call);
+void info_call_errors(struct call *call);
 void info_call_stats(struct call *call);
 
 /* ---- hold_stream.c: locks held by a connection (`hold: true`) ---- */

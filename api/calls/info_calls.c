@@ -1,4 +1,5 @@
-/* The service's own state: health, metrics, masters, the caller's rights, description of the interface, version, the status page, stats.
+/* The service's own state: health, metrics, masters, the caller's rights, description of the interface, version, the
+ * status page, the page of errors, stats.
  * See calls_internal.h.
  *
  * All of it is answered at once, from what this worker knows. Worker's thread. */
@@ -158,10 +159,10 @@ void info_call_version(struct call *call)
 		json_pack("{s:s, s:s, s:o}", "version", build_version, "commit", build_commit, "libraries", versions));
 }
 
-void info_call_page(struct call *call)
+static void page_reply(struct call *call, const char *html, size_t len)
 {
 	static const char mark[] = "@NONCE@";
-	const char *at = embedded_page_html, *end = embedded_page_html + embedded_page_html_len, *next;
+	const char *at = html, *end = html + len, *next;
 	struct text text;
 
 	random_token(call->nonce); /* used once: only the styles and scripts that carry it may run */
@@ -173,6 +174,17 @@ void info_call_page(struct call *call)
 	}
 	text_append(&text, at, (size_t)(end - at));
 	reply_owned(call->request, 200, "text/html; charset=utf-8", text.bytes, text.len);
+}
+
+void info_call_page(struct call *call)
+{
+	page_reply(call, embedded_page_html, embedded_page_html_len);
+}
+
+/* The sections that `type` of a problem names. */
+void info_call_errors(struct call *call)
+{
+	page_reply(call, embedded_errors_html, embedded_errors_html_len);
 }
 
 /* ---- GET /stats: the last ten minutes of this process as numbers ----

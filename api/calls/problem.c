@@ -114,7 +114,7 @@ json_t *problem_new(enum problem problem, const char *detail, json_t *members, c
 	char type[64];
 
 	assert(problem < PROBLEM_COUNT && (detail || problems[problem].detail));
-	snprintf(type, sizeof type, "urn:redlockd:problem:%s", problems[problem].code);
+	snprintf(type, sizeof type, PROBLEM_TYPE_PREFIX "%s", problems[problem].code);
 	json_t *words = json_string(detail ? detail : problems[problem].detail);
 	if (!words) /* not UTF-8: the words of a library or of a server */
 		words = json_string(problems[problem].title);

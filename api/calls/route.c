@@ -44,6 +44,7 @@ const struct route route_table[ROUTE_COUNT] = {
 	{"stats", "GET", "/stats", ACCESS_KNOWN, info_call_stats, .status = 200, .quiet = true},
 	{"whoami", "GET", "/whoami", ACCESS_KNOWN, info_call_whoami, .status = 200},
 	{"openapi", "GET", "/openapi.yaml", ACCESS_NOTHING, info_call_openapi, .status = 200},
+	{"docs", "GET", "/docs/errors", ACCESS_NOTHING, info_call_errors, .status = 200},
 	{"version", "GET", "/version", ACCESS_KNOWN, info_call_version, .status = 200},
 	{"page", "GET", "/", ACCESS_NOTHING, info_call_page, .status = 200},
 };

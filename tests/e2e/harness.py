@@ -258,6 +258,7 @@ class Response:
         problem = self.json
         assert {"type", "title", "status", "detail", "code"} <= set(problem), problem
         assert problem["status"] == self.status, problem
+        assert problem["type"] == "/docs/errors#" + problem["code"], problem
         return problem["code"]
 
     def __repr__(self):

@@ -72,7 +72,7 @@ def is_within(name, prefixes):
 
 # The rights that each call needs. None: nothing; "known": any caller; "token": the token in the request; otherwise a
 # right and a prefix.
-NEEDS = {("GET", "/healthz"): None, ("GET", "/readyz"): None, ("GET", "/openapi.yaml"): None, ("GET", "/"): None,
+NEEDS = {("GET", "/healthz"): None, ("GET", "/readyz"): None, ("GET", "/openapi.yaml"): None, ("GET", "/docs/errors"): None, ("GET", "/"): None,
          ("GET", "/metrics"): "known", ("GET", "/masters"): "known", ("GET", "/stats"): "known", ("GET", "/version"): "known",
          ("GET", "/whoami"): "known",
          ("POST", "/locks"): "acquire", ("GET", "/locks/{resource}"): "inspect", ("GET", "/locks"): "list",

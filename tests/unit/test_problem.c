@@ -10,7 +10,7 @@
 START_TEST(test_members)
 {
 	json_t *problem = problem_new(PROBLEM_LOCKED, "Held.", json_pack("{s:i}", "retry_after_ms", 7), NULL);
-	json_t *expected = json_pack("{s:s, s:s, s:i, s:s, s:s, s:i}", "type", "urn:redlockd:problem:locked", "title",
+	json_t *expected = json_pack("{s:s, s:s, s:i, s:s, s:s, s:i}", "type", "/docs/errors#locked", "title",
 				     "Lock held", "status", 409, "detail", "Held.", "code", "locked", "retry_after_ms",
 				     7);
 
