@@ -185,8 +185,8 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 enum access_verdict access_decide(enum access_need need, const struct access_caller *caller, const char *bytes,
 				  size_t len) __attribute__((warn_unused_result));
 
-/* The rights that the caller has, a set of ACCESS_RIGHT(); none if it is not known. With a key they count for its prefixes
- * alone, else for every resource. */
+/* The rights that the caller has, a set of ACCESS_RIGHT(); none if it is not known. With a key they count only for its
+ * prefixes, else for every resource. */
 unsigned access_rights(const struct access_caller *caller);
 
 /* The name of a right, "acquire" …; NULL for a need that is none. Static. */
