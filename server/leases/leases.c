@@ -13,12 +13,6 @@
  * A master notifies the replica whose waiter is next for a free resource. Notifications can be missed (a connection
  * broke, a master dropped entries): then the first waiter of each resource tries by itself. */
 
-static void ignore_reply(void *arg, const struct master_reply *reply)
-{
-	(void)arg;
-	(void)reply;
-}
-
 /* The notified waiter is not here any more: its entry has to go, or all behind it wait for nothing. */
 static void drop_stale_entry(struct leases *leases, const struct masters_notification *notification)
 {
@@ -27,7 +21,7 @@ static void drop_stale_entry(struct leases *leases, const struct masters_notific
 					      .resource = notification->resource,
 					      .resource_len = (uint16_t)notification->resource_len,
 					      .entry.arrival = notification->arrival};
-	masters_send(leases->masters, notification->master, &command, REDLOCK_NEVER, ignore_reply, NULL);
+	masters_keep_release(leases->masters, notification->master, &command);
 }
 
 static void notify_waiter(struct lease_op *op, const struct masters_notification *notification)
