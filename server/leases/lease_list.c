@@ -12,8 +12,8 @@
  * any other step that does not fit is left to the next page as a whole.
  *
  * Listings must not block masters or the loop: each worker runs LISTINGS_AT_ONCE, each with one SCAN of SCAN_KEYS keys
- * or INSPECTIONS_AT_ONCE inspections at a time. The others wait in the order of their arrival. A SCAN has a deadline,
- * so that a hung master blocks no listing; a later answer is ignored (`struct listing_scan`). */
+ * or INSPECTIONS_AT_ONCE inspections at a time. The others wait in the order of their arrival. A hung master blocks no
+ * listing: server/masters ends its SCANs. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,8 +28,7 @@ enum {
 	SCAN_KEYS = 100,
 	/* keys that a page may look at for each lock that it may have: a rare prefix must not scan all keys */
 	LOOKS_PER_LOCK = 50,
-	SCANS_MIN = 50,
-	SCAN_MS_MIN = 1000 /* for its answer, also after a stall of this process */
+	SCANS_MIN = 50
 };
 
 struct position {
@@ -45,13 +44,11 @@ struct lease_listing {
 	struct lease_list_request request;
 	lease_list_done_fn *done; /* NULL: nobody waits */
 	void *arg;
-	struct listing_scan *scan;     /* under way, or NULL */
-	struct transport_timer *timer; /* for the answer to its SCAN; NULL: the listing has not begun */
-	struct position at;            /* of the step whose keys are being inspected */
-	struct position next;          /* where the next page begins */
-	bool last;                     /* there is no next page */
-	bool failed;                   /* an inspection had no quorum: the page would lack that lock */
-	uint16_t passed_over;          /* masters that could not be scanned, in this page */
+	struct position at;   /* of the step whose keys are being inspected */
+	struct position next; /* where the next page begins */
+	bool last;            /* there is no next page */
+	bool failed;          /* an inspection had no quorum: the page would lack that lock */
+	uint16_t passed_over; /* masters that could not be scanned, in this page */
 	unsigned scans, scans_max;
 	size_t count;               /* locks of the page so far */
 	size_t found;               /* keys of the step: in `states`, behind the locks */
@@ -61,11 +58,6 @@ struct lease_listing {
 		struct lease_listing *listing;
 		struct lease_op *op;
 	} * items; /* an inspection for each key of the step */
-};
-
-/* One SCAN under way. */
-struct listing_scan {
-	struct lease_listing *listing; /* NULL: its deadline has passed */
 };
 
 static void scan(struct lease_listing *listing);
@@ -112,7 +104,7 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 {
 	struct leases *leases = listing->leases;
 	struct quorum_status quorum;
-	assert(leases->listings > 0 && listing->awaited == 0 && !listing->scan);
+	assert(leases->listings > 0 && listing->awaited == 0);
 	masters_quorum(leases->masters, &quorum);
 	struct lease_list_answer answer = {.status = status, .count = listing->count, .states = listing->states};
 	answer.votes = (struct redlock_votes){.needed = quorum.needed,
@@ -126,7 +118,6 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 		listing->done(listing->arg, &answer);
 	leases->list_answered = true;
 	leases->listings--;
-	transport_timer_free(listing->timer);
 	listing_free(listing);
 }
 
@@ -266,26 +257,10 @@ static void pass_over(struct lease_listing *listing)
 
 static void on_scanned(void *arg, const struct master_scan *keys)
 {
-	struct listing_scan *under_way = arg;
-	struct lease_listing *listing = under_way->listing;
-	free(under_way);
-	if (!listing)
-		return;
-	listing->scan = NULL;
-	transport_timer_stop(listing->timer);
 	if (keys)
-		handle_step(listing, keys);
+		handle_step(arg, keys);
 	else
-		pass_over(listing);
-}
-
-static void on_scan_late(void *arg)
-{
-	struct lease_listing *listing = arg;
-	assert(listing->scan);
-	listing->scan->listing = NULL;
-	listing->scan = NULL;
-	pass_over(listing);
+		pass_over(arg);
 }
 
 /* SCAN may return more than it is asked for, and a step has to fit into a page. */
@@ -299,22 +274,14 @@ static unsigned scan_keys(const struct lease_list_request *request)
 static void scan(struct lease_listing *listing)
 {
 	struct leases *leases = listing->leases;
-	uint64_t time_ms = UINT64_C(4) * leases->options->master_timeout_ms;
-	assert(!listing->scan && listing->awaited == 0);
+	assert(listing->awaited == 0);
 	listing->scans++;
 	const struct master_scan_command command = {.cursor = listing->at.cursor,
 						    .prefix = listing->request.prefix,
 						    .prefix_len = listing->request.prefix_len,
 						    .keys = scan_keys(&listing->request)};
-	struct listing_scan *under_way = memory_alloc(sizeof *under_way);
-	under_way->listing = listing;
-	if (masters_send_scan(leases->masters, listing->at.master, &command, on_scanned, under_way) == MASTER_SENT) {
-		listing->scan = under_way;
-		transport_timer_start(listing->timer, time_ms > SCAN_MS_MIN ? time_ms : SCAN_MS_MIN);
-		return;
-	}
-	free(under_way);
-	pass_over(listing);
+	if (masters_send_scan(leases->masters, listing->at.master, &command, on_scanned, listing) != MASTER_SENT)
+		pass_over(listing);
 }
 
 /* ---- beginning ---- */
@@ -348,7 +315,6 @@ bool lease_list_begin_new(struct leases *leases)
 			continue;
 		}
 		leases->listings++;
-		listing->timer = transport_timer_new(leases->loop, on_scan_late, listing);
 		listing->states = memory_zeroed(listing->request.limit, sizeof *listing->states);
 		listing->items = memory_zeroed(listing->request.limit, sizeof *listing->items);
 		scan(listing);
