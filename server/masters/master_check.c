@@ -31,27 +31,10 @@ struct step {
 	const char *words[WORDS_MAX];
 };
 
-#define PROBE(command, ...)                                    \
-	{                                                      \
-		MASTER_COMMAND_##command, NULL, NULL, 0, NULL, \
-		{                                              \
-			__VA_ARGS__                            \
-		}                                              \
-	}
-#define WRONG(command, error, ...)                              \
-	{                                                       \
-		MASTER_COMMAND_##command, NULL, NULL, 0, error, \
-		{                                               \
-			__VA_ARGS__                             \
-		}                                               \
-	}
-#define TRIAL(script, name, answer, ...)                                                    \
-	{                                                                                   \
-		MASTER_COMMAND_EVAL, &scripts[REDLOCK_SCRIPT_##script], name, answer, NULL, \
-		{                                                                           \
-			__VA_ARGS__                                                         \
-		}                                                                           \
-	}
+#define PROBE(kind, ...) .command = MASTER_COMMAND_##kind, .words = {__VA_ARGS__}
+#define WRONG(kind, error, ...) PROBE(kind, __VA_ARGS__), .harmless = error
+#define TRIAL(kind, lua, number, ...) \
+	PROBE(EVAL, __VA_ARGS__), .script = &scripts[REDLOCK_SCRIPT_##kind], .name = lua, .answer = number
 
 /* In words: $p the prefix of keys, $r the name of this worker, $u digits that no lock has. UNUSED does not begin with
  * redlockd: since the rights must cover the names of locks. */
@@ -66,44 +49,44 @@ struct step {
 #define MARK "0000000000000001"
 
 static const struct step steps[] = {
-	PROBE(TIME, NULL),
-	PROBE(GET, UNUSED),
-	PROBE(SET, UNUSED, "", "XX", "PX", "1000"),
-	PROBE(DEL, UNUSED),
-	PROBE(EXISTS, UNUSED),
-	PROBE(PTTL, UNUSED),
-	PROBE(PEXPIRE, UNUSED, "1000"),
-	PROBE(HGET, MASTER, "epoch"),
-	PROBE(HMGET, MASTER, "epoch"),
-	WRONG(HSET, "ERR wrong number of arguments", MASTER, "a", "b", "c"),
-	PROBE(HDEL, UNUSED, "a"),
-	WRONG(HINCRBY, "ERR value is not an integer", MASTER, "a", "b"),
-	PROBE(ZADD, UNUSED, "XX", "0", "a"),
-	PROBE(ZCARD, UNUSED),
-	PROBE(ZRANGE, UNUSED, "0", "0"),
-	PROBE(ZREM, UNUSED, "a"),
-	PROBE(SCAN, "0", "COUNT", "1"),
+	{PROBE(TIME, NULL)},
+	{PROBE(GET, UNUSED)},
+	{PROBE(SET, UNUSED, "", "XX", "PX", "1000")},
+	{PROBE(DEL, UNUSED)},
+	{PROBE(EXISTS, UNUSED)},
+	{PROBE(PTTL, UNUSED)},
+	{PROBE(PEXPIRE, UNUSED, "1000")},
+	{PROBE(HGET, MASTER, "epoch")},
+	{PROBE(HMGET, MASTER, "epoch")},
+	{WRONG(HSET, "ERR wrong number of arguments", MASTER, "a", "b", "c")},
+	{PROBE(HDEL, UNUSED, "a")},
+	{WRONG(HINCRBY, "ERR value is not an integer", MASTER, "a", "b")},
+	{PROBE(ZADD, UNUSED, "XX", "0", "a")},
+	{PROBE(ZCARD, UNUSED)},
+	{PROBE(ZRANGE, UNUSED, "0", "0")},
+	{PROBE(ZREM, UNUSED, "a")},
+	{PROBE(SCAN, "0", "COUNT", "1")},
 	/* too short for a notification: every listener drops it */
-	PROBE(PUBLISH, CHANNEL, ""),
-	PROBE(EVAL, "return 1", "0"),
-	WRONG(EVALSHA, "NOSCRIPT", TOKEN "00", "0"),
+	{PROBE(PUBLISH, CHANNEL, "")},
+	{PROBE(EVAL, "return 1", "0")},
+	{WRONG(EVALSHA, "NOSCRIPT", TOKEN "00", "0")},
 
 	/* left over from an earlier connection that broke in the middle */
-	PROBE(DEL, LOCK, HASH, QUEUE),
-	PROBE(EVAL, "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", HASH),
-	TRIAL(EPOCH, "epoch", 1, "1", HASH, MARK, "0", "1", "1"),
-	TRIAL(QUARANTINE, "quarantine", 1, "1", HASH, "", MARK, MARK, "1", "1"),
-	TRIAL(EPOCH_WRITE, "epoch_write", 1, "1", HASH, MARK, MARK, MARK, MARK, "1", "0", "0", LATEST),
-	TRIAL(FENCES, "fences", 1, "1", HASH, MARK, "0", "1"),
+	{PROBE(DEL, LOCK, HASH, QUEUE)},
+	{PROBE(EVAL, "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", HASH)},
+	{TRIAL(EPOCH, "epoch", 1, "1", HASH, MARK, "0", "1", "1")},
+	{TRIAL(QUARANTINE, "quarantine", 1, "1", HASH, "", MARK, MARK, "1", "1")},
+	{TRIAL(EPOCH_WRITE, "epoch_write", 1, "1", HASH, MARK, MARK, MARK, MARK, "1", "0", "0", LATEST)},
+	{TRIAL(FENCES, "fences", 1, "1", HASH, MARK, "0", "1")},
 	/* The guess of the fence is 1: a redlockd whose own clock is wrong can still extend and release. */
-	TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, TOKEN "01", "10000", "0", "", "0", "1", "", MARK, LATEST),
-	TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, TOKEN "02", "10000", "0", "", "0", "1", "$r:" MARK " 1000", MARK,
-	      LATEST),
-	TRIAL(RAISE, "raise", 1, "2", LOCK, HASH, TOKEN "01", "0", "2", MARK, LATEST),
-	TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, MARK, LATEST),
-	TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "01", "20000", MARK, LATEST),
-	TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "01", "$r:" MARK " 0", MARK, LATEST),
-	PROBE(DEL, LOCK, HASH, QUEUE),
+	{TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, TOKEN "01", "10000", "0", "", "0", "1", "", MARK, LATEST)},
+	{TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, TOKEN "02", "10000", "0", "", "0", "1", "$r:" MARK " 1000", MARK,
+	       LATEST)},
+	{TRIAL(RAISE, "raise", 1, "2", LOCK, HASH, TOKEN "01", "0", "2", MARK, LATEST)},
+	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, MARK, LATEST)},
+	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "01", "20000", MARK, LATEST)},
+	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "01", "$r:" MARK " 0", MARK, LATEST)},
+	{PROBE(DEL, LOCK, HASH, QUEUE)},
 };
 
 enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };

@@ -21,7 +21,7 @@
 /* True if the oldest command had waited for too long at `when_us`. */
 static bool is_behind(const struct master *master, uint64_t when_us)
 {
-	const struct master_command *oldest = master->first;
+	const struct master_command *oldest = STAILQ_FIRST(&master->under_way);
 	return oldest && when_us > oldest->sent_us &&
 	       when_us - oldest->sent_us >= master->all->options->master_timeout_ms * UINT64_C(1000);
 }
@@ -36,7 +36,8 @@ bool master_command_is_silent(const struct master *master, uint64_t when_us)
 /* Scans have no deadline of their own: they fail now, and their late answers go nowhere. */
 static void fail_scans(struct master *master)
 {
-	for (struct master_command *command = master->first; command; command = command->next) {
+	struct master_command *command;
+	STAILQ_FOREACH (command, &master->under_way, entry) {
 		master_scan_fn *scan = command->scan;
 		if (!scan)
 			continue;
@@ -78,22 +79,6 @@ static void note_answer(struct master *master, uint64_t rtt_us)
 
 /* ---- answers ---- */
 
-static void command_shift(struct master *master, struct master_command *command)
-{
-	assert(master->first == command);
-	master->first = command->next;
-	if (!master->first)
-		master->last = NULL;
-	metrics_add(&master->metrics->in_flight, (uint64_t)-1);
-}
-
-static void command_recycle(struct master *master, struct master_command *command)
-{
-	assert(command->master == master);
-	command->next = master->spare;
-	master->spare = command;
-}
-
 static const redisReply *part_of(const redisReply *reply, size_t i)
 {
 	return reply && reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements ? reply->element[i + 1] : reply;
@@ -104,14 +89,14 @@ static void settle_all(struct master *master, struct master_command *first, uint
 {
 	size_t count = 0, i = 0;
 	uint64_t sent_us = first->sent_us;
-	for (const struct master_command *command = first; command; command = command->also)
+	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
 		count++;
 	for (struct master_command *command = first, *also; command; command = also, i++) {
 		struct master_command done = *command;
 		struct master_reply mapped;
-		also = command->also;
+		also = STAILQ_NEXT(command, also);
 		done.sent_us = sent_us;
-		command_recycle(master, command);
+		STAILQ_INSERT_HEAD(&master->spare, command, entry);
 		assert(done.kind == REDLOCK_SCRIPT_ACQUIRE || count == 1);
 		if (count == 1)
 			master_reply_map(done.kind, reply, &mapped);
@@ -121,12 +106,19 @@ static void settle_all(struct master *master, struct master_command *first, uint
 	}
 }
 
+/* Empties the batch; returns the first of it, NULL: there is none. */
+static struct master_command *take_batch(struct master *master)
+{
+	struct master_command *first = STAILQ_FIRST(&master->batch);
+	STAILQ_INIT(&master->batch);
+	master->batch_count = 0;
+	return first;
+}
+
 void master_command_fail_batch(struct master *master)
 {
-	struct master_command *first = master->batch_first;
 	assert(!master->link.connection);
-	master->batch_first = master->batch_last = NULL;
-	master->batch_count = 0;
+	struct master_command *first = take_batch(master);
 	if (first)
 		settle_all(master, first, clock_now_us(), NULL);
 }
@@ -135,15 +127,16 @@ static void answer_scan(struct master *master, const struct master_command *done
 {
 	if (reply && reply->type == REDIS_REPLY_ERROR)
 		master_state_doubt_reply(master, reply);
-	if (done->scan)
-		master_reply_map_scan(reply, done->scan, done->arg);
+	master_reply_map_scan(reply, done->scan, done->arg);
 }
 
 static void on_reply(void *arg, const redisReply *reply)
 {
 	struct master_command *command = arg;
 	struct master *master = command->master;
-	command_shift(master, command);
+	assert(STAILQ_FIRST(&master->under_way) == command);
+	STAILQ_REMOVE_HEAD(&master->under_way, entry);
+	metrics_add(&master->metrics->in_flight, (uint64_t)-1);
 	uint64_t now_us = clock_now_us();
 	if (reply)
 		note_answer(master, now_us - command->sent_us);
@@ -152,9 +145,9 @@ static void on_reply(void *arg, const redisReply *reply)
 		return;
 	}
 	struct master_command done = *command;
-	command_recycle(master, command);
+	STAILQ_INSERT_HEAD(&master->spare, command, entry);
 	master->answered_sent_us = done.sent_us;
-	if (done.is_scan)
+	if (done.scan)
 		answer_scan(master, &done, reply);
 	else if (done.answer && reply)
 		done.answer(master, done.what, reply);
@@ -164,9 +157,9 @@ static void on_reply(void *arg, const redisReply *reply)
 
 static struct master_command *command_new(struct master *master)
 {
-	struct master_command *command = master->spare;
+	struct master_command *command = STAILQ_FIRST(&master->spare);
 	if (command)
-		master->spare = command->next;
+		STAILQ_REMOVE_HEAD(&master->spare, entry);
 	else
 		command = memory_alloc(sizeof *command);
 	*command = (struct master_command){.master = master};
@@ -177,13 +170,9 @@ static struct master_command *command_new(struct master *master)
 static void append(struct master *master, struct master_command *command, size_t count,
 		   const struct transport_word words[])
 {
-	assert(command->master == master && !command->next);
+	assert(command->master == master && master->link.connection);
 	command->sent_us = clock_now_us();
-	if (master->last)
-		master->last->next = command;
-	else
-		master->first = command;
-	master->last = command;
+	STAILQ_INSERT_TAIL(&master->under_way, command, entry);
 	metrics_add(&master->metrics->in_flight, 1);
 	transport_send(master->link.connection, count, words, on_reply, command);
 }
@@ -199,12 +188,8 @@ static __attribute__((noinline)) void append_script(struct master *master, struc
 
 void master_command_send_batch(struct master *master)
 {
-	struct master_command *first = master->batch_first;
-	if (!first || !master->link.connection)
-		return;
-	master->batch_first = master->batch_last = NULL;
-	master->batch_count = 0;
-	append_script(master, first);
+	if (master->batch_count > 0 && master->link.connection)
+		append_script(master, take_batch(master));
 }
 
 void master_command_send_script(struct master *master, const struct master_script *script, uint64_t until_us,
@@ -225,8 +210,7 @@ void master_command_send_script(struct master *master, const struct master_scrip
 		append_script(master, command);
 		return;
 	}
-	*(master->batch_last ? &master->batch_last->also : &master->batch_first) = command;
-	master->batch_last = command;
+	STAILQ_INSERT_TAIL(&master->batch, command, also);
 	master->batch_count++;
 }
 
@@ -253,7 +237,6 @@ void master_command_send_scan(struct master *master, const struct master_scan_co
 	master_command_send_batch(master);
 	master_script_write_scan(master->all, scan_command, &words);
 	struct master_command *command = command_new(master);
-	command->is_scan = true;
 	command->scan = scan;
 	command->arg = arg;
 	append(master, command, words.count, words.words);

@@ -49,14 +49,6 @@ void master_guard_init(struct masters *masters)
 
 /* ---- the log and the metrics ---- */
 
-/* The answer of one master may change the state of another. */
-static void report_all(struct masters *masters)
-{
-	for (size_t i = 0; i < masters->count; i++)
-		if (masters->list[i].link.state == LINK_UP)
-			master_state_report(&masters->list[i]);
-}
-
 static void note_jump(struct master *master, enum guard_clock clock)
 {
 	assert(clock != GUARD_CLOCK_STEADY);
@@ -150,16 +142,11 @@ static void compare_evicted(struct master *master, const char *kept)
 	master->evicted_known = true;
 }
 
-static enum guard_action_kind action_of(enum guard_event_kind answer)
-{
-	switch (answer) {
-	case GUARD_EPOCH: return GUARD_READ;
-	case GUARD_QUARANTINED: return GUARD_QUARANTINE;
-	case GUARD_FENCES: return GUARD_SURVEY;
-	case GUARD_EPOCH_WRITTEN: return GUARD_WRITE_EPOCH;
-	default: return GUARD_NOTHING;
-	}
-}
+/* What it answers. */
+static const enum guard_action_kind actions[] = {[GUARD_EPOCH] = GUARD_READ,
+						 [GUARD_QUARANTINED] = GUARD_QUARANTINE,
+						 [GUARD_FENCES] = GUARD_SURVEY,
+						 [GUARD_EPOCH_WRITTEN] = GUARD_WRITE_EPOCH};
 
 static void on_answer(struct master *master, unsigned kind, const redisReply *reply)
 {
@@ -167,7 +154,7 @@ static void on_answer(struct master *master, unsigned kind, const redisReply *re
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
 	uint64_t time_us;
 	const char *evicted;
-	assert(action_of(kind) != GUARD_NOTHING && master->link.state == LINK_UP);
+	assert(kind <= GUARD_EPOCH_WRITTEN && actions[kind] != GUARD_NOTHING && master->link.state == LINK_UP);
 	if (!master_is_member(master))
 		return; /* the guard got LOST */
 	bool good = master_reply_map_guard(reply, &event, &time_us, &evicted);
@@ -177,7 +164,7 @@ static void on_answer(struct master *master, unsigned kind, const redisReply *re
 			compare_evicted(master, evicted); /* first: the guard reads the epoch in its light */
 	} else {
 		event.kind = GUARD_FAILED;
-		event.action = action_of(kind);
+		event.action = actions[kind];
 		master_state_doubt_reply(master, reply);
 		if (kind == GUARD_EPOCH)
 			master_guard_inspect_hash(master);
@@ -267,23 +254,20 @@ static void send_action(struct master *master, const struct guard_action *action
 	}
 }
 
-static void dispatch_to(struct masters *masters, unsigned i)
-{
-	struct master *master = &masters->list[i];
-	assert(i < masters->count && master->link.state == LINK_UP);
-	struct guard_action action;
-	guard_next(&masters->guard, i, clock_now_us(), clock_wall_us(), &action);
-	if (action.kind != GUARD_NOTHING)
-		send_action(master, &action);
-}
-
 /* Carries out what the guard wants done now. */
 static void dispatch(struct masters *masters)
 {
-	for (unsigned i = 0; master_guard_is_on(masters) && i < masters->count; i++)
-		if (masters->list[i].link.state == LINK_UP && master_is_member(&masters->list[i]))
-			dispatch_to(masters, i);
-	report_all(masters);
+	for (unsigned i = 0; master_guard_is_on(masters) && i < masters->count; i++) {
+		struct guard_action action;
+		if (masters->list[i].link.state != LINK_UP || !master_is_member(&masters->list[i]))
+			continue;
+		guard_next(&masters->guard, i, clock_now_us(), clock_wall_us(), &action);
+		send_action(&masters->list[i], &action);
+	}
+	/* the answer of one master may change the state of another */
+	for (size_t i = 0; i < masters->count; i++)
+		if (masters->list[i].link.state == LINK_UP)
+			master_state_report(&masters->list[i]);
 }
 
 /* ---- what happens to a connection ---- */
@@ -323,32 +307,27 @@ void master_guard_exclude(struct master *master, bool excluded)
 
 /* ---- answers to the scripts of the core ---- */
 
-static void fail(struct master_reply *reply, enum master_error error)
-{
-	reply->vote = REDLOCK_VOTE_FAILED;
-	reply->error = error;
-}
-
 void master_guard_evaluate_reply(struct master *master, const struct master_command *done, uint64_t now_us,
 				 struct master_reply *reply)
 {
 	struct masters *masters = master->all;
 	const struct guard_master *guarded = &masters->guard.masters[master->index];
-	if (reply->late)
+	if (reply->vote == REDLOCK_VOTE_FAILED && reply->error == MASTER_ERROR_LATE)
 		metrics_add(&master->metrics->late, 1);
 	if (reply->time_us == 0)
 		return;
 	note_time(master, done->sent_us, now_us, reply->time_us);
 	if (!master_guard_is_on(masters))
 		return;
-	if (reply->bad_epoch) {
+	if (reply->vote == REDLOCK_VOTE_QUARANTINED) {
 		struct guard_event event = {.kind = GUARD_MISMATCH,
 					    .master = (uint8_t)master->index,
 					    .now_us = now_us,
 					    .epoch = done->epoch};
 		guard_event(&masters->guard, &event);
 	} else if (guarded->state != GUARD_VOTING || guarded->epoch != done->epoch) {
-		fail(reply, MASTER_ERROR_QUARANTINED); /* since the command was sent: its vote does not count */
+		master_reply_fail(reply,
+				  MASTER_ERROR_QUARANTINED); /* since the command was sent: its vote does not count */
 	}
 	if (guarded->state != GUARD_VOTING)
 		dispatch(masters);

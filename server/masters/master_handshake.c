@@ -313,7 +313,8 @@ void master_handshake_tick(struct master *master)
 	}
 	master->heartbeat = HEARTBEAT_OUT;
 	master_command_note_silence(master);
-	uint64_t behind_us = master->first ? clock_now_us() - master->first->sent_us : 0;
+	const struct master_command *oldest = STAILQ_FIRST(&master->under_way);
+	uint64_t behind_us = oldest ? clock_now_us() - oldest->sent_us : 0;
 	if (master->hung && behind_us > master->all->options->max_ttl_ms * UINT64_C(1000))
 		master_link_fail(&master->link, "timeout: hung for longer than the longest lease");
 	else

@@ -15,6 +15,8 @@
 #ifndef MASTER_INTERNAL_H
 #define MASTER_INTERNAL_H
 
+#include <sys/queue.h>
+
 #include "master_link.h"
 #include "server/redlock/guard/guard.h"
 
@@ -54,8 +56,8 @@ typedef void master_subscribed_fn(struct master *master, enum master_error error
 /* One command under way. In the order of the connection; the head is the oldest. */
 struct master_command {
 	struct master *master;
-	struct master_command *next;
-	struct master_command *also; /* acquisitions: the next one that went in the same command */
+	STAILQ_ENTRY(master_command) entry; /* of those under way, or of spare ones */
+	STAILQ_ENTRY(master_command) also;  /* acquisitions: of those that leave as one command */
 	uint64_t sent_us;
 	/* A script of the core; NONE: it is none. */
 	enum redlock_script kind;
@@ -63,12 +65,14 @@ struct master_command {
 	uint64_t epoch, deadline_us;        /* that it carries; the deadline in the master's own time */
 	master_settle_fn *settle;
 	master_reply_fn *reply; /* the caller's; called by settle */
-	bool is_scan;
-	master_scan_fn *scan;     /* … the caller's; NULL: it was called already, since the answer is late */
-	void *arg;                /* of reply or scan */
+	master_scan_fn
+		*scan; /* a SCAN: the caller's; NULL: it is none, or was called already, since the answer is late */
+	void *arg;     /* of reply or scan */
 	master_answer_fn *answer; /* a command of this folder; NULL: its answer does not matter */
 	unsigned what;            /* … of the answer */
 };
+
+STAILQ_HEAD(master_commands, master_command);
 
 /* A command as it leaves. */
 struct master_words {
@@ -79,7 +83,7 @@ struct master_words {
 
 /* A release that is kept until its answer is here. */
 struct pending_release {
-	struct pending_release *next;
+	STAILQ_ENTRY(pending_release) entry;
 	uint64_t until_us; /* by then the key has run out */
 	struct master_script script;
 	char bytes[]; /* of the token and the resource */
@@ -105,9 +109,8 @@ struct master {
 	struct master_link link;
 
 	/* master_command.c */
-	struct master_command *first, *last;             /* under way */
-	struct master_command *spare;                    /* for reuse */
-	struct master_command *batch_first, *batch_last; /* acquisitions of this round of the loop, not sent yet */
+	struct master_commands under_way, spare,
+		batch; /* batch: acquisitions of this round of the loop, not sent yet */
 	unsigned batch_count;
 	uint64_t answered_sent_us; /* of the command whose answer is being handled */
 	bool hung;                 /* up, but behind with its answers */
@@ -162,7 +165,7 @@ struct master {
 	} notification;
 
 	/* master_pending.c */
-	struct pending_release *pending_first, *pending_last;
+	STAILQ_HEAD(, pending_release) pending;
 	size_t pending_count; /* those in this list and those under way */
 
 	/* master_state.c */
@@ -198,6 +201,8 @@ struct masters {
 /* ---- master_reply.c: pure ---- */
 
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);
+/* Its vote does not count. */
+void master_reply_fail(struct master_reply *reply, enum master_error error);
 /* The answer to acquisition `i` of `count` that went in one command. */
 void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply);
 /* Calls `scan` with the answer to a SCAN. */

@@ -34,7 +34,7 @@ static void fail(struct master_link *link, const char *reason, bool by_peer)
 	master_link_set_timer(link, backoff_ms(link));
 	if (link->attempts < UINT32_MAX)
 		link->attempts++;
-	link->events->failed(link->arg, was, reason, by_peer);
+	link->events->failed(link->owner, was, reason, by_peer);
 	if (!by_peer)
 		transport_close(connection);
 }
@@ -57,7 +57,7 @@ static void on_connected(void *arg)
 	struct master_link *link = arg;
 	assert(link->state == LINK_CONNECTING && link->connection);
 	link->state = LINK_HANDSHAKE;
-	link->events->connected(link->arg);
+	link->events->connected(link->owner);
 }
 
 static void on_ended(void *arg, const char *reason, bool refused)
@@ -97,14 +97,14 @@ static void on_timer(void *arg)
 	case LINK_DOWN: begin_connecting(link); break;
 	case LINK_CONNECTING:
 	case LINK_HANDSHAKE: master_link_fail(link, late_words(link)); break;
-	case LINK_UP: link->events->ticked(link->arg); break;
+	case LINK_UP: link->events->ticked(link->owner); break;
 	case LINK_CLOSED: break;
 	}
 }
 
 void master_link_start(struct master_link *link)
 {
-	assert(link->loop && link->address && link->events && link->arg);
+	assert(link->loop && link->address && link->events && link->owner);
 	link->timer = transport_timer_new(link->loop, on_timer, link);
 	link->state = LINK_DOWN;
 	master_link_set_timer(link, 0);

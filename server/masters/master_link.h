@@ -19,22 +19,24 @@ enum {
  *    └──────────┴─────────────┴─────────┘ */
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_HANDSHAKE, LINK_UP, LINK_CLOSED };
 
+struct master;
+
 /* What a link reports to its owner. */
 struct master_link_events {
 	/* Connected, LINK_HANDSHAKE: send what comes first. */
-	void (*connected)(void *arg);
+	void (*connected)(struct master *owner);
 	/* The time given to master_link_set_timer() is over, and the link is up. */
-	void (*ticked)(void *arg);
+	void (*ticked)(struct master *owner);
 	/* The link has just become LINK_DOWN, and has no connection any more; `was`: its state before; `by_peer`: the
 	 * connection ended by itself. Its pending callbacks follow if it was not. */
-	void (*failed)(void *arg, enum link_state was, const char *reason, bool by_peer);
+	void (*failed)(struct master *owner, enum link_state was, const char *reason, bool by_peer);
 };
 
 struct master_link {
 	struct uv_loop_s *loop;
 	const struct master_address *address;
 	const struct master_link_events *events;
-	void *arg;
+	struct master *owner;
 	enum link_state state;
 	struct transport_connection *connection; /* connecting, handshake, up; else NULL */
 	struct transport_timer *timer;           /* by the state: back-off, deadline of the handshake, the owner's */
@@ -42,7 +44,7 @@ struct master_link {
 	bool tried;                              /* it was up, or failed at each of its addresses */
 };
 
-/* Begins to connect in the next round of the loop; loop, address, events and arg are set. */
+/* Begins to connect in the next round of the loop; loop, address, events and owner are set. */
 void master_link_start(struct master_link *link);
 /* The handshake has succeeded. */
 void master_link_set_up(struct master_link *link);

@@ -137,8 +137,8 @@ void master_notification_check(struct master *master)
 
 static void set_alive(struct master *master)
 {
-	const char *set[] = {"SET", master->all->alive_key, "", "PX", ALIVE_MS_TEXT, NULL};
-	master_command_send(master, NULL, 0, set);
+	master_command_send(master, NULL, 0,
+			    (const char *[]){"SET", master->all->alive_key, "", "PX", ALIVE_MS_TEXT, NULL});
 }
 
 static void on_alive(struct master *master, unsigned what, const redisReply *reply)
@@ -151,12 +151,6 @@ static void on_alive(struct master *master, unsigned what, const redisReply *rep
 		return;
 	set_alive(master); /* it had run out, or the master has lost it */
 	report_missed(masters);
-}
-
-static void renew_alive(struct master *master)
-{
-	const char *set[] = {"SET", master->all->alive_key, "", "XX", "PX", ALIVE_MS_TEXT, NULL};
-	master_command_send(master, on_alive, 0, set);
 }
 
 static bool is_reachable(const struct master *master)
@@ -172,7 +166,8 @@ static void on_tick(void *arg)
 		struct master *master = &masters->list[i];
 		if (!is_reachable(master))
 			continue;
-		renew_alive(master);
+		master_command_send(master, on_alive, 0,
+				    (const char *[]){"SET", masters->alive_key, "", "XX", "PX", ALIVE_MS_TEXT, NULL});
 		if (master->check.state == CHECK_PASSED) /* else master_check.c tries it */
 			open_second(master);
 	}

@@ -9,17 +9,6 @@
 #include "master_internal.h"
 #include "server/base/base.h"
 
-static void pending_push(struct master *master, struct pending_release *pending)
-{
-	assert(master->pending_count > 0 && master->pending_count <= MASTER_PENDING_MAX);
-	pending->next = NULL;
-	if (master->pending_last)
-		master->pending_last->next = pending;
-	else
-		master->pending_first = pending;
-	master->pending_last = pending;
-}
-
 static void pending_free(struct master *master, struct pending_release *pending)
 {
 	assert(master->pending_count > 0);
@@ -46,7 +35,7 @@ static void on_settled(struct master *master, const struct master_command *done,
 	if (master->link.state == LINK_CLOSED || !(reply->lost || reply->no_script)) {
 		pending_free(master, pending);
 	} else if (reply->lost || master->link.state != LINK_UP || pending->script.with_source) {
-		pending_push(master, pending);
+		STAILQ_INSERT_TAIL(&master->pending, pending, entry);
 	} else {
 		pending->script.with_source = true;
 		pending_send(master, pending);
@@ -72,24 +61,15 @@ void master_pending_keep(struct master *master, const struct master_script *rele
 	if (master->link.state == LINK_UP)
 		pending_send(master, pending);
 	else
-		pending_push(master, pending);
-}
-
-static struct pending_release *pending_shift(struct master *master)
-{
-	struct pending_release *pending = master->pending_first;
-	assert(pending);
-	master->pending_first = pending->next;
-	if (!master->pending_first)
-		master->pending_last = NULL;
-	return pending;
+		STAILQ_INSERT_TAIL(&master->pending, pending, entry);
 }
 
 void master_pending_send_all(struct master *master)
 {
 	uint64_t now_us = clock_now_us();
-	for (size_t left = master->pending_count; left > 0 && master->pending_first; left--) {
-		struct pending_release *pending = pending_shift(master);
+	struct pending_release *pending;
+	for (size_t left = master->pending_count; left > 0 && (pending = STAILQ_FIRST(&master->pending)); left--) {
+		STAILQ_REMOVE_HEAD(&master->pending, entry);
 		if (pending->until_us <= now_us)
 			pending_free(master, pending);
 		else
@@ -99,6 +79,8 @@ void master_pending_send_all(struct master *master)
 
 void master_pending_drop_all(struct master *master)
 {
-	while (master->pending_first)
-		pending_free(master, pending_shift(master));
+	for (struct pending_release *pending; (pending = STAILQ_FIRST(&master->pending));) {
+		STAILQ_REMOVE_HEAD(&master->pending, entry);
+		pending_free(master, pending);
+	}
 }

@@ -65,11 +65,11 @@ void master_error_words(const char *text, char ret_words[MASTER_WORDS_MAX])
 		snprintf(ret_words, MASTER_WORDS_MAX, "an error without words");
 }
 
-static void map_failure(enum master_error error, struct master_reply *ret)
+void master_reply_fail(struct master_reply *reply, enum master_error error)
 {
 	assert(error < MASTER_ERROR_COUNT);
-	ret->vote = REDLOCK_VOTE_FAILED;
-	ret->error = error;
+	reply->vote = REDLOCK_VOTE_FAILED;
+	reply->error = error;
 }
 
 #define OF(script) (1U << REDLOCK_SCRIPT_##script)
@@ -128,8 +128,6 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 		ret->time_us = (uint64_t)reply->element[1]->integer;
 		ret->vote = shapes[i].vote;
 		ret->error = shapes[i].error;
-		ret->late = ret->error == MASTER_ERROR_LATE;
-		ret->bad_epoch = ret->vote == REDLOCK_VOTE_QUARANTINED;
 		bool good = reply->elements == 2 + strlen(shapes[i].fields);
 		for (size_t at = 2; good && at < reply->elements; at++)
 			good = map_field(shapes[i].fields[at - 2], reply->element[at], ret);
@@ -142,10 +140,10 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 static bool map_general(const redisReply *reply, struct master_reply *ret)
 {
 	if (!reply) {
-		map_failure(MASTER_ERROR_LOST, ret);
+		master_reply_fail(ret, MASTER_ERROR_LOST);
 		ret->lost = true;
 	} else if (reply->type == REDIS_REPLY_ERROR) {
-		map_failure(master_error_classify(reply->str), ret);
+		master_reply_fail(ret, master_error_classify(reply->str));
 		ret->no_script = begins_with(reply->str, "NOSCRIPT");
 	}
 	return !reply || reply->type == REDIS_REPLY_ERROR;
@@ -154,18 +152,17 @@ static bool map_general(const redisReply *reply, struct master_reply *ret)
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply)
 {
 	assert(script != REDLOCK_SCRIPT_NONE);
-	memset(ret_reply, 0, sizeof *ret_reply);
-	if (map_general(reply, ret_reply) || (reply->type == REDIS_REPLY_ARRAY && map_array(script, reply, ret_reply)))
-		return;
-	memset(ret_reply, 0, sizeof *ret_reply);
-	map_failure(MASTER_ERROR_OTHER, ret_reply);
+	*ret_reply = (struct master_reply){0};
+	if (!map_general(reply, ret_reply) &&
+	    (reply->type != REDIS_REPLY_ARRAY || !map_array(script, reply, ret_reply)))
+		*ret_reply = (struct master_reply){.vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_OTHER};
 }
 
 /* {now_us, answer, …}, an answer being the bucket's old number alone where the lock was set. */
 void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply)
 {
 	assert(i < count);
-	memset(ret_reply, 0, sizeof *ret_reply);
+	*ret_reply = (struct master_reply){0};
 	if (map_general(reply, ret_reply))
 		return;
 	bool timed = reply->type == REDIS_REPLY_ARRAY && reply->elements == count + 1 &&
@@ -175,13 +172,11 @@ void master_reply_map_part(const redisReply *reply, size_t i, size_t count, stru
 		master_reply_map(REDLOCK_SCRIPT_ACQUIRE, part, ret_reply);
 		return;
 	}
-	if (part && map_field('f', part, ret_reply)) {
-		ret_reply->vote = REDLOCK_VOTE_GRANTED;
+	ret_reply->vote = REDLOCK_VOTE_GRANTED;
+	if (part && map_field('f', part, ret_reply))
 		ret_reply->time_us = (uint64_t)reply->element[0]->integer;
-		return;
-	}
-	memset(ret_reply, 0, sizeof *ret_reply);
-	map_failure(MASTER_ERROR_OTHER, ret_reply);
+	else
+		*ret_reply = (struct master_reply){.vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_OTHER};
 }
 
 void master_reply_map_scan(const redisReply *reply, master_scan_fn *scan, void *arg)
@@ -281,22 +276,19 @@ bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, 
 
 /* ---- INFO ---- */
 
-#define FIELD(name, member)                                                                           \
-	{                                                                                             \
-		name, offsetof(struct master_info, member), sizeof(((struct master_info *)0)->member) \
-	}
+#define FIELD(member) offsetof(struct master_info, member), sizeof(((struct master_info *)0)->member)
 
 /* Texts, and numbers where the size is that of one. */
 static const struct {
 	const char *name;
 	size_t offset, size;
 } info_fields[] = {
-	FIELD("run_id", run_id),         FIELD("redis_version", version),
-	FIELD("valkey_version", valkey), FIELD("role", role),
-	FIELD("redis_mode", mode),       FIELD("maxmemory_policy", policy),
-	FIELD("maxmemory", maxmemory),   FIELD("used_memory", used_memory),
-	FIELD("evicted_keys", evicted),  FIELD("connected_slaves", replicas),
-	FIELD("loading", loading),       FIELD("cluster_enabled", cluster),
+	{"run_id", FIELD(run_id)},         {"redis_version", FIELD(version)},
+	{"valkey_version", FIELD(valkey)}, {"role", FIELD(role)},
+	{"redis_mode", FIELD(mode)},       {"maxmemory_policy", FIELD(policy)},
+	{"maxmemory", FIELD(maxmemory)},   {"used_memory", FIELD(used_memory)},
+	{"evicted_keys", FIELD(evicted)},  {"connected_slaves", FIELD(replicas)},
+	{"loading", FIELD(loading)},       {"cluster_enabled", FIELD(cluster)},
 };
 
 /* Copies the value of the first line "name:value" to `ret`, unless there is no such line or it is too long. */

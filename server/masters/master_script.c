@@ -130,17 +130,17 @@ void master_script_write(struct master *master, const struct master_command *fir
 	struct transport_word *word = ret_words->words;
 	size_t keys = 1; /* the hash */
 	ret_words->text_len = 0;
-	for (const struct master_command *command = first; command; command = command->also)
+	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
 		keys++;
 	assert(keys == 2 || script->script == REDLOCK_SCRIPT_ACQUIRE);
 	*word++ = script->with_source ? (struct transport_word){"EVAL", 4} : (struct transport_word){"EVALSHA", 7};
 	*word++ = script->with_source ? (struct transport_word){lua->source, strlen(lua->source)}
 				      : (struct transport_word){lua->sha1, sizeof lua->sha1 - 1};
 	*word++ = put_number(ret_words, keys);
-	for (const struct master_command *command = first; command; command = command->also)
+	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
 		*word++ = put_key(ret_words, master->all, command->script);
 	*word++ = (struct transport_word){master->all->hash_key, master->all->hash_key_len};
-	for (const struct master_command *command = first; command; command = command->also)
+	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
 		for (size_t i = 0; i < MASTER_ARGUMENTS_MAX && arguments[script->script][i]; i++)
 			*word++ = put_argument(ret_words, master, command, arguments[script->script][i]);
 	ret_words->count = (size_t)(word - ret_words->words);

@@ -232,7 +232,8 @@ static const char *text_of(const redisReply *reply)
 void master_state_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw)
 {
 	assert(reply->vote == REDLOCK_VOTE_FAILED);
-	bool one_off = reply->no_script || reply->lost || reply->late || reply->error == MASTER_ERROR_QUARANTINED;
+	bool one_off = reply->no_script || reply->lost || reply->error == MASTER_ERROR_LATE ||
+		       reply->error == MASTER_ERROR_QUARANTINED;
 	if (!one_off)
 		master_state_doubt(master, reply->error,
 				   reply->error == MASTER_ERROR_CLOCK ? "our clock is more than a day ahead of its own"

@@ -12,19 +12,8 @@
 
 /* ---- what a connection reports ---- */
 
-static void on_connected(void *arg)
+static void on_failed(struct master *master, enum link_state was, const char *reason, bool by_peer)
 {
-	master_handshake_start(arg);
-}
-
-static void on_ticked(void *arg)
-{
-	master_handshake_tick(arg);
-}
-
-static void on_failed(void *arg, enum link_state was, const char *reason, bool by_peer)
-{
-	struct master *master = arg;
 	char refused[STATUS_REASON_MAX];
 	assert(master->link.state == LINK_DOWN && was != LINK_DOWN && was != LINK_CLOSED);
 	if (by_peer && was == LINK_HANDSHAKE && master->check.words[0]) { /* the server answered why before it closed */
@@ -42,7 +31,7 @@ static void on_failed(void *arg, enum link_state was, const char *reason, bool b
 	master_command_fail_batch(master);
 }
 
-static const struct master_link_events link_events = {on_connected, on_ticked, on_failed};
+static const struct master_link_events link_events = {master_handshake_start, master_handshake_tick, on_failed};
 
 /* ---- the list ---- */
 
@@ -63,12 +52,16 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 		master->all = masters;
 		master->index = i;
 		master->metrics = &metrics->masters[i];
+		STAILQ_INIT(&master->under_way);
+		STAILQ_INIT(&master->spare);
+		STAILQ_INIT(&master->batch);
+		STAILQ_INIT(&master->pending);
 		master->reported_state = MASTER_DOWN;
 		snprintf(master->reason, sizeof master->reason, "connecting");
 		master->link.loop = loop;
 		master->link.address = &options->masters[i];
 		master->link.events = &link_events;
-		master->link.arg = master;
+		master->link.owner = master;
 		master_link_start(&master->link);
 	}
 	return masters;
@@ -87,12 +80,11 @@ void masters_free(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
-		assert(!master->first && !master->link.connection && !master->batch_first);
+		assert(STAILQ_EMPTY(&master->under_way) && STAILQ_EMPTY(&master->batch) && !master->link.connection);
 		master_pending_drop_all(master);
-		while (master->spare) {
-			struct master_command *next = master->spare->next;
-			free(master->spare);
-			master->spare = next;
+		for (struct master_command *spare; (spare = STAILQ_FIRST(&master->spare));) {
+			STAILQ_REMOVE_HEAD(&master->spare, entry);
+			free(spare);
 		}
 	}
 	free(masters);

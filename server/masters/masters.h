@@ -18,12 +18,12 @@ struct uv_loop_s;
 
 /* The answer of a master to a script, as the core uses it. */
 struct master_reply {
-	enum redlock_vote vote;  /* GRANTED, BEHIND, HELD, QUEUED, GONE, QUARANTINED or FAILED */
-	enum master_error error; /* FAILED: why */
+	/* GRANTED, BEHIND, HELD, QUEUED, GONE, FAILED, or QUARANTINED: the master has another epoch; nothing but a
+	 * release was carried out */
+	enum redlock_vote vote;
+	enum master_error error; /* FAILED: why; LATE: nothing was carried out */
 	bool lost;               /* FAILED: the connection went away; it may have been carried out or not */
 	bool no_script;          /* FAILED: the master no longer has the script; nothing was carried out */
-	bool late;               /* FAILED: refused, its deadline was over; nothing was carried out */
-	bool bad_epoch;          /* QUARANTINED: the master has another epoch; nothing but a release was carried out */
 	uint64_t time_us;        /* the master's own time; 0: unknown */
 	uint64_t ttl_us;         /* GRANTED, extend */
 	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */

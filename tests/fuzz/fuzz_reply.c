@@ -75,10 +75,8 @@ static void check_vote(enum redlock_script script, const struct master_reply *re
 	     held = reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED;
 	MUST(is_legal(script, reply->vote), "vote %d to script %d", (int)reply->vote, (int)script);
 	MUST((unsigned)reply->error < MASTER_ERROR_COUNT, "error %d", (int)reply->error);
-	MUST(failed || (!reply->lost && !reply->no_script && !reply->late && reply->time_us > 0 &&
-			reply->time_us <= INT64_MAX),
+	MUST(failed || (!reply->lost && !reply->no_script && reply->time_us > 0 && reply->time_us <= INT64_MAX),
 	     "a vote that came from nowhere");
-	MUST(reply->bad_epoch == (reply->vote == REDLOCK_VOTE_QUARANTINED), "quarantined: %d", reply->bad_epoch);
 	MUST(reply->fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)reply->fence);
 	MUST(reply->remaining_us == REDLOCK_NEVER || reply->remaining_us <= INT64_MAX, "remaining %llu",
 	     (unsigned long long)reply->remaining_us);

@@ -29,7 +29,9 @@ static bool is_silent(bool has_command, bool has_unread, uint64_t when_us)
 	master->all = &all;
 	master->link.state = LINK_UP;
 	master->link.connection = (struct transport_connection *)&options; /* only its address matters */
-	master->first = has_command ? &command : NULL;
+	STAILQ_INIT(&master->under_way);
+	if (has_command)
+		STAILQ_INSERT_TAIL(&master->under_way, &command, entry);
 	unread = has_unread;
 	looks = 0;
 	return master_command_is_silent(master, when_us);

@@ -107,7 +107,7 @@ static const struct words *words_of(size_t count, const struct master_script lis
 	static struct master_command commands[MASTER_BATCH_MAX];
 	for (size_t i = 0; i < count; i++) {
 		commands[i] = (struct master_command){.master = master, .script = &list[i]};
-		commands[i].also = i + 1 < count ? &commands[i + 1] : NULL;
+		STAILQ_NEXT(&commands[i], also) = i + 1 < count ? &commands[i + 1] : NULL;
 		master_script_stamp(master, until_us, &commands[i]);
 	}
 	memset(written.text, 'x', sizeof written.text);
