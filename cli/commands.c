@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -278,8 +279,10 @@ static int command_release(struct client *client)
 static int command_status(struct client *client)
 {
 	struct answer answer = commands_ask(client, client_request_of_lock("GET", client->arguments->name, NULL));
+	bool is_free = json_is_false(json_object_get(answer.json, "held"));
 
-	return commands_show(client, &answer, json_is_boolean(json_object_get(answer.json, "held")), print_state);
+	int status = commands_show(client, &answer, json_is_boolean(json_object_get(answer.json, "held")), print_state);
+	return status == EXIT_STATUS_OK && is_free && client->arguments->exit_code ? EXIT_STATUS_FREE : status;
 }
 
 /* Adds one page to `all`; the cursor is that of the next page, or empty. */
@@ -302,6 +305,26 @@ static bool commands_list_page(struct client *client, json_t *all, char cursor[C
 	return true;
 }
 
+static int commands_compare_locks(const void *a, const void *b)
+{
+	return strcmp(answer_member(*(json_t *const *)a, "resource"), answer_member(*(json_t *const *)b, "resource"));
+}
+
+/* The same locks by name, which is the order for people and programs. */
+static json_t *commands_sort_locks(const json_t *locks)
+{
+	size_t count = json_array_size(locks);
+	json_t **order = memory_alloc((count + 1) * sizeof *order), *sorted = json_array();
+
+	for (size_t i = 0; i < count; i++)
+		order[i] = json_array_get(locks, i);
+	qsort(order, count, sizeof *order, commands_compare_locks);
+	for (size_t i = 0; i < count; i++)
+		json_array_append(sorted, order[i]);
+	free(order);
+	return sorted;
+}
+
 static int command_list(struct client *client)
 {
 	json_t *result = json_pack("{s:[]}", "locks"), *all = json_object_get(result, "locks");
@@ -315,7 +338,7 @@ static int command_list(struct client *client)
 	while (done && *cursor != '\0' && (limit == 0 || json_array_size(all) < limit));
 	if (done) {
 		answer_fini(&answer);
-		answer.json = json_incref(result);
+		answer.json = json_pack("{s:o, s:b}", "locks", commands_sort_locks(all), "more", *cursor != '\0');
 	}
 	json_decref(result);
 	return commands_show(client, &answer, true, print_locks);

@@ -6,12 +6,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/base/cli_base.h"
 #include "commands.h"
 #include "server/base/base.h"
 
-enum { CELL_MAX = 320 };
+enum { CELL_MAX = 320, COLUMNS_MAX = 5 };
+
+/* ---- colours, on a terminal (https://no-color.org) ---- */
+
+#define COLOR_BOLD "\033[1m"
+#define COLOR_RED "\033[31m"
+#define COLOR_GREEN "\033[32m"
+#define COLOR_YELLOW "\033[33m"
+
+static const char *print_color(const char *color)
+{
+	const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
+	bool colored = (!none || *none == '\0') && terminal && strcmp(terminal, "dumb") != 0 && isatty(STDOUT_FILENO);
+
+	assert(color);
+	return colored ? color : "";
+}
+
+static const char *print_color_end(void)
+{
+	return print_color("\033[0m");
+}
+
+/* ---- values ---- */
 
 int print_end(bool reports_pipe)
 {
@@ -84,46 +108,135 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	printf("valid for %s from now\n", DURATION_TEXT(left_ms));
 }
 
+/* ---- tables ---- */
+
+struct table {
+	const char *headings[COLUMNS_MAX];
+	/* The text of a cell. Returns it, or `ret_cell` with it. */
+	const char *(*cell)(const json_t *row, size_t column, char ret_cell[CELL_MAX]);
+	const char *(*color)(const json_t *row); /* of the second column; NULL: none */
+	void (*end_row)(const json_t *row);      /* what follows the row; NULL: nothing */
+};
+
+/* Characters of UTF-8. */
+static size_t print_width(const char *text)
+{
+	size_t width = 0;
+
+	for (; *text != '\0'; text++)
+		width += (*text & 0xc0) != 0x80;
+	return width;
+}
+
+/* The last column is not filled up. */
+static void print_table_cell(const char *text, size_t column, size_t width, const char *color)
+{
+	size_t fill = column + 1 < COLUMNS_MAX ? width - print_width(text) + 2 : 0;
+
+	printf("%s%s%s%*s", color, text, *color != '\0' ? print_color_end() : "", (int)fill, "");
+}
+
+static void print_table(const struct table *table, const json_t *rows)
+{
+	char cell[CELL_MAX];
+	size_t widths[COLUMNS_MAX], i;
+	json_t *row;
+
+	for (size_t column = 0; column < COLUMNS_MAX; column++) {
+		widths[column] = strlen(table->headings[column]);
+		json_array_foreach(rows, i, row)
+		{
+			size_t width = print_width(table->cell(row, column, cell));
+			widths[column] = width > widths[column] ? width : widths[column];
+		}
+	}
+	for (size_t column = 0; column < COLUMNS_MAX; column++)
+		print_table_cell(table->headings[column], column, widths[column], print_color(COLOR_BOLD));
+	putchar('\n');
+	json_array_foreach(rows, i, row)
+	{
+		for (size_t column = 0; column < COLUMNS_MAX; column++)
+			print_table_cell(table->cell(row, column, cell), column, widths[column],
+					 column == 1 && table->color ? table->color(row) : "");
+		putchar('\n');
+		if (table->end_row)
+			table->end_row(row);
+	}
+}
+
 void print_state(const json_t *state)
 {
 	char left[DURATION_TEXT_MAX];
 
 	assert(json_is_object(state));
 	if (json_is_true(json_object_get(state, "held")))
-		printf("%s: held by %s, fence %s, %s left", CELL(state, "resource"), CELL(state, "owner"),
-		       CELL(state, "fence"), print_left(state, left));
+		printf("%s: %sheld%s by %s, fence %s, %s left", CELL(state, "resource"), print_color(COLOR_YELLOW),
+		       print_color_end(), CELL(state, "owner"), CELL(state, "fence"), print_left(state, left));
 	else
-		printf("%s: free", CELL(state, "resource"));
+		printf("%s: %sfree%s", CELL(state, "resource"), print_color(COLOR_GREEN), print_color_end());
 	if (json_integer_value(json_object_get(state, "waiters")) > 0)
 		printf(", %s waiting", CELL(state, "waiters"));
 	putchar('\n');
 }
 
+static const char *print_lock_cell(const json_t *state, size_t column, char ret_cell[CELL_MAX])
+{
+	static const char *const names[COLUMNS_MAX] = {"resource", "owner", "fence", NULL, "waiters"};
+
+	return names[column] ? print_cell(json_object_get(state, names[column]), ret_cell)
+			     : print_left(state, ret_cell);
+}
+
 void print_locks(const json_t *locks)
 {
-	char left[DURATION_TEXT_MAX];
-	json_t *state;
+	static const struct table table = {.headings = {"RESOURCE", "OWNER", "FENCE", "LEFT", "WAITING"},
+					   .cell = print_lock_cell};
+	const json_t *rows = json_object_get(locks, "locks");
+	size_t count = json_array_size(rows);
+
+	if (count > 0)
+		print_table(&table, rows);
+	printf("%zu lock%s%s\n", count, count == 1 ? "" : "s",
+	       json_is_true(json_object_get(locks, "more")) ? ", and there are more" : "");
+}
+
+static const char *print_master_cell(const json_t *master, size_t column, char ret_cell[CELL_MAX])
+{
+	static const char *const names[COLUMNS_MAX] = {"address", "state", "version", "rtt_us", "reason"};
+	const json_t *value = json_object_get(master, names[column]);
+
+	if (column != 3 || !json_is_integer(value))
+		return print_cell(value, ret_cell);
+	snprintf(ret_cell, CELL_MAX, "%.1f ms", (double)json_integer_value(value) / 1000);
+	return ret_cell;
+}
+
+static const char *print_master_color(const json_t *master)
+{
+	return print_color(strcmp(json_string_value(json_object_get(master, "state")) ?: "", "voting") == 0
+				   ? COLOR_GREEN
+				   : COLOR_RED);
+}
+
+static void print_master_warnings(const json_t *master)
+{
+	json_t *warning;
 	size_t i;
 
-	json_array_foreach(json_object_get(locks, "locks"), i, state)
-		printf("%-32s %-24s %16s %12s %6s\n", CELL(state, "resource"), CELL(state, "owner"),
-		       CELL(state, "fence"), print_left(state, left), CELL(state, "waiters"));
+	json_array_foreach(json_object_get(master, "warnings"), i, warning)
+		printf("    warning: %s\n", print_cell(warning, (char[CELL_MAX]){0}));
 }
 
 void print_masters(const json_t *masters)
 {
+	static const struct table table = {.headings = {"ADDRESS", "STATE", "VERSION", "ROUND TRIP", "REASON"},
+					   .cell = print_master_cell,
+					   .color = print_master_color,
+					   .end_row = print_master_warnings};
 	const json_t *quorum = json_object_get(masters, "quorum");
-	json_t *master, *warning;
-	size_t i, j;
 
 	assert(json_is_object(masters));
-	json_array_foreach(json_object_get(masters, "masters"), i, master)
-	{
-		printf("%-40s %-11s %-8s %8s us  %s\n", CELL(master, "address"), CELL(master, "state"),
-		       CELL(master, "version"), CELL(master, "rtt_us"), CELL(master, "reason"));
-		json_array_foreach(json_object_get(master, "warnings"), j, warning)
-			printf("    warning: %s\n", print_cell(warning, (char[CELL_MAX]){0}));
-	}
+	print_table(&table, json_object_get(masters, "masters"));
 	printf("%s of %s may vote, %s are needed\n", CELL(quorum, "voting"), CELL(quorum, "masters"),
 	       CELL(quorum, "needed"));
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/base/cli_base.h"
 #include "cli/run/run.h"
@@ -37,6 +38,17 @@ static void warn_of_exposed_key(const struct arguments *arguments)
 			     exposed->text);
 }
 
+/* Enough to find the process. */
+static void set_owner(struct arguments *arguments)
+{
+	static char owner[ARGUMENTS_OWNER_MAX + 1];
+	char host[96] = "unknown";
+
+	gethostname(host, sizeof host - 1);
+	snprintf(owner, sizeof owner, "%s:%ld", host, (long)getpid());
+	arguments->owner = owner;
+}
+
 static int run(struct arguments *arguments)
 {
 	char message[CREDENTIALS_MESSAGE_MAX];
@@ -54,6 +66,8 @@ static int run(struct arguments *arguments)
 		return EXIT_STATUS_USAGE;
 	}
 	warn_of_exposed_key(arguments);
+	if (!arguments->owner)
+		set_owner(arguments);
 	return arguments->command == COMMAND_RUN ? run_command(arguments) : commands_run(arguments);
 }
 
@@ -75,7 +89,7 @@ int main(int argc, char **argv)
 	if (arguments.command != COMMAND_HELP && arguments.command != COMMAND_VERSION)
 		return run(&arguments);
 	if (arguments.command == COMMAND_HELP)
-		options_print_help(&arguments_table, stdout);
+		arguments_print_help(&arguments, stdout);
 	else
 		printf("redlockctl " REDLOCKCTL_VERSION " (%s)\n", build_commit);
 	return fflush(stdout) == 0 ? EXIT_STATUS_OK : EXIT_STATUS_SYSTEM;

@@ -20,6 +20,9 @@ enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
 #define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(RUN))
 #define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* that ask a server */
 
+/* A number alone below this is surely meant as seconds. */
+enum { ALONE_DIGITS = 2 };
+
 /* ---- options ---- */
 
 const char *const arguments_rights[ARGUMENTS_RIGHTS + 1] = {"acquire", "inspect", "list", "admin", NULL};
@@ -83,12 +86,26 @@ static const char *arguments_parse_api_key(const struct options_entry *entry, co
 	return api_key_parse(text, strlen(text), ((struct arguments *)values)->credentials.api_key);
 }
 
+/* Milliseconds alone are for scripts; somebody who types 30 means seconds. */
+static const char *arguments_parse_time(const struct options_entry *entry, const char *text, void *values)
+{
+	static char hint[64];
+	size_t len = strlen(text);
+
+	if (len == 0 || len > ALONE_DIGITS || strspn(text, "0123456789") != len || text[0] == '0')
+		return options_parse_time(entry, text, values);
+	snprintf(hint, sizeof hint, "a number alone is milliseconds; did you mean %ss?", text);
+	return hint;
+}
+
 #define OPTION(flag, letter_, member, commands, words) \
 	.name = flag, .letter = letter_, OPTIONS_AT(struct arguments, member), .scope = commands, .help = words
 #define SWITCH(flag, letter_, member, commands, words) \
 	OPTION(flag, letter_, member, commands, words), OPTIONS_CHOICE(NULL, 0, options_truths)
-#define TIME(flag, letter_, member, commands, least, most, words) \
-	OPTION(flag, letter_, member, commands, words), OPTIONS_TIME(least, most)
+#define TIME(flag, letter_, member, commands, least, most, words)                                                 \
+	OPTION(flag, letter_, member, commands, words), .argument = "TIME", .traits = OPTIONS_SHOWN,              \
+							.parse = arguments_parse_time, .min = least, .max = most, \
+							.allowed = OPTIONS_RANGE " ms"
 #define TEXT(flag, what, function, member, commands, least, most, values, words)                                  \
 	OPTION(flag, 0, member, commands, words), .argument = what, .parse = function, .min = least, .max = most, \
 						  .allowed = values
@@ -100,7 +117,7 @@ static const struct options_entry arguments_entries[] = {
 		"A redlockd. May be given several times: the next one is asked if one does not answer."),
 	 .argument = "ADDRESS", .traits = OPTIONS_LIST | OPTIONS_REPEATED, .parse = arguments_add_server, .min = 1,
 	 .max = SERVERS_MAX, .standard = "http://127.0.0.1:8080", .variable = "REDLOCKCTL_SERVER",
-	 .allowed = OPTIONS_RANGE " of https://host:port, http://host:port or unix:/path"},
+	 .allowed = OPTIONS_RANGE " of host:port, http://host:port, https://host:port or unix:/path"},
 	{PATH("cacert", credentials.ca_file, IN_ALL, "The CAs of the servers, instead of those of the system."),
 	 .variable = "REDLOCKCTL_CACERT"},
 	{PATH("cert", credentials.cert_file, IN_ALL, "The client certificate."), .variable = "REDLOCKCTL_CERT"},
@@ -130,6 +147,8 @@ static const struct options_entry arguments_entries[] = {
 	      "From SIGTERM to SIGKILL (run; 5s, or a third of --ttl).")},
 	{SWITCH("wait-all", 0, wait_all, IN(RUN), "Hold the lock also for processes that the command leaves (run).")},
 	{SWITCH("verbose", 'v', verbose, IN(RUN), "Report each step (run).")},
+	{SWITCH("quiet", 'q', quiet, IN(ACQUIRE) | IN(RUN),
+		"Report nothing but bad arguments: the exit status tells the rest (run, acquire).")},
 	{PATH("token-file", token_file, IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE),
 	      "A file with the token (- is stdin); acquire writes it there.")},
 	{TEXT("token", "TOKEN", options_parse_text, token, IN(EXTEND) | IN(RELEASE), 0, 4096,
@@ -137,6 +156,8 @@ static const struct options_entry arguments_entries[] = {
 	      "The token itself: others can see it in the list of processes (extend, release)."),
 	 .variable = "REDLOCK_TOKEN"},
 	{SWITCH("force", 0, force, IN(RELEASE), "Without a token: needs the right admin (release).")},
+	{SWITCH("exit-code", 0, exit_code, IN(STATUS),
+		"The exit status is 0 if it is held and 1 if it is free (status).")},
 	{SWITCH("ready", 0, ready, IN(HEALTH), "Enough masters vote, and the server is not shutting down (health).")},
 	{TEXT("prefix", "TEXT", arguments_add_prefix, prefix, IN(LIST) | IN(KEY_NEW), 0, PATH_VALUE_MAX,
 	      OPTIONS_RANGE " bytes of UTF-8 without control characters",
@@ -171,23 +192,23 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 
 	if ((IN_NAMED & reader->scope) == 0)
 		return options_complain_text(reader, "%s takes no NAME", reader->command);
+	if (arguments->name && arguments->command == COMMAND_RUN) {
+		reader->is_rest = true; /* its options are its own */
+		return true;
+	}
+	if (arguments->name && options_is_harmless(name))
+		return options_complain_text(reader, "one NAME only: '%s' is another one", name);
 	if (arguments->name)
-		return options_complain_text(reader, arguments->command == COMMAND_RUN
-							     ? "run needs -- before the command"
-							     : "one NAME only");
+		return options_complain_text(reader, "one NAME only");
 	arguments->name = name;
 	return !reason || options_complain_text(reader, "NAME: %s", reason);
 }
 
-/* The command, whose second word follows `key`; then a NAME. */
-static bool arguments_read_operand(struct options_reader *reader, const char *word)
+/* True if it is the name of a command. */
+static bool arguments_set_command(struct options_reader *reader, const char *name)
 {
 	struct arguments *arguments = reader->values;
-	char name[32];
 
-	if (reader->scope != 0)
-		return arguments_read_name(reader, word);
-	snprintf(name, sizeof name, "%s%s%s", reader->command ? reader->command : "", reader->command ? " " : "", word);
 	for (int command = 0; command < COMMAND_COUNT; command++)
 		if (strcmp(name, command_names[command]) == 0) {
 			arguments->command = (enum command)command;
@@ -195,15 +216,45 @@ static bool arguments_read_operand(struct options_reader *reader, const char *wo
 			reader->command = command_names[command];
 			return true;
 		}
+	return false;
+}
+
+static bool arguments_complain_command(struct options_reader *reader, const char *word)
+{
+	bool plain = strlen(word) < 32 && strspn(word, LETTERS "-") == strlen(word);
+	const char *like = NULL;
+
+	for (int command = 0; command < COMMAND_COUNT && plain; command++)
+		if (options_distance(word, command_names[command]) <= 2)
+			like = command_names[command];
+	return options_complain_text(reader, "there is no command %s%s%s%s%s%s; redlockctl --help lists them",
+				     plain ? "'" : "of that name", plain ? word : "", plain ? "'" : "",
+				     like ? "; did you mean " : "", like ? like : "", like ? "?" : "");
+}
+
+/* The command, whose second word follows `key`; then a NAME. Of `help` it is a command again. */
+static bool arguments_read_operand(struct options_reader *reader, const char *word)
+{
+	struct arguments *arguments = reader->values;
+	char name[32];
+
+	if (reader->scope == IN(HELP)) {
+		arguments->help_of = IN(HELP);
+		reader->scope = 0;
+		reader->command = NULL;
+	}
+	if (reader->scope != 0)
+		return arguments_read_name(reader, word);
+	snprintf(name, sizeof name, "%s%s%s", reader->command ? reader->command : "", reader->command ? " " : "", word);
+	if (arguments_set_command(reader, name))
+		return true;
 	if (reader->command)
 		return options_complain_text(reader, "key: new or hash must follow it");
 	if (strcmp(word, "key") == 0) {
 		reader->command = "key";
 		return true;
 	}
-	bool plain = strlen(word) < sizeof name && strspn(word, LETTERS) == strlen(word);
-	return options_complain_text(reader, "there is no command %s%s%s; redlockctl --help lists them",
-				     plain ? "'" : "of that name", plain ? word : "", plain ? "'" : "");
+	return arguments_complain_command(reader, word);
 }
 
 /* ---- arguments that depend on each other ---- */
@@ -255,7 +306,9 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		 "the token is missing: in REDLOCK_TOKEN or with --token-file FILE"},
 		{arguments->command == COMMAND_ACQUIRE && arguments_is_stdin(file),
 		 "--token-file: acquire writes to a file, not to -"},
-		{run && !program, "run needs a command: redlockctl run NAME -- COMMAND [ARGUMENT...]"},
+		{run && !program, "run needs a command: redlockctl run NAME COMMAND [ARGUMENT...]"},
+		{run && arguments->quiet && (arguments->verbose || arguments->json),
+		 "--quiet goes without --verbose and --json"},
 		{run && program && program[0] == '\0', "the command to run is empty"},
 		{run && arguments->kill_after_ms > arguments->ttl_ms / 2, "--kill-after: at most half of --ttl"},
 		{credentials->cert_key_file && !credentials->cert_file,
@@ -278,10 +331,12 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 
 const struct options_table arguments_table = {
 	.program = "redlockctl",
+	.variables = "REDLOCKCTL_",
+	.names_variables = true,
 	.entries = arguments_entries,
 	.count = sizeof arguments_entries / sizeof *arguments_entries,
 	.operand = arguments_read_operand,
-	.usage = "Usage: redlockctl run NAME [OPTION...] -- COMMAND [ARGUMENT...]\n"
+	.usage = "Usage: redlockctl run NAME [OPTION...] [--] COMMAND [ARGUMENT...]\n"
 		 "       redlockctl acquire NAME [OPTION...]\n"
 		 "       redlockctl extend|release NAME [OPTION...]   with the token in\n"
 		 "                                                    REDLOCK_TOKEN or --token-file\n"
@@ -289,7 +344,8 @@ const struct options_table arguments_table = {
 		 "       redlockctl release NAME --force [OPTION...]  without the token\n"
 		 "       redlockctl list|masters|health [OPTION...]\n"
 		 "       redlockctl key new|hash [OPTION...]          hash: of the key in\n"
-		 "                                                    --key-file, or on stdin\n\n"
+		 "                                                    --key-file, or on stdin\n"
+		 "       redlockctl help COMMAND                      its options, and examples\n\n"
 		 "  run       run a command under a lock: extend it meanwhile, end the command\n"
 		 "            before the lock is lost\n"
 		 "  acquire   acquire a lease; extend: extend it; release: release it\n"
@@ -304,6 +360,17 @@ const struct options_table arguments_table = {
 		 "allowed; 79 the lock is lost; run: otherwise the command's own, 128+N where\n"
 		 "signal N ended it, 126 and 127 where it cannot be run.\n",
 };
+
+/* Help, also that of a command, or the version. */
+static bool arguments_end(const struct options_reader *reader, struct arguments *arguments, enum command command)
+{
+	bool is_key = reader->command && reader->scope == 0;
+
+	assert(command == COMMAND_HELP || command == COMMAND_VERSION);
+	arguments->command = command;
+	arguments->help_of = is_key ? IN(KEY_NEW) | IN(KEY_HASH) : reader->scope & ~(IN(HELP) | IN(VERSION));
+	return true;
+}
 
 bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const environment[])
 {
@@ -321,14 +388,15 @@ bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const e
 		return options_complain_text(&reader, "the name of the program is missing");
 	if (!options_read(&reader, argc, argv, environment))
 		return false;
-	if (reader.end) {
-		ret_arguments->command = reader.end->letter == 'h' ? COMMAND_HELP : COMMAND_VERSION;
-		return true;
-	}
+	if (reader.end)
+		return arguments_end(&reader, ret_arguments,
+				     reader.end->letter == 'h' ? COMMAND_HELP : COMMAND_VERSION);
 	ret_arguments->argv = reader.rest;
 	for (char **word = reader.rest; *word && ret_arguments->command != COMMAND_RUN; word++)
 		if (!arguments_read_operand(&reader, *word)) /* a NAME that may begin with a dash */
 			return false;
+	if (ret_arguments->help_of)
+		return arguments_end(&reader, ret_arguments, COMMAND_HELP);
 	if (reader.scope == 0)
 		return options_complain_text(&reader, reader.command ? "key: new or hash must follow it"
 								     : "a command is missing; redlockctl --help "

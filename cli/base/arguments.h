@@ -6,11 +6,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "credentials.h"
 #include "server/options/options.h"
 
-/* ---- server.c: addresses of redlockd: http://host:port, https://host:port or unix:/path ---- */
+/* ---- server.c: addresses of redlockd: http://host:port, host:port, https://host:port or unix:/path ---- */
 
 enum { SERVER_TEXT_MAX = 300, SERVER_PATH_MAX = 107, SERVERS_MAX = 16 };
 
@@ -31,7 +32,7 @@ struct server_list {
 /* NULL, or the reason (static, so it never holds a part of the text). */
 const char *server_parse(const char *text, struct server *ret_server) __attribute__((warn_unused_result));
 
-/* ---- arguments.c ---- */
+/* ---- arguments.c, and command_help.c: the help of one command ---- */
 
 enum command {
 	COMMAND_ACQUIRE,
@@ -60,10 +61,11 @@ enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHT
 
 struct arguments {
 	enum command command;
+	unsigned help_of; /* COMMAND_HELP: a bit for each command that is asked for; 0: all */
 	const char *name;
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
-	bool json, verbose, wait_all, force, ready, no_wait;
+	bool json, verbose, quiet, wait_all, force, ready, no_wait, exit_code;
 	struct credentials credentials; /* its files are not read yet: credentials_load() */
 	int held_status;
 	uint64_t limit;                               /* of list; 0: all */
@@ -82,6 +84,9 @@ struct arguments {
 extern const char *const arguments_rights[ARGUMENTS_RIGHTS + 1]; /* NULL at the end */
 
 extern const struct options_table arguments_table;
+
+/* Prints the help of the commands in arguments->help_of, or of all. */
+void arguments_print_help(const struct arguments *arguments, FILE *to);
 
 /* `environment` holds "NAME=value", NULL at the end. False: ret_arguments->message names the argument and says what is
  * wrong with it. No value is repeated there. */

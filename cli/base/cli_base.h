@@ -13,6 +13,7 @@
  * sysexits.h leaves free; 126 and 127 are those of the shell. `run` otherwise ends as its command did. */
 enum {
 	EXIT_STATUS_OK = 0,
+	EXIT_STATUS_FREE = 1,         /* status --exit-code: nobody holds the lock */
 	EXIT_STATUS_USAGE = 64,       /* bad input: nothing was sent, or the server rejected it as invalid */
 	EXIT_STATUS_UNREACHABLE = 69, /* no server answered, or too few masters */
 	EXIT_STATUS_SYSTEM = 71,      /* no memory, fork() and the like */

@@ -25,7 +25,8 @@ static bool server_is_loopback(const char *host)
 
 const char *server_parse(const char *text, struct server *ret_server)
 {
-	const unsigned may = ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS | ADDRESS_NEEDS_PORT | ADDRESS_SLASH;
+	const unsigned may = ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS | ADDRESS_NEEDS_PORT |
+			     ADDRESS_SLASH;
 	struct server server = {0};
 	struct address address;
 	const char *reason = address_parse(text, may, &address);

@@ -37,7 +37,7 @@ _redlockctl_offer_files() {
 	mapfile -t COMPREPLY < <(compgen -f -- "$word")
 }
 
-# What stands behind -- is a command like any other.
+# What run runs is a command like any other.
 _redlockctl_offer_command() {
 	if declare -F _command_offset >/dev/null; then
 		_command_offset "$1"
@@ -52,11 +52,12 @@ _redlockctl_offer_options() {
 	[[ $command == key ]] || _redlockctl_offer --server --timeout --cacert --cert --key --key-file
 	_redlockctl_offer --json --help
 	case $command in
-	run) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --kill-after --wait-all --verbose -- ;;
-	acquire) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --token-file ;;
+	run) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --kill-after --wait-all --verbose --quiet -- ;;
+	acquire) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --token-file --quiet ;;
 	extend) _redlockctl_offer --ttl --token-file --token ;;
 	release) _redlockctl_offer --token-file --token --force ;;
 	key) _redlockctl_offer_key_options ;;
+	status) _redlockctl_offer --exit-code ;;
 	list) _redlockctl_offer --prefix --limit ;;
 	health) _redlockctl_offer --ready ;;
 	"") _redlockctl_offer --version ;;
@@ -82,19 +83,27 @@ _redlockctl_offer_value() {
 	esac
 }
 
-# command, second: the first words that are no option and no option's value. True: a -- stands before the cursor; at: the word behind it.
+# command, second: the first words that are no option and no option's value. True: the cursor is in the command of run, which begins at `at`.
 _redlockctl_find_command() {
 	for ((at = 1; at < ${#words[@]} - 1; at++)); do
 		case ${words[at]} in
-		--) ((at++)) && return 0 ;;
+		--) ((at++)); [[ $command == run ]]; return ;;
 		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file) ((at++)) ;;
 		--cacert | --cert | --key | --key-file | --out | --right | --name) ((at++)) ;;
 		--owner | --conflict-exit-code | -E | --token | --prefix | --limit) ((at++)) ;;
 		-*) ;;
-		*) if [[ -z $command ]]; then command=${words[at]}; elif [[ -z $second ]]; then second=${words[at]}; fi ;;
+		*)
+			if [[ -z $command ]]; then
+				command=${words[at]}
+			elif [[ -z $second ]]; then
+				second=${words[at]}
+			elif [[ $command == run ]]; then
+				return 0
+			fi
+			;;
 		esac
 	done
-	return 1
+	((at == ${#words[@]} - 1)) && [[ $command == run && -n $second && ${words[at]} != -* ]]
 }
 
 _redlockctl() {
@@ -102,7 +111,7 @@ _redlockctl() {
 	COMPREPLY=()
 	_redlockctl_words
 	word=${words[-1]} before=${words[-2]}
-	if _redlockctl_find_command && [[ $command == run ]]; then
+	if _redlockctl_find_command; then
 		_redlockctl_offer_command "${first[at]}"
 		return
 	fi
@@ -115,6 +124,8 @@ _redlockctl() {
 		_redlockctl_offer run acquire extend release status list masters health key help version
 	elif [[ $command == key && -z $second ]]; then
 		_redlockctl_offer new hash
+	elif [[ $command == help && -z $second ]]; then
+		_redlockctl_offer run acquire extend release status list masters health key
 	elif [[ $command == @(run|acquire|extend|release|status) ]]; then
 		_redlockctl_offer_names
 	fi

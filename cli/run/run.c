@@ -36,7 +36,6 @@ static void run_block_signals(struct run *run)
 
 int run_command(struct arguments *arguments)
 {
-	char host[96] = "unknown", owner[ARGUMENTS_OWNER_MAX + 1];
 	struct run run = {.arguments = arguments, .foreground = getpid()};
 	int sockets[2];
 
@@ -44,11 +43,6 @@ int run_command(struct arguments *arguments)
 	run.shared = mmap(NULL, sizeof *run.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (run.shared == MAP_FAILED)
 		return run_fail("mmap");
-	if (!arguments->owner) { /* enough to find the process */
-		gethostname(host, sizeof host - 1);
-		snprintf(owner, sizeof owner, "%s:%ld", host, (long)getpid());
-		arguments->owner = owner;
-	}
 	descriptors_walk(DESCRIPTORS_NOTE);
 	run_block_signals(&run);
 	terminal_open(&run.terminal);

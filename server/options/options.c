@@ -19,8 +19,7 @@ enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_LONG = 256 /* what getopt_long() retu
 
 /* ---- names ---- */
 
-/* How many letters must be put in, taken out or changed to make one name of the other. */
-static size_t options_distance(const char *a, const char *b)
+size_t options_distance(const char *a, const char *b)
 {
 	size_t row[OPTIONS_NAME_MAX], len = strlen(b);
 
@@ -81,7 +80,7 @@ static bool options_complain_unknown(struct options_reader *reader, const char *
 	char like[OPTIONS_NAME_MAX] = "", shown[OPTIONS_NAME_MAX];
 	size_t len = strcspn(given, "=");
 	bool plain = len < sizeof shown && strcspn(given, "@:/%?") >= len && (!flag || given[0] == '-');
-	const struct options_entry *entry = plain ? options_find(reader, given, len, 3) : NULL;
+	const struct options_entry *entry = plain ? options_find(reader, given, len, flag ? 3 : 4) : NULL;
 
 	assert(reader->source != OPTIONS_FROM_DEFAULT);
 	if (entry)
@@ -89,7 +88,9 @@ static bool options_complain_unknown(struct options_reader *reader, const char *
 	else if (plain && flag && given[1] != '-')
 		len = 2; /* a letter, and its value, which may be a secret */
 	snprintf(shown, sizeof shown, "%.*s", (int)len, given);
-	if (!plain)
+	if (!plain && flag && options_is_harmless(given))
+		snprintf(shown, sizeof shown, "argument %zu ('%s')", position, given);
+	else if (!plain)
 		snprintf(shown, sizeof shown, flag ? "argument %zu" : "a name", position);
 	return options_complain_text(reader, "%s: %s%s%s%s; allowed are those that %s --help lists", shown,
 				     flag && given[0] != '-' ? "not an option" : kinds[reader->source],
@@ -200,7 +201,8 @@ static bool options_read_word(struct options_reader *reader, int code, char **ar
 	return options_give(reader, entry, optarg ? optarg : "true");
 }
 
-/* Reads the words up to the end, or to --help and its like. */
+/* Reads the words up to the end, to --help and its like, or to those of another program: the first pass finds
+ * where they begin. */
 static bool options_read_words(struct options_reader *reader, int argc, char **argv)
 {
 	struct option longs[OPTIONS_MAX + 1] = {0};
@@ -210,9 +212,18 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 	options_describe(reader->table, longs, letters);
 	reader->source = OPTIONS_FROM_FLAG;
 	optind = 0; /* the state of getopt_long() is global */
-	for (int at = 1; (code = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind)
+	for (int at = 1; argv + at != reader->rest && (code = getopt_long(argc, argv, letters, longs, NULL)) != -1;
+	     at = optind) {
 		if (!options_read_word(reader, code, argv, at) || reader->end)
 			return reader->end;
+		if (!reader->is_rest)
+			continue;
+		reader->is_rest = false;
+		optind = at;
+		break;
+	}
+	if (optind == 0)
+		optind = 1; /* there were none */
 	reader->rest = argv + optind;
 	return reader->table->operand || !*reader->rest ||
 	       options_complain_unknown(reader, *reader->rest, (size_t)optind);
@@ -230,6 +241,7 @@ static bool options_is_service_link(const char *variable)
 static bool options_read_environment(struct options_reader *reader, char *const environment[])
 {
 	const char *prefix = reader->table->variables;
+	bool keeps_empty = prefix && !reader->table->names_variables;
 
 	reader->source = OPTIONS_FROM_ENVIRONMENT;
 	for (; *environment; environment++) {
@@ -239,7 +251,7 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 		if (!entry && value && prefix && strncmp(variable, prefix, strlen(prefix)) == 0 &&
 		    !options_is_service_link(variable))
 			return options_complain_unknown(reader, variable, 0);
-		if (entry && (prefix || value[1] != '\0') && options_is_in_scope(reader, entry) &&
+		if (entry && (keeps_empty || value[1] != '\0') && options_is_in_scope(reader, entry) &&
 		    !options_give(reader, entry, value + 1))
 			return false;
 	}

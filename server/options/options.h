@@ -45,7 +45,7 @@ struct options_entry {
 	const char *allowed;        /* in words, a printf() format of min and max; NULL: the range, or the choices */
 	const char *const *choices; /* NULL at the end */
 	unsigned scope;             /* a bit for each command that has it; 0: all */
-	const char *variable;       /* NULL: follows from the name, if table->variables does; "": none */
+	const char *variable;       /* NULL: follows from the name, unless table->names_variables; "": none */
 	const char *help;           /* a sentence or more */
 };
 
@@ -68,9 +68,9 @@ struct options_reader;
 
 struct options_table {
 	const char *program;
-	/* The beginning of the names of all variables; an unknown one is a mistake. NULL: each entry names its own, and
-	 * an empty one is as none. */
+	/* The beginning of the names of all variables; an unknown one is a mistake. */
 	const char *variables;
+	bool names_variables; /* only entries that name their variable have one, and an empty one is as none */
 	const struct options_entry *entries;
 	size_t count;
 	/* A word that is no option: false, and the message was written. NULL: a mistake. */
@@ -93,9 +93,10 @@ struct options_reader {
 	unsigned scope;                           /* the command; 0: none. Set by table->operand, as its name */
 	const char *command;
 	const struct options_entry *end; /* of OPTIONS_ENDS, if one was given */
-	char **rest;                     /* the words after -- */
-	bool stores;                     /* the second pass; the first finds the configuration file */
-	const char *path;                /* of that file; NULL: none */
+	char **rest;                     /* the words after --, or those of another program */
+	bool is_rest;     /* set by table->operand: from this word on they are those of another program */
+	bool stores;      /* the second pass; the first finds the configuration file */
+	const char *path; /* of that file; NULL: none */
 	enum options_source path_source;
 	struct stat file; /* its owner and mode */
 };
@@ -130,6 +131,11 @@ void options_spell(const struct options_table *table, const struct options_entry
 		   char name[OPTIONS_NAME_MAX]);
 /* Writes what is allowed, in words. */
 void options_allowed(const struct options_entry *entry, char allowed[OPTIONS_ALLOWED_MAX]);
+
+/* How many letters must be put in, taken out or changed to make one word of the other, which is shorter than a name. */
+size_t options_distance(const char *word, const char *name);
+/* True if a word may be shown: a few small letters and dashes are hardly ever a secret. */
+bool options_is_harmless(const char *word);
 
 /* ---- parsers of values, for tables ---- */
 

@@ -11,6 +11,7 @@
 #define OPTIONS_PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.,"
 enum {
 	OPTIONS_SHOWN_MAX = 40, /* a token has 40 digits */
+	OPTIONS_WORD_MAX = 20,
 	OPTIONS_HELP_WIDTH = 80,
 	OPTIONS_HELP_INDENT = 8
 };
@@ -65,7 +66,14 @@ bool options_is_in_source(const struct options_table *table, const struct option
 		return !(entry->traits & OPTIONS_NO_FLAG);
 	if (entry->traits & OPTIONS_ENDS || (source == OPTIONS_FROM_FILE && entry->traits & OPTIONS_FILE))
 		return false;
-	return entry->variable ? entry->variable[0] != '\0' : table->variables != NULL;
+	return entry->variable ? entry->variable[0] != '\0' : table->variables && !table->names_variables;
+}
+
+bool options_is_harmless(const char *word)
+{
+	size_t len = strlen(word);
+
+	return len > 0 && len <= OPTIONS_WORD_MAX && strspn(word, "abcdefghijklmnopqrstuvwxyz-") == len;
 }
 
 /* ---- messages ---- */

@@ -11,7 +11,6 @@ import pytest
 
 import harness
 from ctl import BINARY, LOST, USAGE, ctl, is_free, url
-from fake_redlockd import fake  # noqa: F401
 from harness import DIES_WITH_US, SLOW, clean_environment
 
 
@@ -41,15 +40,6 @@ def test_status_list_masters(service, resource):
     assert resource in ctl("list", server=service).stdout
     assert json.loads(ctl("masters", "--json", server=service).stdout)["quorum"]["voting"] == 3
     assert "3 of 3 may vote" in ctl("masters", server=service).stdout
-
-
-def test_masters_in_columns(fake):  # noqa: F811
-    """A quarantined master, the longest word for a state, does not shift what follows."""
-    states = ["voting", "quarantined", "down"]
-    masters = [{"address": f"redis://m{i}:6379", "state": state, "version": "9.8.7", "rtt_us": 1, "reason": None, "warnings": []} for i, state in enumerate(states)]
-    server = fake(state=lambda call: call.answer(200, {"masters": masters, "quorum": {"masters": 3, "needed": 2, "voting": 1}}))
-    lines = ctl("masters", server=server).stdout.splitlines()
-    assert len({line.index("9.8.7") for line in lines[:3]}) == 1, lines
 
 
 def test_strange_names(service):
@@ -85,7 +75,7 @@ def test_lease_that_nobody_reads_is_released(service, resource, options):
     (["key", "new", "--right", "root"], "--right=root"), (["key", "new", "-s", "http://x:1"], "--server"), (["status", "a", "--server", "https://x"], "port"),
     (["health", "a"], "NAME"), (["masters", "--ready"], "--ready"), (["health", "--key", "x"], "--cert"),
     (["release", "a", "--token", "deadbeef"], "--token"), (["release", "a", "--token-file", "/nowhere"], "--token-file"), (["run", "a"], "command"),
-    (["run", "a", "--"], "command"), (["run", "a", "true"], "--"), (["run", "a", "--ttl", "10ms", "--", "true"], "--ttl"),
+    (["run", "a", "--"], "command"), (["run", "a", "--ttl", "10ms", "--", "true"], "--ttl"),
     (["run", "a", "--kill-after", "20s", "--", "true"], "--kill-after"), (["run", "a", "--token", "x", "--", "true"], "--token"),
 ])
 def test_bad_input(args, named):

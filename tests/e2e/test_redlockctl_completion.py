@@ -54,6 +54,8 @@ def completes(shell, typed, shown, rest=""):
     ("redlockctl key new --prefix a --na\t", "<key><new><--prefix><a><--name>"), ("redlockctl key hash --key-file /etc/hostn\t", "<key><hash><--key-file></etc/hostname>"),
     ("redlockctl status a --cac\t", "<status><a><--cacert>"), ("redlockctl --key /etc/hostn\t", "<--key></etc/hostname>"),
     ("redlockctl --cert /x sta\t", "<--cert></x><status>"),
+    ("redlockctl run a readlin\t", "<run><a><readlink>"), ("redlockctl run a --ttl 30s pwd /etc/hostn\t", "<run><a><--ttl><30s><pwd></etc/hostname>"),
+    ("redlockctl run a --qui\t", "<run><a><--quiet>"), ("redlockctl status a --ex\t", "<status><a><--exit-code>"), ("redlockctl help mas\t", "<help><masters>"),
     ("redlockctl run a -- readlin\t", "<run><a><--><readlink>"), ("redlockctl run a --ttl 30s -- pwd /etc/hostn\t", "<run><a><--ttl><30s><--><pwd></etc/hostname>"),
 ])
 def test_words(shell, typed, shown):

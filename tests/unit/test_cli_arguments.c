@@ -92,6 +92,28 @@ START_TEST(all_forms)
 }
 END_TEST
 
+/* Options after the command belong to it. */
+START_TEST(run_without_dashes)
+{
+	good(ARGS("run", "a", "-v", "cmd", "--ttl", "x", "--", "-q"));
+	ck_assert(arguments.verbose && !arguments.quiet);
+	ck_assert_str_eq(arguments.name, "a");
+	ck_assert_uint_eq(arguments.ttl_ms, 30000);
+	ck_assert_str_eq(arguments.argv[0], "cmd");
+	ck_assert_str_eq(arguments.argv[3], "--");
+	ck_assert_str_eq(arguments.argv[4], "-q");
+	ck_assert_ptr_null(arguments.argv[5]);
+	good(ARGS("--json", "run", "a", "cmd"));
+	ck_assert_str_eq(arguments.argv[0], "cmd");
+	good(ARGS("run", "a", "cmd", "--help"));
+	ck_assert_int_eq(arguments.command, COMMAND_RUN);
+	bad(ARGS("run", "a", "--nope", "cmd"), "--nope: unknown option");
+	bad(ARGS("run", "a", ""), "empty");
+	bad(ARGS("status", "a", "b"), "one NAME only: 'b' is another one");
+	bad(ARGS("extend", "a", TOKEN), "one NAME only");
+}
+END_TEST
+
 START_TEST(servers_are_few)
 {
 	char *argv[3 + SERVERS_MAX + 2] = {"redlockctl", "list"};
@@ -111,6 +133,15 @@ START_TEST(help_and_version)
 	ck_assert_int_eq(arguments.command, COMMAND_HELP);
 	good(ARGS("run", "-h"));
 	ck_assert_int_eq(arguments.command, COMMAND_HELP);
+	ck_assert_uint_eq(arguments.help_of, 1U << COMMAND_RUN);
+	good(ARGS("help"));
+	ck_assert_uint_eq(arguments.help_of, 0);
+	good(ARGS("help", "key", "hash"));
+	ck_assert_int_eq(arguments.command, COMMAND_HELP);
+	ck_assert_uint_eq(arguments.help_of, 1U << COMMAND_KEY_HASH);
+	good(ARGS("help", "key"));
+	ck_assert_uint_eq(arguments.help_of, 1U << COMMAND_KEY_NEW | 1U << COMMAND_KEY_HASH);
+	bad(ARGS("help", "staus"), "there is no command 'staus'; did you mean status?");
 	good(ARGS("--version"));
 	ck_assert_int_eq(arguments.command, COMMAND_VERSION);
 }
@@ -128,6 +159,10 @@ START_TEST(from_the_environment)
 	good_with(ARGS("status", "a"), ENV("REDLOCKCTL_SERVER=", "REDLOCK_TOKEN="));
 	bad_with(ARGS("release", "a"), ENV("REDLOCKCTL_SERVER=", "REDLOCK_TOKEN="), "the token is missing");
 	bad_with(ARGS("status", "a"), ENV("REDLOCKCTL_SERVER=http://a"), "REDLOCKCTL_SERVER");
+	bad_with(ARGS("list"), ENV("REDLOCKCTL_SERVRE=x"),
+		 "REDLOCKCTL_SERVRE: unknown variable; did you mean REDLOCKCTL_SERVER?");
+	bad_with(ARGS("list"), ENV("REDLOCKCTL_TTL=5s"), "REDLOCKCTL_TTL: unknown variable;");
+	good_with(ARGS("list"), ENV("REDLOCKCTL=x", "REDLOCKCTL_SERVICE_HOST=10.0.0.1"));
 }
 END_TEST
 
@@ -288,6 +323,10 @@ START_TEST(bounds)
 	bad(ARGS("acquire", "a", "-E", "256"), "--conflict-exit-code");
 	bad(ARGS("acquire", "a", "-E", "-1"), "--conflict-exit-code");
 	bad(ARGS("list", "--limit", "0"), "--limit");
+	bad(ARGS("run", "a", "--ttl", "30", "--", "c"), "--ttl=30: a number alone is milliseconds; did you mean 30s?");
+	bad(ARGS("acquire", "a", "-w9"), "--wait=9: a number alone is milliseconds; did you mean 9s?");
+	good(ARGS("acquire", "a", "--ttl", "100", "--wait", "0"));
+	bad(ARGS("run", "a", "-q", "--json", "--", "c"), "--quiet");
 	bad(ARGS("run", "a", "-n", "-w", "1s", "--", "c"), "--wait");
 	bad(ARGS("run", "a", "--", ""), "empty");
 	bad(ARGS("acquire", "a", "--token-file", "-"), "--token-file");
@@ -321,6 +360,7 @@ int main(void)
 	TCase *tests = tcase_create("cli_options");
 	tcase_add_test(tests, defaults);
 	tcase_add_test(tests, all_forms);
+	tcase_add_test(tests, run_without_dashes);
 	tcase_add_test(tests, servers_are_few);
 	tcase_add_test(tests, help_and_version);
 	tcase_add_test(tests, from_the_environment);

@@ -32,14 +32,17 @@ static const struct {
 	{"http://127.0.0.1x:1", "http://127.0.0.1x:1", "", false, true},
 	{"http://[::2]:1", "http://[::2]:1", "", false, true},
 	{"http://[::]:1", "http://[::]:1", "", false, true},
+	{"localhost:8080", "http://localhost:8080", "", false, false},
+	{"lock-1.example:8080/", "http://lock-1.example:8080", "", false, true},
+	{"8080", "http://127.0.0.1:8080", "", false, false},
 };
 
 static const char *const bad[] = TEXTS(
-	"", "127.0.0.1:8080", "https://", "https:///", "https://x", "https://x:0", "https://x:1/y", "https://u:p@x:1",
-	"httpss://x:1", "HTTP://x:1", "http://", "http://:1", "http:///", "http://x", "http://x:", "http://x:0",
-	"http://x:65536", "http://x:1a", "http://x:+1", "http://x:000001", "http://x:1/path", "http://x:1?q",
-	"http://x:1#f", "http://u:p@x:1", "http://x y:1", "http://x\n:1", "http://[]:1", "http://[::1:1",
-	"http://[::1]", "http://[x]:1", "http://x:1//", "unix:", "unix:relative");
+	"", "localhost", "u:p@x:1", "https://", "https:///", "https://x", "https://x:0", "https://x:1/y",
+	"https://u:p@x:1", "httpss://x:1", "HTTP://x:1", "http://", "http://:1", "http:///", "http://x",
+	"http://x:", "http://x:0", "http://x:65536", "http://x:1a", "http://x:+1", "http://x:000001", "http://x:1/path",
+	"http://x:1?q", "http://x:1#f", "http://u:p@x:1", "http://x y:1", "http://x\n:1", "http://[]:1",
+	"http://[::1:1", "http://[::1]", "http://[x]:1", "http://x:1//", "unix:", "unix:relative");
 
 START_TEST(good_ones)
 {
@@ -82,10 +85,9 @@ START_TEST(long_ones)
 }
 END_TEST
 
-START_TEST(without_a_scheme)
+START_TEST(with_another_scheme)
 {
 	struct server server;
-	ck_assert_str_eq(server_parse("localhost:8080", &server), "the scheme is missing");
 	ck_assert_str_eq(server_parse("redis://localhost:8080", &server),
 			 "the scheme is not one of those that are allowed");
 }
@@ -97,6 +99,6 @@ int main(void)
 	tcase_add_loop_test(tests, good_ones, 0, sizeof(good) / sizeof(*good));
 	tcase_add_loop_test(tests, bad_ones, 0, sizeof(bad) / sizeof(*bad));
 	tcase_add_test(tests, long_ones);
-	tcase_add_test(tests, without_a_scheme);
+	tcase_add_test(tests, with_another_scheme);
 	return suite_run("cli_server", tests, NULL);
 }

@@ -213,7 +213,7 @@ START_TEST(switches_are_nothing_else)
 	give_flag("--%s", name);
 	give_flag("true");
 	give_flag("--dev");
-	assert_mistake("argument 2: not an option", NULL);
+	assert_mistake("argument 2 ('true'): not an option", NULL);
 	give_flag("--%s", name);
 	give_flag("--%s=true", name);
 	assert_mistake("given twice", NULL);

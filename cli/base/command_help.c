@@ -1,0 +1,79 @@
+/* The help of one command: usage, what it does, two examples, its options alone. See arguments.h. */
+#include <assert.h>
+#include <stdio.h>
+
+#include "arguments.h"
+
+static const struct {
+	const char *usage, *purpose, *examples[2];
+} helps[COMMAND_COUNT] = {
+	[COMMAND_RUN] = {"run NAME [OPTION...] [--] COMMAND [ARGUMENT...]",
+			 "Runs a command under a lock: extends it meanwhile, ends the command before the\n"
+			 "lock is lost, releases it. Options after COMMAND belong to the command.",
+			 {"redlockctl run nightly-report --no-wait -E 0 /usr/local/bin/report",
+			  "redlockctl run deploy --wait 10m --kill-after 10s -- ./deploy.sh --all"}},
+	[COMMAND_ACQUIRE] = {"acquire NAME [OPTION...]",
+			     "Acquires a lease, and prints its token, its fence and its validity.",
+			     {"redlockctl acquire orders/42 --token-file token",
+			      "redlockctl acquire orders/42 --ttl 1m --wait 20s --json"}},
+	[COMMAND_EXTEND] = {"extend NAME [OPTION...]",
+			    "Sets the end of a lease to --ttl from now. Its token is in REDLOCK_TOKEN or in\n"
+			    "--token-file.",
+			    {"redlockctl extend orders/42 --token-file token",
+			     "REDLOCK_TOKEN=$TOKEN redlockctl extend orders/42 --ttl 1m"}},
+	[COMMAND_RELEASE] = {"release NAME [OPTION...]",
+			     "Releases a lease. Its token is in REDLOCK_TOKEN or in --token-file.",
+			     {"redlockctl release orders/42 --token-file token",
+			      "redlockctl release orders/42 --force"}},
+	[COMMAND_STATUS] = {"status NAME [OPTION...]",
+			    "Shows who holds a lock, and how many requests wait for it.",
+			    {"redlockctl status orders/42",
+			     "if redlockctl status orders/42 --exit-code >/dev/null; then echo held; fi"}},
+	[COMMAND_LIST] = {"list [OPTION...]",
+			  "Lists the locks that are held, by name.",
+			  {"redlockctl list --prefix orders/", "redlockctl list --limit 20 --json"}},
+	[COMMAND_MASTERS] = {"masters [OPTION...]",
+			     "Shows the Redis masters as the server sees them. The exit status is 69 if there\n"
+			     "is no quorum.",
+			     {"redlockctl masters", "redlockctl masters --server localhost:9090 --json"}},
+	[COMMAND_HEALTH] = {"health [OPTION...]",
+			    "Checks that the server is alive, with --ready that it can grant locks. Prints\n"
+			    "nothing if all is well; otherwise the exit status is 69.",
+			    {"redlockctl health", "redlockctl health --ready --timeout 5s"}},
+	[COMMAND_KEY_NEW] = {"key new [OPTION...]",
+			     "Makes an API key, and its entry for the keys file of redlockd.",
+			     {"redlockctl key new --name billing --prefix orders/ --out billing.key",
+			      "redlockctl key new --name ops --right list --right admin --json"}},
+	[COMMAND_KEY_HASH] = {"key hash [OPTION...]",
+			      "Prints the SHA-256 of a key, from --key-file or from stdin.",
+			      {"redlockctl key hash --key-file billing.key", "redlockctl key hash <billing.key"}},
+};
+
+static void command_help_print(enum command command, FILE *to)
+{
+	struct options_entry entries[OPTIONS_MAX];
+	struct options_table table = {.entries = entries, .usage = "Options:\n"};
+
+	assert(arguments_table.count <= OPTIONS_MAX);
+	for (size_t i = 0; i < arguments_table.count; i++)
+		if ((arguments_table.entries[i].scope & 1U << command) != 0)
+			entries[table.count++] = arguments_table.entries[i];
+	fprintf(to, "Usage: redlockctl %s\n\n%s\n\nExamples:\n  %s\n  %s\n\n", helps[command].usage,
+		helps[command].purpose, helps[command].examples[0], helps[command].examples[1]);
+	options_print_help(&table, to);
+}
+
+void arguments_print_help(const struct arguments *arguments, FILE *to)
+{
+	bool none = true;
+
+	assert(arguments->command == COMMAND_HELP);
+	for (int command = 0; command < COMMAND_HELP; command++)
+		if ((arguments->help_of & 1U << command) != 0) {
+			fputs(none ? "" : "\n", to);
+			command_help_print((enum command)command, to);
+			none = false;
+		}
+	if (none)
+		options_print_help(&arguments_table, to);
+}
