@@ -158,14 +158,24 @@ void call_log_address(const struct call *call)
 	log_text("address", text);
 }
 
+/* The requests that somebody should look into. A lock that is held, or a lease that is over, is the daily business of
+ * callers, and so many that their lines would hide the others. */
+static bool call_is_error(const struct call *call, unsigned status)
+{
+	return status == 401 || status == 403 || status == 429 || status >= 500 ||
+	       (call->stream && hold_stream_is_lost(call->stream));
+}
+
 void call_log(const struct call *call, unsigned status, const char *ended, enum MHD_RequestTerminationCode how)
 {
 	const struct request *request = call->request;
 	bool no_quorum = status != 0 && call->votes.needed > 0, quiet = call->route && call->route->quiet;
 	enum log_level level = quiet ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
+	enum log_requests wanted = request->context->config->log_requests;
 
 	assert(request->state != REQUEST_NONE);
-	if (!log_wants(level))
+	if (!log_wants(level) || wanted == LOG_REQUESTS_NONE ||
+	    (wanted == LOG_REQUESTS_ERRORS && !call_is_error(call, status)))
 		return;
 	log_begin(level, "request");
 	log_text("id", request->id[0] != '\0' ? request->id : NULL);

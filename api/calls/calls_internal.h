@@ -255,6 +255,9 @@ void hold_stream_abort(struct call *call);
  * nothing to a stream that ends already. */
 void hold_stream_revoke(struct call *call, enum problem code);
 
+/* True if the lease was lost, or taken away. */
+bool hold_stream_is_lost(const struct hold_stream *stream);
+
 /* The request is over: adds to its line in the log how the stream ended. */
 void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode how);
 

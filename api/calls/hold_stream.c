@@ -161,6 +161,11 @@ static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTer
 		how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN);
 }
 
+bool hold_stream_is_lost(const struct hold_stream *stream)
+{
+	return stream->last == HOLD_LOST;
+}
+
 void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode how)
 {
 	const struct hold_stream *stream = call->stream;

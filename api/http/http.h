@@ -19,6 +19,7 @@
 #include "http_metrics.h"
 #include "reply.h"
 #include "request.h"
+#include "server/base/base.h"
 #include "tls.h"
 
 struct api;
@@ -78,6 +79,7 @@ struct api_config {
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;
 	uint32_t max_wait_ms;          /* 0: nobody may wait */
 	uint32_t max_rate_per_address; /* requests a second; 0: no bound */
+	enum log_requests log_requests;
 	struct origin_names allow_hosts, allow_origins;
 };
 

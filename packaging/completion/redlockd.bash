@@ -29,7 +29,7 @@ _redlockd() {
 		compopt -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		;;
-	TRUTH | WHEN | FORMAT | LEVEL) mapfile -t COMPREPLY < <(compgen -W "$(_redlockd_choices "$before")" -- "$word") ;;
+	TRUTH | WHEN | FORMAT | LEVEL | WHICH) mapfile -t COMPREPLY < <(compgen -W "$(_redlockd_choices "$before")" -- "$word") ;;
 	esac
 }
 

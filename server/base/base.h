@@ -132,6 +132,8 @@ void secret_file_wipe(struct text *text);
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 enum log_format { LOG_LOGFMT, LOG_JSON };
+/* The requests that have a line in the log. */
+enum log_requests { LOG_REQUESTS_ALL, LOG_REQUESTS_ERRORS, LOG_REQUESTS_NONE };
 
 /* Sets level and format for all threads; before the first thread starts. */
 void log_setup(enum log_level level, enum log_format format);

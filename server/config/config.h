@@ -84,6 +84,7 @@ struct options {
 	char config[OPTIONS_PATH_MAX];
 	enum log_format log_format;
 	enum log_level log_level;
+	enum log_requests log_requests;
 };
 
 enum config_action {

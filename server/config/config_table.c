@@ -164,6 +164,8 @@ static bool config_check_file(struct options_reader *reader)
 static const char *const config_log_formats[] = {[LOG_LOGFMT] = "logfmt", [LOG_JSON] = "json", NULL};
 static const char *const config_log_levels[] =
 	{[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error", NULL};
+static const char *const config_log_requests[] =
+	{[LOG_REQUESTS_ALL] = "all", [LOG_REQUESTS_ERRORS] = "errors", [LOG_REQUESTS_NONE] = "none", NULL};
 static const char *const config_guards[] = {[OPTIONS_GUARD_ON] = "on", [OPTIONS_GUARD_OFF] = "off", NULL};
 
 #define OPTION(flag, member, words) .name = flag, OPTIONS_AT(struct options, member), .help = words
@@ -277,6 +279,8 @@ static const struct options_entry config_entries[] = {
 		"The format of the log, which goes to standard error.")},
 	{CHOICE("log-level", "LEVEL", log_level, "info", config_log_levels,
 		"The least important level that is logged.")},
+	{CHOICE("log-requests", "WHICH", log_requests, "errors", config_log_requests,
+		"The requests that are logged. Errors: answers 401, 403, 429 and 5xx, and lost holds.")},
 	{SWITCH("check", check,
 		"Reads everything that is configured, says what would run, and exits: 0, or 2 with a message."),
 	 .variable = ""},

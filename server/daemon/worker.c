@@ -391,6 +391,7 @@ static void make_parts(struct worker *worker)
 		.max_connections_per_address = options->max_connections_per_address,
 		.max_rate_per_address = options->max_rate_per_address,
 		.max_requests_per_connection = options->max_requests_per_connection,
+		.log_requests = options->log_requests,
 	};
 	copy_names(&options->allow_hosts, &config.allow_hosts);
 	copy_names(&options->allow_origins, &config.allow_origins);

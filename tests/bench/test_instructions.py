@@ -40,7 +40,7 @@ class Callgrind:
     def __init__(self, folder):
         self.folder, self.dumps = folder, 0
         command = [*harness.DIES_WITH_US, "valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out", harness.BINARY, "--dev",
-                   "--listen=127.0.0.1:0", "--master-timeout-ms=10000"]
+                   "--listen=127.0.0.1:0", "--master-timeout-ms=10000", "--log-requests=all"]
         self.address = None
         self.log = open(folder / "log", "wb")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=ENVIRONMENT)

@@ -417,6 +417,8 @@ class Redlockd:
             command += ["--masters", addresses]
         if not any(option.startswith("--master-timeout-ms") for option in options):
             command += ["--master-timeout-ms", str(round(min(500 * SLOW, 5000)))]  # a busy machine is not a dead master
+        if not any(option.startswith("--log-requests") for option in options):
+            command += ["--log-requests", "all"]  # tests look for the line of a request
         if masters and not any(option.startswith(("--bootstrap", "--restart-guard", "--config")) for option in options):
             command += ["--bootstrap"]  # the servers are new
         if json_log:

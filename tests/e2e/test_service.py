@@ -387,7 +387,7 @@ def test_the_level_of_the_log(lab):
 def test_a_log_that_nobody_reads_stops_nothing(lab):
     """The other end of the pipe is full: lines are dropped and counted, requests go on."""
     path, master = f"{lab.folder}/http", lab.redis()
-    options = ["--log-level", "debug", "--listen", f"unix:{path}", "--masters", master.url, "--bootstrap"]
+    options = ["--log-level", "debug", "--log-requests", "all", "--listen", f"unix:{path}", "--masters", master.url, "--bootstrap"]
     with bare_redlockd(*options, listens_at=path) as process:
         plain = connect_to(f"unix:{path}")
         for _ in range(2000):

@@ -12,6 +12,7 @@ static const struct {
 	 offsetof(struct options, log_level),
 	 "debug, info, warn or error",
 	 {"debug", "info", "warn", "error"}},
+	{"log-requests", offsetof(struct options, log_requests), "all, errors or none", {"all", "errors", "none"}},
 	{"log-format", offsetof(struct options, log_format), "logfmt or json", {"logfmt", "json"}},
 	{"restart-guard", offsetof(struct options, restart_guard), "on or off", {"on", "off"}},
 };
