@@ -99,12 +99,13 @@ static json_t *master_new(const struct master_status *status)
 	assert(status->warning_count <= STATUS_WARNINGS_MAX);
 	for (size_t i = 0; i < status->warning_count; i++)
 		json_array_append_new(warnings, known_text(status->warnings[i]));
-	return json_pack(
-		"{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address), "state",
-		master_state_name(status->state), "reason", known_text(status->reason), "quarantine_remaining_ms",
-		status->has_quarantine ? json_integer((json_int_t)status->quarantine_remaining_ms) : json_null(),
-		"rtt_us", status->has_rtt ? json_integer((json_int_t)status->rtt_us) : json_null(), "version",
-		known_text(status->version), "run_id", known_text(status->run_id), "warnings", warnings);
+	return json_pack("{s:o, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address),
+			 "state", master_state_name(status->state), "state_ms", (json_int_t)status->state_ms, "reason",
+			 known_text(status->reason), "quarantine_remaining_ms",
+			 status->has_quarantine ? json_integer((json_int_t)status->quarantine_remaining_ms)
+						: json_null(),
+			 "rtt_us", status->has_rtt ? json_integer((json_int_t)status->rtt_us) : json_null(), "version",
+			 known_text(status->version), "run_id", known_text(status->run_id), "warnings", warnings);
 }
 
 void info_call_masters(struct call *call)
@@ -277,6 +278,23 @@ static bool may_list(void *arg, const char *resource, size_t len)
 	return access_decide(ACCESS_LIST, &call->caller, resource, len) == ACCESS_ALLOWED;
 }
 
+/* The first waiters of a resource, in the order in which they are served. */
+static json_t *first_new(const struct stats_resource *resource, uint64_t now_us)
+{
+	json_t *first = json_array();
+
+	assert(resource->first_count <= STATS_FIRST);
+	for (size_t i = 0; i < resource->first_count; i++) {
+		const struct stats_waiter *waiter = &resource->first[i];
+		uint64_t waited_us = now_us > waiter->began_us ? now_us - waiter->began_us : 0;
+		json_array_append_new(
+			first, json_pack("{s:o*, s:I}", "owner",
+					 waiter->owner_len > 0 ? call_text_new(waiter->owner, waiter->owner_len) : NULL,
+					 "waited_ms", (json_int_t)(waited_us / 1000)));
+	}
+	return first;
+}
+
 /* The resources that `read` finds; `count_name` is the member that says how many of what. */
 static json_t *resources_new(struct call *call, stats_read_fn *read, const char *count_name, uint64_t now_us)
 {
@@ -288,10 +306,11 @@ static json_t *resources_new(struct call *call, stats_read_fn *read, const char 
 	for (size_t i = 0; i < count; i++) {
 		uint64_t age_us = now_us > list[i].oldest_us ? now_us - list[i].oldest_us : 0;
 		bool waiting = read == stats_read_waiting;
-		json_array_append_new(resources, json_pack("{s:o, s:I, s:I}", "resource",
+		json_array_append_new(resources, json_pack("{s:o, s:I, s:I, s:o*}", "resource",
 							   json_stringn(list[i].name, list[i].len), count_name,
 							   (json_int_t)list[i].count, waiting ? "oldest_ms" : "refused",
-							   (json_int_t)(waiting ? age_us / 1000 : list[i].refused)));
+							   (json_int_t)(waiting ? age_us / 1000 : list[i].refused),
+							   "first", waiting ? first_new(&list[i], now_us) : NULL));
 	}
 	return resources;
 }

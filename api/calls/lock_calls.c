@@ -41,6 +41,18 @@ static json_t *owner_new(const struct lease_holder *holder)
 	return call_text_new(holder->owner, holder->owner_len);
 }
 
+/* NULL if the clocks do not tell. A fence is the time of the grant, by the clock of the redlockd that granted it, unless
+ * that clock was set back or the fence came from RAISE: see server/leases/lease_fence.c. */
+static json_t *held_ms_new(const struct lease_holder *holder)
+{
+	uint64_t now_us = clock_wall_us();
+
+	assert(now_us > 0);
+	return holder->fence > 0 && holder->fence <= now_us
+		       ? json_integer((json_int_t)((now_us - holder->fence) / 1000))
+		       : NULL;
+}
+
 /* 200: what an inspection or a listing says of one lock. */
 static json_t *state_new(const char *resource, size_t resource_len, const struct lease_answer *answer)
 {
@@ -48,11 +60,12 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 	bool held = answer->held, owned = held && holder->known && holder->owner_len > 0;
 
 	assert(resource_len <= LEASE_RESOURCE_MAX);
-	return json_pack("{s:o, s:b, s:o*, s:o*, s:o*, s:I, s:o}", "resource", json_stringn(resource, resource_len),
-			 "held", held, "owner", owned ? owner_new(holder) : NULL, "fence",
-			 held ? fence_new(holder) : NULL, "remaining_ms",
-			 held && answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "waiters",
-			 (json_int_t)answer->waiters, "votes", call_votes_new(&answer->votes));
+	return json_pack("{s:o, s:b, s:o*, s:o*, s:o*, s:o*, s:I, s:o}", "resource",
+			 json_stringn(resource, resource_len), "held", held, "owner", owned ? owner_new(holder) : NULL,
+			 "fence", held ? fence_new(holder) : NULL, "remaining_ms",
+			 held && answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "held_ms",
+			 held ? held_ms_new(holder) : NULL, "waiters", (json_int_t)answer->waiters, "votes",
+			 call_votes_new(&answer->votes));
 }
 
 static void answer_ok(struct call *call, const struct lease_answer *answer)

@@ -15,6 +15,7 @@
 enum { PUBLISH_MS = 250 }; /* the shortest time between two updates of /stats */
 
 static_assert((int)LEASE_RESOURCE_MAX == (int)STATS_RESOURCE_MAX, "/stats has room for each name");
+static_assert((int)LEASE_OWNER_MAX == (int)STATS_OWNER_MAX, "/stats has room for each owner");
 
 struct lease_queue {
 	const char *resource;
@@ -177,6 +178,18 @@ struct lease_op *lease_queue_exit(struct lease_op *op, const struct redlock_resu
 
 /* ---- for /stats, which sorts them ---- */
 
+static void list_first(const struct lease_queue *queue, struct stats_resource *one)
+{
+	const struct lease_op *op = TAILQ_FIRST(&queue->waiters);
+	assert(op && one->first_count == 0);
+	for (; op && one->first_count < STATS_FIRST; op = TAILQ_NEXT(op, queue_entry)) {
+		struct stats_waiter *waiter = &one->first[one->first_count++];
+		waiter->began_us = op->began_us;
+		waiter->owner_len = op->request.owner_len;
+		memcpy(waiter->owner, op->request.owner, waiter->owner_len);
+	}
+}
+
 void lease_queues_publish(struct leases *leases)
 {
 	struct lease_queues *queues = &leases->queues;
@@ -193,6 +206,7 @@ void lease_queues_publish(struct leases *leases)
 					       .count = (uint32_t)queue->count,
 					       .oldest_us = TAILQ_FIRST(&queue->waiters)->began_us};
 		memcpy(one->name, queue->resource, queue->resource_len);
+		list_first(queue, one);
 		for (size_t i = 0; i < count; i++)
 			least = list[i].count < list[least].count ? i : least;
 	}

@@ -169,6 +169,8 @@ struct master {
 	size_t pending_count; /* those in this list and those under way */
 
 	/* master_state.c */
+	enum master_state state;        /* at the last report … */
+	uint64_t state_since_us;        /* … and since when; 0: there was none */
 	char reason[STATUS_REASON_MAX]; /* why the link is down, or the master hung */
 	/* It answers, but refuses what it must be able to do; "": the trials have not ended, or have passed. */
 	char soft_reason[STATUS_REASON_MAX];

@@ -184,6 +184,9 @@ void master_state_report(struct master *master)
 	enum master_cause cause = master_state_cause(master);
 	enum master_state state = master_state_of(master);
 	metrics_set(&master->metrics->up, state == MASTER_VOTING);
+	if (state != master->state || master->state_since_us == 0)
+		master->state_since_us = clock_now_us();
+	master->state = state;
 	if (master->link.state == LINK_CLOSED)
 		return;
 	note_quarantine(master);
@@ -262,6 +265,8 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	const struct master *master = &masters->list[i];
 	memset(ret_status, 0, sizeof *ret_status);
 	ret_status->state = master_state_of(master);
+	if (ret_status->state == master->state && master->state_since_us > 0)
+		ret_status->state_ms = (clock_now_us() - master->state_since_us) / 1000;
 	snprintf(ret_status->address, sizeof ret_status->address, "%s", master->link.address->shown);
 	if (ret_status->state != MASTER_VOTING)
 		master_state_write_reason(master, ret_status->reason);

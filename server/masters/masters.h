@@ -177,6 +177,7 @@ enum master_state { MASTER_VOTING, MASTER_QUARANTINED, MASTER_DOWN };
 struct master_status {
 	char address[STATUS_ADDRESS_MAX]; /* never with a password */
 	enum master_state state;
+	uint64_t state_ms;                /* how long it has been in this state */
 	bool has_quarantine;              /* quarantined, and time alone will end it */
 	uint64_t quarantine_remaining_ms; /* has_quarantine */
 	char reason[STATUS_REASON_MAX];   /* "" while voting; else a code, then ": " and words where there are any */

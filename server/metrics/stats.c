@@ -234,6 +234,20 @@ static int compare_counts(const void *a, const void *b)
 	return one->count != other->count ? (one->count < other->count ? 1 : -1) : compare_names(a, b);
 }
 
+/* Puts the waiters of `other`, another worker's queue of the same resource, among those of `one`. */
+static void merge_first(struct stats_resource *one, const struct stats_resource *other)
+{
+	assert(one->first_count <= STATS_FIRST && other->first_count <= STATS_FIRST);
+	for (size_t i = 0; i < other->first_count; i++) {
+		size_t at = one->first_count < STATS_FIRST ? one->first_count++ : STATS_FIRST;
+		for (; at > 0 && one->first[at - 1].began_us > other->first[i].began_us; at--)
+			if (at < STATS_FIRST)
+				one->first[at] = one->first[at - 1];
+		if (at < STATS_FIRST)
+			one->first[at] = other->first[i];
+	}
+}
+
 /* Makes one of those that several workers have. Returns how many are left. */
 static size_t merge(struct stats_resource list[], size_t count)
 {
@@ -248,6 +262,7 @@ static size_t merge(struct stats_resource list[], size_t count)
 		last->count += list[i].count;
 		last->refused += list[i].refused;
 		last->oldest_us = list[i].oldest_us < last->oldest_us ? list[i].oldest_us : last->oldest_us;
+		merge_first(last, &list[i]);
 	}
 	return kept;
 }

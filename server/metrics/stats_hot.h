@@ -18,6 +18,8 @@
 
 enum {
 	STATS_RESOURCE_MAX = 256, /* bytes of a name */
+	STATS_OWNER_MAX = 128,    /* bytes of an owner */
+	STATS_FIRST = 8,          /* waiters of a resource that are listed */
 	STATS_TOP = 20            /* the longest list of resources */
 };
 enum { STATS_HOT_COUNTERS = 64, STATS_HOT_PARTS = 6, STATS_HOT_PART_MS = 10000 };
@@ -35,6 +37,13 @@ struct stats_hot {
 	} counters[STATS_HOT_COUNTERS];
 };
 
+/* A request that waits. */
+struct stats_waiter {
+	uint64_t began_us;
+	uint16_t owner_len;          /* 0: it gave none */
+	char owner[STATS_OWNER_MAX]; /* not terminated */
+};
+
 /* One resource in a list. Each list fills in some members. */
 struct stats_resource {
 	uint16_t len;
@@ -42,6 +51,8 @@ struct stats_resource {
 	uint32_t count;                /* acquisitions, or waiters */
 	uint32_t refused;              /* how many of the acquisitions were */
 	uint64_t oldest_us;            /* when the first of the waiters arrived */
+	size_t first_count;
+	struct stats_waiter first[STATS_FIRST]; /* of the waiters, in the order of their arrival */
 };
 
 /* One acquisition of `resource` (1 … STATS_RESOURCE_MAX bytes) more. */

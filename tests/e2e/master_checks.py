@@ -20,7 +20,7 @@ def master_of(service, server):
     address = re.sub("//.*@", "//", server if isinstance(server, str) else server.url)
     found = [master for master in service.curl("GET", "/masters").json["masters"] if master["address"] == address]
     assert len(found) == 1, service.curl("GET", "/masters").body
-    assert set(found[0]) == {"address", "state", "reason", "quarantine_remaining_ms", "rtt_us", "version", "run_id", "warnings"}
+    assert set(found[0]) == {"address", "state", "state_ms", "reason", "quarantine_remaining_ms", "rtt_us", "version", "run_id", "warnings"}
     return found[0]
 
 

@@ -52,6 +52,9 @@ def test_acquire_answers_a_lease(service, resource):
     assert answer.headers["location"].startswith("/locks/")
     seen = service.curl("GET", answer.headers["location"]).json
     assert seen["resource"] == resource and seen["held"] is True
+    assert service.curl("PUT", answer.headers["location"], body={"token": lease["token"]}).status == 200
+    later = service.curl("GET", answer.headers["location"]).json
+    assert 0 <= seen["held_ms"] < later["held_ms"] < 3600_000, "extended, it is held since its beginning"
 
 
 def test_acquire_without_ttl_takes_the_default(service, resource):

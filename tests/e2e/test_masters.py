@@ -36,6 +36,8 @@ def test_one_killed_and_back(lab):
     check_a_majority_serves(service, "at-once")
     master = wait_for_reason(service, dead, "connect", "refused", "down", "closed", "lost", "no such file")
     assert master["state"] == "down"
+    later = wait_until(lambda: (one := master_of(service, dead))["state_ms"] > master["state_ms"] and one, what="it is down for longer")
+    assert later["state_ms"] < master_of(service, service.masters[0])["state_ms"], "the others have voted since before"
     check_a_majority_serves(service, "later")
     check_votes_without_one(service, "x")
     dead.restart()

@@ -121,8 +121,8 @@ def test_those_who_wait(lab):
     leases = [service.acquire(resource, LONG_MS) for resource in ("long/line", "short/line")]
     began = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(7) as pool:
-        asked = [pool.submit(service.curl, "POST", "/locks", body={"resource": resource, "wait_ms": LONG_MS})
-                 for resource in ["long/line"] * 6 + ["short/line"]]
+        asked = [pool.submit(service.curl, "POST", "/locks", body={"resource": resource, "wait_ms": LONG_MS, **owner})
+                 for resource, owner in [("long/line", {"owner": f"w{i}"}) for i in range(6)] + [("short/line", {})]]
 
         def all_wait():
             stats = stats_of(service)
@@ -130,6 +130,10 @@ def test_those_who_wait(lab):
         stats = wait_until(all_wait, 15, "seven who wait")
         assert [one["resource"] for one in stats["waiting"]] == ["long/line", "short/line"]
         assert stats["now"]["waiters"] == stats["now"]["in_flight"] == 7 and stats["now"]["connections"] >= 7
+        first = stats["waiting"][0]["first"]
+        waited = [one["waited_ms"] for one in first]
+        assert {one["owner"] for one in first} == {f"w{i}" for i in range(6)} and waited == sorted(waited, reverse=True)
+        assert waited[0] == stats["waiting"][0]["oldest_ms"] and list(stats["waiting"][1]["first"][0]) == ["waited_ms"]
         ages = [stats_of(service)["waiting"][0]["oldest_ms"] for _ in range(2)]
         assert 0 < stats["waiting"][0]["oldest_ms"] < ages[0] < ages[1] <= (time.monotonic() - began) * 1000
         for lease in leases:

@@ -255,6 +255,7 @@ START_TEST(test_masters)
 	ck_assert(json_is_null(json_object_get(json_array_get(list, 0), "reason")));
 	ck_assert(json_is_null(json_object_get(json_array_get(list, 0), "rtt_us")));
 	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(list, 1), "state")), "down");
+	ck_assert(json_is_integer(json_object_get(json_array_get(list, 1), "state_ms")));
 	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(list, 1), "reason")), "refused");
 	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(list, 2), "rtt_us")), 99);
 	ck_assert_uint_eq(json_array_size(json_object_get(json_array_get(list, 2), "warnings")), 1);

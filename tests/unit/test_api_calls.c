@@ -135,10 +135,16 @@ START_TEST(test_inspect)
 	ck_assert_str_eq(json_string_value(json_object_get(state, "owner")), "me");
 	ck_assert_int_eq(json_integer_value(json_object_get(state, "fence")), 7);
 	ck_assert_int_eq(json_integer_value(json_object_get(state, "remaining_ms")), 4321);
+	ck_assert_int_gt(json_integer_value(json_object_get(state, "held_ms")), 0);
 	ck_assert_int_eq(json_integer_value(json_object_get(state, "waiters")), UINT32_MAX);
 	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(state, "votes"), "needed")), 2);
 	json_decref(state);
 	HAS_NOT(TOKEN);
+	/* its fence is ahead of the clock: it is not known since when it is held */
+	world.leases.answer.holder.fence = REDLOCK_FENCE_LIMIT - 1;
+	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "\r\n"), 200);
+	HAS("\"remaining_ms\"");
+	HAS_NOT("held_ms");
 	/* held by another program's key, which is not UTF-8 */
 	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "\xff\xfe"};
 	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "\r\n"), 200);

@@ -100,6 +100,9 @@ START_TEST(resources_as_they_are_told)
 	int client = connect_tcp();
 	static const char name[] = "a\"\n"; /* escaped in JSON */
 	struct stats_resource queue = {.len = 1, .name = "b", .count = 2, .oldest_us = clock_now_us() - 5000000};
+	queue.first_count = 2;
+	queue.first[0] = (struct stats_waiter){.began_us = queue.oldest_us, .owner_len = 2, .owner = "me"};
+	queue.first[1] = (struct stats_waiter){.began_us = clock_now_us()};
 
 	stats_note_answer(metrics_worker(0), LEASE_ACQUIRE, LEASE_LOCKED, name, sizeof name - 1);
 	stats_note_answer(metrics_worker(0), LEASE_ACQUIRE, LEASE_OK, name, sizeof name - 1);
@@ -114,6 +117,11 @@ START_TEST(resources_as_they_are_told)
 	ck_assert_int_eq(json_integer_value(json_object_get(waiting, "waiters")), 2);
 	ck_assert_int_ge(json_integer_value(json_object_get(waiting, "oldest_ms")), 5000);
 	ck_assert_int_lt(json_integer_value(json_object_get(waiting, "oldest_ms")), 5000 + PATIENCE_MS);
+	json_t *first = json_object_get(waiting, "first");
+	ck_assert_uint_eq(json_array_size(first), 2);
+	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(first, 0), "owner")), "me");
+	ck_assert(!json_object_get(json_array_get(first, 1), "owner"));
+	ck_assert_int_lt(json_integer_value(json_object_get(json_array_get(first, 1), "waited_ms")), PATIENCE_MS);
 	close(client);
 }
 END_TEST

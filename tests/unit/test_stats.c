@@ -58,6 +58,8 @@ static struct stats_resource queue_of(const char *name, uint32_t count, uint64_t
 	struct stats_resource queue = {.len = (uint16_t)strlen(name), .count = count, .oldest_us = oldest_us};
 
 	memcpy(queue.name, name, queue.len);
+	for (; queue.first_count < count && queue.first_count < STATS_FIRST; queue.first_count++)
+		queue.first[queue.first_count].began_us = oldest_us + 100 * queue.first_count;
 	return queue;
 }
 
@@ -270,15 +272,19 @@ END_TEST
 START_TEST(queues_of_all_workers)
 {
 	struct stats_resource first[] = {queue_of("a", 5, 700), queue_of("b", 3, 100)},
-			      second[] = {queue_of("b", 4, 50), queue_of("c", 1, 20)};
+			      second[] = {queue_of("b", 6, 50), queue_of("c", 1, 20)};
+	static const uint64_t merged[STATS_FIRST] = {50, 100, 150, 200, 250, 300, 350, 450};
 	static char a[] = "a";
 
 	stats_note_queues(metrics_worker(0), first, 2);
 	stats_note_queues(metrics_worker(2), second, 2);
 	listed = stats_read_waiting(all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 3);
-	assert_entry(0, "b", 7);
+	assert_entry(0, "b", 9);
 	ck_assert_uint_eq(list[0].oldest_us, 50);
+	ck_assert_uint_eq(list[0].first_count, STATS_FIRST);
+	for (size_t i = 0; i < STATS_FIRST; i++)
+		ck_assert_uint_eq(list[0].first[i].began_us, merged[i]);
 	assert_entry(1, "a", 5);
 	ck_assert_uint_eq(list[1].oldest_us, 700);
 	assert_entry(2, "c", 1);
@@ -288,7 +294,8 @@ START_TEST(queues_of_all_workers)
 	stats_note_queues(metrics_worker(2), second, 1);
 	listed = stats_read_waiting(all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 1);
-	assert_entry(0, "b", 4);
+	assert_entry(0, "b", 6);
+	ck_assert_uint_eq(list[0].first_count, 6);
 }
 END_TEST
 
