@@ -185,7 +185,7 @@ static bool check_masters(struct worker *worker)
 		log_text("master", masters[first].shown);
 		log_text("message",
 			 "--masters: this master has the epoch of another number of masters, or of another "
-			 "version; all replicas must agree. How to change the number: docs/explanation/safety.md");
+			 "version; all replicas must agree. How to change the number: docs/how-to/replace-a-master.md");
 	} else {
 		return true;
 	}

@@ -7,25 +7,29 @@ import pathlib
 import random
 import re
 import subprocess
+import textwrap
 
 import pytest
 
 from harness import BINARY, DIES_WITH_US, ROOT, curl, end_process, wait_until
 
 ADDRESS = "127.0.0.1:8080"
-BLOCKS = re.compile(r"^```sh\n(?P<lines>.*?)^```\n(?:\n*```\n(?P<output>.*?)^```\n)?", re.M | re.S)
+BLOCKS = re.compile(r"^(?P<indent> *)```sh\n(?P<lines>.*?)^(?P=indent)```\n(?:\n*(?P=indent)```\n(?P<output>.*?)^(?P=indent)```\n)?", re.M | re.S)
 GUARD = "docs/tutorials/guarded-write.md"
 
 
 def examples(document):
-    """[(shell lines, what they print)]."""
-    return [(block["lines"], block["output"] or "") for block in BLOCKS.finditer((ROOT / document).read_text(encoding="utf-8"))]
+    """[(shell lines, what they print)]; a block may stand in an item of a list."""
+    found = BLOCKS.finditer((ROOT / document).read_text(encoding="utf-8"))
+    return [(textwrap.dedent(block["lines"]), textwrap.dedent(block["output"] or "")) for block in found]
 
 
-# Their commands need more than a redlockd: tests/docker, tests/helm, tests/packages, tests/clients and tests/seeing run them.
-ELSEWHERE = {f"docs/how-to/{name}.md" for name in ("clients", "docker", "kubernetes", "runbook", "secure")}
+# These are run elsewhere: by the test that is named here, or, as they are for operators, by test_operator_commands.py.
+ELSEWHERE = {"docs/how-to/clients.md": "tests/clients/test_programs.py", "docs/how-to/docker.md": "tests/docker/test_image.py",
+             "docs/how-to/kubernetes.md": "tests/helm/test_charts.py", "docs/how-to/secure.md": "tests/packages/test_five_minutes.py"}
+OPERATORS = {f"docs/how-to/{name}.md" for name in ("debian", "operate", "replace-a-master", "runbook")}
 PAGES = [path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorials/*.md")), *sorted(ROOT.glob("docs/how-to/*.md"))]]
-DOCUMENTS = [name for name in PAGES if name not in ELSEWHERE and examples(name)]
+DOCUMENTS = [name for name in PAGES if name not in ELSEWHERE and name not in OPERATORS and examples(name)]
 
 
 def masked(text):

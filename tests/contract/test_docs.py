@@ -14,13 +14,14 @@ TESTS = ROOT / "tests"
 
 
 def cells_with_tests():
-    """The last cells of the hazards in docs/explanation/safety.md."""
-    rows = [line for line in DOCUMENTS["docs/explanation/safety.md"].splitlines() if line.startswith("|") and "`test_" in line]
+    """The last cells of the hazards in docs/explanation: safety.md and queue.md."""
+    text = DOCUMENTS["docs/explanation/safety.md"] + DOCUMENTS["docs/explanation/queue.md"]
+    rows = [line for line in text.splitlines() if line.startswith("|") and "`test_" in line]
     return [row.rstrip("|").rpartition("|")[2] for row in rows if row.count("|") == 5]
 
 
 def named_tests():
-    """(file, test) of each test that docs/explanation/safety.md names for a hazard; a test belongs to the files named right before it."""
+    """(file, test) of each test that docs/explanation names for a hazard; a test belongs to the files named right before it."""
     found = set()
     for cell in cells_with_tests():
         files, fresh = [], True

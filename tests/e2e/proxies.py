@@ -1,4 +1,4 @@
-"""Real HAProxy and nginx in front of a redlockd, with the configurations that docs/how-to/runbook.md gives."""
+"""Real HAProxy and nginx in front of a redlockd, with the configurations that docs/how-to/operate.md gives."""
 
 import os
 import pathlib
@@ -11,8 +11,8 @@ from harness import DIES_WITH_US, ROOT, Client, connect_to, curl, end_process, w
 
 
 def documented(language):
-    """The block of docs/how-to/runbook.md in this language."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / "docs/how-to/runbook.md").read_text(), re.M | re.S)
+    """The block of docs/how-to/operate.md in this language."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / "docs/how-to/operate.md").read_text(), re.M | re.S)
     assert len(blocks) == 1, f"{len(blocks)} blocks of {language}"
     return blocks[0]
 

@@ -1,4 +1,4 @@
-"""redlockd behind HAProxy and nginx, as docs/how-to/runbook.md sets them up: leases outlive the proxy's connections, clients that leave are noticed, streams pass at once."""
+"""redlockd behind HAProxy and nginx, as docs/how-to/operate.md sets them up: leases outlive the proxy's connections, clients that leave are noticed, streams pass at once."""
 
 import json
 import signal

@@ -52,7 +52,7 @@
 {{- end }}
 {{- $there := lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-masters" (include "redlockd.fullname" .)) }}
 {{- if and $there (ne (int $there.spec.replicas) (int $bundled.count)) }}
-{{- $mistakes = append $mistakes (printf "masters.bundled.count: there are %d masters, and another number cannot be had by an upgrade: docs/explanation/safety.md, Changing the set of masters" (int $there.spec.replicas)) }}
+{{- $mistakes = append $mistakes (printf "masters.bundled.count: there are %d masters, and another number cannot be had by an upgrade: docs/how-to/replace-a-master.md" (int $there.spec.replicas)) }}
 {{- end }}
 {{- end }}
 

@@ -1,0 +1,128 @@
+"""The commands for operators: those in docs/how-to that need a service manager or masters with addresses run here against real masters and a real
+redlockd, with systemctl and journalctl taken out and held against the help of the real ones; those of docker and kubectl are read by bash, and their
+options held against the help of the real programs."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness import BINARY, DIES_WITH_US, ROOT
+from test_commands import ADDRESS, ELSEWHERE, OPERATORS, PAGES, examples
+
+# What the shell does in place of programs that need a machine of their own: it keeps what it was asked for.
+PRELUDE = """
+systemctl() { echo "systemctl $*" >>"$CALLS"; }
+journalctl() { echo "journalctl $*" >>"$CALLS"; }
+sudo() { "$@"; }
+redis-cli() { case $1 in -u) command redis-cli "$@" ;; *) command redis-cli -u "$MASTER" "$@" ;; esac; }
+set -e
+"""
+
+
+@pytest.fixture
+def operated(lab):
+    """A redlockd on a TCP port, over masters on TCP ports."""
+    return lab.redlockd(lab.redises(3, tcp=True), "--bootstrap", listen=["127.0.0.1:0"])
+
+
+def help_of(*command):
+    """What the program says of itself; the test is skipped where it is not installed."""
+    if not shutil.which(command[0]):
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("document", sorted(OPERATORS))
+def test_they_run(document, operated, tmp_path):
+    """All blocks of a document in one shell, as far as the first that fails; nothing outside the temporary folder is touched."""
+    blocks = examples(document)
+    assert blocks
+    script = PRELUDE + "\n".join(lines for lines, _ in blocks).replace(ADDRESS, operated.address).replace("/etc/redlockd", str(tmp_path))
+    for number, master in enumerate(operated.masters, 1):
+        script = script.replace(f"redis://10.0.0.{number}", master.url)
+    assert "10.0.0." not in script
+    environment = {"PATH": f"{pathlib.Path(BINARY).parent}:{os.environ['PATH']}", "REDLOCKCTL_SERVER": f"http://{operated.address}",
+                   "CALLS": str(tmp_path / "calls"), "MASTER": operated.masters[0].url}
+    operated.acquire("orders/42")
+    done = subprocess.run([*DIES_WITH_US, "bash", "-c", script], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    calls = (tmp_path / "calls").read_text().splitlines() if (tmp_path / "calls").exists() else []
+    for call in calls:
+        tool, *words = call.split()
+        known = help_of(tool)
+        for word in words:
+            if word.startswith("-") and not re.fullmatch(r"-\d\w", word):
+                assert re.search(rf"(^|\s){re.escape(word)}\b", known, re.M), call
+        if tool == "systemctl":
+            assert re.search(rf"^  {re.escape(words[0])}\b", known, re.M), call
+
+
+def test_a_larger_fence_follows_from_the_floor(operated, tmp_path):
+    """docs/how-to/replace-a-master.md: a number written to every master is below the next fence, once they vote again."""
+    lines = [lines for lines, _ in examples("docs/how-to/replace-a-master.md")]
+    largest, = (text for text in lines if "EVAL" in text)
+    fence = operated.acquire("orders/42")["fence"]
+    for master in operated.masters:
+        done = subprocess.run([*DIES_WITH_US, "bash", "-c", PRELUDE + largest], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True,
+                              env={"PATH": os.environ["PATH"], "MASTER": master.url, "CALLS": os.devnull})
+        assert int(done.stdout) == fence
+
+
+def test_configurations_are_accepted(tmp_path):
+    """docs/reference/configuration.md: the commands and the file that it shows, with --check."""
+    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    file, = re.findall(r"^```json\n(.*?)^```\n", text, re.M | re.S)
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [{"name": "a", "sha256": "0" * 64, "prefixes": [""], "rights": ["acquire"]}]}), encoding="utf-8")
+    (tmp_path / "redlockd.json").write_text(file.replace("/etc/redlockd/keys.json", str(keys)), encoding="utf-8")
+    for path in tmp_path.iterdir():
+        path.chmod(0o600)
+    commands = [lines for lines, _ in examples("docs/reference/configuration.md")]
+    assert len(commands) == 3
+    for command in commands:
+        command = command.replace("/etc/redlockd.json", str(tmp_path / "redlockd.json")).replace("/etc/redlockd/keys.json", str(keys))
+        done = subprocess.run([*DIES_WITH_US, "bash", "-c", command.rstrip() + " --check"], capture_output=True, text=True, timeout=30, check=False,
+                              env={"PATH": f"{pathlib.Path(BINARY).parent}:{os.environ['PATH']}"})
+        assert done.returncode == 0, command + done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_all_blocks_are_shell(document):
+    for lines, _ in examples(document):
+        done = subprocess.run(["bash", "-n", "-c", lines], capture_output=True, text=True, timeout=30, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), lines
+
+
+def containers():
+    """[(document, command)] of docker and kubectl in the documents that another part of the tests reads."""
+    found = []
+    for document in sorted(ELSEWHERE):
+        text = "\n".join(lines for lines, _ in examples(document)).replace("\\\n", " ")
+        found += [(document, line.partition("   #")[0]) for line in re.findall(r"^(?:\w+=\S* )*((?:docker|kubectl) .*)$", text, re.M)]
+    return found
+
+
+@pytest.mark.parametrize("document, command", containers())
+def test_options_of_containers_exist(document, command):
+    """Those of the verb: its words stand before the first option or name."""
+    command = re.sub(r'"?\$\(.*?\)"?|compose -f \S+', lambda found: "compose" if found[0].startswith("compose") else "x", command.split(" redlockd:0")[0])
+    verb = re.match(r"docker compose [a-z]+|docker [a-z]+|kubectl create secret generic|kubectl [a-z-]+", command)[0].split()
+    known = help_of(*verb)
+    if verb[-1] not in known.partition("\n\n")[0] and verb[0] == "docker":
+        pytest.skip("this docker has no compose")
+    for option in re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", command):
+        assert re.search(rf"(^|[\s,]){option}\b", known, re.M), f"{document}: {command}: {option}"
+
+
+def test_what_runs_elsewhere():
+    """Each other document is read by the tests that run its commands."""
+    for document, test in ELSEWHERE.items():
+        assert document.split("/", 2)[2] in (ROOT / test).read_text(encoding="utf-8"), document
