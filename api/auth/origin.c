@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "auth.h"
+#include "server/base/base.h"
 
 enum { HOST_MAX = 255 };
 
@@ -57,8 +58,7 @@ static bool is_loopback(const char *host, size_t len)
 
 	if (is(host, len, "localhost") || (len > below_len && is(host + len - below_len, below_len, below)))
 		return true;
-	return parse_address(host, len, &address) &&
-	       (IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127));
+	return parse_address(host, len, &address) && loopback_is_in6(&address);
 }
 
 bool origin_is_local_host(const char *host, size_t len, const struct origin_names *allowed)

@@ -153,11 +153,15 @@ void info_call_version(struct call *call)
 	const struct build_library *libraries = build_libraries(&count);
 	json_t *versions = json_object();
 
+	json_t *notes = json_array();
+
 	for (size_t i = 0; i < count; i++)
 		json_object_set_new(versions, libraries[i].name, json_string(libraries[i].version));
-	call_reply_json(
-		call, 200,
-		json_pack("{s:s, s:s, s:o}", "version", build_version, "commit", build_commit, "libraries", versions));
+	if (api_library_note())
+		json_array_append_new(notes, json_string(api_library_note()));
+	call_reply_json(call, 200,
+			json_pack("{s:s, s:s, s:o, s:o}", "version", build_version, "commit", build_commit, "libraries",
+				  versions, "notes", notes));
 }
 
 static void page_reply(struct call *call, const char *html, size_t len)

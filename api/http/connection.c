@@ -82,13 +82,7 @@ static enum http_reach reach_of(int fd)
 		return HTTP_REACH_NETWORK;
 	if (address.ss_family == AF_UNIX)
 		return HTTP_REACH_UNIX;
-	if (address.ss_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)(const void *)&address)->sin_addr.s_addr) >> 24 == 127
-			       ? HTTP_REACH_LOOPBACK
-			       : HTTP_REACH_NETWORK;
-	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)&address)->sin6_addr;
-	bool loopback = IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
-	return address.ss_family == AF_INET6 && loopback ? HTTP_REACH_LOOPBACK : HTTP_REACH_NETWORK;
+	return loopback_is_address((struct sockaddr *)&address) ? HTTP_REACH_LOOPBACK : HTTP_REACH_NETWORK;
 }
 
 struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd, struct peer *peer)

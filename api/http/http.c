@@ -366,10 +366,11 @@ void api_free(struct api *api)
 const char *api_library_note(void)
 {
 	if (strverscmp(MHD_get_version(), "1.0.3") < 0)
-		return "takes requests with contradictory framing (redlockd checks that itself: 400 and close) and can "
-		       "pass over a ready connection while it suspends another (redlockd runs it until nothing is "
-		       "ready)";
+		return "This version of libmicrohttpd takes requests with contradictory framing (redlockd checks that "
+		       "itself: 400 and close) and can pass over a ready connection while it suspends another "
+		       "(redlockd runs it until nothing is ready).";
 	if (strverscmp(MHD_get_version(), "1.0.5") < 0)
-		return "takes requests with contradictory framing (redlockd checks that itself: 400 and close)";
+		return "This version of libmicrohttpd takes requests with contradictory framing (redlockd checks that "
+		       "itself: 400 and close).";
 	return NULL;
 }

@@ -124,7 +124,7 @@ size_t api_busy(const struct api *api);
 /* Ends what is left: suspended requests are aborted. Frees all. */
 void api_free(struct api *api);
 
-/* What a start-up line should say of the libmicrohttpd at hand, or NULL: known defects of its version and what is done
+/* What an operator should know of the libmicrohttpd at hand, or NULL: known defects of its version and what is done
  * about them. */
 const char *api_library_note(void);
 

@@ -180,6 +180,21 @@ bool tls_same_authorities(const struct tls *tls, const struct tls *other)
 	return tls->asks == other->asks && memcmp(tls->authorities, other->authorities, HASH_LEN) == 0;
 }
 
+bool tls_is_for(const struct tls *tls, const char *host)
+{
+	gnutls_datum_t der;
+	gnutls_x509_crt_t cert;
+
+	assert(tls->credentials);
+	if (gnutls_x509_crt_init(&cert) < 0)
+		memory_exhausted("tls");
+	bool is_for = gnutls_certificate_get_crt_raw(tls->credentials, 0, 0, &der) >= 0 &&
+		      gnutls_x509_crt_import(cert, &der, GNUTLS_X509_FMT_DER) >= 0 &&
+		      gnutls_x509_crt_check_hostname(cert, host);
+	gnutls_x509_crt_deinit(cert);
+	return is_for;
+}
+
 /* Certificates use calendar dates, so this uses the time of day. */
 void tls_announce(const struct tls *tls)
 {

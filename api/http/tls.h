@@ -49,6 +49,9 @@ bool tls_asks(const struct tls *tls);
 /* True if both trust the same authorities of clients. */
 bool tls_same_authorities(const struct tls *tls, const struct tls *other);
 
+/* True if the certificate is for this name or address. */
+bool tls_is_for(const struct tls *tls, const char *host);
+
 /* From now on it is in use: sets the metric of its expiry, and warns in the log if it has expired or soon will. */
 void tls_announce(const struct tls *tls);
 

@@ -72,6 +72,14 @@ bool hex_read(const char *digits, size_t len, unsigned char *ret_bytes) __attrib
 /* True if all characters are lower-case digits. */
 bool hex_is_lower(const char *text, size_t len);
 
+/* ---- loopback.c ---- */
+
+struct in6_addr;
+struct sockaddr;
+/* True for 127.0.0.0/8, ::1, and the former mapped into IPv6: only this machine can reach it. */
+bool loopback_is_in6(const struct in6_addr *address);
+bool loopback_is_address(const struct sockaddr *address);
+
 /* ---- utf8.c: the one place that knows what valid UTF-8 is ---- */
 
 /* The length in bytes of the code point at `bytes`, which it writes to *ret_point; 0 if there is no valid one within

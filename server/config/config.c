@@ -5,7 +5,11 @@
 #include <assert.h>
 #include <string.h>
 
-enum { MASTERS_FILE_MAX = 1 << 16 };
+enum {
+	MASTERS_FILE_MAX = 1 << 16,
+	DEV_MASTER_TIMEOUT_MS =
+		1000 /* private masters share a machine that may be busy, and are not to be found dead */
+};
 
 /* Returns which of these options was given where it counts most, since the others may be defaults. Writes the name of
  * another one, as it was given. */
@@ -167,6 +171,8 @@ bool config_load(int argc, char *argv[], char *const environment[], struct optio
 	if (!config_check_masters(&reader, &options) || !config_check_orders(&reader, &options) ||
 	    !config_check_drift(&reader, &options) || !config_check_tls(&reader, &options))
 		return false;
+	if (options.dev > 0 && options_origin(&reader, "master-timeout-ms") == OPTIONS_FROM_DEFAULT)
+		options.master_timeout_ms = DEV_MASTER_TIMEOUT_MS;
 	*ret_options = options;
 	return true;
 }

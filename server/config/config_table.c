@@ -227,7 +227,9 @@ static const struct options_entry config_entries[] = {
 	{TIME("max-hold-ms", max_hold_ms, 0, UINT64_C(31536000000), "86400000",
 	      "No lease is extended past this age. 0: no bound.")},
 	{TIME("master-timeout-ms", master_timeout_ms, 1, 60000, "50",
-	      "The time a master has to answer before it counts as failed. Far below the ttl of a lease.")},
+	      "The time a master has to answer before it counts as failed. Far below the ttl of a lease. With --dev "
+	      "the "
+	      "default is 1000.")},
 	{TIME("retry-min-ms", retry_min_ms, 0, 60000, "50",
 	      "The shortest pause before the next attempt after a split vote. The pause is random.")},
 	{TIME("retry-max-ms", retry_max_ms, 0, 60000, "250",

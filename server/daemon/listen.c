@@ -94,18 +94,16 @@ static int listen_open_tcp(const struct listen_address *address, bool reuse_port
 		fd = listen_open_one(info, reuse_port);
 	error = errno;
 	freeaddrinfo(infos);
-	return fd >= 0 ? fd : listen_complain(address, strerror(error), message, size);
-}
-
-static bool listen_is_loopback(const struct sockaddr *address)
-{
-	if (address->sa_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 ==
-		       IN_LOOPBACKNET;
-	if (address->sa_family != AF_INET6)
-		return false;
-	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
-	return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
+	if (fd >= 0)
+		return fd;
+	listen_complain(address, strerror(error), message, size);
+	size_t len = strlen(message);
+	if (error == EADDRINUSE)
+		snprintf(message + len, size - len,
+			 "; end the other program, or start this one with --listen %s%s%s:%u",
+			 strchr(address->host, ':') ? "[" : "", address->host, strchr(address->host, ':') ? "]" : "",
+			 address->port % UINT16_MAX + 1U);
+	return -1;
 }
 
 /* True for a name; false for an address, which needs no resolver. */
@@ -124,7 +122,7 @@ bool listen_find_local(const struct listen_address *address, bool resolve, bool 
 		if (!infos)
 			return false;
 		for (const struct addrinfo *info = infos; info; info = info->ai_next)
-			local = local && listen_is_loopback(info->ai_addr);
+			local = local && loopback_is_address(info->ai_addr);
 		freeaddrinfo(infos);
 	}
 	*ret_local = local;

@@ -27,6 +27,7 @@
 #include "server/config/config.h"
 #include "server/metrics/metrics.h"
 #include "server/transport/transport.h"
+#include "show.h"
 #include "watchdog.h"
 #include "worker.h"
 
@@ -107,29 +108,14 @@ static void set_up_metrics(const struct options *options)
 	stats_init(clock_now_us());
 }
 
-static void log_start(const struct options *options)
+static void warn_of_even(const struct options *options)
 {
-	log_begin(LOG_INFO, "start");
-	log_text("version", build_version);
-	log_text("commit", build_commit);
-	log_num("pid", getpid());
+	if (options->master_count % 2 != 0)
+		return;
+	log_begin(LOG_WARN, "even-masters");
 	log_num("masters", (int64_t)options->master_count);
-	log_num("workers", options->workers);
+	log_text("note", "an even number of masters survives no more failures than one master less");
 	log_end();
-	size_t count;
-	const struct build_library *libraries = build_libraries(&count);
-	log_begin(LOG_INFO, "libraries");
-	for (size_t i = 0; i < count; i++)
-		log_text(libraries[i].name, libraries[i].version);
-	log_text("libmicrohttpd_note", api_library_note());
-	log_end();
-	if (options->master_count % 2 == 0) {
-		log_begin(LOG_WARN, "even-masters");
-		log_num("masters", (int64_t)options->master_count);
-		log_text("note", "an even number of masters survives no more failures than one master less");
-		log_end();
-	}
-	log_flush();
 }
 
 static void warn_of_listener(const struct listen_address *address, const char *event, const char *note)
@@ -248,51 +234,6 @@ static void join_workers(struct program *program)
 	free(program->workers);
 }
 
-static void log_addresses(const struct program *program)
-{
-	assert(program->listeners);
-	const struct options *options = &program->options;
-	for (size_t i = 0; i < options->listen_count; i++) {
-		char shown[300] = "https://";
-		size_t len = options->listen[i].scheme == LISTEN_HTTPS ? strlen(shown) : 0;
-		listen_shown(program->listeners[0][i], shown + len, sizeof shown - len);
-		log_begin(LOG_INFO, "listening");
-		log_text("address", shown);
-		log_end();
-	}
-	log_flush();
-}
-
-static void write_url(const struct listen_address *address, char *url, size_t size)
-{
-	const char *scheme = address->scheme == LISTEN_HTTPS ? "https" : "http";
-	if (address->is_unix)
-		snprintf(url, size, "unix:%s", address->host);
-	else
-		snprintf(url, size, strchr(address->host, ':') ? "%s://[%s]:%u" : "%s://%s:%u", scheme, address->host,
-			 address->port);
-}
-
-/* For --dev: three lines to paste. */
-static void print_first_steps(const struct program *program)
-{
-	const struct listen_address *address = &program->options.listen[0];
-	char url[OPTIONS_PATH_MAX + 20], to[OPTIONS_PATH_MAX + sizeof url + 20];
-	write_url(address, url, sizeof url);
-	if (address->is_unix)
-		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
-	else if (address->scheme == LISTEN_HTTPS)
-		snprintf(to, sizeof to, "--cacert %s %s", program->options.tls_cert, url);
-	else
-		snprintf(to, sizeof to, "%s", url);
-	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", program->options.dev);
-	printf("  curl -i %s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
-	printf("  curl -i %s/locks/hello\n", to);
-	printf("  curl -i %s/masters\n\n", to);
-	printf("Ctrl-C ends it all.\n\n");
-	fflush(stdout);
-}
-
 /* A second Ctrl-C, or the end of --drain-ms with something that cannot be interrupted, such as a name server that does
  * not answer. Leases run out by themselves, private masters end with the program. */
 static void end_at_once(int number)
@@ -374,9 +315,9 @@ static int serve(struct program *program, const sigset_t *waited)
 	assert(program->listeners && waited);
 	bool serving = start_workers(program);
 	if (serving) {
-		log_addresses(program);
+		show_start(&program->options, program->listeners[0]);
 		if (program->options.dev)
-			print_first_steps(program);
+			show_first_steps(&program->options, program->reload.tls);
 		watchdog_begin(&program->watchdog, program->workers, program->options.workers,
 			       program->options.master_count);
 		wait_for_the_end(program, waited);
@@ -398,30 +339,6 @@ static int read_all(struct program *program, bool resolve, char *message, size_t
 	return status;
 }
 
-/* Prints what would run; passwords are not part of the addresses that are shown. */
-static void print_check(const struct options *options, const struct reload *reload)
-{
-	assert(options->listen_count > 0);
-	for (size_t i = 0; i < options->listen_count; i++) {
-		char url[OPTIONS_PATH_MAX + 20];
-		write_url(&options->listen[i], url, sizeof url);
-		printf("listen: %s\n", url);
-	}
-	for (size_t i = 0; i < options->master_count; i++)
-		printf("master: %s\n", options->masters[i].shown);
-	if (options->dev)
-		printf("masters: %u private Redis servers\n", options->dev);
-	printf("leases: %u to %u ms, %u ms if the request names none\n", options->min_ttl_ms, options->max_ttl_ms,
-	       options->default_ttl_ms);
-	printf("workers: %u\n", options->workers);
-	if (reload->keys)
-		printf("keys: %zu in %s\n", reload->keys->count, options->keys);
-	if (reload->tls)
-		printf("certificate: %s\n", options->tls_cert);
-	printf("The configuration is good. Nothing was started.\n");
-	fflush(stdout);
-}
-
 /* --check: 0, or 2 with a message. */
 static int check(struct program *program)
 {
@@ -429,7 +346,7 @@ static int check(struct program *program)
 	log_setup(program->options.log_level, program->options.log_format);
 	int status = read_all(program, false, message, sizeof message);
 	if (status == EXIT_SUCCESS)
-		print_check(&program->options, &program->reload);
+		show_check(&program->options, &program->reload);
 	else
 		complain(message);
 	reload_fini(&program->reload);
@@ -459,20 +376,21 @@ static int run(struct program *program)
 	set_up_signals(&waited);
 	raise_descriptor_limit(options);
 	set_up_metrics(options);
-	log_start(options);
-	status = EXIT_FAILURE;
-	if (open_listeners(program, message, sizeof message))
-		status = serve(program, &waited);
-	else
-		complain(message);
+	warn_of_even(options);
+	bool listens = open_listeners(program, message, sizeof message);
+	status = listens ? serve(program, &waited) : EXIT_FAILURE;
 	close_listeners(program);
 	reload_fini(&program->reload);
 	transport_tls_unload();
 	if (options->dev)
 		dev_masters_stop(&program->dev);
-	log_begin(status ? LOG_ERROR : LOG_INFO, "end");
-	log_num("status", status);
-	log_end();
+	if (listens) {
+		log_begin(status ? LOG_ERROR : LOG_INFO, "end");
+		log_num("status", status);
+		log_end();
+	} else {
+		complain(message);
+	}
 	log_fini();
 	return status;
 }

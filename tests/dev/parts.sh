@@ -179,7 +179,7 @@ select_parts() {
 	for wanted in "$@"; do
 		parts | awk -F '|' -v wanted="$wanted" '
 			wanted == "all" || wanted == $1 || wanted == $2 { print $1; found = 1 }
-			END { exit !found }' || { echo "dev: no such part: $wanted; see ./dev help" >&2; return 1; }
+			END { exit !found }' || { echo "dev: no such part: $wanted; see ./dev help tests" >&2; return 1; }
 	done | awk '!seen[$0]++'
 }
 

@@ -438,9 +438,11 @@ class Redlockd:
 
     def _listening(self, count):
         assert self.process.poll() is None, f"redlockd ended with {self.process.returncode}: {self.stderr()}"
-        addresses = list(dict.fromkeys(line["address"] for line in self.log() if line["event"] == "listening"))
-        if len(addresses) < count:
+        lines = self.log("listening")
+        if not lines:
             return False
+        addresses = lines[0]["address"].split(",")
+        assert len(addresses) == count, lines
         self.addresses = addresses
         self.address = addresses[0]
         return True

@@ -48,7 +48,7 @@ class Session:
 
     def wait_serving(self):
         wait_until(lambda: self.log("listening"), 20, "it listens")
-        self.pid = int(self.log("start")[0]["pid"])
+        self.pid = int(self.log("listening")[0]["pid"])
 
     def close(self):
         """The terminal is gone, as when its window is closed or its network is."""

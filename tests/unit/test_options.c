@@ -22,7 +22,7 @@ static const struct number {
 	{"max-waiters", MEMBER(max_waiters), 1, 1000000, 8000, ""},
 	{"max-waiters-per-resource", MEMBER(max_waiters_per_resource), 1, 1000000, 1000, ""},
 	{"max-hold-ms", MEMBER(max_hold_ms), 0, UINT64_C(31536000000), 86400000, ""},
-	{"master-timeout-ms", MEMBER(master_timeout_ms), 1, 60000, 50, ""},
+	{"master-timeout-ms", MEMBER(master_timeout_ms), 1, 60000, 1000, ""}, /* with --dev */
 	{"retry-min-ms", MEMBER(retry_min_ms), 0, 60000, 50, "--retry-max-ms=60000"},
 	{"retry-max-ms", MEMBER(retry_max_ms), 0, 60000, 250, "--retry-min-ms=0"},
 	{"retry-count", MEMBER(retry_count), 1, 100, 3, ""},
@@ -193,6 +193,18 @@ START_TEST(an_overridden_mistake_is_a_mistake_all_the_same)
 	give_flag("--workers=2");
 	strcpy(json, "{\"workers\":65}");
 	assert_mistake("workers=65: too high", file_path, NULL);
+}
+END_TEST
+
+START_TEST(real_masters_have_less_time_than_those_of_dev)
+{
+	give_flag("--masters=redis://a");
+	assert_loads();
+	ck_assert_uint_eq(options.master_timeout_ms, 50);
+	give_flag("--dev");
+	give_flag("--master-timeout-ms=50");
+	assert_loads();
+	ck_assert_uint_eq(options.master_timeout_ms, 50);
 }
 END_TEST
 
@@ -383,6 +395,8 @@ int main(void)
 	tcase_add_test(all, times_have_units);
 	tcase_add_loop_test(all, flag_before_variable_before_file_before_default, 0, NUMBERS);
 	tcase_add_test(all, an_overridden_mistake_is_a_mistake_all_the_same);
+	tcase_add_test(all, real_masters_have_less_time_than_those_of_dev);
+	tcase_add_test(all, real_masters_have_less_time_than_those_of_dev);
 	tcase_add_test(all, the_drift_factor_is_a_fraction);
 	tcase_add_test(all, listen_may_be_a_list_in_every_source);
 	tcase_add_test(all, masters_may_be_a_list_in_every_source);

@@ -1,0 +1,158 @@
+/* See show.h. */
+#include "show.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/auth/auth.h"
+#include "api/http/http.h"
+#include "listen.h"
+#include "reload.h"
+#include "server/base/base.h"
+
+enum { URL_MAX = OPTIONS_PATH_MAX + 20 };
+
+/* ---- the line of the start ---- */
+
+/* Appends " --name=value". Texts and lists are larger than any number. */
+static void append_option(struct text *text, const struct options_entry *entry, const void *value)
+{
+	const struct options_names *names = value;
+
+	text_printf(text, "%s--%s=", text->len > 0 ? " " : "", entry->name);
+	if (entry->traits & OPTIONS_LIST)
+		for (size_t i = 0; i < names->count; i++)
+			text_printf(text, "%s%s", i > 0 ? "," : "", names->items[i]);
+	else if (entry->traits & OPTIONS_REAL)
+		text_printf(text, "%g", *(const double *)value);
+	else if (entry->choices)
+		text_printf(text, "%s", entry->choices[*(const uint32_t *)value]);
+	else if (entry->size == sizeof(uint32_t))
+		text_printf(text, "%" PRIu32, *(const uint32_t *)value);
+	else if (entry->size == sizeof(uint64_t))
+		text_printf(text, "%" PRIu64, *(const uint64_t *)value);
+	else
+		text_printf(text, "%s", (const char *)value);
+}
+
+/* The options that are not as they are by default. Listeners and masters have members of their own in the line. */
+static void append_changed(struct text *text, const struct options *options)
+{
+	static struct options standard;
+
+	for (size_t i = 0; i < config_table.count; i++) {
+		const struct options_entry *entry = &config_table.entries[i];
+		const char *value = (const char *)options + entry->offset;
+		const char *usual = (const char *)&standard + entry->offset;
+		if (!entry->parse || usual == (char *)&standard.listen_count || usual == (char *)&standard.master_count)
+			continue;
+		const char *reason = entry->standard ? entry->parse(entry, entry->standard, &standard) : NULL;
+		assert(!reason);
+		bool is_text = entry->size > sizeof(uint64_t) && !(entry->traits & OPTIONS_LIST);
+		if (is_text ? strcmp(value, usual) != 0 : memcmp(value, usual, entry->size) != 0)
+			append_option(text, entry, value);
+	}
+}
+
+void show_start(const struct options *options, const int listeners[])
+{
+	struct text addresses, masters, changed;
+
+	assert(options->listen_count > 0 && options->master_count > 0);
+	text_init(&addresses);
+	text_init(&masters);
+	text_init(&changed);
+	for (size_t i = 0; i < options->listen_count; i++) {
+		char shown[300];
+		listen_shown(listeners[i], shown, sizeof shown);
+		text_printf(&addresses, "%s%s%s", i > 0 ? "," : "",
+			    options->listen[i].scheme == LISTEN_HTTPS ? "https://" : "", shown);
+	}
+	for (size_t i = 0; i < options->master_count; i++)
+		text_printf(&masters, "%s%s", i > 0 ? "," : "", options->masters[i].shown);
+	append_changed(&changed, options);
+	log_begin(LOG_INFO, "listening");
+	log_text("address", addresses.bytes);
+	log_text("version", build_version);
+	log_text("commit", build_commit);
+	log_num("pid", getpid());
+	log_num("quorum", (int64_t)options->master_count / 2 + 1);
+	log_text("masters", masters.bytes);
+	log_text("options", changed.bytes);
+	log_end();
+	log_flush();
+	text_fini(&changed);
+	text_fini(&masters);
+	text_fini(&addresses);
+}
+
+/* ---- for people ---- */
+
+static void write_url(const struct listen_address *address, const char *host, char url[URL_MAX])
+{
+	const char *scheme = address->scheme == LISTEN_HTTPS ? "https" : "http";
+	if (address->is_unix)
+		snprintf(url, URL_MAX, "unix:%s", host);
+	else
+		snprintf(url, URL_MAX, strchr(host, ':') ? "%s://[%s]:%u" : "%s://%s:%u", scheme, host, address->port);
+}
+
+/* The host of the address, or another name of it that the certificate is for. */
+static const char *find_host(const struct listen_address *address, const struct tls *tls)
+{
+	char message[256];
+	bool local;
+	bool other = tls && address->scheme == LISTEN_HTTPS && !tls_is_for(tls, address->host) &&
+		     tls_is_for(tls, "localhost") &&
+		     listen_find_local(address, false, &local, message, sizeof message) && local;
+
+	return other ? "localhost" : address->host;
+}
+
+void show_first_steps(const struct options *options, const struct tls *tls)
+{
+	const struct listen_address *address = &options->listen[0];
+	char url[URL_MAX], to[OPTIONS_PATH_MAX + URL_MAX + 20];
+
+	assert(options->dev > 0);
+	write_url(address, find_host(address, tls), url);
+	if (address->is_unix)
+		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
+	else if (address->scheme == LISTEN_HTTPS)
+		snprintf(to, sizeof to, "--cacert %s %s", options->tls_cert, url);
+	else
+		snprintf(to, sizeof to, "%s", url);
+	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", options->dev);
+	printf("  curl -i %s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
+	printf("  curl -i %s/locks/hello\n", to);
+	printf("  curl -i %s/masters\n\n", to);
+	if (!address->is_unix)
+		printf("The status page: %s/\n\n", url);
+	printf("Ctrl-C ends it all.\n\n");
+	fflush(stdout);
+}
+
+void show_check(const struct options *options, const struct reload *reload)
+{
+	assert(options->listen_count > 0);
+	for (size_t i = 0; i < options->listen_count; i++) {
+		char url[URL_MAX];
+		write_url(&options->listen[i], options->listen[i].host, url);
+		printf("listen: %s\n", url);
+	}
+	for (size_t i = 0; i < options->master_count; i++)
+		printf("master: %s\n", options->masters[i].shown);
+	if (options->dev)
+		printf("masters: %u private Redis servers\n", options->dev);
+	printf("leases: %u to %u ms, %u ms if the request names none\n", options->min_ttl_ms, options->max_ttl_ms,
+	       options->default_ttl_ms);
+	printf("workers: %u\n", options->workers);
+	if (reload->keys)
+		printf("keys: %zu in %s\n", reload->keys->count, options->keys);
+	if (reload->tls)
+		printf("certificate: %s\n", options->tls_cert);
+	printf("The configuration is good. Nothing was started.\n");
+	fflush(stdout);
+}
