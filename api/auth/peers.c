@@ -4,48 +4,42 @@
  * and connects again would have a new burst each time. Records without connections wait in a queue, oldest first. Each
  * arrival and each departure looks at its head; a rate rests within about a second, so the order is good enough.
  *
- * All records lie in one array of PEERS_MAX, whose pages cost nothing before they are used: no connection allocates.
- * When all are in use, further addresses share one more record with the bounds of a single address. Rejecting them
- * would let the owner of 65,536 addresses (an IPv6 /48) shut out everybody else with one connection from each.
+ * When there are PEERS_MAX records, further addresses share one more record with the bounds of a single address.
+ * Rejecting them would let the owner of 65,536 addresses (an IPv6 /48) shut out everybody else with one connection from
+ * each.
  *
  * One mutex guards everything but the rates. It is held briefly at accept and at close, never during a request. A
- * connection keeps a pointer to its record, which stays its own until it leaves. The bucket of an address comes from a
- * random multiplier, so that nobody can choose addresses that collide. */
+ * connection keeps a pointer to its record, which stays its own until it leaves. The tree is balanced, whatever
+ * addresses the clients choose. */
 #include <assert.h>
 #include <endian.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <search.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 
 #include "auth.h"
 #include "server/base/base.h"
 
-enum { BUCKET_BITS = 16, BUCKETS = 1 << BUCKET_BITS, RESTED_PER_STEP = 4 };
+enum { RESTED_PER_STEP = 4 };
 
 struct peer {
 	struct rate rate;
 	uint64_t address; /* as read_address() says */
 	bool resting;     /* in the queue of resting records */
 	uint32_t connections;
-	LIST_ENTRY(peer) others; /* of the same bucket, or of the list of free records */
 	TAILQ_ENTRY(peer) queue; /* in the queue of resting records */
 };
 
-LIST_HEAD(peer_list, peer);
-
 static struct {
 	pthread_mutex_t lock;
-	struct peer_list buckets[BUCKETS], free;
-	size_t used;         /* records that were ever taken from `all` */
-	size_t count;        /* in the table */
-	uint64_t multiplier; /* random, made for the first address; odd */
+	void *by_address; /* of tsearch() */
+	size_t count;     /* in the tree */
 	struct peer overflow;
-	struct peer all[PEERS_MAX];
-} peers = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Those at rest, oldest first. Not in the struct, which must begin as zeros: it is 4 MiB. */
-static TAILQ_HEAD(, peer) resting = TAILQ_HEAD_INITIALIZER(resting);
+	TAILQ_HEAD(, peer) resting; /* oldest first */
+} peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .resting = TAILQ_HEAD_INITIALIZER(peers.resting)};
 
 /* The first 64 bits of an IPv6 address; all 32 of an IPv4 one, which lie in 0:ffff::/32, where no IPv6 address is.
  * False: not an IP address. */
@@ -68,18 +62,17 @@ static bool read_address(const struct sockaddr *address, socklen_t len, uint64_t
 	return true;
 }
 
-static struct peer_list *bucket_of(uint64_t address)
+static int compare_addresses(const void *a, const void *b)
 {
-	if (peers.multiplier == 0)
-		peers.multiplier = random_number() | 1;
-	return &peers.buckets[address * peers.multiplier >> (64 - BUCKET_BITS)];
+	const struct peer *one = a, *other = b;
+	return one->address < other->address ? -1 : one->address > other->address;
 }
 
 static void drop(struct peer *peer)
 {
 	assert(peer->connections == 0 && !peer->resting && peers.count > 0);
-	LIST_REMOVE(peer, others);
-	LIST_INSERT_HEAD(&peers.free, peer, others);
+	tdelete(peer, &peers.by_address, compare_addresses);
+	free(peer);
 	peers.count--;
 }
 
@@ -88,14 +81,14 @@ static void wake(struct peer *peer)
 {
 	assert(peer->resting && peer->connections == 0);
 	peer->resting = false;
-	TAILQ_REMOVE(&resting, peer, queue);
+	TAILQ_REMOVE(&peers.resting, peer, queue);
 }
 
 /* Drops some rested records: more than one step can add. */
 static void drop_rested(uint64_t now_us)
 {
 	for (int i = 0; i < RESTED_PER_STEP; i++) {
-		struct peer *peer = TAILQ_FIRST(&resting);
+		struct peer *peer = TAILQ_FIRST(&peers.resting);
 		if (!peer || !rate_is_rested(&peer->rate, now_us))
 			return;
 		wake(peer);
@@ -106,23 +99,16 @@ static void drop_rested(uint64_t now_us)
 /* The record of an address, an old or a new one. */
 static struct peer *get(uint64_t address)
 {
-	struct peer_list *bucket = bucket_of(address);
-	struct peer *peer;
+	struct peer *const *node = tfind(&(struct peer){.address = address}, &peers.by_address, compare_addresses);
 
-	for (peer = LIST_FIRST(bucket); peer; peer = LIST_NEXT(peer, others))
-		if (peer->address == address)
-			return peer;
-	peer = LIST_FIRST(&peers.free);
-	if (peer)
-		LIST_REMOVE(peer, others);
-	else if (peers.used < PEERS_MAX)
-		peer = &peers.all[peers.used++];
-	else
+	if (node)
+		return *node;
+	if (peers.count == PEERS_MAX)
 		return &peers.overflow;
-	assert(!peer->resting && peer->connections == 0);
+	struct peer *peer = memory_zeroed(1, sizeof *peer);
 	peer->address = address;
-	peer->rate = (struct rate){0};
-	LIST_INSERT_HEAD(bucket, peer, others);
+	if (!tsearch(peer, &peers.by_address, compare_addresses))
+		memory_exhausted("address of a client");
 	peers.count++;
 	return peer;
 }
@@ -163,7 +149,7 @@ void peer_leave(struct peer *peer, uint64_t now_us)
 	if (peer->connections == 0 && peer != &peers.overflow) {
 		peer->resting = !rate_is_rested(&peer->rate, now_us);
 		if (peer->resting)
-			TAILQ_INSERT_TAIL(&resting, peer, queue);
+			TAILQ_INSERT_TAIL(&peers.resting, peer, queue);
 		else
 			drop(peer);
 	}
@@ -179,7 +165,7 @@ size_t peers_count(void)
 {
 	pthread_mutex_lock(&peers.lock);
 	size_t count = peers.count;
-	assert(count <= peers.used && peers.used <= PEERS_MAX);
+	assert(count <= PEERS_MAX);
 	pthread_mutex_unlock(&peers.lock);
 	return count;
 }
