@@ -211,7 +211,6 @@ static void begin_end(struct worker *worker)
 	worker->api = NULL;
 	masters_flush(worker->masters);
 	masters_close(worker->masters);
-	holds_close(worker->holds);
 	leases_close(worker->leases);
 	uv_walk(&worker->loop, close_handle, NULL); /* those of the masters are closing already */
 }

@@ -23,10 +23,6 @@ struct hold {
 	void *arg;
 };
 
-/* If many are to be renewed at once (after the machine slept, at a drain), each round of the loop renews a few: answers
- * that stay unread for too long while the loop sends requests would count as missing. */
-enum { RENEWALS_PER_ROUND = 64 };
-
 enum { HOLD_EARLY_US = 1000 }; /* less validity than this is none: the holder cannot be told in time */
 
 struct holds {
@@ -34,16 +30,8 @@ struct holds {
 	struct leases *leases;
 	struct metrics *metrics;
 	LIST_HEAD(, hold) all;
-	struct transport_timer *round; /* ends this round of the loop */
-	unsigned round_count;          /* renewals that were to start in it */
 	bool draining;
 };
-
-static void on_round(void *arg)
-{
-	struct holds *holds = arg;
-	holds->round_count = 0;
-}
 
 struct holds *holds_new(struct uv_loop_s *loop, struct leases *leases, struct metrics *metrics)
 {
@@ -52,7 +40,6 @@ struct holds *holds_new(struct uv_loop_s *loop, struct leases *leases, struct me
 	holds->loop = loop;
 	holds->leases = leases;
 	holds->metrics = metrics;
-	holds->round = transport_timer_new(loop, on_round, holds);
 	return holds;
 }
 
@@ -60,7 +47,7 @@ static void release(const struct hold *hold)
 {
 	struct lease_request request = hold->request;
 	request.operation = LEASE_RELEASE;
-	lease_release_detached(hold->holds->leases, &request);
+	(void)lease_submit(hold->holds->leases, &request, NULL, NULL);
 }
 
 /* ---- doing ---- */
@@ -122,25 +109,10 @@ static void carry_out(struct hold *hold, enum renewal_action action, const struc
 		hold->on_event(hold->arg, HOLD_RENEWED, code);
 }
 
-/* Returns 0 to renew now; else how many ms later, one round for each. */
-static uint64_t wait_for_turn_ms(struct holds *holds)
-{
-	if (holds->round_count == 0)
-		transport_timer_start(holds->round, 0);
-	return holds->round_count++ / RENEWALS_PER_ROUND;
-}
-
 static void on_timer(void *arg)
 {
 	struct hold *hold = arg;
-	uint64_t now_us = clock_now_us(),
-		 wait_ms = renewal_is_due(&hold->renewal, now_us) ? wait_for_turn_ms(hold->holds) : 0;
-	if (wait_ms > 0) {
-		renewal_postpone(&hold->renewal, now_us + wait_ms * 1000);
-		arm_timer(hold);
-		return;
-	}
-	carry_out(hold, renewal_time(&hold->renewal, now_us), NULL);
+	carry_out(hold, renewal_time(&hold->renewal, clock_now_us()), NULL);
 }
 
 /* The validity of an extension counts from the request, as for every lease. */
@@ -221,13 +193,8 @@ void holds_drain(struct holds *holds)
 	}
 }
 
-void holds_close(struct holds *holds)
-{
-	assert(LIST_EMPTY(&holds->all));
-	transport_timer_free(holds->round);
-}
-
 void holds_free(struct holds *holds)
 {
+	assert(LIST_EMPTY(&holds->all));
 	free(holds);
 }

@@ -88,12 +88,6 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 	return op;
 }
 
-void lease_release_detached(struct leases *leases, const struct lease_request *request)
-{
-	assert(request->operation == LEASE_RELEASE);
-	(void)lease_submit(leases, request, NULL, NULL);
-}
-
 void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
 			     const char token[LEASE_TOKEN_LEN])
 {
@@ -102,7 +96,7 @@ void lease_release_abandoned(struct leases *leases, const char *resource, size_t
 	memcpy(request.resource, resource, resource_len);
 	memcpy(request.token, token, sizeof request.token);
 	metrics_add(&leases->metrics->abandoned, 1);
-	lease_release_detached(leases, &request);
+	(void)lease_submit(leases, &request, NULL, NULL);
 }
 
 void lease_cancel(struct lease_op *op)

@@ -33,7 +33,6 @@ enum lease_operation {
 	LEASE_INSPECT = REDLOCK_INSPECT,
 	LEASE_FORCE
 };
-enum { LEASE_OPERATIONS = LEASE_FORCE + 1 };
 
 /* The codes of the contract: the core's outcomes, and LEASE_TOO_MANY. LEASE_OK is 201, 200 or 204 by the operation. */
 enum lease_status {
@@ -105,15 +104,13 @@ struct lease_op; /* one operation under way */
 
 typedef void lease_done_fn(void *arg, const struct lease_answer *answer);
 
-/* Starts an operation. `done` is called exactly once, unless lease_cancel() comes first. */
+/* Starts an operation. `done` is called exactly once, unless lease_cancel() comes first; NULL: nobody waits for the
+ * answer. */
 struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 			      void *arg);
 
 /* Forgets the caller of `op`: `done` is not called any more, and what was or will be granted is released. */
 void lease_cancel(struct lease_op *op);
-
-/* Releases without anybody waiting for the answer. */
-void lease_release_detached(struct leases *leases, const struct lease_request *request);
 
 /* Releases an abandoned grant: its client disconnected before the lease could be written to it. */
 void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
@@ -210,8 +207,7 @@ struct holds *holds_new(struct uv_loop_s *loop, struct leases *leases, struct me
 /* From now on every hold, also a new one, is renewed once more and ends with HOLD_DRAINING. */
 void holds_drain(struct holds *holds);
 
-/* When all are dropped: closes the timers. Run the loop until it is empty, then holds_free(). */
-void holds_close(struct holds *holds);
+/* When all are dropped. */
 void holds_free(struct holds *holds);
 
 #endif

@@ -79,7 +79,8 @@ static enum renewal_why renewal_why_at_end(const struct renewal *renewal)
 	return renewal->next_us < renewal_end_us(renewal) ? RENEWAL_WHY_LATE : RENEWAL_WHY_BOUND;
 }
 
-bool renewal_is_due(const struct renewal *renewal, uint64_t now_us)
+/* True if renewal_time() would return RENEWAL_ASK now. */
+static bool renewal_is_due(const struct renewal *renewal, uint64_t now_us)
 {
 	return !renewal_is_over(renewal) && renewal->state != RENEWAL_ASKING && now_us >= renewal->next_us &&
 	       now_us < smaller(renewal_end_us(renewal), renewal->drain_us);
@@ -153,12 +154,6 @@ void renewal_drain(struct renewal *renewal, uint64_t now_us, bool fresh)
 	uint64_t half_us = (renewal->deadline_us - now_us) / 2;
 	renewal->drain_us = fresh ? now_us : now_us + smaller(half_us, DRAIN_PATIENCE_US);
 	renewal->next_us = now_us; /* a request under way is fresh enough */
-}
-
-void renewal_postpone(struct renewal *renewal, uint64_t until_us)
-{
-	assert(renewal->state != RENEWAL_ASKING && until_us >= renewal->next_us);
-	renewal->next_us = until_us;
 }
 
 uint64_t renewal_next_us(const struct renewal *renewal, uint64_t now_us)

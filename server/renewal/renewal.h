@@ -72,10 +72,6 @@ uint64_t renewal_pause_us(const struct renewal *renewal);
  * while. `fresh`: the lease was only just granted, so that nothing is gained by asking. renewal_time() is due. */
 void renewal_drain(struct renewal *renewal, uint64_t now_us, bool fresh);
 
-/* True if renewal_time() would return RENEWAL_ASK now. renewal_postpone() puts that off. */
-bool renewal_is_due(const struct renewal *renewal, uint64_t now_us);
-void renewal_postpone(struct renewal *renewal, uint64_t until_us);
-
 bool renewal_is_over(const struct renewal *renewal);
 
 /* When RENEWAL_END is due, and RENEWAL_KILL. */

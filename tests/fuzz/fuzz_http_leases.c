@@ -69,12 +69,6 @@ void lease_cancel(struct lease_op *op)
 	leases.under_way--;
 }
 
-void lease_release_detached(struct leases *ours, const struct lease_request *request)
-{
-	MUST(ours == &leases, "other leases");
-	check_request(request);
-}
-
 void lease_release_abandoned(struct leases *ours, const char *resource, size_t resource_len,
 			     const char token[LEASE_TOKEN_LEN])
 {

@@ -241,7 +241,6 @@ void proc_end(struct world *world, unsigned index, bool in_order)
 	masters_flush(proc->masters);
 	transport_flush_all();
 	masters_close(proc->masters);
-	holds_close(proc->holds);
 	leases_close(proc->leases);
 	transport_flush_all();
 	leases_free(proc->leases);

@@ -53,11 +53,6 @@ void lease_cancel(struct lease_op *op)
 		leases_of_cancelled->cancelled++;
 }
 
-void lease_release_detached(struct leases *leases, const struct lease_request *request)
-{
-	(void)lease_submit(leases, request, NULL, NULL);
-}
-
 void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
 			     const char token[LEASE_TOKEN_LEN])
 {

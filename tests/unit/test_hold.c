@@ -49,7 +49,6 @@ static void open_world(void)
 static void close_world(void)
 {
 	ck_assert_uint_eq(world.metrics->holds, 0);
-	holds_close(world.holds);
 	uv_close((uv_handle_t *)&world.ticks, NULL);
 	uv_run(&world.loop, UV_RUN_DEFAULT);
 	ck_assert_int_eq(uv_loop_close(&world.loop), 0);
@@ -263,28 +262,6 @@ START_TEST(drain_does_not_wait_for_ever)
 }
 END_TEST
 
-/* All at once would keep the loop from reading the answers. */
-START_TEST(many_are_renewed_a_few_at_a_time)
-{
-	enum { MANY = 200, AT_ONCE = 64 };
-	struct hold *all[MANY];
-
-	for (size_t i = 0; i < MANY; i++)
-		all[i] = hold(LONG_MS);
-	holds_drain(world.holds);
-	while (world.draining < MANY) {
-		unsigned before = world.leases.submitted;
-		uv_run(&world.loop, UV_RUN_ONCE);
-		/* this way of running a loop looks at its timers twice */
-		ck_assert_uint_le(world.leases.submitted - before, 2 * AT_ONCE);
-		fake_leases_dispatch(&world.leases);
-	}
-	ck_assert_uint_eq(world.leases.submitted, MANY);
-	for (size_t i = 0; i < MANY; i++)
-		hold_drop(all[i], false);
-}
-END_TEST
-
 int main(void)
 {
 	TCase *tests = tcase_create("hold");
@@ -299,6 +276,5 @@ int main(void)
 	tcase_add_test(tests, no_answer_until_the_end);
 	tcase_add_test(tests, drain);
 	tcase_add_test(tests, drain_does_not_wait_for_ever);
-	tcase_add_test(tests, many_are_renewed_a_few_at_a_time);
 	return suite_run("hold", tests, NULL);
 }

@@ -249,24 +249,6 @@ START_TEST(bound_of_its_age)
 }
 END_TEST
 
-/* Too many requests at once are put off; an end is not. */
-START_TEST(postponed)
-{
-	grant(false);
-	ck_assert(!renewal_is_due(&renewal, at(999)));
-	ck_assert(renewal_is_due(&renewal, at(1000)));
-	renewal_postpone(&renewal, at(1010));
-	NEXT(1010);
-	ck_assert(!renewal_is_due(&renewal, at(1009)));
-	DOES(tick(1009), RENEWAL_NOTHING);
-	renewal_postpone(&renewal, at(5000));
-	NEXT(END);
-	ck_assert(!renewal_is_due(&renewal, at(6000)));
-	DOES(tick(END), RENEWAL_KILL);
-	ck_assert_int_eq(renewal.why, RENEWAL_WHY_BOUND);
-}
-END_TEST
-
 START_TEST(shortest_lease)
 {
 	static const struct renewal_config config = {.ttl_us = 10 * MS, .margin_us = MS};
@@ -314,8 +296,7 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const all[] = {each_third,       no_quorum, pause_is_bounded,
-				    bound_of_its_age, postponed, shortest_lease};
+	const TTest *const all[] = {each_third, no_quorum, pause_is_bounded, bound_of_its_age, shortest_lease};
 	TCase *tests = tcase_create("renewal");
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		tcase_add_test(tests, all[i]);
