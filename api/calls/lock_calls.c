@@ -41,8 +41,8 @@ static json_t *owner_new(const struct lease_holder *holder)
 	return call_text_new(holder->owner, holder->owner_len);
 }
 
-/* NULL if the clocks do not tell. A fence is the time of the grant, by the clock of the redlockd that granted it, unless
- * that clock was set back or the fence came from RAISE: see server/leases/lease_fence.c. */
+/* NULL if the clocks do not tell. A fence is the time of the grant by the clock of the redlockd that granted it, unless
+ * that clock was set back or the fence is from RAISE: see server/leases/lease_fence.c. */
 static json_t *held_ms_new(const struct lease_holder *holder)
 {
 	uint64_t now_us = clock_wall_us();
