@@ -92,4 +92,3 @@ def test_a_second_one_says_how_to_start_it(lab):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (f"redlockd: cannot listen on 127.0.0.1:{port}: Address already in use; end the other program, "
                            f"or start this one with --listen 127.0.0.1:{port + 1}\n")
-
