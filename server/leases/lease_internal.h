@@ -127,7 +127,6 @@ void lease_fence_learn(struct leases *leases, uint64_t fence);
 
 /* ---- lease_queue.c ---- */
 
-void lease_queues_init(struct leases *leases);
 /* True if no more may wait for that resource, or at all. */
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request);
 /* The waiter with that arrival; the first of all; NULL: none. */
@@ -135,8 +134,6 @@ struct lease_op *lease_queue_find(const struct leases *leases, const char *resou
 struct lease_op *lease_queue_find_first(const struct leases *leases, const char *resource, size_t len);
 /* Visits the first waiter of each resource. */
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first));
-/* The newest waiter of all, behind which none waits; NULL: nobody waits. */
-struct lease_op *lease_queues_find_newest(const struct leases *leases);
 /* To the end of the queue of its resource, before START. */
 void lease_queue_enter(struct lease_op *op);
 /* It is answered or given up, with that result. Returns the operation that becomes the first, or NULL, and how long

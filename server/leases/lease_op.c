@@ -132,11 +132,6 @@ bool lease_op_voted(const struct lease_op *op, unsigned master, enum redlock_vot
 
 /* ---- commands under way ---- */
 
-static void ref_recycle(struct leases *leases, struct lease_ref *ref)
-{
-	STAILQ_INSERT_HEAD(&leases->spare_refs, ref, entry);
-}
-
 static struct lease_ref *ref_new(struct lease_op *op, const struct redlock_output *out, uint8_t master,
 				 const struct master_script *command)
 {
@@ -324,7 +319,7 @@ void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event)
 	while ((ref = STAILQ_FIRST(&op->unsent))) {
 		struct redlock_event vote = reply_event(ref, ref->vote, event->now_us);
 		STAILQ_REMOVE_HEAD(&op->unsent, entry);
-		ref_recycle(op->leases, ref);
+		STAILQ_INSERT_HEAD(&op->leases->spare_refs, ref, entry);
 		op_step(op, &vote);
 	}
 	/* after TIMER also for the same deadline: the timer has fired */
@@ -452,6 +447,6 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	lease_fence_learn(op->leases, reply->fence);
 	note_sight(op, ref, reply, &event);
 	note_hold_time(op, ref, reply);
-	ref_recycle(op->leases, ref);
+	STAILQ_INSERT_HEAD(&op->leases->spare_refs, ref, entry);
 	lease_op_dispatch(op, &event);
 }

@@ -42,12 +42,6 @@ static struct lease_queue *queue_find(const struct leases *leases, const char *r
 	return node ? *node : NULL;
 }
 
-void lease_queues_init(struct leases *leases)
-{
-	LIST_INIT(&leases->queues.all);
-	TAILQ_INIT(&leases->queues.by_age);
-}
-
 /* ---- looking up ---- */
 
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request)
@@ -77,11 +71,6 @@ void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct 
 		next = LIST_NEXT(queue, entry); /* a visit may end the last wait in this queue alone */
 		visit(TAILQ_FIRST(&queue->waiters));
 	}
-}
-
-struct lease_op *lease_queues_find_newest(const struct leases *leases)
-{
-	return TAILQ_LAST(&leases->queues.by_age, lease_ops);
 }
 
 /* ---- entering and leaving ---- */
@@ -116,7 +105,7 @@ static void count_waiter(struct leases *leases, bool more)
 void lease_queue_enter(struct lease_op *op)
 {
 	struct leases *leases = op->leases;
-	const struct lease_op *newest = lease_queues_find_newest(leases);
+	const struct lease_op *newest = TAILQ_LAST(&leases->queues.by_age, lease_ops);
 	struct lease_queue *queue = queue_find(leases, op->request.resource, op->request.resource_len);
 	assert(!op->queue && (!newest || newest->began_us <= op->began_us));
 	op->queue = queue ? queue : queue_new(&leases->queues, &op->request);

@@ -86,7 +86,7 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 	leases->metrics = metrics;
 	metrics_set(&metrics->waiters_limit, options->max_waiters);
 	leases->force_release = lease_force_release;
-	lease_queues_init(leases);
+	TAILQ_INIT(&leases->queues.by_age);
 	STAILQ_INIT(&leases->new_listings);
 	STAILQ_INIT(&leases->spare_refs);
 	for (size_t i = 0; i < LEASE_OP_STATES; i++)
@@ -115,11 +115,11 @@ bool leases_dispatch(struct leases *leases)
 	return any;
 }
 
-/* Answers all that wait in a queue with LEASE_DRAINING. */
+/* Answers all that wait in a queue with LEASE_DRAINING, the newest first: none waits behind it. */
 static void drain_waiters(struct leases *leases)
 {
 	struct lease_op *op;
-	while ((op = lease_queues_find_newest(leases))) {
+	while ((op = TAILQ_LAST(&leases->queues.by_age, lease_ops))) {
 		uint64_t now_us = clock_now_us();
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = now_us};
 		lease_op_reject_draining(op, now_us);

@@ -42,14 +42,14 @@ static const char *const metrics_operations[METRICS_OPERATIONS] = {[REDLOCK_ACQU
 								   [REDLOCK_INSPECT] = "inspect",
 								   [METRICS_FORCE] = "force"};
 
-static const char *const metrics_outcomes[METRICS_OUTCOMES] = {[REDLOCK_OK] = "ok",
-							       [REDLOCK_LOCKED] = "locked",
-							       [REDLOCK_NOT_OWNER] = "not-owner",
-							       [REDLOCK_EXPIRED] = "lease-expired",
-							       [REDLOCK_NO_QUORUM] = "no-quorum",
-							       [REDLOCK_SPLIT] = "split-vote",
-							       [REDLOCK_CANCELLED] = "draining",
-							       [METRICS_TOO_MANY] = "too-many-requests"};
+static const char *const metrics_outcome_names[METRICS_OUTCOMES] = {[REDLOCK_OK] = "ok",
+								    [REDLOCK_LOCKED] = "locked",
+								    [REDLOCK_NOT_OWNER] = "not-owner",
+								    [REDLOCK_EXPIRED] = "lease-expired",
+								    [REDLOCK_NO_QUORUM] = "no-quorum",
+								    [REDLOCK_SPLIT] = "split-vote",
+								    [REDLOCK_CANCELLED] = "draining",
+								    [METRICS_TOO_MANY] = "too-many-requests"};
 
 static const char *const metrics_waits[METRICS_WAITS] = {"granted", "timeout", "gone"};
 static const char *const metrics_http[HTTP_COUNTERS] = {"all",         "address", "error",  "address-rate", "key-rate",
@@ -127,24 +127,24 @@ size_t metrics_workers(void)
 	return metrics_all.workers;
 }
 
-static const _Atomic uint64_t *metrics_at(size_t worker, size_t offset)
-{
-	assert(worker < metrics_all.workers);
-	assert(offset % sizeof(uint64_t) == 0 && offset < sizeof(struct metrics));
-	return (const _Atomic uint64_t *)(const void *)((const char *)metrics_all.of[worker] + offset);
-}
-
 uint64_t metrics_figure(size_t offset, enum metrics_fold fold)
 {
 	uint64_t figure = fold == METRICS_LEAST ? UINT64_MAX : 0;
+	assert(offset % sizeof(uint64_t) == 0 && offset < sizeof(struct metrics));
 	for (size_t w = 0; w < metrics_all.workers; w++) {
-		uint64_t value = metrics_load(metrics_at(w, offset));
+		uint64_t value = metrics_load((const void *)((const char *)metrics_all.of[w] + offset));
 		if (fold == METRICS_SUM)
 			figure += value;
 		else if ((value > figure) == (fold == METRICS_MOST))
 			figure = value;
 	}
 	return figure;
+}
+
+uint64_t metrics_outcomes(size_t operation, size_t outcome)
+{
+	assert(operation < METRICS_OPERATIONS && outcome < METRICS_OUTCOMES);
+	return metrics_figure(offsetof(struct metrics, outcomes[operation][outcome]), METRICS_SUM);
 }
 
 uint64_t metrics_waiters(void)
@@ -198,10 +198,8 @@ static void metrics_render_requests(struct text *page)
 	for (size_t op = 0; op < METRICS_OPERATIONS; op++)
 		for (size_t outcome = 0; outcome < METRICS_OUTCOMES; outcome++)
 			text_printf(page, "redlockd_lease_requests_total{op=\"%s\",outcome=\"%s\"} %" PRIu64 "\n",
-				    metrics_operations[op], metrics_outcomes[outcome],
-				    metrics_figure(offsetof(struct metrics, outcomes) +
-							   (op * METRICS_OUTCOMES + outcome) * sizeof(uint64_t),
-						   METRICS_SUM));
+				    metrics_operations[op], metrics_outcome_names[outcome],
+				    metrics_outcomes(op, outcome));
 }
 
 static void metrics_render_oldest(struct text *page)
@@ -320,7 +318,7 @@ static const struct family {
 	 .at = AT(held)},
 	{"redlockd_holds", "gauge", "Leases held by an open connection (hold).", .at = AT(holds)},
 	{"redlockd_holds_lost_total", "counter", "Leases held by an open connection that were lost, by why.",
-	 .at = AT(holds_lost), .label = "code", .values = metrics_outcomes, .first = REDLOCK_NOT_OWNER,
+	 .at = AT(holds_lost), .label = "code", .values = metrics_outcome_names, .first = REDLOCK_NOT_OWNER,
 	 .end = REDLOCK_NO_QUORUM + 1},
 	{"redlockd_master_up", "gauge", "1 while every worker has the master's vote, else 0.", .at = AT(masters[0].up),
 	 .fold = METRICS_LEAST},

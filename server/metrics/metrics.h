@@ -196,6 +196,8 @@ size_t metrics_workers(void);
  * or gauge (a uint64_t) in `struct metrics`. */
 enum metrics_fold { METRICS_SUM, METRICS_MOST, METRICS_LEAST };
 uint64_t metrics_figure(size_t offset, enum metrics_fold fold);
+/* Operations that ended so, over all workers. */
+uint64_t metrics_outcomes(size_t operation, size_t outcome);
 /* Requests that wait, over all workers. */
 uint64_t metrics_waiters(void);
 /* How many masters may vote, as seen by the worker that sees the fewest. */

@@ -77,14 +77,6 @@ void stats_note_queues(struct metrics *metrics, const struct stats_resource queu
 
 /* ---- the series ---- */
 
-static uint64_t sum_outcomes(size_t operation, size_t outcome)
-{
-	assert(operation < METRICS_OPERATIONS && outcome < METRICS_OUTCOMES);
-	return metrics_figure(offsetof(struct metrics, outcomes) +
-				      (operation * METRICS_OUTCOMES + outcome) * sizeof(uint64_t),
-			      METRICS_SUM);
-}
-
 static void sum_buckets(size_t histogram, uint64_t ret_buckets[METRICS_BUCKETS + 1])
 {
 	assert(histogram + sizeof(struct histogram) <= sizeof(struct metrics));
@@ -104,15 +96,15 @@ static uint64_t sum_lost(void)
 
 static void read_sums(struct stats_sums *ret_sums)
 {
-	ret_sums->counts[STATS_GRANTED] = sum_outcomes(REDLOCK_ACQUIRE, REDLOCK_OK);
-	ret_sums->counts[STATS_LOCKED] = sum_outcomes(REDLOCK_ACQUIRE, REDLOCK_LOCKED);
-	ret_sums->counts[STATS_SPLIT_VOTE] = sum_outcomes(REDLOCK_ACQUIRE, REDLOCK_SPLIT);
-	ret_sums->counts[STATS_NO_QUORUM] = sum_outcomes(REDLOCK_ACQUIRE, REDLOCK_NO_QUORUM);
-	ret_sums->counts[STATS_OTHER] = sum_outcomes(REDLOCK_ACQUIRE, REDLOCK_CANCELLED) +
-					sum_outcomes(REDLOCK_ACQUIRE, METRICS_TOO_MANY);
-	ret_sums->counts[STATS_EXTENDED] = sum_outcomes(REDLOCK_EXTEND, REDLOCK_OK);
+	ret_sums->counts[STATS_GRANTED] = metrics_outcomes(REDLOCK_ACQUIRE, REDLOCK_OK);
+	ret_sums->counts[STATS_LOCKED] = metrics_outcomes(REDLOCK_ACQUIRE, REDLOCK_LOCKED);
+	ret_sums->counts[STATS_SPLIT_VOTE] = metrics_outcomes(REDLOCK_ACQUIRE, REDLOCK_SPLIT);
+	ret_sums->counts[STATS_NO_QUORUM] = metrics_outcomes(REDLOCK_ACQUIRE, REDLOCK_NO_QUORUM);
+	ret_sums->counts[STATS_OTHER] = metrics_outcomes(REDLOCK_ACQUIRE, REDLOCK_CANCELLED) +
+					metrics_outcomes(REDLOCK_ACQUIRE, METRICS_TOO_MANY);
+	ret_sums->counts[STATS_EXTENDED] = metrics_outcomes(REDLOCK_EXTEND, REDLOCK_OK);
 	/* forced ones are among them */
-	ret_sums->counts[STATS_RELEASED] = sum_outcomes(REDLOCK_RELEASE, REDLOCK_OK);
+	ret_sums->counts[STATS_RELEASED] = metrics_outcomes(REDLOCK_RELEASE, REDLOCK_OK);
 	ret_sums->counts[STATS_LOST] = sum_lost();
 	sum_buckets(offsetof(struct metrics, latency) + REDLOCK_ACQUIRE * sizeof(struct histogram), ret_sums->acquire);
 	for (size_t m = 0; m < REDLOCK_MASTERS_MAX; m++)
@@ -267,18 +259,6 @@ static size_t merge(struct stats_resource list[], size_t count)
 	return kept;
 }
 
-static size_t copy_hottest(struct metrics *metrics, struct stats_resource *ret_list)
-{
-	return stats_hot_read(&metrics->stats.hot, ret_list);
-}
-
-static size_t copy_queues(struct metrics *metrics, struct stats_resource *ret_list)
-{
-	assert(metrics->stats.queue_count <= STATS_TOP);
-	memcpy(ret_list, metrics->stats.queues, metrics->stats.queue_count * sizeof *ret_list);
-	return metrics->stats.queue_count;
-}
-
 static size_t keep_allowed(stats_filter_fn *filter, void *arg, struct stats_resource list[], size_t count)
 {
 	size_t kept = 0;
@@ -288,17 +268,18 @@ static size_t keep_allowed(stats_filter_fn *filter, void *arg, struct stats_reso
 	return kept;
 }
 
-/* `most`: of one worker. */
-static size_t read_top(size_t (*copy)(struct metrics *metrics, struct stats_resource *ret_list), size_t most,
-		       stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
+/* Those with most waiters, or else those with most acquisitions. */
+static size_t read_top(bool waiting, stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
 {
-	struct stats_resource *list = memory_zeroed(metrics_workers() * most, sizeof *list);
+	struct stats_resource *list = memory_zeroed(metrics_workers() * STATS_HOT_COUNTERS, sizeof *list);
 	size_t count = 0;
 	for (size_t w = 0; w < metrics_workers(); w++) {
 		struct metrics *metrics = metrics_worker(w);
 		pthread_mutex_lock(&metrics->stats.lock);
-		size_t more = copy(metrics, list + count);
-		assert(more <= most);
+		size_t more = waiting ? metrics->stats.queue_count : stats_hot_read(&metrics->stats.hot, list + count);
+		assert(more <= (waiting ? STATS_TOP : STATS_HOT_COUNTERS));
+		if (waiting)
+			memcpy(list + count, metrics->stats.queues, more * sizeof *list);
 		pthread_mutex_unlock(&metrics->stats.lock);
 		count += keep_allowed(filter, arg, list + count, more);
 	}
@@ -312,10 +293,10 @@ static size_t read_top(size_t (*copy)(struct metrics *metrics, struct stats_reso
 
 size_t stats_read_hottest(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
 {
-	return read_top(copy_hottest, STATS_HOT_COUNTERS, filter, arg, ret_list);
+	return read_top(false, filter, arg, ret_list);
 }
 
 size_t stats_read_waiting(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
 {
-	return read_top(copy_queues, STATS_TOP, filter, arg, ret_list);
+	return read_top(true, filter, arg, ret_list);
 }
