@@ -1,11 +1,12 @@
-/* The one table of the options of redlockd: names, bounds, defaults and short descriptions, and the parsers of its own
- * values: addresses, names of hosts, the key prefix, --dev. A new option needs an entry here and a member in struct
- * options. The grammar of addresses is in server/options/address.h. */
+/* The one table of the options of redlockd: names, bounds and defaults, and the parsers of its own values: addresses,
+ * names of hosts, the key prefix, --dev. A new option needs an entry here, a member in struct options and an item in
+ * man/redlockd.8, whose first paragraph --help shows. The grammar of addresses is in server/options/address.h. */
 #include <assert.h>
 #include <string.h>
 #include <strings.h>
 
 #include "config.h"
+#include "made/config_help.h"
 
 enum { CONFIG_REDIS_PORT = 6379, CONFIG_DEV_DEFAULT = 3 };
 
@@ -168,126 +169,83 @@ static const char *const config_log_requests[] =
 	{[LOG_REQUESTS_ALL] = "all", [LOG_REQUESTS_ERRORS] = "errors", [LOG_REQUESTS_NONE] = "none", NULL};
 static const char *const config_guards[] = {[OPTIONS_GUARD_ON] = "on", [OPTIONS_GUARD_OFF] = "off", NULL};
 
-#define OPTION(flag, member, words) .name = flag, OPTIONS_AT(struct options, member), .help = words
-#define NUMBER(flag, member, least, most, initial, words) \
-	OPTION(flag, member, words), OPTIONS_NUMBER(least, most), .standard = initial
-#define TIME(flag, member, least, most, initial, words) \
-	OPTION(flag, member, words), OPTIONS_TIME(least, most), .standard = initial
-#define CHOICE(flag, what, member, initial, all, words) \
-	OPTION(flag, member, words), OPTIONS_CHOICE(what, OPTIONS_STRING, all), .standard = initial
-#define SWITCH(flag, member, words)                                                                             \
-	OPTION(flag, member, words), OPTIONS_CHOICE("TRUTH", OPTIONS_OPTIONAL | OPTIONS_TRUTH, options_truths), \
+#define OPTION(flag, member, key) .name = flag, OPTIONS_AT(struct options, member), .help = HELP_##key
+#define NUMBER(flag, member, least, most, initial) \
+	OPTION(flag, member, member), OPTIONS_NUMBER(least, most), .standard = initial
+#define TIME(flag, member, least, most, initial) \
+	OPTION(flag, member, member), OPTIONS_TIME(least, most), .standard = initial
+#define CHOICE(flag, what, member, initial, all) \
+	OPTION(flag, member, member), OPTIONS_CHOICE(what, OPTIONS_STRING, all), .standard = initial
+#define SWITCH(flag, member)                                                                                     \
+	OPTION(flag, member, member), OPTIONS_CHOICE("TRUTH", OPTIONS_OPTIONAL | OPTIONS_TRUTH, options_truths), \
 		.standard = "false"
-#define PATH(flag, member, files, words)                                                                        \
-	OPTION(flag, member, words), .argument = "FILE", .traits = OPTIONS_STRING, .parse = options_parse_text, \
-				     .min = 1, .max = OPTIONS_PATH_MAX - 1, .allowed = files
-#define LIST(flag, what, member, trait, function, most, values, words)                                    \
-	OPTION(flag, member, words), .argument = what, .traits = OPTIONS_LIST | OPTIONS_STRING | (trait), \
-				     .parse = function, .min = 1, .max = most, .allowed = OPTIONS_RANGE " " values
+#define PATH(flag, member, files)                                                                                \
+	OPTION(flag, member, member), .argument = "FILE", .traits = OPTIONS_STRING, .parse = options_parse_text, \
+				      .min = 1, .max = OPTIONS_PATH_MAX - 1, .allowed = files
+#define LIST(flag, what, member, key, trait, function, most, values)                                    \
+	OPTION(flag, member, key), .argument = what, .traits = OPTIONS_LIST | OPTIONS_STRING | (trait), \
+				   .parse = function, .min = 1, .max = most, .allowed = OPTIONS_RANGE " " values
 
 static const struct options_entry config_entries[] = {
-	{LIST("listen", "ADDRESS", listen_count, OPTIONS_REPEATED, config_add_listen, OPTIONS_LISTEN_MAX,
-	      "of host:port, [v6]:port, http://…, https://… or unix:/path",
-	      "An address to listen on; may be given again. A port alone is one of 127.0.0.1."),
+	{LIST("listen", "ADDRESS", listen_count, listen, OPTIONS_REPEATED, config_add_listen, OPTIONS_LISTEN_MAX,
+	      "of host:port, [v6]:port, http://…, https://… or unix:/path"),
 	 .standard = "127.0.0.1:8080"},
-	{LIST("masters", "LIST", master_count, 0, config_add_master, OPTIONS_MASTERS_MAX,
-	      "of redis:// or rediss://[user:pass@]host[:port][/db] or unix:/path, separated by commas",
-	      "The independent Redis masters, best an odd number of them. User and password are percent-encoded.")},
-	{PATH("masters-file", masters_file, "paths of files that others may not read",
-	      "A file with the masters, instead of --masters, which keeps their passwords off the command line.")},
-	{PATH("masters-ca", masters_ca, "paths of PEM files",
-	      "The certificate authorities of rediss:// masters, instead of those of the system.")},
-	{PATH("masters-cert", masters_cert, "paths of PEM files",
-	      "The client certificate for rediss:// masters that require one.")},
-	{PATH("masters-key", masters_key, "paths of PEM files that others may not read", "The key of --masters-cert.")},
-	{OPTION("dev", dev,
-		"For trying out, instead of --masters: starts N (default 3) private redis-server processes."),
-	 .argument = "N", .traits = OPTIONS_SHOWN | OPTIONS_OPTIONAL | OPTIONS_INTEGER | OPTIONS_TRUTH,
-	 .parse = config_parse_dev, .min = 1, .max = OPTIONS_MASTERS_MAX, .standard = "false",
-	 .allowed = "true, false or " OPTIONS_RANGE},
-	{OPTION("config", config,
-		"A file with one JSON object whose keys are the names of the options with underscores."),
-	 .argument = "FILE", .traits = OPTIONS_FILE, .parse = options_parse_text, .min = 1, .max = OPTIONS_PATH_MAX - 1,
-	 .allowed = "the path of a JSON file of at most 1 MiB"},
-	{OPTION("key-prefix", key_prefix,
-		"The beginning of the name of every Redis key; the same for all replicas that share locks."),
-	 .argument = "TEXT", .traits = OPTIONS_STRING, .parse = config_parse_prefix, .max = 128, .standard = "",
+	{LIST("masters", "LIST", master_count, masters, 0, config_add_master, OPTIONS_MASTERS_MAX,
+	      "of redis:// or rediss://[user:pass@]host[:port][/db] or unix:/path, separated by commas")},
+	{PATH("masters-file", masters_file, "paths of files that others may not read")},
+	{PATH("masters-ca", masters_ca, "paths of PEM files")},
+	{PATH("masters-cert", masters_cert, "paths of PEM files")},
+	{PATH("masters-key", masters_key, "paths of PEM files that others may not read")},
+	{OPTION("dev", dev, dev), .argument = "N",
+	 .traits = OPTIONS_SHOWN | OPTIONS_OPTIONAL | OPTIONS_INTEGER | OPTIONS_TRUTH, .parse = config_parse_dev,
+	 .min = 1, .max = OPTIONS_MASTERS_MAX, .standard = "false", .allowed = "true, false or " OPTIONS_RANGE},
+	{OPTION("config", config, config), .argument = "FILE", .traits = OPTIONS_FILE, .parse = options_parse_text,
+	 .min = 1, .max = OPTIONS_PATH_MAX - 1, .allowed = "the path of a JSON file of at most 1 MiB"},
+	{OPTION("key-prefix", key_prefix, key_prefix), .argument = "TEXT", .traits = OPTIONS_STRING,
+	 .parse = config_parse_prefix, .max = 128, .standard = "",
 	 .allowed = OPTIONS_RANGE " bytes of UTF-8 without control characters, without redlockd:"},
-	{TIME("default-ttl-ms", default_ttl_ms, 10, 86400000, "30000",
-	      "The ttl of a lease if the request names none.")},
-	{TIME("min-ttl-ms", min_ttl_ms, 10, 86400000, "100", "The shortest ttl that a request may ask for.")},
-	{TIME("max-ttl-ms", max_ttl_ms, 10, 86400000, "60000",
-	      "The longest ttl that a request may ask for. A lease can be extended again and again.")},
-	{TIME("max-wait-ms", max_wait_ms, 0, 86400000, "60000",
-	      "The longest time that a request may wait for a lock (wait_ms). 0: requests may not wait.")},
-	{NUMBER("max-waiters", max_waiters, 1, 1000000, "8000",
-		"The most requests that may wait for locks. Further ones are answered 429.")},
-	{NUMBER("max-waiters-per-resource", max_waiters_per_resource, 1, 1000000, "1000",
-		"The most of them, in each worker, that may wait for the same resource.")},
-	{TIME("max-hold-ms", max_hold_ms, 0, UINT64_C(31536000000), "86400000",
-	      "No lease is extended past this age. 0: no bound.")},
-	{TIME("master-timeout-ms", master_timeout_ms, 1, 60000, "50",
-	      "The time a master has to answer before it counts as failed. Far below the ttl of a lease. With --dev "
-	      "the "
-	      "default is 1000.")},
-	{TIME("retry-min-ms", retry_min_ms, 0, 60000, "50",
-	      "The shortest pause before the next attempt after a split vote. The pause is random.")},
-	{TIME("retry-max-ms", retry_max_ms, 0, 60000, "250",
-	      "The longest pause before the next attempt after a split vote.")},
-	{NUMBER("retry-count", retry_count, 1, 100, "3",
-		"The number of attempts of a request for a lease while votes are split.")},
-	{OPTION("drift-factor", drift_factor,
-		"How much clocks may differ in speed, as a part of the ttl; subtracted from the validity."),
-	 .argument = "NUMBER", .traits = OPTIONS_SHOWN | OPTIONS_INTEGER | OPTIONS_REAL,
-	 .parse = options_parse_fraction, .min = 1, .max = 500, .standard = "0.01",
+	{TIME("default-ttl-ms", default_ttl_ms, 10, 86400000, "30000")},
+	{TIME("min-ttl-ms", min_ttl_ms, 10, 86400000, "100")},
+	{TIME("max-ttl-ms", max_ttl_ms, 10, 86400000, "60000")},
+	{TIME("max-wait-ms", max_wait_ms, 0, 86400000, "60000")},
+	{NUMBER("max-waiters", max_waiters, 1, 1000000, "8000")},
+	{NUMBER("max-waiters-per-resource", max_waiters_per_resource, 1, 1000000, "1000")},
+	{TIME("max-hold-ms", max_hold_ms, 0, UINT64_C(31536000000), "86400000")},
+	{TIME("master-timeout-ms", master_timeout_ms, 1, 60000, "50")},
+	{TIME("retry-min-ms", retry_min_ms, 0, 60000, "50")},
+	{TIME("retry-max-ms", retry_max_ms, 0, 60000, "250")},
+	{NUMBER("retry-count", retry_count, 1, 100, "3")},
+	{OPTION("drift-factor", drift_factor, drift_factor), .argument = "NUMBER",
+	 .traits = OPTIONS_SHOWN | OPTIONS_INTEGER | OPTIONS_REAL, .parse = options_parse_fraction, .min = 1,
+	 .max = 500, .standard = "0.01",
 	 .allowed = "0.001 to 0.5"}, /* below it leases may overlap: docs/explanation/safety.md, The sum */
-	{TIME("drift-ms", drift_ms, 2, 60000, "2", "A constant that is subtracted from the validity of a lease too.")},
-	{CHOICE("restart-guard", "WHEN", restart_guard, "on", config_guards,
-		"Quarantines a master that may have forgotten locks. Off is for tests alone.")},
-	{SWITCH("bootstrap", bootstrap,
-		"Declares masters new if none of them has an epoch, so that there is nothing to wait for.")},
-	{SWITCH("allow-replicas", allow_replicas,
-		"Lets masters vote that have replicas. Make sure that none ever takes over.")},
-	{NUMBER("workers", workers, 1, 64, "1",
-		"Threads, each with an event loop, a listener and connections to the masters of its own.")},
-	{NUMBER("max-connections", max_connections, 1, 1000000, "10000",
-		"HTTP connections, divided evenly among the workers. Further ones are answered 429.")},
-	{TIME("request-timeout-ms", request_timeout_ms, 100, 3600000, "10000",
-	      "The time for receiving a request, and for sending its answer.")},
-	{TIME("idle-timeout-ms", idle_timeout_ms, 100, 86400000, "60000",
-	      "The time that a connection may stay open between two requests.")},
-	{NUMBER("max-connections-per-address", max_connections_per_address, 0, 1000000, "5000",
-		"Connections of one client address (of IPv6 the first 64 bits). 0: no bound.")},
-	{NUMBER("max-rate-per-address", max_rate_per_address, 0, 1000000, "0",
-		"Requests a second of one client address, over all its connections. 0: no bound.")},
-	{NUMBER("max-requests-per-connection", max_requests_per_connection, 0, 1000000000, "1000000",
-		"The number of requests after which a connection is closed. 0: no bound.")},
-	{PATH("tls-cert", tls_cert, "paths of PEM files",
-	      "The certificate for HTTPS and those between it and its authority. Read again on SIGHUP.")},
-	{PATH("tls-key", tls_key, "paths of PEM files that others may not read", "The key of --tls-cert.")},
-	{PATH("tls-client-ca", tls_client_ca, "paths of PEM files",
-	      "The certificate authorities of clients. Read again on SIGHUP.")},
-	{PATH("keys", keys, "paths of JSON files that nobody else may write",
-	      "The keys file; with it every client needs a key or a certificate. Read again on SIGHUP.")},
-	{SWITCH("insecure", insecure, "Lets redlockd listen beyond loopback without authentication.")},
-	{LIST("allow-host", "LIST", allow_hosts, 0, config_add_host, OPTIONS_NAMES_MAX,
-	      "names or addresses of hosts without ports, separated by commas",
-	      "The names that the header Host may have, besides localhost and loopback addresses.")},
-	{LIST("allow-origin", "LIST", allow_origins, 0, config_add_origin, OPTIONS_NAMES_MAX,
-	      "origins as browsers send them, https://host or https://host:port, separated by commas",
-	      "Origins whose web pages may call redlockd from a browser (CORS).")},
-	{TIME("drain-ms", drain_ms, 0, 3600000, "10000", "The time for requests in flight after SIGTERM.")},
-	{CHOICE("log-format", "FORMAT", log_format, "logfmt", config_log_formats,
-		"The format of the log, which goes to standard error.")},
-	{CHOICE("log-level", "LEVEL", log_level, "info", config_log_levels,
-		"The least important level that is logged.")},
-	{CHOICE("log-requests", "WHICH", log_requests, "errors", config_log_requests,
-		"The requests that are logged. Errors: answers 401, 403, 429 and 5xx, and lost holds.")},
-	{SWITCH("check", check,
-		"Reads everything that is configured, says what would run, and exits: 0, or 2 with a message."),
-	 .variable = ""},
-	{OPTIONS_END("help", 'h', "Prints this help and exits.")},
-	{OPTIONS_END("version", 'V', "Prints version and commit, and exits.")},
+	{TIME("drift-ms", drift_ms, 2, 60000, "2")},
+	{CHOICE("restart-guard", "WHEN", restart_guard, "on", config_guards)},
+	{SWITCH("bootstrap", bootstrap)},
+	{SWITCH("allow-replicas", allow_replicas)},
+	{NUMBER("workers", workers, 1, 64, "1")},
+	{NUMBER("max-connections", max_connections, 1, 1000000, "10000")},
+	{TIME("request-timeout-ms", request_timeout_ms, 100, 3600000, "10000")},
+	{TIME("idle-timeout-ms", idle_timeout_ms, 100, 86400000, "60000")},
+	{NUMBER("max-connections-per-address", max_connections_per_address, 0, 1000000, "5000")},
+	{NUMBER("max-rate-per-address", max_rate_per_address, 0, 1000000, "0")},
+	{NUMBER("max-requests-per-connection", max_requests_per_connection, 0, 1000000000, "1000000")},
+	{PATH("tls-cert", tls_cert, "paths of PEM files")},
+	{PATH("tls-key", tls_key, "paths of PEM files that others may not read")},
+	{PATH("tls-client-ca", tls_client_ca, "paths of PEM files")},
+	{PATH("keys", keys, "paths of JSON files that nobody else may write")},
+	{SWITCH("insecure", insecure)},
+	{LIST("allow-host", "LIST", allow_hosts, allow_host, 0, config_add_host, OPTIONS_NAMES_MAX,
+	      "names or addresses of hosts without ports, separated by commas")},
+	{LIST("allow-origin", "LIST", allow_origins, allow_origin, 0, config_add_origin, OPTIONS_NAMES_MAX,
+	      "origins as browsers send them, https://host or https://host:port, separated by commas")},
+	{TIME("drain-ms", drain_ms, 0, 3600000, "10000")},
+	{CHOICE("log-format", "FORMAT", log_format, "logfmt", config_log_formats)},
+	{CHOICE("log-level", "LEVEL", log_level, "info", config_log_levels)},
+	{CHOICE("log-requests", "WHICH", log_requests, "errors", config_log_requests)},
+	{SWITCH("check", check), .variable = ""},
+	{OPTIONS_END("help", 'h', HELP_help)},
+	{OPTIONS_END("version", 'V', HELP_version)},
 };
 
 const struct options_table config_table = {
