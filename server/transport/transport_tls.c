@@ -28,40 +28,25 @@ static const char *first_error(void)
 	return reason ? reason : "out of memory";
 }
 
-/* A key with a passphrase would ask at the terminal for it. */
-static int no_passphrase(char *passphrase, int size, int writing, void *arg)
-{
-	(void)passphrase;
-	(void)size;
-	(void)writing;
-	(void)arg;
-	return -1;
-}
+/* The passphrase, instead of asking for it at the terminal: what needs another one cannot be read. */
+static char no_passphrase[] = "";
 
-typedef bool add_fn(SSL_CTX *context, X509 *certificate, size_t i);
+enum pem_kind { PEM_AUTHORITIES, PEM_OWN, PEM_KEY };
 
-static bool add_authority(SSL_CTX *context, X509 *certificate, size_t i)
-{
-	(void)i;
-	return X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
-}
-
-/* The first is ours, the others lead from it to the authority. */
-static bool add_own(SSL_CTX *context, X509 *certificate, size_t i)
-{
-	return (i == 0 ? SSL_CTX_use_certificate(context, certificate)
-		       : (int)SSL_CTX_add1_chain_cert(context, certificate)) == 1;
-}
-
-/* Adds all certificates of a PEM text. NULL, or why not. */
-static const char *read_certificates(BIO *pem, add_fn *add)
+/* Adds all certificates of a PEM text. Of our own the first is ours, and the others lead from it to the authority. NULL,
+ * or why not. */
+static const char *read_certificates(BIO *pem, enum pem_kind kind)
 {
 	X509 *certificate;
 	size_t count = 0;
 	bool added = true;
-	while (added && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
-		added = add(tls_context, certificate, count++);
+	while (added && (certificate = PEM_read_bio_X509(pem, NULL, NULL, no_passphrase)) != NULL) {
+		added = kind == PEM_AUTHORITIES
+				? X509_STORE_add_cert(SSL_CTX_get_cert_store(tls_context), certificate) == 1
+			: count == 0 ? SSL_CTX_use_certificate(tls_context, certificate) == 1
+				     : SSL_CTX_add1_chain_cert(tls_context, certificate) == 1;
 		X509_free(certificate);
+		count++;
 	}
 	if (!added || ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
 		return first_error(); /* not the end: one that is broken */
@@ -71,7 +56,7 @@ static const char *read_certificates(BIO *pem, add_fn *add)
 /* After the certificate: that they belong together is found here. */
 static const char *read_key(BIO *pem)
 {
-	EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
+	EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, NULL, no_passphrase);
 	if (!key)
 		return "there is no key in it that can be read without a passphrase";
 	bool fits = SSL_CTX_use_PrivateKey(tls_context, key) == 1 && SSL_CTX_check_private_key(tls_context) == 1;
@@ -79,21 +64,20 @@ static const char *read_key(BIO *pem)
 	return fits ? NULL : "it is not the key of --masters-cert";
 }
 
-/* `add`: what to do with its certificates; NULL: it is a key. */
-static bool read_file(const char *option, const char *path, add_fn *add, char *message, size_t message_size)
+static bool read_file(const char *option, const char *path, enum pem_kind kind, char *message, size_t message_size)
 {
 	char refused[512];
 	const char *reason = NULL;
 	struct text text;
 	text_init(&text);
-	bool is_read = secret_file_read(path, add ? SECRET_FILE_TRUSTED : SECRET_FILE_SECRET, TRANSPORT_TLS_FILE_MAX,
-					&text, refused, sizeof refused);
+	bool is_read = secret_file_read(path, kind == PEM_KEY ? SECRET_FILE_SECRET : SECRET_FILE_TRUSTED,
+					TRANSPORT_TLS_FILE_MAX, &text, refused, sizeof refused);
 	if (is_read) {
 		BIO *pem = BIO_new_mem_buf(text.bytes ? text.bytes : "", (int)text.len);
 		if (!pem)
 			memory_exhausted("certificates");
 		ERR_clear_error();
-		reason = add ? read_certificates(pem, add) : read_key(pem);
+		reason = kind == PEM_KEY ? read_key(pem) : read_certificates(pem, kind);
 		BIO_free(pem);
 	}
 	if (!is_read)
@@ -114,10 +98,10 @@ static bool read_files(const struct options *options, char *message, size_t size
 		return false;
 	}
 	return (!options->masters_ca[0] ||
-		read_file("--masters-ca", options->masters_ca, add_authority, message, size)) &&
+		read_file("--masters-ca", options->masters_ca, PEM_AUTHORITIES, message, size)) &&
 	       (!options->masters_cert[0] ||
-		(read_file("--masters-cert", options->masters_cert, add_own, message, size) &&
-		 read_file("--masters-key", options->masters_key, NULL, message, size)));
+		(read_file("--masters-cert", options->masters_cert, PEM_OWN, message, size) &&
+		 read_file("--masters-key", options->masters_key, PEM_KEY, message, size)));
 }
 
 bool transport_tls_load(const struct options *options, char *message, size_t message_size)
