@@ -27,6 +27,7 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 	bool controlled = before ? before->controlled : keys || credentials->asks_certificate;
 	struct access_caller caller = {.controlled = controlled, .by_key = controlled && by_key};
 
+	static const char unknown_key[] = "The key is not known to this server. Check it, or ask the operator for one.";
 	assert(credentials->asks_certificate || !credentials->has_certificate);
 	assert(credentials->has_certificate || !credentials->untrusted);
 	assert(!before || !before->controlled || (before->known && (by_key || credentials->has_certificate)));
@@ -38,22 +39,23 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 	if (by_key && before) {
 		memcpy(caller.hash, before->hash, KEY_HASH_LEN);
 		caller.key = keys_find_hash(keys, caller.hash);
-		caller.reason = "The key is not known.";
+		caller.reason = unknown_key;
 	} else if (by_key) {
 		caller.key = keys ? keys_find(keys, credentials->key, credentials->key_len, caller.hash) : NULL;
-		caller.reason = "The key is not known.";
+		caller.reason = keys ? unknown_key : "This server takes a client certificate, not a key.";
 	} else if (credentials->untrusted) {
 		caller.reason = credentials->untrusted;
 	} else if (credentials->has_certificate && keys) {
 		caller.key = keys_find_certificate(keys, credentials->names, credentials->name_count);
-		caller.reason = "No name in the client certificate is in the keys file.";
+		caller.reason = "No name in the client certificate is in the keys file. Ask the operator to add one.";
 	} else if (credentials->has_certificate) {
 		caller.name = credentials->name_count > 0 ? credentials->names[0] : "certificate";
 	} else if (credentials->other_scheme) {
-		caller.reason = "The Authorization scheme must be Bearer.";
+		caller.reason = "The scheme of Authorization must be Bearer. Send Authorization: Bearer KEY.";
 	} else {
-		caller.reason = keys ? "A key is needed, as Authorization: Bearer KEY or X-Api-Key: KEY."
-				     : "A client certificate is needed.";
+		caller.reason =
+			keys ? "A key is needed. Send Authorization: Bearer KEY, or X-Api-Key: KEY."
+			     : "A client certificate is needed. Send one of an authority that this server trusts.";
 	}
 	if (caller.key)
 		caller.name = caller.key->name;

@@ -30,8 +30,9 @@ static bool authorize_host(const struct call *call)
 static bool authorize_origin(struct call *call, const char *method)
 {
 	static const char unknown_host[] =
-		"The header Host names no address of this machine; --allow-host lists further names.";
-	static const char unknown_origin[] = "Pages of this Origin may not call; --allow-origin lists those that may.";
+		"The header Host does not name this machine. Call it by its address, or add the name to --allow-host.";
+	static const char unknown_origin[] =
+		"Web pages of this Origin may not call. The operator can add it to --allow-origin.";
 	const struct headers *headers = &call->request->headers;
 
 	if (!authorize_host(call))
@@ -49,10 +50,13 @@ static bool authorize_origin(struct call *call, const char *method)
 	return !call->preflight;
 }
 
-static bool authorize_reject_rate(struct call *call, enum http_counter limit, const char *detail, uint32_t retry_ms)
+static bool authorize_reject_rate(struct call *call, enum http_counter limit, const char *why, uint32_t retry_ms)
 {
+	char detail[160];
+
 	assert(retry_ms > 0);
 	metrics_add(&call->request->context->config->metrics->http_counters[limit], 1);
+	snprintf(detail, sizeof detail, "%s Try again after Retry-After.", why);
 	call_reject(call, PROBLEM_TOO_MANY_REQUESTS, detail);
 	call_retry_after(call, retry_ms);
 	return false;
@@ -83,21 +87,23 @@ enum problem authorize_problem(enum access_verdict verdict)
 
 bool authorize_accept(struct call *call, enum access_verdict verdict)
 {
+	static const char no_prefix[] =
+		"The resource begins with none of the caller's prefixes. GET /whoami shows them.";
+	static const char no_prefix_listed[] = "The caller may list only what begins with one of its prefixes: ask "
+					       "with ?prefix=. GET /whoami shows them.";
 	enum access_need need = call->route->need;
-	const char *detail = "The resource begins with none of the caller's prefixes.";
-	char no_right[64];
+	char no_right[128];
 
-	if (verdict == ACCESS_ALLOWED)
-		return true;
-	if (verdict == ACCESS_UNKNOWN) {
-		detail = call->caller.reason;
-	} else if (verdict == ACCESS_NO_RIGHT) {
-		snprintf(no_right, sizeof no_right, "The caller does not have the right %s.", access_right_name(need));
-		detail = no_right;
-	} else if (need == ACCESS_LIST) {
-		detail = "The caller may list only what begins with one of its prefixes: ask with ?prefix=.";
+	switch (verdict) {
+	case ACCESS_ALLOWED: return true;
+	case ACCESS_UNKNOWN: return call_reject(call, PROBLEM_UNAUTHORIZED, call->caller.reason);
+	case ACCESS_NO_RIGHT:
+		snprintf(no_right, sizeof no_right,
+			 "The caller does not have the right %s. GET /whoami shows what it may do.",
+			 access_right_name(need));
+		return call_reject(call, PROBLEM_FORBIDDEN, no_right);
+	default: return call_reject(call, PROBLEM_FORBIDDEN, need == ACCESS_LIST ? no_prefix_listed : no_prefix);
 	}
-	return call_reject(call, authorize_problem(verdict), detail);
 }
 
 /* What the request and its connection show of the caller. */

@@ -171,6 +171,20 @@ static struct body_value value_of(const json_t *json)
 	return value;
 }
 
+/* Adds a member that the operation does not know: the reason names those that it knows. */
+static void reject_unknown(struct reading *reading, const char *name)
+{
+	char reason[FIELD_REASON_MAX] = "is not a member of this body:";
+	size_t len = strlen(reason);
+
+	for (size_t i = 0; i < MEMBER_COUNT; i++)
+		if (members[i].operations & 1u << reading->request->operation)
+			len += (size_t)snprintf(reason + len, sizeof reason - len, " %s,", members[i].name);
+	assert(len < sizeof reason && reason[len - 1] == ',');
+	reason[len - 1] = '\0';
+	field_errors_add_name(reading->errors, name, strlen(name), reason);
+}
+
 /* All of JSON. False if it is no object; the reason is in `errors`. */
 static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 {
@@ -193,7 +207,7 @@ static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 	{
 		struct body_value value = value_of(json);
 		if (!parse_member(reading, name, strlen(name), &value))
-			field_errors_add_name(reading->errors, name, strlen(name), "is not a member of this body");
+			reject_unknown(reading, name);
 	}
 	json_decref(root);
 	return is_object;

@@ -78,7 +78,8 @@ void field_errors_add_name(struct field_errors *errors, const char *name, size_t
 
 /* Makes the object: type, title, status, detail, code, then the members of `members` (may be NULL; its reference is
  * taken over) and `errors` (may be NULL: an invalid request then has the detail as the error of the field `request`).
- * `detail` NULL: nothing more than the problem's own words can be said. The caller owns the result. */
+ * `detail` says what was wrong with the request, and what to do; NULL: the errors in words, or else what is true of all
+ * problems of this kind, if there is something. The caller owns the result. */
 json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors);
 
 /* ---- path.c: the path and the query of a request ----

@@ -22,8 +22,7 @@ static bool decode_resource(struct call *call)
 	if (reason) {
 		struct field_errors errors = {.count = 0};
 		field_errors_add(&errors, "resource", "%s", reason);
-		return call_reject_with(call, PROBLEM_INVALID_REQUEST, "Invalid resource name in the path.", NULL,
-					&errors);
+		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 	}
 	call->lease.resource_len = (uint16_t)len;
 	return true;
@@ -65,7 +64,7 @@ bool decode_target(struct call *call, const char *query)
 		return false;
 	decode_headers(call, &errors);
 	if (errors.count > 0)
-		return call_reject_with(call, PROBLEM_INVALID_REQUEST, "Invalid parameters.", NULL, &errors);
+		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 	if (!call->request->headers.has_body || !call->request->headers.is_encoded)
 		return true;
 	field_errors_add(&errors, "Content-Encoding", "must be identity, or not be there");
@@ -84,7 +83,7 @@ static bool decode_lease(struct call *call)
 	return body_parse(request->body, request->body_len,
 			  headers->token_state == HEADERS_TOKEN_GOOD ? headers->token : NULL, &call->limits,
 			  &call->lease, &errors) ||
-	       call_reject_with(call, PROBLEM_INVALID_REQUEST, "Invalid body.", NULL, &errors);
+	       call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 }
 
 /* ---- listing ---- */
@@ -117,7 +116,7 @@ static bool decode_listing(struct call *call)
 		field_errors_add(&errors, "cursor", "must be as the page before gave it");
 	else
 		memcpy(list->cursor, params[CURSOR].value, params[CURSOR].len + 1);
-	return errors.count == 0 || call_reject_with(call, PROBLEM_INVALID_REQUEST, "Invalid query.", NULL, &errors);
+	return errors.count == 0 || call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 }
 
 bool decode_body(struct call *call)
@@ -131,6 +130,6 @@ bool decode_body(struct call *call)
 		return decode_lease(call);
 	if (body_is_nothing(call->request->body, call->request->body_len))
 		return true;
-	field_errors_add(&errors, "body", "must not be there");
-	return call_reject_with(call, PROBLEM_INVALID_REQUEST, "A forced release takes no body.", NULL, &errors);
+	field_errors_add(&errors, "body", "must not be there with force");
+	return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 }

@@ -53,6 +53,8 @@ static void readyz_no_quorum(struct call *call, const struct quorum_status *quor
 			text_printf(&detail, " %s is %s: %s.", status.address, master_state_name(status.state),
 				    status.reason);
 	}
+	if (!shows_masters(call))
+		text_printf(&detail, " GET /masters says why.");
 	call_reject_with(call, PROBLEM_NO_QUORUM, detail.bytes,
 			 json_pack("{s:o, s:o*}", "quorum", quorum_new(quorum), "retry_after_ms",
 				   quorum->has_wait ? json_integer((json_int_t)quorum->wait_ms) : NULL),

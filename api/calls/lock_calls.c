@@ -89,28 +89,44 @@ static const char *detail_no_quorum(const struct call *call, const struct lease_
 	const struct redlock_votes *votes = &answer->votes;
 
 	if (answer->too_late)
-		return "A majority granted the lock, but no lease could be made of it in time. It has been released.";
+		return "A majority granted the lock, but no lease could be made of it in time. It has been released; "
+		       "try again.";
 	if (votes->quarantined > votes->masters - votes->needed)
-		return "Too few masters may vote. /readyz says which are missing, and for how long.";
-	if (call->lease.operation == LEASE_ACQUIRE)
-		return "Too few masters answered in time. What was granted has been released.";
-	return "Too few masters answered in time to tell.";
+		return "Too few masters may vote. Try again after Retry-After; GET /readyz says why and for how long.";
+	switch (call->lease.operation) {
+	case LEASE_ACQUIRE:
+		return "Too few masters answered in time. What was granted has been released; try again after "
+		       "Retry-After.";
+	case LEASE_EXTEND:
+		return "Too few masters answered in time. The old end of the lease holds; extend it again soon.";
+	case LEASE_RELEASE: return "Too few masters answered in time. If the lease is not released, it ends by itself.";
+	default: return "Too few masters answered in time to tell. Try again after Retry-After.";
+	}
 }
 
-/* NULL: the problem's own words. */
+/* NULL: what is true of all problems of this kind. */
 static const char *detail_of(const struct call *call, const struct lease_answer *answer)
 {
-	bool force = call->lease.operation == LEASE_FORCE;
+	static const char other_program[] =
+		"The lock is held by a key that redlockd did not write. It stays; look for the program that wrote it.";
+	static const char other_holder[] = "The holder has left, and another one came meanwhile. It stays; look again "
+					   "before you release that one.";
+	static const char no_grant[] = "The lock could not be granted within wait_ms. Try again, or wait longer.";
+	static const char no_lease[] =
+		"Nobody holds the lock with this token any more. There is nothing left to release.";
+	const struct lease_request *lease = &call->lease;
+	bool force = lease->operation == LEASE_FORCE;
 
 	switch (answer->status) {
-	case LEASE_NOT_OWNER:
-		return !force ? NULL
-		       : answer->holder.known
-			       ? "The holder has left, and another one came meanwhile. It keeps the lock."
-			       : "The lock is held by a key that redlockd did not write. That is not deleted.";
-	case LEASE_EXPIRED: return force ? "Nobody holds the lock." : NULL;
+	case LEASE_LOCKED: return lease->wait_ms > 0 ? no_grant : NULL;
+	case LEASE_NOT_OWNER: return !force ? NULL : answer->holder.known ? other_holder : other_program;
+	case LEASE_EXPIRED:
+		if (force)
+			return "Nobody holds the lock. There is nothing to release.";
+		return lease->operation == LEASE_RELEASE ? no_lease : NULL;
 	case LEASE_NO_QUORUM: return detail_no_quorum(call, answer);
-	case LEASE_TOO_MANY: return "The lock is held, and too many requests wait already.";
+	case LEASE_TOO_MANY:
+		return "The lock is held, and too many requests wait already. Try again after Retry-After.";
 	default: return NULL;
 	}
 }

@@ -95,7 +95,8 @@ static void query_parse_part(const char *part, size_t part_len, const char *cons
 		field_errors_add(errors, "token",
 				 "must not travel in the URL: send it in the body or in the header Lock-Token");
 	} else if (!names[i]) {
-		field_errors_add_name(errors, part, name_len, "is not a parameter of this call");
+		field_errors_add_name(errors, part, name_len,
+				      "is not a parameter of this call (/openapi.yaml lists them)");
 	} else if (!equals) {
 		field_errors_add(errors, names[i], "has no value");
 	} else if (params[i].given) {

@@ -15,23 +15,30 @@ static const struct {
 	[PROBLEM_INVALID_REQUEST] = {400, "invalid-request", "Invalid request", NULL},
 	[PROBLEM_UNAUTHORIZED] = {401, "unauthorized", "Authentication required", NULL},
 	[PROBLEM_FORBIDDEN] = {403, "forbidden", "Permission denied", NULL},
-	[PROBLEM_NOT_FOUND] = {404, "not-found", "Unknown path", "There is no such path."},
-	[PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "Method not allowed",
-					"The header Allow says which methods this path takes."},
-	[PROBLEM_LOCKED] = {409, "locked", "Lock held", "Another holder has the lock, or may have it."},
-	[PROBLEM_NOT_OWNER] = {409, "not-owner", "Lock held by another holder", "Another holder has the lock now."},
-	[PROBLEM_LEASE_EXPIRED] = {410, "lease-expired", "Lease expired",
-				   "Nobody holds the lock with this token any more."},
+	[PROBLEM_NOT_FOUND] = {404, "not-found", "Unknown path", NULL},
+	[PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "Method not allowed", NULL},
+	[PROBLEM_LOCKED] =
+		{409, "locked", "Lock held",
+		 "Another holder has the lock, or may have it. Wait for it with wait_ms, or try again later."},
+	[PROBLEM_NOT_OWNER] =
+		{409, "not-owner", "Lock held by another holder",
+		 "Another holder has the lock now. Stop the work that it protects, and do not repeat the request."},
+	[PROBLEM_LEASE_EXPIRED] =
+		{410, "lease-expired", "Lease expired",
+		 "Nobody holds the lock with this token any more. Stop the work that it protects, and acquire the "
+		 "lock again."},
 	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Body too large", NULL},
 	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URL too long", NULL},
-	[PROBLEM_BODY_ENCODED] = {415, "invalid-request", "Unsupported content encoding",
-				  "Send the body as it is, without Content-Encoding."},
+	[PROBLEM_BODY_ENCODED] = {415, "invalid-request", "Unsupported content encoding", NULL},
 	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Headers too large", NULL},
 	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too many requests, connections or waiters", NULL},
 	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "No quorum", NULL},
-	[PROBLEM_SPLIT_VOTE] = {503, "split-vote", "Split vote",
-				"Several callers shared the votes, and the tries are used up."},
-	[PROBLEM_DRAINING] = {503, "draining", "Service shutting down", "The service is shutting down."},
+	[PROBLEM_SPLIT_VOTE] =
+		{503, "split-vote", "Split vote",
+		 "Several callers shared the votes, and the tries are used up. Try again after Retry-After, or wait "
+		 "in the queue with wait_ms."},
+	[PROBLEM_DRAINING] = {503, "draining", "Service shutting down",
+			      "The service is shutting down. Ask another redlockd, or this one after Retry-After."},
 };
 
 enum problem problem_of_status(unsigned status)
@@ -108,14 +115,29 @@ static json_t *errors_new(const struct field_errors *errors)
 	return list;
 }
 
+/* "ttl_ms: must be from 100 to 60000; owner: must be a string." */
+static json_t *errors_text_new(const struct field_errors *errors)
+{
+	char text[FIELD_ERRORS_MAX * (FIELD_NAME_MAX + FIELD_REASON_MAX + 4)];
+	size_t len = 0;
+
+	assert(errors->count > 0 && errors->count <= FIELD_ERRORS_MAX);
+	for (size_t i = 0; i < errors->count; i++)
+		len += (size_t)snprintf(text + len, sizeof text - len, "%s: %s%s", errors->items[i].field,
+					errors->items[i].reason, i + 1 < errors->count ? "; " : ".");
+	assert(len < sizeof text);
+	return json_string(text);
+}
+
 json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors)
 {
 	struct field_errors whole = {.count = 0};
 	char type[64];
 
-	assert(problem < PROBLEM_COUNT && (detail || problems[problem].detail));
+	assert(problem < PROBLEM_COUNT && (detail || errors || problems[problem].detail));
 	snprintf(type, sizeof type, PROBLEM_TYPE_PREFIX "%s", problems[problem].code);
-	json_t *words = json_string(detail ? detail : problems[problem].detail);
+	json_t *words = !detail && errors ? errors_text_new(errors)
+					  : json_string(detail ? detail : problems[problem].detail);
 	if (!words) /* not UTF-8: the words of a library or of a server */
 		words = json_string(problems[problem].title);
 	if (problem == PROBLEM_INVALID_REQUEST && !errors) {

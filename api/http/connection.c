@@ -186,7 +186,8 @@ void connection_free(struct connection *connection)
 	 * for that. */
 	if (!tls && connection->requests == 0 && !connection_is_ending(connection) && !api->stopping &&
 	    !connection_is_disconnected(connection) && nothing_was_sent(connection->fd)) {
-		tls_link_send_plain(api, connection->fd, 400, "The request line is malformed.");
+		tls_link_send_plain(api, connection->fd, 400,
+				    "The request line is malformed. Send HTTP/1.1, and without TLS to this port.");
 		connection->linger = true;
 	}
 	tls_link_fini(connection, tls && !connection_is_ending(connection) && nothing_was_sent(connection->fd) &&
@@ -260,8 +261,8 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_counter why)
 {
 	const char *detail =
 		why == HTTP_REFUSED_ADDRESS
-			? "Too many connections are open from this address (--max-connections-per-address)."
-			: "Too many connections are open (--max-connections).";
+			? "Too many connections are open from this address (--max-connections-per-address). Close some."
+			: "Too many connections are open (--max-connections). Try again after Retry-After.";
 
 	metrics_add(&api->config.metrics->http_counters[why], 1);
 	if (tls) {

@@ -61,7 +61,7 @@ static void headers_reject(struct headers *headers, const char *why)
 static void parse_content_length(struct headers *headers, const char *value, size_t len)
 {
 	if (len == 0 || len > 18 || strspn(value, "0123456789") < len)
-		headers_reject(headers, "Content-Length is not a number.");
+		headers_reject(headers, "Content-Length is not a number. Send the length of the body in bytes.");
 	else
 		headers->content_length = strtoull(value, NULL, 10);
 }
@@ -211,15 +211,15 @@ static void check_framing(const struct walk *walk, bool http_1_0)
 
 	assert(walk->lengths <= walk->count && walk->hosts <= walk->count);
 	if (walk->lengths > 1)
-		headers_reject(headers, "There is more than one Content-Length.");
+		headers_reject(headers, "There is more than one Content-Length. Send it once.");
 	if (walk->lengths > 0 && walk->encodings > 0)
-		headers_reject(headers, "There is a Content-Length beside a Transfer-Encoding.");
+		headers_reject(headers, "There is a Content-Length beside a Transfer-Encoding. Send one of them.");
 	if (walk->encodings > 1 || (walk->encodings == 1 && !headers->chunked))
 		headers_reject(headers, "The only Transfer-Encoding that is understood is chunked, once.");
 	if (walk->encodings > 0 && http_1_0)
-		headers_reject(headers, "HTTP/1.0 has no Transfer-Encoding.");
+		headers_reject(headers, "HTTP/1.0 has no Transfer-Encoding. Send a Content-Length.");
 	if (walk->hosts > 1 || (walk->hosts == 0 && !http_1_0))
-		headers_reject(headers, "There must be exactly one Host.");
+		headers_reject(headers, "There must be exactly one header Host.");
 }
 
 void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,

@@ -106,11 +106,12 @@ static const char *request_check_head(struct request *request, const char *metho
 	const char *path = NULL;
 
 	if (headers->many_cookies) {
-		request_reject_raw(request, 431, "There are more than 50 cookies.");
+		request_reject_raw(request, 431, "There are more than 50 cookies. None is needed.");
 	} else if (request->target_len > REQUEST_TARGET_MAX) {
-		request_reject(request, 414, "The URL is longer than 2048 bytes.");
+		request_reject(request, 414, "The URL is longer than 2048 bytes. Send a shorter one.");
 	} else if (headers->too_large) {
-		request_reject(request, 431, "The headers are larger than 8192 bytes, or there are more than 64.");
+		request_reject(request, 431,
+			       "The headers are larger than 8192 bytes, or there are more than 64. Send fewer.");
 	} else if (headers->broken) {
 		request_reject(request, 400, headers->broken);
 	} else if (!(path = target_parse(request->target, request->target_len, strcmp(method, "OPTIONS") == 0,
@@ -119,7 +120,7 @@ static const char *request_check_head(struct request *request, const char *metho
 			       "The URL must begin with a slash, or with http:// and a host, and hold visible ASCII "
 			       "characters only.");
 	} else if (headers->content_length > REQUEST_BODY_MAX) {
-		request_reject(request, 413, "The body is larger than 16384 bytes.");
+		request_reject(request, 413, "The body is larger than 16384 bytes. Send a smaller one.");
 	}
 	return request_is_answered(request) ? NULL : path;
 }
@@ -169,7 +170,7 @@ static enum MHD_Result request_read_body(struct request *request, const char *da
 	assert(request->state == REQUEST_BODY);
 	if (request->body_len + *data_len > REQUEST_BODY_MAX) {
 		/* Only a chunked one comes this far. libmicrohttpd takes no answer in the middle of a body. */
-		return request_reject_raw(request, 413, "The body is larger than 16384 bytes.");
+		return request_reject_raw(request, 413, "The body is larger than 16384 bytes. Send a smaller one.");
 	}
 	if (!request_is_answered(request)) {
 		if (!request->body)

@@ -301,15 +301,16 @@ static const char *reason_of(unsigned status)
 		const char *reason;
 	} reasons[] = {
 		{GNUTLS_CERT_SIGNER_NOT_FOUND,
-		 "The client certificate is not signed by an authority of --tls-client-ca."},
+		 "The client certificate is not signed by an authority of --tls-client-ca. Use one that is."},
 		{GNUTLS_CERT_SIGNER_NOT_CA, "The client certificate is not signed by an authority."},
 		{GNUTLS_CERT_SIGNATURE_FAILURE, "The signature of the client certificate is wrong."},
 		{GNUTLS_CERT_INSECURE_ALGORITHM,
-		 "The client certificate is signed with an algorithm that is not secure."},
-		{GNUTLS_CERT_REVOKED, "The client certificate has been revoked."},
-		{GNUTLS_CERT_EXPIRED, "The client certificate has expired."},
-		{GNUTLS_CERT_NOT_ACTIVATED, "The client certificate is not valid yet."},
-		{GNUTLS_CERT_PURPOSE_MISMATCH, "The client certificate is not meant for clients (extended key usage)."},
+		 "The client certificate is signed with an algorithm that is not secure. Use another one."},
+		{GNUTLS_CERT_REVOKED, "The client certificate has been revoked. Use another one."},
+		{GNUTLS_CERT_EXPIRED, "The client certificate has expired. Renew it."},
+		{GNUTLS_CERT_NOT_ACTIVATED, "The client certificate is not valid yet. Check its dates and the clocks."},
+		{GNUTLS_CERT_PURPOSE_MISMATCH,
+		 "The client certificate is not meant for clients. Its extended key usage must have clientAuth."},
 	};
 
 	for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)

@@ -420,7 +420,7 @@ def test_keys(page, lab):
 
     type_key(page, keyed.keys["worker"].secret)  # may not list
     page.wait(lambda: page.text("#quorum-title") == "Quorum" and page.rows("masters"))
-    page.wait(lambda: page.text("#locks-note") == "Refused: The caller does not have the right list.")
+    page.wait(lambda: page.text("#locks-note") == "Refused: The caller does not have the right list. GET /whoami shows what it may do.")
     assert page.seen("#forget") and not page.seen("#key") and page.text("#hottest-note") != ""
 
     left = page.run("document.getElementById('forget').click(); return document.querySelectorAll('#masters > tr, #hottest > tr').length")
@@ -434,7 +434,7 @@ def test_keys(page, lab):
     assert "secret/1" not in page.run("return document.body.textContent")
     open_dialog(page, "mine/1")
     page.click("#force-do")
-    page.wait(lambda: page.text("#force-result") == "Not released. Refused: The caller does not have the right admin.")
+    page.wait(lambda: page.text("#force-result") == "Not released. Refused: The caller does not have the right admin. GET /whoami shows what it may do.")
     page.press(Keys.ESCAPE)
 
     page.driver.refresh()  # the tab remembers

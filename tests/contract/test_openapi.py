@@ -180,6 +180,27 @@ def test_every_error_names_its_section_of_the_served_page(service, answers):
     assert [problem for problem in problems if problem["type"] != "/docs/errors#" + problem["code"]] == []
 
 
+def test_details_say_what_was_wrong(answers):
+    """Each is made of sentences, and names what the request got wrong."""
+    for method, pattern, answer in answers:
+        if answer.status < 400:
+            continue
+        problem, detail = answer.json, answer.json["detail"]
+        assert len(detail.split()) >= 3 and detail[-1] == "." and (pattern == "/readyz" or len(detail) <= 300), problem
+        if answer.status == 404:
+            assert "/nothing" in detail and "/openapi.yaml" in detail
+        if answer.status == 405:
+            assert answer.headers["allow"] in detail and "PATCH" in detail
+        if "errors" in problem and problem["errors"][0]["field"] != "request":
+            assert [error for error in problem["errors"] if f"{error['field']}: {error['reason']}" not in detail] == []
+
+
+def test_an_unknown_member_is_told_the_known_ones(service):
+    for method, path, known in (("POST", "/locks", "resource, ttl_ms, owner, wait_ms, hold"), ("PUT", "/locks/a", "ttl_ms, token"), ("DELETE", "/locks/a", "token")):
+        answer = service.curl(method, path, body={"tttl_ms": 1})
+        assert {"field": "tttl_ms", "reason": f"is not a member of this body: {known}"} in answer.json["errors"], answer
+
+
 def test_the_page_of_errors_is_all_there(service):
     """What the document says, with no link that leads nowhere from the page, and no markdown."""
     page = service.curl("GET", "/docs/errors").body.decode()

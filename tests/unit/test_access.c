@@ -188,7 +188,7 @@ START_TEST(a_known_caller_is_identified_again)
 	ck_assert_mem_eq(again.hash, first.hash, KEY_HASH_LEN);
 	access_identify(without, &nothing, &first, &again);
 	ck_assert(!again.known && again.controlled);
-	ck_assert_str_eq(again.reason, "The key is not known.");
+	ck_assert_ptr_nonnull(strstr(again.reason, "The key is not known"));
 
 	access_identify(before, &certificate, NULL, &first);
 	access_identify(after, &certificate, &first, &again);
@@ -196,7 +196,7 @@ START_TEST(a_known_caller_is_identified_again)
 	access_identify(after, &expired, &first, &again);
 	ck_assert_str_eq(again.reason, "The client certificate has expired.");
 	access_identify(without, &certificate, &first, &again);
-	ck_assert_str_eq(again.reason, "No name in the client certificate is in the keys file.");
+	ck_assert_ptr_nonnull(strstr(again.reason, "No name in the client certificate is in the keys file."));
 
 	access_identify(NULL, &key, NULL, &first);
 	access_identify(NULL, &nothing, &first, &again);

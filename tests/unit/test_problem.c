@@ -33,7 +33,9 @@ START_TEST(test_details)
 {
 	expect_detail("Several.", "Several.");
 	expect_detail("duplicate: \xc3", "Split vote");
-	expect_detail(NULL, "Several callers shared the votes, and the tries are used up.");
+	expect_detail(NULL,
+		      "Several callers shared the votes, and the tries are used up. Try again after Retry-After, or "
+		      "wait in the queue with wait_ms.");
 }
 END_TEST
 
@@ -81,7 +83,12 @@ START_TEST(test_errors)
 	field_errors_add_name(&errors, "0123456789abcdef0123456789abcdef01234567", 40, "is unknown");
 	field_errors_add_name(&errors, "", 0, "is unknown");
 	json_t *problem = problem_new(PROBLEM_INVALID_REQUEST, "Wrong.", NULL, &errors);
-	json_t *list = json_object_get(problem, "errors");
+	json_t *list = json_object_get(problem, "errors"),
+	       *own = problem_new(PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
+	ck_assert_str_eq(
+		json_string_value(json_object_get(own, "detail")),
+		"ttl_ms: must be from 100 to 60000; tll_ms: is unknown; ?: is unknown; ?: is unknown; ?: is unknown.");
+	json_decref(own);
 	/* neither markup nor anything as long as a token comes back */
 	json_t *expected = json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "field", "ttl_ms",
 				     "reason", "must be from 100 to 60000", "field", "tll_ms", "reason", "is unknown",
@@ -104,6 +111,7 @@ START_TEST(test_errors_bound)
 		field_errors_add(&errors, "field", "%s", longest);
 	ck_assert_uint_eq(errors.count, FIELD_ERRORS_MAX);
 	ck_assert_uint_eq(strlen(errors.items[FIELD_ERRORS_MAX - 1].reason), FIELD_REASON_MAX - 1);
+	json_decref(problem_new(PROBLEM_INVALID_REQUEST, NULL, NULL, &errors)); /* all of them fit into the detail */
 }
 END_TEST
 
