@@ -28,7 +28,8 @@ def examples(document):
 ELSEWHERE = {"docs/how-to/clients.md": "tests/clients/test_programs.py", "docs/how-to/docker.md": "tests/docker/test_image.py",
              "docs/how-to/kubernetes.md": "tests/helm/test_charts.py", "docs/how-to/secure.md": "tests/packages/test_five_minutes.py"}
 OPERATORS = {f"docs/how-to/{name}.md" for name in ("debian", "operate", "replace-a-master", "runbook")}
-PAGES = [path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorials/*.md")), *sorted(ROOT.glob("docs/how-to/*.md"))]]
+PAGES = [path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorials/*.md")), *sorted(ROOT.glob("docs/how-to/*.md")),
+                                                       ROOT / "docs" / "reference" / "http-api.md"]]
 DOCUMENTS = [name for name in PAGES if name not in ELSEWHERE and name not in OPERATORS and examples(name)]
 
 
@@ -58,7 +59,8 @@ def test_commands_do_what_they_say(document, service, tmp_path):
 
 
 def test_the_documents_with_commands():
-    assert {GUARD, "README.md", "docs/tutorials/first-lock.md", "docs/how-to/wait-and-hold.md", "docs/how-to/cron.md", "docs/how-to/leader-election.md"} <= set(DOCUMENTS)
+    assert {GUARD, "README.md", "docs/tutorials/first-lock.md", "docs/how-to/wait-and-hold.md", "docs/how-to/cron.md", "docs/how-to/leader-election.md",
+            "docs/reference/http-api.md"} <= set(DOCUMENTS)
 
 
 def test_python_in_the_readme(service, resource):
