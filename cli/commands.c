@@ -38,12 +38,11 @@ static struct answer commands_ask(struct client *client, struct client_request r
 static int commands_fail(struct client *client, struct answer *answer)
 {
 	const struct arguments *arguments = client->arguments;
-	char text[ANSWER_TEXT_MAX];
+	char text[CLIENT_TEXT_MAX];
 	int status = answer_status(answer, arguments);
 
 	assert(answer->outcome != OUTCOME_DONE);
-	report_event(arguments, REPORT_NOTE, "failed", NULL, "%s",
-		     answer_explain(answer, &arguments->credentials, client_server(client)->text, text));
+	report_event(arguments, REPORT_NOTE, "failed", NULL, "%s", client_explain(client, answer, text));
 	if (arguments->json)
 		print_problem(answer);
 	answer_fini(answer);

@@ -13,7 +13,7 @@
 
 #include "server/base/base.h"
 
-enum { MESSAGE_MAX_BYTES = 1024 };
+enum { MESSAGE_MAX_BYTES = 12 * 1024, TERMINAL_AFTER_US = 1000000 };
 
 void report_clean(char *text)
 {
@@ -66,11 +66,20 @@ void report_event(const struct arguments *arguments, enum report_level level, co
 	vsnprintf(message, sizeof message, format, values);
 	va_end(values);
 	report_clean(message);
+	if (arguments && arguments->quiet)
+		level = REPORT_DETAIL;
 	if (arguments && arguments->json && arguments->command == COMMAND_RUN)
 		report_write_json(event, name, fields, message);
 	else if (level == REPORT_NOTE || arguments->verbose)
 		report_write_line("redlockctl: ", name ? name : "", name ? ": " : "", message);
 	json_decref(fields);
+}
+
+uint64_t report_wait_after_us(const struct arguments *arguments)
+{
+	if (arguments->verbose || (arguments->json && arguments->command == COMMAND_RUN))
+		return 0;
+	return isatty(STDERR_FILENO) && !arguments->quiet ? TERMINAL_AFTER_US : UINT64_MAX;
 }
 
 const char *duration_format(uint64_t ms, char ret_text[DURATION_TEXT_MAX])

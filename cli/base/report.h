@@ -7,7 +7,7 @@
 
 #include "arguments.h"
 
-enum report_level { REPORT_DETAIL, REPORT_NOTE }; /* with --verbose or --json only; always */
+enum report_level { REPORT_DETAIL, REPORT_NOTE }; /* with --verbose or --json only; unless --quiet */
 
 /* One line, as JSON where `run` has --json. `event` and `fields` (may be NULL; ownership passes) are for programs, the
  * rest for people. arguments: may be NULL. */
@@ -16,6 +16,10 @@ void report_event(const struct arguments *arguments, enum report_level level, co
 
 /* A line for people, also with --json: "redlockctl: ...". */
 #define report_complain(...) report_event(NULL, REPORT_NOTE, "error", NULL, __VA_ARGS__)
+
+/* How long a wait lasts before it is reported: not at all if each step is reported, a second on a terminal.
+ * UINT64_MAX: it is not reported. */
+uint64_t report_wait_after_us(const struct arguments *arguments);
 
 /* Replaces control characters, also U+0080 to U+009F, since a terminal might act on them; and what is no ASCII in a
  * text that is no UTF-8, since JSON cannot hold it. */

@@ -18,13 +18,52 @@
 #include "server/base/base.h"
 #include "wait.h"
 
-enum { STATE_AFTER_US = 200000, HANG_UP_US = 500000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
+enum { STATE_AFTER_US = 200000, SILENT_US = 500000, HANG_UP_US = 500000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
+
+/* ---- reports of a wait: at once if each step is reported, after a second on a terminal ---- */
+
+static void acquire_report(const struct acquire *acquire, const struct answer *answer)
+{
+	const struct arguments *arguments = acquire->client->arguments;
+	char text[CLIENT_TEXT_MAX], until[DURATION_TEXT_MAX + 8] = "";
+
+	if (arguments->wait_ms > 0)
+		snprintf(until, sizeof until, " up to %s", DURATION_TEXT(arguments->wait_ms));
+	report_event(arguments, REPORT_NOTE, "waiting", json_pack("{s:s}", "code", answer->code), "waiting%s: %s",
+		     until, client_explain(acquire->client, answer, text));
+}
 
 static void acquire_report_wait(struct acquire *acquire, const struct answer *answer)
 {
-	if (!acquire->wait_reported && acquire->on_wait)
-		acquire->on_wait(acquire->client->context, answer);
+	if (!acquire->wait_reported && acquire->report_us != UINT64_MAX)
+		acquire_report(acquire, answer);
 	acquire->wait_reported = true;
+	acquire->silent_us = UINT64_MAX;
+}
+
+/* Neither the request nor that for the state of the lock is answered: people want to know who is asked. */
+static void acquire_report_silence(struct acquire *acquire, uint64_t now_us)
+{
+	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
+
+	if (now_us < acquire->silent_us)
+		return;
+	acquire->silent_us = UINT64_MAX;
+	answer_set(&answer, OUTCOME_UNAVAILABLE, "unreachable", "no answer yet");
+	client_note(acquire->client, &answer);
+	acquire_report(acquire, &answer);
+}
+
+static void acquire_pause(struct acquire *acquire, const struct answer *answer, uint64_t next_us)
+{
+	struct client *client = acquire->client;
+
+	if (!acquire->wait_reported && acquire->report_us < next_us) {
+		client_pause(client, acquire->report_us);
+		if (client->order == CLIENT_GO_ON)
+			acquire_report_wait(acquire, answer);
+	}
+	client_pause(client, next_us);
 }
 
 /* ---- side requests while a server lets the request wait ----
@@ -36,9 +75,10 @@ static void acquire_report_wait(struct acquire *acquire, const struct answer *an
 static void acquire_plan_check(struct acquire *acquire, bool wants_state, uint64_t now_us)
 {
 	const struct arguments *arguments = acquire->client->arguments;
+	uint64_t state_us = now_us + STATE_AFTER_US;
 
 	acquire->wants_state = wants_state;
-	acquire->check_us = wants_state                    ? now_us + STATE_AFTER_US
+	acquire->check_us = wants_state ? (state_us > acquire->report_us ? state_us : acquire->report_us)
 			    : arguments->servers.count > 1 ? now_us + arguments->timeout_ms * 1000
 							   : UINT64_MAX;
 }
@@ -81,7 +121,9 @@ static bool acquire_await(struct acquire *acquire, uint64_t limit_us)
 		uint64_t now_us = clock_now_us();
 		if (acquire_check(acquire, now_us) || now_us >= limit_us)
 			return false;
+		acquire_report_silence(acquire, now_us);
 		uint64_t next_us = client->side.state == CLIENT_BUSY ? UINT64_MAX : acquire->check_us;
+		next_us = next_us < acquire->silent_us ? next_us : acquire->silent_us;
 		if (client_wait_order(client, next_us < limit_us ? next_us : limit_us))
 			return true;
 	}
@@ -122,7 +164,7 @@ static void acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer
 	uint64_t timeout_us = client->arguments->timeout_ms * 1000;
 
 	client_begin(client, &client->main, &request, timeout_us);
-	acquire_plan_check(acquire, !acquire->wait_reported && acquire->on_wait, client->main.sent_us);
+	acquire_plan_check(acquire, !acquire->wait_reported && acquire->report_us != UINT64_MAX, client->main.sent_us);
 	if (wait_ms == 0)
 		acquire->check_us = UINT64_MAX;
 	if (acquire_await(acquire, client->main.sent_us + timeout_us + wait_ms * 1000))
@@ -187,22 +229,24 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 {
 	struct client *client = acquire->client;
 	struct wait wait;
-	uint64_t now_us = clock_now_us(), next_us = now_us;
+	uint64_t now_us = clock_now_us(), next_us = now_us, after_us = report_wait_after_us(client->arguments);
 
 	assert(client->read_order && client->order == CLIENT_GO_ON);
 	*ret_answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
+	acquire->report_us = after_us == UINT64_MAX ? UINT64_MAX : now_us + after_us;
+	acquire->silent_us = after_us == UINT64_MAX || after_us == 0 ? UINT64_MAX : acquire->report_us + SILENT_US;
 	wait_init(&wait, client->arguments->servers.count, client->server, client->arguments->wait_ms, now_us);
 	while (next_us != 0) {
-		if (next_us > now_us) {
-			acquire_report_wait(acquire, ret_answer);
-			client_pause(client, next_us);
-		}
+		if (next_us > now_us)
+			acquire_pause(acquire, ret_answer, next_us);
 		if (client->order == CLIENT_GO_ON) {
 			client->server = wait.server;
 			answer_fini(ret_answer);
 			acquire_ask(acquire, wait_ask(&wait, clock_now_us()), ret_answer);
 		}
 		bool granted = client->order == CLIENT_GO_ON && acquire_evaluate(acquire, ret_answer, ret_lease);
+		if (!granted)
+			client_note(client, ret_answer);
 		bool held = client->order == CLIENT_HOLD;
 		if (held)
 			client_pause(client, UINT64_MAX);

@@ -5,6 +5,7 @@
 #include "answer.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,35 +79,45 @@ const char *answer_member(const json_t *object, const char *name)
 	return text ? text : "";
 }
 
-/* The largest number in a text such as "must be from 0 to 60000"; 0: there is none, or one that is too large. */
-static uint64_t answer_largest_number(const char *text)
+/* The first and the largest number in a text such as "must be from 0 to 60000"; 0: there is none, or one that is too
+ * large. */
+static void answer_read_bounds(const char *text, uint64_t *ret_first, uint64_t *ret_largest)
 {
-	uint64_t largest = 0;
+	bool is_first = true;
 
+	*ret_first = *ret_largest = 0;
 	while (*(text += strcspn(text, "0123456789")) != '\0') {
 		size_t digits = strspn(text, "0123456789");
 		uint64_t number = digits > 15 ? 0 : strtoull(text, NULL, 10);
-		if (number > largest)
-			largest = number;
+		if (is_first)
+			*ret_first = number;
+		if (number > *ret_largest)
+			*ret_largest = number;
+		is_first = false;
 		text += digits;
 	}
-	return largest;
 }
 
-/* For a 400: the first member that is wrong, and the bound of wait_ms. */
+/* For a 400: the first member that is wrong, and the bounds of wait_ms and ttl_ms. */
 static void answer_describe_invalid(struct answer *answer)
 {
 	json_t *errors = json_object_get(answer->json, "errors"), *first = json_array_get(errors, 0), *error;
+	uint64_t none;
 	size_t i;
 
 	assert(answer->outcome == OUTCOME_INVALID);
-	if (first)
+	if (first && strcmp(answer_member(first, "field"), "request") != 0)
 		snprintf(answer->detail, sizeof answer->detail, "%s: %s", answer_member(first, "field"),
 			 answer_member(first, "reason"));
-	json_array_foreach(errors, i, error) if (strcmp(answer_member(error, "field"), "wait_ms") == 0)
+	json_array_foreach(errors, i, error)
 	{
-		answer->bounds_wait = true;
-		answer->wait_max_ms = answer_largest_number(answer_member(error, "reason"));
+		const char *field = answer_member(error, "field"), *reason = answer_member(error, "reason");
+		if (strcmp(field, "wait_ms") == 0) {
+			answer->bounds_wait = true;
+			answer_read_bounds(reason, &none, &answer->wait_max_ms);
+		} else if (strcmp(field, "ttl_ms") == 0) {
+			answer_read_bounds(reason, &answer->ttl_min_ms, &answer->ttl_max_ms);
+		}
 	}
 }
 
@@ -231,15 +242,52 @@ int answer_status(const struct answer *answer, const struct arguments *arguments
 										   : statuses[answer->outcome];
 }
 
-const char *answer_explain(const struct answer *answer, const struct credentials *credentials, const char *server,
+/* A time as it is typed: 60s, 10m, 250ms. */
+static const char *answer_typed(uint64_t ms, char ret_text[DURATION_TEXT_MAX])
+{
+	static const struct {
+		uint64_t ms;
+		const char *name;
+	} units[] = {{3600000, "h"}, {60000, "m"}, {1000, "s"}, {1, "ms"}};
+	size_t unit = 0;
+
+	while (ms % units[unit].ms != 0 || (unit < 2 && ms == units[unit].ms)) /* 60s rather than 1m */
+		unit++;
+	snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 "%s", ms / units[unit].ms, units[unit].name);
+	return ret_text;
+}
+
+#define TYPED(ms) answer_typed(ms, (char[DURATION_TEXT_MAX]){0})
+
+/* A --ttl that the server does not allow. */
+static const char *answer_explain_ttl(const struct answer *answer, const struct arguments *arguments,
+				      char ret_text[ANSWER_TEXT_MAX])
+{
+	assert(answer->outcome == OUTCOME_INVALID && answer->ttl_max_ms > 0);
+	if (arguments->ttl_ms > answer->ttl_max_ms)
+		snprintf(ret_text, ANSWER_TEXT_MAX,
+			 "--ttl %s is over the longest lease of the server: use at most %s%s", TYPED(arguments->ttl_ms),
+			 TYPED(answer->ttl_max_ms),
+			 arguments->command == COMMAND_RUN ? "; run renews it anyway" : ", and extend the lease");
+	else
+		snprintf(ret_text, ANSWER_TEXT_MAX,
+			 "--ttl %s is below the shortest lease of the server: use at least %s",
+			 TYPED(arguments->ttl_ms), TYPED(answer->ttl_min_ms));
+	return ret_text;
+}
+
+const char *answer_explain(const struct answer *answer, const struct arguments *arguments, const char *server,
 			   char ret_text[ANSWER_TEXT_MAX])
 {
+	const struct credentials *credentials = &arguments->credentials;
 	bool of_server = answer_is_of_one(answer) || answer->outcome == OUTCOME_STRANGE ||
 			 answer->outcome == OUTCOME_FORBIDDEN;
 	bool needs_key = answer_has(answer, PROBLEM_UNAUTHORIZED) && credentials->api_key[0] == '\0' &&
 			 !credentials->cert_file;
 
 	assert(answer->outcome != OUTCOME_DONE && server);
+	if (answer->outcome == OUTCOME_INVALID && answer->ttl_max_ms > 0)
+		return answer_explain_ttl(answer, arguments, ret_text);
 	snprintf(ret_text, ANSWER_TEXT_MAX, "%s%s%s%s", of_server ? server : "", of_server ? ": " : "", answer->detail,
 		 needs_key ? " (a key is given with --key-file or REDLOCKCTL_API_KEY, a certificate with --cert)" : "");
 	return ret_text;

@@ -29,11 +29,12 @@ struct answer {
 	char code[ANSWER_CODE_MAX];
 	char detail[ANSWER_DETAIL_MAX]; /* for people: one line without control characters */
 	uint64_t retry_after_ms;
-	bool is_busy;         /* 429: not to be asked before retry_after_ms */
-	bool bounds_wait;     /* 400 because of wait_ms */
-	uint64_t wait_max_ms; /* its bound; 0: not understood */
-	uint64_t sent_us;     /* a time before the request was sent */
-	json_t *json;         /* the body; NULL where there is none */
+	bool is_busy;                    /* 429: not to be asked before retry_after_ms */
+	bool bounds_wait;                /* 400 because of wait_ms */
+	uint64_t wait_max_ms;            /* its bound; 0: not understood */
+	uint64_t ttl_min_ms, ttl_max_ms; /* 400 because of ttl_ms: its bounds; 0: not understood */
+	uint64_t sent_us;                /* a time before the request was sent */
+	json_t *json;                    /* the body; NULL where there is none */
 };
 
 struct lease {
@@ -69,9 +70,9 @@ void answer_state(struct answer *answer);
 /* The exit status for an answer. */
 int answer_status(const struct answer *answer, const struct arguments *arguments);
 
-/* For people: the detail, behind the server where another one may answer differently, and with how to give a key if one
- * is required and none was given. Returns ret_text. */
-const char *answer_explain(const struct answer *answer, const struct credentials *credentials, const char *server,
+/* For people: the detail, behind the server where another one may answer differently, with how to give a key if one is
+ * required and none was given, and about the option as it was given. Returns ret_text. */
+const char *answer_explain(const struct answer *answer, const struct arguments *arguments, const char *server,
 			   char ret_text[ANSWER_TEXT_MAX]);
 
 #endif

@@ -341,10 +341,20 @@ void client_pause(struct client *client, uint64_t until_us)
 		client_wait_order(client, until_us);
 }
 
+/* In place of messages of libcurl that do not name the cause. */
+static const char *client_explain_failure(const struct client_exchange *exchange)
+{
+	if (exchange->result == CURLE_SSL_CONNECT_ERROR && strstr(exchange->error, "wrong version number"))
+		return "it does not speak TLS: use http://, or its port with TLS";
+	if (exchange->result == CURLE_GOT_NOTHING)
+		return "it closed the connection without an answer: is this a port of Redis, or one for https://?";
+	return exchange->error[0] == '\0' ? curl_easy_strerror(exchange->result) : exchange->error;
+}
+
 /* The message of libcurl names port 80 instead of a Unix socket. */
 static void client_read_failure(const struct client_exchange *exchange, struct answer *ret_answer)
 {
-	const char *reason = exchange->error[0] == '\0' ? curl_easy_strerror(exchange->result) : exchange->error;
+	const char *reason = client_explain_failure(exchange);
 	char text[ANSWER_DETAIL_MAX];
 	long error = 0;
 
@@ -383,6 +393,27 @@ void client_read(struct client_exchange *exchange, struct answer *ret_answer)
 		ret_answer->retry_after_ms = (uint64_t)retry_after_s * 1000;
 }
 
+void client_note(struct client *client, const struct answer *answer)
+{
+	bool is_of_one = answer_is_of_one(answer);
+
+	snprintf(client->failures[client->server], ANSWER_DETAIL_MAX, "%s", is_of_one ? answer->detail : "");
+}
+
+const char *client_explain(const struct client *client, const struct answer *answer, char ret_text[CLIENT_TEXT_MAX])
+{
+	const struct server_list *servers = &client->arguments->servers;
+	size_t len = 0;
+
+	ret_text[0] = '\0';
+	for (size_t i = 0; i < servers->count && answer_is_of_one(answer); i++)
+		if (client->failures[i][0] != '\0')
+			len += (size_t)snprintf(ret_text + len, CLIENT_TEXT_MAX - len, "%s%s: %s", len > 0 ? "; " : "",
+						servers->items[i].text, client->failures[i]);
+	assert(len < CLIENT_TEXT_MAX);
+	return len > 0 ? ret_text : answer_explain(answer, client->arguments, client_server(client)->text, ret_text);
+}
+
 void client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
 		bool obeys, struct answer *ret_answer)
 {
@@ -396,6 +427,7 @@ void client_ask(struct client *client, size_t tries, const struct client_request
 				return;
 			}
 		client_read(&client->main, ret_answer);
+		client_note(client, ret_answer);
 		if (!answer_is_of_one(ret_answer) || --tries == 0)
 			return;
 		client->unanswered += ret_answer->outcome == OUTCOME_UNAVAILABLE;

@@ -69,6 +69,8 @@ struct client {
 	struct curl_waitfd fds[CLIENT_FDS];
 	int sockets[CLIENT_SOCKETS_MAX]; /* that libcurl has open; -1: none */
 	struct client_exchange main, side;
+	char failures[SERVERS_MAX]
+		     [ANSWER_DETAIL_MAX]; /* why each has no use at present; empty: it has, or is not known */
 
 	/* for orders: the caller sets fds[CLIENT_ORDERS].fd and these two */
 	enum client_order (*read_order)(void *context);
@@ -108,6 +110,13 @@ void client_pause(struct client *client, uint64_t until_us);
 /* The answer to a request that has finished. */
 void client_read(struct client_exchange *exchange, struct answer *ret_answer);
 
+/* Records an answer of the current server for client_explain(). */
+void client_note(struct client *client, const struct answer *answer);
+
+/* The answer for people: if servers failed, each with its reason. Returns ret_text. */
+enum { CLIENT_TEXT_MAX = SERVERS_MAX * (SERVER_TEXT_MAX + ANSWER_DETAIL_MAX + 4) + ANSWER_TEXT_MAX };
+const char *client_explain(const struct client *client, const struct answer *answer, char ret_text[CLIENT_TEXT_MAX]);
+
 /* Sends a main request to one server after the other, from the current one on, until one answers for all of them,
  * `tries` times at most. With `obeys` an order ends it, and *ret_answer is not written then. */
 void client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
@@ -126,12 +135,12 @@ bool client_hang_up(struct client *client, uint64_t until_us) __attribute__((war
 struct acquire {
 	struct client *client; /* with orders; its server is asked first, and is the one that granted afterwards */
 	uint64_t least_us;     /* a lease with less validity left is released */
-	/* called once if the request has to wait, with the context of the orders; may be NULL */
-	void (*on_wait)(void *context, const struct answer *answer);
 
-	bool wait_reported; /* private from here: on_wait() was called */
-	bool wants_state;   /* the next side request asks for the state of the lock, for on_wait() */
+	bool wait_reported; /* private from here */
+	bool wants_state;   /* the next side request asks for the state of the lock, for the report */
 	uint64_t check_us;  /* time of the next side request */
+	uint64_t report_us; /* from when on a wait is reported, once; UINT64_MAX: never */
+	uint64_t silent_us; /* when it is reported that the server has not answered anything yet */
 };
 
 enum acquire_result { ACQUIRE_GRANTED, ACQUIRE_REFUSED, ACQUIRE_STOPPED };

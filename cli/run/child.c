@@ -9,21 +9,40 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "run_internal.h"
 #include "server/base/base.h"
 
+/* REDLOCK_HELD has the names of all enclosing runs, one a line: a name holds no control characters. */
+bool child_is_enclosed(const char *name)
+{
+	const char *held = getenv("REDLOCK_HELD");
+	size_t len = strlen(name);
+
+	while (held && (strncmp(held, name, len) != 0 || (held[len] != '\0' && held[len] != '\n'))) {
+		held = strchr(held, '\n');
+		held += held != NULL;
+	}
+	return held;
+}
+
 static void child_set_environment(const struct run *run, const struct lease *lease)
 {
+	const char *outer = getenv("REDLOCK_HELD"), *name = run->arguments->name;
+	struct text held;
 	char fence[24];
 
 	assert(lease->token[0] != '\0');
+	text_init(&held);
+	text_printf(&held, "%s%s%s", outer ? outer : "", outer ? "\n" : "", name);
 	snprintf(fence, sizeof fence, "%" PRIu64, lease->fence);
-	if (setenv("REDLOCK_RESOURCE", run->arguments->name, 1) != 0 || setenv("REDLOCK_TOKEN", lease->token, 1) != 0 ||
-	    setenv("REDLOCK_FENCE", fence, 1) != 0)
+	if (setenv("REDLOCK_RESOURCE", name, 1) != 0 || setenv("REDLOCK_TOKEN", lease->token, 1) != 0 ||
+	    setenv("REDLOCK_FENCE", fence, 1) != 0 || setenv("REDLOCK_HELD", held.bytes, 1) != 0)
 		memory_exhausted("environment");
+	text_fini(&held);
 }
 
 /* In the new process. Returns only on failure, with errno. */

@@ -40,6 +40,11 @@ int run_command(struct arguments *arguments)
 	int sockets[2];
 
 	assert(arguments->command == COMMAND_RUN && arguments->argv);
+	if (child_is_enclosed(arguments->name)) {
+		report_event(arguments, REPORT_NOTE, "not-acquired", json_pack("{s:s}", "code", "enclosed"),
+			     "not acquired: already held by the enclosing run");
+		return arguments->held_status;
+	}
 	run.shared = mmap(NULL, sizeof *run.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (run.shared == MAP_FAILED)
 		return run_fail("mmap");

@@ -88,6 +88,9 @@ struct run {
 
 /* ---- child.c: starts the command ---- */
 
+/* True if a run that this process belongs to holds the lock already. */
+bool child_is_enclosed(const char *name);
+
 /* Starts the command in a process group of its own. -1: it cannot be run, *ret_error says why. */
 pid_t child_start(struct run *run, const struct lease *lease, int *ret_error) __attribute__((warn_unused_result));
 

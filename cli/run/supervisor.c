@@ -59,23 +59,16 @@ static void supervisor_report_acquired(struct supervisor *supervisor)
 		     (long long)supervisor->lease.fence, DURATION_TEXT(left_ms));
 }
 
-static void supervisor_report_waiting(void *context, const struct answer *answer)
-{
-	struct supervisor *supervisor = context;
-	report_event(supervisor->arguments, REPORT_DETAIL, "waiting", json_pack("{s:s}", "code", answer->code),
-		     "waiting: %s", answer->detail);
-}
-
 static void supervisor_on_refused(struct supervisor *supervisor)
 {
 	const struct answer *answer = &supervisor->answer;
 	const char *where = client_server(&supervisor->client)->text;
 	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms",
 				   (json_int_t)supervisor->waited_ms);
-	char text[ANSWER_TEXT_MAX];
+	char text[CLIENT_TEXT_MAX];
 
 	report_event(supervisor->arguments, REPORT_NOTE, "not-acquired", fields, "not acquired: %s",
-		     answer_explain(answer, &supervisor->arguments->credentials, where, text));
+		     client_explain(&supervisor->client, answer, text));
 	answer_fini(&supervisor->answer);
 	supervisor->status = answer_status(answer, supervisor->arguments);
 }
@@ -88,7 +81,6 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 		.client = &supervisor->client,
 		/* half of the lease, so that there is time to extend it */
 		.least_us = arguments->ttl_ms * 500 + arguments->kill_after_ms * 500,
-		.on_wait = arguments->json || arguments->verbose ? supervisor_report_waiting : NULL,
 	};
 	uint64_t begun_us = clock_now_us(), ttl_us = arguments->ttl_ms * 1000;
 	enum acquire_result result = acquire_lease(&acquire, &supervisor->lease, &supervisor->answer);

@@ -191,19 +191,43 @@ END_TEST
 
 START_TEST(explained)
 {
-	struct credentials credentials = {0};
-	struct answer answer;
+	static struct arguments arguments;
+	struct answer answer = {.outcome = OUTCOME_DONE};
 	char text[ANSWER_TEXT_MAX];
 	answer_set(&answer, OUTCOME_FORBIDDEN, "unauthorized", "x");
-	ck_assert_ptr_nonnull(strstr(answer_explain(&answer, &credentials, "http://a:1", text), "http://a:1: x ("));
+	ck_assert_ptr_nonnull(strstr(answer_explain(&answer, &arguments, "http://a:1", text), "http://a:1: x ("));
 	ck_assert_ptr_nonnull(strstr(text, "--key-file"));
-	strcpy(credentials.api_key, "0123456789abcdef");
-	ck_assert_str_eq(answer_explain(&answer, &credentials, "http://a:1", text), "http://a:1: x");
-	credentials.api_key[0] = '\0';
+	strcpy(arguments.credentials.api_key, "0123456789abcdef");
+	ck_assert_str_eq(answer_explain(&answer, &arguments, "http://a:1", text), "http://a:1: x");
+	arguments.credentials.api_key[0] = '\0';
 	answer_set(&answer, OUTCOME_FORBIDDEN, "forbidden", "x");
-	ck_assert_str_eq(answer_explain(&answer, &credentials, "http://a:1", text), "http://a:1: x");
+	ck_assert_str_eq(answer_explain(&answer, &arguments, "http://a:1", text), "http://a:1: x");
 	answer_set(&answer, OUTCOME_HELD, "locked", "x");
-	ck_assert_str_eq(answer_explain(&answer, &credentials, "http://a:1", text), "x");
+	ck_assert_str_eq(answer_explain(&answer, &arguments, "http://a:1", text), "x");
+}
+END_TEST
+
+/* About the option as it was given, and not about the member of the request. */
+START_TEST(explained_ttl)
+{
+	static struct arguments arguments = {.command = COMMAND_RUN, .ttl_ms = 600000};
+	struct answer answer = read_text(400, INVALID("ttl_ms", "must be from 1500 to 60000"));
+	char text[ANSWER_TEXT_MAX];
+
+	ck_assert_str_eq(answer_explain(&answer, &arguments, "x", text),
+			 "--ttl 10m is over the longest lease of the server: use at most 60s; run renews it anyway");
+	arguments.command = COMMAND_ACQUIRE;
+	arguments.ttl_ms = 61001;
+	ck_assert_str_eq(
+		answer_explain(&answer, &arguments, "x", text),
+		"--ttl 61001ms is over the longest lease of the server: use at most 60s, and extend the lease");
+	arguments.ttl_ms = 1000;
+	ck_assert_str_eq(answer_explain(&answer, &arguments, "x", text),
+			 "--ttl 1s is below the shortest lease of the server: use at least 1500ms");
+	answer_fini(&answer);
+	answer = read_text(400, INVALID("ttl_ms", "is not a number"));
+	ck_assert_str_eq(answer_explain(&answer, &arguments, "x", text), "ttl_ms: is not a number");
+	answer_fini(&answer);
 }
 END_TEST
 
@@ -218,5 +242,6 @@ int main(void)
 	tcase_add_loop_test(tests, no_lease, 0, sizeof(no_leases) / sizeof(*no_leases));
 	tcase_add_test(tests, exit_statuses);
 	tcase_add_test(tests, explained);
+	tcase_add_test(tests, explained_ttl);
 	return suite_run("cli_answer", tests, NULL);
 }
