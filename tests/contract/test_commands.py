@@ -36,10 +36,11 @@ DOCUMENTS = [name for name in PAGES if name not in ELSEWHERE and name not in OPE
 def masked(text):
     """The text with tokens and numbers made alike; not those that are an HTTP status or stand in a name."""
     text = re.sub(r"\b[0-9a-f]{40}\b", "<token>", text)
+    text = re.sub(r"\b\d+\.\d s\b", "<time>", re.sub(r"\b\d{16}\b(?!,)", "<fence>", text))
     return re.sub(r'("(?!status")\w+":|fence )\d+', r"\1<number>", text)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [*DOCUMENTS, "docs/reference/redlockctl.md"])
 def test_commands_do_what_they_say(document, service, tmp_path):
     """In a shell with job control, as a terminal has it, which would tell of jobs on standard error; PATH as the README sets it."""
     programs = pathlib.Path(BINARY).parent
