@@ -12,10 +12,11 @@
 #include "commands.h"
 #include "server/base/base.h"
 
-enum { CELL_MAX = 320, COLUMNS_MAX = 5 };
+enum { CELL_MAX = 320, COLUMNS = 6 };
 
 /* ---- colours, on a terminal (https://no-color.org) ---- */
 
+#define COLOR_END "\033[0m"
 #define COLOR_BOLD "\033[1m"
 #define COLOR_RED "\033[31m"
 #define COLOR_GREEN "\033[32m"
@@ -28,11 +29,6 @@ static const char *print_color(const char *color)
 
 	assert(color);
 	return colored ? color : "";
-}
-
-static const char *print_color_end(void)
-{
-	return print_color("\033[0m");
 }
 
 /* ---- values ---- */
@@ -70,14 +66,14 @@ static const char *print_cell(const json_t *value, char ret_cell[CELL_MAX])
 /* A member as text, in memory that lasts as long as the block around it. */
 #define CELL(object, name) print_cell(json_object_get(object, name), (char[CELL_MAX]){0})
 
-static const char *print_left(const json_t *state, char ret_cell[DURATION_TEXT_MAX])
+static const char *print_duration(const json_t *ms, char ret_cell[CELL_MAX])
 {
-	const json_t *ms = json_object_get(state, "remaining_ms");
-
 	return json_is_integer(ms) && json_integer_value(ms) >= 0
 		       ? duration_format((uint64_t)json_integer_value(ms), ret_cell)
 		       : "-";
 }
+
+#define DURATION_CELL(object, name) print_duration(json_object_get(object, name), (char[CELL_MAX]){0})
 
 /* Takes ownership of the object. */
 static void print_json_once(json_t *object)
@@ -108,15 +104,42 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	printf("valid for %s from now\n", DURATION_TEXT(left_ms));
 }
 
+void print_state(const json_t *state)
+{
+	bool held = json_is_true(json_object_get(state, "held"));
+
+	assert(json_is_object(state));
+	printf("%s: %s%s%s", CELL(state, "resource"), print_color(held ? COLOR_YELLOW : COLOR_GREEN),
+	       held ? "held" : "free", print_color(COLOR_END));
+	if (held)
+		printf(" by %s%s%s, fence %s, %s left", CELL(state, "owner"),
+		       json_object_get(state, "held_ms") ? " for " : "",
+		       json_object_get(state, "held_ms") ? DURATION_CELL(state, "held_ms") : "", CELL(state, "fence"),
+		       DURATION_CELL(state, "remaining_ms"));
+	if (json_integer_value(json_object_get(state, "waiters")) > 0)
+		printf(", %s waiting", CELL(state, "waiters"));
+	putchar('\n');
+}
+
 /* ---- tables ---- */
 
-struct table {
-	const char *headings[COLUMNS_MAX];
-	/* The text of a cell. Returns it, or `ret_cell` with it. */
-	const char *(*cell)(const json_t *row, size_t column, char ret_cell[CELL_MAX]);
-	const char *(*color)(const json_t *row); /* of the second column; NULL: none */
-	void (*end_row)(const json_t *row);      /* what follows the row; NULL: nothing */
+struct column {
+	const char *heading, *member;
+	enum { AS_TEXT, AS_DURATION, AS_ROUND_TRIP } how;
 };
+
+static const char *print_column(const struct column *column, const json_t *row, char ret_cell[CELL_MAX])
+{
+	const json_t *value = json_object_get(row, column->member);
+
+	assert(column->member);
+	if (column->how == AS_DURATION)
+		return print_duration(value, ret_cell);
+	if (column->how == AS_TEXT || !json_is_integer(value))
+		return print_cell(value, ret_cell);
+	snprintf(ret_cell, CELL_MAX, "%.1f ms", (double)json_integer_value(value) / 1000);
+	return ret_cell;
+}
 
 /* Characters of UTF-8. */
 static size_t print_width(const char *text)
@@ -129,114 +152,69 @@ static size_t print_width(const char *text)
 }
 
 /* The last column is not filled up. */
-static void print_table_cell(const char *text, size_t column, size_t width, const char *color)
+static void print_table_cell(const char *text, bool is_last, size_t width, const char *color)
 {
-	size_t fill = column + 1 < COLUMNS_MAX ? width - print_width(text) + 2 : 0;
+	size_t fill = is_last ? 0 : width - print_width(text) + 2;
 
-	printf("%s%s%s%*s", color, text, *color != '\0' ? print_color_end() : "", (int)fill, "");
+	printf("%s%s%s%*s", color, text, *color != '\0' ? COLOR_END : "", (int)fill, "");
 }
 
-static void print_table(const struct table *table, const json_t *rows)
+static void print_table(const struct column columns[COLUMNS], const json_t *rows)
 {
 	char cell[CELL_MAX];
-	size_t widths[COLUMNS_MAX], i;
-	json_t *row;
+	size_t widths[COLUMNS], i, j;
+	json_t *row, *warning;
 
-	for (size_t column = 0; column < COLUMNS_MAX; column++) {
-		widths[column] = strlen(table->headings[column]);
+	for (size_t at = 0; at < COLUMNS; at++) {
+		widths[at] = strlen(columns[at].heading);
 		json_array_foreach(rows, i, row)
 		{
-			size_t width = print_width(table->cell(row, column, cell));
-			widths[column] = width > widths[column] ? width : widths[column];
+			size_t width = print_width(print_column(&columns[at], row, cell));
+			widths[at] = width > widths[at] ? width : widths[at];
 		}
 	}
-	for (size_t column = 0; column < COLUMNS_MAX; column++)
-		print_table_cell(table->headings[column], column, widths[column], print_color(COLOR_BOLD));
-	putchar('\n');
+	for (size_t at = 0; at < COLUMNS; at++)
+		print_table_cell(columns[at].heading, at + 1 == COLUMNS, widths[at], print_color(COLOR_BOLD));
 	json_array_foreach(rows, i, row)
 	{
-		for (size_t column = 0; column < COLUMNS_MAX; column++)
-			print_table_cell(table->cell(row, column, cell), column, widths[column],
-					 column == 1 && table->color ? table->color(row) : "");
+		bool votes = strcmp(json_string_value(json_object_get(row, "state")) ?: "", "voting") == 0;
 		putchar('\n');
-		if (table->end_row)
-			table->end_row(row);
+		for (size_t at = 0; at < COLUMNS; at++) {
+			bool is_state = strcmp(columns[at].member, "state") == 0;
+			print_table_cell(print_column(&columns[at], row, cell), at + 1 == COLUMNS, widths[at],
+					 is_state ? print_color(votes ? COLOR_GREEN : COLOR_RED) : "");
+		}
+		json_array_foreach(json_object_get(row, "warnings"), j, warning)
+			printf("\n    warning: %s", print_cell(warning, cell));
 	}
-}
-
-void print_state(const json_t *state)
-{
-	char left[DURATION_TEXT_MAX];
-
-	assert(json_is_object(state));
-	if (json_is_true(json_object_get(state, "held")))
-		printf("%s: %sheld%s by %s, fence %s, %s left", CELL(state, "resource"), print_color(COLOR_YELLOW),
-		       print_color_end(), CELL(state, "owner"), CELL(state, "fence"), print_left(state, left));
-	else
-		printf("%s: %sfree%s", CELL(state, "resource"), print_color(COLOR_GREEN), print_color_end());
-	if (json_integer_value(json_object_get(state, "waiters")) > 0)
-		printf(", %s waiting", CELL(state, "waiters"));
 	putchar('\n');
-}
-
-static const char *print_lock_cell(const json_t *state, size_t column, char ret_cell[CELL_MAX])
-{
-	static const char *const names[COLUMNS_MAX] = {"resource", "owner", "fence", NULL, "waiters"};
-
-	return names[column] ? print_cell(json_object_get(state, names[column]), ret_cell)
-			     : print_left(state, ret_cell);
 }
 
 void print_locks(const json_t *locks)
 {
-	static const struct table table = {.headings = {"RESOURCE", "OWNER", "FENCE", "LEFT", "WAITING"},
-					   .cell = print_lock_cell};
+	static const struct column columns[COLUMNS] = {
+		{"RESOURCE", "resource", AS_TEXT},     {"OWNER", "owner", AS_TEXT},
+		{"FENCE", "fence", AS_TEXT},           {"HELD", "held_ms", AS_DURATION},
+		{"LEFT", "remaining_ms", AS_DURATION}, {"WAITING", "waiters", AS_TEXT}};
 	const json_t *rows = json_object_get(locks, "locks");
 	size_t count = json_array_size(rows);
 
 	if (count > 0)
-		print_table(&table, rows);
+		print_table(columns, rows);
 	printf("%zu lock%s%s\n", count, count == 1 ? "" : "s",
 	       json_is_true(json_object_get(locks, "more")) ? ", and there are more" : "");
 }
 
-static const char *print_master_cell(const json_t *master, size_t column, char ret_cell[CELL_MAX])
-{
-	static const char *const names[COLUMNS_MAX] = {"address", "state", "version", "rtt_us", "reason"};
-	const json_t *value = json_object_get(master, names[column]);
-
-	if (column != 3 || !json_is_integer(value))
-		return print_cell(value, ret_cell);
-	snprintf(ret_cell, CELL_MAX, "%.1f ms", (double)json_integer_value(value) / 1000);
-	return ret_cell;
-}
-
-static const char *print_master_color(const json_t *master)
-{
-	return print_color(strcmp(json_string_value(json_object_get(master, "state")) ?: "", "voting") == 0
-				   ? COLOR_GREEN
-				   : COLOR_RED);
-}
-
-static void print_master_warnings(const json_t *master)
-{
-	json_t *warning;
-	size_t i;
-
-	json_array_foreach(json_object_get(master, "warnings"), i, warning)
-		printf("    warning: %s\n", print_cell(warning, (char[CELL_MAX]){0}));
-}
-
 void print_masters(const json_t *masters)
 {
-	static const struct table table = {.headings = {"ADDRESS", "STATE", "VERSION", "ROUND TRIP", "REASON"},
-					   .cell = print_master_cell,
-					   .color = print_master_color,
-					   .end_row = print_master_warnings};
+	static const struct column columns[COLUMNS] = {
+		{"ADDRESS", "address", AS_TEXT},         {"STATE", "state", AS_TEXT},
+		{"FOR", "state_ms", AS_DURATION},        {"VERSION", "version", AS_TEXT},
+		{"ROUND TRIP", "rtt_us", AS_ROUND_TRIP}, {"REASON", "reason", AS_TEXT}};
 	const json_t *quorum = json_object_get(masters, "quorum");
 
 	assert(json_is_object(masters));
-	print_table(&table, json_object_get(masters, "masters"));
+	print_table(columns, json_object_get(masters, "masters"));
 	printf("%s of %s may vote, %s are needed\n", CELL(quorum, "voting"), CELL(quorum, "masters"),
 	       CELL(quorum, "needed"));
 }

@@ -128,14 +128,17 @@ static void answer_describe_held(struct answer *answer, const json_t *holder)
 	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
 
 	assert(answer->outcome == OUTCOME_HELD);
-	char fence_text[32] = "", until[DURATION_TEXT_MAX + 16] = "";
+	char fence_text[32] = "", since[DURATION_TEXT_MAX + 8] = "", until[DURATION_TEXT_MAX + 16] = "";
+	json_int_t held_ms = json_integer_value(json_object_get(holder, "held_ms"));
 
 	if (fence > 0)
 		snprintf(fence_text, sizeof fence_text, " (fence %" JSON_INTEGER_FORMAT ")", fence);
+	if (held_ms > 0)
+		snprintf(since, sizeof since, " for %s", DURATION_TEXT(held_ms));
 	if (answer->retry_after_ms > 0)
 		snprintf(until, sizeof until, ", at most %s more", DURATION_TEXT(answer->retry_after_ms));
-	snprintf(answer->detail, sizeof answer->detail, "held by %.130s%s%s", *owner != '\0' ? owner : "somebody else",
-		 fence_text, until);
+	snprintf(answer->detail, sizeof answer->detail, "held by %.130s%s%s%s",
+		 *owner != '\0' ? owner : "somebody else", fence_text, since, until);
 }
 
 static void answer_read_problem(struct answer *answer, long status)

@@ -36,7 +36,8 @@ DOCUMENTS = [name for name in PAGES if name not in ELSEWHERE and name not in OPE
 def masked(text):
     """The text with tokens and numbers made alike; not those that are an HTTP status or stand in a name."""
     text = re.sub(r"\b[0-9a-f]{40}\b", "<token>", text)
-    text = re.sub(r"\b\d+\.\d s\b", "<time>", re.sub(r"\b\d{16}\b(?!,)", "<fence>", text))
+    text = re.sub(r"\b[\d.]+ m?s\b", "<time>", re.sub(r"\b\d{16}\b(?!,)", "<fence>", text))
+    text = re.sub(r" {2,}", "  ", text)  # columns are as wide as what is in them
     return re.sub(r'("(?!status")\w+":|fence )\d+', r"\1<number>", text)
 
 

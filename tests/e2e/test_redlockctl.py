@@ -33,7 +33,7 @@ def test_acquire_extend_release(lab, service, resource):
 def test_status_list_masters(service, resource):
     assert ctl("status", resource, server=service).stdout == f"{resource}: free\n"
     service.acquire(resource, owner="me")
-    assert ctl("status", resource, server=service).stdout.startswith(f"{resource}: held by me, fence ")
+    assert ctl("status", resource, server=service).stdout.startswith(f"{resource}: held by me for ")
     assert json.loads(ctl("status", resource, "--json", server=service).stdout)["held"] is True
     listed = json.loads(ctl("list", "--prefix", resource, "--json", server=service).stdout)
     assert [lock["resource"] for lock in listed["locks"]] == [resource]

@@ -32,7 +32,8 @@ def test_wait_on_a_terminal(lab, service, resource, command):
     held = service.acquire(resource, owner="worker-7", ttl_ms=60000)
     shell = terminal(lab, service)
     enter(shell, command.format(resource))
-    shell.sees(f"redlockctl: {resource}: waiting up to 1 min 0 s: held by worker-7 (fence {held['fence']}), at most ")
+    shell.sees(f"redlockctl: {resource}: waiting up to 1 min 0 s: held by worker-7 (fence {held['fence']}) for ")
+    shell.sees(" s, at most ")
     service.release(held)
     shell.sees("ended-0")
     assert "waiting" not in shell.before  # said once

@@ -39,6 +39,8 @@ static const struct {
 	{409, "{\"code\":\"locked\",\"detail\":\"x\"}", OUTCOME_HELD, "locked", "held by somebody else"},
 	{409, "{\"code\":\"locked\",\"retry_after_ms\":12345,\"holder\":{\"owner\":\"w\",\"fence\":7}}", OUTCOME_HELD,
 	 "locked", "held by w (fence 7), at most 12.3 s more"},
+	{409, "{\"code\":\"locked\",\"holder\":{\"owner\":\"w\",\"held_ms\":65000}}", OUTCOME_HELD, "locked",
+	 "held by w for 1 min 5 s"},
 	{409, "{\"code\":\"locked\",\"holder\":{\"owner\":\"a\\u001b[2Jb\\u009bc\"}}", OUTCOME_HELD, "locked",
 	 "held by a?[2Jb??c"},
 	{409, "{\"code\":\"not-owner\",\"detail\":\"x\"}", OUTCOME_LOST, "not-owner", "x"},
