@@ -73,5 +73,7 @@ def test_python(call, tmp_path):
                folder=tmp_path, env=environment)
     assert re.findall(r"^WARNING (.*)$", said, re.M) == ["parsing GET /openapi.yaml within operation."], said
     assert "Unable to" not in said, said
+    calls = [path.read_text(encoding="utf-8") for path in (tmp_path / "made").rglob("api/*/*.py")]
+    assert len(calls) > 10 and not [text for text in calls if "client: AuthenticatedClient," in text], "a Client without a key will do"
     shutil.copy(SOURCES / "python" / "caller.py", tmp_path / "made")
     call("env", f"PYTHONPATH={python}", "/usr/bin/python3", "caller.py", folder=tmp_path / "made")
