@@ -112,7 +112,10 @@ static bool config_check_masters(struct options_reader *reader, struct options *
 	if (options->dev > 0)
 		given[count++] = "dev";
 	if (count == 0)
-		return options_blame(reader, "masters", "missing, and neither --masters-file nor --dev is given");
+		return options_blame(
+			reader, "masters",
+			"missing: give --masters redis://HOST1,redis://HOST2,redis://HOST3 or --masters-file FILE, "
+			"or try redlockd out with --dev");
 	if (count > 1) {
 		size_t blamed = config_find_blamed(reader, given, count, other);
 		return options_blame(reader, given[blamed], "cannot be used together with %s", other);

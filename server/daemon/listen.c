@@ -85,6 +85,8 @@ static struct addrinfo *listen_resolve(const struct listen_address *address, cha
 static int listen_open_tcp(const struct listen_address *address, bool reuse_port, char *message, size_t size)
 {
 	struct addrinfo *infos = listen_resolve(address, message, size);
+	bool v6 = strchr(address->host, ':');
+	char reason[ADDRESS_HOST_MAX + 200];
 	int fd = -1, error;
 
 	assert(!address->is_unix);
@@ -96,14 +98,14 @@ static int listen_open_tcp(const struct listen_address *address, bool reuse_port
 	freeaddrinfo(infos);
 	if (fd >= 0)
 		return fd;
-	listen_complain(address, strerror(error), message, size);
-	size_t len = strlen(message);
+	int len = snprintf(reason, sizeof reason, "%s", strerror(error));
 	if (error == EADDRINUSE)
-		snprintf(message + len, size - len,
-			 "; end the other program, or start this one with --listen %s%s%s:%u",
-			 strchr(address->host, ':') ? "[" : "", address->host, strchr(address->host, ':') ? "]" : "",
-			 address->port % UINT16_MAX + 1U);
-	return -1;
+		snprintf(reason + len, sizeof reason - (size_t)len,
+			 "; end the other program, or start this one with --listen %s%s%s:%u", v6 ? "[" : "",
+			 address->host, v6 ? "]" : "", address->port % UINT16_MAX + 1U);
+	else if (error == EADDRNOTAVAIL)
+		strcat(reason, "; this machine does not have this address");
+	return listen_complain(address, reason, message, size);
 }
 
 /* True for a name; false for an address, which needs no resolver. */

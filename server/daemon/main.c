@@ -64,6 +64,7 @@ static void guard_memory(void)
 
 static void complain(const char *message)
 {
+	log_flush();
 	fprintf(stderr, "redlockd: %s\n", message);
 }
 
@@ -160,6 +161,17 @@ static int check_danger(const struct options *options, bool resolve, char *messa
 	return EXIT_SUCCESS;
 }
 
+/* Two names may lead to one address, which is then in use by ourselves. Always false. */
+static bool blame_listener(const struct options *options, size_t failed, char *message, size_t size)
+{
+	const struct listen_address *list = options->listen;
+	size_t len = strlen(message);
+	for (size_t i = 0; i < failed; i++)
+		if (!list[i].is_unix && !list[failed].is_unix && list[i].port == list[failed].port)
+			snprintf(message + len, size - len, ", or leave it out if %s covers it", list[i].typed);
+	return false;
+}
+
 /* Each worker has a listener of its own for TCP, so that the kernel spreads connections; a Unix socket is one for
  * all. */
 static bool open_listeners(struct program *program, char *message, size_t size)
@@ -174,7 +186,7 @@ static bool open_listeners(struct program *program, char *message, size_t size)
 		if (options->workers > 1 && !address->is_unix && address->port != 0) {
 			int fd = listen_open(address, false, message, size);
 			if (fd < 0)
-				return false;
+				return blame_listener(options, i, message, size);
 			listen_close(address, fd);
 		}
 		for (size_t w = 0; w < options->workers; w++) {
@@ -182,7 +194,7 @@ static bool open_listeners(struct program *program, char *message, size_t size)
 			int fd = shared ? program->listeners[0][i]
 					: listen_open(address, options->workers > 1, message, size);
 			if (fd < 0)
-				return false;
+				return blame_listener(options, i, message, size);
 			program->listeners[w][i] = fd;
 			if (!address->is_unix)
 				/* port 0: all workers use the port that the first worker got */

@@ -58,34 +58,32 @@ static void append_changed(struct text *text, const struct options *options)
 
 void show_start(const struct options *options, const int listeners[])
 {
-	struct text addresses, masters, changed;
+	struct text text;
+	char shown[300];
 
 	assert(options->listen_count > 0 && options->master_count > 0);
-	text_init(&addresses);
-	text_init(&masters);
-	text_init(&changed);
+	text_init(&text);
+	log_begin(LOG_INFO, "listening");
 	for (size_t i = 0; i < options->listen_count; i++) {
-		char shown[300];
 		listen_shown(listeners[i], shown, sizeof shown);
-		text_printf(&addresses, "%s%s%s", i > 0 ? "," : "",
+		text_printf(&text, "%s%s%s", i > 0 ? "," : "",
 			    options->listen[i].scheme == LISTEN_HTTPS ? "https://" : "", shown);
 	}
-	for (size_t i = 0; i < options->master_count; i++)
-		text_printf(&masters, "%s%s", i > 0 ? "," : "", options->masters[i].shown);
-	append_changed(&changed, options);
-	log_begin(LOG_INFO, "listening");
-	log_text("address", addresses.bytes);
+	log_text("address", text.bytes);
 	log_text("version", build_version);
 	log_text("commit", build_commit);
 	log_num("pid", getpid());
 	log_num("quorum", (int64_t)options->master_count / 2 + 1);
-	log_text("masters", masters.bytes);
-	log_text("options", changed.bytes);
+	text.len = 0;
+	for (size_t i = 0; i < options->master_count; i++)
+		text_printf(&text, "%s%s", i > 0 ? "," : "", options->masters[i].shown);
+	log_text("masters", text.bytes);
+	text.len = 0;
+	append_changed(&text, options);
+	log_text("options", text.len > 0 ? text.bytes : NULL);
 	log_end();
 	log_flush();
-	text_fini(&changed);
-	text_fini(&masters);
-	text_fini(&addresses);
+	text_fini(&text);
 }
 
 /* ---- for people ---- */
@@ -102,11 +100,7 @@ static void write_url(const struct listen_address *address, const char *host, ch
 /* The host of the address, or another name of it that the certificate is for. */
 static const char *find_host(const struct listen_address *address, const struct tls *tls)
 {
-	char message[256];
-	bool local;
-	bool other = tls && address->scheme == LISTEN_HTTPS && !tls_is_for(tls, address->host) &&
-		     tls_is_for(tls, "localhost") &&
-		     listen_find_local(address, false, &local, message, sizeof message) && local;
+	bool other = address->scheme == LISTEN_HTTPS && !tls_is_for(tls, address->host) && tls_is_for(tls, "localhost");
 
 	return other ? "localhost" : address->host;
 }

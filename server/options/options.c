@@ -60,7 +60,9 @@ static const struct options_entry *options_find(const struct options_reader *rea
 		if (!options_is_in_source(table, entry, reader->source))
 			continue;
 		options_spell(table, entry, reader->source, known);
-		size_t distance = options_distance(name, known);
+		/* a name that is not complete is as a name with two letters wrong */
+		bool begins = limit > 2 && len > strlen("--max") && strncmp(known, name, len) == 0;
+		size_t distance = begins ? 2 : options_distance(name, known);
 		if (distance >= limit || distance >= strlen(entry->name) ||
 		    (distance > 0 && !options_is_in_scope(reader, entry)))
 			continue;
@@ -92,8 +94,9 @@ static bool options_complain_unknown(struct options_reader *reader, const char *
 		snprintf(shown, sizeof shown, "argument %zu ('%s')", position, given);
 	else if (!plain)
 		snprintf(shown, sizeof shown, flag ? "argument %zu" : "a name", position);
-	return options_complain_text(reader, "%s: %s%s%s%s; allowed are those that %s --help lists", shown,
-				     flag && given[0] != '-' ? "not an option" : kinds[reader->source],
+	const char *kind = flag && given[0] != '-' ? "not an option (a value that may be left out is given with =)"
+						   : kinds[reader->source];
+	return options_complain_text(reader, "%s: %s%s%s%s; allowed are those that %s --help lists", shown, kind,
 				     entry ? "; did you mean " : "", like, entry ? "?" : "", reader->table->program);
 }
 
@@ -141,6 +144,8 @@ static bool options_give(struct options_reader *reader, const struct options_ent
 	if (reader->stores)
 		return options_set(reader, entry, value);
 	if (entry->traits & OPTIONS_FILE && !reader->path) {
+		if (value[0] == '\0')
+			return options_complain(reader, entry, 0, NULL, "empty");
 		reader->path = value;
 		reader->path_source = reader->source;
 	}
@@ -288,7 +293,7 @@ static bool options_set_json(struct options_reader *reader, const struct options
 	for (size_t i = 0; i < count; i++) {
 		const char *text = options_json_text(entry, list ? json_array_get(value, i) : value, buffer);
 		if (!text)
-			return options_complain(reader, entry, list ? i + 1 : 0, NULL, "of another type");
+			return options_complain(reader, entry, list ? i + 1 : 0, NULL, "the value has the wrong type");
 		/* a comma within an item of an array separates nothing */
 		if (list ? !options_set_item(reader, entry, text) : !options_set(reader, entry, text))
 			return false;
@@ -299,7 +304,7 @@ static bool options_set_json(struct options_reader *reader, const struct options
 /* NULL and the message if the file is no object. */
 static json_t *options_load_file(struct options_reader *reader)
 {
-	char reason[OPTIONS_PATH_MAX + JSON_ERROR_TEXT_LENGTH + 64];
+	char name[OPTIONS_NAME_MAX], reason[OPTIONS_PATH_MAX + JSON_ERROR_TEXT_LENGTH + 64];
 	json_error_t error;
 	size_t len = 0;
 	int fd = open(reader->path, O_RDONLY | O_CLOEXEC);
@@ -320,12 +325,13 @@ static json_t *options_load_file(struct options_reader *reader)
 		char *near = strstr(error.text, " near ");
 		if (near && json_error_code(&error) != json_error_duplicate_key)
 			*near = '\0';
-		snprintf(reason, sizeof reason, "%s: line %d column %d: %s", reader->path, error.line, error.column,
-			 error.text);
+		snprintf(reason, sizeof reason, "%s: bad JSON: line %d column %d: %s", reader->path, error.line,
+			 error.column, error.text);
 	}
 	json_decref(object);
 	reader->source = reader->path_source;
-	options_complain(reader, options_entry_of(reader->table, "config"), 0, NULL, reason);
+	options_spell(reader->table, options_entry_of(reader->table, "config"), reader->source, name);
+	options_complain_text(reader, "%s: %s", name, reason);
 	return NULL;
 }
 

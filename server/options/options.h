@@ -115,7 +115,7 @@ enum options_source options_origin(const struct options_reader *reader, const ch
  * Always false. */
 bool options_complain(struct options_reader *reader, const struct options_entry *entry, size_t item, const char *value,
 		      const char *reason);
-/* The same, by the spelling of the source that set the option. */
+/* The same without what is allowed, by the spelling of the source that set the option. */
 bool options_blame(struct options_reader *reader, const char *name, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* A message of another shape, as one line. Always false. */

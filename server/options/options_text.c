@@ -113,14 +113,15 @@ bool options_complain(struct options_reader *reader, const struct options_entry 
 
 bool options_blame(struct options_reader *reader, const char *name, const char *format, ...)
 {
-	char reason[OPTIONS_PATH_MAX + 600];
+	char given[OPTIONS_NAME_MAX], reason[OPTIONS_PATH_MAX + 600];
 	va_list args;
 
 	va_start(args, format);
 	vsnprintf(reason, sizeof reason, format, args);
 	va_end(args);
 	reader->source = options_origin(reader, name);
-	return options_complain(reader, options_entry_of(reader->table, name), 0, NULL, reason);
+	options_spell(reader->table, options_entry_of(reader->table, name), reader->source, given);
+	return options_complain_text(reader, "%s: %s", given, reason);
 }
 
 /* ---- help ---- */

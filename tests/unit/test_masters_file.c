@@ -161,7 +161,7 @@ START_TEST(the_masters_come_from_one_place)
 	give_flag("--masters-file=%s", masters_path);
 	give_flag("--dev=false");
 	assert_loads();
-	assert_mistake("--masters: missing, and neither --masters-file nor --dev is given", NULL);
+	assert_mistake("--masters: missing: give ", " or --masters-file FILE, or try redlockd out with --dev", NULL);
 }
 END_TEST
 

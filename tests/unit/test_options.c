@@ -127,10 +127,10 @@ START_TEST(what_is_not_a_whole_number_is_a_mistake)
 	for (size_t i = 0; i < COUNT(jsons); i++) {
 		snprintf(named, sizeof(named), "%s: %s: ", file_path, spell(number->name, 2));
 		give(number->name, 2, jsons[i]);
-		assert_mistake(named, "of another type", "; allowed are ", NULL);
+		assert_mistake(named, "the value has the wrong type", "; allowed are ", NULL);
 	}
 	give(number->name, 2, "\"7d\"");
-	assert_mistake(spell(number->name, 2), is_time(number) ? "not a time" : "of another type", NULL);
+	assert_mistake(spell(number->name, 2), is_time(number) ? "not a time" : "the value has the wrong type", NULL);
 	for (int source = 0; source < 2; source++) { /* more than 64 bits */
 		give(number->name, source, "184467440737095516160000000000001");
 		assert_mistake("too high", NULL);

@@ -55,7 +55,7 @@ START_TEST(choices_are_nothing_else)
 		}
 	for (size_t i = 0; i < COUNT(jsons); i++) {
 		give(name, 2, jsons[i]);
-		assert_mistake(file_path, spell(name, 2), ": of another type", allowed, NULL);
+		assert_mistake(file_path, spell(name, 2), ": the value has the wrong type", allowed, NULL);
 	}
 	give_flag("--%s", name);
 	assert_mistake(spell(name, 0), ": the value is missing", allowed, NULL);
@@ -146,7 +146,7 @@ START_TEST(dev_is_a_switch_or_a_number)
 	give("dev", 2, "16");
 	assert_mistake("dev=16: too high", NULL);
 	give("dev", 2, "2.5");
-	assert_mistake("dev: of another type", NULL);
+	assert_mistake("dev: the value has the wrong type", NULL);
 }
 END_TEST
 
@@ -206,7 +206,7 @@ START_TEST(switches_are_nothing_else)
 			assert_mistake(named, "; allowed are false or true", NULL);
 		}
 	for (size_t i = 0; i < COUNT(jsons); i++) {
-		snprintf(named, sizeof(named), "%s: of another type", spell(name, 2));
+		snprintf(named, sizeof(named), "%s: the value has the wrong type", spell(name, 2));
 		give(name, 2, jsons[i]);
 		give_flag("--dev");
 		assert_mistake(file_path, named, "; allowed are false or true", NULL);
