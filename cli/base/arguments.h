@@ -35,6 +35,7 @@ const char *server_parse(const char *text, struct server *ret_server) __attribut
 /* ---- arguments.c, and command_help.c: the help of one command ---- */
 
 enum command {
+	COMMAND_RUN,
 	COMMAND_ACQUIRE,
 	COMMAND_EXTEND,
 	COMMAND_RELEASE,
@@ -42,7 +43,6 @@ enum command {
 	COMMAND_LIST,
 	COMMAND_MASTERS,
 	COMMAND_HEALTH,
-	COMMAND_RUN,
 	COMMAND_KEY_NEW,
 	COMMAND_KEY_HASH,
 	COMMAND_HELP,

@@ -1,4 +1,4 @@
-/* The help of one command: usage, what it does, two examples, its options alone. See arguments.h. */
+/* The help: of all commands, or of one with two examples and its options alone. See arguments.h. */
 #include <assert.h>
 #include <stdio.h>
 
@@ -8,8 +8,8 @@ static const struct {
 	const char *usage, *purpose, *examples[2];
 } helps[COMMAND_COUNT] = {
 	[COMMAND_RUN] = {"run NAME [OPTION...] [--] COMMAND [ARGUMENT...]",
-			 "Runs a command under a lock: extends it meanwhile, ends the command before the\n"
-			 "lock is lost, releases it. Options after COMMAND belong to the command.",
+			 "Runs a command under a lock: extends it meanwhile, ends the command before the lock is "
+			 "lost, releases it. Options after COMMAND belong to it.",
 			 {"redlockctl run nightly-report --no-wait -E 0 /usr/local/bin/report",
 			  "redlockctl run deploy --wait 10m --kill-after 10s -- ./deploy.sh --all"}},
 	[COMMAND_ACQUIRE] = {"acquire NAME [OPTION...]",
@@ -17,12 +17,12 @@ static const struct {
 			     {"redlockctl acquire orders/42 --token-file token",
 			      "redlockctl acquire orders/42 --ttl 1m --wait 20s --json"}},
 	[COMMAND_EXTEND] = {"extend NAME [OPTION...]",
-			    "Sets the end of a lease to --ttl from now. Its token is in REDLOCK_TOKEN or in\n"
+			    "Sets the end of a lease to --ttl from now. Its token is in REDLOCK_TOKEN or in "
 			    "--token-file.",
 			    {"redlockctl extend orders/42 --token-file token",
 			     "REDLOCK_TOKEN=$TOKEN redlockctl extend orders/42 --ttl 1m"}},
 	[COMMAND_RELEASE] = {"release NAME [OPTION...]",
-			     "Releases a lease. Its token is in REDLOCK_TOKEN or in --token-file.",
+			     "Releases a lease. Its token is in REDLOCK_TOKEN or in --token-file; --force needs none.",
 			     {"redlockctl release orders/42 --token-file token",
 			      "redlockctl release orders/42 --force"}},
 	[COMMAND_STATUS] = {"status NAME [OPTION...]",
@@ -33,11 +33,11 @@ static const struct {
 			  "Lists the locks that are held, by name.",
 			  {"redlockctl list --prefix orders/", "redlockctl list --limit 20 --json"}},
 	[COMMAND_MASTERS] = {"masters [OPTION...]",
-			     "Shows the Redis masters as the server sees them. The exit status is 69 if there\n"
+			     "Shows the Redis masters as the server sees them. The exit status is 69 if there "
 			     "is no quorum.",
 			     {"redlockctl masters", "redlockctl masters --server localhost:9090 --json"}},
 	[COMMAND_HEALTH] = {"health [OPTION...]",
-			    "Checks that the server is alive, with --ready that it can grant locks. Prints\n"
+			    "Checks that the server is alive, with --ready that it can grant locks. Prints "
 			    "nothing if all is well; otherwise the exit status is 69.",
 			    {"redlockctl health", "redlockctl health --ready --timeout 5s"}},
 	[COMMAND_KEY_NEW] = {"key new [OPTION...]",
@@ -49,6 +49,13 @@ static const struct {
 			      {"redlockctl key hash --key-file billing.key", "redlockctl key hash <billing.key"}},
 };
 
+static void command_help_describe(enum command command, const char *start, FILE *to)
+{
+	assert(helps[command].usage);
+	fprintf(to, "%s%s", start, helps[command].usage);
+	options_print_wrapped(to, helps[command].purpose);
+}
+
 static void command_help_print(enum command command, FILE *to)
 {
 	struct options_entry entries[OPTIONS_MAX];
@@ -58,22 +65,28 @@ static void command_help_print(enum command command, FILE *to)
 	for (size_t i = 0; i < arguments_table.count; i++)
 		if ((arguments_table.entries[i].scope & 1U << command) != 0)
 			entries[table.count++] = arguments_table.entries[i];
-	fprintf(to, "Usage: redlockctl %s\n\n%s\n\nExamples:\n  %s\n  %s\n\n", helps[command].usage,
-		helps[command].purpose, helps[command].examples[0], helps[command].examples[1]);
+	command_help_describe(command, "Usage: redlockctl ", to);
+	fprintf(to, "\n\nExamples:\n  %s\n  %s\n\n", helps[command].examples[0], helps[command].examples[1]);
 	options_print_help(&table, to);
 }
 
 void arguments_print_help(const struct arguments *arguments, FILE *to)
 {
-	bool none = true;
+	const char *between = "";
 
 	assert(arguments->command == COMMAND_HELP);
+	if (arguments->help_of == 0)
+		fputs("Usage: redlockctl COMMAND [OPTION...]\n"
+		      "       redlockctl help COMMAND               its options, and examples\n",
+		      to);
 	for (int command = 0; command < COMMAND_HELP; command++)
-		if ((arguments->help_of & 1U << command) != 0) {
-			fputs(none ? "" : "\n", to);
+		if (arguments->help_of == 0) {
+			command_help_describe((enum command)command, "\n  ", to);
+		} else if ((arguments->help_of & 1U << command) != 0) {
+			fputs(between, to);
 			command_help_print((enum command)command, to);
-			none = false;
+			between = "\n";
 		}
-	if (none)
+	if (arguments->help_of == 0)
 		options_print_help(&arguments_table, to);
 }

@@ -153,7 +153,8 @@ const char *options_parse_text(const struct options_entry *entry, const char *te
 
 extern const char *const options_truths[]; /* false, true */
 
-/* --help */
+/* --help; and a text as there, broken into indented lines. */
+void options_print_wrapped(FILE *to, const char *text);
 void options_print_help(const struct options_table *table, FILE *to);
 
 #endif

@@ -126,8 +126,7 @@ bool options_blame(struct options_reader *reader, const char *name, const char *
 
 /* ---- help ---- */
 
-/* Prints words, broken into indented lines. */
-static void options_print_wrapped(FILE *to, const char *text)
+void options_print_wrapped(FILE *to, const char *text)
 {
 	size_t column = OPTIONS_HELP_WIDTH;
 
