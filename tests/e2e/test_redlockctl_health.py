@@ -64,7 +64,7 @@ def test_one_that_hangs(lab):
 
 def test_over_a_unix_socket(lab):
     path = os.path.join(lab.folder, "http.sock")
-    lab.service(1, "--listen", f"unix:{path}")
+    lab.service(1, listen=[f"unix:{path}"])
     assert outcome(ctl("health", "--ready", "--server", f"unix:{path}")) == (0, "", "")
     assert ctl("health", "--server", f"unix:{path}x").returncode == UNREACHABLE
 
