@@ -80,7 +80,7 @@ COMPLETION = ROOT / "packaging" / "completion"
 @pytest.mark.parametrize("typed, offered", [
     ("redlockd --log-f", ["--log-format"]), ("redlockd --masters-", ["--masters-ca", "--masters-cert", "--masters-file", "--masters-key"]),
     ("redlockd --dev --log-l", ["--log-level"]), ("redlockd --log-level ", ["debug", "error", "info", "warn"]), ("redlockd --log-level=de", ["debug"]),
-    ("redlockd --restart-guard ", ["off", "on"]), ("redlockd --insecure=t", ["true"]), ("redlockd --config /etc/hostn", ["/etc/hostname"]),
+    ("redlockd --restart-guard ", ["off", "on"]), ("redlockd --log-requests ", ["all", "errors", "none"]), ("redlockd --insecure=t", ["true"]), ("redlockd --config /etc/hostn", ["/etc/hostname"]),
     ("redlockd --config=/etc/hostn", ["/etc/hostname"]), ("redlockd --workers ", []),
 ])
 def test_bash_completes(typed, offered):
@@ -94,7 +94,7 @@ def test_zsh_knows_the_values_of_the_table():
     """They are written out in _redlockd."""
     allowed = dict(re.findall(r"^\| `--[a-z-]+\[?=([A-Z]+)\]?`[^|]*\|[^|]*\| ([a-z, ]+) \|", table_of_options(), re.M))
     offered = re.findall(r"'\*=([A-Z]+)\*:\w+:\(([^)]*)\)'", (COMPLETION / "_redlockd").read_text(encoding="utf-8"))
-    assert len(offered) == 4
+    assert len(offered) == 5
     for argument, values in offered:
         assert sorted(values.split()) == sorted(re.split(r", | or ", allowed[argument])), argument
 
