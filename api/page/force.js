@@ -101,11 +101,12 @@ async function releaseByForce() {
 	}
 	force.busy = by("force-do").disabled = false;
 	pollers.locks.kick();
+	pollers.lock.kick();
 }
 
-/* Returns the focus to the button; if its row is gone, to the prefix. */
+/* Returns the focus to the button; if its row is gone, to the filter. */
 function closedForce() {
-	if (!force.opener.isConnected) by("prefix").focus();
+	if (!force.opener.isConnected || force.opener.hidden) by("text").focus();
 	else force.opener.focus();
 }
 

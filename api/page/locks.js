@@ -1,69 +1,120 @@
-/* The held locks, a page at a time, from GET /locks. A listing scans the masters, so only the page that is shown is requested. */
+/* The held locks, from GET /locks: all of them up to a limit, filtered and sorted here, so that a filter finds text anywhere in a name or an owner.
+ *
+ * A listing scans the masters. So the longer it takes, the longer is the pause after it. */
 
-const LOCKS_SHOWN = 100;
+const LOCKS_PAGE = 1000, LOCKS_PAGES = 5, ROWS_STEP = 200;
 
-const view = { prefix: "", cursor: "", next: null };
+const listing = { locks: [], more: false, rows: ROWS_STEP, known: false };
 
-function locksPath() {
-	const query = new URLSearchParams({ limit: LOCKS_SHOWN, prefix: view.prefix });
-	if (view.cursor) query.set("cursor", view.cursor);
-	return `/locks?${query}`;
+const locksPath = () => `/locks?${new URLSearchParams({ limit: LOCKS_PAGE, prefix: view.prefix })}`;
+
+async function loadLocks(path) {
+	const found = new Map(); /* a key that moves during the scan may be listed twice */
+	let cursor = null;
+	for (let page = 0; page < LOCKS_PAGES && (page === 0 || cursor !== null); page++) {
+		const body = await ask(cursor === null ? path : `${path}&cursor=${encodeURIComponent(cursor)}`);
+		for (const lock of body.locks) found.set(lock.resource, lock);
+		cursor = body.cursor;
+	}
+	return { locks: [...found.values()], more: cursor !== null };
 }
 
 /* ---- rows ---- */
 
 function createLock() {
-	const head = rowHead(), owner = rowCell("", "Owner"), fence = rowCell("number", "Fence"), remaining = rowCell("number remaining", "Remaining");
-	const waiters = rowCell("number", "Waiters"), votes = rowCell("number", "Votes"), action = rowCell("action");
-	const of = make("span", { class: "unseen" }), button = make("button", { type: "button", class: "small" }, "Release…", of);
+	const head = rowHead(), link = make("a", { class: "lock-link" }), owner = rowCell("owner"), held = rowCell("number held");
+	const remaining = rowCell("number remaining"), waiters = rowCell("number waiters"), fence = rowCell("number fence"), votes = rowCell("number votes");
+	const action = rowCell("action"), of = make("span", { class: "unseen" }), button = make("button", { type: "button", class: "small quiet" }, "Release…", of);
+	head.append(link);
 	action.append(button);
-	const row = make("tr", { role: "row" }, head, owner, fence, remaining, waiters, votes, action);
-	row.cells_ = { head, owner, fence, remaining, waiters, votes, of };
+	const row = make("tr", { role: "row" }, head, owner, held, remaining, waiters, fence, votes, action);
+	row.cells_ = { link, owner, held, remaining, waiters, fence, votes, of, button };
 	button.addEventListener("click", () => openForce(row.lock, button));
+	link.addEventListener("click", event => followLock(event, row.lock.resource));
 	return row;
+}
+
+function sayTitled(element, text) {
+	sayName(element, text);
+	if (element.title !== text) element.title = text;
 }
 
 function updateLock(row, lock) {
 	const cells = row.cells_;
 	row.lock = lock;
-	row.ends = lock.remaining_ms === undefined ? null : performance.now() + lock.remaining_ms;
-	sayName(cells.head, lock.resource);
-	sayName(cells.owner, lock.owner || "–");
+	sayTitled(cells.link, lock.resource);
+	cells.link.setAttribute("href", `#${new URLSearchParams({ lock: lock.resource })}`);
+	sayTitled(cells.owner, lock.owner || "–");
+	say(cells.waiters, wordsForNumber(lock.waiters));
 	say(cells.fence, lock.fence === undefined ? "–" : String(lock.fence));
-	say(cells.waiters, String(lock.waiters));
 	say(cells.votes, `${lock.votes.granted} of ${lock.votes.masters}`);
 	say(cells.of, ` ${lock.resource}`);
+	cells.button.hidden = !mayForce(lock.resource);
 	tickLock(row);
 }
 
+const heldWords = (lock, short) => lock.held_ms === undefined ? "–" : short((performance.now() - lock.began) / 1000);
+const leftMs = lock => lock.ends === null ? null : Math.max(0, lock.ends - performance.now());
+const leftWords = (lock, short) => lock.ends === null ? "no end" : short(leftMs(lock) / 1000);
+
 function tickLock(row) {
-	const left_ms = row.ends === null ? null : Math.max(0, row.ends - performance.now());
-	say(row.cells_.remaining, left_ms === null ? "no expiry" : wordsForSeconds(left_ms / 1000));
-	setClass(row, left_ms !== null && left_ms < 2000 ? "lock ending" : "lock");
+	const left_ms = leftMs(row.lock);
+	say(row.cells_.held, heldWords(row.lock, shortSeconds));
+	say(row.cells_.remaining, leftWords(row.lock, shortSeconds));
+	setClass(row, (left_ms !== null && left_ms < 2000 ? "lock ending" : "lock") + (row.lock.resource === view.lock ? " chosen" : ""));
 }
 
-function locksWords(count) {
-	if (view.next) return count ? "The next page has more locks." : "No locks on this page. The next page has more.";
-	if (count) return view.cursor ? "This is the last page." : `${count} ${count === 1 ? "lock is" : "locks are"} held.`;
-	return view.cursor ? "No locks on this page, which is the last one." : view.prefix ? "No lock with this prefix is held." : "No lock is held.";
+/* From relative times to times of this browser's clock. */
+function dateLock(lock) {
+	lock.ends = lock.remaining_ms === undefined ? null : performance.now() + lock.remaining_ms;
+	lock.began = performance.now() - lock.held_ms;
+	return lock;
 }
 
-function showLocks({ locks, cursor }) {
-	view.next = cursor;
-	const unique = new Map(locks.map(lock => [lock.resource, lock])); /* a key that moves during the scan may be listed twice */
-	const sorted = [...unique.values()].sort((a, b) => a.resource < b.resource ? -1 : 1);
-	syncRows(by("locks"), sorted, lock => lock.resource, createLock, updateLock);
-	showPages();
+/* ---- filter and order ---- */
+
+const VALUES = {
+	name: lock => lock.resource, owner: lock => lock.owner || null, held: lock => lock.held_ms ?? null,
+	remaining: lock => lock.ends ?? Infinity, waiters: lock => lock.waiters, fence: lock => lock.fence ?? null, votes: lock => lock.votes.granted,
+};
+
+/* What has no value comes last in both orders; equal ones are ordered by name. */
+function compareLocks(a, b) {
+	const [one, other] = [VALUES[view.sort](a), VALUES[view.sort](b)], by_name = a.resource < b.resource ? -1 : 1;
+	if (one === other) return by_name;
+	if (one === null || other === null) return one === null ? 1 : -1;
+	return (one < other ? -1 : 1) * (view.down ? -1 : 1);
+}
+
+function matches(lock) {
+	const text = view.text.toLowerCase();
+	return lock.resource.toLowerCase().includes(text) || (lock.owner || "").toLowerCase().includes(text);
+}
+
+function locksWords(shown, all) {
+	const held = all === 1 ? "1 lock is held" : `${all} locks are held`, limit = LOCKS_PAGE * LOCKS_PAGES;
+	if (listing.more) return `${shown} shown of the first ${limit} locks. There are more: say how the names begin.`;
+	if (all === 0) return view.prefix ? "No lock that begins so is held." : "No lock is held.";
+	if (view.text && shown === 0) return `No lock matches. ${held}.`;
+	return shown < all ? `${shown} of ${all} locks shown.` : `${held}.`;
+}
+
+function drawLocks() {
+	if (!listing.known) return;
+	const found = (view.text ? listing.locks.filter(matches) : [...listing.locks]).sort(compareLocks), rows = found.slice(0, listing.rows);
+	syncRows(by("locks"), rows, lock => lock.resource, createLock, updateLock);
+	if (found.length <= rows.length && document.activeElement === by("more")) by("locks-title").focus();
+	by("more").hidden = found.length <= rows.length;
 	setClass(by("locks-note"), "note");
-	say(by("locks-note"), locksWords(sorted.length));
-	followForce(unique);
+	say(by("locks-note"), locksWords(rows.length, listing.locks.length));
+	by("empty").hidden = listing.locks.length > 0 || listing.more || view.prefix !== "";
+	if (!by("empty").hidden) say(by("empty-line"), curlLine());
 }
 
-function showPages() {
-	for (const [id, wanted] of [["first", Boolean(view.cursor)], ["next", Boolean(view.next)]]) {
-		if (!wanted && document.activeElement === by(id)) by("prefix").focus();
-		by(id).hidden = !wanted;
-	}
+function showLocks({ locks, more }) {
+	Object.assign(listing, { locks: locks.map(dateLock), more, known: true });
+	drawLocks();
+	followForce(new Map(locks.map(lock => [lock.resource, lock])));
 }
 
 /* After 403 the rows are removed. After other problems they stay, marked as out of date. */
@@ -76,33 +127,71 @@ function failLocks(problem) {
 }
 
 function forgetLocks(words, look = "note") {
+	Object.assign(listing, { locks: [], more: false, rows: ROWS_STEP, known: false });
 	clearRows(by("locks"));
+	by("more").hidden = by("empty").hidden = true;
 	setClass(by("locks-note"), look);
 	say(by("locks-note"), words);
-	view.next = null;
-	showPages();
 }
 
-/* ---- which locks ---- */
-
-function turnPage(cursor) {
-	view.cursor = cursor;
-	view.next = null;
+function restartLocks() {
+	forgetLocks("Loading…");
 	pollers.locks.forget();
 	pollers.locks.kick();
 }
 
-function setPrefix(prefix) {
-	if (prefix === view.prefix && !view.cursor) return;
-	view.prefix = prefix;
-	forgetLocks("Loading…");
-	turnPage("");
+/* ---- the order, in the heads of the columns ---- */
+
+function showSort() {
+	for (const head of document.querySelectorAll("#locks-box th[data-sort]")) {
+		const order = head.dataset.sort !== view.sort ? null : view.down ? "descending" : "ascending";
+		if (order) head.setAttribute("aria-sort", order);
+		else head.removeAttribute("aria-sort");
+	}
 }
 
-/* Called when a resource is chosen elsewhere on the page. */
-function showPrefix(resource) {
-	by("prefix").value = resource;
-	setPrefix(resource);
-	by("locks-title").focus();
-	by("locks-title").scrollIntoView();
+/* Names rise first, numbers fall. */
+function sortBy(name) {
+	const first_down = name !== "name" && name !== "owner";
+	changeView({ sort: name, down: name === view.sort ? !view.down : first_down });
+}
+
+/* ---- nothing there yet ---- */
+
+function curlLine() {
+	const header = key.get() === null ? "" : ' -H "Authorization: Bearer $REDLOCKD_KEY"';
+	return `curl${header} -d '{"resource":"hello","owner":"me"}' ${location.origin}/locks`;
+}
+
+async function copyLine() {
+	getSelection().selectAllChildren(by("empty-line"));
+	let copied = true;
+	try {
+		await navigator.clipboard.writeText(by("empty-line").textContent);
+	} catch {
+		copied = false; /* not over plain HTTP from elsewhere: the line is selected */
+	}
+	announce(copied ? "Copied." : "The line is selected.");
+	say(by("copy"), copied ? "Copied" : "Selected");
+	setTimeout(() => say(by("copy"), "Copy"), 2000);
+}
+
+function wireLocks() {
+	let typed = 0;
+	by("text").addEventListener("input", () => changeView({ text: by("text").value }));
+	by("prefix").addEventListener("input", () => {
+		clearTimeout(typed);
+		typed = setTimeout(() => changeView({ prefix: by("prefix").value }), 200);
+	});
+	by("filter").addEventListener("submit", event => {
+		event.preventDefault();
+		changeView({ prefix: by("prefix").value });
+	});
+	for (const head of document.querySelectorAll("#locks-box th[data-sort]"))
+		head.querySelector("button").addEventListener("click", () => sortBy(head.dataset.sort));
+	by("more").addEventListener("click", () => {
+		listing.rows += ROWS_STEP;
+		drawLocks();
+	});
+	by("copy").addEventListener("click", copyLine);
 }

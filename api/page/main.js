@@ -3,7 +3,7 @@
  * /masters is requested most often, since it costs the masters nothing and shows whether the service is reachable. While it is not, nothing
  * else is requested. Nothing is requested while the page is hidden, or while a key is missing. */
 
-const MASTERS_MS = 500, STATS_MS = 1000, LOCKS_MS = 2000, TICK_MS = 100, CALM_TICK_MS = 1000;
+const MASTERS_MS = 500, STATS_MS = 1000, LOCKS_MS = 2000, LOCK_MS = 1000, RIGHTS_MS = 30000, TICK_MS = 100, CALM_TICK_MS = 1000;
 const STALE_MS = 2500, LOCKS_STALE_MS = 6000; /* older data is marked as out of date */
 
 let locked_out = false;  /* a key is required */
@@ -15,8 +15,10 @@ const maySend = () => !document.hidden && !locked_out;
 
 const pollers = {
 	masters: new Poller({ path: () => "/masters", every_ms: MASTERS_MS, may: maySend, shown: showReachable, failed: failMasters }),
-	stats: new Poller({ path: () => "/stats", every_ms: STATS_MS, may: () => maySend() && reachable, shown: showStats, failed: failStats }),
-	locks: new Poller({ path: locksPath, every_ms: LOCKS_MS, may: () => maySend() && reachable, shown: showLocks, failed: failListing }),
+	stats: new Poller({ path: () => "/stats", every_ms: STATS_MS, may: () => maySend() && reachable, shown: showStats, failed: orKey(failStats) }),
+	locks: new Poller({ path: locksPath, every_ms: LOCKS_MS, may: () => maySend() && reachable, shown: showLocks, failed: orKey(failLocks), load: loadLocks }),
+	lock: new Poller({ path: lockPath, every_ms: LOCK_MS, may: () => maySend() && reachable && isNameable(), shown: showLock, failed: orKey(failLock) }),
+	rights: new Poller({ path: () => "/whoami", every_ms: RIGHTS_MS, may: () => maySend() && reachable, shown: showRights, failed: orKey(() => showRights(null)) }),
 };
 
 function kickAll() {
@@ -34,8 +36,7 @@ function returnFromAway() {
 	if (away !== null) announce("redlockd can be reached again.");
 	away = null;
 	reachable = true;
-	pollers.stats.kick();
-	pollers.locks.kick();
+	for (const name of ["stats", "locks", "lock", "rights"]) pollers[name].kick();
 }
 
 function failMasters(problem) {
@@ -50,14 +51,13 @@ function failMasters(problem) {
 }
 
 function failStats(problem) {
-	if (problem.status === 401) needKey(problem);
-	else if (problem.status === 403) forgetStats(`Refused: ${problem.message}`);
+	if (problem.status === 403) forgetStats(`Refused: ${problem.message}`);
 	else say(by("stats-note"), problem.message);
 }
 
-function failListing(problem) {
-	if (problem.status === 401) needKey(problem);
-	else failLocks(problem);
+/* What to do about a problem, unless a key is missing. */
+function orKey(failed) {
+	return problem => problem.status === 401 ? needKey(problem) : failed(problem);
 }
 
 /* ---- the key ---- */
@@ -69,7 +69,8 @@ function forgetAll(words) {
 	forgetMasters(words);
 	forgetStats(words);
 	forgetLocks(words);
-	view.cursor = "";
+	restartLock();
+	showRights(null);
 }
 
 function showKeyCard(wanted) {
@@ -153,8 +154,10 @@ function showLive() {
 	setClass(by("live"), `live ${look}`);
 	by("retry").hidden = away === null && document.activeElement !== by("retry");
 	if (stale) showOldQuorum(pollers.masters.age_ms());
-	by("queues").classList.toggle("stale", showAge(pollers.stats, "stats-age", STALE_MS));
-	showAge(pollers.locks, "locks-age", LOCKS_STALE_MS);
+	const old_stats = showAge(pollers.stats, "stats-age", STALE_MS);
+	for (const id of ["queues", "hot"]) by(id).classList.toggle("stale", old_stats);
+	showAge(pollers.lock, "lock-age", STALE_MS);
+	showAge(pollers.locks, "locks-age", Math.max(LOCKS_STALE_MS, 2 * pollers.locks.pause_ms()));
 }
 
 /* Whether there is a quorum now is unknown: the last words stay, with their age. */
@@ -176,6 +179,7 @@ function tick() {
 		for (const row of by("masters").children) tickMaster(row);
 		for (const row of by("waiting").children) tickWaiting(row);
 		for (const row of by("locks").children) tickLock(row);
+		tickOneLock();
 	}
 	setTimeout(tick, calm ? CALM_TICK_MS : TICK_MS);
 }
@@ -190,17 +194,6 @@ async function askVersion() {
 }
 
 function wire() {
-	let typed = 0;
-	by("prefix").addEventListener("input", () => {
-		clearTimeout(typed);
-		typed = setTimeout(() => setPrefix(by("prefix").value), 200);
-	});
-	by("filter").addEventListener("submit", event => {
-		event.preventDefault();
-		setPrefix(by("prefix").value);
-	});
-	by("first").addEventListener("click", () => turnPage(""));
-	by("next").addEventListener("click", () => turnPage(view.next));
 	by("retry").addEventListener("click", () => pollers.masters.kick());
 	by("key-form").addEventListener("submit", useKey);
 	by("forget").addEventListener("click", forgetKey);
@@ -208,6 +201,9 @@ function wire() {
 		resumed = performance.now();
 		kickAll();
 	});
+	wireView();
+	wireLocks();
+	wireLock();
 	wireForce();
 }
 
@@ -216,6 +212,8 @@ for (const id of ["masters", "waiting", "hottest", "locks"]) clearRows(by(id));
 by("plots").hidden = by("now").hidden = true;
 by("forget").hidden = key.get() === null;
 wire();
+applyView(readView(location.hash));
+restartLock();
 kickAll();
 askVersion();
 tick();

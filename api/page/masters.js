@@ -43,13 +43,14 @@ function createMaster() {
 	const reason = make("span", {}), quarantine = make("span", { class: "quarantine-left" }), warnings = make("ul", { class: "warnings" });
 	const spark = makeSpark(), rtt = rowCell("number", "Round trip");
 	const cells = [rowCell("", "State"), rowCell("", "Reason"), rtt, rowCell("spark-cell", "Recent")];
+	const since = make("span", { class: "since" });
 	state.append(mark, " ", word);
 	head.append(address, version);
-	cells[0].append(state);
+	cells[0].append(state, " ", since);
 	cells[1].append(reason, quarantine, warnings);
 	cells[3].append(spark.drawing);
 	const row = make("tr", { role: "row" }, head, ...cells);
-	row.cells_ = { address, version, state, mark, word, reason, quarantine, warnings, rtt, spark, reason_cell: cells[1] };
+	row.cells_ = { address, version, state, mark, word, since, reason, quarantine, warnings, rtt, spark, reason_cell: cells[1] };
 	return row;
 }
 
@@ -63,6 +64,7 @@ function updateMaster(row, master) {
 	say(cells.word, master.state);
 	say(cells.reason, master.reason || "");
 	say(cells.rtt, wordsForMs(master.rtt_us));
+	row.since = performance.now() - master.state_ms;
 	row.quarantine_ends = master.quarantine_remaining_ms === null ? null : performance.now() + master.quarantine_remaining_ms;
 	cells.warnings.hidden = master.warnings.length === 0;
 	if (cells.warnings.dataset.all !== String(master.warnings))
@@ -75,6 +77,7 @@ function updateMaster(row, master) {
 function tickMaster(row) {
 	const left_ms = row.quarantine_ends === null ? null : Math.max(0, row.quarantine_ends - performance.now());
 	row.cells_.quarantine.hidden = left_ms === null;
+	say(row.cells_.since, `for ${shortSeconds((performance.now() - row.since) / 1000).replace(/\.\ds/, "s")}`);
 	if (left_ms !== null) say(row.cells_.quarantine, `${wordsForSeconds(left_ms / 1000)} left`);
 }
 

@@ -42,12 +42,13 @@ async function ask(path, method = "GET") {
 /* ---- repeated requests ---- */
 
 const AWAY_FIRST_MS = 1000, AWAY_MOST_MS = 8000;
+const TOOK_SHARE = 8; /* what takes long is requested more rarely */
 
 /* Requests `path()` every `every_ms`, never twice at once, and only while `may()`. Calls shown(body), or failed(problem), after which the
  * pauses grow. */
 class Poller {
-	constructor({ path, every_ms, may, shown, failed }) {
-		Object.assign(this, { path, every_ms, may, shown, failed, timer: 0, running: false, again: false, failures: 0, answered: null, due: 0 });
+	constructor({ path, every_ms, may, shown, failed, load = ask }) {
+		Object.assign(this, { path, every_ms, may, shown, failed, load, timer: 0, running: false, again: false, failures: 0, answered: null, due: 0, took_ms: 0 });
 	}
 
 	/* Sends a request now, or as soon as the pending one has been answered. */
@@ -58,7 +59,8 @@ class Poller {
 	}
 
 	pause_ms() {
-		return this.failures === 0 ? this.every_ms : Math.max(this.every_ms, Math.min(AWAY_MOST_MS, AWAY_FIRST_MS * 2 ** (this.failures - 1)));
+		if (this.failures === 0) return Math.max(this.every_ms, TOOK_SHARE * this.took_ms);
+		return Math.max(this.every_ms, Math.min(AWAY_MOST_MS, AWAY_FIRST_MS * 2 ** (this.failures - 1)));
 	}
 
 	async run() {
@@ -83,10 +85,11 @@ class Poller {
 
 	/* Ignores an answer to a request with another key, or for another page. */
 	async once() {
-		const path = this.path(), with_key = key.get(), changed = () => path !== this.path() || with_key !== key.get();
+		const start = performance.now(), path = this.path(), with_key = key.get(), changed = () => path !== this.path() || with_key !== key.get();
 		try {
-			const body = await ask(path);
+			const body = await this.load(path);
 			if (changed()) return;
+			this.took_ms = performance.now() - start;
 			this.failures = 0;
 			this.answered = performance.now();
 			this.shown(body);

@@ -1,7 +1,7 @@
-/* Plots: SVG lines that fill their box at any width, with words beside them.
+/* Plots: SVG lines that fill their box at any width, with axes, and the values at a point in time under the pointer or the keys.
  *
- * A plot must also be readable as text: its legend is a table with the last, the mean and the highest value of each series. Lines differ by
- * dashes as well as by colour. */
+ * A plot must also be readable as text: its legend is a table with the last, the mean and the highest value of each series, and a slider over it
+ * says the values at each point. Lines differ by dashes as well as by colour. */
 
 const PLOT_WINDOWS = [30, 60, 150, 300]; /* points: 1, 2, 5, 10 minutes of 2 s; a service that has just started gets a shorter axis */
 const PLOT_WIDTH = 600, PLOT_HEIGHT = 120;
@@ -14,6 +14,7 @@ function roundUp(value) {
 }
 
 const windowOf = count => PLOT_WINDOWS.find(points => points >= count) || count;
+const yOf = (value, most, height) => (height - Math.min(value / most, 1) * (height - 2) - 1).toFixed(1);
 
 /* The `d` of a line: the last point lies at the right edge; null interrupts it. */
 function linePath(values, most, width, height) {
@@ -24,7 +25,7 @@ function linePath(values, most, width, height) {
 			drawn = false;
 			return;
 		}
-		const x = (from + i * step).toFixed(1), y = (height - Math.min(value / most, 1) * (height - 2) - 1).toFixed(1);
+		const x = (from + i * step).toFixed(1), y = yOf(value, most, height);
 		d += drawn ? `L${x} ${y}` : `M${x} ${y}h.01`;
 		drawn = true;
 	});
@@ -40,11 +41,58 @@ function summary(values) {
 	};
 }
 
+const wordsForValue = value => value === null || value === undefined ? "–" : wordsForNumber(value);
+
+/* ---- the point in time that is looked at: the same one in all plots ---- */
+
+const pointed = { back: null, plots: [] }; /* how many points before the last one; null: none */
+
+function pointAt(back) {
+	pointed.back = back;
+	for (const plot of pointed.plots) drawPointed(plot);
+}
+
+function drawPointed(plot) {
+	const { lists, interval_ms } = plot, count = lists[0].length, at = count - 1 - pointed.back;
+	const hidden = pointed.back === null || at < 0;
+	plot.tip.hidden = hidden;
+	plot.cursor.setAttribute("d", "");
+	plot.dots.forEach(dot => dot.setAttribute("d", ""));
+	if (hidden) return;
+	const x = PLOT_WIDTH * (1 - pointed.back / (windowOf(count) - 1)), values = lists.map(list => list[at]);
+	const time = new Date(Date.now() - pointed.back * interval_ms).toLocaleTimeString("en-GB");
+	plot.cursor.setAttribute("d", `M${x.toFixed(1)} 0V${PLOT_HEIGHT}`);
+	values.forEach((value, i) => value !== null && plot.dots[i].setAttribute("d", `M${x.toFixed(1)} ${yOf(value, plot.most, PLOT_HEIGHT)}h.01`));
+	setClass(plot.tip, x > PLOT_WIDTH / 2 ? "plot-tip left" : "plot-tip");
+	say(plot.tip.firstChild, time);
+	values.forEach((value, i) => say(plot.tip.children[i + 1].lastChild, wordsForValue(value)));
+	plot.slider.setAttribute("aria-valuetext", `${time}: ${plot.series.map(([name], i) => `${name} ${wordsForValue(values[i])}`).join(", ")}`);
+}
+
+/* The slider covers the plot: the keys, a finger and the pointer move it alike. */
+function makeSlider(plot, title) {
+	const slider = make("input", { type: "range", class: "plot-slider", min: 0, max: 1, step: 1, value: 1, "aria-label": `${title}, at a point in time` });
+	slider.addEventListener("input", () => pointAt(Number(slider.max) - Number(slider.value)));
+	slider.addEventListener("focus", () => slider.matches(":focus-visible") && pointAt(Number(slider.max) - Number(slider.value)));
+	slider.addEventListener("blur", () => pointAt(null));
+	slider.addEventListener("pointermove", event => {
+		const points = windowOf(plot.lists[0].length) - 1;
+		const back = Math.round(points * (1 - event.offsetX / slider.clientWidth));
+		pointAt(Math.min(Math.max(back, 0), plot.lists[0].length - 1));
+	});
+	slider.addEventListener("pointerleave", () => pointAt(null));
+	return slider;
+}
+
+/* ---- making ---- */
+
+function makeSwatch(look) {
+	return makeSvg("svg", { class: "swatch", viewBox: "0 0 24 8", "aria-hidden": "true" }, makeSvg("path", { class: `line ${look}`, d: "M0 4H24" }));
+}
+
 function makeLegendRow(look, name) {
-	const line = makeSvg("path", { class: `line ${look}`, d: "M0 4H24" });
-	const swatch = makeSvg("svg", { class: "swatch", viewBox: "0 0 24 8", "aria-hidden": "true" }, line);
 	const cells = [rowCell("number"), rowCell("number"), rowCell("number")];
-	const row = make("tr", { role: "row" }, make("th", { role: "rowheader", scope: "row" }, swatch, name), ...cells);
+	const row = make("tr", { role: "row" }, make("th", { role: "rowheader", scope: "row" }, makeSwatch(look), name), ...cells);
 	return { row, cells };
 }
 
@@ -55,36 +103,57 @@ function makeLegend(id, lines) {
 	return make("table", { role: "table", class: "legend", "aria-labelledby": id }, head, body);
 }
 
-/* A plot of some series. `series`: [[name, look], …]. Its update(lists) takes one list of numbers and nulls for each. */
-function makePlot(id, title, unit, series) {
-	const paths = series.map(([, look]) => makeSvg("path", { class: `line ${look}` }));
-	const legends = series.map(([name, look]) => makeLegendRow(look, name));
-	const top = make("span", { class: "plot-most" }), label = make("span", { class: "unseen" }), began = make("span");
+function makeDrawing(id, plot) {
 	const grid = makeSvg("path", { class: "grid", d: `M0 1H${PLOT_WIDTH}M0 ${PLOT_HEIGHT / 2}H${PLOT_WIDTH}M0 ${PLOT_HEIGHT - 1}H${PLOT_WIDTH}` });
 	const box = { viewBox: `0 0 ${PLOT_WIDTH} ${PLOT_HEIGHT}`, preserveAspectRatio: "none" };
-	const words = { role: "img", "aria-labelledby": `${id}-title ${id}-words` };
-	const drawing = makeSvg("svg", { class: "plot", ...box, ...words }, grid, ...[...paths].reverse()); /* the first line lies on top */
-	label.id = `${id}-words`;
-	const figure = make("figure", { id, class: "card" },
-		make("figcaption", {}, make("h3", { id: `${id}-title` }, title), make("span", { class: "soft" }, unit)),
-		make("div", { class: "plot-box" }, top, drawing), label,
-		make("p", { class: "plot-axis soft", "aria-hidden": "true" }, began, make("span", {}, "now")), makeLegend(`${id}-title`, legends));
-	const update = (lists, interval_ms) => {
-		say(began, `${windowOf(lists[0].length) * interval_ms / 60000} min ago`);
-		updatePlot({ lists, paths, legends, top, label, series });
-	};
-	return { figure, update };
+	const lines = [...plot.paths].reverse(), dots = [...plot.dots].reverse(); /* the first line lies on top */
+	return makeSvg("svg", { class: "plot", ...box, role: "img", "aria-labelledby": `${id}-title ${id}-words` }, grid, plot.cursor, ...lines, ...dots);
 }
 
-function updatePlot({ lists, paths, legends, top, label, series }) {
-	const sums = lists.map(summary), most = roundUp(Math.max(...sums.map(sum => sum.most || 0)));
-	const words = value => value === null ? "–" : wordsForNumber(value);
+const makeAxis = (className, ticks) => make("p", { class: `${className} soft`, "aria-hidden": "true" }, ...ticks);
+
+/* A plot of some series. `series`: [[name, look], …]. Its update(lists, interval_ms) takes one list of numbers and nulls for each. */
+function makePlot(id, title, unit, series) {
+	const plot = {
+		series, lists: [[]], most: 1, interval_ms: 1000,
+		paths: series.map(([, look]) => makeSvg("path", { class: `line ${look}` })), dots: series.map(([, look]) => makeSvg("path", { class: `dot ${look}` })),
+		cursor: makeSvg("path", { class: "cursor" }), legends: series.map(([name, look]) => makeLegendRow(look, name)),
+		ys: [make("span"), make("span"), make("span", {}, "0")], xs: [make("span"), make("span"), make("span", {}, "now")], label: make("span", { class: "unseen" }),
+	};
+	plot.label.id = `${id}-words`;
+	plot.slider = makeSlider(plot, title);
+	plot.tip = make("div", { class: "plot-tip", "aria-hidden": "true" }, make("span", { class: "plot-time" }),
+		...series.map(([name, look]) => make("span", {}, makeSwatch(look), `${name} `, make("b"))));
+	plot.tip.hidden = true;
+	pointed.plots.push(plot);
+	const figure = make("figure", { id, class: "card" },
+		make("figcaption", {}, make("h3", { id: `${id}-title` }, title), make("span", { class: "soft" }, unit)),
+		make("div", { class: "plot-frame" }, makeAxis("plot-y", plot.ys), make("div", { class: "plot-box" }, makeDrawing(id, plot), plot.slider, plot.tip),
+			makeAxis("plot-axis", plot.xs)), plot.label, makeLegend(`${id}-title`, plot.legends));
+	return { figure, update: (lists, interval_ms) => updatePlot(Object.assign(plot, { lists, interval_ms })) };
+}
+
+function agoWords(ms) {
+	return ms < 60000 ? `${ms / 1000} s ago` : `${ms / 60000} min ago`;
+}
+
+function updatePlot(plot) {
+	const { lists, paths, legends, series, interval_ms } = plot, sums = lists.map(summary), count = lists[0].length;
+	plot.most = roundUp(Math.max(...sums.map(sum => sum.most || 0)));
 	lists.forEach((values, i) => {
-		paths[i].setAttribute("d", linePath(values, most, PLOT_WIDTH, PLOT_HEIGHT));
-		["last", "mean", "most"].forEach((name, at) => say(legends[i].cells[at], words(sums[i][name])));
+		paths[i].setAttribute("d", linePath(values, plot.most, PLOT_WIDTH, PLOT_HEIGHT));
+		["last", "mean", "most"].forEach((name, at) => say(legends[i].cells[at], wordsForValue(sums[i][name])));
 	});
-	say(top, words(most));
-	say(label, series.map(([name], i) => `${name}: at most ${words(sums[i].most)}, now ${words(sums[i].last)}`).join("; "));
+	say(plot.ys[0], wordsForNumber(plot.most));
+	say(plot.ys[1], wordsForNumber(plot.most / 2));
+	say(plot.xs[0], agoWords(windowOf(count) * interval_ms));
+	say(plot.xs[1], agoWords(windowOf(count) * interval_ms / 2));
+	say(plot.label, series.map(([name], i) => `${name}: at most ${wordsForValue(sums[i].most)}, now ${wordsForValue(sums[i].last)}`).join("; "));
+	const back = Number(plot.slider.max) - Number(plot.slider.value);
+	plot.slider.max = Math.max(count - 1, 0);
+	plot.slider.value = Math.max(Number(plot.slider.max) - back, 0);
+	plot.slider.disabled = count === 0;
+	drawPointed(plot);
 }
 
 /* ---- the small graph of a master: its round trip, and a strip that shows when it did not vote ---- */

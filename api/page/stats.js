@@ -43,19 +43,33 @@ function showSparks({ masters, interval_ms }) {
 
 /* ---- tables of resources ---- */
 
-/* A row whose name is a button that shows the locks with this prefix. */
+let waiting = []; /* as /stats has it */
+
+const waitingFor = resource => waiting.find(each => each.resource === resource) || null;
+
+/* A row whose name leads to that lock. */
 function createResource({ resource }) {
-	const head = rowHead(), cells = [rowCell("number"), rowCell("number")];
-	const button = make("button", { type: "button", class: "link", title: "Show this lock in the list" });
-	sayName(button, resource);
-	button.addEventListener("click", () => showPrefix(resource));
-	head.append(button);
+	const head = rowHead(), cells = [rowCell("number"), rowCell("number"), rowCell("owner")];
+	const link = make("a", { class: "lock-link", href: `#${new URLSearchParams({ lock: resource })}` });
+	sayTitled(link, resource);
+	link.addEventListener("click", event => followLock(event, resource));
+	head.append(link);
 	const row = make("tr", { role: "row" }, head, ...cells);
 	row.cells_ = cells;
 	return row;
 }
 
-function updateWaiting(row, { waiters, oldest_ms }) {
+/* The owners in the order in which they are served: "worker-7, worker-9 ×2, 5 more". */
+function ownersWords({ waiters, first }) {
+	const counts = new Map();
+	for (const { owner } of first) counts.set(owner || "no owner", (counts.get(owner || "no owner") || 0) + 1);
+	const names = [...counts].map(([owner, count]) => count > 1 ? `${owner} ×${count}` : owner);
+	return [...names, ...(waiters > first.length ? [`${waiters - first.length} more`] : [])].join(", ");
+}
+
+function updateWaiting(row, item) {
+	const { waiters, oldest_ms } = item;
+	sayTitled(row.cells_[2], ownersWords(item));
 	say(row.cells_[0], String(waiters));
 	row.began = performance.now() - oldest_ms;
 	tickWaiting(row);
@@ -68,12 +82,15 @@ function tickWaiting(row) {
 function updateHottest(row, { acquires, refused }) {
 	say(row.cells_[0], wordsForNumber(acquires));
 	say(row.cells_[1], wordsForNumber(refused));
+	row.cells_[2].remove();
 }
 
 function showStats(body) {
 	by("plots").hidden = by("now").hidden = false;
 	showNow(body);
 	showSparks(body);
+	waiting = body.waiting;
+	if (view.lock !== null) showLockWaiters();
 	for (const plot of PLOTS) plot.update(plot.lists(body.series, body.interval_ms), body.interval_ms);
 	syncRows(by("waiting"), body.waiting, item => item.resource, createResource, updateWaiting);
 	syncRows(by("hottest"), body.hottest, item => item.resource, createResource, updateHottest);
@@ -84,6 +101,7 @@ function showStats(body) {
 
 function forgetStats(words) {
 	by("plots").hidden = by("now").hidden = true;
+	waiting = [];
 	clearRows(by("waiting"));
 	clearRows(by("hottest"));
 	for (const id of ["stats-note", "waiting-note", "hottest-note"]) say(by(id), words);

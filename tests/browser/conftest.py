@@ -13,6 +13,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 import harness  # noqa: E402
 from browser import Browser  # noqa: E402
 from fixtures import lab, resource, service  # noqa: E402, F401
+from page_fixtures import shared, three  # noqa: E402, F401
 
 
 def pytest_configure(config):

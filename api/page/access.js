@@ -1,0 +1,16 @@
+/* What the caller may do, from GET /whoami. Not known (an older service, or no answer): the page offers all, and the service refuses. */
+
+let rights = null;
+
+function mayForce(resource) {
+	if (rights === null) return true;
+	return rights.rights.includes("admin") && (rights.prefixes || [""]).some(prefix => resource.startsWith(prefix));
+}
+
+function showRights(body) {
+	rights = body;
+	sayName(by("caller"), rights !== null && rights.caller ? rights.caller : "");
+	by("caller").hidden = by("caller").textContent === "";
+	drawLocks();
+	if (one_lock.state !== null && view.lock !== null) by("lock-release").hidden = !one_lock.state.held || !mayForce(view.lock);
+}

@@ -1,0 +1,92 @@
+/* One lock, from GET /locks/{resource}: it has an address of its own, also while nobody holds it. */
+
+const one_lock = { state: null };
+
+const lockPath = () => `/locks/${encodeURIComponent(view.lock)}`;
+
+/* A browser takes these names for steps in a path. */
+const isNameable = () => view.lock !== null && view.lock !== "." && view.lock !== "..";
+
+/* Another tab is the browser's task. */
+function followLock(event, resource) {
+	if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+	event.preventDefault();
+	chooseLock(resource);
+}
+
+function chooseLock(resource) {
+	changeView({ lock: resource });
+	by("lock-title").focus({ preventScroll: true });
+	by("lock").scrollIntoView({ block: "nearest" });
+}
+
+function restartLock() {
+	one_lock.state = null;
+	by("lock").hidden = view.lock === null;
+	by("lock-facts").hidden = by("lock-release").hidden = true;
+	by("lock-waiting").hidden = true;
+	setClass(by("lock-note"), "note");
+	say(by("lock-note"), "Loading…");
+	for (const row of by("locks").children) tickLock(row);
+	if (view.lock === null) return;
+	sayName(by("lock-name"), view.lock);
+	pollers.lock.forget();
+	if (!isNameable()) say(by("lock-note"), "A browser cannot name this resource in an address; use curl --path-as-is.");
+	else pollers.lock.kick();
+}
+
+function showLock(state) {
+	one_lock.state = dateLock(state);
+	say(by("lock-note"), "");
+	by("lock-facts").hidden = false;
+	say(by("lock-state"), state.held ? "held" : "free");
+	setClass(by("lock-state"), state.held ? "pill held-pill" : "pill good");
+	sayName(by("lock-owner"), !state.held ? "–" : state.owner || "no owner given");
+	say(by("lock-fence"), state.fence === undefined ? "–" : String(state.fence));
+	by("lock-release").hidden = !state.held || !mayForce(view.lock);
+	showLockWaiters();
+	tickOneLock();
+}
+
+function failLock(problem) {
+	setClass(by("lock-note"), "note bad");
+	say(by("lock-note"), problem.status === 403 ? `Refused: ${problem.message}` : `Not known: ${problem.message}`);
+	if (problem.status === 403) by("lock-facts").hidden = by("lock-waiting").hidden = by("lock-release").hidden = true;
+}
+
+function tickOneLock() {
+	const { state } = one_lock;
+	if (state === null) return;
+	say(by("lock-held"), state.held ? heldWords(state, wordsForSeconds) : "–");
+	say(by("lock-remaining"), state.held ? leftWords(state, wordsForSeconds) : "–");
+}
+
+/* ---- who waits ---- */
+
+/* /locks/{resource} counts the waiters of all redlockd, /stats knows the first ones of this process. */
+function showLockWaiters() {
+	const here = waitingFor(view.lock), all = one_lock.state === null ? 0 : one_lock.state.waiters, first = here ? here.first : [];
+	say(by("lock-waiters"), String(all));
+	by("lock-waiting").hidden = first.length === 0;
+	while (by("lock-first").children.length > first.length) by("lock-first").lastElementChild.remove();
+	while (by("lock-first").children.length < first.length)
+		by("lock-first").append(make("li", {}, make("span", {}), make("span", { class: "soft" })));
+	first.forEach(({ owner, waited_ms }, i) => {
+		const [name, time] = by("lock-first").children[i].children;
+		sayName(name, owner || "no owner given");
+		say(time, ` for ${wordsForSeconds(waited_ms / 1000)}`);
+	});
+	const others = Math.max(all, here ? here.waiters : 0) - first.length;
+	say(by("lock-others"), others > 0 ? `${others} more, here or at other redlockd.` : "");
+}
+
+function closeLock() {
+	const row = [...by("locks").children].find(each => each.dataset.key === view.lock);
+	changeView({ lock: null });
+	(row ? row.cells_.link : by("locks-title")).focus();
+}
+
+function wireLock() {
+	by("lock-close").addEventListener("click", closeLock);
+	by("lock-release").addEventListener("click", () => openForce(one_lock.state, by("lock-release")));
+}

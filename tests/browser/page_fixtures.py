@@ -1,0 +1,71 @@
+"""What the tests of the status page share: a redlockd that is ready, and how its page is read and used."""
+
+import re
+
+import pytest
+
+import harness
+from harness import SLOW, quote
+
+TIMEOUT_MS = round(min(200 * SLOW, 2000))
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """One redlockd over three masters."""
+    with harness.Lab() as started:
+        yield started.service(3, f"--master-timeout-ms={TIMEOUT_MS}")
+
+
+@pytest.fixture
+def three(shared):
+    """The same for all tests that leave the masters as they were; no lock is left to the next one, also where a test fails."""
+    yield shared
+    for lock in shared.curl("GET", "/locks?limit=1000").json["locks"]:
+        shared.curl("DELETE", f"/locks/{quote(lock['resource'])}?force=true")
+
+
+def ready(page, service, hash=""):
+    page.open(service.address, hash)
+    page.wait(lambda: page.text("#quorum-title") == "Quorum" and page.rows("masters"), what="the quorum is shown")
+    return page
+
+
+def lock_row(page, resource):
+    return page.run("const r = [...document.querySelectorAll('#locks > tr')].find(r => r.dataset.key === arguments[0]);"
+                    "return r ? [...r.children].map(c => c.textContent) : null", resource)
+
+
+def names(page):
+    """The locks that are shown, in their order."""
+    return page.run("return [...document.querySelectorAll('#locks > tr')].map(r => r.dataset.key)")
+
+
+def filter_by(page, prefix):
+    """Types how names begin, and waits until the locks that are shown are those."""
+    page.run("const e = document.getElementById('prefix'); e.value = arguments[0]; e.dispatchEvent(new Event('input'))", prefix)
+    page.wait(lambda: page.run("return view.prefix === arguments[0] && pollers.locks.failures + (pollers.locks.answered !== null) > 0", prefix))
+
+
+def filter_text(page, text):
+    page.run("const e = document.getElementById('text'); e.value = arguments[0]; e.dispatchEvent(new Event('input'))", text)
+
+
+def seconds_in(text):
+    """4.2s, 4m 03s; also 4.2 s, 4 min 03 s."""
+    minutes, seconds = re.fullmatch(r"(?:(\d+) ?m(?:in)? )?(\d+(?:\.\d)?) ?s", text).groups()
+    return int(minutes or 0) * 60 + float(seconds)
+
+
+def open_dialog(page, resource):
+    page.wait(lambda: lock_row(page, resource))
+    page.run("[...document.querySelectorAll('#locks > tr')].find(r => r.dataset.key === arguments[0]).querySelector('button').click()", resource)
+    page.wait(lambda: page.seen("#force"))
+
+
+def judge(page, name, width=1280, dark=False, whole=True):
+    """Takes its picture, and lets the checker and the edges of the window judge it."""
+    page.look(width, 800, dark)
+    page.screenshot(name, whole)
+    assert page.axe() == [], name
+    assert page.overflow() == [0, []], name

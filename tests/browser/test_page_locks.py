@@ -1,0 +1,200 @@
+"""The locks in the status page: what is shown is what the API says; filter, order, addresses."""
+
+import re
+
+from page_fixtures import filter_by, filter_text, lock_row, names, open_dialog, ready, seconds_in
+from selenium.webdriver.common.keys import Keys
+
+from harness import SLOW
+
+HOSTILE = ["<img src=x onerror=document.title='owned'>", "'\"><script>document.title='owned'</script>", "a\u202egnp.exe", "\u200b", " ", "x" * 256, "ü" * 128,
+           "a/../b", "%2e%2e", "?force=true", "#", "{{7*7}}", "\u2066a\u2069\u061c", "👩‍🚀", "</td></tr>"]
+TAGS = re.compile("[\u200b\u200d\u202a-\u202e\u2060-\u2069\u061c\ufeff]")
+
+
+def shown_name(name):
+    """As the page writes a name: what cannot be seen, by its number."""
+    return TAGS.sub(lambda match: f"U+{ord(match.group()):04X}", name)
+
+
+def test_locks_are_those_of_the_api(page, three):
+    ready(page, three)
+    lease = three.acquire("page/one", ttl_ms=60000, owner="worker-7")
+    bare = three.acquire("page/two", ttl_ms=60000)
+    filter_by(page, "page/")
+    rows = page.wait(lambda: len(page.rows("locks")) == 2 and page.rows("locks"))
+    said = {one["resource"]: one for one in three.curl("GET", "/locks?prefix=page/").json["locks"]}
+    for row, name, owner in zip(rows, ["page/one", "page/two"], ["worker-7", "–"], strict=True):
+        assert row[0] == name and row[1] == owner and row[4] == "0" and row[5] == str(said[name]["fence"]) and row[6] == "3 of 3", row
+    left = seconds_in(lock_row(page, "page/one")[3]), three.curl("GET", "/locks/page/one").json["remaining_ms"] / 1000
+    assert abs(left[0] - left[1]) < 1 * SLOW, left
+    held = seconds_in(lock_row(page, "page/one")[2]), three.curl("GET", "/locks/page/one").json["held_ms"] / 1000
+    assert abs(held[0] - held[1]) < 1 * SLOW, held
+    assert page.text("#locks-note") == "2 locks are held."
+    three.release(lease), three.release(bare)
+    page.wait(lambda: page.text("#locks-note") == "No lock that begins so is held.")
+    assert not page.seen("#locks")
+
+
+def test_the_time_left_runs_between_two_answers(page, three):
+    ready(page, three)
+    lease = three.acquire("count/down", ttl_ms=60000)
+    filter_by(page, "count/")
+    page.wait(lambda: lock_row(page, "count/down"))
+    texts = page.driver.execute_async_script("""
+        const done = arguments[0], cell = document.querySelector("#locks td.remaining"), seen = [];
+        new MutationObserver((_, self) => {
+            seen.push(cell.textContent);
+            if (seen.length === 15) { self.disconnect(); done(seen); }
+        }).observe(cell, { childList: true });""")
+    left = [seconds_in(text) for text in texts]
+    # An answer that came sooner than the one before lifts the number by the difference: less than a second.
+    assert all(after - before < 1 for before, after in zip(left, left[1:])) and left[-1] < left[0] and len(set(left)) >= 12, left
+    assert left[0] - left[-1] < 5 * SLOW
+    page.look(1280, 900, calm=True)  # then once a second
+    page.wait(lambda: page.run("return matchMedia('(prefers-reduced-motion: reduce)').matches"))
+    assert not page.run("return document.getAnimations().length")
+    three.release(lease)
+
+
+def column(page, name):
+    page.run("document.querySelector(`#locks-box th[data-sort=${arguments[0]}] button`).click()", name)
+
+
+def test_filter_order_and_address(page, three):
+    """Text anywhere in a name or an owner, any column; the address has both, and opens the same again."""
+    for name, owner in (("shop/1", "alpha"), ("shop/2", "Beta-workshop"), ("stock/3", "gamma"), ("stock/4", None)):
+        three.acquire(name, ttl_ms=60000, **({"owner": owner} if owner else {}))
+    three.acquire("stock/5", ttl_ms=30000, owner="delta")
+    ready(page, three)
+    page.wait(lambda: names(page) == ["shop/1", "shop/2", "stock/3", "stock/4", "stock/5"])
+    filter_text(page, "CK/")
+    page.wait(lambda: names(page) == ["stock/3", "stock/4", "stock/5"])
+    assert page.text("#locks-note") == "3 of 5 locks shown."
+    filter_text(page, "SHOP")
+    page.wait(lambda: names(page) == ["shop/1", "shop/2"])
+    filter_text(page, "workshop")
+    page.wait(lambda: names(page) == ["shop/2"])
+    filter_text(page, "nothing like it")
+    page.wait(lambda: page.text("#locks-note") == "No lock matches. 5 locks are held." and not page.seen("#locks"))
+    filter_text(page, "")
+    column(page, "owner")
+    page.wait(lambda: names(page) == ["shop/2", "shop/1", "stock/5", "stock/3", "stock/4"], what="no owner comes last")
+    column(page, "owner")
+    page.wait(lambda: names(page) == ["stock/3", "stock/5", "shop/1", "shop/2", "stock/4"])
+    assert page.run("return [...document.querySelectorAll('[aria-sort]')].map(e => [e.textContent, e.ariaSort])") == [["Owner", "descending"]]
+    column(page, "held")
+    page.wait(lambda: names(page) == ["shop/1", "shop/2", "stock/3", "stock/4", "stock/5"], what="the longest first")
+    column(page, "remaining")
+    column(page, "remaining")
+    page.wait(lambda: names(page)[0] == "stock/5", what="the one that ends first")
+    filter_text(page, "shop")
+    page.wait(lambda: set(names(page)) == {"shop/1", "shop/2"})
+    address = page.run("return location.hash")
+    assert address == "#text=shop&sort=remaining"
+    page.open(three.address, "#sort=-fence&prefix=stock%2F&text=A")
+    page.driver.refresh()
+    page.wait(lambda: names(page) == ["stock/5", "stock/3"], what="an address that was given")
+    assert page.run("return [document.getElementById('text').value, document.getElementById('prefix').value]") == ["A", "stock/"]
+    page.click("nav a")
+    page.wait(lambda: page.focused().startswith("Locks") or page.focused() == "locks-title")
+    assert page.run("return location.hash") == "#sort=-fence&prefix=stock%2F&text=A", "a link within the page leaves the address alone"
+
+
+def test_more_locks_than_a_page_of_the_api(page, three):
+    """All are found and sorted; the rows come in steps."""
+    leases = [three.acquire(f"many/{i:04}", ttl_ms=60000) for i in range(230)]
+    page.open(three.address, "#prefix=many%2F&sort=-name")
+    page.wait(lambda: len(names(page)) == 200 and page.seen("#more"), 30)
+    assert names(page)[0] == "many/0229" and page.text("#locks-note") == "200 of 230 locks shown."
+    assert page.run("return loadLocks('/locks?limit=50&prefix=many/').then(all => [new Set(all.locks.map(lock => lock.resource)).size > 50, typeof all.more])") == [True, "boolean"]
+    page.click("#more")
+    page.wait(lambda: len(names(page)) == 230 and not page.seen("#more"))
+    assert page.text("#locks-note") == "230 locks are held."
+    for lease in leases:
+        three.release(lease)
+
+
+def test_forty_locks_fit_in_lines(page, three):
+    for i in range(40):
+        three.acquire(f"a-rather-long-name-of-a-lock/{i:02}/of-some-service", ttl_ms=60000, owner=f"worker-with-a-long-name-{i}.example.org")
+    ready(page, three)
+    page.wait(lambda: len(names(page)) == 40)
+    for width in (1440, 390, 320):
+        page.look(width, 900)
+        heights = page.run("return [...document.querySelectorAll('#locks > tr')].map(r => r.getBoundingClientRect().height)")
+        assert max(heights) <= 40, (width, max(heights))
+        assert page.overflow() == [0, []]
+        lines = page.run("return [...document.querySelectorAll('#locks > tr:first-child > *')].filter(c => c.getClientRects().length).map(c => c.className)")
+        assert {"owner", "number held", "number remaining", "number waiters"} <= set(lines), (width, lines)
+    assert page.run("return document.querySelector('#locks-title').getBoundingClientRect().top < document.querySelector('#masters-title').getBoundingClientRect().top")
+
+
+def test_the_address_of_a_lock(page, three):
+    lease = three.acquire("linked/a b", ttl_ms=60000, owner="worker-7")
+    ready(page, three)
+    page.wait(lambda: lock_row(page, "linked/a b"))
+    link = page.run("return document.querySelector('#locks a').href")
+    page.click("#locks a")
+    page.wait(lambda: page.text("#lock-state") == "held" and page.focused() == "lock-title")
+    assert page.run("return location.href") == link == f"http://{three.address}/#lock=linked%2Fa+b"
+    assert [page.text(f"#lock-{what}") for what in ("name", "owner", "fence", "waiters")] == ["linked/a b", "worker-7", str(lease["fence"]), "0"]
+    assert abs(seconds_in(page.text("#lock-held")) - three.curl("GET", "/locks/linked%2Fa%20b").json["held_ms"] / 1000) < 1 * SLOW
+    page.driver.back()
+    page.wait(lambda: not page.seen("#lock"))
+    page.driver.forward()
+    page.wait(lambda: page.text("#lock-state") == "held")
+    three.release(lease)
+    page.wait(lambda: page.text("#lock-state") == "free" and not page.seen("#lock-release"), what="also while nobody holds it")
+    page.click("#lock-close")
+    page.wait(lambda: not page.seen("#lock") and page.run("return location.hash") == "")
+    page.driver.get(link)
+    page.driver.refresh()
+    page.wait(lambda: page.text("#lock-state") == "free")
+
+
+# ---- hostile names ----
+
+
+def test_hostile_names(page, three):
+    ready(page, three)
+    leases = [three.acquire(name, ttl_ms=60000, owner=name[:60] if len(name.encode()) < 64 else "long") for name in HOSTILE]
+    try:
+        page.wait(lambda: all(lock_row(page, name) for name in HOSTILE), 20)
+        for name in HOSTILE:
+            row = lock_row(page, name)
+            assert row[0] == shown_name(name), name
+        assert page.run("return document.querySelectorAll('#all img, #all script, #force img').length") == 0
+        assert page.run("return document.title").startswith("✓")
+        page.wait(lambda: page.row("hottest", HOSTILE[0]))
+        page.look(320, 700)
+        assert page.overflow() == [0, []]
+        for name in (HOSTILE[0], "a\u202egnp.exe", "a/../b", "%2e%2e", "?force=true", "#", "👩‍🚀"):
+            open_dialog(page, name)
+            assert page.text("#force-resource") == shown_name(name)
+            page.click("#force-do")
+            page.wait(lambda: page.text("#force-result").startswith("Released."))
+            page.press(Keys.ESCAPE)
+            page.wait(lambda: not page.seen("#force"))
+    finally:
+        for lease in leases:
+            three.release(lease)
+
+
+def test_the_policy_stops_what_names_might_try(page, three):
+    """The page's own policy, tried: text that should become HTML, a script and a picture put in, a request to elsewhere."""
+    ready(page, three)
+    tried = page.driver.execute_async_script("""
+        const done = arguments[0], ends = [];
+        try { document.body.innerHTML += "<b>x</b>"; ends.push("html"); } catch (error) { ends.push(error.name); }
+        const script = document.createElement("script");
+        try { script.text = "window.owned = 1"; document.body.append(script); ends.push("script"); } catch (error) { ends.push(error.name); }
+        fetch("http://127.0.0.2:1/").then(() => ends.push("fetched"), error => ends.push(error.name)).then(() => done([ends, window.owned]));""")
+    assert tried == [["TypeError", "TypeError", "TypeError"], None]
+    headers = three.curl("GET", "/").headers
+    assert headers["content-security-policy"].startswith("default-src 'none'; ") and "unsafe" not in headers["content-security-policy"]
+    page.collect()
+    assert [entry for entry in page.console if "Content Security Policy" in entry["message"]], "it is noted where the policy is broken"
+    page.console, page.requests = [], [page.origin + "/"]
+
+
