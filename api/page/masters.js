@@ -46,7 +46,7 @@ function createMaster() {
 	const since = make("span", { class: "since" });
 	state.append(mark, " ", word);
 	head.append(address, version);
-	cells[0].append(state, " ", since);
+	cells[0].append(make("div", { class: "state-line" }, state, " ", since));
 	cells[1].append(reason, quarantine, warnings);
 	cells[3].append(spark.drawing);
 	const row = make("tr", { role: "row" }, head, ...cells);

@@ -35,7 +35,7 @@ def traffic(service):
         client, rounds = service.client(), 0
         while not ended.wait(0.01):
             rounds += 1
-            taken = client.call("POST", "/locks", {"resource": f"jobs/{rounds % 3}", "ttl_ms": 2000, "owner": "load"})
+            taken = client.call("POST", "/locks", {"resource": f"jobs/{rounds % 2}", "ttl_ms": 6000, "owner": "load"})
             if taken.status == 201 and rounds % 7:
                 client.call("DELETE", "/locks/" + taken.json["resource"], {"token": taken.json["token"]})
         client.close()
@@ -49,8 +49,8 @@ def traffic(service):
 
 
 def test_images_for_the_documents(page, lab):
-    service = lab.service(5, f"--master-timeout-ms={round(min(200 * SLOW, 2000))}")
-    for i in range(9):
+    service = lab.redlockd(lab.redises(3, tcp=True), f"--master-timeout-ms={round(min(200 * SLOW, 2000))}")
+    for i in range(8):
         service.acquire(f"{TEAMS[i % 5]}/{40 + 7 * i}", ttl_ms=60000 - 2500 * i, owner=HOLDERS[i % 6])
     waiters = Waiters(service, [("billing/47", "worker-3"), ("billing/47", "worker-9"), ("billing/47", "worker-9"), ("search/61", "indexer-2")])
     try:
@@ -59,7 +59,7 @@ def test_images_for_the_documents(page, lab):
             page.wait(lambda: page.run("return pointed.plots[0].lists[0].length") >= 15, 60, "some points in the plots")
             page.wait(lambda: (lock_row(page, "billing/47") or [""] * 5)[4] == "3" and len(page.rows("waiting")) == 2)
             page.cdp("Emulation.setScrollbarsHidden", hidden=True)
-            for name, width, height, dark in (("page", 1440, 1240, False), ("page-dark", 1440, 1240, True), ("page-390", 390, 1100, False)):
+            for name, width, height, dark in (("page", 1440, 1450, False), ("page-dark", 1440, 1450, True), ("page-390", 390, 1100, False)):
                 page.look(width, height, dark)
                 page.screenshot(f"docs-{name}", whole=False)
                 assert page.overflow() == [0, []]

@@ -252,5 +252,3 @@ def test_a_hidden_page_asks_nothing(page, three):
     assert page.asked("/masters") + page.asked("/stats") + page.asked("/locks") == asked
     page.run("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
     page.wait(lambda: page.asked("/masters") > asked // 3 and page.text("#live-text") == "Live")
-
-

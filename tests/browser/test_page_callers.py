@@ -158,5 +158,3 @@ def test_keys(page, lab):
     keyed.reload()
     page.wait(lambda: page.text("#key-title") == "Key rejected")
     assert not [body for body in ("masters", "locks", "hottest") if page.rows(body)], "what was shown to another caller is gone"
-
-

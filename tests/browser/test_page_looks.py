@@ -130,6 +130,12 @@ def test_accessibility_and_screenshots(page, lab):
             for name, width, dark in (("light", 1280, False), ("dark", 1280, True), ("narrow", 320, False), ("narrow-dark", 320, True), ("medium", 900, False),
                                       ("cards", 890, False)):
                 judge(page, name, width, dark)
+        page.run("chooseLock('orders/40')")
+        page.wait(lambda: page.text("#lock-state") == "held" and len(page.run("return [...document.querySelectorAll('#lock-first > li')]")) == 2)
+        page.run("pointAt(1)")
+        judge(page, "lock")
+        judge(page, "lock-narrow-dark", 390, dark=True)
+        page.run("pointAt(null); closeLock()")
         open_dialog(page, "a-long-name/" + "x" * 244)
         judge(page, "narrow-force", 320, whole=False)
         judge(page, "dark-force", dark=True, whole=False)
