@@ -96,12 +96,14 @@ enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };
 static const char *expand(const struct masters *masters, const char *unused, const char *word, char ret[WORD_SIZE])
 {
 	size_t len = 0;
-	for (; *word; word++) {
+	while (*word) {
 		const char *part = word;
-		size_t part_len = 1;
-		if (*word == '$') {
-			word++;
-			part = *word == 'p' ? masters->options->key_prefix : *word == 'r' ? masters->replica : unused;
+		size_t part_len = strcspn(word, "$");
+		word += part_len > 0 ? part_len : 2;
+		if (part_len == 0) {
+			part = part[1] == 'p'   ? masters->options->key_prefix
+			       : part[1] == 'r' ? masters->replica
+						: unused;
 			part_len = strlen(part);
 		}
 		assert(len + part_len < WORD_SIZE);

@@ -291,40 +291,50 @@ static const struct {
 	{"loading", FIELD(loading)},       {"cluster_enabled", FIELD(cluster)},
 };
 
-/* Copies the value of the first line "name:value" to `ret`, unless there is no such line or it is too long. */
-static void info_copy(const char *text, size_t len, const char *name, char *ret, size_t size)
+enum { INFO_FIELDS = sizeof info_fields / sizeof *info_fields };
+
+/* INFO_FIELDS: not one of them. */
+static size_t info_find(const char *name, size_t len)
 {
-	size_t name_len = strlen(name);
-	assert(name_len > 0 && size > 0);
-	for (const char *line = text, *end = text + len, *next; line < end; line = next) {
-		const char *eol = memchr(line, '\n', (size_t)(end - line));
-		const char *stop = eol ? eol : end, *value = line + name_len + 1;
-		next = eol ? eol + 1 : end;
-		if (value > stop || memcmp(line, name, name_len) != 0 || line[name_len] != ':')
-			continue;
-		size_t value_len = (size_t)(stop - value);
-		if (value_len > 0 && value[value_len - 1] == '\r')
-			value_len--;
-		for (size_t i = 0; i < value_len && value_len < size; i++)
-			ret[i] = value[i] < ' ' || value[i] > '~' ? '?' : value[i]; /* it is shown to people */
-		return;
-	}
+	for (size_t i = 0; i < INFO_FIELDS; i++)
+		if (info_fields[i].name[0] == name[0] && strlen(info_fields[i].name) == len &&
+		    memcmp(info_fields[i].name, name, len) == 0)
+			return i;
+	return INFO_FIELDS;
 }
 
+/* Nothing is stored where the value is too long. */
+static void info_store(struct master_info *info, size_t i, const char *value, size_t len)
+{
+	char digits[24] = "", *field = (char *)info + info_fields[i].offset;
+	bool is_number = info_fields[i].size == sizeof(uint64_t);
+	char *to = is_number ? digits : field;
+	size_t size = is_number ? sizeof digits : info_fields[i].size;
+	for (size_t at = 0; at < len && len < size; at++)
+		to[at] = value[at] < ' ' || value[at] > '~' ? '?' : value[at]; /* it is shown to people */
+	if (is_number)
+		*(uint64_t *)(void *)field = strtoull(digits, NULL, 10);
+}
+
+/* Lines "name:value"; the first one of a name counts. */
 bool master_info_parse(const char *text, size_t len, struct master_info *info)
 {
 	assert(text && info);
+	unsigned seen = 0;
 	*info = (struct master_info){0};
-	for (size_t i = 0; i < sizeof info_fields / sizeof *info_fields; i++) {
-		char digits[24] = "", *field = (char *)info + info_fields[i].offset;
-		bool is_number = info_fields[i].size == sizeof(uint64_t);
-		info_copy(text, len, info_fields[i].name, is_number ? digits : field,
-			  is_number ? sizeof digits : info_fields[i].size);
-		if (is_number)
-			*(uint64_t *)(void *)field = strtoull(digits, NULL, 10);
+	for (const char *line = text, *end = text + len, *next; line < end; line = next) {
+		const char *eol = memchr(line, '\n', (size_t)(end - line)), *stop = eol ? eol : end;
+		const char *colon = memchr(line, ':', (size_t)(stop - line));
+		size_t i = colon ? info_find(line, (size_t)(colon - line)) : INFO_FIELDS;
+		next = eol ? eol + 1 : end;
+		if (i == INFO_FIELDS || seen >> i & 1)
+			continue;
+		seen |= 1U << i;
+		stop -= stop > colon + 1 && stop[-1] == '\r';
+		info_store(info, i, colon + 1, (size_t)(stop - colon - 1));
 	}
-	snprintf(info->product, sizeof info->product, "%s%s", info->valkey[0] ? "valkey " : "",
-		 info->valkey[0] ? info->valkey : info->version);
+	_Static_assert(sizeof "valkey " - 1 + sizeof info->valkey <= sizeof info->product, "the longest fits");
+	strcpy(stpcpy(info->product, info->valkey[0] ? "valkey " : ""), info->valkey[0] ? info->valkey : info->version);
 	return info->run_id[0] && info->version[0] && info->role[0];
 }
 
