@@ -110,6 +110,7 @@ void proc_end(struct world *world, unsigned proc, bool in_order);
 uint64_t proc_now(const struct world *world, const struct proc *proc);
 uint64_t proc_wall(const struct world *world, const struct proc *proc);
 uint64_t proc_true_after(const struct proc *proc, uint64_t us); /* how long `us` of its clock take */
+void proc_turn_to(struct world *world, unsigned proc); /* what clocks and random numbers are those of; PROCS: none */
 void proc_enter(struct world *world, unsigned proc);
 void proc_leave(struct world *world);                      /* the end of the round */
 bool proc_timer(struct world *world, struct event *event); /* false: kept until the pause ends */

@@ -31,13 +31,14 @@ uint64_t clock_now_us(void)
 {
 	if (world_here->current == PROCS) /* before the first history, or what looks at a process from outside */
 		return world_here->now;
-	return proc_now(world_here, &world_here->procs[world_here->current]);
+	return world_here->here_us;
 }
 
 uint64_t clock_wall_us(void)
 {
-	return world_here->current < PROCS ? proc_wall(world_here, &world_here->procs[world_here->current])
-					   : world_here->now;
+	if (world_here->current == PROCS)
+		return world_here->now;
+	return world_here->here_us + (uint64_t)world_here->procs[world_here->current].wall_us;
 }
 
 uint64_t random_number(void)
@@ -68,10 +69,18 @@ void random_token(char ret_token[RANDOM_TOKEN_LEN])
 
 /* ---- rounds of the loop ---- */
 
+/* While a process runs no time passes. */
+void proc_turn_to(struct world *world, unsigned index)
+{
+	world->current = index;
+	if (index < PROCS)
+		world->here_us = proc_now(world, &world->procs[index]);
+}
+
 void proc_enter(struct world *world, unsigned index)
 {
 	assert(world->current == PROCS && world->procs[index].masters);
-	world->current = index;
+	proc_turn_to(world, index);
 	world->cause = CAUSE_OTHER;
 	world->cause_arg = NULL;
 }
@@ -90,7 +99,7 @@ static void end_round(struct world *world)
 void proc_leave(struct world *world)
 {
 	end_round(world);
-	world->current = PROCS;
+	proc_turn_to(world, PROCS);
 }
 
 /* False: kept until the pause ends. */
@@ -183,7 +192,7 @@ void proc_start(struct world *world, unsigned index, bool bootstrap)
 	set_options(world, proc, bootstrap);
 	proc->metrics = metrics_worker(index);
 	reset_metrics(proc->metrics);
-	world->current = index;
+	proc_turn_to(world, index);
 	struct uv_loop_s *loop = (struct uv_loop_s *)(void *)proc; /* never looked into */
 	proc->masters = masters_new(loop, &proc->options, proc->metrics);
 	proc->leases = leases_new(loop, &proc->options, proc->masters, proc->metrics);
@@ -246,7 +255,7 @@ void proc_end(struct world *world, unsigned index, bool in_order)
 	leases_free(proc->leases);
 	holds_free(proc->holds);
 	masters_free(proc->masters);
-	world->current = PROCS;
+	proc_turn_to(world, PROCS);
 	world->muted = false;
 	proc->masters = NULL;
 	proc->leases = NULL;

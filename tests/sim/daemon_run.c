@@ -71,7 +71,7 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	world->next_serial = 0;
 	world->slow = 1;
 	world->tests_ok = 0;
-	world->current = PROCS;
+	proc_turn_to(world, PROCS);
 	world->muted = false;
 	world->dirty = world->first_free_timer = NONE;
 	world->free_command_count = world->used_commands = world->used_timers = 0;
@@ -125,9 +125,9 @@ static void check_voting(struct world *world)
 			if (votes(world, p, i))
 				continue;
 			char reason[STATUS_REASON_MAX];
-			world->current = p;
+			proc_turn_to(world, p);
 			master_state_write_reason(&masters->list[i], reason);
-			world->current = PROCS;
+			proc_turn_to(world, PROCS);
 			fail(world, "progress: p%u has master %u not voting (%.80s) %llu ms after the healing", p, i,
 			     reason, (unsigned long long)((world->now - world->healed_at) / MS));
 		}

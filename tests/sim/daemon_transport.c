@@ -49,7 +49,7 @@ static void timer_push(struct transport_timer *timer)
 void transport_timer_start(struct transport_timer *timer, uint64_t delay_ms)
 {
 	const struct proc *proc = &world->procs[current()];
-	uint64_t now_us = proc_now(world, proc), due_us = (now_us / 1000 + delay_ms) * 1000;
+	uint64_t now_us = world->here_us, due_us = (now_us / 1000 + delay_ms) * 1000;
 	assert(timer->proc == world->current && timer->fire);
 	timer->due = world->now + 1 + (due_us > now_us ? proc_true_after(proc, due_us - now_us) : 0);
 	if (timer->queued_at == NEVER || timer->queued_at > timer->due)

@@ -225,11 +225,12 @@ static void parse_trial(struct command *command, unsigned script, const struct t
 
 static unsigned find_script(const struct transport_word *word, bool with_source)
 {
-	for (unsigned i = REDLOCK_SCRIPT_ACQUIRE; i < SCRIPTS_COUNT; i++) {
-		const char *text = with_source ? scripts[i].source : scripts[i].sha1;
-		if (word->bytes == text || (strncmp(word->bytes, text, word->len) == 0 && text[word->len] == '\0'))
+	for (unsigned i = REDLOCK_SCRIPT_ACQUIRE; i < SCRIPTS_COUNT; i++)
+		if (word->bytes == (with_source ? scripts[i].source : scripts[i].sha1))
+			return i; /* as a rule: the daemon sends the bytes of its own table */
+	for (unsigned i = REDLOCK_SCRIPT_ACQUIRE; i < SCRIPTS_COUNT; i++)
+		if (is(word, with_source ? scripts[i].source : scripts[i].sha1))
 			return i;
-	}
 	return 0;
 }
 

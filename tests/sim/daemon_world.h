@@ -452,6 +452,7 @@ struct world {
 	void (*tell)(const char *line);
 	/* Which process runs, and why: daemon_proc.c. */
 	unsigned current; /* PROCS: none */
+	uint64_t here_us; /* its steady clock */
 	enum cause cause;
 	const void *cause_arg; /* TIMER: of the timer; REPLY, MESSAGE: the call */
 	bool muted;            /* nothing leaves the process any more */
