@@ -38,7 +38,7 @@ struct cases {
 	bool connected[REDLOCK_MASTERS_MAX];
 };
 
-static inline void cases_init(struct cases *cases, unsigned masters, bool bootstrap)
+static inline struct cases cases_new(unsigned masters, bool bootstrap)
 {
 	struct guard_params params = {
 		.masters = (uint8_t)masters,
@@ -49,9 +49,9 @@ static inline void cases_init(struct cases *cases, unsigned masters, bool bootst
 		.bootstrap = bootstrap,
 		.seed = 42,
 	};
-	memset(cases, 0, sizeof *cases);
-	cases->now_us = START;
-	guard_init(&cases->guard, &params);
+	struct cases cases = {.now_us = START};
+	guard_init(&cases.guard, &params);
+	return cases;
 }
 
 static inline void tell(struct cases *cases, unsigned i, struct guard_event event)
@@ -85,6 +85,8 @@ static inline void answers(struct cases *cases, unsigned i, struct guard_event e
 }
 
 #define ANSWERS(cases, i, ...) answers(cases, i, (struct guard_event){__VA_ARGS__})
+/* The same on a new connection. */
+#define READS(cases, i, ...) (connects(cases, i, RUN(i)), ANSWERS(cases, i, __VA_ARGS__))
 
 static inline struct guard_action next(struct cases *cases, unsigned i)
 {
@@ -122,7 +124,24 @@ static inline void is(const struct cases *cases, unsigned i, enum guard_state st
 		ck_assert_int_eq(cases->guard.masters[i].reason, reason);
 }
 
+static inline uint64_t left_us(const struct cases *cases, unsigned i)
+{
+	return guard_quarantine_left_us(&cases->guard, i, cases->now_us);
+}
+
+/* So much of the quarantine is left. */
+static inline void left(const struct cases *cases, unsigned i, uint64_t us)
+{
+	ck_assert_uint_eq(left_us(cases, i), us);
+}
+
 /* ---- ways into a state ---- */
+
+static inline void gets_epoch(struct cases *cases, unsigned i)
+{
+	TELL(cases, i, .kind = GUARD_EPOCH_WRITTEN, .done = true);
+	is(cases, i, GUARD_VOTING, GUARD_NO_REASON);
+}
 
 static inline void votes(struct cases *cases, unsigned i)
 {
@@ -162,6 +181,12 @@ static inline void waits(struct cases *cases, unsigned i)
 	quarantined(cases, i);
 	quarantine_done(cases, i, false);
 	is(cases, i, GUARD_WAITING, GUARD_NO_EPOCH);
+}
+
+static inline void all_wait(struct cases *cases)
+{
+	for (unsigned i = 0; i < cases->guard.params.masters; i++)
+		waits(cases, i);
 }
 
 /* The wait is over: it asks for the others' fences. */

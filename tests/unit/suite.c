@@ -26,3 +26,9 @@ int suite_run(const char *name, ...)
 	srunner_free(runner);
 	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
+
+void suite_add_tests(TCase *tcase, const TTest *const tests[])
+{
+	for (; *tests; tests++)
+		tcase_add_test(tcase, *tests);
+}

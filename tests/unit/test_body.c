@@ -367,14 +367,7 @@ int main(void)
 
 	tcase_add_loop_test(tests, test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]));
 	tcase_add_loop_test(tests, test_members, 0, sizeof(members) / sizeof(members[0]));
-	tcase_add_test(tests, test_values);
-	tcase_add_test(tests, test_hold);
-	tcase_add_test(tests, test_defaults);
-	tcase_add_test(tests, test_wait_is_not_inherited);
-	tcase_add_test(tests, test_wait_reasons);
-	tcase_add_test(tests, test_several);
-	tcase_add_test(tests, test_lengths);
-	tcase_add_test(tests, test_depth);
-	tcase_add_test(tests, test_token);
+	suite_add(tests, test_values, test_hold, test_defaults, test_wait_is_not_inherited, test_wait_reasons,
+		  test_several, test_lengths, test_depth, test_token);
 	return suite_run("body", tests, NULL);
 }

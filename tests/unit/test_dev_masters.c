@@ -389,15 +389,10 @@ int main(void)
 	tcase_add_loop_test(all, they_answer_and_are_set_up_for_locks, 1, 4);
 	tcase_add_test(all, the_folder_is_made_in_tmpdir);
 	tcase_add_loop_test(all, they_go_with_a_parent_that_is_killed, 0, 5);
-	tcase_add_test(all, also_one_that_is_stopped_goes);
-	tcase_add_test(all, ctrl_c_is_for_the_parent_alone);
-	tcase_add_test(all, sigterm_to_the_supervisor_ends_them);
-	tcase_add_test(all, a_killed_supervisor_takes_the_servers_along);
-	tcase_add_test(all, one_that_dies_leaves_the_others);
-	tcase_add_test(all, nothing_of_the_parent_stays_open_in_them);
-	tcase_add_test(all, without_a_server_it_says_what_to_install);
-	tcase_add_test(all, a_server_that_ends_at_once_is_reported);
-	tcase_add_test(all, a_server_that_cannot_be_run_is_reported);
-	tcase_add_test(all, a_server_that_never_answers_is_given_up);
+	suite_add(all, also_one_that_is_stopped_goes, ctrl_c_is_for_the_parent_alone,
+		  sigterm_to_the_supervisor_ends_them, a_killed_supervisor_takes_the_servers_along,
+		  one_that_dies_leaves_the_others, nothing_of_the_parent_stays_open_in_them,
+		  without_a_server_it_says_what_to_install, a_server_that_ends_at_once_is_reported,
+		  a_server_that_cannot_be_run_is_reported, a_server_that_never_answers_is_given_up);
 	return suite_run("dev_masters", all, NULL);
 }

@@ -175,8 +175,7 @@ static void happens(struct cases *cases, enum what what)
 START_TEST(test_every_state_and_event)
 {
 	const struct row *row = &rows[_i];
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	go_to(&cases, row->from);
 	happens(&cases, row->what);
 	is(&cases, 0, row->to, row->reason);
@@ -193,8 +192,7 @@ START_TEST(test_what_each_state_wants)
 		[MARKING] = GUARD_QUARANTINE, [QUARANTINING] = GUARD_NOTHING,  [WAITING] = GUARD_NOTHING,
 		[RECOVERING] = GUARD_NOTHING, [WRITING_EPOCH] = GUARD_NOTHING, [REJECTED] = GUARD_NOTHING,
 	};
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	go_to(&cases, (enum from)_i);
 	wants(&cases, 0, wanted[_i]);
 	wants(&cases, 0, GUARD_NOTHING);
@@ -203,8 +201,7 @@ END_TEST
 
 START_TEST(test_what_failed_is_tried_again_at_the_next_heartbeat)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	go_to(&cases, QUARANTINING);
 	TELL(&cases, 0, .kind = GUARD_FAILED, .action = GUARD_READ); /* a heartbeat: not this one */
 	wants(&cases, 0, GUARD_NOTHING);
@@ -216,7 +213,7 @@ START_TEST(test_what_failed_is_tried_again_at_the_next_heartbeat)
 	ck_assert(guard_in_motion(&cases.guard, 0));
 	wants(&cases, 0, GUARD_QUARANTINE);
 
-	cases_init(&cases, 3, false);
+	cases = cases_new(3, false);
 	go_to(&cases, WRITING_EPOCH);
 	TELL(&cases, 0, .kind = GUARD_FAILED, .action = GUARD_WRITE_EPOCH);
 	wants(&cases, 0, GUARD_NOTHING);
@@ -229,8 +226,7 @@ END_TEST
 START_TEST(test_a_failed_heartbeat_is_no_failed_action)
 {
 	static const enum from states[] = {QUARANTINING, WRITING_EPOCH, VOTING, WAITING, RECOVERING};
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	go_to(&cases, states[_i]);
 	struct guard_master before = cases.guard.masters[0];
 	TELL(&cases, 0, .kind = GUARD_FAILED, .action = GUARD_READ);
@@ -242,16 +238,13 @@ END_TEST
 
 START_TEST(test_quarantine_takes_away_what_was_read)
 {
-	struct cases cases;
 	struct guard_action first, second;
-	cases_init(&cases, 3, false);
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, OF_ANOTHER_SERVER(0));
+	struct cases cases = cases_new(3, false);
+	READS(&cases, 0, OF_ANOTHER_SERVER(0));
 	first = wants(&cases, 0, GUARD_QUARANTINE);
 	ck_assert_uint_eq(first.epoch, CERT(0));
 	ck_assert(first.marker != 0 && !first.kept);
-	connects(&cases, 1, RUN(1));
-	ANSWERS(&cases, 1, NOTHING_AT_ALL);
+	READS(&cases, 1, NOTHING_AT_ALL);
 	second = wants(&cases, 1, GUARD_QUARANTINE);
 	ck_assert_uint_eq(second.epoch, 0);
 	ck_assert(second.marker != 0 && second.marker != first.marker);
@@ -260,8 +253,7 @@ END_TEST
 
 START_TEST(test_scripts_carry_what_was_read)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
 	ck_assert_uint_eq(cases.guard.masters[0].epoch, CERT(0));
 	happens(&cases, READS_NEW);
@@ -293,8 +285,7 @@ START_TEST(test_a_mismatch_is_read_before_it_is_quarantined)
 		/* it was away and came back */
 		{{FITS(0)}, GUARD_MARKING, GUARD_ROLLED_BACK},
 	};
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
 	votes(&cases, 0);
 	TELL(&cases, 0, .kind = GUARD_MISMATCH, .epoch = CERT(0));
@@ -324,8 +315,7 @@ static void add(TCase *tcase)
 	tcase_add_loop_test(tcase, test_what_each_state_wants, ABSENT, REJECTED + 1);
 	tcase_add_test(tcase, test_what_failed_is_tried_again_at_the_next_heartbeat);
 	tcase_add_loop_test(tcase, test_a_failed_heartbeat_is_no_failed_action, 0, 5);
-	tcase_add_test(tcase, test_quarantine_takes_away_what_was_read);
-	tcase_add_test(tcase, test_scripts_carry_what_was_read);
+	suite_add(tcase, test_quarantine_takes_away_what_was_read, test_scripts_carry_what_was_read);
 	tcase_add_loop_test(tcase, test_a_mismatch_is_read_before_it_is_quarantined, 0, 5);
 	tcase_add_test(tcase, test_reason_names);
 }

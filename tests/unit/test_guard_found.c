@@ -7,8 +7,7 @@
 /* Only locks are lost: the buckets are all there, so no fences are asked for. */
 START_TEST(test_evicted)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 0); /* nobody else is there */
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
 	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
@@ -23,8 +22,7 @@ START_TEST(test_evicted)
 	action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(!action.clocked);
 	ck_assert_uint_eq(action.cluster, CLUSTER);
-	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	is(&cases, 0, GUARD_VOTING, 0);
+	gets_epoch(&cases, 0);
 	ANSWERS(&cases, 0, .epoch = action.marker, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0); /* once is enough */
 }
@@ -33,15 +31,13 @@ END_TEST
 /* It is remembered if it was found before the epoch was read, or if the connection broke before QUARANTINE. */
 START_TEST(test_evicted_is_not_forgotten)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	connects(&cases, 0, RUN(0));
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
 	loses(&cases, 0);
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, FITS(0));
+	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
 	ck_assert(wants(&cases, 0, GUARD_QUARANTINE).kept);
 	loses(&cases, 0);
@@ -55,8 +51,7 @@ END_TEST
 
 START_TEST(test_rolled_back_by_client_id)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
 	loses(&cases, 0);
 	/* as before: not newer */
@@ -67,16 +62,14 @@ START_TEST(test_rolled_back_by_client_id)
 	ck_assert(!action.kept);
 	ck_assert_uint_eq(action.epoch, CERT(0));
 	loses(&cases, 0); /* before the answer: it is remembered */
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, FITS(0));
+	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
 END_TEST
 
 START_TEST(test_client_ids_of_another_server_begin_anew)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	cases.client_id = 1000;
 	votes(&cases, 0);
 	loses(&cases, 0);
@@ -90,8 +83,7 @@ END_TEST
 
 START_TEST(test_rolled_back_by_beat)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
 	pass(&cases, 10 * SECOND);
 	is(&cases, 0, GUARD_VOTING, 0);
@@ -104,8 +96,7 @@ END_TEST
 
 START_TEST(test_rolled_back_between_two_connections)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
 	pass(&cases, 10 * SECOND);
 	loses(&cases, 0);
@@ -120,8 +111,7 @@ END_TEST
 /* Its hash was lost with the count of heartbeats; on the next connection an image from before the loss is back. */
 START_TEST(test_epoch_that_was_gone_comes_back)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
 	pass(&cases, 10 * SECOND);
 	cases.beats[0] = 0;
@@ -129,8 +119,7 @@ START_TEST(test_epoch_that_was_gone_comes_back)
 	is(&cases, 0, GUARD_MARKING, GUARD_BAD_EPOCH);
 	loses(&cases, 0);
 	cases.beats[0] = 7;
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, FITS(0));
+	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
 END_TEST
@@ -138,8 +127,7 @@ END_TEST
 /* During a quarantine: the marker is from the older image, so its buckets count as lost. */
 START_TEST(test_rolled_back_during_the_quarantine)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
 	quarantine_done(&cases, 0, true);
@@ -154,7 +142,7 @@ START_TEST(test_rolled_back_during_the_quarantine)
 	/* quarantine.lua leaves the marker */
 	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = false, .ttl_us = TTL);
 	is(&cases, 0, GUARD_WAITING, GUARD_ROLLED_BACK);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	left(&cases, 0, QUARANTINE);
 	cases.answers[0].kept = false;
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING);
@@ -164,10 +152,8 @@ END_TEST
 
 START_TEST(test_rolled_back_while_write_epoch_is_under_way)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	struct cases cases = cases_new(1, false);
+	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_WRITE_EPOCH);
 	cases.beats[0] -= 5;
@@ -181,15 +167,13 @@ END_TEST
 /* Another redlockd found that buckets are lost, and its marker says so. */
 START_TEST(test_what_another_found_is_taken_over)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
+	struct cases cases = cases_new(3, false);
+	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
 	pass(&cases, 20 * SECOND);
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = false);
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 	/* the same quarantine */
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE - 20 * SECOND);
+	left(&cases, 0, QUARANTINE - 20 * SECOND);
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING); /* others must tell */
@@ -199,8 +183,7 @@ END_TEST
 /* After a flush the heartbeat counts from 1, and there is no epoch. */
 START_TEST(test_flushed_is_not_called_rolled_back)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
+	struct cases cases = cases_new(1, false);
 	votes(&cases, 0);
 	pass(&cases, 10 * SECOND);
 	cases.beats[0] = 0;
@@ -219,8 +202,7 @@ END_TEST
 
 START_TEST(test_another_digest_is_left_alone)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
 	connects(&cases, 0, RUN(0));
 	wants(&cases, 0, GUARD_READ);
@@ -231,7 +213,7 @@ START_TEST(test_another_digest_is_left_alone)
 		pass(&cases, 2 * SECOND);
 		wants(&cases, 0, GUARD_NOTHING);
 	}
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0);
+	left(&cases, 0, 0);
 	ck_assert(!guard_in_motion(&cases.guard, 0));
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_VOTING, 0);
@@ -249,8 +231,7 @@ static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 START_TEST(test_another_cluster)
 {
 	static const unsigned orders[][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}};
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	for (unsigned k = 0; k < 3; k++) {
 		unsigned i = orders[_i / 2][k];
 		votes_in(&cases, i, i != 0 ? CLUSTER : _i % 2 == 0 ? CLUSTER + 1 : CLUSTER - 1);
@@ -274,9 +255,8 @@ END_TEST
  * instead of rejected. */
 START_TEST(test_two_ids_of_one_cluster)
 {
-	struct cases cases;
 	uint64_t clocked_us = 5 * START; /* by the masters' clocks, which are 4 * START ahead of ours */
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	for (unsigned i = 0; i < 3; i++) {
 		bool first = i == 0, old = first && _i == 1;
 		connects(&cases, i, RUN(i));
@@ -304,12 +284,10 @@ END_TEST
 
 START_TEST(test_rejected_masters_tell_no_fences)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 1);
 	votes(&cases, 2);
-	connects(&cases, 2, RUN(2));
-	ANSWERS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1);
+	READS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1);
 	recoveries(&cases, 0);
 	wants(&cases, 1, GUARD_SURVEY);
 	wants(&cases, 2, GUARD_NOTHING);
@@ -318,18 +296,13 @@ END_TEST
 
 static void add(TCase *tcase)
 {
-	tcase_add_test(tcase, test_evicted);
-	tcase_add_test(tcase, test_evicted_is_not_forgotten);
-	tcase_add_test(tcase, test_rolled_back_by_client_id);
-	tcase_add_test(tcase, test_client_ids_of_another_server_begin_anew);
+	suite_add(tcase, test_evicted, test_evicted_is_not_forgotten, test_rolled_back_by_client_id,
+		  test_client_ids_of_another_server_begin_anew);
 	tcase_add_loop_test(tcase, test_rolled_back_by_beat, 0, 5);
-	tcase_add_test(tcase, test_rolled_back_between_two_connections);
-	tcase_add_test(tcase, test_epoch_that_was_gone_comes_back);
-	tcase_add_test(tcase, test_rolled_back_during_the_quarantine);
-	tcase_add_test(tcase, test_rolled_back_while_write_epoch_is_under_way);
-	tcase_add_test(tcase, test_what_another_found_is_taken_over);
-	tcase_add_test(tcase, test_flushed_is_not_called_rolled_back);
-	tcase_add_test(tcase, test_another_digest_is_left_alone);
+	suite_add(tcase, test_rolled_back_between_two_connections, test_epoch_that_was_gone_comes_back,
+		  test_rolled_back_during_the_quarantine, test_rolled_back_while_write_epoch_is_under_way,
+		  test_what_another_found_is_taken_over, test_flushed_is_not_called_rolled_back,
+		  test_another_digest_is_left_alone);
 	tcase_add_loop_test(tcase, test_another_cluster, 0, 6);
 	tcase_add_loop_test(tcase, test_two_ids_of_one_cluster, 0, 2);
 	tcase_add_test(tcase, test_rejected_masters_tell_no_fences);

@@ -7,10 +7,8 @@
  * once make one id. */
 START_TEST(test_one_cluster_id_after_a_total_loss)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
-	for (unsigned i = 0; i < 3; i++)
-		waits(&cases, i);
+	struct cases cases = cases_new(3, false);
+	all_wait(&cases);
 	pass(&cases, QUARANTINE);
 	wants(&cases, 2, GUARD_NOTHING);
 	wants(&cases, 1, GUARD_NOTHING);
@@ -34,8 +32,7 @@ END_TEST
 /* Another redlockd may reach a master that this one cannot reach, and make an id there. */
 START_TEST(test_a_cluster_id_is_not_made_at_once)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	waits(&cases, 1);
 	waits(&cases, 2);
 	waits(&cases, 0);
@@ -53,10 +50,8 @@ END_TEST
 /* Another redlockd was faster: its id is used. */
 START_TEST(test_the_cluster_id_of_the_faster_one)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
-	for (unsigned i = 0; i < 3; i++)
-		waits(&cases, i);
+	struct cases cases = cases_new(3, false);
+	all_wait(&cases);
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_WRITE_EPOCH);
 	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = false);
@@ -73,10 +68,8 @@ END_TEST
 /* A master without an epoch still names its cluster. */
 START_TEST(test_the_cluster_id_is_read_where_the_epoch_is_gone)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
+	struct cases cases = cases_new(1, false);
+	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
 	pass(&cases, QUARANTINE);
 	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).cluster, CLUSTER);
 }
@@ -84,22 +77,21 @@ END_TEST
 
 /* ---- a new cluster ---- */
 
-static void new_cluster(struct cases *cases, unsigned masters)
+static struct cases new_cluster(unsigned masters)
 {
-	cases_init(cases, masters, true);
-	for (unsigned i = 0; i < masters; i++)
-		waits(cases, i);
+	struct cases cases = cases_new(masters, true);
+	all_wait(&cases);
+	return cases;
 }
 
 START_TEST(test_bootstrap)
 {
-	struct cases cases;
 	unsigned masters = (unsigned)_i;
 	uint64_t cluster = 0;
-	new_cluster(&cases, masters);
+	struct cases cases = new_cluster(masters);
 	for (unsigned i = 0; i < masters; i++) {
 		ck_assert(guard_in_motion(&cases.guard, i));
-		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, i, cases.now_us), 0);
+		left(&cases, i, 0);
 	}
 	for (unsigned i = 0; i < masters; i++) {
 		struct guard_action action = next(&cases, i);
@@ -112,8 +104,7 @@ START_TEST(test_bootstrap)
 		ck_assert_uint_eq(action.fence, 0);
 		ck_assert(action.cluster != 0 && (cluster == 0 || action.cluster == cluster));
 		cluster = action.cluster;
-		TELL(&cases, i, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-		is(&cases, i, GUARD_VOTING, 0);
+		gets_epoch(&cases, i);
 	}
 	ck_assert_uint_eq(cases.now_us, START); /* at once */
 }
@@ -121,21 +112,18 @@ END_TEST
 
 START_TEST(test_no_bootstrap_unless_told)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
-	for (unsigned i = 0; i < 3; i++)
-		waits(&cases, i);
+	struct cases cases = cases_new(3, false);
+	all_wait(&cases);
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), START + QUARANTINE - cases.now_us);
+	left(&cases, 0, START + QUARANTINE - cases.now_us);
 }
 END_TEST
 
 /* A master that answers but is unusable is not waited for. A majority must be new, over connections that stand. */
 START_TEST(test_bootstrap_without_one_that_is_unusable)
 {
-	struct cases cases;
-	cases_init(&cases, 3, true);
+	struct cases cases = cases_new(3, true);
 	waits(&cases, 0);
 	TELL(&cases, 2, .kind = GUARD_UNUSABLE);
 	wants(&cases, 0, GUARD_NOTHING);
@@ -144,7 +132,7 @@ START_TEST(test_bootstrap_without_one_that_is_unusable)
 	else
 		waits(&cases, 1);
 	if (_i == 2) { /* it is usable again, and must be read first */
-		cases_init(&cases, 3, true);
+		cases = cases_new(3, true);
 		waits(&cases, 0);
 		TELL(&cases, 2, .kind = GUARD_UNUSABLE);
 		connects(&cases, 2, RUN(2));
@@ -167,8 +155,7 @@ END_TEST
 /* A master that was not read may have an epoch. */
 START_TEST(test_no_bootstrap_before_all_were_seen)
 {
-	struct cases cases;
-	cases_init(&cases, 3, true);
+	struct cases cases = cases_new(3, true);
 	waits(&cases, 0);
 	waits(&cases, 1);
 	pass(&cases, 10 * SECOND);
@@ -178,8 +165,7 @@ START_TEST(test_no_bootstrap_before_all_were_seen)
 	loses(&cases, 1);
 	quarantine_done(&cases, 2, false);
 	wants(&cases, 0, GUARD_NOTHING); /* the connections must all stand */
-	connects(&cases, 1, RUN(1));
-	ANSWERS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1), .ttl_us = TTL);
+	READS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1), .ttl_us = TTL);
 	wants(&cases, 0, GUARD_WRITE_EPOCH);
 }
 END_TEST
@@ -193,8 +179,7 @@ START_TEST(test_no_bootstrap_after_an_epoch)
 		{.epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1},
 		{.cluster = CLUSTER},
 	};
-	struct cases cases;
-	cases_init(&cases, 3, true);
+	struct cases cases = cases_new(3, true);
 	connects(&cases, 2, RUN(2));
 	answers(&cases, 2, seen[_i]);
 	loses(&cases, 2);
@@ -206,15 +191,14 @@ START_TEST(test_no_bootstrap_after_an_epoch)
 	quarantine_done(&cases, 2, false);
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_ge(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	ck_assert_uint_ge(left_us(&cases, 0), QUARANTINE);
 }
 END_TEST
 
 /* --bootstrap counts once: a later loss is a loss. */
 START_TEST(test_bootstrap_is_for_once)
 {
-	struct cases cases;
-	new_cluster(&cases, 3);
+	struct cases cases = new_cluster(3);
 	for (unsigned i = 0; i < 3; i++) {
 		loses(&cases, i);
 		cases.beats[i] = 0;
@@ -222,7 +206,7 @@ START_TEST(test_bootstrap_is_for_once)
 	}
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), START + QUARANTINE - cases.now_us);
+	left(&cases, 0, START + QUARANTINE - cases.now_us);
 }
 END_TEST
 
@@ -230,8 +214,7 @@ END_TEST
  * there. */
 START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
 {
-	struct cases cases;
-	new_cluster(&cases, 3);
+	struct cases cases = new_cluster(3);
 	cases.beats[1] = 0;
 	ANSWERS(&cases, 1, NOTHING_AT_ALL);
 	is(&cases, 1, GUARD_MARKING, GUARD_NO_EPOCH);
@@ -240,23 +223,21 @@ START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
 	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
 	wants(&cases, 1, GUARD_NOTHING);
 	is(&cases, 1, GUARD_WAITING, GUARD_NO_EPOCH);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
+	left(&cases, 1, QUARANTINE);
 }
 END_TEST
 
 /* One master was down, so the others waited and got their epochs. From then on the cluster is not new. */
 START_TEST(test_no_bootstrap_after_one_of_our_own_epochs)
 {
-	struct cases cases;
-	cases_init(&cases, 3, true);
+	struct cases cases = cases_new(3, true);
 	waits(&cases, 0);
 	waits(&cases, 1);
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING);
 	pass(&cases, 3 * SECOND);
 	wants(&cases, 0, GUARD_WRITE_EPOCH);
-	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	is(&cases, 0, GUARD_VOTING, 0);
+	gets_epoch(&cases, 0);
 	for (unsigned i = 0; i < 3; i++) { /* before the next heartbeat: all come up empty */
 		loses(&cases, i);
 		cases.beats[i] = 0;
@@ -264,24 +245,20 @@ START_TEST(test_no_bootstrap_after_one_of_our_own_epochs)
 	}
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	left(&cases, 0, QUARANTINE);
 }
 END_TEST
 
 static void add(TCase *tcase)
 {
-	tcase_add_test(tcase, test_one_cluster_id_after_a_total_loss);
-	tcase_add_test(tcase, test_a_cluster_id_is_not_made_at_once);
-	tcase_add_test(tcase, test_the_cluster_id_of_the_faster_one);
-	tcase_add_test(tcase, test_the_cluster_id_is_read_where_the_epoch_is_gone);
+	suite_add(tcase, test_one_cluster_id_after_a_total_loss, test_a_cluster_id_is_not_made_at_once,
+		  test_the_cluster_id_of_the_faster_one, test_the_cluster_id_is_read_where_the_epoch_is_gone);
 	tcase_add_loop_test(tcase, test_bootstrap, 1, 6);
 	tcase_add_loop_test(tcase, test_bootstrap_without_one_that_is_unusable, 0, 3);
-	tcase_add_test(tcase, test_no_bootstrap_unless_told);
-	tcase_add_test(tcase, test_no_bootstrap_before_all_were_seen);
+	suite_add(tcase, test_no_bootstrap_unless_told, test_no_bootstrap_before_all_were_seen);
 	tcase_add_loop_test(tcase, test_no_bootstrap_after_an_epoch, 0, 4);
-	tcase_add_test(tcase, test_bootstrap_is_for_once);
-	tcase_add_test(tcase, test_no_bootstrap_of_a_master_that_was_wiped_meanwhile);
-	tcase_add_test(tcase, test_no_bootstrap_after_one_of_our_own_epochs);
+	suite_add(tcase, test_bootstrap_is_for_once, test_no_bootstrap_of_a_master_that_was_wiped_meanwhile,
+		  test_no_bootstrap_after_one_of_our_own_epochs);
 }
 
 int main(void)

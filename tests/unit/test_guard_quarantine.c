@@ -6,20 +6,18 @@
 
 START_TEST(test_quarantine_to_the_microsecond)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
+	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	left(&cases, 0, QUARANTINE);
 	pass(&cases, QUARANTINE - 1);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 1);
+	left(&cases, 0, 1);
 	wants(&cases, 0, GUARD_NOTHING);
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 	pass(&cases, 1);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0);
+	left(&cases, 0, 0);
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert_uint_eq(action.marker, MARKER(0));
-	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	is(&cases, 0, GUARD_VOTING, 0);
+	gets_epoch(&cases, 0);
 	ck_assert_uint_eq(cases.guard.masters[0].epoch, MARKER(0)); /* the marker is the epoch now */
 	wants(&cases, 0, GUARD_NOTHING);
 }
@@ -29,10 +27,9 @@ END_TEST
  * marker. */
 START_TEST(test_quarantine_counts_from_what_was_seen)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	quarantined(&cases, 0);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	left(&cases, 0, QUARANTINE);
 	wants(&cases, 0, GUARD_QUARANTINE);
 	cases.now_us += 3 * SECOND;
 	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .ttl_us = TTL);
@@ -40,8 +37,8 @@ START_TEST(test_quarantine_counts_from_what_was_seen)
 	connects(&cases, 1, RUN(1));
 	cases.now_us += SECOND;
 	ANSWERS(&cases, 1, QUARANTINED_BY(MARKER(1), 1));
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE - SECOND);
+	left(&cases, 1, QUARANTINE);
+	left(&cases, 0, QUARANTINE - SECOND);
 }
 END_TEST
 
@@ -49,31 +46,29 @@ END_TEST
 
 START_TEST(test_longest_ttl_of_anybody)
 {
-	struct cases cases;
-	cases_init(&cases, 4, false);
+	struct cases cases = cases_new(4, false);
 	votes(&cases, 3);
 	waits(&cases, 0);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(TTL));
+	left(&cases, 0, QUARANTINE_OF(TTL));
 	connects(&cases, 1, RUN(1)); /* another master tells of longer ones */
 	ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST,
 		.ttl_us = 5 * TTL);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
+	left(&cases, 0, QUARANTINE_OF(5 * TTL));
 	ANSWERS(&cases, 1, FITS(1)); /* it stays known */
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
+	left(&cases, 0, QUARANTINE_OF(5 * TTL));
 	loses(&cases, 1);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
+	left(&cases, 0, QUARANTINE_OF(5 * TTL));
 	connects(&cases, 2, RUN(2)); /* shorter ones change nothing */
 	ANSWERS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST,
 		.ttl_us = SECOND);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
+	left(&cases, 0, QUARANTINE_OF(5 * TTL));
 }
 END_TEST
 
 /* The leases of another cluster's master do not count, also when the master is out of reach again. */
 START_TEST(test_ttl_of_a_rejected_master)
 {
-	struct cases cases;
-	cases_init(&cases, 4, false);
+	struct cases cases = cases_new(4, false);
 	votes(&cases, 2);
 	votes(&cases, 3);
 	connects(&cases, 1, RUN(1));
@@ -93,21 +88,18 @@ END_TEST
 /* Only markers are left: a process that gave longer leases has written that beside them. */
 START_TEST(test_longest_ttl_beside_a_marker)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(2 * TTL));
-	connects(&cases, 1, RUN(1));
-	ANSWERS(&cases, 1, MARKED(1, 5 * TTL)); /* of several the longest */
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(5 * TTL));
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE_OF(5 * TTL));
+	struct cases cases = cases_new(3, false);
+	READS(&cases, 0, MARKED(0, 2 * TTL));
+	left(&cases, 0, QUARANTINE_OF(2 * TTL));
+	READS(&cases, 1, MARKED(1, 5 * TTL)); /* of several the longest */
+	left(&cases, 0, QUARANTINE_OF(5 * TTL));
+	left(&cases, 1, QUARANTINE_OF(5 * TTL));
 	quarantined(&cases, 2); /* no marker here: it gets the longest lease that the others know */
 	ck_assert_uint_eq(wants(&cases, 2, GUARD_QUARANTINE).ttl_us, 5 * TTL);
 	/* there was one by then */
 	TELL(&cases, 2, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL);
 	ck_assert_uint_eq(guard_longest_us(&cases.guard), 7 * TTL);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE_OF(7 * TTL));
+	left(&cases, 0, QUARANTINE_OF(7 * TTL));
 }
 END_TEST
 
@@ -115,9 +107,8 @@ END_TEST
  * WRITE_EPOCH tells. */
 START_TEST(test_marker_raised_by_another)
 {
-	struct cases cases;
 	for (int late = 0; late < 2; late++) {
-		cases_init(&cases, 1, false);
+		struct cases cases = cases_new(1, false);
 		waits(&cases, 0);
 		uint64_t began_us = cases.now_us;
 		pass(&cases, late ? QUARANTINE : TTL / 2);
@@ -129,8 +120,7 @@ START_TEST(test_marker_raised_by_another)
 		ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
 		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 		/* the wait continues */
-		ck_assert_uint_eq(cases.now_us + guard_quarantine_left_us(&cases.guard, 0, cases.now_us),
-				  began_us + QUARANTINE_OF(2 * TTL));
+		ck_assert_uint_eq(cases.now_us + left_us(&cases, 0), began_us + QUARANTINE_OF(2 * TTL));
 		pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us - 1);
 		wants(&cases, 0, GUARD_NOTHING);
 		pass(&cases, 1);
@@ -143,9 +133,8 @@ END_TEST
  * unless that version writes its epoch. */
 START_TEST(test_marker_that_says_no_ttl)
 {
-	struct cases cases;
 	for (int by_quarantine = 0; by_quarantine < 2; by_quarantine++) {
-		cases_init(&cases, 3, false);
+		struct cases cases = cases_new(3, false);
 		votes(&cases, 2);
 		waits(&cases, 1);
 		if (by_quarantine) {
@@ -153,12 +142,10 @@ START_TEST(test_marker_that_says_no_ttl)
 			wants(&cases, 0, GUARD_QUARANTINE);
 			TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0));
 		} else {
-			connects(&cases, 0, RUN(0));
-			ANSWERS(&cases, 0, MARKED(0, 0));
+			READS(&cases, 0, MARKED(0, 0));
 		}
-		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us),
-				  QUARANTINE_OF(GUARD_TTL_MAX_US));
-		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), QUARANTINE);
+		left(&cases, 0, QUARANTINE_OF(GUARD_TTL_MAX_US));
+		left(&cases, 1, QUARANTINE);
 		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL); /* other masters do not get it */
 		ANSWERS(&cases, 0, FITS(0));
 		is(&cases, 0, GUARD_VOTING, 0);
@@ -168,8 +155,7 @@ END_TEST
 
 START_TEST(test_longer_ttl_heard_when_the_wait_was_over)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
 	recoveries(&cases, 0);
 	uint64_t began_us = cases.now_us - QUARANTINE;
@@ -179,8 +165,7 @@ START_TEST(test_longer_ttl_heard_when_the_wait_was_over)
 	wants(&cases, 0, GUARD_NOTHING);
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 	/* the wait continues */
-	ck_assert_uint_eq(cases.now_us + guard_quarantine_left_us(&cases.guard, 0, cases.now_us),
-			  began_us + QUARANTINE_OF(2 * TTL));
+	ck_assert_uint_eq(cases.now_us + left_us(&cases, 0), began_us + QUARANTINE_OF(2 * TTL));
 	pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us);
 	wants(&cases, 0, GUARD_NOTHING); /* and the fences are asked for again */
 	tells_fence(&cases, 1, 50);
@@ -193,8 +178,7 @@ END_TEST
 
 START_TEST(test_only_one_unbroken_connection_counts)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
+	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
 	pass(&cases, QUARANTINE - 10);
 	loses(&cases, 0);
@@ -204,41 +188,37 @@ START_TEST(test_only_one_unbroken_connection_counts)
 	wants(&cases, 0, GUARD_READ);
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	left(&cases, 0, QUARANTINE);
 }
 END_TEST
 
 /* Heartbeats may be 5 s apart; after a longer gap the wait begins again. */
 START_TEST(test_a_gap_begins_anew)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
+	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
 	pass(&cases, 30 * SECOND + 1);
-	uint64_t left_us = guard_quarantine_left_us(&cases.guard, 0, cases.now_us);
-	ck_assert_uint_eq(left_us, QUARANTINE - 30 * SECOND - 1);
+	left(&cases, 0, QUARANTINE - 30 * SECOND - 1);
 	cases.now_us += 5 * SECOND - 1;
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), left_us - 5 * SECOND + 1);
+	left(&cases, 0, QUARANTINE - 35 * SECOND);
 	cases.now_us += 5 * SECOND + 1;
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	left(&cases, 0, QUARANTINE);
 }
 END_TEST
 
 /* Each quarantine has a wait of its own, also under the same marker. */
 START_TEST(test_a_vote_ends_the_wait)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
+	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_WRITE_EPOCH);
-	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	is(&cases, 0, GUARD_VOTING, 0);
+	gets_epoch(&cases, 0);
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	left(&cases, 0, QUARANTINE);
 }
 END_TEST
 
@@ -246,12 +226,11 @@ END_TEST
 
 START_TEST(test_an_exchanged_marker_begins_anew)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
+	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
 	pass(&cases, 60 * SECOND);
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(1), 0));
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+	left(&cases, 0, QUARANTINE);
 	pass(&cases, QUARANTINE);
 	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).marker, MARKER(1));
 }
@@ -259,8 +238,7 @@ END_TEST
 
 START_TEST(test_a_lost_quarantine_is_read_again)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	quarantined(&cases, 0);
 	wants(&cases, 0, GUARD_QUARANTINE);
 	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = false);
@@ -273,9 +251,8 @@ END_TEST
 
 START_TEST(test_a_lost_compare_and_set)
 {
-	struct cases cases;
 	for (unsigned won_by_another = 0; won_by_another < 2; won_by_another++) {
-		cases_init(&cases, 1, false);
+		struct cases cases = cases_new(1, false);
 		waits(&cases, 0);
 		pass(&cases, QUARANTINE);
 		wants(&cases, 0, GUARD_WRITE_EPOCH);
@@ -290,27 +267,20 @@ START_TEST(test_a_lost_compare_and_set)
 		ANSWERS(&cases, 0,
 			QUARANTINED_BY(MARKER(5), 0)); /* it was flushed, and quarantined by another redlockd */
 		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-		ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), QUARANTINE);
+		left(&cases, 0, QUARANTINE);
 	}
 }
 END_TEST
 
 static void add(TCase *tcase)
 {
-	tcase_add_test(tcase, test_quarantine_to_the_microsecond);
-	tcase_add_test(tcase, test_quarantine_counts_from_what_was_seen);
-	tcase_add_test(tcase, test_longest_ttl_of_anybody);
+	suite_add(tcase, test_quarantine_to_the_microsecond, test_quarantine_counts_from_what_was_seen,
+		  test_longest_ttl_of_anybody);
 	tcase_add_loop_test(tcase, test_ttl_of_a_rejected_master, 0, 2);
-	tcase_add_test(tcase, test_longest_ttl_beside_a_marker);
-	tcase_add_test(tcase, test_marker_raised_by_another);
-	tcase_add_test(tcase, test_marker_that_says_no_ttl);
-	tcase_add_test(tcase, test_longer_ttl_heard_when_the_wait_was_over);
-	tcase_add_test(tcase, test_only_one_unbroken_connection_counts);
-	tcase_add_test(tcase, test_a_gap_begins_anew);
-	tcase_add_test(tcase, test_a_vote_ends_the_wait);
-	tcase_add_test(tcase, test_an_exchanged_marker_begins_anew);
-	tcase_add_test(tcase, test_a_lost_quarantine_is_read_again);
-	tcase_add_test(tcase, test_a_lost_compare_and_set);
+	suite_add(tcase, test_longest_ttl_beside_a_marker, test_marker_raised_by_another, test_marker_that_says_no_ttl,
+		  test_longer_ttl_heard_when_the_wait_was_over, test_only_one_unbroken_connection_counts,
+		  test_a_gap_begins_anew, test_a_vote_ends_the_wait, test_an_exchanged_marker_begins_anew,
+		  test_a_lost_quarantine_is_read_again, test_a_lost_compare_and_set);
 }
 
 int main(void)

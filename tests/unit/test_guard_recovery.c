@@ -13,8 +13,7 @@ static unsigned needed(unsigned masters)
 START_TEST(test_the_largest_fence_of_enough_others)
 {
 	unsigned masters = (unsigned)_i;
-	struct cases cases;
-	cases_init(&cases, masters, false);
+	struct cases cases = cases_new(masters, false);
 	others_vote(&cases, 0);
 	waits(&cases, 0);
 	for (unsigned i = 1; i < masters; i++)
@@ -40,8 +39,7 @@ END_TEST
 
 START_TEST(test_each_is_asked_with_its_epoch_once)
 {
-	struct cases cases;
-	cases_init(&cases, 5, false);
+	struct cases cases = cases_new(5, false);
 	others_vote(&cases, 0);
 	recoveries(&cases, 0);
 	for (unsigned i = 1; i < 5; i++)
@@ -65,8 +63,7 @@ static void tells_slice(struct cases *cases, unsigned j, unsigned slice, uint64_
 /* All slices must be read after the wait and under one epoch, or the survey begins again. */
 START_TEST(test_fences_in_slices)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	cases.guard.params.slices = 3;
 	others_vote(&cases, 0);
 	recoveries(&cases, 0);
@@ -106,8 +103,7 @@ END_TEST
 /* A survey that no master waits for is not continued. */
 START_TEST(test_slices_that_nobody_waits_for)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	cases.guard.params.slices = 3;
 	others_vote(&cases, 0);
 	recoveries(&cases, 0);
@@ -122,8 +118,7 @@ END_TEST
 /* A survey that began before the wait was over does not count, however late its last slice is told. */
 START_TEST(test_slices_of_an_older_survey)
 {
-	struct cases cases;
-	cases_init(&cases, 5, false);
+	struct cases cases = cases_new(5, false);
 	cases.guard.params.slices = 2;
 	for (unsigned i = 2; i < 5; i++)
 		votes(&cases, i);
@@ -148,8 +143,7 @@ END_TEST
 /* One master restarted while another is down: only the latter may remember. */
 START_TEST(test_an_unreachable_master_is_waited_for)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 1);
 	votes(&cases, 2);
 	loses(&cases, 2);
@@ -160,7 +154,7 @@ START_TEST(test_an_unreachable_master_is_waited_for)
 		wants(&cases, 0, GUARD_NOTHING);
 		ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 1);
 	}
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 0, cases.now_us), 0); /* it does not wait for time */
+	left(&cases, 0, 0); /* it does not wait for time */
 	votes(&cases, 2);
 	tells_fence(&cases, 2, 22);
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
@@ -172,8 +166,7 @@ END_TEST
 /* The same, but it comes back empty: too few remember, and the floor is made of clocks. */
 START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 1);
 	recoveries(&cases, 0);
 	tells_fence(&cases, 1, 11);
@@ -184,7 +177,7 @@ START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, WALL + cases.now_us);
 	loses(&cases, 2); /* its memory still counts as lost */
-	cases_init(&cases, 3, false);
+	cases = cases_new(3, false);
 	votes(&cases, 1);
 	waits(&cases, 2);
 	loses(&cases, 2);
@@ -196,8 +189,7 @@ END_TEST
 
 START_TEST(test_what_was_told_too_early_does_not_count)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 1);
 	recoveries(&cases, 0);
 	wants(&cases, 1, GUARD_SURVEY); /* for master 0; the answer takes its time */
@@ -219,8 +211,7 @@ END_TEST
 
 START_TEST(test_two_at_a_time)
 {
-	struct cases cases;
-	cases_init(&cases, 5, false);
+	struct cases cases = cases_new(5, false);
 	for (unsigned i = 2; i < 5; i++)
 		votes(&cases, i);
 	waits(&cases, 0);
@@ -240,8 +231,7 @@ END_TEST
 
 START_TEST(test_a_survey_that_fails_or_misses)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
 	recoveries(&cases, 0);
 	wants(&cases, 1, GUARD_SURVEY);
@@ -265,8 +255,7 @@ END_TEST
 /* An answer to SURVEY with an older epoch does not refute the epoch that was read since. */
 START_TEST(test_a_survey_with_an_older_epoch)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
 	recoveries(&cases, 0);
 	ck_assert_uint_eq(wants(&cases, 1, GUARD_SURVEY).epoch, CERT(1));
@@ -284,8 +273,7 @@ END_TEST
 
 START_TEST(test_who_kept_its_numbers_tells_them_while_quarantined)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
 	TELL(&cases, 1, .kind = GUARD_DROPPED_KEYS);
 	quarantine_done(&cases, 1, true);
@@ -308,14 +296,12 @@ END_TEST
 /* The marker of another redlockd says whether they were kept. */
 START_TEST(test_kept_as_the_marker_says)
 {
-	struct cases cases;
 	bool kept = _i == 1;
-	cases_init(&cases, 3, false);
-	connects(&cases, 0, RUN(0));
-	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = kept);
+	struct cases cases = cases_new(3, false);
+	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = kept);
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, kept ? GUARD_WRITE_EPOCH : GUARD_NOTHING);
-	cases_init(&cases, 3, false);
+	cases = cases_new(3, false);
 	votes(&cases, 0);
 	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
 	ck_assert(wants(&cases, 0, GUARD_QUARANTINE).kept);
@@ -329,8 +315,7 @@ END_TEST
 /* Another redlockd found that buckets are lost: they do not count although the marker is the same. */
 START_TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	waits(&cases, 0);
 	pass(&cases, QUARANTINE / 2);
 	votes(&cases, 1);
@@ -339,14 +324,14 @@ START_TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
 	cases.answers[1].cluster = CLUSTER;
 	pass(&cases, QUARANTINE - QUARANTINE / 2);
 	wants(&cases, 0, GUARD_NOTHING);
-	uint64_t left_us = guard_quarantine_left_us(&cases.guard, 1, cases.now_us);
+	uint64_t before_us = left_us(&cases, 1);
 	wants(&cases, 1, GUARD_SURVEY);
 	TELL(&cases, 1, .kind = GUARD_FENCES, .done = false);
 	while (next(&cases, 1).kind == GUARD_READ)
 		ANSWERS(&cases, 1, QUARANTINED_BY(MARKER(1), 1), .kept = false);
 	ANSWERS(&cases, 1, QUARANTINED_BY(MARKER(1), 1), .kept = false);
 	is(&cases, 1, GUARD_WAITING, GUARD_EVICTED);
-	ck_assert_uint_eq(guard_quarantine_left_us(&cases.guard, 1, cases.now_us), left_us);
+	left(&cases, 1, before_us);
 	wants(&cases, 1, GUARD_NOTHING);
 }
 END_TEST
@@ -355,8 +340,7 @@ END_TEST
 
 START_TEST(test_alone)
 {
-	struct cases cases;
-	cases_init(&cases, 1, false);
+	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
 	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 10, 5000 * SECOND);
 	pass(&cases, QUARANTINE);
@@ -370,10 +354,8 @@ END_TEST
 /* The latest of all clocks below the limit of fences: ours, its own, and those of masters that are down. */
 START_TEST(test_the_latest_clock)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
-	for (unsigned i = 0; i < 3; i++)
-		waits(&cases, i);
+	struct cases cases = cases_new(3, false);
+	all_wait(&cases);
 	uint64_t ahead_us = WALL + 50 * SECOND; /* of our own clock, which is not the time of day */
 	uint64_t wrong_us = _i == 1 ? REDLOCK_FENCE_LIMIT + SECOND : WALL - 10 * SECOND;
 	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 10, cases.now_us + wrong_us);
@@ -391,8 +373,7 @@ END_TEST
 
 START_TEST(test_survivors_are_asked_before_clocks)
 {
-	struct cases cases;
-	cases_init(&cases, 5, false);
+	struct cases cases = cases_new(5, false);
 	votes(&cases, 4);
 	for (unsigned i = 0; i < 4; i++)
 		waits(&cases, i);
@@ -409,8 +390,7 @@ END_TEST
 /* … but for two seconds at most if one does not answer. */
 START_TEST(test_patience_with_survivors)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 2);
 	waits(&cases, 0);
 	waits(&cases, 1);
@@ -428,8 +408,7 @@ END_TEST
  * remembers after that. Otherwise the second would wait for the third for ever. */
 START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 {
-	struct cases cases;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	votes(&cases, 2);
 	loses(&cases, 2);
 	waits(&cases, 0);
@@ -450,10 +429,9 @@ END_TEST
  * counts as memory. */
 START_TEST(test_when_a_floor_was_made_of_clocks)
 {
-	struct cases cases;
 	bool before = _i == 0;
 	uint64_t ahead_us = 7 * START;
-	cases_init(&cases, 3, false);
+	struct cases cases = cases_new(3, false);
 	waits(&cases, 1);
 	uint64_t clocked_us = cases.now_us + ahead_us + 5 * SECOND - (before ? 3600 * SECOND / 4 : 0);
 	pass(&cases, 10 * SECOND);
@@ -474,23 +452,16 @@ static void add(TCase *tcase)
 	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		tcase_add_loop_test(tcase, test_the_largest_fence_of_enough_others, numbers[i], numbers[i] + 1);
 	tcase_add_loop_test(tcase, test_fences_in_slices, 0, 5);
-	tcase_add_test(tcase, test_slices_that_nobody_waits_for);
-	tcase_add_test(tcase, test_slices_of_an_older_survey);
-	tcase_add_test(tcase, test_each_is_asked_with_its_epoch_once);
-	tcase_add_test(tcase, test_an_unreachable_master_is_waited_for);
-	tcase_add_test(tcase, test_a_master_that_came_back_empty_is_not_waited_for);
-	tcase_add_test(tcase, test_what_was_told_too_early_does_not_count);
-	tcase_add_test(tcase, test_two_at_a_time);
-	tcase_add_test(tcase, test_a_survey_that_fails_or_misses);
-	tcase_add_test(tcase, test_a_survey_with_an_older_epoch);
-	tcase_add_test(tcase, test_who_kept_its_numbers_tells_them_while_quarantined);
+	suite_add(tcase, test_slices_that_nobody_waits_for, test_slices_of_an_older_survey,
+		  test_each_is_asked_with_its_epoch_once, test_an_unreachable_master_is_waited_for,
+		  test_a_master_that_came_back_empty_is_not_waited_for, test_what_was_told_too_early_does_not_count,
+		  test_two_at_a_time, test_a_survey_that_fails_or_misses, test_a_survey_with_an_older_epoch,
+		  test_who_kept_its_numbers_tells_them_while_quarantined);
 	tcase_add_loop_test(tcase, test_kept_as_the_marker_says, 0, 2);
-	tcase_add_test(tcase, test_a_survey_of_a_marker_that_is_kept_no_more);
-	tcase_add_test(tcase, test_alone);
+	suite_add(tcase, test_a_survey_of_a_marker_that_is_kept_no_more, test_alone);
 	tcase_add_loop_test(tcase, test_the_latest_clock, 0, 2);
-	tcase_add_test(tcase, test_survivors_are_asked_before_clocks);
-	tcase_add_test(tcase, test_patience_with_survivors);
-	tcase_add_test(tcase, test_who_has_a_floor_of_clocks_remembers_no_more);
+	suite_add(tcase, test_survivors_are_asked_before_clocks, test_patience_with_survivors,
+		  test_who_has_a_floor_of_clocks_remembers_no_more);
 	tcase_add_loop_test(tcase, test_when_a_floor_was_made_of_clocks, 0, 2);
 }
 

@@ -49,8 +49,6 @@ int main(void)
 {
 	TCase *tests = tcase_create("hex");
 
-	tcase_add_test(tests, a_digit_has_a_value);
-	tcase_add_test(tests, what_is_written_can_be_read);
-	tcase_add_test(tests, other_characters_are_rejected);
+	suite_add(tests, a_digit_has_a_value, what_is_written_can_be_read, other_characters_are_rejected);
 	return suite_run("hex", tests, NULL);
 }

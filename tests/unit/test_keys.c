@@ -330,16 +330,11 @@ int main(void)
 {
 	TCase *all = tcase_create("all");
 
-	tcase_add_test(all, a_key_is_found_by_its_hash);
-	tcase_add_test(all, every_bit_of_the_hash_counts);
-	tcase_add_test(all, a_key_may_have_several_hashes);
+	suite_add(all, a_key_is_found_by_its_hash, every_bit_of_the_hash_counts, a_key_may_have_several_hashes);
 	tcase_add_loop_test(all, a_key_is_visible_ascii_whatever_its_hash, 0, COUNT(secrets));
 	tcase_add_test(all, a_certificate_is_found_by_its_names);
 	tcase_add_loop_test(all, a_prefix_covers_whole_bytes, 0, COUNT(covers));
-	tcase_add_test(all, usage_lives_on_over_a_reload);
-	tcase_add_test(all, a_rejected_file_changes_nothing);
-	tcase_add_test(all, without_a_bound_all_may_wait);
-	tcase_add_test(all, references_keep_keys_alive);
-	tcase_add_test(all, threads_find_while_another_reloads);
+	suite_add(all, usage_lives_on_over_a_reload, a_rejected_file_changes_nothing, without_a_bound_all_may_wait,
+		  references_keep_keys_alive, threads_find_while_another_reloads);
 	return suite_run("keys", all, NULL);
 }

@@ -317,11 +317,8 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_loop_test(all, files_are_good_or_rejected_with_the_position, 0, COUNT(files));
-	tcase_add_test(all, no_message_holds_a_hash_or_a_key);
-	tcase_add_test(all, all_members_of_the_file_are_kept);
-	tcase_add_test(all, the_number_of_keys_is_bounded);
-	tcase_add_test(all, the_number_of_prefixes_is_bounded);
-	tcase_add_test(all, deep_nesting_is_rejected);
-	tcase_add_test(all, from_a_file);
+	suite_add(all, no_message_holds_a_hash_or_a_key, all_members_of_the_file_are_kept,
+		  the_number_of_keys_is_bounded, the_number_of_prefixes_is_bounded, deep_nesting_is_rejected,
+		  from_a_file);
 	return suite_run("keys_parse", all, NULL);
 }

@@ -273,18 +273,15 @@ int main(void)
 	TCase *tests = tcase_create("lease_answer");
 	tcase_add_test(tests, owners_are_read_from_our_own_values);
 	tcase_add_loop_test(tests, other_values_have_no_owner, 0, sizeof other_values / sizeof *other_values);
-	tcase_add_test(tests, an_owner_that_is_too_long_is_not_read);
-	tcase_add_test(tests, holders_are_told_apart_by_token);
-	tcase_add_test(tests, bounds_of_leases_are_read_from_our_own_values);
+	suite_add(tests, an_owner_that_is_too_long_is_not_read, holders_are_told_apart_by_token,
+		  bounds_of_leases_are_read_from_our_own_values);
 	tcase_add_loop_test(tests, other_values_have_no_bound, 0, sizeof other_values / sizeof *other_values);
 	tcase_add_test(tests, times_are_rounded_to_the_safe_side);
 	tcase_add_loop_test(tests, outcomes_become_statuses_and_only_leases_have_tokens, 0,
 			    sizeof outcomes / sizeof *outcomes);
 	tcase_add_loop_test(tests, too_many_is_told_only_where_it_would_have_waited, 0,
 			    sizeof outcomes / sizeof *outcomes);
-	tcase_add_test(tests, waiters_are_shown_whether_it_is_held_or_free);
-	tcase_add_test(tests, too_late_is_told_from_too_few);
-	tcase_add_test(tests, the_holder_is_the_one_that_the_core_chose);
-	tcase_add_test(tests, an_extended_lease_shows_its_own_owner);
+	suite_add(tests, waiters_are_shown_whether_it_is_held_or_free, too_late_is_told_from_too_few,
+		  the_holder_is_the_one_that_the_core_chose, an_extended_lease_shows_its_own_owner);
 	return suite_run("lease_answer", tests, NULL);
 }

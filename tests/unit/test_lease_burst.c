@@ -271,18 +271,11 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, what_is_too_much_starts_when_there_is_room);
-	tcase_add_test(tests, nobody_overtakes);
-	tcase_add_test(tests, waiters_take_no_room);
-	tcase_add_test(tests, given_up_before_it_started);
-	tcase_add_test(tests, a_release_is_carried_out_whoever_hears_of_it);
-	tcase_add_test(tests, a_wait_is_no_longer_for_it);
-	tcase_add_test(tests, a_drain_answers_those_held_back);
-	tcase_add_test(tests, the_end_answers_those_held_back);
-	tcase_add_test(tests, what_lies_unread_is_no_silence);
-	tcase_add_test(tests, silence_is_noticed_in_the_second_round);
-	tcase_add_test(tests, what_others_answer_is_of_no_interest);
-	tcase_add_test(tests, it_is_not_waited_for_ever);
+	suite_add(tests, what_is_too_much_starts_when_there_is_room, nobody_overtakes, waiters_take_no_room,
+		  given_up_before_it_started, a_release_is_carried_out_whoever_hears_of_it, a_wait_is_no_longer_for_it,
+		  a_drain_answers_those_held_back, the_end_answers_those_held_back, what_lies_unread_is_no_silence,
+		  silence_is_noticed_in_the_second_round, what_others_answer_is_of_no_interest,
+		  it_is_not_waited_for_ever);
 }
 
 int main(void)

@@ -109,11 +109,8 @@ int main(void)
 {
 	TCase *tests = tcase_create("lease_fence");
 	tcase_add_checked_fixture(tests, set_up, NULL);
-	tcase_add_test(tests, a_guess_is_the_time_of_day);
-	tcase_add_test(tests, guesses_strictly_grow);
-	tcase_add_test(tests, a_number_seen_is_left_behind);
-	tcase_add_test(tests, a_number_far_ahead_is_not_learned);
-	tcase_add_test(tests, a_clock_that_was_far_ahead_is_followed_back);
-	tcase_add_test(tests, guesses_stay_within_their_bounds);
+	suite_add(tests, a_guess_is_the_time_of_day, guesses_strictly_grow, a_number_seen_is_left_behind,
+		  a_number_far_ahead_is_not_learned, a_clock_that_was_far_ahead_is_followed_back,
+		  guesses_stay_within_their_bounds);
 	return suite_run("lease_fence", tests, NULL);
 }

@@ -369,22 +369,15 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, a_lease_is_released_with_its_token);
-	tcase_add_test(tests, nobody_holds_it);
+	suite_add(tests, a_lease_is_released_with_its_token, nobody_holds_it);
 	tcase_add_loop_test(tests, what_is_not_ours_is_left_alone, 0, 5);
-	tcase_add_test(tests, too_few_say_who_holds_it);
-	tcase_add_test(tests, a_newcomer_is_not_harmed);
-	tcase_add_test(tests, its_time_was_up);
-	tcase_add_test(tests, the_masters_go_silent);
-	tcase_add_test(tests, a_release_is_pending_for_a_master_that_is_away);
-	tcase_add_test(tests, what_may_be_a_lease_is_released);
-	tcase_add_test(tests, all_that_may_be_a_lease_are_released);
+	suite_add(tests, too_few_say_who_holds_it, a_newcomer_is_not_harmed, its_time_was_up, the_masters_go_silent,
+		  a_release_is_pending_for_a_master_that_is_away, what_may_be_a_lease_is_released,
+		  all_that_may_be_a_lease_are_released);
 	tcase_add_loop_test(tests, every_combination_of_holders, 0, SAYINGS * SAYINGS * SAYINGS);
 	tcase_add_loop_test(tests, what_cannot_be_a_lease_is_left_alone, 0, 2);
 	tcase_add_loop_test(tests, given_up_at_a_step, 0, STEPS);
-	tcase_add_test(tests, given_up_during_the_release);
-	tcase_add_test(tests, a_drain_lets_it_go_on);
-	tcase_add_test(tests, two_at_once);
+	suite_add(tests, given_up_during_the_release, a_drain_lets_it_go_on, two_at_once);
 }
 
 int main(void)

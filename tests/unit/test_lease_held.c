@@ -87,8 +87,7 @@ END_TEST
 static void add_all(TCase *tests)
 {
 	tcase_add_loop_test(tests, the_time_is_that_of_the_master, 0, sizeof releases / sizeof *releases);
-	tcase_add_test(tests, what_was_not_released_was_not_held);
-	tcase_add_test(tests, a_released_attempt_was_no_lease);
+	suite_add(tests, what_was_not_released_was_not_held, a_released_attempt_was_no_lease);
 }
 
 int main(void)

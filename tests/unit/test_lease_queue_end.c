@@ -174,15 +174,11 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, an_acquire_has_its_attempts_own_deadline);
-	tcase_add_test(tests, a_wait_that_runs_out_gives_up_its_entry_everywhere);
-	tcase_add_test(tests, a_wait_as_long_as_a_master_may_take_ends_as_well);
-	tcase_add_test(tests, who_leaves_gives_up_its_entry_and_the_next_moves_up);
-	tcase_add_test(tests, who_leaves_while_it_votes_releases_what_it_may_get);
-	tcase_add_test(tests, entries_on_masters_that_are_away_are_pending);
-	tcase_add_test(tests, too_many_for_one_resource_are_told_so);
-	tcase_add_test(tests, too_many_in_all_are_told_so);
-	tcase_add_test(tests, draining_answers_all_who_wait_and_lets_nobody_in);
+	suite_add(tests, an_acquire_has_its_attempts_own_deadline, a_wait_that_runs_out_gives_up_its_entry_everywhere,
+		  a_wait_as_long_as_a_master_may_take_ends_as_well, who_leaves_gives_up_its_entry_and_the_next_moves_up,
+		  who_leaves_while_it_votes_releases_what_it_may_get, entries_on_masters_that_are_away_are_pending,
+		  too_many_for_one_resource_are_told_so, too_many_in_all_are_told_so,
+		  draining_answers_all_who_wait_and_lets_nobody_in);
 }
 
 int main(void)

@@ -106,10 +106,7 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, queues_by_their_length);
-	tcase_add_test(tests, the_last_one_goes);
-	tcase_add_test(tests, only_the_longest);
-	tcase_add_test(tests, not_too_often);
+	suite_add(tests, queues_by_their_length, the_last_one_goes, only_the_longest, not_too_often);
 }
 
 int main(void)

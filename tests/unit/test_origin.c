@@ -163,9 +163,7 @@ int main(void)
 
 	tcase_add_loop_test(all, local_names_are_accepted, 0, (int)(sizeof local / sizeof *local));
 	tcase_add_loop_test(all, other_names_are_rejected, 0, (int)(sizeof other / sizeof *other));
-	tcase_add_test(all, listed_names_are_accepted);
-	tcase_add_test(all, names_of_any_length_are_safe);
-	tcase_add_test(all, addresses_are_told_from_names);
+	suite_add(all, listed_names_are_accepted, names_of_any_length_are_safe, addresses_are_told_from_names);
 	tcase_add_loop_test(all, the_page_of_the_service_has_its_origin, 0, (int)(sizeof pairs / sizeof *pairs));
 	tcase_add_test(all, listed_origins_are_found_byte_by_byte);
 	return suite_run("origin", all, NULL);

@@ -293,10 +293,7 @@ int main(void)
 	TCase *tests = tcase_create("path");
 
 	tcase_add_loop_test(tests, test_decode, 0, COUNT(decodings));
-	tcase_add_test(tests, test_not_decoded);
-	tcase_add_test(tests, test_resource);
-	tcase_add_test(tests, test_resource_length);
-	tcase_add_test(tests, test_target);
+	suite_add(tests, test_not_decoded, test_resource, test_resource_length, test_target);
 	tcase_add_loop_test(tests, test_after_authority, 0, COUNT(absolutes));
 	tcase_add_loop_test(tests, test_encode, 0, COUNT(encodings));
 	tcase_add_test(tests, test_encode_all);

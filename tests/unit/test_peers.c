@@ -314,14 +314,8 @@ END_TEST
 int main(void)
 {
 	TCase *tests = tcase_create("peers");
-	tcase_add_test(tests, what_one_address_is);
-	tcase_add_test(tests, unix_sockets_have_none);
-	tcase_add_test(tests, connections_are_bounded);
-	tcase_add_test(tests, no_bound);
-	tcase_add_test(tests, connections_of_an_address_share_its_rate);
-	tcase_add_test(tests, a_rate_outlives_its_connections);
-	tcase_add_test(tests, resting_records_leave_the_queue_from_any_position);
-	tcase_add_test(tests, a_full_table_has_a_shared_record);
-	tcase_add_test(tests, threads);
+	suite_add(tests, what_one_address_is, unix_sockets_have_none, connections_are_bounded, no_bound,
+		  connections_of_an_address_share_its_rate, a_rate_outlives_its_connections,
+		  resting_records_leave_the_queue_from_any_position, a_full_table_has_a_shared_record, threads);
 	return suite_run("peers", tests, NULL);
 }

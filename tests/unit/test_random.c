@@ -60,8 +60,6 @@ END_TEST
 int main(void)
 {
 	TCase *tests = tcase_create("token");
-	tcase_add_test(tests, tokens_are_lower_case_hex);
-	tcase_add_test(tests, tokens_do_not_repeat);
-	tcase_add_test(tests, tokens_use_all_digits);
+	suite_add(tests, tokens_are_lower_case_hex, tokens_do_not_repeat, tokens_use_all_digits);
 	return suite_run("token", tests, NULL);
 }

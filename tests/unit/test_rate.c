@@ -213,16 +213,9 @@ int main(void)
 {
 	TCase *tests = tcase_create("rate");
 	tcase_set_timeout(tests, 60);
-	tcase_add_test(tests, one_second_of_events_comes_at_once);
-	tcase_add_test(tests, no_bound_takes_nothing);
-	tcase_add_test(tests, the_long_run_is_bounded);
-	tcase_add_test(tests, the_bound_holds_within_any_stretch);
-	tcase_add_test(tests, retry_is_when_one_can_be_taken);
-	tcase_add_test(tests, a_rejected_event_costs_nothing);
-	tcase_add_test(tests, a_clock_that_is_behind_gets_no_more);
-	tcase_add_test(tests, extremes);
-	tcase_add_test(tests, rested_after_a_second);
-	tcase_add_test(tests, another_bound);
-	tcase_add_test(tests, threads_share_one_bound);
+	suite_add(tests, one_second_of_events_comes_at_once, no_bound_takes_nothing, the_long_run_is_bounded,
+		  the_bound_holds_within_any_stretch, retry_is_when_one_can_be_taken, a_rejected_event_costs_nothing,
+		  a_clock_that_is_behind_gets_no_more, extremes, rested_after_a_second, another_bound,
+		  threads_share_one_bound);
 	return suite_run("rate", tests, NULL);
 }

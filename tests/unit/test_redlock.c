@@ -461,26 +461,16 @@ int main(void)
 
 	tcase_add_loop_test(tcase, test_majority_of_configured_masters, 1, REDLOCK_MASTERS_MAX + 1);
 	tcase_add_loop_test(tcase, test_not_majority_of_reachable_masters, 1, REDLOCK_MASTERS_MAX + 1);
-	tcase_add_test(tcase, test_half_of_even_masters_is_no_majority);
-	tcase_add_test(tcase, test_single_master);
-	tcase_add_test(tcase, test_one_error_is_not_failure);
-	tcase_add_test(tcase, test_hung_master_costs_nothing);
-	tcase_add_test(tcase, test_lease_is_never_handed_out_expired);
+	suite_add(tcase, test_half_of_even_masters_is_no_majority, test_single_master, test_one_error_is_not_failure,
+		  test_hung_master_costs_nothing, test_lease_is_never_handed_out_expired);
 	tcase_add_loop_test(tcase, test_validity_counts_the_shortest_ttl, 0, 4);
-	tcase_add_test(tcase, test_validity_counts_from_the_start_of_its_own_try);
-	tcase_add_test(tcase, test_every_try_has_its_own_token);
-	tcase_add_test(tcase, test_release_goes_to_refusing_failed_and_silent_masters);
-	tcase_add_test(tcase, test_nothing_is_released_where_nothing_was_sent);
-	tcase_add_test(tcase, test_locked_is_told_at_once_and_not_retried);
-	tcase_add_test(tcase, test_retry_after_counts_what_is_missing);
-	tcase_add_test(tcase, test_contention_is_not_called_no_quorum);
-	tcase_add_test(tcase, test_unknown_masters_may_be_the_holders);
-	tcase_add_test(tcase, test_pauses_are_random_and_bounded);
-	tcase_add_test(tcase, test_pauses_differ_from_try_to_try);
-	tcase_add_test(tcase, test_late_grants_of_an_older_try_do_not_count);
-	tcase_add_test(tcase, test_late_refusals_of_an_older_try_do_not_count);
-	tcase_add_test(tcase, test_timers_may_come_early_late_and_twice);
-	tcase_add_test(tcase, test_cancel_gives_back_what_may_be_granted);
-	tcase_add_test(tcase, test_cancel_in_the_pause_ends_it);
+	suite_add(tcase, test_validity_counts_from_the_start_of_its_own_try, test_every_try_has_its_own_token,
+		  test_release_goes_to_refusing_failed_and_silent_masters,
+		  test_nothing_is_released_where_nothing_was_sent, test_locked_is_told_at_once_and_not_retried,
+		  test_retry_after_counts_what_is_missing, test_contention_is_not_called_no_quorum,
+		  test_unknown_masters_may_be_the_holders, test_pauses_are_random_and_bounded,
+		  test_pauses_differ_from_try_to_try, test_late_grants_of_an_older_try_do_not_count,
+		  test_late_refusals_of_an_older_try_do_not_count, test_timers_may_come_early_late_and_twice,
+		  test_cancel_gives_back_what_may_be_granted, test_cancel_in_the_pause_ends_it);
 	return suite_run("redlock", tcase, NULL);
 }

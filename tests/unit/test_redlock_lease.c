@@ -320,18 +320,13 @@ int main(void)
 {
 	TCase *tcase = tcase_create("lease");
 
-	tcase_add_test(tcase, test_extend_checks_validity);
-	tcase_add_test(tcase, test_extend_too_late_is_no_lease);
-	tcase_add_test(tcase, test_extend_does_not_revive_an_expired_lease);
-	tcase_add_test(tcase, test_extend_against_another_holder);
-	tcase_add_test(tcase, test_extend_that_may_have_a_majority_is_not_called_expired);
-	tcase_add_test(tcase, test_release_outcomes);
-	tcase_add_test(tcase, test_release_of_what_may_have_been_a_majority);
+	suite_add(tcase, test_extend_checks_validity, test_extend_too_late_is_no_lease,
+		  test_extend_does_not_revive_an_expired_lease, test_extend_against_another_holder,
+		  test_extend_that_may_have_a_majority_is_not_called_expired, test_release_outcomes,
+		  test_release_of_what_may_have_been_a_majority);
 	tcase_add_loop_test(tcase, test_release_waits_for_the_whole_master_timeout, 0, 2);
-	tcase_add_test(tcase, test_inspect_tells_how_long_it_is_held);
-	tcase_add_test(tcase, test_inspect_of_several_holders);
-	tcase_add_test(tcase, test_inspect_of_free_and_of_doubtful_locks);
-	tcase_add_test(tcase, test_inspect_waits_for_the_one_that_tells);
+	suite_add(tcase, test_inspect_tells_how_long_it_is_held, test_inspect_of_several_holders,
+		  test_inspect_of_free_and_of_doubtful_locks, test_inspect_waits_for_the_one_that_tells);
 	tcase_add_loop_test(tcase, test_cancel_after_the_answer_does_nothing, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test(tcase, test_cancel_of_others_sends_nothing, REDLOCK_EXTEND, REDLOCK_INSPECT + 1);
 	tcase_add_loop_test_raise_signal(tcase, test_bad_parameters_are_asserted, SIGABRT, 0, 5);

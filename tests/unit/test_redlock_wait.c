@@ -287,22 +287,14 @@ int main(void)
 {
 	TCase *tcase = tcase_create("waiting");
 
-	tcase_add_test(tcase, test_refused_waiter_stands_in_queue_and_sleeps);
-	tcase_add_test(tcase, test_where_all_refused_nothing_is_given_back);
-	tcase_add_test(tcase, test_the_holders_end_is_worth_an_attempt);
-	tcase_add_test(tcase, test_a_holder_without_an_end_is_tried_after_a_ttl);
-	tcase_add_test(tcase, test_anothers_turn_is_awaited_while_it_lives);
-	tcase_add_test(tcase, test_split_is_followed_by_a_pause);
-	tcase_add_test(tcase, test_pause_ends_at_a_notification_and_not_when_passed);
-	tcase_add_test(tcase, test_tries_count_for_nothing);
-	tcase_add_test(tcase, test_lost_fence_is_followed_by_a_pause);
-	tcase_add_test(tcase, test_who_is_behind_has_no_fallback);
-	tcase_add_test(tcase, test_the_next_first_gets_the_fallback);
-	tcase_add_test(tcase, test_first_with_nothing_left_tries_at_once);
-	tcase_add_test(tcase, test_first_with_nothing_left_ends_a_pause);
-	tcase_add_test(tcase, test_first_while_it_votes_counts_afterwards);
-	tcase_add_test(tcase, test_first_with_nothing_left_while_it_votes_is_not_lost);
-	tcase_add_test(tcase, test_first_of_one_who_knew_nothing_takes_no_knowledge_away);
-	tcase_add_test(tcase, test_who_does_not_wait_hears_nothing);
+	suite_add(tcase, test_refused_waiter_stands_in_queue_and_sleeps, test_where_all_refused_nothing_is_given_back,
+		  test_the_holders_end_is_worth_an_attempt, test_a_holder_without_an_end_is_tried_after_a_ttl,
+		  test_anothers_turn_is_awaited_while_it_lives, test_split_is_followed_by_a_pause,
+		  test_pause_ends_at_a_notification_and_not_when_passed, test_tries_count_for_nothing,
+		  test_lost_fence_is_followed_by_a_pause, test_who_is_behind_has_no_fallback,
+		  test_the_next_first_gets_the_fallback, test_first_with_nothing_left_tries_at_once,
+		  test_first_with_nothing_left_ends_a_pause, test_first_while_it_votes_counts_afterwards,
+		  test_first_with_nothing_left_while_it_votes_is_not_lost,
+		  test_first_of_one_who_knew_nothing_takes_no_knowledge_away, test_who_does_not_wait_hears_nothing);
 	return suite_run("redlock_wait", tcase, NULL);
 }

@@ -151,14 +151,9 @@ int main(void)
 {
 	TCase *tcase = tcase_create("waiting");
 
-	tcase_add_test(tcase, test_cancel_while_it_votes);
-	tcase_add_test(tcase, test_cancel_of_a_later_attempt);
-	tcase_add_test(tcase, test_cancel_while_it_raises);
-	tcase_add_test(tcase, test_cancel_while_it_sleeps);
-	tcase_add_test(tcase, test_cancel_in_a_pause);
-	tcase_add_test(tcase, test_cancel_at_the_end);
-	tcase_add_test(tcase, test_anothers_turn_is_locked_for_who_does_not_wait);
-	tcase_add_test(tcase, test_anothers_turn_does_not_hinder_a_majority);
-	tcase_add_test(tcase, test_inspection_counts_those_that_a_majority_knows_of);
+	suite_add(tcase, test_cancel_while_it_votes, test_cancel_of_a_later_attempt, test_cancel_while_it_raises,
+		  test_cancel_while_it_sleeps, test_cancel_in_a_pause, test_cancel_at_the_end,
+		  test_anothers_turn_is_locked_for_who_does_not_wait, test_anothers_turn_does_not_hinder_a_majority,
+		  test_inspection_counts_those_that_a_majority_knows_of);
 	return suite_run("redlock_wait_cancel", tcase, NULL);
 }

@@ -386,24 +386,15 @@ int main(void)
 {
 	TCase *tcase = tcase_create("waiting");
 
-	tcase_add_test(tcase, test_grant_at_once_takes_no_entry);
-	tcase_add_test(tcase, test_granted_on_two_leaves_the_third);
-	tcase_add_test(tcase, test_late_refusal_leaves_that_master);
-	tcase_add_test(tcase, test_late_grant_leaves_nothing);
-	tcase_add_test(tcase, test_grant_leaves_masters_out_of_reach);
-	tcase_add_test(tcase, test_grant_after_a_round_leaves_the_third);
-	tcase_add_test(tcase, test_first_attempt_without_quorum_is_answered_at_once);
-	tcase_add_test(tcase, test_later_attempt_without_quorum_is_made_again);
-	tcase_add_test(tcase, test_late_majority_is_given_back);
-	tcase_add_test(tcase, test_end_tells_who_holds_it_now);
-	tcase_add_test(tcase, test_end_with_the_lock_free_is_locked_by_nobody);
-	tcase_add_test(tcase, test_end_with_too_few_answers_is_no_quorum);
-	tcase_add_test(tcase, test_end_decides_by_its_own_answers);
-	tcase_add_test(tcase, test_notifications_at_the_end_begin_nothing);
-	tcase_add_test(tcase, test_end_waits_for_the_attempt_under_way);
-	tcase_add_test(tcase, test_notifications_after_the_end_are_no_attempt);
-	tcase_add_test(tcase, test_a_wait_without_end);
-	tcase_add_test(tcase, test_attempts_are_bounded);
-	tcase_add_test(tcase, test_a_hung_master_owes_answers_without_end);
+	suite_add(tcase, test_grant_at_once_takes_no_entry, test_granted_on_two_leaves_the_third,
+		  test_late_refusal_leaves_that_master, test_late_grant_leaves_nothing,
+		  test_grant_leaves_masters_out_of_reach, test_grant_after_a_round_leaves_the_third,
+		  test_first_attempt_without_quorum_is_answered_at_once,
+		  test_later_attempt_without_quorum_is_made_again, test_late_majority_is_given_back,
+		  test_end_tells_who_holds_it_now, test_end_with_the_lock_free_is_locked_by_nobody,
+		  test_end_with_too_few_answers_is_no_quorum, test_end_decides_by_its_own_answers,
+		  test_notifications_at_the_end_begin_nothing, test_end_waits_for_the_attempt_under_way,
+		  test_notifications_after_the_end_are_no_attempt, test_a_wait_without_end, test_attempts_are_bounded,
+		  test_a_hung_master_owes_answers_without_end);
 	return suite_run("redlock_wait_end", tcase, NULL);
 }

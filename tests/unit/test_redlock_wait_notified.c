@@ -252,18 +252,15 @@ int main(void)
 	tcase_add_test(tcase, test_majority_of_notifications_is_an_attempt_at_once);
 	tcase_add_loop_test(tcase, test_notifications_are_counted_by_the_configured_masters, 1,
 			    REDLOCK_MASTERS_MAX + 1);
-	tcase_add_test(tcase, test_a_single_notification_is_an_attempt_after_a_while);
-	tcase_add_test(tcase, test_a_single_notification_makes_no_waiter_wait_longer);
-	tcase_add_test(tcase, test_notifications_while_it_votes_are_not_lost);
-	tcase_add_test(tcase, test_notifications_while_it_raises_are_not_lost);
-	tcase_add_test(tcase, test_older_notifications_do_not_count_for_the_next_attempt);
-	tcase_add_test(tcase, test_a_master_without_the_holder_has_nothing_to_say);
-	tcase_add_test(tcase, test_a_notification_from_where_the_holder_is_not_is_no_news);
-	tcase_add_test(tcase, test_a_notification_from_where_the_holder_is_counts_after_others);
-	tcase_add_test(tcase, test_without_a_majority_each_notification_counts);
-	tcase_add_test(tcase, test_another_process_is_given_its_time);
-	tcase_add_test(tcase, test_being_passed_by_has_an_end);
-	tcase_add_test(tcase, test_a_waiter_that_was_notified_does_not_stand_back);
-	tcase_add_test(tcase, test_passed_wakes_none_of_those_behind);
+	suite_add(tcase, test_a_single_notification_is_an_attempt_after_a_while,
+		  test_a_single_notification_makes_no_waiter_wait_longer,
+		  test_notifications_while_it_votes_are_not_lost, test_notifications_while_it_raises_are_not_lost,
+		  test_older_notifications_do_not_count_for_the_next_attempt,
+		  test_a_master_without_the_holder_has_nothing_to_say,
+		  test_a_notification_from_where_the_holder_is_not_is_no_news,
+		  test_a_notification_from_where_the_holder_is_counts_after_others,
+		  test_without_a_majority_each_notification_counts, test_another_process_is_given_its_time,
+		  test_being_passed_by_has_an_end, test_a_waiter_that_was_notified_does_not_stand_back,
+		  test_passed_wakes_none_of_those_behind);
 	return suite_run("redlock_wait_notified", tcase, NULL);
 }

@@ -150,12 +150,9 @@ int main(void)
 {
 	TCase *tcase = tcase_create("waiting");
 
-	tcase_add_test(tcase, test_the_first_looks_again_until_it_is_free);
-	tcase_add_test(tcase, test_those_behind_sleep);
-	tcase_add_test(tcase, test_an_end_that_comes_sooner_is_awaited);
-	tcase_add_test(tcase, test_several_holders_of_other_libraries);
-	tcase_add_test(tcase, test_a_key_of_another_library_beside_a_holder_of_ours);
-	tcase_add_test(tcase, test_a_holder_of_another_library_is_forgotten);
-	tcase_add_test(tcase, test_looks_last_for_the_longest_wait);
+	suite_add(tcase, test_the_first_looks_again_until_it_is_free, test_those_behind_sleep,
+		  test_an_end_that_comes_sooner_is_awaited, test_several_holders_of_other_libraries,
+		  test_a_key_of_another_library_beside_a_holder_of_ours, test_a_holder_of_another_library_is_forgotten,
+		  test_looks_last_for_the_longest_wait);
 	return suite_run("redlock_wait_other_library", tcase, NULL);
 }

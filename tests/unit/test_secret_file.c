@@ -213,12 +213,8 @@ int main(void)
 
 	tcase_add_checked_fixture(all, setup, teardown);
 	tcase_add_loop_test(all, the_mode_decides, 0, sizeof(modes) / sizeof(modes[0]));
-	tcase_add_test(all, bytes_are_read_as_they_are);
-	tcase_add_test(all, too_large_is_refused_and_not_cut_off);
-	tcase_add_test(all, what_is_not_a_file_is_refused);
-	tcase_add_test(all, links_are_followed_and_the_file_behind_them_counts);
-	tcase_add_test(all, it_belongs_to_root_or_to_us);
-	tcase_add_test(all, a_message_is_cut_off_at_its_end);
-	tcase_add_test(all, wiped_is_wiped);
+	suite_add(all, bytes_are_read_as_they_are, too_large_is_refused_and_not_cut_off, what_is_not_a_file_is_refused,
+		  links_are_followed_and_the_file_behind_them_counts, it_belongs_to_root_or_to_us,
+		  a_message_is_cut_off_at_its_end, wiped_is_wiped);
 	return suite_run("secret_file", all, NULL);
 }

@@ -64,8 +64,6 @@ int main(void)
 {
 	TCase *all = tcase_create("all");
 
-	tcase_add_test(all, an_empty_text_needs_no_memory);
-	tcase_add_test(all, pieces_follow_each_other);
-	tcase_add_test(all, it_grows_by_bytes_and_by_blocks);
+	suite_add(all, an_empty_text_needs_no_memory, pieces_follow_each_other, it_grows_by_bytes_and_by_blocks);
 	return suite_run("text", all, NULL);
 }

@@ -257,17 +257,10 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, begin, end);
-	tcase_add_test(all, alternative_names_of_two_kinds_count);
-	tcase_add_test(all, the_common_name_counts_where_there_is_no_other);
-	tcase_add_test(all, any_alternative_name_hides_the_common_name);
-	tcase_add_test(all, of_two_common_names_none_counts);
-	tcase_add_test(all, a_name_with_strange_bytes_is_left_out);
-	tcase_add_test(all, a_common_name_with_a_nul_is_not_cut_there);
-	tcase_add_test(all, names_are_bounded);
-	tcase_add_test(all, rubbish_is_no_certificate);
-	tcase_add_test(all, a_pair_is_loaded);
-	tcase_add_test(all, a_certificate_may_have_ended_before_1970);
-	tcase_add_test(all, a_secret_must_be_one);
-	tcase_add_test(all, a_message_fits_wherever_it_is_cut);
+	suite_add(all, alternative_names_of_two_kinds_count, the_common_name_counts_where_there_is_no_other,
+		  any_alternative_name_hides_the_common_name, of_two_common_names_none_counts,
+		  a_name_with_strange_bytes_is_left_out, a_common_name_with_a_nul_is_not_cut_there, names_are_bounded,
+		  rubbish_is_no_certificate, a_pair_is_loaded, a_certificate_may_have_ended_before_1970,
+		  a_secret_must_be_one, a_message_fits_wherever_it_is_cut);
 	return suite_run("tls", all, NULL);
 }

@@ -278,8 +278,7 @@ int main(void)
 {
 	TCase *tests = tcase_create("hostile");
 	tcase_add_loop_test(tests, a_server_answers_what_nobody_asked, 0, sizeof stories / sizeof *stories);
-	tcase_add_test(tests, closing_from_within_an_answer_loses_the_others);
-	tcase_add_test(tests, a_write_that_fails_loses_no_answer);
-	tcase_add_test(tests, a_descriptor_that_cannot_be_watched_ends_the_connection_alone);
+	suite_add(tests, closing_from_within_an_answer_loses_the_others, a_write_that_fails_loses_no_answer,
+		  a_descriptor_that_cannot_be_watched_ends_the_connection_alone);
 	return suite_run("transport", tests, NULL);
 }

@@ -260,8 +260,7 @@ END_TEST
 int main(void)
 {
 	TCase *tests = tcase_create("records");
-	tcase_add_test(tests, more_than_the_socket_takes_goes_out_though_the_other_side_says_nothing);
-	tcase_add_test(tests, records_are_read_to_the_last);
-	tcase_add_test(tests, a_server_that_ends_the_tls_before_the_first_write_ends_the_connection);
+	suite_add(tests, more_than_the_socket_takes_goes_out_though_the_other_side_says_nothing,
+		  records_are_read_to_the_last, a_server_that_ends_the_tls_before_the_first_write_ends_the_connection);
 	return suite_run("transport_tls", tests, NULL);
 }
